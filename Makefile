@@ -1,0 +1,87 @@
+# make            ./nnpipe, and ./libnnpipe-cuda.so where nvcc and cuDNN are found
+# make demo       a small sample set, and a network trained on it
+# make test       fast tests; make test-long: the campaigns, resumable
+# make check      layers, format, warnings as errors, cppcheck
+# make SAN=address,undefined test      make SAN=thread test
+# make bench      ratios against peers, written to docs/BENCHMARKS.md
+# make install    PREFIX=/usr/local DESTDIR=
+CC       = gcc
+SAN      =
+comma   := ,
+B       := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
+PREFIX   = /usr/local
+
+PKGS     = liburing libzstd zlib yaml-0.1 libjpeg jansson libxxhash libcrypto spng
+OPT      = -O2 -g
+WARN     = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wpointer-arith
+CFLAGS   = -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -fno-strict-aliasing -ffp-contract=off -pthread -I. \
+           $(shell pkg-config --cflags $(PKGS)) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
+LDLIBS   = $(shell pkg-config --libs $(PKGS)) -ldnnl -lm -ldl
+LDFLAGS  = -pthread -rdynamic $(if $(SAN),-fsanitize=$(SAN))
+
+SRCS    := $(wildcard daemon/*.c daemon/ui/*.c daemon/profile/*.c daemon/service/*.c \
+                      loader/*.c loader/base/*.c trainer/*.c)
+OBJS    := $(SRCS:%.c=$(B)/%.o)
+LIB      = $(B)/libnnpipe.a
+NNPIPE   = $(if $(SAN),$(B)/nnpipe,nnpipe)
+
+.PHONY: all plugin demo test test-long check bench install clean unit docs
+all: $(NNPIPE) plugin docs/CONFIG.md
+
+$(NNPIPE): $(B)/daemon/main.o $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(LIB): $(filter-out $(B)/daemon/main.o,$(OBJS))
+	@rm -f $@
+	ar rcs $@ $^
+
+$(B)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# --- the CUDA plugin ---------------------------------------------------------
+NVCC    := $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+CUDNN   := $(shell sh scripts/find_cudnn.sh 2>/dev/null)
+CUDA_SRCS := $(wildcard trainer/cuda/*.c)
+ifneq ($(and $(NVCC),$(CUDNN)),)
+plugin: $(if $(SAN),,libnnpipe-cuda.so)
+libnnpipe-cuda.so: $(CUDA_SRCS) $(wildcard trainer/cuda/*.h trainer/*.h loader/base/*.h)
+	$(CC) $(CFLAGS) -fPIC -shared -I$(CUDNN) -I$(dir $(NVCC))../include -o $@ $(CUDA_SRCS) -ldl
+else
+plugin:
+	@echo "no CUDA plugin: $(if $(NVCC),cuDNN's headers,nvcc) not found; the CPU device is complete without it"
+endif
+
+# --- tests -------------------------------------------------------------------
+T       := $(patsubst tests/%.c,$(B)/tests/%.o,$(wildcard tests/unit/*.c tests/kernel/*.c))
+UNIT     = $(B)/tests/unit_tests
+$(UNIT): $(T) $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $(T) $(LIB) $(LDLIBS) $(if $(SAN),,-lcriterion)
+unit: $(UNIT)
+	$(UNIT)
+
+test: all $(UNIT)
+	@sh tests/run.sh $(B)
+test-long: all $(UNIT)
+	@sh tests/run_long.sh $(B)
+demo: all
+	@sh scripts/demo.sh --built
+check:
+	@sh scripts/check.sh
+bench: all
+	@sh tests/bench/run.sh
+
+docs/CONFIG.md: $(if $(SAN),,$(NNPIPE))
+	$(if $(SAN),@true,./nnpipe help config-reference > $@.new && mv $@.new $@)
+
+install: all
+	install -Dm755 nnpipe $(DESTDIR)$(PREFIX)/bin/nnpipe
+	test ! -e libnnpipe-cuda.so || install -Dm755 libnnpipe-cuda.so $(DESTDIR)$(PREFIX)/lib/nnpipe/libnnpipe-cuda.so
+	install -Dm644 docs/nnpipe.1 $(DESTDIR)$(PREFIX)/share/man/man1/nnpipe.1
+	install -Dm644 scripts/nnpipe.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/nnpipe
+	for c in configs/*.yaml; do install -Dm644 $$c $(DESTDIR)$(PREFIX)/share/nnpipe/$$c; done
+
+clean:
+	rm -rf build build-* nnpipe libnnpipe-cuda.so
+
+-include $(OBJS:.o=.d) $(T:.o=.d)

@@ -1,0 +1,59 @@
+/* The augmentation table. Every operation is drawn before decoding: `draw` is pure and
+ * turns a key and a size into geometry; a chain folds into one np_geometry. `apply` does
+ * what is not geometry (colour), on the finished row. */
+#ifndef NP_AUGMENT_H
+#define NP_AUGMENT_H
+
+#include "loader/base/option.h"
+#include "loader/base/rng.h"
+#include "loader/batch.h"
+
+/* A chain under way: what the operations so far have made of the source. */
+struct np_fold {
+    int source_w, source_h;
+    int width, height; /* of the picture now */
+    struct np_geometry geometry;
+    bool resized;
+};
+/* Building blocks for draw; each folds one step in. */
+void np_fold_init(struct np_fold *fold, int source_w, int source_h);
+/* Keeps x..x+w, y..y+h of the picture; may stick out (border). */
+void np_fold_crop(struct np_fold *fold, int x, int y, int w, int h, enum np_border border);
+void np_fold_resize(struct np_fold *fold, int w, int h, enum np_filter filter);
+void np_fold_flip(struct np_fold *fold);
+
+struct np_augment {
+    const char *name;
+    const struct np_option *options;
+    size_t object_bytes; /* of the struct that options describe */
+    /* Optional: NULL means any value in range is right. Config time. */
+    void (*check)(const void *object, const struct np_node *node, struct np_report *report);
+    /* Required. Pure, any thread. */
+    void (*draw)(const void *object, struct np_draws *draws, struct np_fold *fold);
+    /* Optional: NULL means all of it is geometry. On the row, cannot fail. */
+    void (*apply)(const void *object, struct np_draws *draws, uint8_t *row, int height, int width,
+        int channels);
+    /* Required. Size it gives for a w x h picture; 0: whatever came in. Config time. */
+    void (*size)(const void *object, int *w, int *h);
+    bool resizes, random;
+    const char *help;
+};
+extern const struct np_augment *const np_augments[]; /* NULL-ended */
+
+struct np_chain; /* a list of operations with their options */
+/* From a list node ("augment:"); NULL node: the empty chain. All mistakes into report. */
+int np_chain_parse(const struct np_node *list, const char *what, struct np_chain **ret_chain,
+    struct np_report *report);
+void np_chain_free(struct np_chain *chain);
+struct np_node *np_chain_node(const struct np_chain *chain); /* normal form */
+/* Output size when it is the same for all sources; else 0 x 0. */
+void np_chain_size(const struct np_chain *chain, int *ret_w, int *ret_h);
+/* Folds the chain for one sample. Pure; any thread. */
+void np_augment_draw(const struct np_chain *chain, uint64_t seed, uint32_t epoch, uint32_t position,
+    int source_w, int source_h, struct np_geometry *ret_geometry);
+/* What is not geometry, on the finished row. */
+void np_augment_apply(const struct np_chain *chain, uint64_t seed, uint32_t epoch,
+    uint32_t position, uint8_t *row, int height, int width, int channels);
+bool np_augment_has_apply(const struct np_chain *chain);
+
+#endif

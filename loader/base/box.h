@@ -1,0 +1,16 @@
+/* What this box gives the process: cpu.max, cpuset, affinity and memory.max of its
+ * cgroup (v1 and v2), so that `auto` never takes more than it has. */
+#ifndef NP_BOX_H
+#define NP_BOX_H
+
+#include <stdint.h>
+
+struct np_box {
+    int nr_cpus;           /* usable: min(affinity, cpuset, ceil(cpu.max)), at least 1 */
+    uint64_t memory_bytes; /* min(MemTotal, memory.max) */
+    uint64_t memlock_bytes;
+};
+
+void np_box_read(struct np_box *ret_box);
+
+#endif

@@ -1,0 +1,11 @@
+/* Monotonic time. */
+#ifndef NP_CLOCK_H
+#define NP_CLOCK_H
+
+#include <stdint.h>
+
+uint64_t np_now_ns(void); /* CLOCK_MONOTONIC */
+/* Sleeps until the given np_now_ns() time, whatever signals arrive. */
+void np_sleep_until_ns(uint64_t time_ns);
+
+#endif

@@ -1,0 +1,43 @@
+/* Errors. A function that can fail returns 0 or a negative errno and fills a
+ * struct np_err where the error happened; callers may put context before the
+ * text. The first error wins: a later np_err_set() on a filled one is ignored.
+ * Everything takes err == NULL (the caller does not care why). */
+#ifndef NP_ERR_H
+#define NP_ERR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct np_err {
+    int code;         /* 0: none; else a negative errno */
+    int line, column; /* config files: 1-based; 0: not known */
+    char file[256];   /* config file, or empty */
+    char text[768];   /* one sentence, no newline, names file or record */
+};
+
+/* Fills err unless it is filled already. Returns code, always. */
+int np_err_set(struct np_err *err, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The same, at a place of a config file. */
+int np_err_at(struct np_err *err, int code, const char *file, int line, int column,
+    const char *format, ...) __attribute__((format(printf, 6, 7)));
+/* Puts "context: " before the text of a filled err. Returns err's code. */
+int np_err_context(struct np_err *err, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* "file:line:column: text" or "text". */
+void np_err_format(const struct np_err *err, char *text, size_t text_bytes);
+
+/* All mistakes of one input, in the order found. Keeps the first 100 and counts the rest. */
+struct np_report {
+    const char *file; /* borrowed; goes into each error */
+    struct np_err *errs;
+    int nr_errs, nr_dropped;
+};
+
+void np_report_init(struct np_report *report, const char *file);
+void np_report_add(struct np_report *report, int line, int column, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void np_report_sort(struct np_report *report); /* by line, column */
+void np_report_fini(struct np_report *report);
+
+#endif

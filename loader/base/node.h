@@ -1,0 +1,38 @@
+/* A tree of scalars, lists and mappings with the place each came from: what a
+ * config is between its parser (daemon/config.c) and the option tables. Knows
+ * nothing of YAML. Immutable once built; one owner, freed whole. */
+#ifndef NP_NODE_H
+#define NP_NODE_H
+
+#include <stdbool.h>
+
+enum np_node_kind { NP_NODE_SCALAR, NP_NODE_LIST, NP_NODE_MAP };
+
+struct np_node {
+    enum np_node_kind kind;
+    int line, column;         /* of the value, 1-based; 0: from a default or `-o` */
+    int key_line, key_column; /* of its key, when it stands in a mapping */
+    char *key;                /* owned; NULL outside a mapping */
+    char *text;               /* owned; scalars only */
+    bool quoted;              /* scalars: written in quotes */
+    struct np_node **items;   /* owned; lists and mappings, in file order */
+    int nr_items;
+};
+
+struct np_node *np_node_new(enum np_node_kind kind, int line, int column);
+struct np_node *np_node_scalar(const char *text, int line, int column);
+struct np_node *np_node_copy(const struct np_node *node); /* deep */
+/* Appends child, which node owns from now on; key (copied) for mappings, else NULL. */
+void np_node_add(struct np_node *node, const char *key, struct np_node *child);
+void np_node_remove(struct np_node *node, int index);
+void np_node_free(struct np_node *node);
+
+const struct np_node *np_node_get(const struct np_node *map, const char *key); /* or NULL */
+bool np_node_is(const struct np_node *node, const char *text); /* scalar equal to text */
+
+/* "flip", "flip: 0.5", "{conv: {out: 3}}": a name with optional arguments. For a
+ * scalar *ret_args is NULL, for a mapping of one key its value. False otherwise. */
+bool np_node_named(
+    const struct np_node *node, const char **ret_name, const struct np_node **ret_args);
+
+#endif

@@ -1,0 +1,57 @@
+/* Option tables: each module describes its keys once, beside the code that uses
+ * them; parsing, defaults, error messages, `nnpipe show` and docs/CONFIG.md all
+ * come from the table. */
+#ifndef NP_OPTION_H
+#define NP_OPTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "loader/base/err.h"
+#include "loader/base/node.h"
+
+enum np_option_type {
+    NP_OPT_BOOL,   /* bool */
+    NP_OPT_INT,    /* int64_t; `auto` only if `words` has it */
+    NP_OPT_BYTES,  /* int64_t; suffix K M G (1024) and optional iB */
+    NP_OPT_FLOAT,  /* double; `5e-4` */
+    NP_OPT_SHARE,  /* double in 0..1; `10%` or `0.1` */
+    NP_OPT_STRING, /* char *, owned by the struct */
+    NP_OPT_WORD,   /* int: index of the word in `words` */
+    NP_OPT_FLOATS, /* struct np_floats, owned */
+    NP_OPT_NODE,   /* const struct np_node *, borrowed: the module parses it itself */
+};
+
+struct np_floats {
+    double *values; /* owned */
+    int nr_values;
+};
+
+struct np_option {
+    const char *key;
+    enum np_option_type type;
+    size_t offset;        /* of the field in the module's struct */
+    const char *fallback; /* default, as it would be written; NULL: the key is required
+                             (NODE: absent gives NULL) */
+    double min, max;      /* numbers; both 0: any */
+    const char
+        *words;       /* WORD: "uring|pread"; INT, FLOAT, SHARE: words that stand for -1, -2, ... */
+    const char *help; /* one sentence for docs/CONFIG.md */
+};
+
+/* Fills *object (zeroed by the caller) from a mapping (NULL: all defaults), with an
+ * entry in report for each mistake: unknown key (nearest one suggested), wrong type,
+ * out of range, missing. `what` names the mapping in messages ("loader"). The table
+ * ends with a row whose key is NULL. Keys in `others` (NULL-ended, may be NULL) are
+ * somebody else's and are passed over. Returns 0 or -EINVAL. */
+int np_options_parse(const struct np_option *table, const struct np_node *map, const char *what,
+    const char *const *others, void *object, struct np_report *report);
+/* Frees what the table's STRING and FLOATS fields own. */
+void np_options_fini(const struct np_option *table, void *object);
+/* The object in normal form: a mapping with every key, in table order. Caller frees. */
+struct np_node *np_options_node(const struct np_option *table, const void *object);
+
+/* The nearest of `words` (NULL-ended) by edit distance, or NULL when none is near. */
+const char *np_nearest(const char *word, const char *const *words);
+
+#endif

@@ -1,0 +1,42 @@
+/* Randomness without state: every number is a function of a key and a counter, so
+ * that a sample's draws depend on seed and position only.
+ * Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11. */
+#ifndef NP_RNG_H
+#define NP_RNG_H
+
+#include <stdint.h>
+
+/* What a draw belongs to; goes into the key beside the seed. */
+enum np_stream {
+    NP_STREAM_ORDER,
+    NP_STREAM_AUGMENT,
+    NP_STREAM_INIT,
+    NP_STREAM_DROPOUT,
+    NP_STREAM_SPLIT,
+    NP_STREAM_SYNTH,
+    NP_STREAM_TEST
+};
+
+void np_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t ret_words[4]);
+
+/* The draws of one operation on one sample. Copy it freely. */
+struct np_draws {
+    uint32_t key[2];     /* mixed from (seed, stream) */
+    uint32_t counter[4]; /* epoch, position, op, draw */
+    uint32_t words[4];
+    int nr_left; /* of words */
+};
+
+void np_draws_init(struct np_draws *draws, uint64_t seed, enum np_stream stream, uint32_t epoch,
+    uint32_t position, uint32_t op);
+uint32_t np_draw_u32(struct np_draws *draws);
+uint32_t np_draw_below(struct np_draws *draws, uint32_t n); /* unbiased (Lemire), n >= 1 */
+double np_draw_uniform(struct np_draws *draws);             /* [0, 1), 32 bits */
+double np_draw_normal(struct np_draws *draws);              /* Box-Muller, mean 0, variance 1 */
+
+/* Position i of a keyed permutation of 0..n-1 (n <= 2^32): a Feistel network on the next
+ * even power of two, walked until the value falls below n. Pure; about 40 ns. */
+uint64_t np_permute(
+    uint64_t n, uint64_t seed, enum np_stream stream, uint32_t epoch, uint32_t attempt, uint64_t i);
+
+#endif

@@ -1,0 +1,53 @@
+/* What a batch looks like in memory, and how each of its rows came about. Shared by the
+ * loader that fills it and the trainer that takes it. */
+#ifndef NP_BATCH_H
+#define NP_BATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Of every batch of a run. */
+struct np_batch_shape {
+    int rows, height, width, channels;
+};
+
+enum np_border { NP_BORDER_ZERO, NP_BORDER_REFLECT };
+enum np_filter { NP_FILTER_BILINEAR, NP_FILTER_BICUBIC, NP_FILTER_NEAREST };
+
+/* The geometry a chain of augmentations folds into, all of it drawn before decoding:
+ * crop `box` of the source, resize it to scaled_*, keep `window` of that, flip.
+ * Pillow: im.crop(box).resize((scaled_w, scaled_h), filter).crop(window). A window may
+ * stick out of the scaled picture: the border fills it. box never sticks out. */
+struct np_geometry {
+    int32_t left, top, right, bottom; /* box, in source pixels */
+    int32_t scaled_w, scaled_h;       /* equal to the box: no resize */
+    int32_t window_x, window_y;       /* in scaled pixels, may be negative */
+    int32_t window_w, window_h;       /* size of the row */
+    uint8_t flip, border, filter;
+};
+
+/* How a row came about. */
+struct np_row {
+    uint64_t sample;   /* index in its set; UINT64_MAX: masked */
+    uint32_t position; /* in its epoch's order */
+    uint32_t epoch;
+    uint16_t attempts; /* samples replaced before this one was good */
+    int32_t source_w, source_h;
+    struct np_geometry geometry;
+};
+
+enum np_batch_kind { NP_BATCH_TRAIN, NP_BATCH_EVAL };
+
+/* A ring slot while it is full. Valid from np_ring_take() to np_ring_release(). */
+struct np_batch {
+    uint8_t *images;      /* u8 (rows, height, width, channels), pinned */
+    int32_t *labels;      /* (rows); -1: masked, the row's pixels are 0 */
+    struct np_row *about; /* (rows) */
+    enum np_batch_kind kind;
+    uint64_t seq;            /* number of the batch in the run, evaluation included */
+    uint64_t step;           /* training: steps before this one; evaluation: training steps done */
+    uint32_t part, nr_parts; /* evaluation: this batch of so many */
+    int slot;
+};
+
+#endif

@@ -1,0 +1,78 @@
+/* The index of a set: where each sample's bytes lie. Every source makes one, and all
+ * that follows reads only it. At most 64 bytes a sample; on disk it is the same bytes
+ * behind a header (file format: docs/ARCHITECTURE.md), mapped and ready in milliseconds. */
+#ifndef NP_INDEX_H
+#define NP_INDEX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loader/base/err.h"
+#include "loader/base/io.h"
+
+enum np_packing { NP_PACKING_NONE, NP_PACKING_ZSTD }; /* of an extent */
+
+/* 32 bytes, little-endian, as on disk. */
+struct np_record {
+    uint64_t offset;       /* of the extent in its file, bytes */
+    uint32_t bytes;        /* of the extent; zstd: of the compressed frame */
+    uint32_t inner_offset; /* of the sample in the decompressed frame; 0 without packing */
+    uint32_t inner_bytes;  /* of the sample; without packing equal to bytes */
+    uint32_t crc32c;       /* of the sample's bytes, when has_crc */
+    uint32_t file;         /* shard; for NP_FILE_PER_SAMPLE sets: unused */
+    uint32_t label : 22;
+    uint32_t no_label : 1; /* found in no class: counted, refused by training */
+    uint32_t has_crc : 1;
+    uint32_t packing : 4; /* enum np_packing */
+    uint32_t unused : 4;
+};
+
+/* How raw pixels without a header lie (CIFAR, IDX); kind NP_RAW_NONE: samples are sniffed. */
+enum np_raw_kind { NP_RAW_NONE, NP_RAW_HWC, NP_RAW_CHW, NP_RAW_SYNTH };
+struct np_raw {
+    enum np_raw_kind kind;
+    int height, width, channels;
+};
+
+struct np_index; /* immutable once opened or finished */
+
+/* Building. One thread. Names are borrowed and copied. */
+struct np_index *np_index_new(void);
+/* A file that holds samples; size and mtime decide later whether the index is stale. Returns its number. */
+int np_index_add_file(struct np_index *index, const char *path, uint64_t bytes, uint64_t mtime_ns);
+/* Class number of a name, added if new. Classes are renumbered by name in np_index_finish(). */
+int np_index_add_class(struct np_index *index, const char *name);
+/* One sample; name: the member's path, or for a folder the file's path below `root`. */
+int np_index_add(struct np_index *index, const struct np_record *record, const char *name);
+void np_index_set_raw(struct np_index *index, const struct np_raw *raw);
+/* Samples are files of their own below root, opened by name. */
+void np_index_set_root(struct np_index *index, const char *root);
+void np_index_finish(struct np_index *index);
+
+/* Writes it (through io, durably) / maps it back. A stale, torn or foreign file is an
+ * error (-ESTALE, -EBADMSG) and the caller scans again. Stale: a file's size or mtime
+ * differs, or `key` (what was asked of the source: match, path ...) does. */
+int np_index_save(const struct np_index *index, struct np_io *io, const char *path, const char *key,
+    struct np_err *err);
+int np_index_open(
+    const char *path, const char *key, struct np_index **ret_index, struct np_err *err);
+void np_index_free(struct np_index *index);
+
+uint64_t np_index_samples(const struct np_index *index);
+const struct np_record *np_index_record(const struct np_index *index, uint64_t i);
+/* Member name of sample i, into text; returns its length. Front-coded: walks up to 16 names. */
+int np_index_name(const struct np_index *index, uint64_t i, char *text, int text_bytes);
+int np_index_files(const struct np_index *index);
+const char *np_index_file(const struct np_index *index, int file); /* absolute path */
+int np_index_classes(const struct np_index *index);
+const char *np_index_class(const struct np_index *index, int label);
+const struct np_raw *np_index_raw(const struct np_index *index);
+const char *np_index_root(const struct np_index *index); /* NULL: samples lie in shards */
+uint64_t np_index_memory(const struct np_index *index);  /* bytes held or mapped */
+/* Largest extent and largest frame, bytes: what a reader's buffers must hold. */
+uint32_t np_index_max_extent(const struct np_index *index);
+uint32_t np_index_max_inner(const struct np_index *index);
+/* Sets a record's CRC (first epoch, data verify). Atomic per record; any thread. */
+void np_index_set_crc(struct np_index *index, uint64_t i, uint32_t crc32c);
+
+#endif

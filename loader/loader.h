@@ -1,0 +1,64 @@
+/* The pipeline as one thing: sampler, readers and ring, started and stopped together. */
+#ifndef NP_LOADER_H
+#define NP_LOADER_H
+
+#include "loader/augment.h"
+#include "loader/base/stat.h"
+#include "loader/index.h"
+#include "loader/ring.h"
+#include "loader/sampler.h"
+
+/* `loader:` of the config. -1 stands for auto. */
+struct np_loader_options {
+    int64_t batch, readers, depth, prefetch;
+    char *io;  /* auto uring pread sim */
+    int cache; /* auto none encoded decoded device */
+    int64_t cache_bytes;
+    struct np_node const *shuffle_node, *bad_node, *augment_node, *test_augment_node,
+        *normalize_node, *cache_node;
+    enum np_shuffle shuffle;
+    int64_t window;
+    bool bad_fail;     /* policy: fail */
+    double bad_budget; /* share of an epoch */
+    float mean[4], std[4];
+    int nr_mean;
+    int channels; /* 1 or 3 */
+};
+
+/* A sample that was replaced (training) or masked (evaluation). */
+struct np_bad_sample {
+    uint64_t step, sample;
+    uint32_t position, epoch;
+    enum np_batch_kind kind;
+    char path[1024]; /* file, or shard:member */
+    uint64_t offset; /* in the file */
+    char reason[256];
+};
+
+struct np_loader_config {
+    const struct np_loader_options *options;
+    struct np_sampler_options sampler;
+    struct np_index *train, *eval; /* borrowed; CRCs may be filled in */
+    const int32_t *eval_labels;    /* eval class -> train class, by name; NULL: equal */
+    const struct np_chain *augment, *test_augment; /* borrowed */
+    struct np_batch_shape shape;
+    const struct np_allocator *allocator;
+    struct np_stat *stat; /* borrowed */
+    uint64_t first_step;
+    bool eval_due;   /* where to begin */
+    uint64_t nr_bad; /* of this epoch so far, from the checkpoint */
+};
+
+struct np_loader;
+int np_loader_start(
+    const struct np_loader_config *config, struct np_loader **ret_loader, struct np_err *err);
+struct np_ring *np_loader_ring(struct np_loader *loader);
+/* What `auto` became. */
+int np_loader_readers(const struct np_loader *loader);
+const char *np_loader_io(const struct np_loader *loader);
+/* The next bad sample, in no order; false: none waits. Any thread. */
+bool np_loader_next_bad(struct np_loader *loader, struct np_bad_sample *ret_bad);
+/* Stops the ring, joins the readers, frees all. Batches taken before are gone. */
+void np_loader_stop(struct np_loader *loader);
+
+#endif

@@ -1,0 +1,40 @@
+/* A ring of pinned batches between reader threads and the one trainer thread. A free
+ * slot is the only brake: nothing can overflow. Waits are named in stat. */
+#ifndef NP_RING_H
+#define NP_RING_H
+
+#include "loader/base/err.h"
+#include "loader/base/mem.h"
+#include "loader/base/stat.h"
+#include "loader/batch.h"
+
+struct np_ring;
+
+/* nr_slots >= 2. Memory from allocator, once. Any thread. */
+int np_ring_new(const struct np_batch_shape *shape, int nr_slots,
+    const struct np_allocator *allocator, struct np_ring **ret_ring, struct np_err *err);
+void np_ring_free(struct np_ring *ring); /* nobody waits in it any more */
+
+/* The slot of batch seq, once it is free; blocks until then. Many rows of one batch may
+ * be claimed by many readers: all get the same batch. NULL: the ring was stopped. Reader threads. */
+struct np_batch *np_ring_claim(struct np_ring *ring, uint64_t seq, struct np_block *block);
+/* Row of a claimed batch: u8 (height, width, channels). */
+uint8_t *np_ring_row(const struct np_ring *ring, const struct np_batch *batch, int row);
+/* One row is written; the last of the batch makes it ready. Reader threads, once a row. */
+void np_ring_commit(struct np_ring *ring, struct np_batch *batch);
+/* The next batch in order (0, 1, 2 ... from first_seq); blocks. NULL: stopped, *err says why
+ * (code 0: plain stop). Trainer thread. */
+struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, struct np_err *err);
+/* Is the next batch ready? Never blocks. */
+bool np_ring_ready(const struct np_ring *ring);
+/* Gives the slot back; any order. Trainer thread. */
+void np_ring_release(struct np_ring *ring, struct np_batch *batch);
+/* Everybody who waits returns, now and later. err (may be NULL) is what take reports. Any thread. */
+void np_ring_stop(struct np_ring *ring, const struct np_err *err);
+/* Before the first claim: numbering starts here. */
+void np_ring_start(struct np_ring *ring, uint64_t first_seq);
+int np_ring_slots(const struct np_ring *ring);
+int np_ring_full(const struct np_ring *ring); /* slots ready and not taken; a gauge */
+uint64_t np_ring_bytes(const struct np_ring *ring);
+
+#endif

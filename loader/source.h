@@ -1,0 +1,69 @@
+/* The dataset table: each source lists its samples into an index. Reading them is the
+ * pipeline's business. A source is one file and one line in source.c. */
+#ifndef NP_SOURCE_H
+#define NP_SOURCE_H
+
+#include "loader/base/option.h"
+#include "loader/index.h"
+
+/* What `data.train:` holds; one struct for all sources, each reads its own keys. */
+struct np_source_options {
+    char *source;    /* "folder", "tar", "cifar10", "idx", "synth" */
+    char *path;      /* ${} expanded, resolved by the config; globs allowed for shards */
+    char *labels;    /* idx: the label file */
+    char *match;     /* glob over member names, `*` crosses `/`; empty: all */
+    int64_t samples; /* synth */
+    int64_t size;    /* synth: height and width */
+    int64_t seed;    /* synth */
+    char *cache_dir; /* where indexes and unpacked archives go when beside is not writable */
+};
+extern const struct np_option np_source_option_table[];
+
+/* Progress and notes of a long listing ("unpacking FILE into CACHE, once"), from the calling thread. */
+struct np_source_progress {
+    void (*note)(void *context, const char *text);
+    void (*count)(void *context, uint64_t samples);
+    void *context;
+};
+
+struct np_source {
+    const char *name;
+    const char *help;
+    /* Required. Checks options without touching data; entries in report. Config time. */
+    void (*check)(const struct np_source_options *options, const struct np_node *node,
+        struct np_report *report);
+    /* Required. Lists all samples into index. Blocks on the disk. Errors name file and record. */
+    int (*scan)(const struct np_source_options *options, struct np_index *index,
+        const struct np_source_progress *progress, struct np_err *err);
+};
+
+extern const struct np_source *const np_sources[]; /* NULL-ended */
+const struct np_source *np_source_find(const char *name);
+
+/* Parses one split of `data:`. Paths: ${NAME}, ${NAME:-default}; relative ones start at
+ * config_dir, then the working directory. */
+int np_source_parse(const struct np_node *node, const char *config_dir,
+    struct np_source_options *ret_options, struct np_report *report);
+void np_source_options_fini(struct np_source_options *options);
+
+/* The index of a split: the saved one when it is fresh, else a scan, then saved (beside
+ * the data, or in the cache folder). A set without samples is an error. */
+int np_source_open(const struct np_source_options *options,
+    const struct np_source_progress *progress, struct np_index **ret_index, struct np_err *err);
+
+/* One sample's place; *ret_record points into the index. No reading. */
+struct np_extent {
+    const struct np_record *record;
+    const char *path; /* file to open; for folders written into path_buffer */
+    char path_buffer[4096];
+};
+void np_source_locate(const struct np_index *index, uint64_t sample, struct np_extent *ret_extent);
+
+/* Expands ${NAME} and ${NAME:-default}; -EINVAL names a variable that is not set. Caller frees. */
+char *np_expand(const char *text, struct np_err *err);
+/* Glob with `*` crossing `/`, `?`, `[...]`. */
+bool np_match(const char *pattern, const char *text);
+/* Cache folder: cache_dir option, else $XDG_CACHE_HOME/nnpipe, else ~/.cache/nnpipe. Caller frees. */
+char *np_cache_dir(const struct np_source_options *options);
+
+#endif

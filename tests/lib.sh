@@ -1,0 +1,25 @@
+# Common words of the shell tests. A test file sources this, then calls `t` for each test:
+#   t "a sentence" command [args]     passes when the command succeeds
+# $NNPIPE is the program, $TMP a fresh folder removed at the end, $OUT holds what the last
+# command printed (stdout and stderr). `skip "sentence" "why"` counts nothing but says so.
+set -u
+ROOT=$(cd "$(dirname "$0")/../.." && pwd)
+NNPIPE=${NNPIPE:-$ROOT/nnpipe}
+TMP=$(mktemp -d "${TMPDIR:-/tmp}/nnpipe-test.XXXXXX")
+trap 'rm -rf "$TMP"' EXIT
+export XDG_CACHE_HOME="$TMP/cache"
+OUT=$TMP/out.txt
+failed=0
+
+ok()     { echo "ok - $1"; }
+not_ok() { echo "not ok - $1: ${2:-}"; failed=$((failed + 1)); }
+skip()   { echo "skip - $1: $2"; }
+t() {
+    what=$1
+    shift
+    if "$@" >"$OUT" 2>&1; then ok "$what"; else not_ok "$what" "$* (exit $?): $(tail -n 3 "$OUT" | tr '\n' ' ')"; fi
+}
+# exits CODE command...: the command ends with exactly that exit code
+exits() { want=$1; shift; "$@"; got=$?; [ "$got" -eq "$want" ] || { echo "exit $got, not $want"; return 1; }; }
+# says TEXT command...: succeeds when the output (both streams) holds the text
+says() { text=$1; shift; "$@" 2>&1 | tee "$TMP/says.txt" | grep -qF -- "$text" || { tail -n 5 "$TMP/says.txt"; return 1; }; }

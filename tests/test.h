@@ -1,0 +1,59 @@
+/* Test(suite, sentence) { cr_assert(...); }: Criterion; under a sanitizer a plain runner
+ * with the same words, because Criterion 2.4.1 does not start under gcc's thread sanitizer
+ * and calls a leaking test passed under the address sanitizer. */
+#ifndef NP_TEST_H
+#define NP_TEST_H
+
+#ifndef NP_SAN
+#include <criterion/criterion.h>
+#else
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct np_test {
+    const char *suite, *name;
+    void (*run)(void);
+    struct np_test *next;
+};
+void np_test_add(struct np_test *test);
+void np_test_failed(const char *file, int line, const char *what);
+
+/* Options (.timeout = ...) are Criterion's; the plain runner has one alarm for all. */
+#define Test(suite_, name_, ...)                                                                   \
+    static void suite_##_##name_##_run(void);                                                      \
+    __attribute__((constructor)) static void suite_##_##name_##_add(void)                          \
+    {                                                                                              \
+        static struct np_test test = {#suite_, #name_, suite_##_##name_##_run, NULL};              \
+        np_test_add(&test);                                                                        \
+    }                                                                                              \
+    static void suite_##_##name_##_run(void)
+/* As in Criterion an assertion that fails ends the test. */
+#define NP_CR_CHECK(condition, what)                                                               \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            np_test_failed(__FILE__, __LINE__, what);                                              \
+            return;                                                                                \
+        }                                                                                          \
+    } while (0)
+#define cr_assert(condition, ...) NP_CR_CHECK(condition, #condition)
+#define cr_assert_not(condition, ...) NP_CR_CHECK(!(condition), "not " #condition)
+#define cr_assert_eq(a, b, ...) NP_CR_CHECK((a) == (b), #a " == " #b)
+#define cr_assert_neq(a, b, ...) NP_CR_CHECK((a) != (b), #a " != " #b)
+#define cr_assert_lt(a, b, ...) NP_CR_CHECK((a) < (b), #a " < " #b)
+#define cr_assert_leq(a, b, ...) NP_CR_CHECK((a) <= (b), #a " <= " #b)
+#define cr_assert_gt(a, b, ...) NP_CR_CHECK((a) > (b), #a " > " #b)
+#define cr_assert_geq(a, b, ...) NP_CR_CHECK((a) >= (b), #a " >= " #b)
+#define cr_assert_str_eq(a, b, ...) NP_CR_CHECK(strcmp(a, b) == 0, #a " equals " #b)
+#define cr_assert_float_eq(a, b, e, ...) NP_CR_CHECK(fabs((double)(a) - (double)(b)) <= (e), #a " ~ " #b)
+#define cr_assert_null(p, ...) NP_CR_CHECK((p) == NULL, #p " is NULL")
+#define cr_assert_not_null(p, ...) NP_CR_CHECK((p) != NULL, #p " is not NULL")
+#define cr_assert_arr_eq(a, b, n, ...) NP_CR_CHECK(memcmp(a, b, n) == 0, #a " equals " #b)
+#define cr_fatal(...) NP_CR_CHECK(0, "reached")
+#define cr_skip_test(...) return
+#define cr_skip(...) return
+#endif
+
+/* Checks in helper functions that cannot return from the test: counts on np_err-style results. */
+#endif

@@ -1,0 +1,51 @@
+/* Checkpoints: checkpoints/step-N/{weights,optimizer}.safetensors and manifest.json.
+ * Written beside, synced, renamed, the folder synced; verified on load. */
+#ifndef NP_CHECKPOINT_H
+#define NP_CHECKPOINT_H
+
+#include "loader/base/io.h"
+#include "trainer/graph.h"
+
+/* Where a run stands besides its weights. Goes to manifest.json and back. */
+struct np_position {
+    uint64_t step;              /* training steps done */
+    bool eval_due;              /* the evaluation after that step has not been made */
+    uint64_t ticket_hash;       /* running XXH3 of all sample indices so far */
+    uint64_t nr_bad, bad_epoch; /* bad samples of that epoch */
+    uint64_t log_bytes, metrics_bytes, bad_bytes, history_bytes; /* logs are cut back to these */
+    double best_accuracy;
+    uint64_t best_step;
+    double train_seconds; /* so far */
+    double loss_sum;
+    uint64_t loss_rows; /* of the epoch so far */
+};
+
+struct np_checkpoint {
+    const struct np_graph *graph;
+    struct np_position position;
+    float *params, *buffers, *state[2]; /* flat; state[i] NULL: not used */
+    const char
+        *facts_json; /* class names, test chain, rounding facts: an object, stored as it is */
+};
+
+/* Writes dir/step-N whole or not at all. */
+int np_checkpoint_write(
+    struct np_io *io, const char *dir, const struct np_checkpoint *checkpoint, struct np_err *err);
+/* Loads and verifies one (sizes, XXH3, names, shapes); arrays must be there. *ret_facts_json: np_free. */
+int np_checkpoint_read(
+    const char *path, struct np_checkpoint *checkpoint, char **ret_facts_json, struct np_err *err);
+/* The newest whole checkpoint of dir; damaged ones are named through `damaged` and passed over.
+ * -ENOENT: none. */
+int np_checkpoint_latest(const char *dir, struct np_checkpoint *checkpoint, char **ret_facts_json,
+    void (*damaged)(void *context, const char *text), void *context, struct np_err *err);
+/* Keeps the newest `keep` and the best one. Removes torn leftovers. */
+int np_checkpoint_prune(const char *dir, int keep, uint64_t best_step, struct np_err *err);
+/* Weights by name from any safetensors: missing, unexpected and misshapen are listed in *ret_text
+ * (np_free; NULL: none). A tensor whose shape differs is left as it was. */
+int np_weights_load(const char *path, const struct np_graph *graph, float *params, float *buffers,
+    char **ret_text, struct np_err *err);
+/* SHA-256 over name, shape and little-endian bytes of all weights and buffers, in name order: hex. */
+void np_weights_sha256(
+    const struct np_graph *graph, const float *params, const float *buffers, char ret_hex[65]);
+
+#endif

@@ -1,0 +1,104 @@
+/* The device table: memory, streams and events, and the plan that computes. `cpu`
+ * (oneDNN), `cuda` (the plugin), `sim` (copies at a given rate, steps in a given time). */
+#ifndef NP_DEVICE_H
+#define NP_DEVICE_H
+
+#include "loader/base/err.h"
+#include "loader/base/mem.h"
+#include "trainer/graph.h"
+
+struct np_device;
+struct np_plan;
+struct np_plan_options;
+
+enum np_which { NP_STREAM_COPY, NP_STREAM_COMPUTE, NP_NR_STREAMS };
+
+struct np_device_options {
+    int ordinal;              /* cuda:N */
+    double h2d_gbps, step_ms; /* sim: 10^9 bytes a second; milliseconds a training step */
+};
+
+/* An event, pooled by its owner; `mark` and `state` are the device's. */
+struct np_event {
+    uint64_t mark;
+    void *state;
+};
+
+/* Memory, copies and order. Called by the trainer thread alone, close excepted: after it. */
+struct np_device_ops {
+    const char *name;
+    int (*open)(
+        struct np_device *device, const struct np_device_options *options, struct np_err *err);
+    void (*close)(struct np_device *device);
+    /* Optional: NULL means the device reads the host's memory itself (no upload). Device memory. */
+    void *(*alloc)(struct np_device *device, size_t bytes);
+    void (*free)(struct np_device *device, void *memory);
+    /* Async on the copy stream; src is pinned and stays until an event recorded after it is done. */
+    int (*upload)(struct np_device *device, void *dst, const void *src, size_t bytes);
+    void (*record)(struct np_device *device, enum np_which stream, struct np_event *event);
+    void (*follow)(struct np_device *device, enum np_which stream, const struct np_event *event);
+    /* Has it passed? wait: blocks until it has. Negative errno: the device failed. */
+    int (*done)(struct np_device *device, struct np_event *event, bool wait);
+};
+
+struct np_hyper { /* of one update */
+    float lr, momentum, weight_decay, beta1, beta2, eps, clip_norm /* 0: off */;
+    bool nesterov, decoupled;
+    uint64_t update; /* updates done before this one, for AdamW's bias correction */
+};
+
+struct np_metrics {
+    double loss_sum;
+    uint64_t rows, correct, top5;
+    double grad_norm;
+};
+
+/* What computes. Trainer thread. Images and labels are device pointers of one batch. */
+struct np_plan_ops {
+    /* train: autodiff done, not fused; eval: its np_graph_eval(); both borrowed while the plan lives. */
+    int (*prepare)(struct np_device *device, const struct np_graph *train,
+        const struct np_graph *eval, const struct np_plan_options *options,
+        struct np_plan **ret_plan, struct np_err *err);
+    void (*free)(struct np_plan *plan);
+    /* Forward and backward of one batch on the compute stream; accumulate: gradients are added. */
+    int (*step)(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
+        float loss_scale, bool accumulate, struct np_err *err);
+    /* Gradients -> weights. optim.c has the formulas. */
+    int (*update)(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err);
+    int (*eval)(struct np_plan *plan, const void *images, const void *labels, struct np_err *err);
+    /* Sums since the last call; waits for the compute stream. */
+    int (*metrics)(struct np_plan *plan, struct np_metrics *ret_metrics, struct np_err *err);
+    /* Copies out/in, f32, flat, files' layout: params, buffers, optimizer state 0 and 1, gradients. */
+    int (*read)(struct np_plan *plan, int array, float *out, struct np_err *err);
+    int (*write)(struct np_plan *plan, int array, const float *in, struct np_err *err);
+    /* A copy of logits of the last step or eval: f32 (batch, classes). */
+    int (*logits)(struct np_plan *plan, float *out, struct np_err *err);
+};
+enum { NP_ARRAY_PARAMS, NP_ARRAY_BUFFERS, NP_ARRAY_STATE0, NP_ARRAY_STATE1, NP_ARRAY_GRADS };
+
+struct np_device {
+    const struct np_device_ops *ops;
+    const struct np_plan_ops *plan_ops;
+    void *state;
+    char name[32];              /* "cpu", "cuda:0", "sim" */
+    struct np_allocator pinned; /* for the ring's slots */
+    enum np_dtype auto_precision;
+};
+
+/* name: "auto", "cpu", "cuda:0", "sim". Errors say what is missing and what to install. */
+int np_device_open(const char *name, const struct np_device_options *options,
+    struct np_device **ret_device, struct np_err *err);
+void np_device_close(struct np_device *device);
+
+/* The plugin's one symbol: `const struct np_plugin *np_plugin_cuda(void)`. */
+#define NP_PLUGIN_VERSION 1
+struct np_plugin {
+    int version;       /* NP_PLUGIN_VERSION; another one is refused by name */
+    const char *build; /* commit and date, for messages */
+    const struct np_device_ops *ops;
+    const struct np_plan_ops *plan_ops;
+    /* One JSON line a device for `nnpipe devices`; returns how many. */
+    int (*list)(void (*line)(void *context, const char *json), void *context);
+};
+
+#endif

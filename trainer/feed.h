@@ -1,0 +1,27 @@
+/* Ring slot -> device, then the slot back. Trainer thread. */
+#ifndef NP_FEED_H
+#define NP_FEED_H
+
+#include "loader/ring.h"
+#include "trainer/device.h"
+
+struct np_input {                /* a batch on the device */
+    const void *images, *labels; /* device pointers */
+    struct np_batch about;       /* copy of the batch's facts; its pointers are the slot's */
+    int buffer;
+};
+
+struct np_feed;
+int np_feed_new(struct np_device *device, struct np_ring *ring, const struct np_batch_shape *shape,
+    struct np_block *block, struct np_feed **ret_feed, struct np_err *err);
+void np_feed_free(struct np_feed *feed);
+/* Takes the next batch of the ring and starts its copy, the one after it too if it is ready; the
+ * compute stream follows the copy. Blocks while the ring has none; that time is the stall.
+ * -ESHUTDOWN: the ring was stopped. */
+int np_feed_upload(struct np_feed *feed, struct np_input *ret_input, struct np_err *err);
+/* The compute calls that read the input are queued: its buffer, and the slot of a device that
+ * reads the host's memory, go back once they have passed. */
+void np_feed_release(struct np_feed *feed, struct np_input *input);
+uint64_t np_feed_stall_ns(const struct np_feed *feed); /* waited in np_feed_upload so far */
+
+#endif

@@ -1,0 +1,167 @@
+/* The static graph: tensors, and nodes in the order they run. Built once from YAML,
+ * extended by autodiff, rewritten by fusion, then handed to a device's planner. Names,
+ * parameters and checkpoints see the unfused forward graph only. */
+#ifndef NP_GRAPH_H
+#define NP_GRAPH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loader/base/err.h"
+#include "loader/base/node.h"
+
+/* f32 | bf16 | f16: of activations and of what kernels read; master weights are f32. */
+enum np_dtype { NP_F32, NP_BF16, NP_F16, NP_U8, NP_I32 };
+
+/* Operands in order; [x] may be absent (-1). Activations are (n, h, w, c), NHWC. Parameters
+ * have torch's shapes and layouts (conv weight OIHW, with groups (out, in/groups, kh, kw)). */
+enum np_op {
+    NP_OP_INPUT,      /* images u8 -> x: (u8/255 - mean) / std */
+    NP_OP_CONV,       /* x, weight, [bias] -> y          attr: conv, [relu] */
+    NP_OP_CONV_DGRAD, /* dy, weight -> dx */
+    NP_OP_CONV_WGRAD, /* x, dy -> dweight, [dbias] */
+    NP_OP_BN_STATS, /* x, running_mean, running_var -> mean, inv_std (c), f32; updates the running ones */
+    NP_OP_BN_APPLY, /* x, mean, inv_std, gamma, beta, [add] -> y      attr: bn, relu */
+    NP_OP_BN_EVAL,  /* x, running_mean, running_var, gamma, beta, [add] -> y   attr: bn, relu */
+    NP_OP_BN_REDUCE, /* dy, x, mean, inv_std, gamma, beta, [y] -> dgamma, dbeta; relu: dy masked first
+                             (with [add]: by y > 0; without: by the recomputed sign) */
+    NP_OP_BN_DGRAD,       /* dy, x, mean, inv_std, gamma, beta, dgamma, dbeta, [y] -> dx, [dadd] */
+    NP_OP_RELU,           /* x -> y */
+    NP_OP_RELU_DGRAD,     /* dy, y -> dx */
+    NP_OP_MAXPOOL,        /* x -> y, argmax (n, ho, wo, c) u8: position in the window */
+    NP_OP_MAXPOOL_DGRAD,  /* dy, argmax -> dx */
+    NP_OP_AVGPOOL,        /* x -> y     padding counts, as in torch */
+    NP_OP_AVGPOOL_DGRAD,  /* dy -> dx */
+    NP_OP_GLOBAL_AVGPOOL, /* x -> y (n, 1, 1, c) */
+    NP_OP_GLOBAL_AVGPOOL_DGRAD, /* dy -> dx */
+    NP_OP_LINEAR, /* x (n, 1, 1, in), weight (out, in), [bias] -> y (n, 1, 1, out)  attr: [relu] */
+    NP_OP_LINEAR_DGRAD,  /* dy, weight -> dx */
+    NP_OP_LINEAR_WGRAD,  /* x, dy -> dweight, [dbias] */
+    NP_OP_DROPOUT,       /* x -> y     Philox(seed, step, element); attr: rate */
+    NP_OP_DROPOUT_DGRAD, /* dy -> dx   the same draws */
+    NP_OP_FLATTEN,       /* x (n, h, w, c) -> y (n, 1, 1, c*h*w) in torch's C, H, W order */
+    NP_OP_FLATTEN_DGRAD, /* dy -> dx */
+    NP_OP_ADD, /* a, b -> y  (the gradient of both is dy itself); also sums gradients; attr: [relu] */
+    NP_OP_CONCAT,        /* a, b [, c, d ...] -> y on channels */
+    NP_OP_CONCAT_DGRAD,  /* dy -> da, db ... */
+    NP_OP_CROSS_ENTROPY, /* logits, labels -> loss (rows) f32, correct (rows) f32, top5 (rows) f32;
+                             masked rows (label -1) give 0 */
+    NP_OP_CROSS_ENTROPY_DGRAD, /* logits, labels -> dlogits: d(mean over the batch) / dlogits * loss_scale */
+    NP_NR_OPS
+};
+extern const char *const np_op_names[NP_NR_OPS];
+
+struct np_window {
+    int kernel_h, kernel_w, stride, pad, dilation, groups;
+};
+
+struct np_attrs {
+    struct np_window window; /* conv, pools */
+    bool relu;               /* fused behind */
+    double momentum, eps;    /* batchnorm: torch's meaning, running = (1-m)*running + m*batch */
+    double rate;             /* dropout */
+    double label_smoothing;  /* loss */
+    float mean[4], std[4];   /* input */
+    uint64_t seed;           /* dropout: of the node */
+};
+
+enum np_role {
+    NP_ROLE_ACTIVATION,
+    NP_ROLE_PARAM,
+    NP_ROLE_BUFFER,
+    NP_ROLE_GRAD /* of a param */,
+    NP_ROLE_SAVED,
+    NP_ROLE_INPUT
+};
+
+enum np_init {
+    NP_INIT_ZERO,
+    NP_INIT_ONE,
+    NP_INIT_KAIMING_NORMAL /* fan_out, relu */,
+    NP_INIT_KAIMING_UNIFORM /* torch's default for conv and linear */,
+    NP_INIT_XAVIER_UNIFORM,
+    NP_INIT_NORMAL /* std 0.01 */,
+    NP_INIT_FAN_IN_UNIFORM /* torch's bias: 1/sqrt(fan_in) */
+};
+
+struct np_tensor {
+    char *name; /* params and buffers: torch's ("layer1.0.conv1.weight"); else for messages */
+    enum np_role role;
+    enum np_dtype dtype;
+    int dims[4], nr_dims;
+    int grad;          /* tensor holding its gradient, or -1 */
+    uint64_t offset;   /* params, grads, buffers: first element in the flat array of their role */
+    enum np_init init; /* params, buffers */
+    int fan_in, fan_out;
+    bool
+        decay; /* params: weight decay applies (all, unless the config says conv and linear only) */
+};
+
+#define NP_MAX_OPERANDS 16
+struct np_op_node {
+    enum np_op op;
+    char *name; /* of the layer; owned */
+    int line;   /* in the config; 0: not from there */
+    int ins[NP_MAX_OPERANDS], nr_ins;
+    int outs[NP_MAX_OPERANDS], nr_outs;
+    struct np_attrs attrs;
+    int forward; /* backward nodes: the forward node they differentiate; else -1 */
+};
+
+struct np_graph {
+    struct np_tensor *tensors;
+    int nr_tensors;
+    struct np_op_node *nodes;
+    int nr_nodes;       /* in execution order */
+    int nr_forward;     /* nodes before this one are the forward pass and the loss */
+    int images, labels; /* tensors: u8 (n, h, w, c), i32 (n) */
+    int input;          /* normalised images */
+    int logits, loss, correct, top5;
+    uint64_t nr_params, nr_buffers; /* elements */
+    int batch, classes;
+};
+
+struct np_graph_input {
+    int batch, height, width, channels, classes;
+    const float *mean, *std;
+    enum np_dtype precision;
+    uint64_t seed;
+};
+
+/* The forward graph from `model:` and `blocks:`, with the loss from `loss:`. Every mistake
+ * goes into report with the layer's line: unknown layers and keys, shapes that do not fit,
+ * unused blocks, names used twice. NULL when there was one. Caller frees. */
+struct np_graph *np_graph_build(const struct np_node *model, const struct np_node *blocks,
+    const struct np_node *loss, const struct np_graph_input *input, struct np_report *report);
+struct np_graph *np_graph_copy(const struct np_graph *graph);
+void np_graph_free(struct np_graph *graph);
+/* `model:` in normal form (every key of every layer), as `nnpipe show` prints it. */
+struct np_node *np_graph_model_node(const struct np_node *model);
+
+/* For building: a tensor's number; a node's number. Names are copied. */
+int np_graph_tensor(struct np_graph *graph, const char *name, enum np_role role,
+    enum np_dtype dtype, int nr_dims, const int *dims);
+int np_graph_node(struct np_graph *graph, enum np_op op, const char *name, int line);
+void np_graph_in(struct np_graph *graph, int node, int tensor);
+void np_graph_out(struct np_graph *graph, int node, int tensor);
+
+uint64_t np_tensor_elements(const struct np_tensor *tensor);
+uint64_t np_dtype_bytes(enum np_dtype dtype);
+/* Multiply-adds times two, of one image's forward pass; 0 for what only moves data. */
+uint64_t np_node_flops(const struct np_graph *graph, const struct np_op_node *node);
+/* Fills params (flat, f32) and buffers from their inits; Philox by (seed, tensor name), so that
+ * a tensor's values do not depend on the rest of the net. */
+void np_graph_init(const struct np_graph *graph, uint64_t seed, float *params, float *buffers);
+
+/* Appends the backward pass: a gradient for every parameter, sums where a tensor has
+ * several readers. autodiff.c. Baydin et al., arXiv:1502.05767, reverse mode. */
+int np_autodiff(struct np_graph *graph, struct np_err *err);
+/* The evaluation graph: forward only, BN_EVAL for BN_STATS + BN_APPLY, no dropout. Copy; caller frees. */
+struct np_graph *np_graph_eval(const struct np_graph *graph);
+/* What a device can fuse, then the rewrite (forward nodes together with their backward ones). fuse.c */
+struct np_fusions {
+    bool bn_relu, bn_add_relu, conv_relu, linear_relu, add_relu;
+};
+int np_fuse(struct np_graph *graph, const struct np_fusions *fusions, struct np_err *err);
+
+#endif
