@@ -1,0 +1,35 @@
+#!/bin/sh
+# Installs with apt what the build and the tests need and this machine lacks. Says what it does;
+# does nothing where nothing is missing. Debian 12 and later, as root or with sudo.
+set -eu
+
+packages="build-essential pkg-config liburing-dev libzstd-dev zlib1g-dev libyaml-dev
+    libjpeg62-turbo-dev libspng-dev libdnnl-dev libjansson-dev libxxhash-dev libssl-dev"
+# For the tests and `make check` alone.
+[ "${1:-}" = test ] && packages="$packages libcriterion-dev clang-format cppcheck zstd
+    python3 python3-pil"
+
+missing=
+for package in $packages; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
+        missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" -eq 0 ]; then
+    sudo=
+elif command -v sudo >/dev/null; then
+    sudo=sudo
+else
+    echo "setup: these packages are missing and need root or sudo to install:$missing" >&2
+    exit 1
+fi
+command -v apt-get >/dev/null || {
+    echo "setup: no apt-get here; install the equivalents of:$missing" >&2
+    exit 1
+}
+echo "setup: installing$missing"
+# shellcheck disable=SC2086 # words are packages
+$sudo env DEBIAN_FRONTEND=noninteractive sh -ec "
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends $(echo $missing) >/dev/null"
