@@ -1,0 +1,127 @@
+/* Errors and reports of errors. Any thread; an err or report belongs to one at a time. */
+#include "loader/base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_REPORTED 100
+
+int np_err_set(struct np_err *err, int code, const char *format, ...)
+{
+    if (err && !err->code) {
+        va_list args;
+
+        va_start(args, format);
+        memset(err, 0, sizeof(*err));
+        err->code = code;
+        vsnprintf(err->text, sizeof(err->text), format, args);
+        va_end(args);
+    }
+    return code;
+}
+
+int np_err_at(
+    struct np_err *err, int code, const char *file, int line, int column, const char *format, ...)
+{
+    if (err && !err->code) {
+        va_list args;
+
+        va_start(args, format);
+        memset(err, 0, sizeof(*err));
+        err->code = code;
+        err->line = line;
+        err->column = column;
+        snprintf(err->file, sizeof(err->file), "%s", file ? file : "");
+        vsnprintf(err->text, sizeof(err->text), format, args);
+        va_end(args);
+    }
+    return code;
+}
+
+int np_err_context(struct np_err *err, const char *format, ...)
+{
+    char text[sizeof(err->text)];
+    va_list args;
+    int used;
+
+    if (!err || !err->code)
+        return err ? err->code : 0;
+    va_start(args, format);
+    used = vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (used < 0 || used >= (int)sizeof(text))
+        used = sizeof(text) - 1;
+    snprintf(text + used, sizeof(text) - (size_t)used, ": %s", err->text);
+    memcpy(err->text, text, sizeof(text));
+    return err->code;
+}
+
+void np_err_format(const struct np_err *err, char *text, size_t text_bytes)
+{
+    if (err->file[0] && err->line)
+        snprintf(text, text_bytes, "%s:%d:%d: %s", err->file, err->line, err->column, err->text);
+    else if (err->file[0])
+        snprintf(text, text_bytes, "%s: %s", err->file, err->text);
+    else
+        snprintf(text, text_bytes, "%s", err->text);
+}
+
+void np_report_init(struct np_report *report, const char *file)
+{
+    memset(report, 0, sizeof(*report));
+    report->file = file;
+}
+
+void np_report_add(struct np_report *report, int line, int column, const char *format, ...)
+{
+    struct np_err *errs, *err;
+    va_list args;
+
+    if (report->nr_errs == MAX_REPORTED) {
+        report->nr_dropped++;
+        return;
+    }
+    errs = realloc(report->errs, (size_t)(report->nr_errs + 1) * sizeof(*errs));
+    if (!errs) {
+        report->nr_dropped++;
+        return;
+    }
+    report->errs = errs;
+    err = &errs[report->nr_errs++];
+    memset(err, 0, sizeof(*err));
+    err->code = -22; /* EINVAL */
+    err->line = line;
+    err->column = column;
+    snprintf(err->file, sizeof(err->file), "%s", report->file ? report->file : "");
+    va_start(args, format);
+    vsnprintf(err->text, sizeof(err->text), format, args);
+    va_end(args);
+}
+
+static int compare_places(const void *left, const void *right)
+{
+    const struct np_err *a = left, *b = right;
+
+    return a->line != b->line ? a->line - b->line : a->column - b->column;
+}
+
+/* Stable: qsort is not, and mistakes at one place should stay in the order found. */
+void np_report_sort(struct np_report *report)
+{
+    for (int i = 1; i < report->nr_errs; i++) {
+        struct np_err err = report->errs[i];
+        int j = i;
+
+        for (; j > 0 && compare_places(&report->errs[j - 1], &err) > 0; j--)
+            report->errs[j] = report->errs[j - 1];
+        report->errs[j] = err;
+    }
+}
+
+void np_report_fini(struct np_report *report)
+{
+    free(report->errs);
+    np_report_init(report, NULL);
+}
