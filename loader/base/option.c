@@ -1,0 +1,470 @@
+/* Option tables -> structs, and back. Called while a config is read; one thread. */
+#include "loader/base/option.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "loader/base/mem.h"
+
+#define MAX_WORD 64
+
+static const char *const type_names[] = {"true or false", "a whole number",
+    "a number of bytes (64M, 2G)", "a number", "a share (10% or 0.1)", "text", "a word",
+    "a list of numbers", "a value"};
+
+/* --- words -------------------------------------------------------------------------------- */
+
+/* Index of text among "a|b|c", or -1. */
+static int word_index(const char *words, const char *text)
+{
+    size_t length = strlen(text);
+
+    for (int i = 0; words; i++) {
+        const char *end = strchr(words, '|');
+        size_t n = end ? (size_t)(end - words) : strlen(words);
+
+        if (n == length && strncmp(words, text, n) == 0)
+            return i;
+        words = end ? end + 1 : NULL;
+    }
+    return -1;
+}
+
+static void word_at(const char *words, int index, char text[MAX_WORD])
+{
+    while (index-- > 0 && words && (words = strchr(words, '|')))
+        words++;
+    snprintf(text, MAX_WORD, "%.*s", words ? (int)strcspn(words, "|") : 0, words ? words : "");
+}
+
+/* Levenshtein distance, words up to MAX_WORD. */
+static int edit_distance(const char *a, const char *b)
+{
+    int row[MAX_WORD + 1], n = (int)strlen(b);
+
+    if (strlen(a) > MAX_WORD || n > MAX_WORD)
+        return MAX_WORD;
+    for (int j = 0; j <= n; j++)
+        row[j] = j;
+    for (int i = 1; a[i - 1]; i++) {
+        int diagonal = row[0];
+
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int above = row[j], best = diagonal + (a[i - 1] != b[j - 1]);
+
+            if (above + 1 < best)
+                best = above + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            diagonal = above;
+            row[j] = best;
+        }
+    }
+    return row[n];
+}
+
+const char *np_nearest(const char *word, const char *const *words)
+{
+    const char *nearest = NULL;
+    int best = (int)strlen(word) / 3 + 2; /* farther is no suggestion */
+
+    for (; *words; words++) {
+        int distance = edit_distance(word, *words);
+
+        if (distance < best) {
+            best = distance;
+            nearest = *words;
+        }
+    }
+    return nearest;
+}
+
+/* --- scalars ------------------------------------------------------------------------------- */
+
+static bool parse_double(const char *text, double *ret_value)
+{
+    char *end;
+
+    if (!*text || isspace((unsigned char)*text))
+        return false;
+    *ret_value = strtod(text, &end);
+    return *end == '\0' && isfinite(*ret_value) && !strpbrk(text, "xX");
+}
+
+static bool parse_int(const char *text, int64_t *ret_value)
+{
+    char *end;
+
+    if (!*text || isspace((unsigned char)*text))
+        return false;
+    errno = 0;
+    *ret_value = strtoll(text, &end, 10);
+    return *end == '\0' && errno == 0;
+}
+
+static bool parse_bytes(const char *text, int64_t *ret_value)
+{
+    static const char suffixes[] = "KMGT";
+    double number, scale = 1;
+    char *end;
+    const char *suffix;
+
+    if (!isdigit((unsigned char)*text))
+        return false;
+    number = strtod(text, &end);
+    if (*end && (suffix = strchr(suffixes, toupper((unsigned char)*end)))) {
+        scale = ldexp(1, 10 * (int)(suffix - suffixes + 1));
+        end++;
+        if (strcasecmp(end, "iB") == 0 || strcasecmp(end, "B") == 0)
+            end += strlen(end);
+    }
+    if (*end || number * scale > 9e18)
+        return false;
+    *ret_value = (int64_t)(number * scale);
+    return true;
+}
+
+static bool parse_share(const char *text, double *ret_value)
+{
+    char number[MAX_WORD];
+    size_t length = strlen(text);
+
+    if (length == 0 || length >= sizeof(number) || text[length - 1] != '%')
+        return parse_double(text, ret_value);
+    memcpy(number, text, length - 1);
+    number[length - 1] = '\0';
+    if (!parse_double(number, ret_value))
+        return false;
+    *ret_value /= 100;
+    return true;
+}
+
+static bool parse_bool(const char *text, bool *ret_value)
+{
+    *ret_value = strcmp(text, "true") == 0;
+    return *ret_value || strcmp(text, "false") == 0;
+}
+
+static void *field(const struct np_option *option, void *object)
+{
+    return (char *)object + option->offset;
+}
+
+static void mistake(struct np_report *report, const struct np_node *node,
+    const struct np_option *option, const char *wanted)
+{
+    const char *text = node->kind == NP_NODE_SCALAR ? node->text
+                       : node->kind == NP_NODE_LIST ? "a list"
+                                                    : "a mapping";
+    const char *quote = node->kind == NP_NODE_SCALAR ? "'" : "";
+
+    np_report_add(report, node->line, node->column, "%s: expected %s, not %s%.80s%s", option->key,
+        wanted, quote, text, quote);
+}
+
+static void out_of_range(
+    struct np_report *report, const struct np_node *node, const struct np_option *option)
+{
+    if (option->max >= 1e15)
+        np_report_add(report, node->line, node->column, "%s: %.40s is out of range: at least %g",
+            option->key, node->text, option->min);
+    else
+        np_report_add(report, node->line, node->column, "%s: %.40s is out of range: %g to %g",
+            option->key, node->text, option->min, option->max);
+}
+
+static bool in_range(const struct np_option *option, double value)
+{
+    return (option->min == 0 && option->max == 0) || (value >= option->min && value <= option->max);
+}
+
+/* A number, or one of its words: the first word is -1, the next -2. */
+static void parse_number(const struct np_option *option, const struct np_node *node, void *object,
+    struct np_report *report)
+{
+    int word = option->words ? word_index(option->words, node->text) : -1;
+    bool whole = option->type == NP_OPT_INT || option->type == NP_OPT_BYTES;
+    int64_t integer = -1 - word;
+    double real = -1 - word;
+    bool good = true;
+    char wanted[192];
+
+    if (word < 0) {
+        switch (option->type) {
+        case NP_OPT_INT: good = parse_int(node->text, &integer); break;
+        case NP_OPT_BYTES: good = parse_bytes(node->text, &integer); break;
+        case NP_OPT_SHARE: good = parse_share(node->text, &real); break;
+        default: good = parse_double(node->text, &real); break;
+        }
+        if (good && !in_range(option, whole ? (double)integer : real)) {
+            out_of_range(report, node, option);
+            return;
+        }
+    }
+    if (!good) {
+        snprintf(wanted, sizeof(wanted), "%s%s%s", type_names[option->type],
+            option->words ? " or " : "", option->words ? option->words : "");
+        mistake(report, node, option, wanted);
+    } else if (whole) {
+        *(int64_t *)field(option, object) = integer;
+    } else {
+        *(double *)field(option, object) = real;
+    }
+}
+
+static void parse_word(const struct np_option *option, const struct np_node *node, void *object,
+    struct np_report *report)
+{
+    int index = word_index(option->words, node->text);
+    char wanted[256];
+
+    if (index >= 0) {
+        *(int *)field(option, object) = index;
+        return;
+    }
+    snprintf(wanted, sizeof(wanted), "one of %s", option->words);
+    mistake(report, node, option, wanted);
+}
+
+static void parse_floats(const struct np_option *option, const struct np_node *node, void *object,
+    struct np_report *report)
+{
+    struct np_floats *floats = field(option, object);
+    double *values;
+
+    if (node->kind != NP_NODE_LIST) {
+        mistake(report, node, option, type_names[NP_OPT_FLOATS]);
+        return;
+    }
+    values = np_alloc_array((size_t)node->nr_items, sizeof(*values));
+    for (int i = 0; values && i < node->nr_items; i++) {
+        const struct np_node *item = node->items[i];
+
+        if (item->kind != NP_NODE_SCALAR || !parse_double(item->text, &values[i])) {
+            mistake(report, item, option, "a number");
+            break;
+        }
+        if (!in_range(option, values[i])) {
+            out_of_range(report, item, option);
+            break;
+        }
+    }
+    np_free(floats->values);
+    floats->values = values;
+    floats->nr_values = values ? node->nr_items : 0;
+}
+
+static void parse_value(const struct np_option *option, const struct np_node *node, void *object,
+    struct np_report *report)
+{
+    if (option->type == NP_OPT_NODE) {
+        *(const struct np_node **)field(option, object) = node;
+        return;
+    }
+    if (option->type == NP_OPT_FLOATS) {
+        parse_floats(option, node, object, report);
+        return;
+    }
+    if (node->kind != NP_NODE_SCALAR) {
+        mistake(report, node, option, type_names[option->type]);
+        return;
+    }
+    switch (option->type) {
+    case NP_OPT_BOOL:
+        if (!parse_bool(node->text, field(option, object)))
+            mistake(report, node, option, type_names[NP_OPT_BOOL]);
+        break;
+    case NP_OPT_STRING:
+        np_free(*(char **)field(option, object));
+        *(char **)field(option, object) = np_strdup(node->text);
+        break;
+    case NP_OPT_WORD: parse_word(option, node, object, report); break;
+    default: parse_number(option, node, object, report); break;
+    }
+}
+
+/* A default, written as it would be in the file; "[1, 2]" for FLOATS. */
+static void set_fallback(const struct np_option *option, void *object, struct np_report *report)
+{
+    struct np_node *node;
+
+    if (option->type == NP_OPT_NODE)
+        return;
+    if (option->type != NP_OPT_FLOATS) {
+        node = np_node_scalar(option->fallback, 0, 0);
+    } else {
+        char text[256], *rest = text;
+
+        snprintf(text, sizeof(text), "%s", option->fallback);
+        node = np_node_new(NP_NODE_LIST, 0, 0);
+        for (char *word; (word = strsep(&rest, "[], "));)
+            if (*word)
+                np_node_add(node, NULL, np_node_scalar(word, 0, 0));
+    }
+    parse_value(option, node, object, report);
+    np_node_free(node);
+}
+
+/* --- mappings ------------------------------------------------------------------------------ */
+
+static bool among(const char *const *words, const char *word)
+{
+    for (; words && *words; words++)
+        if (strcmp(*words, word) == 0)
+            return true;
+    return false;
+}
+
+static void unknown_key(const struct np_option *table, const char *const *others,
+    const struct np_node *item, const char *what, struct np_report *report)
+{
+    const char *keys[128], *nearest;
+    char all[400] = "";
+    int n = 0;
+
+    for (const struct np_option *option = table; option->key && n < 100; option++)
+        keys[n++] = option->key;
+    for (; others && *others && n < 127; others++)
+        keys[n++] = *others;
+    keys[n] = NULL;
+    nearest = np_nearest(item->key, keys);
+    if (nearest) {
+        np_report_add(report, item->key_line, item->key_column,
+            "%s: unknown key in %s; did you mean '%s'?", item->key, what, nearest);
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? ", " : "", keys[i]);
+    np_report_add(report, item->key_line, item->key_column, "%s: unknown key in %s; it takes: %s",
+        item->key, what, n ? all : "nothing");
+}
+
+static const struct np_option *find(const struct np_option *table, const char *key)
+{
+    for (; table->key; table++)
+        if (strcmp(table->key, key) == 0)
+            return table;
+    return NULL;
+}
+
+int np_options_parse(const struct np_option *table, const struct np_node *map, const char *what,
+    const char *const *others, void *object, struct np_report *report)
+{
+    int before = report->nr_errs + report->nr_dropped;
+
+    if (map && map->kind == NP_NODE_SCALAR && map->text[0] == '\0' && !map->quoted)
+        map = NULL; /* "key:" with nothing behind it */
+    if (map && map->kind != NP_NODE_MAP) {
+        np_report_add(report, map->line, map->column, "%s: expected a mapping (key: value), not %s",
+            what, map->kind == NP_NODE_LIST ? "a list" : map->text);
+        map = NULL;
+        others = NULL;
+    }
+    for (int i = 0; map && i < map->nr_items; i++) {
+        const struct np_node *item = map->items[i];
+
+        if (!find(table, item->key) && !among(others, item->key))
+            unknown_key(table, others, item, what, report);
+    }
+    for (const struct np_option *option = table; option->key; option++) {
+        const struct np_node *node = np_node_get(map, option->key);
+
+        if (option->fallback)
+            set_fallback(option, object, report);
+        if (node)
+            parse_value(option, node, object, report);
+        else if (!option->fallback && option->type != NP_OPT_NODE)
+            np_report_add(report, map ? map->line : 0, map ? map->column : 0,
+                "%s: the key '%s' is missing", what, option->key);
+    }
+    return report->nr_errs + report->nr_dropped > before ? -EINVAL : 0;
+}
+
+void np_options_fini(const struct np_option *table, void *object)
+{
+    for (; table->key; table++) {
+        if (table->type == NP_OPT_STRING) {
+            np_free(*(char **)field(table, object));
+            *(char **)field(table, object) = NULL;
+        } else if (table->type == NP_OPT_FLOATS) {
+            struct np_floats *floats = field(table, object);
+
+            np_free(floats->values);
+            floats->values = NULL;
+            floats->nr_values = 0;
+        }
+    }
+}
+
+/* The shortest text that reads back as the same double. */
+static void print_double(double value, char text[MAX_WORD])
+{
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, MAX_WORD, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            return;
+    }
+}
+
+static struct np_node *value_node(const struct np_option *option, const void *object)
+{
+    const void *at = (const char *)object + option->offset;
+    char text[MAX_WORD] = "";
+
+    switch (option->type) {
+    case NP_OPT_BOOL: return np_node_scalar(*(const bool *)at ? "true" : "false", 0, 0);
+    case NP_OPT_STRING: {
+        struct np_node *node = np_node_scalar(*(char *const *)at ? *(char *const *)at : "", 0, 0);
+
+        node->quoted = node->text[0] == '\0';
+        return node;
+    }
+    case NP_OPT_NODE: return np_node_copy(*(const struct np_node *const *)at);
+    case NP_OPT_WORD: word_at(option->words, *(const int *)at, text); break;
+    case NP_OPT_FLOATS: {
+        const struct np_floats *floats = at;
+        struct np_node *list = np_node_new(NP_NODE_LIST, 0, 0);
+
+        for (int i = 0; i < floats->nr_values; i++) {
+            print_double(floats->values[i], text);
+            np_node_add(list, NULL, np_node_scalar(text, 0, 0));
+        }
+        return list;
+    }
+    case NP_OPT_INT:
+    case NP_OPT_BYTES:
+        if (option->words && *(const int64_t *)at < 0)
+            word_at(option->words, (int)(-1 - *(const int64_t *)at), text);
+        else
+            snprintf(text, sizeof(text), "%lld", (long long)*(const int64_t *)at);
+        break;
+    case NP_OPT_FLOAT:
+    case NP_OPT_SHARE:
+        if (option->words && *(const double *)at < 0)
+            word_at(option->words, (int)(-1 - *(const double *)at), text);
+        else
+            print_double(*(const double *)at, text);
+        break;
+    }
+    return np_node_scalar(text, 0, 0);
+}
+
+struct np_node *np_options_node(const struct np_option *table, const void *object)
+{
+    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+
+    for (; table->key; table++) {
+        struct np_node *value = value_node(table, object);
+
+        if (value)
+            np_node_add(map, table->key, value);
+    }
+    return map;
+}
