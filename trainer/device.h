@@ -5,6 +5,7 @@
 
 #include "loader/base/err.h"
 #include "loader/base/mem.h"
+#include "loader/base/option.h"
 #include "trainer/graph.h"
 
 struct np_device;
@@ -18,10 +19,11 @@ struct np_device_options {
     double h2d_gbps, step_ms; /* sim: 10^9 bytes a second; milliseconds a training step */
 };
 
-/* An event, pooled by its owner; `mark` and `state` are the device's. */
+/* An event, pooled by its owner, zeroed before its first use; `mark` and `state` are the device's. */
 struct np_event {
     uint64_t mark;
     void *state;
+    uint64_t passed_ns; /* when it passed, in np_now_ns() time; set by done() */
 };
 
 /* Memory, copies and order. Called by the trainer thread alone, close excepted: after it. */
@@ -37,13 +39,15 @@ struct np_device_ops {
     int (*upload)(struct np_device *device, void *dst, const void *src, size_t bytes);
     void (*record)(struct np_device *device, enum np_which stream, struct np_event *event);
     void (*follow)(struct np_device *device, enum np_which stream, const struct np_event *event);
-    /* Has it passed? wait: blocks until it has. Negative errno: the device failed. */
+    /* Has it passed? 1 or 0; wait: blocks until it has. Negative errno: the device failed. */
     int (*done)(struct np_device *device, struct np_event *event, bool wait);
 };
 
 struct np_hyper { /* of one update */
-    float lr, momentum, weight_decay, beta1, beta2, eps, clip_norm /* 0: off */;
-    bool nesterov, decoupled;
+    float lr, momentum, weight_decay, eps, clip_norm /* 0: off */;
+    double beta1, beta2; /* double: 1 - beta2 would lose a hundredth of a permille in float */
+    bool nesterov;
+    bool decoupled;  /* AdamW; false: SGD */
     uint64_t update; /* updates done before this one, for AdamW's bias correction */
 };
 
@@ -85,10 +89,30 @@ struct np_device {
     enum np_dtype auto_precision;
 };
 
-/* name: "auto", "cpu", "cuda:0", "sim". Errors say what is missing and what to install. */
+/* name: "auto" (a usable GPU, else the CPU), "cpu", "cuda", "cuda:0", "sim". options may be NULL;
+ * the name's ordinal wins. Errors say what is missing and what to install. */
 int np_device_open(const char *name, const struct np_device_options *options,
     struct np_device **ret_device, struct np_err *err);
 void np_device_close(struct np_device *device);
+/* One JSON object a device this box could have, usable or not: name, kind, usable, reason, versions. */
+void np_device_list(void (*line)(void *context, const char *json), void *context);
+
+/* `device:` of the config: a name, or {sim: {...}}. *ret_name: np_free. NULL node: auto. */
+int np_device_parse(const struct np_node *node, char **ret_name,
+    struct np_device_options *ret_options, struct np_report *report);
+struct np_node *np_device_node(const char *name, const struct np_device_options *options);
+
+/* The devices in the program itself. */
+extern const struct np_device_ops np_device_cpu, np_device_sim;
+extern const struct np_plan_ops np_plan_cpu, np_plan_sim;
+
+/* What the streams of a sim device have done up to now; idle: compute had nothing to do between
+ * its first step and its last. Trainer thread. */
+struct np_sim_times {
+    uint64_t busy_ns, idle_ns, copy_ns;
+    uint64_t nr_steps, nr_copies, copy_bytes;
+};
+void np_sim_read(const struct np_device *device, struct np_sim_times *ret_times);
 
 /* The plugin's one symbol: `const struct np_plugin *np_plugin_cuda(void)`. */
 #define NP_PLUGIN_VERSION 1
