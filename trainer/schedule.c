@@ -145,7 +145,7 @@ double np_schedule_factor(const struct np_schedule_options *options, uint64_t up
         factor = options->warmup_from + (1 - options->warmup_from) * u / warm;
     if (options->kind == NP_MULTISTEP)
         factor *= multistep(options, u, updates_per_epoch);
-    if (options->kind == NP_COSINE && u >= warm)
+    if (options->kind == NP_COSINE && u >= warm && n > warm)
         factor = anneal(NP_ANNEAL_COSINE, 1, options->final, (u - warm) / (n - warm));
     return factor;
 }
