@@ -8,12 +8,14 @@
 #include "loader/ring.h"
 #include "loader/sampler.h"
 
+enum np_cache { NP_CACHE_AUTO, NP_CACHE_NONE, NP_CACHE_ENCODED, NP_CACHE_DECODED, NP_CACHE_DEVICE };
+
 /* `loader:` of the config. -1 stands for auto. */
 struct np_loader_options {
     int64_t batch, readers, depth, prefetch;
-    char *io;  /* auto uring pread sim */
-    int cache; /* auto none encoded decoded device */
-    int64_t cache_bytes;
+    char *io;            /* auto uring pread sim */
+    int cache;           /* enum np_cache */
+    int64_t cache_bytes; /* -1: auto */
     struct np_node const *shuffle_node, *bad_node, *augment_node, *test_augment_node,
         *normalize_node, *cache_node;
     enum np_shuffle shuffle;
@@ -22,8 +24,15 @@ struct np_loader_options {
     double bad_budget; /* share of an epoch */
     float mean[4], std[4];
     int nr_mean;
-    int channels; /* 1 or 3 */
+    int64_t channels; /* 1 or 3 */
 };
+extern const struct np_option np_loader_option_table[];
+/* Parses `loader:`. augment and test_augment stay nodes: np_chain_parse() is the caller's. */
+int np_loader_options_parse(
+    const struct np_node *node, struct np_loader_options *ret_options, struct np_report *report);
+void np_loader_options_fini(struct np_loader_options *options);
+/* Normal form, the chains as they were written. Caller frees. */
+struct np_node *np_loader_options_node(const struct np_loader_options *options);
 
 /* A sample that was replaced (training) or masked (evaluation). */
 struct np_bad_sample {

@@ -1,0 +1,295 @@
+/* `loader:` of a config: its option table, and the keys that a table cannot say (shuffle,
+ * cache, bad_samples, normalize). Config time, one thread. */
+#include "loader/loader.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "loader/base/option.h"
+
+#define AT(field) offsetof(struct np_loader_options, field)
+
+/* Larger batches than this are a slip of the finger: rows are counted in int. */
+#define MAX_BATCH 1048576
+
+const struct np_option np_loader_option_table[] = {
+    {"batch", NP_OPT_INT, AT(batch), "128", 1, MAX_BATCH, NULL, "Images in a batch."},
+    {"readers", NP_OPT_INT, AT(readers), "auto", 1, 1024, "auto",
+        "Reader threads; each reads, decompresses, decodes and augments."},
+    {"io", NP_OPT_STRING, AT(io), "auto", 0, 0, NULL,
+        "How files are read: `uring`, `pread`, or `auto`: uring where the kernel allows it."},
+    {"depth", NP_OPT_INT, AT(depth), "auto", 1, 4096, "auto", "Reads in flight, per reader."},
+    {"prefetch", NP_OPT_INT, AT(prefetch), "auto", 2, 1024, "auto",
+        "Batches kept ready ahead, in pinned memory."},
+    {"cache", NP_OPT_NODE, AT(cache_node), NULL, 0, 0, NULL,
+        "What is kept in memory between epochs: `auto`, `none`, `encoded`, `decoded` or `device`; "
+        "`{encoded: 2G}` with the most it may take."},
+    {"shuffle", NP_OPT_NODE, AT(shuffle_node), NULL, 0, 0, NULL,
+        "Order of the training samples: `full`, `none`, or `{window: N}`: blocks of N positions "
+        "in random order, each shuffled within."},
+    {"bad_samples", NP_OPT_NODE, AT(bad_node), NULL, 0, 0, NULL,
+        "What happens to a sample that cannot be decoded: `{policy: replace, budget: 0.1%}`."},
+    {"channels", NP_OPT_INT, AT(channels), "3", 1, 3, NULL,
+        "Channels of the images: 3 (RGB) or 1 (grey)."},
+    {"augment", NP_OPT_NODE, AT(augment_node), NULL, 0, 0, NULL,
+        "Operations on a training image, in order."},
+    {"test_augment", NP_OPT_NODE, AT(test_augment_node), NULL, 0, 0, NULL,
+        "Operations on a test image, in order."},
+    {"normalize", NP_OPT_NODE, AT(normalize_node), NULL, 0, 0, NULL,
+        "`{mean: [...], std: [...]}` of a channel, of values 0 to 1; default 0.5 and 0.25."},
+    {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+};
+
+struct bad_options {
+    int policy;
+    double budget;
+};
+static const struct np_option bad_table[] = {
+    {"policy", NP_OPT_WORD, offsetof(struct bad_options, policy), "replace", 0, 0, "replace|fail",
+        "`replace`: another sample takes its place; `fail`: the run ends."},
+    {"budget", NP_OPT_SHARE, offsetof(struct bad_options, budget), "0.1%", 0, 1, NULL,
+        "The share of an epoch that may be bad."},
+    {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+};
+
+struct normalize_options {
+    struct np_floats mean, std;
+};
+static const struct np_option normalize_table[] = {
+    {"mean", NP_OPT_FLOATS, offsetof(struct normalize_options, mean), "[0.5]", 0, 1, NULL,
+        "Subtracted, a number a channel, or one for all."},
+    {"std", NP_OPT_FLOATS, offsetof(struct normalize_options, std), "[0.25]", 1e-6, 1e3, NULL,
+        "Divided by, a number a channel, or one for all."},
+    {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+};
+
+static void complain(
+    const struct np_node *node, const char *what, const char *wanted, struct np_report *report)
+{
+    if (node->kind == NP_NODE_SCALAR)
+        np_report_add(report, node->line, node->column, "%s: expected %s, not '%.80s'", what,
+            wanted, node->text);
+    else
+        np_report_add(report, node->line, node->column, "%s: expected %s", what, wanted);
+}
+
+struct one_number {
+    int64_t value;
+};
+
+/* The number under the one key of a mapping node. */
+static int keyed_number(const struct np_node *node, const char *what, enum np_option_type type,
+    int64_t *ret_value, struct np_report *report)
+{
+    const struct np_option table[] = {
+        {node->items[0]->key, type, offsetof(struct one_number, value), "1", 1, 1e15, NULL, NULL},
+        {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+    };
+    struct one_number number = {0};
+
+    if (np_options_parse(table, node, what, NULL, &number, report) < 0)
+        return -EINVAL;
+    *ret_value = number.value;
+    return 0;
+}
+
+static void parse_shuffle(struct np_loader_options *options, struct np_report *report)
+{
+    const struct np_node *node = options->shuffle_node;
+
+    options->shuffle = NP_SHUFFLE_FULL;
+    if (!node || np_node_is(node, "full"))
+        return;
+    if (np_node_is(node, "none")) {
+        options->shuffle = NP_SHUFFLE_NONE;
+    } else if (node->kind == NP_NODE_MAP && node->nr_items == 1 &&
+               strcmp(node->items[0]->key, "window") == 0) {
+        options->shuffle = NP_SHUFFLE_WINDOW;
+        keyed_number(node, "shuffle", NP_OPT_INT, &options->window, report);
+    } else {
+        complain(node, "shuffle", "full, none or {window: N}", report);
+    }
+}
+
+static const char *const cache_names[] = {"auto", "none", "encoded", "decoded", "device", NULL};
+
+static void parse_cache(struct np_loader_options *options, struct np_report *report)
+{
+    const struct np_node *node = options->cache_node, *args;
+    const char *name;
+
+    options->cache = NP_CACHE_AUTO;
+    options->cache_bytes = -1;
+    if (!node)
+        return;
+    for (int i = 0; np_node_named(node, &name, &args) && cache_names[i]; i++) {
+        if (strcmp(name, cache_names[i]) != 0)
+            continue;
+        options->cache = i;
+        if (args)
+            keyed_number(node, "cache", NP_OPT_BYTES, &options->cache_bytes, report);
+        return;
+    }
+    complain(node, "cache", "auto, none, encoded, decoded, device or {encoded: BYTES}", report);
+}
+
+static void parse_bad(struct np_loader_options *options, struct np_report *report)
+{
+    struct bad_options bad = {0};
+
+    np_options_parse(bad_table, options->bad_node, "bad_samples", NULL, &bad, report);
+    options->bad_fail = bad.policy == 1;
+    options->bad_budget = bad.budget;
+}
+
+static void spread(const struct np_floats *floats, int channels, float *out)
+{
+    for (int c = 0; c < channels; c++)
+        out[c] = (float)floats->values[floats->nr_values == 1 ? 0 : c];
+}
+
+static void check_count(const struct np_floats *floats, const char *key,
+    const struct np_loader_options *options, struct np_report *report)
+{
+    const struct np_node *node = np_node_get(options->normalize_node, key);
+
+    if (node && floats->nr_values != 1 && floats->nr_values != options->channels)
+        np_report_add(report, node->line, node->column,
+            "%s: %d numbers for %d channels; it takes one a channel, or one for all", key,
+            floats->nr_values, (int)options->channels);
+}
+
+static void parse_normalize(struct np_loader_options *options, struct np_report *report)
+{
+    struct normalize_options values = {0};
+    int before = report->nr_errs + report->nr_dropped;
+
+    np_options_parse(normalize_table, options->normalize_node, "normalize", NULL, &values, report);
+    check_count(&values.mean, "mean", options, report);
+    check_count(&values.std, "std", options, report);
+    if (report->nr_errs + report->nr_dropped == before) {
+        options->nr_mean = (int)options->channels;
+        spread(&values.mean, options->nr_mean, options->mean);
+        spread(&values.std, options->nr_mean, options->std);
+    }
+    np_options_fini(normalize_table, &values);
+}
+
+static void check_io(
+    const struct np_loader_options *options, const struct np_node *node, struct np_report *report)
+{
+    static const char *const names[] = {"auto", "uring", "pread", "sim", NULL};
+
+    for (int i = 0; names[i]; i++)
+        if (strcmp(options->io, names[i]) == 0)
+            return;
+    complain(np_node_get(node, "io"), "io", "one of auto, uring, pread", report);
+}
+
+int np_loader_options_parse(
+    const struct np_node *node, struct np_loader_options *ret_options, struct np_report *report)
+{
+    struct np_loader_options options = {0};
+    int before = report->nr_errs + report->nr_dropped;
+
+    np_options_parse(np_loader_option_table, node, "loader", NULL, &options, report);
+    if (options.channels == 2)
+        complain(np_node_get(node, "channels"), "channels", "1 or 3", report);
+    if (options.io)
+        check_io(&options, node, report);
+    parse_shuffle(&options, report);
+    parse_cache(&options, report);
+    parse_bad(&options, report);
+    parse_normalize(&options, report);
+    np_loader_options_fini(ret_options);
+    *ret_options = options;
+    return report->nr_errs + report->nr_dropped > before ? -EINVAL : 0;
+}
+
+void np_loader_options_fini(struct np_loader_options *options)
+{
+    np_options_fini(np_loader_option_table, options);
+}
+
+static struct np_node *number_node(double value)
+{
+    char text[64];
+
+    for (int digits = 6; digits <= 9; digits++) { /* the shortest that gives the same float */
+        snprintf(text, sizeof(text), "%.*g", digits, value);
+        float back = 0;
+        if (sscanf(text, "%f", &back) == 1 && back == (float)value)
+            break;
+    }
+    return np_node_scalar(text, 0, 0);
+}
+
+static struct np_node *keyed_node(const char *key, int64_t value)
+{
+    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+    char text[32];
+
+    snprintf(text, sizeof(text), "%lld", (long long)value);
+    np_node_add(map, key, np_node_scalar(text, 0, 0));
+    return map;
+}
+
+static struct np_node *floats_node(const float *values, int n)
+{
+    struct np_node *list = np_node_new(NP_NODE_LIST, 0, 0);
+
+    for (int i = 0; i < n; i++)
+        np_node_add(list, NULL, number_node((double)values[i]));
+    return list;
+}
+
+static struct np_node *special_node(const struct np_loader_options *options, const char *key)
+{
+    if (strcmp(key, "shuffle") == 0) {
+        if (options->shuffle == NP_SHUFFLE_WINDOW)
+            return keyed_node("window", options->window);
+        return np_node_scalar(options->shuffle == NP_SHUFFLE_NONE ? "none" : "full", 0, 0);
+    }
+    if (strcmp(key, "cache") == 0) {
+        const char *name = cache_names[options->cache];
+        return options->cache_bytes < 0 ? np_node_scalar(name, 0, 0)
+                                        : keyed_node(name, options->cache_bytes);
+    }
+    if (strcmp(key, "bad_samples") == 0) {
+        struct bad_options bad = {options->bad_fail, options->bad_budget};
+        return np_options_node(bad_table, &bad);
+    }
+    if (strcmp(key, "normalize") == 0) {
+        struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+        np_node_add(map, "mean", floats_node(options->mean, options->nr_mean));
+        np_node_add(map, "std", floats_node(options->std, options->nr_mean));
+        return map;
+    }
+    if (strcmp(key, "augment") == 0)
+        return np_node_copy(options->augment_node);
+    if (strcmp(key, "test_augment") == 0)
+        return np_node_copy(options->test_augment_node);
+    return NULL;
+}
+
+struct np_node *np_loader_options_node(const struct np_loader_options *options)
+{
+    struct np_loader_options plain = *options;
+    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+
+    /* The nodes are said by special_node(), in the table's order. */
+    plain.shuffle_node = plain.bad_node = plain.cache_node = NULL;
+    plain.augment_node = plain.test_augment_node = plain.normalize_node = NULL;
+    struct np_node *all = np_options_node(np_loader_option_table, &plain);
+    for (const struct np_option *option = np_loader_option_table; option->key; option++) {
+        struct np_node *value = option->type == NP_OPT_NODE
+                                    ? special_node(options, option->key)
+                                    : np_node_copy(np_node_get(all, option->key));
+        if (value)
+            np_node_add(map, option->key, value);
+    }
+    np_node_free(all);
+    return map;
+}
