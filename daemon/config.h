@@ -66,8 +66,15 @@ struct np_node *np_config_node(const struct np_config *config);
 void np_node_print(FILE *out, const struct np_node *node);
 /* docs/CONFIG.md from the option tables. */
 void np_config_reference(FILE *out);
-/* YAML text -> node tree, for tests and -o. */
+/* YAML text -> node tree, for tests and -o. -EINVAL: mistakes in report; *ret_node may be there
+ * all the same (a key given twice), and is the caller's to free in any case. */
 int np_yaml_parse(
     const char *text, size_t bytes, struct np_node **ret_node, struct np_report *report);
+/* Applies `key.path=value`, number `index` of the command line, to the tree. The nodes it makes
+ * have line -1 - index, by which np_config_place() finds the text again. */
+int np_config_override(struct np_node *root, const char *text, int index, struct np_report *report);
+/* Where a mistake stands: "FILE:LINE:COLUMN", "FILE", or "-o KEY". */
+void np_config_place(const struct np_err *err, const char *const *overrides, int nr_overrides,
+    char *text, size_t text_bytes);
 
 #endif
