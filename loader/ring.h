@@ -18,9 +18,12 @@ void np_ring_free(struct np_ring *ring); /* nobody waits in it any more */
 /* The slot of batch seq, once it is free; blocks until then. Many rows of one batch may
  * be claimed by many readers: all get the same batch. NULL: the ring was stopped. Reader threads. */
 struct np_batch *np_ring_claim(struct np_ring *ring, uint64_t seq, struct np_block *block);
+/* The same without blocking; NULL: not free yet, or stopped. */
+struct np_batch *np_ring_try_claim(struct np_ring *ring, uint64_t seq);
 /* Row of a claimed batch: u8 (height, width, channels). */
 uint8_t *np_ring_row(const struct np_ring *ring, const struct np_batch *batch, int row);
-/* One row is written; the last of the batch makes it ready. Reader threads, once a row. */
+/* One row is written; the last of the batch makes it ready. Reader threads, once a row. The
+ * reader of row 0 has set kind, step, part and nr_parts before; the ring sets seq and slot. */
 void np_ring_commit(struct np_ring *ring, struct np_batch *batch);
 /* The next batch in order (0, 1, 2 ... from first_seq); blocks. NULL: stopped, *err says why
  * (code 0: plain stop). Trainer thread. */
@@ -33,6 +36,7 @@ void np_ring_release(struct np_ring *ring, struct np_batch *batch);
 void np_ring_stop(struct np_ring *ring, const struct np_err *err);
 /* Before the first claim: numbering starts here. */
 void np_ring_start(struct np_ring *ring, uint64_t first_seq);
+bool np_ring_stopped(const struct np_ring *ring); /* any thread */
 int np_ring_slots(const struct np_ring *ring);
 int np_ring_full(const struct np_ring *ring); /* slots ready and not taken; a gauge */
 uint64_t np_ring_bytes(const struct np_ring *ring);

@@ -1,0 +1,300 @@
+/* Pinned batches between reader threads and the trainer. Batch seq lies in slot
+ * (seq - first) % nr_slots, always, so a slot's counters say everything: `open` is the batch
+ * that may be written into it, `rows_left` how much of it is missing, `ready` the batch that
+ * is whole. Readers and the trainer touch only these; the lock is for going to sleep.
+ *
+ * Who wakes whom: a counter is changed first and the number of sleepers read after it; a
+ * sleeper counts itself first and reads the counter after that. All four are sequentially
+ * consistent, so one of the two sees the other. */
+#include "loader/ring.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "loader/base/clock.h"
+
+struct slot {
+    _Alignas(NP_ALIGN) _Atomic uint64_t open; /* batch that may be claimed */
+    _Atomic int rows_left;
+    _Atomic uint64_t ready; /* batch that may be taken, plus 1 */
+    struct np_batch batch;  /* set once but seq; kind, step, part: reader of row 0 */
+};
+
+/* Sleepers of one side. */
+struct bench {
+    _Alignas(NP_ALIGN) _Atomic int nr_waiting;
+    pthread_cond_t wake;
+};
+
+struct np_ring {
+    struct np_batch_shape shape; /* set once */
+    int nr_slots;
+    struct np_allocator allocator;
+    void *memory; /* images and labels of all slots */
+    size_t memory_bytes, row_bytes;
+    struct np_row *about; /* (nr_slots, rows) */
+    struct slot *slots;
+    uint64_t first_seq; /* before the first claim */
+
+    uint64_t next_seq;          /* trainer thread only: the batch take() gives next */
+    _Atomic uint64_t shown_seq; /* next_seq for np_ring_ready() elsewhere */
+    _Atomic int nr_full;
+    _Atomic bool stopped;
+    struct bench readers, trainer;
+
+    pthread_mutex_t lock;
+    struct np_err stop_err; /* under lock */
+};
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static int ring_memory(struct np_ring *ring, struct np_err *err)
+{
+    const struct np_batch_shape *shape = &ring->shape;
+    const size_t rows = (size_t)shape->rows;
+    const size_t image_bytes = round_up(rows * ring->row_bytes, 4096);
+    const size_t label_bytes = round_up(rows * sizeof(int32_t), NP_ALIGN);
+    uint8_t *at;
+
+    ring->memory_bytes = (size_t)ring->nr_slots * (image_bytes + label_bytes);
+    ring->memory = ring->allocator.alloc(ring->allocator.context, ring->memory_bytes);
+    ring->about = np_alloc_array((size_t)ring->nr_slots * rows, sizeof *ring->about);
+    ring->slots = np_alloc_array((size_t)ring->nr_slots, sizeof *ring->slots);
+    if (!ring->memory || !ring->about || !ring->slots)
+        return np_err_set(err, -ENOMEM,
+            "cannot get %zu MiB of pinned memory for %d batches of %d x %d x %d x %d; lower "
+            "loader.batch or loader.prefetch",
+            ring->memory_bytes >> 20, ring->nr_slots, shape->rows, shape->height, shape->width,
+            shape->channels);
+    at = ring->memory;
+    for (int i = 0; i < ring->nr_slots; i++, at += image_bytes)
+        ring->slots[i].batch.images = at;
+    for (int i = 0; i < ring->nr_slots; i++, at += label_bytes) {
+        ring->slots[i].batch.labels = (int32_t *)(void *)at;
+        ring->slots[i].batch.about = ring->about + (size_t)i * rows;
+        ring->slots[i].batch.slot = i;
+    }
+    return 0;
+}
+
+int np_ring_new(const struct np_batch_shape *shape, int nr_slots,
+    const struct np_allocator *allocator, struct np_ring **ret_ring, struct np_err *err)
+{
+    struct np_ring *ring = np_alloc(sizeof *ring);
+    int code;
+
+    assert(nr_slots >= 2 && shape->rows > 0);
+    if (!ring)
+        return np_err_set(err, -ENOMEM, "out of memory for the ring");
+    ring->shape = *shape;
+    ring->nr_slots = nr_slots;
+    ring->allocator = *allocator;
+    ring->row_bytes = (size_t)shape->height * (size_t)shape->width * (size_t)shape->channels;
+    pthread_mutex_init(&ring->lock, NULL);
+    pthread_cond_init(&ring->readers.wake, NULL);
+    pthread_cond_init(&ring->trainer.wake, NULL);
+    code = ring_memory(ring, err);
+    if (code) {
+        np_ring_free(ring);
+        return code;
+    }
+    np_ring_start(ring, 0);
+    *ret_ring = ring;
+    return 0;
+}
+
+void np_ring_free(struct np_ring *ring)
+{
+    if (!ring)
+        return;
+    pthread_cond_destroy(&ring->trainer.wake);
+    pthread_cond_destroy(&ring->readers.wake);
+    pthread_mutex_destroy(&ring->lock);
+    np_free(ring->slots);
+    np_free(ring->about);
+    if (ring->memory)
+        ring->allocator.free(ring->allocator.context, ring->memory, ring->memory_bytes);
+    np_free(ring);
+}
+
+void np_ring_start(struct np_ring *ring, uint64_t first_seq)
+{
+    ring->first_seq = ring->next_seq = first_seq;
+    atomic_init(&ring->shown_seq, first_seq);
+    for (int i = 0; i < ring->nr_slots; i++) {
+        struct slot *slot = &ring->slots[i];
+
+        slot->batch.seq = first_seq + (uint64_t)i;
+        atomic_init(&slot->rows_left, ring->shape.rows);
+        atomic_init(&slot->ready, 0);
+        atomic_init(&slot->open, slot->batch.seq);
+    }
+}
+
+static struct slot *slot_of(const struct np_ring *ring, uint64_t seq)
+{
+    return &ring->slots[(seq - ring->first_seq) % (uint64_t)ring->nr_slots];
+}
+
+/* Has what a sleeper waits for come? Pairs with the store to `open` in np_ring_release() and to
+ * `ready` in np_ring_commit(). */
+static bool is_open(const struct slot *slot, uint64_t seq)
+{
+    return atomic_load(&slot->open) == seq;
+}
+
+static bool is_ready(const struct slot *slot, uint64_t seq)
+{
+    return atomic_load(&slot->ready) == seq + 1;
+}
+
+/* Sleeps until the condition holds (true) or the ring is stopped (false). The time counts as
+ * `state` and the wait has a name meanwhile. */
+static bool sleep_until(struct np_ring *ring, struct bench *bench,
+    bool (*holds)(const struct slot *slot, uint64_t seq), uint64_t seq, struct np_block *block,
+    enum np_state state)
+{
+    const struct slot *slot = slot_of(ring, seq);
+    const uint64_t start_ns = np_now_ns();
+    bool stopped;
+
+    np_stat_wait(block, state == NP_STATE_BLOCKED ? "np_ring_claim" : "np_ring_take",
+        state == NP_STATE_BLOCKED ? "a free slot for batch" : "the rows of batch", seq);
+    pthread_mutex_lock(&ring->lock);
+    atomic_fetch_add(&bench->nr_waiting, 1);
+    while (!(stopped = atomic_load(&ring->stopped)) && !holds(slot, seq))
+        pthread_cond_wait(&bench->wake, &ring->lock);
+    atomic_fetch_sub(&bench->nr_waiting, 1);
+    pthread_mutex_unlock(&ring->lock);
+    np_stat_done(block);
+    np_stat_state(block, state, np_now_ns() - start_ns);
+    return !stopped;
+}
+
+/* After a counter was changed: somebody who sleeps for it? */
+static void wake(struct np_ring *ring, struct bench *bench)
+{
+    if (atomic_load(&bench->nr_waiting) == 0)
+        return;
+    pthread_mutex_lock(&ring->lock);
+    pthread_cond_broadcast(&bench->wake);
+    pthread_mutex_unlock(&ring->lock);
+}
+
+struct np_batch *np_ring_try_claim(struct np_ring *ring, uint64_t seq)
+{
+    struct slot *slot = slot_of(ring, seq);
+
+    if (atomic_load_explicit(&ring->stopped, memory_order_relaxed) || !is_open(slot, seq))
+        return NULL;
+    return &slot->batch;
+}
+
+struct np_batch *np_ring_claim(struct np_ring *ring, uint64_t seq, struct np_block *block)
+{
+    struct np_batch *batch = np_ring_try_claim(ring, seq);
+
+    assert(seq >= ring->first_seq);
+    if (batch)
+        return batch;
+    if (!sleep_until(ring, &ring->readers, is_open, seq, block, NP_STATE_BLOCKED))
+        return NULL;
+    return &slot_of(ring, seq)->batch;
+}
+
+uint8_t *np_ring_row(const struct np_ring *ring, const struct np_batch *batch, int row)
+{
+    assert(row >= 0 && row < ring->shape.rows);
+    return batch->images + (size_t)row * ring->row_bytes;
+}
+
+void np_ring_commit(struct np_ring *ring, struct np_batch *batch)
+{
+    struct slot *slot = &ring->slots[batch->slot];
+    /* Release what this reader wrote; acquire what the others wrote, for the trainer: it pairs
+     * with the same subtraction of every other row. */
+    const int left = atomic_fetch_sub_explicit(&slot->rows_left, 1, memory_order_acq_rel);
+
+    assert(left >= 1);
+    if (left > 1)
+        return;
+    atomic_fetch_add_explicit(&ring->nr_full, 1, memory_order_relaxed);
+    atomic_store(&slot->ready, batch->seq + 1); /* pairs with is_ready() */
+    wake(ring, &ring->trainer);
+}
+
+struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, struct np_err *err)
+{
+    const uint64_t seq = ring->next_seq;
+    struct slot *slot = slot_of(ring, seq);
+    bool stopped = atomic_load(&ring->stopped);
+
+    if (!stopped && !is_ready(slot, seq))
+        stopped = !sleep_until(ring, &ring->trainer, is_ready, seq, block, NP_STATE_STARVED);
+    if (stopped) {
+        pthread_mutex_lock(&ring->lock);
+        if (err && !err->code)
+            *err = ring->stop_err;
+        pthread_mutex_unlock(&ring->lock);
+        return NULL;
+    }
+    atomic_fetch_sub_explicit(&ring->nr_full, 1, memory_order_relaxed);
+    ring->next_seq++;
+    atomic_store_explicit(&ring->shown_seq, ring->next_seq, memory_order_relaxed);
+    return &slot->batch;
+}
+
+bool np_ring_ready(const struct np_ring *ring)
+{
+    const uint64_t seq = atomic_load_explicit(&ring->shown_seq, memory_order_relaxed);
+
+    return !atomic_load(&ring->stopped) && is_ready(slot_of(ring, seq), seq);
+}
+
+void np_ring_release(struct np_ring *ring, struct np_batch *batch)
+{
+    struct slot *slot = &ring->slots[batch->slot];
+
+    assert(atomic_load_explicit(&slot->rows_left, memory_order_relaxed) == 0);
+    batch->seq += (uint64_t)ring->nr_slots;
+    atomic_store_explicit(&slot->rows_left, ring->shape.rows, memory_order_relaxed);
+    atomic_store(&slot->open, batch->seq); /* pairs with is_open() */
+    wake(ring, &ring->readers);
+}
+
+void np_ring_stop(struct np_ring *ring, const struct np_err *err)
+{
+    pthread_mutex_lock(&ring->lock);
+    if (!atomic_load(&ring->stopped) && err)
+        ring->stop_err = *err;
+    atomic_store(&ring->stopped, true);
+    pthread_cond_broadcast(&ring->readers.wake);
+    pthread_cond_broadcast(&ring->trainer.wake);
+    pthread_mutex_unlock(&ring->lock);
+}
+
+bool np_ring_stopped(const struct np_ring *ring)
+{
+    return atomic_load_explicit(&ring->stopped, memory_order_relaxed);
+}
+
+int np_ring_slots(const struct np_ring *ring)
+{
+    return ring->nr_slots;
+}
+
+int np_ring_full(const struct np_ring *ring)
+{
+    return atomic_load_explicit(&ring->nr_full, memory_order_relaxed);
+}
+
+uint64_t np_ring_bytes(const struct np_ring *ring)
+{
+    return ring->memory_bytes;
+}

@@ -1,0 +1,271 @@
+/* The sequencer: (seq, row) -> ticket. All of it is arithmetic on the options, so that a
+ * run goes on from any position without replaying what came before.
+ *
+ * The run is a row of blocks: the training steps of one evaluation period, then the
+ * evaluation's batches. Block e starts with training step point(e); the last one ends with
+ * the run's last step. Any reader thread; the one counter is taken with one atomic add. */
+#include "loader/sampler.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+
+#include "loader/base/mem.h"
+#include "loader/base/rng.h"
+
+/* Told apart from replacement attempts in the permutation's key. */
+#define WINDOW_BLOCKS 0x80000000u
+
+struct np_sampler {
+    struct np_sampler_options options; /* set once */
+    double period;                     /* training steps from evaluation to evaluation, >= 1 */
+    uint64_t nr_evals;                 /* of the whole run */
+    uint64_t nr_parts;                 /* batches of an evaluation; 0: none */
+    uint64_t first_seq, nr_batches;    /* set before readers start */
+    uint64_t next;                     /* atomic: tickets handed out */
+};
+
+/* Training steps done when evaluation e - 1 is due: where block e starts. A tolerance far below
+ * one sample keeps 0.1 epochs x 10 from being a step late. */
+static uint64_t point(const struct np_sampler *sampler, uint64_t e)
+{
+    if (e >= sampler->nr_evals)
+        return sampler->options.nr_steps;
+    return (uint64_t)ceil((double)e * sampler->period - 1e-6);
+}
+
+/* Blocks that start at or before `step`, the first one (step 0) not counted; step < nr_steps. */
+static uint64_t blocks_before(const struct np_sampler *sampler, uint64_t step)
+{
+    uint64_t e = (uint64_t)((double)step / sampler->period);
+
+    while (e + 1 < sampler->nr_evals && point(sampler, e + 1) <= step)
+        e++;
+    while (e > 0 && (e >= sampler->nr_evals || point(sampler, e) > step))
+        e--;
+    return e;
+}
+
+static double eval_period(const struct np_sampler_options *options)
+{
+    double period = (double)options->nr_steps;
+
+    if (options->eval_steps)
+        period = (double)options->eval_steps;
+    else if (options->eval_epochs > 0)
+        period = options->eval_epochs * (double)options->nr_train / options->batch;
+    return period < 1 ? 1 : period;
+}
+
+static int check_options(const struct np_sampler_options *options, struct np_err *err)
+{
+    if (options->nr_train == 0 && options->nr_steps > 0)
+        return np_err_set(err, -EINVAL, "the training set has no samples");
+    if (options->nr_train > UINT32_MAX || options->nr_eval > UINT32_MAX)
+        return np_err_set(err, -EOVERFLOW, "a set has more than 4294967295 samples");
+    if (options->batch < 1)
+        return np_err_set(err, -EINVAL, "batch must be at least 1");
+    if (options->nr_train &&
+        options->nr_steps > UINT32_MAX * options->nr_train / (uint64_t)options->batch)
+        return np_err_set(err, -EOVERFLOW, "the run has more than 4294967295 epochs");
+    if (options->split_total && options->split_total != options->nr_train + options->nr_eval)
+        return np_err_set(err, -EINVAL, "a split set's parts do not add up to the set");
+    return 0;
+}
+
+int np_sampler_new(
+    const struct np_sampler_options *options, struct np_sampler **ret_sampler, struct np_err *err)
+{
+    struct np_sampler *sampler;
+    int code = check_options(options, err);
+
+    if (code)
+        return code;
+    sampler = np_alloc(sizeof *sampler);
+    if (!sampler)
+        return np_err_set(err, -ENOMEM, "out of memory for the sampler");
+    sampler->options = *options;
+    sampler->nr_parts =
+        (options->nr_eval + (uint64_t)options->batch - 1) / (uint64_t)options->batch;
+    sampler->period = eval_period(options);
+    sampler->nr_evals = UINT64_MAX; /* unclipped for the next line */
+    sampler->nr_evals = options->nr_steps ? blocks_before(sampler, options->nr_steps - 1) + 1
+                                          : sampler->nr_parts != 0;
+    sampler->nr_batches = options->nr_steps + sampler->nr_evals * sampler->nr_parts;
+    *ret_sampler = sampler;
+    return 0;
+}
+
+void np_sampler_free(struct np_sampler *sampler)
+{
+    np_free(sampler);
+}
+
+uint64_t np_sampler_evals_before(const struct np_sampler *sampler, uint64_t step)
+{
+    if (!sampler->nr_parts)
+        return 0;
+    return step < sampler->options.nr_steps ? blocks_before(sampler, step) : sampler->nr_evals;
+}
+
+bool np_sampler_eval_after(const struct np_sampler *sampler, uint64_t nr_steps_done)
+{
+    const uint64_t nr_steps = sampler->options.nr_steps;
+
+    if (!sampler->nr_parts || nr_steps_done > nr_steps)
+        return false;
+    if (nr_steps_done == nr_steps)
+        return true;
+    return nr_steps_done > 0 &&
+           point(sampler, blocks_before(sampler, nr_steps_done)) == nr_steps_done;
+}
+
+void np_sampler_start(struct np_sampler *sampler, uint64_t step, bool eval_due)
+{
+    uint64_t evals = np_sampler_evals_before(sampler, step);
+
+    assert(step <= sampler->options.nr_steps);
+    if (eval_due && np_sampler_eval_after(sampler, step))
+        evals--;
+    sampler->first_seq = step + evals * sampler->nr_parts;
+    __atomic_store_n(&sampler->next, 0, __ATOMIC_RELAXED);
+}
+
+uint64_t np_sampler_first_seq(const struct np_sampler *sampler)
+{
+    return sampler->first_seq;
+}
+
+uint64_t np_sampler_nr_batches(const struct np_sampler *sampler)
+{
+    return sampler->nr_batches;
+}
+
+/* Sequence number of the first training step of block e. */
+static uint64_t block_seq(const struct np_sampler *sampler, uint64_t e)
+{
+    return point(sampler, e) + e * sampler->nr_parts;
+}
+
+/* Sequence number -> training step, or part of the evaluation after `step` training steps. */
+static void locate(const struct np_sampler *sampler, uint64_t seq, struct np_ticket *ticket)
+{
+    uint64_t e = (uint64_t)((double)seq / (sampler->period + (double)sampler->nr_parts));
+    uint64_t offset, length;
+
+    while (e + 1 < sampler->nr_evals && block_seq(sampler, e + 1) <= seq)
+        e++;
+    while (e > 0 && (e >= sampler->nr_evals || block_seq(sampler, e) > seq))
+        e--;
+    offset = seq - block_seq(sampler, e);
+    length = point(sampler, e + 1) - point(sampler, e);
+    ticket->kind = offset < length ? NP_BATCH_TRAIN : NP_BATCH_EVAL;
+    ticket->step = point(sampler, e) + (offset < length ? offset : length);
+    ticket->part = offset < length ? 0 : (uint32_t)(offset - length);
+    ticket->nr_parts = offset < length ? 0 : (uint32_t)sampler->nr_parts;
+}
+
+/* Blocks of `window` samples in shuffled order, each shuffled within. The set is turned by a
+ * random amount each epoch, so that what falls into the short last block differs. */
+static uint64_t windowed(const struct np_sampler *sampler, uint32_t epoch, uint64_t position)
+{
+    const struct np_sampler_options *o = &sampler->options;
+    const uint64_t n = o->nr_train, window = o->window && o->window < n ? o->window : n;
+    const uint64_t nr_full = n / window, place = position / window;
+    const uint64_t length = place < nr_full ? window : n - place * window;
+    uint64_t block = place;
+    struct np_draws draws;
+    uint64_t turn;
+
+    np_draws_init(&draws, o->seed, NP_STREAM_ORDER, epoch, UINT32_MAX, 0);
+    turn = np_draw_below(&draws, (uint32_t)n);
+    if (place < nr_full)
+        block = np_permute(nr_full, o->seed, NP_STREAM_ORDER, epoch, 0, place);
+    return (turn + block * window +
+               np_permute(length, o->seed, NP_STREAM_ORDER, epoch, WINDOW_BLOCKS | (uint32_t)block,
+                   position % window)) %
+           n;
+}
+
+/* Sample of a training position, before the split. */
+static uint64_t ordered(const struct np_sampler *sampler, uint32_t epoch, uint64_t position)
+{
+    const struct np_sampler_options *o = &sampler->options;
+
+    switch (o->shuffle) {
+    case NP_SHUFFLE_FULL:
+        return np_permute(o->nr_train, o->seed, NP_STREAM_ORDER, epoch, 0, position);
+    case NP_SHUFFLE_WINDOW: return windowed(sampler, epoch, position);
+    case NP_SHUFFLE_NONE: break;
+    }
+    return position;
+}
+
+static uint64_t split(const struct np_sampler *sampler, enum np_batch_kind kind, uint64_t i)
+{
+    const struct np_sampler_options *o = &sampler->options;
+
+    if (!o->split_total)
+        return i;
+    return np_permute(o->split_total, o->seed, NP_STREAM_SPLIT, 0, 0,
+        kind == NP_BATCH_TRAIN ? o->nr_eval + i : i);
+}
+
+static void train_row(const struct np_sampler *sampler, struct np_ticket *ticket)
+{
+    const struct np_sampler_options *o = &sampler->options;
+    const uint64_t p = ticket->step * (uint64_t)o->batch + (uint64_t)ticket->row;
+
+    ticket->epoch = (uint32_t)(p / o->nr_train);
+    ticket->position = (uint32_t)(p % o->nr_train);
+    ticket->sample =
+        split(sampler, NP_BATCH_TRAIN, ordered(sampler, ticket->epoch, ticket->position));
+}
+
+static void eval_row(const struct np_sampler *sampler, struct np_ticket *ticket)
+{
+    const struct np_sampler_options *o = &sampler->options;
+    const uint64_t i = (uint64_t)ticket->part * (uint64_t)o->batch + (uint64_t)ticket->row;
+
+    ticket->masked = i >= o->nr_eval;
+    ticket->position = (uint32_t)i;
+    ticket->sample = ticket->masked ? UINT64_MAX : split(sampler, NP_BATCH_EVAL, i);
+}
+
+void np_sampler_ticket(
+    const struct np_sampler *sampler, uint64_t seq, int row, struct np_ticket *ret_ticket)
+{
+    struct np_ticket ticket = {.seq = seq, .row = row};
+
+    assert(seq < sampler->nr_batches && row >= 0 && row < sampler->options.batch);
+    locate(sampler, seq, &ticket);
+    if (ticket.kind == NP_BATCH_TRAIN)
+        train_row(sampler, &ticket);
+    else
+        eval_row(sampler, &ticket);
+    *ret_ticket = ticket;
+}
+
+bool np_sampler_next(struct np_sampler *sampler, struct np_ticket *ret_ticket)
+{
+    const uint64_t batch = (uint64_t)sampler->options.batch;
+    /* Relaxed: the number alone is shared; everything else was set before the threads began. */
+    const uint64_t ticket = __atomic_fetch_add(&sampler->next, 1, __ATOMIC_RELAXED);
+    const uint64_t seq = sampler->first_seq + ticket / batch;
+
+    if (seq >= sampler->nr_batches)
+        return false;
+    np_sampler_ticket(sampler, seq, (int)(ticket % batch), ret_ticket);
+    return true;
+}
+
+uint64_t np_sampler_replacement(
+    const struct np_sampler *sampler, const struct np_ticket *ticket, int attempt)
+{
+    const struct np_sampler_options *o = &sampler->options;
+
+    assert(ticket->kind == NP_BATCH_TRAIN && attempt >= 1);
+    return split(sampler, NP_BATCH_TRAIN,
+        np_permute(o->nr_train, o->seed, NP_STREAM_ORDER, ticket->epoch, (uint32_t)attempt,
+            ticket->position));
+}
