@@ -20,8 +20,8 @@ struct np_period {
 struct np_train_options {
     double epochs; /* 0: steps decides */
     int64_t steps;
-    struct np_period eval_every;
-    int64_t threads; /* compute threads; -1: auto */
+    struct np_period eval_every; /* both 0: only at the end */
+    int64_t threads;             /* compute threads; -1: auto */
     int64_t accumulate;
     double clip_norm;
     bool deterministic;
@@ -39,7 +39,8 @@ struct np_config {
     struct np_node *root; /* the file with -o applied; owns what others borrow */
     char *name, *runs;
     int64_t seed;
-    char *device;
+    char *device; /* auto, cpu, cuda:0, sim */
+    const struct np_node *device_node;
     struct np_device_options device_options;
     int precision; /* enum np_dtype, or -1: auto */
     struct np_source_options train, test, val;
@@ -47,7 +48,8 @@ struct np_config {
     double split; /* share of train kept for validation; 0: none */
     struct np_loader_options loader;
     struct np_chain *augment, *test_augment;
-    const struct np_node *model, *blocks, *loss;
+    const struct np_node *data, *loader_node, *model, *blocks, *loss;
+    const struct np_node *optim_node, *schedule_node, *run_node, *checkpoint_node;
     struct np_optim_options optim;
     struct np_schedule_options schedule;
     struct np_train_options run;
@@ -60,6 +62,8 @@ struct np_config {
 int np_config_load(const char *path, const char *const *overrides, int nr_overrides,
     struct np_config **ret_config, struct np_report *report);
 void np_config_free(struct np_config *config);
+/* `--device NAME`: takes the place of `device:`; -EINVAL with the mistake in report. */
+int np_config_set_device(struct np_config *config, const char *name, struct np_report *report);
 /* Every key with its value, in table order; parses back to an equal config. Caller frees. */
 struct np_node *np_config_node(const struct np_config *config);
 /* Any node as YAML, block style with short flow mappings. */

@@ -11,10 +11,11 @@
 struct np_step_report {
     uint64_t step; /* done, this one included */
     double epoch;
-    double loss, lr; /* mean over the step's rows */
+    double loss, lr; /* mean over the step's rows; the rate of the next or last update */
+    double loss_sum; /* over the rows */
+    double grad_norm;
     uint64_t rows, correct;
     double seconds, stall_seconds; /* of this step */
-    const struct np_batch *batch;  /* how its rows came about; valid during the call */
 };
 struct np_eval_report {
     uint64_t step, images, correct, top5;
@@ -23,9 +24,17 @@ struct np_eval_report {
 
 /* Called on the trainer thread; a negative return ends the loop with it. */
 struct np_trainer_hooks {
+    /* Optional. A batch of either kind has arrived; its rows are valid during the call. */
+    int (*batch)(void *context, const struct np_batch *batch);
     int (*step)(void *context, const struct np_step_report *report);
     int (*eval)(void *context, const struct np_eval_report *report);
-    /* After each step and its evaluation: write a checkpoint now? stop now? */
+    /* Does an evaluation come after so many steps? As the sampler has it. */
+    bool (*eval_follows)(void *context, uint64_t step);
+    /* Shall the loop end at the next boundary? Asked after each batch. */
+    bool (*stopping)(void *context);
+    /* The weights are whole: after each update and its evaluation. Writes a checkpoint where one
+     * is due; must return negative when stopping() was true. eval_due: the evaluation after this
+     * step has not been made, or was cut. */
     int (*boundary)(void *context, uint64_t step, bool eval_due);
     void *context;
 };
@@ -36,13 +45,20 @@ struct np_trainer_config {
     struct np_feed *feed;
     const struct np_optim_options *optim;
     const struct np_schedule_options *schedule;
-    uint64_t nr_steps, nr_train; /* nr_train: samples in an epoch */
+    uint64_t nr_steps,
+        nr_train; /* batches of the run, a multiple of accumulate; samples an epoch */
     int batch, accumulate;
-    uint64_t first_step;
+    uint64_t first_step; /* a multiple of accumulate */
+    bool eval_due;       /* an evaluation comes before the first step */
     struct np_trainer_hooks hooks;
     struct np_block *block;
 };
-/* Runs to the last step (0), a hook's refusal (its value) or an error. */
+/* Runs to the last step (0), a hook's refusal (its value) or an error; a loss that is no number is
+ * -EDOM. */
 int np_trainer_run(const struct np_trainer_config *config, struct np_err *err);
+/* One whole evaluation from the feed: batches up to the last part. Used alone by `eval`.
+ * *ret_cut: stopping() was true and it was left (NULL: it is not asked). */
+int np_trainer_eval(const struct np_trainer_config *config, uint64_t step, bool *ret_cut,
+    struct np_eval_report *ret_report, struct np_err *err);
 
 #endif

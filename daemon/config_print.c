@@ -1,0 +1,295 @@
+/* A node tree as YAML, and a config in normal form: every key with its value, in table
+ * order, so that what `nnpipe show` prints parses back to the same config. */
+#include "daemon/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/config_tables.h"
+#include "trainer/graph.h"
+
+#define MAX_COLUMN 96
+#define MAX_FLOW   2 /* levels of lists and mappings on one line */
+
+/* --- nodes -> text --------------------------------------------------------------------------- */
+
+/* Words that mean the same with and without quotes, wherever they stand. */
+static bool plain(const struct np_node *node)
+{
+    static const char first[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$/.+";
+    static const char rest[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$/.+-*%";
+    const char *text = node->text;
+    size_t length = strlen(text);
+    bool negative = *text == '-' && length > 1 && text[1] >= '0' && text[1] <= '9';
+    bool words = false; /* "1 epoch": a single space between words is fine */
+
+    if (node->quoted || length == 0 || (!strchr(first, *text) && !negative))
+        return false;
+    for (size_t i = 1; i < length; i++) {
+        bool space = text[i] == ' ';
+        if (!space && !strchr(rest, text[i]))
+            return false;
+        if (space && (words || i + 1 == length || text[i + 1] == '-'))
+            return false;
+        words = space;
+    }
+    return strcmp(text, "...") != 0;
+}
+
+static void print_scalar(FILE *out, const struct np_node *node)
+{
+    if (plain(node)) {
+        fputs(node->text, out);
+        return;
+    }
+    fputc('"', out);
+    for (const char *at = node->text; *at; at++) {
+        unsigned char c = (unsigned char)*at;
+        if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else if (c == '\n')
+            fputs("\\n", out);
+        else if (c == '\t')
+            fputs("\\t", out);
+        else if (c < 0x20 || c == 0x7f)
+            fprintf(out, "\\x%02x", c);
+        else
+            fputc(c, out);
+    }
+    fputc('"', out);
+}
+
+static void print_key(FILE *out, const char *key)
+{
+    struct np_node node = {.kind = NP_NODE_SCALAR, .text = (char *)key}; /* only read */
+
+    print_scalar(out, &node);
+}
+
+static void print_flow(FILE *out, const struct np_node *node)
+{
+    if (node->kind == NP_NODE_SCALAR) {
+        print_scalar(out, node);
+        return;
+    }
+    fputc(node->kind == NP_NODE_LIST ? '[' : '{', out);
+    for (int i = 0; i < node->nr_items; i++) {
+        if (i)
+            fputs(", ", out);
+        if (node->kind == NP_NODE_MAP) {
+            print_key(out, node->items[i]->key);
+            fputs(": ", out);
+        }
+        print_flow(out, node->items[i]);
+    }
+    fputc(node->kind == NP_NODE_LIST ? ']' : '}', out);
+}
+
+static int levels(const struct np_node *node)
+{
+    int deepest = 0;
+
+    for (int i = 0; i < node->nr_items; i++) {
+        int below = levels(node->items[i]);
+        deepest = below > deepest ? below : deepest;
+    }
+    return node->kind == NP_NODE_SCALAR ? 0 : deepest + 1;
+}
+
+/* The node on one line, if it has few levels and fits behind column; caller frees. */
+static char *flow_text(const struct np_node *node, int column)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+
+    if (levels(node) > MAX_FLOW)
+        return NULL;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return NULL;
+    print_flow(out, node);
+    fclose(out);
+    if (node->kind != NP_NODE_SCALAR && node->nr_items && (size_t)column + bytes > MAX_COLUMN) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static void print_block(FILE *out, const struct np_node *node, int indent, bool inline_first);
+
+/* Behind "key:" or "-". */
+static void print_value(FILE *out, const struct np_node *node, int indent, int column)
+{
+    char *text = flow_text(node, column);
+
+    if (text)
+        fprintf(out, " %s\n", text);
+    else if (column == indent + 1 && node->kind == NP_NODE_MAP) { /* "- key: value" */
+        fputc(' ', out);
+        print_block(out, node, indent + 2, true);
+    } else {
+        fputc('\n', out);
+        print_block(out, node, indent + 2, false);
+    }
+    free(text);
+}
+
+static void print_block(FILE *out, const struct np_node *node, int indent, bool inline_first)
+{
+    for (int i = 0; i < node->nr_items; i++) {
+        const struct np_node *item = node->items[i];
+
+        fprintf(out, "%*s", i == 0 && inline_first ? 0 : indent, "");
+        if (node->kind == NP_NODE_LIST) {
+            fputc('-', out);
+            /* A named thing reads better as `- conv: {...}` than in braces of its own. */
+            if (item->kind == NP_NODE_MAP && item->nr_items == 1) {
+                fputc(' ', out);
+                print_block(out, item, indent + 2, true);
+            } else {
+                print_value(out, item, indent, indent + 1);
+            }
+        } else {
+            print_key(out, item->key);
+            fputc(':', out);
+            print_value(out, item, indent, indent + (int)strlen(item->key) + 2);
+        }
+    }
+}
+
+void np_node_print(FILE *out, const struct np_node *node)
+{
+    if (node->kind == NP_NODE_SCALAR || node->nr_items == 0) {
+        print_flow(out, node);
+        fputc('\n', out);
+    } else {
+        print_block(out, node, 0, false);
+    }
+}
+
+/* --- normal form ----------------------------------------------------------------------------- */
+
+static struct np_node *data_node(const struct np_config *config)
+{
+    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+
+    np_node_add(map, "train", np_options_node(np_source_option_table, &config->train));
+    if (config->has_test)
+        np_node_add(map, "test", np_options_node(np_source_option_table, &config->test));
+    if (config->has_val)
+        np_node_add(map, "val", np_options_node(np_source_option_table, &config->val));
+    if (config->split > 0) {
+        char text[40];
+        snprintf(text, sizeof(text), "%.17g", config->split);
+        np_node_add(map, "split", np_node_scalar(text, 0, 0));
+    }
+    return map;
+}
+
+static void replace(struct np_node *map, const char *key, struct np_node *value)
+{
+    for (int i = 0; i < map->nr_items; i++) {
+        if (strcmp(map->items[i]->key, key) != 0)
+            continue;
+        struct np_node *old = map->items[i];
+        map->items[i] = value;
+        value->key = strdup(key);
+        np_node_free(old);
+        return;
+    }
+    np_node_add(map, key, value);
+}
+
+static struct np_node *loader_node(const struct np_config *config)
+{
+    struct np_node *map = np_loader_options_node(&config->loader);
+
+    replace(map, "augment", np_chain_node(config->augment));
+    replace(map, "test_augment", np_chain_node(config->test_augment));
+    return map;
+}
+
+/* The graph's builder checks what stands in it; here only the defaults are filled in. */
+static struct np_node *loss_node(const struct np_node *loss)
+{
+    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+    const struct np_node *args = NULL;
+    const char *name = "cross_entropy";
+
+    if (loss)
+        np_node_named(loss, &name, &args);
+    struct np_node *options =
+        args && args->kind == NP_NODE_MAP ? np_node_copy(args) : np_node_new(NP_NODE_MAP, 0, 0);
+    if (!np_node_get(options, "label_smoothing"))
+        np_node_add(options, "label_smoothing", np_node_scalar("0", 0, 0));
+    np_node_add(map, name, options);
+    return map;
+}
+
+/* The value of a top-level key that is no plain option; NULL: leave it out. */
+static struct np_node *section_node(const struct np_config *config, const char *key)
+{
+    if (strcmp(key, "device") == 0)
+        return np_device_node(config->device, &config->device_options);
+    if (strcmp(key, "data") == 0)
+        return data_node(config);
+    if (strcmp(key, "loader") == 0)
+        return loader_node(config);
+    if (strcmp(key, "model") == 0)
+        return np_graph_model_node(config->model);
+    if (strcmp(key, "blocks") == 0)
+        return config->blocks ? np_node_copy(config->blocks) : NULL;
+    if (strcmp(key, "loss") == 0)
+        return loss_node(config->loss);
+    if (strcmp(key, "optimizer") == 0)
+        return np_optim_node(&config->optim);
+    if (strcmp(key, "schedule") == 0)
+        return np_schedule_node(&config->schedule);
+    if (strcmp(key, "train") == 0)
+        return np_options_node(np_train_table, &config->run);
+    if (strcmp(key, "checkpoint") == 0)
+        return np_options_node(np_checkpoint_table, &config->checkpoint);
+    return NULL;
+}
+
+/* What the options node of struct np_config says itself. */
+static struct np_node *plain_node(const struct np_config *config, const char *key)
+{
+    struct np_config plain = {.name = config->name, .runs = config->runs, .seed = config->seed};
+
+    plain.precision = config->precision + 1;
+    struct np_node *all = np_options_node(np_config_table, &plain);
+    struct np_node *value = np_node_copy(np_node_get(all, key));
+    np_node_free(all);
+    return value;
+}
+
+/* `steps: 0` and `epochs: 0` stand for the other one: only the one that decides is said. */
+static void drop_zero(struct np_node *map, const char *key)
+{
+    for (int i = 0; i < map->nr_items; i++)
+        if (strcmp(map->items[i]->key, key) == 0 && np_node_is(map->items[i], "0")) {
+            np_node_remove(map, i);
+            return;
+        }
+}
+
+struct np_node *np_config_node(const struct np_config *config)
+{
+    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+
+    for (const struct np_option *option = np_config_table; option->key; option++) {
+        struct np_node *value = option->type == NP_OPT_NODE ? section_node(config, option->key)
+                                                            : plain_node(config, option->key);
+        if (value && strcmp(option->key, "train") == 0) {
+            drop_zero(value, "epochs");
+            drop_zero(value, "steps");
+        }
+        if (value)
+            np_node_add(map, option->key, value);
+    }
+    return map;
+}

@@ -1,0 +1,183 @@
+/* The loop of steps: feed -> plan -> reports. Trainer thread. The order at a step's end is
+ * fixed: update, the evaluation that is due, then the boundary, where a checkpoint may be
+ * written and the loop may end. */
+#include "trainer/trainer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+
+#include "loader/base/clock.h"
+
+struct loop {
+    const struct np_trainer_config *config;
+    uint64_t step;     /* done */
+    uint64_t last_ns;  /* end of the step before */
+    uint64_t stall_ns; /* of the feed, up to there */
+    double lr;
+};
+
+static uint64_t updates_of(const struct np_trainer_config *config, uint64_t steps)
+{
+    return steps / (uint64_t)config->accumulate;
+}
+
+static int update(struct loop *loop, struct np_err *err)
+{
+    const struct np_trainer_config *config = loop->config;
+    uint64_t number = updates_of(config, loop->step);
+    double an_epoch = (double)config->nr_train / ((double)config->batch * config->accumulate);
+    double factor = np_schedule_factor(
+        config->schedule, number, updates_of(config, config->nr_steps), an_epoch);
+    struct np_hyper hyper;
+
+    np_optim_hyper(config->optim, factor, number, &hyper);
+    loop->lr = config->optim->lr * factor;
+    return config->device->plan_ops->update(config->plan, &hyper, err);
+}
+
+/* Numbers of the step that has just been queued; waits for it. */
+static int report_step(struct loop *loop, struct np_err *err)
+{
+    const struct np_trainer_config *config = loop->config;
+    struct np_metrics metrics;
+    int code = config->device->plan_ops->metrics(config->plan, &metrics, err);
+
+    if (code < 0)
+        return code;
+    uint64_t now = np_now_ns(), stall = np_feed_stall_ns(config->feed);
+    struct np_step_report report = {
+        .step = loop->step,
+        .epoch = (double)loop->step * config->batch / (double)config->nr_train,
+        .lr = loop->lr,
+        .loss = metrics.rows ? metrics.loss_sum / (double)metrics.rows : 0,
+        .loss_sum = metrics.loss_sum,
+        .grad_norm = metrics.grad_norm,
+        .rows = metrics.rows,
+        .correct = metrics.correct,
+        .seconds = (double)(now - loop->last_ns) * 1e-9,
+        .stall_seconds = (double)(stall - loop->stall_ns) * 1e-9,
+    };
+    np_stat_item(config->block, NP_STAGE_STEP, 0, now - loop->last_ns - (stall - loop->stall_ns));
+    loop->last_ns = now;
+    loop->stall_ns = stall;
+    if (!isfinite(report.loss))
+        return np_err_set(err, -EDOM,
+            "step %llu: the loss is %s at a learning rate of %g; a smaller optimizer lr, a longer "
+            "warm-up or train.clip_norm may help",
+            (unsigned long long)loop->step, isnan(report.loss) ? "not a number" : "infinite",
+            loop->lr);
+    return config->hooks.step(config->hooks.context, &report);
+}
+
+static int seen(const struct np_trainer_config *config, const struct np_input *input)
+{
+    return config->hooks.batch ? config->hooks.batch(config->hooks.context, &input->about) : 0;
+}
+
+/* One training batch: forward, backward, and the update when it ends an accumulation. */
+static int train_step(struct loop *loop, struct np_err *err)
+{
+    const struct np_trainer_config *config = loop->config;
+    const struct np_plan_ops *ops = config->device->plan_ops;
+    uint64_t phase = loop->step % (uint64_t)config->accumulate;
+    struct np_input input;
+    int code = np_feed_upload(config->feed, &input, err);
+
+    if (code < 0)
+        return code;
+    assert(input.about.kind == NP_BATCH_TRAIN && input.about.step == loop->step);
+    code = seen(config, &input);
+    if (code == 0)
+        code = ops->step(config->plan, input.images, input.labels, loop->step,
+            1.0f / (float)(config->batch * config->accumulate), phase > 0, err);
+    if (code == 0 && phase + 1 == (uint64_t)config->accumulate)
+        code = update(loop, err);
+    np_feed_release(config->feed, &input);
+    if (code < 0)
+        return code;
+    loop->step++;
+    return report_step(loop, err);
+}
+
+int np_trainer_eval(const struct np_trainer_config *config, uint64_t step, bool *ret_cut,
+    struct np_eval_report *ret_report, struct np_err *err)
+{
+    const struct np_plan_ops *ops = config->device->plan_ops;
+    uint64_t start = np_now_ns();
+    struct np_metrics metrics;
+    bool last = false;
+    int code;
+
+    while (!last) {
+        struct np_input input;
+
+        if (ret_cut && config->hooks.stopping(config->hooks.context)) {
+            *ret_cut = true;
+            return 0;
+        }
+        if ((code = np_feed_upload(config->feed, &input, err)) < 0)
+            return code;
+        assert(input.about.kind == NP_BATCH_EVAL && input.about.step == step);
+        last = input.about.part + 1 == input.about.nr_parts;
+        code = seen(config, &input);
+        if (code == 0)
+            code = ops->eval(config->plan, input.images, input.labels, err);
+        np_feed_release(config->feed, &input);
+        if (code < 0)
+            return code;
+    }
+    if ((code = ops->metrics(config->plan, &metrics, err)) < 0)
+        return code;
+    *ret_report = (struct np_eval_report){
+        .step = step,
+        .images = metrics.rows,
+        .correct = metrics.correct,
+        .top5 = metrics.top5,
+        .loss = metrics.rows ? metrics.loss_sum / (double)metrics.rows : 0,
+        .seconds = (double)(np_now_ns() - start) * 1e-9,
+    };
+    return 0;
+}
+
+/* The evaluation after the steps done so far; a cut one is left to the boundary. */
+static int evaluate(struct loop *loop, bool may_stop, bool *ret_cut, struct np_err *err)
+{
+    const struct np_trainer_config *config = loop->config;
+    struct np_eval_report report;
+    int code = np_trainer_eval(config, loop->step, may_stop ? ret_cut : NULL, &report, err);
+
+    if (code == 0 && !*ret_cut)
+        code = config->hooks.eval(config->hooks.context, &report);
+    /* Its time is nobody's step. */
+    loop->last_ns = np_now_ns();
+    loop->stall_ns = np_feed_stall_ns(config->feed);
+    return code;
+}
+
+int np_trainer_run(const struct np_trainer_config *config, struct np_err *err)
+{
+    const struct np_trainer_hooks *hooks = &config->hooks;
+    struct loop loop = {.config = config, .step = config->first_step, .last_ns = np_now_ns()};
+    bool eval = config->eval_due;
+    int code = 0;
+
+    assert(config->first_step % (uint64_t)config->accumulate == 0);
+    assert(config->nr_steps % (uint64_t)config->accumulate == 0);
+    for (;;) {
+        bool whole = loop.step % (uint64_t)config->accumulate == 0, cut = false;
+
+        if (eval && (code = evaluate(&loop, whole, &cut, err)) < 0)
+            return code;
+        if (whole && (eval || loop.step > config->first_step) &&
+            (code = hooks->boundary(hooks->context, loop.step, cut)) < 0)
+            return code;
+        assert(!cut);
+        loop.last_ns = np_now_ns(); /* a checkpoint's time is nobody's step either */
+        if (loop.step == config->nr_steps)
+            return 0;
+        if ((code = train_step(&loop, err)) < 0)
+            return code;
+        eval = hooks->eval_follows(hooks->context, loop.step);
+    }
+}
