@@ -19,7 +19,7 @@ enum np_stage {
 };
 enum np_state { NP_STATE_WORK, NP_STATE_STARVED, NP_STATE_BLOCKED, NP_STATE_IO_WAIT, NP_NR_STATES };
 
-#define NP_HIST_BUCKETS 640 /* 40 octaves of 16: 1 ns to 18 minutes, each <= 6.25 % wide */
+#define NP_HIST_BUCKETS 640 /* 40 octaves of 16: 1 ns to 2.4 hours, each <= 6.25 % wide */
 
 extern const char *const np_stage_names[NP_NR_STAGES]; /* "read", "decompress", ... */
 extern const char *const np_state_names[NP_NR_STATES];
@@ -29,15 +29,17 @@ struct np_block; /* one thread's counters */
 
 struct np_stat *np_stat_new(void);
 void np_stat_free(struct np_stat *stat);
-/* The calling thread's block; `thread` ("reader 0") is copied. Owned by stat. NULL when out of memory. */
+/* The calling thread's block; `thread` ("reader 0", at most 31 bytes) is copied. Owned by stat.
+ * NULL when out of memory: the calls below take a NULL block and count nothing. */
 struct np_block *np_stat_join(struct np_stat *stat, const char *thread);
 
-/* One item through a stage. The block's own thread only. */
+/* One item through a stage; its time counts as WORK. The block's own thread only. */
 void np_stat_item(struct np_block *block, enum np_stage stage, uint64_t bytes, uint64_t work_ns);
 /* Time in a state other than work. The block's own thread only. */
 void np_stat_state(struct np_block *block, enum np_state state, uint64_t ns);
-/* The wait that has begun, named: "reader 0: read of FILE at OFFSET"; np_stat_done() ends it. A
- * wait of 5 s is found by np_stat_waits(). `what` and `where` must outlive the wait. */
+/* The wait that has begun, named: the call, its object, a number ("np_io_reap", "FILE at byte",
+ * offset); np_stat_done() ends it. np_stat_waits() finds it, as "reader 0: np_io_reap: FILE at
+ * byte 512, for 5.2 s". `what` and `where` must outlive the wait. */
 void np_stat_wait(struct np_block *block, const char *what, const char *where, uint64_t detail);
 void np_stat_done(struct np_block *block);
 
@@ -53,7 +55,7 @@ struct np_stat_sum {
 void np_stat_read(const struct np_stat *stat, const char *prefix, struct np_stat_sum *ret_sum);
 /* Duration at quantile q (0..1) of a stage over all threads, ns; 0 where there is none. */
 uint64_t np_stat_quantile(const struct np_stat *stat, enum np_stage stage, double q);
-/* Calls report for each wait older than min_ns. Any thread. */
+/* Calls report, with one line each, for all waits older than min_ns. Any thread. */
 void np_stat_waits(struct np_stat *stat, uint64_t min_ns,
     void (*report)(void *context, const char *text), void *context);
 

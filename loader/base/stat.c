@@ -1,0 +1,239 @@
+/* Single-writer counters. The owner adds with a plain load and store, relaxed: nobody else
+ * writes, so no locked instruction is needed; readers see each number whole and soon, not all
+ * of one instant. Blocks are only ever added, to a list whose head is an atomic.
+ * A wait's words are borrowed from its caller, so a reader of them holds the wait open
+ * (HELD) while it copies: np_stat_done() then waits for that copy, and for nothing else. */
+#include "loader/base/stat.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+
+#define HELD     (1ull << 63) /* of `since_ns` */
+#define SUB_BITS 4            /* 16 buckets an octave */
+#define MAX_NAME 32
+
+const char *const np_stage_names[NP_NR_STAGES] = {
+    "read", "decompress", "decode", "augment", "batch", "copy", "step", "checkpoint"};
+const char *const np_state_names[NP_NR_STATES] = {"work", "starved", "blocked", "io_wait"};
+
+struct stage {
+    _Atomic uint64_t items, bytes, work_ns;
+    _Atomic uint64_t buckets[NP_HIST_BUCKETS];
+};
+
+struct np_block {
+    _Alignas(NP_ALIGN) struct stage stages[NP_NR_STAGES];
+    _Atomic uint64_t state_ns[NP_NR_STATES]; /* WORK: the sum over stages, made by the reader */
+    _Atomic uint64_t since_ns;               /* 0: no wait; HELD while somebody copies its words */
+    _Atomic(const char *) what;
+    _Atomic(const char *) where;
+    _Atomic uint64_t detail;
+    char thread[MAX_NAME];        /* set once */
+    const struct np_block *older; /* set once */
+};
+
+struct np_stat {
+    _Atomic(struct np_block *) newest;
+};
+
+struct np_stat *np_stat_new(void)
+{
+    return np_alloc(sizeof(struct np_stat));
+}
+
+void np_stat_free(struct np_stat *stat)
+{
+    const struct np_block *block, *older;
+
+    if (!stat)
+        return;
+    for (block = atomic_load(&stat->newest); block; block = older) {
+        older = block->older;
+        np_free((void *)block);
+    }
+    np_free(stat);
+}
+
+struct np_block *np_stat_join(struct np_stat *stat, const char *thread)
+{
+    struct np_block *block = np_alloc(sizeof(*block)), *newest;
+
+    if (!block)
+        return NULL;
+    snprintf(block->thread, sizeof(block->thread), "%s", thread);
+    newest = atomic_load_explicit(&stat->newest, memory_order_relaxed);
+    do
+        block->older = newest;
+    while (!atomic_compare_exchange_weak_explicit(
+        &stat->newest, &newest, block, memory_order_release, memory_order_relaxed));
+    return block;
+}
+
+/* Pairs with the release in np_stat_join(): name and link of every block are there. */
+static struct np_block *first(const struct np_stat *stat)
+{
+    return atomic_load_explicit(&((struct np_stat *)stat)->newest, memory_order_acquire);
+}
+
+static void add(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_store_explicit(
+        counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
+static uint64_t get(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+/* Below 16 ns one bucket a nanosecond; above, 16 equal ones from 2^k to 2^(k+1). */
+static int bucket_of(uint64_t ns)
+{
+    int octave, index;
+
+    if (ns < 1 << SUB_BITS)
+        return (int)ns;
+    octave = 63 - __builtin_clzll(ns);
+    index = (octave - SUB_BITS + 1) << SUB_BITS |
+            (int)(ns >> (octave - SUB_BITS) & ((1 << SUB_BITS) - 1));
+    return index < NP_HIST_BUCKETS ? index : NP_HIST_BUCKETS - 1;
+}
+
+static uint64_t bucket_middle(int index)
+{
+    int shift = (index >> SUB_BITS) - 1;
+    uint64_t low;
+
+    if (shift < 0)
+        return (uint64_t)index;
+    low = (uint64_t)(1 << SUB_BITS | (index & ((1 << SUB_BITS) - 1))) << shift;
+    return low + ((1ull << shift) >> 1);
+}
+
+void np_stat_item(struct np_block *block, enum np_stage stage, uint64_t bytes, uint64_t work_ns)
+{
+    struct stage *at;
+
+    if (!block)
+        return;
+    at = &block->stages[stage];
+    add(&at->items, 1);
+    add(&at->bytes, bytes);
+    add(&at->work_ns, work_ns);
+    add(&at->buckets[bucket_of(work_ns)], 1);
+}
+
+void np_stat_state(struct np_block *block, enum np_state state, uint64_t ns)
+{
+    if (block)
+        add(&block->state_ns[state], ns);
+}
+
+void np_stat_wait(struct np_block *block, const char *what, const char *where, uint64_t detail)
+{
+    if (!block)
+        return;
+    atomic_store_explicit(&block->what, what, memory_order_relaxed);
+    atomic_store_explicit(&block->where, where, memory_order_relaxed);
+    atomic_store_explicit(&block->detail, detail, memory_order_relaxed);
+    /* Pairs with the exchange in copy_wait(). */
+    atomic_store_explicit(&block->since_ns, np_now_ns(), memory_order_release);
+}
+
+void np_stat_done(struct np_block *block)
+{
+    uint64_t since;
+
+    if (!block)
+        return;
+    since = atomic_load_explicit(&block->since_ns, memory_order_relaxed);
+    for (;;) {
+        since &= ~HELD;
+        /* Pairs with the release at the end of copy_wait(). */
+        if (atomic_compare_exchange_weak_explicit(
+                &block->since_ns, &since, 0, memory_order_acquire, memory_order_relaxed))
+            return;
+        if (since & HELD)
+            sched_yield(); /* somebody is printing one line */
+    }
+}
+
+void np_stat_read(const struct np_stat *stat, const char *prefix, struct np_stat_sum *ret_sum)
+{
+    struct np_stat_sum sum = {.nr_threads = 0};
+
+    for (const struct np_block *block = first(stat); block; block = block->older) {
+        if (prefix && strncmp(block->thread, prefix, strlen(prefix)) != 0)
+            continue;
+        sum.nr_threads++;
+        for (int i = 0; i < NP_NR_STAGES; i++) {
+            uint64_t work_ns = get(&block->stages[i].work_ns);
+
+            sum.stages[i].items += get(&block->stages[i].items);
+            sum.stages[i].bytes += get(&block->stages[i].bytes);
+            sum.stages[i].work_ns += work_ns;
+            sum.state_ns[NP_STATE_WORK] += work_ns;
+        }
+        for (int i = 0; i < NP_NR_STATES; i++)
+            sum.state_ns[i] += get(&block->state_ns[i]);
+    }
+    *ret_sum = sum;
+}
+
+/* The rank the quantile stands for (nearest rank, 1-based) is looked up in the buckets' sum. */
+uint64_t np_stat_quantile(const struct np_stat *stat, enum np_stage stage, double q)
+{
+    uint64_t buckets[NP_HIST_BUCKETS] = {0}, total = 0, below = 0;
+    double rank;
+
+    for (const struct np_block *block = first(stat); block; block = block->older)
+        for (int i = 0; i < NP_HIST_BUCKETS; i++)
+            buckets[i] += get(&block->stages[stage].buckets[i]);
+    for (int i = 0; i < NP_HIST_BUCKETS; i++)
+        total += buckets[i];
+    if (total == 0)
+        return 0;
+    rank = q * (double)total;
+    for (int i = 0; i < NP_HIST_BUCKETS; i++) {
+        below += buckets[i];
+        if (below > 0 && (double)below >= rank)
+            return bucket_middle(i);
+    }
+    return bucket_middle(NP_HIST_BUCKETS - 1);
+}
+
+/* Prints the wait that is open since `since`, unless it has ended meanwhile. */
+static int copy_wait(struct np_block *block, uint64_t since, uint64_t now, char *text, size_t bytes)
+{
+    const char *where;
+
+    if (!atomic_compare_exchange_strong_explicit(
+            &block->since_ns, &since, since | HELD, memory_order_acquire, memory_order_relaxed))
+        return 0;
+    where = atomic_load_explicit(&block->where, memory_order_relaxed);
+    snprintf(text, bytes, "%s: %s: %s %llu, for %.1f s", block->thread,
+        atomic_load_explicit(&block->what, memory_order_relaxed), where ? where : "",
+        (unsigned long long)get(&block->detail), (double)(now - since) * 1e-9);
+    atomic_store_explicit(&block->since_ns, since, memory_order_release);
+    return 1;
+}
+
+void np_stat_waits(struct np_stat *stat, uint64_t min_ns,
+    void (*report)(void *context, const char *text), void *context)
+{
+    for (struct np_block *block = first(stat); block; block = (struct np_block *)block->older) {
+        uint64_t since = get(&block->since_ns), now = np_now_ns();
+        char text[512];
+
+        /* HELD: another reader is at this wait and reports it. */
+        if (since == 0 || since & HELD || now < since || now - since < min_ns)
+            continue;
+        if (copy_wait(block, since, now, text, sizeof(text)))
+            report(context, text);
+    }
+}
