@@ -1,0 +1,52 @@
+/* The commands of the program. main.c has the table; each command is one file, cmd_NAME.c.
+ * A command returns its exit code: 0 done, 1 failed, 2 the command line or the config is
+ * wrong, 3 a comparison found a regression, 75 stopped early with a checkpoint. */
+#ifndef NP_CMD_H
+#define NP_CMD_H
+
+#include <stdbool.h>
+
+#include "loader/base/err.h"
+
+enum { NP_EXIT_DONE = 0, NP_EXIT_FAILED = 1, NP_EXIT_USAGE = 2, NP_EXIT_STOPPED = 75 };
+
+/* argv[0] is the command's name. Main thread. */
+int np_cmd_train(int argc, char **argv);
+int np_cmd_eval(int argc, char **argv);
+int np_cmd_predict(int argc, char **argv);
+int np_cmd_check(int argc, char **argv);
+int np_cmd_show(int argc, char **argv);
+int np_cmd_devices(int argc, char **argv);
+int np_cmd_bench(int argc, char **argv);
+int np_cmd_data(int argc, char **argv);
+
+/* One flag of a command. */
+struct np_flag {
+    const char *name;  /* "--json" */
+    const char **text; /* takes a value: where it goes; given twice, the last one counts */
+    bool *set;         /* takes none: true when given. With text too: the value may be absent,
+                          and counts as given when it does not start with '-' and
+                          `maybe` says so */
+    bool (*maybe)(const char *word); /* NULL: a flag's value is always there */
+};
+
+/* -o key=value of a command line, in order. */
+#define NP_MAX_OVERRIDES 64
+struct np_overrides {
+    const char *texts[NP_MAX_OVERRIDES];
+    int nr_texts;
+};
+
+/* Takes flags out of argv[1..]; what is left are the operands, moved to argv[1..], their number in
+ * *ret_nr. Flags may stand anywhere; `--` ends them; `--flag=value` works. `overrides` NULL: the
+ * command has no -o. The table ends with a NULL name. Returns 0, or NP_EXIT_USAGE with the mistake
+ * (nearest flag suggested) printed to stderr. */
+int np_flags_parse(int argc, char **argv, const struct np_flag *flags,
+    struct np_overrides *overrides, int *ret_nr);
+
+/* "nnpipe: text" to stderr, with file, line and column where the error has them. */
+void np_complain(const struct np_err *err);
+/* All mistakes of a report, sorted, one a line, and how many more there were. */
+void np_complain_report(struct np_report *report, const struct np_overrides *overrides);
+
+#endif

@@ -1,0 +1,132 @@
+/* Command lines: flags out of argv, and mistakes said on stderr. Main thread. */
+#include "daemon/cmd.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/config.h"
+#include "loader/base/option.h"
+
+#define MAX_FLAGS 64
+
+static int unknown_flag(const char *command, const char *word, const struct np_flag *flags)
+{
+    const char *names[MAX_FLAGS] = {0};
+    int n = 0;
+
+    for (const struct np_flag *flag = flags; flag->name && n + 1 < MAX_FLAGS; flag++)
+        names[n++] = flag->name;
+    const char *nearest = np_nearest(word, names);
+    fprintf(stderr, "nnpipe %s: there is no flag %s", command, word);
+    if (nearest)
+        fprintf(stderr, "; did you mean %s?\n", nearest);
+    else
+        fprintf(stderr, "; `nnpipe help %s` lists them\n", command);
+    return NP_EXIT_USAGE;
+}
+
+/* The flag that word (up to an '=') names, or NULL. */
+static const struct np_flag *find_flag(
+    const struct np_flag *flags, const char *word, size_t name_bytes)
+{
+    for (; flags->name; flags++)
+        if (strlen(flags->name) == name_bytes && strncmp(flags->name, word, name_bytes) == 0)
+            return flags;
+    return NULL;
+}
+
+/* Takes argv[i], a flag; returns how many further words it took, or -1 after a message. */
+static int take_flag(int argc, char **argv, int i, const struct np_flag *flags)
+{
+    const char *word = argv[i], *equals = strchr(word, '=');
+    size_t name_bytes = equals ? (size_t)(equals - word) : strlen(word);
+    const struct np_flag *flag = find_flag(flags, word, name_bytes);
+    const char *next = i + 1 < argc ? argv[i + 1] : NULL;
+
+    if (!flag) {
+        unknown_flag(argv[0], word, flags);
+        return -1;
+    }
+    if (flag->set)
+        *flag->set = true;
+    if (equals && !flag->text) {
+        fprintf(stderr, "nnpipe %s: %s takes no value\n", argv[0], flag->name);
+        return -1;
+    }
+    if (equals) {
+        *flag->text = equals + 1;
+        return 0;
+    }
+    if (!flag->text || (flag->set && (!next || *next == '-' || !flag->maybe(next))))
+        return 0;
+    if (!next) {
+        fprintf(stderr, "nnpipe %s: %s needs a value\n", argv[0], flag->name);
+        return -1;
+    }
+    *flag->text = next;
+    return 1;
+}
+
+/* -o KEY=VALUE or -oKEY=VALUE. */
+static int take_override(int argc, char **argv, int i, struct np_overrides *overrides)
+{
+    const char *text = argv[i][2] ? argv[i] + 2 : i + 1 < argc ? argv[i + 1] : NULL;
+
+    if (!text) {
+        fprintf(stderr, "nnpipe %s: -o needs KEY=VALUE\n", argv[0]);
+        return -1;
+    }
+    if (overrides->nr_texts == NP_MAX_OVERRIDES) {
+        fprintf(stderr, "nnpipe %s: more than %d times -o\n", argv[0], NP_MAX_OVERRIDES);
+        return -1;
+    }
+    overrides->texts[overrides->nr_texts++] = text;
+    return argv[i][2] ? 0 : 1;
+}
+
+int np_flags_parse(
+    int argc, char **argv, const struct np_flag *flags, struct np_overrides *overrides, int *ret_nr)
+{
+    int nr = 0;
+    bool ended = false;
+
+    for (int i = 1; i < argc; i++) {
+        int took = 0;
+
+        if (ended || argv[i][0] != '-' || argv[i][1] == '\0')
+            argv[++nr] = argv[i];
+        else if (strcmp(argv[i], "--") == 0)
+            ended = true;
+        else if (overrides && strncmp(argv[i], "-o", 2) == 0)
+            took = take_override(argc, argv, i, overrides);
+        else
+            took = take_flag(argc, argv, i, flags);
+        if (took < 0)
+            return NP_EXIT_USAGE;
+        i += took;
+    }
+    *ret_nr = nr;
+    return 0;
+}
+
+void np_complain(const struct np_err *err)
+{
+    char text[1100];
+
+    np_err_format(err, text, sizeof(text));
+    fprintf(stderr, "nnpipe: %s\n", text);
+}
+
+void np_complain_report(struct np_report *report, const struct np_overrides *overrides)
+{
+    np_report_sort(report);
+    for (int i = 0; i < report->nr_errs; i++) {
+        char place[320];
+
+        np_config_place(&report->errs[i], overrides ? overrides->texts : NULL,
+            overrides ? overrides->nr_texts : 0, place, sizeof(place));
+        fprintf(stderr, "%s: %s\n", place, report->errs[i].text);
+    }
+    if (report->nr_dropped)
+        fprintf(stderr, "and %d more\n", report->nr_dropped);
+}

@@ -1,0 +1,40 @@
+/* JSON for `--json`, metrics.jsonl and a checkpoint's facts: a writer of one object a line,
+ * and conversion between JSON and node trees. The only user of jansson in the daemon. */
+#ifndef NP_JSON_H
+#define NP_JSON_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "loader/base/err.h"
+#include "loader/base/node.h"
+
+/* One object under way. Reused from line to line, so that the steady state allocates nothing. */
+struct np_json {
+    char *text; /* NUL-ended after np_json_end() */
+    size_t used, room;
+    bool failed; /* out of memory: nothing is written */
+};
+
+void np_json_fini(struct np_json *json);
+/* Starts {"event": event. event NULL: no such field. */
+void np_json_begin(struct np_json *json, const char *event);
+/* Bytes that are not UTF-8 become U+FFFD. text NULL: null. */
+void np_json_text(struct np_json *json, const char *key, const char *text);
+void np_json_int(struct np_json *json, const char *key, int64_t value);
+void np_json_real(struct np_json *json, const char *key, double value); /* not finite: null */
+void np_json_bool(struct np_json *json, const char *key, bool value);
+void np_json_null(struct np_json *json, const char *key);
+/* Plain scalars that look like JSON numbers or true, false, null are written bare. */
+void np_json_node(struct np_json *json, const char *key, const struct np_node *node);
+/* A list of numbers: [3, 32, 32]. */
+void np_json_ints(struct np_json *json, const char *key, const int *values, int n);
+/* Closes the object; the text is one line with its newline, or NULL when it failed. */
+const char *np_json_end(struct np_json *json);
+
+/* JSON text -> node tree: strings are quoted scalars. -EBADMSG: not JSON, or nested too deep. */
+int np_json_parse(const char *text, size_t bytes, struct np_node **ret_node, struct np_err *err);
+/* Number under key of a mapping, or fallback. */
+double np_node_number(const struct np_node *map, const char *key, double fallback);
+
+#endif
