@@ -72,7 +72,22 @@ uint64_t np_index_memory(const struct np_index *index);  /* bytes held or mapped
 /* Largest extent and largest frame, bytes: what a reader's buffers must hold. */
 uint32_t np_index_max_extent(const struct np_index *index);
 uint32_t np_index_max_inner(const struct np_index *index);
-/* Sets a record's CRC (first epoch, data verify). Atomic per record; any thread. */
+/* Sets a record's CRC (first epoch, data verify). Atomic per record; any thread: stores crc32c,
+ * then has_crc's word with release, both as 32-bit words. */
 void np_index_set_crc(struct np_index *index, uint64_t i, uint32_t crc32c);
+/* A copy of a record, right also while another thread sets its CRC. */
+static inline struct np_record np_index_get(const struct np_index *index, uint64_t i)
+{
+    const uint32_t *from = (const uint32_t *)(const void *)np_index_record(index, i);
+    union {
+        uint32_t words[8];
+        struct np_record record;
+    } copy;
+
+    copy.words[7] = __atomic_load_n(&from[7], __ATOMIC_ACQUIRE); /* has_crc: before the CRC */
+    for (int w = 0; w < 7; w++)
+        copy.words[w] = __atomic_load_n(&from[w], __ATOMIC_RELAXED);
+    return copy.record;
+}
 
 #endif
