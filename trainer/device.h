@@ -3,9 +3,9 @@
 #ifndef NP_DEVICE_H
 #define NP_DEVICE_H
 
+#include "loader/base/choice.h"
 #include "loader/base/err.h"
 #include "loader/base/mem.h"
-#include "loader/base/option.h"
 #include "trainer/graph.h"
 
 struct np_device;
@@ -97,6 +97,7 @@ void np_device_close(struct np_device *device);
 /* One JSON object a device this box could have, usable or not: name, kind, usable, reason, versions. */
 void np_device_list(void (*line)(void *context, const char *json), void *context);
 
+extern const struct np_choice np_device_choices[]; /* those with options: sim */
 /* `device:` of the config: a name, or {sim: {...}}. *ret_name: np_free. NULL node: auto. */
 int np_device_parse(const struct np_node *node, char **ret_name,
     struct np_device_options *ret_options, struct np_report *report);

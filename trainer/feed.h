@@ -7,11 +7,15 @@
 
 struct np_input {                /* a batch on the device */
     const void *images, *labels; /* device pointers */
-    struct np_batch about;       /* copy of the batch's facts; its pointers are the slot's */
-    int buffer;
+    /* The batch's facts, valid until np_feed_release(). On a device with memory of its own the
+     * slot may be refilled meanwhile: images is NULL here, labels and about are copies. */
+    struct np_batch about;
+    struct np_batch *slot; /* the feed's: a device that reads the host's memory holds it */
+    int buffer;            /* the feed's */
 };
 
 struct np_feed;
+/* Buffers on the device are taken here, once. */
 int np_feed_new(struct np_device *device, struct np_ring *ring, const struct np_batch_shape *shape,
     struct np_block *block, struct np_feed **ret_feed, struct np_err *err);
 void np_feed_free(struct np_feed *feed);
@@ -22,6 +26,7 @@ int np_feed_upload(struct np_feed *feed, struct np_input *ret_input, struct np_e
 /* The compute calls that read the input are queued: its buffer, and the slot of a device that
  * reads the host's memory, go back once they have passed. */
 void np_feed_release(struct np_feed *feed, struct np_input *input);
-uint64_t np_feed_stall_ns(const struct np_feed *feed); /* waited in np_feed_upload so far */
+/* So far: of the waits in np_feed_upload() the time in which the device had nothing to do. */
+uint64_t np_feed_stall_ns(const struct np_feed *feed);
 
 #endif

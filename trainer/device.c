@@ -1,0 +1,220 @@
+/* The devices by name, and what `device:` means. Opening and listing: one thread, at start.
+ * The work is the devices' own; the CUDA one is loaded from its plugin. */
+#include "trainer/device.h"
+
+#include <assert.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/device_plugin.h"
+
+#define MAX_ORDINAL 999
+
+static const struct builtin {
+    const char *name;
+    const struct np_device_ops *ops;
+    const struct np_plan_ops *plan_ops;
+} builtins[] = {
+    /* The CPU's row comes with plan_cpu.c: {"cpu", &np_device_cpu, &np_plan_cpu}, */
+    {"sim", &np_device_sim, &np_plan_sim},
+    {NULL, NULL, NULL},
+};
+
+struct opened { /* what np_device_open() hands out, and the plugin it came from */
+    struct np_device device;
+    void *library;
+};
+
+/* "cuda", "cuda:0" -> ordinal; -1: something else. */
+static int cuda_ordinal(const char *name)
+{
+    char *end;
+
+    if (strcmp(name, "cuda") == 0)
+        return 0;
+    if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return -1;
+    unsigned long ordinal = strtoul(name + 5, &end, 10);
+    return *end == '\0' && ordinal <= MAX_ORDINAL ? (int)ordinal : -1;
+}
+
+static const struct builtin *find_builtin(const char *name)
+{
+    for (const struct builtin *row = builtins; row->name != NULL; row++)
+        if (strcmp(row->name, name) == 0)
+            return row;
+    return NULL;
+}
+
+static bool known(const char *name)
+{
+    return strcmp(name, "auto") == 0 || strcmp(name, "cpu") == 0 || find_builtin(name) != NULL ||
+           cuda_ordinal(name) >= 0;
+}
+
+static int open_with(const struct np_device_ops *ops, const struct np_plan_ops *plan_ops,
+    const char *name, const struct np_device_options *options, void *library,
+    struct np_device **ret_device, struct np_err *err)
+{
+    struct opened *opened = np_alloc(sizeof(*opened));
+
+    if (opened == NULL)
+        return np_err_set(err, -ENOMEM, "%s: out of memory", name);
+    struct np_device *device = &opened->device;
+    device->ops = ops;
+    device->plan_ops = plan_ops;
+    device->pinned = np_page_allocator;
+    device->auto_precision = NP_F32;
+    snprintf(device->name, sizeof(device->name), "%s", name);
+    int result = ops->open(device, options, err);
+    if (result < 0) {
+        np_free(opened);
+        return result;
+    }
+    opened->library = library;
+    *ret_device = device;
+    return 0;
+}
+
+static int open_cuda(
+    const struct np_device_options *options, struct np_device **ret_device, struct np_err *err)
+{
+    const struct np_plugin *plugin;
+    void *library;
+    char name[32];
+    int result = np_plugin_find(&library, &plugin, err);
+
+    snprintf(name, sizeof(name), "cuda:%d", options->ordinal);
+    if (result < 0) {
+        np_err_context(err, "%s", name);
+        return result;
+    }
+    result = open_with(plugin->ops, plugin->plan_ops, name, options, library, ret_device, err);
+    if (result < 0)
+        dlclose(library);
+    return result;
+}
+
+int np_device_open(const char *name, const struct np_device_options *options,
+    struct np_device **ret_device, struct np_err *err)
+{
+    struct np_device_options mine = options ? *options : (struct np_device_options){0};
+    const struct builtin *row;
+
+    if (strcmp(name, "auto") == 0) {
+        mine.ordinal = 0;
+        if (open_cuda(&mine, ret_device, NULL) == 0)
+            return 0;
+        name = "cpu";
+    }
+    if (cuda_ordinal(name) >= 0) {
+        mine.ordinal = cuda_ordinal(name);
+        return open_cuda(&mine, ret_device, err);
+    }
+    row = find_builtin(name);
+    if (row == NULL)
+        return np_err_set(
+            err, -EINVAL, "there is no device `%s`: auto, cpu, cuda:0 and sim are known", name);
+    return open_with(row->ops, row->plan_ops, name, &mine, NULL, ret_device, err);
+}
+
+void np_device_close(struct np_device *device)
+{
+    if (device == NULL)
+        return;
+    void *library = ((struct opened *)device)->library; /* device is its first field */
+    device->ops->close(device);
+    np_free(device);
+    if (library != NULL)
+        dlclose(library);
+}
+
+/* --- listing ------------------------------------------------------------------------------- */
+
+static void list_one(void (*line)(void *context, const char *json), void *context, const char *name,
+    const char *kind, bool usable, const char *reason)
+{
+    json_t *object = json_pack("{s:s, s:s, s:b, s:s, s:{}}", "name", name, "kind", kind, "usable",
+        (int)usable, "reason", reason, "versions");
+    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+
+    if (text != NULL)
+        line(context, text);
+    free(text);
+    json_decref(object);
+}
+
+void np_device_list(void (*line)(void *context, const char *json), void *context)
+{
+    const struct np_plugin *plugin;
+    void *library;
+    struct np_err err = {0};
+
+    for (const struct builtin *row = builtins; row->name != NULL; row++)
+        list_one(line, context, row->name, row->name, true, "");
+    if (np_plugin_find(&library, &plugin, &err) < 0) {
+        list_one(line, context, "cuda:0", "cuda", false, err.text);
+        return;
+    }
+    if (plugin->list(line, context) == 0)
+        list_one(line, context, "cuda:0", "cuda", false, "no NVIDIA GPU found");
+    dlclose(library);
+}
+
+/* --- the config ---------------------------------------------------------------------------- */
+
+static const struct np_option sim_table[] = {
+    {"h2d_gbps", NP_OPT_FLOAT, offsetof(struct np_device_options, h2d_gbps), "25", 1e-6, 1e6, NULL,
+        "Rate of copies to the device, 10^9 bytes a second."},
+    {"step_ms", NP_OPT_FLOAT, offsetof(struct np_device_options, step_ms), "20", 0, 1e6, NULL,
+        "Time of a training step, milliseconds; an evaluation step takes a third."},
+    {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+};
+const struct np_choice np_device_choices[] = {
+    {"sim", sim_table,
+        "No real device: copies and steps take a given time and compute nothing, to measure the "
+        "pipeline before it."},
+    {NULL, NULL, NULL},
+};
+
+int np_device_parse(const struct np_node *node, char **ret_name,
+    struct np_device_options *ret_options, struct np_report *report)
+{
+    static const char *const words[] = {"auto", "cpu", "cuda", "cuda:0", "sim", NULL};
+    struct np_device_options options = {0};
+    const struct np_node *args = NULL;
+    const char *name = "auto";
+
+    if (node != NULL && (!np_node_named(node, &name, &args) || !known(name))) {
+        const char *near = node->kind == NP_NODE_SCALAR ? np_nearest(name, words) : NULL;
+        np_report_add(report, node->line, node->column,
+            "device: should be auto, cpu, cuda:N or {sim: {...}}%s%s%s",
+            near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+        return -EINVAL;
+    }
+    if (args != NULL && strcmp(name, "sim") != 0) {
+        np_report_add(report, args->line, args->column, "device: %s takes no options", name);
+        return -EINVAL;
+    }
+    if (strcmp(name, "sim") == 0 &&
+        np_options_parse(sim_table, args, "device.sim", NULL, &options, report) < 0)
+        return -EINVAL;
+    options.ordinal = cuda_ordinal(name) > 0 ? cuda_ordinal(name) : 0;
+    char *copy = np_strdup(name);
+    if (copy == NULL)
+        return -ENOMEM;
+    *ret_name = copy;
+    *ret_options = options;
+    return 0;
+}
+
+struct np_node *np_device_node(const char *name, const struct np_device_options *options)
+{
+    if (strcmp(name, "sim") == 0)
+        return np_choice_node(&np_device_choices[0], options);
+    return np_node_scalar(name, 0, 0);
+}

@@ -1,0 +1,284 @@
+/* A device that computes nothing and takes its time: it measures and tests the pipeline before
+ * it. Two streams run in real time, each a time at which it will have done all its work: a copy
+ * ends at max(now, copy stream's end) + bytes / h2d_gbps, a step at max(now, what it follows,
+ * compute stream's end) + step_ms. Bytes arrive when their time has passed, not before: a slot
+ * given back too early shows as wrong bytes. Trainer thread alone. */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "loader/base/clock.h"
+#include "trainer/device.h"
+
+#define MAX_COPIES 64 /* under way at once; a feed has a handful */
+
+struct copy {
+    void *dst;
+    const void *src;
+    size_t bytes;
+    uint64_t end_ns;
+};
+
+struct sim {
+    uint64_t step_ns;
+    double bytes_per_ns;
+    uint64_t end_ns[NP_NR_STREAMS];    /* of what is queued */
+    uint64_t follow_ns[NP_NR_STREAMS]; /* what comes next starts no earlier */
+    struct copy copies[MAX_COPIES];    /* under way, oldest first */
+    int nr_copies;
+    struct np_sim_times times;
+};
+
+static int sim_open(
+    struct np_device *device, const struct np_device_options *options, struct np_err *err)
+{
+    struct sim *sim = np_alloc(sizeof(*sim));
+
+    if (sim == NULL)
+        return np_err_set(err, -ENOMEM, "sim: out of memory");
+    sim->bytes_per_ns = options->h2d_gbps > 0 ? options->h2d_gbps : 25;
+    sim->step_ns = (uint64_t)(options->step_ms * 1e6);
+    device->state = sim;
+    return 0;
+}
+
+static void sim_close(struct np_device *device)
+{
+    np_free(device->state);
+    device->state = NULL;
+}
+
+static void *sim_alloc(struct np_device *device, size_t bytes)
+{
+    (void)device;
+    return np_alloc(bytes);
+}
+
+static void sim_free(struct np_device *device, void *memory)
+{
+    (void)device;
+    np_free(memory);
+}
+
+/* The bytes of all copies whose time has passed. */
+static void settle(struct sim *sim, uint64_t now_ns)
+{
+    int nr_done = 0;
+
+    while (nr_done < sim->nr_copies && sim->copies[nr_done].end_ns <= now_ns) {
+        const struct copy *copy = &sim->copies[nr_done++];
+        memcpy(copy->dst, copy->src, copy->bytes);
+    }
+    sim->nr_copies -= nr_done;
+    memmove(sim->copies, sim->copies + nr_done, (size_t)sim->nr_copies * sizeof(struct copy));
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int sim_upload(struct np_device *device, void *dst, const void *src, size_t bytes)
+{
+    struct sim *sim = device->state;
+    uint64_t now = np_now_ns();
+
+    settle(sim, now);
+    if (sim->nr_copies == MAX_COPIES) { /* a full queue waits, as a driver's does */
+        np_sleep_until_ns(sim->copies[0].end_ns);
+        settle(sim, np_now_ns());
+    }
+    uint64_t start =
+        later(later(np_now_ns(), sim->end_ns[NP_STREAM_COPY]), sim->follow_ns[NP_STREAM_COPY]);
+    uint64_t took = (uint64_t)((double)bytes / sim->bytes_per_ns);
+    sim->end_ns[NP_STREAM_COPY] = start + took;
+    sim->copies[sim->nr_copies++] = (struct copy){dst, src, bytes, start + took};
+    sim->times.copy_ns += took;
+    sim->times.copy_bytes += bytes;
+    sim->times.nr_copies++;
+    return 0;
+}
+
+static void sim_record(struct np_device *device, enum np_which stream, struct np_event *event)
+{
+    struct sim *sim = device->state;
+
+    event->mark = later(np_now_ns(), later(sim->end_ns[stream], sim->follow_ns[stream]));
+}
+
+static void sim_follow(struct np_device *device, enum np_which stream, const struct np_event *event)
+{
+    struct sim *sim = device->state;
+
+    sim->follow_ns[stream] = later(sim->follow_ns[stream], event->mark);
+}
+
+static int sim_done(struct np_device *device, struct np_event *event, bool wait)
+{
+    struct sim *sim = device->state;
+
+    if (wait)
+        np_sleep_until_ns(event->mark);
+    uint64_t now = np_now_ns();
+    settle(sim, now);
+    if (now < event->mark)
+        return 0;
+    event->passed_ns = event->mark;
+    return 1;
+}
+
+/* --- the plan ------------------------------------------------------------------------------ */
+
+struct np_plan {
+    struct sim *sim;
+    float *arrays[NP_ARRAY_GRADS + 1]; /* what write() left, for read() */
+    uint64_t elements[NP_ARRAY_GRADS + 1];
+    int batch, classes;
+    uint64_t rows; /* since the last metrics */
+};
+
+static void plan_free(struct np_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    for (int i = 0; i <= NP_ARRAY_GRADS; i++)
+        np_free(plan->arrays[i]);
+    np_free(plan);
+}
+
+static int plan_prepare(struct np_device *device, const struct np_graph *train,
+    const struct np_graph *eval, const struct np_plan_options *options, struct np_plan **ret_plan,
+    struct np_err *err)
+{
+    struct np_plan *plan = np_alloc(sizeof(*plan));
+
+    (void)eval;
+    (void)options;
+    if (plan == NULL)
+        return np_err_set(err, -ENOMEM, "sim: out of memory");
+    plan->sim = device->state;
+    plan->batch = train->batch;
+    plan->classes = train->classes;
+    for (int i = 0; i <= NP_ARRAY_GRADS; i++) {
+        plan->elements[i] = i == NP_ARRAY_BUFFERS ? train->nr_buffers : train->nr_params;
+        plan->arrays[i] = np_alloc_array(plan->elements[i] + 1, sizeof(float));
+        if (plan->arrays[i] == NULL) {
+            plan_free(plan);
+            return np_err_set(err, -ENOMEM, "sim: out of memory for the parameters");
+        }
+    }
+    *ret_plan = plan;
+    return 0;
+}
+
+/* The compute stream works for so long, from when it is free and what it follows has passed. */
+static void compute(struct sim *sim, uint64_t took_ns)
+{
+    uint64_t end = sim->end_ns[NP_STREAM_COMPUTE];
+    uint64_t start = later(np_now_ns(), later(end, sim->follow_ns[NP_STREAM_COMPUTE]));
+
+    if (end > 0)
+        sim->times.idle_ns += start - end;
+    sim->times.busy_ns += took_ns;
+    sim->times.nr_steps++;
+    sim->end_ns[NP_STREAM_COMPUTE] = start + took_ns;
+}
+
+static int plan_step(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
+    float loss_scale, bool accumulate, struct np_err *err)
+{
+    (void)images;
+    (void)labels;
+    (void)step;
+    (void)loss_scale;
+    (void)accumulate;
+    (void)err;
+    compute(plan->sim, plan->sim->step_ns);
+    plan->rows += (uint64_t)plan->batch;
+    return 0;
+}
+
+/* Part of the step's time. */
+static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
+{
+    (void)plan;
+    (void)hyper;
+    (void)err;
+    return 0;
+}
+
+static int plan_eval(
+    struct np_plan *plan, const void *images, const void *labels, struct np_err *err)
+{
+    (void)images;
+    (void)labels;
+    (void)err;
+    compute(plan->sim, plan->sim->step_ns / 3); /* the forward third of a step */
+    plan->rows += (uint64_t)plan->batch;
+    return 0;
+}
+
+static int plan_metrics(struct np_plan *plan, struct np_metrics *ret_metrics, struct np_err *err)
+{
+    (void)err;
+    np_sleep_until_ns(plan->sim->end_ns[NP_STREAM_COMPUTE]);
+    *ret_metrics = (struct np_metrics){.rows = plan->rows};
+    plan->rows = 0;
+    return 0;
+}
+
+static int plan_read(struct np_plan *plan, int array, float *out, struct np_err *err)
+{
+    (void)err;
+    assert(array >= 0 && array <= NP_ARRAY_GRADS);
+    np_sleep_until_ns(plan->sim->end_ns[NP_STREAM_COMPUTE]);
+    memcpy(out, plan->arrays[array], plan->elements[array] * sizeof(float));
+    return 0;
+}
+
+static int plan_write(struct np_plan *plan, int array, const float *in, struct np_err *err)
+{
+    (void)err;
+    assert(array >= 0 && array <= NP_ARRAY_GRADS);
+    memcpy(plan->arrays[array], in, plan->elements[array] * sizeof(float));
+    return 0;
+}
+
+static int plan_logits(struct np_plan *plan, float *out, struct np_err *err)
+{
+    (void)err;
+    memset(out, 0, (size_t)plan->batch * (size_t)plan->classes * sizeof(float));
+    return 0;
+}
+
+void np_sim_read(const struct np_device *device, struct np_sim_times *ret_times)
+{
+    const struct sim *sim = device->state;
+
+    assert(device->ops == &np_device_sim);
+    *ret_times = sim->times;
+}
+
+const struct np_device_ops np_device_sim = {
+    .name = "sim",
+    .open = sim_open,
+    .close = sim_close,
+    .alloc = sim_alloc,
+    .free = sim_free,
+    .upload = sim_upload,
+    .record = sim_record,
+    .follow = sim_follow,
+    .done = sim_done,
+};
+
+const struct np_plan_ops np_plan_sim = {
+    .prepare = plan_prepare,
+    .free = plan_free,
+    .step = plan_step,
+    .update = plan_update,
+    .eval = plan_eval,
+    .metrics = plan_metrics,
+    .read = plan_read,
+    .write = plan_write,
+    .logits = plan_logits,
+};

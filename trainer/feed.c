@@ -1,0 +1,311 @@
+/* Ring slot -> device -> slot back. Trainer thread alone.
+ *
+ * A device with memory of its own has three buffers: one that the running step reads, one
+ * whose step is queued behind it, one that is being filled. A slot goes back when its copy
+ * has passed, a buffer when the calls that read it have. A device that reads the host's
+ * memory (alloc NULL) gets the slot itself, and it goes back at np_feed_release(). */
+#include "trainer/feed.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "loader/base/clock.h"
+
+#define NR_BUFFERS 3
+
+enum buffer_state {
+    FREE,
+    LOADED,   /* its copy is queued, nobody has it yet */
+    HANDED,   /* an input of the trainer */
+    DRAINING, /* given back; calls that read it are queued */
+};
+
+struct buffer {
+    enum buffer_state state;
+    void *images, *labels; /* device: u8 (rows, height, width, channels); i32 (rows) */
+    struct np_batch *slot; /* held until its copy has passed; else NULL */
+    struct np_event copied, consumed;
+    uint64_t queued_ns;    /* when the copy was */
+    struct np_batch batch; /* facts, with the two arrays below */
+    struct np_row *about;  /* (rows) */
+    int32_t *host_labels;  /* (rows) */
+};
+
+struct np_feed {
+    struct np_device *device; /* set once */
+    struct np_ring *ring;
+    struct np_block *block;
+    size_t image_bytes, label_bytes;
+    int rows;
+
+    struct buffer buffers[NR_BUFFERS]; /* filled and handed out in turn */
+    unsigned nr_filled, nr_handed;     /* so far, modulo NR_BUFFERS the next one */
+    struct np_event last_compute;      /* recorded at the last release */
+    bool has_computed;
+    uint64_t last_copied_ns;
+    uint64_t stall_ns;
+    int failed; /* what a device call gave where nobody could be told; np_feed_upload() does */
+};
+
+static bool has_memory(const struct np_feed *feed)
+{
+    return feed->device->ops->alloc != NULL;
+}
+
+static int buffer_init(struct np_feed *feed, struct buffer *buffer)
+{
+    const struct np_device_ops *ops = feed->device->ops;
+
+    buffer->images = ops->alloc(feed->device, feed->image_bytes);
+    buffer->labels = ops->alloc(feed->device, feed->label_bytes);
+    buffer->about = np_alloc_array((size_t)feed->rows, sizeof(*buffer->about));
+    buffer->host_labels = np_alloc_array((size_t)feed->rows, sizeof(*buffer->host_labels));
+    return buffer->images && buffer->labels && buffer->about && buffer->host_labels ? 0 : -ENOMEM;
+}
+
+int np_feed_new(struct np_device *device, struct np_ring *ring, const struct np_batch_shape *shape,
+    struct np_block *block, struct np_feed **ret_feed, struct np_err *err)
+{
+    struct np_feed *feed = np_alloc(sizeof(*feed));
+
+    if (feed == NULL)
+        return np_err_set(err, -ENOMEM, "%s: out of memory", device->name);
+    feed->device = device;
+    feed->ring = ring;
+    feed->block = block;
+    feed->rows = shape->rows;
+    feed->image_bytes = (size_t)shape->rows * (size_t)shape->height * (size_t)shape->width *
+                        (size_t)shape->channels;
+    feed->label_bytes = (size_t)shape->rows * sizeof(int32_t);
+    for (int i = 0; i < NR_BUFFERS && has_memory(feed); i++) {
+        if (buffer_init(feed, &feed->buffers[i]) < 0) {
+            size_t mib = (feed->image_bytes + feed->label_bytes) >> 20;
+            np_feed_free(feed);
+            return np_err_set(err, -ENOMEM,
+                "%s: no memory for %d batches of %zu MiB on the device; use a smaller loader.batch",
+                device->name, NR_BUFFERS, mib);
+        }
+    }
+    *ret_feed = feed;
+    return 0;
+}
+
+/* The copy has passed: count it, give the slot back. */
+static void finish_copy(struct np_feed *feed, struct buffer *buffer)
+{
+    uint64_t start =
+        buffer->queued_ns > feed->last_copied_ns ? buffer->queued_ns : feed->last_copied_ns;
+    uint64_t end = buffer->copied.passed_ns;
+
+    np_ring_release(feed->ring, buffer->slot);
+    buffer->slot = NULL;
+    np_stat_item(feed->block, NP_STAGE_COPY, feed->image_bytes + feed->label_bytes,
+        end > start ? end - start : 0);
+    feed->last_copied_ns = end;
+}
+
+/* Gives back the slots and buffers whose events have passed; wait: for every copy under way. */
+static void collect(struct np_feed *feed, bool wait)
+{
+    const struct np_device_ops *ops = feed->device->ops;
+
+    for (unsigned i = 0; i < NR_BUFFERS && feed->failed == 0; i++) {
+        struct buffer *buffer = &feed->buffers[(feed->nr_filled + i) % NR_BUFFERS]; /* by age */
+        int passed = 0;
+        if (buffer->slot != NULL) {
+            passed = ops->done(feed->device, &buffer->copied, wait);
+            if (passed > 0)
+                finish_copy(feed, buffer);
+        }
+        if (passed >= 0 && buffer->state == DRAINING && buffer->slot == NULL) {
+            passed = ops->done(feed->device, &buffer->consumed, false);
+            if (passed > 0)
+                buffer->state = FREE;
+        }
+        if (passed < 0)
+            feed->failed = passed;
+    }
+}
+
+/* Copies batch into the next buffer. The slot stays with the buffer until that has passed. */
+static void start_copy(struct np_feed *feed, struct np_batch *batch)
+{
+    const struct np_device_ops *ops = feed->device->ops;
+    struct buffer *buffer = &feed->buffers[feed->nr_filled % NR_BUFFERS];
+
+    assert(buffer->state == FREE && buffer->slot == NULL);
+    memcpy(buffer->about, batch->about, (size_t)feed->rows * sizeof(*buffer->about));
+    memcpy(buffer->host_labels, batch->labels, feed->label_bytes);
+    buffer->batch = *batch;
+    buffer->batch.images = NULL; /* the slot will be somebody else's before the step has ended */
+    buffer->batch.about = buffer->about;
+    buffer->batch.labels = buffer->host_labels;
+    buffer->slot = batch;
+    buffer->queued_ns = np_now_ns();
+    int result = ops->upload(feed->device, buffer->images, batch->images, feed->image_bytes);
+    if (result == 0)
+        result = ops->upload(feed->device, buffer->labels, batch->labels, feed->label_bytes);
+    if (result < 0)
+        feed->failed = result;
+    ops->record(feed->device, NP_STREAM_COPY, &buffer->copied);
+    buffer->state = LOADED;
+    feed->nr_filled++;
+}
+
+/* Starts every copy that needs no waiting. */
+static void prefetch(struct np_feed *feed)
+{
+    while (feed->failed == 0 && feed->buffers[feed->nr_filled % NR_BUFFERS].state == FREE &&
+           np_ring_ready(feed->ring)) {
+        struct np_batch *batch = np_ring_take(feed->ring, feed->block, NULL);
+        if (batch == NULL)
+            return; /* stopped in between: the next upload says so */
+        start_copy(feed, batch);
+    }
+}
+
+/* The next batch, waited for. What of the wait the device spent without work is the stall. */
+static int take(struct np_feed *feed, struct np_batch **ret_batch, struct np_err *err)
+{
+    uint64_t start = np_now_ns();
+    bool waits = !np_ring_ready(feed->ring);
+    struct np_err why = {0};
+    struct np_batch *batch = np_ring_take(feed->ring, feed->block, &why);
+    uint64_t end = np_now_ns();
+
+    if (batch == NULL)
+        return np_err_set(err, why.code ? why.code : -ESHUTDOWN, "%s",
+            why.code ? why.text : "the loader was stopped");
+    *ret_batch = batch;
+    if (!waits)
+        return 0;
+    if (has_memory(feed) && feed->has_computed) {
+        int passed = feed->device->ops->done(feed->device, &feed->last_compute, false);
+        if (passed == 0)
+            return 0;
+        if (passed > 0 && feed->last_compute.passed_ns > start)
+            start = feed->last_compute.passed_ns;
+    }
+    feed->stall_ns += end > start ? end - start : 0;
+    return 0;
+}
+
+/* Waits until the next buffer is free: the device has more than enough to do. */
+static void wait_for_buffer(struct np_feed *feed)
+{
+    struct buffer *buffer = &feed->buffers[feed->nr_filled % NR_BUFFERS];
+    uint64_t start = np_now_ns();
+
+    assert(buffer->state == DRAINING); /* more inputs held than there are buffers */
+    np_stat_wait(feed->block, "np_feed_upload", feed->device->name, buffer->batch.seq);
+    if (buffer->slot != NULL && feed->failed == 0)
+        collect(feed, true);
+    if (feed->failed == 0) {
+        int passed = feed->device->ops->done(feed->device, &buffer->consumed, true);
+        if (passed > 0)
+            buffer->state = FREE;
+        else
+            feed->failed = passed < 0 ? passed : -EIO;
+    }
+    np_stat_done(feed->block);
+    np_stat_state(feed->block, NP_STATE_BLOCKED, np_now_ns() - start);
+}
+
+static int load_one(struct np_feed *feed, struct np_err *err)
+{
+    struct np_batch *batch;
+
+    if (feed->buffers[feed->nr_filled % NR_BUFFERS].state != FREE)
+        wait_for_buffer(feed);
+    if (!np_ring_ready(feed->ring))
+        collect(feed, true); /* or the readers might lack the very slots that we hold */
+    if (feed->failed < 0)
+        return 0;
+    int result = take(feed, &batch, err);
+    if (result < 0)
+        return result;
+    start_copy(feed, batch);
+    return 0;
+}
+
+static int upload_slot(struct np_feed *feed, struct np_input *ret_input, struct np_err *err)
+{
+    struct np_batch *batch;
+    int result = take(feed, &batch, err);
+
+    if (result < 0)
+        return result;
+    *ret_input = (struct np_input){.images = batch->images,
+        .labels = batch->labels,
+        .about = *batch,
+        .slot = batch,
+        .buffer = -1};
+    return 0;
+}
+
+int np_feed_upload(struct np_feed *feed, struct np_input *ret_input, struct np_err *err)
+{
+    struct buffer *buffer = &feed->buffers[feed->nr_handed % NR_BUFFERS];
+
+    if (!has_memory(feed))
+        return upload_slot(feed, ret_input, err);
+    collect(feed, false);
+    if (feed->nr_handed == feed->nr_filled && feed->failed == 0) {
+        int result = load_one(feed, err);
+        if (result < 0)
+            return result;
+    }
+    if (feed->failed < 0)
+        return np_err_set(err, feed->failed, "%s: a copy to the device failed: %s",
+            feed->device->name, strerror(-feed->failed));
+    assert(buffer->state == LOADED);
+    feed->device->ops->follow(feed->device, NP_STREAM_COMPUTE, &buffer->copied);
+    buffer->state = HANDED;
+    *ret_input = (struct np_input){.images = buffer->images,
+        .labels = buffer->labels,
+        .about = buffer->batch,
+        .buffer = (int)(feed->nr_handed % NR_BUFFERS)};
+    feed->nr_handed++;
+    prefetch(feed);
+    return 0;
+}
+
+void np_feed_release(struct np_feed *feed, struct np_input *input)
+{
+    if (!has_memory(feed)) {
+        np_ring_release(feed->ring, input->slot);
+        input->slot = NULL;
+        return;
+    }
+    struct buffer *buffer = &feed->buffers[input->buffer];
+    assert(buffer->state == HANDED);
+    feed->device->ops->record(feed->device, NP_STREAM_COMPUTE, &buffer->consumed);
+    feed->last_compute = buffer->consumed;
+    feed->has_computed = true;
+    buffer->state = DRAINING;
+    collect(feed, false);
+    prefetch(feed);
+}
+
+uint64_t np_feed_stall_ns(const struct np_feed *feed)
+{
+    return feed->stall_ns;
+}
+
+void np_feed_free(struct np_feed *feed)
+{
+    if (feed == NULL)
+        return;
+    collect(feed, true);
+    for (int i = 0; i < NR_BUFFERS && has_memory(feed); i++) {
+        struct buffer *buffer = &feed->buffers[i];
+        if (buffer->images != NULL)
+            feed->device->ops->free(feed->device, buffer->images);
+        if (buffer->labels != NULL)
+            feed->device->ops->free(feed->device, buffer->labels);
+        np_free(buffer->about);
+        np_free(buffer->host_labels);
+    }
+    np_free(feed);
+}
