@@ -184,7 +184,9 @@ static int take(struct np_feed *feed, struct np_batch **ret_batch, struct np_err
         int passed = feed->device->ops->done(feed->device, &feed->last_compute, false);
         if (passed == 0)
             return 0;
-        if (passed > 0 && feed->last_compute.passed_ns > start)
+        if (passed < 0)
+            feed->failed = passed; /* np_feed_upload() tells */
+        else if (feed->last_compute.passed_ns > start)
             start = feed->last_compute.passed_ns;
     }
     feed->stall_ns += end > start ? end - start : 0;
