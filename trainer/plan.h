@@ -6,16 +6,23 @@
 #include "trainer/device.h"
 #include "trainer/graph.h"
 
-/* Where each activation and saved tensor lies in one arena: liveness over node order,
- * best fit by size, offsets in bytes, aligned to 64. in_place: outs[0] may take ins[0]'s
- * place where that dies (RELU, ADD). */
+/* Where each activation and saved tensor lies in one arena. Two tensors share bytes only when no
+ * time is within both lives; best fit, biggest first (Pisarchyk and Lee, arXiv:2001.03288, "greedy
+ * by size"). A node's first output takes an operand's very place where that dies with the node and
+ * the operation is elementwise on it (np_op_in_place): kernels of these operations must read an
+ * element before they write it. */
 struct np_memory {
-    uint64_t
-        *offsets; /* (nr_tensors); UINT64_MAX: not in the arena (params, grads, buffers, inputs) */
+    uint64_t *offsets; /* (nr_tensors) bytes, aligned to 64; UINT64_MAX: not in the arena (params,
+                          grads, buffers, inputs, tensors of no node) */
     uint64_t arena_bytes;
 };
-int np_memory_plan(const struct np_graph *graph, struct np_memory *ret_memory, struct np_err *err);
+/* when: (nr_nodes) time of each node, not falling; nodes of one time may overlap in any order
+ * across rows. NULL: one after the other. */
+int np_memory_plan(const struct np_graph *graph, const int *when, struct np_memory *ret_memory,
+    struct np_err *err);
 void np_memory_fini(struct np_memory *memory);
+/* The operand whose place out 0 may take, or -1. */
+int np_op_in_place(const struct np_op_node *node, int in);
 
 struct np_plan_options {
     int lanes;      /* of the batch; 0: as many as threads */
