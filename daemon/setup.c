@@ -1,0 +1,244 @@
+/* See setup.h. */
+#include "daemon/setup.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+#include "loader/codec.h"
+
+/* Where nothing is known the model is checked for a picture and a class count that fit most nets. */
+#define GUESS_SIDE    224
+#define GUESS_CLASSES 10
+
+void np_setup_fini(struct np_setup *setup)
+{
+    np_graph_free(setup->graph);
+    np_graph_free(setup->eval_graph);
+    np_index_free(setup->train);
+    np_index_free(setup->val);
+    np_index_free(setup->test);
+    np_free(setup->val_labels);
+    np_free(setup->test_labels);
+    np_node_free(setup->classes);
+    memset(setup, 0, sizeof(*setup));
+}
+
+/* --- classes --------------------------------------------------------------------------------- */
+
+static struct np_node *class_list(const struct np_index *index)
+{
+    struct np_node *list = np_node_new(NP_NODE_LIST, 0, 0);
+
+    for (int i = 0; i < np_index_classes(index); i++) {
+        struct np_node *name = np_node_scalar(np_index_class(index, i), 0, 0);
+        name->quoted = true;
+        np_node_add(list, NULL, name);
+    }
+    return list;
+}
+
+struct named {
+    const char *name;
+    int label;
+};
+
+static int compare_names(const void *left, const void *right)
+{
+    return strcmp(((const struct named *)left)->name, ((const struct named *)right)->name);
+}
+
+static int match_one(const struct named *sorted, const struct np_node *classes,
+    const struct np_index *index, int label, const char *what, int32_t *ret_label,
+    struct np_err *err)
+{
+    struct named key = {np_index_class(index, label), 0}, *found;
+
+    found = bsearch(&key, sorted, (size_t)classes->nr_items, sizeof(*sorted), compare_names);
+    if (!found)
+        return np_err_set(err, -EINVAL,
+            "%s: the class '%.200s' is not among the %d classes of the training set (%.60s ... "
+            "%.60s)",
+            what, key.name, classes->nr_items, classes->items[0]->text,
+            classes->items[classes->nr_items - 1]->text);
+    *ret_label = found->label;
+    return 0;
+}
+
+int np_match_classes(const struct np_node *classes, const struct np_index *index, const char *what,
+    int32_t **ret_labels, struct np_err *err)
+{
+    int n = np_index_classes(index), code = 0;
+    bool equal = n <= classes->nr_items;
+    struct named *sorted = np_alloc_array((size_t)classes->nr_items + 1, sizeof(*sorted));
+    int32_t *labels = np_alloc_array((size_t)n + 1, sizeof(*labels));
+
+    if (!sorted || !labels)
+        code = np_err_set(err, -ENOMEM, "%s: out of memory for class names", what);
+    for (int i = 0; code == 0 && i < classes->nr_items; i++)
+        sorted[i] = (struct named){classes->items[i]->text, i};
+    if (code == 0)
+        qsort(sorted, (size_t)classes->nr_items, sizeof(*sorted), compare_names);
+    for (int i = 0; code == 0 && i < n; i++) {
+        code = match_one(sorted, classes, index, i, what, &labels[i], err);
+        equal = equal && labels[i] == i;
+    }
+    np_free(sorted);
+    if (code < 0 || equal) {
+        np_free(labels);
+        labels = NULL;
+    }
+    if (code == 0)
+        *ret_labels = labels;
+    return code;
+}
+
+/* --- sizes ----------------------------------------------------------------------------------- */
+
+int np_setup_size(
+    const struct np_config *config, int *ret_height, int *ret_width, struct np_report *report)
+{
+    int width = 0, height = 0, test_width = 0, test_height = 0;
+
+    np_chain_size(config->augment, &width, &height);
+    np_chain_size(config->test_augment, &test_width, &test_height);
+    if (width && test_width && (width != test_width || height != test_height)) {
+        const struct np_node *at = config->loader.test_augment_node;
+        np_report_add(report, at ? at->line : 0, at ? at->column : 0,
+            "test_augment: it gives %dx%d, augment gives %dx%d; the network takes one size",
+            test_width, test_height, width, height);
+        return -EINVAL;
+    }
+    *ret_width = width ? width : test_width;
+    *ret_height = height ? height : test_height;
+    return 0;
+}
+
+/* The rows of a set whose chain leaves the size alone are as large as its images. */
+static int set_size(const struct np_index *index, const struct np_chain *chain, const char *what,
+    struct np_setup *setup, struct np_err *err)
+{
+    int width, height;
+    int code;
+
+    np_chain_size(chain, &width, &height);
+    if (width == 0 && (code = np_first_size(index, &width, &height, err)) < 0)
+        return np_err_context(err, "%s", what);
+    if (setup->width && (setup->width != width || setup->height != height))
+        return np_err_set(err, -EINVAL,
+            "%s: its images are %dx%d, the network is built for %dx%d; a resize or center_crop in "
+            "loader.%s makes them equal",
+            what, width, height, setup->width, setup->height,
+            strcmp(what, "data.train") == 0 ? "augment" : "test_augment");
+    setup->width = width;
+    setup->height = height;
+    return 0;
+}
+
+/* --- data ------------------------------------------------------------------------------------ */
+
+static int open_set(const struct np_source_options *options, const char *what,
+    const struct np_source_progress *progress, struct np_index **ret_index, struct np_err *err)
+{
+    int code = np_source_open(options, progress, ret_index, err);
+
+    return code < 0 ? np_err_context(err, "%s", what) : 0;
+}
+
+static int open_other(const struct np_source_options *options, const char *what,
+    const struct np_chain *chain, const struct np_source_progress *progress, struct np_setup *setup,
+    struct np_index **ret_index, int32_t **ret_labels, struct np_err *err)
+{
+    int code = open_set(options, what, progress, ret_index, err);
+
+    if (code == 0)
+        code = np_match_classes(setup->classes, *ret_index, what, ret_labels, err);
+    if (code == 0)
+        code = set_size(*ret_index, chain, what, setup, err);
+    return code;
+}
+
+int np_setup_test(const struct np_config *config, const struct np_source_progress *progress,
+    struct np_setup *setup, struct np_err *err)
+{
+    return open_other(&config->test, "data.test", config->test_augment, progress, setup,
+        &setup->test, &setup->test_labels, err);
+}
+
+int np_setup_data(const struct np_config *config, const struct np_source_progress *progress,
+    struct np_setup *setup, struct np_err *err)
+{
+    int code = open_set(&config->train, "data.train", progress, &setup->train, err);
+
+    if (code < 0)
+        return code;
+    setup->classes = class_list(setup->train);
+    if (setup->classes->nr_items < 1)
+        return np_err_set(err, -EINVAL, "data.train: its samples have no classes");
+    code = set_size(setup->train, config->augment, "data.train", setup, err);
+    if (code == 0 && config->split > 0) /* its second part goes through the test chain */
+        code = set_size(setup->train, config->test_augment, "data.split", setup, err);
+    if (code == 0 && config->has_val)
+        code = open_other(&config->val, "data.val", config->test_augment, progress, setup,
+            &setup->val, &setup->val_labels, err);
+    if (code == 0 && config->has_test)
+        code = np_setup_test(config, progress, setup, err);
+    return code;
+}
+
+/* --- the graph ------------------------------------------------------------------------------- */
+
+void np_setup_input(const struct np_config *config, int height, int width, int classes,
+    enum np_dtype precision, struct np_graph_input *ret_input)
+{
+    *ret_input = (struct np_graph_input){
+        .batch = (int)config->loader.batch,
+        .height = height,
+        .width = width,
+        .channels = (int)config->loader.channels,
+        .classes = classes,
+        .mean = config->loader.mean,
+        .std = config->loader.std,
+        .precision = precision,
+        .seed = (uint64_t)config->seed,
+    };
+}
+
+int np_setup_graph(const struct np_config *config, enum np_dtype precision, struct np_setup *setup,
+    struct np_report *report)
+{
+    struct np_graph_input input;
+    struct np_err err = {0};
+
+    np_setup_input(
+        config, setup->height, setup->width, setup->classes->nr_items, precision, &input);
+    setup->graph = np_graph_build(config->model, config->blocks, config->loss, &input, report);
+    if (!setup->graph)
+        return -EINVAL;
+    setup->eval_graph = np_graph_eval(setup->graph);
+    if (!setup->eval_graph || np_autodiff(setup->graph, &err) < 0) {
+        np_report_add(report, 0, 0, "%s", err.code ? err.text : "out of memory");
+        return -EINVAL;
+    }
+    return 0;
+}
+
+int np_setup_check_model(const struct np_config *config, int height, int width, int classes,
+    const char **ret_guess, struct np_report *report)
+{
+    struct np_graph_input input;
+    bool guess_size = height == 0;
+
+    if (ret_guess)
+        *ret_guess = guess_size && !classes ? "images of 224x224 and 10 classes are assumed"
+                     : guess_size           ? "images of 224x224 are assumed"
+                     : !classes             ? "10 classes are assumed"
+                                            : NULL;
+    np_setup_input(config, guess_size ? GUESS_SIDE : height, guess_size ? GUESS_SIDE : width,
+        classes ? classes : GUESS_CLASSES, NP_F32, &input);
+    struct np_graph *graph =
+        np_graph_build(config->model, config->blocks, config->loss, &input, report);
+    np_graph_free(graph);
+    return graph ? 0 : -EINVAL;
+}

@@ -1,0 +1,52 @@
+/* What a config's data and model come to: indexes, classes, the shape of a batch, the
+ * graph. Shared by train, eval, predict, check, show and bench; none of it starts a thread.
+ * One thread, before a run. */
+#ifndef NP_SETUP_H
+#define NP_SETUP_H
+
+#include "daemon/config.h"
+#include "loader/index.h"
+#include "loader/source.h"
+#include "trainer/graph.h"
+
+struct np_setup {
+    struct np_index *train, *val, *test; /* NULL: none, or not opened */
+    struct np_node *classes;             /* of train, in label order: a list of names */
+    int32_t *val_labels, *test_labels;   /* class -> train's class; NULL: equal */
+    int height, width;                   /* of a row; 0: not known yet */
+    struct np_graph *graph, *eval_graph; /* autodiff done, not fused; its np_graph_eval() */
+};
+
+/* Opens train, and val and test where they are; classes and size follow. May take long (an
+ * archive is unpacked, an index written): progress says so. */
+int np_setup_data(const struct np_config *config, const struct np_source_progress *progress,
+    struct np_setup *setup, struct np_err *err);
+/* The test set alone, for weights whose classes and row size are known (setup->classes, height and
+ * width set; 0: as the test set has it). */
+int np_setup_test(const struct np_config *config, const struct np_source_progress *progress,
+    struct np_setup *setup, struct np_err *err);
+/* Classes of index -> numbers in classes. *ret_labels NULL when they are equal. np_free. A class
+ * that is not there is an error that names it. */
+int np_match_classes(const struct np_node *classes, const struct np_index *index, const char *what,
+    int32_t **ret_labels, struct np_err *err);
+/* Width and height of sample 0, from its header or the set's. */
+int np_first_size(
+    const struct np_index *index, int *ret_width, int *ret_height, struct np_err *err);
+/* Height and width of a row by the chains alone: 0 where the images decide. -EINVAL: the two chains
+ * disagree, said at its place in report. */
+int np_setup_size(
+    const struct np_config *config, int *ret_height, int *ret_width, struct np_report *report);
+
+/* What np_graph_build() takes, from the config. */
+void np_setup_input(const struct np_config *config, int height, int width, int classes,
+    enum np_dtype precision, struct np_graph_input *ret_input);
+/* Both graphs for a device. Mistakes of the model go to report (-EINVAL). */
+int np_setup_graph(const struct np_config *config, enum np_dtype precision, struct np_setup *setup,
+    struct np_report *report);
+/* The model's mistakes with what is known: size from the chains, else guessed; classes guessed where
+ * 0. No data, no device. *ret_guess: what had to be guessed, in words, or NULL. */
+int np_setup_check_model(const struct np_config *config, int height, int width, int classes,
+    const char **ret_guess, struct np_report *report);
+void np_setup_fini(struct np_setup *setup);
+
+#endif

@@ -1,0 +1,242 @@
+/* See curves.h. Two panels side by side; colours are CSS variables, so that one file serves
+ * a light and a dark page. */
+#include "daemon/ui/curves.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+
+/* --- data ------------------------------------------------------------------------------------ */
+
+/* Full: two neighbours become one, and each further point takes twice as many values. */
+static void thin_out(struct np_curve *curve)
+{
+    for (int i = 0; i < NP_CURVE_POINTS / 2; i++) {
+        curve->x[i] = (curve->x[2 * i] + curve->x[2 * i + 1]) / 2;
+        curve->y[i] = (curve->y[2 * i] + curve->y[2 * i + 1]) / 2;
+    }
+    curve->nr_points = NP_CURVE_POINTS / 2;
+    curve->stride *= 2;
+}
+
+void np_curve_add(struct np_curve *curve, double x, double y)
+{
+    if (!isfinite(y))
+        return;
+    if (curve->stride == 0)
+        curve->stride = 1;
+    curve->sum_x += x;
+    curve->sum_y += y;
+    if (++curve->nr_pending < curve->stride)
+        return;
+    if (curve->nr_points == NP_CURVE_POINTS)
+        thin_out(curve);
+    curve->x[curve->nr_points] = curve->sum_x / (double)curve->nr_pending;
+    curve->y[curve->nr_points++] = curve->sum_y / (double)curve->nr_pending;
+    curve->sum_x = curve->sum_y = 0;
+    curve->nr_pending = 0;
+}
+
+/* --- axes ------------------------------------------------------------------------------------ */
+
+#define PANEL_W 380.0
+#define PANEL_H 250.0
+#define TOP     84.0
+
+struct panel {
+    const char *title, *unit;
+    double left;
+    double min_x, max_x, min_y, max_y;
+    double scale; /* of y in labels: 100 for percent */
+    double tick_y;
+    const struct np_curve *train, *test;
+};
+
+/* 1, 2 or 5 times a power of ten, at least span / 5. */
+static double nice_step(double span)
+{
+    double power = pow(10, floor(log10(span / 5)));
+
+    for (int i = 0; i < 3; i++) {
+        double step = power * (double[]){1, 2, 5}[i];
+        if (step >= span / 5)
+            return step;
+    }
+    return power * 10;
+}
+
+static void widen(const struct np_curve *curve, int first, double *min, double *max)
+{
+    for (int i = first; i < curve->nr_points; i++) {
+        *min = fmin(*min, curve->y[i]);
+        *max = fmax(*max, curve->y[i]);
+    }
+}
+
+/* y reaches from the smallest to the largest value; the first few of many are let go: a loss
+ * begins with a spike that would flatten the rest. */
+static void fit_y(struct panel *panel)
+{
+    double min = INFINITY, max = -INFINITY;
+
+    widen(panel->train, panel->train->nr_points / 50, &min, &max);
+    widen(panel->test, 0, &min, &max);
+    if (!(max > min)) { /* nothing, or one value */
+        double middle = isfinite(min) ? min : 0.5;
+        min = middle - 0.5;
+        max = middle + 0.5;
+    }
+    panel->tick_y = nice_step(max - min);
+    panel->min_y = fmax(0, floor(min / panel->tick_y) * panel->tick_y);
+    panel->max_y = ceil(max / panel->tick_y) * panel->tick_y;
+    if (!(panel->max_y > panel->min_y))
+        panel->max_y = panel->min_y + panel->tick_y;
+}
+
+static double place_x(const struct panel *panel, double x)
+{
+    return panel->left + PANEL_W * (x - panel->min_x) / (panel->max_x - panel->min_x);
+}
+
+static double place_y(const struct panel *panel, double y)
+{
+    double part = (y - panel->min_y) / (panel->max_y - panel->min_y);
+
+    return TOP + PANEL_H * (1 - fmin(fmax(part, -0.02), 1.02));
+}
+
+/* --- drawing --------------------------------------------------------------------------------- */
+
+static void draw_grid(FILE *out, const struct panel *panel)
+{
+    double step_x = nice_step(panel->max_x - panel->min_x);
+
+    for (double y = panel->min_y; y <= panel->max_y + panel->tick_y / 2; y += panel->tick_y) {
+        fprintf(out, "<line class=\"grid\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
+            panel->left, place_y(panel, y), panel->left + PANEL_W, place_y(panel, y));
+        fprintf(out, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%g%s</text>\n",
+            panel->left - 8, place_y(panel, y) + 4, y * panel->scale, panel->unit);
+    }
+    for (double x = panel->min_x; x <= panel->max_x + step_x / 1e6; x += step_x)
+        fprintf(out,
+            "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%g</text>\n",
+            place_x(panel, x), TOP + PANEL_H + 18, x);
+    fprintf(out, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">epoch</text>\n",
+        panel->left + PANEL_W / 2, TOP + PANEL_H + 36);
+}
+
+static void draw_curve(FILE *out, const struct panel *panel, const struct np_curve *curve,
+    const char *class, bool dots)
+{
+    if (curve->nr_points > 1) {
+        fprintf(out, "<polyline class=\"line %s\" clip-path=\"url(#c%d)\" points=\"", class,
+            (int)panel->left);
+        for (int i = 0; i < curve->nr_points; i++)
+            fprintf(out, "%.1f,%.1f ", place_x(panel, curve->x[i]), place_y(panel, curve->y[i]));
+        fputs("\"/>\n", out);
+    }
+    if (dots && curve->nr_points <= 40)
+        for (int i = 0; i < curve->nr_points; i++)
+            fprintf(out, "<circle class=\"dot %s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>\n", class,
+                place_x(panel, curve->x[i]), place_y(panel, curve->y[i]));
+}
+
+/* "train 0.52" in the colour of its line, right of the title. */
+static void draw_legend(
+    FILE *out, const struct panel *panel, const struct np_curve *curve, const char *class, double x)
+{
+    if (curve->nr_points == 0)
+        return;
+    double last = curve->y[curve->nr_points - 1] * panel->scale;
+    fprintf(out, "<circle class=\"dot %s\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"/>", class, x, TOP - 20);
+    fprintf(out,
+        "<text class=\"legend\" x=\"%.1f\" y=\"%.1f\">%s <tspan "
+        "class=\"value\">%.*f%s</tspan></text>\n",
+        x + 9, TOP - 16, class, panel->scale > 1 ? 2 : 4, last, panel->unit);
+}
+
+static void draw_panel(FILE *out, struct panel *panel)
+{
+    fit_y(panel);
+    fprintf(out,
+        "<clipPath id=\"c%d\"><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
+        "height=\"%.1f\"/></clipPath>\n",
+        (int)panel->left, panel->left, TOP - 4, PANEL_W, PANEL_H + 8);
+    fprintf(out, "<text class=\"head\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", panel->left, TOP - 16,
+        panel->title);
+    draw_grid(out, panel);
+    draw_curve(out, panel, panel->train, "train", false);
+    draw_curve(out, panel, panel->test, "test", true);
+    draw_legend(out, panel, panel->train, "train", panel->left + PANEL_W - 220);
+    draw_legend(out, panel, panel->test, "test", panel->left + PANEL_W - 105);
+}
+
+static void escape(FILE *out, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '&')
+            fputs("&amp;", out);
+        else if (*text == '<')
+            fputs("&lt;", out);
+        else
+            fputc(*text, out);
+    }
+}
+
+static const char head[] =
+    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 920 400\" role=\"img\">\n"
+    "<style>\n"
+    "svg { --page: #ffffff; --ink: #1d2733; --faint: #6b7785; --grid: #e4e8ed; --train: #7aa7d9;"
+    " --test: #d9581c; background: var(--page); font-family: system-ui, sans-serif; }\n"
+    "@media (prefers-color-scheme: dark) { svg { --page: #14181d; --ink: #e6eaef; --faint: #93a0ad;"
+    " --grid: #2a323b; --train: #5f8fc4; --test: #ff8a4c; } }\n"
+    ".page { fill: var(--page); } .title { fill: var(--ink); font-size: 20px; font-weight: 600; }\n"
+    ".head { fill: var(--ink); font-size: 14px; font-weight: 600; }\n"
+    ".tick { fill: var(--faint); font-size: 12px; } .legend { fill: var(--faint); font-size: 13px; "
+    "}\n"
+    ".value { fill: var(--ink); font-weight: 600; } .grid { stroke: var(--grid); }\n"
+    ".line { fill: none; stroke-width: 2; stroke-linejoin: round; }\n"
+    ".line.train { stroke: var(--train); stroke-width: 1.5; } .line.test { stroke: var(--test); }\n"
+    ".dot.train { fill: var(--train); } .dot.test { fill: var(--test); }\n"
+    "</style>\n<rect class=\"page\" width=\"920\" height=\"400\"/>\n";
+
+static void draw(FILE *out, const struct np_curves *curves, const char *title, double nr_epochs)
+{
+    struct panel loss = {
+        "loss", "", 60, 0, nr_epochs, 0, 1, 1, 1, &curves->train_loss, &curves->test_loss};
+    struct panel accuracy = {"accuracy", "%", 515, 0, nr_epochs, 0, 1, 100, 1,
+        &curves->train_accuracy, &curves->test_accuracy};
+
+    fputs(head, out);
+    fputs("<text class=\"title\" x=\"24\" y=\"36\">", out);
+    escape(out, title);
+    fputs("</text>\n", out);
+    draw_panel(out, &loss);
+    draw_panel(out, &accuracy);
+    fputs("</svg>\n", out);
+}
+
+int np_curves_write(const struct np_curves *curves, const char *title, double nr_epochs,
+    const char *path, struct np_err *err)
+{
+    char *beside = np_format("%s.new", path);
+    FILE *out = beside ? fopen(beside, "we") : NULL;
+    int code = out ? 0 : -errno;
+
+    if (out) {
+        draw(out, curves, title, nr_epochs > 0 ? nr_epochs : 1);
+        bool bad = ferror(out) != 0;
+        if (fclose(out) != 0 || bad)
+            code = errno ? -errno : -EIO;
+    }
+    if (code == 0 && rename(beside, path) < 0)
+        code = -errno;
+    if (code < 0)
+        np_err_set(err, code, "%s: cannot be written: %s", path, strerror(-code));
+    np_free(beside);
+    return code;
+}

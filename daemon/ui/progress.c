@@ -1,0 +1,143 @@
+/* See progress.h. */
+#include "daemon/ui/progress.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "loader/base/clock.h"
+
+#define LIVE_NS  100000000ull   /* between two drawings of the live line */
+#define PLAIN_NS 10000000000ull /* between two lines in a pipe */
+#define BAR      20             /* columns */
+
+void np_ui_init(struct np_ui *ui, bool json)
+{
+    const char *term = getenv("TERM");
+    const char *no_colour = getenv("NO_COLOR");
+
+    memset(ui, 0, sizeof(*ui));
+    ui->json = json;
+    ui->text = json ? stderr : stdout;
+    ui->live = !json && isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
+    ui->colour = ui->live && !(no_colour && *no_colour);
+    ui->last_ns = np_now_ns();
+}
+
+void np_ui_fini(struct np_ui *ui)
+{
+    if (ui->drawn)
+        fputs("\n", ui->text);
+    fflush(ui->text);
+    ui->drawn = false;
+    np_json_fini(&ui->object);
+}
+
+void np_ui_say(struct np_ui *ui, const char *format, ...)
+{
+    va_list args;
+
+    flockfile(ui->text);
+    if (ui->drawn)
+        fputs("\r\033[K", ui->text);
+    ui->drawn = false;
+    va_start(args, format);
+    vfprintf(ui->text, format, args);
+    va_end(args);
+    fputc('\n', ui->text);
+    fflush(ui->text);
+    funlockfile(ui->text);
+}
+
+void np_ui_event(struct np_ui *ui, const char *line)
+{
+    if (!ui->json || !line)
+        return;
+    fputs(line, stdout);
+    fflush(stdout);
+}
+
+void np_duration_text(double seconds, char *text, size_t text_bytes)
+{
+    long long s = seconds > 0 && seconds < 1e12 ? (long long)(seconds + 0.5) : 0;
+
+    if (s >= 3600)
+        snprintf(text, text_bytes, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(text, text_bytes, "%lld:%02lld", s / 60, s % 60);
+}
+
+static void append(char *text, size_t room, int width, const char *piece)
+{
+    size_t used = strlen(text);
+
+    /* A piece that does not fit whole is left out. */
+    if ((int)(used + strlen(piece)) <= width && used + strlen(piece) < room)
+        strcpy(text + used, piece);
+}
+
+void np_progress_text(const struct np_progress *p, int width, char *text, size_t text_bytes)
+{
+    double done = p->nr_steps ? (double)p->step / (double)p->nr_steps : 0;
+    char piece[80], eta[32], bar[BAR + 1];
+
+    memset(bar, '.', BAR);
+    memset(bar, '#', (size_t)(done * BAR));
+    bar[BAR] = '\0';
+    text[0] = '\0';
+    snprintf(piece, sizeof(piece), "epoch %.2f/%g", p->epoch, p->nr_epochs);
+    append(text, text_bytes, width, piece);
+    if (width >= 100) {
+        snprintf(piece, sizeof(piece), " [%s]", bar);
+        append(text, text_bytes, width, piece);
+    }
+    snprintf(piece, sizeof(piece), " %3.0f%%", 100 * done);
+    append(text, text_bytes, width, piece);
+    snprintf(piece, sizeof(piece), "  %.0f img/s", p->images_per_second);
+    append(text, text_bytes, width, piece);
+    snprintf(piece, sizeof(piece), "  stall %.0f%%", 100 * p->stall_ratio);
+    append(text, text_bytes, width, piece);
+    snprintf(piece, sizeof(piece), "  loss %.4f", p->loss);
+    append(text, text_bytes, width, piece);
+    if (p->accuracy >= 0) {
+        snprintf(piece, sizeof(piece), "  accuracy %.2f%%", 100 * p->accuracy);
+        append(text, text_bytes, width, piece);
+    }
+    if (p->eta_seconds >= 0) {
+        np_duration_text(p->eta_seconds, eta, sizeof(eta));
+        snprintf(piece, sizeof(piece), "  ETA %s", eta);
+        append(text, text_bytes, width, piece);
+    }
+}
+
+static int terminal_width(void)
+{
+    struct winsize size;
+
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20)
+        return size.ws_col - 1;
+    return 79;
+}
+
+void np_ui_progress(struct np_ui *ui, const struct np_progress *progress)
+{
+    uint64_t now = np_now_ns();
+    char text[256];
+
+    if (ui->json || now - ui->last_ns < (ui->live ? LIVE_NS : PLAIN_NS))
+        return;
+    ui->last_ns = now;
+    np_progress_text(progress, ui->live ? terminal_width() : 160, text, sizeof(text));
+    if (!ui->live) {
+        np_ui_say(ui, "%s", text);
+        return;
+    }
+    flockfile(ui->text);
+    fprintf(ui->text, "\r%s%s%s\033[K", ui->colour ? "\033[36m" : "", text,
+        ui->colour ? "\033[0m" : "");
+    ui->drawn = true;
+    fflush(ui->text);
+    funlockfile(ui->text);
+}

@@ -1,0 +1,43 @@
+/* What a person sees of a run: a live line on a terminal, plain lines in a pipe. With --json
+ * standard output holds JSON lines alone, and text goes to standard error. A reader that
+ * goes away (a closed pipe) ends the output, never the run. Main thread; np_ui_say() any. */
+#ifndef NP_PROGRESS_H
+#define NP_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "daemon/json.h"
+
+struct np_progress {
+    uint64_t step, nr_steps;
+    double epoch, nr_epochs;
+    double images_per_second, stall_ratio; /* lately */
+    double loss;                           /* lately */
+    double accuracy;                       /* of the last evaluation; negative: none yet */
+    double eta_seconds;                    /* negative: not known */
+};
+
+struct np_ui {
+    bool json, live, colour;
+    FILE *text;            /* stdout, or stderr with --json */
+    uint64_t last_ns;      /* of the line drawn last */
+    bool drawn;            /* a live line stands on the screen */
+    struct np_json object; /* the event under way */
+};
+
+void np_ui_init(struct np_ui *ui, bool json);
+void np_ui_fini(struct np_ui *ui);
+/* A line of text. */
+void np_ui_say(struct np_ui *ui, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Redraws at most ten times a second; in a pipe a line every ten seconds. */
+void np_ui_progress(struct np_ui *ui, const struct np_progress *progress);
+/* Prints a finished JSON line when --json was given. */
+void np_ui_event(struct np_ui *ui, const char *line);
+/* The line, at most width columns, without colour or newline. */
+void np_progress_text(const struct np_progress *progress, int width, char *text, size_t text_bytes);
+/* 75 -> "1:15", 4000 -> "1:06:40". */
+void np_duration_text(double seconds, char *text, size_t text_bytes);
+
+#endif
