@@ -2,7 +2,7 @@
  * plain C and the truth in tests; kernels_onednn.c and kernels_cpu.c do the work.
  *
  * A batch is cut into lanes (a fixed number, chosen at a run's start: rounding depends on
- * it) and a lane into chunks of a few rows. The executor (plan_cpu.c) runs a group of
+ * it) and a lane into chunks of a few rows. The executor (program.c) runs a group of
  * calls chunk by chunk, so that what one call writes is still in cache when the next
  * reads it; sums over the batch (statistics, weight gradients, losses) go to the lane's
  * partial, and `finish` adds the lanes in order. So results depend on the lanes only,

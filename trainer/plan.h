@@ -1,5 +1,5 @@
 /* A graph made ready to run on a device: memory plan, prepared kernels, a list of calls.
- * plan.c places tensors (shared by all devices); plan_cpu.c runs the calls on the CPU. */
+ * plan.c places tensors (shared by all devices); program.c runs the calls on the CPU. */
 #ifndef NP_PLAN_H
 #define NP_PLAN_H
 
