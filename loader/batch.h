@@ -17,12 +17,16 @@ enum np_filter { NP_FILTER_BILINEAR, NP_FILTER_BICUBIC, NP_FILTER_NEAREST };
 /* The geometry a chain of augmentations folds into, all of it drawn before decoding:
  * crop `box` of the source, resize it to scaled_*, keep `window` of that, flip.
  * Pillow: im.crop(box).resize((scaled_w, scaled_h), filter).crop(window). A window may
- * stick out of the scaled picture: the border fills it. box never sticks out. */
+ * stick out of the scaled picture: the border fills it. box never sticks out. Where a crop
+ * after the resize has cut the picture and a later one sticks out of what was left, only
+ * `shown` of the scaled picture is there and the rest is border. */
 struct np_geometry {
     int32_t left, top, right, bottom; /* box, in source pixels */
     int32_t scaled_w, scaled_h;       /* equal to the box: no resize */
     int32_t window_x, window_y;       /* in scaled pixels, may be negative */
     int32_t window_w, window_h;       /* size of the row */
+    int32_t shown_x, shown_y;         /* in scaled pixels */
+    int32_t shown_w, shown_h;         /* 0: all of the scaled picture */
     uint8_t flip, border, filter;
 };
 

@@ -1,6 +1,7 @@
 /* Aligned blocks, and pages for the ring. Any thread. */
 #include "loader/base/mem.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -57,6 +58,25 @@ void *np_alloc_array(size_t n, size_t bytes)
 void np_free(void *memory)
 {
     free(memory);
+}
+
+int np_hold(void *memory, size_t *room, size_t bytes)
+{
+    void *block;
+
+    if (bytes <= *room)
+        return 0;
+    memcpy(&block, memory, sizeof(block));
+    np_free(block);
+    *room = 0;
+    if (bytes < SIZE_MAX / 2)
+        bytes += bytes / 4;
+    block = np_alloc(bytes);
+    memcpy(memory, &block, sizeof(block));
+    if (!block)
+        return -ENOMEM;
+    *room = bytes;
+    return 0;
 }
 
 char *np_strdup(const char *text)
