@@ -17,8 +17,10 @@ struct np_fold {
 };
 /* Building blocks for draw; each folds one step in. */
 void np_fold_init(struct np_fold *fold, int source_w, int source_h);
-/* Keeps x..x+w, y..y+h of the picture; may stick out (border). */
+/* Keeps x..x+w, y..y+h of the picture; may stick out (border). Where several crops of a chain
+ * stick out, the last one's border counts for all. */
 void np_fold_crop(struct np_fold *fold, int x, int y, int w, int h, enum np_border border);
+/* Once a chain. What hangs over the picture's edge by then is cut off first. */
 void np_fold_resize(struct np_fold *fold, int w, int h, enum np_filter filter);
 void np_fold_flip(struct np_fold *fold);
 
