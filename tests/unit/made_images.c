@@ -1,0 +1,80 @@
+/* Images for tests. Aborts on failure: a test cannot go on without them. */
+#include "tests/unit/made_images.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <jpeglib.h>
+
+uint8_t *made_pixels(int width, int height, int channels, unsigned seed)
+{
+    uint8_t *pixels = malloc((size_t)width * height * channels + 1), *at = pixels;
+    uint32_t noise = seed * 2654435761u + 1;
+
+    if (!pixels)
+        abort();
+    for (int y = 0; y < height; y++)
+        for (int x = 0; x < width; x++)
+            for (int c = 0; c < channels; c++) {
+                int value = (x * (3 + c) + y * (5 - c)) & 255;
+
+                noise = noise * 1664525u + 1013904223u;
+                if ((x / 7 + y / 5 + c) % 3 == 0)
+                    value = 255 - value; /* edges */
+                *at++ = (uint8_t)((value * 7 + (int)(noise >> 24)) / 8);
+            }
+    return pixels;
+}
+
+static void set_kind(j_compress_ptr cinfo, const struct made_jpeg *made)
+{
+    cinfo->input_components = made->components;
+    cinfo->in_color_space = made->components == 1   ? JCS_GRAYSCALE
+                            : made->components == 3 ? JCS_RGB
+                                                    : JCS_CMYK;
+    jpeg_set_defaults(cinfo);
+    if (made->rgb)
+        jpeg_set_colorspace(cinfo, JCS_RGB);
+    if (made->ycck)
+        jpeg_set_colorspace(cinfo, JCS_YCCK);
+    jpeg_set_quality(cinfo, made->quality ? made->quality : 85, TRUE);
+    for (int c = 0; c < cinfo->num_components; c++)
+        cinfo->comp_info[c].h_samp_factor = cinfo->comp_info[c].v_samp_factor = 1;
+    cinfo->comp_info[0].h_samp_factor = made->h ? made->h : 1;
+    cinfo->comp_info[0].v_samp_factor = made->v ? made->v : 1;
+    if (made->components == 4) {
+        cinfo->comp_info[3].h_samp_factor = cinfo->comp_info[0].h_samp_factor;
+        cinfo->comp_info[3].v_samp_factor = cinfo->comp_info[0].v_samp_factor;
+    }
+    cinfo->restart_interval = (unsigned)made->restart;
+    cinfo->arith_code = made->arithmetic;
+    if (made->progressive)
+        jpeg_simple_progression(cinfo);
+}
+
+uint8_t *made_jpeg(const struct made_jpeg *made, size_t *ret_nr_bytes)
+{
+    struct jpeg_compress_struct cinfo;
+    struct jpeg_error_mgr errors;
+    unsigned char *bytes = NULL;
+    unsigned long nr_bytes = 0;
+    uint8_t *pixels = made_pixels(made->width, made->height, made->components, 1);
+
+    cinfo.err = jpeg_std_error(&errors); /* exits on error */
+    jpeg_create_compress(&cinfo);
+    jpeg_mem_dest(&cinfo, &bytes, &nr_bytes);
+    cinfo.image_width = (JDIMENSION)made->width;
+    cinfo.image_height = (JDIMENSION)made->height;
+    set_kind(&cinfo, made);
+    jpeg_start_compress(&cinfo, TRUE);
+    while (cinfo.next_scanline < cinfo.image_height) {
+        JSAMPROW row = pixels + (size_t)cinfo.next_scanline * made->width * made->components;
+
+        jpeg_write_scanlines(&cinfo, &row, 1);
+    }
+    jpeg_finish_compress(&cinfo);
+    jpeg_destroy_compress(&cinfo);
+    free(pixels);
+    *ret_nr_bytes = nr_bytes;
+    return bytes;
+}
