@@ -13,11 +13,11 @@
 struct np_io_read {
     int fd;
     uint64_t offset;
-    uint32_t bytes; /* wanted */
+    uint32_t bytes; /* wanted, at most INT32_MAX */
     void *buffer;
     void *owner;         /* the caller's own */
     int32_t result;      /* bytes read (short only at the end of the file), or a negative errno */
-    uint32_t done_bytes; /* backend's own */
+    uint32_t done_bytes; /* of them, so far: np_io's own */
 };
 
 struct np_io;
@@ -25,15 +25,16 @@ struct np_io;
 /* The read table. Calls are made by the thread that opened the np_io. */
 struct np_io_ops {
     const char *name;
+    bool no_cache_probe; /* every read goes to the backend, whatever the page cache holds */
     /* Required. At most `depth` reads in flight. -ENOSYS: not on this machine. */
     int (*open)(struct np_io *io, int depth, struct np_err *err);
-    /* Required. Never blocks; the read is in flight or already complete. */
+    /* Required. Never blocks; the read goes on at done_bytes. */
     int (*submit)(struct np_io *io, struct np_io_read *read);
     /* Required. The next complete read, or NULL. wait: blocks until there is one. */
     struct np_io_read *(*reap)(struct np_io *io, bool wait);
-    /* Required. Waits for what is in flight. */
+    /* Required. Nothing is in flight. */
     void (*close)(struct np_io *io);
-    /* Optional: NULL means the shared POSIX ones of io.c. What must survive is written by these. */
+    /* Optional: NULL means np_io_posix_write. What must survive is written by these. */
     const struct np_io_write_ops *write;
 };
 
@@ -50,26 +51,45 @@ struct np_io_write_ops {
 
 struct np_io {
     const struct np_io_ops *ops;
-    void *state; /* backend's own */
-    int depth, nr_in_flight;
+    void *state;                  /* backend's own */
+    int depth, nr_in_flight;      /* submitted and not reaped yet */
+    struct np_io_read **complete; /* (depth) ring of reads that the page cache had */
+    int first_complete, nr_complete;
+    uint64_t nr_reads, nr_cached; /* so far; of them complete at once */
 };
 
 extern const struct np_io_ops np_io_uring, np_io_pread, np_io_sim;
+extern const struct np_io_write_ops np_io_posix_write;
 
-/* name: "auto" (uring, or pread where it is refused), "uring", "pread", "sim". */
+/* name: "auto" (uring, or pread where it is refused), "uring", "pread", "sim" (loader/base/
+ * io_sim.h). io->ops->name tells which it became. Reads and the page cache's ring are allocated
+ * here, nothing later. */
 int np_io_open(struct np_io *io, const char *name, int depth, struct np_err *err);
-/* Starts a read. The page cache is asked first (RWF_NOWAIT); what is there completes at once. */
+/* Starts a read; at most io->depth may be in flight. The page cache is asked first (RWF_NOWAIT);
+ * what is there completes at once. Does not wait for the disk. */
 int np_io_submit(struct np_io *io, struct np_io_read *read);
+/* A complete read, in any order; NULL: none (wait: none in flight). A read that failed has its
+ * errno in `result`; all that can be retried has been. wait: blocks until there is one. */
 struct np_io_read *np_io_reap(struct np_io *io, bool wait);
+/* Waits for what is in flight. Takes an np_io that was zeroed and never opened. */
 void np_io_close(struct np_io *io);
+/* For backends: takes what one read call returned (bytes, or a negative errno). True: the read is
+ * complete, its result set; false: it goes on at done_bytes. */
+bool np_io_advance(struct np_io_read *read, int64_t returned);
 
-/* Durable writing, in the order of a checkpoint. */
+/* Durable writing, in the order of a checkpoint. All block. io NULL: the POSIX calls, as with a
+ * backend that has none of its own. Errors name the file, and where the disk is full how much is
+ * free. A file being created is locked until it is closed: of two processes that create the same
+ * one, the second waits. */
 int np_io_create(struct np_io *io, const char *path, int *ret_fd, struct np_err *err);
 int np_io_append(struct np_io *io, int fd, const void *data, uint64_t bytes, struct np_err *err);
+/* Closes fd even when it fails. */
 int np_io_sync_close(struct np_io *io, int fd, struct np_err *err);
 int np_io_rename(struct np_io *io, const char *from, const char *to, struct np_err *err);
+/* path: of the folder. */
 int np_io_sync_dir(struct np_io *io, const char *path, struct np_err *err);
-/* create + append + sync_close + rename over path + sync_dir: the file is whole or as before. */
+/* create `path.new` + append + sync + rename over path + sync_dir: the file is whole or as
+ * before. */
 int np_io_replace(
     struct np_io *io, const char *path, const void *data, uint64_t bytes, struct np_err *err);
 

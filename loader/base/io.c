@@ -1,0 +1,129 @@
+/* Reading through the table of backends: asks the page cache, keeps what it had, and hands
+ * the rest to the backend. The thread that opened the np_io. */
+#include "loader/base/io.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "loader/base/mem.h"
+
+static const struct np_io_ops *const backends[] = {&np_io_uring, &np_io_pread};
+
+static int open_backend(
+    struct np_io *io, const struct np_io_ops *ops, int depth, struct np_err *err)
+{
+    int status;
+
+    memset(io, 0, sizeof(*io));
+    io->ops = ops;
+    io->depth = depth;
+    io->complete = np_alloc_array((size_t)depth, sizeof(struct np_io_read *));
+    status = io->complete ? ops->open(io, depth, err)
+                          : np_err_set(err, -ENOMEM, "no memory for %d reads in flight", depth);
+    if (status) {
+        np_free(io->complete);
+        memset(io, 0, sizeof(*io));
+    }
+    return status;
+}
+
+/* Why io_uring can be refused where reading itself is fine: an old kernel, a seccomp profile or
+ * sysctl, a small RLIMIT_MEMLOCK. */
+static bool is_refusal(int status)
+{
+    return status == -ENOSYS || status == -EPERM || status == -EACCES || status == -ENOMEM;
+}
+
+int np_io_open(struct np_io *io, const char *name, int depth, struct np_err *err)
+{
+    assert(depth >= 1);
+    if (strcmp(name, "auto") == 0) {
+        struct np_err refusal = {0};
+        int status = open_backend(io, &np_io_uring, depth, &refusal);
+
+        if (is_refusal(status))
+            return open_backend(io, &np_io_pread, depth, err);
+        return status ? np_err_set(err, status, "%s", refusal.text) : 0;
+    }
+    for (size_t i = 0; i < sizeof(backends) / sizeof(*backends); i++)
+        if (strcmp(name, backends[i]->name) == 0)
+            return open_backend(io, backends[i], depth, err);
+    return np_err_set(err, -EINVAL, "'%.40s' is no I/O backend: auto, uring, pread or sim", name);
+}
+
+bool np_io_advance(struct np_io_read *read, int64_t returned)
+{
+    if (returned == -EINTR || returned == -EAGAIN)
+        return false;
+    if (returned < 0) {
+        read->result = (int32_t)returned;
+        return true;
+    }
+    assert(returned <= read->bytes - read->done_bytes);
+    read->done_bytes += (uint32_t)returned;
+    if (returned > 0 && read->done_bytes < read->bytes)
+        return false;
+    read->result = (int32_t)read->done_bytes;
+    return true;
+}
+
+/* What the page cache has of the read, without waiting. True: all of it, or its end. */
+static bool probe_cache(struct np_io_read *read)
+{
+    struct iovec part = {read->buffer, read->bytes};
+    ssize_t got = preadv2(read->fd, &part, 1, (off_t)read->offset, RWF_NOWAIT);
+
+    /* 0 may be the file's end, or a file system that cannot tell: the backend will know. An
+     * error (EAGAIN: not there; EOPNOTSUPP: cannot tell) is the backend's to find as well. */
+    return got > 0 && np_io_advance(read, got);
+}
+
+int np_io_submit(struct np_io *io, struct np_io_read *read)
+{
+    int status;
+
+    assert(io->nr_in_flight < io->depth && read->bytes <= INT32_MAX);
+    read->result = 0;
+    read->done_bytes = 0;
+    if (read->bytes == 0 || (!io->ops->no_cache_probe && probe_cache(read))) {
+        io->complete[(io->first_complete + io->nr_complete++) % io->depth] = read;
+        io->nr_cached++;
+    } else {
+        status = io->ops->submit(io, read);
+        if (status)
+            return status;
+    }
+    io->nr_reads++;
+    io->nr_in_flight++;
+    return 0;
+}
+
+struct np_io_read *np_io_reap(struct np_io *io, bool wait)
+{
+    struct np_io_read *read = NULL;
+
+    if (io->nr_complete > 0) {
+        read = io->complete[io->first_complete];
+        io->first_complete = (io->first_complete + 1) % io->depth;
+        io->nr_complete--;
+    } else if (io->nr_in_flight > 0) {
+        read = io->ops->reap(io, wait);
+    }
+    if (read)
+        io->nr_in_flight--;
+    return read;
+}
+
+void np_io_close(struct np_io *io)
+{
+    if (!io->ops)
+        return;
+    while (np_io_reap(io, true))
+        ;
+    io->ops->close(io);
+    np_free(io->complete);
+    memset(io, 0, sizeof(*io));
+}

@@ -1,0 +1,333 @@
+/* Files as wholes: durable writing through the write table (a new file beside, fsync, rename,
+ * fsync of the folder), and reading one into memory. Blocks; any thread that owns its np_io. */
+#include "loader/base/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "loader/base/mem.h"
+
+/* --- the POSIX write table --------------------------------------------------------------- */
+
+/* Is fd still what path names? Not when its holder has renamed it away meanwhile. */
+static bool is_at(int fd, const char *path)
+{
+    struct stat opened, named;
+
+    return fstat(fd, &opened) == 0 && stat(path, &named) == 0 && opened.st_ino == named.st_ino &&
+           opened.st_dev == named.st_dev;
+}
+
+/* Emptied only under its lock, so that two processes never write into one file. */
+static int posix_create(struct np_io *io, const char *path)
+{
+    (void)io;
+    for (;;) {
+        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666), status = 0;
+
+        if (fd < 0 && errno == EINTR)
+            continue;
+        if (fd < 0)
+            return -errno;
+        /* Where locks are not to be had (some network file systems) it goes without. */
+        while (flock(fd, LOCK_EX) < 0 && errno == EINTR)
+            ;
+        if (is_at(fd, path)) {
+            if (ftruncate(fd, 0) == 0 || errno == EINVAL) /* EINVAL: a device */
+                return fd;
+            status = -errno;
+        }
+        close(fd);
+        if (status)
+            return status;
+    }
+}
+
+static int posix_append(struct np_io *io, int fd, const void *data, uint64_t bytes)
+{
+    const char *at = data;
+
+    (void)io;
+    while (bytes > 0) {
+        ssize_t wrote = write(fd, at, bytes < 1 << 30 ? bytes : 1 << 30);
+
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return wrote < 0 ? -errno : -EIO;
+        at += wrote;
+        bytes -= (uint64_t)wrote;
+    }
+    return 0;
+}
+
+static int posix_sync(struct np_io *io, int fd)
+{
+    (void)io;
+    /* EINVAL: a pipe or device, which has nothing to keep. */
+    return fsync(fd) == 0 || errno == EINVAL ? 0 : -errno;
+}
+
+static int posix_close(struct np_io *io, int fd)
+{
+    (void)io;
+    return close(fd) == 0 || errno == EINTR ? 0 : -errno; /* Linux closes in either case */
+}
+
+static int posix_rename(struct np_io *io, const char *from, const char *to)
+{
+    (void)io;
+    return rename(from, to) == 0 ? 0 : -errno;
+}
+
+static int posix_sync_dir(struct np_io *io, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), status;
+
+    if (fd < 0)
+        return -errno;
+    status = posix_sync(io, fd);
+    close(fd);
+    return status;
+}
+
+const struct np_io_write_ops np_io_posix_write = {
+    posix_create, posix_append, posix_sync, posix_close, posix_rename, posix_sync_dir};
+
+/* --- with words for what went wrong ------------------------------------------------------ */
+
+static const struct np_io_write_ops *writer(const struct np_io *io)
+{
+    return io && io->ops->write ? io->ops->write : &np_io_posix_write;
+}
+
+/* "a/b" -> "a", "b" -> ".", "/b" -> "/". */
+static void folder_of(const char *path, char folder[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    size_t length = !slash ? 0 : slash == path ? 1 : (size_t)(slash - path);
+
+    snprintf(folder, PATH_MAX, "%.*s", slash ? (int)length : 1, slash ? path : ".");
+}
+
+/* Fills err: "DOING PATH: cause"; where room is the cause, with what is free on path's disk.
+ * bytes: what was to be written, 0 where that says nothing. Returns status. */
+static int failed(
+    struct np_err *err, int status, const char *doing, const char *path, uint64_t bytes)
+{
+    char folder[PATH_MAX];
+    struct statvfs disk;
+
+    if (status == -EDQUOT)
+        return np_err_set(err, status, "%s %s: your disk quota is used up", doing, path);
+    if (status != -ENOSPC)
+        return np_err_set(err, status, "%s %s: %s", doing, path, strerror(-status));
+    folder_of(path, folder);
+    if (statvfs(path, &disk) < 0 && statvfs(folder, &disk) < 0)
+        return np_err_set(err, status, "%s %s: the disk is full", doing, path);
+    if (disk.f_files > 0 && disk.f_favail == 0)
+        return np_err_set(err, status, "%s %s: this disk has no room for more files", doing, path);
+    return np_err_set(err, status, "%s %s: the disk is full: %llu bytes to write, %llu free", doing,
+        path, (unsigned long long)bytes, (unsigned long long)disk.f_bavail * disk.f_frsize);
+}
+
+/* What fd was opened as, for messages. */
+static void path_of(int fd, char path[PATH_MAX])
+{
+    char link[40];
+    ssize_t n;
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    n = readlink(link, path, PATH_MAX - 1);
+    if (n < 0)
+        n = snprintf(path, PATH_MAX, "file %d", fd);
+    path[n] = '\0';
+}
+
+int np_io_create(struct np_io *io, const char *path, int *ret_fd, struct np_err *err)
+{
+    int fd = writer(io)->create(io, path);
+
+    if (fd < 0)
+        return failed(err, fd, "cannot create", path, 0);
+    *ret_fd = fd;
+    return 0;
+}
+
+int np_io_append(struct np_io *io, int fd, const void *data, uint64_t bytes, struct np_err *err)
+{
+    int status = writer(io)->append(io, fd, data, bytes);
+    char path[PATH_MAX];
+
+    if (status == 0)
+        return 0;
+    path_of(fd, path);
+    return failed(err, status, "cannot write", path, bytes);
+}
+
+int np_io_sync_close(struct np_io *io, int fd, struct np_err *err)
+{
+    int status = writer(io)->sync(io, fd), closed;
+    char path[PATH_MAX];
+
+    path_of(fd, path);
+    closed = writer(io)->close(io, fd);
+    if (status == 0)
+        status = closed;
+    return status ? failed(err, status, "cannot write", path, 0) : 0;
+}
+
+int np_io_rename(struct np_io *io, const char *from, const char *to, struct np_err *err)
+{
+    int status = writer(io)->rename(io, from, to);
+    char doing[PATH_MAX + 40];
+
+    if (status == 0)
+        return 0;
+    snprintf(doing, sizeof(doing), "cannot rename %s to", from);
+    return failed(err, status, doing, to, 0);
+}
+
+int np_io_sync_dir(struct np_io *io, const char *path, struct np_err *err)
+{
+    int status = writer(io)->sync_dir(io, path);
+
+    return status ? failed(err, status, "cannot sync the folder", path, 0) : 0;
+}
+
+/* The new file stays locked until it has its name: who waits to write the same one then finds
+ * it gone, and starts with a file of its own. */
+int np_io_replace(
+    struct np_io *io, const char *path, const void *data, uint64_t bytes, struct np_err *err)
+{
+    const struct np_io_write_ops *ops = writer(io);
+    char beside[PATH_MAX], folder[PATH_MAX];
+    int fd = -1, status;
+
+    if (snprintf(beside, sizeof(beside), "%s.new", path) >= (int)sizeof(beside))
+        return failed(err, -ENAMETOOLONG, "cannot create", path, 0);
+    folder_of(path, folder);
+    status = np_io_create(io, beside, &fd, err);
+    if (status)
+        return status;
+    status = np_io_append(io, fd, data, bytes, err);
+    if (status)
+        goto out;
+    status = ops->sync(io, fd);
+    if (status) {
+        failed(err, status, "cannot write", beside, bytes);
+        goto out;
+    }
+    status = np_io_rename(io, beside, path, err);
+out:
+    if (status)
+        unlink(beside); /* while locked, so that it is ours */
+    ops->close(io, fd);
+    return status ? status : np_io_sync_dir(io, folder, err);
+}
+
+/* --- reading and folders ----------------------------------------------------------------- */
+
+/* Twice the room, up to limit; the old block is given back. */
+static char *grow(char *data, uint64_t used, uint64_t *room, uint64_t limit)
+{
+    uint64_t wider = *room > limit / 2 ? limit : *room * 2;
+    char *copy = np_alloc(wider);
+
+    if (copy)
+        memcpy(copy, data, used);
+    np_free(data);
+    *room = wider;
+    return copy;
+}
+
+/* Reads fd to its end. A size says how much to expect, not how much will come: files in /proc
+ * have none, a pipe has none, and others may grow. */
+static int read_all(int fd, uint64_t max_bytes, char **data, uint64_t *ret_bytes)
+{
+    struct stat info;
+    uint64_t room = 4096, used = 0;
+    ssize_t got;
+
+    if (fstat(fd, &info) < 0)
+        return -errno;
+    if (S_ISREG(info.st_mode) && (uint64_t)info.st_size > max_bytes)
+        return -EFBIG;
+    if (S_ISREG(info.st_mode) && info.st_size > 0)
+        room = (uint64_t)info.st_size + 2; /* one for the NUL, one to see the end */
+    if (!(*data = np_alloc(room)))
+        return -ENOMEM;
+    for (;;) {
+        if (used + 1 == room && !(*data = grow(*data, used, &room, max_bytes + 2)))
+            return -ENOMEM;
+        got = read(fd, *data + used, room - 1 - used);
+        if (got < 0 && errno != EINTR)
+            return -errno;
+        if (got == 0)
+            break;
+        used += got > 0 ? (uint64_t)got : 0;
+        if (used > max_bytes)
+            return -EFBIG;
+    }
+    (*data)[used] = '\0';
+    *ret_bytes = used;
+    return 0;
+}
+
+int np_read_file(
+    const char *path, uint64_t max_bytes, char **ret_data, uint64_t *ret_bytes, struct np_err *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC), status;
+    char *data = NULL;
+    uint64_t bytes = 0;
+
+    status = fd < 0 ? -errno : read_all(fd, max_bytes, &data, &bytes);
+    if (status == -EFBIG)
+        np_err_set(err, status, "%s: larger than the %llu bytes that it may have", path,
+            (unsigned long long)max_bytes);
+    else if (status)
+        np_err_set(err, status, "cannot read %s: %s", path, strerror(-status));
+    if (fd >= 0)
+        close(fd);
+    if (status) {
+        np_free(data);
+        return status;
+    }
+    *ret_data = data;
+    *ret_bytes = bytes;
+    return 0;
+}
+
+int np_make_dirs(const char *path, struct np_err *err)
+{
+    char part[PATH_MAX];
+    struct stat info;
+    int status = 0;
+
+    if (snprintf(part, sizeof(part), "%s", path) >= (int)sizeof(part))
+        return failed(err, -ENAMETOOLONG, "cannot create the folder", path, 0);
+    for (char *at = part + 1; *part; at++) {
+        char was = *at;
+
+        if (was != '/' && was != '\0')
+            continue;
+        *at = '\0';
+        /* Only the last error counts: a parent may exist where we may not create one. */
+        status = mkdir(part, 0777) == 0 ? 0 : -errno;
+        *at = was;
+        if (was == '\0')
+            break;
+    }
+    if (stat(path, &info) == 0)
+        status = S_ISDIR(info.st_mode) ? 0 : -ENOTDIR;
+    else if (status == 0 || status == -EEXIST)
+        status = -errno;
+    return status ? failed(err, status, "cannot create the folder", path, 0) : 0;
+}

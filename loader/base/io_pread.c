@@ -1,0 +1,71 @@
+/* The backend for machines that refuse io_uring. submit() tells the kernel what will be read,
+ * so that the disk works on all reads in flight; reap() then reads the oldest with pread(),
+ * which may block, so that submit() never does. The thread that opened the np_io. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "loader/base/io.h"
+#include "loader/base/mem.h"
+
+struct queue {
+    int first, n;
+    struct np_io_read *reads[]; /* (depth) ring, oldest first */
+};
+
+static int open_queue(struct np_io *io, int depth, struct np_err *err)
+{
+    io->state =
+        np_alloc(sizeof(struct queue) + (size_t)depth * sizeof(((struct queue *)0)->reads[0]));
+    return io->state ? 0 : np_err_set(err, -ENOMEM, "no memory for %d reads in flight", depth);
+}
+
+static int submit(struct np_io *io, struct np_io_read *read)
+{
+    struct queue *queue = io->state;
+
+    /* A hint: where it is not taken (a pipe, a strange file system) reap() just waits longer. */
+    posix_fadvise(read->fd, (off_t)(read->offset + read->done_bytes),
+        (off_t)(read->bytes - read->done_bytes), POSIX_FADV_WILLNEED);
+    queue->reads[(queue->first + queue->n++) % io->depth] = read;
+    return 0;
+}
+
+static struct np_io_read *reap(struct np_io *io, bool wait)
+{
+    struct queue *queue = io->state;
+    struct np_io_read *read;
+    ssize_t got;
+
+    if (queue->n == 0)
+        return NULL;
+    read = queue->reads[queue->first];
+    do {
+        struct iovec rest = {
+            (char *)read->buffer + read->done_bytes, read->bytes - read->done_bytes};
+        off_t offset = (off_t)(read->offset + read->done_bytes);
+
+        got = preadv2(read->fd, &rest, 1, offset, wait ? 0 : RWF_NOWAIT);
+        got = got < 0 ? -errno : got;
+        /* Without wait an end of file is believed only when a blocking read says so. */
+        if (!wait && (got == 0 || got == -EAGAIN || got == -EOPNOTSUPP))
+            return NULL;
+    } while (!np_io_advance(read, got));
+    queue->first = (queue->first + 1) % io->depth;
+    queue->n--;
+    return read;
+}
+
+static void close_queue(struct np_io *io)
+{
+    np_free(io->state);
+}
+
+const struct np_io_ops np_io_pread = {
+    .name = "pread",
+    .open = open_queue,
+    .submit = submit,
+    .reap = reap,
+    .close = close_queue,
+};

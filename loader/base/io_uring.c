@@ -1,0 +1,161 @@
+/* The io_uring backend: one ring a thread, as many entries as reads may be in flight. Each
+ * read is submitted at once, so that the disk works while its thread decodes; short ones go
+ * on until they are whole. The ring allows nothing but reads (IORING_RESTRICTION): what is
+ * in this process's memory cannot use it to write or to connect. The thread that opened it. */
+#include <assert.h>
+#include <errno.h>
+#include <liburing.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "loader/base/io.h"
+#include "loader/base/mem.h"
+
+#define BUSY_NS 200000 /* the kernel is out of memory for requests: time for others to end */
+
+/* liburing 2.3 declares these two and does not export them. */
+static int register_ring(struct io_uring *ring, unsigned op, void *arg, unsigned n)
+{
+    return syscall(__NR_io_uring_register, ring->ring_fd, op, arg, n) < 0 ? -errno : 0;
+}
+
+static int restrict_to_reads(struct io_uring *ring)
+{
+    struct io_uring_restriction allowed[] = {
+        {.opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_READ},
+        {.opcode = IORING_RESTRICTION_REGISTER_OP, .register_op = IORING_REGISTER_ENABLE_RINGS},
+    };
+    int status = register_ring(ring, IORING_REGISTER_RESTRICTIONS, allowed, 2);
+
+    return status ? status : register_ring(ring, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
+}
+
+/* The best ring this kernel has: without interrupts of a thread that decodes (5.19), for one
+ * thread only (6.0), restricted (5.10); older ones do without. */
+static int open_ring(struct io_uring *ring, unsigned nr_entries)
+{
+    static const unsigned flags[] = {
+        IORING_SETUP_R_DISABLED | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SINGLE_ISSUER,
+        IORING_SETUP_R_DISABLED | IORING_SETUP_COOP_TASKRUN,
+        IORING_SETUP_R_DISABLED,
+        0,
+    };
+    int status = -EINVAL;
+
+    for (size_t i = 0; status == -EINVAL && i < sizeof(flags) / sizeof(*flags); i++) {
+        struct io_uring_params params = {.flags = flags[i] | IORING_SETUP_CLAMP};
+
+        status = io_uring_queue_init_params(nr_entries, ring, &params);
+        if (status == 0 && flags[i] & IORING_SETUP_R_DISABLED) {
+            status = restrict_to_reads(ring);
+            if (status)
+                io_uring_queue_exit(ring);
+        }
+    }
+    return status;
+}
+
+static int open_state(struct np_io *io, int depth, struct np_err *err)
+{
+    struct io_uring *ring = np_alloc(sizeof(*ring));
+    int status = ring ? open_ring(ring, (unsigned)depth) : -ENOMEM;
+
+    if (status) {
+        np_free(ring);
+        return np_err_set(err, status,
+            "io_uring cannot be used here: %s; set io: pread, or allow it "
+            "(sysctl kernel.io_uring_disabled, the container's seccomp profile, ulimit -l)",
+            strerror(-status));
+    }
+    io->state = ring;
+    return 0;
+}
+
+/* Hands what is queued to the kernel. What it has no memory for now stays queued, and goes
+ * with the next call. */
+static void flush(struct io_uring *ring)
+{
+    int status;
+
+    do
+        status = io_uring_submit(ring);
+    while (status == -EINTR);
+    assert(status >= 0 || status == -EAGAIN || status == -EBUSY);
+}
+
+static int submit(struct np_io *io, struct np_io_read *read)
+{
+    struct io_uring *ring = io->state;
+    struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+
+    /* Full: the kernel could not take earlier ones. A ring is as long as reads are in flight, so
+     * that room comes with the next flush, or with memory. */
+    while (!sqe) {
+        const struct timespec pause = {0, BUSY_NS};
+
+        nanosleep(&pause, NULL);
+        flush(ring);
+        sqe = io_uring_get_sqe(ring);
+    }
+    io_uring_prep_read(sqe, read->fd, (char *)read->buffer + read->done_bytes,
+        read->bytes - read->done_bytes, read->offset + read->done_bytes);
+    io_uring_sqe_set_data(sqe, read);
+    flush(ring);
+    return 0;
+}
+
+/* Sleeps until there is a completion. */
+static void wait_for_one(struct io_uring *ring)
+{
+    int status = io_uring_submit_and_wait(ring, 1);
+
+    if (status == -EAGAIN || status == -EBUSY) {
+        const struct timespec pause = {0, BUSY_NS};
+
+        nanosleep(&pause, NULL);
+        return;
+    }
+    assert(status >= 0 || status == -EINTR);
+}
+
+static struct np_io_read *reap(struct np_io *io, bool wait)
+{
+    struct io_uring *ring = io->state;
+    struct io_uring_cqe *cqe;
+
+    for (;;) {
+        struct np_io_read *read;
+        int returned;
+
+        if (io_uring_peek_cqe(ring, &cqe) != 0) {
+            if (io_uring_sq_ready(ring) > 0)
+                flush(ring);
+            if (!wait)
+                return NULL;
+            wait_for_one(ring);
+            continue;
+        }
+        read = io_uring_cqe_get_data(cqe);
+        returned = cqe->res;
+        io_uring_cqe_seen(ring, cqe);
+        if (np_io_advance(read, returned))
+            return read;
+        submit(io, read);
+    }
+}
+
+static void close_ring(struct np_io *io)
+{
+    io_uring_queue_exit(io->state);
+    np_free(io->state);
+}
+
+const struct np_io_ops np_io_uring = {
+    .name = "uring",
+    .open = open_state,
+    .submit = submit,
+    .reap = reap,
+    .close = close_ring,
+};
