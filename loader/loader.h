@@ -8,13 +8,19 @@
 #include "loader/ring.h"
 #include "loader/sampler.h"
 
-enum np_cache { NP_CACHE_AUTO, NP_CACHE_NONE, NP_CACHE_ENCODED, NP_CACHE_DECODED, NP_CACHE_DEVICE };
+enum np_cache_kind {
+    NP_CACHE_AUTO,
+    NP_CACHE_NONE,
+    NP_CACHE_ENCODED,
+    NP_CACHE_DECODED,
+    NP_CACHE_DEVICE
+};
 
 /* `loader:` of the config. -1 stands for auto. */
 struct np_loader_options {
     int64_t batch, readers, depth, prefetch;
     char *io;            /* auto uring pread sim */
-    int cache;           /* enum np_cache */
+    int cache;           /* enum np_cache_kind */
     int64_t cache_bytes; /* -1: auto */
     struct np_node const *shuffle_node, *bad_node, *augment_node, *test_augment_node,
         *normalize_node, *cache_node;
@@ -62,10 +68,15 @@ struct np_loader;
 int np_loader_start(
     const struct np_loader_config *config, struct np_loader **ret_loader, struct np_err *err);
 struct np_ring *np_loader_ring(struct np_loader *loader);
-/* What `auto` became. */
+const struct np_sampler *np_loader_sampler(const struct np_loader *loader);
+/* What `auto` became; cache: "none" also for `device`, which is a GPU's. */
 int np_loader_readers(const struct np_loader *loader);
 const char *np_loader_io(const struct np_loader *loader);
-/* The next bad sample, in no order; false: none waits. Any thread. */
+int np_loader_depth(const struct np_loader *loader);
+const char *np_loader_cache(const struct np_loader *loader);
+uint64_t np_loader_cache_bytes(const struct np_loader *loader); /* filled so far */
+/* The next bad sample, in no order; false: none waits. Any thread. The rows of a batch that was
+ * taken have theirs here. */
 bool np_loader_next_bad(struct np_loader *loader, struct np_bad_sample *ret_bad);
 /* Stops the ring, joins the readers, frees all. Batches taken before are gone. */
 void np_loader_stop(struct np_loader *loader);

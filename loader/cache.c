@@ -1,0 +1,136 @@
+/* One arena, filled from its start, and a word a sample that says where in it the sample
+ * lies. Any reader thread writes; a sample is published by storing its word. */
+#include "loader/cache.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "loader/base/mem.h"
+
+#define ENTRY_ALIGN 16
+
+/* A sample's word: nothing, nothing and never will be (being written, or no room), or the
+ * entry's offset in the arena plus FIRST. */
+enum { EMPTY = 0, TAKEN = 1, FIRST = 16 };
+
+struct entry {
+    uint32_t bytes;
+    int32_t width, height, channels;
+    uint8_t data[];
+};
+
+struct np_cache {
+    uint8_t *arena; /* set once */
+    uint64_t cap_bytes;
+    int nr_sets;
+    uint64_t nr_samples[2];
+    uint64_t *words[2]; /* atomic: (nr_samples) */
+    uint64_t used;      /* atomic */
+};
+
+int np_cache_new(uint64_t cap_bytes, int nr_sets, const uint64_t *nr_samples,
+    struct np_cache **ret_cache, struct np_err *err)
+{
+    struct np_cache *cache = np_alloc(sizeof(*cache));
+    bool whole = cache != NULL;
+
+    assert(nr_sets >= 1 && nr_sets <= 2);
+    if (cache) {
+        cache->nr_sets = nr_sets;
+        cache->cap_bytes = cap_bytes;
+        /* Pages come as they are written: a cap above the set's size costs nothing. */
+        cache->arena = mmap(NULL, cap_bytes ? cap_bytes : 1, PROT_READ | PROT_WRITE,
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        whole = cache->arena != MAP_FAILED;
+        if (!whole)
+            cache->arena = NULL;
+    }
+    for (int s = 0; whole && s < nr_sets; s++) {
+        cache->nr_samples[s] = nr_samples[s];
+        cache->words[s] = np_alloc_array(nr_samples[s] ? nr_samples[s] : 1, sizeof(uint64_t));
+        whole = cache->words[s] != NULL;
+    }
+    if (!whole) {
+        np_cache_free(cache);
+        return np_err_set(err, -ENOMEM,
+            "cannot get %llu MiB of memory for loader.cache; give it fewer bytes or none",
+            (unsigned long long)cap_bytes >> 20);
+    }
+    *ret_cache = cache;
+    return 0;
+}
+
+void np_cache_free(struct np_cache *cache)
+{
+    if (!cache)
+        return;
+    if (cache->arena)
+        munmap(cache->arena, cache->cap_bytes ? cache->cap_bytes : 1);
+    for (int s = 0; s < cache->nr_sets; s++)
+        np_free(cache->words[s]);
+    np_free(cache);
+}
+
+bool np_cache_find(
+    const struct np_cache *cache, int set, uint64_t sample, struct np_cached *ret_cached)
+{
+    /* Acquire: pairs with the release store of np_cache_put(); the entry is whole. */
+    const uint64_t word = __atomic_load_n(&cache->words[set][sample], __ATOMIC_ACQUIRE);
+    const struct entry *entry;
+
+    assert(sample < cache->nr_samples[set]);
+    if (word < FIRST)
+        return false;
+    entry = (const void *)(cache->arena + (word - FIRST));
+    *ret_cached = (struct np_cached){
+        .data = entry->data,
+        .bytes = entry->bytes,
+        .width = entry->width,
+        .height = entry->height,
+        .channels = entry->channels,
+    };
+    return true;
+}
+
+/* Room for an entry, or NULL when the arena is full. */
+static struct entry *take_room(struct np_cache *cache, uint64_t bytes)
+{
+    uint64_t used = __atomic_load_n(&cache->used, __ATOMIC_RELAXED);
+
+    bytes = (bytes + ENTRY_ALIGN - 1) / ENTRY_ALIGN * ENTRY_ALIGN;
+    do {
+        if (bytes > cache->cap_bytes - used)
+            return NULL;
+    } while (!__atomic_compare_exchange_n(
+        &cache->used, &used, used + bytes, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return (void *)(cache->arena + used);
+}
+
+void np_cache_put(struct np_cache *cache, int set, uint64_t sample, const struct np_cached *cached)
+{
+    uint64_t *word = &cache->words[set][sample], expected = EMPTY;
+    struct entry *entry;
+
+    assert(sample < cache->nr_samples[set]);
+    /* Two readers may hold one sample (as a replacement): one of them writes it. */
+    if (!__atomic_compare_exchange_n(
+            word, &expected, TAKEN, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        return;
+    entry = take_room(cache, sizeof(*entry) + cached->bytes);
+    if (!entry)
+        return;
+    entry->bytes = cached->bytes;
+    entry->width = cached->width;
+    entry->height = cached->height;
+    entry->channels = cached->channels;
+    memcpy(entry->data, cached->data, cached->bytes);
+    /* Release: pairs with the acquire load of np_cache_find(). */
+    __atomic_store_n(word, (uint64_t)((uint8_t *)entry - cache->arena) + FIRST, __ATOMIC_RELEASE);
+}
+
+uint64_t np_cache_bytes(const struct np_cache *cache)
+{
+    return __atomic_load_n(&cache->used, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,31 @@
+/* Samples kept in memory between epochs, up to a cap. Fixed: what came first stays, since
+ * every sample is read once an epoch and evicting one for another gains nothing. */
+#ifndef NP_CACHE_H
+#define NP_CACHE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loader/base/err.h"
+
+/* One sample: its encoded bytes, or (width > 0) its pixels, u8 (height, width, channels). */
+struct np_cached {
+    const uint8_t *data;
+    uint32_t bytes;
+    int32_t width, height, channels;
+};
+
+struct np_cache;
+/* Holds samples 0..nr_samples[s]-1 of each of nr_sets sets; 8 bytes a sample beside cap_bytes,
+ * which are taken as they fill. */
+int np_cache_new(uint64_t cap_bytes, int nr_sets, const uint64_t *nr_samples,
+    struct np_cache **ret_cache, struct np_err *err);
+void np_cache_free(struct np_cache *cache);
+/* Any thread; data stays until np_cache_free(). */
+bool np_cache_find(
+    const struct np_cache *cache, int set, uint64_t sample, struct np_cached *ret_cached);
+/* Copies a sample in, unless it is there, on its way, or the cap is reached. Any thread. */
+void np_cache_put(struct np_cache *cache, int set, uint64_t sample, const struct np_cached *cached);
+uint64_t np_cache_bytes(const struct np_cache *cache); /* filled so far */
+
+#endif

@@ -1,0 +1,84 @@
+/* Shard files of a set. Opened and closed by the thread that starts the loader; readers
+ * share the descriptors, since reads name their offset. */
+#include "loader/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "loader/base/mem.h"
+
+/* Descriptors others need: rings, logs, checkpoints, the folder files of the readers. */
+#define SPARE_FDS 512
+
+struct np_files {
+    int *fds; /* (nr_files), -1: not open */
+    int nr_files;
+};
+
+/* More shards than the soft limit allows: take what the hard limit gives. */
+static void raise_limit(int nr_files)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= (rlim_t)nr_files + SPARE_FDS)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int open_file(const char *path, int *ret_fd, struct np_err *err)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0 && errno == EMFILE)
+        return np_err_set(err, -errno,
+            "%s: too many open files; raise `ulimit -n`, or pack into fewer, larger shards", path);
+    if (fd < 0)
+        return np_err_set(err, -errno, "%s: cannot open: %s", path, strerror(errno));
+    *ret_fd = fd;
+    return 0;
+}
+
+int np_files_open(const struct np_index *index, struct np_files **ret_files, struct np_err *err)
+{
+    struct np_files *files = np_alloc(sizeof(*files));
+    int code = 0;
+
+    if (!files)
+        return np_err_set(err, -ENOMEM, "out of memory for the list of shards");
+    files->nr_files = np_index_root(index) ? 0 : np_index_files(index);
+    files->fds = np_alloc_array((size_t)files->nr_files, sizeof(int));
+    if (!files->fds)
+        code = np_err_set(err, -ENOMEM, "out of memory for the list of shards");
+    for (int i = 0; !code && i < files->nr_files; i++)
+        files->fds[i] = -1;
+    if (!code)
+        raise_limit(files->nr_files);
+    for (int i = 0; !code && i < files->nr_files; i++)
+        code = open_file(np_index_file(index, i), &files->fds[i], err);
+    if (code) {
+        np_files_close(files);
+        return code;
+    }
+    *ret_files = files;
+    return 0;
+}
+
+void np_files_close(struct np_files *files)
+{
+    if (!files)
+        return;
+    for (int i = 0; files->fds && i < files->nr_files; i++)
+        if (files->fds[i] >= 0)
+            close(files->fds[i]);
+    np_free(files->fds);
+    np_free(files);
+}
+
+int np_files_fd(const struct np_files *files, uint32_t file)
+{
+    return file < (uint32_t)files->nr_files ? files->fds[file] : -1;
+}

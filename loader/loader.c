@@ -1,0 +1,253 @@
+/* Starts and stops the pipeline: what `auto` means here, the memory, the threads. The thread
+ * that runs the training calls it; bad samples may be asked for from any. */
+#include "loader/loader.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "loader/base/box.h"
+#include "loader/base/mem.h"
+#include "loader/reader.h"
+
+#define MIB (1024ull * 1024)
+
+/* auto: what a reader's reads in flight, and the batches ready ahead, may take. */
+#define AUTO_DEPTH_BYTES    (8 * MIB)
+#define AUTO_PREFETCH_BYTES (32 * MIB)
+
+struct np_loader {
+    struct np_reader_config config; /* set once */
+    struct np_set sets[2];
+    struct np_files *files[2];
+    char io[16];
+    struct np_reader **readers;
+    int nr_readers;
+};
+
+static int64_t clamp(int64_t value, int64_t least, int64_t most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
+static int auto_readers(const struct np_loader_options *options)
+{
+    struct np_box box;
+
+    if (options->readers > 0)
+        return (int)options->readers;
+    np_box_read(&box);
+    return box.nr_cpus;
+}
+
+static int auto_depth(const struct np_loader_config *config)
+{
+    uint64_t most = 1;
+
+    if (config->options->depth > 0)
+        return (int)config->options->depth;
+    if (config->train)
+        most = np_index_max_extent(config->train);
+    if (config->eval && np_index_max_extent(config->eval) > most)
+        most = np_index_max_extent(config->eval);
+    return (int)clamp((int64_t)(AUTO_DEPTH_BYTES / (most ? most : 1)), 2, 16);
+}
+
+static int auto_slots(const struct np_loader_config *config)
+{
+    const struct np_batch_shape *shape = &config->shape;
+    const int64_t bytes = (int64_t)shape->rows * shape->height * shape->width * shape->channels + 1;
+
+    if (config->options->prefetch > 0)
+        return (int)clamp(config->options->prefetch, 2, 1024);
+    return (int)clamp((int64_t)AUTO_PREFETCH_BYTES / bytes, 4, 8);
+}
+
+/* Opens and closes the backend once: what cannot work is said before anything starts. */
+static int probe_io(struct np_loader *loader, const char *name, int depth, struct np_err *err)
+{
+    struct np_io io = {0};
+    int code = np_io_open(&io, name ? name : "auto", depth, err);
+
+    if (code)
+        return code;
+    strncpy(loader->io, io.ops->name, sizeof(loader->io) - 1);
+    np_io_close(&io);
+    return 0;
+}
+
+static int open_sets(
+    struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
+{
+    int code = 0;
+
+    loader->sets[NP_BATCH_TRAIN].index = config->train;
+    loader->sets[NP_BATCH_TRAIN].chain = config->augment;
+    loader->sets[NP_BATCH_EVAL].index = config->eval;
+    loader->sets[NP_BATCH_EVAL].chain = config->test_augment;
+    loader->sets[NP_BATCH_EVAL].labels = config->eval_labels;
+    for (int s = 0; !code && s < 2; s++) {
+        struct np_set *set = &loader->sets[s];
+
+        if (s == NP_BATCH_EVAL && set->index == loader->sets[0].index)
+            set->files = loader->sets[0].files; /* a split set */
+        else if (set->index && !(code = np_files_open(set->index, &loader->files[s], err)))
+            set->files = loader->files[s];
+    }
+    return code;
+}
+
+/* A device's own cache needs a device that has one; elsewhere it means none. */
+static int open_cache(
+    struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
+{
+    const struct np_loader_options *options = config->options;
+    const bool one_set = config->train == config->eval || !config->train || !config->eval;
+    uint64_t nr_samples[2], bytes;
+    struct np_box box;
+
+    if (options->cache != NP_CACHE_ENCODED && options->cache != NP_CACHE_DECODED)
+        return 0;
+    np_box_read(&box);
+    bytes = options->cache_bytes < 0 ? box.memory_bytes / 4 : (uint64_t)options->cache_bytes;
+    loader->config.cache_decoded = options->cache == NP_CACHE_DECODED;
+    loader->sets[NP_BATCH_EVAL].cache_set = !one_set;
+    nr_samples[0] = np_index_samples(config->train ? config->train : config->eval);
+    nr_samples[1] = one_set ? 0 : np_index_samples(config->eval);
+    return np_cache_new(bytes, one_set ? 1 : 2, nr_samples, &loader->config.cache, err);
+}
+
+static int open_shared(
+    struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
+{
+    struct np_reader_config *shared = &loader->config;
+    const uint64_t nr_train = config->sampler.nr_train;
+    const struct np_bad_options bad = {
+        .fail = config->options->bad_fail,
+        .budget = config->options->bad_budget,
+        .nr_train = nr_train,
+        .nr_eval = config->sampler.nr_eval,
+        .epoch =
+            nr_train ? (uint32_t)(config->first_step * (uint64_t)config->shape.rows / nr_train) : 0,
+        .nr_bad = config->nr_bad,
+    };
+    int code;
+
+    assert(config->sampler.batch == config->shape.rows);
+    shared->sets = loader->sets;
+    shared->shape = config->shape;
+    shared->seed = config->sampler.seed;
+    shared->stat = config->stat;
+    shared->io = loader->io;
+    shared->depth = auto_depth(config);
+    code = probe_io(loader, config->options->io, shared->depth, err);
+    if (!code)
+        code = np_sampler_new(&config->sampler, &shared->sampler, err);
+    if (!code)
+        code =
+            np_ring_new(&config->shape, auto_slots(config), config->allocator, &shared->ring, err);
+    if (!code)
+        code = np_bad_new(&bad, &shared->bad, err);
+    if (!code)
+        code = open_sets(loader, config, err);
+    if (!code)
+        code = open_cache(loader, config, err);
+    return code;
+}
+
+static int start_readers(struct np_loader *loader, int nr_readers, struct np_err *err)
+{
+    int code = 0;
+
+    loader->readers = np_alloc_array((size_t)nr_readers, sizeof(*loader->readers));
+    if (!loader->readers)
+        return np_err_set(err, -ENOMEM, "out of memory for the readers");
+    while (!code && loader->nr_readers < nr_readers) {
+        code = np_reader_start(
+            &loader->config, loader->nr_readers, &loader->readers[loader->nr_readers], err);
+        loader->nr_readers += !code;
+    }
+    return code;
+}
+
+int np_loader_start(
+    const struct np_loader_config *config, struct np_loader **ret_loader, struct np_err *err)
+{
+    struct np_loader *loader = np_alloc(sizeof(*loader));
+    int code;
+
+    if (!loader)
+        return np_err_set(err, -ENOMEM, "out of memory for the loader");
+    code = open_shared(loader, config, err);
+    if (!code) {
+        np_sampler_start(loader->config.sampler, config->first_step, config->eval_due);
+        np_ring_start(loader->config.ring, np_sampler_first_seq(loader->config.sampler));
+        code = start_readers(loader, auto_readers(config->options), err);
+    }
+    if (code) {
+        np_loader_stop(loader);
+        return code;
+    }
+    *ret_loader = loader;
+    return 0;
+}
+
+struct np_ring *np_loader_ring(struct np_loader *loader)
+{
+    return loader->config.ring;
+}
+
+const struct np_sampler *np_loader_sampler(const struct np_loader *loader)
+{
+    return loader->config.sampler;
+}
+
+int np_loader_readers(const struct np_loader *loader)
+{
+    return loader->nr_readers;
+}
+
+const char *np_loader_io(const struct np_loader *loader)
+{
+    return loader->io;
+}
+
+int np_loader_depth(const struct np_loader *loader)
+{
+    return loader->config.depth;
+}
+
+const char *np_loader_cache(const struct np_loader *loader)
+{
+    if (!loader->config.cache)
+        return "none";
+    return loader->config.cache_decoded ? "decoded" : "encoded";
+}
+
+uint64_t np_loader_cache_bytes(const struct np_loader *loader)
+{
+    return loader->config.cache ? np_cache_bytes(loader->config.cache) : 0;
+}
+
+bool np_loader_next_bad(struct np_loader *loader, struct np_bad_sample *ret_bad)
+{
+    return np_bad_next(loader->config.bad, ret_bad);
+}
+
+void np_loader_stop(struct np_loader *loader)
+{
+    if (!loader)
+        return;
+    if (loader->config.ring)
+        np_ring_stop(loader->config.ring, NULL);
+    for (int i = 0; i < loader->nr_readers; i++)
+        np_reader_join(loader->readers[i]);
+    np_free(loader->readers);
+    np_cache_free(loader->config.cache);
+    np_files_close(loader->files[1]);
+    np_files_close(loader->files[0]);
+    np_bad_free(loader->config.bad);
+    np_ring_free(loader->config.ring);
+    np_sampler_free(loader->config.sampler);
+    np_free(loader);
+}

@@ -1,0 +1,245 @@
+/* The reader thread. Its loop: take tickets until `depth` reads are in flight, wait for one
+ * of them, make its row. It waits in two named places: in np_io_reap() while reads are in
+ * flight, and in np_ring_claim() while none is; so a batch under way is never held up by a
+ * later one that finds no free slot. */
+#include "loader/reader.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+#include "loader/reader_job.h"
+
+#define NICENESS 5 /* compute threads win */
+
+static int nr_in_flight(const struct np_reader *reader)
+{
+    return reader->config->depth - reader->nr_free;
+}
+
+/* Time since the last call is `stage`'s. */
+void np_reader_account(struct np_reader *reader, enum np_stage stage, uint64_t bytes)
+{
+    const uint64_t now_ns = np_now_ns();
+
+    np_stat_item(reader->block, stage, bytes, now_ns - reader->last_ns);
+    reader->last_ns = now_ns;
+}
+
+/* The next ticket with its slot, or NULL: the run ends or stops, or (with reads in flight) the
+ * slot is not free yet. */
+static struct np_job *next_job(struct np_reader *reader)
+{
+    struct np_batch *batch;
+    struct np_job *job;
+
+    if (!reader->has_held)
+        reader->has_held = np_sampler_next(reader->config->sampler, &reader->held);
+    reader->ended |= !reader->has_held;
+    if (reader->ended)
+        return NULL;
+    batch = np_ring_try_claim(reader->config->ring, reader->held.seq);
+    if (!batch && nr_in_flight(reader) > 0)
+        return NULL;
+    if (!batch) {
+        batch = np_ring_claim(reader->config->ring, reader->held.seq, reader->block);
+        reader->last_ns = np_now_ns();
+        reader->ended |= !batch;
+    }
+    if (!batch)
+        return NULL;
+    reader->has_held = false;
+    job = reader->free_jobs[--reader->nr_free];
+    job->ticket = reader->held;
+    job->batch = batch;
+    job->sample = job->ticket.sample;
+    job->attempt = job->nr_tries = 0;
+    return job;
+}
+
+/* Blocks until a read is complete. */
+static struct np_job *reap(struct np_reader *reader)
+{
+    struct np_io_read *read = np_io_reap(&reader->io, false);
+    struct np_job *job;
+    uint64_t start_ns;
+
+    if (!read) {
+        job = &reader->jobs[0];
+        while (!job->in_flight)
+            job++;
+        start_ns = np_now_ns();
+        np_stat_wait(reader->block, "read", job->extent.path, job->record.offset);
+        read = np_io_reap(&reader->io, true);
+        np_stat_done(reader->block);
+        reader->last_ns += np_now_ns() - start_ns;
+        np_stat_state(reader->block, NP_STATE_IO_WAIT, np_now_ns() - start_ns);
+    }
+    job = read->owner;
+    job->in_flight = false;
+    return job;
+}
+
+/* Tickets until all jobs are under way. */
+static int fill(struct np_reader *reader)
+{
+    const struct np_batch_shape *shape = &reader->config->shape;
+    const uint64_t row_bytes =
+        (uint64_t)shape->height * (uint64_t)shape->width * (uint64_t)shape->channels;
+    struct np_job *job;
+    int code = 0;
+
+    while (!code && reader->nr_free > 0 && (job = next_job(reader))) {
+        np_reader_account(reader, NP_STAGE_BATCH, row_bytes);
+        code = np_job_begin(reader, job);
+    }
+    return code;
+}
+
+static int read_run(struct np_reader *reader)
+{
+    int code = 0;
+
+    reader->last_ns = np_now_ns();
+    while (!code && !np_ring_stopped(reader->config->ring)) {
+        code = fill(reader);
+        if (code || nr_in_flight(reader) == 0)
+            break;
+        code = np_job_finish(reader, reap(reader));
+    }
+    return code;
+}
+
+/* --- the thread --------------------------------------------------------------------------- */
+
+/* The largest extent of both sets. */
+static size_t most_bytes(const struct np_reader_config *config)
+{
+    size_t most = 1;
+
+    for (int s = 0; s < 2; s++)
+        if (config->sets[s].index && np_index_max_extent(config->sets[s].index) > most)
+            most = np_index_max_extent(config->sets[s].index);
+    return most < NP_MAX_SAMPLE_BYTES ? most : NP_MAX_SAMPLE_BYTES;
+}
+
+static int new_jobs(struct np_reader *reader, struct np_err *err)
+{
+    const int depth = reader->config->depth;
+
+    reader->buffer_bytes = (most_bytes(reader->config) + 64 + 4095) / 4096 * 4096;
+    reader->jobs = np_alloc_array((size_t)depth, sizeof(*reader->jobs));
+    reader->free_jobs = np_alloc_array((size_t)depth, sizeof(*reader->free_jobs));
+    reader->buffers = mmap(NULL, reader->buffer_bytes * (size_t)depth, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reader->buffers == MAP_FAILED)
+        reader->buffers = NULL;
+    if (!reader->jobs || !reader->free_jobs || !reader->buffers)
+        return np_err_set(err, -ENOMEM,
+            "out of memory for %d reads of %zu bytes in flight; lower loader.depth", depth,
+            reader->buffer_bytes);
+    for (int i = 0; i < depth; i++) {
+        struct np_job *job = &reader->jobs[i];
+
+        job->own_fd = -1;
+        job->buffer = (uint8_t *)reader->buffers + (size_t)i * reader->buffer_bytes;
+        reader->free_jobs[reader->nr_free++] = job;
+    }
+    return 0;
+}
+
+static int set_up(struct np_reader *reader, struct np_err *err)
+{
+    const struct np_reader_config *config = reader->config;
+    char name[16];
+    int code;
+
+    snprintf(name, sizeof(name), "reader %d", reader->number);
+    pthread_setname_np(pthread_self(), name);
+    /* Linux: the calling thread alone. What it cannot have is no error. */
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), getpriority(PRIO_PROCESS, 0) + NICENESS);
+    reader->block = np_stat_join(config->stat, name);
+    if (!reader->block)
+        return np_err_set(err, -ENOMEM, "out of memory for a reader's counters");
+    code = np_io_open(&reader->io, config->io, config->depth, err);
+    if (!code)
+        code = new_jobs(reader, err);
+    if (!code)
+        code = np_maker_new(
+            &(struct np_maker_options){
+                .sets = config->sets,
+                .shape = config->shape,
+                .seed = config->seed,
+                .cache = config->cache,
+                .cache_decoded = config->cache_decoded,
+                .block = reader->block,
+            },
+            &reader->maker, err);
+    return code;
+}
+
+static void tear_down(struct np_reader *reader)
+{
+    if (reader->io.ops)
+        np_io_close(&reader->io); /* waits for what is in flight */
+    for (int i = 0; reader->jobs && i < reader->config->depth; i++)
+        np_job_close(&reader->jobs[i]);
+    np_maker_free(reader->maker);
+    if (reader->buffers)
+        munmap(reader->buffers, reader->buffer_bytes * (size_t)reader->config->depth);
+    np_free(reader->free_jobs);
+    np_free(reader->jobs);
+}
+
+static void *reader_main(void *context)
+{
+    struct np_reader *reader = context;
+    int code = set_up(reader, &reader->why);
+
+    if (!code)
+        code = read_run(reader);
+    if (code)
+        np_ring_stop(reader->config->ring, &reader->why);
+    tear_down(reader);
+    return NULL;
+}
+
+int np_reader_start(const struct np_reader_config *config, int number,
+    struct np_reader **ret_reader, struct np_err *err)
+{
+    struct np_reader *reader = np_alloc(sizeof(*reader));
+    sigset_t all, before;
+    int code;
+
+    if (!reader)
+        return np_err_set(err, -ENOMEM, "out of memory for a reader");
+    reader->config = config;
+    reader->number = number;
+    /* Signals are the main thread's. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    code = -pthread_create(&reader->thread, NULL, reader_main, reader);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code) {
+        np_free(reader);
+        return np_err_set(err, code, "cannot start reader thread %d: %s", number, strerror(-code));
+    }
+    *ret_reader = reader;
+    return 0;
+}
+
+void np_reader_join(struct np_reader *reader)
+{
+    if (!reader)
+        return;
+    pthread_join(reader->thread, NULL);
+    np_free(reader);
+}

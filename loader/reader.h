@@ -1,0 +1,33 @@
+/* A reader thread: takes tickets, keeps reads in flight, makes rows of what has arrived. */
+#ifndef NP_READER_H
+#define NP_READER_H
+
+#include "loader/bad.h"
+#include "loader/files.h"
+#include "loader/maker.h"
+#include "loader/ring.h"
+
+/* What the readers of a run share. Set once before the first starts; borrowed. */
+struct np_reader_config {
+    struct np_sampler *sampler;
+    struct np_ring *ring;
+    const struct np_set *sets; /* (2), by enum np_batch_kind */
+    struct np_batch_shape shape;
+    uint64_t seed;
+    struct np_cache *cache; /* NULL: none */
+    bool cache_decoded;
+    struct np_bad *bad;
+    struct np_stat *stat;
+    const char *io;
+    int depth; /* reads in flight */
+};
+
+struct np_reader;
+/* Starts the thread. It ends at the end of the run, when the ring is stopped, or with an error,
+ * which it stops the ring with: -EIO: a file cannot be read; -EBADMSG: the bad-sample policy. */
+int np_reader_start(const struct np_reader_config *config, int number,
+    struct np_reader **ret_reader, struct np_err *err);
+/* After the ring was stopped or the run has ended. */
+void np_reader_join(struct np_reader *reader);
+
+#endif

@@ -1,0 +1,55 @@
+/* What reader.c (the thread and its loop) and reader_job.c (one ticket's way through it)
+ * share; for these two alone. */
+#ifndef NP_READER_JOB_H
+#define NP_READER_JOB_H
+
+#include <pthread.h>
+
+#include "loader/reader.h"
+#include "loader/source.h"
+
+/* One ticket under way. */
+struct np_job {
+    struct np_ticket ticket;
+    struct np_batch *batch;
+    uint64_t sample;
+    int attempt; /* samples of this position that were bad */
+    int nr_tries;
+    int own_fd; /* the sample's own file, or -1 */
+    bool in_flight;
+    uint8_t *buffer; /* (buffer_bytes) */
+    struct np_extent extent;
+    struct np_record record;
+    struct np_io_read read;
+};
+
+struct np_reader {
+    const struct np_reader_config *config; /* set once */
+    pthread_t thread;
+    int number;
+
+    /* reader thread only */
+    struct np_io io;
+    struct np_maker *maker;
+    struct np_block *block;
+    struct np_job *jobs;
+    struct np_job **free_jobs; /* a stack */
+    int nr_free;
+    void *buffers;
+    size_t buffer_bytes;
+    bool has_held, ended;
+    struct np_ticket held; /* a ticket whose slot is not free yet */
+    uint64_t last_ns;      /* up to here time is accounted for */
+    struct np_err why;     /* what is wrong with the sample at hand */
+};
+
+/* Starts a job that has its ticket and its slot; one that needs no read is finished here.
+ * Negative: the run ends, why says it. */
+int np_job_begin(struct np_reader *reader, struct np_job *job);
+/* What follows a read. */
+int np_job_finish(struct np_reader *reader, struct np_job *job);
+void np_job_close(struct np_job *job); /* the sample's own file */
+/* Time since the last call is `stage`'s. */
+void np_reader_account(struct np_reader *reader, enum np_stage stage, uint64_t bytes);
+
+#endif
