@@ -1,29 +1,44 @@
-/* Reading and writing safetensors (header layout: the format's README): names -> f32
- * tensors. Hostile files give an error. */
+/* Reading and writing safetensors (u64 length of a JSON header, the header, the tensors'
+ * bytes without holes): names -> tensors. Hostile files give an error that names the file
+ * and the tensor. Any thread. */
 #ifndef NP_SAFETENSORS_H
 #define NP_SAFETENSORS_H
 
 #include "loader/base/io.h"
 
+#define NP_ST_MAX_DIMS 8
+
 struct np_st_tensor {
     const char *name;
     const char *dtype; /* "F32", "I64", ... */
-    int64_t dims[8];
+    int64_t dims[NP_ST_MAX_DIMS];
     int nr_dims;
-    const void *data; /* borrowed from the file, or the caller's when writing */
+    const void *data; /* borrowed from the file, at any alignment; the caller's when writing */
     uint64_t bytes;
 };
 struct np_st_file;
-/* Maps a file; tensors live until close. */
+/* Maps a file; its tensors live until close. Checked: the header's length and JSON, known dtypes,
+ * shapes against sizes, no holes, no overlaps, nothing behind the last tensor. */
 int np_st_open(const char *path, struct np_st_file **ret_file, struct np_err *err);
+/* The same on bytes in memory, which must stay until close; name stands in errors. */
+int np_st_parse(const char *name, const void *bytes, uint64_t nr_bytes,
+    struct np_st_file **ret_file, struct np_err *err);
 void np_st_close(struct np_st_file *file);
 int np_st_count(const struct np_st_file *file);
+/* Tensor i, in the order of their bytes. */
 const struct np_st_tensor *np_st_at(const struct np_st_file *file, int i);
 const struct np_st_tensor *np_st_find(
     const struct np_st_file *file, const char *name);                       /* or NULL */
 const char *np_st_metadata(const struct np_st_file *file, const char *key); /* or NULL */
-/* Writes through io (create, append, sync), not renamed; metadata pairs key, value, NULL-ended. */
+/* The whole file, for its hash. */
+const void *np_st_bytes(const struct np_st_file *file, uint64_t *ret_nr_bytes);
+/* Bytes of an element, 0 for an unknown dtype. */
+uint64_t np_st_dtype_bytes(const char *dtype);
+
+/* Writes through io (create, append, sync), not renamed; a file that could not be written is left
+ * as it is. The tensors with larger elements come first, so that all are aligned; metadata: pairs
+ * key, value, NULL-ended, or NULL. ret_bytes, ret_xxh3 (may be NULL): size and XXH3-64. */
 int np_st_write(struct np_io *io, const char *path, const struct np_st_tensor *tensors, int n,
-    const char *const *metadata, struct np_err *err);
+    const char *const *metadata, uint64_t *ret_bytes, uint64_t *ret_xxh3, struct np_err *err);
 
 #endif
