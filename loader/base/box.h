@@ -6,11 +6,13 @@
 #include <stdint.h>
 
 struct np_box {
-    int nr_cpus;           /* usable: min(affinity, cpuset, ceil(cpu.max)), at least 1 */
-    uint64_t memory_bytes; /* min(MemTotal, memory.max) */
-    uint64_t memlock_bytes;
+    int nr_cpus;            /* usable: min(affinity, cpuset, ceil(cpu.max)), at least 1 */
+    uint64_t memory_bytes;  /* min(MemTotal, memory.max) */
+    uint64_t memlock_bytes; /* RLIMIT_MEMLOCK; UINT64_MAX: no limit */
 };
 
 void np_box_read(struct np_box *ret_box);
+/* For tests: the same with /proc and /sys under root, and nr_affine CPUs of its affinity. */
+void np_box_read_under(const char *root, int nr_affine, struct np_box *ret_box);
 
 #endif
