@@ -30,7 +30,7 @@ static int64_t clamp(int64_t value, int64_t least, int64_t most)
     return value < least ? least : value > most ? most : value;
 }
 
-static int auto_readers(const struct np_loader_options *options)
+int np_loader_auto_readers(const struct np_loader_options *options)
 {
     struct np_box box;
 
@@ -40,16 +40,17 @@ static int auto_readers(const struct np_loader_options *options)
     return box.nr_cpus;
 }
 
-static int auto_depth(const struct np_loader_config *config)
+int np_loader_auto_depth(const struct np_loader_options *options, const struct np_index *train,
+    const struct np_index *eval)
 {
     uint64_t most = 1;
 
-    if (config->options->depth > 0)
-        return (int)config->options->depth;
-    if (config->train)
-        most = np_index_max_extent(config->train);
-    if (config->eval && np_index_max_extent(config->eval) > most)
-        most = np_index_max_extent(config->eval);
+    if (options->depth > 0)
+        return (int)options->depth;
+    if (train)
+        most = np_index_max_extent(train);
+    if (eval && np_index_max_extent(eval) > most)
+        most = np_index_max_extent(eval);
     return (int)clamp((int64_t)(AUTO_DEPTH_BYTES / (most ? most : 1)), 2, 16);
 }
 
@@ -139,7 +140,7 @@ static int open_shared(
     shared->seed = config->sampler.seed;
     shared->stat = config->stat;
     shared->io = loader->io;
-    shared->depth = auto_depth(config);
+    shared->depth = np_loader_auto_depth(config->options, config->train, config->eval);
     code = probe_io(loader, config->options->io, shared->depth, err);
     if (!code)
         code = np_sampler_new(&config->sampler, &shared->sampler, err);
@@ -182,7 +183,7 @@ int np_loader_start(
     if (!code) {
         np_sampler_start(loader->config.sampler, config->first_step, config->eval_due);
         np_ring_start(loader->config.ring, np_sampler_first_seq(loader->config.sampler));
-        code = start_readers(loader, auto_readers(config->options), err);
+        code = start_readers(loader, np_loader_auto_readers(config->options), err);
     }
     if (code) {
         np_loader_stop(loader);

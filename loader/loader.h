@@ -75,6 +75,10 @@ const char *np_loader_io(const struct np_loader *loader);
 int np_loader_depth(const struct np_loader *loader);
 const char *np_loader_cache(const struct np_loader *loader);
 uint64_t np_loader_cache_bytes(const struct np_loader *loader); /* filled so far */
+/* What `auto` becomes for these sets (either may be NULL); a number given stays. */
+int np_loader_auto_readers(const struct np_loader_options *options);
+int np_loader_auto_depth(const struct np_loader_options *options, const struct np_index *train,
+    const struct np_index *eval);
 /* The next bad sample, in no order; false: none waits. Any thread. The rows of a batch that was
  * taken have theirs here. */
 bool np_loader_next_bad(struct np_loader *loader, struct np_bad_sample *ret_bad);
