@@ -10,7 +10,7 @@
 
 #include "loader/base/mem.h"
 
-static const struct np_io_ops *const backends[] = {&np_io_uring, &np_io_pread};
+static const struct np_io_ops *const backends[] = {&np_io_uring, &np_io_pread, &np_io_sim};
 
 static int open_backend(
     struct np_io *io, const struct np_io_ops *ops, int depth, struct np_err *err)

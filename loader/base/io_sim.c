@@ -1,0 +1,213 @@
+/* The `sim` backend's reads: as slow, short, unordered and faulty as its options say. What is
+ * drawn depends on the seed and the order of calls. The thread that opened the np_io. */
+#include "loader/base/io_sim.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+#include "loader/base/option.h"
+
+struct pending {
+    struct np_io_read *read;
+    uint64_t due_ns;
+    bool fails;
+};
+
+struct sim {
+    struct np_sim_disk disk; /* the options, and the writing half */
+    struct np_draws draws;
+    int64_t nr_reads;
+    int nr_pending;
+    struct pending pending[]; /* (depth), oldest first */
+};
+
+#define FIELD(name) offsetof(struct np_io_sim_options, name)
+
+static const struct np_option table[] = {
+    {"seed", NP_OPT_INT, FIELD(seed), "0", 0, 0, NULL, NULL},
+    {"short", NP_OPT_SHARE, FIELD(short_share), "0", 0, 1, NULL, NULL},
+    {"latency_us", NP_OPT_INT, FIELD(latency_us), "0", 0, 1e9, NULL, NULL},
+    {"shuffle", NP_OPT_BOOL, FIELD(shuffle), "false", 0, 0, NULL, NULL},
+    {"fail_read", NP_OPT_INT, FIELD(fail_read), "0", 0, 1e15, NULL, NULL},
+    {"fail_reads", NP_OPT_INT, FIELD(fail_reads), "1", 1, 1e15, NULL, NULL},
+    {"slow_read", NP_OPT_INT, FIELD(slow_read), "0", 0, 1e15, NULL, NULL},
+    {"slow_us", NP_OPT_INT, FIELD(slow_us), "6000000", 0, 1e9, NULL, NULL},
+    {"fail_write", NP_OPT_INT, FIELD(fail_write), "0", 0, 1e15, NULL, NULL},
+    {"cut", NP_OPT_INT, FIELD(cut), "0", 0, 1e15, NULL, NULL},
+    {"space", NP_OPT_BYTES, FIELD(space), "any", 0, 1e18, "any", NULL},
+    {NULL, 0, 0, NULL, 0, 0, NULL, NULL},
+};
+
+/* "a=1,b=2" */
+static struct np_node *node_of(const char *text)
+{
+    struct np_node *map = np_node_new(NP_NODE_MAP, 1, 1);
+    char *copy = np_strdup(text), *rest = copy, *pair;
+
+    while ((pair = strsep(&rest, ","))) {
+        char *key = strsep(&pair, "=");
+
+        if (*key)
+            np_node_add(map, key, np_node_scalar(pair ? pair : "", 1, 1));
+    }
+    np_free(copy);
+    return map;
+}
+
+static int read_options(struct np_io_sim_options *options, struct np_err *err)
+{
+    const char *text = getenv("NNPIPE_IO_SIM");
+    struct np_node *map = node_of(text ? text : "");
+    struct np_report report;
+    int status;
+
+    np_report_init(&report, NULL);
+    status = np_options_parse(table, map, "NNPIPE_IO_SIM", NULL, options, &report);
+    if (status)
+        np_err_set(err, status, "NNPIPE_IO_SIM: %s", report.errs[0].text);
+    np_report_fini(&report);
+    np_node_free(map);
+    return status;
+}
+
+static int open_sim(struct np_io *io, int depth, struct np_err *err)
+{
+    struct np_io_sim_options options = {.seed = 0};
+    int status = read_options(&options, err);
+
+    if (status)
+        return status;
+    io->state =
+        np_alloc(sizeof(struct sim) + (size_t)depth * sizeof(((struct sim *)0)->pending[0]));
+    if (!io->state)
+        return np_err_set(err, -ENOMEM, "no memory for %d reads in flight", depth);
+    np_io_sim_set(io, &options);
+    return 0;
+}
+
+struct np_sim_disk *np_sim_disk(const struct np_io *io)
+{
+    return &((struct sim *)io->state)->disk;
+}
+
+void np_io_sim_set(struct np_io *io, const struct np_io_sim_options *options)
+{
+    struct sim *sim = io->state;
+
+    sim->disk.options = *options;
+    np_draws_init(&sim->draws, (uint64_t)options->seed, NP_STREAM_TEST, 0, 0, 0);
+    np_draws_init(&sim->disk.draws, (uint64_t)options->seed, NP_STREAM_TEST, 0, 0, 1);
+}
+
+static bool among(int64_t k, int64_t first, int64_t n)
+{
+    return first > 0 && k >= first && k - first < n;
+}
+
+static int submit(struct np_io *io, struct np_io_read *read)
+{
+    struct sim *sim = io->state;
+    const struct np_io_sim_options *options = &sim->disk.options;
+    uint64_t takes_us = np_draw_below(&sim->draws, (uint32_t)options->latency_us + 1);
+
+    sim->nr_reads++;
+    if (among(sim->nr_reads, options->slow_read, 1))
+        takes_us = (uint64_t)options->slow_us;
+    sim->pending[sim->nr_pending++] = (struct pending){.read = read,
+        .due_ns = np_now_ns() + takes_us * 1000,
+        .fails = among(sim->nr_reads, options->fail_read, options->fail_reads)};
+    return 0;
+}
+
+/* The one to complete next: any of those that are due, or the one due first. */
+static int choose(struct sim *sim)
+{
+    uint64_t now = np_now_ns();
+    int best = 0, nr_due = 0;
+
+    for (int i = 0; i < sim->nr_pending; i++) {
+        nr_due += sim->pending[i].due_ns <= now;
+        if (sim->pending[i].due_ns < sim->pending[best].due_ns)
+            best = i;
+    }
+    if (!sim->disk.options.shuffle || nr_due < 2)
+        return best;
+    nr_due = (int)np_draw_below(&sim->draws, (uint32_t)nr_due);
+    for (best = 0; sim->pending[best].due_ns > now || nr_due-- > 0; best++)
+        ;
+    return best;
+}
+
+/* One call of a kernel that gives less than was asked for, now and then. */
+static int64_t read_some(struct sim *sim, const struct np_io_read *read)
+{
+    uint32_t left = read->bytes - read->done_bytes;
+    ssize_t got;
+
+    if (np_draw_uniform(&sim->draws) < sim->disk.options.short_share) {
+        if (np_draw_below(&sim->draws, 4) == 0)
+            return -EINTR;
+        left = 1 + np_draw_below(&sim->draws, left);
+    }
+    got = pread(read->fd, (char *)read->buffer + read->done_bytes, left,
+        (off_t)(read->offset + read->done_bytes));
+    return got < 0 ? -errno : got;
+}
+
+static struct np_io_read *reap(struct np_io *io, bool wait)
+{
+    struct sim *sim = io->state;
+    struct pending next;
+    int index;
+
+    if (sim->nr_pending == 0)
+        return NULL;
+    index = choose(sim);
+    next = sim->pending[index];
+    if (next.due_ns > np_now_ns()) {
+        if (!wait)
+            return NULL;
+        np_sleep_until_ns(next.due_ns);
+    }
+    sim->nr_pending--;
+    memmove(sim->pending + index, sim->pending + index + 1,
+        (size_t)(sim->nr_pending - index) * sizeof(next));
+    while (!np_io_advance(next.read, next.fails ? -EIO : read_some(sim, next.read)))
+        ;
+    return next.read;
+}
+
+static void close_sim(struct np_io *io)
+{
+    np_sim_disk_fini(np_sim_disk(io));
+    np_free(io->state);
+}
+
+void np_io_sim_power_cut(struct np_io *io)
+{
+    np_sim_disk_cut(np_sim_disk(io));
+}
+
+bool np_io_sim_is_off(const struct np_io *io)
+{
+    return np_sim_disk(io)->off;
+}
+
+int64_t np_io_sim_nr_writes(const struct np_io *io)
+{
+    return np_sim_disk(io)->nr_calls;
+}
+
+const struct np_io_ops np_io_sim = {
+    .name = "sim",
+    .no_cache_probe = true,
+    .open = open_sim,
+    .submit = submit,
+    .reap = reap,
+    .close = close_sim,
+    .write = &np_io_sim_write,
+};

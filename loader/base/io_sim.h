@@ -1,0 +1,49 @@
+/* The `sim` backend: real files, and a machine that misbehaves as told, the same way for the
+ * same seed. For tests. Its options come from the environment when it is opened
+ * (NNPIPE_IO_SIM="seed=1,short=50%,fail_read=10"), or from np_io_sim_set().
+ * Writing keeps a journal of what a disk would not have yet: contents until fsync, names until
+ * fsync of their folder. When the power is cut it is rolled back by as much as the seed
+ * decides, and every later write fails with EIO. */
+#ifndef NP_IO_SIM_H
+#define NP_IO_SIM_H
+
+#include "loader/base/io.h"
+#include "loader/base/rng.h"
+
+struct np_io_sim_options {
+    int64_t seed;
+    double short_share; /* of read calls: come short, or are interrupted */
+    int64_t latency_us; /* each read takes 0 to this, drawn */
+    bool shuffle;       /* reads complete in any order */
+    int64_t fail_read;  /* the k-th read (from 1) fails with EIO; 0: none */
+    int64_t fail_reads; /* so many from there on */
+    int64_t slow_read;  /* the k-th read takes slow_us; 0: none */
+    int64_t slow_us;
+    int64_t fail_write; /* the k-th call of the write table fails with EIO; 0: none */
+    int64_t cut;        /* at the k-th call of the write table the power is cut; 0: never */
+    int64_t space;      /* bytes that can be written before the disk is full; -1: any */
+};
+
+/* io: opened as "sim". The seed starts again, calls already made stay counted. */
+void np_io_sim_set(struct np_io *io, const struct np_io_sim_options *options);
+/* Cuts the power now: what had not been synced is undone, as far as the seed decides. */
+void np_io_sim_power_cut(struct np_io *io);
+bool np_io_sim_is_off(const struct np_io *io);
+int64_t np_io_sim_nr_writes(const struct np_io *io); /* calls of the write table so far */
+
+/* Between io_sim.c and io_sim_disk.c. */
+struct np_sim_disk {
+    struct np_io_sim_options options;
+    struct np_draws draws;
+    int64_t nr_calls, nr_bytes;
+    bool off;
+    struct np_sim_change *changes; /* owned; what the disk does not have yet, oldest first */
+    int nr_changes, room;
+};
+
+struct np_sim_disk *np_sim_disk(const struct np_io *io); /* of an io opened as "sim" */
+void np_sim_disk_cut(struct np_sim_disk *disk);
+void np_sim_disk_fini(struct np_sim_disk *disk);
+extern const struct np_io_write_ops np_io_sim_write;
+
+#endif
