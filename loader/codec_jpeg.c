@@ -27,6 +27,9 @@
 #define HALO       2   /* pixels that fancy upsampling looks past an edge */
 #define LEAST_CROP 16  /* a narrower picture would get plain upsampling */
 #define MAX_ROWS   64  /* row pointers handed to libjpeg at a time */
+/* Rows begin this many bytes past NP_ALIGN: libjpeg-turbo writes rows that are aligned to 32 bytes
+ * past the cache, and ours are read again at once. */
+#define ODD 16
 
 struct jpeg_state {
     struct jpeg_decompress_struct cinfo;
@@ -242,7 +245,7 @@ static bool has_end(j_decompress_ptr cinfo)
     const uint8_t *first = cinfo->src->next_input_byte;
     size_t n = cinfo->src->bytes_in_buffer;
 
-    if (cinfo->unread_marker == JPEG_EOI) /* the bit reader has run into it */
+    if (jpeg_input_complete(cinfo) || cinfo->unread_marker == JPEG_EOI)
         return true;
     while (n >= 2) {
         const uint8_t *last = memrchr(first + 1, JPEG_EOI, n - 1);
@@ -269,7 +272,7 @@ static void choose_output(j_decompress_ptr cinfo, int channels)
 static void read_rows(struct jpeg_state *state, int nr_rows, size_t stride)
 {
     JSAMPROW rows[MAX_ROWS];
-    uint8_t *at = state->pixels;
+    uint8_t *at = state->pixels + ODD;
 
     while (nr_rows > 0) {
         int n = nr_rows < MAX_ROWS ? nr_rows : MAX_ROWS;
@@ -299,14 +302,15 @@ static void decode_part(struct jpeg_state *state, struct np_rect need, struct np
         jpeg_crop_scanline(cinfo, &left, &width);
     stride = ((size_t)cinfo->output_width * cinfo->output_components + NP_ALIGN - 1) / NP_ALIGN *
              NP_ALIGN;
-    if (np_hold(&state->pixels, &state->pixels_bytes, stride * (size_t)(need.bottom - need.top)))
+    if (np_hold(
+            &state->pixels, &state->pixels_bytes, stride * (size_t)(need.bottom - need.top) + ODD))
         fail_with(cinfo, "out of memory");
     if (need.top > 0)
         jpeg_skip_scanlines(cinfo, (JDIMENSION)need.top);
     read_rows(state, need.bottom - need.top, stride);
-    if (!jpeg_input_complete(cinfo) && !has_end(cinfo))
+    if (!has_end(cinfo))
         fail_with(cinfo, "the file ends too early");
-    *ret_pixels = (struct np_pixels){.data = state->pixels,
+    *ret_pixels = (struct np_pixels){.data = state->pixels + ODD,
         .width = (int)cinfo->output_width,
         .height = need.bottom - need.top,
         .channels = cinfo->output_components,
