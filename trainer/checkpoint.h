@@ -1,5 +1,10 @@
 /* Checkpoints: checkpoints/step-N/{weights,optimizer}.safetensors and manifest.json.
- * Written beside, synced, renamed, the folder synced; verified on load. */
+ * Written beside, synced, renamed, the folder synced; verified on load. Trainer thread.
+ *
+ *   weights.safetensors    every parameter and buffer by its torch name, f32 in torch's layouts, and
+ *                          X.num_batches_tracked (i64, = steps) for every batchnorm X
+ *   optimizer.safetensors  state0.NAME, state1.NAME for every parameter NAME
+ *   manifest.json          size and XXH3-64 of both, the position, the facts, and its own XXH3 */
 #ifndef NP_CHECKPOINT_H
 #define NP_CHECKPOINT_H
 
@@ -28,23 +33,28 @@ struct np_checkpoint {
         *facts_json; /* class names, test chain, rounding facts: an object, stored as it is */
 };
 
-/* Writes dir/step-N whole or not at all. */
+/* Writes dir/step-N whole or not at all; one of the same step is replaced. Nothing is left of one
+ * that could not be written. */
 int np_checkpoint_write(
     struct np_io *io, const char *dir, const struct np_checkpoint *checkpoint, struct np_err *err);
-/* Loads and verifies one (sizes, XXH3, names, shapes); arrays must be there. *ret_facts_json: np_free. */
+/* Loads and verifies one (sizes, XXH3, names, shapes); arrays must be there and are untouched on
+ * failure. *ret_facts_json: np_free. */
 int np_checkpoint_read(
     const char *path, struct np_checkpoint *checkpoint, char **ret_facts_json, struct np_err *err);
 /* The newest whole checkpoint of dir; damaged ones are named through `damaged` and passed over.
  * -ENOENT: none. */
 int np_checkpoint_latest(const char *dir, struct np_checkpoint *checkpoint, char **ret_facts_json,
     void (*damaged)(void *context, const char *text), void *context, struct np_err *err);
-/* Keeps the newest `keep` and the best one. Removes torn leftovers. */
+/* Keeps the newest `keep` and the best one. Removes torn leftovers. Call it after a write: what it
+ * removes is older than that, or in pieces. */
 int np_checkpoint_prune(const char *dir, int keep, uint64_t best_step, struct np_err *err);
-/* Weights by name from any safetensors: missing, unexpected and misshapen are listed in *ret_text
- * (np_free; NULL: none). A tensor whose shape differs is left as it was. */
+/* Weights by name from any safetensors (F32, F64, F16, BF16): missing, unexpected and misshapen are
+ * listed in *ret_text (np_free; NULL: none). A tensor whose shape differs is left as it was.
+ * -EINVAL: no tensor of the file fits. */
 int np_weights_load(const char *path, const struct np_graph *graph, float *params, float *buffers,
     char **ret_text, struct np_err *err);
-/* SHA-256 over name, shape and little-endian bytes of all weights and buffers, in name order: hex. */
+/* SHA-256 over all weights and buffers in name order, hex: of each its name with the NUL, the number
+ * of sizes and the sizes (u64 each), the elements (f32), all little-endian. */
 void np_weights_sha256(
     const struct np_graph *graph, const float *params, const float *buffers, char ret_hex[65]);
 
