@@ -44,6 +44,12 @@ struct np_overrides {
 int np_flags_parse(int argc, char **argv, const struct np_flag *flags,
     struct np_overrides *overrides, int *ret_nr);
 
+struct np_config;
+/* The config of a command line, checked: every mistake printed, the model's too as far as it can be
+ * told without data. device NULL: the config's own. Returns 0 or NP_EXIT_USAGE. */
+int np_cmd_config(const char *path, const struct np_overrides *overrides, const char *device,
+    struct np_config **ret_config);
+
 /* "nnpipe: text" to stderr, with file, line and column where the error has them. */
 void np_complain(const struct np_err *err);
 /* All mistakes of a report, sorted, one a line, and how many more there were. */

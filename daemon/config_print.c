@@ -212,6 +212,19 @@ static struct np_node *loader_node(const struct np_config *config)
     return map;
 }
 
+static struct np_node *blocks_node(const struct np_node *blocks)
+{
+    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+
+    if (blocks->kind != NP_NODE_MAP) {
+        np_node_free(map);
+        return np_node_copy(blocks);
+    }
+    for (int i = 0; i < blocks->nr_items; i++)
+        np_node_add(map, blocks->items[i]->key, np_graph_model_node(blocks->items[i]));
+    return map;
+}
+
 /* The graph's builder checks what stands in it; here only the defaults are filled in. */
 static struct np_node *loss_node(const struct np_node *loss)
 {
@@ -241,7 +254,7 @@ static struct np_node *section_node(const struct np_config *config, const char *
     if (strcmp(key, "model") == 0)
         return np_graph_model_node(config->model);
     if (strcmp(key, "blocks") == 0)
-        return config->blocks ? np_node_copy(config->blocks) : NULL;
+        return config->blocks ? blocks_node(config->blocks) : NULL;
     if (strcmp(key, "loss") == 0)
         return loss_node(config->loss);
     if (strcmp(key, "optimizer") == 0)

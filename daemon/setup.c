@@ -216,6 +216,8 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
     setup->graph = np_graph_build(config->model, config->blocks, config->loss, &input, report);
     if (!setup->graph)
         return -EINVAL;
+    for (int i = 0; config->optim.decay_all && i < setup->graph->nr_tensors; i++)
+        setup->graph->tensors[i].decay = true; /* else weights of conv and linear only */
     setup->eval_graph = np_graph_eval(setup->graph);
     if (!setup->eval_graph || np_autodiff(setup->graph, &err) < 0) {
         np_report_add(report, 0, 0, "%s", err.code ? err.text : "out of memory");
@@ -224,19 +226,30 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
     return 0;
 }
 
+void np_setup_guess(int *height, int *width, int *classes, const char **ret_guess)
+{
+    bool size = *height == 0, count = *classes == 0;
+
+    *ret_guess = size && count ? "images of 224x224 and 10 classes are assumed"
+                 : size        ? "images of 224x224 are assumed"
+                 : count       ? "10 classes are assumed"
+                               : NULL;
+    if (size)
+        *height = *width = GUESS_SIDE;
+    if (count)
+        *classes = GUESS_CLASSES;
+}
+
 int np_setup_check_model(const struct np_config *config, int height, int width, int classes,
     const char **ret_guess, struct np_report *report)
 {
     struct np_graph_input input;
-    bool guess_size = height == 0;
+    const char *guess = NULL;
 
+    np_setup_guess(&height, &width, &classes, &guess);
     if (ret_guess)
-        *ret_guess = guess_size && !classes ? "images of 224x224 and 10 classes are assumed"
-                     : guess_size           ? "images of 224x224 are assumed"
-                     : !classes             ? "10 classes are assumed"
-                                            : NULL;
-    np_setup_input(config, guess_size ? GUESS_SIDE : height, guess_size ? GUESS_SIDE : width,
-        classes ? classes : GUESS_CLASSES, NP_F32, &input);
+        *ret_guess = guess;
+    np_setup_input(config, height, width, classes, NP_F32, &input);
     struct np_graph *graph =
         np_graph_build(config->model, config->blocks, config->loss, &input, report);
     np_graph_free(graph);

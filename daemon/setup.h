@@ -43,6 +43,8 @@ void np_setup_input(const struct np_config *config, int height, int width, int c
 /* Both graphs for a device. Mistakes of the model go to report (-EINVAL). */
 int np_setup_graph(const struct np_config *config, enum np_dtype precision, struct np_setup *setup,
     struct np_report *report);
+/* Values for what is 0; *ret_guess says which, or is NULL. */
+void np_setup_guess(int *height, int *width, int *classes, const char **ret_guess);
 /* The model's mistakes with what is known: size from the chains, else guessed; classes guessed where
  * 0. No data, no device. *ret_guess: what had to be guessed, in words, or NULL. */
 int np_setup_check_model(const struct np_config *config, int height, int width, int classes,

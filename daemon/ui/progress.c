@@ -59,6 +59,21 @@ void np_ui_event(struct np_ui *ui, const char *line)
     fflush(stdout);
 }
 
+void np_ui_error(struct np_ui *ui, const struct np_err *err)
+{
+    char text[1100];
+
+    np_err_format(err, text, sizeof(text));
+    if (ui->drawn)
+        fputc('\n', ui->text);
+    ui->drawn = false;
+    fflush(ui->text);
+    np_json_begin(&ui->object, "error");
+    np_json_text(&ui->object, "message", text);
+    np_ui_event(ui, np_json_end(&ui->object));
+    fprintf(stderr, "nnpipe: %s\n", text);
+}
+
 void np_duration_text(double seconds, char *text, size_t text_bytes)
 {
     long long s = seconds > 0 && seconds < 1e12 ? (long long)(seconds + 0.5) : 0;

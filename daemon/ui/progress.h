@@ -35,6 +35,8 @@ void np_ui_say(struct np_ui *ui, const char *format, ...) __attribute__((format(
 void np_ui_progress(struct np_ui *ui, const struct np_progress *progress);
 /* Prints a finished JSON line when --json was given. */
 void np_ui_event(struct np_ui *ui, const char *line);
+/* An error: to standard error, and as an `error` event with --json. */
+void np_ui_error(struct np_ui *ui, const struct np_err *err);
 /* The line, at most width columns, without colour or newline. */
 void np_progress_text(const struct np_progress *progress, int width, char *text, size_t text_bytes);
 /* 75 -> "1:15", 4000 -> "1:06:40". */

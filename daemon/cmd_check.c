@@ -1,0 +1,78 @@
+/* `nnpipe check CONFIG`: every mistake in it, and nothing else happens. Data that is there is
+ * asked for classes and size; what is not there is guessed, and that is said. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/cmd.h"
+#include "daemon/config.h"
+#include "daemon/setup.h"
+
+static void note(void *context, const char *text)
+{
+    (void)context;
+    fprintf(stderr, "%s\n", text);
+}
+
+/* The model against the data; what cannot be known is guessed. */
+static void check_model(const struct np_config *config, struct np_report *report)
+{
+    const struct np_source_progress progress = {.note = note};
+    struct np_setup setup = {0};
+    struct np_err err = {0};
+    const char *guess = NULL;
+    int height = 0, width = 0, classes = 0;
+
+    if (np_setup_size(config, &height, &width, report) < 0)
+        return;
+    if (np_setup_data(config, &progress, &setup, &err) == 0) {
+        height = setup.height;
+        width = setup.width;
+    } else {
+        fprintf(stderr, "the data could not be asked: %s\n", err.text);
+    }
+    if (setup.classes)
+        classes = setup.classes->nr_items;
+    np_setup_check_model(config, height, width, classes, &guess, report);
+    if (guess)
+        fprintf(stderr, "for the model's shapes %s\n", guess);
+    np_setup_fini(&setup);
+}
+
+/* A device's own limits, as far as they can be told without opening it. */
+static void check_precision(const struct np_config *config, struct np_report *report)
+{
+    const struct np_node *node = np_node_get(config->root, "precision");
+
+    if (config->precision == NP_F16 && strncmp(config->device, "cuda", 4) != 0)
+        np_report_add(report, node ? node->line : 0, node ? node->column : 0,
+            "precision: f16 needs a GPU; the CPU computes in f32 or bf16");
+}
+
+int np_cmd_check(int argc, char **argv)
+{
+    const struct np_flag flags[] = {{NULL, NULL, NULL, NULL}};
+    struct np_overrides overrides = {0};
+    struct np_config *config = NULL;
+    struct np_report report;
+    int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
+
+    if (code == 0 && nr != 1) {
+        fprintf(stderr, "nnpipe check: expected one CONFIG, not %d\n", nr);
+        code = NP_EXIT_USAGE;
+    }
+    if (code)
+        return code;
+    np_report_init(&report, argv[1]);
+    if (np_config_load(argv[1], overrides.texts, overrides.nr_texts, &config, &report) == 0) {
+        check_precision(config, &report);
+        check_model(config, &report);
+    }
+    np_complain_report(&report, &overrides);
+    code = report.nr_errs ? NP_EXIT_USAGE : NP_EXIT_DONE;
+    np_report_fini(&report);
+    np_config_free(config);
+    if (code == NP_EXIT_DONE)
+        puts("ok");
+    return code;
+}

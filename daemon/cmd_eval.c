@@ -1,0 +1,117 @@
+/* `nnpipe eval CONFIG --weights FILE`: loss and accuracy on the test set. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "daemon/cmd.h"
+#include "daemon/config.h"
+#include "daemon/evaluate.h"
+#include "daemon/inference.h"
+#include "daemon/json.h"
+#include "daemon/ui/progress.h"
+
+static void note(void *context, const char *text)
+{
+    np_ui_say(context, "%s", text);
+}
+
+static void say_bad(void *context, const struct np_bad_sample *bad)
+{
+    struct np_ui *ui = context;
+
+    np_json_begin(&ui->object, "bad_sample");
+    np_json_text(&ui->object, "path", bad->path);
+    np_json_int(&ui->object, "offset", (int64_t)bad->offset);
+    np_json_text(&ui->object, "reason", bad->reason);
+    np_ui_event(ui, np_json_end(&ui->object));
+    np_ui_say(ui, "bad sample left out: %s: %s", bad->path, bad->reason);
+}
+
+static void report(struct np_ui *ui, const struct np_eval_report *eval)
+{
+    double images = eval->images ? (double)eval->images : 1;
+    double rate = eval->seconds > 0 ? (double)eval->images / eval->seconds : 0;
+    struct np_json *line = &ui->object;
+
+    np_json_begin(line, "done");
+    np_json_int(line, "images", (int64_t)eval->images);
+    np_json_real(line, "loss", eval->loss);
+    np_json_real(line, "accuracy", (double)eval->correct / images);
+    np_json_real(line, "top5_accuracy", (double)eval->top5 / images);
+    np_json_real(line, "images_per_second", rate);
+    np_ui_event(ui, np_json_end(line));
+    if (!ui->json)
+        np_ui_say(ui, "%llu images: loss %.4f, accuracy %.2f%%, top 5 %.2f%%, %.0f img/s",
+            (unsigned long long)eval->images, eval->loss, 100 * (double)eval->correct / images,
+            100 * (double)eval->top5 / images, rate);
+}
+
+static int eval(const struct np_config *config, const char *weights,
+    const struct np_overrides *overrides, struct np_ui *ui, struct np_err *err)
+{
+    const struct np_source_progress progress = {.note = note, .context = ui};
+    struct np_inference inference = {0};
+    struct np_eval_report result;
+    int code = np_inference_open(config, weights, overrides, &progress, &inference, err);
+
+    if (code == 0 && !inference.setup.test)
+        code = np_setup_test(config, &progress, &inference.setup, err);
+    if (code == 0) {
+        const struct np_evaluation evaluation = {
+            .config = config,
+            .device = inference.device,
+            .plan = inference.plan,
+            .index = inference.setup.test,
+            .labels = inference.setup.test_labels,
+            .shape = {(int)config->loader.batch, inference.setup.height, inference.setup.width,
+                (int)config->loader.channels},
+            .stat = inference.stat,
+            .block = inference.block,
+            .bad = say_bad,
+            .context = ui,
+        };
+        code = np_evaluate(&evaluation, &result, err);
+    }
+    if (code == 0)
+        report(ui, &result);
+    np_inference_close(&inference);
+    return code;
+}
+
+int np_cmd_eval(int argc, char **argv)
+{
+    const char *weights = NULL, *device = NULL;
+    bool json = false;
+    const struct np_flag flags[] = {
+        {"--weights", &weights, NULL, NULL},
+        {"--device", &device, NULL, NULL},
+        {"--json", NULL, &json, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    struct np_overrides overrides = {0};
+    struct np_config *config = NULL;
+    struct np_err err = {0};
+    struct np_ui ui;
+    int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
+
+    if (code == 0 && (nr != 1 || !weights)) {
+        fprintf(stderr, "nnpipe eval: expected CONFIG --weights FILE\n");
+        code = NP_EXIT_USAGE;
+    }
+    if (code == 0)
+        code = np_cmd_config(argv[1], &overrides, device, &config);
+    if (code)
+        return code;
+    if (!config->has_test) {
+        fprintf(stderr, "%s: data: there is no 'test' set to evaluate on\n", argv[1]);
+        np_config_free(config);
+        return NP_EXIT_USAGE;
+    }
+    np_ui_init(&ui, json);
+    if (eval(config, weights, &overrides, &ui, &err) < 0) {
+        code = err.code == -ENOEXEC ? NP_EXIT_USAGE : NP_EXIT_FAILED;
+        np_ui_error(&ui, &err);
+    }
+    np_ui_fini(&ui);
+    np_config_free(config);
+    return code;
+}

@@ -1,0 +1,28 @@
+/* One pass over a set with given weights: what `eval` does, and a run's last test. */
+#ifndef NP_EVALUATE_H
+#define NP_EVALUATE_H
+
+#include "daemon/config.h"
+#include "trainer/trainer.h"
+
+struct np_evaluation {
+    const struct np_config *config;
+    struct np_device *device;
+    struct np_plan *plan; /* weights in it */
+    struct np_index *index;
+    const int32_t *labels; /* class -> the network's; NULL: equal */
+    struct np_batch_shape shape;
+    struct np_stat *stat;
+    struct np_block *block;
+    /* Optional. Asked after each batch; true ends it with -EINTR. */
+    bool (*stopping)(void *context);
+    /* Optional. A sample that could not be read. */
+    void (*bad)(void *context, const struct np_bad_sample *bad);
+    void *context;
+};
+
+/* Starts a loader, evaluates, stops it. Blocks. */
+int np_evaluate(
+    const struct np_evaluation *evaluation, struct np_eval_report *ret_report, struct np_err *err);
+
+#endif

@@ -1,0 +1,156 @@
+/* See inference.h. */
+#include "daemon/inference.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/json.h"
+#include "daemon/run.h"
+#include "trainer/checkpoint.h"
+
+const struct np_chain *np_inference_chain(const struct np_inference *inference)
+{
+    return inference->chain ? inference->chain : inference->config->test_augment;
+}
+
+/* The test chain that the checkpoint was evaluated with. */
+static int facts_chain(struct np_inference *inference, struct np_err *err)
+{
+    const struct np_node *list = np_node_get(inference->facts, "test_augment");
+    struct np_report report;
+
+    if (!list)
+        return 0;
+    np_report_init(&report, NULL);
+    if (np_chain_parse(list, "test_augment", &inference->chain, &report) < 0)
+        np_err_set(err, -EBADMSG, "the checkpoint's test chain: %s",
+            report.nr_errs ? report.errs[0].text : "cannot be read");
+    np_report_fini(&report);
+    return err->code;
+}
+
+/* Classes and size, from facts that a file may have garbled. */
+static int take_facts(struct np_inference *inference, struct np_err *err)
+{
+    const struct np_node *classes = np_node_get(inference->facts, "classes");
+    const struct np_node *size = np_node_get(inference->facts, "size");
+    struct np_setup *setup = &inference->setup;
+    int sides[3] = {0};
+
+    for (int i = 0; size && size->kind == NP_NODE_LIST && i < size->nr_items && i < 3; i++)
+        if (size->items[i]->kind == NP_NODE_SCALAR)
+            sides[i] = atoi(size->items[i]->text);
+    if (!classes || classes->kind != NP_NODE_LIST || classes->nr_items < 1 || sides[0] < 1 ||
+        sides[1] < 1 || sides[0] > 65500 || sides[1] > 65500)
+        return np_err_set(err, -EBADMSG, "the checkpoint's facts have no classes or no size");
+    for (int i = 0; i < classes->nr_items; i++)
+        if (classes->items[i]->kind != NP_NODE_SCALAR)
+            return np_err_set(err, -EBADMSG, "the checkpoint's class names are no words");
+    if (sides[2] != (int)inference->config->loader.channels)
+        return np_err_set(err, -EINVAL,
+            "the weights are for images of %d channels, the config has %d", sides[2],
+            (int)inference->config->loader.channels);
+    setup->classes = np_node_copy(classes);
+    setup->height = sides[0];
+    setup->width = sides[1];
+    return facts_chain(inference, err);
+}
+
+static int open_graph(
+    struct np_inference *inference, const struct np_overrides *overrides, struct np_err *err)
+{
+    enum np_dtype precision = np_run_precision(inference->config, inference->device);
+    const struct np_node *fact = np_node_get(inference->facts, "precision");
+    struct np_report report;
+    int code = 0;
+
+    for (int i = 0; fact && inference->config->precision < 0 && i < 3; i++)
+        if (np_node_is(fact, np_precision_names[i]))
+            precision = (enum np_dtype)i;
+    np_report_init(&report, inference->config->path);
+    if (np_setup_graph(inference->config, precision, &inference->setup, &report) < 0) {
+        np_complain_report(&report, overrides);
+        code = np_err_set(err, -ENOEXEC, "the model cannot be built");
+    }
+    np_report_fini(&report);
+    return code;
+}
+
+static int load(struct np_inference *inference, const char *path, struct np_err *err)
+{
+    const struct np_graph *graph = inference->setup.graph;
+    const struct np_plan_ops *ops = inference->device->plan_ops;
+    float *params = np_alloc_array(graph->nr_params + 1, sizeof(*params));
+    float *buffers = np_alloc_array(graph->nr_buffers + 1, sizeof(*buffers));
+    char *text = NULL;
+    int code = params && buffers ? 0 : np_err_set(err, -ENOMEM, "out of memory for the weights");
+
+    if (code == 0)
+        code = np_weights_load(path, graph, params, buffers, &text, err);
+    if (code == 0 && text)
+        code = np_err_set(err, -EINVAL, "%s does not fit this model: %s", path, text);
+    if (code == 0)
+        code = ops->write(inference->plan, NP_ARRAY_PARAMS, params, err);
+    if (code == 0)
+        code = ops->write(inference->plan, NP_ARRAY_BUFFERS, buffers, err);
+    np_free(text);
+    np_free(params);
+    np_free(buffers);
+    return code;
+}
+
+static int open_plan(struct np_inference *inference, struct np_err *err)
+{
+    int threads = np_run_threads(inference->config);
+    int lanes = (int)np_node_number(inference->facts, "lanes", threads);
+    const struct np_plan_options options = {
+        .lanes = lanes > 0 && lanes <= 65536 ? lanes : threads,
+        .threads = threads,
+        .deterministic = true,
+    };
+
+    return inference->device->plan_ops->prepare(
+        inference->device, NULL, inference->setup.eval_graph, &options, &inference->plan, err);
+}
+
+int np_inference_open(const struct np_config *config, const char *weights,
+    const struct np_overrides *overrides, const struct np_source_progress *progress,
+    struct np_inference *inference, struct np_err *err)
+{
+    char *path = NULL, *checkpoint = NULL;
+    int code = np_weights_find(weights, &path, &checkpoint, err);
+
+    inference->config = config;
+    inference->stat = np_stat_new();
+    inference->block = inference->stat ? np_stat_join(inference->stat, "trainer") : NULL;
+    if (code == 0 && checkpoint)
+        code = np_facts_read(checkpoint, &inference->facts, err);
+    if (code == 0 && inference->facts && (code = take_facts(inference, err)) < 0)
+        np_err_context(err, "%s", checkpoint);
+    if (code == 0 && !inference->facts)
+        code = np_setup_data(config, progress, &inference->setup, err);
+    if (code == 0)
+        code = np_device_open(config->device, &config->device_options, &inference->device, err);
+    if (code == 0)
+        code = open_graph(inference, overrides, err);
+    if (code == 0)
+        code = open_plan(inference, err);
+    if (code == 0)
+        code = load(inference, path, err);
+    np_free(path);
+    np_free(checkpoint);
+    return code;
+}
+
+void np_inference_close(struct np_inference *inference)
+{
+    if (inference->plan)
+        inference->device->plan_ops->free(inference->plan);
+    np_setup_fini(&inference->setup);
+    np_device_close(inference->device);
+    np_chain_free(inference->chain);
+    np_node_free(inference->facts);
+    np_stat_free(inference->stat);
+    memset(inference, 0, sizeof(*inference));
+}

@@ -1,0 +1,407 @@
+/* See run.h. Everything a run needs is opened in one order, and closed in the other. */
+#include "daemon/run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/cmd.h"
+#include "daemon/evaluate.h"
+#include "daemon/run_folder.h"
+#include "daemon/run_same.h"
+#include "loader/base/box.h"
+#include "loader/base/clock.h"
+
+const char *const np_precision_names[] = {"f32", "bf16", "f16"};
+
+int np_run_threads(const struct np_config *config)
+{
+    struct np_box box;
+
+    np_box_read(&box);
+    return config->run.threads > 0 ? (int)config->run.threads : box.nr_cpus;
+}
+
+enum np_dtype np_run_precision(const struct np_config *config, const struct np_device *device)
+{
+    return config->precision < 0 ? device->auto_precision : (enum np_dtype)config->precision;
+}
+
+void np_run_say(struct np_run *run, const char *format, ...)
+{
+    char text[1400];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    np_ui_say(&run->ui, "%s", text);
+    np_log_text(&run->log, text);
+}
+
+static void say_wait(void *context, const char *text)
+{
+    np_run_say(context, "%s", text);
+}
+
+/* --- data, order, device --------------------------------------------------------------------- */
+
+static void note(void *context, const char *text)
+{
+    np_run_say(context, "%s", text);
+}
+
+/* What is evaluated while training: val, the split, or test. */
+static struct np_index *eval_set(const struct np_run *run)
+{
+    if (run->setup.val)
+        return run->setup.val;
+    return run->config->split > 0 ? run->setup.train : run->setup.test;
+}
+
+static const int32_t *eval_labels(const struct np_run *run)
+{
+    if (run->setup.val)
+        return run->setup.val_labels;
+    return run->config->split > 0 ? NULL : run->setup.test_labels;
+}
+
+static void sampler_options(const struct np_run *run, struct np_sampler_options *ret_options)
+{
+    const struct np_config *config = run->config;
+
+    *ret_options = (struct np_sampler_options){
+        .seed = (uint64_t)config->seed,
+        .nr_train = run->nr_train,
+        .nr_eval = run->nr_eval,
+        .batch = (int)config->loader.batch,
+        .nr_steps = run->nr_steps,
+        .eval_steps = (uint64_t)config->run.eval_every.steps,
+        .eval_epochs = config->run.eval_every.epochs,
+        .shuffle = config->loader.shuffle,
+        .window = (uint64_t)config->loader.window,
+        .split_total = config->split > 0 ? run->nr_train + run->nr_eval : 0,
+    };
+}
+
+/* Samples, steps, and the order they come in. */
+static int open_order(struct np_run *run, struct np_err *err)
+{
+    const struct np_config *config = run->config;
+    uint64_t total = np_index_samples(run->setup.train),
+             accumulate = (uint64_t)config->run.accumulate;
+    struct np_index *eval = eval_set(run);
+    struct np_sampler_options options;
+
+    run->nr_eval = config->split > 0 ? (uint64_t)llround(config->split * (double)total)
+                   : eval            ? np_index_samples(eval)
+                                     : 0;
+    run->nr_train = config->split > 0 ? total - run->nr_eval : total;
+    if (run->nr_train == 0 || (config->split > 0 && run->nr_eval == 0))
+        return np_err_set(err, -EINVAL, "data.split: %g of %llu samples leaves one part empty",
+            config->split, (unsigned long long)total);
+    run->nr_steps = (uint64_t)config->run.steps;
+    if (run->nr_steps == 0)
+        run->nr_steps = (uint64_t)ceil(
+            config->run.epochs * (double)run->nr_train / (double)config->loader.batch);
+    run->nr_steps = (run->nr_steps + accumulate - 1) / accumulate * accumulate;
+    sampler_options(run, &options);
+    return np_sampler_new(&options, &run->sampler, err);
+}
+
+static int open_data(struct np_run *run, struct np_err *err)
+{
+    const struct np_source_progress progress = {.note = note, .context = run};
+    int code = np_setup_data(run->config, &progress, &run->setup, err);
+
+    return code < 0 ? code : open_order(run, err);
+}
+
+/* --- the run's folder ------------------------------------------------------------------------ */
+
+static int write_config(struct np_run *run, struct np_err *err)
+{
+    char *path = np_format("%s/config.yaml", run->dir), *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    int code = 0;
+
+    if (!out || !path) {
+        code = np_err_set(err, -ENOMEM, "out of memory");
+        goto out;
+    }
+    np_node_print(out, run->normal);
+    fclose(out);
+    code = np_io_replace(&run->io, path, text, bytes, err);
+out:
+    free(text);
+    np_free(path);
+    return code;
+}
+
+static int new_folder(struct np_run *run, struct np_err *err)
+{
+    int code = np_folder_create(run->config->runs, run->config->name, &run->dir, err);
+
+    if (code == 0)
+        code = np_folder_lock(run->dir, &run->lock_fd, err);
+    if (code == 0)
+        code = write_config(run, err);
+    return code;
+}
+
+/* --resume RUN, or the newest that fits. */
+static int old_folder(struct np_run *run, struct np_err *err)
+{
+    bool extends = np_schedule_extends(&run->config->schedule);
+    struct np_node *then = NULL;
+    char why[512] = "";
+    int code;
+
+    if (!run->options->resume_dir)
+        return np_folder_find(
+            run->config->runs, run->normal, extends, (double)run->nr_steps, &run->dir, err);
+    run->dir = np_strdup(run->options->resume_dir);
+    if ((code = np_folder_config(run->dir, &then, err)) < 0)
+        return np_err_context(err, "--resume");
+    if (!np_config_same(then, run->normal, extends, why, sizeof(why)))
+        code = np_err_set(err, -EINVAL,
+            "%s: this config would not give the same weights: %s; start a new run, or take the "
+            "run's own %s/config.yaml",
+            run->dir, why, run->dir);
+    np_node_free(then);
+    return code;
+}
+
+/* A run to go on with: locked. None, and none was named: a new one follows. */
+static int find_folder(struct np_run *run, struct np_err *err)
+{
+    int code;
+
+    if (!run->options->resume)
+        return 0;
+    if ((code = old_folder(run, err)) < 0)
+        return code;
+    if (run->dir)
+        return np_folder_lock(run->dir, &run->lock_fd, err);
+    np_run_say(
+        run, "no unfinished run of this config below %s; a new one is started", run->config->runs);
+    return 0;
+}
+
+/* --- the pipeline ---------------------------------------------------------------------------- */
+
+static void batch_shape(const struct np_run *run, struct np_batch_shape *ret_shape)
+{
+    *ret_shape = (struct np_batch_shape){
+        .rows = (int)run->config->loader.batch,
+        .height = run->setup.height,
+        .width = run->setup.width,
+        .channels = (int)run->config->loader.channels,
+    };
+}
+
+static int open_pipeline(struct np_run *run, struct np_err *err)
+{
+    struct np_loader_config config = {
+        .options = &run->config->loader,
+        .train = run->setup.train,
+        .eval = eval_set(run),
+        .eval_labels = eval_labels(run),
+        .augment = run->config->augment,
+        .test_augment = run->config->test_augment,
+        .allocator = &run->device->pinned,
+        .stat = run->stat,
+        .first_step = run->position.step,
+        .eval_due = run->position.eval_due,
+    };
+    uint64_t epoch = run->position.step * (uint64_t)run->config->loader.batch / run->nr_train;
+
+    sampler_options(run, &config.sampler);
+    batch_shape(run, &config.shape);
+    if (run->position.bad_epoch == epoch)
+        config.nr_bad = run->position.nr_bad;
+    int code = np_loader_start(&config, &run->loader, err);
+    if (code == 0)
+        code = np_feed_new(
+            run->device, np_loader_ring(run->loader), &config.shape, run->block, &run->feed, err);
+    return code;
+}
+
+static void close_pipeline(struct np_run *run)
+{
+    np_feed_free(run->feed);
+    np_loader_stop(run->loader);
+    run->feed = NULL;
+    run->loader = NULL;
+}
+
+/* --- begin and end --------------------------------------------------------------------------- */
+
+static int train(struct np_run *run, struct np_err *err)
+{
+    struct np_trainer_config config = {
+        .device = run->device,
+        .plan = run->plan,
+        .feed = run->feed,
+        .optim = &run->config->optim,
+        .schedule = &run->config->schedule,
+        .nr_steps = run->nr_steps,
+        .nr_train = run->nr_train,
+        .batch = (int)run->config->loader.batch,
+        .accumulate = (int)run->config->run.accumulate,
+        .first_step = run->position.step,
+        .eval_due = run->position.eval_due,
+        .block = run->block,
+    };
+
+    np_run_hooks(run, &config.hooks);
+    np_watch_arm(run->watch);
+    int code = np_trainer_run(&config, err);
+    if (run->stop_code) /* a hook's own error says more */
+        *err = run->stop_err;
+    return code;
+}
+
+/* The test set, once, when something else was evaluated while training. */
+static int final_test(struct np_run *run, struct np_err *err)
+{
+    struct np_evaluation evaluation = {
+        .config = run->config,
+        .device = run->device,
+        .plan = run->plan,
+        .index = run->setup.test,
+        .labels = run->setup.test_labels,
+        .stat = run->stat,
+        .block = run->block,
+    };
+
+    if (!run->setup.test || eval_set(run) == run->setup.test)
+        return 0;
+    batch_shape(run, &evaluation.shape);
+    int code = np_evaluate(&evaluation, &run->eval, err);
+    if (code == 0)
+        np_run_say(run, "test set: loss %.4f, accuracy %.2f%%", run->eval.loss,
+            100.0 * (double)run->eval.correct / (double)run->eval.images);
+    return code;
+}
+
+/* --- all of it ------------------------------------------------------------------------------- */
+
+static int open_base(struct np_run *run, struct np_err *err)
+{
+    int code;
+
+    run->stat = np_stat_new();
+    if (!run->stat)
+        return np_err_set(err, -ENOMEM, "out of memory");
+    if ((code = np_watch_start(run->stat, say_wait, run, &run->watch, err)) < 0)
+        return code;
+    run->block = np_stat_join(run->stat, "trainer");
+    if ((code = np_io_open(&run->io, "pread", 1, err)) < 0)
+        return code;
+    run->io_open = true;
+    return np_device_open(run->config->device, &run->config->device_options, &run->device, err);
+}
+
+/* In this order, so that a mistake is found before anything is written. */
+static int open_run(struct np_run *run, struct np_err *err)
+{
+    int code = open_base(run, err);
+
+    if (code < 0 || (code = open_data(run, err)) < 0 || (code = find_folder(run, err)) < 0 ||
+        (code = np_run_open_model(run, err)) < 0)
+        return code;
+    bool resumed = run->saved_step != UINT64_MAX;
+    if (!run->dir && (code = new_folder(run, err)) < 0)
+        return code;
+    code = np_log_open(
+        &run->log, run->dir, run->config->run.history, resumed ? &run->position : NULL, err);
+    if (code == 0 && resumed)
+        np_run_reload_curves(run);
+    return code;
+}
+
+static int run_all(struct np_run *run, struct np_err *err)
+{
+    int code = open_run(run, err);
+
+    if (code < 0)
+        return code;
+    bool over = run->position.step == run->nr_steps && !run->position.eval_due;
+    if (!over && (code = open_pipeline(run, err)) < 0)
+        return code;
+    np_run_report_start(run);
+    if (!over)
+        code = train(run, err);
+    if (code < 0 && run->stop_code == 0)
+        code = np_run_rescue(run, code);
+    close_pipeline(run);
+    if (code == 0)
+        code = final_test(run, err);
+    if (code == 0)
+        code = np_run_report_done(run, err);
+    return code;
+}
+
+static void close_run(struct np_run *run)
+{
+    close_pipeline(run);
+    np_sampler_free(run->sampler);
+    if (run->plan)
+        run->device->plan_ops->free(run->plan);
+    np_free(run->params);
+    np_free(run->buffers);
+    np_free(run->state[0]);
+    np_free(run->state[1]);
+    np_setup_fini(&run->setup);
+    np_device_close(run->device);
+    np_watch_stop(run->watch);
+    np_stat_free(run->stat);
+    if (run->io_open)
+        np_io_close(&run->io);
+    np_log_close(&run->log);
+    if (run->lock_fd >= 0)
+        close(run->lock_fd);
+    np_free(run->dir);
+    np_free(run->bad);
+    np_node_free(run->normal);
+    np_json_fini(&run->line);
+    np_json_fini(&run->facts);
+    np_ui_fini(&run->ui);
+}
+
+int np_run_train(struct np_config *config, const struct np_run_options *options)
+{
+    struct np_run *run = np_alloc(sizeof(*run));
+    struct np_err err = {0};
+    int exit_code = NP_EXIT_DONE;
+
+    if (!run)
+        return NP_EXIT_FAILED;
+    run->config = config;
+    run->options = options;
+    run->start_ns = np_now_ns();
+    run->lock_fd = -1;
+    run->saved_step = UINT64_MAX;
+    run->normal = np_config_node(config);
+    np_ui_init(&run->ui, options->json);
+    int code = run_all(run, &err);
+    if (code == -EINTR && run->saved_step != UINT64_MAX) {
+        np_run_say(run, "stopped at step %llu; go on with --resume %s",
+            (unsigned long long)run->saved_step, run->dir);
+        exit_code = NP_EXIT_STOPPED;
+    } else if (code < 0) {
+        np_run_report_error(run, &err);
+        exit_code = run->usage                                        ? NP_EXIT_USAGE
+                    : run->stop_code && run->saved_step != UINT64_MAX ? NP_EXIT_STOPPED
+                                                                      : NP_EXIT_FAILED;
+    }
+    close_run(run);
+    np_free(run);
+    return exit_code;
+}

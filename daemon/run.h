@@ -1,0 +1,123 @@
+/* One run: joins loader, trainer and device; its folder, its checkpoints, its reports. The
+ * only place where the loader meets the device. Main thread.
+ *
+ *   run.c        opens, wires, closes       run_hooks.c  what happens at each step
+ *   run_model.c  network and weights        run_report.c what it says at start and end
+ *   run_save.c   checkpoints and facts      run_folder.c run_log.c  the folder and its files */
+#ifndef NP_RUN_H
+#define NP_RUN_H
+
+#include "daemon/cmd.h"
+#include "daemon/run_log.h"
+#include "daemon/setup.h"
+#include "daemon/ui/curves.h"
+#include "daemon/ui/progress.h"
+#include "daemon/watch.h"
+#include "loader/loader.h"
+#include "trainer/checkpoint.h"
+#include "trainer/trainer.h"
+
+struct np_run_options {
+    bool json;
+    bool resume;
+    const char *resume_dir;               /* NULL: the newest unfinished one */
+    const char *weights;                  /* NULL: fresh ones */
+    const struct np_overrides *overrides; /* for messages */
+};
+
+/* Sums since the last progress line, since the epoch's start, and of the whole run. */
+struct np_run_sums {
+    double seconds, stall_seconds, loss_sum;
+    uint64_t rows, correct;
+};
+
+struct np_run {
+    struct np_config *config; /* borrowed */
+    const struct np_run_options *options;
+    struct np_ui ui;
+    uint64_t start_ns;
+
+    char *dir; /* the run's folder; NULL: not yet */
+    int lock_fd;
+    struct np_run_log log;
+    struct np_json line, facts;
+    struct np_node *normal; /* the config in normal form */
+
+    struct np_setup setup;
+    struct np_device *device;
+    enum np_dtype precision;
+    int lanes, threads;
+    struct np_plan *plan;
+    float *params, *buffers, *state[2]; /* host copies, flat */
+    int nr_states;
+
+    struct np_stat *stat;
+    struct np_block *block;
+    struct np_watch *watch;
+    struct np_sampler *sampler; /* asked for the order only */
+    struct np_loader *loader;
+    struct np_feed *feed;
+    struct np_io io; /* for what must survive */
+    bool io_open;
+
+    uint64_t nr_train, nr_eval, nr_steps;
+    struct np_position position;
+    uint64_t first_step; /* of this process */
+    uint64_t saved_step; /* of the last checkpoint; UINT64_MAX: none */
+    bool saved_eval_due;
+    bool best_unsaved;          /* the last evaluation was the best one so far */
+    struct np_eval_report eval; /* the last one; images 0: none */
+    struct np_bad_sample *bad;  /* not yet reported: of steps to come */
+    int nr_bad, room_bad;
+    struct np_run_sums lately, epoch, total;
+    struct np_curves curves;
+    int stop_code; /* why a hook ended the loop: 0 or -errno */
+    struct np_err stop_err;
+    bool usage; /* the error is one of the config */
+};
+
+/* Trains: opens all, runs to the end, closes. Returns the exit code. */
+int np_run_train(struct np_config *config, const struct np_run_options *options);
+
+/* --- for cmd_eval.c and cmd_predict.c ------------------------------------------------------- */
+
+/* The number of compute threads `auto` stands for. */
+int np_run_threads(const struct np_config *config);
+/* The precision a run has: the config's, or the device's own. */
+enum np_dtype np_run_precision(const struct np_config *config, const struct np_device *device);
+extern const char *const np_precision_names[];
+
+/* --- between the run_*.c files ----------------------------------------------------------------- */
+
+void np_run_say(struct np_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* run_hooks.c */
+void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks);
+/* Does an epoch end with this step? */
+bool np_run_epoch_ends(const struct np_run *run, uint64_t step);
+/* The curves so far, from metrics.jsonl. */
+void np_run_reload_curves(struct np_run *run);
+/* run_model.c: precision and lanes, graph, weights (fresh, given, or of the checkpoint), plan. */
+int np_run_open_model(struct np_run *run, struct np_err *err);
+/* run_report.c */
+void np_run_report_start(struct np_run *run);
+int np_run_report_done(struct np_run *run, struct np_err *err);
+void np_run_report_error(struct np_run *run, const struct np_err *err);
+/* run_save.c */
+/* The loop ended with an error: where the weights are whole and it was a read that failed, they are
+ * saved. Returns the error, -EINTR style stops included. */
+int np_run_rescue(struct np_run *run, int code);
+/* Lanes and precision of the newest checkpoint; what has changed since is said. */
+int np_run_load_facts(struct np_run *run, struct np_err *err);
+int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);
+/* The newest whole checkpoint of the folder into the host arrays and the position; the facts' lanes
+ * and precision are taken over. Before the plan is there: arrays must be. */
+int np_run_load(struct np_run *run, struct np_err *err);
+/* The facts of a checkpoint's folder, without its arrays. np_node_free. */
+int np_facts_read(const char *checkpoint, struct np_node **ret_facts, struct np_err *err);
+/* From a safetensors file, a checkpoint's folder or a run's folder: the weights file (*ret_path) and
+ * the checkpoint's folder (*ret_checkpoint, NULL for a bare file). np_free both. */
+int np_weights_find(const char *path, char **ret_path, char **ret_checkpoint, struct np_err *err);
+/* Bytes that a checkpoint takes. */
+uint64_t np_run_checkpoint_bytes(const struct np_run *run);
+
+#endif

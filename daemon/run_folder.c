@@ -1,0 +1,190 @@
+/* See run_folder.h. */
+#include "daemon/run_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/config.h"
+#include "daemon/json.h"
+#include "daemon/run_same.h"
+#include "loader/base/io.h"
+#include "loader/base/mem.h"
+
+#define MAX_TRIES  100
+#define MAX_CONFIG (4u << 20)
+
+static char *new_name(const char *runs, const char *name)
+{
+    time_t now = time(NULL);
+    uint16_t random = 0;
+    struct tm utc;
+    char stamp[32];
+
+    gmtime_r(&now, &utc);
+    strftime(stamp, sizeof(stamp), "%Y%m%d-%H%M%S", &utc);
+    if (getrandom(&random, sizeof(random), GRND_NONBLOCK) != (ssize_t)sizeof(random))
+        random = (uint16_t)getpid();
+    return np_format("%s/%s-%s-%04x", runs, name, stamp, random);
+}
+
+int np_folder_create(const char *runs, const char *name, char **ret_dir, struct np_err *err)
+{
+    int code = np_make_dirs(runs, err);
+
+    for (int i = 0; code == 0 && i < MAX_TRIES; i++) {
+        char *dir = new_name(runs, name);
+        if (dir && mkdir(dir, 0777) == 0) {
+            *ret_dir = dir;
+            return 0;
+        }
+        code = dir && errno == EEXIST ? 0
+                                      : np_err_set(err, dir ? -errno : -ENOMEM,
+                                            "%s: the run's folder cannot be made: %s",
+                                            dir ? dir : runs, strerror(dir ? errno : ENOMEM));
+        np_free(dir);
+    }
+    return code ? code : np_err_set(err, -EEXIST, "%s: no free name for a run", runs);
+}
+
+int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err)
+{
+    char *path = np_format("%s/lock", dir);
+    char text[32] = "";
+    int code = 0;
+    int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666) : -1;
+
+    if (fd < 0) {
+        code = np_err_set(err, -errno, "%s/lock: cannot be opened: %s", dir, strerror(errno));
+    } else if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if (read(fd, text, sizeof(text) - 1) < 0)
+            text[0] = '\0';
+        text[strcspn(text, "\n")] = '\0';
+        code = np_err_set(err, -EBUSY, "%s: this run is going on%s%s; stop it first, or wait", dir,
+            text[0] ? ", process " : "", text);
+    } else {
+        int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+        if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n)
+            code = np_err_set(err, -errno, "%s: cannot be written: %s", path, strerror(errno));
+    }
+    np_free(path);
+    if (code < 0 && fd >= 0)
+        close(fd);
+    else if (code == 0)
+        *ret_fd = fd;
+    return code;
+}
+
+int np_folder_config(const char *dir, struct np_node **ret_node, struct np_err *err)
+{
+    char *path = np_format("%s/config.yaml", dir), *text = NULL;
+    struct np_node *node = NULL;
+    struct np_report report;
+    uint64_t bytes = 0;
+    int code = path ? np_read_file(path, MAX_CONFIG, &text, &bytes, err)
+                    : np_err_set(err, -ENOMEM, "out of memory");
+
+    np_report_init(&report, path);
+    if (code == 0 && np_yaml_parse(text, bytes, &node, &report) < 0) {
+        code = np_err_set(
+            err, -EBADMSG, "%s: %s", path, report.nr_errs ? report.errs[0].text : "not a config");
+        np_node_free(node);
+        node = NULL;
+    }
+    np_report_fini(&report);
+    np_free(text);
+    np_free(path);
+    if (code == 0)
+        *ret_node = node;
+    return code;
+}
+
+double np_folder_result(const char *dir)
+{
+    char *path = np_format("%s/result.json", dir), *text = NULL;
+    struct np_node *node = NULL;
+    uint64_t bytes = 0;
+    double steps = -1;
+
+    if (path && np_read_file(path, MAX_CONFIG, &text, &bytes, NULL) == 0 &&
+        np_json_parse(text, bytes, &node, NULL) == 0 &&
+        np_node_is(np_node_get(node, "event"), "done"))
+        steps = np_node_number(node, "steps", -1);
+    np_node_free(node);
+    np_free(text);
+    np_free(path);
+    return steps;
+}
+
+static bool has_checkpoint(const char *dir)
+{
+    char *path = np_format("%s/checkpoints", dir);
+    DIR *folder = path ? opendir(path) : NULL;
+    bool found = false;
+
+    for (struct dirent *entry; folder && !found && (entry = readdir(folder));)
+        found = strncmp(entry->d_name, "step-", 5) == 0 || strstr(entry->d_name, ".old") != NULL;
+    if (folder)
+        closedir(folder);
+    np_free(path);
+    return found;
+}
+
+static bool fits(const char *dir, const struct np_node *now, bool extends, double nr_steps)
+{
+    struct np_node *then = NULL;
+    char why[512];
+
+    if (np_folder_result(dir) >= nr_steps || !has_checkpoint(dir) ||
+        np_folder_config(dir, &then, NULL) < 0)
+        return false;
+    bool same = np_node_is(np_node_get(then, "name"), np_node_get(now, "name")->text) &&
+                np_config_same(then, now, extends, why, sizeof(why));
+    np_node_free(then);
+    return same;
+}
+
+/* The part of a folder's name that sorts by time: behind "NAME-". NULL: another run's. */
+static const char *stamp_of(const char *entry, const char *name)
+{
+    size_t n = strlen(name);
+
+    return strncmp(entry, name, n) == 0 && entry[n] == '-' ? entry + n + 1 : NULL;
+}
+
+int np_folder_find(const char *runs, const struct np_node *now, bool extends, double nr_steps,
+    char **ret_dir, struct np_err *err)
+{
+    const char *name = np_node_get(now, "name")->text;
+    char *best = NULL;
+    DIR *folder = opendir(runs);
+
+    *ret_dir = NULL;
+    if (!folder && errno == ENOENT)
+        return 0;
+    if (!folder)
+        return np_err_set(err, -errno, "%s: cannot be read: %s", runs, strerror(errno));
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        const char *stamp = stamp_of(entry->d_name, name);
+        if (!stamp || (best && strcmp(stamp, stamp_of(strrchr(best, '/') + 1, name)) <= 0))
+            continue;
+        char *dir = np_format("%s/%s", runs, entry->d_name);
+        if (dir && fits(dir, now, extends, nr_steps)) {
+            np_free(best);
+            best = dir;
+        } else {
+            np_free(dir);
+        }
+    }
+    closedir(folder);
+    *ret_dir = best;
+    return 0;
+}

@@ -1,0 +1,22 @@
+/* A run's folder, runs/NAME-ID/: made, locked while the run lasts, found again. */
+#ifndef NP_RUN_FOLDER_H
+#define NP_RUN_FOLDER_H
+
+#include "loader/base/err.h"
+#include "loader/base/node.h"
+
+/* Makes runs/NAME-YYYYMMDD-HHMMSS-xxxx (UTC, four random hex digits). *ret_dir: np_free. */
+int np_folder_create(const char *runs, const char *name, char **ret_dir, struct np_err *err);
+/* Locks dir/lock until the descriptor is closed; writes this process's number into it. -EBUSY: a
+ * run is going on there, named by its process. */
+int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err);
+/* dir/config.yaml as a node. np_node_free. */
+int np_folder_config(const char *dir, struct np_node **ret_node, struct np_err *err);
+/* Steps of its result.json when the run was finished; -1: it was not. */
+double np_folder_result(const char *dir);
+/* The newest folder below runs whose config gives the same weights as `now` and whose name is the
+ * same, with at least one checkpoint and less than nr_steps done. *ret_dir NULL: none. np_free. */
+int np_folder_find(const char *runs, const struct np_node *now, bool extends, double nr_steps,
+    char **ret_dir, struct np_err *err);
+
+#endif

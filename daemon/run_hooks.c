@@ -1,0 +1,391 @@
+/* What happens at each batch, step, evaluation and boundary of a run. Trainer (main) thread. */
+#include "daemon/run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "daemon/ui/curves.h"
+#include "loader/base/clock.h"
+
+#define MAX_METRICS (1ull << 32) /* bytes of metrics.jsonl that curves are read back from */
+
+static uint64_t batch_of(const struct np_run *run)
+{
+    return (uint64_t)run->config->loader.batch;
+}
+
+static double epoch_at(const struct np_run *run, uint64_t step)
+{
+    return (double)step * (double)batch_of(run) / (double)run->nr_train;
+}
+
+bool np_run_epoch_ends(const struct np_run *run, uint64_t step)
+{
+    return step > 0 &&
+           step * batch_of(run) / run->nr_train > (step - 1) * batch_of(run) / run->nr_train;
+}
+
+/* A finished line: to the screen's reader and to metrics.jsonl. */
+static void send(struct np_run *run)
+{
+    const char *line = np_json_end(&run->line);
+
+    np_log_line(run->log.metrics, line);
+    np_ui_event(&run->ui, line);
+}
+
+/* --- bad samples ----------------------------------------------------------------------------- */
+
+static void drain_bad(struct np_run *run)
+{
+    struct np_bad_sample bad;
+
+    while (np_loader_next_bad(run->loader, &bad)) {
+        if (run->nr_bad == run->room_bad) {
+            int room = run->room_bad ? 2 * run->room_bad : 16;
+            struct np_bad_sample *more = realloc(run->bad, (size_t)room * sizeof(*more));
+            if (!more)
+                return; /* the loader keeps what is not taken */
+            run->bad = more;
+            run->room_bad = room;
+        }
+        run->bad[run->nr_bad++] = bad;
+    }
+}
+
+static void write_bad(struct np_run *run, const struct np_bad_sample *bad)
+{
+    struct np_json *line = &run->line;
+
+    if (bad->kind == NP_BATCH_TRAIN) {
+        if (bad->epoch != run->position.bad_epoch)
+            run->position.nr_bad = 0;
+        run->position.bad_epoch = bad->epoch;
+        run->position.nr_bad++;
+    }
+    np_json_begin(line, "bad_sample");
+    np_json_text(line, "path", bad->path);
+    np_json_int(line, "offset", (int64_t)bad->offset);
+    np_json_text(line, "reason", bad->reason);
+    np_json_text(line, "set", bad->kind == NP_BATCH_TRAIN ? "train" : "test");
+    np_json_int(line, "step", (int64_t)bad->step);
+    np_json_int(line, "epoch", bad->epoch);
+    np_json_int(line, "position", bad->position);
+    np_json_int(line, "sample", (int64_t)bad->sample);
+    const char *text = np_json_end(line);
+    np_log_line(run->log.bad, text);
+    np_ui_event(&run->ui, text);
+    np_run_say(run, "bad sample %s: %s", bad->kind == NP_BATCH_TRAIN ? "replaced" : "left out",
+        bad->reason);
+}
+
+static int compare_bad(const void *left, const void *right)
+{
+    const struct np_bad_sample *a = left, *b = right;
+
+    if (a->step != b->step)
+        return a->step < b->step ? -1 : 1;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    if (a->epoch != b->epoch)
+        return a->epoch < b->epoch ? -1 : 1;
+    if (a->position != b->position)
+        return a->position < b->position ? -1 : 1;
+    return strcmp(a->path, b->path);
+}
+
+/* The readers are ahead: only what belongs to steps done is written, in the samples' order, so that
+ * a resumed run writes the rest, once. */
+static void take_bad(struct np_run *run, uint64_t steps_done, bool eval_done)
+{
+    int kept = 0;
+
+    drain_bad(run);
+    if (run->nr_bad == 0)
+        return;
+    qsort(run->bad, (size_t)run->nr_bad, sizeof(*run->bad), compare_bad);
+    for (int i = 0; i < run->nr_bad; i++) {
+        const struct np_bad_sample *bad = &run->bad[i];
+        bool due = bad->step < steps_done ||
+                   (bad->kind == NP_BATCH_EVAL && bad->step == steps_done && eval_done);
+        if (due)
+            write_bad(run, bad);
+        else
+            run->bad[kept++] = *bad;
+    }
+    run->nr_bad = kept;
+}
+
+/* --- batches and steps ----------------------------------------------------------------------- */
+
+static int on_batch(void *context, const struct np_batch *batch)
+{
+    struct np_run *run = context;
+    uint32_t rows = (uint32_t)batch_of(run);
+
+    if (batch->kind != NP_BATCH_TRAIN)
+        return 0;
+    for (uint32_t row = 0; row < rows; row++)
+        run->position.ticket_hash = XXH3_64bits_withSeed(
+            &batch->about[row].sample, sizeof(batch->about[row].sample), run->position.ticket_hash);
+    np_log_history(&run->log, batch, rows);
+    return 0;
+}
+
+static void add(struct np_run_sums *sums, const struct np_step_report *report)
+{
+    sums->seconds += report->seconds;
+    sums->stall_seconds += report->stall_seconds;
+    sums->loss_sum += report->loss_sum;
+    sums->rows += report->rows;
+    sums->correct += report->correct;
+}
+
+/* The live line's numbers: of the last two seconds. */
+static void show_progress(struct np_run *run, const struct np_step_report *report)
+{
+    const struct np_run_sums *lately = &run->lately;
+    uint64_t left = run->nr_steps - report->step;
+    double a_step = report->step > run->first_step
+                        ? run->total.seconds / (double)(report->step - run->first_step)
+                        : 0;
+    const struct np_progress progress = {
+        .step = report->step,
+        .nr_steps = run->nr_steps,
+        .epoch = report->epoch,
+        .nr_epochs = epoch_at(run, run->nr_steps),
+        .images_per_second = lately->seconds > 0 ? (double)lately->rows / lately->seconds : 0,
+        .stall_ratio = lately->seconds > 0 ? lately->stall_seconds / lately->seconds : 0,
+        .loss = lately->rows ? lately->loss_sum / (double)lately->rows : 0,
+        .accuracy = run->eval.images ? (double)run->eval.correct / (double)run->eval.images : -1,
+        .eta_seconds = a_step > 0 ? a_step * (double)left : -1,
+    };
+
+    np_ui_progress(&run->ui, &progress);
+    if (lately->seconds > 2)
+        memset(&run->lately, 0, sizeof(run->lately));
+}
+
+static void report_epoch(struct np_run *run, bool evaluated)
+{
+    const struct np_eval_report *eval = &run->eval;
+    double loss =
+        run->position.loss_rows ? run->position.loss_sum / (double)run->position.loss_rows : NAN;
+    double accuracy =
+        evaluated && eval->images ? (double)eval->correct / (double)eval->images : NAN;
+    int64_t epoch = (int64_t)(run->position.step * batch_of(run) / run->nr_train);
+    char text[32];
+
+    np_json_begin(&run->line, "epoch");
+    np_json_int(&run->line, "epoch", epoch);
+    np_json_int(&run->line, "step", (int64_t)run->position.step);
+    np_json_real(&run->line, "train_loss", loss);
+    np_json_real(&run->line, "test_loss", evaluated ? eval->loss : NAN);
+    np_json_real(&run->line, "test_accuracy", accuracy);
+    np_json_real(&run->line, "seconds", run->epoch.seconds);
+    send(run);
+    np_duration_text(run->epoch.seconds, text, sizeof(text));
+    if (evaluated)
+        np_run_say(run,
+            "epoch %lld: train loss %.4f, test loss %.4f, accuracy %.2f%%, %.0f img/s, %s",
+            (long long)epoch, loss, eval->loss, 100 * accuracy,
+            run->epoch.seconds > 0 ? (double)run->epoch.rows / run->epoch.seconds : 0, text);
+    else
+        np_run_say(run, "epoch %lld: train loss %.4f, %.0f img/s, %s", (long long)epoch, loss,
+            run->epoch.seconds > 0 ? (double)run->epoch.rows / run->epoch.seconds : 0, text);
+    memset(&run->epoch, 0, sizeof(run->epoch));
+    run->position.loss_sum = 0;
+    run->position.loss_rows = 0;
+}
+
+static bool eval_follows(void *context, uint64_t step)
+{
+    struct np_run *run = context;
+
+    return run->nr_eval > 0 && np_sampler_eval_after(run->sampler, step);
+}
+
+static int on_step(void *context, const struct np_step_report *report)
+{
+    struct np_run *run = context;
+    struct np_json *line = &run->line;
+
+    run->position.step = report->step;
+    run->position.train_seconds += report->seconds;
+    run->position.loss_sum += report->loss_sum;
+    run->position.loss_rows += report->rows;
+    add(&run->lately, report);
+    add(&run->epoch, report);
+    add(&run->total, report);
+    np_json_begin(line, "step");
+    np_json_int(line, "step", (int64_t)report->step);
+    np_json_real(line, "epoch", report->epoch);
+    np_json_real(line, "loss", report->loss);
+    np_json_real(line, "lr", report->lr);
+    np_json_real(line, "images_per_second",
+        report->seconds > 0 ? (double)report->rows / report->seconds : 0);
+    np_json_real(
+        line, "stall_ratio", report->seconds > 0 ? report->stall_seconds / report->seconds : 0);
+    np_json_real(
+        line, "accuracy", report->rows ? (double)report->correct / (double)report->rows : NAN);
+    if (run->config->run.clip_norm > 0)
+        np_json_real(line, "grad_norm", report->grad_norm);
+    send(run);
+    np_curve_add(&run->curves.train_loss, report->epoch, report->loss);
+    if (report->rows)
+        np_curve_add(&run->curves.train_accuracy, report->epoch,
+            (double)report->correct / (double)report->rows);
+    take_bad(run, report->step, false);
+    show_progress(run, report);
+    if (np_run_epoch_ends(run, report->step) && !eval_follows(run, report->step))
+        report_epoch(run, false);
+    return 0;
+}
+
+/* --- evaluations ----------------------------------------------------------------------------- */
+
+static void write_curves(struct np_run *run)
+{
+    struct np_err err = {0};
+    char *path = np_format("%s/curves.svg", run->dir);
+
+    if (path && np_curves_write(
+                    &run->curves, run->config->name, epoch_at(run, run->nr_steps), path, &err) < 0)
+        np_run_say(run, "%s", err.text); /* a picture is no reason to stop */
+    np_free(path);
+}
+
+static int on_eval(void *context, const struct np_eval_report *report)
+{
+    struct np_run *run = context;
+    struct np_json *line = &run->line;
+    double images = report->images ? (double)report->images : 1;
+    double accuracy = (double)report->correct / images, epoch = epoch_at(run, report->step);
+
+    run->eval = *report;
+    take_bad(run, report->step, true);
+    if (run->position.best_step == 0 || accuracy > run->position.best_accuracy) {
+        run->position.best_accuracy = accuracy;
+        run->position.best_step = report->step;
+        run->best_unsaved = true;
+    }
+    np_json_begin(line, "eval");
+    np_json_int(line, "step", (int64_t)report->step);
+    np_json_real(line, "epoch", epoch);
+    np_json_int(line, "images", (int64_t)report->images);
+    np_json_real(line, "test_loss", report->loss);
+    np_json_real(line, "test_accuracy", accuracy);
+    np_json_real(line, "test_top5_accuracy", (double)report->top5 / images);
+    np_json_real(line, "seconds", report->seconds);
+    send(run);
+    np_curve_add(&run->curves.test_loss, epoch, report->loss);
+    np_curve_add(&run->curves.test_accuracy, epoch, accuracy);
+    write_curves(run);
+    if (np_run_epoch_ends(run, report->step))
+        report_epoch(run, true);
+    else
+        np_run_say(run, "step %llu: test loss %.4f, accuracy %.2f%%",
+            (unsigned long long)report->step, report->loss, 100 * accuracy);
+    return 0;
+}
+
+/* One line of metrics.jsonl back into the curves. */
+static void reload_line(struct np_run *run, const char *text, size_t bytes)
+{
+    struct np_node *line = NULL;
+
+    if (np_json_parse(text, bytes, &line, NULL) < 0)
+        return;
+    const struct np_node *event = np_node_get(line, "event");
+    double epoch = np_node_number(line, "epoch", NAN);
+    if (np_node_is(event, "step")) {
+        np_curve_add(&run->curves.train_loss, epoch, np_node_number(line, "loss", NAN));
+        np_curve_add(&run->curves.train_accuracy, epoch, np_node_number(line, "accuracy", NAN));
+    } else if (np_node_is(event, "eval")) {
+        double images = np_node_number(line, "images", 0);
+        run->eval.step = (uint64_t)np_node_number(line, "step", 0);
+        run->eval.images = (uint64_t)images;
+        run->eval.loss = np_node_number(line, "test_loss", NAN);
+        run->eval.correct = (uint64_t)llround(images * np_node_number(line, "test_accuracy", 0));
+        run->eval.top5 = (uint64_t)llround(images * np_node_number(line, "test_top5_accuracy", 0));
+        np_curve_add(&run->curves.test_loss, epoch, run->eval.loss);
+        np_curve_add(&run->curves.test_accuracy, epoch, np_node_number(line, "test_accuracy", NAN));
+    }
+    np_node_free(line);
+}
+
+void np_run_reload_curves(struct np_run *run)
+{
+    char *path = np_format("%s/metrics.jsonl", run->dir), *line = NULL;
+    FILE *file = path ? fopen(path, "re") : NULL;
+    size_t room = 0;
+
+    for (ssize_t n; file && (n = getline(&line, &room, file)) > 0;)
+        reload_line(run, line, (size_t)n);
+    free(line);
+    if (file)
+        fclose(file);
+    np_free(path);
+}
+
+/* --- boundaries ------------------------------------------------------------------------------ */
+
+static bool stopping(void *context)
+{
+    const struct np_run *run = context;
+
+    return np_watch_stopping(run->watch) != 0;
+}
+
+/* Has a period of checkpoint.every ended since the boundary before? A function of the step alone. */
+static bool checkpoint_due(const struct np_run *run, uint64_t step)
+{
+    const struct np_period *every = &run->config->checkpoint.every;
+    uint64_t accumulate = (uint64_t)run->config->run.accumulate;
+    uint64_t before = step > accumulate ? step - accumulate : 0;
+
+    if (every->steps > 0)
+        return step / (uint64_t)every->steps > before / (uint64_t)every->steps;
+    if (every->epochs > 0)
+        return floor(epoch_at(run, step) / every->epochs) >
+               floor(epoch_at(run, before) / every->epochs);
+    return false;
+}
+
+static int on_boundary(void *context, uint64_t step, bool eval_due)
+{
+    struct np_run *run = context;
+    struct np_err err = {0};
+    bool last = step == run->nr_steps && !eval_due, stop = !last && stopping(run);
+    bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
+
+    if (!saved && (last || stop || run->best_unsaved || checkpoint_due(run, step))) {
+        int code = np_run_save(run, step, eval_due, &err);
+        if (code < 0) {
+            run->stop_code = code;
+            run->stop_err = err;
+            return code;
+        }
+    }
+    if (!stop)
+        return 0;
+    run->stop_code = -EINTR;
+    np_err_set(&run->stop_err, -EINTR, "stopped");
+    return -EINTR;
+}
+
+void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks)
+{
+    *ret_hooks = (struct np_trainer_hooks){
+        .batch = on_batch,
+        .step = on_step,
+        .eval = on_eval,
+        .eval_follows = eval_follows,
+        .stopping = stopping,
+        .boundary = on_boundary,
+        .context = run,
+    };
+}

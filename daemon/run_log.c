@@ -1,0 +1,133 @@
+/* See run_log.h. */
+#include "daemon/run_log.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "loader/base/mem.h"
+#include "loader/batch.h"
+
+static int open_one(const struct np_run_log *log, const char *name, const uint64_t *cut,
+    FILE **ret_file, struct np_err *err)
+{
+    char *path = np_format("%s/%s", log->dir, name);
+    FILE *file = path ? fopen(path, "ae") : NULL;
+    struct stat stat;
+    int code = 0;
+
+    if (!file)
+        code =
+            np_err_set(err, -errno, "%s/%s: cannot be opened: %s", log->dir, name, strerror(errno));
+    else if (cut && fstat(fileno(file), &stat) == 0 && (uint64_t)stat.st_size > *cut &&
+             ftruncate(fileno(file), (off_t)*cut) < 0)
+        code = np_err_set(err, -errno, "%s: cannot be cut back: %s", path, strerror(errno));
+    np_free(path);
+    if (code < 0 && file)
+        fclose(file);
+    else if (code == 0)
+        *ret_file = file;
+    return code;
+}
+
+int np_log_open(struct np_run_log *log, const char *dir, bool history,
+    const struct np_position *position, struct np_err *err)
+{
+    log->dir = np_strdup(dir);
+    if (!log->dir)
+        return np_err_set(err, -ENOMEM, "out of memory");
+    int code = open_one(log, "log", position ? &position->log_bytes : NULL, &log->log, err);
+    if (code == 0)
+        code = open_one(
+            log, "metrics.jsonl", position ? &position->metrics_bytes : NULL, &log->metrics, err);
+    if (code == 0)
+        code = open_one(
+            log, "bad_samples.jsonl", position ? &position->bad_bytes : NULL, &log->bad, err);
+    if (code == 0 && history)
+        code = open_one(
+            log, "history.bin", position ? &position->history_bytes : NULL, &log->history, err);
+    return code;
+}
+
+void np_log_close(struct np_run_log *log)
+{
+    FILE *files[] = {log->log, log->metrics, log->bad, log->history};
+
+    for (int i = 0; i < 4; i++)
+        if (files[i])
+            fclose(files[i]);
+    np_free(log->dir);
+    memset(log, 0, sizeof(*log));
+}
+
+void np_log_text(struct np_run_log *log, const char *text)
+{
+    time_t now = time(NULL);
+    char stamp[32];
+    struct tm utc;
+
+    if (!log->log)
+        return;
+    gmtime_r(&now, &utc);
+    strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    fprintf(log->log, "%s %s\n", stamp, text);
+    fflush(log->log);
+}
+
+void np_log_line(FILE *file, const char *line)
+{
+    if (file && line)
+        fputs(line, file);
+}
+
+static void put_le(unsigned char *out, uint64_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        out[i] = (unsigned char)(value >> (8 * i));
+}
+
+void np_log_history(struct np_run_log *log, const struct np_batch *batch, uint32_t rows)
+{
+    unsigned char number[8];
+
+    if (!log->history)
+        return;
+    put_le(number, batch->step, 8);
+    fwrite(number, 1, 8, log->history);
+    put_le(number, rows, 4);
+    fwrite(number, 1, 4, log->history);
+    for (uint32_t row = 0; row < rows; row++) {
+        put_le(number, batch->about[row].sample, 4);
+        fwrite(number, 1, 4, log->history);
+    }
+}
+
+static int sync_one(const struct np_run_log *log, FILE *file, const char *name, uint64_t *ret_bytes,
+    struct np_err *err)
+{
+    if (!file)
+        return 0;
+    if (fflush(file) != 0 || ferror(file) || fdatasync(fileno(file)) < 0)
+        return np_err_set(err, errno ? -errno : -EIO, "%s/%s: cannot be written: %s", log->dir,
+            name, strerror(errno ? errno : EIO));
+    struct stat stat;
+    if (fstat(fileno(file), &stat) < 0)
+        return np_err_set(err, -errno, "%s/%s: %s", log->dir, name, strerror(errno));
+    *ret_bytes = (uint64_t)stat.st_size;
+    return 0;
+}
+
+int np_log_sync(struct np_run_log *log, struct np_position *position, struct np_err *err)
+{
+    int code = sync_one(log, log->log, "log", &position->log_bytes, err);
+
+    if (code == 0)
+        code = sync_one(log, log->metrics, "metrics.jsonl", &position->metrics_bytes, err);
+    if (code == 0)
+        code = sync_one(log, log->bad, "bad_samples.jsonl", &position->bad_bytes, err);
+    if (code == 0)
+        code = sync_one(log, log->history, "history.bin", &position->history_bytes, err);
+    return code;
+}

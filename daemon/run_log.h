@@ -1,0 +1,37 @@
+/* The files a run appends to: log (text), metrics.jsonl, bad_samples.jsonl, history.bin.
+ * A checkpoint knows how long each was; a resumed run cuts them back to there, so that
+ * nothing stands in them twice.
+ *
+ *   history.bin: for each step, little-endian: u64 step (before it), u32 rows, u32 sample
+ *   index a row (in the training set).
+ *
+ * np_log_text() any thread; the rest is the main thread's. */
+#ifndef NP_RUN_LOG_H
+#define NP_RUN_LOG_H
+
+#include <stdio.h>
+
+#include "trainer/checkpoint.h"
+
+struct np_batch;
+
+struct np_run_log {
+    FILE *log, *metrics, *bad, *history; /* history NULL: not kept */
+    char *dir;
+};
+
+/* Opens or creates them in dir. position (may be NULL: a new run) cuts them back. */
+int np_log_open(struct np_run_log *log, const char *dir, bool history,
+    const struct np_position *position, struct np_err *err);
+void np_log_close(struct np_run_log *log);
+/* A line with the time before it. Does nothing before np_log_open(). */
+void np_log_text(struct np_run_log *log, const char *text);
+/* A JSON line (NULL: none) to metrics.jsonl or bad_samples.jsonl. */
+void np_log_line(FILE *file, const char *line);
+/* One training batch, `rows` of it. */
+void np_log_history(struct np_run_log *log, const struct np_batch *batch, uint32_t rows);
+/* All that was written is on the disk; fills the position's offsets. An error of any earlier write
+ * comes out here. */
+int np_log_sync(struct np_run_log *log, struct np_position *position, struct np_err *err);
+
+#endif

@@ -1,0 +1,94 @@
+/* What a run says at its start and its end, as text and as JSON. */
+#include <math.h>
+#include <string.h>
+
+#include "daemon/cmd.h"
+#include "daemon/run.h"
+#include "loader/base/clock.h"
+
+void np_run_report_start(struct np_run *run)
+{
+    const struct np_run_options *options = run->options;
+    struct np_json *line = &run->line;
+    uint64_t test = run->setup.test ? np_index_samples(run->setup.test) : run->nr_eval;
+
+    np_json_begin(line, "start");
+    np_json_text(line, "run_dir", run->dir);
+    np_json_text(line, "device", run->device->name);
+    np_json_text(line, "precision", np_precision_names[run->precision]);
+    np_json_int(line, "parameters", (int64_t)run->setup.graph->nr_params);
+    np_json_int(line, "train_images", (int64_t)run->nr_train);
+    np_json_int(line, "test_images", (int64_t)test);
+    np_json_int(line, "readers", run->loader ? np_loader_readers(run->loader) : 0);
+    np_json_text(line, "io", run->loader ? np_loader_io(run->loader) : "");
+    np_json_int(line, "step", (int64_t)run->position.step);
+    np_json_int(line, "steps", (int64_t)run->nr_steps);
+    np_json_int(line, "classes", run->setup.classes->nr_items);
+    np_json_int(line, "lanes", run->lanes);
+    np_json_int(line, "threads", run->threads);
+    np_ui_event(&run->ui, np_json_end(line));
+    np_run_say(run, "%s %s: %llu images of %d classes, %llu parameters, %s on %s, %d readers, %s",
+        run->position.step || (options->resume && run->saved_step != UINT64_MAX) ? "resuming"
+                                                                                 : "training",
+        run->dir, (unsigned long long)run->nr_train, run->setup.classes->nr_items,
+        (unsigned long long)run->setup.graph->nr_params, np_precision_names[run->precision],
+        run->device->name, run->loader ? np_loader_readers(run->loader) : 0,
+        run->loader ? np_loader_io(run->loader) : "no");
+    if (run->saved_step != UINT64_MAX)
+        np_run_say(run, "going on from the checkpoint of step %llu of %llu",
+            (unsigned long long)run->position.step, (unsigned long long)run->nr_steps);
+}
+
+int np_run_report_done(struct np_run *run, struct np_err *err)
+{
+    const struct np_eval_report *eval = &run->eval;
+    double seconds = (double)(np_now_ns() - run->start_ns) * 1e-9;
+    double images = (double)run->nr_steps * (double)run->config->loader.batch;
+    struct np_json *line = &run->line;
+    char hex[65], text[32];
+
+    const struct np_plan_ops *ops = run->device->plan_ops;
+    int code = ops->read(run->plan, NP_ARRAY_PARAMS, run->params, err);
+    if (code == 0)
+        code = ops->read(run->plan, NP_ARRAY_BUFFERS, run->buffers, err);
+    if (code < 0)
+        return code;
+    np_weights_sha256(run->setup.graph, run->params, run->buffers, hex);
+    np_json_begin(line, "done");
+    np_json_int(line, "steps", (int64_t)run->nr_steps);
+    np_json_real(line, "epochs", images / (double)run->nr_train);
+    np_json_int(line, "images", (int64_t)images);
+    np_json_real(line, "seconds", seconds);
+    np_json_real(line, "train_seconds", run->position.train_seconds);
+    np_json_real(line, "images_per_second",
+        run->total.seconds > 0 ? (double)run->total.rows / run->total.seconds : 0);
+    np_json_real(line, "stall_ratio",
+        run->total.seconds > 0 ? run->total.stall_seconds / run->total.seconds : 0);
+    np_json_real(line, "test_loss", eval->images ? eval->loss : NAN);
+    np_json_real(
+        line, "test_accuracy", eval->images ? (double)eval->correct / (double)eval->images : NAN);
+    np_json_text(line, "weights_sha256", hex);
+    np_json_text(line, "run_dir", run->dir);
+    const char *object = np_json_end(line);
+    np_duration_text(seconds, text, sizeof(text));
+    if (eval->images)
+        np_run_say(run, "done in %s: test loss %.4f, accuracy %.2f%%, weights %.16s, %s", text,
+            eval->loss, 100.0 * (double)eval->correct / (double)eval->images, hex, run->dir);
+    else
+        np_run_say(run, "done in %s: weights %.16s, %s", text, hex, run->dir);
+    np_ui_event(&run->ui, object);
+    char *path = np_format("%s/result.json", run->dir);
+    if (path && object)
+        code = np_io_replace(&run->io, path, object, strlen(object), err);
+    np_free(path);
+    return code;
+}
+
+void np_run_report_error(struct np_run *run, const struct np_err *err)
+{
+    char text[1100];
+
+    np_err_format(err, text, sizeof(text));
+    np_log_text(&run->log, text);
+    np_ui_error(&run->ui, err);
+}

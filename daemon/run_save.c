@@ -1,0 +1,380 @@
+/* Checkpoints of a run: what is written beside the weights (facts), and the way back. */
+#include "daemon/run.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "loader/base/clock.h"
+#include "trainer/manifest.h"
+
+/* --- facts ----------------------------------------------------------------------------------- */
+
+struct find_device {
+    const char *name;
+    struct np_node *found;
+};
+
+static void match_device(void *context, const char *json)
+{
+    struct find_device *find = context;
+    struct np_node *node = NULL;
+
+    if (find->found || np_json_parse(json, strlen(json), &node, NULL) < 0)
+        return;
+    if (np_node_is(np_node_get(node, "name"), find->name))
+        find->found = node;
+    else
+        np_node_free(node);
+}
+
+/* Library versions of the run's device: what rounding depends on besides lanes and precision. */
+static struct np_node *device_versions(const struct np_run *run)
+{
+    struct find_device find = {.name = run->device->name};
+
+    np_device_list(match_device, &find);
+    const struct np_node *versions = np_node_get(find.found, "versions");
+    struct np_node *copy = versions ? np_node_copy(versions) : np_node_new(NP_NODE_MAP, 0, 0);
+    np_node_free(find.found);
+    return copy;
+}
+
+static const char *facts_json(struct np_run *run)
+{
+    struct np_json *json = &run->facts;
+    int size[] = {run->setup.height, run->setup.width, (int)run->config->loader.channels};
+    struct np_node *versions = device_versions(run);
+
+    np_json_begin(json, NULL);
+    np_json_text(json, "name", run->config->name);
+    np_json_node(json, "classes", run->setup.classes);
+    np_json_ints(json, "size", size, 3);
+    np_json_node(
+        json, "test_augment", np_node_get(np_node_get(run->normal, "loader"), "test_augment"));
+    np_json_node(json, "normalize", np_node_get(np_node_get(run->normal, "loader"), "normalize"));
+    np_json_text(json, "device", run->device->name);
+    np_json_text(json, "precision", np_precision_names[run->precision]);
+    np_json_int(json, "lanes", run->lanes);
+    np_json_node(json, "versions", versions);
+    np_node_free(versions);
+    return np_json_end(json);
+}
+
+int np_facts_read(const char *checkpoint, struct np_node **ret_facts, struct np_err *err)
+{
+    char *path = np_format("%s/manifest.json", checkpoint), *facts = NULL;
+    struct np_manifest manifest;
+    struct np_node *node = NULL;
+    int code = path ? np_manifest_read(path, &manifest, &facts, err)
+                    : np_err_set(err, -ENOMEM, "out of memory");
+
+    if (code == 0 && (code = np_json_parse(facts, strlen(facts), &node, err)) < 0)
+        np_err_context(err, "%s", path);
+    if (code == 0 && node->kind != NP_NODE_MAP) {
+        code = np_err_set(err, -EBADMSG, "%s: it has no facts", path);
+        np_node_free(node);
+    }
+    if (code == 0)
+        *ret_facts = node;
+    np_free(facts);
+    np_free(path);
+    return code;
+}
+
+/* --- finding --------------------------------------------------------------------------------- */
+
+static bool is_file(const char *path)
+{
+    struct stat stat_;
+
+    return stat(path, &stat_) == 0 && S_ISREG(stat_.st_mode);
+}
+
+/* The step of "step-N", or of ".step-N.old", which a kill between two renames can leave alone. */
+static bool step_of(const char *name, uint64_t *ret_step)
+{
+    bool old = *name == '.';
+    char *end;
+
+    if (strncmp(name + old, "step-", 5) != 0 || name[old + 5] < '0' || name[old + 5] > '9')
+        return false;
+    *ret_step = strtoull(name + old + 5, &end, 10);
+    return strcmp(end, old ? ".old" : "") == 0;
+}
+
+/* The folder of the largest step at or below most that has a manifest; NULL: none. np_free. */
+static char *newest_checkpoint(const char *dir, uint64_t most, uint64_t *ret_step)
+{
+    DIR *folder = opendir(dir);
+    char *best = NULL;
+
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        uint64_t step;
+        if (!step_of(entry->d_name, &step) || step > most || (best && step < *ret_step) ||
+            (best && step == *ret_step && entry->d_name[0] == '.'))
+            continue;
+        char *path = np_format("%s/%s", dir, entry->d_name);
+        char *manifest = np_format("%s/%s/manifest.json", dir, entry->d_name);
+        if (path && manifest && is_file(manifest)) {
+            np_free(best);
+            best = path;
+            *ret_step = step;
+        } else {
+            np_free(path);
+        }
+        np_free(manifest);
+    }
+    if (folder)
+        closedir(folder);
+    return best;
+}
+
+/* A folder that holds weights: a checkpoint's, or the newest of a run's. NULL: neither. */
+static char *checkpoint_of(const char *path)
+{
+    char *weights = np_format("%s/weights.safetensors", path);
+    bool is_checkpoint = weights && is_file(weights);
+    uint64_t step;
+
+    np_free(weights);
+    if (is_checkpoint)
+        return np_strdup(path);
+    char *below = np_format("%s/checkpoints", path);
+    char *newest = below ? newest_checkpoint(below, UINT64_MAX, &step) : NULL;
+    np_free(below);
+    return newest;
+}
+
+int np_weights_find(const char *path, char **ret_path, char **ret_checkpoint, struct np_err *err)
+{
+    struct stat stat_;
+
+    *ret_path = *ret_checkpoint = NULL;
+    if (stat(path, &stat_) < 0)
+        return np_err_set(err, -errno, "%s: cannot be opened: %s", path, strerror(errno));
+    if (!S_ISDIR(stat_.st_mode)) {
+        *ret_path = np_strdup(path);
+        return 0;
+    }
+    *ret_checkpoint = checkpoint_of(path);
+    if (!*ret_checkpoint)
+        return np_err_set(err, -ENOENT,
+            "%s: no weights in it: expected a safetensors file, a checkpoint's folder or a run's "
+            "folder",
+            path);
+    *ret_path = np_format("%s/weights.safetensors", *ret_checkpoint);
+    return 0;
+}
+
+/* --- writing --------------------------------------------------------------------------------- */
+
+uint64_t np_run_checkpoint_bytes(const struct np_run *run)
+{
+    const struct np_graph *graph = run->setup.graph;
+
+    return sizeof(float) * (graph->nr_params * (1 + (uint64_t)run->nr_states) + graph->nr_buffers) +
+           65536;
+}
+
+/* A full disk: how much it takes, how much there is. */
+static int explain(struct np_run *run, uint64_t step, int code, struct np_err *err)
+{
+    struct statvfs fs;
+    double room = statvfs(run->dir, &fs) == 0 ? (double)fs.f_bavail * (double)fs.f_frsize : 0;
+
+    np_err_context(err,
+        "the checkpoint of step %llu could not be written (it takes %.1f MB, %.1f MB "
+        "are free below %s)",
+        (unsigned long long)step, (double)np_run_checkpoint_bytes(run) * 1e-6, room * 1e-6,
+        run->dir);
+    if (run->saved_step != UINT64_MAX)
+        np_run_say(
+            run, "the last good checkpoint is step %llu", (unsigned long long)run->saved_step);
+    return code;
+}
+
+static int read_arrays(struct np_run *run, struct np_err *err)
+{
+    const struct np_plan_ops *ops = run->device->plan_ops;
+    int code = ops->read(run->plan, NP_ARRAY_PARAMS, run->params, err);
+
+    if (code == 0)
+        code = ops->read(run->plan, NP_ARRAY_BUFFERS, run->buffers, err);
+    for (int i = 0; code == 0 && i < run->nr_states; i++)
+        code = ops->read(run->plan, NP_ARRAY_STATE0 + i, run->state[i], err);
+    return code;
+}
+
+static void fill(struct np_run *run, struct np_checkpoint *ret_checkpoint)
+{
+    *ret_checkpoint = (struct np_checkpoint){
+        .graph = run->setup.graph,
+        .position = run->position,
+        .params = run->params,
+        .buffers = run->buffers,
+        .state = {run->state[0], run->state[1]},
+    };
+}
+
+static int write_checkpoint(struct np_run *run, char *dir, struct np_err *err)
+{
+    struct np_checkpoint checkpoint;
+    struct np_err prune_err = {0};
+    int code = np_log_sync(&run->log, &run->position, err);
+
+    if (code == 0)
+        code = read_arrays(run, err);
+    if (code < 0)
+        return code;
+    fill(run, &checkpoint);
+    checkpoint.facts_json = facts_json(run);
+    if (!checkpoint.facts_json)
+        return np_err_set(err, -ENOMEM, "out of memory");
+    if ((code = np_checkpoint_write(&run->io, dir, &checkpoint, err)) < 0)
+        return code;
+    if (np_checkpoint_prune(
+            dir, (int)run->config->checkpoint.keep, run->position.best_step, &prune_err) < 0)
+        np_run_say(run, "old checkpoints stay: %s", prune_err.text);
+    return 0;
+}
+
+int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err)
+{
+    uint64_t start = np_now_ns();
+    char *dir = np_format("%s/checkpoints", run->dir);
+    struct np_json *line = &run->line;
+
+    run->position.step = step;
+    run->position.eval_due = eval_due;
+    int code = dir ? write_checkpoint(run, dir, err) : np_err_set(err, -ENOMEM, "out of memory");
+    if (code < 0) {
+        explain(run, step, code, err);
+        np_free(dir);
+        return code;
+    }
+    run->saved_step = step;
+    run->saved_eval_due = eval_due;
+    run->best_unsaved = false;
+    uint64_t ns = np_now_ns() - start;
+    np_stat_item(run->block, NP_STAGE_CHECKPOINT, np_run_checkpoint_bytes(run), ns);
+    char *path = np_format("%s/step-%llu", dir, (unsigned long long)step);
+    np_json_begin(line, "checkpoint");
+    np_json_int(line, "step", (int64_t)step);
+    np_json_text(line, "path", path);
+    np_json_real(line, "seconds", (double)ns * 1e-9);
+    np_ui_event(&run->ui, np_json_end(line));
+    np_free(path);
+    np_free(dir);
+    return 0;
+}
+
+int np_run_rescue(struct np_run *run, int code)
+{
+    struct np_err save_err = {0};
+    uint64_t step = run->position.step;
+
+    /* Reads that fail come and go: what is trained so far is kept, and the run can go on. */
+    if (code != -EIO || step == 0 || step % (uint64_t)run->config->run.accumulate != 0)
+        return code;
+    bool eval_due = run->nr_eval > 0 && np_sampler_eval_after(run->sampler, step) &&
+                    !(run->eval.images && run->eval.step == step);
+    if (step != run->saved_step && np_run_save(run, step, eval_due, &save_err) < 0)
+        np_run_say(run, "%s", save_err.text);
+    run->stop_code = code;
+    return code;
+}
+
+/* --- the way back ---------------------------------------------------------------------------- */
+
+static enum np_dtype precision_of(const char *name)
+{
+    for (int i = 0; i < 3; i++)
+        if (strcmp(np_precision_names[i], name) == 0)
+            return (enum np_dtype)i;
+    return NP_F32;
+}
+
+/* What has changed since the run began and may round differently. */
+static void say_changes(struct np_run *run, const struct np_node *facts)
+{
+    const struct np_node *device = np_node_get(facts, "device");
+    const struct np_node *then = np_node_get(facts, "versions");
+    struct np_node *now = device_versions(run);
+
+    if (device && !np_node_is(device, run->device->name))
+        np_run_say(run, "the run was on %s and goes on on %s: its weights will round differently",
+            device->text, run->device->name);
+    for (int i = 0; then && i < then->nr_items; i++) {
+        const struct np_node *was = then->items[i], *is = np_node_get(now, was->key);
+        if (was->kind == NP_NODE_SCALAR && !np_node_is(is, was->text))
+            np_run_say(run, "%s was %s and is %s: weights may round differently", was->key,
+                was->text, is && is->kind == NP_NODE_SCALAR ? is->text : "absent");
+    }
+    np_node_free(now);
+}
+
+int np_run_load_facts(struct np_run *run, struct np_err *err)
+{
+    char *dir = np_format("%s/checkpoints", run->dir), *path = NULL;
+    struct np_node *facts = NULL;
+    uint64_t step, most = UINT64_MAX;
+    struct np_err last = {0};
+
+    /* A damaged one is passed over; np_checkpoint_latest() names it. */
+    while (!facts && dir && (path = newest_checkpoint(dir, most, &step))) {
+        memset(&last, 0, sizeof(last));
+        np_facts_read(path, &facts, &last);
+        np_free(path);
+        if (!facts && step == 0)
+            break;
+        most = step - 1;
+    }
+    np_free(dir);
+    if (!facts)
+        return np_err_set(err, -ENOENT, "%s: no checkpoint to go on from%s%s", run->dir,
+            last.code ? ": " : "", last.code ? last.text : "");
+    const struct np_node *precision = np_node_get(facts, "precision");
+    int lanes = (int)np_node_number(facts, "lanes", 0);
+    enum np_dtype then = precision ? precision_of(precision->text) : run->precision;
+    if (run->config->precision >= 0 && run->config->precision != (int)then)
+        np_err_set(err, -EINVAL, "%s: the run computes in %s, the config asks for %s", run->dir,
+            np_precision_names[then], np_precision_names[run->config->precision]);
+    run->precision = then;
+    if (lanes > 0 && lanes <= 65536)
+        run->lanes = lanes;
+    say_changes(run, facts);
+    np_node_free(facts);
+    return err->code;
+}
+
+static void say_damaged(void *context, const char *text)
+{
+    np_run_say(context, "%s", text);
+}
+
+int np_run_load(struct np_run *run, struct np_err *err)
+{
+    char *dir = np_format("%s/checkpoints", run->dir), *facts = NULL;
+    struct np_checkpoint checkpoint;
+
+    fill(run, &checkpoint);
+    int code = dir ? np_checkpoint_latest(dir, &checkpoint, &facts, say_damaged, run, err)
+                   : np_err_set(err, -ENOMEM, "out of memory");
+    np_free(dir);
+    np_free(facts);
+    if (code < 0)
+        return code;
+    run->position = checkpoint.position;
+    run->saved_step = run->position.step;
+    run->saved_eval_due = run->position.eval_due;
+    run->first_step = run->position.step;
+    if (run->position.step > run->nr_steps)
+        return np_err_set(err, -EINVAL, "%s: it is at step %llu already, the config ends at %llu",
+            run->dir, (unsigned long long)run->position.step, (unsigned long long)run->nr_steps);
+    return 0;
+}
