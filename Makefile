@@ -25,7 +25,7 @@ OBJS    := $(SRCS:%.c=$(B)/%.o)
 LIB      = $(B)/libnnpipe.a
 NNPIPE   = $(if $(SAN),$(B)/nnpipe,nnpipe)
 
-.PHONY: all plugin demo test test-long check bench install clean unit docs
+.PHONY: all plugin demo test test-long check bench install clean unit fuzz docs
 all: $(NNPIPE) plugin docs/CONFIG.md
 
 $(NNPIPE): $(B)/daemon/main.o $(LIB)
@@ -60,9 +60,17 @@ $(UNIT): $(T) $(LIB)
 unit: $(UNIT)
 	$(UNIT)
 
-test: all $(UNIT)
+# One target a parser, each with a corpus; tests/fuzz/fuzz.sh runs them.
+FUZZ_O  := $(patsubst tests/%.c,$(B)/tests/%.o,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ    := $(filter-out %/fuzz_driver,$(FUZZ_O:.o=))
+.SECONDARY: $(FUZZ_O)
+$(FUZZ): %: %.o $(B)/tests/fuzz/fuzz_driver.o $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/fuzz_driver.o $(LIB) $(LDLIBS)
+fuzz: $(FUZZ)
+
+test: all $(UNIT) $(FUZZ)
 	@sh tests/run.sh $(B)
-test-long: all $(UNIT)
+test-long: all $(UNIT) $(FUZZ)
 	@sh tests/run_long.sh $(B)
 demo: all
 	@sh scripts/demo.sh --built
@@ -84,4 +92,4 @@ install: all
 clean:
 	rm -rf build build-* nnpipe libnnpipe-cuda.so
 
--include $(OBJS:.o=.d) $(T:.o=.d)
+-include $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)

@@ -203,9 +203,9 @@ static int parse(const char *path, json_t *root, struct np_manifest *manifest,
             "%s: has format %" JSON_INTEGER_FORMAT
             ", this nnpipe reads %d: use the one that wrote it",
             path, json_integer_value(format), FORMAT);
-    int result = check_hash(path, root, err);
+    int result = read_root(path, root, &mine, err);
     if (result == 0)
-        result = read_root(path, root, &mine, err);
+        result = check_hash(path, root, err);
     if (result < 0)
         return result;
     char *facts = json_dumps(json_object_get(root, "facts"), JSON_COMPACT | DUMP);
