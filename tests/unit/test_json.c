@@ -1,0 +1,109 @@
+/* JSON lines out, JSON in. */
+#include <math.h>
+#include <string.h>
+
+#include "daemon/json.h"
+#include "tests/test.h"
+
+Test(json, writes_an_object_with_stable_numbers)
+{
+    struct np_json json = {0};
+    const int shape[] = {3, 32, 32};
+
+    np_json_begin(&json, "step");
+    np_json_int(&json, "step", -7);
+    np_json_real(&json, "loss", 0.1);
+    np_json_real(&json, "rate", 1e-5);
+    np_json_real(&json, "nan", NAN);
+    np_json_bool(&json, "ok", true);
+    np_json_text(&json, "none", NULL);
+    np_json_ints(&json, "shape", shape, 3);
+    cr_assert_str_eq(np_json_end(&json),
+        "{\"event\": \"step\", \"step\": -7, \"loss\": 0.1, \"rate\": 1e-05, \"nan\": null, "
+        "\"ok\": true, \"none\": null, \"shape\": [3, 32, 32]}\n");
+    np_json_begin(&json, NULL);
+    cr_assert_str_eq(np_json_end(&json), "{}\n");
+    np_json_fini(&json);
+}
+
+Test(json, escapes_text_and_replaces_what_is_not_utf8)
+{
+    struct np_json json = {0};
+
+    np_json_begin(&json, NULL);
+    np_json_text(&json, "a\"", "x\\y\n\x01 \xc3\xa9 \xff\xc3 \xed\xa0\x80.");
+    cr_assert_str_eq(np_json_end(&json),
+        "{\"a\\\"\": \"x\\\\y\\u000a\\u0001 \xc3\xa9 \xef\xbf\xbd\xef\xbf\xbd "
+        "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd.\"}\n");
+    np_json_fini(&json);
+}
+
+Test(json, a_node_goes_out_and_comes_back)
+{
+    static const char text[] = "{\"a\": [1, -2.5, 1e-05, \"3\", \"x\"], \"b\": {\"c\": true, "
+                               "\"d\": \"\"}, \"e\": []}\n";
+    struct np_node *node = NULL;
+    struct np_json json = {0};
+
+    cr_assert_eq(np_json_parse(text, strlen(text), &node, NULL), 0);
+    cr_assert(
+        np_node_get(node, "a")->items[3]->quoted && !np_node_get(node, "a")->items[0]->quoted);
+    np_json_begin(&json, NULL);
+    for (int i = 0; i < node->nr_items; i++)
+        np_json_node(&json, node->items[i]->key, node->items[i]);
+    cr_assert_str_eq(np_json_end(&json),
+        "{\"a\": [1, -2.5, 1.0000000000000001e-05, \"3\", \"x\"], \"b\": {\"c\": true, "
+        "\"d\": \"\"}, \"e\": []}\n");
+    np_json_fini(&json);
+    np_node_free(node);
+}
+
+Test(json, writes_odd_plain_words_as_text)
+{
+    static const char *const words[] = {"01", "1.", ".5", "+1", "0x1", "nan", "inf", "1e", "-", ""};
+    struct np_json json = {0};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+        struct np_node *node = np_node_scalar(words[i], 0, 0), *back = NULL;
+        np_json_begin(&json, NULL);
+        np_json_node(&json, "x", node);
+        const char *text = np_json_end(&json);
+        cr_assert_eq(np_json_parse(text, strlen(text), &back, NULL), 0);
+        cr_assert(np_node_is(np_node_get(back, "x"), words[i]) && np_node_get(back, "x")->quoted);
+        np_node_free(node);
+        np_node_free(back);
+    }
+    np_json_fini(&json);
+}
+
+Test(json, refuses_what_is_no_json)
+{
+    char deep[300];
+    struct np_node *node = NULL;
+    struct np_err err = {0};
+
+    cr_assert_eq(np_json_parse("{\"a\": }", 7, &node, &err), -74);
+    cr_assert(strncmp(err.text, "not JSON: line 1, column ", 25) == 0);
+    cr_assert(np_json_parse("{\"a\": 1, \"a\": 2}", 16, &node, NULL) < 0);
+    cr_assert(np_json_parse("", 0, &node, NULL) < 0);
+    memset(deep, '[', 100);
+    memset(deep + 100, ']', 100);
+    memset(&err, 0, sizeof(err));
+    cr_assert(np_json_parse(deep, 200, &node, &err) < 0);
+    cr_assert_str_eq(err.text, "JSON nested deeper than 64 levels");
+    cr_assert_null(node);
+}
+
+Test(json, numbers_of_a_mapping_have_a_fallback)
+{
+    static const char text[] = "{\"a\": 2.5, \"b\": \"x\", \"c\": null, \"d\": [1]}";
+    struct np_node *node = NULL;
+
+    cr_assert_eq(np_json_parse(text, strlen(text), &node, NULL), 0);
+    cr_assert_float_eq(np_node_number(node, "a", 9), 2.5, 0);
+    cr_assert_float_eq(np_node_number(node, "b", 9), 9, 0);
+    cr_assert_float_eq(np_node_number(node, "c", 9), 9, 0);
+    cr_assert_float_eq(np_node_number(node, "d", 9), 9, 0);
+    cr_assert_float_eq(np_node_number(node, "e", 9), 9, 0);
+    np_node_free(node);
+}

@@ -1,0 +1,133 @@
+/* The progress line, durations, and the picture of a run. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/ui/curves.h"
+#include "daemon/ui/progress.h"
+#include "tests/test.h"
+
+static const struct np_progress progress = {.step = 50,
+    .nr_steps = 200,
+    .epoch = 1.5,
+    .nr_epochs = 6,
+    .images_per_second = 4811.6,
+    .stall_ratio = 0.02,
+    .loss = 1.23456,
+    .accuracy = 0.7125,
+    .eta_seconds = 75};
+
+Test(progress, line_says_all)
+{
+    char text[256];
+
+    np_progress_text(&progress, 160, text, sizeof(text));
+    cr_assert_str_eq(text, "epoch 1.50/6 [#####...............]  25%  4812 img/s  stall 2%  loss "
+                           "1.2346  accuracy 71.25%  ETA 1:15");
+}
+
+Test(progress, line_fits_a_narrow_terminal)
+{
+    char text[256];
+
+    for (int width = 0; width < 160; width++) {
+        np_progress_text(&progress, width, text, sizeof(text));
+        cr_assert((int)strlen(text) <= width);
+    }
+    np_progress_text(&progress, 60, text, sizeof(text));
+    cr_assert_str_eq(text, "epoch 1.50/6  25%  4812 img/s  stall 2%  loss 1.2346");
+}
+
+Test(progress, durations_are_read_at_a_glance)
+{
+    static const struct {
+        double seconds;
+        const char *text;
+    } cases[] = {{0, "0:00"}, {9.4, "0:09"}, {75, "1:15"}, {3599.6, "1:00:00"}, {4000, "1:06:40"},
+        {-1, "0:00"}, {1e300, "0:00"}};
+    char text[32];
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        np_duration_text(cases[i].seconds, text, sizeof(text));
+        cr_assert_str_eq(text, cases[i].text);
+    }
+}
+
+Test(curves, a_long_run_is_thinned_out_and_keeps_its_mean)
+{
+    struct np_curve curve = {0};
+    double sum = 0;
+
+    for (int i = 0; i < 1 << 16; i++)
+        np_curve_add(&curve, i, i % 7);
+    cr_assert(curve.nr_points > NP_CURVE_POINTS / 2 - 1 && curve.nr_points <= NP_CURVE_POINTS);
+    for (int i = 0; i < curve.nr_points; i++) {
+        sum += curve.y[i];
+        cr_assert(i == 0 || curve.x[i] > curve.x[i - 1]);
+    }
+    cr_assert_float_eq(sum / curve.nr_points, 3, 0.01);
+    cr_assert_float_eq(curve.x[0], ((double)curve.stride - 1) / 2, 1e-9);
+}
+
+static char *picture(const struct np_curves *curves, const char *title)
+{
+    char path[] = "/tmp/nnpipe-curves-XXXXXX", *text = calloc(1, 1 << 20);
+    struct np_err err = {0};
+    int fd = mkstemp(path);
+
+    close(fd);
+    if (np_curves_write(curves, title, 4, path, &err) == 0) {
+        FILE *file = fopen(path, "r");
+        size_t n = fread(text, 1, (1 << 20) - 1, file);
+        text[n] = '\0';
+        fclose(file);
+    }
+    unlink(path);
+    return text;
+}
+
+Test(curves, picture_holds_both_panels_and_a_safe_title)
+{
+    struct np_curves curves = {0};
+
+    for (int i = 0; i < 40; i++) {
+        np_curve_add(&curves.train_loss, i / 10.0, 2.0 / (1 + i));
+        np_curve_add(&curves.train_accuracy, i / 10.0, i / 40.0);
+    }
+    np_curve_add(&curves.test_loss, 2, 0.5);
+    np_curve_add(&curves.test_loss, 4, 0.25);
+    np_curve_add(&curves.test_accuracy, 2, 0.8);
+    np_curve_add(&curves.test_accuracy, 4, 0.9);
+    char *text = picture(&curves, "a<b & c");
+    cr_assert(strncmp(text, "<svg ", 5) == 0 && strstr(text, "</svg>"));
+    cr_assert(strstr(text, "a&lt;b &amp; c"));
+    cr_assert(
+        strstr(text, "prefers-color-scheme: dark") && !strstr(text, "http://www.w3.org/1999"));
+    cr_assert(strstr(text, ">90.00%<") && strstr(text, ">0.2500<"));
+    cr_assert(!strstr(text, "nan") && !strstr(text, "inf"));
+    free(text);
+}
+
+Test(curves, picture_of_nothing_and_of_one_value_is_a_picture)
+{
+    struct np_curves curves = {0};
+    char *text = picture(&curves, "x");
+
+    cr_assert(strstr(text, "</svg>") && !strstr(text, "nan") && !strstr(text, "inf"));
+    free(text);
+    np_curve_add(&curves.train_loss, 0.1, 3);
+    np_curve_add(&curves.train_loss, 0.2, 1.0 / 0.0); /* left out */
+    text = picture(&curves, "x");
+    cr_assert(strstr(text, "</svg>") && !strstr(text, "nan") && !strstr(text, "inf"));
+    free(text);
+}
+
+Test(curves, a_folder_that_is_not_there_is_an_error)
+{
+    struct np_curves curves = {0};
+    struct np_err err = {0};
+
+    cr_assert(np_curves_write(&curves, "x", 1, "/no/such/folder/c.svg", &err) < 0);
+    cr_assert(strstr(err.text, "/no/such/folder/c.svg"));
+}
