@@ -1,6 +1,7 @@
-/* The index of a set: where each sample's bytes lie. Every source makes one, and all
- * that follows reads only it. At most 64 bytes a sample; on disk it is the same bytes
- * behind a header (file format: docs/ARCHITECTURE.md), mapped and ready in milliseconds. */
+/* The index of a set: where each sample's bytes lie. Every source makes one, and all that
+ * follows reads only it. At most 64 bytes a sample; on disk it is the same bytes behind a
+ * header (index_file.h), read in one go, checked whole and ready in milliseconds: no mapping,
+ * so that a file cut short or changed under a run can neither kill it nor slip past the checks. */
 #ifndef NP_INDEX_H
 #define NP_INDEX_H
 
@@ -27,31 +28,44 @@ struct np_record {
     uint32_t unused : 4;
 };
 
-/* How raw pixels without a header lie (CIFAR, IDX); kind NP_RAW_NONE: samples are sniffed. */
+/* How raw pixels without a header lie (CIFAR, IDX); kind NP_RAW_NONE: samples are sniffed.
+ * NP_RAW_SYNTH: no bytes anywhere; sample number record.offset is drawn from seed (synth.h). */
 enum np_raw_kind { NP_RAW_NONE, NP_RAW_HWC, NP_RAW_CHW, NP_RAW_SYNTH };
 struct np_raw {
     enum np_raw_kind kind;
     int height, width, channels;
+    uint64_t seed; /* NP_RAW_SYNTH */
 };
 
 struct np_index; /* immutable once opened or finished */
 
-/* Building. One thread. Names are borrowed and copied. */
-struct np_index *np_index_new(void);
+/* Building. One thread. Names are borrowed and copied. What returns int gives a negative errno:
+ * -ENOMEM; -ENAMETOOLONG past NP_MAX_NAME bytes; -E2BIG past what a record can hold. */
+#define NP_MAX_NAME    4095
+#define NP_MAX_CLASSES (1 << 22)
+struct np_index *np_index_new(void); /* NULL: out of memory */
 /* A file that holds samples; size and mtime decide later whether the index is stale. Returns its number. */
 int np_index_add_file(struct np_index *index, const char *path, uint64_t bytes, uint64_t mtime_ns);
-/* Class number of a name, added if new. Classes are renumbered by name in np_index_finish(). */
+/* Class number of a name, added if new. np_index_finish() renumbers classes by name: in byte
+ * order, or by value where all names are decimal numbers. */
 int np_index_add_class(struct np_index *index, const char *name);
 /* One sample; name: the member's path, or for a folder the file's path below `root`. */
 int np_index_add(struct np_index *index, const struct np_record *record, const char *name);
 void np_index_set_raw(struct np_index *index, const struct np_raw *raw);
 /* Samples are files of their own below root, opened by name. */
 void np_index_set_root(struct np_index *index, const char *root);
-void np_index_finish(struct np_index *index);
+/* Samples added without a label (WebDataset, class folders found late) get theirs here. */
+void np_index_set_label(struct np_index *index, uint64_t i, int label);
+/* The largest decompressed frame, where it is larger than what the records show (padding). */
+void np_index_set_max_inner(struct np_index *index, uint32_t bytes);
+/* Takes back all samples after the first nr_samples; the files and classes they named stay. */
+void np_index_cut(struct np_index *index, uint64_t nr_samples);
+int np_index_finish(struct np_index *index);
 
-/* Writes it (through io, durably) / maps it back. A stale, torn or foreign file is an
- * error (-ESTALE, -EBADMSG) and the caller scans again. Stale: a file's size or mtime
- * differs, or `key` (what was asked of the source: match, path ...) does. */
+/* Writes it (through io, durably) / reads it back. A stale, torn or foreign file is an
+ * error (-ESTALE, -EBADMSG; -ENOENT: none) and the caller scans again. Stale: a file's size
+ * or mtime differs, or `key` (what was asked of the source: match, path ...) does. Paths
+ * below the index's own folder are kept relative to it: the two can be moved together. */
 int np_index_save(const struct np_index *index, struct np_io *io, const char *path, const char *key,
     struct np_err *err);
 int np_index_open(
@@ -68,7 +82,7 @@ int np_index_classes(const struct np_index *index);
 const char *np_index_class(const struct np_index *index, int label);
 const struct np_raw *np_index_raw(const struct np_index *index);
 const char *np_index_root(const struct np_index *index); /* NULL: samples lie in shards */
-uint64_t np_index_memory(const struct np_index *index);  /* bytes held or mapped */
+uint64_t np_index_memory(const struct np_index *index);  /* bytes held */
 /* Largest extent and largest frame, bytes: what a reader's buffers must hold. */
 uint32_t np_index_max_extent(const struct np_index *index);
 uint32_t np_index_max_inner(const struct np_index *index);

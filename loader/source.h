@@ -29,7 +29,9 @@ struct np_source_progress {
 struct np_source {
     const char *name;
     const char *help;
-    /* Required. Checks options without touching data; entries in report. Config time. */
+    const char *keys; /* the options it reads beside source and cache_dir: "path match" */
+    /* Optional: NULL means any value is right. Checks options without touching data; entries in
+     * report. Config time. */
     void (*check)(const struct np_source_options *options, const struct np_node *node,
         struct np_report *report);
     /* Required. Lists all samples into index. Blocks on the disk. Errors name file and record. */
@@ -51,6 +53,11 @@ void np_source_options_fini(struct np_source_options *options);
 int np_source_open(const struct np_source_options *options,
     const struct np_source_progress *progress, struct np_index **ret_index, struct np_err *err);
 
+/* Saves an index whose CRCs have been filled in (first epoch, data verify, pack) where
+ * np_source_open() finds it. An error is not fatal: the set is scanned again next time. */
+int np_source_save(
+    const struct np_source_options *options, const struct np_index *index, struct np_err *err);
+
 /* One sample's place; *ret_record points into the index. No reading. */
 struct np_extent {
     const struct np_record *record;
@@ -61,6 +68,17 @@ void np_source_locate(const struct np_index *index, uint64_t sample, struct np_e
 
 /* Expands ${NAME} and ${NAME:-default}; -EINVAL names a variable that is not set. Caller frees. */
 char *np_expand(const char *text, struct np_err *err);
+/* A path as a config has it: expanded; a relative one starts at config_dir (NULL: the working
+ * directory) unless only the working directory has it. Caller frees. */
+char *np_resolve_path(const char *text, const char *config_dir, struct np_err *err);
+/* The files that a path or glob names: absolute, in byte order, at least one. -ENOENT says what
+ * was looked for. Brackets and stars in the name of a file that exists are no glob. */
+struct np_paths {
+    char **paths; /* owned */
+    int nr_paths;
+};
+int np_paths_find(const char *pattern, struct np_paths *ret_paths, struct np_err *err);
+void np_paths_fini(struct np_paths *paths);
 /* Glob with `*` crossing `/`, `?`, `[...]`. */
 bool np_match(const char *pattern, const char *text);
 /* Cache folder: cache_dir option, else $XDG_CACHE_HOME/nnpipe, else ~/.cache/nnpipe. Caller frees. */

@@ -1,0 +1,164 @@
+/* An index in memory: what a run asks of it. Immutable but for the CRCs, so any thread may ask. */
+#include "loader/index_file.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+
+void np_index_free(struct np_index *index)
+{
+    if (!index)
+        return;
+    if (!index->whole) {
+        np_free(index->records);
+        np_free(index->blocks);
+        np_free(index->names);
+    }
+    np_free(index->whole);
+    np_free(index->stamps);
+    for (int i = 0; index->paths && i < index->nr_files; i++)
+        np_free(index->paths[i]);
+    for (int i = 0; index->classes && i < index->nr_classes; i++)
+        np_free(index->classes[i]);
+    np_free(index->paths);
+    np_free(index->classes);
+    np_free(index->root);
+    np_index_builder_free(index->builder);
+    np_free(index);
+}
+
+uint64_t np_index_samples(const struct np_index *index)
+{
+    return index->nr_samples;
+}
+
+const struct np_record *np_index_record(const struct np_index *index, uint64_t i)
+{
+    assert(i < index->nr_samples);
+    return &index->records[i];
+}
+
+static bool get_varint(const uint8_t **at, const uint8_t *end, int *ret_value)
+{
+    unsigned value = 0;
+
+    for (int shift = 0; *at < end && shift < 21; shift += 7) {
+        const uint8_t byte = *(*at)++;
+
+        value |= (unsigned)(byte & 127) << shift;
+        if (byte < 128) {
+            *ret_value = (int)value;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool np_index_decode_name(
+    const uint8_t **at, const uint8_t *end, bool first, char *text, int *length)
+{
+    const int before = first ? 0 : *length;
+    int front, back, middle;
+
+    if (!get_varint(at, end, &front) || !get_varint(at, end, &back) ||
+        !get_varint(at, end, &middle) || front + back > before || middle > end - *at ||
+        front + middle + back > NP_MAX_NAME || front + middle + back == 0)
+        return false;
+    memmove(text + front + middle, text + before - back, (size_t)back);
+    memcpy(text + front, *at, (size_t)middle);
+    *length = front + middle + back;
+    text[*length] = '\0';
+    *at += middle;
+    return true;
+}
+
+int np_index_name(const struct np_index *index, uint64_t i, char *text, int text_bytes)
+{
+    const uint8_t *at = index->names + index->blocks[i / NP_INDEX_RESTART];
+    const uint8_t *end = index->names + index->names_bytes;
+    char name[NP_MAX_NAME + 1];
+    int length = 0, kept;
+
+    assert(i < index->nr_samples && text_bytes > 0);
+    for (uint64_t n = 0; n <= i % NP_INDEX_RESTART; n++)
+        if (!np_index_decode_name(&at, end, n == 0, name, &length))
+            assert(!"names are checked when an index is opened");
+    kept = length < text_bytes ? length : text_bytes - 1;
+    memcpy(text, name, (size_t)kept);
+    text[kept] = '\0';
+    return length;
+}
+
+int np_index_files(const struct np_index *index)
+{
+    return index->nr_files;
+}
+
+const char *np_index_file(const struct np_index *index, int file)
+{
+    assert(file >= 0 && file < index->nr_files);
+    return index->paths[file];
+}
+
+int np_index_classes(const struct np_index *index)
+{
+    return index->nr_classes;
+}
+
+const char *np_index_class(const struct np_index *index, int label)
+{
+    assert(label >= 0 && label < index->nr_classes);
+    return index->classes[label];
+}
+
+const struct np_raw *np_index_raw(const struct np_index *index)
+{
+    return &index->raw;
+}
+
+const char *np_index_root(const struct np_index *index)
+{
+    return index->root;
+}
+
+uint64_t np_index_memory(const struct np_index *index)
+{
+    const uint64_t nr_blocks = (index->nr_samples + NP_INDEX_RESTART - 1) / NP_INDEX_RESTART;
+    uint64_t bytes = sizeof(*index);
+
+    if (index->whole)
+        bytes += index->whole_bytes;
+    else
+        bytes += index->nr_samples * sizeof(*index->records) + nr_blocks * sizeof(*index->blocks) +
+                 index->names_bytes;
+    for (int i = 0; i < index->nr_files; i++)
+        bytes += sizeof(*index->stamps) + sizeof(*index->paths) + strlen(index->paths[i]) + 1;
+    for (int i = 0; i < index->nr_classes; i++)
+        bytes += sizeof(*index->classes) + strlen(index->classes[i]) + 1;
+    return bytes;
+}
+
+uint32_t np_index_max_extent(const struct np_index *index)
+{
+    return index->max_extent;
+}
+
+uint32_t np_index_max_inner(const struct np_index *index)
+{
+    return index->max_inner;
+}
+
+void np_index_set_crc(struct np_index *index, uint64_t i, uint32_t crc32c)
+{
+    uint32_t *words = (uint32_t *)(void *)&index->records[i];
+
+    assert(i < index->nr_samples);
+    __atomic_store_n(&words[5], crc32c, __ATOMIC_RELAXED);
+    /* Release: pairs with the acquire in np_index_get(), which reads this word first. */
+    __atomic_or_fetch(&words[7], 1u << 23, __ATOMIC_RELEASE);
+}
+
+_Static_assert(sizeof(struct np_record) == 32, "the record is the file's");
+_Static_assert(offsetof(struct np_record, crc32c) == 20, "np_index_set_crc() writes word 5");

@@ -1,0 +1,305 @@
+/* From a split's options to its index: the saved one while it is fresh, else a scan. Also where
+ * indexes are kept, and where a sample lies. One thread but np_source_locate(). */
+#include "loader/source.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "loader/base/mem.h"
+#include "loader/source_scan.h"
+
+#define SCAN_VERSION 1 /* of the rules by which sources list: a change makes indexes stale */
+
+char *np_cache_dir(const struct np_source_options *options)
+{
+    const char *base = getenv("XDG_CACHE_HOME");
+
+    if (options && options->cache_dir && *options->cache_dir)
+        return np_strdup(options->cache_dir);
+    if (base && *base == '/')
+        return np_format("%s/nnpipe", base);
+    base = getenv("HOME");
+    return base && *base == '/' ? np_format("%s/.cache/nnpipe", base)
+                                : np_format("/tmp/nnpipe-%ld", (long)getuid());
+}
+
+/* Where an index may be. Beside the data it is `.BASE.HASH.npidx`: BASE is the last part of the
+ * path with what a glob has in it as '_', HASH of all that was asked for but the folder, so that
+ * folder and index can be moved together. In the cache folder: index/BASE.HASH.npidx, HASH with
+ * the folder. key is what was asked for, with name, size and mtime of each file. */
+struct places {
+    char *beside, *cached, *key;
+};
+
+static void places_fini(struct places *places)
+{
+    np_free(places->beside);
+    np_free(places->cached);
+    np_free(places->key);
+}
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+/* What was asked for, without the folder. */
+static char *describe(const struct np_source_options *options)
+{
+    return np_format("nnpipe index %d\nsource=%s\npath=%s\nlabels=%s\nmatch=%s\n", SCAN_VERSION,
+        options->source, base_of(options->path), options->labels ? base_of(options->labels) : "",
+        options->match ? options->match : "");
+}
+
+static char *describe_files(char *key, const struct np_paths *paths)
+{
+    for (int i = 0; key && i < paths->nr_paths; i++) {
+        struct stat st = {0};
+        char *longer;
+
+        stat(paths->paths[i], &st); /* a file that is gone now fails in the scan */
+        longer = np_format("%s%s %llu %lld.%09ld\n", key, base_of(paths->paths[i]),
+            S_ISREG(st.st_mode) ? (unsigned long long)st.st_size : 0ull,
+            (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+        np_free(key);
+        key = longer;
+    }
+    return key;
+}
+
+/* May a new file be put there? Root may anywhere, so the mode's word counts too. */
+static bool is_writable(const char *folder)
+{
+    struct stat st;
+
+    return stat(folder, &st) == 0 && (st.st_mode & 0222) && access(folder, W_OK) == 0;
+}
+
+static char *clean_base(const char *path)
+{
+    char *base = np_strdup(base_of(path));
+
+    for (char *at = base; at && *at; at++)
+        if (strchr("*?[]{},: ", *at))
+            *at = '_';
+    if (base && strlen(base) > 100)
+        base[100] = '\0';
+    return base;
+}
+
+/* The folder in which an index may lie beside the first path; np_free. For a folder of images that
+ * is the one above: inside it the index would change what it describes. */
+static char *folder_beside(const struct np_paths *paths)
+{
+    char *folder = np_strdup(paths->paths[0]), *slash = folder ? strrchr(folder, '/') : NULL;
+
+    if (slash)
+        slash[slash == folder] = '\0';
+    return folder;
+}
+
+static int find_places(const struct np_source_options *options, const struct np_paths *paths,
+    struct places *ret_places, struct np_err *err)
+{
+    struct places places = {0};
+    char *asked = describe(options), *base = clean_base(options->path);
+    char *folder = folder_beside(paths), *cache = np_cache_dir(options);
+    char *far = asked && folder ? np_format("%s%s\n", asked, folder) : NULL;
+
+    if (asked && base && folder && cache && far) {
+        if (is_writable(folder))
+            places.beside = np_format("%s/.%s.%016llx.npidx", folder, base,
+                (unsigned long long)XXH64(asked, strlen(asked), 0));
+        places.cached = np_format("%s/index/%s.%016llx.npidx", cache, base,
+            (unsigned long long)XXH64(far, strlen(far), 0));
+        places.key = describe_files(np_strdup(asked), paths);
+    }
+    np_free(asked);
+    np_free(base);
+    np_free(folder);
+    np_free(cache);
+    np_free(far);
+    if (!places.cached || !places.key) {
+        places_fini(&places);
+        return np_err_set(err, -ENOMEM, "%s: out of memory to look for its index", options->path);
+    }
+    *ret_places = places;
+    return 0;
+}
+
+/* All files a split is made of. */
+static int find_files(
+    const struct np_source_options *options, struct np_paths *ret_paths, struct np_err *err)
+{
+    struct np_paths labels = {NULL, 0}, paths, both;
+    int code = np_paths_find(options->path, &paths, err);
+
+    if (!code && options->labels && *options->labels) {
+        code = np_paths_find(options->labels, &labels, err);
+        if (code)
+            np_paths_fini(&paths);
+    }
+    if (code)
+        return code;
+    both.nr_paths = paths.nr_paths + labels.nr_paths;
+    both.paths = np_alloc_array((size_t)both.nr_paths, sizeof(char *));
+    if (!both.paths) {
+        np_paths_fini(&paths);
+        np_paths_fini(&labels);
+        return np_err_set(err, -ENOMEM, "out of memory for the list of files");
+    }
+    memcpy(both.paths, paths.paths, (size_t)paths.nr_paths * sizeof(char *));
+    if (labels.nr_paths)
+        memcpy(both.paths + paths.nr_paths, labels.paths, (size_t)labels.nr_paths * sizeof(char *));
+    np_free(paths.paths); /* the names have moved */
+    np_free(labels.paths);
+    *ret_paths = both;
+    return 0;
+}
+
+static int open_saved(const struct places *places, struct np_index **ret_index)
+{
+    int code = -ENOENT;
+
+    if (places->beside)
+        code = np_index_open(places->beside, places->key, ret_index, NULL);
+    return code ? np_index_open(places->cached, places->key, ret_index, NULL) : 0;
+}
+
+static int save_at(
+    struct np_io *io, const struct places *places, const struct np_index *index, struct np_err *err)
+{
+    char *folder;
+    int code =
+        places->beside ? np_index_save(index, io, places->beside, places->key, NULL) : -EROFS;
+
+    if (code == 0)
+        return 0;
+    folder = np_strdup(places->cached);
+    if (!folder)
+        return np_err_set(err, -ENOMEM, "out of memory to save an index");
+    *strrchr(folder, '/') = '\0';
+    code = np_make_dirs(folder, err);
+    np_free(folder);
+    return code ? code : np_index_save(index, io, places->cached, places->key, err);
+}
+
+static int save(const struct places *places, const struct np_index *index, struct np_err *err)
+{
+    struct np_io io;
+    int code = np_io_open(&io, "pread", 1, err);
+
+    if (code)
+        return code;
+    code = save_at(&io, places, index, err);
+    np_io_close(&io);
+    return code;
+}
+
+int np_source_save(
+    const struct np_source_options *options, const struct np_index *index, struct np_err *err)
+{
+    struct np_paths paths;
+    struct places places;
+    int code;
+
+    if (np_index_raw(index)->kind == NP_RAW_SYNTH)
+        return 0; /* nothing to keep: it is drawn, not read */
+    code = find_files(options, &paths, err);
+    if (code)
+        return code;
+    code = find_places(options, &paths, &places, err);
+    np_paths_fini(&paths);
+    if (code)
+        return code;
+    code = save(&places, index, err);
+    places_fini(&places);
+    return code;
+}
+
+static int scan(const struct np_source_options *options, const struct np_source_progress *progress,
+    struct np_index **ret_index, struct np_err *err)
+{
+    const struct np_source *source = np_source_find(options->source);
+    struct np_index *index = np_index_new();
+    int code;
+
+    if (!source)
+        code = np_err_set(err, -EINVAL, "there is no source '%s'", options->source);
+    else if (!index)
+        code = np_err_set(err, -ENOMEM, "out of memory to list the set");
+    else
+        code = source->scan(options, index, progress, err);
+    if (!code && np_index_finish(index))
+        code = np_err_set(err, -ENOMEM, "%s: out of memory to list the set", options->path);
+    if (!code && np_index_samples(index) == 0)
+        code = np_err_set(err, -ENODATA, "%s: no samples%s%s%s", options->path,
+            options->match && *options->match ? " that match '" : "",
+            options->match ? options->match : "", options->match && *options->match ? "'" : "");
+    if (code) {
+        np_index_free(index);
+        return code;
+    }
+    *ret_index = index;
+    return 0;
+}
+
+static int open_stored(const struct np_source_options *options,
+    const struct np_source_progress *progress, struct np_index **ret_index, struct np_err *err)
+{
+    struct np_err unsaved = {0};
+    struct np_paths paths;
+    struct places places;
+    int code = find_files(options, &paths, err);
+
+    if (code)
+        return code;
+    code = find_places(options, &paths, &places, err); /* before the scan: a change during it */
+    np_paths_fini(&paths);                             /* leaves a stale key, never a wrong index */
+    if (code)
+        return code;
+    if (open_saved(&places, ret_index) != 0) {
+        code = scan(options, progress, ret_index, err);
+        if (!code && save(&places, *ret_index, &unsaved))
+            np_source_note(progress, "the index is not kept: %s", unsaved.text);
+    }
+    places_fini(&places);
+    return code;
+}
+
+int np_source_open(const struct np_source_options *options,
+    const struct np_source_progress *progress, struct np_index **ret_index, struct np_err *err)
+{
+    const bool has_files = options->path && *options->path;
+
+    return has_files ? open_stored(options, progress, ret_index, err)
+                     : scan(options, progress, ret_index, err);
+}
+
+void np_source_locate(const struct np_index *index, uint64_t sample, struct np_extent *ret_extent)
+{
+    const char *root = np_index_root(index);
+
+    ret_extent->record = np_index_record(index, sample);
+    ret_extent->path_buffer[0] = '\0';
+    if (root) {
+        const int room = (int)sizeof(ret_extent->path_buffer);
+        int used = snprintf(ret_extent->path_buffer, (size_t)room, "%s/", root);
+
+        used = used < room ? used : room - 1; /* a scan refuses such a root; a file may say it */
+        np_index_name(index, sample, ret_extent->path_buffer + used, room - used);
+        ret_extent->path = ret_extent->path_buffer;
+    } else if (np_index_raw(index)->kind == NP_RAW_SYNTH)
+        ret_extent->path = "synth";
+    else
+        ret_extent->path = np_index_file(index, (int)ret_extent->record->file);
+}

@@ -1,0 +1,51 @@
+/* A scan of tar archives under way: what source_tar.c (archives) and source_tar_list.c (samples)
+ * share. Theirs alone. */
+#ifndef NP_SOURCE_TAR_H
+#define NP_SOURCE_TAR_H
+
+#include "loader/seekable.h"
+#include "loader/source_scan.h"
+#include "loader/tar.h"
+
+#define NP_TAR_MAX_GROUP 64 /* extensions of a group that are compared */
+
+/* WebDataset's group under way. */
+struct np_tar_group {
+    char key[NP_TAR_MAX_NAME + 1];
+    uint64_t extensions[NP_TAR_MAX_GROUP]; /* hashes */
+    int nr_extensions;
+    bool open, has_image;
+    long cls;
+    struct np_record record;
+    char name[NP_TAR_MAX_NAME + 1];
+};
+
+struct np_tar_scan {
+    const struct np_source_options *options;
+    const struct np_source_progress *progress;
+    struct np_index *index;
+    struct np_err *err;
+    const char *path; /* the shard as it was named, for errors */
+    struct np_scan_file file;
+    const struct np_seek_table *table; /* NULL: plain */
+    struct np_tar tar;
+    bool webdataset, decided;
+    long max_cls;
+    uint64_t nr_skipped;
+    char skipped[256]; /* the first of them */
+    struct np_tar_group group;
+    struct np_tar_member member;
+};
+
+/* Takes scan->member, a regular one. -EXDEV: its bytes lie over the edge of a frame. */
+int np_tar_scan_take(struct np_tar_scan *scan);
+/* The archive's end, which is the end of a group; `torn` archives get their note. */
+int np_tar_scan_end(struct np_tar_scan *scan);
+/* A member that is no sample: counted, the first one named. */
+void np_tar_scan_skip(struct np_tar_scan *scan, const char *name);
+/* Is it a WebDataset label? */
+bool np_tar_scan_is_cls(const char *name);
+/* A .cls is its own number: classes nobody has are classes too. */
+int np_tar_scan_classes(struct np_tar_scan *scan);
+
+#endif
