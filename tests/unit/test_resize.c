@@ -1,0 +1,272 @@
+/* Resizing: known values, plain C against AVX2, windows, borders and flips. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/geometry.h"
+#include "loader/resize.h"
+#include "tests/test.h"
+#include "tests/unit/made_images.h"
+
+static struct np_geometry whole(int width, int height, int scaled_w, int scaled_h)
+{
+    return (struct np_geometry){.right = width,
+        .bottom = height,
+        .scaled_w = scaled_w,
+        .scaled_h = scaled_h,
+        .window_w = scaled_w,
+        .window_h = scaled_h};
+}
+
+static struct np_pixels view(const uint8_t *data, int width, int height, int channels)
+{
+    return (struct np_pixels){.data = data,
+        .width = width,
+        .height = height,
+        .channels = channels,
+        .stride = (ptrdiff_t)width * channels};
+}
+
+/* malloc'd row; NULL when np_resize failed. */
+static uint8_t *resized(const struct np_pixels *pixels, const struct np_geometry *geometry)
+{
+    size_t n = (size_t)geometry->window_w * geometry->window_h * pixels->channels;
+    struct np_resizer *resizer = np_resizer_new();
+    uint8_t *out = malloc(n + 1);
+
+    memset(out, 0xa5, n + 1);
+    if (np_resize(resizer, pixels, geometry, out, NULL) || out[n] != 0xa5) {
+        free(out);
+        out = NULL;
+    }
+    np_resizer_free(resizer);
+    return out;
+}
+
+Test(resize, halving_weighs_neighbours_as_pillow_does)
+{
+    /* Image.new('L', (8, 1)), 0 32 64 96 128 160 192 224, resize((4, 1), BILINEAR) */
+    const uint8_t ramp[8] = {0, 32, 64, 96, 128, 160, 192, 224}, want[4] = {23, 80, 144, 201};
+    struct np_pixels pixels = view(ramp, 8, 1, 1);
+    struct np_geometry geometry = whole(8, 1, 4, 1);
+    uint8_t *out = resized(&pixels, &geometry);
+
+    cr_assert_arr_eq(out, want, 4);
+    free(out);
+}
+
+Test(resize, doubling_interpolates)
+{
+    const uint8_t edge[2] = {0, 200}, want[4] = {0, 50, 150, 200};
+    struct np_pixels pixels = view(edge, 1, 2, 1);
+    struct np_geometry geometry = whole(1, 2, 1, 4);
+    uint8_t *out = resized(&pixels, &geometry);
+
+    cr_assert_arr_eq(out, want, 4);
+    free(out);
+}
+
+Test(resize, avx2_gives_the_bytes_of_plain_c)
+{
+    static const int sizes[][4] = {{1, 1, 9, 7}, {5, 3, 224, 2}, {37, 41, 17, 90}, {64, 64, 64, 31},
+        {64, 64, 31, 64}, {300, 7, 11, 11}, {7, 300, 11, 11}, {500, 375, 224, 224}, {33, 9, 33, 9},
+        {13, 13, 5, 64}, {100, 100, 99, 101}};
+
+    for (int filter = NP_FILTER_BILINEAR; filter <= NP_FILTER_NEAREST; filter++)
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+            for (int channels = 1; channels <= 3; channels += 2)
+                for (int flip = 0; flip < 2; flip++) {
+                    const int *s = sizes[i];
+                    uint8_t *data = made_pixels(s[0], s[1], channels, (unsigned)i), *a, *b;
+                    struct np_pixels pixels = view(data, s[0], s[1], channels);
+                    struct np_geometry geometry = whole(s[0], s[1], s[2], s[3]);
+                    bool equal;
+
+                    geometry.filter = (uint8_t)filter;
+                    geometry.flip = (uint8_t)flip;
+                    np_resize_set_simd(0);
+                    a = resized(&pixels, &geometry);
+                    np_resize_set_simd(-1);
+                    b = resized(&pixels, &geometry);
+                    equal = a && b && memcmp(a, b, (size_t)s[2] * s[3] * channels) == 0;
+                    free(a);
+                    free(b);
+                    free(data);
+                    cr_assert(equal);
+                }
+}
+
+Test(resize, simd_level_can_be_lowered_for_tests)
+{
+    cr_assert_eq(np_resize_set_simd(0), 0);
+    cr_assert_geq(np_resize_set_simd(-1), 0);
+}
+
+Test(resize, a_window_is_a_part_of_the_whole_result)
+{
+    uint8_t *data = made_pixels(90, 70, 3, 5);
+    struct np_pixels pixels = view(data, 90, 70, 3);
+    struct np_geometry geometry = whole(90, 70, 50, 40);
+    uint8_t *all = resized(&pixels, &geometry), *part;
+    bool equal = true;
+
+    geometry.window_x = 7;
+    geometry.window_y = 9;
+    geometry.window_w = 30;
+    geometry.window_h = 20;
+    part = resized(&pixels, &geometry);
+    for (int y = 0; y < 20; y++)
+        equal &= memcmp(part + y * 90, all + ((9 + y) * 50 + 7) * 3, 90) == 0;
+    free(all);
+    free(part);
+    free(data);
+    cr_assert(equal);
+}
+
+Test(resize, only_what_is_needed_is_read)
+{
+    /* The codec may give exactly np_geometry_need(): nothing around it is touched. */
+    uint8_t *data = made_pixels(90, 70, 3, 6), *part, *a, *b;
+    struct np_pixels pixels = view(data, 90, 70, 3), cut;
+    struct np_geometry geometry = whole(90, 70, 50, 40);
+    struct np_rect need;
+    bool equal;
+
+    geometry.window_x = 20;
+    geometry.window_y = 13;
+    geometry.window_w = 9;
+    geometry.window_h = 11;
+    np_geometry_need(&geometry, &need);
+    cr_assert(need.left > 0 && need.right < 90 && need.top > 0 && need.bottom < 70);
+    cut = view(NULL, need.right - need.left, need.bottom - need.top, 3);
+    cut.origin_x = need.left;
+    cut.origin_y = need.top;
+    part = malloc((size_t)cut.width * cut.height * 3); /* exact: the address sanitizer watches */
+    for (int y = 0; y < cut.height; y++)
+        memcpy(part + (size_t)y * cut.width * 3, data + ((need.top + y) * 90 + need.left) * 3,
+            (size_t)cut.width * 3);
+    cut.data = part;
+    a = resized(&pixels, &geometry);
+    b = resized(&cut, &geometry);
+    equal = memcmp(a, b, 9 * 11 * 3) == 0;
+    free(a);
+    free(b);
+    free(part);
+    free(data);
+    cr_assert(equal);
+}
+
+/* 3 x 2 pixels 1..6. */
+static const uint8_t six[6] = {1, 2, 3, 4, 5, 6};
+
+static bool row_is(const struct np_geometry *geometry, const uint8_t *want)
+{
+    struct np_pixels pixels = view(six, 3, 2, 1);
+    uint8_t *out = resized(&pixels, geometry);
+    bool equal = memcmp(out, want, (size_t)geometry->window_w * geometry->window_h) == 0;
+
+    free(out);
+    return equal;
+}
+
+Test(resize, a_zero_border_is_black)
+{
+    const uint8_t want[20] = {0, 0, 0, 0, 0, 0, 1, 2, 3, 0, 0, 4, 5, 6, 0, 0, 0, 0, 0, 0};
+    const uint8_t flipped[20] = {0, 0, 0, 0, 0, 0, 3, 2, 1, 0, 0, 6, 5, 4, 0, 0, 0, 0, 0, 0};
+    struct np_geometry geometry = whole(3, 2, 3, 2);
+
+    geometry.window_x = geometry.window_y = -1;
+    geometry.window_w = 5;
+    geometry.window_h = 4;
+    cr_assert(row_is(&geometry, want));
+    geometry.flip = 1;
+    cr_assert(row_is(&geometry, flipped));
+}
+
+Test(resize, a_reflected_border_does_not_repeat_the_edge)
+{
+    const uint8_t want[28] = {
+        6, 5, 4, 5, 6, 5, 4, 3, 2, 1, 2, 3, 2, 1, 6, 5, 4, 5, 6, 5, 4, 3, 2, 1, 2, 3, 2, 1};
+    struct np_geometry geometry = whole(3, 2, 3, 2);
+
+    geometry.border = NP_BORDER_REFLECT;
+    geometry.window_x = -2;
+    geometry.window_y = -1;
+    geometry.window_w = 7;
+    geometry.window_h = 4;
+    cr_assert(row_is(&geometry, want));
+}
+
+Test(resize, a_window_beside_the_picture_is_all_border)
+{
+    const uint8_t black[4] = {0}, mirrored[4] = {1, 2, 4, 5};
+    struct np_geometry geometry = whole(3, 2, 3, 2);
+
+    geometry.window_x = 4;
+    geometry.window_w = geometry.window_h = 2;
+    cr_assert(row_is(&geometry, black));
+    geometry.border = NP_BORDER_REFLECT; /* 4 -> 0, 5 -> 1 */
+    cr_assert(row_is(&geometry, mirrored));
+}
+
+Test(resize, only_what_is_shown_is_seen)
+{
+    const uint8_t want[6] = {0, 2, 0, 0, 5, 0};
+    struct np_geometry geometry = whole(3, 2, 3, 2);
+
+    geometry.shown_x = 1;
+    geometry.shown_w = 1;
+    geometry.shown_h = 2;
+    cr_assert(row_is(&geometry, want));
+}
+
+Test(resize, border_and_scale_together)
+{
+    uint8_t *data = made_pixels(40, 30, 3, 9), *inner, *outer;
+    struct np_pixels pixels = view(data, 40, 30, 3);
+    struct np_geometry geometry = whole(40, 30, 20, 16);
+    bool equal = true;
+
+    inner = resized(&pixels, &geometry);
+    geometry.window_x = -3;
+    geometry.window_y = -2;
+    geometry.window_w = 26;
+    geometry.window_h = 20;
+    geometry.flip = 1;
+    outer = resized(&pixels, &geometry);
+    for (int y = 0; y < 20; y++)
+        for (int x = 0; x < 26; x++) {
+            int sx = 25 - x - 3, sy = y - 2;
+            const uint8_t black[3] = {0};
+            const uint8_t *want =
+                sx < 0 || sx >= 20 || sy < 0 || sy >= 16 ? black : inner + (sy * 20 + sx) * 3;
+
+            equal &= memcmp(outer + (y * 26 + x) * 3, want, 3) == 0;
+        }
+    free(inner);
+    free(outer);
+    free(data);
+    cr_assert(equal);
+}
+
+Test(resize, weights_of_a_position_sum_to_one)
+{
+    struct np_axis axis = {.box = 1000, .scaled = 224, .filter = NP_FILTER_BICUBIC};
+    int start[224], count[224], most = np_axis_most_taps(&axis);
+    struct np_taps taps = {.start = start, .count = count};
+    bool near = true;
+
+    taps.weight = calloc((size_t)most * 224, sizeof(*taps.weight));
+    taps.scratch = calloc((size_t)most, sizeof(*taps.scratch));
+    np_axis_taps(&axis, 0, 224, &taps);
+    for (int i = 0; i < 224; i++) {
+        int64_t sum = 0;
+
+        for (int k = 0; k < count[i]; k++)
+            sum += taps.weight[i * taps.room + k];
+        near &= llabs(sum - (1 << NP_RESIZE_BITS)) <= count[i] && start[i] >= 0 &&
+                start[i] + count[i] <= 1000;
+    }
+    free(taps.weight);
+    free(taps.scratch);
+    cr_assert(near);
+}
