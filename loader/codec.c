@@ -7,10 +7,11 @@
 #include <string.h>
 
 #include "loader/base/mem.h"
+#include "loader/synth.h"
 #include "loader/codec_convert.h"
 #include "loader/geometry.h"
 
-#define SYNTH_BYTES 16 /* a drawn sample: its number and the seed, little-endian */
+#define SYNTH_BYTES 8 /* a drawn sample: its number, little-endian */
 
 const struct np_codec *const np_codecs[] = {&np_codec_jpeg, &np_codec_png, &np_codec_raw, NULL};
 
@@ -128,7 +129,16 @@ static int decode_raw(struct np_decoder *decoder, const struct np_geometry *geom
         .stride = (ptrdiff_t)raw->width * raw->channels};
     struct np_rect need;
 
-    if (raw->kind == NP_RAW_CHW && raw->channels > 1) {
+    if (raw->kind == NP_RAW_SYNTH) {
+        uint64_t number;
+
+        memcpy(&number, decoder->bytes, sizeof(number));
+        if (np_hold(&decoder->pixels, &decoder->pixels_bytes,
+                (size_t)pixels.stride * (size_t)pixels.height))
+            return np_err_set(err, -ENOMEM, "out of memory for raw pixels");
+        np_synth_draw(raw->seed, number, raw->height, decoder->pixels, NULL);
+        pixels.data = decoder->pixels;
+    } else if (raw->kind == NP_RAW_CHW && raw->channels > 1) {
         np_geometry_need(geometry, &need);
         pixels.origin_y = need.top;
         pixels.height = need.bottom - need.top;

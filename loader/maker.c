@@ -22,6 +22,7 @@ struct np_maker {
     struct np_unzstd *unzstd; /* NULL: nothing is packed */
     uint8_t *frame;           /* the frame unpacked last */
     size_t frame_cap, frame_bytes;
+    uint64_t synth;                     /* a drawn sample's bytes: its number */
     const struct np_index *frame_index; /* whose it is; NULL: none */
     uint64_t frame_offset;
     uint32_t frame_file;
@@ -124,6 +125,11 @@ static int unpack(struct np_maker *maker, const struct np_index *index,
     const struct np_record *record, const uint8_t *extent, const uint8_t **ret_bytes,
     struct np_err *err)
 {
+    if (np_index_raw(index)->kind == NP_RAW_SYNTH) {
+        maker->synth = record->offset;
+        *ret_bytes = (const uint8_t *)&maker->synth;
+        return 0;
+    }
     if (record->packing == NP_PACKING_NONE) {
         *ret_bytes = extent;
         return 0;

@@ -1,4 +1,5 @@
-/* The set without files: shapes drawn as they are needed. A record's offset is its number. */
+/* The set without files: shapes drawn as they are needed. A record's offset is its number, and
+ * that number all the bytes its decoder gets. */
 #include <stdio.h>
 
 #include "loader/source_scan.h"
@@ -18,8 +19,9 @@ static int scan(const struct np_source_options *options, struct np_index *index,
             return labels[c];
     }
     for (uint64_t i = 0; i < (uint64_t)options->samples; i++) {
-        const struct np_record record = {
-            .offset = i, .label = (uint32_t)labels[np_synth_label(raw.seed, i)]};
+        const struct np_record record = {.offset = i,
+            .inner_bytes = sizeof(i),
+            .label = (uint32_t)labels[np_synth_label(raw.seed, i)]};
         char name[32];
         int code;
 
