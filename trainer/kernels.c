@@ -2,7 +2,8 @@
 #include "trainer/kernels.h"
 
 #include <errno.h>
-#include <string.h>
+
+#include "trainer/simd.h"
 
 /* The dtype that decides the row: of the activations the node works on. */
 static enum np_dtype dtype_of(const struct np_graph *graph, const struct np_op_node *node)
@@ -43,25 +44,32 @@ int np_kernel_find(const struct np_graph *graph, const struct np_op_node *node, 
 }
 
 /* Round to nearest, ties to even; a NaN stays one. */
+NP_LOOP(bf16_from_f32, (uint16_t * out, const float *in, size_t n), (out, in, n))
+{
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        np_store_bf16(out + i, np_load(in + i));
+    for (; i < n; i++)
+        out[i] = np_to_bf16(in[i]);
+}
+
+NP_LOOP(f32_from_bf16, (float *out, const uint16_t *in, size_t n), (out, in, n))
+{
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        np_store(out + i, np_load_bf16(in + i));
+    for (; i < n; i++)
+        out[i] = np_from_bf16(in[i]);
+}
+
 void np_bf16_from_f32(uint16_t *out, const float *in, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        uint32_t word;
-
-        memcpy(&word, in + i, sizeof(word));
-        if ((word & 0x7fffffff) > 0x7f800000)
-            word |= 0x00400000;
-        else
-            word += 0x7fff + (word >> 16 & 1);
-        out[i] = (uint16_t)(word >> 16);
-    }
+    bf16_from_f32(out, in, n);
 }
 
 void np_f32_from_bf16(float *out, const uint16_t *in, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        uint32_t word = (uint32_t)in[i] << 16;
-
-        memcpy(out + i, &word, sizeof(word));
-    }
+    f32_from_bf16(out, in, n);
 }

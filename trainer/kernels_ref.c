@@ -99,7 +99,7 @@ static void *out(const struct np_ref *ref, const struct np_run *run, int i)
 
 static float relu_of(float x)
 {
-    return x > 0 ? x : 0;
+    return x < 0 ? 0 : x; /* a NaN stays */
 }
 
 /* --- input, relu, add, dropout, flatten, concat -------------------------------------------- */

@@ -1,0 +1,202 @@
+#include "tests/kernel/kernel_case.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+#include "loader/base/rng.h"
+
+void kernel_case_init(struct kernel_case *kase, enum np_op op, int batch)
+{
+    memset(kase, 0, sizeof(*kase));
+    kase->graph = np_alloc(sizeof(*kase->graph));
+    kase->graph->batch = batch;
+    kase->graph->images = kase->graph->labels = kase->graph->input = -1;
+    kase->graph->logits = kase->graph->loss = kase->graph->correct = kase->graph->top5 = -1;
+    np_graph_node(kase->graph, op, "node", 0);
+    kase->graph->nodes[0].attrs.window = (struct np_window){1, 1, 1, 0, 1, 1};
+}
+
+struct np_op_node *kernel_case_node(struct kernel_case *kase)
+{
+    return &kase->graph->nodes[0];
+}
+
+static size_t bytes_of(const struct np_tensor *tensor)
+{
+    return np_tensor_elements(tensor) * np_dtype_bytes(tensor->dtype);
+}
+
+static void fill(void *data, const struct np_tensor *tensor, int seed, float scale, float offset)
+{
+    struct np_draws draws;
+
+    np_draws_init(&draws, (uint64_t)seed, NP_STREAM_TEST, 0, 0, 0);
+    for (uint64_t i = 0; i < np_tensor_elements(tensor); i++) {
+        float value = (float)np_draw_normal(&draws) * scale + offset;
+
+        if (tensor->dtype == NP_F32)
+            ((float *)data)[i] = value;
+        else if (tensor->dtype == NP_BF16)
+            np_bf16_from_f32((uint16_t *)data + i, &value, 1);
+        else if (tensor->dtype == NP_U8)
+            ((uint8_t *)data)[i] = (uint8_t)np_draw_below(&draws, 256);
+        else
+            ((int32_t *)data)[i] = (int32_t)np_draw_below(&draws, 10);
+    }
+}
+
+/* Outputs start as something that is not the result. */
+static void add(struct kernel_case *kase, enum np_role role, enum np_dtype dtype, int nr_dims,
+    const int *dims, float scale, float offset, bool out)
+{
+    struct np_op_node *node = kernel_case_node(kase);
+    int at = node->nr_ins + node->nr_outs;
+    int tensor = np_graph_tensor(kase->graph, "tensor", role, dtype, nr_dims, dims);
+    size_t bytes = bytes_of(&kase->graph->tensors[tensor]);
+
+    kase->reference[at] = np_alloc(bytes);
+    kase->tested[at] = np_alloc(bytes);
+    fill(kase->reference[at], &kase->graph->tensors[tensor], 1 + at, scale, offset);
+    if (out)
+        memset(kase->tested[at], 0x3f, bytes);
+    else
+        memcpy(kase->tested[at], kase->reference[at], bytes);
+    if (out)
+        np_graph_out(kase->graph, 0, tensor);
+    else
+        np_graph_in(kase->graph, 0, tensor);
+}
+
+void kernel_case_activation(
+    struct kernel_case *kase, enum np_dtype dtype, int h, int w, int c, bool out)
+{
+    const int image[4] = {kase->graph->batch, h, w, c}, flat[2] = {kase->graph->batch, c};
+
+    add(kase, NP_ROLE_ACTIVATION, dtype, h ? 4 : 2, h ? image : flat, 1, 0, out);
+}
+
+void kernel_case_values(struct kernel_case *kase, const int dims[4], float scale, float offset,
+    enum np_role role, bool out)
+{
+    int nr = 0;
+
+    while (nr < 4 && dims[nr])
+        nr++;
+    add(kase, role, NP_F32, nr, dims, scale, offset, out);
+}
+
+void kernel_case_absent(struct kernel_case *kase)
+{
+    np_graph_in(kase->graph, 0, -1);
+}
+
+static int run(struct kernel_case *kase, bool reference, int lanes, int chunk)
+{
+    const struct np_graph *graph = kase->graph;
+    const struct np_kernel *kernel;
+    struct np_needs needs;
+    struct np_operands operands;
+    const struct np_step_info info = {.step = 3, .loss_scale = 0.125f};
+    void *state, *scratch, *shared, *partials[8],
+        **data = reference ? kase->reference : kase->tested;
+    struct np_err err = {0};
+    int code;
+
+    memcpy(operands.ptr, data, sizeof(operands.ptr));
+    code = np_kernel_find(graph, &graph->nodes[0], chunk, reference, &kernel, &state, &needs, &err);
+    if (code < 0)
+        return code;
+    if (!reference)
+        kase->kernel = kernel->name;
+    scratch = np_alloc(needs.scratch_bytes + 1);
+    shared = np_alloc(needs.shared_bytes + 1);
+    if (kernel->begin)
+        kernel->begin(state, &operands, shared);
+    for (int lane = 0; lane < lanes; lane++) {
+        int first = graph->batch * lane / lanes, end = graph->batch * (lane + 1) / lanes;
+
+        partials[lane] = np_alloc(needs.partial_bytes + 1);
+        memset(partials[lane], 0x7f, needs.partial_bytes); /* garbage, as the executor's */
+        for (int row = first; row < end; row += chunk) {
+            const struct np_run rows = {.operands = &operands,
+                .info = &info,
+                .first_row = row,
+                .nr_rows = end - row < chunk ? end - row : chunk,
+                .first_in_lane = row == first,
+                .scratch = scratch,
+                .partial = partials[lane],
+                .shared = shared};
+
+            memset(scratch, 0x7f, needs.scratch_bytes);
+            kernel->run(state, &rows);
+        }
+    }
+    for (int part = 0; part < 3 && kernel->finish; part++)
+        kernel->finish(state, &(struct np_finish){.operands = &operands,
+                                  .info = &info,
+                                  .partials = partials,
+                                  .nr_lanes = lanes,
+                                  .batch = graph->batch,
+                                  .part = part,
+                                  .nr_parts = 3});
+    for (int lane = 0; lane < lanes; lane++)
+        np_free(partials[lane]);
+    np_free(scratch);
+    np_free(shared);
+    kernel->free(state);
+    return 0;
+}
+
+bool kernel_case_run(struct kernel_case *kase, int lanes, int chunk)
+{
+    if (run(kase, true, 1, kase->graph->batch) < 0 || run(kase, false, lanes, chunk) < 0)
+        return false;
+    return strncmp(kase->kernel, "reference", 9) != 0;
+}
+
+static double value(const void *data, const struct np_tensor *tensor, uint64_t i)
+{
+    float f;
+
+    if (tensor->dtype == NP_F32)
+        return ((const float *)data)[i];
+    if (tensor->dtype == NP_U8)
+        return ((const uint8_t *)data)[i];
+    assert(tensor->dtype == NP_BF16);
+    np_f32_from_bf16(&f, (const uint16_t *)data + i, 1);
+    return f;
+}
+
+double kernel_case_error(const struct kernel_case *kase, int first_out)
+{
+    const struct np_op_node *node = &kase->graph->nodes[0];
+    double worst = 0;
+
+    for (int o = first_out; o < node->nr_outs; o++) {
+        const struct np_tensor *tensor = &kase->graph->tensors[node->outs[o]];
+        double most = 1e-30, off = 0;
+
+        for (uint64_t i = 0; i < np_tensor_elements(tensor); i++) {
+            double right = value(kase->reference[node->nr_ins + o], tensor, i);
+            double here = value(kase->tested[node->nr_ins + o], tensor, i);
+            double difference = fabs(right - here);
+
+            most = fmax(most, fabs(right));
+            if (!(difference <= off)) /* a NaN is the worst */
+                off = isnan(difference) ? INFINITY : difference;
+        }
+        worst = fmax(worst, off / most);
+    }
+    return worst;
+}
+
+void kernel_case_fini(struct kernel_case *kase)
+{
+    for (int i = 0; i < 2 * NP_MAX_OPERANDS; i++) {
+        np_free(kase->reference[i]);
+        np_free(kase->tested[i]);
+    }
+    np_graph_free(kase->graph);
+}

@@ -1,0 +1,33 @@
+/* One node, run by the reference and by the row that the CPU would take, on the same made-up
+ * operands, cut into lanes and chunks as the executor does; then compared. */
+#ifndef NP_KERNEL_CASE_H
+#define NP_KERNEL_CASE_H
+
+#include "trainer/kernels.h"
+
+struct kernel_case {
+    struct np_graph *graph;                                             /* one node */
+    void *reference[2 * NP_MAX_OPERANDS], *tested[2 * NP_MAX_OPERANDS]; /* operands, ins first */
+    const char *kernel;                                                 /* that was tested */
+};
+
+/* A node of this operation with a batch of `batch`. */
+void kernel_case_init(struct kernel_case *kase, enum np_op op, int batch);
+struct np_op_node *kernel_case_node(struct kernel_case *kase);
+/* The next operand: an activation (batch, h, w, c), filled with normal numbers, or with zeros where
+ * it is an output. h 0: (batch, c). */
+void kernel_case_activation(
+    struct kernel_case *kase, enum np_dtype dtype, int h, int w, int c, bool out);
+/* The next operand, f32, of these dims (0: none further); ins get normal numbers times scale plus
+ * offset. */
+void kernel_case_values(struct kernel_case *kase, const int dims[4], float scale, float offset,
+    enum np_role role, bool out);
+void kernel_case_absent(struct kernel_case *kase);
+/* Runs both; the tested one in `lanes` lanes, chunks of `chunk` rows, finish() in 3 parts. False: no
+ * row but the reference's takes the node. */
+bool kernel_case_run(struct kernel_case *kase, int lanes, int chunk);
+/* The largest difference of any output (first_out and beyond), as a share of its largest value. */
+double kernel_case_error(const struct kernel_case *kase, int first_out);
+void kernel_case_fini(struct kernel_case *kase);
+
+#endif

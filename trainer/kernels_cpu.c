@@ -1,0 +1,231 @@
+/* The CPU device's own kernels: what oneDNN has no kernel for, or none that works on a few rows at a
+ * time. Here: the table, input, relu, add, flatten. Any pool thread, each its own lane. */
+#include "trainer/kernels_cpu.h"
+
+#include <errno.h>
+
+#include "loader/base/mem.h"
+#include "trainer/simd.h"
+
+#define LEAST_TILE 64 /* elements */
+
+static void shape_of(const struct np_tensor *tensor, int *ret_h, int *ret_w, int *ret_c)
+{
+    bool image = tensor->nr_dims > 3;
+
+    *ret_h = image ? tensor->dims[1] : 1;
+    *ret_w = image ? tensor->dims[2] : 1;
+    *ret_c = tensor->nr_dims > 1 ? tensor->dims[tensor->nr_dims - 1] : 1;
+}
+
+int np_cpu_init(struct np_cpu *cpu, const struct np_graph *graph, const struct np_op_node *node)
+{
+    const struct np_tensor *in = &graph->tensors[node->ins[0]];
+    const struct np_tensor *out = &graph->tensors[node->outs[0]];
+    int c;
+
+    if (node->op == NP_OP_INPUT)
+        in = out;
+    if (in->dtype != NP_F32 && in->dtype != NP_BF16)
+        return -ENOTSUP;
+    cpu->op = node->op;
+    cpu->half = in->dtype == NP_BF16;
+    cpu->nr_ins = node->nr_ins;
+    cpu->nr_outs = node->nr_outs;
+    cpu->batch = in->dims[0];
+    cpu->attrs = node->attrs;
+    shape_of(out, &cpu->out_h, &cpu->out_w, &c);
+    shape_of(in, &cpu->h, &cpu->w, &cpu->c);
+    cpu->tile = cpu->c;
+    while (cpu->tile % 8 != 0) /* three times at most: c << 3 is a multiple of 8 */
+        cpu->tile *= 2;
+    cpu->tile *= (LEAST_TILE + cpu->tile - 1) / cpu->tile;
+    return 0;
+}
+
+int np_cpu_prepare(const struct np_graph *graph, const struct np_op_node *node, int nr_tiles,
+    void **ret_state, struct np_needs *ret_needs, struct np_err *err)
+{
+    struct np_cpu *cpu = np_alloc(sizeof(*cpu));
+    int code;
+
+    if (!cpu)
+        return np_err_set(err, -ENOMEM, "no memory for a kernel");
+    code = np_cpu_init(cpu, graph, node);
+    if (code < 0) {
+        np_free(cpu);
+        return code;
+    }
+    *ret_needs =
+        (struct np_needs){.scratch_bytes = (size_t)nr_tiles * (size_t)cpu->tile * sizeof(float)};
+    *ret_state = cpu;
+    return 0;
+}
+
+void np_cpu_free(void *state)
+{
+    np_free(state);
+}
+
+static int plain_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
+    void **ret_state, struct np_needs *ret_needs, struct np_err *err)
+{
+    (void)max_rows;
+    return np_cpu_prepare(graph, node, 2, ret_state, ret_needs, err);
+}
+
+/* --- input --------------------------------------------------------------------------------- */
+
+NP_LOOP_HALF(normalise,
+    (void *out, const uint8_t *in, size_t n, const float *mean, const float *scale, size_t tile),
+    (out, in, n, mean, scale, tile))
+{
+    for (size_t t = 0; t < n; t += tile) {
+        size_t end = n - t < tile ? n - t : tile, i = 0;
+
+        for (; i + 8 <= end; i += 8) {
+            np_v8b bytes;
+
+            memcpy(&bytes, in + t + i, sizeof(bytes));
+            np_put(out, t + i, half,
+                (__builtin_convertvector(__builtin_convertvector(bytes, np_v8i), np_v8) -
+                    np_load(mean + i)) *
+                    np_load(scale + i));
+        }
+        for (; i < end; i++)
+            np_put1(out, t + i, half, ((float)in[t + i] - mean[i]) * scale[i]);
+    }
+}
+
+/* (u8 / 255 - mean) / std */
+static void input_run(void *state, const struct np_run *run)
+{
+    struct np_cpu *cpu = state;
+    size_t row = np_cpu_row(cpu), first = np_cpu_first(run, row);
+    float *mean = run->scratch, *scale = mean + cpu->tile;
+
+    for (int i = 0; i < cpu->tile; i++) {
+        mean[i] = cpu->attrs.mean[i % cpu->c] * 255;
+        scale[i] = 1 / (cpu->attrs.std[i % cpu->c] * 255);
+    }
+    normalise(cpu->half, np_cpu_at(cpu, run->operands->ptr[1], first),
+        (const uint8_t *)run->operands->ptr[0] + first, row * (size_t)run->nr_rows, mean, scale,
+        (size_t)cpu->tile);
+}
+
+/* --- relu, add ----------------------------------------------------------------------------- */
+
+NP_LOOP_HALF(relu, (void *out, const void *in, size_t n), (out, in, n))
+{
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        np_put(out, i, half, np_relu(np_get(in, i, half)));
+    for (; i < n; i++) {
+        float x = np_get1(in, i, half);
+
+        np_put1(out, i, half, x < 0 ? 0 : x);
+    }
+}
+
+NP_LOOP_HALF(relu_dgrad, (void *dx, const void *dy, const void *y, size_t n), (dx, dy, y, n))
+{
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        np_put(dx, i, half, np_mask(np_get(y, i, half) > np_zero(), np_get(dy, i, half)));
+    for (; i < n; i++) {
+        float d = np_get1(dy, i, half);
+
+        np_put1(dx, i, half, np_get1(y, i, half) > 0 ? d : 0);
+    }
+}
+
+NP_LOOP_HALF(add, (void *out, const void *a, const void *b, size_t n), (out, a, b, n))
+{
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        np_put(out, i, half, np_get(a, i, half) + np_get(b, i, half));
+    for (; i < n; i++)
+        np_put1(out, i, half, np_get1(a, i, half) + np_get1(b, i, half));
+}
+
+NP_LOOP_HALF(add_relu, (void *out, const void *a, const void *b, size_t n), (out, a, b, n))
+{
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        np_put(out, i, half, np_relu(np_get(a, i, half) + np_get(b, i, half)));
+    for (; i < n; i++) {
+        float sum = np_get1(a, i, half) + np_get1(b, i, half);
+
+        np_put1(out, i, half, sum < 0 ? 0 : sum);
+    }
+}
+
+static void elements_run(void *state, const struct np_run *run)
+{
+    struct np_cpu *cpu = state;
+    size_t row = np_cpu_row(cpu), first = np_cpu_first(run, row), n = row * (size_t)run->nr_rows;
+    void *a = np_cpu_at(cpu, run->operands->ptr[0], first);
+    void *b = cpu->nr_ins > 1 ? np_cpu_at(cpu, run->operands->ptr[1], first) : NULL;
+    void *out = np_cpu_at(cpu, run->operands->ptr[cpu->nr_ins], first);
+
+    if (cpu->op == NP_OP_RELU)
+        relu(cpu->half, out, a, n);
+    else if (cpu->op == NP_OP_RELU_DGRAD)
+        relu_dgrad(cpu->half, out, a, b, n);
+    else
+        (cpu->attrs.relu ? add_relu : add)(cpu->half, out, a, b, n);
+}
+
+/* --- flatten ------------------------------------------------------------------------------- */
+
+/* (pixels, c) -> (c, pixels) or back, of elements of 2 or 4 bytes. */
+static void transpose(const struct np_cpu *cpu, void *out, const void *in, size_t m, size_t n)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t k = 0; k < n; k++)
+            if (cpu->half)
+                ((uint16_t *)out)[k * m + i] = ((const uint16_t *)in)[i * n + k];
+            else
+                ((float *)out)[k * m + i] = ((const float *)in)[i * n + k];
+}
+
+static void flatten_run(void *state, const struct np_run *run)
+{
+    struct np_cpu *cpu = state;
+    bool back = cpu->op == NP_OP_FLATTEN_DGRAD;
+    size_t row = np_cpu_row(cpu);
+    size_t pixels = (size_t)(back ? cpu->out_h * cpu->out_w : cpu->h * cpu->w), c = row / pixels;
+
+    for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
+        void *in = np_cpu_at(cpu, run->operands->ptr[0], (size_t)r * row);
+        void *out = np_cpu_at(cpu, run->operands->ptr[1], (size_t)r * row);
+
+        transpose(cpu, out, in, back ? c : pixels, back ? pixels : c);
+    }
+}
+
+#define ROW(name_, op_, run_)                                                                      \
+    static const struct np_kernel row_##name_##_f32 = {                                            \
+        "cpu " #name_ " f32", op_, NP_F32, plain_prepare, NULL, run_, NULL, np_cpu_free};          \
+    static const struct np_kernel row_##name_##_bf16 = {                                           \
+        "cpu " #name_ " bf16", op_, NP_BF16, plain_prepare, NULL, run_, NULL, np_cpu_free};
+ROW(input, NP_OP_INPUT, input_run)
+ROW(relu, NP_OP_RELU, elements_run)
+ROW(relu_dgrad, NP_OP_RELU_DGRAD, elements_run)
+ROW(add, NP_OP_ADD, elements_run)
+ROW(flatten, NP_OP_FLATTEN, flatten_run)
+ROW(flatten_dgrad, NP_OP_FLATTEN_DGRAD, flatten_run)
+
+const struct np_kernel *const np_kernels_cpu[] = {&row_input_f32, &row_input_bf16, &row_relu_f32,
+    &row_relu_bf16, &row_relu_dgrad_f32, &row_relu_dgrad_bf16, &row_add_f32, &row_add_bf16,
+    &row_flatten_f32, &row_flatten_bf16, &row_flatten_dgrad_f32, &row_flatten_dgrad_bf16,
+    &np_cpu_bn_stats_f32, &np_cpu_bn_stats_bf16, &np_cpu_bn_apply_f32, &np_cpu_bn_apply_bf16,
+    &np_cpu_bn_eval_f32, &np_cpu_bn_eval_bf16, &np_cpu_bn_reduce_f32, &np_cpu_bn_reduce_bf16,
+    &np_cpu_bn_dgrad_f32, &np_cpu_bn_dgrad_bf16, &np_cpu_maxpool_f32, &np_cpu_maxpool_bf16,
+    &np_cpu_maxpool_dgrad_f32, &np_cpu_maxpool_dgrad_bf16, &np_cpu_global_avgpool_f32,
+    &np_cpu_global_avgpool_bf16, &np_cpu_global_avgpool_dgrad_f32,
+    &np_cpu_global_avgpool_dgrad_bf16, NULL};
