@@ -16,7 +16,7 @@ OPT      = -O2 -g
 WARN     = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wpointer-arith -Wno-format-truncation
 CFLAGS   = -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -fno-strict-aliasing -fno-math-errno -ffp-contract=off -pthread -I. \
            $(shell pkg-config --cflags $(PKGS)) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
-LDLIBS   = $(shell pkg-config --libs $(PKGS)) -ldnnl -lm -ldl
+LDLIBS   = $(shell pkg-config --libs $(PKGS)) -ldnnl -lgomp -lm -ldl
 LDFLAGS  = -pthread -rdynamic $(if $(SAN),-fsanitize=$(SAN))
 
 SRCS    := $(wildcard daemon/*.c daemon/ui/*.c daemon/profile/*.c daemon/service/*.c \

@@ -131,12 +131,15 @@ static void make_groups(struct np_program *program, int *when)
 /* --- preparing ----------------------------------------------------------------------------- */
 
 /* A weight gradient is summed once a chunk: where the weights are bigger than what a chunk holds,
- * one run over the lane is cheaper. */
+ * one run over the lane is cheaper. A linear layer reads all its weights for any number of rows. */
 static bool wants_whole_lane(const struct np_graph *graph, const struct np_op_node *node, int rows)
 {
     uint64_t read = 0;
 
-    if (!is_wgrad(node->op))
+    if (node->op == NP_OP_LINEAR || node->op == NP_OP_LINEAR_DGRAD ||
+        node->op == NP_OP_LINEAR_WGRAD)
+        return true;
+    if (node->op != NP_OP_CONV_WGRAD)
         return false;
     for (int i = 0; i < node->nr_ins; i++)
         read += row_bytes(graph, node->ins[i]) * (uint64_t)rows;
@@ -345,26 +348,48 @@ static void run_rows(struct np_program *program, struct call *call, int lane, in
     call->ns[lane] += np_now_ns() - start;
 }
 
-/* All rows of a lane through the group under way. */
-static void run_lane(void *context, int lane, int thread)
+/* Calls first..end of the group, chunk by chunk. */
+static void run_chunks(
+    struct np_program *program, int lane, int thread, int first_call, int end_call)
 {
-    struct np_program *program = context;
-    const struct group *group = program->group;
-    struct call *calls = program->calls + group->first_call;
+    int64_t batch = program->graph->batch;
+    int first = (int)(batch * lane / program->nr_lanes);
+    int end = (int)(batch * (lane + 1) / program->nr_lanes), chunk = program->group->chunk_rows;
+
+    for (int row = first; row < end; row += chunk)
+        for (int c = first_call; c < end_call; c++)
+            if (!program->calls[c].whole_lane)
+                run_rows(program, &program->calls[c], lane, thread, row,
+                    end - row < chunk ? end - row : chunk, row == first);
+}
+
+static void run_whole(struct np_program *program, int lane, int thread, int call)
+{
     int64_t batch = program->graph->batch;
     int first = (int)(batch * lane / program->nr_lanes);
     int end = (int)(batch * (lane + 1) / program->nr_lanes);
 
-    for (int row = first; row < end; row += group->chunk_rows) {
-        int rows = end - row < group->chunk_rows ? end - row : group->chunk_rows;
+    run_rows(program, &program->calls[call], lane, thread, first, end - first, true);
+}
 
-        for (int c = 0; c < group->nr_calls; c++)
-            if (!calls[c].whole_lane)
-                run_rows(program, &calls[c], lane, thread, row, rows, row == first);
-    }
-    for (int c = 0; c < group->nr_calls; c++)
-        if (calls[c].whole_lane)
-            run_rows(program, &calls[c], lane, thread, first, end - first, true);
+/* All rows of a lane through the group under way. What runs over the whole lane at once parts the
+ * chunks before it from those behind it; gradients of weights, which nobody in the group reads, come
+ * last instead. */
+static void run_lane(void *context, int lane, int thread)
+{
+    struct np_program *program = context;
+    int first = program->group->first_call, end = first + program->group->nr_calls, from = first;
+
+    for (int c = first; c < end; c++)
+        if (program->calls[c].whole_lane && !is_wgrad(program->calls[c].node->op)) {
+            run_chunks(program, lane, thread, from, c);
+            run_whole(program, lane, thread, c);
+            from = c + 1;
+        }
+    run_chunks(program, lane, thread, from, end);
+    for (int c = first; c < end; c++)
+        if (program->calls[c].whole_lane && is_wgrad(program->calls[c].node->op))
+            run_whole(program, lane, thread, c);
 }
 
 struct finish_job {
@@ -388,6 +413,16 @@ static void finish_part(void *context, int part, int thread)
     job->call->kernel->finish(job->call->state, &finish);
 }
 
+/* What finish() reads or writes, at least. */
+static uint64_t finish_bytes(const struct np_program *program, const struct call *call)
+{
+    uint64_t bytes = call->needs.partial_bytes;
+
+    for (int o = 0; o < call->node->nr_outs; o++)
+        bytes += np_tensor_elements(&program->graph->tensors[call->node->outs[o]]) * sizeof(float);
+    return bytes;
+}
+
 static void finish_group(struct np_program *program, const struct group *group)
 {
     for (int c = group->first_call; c < group->first_call + group->nr_calls; c++) {
@@ -395,7 +430,7 @@ static void finish_group(struct np_program *program, const struct group *group)
 
         if (!job.call->kernel->finish)
             continue;
-        if (job.call->needs.partial_bytes * (size_t)program->nr_lanes > FINISH_IN_PLACE)
+        if (finish_bytes(program, job.call) > FINISH_IN_PLACE)
             job.nr_parts = np_pool_threads(program->pool);
         np_pool_run(program->pool, job.nr_parts, finish_part, &job);
     }

@@ -1,0 +1,142 @@
+/* oneDNN's C interface as both 2.x and 3.x have it: 3.x made memory descriptors opaque and made
+ * operation descriptors into arguments. Internal to kernels_onednn*.c. */
+#ifndef NP_KERNELS_ONEDNN_API_H
+#define NP_KERNELS_ONEDNN_API_H
+
+#include <dnnl.h>
+#include <stdbool.h>
+
+#if DNNL_VERSION_MAJOR >= 3
+typedef const_dnnl_memory_desc_t np_md;
+#else
+typedef const dnnl_memory_desc_t *np_md;
+#endif
+
+/* A descriptor that this program made. */
+struct np_md_own {
+#if DNNL_VERSION_MAJOR >= 3
+    dnnl_memory_desc_t md;
+#else
+    dnnl_memory_desc_t md;
+    bool made;
+#endif
+};
+
+static inline dnnl_status_t np_md_make(struct np_md_own *own, int nr_dims, const dnnl_dim_t *dims,
+    dnnl_data_type_t type, dnnl_format_tag_t tag)
+{
+    dnnl_dims_t all = {0};
+
+    for (int i = 0; i < nr_dims; i++)
+        all[i] = dims[i];
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_memory_desc_create_with_tag(&own->md, nr_dims, all, type, tag);
+#else
+    own->made = true;
+    return dnnl_memory_desc_init_by_tag(&own->md, nr_dims, all, type, tag);
+#endif
+}
+
+static inline np_md np_md_get(const struct np_md_own *own) /* NULL: never made */
+{
+#if DNNL_VERSION_MAJOR >= 3
+    return own->md;
+#else
+    return own->made ? &own->md : NULL;
+#endif
+}
+
+static inline void np_md_drop(struct np_md_own *own)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    if (own->md)
+        dnnl_memory_desc_destroy(own->md);
+#else
+    (void)own;
+#endif
+}
+
+static inline size_t np_md_bytes(np_md md)
+{
+    return md ? dnnl_memory_desc_get_size(md) : 0;
+}
+
+static inline np_md np_md_of(const_dnnl_primitive_desc_t pd, dnnl_query_t what)
+{
+    return dnnl_primitive_desc_query_md(pd, what, 0);
+}
+
+/* What a convolution is made of, forward and backward. */
+struct np_conv_desc {
+    np_md x, weights, bias /* NULL: none */, y;
+    dnnl_dims_t strides, dilates, pad_low, pad_high;
+    const_dnnl_primitive_attr_t attr;
+};
+
+static inline dnnl_status_t np_conv_forward(
+    dnnl_primitive_desc_t *ret_pd, dnnl_engine_t engine, const struct np_conv_desc *d)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_convolution_forward_primitive_desc_create(ret_pd, engine, dnnl_forward_training,
+        dnnl_convolution_direct, d->x, d->weights, d->bias, d->y, d->strides, d->dilates,
+        d->pad_low, d->pad_high, d->attr);
+#else
+    dnnl_convolution_desc_t desc;
+    dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training,
+        dnnl_convolution_direct, d->x, d->weights, d->bias, d->y, d->strides, d->dilates,
+        d->pad_low, d->pad_high);
+
+    return status != dnnl_success
+               ? status
+               : dnnl_primitive_desc_create(ret_pd, &desc, d->attr, engine, NULL);
+#endif
+}
+
+static inline dnnl_status_t np_conv_backward_data(dnnl_primitive_desc_t *ret_pd,
+    dnnl_engine_t engine, const struct np_conv_desc *d, const_dnnl_primitive_desc_t forward)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_convolution_backward_data_primitive_desc_create(ret_pd, engine,
+        dnnl_convolution_direct, d->x, d->weights, d->y, d->strides, d->dilates, d->pad_low,
+        d->pad_high, forward, d->attr);
+#else
+    dnnl_convolution_desc_t desc;
+    dnnl_status_t status =
+        dnnl_dilated_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, d->x,
+            d->weights, d->y, d->strides, d->dilates, d->pad_low, d->pad_high);
+
+    return status != dnnl_success
+               ? status
+               : dnnl_primitive_desc_create(ret_pd, &desc, d->attr, engine, forward);
+#endif
+}
+
+static inline dnnl_status_t np_conv_backward_weights(dnnl_primitive_desc_t *ret_pd,
+    dnnl_engine_t engine, const struct np_conv_desc *d, const_dnnl_primitive_desc_t forward)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_convolution_backward_weights_primitive_desc_create(ret_pd, engine,
+        dnnl_convolution_direct, d->x, d->weights, d->bias, d->y, d->strides, d->dilates,
+        d->pad_low, d->pad_high, forward, d->attr);
+#else
+    dnnl_convolution_desc_t desc;
+    dnnl_status_t status =
+        dnnl_dilated_convolution_backward_weights_desc_init(&desc, dnnl_convolution_direct, d->x,
+            d->weights, d->bias, d->y, d->strides, d->dilates, d->pad_low, d->pad_high);
+
+    return status != dnnl_success
+               ? status
+               : dnnl_primitive_desc_create(ret_pd, &desc, d->attr, engine, forward);
+#endif
+}
+
+static inline dnnl_status_t np_post_relu(dnnl_post_ops_t ops)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_post_ops_append_eltwise(ops, dnnl_eltwise_relu, 0, 0);
+#else
+    return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0);
+#endif
+}
+
+#endif
