@@ -25,7 +25,7 @@ static void report_unknown(const struct np_choice *choices, const struct np_node
     char list[256] = "";
     size_t used = 0;
 
-    for (int i = 0; choices[i].name != NULL && i < MAX_CHOICES; i++) {
+    for (int i = 0; i < MAX_CHOICES && choices[i].name != NULL; i++) {
         words[i] = choices[i].name;
         int wrote =
             snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", choices[i].name);
