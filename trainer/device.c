@@ -19,7 +19,7 @@ static const struct builtin {
     const struct np_device_ops *ops;
     const struct np_plan_ops *plan_ops;
 } builtins[] = {
-    /* The CPU's row comes with plan_cpu.c: {"cpu", &np_device_cpu, &np_plan_cpu}, */
+    {"cpu", &np_device_cpu, &np_plan_cpu},
     {"sim", &np_device_sim, &np_plan_sim},
     {NULL, NULL, NULL},
 };
@@ -52,8 +52,7 @@ static const struct builtin *find_builtin(const char *name)
 
 static bool known(const char *name)
 {
-    return strcmp(name, "auto") == 0 || strcmp(name, "cpu") == 0 || find_builtin(name) != NULL ||
-           cuda_ordinal(name) >= 0;
+    return strcmp(name, "auto") == 0 || find_builtin(name) != NULL || cuda_ordinal(name) >= 0;
 }
 
 static int open_with(const struct np_device_ops *ops, const struct np_plan_ops *plan_ops,

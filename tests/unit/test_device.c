@@ -25,6 +25,19 @@ Test(device, an_unknown_name_says_which_are_known)
     cr_assert_null(device);
 }
 
+/* The plugin has no device code yet, so no GPU is usable anywhere. */
+Test(device, auto_is_the_cpu_where_no_gpu_is_usable)
+{
+    struct np_device *device = NULL;
+    struct np_err err = {0};
+    cr_assert_eq(np_device_open("auto", NULL, &device, &err), 0);
+    cr_assert_str_eq(device->name, "cpu");
+    cr_assert_null(device->ops->alloc);
+    np_device_close(device);
+    cr_assert_lt(np_device_open("cuda:3", NULL, &device, &err), 0);
+    cr_assert_eq(strncmp(err.text, "cuda:3: ", 8), 0);
+}
+
 Test(device, a_missing_plugin_says_what_to_do)
 {
     struct np_err err = {0};
@@ -94,15 +107,15 @@ static void count_line(void *context, const char *json)
 {
     int *counts = context;
     counts[0]++;
-    counts[1] += strstr(json, "\"name\":\"sim\"") != NULL;
+    counts[1] += strstr(json, "\"name\":\"sim\"") || strstr(json, "\"name\":\"cpu\"");
     counts[2] += strstr(json, "\"kind\":\"cuda\"") != NULL;
 }
 
-Test(device, list_has_sim_and_says_why_there_is_no_cuda)
+Test(device, list_has_cpu_and_sim_and_says_why_there_is_no_cuda)
 {
     int counts[3] = {0};
     np_device_list(count_line, counts);
-    cr_assert_eq(counts[1], 1);
+    cr_assert_eq(counts[1], 2);
     cr_assert_geq(counts[2], 1);
 }
 
