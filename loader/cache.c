@@ -108,6 +108,15 @@ static struct entry *take_room(struct np_cache *cache, uint64_t bytes)
     return (void *)(cache->arena + used);
 }
 
+bool np_cache_wants(const struct np_cache *cache, int set, uint64_t sample, uint64_t bytes)
+{
+    assert(sample < cache->nr_samples[set]);
+    return __atomic_load_n(&cache->words[set][sample], __ATOMIC_RELAXED) == EMPTY &&
+           bytes <= UINT32_MAX &&
+           bytes + sizeof(struct entry) + ENTRY_ALIGN <=
+               cache->cap_bytes - __atomic_load_n(&cache->used, __ATOMIC_RELAXED);
+}
+
 void np_cache_put(struct np_cache *cache, int set, uint64_t sample, const struct np_cached *cached)
 {
     uint64_t *word = &cache->words[set][sample], expected = EMPTY;

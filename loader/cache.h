@@ -24,6 +24,8 @@ void np_cache_free(struct np_cache *cache);
 /* Any thread; data stays until np_cache_free(). */
 bool np_cache_find(
     const struct np_cache *cache, int set, uint64_t sample, struct np_cached *ret_cached);
+/* Would np_cache_put() take these bytes? Another thread may be faster. */
+bool np_cache_wants(const struct np_cache *cache, int set, uint64_t sample, uint64_t bytes);
 /* Copies a sample in, unless it is there, on its way, or the cap is reached. Any thread. */
 void np_cache_put(struct np_cache *cache, int set, uint64_t sample, const struct np_cached *cached);
 uint64_t np_cache_bytes(const struct np_cache *cache); /* filled so far */

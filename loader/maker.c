@@ -94,14 +94,15 @@ static bool in_frame(
            maker->frame_file == record->file && maker->frame_offset == record->offset;
 }
 
-bool np_maker_has(const struct np_maker *maker, enum np_batch_kind kind, uint64_t sample)
+bool np_maker_has(const struct np_maker *maker, enum np_batch_kind kind, uint64_t sample,
+    const struct np_record *record)
 {
     const struct np_set *set = &maker->options.sets[kind];
     struct np_cached cached;
 
     return (maker->options.cache &&
                np_cache_find(maker->options.cache, set->cache_set, sample, &cached)) ||
-           in_frame(maker, set->index, np_index_record(set->index, sample));
+           in_frame(maker, set->index, record);
 }
 
 static int unpack_frame(struct np_maker *maker, const struct np_index *index,
@@ -177,7 +178,19 @@ static int draw(const struct np_maker *maker, const struct np_making *making, in
         width, height, geometry->window_w, geometry->window_h, shape->width, shape->height);
 }
 
-/* Decodes all of the picture and keeps it; ret_pixels is a copy of its own. */
+/* Would a cache of pictures take this one whole? */
+static bool wants_full(
+    const struct np_maker *maker, const struct np_making *making, const struct np_image_info *info)
+{
+    const uint64_t bytes =
+        (uint64_t)info->width * (uint64_t)info->height * (uint64_t)maker->options.shape.channels;
+
+    return maker->options.cache && maker->options.cache_decoded &&
+           np_cache_wants(maker->options.cache, maker->options.sets[making->ticket->kind].cache_set,
+               making->sample, bytes);
+}
+
+/* Decodes all of the picture, and puts a copy into the cache. */
 static int decode_full(struct np_maker *maker, const struct np_making *making,
     const struct np_image_info *info, struct np_pixels *ret_pixels, struct np_err *err)
 {
@@ -196,16 +209,9 @@ static int decode_full(struct np_maker *maker, const struct np_making *making,
 
     if (code)
         return code;
-    *ret_pixels = pixels;
-    if (bytes > UINT32_MAX)
-        return 0;
-    if (maker->full_cap < bytes) { /* only while larger pictures than before come in */
-        np_free(maker->full);
-        maker->full = np_alloc(bytes);
-        maker->full_cap = maker->full ? bytes : 0;
-        if (!maker->full)
-            return np_err_set(err, -ENOMEM, "out of memory for a picture of %zu bytes", bytes);
-    }
+    /* Allocates only while larger pictures than before come in. */
+    if (np_hold(&maker->full, &maker->full_cap, bytes))
+        return np_err_set(err, -ENOMEM, "out of memory for a picture of %zu bytes", bytes);
     for (int y = 0; y < info->height; y++)
         memcpy(maker->full + (size_t)y * row_bytes,
             pixels.data + (y - pixels.origin_y) * pixels.stride - pixels.origin_x * channels,
@@ -213,6 +219,7 @@ static int decode_full(struct np_maker *maker, const struct np_making *making,
     cached = (struct np_cached){maker->full, (uint32_t)bytes, info->width, info->height, channels};
     np_cache_put(maker->options.cache, maker->options.sets[making->ticket->kind].cache_set,
         making->sample, &cached);
+    *ret_pixels = pixels;
     return 0;
 }
 
@@ -229,7 +236,7 @@ static int decode(struct np_maker *maker, const struct np_making *making, const 
     code = draw(maker, making, info.width, info.height, err);
     if (code)
         return code;
-    if (maker->options.cache && maker->options.cache_decoded)
+    if (wants_full(maker, making, &info))
         return decode_full(maker, making, &info, ret_pixels, err);
     return np_decoder_decode(
         maker->decoder, &making->about->geometry, maker->options.shape.channels, ret_pixels, err);

@@ -42,8 +42,9 @@ struct np_making {
     uint8_t *out;          /* the row */
     struct np_row *about;  /* box, sizes and geometry are set */
 };
-/* Can the row be made without reading? */
-bool np_maker_has(const struct np_maker *maker, enum np_batch_kind kind, uint64_t sample);
+/* Can the row be made without reading? record: the sample's. */
+bool np_maker_has(const struct np_maker *maker, enum np_batch_kind kind, uint64_t sample,
+    const struct np_record *record);
 /* Makes it. `since_ns` is when the read stage ended; *ret_ns when the row was done. Errors are
  * the content's (err says what is wrong with it, without naming it), -ENOMEM aside. */
 int np_maker_make(struct np_maker *maker, const struct np_making *making, uint64_t since_ns,

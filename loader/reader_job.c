@@ -124,11 +124,13 @@ static int start(struct np_reader *reader, struct np_job *job)
     struct np_index *index = reader->config->sets[job->ticket.kind].index;
 
     job->record = np_index_get(index, job->sample);
-    if (np_maker_has(reader->maker, job->ticket.kind, job->sample))
+    if (np_maker_has(reader->maker, job->ticket.kind, job->sample, &job->record))
         return 0;
     np_source_locate(index, job->sample, &job->extent);
-    if (job->record.bytes == 0 && np_index_raw(index)->kind == NP_RAW_SYNTH)
+    if (np_index_raw(index)->kind == NP_RAW_SYNTH) { /* drawn: its number is all its bytes */
+        memcpy(job->buffer, &job->record.offset, sizeof(job->record.offset));
         return 0;
+    }
     if (job->record.bytes == 0)
         return np_err_set(&reader->why, -EBADMSG, "is empty");
     if (job->record.bytes > reader->buffer_bytes)

@@ -1,0 +1,88 @@
+#!/bin/sh
+# nnpipe bench: the digest depends on seed and data alone, the numbers are there and add up, and
+# what cannot work is said.
+. "$(dirname "$0")/../lib.sh"
+
+# 60 pictures of 12 x 12 in three classes, as PPM.
+mkdir -p "$TMP/set"
+i=0
+while [ $i -lt 60 ]; do
+    mkdir -p "$TMP/set/c$((i % 3))"
+    { printf 'P6\n12 12\n255\n'; head -c 432 /dev/urandom; } >"$TMP/set/c$((i % 3))/$i.ppm"
+    i=$((i + 1))
+done
+cat >"$TMP/bench.yaml" <<YAML
+name: bench
+data:
+  train: {source: folder, path: $TMP/set}
+loader:
+  batch: 8
+  augment: [{random_crop: {size: 12, pad: 2}}, flip]
+model: [flatten, linear: {out: classes}]
+YAML
+
+field() { # field NAME: its value in the last line of $TMP/out.json
+    tail -n 1 "$TMP/out.json" | tr ',{}' '\n\n\n' | sed -n "s/^ *\"$1\": *//p" | tr -d '"'
+}
+bench() { # bench WHAT [args]: into $TMP/out.json
+    what=$1
+    shift
+    "$NNPIPE" bench "$what" "$TMP/bench.yaml" --json "$@" >"$TMP/out.json"
+}
+digest() { bench loader "$@" && field digest; }
+
+same_digest() {
+    want=$(digest --epochs 3 -o loader.readers=1 -o loader.io=pread) || return 1
+    [ -n "$want" ] || return 1
+    for args in "-o loader.readers=4" "-o loader.io=sim" "-o loader.depth=1" \
+        "-o loader.cache=encoded" "-o loader.cache=decoded -o loader.prefetch=3"; do
+        # shellcheck disable=SC2086 # several words
+        got=$(digest --epochs 3 $args) || return 1
+        [ "$got" = "$want" ] || { echo "$args: $got, not $want"; return 1; }
+    done
+}
+t "the loader's digest is equal whatever readers, I/O, depth and cache" same_digest
+
+other_digest() {
+    [ "$(digest --epochs 1)" != "$(digest --epochs 1 -o seed=2)" ]
+}
+t "another seed gives another digest" other_digest
+
+seconds_digest() {
+    [ "$(digest --seconds 0.05)" = "$(digest --seconds 0.3)" ]
+}
+t "with --seconds the digest covers the same batches, however many are run" seconds_digest
+
+counts() {
+    bench loader --epochs 2 && [ "$(field images)" = 120 ] && [ "$(field readers)" -ge 1 ] &&
+        [ "$(field bad_samples)" = 0 ] && [ "$(field digest_batches)" = 15 ] &&
+        [ -n "$(field images_per_second)" ] && [ -n "$(field cpu_seconds)" ] &&
+        [ -n "$(field bytes_per_second)" ] && [ -n "$(field io)" ]
+}
+t "the loader's fields are there and count two epochs" counts
+
+io_fields() {
+    bench io --seconds 0.2 && [ "$(field reads)" -gt 0 ] &&
+        [ "$(field bytes)" = $(($(field reads) * 445)) ]
+}
+t "bench io reads whole records" io_fields
+
+feed_fields() {
+    bench feed --steps 20 -o 'device={sim: {h2d_gbps: 10, step_ms: 2}}' &&
+        [ "$(field device)" = sim ] && [ "$(field steps)" = 17 ] && [ -n "$(field stall_ratio)" ] &&
+        [ -n "$(field h2d_gigabytes_per_second)" ] && [ -n "$(field images_per_second)" ]
+}
+t "bench feed steps a simulated device" feed_fields
+
+printf 'GIF89a' >"$TMP/set/c0/bad.ppm"
+t "a bad sample is named and counted" says "c0/bad.ppm" "$NNPIPE" bench loader "$TMP/bench.yaml" \
+    -o 'loader.bad_samples={budget: 5%}'
+t "policy fail makes the benchmark fail" exits 1 "$NNPIPE" bench loader "$TMP/bench.yaml" \
+    -o loader.bad_samples.policy=fail
+t "an unknown benchmark is a usage error" exits 2 "$NNPIPE" bench lodaer "$TMP/bench.yaml"
+t "no config is a usage error" exits 2 "$NNPIPE" bench loader
+t "a number that is none is a usage error" exits 2 "$NNPIPE" bench loader "$TMP/bench.yaml" \
+    --seconds soon
+t "a config that is not there is said" says "absent.yaml" "$NNPIPE" bench loader "$TMP/absent.yaml"
+
+[ "$failed" -eq 0 ]
