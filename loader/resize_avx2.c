@@ -4,8 +4,9 @@
 #include <string.h>
 
 #if defined(__x86_64__)
-#pragma GCC target("avx2")
 #include <immintrin.h>
+
+#define AVX2 __attribute__((target("avx2")))
 
 #define HALF (1 << (NP_RESIZE_BITS - 1))
 
@@ -45,14 +46,14 @@ void np_across_pack(const struct np_taps *taps, int16_t *packed)
 }
 
 /* Sums of the lanes of a and b: [a.low + a.high, b.low + b.high]. */
-static inline __m256i add_lanes(__m256i a, __m256i b)
+AVX2 static inline __m256i add_lanes(__m256i a, __m256i b)
 {
     return _mm256_add_epi32(
         _mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
 }
 
 /* The loop of np_across3_avx2; a constant number of groups makes it faster. */
-static inline __attribute__((always_inline)) void across3(const struct np_taps *taps,
+AVX2 static inline __attribute__((always_inline)) void across3(const struct np_taps *taps,
     const int16_t *packed, int groups, const uint8_t *const src[NP_RESIZE_ROWS],
     uint8_t *const dst[NP_RESIZE_ROWS])
 {
@@ -105,7 +106,7 @@ static inline __attribute__((always_inline)) void across3(const struct np_taps *
     }
 }
 
-void np_across3_avx2(const struct np_taps *taps, const int16_t *packed,
+AVX2 void np_across3_avx2(const struct np_taps *taps, const int16_t *packed,
     const uint8_t *const src[NP_RESIZE_ROWS], uint8_t *const dst[NP_RESIZE_ROWS])
 {
     switch (np_across_groups(taps)) {
@@ -116,7 +117,8 @@ void np_across3_avx2(const struct np_taps *taps, const int16_t *packed,
 }
 
 /* 32 bytes of one row down. */
-static inline __m256i down32(const uint8_t *src, ptrdiff_t stride, const int32_t *weight, int count)
+AVX2 static inline __m256i down32(
+    const uint8_t *src, ptrdiff_t stride, const int32_t *weight, int count)
 {
     const __m256i zero = _mm256_setzero_si256();
     __m256i highs[4] = {zero, zero, zero, zero}, lows[4];
@@ -150,7 +152,7 @@ static inline __m256i down32(const uint8_t *src, ptrdiff_t stride, const int32_t
         _mm256_packs_epi32(lows[0], lows[1]), _mm256_packs_epi32(lows[2], lows[3]));
 }
 
-void np_down_avx2(
+AVX2 void np_down_avx2(
     const uint8_t *src, ptrdiff_t stride, const int32_t *weight, int count, int bytes, uint8_t *dst)
 {
     int x = 0;
@@ -165,7 +167,7 @@ void np_down_avx2(
     }
 }
 
-void np_flip3_avx2(const uint8_t *src, int n, uint8_t *dst)
+AVX2 void np_flip3_avx2(const uint8_t *src, int n, uint8_t *dst)
 {
     /* Five pixels, last first, behind one byte that the next store covers. */
     const __m128i reverse = _mm_setr_epi8(15, 12, 13, 14, 9, 10, 11, 6, 7, 8, 3, 4, 5, 0, 1, 2);
