@@ -57,6 +57,8 @@ static int open_raw(struct np_decoder *decoder, struct np_image_info *ret_info, 
                       ? SYNTH_BYTES
                       : (size_t)raw->width * (size_t)raw->height * (size_t)raw->channels;
 
+    if (raw->channels != 1 && raw->channels != 3)
+        return np_err_set(err, -EBADMSG, "raw pixels of %d channels, not 1 or 3", raw->channels);
     if (decoder->nr_bytes != want)
         return np_err_set(err, -EBADMSG, "a sample of raw pixels has %zu bytes, not %zu",
             decoder->nr_bytes, want);

@@ -359,7 +359,8 @@ Test(codec, bare_pixels_come_as_they_are)
 {
     const uint8_t planes[12] = {1, 2, 3, 4, 11, 12, 13, 14, 21, 22, 23, 24};
     const uint8_t want[12] = {1, 11, 21, 2, 12, 22, 3, 13, 23, 4, 14, 24};
-    struct np_raw chw = {NP_RAW_CHW, 2, 2, 3}, hwc = {NP_RAW_HWC, 2, 2, 3};
+    struct np_raw chw = {NP_RAW_CHW, 2, 2, 3, 0}, hwc = {NP_RAW_HWC, 2, 2, 3, 0};
+    struct np_raw four = {NP_RAW_HWC, 1, 3, 4, 0};
     struct np_geometry all = box(0, 0, 2, 2), low = box(0, 1, 2, 2);
     struct np_decoder *decoder;
     struct np_image_info info;
@@ -376,13 +377,14 @@ Test(codec, bare_pixels_come_as_they_are)
     cr_assert_eq(np_decoder_decode(decoder, &all, 3, &p, NULL), 0);
     cr_assert_arr_eq(p.data, want, 12);
     cr_assert_eq(np_decoder_open(decoder, planes, 11, &chw, &info, NULL), -EBADMSG);
+    cr_assert_eq(np_decoder_open(decoder, planes, 12, &four, &info, NULL), -EBADMSG);
     np_decoder_free(decoder);
 }
 
 Test(codec, grey_and_colour_convert_as_pillow_does)
 {
     const uint8_t rgb[6] = {255, 0, 0, 10, 200, 30}, grey[2] = {76, 124}; /* Image.convert("L") */
-    struct np_raw colour = {NP_RAW_HWC, 1, 2, 3}, plain = {NP_RAW_HWC, 1, 2, 1};
+    struct np_raw colour = {NP_RAW_HWC, 1, 2, 3, 0}, plain = {NP_RAW_HWC, 1, 2, 1, 0};
     const uint8_t want[6] = {76, 76, 76, 124, 124, 124};
     struct np_geometry all = box(0, 0, 2, 1);
     struct np_decoder *decoder;
