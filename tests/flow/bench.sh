@@ -24,10 +24,10 @@ YAML
 field() { # field NAME: its value in the last line of $TMP/out.json
     tail -n 1 "$TMP/out.json" | tr ',{}' '\n\n\n' | sed -n "s/^ *\"$1\": *//p" | tr -d '"'
 }
-bench() { # bench WHAT [args]: into $TMP/out.json
-    what=$1
+bench() { # bench PART [args]: into $TMP/out.json
+    part=$1
     shift
-    "$NNPIPE" bench "$what" "$TMP/bench.yaml" --json "$@" >"$TMP/out.json"
+    "$NNPIPE" bench "$part" "$TMP/bench.yaml" --json "$@" >"$TMP/out.json"
 }
 digest() { bench loader "$@" && field digest; }
 
@@ -84,5 +84,26 @@ t "no config is a usage error" exits 2 "$NNPIPE" bench loader
 t "a number that is none is a usage error" exits 2 "$NNPIPE" bench loader "$TMP/bench.yaml" \
     --seconds soon
 t "a config that is not there is said" says "absent.yaml" "$NNPIPE" bench loader "$TMP/absent.yaml"
+
+photographs() { # the same bytes of real files, whoever reads them
+    cat >"$TMP/bench.yaml" <<YAML
+name: photographs
+data:
+  train: {source: tar, path: $NNPIPE_DATA/imagenet-sample-500.tar}
+loader:
+  batch: 50
+  augment: [{random_resized_crop: {size: 224}}, flip]
+model: [flatten, linear: {out: classes}]
+YAML
+    want=$(digest -o loader.readers=1 -o loader.io=pread) && [ "$(field images)" = 500 ] &&
+        [ "$(field bad_samples)" = 0 ] &&
+        [ "$(digest -o loader.readers=4 -o loader.depth=3)" = "$want" ] &&
+        [ "$(digest -o loader.readers=2 -o loader.cache=encoded)" = "$want" ]
+}
+if [ -n "${NNPIPE_DATA:-}" ]; then
+    t "photographs give one digest for any readers" photographs
+else
+    skip "photographs give one digest for any readers" "NNPIPE_DATA is not set"
+fi
 
 [ "$failed" -eq 0 ]
