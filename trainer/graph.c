@@ -52,13 +52,15 @@ int np_graph_tensor(struct np_graph *graph, const char *name, enum np_role role,
     enum np_dtype dtype, int nr_dims, const int *dims)
 {
     struct np_tensor *tensor;
+    int copy[4] = {0}; /* dims may lie in the array that grows */
 
     assert(nr_dims <= 4);
+    memcpy(copy, dims, (size_t)nr_dims * sizeof(*dims));
     graph->tensors = grow(graph->tensors, graph->nr_tensors, sizeof(*tensor));
     tensor = &graph->tensors[graph->nr_tensors];
     *tensor = (struct np_tensor){
         .name = must(strdup(name)), .role = role, .dtype = dtype, .nr_dims = nr_dims, .grad = -1};
-    memcpy(tensor->dims, dims, (size_t)nr_dims * sizeof(*dims));
+    memcpy(tensor->dims, copy, sizeof(copy));
     if (role == NP_ROLE_PARAM) {
         tensor->offset = graph->nr_params;
         graph->nr_params += np_tensor_elements(tensor);

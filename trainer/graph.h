@@ -13,8 +13,10 @@
 /* f32 | bf16 | f16: of activations and of what kernels read; master weights are f32. */
 enum np_dtype { NP_F32, NP_BF16, NP_F16, NP_U8, NP_I32 };
 
-/* Operands in order; [x] may be absent (-1). Activations are (n, h, w, c), NHWC. Parameters
- * have torch's shapes and layouts (conv weight OIHW, with groups (out, in/groups, kh, kw)). */
+/* Operands in order; [x] stand last and are left out where there is none. Activations are
+ * (n, h, w, c), NHWC, in the graph's precision; parameters, their gradients and what is marked f32
+ * are f32. Parameters have torch's shapes and layouts (conv weight OIHW, with groups
+ * (out, in/groups, kh, kw)). */
 enum np_op {
     NP_OP_INPUT,      /* images u8 -> x: (u8/255 - mean) / std */
     NP_OP_CONV,       /* x, weight, [bias] -> y          attr: conv, [relu] */
@@ -28,7 +30,7 @@ enum np_op {
     NP_OP_BN_DGRAD,       /* dy, x, mean, inv_std, gamma, beta, dgamma, dbeta, [y] -> dx, [dadd] */
     NP_OP_RELU,           /* x -> y */
     NP_OP_RELU_DGRAD,     /* dy, y -> dx */
-    NP_OP_MAXPOOL,        /* x -> y, argmax (n, ho, wo, c) u8: position in the window */
+    NP_OP_MAXPOOL,        /* x -> y, [argmax] (n, ho, wo, c) u8: position in the window */
     NP_OP_MAXPOOL_DGRAD,  /* dy, argmax -> dx */
     NP_OP_AVGPOOL,        /* x -> y     padding counts, as in torch */
     NP_OP_AVGPOOL_DGRAD,  /* dy -> dx */
@@ -93,8 +95,7 @@ struct np_tensor {
     uint64_t offset;   /* params, grads, buffers: first element in the flat array of their role */
     enum np_init init; /* params, buffers */
     int fan_in, fan_out;
-    bool
-        decay; /* params: weight decay applies (all, unless the config says conv and linear only) */
+    bool decay; /* params: a weight of conv or linear, which decays even without `decay_all` */
 };
 
 #define NP_MAX_OPERANDS 16
@@ -135,7 +136,8 @@ struct np_graph *np_graph_build(const struct np_node *model, const struct np_nod
     const struct np_node *loss, const struct np_graph_input *input, struct np_report *report);
 struct np_graph *np_graph_copy(const struct np_graph *graph);
 void np_graph_free(struct np_graph *graph);
-/* `model:` in normal form (every key of every layer), as `nnpipe show` prints it. */
+/* A list of layers in normal form (every key of every layer), as `nnpipe show` prints `model:` and
+ * each list of `blocks:`. What does not parse is copied as it is. Caller frees. */
 struct np_node *np_graph_model_node(const struct np_node *model);
 
 /* For building: a tensor's number; a node's number. Names are copied. */
@@ -147,7 +149,7 @@ void np_graph_out(struct np_graph *graph, int node, int tensor);
 
 uint64_t np_tensor_elements(const struct np_tensor *tensor);
 uint64_t np_dtype_bytes(enum np_dtype dtype);
-/* Multiply-adds times two, of one image's forward pass; 0 for what only moves data. */
+/* Multiply-adds times two, of one image's forward pass through conv and linear; 0 for the rest. */
 uint64_t np_node_flops(const struct np_graph *graph, const struct np_op_node *node);
 /* Fills params (flat, f32) and buffers from their inits; Philox by (seed, tensor name), so that
  * a tensor's values do not depend on the rest of the net. */

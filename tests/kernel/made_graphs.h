@@ -1,0 +1,21 @@
+/* Graphs for tests: from YAML text with `model:`, `blocks:` and `loss:`, or from a shipped config. */
+#ifndef NP_MADE_GRAPHS_H
+#define NP_MADE_GRAPHS_H
+
+#include "trainer/graph.h"
+
+struct made {
+    int batch, height, width, channels, classes;
+    enum np_dtype precision;
+};
+
+/* NULL where there are mistakes; all of them are in report (np_report_fini). */
+struct np_graph *made_graph(const char *text, struct made made, struct np_report *report);
+/* The same; prints mistakes to stderr. */
+struct np_graph *made_good_graph(const char *text, struct made made);
+/* Text of a file below the tree's root (free). */
+char *made_read(const char *path);
+/* The number of a parameter or buffer, or -1. */
+int made_tensor(const struct np_graph *graph, const char *name);
+
+#endif
