@@ -56,6 +56,8 @@ void np_index_set_raw(struct np_index *index, const struct np_raw *raw);
 void np_index_set_root(struct np_index *index, const char *root);
 /* Samples added without a label (WebDataset, class folders found late) get theirs here. */
 void np_index_set_label(struct np_index *index, uint64_t i, int label);
+/* Where sample i's extent lies, for who learns it after adding it (a frame is compressed whole). */
+void np_index_set_extent(struct np_index *index, uint64_t i, uint64_t offset, uint32_t bytes);
 /* The largest decompressed frame, where it is larger than what the records show (padding). */
 void np_index_set_max_inner(struct np_index *index, uint32_t bytes);
 /* Takes back all samples after the first nr_samples; the files and classes they named stay. */

@@ -236,6 +236,13 @@ void np_index_set_label(struct np_index *index, uint64_t i, int label)
     index->records[i].no_label = label < 0;
 }
 
+void np_index_set_extent(struct np_index *index, uint64_t i, uint64_t offset, uint32_t bytes)
+{
+    assert(index->builder && i < index->nr_samples);
+    index->records[i].offset = offset;
+    index->records[i].bytes = bytes;
+}
+
 void np_index_set_raw(struct np_index *index, const struct np_raw *raw)
 {
     index->raw = *raw;

@@ -1,0 +1,210 @@
+/* `nnpipe data view`: the rows of one training step, made by the loader itself, a PNG each, and how
+ * each came about. Main thread; the loader's readers run while it waits for the batch. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "daemon/data.h"
+#include "daemon/setup.h"
+#include "loader/base/mem.h"
+#include "loader/codec.h"
+
+struct view {
+    struct np_config *config;
+    struct np_setup setup;
+    struct np_ui *ui;
+    struct np_io io;
+    const char *out;
+    uint64_t step;
+};
+
+static void note(void *context, const char *text)
+{
+    (void)context;
+    fprintf(stderr, "%s\n", text);
+}
+
+/* As a run has it, but that it ends after the step. */
+static int loader_config(const struct view *view, struct np_stat *stat,
+    struct np_loader_config *ret_config, struct np_err *err)
+{
+    const struct np_config *config = view->config;
+    const struct np_loader_options *options = &config->loader;
+    const uint64_t total = np_index_samples(view->setup.train);
+    const uint64_t nr_eval =
+        config->split > 0 ? (uint64_t)llround(config->split * (double)total) : 0;
+
+    if (nr_eval >= total)
+        return np_err_set(err, -EINVAL, "data.split: %g leaves nothing to train on", config->split);
+    *ret_config = (struct np_loader_config){
+        .options = options,
+        .sampler = {.seed = (uint64_t)config->seed,
+            .nr_train = total - nr_eval,
+            .nr_eval = nr_eval,
+            .batch = (int)options->batch,
+            .nr_steps = view->step + 1,
+            .shuffle = options->shuffle,
+            .window = (uint64_t)options->window,
+            .split_total = nr_eval ? total : 0},
+        .train = view->setup.train,
+        .eval = nr_eval ? view->setup.train : NULL,
+        .augment = config->augment,
+        .test_augment = config->test_augment,
+        .shape = {(int)options->batch, view->setup.height, view->setup.width,
+            (int)options->channels},
+        .allocator = &np_page_allocator,
+        .stat = stat,
+        .first_step = view->step,
+    };
+    return 0;
+}
+
+static int write_png(struct view *view, const struct np_loader_config *config,
+    const uint8_t *pixels, const char *path, struct np_err *err)
+{
+    uint8_t *png = NULL;
+    size_t bytes;
+    int code = np_codec_png.encode(pixels, config->shape.width, config->shape.height,
+        config->shape.channels, 0, &png, &bytes, err);
+
+    if (!code)
+        code = np_io_replace(&view->io, path, png, bytes, err);
+    np_free(png);
+    return code;
+}
+
+static void tell(struct view *view, const struct np_batch *batch, int r, const char *file)
+{
+    const struct np_row *row = &batch->about[r];
+    const struct np_geometry *geometry = &row->geometry;
+    const int box[4] = {geometry->left, geometry->top, geometry->right, geometry->bottom};
+    const int size[2] = {geometry->scaled_w, geometry->scaled_h};
+    const int window[4] = {
+        geometry->window_x, geometry->window_y, geometry->window_w, geometry->window_h};
+    const int source[2] = {row->source_w, row->source_h};
+    const char *class_name = np_index_class(view->setup.train, batch->labels[r]);
+    struct np_json *json = &view->ui->object;
+    char name[NP_MAX_NAME + 1];
+
+    np_index_name(view->setup.train, row->sample, name, sizeof(name));
+    np_ui_say(view->ui, "row %d: %s (%s): box %d,%d-%d,%d of %dx%d to %dx%d%s%s%s", r, name,
+        class_name, box[0], box[1], box[2], box[3], source[0], source[1], size[0], size[1],
+        geometry->flip ? ", flipped" : "", file ? ": " : "", file ? file : "");
+    np_json_begin(json, "row");
+    np_json_int(json, "step", (int64_t)batch->step);
+    np_json_int(json, "row", r);
+    np_json_text(json, "path", name);
+    np_json_int(json, "label", batch->labels[r]);
+    np_json_text(json, "class", class_name);
+    np_json_ints(json, "box", box, 4);
+    np_json_ints(json, "size", size, 2);
+    np_json_ints(json, "window", window, 4);
+    np_json_bool(json, "flip", geometry->flip);
+    np_json_ints(json, "source_size", source, 2);
+    np_json_int(json, "sample", (int64_t)row->sample);
+    np_json_int(json, "epoch", row->epoch);
+    np_json_int(json, "replaced", row->attempts);
+    np_json_text(json, "file", file);
+    np_ui_event(view->ui, np_json_end(json));
+}
+
+static int show_batch(struct view *view, const struct np_loader_config *config,
+    const struct np_batch *batch, struct np_err *err)
+{
+    const size_t row_bytes =
+        (size_t)config->shape.height * (size_t)config->shape.width * (size_t)config->shape.channels;
+    int code = 0;
+
+    for (int r = 0; !code && r < config->shape.rows; r++) {
+        char *file = view->out
+                         ? np_format("%s/step%06" PRIu64 "-row%04d.png", view->out, view->step, r)
+                         : NULL;
+
+        if (view->out && !file)
+            code = np_err_set(err, -ENOMEM, "out of memory");
+        if (file)
+            code = write_png(view, config, batch->images + (size_t)r * row_bytes, file, err);
+        if (!code)
+            tell(view, batch, r, file);
+        np_free(file);
+    }
+    return code;
+}
+
+static int take_step(struct view *view, struct np_stat *stat, struct np_err *err)
+{
+    struct np_loader_config config;
+    struct np_loader *loader = NULL;
+    struct np_block *block = stat ? np_stat_join(stat, "view") : NULL;
+    struct np_batch *batch = NULL;
+    int code = block ? loader_config(view, stat, &config, err)
+                     : np_err_set(err, -ENOMEM, "out of memory for counters");
+
+    if (!code)
+        code = np_loader_start(&config, &loader, err);
+    if (code)
+        return code;
+    batch = np_ring_take(np_loader_ring(loader), block, err);
+    if (!batch)
+        code = err->code ? err->code : -ESHUTDOWN;
+    else {
+        code = show_batch(view, &config, batch, err);
+        np_ring_release(np_loader_ring(loader), batch);
+    }
+    np_loader_stop(loader);
+    return code;
+}
+
+static int run(struct view *view)
+{
+    const struct np_source_progress progress = {.note = note};
+    struct np_stat *stat = np_stat_new();
+    struct np_err err = {0};
+    int code = np_setup_data(view->config, &progress, &view->setup, &err);
+
+    if (!code && (view->setup.height == 0 || view->setup.width == 0))
+        code = np_err_set(&err, -EINVAL,
+            "loader.augment: the rows have no one size; end it with a crop or a resize");
+    if (!code && view->out)
+        code = np_make_dirs(view->out, &err);
+    if (!code && !(code = np_io_open(&view->io, "pread", 1, &err))) {
+        code = take_step(view, stat, &err);
+        np_io_close(&view->io);
+    }
+    if (code)
+        np_ui_error(view->ui, &err);
+    np_setup_fini(&view->setup);
+    np_stat_free(stat);
+    return code ? NP_EXIT_FAILED : NP_EXIT_DONE;
+}
+
+int np_data_view(int argc, char **argv)
+{
+    struct np_overrides overrides = {0};
+    struct view view = {0};
+    const char *step = NULL;
+    bool json = false;
+    const struct np_flag flags[] = {{"--step", &step, NULL, NULL}, {"--out", &view.out, NULL, NULL},
+        {"--json", NULL, &json, NULL}, {NULL, NULL, NULL, NULL}};
+    struct np_ui ui;
+    int64_t number = 0;
+    int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
+
+    if (code)
+        return code;
+    if (nr != 1)
+        return np_data_usage("view takes one CONFIG");
+    if (!np_data_number("--step", step, false, 0, UINT32_MAX, &number))
+        return NP_EXIT_USAGE;
+    code = np_cmd_config(argv[1], &overrides, NULL, &view.config);
+    if (code)
+        return code;
+    view.step = (uint64_t)number;
+    np_ui_init(&ui, json);
+    view.ui = &ui;
+    code = run(&view);
+    np_ui_fini(&ui);
+    np_config_free(view.config);
+    return code;
+}

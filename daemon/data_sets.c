@@ -1,0 +1,202 @@
+/* Sets named on a command line. See data.h. */
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "daemon/data.h"
+#include "loader/base/mem.h"
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+
+    return n >= m && strcasecmp(text + n - m, end) == 0;
+}
+
+static bool is_config(const char *operand)
+{
+    return strcmp(operand, "-") == 0 || ends_with(operand, ".yaml") || ends_with(operand, ".yml");
+}
+
+/* What a path looks like. */
+static const char *guess_source(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    struct stat st;
+
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return "folder";
+    if (strstr(base, "idx3"))
+        return "idx";
+    if (fnmatch("*_batch*.bin", base, 0) == 0)
+        return "cifar10";
+    return "tar";
+}
+
+/* Through the same parser as a config, so that the same things are checked. */
+static int parse_path(const char *path, const struct np_data_choice *choice,
+    struct np_source_options *options, struct np_report *report)
+{
+    struct np_node *node = np_node_new(NP_NODE_MAP, 0, 0);
+    int code;
+
+    if (!node)
+        return -ENOMEM;
+    np_node_add(
+        node, "source", np_node_scalar(choice->source ? choice->source : guess_source(path), 0, 0));
+    np_node_add(node, "path", np_node_scalar(path, 0, 0));
+    if (choice->match)
+        np_node_add(node, "match", np_node_scalar(choice->match, 0, 0));
+    code = np_source_parse(node, NULL, options, report);
+    np_node_free(node);
+    return code;
+}
+
+static int open_paths(
+    int n, char **operands, const struct np_data_choice *choice, struct np_data_sets *sets)
+{
+    struct np_report report;
+    int code = 0;
+
+    sets->paths = np_alloc_array((size_t)n, sizeof(*sets->paths));
+    sets->sets = np_alloc_array((size_t)n, sizeof(*sets->sets));
+    if (!sets->paths || !sets->sets)
+        return NP_EXIT_FAILED;
+    np_report_init(&report, NULL);
+    for (int i = 0; i < n; i++) {
+        if (parse_path(operands[i], choice, &sets->paths[i], &report))
+            code = NP_EXIT_USAGE;
+        sets->sets[i] = (struct np_data_set){operands[i], &sets->paths[i]};
+        sets->nr_paths = sets->nr_sets = i + 1;
+    }
+    np_complain_report(&report, &choice->overrides);
+    np_report_fini(&report);
+    return code;
+}
+
+static void add_split(struct np_data_sets *sets, const struct np_data_choice *choice,
+    const char *name, bool there, struct np_source_options *options)
+{
+    if (there && (!choice->split || strcmp(choice->split, name) == 0))
+        sets->sets[sets->nr_sets++] = (struct np_data_set){name, options};
+}
+
+static int open_config(
+    const char *path, const struct np_data_choice *choice, struct np_data_sets *sets)
+{
+    int code = np_cmd_config(path, &choice->overrides, NULL, &sets->config);
+
+    if (code)
+        return code;
+    sets->sets = np_alloc_array(3, sizeof(*sets->sets));
+    if (!sets->sets)
+        return NP_EXIT_FAILED;
+    add_split(sets, choice, "train", true, &sets->config->train);
+    add_split(sets, choice, "test", sets->config->has_test, &sets->config->test);
+    add_split(sets, choice, "val", sets->config->has_val, &sets->config->val);
+    if (sets->nr_sets)
+        return 0;
+    fprintf(stderr, "nnpipe: %s: there is no data.%s in it\n", path, choice->split);
+    return NP_EXIT_USAGE;
+}
+
+int np_data_sets_open(int nr_operands, char **operands, const struct np_data_choice *choice,
+    struct np_data_sets *ret_sets)
+{
+    int code;
+
+    memset(ret_sets, 0, sizeof(*ret_sets));
+    if (nr_operands == 0)
+        return np_data_usage("a config, or the path of a folder or of archives, is missing");
+    if (choice->split && strcmp(choice->split, "train") != 0 &&
+        strcmp(choice->split, "test") != 0 && strcmp(choice->split, "val") != 0)
+        return np_data_usage("--split takes train, test or val");
+    for (int i = 0; i < nr_operands; i++)
+        if (is_config(operands[i]) && nr_operands > 1)
+            return np_data_usage("a config is the only operand, or there is none");
+    if (is_config(operands[0]) && (choice->source || choice->match))
+        return np_data_usage("--source and --match are for paths; a config says them itself");
+    code = is_config(operands[0]) ? open_config(operands[0], choice, ret_sets)
+                                  : open_paths(nr_operands, operands, choice, ret_sets);
+    if (code)
+        np_data_sets_close(ret_sets);
+    return code;
+}
+
+void np_data_sets_close(struct np_data_sets *sets)
+{
+    for (int i = 0; i < sets->nr_paths; i++)
+        np_source_options_fini(&sets->paths[i]);
+    np_free(sets->paths);
+    np_free(sets->sets);
+    np_config_free(sets->config);
+    memset(sets, 0, sizeof(*sets));
+}
+
+static void note(void *context, const char *text)
+{
+    (void)context;
+    fprintf(stderr, "%s\n", text);
+}
+
+int np_data_open(const struct np_data_set *set, struct np_index **ret_index, struct np_err *err)
+{
+    const struct np_source_progress progress = {.note = note};
+
+    return np_source_open(set->options, &progress, ret_index, err);
+}
+
+bool np_data_number(
+    const char *flag, const char *text, bool bytes, int64_t min, int64_t max, int64_t *number)
+{
+    static const char units[] = "KMG";
+    const char *unit;
+    char *end;
+    long long value;
+
+    if (!text)
+        return true;
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    unit = bytes && *end ? strchr(units, *end & ~0x20) : NULL;
+    if (unit && end != text) {
+        const int shift = 10 * (int)(unit - units + 1);
+
+        if (value > INT64_MAX >> shift)
+            errno = ERANGE;
+        else
+            value <<= shift;
+        end += strncasecmp(end + 1, "iB", 2) == 0 ? 3 : 1;
+    }
+    if (end == text || *end || errno || value < min || value > max) {
+        fprintf(stderr, "nnpipe data: %s: '%s' is no number from %lld to %lld%s\n", flag, text,
+            (long long)min, (long long)max, bytes ? " (K, M, G may follow)" : "");
+        return false;
+    }
+    *number = value;
+    return true;
+}
+
+void np_data_place(const struct np_index *index, uint64_t sample, char *text, size_t text_bytes)
+{
+    struct np_extent extent;
+    char name[NP_MAX_NAME + 1];
+
+    np_source_locate(index, sample, &extent);
+    if (np_index_root(index)) {
+        snprintf(text, text_bytes, "%s", extent.path);
+        return;
+    }
+    np_index_name(index, sample, name, sizeof(name));
+    snprintf(text, text_bytes, "%s:%s", extent.path, name);
+}
+
+int np_data_usage(const char *text)
+{
+    fprintf(stderr, "nnpipe data: %s; `nnpipe data --help` says more\n", text);
+    return NP_EXIT_USAGE;
+}
