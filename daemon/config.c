@@ -50,7 +50,8 @@ const struct np_option np_config_table[] = {
     {"train", NP_OPT_NODE, AT(run_node), NULL, 0, 0, NULL, "How long, and how."},
     {"checkpoint", NP_OPT_NODE, AT(checkpoint_node), NULL, 0, 0, NULL, "When the run is saved."},
     {"runs", NP_OPT_STRING, AT(runs), "runs", 0, 0, NULL,
-        "Folder that run folders go into; a relative one starts at the working directory."},
+        "Folder that run folders go into; a relative one starts at the working directory. Takes "
+        "`${NAME}`."},
     END,
 };
 
@@ -279,11 +280,27 @@ static void parse_checkpoint(struct np_config *config, struct np_report *report)
         &config->checkpoint.every, report);
 }
 
+/* ${NAME} in `runs:`; what is wrong with it stands at its place. */
+static void expand_runs(struct np_config *config, struct np_report *report)
+{
+    const struct np_node *node = np_node_get(config->root, "runs");
+    struct np_err err = {0};
+    char *runs = np_expand(config->runs, &err);
+
+    if (!runs) {
+        np_report_add(report, node ? node->line : 0, node ? node->column : 0, "runs: %s", err.text);
+        return;
+    }
+    np_free(config->runs);
+    config->runs = runs;
+}
+
 static void parse_sections(struct np_config *config, struct np_report *report)
 {
     np_options_parse(np_config_table, config->root, "the config", NULL, config, report);
     config->precision--; /* the word auto stands first */
     check_name(config, report);
+    expand_runs(config, report);
     if (config->root->kind != NP_NODE_MAP)
         return; /* one message is enough */
     np_device_parse(config->device_node, &config->device, &config->device_options, report);

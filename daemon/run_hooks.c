@@ -78,8 +78,8 @@ static void write_bad(struct np_run *run, const struct np_bad_sample *bad)
     const char *text = np_json_end(line);
     np_log_line(run->log.bad, text);
     np_ui_event(&run->ui, text);
-    np_run_say(run, "bad sample %s: %s", bad->kind == NP_BATCH_TRAIN ? "replaced" : "left out",
-        bad->reason);
+    np_run_say(run, "bad sample %s: %s: %s", bad->kind == NP_BATCH_TRAIN ? "replaced" : "left out",
+        bad->path, bad->reason);
 }
 
 static int compare_bad(const void *left, const void *right)
