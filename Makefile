@@ -80,7 +80,7 @@ bench: all
 	@sh tests/bench/run.sh
 
 docs/CONFIG.md: $(if $(SAN),,$(NNPIPE))
-	$(if $(SAN),@true,./nnpipe help config-reference > $@.new && mv $@.new $@)
+	$(if $(SAN),@true,./nnpipe help config-reference > $@.new && if cmp -s $@.new $@; then rm $@.new && touch $@; else mv $@.new $@; fi)
 
 install: all
 	install -Dm755 nnpipe $(DESTDIR)$(PREFIX)/bin/nnpipe

@@ -1,0 +1,146 @@
+/* docs/CONFIG.md, made from the option tables: what stands there is what the program reads. */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/config.h"
+#include "daemon/config_tables.h"
+#include "trainer/layers.h"
+
+static const char *const type_texts[] = {
+    [NP_OPT_BOOL] = "true or false",
+    [NP_OPT_INT] = "whole number",
+    [NP_OPT_BYTES] = "bytes (64M, 2G)",
+    [NP_OPT_FLOAT] = "number",
+    [NP_OPT_SHARE] = "share (10% or 0.1)",
+    [NP_OPT_STRING] = "text",
+    [NP_OPT_WORD] = "word",
+    [NP_OPT_FLOATS] = "list of numbers",
+    [NP_OPT_NODE] = "",
+};
+
+/* `|` would end the cell. */
+static void print_words(FILE *out, const char *words)
+{
+    for (; *words; words++)
+        fputs(*words == '|' ? ", " : (char[]){*words, '\0'}, out);
+}
+
+static void print_type(FILE *out, const struct np_option *option)
+{
+    fputs(option->type == NP_OPT_WORD ? "" : type_texts[option->type], out);
+    if (option->words) {
+        fputs(option->type == NP_OPT_WORD ? "" : " or ", out);
+        print_words(out, option->words);
+    }
+    bool range = (option->min != 0 || option->max != 0) && option->type != NP_OPT_SHARE;
+    if (range && option->max < 1e9)
+        fprintf(out, ", %g to %g", option->min, option->max);
+    else if (range && option->min != 0)
+        fprintf(out, ", at least %g", option->min);
+}
+
+static void print_table(FILE *out, const struct np_option *table)
+{
+    if (!table || !table->key)
+        return;
+    fputs("\n| key | default | value | what it is |\n|---|---|---|---|\n", out);
+    for (; table->key; table++) {
+        const char *fallback = table->fallback;
+        fprintf(out, "| `%s` | ", table->key);
+        if (!fallback)
+            fputs(table->type == NP_OPT_NODE ? "" : "required", out);
+        else
+            fprintf(out, "%s%s%s", *fallback ? "`" : "", fallback, *fallback ? "`" : "");
+        fputs(" | ", out);
+        print_type(out, table);
+        fprintf(out, " | %s |\n", table->help ? table->help : "");
+    }
+}
+
+static void print_choices(FILE *out, const struct np_choice *choices)
+{
+    for (; choices->name; choices++) {
+        fprintf(out, "\n### `%s`\n\n%s\n", choices->name, choices->help);
+        print_table(out, choices->table);
+    }
+}
+
+static void print_sources(FILE *out)
+{
+    fputs(
+        "\n## data\n\nThe sets. A relative path starts at the config's folder, else at the working "
+        "directory; `${NAME}` and `${NAME:-default}` are taken from the environment (inside braces "
+        "they must be quoted).\n",
+        out);
+    print_table(out, np_data_table);
+    fputs("\nEach set is a mapping:\n", out);
+    print_table(out, np_source_option_table);
+    fputs("\n| source | what it reads | its keys |\n|---|---|---|\n", out);
+    for (int i = 0; np_sources[i]; i++)
+        fprintf(out, "| `%s` | %s | `%s` |\n", np_sources[i]->name, np_sources[i]->help,
+            np_sources[i]->keys);
+}
+
+static void print_augments(FILE *out)
+{
+    fputs("\n## Augmentation\n\nOperations of `loader.augment` and `loader.test_augment`: `flip`, "
+          "or `{random_crop: {size: 32, pad: 4}}`.\n",
+        out);
+    for (int i = 0; np_augments[i]; i++) {
+        fprintf(out, "\n### `%s`\n\n%s\n", np_augments[i]->name, np_augments[i]->help);
+        print_table(out, np_augments[i]->options);
+    }
+}
+
+static void print_layers(FILE *out)
+{
+    fputs(
+        "\n## model and blocks\n\n`model` is a list of layers: `relu`, or `conv: {out: 32, kernel: "
+        "3}`. Names of parameters come from the layers' names, as in torch. Every layer takes:\n",
+        out);
+    print_table(out, np_layer_common);
+    fputs("\n### `block`\n\nA list of layers from `blocks:`, with parameters.\n", out);
+    print_table(out, np_block_options);
+    for (int i = 0; np_layers[i]; i++) {
+        fprintf(out, "\n### `%s`\n\n%s\n", np_layers[i]->name, np_layers[i]->help);
+        print_table(out, np_layers[i]->options);
+    }
+}
+
+static const char head[] = "# The config\n\n"
+                           "Made by `nnpipe help config-reference` from the tables that the "
+                           "program reads configs with.\n\n"
+                           "One YAML file drives a run. Keys are few, defaults are good, `auto` "
+                           "suits the box. `nnpipe check "
+                           "CONFIG` names every mistake with its line and column; `nnpipe show "
+                           "CONFIG` prints all keys with "
+                           "their values. On a command line `-o train.epochs=2` changes a key, `-o "
+                           "model.0.conv.out=16` one in "
+                           "a list.\n\n"
+                           "A word may stand for a mapping without keys: `loss: cross_entropy`, `- "
+                           "flip`. A file has at most 1 "
+                           "MiB and 64 levels, no anchors, aliases or tags, and no key twice. Text "
+                           "that begins with `*`, `&`, "
+                           "`!`, `%` or `@`, and `${` inside braces, must be quoted.\n\n"
+                           "## Top level\n";
+
+void np_config_reference(FILE *out)
+{
+    fputs(head, out);
+    print_table(out, np_config_table);
+    print_sources(out);
+    fputs("\n## loader\n", out);
+    print_table(out, np_loader_option_table);
+    print_augments(out);
+    print_layers(out);
+    fputs("\n## loss\n", out);
+    print_choices(out, np_loss_choices);
+    fputs("\n## optimizer\n", out);
+    print_choices(out, np_optim_choices);
+    fputs("\n## schedule\n\nThe learning rate is `optimizer`'s `lr` times a factor.\n", out);
+    print_choices(out, np_schedule_choices);
+    fputs("\n## train\n", out);
+    print_table(out, np_train_table);
+    fputs("\n## checkpoint\n", out);
+    print_table(out, np_checkpoint_table);
+}

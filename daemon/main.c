@@ -1,0 +1,68 @@
+/* argv -> command table. Nobody else calls exit(). */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/cmd.h"
+#include "daemon/config.h"
+#include "daemon/help.h"
+
+static const struct np_command commands[] = {
+    {"train", np_cmd_train, "CONFIG", "train a network",
+        "  --resume [RUN]   go on with a run: RUN (a folder), or the newest unfinished one of "
+        "this\n"
+        "                   config; where there is none, a new one is started\n"
+        "  --weights FILE   begin with weights from a safetensors file, a checkpoint or a run\n"
+        "  --device NAME    auto, cpu, cuda:0 or sim\n"
+        "  -o KEY=VALUE     change a key of the config: -o train.epochs=2 (may be repeated)\n"
+        "  --json           one JSON object a line instead of text\n"
+        "\n"
+        "Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and ends with 75; a second\n"
+        "one ends at once. A closed standard output does not stop a run: its log goes on.\n"},
+    {"eval", np_cmd_eval, "CONFIG --weights FILE", "loss and accuracy on the test set",
+        "  --weights FILE   a safetensors file, a checkpoint's folder or a run's folder\n"
+        "  --device NAME    auto, cpu, cuda:0 or sim\n"
+        "  -o KEY=VALUE     change a key of the config\n"
+        "  --json           one JSON object a line instead of text\n"},
+    {"predict", np_cmd_predict, "CONFIG --weights FILE IMAGE...", "labels of single images",
+        "  --weights FILE   a safetensors file, a checkpoint's folder or a run's folder\n"
+        "  --device NAME    auto, cpu, cuda:0 or sim\n"
+        "  -o KEY=VALUE     change a key of the config\n"
+        "  --json           one JSON object a line instead of text\n"},
+    {"check", np_cmd_check, "CONFIG", "every mistake of a config, and nothing else",
+        "  -o KEY=VALUE     change a key of the config\n"
+        "\n"
+        "Exit 0: \"ok\"; 2: there are mistakes, each with its place. Nothing is written.\n"},
+    {"show", np_cmd_show, "CONFIG", "the full config, and the layers with shapes and FLOPs",
+        "  -o KEY=VALUE     change a key of the config\n"
+        "  --json           one JSON object a line instead of text\n"},
+    {"bench", np_cmd_bench, "loader|step|io CONFIG", "measure one part alone", NULL},
+    {"devices", np_cmd_devices, "", "the devices of this machine, and why not",
+        "  --json           one JSON object a line instead of text\n"},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN);
+    if (argc < 2) {
+        np_help_commands(stderr, commands);
+        return NP_EXIT_USAGE;
+    }
+    const char *word = argv[1];
+    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0)
+        return puts("nnpipe " NP_VERSION) < 0;
+    if (strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        return np_help(commands, argc > 2 ? argv[2] : NULL);
+    const struct np_command *command = np_command_find(commands, word);
+    if (!command)
+        return NP_EXIT_USAGE;
+    if (argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0))
+        return np_help(commands, word);
+    int code = command->run(argc - 1, argv + 1);
+    /* What could not be written (a full disk) is a failure; a reader that went away is not. */
+    if (fflush(stdout) != 0 && errno != EPIPE && code == 0)
+        code = NP_EXIT_FAILED;
+    return code;
+}
