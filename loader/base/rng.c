@@ -1,6 +1,7 @@
 /* Philox4x32-10 and what is drawn from it. Pure; any thread. */
 #include "loader/base/rng.h"
 
+#include <assert.h>
 #include <math.h>
 
 /* Multipliers and Weyl constants: Salmon et al., SC'11, table 2. */
@@ -88,13 +89,22 @@ double np_draw_normal(struct np_draws *draws)
     return sqrt(-2 * log(u)) * cos(angle);
 }
 
-/* Eight rounds of an unbalanced-free Feistel network over 2*half_bits bits; the round function is
- * a 64-bit multiply-xorshift of (half, round key). */
-#define ROUNDS 8
+/* A Feistel network on the fewest bits that hold n values, in two halves:
+ * each round changes one half by a keyed function of the other. Luby and Rackoff, "How to construct
+ * pseudorandom permutations from pseudorandom functions", SIAM J. Comput. 17, 1988; walking
+ * on from values beyond n: Black and Rogaway, "Ciphers with arbitrary finite domains", 2002. */
 
-static uint32_t round_function(uint32_t half, uint32_t key)
+/* Over a few bits a round changes little, and eight of them favour some orders of few things:
+ * measured over all orders of 2 to 6, 32 do not. */
+static int nr_rounds(unsigned bits)
 {
-    uint64_t x = ((uint64_t)key << 32 | half) * 0x9E3779B97F4A7C15ull;
+    return bits < 8 ? 32 : 8;
+}
+
+/* Two multiplications: after one, how two halves differ would still show in what comes out. */
+static inline uint32_t round_function(uint32_t half, uint64_t key)
+{
+    uint64_t x = (half ^ key) * 0x9E3779B97F4A7C15ull;
 
     x ^= x >> 32;
     x *= 0xD6E8FEB86659FD93ull;
@@ -104,29 +114,27 @@ static uint32_t round_function(uint32_t half, uint32_t key)
 uint64_t np_permute(
     uint64_t n, uint64_t seed, enum np_stream stream, uint32_t epoch, uint32_t attempt, uint64_t i)
 {
-    uint32_t key[2], keys[ROUNDS];
-    unsigned half_bits = 1;
-    uint32_t mask;
+    unsigned bits = n > 1 ? 64 - (unsigned)__builtin_clzll(n - 1) : 0, low_bits = bits / 2;
+    uint32_t low_mask = (1u << low_bits) - 1, high_mask = (1u << (bits - low_bits)) - 1;
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    const uint32_t counter[4] = {epoch, attempt, 0, 0x70657200u + (uint32_t)stream};
+    uint32_t words[4];
+    uint64_t first_key, step;
+    const int rounds = nr_rounds(bits);
 
-    mix_key(seed, stream, key);
-    for (uint32_t block = 0; block < ROUNDS / 4; block++) {
-        const uint32_t counter[4] = {epoch, attempt, block, 0x7065726du};
-
-        np_philox(key, counter, keys + 4 * block);
-    }
-    while (half_bits < 16 && n > 1ull << 2 * half_bits)
-        half_bits++;
-    mask = half_bits == 16 ? 0xffff : (1u << half_bits) - 1;
+    assert(n >= 1 && n <= 1ull << 32 && i < n);
+    np_philox(key, counter, words);
+    first_key = (uint64_t)words[1] << 32 | words[0];
+    step = (uint64_t)words[3] << 32 | words[2]; /* from one round's key to the next */
     do {
-        uint32_t left = (uint32_t)(i >> half_bits) & mask, right = (uint32_t)i & mask;
+        uint32_t low = (uint32_t)i & low_mask, high = (uint32_t)(i >> low_bits) & high_mask;
+        uint64_t round_key = first_key;
 
-        for (int round = 0; round < ROUNDS; round++) {
-            uint32_t next = left ^ (round_function(right, keys[round]) & mask);
-
-            left = right;
-            right = next;
+        for (int round = 0; round < rounds; round += 2, round_key += 2 * step) {
+            high ^= round_function(low, round_key) & high_mask;
+            low ^= round_function(high, round_key + step) & low_mask;
         }
-        i = (uint64_t)left << half_bits | right;
+        i = (uint64_t)high << low_bits | low;
     } while (i >= n);
     return i;
 }

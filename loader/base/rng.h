@@ -34,8 +34,9 @@ uint32_t np_draw_below(struct np_draws *draws, uint32_t n); /* unbiased (Lemire)
 double np_draw_uniform(struct np_draws *draws);             /* [0, 1), 32 bits */
 double np_draw_normal(struct np_draws *draws);              /* Box-Muller, mean 0, variance 1 */
 
-/* Position i of a keyed permutation of 0..n-1 (n <= 2^32): a Feistel network on the next
- * even power of two, walked until the value falls below n. Pure; about 40 ns. */
+/* Position i of a keyed permutation of 0..n-1 (1 <= n <= 2^32, i < n): a Feistel network on the
+ * next power of two, walked until the value falls below n. Pure; 40 to 90 ns at 2.4 GHz, 200 below
+ * n = 128. */
 uint64_t np_permute(
     uint64_t n, uint64_t seed, enum np_stream stream, uint32_t epoch, uint32_t attempt, uint64_t i);
 

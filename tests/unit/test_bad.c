@@ -1,0 +1,112 @@
+/* The bad-sample policy by itself: budgets an epoch and an evaluation, the list. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "loader/bad.h"
+
+#include "tests/test.h"
+
+static struct np_bad_sample sample(enum np_batch_kind kind, uint32_t epoch, uint64_t step)
+{
+    struct np_bad_sample bad = {.kind = kind, .epoch = epoch, .step = step, .sample = step};
+
+    snprintf(bad.path, sizeof(bad.path), "a.tar:%llu.jpg", (unsigned long long)step);
+    snprintf(bad.reason, sizeof(bad.reason), "is torn");
+    return bad;
+}
+
+static int add(struct np_bad *bad, enum np_batch_kind kind, uint32_t epoch, uint64_t step)
+{
+    const struct np_bad_sample one = sample(kind, epoch, step);
+
+    return np_bad_add(bad, &one, NULL);
+}
+
+Test(bad, the_budget_is_an_epochs_also_while_two_are_under_way)
+{
+    const struct np_bad_options options = {.budget = 0.02, .nr_train = 100, .nr_eval = 50};
+    struct np_bad *bad = NULL;
+
+    cr_assert_eq(np_bad_new(&options, &bad, NULL), 0);
+    for (uint32_t epoch = 0; epoch < 200; epoch += 2) { /* two in each of two epochs, mixed */
+        cr_assert_eq(add(bad, NP_BATCH_TRAIN, epoch, 1), 0);
+        cr_assert_eq(add(bad, NP_BATCH_TRAIN, epoch + 1, 2), 0);
+        cr_assert_eq(add(bad, NP_BATCH_TRAIN, epoch, 3), 0);
+        cr_assert_eq(add(bad, NP_BATCH_TRAIN, epoch + 1, 4), 0);
+    }
+    cr_assert_eq(add(bad, NP_BATCH_TRAIN, 199, 5), -EBADMSG);
+    np_bad_free(bad);
+}
+
+Test(bad, an_evaluation_has_a_budget_of_its_own)
+{
+    const struct np_bad_options options = {.budget = 0.02, .nr_train = 100, .nr_eval = 50};
+    struct np_bad *bad = NULL;
+
+    cr_assert_eq(np_bad_new(&options, &bad, NULL), 0);
+    cr_assert_eq(add(bad, NP_BATCH_TRAIN, 0, 1), 0);
+    cr_assert_eq(add(bad, NP_BATCH_TRAIN, 0, 1), 0);
+    cr_assert_eq(add(bad, NP_BATCH_EVAL, 0, 10), 0); /* 2 % of 50 */
+    cr_assert_eq(add(bad, NP_BATCH_EVAL, 0, 20), 0);
+    cr_assert_eq(add(bad, NP_BATCH_EVAL, 0, 20), -EBADMSG);
+    np_bad_free(bad);
+}
+
+Test(bad, a_restart_goes_on_counting)
+{
+    const struct np_bad_options options = {
+        .budget = 0.05, .nr_train = 100, .epoch = 67, .nr_bad = 4};
+    struct np_bad *bad = NULL;
+    struct np_err err = {0};
+    struct np_bad_sample one = sample(NP_BATCH_TRAIN, 67, 9);
+
+    cr_assert_eq(np_bad_new(&options, &bad, NULL), 0);
+    cr_assert_eq(np_bad_add(bad, &one, &err), 0);
+    cr_assert_eq(np_bad_add(bad, &one, &err), -EBADMSG);
+    cr_assert_not_null(strstr(err.text, "6 of the 100 samples of epoch 67"));
+    cr_assert_not_null(strstr(err.text, "a.tar:9.jpg: is torn"));
+    cr_assert_eq(add(bad, NP_BATCH_TRAIN, 68, 1), 0);
+    np_bad_free(bad);
+}
+
+Test(bad, a_small_budget_allows_one_and_none_allows_none)
+{
+    struct np_bad_options options = {.budget = 0.001, .nr_train = 10};
+    struct np_bad *bad = NULL;
+
+    cr_assert_eq(np_bad_new(&options, &bad, NULL), 0);
+    cr_assert_eq(add(bad, NP_BATCH_TRAIN, 0, 1), 0);
+    cr_assert_eq(add(bad, NP_BATCH_TRAIN, 0, 2), -EBADMSG);
+    np_bad_free(bad);
+    options.budget = 0;
+    cr_assert_eq(np_bad_new(&options, &bad, NULL), 0);
+    cr_assert_eq(add(bad, NP_BATCH_TRAIN, 0, 1), -EBADMSG);
+    np_bad_free(bad);
+    options = (struct np_bad_options){.budget = 1, .nr_train = 10, .fail = true};
+    cr_assert_eq(np_bad_new(&options, &bad, NULL), 0);
+    cr_assert_eq(add(bad, NP_BATCH_TRAIN, 0, 1), -EBADMSG);
+    np_bad_free(bad);
+}
+
+Test(bad, the_list_gives_each_once_in_order_and_what_is_left_is_freed)
+{
+    const struct np_bad_options options = {.budget = 1, .nr_train = 1000};
+    struct np_bad_sample got;
+    struct np_bad *bad = NULL;
+
+    cr_assert_eq(np_bad_new(&options, &bad, NULL), 0);
+    cr_assert_not(np_bad_next(bad, &got));
+    for (uint64_t round = 0; round < 3; round++) {
+        for (uint64_t i = 0; i < 5; i++)
+            cr_assert_eq(add(bad, NP_BATCH_TRAIN, 0, round * 5 + i), 0);
+        for (uint64_t i = 0; i < 5; i++) {
+            cr_assert(np_bad_next(bad, &got));
+            cr_assert_eq(got.step, round * 5 + i);
+            cr_assert_str_eq(got.reason, "is torn");
+        }
+        cr_assert_not(np_bad_next(bad, &got));
+    }
+    add(bad, NP_BATCH_TRAIN, 0, 99);
+    np_bad_free(bad); /* the address sanitizer counts */
+}
