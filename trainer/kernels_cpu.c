@@ -228,4 +228,6 @@ const struct np_kernel *const np_kernels_cpu[] = {&row_input_f32, &row_input_bf1
     &np_cpu_bn_dgrad_f32, &np_cpu_bn_dgrad_bf16, &np_cpu_maxpool_f32, &np_cpu_maxpool_bf16,
     &np_cpu_maxpool_dgrad_f32, &np_cpu_maxpool_dgrad_bf16, &np_cpu_global_avgpool_f32,
     &np_cpu_global_avgpool_bf16, &np_cpu_global_avgpool_dgrad_f32,
-    &np_cpu_global_avgpool_dgrad_bf16, NULL};
+    &np_cpu_global_avgpool_dgrad_bf16, &np_cpu_winograd_f32, &np_cpu_winograd_dgrad_f32,
+    &np_cpu_winograd_wgrad_f32, &np_cpu_winograd_bf16, &np_cpu_winograd_dgrad_bf16,
+    &np_cpu_winograd_wgrad_bf16, NULL};

@@ -46,6 +46,8 @@ extern const struct np_kernel np_cpu_bn_stats_f32, np_cpu_bn_stats_bf16, np_cpu_
     np_cpu_bn_reduce_bf16, np_cpu_bn_dgrad_f32, np_cpu_bn_dgrad_bf16, np_cpu_maxpool_f32,
     np_cpu_maxpool_bf16, np_cpu_maxpool_dgrad_f32, np_cpu_maxpool_dgrad_bf16,
     np_cpu_global_avgpool_f32, np_cpu_global_avgpool_bf16, np_cpu_global_avgpool_dgrad_f32,
-    np_cpu_global_avgpool_dgrad_bf16;
+    np_cpu_global_avgpool_dgrad_bf16, np_cpu_winograd_f32, np_cpu_winograd_dgrad_f32,
+    np_cpu_winograd_wgrad_f32, np_cpu_winograd_bf16, np_cpu_winograd_dgrad_bf16,
+    np_cpu_winograd_wgrad_bf16;
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "loader/base/mem.h"
@@ -10,7 +11,7 @@
 void kernel_case_init(struct kernel_case *kase, enum np_op op, int batch)
 {
     memset(kase, 0, sizeof(*kase));
-    kase->graph = np_alloc(sizeof(*kase->graph));
+    kase->graph = calloc(1, sizeof(*kase->graph));
     kase->graph->batch = batch;
     kase->graph->images = kase->graph->labels = kase->graph->input = -1;
     kase->graph->logits = kase->graph->loss = kase->graph->correct = kase->graph->top5 = -1;

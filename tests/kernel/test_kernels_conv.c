@@ -1,9 +1,11 @@
 /* Convolutions and linear layers of the CPU against the reference: odd sizes, strides, padding,
  * dilation, groups, bias, relu; lanes and chunks that do not divide the batch. */
 #include <stdio.h>
+#include <string.h>
 
 #include "tests/kernel/kernel_case.h"
 #include "tests/test.h"
+#include "trainer/winograd.h"
 
 /* Sums of a few thousand products in f32; bf16 is rounded once, to 8 bits. */
 #define F32_TOLERANCE  2e-5
@@ -33,6 +35,8 @@ static const struct conv_case conv_cases[] = {
     {2, 1, 1, 16, 16, 3, 1, 1, 1, 1, false, false},
     {2, 8, 8, 16, 16, 3, 1, 0, 1, 1, false, false},
     {2, 8, 8, 16, 16, 3, 1, 2, 1, 1, false, false},
+    {3, 10, 9, 136, 24, 3, 1, 1, 1, 1, true, false}, /* more channels than a row of the cache */
+    {3, 11, 11, 24, 136, 3, 1, 1, 1, 1, true, true},
 };
 
 static int out_size(int in, const struct conv_case *c)
@@ -119,6 +123,20 @@ Test(kernels_conv, weight_gradient_is_the_reference_in_f32)
 Test(kernels_conv, weight_gradient_is_the_reference_in_bf16)
 {
     cr_assert(conv_is_right(NP_OP_CONV_WGRAD, NP_BF16, 2, 2));
+}
+
+Test(kernels_conv, winograd_takes_what_it_is_made_for)
+{
+    static const enum np_op ops[] = {NP_OP_CONV, NP_OP_CONV_DGRAD, NP_OP_CONV_WGRAD};
+
+    for (int i = 0; np_winograd_usable() && i < 3; i++) {
+        struct kernel_case kase;
+
+        make_conv(&kase, &conv_cases[0], ops[i], NP_F32);
+        cr_assert(kernel_case_run(&kase, 2, 2));
+        cr_assert_not_null(strstr(kase.kernel, "winograd"));
+        kernel_case_fini(&kase);
+    }
 }
 
 static void make_linear(
