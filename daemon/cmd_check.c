@@ -20,7 +20,7 @@ static void check_model(const struct np_config *config, struct np_report *report
     const struct np_source_progress progress = {.note = note};
     struct np_setup setup = {0};
     struct np_err err = {0};
-    const char *guess = NULL;
+    char guess[NP_GUESS_TEXT];
     int height = 0, width = 0, classes = 0;
 
     if (np_setup_size(config, &height, &width, report) < 0)
@@ -33,9 +33,9 @@ static void check_model(const struct np_config *config, struct np_report *report
     }
     if (setup.classes)
         classes = setup.classes->nr_items;
-    np_setup_check_model(config, height, width, classes, &guess, report);
-    if (guess)
+    if (np_setup_guess(config, &height, &width, &classes, guess))
         fprintf(stderr, "for the model's shapes %s\n", guess);
+    np_setup_check_model(config, height, width, classes, report);
     np_setup_fini(&setup);
 }
 

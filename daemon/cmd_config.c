@@ -10,10 +10,13 @@
  * a shape could be called wrong that is right, so the model waits for the data. */
 static void check_model(const struct np_config *config, struct np_report *report)
 {
-    int height = 0, width = 0;
+    int height = 0, width = 0, classes = 0;
+    char guess[NP_GUESS_TEXT];
 
-    if (np_setup_size(config, &height, &width, report) == 0 && height > 0)
-        np_setup_check_model(config, height, width, 0, NULL, report);
+    if (np_setup_size(config, &height, &width, report) < 0 || height == 0)
+        return;
+    np_setup_guess(config, &height, &width, &classes, guess);
+    np_setup_check_model(config, height, width, classes, report);
 }
 
 int np_cmd_config(const char *path, const struct np_overrides *overrides, const char *device,

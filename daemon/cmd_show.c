@@ -131,14 +131,14 @@ static int show(const struct np_config *config, const struct np_overrides *overr
     struct np_graph_input input;
     struct np_report report;
     struct np_err err = {0};
-    const char *guess = NULL;
+    char guess[NP_GUESS_TEXT];
 
     np_report_init(&report, config->path);
     np_setup_size(config, &setup.height, &setup.width, &report);
     if (np_setup_data(config, &progress, &setup, &err) < 0)
         fprintf(stderr, "the data could not be asked: %s\n", err.text);
     int classes = setup.classes ? setup.classes->nr_items : 0;
-    np_setup_guess(&setup.height, &setup.width, &classes, &guess);
+    bool guessed = np_setup_guess(config, &setup.height, &setup.width, &classes, guess);
     np_setup_input(config, setup.height, setup.width, classes,
         config->precision < 0 ? NP_F32 : (enum np_dtype)config->precision, &input);
     struct np_graph *graph =
@@ -147,7 +147,7 @@ static int show(const struct np_config *config, const struct np_overrides *overr
     if (graph) {
         print_config(config, json);
         print_layers(graph, json);
-        if (guess)
+        if (guessed)
             fprintf(stderr, "for the model's shapes %s\n", guess);
     }
     np_graph_free(graph);

@@ -10,15 +10,41 @@
 
 /* --- normal form ----------------------------------------------------------------------------- */
 
+static bool has_word(const char *words, const char *word)
+{
+    size_t n = strlen(word);
+
+    for (const char *at = words; (at = strstr(at, word)); at += n)
+        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+            return true;
+    return false;
+}
+
+/* Only the keys that its source reads: others would be refused. */
+static struct np_node *set_node(const struct np_source_options *options)
+{
+    const struct np_source *source = np_source_find(options->source);
+    struct np_node *map = np_options_node(np_source_option_table, options);
+
+    for (int i = map->nr_items; source && i-- > 0;) {
+        const struct np_node *item = map->items[i];
+        bool empty = item->kind == NP_NODE_SCALAR && item->text[0] == '\0';
+        if (strcmp(item->key, "source") != 0 && !(strcmp(item->key, "cache_dir") == 0 && !empty) &&
+            !(has_word(source->keys, item->key) && !empty))
+            np_node_remove(map, i);
+    }
+    return map;
+}
+
 static struct np_node *data_node(const struct np_config *config)
 {
     struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
 
-    np_node_add(map, "train", np_options_node(np_source_option_table, &config->train));
+    np_node_add(map, "train", set_node(&config->train));
     if (config->has_test)
-        np_node_add(map, "test", np_options_node(np_source_option_table, &config->test));
+        np_node_add(map, "test", set_node(&config->test));
     if (config->has_val)
-        np_node_add(map, "val", np_options_node(np_source_option_table, &config->val));
+        np_node_add(map, "val", set_node(&config->val));
     if (config->split > 0) {
         char text[40];
         snprintf(text, sizeof(text), "%.17g", config->split);

@@ -5,7 +5,7 @@
 
 #include "daemon/config.h"
 
-#define MAX_COLUMN 96
+#define MAX_COLUMN 116
 #define MAX_FLOW   2 /* levels of lists and mappings on one line */
 
 /* --- nodes -> text --------------------------------------------------------------------------- */

@@ -156,8 +156,8 @@ static void show_progress(struct np_run *run, const struct np_step_report *repor
         .step = report->step,
         .nr_steps = run->nr_steps,
         .epoch = report->epoch,
-        .nr_epochs = run->config->run.epochs > 0 ? run->config->run.epochs
-                                                 : epoch_at(run, run->nr_steps),
+        .nr_epochs =
+            run->config->run.epochs > 0 ? run->config->run.epochs : epoch_at(run, run->nr_steps),
         .images_per_second = lately->seconds > 0 ? (double)lately->rows / lately->seconds : 0,
         .stall_ratio = lately->seconds > 0 ? lately->stall_seconds / lately->seconds : 0,
         .loss = lately->rows ? lately->loss_sum / (double)lately->rows : 0,

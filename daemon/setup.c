@@ -2,6 +2,7 @@
 #include "daemon/setup.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +10,10 @@
 #include "loader/codec.h"
 
 /* Where nothing is known the model is checked for a picture and a class count that fit most nets. */
-#define GUESS_SIDE    224
-#define GUESS_CLASSES 10
+#define GUESS_SIDE         224
+#define GUESS_SMALL        96 /* pictures up to this size have few classes */
+#define GUESS_CLASSES      10
+#define GUESS_MANY_CLASSES 1000
 
 void np_setup_fini(struct np_setup *setup)
 {
@@ -226,29 +229,40 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
     return 0;
 }
 
-void np_setup_guess(int *height, int *width, int *classes, const char **ret_guess)
+static int guess_side(const struct np_source_options *source)
+{
+    if (!source->source)
+        return GUESS_SIDE;
+    return strcmp(source->source, "cifar10") == 0 ? 32
+           : strcmp(source->source, "idx") == 0   ? 28
+           : strcmp(source->source, "synth") == 0 ? (int)source->size
+                                                  : GUESS_SIDE;
+}
+
+bool np_setup_guess(
+    const struct np_config *config, int *height, int *width, int *classes, char text[NP_GUESS_TEXT])
 {
     bool size = *height == 0, count = *classes == 0;
 
-    *ret_guess = size && count ? "images of 224x224 and 10 classes are assumed"
-                 : size        ? "images of 224x224 are assumed"
-                 : count       ? "10 classes are assumed"
-                               : NULL;
     if (size)
-        *height = *width = GUESS_SIDE;
+        *height = *width = guess_side(&config->train);
     if (count)
-        *classes = GUESS_CLASSES;
+        *classes = *height > GUESS_SMALL ? GUESS_MANY_CLASSES : GUESS_CLASSES;
+    if (size && count)
+        snprintf(text, NP_GUESS_TEXT, "images of %dx%d and %d classes are assumed", *width, *height,
+            *classes);
+    else if (size)
+        snprintf(text, NP_GUESS_TEXT, "images of %dx%d are assumed", *width, *height);
+    else if (count)
+        snprintf(text, NP_GUESS_TEXT, "%d classes are assumed", *classes);
+    return size || count;
 }
 
-int np_setup_check_model(const struct np_config *config, int height, int width, int classes,
-    const char **ret_guess, struct np_report *report)
+int np_setup_check_model(
+    const struct np_config *config, int height, int width, int classes, struct np_report *report)
 {
     struct np_graph_input input;
-    const char *guess = NULL;
 
-    np_setup_guess(&height, &width, &classes, &guess);
-    if (ret_guess)
-        *ret_guess = guess;
     np_setup_input(config, height, width, classes, NP_F32, &input);
     struct np_graph *graph =
         np_graph_build(config->model, config->blocks, config->loss, &input, report);

@@ -43,12 +43,13 @@ void np_setup_input(const struct np_config *config, int height, int width, int c
 /* Both graphs for a device. Mistakes of the model go to report (-EINVAL). */
 int np_setup_graph(const struct np_config *config, enum np_dtype precision, struct np_setup *setup,
     struct np_report *report);
-/* Values for what is 0; *ret_guess says which, or is NULL. */
-void np_setup_guess(int *height, int *width, int *classes, const char **ret_guess);
-/* The model's mistakes with what is known: size from the chains, else guessed; classes guessed where
- * 0. No data, no device. *ret_guess: what had to be guessed, in words, or NULL. */
-int np_setup_check_model(const struct np_config *config, int height, int width, int classes,
-    const char **ret_guess, struct np_report *report);
+/* Values for what is 0, by the kind of data; true: text says which were guessed. */
+#define NP_GUESS_TEXT 96
+bool np_setup_guess(const struct np_config *config, int *height, int *width, int *classes,
+    char text[NP_GUESS_TEXT]);
+/* The model's mistakes, for images and classes known or guessed. No data, no device. */
+int np_setup_check_model(
+    const struct np_config *config, int height, int width, int classes, struct np_report *report);
 void np_setup_fini(struct np_setup *setup);
 
 #endif

@@ -245,6 +245,11 @@ static struct np_node *floats_node(const float *values, int n)
     return list;
 }
 
+static struct np_node *chain_node(const struct np_node *chain)
+{
+    return chain ? np_node_copy(chain) : np_node_new(NP_NODE_LIST, 0, 0);
+}
+
 static struct np_node *special_node(const struct np_loader_options *options, const char *key)
 {
     if (strcmp(key, "shuffle") == 0) {
@@ -268,9 +273,9 @@ static struct np_node *special_node(const struct np_loader_options *options, con
         return map;
     }
     if (strcmp(key, "augment") == 0)
-        return np_node_copy(options->augment_node);
+        return chain_node(options->augment_node);
     if (strcmp(key, "test_augment") == 0)
-        return np_node_copy(options->test_augment_node);
+        return chain_node(options->test_augment_node);
     return NULL;
 }
 
