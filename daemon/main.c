@@ -37,6 +37,8 @@ static const struct np_command commands[] = {
     {"show", np_cmd_show, "CONFIG", "the full config, and the layers with shapes and FLOPs",
         "  -o KEY=VALUE     change a key of the config\n"
         "  --json           one JSON object a line instead of text\n"},
+    {"data", np_cmd_data, "synth|pack|ls|verify|stats|view",
+        "make, pack, list, check and look at sets", NULL},
     {"bench", np_cmd_bench, "loader|step|io CONFIG", "measure one part alone", NULL},
     {"devices", np_cmd_devices, "", "the devices of this machine, and why not",
         "  --json           one JSON object a line instead of text\n"},

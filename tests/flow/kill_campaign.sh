@@ -135,7 +135,7 @@ chain() {
     return 1
 }
 
-"$NNPIPE" data synth --out "$TMP/data" --samples 600 --size 32 >"$OUT" 2>&1 || { not_ok "a sample set" "$(tail -n 2 "$OUT")"; exit 1; }
+"$NNPIPE" data synth --out "$TMP/data" --samples 600 --test 200 --size 32 >"$OUT" 2>&1 || { not_ok "a sample set" "$(tail -n 2 "$OUT")"; exit 1; }
 
 unkilled() {
     life "$TMP/runs-whole" 2 pread
