@@ -24,15 +24,22 @@ __attribute__((target("sse4.2"))) static uint32_t crc_sse42(
 }
 #endif
 
-/* Bit by bit: only where there is no instruction for it. */
-static uint32_t crc_plain(uint32_t crc, const uint8_t *bytes, size_t n)
+/* What four bits do to the register, for each value of them. */
+static const uint32_t nibbles[16] = {0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc,
+    0x5125dad3, 0x61c69362, 0x7198540d, 0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9, 0xc38d26c4,
+    0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};
+
+uint32_t np_crc32c_plain(uint32_t crc, const void *data, size_t bytes)
 {
-    while (n--) {
-        crc ^= *bytes++;
-        for (int bit = 0; bit < 8; bit++)
-            crc = crc >> 1 ^ (0x82f63b78u & -(crc & 1));
+    const uint8_t *at = data;
+
+    crc = ~crc;
+    for (; bytes > 0; bytes--) {
+        crc ^= *at++;
+        crc = crc >> 4 ^ nibbles[crc & 15];
+        crc = crc >> 4 ^ nibbles[crc & 15];
     }
-    return crc;
+    return ~crc;
 }
 
 uint32_t np_crc32c(uint32_t crc, const void *data, size_t bytes)
@@ -41,5 +48,5 @@ uint32_t np_crc32c(uint32_t crc, const void *data, size_t bytes)
     if (__builtin_cpu_supports("sse4.2"))
         return ~crc_sse42(~crc, data, bytes);
 #endif
-    return ~crc_plain(~crc, data, bytes);
+    return np_crc32c_plain(crc, data, bytes);
 }

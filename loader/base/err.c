@@ -1,12 +1,23 @@
 /* Errors and reports of errors. Any thread; an err or report belongs to one at a time. */
 #include "loader/base/err.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_REPORTED 100
+
+/* Names come from files and archives: what would move a terminal's cursor is shown as '?', so
+ * that a text is one line. */
+static void print(char *text, size_t bytes, const char *format, va_list args)
+{
+    vsnprintf(text, bytes, format, args);
+    for (unsigned char *at = (unsigned char *)text; *at; at++)
+        if (*at < ' ' || *at == 127)
+            *at = '?';
+}
 
 int np_err_set(struct np_err *err, int code, const char *format, ...)
 {
@@ -16,7 +27,7 @@ int np_err_set(struct np_err *err, int code, const char *format, ...)
         va_start(args, format);
         memset(err, 0, sizeof(*err));
         err->code = code;
-        vsnprintf(err->text, sizeof(err->text), format, args);
+        print(err->text, sizeof(err->text), format, args);
         va_end(args);
     }
     return code;
@@ -34,7 +45,7 @@ int np_err_at(
         err->line = line;
         err->column = column;
         snprintf(err->file, sizeof(err->file), "%s", file ? file : "");
-        vsnprintf(err->text, sizeof(err->text), format, args);
+        print(err->text, sizeof(err->text), format, args);
         va_end(args);
     }
     return code;
@@ -44,16 +55,15 @@ int np_err_context(struct np_err *err, const char *format, ...)
 {
     char text[sizeof(err->text)];
     va_list args;
-    int used;
+    size_t used;
 
     if (!err || !err->code)
         return err ? err->code : 0;
     va_start(args, format);
-    used = vsnprintf(text, sizeof(text), format, args);
+    print(text, sizeof(text), format, args);
     va_end(args);
-    if (used < 0 || used >= (int)sizeof(text))
-        used = sizeof(text) - 1;
-    snprintf(text + used, sizeof(text) - (size_t)used, ": %s", err->text);
+    used = strlen(text);
+    snprintf(text + used, sizeof(text) - used, ": %s", err->text);
     memcpy(err->text, text, sizeof(text));
     return err->code;
 }
@@ -91,12 +101,12 @@ void np_report_add(struct np_report *report, int line, int column, const char *f
     report->errs = errs;
     err = &errs[report->nr_errs++];
     memset(err, 0, sizeof(*err));
-    err->code = -22; /* EINVAL */
+    err->code = -EINVAL;
     err->line = line;
     err->column = column;
     snprintf(err->file, sizeof(err->file), "%s", report->file ? report->file : "");
     va_start(args, format);
-    vsnprintf(err->text, sizeof(err->text), format, args);
+    print(err->text, sizeof(err->text), format, args);
     va_end(args);
 }
 

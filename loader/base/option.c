@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,7 +13,8 @@
 
 #include "loader/base/mem.h"
 
-#define MAX_WORD 64
+#define MAX_WORD  64
+#define MAX_WORDS 32
 
 static const char *const type_names[] = {"true or false", "a whole number",
     "a number of bytes (64M, 2G)", "a number", "a share (10% or 0.1)", "text", "a word",
@@ -43,13 +45,22 @@ static void word_at(const char *words, int index, char text[MAX_WORD])
     snprintf(text, MAX_WORD, "%.*s", words ? (int)strcspn(words, "|") : 0, words ? words : "");
 }
 
+static int nr_words(const char *words)
+{
+    int n = words != NULL;
+
+    for (; words && (words = strchr(words, '|')); words++)
+        n++;
+    return n;
+}
+
 /* Levenshtein distance, words up to MAX_WORD. */
 static int edit_distance(const char *a, const char *b)
 {
     int row[MAX_WORD + 1], n = (int)strlen(b);
 
     if (strlen(a) > MAX_WORD || n > MAX_WORD)
-        return MAX_WORD;
+        return INT_MAX;
     for (int j = 0; j <= n; j++)
         row[j] = j;
     for (int i = 1; a[i - 1]; i++) {
@@ -116,7 +127,7 @@ static bool parse_bytes(const char *text, int64_t *ret_value)
     char *end;
     const char *suffix;
 
-    if (!isdigit((unsigned char)*text))
+    if (!isdigit((unsigned char)*text) || strpbrk(text, "xX"))
         return false;
     number = strtod(text, &end);
     if (*end && (suffix = strchr(suffixes, toupper((unsigned char)*end)))) {
@@ -173,10 +184,10 @@ static void out_of_range(
     struct np_report *report, const struct np_node *node, const struct np_option *option)
 {
     if (option->max >= 1e15)
-        np_report_add(report, node->line, node->column, "%s: %.40s is out of range: at least %g",
+        np_report_add(report, node->line, node->column, "%s: %.40s is out of range: at least %.12g",
             option->key, node->text, option->min);
     else
-        np_report_add(report, node->line, node->column, "%s: %.40s is out of range: %g to %g",
+        np_report_add(report, node->line, node->column, "%s: %.40s is out of range: %.12g to %.12g",
             option->key, node->text, option->min, option->max);
 }
 
@@ -194,7 +205,7 @@ static void parse_number(const struct np_option *option, const struct np_node *n
     int64_t integer = -1 - word;
     double real = -1 - word;
     bool good = true;
-    char wanted[192];
+    char wanted[192], one[MAX_WORD];
 
     if (word < 0) {
         switch (option->type) {
@@ -209,8 +220,11 @@ static void parse_number(const struct np_option *option, const struct np_node *n
         }
     }
     if (!good) {
-        snprintf(wanted, sizeof(wanted), "%s%s%s", type_names[option->type],
-            option->words ? " or " : "", option->words ? option->words : "");
+        snprintf(wanted, sizeof(wanted), "%s", type_names[option->type]);
+        for (int i = 0; i < nr_words(option->words); i++) {
+            word_at(option->words, i, one);
+            snprintf(wanted + strlen(wanted), sizeof(wanted) - strlen(wanted), " or %s", one);
+        }
         mistake(report, node, option, wanted);
     } else if (whole) {
         *(int64_t *)field(option, object) = integer;
@@ -219,18 +233,34 @@ static void parse_number(const struct np_option *option, const struct np_node *n
     }
 }
 
+/* "expected one of uring, pread, not 'pred'; did you mean 'pread'?" */
+static void wrong_word(
+    const struct np_option *option, const struct np_node *node, struct np_report *report)
+{
+    char copy[256], list[320] = "", *rest = copy, *word;
+    const char *words[MAX_WORDS + 1] = {NULL}, *near;
+    int n = 0;
+
+    snprintf(copy, sizeof(copy), "%s", option->words);
+    while (n < MAX_WORDS && (word = strsep(&rest, "|"))) {
+        snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", n ? ", " : "", word);
+        words[n++] = word;
+    }
+    near = np_nearest(node->text, words);
+    np_report_add(report, node->line, node->column, "%s: expected one of %s, not '%.80s'%s%s%s",
+        option->key, list, node->text, near ? "; did you mean '" : "", near ? near : "",
+        near ? "'?" : "");
+}
+
 static void parse_word(const struct np_option *option, const struct np_node *node, void *object,
     struct np_report *report)
 {
     int index = word_index(option->words, node->text);
-    char wanted[256];
 
-    if (index >= 0) {
+    if (index >= 0)
         *(int *)field(option, object) = index;
-        return;
-    }
-    snprintf(wanted, sizeof(wanted), "one of %s", option->words);
-    mistake(report, node, option, wanted);
+    else
+        wrong_word(option, node, report);
 }
 
 static void parse_floats(const struct np_option *option, const struct np_node *node, void *object,

@@ -163,7 +163,7 @@ static const struct {
         "2:11: conv: the key 'kernel' is missing\n2:20: kernle: unknown key in conv; did you mean "
         "'kernel'?\n"},
     {"model:\n  - conv: {out: 0, kernel: x, pad: wide}\n  - rleu\n" TAIL,
-        "2:17: out: 0 is out of range: 1 to 1.04858e+06\n2:28: kernel: expected a whole number, "
+        "2:17: out: 0 is out of range: 1 to 1048576\n2:28: kernel: expected a whole number, "
         "not "
         "'x'\n2:36: pad: expected a whole number or same, not 'wide'\n3:5: no layer 'rleu'; did "
         "you "

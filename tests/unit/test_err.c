@@ -1,0 +1,112 @@
+/* Errors: the first wins, context goes before, nobody need care; reports keep and sort. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "loader/base/err.h"
+
+#include "tests/test.h"
+
+Test(err, the_first_error_wins)
+{
+    struct np_err err = {0};
+
+    cr_assert_eq(np_err_set(&err, -ENOENT, "cannot read %s", "a.tar"), -ENOENT);
+    cr_assert_eq(np_err_set(&err, -EIO, "another"), -EIO);
+    cr_assert_eq(np_err_at(&err, -EINVAL, "x.yaml", 3, 4, "a third"), -EINVAL);
+    cr_assert_eq(err.code, -ENOENT);
+    cr_assert_eq(err.line, 0);
+    cr_assert_str_eq(err.text, "cannot read a.tar");
+}
+
+Test(err, context_goes_before_the_text)
+{
+    struct np_err err = {0};
+
+    cr_assert_eq(np_err_context(&err, "nothing happened"), 0);
+    cr_assert_str_eq(err.text, "");
+    np_err_set(&err, -EIO, "bad block");
+    cr_assert_eq(np_err_context(&err, "member %d of %s", 7, "b.tar"), -EIO);
+    cr_assert_str_eq(err.text, "member 7 of b.tar: bad block");
+}
+
+Test(err, who_does_not_care_passes_NULL)
+{
+    cr_assert_eq(np_err_set(NULL, -EIO, "x"), -EIO);
+    cr_assert_eq(np_err_at(NULL, -EIO, NULL, 1, 1, "x"), -EIO);
+    cr_assert_eq(np_err_context(NULL, "x"), 0);
+}
+
+Test(err, formats_with_what_is_known_of_the_place)
+{
+    struct np_err at = {0}, file = {0}, bare = {0};
+    char text[100], small[8];
+
+    np_err_at(&at, -EINVAL, "x.yaml", 3, 14, "no");
+    np_err_format(&at, text, sizeof(text));
+    cr_assert_str_eq(text, "x.yaml:3:14: no");
+    np_err_at(&file, -EINVAL, "x.yaml", 0, 0, "no");
+    np_err_format(&file, text, sizeof(text));
+    cr_assert_str_eq(text, "x.yaml: no");
+    np_err_at(&bare, -EINVAL, NULL, 3, 14, "no");
+    np_err_format(&bare, text, sizeof(text));
+    cr_assert_str_eq(text, "no");
+    np_err_format(&at, small, sizeof(small));
+    cr_assert_str_eq(small, "x.yaml:");
+}
+
+Test(err, long_texts_are_cut_and_hostile_ones_kept_on_one_line)
+{
+    struct np_err err = {0};
+    char name[2000];
+
+    memset(name, 'n', sizeof(name));
+    name[sizeof(name) - 1] = '\0';
+    np_err_set(&err, -EIO, "cannot read \033[2J\n\x7f%s", name);
+    cr_assert_eq(strlen(err.text), sizeof(err.text) - 1);
+    cr_assert_eq(strncmp(err.text, "cannot read ?[2J??nnn", 21), 0);
+    np_err_context(&err, "%s", name);
+    cr_assert_eq(strlen(err.text), sizeof(err.text) - 1);
+    memset(&err, 0, sizeof(err));
+    np_err_at(&err, -EIO, name, 1, 1, "caf\xc3\xa9 \xe2\x82\xac");
+    cr_assert_eq(strlen(err.file), sizeof(err.file) - 1);
+    cr_assert_str_eq(err.text, "caf\xc3\xa9 \xe2\x82\xac"); /* UTF-8 stays */
+    np_err_context(&err, "a\tb");
+    cr_assert_eq(strncmp(err.text, "a?b: caf", 8), 0);
+}
+
+Test(err, a_report_sorts_by_place_and_keeps_the_order_of_one_place)
+{
+    struct np_report report;
+    static const char *const order[] = {"a", "b", "c", "d", "e"};
+
+    np_report_init(&report, "x.yaml");
+    np_report_add(&report, 9, 1, "e");
+    np_report_add(&report, 3, 8, "b%s", "");
+    np_report_add(&report, 3, 8, "c");
+    np_report_add(&report, 4, 1, "d");
+    np_report_add(&report, 3, 2, "a");
+    np_report_sort(&report);
+    cr_assert_eq(report.nr_errs, 5);
+    for (int i = 0; i < 5; i++) {
+        cr_assert_str_eq(report.errs[i].text, order[i]);
+        cr_assert_str_eq(report.errs[i].file, "x.yaml");
+        cr_assert_eq(report.errs[i].code, -EINVAL);
+    }
+    np_report_fini(&report);
+    cr_assert_eq(report.nr_errs, 0);
+    np_report_fini(&report);
+}
+
+Test(err, a_report_keeps_a_hundred_and_counts_the_rest)
+{
+    struct np_report report;
+
+    np_report_init(&report, NULL);
+    for (int i = 0; i < 103; i++)
+        np_report_add(&report, i, 1, "%d", i);
+    cr_assert_eq(report.nr_errs, 100);
+    cr_assert_eq(report.nr_dropped, 3);
+    cr_assert_str_eq(report.errs[99].text, "99");
+    np_report_fini(&report);
+}
