@@ -2,7 +2,6 @@
  * asked for classes and size; what is not there is guessed, and that is said. */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "daemon/cmd.h"
 #include "daemon/config.h"
@@ -21,10 +20,9 @@ static void check_model(const struct np_config *config, struct np_report *report
     struct np_setup setup = {0};
     struct np_err err = {0};
     char guess[NP_GUESS_TEXT];
-    int height = 0, width = 0, classes = 0;
+    int height = 0, width = 0, classes = 0, known;
 
-    if (np_setup_size(config, &height, &width, report) < 0)
-        return;
+    np_setup_size(config, &height, &width, report); /* loading has seen it work */
     if (np_setup_data(config, &progress, &setup, &err) == 0) {
         height = setup.height;
         width = setup.width;
@@ -33,20 +31,11 @@ static void check_model(const struct np_config *config, struct np_report *report
     }
     if (setup.classes)
         classes = setup.classes->nr_items;
+    known = classes;
     if (np_setup_guess(config, &height, &width, &classes, guess))
         fprintf(stderr, "for the model's shapes %s\n", guess);
-    np_setup_check_model(config, height, width, classes, report);
+    np_setup_check_model(config, height, width, known, report);
     np_setup_fini(&setup);
-}
-
-/* A device's own limits, as far as they can be told without opening it. */
-static void check_precision(const struct np_config *config, struct np_report *report)
-{
-    const struct np_node *node = np_node_get(config->root, "precision");
-
-    if (config->precision == NP_F16 && strncmp(config->device, "cuda", 4) != 0)
-        np_report_add(report, node ? node->line : 0, node ? node->column : 0,
-            "precision: f16 needs a GPU; the CPU computes in f32 or bf16");
 }
 
 int np_cmd_check(int argc, char **argv)
@@ -64,10 +53,8 @@ int np_cmd_check(int argc, char **argv)
     if (code)
         return code;
     np_report_init(&report, argv[1]);
-    if (np_config_load(argv[1], overrides.texts, overrides.nr_texts, &config, &report) == 0) {
-        check_precision(config, &report);
+    if (np_config_load(argv[1], overrides.texts, overrides.nr_texts, &config, &report) == 0)
         check_model(config, &report);
-    }
     np_complain_report(&report, &overrides);
     code = report.nr_errs ? NP_EXIT_USAGE : NP_EXIT_DONE;
     np_report_fini(&report);

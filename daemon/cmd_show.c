@@ -141,6 +141,7 @@ static int show(const struct np_config *config, const struct np_overrides *overr
     bool guessed = np_setup_guess(config, &setup.height, &setup.width, &classes, guess);
     np_setup_input(config, setup.height, setup.width, classes,
         config->precision < 0 ? NP_F32 : (enum np_dtype)config->precision, &input);
+    input.classes_guessed = !setup.classes;
     struct np_graph *graph =
         np_graph_build(config->model, config->blocks, config->loss, &input, &report);
     np_complain_report(&report, overrides);

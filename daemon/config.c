@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "daemon/config_tables.h"
+#include "daemon/setup.h"
 
 #define MAX_FILE       ((1u << 20) + 1) /* one byte more than np_yaml_parse() takes */
 #define DEFAULT_EPOCHS 10
@@ -295,6 +296,27 @@ static void expand_runs(struct np_config *config, struct np_report *report)
     config->runs = runs;
 }
 
+/* What the CPU device does not compute in; a GPU's limits are its plugin's to tell. */
+static void check_precision(const struct np_config *config, struct np_report *report)
+{
+    const struct np_node *node = np_node_get(config->root, "precision");
+
+    if (config->precision == NP_F16 && config->device && strcmp(config->device, "cpu") == 0)
+        np_report_add(report, node->line, node->column,
+            "precision: f16 needs a GPU; the CPU computes in f32 or bf16");
+}
+
+/* The model's mistakes, where the chains say how large the network's input is, or where the config
+ * is wrong anyway: with a guessed size a shape could be called wrong that is right. */
+static void check_model(const struct np_config *config, struct np_report *report)
+{
+    int height = 0, width = 0;
+
+    if (config->model && np_setup_size(config, &height, &width, report) == 0 &&
+        (height > 0 || report->nr_errs))
+        np_setup_check_model(config, height, width, 0, report);
+}
+
 static void parse_sections(struct np_config *config, struct np_report *report)
 {
     np_options_parse(np_config_table, config->root, "the config", NULL, config, report);
@@ -312,6 +334,8 @@ static void parse_sections(struct np_config *config, struct np_report *report)
     np_schedule_parse(config->schedule_node, &config->schedule, report);
     parse_train(config, report); /* after the optimizer: it adds clip_norm to it */
     parse_checkpoint(config, report);
+    check_precision(config, report);
+    check_model(config, report);
 }
 
 /* --- the file -------------------------------------------------------------------------------- */

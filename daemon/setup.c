@@ -104,8 +104,10 @@ int np_setup_size(
 {
     int width = 0, height = 0, test_width = 0, test_height = 0;
 
-    np_chain_size(config->augment, &width, &height);
-    np_chain_size(config->test_augment, &test_width, &test_height);
+    if (config->augment)
+        np_chain_size(config->augment, &width, &height);
+    if (config->test_augment)
+        np_chain_size(config->test_augment, &test_width, &test_height);
     if (width && test_width && (width != test_width || height != test_height)) {
         const struct np_node *at = config->loader.test_augment_node;
         np_report_add(report, at ? at->line : 0, at ? at->column : 0,
@@ -261,9 +263,17 @@ bool np_setup_guess(
 int np_setup_check_model(
     const struct np_config *config, int height, int width, int classes, struct np_report *report)
 {
+    char guess[NP_GUESS_TEXT];
     struct np_graph_input input;
+    bool guessed = classes == 0;
 
+    np_setup_guess(config, &height, &width, &classes, guess);
     np_setup_input(config, height, width, classes, NP_F32, &input);
+    input.classes_guessed = guessed;
+    if (input.batch < 1) /* a mistake already said */
+        input.batch = 1;
+    if (input.channels != 1)
+        input.channels = 3;
     struct np_graph *graph =
         np_graph_build(config->model, config->blocks, config->loss, &input, report);
     np_graph_free(graph);

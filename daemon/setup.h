@@ -47,7 +47,7 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
 #define NP_GUESS_TEXT 96
 bool np_setup_guess(const struct np_config *config, int *height, int *width, int *classes,
     char text[NP_GUESS_TEXT]);
-/* The model's mistakes, for images and classes known or guessed. No data, no device. */
+/* The model's mistakes, for images and classes known, or guessed where 0. No data, no device. */
 int np_setup_check_model(
     const struct np_config *config, int height, int width, int classes, struct np_report *report);
 void np_setup_fini(struct np_setup *setup);

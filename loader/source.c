@@ -72,8 +72,8 @@ static void report_unknown(const struct np_node *node, const char *name, struct 
     names[i] = NULL;
     near = np_nearest(name, names);
     np_report_add(report, at->line, at->column,
-        "source: there is no '%s'%s%s%s; there are folder, "
-        "tar, cifar10, idx and synth",
+        "source: there is no '%s'%s%s%s (there are folder, "
+        "tar, cifar10, idx and synth)",
         name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 

@@ -124,6 +124,7 @@ struct np_graph {
 
 struct np_graph_input {
     int batch, height, width, channels, classes;
+    bool classes_guessed; /* no data to ask: a last layer of any size is right */
     const float *mean, *std;
     enum np_dtype precision;
     uint64_t seed;

@@ -35,12 +35,14 @@ static struct np_graph *start_graph(const struct np_graph_input *input)
     return graph;
 }
 
-static void check_output(
-    const struct np_graph *graph, int output, const struct np_node *model, struct np_report *report)
+static void check_output(struct np_graph *graph, int output, bool guessed,
+    const struct np_node *model, struct np_report *report)
 {
     const int *dims = graph->tensors[output].dims;
     const struct np_node *last = model->items[model->nr_items - 1];
 
+    if (guessed)
+        graph->classes = dims[3];
     if (dims[1] != 1 || dims[2] != 1 || dims[3] != graph->classes)
         np_report_add(report, last->line, last->column,
             "the model gives %dx%dx%d, but there are %d classes: its last layer should be "
@@ -70,7 +72,7 @@ struct np_graph *np_graph_build(const struct np_node *model, const struct np_nod
     }
     output = np_blocks_expand(graph, model, blocks, input, report);
     if (output >= 0 && report->nr_errs + report->nr_dropped == before)
-        check_output(graph, output, model, report);
+        check_output(graph, output, input->classes_guessed, model, report);
     np_loss_add(graph, output, loss, report);
     graph->nr_forward = graph->nr_nodes;
     if (report->nr_errs + report->nr_dropped > before) {
