@@ -74,6 +74,22 @@ feed_fields() {
 }
 t "bench feed steps a simulated device" feed_fields
 
+step_fields() { # step_fields PRECISION
+    bench step --steps 3 -o precision="$1" -o train.threads=2 && [ "$(field steps)" = 3 ] &&
+        [ "$(field batch)" = 8 ] && [ "$(field precision)" = "$1" ] &&
+        [ "$(field device)" = cpu ] && [ "$(field threads)" = 2 ] &&
+        [ "$(field parameters)" = 1299 ] && [ -n "$(field images_per_second)" ] &&
+        [ -n "$(field step_ms_p50)" ] && [ -n "$(field step_ms_p99)" ]
+}
+t "bench step times the training step in f32" step_fields f32
+t "bench step times the training step in bf16" step_fields bf16
+
+no_data() {
+    says "10 classes are assumed" "$NNPIPE" bench step "$TMP/bench.yaml" --steps 1 \
+        -o data.train.path="$TMP/absent"
+}
+t "bench step without data guesses what it needs and says so" no_data
+
 printf 'GIF89a' >"$TMP/set/c0/bad.ppm"
 t "a bad sample is named and counted" says "c0/bad.ppm" "$NNPIPE" bench loader "$TMP/bench.yaml" \
     -o 'loader.bad_samples={budget: 5%}'
