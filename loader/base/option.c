@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -52,49 +51,6 @@ static int nr_words(const char *words)
     for (; words && (words = strchr(words, '|')); words++)
         n++;
     return n;
-}
-
-/* Levenshtein distance, words up to MAX_WORD. */
-static int edit_distance(const char *a, const char *b)
-{
-    int row[MAX_WORD + 1], n = (int)strlen(b);
-
-    if (strlen(a) > MAX_WORD || n > MAX_WORD)
-        return INT_MAX;
-    for (int j = 0; j <= n; j++)
-        row[j] = j;
-    for (int i = 1; a[i - 1]; i++) {
-        int diagonal = row[0];
-
-        row[0] = i;
-        for (int j = 1; j <= n; j++) {
-            int above = row[j], best = diagonal + (a[i - 1] != b[j - 1]);
-
-            if (above + 1 < best)
-                best = above + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            diagonal = above;
-            row[j] = best;
-        }
-    }
-    return row[n];
-}
-
-const char *np_nearest(const char *word, const char *const *words)
-{
-    const char *nearest = NULL;
-    int best = (int)strlen(word) / 3 + 2; /* farther is no suggestion */
-
-    for (; *words; words++) {
-        int distance = edit_distance(word, *words);
-
-        if (distance < best) {
-            best = distance;
-            nearest = *words;
-        }
-    }
-    return nearest;
 }
 
 /* --- scalars ------------------------------------------------------------------------------- */

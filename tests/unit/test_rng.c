@@ -1,6 +1,7 @@
 /* Known answers of Philox; what is drawn from it, and the permutation, against chi-square bounds
  * that a sound generator passes for fixed seeds and a broken one misses by far. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
