@@ -119,7 +119,7 @@ int np_inference_open(const struct np_config *config, const char *weights,
     struct np_inference *inference, struct np_err *err)
 {
     char *path = NULL, *checkpoint = NULL;
-    int code = np_weights_find(weights, &path, &checkpoint, err);
+    int code = np_weights_find(weights, progress, &path, &checkpoint, err);
 
     inference->config = config;
     inference->stat = np_stat_new();

@@ -115,8 +115,10 @@ int np_run_load(struct np_run *run, struct np_err *err);
 /* The facts of a checkpoint's folder, without its arrays. np_node_free. */
 int np_facts_read(const char *checkpoint, struct np_node **ret_facts, struct np_err *err);
 /* From a safetensors file, a checkpoint's folder or a run's folder: the weights file (*ret_path) and
- * the checkpoint's folder (*ret_checkpoint, NULL for a bare file). np_free both. */
-int np_weights_find(const char *path, char **ret_path, char **ret_checkpoint, struct np_err *err);
+ * the checkpoint's folder (*ret_checkpoint, NULL for a bare file). np_free both. A checkpoint's files
+ * are held against its manifest; of a run, damaged ones are named in a note and passed over. */
+int np_weights_find(const char *path, const struct np_source_progress *progress, char **ret_path,
+    char **ret_checkpoint, struct np_err *err);
 /* Bytes that a checkpoint takes. */
 uint64_t np_run_checkpoint_bytes(const struct np_run *run);
 

@@ -46,11 +46,17 @@ static int open_plan(struct np_run *run, struct np_err *err)
         run->device, run->setup.graph, run->setup.eval_graph, &options, &run->plan, err);
 }
 
+static void say_note(void *context, const char *text)
+{
+    np_run_say(context, "%s", text);
+}
+
 /* --weights: what fits by name; what does not is said. */
 static int load_weights(struct np_run *run, struct np_err *err)
 {
+    const struct np_source_progress progress = {.note = say_note, .context = run};
     char *path = NULL, *checkpoint = NULL, *text = NULL;
-    int code = np_weights_find(run->options->weights, &path, &checkpoint, err);
+    int code = np_weights_find(run->options->weights, &progress, &path, &checkpoint, err);
 
     if (code == 0)
         code = np_weights_load(path, run->setup.graph, run->params, run->buffers, &text, err);

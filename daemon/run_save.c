@@ -134,23 +134,51 @@ static char *newest_checkpoint(const char *dir, uint64_t most, uint64_t *ret_ste
     return best;
 }
 
-/* A folder that holds weights: a checkpoint's, or the newest of a run's. NULL: neither. */
-static char *checkpoint_of(const char *path)
+/* The newest whole checkpoint of a run; damaged ones are named and passed over. NULL: none. */
+static char *newest_whole(const char *run, const struct np_source_progress *progress)
 {
-    char *weights = np_format("%s/weights.safetensors", path);
-    bool is_checkpoint = weights && is_file(weights);
-    uint64_t step;
+    char *below = np_format("%s/checkpoints", run), *newest = NULL;
+    uint64_t step, most = UINT64_MAX;
 
-    np_free(weights);
-    if (is_checkpoint)
-        return np_strdup(path);
-    char *below = np_format("%s/checkpoints", path);
-    char *newest = below ? newest_checkpoint(below, UINT64_MAX, &step) : NULL;
+    while (below && (newest = newest_checkpoint(below, most, &step))) {
+        struct np_err damage = {0};
+
+        if (np_checkpoint_check(newest, &damage) == 0)
+            break;
+        progress->note(progress->context, damage.text);
+        np_free(newest);
+        newest = NULL;
+        if (step == 0)
+            break;
+        most = step - 1;
+    }
     np_free(below);
     return newest;
 }
 
-int np_weights_find(const char *path, char **ret_path, char **ret_checkpoint, struct np_err *err)
+/* A folder that holds weights: a checkpoint's, or the newest whole one of a run's. */
+static int checkpoint_of(const char *path, const struct np_source_progress *progress,
+    char **ret_checkpoint, struct np_err *err)
+{
+    char *weights = np_format("%s/weights.safetensors", path);
+    bool is_checkpoint = weights && is_file(weights);
+
+    np_free(weights);
+    if (is_checkpoint) {
+        *ret_checkpoint = np_strdup(path);
+        return np_checkpoint_check(path, err);
+    }
+    *ret_checkpoint = newest_whole(path, progress);
+    if (*ret_checkpoint)
+        return 0;
+    return np_err_set(err, -ENOENT,
+        "%s: no whole weights in it: expected a safetensors file, a checkpoint's folder or a "
+        "run's folder",
+        path);
+}
+
+int np_weights_find(const char *path, const struct np_source_progress *progress, char **ret_path,
+    char **ret_checkpoint, struct np_err *err)
 {
     struct stat stat_;
 
@@ -161,14 +189,10 @@ int np_weights_find(const char *path, char **ret_path, char **ret_checkpoint, st
         *ret_path = np_strdup(path);
         return 0;
     }
-    *ret_checkpoint = checkpoint_of(path);
-    if (!*ret_checkpoint)
-        return np_err_set(err, -ENOENT,
-            "%s: no weights in it: expected a safetensors file, a checkpoint's folder or a run's "
-            "folder",
-            path);
-    *ret_path = np_format("%s/weights.safetensors", *ret_checkpoint);
-    return 0;
+    int code = checkpoint_of(path, progress, ret_checkpoint, err);
+    if (code == 0)
+        *ret_path = np_format("%s/weights.safetensors", *ret_checkpoint);
+    return code;
 }
 
 /* --- writing --------------------------------------------------------------------------------- */

@@ -352,3 +352,21 @@ int np_checkpoint_read(
     *ret_facts_json = facts;
     return 0;
 }
+
+int np_checkpoint_check(const char *path, struct np_err *err)
+{
+    struct np_manifest manifest;
+    char manifest_path[PATH_MAX], *facts = NULL;
+
+    if (snprintf(manifest_path, sizeof(manifest_path), "%s/" NP_MANIFEST, path) >= PATH_MAX - 32)
+        return np_err_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
+    int result = np_manifest_read(manifest_path, &manifest, &facts, err);
+    for (int which = 0; which < NP_NR_FILES && result == 0; which++) {
+        struct np_st_file *file = NULL;
+
+        result = open_file(path, which, &manifest, &file, err);
+        np_st_close(file);
+    }
+    free(facts);
+    return result;
+}

@@ -41,6 +41,8 @@ int np_checkpoint_write(
  * failure. *ret_facts_json: np_free. */
 int np_checkpoint_read(
     const char *path, struct np_checkpoint *checkpoint, char **ret_facts_json, struct np_err *err);
+/* Is it whole? Sizes and XXH3 of its files against its manifest; nothing is loaded. */
+int np_checkpoint_check(const char *path, struct np_err *err);
 /* The newest whole checkpoint of dir; damaged ones are named through `damaged` and passed over.
  * -ENOENT: none. */
 int np_checkpoint_latest(const char *dir, struct np_checkpoint *checkpoint, char **ret_facts_json,
