@@ -408,17 +408,13 @@ static int check_fresh(const struct reading *reading, const struct np_index *ind
     return 0;
 }
 
-static int take(
-    struct reading *reading, struct np_index *index, const char *key, struct np_err *err)
+/* All checks that need no other file. */
+static int parse(struct reading *reading, struct np_index *index, struct np_err *err)
 {
-    int code = read_whole(reading, err);
+    int code = check_frame(reading, err);
 
     if (!code)
-        code = check_frame(reading, err);
-    if (!code)
         code = take_tables(reading, index, err);
-    if (!code)
-        code = check_fresh(reading, index, key, err);
     if (!code)
         code = check_raw(reading, index, err);
     if (!code)
@@ -426,6 +422,29 @@ static int take(
     if (!code)
         code = check_names(reading, index, err);
     return code;
+}
+
+int np_index_parse(
+    void *whole, uint64_t bytes, const char *path, struct np_index **ret_index, struct np_err *err)
+{
+    struct reading reading = {.path = path, .folder = "/", .whole = whole, .bytes = bytes};
+    struct np_index *index = np_alloc(sizeof(*index));
+    int code;
+
+    if (!index) {
+        np_free(whole);
+        return np_err_set(err, -ENOMEM, "%s: out of memory to read the index", path);
+    }
+    index->whole = whole;
+    index->whole_bytes = bytes;
+    code = bytes < sizeof(struct np_index_header) ? damaged(&reading, err, "it is cut short")
+                                                  : parse(&reading, index, err);
+    if (code) {
+        np_index_free(index);
+        return code;
+    }
+    *ret_index = index;
+    return 0;
 }
 
 int np_index_open(
@@ -438,12 +457,15 @@ int np_index_open(
     if (code)
         np_err_set(err, code, "%s: %s", path, strerror(-code));
     else
-        code = take(&reading, index, key, err);
+        code = read_whole(&reading, err);
     if (index) {
         index->whole = reading.whole;
         index->whole_bytes = reading.bytes;
-    } else
-        np_free(reading.whole);
+    }
+    if (!code)
+        code = parse(&reading, index, err);
+    if (!code)
+        code = check_fresh(&reading, index, key, err);
     if (code) {
         np_index_free(index);
         return code;

@@ -64,6 +64,10 @@ struct np_index {
     struct np_index_builder *builder; /* until finished */
 };
 
+/* An index from its file's bytes (np_alloc'ed, taken over also on failure), whatever they are; the
+ * files it names are not looked at. For tests; np_index_open() does the same and looks. */
+int np_index_parse(
+    void *whole, uint64_t bytes, const char *path, struct np_index **ret_index, struct np_err *err);
 void np_index_builder_free(struct np_index_builder *builder);
 /* Decodes the name at *at, whose predecessor (NULL at a block's start) is in text with *length
  * bytes, into text (NP_MAX_NAME + 1 bytes). False: the bytes are no such name. */

@@ -1,0 +1,419 @@
+/* The index: what is put in comes out, from memory and from its file; files that are stale, torn,
+ * flipped or made by an enemy are refused. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "loader/base/crc32c.h"
+#include "loader/base/mem.h"
+#include "loader/base/rng.h"
+#include "loader/index_file.h"
+#include "tests/test.h"
+#include "tests/unit/made_sets.h"
+
+static uint64_t mtime_of(const struct stat *st)
+{
+    return (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;
+}
+
+/* n samples of three classes in one shard of 1 MiB; its file is folder/shard. */
+static struct np_index *make_index(const char *folder, int n)
+{
+    struct np_index *index = np_index_new();
+    char path[2048], name[64], *real;
+    struct stat st;
+    uint8_t *bytes = calloc(1, 1 << 20);
+
+    put_file(folder, "shard", bytes, 1 << 20);
+    free(bytes);
+    snprintf(path, sizeof(path), "%s/shard", folder);
+    real = realpath(path, NULL);
+    if (!real || stat(real, &st) || np_index_add_file(index, real, 1 << 20, mtime_of(&st)) != 0)
+        abort();
+    free(real);
+    for (int i = 0; i < n; i++) {
+        static const char *const classes[] = {"zebra", "ant", "moth"};
+        struct np_record record = {.offset = (uint64_t)i * 8, .bytes = 8, .inner_bytes = 8};
+        int label = np_index_add_class(index, classes[i % 3]);
+
+        record.label = (uint32_t)label;
+        snprintf(name, sizeof(name), "%s/picture_%07d.jpg", classes[i % 3], i * 7919 % 100003);
+        if (label < 0 || np_index_add(index, &record, name))
+            abort();
+    }
+    return index;
+}
+
+static int save(const struct np_index *index, const char *folder, const char *name, const char *key)
+{
+    struct np_io io;
+    char path[2048];
+    int code;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    if (np_io_open(&io, "pread", 1, NULL))
+        abort();
+    code = np_index_save(index, &io, path, key, NULL);
+    np_io_close(&io);
+    return code;
+}
+
+static int open_at(const char *folder, const char *name, const char *key, struct np_index **index,
+    struct np_err *err)
+{
+    char path[2048];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return np_index_open(path, key, index, err);
+}
+
+static bool same(const struct np_index *a, const struct np_index *b)
+{
+    char name_a[NP_MAX_NAME + 1], name_b[NP_MAX_NAME + 1];
+
+    if (np_index_samples(a) != np_index_samples(b) || np_index_files(a) != np_index_files(b) ||
+        np_index_classes(a) != np_index_classes(b) ||
+        np_index_max_extent(a) != np_index_max_extent(b) ||
+        np_index_max_inner(a) != np_index_max_inner(b) ||
+        memcmp(np_index_raw(a), np_index_raw(b), sizeof(struct np_raw)) != 0)
+        return false;
+    for (uint64_t i = 0; i < np_index_samples(a); i++) {
+        np_index_name(a, i, name_a, sizeof(name_a));
+        np_index_name(b, i, name_b, sizeof(name_b));
+        if (strcmp(name_a, name_b) != 0 ||
+            memcmp(np_index_record(a, i), np_index_record(b, i), sizeof(struct np_record)) != 0)
+            return false;
+    }
+    for (int c = 0; c < np_index_classes(a); c++)
+        if (strcmp(np_index_class(a, c), np_index_class(b, c)) != 0)
+            return false;
+    return true;
+}
+
+Test(index, names_come_back_whatever_they_share)
+{
+    static const char *const names[] = {"a", "ab", "abc", "abc", "xbc", "x", "yyyyyyyyyy",
+        "a/very/long/name/that/has/folders.jpeg", "a/very/long/name/that/has/folderz.jpeg", "s"};
+    struct np_index *index = np_index_new();
+    char longest[NP_MAX_NAME + 2], name[NP_MAX_NAME + 1];
+    const struct np_record record = {.no_label = 1};
+
+    memset(longest, 'n', sizeof(longest));
+    longest[NP_MAX_NAME] = '\0';
+    for (int i = 0; i < 100; i++)
+        cr_assert_eq(np_index_add(index, &record, i == 50 ? longest : names[i % 10]), 0);
+    for (int i = 0; i < 100; i++) {
+        const char *want = i == 50 ? longest : names[i % 10];
+
+        cr_assert_eq(np_index_name(index, (uint64_t)i, name, sizeof(name)), (int)strlen(want));
+        cr_assert_str_eq(name, want);
+    }
+    cr_assert_eq(np_index_name(index, 7, name, 7), 38);
+    cr_assert_str_eq(name, "a/very");
+    longest[NP_MAX_NAME] = 'n';
+    longest[NP_MAX_NAME + 1] = '\0';
+    cr_assert_eq(np_index_add(index, &record, longest), -ENAMETOOLONG);
+    cr_assert_eq(np_index_add(index, &record, ""), -ENAMETOOLONG);
+    np_index_free(index);
+}
+
+Test(index, classes_are_numbered_in_byte_order)
+{
+    char *folder = make_set();
+    struct np_index *index = make_index(folder, 9);
+
+    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(np_index_classes(index), 3);
+    cr_assert_str_eq(np_index_class(index, 0), "ant");
+    cr_assert_str_eq(np_index_class(index, 2), "zebra");
+    cr_assert_eq(np_index_record(index, 0)->label, 2);
+    cr_assert_eq(np_index_record(index, 1)->label, 0);
+    cr_assert_eq(np_index_record(index, 2)->label, 1);
+    np_index_free(index);
+    remove_set(folder);
+}
+
+Test(index, classes_that_are_all_numbers_are_ordered_by_value)
+{
+    struct np_index *index = np_index_new();
+
+    cr_assert_eq(np_index_add_class(index, "10"), 0);
+    cr_assert_eq(np_index_add_class(index, "9"), 1);
+    cr_assert_eq(np_index_add_class(index, "0"), 2);
+    cr_assert_eq(np_index_add_class(index, "9"), 1);
+    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_str_eq(np_index_class(index, 0), "0");
+    cr_assert_str_eq(np_index_class(index, 1), "9");
+    cr_assert_str_eq(np_index_class(index, 2), "10");
+    np_index_free(index);
+}
+
+Test(index, thousands_of_classes_keep_their_samples)
+{
+    struct np_index *index = np_index_new();
+    char name[32];
+
+    for (int i = 0; i < 5000; i++) {
+        struct np_record record = {0};
+
+        snprintf(name, sizeof(name), "class%d", (i * 37) % 5000);
+        record.label = (uint32_t)np_index_add_class(index, name);
+        cr_assert_eq(np_index_add(index, &record, name), 0);
+    }
+    cr_assert_eq(np_index_finish(index), 0);
+    for (int i = 0; i < 5000; i++) {
+        np_index_name(index, (uint64_t)i, name, sizeof(name));
+        cr_assert_str_eq(
+            name, np_index_class(index, (int)np_index_record(index, (uint64_t)i)->label));
+    }
+    np_index_free(index);
+}
+
+Test(index, cutting_leaves_what_was_before)
+{
+    for (int keep = 0; keep <= 40; keep++) {
+        char *folder = make_set();
+        struct np_index *index = make_index(folder, 40), *whole = make_index(folder, 40);
+        const struct np_record last = {.offset = 1, .bytes = 1, .inner_bytes = 1, .no_label = 1};
+        char a[64], b[64];
+
+        np_index_cut(index, (uint64_t)keep);
+        cr_assert_eq(np_index_samples(index), (uint64_t)keep);
+        cr_assert_eq(np_index_add(index, &last, "moth/picture_of_the_end"), 0);
+        for (int i = 0; i < keep; i++) {
+            np_index_name(index, (uint64_t)i, a, sizeof(a));
+            np_index_name(whole, (uint64_t)i, b, sizeof(b));
+            cr_assert_str_eq(a, b);
+        }
+        np_index_name(index, (uint64_t)keep, a, sizeof(a));
+        cr_assert_str_eq(a, "moth/picture_of_the_end");
+        np_index_free(index);
+        np_index_free(whole);
+        remove_set(folder);
+    }
+}
+
+Test(index, comes_back_from_its_file)
+{
+    char *folder = make_set();
+    struct np_index *index = make_index(folder, 1000), *back = NULL;
+
+    np_index_set_max_inner(index, 4711);
+    cr_assert_eq(np_index_finish(index), 0);
+    np_index_set_crc(index, 17, 0xdeadbeef);
+    cr_assert_eq(save(index, folder, ".npidx", "a key"), 0);
+    cr_assert_eq(open_at(folder, ".npidx", "a key", &back, NULL), 0);
+    cr_assert(same(index, back));
+    cr_assert_eq(np_index_record(back, 17)->crc32c, 0xdeadbeef);
+    cr_assert_eq(np_index_record(back, 17)->has_crc, 1);
+    cr_assert_eq(np_index_max_inner(back), 4711);
+    cr_assert_str_eq(np_index_file(back, 0), np_index_file(index, 0));
+    np_index_set_crc(back, 18, 1); /* its memory is its own */
+    cr_assert_eq(np_index_get(back, 18).has_crc, 1);
+    np_index_free(index);
+    np_index_free(back);
+    remove_set(folder);
+}
+
+Test(index, takes_at_most_64_bytes_a_sample)
+{
+    struct np_index *index = np_index_new();
+    char name[64];
+
+    for (int i = 0; i < 100000; i++) { /* names as ImageNet's, in a shuffled order */
+        struct np_record record = {.bytes = 1};
+        const unsigned a = (unsigned)i * 2654435761u;
+
+        record.label = (uint32_t)np_index_add_class(index, "n");
+        snprintf(name, sizeof(name), "n%08u/n%08u_%u.JPEG", 1440000 + a % 13000000 / 7000 * 7000,
+            1440000 + a % 13000000 / 7000 * 7000, a >> 17);
+        cr_assert_eq(np_index_add(index, &record, name), 0);
+    }
+    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_leq(np_index_memory(index), 64 * 100000u);
+    np_index_free(index);
+}
+
+Test(index, moves_together_with_its_shards)
+{
+    char *folder = make_set(), command[4096];
+    struct np_index *index = make_index(folder, 5), *back = NULL;
+    char moved[2048];
+
+    cr_assert_eq(np_index_finish(index), 0);
+    np_index_free(index);
+    snprintf(
+        command, sizeof(command), "mkdir '%s/a' && mv '%s/shard' '%s/a/'", folder, folder, folder);
+    cr_assert_eq(system(command), 0);
+    snprintf(moved, sizeof(moved), "%s/a", folder);
+    index = make_index(moved, 5);
+    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(save(index, moved, "x.npidx", ""), 0);
+    np_index_free(index);
+    snprintf(command, sizeof(command), "mv '%s/a' '%s/b'", folder, folder);
+    cr_assert_eq(system(command), 0);
+    snprintf(moved, sizeof(moved), "%s/b", folder);
+    cr_assert_eq(open_at(moved, "x.npidx", "", &back, NULL), 0);
+    cr_assert_not_null(strstr(np_index_file(back, 0), "/b/shard"));
+    np_index_free(back);
+    remove_set(folder);
+}
+
+Test(index, is_stale_when_file_or_key_differ)
+{
+    char *folder = make_set();
+    struct np_index *index = make_index(folder, 5), *back = NULL;
+    struct np_err err = {0};
+
+    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(save(index, folder, ".npidx", "key"), 0);
+    np_index_free(index);
+    cr_assert_eq(open_at(folder, ".npidx", "kex", &back, NULL), -ESTALE);
+    cr_assert_eq(open_at(folder, ".npidx", "key2", &back, NULL), -ESTALE);
+    cr_assert_eq(open_at(folder, "other", "key", &back, NULL), -ENOENT);
+    put_file(folder, "shard", "short", 5);
+    cr_assert_eq(open_at(folder, ".npidx", "key", &back, &err), -ESTALE);
+    cr_assert_not_null(strstr(err.text, "shard has changed"));
+    remove_set(folder);
+}
+
+Test(index, any_flipped_byte_and_any_cut_is_found)
+{
+    char *folder = make_set();
+    struct np_index *index = make_index(folder, 40), *back = NULL;
+    size_t n;
+    uint8_t *bytes;
+    int nr_padding = 0;
+
+    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(save(index, folder, "i", "key"), 0);
+    bytes = get_file(folder, "i", &n);
+    for (size_t i = 0; i < n; i++) {
+        bytes[i] ^= 0x10;
+        put_file(folder, "i", bytes, n);
+        bytes[i] ^= 0x10;
+        if (open_at(folder, "i", "key", &back, NULL) == 0) {
+            cr_assert(same(index, back)); /* between sections nothing is read */
+            np_index_free(back);
+            nr_padding++;
+        }
+    }
+    cr_assert_leq(nr_padding, 64 * NP_NR_SECTIONS);
+    for (size_t cut = 0; cut < n; cut += 13) {
+        put_file(folder, "i", bytes, cut);
+        cr_assert_eq(open_at(folder, "i", "key", &back, NULL), -EBADMSG);
+    }
+    free(bytes);
+    np_index_free(index);
+    remove_set(folder);
+}
+
+/* Makes the CRCs of what stands there now. */
+static void sign(uint8_t *bytes, size_t n)
+{
+    struct np_index_header header;
+
+    memcpy(&header, bytes, sizeof(header));
+    for (int s = 0; s < NP_NR_SECTIONS; s++)
+        if (header.sections[s].offset <= n &&
+            header.sections[s].bytes <= n - header.sections[s].offset)
+            header.sections[s].crc =
+                np_crc32c(0, bytes + header.sections[s].offset, header.sections[s].bytes);
+    header.header_crc = 0;
+    header.header_crc = np_crc32c(0, &header, sizeof(header));
+    memcpy(bytes, &header, sizeof(header));
+}
+
+static int parse(const uint8_t *bytes, size_t n, struct np_index **ret_index)
+{
+    uint8_t *copy = np_alloc(n);
+
+    memcpy(copy, bytes, n);
+    return np_index_parse(copy, n, "test", ret_index, NULL);
+}
+
+Test(index, an_enemy_with_right_checksums_is_refused)
+{
+    char *folder = make_set();
+    struct np_index *index = make_index(folder, 40), *back = NULL;
+    struct np_draws draws;
+    size_t n;
+    uint8_t *bytes, *work;
+    int nr_taken = 0;
+
+    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(save(index, folder, "i", "key"), 0);
+    np_index_free(index);
+    bytes = get_file(folder, "i", &n);
+    work = malloc(n);
+    np_draws_init(&draws, 1, NP_STREAM_TEST, 0, 0, 0);
+    for (int round = 0; round < 20000; round++) {
+        memcpy(work, bytes, n);
+        for (uint32_t k = np_draw_below(&draws, 4) + 1; k; k--)
+            work[np_draw_below(&draws, (uint32_t)n)] = (uint8_t)np_draw_u32(&draws);
+        sign(work, n);
+        if (parse(work, n, &back))
+            continue;
+        nr_taken++;
+        for (uint64_t i = 0; i < np_index_samples(back); i++) { /* all of it can be used */
+            const struct np_record *record = np_index_record(back, i);
+
+            cr_assert(record->no_label || (int)record->label < np_index_classes(back));
+            sample_text(back, i);
+        }
+        np_index_free(back);
+    }
+    cr_assert_gt(nr_taken, 0); /* else nothing behind the checksums was tried */
+    free(bytes);
+    free(work);
+    remove_set(folder);
+}
+
+/* Field by field: record 0 of a signed file with one thing out of range. */
+Test(index, records_out_of_range_are_refused)
+{
+    char *folder = make_set();
+    struct np_index *index = make_index(folder, 3), *back = NULL;
+    struct np_index_header header;
+    struct np_record good, bad;
+    size_t n;
+    uint8_t *bytes;
+
+    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(save(index, folder, "i", "key"), 0);
+    np_index_free(index);
+    bytes = get_file(folder, "i", &n);
+    memcpy(&header, bytes, sizeof(header));
+    memcpy(&good, bytes + header.sections[0].offset, sizeof(good));
+    for (int what = 0; what < 8; what++) {
+        bad = good;
+        if (what == 0)
+            bad.file = 1;
+        if (what == 1)
+            bad.label = 3;
+        if (what == 2)
+            bad.offset = (1 << 20) - 7;
+        if (what == 3)
+            bad.offset = UINT64_MAX - 3;
+        if (what == 4)
+            bad.bytes = bad.inner_bytes = 1 << 21;
+        if (what == 5)
+            bad.packing = 2;
+        if (what == 6)
+            bad.inner_bytes = 9;
+        if (what == 7)
+            bad.unused = 1;
+        memcpy(bytes + header.sections[0].offset, &bad, sizeof(bad));
+        sign(bytes, n);
+        cr_assert_eq(parse(bytes, n, &back), -EBADMSG);
+    }
+    memcpy(bytes + header.sections[0].offset, &good, sizeof(good));
+    sign(bytes, n);
+    cr_assert_eq(parse(bytes, n, &back), 0);
+    np_index_free(back);
+    free(bytes);
+    remove_set(folder);
+}

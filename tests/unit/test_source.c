@@ -1,0 +1,284 @@
+/* Options of a split, folders, the cache of indexes, and drawn sets. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "loader/base/mem.h"
+#include "loader/synth.h"
+#include "tests/test.h"
+#include "tests/unit/made_sets.h"
+
+/* {key: value, ...}, pairs NULL-ended; the mistakes, joined. */
+static const char *mistakes(const char *const *pairs, struct np_source_options *options)
+{
+    static char text[4096];
+    struct np_node *node = np_node_new(NP_NODE_MAP, 1, 1);
+    struct np_report report;
+
+    for (; pairs[0]; pairs += 2)
+        np_node_add(node, pairs[0], np_node_scalar(pairs[1], 1, 1));
+    np_report_init(&report, "test.yaml");
+    *text = '\0';
+    if (np_source_parse(node, NULL, options, &report) == 0 && report.nr_errs)
+        abort();
+    for (int i = 0; i < report.nr_errs; i++) {
+        strcat(text, report.errs[i].text);
+        strcat(text, "\n");
+    }
+    np_report_fini(&report);
+    np_node_free(node);
+    return text;
+}
+
+Test(source, takes_right_options)
+{
+    struct np_source_options options = {0};
+
+    cr_assert_str_eq(mistakes((const char *const[]){"source", "tar", "path", "/a/b.tar", "match",
+                                  "train/*", NULL},
+                         &options),
+        "");
+    cr_assert_str_eq(options.source, "tar");
+    cr_assert_str_eq(options.match, "train/*");
+    np_source_options_fini(&options);
+    cr_assert_str_eq(
+        mistakes((const char *const[]){"source", "synth", "samples", "7", NULL}, &options), "");
+    cr_assert_eq(options.samples, 7);
+    cr_assert_eq(options.size, 32);
+    np_source_options_fini(&options);
+}
+
+Test(source, names_each_mistake)
+{
+    struct np_source_options options;
+    const char *text;
+
+    text = mistakes((const char *const[]){"source", "tra", "path", "a", NULL}, &options);
+    cr_assert_not_null(strstr(text, "did you mean 'tar'"));
+    text = mistakes((const char *const[]){"source", "tar", NULL}, &options);
+    cr_assert_not_null(strstr(text, "path: the key is missing"));
+    text = mistakes((const char *const[]){"source", "tar", "path", "${NP_NO_SUCH_VARIABLE}/a",
+                        "labels", "b", NULL},
+        &options);
+    cr_assert_not_null(strstr(text, "NP_NO_SUCH_VARIABLE is not set"));
+    cr_assert_not_null(strstr(text, "labels: the source tar does not read it"));
+    text = mistakes((const char *const[]){"path", "a", NULL}, &options);
+    cr_assert_not_null(strstr(text, "source"));
+    text = mistakes((const char *const[]){"source", "synth", "size", "3", NULL}, &options);
+    cr_assert_not_null(strstr(text, "size"));
+}
+
+Test(source, a_folder_a_class_in_byte_order)
+{
+    char *folder = make_set();
+    struct np_index *index;
+    struct made_notes notes;
+    struct np_extent extent;
+
+    put_file(folder, "set/dog/2.jpg", "abc", 3);
+    put_file(folder, "set/dog/10.JPG", "abcd", 4);
+    put_file(folder, "set/cat/deep/er/1.png", "", 0);
+    put_file(folder, "set/dog/read.me", "x", 1);
+    put_file(folder, "set/dog/._2.jpg", "x", 1);
+    put_file(folder, "set/loose.jpg", "x", 1);
+    cr_assert_eq(open_set(folder, "folder", "set", NULL, &notes, &index, NULL), 0);
+    cr_assert_eq(np_index_samples(index), 4);
+    cr_assert_str_eq(sample_text(index, 0), "cat/deep/er/1.png cat 0");
+    cr_assert_str_eq(sample_text(index, 1), "dog/10.JPG dog 1");
+    cr_assert_str_eq(sample_text(index, 2), "dog/2.jpg dog 1");
+    cr_assert_str_eq(sample_text(index, 3), "loose.jpg - -1");
+    cr_assert_eq(np_index_record(index, 1)->bytes, 4);
+    np_source_locate(index, 2, &extent);
+    cr_assert_not_null(strstr(extent.path, "/set/dog/2.jpg"));
+    cr_assert_eq(access(extent.path, R_OK), 0);
+    cr_assert_not_null(strstr(notes.text, "2 files are no images"));
+    np_index_free(index);
+    remove_set(folder);
+}
+
+Test(source, match_chooses_a_split_of_a_folder)
+{
+    char *folder = make_set();
+    struct np_index *index;
+
+    put_file(folder, "set/train/dog/1.jpg", "a", 1);
+    put_file(folder, "set/train/cat/1.jpg", "a", 1);
+    put_file(folder, "set/test/eel/1.jpg", "a", 1);
+    cr_assert_eq(open_set(folder, "folder", "set", "train/*", NULL, &index, NULL), 0);
+    cr_assert_eq(np_index_samples(index), 2);
+    cr_assert_eq(np_index_classes(index), 2);
+    cr_assert_str_eq(sample_text(index, 1), "train/dog/1.jpg dog 1");
+    np_index_free(index);
+    remove_set(folder);
+}
+
+Test(source, a_file_that_comes_or_goes_makes_a_folders_index_stale)
+{
+    char *folder = make_set(), path[1024];
+    struct np_index *index;
+    struct timespec past[2] = {{1000000000, 0}, {1000000000, 0}};
+
+    put_file(folder, "set/a/1.jpg", "a", 1);
+    snprintf(path, sizeof(path), "%s/set/a", folder);
+    utimensat(
+        AT_FDCWD, path, past, 0); /* so that the next change shows, however coarse the clock */
+    cr_assert_eq(open_set(folder, "folder", "set", NULL, NULL, &index, NULL), 0);
+    np_index_free(index);
+    put_file(folder, "set/a/2.jpg", "a", 1);
+    cr_assert_eq(open_set(folder, "folder", "set", NULL, NULL, &index, NULL), 0);
+    cr_assert_eq(np_index_samples(index), 2);
+    np_index_free(index);
+    remove_set(folder);
+}
+
+/* Names of all files below folder, in one line. */
+static const char *tree(const char *folder)
+{
+    static char text[4096];
+    char command[2048];
+    FILE *pipe;
+    size_t n;
+
+    snprintf(command, sizeof(command), "cd '%s' && find . -name '*.npidx' | sort | tr '\\n' ' '",
+        folder);
+    pipe = popen(command, "r");
+    n = fread(text, 1, sizeof(text) - 1, pipe);
+    text[n] = '\0';
+    pclose(pipe);
+    return text;
+}
+
+Test(source, the_index_lies_beside_the_data)
+{
+    char *folder = make_set();
+    struct np_index *index;
+
+    put_file(folder, "set/a/1.jpg", "a", 1);
+    cr_assert_eq(open_set(folder, "folder", "set", NULL, NULL, &index, NULL), 0);
+    cr_assert_eq(strncmp(tree(folder), "./.set.", 7), 0);
+    np_index_free(index);
+    remove_set(folder);
+}
+
+Test(source, a_read_only_set_has_its_index_in_the_cache)
+{
+    char *folder = make_set(), path[1024];
+    struct np_index *index;
+
+    put_file(folder, "ro/set/a/1.jpg", "a", 1);
+    snprintf(path, sizeof(path), "%s/ro", folder);
+    cr_assert_eq(chmod(path, 0555), 0);
+    cr_assert_eq(open_set(folder, "folder", "ro/set", NULL, NULL, &index, NULL), 0);
+    cr_assert_eq(strncmp(tree(folder), "./cache/nnpipe/index/set.", 25), 0);
+    np_index_free(index);
+    cr_assert_eq(open_set(folder, "folder", "ro/set", NULL, NULL, &index, NULL), 0);
+    np_index_free(index);
+    remove_set(folder);
+}
+
+Test(source, an_index_that_cannot_be_kept_is_no_error)
+{
+    char *folder = make_set(), path[1024];
+    struct np_index *index;
+    struct made_notes notes;
+
+    put_file(folder, "ro/set/a/1.jpg", "a", 1);
+    put_file(folder, "cache", "a file where a folder should be", 5);
+    snprintf(path, sizeof(path), "%s/ro", folder);
+    cr_assert_eq(chmod(path, 0555), 0);
+    cr_assert_eq(open_set(folder, "folder", "ro/set", NULL, &notes, &index, NULL), 0);
+    cr_assert_not_null(strstr(notes.text, "the index is not kept"));
+    np_index_free(index);
+    remove_set(folder);
+}
+
+Test(source, crcs_that_were_filled_in_come_back)
+{
+    char *folder = make_set(), path[1024], folder_word[] = "folder", none[] = "";
+    struct np_source_options options = {
+        .source = folder_word, .path = path, .match = none, .labels = none, .cache_dir = none};
+    struct np_index *index;
+
+    put_file(folder, "set/a/1.jpg", "a", 1);
+    snprintf(path, sizeof(path), "%s/set", folder);
+    cr_assert_eq(np_source_open(&options, NULL, &index, NULL), 0);
+    np_index_set_crc(index, 0, 77);
+    cr_assert_eq(np_source_save(&options, index, NULL), 0);
+    np_index_free(index);
+    cr_assert_eq(np_source_open(&options, NULL, &index, NULL), 0);
+    cr_assert_eq(np_index_record(index, 0)->crc32c, 77);
+    np_index_free(index);
+    remove_set(folder);
+}
+
+Test(source, tells_what_is_wrong_with_a_folder)
+{
+    char *folder = make_set(), command[2048];
+    struct np_index *index;
+    struct np_err err = {0};
+
+    cr_assert_eq(open_set(folder, "folder", "none", NULL, NULL, &index, &err), -ENOENT);
+    cr_assert_not_null(strstr(err.text, "none: no such file or folder"));
+    put_file(folder, "file", "a", 1);
+    err.code = 0;
+    cr_assert_eq(open_set(folder, "folder", "file", NULL, NULL, &index, &err), -ENOTDIR);
+    cr_assert_not_null(strstr(err.text, "source: tar"));
+    put_file(folder, "set/a/b.txt", "a", 1);
+    err.code = 0;
+    cr_assert_eq(open_set(folder, "folder", "set", NULL, NULL, &index, &err), -ENODATA);
+    cr_assert_not_null(strstr(err.text, "b.txt"));
+    put_file(folder, "set/a/b.jpg", "a", 1);
+    err.code = 0;
+    cr_assert_eq(open_set(folder, "folder", "set", "train/*", NULL, &index, &err), -ENODATA);
+    snprintf(command, sizeof(command), "ln -s .. '%s/set/a/loop'", folder);
+    cr_assert_eq(system(command), 0);
+    err.code = 0;
+    cr_assert_eq(open_set(folder, "folder", "set", NULL, NULL, &index, &err), -ELOOP);
+    cr_assert_not_null(strstr(err.text, "loop"));
+    remove_set(folder);
+}
+
+Test(source, drawn_sets_have_labels_and_no_files)
+{
+    char word[] = "synth", none[] = "";
+    struct np_source_options options = {.source = word,
+        .path = none,
+        .match = none,
+        .labels = none,
+        .cache_dir = none,
+        .samples = 800,
+        .size = 32,
+        .seed = 3};
+    struct np_index *index;
+    int of_class[NP_SYNTH_CLASSES] = {0};
+
+    cr_assert_eq(np_source_open(&options, NULL, &index, NULL), 0);
+    cr_assert_eq(np_index_samples(index), 800);
+    cr_assert_eq(np_index_raw(index)->seed, 3);
+    for (uint64_t i = 0; i < 800; i++) {
+        cr_assert_eq(np_index_record(index, i)->label, (uint32_t)np_synth_label(3, i));
+        of_class[np_index_record(index, i)->label]++;
+    }
+    for (int c = 0; c < NP_SYNTH_CLASSES; c++)
+        cr_assert(of_class[c] > 60 && of_class[c] < 140);
+    np_index_free(index);
+}
+
+Test(source, a_drawn_picture_depends_on_seed_and_number_alone)
+{
+    static uint8_t a[40 * 40 * 3], b[40 * 40 * 3];
+    int label;
+
+    np_synth_draw(5, 12345678901ull, 40, a, &label);
+    np_synth_draw(5, 12345678901ull, 40, b, NULL);
+    cr_assert_arr_eq(a, b, sizeof(a));
+    cr_assert_eq(label, np_synth_label(5, 12345678901ull));
+    np_synth_draw(6, 12345678901ull, 40, b, NULL);
+    cr_assert(memcmp(a, b, sizeof(a)) != 0);
+    np_synth_draw(5, 12345678901ull + (1ull << 32), 40, b, NULL);
+    cr_assert(memcmp(a, b, sizeof(a)) != 0);
+}

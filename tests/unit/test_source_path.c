@@ -1,0 +1,135 @@
+/* Paths as a config has them. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "loader/base/mem.h"
+#include "tests/test.h"
+#include "tests/unit/made_sets.h"
+
+static bool expands(const char *text, const char *want)
+{
+    char *got = np_expand(text, NULL);
+    const bool same = got && strcmp(got, want) == 0;
+
+    np_free(got);
+    return same;
+}
+
+static bool refused(const char *text, const char *says)
+{
+    struct np_err err = {0};
+    char *got = np_expand(text, &err);
+
+    np_free(got);
+    return !got && err.code == -EINVAL && strstr(err.text, says);
+}
+
+Test(source_path, expands_variables_and_defaults)
+{
+    setenv("NP_TEST_A", "value", 1);
+    setenv("NP_TEST_EMPTY", "", 1);
+    unsetenv("NP_TEST_NONE");
+    cr_assert(expands("plain/$HOME/x", "plain/$HOME/x"));
+    cr_assert(expands("${NP_TEST_A}/x/${NP_TEST_A}", "value/x/value"));
+    cr_assert(expands("${NP_TEST_NONE:-a/b}/x", "a/b/x"));
+    cr_assert(expands("${NP_TEST_NONE:-}x", "x"));
+    cr_assert(expands("${NP_TEST_EMPTY:-d}", "d"));
+    cr_assert(expands("${NP_TEST_EMPTY}x", "x"));
+    cr_assert(expands("", ""));
+}
+
+Test(source_path, names_a_variable_that_is_not_set)
+{
+    unsetenv("NP_TEST_NONE");
+    cr_assert(refused("a/${NP_TEST_NONE}/b", "NP_TEST_NONE is not set"));
+    cr_assert(refused("${", "begins a variable"));
+    cr_assert(refused("${}", "begins a variable"));
+    cr_assert(refused("${A", "begins a variable"));
+    cr_assert(refused("${A-b}", "begins a variable"));
+}
+
+Test(source_path, match_knows_stars_sets_and_slashes)
+{
+    static const struct {
+        const char *pattern, *text;
+        bool want;
+    } cases[] = {
+        {"train/*", "train/cat/1.jpg", true},
+        {"train/*", "test/cat/1.jpg", false},
+        {"*.jpg", "a/b/c.jpg", true},
+        {"*/cat/*", "train/cat/1.jpg", true},
+        {"?.jpg", "a.jpg", true},
+        {"?.jpg", ".jpg", false},
+        {"[ab]*", "bus", true},
+        {"[!ab]*", "bus", false},
+        {"[a-c]x", "bx", true},
+        {"[a-c]x", "dx", false},
+        {"[]]x", "]x", true},
+        {"[x", "[x", true},
+        {"*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaac", false},
+        {"", "", true},
+        {"", "a", false},
+        {"*", "", true},
+        {"a**b", "axxb", true},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        cr_assert_eq(np_match(cases[i].pattern, cases[i].text), cases[i].want, "%s %s",
+            cases[i].pattern, cases[i].text);
+}
+
+Test(source_path, relative_paths_start_at_the_config_then_here)
+{
+    char *folder = make_set(), *got, want[1024], here[1024];
+
+    cr_assert_not_null(getcwd(here, sizeof(here)));
+    put_file(folder, "conf/a.tar", "", 0);
+    put_file(folder, "work/a.tar", "", 0);
+    put_file(folder, "work/only.tar", "", 0);
+    snprintf(want, sizeof(want), "%s/work", folder);
+    cr_assert_eq(chdir(want), 0);
+    snprintf(want, sizeof(want), "%s/conf", folder);
+    got = np_resolve_path("a.tar", want, NULL);
+    cr_assert_not_null(strstr(got, "/conf/a.tar"));
+    np_free(got);
+    got = np_resolve_path("onl*.tar", want, NULL);
+    cr_assert_str_eq(got, "onl*.tar");
+    np_free(got);
+    got = np_resolve_path("none.tar", want, NULL); /* nowhere: where it belongs */
+    cr_assert_not_null(strstr(got, "/conf/none.tar"));
+    np_free(got);
+    got = np_resolve_path("/abs.tar", want, NULL);
+    cr_assert_str_eq(got, "/abs.tar");
+    np_free(got);
+    cr_assert_eq(chdir(here), 0);
+    remove_set(folder);
+}
+
+Test(source_path, globs_are_sorted_and_literal_names_win)
+{
+    char *folder = make_set(), pattern[1024];
+    struct np_paths paths;
+    struct np_err err = {0};
+
+    put_file(folder, "s-2.tar", "", 0);
+    put_file(folder, "s-10.tar", "", 0);
+    put_file(folder, "s-[1].tar", "", 0);
+    snprintf(pattern, sizeof(pattern), "%s/s-*.tar", folder);
+    cr_assert_eq(np_paths_find(pattern, &paths, NULL), 0);
+    cr_assert_eq(paths.nr_paths, 3);
+    cr_assert_not_null(strstr(paths.paths[0], "s-10.tar"));
+    cr_assert_not_null(strstr(paths.paths[1], "s-2.tar"));
+    np_paths_fini(&paths);
+    snprintf(pattern, sizeof(pattern), "%s/s-[1].tar", folder);
+    cr_assert_eq(np_paths_find(pattern, &paths, NULL), 0);
+    cr_assert_eq(paths.nr_paths, 1);
+    np_paths_fini(&paths);
+    snprintf(pattern, sizeof(pattern), "%s/none/t-*.tar", folder);
+    cr_assert_eq(np_paths_find(pattern, &paths, &err), -ENOENT);
+    cr_assert_not_null(strstr(err.text, "t-*.tar: no file matches"));
+    cr_assert_not_null(strstr(err.text, folder));
+    remove_set(folder);
+}

@@ -1,0 +1,302 @@
+/* Sets in tar archives: class folders, WebDataset, torn ones, packed ones. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <zlib.h>
+
+#include "loader/base/mem.h"
+#include "loader/seekable.h"
+#include "tests/test.h"
+#include "tests/unit/made_sets.h"
+
+static void put_tar(const char *folder, const char *name, const struct made_tar *tar)
+{
+    put_file(folder, name, tar->bytes, tar->n);
+}
+
+static void make_folders(struct made_tar *tar)
+{
+    tar_member(tar, "set/", '5', "", 0);
+    tar_text(tar, "set/dog/1.jpg", "dog one");
+    tar_text(tar, "set/cat/1.jpg", "cat one");
+    tar_text(tar, "set/cat/notes.txt", "not me");
+    tar_text(tar, "set/dog/2.jpg", "dog two");
+    tar_end(tar);
+}
+
+Test(source_tar, a_members_folder_is_its_class)
+{
+    char *folder = make_set(), bytes[8] = {0};
+    struct made_tar tar = {0};
+    struct made_notes notes;
+    struct np_index *index;
+    const struct np_record *record;
+    size_t n;
+    uint8_t *file;
+
+    make_folders(&tar);
+    put_tar(folder, "a.tar", &tar);
+    cr_assert_eq(open_set(folder, "tar", "a.tar", NULL, &notes, &index, NULL), 0);
+    cr_assert_eq(np_index_samples(index), 3);
+    cr_assert_str_eq(sample_text(index, 0), "set/dog/1.jpg dog 1");
+    cr_assert_str_eq(sample_text(index, 1), "set/cat/1.jpg cat 0");
+    cr_assert_str_eq(sample_text(index, 2), "set/dog/2.jpg dog 1");
+    cr_assert_not_null(strstr(notes.text, "1 members are no images"));
+    record = np_index_record(index, 2);
+    file = get_file(folder, "a.tar", &n);
+    memcpy(bytes, file + record->offset, record->bytes);
+    cr_assert_str_eq(bytes, "dog two");
+    free(file);
+    np_index_free(index);
+    tar_free(&tar);
+    remove_set(folder);
+}
+
+Test(source_tar, shards_by_glob_are_one_set)
+{
+    char *folder = make_set();
+    struct made_tar a = {0}, b = {0};
+    struct np_index *index;
+
+    tar_text(&a, "cat/1.jpg", "1");
+    tar_text(&b, "ant/1.jpg", "2");
+    put_tar(folder, "s-1.tar", &b);
+    put_tar(folder, "s-0.tar", &a);
+    cr_assert_eq(open_set(folder, "tar", "s-*.tar", NULL, NULL, &index, NULL), 0);
+    cr_assert_str_eq(sample_text(index, 0), "cat/1.jpg cat 1");
+    cr_assert_str_eq(sample_text(index, 1), "ant/1.jpg ant 0");
+    cr_assert_eq(np_index_record(index, 1)->file, 1);
+    np_index_free(index);
+    put_tar(folder, "s-2.tar", &a); /* a new shard: the index is stale */
+    cr_assert_eq(open_set(folder, "tar", "s-*.tar", NULL, NULL, &index, NULL), 0);
+    cr_assert_eq(np_index_samples(index), 3);
+    np_index_free(index);
+    tar_free(&a);
+    tar_free(&b);
+    remove_set(folder);
+}
+
+Test(source_tar, webdataset_groups_give_labels)
+{
+    char *folder = make_set();
+    struct made_tar tar = {0};
+    struct np_index *index;
+
+    tar_text(&tar, "__meta__.json", "{}");
+    tar_text(&tar, "a/0001.cls", "12\n");
+    tar_text(&tar, "a/0001.JPG", "x");
+    tar_text(&tar, "a/0001.json", "{}");
+    tar_text(&tar, "a/0001.seg.png", "mask");
+    tar_text(&tar, "a/0002.jpg", "x"); /* the image first */
+    tar_text(&tar, "a/0002.cls", "3");
+    tar_text(&tar, "b/0002.jpg", "x"); /* another folder: another key, and no label */
+    tar_end(&tar);
+    put_tar(folder, "w.tar", &tar);
+    cr_assert_eq(open_set(folder, "tar", "w.tar", NULL, NULL, &index, NULL), 0);
+    cr_assert_eq(np_index_samples(index), 3);
+    cr_assert_eq(np_index_classes(index), 13); /* a number is its own label */
+    cr_assert_str_eq(sample_text(index, 0), "a/0001.JPG 12 12");
+    cr_assert_str_eq(sample_text(index, 1), "a/0002.jpg 3 3");
+    cr_assert_str_eq(sample_text(index, 2), "b/0002.jpg - -1");
+    np_index_free(index);
+    tar_free(&tar);
+    remove_set(folder);
+}
+
+/* What a set of these members (name, text, ..., NULL) says. */
+static const char *scan_error(const char *const *members)
+{
+    static char text[1000];
+    char *folder = make_set();
+    struct made_tar tar = {0};
+    struct np_index *index;
+    struct np_err err = {0};
+
+    for (; members[0]; members += 2)
+        tar_text(&tar, members[0], members[1]);
+    tar_end(&tar);
+    put_tar(folder, "w.tar", &tar);
+    if (open_set(folder, "tar", "w.tar", NULL, NULL, &index, &err) == 0)
+        np_index_free(index);
+    snprintf(text, sizeof(text), "%s", err.text);
+    tar_free(&tar);
+    remove_set(folder);
+    return text;
+}
+
+Test(source_tar, webdatasets_mistakes_are_named)
+{
+    const char *text;
+
+    text = scan_error((const char *const[]){"1.cls", "1", "1.jpg", "x", "1.JPG", "y", NULL});
+    cr_assert_not_null(strstr(text, "the group '1' has two members with the extension 'jpg'"));
+    text = scan_error((const char *const[]){"1.cls", "cat", "1.jpg", "x", NULL});
+    cr_assert_not_null(strstr(text, "'1.cls'"));
+    cr_assert_not_null(strstr(text, "no class number"));
+    text = scan_error((const char *const[]){"1.cls", "-1", "1.jpg", "x", NULL});
+    cr_assert_not_null(strstr(text, "no class number"));
+    text = scan_error((const char *const[]){"1.cls", "1", "1.jpg", "x", "1.png", "x", NULL});
+    cr_assert_not_null(strstr(text, "two images"));
+    text = scan_error((const char *const[]){"1.txt", "1", NULL});
+    cr_assert_not_null(strstr(text, "none of its 1 members is an image"));
+}
+
+Test(source_tar, a_label_far_behind_pictures_without_is_a_mixed_set)
+{
+    char *folder = make_set(), name[32];
+    struct made_tar tar = {0};
+    struct np_index *index;
+    struct np_err err = {0};
+
+    for (int i = 0; i < 70; i++) {
+        snprintf(name, sizeof(name), "a/%d.jpg", i);
+        tar_text(&tar, name, "x");
+    }
+    tar_text(&tar, "99.cls", "1");
+    put_tar(folder, "m.tar", &tar);
+    cr_assert_eq(open_set(folder, "tar", "m.tar", NULL, NULL, &index, &err), -EBADMSG);
+    cr_assert_not_null(strstr(err.text, "one kind"));
+    tar_free(&tar);
+    remove_set(folder);
+}
+
+Test(source_tar, a_torn_archive_gives_what_is_there_and_says_so)
+{
+    char *folder = make_set();
+    struct made_tar tar = {0};
+    struct made_notes notes;
+    struct np_index *index;
+
+    make_folders(&tar);
+    tar.n = 512 + 1024 + 512 + 3; /* in the data of cat/1.jpg */
+    put_tar(folder, "t.tar", &tar);
+    cr_assert_eq(open_set(folder, "tar", "t.tar", NULL, &notes, &index, NULL), 0);
+    cr_assert_eq(np_index_samples(index), 2);
+    cr_assert_eq(np_index_record(index, 1)->bytes, 3); /* cut: it will not decode */
+    cr_assert_not_null(strstr(notes.text, "t.tar is torn"));
+    cr_assert_not_null(strstr(notes.text, "'set/dog/1.jpg' at offset 512"));
+    np_index_free(index);
+    tar.n = 512 + 1024 + 100; /* in the header of cat/1.jpg */
+    put_tar(folder, "t.tar", &tar);
+    cr_assert_eq(open_set(folder, "tar", "t.tar", NULL, &notes, &index, NULL), 0);
+    cr_assert_eq(np_index_samples(index), 2); /* what was lost is not dropped in silence */
+    cr_assert_eq(np_index_record(index, 1)->bytes, 0);
+    cr_assert_not_null(strstr(sample_text(index, 1), "torn behind it, at offset 1536"));
+    np_index_free(index);
+    tar_free(&tar);
+    remove_set(folder);
+}
+
+Test(source_tar, gzip_is_unpacked_once_into_the_cache)
+{
+    char *folder = make_set(), path[1024];
+    struct made_tar tar = {0};
+    struct made_notes notes;
+    struct np_index *index;
+    gzFile file;
+
+    make_folders(&tar);
+    snprintf(path, sizeof(path), "%s/a.tar.gz", folder);
+    file = gzopen(path, "wb");
+    cr_assert_eq(gzwrite(file, tar.bytes, (unsigned)tar.n), (int)tar.n);
+    gzclose(file);
+    cr_assert_eq(open_set(folder, "tar", "a.tar.gz", NULL, &notes, &index, NULL), 0);
+    cr_assert_not_null(strstr(notes.text, "unpacking"));
+    cr_assert_eq(np_index_samples(index), 3);
+    cr_assert_not_null(strstr(np_index_file(index, 1), "/cache/nnpipe/unpacked/"));
+    np_index_free(index);
+    cr_assert_eq(open_set(folder, "tar", "a.tar.gz", NULL, &notes, &index, NULL), 0);
+    cr_assert_eq(notes.nr_notes, 0);
+    np_index_free(index);
+    tar_free(&tar);
+    remove_set(folder);
+}
+
+/* The archive as zstd frames cut at `cuts` (0-ended), with a seek table. */
+static void put_frames(
+    const char *folder, const char *name, const struct made_tar *tar, const size_t *cuts)
+{
+    struct np_seek_writer *writer;
+    uint8_t *whole = malloc(tar->n + 100000), *table;
+    size_t at = 0, used = 0, bytes;
+    const void *frame;
+
+    if (np_seek_writer_new(3, &writer, NULL))
+        abort();
+    for (; at < tar->n; cuts += *cuts != 0) {
+        const size_t end = *cuts ? *cuts : tar->n;
+
+        if (np_seek_writer_frame(writer, tar->bytes + at, end - at, &frame, &bytes, NULL))
+            abort();
+        memcpy(whole + used, frame, bytes);
+        used += bytes;
+        at = end;
+    }
+    table = np_seek_table_write(np_seek_writer_table(writer), &bytes);
+    memcpy(whole + used, table, bytes);
+    put_file(folder, name, whole, used + bytes);
+    np_free(table);
+    free(whole);
+    np_seek_writer_free(writer);
+}
+
+Test(source_tar, seekable_zstd_is_read_in_place)
+{
+    char *folder = make_set();
+    struct made_tar tar = {0};
+    struct made_notes notes;
+    struct np_index *index;
+
+    make_folders(&tar);
+    put_frames(folder, "z.tar.zst", &tar, (const size_t[]){512 + 1024, 512 + 3 * 1024, 0});
+    cr_assert_eq(open_set(folder, "tar", "z.tar.zst", "*/cat/*", &notes, &index, NULL), 0);
+    cr_assert_null(strstr(notes.text, "unpacking"));
+    cr_assert_eq(np_index_samples(index), 1);
+    cr_assert_eq(np_index_record(index, 0)->packing, NP_PACKING_ZSTD);
+    cr_assert_eq(np_index_record(index, 0)->inner_offset, 512);
+    cr_assert_eq(np_index_record(index, 0)->inner_bytes, 7);
+    cr_assert_geq(np_index_max_inner(index), 2048); /* the whole frame, not just the sample */
+    np_index_free(index);
+    tar_free(&tar);
+    remove_set(folder);
+}
+
+Test(source_tar, members_over_the_edge_of_a_frame_mean_unpacking)
+{
+    char *folder = make_set();
+    struct made_tar tar = {0};
+    struct made_notes notes;
+    struct np_index *index;
+
+    make_folders(&tar);
+    put_frames(folder, "z.tar.zst", &tar,
+        (const size_t[]){512 + 1024, 512 + 1024 + 512 + 4, 512 + 3 * 1024, 0});
+    cr_assert_eq(open_set(folder, "tar", "z.tar.zst", NULL, &notes, &index, NULL), 0);
+    cr_assert_not_null(strstr(notes.text, "unpacking"));
+    cr_assert_eq(np_index_samples(index), 3);
+    cr_assert_eq(np_index_record(index, 1)->packing, NP_PACKING_NONE);
+    cr_assert_str_eq(sample_text(index, 2), "set/dog/2.jpg dog 1");
+    np_index_free(index);
+    tar_free(&tar);
+    remove_set(folder);
+}
+
+Test(source_tar, a_damaged_header_names_file_and_last_good_member)
+{
+    char *folder = make_set();
+    struct made_tar tar = {0};
+    struct np_index *index;
+    struct np_err err = {0};
+
+    make_folders(&tar);
+    tar.bytes[512 + 1024 + 3] ^= 4;
+    put_tar(folder, "t.tar", &tar);
+    cr_assert_eq(open_set(folder, "tar", "t.tar", NULL, NULL, &index, &err), -EBADMSG);
+    cr_assert_not_null(strstr(err.text, "t.tar"));
+    cr_assert_not_null(strstr(err.text, "'set/dog/1.jpg' at offset 512"));
+    tar_free(&tar);
+    remove_set(folder);
+}
