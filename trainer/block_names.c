@@ -8,12 +8,26 @@
 
 /* --- names --------------------------------------------------------------------------------- */
 
-static struct np_output *find_output(const struct np_builder *b, const char *name)
+/* Where name is, or would be. FNV-1a; full names are many and alike. */
+static int *find_slot(const struct np_builder *b, const char *name)
 {
-    for (int i = b->nr_outputs - 1; i >= 0; i--)
-        if (strcmp(b->outputs[i].name, name) == 0)
-            return &b->outputs[i];
-    return NULL;
+    uint32_t hash = 2166136261u;
+
+    for (const char *at = name; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * 16777619u;
+    for (hash ^= hash >> 16;; hash++) {
+        int *slot = &b->slots[hash % NP_NAME_SLOTS];
+
+        if (*slot == 0 || strcmp(b->outputs[*slot - 1].name, name) == 0)
+            return slot;
+    }
+}
+
+static const struct np_output *find_output(const struct np_builder *b, const char *name)
+{
+    int slot = *find_slot(b, name);
+
+    return slot ? &b->outputs[slot - 1] : NULL;
 }
 
 /* Takes name. tensor -1: not known. */
@@ -33,7 +47,8 @@ void np_blocks_add_output(
             abort();
         b->outputs = outputs;
     }
-    b->outputs[b->nr_outputs++] = (struct np_output){name, tensor, node, layer};
+    b->outputs[b->nr_outputs] = (struct np_output){name, tensor, node, layer};
+    *find_slot(b, name) = ++b->nr_outputs; /* of two alike the later one is found */
 }
 
 /* The name's tensor as seen from scope: in its list, then in those around it. */

@@ -9,7 +9,8 @@
 #define NP_MAX_KEYS    64 /* of one layer */
 #define NP_MAX_NAME    64 /* one part of a full name */
 #define NP_MAX_REPEATS 1000
-#define NP_UNKNOWN     "?" /* a value that depends on a layer with a mistake */
+#define NP_NAME_SLOTS  65536 /* three times NP_MAX_LAYERS, each with a repetition's name, fit */
+#define NP_UNKNOWN     "?"   /* a value that depends on a layer with a mistake */
 
 /* One list of layers under way. */
 struct np_scope {
@@ -37,6 +38,7 @@ struct np_builder {
     struct np_report mine;    /* of the layer at hand, merged when it is done */
     int first_mistake;        /* in report: what stands before is not ours */
     struct np_output *outputs;
+    int *slots; /* (NP_NAME_SLOTS) open hash of names: number of the output + 1, or 0 */
     int nr_outputs, nr_layers;
     bool *used; /* (blocks->nr_items) */
     bool unknown;

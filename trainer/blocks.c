@@ -373,6 +373,9 @@ int np_blocks_expand(struct np_graph *graph, const struct np_node *model,
         np_report_add(report, model->line, model->column, "model: expected a list of layers");
         return -1;
     }
+    b.slots = np_alloc_array(NP_NAME_SLOTS, sizeof(*b.slots));
+    if (!b.slots)
+        abort();
     b.used = b.blocks ? np_alloc((size_t)blocks->nr_items) : NULL;
     if (b.blocks && blocks->nr_items && !b.used)
         abort();
@@ -383,6 +386,7 @@ int np_blocks_expand(struct np_graph *graph, const struct np_node *model,
     for (int i = 0; i < b.nr_outputs; i++)
         np_free(b.outputs[i].name);
     free(b.outputs);
+    np_free(b.slots);
     np_free(b.used);
     return tensor;
 }
