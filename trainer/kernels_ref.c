@@ -402,8 +402,8 @@ static void ref_cross_entropy(void *state, const struct np_run *run)
             float logit = np_ref_get(in(run, 0), ref->dtype, first + i);
 
             mean += (whole - logit) / (float)classes;
-            /* of equal logits the first counts as the larger */
-            better += logit > target || (logit == target && i < (size_t)labels[r]);
+            /* of equal logits the first counts as the larger; a NaN is never right */
+            better += !(logit <= target) || (logit == target && i < (size_t)labels[r]);
         }
         loss[r] = (1 - smoothing) * (whole - target) + smoothing * mean;
         correct[r] = better == 0;

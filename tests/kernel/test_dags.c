@@ -1,0 +1,431 @@
+/* Random graphs: residuals, concats, tensors with several readers, in any order. What must hold for
+ * every one: fusion changes no bit of loss and gradients (reference kernels, f32); cutting the
+ * batch changes them by rounding only; bf16 and the fast kernels stay near; gradients agree with
+ * differences of the loss along a random direction. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/base/rng.h"
+#include "tests/kernel/interp.h"
+#include "tests/kernel/made_graphs.h"
+#include "tests/test.h"
+
+#define NR_SEEDS  24
+#define MAX_TEXT  8192
+#define NR_LAYERS 9
+
+static const struct np_fusions all_fusions = {true, true, true, true, true};
+
+/* --- making -------------------------------------------------------------------------------- */
+
+struct maker {
+    struct np_draws draws;
+    char text[MAX_TEXT];
+    int channels[64]; /* of layer l<i>; all are 8 x 8 */
+    int nr_layers;
+    bool read[64];
+};
+
+static void __attribute__((format(printf, 2, 3))) put(struct maker *m, const char *format, ...)
+{
+    size_t used = strlen(m->text);
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(m->text + used, sizeof(m->text) - used, format, args);
+    va_end(args);
+}
+
+static int below(struct maker *m, int n)
+{
+    return (int)np_draw_below(&m->draws, (uint32_t)n);
+}
+
+static int pick(struct maker *m)
+{
+    /* Later layers are likelier: chains with shortcuts rather than a bush. */
+    int i = m->nr_layers - 1 - below(m, m->nr_layers < 4 ? m->nr_layers : 4);
+
+    m->read[i] = true;
+    return i;
+}
+
+static void add_layer(struct maker *m)
+{
+    int from = pick(m), other, self = m->nr_layers;
+
+    m->channels[self] = m->channels[from];
+    switch (below(m, 8)) {
+    case 0:
+        m->channels[self] = 2 * (1 + below(m, 4));
+        put(m, "  - conv: {name: l%d, from: l%d, out: %d, kernel: 3, pad: 1, groups: 2}\n", self,
+            from, m->channels[self]);
+        break;
+    case 1:
+        m->channels[self] = 4;
+        put(m, "  - conv: {name: l%d, from: l%d, out: 4, kernel: 1, bias: false}\n", self, from);
+        break;
+    case 2:
+    case 3: put(m, "  - batchnorm: {name: l%d, from: l%d}\n", self, from); break;
+    case 4: put(m, "  - relu: {name: l%d, from: l%d}\n", self, from); break;
+    case 5:
+        put(m, "  - maxpool: {name: l%d, from: l%d, kernel: 3, stride: 1, pad: 1}\n", self, from);
+        break;
+    case 6:
+        put(m, "  - concat: {name: l%d, from: [l%d, ", self, from);
+        other = pick(m);
+        m->channels[self] += m->channels[other];
+        put(m, "l%d]}\n", other);
+        break;
+    default:
+        for (other = self - 1; other > 0 && m->channels[other] != m->channels[from];)
+            other--;
+        m->read[other] = true;
+        if (m->channels[other] != m->channels[from])
+            other = from;
+        put(m, "  - add: {name: l%d, from: [l%d, l%d]}\n", self, from, other);
+        /* what fuses: something + something, then relu */
+        put(m, "  - relu: {name: l%d, from: l%d}\n", self + 1, self);
+        m->channels[self + 1] = m->channels[self];
+        m->read[self] = true;
+        m->nr_layers++;
+        break;
+    }
+    m->nr_layers++;
+}
+
+/* A residual block as ResNet's, so that every seed has what fuses best. */
+static void add_residual(struct maker *m)
+{
+    int from = pick(m), l = m->nr_layers, c = m->channels[from];
+
+    put(m, "  - conv: {name: l%d, from: l%d, out: %d, kernel: 3, pad: 1, bias: false}\n", l, from,
+        c);
+    put(m, "  - batchnorm: {name: l%d}\n  - relu: {name: l%d}\n", l + 1, l + 2);
+    put(m, "  - conv: {name: l%d, out: %d, kernel: 3, pad: 1}\n", l + 3, c);
+    put(m, "  - batchnorm: {name: l%d}\n  - add: {name: l%d, from: [l%d, l%d]}\n", l + 4, l + 5,
+        l + 4, from);
+    put(m, "  - relu: {name: l%d}\n", l + 6);
+    for (int i = 0; i < 7; i++) {
+        m->channels[l + i] = c;
+        m->read[l + i] = i < 6;
+    }
+    m->nr_layers += 7;
+}
+
+/* All that nobody has read is joined in the end. */
+static const char *make(struct maker *m, uint64_t seed)
+{
+    bool first = true;
+
+    memset(m, 0, sizeof(*m));
+    np_draws_init(&m->draws, seed, NP_STREAM_TEST, 1, 2, 3);
+    put(m, "model:\n  - conv: {name: l0, out: 4, kernel: 3, pad: 1}\n");
+    m->channels[0] = 4;
+    m->nr_layers = 1;
+    for (int i = 0; i < NR_LAYERS; i++)
+        add_layer(m);
+    add_residual(m);
+    put(m, "  - conv: {name: z, from: l%d, out: 3, kernel: 1}\n  - concat: [z", m->nr_layers - 1);
+    for (int i = 0; i < m->nr_layers - 1; i++)
+        if (!m->read[i]) {
+            put(m, ", l%d", i);
+            first = false;
+        }
+    put(m,
+        "%s]\n  - avgpool: {kernel: 2}\n  - flatten\n  - linear: {out: classes}\n"
+        "loss: {cross_entropy: {label_smoothing: 0.1}}\n",
+        first ? ", z" : "");
+    return m->text;
+}
+
+static struct np_graph *dag(uint64_t seed, enum np_dtype precision)
+{
+    static const int batch = 6;
+    struct maker *m = malloc(sizeof(*m));
+    struct np_graph *graph =
+        made_good_graph(make(m, seed), (struct made){batch, 8, 8, 3, 10, precision});
+
+    if (!graph)
+        fprintf(stderr, "seed %llu:\n%s", (unsigned long long)seed, m->text);
+    free(m);
+    if (graph && np_autodiff(graph, NULL) < 0) {
+        np_graph_free(graph);
+        graph = NULL;
+    }
+    return graph;
+}
+
+/* --- running ------------------------------------------------------------------------------- */
+
+struct result {
+    uint64_t nr_params, nr_buffers;
+    float *grads, *buffers;
+    double loss;
+};
+
+static void result_free(struct result *result)
+{
+    free(result->grads);
+    free(result->buffers);
+}
+
+static struct result run(const struct np_graph *graph, bool reference, int lanes, int chunk)
+{
+    struct result result = {.nr_params = graph->nr_params, .nr_buffers = graph->nr_buffers};
+    struct interp interp;
+    uint8_t *images;
+    int32_t *labels;
+
+    result.grads = calloc(graph->nr_params, sizeof(float));
+    result.buffers = calloc(graph->nr_buffers, sizeof(float));
+    result.loss = NAN;
+    if (interp_init_cut(&interp, graph, reference, lanes, chunk) == 0) {
+        interp_batch(graph, 9, &images, &labels);
+        interp_run(&interp, images, labels, 1);
+        result.loss = interp_loss(&interp);
+        memcpy(result.grads, interp.grads, graph->nr_params * sizeof(float));
+        memcpy(result.buffers, interp.buffers, graph->nr_buffers * sizeof(float));
+        free(images);
+        free(labels);
+    } else {
+        fprintf(stderr, "no kernel for %s\n", interp.missing);
+    }
+    interp_fini(&interp);
+    return result;
+}
+
+/* |a - b| / |b| over all gradients. */
+static double distance(const struct result *a, const struct result *b)
+{
+    double wrong = 0, all = 0;
+
+    for (uint64_t i = 0; i < a->nr_params; i++) {
+        double d = (double)a->grads[i] - (double)b->grads[i];
+
+        wrong += d * d;
+        all += (double)b->grads[i] * (double)b->grads[i];
+    }
+    return sqrt(wrong / all);
+}
+
+static bool equal(const struct result *a, const struct result *b)
+{
+    bool same = a->loss == b->loss && a->nr_params == b->nr_params;
+
+    for (uint64_t i = 0; same && i < a->nr_params; i++)
+        same = a->grads[i] == b->grads[i];
+    for (uint64_t i = 0; same && i < a->nr_buffers; i++)
+        same = a->buffers[i] == b->buffers[i];
+    return same;
+}
+
+/* Every gradient is in use: none is all zeros by omission. */
+static bool all_there(const struct np_graph *graph)
+{
+    for (int t = 0; t < graph->nr_tensors; t++)
+        if (graph->tensors[t].role == NP_ROLE_PARAM && graph->tensors[t].grad < 0)
+            return false;
+    return true;
+}
+
+static int count_op(const struct np_graph *graph, enum np_op op)
+{
+    int n = 0;
+
+    for (int i = 0; i < graph->nr_nodes; i++)
+        n += graph->nodes[i].op == op;
+    return n;
+}
+
+Test(dags, fusion_changes_no_bit)
+{
+    for (uint64_t seed = 0; seed < NR_SEEDS; seed++) {
+        struct np_graph *plain = dag(seed, NP_F32), *fused;
+        struct result a, b;
+        int relus;
+
+        cr_assert(plain && all_there(plain));
+        fused = np_graph_copy(plain);
+        relus = count_op(fused, NP_OP_RELU);
+        cr_assert_eq(np_fuse(fused, &all_fusions, NULL), 0);
+        cr_assert_leq(count_op(fused, NP_OP_RELU), relus - 2);
+        cr_assert_lt(fused->nr_nodes, plain->nr_nodes);
+        a = run(plain, true, 1, 6);
+        b = run(fused, true, 1, 6);
+        cr_assert(isfinite(a.loss));
+        cr_assert(equal(&a, &b));
+        result_free(&a);
+        result_free(&b);
+        np_graph_free(plain);
+        np_graph_free(fused);
+    }
+}
+
+Test(dags, nodes_stand_behind_what_they_read)
+{
+    for (uint64_t seed = 0; seed < NR_SEEDS; seed++) {
+        struct np_graph *graph = dag(seed, NP_F32);
+
+        cr_assert_not_null(graph);
+        for (int fused = 0; fused < 2; fused++) {
+            bool *written = calloc((size_t)graph->nr_tensors, 1);
+
+            for (int n = 0; n < graph->nr_nodes; n++) {
+                const struct np_op_node *node = &graph->nodes[n];
+
+                for (int i = 0; i < node->nr_ins; i++) {
+                    enum np_role role = graph->tensors[node->ins[i]].role;
+
+                    cr_assert(written[node->ins[i]] || role == NP_ROLE_PARAM ||
+                              role == NP_ROLE_BUFFER || role == NP_ROLE_INPUT);
+                }
+                for (int o = 0; o < node->nr_outs; o++) {
+                    cr_assert(!written[node->outs[o]]); /* one writer each */
+                    written[node->outs[o]] = true;
+                }
+                cr_assert(node->forward < n);
+                if (node->forward >= 0)
+                    cr_assert_lt(node->forward, graph->nr_forward);
+            }
+            free(written);
+            cr_assert_eq(np_fuse(graph, &all_fusions, NULL), 0);
+        }
+        np_graph_free(graph);
+    }
+}
+
+Test(dags, cuts_of_the_batch_change_rounding_only)
+{
+    for (uint64_t seed = 0; seed < NR_SEEDS; seed += 3) {
+        struct np_graph *graph = dag(seed, NP_F32);
+        struct result whole, rows, lanes, again;
+
+        cr_assert_not_null(graph);
+        whole = run(graph, true, 1, 6);
+        rows = run(graph, true, 1, 1);
+        lanes = run(graph, true, 4, 1);
+        again = run(graph, true, 4, 2);
+        cr_assert(equal(&whole, &rows));
+        cr_assert(equal(&lanes, &again)); /* chunks change nothing, lanes decide */
+        cr_assert_lt(distance(&lanes, &whole), 1e-4);
+        result_free(&whole);
+        result_free(&rows);
+        result_free(&lanes);
+        result_free(&again);
+        np_graph_free(graph);
+    }
+}
+
+Test(dags, bf16_stays_near_f32)
+{
+    for (uint64_t seed = 0; seed < NR_SEEDS; seed += 3) {
+        struct np_graph *f32 = dag(seed, NP_F32), *bf16 = dag(seed, NP_BF16);
+        struct result a, b;
+
+        cr_assert(f32 && bf16);
+        a = run(f32, true, 1, 6);
+        b = run(bf16, true, 1, 6);
+        cr_assert_lt(distance(&b, &a), 0.1);
+        cr_assert_lt(fabs(a.loss - b.loss), 0.005 * a.loss);
+        result_free(&a);
+        result_free(&b);
+        np_graph_free(f32);
+        np_graph_free(bf16);
+    }
+}
+
+Test(dags, fast_kernels_stay_near_the_reference)
+{
+    for (uint64_t seed = 0; seed < NR_SEEDS; seed += 2) {
+        struct np_graph *graph = dag(seed, NP_F32);
+        struct result slow, fast;
+
+        cr_assert_not_null(graph);
+        cr_assert_eq(np_fuse(graph, &all_fusions, NULL), 0);
+        slow = run(graph, true, 2, 3);
+        fast = run(graph, false, 2, 3);
+        cr_assert_lt(distance(&fast, &slow), 1e-5);
+        cr_assert_lt(fabs(fast.loss - slow.loss), 1e-5 * slow.loss);
+        result_free(&slow);
+        result_free(&fast);
+        np_graph_free(graph);
+    }
+}
+
+Test(dags, fast_bf16_kernels_stay_near_the_reference)
+{
+    for (uint64_t seed = 1; seed < NR_SEEDS; seed += 4) {
+        struct np_graph *graph = dag(seed, NP_BF16);
+        struct result slow, fast;
+
+        cr_assert_not_null(graph);
+        cr_assert_eq(np_fuse(graph, &all_fusions, NULL), 0);
+        slow = run(graph, true, 2, 3);
+        fast = run(graph, false, 2, 3);
+        cr_assert_lt(distance(&fast, &slow), 0.1);
+        cr_assert_lt(fabs(fast.loss - slow.loss), 0.005 * slow.loss);
+        result_free(&slow);
+        result_free(&fast);
+        np_graph_free(graph);
+    }
+}
+
+/* Loss at params + h * direction. */
+static double loss_along(struct interp *interp, const float *at, const float *direction, double h,
+    const uint8_t *images, const int32_t *labels)
+{
+    for (uint64_t i = 0; i < interp->graph->nr_params; i++)
+        interp->params[i] = (float)((double)at[i] + h * (double)direction[i]);
+    interp_run(interp, images, labels, 1);
+    return interp_loss(interp);
+}
+
+/* The slope of the loss along +-1 steps in all parameters, against the gradients' sum with those
+ * signs: relative to the length of the gradient. */
+static double slope_error(const struct np_graph *graph, uint64_t seed)
+{
+    float *at = malloc(graph->nr_params * sizeof(float));
+    float *direction = malloc(graph->nr_params * sizeof(float));
+    struct interp interp;
+    struct np_draws draws;
+    uint8_t *images;
+    int32_t *labels;
+    double slope = 0, length = 0, up, down, h = 2e-5;
+
+    if (interp_init_cut(&interp, graph, true, 1, graph->batch) < 0)
+        return NAN;
+    interp_batch(graph, seed, &images, &labels);
+    np_draws_init(&draws, seed, NP_STREAM_TEST, 3, 3, 3);
+    memcpy(at, interp.params, graph->nr_params * sizeof(float));
+    interp_run(&interp, images, labels, 1);
+    for (uint64_t i = 0; i < graph->nr_params; i++) {
+        double g = (double)interp.grads[i];
+
+        direction[i] = np_draw_below(&draws, 2) ? 1 : -1;
+        slope += g * (double)direction[i];
+        length += g * g;
+    }
+    up = loss_along(&interp, at, direction, h, images, labels);
+    down = loss_along(&interp, at, direction, -h, images, labels);
+    interp_fini(&interp);
+    free(images);
+    free(labels);
+    free(at);
+    free(direction);
+    return fabs((up - down) / (2 * h) - slope) / sqrt(length);
+}
+
+Test(dags, gradients_are_the_slope_of_the_loss)
+{
+    for (uint64_t seed = 0; seed < NR_SEEDS; seed++) {
+        struct np_graph *graph = dag(seed, NP_F32);
+
+        cr_assert_not_null(graph);
+        cr_assert_lt(slope_error(graph, seed + 100), 0.03);
+        np_graph_free(graph);
+    }
+}

@@ -1,0 +1,268 @@
+/* Gradients of the reference kernels against signed central differences of the loss: for each
+ * parameter tensor the vector of differences must match the vector of gradients in length and
+ * direction. A relu or a maximum has kinks that a difference can straddle; the one-sided
+ * difference of the other side is right then. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/base/rng.h"
+#include "tests/kernel/interp.h"
+#include "tests/kernel/made_graphs.h"
+#include "tests/test.h"
+
+/* Steps of a difference, and the errors they leave: against rounding a large step helps, against
+ * kinks a small one. */
+#define SMOOTH_STEP  4e-3
+#define KINKED_STEP  1e-3
+#define SMOOTH       0.006
+#define KINKED       0.03
+#define MAX_ELEMENTS 20 /* of a tensor that are looked at */
+
+static const struct made tiny = {3, 9, 9, 2, 3, NP_F32};
+
+/* Loss with one parameter moved by delta. Running averages move along; nobody reads them here. */
+static double loss_at(struct interp *interp, const uint8_t *images, const int32_t *labels,
+    uint64_t element, double delta)
+{
+    float kept = interp->params[element];
+    double loss;
+
+    interp->params[element] = (float)((double)kept + delta);
+    interp_run(interp, images, labels, 3);
+    loss = interp_loss(interp);
+    interp->params[element] = kept;
+    return loss;
+}
+
+/* |differences - gradients| / |gradients| over (up to MAX_ELEMENTS) elements of one tensor; floor:
+ * what counts as no gradient at all. */
+static double tensor_error(struct interp *interp, int t, const float *grads, const uint8_t *images,
+    const int32_t *labels, bool kinks)
+{
+    const struct np_tensor *tensor = &interp->graph->tensors[t];
+    uint64_t n = np_tensor_elements(tensor), stride = n > MAX_ELEMENTS ? n / MAX_ELEMENTS : 1;
+    double step = kinks ? KINKED_STEP : SMOOTH_STEP;
+    double middle = loss_at(interp, images, labels, tensor->offset, 0);
+    double wrong = 0, all = 0, floor = 0.02;
+
+    for (uint64_t i = 0; i < n; i += stride) {
+        uint64_t at = tensor->offset + i;
+        double up = loss_at(interp, images, labels, at, step);
+        double down = loss_at(interp, images, labels, at, -step);
+        /* the steps f32 really took */
+        double taken = (double)(float)((double)interp->params[at] + step) -
+                       (double)(float)((double)interp->params[at] - step);
+        double error = fabs((up - down) / taken - (double)grads[at]);
+
+        if (kinks) {
+            error = fmin(error, fabs((up - middle) / taken * 2 - (double)grads[at]));
+            error = fmin(error, fabs((middle - down) / taken * 2 - (double)grads[at]));
+        }
+        wrong += error * error;
+        all += (double)grads[at] * (double)grads[at];
+    }
+    return sqrt(wrong) / (sqrt(all) + floor);
+}
+
+/* Weights away from symmetric starts: batchnorm's 1 and 0, zero biases. */
+static void stir(struct interp *interp)
+{
+    struct np_draws draws;
+
+    np_draws_init(&draws, 11, NP_STREAM_TEST, 0, 0, 1);
+    for (uint64_t i = 0; i < interp->graph->nr_params; i++)
+        interp->params[i] += (float)(0.2 * (np_draw_uniform(&draws) - 0.5));
+}
+
+/* The worst tensor's error; every parameter must have a gradient. */
+static double worst_error(struct np_graph *graph, uint64_t seed, bool kinks)
+{
+    struct interp interp;
+    uint8_t *images;
+    int32_t *labels;
+    float *grads;
+    double worst = 0;
+
+    if (interp_init_cut(&interp, graph, true, 1, graph->batch) < 0) {
+        fprintf(stderr, "no kernel for %s\n", interp.missing);
+        interp_fini(&interp);
+        return 1e9;
+    }
+    stir(&interp);
+    interp_batch(graph, seed, &images, &labels);
+    interp_run(&interp, images, labels, 3);
+    grads = malloc(graph->nr_params * sizeof(float));
+    memcpy(grads, interp.grads, graph->nr_params * sizeof(float));
+    for (int t = 0; t < graph->nr_tensors; t++) {
+        double error;
+
+        if (graph->tensors[t].role != NP_ROLE_PARAM)
+            continue;
+        error = graph->tensors[t].grad < 0 ? 1e9
+                                           : tensor_error(&interp, t, grads, images, labels, kinks);
+        if (error > (kinks ? KINKED : SMOOTH))
+            fprintf(stderr, "%s: error %.3g\n", graph->tensors[t].name, error);
+        worst = error > worst ? error : worst;
+    }
+    free(grads);
+    free(images);
+    free(labels);
+    interp_fini(&interp);
+    return worst;
+}
+
+/* A net between a first conv, whose gradient has passed everything, and the classifier. */
+static double error_of(const char *layers, const char *more, bool kinks)
+{
+    static const struct np_fusions all = {true, true, true, true, true};
+    char text[4096];
+    struct np_graph *graph;
+    double plain, fused;
+
+    snprintf(text, sizeof(text),
+        "model:\n  - conv: {name: first, out: 4, kernel: 3, pad: 1}\n%s"
+        "  - flatten\n  - linear: {name: last, out: classes}\n%s",
+        layers, more);
+    graph = made_good_graph(text, tiny);
+    if (!graph || np_autodiff(graph, NULL) < 0)
+        return 1e9;
+    plain = worst_error(graph, 21, kinks);
+    if (np_fuse(graph, &all, NULL) < 0)
+        return 1e9;
+    fused = worst_error(graph, 21, kinks);
+    np_graph_free(graph);
+    return plain > fused ? plain : fused;
+}
+
+static bool smooth(const char *layers, const char *more)
+{
+    return error_of(layers, more, false) < SMOOTH;
+}
+
+static bool kinked(const char *layers, const char *more)
+{
+    return error_of(layers, more, true) < KINKED;
+}
+
+Test(gradients, of_nothing_but_conv_and_linear)
+{
+    cr_assert(smooth("", ""));
+}
+
+Test(gradients, of_convolutions_of_every_kind)
+{
+    cr_assert(smooth("  - conv: {out: 6, kernel: 3, stride: 2, pad: 1}\n", ""));
+    cr_assert(smooth("  - conv: {out: 6, kernel: 3, dilation: 2, pad: 1}\n", ""));
+    cr_assert(smooth("  - conv: {out: 6, kernel: 3, groups: 2, bias: false}\n", ""));
+    cr_assert(smooth("  - conv: {out: 8, kernel: 5, groups: 4, pad: same}\n", ""));
+    cr_assert(smooth("  - conv: {out: 5, kernel: 1, stride: 3}\n", ""));
+    cr_assert(smooth("  - conv: {out: 3, kernel: 4, stride: 3, pad: 2}\n", ""));
+}
+
+Test(gradients, of_batchnorm)
+{
+    cr_assert(smooth("  - batchnorm\n", ""));
+    cr_assert(smooth("  - batchnorm: {eps: 0.1, momentum: 0.3}\n", ""));
+    cr_assert(kinked("  - batchnorm\n  - relu\n", ""));
+}
+
+Test(gradients, of_relu_behind_everything)
+{
+    cr_assert(kinked("  - relu\n", ""));
+    cr_assert(kinked("  - conv: {out: 6, kernel: 3}\n  - relu\n", ""));
+    cr_assert(kinked("  - flatten\n  - linear: {out: 7}\n  - relu\n", ""));
+}
+
+Test(gradients, of_pooling)
+{
+    cr_assert(kinked("  - maxpool: {kernel: 2}\n", ""));
+    cr_assert(kinked("  - maxpool: {kernel: 3, stride: 2, pad: 1}\n", ""));
+    cr_assert(kinked("  - maxpool: {kernel: 3, stride: 1}\n", ""));
+    cr_assert(smooth("  - avgpool: {kernel: 2}\n", ""));
+    cr_assert(smooth("  - avgpool: {kernel: 3, stride: 2, pad: 1}\n", ""));
+    cr_assert(smooth("  - avgpool: {kernel: 4, stride: 3, pad: 2}\n", ""));
+    cr_assert(smooth("  - global_avgpool\n", ""));
+}
+
+Test(gradients, of_dropout_with_the_same_draws)
+{
+    cr_assert(smooth("  - dropout: {rate: 0.3}\n", ""));
+    cr_assert(smooth("  - flatten\n  - dropout: {rate: 80%}\n", ""));
+}
+
+Test(gradients, of_label_smoothing)
+{
+    cr_assert(smooth("", "loss: {cross_entropy: {label_smoothing: 0.2}}\n"));
+}
+
+Test(gradients, of_shared_tensors_and_joins)
+{
+    cr_assert(smooth("  - conv: {name: a, out: 4, kernel: 3, pad: 1}\n"
+                     "  - add: [a, first]\n",
+        ""));
+    cr_assert(smooth("  - add: [first, first]\n", ""));
+    cr_assert(smooth("  - conv: {name: a, out: 3, kernel: 3, pad: 1}\n"
+                     "  - conv: {name: b, out: 2, kernel: 1, from: first}\n"
+                     "  - concat: [a, first, b, a]\n"
+                     "  - conv: {out: 4, kernel: 2}\n",
+        ""));
+    cr_assert(smooth("  - conv: {name: a, out: 4, kernel: 3, pad: 1, from: input}\n"
+                     "  - add: {name: s, from: [a, first]}\n"
+                     "  - add: [s, a, first]\n",
+        ""));
+}
+
+Test(gradients, of_residual_blocks)
+{
+    static const char blocks[] =
+        "blocks:\n"
+        "  basic:\n"
+        "    - conv: {name: conv1, out: $out, kernel: 3, stride: $stride, pad: 1, bias: false}\n"
+        "    - batchnorm: {name: bn1}\n"
+        "    - relu\n"
+        "    - conv: {name: conv2, out: $out, kernel: 3, pad: 1, bias: false}\n"
+        "    - batchnorm: {name: bn2}\n"
+        "    - block:\n"
+        "        name: side\n"
+        "        when: $in != $out\n"
+        "        from: input\n"
+        "        layers: [{conv: {out: $out, kernel: 1, stride: $stride}}, batchnorm]\n"
+        "    - add: [bn2, side]\n"
+        "    - relu\n";
+
+    cr_assert(kinked("  - block: {use: basic, repeat: 2, out: 4, stride: 1}\n", blocks));
+    cr_assert(kinked("  - block: {use: basic, repeat: 2, out: 6, stride: [2, 1]}\n", blocks));
+}
+
+Test(gradients, masked_rows_count_for_nothing)
+{
+    struct np_graph *graph =
+        made_good_graph("model: [global_avgpool, linear: {name: l, out: classes}]", tiny);
+    struct interp interp;
+    uint8_t *images;
+    int32_t *labels;
+    float kept[16];
+    int same = 0;
+
+    cr_assert(graph && np_autodiff(graph, NULL) == 0);
+    cr_assert_eq(interp_init(&interp, graph, true), 0);
+    interp_batch(graph, 3, &images, &labels);
+    labels[1] = -1;
+    interp_run(&interp, images, labels, 0);
+    memcpy(kept, interp.grads, graph->nr_params * sizeof(float));
+    cr_assert_eq(interp_get(&interp, graph->loss, 1), 0);
+    cr_assert_eq(interp_get(&interp, graph->correct, 1), 0);
+    cr_assert_eq(interp_get(&interp, graph->top5, 1), 0);
+    cr_assert_gt(interp_get(&interp, graph->loss, 0), 0);
+    memset(images + 9 * 9 * 2, 255, 9 * 9 * 2); /* other pixels in the masked row */
+    interp_run(&interp, images, labels, 0);
+    for (uint64_t i = 0; i < graph->nr_params; i++)
+        same += kept[i] == interp.grads[i];
+    cr_assert_eq(same, (int)graph->nr_params);
+    free(images);
+    free(labels);
+    interp_fini(&interp);
+    np_graph_free(graph);
+}
