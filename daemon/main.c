@@ -47,7 +47,8 @@ static const struct np_command commands[] = {
 
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN); /* a reader that goes away ends no run */
+    signal(SIGXFSZ, SIG_IGN); /* a file too large is an error like a full disk */
     if (argc < 2) {
         np_help_commands(stderr, commands);
         return NP_EXIT_USAGE;

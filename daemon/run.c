@@ -321,8 +321,10 @@ static int open_run(struct np_run *run, struct np_err *err)
         return code;
     code = np_log_open(
         &run->log, run->dir, run->config->run.history, resumed ? &run->position : NULL, err);
-    if (code == 0 && resumed)
+    if (code == 0 && resumed) {
+        np_watch_arm(run->watch); /* there is something to go on from already */
         np_run_reload_curves(run);
+    }
     return code;
 }
 

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Every benchmark in turn, into docs/BENCHMARKS.md. What cannot run here (no peers, no data) is
+# said in its place. NNPIPE_DATA, PEERS, LOADERS as in bench_loader.sh.
+cd "$(dirname "$0")/../.." || exit 1
+file=docs/BENCHMARKS.md
+part() { # part "Title" "sentence" command...
+    printf '\n## %s\n\n%s\n\n    %s\n\n' "$1" "$2" "$(shift 2; echo "$*")"
+    shift 2
+    echo "running: $*" >&2
+    "$@" 2>/tmp/nnpipe-bench.err || { echo "*not run here:* $(tail -n 1 /tmp/nnpipe-bench.err)"; }
+}
+{
+    echo "# Benchmarks"
+    echo
+    echo "\`make bench\` makes this page. Ratios count, taken in one run with the sides in turn; the machine is shared"
+    echo "and its absolute figures move. $(date -u +%Y-%m-%d), commit $(git rev-parse --short HEAD),"
+    echo "$(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)$(grep -q avx512f /proc/cpuinfo && echo ', AVX-512' || echo ', AVX2, no AVX-512'), no GPU."
+    part "The loader against other loaders" "Images a second with two workers or threads each, the same files, from the page cache. \`imagenet\`: 500 photographs, random resized crop to 224, flip. \`cifar\`: CIFAR-10's JPEGs, from the tar for nnpipe and from a folder for the others, crop 32 of 40, flip." sh tests/bench/bench_loader.sh
+    part "The training step against PyTorch" "ResNet-20, 32x32, batch 128, two threads, PyTorch in channels_last." sh tests/bench/bench_step.sh
+    part "Training end to end" "Readers and compute threads share the cores." sh tests/bench/bench_end_to_end.sh
+    part "A simulated device of 20 ms a step" "Is it ever idle?" sh tests/bench/bench_sim.sh
+    part "The first batch of a large set" "1.28 million samples." sh tests/bench/bench_start.sh
+    part "The demo" "\`configs/cnn.yaml\` on the sample set, and one linear layer on the same." sh tests/bench/bench_demo.sh
+    part "CIFAR-10" "\`configs/cifar10.yaml\` on the real images: accuracy and seconds of training." sh tests/bench/bench_cifar10.sh
+} >"$file.new" && mv "$file.new" "$file"

@@ -1,0 +1,185 @@
+#!/bin/sh
+# A run from files to weights: it learns; the same weights with any readers, I/O backend and
+# way of stopping; what stands in its folder; eval and predict agree with it.
+. "$(dirname "$0")/../lib.sh"
+cd "$TMP" || exit 1
+"$NNPIPE" data synth --out "$TMP/data" --samples 1500 --test 300 >/dev/null || exit 1
+
+cat >"$TMP/net.yaml" <<Y
+name: net
+device: cpu
+precision: f32
+data:
+  train: {source: tar, path: "$TMP/data/train-*.tar*"}
+  test: {source: tar, path: "$TMP/data/test-*.tar*"}
+loader: {batch: 32, augment: [{random_crop: {size: 32, pad: 2}}, flip]}
+model:
+  - conv: {out: 16, kernel: 3, pad: 1, bias: false}
+  - batchnorm
+  - relu
+  - maxpool: {kernel: 4}
+  - conv: {out: 32, kernel: 3, pad: 1, bias: false}
+  - batchnorm
+  - relu
+  - maxpool: {kernel: 2}
+  - flatten
+  - linear: {out: classes}
+optimizer: {sgd: {lr: 0.05, momentum: 0.9, nesterov: true, weight_decay: 5e-4}}
+schedule: {one_cycle: {warmup: 20%}}
+train: {epochs: 4, threads: 2}
+checkpoint: {every: 10 steps, keep: 2}
+Y
+
+# field NAME FILE: a field of the last line that has it
+field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
+above() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > b) }'; }
+same_field() { [ -n "$(field "$1" "$2")" ] && [ "$(field "$1" "$2")" = "$(field "$1" "$3")" ] || { echo "$(field "$1" "$2") and $(field "$1" "$3")"; return 1; }; }
+# train OUT ARGS...: a run below its own folder, its JSON lines in OUT
+train() {
+    out=$1
+    shift
+    "$NNPIPE" train "$TMP/net.yaml" --json -o runs="$TMP/runs-$(basename "$out" .json)" "$@" >"$out" 2>"$out.err"
+}
+
+t "a run ends with exit 0" train "$TMP/a.json"
+run=$(field run_dir "$TMP/a.json")
+learns() { first=$(head -n 2 "$TMP/a.json" | tail -n 1 | sed 's/.*"loss": \([0-9.]*\).*/\1/'); above "$first" "$(field train_loss "$TMP/a.json")" && above "$(field test_accuracy "$TMP/a.json")" 0.4 || { field test_accuracy "$TMP/a.json"; return 1; }; }
+t "the loss falls and the test accuracy is above 40 % of eight classes" learns
+fields() { for f in $2; do grep -q "^{\"event\": \"$1\".*\"$f\": " "$TMP/a.json" || { echo "$1 has no $f"; return 1; }; done; }
+t "start has its fields" fields start "run_dir device precision parameters train_images test_images readers io"
+t "step has its fields" fields step "step epoch loss lr images_per_second stall_ratio"
+t "epoch has its fields" fields epoch "epoch train_loss test_loss test_accuracy seconds"
+t "checkpoint has its fields" fields checkpoint "step path seconds"
+t "done has its fields" fields done "steps epochs images seconds train_seconds images_per_second stall_ratio test_loss test_accuracy weights_sha256 run_dir"
+count() { [ "$(grep -c "\"event\": \"$1\"" "$2")" -eq "$3" ] || { grep -c "\"event\": \"$1\"" "$2"; return 1; }; }
+t "there is a line for each of the 188 steps" count step "$TMP/a.json" 188
+t "there is a line for each of the 4 epochs" count epoch "$TMP/a.json" 4
+folder() { for f in config.yaml log metrics.jsonl bad_samples.jsonl result.json curves.svg lock; do [ -e "$run/$f" ] || { echo "no $f"; return 1; }; done; }
+t "the run's folder holds its files" folder
+keeps() { n=$(ls -d "$run"/checkpoints/step-* | wc -l); [ "$n" -ge 2 ] && [ "$n" -le 3 ] && [ -d "$run/checkpoints/step-188" ] || { ls "$run/checkpoints"; return 1; }; }
+t "the newest two checkpoints and the best one are kept" keeps
+t "curves.svg is one picture with both curves" sh -c 'grep -q "</svg>" "$0" && grep -q "class=\"line test\"" "$0" && ! grep -q nan "$0"' "$run/curves.svg"
+t "result.json is the done object" sh -c '[ "$(tail -n 1 "$1")" = "$(cat "$0")" ]' "$run/result.json" "$TMP/a.json"
+t "the run's own config is right" "$NNPIPE" check "$run/config.yaml"
+
+# --- the same weights
+t "with 4 readers and pread" train "$TMP/b.json" -o loader.readers=4 -o loader.io=pread
+t "4 readers and pread give the same weights" same_field weights_sha256 "$TMP/a.json" "$TMP/b.json"
+t "with 1 reader, 2 slots, 1 read in flight" train "$TMP/c.json" -o loader.readers=1 -o loader.prefetch=2 -o loader.depth=1
+t "1 reader, 2 slots and 1 read in flight give the same weights" same_field weights_sha256 "$TMP/a.json" "$TMP/c.json"
+t "with evaluations elsewhere" train "$TMP/d.json" -o "train.eval_every=17 steps" -o train.history=true
+t "evaluation changes no weight" same_field weights_sha256 "$TMP/a.json" "$TMP/d.json"
+t "with another seed" train "$TMP/e.json" -o seed=2 -o train.epochs=1
+differs() { ! same_field weights_sha256 "$TMP/a.json" "$TMP/e.json" >/dev/null; }
+t "another seed gives other weights" differs
+t "decoded rows in memory" train "$TMP/f.json" -o loader.cache=decoded
+t "a cache of decoded rows changes no weight" same_field weights_sha256 "$TMP/a.json" "$TMP/f.json"
+
+# --- stopped and resumed: a signal as soon as 20 steps are done, until the run is
+stop_and_resume() {
+    rm -rf "$TMP/runs-stop"
+    lives=0 code=75
+    while [ $code -eq 75 ] && [ $lives -lt 30 ]; do
+        "$NNPIPE" train "$TMP/net.yaml" --resume --json -o runs="$TMP/runs-stop" -o train.history=true \
+            -o loader.readers=$((1 + lives % 3)) >"$TMP/stop.json" 2>"$TMP/stop.err" &
+        pid=$!
+        for i in $(seq 100); do
+            [ "$(grep -c '"event": "step"' "$TMP/stop.json")" -ge 20 ] && break
+            kill -0 $pid 2>/dev/null || break
+            sleep 0.1
+        done
+        kill -"$1" $pid 2>/dev/null
+        wait $pid
+        code=$?
+        lives=$((lives + 1))
+    done
+    [ $code -eq 0 ] && [ $lives -ge 2 ] || { echo "exit $code after $lives lives"; cat "$TMP/stop.err"; return 1; }
+}
+t "SIGTERM ends with 75 and --resume goes on, to the end" stop_and_resume TERM
+t "stopped and resumed, the weights are the same" same_field weights_sha256 "$TMP/a.json" "$TMP/stop.json"
+one_run() { [ "$(ls "$TMP/runs-stop" | wc -l)" -eq 1 ]; }
+t "all lives share one folder" one_run
+stop_dir=$(ls -d "$TMP"/runs-stop/*)
+t "metrics.jsonl has each step once, in order" sh -c 'sed -n "s/.*\"event\": \"step\", \"step\": \([0-9]*\).*/\1/p" "$0/metrics.jsonl" | awk "\$1 != NR { exit 1 } END { exit NR != 188 }"' "$stop_dir"
+t "metrics.jsonl has each evaluation once" sh -c '[ "$(grep -c "\"event\": \"eval\"" "$0/metrics.jsonl")" -eq 4 ]' "$stop_dir"
+t "its history is that of a run nobody stopped" cmp "$stop_dir/history.bin" "$(field run_dir "$TMP/d.json")/history.bin"
+t "SIGINT stops too" stop_and_resume INT
+stop_dir=$(ls -d "$TMP"/runs-stop/*)
+t "a finished run is not resumed, a new one starts" train "$TMP/stop.json" --resume -o runs="$TMP/runs-stop" -o train.epochs=1
+other() { exits 1 "$NNPIPE" train "$TMP/net.yaml" --resume "$stop_dir" -o loader.batch=16 >"$OUT" 2>&1; grep -q "loader.batch was 32 and is 16" "$OUT"; }
+t "a config of other weights is refused, with the key" other
+locked() { flock "$stop_dir/lock" "$NNPIPE" train "$TMP/net.yaml" --resume "$stop_dir" >"$OUT" 2>&1; grep -q "this run is going on" "$OUT"; }
+t "a run that is going on is not resumed" locked
+longer() {
+    "$NNPIPE" train "$TMP/net.yaml" --json -o runs="$TMP/runs-long" -o schedule=constant -o train.epochs=1 >"$TMP/l1.json" 2>/dev/null &&
+        "$NNPIPE" train "$TMP/net.yaml" --json --resume -o runs="$TMP/runs-long" -o schedule=constant -o train.epochs=2 >"$TMP/l2.json" 2>/dev/null &&
+        "$NNPIPE" train "$TMP/net.yaml" --json -o runs="$TMP/runs-long2" -o schedule=constant -o train.epochs=2 >"$TMP/l3.json" 2>/dev/null &&
+        [ "$(ls "$TMP/runs-long" | wc -l)" -eq 1 ] && same_field weights_sha256 "$TMP/l2.json" "$TMP/l3.json"
+}
+t "a constant schedule lets a finished run grow, to the same weights" longer
+
+# --- eval and predict
+t "eval of the run" sh -c '"$0" eval "$1" --weights "$2" --json >"$3" 2>/dev/null' "$NNPIPE" "$TMP/net.yaml" "$run" "$TMP/eval.json"
+agrees() { [ "$(field accuracy "$TMP/eval.json")" = "$(field test_accuracy "$TMP/a.json")" ] && [ "$(field loss "$TMP/eval.json")" = "$(field test_loss "$TMP/a.json")" ] || { cat "$TMP/eval.json"; return 1; }; }
+t "eval gives the run's test loss and accuracy" agrees
+t "eval of a bare safetensors file" says "accuracy" "$NNPIPE" eval "$TMP/net.yaml" --weights "$run/checkpoints/step-188/weights.safetensors"
+misfit() { exits 1 "$NNPIPE" eval "$TMP/net.yaml" --weights "$run" -o model.0.conv.out=8 >"$OUT" 2>&1; grep -q "does not fit this model" "$OUT"; }
+t "weights of another network are refused by name" misfit
+mkdir -p "$TMP/pictures" && for f in "$TMP"/data/test-*.tar*; do tar -xf "$f" -C "$TMP/pictures"; done
+predict() {
+    find "$TMP/pictures" -type f \( -name '*.jpg' -o -name '*.png' \) | sort >"$TMP/list.txt"
+    xargs "$NNPIPE" predict "$TMP/net.yaml" --weights "$run" --json <"$TMP/list.txt" >"$TMP/predict.json" 2>"$TMP/predict.err" || { cat "$TMP/predict.err"; return 1; }
+    right=$(sed 's/.*"path": "\([^"]*\)".*"class": "\([^"]*\)", "probability.*top.*/\1 \2/' "$TMP/predict.json" |
+        awk '{ n = split($1, a, "/"); if (a[n-1] == $2) right++ } END { print right / NR }')
+    want=$(field test_accuracy "$TMP/a.json")
+    awk -v a="$right" -v b="$want" 'BEGIN { exit !(a - b < 0.011 && b - a < 0.011) }' || { echo "$right of predictions, $want in the run"; return 1; }
+}
+t "predict is right as often as the run's test" predict
+some_bad() {
+    echo no >"$TMP/bad.jpg"
+    exits 1 "$NNPIPE" predict "$TMP/net.yaml" --weights "$run" "$TMP/bad.jpg" "$(head -n 1 "$TMP/list.txt")" >"$OUT" 2>&1
+    grep -q "bad.jpg" "$OUT" && grep -q "%" "$OUT"
+}
+t "predict names a bad image, does the others, and ends with 1" some_bad
+
+# --- variants
+t "gradients of two batches make an update" train "$TMP/g.json" -o train.accumulate=2 -o train.epochs=1
+t "a split of the training set is evaluated, test at the end" train "$TMP/h.json" -o data.split=20% -o train.epochs=1
+split() { [ "$(field train_images "$TMP/h.json")" = 1200 ] && grep -q '"event": "eval".*"images": 300' "$TMP/h.json" && [ -n "$(field test_accuracy "$TMP/h.json")" ]; }
+t "the split has 1200 and 300 images" split
+t "AdamW trains" train "$TMP/i.json" -o 'optimizer={adamw: {lr: 0.002}}' -o train.epochs=1 -o train.clip_norm=1
+tuned() { train "$TMP/j.json" --weights "$run" -o train.epochs=1 -o optimizer.sgd.lr=0.001 && grep -q "weights from" "$TMP/j.json.err" && above "$(field test_accuracy "$TMP/j.json")" 0.4; }
+t "--weights begins with trained weights" tuned
+nan() { exits 1 "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-nan" -o optimizer.sgd.lr=1e6 -o schedule=constant >"$OUT" 2>&1; grep -qE "step [0-9]+: the loss is (not a number|infinite) at a learning rate of" "$OUT"; }
+t "a loss that is no number ends the run with step and rate" nan
+t "no evaluation set at all" sh -c 'grep -v "^  test:" "$1" >"$2" && "$0" train "$2" -o runs="$3" -o train.epochs=1 >/dev/null' "$NNPIPE" "$TMP/net.yaml" "$TMP/notest.yaml" "$TMP/runs-notest"
+closed() {
+    (exec 3>&1; { "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-pipe" -o train.epochs=1; echo $? >"$TMP/pipe.code"; } | head -n 1) >/dev/null
+    [ "$(cat "$TMP/pipe.code")" -eq 0 ] && [ -s "$(echo "$TMP"/runs-pipe/*)/result.json" ]
+}
+t "a closed standard output does not end a run" closed
+unknown_class() {
+    mkdir -p "$TMP/odd/weird" && cp "$(head -n 1 "$TMP/list.txt")" "$TMP/odd/weird/"
+    exits 1 "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-odd" -o "data.test={source: folder, path: $TMP/odd}" >"$OUT" 2>&1
+    grep -q "the class 'weird' is not among the 8 classes" "$OUT" && [ ! -e "$TMP/runs-odd" ]
+}
+t "a test class unknown to training is named, nothing is written" unknown_class
+
+# --- a full disk: the checkpoint before it is kept
+mkdir "$TMP/small"
+if mount -t tmpfs -o size=700k none "$TMP/small" 2>/dev/null; then
+    full() {
+        head -c 330000 /dev/zero >"$TMP/small/filler"
+        exits 75 "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/small/runs" -o checkpoint.keep=100 >"$OUT" 2>&1 || return 1
+        grep -q "the disk is full" "$OUT" && grep -q "MB are free below" "$OUT" && grep -q "last good checkpoint is step" "$OUT" || { tail -n 3 "$OUT"; return 1; }
+        rm "$TMP/small/filler"
+        mount -o remount,size=50M "$TMP/small"
+        "$NNPIPE" train "$TMP/net.yaml" --json --resume -o runs="$TMP/small/runs" -o checkpoint.keep=100 >"$TMP/full.json" 2>"$TMP/full.err" &&
+            grep -q "going on from the checkpoint" "$TMP/full.err" && same_field weights_sha256 "$TMP/a.json" "$TMP/full.json"
+    }
+    t "a full disk ends with 75 and the run goes on with room" full
+    umount "$TMP/small"
+else
+    skip "a full disk ends with 75" "no tmpfs can be mounted here"
+fi
+[ "$failed" -eq 0 ]

@@ -1,0 +1,222 @@
+/* Unpacking into the cache. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <zlib.h>
+#include <zstd.h>
+
+#include "loader/base/mem.h"
+#include "loader/base/rng.h"
+#include "loader/unpack.h"
+#include "tests/test.h"
+#include "tests/unit/made_sets.h"
+
+#define N 3000000 /* more than the buffers */
+
+static uint8_t *make_content(void)
+{
+    uint8_t *bytes = malloc(N);
+    struct np_draws draws;
+
+    np_draws_init(&draws, 1, NP_STREAM_TEST, 0, 0, 0);
+    for (int i = 0; i < N; i++) /* packs a little */
+        bytes[i] = (uint8_t)(np_draw_u32(&draws) & 31);
+    return bytes;
+}
+
+static void put_zstd(const char *folder, const char *name, const uint8_t *bytes, size_t first)
+{
+    const size_t room = 2 * ZSTD_compressBound(N);
+    uint8_t *packed = malloc(room);
+    size_t n = ZSTD_compress(packed, room, bytes, first, 1);
+
+    if (first < N) /* a second frame */
+        n += ZSTD_compress(packed + n, room - n, bytes + first, N - first, 1);
+    put_file(folder, name, packed, n);
+    free(packed);
+}
+
+static void put_gzip(const char *folder, const char *name, const uint8_t *bytes, size_t first)
+{
+    char path[1024];
+    gzFile file;
+
+    put_file(folder, name, "", 0);
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    file = gzopen(path, "wb1");
+    if (gzwrite(file, bytes, (unsigned)first) != (int)first || gzclose(file) != Z_OK)
+        abort();
+    if (first == N)
+        return;
+    file = gzopen(path, "ab1"); /* a second member */
+    if (gzwrite(file, bytes + first, (unsigned)(N - first)) != (int)(N - first) ||
+        gzclose(file) != Z_OK)
+        abort();
+}
+
+static void note(void *context, const char *text)
+{
+    snprintf(context, 1000, "%s", text);
+}
+
+static int unpack(
+    const char *folder, const char *name, char *notes, char **ret_path, struct np_err *err)
+{
+    const struct np_source_progress progress = {.note = note, .context = notes};
+    char path[1024], cache[1024];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    snprintf(cache, sizeof(cache), "%s/cache", folder);
+    *notes = '\0';
+    return np_unpack(path, cache, &progress, ret_path, err);
+}
+
+/* Is the copy the first n bytes of content? */
+static bool holds(const char *path, const uint8_t *content, size_t n)
+{
+    char *bytes = NULL;
+    uint64_t got;
+    const bool same = np_read_file(path, 1 << 30, &bytes, &got, NULL) == 0 && got == n &&
+                      memcmp(bytes, content, n) == 0;
+
+    np_free(bytes);
+    return same;
+}
+
+Test(unpack, zstd_and_gzip_of_one_or_more_parts)
+{
+    char *folder = make_set(), notes[1000], *path;
+    uint8_t *content = make_content();
+
+    for (int kind = 0; kind < 4; kind++) {
+        (kind & 1 ? put_gzip : put_zstd)(folder, "f", content, kind & 2 ? 1000001 : N);
+        cr_assert_eq(unpack(folder, "f", notes, &path, NULL), 0);
+        cr_assert(holds(path, content, N));
+        cr_assert_not_null(strstr(notes, "unpacking"));
+        np_free(path);
+    }
+    free(content);
+    remove_set(folder);
+}
+
+static int nr_copies(const char *folder)
+{
+    char command[1100];
+    FILE *pipe;
+    int n = -1;
+
+    snprintf(command, sizeof(command), "ls '%s/cache/unpacked' | wc -l", folder);
+    pipe = popen(command, "r");
+    if (fscanf(pipe, "%d", &n) != 1)
+        n = -1;
+    pclose(pipe);
+    return n;
+}
+
+Test(unpack, once_and_anew_when_the_file_changes)
+{
+    char *folder = make_set(), notes[1000], *path, *again;
+    uint8_t *content = make_content();
+
+    put_zstd(folder, "a.tar.zst", content, N);
+    cr_assert_eq(unpack(folder, "a.tar.zst", notes, &path, NULL), 0);
+    cr_assert_eq(strcmp(strrchr(path, '-'), "-a.tar"), 0);
+    cr_assert_eq(unpack(folder, "a.tar.zst", notes, &again, NULL), 0);
+    cr_assert_str_eq(notes, "");
+    cr_assert_str_eq(path, again);
+    np_free(again);
+    content[0] ^= 1;
+    put_zstd(folder, "a.tar.zst", content, 77);
+    cr_assert_eq(unpack(folder, "a.tar.zst", notes, &again, NULL), 0);
+    cr_assert(strcmp(path, again) != 0);
+    cr_assert(holds(again, content, N));
+    cr_assert_eq(nr_copies(folder), 1); /* the old copy is gone */
+    np_free(path);
+    np_free(again);
+    free(content);
+    remove_set(folder);
+}
+
+Test(unpack, of_a_torn_file_what_is_there)
+{
+    char *folder = make_set(), notes[1000], *path;
+    uint8_t *content = make_content();
+
+    for (int kind = 0; kind < 2; kind++) {
+        size_t n;
+        uint8_t *packed;
+        struct stat st;
+
+        (kind ? put_gzip : put_zstd)(folder, "f", content, N);
+        packed = get_file(folder, "f", &n);
+        put_file(folder, "f", packed, n / 2);
+        cr_assert_eq(unpack(folder, "f", notes, &path, NULL), 0);
+        cr_assert_not_null(strstr(notes, "f is torn"));
+        cr_assert_eq(stat(path, &st), 0);
+        cr_assert(st.st_size > 1000000 && st.st_size < N);
+        cr_assert(holds(path, content, (size_t)st.st_size));
+        np_free(path);
+        free(packed);
+    }
+    free(content);
+    remove_set(folder);
+}
+
+Test(unpack, damaged_bytes_are_an_error_and_leave_nothing)
+{
+    char *folder = make_set(), notes[1000], *path;
+    uint8_t *content = make_content();
+
+    for (int kind = 0; kind < 2; kind++) {
+        struct np_err err = {0};
+        size_t n;
+        uint8_t *packed;
+
+        (kind ? put_gzip : put_zstd)(folder, "f", content, N);
+        packed = get_file(folder, "f", &n);
+        memset(packed + n / 2, 0xff, 200000); /* over the head of a block */
+        put_file(folder, "f", packed, n);
+        cr_assert_eq(unpack(folder, "f", notes, &path, &err), -EBADMSG);
+        cr_assert_not_null(strstr(err.text, "/f: damaged"));
+        cr_assert_eq(nr_copies(folder), 0);
+        free(packed);
+    }
+    free(content);
+    remove_set(folder);
+}
+
+Test(unpack, too_little_room_is_said_before_anything_is_written)
+{
+    char *folder = make_set(), notes[1000], *path;
+    /* A zstd frame that says it holds 1 EiB: magic, descriptor (8-byte size, single segment). */
+    static const uint8_t frame[] = {
+        0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 0, 0, 0x10, 1, 0, 0};
+    struct np_err err = {0};
+
+    put_file(folder, "f", frame, sizeof(frame));
+    cr_assert_eq(unpack(folder, "f", notes, &path, &err), -ENOSPC);
+    cr_assert_not_null(strstr(err.text, "cache_dir"));
+    cr_assert_eq(nr_copies(folder), 0);
+    remove_set(folder);
+}
+
+Test(unpack, what_a_killed_process_left_is_removed)
+{
+    char *folder = make_set(), notes[1000], *path, *again, part[2100];
+    uint8_t *content = make_content();
+
+    put_zstd(folder, "f", content, N);
+    cr_assert_eq(unpack(folder, "f", notes, &path, NULL), 0);
+    snprintf(part, sizeof(part), "%s.999999999.part", path);
+    cr_assert_eq(rename(path, part), 0);
+    cr_assert_eq(unpack(folder, "f", notes, &again, NULL), 0);
+    cr_assert_eq(nr_copies(folder), 1);
+    np_free(path);
+    np_free(again);
+    free(content);
+    remove_set(folder);
+}
