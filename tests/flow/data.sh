@@ -1,0 +1,59 @@
+# The data commands on archives made by the system's own tar and zstd, and read back by them.
+. "$(dirname "$0")/../lib.sh"
+cd "$TMP" || exit 1
+
+t "synth writes a set" "$NNPIPE" data synth --out shapes --samples 300 --test 50
+t "its shards are ordinary .tar.zst" sh -c 'mkdir x && tar --zstd -C x -xf shapes/train-00000.tar.zst && [ "$(find x -name "*.jpg" | wc -l)" -eq 300 ]'
+t "verify finds nothing bad" says '"samples": 300, "bytes"' "$NNPIPE" data verify 'shapes/train-*.tar.zst' --json
+t "synth does not mix sets" exits 1 "$NNPIPE" data synth --out shapes --samples 3
+t "the same seed gives the same bytes" sh -c '"$1" data synth --out again --samples 300 --test 50 >/dev/null && cmp shapes/train-00000.tar.zst again/train-00000.tar.zst' sh "$NNPIPE"
+
+"$NNPIPE" data ls x --source folder 2>/dev/null | sort >folder.txt
+for format in gnu pax ustar v7; do
+    tar --format=$format -C x -cf "$format.tar" .
+    t "a $format archive lists as its folder" sh -c '"$1" data ls "$2.tar" 2>/dev/null | sort | cmp - folder.txt' sh "$NNPIPE" $format
+done
+gzip -k gnu.tar
+zstd -q gnu.tar
+t "a .tar.gz lists as its folder" sh -c '"$1" data ls gnu.tar.gz 2>/dev/null | sort | cmp - folder.txt' sh "$NNPIPE"
+t "a one-frame .tar.zst is unpacked, and that is said" says "unpacking" "$NNPIPE" data ls gnu.tar.zst
+t "and only once" sh -c '! "$1" data ls gnu.tar.zst 2>&1 | grep -q unpacking' sh "$NNPIPE"
+
+t "pack copies JPEGs byte for byte" sh -c '"$1" data pack x --out plain --shard-size 100K && mkdir y && for s in plain/*.tar; do tar -C y -xf $s; done && diff -r x y && [ "$(ls plain/*.tar | wc -l)" -gt 2 ]' sh "$NNPIPE"
+t "pack to zstd, too" sh -c '"$1" data pack x --out packed --zstd 3 && mkdir z && tar --zstd -C z -xf packed/train-00000.tar.zst && diff -r x z && zstd -tq packed/*.zst' sh "$NNPIPE"
+t "a record that changed is found by its CRC" sh -c 'cp -r plain broken && f=broken/train-00000.tar && touch -r $f stamp && printf X | dd of=$f bs=1 seek=900 conv=notrunc 2>/dev/null && touch -r plain/train-00000.tar $f && for s in broken/*.tar; do touch -r plain/${s#broken/} $s; done && ! "$1" data verify "broken/train-*.tar" --json >v.txt 2>&1 && grep -q "CRC-32C" v.txt && grep -q "\"bad\": 1," v.txt' sh "$NNPIPE"
+t "verify names a truncated picture" sh -c 'mkdir -p bad/a && for p in x/*/00000000.jpg; do head -c 300 $p >bad/a/cut.jpg; done && ! "$1" data verify bad >v.txt 2>&1 && grep -q "bad/a/cut.jpg" v.txt' sh "$NNPIPE"
+head -c 200000 gnu.tar >torn.tar
+t "a torn archive names its last whole member" says "torn.tar is torn: it ends in the middle; the last whole member is" "$NNPIPE" data ls torn.tar
+t "and its cut member is bad" exits 1 "$NNPIPE" data verify torn.tar
+t "stats tells mean and std" says '"std": [0.' "$NNPIPE" data stats 'shapes/train-*.tar.zst' --json
+t "a path that is not there is named" says "none/a.tar: no such file or folder" "$NNPIPE" data ls none/a.tar
+t "an unknown command suggests the nearest" says "did you mean 'verify'" "$NNPIPE" data verfy x
+t "a wrong number is named" says "--quality: '101' is no number from 1 to 100" "$NNPIPE" data pack x --out q --quality 101
+
+cat >view.yaml <<'EOF'
+data: {train: {source: tar, path: "shapes/train-*.tar.zst"}}
+loader: {batch: 8, augment: [{random_crop: {size: 32, pad: 4}}, flip]}
+model: [flatten, {linear: {out: classes}}]
+EOF
+t "view writes the rows of a step" sh -c '"$1" data view view.yaml --step 3 --out v --json >rows.txt && [ "$(grep -c "\"event\": \"row\"" rows.txt)" -eq 8 ] && [ "$(ls v/*.png | wc -l)" -eq 8 ]' sh "$NNPIPE"
+t "the same step has the same rows" sh -c '"$1" data view view.yaml --step 3 --out w --json >/dev/null && diff -r v w' sh "$NNPIPE"
+
+mkdir small
+if mount -t tmpfs -o size=64k none small 2>/dev/null; then
+    t "a full disk is said, and leaves no shard" sh -c '! "$1" data pack x --out small >full.txt 2>&1 && grep -q "full" full.txt && [ -z "$(ls small)" ]' sh "$NNPIPE"
+    umount small
+else
+    skip "a full disk is said, and leaves no shard" "no tmpfs can be mounted here"
+fi
+
+if [ -n "${NNPIPE_DATA:-}" ]; then
+    D=$NNPIPE_DATA
+    t "CIFAR-10's JPEGs: 50,000 to train on" says '"samples": 50000, "classes": 10' "$NNPIPE" data ls "$D/cifar10-jpeg.tar.zst" --match 'train/*' --json
+    t "WebDataset's own sample: 90 in 10 classes" says '"samples": 90, "classes": 10' "$NNPIPE" data ls "$D/conformance/webdataset/sample.tgz" --json
+    t "MNIST's test part verifies" says '"samples": 10000, "bytes": 7840000, "bad": 0' "$NNPIPE" data verify "$D/conformance/mnist/t10k-images-idx3-ubyte.gz" --json
+    t "photographs are packed at multiples of 4096" says '"aligned": true' "$NNPIPE" data pack "$D/imagenet-sample-500.tar" --out photos --json
+else
+    skip "real data" "NNPIPE_DATA is not set"
+fi
+[ "$failed" -eq 0 ]

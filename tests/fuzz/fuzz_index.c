@@ -1,0 +1,51 @@
+/* Hostile bytes as an index file, checksums made right; what is taken must be usable whole. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/base/crc32c.h"
+#include "loader/base/mem.h"
+#include "loader/index_file.h"
+
+static void sign(uint8_t *bytes, size_t n)
+{
+    struct np_index_header header;
+
+    if (n < sizeof(header))
+        return;
+    memcpy(&header, bytes, sizeof(header));
+    for (int s = 0; s < NP_NR_SECTIONS; s++)
+        if (header.sections[s].offset <= n &&
+            header.sections[s].bytes <= n - header.sections[s].offset)
+            header.sections[s].crc =
+                np_crc32c(0, bytes + header.sections[s].offset, header.sections[s].bytes);
+    header.header_crc = 0;
+    header.header_crc = np_crc32c(0, &header, sizeof(header));
+    memcpy(bytes, &header, sizeof(header));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    uint8_t *whole = np_alloc(n);
+    struct np_index *index;
+    char name[NP_MAX_NAME + 1];
+
+    memcpy(whole, data, n);
+    sign(whole, n);
+    if (np_index_parse(whole, n, "fuzz", &index, NULL))
+        return 0;
+    for (uint64_t i = 0; i < np_index_samples(index); i++) {
+        const struct np_record record = np_index_get(index, i);
+
+        if (np_index_name(index, i, name, sizeof(name)) < 1 ||
+            record.bytes > np_index_max_extent(index))
+            abort();
+        if (!record.no_label && !np_index_class(index, (int)record.label))
+            abort();
+        if (np_index_raw(index)->kind != NP_RAW_SYNTH && !np_index_root(index) &&
+            !np_index_file(index, (int)record.file))
+            abort();
+    }
+    np_index_free(index);
+    return 0;
+}
