@@ -159,7 +159,7 @@ static void parse_number(const struct np_option *option, const struct np_node *n
     int word = option->words ? word_index(option->words, node->text) : -1;
     bool whole = option->type == NP_OPT_INT || option->type == NP_OPT_BYTES;
     int64_t integer = -1 - word;
-    double real = -1 - word;
+    double real = (double)integer;
     bool good = true;
     char wanted[192], one[MAX_WORD];
 
