@@ -26,24 +26,25 @@ const struct np_layer *np_layer_find(const char *name)
 /* --- keys for docs ------------------------------------------------------------------------- */
 
 const struct np_option np_layer_common[] = {
-    {"name", NP_OPT_STRING, 0, NULL, 0, 0, NULL,
+    {"name", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
         "The layer's name; default: its index in its list, as in a torch Sequential. With the "
         "names of the blocks around it it makes the names of its parameters."},
     {"from", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
         "What it reads: the name of a layer before it, or `input`, what the list it stands in "
         "reads; default: the layer before it. add and concat take a list of at least two."},
-    {"when", NP_OPT_STRING, 0, NULL, 0, 0, NULL,
+    {"when", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
         "A condition, as `$in != $out`; where it does not hold, what the layer reads passes "
         "unchanged under its name."},
     NP_OPTIONS_END,
 };
 
 const struct np_option np_block_options[] = {
-    {"use", NP_OPT_STRING, 0, NULL, 0, 0, NULL, "Name of a list in `blocks:`."},
+    {"use", NP_OPT_NODE, 0, NULL, 0, 0, NULL, "Name of a list in `blocks:`."},
     {"layers", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
         "Or the list itself; it also sees the parameters around it."},
-    {"repeat", NP_OPT_INT, 0, NULL, 1, 1000, NULL,
-        "So many times in a row, named .0, .1 and so on; a parameter that is a list then gives "
+    {"repeat", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
+        "So many times in a row (1 to 1000), named .0, .1 and so on; a parameter that is a list "
+        "then gives "
         "one value each time, the last one stays. Other keys are parameters: `out: 64` makes "
         "`$out` in the block 64. Numbers are calculated: `$out*4`. `$in` is the number of "
         "channels the block reads."},
