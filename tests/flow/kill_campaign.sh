@@ -88,13 +88,14 @@ after_some_steps() { # soon after the life before: twice in an epoch
 }
 in_a_checkpoint() { # not always the first
     while kill -0 $pid 2>/dev/null && [ "$(grep -c '"event": *"checkpoint"' "$TMP/life")" -lt $((random % 4)) ]; do sleep 0.01; done
-    for try in $(seq 20000); do
+    tries=0
+    while [ $((tries % 100)) -ne 0 ] || kill -0 $pid 2>/dev/null; do
         set -- "$runs"/*/checkpoints/.step-*.tmp
         if [ -e "$1" ]; then
             nr_in_checkpoints=$((nr_in_checkpoints + 1))
             return
         fi
-        [ $((try % 100)) -ne 0 ] || kill -0 $pid 2>/dev/null || return
+        tries=$((tries + 1))
     done
 }
 
