@@ -1,0 +1,324 @@
+/* The loop of steps: the order of calls, accumulation, evaluations, boundaries and errors,
+ * with a plan that only writes down what it is asked for. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+#include "tests/test.h"
+#include "trainer/trainer.h"
+
+struct np_plan {
+    char calls[512]; /* "s" step, "a" accumulating step, "u" update, "e" evaluation batch ... */
+    double loss;
+    float last_lr, last_scale;
+    uint64_t last_update;
+};
+
+static void note(struct np_plan *plan, const char *call)
+{
+    strncat(plan->calls, call, sizeof(plan->calls) - strlen(plan->calls) - 1);
+}
+
+static int fake_step(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
+    float loss_scale, bool accumulate, struct np_err *err)
+{
+    (void)images, (void)labels, (void)step, (void)err;
+    plan->last_scale = loss_scale;
+    note(plan, accumulate ? "a" : "s");
+    return 0;
+}
+
+static int fake_update(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
+{
+    (void)err;
+    plan->last_lr = hyper->lr;
+    plan->last_update = hyper->update;
+    note(plan, "u");
+    return 0;
+}
+
+static int fake_eval(
+    struct np_plan *plan, const void *images, const void *labels, struct np_err *err)
+{
+    (void)images, (void)labels, (void)err;
+    note(plan, "e");
+    return 0;
+}
+
+static int fake_metrics(struct np_plan *plan, struct np_metrics *ret_metrics, struct np_err *err)
+{
+    (void)err;
+    *ret_metrics = (struct np_metrics){.loss_sum = 2 * plan->loss, .rows = 2, .correct = 1};
+    return 0;
+}
+
+static const struct np_plan_ops fake_ops = {
+    .step = fake_step, .update = fake_update, .eval = fake_eval, .metrics = fake_metrics};
+
+/* --- a loop over batches that are all there -------------------------------------------------- */
+
+struct bench {
+    struct np_plan plan;
+    struct np_device device;
+    struct np_ring *ring;
+    struct np_feed *feed;
+    struct np_trainer_config config;
+    struct np_optim_options optim;
+    struct np_schedule_options schedule;
+    uint64_t seq;
+    uint64_t eval_every; /* steps */
+    uint64_t stop_after; /* stopping() once so many calls were made; 0: never */
+    uint64_t fail_at;    /* boundary() fails at this step */
+    bool cut;            /* a boundary had its evaluation due */
+    struct np_step_report last_step;
+    struct np_eval_report last_eval;
+};
+
+static int on_batch(void *context, const struct np_batch *batch)
+{
+    struct bench *bench = context;
+
+    note(&bench->plan, batch->kind == NP_BATCH_TRAIN ? "b" : "B");
+    return 0;
+}
+
+static int on_step(void *context, const struct np_step_report *report)
+{
+    struct bench *bench = context;
+
+    bench->last_step = *report;
+    note(&bench->plan, ".");
+    return 0;
+}
+
+static int on_eval(void *context, const struct np_eval_report *report)
+{
+    struct bench *bench = context;
+
+    bench->last_eval = *report;
+    note(&bench->plan, "E");
+    return 0;
+}
+
+static bool follows(void *context, uint64_t step)
+{
+    const struct bench *bench = context;
+
+    return bench->eval_every && step % bench->eval_every == 0;
+}
+
+static bool stopping(void *context)
+{
+    const struct bench *bench = context;
+
+    return bench->stop_after && strlen(bench->plan.calls) >= bench->stop_after;
+}
+
+static int on_boundary(void *context, uint64_t step, bool eval_due)
+{
+    struct bench *bench = context;
+
+    note(&bench->plan, eval_due ? "!" : "|");
+    bench->cut = eval_due;
+    if (bench->fail_at && step == bench->fail_at)
+        return -ENOSPC;
+    return stopping(context) ? -EINTR : 0;
+}
+
+static void add_batch(
+    struct bench *bench, enum np_batch_kind kind, uint64_t step, uint32_t part, uint32_t nr_parts)
+{
+    struct np_batch *batch = np_ring_claim(bench->ring, bench->seq++, NULL);
+
+    batch->kind = kind;
+    batch->step = step;
+    batch->part = part;
+    batch->nr_parts = nr_parts;
+    np_ring_commit(bench->ring, batch);
+    np_ring_commit(bench->ring, batch);
+}
+
+/* All batches of nr_steps, two a evaluation after every eval_every of them. */
+static void setup(struct bench *bench, uint64_t nr_steps, uint64_t eval_every, int accumulate)
+{
+    const struct np_batch_shape shape = {2, 1, 1, 1};
+    struct np_report report;
+
+    memset(bench, 0, sizeof(*bench));
+    np_report_init(&report, NULL);
+    np_optim_parse(NULL, &bench->optim, &report);
+    np_schedule_parse(NULL, &bench->schedule, &report);
+    np_report_fini(&report);
+    bench->eval_every = eval_every;
+    bench->plan.loss = 0.5;
+    bench->device = (struct np_device){
+        .ops = &np_device_cpu, .plan_ops = &fake_ops, .pinned = np_page_allocator};
+    np_ring_new(&shape, 64, &np_page_allocator, &bench->ring, NULL);
+    np_ring_start(bench->ring, 0);
+    np_feed_new(&bench->device, bench->ring, &shape, NULL, &bench->feed, NULL);
+    for (uint64_t step = 0; step < nr_steps; step++) {
+        add_batch(bench, NP_BATCH_TRAIN, step, 0, 1);
+        for (uint32_t part = 0; part < 2 && follows(bench, step + 1); part++)
+            add_batch(bench, NP_BATCH_EVAL, step + 1, part, 2);
+    }
+    bench->config = (struct np_trainer_config){
+        .device = &bench->device,
+        .plan = &bench->plan,
+        .feed = bench->feed,
+        .optim = &bench->optim,
+        .schedule = &bench->schedule,
+        .nr_steps = nr_steps,
+        .nr_train = 4,
+        .batch = 2,
+        .accumulate = accumulate,
+        .hooks = {on_batch, on_step, on_eval, follows, stopping, on_boundary, bench},
+    };
+}
+
+static void teardown(struct bench *bench)
+{
+    np_feed_free(bench->feed);
+    np_ring_free(bench->ring);
+    np_schedule_fini(&bench->schedule);
+}
+
+Test(trainer, a_step_is_batch_step_update_report_boundary, .timeout = 20)
+{
+    struct bench bench;
+
+    setup(&bench, 2, 0, 1);
+    cr_assert_eq(np_trainer_run(&bench.config, NULL), 0);
+    cr_assert_str_eq(bench.plan.calls, "bsu.|bsu.|");
+    cr_assert_eq(bench.last_step.step, 2);
+    cr_assert_float_eq(bench.last_step.epoch, 1, 0);
+    cr_assert_float_eq(bench.last_step.loss, 0.5, 0);
+    cr_assert_float_eq(bench.last_step.lr, 0.1, 1e-12);
+    cr_assert_float_eq(bench.plan.last_scale, 0.5, 0);
+    cr_assert_eq(bench.plan.last_update, 1);
+    teardown(&bench);
+}
+
+Test(trainer, an_evaluation_comes_before_the_boundary, .timeout = 20)
+{
+    struct bench bench;
+
+    setup(&bench, 3, 2, 1);
+    cr_assert_eq(np_trainer_run(&bench.config, NULL), 0);
+    cr_assert_str_eq(bench.plan.calls, "bsu.|bsu.BeBeE|bsu.|");
+    cr_assert_eq(bench.last_eval.step, 2);
+    cr_assert_eq(bench.last_eval.images, 2);
+    teardown(&bench);
+}
+
+Test(trainer, gradients_of_several_batches_make_one_update, .timeout = 20)
+{
+    struct bench bench;
+
+    setup(&bench, 4, 3, 2);
+    cr_assert_eq(np_trainer_run(&bench.config, NULL), 0);
+    /* the evaluation after step 3 is made within an accumulation, where no boundary is */
+    cr_assert_str_eq(bench.plan.calls, "bs.bau.|bs.BeBeEbau.|");
+    cr_assert_float_eq(bench.plan.last_scale, 0.25, 0);
+    cr_assert_eq(bench.plan.last_update, 1);
+    teardown(&bench);
+}
+
+Test(trainer, a_stop_ends_at_the_boundary, .timeout = 20)
+{
+    struct bench bench;
+
+    setup(&bench, 4, 0, 2);
+    bench.stop_after = 3; /* within the first accumulation */
+    cr_assert_eq(np_trainer_run(&bench.config, NULL), -EINTR);
+    cr_assert_str_eq(bench.plan.calls, "bs.bau.|");
+    teardown(&bench);
+}
+
+Test(trainer, a_stop_cuts_an_evaluation_and_says_so, .timeout = 20)
+{
+    struct bench bench;
+
+    setup(&bench, 4, 2, 1);
+    bench.stop_after = strlen("bsu.|bsu.Be");
+    cr_assert_eq(np_trainer_run(&bench.config, NULL), -EINTR);
+    cr_assert_str_eq(bench.plan.calls, "bsu.|bsu.Be!");
+    cr_assert(bench.cut);
+    teardown(&bench);
+}
+
+Test(trainer, a_stop_within_an_accumulation_lets_its_evaluation_end, .timeout = 20)
+{
+    struct bench bench;
+
+    setup(&bench, 4, 1, 2);
+    bench.stop_after = strlen("bs.Be");
+    cr_assert_eq(np_trainer_run(&bench.config, NULL), -EINTR);
+    cr_assert_str_eq(bench.plan.calls, "bs.BeBeEbau.!");
+    teardown(&bench);
+}
+
+Test(trainer, goes_on_from_a_step_with_its_evaluation, .timeout = 20)
+{
+    struct bench bench;
+
+    setup(&bench, 0, 0, 1);
+    add_batch(&bench, NP_BATCH_EVAL, 6, 0, 1);
+    add_batch(&bench, NP_BATCH_TRAIN, 6, 0, 1);
+    bench.config.first_step = 6;
+    bench.config.nr_steps = 7;
+    bench.config.eval_due = true;
+    cr_assert_eq(np_trainer_run(&bench.config, NULL), 0);
+    cr_assert_str_eq(bench.plan.calls, "BeE|bsu.|");
+    cr_assert_eq(bench.plan.last_update, 6);
+    cr_assert_eq(bench.last_step.step, 7);
+    teardown(&bench);
+}
+
+Test(trainer, a_hook_that_fails_ends_the_loop_with_its_code, .timeout = 20)
+{
+    struct bench bench;
+
+    setup(&bench, 4, 0, 1);
+    bench.fail_at = 2;
+    cr_assert_eq(np_trainer_run(&bench.config, NULL), -ENOSPC);
+    cr_assert_str_eq(bench.plan.calls, "bsu.|bsu.|");
+    teardown(&bench);
+}
+
+Test(trainer, a_loss_that_is_no_number_is_an_error_with_step_and_rate, .timeout = 20)
+{
+    struct np_err err = {0};
+    struct bench bench;
+
+    setup(&bench, 4, 0, 1);
+    bench.plan.loss = NAN;
+    cr_assert_eq(np_trainer_run(&bench.config, &err), -EDOM);
+    cr_assert(
+        strncmp(err.text, "step 1: the loss is not a number at a learning rate of 0.1;", 59) == 0);
+    cr_assert_str_eq(bench.plan.calls, "bsu"); /* no report, no boundary: nothing is saved */
+    teardown(&bench);
+    memset(&err, 0, sizeof(err));
+    setup(&bench, 4, 0, 1);
+    bench.plan.loss = INFINITY;
+    cr_assert_eq(np_trainer_run(&bench.config, &err), -EDOM);
+    cr_assert(strstr(err.text, "the loss is infinite"));
+    teardown(&bench);
+}
+
+Test(trainer, a_ring_that_is_stopped_gives_its_error, .timeout = 20)
+{
+    struct np_err why = {0}, err = {0};
+    struct bench bench;
+
+    setup(&bench, 1, 0, 1);
+    bench.config.nr_steps = 2;
+    np_err_set(&why, -EIO, "photo.jpg: read failed");
+    /* the batch that is there may still be used or not; the error comes through in any case */
+    np_ring_stop(bench.ring, &why);
+    cr_assert_eq(np_trainer_run(&bench.config, &err), -EIO);
+    cr_assert(strstr(err.text, "photo.jpg"));
+    teardown(&bench);
+}
