@@ -1,0 +1,301 @@
+/* A run's folder, its lock, the files it appends to, and its watchdog thread. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/config.h"
+#include "daemon/run_folder.h"
+#include "daemon/run_log.h"
+#include "daemon/watch.h"
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+#include "loader/batch.h"
+#include "tests/test.h"
+
+static char *new_folder(void)
+{
+    char *path = strdup("/tmp/nnpipe-run-XXXXXX");
+
+    return mkdtemp(path);
+}
+
+static void drop(char *path)
+{
+    char *command = NULL;
+
+    if (asprintf(&command, "rm -rf '%s'", path) > 0 && system(command) != 0)
+        fprintf(stderr, "%s stays\n", path);
+    free(command);
+    free(path);
+}
+
+static char *read_all(const char *dir, const char *name, uint64_t *ret_bytes)
+{
+    char *path = np_format("%s/%s", dir, name), *text = NULL;
+
+    np_read_file(path, 1 << 20, &text, ret_bytes, NULL);
+    np_free(path);
+    return text;
+}
+
+static void write_text(const char *dir, const char *name, const char *text)
+{
+    char *path = np_format("%s/%s", dir, name);
+    FILE *file = fopen(path, "w");
+
+    fputs(text, file);
+    fclose(file);
+    np_free(path);
+}
+
+/* --- files ----------------------------------------------------------------------------------- */
+
+Test(run_log, what_a_checkpoint_has_not_seen_is_cut_off)
+{
+    char *dir = new_folder();
+    struct np_position position = {0};
+    struct np_run_log log = {0};
+    uint64_t bytes;
+
+    cr_assert_eq(np_log_open(&log, dir, false, NULL, NULL), 0);
+    np_log_line(log.metrics, "{\"step\": 1}\n");
+    np_log_text(&log, "first");
+    cr_assert_eq(np_log_sync(&log, &position, NULL), 0);
+    cr_assert_eq(position.metrics_bytes, 12);
+    cr_assert_eq(position.history_bytes, 0);
+    np_log_line(log.metrics, "{\"step\": 2}\n");
+    np_log_line(log.bad, "{\"bad\": 1}\n");
+    np_log_text(&log, "second");
+    np_log_close(&log);
+    cr_assert_eq(np_log_open(&log, dir, false, &position, NULL), 0);
+    np_log_line(log.metrics, "{\"step\": 3}\n");
+    np_log_text(&log, "third");
+    np_log_close(&log);
+    char *text = read_all(dir, "metrics.jsonl", &bytes);
+    cr_assert_str_eq(text, "{\"step\": 1}\n{\"step\": 3}\n");
+    np_free(text);
+    text = read_all(dir, "bad_samples.jsonl", &bytes);
+    cr_assert_eq(bytes, 0);
+    np_free(text);
+    text = read_all(dir, "log", &bytes);
+    cr_assert(strstr(text, "Z first\n") && !strstr(text, "second") && strstr(text, "Z third\n"));
+    np_free(text);
+    drop(dir);
+}
+
+Test(run_log, history_is_step_rows_and_samples_little_endian)
+{
+    static const unsigned char want[] = {
+        5, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0, 1, 2, 0, 0};
+    struct np_row rows[2] = {{.sample = 7}, {.sample = 513}};
+    const struct np_batch batch = {.about = rows, .step = 5, .kind = NP_BATCH_TRAIN};
+    struct np_position position = {0};
+    struct np_run_log log = {0};
+    char *dir = new_folder();
+    uint64_t bytes;
+
+    cr_assert_eq(np_log_open(&log, dir, true, NULL, NULL), 0);
+    np_log_history(&log, &batch, 2);
+    cr_assert_eq(np_log_sync(&log, &position, NULL), 0);
+    cr_assert_eq(position.history_bytes, sizeof(want));
+    np_log_close(&log);
+    char *text = read_all(dir, "history.bin", &bytes);
+    cr_assert(bytes == sizeof(want) && memcmp(text, want, sizeof(want)) == 0);
+    np_free(text);
+    drop(dir);
+}
+
+Test(run_log, a_folder_that_cannot_be_written_is_named)
+{
+    struct np_run_log log = {0};
+    struct np_err err = {0};
+
+    cr_assert_eq(np_log_open(&log, "/no/such/run", false, NULL, &err), -ENOENT);
+    cr_assert_str_eq(err.text, "/no/such/run/log: cannot be opened: No such file or directory");
+    np_log_text(&log, "nothing happens");
+    np_log_close(&log);
+}
+
+Test(run_log, a_write_that_failed_comes_out_at_sync)
+{
+    struct np_position position = {0};
+    struct np_run_log log = {0};
+    struct np_err err = {0};
+
+    log.dir = np_strdup("run");
+    log.metrics = fopen("/dev/full", "w");
+    np_log_line(log.metrics, "lost\n");
+    cr_assert_eq(np_log_sync(&log, &position, &err), -ENOSPC);
+    cr_assert_str_eq(err.text, "run/metrics.jsonl: cannot be written: No space left on device");
+    np_log_close(&log);
+}
+
+/* --- folders --------------------------------------------------------------------------------- */
+
+Test(run_folder, names_are_unique_and_sort_by_time)
+{
+    char *runs = new_folder(), *first = NULL, *second = NULL;
+
+    cr_assert_eq(np_folder_create(runs, "net", &first, NULL), 0);
+    cr_assert_eq(np_folder_create(runs, "net", &second, NULL), 0);
+    cr_assert(strcmp(first, second) != 0);
+    const char *name = strrchr(first, '/') + 1;
+    cr_assert_eq(strlen(name), strlen("net-20261231-235959-abcd"));
+    cr_assert(strncmp(name, "net-20", 6) == 0);
+    np_free(first);
+    np_free(second);
+    drop(runs);
+}
+
+Test(run_folder, a_place_that_cannot_be_written_is_named)
+{
+    struct np_err err = {0};
+    char *dir = NULL;
+
+    cr_assert(np_folder_create("/proc/no/runs", "net", &dir, &err) < 0);
+    cr_assert(strstr(err.text, "/proc/no") && !dir);
+}
+
+Test(run_folder, a_lock_is_held_by_one_and_says_by_whom)
+{
+    char *dir = new_folder(), want[64];
+    struct np_err err = {0};
+    int first = -1, second = -1;
+
+    cr_assert_eq(np_folder_lock(dir, &first, NULL), 0);
+    cr_assert_eq(np_folder_lock(dir, &second, &err), -EBUSY);
+    snprintf(want, sizeof(want), "this run is going on, process %d;", (int)getpid());
+    cr_assert(strstr(err.text, want));
+    close(first);
+    cr_assert_eq(np_folder_lock(dir, &second, NULL), 0);
+    close(second);
+    drop(dir);
+}
+
+static struct np_node *config_node(const char *text)
+{
+    struct np_report report;
+    struct np_node *node = NULL;
+
+    np_report_init(&report, NULL);
+    np_yaml_parse(text, strlen(text), &node, &report);
+    np_report_fini(&report);
+    return node;
+}
+
+static void add_run(
+    const char *runs, const char *name, const char *config, const char *result, bool checkpoint)
+{
+    char *dir = np_format("%s/%s", runs, name), *below = np_format("%s/checkpoints/step-5", dir);
+
+    np_make_dirs(checkpoint ? below : dir, NULL);
+    if (config)
+        write_text(dir, "config.yaml", config);
+    if (result)
+        write_text(dir, "result.json", result);
+    np_free(below);
+    np_free(dir);
+}
+
+Test(run_folder, finds_the_newest_unfinished_run_of_a_config)
+{
+    static const char same[] = "name: net\nseed: 1\nloader: {readers: 3}\n";
+    static const char done[] = "{\"event\": \"done\", \"steps\": 10}\n";
+    char *runs = new_folder(), *dir = NULL;
+    struct np_node *now = config_node("name: net\nseed: 1\nloader: {readers: 1}\n");
+
+    cr_assert_eq(np_folder_find("/no/such/runs", now, false, 10, &dir, NULL), 0);
+    cr_assert_null(dir);
+    add_run(runs, "net-20260101-000000-0001", same, NULL, true);
+    add_run(runs, "net-20260102-000000-0001", same, NULL, true); /* this one */
+    add_run(runs, "net-20260103-000000-0001", same, done, true);
+    add_run(runs, "net-20260104-000000-0001", "name: net\nseed: 2\n", NULL, true);
+    add_run(runs, "net-20260105-000000-0001", same, NULL, false);
+    add_run(runs, "net-20260106-000000-0001", NULL, NULL, true);
+    add_run(runs, "net-20260107-000000-0001", "a: [", NULL, true);
+    add_run(runs, "other-20260108-000000-0001", same, NULL, true);
+    add_run(runs, "net-big-20260109-000000-0001", "name: net-big\nseed: 1\nloader: {readers: 3}\n",
+        NULL, true);
+    cr_assert_eq(np_folder_find(runs, now, false, 10, &dir, NULL), 0);
+    cr_assert(dir && strcmp(strrchr(dir, '/'), "/net-20260102-000000-0001") == 0);
+    np_free(dir);
+    /* more steps are asked for than the finished one has made */
+    cr_assert_eq(np_folder_find(runs, now, false, 20, &dir, NULL), 0);
+    cr_assert(dir && strcmp(strrchr(dir, '/'), "/net-20260103-000000-0001") == 0);
+    np_free(dir);
+    np_node_free(now);
+    drop(runs);
+}
+
+/* --- the watchdog ---------------------------------------------------------------------------- */
+
+static void count_lines(void *context, const char *text)
+{
+    (void)text;
+    ++*(int *)context;
+}
+
+/* Waits up to five seconds for the answer to a signal. */
+static int answer(struct np_watch *watch)
+{
+    for (int i = 0; i < 500 && !np_watch_stopping(watch); i++)
+        np_sleep_until_ns(np_now_ns() + 10000000);
+    return np_watch_stopping(watch);
+}
+
+Test(watch, a_signal_asks_once_armed, .timeout = 30)
+{
+    struct np_watch *watch = NULL;
+    int lines = 0;
+
+    cr_assert_eq(np_watch_start(NULL, count_lines, &lines, &watch, NULL), 0);
+    cr_assert_eq(np_watch_stopping(watch), 0);
+    np_watch_arm(watch);
+    kill(getpid(), SIGTERM);
+    cr_assert_eq(answer(watch), SIGTERM);
+    np_watch_stop(watch); /* joins: the line has been said */
+    cr_assert_eq(lines, 1);
+}
+
+/* What a child that runs `act` dies of: the signal's number, or -1 - exit code. */
+static int died_of(void (*act)(struct np_watch *watch))
+{
+    int status, lines = 0;
+    pid_t child = fork();
+
+    if (child == 0) {
+        struct np_watch *watch = NULL;
+
+        np_watch_start(NULL, count_lines, &lines, &watch, NULL);
+        act(watch);
+        np_sleep_until_ns(np_now_ns() + 10000000000ull);
+        _exit(9);
+    }
+    waitpid(child, &status, 0);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : -1 - WEXITSTATUS(status);
+}
+
+static void one_unarmed(struct np_watch *watch)
+{
+    (void)watch;
+    kill(getpid(), SIGINT);
+}
+
+static void two_armed(struct np_watch *watch)
+{
+    np_watch_arm(watch);
+    kill(getpid(), SIGINT);
+    answer(watch);
+    kill(getpid(), SIGTERM);
+}
+
+Test(watch, a_signal_before_or_a_second_one_ends_the_process, .timeout = 30)
+{
+    cr_assert_eq(died_of(one_unarmed), SIGINT);
+    cr_assert_eq(died_of(two_armed), SIGTERM);
+}
