@@ -232,10 +232,26 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
     return code;
 }
 
+/* Checksums that the readers have filled in are kept with a shard's index and checked from then on;
+ * where they cannot be saved the next run fills them in again. Loose files are left to `data verify`:
+ * whoever edits one picture of a folder does not mean it to be bad. */
+static void keep_crcs(const struct np_source_options *options, const struct np_index *index)
+{
+    struct np_err unsaved = {0};
+
+    if (index && !np_index_root(index) && np_index_new_crcs(index) > 0)
+        np_source_save(options, index, &unsaved);
+}
+
 static void close_pipeline(struct np_run *run)
 {
     np_feed_free(run->feed);
     np_loader_stop(run->loader);
+    if (run->loader) {
+        keep_crcs(&run->config->train, run->setup.train);
+        keep_crcs(&run->config->val, run->setup.val);
+        keep_crcs(&run->config->test, run->setup.test);
+    }
     run->feed = NULL;
     run->loader = NULL;
 }

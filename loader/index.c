@@ -158,6 +158,12 @@ void np_index_set_crc(struct np_index *index, uint64_t i, uint32_t crc32c)
     __atomic_store_n(&words[5], crc32c, __ATOMIC_RELAXED);
     /* Release: pairs with the acquire in np_index_get(), which reads this word first. */
     __atomic_or_fetch(&words[7], 1u << 23, __ATOMIC_RELEASE);
+    __atomic_add_fetch(&index->nr_new_crcs, 1, __ATOMIC_RELAXED);
+}
+
+uint64_t np_index_new_crcs(const struct np_index *index)
+{
+    return __atomic_load_n(&index->nr_new_crcs, __ATOMIC_RELAXED);
 }
 
 _Static_assert(sizeof(struct np_record) == 32, "the record is the file's");

@@ -91,6 +91,8 @@ uint32_t np_index_max_inner(const struct np_index *index);
 /* Sets a record's CRC (first epoch, data verify). Atomic per record; any thread: stores crc32c,
  * then has_crc's word with release, both as 32-bit words. */
 void np_index_set_crc(struct np_index *index, uint64_t i, uint32_t crc32c);
+/* How many were set since it was made or opened: is it worth saving again? Any thread. */
+uint64_t np_index_new_crcs(const struct np_index *index);
 /* A copy of a record, right also while another thread sets its CRC. */
 static inline struct np_record np_index_get(const struct np_index *index, uint64_t i)
 {
