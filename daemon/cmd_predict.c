@@ -146,7 +146,7 @@ static int run_net(struct predictor *p, struct np_err *err)
     if (code < 0)
         return np_err_set(err, code, "the device could not take the image");
     if ((code = ops->eval(p->net.plan, row, label, err)) < 0 ||
-        (code = ops->metrics(p->net.plan, &metrics, err)) < 0 ||
+        (code = ops->metrics(p->net.plan, false, &metrics, err)) < 0 ||
         (code = ops->logits(p->net.plan, p->logits, err)) < 0)
         return code;
     softmax(p->logits, p->net.setup.classes->nr_items, p->odds);

@@ -356,6 +356,13 @@ static bool checkpoint_due(const struct np_run *run, uint64_t step)
     return false;
 }
 
+static bool boundary_follows(void *context, uint64_t step)
+{
+    const struct np_run *run = context;
+
+    return run->best_unsaved || stopping(context) || checkpoint_due(run, step);
+}
+
 static int on_boundary(void *context, uint64_t step, bool eval_due)
 {
     struct np_run *run = context;
@@ -386,6 +393,7 @@ void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks)
         .eval = on_eval,
         .eval_follows = eval_follows,
         .stopping = stopping,
+        .boundary_follows = boundary_follows,
         .boundary = on_boundary,
         .context = run,
     };

@@ -70,8 +70,10 @@ struct np_plan_ops {
     /* Gradients -> weights. optim.c has the formulas. */
     int (*update)(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err);
     int (*eval)(struct np_plan *plan, const void *images, const void *labels, struct np_err *err);
-    /* Sums since the last call; waits for the compute stream. */
-    int (*metrics)(struct np_plan *plan, struct np_metrics *ret_metrics, struct np_err *err);
+    /* Sums over the batches since the last call: of all queued (but_last: but the newest), so that a
+     * trainer can read a step's numbers while the next one runs; waits for these batches alone. */
+    int (*metrics)(
+        struct np_plan *plan, bool but_last, struct np_metrics *ret_metrics, struct np_err *err);
     /* Copies out/in, f32, flat, files' layout: params, buffers, optimizer state 0 and 1, gradients. */
     int (*read)(struct np_plan *plan, int array, float *out, struct np_err *err);
     int (*write)(struct np_plan *plan, int array, const float *in, struct np_err *err);

@@ -67,7 +67,8 @@ struct np_plan {
     float *sum;                  /* of gradients over an accumulation; NULL: none yet */
     bool summing;                /* sum holds batches that wait for their update */
     double *block_sums;          /* squares, one a NP_NORM_BLOCK */
-    struct np_metrics metrics;   /* since they were last read */
+    struct np_metrics metrics;   /* since they were last read, the newest batch aside */
+    struct np_metrics newest;    /* of the newest batch */
     const struct np_graph *last; /* whose logits are in the arena */
     const struct np_program *last_program;
     const struct np_hyper *hyper; /* of the update under way */
@@ -173,6 +174,18 @@ static void plan_free(struct np_plan *plan)
     np_free(plan);
 }
 
+/* The newest batch is no longer the newest. */
+static void settle(struct np_plan *plan)
+{
+    plan->metrics.rows += plan->newest.rows;
+    plan->metrics.loss_sum += plan->newest.loss_sum;
+    plan->metrics.correct += plan->newest.correct;
+    plan->metrics.top5 += plan->newest.top5;
+    if (plan->newest.grad_norm > 0)
+        plan->metrics.grad_norm = plan->newest.grad_norm;
+    memset(&plan->newest, 0, sizeof(plan->newest));
+}
+
 /* Adds the batch's losses; rows in order, in double, so that the sum is the same everywhere. */
 static void add_metrics(struct np_plan *plan, const struct np_graph *graph,
     const struct np_program *program, const int32_t *labels)
@@ -181,13 +194,14 @@ static void add_metrics(struct np_plan *plan, const struct np_graph *graph,
     const float *correct = np_program_tensor(program, graph->correct);
     const float *top5 = np_program_tensor(program, graph->top5);
 
+    settle(plan);
     for (int row = 0; row < graph->batch; row++) {
         if (labels[row] < 0)
             continue;
-        plan->metrics.rows++;
-        plan->metrics.loss_sum += loss[row];
-        plan->metrics.correct += correct[row] != 0;
-        plan->metrics.top5 += top5[row] != 0;
+        plan->newest.rows++;
+        plan->newest.loss_sum += loss[row];
+        plan->newest.correct += correct[row] != 0;
+        plan->newest.top5 += top5[row] != 0;
     }
     plan->last = graph;
     plan->last_program = program;
@@ -287,8 +301,8 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
     plan->hyper = hyper;
     plan->grad_scale = 1;
     if (hyper->clip_norm > 0) {
-        plan->metrics.grad_norm = grad_norm(plan);
-        plan->grad_scale = np_clip_scale(plan->metrics.grad_norm, hyper->clip_norm);
+        plan->newest.grad_norm = grad_norm(plan);
+        plan->grad_scale = np_clip_scale(plan->newest.grad_norm, hyper->clip_norm);
     }
     np_pool_run(plan->pool, plan->train->nr_tensors, update_tensor, plan);
     plan->summing = false;
@@ -306,9 +320,12 @@ static int plan_eval(
     return 0;
 }
 
-static int plan_metrics(struct np_plan *plan, struct np_metrics *ret_metrics, struct np_err *err)
+static int plan_metrics(
+    struct np_plan *plan, bool but_last, struct np_metrics *ret_metrics, struct np_err *err)
 {
     (void)err;
+    if (!but_last)
+        settle(plan);
     *ret_metrics = plan->metrics;
     memset(&plan->metrics, 0, sizeof(plan->metrics));
     return 0;

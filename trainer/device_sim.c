@@ -134,7 +134,8 @@ struct np_plan {
     float *arrays[NP_ARRAY_GRADS + 1]; /* what write() left, for read() */
     uint64_t elements[NP_ARRAY_GRADS + 1];
     int batch, classes;
-    uint64_t rows; /* since the last metrics */
+    uint64_t rows, newest_rows; /* since the last metrics, the newest batch aside; its own */
+    uint64_t before_ns;         /* when the batch before the newest ends */
 };
 
 static void plan_free(struct np_plan *plan)
@@ -184,6 +185,14 @@ static void compute(struct sim *sim, uint64_t took_ns)
     sim->end_ns[NP_STREAM_COMPUTE] = start + took_ns;
 }
 
+static void queue(struct np_plan *plan, uint64_t took_ns)
+{
+    plan->before_ns = plan->sim->end_ns[NP_STREAM_COMPUTE];
+    plan->rows += plan->newest_rows;
+    plan->newest_rows = (uint64_t)plan->batch;
+    compute(plan->sim, took_ns);
+}
+
 static int plan_step(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
     float loss_scale, bool accumulate, struct np_err *err)
 {
@@ -193,8 +202,7 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
     (void)loss_scale;
     (void)accumulate;
     (void)err;
-    compute(plan->sim, plan->sim->step_ns);
-    plan->rows += (uint64_t)plan->batch;
+    queue(plan, plan->sim->step_ns);
     return 0;
 }
 
@@ -213,17 +221,19 @@ static int plan_eval(
     (void)images;
     (void)labels;
     (void)err;
-    compute(plan->sim, plan->sim->step_ns / 3); /* the forward third of a step */
-    plan->rows += (uint64_t)plan->batch;
+    queue(plan, plan->sim->step_ns / 3); /* the forward third of a step */
     return 0;
 }
 
-static int plan_metrics(struct np_plan *plan, struct np_metrics *ret_metrics, struct np_err *err)
+static int plan_metrics(
+    struct np_plan *plan, bool but_last, struct np_metrics *ret_metrics, struct np_err *err)
 {
     (void)err;
-    np_sleep_until_ns(plan->sim->end_ns[NP_STREAM_COMPUTE]);
-    *ret_metrics = (struct np_metrics){.rows = plan->rows};
+    np_sleep_until_ns(but_last ? plan->before_ns : plan->sim->end_ns[NP_STREAM_COMPUTE]);
+    *ret_metrics = (struct np_metrics){.rows = plan->rows + (but_last ? 0 : plan->newest_rows)};
     plan->rows = 0;
+    if (!but_last)
+        plan->newest_rows = 0;
     return 0;
 }
 

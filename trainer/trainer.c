@@ -15,6 +15,8 @@ struct loop {
     uint64_t last_ns;  /* end of the step before */
     uint64_t stall_ns; /* of the feed, up to there */
     double lr;
+    uint64_t reported; /* steps; at most one fewer than done while the loop goes on */
+    double before_lr;  /* of the step before the newest */
 };
 
 static uint64_t updates_of(const struct np_trainer_config *config, uint64_t steps)
@@ -36,20 +38,20 @@ static int update(struct loop *loop, struct np_err *err)
     return config->device->plan_ops->update(config->plan, &hyper, err);
 }
 
-/* Numbers of the step that has just been queued; waits for it. */
-static int report_step(struct loop *loop, struct np_err *err)
+/* Numbers of the oldest step not reported; waits for it alone. but_last: a newer one is queued. */
+static int report_step(struct loop *loop, bool but_last, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
     struct np_metrics metrics;
-    int code = config->device->plan_ops->metrics(config->plan, &metrics, err);
+    int code = config->device->plan_ops->metrics(config->plan, but_last, &metrics, err);
 
     if (code < 0)
         return code;
     uint64_t now = np_now_ns(), stall = np_feed_stall_ns(config->feed);
     struct np_step_report report = {
-        .step = loop->step,
-        .epoch = (double)loop->step * config->batch / (double)config->nr_train,
-        .lr = loop->lr,
+        .step = loop->reported + 1,
+        .epoch = (double)(loop->reported + 1) * config->batch / (double)config->nr_train,
+        .lr = but_last ? loop->before_lr : loop->lr,
         .loss = metrics.rows ? metrics.loss_sum / (double)metrics.rows : 0,
         .loss_sum = metrics.loss_sum,
         .grad_norm = metrics.grad_norm,
@@ -61,12 +63,13 @@ static int report_step(struct loop *loop, struct np_err *err)
     np_stat_item(config->block, NP_STAGE_STEP, 0, now - loop->last_ns - (stall - loop->stall_ns));
     loop->last_ns = now;
     loop->stall_ns = stall;
+    loop->reported++;
     if (!isfinite(report.loss))
         return np_err_set(err, -EDOM,
             "step %llu: the loss is %s at a learning rate of %g; a smaller optimizer lr, a longer "
             "warm-up or train.clip_norm may help",
-            (unsigned long long)loop->step, isnan(report.loss) ? "not a number" : "infinite",
-            loop->lr);
+            (unsigned long long)report.step, isnan(report.loss) ? "not a number" : "infinite",
+            report.lr);
     return config->hooks.step(config->hooks.context, &report);
 }
 
@@ -84,6 +87,7 @@ static int train_step(struct loop *loop, struct np_err *err)
     struct np_input input;
     int code = np_feed_upload(config->feed, &input, err);
 
+    loop->before_lr = loop->lr;
     if (code < 0)
         return code;
     assert(input.about.kind == NP_BATCH_TRAIN && input.about.step == loop->step);
@@ -97,7 +101,13 @@ static int train_step(struct loop *loop, struct np_err *err)
     if (code < 0)
         return code;
     loop->step++;
-    return report_step(loop, err);
+    return loop->step - loop->reported > 1 ? report_step(loop, true, err) : 0;
+}
+
+/* Every step done is reported: before anybody looks at where the run stands. */
+static int catch_up(struct loop *loop, struct np_err *err)
+{
+    return loop->reported < loop->step ? report_step(loop, false, err) : 0;
 }
 
 int np_trainer_eval(const struct np_trainer_config *config, uint64_t step, bool *ret_cut,
@@ -127,7 +137,7 @@ int np_trainer_eval(const struct np_trainer_config *config, uint64_t step, bool 
         if (code < 0)
             return code;
     }
-    if ((code = ops->metrics(config->plan, &metrics, err)) < 0)
+    if ((code = ops->metrics(config->plan, false, &metrics, err)) < 0)
         return code;
     *ret_report = (struct np_eval_report){
         .step = step,
@@ -158,7 +168,10 @@ static int evaluate(struct loop *loop, bool may_stop, bool *ret_cut, struct np_e
 int np_trainer_run(const struct np_trainer_config *config, struct np_err *err)
 {
     const struct np_trainer_hooks *hooks = &config->hooks;
-    struct loop loop = {.config = config, .step = config->first_step, .last_ns = np_now_ns()};
+    struct loop loop = {.config = config,
+        .step = config->first_step,
+        .reported = config->first_step,
+        .last_ns = np_now_ns()};
     bool eval = config->eval_due;
     int code = 0;
 
@@ -167,13 +180,20 @@ int np_trainer_run(const struct np_trainer_config *config, struct np_err *err)
     for (;;) {
         bool whole = loop.step % (uint64_t)config->accumulate == 0, cut = false;
 
+        bool asks = whole && (eval || loop.step > config->first_step) &&
+                    (!hooks->boundary_follows || eval || loop.step == config->nr_steps ||
+                        hooks->boundary_follows(hooks->context, loop.step));
+
+        if ((eval || asks) && (code = catch_up(&loop, err)) < 0)
+            return code;
         if (eval && (code = evaluate(&loop, whole, &cut, err)) < 0)
             return code;
-        if (whole && (eval || loop.step > config->first_step) &&
-            (code = hooks->boundary(hooks->context, loop.step, cut)) < 0)
-            return code;
+        if (asks) {
+            if ((code = hooks->boundary(hooks->context, loop.step, cut)) < 0)
+                return code;
+            loop.last_ns = np_now_ns(); /* a checkpoint's time is nobody's step either */
+        }
         assert(!cut);
-        loop.last_ns = np_now_ns(); /* a checkpoint's time is nobody's step either */
         if (loop.step == config->nr_steps)
             return 0;
         if ((code = train_step(&loop, err)) < 0)

@@ -32,6 +32,10 @@ struct np_trainer_hooks {
     bool (*eval_follows)(void *context, uint64_t step);
     /* Shall the loop end at the next boundary? Asked after each batch. */
     bool (*stopping)(void *context);
+    /* Optional: NULL means always. Would boundary() write or end the run after this step? Only
+     * then it is called, and all steps are reported first; else the numbers of a step are read while
+     * the next one runs. */
+    bool (*boundary_follows)(void *context, uint64_t step);
     /* The weights are whole: after each update and its evaluation. Writes a checkpoint where one
      * is due; must return negative when stopping() was true. eval_due: the evaluation after this
      * step has not been made, or was cut. */

@@ -68,13 +68,13 @@ static bool stepped_run(struct stepped *s, struct np_graph *graph, struct np_pla
     if (code == 0)
         code = ops->read(s->plan, NP_ARRAY_GRADS, s->grads, &s->err);
     if (code == 0)
-        code = ops->metrics(s->plan, &s->metrics, &s->err);
+        code = ops->metrics(s->plan, false, &s->metrics, &s->err);
     if (code == 0)
         code = ops->update(s->plan, &hyper, &s->err);
     if (code == 0)
         code = ops->eval(s->plan, s->images, s->labels, &s->err);
     if (code == 0)
-        code = ops->metrics(s->plan, &s->eval_metrics, &s->err);
+        code = ops->metrics(s->plan, false, &s->eval_metrics, &s->err);
     if (code == 0)
         code = ops->read(s->plan, NP_ARRAY_PARAMS, s->params, &s->err);
     if (code == 0)

@@ -217,7 +217,7 @@ Test(device, sim_counts_busy_and_idle_time_of_its_steps)
     cr_assert_eq(device->plan_ops->prepare(device, &graph, &graph, NULL, &plan, NULL), 0);
     for (int i = 0; i < 4; i++)
         device->plan_ops->step(plan, NULL, NULL, 0, 1, false, NULL);
-    device->plan_ops->metrics(plan, &metrics, NULL);
+    device->plan_ops->metrics(plan, false, &metrics, NULL);
     cr_assert_eq(metrics.rows, 8);
     np_sim_read(device, &times);
     cr_assert_eq(times.busy_ns, 20000000u);

@@ -221,7 +221,7 @@ Test(feed, a_full_ring_keeps_a_20_ms_step_busy, .timeout = 60)
         step(bench, &input);
         np_feed_release(bench->feed, &input);
     }
-    bench->device->plan_ops->metrics(bench->plan, &metrics, NULL);
+    bench->device->plan_ops->metrics(bench->plan, false, &metrics, NULL);
     np_sim_read(bench->device, &times);
     cr_assert_gt((double)times.busy_ns / (double)(times.busy_ns + times.idle_ns), 0.95);
     cr_assert_lt(np_feed_stall_ns(bench->feed), 80 * MS);

@@ -48,8 +48,10 @@ static int fake_eval(
     return 0;
 }
 
-static int fake_metrics(struct np_plan *plan, struct np_metrics *ret_metrics, struct np_err *err)
+static int fake_metrics(
+    struct np_plan *plan, bool but_last, struct np_metrics *ret_metrics, struct np_err *err)
 {
+    (void)but_last;
     (void)err;
     *ret_metrics = (struct np_metrics){.loss_sum = 2 * plan->loss, .rows = 2, .correct = 1};
     return 0;
@@ -174,7 +176,7 @@ static void setup(struct bench *bench, uint64_t nr_steps, uint64_t eval_every, i
         .nr_train = 4,
         .batch = 2,
         .accumulate = accumulate,
-        .hooks = {on_batch, on_step, on_eval, follows, stopping, on_boundary, bench},
+        .hooks = {on_batch, on_step, on_eval, follows, stopping, NULL, on_boundary, bench},
     };
 }
 
@@ -220,9 +222,28 @@ Test(trainer, gradients_of_several_batches_make_one_update, .timeout = 20)
     setup(&bench, 4, 3, 2);
     cr_assert_eq(np_trainer_run(&bench.config, NULL), 0);
     /* the evaluation after step 3 is made within an accumulation, where no boundary is */
-    cr_assert_str_eq(bench.plan.calls, "bs.bau.|bs.BeBeEbau.|");
+    cr_assert_str_eq(bench.plan.calls, "bsbau..|bs.BeBeEbau.|");
     cr_assert_float_eq(bench.plan.last_scale, 0.25, 0);
     cr_assert_eq(bench.plan.last_update, 1);
+    teardown(&bench);
+}
+
+static bool no_boundary(void *context, uint64_t step)
+{
+    (void)context;
+    (void)step;
+    return false;
+}
+
+Test(trainer, numbers_are_read_a_step_late_where_no_boundary_follows, .timeout = 20)
+{
+    struct bench bench;
+
+    setup(&bench, 3, 0, 1);
+    bench.config.hooks.boundary_follows = no_boundary;
+    cr_assert_eq(np_trainer_run(&bench.config, NULL), 0);
+    cr_assert_str_eq(bench.plan.calls, "bsubsu.bsu..|"); /* the last step's boundary always is */
+    cr_assert_eq(bench.last_step.step, 3);
     teardown(&bench);
 }
 
@@ -233,7 +254,7 @@ Test(trainer, a_stop_ends_at_the_boundary, .timeout = 20)
     setup(&bench, 4, 0, 2);
     bench.stop_after = 3; /* within the first accumulation */
     cr_assert_eq(np_trainer_run(&bench.config, NULL), -EINTR);
-    cr_assert_str_eq(bench.plan.calls, "bs.bau.|");
+    cr_assert_str_eq(bench.plan.calls, "bsbau..|");
     teardown(&bench);
 }
 
