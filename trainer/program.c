@@ -10,8 +10,8 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define CACHE_BYTES     (384u << 10) /* of a core's L2 that a chunk's tensors may take */
-#define FINISH_IN_PLACE (64u << 10)  /* partials smaller than this are not worth a hand-over */
+#define CACHE_BYTES     (1u << 20) /* of a core's share of the caches that a chunk's tensors may take */
+#define FINISH_IN_PLACE (64u << 10) /* partials smaller than this are not worth a hand-over */
 
 struct call {
     const struct np_op_node *node;
@@ -20,9 +20,10 @@ struct call {
     struct np_needs needs;
     struct np_operands operands;
     void *shared;
-    void **partials; /* (nr_lanes) */
-    bool whole_lane; /* one run a lane, after the group's chunks */
-    uint64_t *ns;    /* (nr_lanes) each written by the thread that runs the lane */
+    size_t partial_at; /* in its lane's sums */
+    void **partials;   /* (nr_lanes) */
+    bool whole_lane;   /* one run a lane, after the group's chunks */
+    uint64_t *ns;      /* (nr_lanes) each written by the thread that runs the lane */
 };
 
 struct group {
@@ -39,6 +40,7 @@ struct np_program {
     struct group *groups;
     int nr_calls, nr_groups, nr_lanes;
     void **scratch; /* one a pool thread */
+    char **sums;    /* one a lane: the partials of the group under way */
     char *arena;
     /* of the run under way */
     struct np_step_info info;
@@ -163,10 +165,31 @@ static int prepare_call(struct np_program *program, struct call *call, const str
     if (!call->partials || !call->ns ||
         (call->needs.shared_bytes && !(call->shared = np_alloc(call->needs.shared_bytes))))
         return np_err_set(err, -ENOMEM, "no memory for layer '%s'", call->node->name);
-    for (int lane = 0; lane < program->nr_lanes && call->needs.partial_bytes; lane++)
-        if (!(call->partials[lane] = np_alloc(call->needs.partial_bytes)))
-            return np_err_set(err, -ENOMEM, "no memory for layer '%s': %zu bytes a lane",
-                call->node->name, call->needs.partial_bytes);
+    return 0;
+}
+
+/* Lanes' sums live as long as their group: groups take turns in one stretch of memory a lane. */
+static int place_partials(struct np_program *program, struct np_err *err)
+{
+    size_t most = 1;
+
+    for (int g = 0; g < program->nr_groups; g++) {
+        const struct group *group = &program->groups[g];
+        size_t bytes = 0;
+
+        for (int c = group->first_call; c < group->first_call + group->nr_calls; c++) {
+            program->calls[c].partial_at = bytes;
+            bytes += (program->calls[c].needs.partial_bytes + NP_ALIGN - 1) / NP_ALIGN * NP_ALIGN;
+        }
+        most = bytes > most ? bytes : most;
+    }
+    for (int lane = 0; lane < program->nr_lanes; lane++) {
+        program->sums[lane] = np_alloc(most);
+        if (!program->sums[lane])
+            return np_err_set(err, -ENOMEM, "no memory: %zu bytes of sums a lane", most);
+        for (int c = 0; c < program->nr_calls; c++)
+            program->calls[c].partials[lane] = program->sums[lane] + program->calls[c].partial_at;
+    }
     return 0;
 }
 
@@ -214,7 +237,8 @@ int np_program_new(const struct np_graph *graph, const struct np_plan_options *o
     program->calls = np_alloc_array(n, sizeof(*program->calls));
     program->groups = np_alloc_array(n + 1, sizeof(*program->groups));
     program->scratch = np_alloc_array((size_t)np_pool_threads(pool), sizeof(void *));
-    if (!program->calls || !program->groups || !program->scratch) {
+    program->sums = np_alloc_array((size_t)program->nr_lanes, sizeof(char *));
+    if (!program->calls || !program->groups || !program->scratch || !program->sums) {
         code = np_err_set(err, -ENOMEM, "no memory for a plan of %zu nodes", n);
         goto out;
     }
@@ -225,6 +249,8 @@ int np_program_new(const struct np_graph *graph, const struct np_plan_options *o
     code = np_memory_plan(graph, when, &program->memory, err);
     if (code == 0)
         code = prepare_calls(program, options->reference, err);
+    if (code == 0)
+        code = place_partials(program, err);
     if (code == 0)
         *ret_program = program;
 out:
@@ -243,14 +269,15 @@ void np_program_free(struct np_program *program)
 
         if (call->kernel && call->kernel->free)
             call->kernel->free(call->state);
-        for (int lane = 0; call->partials && lane < program->nr_lanes; lane++)
-            np_free(call->partials[lane]);
         np_free(call->partials);
         np_free(call->ns);
         np_free(call->shared);
     }
     for (int t = 0; program->scratch && t < np_pool_threads(program->pool); t++)
         np_free(program->scratch[t]);
+    for (int lane = 0; program->sums && lane < program->nr_lanes; lane++)
+        np_free(program->sums[lane]);
+    np_free(program->sums);
     np_free(program->scratch);
     np_free(program->groups);
     np_free(program->calls);
