@@ -40,7 +40,9 @@ void np_run_say(struct np_run *run, const char *format, ...)
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     np_ui_say(&run->ui, "%s", text);
+    pthread_mutex_lock(&run->say_lock);
     np_log_text(&run->log, text);
+    pthread_mutex_unlock(&run->say_lock);
 }
 
 static void say_wait(void *context, const char *text)
@@ -335,8 +337,10 @@ static int open_run(struct np_run *run, struct np_err *err)
     bool resumed = run->saved_step != UINT64_MAX;
     if (!run->dir && (code = new_folder(run, err)) < 0)
         return code;
+    pthread_mutex_lock(&run->say_lock);
     code = np_log_open(
         &run->log, run->dir, run->config->run.history, resumed ? &run->position : NULL, err);
+    pthread_mutex_unlock(&run->say_lock);
     if (code == 0 && resumed) {
         np_watch_arm(run->watch); /* there is something to go on from already */
         np_run_reload_curves(run);
@@ -390,6 +394,7 @@ static void close_run(struct np_run *run)
     np_node_free(run->normal);
     np_json_fini(&run->line);
     np_json_fini(&run->facts);
+    pthread_mutex_destroy(&run->say_lock);
     np_ui_fini(&run->ui);
 }
 
@@ -407,6 +412,7 @@ int np_run_train(struct np_config *config, const struct np_run_options *options)
     run->lock_fd = -1;
     run->saved_step = UINT64_MAX;
     run->normal = np_config_node(config);
+    pthread_mutex_init(&run->say_lock, NULL);
     np_ui_init(&run->ui, options->json);
     int code = run_all(run, &err);
     if (code == -EINTR && run->saved_step != UINT64_MAX) {

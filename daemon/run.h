@@ -39,6 +39,7 @@ struct np_run {
 
     char *dir; /* the run's folder; NULL: not yet */
     int lock_fd;
+    pthread_mutex_t say_lock; /* of the log: the watchdog writes into it too */
     struct np_run_log log;
     struct np_json line, facts;
     struct np_node *normal; /* the config in normal form */

@@ -19,6 +19,7 @@ void np_ui_init(struct np_ui *ui, bool json)
     const char *no_colour = getenv("NO_COLOR");
 
     memset(ui, 0, sizeof(*ui));
+    pthread_mutex_init(&ui->lock, NULL);
     ui->json = json;
     ui->text = json ? stderr : stdout;
     ui->live = !json && isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
@@ -33,13 +34,14 @@ void np_ui_fini(struct np_ui *ui)
     fflush(ui->text);
     ui->drawn = false;
     np_json_fini(&ui->object);
+    pthread_mutex_destroy(&ui->lock);
 }
 
 void np_ui_say(struct np_ui *ui, const char *format, ...)
 {
     va_list args;
 
-    flockfile(ui->text);
+    pthread_mutex_lock(&ui->lock);
     if (ui->drawn)
         fputs("\r\033[K", ui->text);
     ui->drawn = false;
@@ -48,7 +50,7 @@ void np_ui_say(struct np_ui *ui, const char *format, ...)
     va_end(args);
     fputc('\n', ui->text);
     fflush(ui->text);
-    funlockfile(ui->text);
+    pthread_mutex_unlock(&ui->lock);
 }
 
 void np_ui_event(struct np_ui *ui, const char *line)
@@ -64,10 +66,12 @@ void np_ui_error(struct np_ui *ui, const struct np_err *err)
     char text[1100];
 
     np_err_format(err, text, sizeof(text));
+    pthread_mutex_lock(&ui->lock);
     if (ui->drawn)
         fputc('\n', ui->text);
     ui->drawn = false;
     fflush(ui->text);
+    pthread_mutex_unlock(&ui->lock);
     np_json_begin(&ui->object, "error");
     np_json_text(&ui->object, "message", text);
     np_ui_event(ui, np_json_end(&ui->object));
@@ -149,10 +153,10 @@ void np_ui_progress(struct np_ui *ui, const struct np_progress *progress)
         np_ui_say(ui, "%s", text);
         return;
     }
-    flockfile(ui->text);
+    pthread_mutex_lock(&ui->lock);
     fprintf(ui->text, "\r%s%s%s\033[K", ui->colour ? "\033[36m" : "", text,
         ui->colour ? "\033[0m" : "");
     ui->drawn = true;
     fflush(ui->text);
-    funlockfile(ui->text);
+    pthread_mutex_unlock(&ui->lock);
 }

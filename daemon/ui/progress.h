@@ -4,6 +4,7 @@
 #ifndef NP_PROGRESS_H
 #define NP_PROGRESS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,11 +21,12 @@ struct np_progress {
 };
 
 struct np_ui {
-    bool json, live, colour;
-    FILE *text;            /* stdout, or stderr with --json */
-    uint64_t last_ns;      /* of the line drawn last */
-    bool drawn;            /* a live line stands on the screen */
-    struct np_json object; /* the event under way */
+    bool json, live, colour; /* set once */
+    FILE *text;              /* set once: stdout, or stderr with --json */
+    uint64_t last_ns;        /* main thread only: of the line drawn last */
+    struct np_json object;   /* main thread only: the event under way */
+    pthread_mutex_t lock;
+    bool drawn; /* under lock: a live line stands on the screen */
 };
 
 void np_ui_init(struct np_ui *ui, bool json);
