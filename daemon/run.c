@@ -45,9 +45,15 @@ void np_run_say(struct np_run *run, const char *format, ...)
     pthread_mutex_unlock(&run->say_lock);
 }
 
-static void say_wait(void *context, const char *text)
+/* From the watchdog thread. */
+static void warn(void *context, const char *text)
 {
-    np_run_say(context, "%s", text);
+    struct np_run *run = context;
+
+    np_ui_warn(&run->ui, text);
+    pthread_mutex_lock(&run->say_lock);
+    np_log_text(&run->log, text);
+    pthread_mutex_unlock(&run->say_lock);
 }
 
 /* --- data, order, device --------------------------------------------------------------------- */
@@ -280,7 +286,7 @@ static int train(struct np_run *run, struct np_err *err)
     np_run_hooks(run, &config.hooks);
     np_watch_arm(run->watch);
     int code = np_trainer_run(&config, err);
-    if (run->stop_code) /* a hook's own error says more */
+    if (run->stop_err.code) /* a hook's own error says more */
         *err = run->stop_err;
     return code;
 }
@@ -317,7 +323,7 @@ static int open_base(struct np_run *run, struct np_err *err)
     run->stat = np_stat_new();
     if (!run->stat)
         return np_err_set(err, -ENOMEM, "out of memory");
-    if ((code = np_watch_start(run->stat, say_wait, run, &run->watch, err)) < 0)
+    if ((code = np_watch_start(run->stat, warn, run, &run->watch, err)) < 0)
         return code;
     run->block = np_stat_join(run->stat, "trainer");
     if ((code = np_io_open(&run->io, "pread", 1, err)) < 0)
@@ -360,8 +366,6 @@ static int run_all(struct np_run *run, struct np_err *err)
     np_run_report_start(run);
     if (!over)
         code = train(run, err);
-    if (code < 0 && run->stop_code == 0)
-        code = np_run_rescue(run, code);
     close_pipeline(run);
     if (code == 0)
         code = final_test(run, err);

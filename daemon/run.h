@@ -104,9 +104,6 @@ void np_run_report_start(struct np_run *run);
 int np_run_report_done(struct np_run *run, struct np_err *err);
 void np_run_report_error(struct np_run *run, const struct np_err *err);
 /* run_save.c */
-/* The loop ended with an error: where the weights are whole and it was a read that failed, they are
- * saved. Returns the error, -EINTR style stops included. */
-int np_run_rescue(struct np_run *run, int code);
 /* Lanes and precision of the newest checkpoint; what has changed since is said. */
 int np_run_load_facts(struct np_run *run, struct np_err *err);
 int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);

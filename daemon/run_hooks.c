@@ -385,6 +385,18 @@ static int on_boundary(void *context, uint64_t step, bool eval_due)
     return -EINTR;
 }
 
+/* A file that cannot be read now may be there again later: the run stops with a checkpoint. */
+static void on_unreadable(void *context, uint64_t step, bool eval_due)
+{
+    struct np_run *run = context;
+    struct np_err err = {0};
+    bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
+
+    if (step > 0 && !saved && np_run_save(run, step, eval_due, &err) < 0)
+        np_run_say(run, "%s", err.text);
+    run->stop_code = -EIO;
+}
+
 void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks)
 {
     *ret_hooks = (struct np_trainer_hooks){
@@ -395,6 +407,7 @@ void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks)
         .stopping = stopping,
         .boundary_follows = boundary_follows,
         .boundary = on_boundary,
+        .unreadable = on_unreadable,
         .context = run,
     };
 }

@@ -297,22 +297,6 @@ int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err 
     return 0;
 }
 
-int np_run_rescue(struct np_run *run, int code)
-{
-    struct np_err save_err = {0};
-    uint64_t step = run->position.step;
-
-    /* Reads that fail come and go: what is trained so far is kept, and the run can go on. */
-    if (code != -EIO || step == 0 || step % (uint64_t)run->config->run.accumulate != 0)
-        return code;
-    bool eval_due = run->nr_eval > 0 && np_sampler_eval_after(run->sampler, step) &&
-                    !(run->eval.images && run->eval.step == step);
-    if (step != run->saved_step && np_run_save(run, step, eval_due, &save_err) < 0)
-        np_run_say(run, "%s", save_err.text);
-    run->stop_code = code;
-    return code;
-}
-
 /* --- the way back ---------------------------------------------------------------------------- */
 
 static enum np_dtype precision_of(const char *name)

@@ -17,6 +17,7 @@ struct loop {
     double lr;
     uint64_t reported; /* steps; at most one fewer than done while the loop goes on */
     double before_lr;  /* of the step before the newest */
+    bool unread;       /* the next batch could not be read */
 };
 
 static uint64_t updates_of(const struct np_trainer_config *config, uint64_t steps)
@@ -43,7 +44,9 @@ static int report_step(struct loop *loop, bool but_last, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
     struct np_metrics metrics;
+    np_stat_wait(config->block, "metrics", "the device, step", loop->reported);
     int code = config->device->plan_ops->metrics(config->plan, but_last, &metrics, err);
+    np_stat_done(config->block);
 
     if (code < 0)
         return code;
@@ -88,6 +91,7 @@ static int train_step(struct loop *loop, struct np_err *err)
     int code = np_feed_upload(config->feed, &input, err);
 
     loop->before_lr = loop->lr;
+    loop->unread = code == -EIO;
     if (code < 0)
         return code;
     assert(input.about.kind == NP_BATCH_TRAIN && input.about.step == loop->step);
@@ -165,6 +169,16 @@ static int evaluate(struct loop *loop, bool may_stop, bool *ret_cut, struct np_e
     return code;
 }
 
+/* Reads that fail come and go: what is trained so far can be kept, where the weights are whole. */
+static void rescue(struct loop *loop, bool eval_due)
+{
+    const struct np_trainer_config *config = loop->config;
+
+    if (config->hooks.unreadable && loop->step % (uint64_t)config->accumulate == 0 &&
+        catch_up(loop, NULL) == 0)
+        config->hooks.unreadable(config->hooks.context, loop->step, eval_due);
+}
+
 int np_trainer_run(const struct np_trainer_config *config, struct np_err *err)
 {
     const struct np_trainer_hooks *hooks = &config->hooks;
@@ -186,8 +200,11 @@ int np_trainer_run(const struct np_trainer_config *config, struct np_err *err)
 
         if ((eval || asks) && (code = catch_up(&loop, err)) < 0)
             return code;
-        if (eval && (code = evaluate(&loop, whole, &cut, err)) < 0)
+        if (eval && (code = evaluate(&loop, whole, &cut, err)) < 0) {
+            if (code == -EIO)
+                rescue(&loop, true);
             return code;
+        }
         if (asks) {
             if ((code = hooks->boundary(hooks->context, loop.step, cut)) < 0)
                 return code;
@@ -196,8 +213,11 @@ int np_trainer_run(const struct np_trainer_config *config, struct np_err *err)
         assert(!cut);
         if (loop.step == config->nr_steps)
             return 0;
-        if ((code = train_step(&loop, err)) < 0)
+        if ((code = train_step(&loop, err)) < 0) {
+            if (loop.unread)
+                rescue(&loop, false);
             return code;
+        }
         eval = hooks->eval_follows(hooks->context, loop.step);
     }
 }

@@ -40,6 +40,9 @@ struct np_trainer_hooks {
      * is due; must return negative when stopping() was true. eval_due: the evaluation after this
      * step has not been made, or was cut. */
     int (*boundary)(void *context, uint64_t step, bool eval_due);
+    /* Optional. The next batch cannot be read (-EIO), and the weights are whole: a last chance to save
+     * them. The loop then ends with its error. */
+    void (*unreadable)(void *context, uint64_t step, bool eval_due);
     void *context;
 };
 

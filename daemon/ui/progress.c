@@ -53,6 +53,17 @@ void np_ui_say(struct np_ui *ui, const char *format, ...)
     pthread_mutex_unlock(&ui->lock);
 }
 
+void np_ui_warn(struct np_ui *ui, const char *text)
+{
+    pthread_mutex_lock(&ui->lock);
+    if (ui->drawn)
+        fputs("\r\033[K", ui->text);
+    ui->drawn = false;
+    fflush(ui->text);
+    fprintf(stderr, "%s\n", text);
+    pthread_mutex_unlock(&ui->lock);
+}
+
 void np_ui_event(struct np_ui *ui, const char *line)
 {
     if (!ui->json || !line)

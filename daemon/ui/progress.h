@@ -1,6 +1,6 @@
 /* What a person sees of a run: a live line on a terminal, plain lines in a pipe. With --json
  * standard output holds JSON lines alone, and text goes to standard error. A reader that
- * goes away (a closed pipe) ends the output, never the run. Main thread; np_ui_say() any. */
+ * goes away (a closed pipe) ends the output, never the run. Main thread; np_ui_say() and np_ui_warn() any. */
 #ifndef NP_PROGRESS_H
 #define NP_PROGRESS_H
 
@@ -33,6 +33,8 @@ void np_ui_init(struct np_ui *ui, bool json);
 void np_ui_fini(struct np_ui *ui);
 /* A line of text. */
 void np_ui_say(struct np_ui *ui, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same on standard error: what somebody should look at. */
+void np_ui_warn(struct np_ui *ui, const char *text);
 /* Redraws at most ten times a second; in a pipe a line every ten seconds. */
 void np_ui_progress(struct np_ui *ui, const struct np_progress *progress);
 /* Prints a finished JSON line when --json was given. */

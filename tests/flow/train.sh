@@ -165,6 +165,26 @@ unknown_class() {
 }
 t "a test class unknown to training is named, nothing is written" unknown_class
 
+# --- files that cannot be read for a while: a checkpoint, 75, and on from there
+mkdir -p "$TMP/folder" && for f in "$TMP"/data/train-*.tar*; do tar -xf "$f" -C "$TMP/folder"; done
+on_folder() { "$NNPIPE" train "$TMP/net.yaml" --json -o "data.train={source: folder, path: $TMP/folder}" -o loader.cache=none -o checkpoint.every=never "$@"; }
+unreadable() {
+    on_folder -o runs="$TMP/runs-fold" >"$TMP/m.json" 2>/dev/null || return 1
+    on_folder -o runs="$TMP/runs-gone" >"$TMP/gone.json" 2>"$TMP/gone.err" &
+    pid=$!
+    for i in $(seq 100); do
+        [ "$(grep -c '"event": "step"' "$TMP/gone.json")" -ge 30 ] && break
+        sleep 0.1
+    done
+    mv "$TMP/folder" "$TMP/away"
+    wait $pid
+    [ $? -eq 75 ] && grep -q "cannot" "$TMP/gone.err" || { tail -n 2 "$TMP/gone.err"; return 1; }
+    mv "$TMP/away" "$TMP/folder"
+    on_folder --resume -o runs="$TMP/runs-gone" >"$TMP/gone.json" 2>"$TMP/gone.err" &&
+        grep -q "going on from the checkpoint" "$TMP/gone.err" && same_field weights_sha256 "$TMP/m.json" "$TMP/gone.json"
+}
+t "files that vanish end a run with 75, and it goes on when they are back" unreadable
+
 # --- a full disk: the checkpoint before it is kept
 mkdir "$TMP/small"
 if mount -t tmpfs -o size=700k none "$TMP/small" 2>/dev/null; then

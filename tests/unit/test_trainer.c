@@ -130,6 +130,14 @@ static int on_boundary(void *context, uint64_t step, bool eval_due)
     return stopping(context) ? -EINTR : 0;
 }
 
+static void on_unreadable(void *context, uint64_t step, bool eval_due)
+{
+    struct bench *bench = context;
+
+    cr_assert(step == bench->last_step.step || step == bench->config.first_step);
+    note(&bench->plan, eval_due ? "X" : "x");
+}
+
 static void add_batch(
     struct bench *bench, enum np_batch_kind kind, uint64_t step, uint32_t part, uint32_t nr_parts)
 {
@@ -176,7 +184,13 @@ static void setup(struct bench *bench, uint64_t nr_steps, uint64_t eval_every, i
         .nr_train = 4,
         .batch = 2,
         .accumulate = accumulate,
-        .hooks = {on_batch, on_step, on_eval, follows, stopping, NULL, on_boundary, bench},
+        .hooks = {.batch = on_batch,
+            .step = on_step,
+            .eval = on_eval,
+            .eval_follows = follows,
+            .stopping = stopping,
+            .boundary = on_boundary,
+            .context = bench},
     };
 }
 
@@ -342,4 +356,33 @@ Test(trainer, a_ring_that_is_stopped_gives_its_error, .timeout = 20)
     cr_assert_eq(np_trainer_run(&bench.config, &err), -EIO);
     cr_assert(strstr(err.text, "photo.jpg"));
     teardown(&bench);
+}
+
+/* The loop over 3 batches, then a file that cannot be read. */
+static void run_to_unreadable(struct bench *bench, uint64_t eval_every, int accumulate)
+{
+    struct np_err why = {0}, err = {0};
+
+    setup(bench, 3, eval_every, accumulate);
+    bench->config.nr_steps = 12;
+    bench->config.hooks.unreadable = on_unreadable;
+    np_err_set(&why, -EIO, "photo.jpg: read failed");
+    struct np_batch *last = np_ring_claim(bench->ring, bench->seq, NULL);
+    cr_assert_not_null(last); /* never committed */
+    bench->config.hooks.stopping = stopping;
+    np_ring_stop(bench->ring, &why);
+    cr_assert_eq(np_trainer_run(&bench->config, &err), -EIO);
+    teardown(bench);
+}
+
+Test(trainer, what_cannot_be_read_leaves_whole_weights_to_be_saved, .timeout = 20)
+{
+    struct bench bench;
+
+    run_to_unreadable(&bench, 0, 1);
+    const char *calls = bench.plan.calls;
+    cr_assert(calls[strlen(calls) - 1] == 'x');
+    run_to_unreadable(&bench, 0, 4); /* gradients are under way: nothing whole but the start */
+    calls = bench.plan.calls;
+    cr_assert(strcmp(calls, "x") == 0 || !strchr(calls, 'x'));
 }
