@@ -176,6 +176,7 @@ int np_paths_find(const char *pattern, struct np_paths *ret_paths, struct np_err
     if (!paths.paths)
         code = np_err_set(err, -ENOMEM, "out of memory for the list of files");
     for (size_t i = 0; !code && i < n; i++)
+        /* cppcheck-suppress objectIndex ; n is 1 where names is &whole */
         code = add_path(&paths, (int)n, names[i], err);
     globfree(&found);
     if (code) {

@@ -37,22 +37,23 @@ void np_test_failed(const char *file, int line, const char *what);
             return;                                                                                \
         }                                                                                          \
     } while (0)
-#define cr_assert(condition, ...) NP_CR_CHECK(condition, #condition)
+#define cr_assert(condition, ...)     NP_CR_CHECK(condition, #condition)
 #define cr_assert_not(condition, ...) NP_CR_CHECK(!(condition), "not " #condition)
-#define cr_assert_eq(a, b, ...) NP_CR_CHECK((a) == (b), #a " == " #b)
-#define cr_assert_neq(a, b, ...) NP_CR_CHECK((a) != (b), #a " != " #b)
-#define cr_assert_lt(a, b, ...) NP_CR_CHECK((a) < (b), #a " < " #b)
-#define cr_assert_leq(a, b, ...) NP_CR_CHECK((a) <= (b), #a " <= " #b)
-#define cr_assert_gt(a, b, ...) NP_CR_CHECK((a) > (b), #a " > " #b)
-#define cr_assert_geq(a, b, ...) NP_CR_CHECK((a) >= (b), #a " >= " #b)
-#define cr_assert_str_eq(a, b, ...) NP_CR_CHECK(strcmp(a, b) == 0, #a " equals " #b)
-#define cr_assert_float_eq(a, b, e, ...) NP_CR_CHECK(fabs((double)(a) - (double)(b)) <= (e), #a " ~ " #b)
-#define cr_assert_null(p, ...) NP_CR_CHECK((p) == NULL, #p " is NULL")
-#define cr_assert_not_null(p, ...) NP_CR_CHECK((p) != NULL, #p " is not NULL")
+#define cr_assert_eq(a, b, ...)       NP_CR_CHECK((a) == (b), #a " == " #b)
+#define cr_assert_neq(a, b, ...)      NP_CR_CHECK((a) != (b), #a " != " #b)
+#define cr_assert_lt(a, b, ...)       NP_CR_CHECK((a) < (b), #a " < " #b)
+#define cr_assert_leq(a, b, ...)      NP_CR_CHECK((a) <= (b), #a " <= " #b)
+#define cr_assert_gt(a, b, ...)       NP_CR_CHECK((a) > (b), #a " > " #b)
+#define cr_assert_geq(a, b, ...)      NP_CR_CHECK((a) >= (b), #a " >= " #b)
+#define cr_assert_str_eq(a, b, ...)   NP_CR_CHECK(strcmp(a, b) == 0, #a " equals " #b)
+#define cr_assert_float_eq(a, b, e, ...)                                                           \
+    NP_CR_CHECK(fabs((double)(a) - (double)(b)) <= (e), #a " ~ " #b)
+#define cr_assert_null(p, ...)         NP_CR_CHECK((p) == NULL, #p " is NULL")
+#define cr_assert_not_null(p, ...)     NP_CR_CHECK((p) != NULL, #p " is not NULL")
 #define cr_assert_arr_eq(a, b, n, ...) NP_CR_CHECK(memcmp(a, b, n) == 0, #a " equals " #b)
-#define cr_fatal(...) NP_CR_CHECK(0, "reached")
-#define cr_skip_test(...) return
-#define cr_skip(...) return
+#define cr_fatal(...)                  NP_CR_CHECK(0, "reached")
+#define cr_skip_test(...)              return
+#define cr_skip(...)                   return
 #endif
 
 /* Checks in helper functions that cannot return from the test: counts on np_err-style results. */

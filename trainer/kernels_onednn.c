@@ -275,7 +275,7 @@ static int conv_prepare(const struct np_graph *graph, const struct np_op_node *n
     bool half = graph->tensors[first].dtype == NP_BF16;
 
     omp_set_num_threads(1); /* primitives are made for this many */
-    for (int wraps = 0; wraps <= half && status == dnnl_unimplemented; wraps++) {
+    for (int wraps = 0; wraps <= (half ? 1 : 0) && status == dnnl_unimplemented; wraps++) {
         conv_free(conv);
         conv = np_alloc(sizeof(*conv));
         if (!conv)
