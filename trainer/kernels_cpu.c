@@ -7,7 +7,7 @@
 #include "loader/base/mem.h"
 #include "trainer/simd.h"
 
-#define LEAST_TILE 64 /* elements */
+#define LEAST_TILE 64 /* elements: a loop worth starting */
 
 static void shape_of(const struct np_tensor *tensor, int *ret_h, int *ret_w, int *ret_c)
 {
@@ -36,10 +36,10 @@ int np_cpu_init(struct np_cpu *cpu, const struct np_graph *graph, const struct n
     cpu->attrs = node->attrs;
     shape_of(out, &cpu->out_h, &cpu->out_w, &c);
     shape_of(in, &cpu->h, &cpu->w, &cpu->c);
-    cpu->tile = cpu->c;
-    while (cpu->tile % 8 != 0) /* three times at most: c << 3 is a multiple of 8 */
-        cpu->tile *= 2;
-    cpu->tile *= (LEAST_TILE + cpu->tile - 1) / cpu->tile;
+    cpu->period = cpu->c;
+    while (cpu->period % NP_CPU_BLOCK != 0) /* four times at most */
+        cpu->period *= 2;
+    cpu->tile = cpu->period * ((LEAST_TILE + cpu->period - 1) / cpu->period);
     return 0;
 }
 

@@ -4,6 +4,8 @@
 
 #include "trainer/kernels.h"
 
+#define NP_CPU_BLOCK 16 /* elements: a line of the cache in f32; two vectors */
+
 /* The facts of a node. Kernels with more keep a struct that begins with this one. */
 struct np_cpu {
     enum np_op op;
@@ -12,9 +14,10 @@ struct np_cpu {
     int h, w, c;      /* of the first input (INPUT: output) */
     int out_h, out_w; /* of the first output */
     struct np_attrs attrs;
-    /* A tile: the shortest stretch of an activation that is a whole number of pixels and of vectors
-     * and not too short to loop over. What belongs to channels is laid out as a tile. */
-    int tile;
+    /* The period: the shortest stretch of an activation that is a whole number of pixels and of
+     * blocks. A tile: periods that make a loop worth starting. What belongs to channels is laid out
+     * over a tile. */
+    int period, tile;
 };
 
 /* Fills what a node tells; -ENOTSUP for dtypes other than f32 and bf16. */

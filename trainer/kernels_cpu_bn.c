@@ -3,7 +3,11 @@
  * Sums over rows are taken in f32 over short stretches and in double beyond. Variances are taken
  * around the stretch's first pixel and joined by Chan, Golub and LeVeque's rule ("Updating formulae
  * and a pairwise algorithm for computing sample variances", 1979), so that a large mean costs no
- * digits. */
+ * digits.
+ *
+ * Sums go down the periods block by block, in registers: for (block of the period) for (that block
+ * of each period); what is left where the rows end within a block goes element by element. What
+ * writes goes straight on instead, tile by tile: lines of the cache in order are worth more. */
 #include "trainer/kernels_cpu.h"
 
 #include <errno.h>
@@ -12,7 +16,7 @@
 #include "loader/base/mem.h"
 #include "trainer/simd.h"
 
-#define STRETCH 64 /* tiles that are summed in f32 */
+#define STRETCH 256 /* periods that are summed in f32 */
 
 /* Lays out channels' values as a tile. */
 static void to_tile(const struct np_cpu *cpu, float *tile, const float *channels)
@@ -23,25 +27,33 @@ static void to_tile(const struct np_cpu *cpu, float *tile, const float *channels
 
 /* --- statistics ---------------------------------------------------------------------------- */
 
-/* sum += x - shift, squares += (x - shift)^2, each of n elements at its place in the tile. */
+/* sum += x - shift, squares += (x - shift)^2, each of n elements at its place in the period. */
 NP_LOOP_HALF(add_moments,
-    (const void *x, size_t n, size_t tile, const float *shift, float *sum, float *squares),
-    (x, n, tile, shift, sum, squares))
+    (const void *x, size_t n, size_t period, const float *shift, float *sum, float *squares),
+    (x, n, period, shift, sum, squares))
 {
-    for (size_t t = 0; t < n; t += tile) {
-        size_t end = n - t < tile ? n - t : tile, i = 0;
+    for (size_t i = 0; i < period; i += NP_CPU_BLOCK) {
+        np_v8 shifts[2] = {np_load(shift + i), np_load(shift + i + 8)};
+        np_v8 sums[2] = {np_load(sum + i), np_load(sum + i + 8)};
+        np_v8 all[2] = {np_load(squares + i), np_load(squares + i + 8)};
+        size_t t = i;
 
-        for (; i + 8 <= end; i += 8) {
-            np_v8 d = np_get(x, t + i, half) - np_load(shift + i);
+        for (; t + NP_CPU_BLOCK <= n; t += period)
+            for (size_t j = 0; j < 2; j++) {
+                np_v8 d = np_get(x, t + 8 * j, half) - shifts[j];
 
-            np_store(sum + i, np_load(sum + i) + d);
-            np_store(squares + i, np_load(squares + i) + d * d);
+                sums[j] += d;
+                all[j] += d * d;
+            }
+        for (size_t j = 0; j < 2; j++) {
+            np_store(sum + i + 8 * j, sums[j]);
+            np_store(squares + i + 8 * j, all[j]);
         }
-        for (; i < end; i++) {
-            float d = np_get1(x, t + i, half) - shift[i];
+        for (size_t k = 0; t + k < n && k < NP_CPU_BLOCK; k++) {
+            float d = np_get1(x, t + k, half) - shift[i + k];
 
-            sum[i] += d;
-            squares[i] += d * d;
+            sum[i + k] += d;
+            squares[i + k] += d * d;
         }
     }
 }
@@ -63,19 +75,19 @@ static void join(double before, double *mean, double *squares, double n, double 
 static void stats_stretch(
     const struct np_cpu *cpu, const void *x, size_t n, float *scratch, struct moments *moments)
 {
-    size_t tile = (size_t)cpu->tile, c = (size_t)cpu->c;
-    float *shift = scratch, *sum = shift + tile, *squares = sum + tile;
+    size_t period = (size_t)cpu->period, c = (size_t)cpu->c;
+    float *shift = scratch, *sum = shift + period, *squares = sum + period;
     double pixels = (double)(n / c);
 
-    for (size_t i = 0; i < tile; i++) {
+    for (size_t i = 0; i < period; i++) {
         shift[i] = np_get1(x, i % c, cpu->half);
         sum[i] = squares[i] = 0;
     }
-    add_moments(cpu->half, x, n, tile, shift, sum, squares);
+    add_moments(cpu->half, x, n, period, shift, sum, squares);
     for (size_t k = 0; k < c; k++) {
         double s = 0, q = 0;
 
-        for (size_t i = k; i < tile; i += c) {
+        for (size_t i = k; i < period; i += c) {
             s += sum[i];
             q += squares[i];
         }
@@ -90,7 +102,7 @@ static void stats_run(void *state, const struct np_run *run)
     struct np_cpu *cpu = state;
     struct moments *moments = run->partial;
     size_t row = np_cpu_row(cpu), n = row * (size_t)run->nr_rows;
-    size_t stretch = (size_t)cpu->tile * STRETCH;
+    size_t stretch = (size_t)cpu->period * STRETCH;
     void *x = np_cpu_at(cpu, run->operands->ptr[0], np_cpu_first(run, row));
 
     if (run->first_in_lane) {
@@ -193,44 +205,52 @@ struct channels { /* as tiles */
 };
 
 /* dy behind the relu: 0 where y (given, or computed again just as apply does) is not positive. */
-#define MASKED(i)                                                                                  \
+#define MASKED(at, j)                                                                              \
     __extension__({                                                                                \
-        np_v8 dy_ = np_get(dy, t + (i), half);                                                     \
+        np_v8 dy_ = np_get(dy, at, half);                                                          \
         if (relu)                                                                                  \
-            dy_ = np_mask((y ? np_get(y, t + (i), half)                                            \
-                             : (np_get(x, t + (i), half) - np_load(by.mean + (i))) *               \
-                                          np_load(by.scale + (i)) +                                \
-                                      np_load(by.beta + (i))) > np_zero(),                         \
-                dy_);                                                                              \
+            dy_ =                                                                                  \
+                np_mask((y ? np_get(y, at, half)                                                   \
+                           : (np_get(x, at, half) - means[j]) * scales[j] + betas[j]) > np_zero(), \
+                    dy_);                                                                          \
         dy_;                                                                                       \
     })
-#define MASKED1(i)                                                                                 \
-    (!relu || (y ? np_get1(y, t + (i), half)                                                       \
-                 : (np_get1(x, t + (i), half) - by.mean[i]) * by.scale[i] + by.beta[i]) > 0        \
-            ? np_get1(dy, t + (i), half)                                                           \
+#define MASKED1(at, i)                                                                             \
+    (!relu || (y ? np_get1(y, at, half)                                                            \
+                 : (np_get1(x, at, half) - by.mean[i]) * by.scale[i] + by.beta[i]) > 0             \
+            ? np_get1(dy, at, half)                                                                \
             : 0)
 
 /* sum += dy, product += dy (x - mean) */
 NP_LOOP_HALF(add_products,
-    (const void *dy, const void *x, const void *y, bool relu, size_t n, size_t tile,
+    (const void *dy, const void *x, const void *y, bool relu, size_t n, size_t period,
         struct channels by, float *sum, float *product),
-    (dy, x, y, relu, n, tile, by, sum, product))
+    (dy, x, y, relu, n, period, by, sum, product))
 {
-    for (size_t t = 0; t < n; t += tile) {
-        size_t end = n - t < tile ? n - t : tile, i = 0;
+    for (size_t i = 0; i < period; i += NP_CPU_BLOCK) {
+        np_v8 means[2] = {np_load(by.mean + i), np_load(by.mean + i + 8)};
+        np_v8 scales[2] = {np_load(by.scale + i), np_load(by.scale + i + 8)};
+        np_v8 betas[2] = {np_load(by.beta + i), np_load(by.beta + i + 8)};
+        np_v8 sums[2] = {np_load(sum + i), np_load(sum + i + 8)};
+        np_v8 products[2] = {np_load(product + i), np_load(product + i + 8)};
+        size_t t = i;
 
-        for (; i + 8 <= end; i += 8) {
-            np_v8 d = MASKED(i);
+        for (; t + NP_CPU_BLOCK <= n; t += period)
+            for (size_t j = 0; j < 2; j++) {
+                np_v8 d = MASKED(t + 8 * j, j);
 
-            np_store(sum + i, np_load(sum + i) + d);
-            np_store(product + i,
-                np_load(product + i) + d * (np_get(x, t + i, half) - np_load(by.mean + i)));
+                sums[j] += d;
+                products[j] += d * (np_get(x, t + 8 * j, half) - means[j]);
+            }
+        for (size_t j = 0; j < 2; j++) {
+            np_store(sum + i + 8 * j, sums[j]);
+            np_store(product + i + 8 * j, products[j]);
         }
-        for (; i < end; i++) {
-            float d = MASKED1(i);
+        for (size_t k = 0; t + k < n && k < NP_CPU_BLOCK; k++) {
+            float d = MASKED1(t + k, i + k);
 
-            sum[i] += d;
-            product[i] += d * (np_get1(x, t + i, half) - by.mean[i]);
+            sum[i + k] += d;
+            product[i + k] += d * (np_get1(x, t + k, half) - by.mean[i + k]);
         }
     }
 }
@@ -252,20 +272,20 @@ static void reduce_run(void *state, const struct np_run *run)
     struct np_cpu *cpu = state;
     void *const *ptr = run->operands->ptr;
     size_t row = np_cpu_row(cpu), first = np_cpu_first(run, row), n = row * (size_t)run->nr_rows;
-    size_t tile = (size_t)cpu->tile, stretch = tile * STRETCH, c = (size_t)cpu->c;
+    size_t period = (size_t)cpu->period, stretch = period * STRETCH, c = (size_t)cpu->c;
     struct channels by = channel_tiles(cpu, ptr, 2, run->scratch);
-    float *sum = (float *)run->scratch + 3 * tile, *product = sum + tile;
+    float *sum = (float *)run->scratch + 3 * (size_t)cpu->tile, *product = sum + period;
     double *lane = run->partial;
 
     if (run->first_in_lane)
         memset(lane, 0, 2 * c * sizeof(double));
     for (size_t i = 0; i < n; i += stretch) {
-        memset(sum, 0, 2 * tile * sizeof(float));
+        memset(sum, 0, 2 * period * sizeof(float));
         add_products(cpu->half, np_cpu_at(cpu, ptr[0], first + i),
             np_cpu_at(cpu, ptr[1], first + i),
             cpu->nr_ins > 6 ? np_cpu_at(cpu, ptr[6], first + i) : NULL, cpu->attrs.relu,
-            n - i < stretch ? n - i : stretch, tile, by, sum, product);
-        for (size_t k = 0; k < tile; k++) {
+            n - i < stretch ? n - i : stretch, period, by, sum, product);
+        for (size_t k = 0; k < period; k++) {
             lane[k % c] += product[k];
             lane[c + k % c] += sum[k];
         }
@@ -302,15 +322,17 @@ NP_LOOP_HALF(dgrad,
         size_t end = n - t < tile ? n - t : tile, i = 0;
 
         for (; i + 8 <= end; i += 8) {
-            np_v8 d = MASKED(i), distance = np_get(x, t + i, half) - np_load(by.mean + i);
+            np_v8 means[] = {np_load(by.mean + i)}, scales[] = {np_load(by.scale + i)};
+            np_v8 betas[] = {np_load(by.beta + i)}, d = MASKED(t + i, 0);
+            np_v8 distance = np_get(x, t + i, half) - means[0];
 
             np_put(dx, t + i, half,
-                np_load(by.scale + i) * (d - np_load(less + i)) - distance * np_load(slope + i));
+                scales[0] * (d - np_load(less + i)) - distance * np_load(slope + i));
             if (dadd)
                 np_put(dadd, t + i, half, d);
         }
         for (; i < end; i++) {
-            float d = MASKED1(i), distance = np_get1(x, t + i, half) - by.mean[i];
+            float d = MASKED1(t + i, i), distance = np_get1(x, t + i, half) - by.mean[i];
 
             np_put1(dx, t + i, half, by.scale[i] * (d - less[i]) - distance * slope[i]);
             if (dadd)
