@@ -203,13 +203,13 @@ static void global_dgrad_run(void *state, const struct np_run *run)
     float share = 1.0f / (float)pixels;
 
     for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++) {
-        char *dx = np_cpu_at(cpu, run->operands->ptr[1], r * pixels * c);
+        void *dx = np_cpu_at(cpu, run->operands->ptr[1], r * pixels * c);
         const void *dy = np_cpu_at(cpu, run->operands->ptr[0], r * c);
 
         for (size_t k = 0; k < c; k++)
             np_put1(dx, k, cpu->half, np_get1(dy, k, cpu->half) * share);
         for (size_t p = 1; p < pixels; p++)
-            memcpy(dx + p * bytes, dx, bytes);
+            memcpy((char *)dx + p * bytes, dx, bytes);
     }
 }
 
