@@ -258,7 +258,6 @@ static void set_needs(struct conv *conv, int max_rows, struct np_needs *ret_need
     *ret_needs = (struct np_needs){.max_rows = max_rows};
     if (conv->op == NP_OP_CONV_WGRAD) {
         bytes += conv->weight_bytes + conv->bias_bytes;
-        /* one more layout at the end, for the reorder: in the files' one */
         ret_needs->partial_bytes = conv->weight_bytes + conv->bias_bytes;
     } else {
         ret_needs->shared_bytes = conv->weight_bytes;
@@ -337,8 +336,13 @@ static void conv_begin(void *state, const struct np_operands *operands, void *sh
     execute(conv, conv->reorder, list, 2);
 }
 
+static void *scratch_at(const struct np_run *run, size_t at)
+{
+    return (char *)run->scratch + at;
+}
+
 /* Row r of an activation; converted rows lie in the scratch. */
-static char *row_at(const struct conv *conv, void *data, size_t row, int r)
+static void *row_at(const struct conv *conv, void *data, size_t row, int r)
 {
     return (char *)data + (size_t)r * row * (conv->half ? sizeof(uint16_t) : sizeof(float));
 }
@@ -346,12 +350,11 @@ static char *row_at(const struct conv *conv, void *data, size_t row, int r)
 static void *as_float(const struct conv *conv, const struct np_run *run, void *data, size_t row,
     size_t at, int r, int nr_rows)
 {
-    float *out = (float *)((char *)run->scratch + at);
+    float *out = scratch_at(run, at);
 
     if (!conv->wraps)
         return row_at(conv, data, row, r);
-    np_f32_from_bf16(
-        out, (const uint16_t *)(void *)row_at(conv, data, row, r), row * (size_t)nr_rows);
+    np_f32_from_bf16(out, row_at(conv, data, row, r), row * (size_t)nr_rows);
     return out;
 }
 
@@ -359,15 +362,14 @@ static void *as_float(const struct conv *conv, const struct np_run *run, void *d
 static void *to_float(
     const struct conv *conv, const struct np_run *run, void *data, size_t row, size_t at, int r)
 {
-    return conv->wraps ? (void *)((char *)run->scratch + at) : row_at(conv, data, row, r);
+    return conv->wraps ? scratch_at(run, at) : row_at(conv, data, row, r);
 }
 
 static void round_back(
     const struct conv *conv, void *data, const void *from, size_t row, int r, int nr_rows)
 {
     if (conv->wraps)
-        np_bf16_from_f32(
-            (uint16_t *)(void *)row_at(conv, data, row, r), from, row * (size_t)nr_rows);
+        np_bf16_from_f32(row_at(conv, data, row, r), from, row * (size_t)nr_rows);
 }
 
 static void forward_rows(struct conv *conv, const struct np_run *run, int size, int r)
@@ -408,7 +410,7 @@ static void wgrad_rows(struct conv *conv, const struct np_run *run, int size, in
     void *const *ptr = run->operands->ptr;
     int rows = conv->rows[size], n = 4;
     bool starts = run->first_in_lane && r == run->first_row;
-    float *sum = run->partial, *gradient = (float *)((char *)run->scratch + conv->gradient_at);
+    float *sum = run->partial, *gradient = scratch_at(run, conv->gradient_at);
     float *out = starts ? sum : gradient;
     struct operand list[5] = {{DNNL_ARG_SRC, np_md_get(&conv->x[size]),
                                   as_float(conv, run, ptr[0], conv->x_row, conv->x_at, r, rows)},
