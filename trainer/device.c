@@ -1,6 +1,7 @@
 /* The devices by name, and what `device:` means. Opening and listing: one thread, at start.
  * The work is the devices' own; the CUDA one is loaded from its plugin. */
 #include "trainer/device.h"
+#include "trainer/kernels.h"
 
 #include <assert.h>
 #include <dlfcn.h>
@@ -139,6 +140,14 @@ static void list_one(void (*line)(void *context, const char *json), void *contex
 {
     json_t *object = json_pack("{s:s, s:s, s:b, s:s, s:{}}", "name", name, "kind", kind, "usable",
         (int)usable, "reason", reason, "versions");
+    json_t *versions = object ? json_object_get(object, "versions") : NULL;
+    char onednn[32];
+
+    if (versions != NULL && strcmp(name, "cpu") == 0) {
+        np_onednn_version(onednn);
+        json_object_set_new(versions, "oneDNN", json_string(onednn));
+        json_object_set_new(versions, "vectors", json_string(np_cpu_vectors()));
+    }
     char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
 
     if (text != NULL)

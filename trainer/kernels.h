@@ -74,6 +74,10 @@ int np_kernel_find(const struct np_graph *graph, const struct np_op_node *node, 
     bool reference, const struct np_kernel **ret_kernel, void **ret_state,
     struct np_needs *ret_needs, struct np_err *err);
 
+/* What the CPU's rounding depends on besides lanes: "2.6.3", and the widest vectors used. */
+void np_onednn_version(char ret_text[32]);
+const char *np_cpu_vectors(void);
+
 /* bf16 <-> f32, round to nearest even. */
 void np_bf16_from_f32(uint16_t *out, const float *in, size_t n);
 void np_f32_from_bf16(float *out, const uint16_t *in, size_t n);

@@ -10,6 +10,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <omp.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "loader/base/mem.h"
@@ -481,3 +482,10 @@ const struct np_kernel *const np_kernels_onednn[] = {&f32_conv, &f32_dgrad, &f32
     &bf16_dgrad, &bf16_wgrad, &np_onednn_linear_f32, &np_onednn_linear_dgrad_f32,
     &np_onednn_linear_wgrad_f32, &np_onednn_linear_bf16, &np_onednn_linear_dgrad_bf16,
     &np_onednn_linear_wgrad_bf16, NULL};
+
+void np_onednn_version(char ret_text[32])
+{
+    const dnnl_version_t *version = dnnl_version();
+
+    snprintf(ret_text, 32, "%d.%d.%d", version->major, version->minor, version->patch);
+}
