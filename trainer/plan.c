@@ -15,6 +15,7 @@ struct life {
     int tensor;      /* root of an alias class */
     int first, last; /* times, inclusive */
     int last_node;   /* that reads or writes it */
+    int last_sum;    /* time of the last late node (is_late) that reads it; -1: none */
     int root;        /* the tensor whose place this one takes; itself for roots */
     bool used;
     uint64_t bytes;
@@ -46,6 +47,12 @@ int np_op_in_place(const struct np_op_node *node, int in)
     }
 }
 
+/* May run behind the other nodes of its time, over all rows at once. */
+static bool is_late(enum np_op op)
+{
+    return op == NP_OP_CONV_WGRAD || op == NP_OP_LINEAR_WGRAD;
+}
+
 /* A life for each tensor in node order, aliases not yet taken. */
 static void find_lives(const struct np_graph *graph, const int *when, struct life *lives)
 {
@@ -56,6 +63,7 @@ static void find_lives(const struct np_graph *graph, const int *when, struct lif
             .first = FOREVER,
             .last = -1,
             .last_node = -1,
+            .last_sum = -1,
             .root = t,
             .bytes = tensor_bytes(&graph->tensors[t])};
     for (int n = 0; n < graph->nr_nodes; n++) {
@@ -71,6 +79,8 @@ static void find_lives(const struct np_graph *graph, const int *when, struct lif
             lives[t].first = time < lives[t].first ? time : lives[t].first;
             lives[t].last = time;
             lives[t].last_node = n;
+            if (i < node->nr_ins && is_late(node->op))
+                lives[t].last_sum = time;
         }
     }
     for (size_t i = 0; i < sizeof(kept) / sizeof(*kept); i++)
@@ -79,7 +89,7 @@ static void find_lives(const struct np_graph *graph, const int *when, struct lif
 }
 
 /* In node order, so that a chain of in-place nodes ends in one class. */
-static void take_places(const struct np_graph *graph, struct life *lives)
+static void take_places(const struct np_graph *graph, const int *when, struct life *lives)
 {
     for (int n = 0; n < graph->nr_nodes; n++) {
         const struct np_op_node *node = &graph->nodes[n];
@@ -90,7 +100,8 @@ static void take_places(const struct np_graph *graph, struct life *lives)
             struct life *root;
 
             if (in < 0 || np_op_in_place(node, i) != 0 || !in_arena(&graph->tensors[in]) ||
-                lives[in].last_node != n || lives[in].bytes != lives[out].bytes)
+                lives[in].last_node != n || lives[in].bytes != lives[out].bytes ||
+                lives[in].last_sum == (when ? when[n] : n))
                 continue;
             /* The place is free only when all that share it end here. */
             root = &lives[lives[in].root];
@@ -179,7 +190,7 @@ int np_memory_plan(
         goto out;
     }
     find_lives(graph, when, lives);
-    take_places(graph, lives);
+    take_places(graph, when, lives);
     for (size_t t = 0; t < n; t++) {
         memory.offsets[t] = NOWHERE;
         if (lives[t].used && lives[t].root == (int)t)

@@ -17,7 +17,7 @@ struct np_memory {
     uint64_t arena_bytes;
 };
 /* when: (nr_nodes) time of each node, not falling; nodes of one time may overlap in any order
- * across rows. NULL: one after the other. */
+ * across rows, and gradients of weights may come last of their time. NULL: one after the other. */
 int np_memory_plan(const struct np_graph *graph, const int *when, struct np_memory *ret_memory,
     struct np_err *err);
 void np_memory_fini(struct np_memory *memory);

@@ -61,7 +61,7 @@ int interp_init_cut(struct interp *interp, const struct np_graph *graph, bool re
     interp->buffers = np_alloc((graph->nr_buffers + 1) * sizeof(float));
     interp->memory = calloc((size_t)graph->nr_tensors, sizeof(void *));
     interp->calls = calloc((size_t)graph->nr_nodes, sizeof(*interp->calls));
-    np_graph_init(graph, 5, interp->params, interp->buffers);
+    np_graph_init(graph, INTERP_SEED, interp->params, interp->buffers);
     for (int t = 0; t < graph->nr_tensors; t++)
         interp->memory[t] = place(interp, t);
     for (int n = 0; n < graph->nr_nodes && code == 0; n++)

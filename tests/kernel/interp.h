@@ -5,6 +5,8 @@
 
 #include "trainer/kernels.h"
 
+#define INTERP_SEED 5 /* of the initial weights */
+
 struct interp {
     const struct np_graph *graph;    /* borrowed */
     float *params, *buffers, *grads; /* flat; params and buffers hold the initial values */

@@ -12,6 +12,8 @@
 #include "tests/kernel/interp.h"
 #include "tests/kernel/made_graphs.h"
 #include "tests/test.h"
+#include "trainer/device.h"
+#include "trainer/plan.h"
 
 #define NR_SEEDS  24
 #define MAX_TEXT  8192
@@ -142,12 +144,12 @@ static const char *make(struct maker *m, uint64_t seed)
     return m->text;
 }
 
-static struct np_graph *dag(uint64_t seed, enum np_dtype precision)
+static struct np_graph *dag_of(uint64_t seed, enum np_dtype precision, int side)
 {
     static const int batch = 6;
     struct maker *m = malloc(sizeof(*m));
     struct np_graph *graph =
-        made_good_graph(make(m, seed), (struct made){batch, 8, 8, 3, 10, precision});
+        made_good_graph(make(m, seed), (struct made){batch, side, side, 3, 10, precision});
 
     if (!graph)
         fprintf(stderr, "seed %llu:\n%s", (unsigned long long)seed, m->text);
@@ -157,6 +159,11 @@ static struct np_graph *dag(uint64_t seed, enum np_dtype precision)
         graph = NULL;
     }
     return graph;
+}
+
+static struct np_graph *dag(uint64_t seed, enum np_dtype precision)
+{
+    return dag_of(seed, precision, 8);
 }
 
 /* --- running ------------------------------------------------------------------------------- */
@@ -195,6 +202,43 @@ static struct result run(const struct np_graph *graph, bool reference, int lanes
         fprintf(stderr, "no kernel for %s\n", interp.missing);
     }
     interp_fini(&interp);
+    return result;
+}
+
+/* The same through the device: tensors share memory, calls run in groups and chunks. */
+static struct result run_plan(const struct np_graph *graph, int lanes, int threads)
+{
+    const struct np_plan_options options = {.lanes = lanes, .threads = threads, .reference = true};
+    struct result result = {.nr_params = graph->nr_params, .nr_buffers = graph->nr_buffers};
+    float *params = calloc(graph->nr_params, sizeof(float));
+    struct np_device *device = NULL;
+    struct np_plan *plan = NULL;
+    struct np_metrics metrics = {.loss_sum = NAN};
+    struct np_err err = {0};
+    uint8_t *images;
+    int32_t *labels;
+
+    result.grads = calloc(graph->nr_params, sizeof(float));
+    result.buffers = calloc(graph->nr_buffers, sizeof(float));
+    np_graph_init(graph, INTERP_SEED, params, result.buffers);
+    interp_batch(graph, 9, &images, &labels);
+    if (np_device_open("cpu", NULL, &device, &err) == 0 &&
+        device->plan_ops->prepare(device, graph, NULL, &options, &plan, &err) == 0 &&
+        device->plan_ops->write(plan, NP_ARRAY_PARAMS, params, &err) == 0 &&
+        device->plan_ops->write(plan, NP_ARRAY_BUFFERS, result.buffers, &err) == 0 &&
+        device->plan_ops->step(plan, images, labels, 1, 1, false, &err) == 0 &&
+        device->plan_ops->read(plan, NP_ARRAY_GRADS, result.grads, &err) == 0 &&
+        device->plan_ops->read(plan, NP_ARRAY_BUFFERS, result.buffers, &err) == 0)
+        device->plan_ops->metrics(plan, false, &metrics, &err);
+    else
+        fprintf(stderr, "%s\n", err.text);
+    result.loss = metrics.loss_sum;
+    if (plan)
+        device->plan_ops->free(plan);
+    np_device_close(device);
+    free(params);
+    free(images);
+    free(labels);
     return result;
 }
 
@@ -316,6 +360,60 @@ Test(dags, cuts_of_the_batch_change_rounding_only)
         result_free(&rows);
         result_free(&lanes);
         result_free(&again);
+        np_graph_free(graph);
+    }
+}
+
+static bool plan_is_the_graph(const struct np_graph *graph, int lanes, int threads)
+{
+    struct result a = run(graph, true, lanes, 6), b = run_plan(graph, lanes, threads);
+    bool same = equal(&a, &b);
+
+    if (!same)
+        fprintf(stderr, "%d lanes: loss %.9g and %.9g, gradients off by %g\n", lanes, a.loss,
+            b.loss, distance(&b, &a));
+    result_free(&a);
+    result_free(&b);
+    return same;
+}
+
+/* Small pictures: there a gradient of weights waits for its whole lane. */
+Test(dags, sharing_memory_changes_no_bit)
+{
+    for (uint64_t seed = 0; seed < NR_SEEDS; seed++) {
+        struct np_graph *large = dag(seed, NP_F32), *small = dag_of(seed, NP_F32, 2);
+
+        cr_assert(large && small);
+        cr_assert(plan_is_the_graph(large, 1, 1));
+        cr_assert(plan_is_the_graph(small, 1, 1));
+        cr_assert(plan_is_the_graph(small, 3, 2));
+        np_graph_free(large);
+        np_graph_free(small);
+    }
+}
+
+/* The gradient of a sum goes to both sides: one side's weights read it at the end of their lane,
+ * while the other side would write what it makes of it in its place. */
+Test(dags, a_gradient_that_weights_wait_for_is_not_overwritten)
+{
+    static const char *const nets[] = {
+        "model:\n  - conv: {name: a, out: 16, kernel: 3, pad: 1}\n"
+        "  - conv: {name: b, out: 16, kernel: 3, pad: 1}\n  - add: [a, b]\n"
+        "  - global_avgpool\n  - linear: {out: classes}\n",
+        "model:\n  - flatten\n  - linear: {name: a, out: 32}\n  - linear: {name: b, out: 32}\n"
+        "  - add: [a, b]\n  - linear: {out: classes}\n",
+        "model:\n  - flatten\n  - linear: {name: a, out: 32}\n  - relu: {name: r}\n"
+        "  - linear: {name: b, from: a, out: 32}\n  - add: [r, b]\n  - linear: {out: classes}\n",
+        "model:\n  - flatten\n  - linear: {name: a, out: 32}\n  - dropout: {name: r}\n"
+        "  - linear: {name: b, from: a, out: 32}\n  - add: [r, b]\n  - linear: {out: classes}\n"};
+
+    for (int i = 0; i < 4; i++) {
+        struct np_graph *graph = made_good_graph(nets[i], (struct made){6, 2, 2, 3, 10, NP_F32});
+
+        cr_assert_not_null(graph);
+        cr_assert_eq(np_autodiff(graph, NULL), 0);
+        cr_assert(plan_is_the_graph(graph, 1, 1));
+        cr_assert(plan_is_the_graph(graph, 3, 2));
         np_graph_free(graph);
     }
 }
