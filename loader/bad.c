@@ -83,12 +83,14 @@ static int judge(const struct np_bad *bad, const struct np_bad_sample *sample, u
     if (nr_bad <= allowed)
         return 0;
     return np_err_set(err, -EBADMSG,
-        "%llu of the %llu samples of %s %llu are bad, more than loader.bad_samples.budget allows "
-        "(%g%%: %llu); bad_samples.jsonl in the run's folder names them, the last is %s: %s",
-        (unsigned long long)nr_bad, (unsigned long long)n,
+        "more than %llu of the %llu samples of %s %llu are bad, which is all that "
+        "loader.bad_samples.budget allows (%g%%); bad_samples.jsonl in the run's folder names "
+        "them, "
+        "the last is %s: %s",
+        (unsigned long long)allowed, (unsigned long long)n,
         train ? "epoch" : "the evaluation after step",
         (unsigned long long)(train ? sample->epoch : sample->step), bad->options.budget * 100,
-        (unsigned long long)allowed, sample->path, sample->reason);
+        sample->path, sample->reason);
 }
 
 int np_bad_add(struct np_bad *bad, const struct np_bad_sample *sample, struct np_err *err)

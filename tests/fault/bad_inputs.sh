@@ -26,7 +26,7 @@ row() {
 }
 # `row` starts programs, so functions go through a shell that has them.
 cat >"$TMP/words.sh" <<W
-NNPIPE=$NNPIPE CONFIG=$CONFIG BAD=$BAD
+NNPIPE=\${NNPIPE_COPY:-$NNPIPE} CONFIG=\${CONFIG_COPY:-$CONFIG} BAD=$BAD
 train() { "\$NNPIPE" train "\$CONFIG" -o train.epochs=1 "\$@"; }
 on_set() { SET=\$BAD/\$1; export SET; shift; train "\$@"; }
 tar_of() { train -o "data.train={source: tar, path: \$BAD/\$1}"; }
@@ -122,8 +122,9 @@ closed_pipe() { SET=$BAD/good "$NNPIPE" train "$CONFIG" --json 2>"$TMP/err.txt" 
 t "a closed pipe does not lose the run" closed_pipe
 if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then
     chmod 755 "$TMP" "$BAD"
+    cp "$NNPIPE" "$CONFIG" "$TMP" # where the other user can get at them
     cp -r "$BAD/good" "$BAD/locked" && chmod 0 "$BAD/locked/square/058.jpg" && chmod 777 "$RUNS"
-    w "an unreadable file ends the run, named" 75 "058.jpg" env HOME="$TMP" setpriv --reuid=65534 --clear-groups sh "$TMP/words.sh" on_set locked -o "runs=$RUNS" -o loader.shuffle=none
+    w "an unreadable file ends the run, named" 75 "058.jpg" env HOME="$TMP" NNPIPE_COPY="$TMP/nnpipe" CONFIG_COPY="$TMP/tiny.yaml" setpriv --reuid=65534 --clear-groups sh "$TMP/words.sh" on_set locked -o "runs=$RUNS" -o loader.shuffle=none
 else
     skip "an unreadable file" "needs root and setpriv"
 fi
