@@ -1,5 +1,5 @@
 /* The CPU device's own kernels: what oneDNN has no kernel for, or none that works on a few rows at a
- * time. Here: the table, input, relu, add, flatten. Any pool thread, each its own lane. */
+ * time. Here: the table, input, relu, add, flatten, concat. Any pool thread, each its own lane. */
 #include "trainer/kernels_cpu.h"
 
 #include <errno.h>
@@ -208,6 +208,74 @@ static void flatten_run(void *state, const struct np_run *run)
     }
 }
 
+/* --- concat -------------------------------------------------------------------------------- */
+
+struct concat {
+    struct np_cpu cpu;
+    size_t bytes[NP_MAX_OPERANDS]; /* of a pixel of each part */
+    size_t whole, pixels;          /* bytes of a pixel of all; pixels of a row */
+    int nr_parts;
+};
+
+static int concat_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
+    void **ret_state, struct np_needs *ret_needs, struct np_err *err)
+{
+    bool back = node->op == NP_OP_CONCAT_DGRAD;
+    struct concat *concat = np_alloc(sizeof(*concat));
+    int code, h, w, c;
+
+    (void)max_rows;
+    if (!concat)
+        return np_err_set(err, -ENOMEM, "no memory for a kernel");
+    code = np_cpu_init(&concat->cpu, graph, node);
+    if (code < 0) {
+        np_free(concat);
+        return code;
+    }
+    concat->pixels = (size_t)concat->cpu.h * (size_t)concat->cpu.w;
+    concat->nr_parts = back ? node->nr_outs : node->nr_ins;
+    for (int i = 0; i < concat->nr_parts; i++) {
+        shape_of(&graph->tensors[back ? node->outs[i] : node->ins[i]], &h, &w, &c);
+        concat->bytes[i] = (size_t)c * (concat->cpu.half ? sizeof(uint16_t) : sizeof(float));
+        concat->whole += concat->bytes[i];
+    }
+    *ret_needs = (struct np_needs){0};
+    *ret_state = concat;
+    return 0;
+}
+
+/* Parts side by side in each pixel; dgrad takes them apart. */
+static void concat_run(void *state, const struct np_run *run)
+{
+    const struct concat *concat = state;
+    bool back = concat->cpu.op == NP_OP_CONCAT_DGRAD;
+    size_t first = (size_t)run->first_row * concat->pixels, at = 0;
+    size_t end = first + (size_t)run->nr_rows * concat->pixels;
+    char *whole = run->operands->ptr[back ? 0 : concat->nr_parts];
+
+    for (int i = 0; i < concat->nr_parts; i++) {
+        char *part = run->operands->ptr[back ? i + 1 : i];
+        size_t bytes = concat->bytes[i];
+
+        for (size_t p = first; p < end; p++) {
+            char *in_whole = whole + p * concat->whole + at, *alone = part + p * bytes;
+
+            memcpy(back ? alone : in_whole, back ? in_whole : alone, bytes);
+        }
+        at += bytes;
+    }
+}
+
+#define CONCAT(name_, op_)                                                                         \
+    static const struct np_kernel row_##name_##_f32 = {                                            \
+        "cpu " #name_ " f32", op_, NP_F32, concat_prepare, NULL, concat_run, NULL, np_cpu_free};   \
+    static const struct np_kernel row_##name_##_bf16 = {                                           \
+        "cpu " #name_ " bf16", op_, NP_BF16, concat_prepare, NULL, concat_run, NULL, np_cpu_free};
+CONCAT(concat, NP_OP_CONCAT)
+CONCAT(concat_dgrad, NP_OP_CONCAT_DGRAD)
+
+/* --- the table ----------------------------------------------------------------------------- */
+
 #define ROW(name_, op_, run_)                                                                      \
     static const struct np_kernel row_##name_##_f32 = {                                            \
         "cpu " #name_ " f32", op_, NP_F32, plain_prepare, NULL, run_, NULL, np_cpu_free};          \
@@ -230,4 +298,9 @@ const struct np_kernel *const np_kernels_cpu[] = {&row_input_f32, &row_input_bf1
     &np_cpu_global_avgpool_bf16, &np_cpu_global_avgpool_dgrad_f32,
     &np_cpu_global_avgpool_dgrad_bf16, &np_cpu_winograd_f32, &np_cpu_winograd_dgrad_f32,
     &np_cpu_winograd_wgrad_f32, &np_cpu_winograd_bf16, &np_cpu_winograd_dgrad_bf16,
-    &np_cpu_winograd_wgrad_bf16, NULL};
+    &np_cpu_winograd_wgrad_bf16, &np_cpu_avgpool_f32, &np_cpu_avgpool_bf16,
+    &np_cpu_avgpool_dgrad_f32, &np_cpu_avgpool_dgrad_bf16, &np_cpu_dropout_f32,
+    &np_cpu_dropout_bf16, &np_cpu_dropout_dgrad_f32, &np_cpu_dropout_dgrad_bf16,
+    &np_cpu_cross_entropy_f32, &np_cpu_cross_entropy_bf16, &np_cpu_cross_entropy_dgrad_f32,
+    &np_cpu_cross_entropy_dgrad_bf16, &row_concat_f32, &row_concat_bf16, &row_concat_dgrad_f32,
+    &row_concat_dgrad_bf16, NULL};

@@ -51,6 +51,9 @@ extern const struct np_kernel np_cpu_bn_stats_f32, np_cpu_bn_stats_bf16, np_cpu_
     np_cpu_global_avgpool_f32, np_cpu_global_avgpool_bf16, np_cpu_global_avgpool_dgrad_f32,
     np_cpu_global_avgpool_dgrad_bf16, np_cpu_winograd_f32, np_cpu_winograd_dgrad_f32,
     np_cpu_winograd_wgrad_f32, np_cpu_winograd_bf16, np_cpu_winograd_dgrad_bf16,
-    np_cpu_winograd_wgrad_bf16;
+    np_cpu_winograd_wgrad_bf16, np_cpu_avgpool_f32, np_cpu_avgpool_bf16, np_cpu_avgpool_dgrad_f32,
+    np_cpu_avgpool_dgrad_bf16, np_cpu_dropout_f32, np_cpu_dropout_bf16, np_cpu_dropout_dgrad_f32,
+    np_cpu_dropout_dgrad_bf16, np_cpu_cross_entropy_f32, np_cpu_cross_entropy_bf16,
+    np_cpu_cross_entropy_dgrad_f32, np_cpu_cross_entropy_dgrad_bf16;
 
 #endif

@@ -1,5 +1,5 @@
-/* Max and global average pooling, forward and backward: eight channels at a time. A max pool notes
- * in which element of its window it found each maximum, and sends the gradient there. */
+/* Pooling, forward and backward: eight channels at a time. A max pool notes in which element of its
+ * window it found each maximum, and sends the gradient there. */
 #include "trainer/kernels_cpu.h"
 
 #include <errno.h>
@@ -155,6 +155,90 @@ static void maxpool_dgrad_run(void *state, const struct np_run *run)
     }
 }
 
+/* --- average pool -------------------------------------------------------------------------- */
+
+/* Sums in the window's order, then one division: the reference's bits. */
+NP_LOOP_HALF(mean_picture, (void *out, const void *x, const struct windows *g), (out, x, g))
+{
+    float all = (float)(g->kernel_h * g->kernel_w); /* padding counts */
+
+    for (int oy = 0; oy < g->out_h; oy++)
+        for (int ox = 0; ox < g->out_w; ox++) {
+            int top = oy * g->stride - g->pad, left = ox * g->stride - g->pad, y0, y1, x0, x1,
+                k = 0;
+            size_t to = ((size_t)oy * (size_t)g->out_w + (size_t)ox) * (size_t)g->c;
+
+            clip(top, g->h, g->kernel_h, &y0, &y1);
+            clip(left, g->w, g->kernel_w, &x0, &x1);
+            for (; k + 8 <= g->c; k += 8) {
+                np_v8 sum = np_zero();
+
+                EACH_IN_WINDOW({ sum += np_get(x, at, half); })
+                np_put(out, to + (size_t)k, half, sum / np_set(all));
+            }
+            for (; k < g->c; k++) {
+                float sum = 0;
+
+                EACH_IN_WINDOW({ sum += np_get1(x, at, half); })
+                np_put1(out, to + (size_t)k, half, sum / all);
+            }
+        }
+}
+
+static void avgpool_run(void *state, const struct np_run *run)
+{
+    struct np_cpu *cpu = state;
+    struct windows g = windows_of(cpu, false);
+    size_t row = np_cpu_row(cpu), out_row = (size_t)(cpu->out_h * cpu->out_w * cpu->c);
+
+    for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++)
+        mean_picture(cpu->half, np_cpu_at(cpu, run->operands->ptr[1], r * out_row),
+            np_cpu_at(cpu, run->operands->ptr[0], r * row), &g);
+}
+
+/* dx (f32, zeroed) += each window's share of dy. */
+NP_LOOP_HALF(mean_scatter, (float *dx, const void *dy, const struct windows *g), (dx, dy, g))
+{
+    float share = 1.0f / (float)(g->kernel_h * g->kernel_w);
+
+    for (int oy = 0; oy < g->out_h; oy++)
+        for (int ox = 0; ox < g->out_w; ox++) {
+            int top = oy * g->stride - g->pad, left = ox * g->stride - g->pad, y0, y1, x0, x1,
+                k = 0;
+            size_t from = ((size_t)oy * (size_t)g->out_w + (size_t)ox) * (size_t)g->c;
+
+            clip(top, g->h, g->kernel_h, &y0, &y1);
+            clip(left, g->w, g->kernel_w, &x0, &x1);
+            for (; k + 8 <= g->c; k += 8) {
+                np_v8 d = np_get(dy, from + (size_t)k, half) * np_set(share);
+
+                EACH_IN_WINDOW({ np_store(dx + at, np_load(dx + at) + d); })
+            }
+            for (; k < g->c; k++) {
+                float d = np_get1(dy, from + (size_t)k, half) * share;
+
+                EACH_IN_WINDOW({ dx[at] += d; })
+            }
+        }
+}
+
+static void avgpool_dgrad_run(void *state, const struct np_run *run)
+{
+    struct np_cpu *cpu = state;
+    struct windows g = windows_of(cpu, true);
+    size_t dy_row = np_cpu_row(cpu), row = (size_t)(cpu->out_h * cpu->out_w * cpu->c);
+
+    for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++) {
+        void *dx = np_cpu_at(cpu, run->operands->ptr[1], r * row);
+        float *sum = cpu->half ? run->scratch : dx;
+
+        memset(sum, 0, row * sizeof(float));
+        mean_scatter(cpu->half, sum, np_cpu_at(cpu, run->operands->ptr[0], r * dy_row), &g);
+        if (cpu->half)
+            np_bf16_from_f32(dx, sum, row);
+    }
+}
+
 /* --- global average ------------------------------------------------------------------------ */
 
 /* sum (c) = mean over n pixels of x */
@@ -237,5 +321,7 @@ static int pool_prepare(const struct np_graph *graph, const struct np_op_node *n
         "cpu " #name_ " bf16", op_, NP_BF16, pool_prepare, NULL, run_, NULL, np_cpu_free};
 ROW(maxpool, NP_OP_MAXPOOL, maxpool_run)
 ROW(maxpool_dgrad, NP_OP_MAXPOOL_DGRAD, maxpool_dgrad_run)
+ROW(avgpool, NP_OP_AVGPOOL, avgpool_run)
+ROW(avgpool_dgrad, NP_OP_AVGPOOL_DGRAD, avgpool_dgrad_run)
 ROW(global_avgpool, NP_OP_GLOBAL_AVGPOOL, global_run)
 ROW(global_avgpool_dgrad, NP_OP_GLOBAL_AVGPOOL_DGRAD, global_dgrad_run)

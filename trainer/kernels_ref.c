@@ -406,7 +406,8 @@ static void ref_cross_entropy(void *state, const struct np_run *run)
             /* of equal logits the first counts as the larger; a NaN is never right */
             better += !(logit <= target) || (logit == target && i < (size_t)labels[r]);
         }
-        loss[r] = (1 - smoothing) * (whole - target) + smoothing * mean;
+        /* without smoothing a logit of minus infinity is no mean's business */
+        loss[r] = (1 - smoothing) * (whole - target) + (smoothing > 0 ? smoothing * mean : 0);
         correct[r] = better == 0;
         top5[r] = better < 5;
     }

@@ -1,0 +1,270 @@
+/* Average pooling, concat, dropout and the loss on the CPU against the reference, on sizes that are no
+ * multiple of a vector, cut into lanes and chunks. All but the loss are the reference's bits. And: no
+ * shipped network needs a reference kernel. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/kernel/kernel_case.h"
+#include "tests/kernel/made_graphs.h"
+#include "tests/test.h"
+
+#define BATCH          5
+#define LOSS_TOLERANCE 2e-6
+
+static bool check(struct kernel_case *kase, double tolerance, int lanes, int chunk)
+{
+    bool found = kernel_case_run(kase, lanes, chunk);
+    double error = kernel_case_error(kase, 0);
+    bool right = found && error <= tolerance;
+
+    if (!right)
+        fprintf(
+            stderr, "%s: off by %g\n", found ? kase->kernel : "no kernel but the reference", error);
+    kernel_case_fini(kase);
+    return right;
+}
+
+/* --- average pooling ------------------------------------------------------------------------ */
+
+static bool avgpool_is_right(const int shape[6], enum np_dtype dtype, bool back)
+{
+    int h = shape[0], w = shape[1], c = shape[2], kernel = shape[3], stride = shape[4];
+    int pad = shape[5];
+    int out_h = (h + 2 * pad - kernel) / stride + 1, out_w = (w + 2 * pad - kernel) / stride + 1;
+    struct kernel_case kase;
+
+    kernel_case_init(&kase, back ? NP_OP_AVGPOOL_DGRAD : NP_OP_AVGPOOL, BATCH);
+    kernel_case_node(&kase)->attrs.window = (struct np_window){kernel, kernel, stride, pad, 1, 1};
+    if (back)
+        kernel_case_activation(&kase, dtype, out_h, out_w, c, false);
+    kernel_case_activation(&kase, dtype, h, w, c, back);
+    if (!back)
+        kernel_case_activation(&kase, dtype, out_h, out_w, c, true);
+    return check(&kase, 0, 2, 2);
+}
+
+Test(kernels_rest, avgpool_and_its_gradient_are_the_references_bits)
+{
+    /* h, w, c, kernel, stride, pad */
+    static const int shapes[][6] = {{8, 8, 16, 2, 2, 0}, {9, 7, 5, 2, 2, 0}, {9, 9, 24, 3, 2, 1},
+        {5, 6, 9, 3, 1, 1}, {7, 7, 33, 7, 1, 0}, {1, 1, 3, 2, 2, 1}, {6, 5, 8, 2, 4, 1}};
+
+    for (int i = 0; i < 7; i++)
+        for (int back = 0; back < 2; back++) {
+            cr_assert(avgpool_is_right(shapes[i], NP_F32, back));
+            cr_assert(avgpool_is_right(shapes[i], NP_BF16, back));
+        }
+}
+
+/* --- concat --------------------------------------------------------------------------------- */
+
+static bool concat_is_right(const int channels[4], enum np_dtype dtype, bool back)
+{
+    struct kernel_case kase;
+    int all = 0;
+
+    for (int i = 0; channels[i]; i++)
+        all += channels[i];
+    kernel_case_init(&kase, back ? NP_OP_CONCAT_DGRAD : NP_OP_CONCAT, BATCH);
+    if (back)
+        kernel_case_activation(&kase, dtype, 3, 5, all, false);
+    for (int i = 0; channels[i]; i++)
+        kernel_case_activation(&kase, dtype, 3, 5, channels[i], back);
+    if (!back)
+        kernel_case_activation(&kase, dtype, 3, 5, all, true);
+    return check(&kase, 0, 2, 2);
+}
+
+Test(kernels_rest, concat_and_its_gradient_are_the_references_bits)
+{
+    static const int parts[][4] = {{16, 16, 0}, {1, 2, 3, 0}, {7, 33, 0}, {1, 1, 0}};
+
+    for (int i = 0; i < 4; i++)
+        for (int back = 0; back < 2; back++) {
+            cr_assert(concat_is_right(parts[i], NP_F32, back));
+            cr_assert(concat_is_right(parts[i], NP_BF16, back));
+        }
+}
+
+/* --- dropout -------------------------------------------------------------------------------- */
+
+static bool dropout_is_right(const int shape[3], double rate, enum np_dtype dtype, bool back)
+{
+    struct kernel_case kase;
+
+    kernel_case_init(&kase, back ? NP_OP_DROPOUT_DGRAD : NP_OP_DROPOUT, BATCH);
+    kernel_case_node(&kase)->attrs.rate = rate;
+    kernel_case_node(&kase)->attrs.seed = 0x123456789abcdefull;
+    kernel_case_activation(&kase, dtype, shape[0], shape[1], shape[2], false);
+    kernel_case_activation(&kase, dtype, shape[0], shape[1], shape[2], true);
+    return check(&kase, 0, 3, 1);
+}
+
+Test(kernels_rest, dropout_and_its_gradient_are_the_references_bits)
+{
+    static const int shapes[][3] = {{1, 1, 1}, {3, 5, 7}, {4, 4, 16}, {1, 1, 4099}, {1, 1, 31}};
+    static const double rates[] = {1e-9, 0.1, 0.5, 0.999};
+
+    for (int i = 0; i < 5; i++)
+        for (int r = 0; r < 4; r++) {
+            cr_assert(dropout_is_right(shapes[i], rates[r], NP_F32, false));
+            cr_assert(dropout_is_right(shapes[i], rates[r], NP_F32, true));
+            cr_assert(dropout_is_right(shapes[i], rates[r], NP_BF16, false));
+            cr_assert(dropout_is_right(shapes[i], rates[r], NP_BF16, true));
+        }
+}
+
+/* --- the loss ------------------------------------------------------------------------------- */
+
+/* Logits and labels, masked ones among them; scale: how far the logits lie apart. */
+static void loss_case(struct kernel_case *kase, int classes, double smoothing, float scale,
+    enum np_dtype dtype, bool back)
+{
+    static const int rows[4] = {BATCH};
+
+    kernel_case_init(kase, back ? NP_OP_CROSS_ENTROPY_DGRAD : NP_OP_CROSS_ENTROPY, BATCH);
+    kernel_case_node(kase)->attrs.label_smoothing = smoothing;
+    kernel_case_activation(kase, dtype, 1, 1, classes, false);
+    kernel_case_values(kase, rows, 1, 0, NP_ROLE_INPUT, false);
+    kase->graph->tensors[1].dtype = NP_I32;
+    for (int i = 0; i < BATCH * classes; i++)
+        for (int which = 0; which < 2; which++) {
+            void *x = which ? kase->tested[0] : kase->reference[0];
+
+            if (dtype == NP_F32)
+                ((float *)x)[i] *= scale;
+        }
+    for (int i = 0; i < BATCH; i++)
+        ((int32_t *)kase->reference[1])[i] = ((int32_t *)kase->tested[1])[i] =
+            i == 3 ? -1 : (i * 37 + classes / 2) % classes;
+    if (back)
+        kernel_case_activation(kase, dtype, 1, 1, classes, true);
+    for (int i = 0; !back && i < 3; i++)
+        kernel_case_values(kase, rows, 1, 0, NP_ROLE_SAVED, true);
+}
+
+static bool loss_is_right(int classes, double smoothing, float scale)
+{
+    struct kernel_case kase;
+    bool right = true;
+
+    for (int back = 0; back < 2; back++)
+        for (int half = 0; half < 2; half++) {
+            loss_case(&kase, classes, smoothing, scale, half ? NP_BF16 : NP_F32, back);
+            right = check(&kase, half && back ? 5e-3 : LOSS_TOLERANCE, 2, 2) && right;
+        }
+    return right;
+}
+
+Test(kernels_rest, cross_entropy_and_its_gradient_are_the_reference)
+{
+    static const int classes[] = {1, 2, 5, 8, 10, 17, 100, 1000, 1003};
+
+    for (int i = 0; i < 9; i++) {
+        cr_assert(loss_is_right(classes[i], 0, 1));
+        cr_assert(loss_is_right(classes[i], 0.1, 1));
+        cr_assert(loss_is_right(classes[i], 0, 60));  /* most exponentials vanish */
+        cr_assert(loss_is_right(classes[i], 0.1, 0)); /* ties: the first class is the largest */
+    }
+}
+
+/* Gradients over all classes cancel, up to rounding: of p they are exact where p is. */
+Test(kernels_rest, a_sure_and_right_row_has_no_gradient)
+{
+    struct kernel_case kase;
+    const float *gradient;
+    int label;
+
+    loss_case(&kase, 19, 0, 0, NP_F32, true);
+    label = ((int32_t *)kase.tested[1])[0];
+    ((float *)kase.tested[0])[label] = ((float *)kase.reference[0])[label] = 200;
+    cr_assert(kernel_case_run(&kase, 1, BATCH));
+    gradient = kase.tested[2];
+    for (int i = 0; i < 19; i++)
+        cr_assert_eq(gradient[i], 0);
+    kernel_case_fini(&kase);
+}
+
+/* A NaN shows in the loss and is never right; a class of no chance costs the others nothing. */
+Test(kernels_rest, logits_that_are_no_numbers_show_in_the_loss)
+{
+    static const float odd[] = {NAN, INFINITY, -INFINITY};
+
+    for (int at = 0; at < 21; at++) /* in a vector, and in what is left */
+        for (int i = 0; i < 3; i++) {
+            struct kernel_case kase;
+            float loss;
+
+            loss_case(&kase, 21, 0, 1, NP_F32, false);
+            ((float *)kase.tested[0])[at] = ((float *)kase.reference[0])[at] = odd[i];
+            cr_assert(kernel_case_run(&kase, 1, BATCH));
+            loss = ((float *)kase.tested[2])[0];
+            if (odd[i] < 0)
+                cr_assert_eq(isinf(loss) != 0, at == ((int32_t *)kase.tested[1])[0]);
+            cr_assert_eq(isnan(loss) != 0, !(odd[i] < 0));
+            cr_assert_eq(isnan(((float *)kase.reference[2])[0]) != 0, isnan(loss) != 0);
+            for (int o = 3; o < 5; o++)
+                cr_assert_eq(((float *)kase.tested[o])[0], ((float *)kase.reference[o])[0]);
+            kernel_case_fini(&kase);
+        }
+}
+
+/* --- who computes --------------------------------------------------------------------------- */
+
+/* Nodes that only the reference takes; prints them. */
+static int slow_nodes(const char *path, const struct np_graph *graph)
+{
+    int n = 0;
+
+    for (int i = 0; i < graph->nr_nodes; i++) {
+        const struct np_kernel *kernel = NULL;
+        struct np_needs needs;
+        struct np_err err = {0};
+        void *state;
+
+        if (np_kernel_find(graph, &graph->nodes[i], 2, false, &kernel, &state, &needs, &err) == 0)
+            kernel->free(state);
+        if (kernel && strncmp(kernel->name, "reference", 9) != 0)
+            continue;
+        fprintf(
+            stderr, "%s: %s '%s'\n", path, np_op_names[graph->nodes[i].op], graph->nodes[i].name);
+        n++;
+    }
+    return n;
+}
+
+Test(kernels_rest, no_shipped_network_runs_on_the_reference)
+{
+    static const struct np_fusions fusions = {true, true, true, true, true};
+    static const struct {
+        const char *path;
+        int side, channels, classes;
+    } nets[] = {{"configs/alexnet.yaml", 224, 3, 1000}, {"configs/cifar10.yaml", 32, 3, 10},
+        {"configs/cnn.yaml", 32, 3, 10}, {"configs/mnist.yaml", 28, 1, 10},
+        {"configs/resnet18.yaml", 224, 3, 1000}, {"configs/resnet20.yaml", 32, 3, 10},
+        {"configs/resnet50.yaml", 224, 3, 1000}};
+
+    for (int i = 0; i < 7; i++)
+        for (int variant = 0; variant < 4; variant++) {
+            char *text = made_read(nets[i].path);
+            struct np_graph *graph =
+                made_good_graph(text, (struct made){4, nets[i].side, nets[i].side, nets[i].channels,
+                                          nets[i].classes, variant & 1 ? NP_BF16 : NP_F32});
+
+            free(text);
+            cr_assert_not_null(graph);
+            if (variant & 2) {
+                struct np_graph *eval = np_graph_eval(graph);
+
+                np_graph_free(graph);
+                graph = eval;
+            } else {
+                cr_assert_eq(np_autodiff(graph, NULL), 0);
+            }
+            cr_assert_eq(np_fuse(graph, &fusions, NULL), 0);
+            cr_assert_eq(slow_nodes(nets[i].path, graph), 0);
+            np_graph_free(graph);
+        }
+}
