@@ -83,10 +83,8 @@ static int judge(const struct np_bad *bad, const struct np_bad_sample *sample, u
     if (nr_bad <= allowed)
         return 0;
     return np_err_set(err, -EBADMSG,
-        "more than %llu of the %llu samples of %s %llu are bad, which is all that "
-        "loader.bad_samples.budget allows (%g%%); bad_samples.jsonl in the run's folder names "
-        "them, "
-        "the last is %s: %s",
+        "over %llu of the %llu samples of %s %llu are bad, more than loader.bad_samples.budget "
+        "allows (%g%%); bad_samples.jsonl in the run's folder names them, the last is %s: %s",
         (unsigned long long)allowed, (unsigned long long)n,
         train ? "epoch" : "the evaluation after step",
         (unsigned long long)(train ? sample->epoch : sample->step), bad->options.budget * 100,

@@ -64,7 +64,7 @@ Test(bad, a_restart_goes_on_counting)
     cr_assert_eq(np_bad_new(&options, &bad, NULL), 0);
     cr_assert_eq(np_bad_add(bad, &one, &err), 0);
     cr_assert_eq(np_bad_add(bad, &one, &err), -EBADMSG);
-    cr_assert_not_null(strstr(err.text, "more than 5 of the 100 samples of epoch 67"));
+    cr_assert_not_null(strstr(err.text, "over 5 of the 100 samples of epoch 67"));
     cr_assert_not_null(strstr(err.text, "a.tar:9.jpg: is torn"));
     cr_assert_eq(add(bad, NP_BATCH_TRAIN, 68, 1), 0);
     np_bad_free(bad);

@@ -381,7 +381,7 @@ Test(loader, past_the_budget_the_run_fails_and_says_how_many, .timeout = 60)
     rig.options.bad_budget = 0.03; /* 3 of 97 */
     outcome = run(&rig, 0);
     cr_assert_eq(outcome.err.code, -EBADMSG);
-    cr_assert_not_null(strstr(outcome.err.text, "more than 3 of the 97 samples of epoch 0"));
+    cr_assert_not_null(strstr(outcome.err.text, "over 3 of the 97 samples of epoch 0"));
     cr_assert_not_null(strstr(outcome.err.text, "bad_samples.jsonl"));
     cr_assert_geq(outcome.nr_bad, 4u);
     rig.options.bad_budget = 1;
