@@ -425,9 +425,10 @@ int np_run_train(struct np_config *config, const struct np_run_options *options)
         exit_code = NP_EXIT_STOPPED;
     } else if (code < 0) {
         np_run_report_error(run, &err);
-        exit_code = run->usage                                        ? NP_EXIT_USAGE
-                    : run->stop_code && run->saved_step != UINT64_MAX ? NP_EXIT_STOPPED
-                                                                      : NP_EXIT_FAILED;
+        /* weights that have left the numbers would do so again */
+        bool goes_on = run->stop_code && run->stop_code != -EDOM && run->saved_step != UINT64_MAX;
+
+        exit_code = run->usage ? NP_EXIT_USAGE : goes_on ? NP_EXIT_STOPPED : NP_EXIT_FAILED;
     }
     close_run(run);
     np_free(run);

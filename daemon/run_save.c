@@ -205,17 +205,18 @@ uint64_t np_run_checkpoint_bytes(const struct np_run *run)
            65536;
 }
 
-/* A full disk: how much it takes, how much there is. */
+/* A full disk: how much it takes, how much there is. Weights that are no numbers say it themselves. */
 static int explain(struct np_run *run, uint64_t step, int code, struct np_err *err)
 {
     struct statvfs fs;
     double room = statvfs(run->dir, &fs) == 0 ? (double)fs.f_bavail * (double)fs.f_frsize : 0;
 
-    np_err_context(err,
-        "the checkpoint of step %llu could not be written (it takes %.1f MB, %.1f MB "
-        "are free below %s)",
-        (unsigned long long)step, (double)np_run_checkpoint_bytes(run) * 1e-6, room * 1e-6,
-        run->dir);
+    if (code != -EDOM)
+        np_err_context(err,
+            "the checkpoint of step %llu could not be written (it takes %.1f MB, %.1f MB "
+            "are free below %s)",
+            (unsigned long long)step, (double)np_run_checkpoint_bytes(run) * 1e-6, room * 1e-6,
+            run->dir);
     if (run->saved_step != UINT64_MAX)
         np_run_say(
             run, "the last good checkpoint is step %llu", (unsigned long long)run->saved_step);

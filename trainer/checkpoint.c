@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,14 +185,42 @@ static int put_in_place(
     return result;
 }
 
+/* Weights that are no numbers would push good ones out of the folder, and no run goes on from them:
+ * an update can make them while the loss before it was still finite. */
+static int check_numbers(const struct np_checkpoint *checkpoint, struct np_err *err)
+{
+    const struct np_graph *graph = checkpoint->graph;
+
+    for (int i = 0; i < graph->nr_tensors; i++) {
+        const struct np_tensor *tensor = &graph->tensors[i];
+        const float *values =
+            tensor->role == NP_ROLE_PARAM ? checkpoint->params : checkpoint->buffers;
+        bool good = true;
+
+        if (!np_tensor_is_weight(tensor))
+            continue;
+        values += tensor->offset;
+        for (uint64_t k = 0; k < np_tensor_elements(tensor); k++)
+            good &= isfinite(values[k]) != 0;
+        if (!good)
+            return np_err_set(err, -EDOM,
+                "step %" PRIu64 ": %s is no longer finite and is not saved; a smaller optimizer "
+                "lr, a longer warm-up or train.clip_norm may help",
+                checkpoint->position.step, tensor->name);
+    }
+    return 0;
+}
+
 int np_checkpoint_write(
     struct np_io *io, const char *dir, const struct np_checkpoint *checkpoint, struct np_err *err)
 {
     char folder[PATH_MAX], final[PATH_MAX], old[PATH_MAX];
     uint64_t step = checkpoint->position.step;
     bool is_new = access(dir, F_OK) != 0;
-    int result = np_make_dirs(dir, err);
+    int result = check_numbers(checkpoint, err);
 
+    if (result == 0)
+        result = np_make_dirs(dir, err);
     if (result < 0)
         return result;
     if (snprintf(folder, sizeof(folder), "%s/.step-%" PRIu64 ".tmp", dir, step) >=

@@ -34,7 +34,7 @@ struct np_checkpoint {
 };
 
 /* Writes dir/step-N whole or not at all; one of the same step is replaced. Nothing is left of one
- * that could not be written. */
+ * that could not be written. -EDOM: a weight is infinite or no number; nothing was touched. */
 int np_checkpoint_write(
     struct np_io *io, const char *dir, const struct np_checkpoint *checkpoint, struct np_err *err);
 /* Loads and verifies one (sizes, XXH3, names, shapes); arrays must be there and are untouched on

@@ -148,7 +148,8 @@ int np_trainer_eval(const struct np_trainer_config *config, uint64_t step, bool 
         .images = metrics.rows,
         .correct = metrics.correct,
         .top5 = metrics.top5,
-        .loss = metrics.rows ? metrics.loss_sum / (double)metrics.rows : 0,
+        /* fabs: a NaN has a sign, which nobody wants to read */
+        .loss = metrics.rows ? fabs(metrics.loss_sum / (double)metrics.rows) : 0,
         .seconds = (double)(np_now_ns() - start) * 1e-9,
     };
     return 0;

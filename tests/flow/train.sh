@@ -185,6 +185,41 @@ unreadable() {
 }
 t "files that vanish end a run with 75, and it goes on when they are back" unreadable
 
+# --- a rate far too large: the last good checkpoint stays the newest
+cat >"$TMP/far.yaml" <<Y
+name: far
+seed: 1
+device: cpu
+precision: f32
+data: {train: {source: synth, samples: 100, size: 8}}
+loader: {batch: 8}
+model:
+  - conv: {name: a, out: 12, kernel: 3}
+  - conv: {out: 12, kernel: 3, groups: 12, stride: 2, pad: 1}
+  - batchnorm
+  - relu
+  - conv: {out: 24, kernel: 3, groups: 12, dilation: 2, pad: 2}
+  - global_avgpool
+  - linear: {out: classes}
+optimizer: {sgd: {lr: 1000, momentum: 0.9}}
+schedule: constant
+train: {steps: 40, threads: 1}
+checkpoint: {every: 1 steps, keep: 100}
+runs: $TMP/runs-far
+Y
+far() {
+    exits 1 "$NNPIPE" train "$TMP/far.yaml" || return 1
+    for file in "$TMP"/runs-far/*/checkpoints/step-*/weights.safetensors; do
+        finite "$file" || { echo "$file is not finite"; return 1; }
+    done
+}
+# finite FILE: no f32 among all 4-byte words behind the header has an exponent of ones
+finite() {
+    header=$(od -An -N8 -tu8 "$1" | tr -d ' ')
+    ! od -An -v -j$((8 + header)) -tf4 "$1" | grep -q -E 'inf|nan'
+}
+t "weights that are no numbers end a run with 1 and are not saved" far
+
 # --- a full disk: the checkpoint before it is kept
 mkdir "$TMP/small"
 if mount -t tmpfs -o size=700k none "$TMP/small" 2>/dev/null; then

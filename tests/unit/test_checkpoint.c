@@ -162,6 +162,29 @@ static int leftovers(const struct box *box)
     return n;
 }
 
+/* The one from before stays the newest, whichever number it is that has gone. */
+Test(checkpoint, weights_that_are_no_numbers_are_refused)
+{
+    static const float odd[] = {NAN, INFINITY, -INFINITY};
+    struct box *box = box_new("pread");
+
+    cr_assert_eq(write_step(box, &box->io, 1, NULL), 0);
+    for (int i = 0; i < 6; i++) {
+        struct np_err err = {0};
+
+        set_step(box, 2);
+        if (i < 3)
+            box->params[20 * i] = odd[i];
+        else
+            box->buffers[i] = odd[i - 3];
+        cr_assert_eq(np_checkpoint_write(&box->io, box->dir, &box->checkpoint, &err), -EDOM);
+        cr_assert_not_null(strstr(err.text, "no longer finite"));
+        cr_assert_eq(latest(box), 1);
+        cr_assert_eq(leftovers(box), 0);
+    }
+    box_free(box);
+}
+
 Test(checkpoint, what_is_written_reads_back)
 {
     struct box *box = box_new("pread");
