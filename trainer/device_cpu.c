@@ -7,6 +7,7 @@
 #include "trainer/device.h"
 #include "trainer/optim.h"
 #include "trainer/program.h"
+#include "trainer/simd.h"
 
 static int cpu_open(
     struct np_device *device, const struct np_device_options *options, struct np_err *err)
@@ -14,7 +15,7 @@ static int cpu_open(
     (void)options;
     (void)err;
     device->pinned = np_page_allocator;
-    device->auto_precision = __builtin_cpu_supports("avx512bf16") ? NP_BF16 : NP_F32;
+    device->auto_precision = np_vectors_used() == NP_AVX512_BF16 ? NP_BF16 : NP_F32;
     return 0;
 }
 

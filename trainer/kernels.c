@@ -43,14 +43,6 @@ int np_kernel_find(const struct np_graph *graph, const struct np_op_node *node, 
                            : "f16");
 }
 
-const char *np_cpu_vectors(void)
-{
-    return __builtin_cpu_supports("avx512bf16") ? "avx512_bf16"
-           : __builtin_cpu_supports("avx512f")  ? "avx512"
-           : __builtin_cpu_supports("avx2")     ? "avx2"
-                                                : "sse2";
-}
-
 /* Round to nearest, ties to even; a NaN stays one. */
 NP_LOOP(bf16_from_f32, (uint16_t * out, const float *in, size_t n), (out, in, n))
 {

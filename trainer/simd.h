@@ -13,14 +13,19 @@ typedef int32_t np_v8i __attribute__((vector_size(32)));
 typedef uint16_t np_v8h __attribute__((vector_size(16)));
 typedef uint8_t np_v8b __attribute__((vector_size(8)));
 
-#define NP_INLINE static inline __attribute__((always_inline, unused))
-#define NP_AVX2   __attribute__((target("avx2,fma"), optimize("O3")))
+/* What the CPU has, or less where the environment's NNPIPE_CPU says so (sse2, avx2 or avx512): with it
+ * tests run the plain code on any machine. oneDNN has ONEDNN_MAX_CPU_ISA for the same. */
+enum np_vectors { NP_SSE2, NP_AVX2, NP_AVX512, NP_AVX512_BF16 };
+enum np_vectors np_vectors_used(void);
+
+#define NP_INLINE  static inline __attribute__((always_inline, unused))
+#define NP_AS_AVX2 __attribute__((target("avx2,fma"), optimize("O3")))
 
 /* NP_LOOP(name, (parameters), (arguments)) { body }: a static function `name` that runs the body as
  * this CPU does it best. The two differ only in speed: neither may use fused multiply-adds. */
 #define NP_LOOP(name, parameters, arguments)                                                       \
     NP_INLINE void name##_body parameters;                                                         \
-    static NP_AVX2 void name##_avx2 parameters                                                     \
+    static NP_AS_AVX2 void name##_avx2 parameters                                                  \
     {                                                                                              \
         name##_body arguments;                                                                     \
     }                                                                                              \
@@ -55,7 +60,7 @@ typedef uint8_t np_v8b __attribute__((vector_size(8)));
 
 NP_INLINE bool np_has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return np_vectors_used() >= NP_AVX2;
 }
 
 /* Unaligned. Macros, because a vector by value has another ABI without AVX2. */

@@ -5,14 +5,15 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "trainer/simd.h"
+
 #define AVX2   __attribute__((target("avx2,fma"), optimize("O3"))) /* unrolls what is constant */
 #define INLINE static inline __attribute__((always_inline, target("avx2,fma")))
 
 bool np_winograd_usable(void)
 {
     /* With AVX-512 oneDNN's own kernels are the faster ones. */
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           !__builtin_cpu_supports("avx512f");
+    return np_vectors_used() == NP_AVX2;
 }
 
 /* --- loading and storing ------------------------------------------------------------------- */

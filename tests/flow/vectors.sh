@@ -1,0 +1,55 @@
+#!/bin/sh
+# The code for CPUs without AVX2, on one that has it (NNPIPE_CPU=sse2): the kernels hold against the
+# reference, and the program's own loops give the same bits either way. What needs AVX-512 runs
+# only on a CPU that has it.
+. "$(dirname "$0")/../lib.sh"
+cd "$ROOT" || exit 1
+
+if [ -x "$NNPIPE_BUILD/tests/unit_tests" ] && [ "$NNPIPE_BUILD" = "$ROOT/build" ]; then
+    plain_tests() {
+        NNPIPE_CPU=sse2 ONEDNN_MAX_CPU_ISA=SSE41 "$NNPIPE_BUILD/tests/unit_tests" --jobs 2 \
+            --filter '@(kernels_*|dags|program|gradients|values|trainer)/*' >"$TMP/unit.txt" 2>&1 || return 1
+        grep -q 'Tested: [1-9][0-9]* .*Failing: 0 | Crashing: 0' "$TMP/unit.txt"
+    }
+    t "without AVX2 the kernels and the nets are the reference's" plain_tests
+else
+    skip "without AVX2 the kernels and the nets are the reference's" "needs the plain build of the unit tests"
+fi
+
+# Convolutions and products are oneDNN's in both runs; the rest is ours.
+cat >"$TMP/net.yaml" <<Y
+name: net
+seed: 1
+device: cpu
+runs: $TMP/runs
+data:
+  train: {source: synth, samples: 400, size: 16}
+  test: {source: synth, samples: 100, size: 16, seed: 2}
+loader: {batch: 20, augment: [{random_crop: {size: 16, pad: 2}}, flip]}
+model:
+  - conv: {out: 10, kernel: 3, stride: 2, pad: 1, bias: false}
+  - batchnorm
+  - relu: {name: a}
+  - avgpool: {name: b, kernel: 3, stride: 1, pad: 1}
+  - concat: [a, b]
+  - dropout: {rate: 0.2}
+  - conv: {name: c, out: 21, kernel: 1}
+  - maxpool: {kernel: 3, stride: 1, pad: 1}
+  - add: {name: d, from: [c, "7"]}
+  - batchnorm
+  - relu
+  - flatten
+  - dropout
+  - linear: {out: classes}
+loss: {cross_entropy: {label_smoothing: 0.1}}
+train: {epochs: 2, threads: 2}
+Y
+weights() { "$NNPIPE" train "$TMP/net.yaml" --json -o precision="$1" | sed -n 's/.*"weights_sha256": "\([0-9a-f]*\)".*/\1/p' | tail -n 1; }
+same_bits() {
+    wide=$(weights "$1") && plain=$(NNPIPE_CPU=sse2 weights "$1") || return 1
+    [ -n "$wide" ] && [ "$wide" = "$plain" ] || { echo "'$wide' and '$plain'"; return 1; }
+}
+t "without AVX2 our own loops give the same bits, f32" same_bits f32
+t "without AVX2 our own loops give the same bits, bf16" same_bits bf16
+t "the devices say which vectors are used" says "vectors sse2" env NNPIPE_CPU=sse2 "$NNPIPE" devices
+[ "$failed" -eq 0 ]
