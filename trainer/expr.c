@@ -102,7 +102,7 @@ static int64_t param_of(struct reader *r)
     }
     errno = 0;
     value = strtoll(text, &end, 10);
-    if (end == text || *end || errno || llabs(value) > MAX_VALUE) {
+    if (end == text || *end || errno || value > MAX_VALUE || value < -MAX_VALUE) {
         if (r->code == 0)
             r->code = np_err_set(r->err, -EINVAL, "'%.80s': $%.*s is '%.40s', no whole number",
                 r->text, (int)(length > 64 ? 64 : length), name, text);

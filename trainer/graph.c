@@ -172,7 +172,9 @@ static void init_tensor(const struct np_tensor *tensor, uint64_t seed, float *va
     switch (tensor->init) {
     case NP_INIT_KAIMING_NORMAL: scale = sqrt(2.0 / tensor->fan_out); break;
     case NP_INIT_NORMAL: scale = 0.01; break;
-    case NP_INIT_XAVIER_UNIFORM: scale = sqrt(6.0 / (tensor->fan_in + tensor->fan_out)); break;
+    case NP_INIT_XAVIER_UNIFORM:
+        scale = sqrt(6.0 / ((double)tensor->fan_in + tensor->fan_out));
+        break;
     default: scale = 1 / sqrt(tensor->fan_in > 0 ? tensor->fan_in : 1); break;
     }
     for (uint64_t i = 0; i < n; i++) {

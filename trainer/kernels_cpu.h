@@ -20,7 +20,7 @@ struct np_cpu {
     int period, tile;
 };
 
-/* Fills what a node tells; -ENOTSUP for dtypes other than f32 and bf16. */
+/* Fills what a node tells; -ENOTSUP for dtypes other than f32 and bf16, and for 2^27 channels. */
 int np_cpu_init(struct np_cpu *cpu, const struct np_graph *graph, const struct np_op_node *node);
 /* A prepare that allocates a struct np_cpu and needs `nr_tiles` tiles of floats as scratch. */
 int np_cpu_prepare(const struct np_graph *graph, const struct np_op_node *node, int nr_tiles,

@@ -14,6 +14,8 @@ static const char *param(void *context, const char *name, size_t length)
         return "16";
     if (length == 4 && memcmp(name, "word", 4) == 0)
         return "same";
+    if (length == 5 && memcmp(name, "least", 5) == 0)
+        return "-9223372036854775808";
     return NULL;
 }
 
@@ -75,4 +77,19 @@ Test(expr, finds_the_parameters_of_a_text)
     cr_assert(!np_expr_is_param("$out*4"));
     cr_assert(!np_expr_is_param("$"));
     cr_assert(!np_expr_is_param("out"));
+}
+
+/* Divided by -1 the least number of 64 bits would end the program. */
+Test(expr, parameters_of_19_digits_are_refused)
+{
+    static const char *const texts[] = {"$least", "$least / -1", "$least % -1", "-$least"};
+
+    for (int i = 0; i < 4; i++) {
+        struct np_err err = {0};
+        int64_t value = 7;
+
+        cr_assert_lt(np_expr_eval(texts[i], param, NULL, &value, &err), 0);
+        cr_assert_eq(value, 7);
+        cr_assert_not_null(strstr(err.text, "no whole number"));
+    }
 }
