@@ -36,7 +36,7 @@ struct conv {
     dnnl_primitive_desc_t reorder_desc;
     dnnl_primitive_t reorder; /* file -> weights, for wgrad weights -> file */
     /* scratch: oneDNN's own, then x and y in f32, then a gradient */
-    size_t scratchpad_bytes, x_at, y_at, gradient_at;
+    size_t margin, x_at, y_at, gradient_at; /* margin: bytes behind oneDNN's own */
     size_t weight_bytes, bias_bytes;
 };
 
@@ -115,6 +115,15 @@ static dnnl_status_t make_attr(bool relu, dnnl_primitive_attr_t *ret_attr)
         status = dnnl_primitive_attr_set_post_ops(*ret_attr, ops);
     dnnl_post_ops_destroy(ops);
     return status;
+}
+
+/* A 1x1 convolution with a stride gathers its pixels in the scratchpad first, with channels rounded up
+ * to whole vectors; oneDNN 2.6 asks for room without the rounding and writes behind it. */
+static size_t margin_of(const struct np_window *w, struct shape x)
+{
+    bool gathers = w->kernel_h == 1 && w->stride > 1; /* windows are square */
+
+    return gathers ? (size_t)x.h * (size_t)x.w * 16 * sizeof(float) : 0;
 }
 
 /* oneDNN's own reference code is slower than converting. */
@@ -211,6 +220,7 @@ static dnnl_status_t conv_make(struct conv *conv, const struct np_graph *graph,
     dnnl_status_t status;
 
     conv->wraps = wraps;
+    conv->margin = margin_of(&node->attrs.window, x);
     conv->x_row = (size_t)x.h * (size_t)x.w * (size_t)x.c;
     conv->y_row = (size_t)y.h * (size_t)y.w * (size_t)y.c;
     status = dnnl_engine_create(&conv->engine, dnnl_cpu, 0);
@@ -248,8 +258,7 @@ static void set_needs(struct conv *conv, int max_rows, struct np_needs *ret_need
 
             bytes = own > bytes ? own : bytes;
         }
-    conv->scratchpad_bytes = bytes = align(bytes);
-    conv->x_at = bytes;
+    conv->x_at = bytes = align(bytes + conv->margin);
     bytes += conv->wraps ? align(rows * conv->x_row * sizeof(float)) : 0;
     conv->y_at = bytes;
     bytes += conv->wraps ? align(rows * conv->y_row * sizeof(float)) : 0;
