@@ -2,6 +2,7 @@
 #include "loader/index_file.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ void np_index_free(struct np_index *index)
     np_free(index->paths);
     np_free(index->classes);
     np_free(index->root);
+    np_free(index->key);
     np_index_builder_free(index->builder);
     np_free(index);
 }
@@ -121,6 +123,18 @@ const struct np_raw *np_index_raw(const struct np_index *index)
 const char *np_index_root(const struct np_index *index)
 {
     return index->root;
+}
+
+int np_index_set_key(struct np_index *index, const char *key)
+{
+    np_free(index->key);
+    index->key = np_strdup(key);
+    return index->key ? 0 : -ENOMEM;
+}
+
+const char *np_index_key(const struct np_index *index)
+{
+    return index->key;
 }
 
 uint64_t np_index_memory(const struct np_index *index)

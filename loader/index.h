@@ -74,6 +74,11 @@ int np_index_open(
     const char *path, const char *key, struct np_index **ret_index, struct np_err *err);
 void np_index_free(struct np_index *index);
 
+/* The key of what was listed, kept so that the index is never saved under a later one: a shard that
+ * came meanwhile would be lost to every run after. NULL: none was set. */
+int np_index_set_key(struct np_index *index, const char *key);
+const char *np_index_key(const struct np_index *index);
+
 uint64_t np_index_samples(const struct np_index *index);
 const struct np_record *np_index_record(const struct np_index *index, uint64_t i);
 /* Member name of sample i, into text; returns its length. Front-coded: walks up to 16 names. */

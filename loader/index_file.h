@@ -57,6 +57,7 @@ struct np_index {
     char **paths, **classes;
     int nr_files, nr_classes;
     char *root;
+    char *key; /* what it was listed from, as it was then; NULL: not said */
     struct np_raw raw;
     uint32_t max_extent, max_inner;
     void *whole; /* the file's bytes, when it was opened: records, blocks and names lie in it */

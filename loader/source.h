@@ -54,7 +54,8 @@ int np_source_open(const struct np_source_options *options,
     const struct np_source_progress *progress, struct np_index **ret_index, struct np_err *err);
 
 /* Saves an index whose CRCs have been filled in (first epoch, data verify, pack) where
- * np_source_open() finds it. An error is not fatal: the set is scanned again next time. */
+ * np_source_open() finds it. An error is not fatal: the set is scanned again next time. -ESTALE: its files are
+ * no longer those that were listed. */
 int np_source_save(
     const struct np_source_options *options, const struct np_index *index, struct np_err *err);
 

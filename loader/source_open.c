@@ -221,7 +221,12 @@ int np_source_save(
     np_paths_fini(&paths);
     if (code)
         return code;
-    code = save(&places, index, err);
+    if (np_index_key(index) && strcmp(np_index_key(index), places.key) != 0)
+        code = np_err_set(err, -ESTALE,
+            "%s: its files have changed since they were listed; the next run lists them again",
+            options->path);
+    else
+        code = save(&places, index, err);
     places_fini(&places);
     return code;
 }
@@ -256,6 +261,7 @@ static int scan(const struct np_source_options *options, const struct np_source_
 static int open_stored(const struct np_source_options *options,
     const struct np_source_progress *progress, struct np_index **ret_index, struct np_err *err)
 {
+    struct np_index *index = NULL;
     struct np_err unsaved = {0};
     struct np_paths paths;
     struct places places;
@@ -267,12 +273,18 @@ static int open_stored(const struct np_source_options *options,
     np_paths_fini(&paths);                             /* leaves a stale key, never a wrong index */
     if (code)
         return code;
-    if (open_saved(&places, ret_index) != 0) {
-        code = scan(options, progress, ret_index, err);
-        if (!code && save(&places, *ret_index, &unsaved))
+    if (open_saved(&places, &index) != 0) {
+        code = scan(options, progress, &index, err);
+        if (!code && save(&places, index, &unsaved))
             np_source_note(progress, "the index is not kept: %s", unsaved.text);
     }
+    if (!code && np_index_set_key(index, places.key))
+        code = np_err_set(err, -ENOMEM, "%s: out of memory to list the set", options->path);
     places_fini(&places);
+    if (code)
+        np_index_free(index);
+    else
+        *ret_index = index;
     return code;
 }
 

@@ -215,6 +215,33 @@ Test(source, crcs_that_were_filled_in_come_back)
     remove_set(folder);
 }
 
+/* A run saves its set's checksums when it ends: under the files it has listed, not those of then. */
+Test(source, a_shard_that_comes_while_an_index_is_in_use_is_not_lost)
+{
+    char *folder = make_set(), path[1024], tar_word[] = "tar", none[] = "";
+    struct np_source_options options = {
+        .source = tar_word, .path = path, .match = none, .labels = none, .cache_dir = none};
+    struct np_err err = {0};
+    struct made_tar tar = {0};
+    struct np_index *index;
+
+    tar_text(&tar, "a/1.jpg", "x");
+    tar_end(&tar);
+    put_file(folder, "s-0.tar", tar.bytes, tar.n);
+    snprintf(path, sizeof(path), "%s/s-*.tar", folder);
+    cr_assert_eq(np_source_open(&options, NULL, &index, NULL), 0);
+    put_file(folder, "s-1.tar", tar.bytes, tar.n);
+    np_index_set_crc(index, 0, 77);
+    cr_expect_eq(np_source_save(&options, index, &err), -ESTALE);
+    cr_expect(strstr(err.text, "have changed since they were listed"), "%s", err.text);
+    np_index_free(index);
+    cr_assert_eq(np_source_open(&options, NULL, &index, NULL), 0);
+    cr_expect_eq(np_index_samples(index), 2);
+    np_index_free(index);
+    tar_free(&tar);
+    remove_set(folder);
+}
+
 Test(source, tells_what_is_wrong_with_a_folder)
 {
     char *folder = make_set(), command[2048];
