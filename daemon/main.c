@@ -19,7 +19,9 @@ static const struct np_command commands[] = {
         "  --json           one JSON object a line instead of text\n"
         "\n"
         "Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and ends with 75; a second\n"
-        "one ends at once. A closed standard output does not stop a run: its log goes on.\n"},
+        "one ends at once. While data are still listed and the network is built there is nothing\n"
+        "to save: the signal then ends the run and says so. A closed standard output does not\n"
+        "stop a run: its log goes on.\n"},
     {"eval", np_cmd_eval, "CONFIG --weights FILE", "loss and accuracy on the test set",
         "  --weights FILE   a safetensors file, a checkpoint's folder or a run's folder\n"
         "  --device NAME    auto, cpu, cuda:0 or sim\n"

@@ -291,7 +291,17 @@ static int train(struct np_run *run, struct np_err *err)
     return code;
 }
 
-/* The test set, once, when something else was evaluated while training. */
+static void bad_in_test(void *context, const struct np_bad_sample *bad)
+{
+    struct np_run *run = context;
+    struct np_bad_sample placed = *bad;
+
+    placed.step = run->nr_steps;
+    np_run_write_bad(run, &placed);
+}
+
+/* The test set, once, when something else was evaluated while training. Stopped, it is done whole
+ * when the run goes on. */
 static int final_test(struct np_run *run, struct np_err *err)
 {
     struct np_evaluation evaluation = {
@@ -302,6 +312,9 @@ static int final_test(struct np_run *run, struct np_err *err)
         .labels = run->setup.test_labels,
         .stat = run->stat,
         .block = run->block,
+        .stopping = np_run_stopping,
+        .bad = bad_in_test,
+        .context = run,
     };
 
     if (!run->setup.test || eval_set(run) == run->setup.test)
@@ -364,13 +377,17 @@ static int run_all(struct np_run *run, struct np_err *err)
     if (!over && (code = open_pipeline(run, err)) < 0)
         return code;
     np_run_report_start(run);
-    if (!over)
+    if (over)
+        np_watch_arm(run->watch);
+    else
         code = train(run, err);
+    if (code == -EINTR) /* with a checkpoint */
+        np_watch_settle(run->watch, NP_EXIT_STOPPED);
     close_pipeline(run);
     if (code == 0)
         code = final_test(run, err);
-    if (code == 0)
-        code = np_run_report_done(run, err);
+    if (code == 0 && (code = np_run_report_done(run, err)) == 0)
+        np_watch_settle(run->watch, NP_EXIT_DONE);
     return code;
 }
 

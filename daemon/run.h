@@ -93,6 +93,10 @@ extern const char *const np_precision_names[];
 void np_run_say(struct np_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* run_hooks.c */
 void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks);
+/* Has a signal asked? context: the run. */
+bool np_run_stopping(void *context);
+/* Names a bad sample in bad_samples.jsonl, the log and on the screen. */
+void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad);
 /* Does an epoch end with this step? */
 bool np_run_epoch_ends(const struct np_run *run, uint64_t step);
 /* The curves so far, from metrics.jsonl. */

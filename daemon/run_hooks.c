@@ -43,7 +43,7 @@ static void drain_bad(struct np_run *run)
 {
     struct np_bad_sample bad;
 
-    while (np_loader_next_bad(run->loader, &bad)) {
+    for (;;) {
         if (run->nr_bad == run->room_bad) {
             int room = run->room_bad ? 2 * run->room_bad : 16;
             struct np_bad_sample *more = realloc(run->bad, (size_t)room * sizeof(*more));
@@ -52,11 +52,13 @@ static void drain_bad(struct np_run *run)
             run->bad = more;
             run->room_bad = room;
         }
+        if (!np_loader_next_bad(run->loader, &bad))
+            return;
         run->bad[run->nr_bad++] = bad;
     }
 }
 
-static void write_bad(struct np_run *run, const struct np_bad_sample *bad)
+void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad)
 {
     struct np_json *line = &run->line;
 
@@ -112,7 +114,7 @@ static void take_bad(struct np_run *run, uint64_t steps_done, bool eval_done)
         bool due = bad->step < steps_done ||
                    (bad->kind == NP_BATCH_EVAL && bad->step == steps_done && eval_done);
         if (due)
-            write_bad(run, bad);
+            np_run_write_bad(run, bad);
         else
             run->bad[kept++] = *bad;
     }
@@ -334,7 +336,7 @@ void np_run_reload_curves(struct np_run *run)
 
 /* --- boundaries ------------------------------------------------------------------------------ */
 
-static bool stopping(void *context)
+bool np_run_stopping(void *context)
 {
     const struct np_run *run = context;
 
@@ -360,14 +362,14 @@ static bool boundary_follows(void *context, uint64_t step)
 {
     const struct np_run *run = context;
 
-    return run->best_unsaved || stopping(context) || checkpoint_due(run, step);
+    return run->best_unsaved || np_run_stopping(context) || checkpoint_due(run, step);
 }
 
 static int on_boundary(void *context, uint64_t step, bool eval_due)
 {
     struct np_run *run = context;
     struct np_err err = {0};
-    bool last = step == run->nr_steps && !eval_due, stop = !last && stopping(run);
+    bool last = step == run->nr_steps && !eval_due, stop = !last && np_run_stopping(run);
     bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
 
     if (!saved && (last || stop || run->best_unsaved || checkpoint_due(run, step))) {
@@ -404,7 +406,7 @@ void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks)
         .step = on_step,
         .eval = on_eval,
         .eval_follows = eval_follows,
-        .stopping = stopping,
+        .stopping = np_run_stopping,
         .boundary_follows = boundary_follows,
         .boundary = on_boundary,
         .unreadable = on_unreadable,

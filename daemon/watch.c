@@ -23,9 +23,22 @@ struct np_watch {
     int signal_fd, end_fd;
     pthread_t thread;
     pthread_mutex_t lock;
-    bool armed;   /* under lock */
-    int stopping; /* under lock */
+    bool armed;    /* under lock */
+    int stopping;  /* under lock */
+    bool settled;  /* under lock */
+    int exit_code; /* under lock */
 };
+
+/* A line on standard error, unless nobody reads there: what ends the process waits for nothing, not
+ * for the screen's lock either. */
+static void say_at_once(int number, const char *text)
+{
+    struct pollfd screen = {STDERR_FILENO, POLLOUT, 0};
+
+    if (poll(&screen, 1, 0) == 1 && screen.revents & POLLOUT)
+        dprintf(STDERR_FILENO, "%sSIG%s%s\n", isatty(STDERR_FILENO) ? "\n" : "",
+            sigabbrev_np(number), text);
+}
 
 /* The signal does what it would have done without us. */
 static void die_of(const struct np_watch *watch, int number)
@@ -45,12 +58,17 @@ static void take_signal(struct np_watch *watch)
         return;
     int number = (int)info.ssi_signo;
     pthread_mutex_lock(&watch->lock);
-    bool first = watch->armed && !watch->stopping;
+    bool armed = watch->armed, first = armed && !watch->stopping;
+    if (watch->settled)
+        _exit(watch->exit_code);
     if (first)
         watch->stopping = number;
     pthread_mutex_unlock(&watch->lock);
-    if (!first)
+    if (!first) {
+        say_at_once(number, armed ? " again: ended at once, what was saved before stays"
+                                  : ": ended before the first step, nothing was saved");
         die_of(watch, number);
+    }
     snprintf(text, sizeof(text), "SIG%s: stopping after this step, with a checkpoint",
         sigabbrev_np(number));
     watch->say(watch->context, text);
@@ -124,6 +142,14 @@ void np_watch_arm(struct np_watch *watch)
     pthread_mutex_unlock(&watch->lock);
 }
 
+void np_watch_settle(struct np_watch *watch, int exit_code)
+{
+    pthread_mutex_lock(&watch->lock);
+    watch->settled = true;
+    watch->exit_code = exit_code;
+    pthread_mutex_unlock(&watch->lock);
+}
+
 int np_watch_stopping(struct np_watch *watch)
 {
     pthread_mutex_lock(&watch->lock);
@@ -142,7 +168,6 @@ void np_watch_stop(struct np_watch *watch)
         pthread_join(watch->thread, NULL);
     close(watch->signal_fd);
     close(watch->end_fd);
-    pthread_sigmask(SIG_SETMASK, &watch->old_mask, NULL);
     pthread_mutex_destroy(&watch->lock);
     free(watch);
 }

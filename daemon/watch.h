@@ -1,6 +1,10 @@
 /* The watchdog thread of a run: takes SIGINT, SIGTERM and SIGHUP, and names waits that last
- * 5 s. The first signal asks the run to stop at the next step; a second one ends the
- * process at once. */
+ * 5 s. What a signal does depends on what it finds:
+ *
+ *   nothing to save yet   says so and ends the process, which dies of it
+ *   armed, the first      asks the run to stop at the next step's end, with a checkpoint
+ *   armed, a second one   ends the process at once, which dies of it
+ *   settled               ends the process at once, with the exit code it would have ended with */
 #ifndef NP_WATCH_H
 #define NP_WATCH_H
 
@@ -15,11 +19,13 @@ struct np_watch;
  * each signal. */
 int np_watch_start(struct np_stat *stat, void (*say)(void *context, const char *text),
     void *context, struct np_watch **ret_watch, struct np_err *err);
-/* From now on a signal asks; before, it ends the process: there is nothing to save yet. */
 void np_watch_arm(struct np_watch *watch);
+/* All that has to be kept is written: who is in a hurry now loses nothing. */
+void np_watch_settle(struct np_watch *watch, int exit_code);
 /* The signal that asked, or 0. Any thread. */
 int np_watch_stopping(struct np_watch *watch);
-/* Joins the thread and unblocks the signals. NULL works. */
+/* Joins the thread. The signals stay blocked: the process is about to end, and one that comes only
+ * now must not change how. NULL works. */
 void np_watch_stop(struct np_watch *watch);
 
 #endif

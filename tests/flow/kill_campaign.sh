@@ -63,6 +63,7 @@ every_sample_once() {
 
 # life RUNS READERS IO: starts a run or goes on with it, in the background; $! is the process
 life() {
+    : >"$TMP/life" # not left to the child, which may come late
     "$NNPIPE" train "$TMP/kill.yaml" --resume --json -o "runs=$1" -o "loader.readers=$2" -o "loader.io=$3" >"$TMP/life" 2>"$TMP/life.err" &
 }
 

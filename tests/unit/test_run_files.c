@@ -262,21 +262,30 @@ Test(watch, a_signal_asks_once_armed, .timeout = 30)
     cr_assert_eq(lines, 1);
 }
 
-/* What a child that runs `act` dies of: the signal's number, or -1 - exit code. */
-static int died_of(void (*act)(struct np_watch *watch))
+/* What a child that runs `act` dies of: the signal's number, or -1 - exit code. said: what it
+ * has written on standard error. */
+static int died_of(void (*act)(struct np_watch *watch), char said[256])
 {
-    int status, lines = 0;
-    pid_t child = fork();
+    int status, lines = 0, ends[2];
+    bool piped = pipe(ends) == 0;
+    pid_t child = piped ? fork() : -1;
+    ssize_t n;
 
+    cr_assert(child >= 0);
     if (child == 0) {
         struct np_watch *watch = NULL;
 
+        dup2(ends[1], STDERR_FILENO);
         np_watch_start(NULL, count_lines, &lines, &watch, NULL);
         act(watch);
         np_sleep_until_ns(np_now_ns() + 10000000000ull);
         _exit(9);
     }
     waitpid(child, &status, 0);
+    close(ends[1]);
+    n = read(ends[0], said, 255);
+    said[n > 0 ? n : 0] = '\0';
+    close(ends[0]);
     return WIFSIGNALED(status) ? WTERMSIG(status) : -1 - WEXITSTATUS(status);
 }
 
@@ -296,6 +305,36 @@ static void two_armed(struct np_watch *watch)
 
 Test(watch, a_signal_before_or_a_second_one_ends_the_process, .timeout = 30)
 {
-    cr_assert_eq(died_of(one_unarmed), SIGINT);
-    cr_assert_eq(died_of(two_armed), SIGTERM);
+    char said[256];
+
+    cr_assert_eq(died_of(one_unarmed, said), SIGINT);
+    cr_assert_str_eq(said, "SIGINT: ended before the first step, nothing was saved\n");
+    cr_assert_eq(died_of(two_armed, said), SIGTERM);
+    cr_assert(strstr(said, "SIGTERM again: ended at once"), "%s", said);
+}
+
+static void two_settled(struct np_watch *watch)
+{
+    np_watch_arm(watch);
+    kill(getpid(), SIGINT);
+    answer(watch);
+    np_watch_settle(watch, 75);
+    kill(getpid(), SIGINT);
+}
+
+static void one_too_late(struct np_watch *watch)
+{
+    np_watch_arm(watch);
+    np_watch_settle(watch, 0);
+    np_watch_stop(watch);
+    kill(getpid(), SIGTERM);
+    _exit(7);
+}
+
+Test(watch, a_signal_after_all_is_written_changes_no_exit_code, .timeout = 30)
+{
+    char said[256];
+
+    cr_assert_eq(died_of(two_settled, said), -1 - 75);
+    cr_assert_eq(died_of(one_too_late, said), -1 - 7);
 }
