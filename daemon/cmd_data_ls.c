@@ -85,22 +85,5 @@ static int run(struct np_ui *ui, const struct np_data_sets *sets)
 
 int np_data_ls(int argc, char **argv)
 {
-    struct np_data_choice choice = {0};
-    bool json = false;
-    const struct np_flag flags[] = {{"--split", &choice.split, NULL, NULL},
-        {"--source", &choice.source, NULL, NULL}, {"--match", &choice.match, NULL, NULL},
-        {"--json", NULL, &json, NULL}, {NULL, NULL, NULL, NULL}};
-    struct np_data_sets sets;
-    struct np_ui ui;
-    int nr, code = np_flags_parse(argc, argv, flags, &choice.overrides, &nr);
-
-    if (!code)
-        code = np_data_sets_open(nr, argv + 1, &choice, &sets);
-    if (code)
-        return code;
-    np_ui_init(&ui, json);
-    code = run(&ui, &sets);
-    np_ui_fini(&ui);
-    np_data_sets_close(&sets);
-    return code;
+    return np_data_read_sets(argc, argv, run);
 }

@@ -71,50 +71,32 @@ static int verify_set(struct verify *verify, const struct np_data_set *set, stru
     return code;
 }
 
-static int run(struct verify *verify, const struct np_data_sets *sets)
+static int run(struct np_ui *ui, const struct np_data_sets *sets)
 {
-    struct np_ui *ui = verify->ui;
+    struct verify verify = {.ui = ui};
     struct np_err err = {0};
 
     for (int s = 0; s < sets->nr_sets; s++)
-        if (verify_set(verify, &sets->sets[s], &err)) {
+        if (verify_set(&verify, &sets->sets[s], &err)) {
             np_ui_error(ui, &err);
             return NP_EXIT_FAILED;
         }
-    np_ui_say(ui, "%" PRIu64 " samples, %" PRIu64 " bytes, %" PRIu64 " bad", verify->samples,
-        verify->bytes, verify->bad);
-    if (verify->unlabelled)
+    np_ui_say(ui, "%" PRIu64 " samples, %" PRIu64 " bytes, %" PRIu64 " bad", verify.samples,
+        verify.bytes, verify.bad);
+    if (verify.unlabelled)
         np_ui_say(
-            ui, "%" PRIu64 " samples have no class: training refuses them", verify->unlabelled);
+            ui, "%" PRIu64 " samples have no class: training refuses them", verify.unlabelled);
     np_json_begin(&ui->object, "done");
-    np_json_int(&ui->object, "samples", (int64_t)verify->samples);
-    np_json_int(&ui->object, "bytes", (int64_t)verify->bytes);
-    np_json_int(&ui->object, "bad", (int64_t)verify->bad);
-    np_json_int(&ui->object, "unlabelled", (int64_t)verify->unlabelled);
-    np_json_int(&ui->object, "new_crcs", (int64_t)verify->new_crcs);
+    np_json_int(&ui->object, "samples", (int64_t)verify.samples);
+    np_json_int(&ui->object, "bytes", (int64_t)verify.bytes);
+    np_json_int(&ui->object, "bad", (int64_t)verify.bad);
+    np_json_int(&ui->object, "unlabelled", (int64_t)verify.unlabelled);
+    np_json_int(&ui->object, "new_crcs", (int64_t)verify.new_crcs);
     np_ui_event(ui, np_json_end(&ui->object));
-    return verify->bad ? NP_EXIT_FAILED : NP_EXIT_DONE;
+    return verify.bad ? NP_EXIT_FAILED : NP_EXIT_DONE;
 }
 
 int np_data_verify(int argc, char **argv)
 {
-    struct np_data_choice choice = {0};
-    bool json = false;
-    const struct np_flag flags[] = {{"--split", &choice.split, NULL, NULL},
-        {"--source", &choice.source, NULL, NULL}, {"--match", &choice.match, NULL, NULL},
-        {"--json", NULL, &json, NULL}, {NULL, NULL, NULL, NULL}};
-    struct np_data_sets sets;
-    struct np_ui ui;
-    struct verify verify = {.ui = &ui};
-    int nr, code = np_flags_parse(argc, argv, flags, &choice.overrides, &nr);
-
-    if (!code)
-        code = np_data_sets_open(nr, argv + 1, &choice, &sets);
-    if (code)
-        return code;
-    np_ui_init(&ui, json);
-    code = run(&verify, &sets);
-    np_ui_fini(&ui);
-    np_data_sets_close(&sets);
-    return code;
+    return np_data_read_sets(argc, argv, run);
 }

@@ -44,6 +44,10 @@ void np_data_sets_close(struct np_data_sets *sets);
 /* np_source_open() with its notes on standard error. */
 int np_data_open(const struct np_data_set *set, struct np_index **ret_index, struct np_err *err);
 
+/* A whole command that only reads sets: flags, operands, then run(), whose exit code is its own. */
+int np_data_read_sets(
+    int argc, char **argv, int (*run)(struct np_ui *ui, const struct np_data_sets *sets));
+
 /* The number of a flag, with K, M or G (1024) where `bytes`; text NULL: *number stays. False, after
  * saying so, when it is none or out of range. */
 bool np_data_number(

@@ -150,6 +150,29 @@ int np_data_open(const struct np_data_set *set, struct np_index **ret_index, str
     return np_source_open(set->options, &progress, ret_index, err);
 }
 
+int np_data_read_sets(
+    int argc, char **argv, int (*run)(struct np_ui *ui, const struct np_data_sets *sets))
+{
+    struct np_data_choice choice = {0};
+    bool json = false;
+    const struct np_flag flags[] = {{"--split", &choice.split, NULL, NULL},
+        {"--source", &choice.source, NULL, NULL}, {"--match", &choice.match, NULL, NULL},
+        {"--json", NULL, &json, NULL}, {NULL, NULL, NULL, NULL}};
+    struct np_data_sets sets;
+    struct np_ui ui;
+    int nr, code = np_flags_parse(argc, argv, flags, &choice.overrides, &nr);
+
+    if (!code)
+        code = np_data_sets_open(nr, argv + 1, &choice, &sets);
+    if (code)
+        return code;
+    np_ui_init(&ui, json);
+    code = run(&ui, &sets);
+    np_ui_fini(&ui);
+    np_data_sets_close(&sets);
+    return code;
+}
+
 bool np_data_number(
     const char *flag, const char *text, bool bytes, int64_t min, int64_t max, int64_t *number)
 {
