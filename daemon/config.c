@@ -22,10 +22,6 @@
 /* --- tables ---------------------------------------------------------------------------------- */
 
 #define AT(field) offsetof(struct np_config, field)
-#define END                                                                                        \
-    {                                                                                              \
-        NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL                                               \
-    }
 
 const struct np_option np_config_table[] = {
     {"name", NP_OPT_STRING, AT(name), "", 0, 0, NULL,
@@ -53,7 +49,7 @@ const struct np_option np_config_table[] = {
     {"runs", NP_OPT_STRING, AT(runs), "runs", 0, 0, NULL,
         "Folder that run folders go into; a relative one starts at the working directory. Takes "
         "`${NAME}`."},
-    END,
+    NP_OPTIONS_END,
 };
 
 #undef AT
@@ -75,7 +71,7 @@ const struct np_option np_train_table[] = {
         "The same run gives the same weights, bit for bit."},
     {"history", NP_OPT_BOOL, AT(history), "false", 0, 0, NULL,
         "Keep history.bin: the sample numbers of every step."},
-    END,
+    NP_OPTIONS_END,
 };
 
 #undef AT
@@ -84,7 +80,7 @@ const struct np_option np_checkpoint_table[] = {
     {"every", NP_OPT_STRING, AT(every_text), "1 epoch", 0, 0, NULL,
         "`1 epoch`, `0.5 epochs`, `500 steps` or `never`; there is always one at the end."},
     {"keep", NP_OPT_INT, AT(keep), "3", 2, 1e6, NULL, "The newest so many; the best one beside."},
-    END,
+    NP_OPTIONS_END,
 };
 
 #undef AT
@@ -101,7 +97,7 @@ const struct np_option np_data_table[] = {
         "A set to evaluate on while training; `test` is then used once, at the end."},
     {"split", NP_OPT_SHARE, AT(split), "0", 0, 0.9, NULL,
         "Share of `train` kept apart for evaluation while training: `10%`."},
-    END,
+    NP_OPTIONS_END,
 };
 
 /* --- sections -------------------------------------------------------------------------------- */

@@ -39,7 +39,7 @@ const struct np_option np_loader_option_table[] = {
         "Operations on a test image, in order."},
     {"normalize", NP_OPT_NODE, AT(normalize_node), NULL, 0, 0, NULL,
         "`{mean: [...], std: [...]}` of a channel, of values 0 to 1; default 0.5 and 0.25."},
-    {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+    NP_OPTIONS_END,
 };
 
 struct bad_options {
@@ -51,7 +51,7 @@ static const struct np_option bad_table[] = {
         "`replace`: another sample takes its place; `fail`: the run ends."},
     {"budget", NP_OPT_SHARE, offsetof(struct bad_options, budget), "0.1%", 0, 1, NULL,
         "The share of an epoch that may be bad."},
-    {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+    NP_OPTIONS_END,
 };
 
 struct normalize_options {
@@ -62,7 +62,7 @@ static const struct np_option normalize_table[] = {
         "Subtracted, a number a channel, or one for all."},
     {"std", NP_OPT_FLOATS, offsetof(struct normalize_options, std), "[0.25]", 1e-6, 1e3, NULL,
         "Divided by, a number a channel, or one for all."},
-    {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+    NP_OPTIONS_END,
 };
 
 static void complain(
@@ -85,7 +85,7 @@ static int keyed_number(const struct np_node *node, const char *what, enum np_op
 {
     const struct np_option table[] = {
         {node->items[0]->key, type, offsetof(struct one_number, value), "1", 1, 1e15, NULL, NULL},
-        {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+        NP_OPTIONS_END,
     };
     struct one_number number = {0};
 

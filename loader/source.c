@@ -39,7 +39,7 @@ const struct np_option np_source_option_table[] = {
     {"cache_dir", NP_OPT_STRING, AT(cache_dir), "", 0, 0, NULL,
         "Where unpacked archives go, and indexes of data that may not be written to; by default "
         "`$XDG_CACHE_HOME/nnpipe` or `~/.cache/nnpipe`."},
-    {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+    NP_OPTIONS_END,
 };
 
 const struct np_source *np_source_find(const char *name)

@@ -181,7 +181,7 @@ struct block {
 };
 static const struct np_option repeat_option[] = {
     {"repeat", NP_OPT_INT, offsetof(struct block, repeat), "1", 1, NP_MAX_REPEATS, NULL, NULL},
-    {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+    NP_OPTIONS_END,
 };
 
 static int add_block(struct np_builder *b, const struct np_scope *scope, const struct np_node *node,

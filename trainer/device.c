@@ -180,7 +180,7 @@ static const struct np_option sim_table[] = {
         "Rate of copies to the device, 10^9 bytes a second."},
     {"step_ms", NP_OPT_FLOAT, offsetof(struct np_device_options, step_ms), "20", 0, 1e6, NULL,
         "Time of a training step, milliseconds; an evaluation step takes a third."},
-    {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+    NP_OPTIONS_END,
 };
 const struct np_choice np_device_choices[] = {
     {"sim", sim_table,

@@ -5,11 +5,6 @@
 
 #include "trainer/layers.h"
 
-#define NP_OPTIONS_END                                                                             \
-    {                                                                                              \
-        NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL                                               \
-    }
-
 /* The shape of an activation without its rows. */
 struct np_shape {
     int h, w, c;

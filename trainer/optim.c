@@ -26,7 +26,7 @@ static const struct np_option sgd_table[] = {
         "Adds `weight_decay * parameter` to the gradient."},
     {"decay_all", NP_OPT_BOOL, AT(decay_all), "true", 0, 0, NULL,
         "Decay biases and batchnorm too, as torch does; `false`: weights of conv and linear only."},
-    {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+    NP_OPTIONS_END,
 };
 
 static const struct np_option adamw_table[] = {
@@ -40,7 +40,7 @@ static const struct np_option adamw_table[] = {
         "Shrinks parameters by `lr * weight_decay` an update, apart from the gradient."},
     {"decay_all", NP_OPT_BOOL, AT(decay_all), "true", 0, 0, NULL,
         "Decay biases and batchnorm too, as torch does; `false`: weights of conv and linear only."},
-    {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+    NP_OPTIONS_END,
 };
 
 const struct np_choice np_optim_choices[] = {

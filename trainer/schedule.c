@@ -7,32 +7,31 @@
 
 #define AT(field) offsetof(struct np_schedule_options, field)
 
+#define WARMUP                                                                                     \
+    {"warmup", NP_OPT_SHARE, AT(warmup), "0", 0, 1, NULL,                                          \
+        "Share of the run in which the rate rises linearly."},                                     \
+    {                                                                                              \
+        "warmup_from", NP_OPT_SHARE, AT(warmup_from), "0.04", 0, 1, NULL,                          \
+            "Share of the peak rate that the warm-up starts from."                                 \
+    }
+
 static const struct np_option constant_table[] = {
-    {"warmup", NP_OPT_SHARE, AT(warmup), "0", 0, 1, NULL,
-        "Share of the run in which the rate rises linearly."},
-    {"warmup_from", NP_OPT_SHARE, AT(warmup_from), "0.04", 0, 1, NULL,
-        "Share of the peak rate that the warm-up starts from."},
-    {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+    WARMUP,
+    NP_OPTIONS_END,
 };
 
 static const struct np_option multistep_table[] = {
     {"milestones", NP_OPT_FLOATS, AT(milestones), NULL, 0, 1e6, NULL,
         "Epochs after which the rate is multiplied by `gamma`, rising."},
     {"gamma", NP_OPT_FLOAT, AT(gamma), "0.1", 0, 1, NULL, "Factor at each milestone."},
-    {"warmup", NP_OPT_SHARE, AT(warmup), "0", 0, 1, NULL,
-        "Share of the run in which the rate rises linearly."},
-    {"warmup_from", NP_OPT_SHARE, AT(warmup_from), "0.04", 0, 1, NULL,
-        "Share of the peak rate that the warm-up starts from."},
-    {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+    WARMUP,
+    NP_OPTIONS_END,
 };
 
 static const struct np_option cosine_table[] = {
     {"final", NP_OPT_SHARE, AT(final), "0", 0, 1, NULL, "Share of the peak rate at the end."},
-    {"warmup", NP_OPT_SHARE, AT(warmup), "0", 0, 1, NULL,
-        "Share of the run in which the rate rises linearly."},
-    {"warmup_from", NP_OPT_SHARE, AT(warmup_from), "0.04", 0, 1, NULL,
-        "Share of the peak rate that the warm-up starts from."},
-    {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+    WARMUP,
+    NP_OPTIONS_END,
 };
 
 static const struct np_option one_cycle_table[] = {
@@ -43,7 +42,7 @@ static const struct np_option one_cycle_table[] = {
     {"final", NP_OPT_SHARE, AT(final), "4e-6", 0, 1, NULL,
         "Share of the peak rate at the last update."},
     {"anneal", NP_OPT_WORD, AT(anneal), "cosine", 0, 0, "cosine|linear", "Shape of both halves."},
-    {NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL},
+    NP_OPTIONS_END,
 };
 
 const struct np_choice np_schedule_choices[] = {

@@ -39,6 +39,12 @@ struct np_option {
     const char *help; /* one sentence for docs/CONFIG.md */
 };
 
+/* A table's last row. */
+#define NP_OPTIONS_END                                                                             \
+    {                                                                                              \
+        NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL                                               \
+    }
+
 /* Fills *object (zeroed by the caller) from a mapping (NULL: all defaults), with an
  * entry in report for each mistake: unknown key (nearest one suggested), wrong type,
  * out of range, missing. `what` names the mapping in messages ("loader"). The table
