@@ -66,11 +66,12 @@ static void commit(struct np_reader *reader, struct np_job *job, bool good)
 
 /* --- reading ------------------------------------------------------------------------------ */
 
-/* Sleeps before another try, unless the ring is stopped meanwhile. */
-static void back_off(struct np_reader *reader, int milliseconds)
+/* Sleeps until so long after the last try, unless the ring is stopped meanwhile. Where many reads
+ * failed at once, the others' time has passed too when the first is tried again. */
+static void back_off(struct np_reader *reader, const struct np_job *job, int milliseconds)
 {
     const uint64_t start_ns = np_now_ns();
-    const uint64_t end_ns = start_ns + (uint64_t)milliseconds * 1000000;
+    const uint64_t end_ns = job->tried_ns + (uint64_t)milliseconds * 1000000;
     uint64_t now_ns = start_ns;
 
     for (; now_ns < end_ns && !np_ring_stopped(reader->config->ring); now_ns = np_now_ns())
@@ -83,6 +84,7 @@ static int submit(struct np_reader *reader, struct np_job *job)
 {
     const struct np_set *set = &reader->config->sets[job->ticket.kind];
 
+    job->tried_ns = np_now_ns();
     if (np_index_root(set->index) && job->own_fd < 0)
         job->own_fd = open(job->extent.path, O_RDONLY | O_CLOEXEC);
     if (np_index_root(set->index) && job->own_fd < 0)
@@ -108,7 +110,7 @@ static int submit_again(struct np_reader *reader, struct np_job *job, int code)
                 NR_RETRIES + 1);
         if (code) {
             np_job_close(job);
-            back_off(reader, backoff_ms[job->nr_tries++]);
+            back_off(reader, job, backoff_ms[job->nr_tries++]);
         }
         code = submit(reader, job);
         if (!code)

@@ -15,7 +15,8 @@ struct np_job {
     uint64_t sample;
     int attempt; /* samples of this position that were bad */
     int nr_tries;
-    int own_fd; /* the sample's own file, or -1 */
+    uint64_t tried_ns; /* when its read was last submitted */
+    int own_fd;        /* the sample's own file, or -1 */
     bool in_flight;
     uint8_t *buffer; /* (buffer_bytes) */
     struct np_extent extent;
