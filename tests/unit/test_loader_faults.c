@@ -1,0 +1,212 @@
+/* The pipeline on bad samples, reads that fail and settings that cannot be. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/test.h"
+#include "tests/unit/made_loader.h"
+
+/* One bad sample of each kind in a PPM set; *ret_nr says how many. */
+static void damage(struct made_set *set, uint64_t *ret_nr)
+{
+    made_damage(set, 5, 0, "GIF8", 4);            /* of no kind we know */
+    made_damage(set, 17, 3, "9999999 1\n", 10);   /* a size that cannot be */
+    made_damage(set, 40, 3, "99 99", 5);          /* larger than its bytes */
+    np_index_set_crc(set->index, 61, 0xdeadbeef); /* not the index's checksum */
+    made_cut(set, N - 1);                         /* the archive is torn */
+    ((struct np_record *)(uintptr_t)np_index_record(set->index, 70))->bytes = 0; /* empty */
+    *ret_nr = 6;
+}
+
+Test(loader, bad_samples_are_replaced_counted_and_named, .timeout = 60)
+{
+    struct outcome first, other;
+    struct rig rig;
+    uint64_t nr_bad;
+
+    cr_assert_eq(rig_make(&rig, MADE_PPM, true, 0), 0);
+    damage(&rig.set, &nr_bad);
+    rig.config.sampler.nr_steps = 97; /* 16 epochs */
+    first = rig_run(&rig, 0);
+    cr_assert_eq(first.err.code, 0, "%s", first.err.text);
+    cr_assert_eq(first.nr_batches, 97);
+    cr_assert_eq(first.nr_masked, 0);
+    cr_assert_eq(first.nr_replaced, 16 * nr_bad);
+    cr_assert_geq(first.nr_bad, 16 * nr_bad); /* a replacement can be bad as well */
+    cr_assert_not_null(strstr(first.reasons, "/shard:c2/0005.ppm at "));
+    cr_assert_not_null(strstr(first.reasons, "is torn"));
+    cr_assert_not_null(strstr(first.reasons, "is empty"));
+    cr_assert_not_null(strstr(first.reasons, "checksum"));
+    for (int readers = 1; readers <= 8; readers *= 8) {
+        rig.options.readers = readers;
+        other = rig_run(&rig, 0);
+        cr_assert_eq(other.digest, first.digest);
+        cr_assert_eq(other.nr_bad, first.nr_bad);
+    }
+    rig_free(&rig);
+}
+
+Test(loader, a_bad_evaluation_sample_is_masked_and_counted, .timeout = 60)
+{
+    struct outcome outcome;
+    struct rig rig;
+
+    cr_assert_eq(rig_make(&rig, MADE_PPM, true, 21), 0);
+    made_damage(&rig.eval, 4, 0, "GIF8", 4);
+    outcome = rig_run(&rig, 0);
+    cr_assert_eq(outcome.err.code, 0, "%s", outcome.err.text);
+    cr_assert_eq(outcome.nr_bad, 4);
+    cr_assert_eq(outcome.nr_masked, 4 * (32 - 21 + 1));
+    cr_assert_eq(outcome.nr_replaced, 0);
+    rig_free(&rig);
+}
+
+Test(loader, past_the_budget_the_run_fails_and_says_how_many, .timeout = 60)
+{
+    struct outcome outcome;
+    struct rig rig;
+    uint64_t nr_bad;
+
+    cr_assert_eq(rig_make(&rig, MADE_PPM, true, 0), 0);
+    damage(&rig.set, &nr_bad);
+    rig.options.bad_budget = 0.03; /* 3 of 97 */
+    outcome = rig_run(&rig, 0);
+    cr_assert_eq(outcome.err.code, -EBADMSG);
+    cr_assert_not_null(strstr(outcome.err.text, "over 3 of the 97 samples of epoch 0"));
+    cr_assert_not_null(strstr(outcome.err.text, "bad_samples.jsonl"));
+    cr_assert_geq(outcome.nr_bad, 4u);
+    rig.options.bad_budget = 1;
+    rig.config.nr_bad = 97 - 2; /* before a restart */
+    rig.config.first_step = 1;
+    outcome = rig_run(&rig, 0);
+    cr_assert_eq(outcome.err.code, -EBADMSG);
+    rig_free(&rig);
+}
+
+Test(loader, policy_fail_ends_the_run_at_the_first_one, .timeout = 60)
+{
+    struct outcome outcome;
+    struct rig rig;
+
+    cr_assert_eq(rig_make(&rig, MADE_PPM, true, 0), 0);
+    made_damage(&rig.set, 33, 0, "GIF8", 4);
+    rig.options.bad_fail = true;
+    outcome = rig_run(&rig, 0);
+    cr_assert_eq(outcome.err.code, -EBADMSG);
+    cr_assert_not_null(strstr(outcome.err.text, "0033.ppm"));
+    cr_assert_eq(outcome.nr_bad, 1);
+    rig_free(&rig);
+}
+
+Test(loader, a_set_with_nothing_good_ends, .timeout = 60)
+{
+    struct outcome outcome;
+    struct rig rig;
+
+    cr_assert_eq(rig_make(&rig, MADE_PPM, true, 0), 0);
+    for (uint64_t s = 0; s < N; s++)
+        made_damage(&rig.set, s, 0, "GIF8", 4);
+    rig.options.bad_budget = 1;
+    outcome = rig_run(&rig, 0);
+    cr_assert_eq(outcome.err.code, -EBADMSG);
+    cr_assert_eq(outcome.nr_batches, 0);
+    rig_free(&rig);
+}
+
+Test(loader, a_file_that_cannot_be_read_stops_the_run_and_is_named, .timeout = 60)
+{
+    struct outcome outcome;
+    char path[160];
+    struct rig rig;
+
+    cr_assert_eq(rig_make(&rig, MADE_FOLDER, true, 0), 0);
+    snprintf(path, sizeof(path), "%s/0013.ppm", rig.set.dir);
+    cr_assert_eq(unlink(path), 0);
+    outcome = rig_run(&rig, 0);
+    cr_assert_eq(outcome.err.code, -EIO);
+    cr_assert_not_null(strstr(outcome.err.text, path), "%s", outcome.err.text);
+    cr_assert_not_null(strstr(outcome.err.text, "tried 4 times"));
+    cr_assert_eq(outcome.nr_bad, 0);
+    rig_free(&rig);
+}
+
+Test(loader, a_disk_that_misbehaves_changes_nothing, .timeout = 120)
+{
+    static const char *const weathers[] = {"seed=1,short=40%", "seed=2,shuffle=true,latency_us=300",
+        "seed=3,fail_read=10",
+        "seed=4,short=20%,shuffle=true,latency_us=200,fail_read=30,fail_reads=3"};
+    struct outcome fine, other;
+    struct rig rig;
+
+    cr_assert_eq(rig_make(&rig, MADE_ZSTD, true, 21), 0);
+    fine = rig_run(&rig, 0);
+    rig.options.io = "sim";
+    for (size_t i = 0; i < sizeof(weathers) / sizeof(*weathers); i++) {
+        setenv("NNPIPE_IO_SIM", weathers[i], 1);
+        other = rig_run(&rig, 0);
+        unsetenv("NNPIPE_IO_SIM");
+        cr_assert_eq(other.err.code, 0, "%s", other.err.text);
+        cr_assert_eq(other.digest, fine.digest, "%s", weathers[i]);
+        cr_assert_eq(other.nr_bad, 0);
+    }
+    rig_free(&rig);
+}
+
+Test(loader, a_disk_that_fails_for_good_stops_the_run_and_is_named, .timeout = 60)
+{
+    struct outcome outcome;
+    struct rig rig;
+
+    cr_assert_eq(rig_make(&rig, MADE_PPM, true, 0), 0);
+    rig.options.io = "sim";
+    setenv("NNPIPE_IO_SIM", "fail_read=100,fail_reads=1000000", 1);
+    outcome = rig_run(&rig, 0);
+    unsetenv("NNPIPE_IO_SIM");
+    cr_assert_eq(outcome.err.code, -EIO);
+    cr_assert_not_null(strstr(outcome.err.text, rig.set.path));
+    cr_assert_not_null(strstr(outcome.err.text, " at offset "));
+    cr_assert_not_null(strstr(outcome.err.text, "Input/output error"));
+    cr_assert_eq(outcome.nr_bad, 0);
+    cr_assert_lt(outcome.nr_batches, STEPS);
+    rig_free(&rig);
+}
+
+Test(loader, a_shard_that_is_gone_is_said_at_the_start)
+{
+    struct outcome outcome;
+    struct rig rig;
+
+    cr_assert_eq(rig_make(&rig, MADE_PPM, true, 0), 0);
+    unlink(rig.set.path);
+    outcome = rig_run(&rig, 0);
+    cr_assert_eq(outcome.err.code, -ENOENT);
+    cr_assert_not_null(strstr(outcome.err.text, rig.set.path));
+    rig_free(&rig);
+}
+
+Test(loader, a_backend_that_does_not_exist_is_said_at_the_start)
+{
+    struct outcome outcome;
+    struct rig rig;
+
+    cr_assert_eq(rig_make(&rig, MADE_RAW, false, 0), 0);
+    rig.options.io = "tape";
+    outcome = rig_run(&rig, 0);
+    cr_assert_eq(outcome.err.code, -EINVAL);
+    rig_free(&rig);
+}
+
+Test(loader, pictures_of_another_size_are_bad_samples_with_advice, .timeout = 60)
+{
+    struct outcome outcome;
+    struct rig rig;
+
+    cr_assert_eq(rig_make(&rig, MADE_RAW, false, 0), 0);
+    rig.config.shape.width = SIDE + 1;
+    outcome = rig_run(&rig, 0);
+    cr_assert_eq(outcome.err.code, -EBADMSG);
+    cr_assert_not_null(strstr(outcome.err.text, "resize"));
+    rig_free(&rig);
+}
