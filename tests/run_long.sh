@@ -4,6 +4,7 @@
 # goes to docs/TEST_LONG.md.
 build=${1:-build}
 cd "$(dirname "$0")/.." || exit 1
+[ "$build" = build ] || NNPIPE=$PWD/$build/nnpipe
 export NNPIPE="${NNPIPE:-$PWD/nnpipe}" NNPIPE_BUILD="$PWD/$build" NNPIPE_LONG=1
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 export STATE="$PWD/$build/long/$commit"
