@@ -38,7 +38,7 @@ if [ "$build" = build ]; then
 else
     "$build/tests/unit_tests" >"$log/unit.log" 2>&1
     code=$?
-    line=$(tail -n 1 "$log/unit.log")
+    line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log/unit.log" | tail -n 1)
     unit_passed=$(echo "$line" | sed -n 's/^\([0-9]*\) passed.*/\1/p')
     unit_failed=$(echo "$line" | sed -n 's/.*, \([0-9]*\) failed$/\1/p')
 fi

@@ -56,5 +56,12 @@ void np_test_failed(const char *file, int line, const char *what);
 #define cr_skip(...)                   return
 #endif
 
-/* Checks in helper functions that cannot return from the test: counts on np_err-style results. */
+/* How often a test repeats; under the thread sanitizer, which makes each time some twenty times
+ * slower, only a few times. */
+#ifndef __SANITIZE_THREAD__
+#define NP_TIMES(n, few) (n)
+#else
+#define NP_TIMES(n, few) (few)
+#endif
+
 #endif

@@ -15,7 +15,7 @@
 #include "trainer/device.h"
 #include "trainer/plan.h"
 
-#define NR_SEEDS  24
+#define NR_SEEDS  NP_TIMES(24, 4)
 #define MAX_TEXT  8192
 #define NR_LAYERS 9
 

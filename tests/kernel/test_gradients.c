@@ -18,12 +18,8 @@
 #define KINKED_STEP 1e-3
 #define SMOOTH      0.006
 #define KINKED      0.03
-#ifdef NP_SAN
-#define MAX_ELEMENTS                                                                               \
-    3 /* of a tensor that are looked at: each is two runs of the net, slow ones here */
-#else
-#define MAX_ELEMENTS 20
-#endif
+/* Elements of a tensor that are looked at, two or three runs of the net each. */
+#define MAX_ELEMENTS NP_TIMES(40, 1)
 
 static const struct made tiny = {3, 9, 9, 2, 3, NP_F32};
 
@@ -42,14 +38,13 @@ static double loss_at(struct interp *interp, const uint8_t *images, const int32_
 }
 
 /* |differences - gradients| / |gradients| over (up to MAX_ELEMENTS) elements of one tensor; floor:
- * what counts as no gradient at all. */
+ * what counts as no gradient at all. middle: the loss with nothing moved. */
 static double tensor_error(struct interp *interp, int t, const float *grads, const uint8_t *images,
-    const int32_t *labels, bool kinks)
+    const int32_t *labels, double middle, bool kinks)
 {
     const struct np_tensor *tensor = &interp->graph->tensors[t];
-    uint64_t n = np_tensor_elements(tensor), stride = n > MAX_ELEMENTS ? n / MAX_ELEMENTS : 1;
+    uint64_t n = np_tensor_elements(tensor), stride = (n + MAX_ELEMENTS - 1) / MAX_ELEMENTS;
     double step = kinks ? KINKED_STEP : SMOOTH_STEP;
-    double middle = loss_at(interp, images, labels, tensor->offset, 0);
     double wrong = 0, all = 0, floor = 0.02;
 
     for (uint64_t i = 0; i < n; i += stride) {
@@ -88,7 +83,7 @@ static double worst_error(struct np_graph *graph, uint64_t seed, bool kinks)
     uint8_t *images;
     int32_t *labels;
     float *grads;
-    double worst = 0;
+    double worst = 0, middle;
 
     if (interp_init_cut(&interp, graph, true, 1, graph->batch) < 0) {
         fprintf(stderr, "no kernel for %s\n", interp.missing);
@@ -98,6 +93,7 @@ static double worst_error(struct np_graph *graph, uint64_t seed, bool kinks)
     stir(&interp);
     interp_batch(graph, seed, &images, &labels);
     interp_run(&interp, images, labels, 3);
+    middle = interp_loss(&interp);
     grads = malloc(graph->nr_params * sizeof(float));
     memcpy(grads, interp.grads, graph->nr_params * sizeof(float));
     for (int t = 0; t < graph->nr_tensors; t++) {
@@ -105,8 +101,9 @@ static double worst_error(struct np_graph *graph, uint64_t seed, bool kinks)
 
         if (graph->tensors[t].role != NP_ROLE_PARAM)
             continue;
-        error = graph->tensors[t].grad < 0 ? 1e9
-                                           : tensor_error(&interp, t, grads, images, labels, kinks);
+        error = graph->tensors[t].grad < 0
+                    ? 1e9
+                    : tensor_error(&interp, t, grads, images, labels, middle, kinks);
         if (error > (kinks ? KINKED : SMOOTH))
             fprintf(stderr, "%s: error %.3g\n", graph->tensors[t].name, error);
         worst = error > worst ? error : worst;

@@ -3,7 +3,10 @@
 #include "tests/test.h"
 
 #ifdef NP_SAN
+#include <time.h>
 #include <unistd.h>
+
+#define SLOW_S 5.0 /* a test that takes longer is named with its seconds */
 
 static struct np_test *tests;
 static int failed_here;
@@ -20,6 +23,14 @@ void np_test_failed(const char *file, int line, const char *what)
     failed_here = 1;
 }
 
+static double now_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 int main(int argc, char **argv)
 {
     const char *only = argc > 1 ? argv[1] : NULL; /* a suite's name */
@@ -27,10 +38,15 @@ int main(int argc, char **argv)
 
     alarm(1200);
     for (struct np_test *test = tests; test; test = test->next) {
+        double start_s = now_s(), took_s;
+
         if (only && strcmp(only, test->suite) != 0)
             continue;
         failed_here = 0;
         test->run();
+        took_s = now_s() - start_s;
+        if (took_s > SLOW_S)
+            fprintf(stderr, "%.0f s: %s::%s\n", took_s, test->suite, test->name);
         failed += failed_here;
         passed += !failed_here;
         if (failed_here)

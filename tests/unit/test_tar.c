@@ -272,7 +272,7 @@ Test(tar, survives_any_bytes)
     work.bytes = malloc(n);
     work.room = n;
     np_draws_init(&draws, 2, NP_STREAM_TEST, 0, 0, 0);
-    for (int round = 0; round < 20000; round++) {
+    for (int round = 0; round < NP_TIMES(20000, 1000); round++) {
         memcpy(work.bytes, good.bytes, n);
         work.n = n - np_draw_below(&draws, 4) * np_draw_below(&draws, 1000);
         for (uint32_t k = np_draw_below(&draws, 4); k; k--)
