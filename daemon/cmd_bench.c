@@ -183,6 +183,7 @@ void np_bench_loader_config(const struct np_bench *bench, uint64_t nr_steps,
             (int)options->channels},
         .allocator = allocator,
         .stat = bench->stat,
+        .picture_bytes = np_picture_bytes(bench->setup.train, (int)options->channels),
     };
 }
 

@@ -226,6 +226,7 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
         .stat = run->stat,
         .first_step = run->position.step,
         .eval_due = run->position.eval_due,
+        .picture_bytes = np_picture_bytes(run->setup.train, (int)run->config->loader.channels),
     };
     uint64_t epoch = run->position.step * (uint64_t)run->config->loader.batch / run->nr_train;
 

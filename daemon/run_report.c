@@ -10,6 +10,7 @@ void np_run_report_start(struct np_run *run)
 {
     const struct np_run_options *options = run->options;
     struct np_json *line = &run->line;
+    const char *cache = run->loader ? np_loader_cache(run->loader) : "none";
     uint64_t test = run->setup.test ? np_index_samples(run->setup.test) : run->nr_eval;
 
     np_json_begin(line, "start");
@@ -21,19 +22,27 @@ void np_run_report_start(struct np_run *run)
     np_json_int(line, "test_images", (int64_t)test);
     np_json_int(line, "readers", run->loader ? np_loader_readers(run->loader) : 0);
     np_json_text(line, "io", run->loader ? np_loader_io(run->loader) : "");
+    np_json_text(line, "cache", cache);
     np_json_int(line, "step", (int64_t)run->position.step);
     np_json_int(line, "steps", (int64_t)run->nr_steps);
     np_json_int(line, "classes", run->setup.classes->nr_items);
     np_json_int(line, "lanes", run->lanes);
     np_json_int(line, "threads", run->threads);
     np_ui_event(&run->ui, np_json_end(line));
-    np_run_say(run, "%s %s: %llu images of %d classes, %llu parameters, %s on %s, %d readers, %s",
+    np_run_say(run,
+        "%s %s: %llu images of %d classes, %llu parameters, %s on %s, %d readers, %s, "
+        "cache %s",
         run->position.step || (options->resume && run->saved_step != UINT64_MAX) ? "resuming"
                                                                                  : "training",
         run->dir, (unsigned long long)run->nr_train, run->setup.classes->nr_items,
         (unsigned long long)run->setup.graph->nr_params, np_precision_names[run->precision],
         run->device->name, run->loader ? np_loader_readers(run->loader) : 0,
-        run->loader ? np_loader_io(run->loader) : "no");
+        run->loader ? np_loader_io(run->loader) : "no", cache);
+    if (run->config->loader.cache == NP_CACHE_DEVICE)
+        np_run_say(run,
+            "loader.cache: device: the device '%s' keeps no samples in its own memory; done as "
+            "auto, which is %s here",
+            run->device->name, cache);
     if (run->saved_step != UINT64_MAX)
         np_run_say(run, "going on from the checkpoint of step %llu of %llu",
             (unsigned long long)run->position.step, (unsigned long long)run->nr_steps);

@@ -29,6 +29,8 @@ int np_setup_test(const struct np_config *config, const struct np_source_progres
  * that is not there is an error that names it. */
 int np_match_classes(const struct np_node *classes, const struct np_index *index, const char *what,
     int32_t **ret_labels, struct np_err *err);
+/* Bytes of the pixels of a set's first picture; 0: it cannot be read. */
+uint64_t np_picture_bytes(const struct np_index *index, int channels);
 /* Width and height of sample 0, from its header or the set's. */
 int np_first_size(
     const struct np_index *index, int *ret_width, int *ret_height, struct np_err *err);

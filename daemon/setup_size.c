@@ -107,3 +107,12 @@ int np_first_size(const struct np_index *index, int *ret_width, int *ret_height,
         "the size of the network's input comes from the first image, %.300s: %.400s", name,
         first.text);
 }
+
+uint64_t np_picture_bytes(const struct np_index *index, int channels)
+{
+    int width, height;
+
+    if (np_first_size(index, &width, &height, NULL) < 0)
+        return 0;
+    return (uint64_t)width * (uint64_t)height * (uint64_t)channels;
+}

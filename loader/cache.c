@@ -46,6 +46,8 @@ int np_cache_new(uint64_t cap_bytes, int nr_sets, const uint64_t *nr_samples,
         whole = cache->arena != MAP_FAILED;
         if (!whole)
             cache->arena = NULL;
+        else /* a wish; the first epoch pays for each page */
+            madvise(cache->arena, cap_bytes, MADV_HUGEPAGE);
     }
     for (int s = 0; whole && s < nr_sets; s++) {
         cache->nr_samples[s] = nr_samples[s];
@@ -94,12 +96,16 @@ bool np_cache_find(
     return true;
 }
 
+uint64_t np_cache_entry_bytes(uint64_t bytes)
+{
+    return (bytes + sizeof(struct entry) + ENTRY_ALIGN - 1) / ENTRY_ALIGN * ENTRY_ALIGN;
+}
+
 /* Room for an entry, or NULL when the arena is full. */
 static struct entry *take_room(struct np_cache *cache, uint64_t bytes)
 {
     uint64_t used = __atomic_load_n(&cache->used, __ATOMIC_RELAXED);
 
-    bytes = (bytes + ENTRY_ALIGN - 1) / ENTRY_ALIGN * ENTRY_ALIGN;
     do {
         if (bytes > cache->cap_bytes - used)
             return NULL;
@@ -127,7 +133,7 @@ void np_cache_put(struct np_cache *cache, int set, uint64_t sample, const struct
     if (!__atomic_compare_exchange_n(
             word, &expected, TAKEN, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         return;
-    entry = take_room(cache, sizeof(*entry) + cached->bytes);
+    entry = take_room(cache, np_cache_entry_bytes(cached->bytes));
     if (!entry)
         return;
     entry->bytes = cached->bytes;

@@ -16,6 +16,8 @@ struct np_cached {
 };
 
 struct np_cache;
+/* What a sample of so many bytes takes. */
+uint64_t np_cache_entry_bytes(uint64_t bytes);
 /* Holds samples 0..nr_samples[s]-1 of each of nr_sets sets; 8 bytes a sample beside cap_bytes,
  * which are taken as they fill. */
 int np_cache_new(uint64_t cap_bytes, int nr_sets, const uint64_t *nr_samples,

@@ -16,6 +16,10 @@
 #define AUTO_DEPTH_BYTES    (8 * MIB)
 #define AUTO_PREFETCH_BYTES (32 * MIB)
 
+/* cache: auto keeps pixels of pictures up to this size: a crop of a larger one is decoded in part. */
+#define AUTO_PICTURE_BYTES (64ull * 1024)
+#define AUTO_CACHE_EPOCHS  3 /* the first one fills it, for about 5 % of the readers' time */
+
 struct np_loader {
     struct np_reader_config config; /* set once */
     struct np_set sets[2];
@@ -68,7 +72,7 @@ static int auto_slots(const struct np_loader_config *config)
 static int probe_io(struct np_loader *loader, const char *name, int depth, struct np_err *err)
 {
     struct np_io io = {0};
-    int code = np_io_open(&io, name ? name : "auto", depth, err);
+    int code = np_io_open(&io, name, depth, err);
 
     if (code)
         return code;
@@ -98,20 +102,44 @@ static int open_sets(
     return code;
 }
 
-/* A device's own cache needs a device that has one; elsewhere it means none. */
+static uint64_t nr_all_samples(const struct np_loader_config *config)
+{
+    uint64_t n = config->train ? np_index_samples(config->train) : 0;
+
+    return config->eval && config->eval != config->train ? n + np_index_samples(config->eval) : n;
+}
+
+enum np_cache_kind np_loader_auto_cache(
+    const struct np_loader_config *config, uint64_t memory_bytes, uint64_t free_bytes)
+{
+    const struct np_sampler_options *order = &config->sampler;
+    const uint64_t left = order->nr_steps - config->first_step, n = nr_all_samples(config);
+    const uint64_t most = memory_bytes / 8 < free_bytes / 4 ? memory_bytes / 8 : free_bytes / 4;
+
+    if (left == 0 || config->picture_bytes == 0 || config->picture_bytes > AUTO_PICTURE_BYTES ||
+        left < AUTO_CACHE_EPOCHS * order->nr_train / (uint64_t)order->batch)
+        return NP_CACHE_NONE;
+    return n * np_cache_entry_bytes(config->picture_bytes) <= most ? NP_CACHE_DECODED
+                                                                   : NP_CACHE_NONE;
+}
+
+/* `device` is what `auto` is until a device keeps samples in its own memory. */
 static int open_cache(
     struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
 {
     const struct np_loader_options *options = config->options;
     const bool one_set = config->train == config->eval || !config->train || !config->eval;
+    enum np_cache_kind kind = (enum np_cache_kind)options->cache;
     uint64_t nr_samples[2], bytes;
     struct np_box box;
 
-    if (options->cache != NP_CACHE_ENCODED && options->cache != NP_CACHE_DECODED)
-        return 0;
     np_box_read(&box);
     bytes = options->cache_bytes < 0 ? box.memory_bytes / 4 : (uint64_t)options->cache_bytes;
-    loader->config.cache_decoded = options->cache == NP_CACHE_DECODED;
+    if (kind == NP_CACHE_AUTO || kind == NP_CACHE_DEVICE)
+        kind = np_loader_auto_cache(config, box.memory_bytes, box.free_bytes);
+    if (kind == NP_CACHE_NONE)
+        return 0;
+    loader->config.cache_decoded = kind == NP_CACHE_DECODED;
     loader->sets[NP_BATCH_EVAL].cache_set = !one_set;
     nr_samples[0] = np_index_samples(config->train ? config->train : config->eval);
     nr_samples[1] = one_set ? 0 : np_index_samples(config->eval);
@@ -139,9 +167,10 @@ static int open_shared(
     shared->shape = config->shape;
     shared->seed = config->sampler.seed;
     shared->stat = config->stat;
-    shared->io = loader->io;
+    /* auto stays auto: a later reader's ring may be refused where the first was not. */
+    shared->io = config->options->io ? config->options->io : "auto";
     shared->depth = np_loader_auto_depth(config->options, config->train, config->eval);
-    code = probe_io(loader, config->options->io, shared->depth, err);
+    code = probe_io(loader, shared->io, shared->depth, err);
     if (!code)
         code = np_sampler_new(&config->sampler, &shared->sampler, err);
     if (!code)

@@ -60,7 +60,8 @@ struct np_loader_config {
     const struct np_allocator *allocator;
     struct np_stat *stat; /* borrowed */
     uint64_t first_step;
-    bool eval_due;   /* where to begin */
+    bool eval_due;          /* where to begin */
+    uint64_t picture_bytes; /* of one sample's pixels, about; 0: not known */
     uint64_t nr_bad; /* of this epoch so far, from the checkpoint */
 };
 
@@ -69,12 +70,18 @@ int np_loader_start(
     const struct np_loader_config *config, struct np_loader **ret_loader, struct np_err *err);
 struct np_ring *np_loader_ring(struct np_loader *loader);
 const struct np_sampler *np_loader_sampler(const struct np_loader *loader);
-/* What `auto` became; cache: "none" also for `device`, which is a GPU's. */
+/* What `auto` became; cache: none or decoded, for `device` too, which no device has. */
 int np_loader_readers(const struct np_loader *loader);
 const char *np_loader_io(const struct np_loader *loader);
 int np_loader_depth(const struct np_loader *loader);
 const char *np_loader_cache(const struct np_loader *loader);
 uint64_t np_loader_cache_bytes(const struct np_loader *loader); /* filled so far */
+/* cache: auto. Pixels are kept where all of them fit with room to spare (an eighth of the memory, a
+ * quarter of what is free), decoding whole pictures costs nothing (they are small), and at least
+ * two more epochs will be served from there; else nothing is, since the page cache keeps the
+ * files. free_bytes, memory_bytes: of the box. */
+enum np_cache_kind np_loader_auto_cache(
+    const struct np_loader_config *config, uint64_t memory_bytes, uint64_t free_bytes);
 /* What `auto` becomes for these sets (either may be NULL); a number given stays. */
 int np_loader_auto_readers(const struct np_loader_options *options);
 int np_loader_auto_depth(const struct np_loader_options *options, const struct np_index *train,

@@ -172,13 +172,17 @@ static void read_meminfo(struct np_box *box, const char *root)
     while (file && fgets(line, sizeof(line), file))
         if (sscanf(line, "MemTotal: %llu kB", &kib) == 1)
             limit_memory(box, kib << 10);
+        else if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+            box->free_bytes = kib << 10;
     if (file)
         fclose(file);
 }
 
 void np_box_read_under(const char *root, int nr_affine, struct np_box *ret_box)
 {
-    struct np_box box = {.nr_cpus = nr_affine < 1 ? 1 : nr_affine, .memory_bytes = UINT64_MAX};
+    struct np_box box = {.nr_cpus = nr_affine < 1 ? 1 : nr_affine,
+        .memory_bytes = UINT64_MAX,
+        .free_bytes = UINT64_MAX};
     char path[PATH_MAX], line[MAX_LINE];
     struct rlimit lock = {0, 0};
     FILE *file;
@@ -194,6 +198,8 @@ void np_box_read_under(const char *root, int nr_affine, struct np_box *ret_box)
         fclose(file);
     if (box.memory_bytes == UINT64_MAX)
         box.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
+    if (box.free_bytes > box.memory_bytes)
+        box.free_bytes = box.memory_bytes;
     getrlimit(RLIMIT_MEMLOCK, &lock);
     box.memlock_bytes = lock.rlim_cur == RLIM_INFINITY ? UINT64_MAX : lock.rlim_cur;
     *ret_box = box;

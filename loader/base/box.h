@@ -8,6 +8,7 @@
 struct np_box {
     int nr_cpus;            /* usable: min(affinity, cpuset, ceil(cpu.max)), at least 1 */
     uint64_t memory_bytes;  /* min(MemTotal, memory.max) */
+    uint64_t free_bytes;    /* MemAvailable, at most memory_bytes: what others leave */
     uint64_t memlock_bytes; /* RLIMIT_MEMLOCK; UINT64_MAX: no limit */
 };
 

@@ -25,7 +25,7 @@ peer() { # peer NAME WORK DIR
 ours() { # ours WORK CONFIG [-o ...]
     work=$1
     shift
-    ./nnpipe bench loader "$@" --seconds "$seconds" --json | tail -n 1 |
+    ./nnpipe bench loader "$@" -o loader.cache=none --seconds "$seconds" --json | tail -n 1 |
         sed -n 's/.*"images_per_second": *\([0-9.]*\).*/'"$work nnpipe"' \1/p' >>"$out"
 }
 export NNPIPE_PHOTOS="$files/photos"

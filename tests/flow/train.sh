@@ -75,6 +75,12 @@ t "another seed gives other weights" differs
 t "decoded rows in memory" train "$TMP/f.json" -o loader.cache=decoded
 t "a cache of decoded rows changes no weight" same_field weights_sha256 "$TMP/a.json" "$TMP/f.json"
 
+of_itself() { grep -q "cache decoded" "$TMP/a.json.err" && grep -q '"event": "start".*"cache": "decoded"' "$TMP/a.json" && grep -q "cache none" "$TMP/e.json.err"; }
+t "small pictures that fit are kept for later epochs, and that is said" of_itself
+t "with no cache" train "$TMP/n.json" -o loader.cache=none
+t "no cache changes no weight" same_field weights_sha256 "$TMP/a.json" "$TMP/n.json"
+t "a cache that the device has not is said" sh -c '"$0" train "$1" -o runs="$2" -o loader.cache=device -o train.epochs=0.1 2>&1 | grep -q "keeps no samples in its own memory; done as auto, which is none here"' "$NNPIPE" "$TMP/net.yaml" "$TMP/runs-dev"
+
 # --- stopped and resumed: a signal as soon as 20 steps are done, until the run is
 stop_and_resume() {
     rm -rf "$TMP/runs-stop"
@@ -179,6 +185,31 @@ closed() {
     [ "$(cat "$TMP/pipe.code")" -eq 0 ] && [ -s "$(echo "$TMP"/runs-pipe/*)/result.json" ]
 }
 t "a closed standard output does not end a run" closed
+closed_streams() {
+    for streams in 0 1 2 012; do
+        (
+            case $streams in 0) exec <&- ;; 1) exec >&- ;; 2) exec 2>&- ;; 012) exec <&- >&- 2>&- ;; esac
+            exec "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-closed" -o train.epochs=400 -o schedule=constant
+        ) >/dev/null 2>&1 &
+        pid=$!
+        for i in $(seq 600); do ls "$TMP"/runs-closed/*/checkpoints/step-* >/dev/null 2>&1 && break; sleep 0.02; done
+        for fd in 0 1 2; do
+            case $(readlink /proc/$pid/fd/$fd) in
+            /dev/null) ;;
+            *) [ $fd = 0 ] && [ $streams != 0 ] && continue
+               kill -KILL $pid; echo "with $streams closed, $fd is $(readlink /proc/$pid/fd/$fd)"; return 1 ;;
+            esac
+        done
+        kill -TERM $pid
+        wait $pid
+        code=$?
+        [ $code -eq 75 ] || { echo "exit $code with $streams closed"; return 1; }
+        rm -rf "$TMP/runs-closed"
+    done
+}
+t "no file of a run takes the place of a closed standard stream" closed_streams
+few_files() { (ulimit -n 24; "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-few" -o train.epochs=0.2 -o loader.readers=32); }
+t "auto reads without io_uring where no descriptor is left for a ring" few_files
 unknown_class() {
     mkdir -p "$TMP/odd/weird" && cp "$(head -n 1 "$TMP/list.txt")" "$TMP/odd/weird/"
     exits 1 "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-odd" -o "data.test={source: folder, path: $TMP/odd}" >"$OUT" 2>&1

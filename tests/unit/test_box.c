@@ -22,7 +22,8 @@ static struct np_box read_box(const struct file *files, int n)
 {
     char root[] = "/tmp/np_test_box.XXXXXX", command[64];
     struct np_box box = {0};
-    const struct file memory = {"proc/meminfo", "MemTotal:   33554432 kB\nMemFree: 1 kB\n"};
+    const struct file memory = {
+        "proc/meminfo", "MemTotal:   33554432 kB\nMemFree: 1 kB\nMemAvailable: 1048576 kB\n"};
 
     if (!mkdtemp(root))
         abort();
@@ -50,6 +51,7 @@ Test(box, without_groups_all_is_ours)
 
     cr_assert_eq(box.nr_cpus, 16);
     cr_assert_eq(box.memory_bytes, 32768 * MIB);
+    cr_assert_eq(box.free_bytes, 1024 * MIB);
 }
 
 Test(box, v2_takes_the_tightest_of_a_group_and_those_above)
@@ -95,6 +97,7 @@ Test(box, a_container_whose_group_does_not_show_has_the_limits_of_its_top)
 
         cr_assert_eq(box.nr_cpus, 1);
         cr_assert_eq(box.memory_bytes, 1024 * MIB);
+        cr_assert_leq(box.free_bytes, box.memory_bytes);
     }
 }
 

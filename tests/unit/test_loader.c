@@ -5,6 +5,7 @@
 
 #include "loader/base/clock.h"
 #include "loader/base/crc32c.h"
+#include "loader/cache.h"
 #include "loader/source.h"
 #include "tests/test.h"
 #include "tests/unit/made_loader.h"
@@ -143,6 +144,35 @@ Test(loader, a_cache_changes_nothing_but_the_reading, .timeout = 60)
             }
         rig_free(&rig);
     }
+}
+
+Test(loader, auto_keeps_small_pictures_that_fit_for_epochs_to_come)
+{
+    struct np_loader_config *config;
+    struct rig rig;
+    uint64_t all, gib = 1ull << 30;
+
+    cr_assert_eq(make_rig(&rig, MADE_PPM, true, 0), 0);
+    config = &rig.config;
+    config->picture_bytes = 32 * 32 * 3;
+    config->sampler.nr_steps = 3 * config->sampler.nr_train / (uint64_t)config->sampler.batch + 1;
+    config->first_step = 0;
+    all =
+        (np_index_samples(config->train) +
+            (config->eval && config->eval != config->train ? np_index_samples(config->eval) : 0)) *
+        np_cache_entry_bytes(config->picture_bytes);
+    cr_expect_eq(np_loader_auto_cache(config, gib, gib), NP_CACHE_DECODED);
+    cr_expect_eq(np_loader_auto_cache(config, 8 * all, gib), NP_CACHE_DECODED);
+    cr_expect_eq(np_loader_auto_cache(config, 8 * all - 8, gib), NP_CACHE_NONE);
+    cr_expect_eq(np_loader_auto_cache(config, gib, 4 * all - 4), NP_CACHE_NONE);
+    config->picture_bytes = 64 * 1024 + 1;
+    cr_expect_eq(np_loader_auto_cache(config, gib, gib), NP_CACHE_NONE);
+    config->picture_bytes = 0;
+    cr_expect_eq(np_loader_auto_cache(config, gib, gib), NP_CACHE_NONE);
+    config->picture_bytes = 32 * 32 * 3;
+    config->first_step = 2; /* too few epochs left to pay for the first */
+    cr_expect_eq(np_loader_auto_cache(config, gib, gib), NP_CACHE_NONE);
+    rig_free(&rig);
 }
 
 Test(loader, a_cache_that_holds_all_reads_a_sample_once, .timeout = 60)
