@@ -1,8 +1,10 @@
 /* argv -> command table. Nobody else calls exit(). */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/cmd.h"
 #include "daemon/config.h"
@@ -47,8 +49,18 @@ static const struct np_command commands[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
+/* A program that is started with a standard stream closed would give its number to the next file,
+ * and then write its text into that one. */
+static void fill_standard_streams(void)
+{
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0)
+            _exit(NP_EXIT_FAILED);
+}
+
 int main(int argc, char **argv)
 {
+    fill_standard_streams();
     signal(SIGPIPE, SIG_IGN); /* a reader that goes away ends no run */
     signal(SIGXFSZ, SIG_IGN); /* a file too large is an error like a full disk */
     if (argc < 2) {

@@ -137,6 +137,8 @@ static int new_jobs(struct np_reader *reader, struct np_err *err)
 
     reader->buffer_bytes = (most_bytes(reader->config) + 64 + 4095) / 4096 * 4096;
     reader->jobs = np_alloc_array((size_t)depth, sizeof(*reader->jobs));
+    for (int i = 0; reader->jobs && i < depth; i++)
+        reader->jobs[i].own_fd = -1;
     reader->free_jobs = np_alloc_array((size_t)depth, sizeof(*reader->free_jobs));
     reader->buffers = mmap(NULL, reader->buffer_bytes * (size_t)depth, PROT_READ | PROT_WRITE,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -149,7 +151,6 @@ static int new_jobs(struct np_reader *reader, struct np_err *err)
     for (int i = 0; i < depth; i++) {
         struct np_job *job = &reader->jobs[i];
 
-        job->own_fd = -1;
         job->buffer = (uint8_t *)reader->buffers + (size_t)i * reader->buffer_bytes;
         reader->free_jobs[reader->nr_free++] = job;
     }

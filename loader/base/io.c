@@ -31,10 +31,11 @@ static int open_backend(
 }
 
 /* Why io_uring can be refused where reading itself is fine: an old kernel, a seccomp profile or
- * sysctl, a small RLIMIT_MEMLOCK. */
+ * sysctl, a small RLIMIT_MEMLOCK, no descriptor left for one more ring. */
 static bool is_refusal(int status)
 {
-    return status == -ENOSYS || status == -EPERM || status == -EACCES || status == -ENOMEM;
+    return status == -ENOSYS || status == -EPERM || status == -EACCES || status == -ENOMEM ||
+           status == -EMFILE || status == -ENFILE;
 }
 
 int np_io_open(struct np_io *io, const char *name, int depth, struct np_err *err)

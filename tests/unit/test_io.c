@@ -262,9 +262,9 @@ static int refused(int error)
 
 Test(io, where_io_uring_is_refused_auto_is_pread_and_uring_says_why, .timeout = 60)
 {
-    const int errors[] = {ENOSYS, EPERM, EACCES, ENOMEM};
+    const int errors[] = {ENOSYS, EPERM, EACCES, ENOMEM, EMFILE};
 
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         int status;
         pid_t child = fork();
 
