@@ -152,7 +152,7 @@ Test(loader, auto_keeps_small_pictures_that_fit_for_epochs_to_come)
     struct rig rig;
     uint64_t all, gib = 1ull << 30;
 
-    cr_assert_eq(make_rig(&rig, MADE_PPM, true, 0), 0);
+    cr_assert_eq(rig_make(&rig, MADE_PPM, true, 0), 0);
     config = &rig.config;
     config->picture_bytes = 32 * 32 * 3;
     config->sampler.nr_steps = 3 * config->sampler.nr_train / (uint64_t)config->sampler.batch + 1;
