@@ -62,7 +62,7 @@ struct np_loader_config {
     uint64_t first_step;
     bool eval_due;          /* where to begin */
     uint64_t picture_bytes; /* of one sample's pixels, about; 0: not known */
-    uint64_t nr_bad; /* of this epoch so far, from the checkpoint */
+    uint64_t nr_bad;        /* of this epoch so far, from the checkpoint */
 };
 
 struct np_loader;

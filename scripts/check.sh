@@ -1,5 +1,5 @@
 #!/bin/sh
-# make check: layers, format, a build with warnings as errors, cppcheck. Exit 1 names what failed.
+# make check: layers, format, a build with warnings as errors (tests too), cppcheck. Exit 1 names what failed.
 cd "$(dirname "$0")/.." || exit 1
 status=0
 sources=$(git ls-files '*.c' '*.h')
@@ -11,6 +11,11 @@ echo "format"
 clang-format --dry-run --Werror $sources 2>&1 | head -n 20 | grep . && status=1
 echo "warnings as errors"
 make -s -j"$(nproc)" B=build-check NNPIPE=build-check/nnpipe WARN="-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wpointer-arith -Wno-format-truncation -Werror" build-check/nnpipe || status=1
+echo "tests, with Criterion and for the sanitizers' runner"
+for runner in NP_CRITERION NP_SAN; do
+    git ls-files 'tests/unit/*.c' 'tests/kernel/*.c' | xargs -P "$(nproc)" -n 8 \
+        gcc -std=c11 -D_GNU_SOURCE -I. -D$runner -Wall -Wextra -Wno-format-truncation -Werror -fsyntax-only || status=1
+done
 echo "cppcheck"
 cppcheck -q -j"$(nproc)" --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
     --suppress=missingIncludeSystem --suppress=unknownMacro --suppress=invalidPointerCast -I. daemon loader trainer || status=1

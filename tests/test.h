@@ -51,9 +51,16 @@ void np_test_failed(const char *file, int line, const char *what);
 #define cr_assert_null(p, ...)         NP_CR_CHECK((p) == NULL, #p " is NULL")
 #define cr_assert_not_null(p, ...)     NP_CR_CHECK((p) != NULL, #p " is not NULL")
 #define cr_assert_arr_eq(a, b, n, ...) NP_CR_CHECK(memcmp(a, b, n) == 0, #a " equals " #b)
-#define cr_fatal(...)                  NP_CR_CHECK(0, "reached")
-#define cr_skip_test(...)              return
-#define cr_skip(...)                   return
+/* One that fails is said, and the test goes on. */
+#define cr_expect(condition, ...)                                                                  \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            np_test_failed(__FILE__, __LINE__, #condition);                                        \
+    } while (0)
+#define cr_expect_eq(a, b, ...) cr_expect((a) == (b))
+#define cr_fatal(...)           NP_CR_CHECK(0, "reached")
+#define cr_skip_test(...)       return
+#define cr_skip(...)            return
 #endif
 
 /* How often a test repeats; under the thread sanitizer, which makes each time some twenty times
