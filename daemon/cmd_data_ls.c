@@ -21,7 +21,12 @@ static void list_one(struct np_ui *ui, const char *what, const struct np_index *
 
     np_index_name(index, i, name, sizeof(name));
     if (!ui->json) {
-        printf("%s\t%s\t%" PRIu32 "\n", name, class_name ? class_name : "-", record->inner_bytes);
+        char class_text[NP_MAX_NAME + 1];
+
+        snprintf(class_text, sizeof(class_text), "%s", class_name ? class_name : "-");
+        np_text_clean(name); /* --json has it as it is */
+        np_text_clean(class_text);
+        printf("%s\t%s\t%" PRIu32 "\n", name, class_text, record->inner_bytes);
         return;
     }
     np_source_locate(index, i, &extent);

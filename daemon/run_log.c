@@ -65,14 +65,16 @@ void np_log_close(struct np_run_log *log)
 void np_log_text(struct np_run_log *log, const char *text)
 {
     time_t now = time(NULL);
-    char stamp[32];
+    char stamp[32], clean[2048];
     struct tm utc;
 
     if (!log->log)
         return;
     gmtime_r(&now, &utc);
     strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &utc);
-    fprintf(log->log, "%s %s\n", stamp, text);
+    snprintf(clean, sizeof(clean), "%s", text);
+    np_text_clean(clean);
+    fprintf(log->log, "%s %s\n", stamp, clean);
     fflush(log->log);
 }
 

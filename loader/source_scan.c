@@ -20,6 +20,7 @@ void np_source_note(const struct np_source_progress *progress, const char *forma
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
+    np_text_clean(text);
     progress->note(progress->context, text);
 }
 

@@ -49,6 +49,10 @@ static int walk(struct np_tar_scan *scan)
             return np_err_set(scan->err, -EBADMSG,
                 "%s: '%s' at offset %llu is a sparse member; write the archive without --sparse",
                 scan->path, member->name, (unsigned long long)member->header_offset);
+        if (member->type == '1' || member->type == '2') {
+            np_tar_scan_link(scan, member->name);
+            continue;
+        }
         if (member->type != '0') {
             np_tar_scan_skip(scan, member->name);
             continue;
@@ -94,7 +98,8 @@ static int walk_with(struct np_tar_scan *scan, np_tar_read_fn read, void *contex
 /* In place, frame by frame. -EXDEV: its frames are not made for that. */
 static int walk_frames(struct np_tar_scan *scan, const struct np_seek_table *table)
 {
-    const uint64_t before = np_index_samples(scan->index), skipped = scan->nr_skipped;
+    const uint64_t before = np_index_samples(scan->index), skipped = scan->nr_skipped,
+                   links = scan->nr_links;
     struct np_seek_reader *reader;
     int code;
 
@@ -110,6 +115,7 @@ static int walk_frames(struct np_tar_scan *scan, const struct np_seek_table *tab
     if (code == -EXDEV) {
         np_index_cut(scan->index, before);
         scan->nr_skipped = skipped;
+        scan->nr_links = links;
     } else
         np_index_set_max_inner(scan->index, table->max_content);
     return code;
@@ -186,6 +192,11 @@ static int scan_all(const struct np_source_options *options, struct np_index *in
     if (!code && scan->nr_skipped)
         np_source_note(progress, "%s: %llu members are no images by their names, the first '%s'",
             options->path, (unsigned long long)scan->nr_skipped, scan->skipped);
+    if (!code && scan->nr_links)
+        np_source_note(progress,
+            "%s: %llu images are links and left out, the first '%s'; tar's --hard-dereference and "
+            "--dereference store what they point at",
+            options->path, (unsigned long long)scan->nr_links, scan->link);
     np_paths_fini(&paths);
     np_free(scan);
     return code;

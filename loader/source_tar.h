@@ -33,6 +33,8 @@ struct np_tar_scan {
     long max_cls;
     uint64_t nr_skipped;
     char skipped[256]; /* the first of them */
+    uint64_t nr_links; /* of them images by name, and wanted */
+    char link[256];    /* the first of those */
     struct np_tar_group group;
     struct np_tar_member member;
 };
@@ -43,6 +45,8 @@ int np_tar_scan_take(struct np_tar_scan *scan);
 int np_tar_scan_end(struct np_tar_scan *scan);
 /* A member that is no sample: counted, the first one named. */
 void np_tar_scan_skip(struct np_tar_scan *scan, const char *name);
+/* A hard or symbolic link is not followed: an image is missing, which is said. */
+void np_tar_scan_link(struct np_tar_scan *scan, const char *name);
 /* Is it a WebDataset label? */
 bool np_tar_scan_is_cls(const char *name);
 /* A .cls is its own number: classes nobody has are classes too. */

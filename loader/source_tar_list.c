@@ -88,6 +88,12 @@ static bool is_wanted(const struct np_tar_scan *scan, const char *name)
     return !match || !*match || np_match(match, name);
 }
 
+void np_tar_scan_link(struct np_tar_scan *scan, const char *name)
+{
+    if (np_is_image_name(name) && is_wanted(scan, name) && scan->nr_links++ == 0)
+        snprintf(scan->link, sizeof(scan->link), "%.255s", name);
+}
+
 /* --- WebDataset ---------------------------------------------------------- */
 
 /* Splits name; NULL: it belongs to no group. *ret_key_bytes of it are the key. */

@@ -39,28 +39,34 @@ void np_ui_fini(struct np_ui *ui)
 
 void np_ui_say(struct np_ui *ui, const char *format, ...)
 {
+    char text[2048];
     va_list args;
 
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    np_text_clean(text);
     pthread_mutex_lock(&ui->lock);
     if (ui->drawn)
         fputs("\r\033[K", ui->text);
     ui->drawn = false;
-    va_start(args, format);
-    vfprintf(ui->text, format, args);
-    va_end(args);
-    fputc('\n', ui->text);
+    fprintf(ui->text, "%s\n", text);
     fflush(ui->text);
     pthread_mutex_unlock(&ui->lock);
 }
 
 void np_ui_warn(struct np_ui *ui, const char *text)
 {
+    char clean[2048];
+
+    snprintf(clean, sizeof(clean), "%s", text);
+    np_text_clean(clean);
     pthread_mutex_lock(&ui->lock);
     if (ui->drawn)
         fputs("\r\033[K", ui->text);
     ui->drawn = false;
     fflush(ui->text);
-    fprintf(stderr, "%s\n", text);
+    fprintf(stderr, "%s\n", clean);
     pthread_mutex_unlock(&ui->lock);
 }
 

@@ -9,14 +9,17 @@
 
 #define MAX_REPORTED 100
 
-/* Names come from files and archives: what would move a terminal's cursor is shown as '?', so
- * that a text is one line. */
-static void print(char *text, size_t bytes, const char *format, va_list args)
+void np_text_clean(char *text)
 {
-    vsnprintf(text, bytes, format, args);
     for (unsigned char *at = (unsigned char *)text; *at; at++)
         if (*at < ' ' || *at == 127)
             *at = '?';
+}
+
+static void print(char *text, size_t bytes, const char *format, va_list args)
+{
+    vsnprintf(text, bytes, format, args);
+    np_text_clean(text);
 }
 
 int np_err_set(struct np_err *err, int code, const char *format, ...)

@@ -27,6 +27,10 @@ int np_err_context(struct np_err *err, const char *format, ...)
 /* "file:line:column: text" or "text". */
 void np_err_format(const struct np_err *err, char *text, size_t text_bytes);
 
+/* Names come from files and archives: what would move a terminal's cursor, or begin a new line, is
+ * shown as '?'. Errors are cleaned already. */
+void np_text_clean(char *text);
+
 /* All mistakes of one input, in the order found. Keeps the first 100 and counts the rest. */
 struct np_report {
     const char *file; /* borrowed; goes into each error */

@@ -79,6 +79,29 @@ Test(source_tar, shards_by_glob_are_one_set)
     remove_set(folder);
 }
 
+Test(source_tar, links_are_left_out_and_said_to_be_links)
+{
+    char *folder = make_set();
+    struct made_notes notes = {.nr_notes = 0};
+    struct made_tar tar = {0};
+    struct np_index *index;
+
+    tar_text(&tar, "cat/1.jpg", "1");
+    tar_member(&tar, "cat/2.jpg", '1', "", 0);
+    tar_member(&tar, "ant/3.jpg", '2', "", 0);
+    tar_member(&tar, "ant/readme", '2', "", 0);
+    tar_end(&tar);
+    put_tar(folder, "l.tar", &tar);
+    cr_assert_eq(open_set(folder, "tar", "l.tar", NULL, &notes, &index, NULL), 0);
+    cr_expect_eq(np_index_samples(index), 1);
+    cr_expect(strstr(notes.text, "2 images are links and left out, the first 'cat/2.jpg'"), "%s",
+        notes.text);
+    cr_expect(!strstr(notes.text, "no images by their names"), "%s", notes.text);
+    np_index_free(index);
+    tar_free(&tar);
+    remove_set(folder);
+}
+
 Test(source_tar, webdataset_groups_give_labels)
 {
     char *folder = make_set();
