@@ -41,6 +41,13 @@ int np_cmd_train(int argc, char **argv)
     }
     if (nr == 0 && options.resume_dir)
         own = np_format("%s/config.yaml", options.resume_dir);
+    if (nr == 2 && options.resume && !options.resume_dir && !is_folder(argv[2])) {
+        fprintf(stderr,
+            "nnpipe train: %s is no folder: --resume takes a run's, or nothing for the "
+            "newest of the config\n",
+            argv[2]);
+        return NP_EXIT_USAGE;
+    }
     if (nr != 1 && !own) {
         fprintf(
             stderr, "nnpipe train: expected one CONFIG, not %d; a run to resume is a folder\n", nr);

@@ -252,6 +252,7 @@ static void parse_train(struct np_config *config, struct np_report *report)
 {
     struct np_train_options *run = &config->run;
     const struct np_node *node = config->run_node;
+    const int before = report->nr_errs + report->nr_dropped;
 
     np_options_parse(np_train_table, node, "train", NULL, run, report);
     check_period(node, "eval_every", run->eval_every_text, &run->eval_every, report);
@@ -260,7 +261,7 @@ static void parse_train(struct np_config *config, struct np_report *report)
         np_report_add(report, steps->line, steps->column,
             "steps: there is 'epochs' already; give one of the two");
     if (run->epochs == 0 && run->steps == 0) {
-        if (epochs || steps)
+        if ((epochs || steps) && report->nr_errs + report->nr_dropped == before)
             np_report_add(report, (epochs ? epochs : steps)->line,
                 (epochs ? epochs : steps)->column, "%s: nothing to train; give epochs or steps",
                 epochs ? "epochs" : "steps");

@@ -62,6 +62,7 @@ struct np_run {
     bool io_open;
 
     uint64_t nr_train, nr_eval, nr_steps;
+    char train_sum[17]; /* of labels and sizes; empty: not asked for yet */
     struct np_position position;
     uint64_t first_step; /* of this process */
     uint64_t saved_step; /* of the last checkpoint; UINT64_MAX: none */

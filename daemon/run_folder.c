@@ -64,6 +64,8 @@ int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err)
 
     if (fd < 0) {
         code = np_err_set(err, -errno, "%s/lock: cannot be opened: %s", dir, strerror(errno));
+    } else if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno != EWOULDBLOCK) {
+        code = np_err_set(err, -errno, "%s: cannot be locked: %s", path, strerror(errno));
     } else if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
         if (read(fd, text, sizeof(text) - 1) < 0)
             text[0] = '\0';

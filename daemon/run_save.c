@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include <xxhash.h>
+
 #include "loader/base/clock.h"
 #include "trainer/manifest.h"
 
@@ -44,6 +46,26 @@ static struct np_node *device_versions(const struct np_run *run)
     return copy;
 }
 
+/* What tells one training set from another of as many samples: labels and sizes, in their order. */
+static const char *train_sum(struct np_run *run)
+{
+    const struct np_index *index = run->setup.train;
+    XXH64_state_t *state = run->train_sum[0] ? NULL : XXH64_createState();
+
+    if (state)
+        XXH64_reset(state, 0);
+    for (uint64_t i = 0; state && i < np_index_samples(index); i++) {
+        const struct np_record record = np_index_get(index, i);
+        const uint32_t words[] = {record.label, record.no_label, record.inner_bytes};
+        XXH64_update(state, words, sizeof(words));
+    }
+    if (state)
+        snprintf(run->train_sum, sizeof(run->train_sum), "%016llx",
+            (unsigned long long)XXH64_digest(state));
+    XXH64_freeState(state);
+    return run->train_sum;
+}
+
 static const char *facts_json(struct np_run *run)
 {
     struct np_json *json = &run->facts;
@@ -57,6 +79,8 @@ static const char *facts_json(struct np_run *run)
     np_json_node(
         json, "test_augment", np_node_get(np_node_get(run->normal, "loader"), "test_augment"));
     np_json_node(json, "normalize", np_node_get(np_node_get(run->normal, "loader"), "normalize"));
+    np_json_int(json, "train_images", (int64_t)np_index_samples(run->setup.train));
+    np_json_text(json, "train_sum", train_sum(run));
     np_json_text(json, "device", run->device->name);
     np_json_text(json, "precision", np_precision_names[run->precision]);
     np_json_int(json, "lanes", run->lanes);
@@ -327,6 +351,40 @@ static void say_changes(struct np_run *run, const struct np_node *facts)
     np_node_free(now);
 }
 
+static bool same_names(const struct np_node *then, const struct np_node *now)
+{
+    bool same = then->kind == NP_NODE_LIST && then->nr_items == now->nr_items;
+
+    for (int i = 0; same && i < now->nr_items; i++)
+        same = np_node_is(then->items[i], now->items[i]->text);
+    return same;
+}
+
+/* A position means nothing in another set, and its labels would be other ones. */
+static int check_data(struct np_run *run, const struct np_node *facts, struct np_err *err)
+{
+    const uint64_t n = np_index_samples(run->setup.train);
+    const struct np_node *classes = np_node_get(facts, "classes"),
+                         *sum_then = np_node_get(facts, "train_sum");
+    const double then = np_node_number(facts, "train_images", (double)n);
+
+    if (then != (double)n)
+        return np_err_set(err, -EINVAL,
+            "%s: its training set had %.0f samples and has %llu now; bring back what is missing, "
+            "or start a new run",
+            run->dir, then, (unsigned long long)n);
+    if (classes && !same_names(classes, run->setup.classes))
+        return np_err_set(err, -EINVAL,
+            "%s: its training set has other classes now; bring back what was, or start a new run",
+            run->dir);
+    if (sum_then && !np_node_is(sum_then, train_sum(run)))
+        return np_err_set(err, -EINVAL,
+            "%s: samples of its training set have other sizes or labels now; bring back what was, "
+            "or start a new run",
+            run->dir);
+    return 0;
+}
+
 int np_run_load_facts(struct np_run *run, struct np_err *err)
 {
     char *dir = np_format("%s/checkpoints", run->dir), *path = NULL;
@@ -356,7 +414,9 @@ int np_run_load_facts(struct np_run *run, struct np_err *err)
     run->precision = then;
     if (lanes > 0 && lanes <= 65536)
         run->lanes = lanes;
-    say_changes(run, facts);
+    check_data(run, facts, err);
+    if (!err->code)
+        say_changes(run, facts);
     np_node_free(facts);
     return err->code;
 }

@@ -8,6 +8,7 @@
 
 #include "loader/base/mem.h"
 #include "loader/codec.h"
+#include "loader/maker.h"
 
 #define MAX_TRIES 16 /* bad samples before the size is given up */
 
@@ -72,6 +73,8 @@ static int sample_size(const struct np_index *index, uint64_t sample, int *ret_w
 
     np_source_locate(index, sample, &extent);
     const struct np_record *record = extent.record;
+    if (record->bytes > NP_MAX_SAMPLE_BYTES)
+        return np_err_set(err, -EBADMSG, "%u bytes are too many for an image", record->bytes);
     bool packed = record->packing == NP_PACKING_ZSTD;
     uint64_t room = packed ? np_index_max_inner(index) : 0;
     uint8_t *bytes = np_alloc((size_t)record->bytes + 1), *inner = np_alloc(room + 1);

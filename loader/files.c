@@ -10,7 +10,7 @@
 
 #include "loader/base/mem.h"
 
-/* Descriptors others need: rings, logs, checkpoints, the folder files of the readers. */
+/* Descriptors others need: rings, logs, checkpoints. */
 #define SPARE_FDS 512
 
 struct np_files {
@@ -18,8 +18,7 @@ struct np_files {
     int nr_files;
 };
 
-/* More shards than the soft limit allows: take what the hard limit gives. */
-static void raise_limit(int nr_files)
+void np_files_allow(int nr_files)
 {
     struct rlimit limit;
 
@@ -56,7 +55,7 @@ int np_files_open(const struct np_index *index, struct np_files **ret_files, str
     for (int i = 0; !code && i < files->nr_files; i++)
         files->fds[i] = -1;
     if (!code)
-        raise_limit(files->nr_files);
+        np_files_allow(files->nr_files);
     for (int i = 0; !code && i < files->nr_files; i++)
         code = open_file(np_index_file(index, i), &files->fds[i], err);
     if (code) {

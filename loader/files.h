@@ -5,6 +5,8 @@
 #include "loader/index.h"
 
 struct np_files;
+/* Raises the limit of open files, as far as it goes, to so many and what the rest of a run needs. */
+void np_files_allow(int nr_files);
 /* Opens every shard, within the limit of open files (raised as far as it goes). Sets whose
  * samples are files of their own have none. Errors name the file. */
 int np_files_open(const struct np_index *index, struct np_files **ret_files, struct np_err *err);

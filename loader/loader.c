@@ -189,6 +189,7 @@ static int start_readers(struct np_loader *loader, int nr_readers, struct np_err
 {
     int code = 0;
 
+    np_files_allow(nr_readers * (loader->config.depth + 1)); /* a folder's files, a ring each */
     loader->readers = np_alloc_array((size_t)nr_readers, sizeof(*loader->readers));
     if (!loader->readers)
         return np_err_set(err, -ENOMEM, "out of memory for the readers");

@@ -137,6 +137,24 @@ other() { exits 1 "$NNPIPE" train "$TMP/net.yaml" --resume "$stop_dir" -o loader
 t "a config of other weights is refused, with the key" other
 locked() { flock "$stop_dir/lock" "$NNPIPE" train "$TMP/net.yaml" --resume "$stop_dir" >"$OUT" 2>&1; grep -q "this run is going on" "$OUT"; }
 t "a run that is going on is not resumed" locked
+# --- the data are others than those the run began with
+changed() {
+    cp -r "$TMP/data" "$TMP/changed"
+    set -- "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-changed" -o train.epochs=50 -o schedule=constant -o "data.train.path=$TMP/changed/train-*"
+    "$@" >"$OUT" 2>&1 &
+    pid=$!
+    for i in $(seq 600); do ls "$TMP"/runs-changed/*/checkpoints/step-10 >/dev/null 2>&1 && break; sleep 0.02; done
+    kill -TERM $pid
+    wait $pid
+    "$NNPIPE" data synth --out "$TMP/other" --samples 1400 --test 0 >/dev/null && cp "$TMP"/other/train-* "$TMP/changed" || return 1
+    exits 1 "$@" --resume >"$OUT" 2>&1 && grep -q "had 1500 samples and has 1400 now" "$OUT" || return 1
+    "$NNPIPE" data synth --out "$TMP/other2" --samples 1500 --test 0 --seed 9 >/dev/null && cp "$TMP"/other2/train-* "$TMP/changed" || return 1
+    exits 1 "$@" --resume >"$OUT" 2>&1 && grep -q "have other sizes or labels now" "$OUT" || return 1
+    cp "$TMP"/data/train-* "$TMP/changed" && touch "$TMP"/changed/train-* && "$@" --resume -o train.epochs=51 >"$OUT" 2>&1
+}
+t "a run does not go on with other data, and does with a copy of its own" changed
+resume_nothing() { exits 2 "$NNPIPE" train "$TMP/net.yaml" --resume "$TMP/nowhere" >"$OUT" 2>&1 && grep -q "nowhere is no folder" "$OUT"; }
+t "a run to resume that is not there is named" resume_nothing
 longer() {
     "$NNPIPE" train "$TMP/net.yaml" --json -o runs="$TMP/runs-long" -o schedule=constant -o train.epochs=1 >"$TMP/l1.json" 2>/dev/null &&
         "$NNPIPE" train "$TMP/net.yaml" --json --resume -o runs="$TMP/runs-long" -o schedule=constant -o train.epochs=2 >"$TMP/l2.json" 2>/dev/null &&
@@ -210,6 +228,15 @@ closed_streams() {
 t "no file of a run takes the place of a closed standard stream" closed_streams
 few_files() { (ulimit -n 24; "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-few" -o train.epochs=0.2 -o loader.readers=32); }
 t "auto reads without io_uring where no descriptor is left for a ring" few_files
+odd_names() { # newlines and escapes in names reach neither screen nor log
+    odd=$(printf 'a\nb\033[31m')
+    mkdir -p "$TMP/names/$odd" && cp $(head -n 40 "$TMP/list.txt") "$TMP/names/$odd/" && echo no >"$TMP/names/$odd/$odd.jpg" || return 1
+    "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-names" -o train.epochs=1 -o "data={train: {source: folder, path: $TMP/names}}" -o loader.bad_samples.budget=50% >"$TMP/names.txt" 2>&1 || return 1
+    "$NNPIPE" data ls "$TMP/names" >>"$TMP/names.txt" 2>&1
+    cat "$TMP"/runs-names/*/log >>"$TMP/names.txt"
+    grep -q 'bad sample replaced: .*a?b?\[31m' "$TMP/names.txt" && ! grep -q "$(printf '\033')" "$TMP/names.txt" && ! grep -q '^b?\[31m' "$TMP/names.txt"
+}
+t "control characters in names do not reach the terminal" odd_names
 unknown_class() {
     mkdir -p "$TMP/odd/weird" && cp "$(head -n 1 "$TMP/list.txt")" "$TMP/odd/weird/"
     exits 1 "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-odd" -o "data.test={source: folder, path: $TMP/odd}" >"$OUT" 2>&1
