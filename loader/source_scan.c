@@ -48,7 +48,8 @@ bool np_is_image_name(const char *name)
 int np_scan_open(
     struct np_index *index, const char *path, struct np_scan_file *ret_file, struct np_err *err)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* Not blocking: a pipe would wait for somebody who writes. */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     int number;
 

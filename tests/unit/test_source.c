@@ -242,6 +242,19 @@ Test(source, a_shard_that_comes_while_an_index_is_in_use_is_not_lost)
     remove_set(folder);
 }
 
+Test(source, a_pipe_is_refused_and_not_waited_for, .timeout = 20)
+{
+    char *folder = make_set(), path[1024];
+    struct np_err err = {0};
+    struct np_index *index;
+
+    snprintf(path, sizeof(path), "%s/pipe.tar", folder);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    cr_assert_lt(open_set(folder, "tar", "pipe.tar", NULL, NULL, &index, &err), 0);
+    cr_assert(strstr(err.text, "pipe.tar: not a file"), "%s", err.text);
+    remove_set(folder);
+}
+
 Test(source, tells_what_is_wrong_with_a_folder)
 {
     char *folder = make_set(), command[2048];
