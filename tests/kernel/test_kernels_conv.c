@@ -54,7 +54,7 @@ static void make_conv(
     const int weight[4] = {c->out, c->in / c->groups, c->kernel, c->kernel}, bias[4] = {c->out};
     bool forward = op == NP_OP_CONV, wgrad = op == NP_OP_CONV_WGRAD;
 
-    kernel_case_init(kase, op, c->batch);
+    kernel_case_init(kase, op, NP_TIMES(c->batch, 2));
     kernel_case_node(kase)->attrs.window =
         (struct np_window){c->kernel, c->kernel, c->stride, c->pad, c->dilation, c->groups};
     kernel_case_node(kase)->attrs.relu = c->relu && forward;
