@@ -9,6 +9,8 @@ export NNPIPE="${NNPIPE:-$PWD/nnpipe}" NNPIPE_BUILD="$PWD/$build"
 [ -n "${NNPIPE_DATA:-}" ] || echo "skip - NNPIPE_DATA is not set: no tests on real data"
 log=$build/tests/log
 mkdir -p "$log"
+limit=${TEST_TIMEOUT:-420} # s a script
+[ "$build" = build ] || limit=$((2 * limit))
 passed=0 failed=0
 
 count() { # count FILE: adds the file's `ok -` and `not ok -` lines, prints what is not ok
@@ -18,7 +20,7 @@ count() { # count FILE: adds the file's `ok -` and `not ok -` lines, prints what
 script() { # script FILE.sh [args]: one shell test; dying half-way is a failure too
     out=$log/$(basename "$1" .sh).log
     start=$(date +%s)
-    timeout "${TEST_TIMEOUT:-420}" sh "$@" >"$out" 2>&1
+    timeout "$limit" sh "$@" >"$out" 2>&1
     code=$?
     [ $code -eq 0 ] || grep -q '^not ok - ' "$out" || echo "not ok - $1 ended with exit code $code: $(tail -n 2 "$out" | tr '\n' ' ')" >>"$out"
     count "$out"
