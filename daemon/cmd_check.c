@@ -27,7 +27,7 @@ static void check_model(const struct np_config *config, struct np_report *report
         height = setup.height;
         width = setup.width;
     } else {
-        fprintf(stderr, "the data could not be asked: %s\n", err.text);
+        fprintf(stderr, "the data are not checked: %s\n", err.text);
     }
     if (setup.classes)
         classes = setup.classes->nr_items;

@@ -173,8 +173,8 @@ static int run(struct pack *pack, const struct np_data_sets *sets)
         np_ui_error(pack->ui, &err);
         return NP_EXIT_FAILED;
     }
-    np_ui_say(pack->ui, "%" PRIu64 " samples, %" PRIu64 " bytes in %d shards%s: path: %s",
-        result.samples, result.bytes, result.nr_shards,
+    np_ui_say(pack->ui, "%" PRIu64 " samples, %" PRIu64 " bytes in %d shard%s%s; path: %s",
+        result.samples, result.bytes, result.nr_shards, result.nr_shards == 1 ? "" : "s",
         pack->options.align ? ", records at multiples of 4096" : "", result.pattern);
     if (pack->nr_bad)
         np_ui_say(pack->ui, "%" PRIu64 " bad samples were left out", pack->nr_bad);

@@ -10,6 +10,8 @@
 #include "daemon/data_pixels.h"
 #include "loader/base/mem.h"
 
+#define MAX_CLASS_LINES 100
+
 /* Smallest, largest and sum of something. */
 struct spread {
     uint64_t min, max, sum;
@@ -155,6 +157,27 @@ static void say_channels(const struct stats *stats, char *text, size_t text_byte
             text + used, text_bytes - used, "%s%.4f", c ? ", " : "", value(stats, c));
 }
 
+/* A line a class; of many, how they are filled. */
+static void say_classes(struct np_ui *ui, const struct np_index *index, const struct stats *stats)
+{
+    const int classes = np_index_classes(index);
+    struct spread spread = {.min = UINT64_MAX};
+
+    for (int c = 0; c < classes; c++) {
+        const uint64_t n = stats->of_class[c];
+
+        if (classes <= MAX_CLASS_LINES)
+            np_ui_say(ui, "  %8" PRIu64 "  %s", n, np_index_class(index, c));
+        spread.min = n < spread.min ? n : spread.min;
+        spread.max = n > spread.max ? n : spread.max;
+        spread.sum += n;
+    }
+    if (classes > MAX_CLASS_LINES) {
+        say_spread(ui, "a class", &spread, (uint64_t)classes);
+        np_ui_say(ui, "  (--json lists the classes)");
+    }
+}
+
 static void say_set(
     struct np_ui *ui, const char *what, const struct np_index *index, const struct stats *stats)
 {
@@ -167,8 +190,7 @@ static void say_set(
     say_spread(ui, "bytes", &stats->bytes, stats->good);
     say_spread(ui, "width", &stats->width, stats->good);
     say_spread(ui, "height", &stats->height, stats->good);
-    for (int c = 0; c < np_index_classes(index); c++)
-        np_ui_say(ui, "  %8" PRIu64 "  %s", stats->of_class[c], np_index_class(index, c));
+    say_classes(ui, index, stats);
     if (stats->unlabelled)
         np_ui_say(ui, "  %8" PRIu64 "  in no class: training refuses them", stats->unlabelled);
     np_ui_say(ui, "  normalize: {mean: [%s], std: [%s]}", means, deviations);

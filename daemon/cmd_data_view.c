@@ -74,6 +74,26 @@ static int write_png(struct view *view, const struct np_loader_config *config,
     return code;
 }
 
+/* What was done to the picture, in this order; what changed nothing is left out. */
+static void geometry_text(const struct np_row *row, char *text, size_t bytes)
+{
+    const struct np_geometry *g = &row->geometry;
+    const int width = g->right - g->left, height = g->bottom - g->top;
+    int used = snprintf(text, bytes, "%dx%d", row->source_w, row->source_h);
+
+    if (width != row->source_w || height != row->source_h)
+        used += snprintf(text + used, bytes - (size_t)used, ", cut %dx%d at %d,%d", width, height,
+            g->left, g->top);
+    if (g->scaled_w != width || g->scaled_h != height)
+        used += snprintf(
+            text + used, bytes - (size_t)used, ", resized to %dx%d", g->scaled_w, g->scaled_h);
+    if (g->window_w != g->scaled_w || g->window_h != g->scaled_h || g->window_x || g->window_y)
+        used += snprintf(text + used, bytes - (size_t)used, ", window %dx%d at %d,%d", g->window_w,
+            g->window_h, g->window_x, g->window_y);
+    if (g->flip)
+        snprintf(text + used, bytes - (size_t)used, ", flipped");
+}
+
 static void tell(struct view *view, const struct np_batch *batch, int r, const char *file)
 {
     const struct np_row *row = &batch->about[r];
@@ -85,12 +105,12 @@ static void tell(struct view *view, const struct np_batch *batch, int r, const c
     const int source[2] = {row->source_w, row->source_h};
     const char *class_name = np_index_class(view->setup.train, batch->labels[r]);
     struct np_json *json = &view->ui->object;
-    char name[NP_MAX_NAME + 1];
+    char name[NP_MAX_NAME + 1], how[256];
 
     np_index_name(view->setup.train, row->sample, name, sizeof(name));
-    np_ui_say(view->ui, "row %d: %s (%s): box %d,%d-%d,%d of %dx%d to %dx%d%s%s%s", r, name,
-        class_name, box[0], box[1], box[2], box[3], source[0], source[1], size[0], size[1],
-        geometry->flip ? ", flipped" : "", file ? ": " : "", file ? file : "");
+    geometry_text(row, how, sizeof(how));
+    np_ui_say(view->ui, "row %d: %s (%s): %s%s%s", r, name, class_name, how, file ? ": " : "",
+        file ? file : "");
     np_json_begin(json, "row");
     np_json_int(json, "step", (int64_t)batch->step);
     np_json_int(json, "row", r);

@@ -26,8 +26,9 @@ static void say_bad(void *context, const struct np_bad_sample *bad)
     np_ui_say(ui, "bad sample left out: %s: %s", bad->path, bad->reason);
 }
 
-static void report(struct np_ui *ui, const struct np_eval_report *eval)
+static void report(struct np_ui *ui, const struct np_eval_report *eval, int classes)
 {
+    char top5[32] = "";
     double images = eval->images ? (double)eval->images : 1;
     double rate = eval->seconds > 0 ? (double)eval->images / eval->seconds : 0;
     struct np_json *line = &ui->object;
@@ -39,10 +40,12 @@ static void report(struct np_ui *ui, const struct np_eval_report *eval)
     np_json_real(line, "top5_accuracy", (double)eval->top5 / images);
     np_json_real(line, "images_per_second", rate);
     np_ui_event(ui, np_json_end(line));
+    if (classes > 5)
+        snprintf(top5, sizeof(top5), ", top 5 %.2f%%", 100 * (double)eval->top5 / images);
     if (!ui->json)
-        np_ui_say(ui, "%llu images: loss %.4f, accuracy %.2f%%, top 5 %.2f%%, %.0f img/s",
+        np_ui_say(ui, "%llu images: loss %.4f, accuracy %.2f%%%s, %.0f img/s",
             (unsigned long long)eval->images, eval->loss, 100 * (double)eval->correct / images,
-            100 * (double)eval->top5 / images, rate);
+            top5, rate);
 }
 
 static int eval(const struct np_config *config, const char *weights,
@@ -72,7 +75,7 @@ static int eval(const struct np_config *config, const char *weights,
         code = np_evaluate(&evaluation, &result, err);
     }
     if (code == 0)
-        report(ui, &result);
+        report(ui, &result, inference.setup.classes ? inference.setup.classes->nr_items : 0);
     np_inference_close(&inference);
     return code;
 }

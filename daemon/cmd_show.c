@@ -136,7 +136,7 @@ static int show(const struct np_config *config, const struct np_overrides *overr
     np_report_init(&report, config->path);
     np_setup_size(config, &setup.height, &setup.width, &report);
     if (np_setup_data(config, &progress, &setup, &err) < 0)
-        fprintf(stderr, "the data could not be asked: %s\n", err.text);
+        fprintf(stderr, "the data are not checked: %s\n", err.text);
     int classes = setup.classes ? setup.classes->nr_items : 0;
     bool guessed = np_setup_guess(config, &setup.height, &setup.width, &classes, guess);
     np_setup_input(config, setup.height, setup.width, classes,

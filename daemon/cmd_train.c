@@ -49,8 +49,17 @@ int np_cmd_train(int argc, char **argv)
         return NP_EXIT_USAGE;
     }
     if (nr != 1 && !own) {
-        fprintf(
-            stderr, "nnpipe train: expected one CONFIG, not %d; a run to resume is a folder\n", nr);
+        fprintf(stderr,
+            "nnpipe train: expected one CONFIG, not %d; to go on with a run: nnpipe train "
+            "--resume RUN\n",
+            nr);
+        return NP_EXIT_USAGE;
+    }
+    if (nr == 1 && is_folder(argv[1])) {
+        fprintf(stderr,
+            "nnpipe train: %s is a folder, CONFIG is a file; to go on with a run: nnpipe train "
+            "--resume %s\n",
+            argv[1], argv[1]);
         return NP_EXIT_USAGE;
     }
     code = np_cmd_config(own ? own : argv[1], &overrides, device, &config);

@@ -12,9 +12,10 @@
 
 static const struct np_command commands[] = {
     {"train", np_cmd_train, "CONFIG", "train a network",
-        "  --resume [RUN]   go on with a run: RUN (a folder), or the newest unfinished one of "
-        "this\n"
-        "                   config; where there is none, a new one is started\n"
+        "  --resume [RUN]   go on with the run in folder RUN (CONFIG may then be left out), or "
+        "with\n"
+        "                   the newest unfinished one of CONFIG; where there is none, one is "
+        "started\n"
         "  --weights FILE   begin with weights from a safetensors file, a checkpoint or a run\n"
         "  --device NAME    auto, cpu, cuda:0 or sim\n"
         "  -o KEY=VALUE     change a key of the config: -o train.epochs=2 (may be repeated)\n"
@@ -43,7 +44,7 @@ static const struct np_command commands[] = {
         "  --json           one JSON object a line instead of text\n"},
     {"data", np_cmd_data, "synth|pack|ls|verify|stats|view",
         "make, pack, list, check and look at sets", NULL},
-    {"bench", np_cmd_bench, "loader|step|io CONFIG", "measure one part alone", NULL},
+    {"bench", np_cmd_bench, "loader|io|feed|step CONFIG", "measure one part alone", NULL},
     {"devices", np_cmd_devices, "", "the devices of this machine, and why not",
         "  --json           one JSON object a line instead of text\n"},
     {NULL, NULL, NULL, NULL, NULL},

@@ -346,6 +346,18 @@ static int open_base(struct np_run *run, struct np_err *err)
     return np_device_open(run->config->device, &run->config->device_options, &run->device, err);
 }
 
+static bool is_over(const struct np_run *run)
+{
+    return run->position.step == run->nr_steps && !run->position.eval_due;
+}
+
+/* Over, and its result is written. */
+static bool is_finished(const struct np_run *run)
+{
+    return run->saved_step != UINT64_MAX && is_over(run) &&
+           np_folder_result(run->dir) >= (double)run->nr_steps;
+}
+
 /* In this order, so that a mistake is found before anything is written. */
 static int open_run(struct np_run *run, struct np_err *err)
 {
@@ -357,6 +369,8 @@ static int open_run(struct np_run *run, struct np_err *err)
     bool resumed = run->saved_step != UINT64_MAX;
     if (!run->dir && (code = new_folder(run, err)) < 0)
         return code;
+    if (is_finished(run)) /* its log is whole */
+        return 0;
     pthread_mutex_lock(&run->say_lock);
     code = np_log_open(
         &run->log, run->dir, run->config->run.history, resumed ? &run->position : NULL, err);
@@ -374,7 +388,9 @@ static int run_all(struct np_run *run, struct np_err *err)
 
     if (code < 0)
         return code;
-    bool over = run->position.step == run->nr_steps && !run->position.eval_due;
+    bool over = is_over(run);
+    if (is_finished(run))
+        return np_run_report_finished(run, err);
     if (!over && (code = open_pipeline(run, err)) < 0)
         return code;
     np_run_report_start(run);

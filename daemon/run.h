@@ -107,6 +107,8 @@ int np_run_open_model(struct np_run *run, struct np_err *err);
 /* run_report.c */
 void np_run_report_start(struct np_run *run);
 int np_run_report_done(struct np_run *run, struct np_err *err);
+/* A run whose result is there already: it is told again, and nothing is written. */
+int np_run_report_finished(struct np_run *run, struct np_err *err);
 void np_run_report_error(struct np_run *run, const struct np_err *err);
 /* run_save.c */
 /* Lanes and precision of the newest checkpoint; what has changed since is said. */

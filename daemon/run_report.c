@@ -1,10 +1,13 @@
 /* What a run says at its start and its end, as text and as JSON. */
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "daemon/cmd.h"
 #include "daemon/run.h"
 #include "loader/base/clock.h"
+
+#define MAX_RESULT (1u << 20)
 
 void np_run_report_start(struct np_run *run)
 {
@@ -89,6 +92,23 @@ int np_run_report_done(struct np_run *run, struct np_err *err)
     char *path = np_format("%s/result.json", run->dir);
     if (path && object)
         code = np_io_replace(&run->io, path, object, strlen(object), err);
+    np_free(path);
+    return code;
+}
+
+int np_run_report_finished(struct np_run *run, struct np_err *err)
+{
+    char *path = np_format("%s/result.json", run->dir), *text = NULL;
+    uint64_t bytes = 0;
+    int code = path ? np_read_file(path, MAX_RESULT, &text, &bytes, err)
+                    : np_err_set(err, -ENOMEM, "out of memory");
+
+    if (code == 0) {
+        np_ui_say(&run->ui, "%s is finished: all of its %llu steps are done, nothing is changed",
+            run->dir, (unsigned long long)run->nr_steps);
+        np_ui_event(&run->ui, text);
+    }
+    np_free(text);
     np_free(path);
     return code;
 }

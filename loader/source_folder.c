@@ -118,6 +118,13 @@ static int label_of(struct walk *walk)
     return np_scan_class(walk->index, walk->root, class_name, walk->err);
 }
 
+static bool is_hidden(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+
+    return (slash ? slash[1] : name[0]) == '.';
+}
+
 static int add_file(struct walk *walk, const struct stat *st)
 {
     const uint32_t bytes = st->st_size > UINT32_MAX ? UINT32_MAX : (uint32_t)st->st_size;
@@ -126,7 +133,7 @@ static int add_file(struct walk *walk, const struct stat *st)
     int label, code;
 
     if (!np_is_image_name(walk->name)) {
-        if (walk->nr_skipped++ == 0)
+        if (!is_hidden(walk->name) && walk->nr_skipped++ == 0)
             snprintf(walk->skipped, sizeof(walk->skipped), "%.255s", walk->name);
         return 0;
     }
@@ -243,9 +250,10 @@ static int scan(const struct np_source_options *options, struct np_index *index,
                                     : fail(walk, -ENOMEM, "out of memory");
     }
     if (!code && walk->nr_skipped && np_index_samples(index) == 0)
-        code =
-            np_err_set(err, -ENODATA, "%s: none of its %llu files is an image by its name ('%s')",
-                options->path, (unsigned long long)walk->nr_skipped, walk->skipped);
+        code = np_err_set(err, -ENODATA,
+            "%s: none of its %llu files is an image by its name ('%s')%s", options->path,
+            (unsigned long long)walk->nr_skipped, walk->skipped,
+            strstr(walk->skipped, ".tar") ? "; archives are named themselves: FOLDER/*.tar*" : "");
     if (!code && walk->nr_skipped)
         np_source_note(progress, "%s: %llu files are no images by their names, the first %s",
             options->path, (unsigned long long)walk->nr_skipped, walk->skipped);

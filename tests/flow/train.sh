@@ -133,6 +133,14 @@ stop_in_test() {
 t "SIGTERM during the last test ends with 75 and --resume does the test" stop_in_test
 stop_dir=$(ls -d "$TMP"/runs-stop/*)
 t "a finished run is not resumed, a new one starts" train "$TMP/stop.json" --resume -o runs="$TMP/runs-stop" -o train.epochs=1
+finished() { # by its folder alone: told again, nothing written
+    before=$(cd "$stop_dir" && md5sum result.json log metrics.jsonl config.yaml | md5sum)
+    "$NNPIPE" train --resume "$stop_dir" --json >"$OUT" 2>"$OUT.err" && grep -q "is finished: all of its 188 steps" "$OUT.err" &&
+        cmp "$OUT" "$stop_dir/result.json" && [ "$(cd "$stop_dir" && md5sum result.json log metrics.jsonl config.yaml | md5sum)" = "$before" ]
+}
+t "a finished run that is named is left as it is, and its result told" finished
+as_config() { exits 2 "$NNPIPE" train "$stop_dir" --resume >"$OUT" 2>&1 && grep -q -- "train --resume $stop_dir" "$OUT"; }
+t "a run in CONFIG's place is told how to go on with it" as_config
 other() { exits 1 "$NNPIPE" train "$TMP/net.yaml" --resume "$stop_dir" -o loader.batch=16 >"$OUT" 2>&1; grep -q "loader.batch was 32 and is 16" "$OUT"; }
 t "a config of other weights is refused, with the key" other
 locked() { flock "$stop_dir/lock" "$NNPIPE" train "$TMP/net.yaml" --resume "$stop_dir" >"$OUT" 2>&1; grep -q "this run is going on" "$OUT"; }
