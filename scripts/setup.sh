@@ -16,20 +16,20 @@ for package in $packages; do
 done
 [ -n "$missing" ] || exit 0
 
+command -v apt-get >/dev/null || {
+    echo "setup: no apt-get here; install the equivalents of:$missing" >&2
+    exit 1
+}
 if [ "$(id -u)" -eq 0 ]; then
     sudo=
 elif command -v sudo >/dev/null; then
     sudo=sudo
 else
-    echo "setup: these packages are missing and need root or sudo to install:$missing" >&2
+    echo "setup: neither root nor sudo; let root run: apt-get update && apt-get install$missing" >&2
     exit 1
 fi
-command -v apt-get >/dev/null || {
-    echo "setup: no apt-get here; install the equivalents of:$missing" >&2
-    exit 1
-}
 echo "setup: installing$missing"
 # shellcheck disable=SC2086 # words are packages
-$sudo env DEBIAN_FRONTEND=noninteractive sh -ec "
+$sudo env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes sh -ec "
     apt-get update -qq
     apt-get install -y -qq --no-install-recommends $(echo $missing) >/dev/null"

@@ -3,5 +3,4 @@
 set -eu
 cd "$(dirname "$0")/.."
 sh scripts/setup.sh test
-make -s -j"$(nproc)" all
 exec make -s -j"$(nproc)" test
