@@ -27,7 +27,7 @@ no_growth() {
     : >"$TMP/rss"
     while kill -0 $pid 2>/dev/null; do
         awk '/^VmRSS/ { print $2 }' /proc/$pid/status 2>/dev/null >>"$TMP/rss"
-        sleep 0.05
+        sleep 0.01
     done
     wait $pid || { cat "$TMP/grow.log"; return 1; }
     awk '{ v[NR] = $1 } END {
