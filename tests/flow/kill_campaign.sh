@@ -123,7 +123,12 @@ chain() {
         code=$?
         went_on "$before" || return 1
         case $code in
-        137) left=$((left - 1)) ;;
+        137)
+            left=$((left - 1))
+            if ls "$runs"/*/result.json >/dev/null 2>&1; then # killed behind its end
+                ended || return 1
+                runs=$runs+
+            fi ;;
         0)
             ended || return 1
             [ "$left" -gt 0 ] || return 0
