@@ -12,8 +12,11 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "loader/base/clock.h"
+
 #define LONG_WAIT_NS 5000000000ull
 #define PERIOD_MS    5000
+#define ECHO_NS      500000000ull
 
 struct np_watch {
     struct np_stat *stat; /* set once */
@@ -23,10 +26,11 @@ struct np_watch {
     int signal_fd, end_fd;
     pthread_t thread;
     pthread_mutex_t lock;
-    bool armed;    /* under lock */
-    int stopping;  /* under lock */
-    bool settled;  /* under lock */
-    int exit_code; /* under lock */
+    bool armed;           /* under lock */
+    int stopping;         /* under lock */
+    uint64_t stopping_ns; /* under lock */
+    bool settled;         /* under lock */
+    int exit_code;        /* under lock */
 };
 
 /* A line on standard error, unless nobody reads there: what ends the process waits for nothing, not
@@ -61,9 +65,15 @@ static void take_signal(struct np_watch *watch)
     bool armed = watch->armed, first = armed && !watch->stopping;
     if (watch->settled)
         _exit(watch->exit_code);
-    if (first)
+    if (first) {
         watch->stopping = number;
+        watch->stopping_ns = np_now_ns();
+    }
+    /* timeout(1) signals the process and its group, systemd sends SIGTERM and SIGHUP: one wish. */
+    bool echo = !first && armed && np_now_ns() - watch->stopping_ns < ECHO_NS;
     pthread_mutex_unlock(&watch->lock);
+    if (echo)
+        return;
     if (!first) {
         say_at_once(number, armed ? " again: ended at once, what was saved before stays"
                                   : ": ended before the first step, nothing was saved");

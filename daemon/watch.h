@@ -3,7 +3,8 @@
  *
  *   nothing to save yet   says so and ends the process, which dies of it
  *   armed, the first      asks the run to stop at the next step's end, with a checkpoint
- *   armed, a second one   ends the process at once, which dies of it
+ *   armed, a second one   ends the process at once, which dies of it; within half a second of the
+ *                         first it is an echo of that, and nothing happens
  *   settled               ends the process at once, with the exit code it would have ended with */
 #ifndef NP_WATCH_H
 #define NP_WATCH_H
