@@ -21,8 +21,9 @@ static const struct np_command commands[] = {
         "  -o KEY=VALUE     change a key of the config: -o train.epochs=2 (may be repeated)\n"
         "  --json           one JSON object a line instead of text\n"
         "\n"
-        "Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and ends with 75; a later\n"
-        "one ends it at once. While data are still listed and the network is built there is nothing\n"
+        "Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and ends with 75; one that\n"
+        "comes later ends it at once. While data are still listed and the network is built there "
+        "is nothing\n"
         "to save: the signal then ends the run and says so. A closed standard output does not\n"
         "stop a run: its log goes on.\n"},
     {"eval", np_cmd_eval, "CONFIG --weights FILE", "loss and accuracy on the test set",
