@@ -301,6 +301,8 @@ static void two_armed(struct np_watch *watch)
     np_watch_arm(watch);
     kill(getpid(), SIGINT);
     answer(watch);
+    kill(getpid(), SIGTERM); /* at once: the same wish */
+    np_sleep_until_ns(np_now_ns() + 700000000ull);
     kill(getpid(), SIGTERM);
 }
 
