@@ -1,0 +1,118 @@
+/* cuDNN's graph API in a few calls: tensors and operations become an operation graph, the graph
+ * gives plans, a plan runs on a stream. Building needs no GPU: plans can be asked for any GPU
+ * that a description (DEVICEPROP's JSON) names. Trainer thread. */
+#ifndef NP_DNN_H
+#define NP_DNN_H
+
+#include <cudnn.h>
+#include <stdbool.h>
+
+#include "loader/base/err.h"
+#include "trainer/graph.h"
+
+/* The functions of cuDNN that are used; filled by libs.c. */
+struct np_cudnn {
+    size_t (*version)(void);
+    const char *(*error_string)(cudnnStatus_t status);
+    void (*last_error)(char *text, size_t bytes);
+    cudnnStatus_t (*create)(cudnnHandle_t *handle);
+    cudnnStatus_t (*destroy)(cudnnHandle_t handle);
+    cudnnStatus_t (*set_stream)(cudnnHandle_t handle, cudaStream_t stream);
+    cudnnStatus_t (*new_descriptor)(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *);
+    cudnnStatus_t (*free_descriptor)(cudnnBackendDescriptor_t);
+    cudnnStatus_t (*finalize)(cudnnBackendDescriptor_t);
+    cudnnStatus_t (*set)(cudnnBackendDescriptor_t, cudnnBackendAttributeName_t,
+        cudnnBackendAttributeType_t, int64_t count, const void *values);
+    cudnnStatus_t (*get)(cudnnBackendDescriptor_t, cudnnBackendAttributeName_t,
+        cudnnBackendAttributeType_t, int64_t room, int64_t *ret_count, void *ret_values);
+    cudnnStatus_t (*execute)(
+        cudnnHandle_t, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t variant_pack);
+};
+
+/* Where plans are made for: a GPU at hand (handle), or one described (props). */
+struct np_dnn_target {
+    const struct np_cudnn *cudnn;
+    cudnnHandle_t handle;           /* NULL: no GPU, plans are built and not run */
+    cudnnBackendDescriptor_t props; /* NULL with a handle */
+};
+/* json: as cudnnBackend's DEVICEPROP takes it. Caller frees with np_dnn_props_free(). */
+int np_dnn_props(const struct np_cudnn *cudnn, const char *json,
+    cudnnBackendDescriptor_t *ret_props, struct np_err *err);
+void np_dnn_props_free(const struct np_cudnn *cudnn, cudnnBackendDescriptor_t props);
+
+/* --- an operation graph ---------------------------------------------------------------------- */
+
+#define NP_DNN_MAX 24 /* tensors and operations of a graph, each */
+
+/* A graph under construction. The first error sticks and is told by np_dnn_finish(). */
+struct np_dnn;
+struct np_dnn *np_dnn_new(const struct np_dnn_target *target);
+void np_dnn_free(struct np_dnn *dnn);
+
+enum np_dnn_kind {
+    NP_DNN_REAL,   /* in device memory */
+    NP_DNN_VIRTUAL /* between operations of the graph alone */
+};
+/* Numbers of tensors stand for them below; a real one's number is its place in np_dnn_run()'s
+ * pointers. dims: n, c, h, w in this order whatever lies in memory; stored NHWC. */
+int np_dnn_tensor(
+    struct np_dnn *dnn, enum np_dnn_kind kind, cudnnDataType_t type, const int64_t dims[4]);
+/* Statistics and parameters of channels: (1, c, 1, 1), f32. */
+int np_dnn_channels(struct np_dnn *dnn, int64_t c);
+/* One f32 by value. */
+int np_dnn_scalar(struct np_dnn *dnn);
+
+/* w: dims (out, in/groups, kh, kw), stored out, kh, kw, in. */
+void np_dnn_conv(struct np_dnn *dnn, const struct np_window *window, int x, int w, int y);
+void np_dnn_dgrad(struct np_dnn *dnn, const struct np_window *window, int dy, int w, int dx);
+void np_dnn_wgrad(struct np_dnn *dnn, const struct np_window *window, int x, int dy, int dw);
+/* y = mode(x, b); b -1: of x alone. */
+void np_dnn_pointwise(struct np_dnn *dnn, cudnnPointwiseMode_t mode, int x, int b, int y);
+/* dx = mode(dy, x). */
+void np_dnn_pointwise_back(struct np_dnn *dnn, cudnnPointwiseMode_t mode, int dy, int x, int dx);
+/* Sum and sum of squares of each channel of x. */
+void np_dnn_stats(struct np_dnn *dnn, int x, int sum, int square_sum);
+struct np_dnn_norm {
+    int x, scale, bias, eps, momentum; /* eps, momentum: scalars */
+    int mean, inv_std;                 /* of the batch, written */
+    int running_mean, running_var;     /* read and written in place */
+    int next_mean, next_var;           /* the same memory as the two above, as outputs */
+    int y;
+};
+void np_dnn_norm(struct np_dnn *dnn, const struct np_dnn_norm *norm);
+void np_dnn_norm_back(struct np_dnn *dnn, int x, int mean, int inv_std, int scale, int dy,
+    int dscale, int dbias, int dx);
+/* The graph is whole. Errors: cuDNN's own words about what it did not take. */
+int np_dnn_finish(struct np_dnn *dnn, struct np_err *err);
+
+/* --- plans ----------------------------------------------------------------------------------- */
+
+struct np_dnn_rules {
+    bool deterministic; /* no engine that adds in any order */
+    bool tf32;          /* f32 products may round their inputs to 10 bits */
+    bool runtime;       /* engines that compile at run time may be taken (NVRTC is there) */
+};
+struct np_dnn_plan {
+    cudnnBackendDescriptor_t plan, pack;
+    uint64_t workspace_bytes;
+    int64_t engine;
+    bool compiled; /* at run time */
+};
+/* Up to `most` plans in cuDNN's order of preference; returns how many, or a negative errno: -ENOTSUP
+ * when cuDNN has none within the rules. */
+int np_dnn_plans(struct np_dnn *dnn, const struct np_dnn_rules *rules,
+    struct np_dnn_plan *ret_plans, int most, struct np_err *err);
+void np_dnn_plan_free(const struct np_cudnn *cudnn, struct np_dnn_plan *plan);
+/* How cuDNN writes the plan down, for a cache; and back. Caller frees *ret_json with np_free(). */
+int np_dnn_plan_save(const struct np_cudnn *cudnn, const struct np_dnn_plan *plan, char **ret_json,
+    struct np_err *err);
+int np_dnn_plan_load(const struct np_dnn_target *target, const char *json,
+    struct np_dnn_plan *ret_plan, struct np_err *err);
+/* Pointers in the order of the graph's real tensors and scalars (host pointers for these); kept in
+ * the plan: they do not change from run to run. */
+int np_dnn_bind(const struct np_dnn *dnn, struct np_dnn_plan *plan, void *const *pointers,
+    void *workspace, struct np_err *err);
+int np_dnn_run(
+    const struct np_dnn_target *target, const struct np_dnn_plan *plan, struct np_err *err);
+
+#endif

@@ -1,0 +1,175 @@
+/* The CUDA plugin's own kernels: what cuDNN and cuBLASLt have none for, or none that is
+ * deterministic. Each function queues its kernels on a stream and returns; the twin in
+ * kernels_ref*.c says what it computes. All pointers are the device's. Activations are
+ * (n, h, w, c), NHWC, of `dtype` (f32, bf16, f16); statistics, parameters and their gradients are
+ * f32. Sums run in one fixed order: the same bits every time.
+ *
+ * Included by C and by .cu files: plain types alone. Trainer thread. */
+#ifndef NP_KERNELS_CUDA_H
+#define NP_KERNELS_CUDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum np_cuda_dtype { NP_CUDA_F32, NP_CUDA_BF16, NP_CUDA_F16 }; /* as enum np_dtype's first three */
+
+/* What changes from step to step, in device memory: a captured graph reads it there. */
+struct np_cuda_step {
+    const uint8_t *images; /* (batch, height, width, channels) */
+    const int32_t *labels; /* (batch); -1: the row counts for nothing */
+    uint64_t step;
+    uint64_t slot;    /* where the step's numbers go */
+    float loss_scale; /* 1 / (batch * accumulate); f16's scale comes on top */
+    /* Of the update, as struct np_hyper; AdamW's are worked out in double by the host. */
+    float lr, momentum, weight_decay, eps, clip_norm;
+    float keep, one_minus_beta1, beta2, one_minus_beta2, adamw_step, root_bias;
+    int32_t nesterov, decoupled;
+};
+/* f16's loss scale, in device memory, beside what an update needs to know. */
+struct np_cuda_scaler {
+    float scale;      /* of the loss; 1 but for f16 */
+    int32_t good;     /* updates since the scale last changed */
+    float grad_scale; /* of this update: 1 / scale, times the clipping; 0: skip it */
+    float norm;       /* of the gradients, scale taken off */
+};
+/* A step's sums, in host memory that the device writes. */
+struct np_cuda_numbers {
+    double loss_sum;
+    uint64_t rows, correct, top5;
+    double grad_norm; /* of the update at its end; 0: none */
+};
+#define NP_CUDA_SLOTS 16 /* of numbers: steps that may be queued and unread */
+
+/* *step = value: by value through the launch, so that nobody has to keep it. */
+void np_cuda_set_step(void *stream, struct np_cuda_step *step, const struct np_cuda_step *value);
+
+/* x: (n, h, w, padded) = (u8 / 255 - mean) / std, 0 in the channels past c. Images: step->images. */
+struct np_cuda_input {
+    int n, h, w, c, padded;
+    float mean[4], std[4];
+};
+void np_cuda_input(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
+    const struct np_cuda_input *input, void *x);
+
+/* --- pointwise; n elements ------------------------------------------------------------------- */
+
+void np_cuda_cast(void *stream, enum np_cuda_dtype from, const void *x, enum np_cuda_dtype to,
+    void *y, uint64_t n);
+void np_cuda_relu(void *stream, enum np_cuda_dtype dtype, const void *x, void *y, uint64_t n);
+void np_cuda_relu_dgrad(
+    void *stream, enum np_cuda_dtype dtype, const void *dy, const void *y, void *dx, uint64_t n);
+/* y = a + b, then max(0, y) where relu. y may be a or b. */
+void np_cuda_add(void *stream, enum np_cuda_dtype dtype, const void *a, const void *b, bool relu,
+    void *y, uint64_t n);
+/* Both passes: y = x / (1 - rate) where Philox(seed, step, element) keeps it, else 0. x may be y. */
+void np_cuda_dropout(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
+    uint64_t seed, double rate, const void *x, void *y, uint64_t n);
+/* y (rows, c) = max(0, y + bias) or y + bias, in place; bias f32. */
+void np_cuda_bias(void *stream, enum np_cuda_dtype dtype, const float *bias, bool relu, void *y,
+    uint64_t rows, int c);
+/* Sum of f32: sum = first ? x : sum + x. */
+void np_cuda_accumulate(void *stream, const float *x, float *sum, bool first, uint64_t n);
+
+/* --- channels: rows = n * h * w, c channels next to each other ------------------------------- */
+
+/* Bytes of scratch for any of the three that sum over rows. */
+size_t np_cuda_channel_scratch(uint64_t rows, int c);
+void np_cuda_bias_grad(void *stream, enum np_cuda_dtype dtype, const void *dy, float *dbias,
+    uint64_t rows, int c, void *scratch);
+/* mean, inv_std of the batch; running ones move by momentum (variance: unbiased, as torch's). */
+void np_cuda_bn_stats(void *stream, enum np_cuda_dtype dtype, const void *x, uint64_t rows, int c,
+    double eps, double momentum, float *running_mean, float *running_var, float *mean,
+    float *inv_std, void *scratch);
+/* y = (x - mean) * inv_std * gamma + beta [+ add], then max(0, y) where relu. add: NULL or (rows, c);
+ * y may be x or add. */
+void np_cuda_bn_apply(void *stream, enum np_cuda_dtype dtype, const void *x, const float *mean,
+    const float *inv_std, const float *gamma, const float *beta, const void *add, bool relu,
+    void *y, uint64_t rows, int c);
+/* The same with running statistics. */
+void np_cuda_bn_eval(void *stream, enum np_cuda_dtype dtype, const void *x,
+    const float *running_mean, const float *running_var, double eps, const float *gamma,
+    const float *beta, const void *add, bool relu, void *y, uint64_t rows, int c);
+/* What both halves of batchnorm's gradient read. relu: dy is masked first, by y > 0 where y is
+ * given (with an add in between), else by the sign computed again from x. */
+struct np_cuda_bn_back {
+    const void *dy, *x, *y; /* (rows, c); y may be NULL */
+    const float *mean, *inv_std, *gamma, *beta;
+    uint64_t rows;
+    int c;
+    bool relu;
+};
+void np_cuda_bn_reduce(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_bn_back *back,
+    float *dgamma, float *dbeta, void *scratch);
+/* dadd: NULL, or where the masked dy goes. dx may be dy. */
+void np_cuda_bn_dgrad(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_bn_back *back,
+    const float *dgamma, const float *dbeta, void *dx, void *dadd);
+
+/* --- shapes ---------------------------------------------------------------------------------- */
+
+struct np_cuda_pool {
+    int n, h, w, c, out_h, out_w; /* of x; of y */
+    int kernel_h, kernel_w, stride, pad, dilation;
+};
+/* argmax: (n, out_h, out_w, c) u8, position in the window; NULL: not kept (evaluation). */
+void np_cuda_maxpool(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_pool *pool,
+    const void *x, void *y, uint8_t *argmax);
+/* Each dx gathers from the windows over it, in their order: no atomics. */
+void np_cuda_maxpool_dgrad(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_pool *pool,
+    const void *dy, const uint8_t *argmax, void *dx);
+void np_cuda_avgpool(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_pool *pool,
+    const void *x, void *y);
+void np_cuda_avgpool_dgrad(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_pool *pool,
+    const void *dy, void *dx);
+void np_cuda_global_avgpool(
+    void *stream, enum np_cuda_dtype dtype, const void *x, void *y, int n, int hw, int c);
+void np_cuda_global_avgpool_dgrad(
+    void *stream, enum np_cuda_dtype dtype, const void *dy, void *dx, int n, int hw, int c);
+/* (n, hw, c) -> (n, c, hw); back: the other way. */
+void np_cuda_flatten(void *stream, enum np_cuda_dtype dtype, const void *x, void *y, int n, int hw,
+    int c, bool back);
+/* y's channels to.. = x's channels from..; `channels` of them, rows of x_c and y_c channels. */
+void np_cuda_copy_channels(void *stream, enum np_cuda_dtype dtype, const void *x, int x_c, int from,
+    void *y, int y_c, int to, int channels, uint64_t rows);
+
+/* --- loss ------------------------------------------------------------------------------------ */
+
+/* loss, correct, top5: (n) f32, 0 in rows whose label is -1. Labels: step->labels. */
+void np_cuda_cross_entropy(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
+    const void *logits, int n, int classes, double label_smoothing, float *loss, float *correct,
+    float *top5);
+/* dlogits = d(loss) / d(logits) * step->loss_scale * scaler->scale. */
+void np_cuda_cross_entropy_dgrad(void *stream, enum np_cuda_dtype dtype,
+    const struct np_cuda_step *step, const struct np_cuda_scaler *scaler, const void *logits, int n,
+    int classes, double label_smoothing, void *dlogits);
+/* numbers[step->slot % NP_CUDA_SLOTS] = the sums of these rows, in their order, in double;
+ * grad_norm 0. */
+void np_cuda_numbers(void *stream, const struct np_cuda_step *step, const float *loss,
+    const float *correct, const float *top5, int n, struct np_cuda_numbers *numbers);
+
+/* --- update; n elements, padded so that no tensor shares a chunk ------------------------------ */
+
+#define NP_CUDA_CHUNK 256 /* elements; tensors begin at multiples of it */
+
+size_t np_cuda_norm_scratch(uint64_t n);
+/* The norm of the gradients into scaler->norm and the step's numbers; grad_scale from it: 1 / scale,
+ * clipped by step->clip_norm. dynamic (f16): a norm that is no number skips the update and halves
+ * the scale; 2000 good ones double it (torch.amp.GradScaler's rule). Where nothing needs the norm
+ * (dynamic false, clip_norm 0) it is computed all the same: it is reported. */
+void np_cuda_norm(void *stream, const struct np_cuda_step *step, struct np_cuda_scaler *scaler,
+    const float *grads, uint64_t n, bool dynamic, struct np_cuda_numbers *numbers, void *scratch);
+/* decay: (n / NP_CUDA_CHUNK), 1 where weight decay applies. half: NULL, or the copy of params that
+ * kernels of that dtype read. step->decoupled chooses AdamW; v: its second state, else NULL. */
+void np_cuda_update(void *stream, const struct np_cuda_step *step,
+    const struct np_cuda_scaler *scaler, float *params, float *m, float *v, const float *grads,
+    const uint8_t *decay, enum np_cuda_dtype dtype, void *half, uint64_t n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

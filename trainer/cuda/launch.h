@@ -1,0 +1,20 @@
+/* How a .cu file starts a kernel. nvcc: on a stream. Compiled as plain C++ over tests/emu/grid.h the
+ * same files run on the CPU, each thread of a block a fiber, so that every kernel is run and held
+ * against the reference where there is no GPU. Launch syntax stays out of those files.
+ *
+ *     NP_LAUNCH(kernel, blocks, threads, shared_bytes, stream, arguments...)
+ */
+#ifndef NP_LAUNCH_H
+#define NP_LAUNCH_H
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#define NP_LAUNCH(kernel, blocks, threads, shared, stream, ...)                                    \
+    kernel<<<(blocks), (threads), (shared), (cudaStream_t)(stream)>>>(__VA_ARGS__)
+#else
+#include "tests/emu/grid.h" /* __global__, __shared__, threadIdx ..., NP_LAUNCH */
+#endif
+
+#endif
