@@ -1,0 +1,102 @@
+/* A GPU's grid on the CPU: what a .cu file needs to compile as plain C++ and run here. Each thread
+ * of a block is a fiber, switched at barriers and shuffles; threads of a block and blocks of a grid
+ * run in an order drawn from a seed, so that a missing barrier gives other numbers with another
+ * seed. What a GPU would leave undefined ends the program with a message: a barrier that only some
+ * threads reach, a shuffle from a lane that takes no part, a launch beyond the limits.
+ *
+ * Any thread may launch; `__shared__` is a thread's own. CUDA's cuda_bf16.h and cuda_fp16.h do the
+ * arithmetic of halves on the host. Dynamic shared memory is not here: no kernel of ours has any. */
+#ifndef NP_GRID_H
+#define NP_GRID_H
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <tuple>
+#include <utility>
+
+#undef __global__
+#undef __device__
+#undef __host__
+#undef __shared__
+#undef __launch_bounds__
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static thread_local
+#define __launch_bounds__(...)
+
+extern __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
+
+/* Runs body once for each thread of each block: at once, or when np_emu_enqueue's owner says. */
+void np_emu_launch(
+    void *stream, dim3 blocks, dim3 threads, size_t shared, std::function<void()> body);
+
+extern "C" {
+/* NULL: launches run at once. Else every launch comes here: run(job) as often as wanted, on any
+ * thread (a captured graph runs it again and again), then drop(job) once. */
+extern void (*np_emu_enqueue)(
+    void *stream, void (*run)(void *job), void (*drop)(void *job), void *job);
+/* Orders drawn from now on; 0: threads and blocks run as they are numbered. At first 1. */
+void np_emu_seed(uint64_t seed);
+void np_emu_barrier(int line);
+/* All lanes of mask meet; each gives its value and takes that of lane `source`. */
+uint64_t np_emu_exchange(unsigned mask, uint64_t value, int source);
+int np_emu_lane(void);
+}
+
+/* Arguments are worked out at the launch, as a GPU does. */
+template <typename... P, typename... A>
+void np_emu_start(
+    void (*kernel)(P...), dim3 blocks, dim3 threads, size_t shared, void *stream, A &&...arguments)
+{
+    std::tuple<P...> values(std::forward<A>(arguments)...);
+
+    np_emu_launch(
+        stream, blocks, threads, shared, [kernel, values] { std::apply(kernel, values); });
+}
+#define NP_LAUNCH(kernel, blocks, threads, shared, stream, ...)                                    \
+    np_emu_start(kernel, (blocks), (threads), (shared), (void *)(stream), __VA_ARGS__)
+
+#define __syncthreads() np_emu_barrier(__LINE__)
+
+static inline void __syncwarp(unsigned mask = 0xffffffffu)
+{
+    np_emu_exchange(mask, 0, np_emu_lane());
+}
+
+template <typename T> T np_emu_shuffle(unsigned mask, T value, int source)
+{
+    uint64_t word = 0;
+
+    static_assert(sizeof(T) <= sizeof(word), "a shuffle moves 8 bytes at most");
+    memcpy(&word, &value, sizeof(T));
+    word = np_emu_exchange(mask, word, source);
+    memcpy(&value, &word, sizeof(T));
+    return value;
+}
+template <typename T> T __shfl_sync(unsigned mask, T value, int source)
+{
+    return np_emu_shuffle(mask, value, source & 31);
+}
+template <typename T> T __shfl_xor_sync(unsigned mask, T value, int bits)
+{
+    return np_emu_shuffle(mask, value, np_emu_lane() ^ bits);
+}
+template <typename T> T __shfl_down_sync(unsigned mask, T value, int by)
+{
+    int lane = np_emu_lane();
+
+    return np_emu_shuffle(mask, value, lane + by < 32 ? lane + by : lane);
+}
+
+template <typename T> T __ldg(const T *from)
+{
+    return *from;
+}
+
+#endif
