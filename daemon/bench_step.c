@@ -144,10 +144,15 @@ static int run_step(
 
     np_optim_hyper(&bench->config->optim, 0.01, i, &hyper);
     hyper.clip_norm = (float)bench->config->run.clip_norm;
-    code =
-        plan_ops->step(step->plan, step->device_images, step->device_labels, i, scale, false, err);
-    if (code == 0)
-        code = plan_ops->update(step->plan, &hyper, err);
+    if (plan_ops->step_update) {
+        code = plan_ops->step_update(
+            step->plan, step->device_images, step->device_labels, i, scale, &hyper, err);
+    } else {
+        code = plan_ops->step(
+            step->plan, step->device_images, step->device_labels, i, scale, false, err);
+        if (code == 0)
+            code = plan_ops->update(step->plan, &hyper, err);
+    }
     if (code < 0)
         return code;
     ops->record(step->device, NP_STREAM_COMPUTE, &computed);

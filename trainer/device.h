@@ -69,6 +69,9 @@ struct np_plan_ops {
         float loss_scale, bool accumulate, struct np_err *err);
     /* Gradients -> weights. optim.c has the formulas. */
     int (*update)(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err);
+    /* Optional: NULL means step(), then update(). Both of a batch that stands alone, queued as one. */
+    int (*step_update)(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
+        float loss_scale, const struct np_hyper *hyper, struct np_err *err);
     int (*eval)(struct np_plan *plan, const void *images, const void *labels, struct np_err *err);
     /* Sums over the batches since the last call: of all queued (but_last: but the newest), so that a
      * trainer can read a step's numbers while the next one runs; waits for these batches alone. */

@@ -25,18 +25,17 @@ static uint64_t updates_of(const struct np_trainer_config *config, uint64_t step
     return steps / (uint64_t)config->accumulate;
 }
 
-static int update(struct loop *loop, struct np_err *err)
+/* Of the update that ends with the step under way. */
+static void next_hyper(struct loop *loop, struct np_hyper *ret_hyper)
 {
     const struct np_trainer_config *config = loop->config;
     uint64_t number = updates_of(config, loop->step);
     double an_epoch = (double)config->nr_train / ((double)config->batch * config->accumulate);
     double factor = np_schedule_factor(
         config->schedule, number, updates_of(config, config->nr_steps), an_epoch);
-    struct np_hyper hyper;
 
-    np_optim_hyper(config->optim, factor, number, &hyper);
+    np_optim_hyper(config->optim, factor, number, ret_hyper);
     loop->lr = config->optim->lr * factor;
-    return config->device->plan_ops->update(config->plan, &hyper, err);
 }
 
 /* Numbers of the oldest step not reported; waits for it alone. but_last: a newer one is queued. */
@@ -81,12 +80,30 @@ static int seen(const struct np_trainer_config *config, const struct np_input *i
     return config->hooks.batch ? config->hooks.batch(config->hooks.context, &input->about) : 0;
 }
 
-/* One training batch: forward, backward, and the update when it ends an accumulation. */
-static int train_step(struct loop *loop, struct np_err *err)
+/* Forward, backward, and the update when the batch ends an accumulation. */
+static int compute(struct loop *loop, const struct np_input *input, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
     const struct np_plan_ops *ops = config->device->plan_ops;
     uint64_t phase = loop->step % (uint64_t)config->accumulate;
+    float loss_scale = 1.0f / (float)(config->batch * config->accumulate);
+    bool updates = phase + 1 == (uint64_t)config->accumulate;
+    struct np_hyper hyper;
+
+    if (updates)
+        next_hyper(loop, &hyper);
+    if (updates && phase == 0 && ops->step_update)
+        return ops->step_update(
+            config->plan, input->images, input->labels, loop->step, loss_scale, &hyper, err);
+    int code = ops->step(
+        config->plan, input->images, input->labels, loop->step, loss_scale, phase > 0, err);
+    return code == 0 && updates ? ops->update(config->plan, &hyper, err) : code;
+}
+
+/* One training batch. */
+static int train_step(struct loop *loop, struct np_err *err)
+{
+    const struct np_trainer_config *config = loop->config;
     struct np_input input;
     int code = np_feed_upload(config->feed, &input, err);
 
@@ -97,10 +114,7 @@ static int train_step(struct loop *loop, struct np_err *err)
     assert(input.about.kind == NP_BATCH_TRAIN && input.about.step == loop->step);
     code = seen(config, &input);
     if (code == 0)
-        code = ops->step(config->plan, input.images, input.labels, loop->step,
-            1.0f / (float)(config->batch * config->accumulate), phase > 0, err);
-    if (code == 0 && phase + 1 == (uint64_t)config->accumulate)
-        code = update(loop, err);
+        code = compute(loop, &input, err);
     np_feed_release(config->feed, &input);
     if (code < 0)
         return code;

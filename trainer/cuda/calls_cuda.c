@@ -1,0 +1,259 @@
+/* What each operation queues: one function a family, and the table that names them. Operands were
+ * looked up when the program was bound. */
+#include "trainer/cuda/calls_cuda.h"
+
+static const struct np_tensor *tensor(const struct np_cuda_program *program, int t)
+{
+    return &program->graph->tensors[t];
+}
+
+static uint64_t elements(const struct np_cuda_program *program, int t)
+{
+    return np_tensor_elements(tensor(program, t));
+}
+
+static struct np_cuda_pool pool_of(
+    const struct np_cuda_program *program, const struct np_op_node *node, int x, int y)
+{
+    const int *in = tensor(program, x)->dims, *out = tensor(program, y)->dims;
+    const struct np_window *w = &node->attrs.window;
+
+    return (struct np_cuda_pool){in[0], in[1], in[2], in[3], out[1], out[2], w->kernel_h,
+        w->kernel_w, w->stride, w->pad, w->dilation};
+}
+
+/* --- what each operation queues -------------------------------------------------------------- */
+
+static void run_input(struct np_cuda_program *p, const struct np_cuda_call *c)
+{
+    const struct np_op_node *node = c->node;
+    const int *in = tensor(p, node->ins[0])->dims;
+    struct np_cuda_input input = {
+        in[0], in[1], in[2], in[3], np_cuda_channels(p, node->outs[0]), {0}, {0}};
+
+    for (int i = 0; i < 4; i++) {
+        input.mean[i] = node->attrs.mean[i];
+        input.std[i] = node->attrs.std[i];
+    }
+    np_cuda_input(p->cuda->streams[NP_STREAM_COMPUTE], p->dtype, p->arrays.step, &input, c->p[1]);
+}
+
+static void run_batchnorm(struct np_cuda_program *p, const struct np_cuda_call *c)
+{
+    const struct np_op_node *node = c->node;
+    void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
+    const void *add = node->nr_ins > 5 ? q[5] : NULL;
+    uint64_t n = np_cuda_rows(p, node->ins[0]);
+    int ch = np_cuda_channels(p, node->ins[0]);
+
+    if (node->op == NP_OP_BN_STATS)
+        np_cuda_bn_stats(stream, p->dtype, q[0], n, ch, node->attrs.eps, node->attrs.momentum, q[1],
+            q[2], q[3], q[4], p->workspace);
+    else if (node->op == NP_OP_BN_APPLY)
+        np_cuda_bn_apply(stream, p->dtype, q[0], q[1], q[2], q[3], q[4], add, node->attrs.relu,
+            q[node->nr_ins], n, ch);
+    else
+        np_cuda_bn_eval(stream, p->dtype, q[0], q[1], q[2], node->attrs.eps, q[3], q[4], add,
+            node->attrs.relu, q[node->nr_ins], n, ch);
+}
+
+static void run_batchnorm_back(struct np_cuda_program *p, const struct np_cuda_call *c)
+{
+    const struct np_op_node *node = c->node;
+    void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
+    int fixed = node->op == NP_OP_BN_REDUCE ? 6 : 8; /* operands before y */
+    const struct np_cuda_bn_back back = {
+        .dy = q[0],
+        .x = q[1],
+        .y = node->nr_ins > fixed ? q[fixed] : NULL,
+        .mean = q[2],
+        .inv_std = q[3],
+        .gamma = q[4],
+        .beta = q[5],
+        .rows = np_cuda_rows(p, node->ins[1]),
+        .c = np_cuda_channels(p, node->ins[1]),
+        .relu = node->attrs.relu,
+    };
+
+    if (node->op == NP_OP_BN_REDUCE)
+        np_cuda_bn_reduce(
+            stream, p->dtype, &back, q[node->nr_ins], q[node->nr_ins + 1], p->workspace);
+    else
+        np_cuda_bn_dgrad(stream, p->dtype, &back, q[6], q[7], q[node->nr_ins],
+            node->nr_outs > 1 ? q[node->nr_ins + 1] : NULL);
+}
+
+static void run_pointwise(struct np_cuda_program *p, const struct np_cuda_call *c)
+{
+    const struct np_op_node *node = c->node;
+    void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
+    uint64_t n = elements(p, node->outs[0]);
+
+    if (node->op == NP_OP_RELU)
+        np_cuda_relu(stream, p->dtype, q[0], q[1], n);
+    else if (node->op == NP_OP_RELU_DGRAD)
+        np_cuda_relu_dgrad(stream, p->dtype, q[0], q[1], q[2], n);
+    else if (node->op == NP_OP_ADD)
+        np_cuda_add(stream, p->dtype, q[0], q[1], node->attrs.relu, q[2], n);
+    else
+        np_cuda_dropout(
+            stream, p->dtype, p->arrays.step, node->attrs.seed, node->attrs.rate, q[0], q[1], n);
+}
+
+static void run_pool(struct np_cuda_program *p, const struct np_cuda_call *c)
+{
+    const struct np_op_node *node = c->node;
+    void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
+    bool back = node->op == NP_OP_MAXPOOL_DGRAD || node->op == NP_OP_AVGPOOL_DGRAD;
+    int x = back ? node->outs[0] : node->ins[0], y = back ? node->ins[0] : node->outs[0];
+    const struct np_cuda_pool pool = pool_of(p, node, x, y);
+
+    if (node->op == NP_OP_MAXPOOL)
+        np_cuda_maxpool(stream, p->dtype, &pool, q[0], q[1], node->nr_outs > 1 ? q[2] : NULL);
+    else if (node->op == NP_OP_MAXPOOL_DGRAD)
+        np_cuda_maxpool_dgrad(stream, p->dtype, &pool, q[0], q[1], q[2]);
+    else if (node->op == NP_OP_AVGPOOL)
+        np_cuda_avgpool(stream, p->dtype, &pool, q[0], q[1]);
+    else
+        np_cuda_avgpool_dgrad(stream, p->dtype, &pool, q[0], q[1]);
+}
+
+/* Operations on a picture's pixels as a whole: (n, h * w, c). */
+static void run_picture(struct np_cuda_program *p, const struct np_cuda_call *c)
+{
+    const struct np_op_node *node = c->node;
+    void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
+    bool back = node->op == NP_OP_GLOBAL_AVGPOOL_DGRAD || node->op == NP_OP_FLATTEN_DGRAD;
+    const int *d = tensor(p, back ? node->outs[0] : node->ins[0])->dims;
+
+    if (node->op == NP_OP_GLOBAL_AVGPOOL)
+        np_cuda_global_avgpool(stream, p->dtype, q[0], q[1], d[0], d[1] * d[2], d[3]);
+    else if (node->op == NP_OP_GLOBAL_AVGPOOL_DGRAD)
+        np_cuda_global_avgpool_dgrad(stream, p->dtype, q[0], q[1], d[0], d[1] * d[2], d[3]);
+    else
+        np_cuda_flatten(stream, p->dtype, q[0], q[1], d[0], d[1] * d[2], d[3], back);
+}
+
+static void run_concat(struct np_cuda_program *p, const struct np_cuda_call *c)
+{
+    const struct np_op_node *node = c->node;
+    void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
+    bool back = node->op == NP_OP_CONCAT_DGRAD;
+    int nr_parts = back ? node->nr_outs : node->nr_ins, at = 0;
+    int whole = back ? node->ins[0] : node->outs[0];
+    void *all = q[back ? 0 : node->nr_ins];
+
+    for (int i = 0; i < nr_parts; i++) {
+        int part = back ? node->outs[i] : node->ins[i], n;
+        void *piece = q[back ? node->nr_ins + i : i];
+
+        if (part < 0)
+            continue;
+        n = np_cuda_channels(p, part);
+        if (back)
+            np_cuda_copy_channels(stream, p->dtype, all, np_cuda_channels(p, whole), at, piece, n,
+                0, n, np_cuda_rows(p, whole));
+        else
+            np_cuda_copy_channels(stream, p->dtype, piece, n, 0, all, np_cuda_channels(p, whole),
+                at, n, np_cuda_rows(p, whole));
+        at += n;
+    }
+}
+
+static void run_loss(struct np_cuda_program *p, const struct np_cuda_call *c)
+{
+    const struct np_op_node *node = c->node;
+    void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
+    int n = p->graph->batch, classes = np_cuda_channels(p, node->ins[0]);
+    double smoothing = node->attrs.label_smoothing;
+
+    if (node->op == NP_OP_CROSS_ENTROPY_DGRAD) {
+        np_cuda_cross_entropy_dgrad(
+            stream, p->dtype, p->arrays.step, p->arrays.scaler, q[0], n, classes, smoothing, q[2]);
+        return;
+    }
+    np_cuda_cross_entropy(
+        stream, p->dtype, p->arrays.step, q[0], n, classes, smoothing, q[2], q[3], q[4]);
+    np_cuda_numbers(stream, p->arrays.step, q[2], q[3], q[4], n, p->arrays.numbers);
+}
+
+/* What cuDNN's pattern leaves over, and the gradient of the bias. */
+static int run_conv(struct np_cuda_program *p, const struct np_cuda_call *c, struct np_err *err)
+{
+    const struct np_op_node *node = c->node;
+    void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
+    int code = np_cuda_conv_run(c->conv, err);
+    int out = node->nr_outs ? node->outs[0] : -1;
+    bool bias = node->nr_ins > 2;
+
+    if (code < 0)
+        return code;
+    if (node->op == NP_OP_CONV && np_cuda_conv_pattern(c->conv) == NP_CONV_PLAIN) {
+        if (bias)
+            np_cuda_bias(stream, p->dtype, q[2], node->attrs.relu, q[3], np_cuda_rows(p, out),
+                np_cuda_channels(p, out));
+        else if (node->attrs.relu)
+            np_cuda_relu(stream, p->dtype, q[2], q[2], elements(p, out));
+    }
+    if (node->op == NP_OP_CONV_WGRAD && node->nr_outs > 1)
+        np_cuda_bias_grad(stream, p->dtype, q[1], q[3], np_cuda_rows(p, node->ins[1]),
+            np_cuda_channels(p, node->ins[1]), p->workspace);
+    return 0;
+}
+
+static int run_linear(struct np_cuda_program *p, const struct np_cuda_call *c, struct np_err *err)
+{
+    const struct np_op_node *node = c->node;
+    void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
+    int code = np_cuda_linear_run(c->linear, stream, err);
+
+    if (code == 0 && node->op == NP_OP_LINEAR_WGRAD && node->nr_outs > 1)
+        np_cuda_bias_grad(stream, p->dtype, q[1], q[3], np_cuda_rows(p, node->ins[1]),
+            np_cuda_channels(p, node->ins[1]), p->workspace);
+    return code;
+}
+
+/* --- the table ------------------------------------------------------------------------------- */
+
+const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS] = {
+    [NP_OP_INPUT] = {"own input", run_input},
+    [NP_OP_CONV] = {"cudnn conv", NULL},
+    [NP_OP_CONV_DGRAD] = {"cudnn dgrad", NULL},
+    [NP_OP_CONV_WGRAD] = {"cudnn wgrad", NULL},
+    [NP_OP_BN_STATS] = {"own bn_stats", run_batchnorm},
+    [NP_OP_BN_APPLY] = {"own bn_apply", run_batchnorm},
+    [NP_OP_BN_EVAL] = {"own bn_eval", run_batchnorm},
+    [NP_OP_BN_REDUCE] = {"own bn_reduce", run_batchnorm_back},
+    [NP_OP_BN_DGRAD] = {"own bn_dgrad", run_batchnorm_back},
+    [NP_OP_RELU] = {"own relu", run_pointwise},
+    [NP_OP_RELU_DGRAD] = {"own relu_dgrad", run_pointwise},
+    [NP_OP_MAXPOOL] = {"own maxpool", run_pool},
+    [NP_OP_MAXPOOL_DGRAD] = {"own maxpool_dgrad", run_pool},
+    [NP_OP_AVGPOOL] = {"own avgpool", run_pool},
+    [NP_OP_AVGPOOL_DGRAD] = {"own avgpool_dgrad", run_pool},
+    [NP_OP_GLOBAL_AVGPOOL] = {"own global_avgpool", run_picture},
+    [NP_OP_GLOBAL_AVGPOOL_DGRAD] = {"own global_avgpool_dgrad", run_picture},
+    [NP_OP_LINEAR] = {"cublaslt linear", NULL},
+    [NP_OP_LINEAR_DGRAD] = {"cublaslt dgrad", NULL},
+    [NP_OP_LINEAR_WGRAD] = {"cublaslt wgrad", NULL},
+    [NP_OP_DROPOUT] = {"own dropout", run_pointwise},
+    [NP_OP_DROPOUT_DGRAD] = {"own dropout", run_pointwise},
+    [NP_OP_FLATTEN] = {"own flatten", run_picture},
+    [NP_OP_FLATTEN_DGRAD] = {"own flatten", run_picture},
+    [NP_OP_ADD] = {"own add", run_pointwise},
+    [NP_OP_CONCAT] = {"own concat", run_concat},
+    [NP_OP_CONCAT_DGRAD] = {"own concat", run_concat},
+    [NP_OP_CROSS_ENTROPY] = {"own cross_entropy", run_loss},
+    [NP_OP_CROSS_ENTROPY_DGRAD] = {"own cross_entropy_dgrad", run_loss},
+};
+
+int np_cuda_call_queue(
+    struct np_cuda_program *program, const struct np_cuda_call *call, struct np_err *err)
+{
+    if (call->conv)
+        return run_conv(program, call, err);
+    if (call->linear)
+        return run_linear(program, call, err);
+    np_cuda_lowerings[call->node->op].run(program, call);
+    return 0;
+}

@@ -1,0 +1,53 @@
+/* A program's inside, shared by program_cuda.c (what is prepared and bound) and calls_cuda.c (what each
+ * operation queues). */
+#ifndef NP_CALLS_CUDA_H
+#define NP_CALLS_CUDA_H
+
+#include "trainer/cuda/conv_cuda.h"
+#include "trainer/cuda/linear_cuda.h"
+#include "trainer/cuda/program_cuda.h"
+#include "trainer/plan.h"
+
+struct np_cuda_call {
+    const struct np_op_node *node;
+    struct np_cuda_conv *conv;
+    struct np_cuda_linear *linear;
+    void *p[2 * NP_MAX_OPERANDS]; /* operands: ins, then outs */
+};
+
+struct np_cuda_program {
+    struct np_cuda *cuda;
+    struct np_graph *graph; /* fused, the device's shapes */
+    struct np_cuda_arrays arrays;
+    struct np_memory memory;
+    struct np_cuda_call *calls; /* (nr_nodes) */
+    enum np_cuda_dtype dtype;
+    void *arena, *workspace;
+    uint64_t workspace_bytes;
+};
+
+/* An operation's own kernels; run NULL: a library's call. */
+struct np_cuda_lowering {
+    const char *name;
+    void (*run)(struct np_cuda_program *program, const struct np_cuda_call *call);
+};
+extern const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS];
+
+/* Queues a node on the compute stream, by kernel or library. */
+int np_cuda_call_queue(
+    struct np_cuda_program *program, const struct np_cuda_call *call, struct np_err *err);
+
+/* Channels are the last dimension of an activation, rows all that is before. */
+static inline int np_cuda_channels(const struct np_cuda_program *program, int t)
+{
+    const struct np_tensor *x = &program->graph->tensors[t];
+
+    return x->dims[x->nr_dims - 1];
+}
+
+static inline uint64_t np_cuda_rows(const struct np_cuda_program *program, int t)
+{
+    return np_tensor_elements(&program->graph->tensors[t]) / (uint64_t)np_cuda_channels(program, t);
+}
+
+#endif

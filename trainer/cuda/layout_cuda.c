@@ -1,0 +1,157 @@
+/* See layout_cuda.h. */
+#include "trainer/cuda/layout_cuda.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+#include "trainer/cuda/kernels_cuda.h"
+
+/* --- padding the input ----------------------------------------------------------------------- */
+
+int np_cuda_padded(const struct np_graph *graph)
+{
+    const struct np_tensor *input = &graph->tensors[graph->input];
+    int c = input->dims[3], unit = input->dtype == NP_F32 ? 4 : 8;
+
+    for (int n = 0; n < graph->nr_nodes; n++)
+        for (int i = 0; i < graph->nodes[n].nr_ins; i++) {
+            const struct np_op_node *node = &graph->nodes[n];
+
+            if (node->ins[i] == graph->input &&
+                ((node->op != NP_OP_CONV && node->op != NP_OP_CONV_WGRAD) ||
+                    node->attrs.window.groups != 1))
+                return c;
+        }
+    return (c + unit - 1) / unit * unit;
+}
+
+struct np_graph *np_cuda_graph(const struct np_graph *graph)
+{
+    struct np_graph *copy = np_graph_copy(graph);
+    int padded = np_cuda_padded(graph);
+
+    if (!copy || padded == graph->tensors[graph->input].dims[3])
+        return copy;
+    copy->tensors[copy->input].dims[3] = padded;
+    for (int n = 0; n < copy->nr_nodes; n++) {
+        const struct np_op_node *node = &copy->nodes[n];
+
+        if (node->ins[0] != copy->input)
+            continue;
+        if (node->op == NP_OP_CONV)
+            copy->tensors[node->ins[1]].dims[1] = padded;
+        else if (node->op == NP_OP_CONV_WGRAD)
+            copy->tensors[node->outs[0]].dims[1] = padded;
+    }
+    return copy;
+}
+
+/* --- places ---------------------------------------------------------------------------------- */
+
+static bool is_conv(const struct np_tensor *tensor)
+{
+    return tensor->nr_dims == 4;
+}
+
+/* Tensors of one kind, one after the other. */
+static void place(struct np_cuda_layout *layout, const struct np_graph *device, bool convs)
+{
+    for (int t = 0; t < device->nr_tensors; t++) {
+        const struct np_tensor *tensor = &device->tensors[t];
+
+        if (tensor->role != NP_ROLE_PARAM || is_conv(tensor) != convs)
+            continue;
+        layout->offsets[t] = layout->nr_params;
+        layout->nr_params +=
+            (np_tensor_elements(tensor) + NP_CUDA_CHUNK - 1) / NP_CUDA_CHUNK * NP_CUDA_CHUNK;
+    }
+}
+
+int np_cuda_layout_init(struct np_cuda_layout *layout, const struct np_graph *files,
+    const struct np_graph *device, struct np_err *err)
+{
+    *layout = (struct np_cuda_layout){.files = files};
+    layout->offsets = np_alloc_array((size_t)device->nr_tensors, sizeof(*layout->offsets));
+    if (!layout->offsets)
+        return np_err_set(err, -ENOMEM, "no memory for the layout of the weights");
+    place(layout, device, true);
+    layout->nr_convs = layout->nr_params;
+    place(layout, device, false);
+    layout->decay = np_alloc(layout->nr_params / NP_CUDA_CHUNK + 1);
+    if (!layout->decay) {
+        np_cuda_layout_fini(layout);
+        return np_err_set(err, -ENOMEM, "no memory for the layout of the weights");
+    }
+    for (int t = 0; t < device->nr_tensors; t++)
+        if (device->tensors[t].role == NP_ROLE_PARAM && device->tensors[t].decay)
+            memset(layout->decay + layout->offsets[t] / NP_CUDA_CHUNK, 1,
+                (np_tensor_elements(&device->tensors[t]) + NP_CUDA_CHUNK - 1) / NP_CUDA_CHUNK);
+    return 0;
+}
+
+void np_cuda_layout_fini(struct np_cuda_layout *layout)
+{
+    np_free(layout->offsets);
+    np_free(layout->decay);
+    *layout = (struct np_cuda_layout){0};
+}
+
+/* --- copies ---------------------------------------------------------------------------------- */
+
+/* (out, in, kh, kw) of the files <-> (out, kh, kw, padded) of the device. */
+static void copy_conv(
+    const struct np_tensor *tensor, int padded, float *file, float *device, bool to_device)
+{
+    int out = tensor->dims[0], in = tensor->dims[1], pixels = tensor->dims[2] * tensor->dims[3];
+
+    for (int o = 0; o < out; o++)
+        for (int i = 0; i < in; i++)
+            for (int p = 0; p < pixels; p++) {
+                float *f = &file[((size_t)o * (size_t)in + (size_t)i) * (size_t)pixels + (size_t)p];
+                float *d =
+                    &device[((size_t)o * (size_t)pixels + (size_t)p) * (size_t)padded + (size_t)i];
+
+                *(to_device ? d : f) = *(to_device ? f : d);
+            }
+}
+
+/* The input's convolutions alone have more channels on the device than in the files. */
+static int channels_on_device(const struct np_cuda_layout *layout, int t)
+{
+    const struct np_graph *graph = layout->files;
+
+    for (int n = 0; n < graph->nr_nodes; n++)
+        if (graph->nodes[n].op == NP_OP_CONV && graph->nodes[n].ins[1] == t &&
+            graph->nodes[n].ins[0] == graph->input)
+            return np_cuda_padded(graph);
+    return graph->tensors[t].dims[1];
+}
+
+static void copy_all(
+    const struct np_cuda_layout *layout, float *files, float *device, bool to_device)
+{
+    for (int t = 0; t < layout->files->nr_tensors; t++) {
+        const struct np_tensor *tensor = &layout->files->tensors[t];
+        float *file = files + tensor->offset, *dev = device + layout->offsets[t];
+
+        if (tensor->role != NP_ROLE_PARAM)
+            continue;
+        if (is_conv(tensor))
+            copy_conv(tensor, channels_on_device(layout, t), file, dev, to_device);
+        else
+            memcpy(to_device ? dev : file, to_device ? file : dev,
+                np_tensor_elements(tensor) * sizeof(float));
+    }
+}
+
+void np_cuda_layout_pack(const struct np_cuda_layout *layout, const float *files, float *device)
+{
+    memset(device, 0, layout->nr_params * sizeof(float));
+    copy_all(layout, (float *)files, device, true); /* only read in this direction */
+}
+
+void np_cuda_layout_unpack(const struct np_cuda_layout *layout, const float *device, float *files)
+{
+    copy_all(layout, files, (float *)device, false); /* only read in this direction */
+}

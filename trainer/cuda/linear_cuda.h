@@ -1,0 +1,23 @@
+/* A linear layer on the GPU, forward or backward, by cuBLASLt: one matrix product, bias and relu in
+ * its epilogue. Trainer thread. */
+#ifndef NP_LINEAR_CUDA_H
+#define NP_LINEAR_CUDA_H
+
+#include "trainer/cuda/libs.h"
+
+#define NP_LINEAR_WORKSPACE (32u << 20) /* bytes: what NVIDIA advises for Hopper */
+
+struct np_cuda_linear;
+/* node: LINEAR, LINEAR_DGRAD or LINEAR_WGRAD (dbias is not made here). tf32: f32 products may round
+ * their inputs. Weight gradients are f32 whatever the inputs are. */
+int np_cuda_linear_new(const struct np_cublaslt *lt, cublasLtHandle_t handle,
+    const struct np_graph *graph, const struct np_op_node *node, bool tf32,
+    struct np_cuda_linear **ret_linear, struct np_err *err);
+void np_cuda_linear_free(struct np_cuda_linear *linear);
+/* Operands in the node's order, ins then out 0 (LINEAR without a bias: x, weight, y). workspace:
+ * NP_LINEAR_WORKSPACE bytes. */
+int np_cuda_linear_bind(
+    struct np_cuda_linear *linear, void *const operands[4], void *workspace, struct np_err *err);
+int np_cuda_linear_run(struct np_cuda_linear *linear, cudaStream_t stream, struct np_err *err);
+
+#endif
