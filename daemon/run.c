@@ -432,6 +432,7 @@ static void close_run(struct np_run *run)
     np_node_free(run->normal);
     np_json_fini(&run->line);
     np_json_fini(&run->facts);
+    np_free(run->device_state);
     pthread_mutex_destroy(&run->say_lock);
     np_ui_fini(&run->ui);
 }

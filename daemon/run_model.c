@@ -40,7 +40,8 @@ static int open_plan(struct np_run *run, struct np_err *err)
 {
     const struct np_plan_options options = {.lanes = run->lanes,
         .threads = run->threads,
-        .deterministic = run->config->run.deterministic};
+        .deterministic = run->config->run.deterministic,
+        .state = run->device_state};
 
     return run->device->plan_ops->prepare(
         run->device, run->setup.graph, run->setup.eval_graph, &options, &run->plan, err);

@@ -85,6 +85,8 @@ static const char *facts_json(struct np_run *run)
     np_json_text(json, "precision", np_precision_names[run->precision]);
     np_json_int(json, "lanes", run->lanes);
     np_json_node(json, "versions", versions);
+    if (run->device_state)
+        np_json_text(json, "device_state", run->device_state);
     np_node_free(versions);
     return np_json_end(json);
 }
@@ -270,6 +272,21 @@ static void fill(struct np_run *run, struct np_checkpoint *ret_checkpoint)
     };
 }
 
+/* What the device wants to find again beside the arrays. */
+static int read_device_state(struct np_run *run, struct np_err *err)
+{
+    char *text = NULL;
+
+    if (!run->device->plan_ops->state)
+        return 0;
+    int code = run->device->plan_ops->state(run->plan, &text, err);
+    if (code == 0) {
+        np_free(run->device_state);
+        run->device_state = text;
+    }
+    return code;
+}
+
 static int write_checkpoint(struct np_run *run, char *dir, struct np_err *err)
 {
     struct np_checkpoint checkpoint;
@@ -278,6 +295,8 @@ static int write_checkpoint(struct np_run *run, char *dir, struct np_err *err)
 
     if (code == 0)
         code = read_arrays(run, err);
+    if (code == 0)
+        code = read_device_state(run, err);
     if (code < 0)
         return code;
     fill(run, &checkpoint);
@@ -414,6 +433,9 @@ int np_run_load_facts(struct np_run *run, struct np_err *err)
     run->precision = then;
     if (lanes > 0 && lanes <= 65536)
         run->lanes = lanes;
+    const struct np_node *state = np_node_get(facts, "device_state");
+    if (state && state->text && !(run->device_state = np_strdup(state->text)))
+        np_err_set(err, -ENOMEM, "out of memory");
     check_data(run, facts, err);
     if (!err->code)
         say_changes(run, facts);

@@ -80,6 +80,9 @@ struct np_plan_ops {
     /* Copies out/in, f32, flat, files' layout: params, buffers, optimizer state 0 and 1, gradients. */
     int (*read)(struct np_plan *plan, int array, float *out, struct np_err *err);
     int (*write)(struct np_plan *plan, int array, const float *in, struct np_err *err);
+    /* Optional: NULL means none. What a run must have again to go on bit for bit, beside its arrays:
+     * chosen engines, f16's loss scale. Text; caller frees with np_free(). */
+    int (*state)(struct np_plan *plan, char **ret_text, struct np_err *err);
     /* A copy of logits of the last step or eval: f32 (batch, classes). */
     int (*logits)(struct np_plan *plan, float *out, struct np_err *err);
 };

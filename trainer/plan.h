@@ -29,6 +29,7 @@ struct np_plan_options {
     int threads;    /* compute threads */
     bool reference; /* kernels_ref only */
     bool deterministic;
+    const char *state; /* what plan_ops->state() gave at a checkpoint; NULL: none */
 };
 
 /* A network on a device: weights, optimizer state, the training and the evaluation calls. */

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "trainer/cuda/program_cuda.h"
@@ -41,6 +42,7 @@ struct np_plan {
     cudaEvent_t passed[NP_CUDA_SLOTS]; /* after the batch of that slot */
     uint64_t nr_batches, nr_folded;    /* queued so far; of these, in `metrics` */
     struct np_metrics metrics;
+    struct np_engines *engines;         /* of this run */
     const struct np_cuda_program *last; /* whose logits are in the arena */
     int last_logits;
 };
@@ -131,9 +133,14 @@ static int take_numbers(struct np_plan *plan, struct np_err *err)
     return code;
 }
 
-static int reset_scaler(struct np_plan *plan, struct np_err *err)
+/* As it begins, or as a checkpoint has it: "scaler SCALE GOOD". */
+static int set_scaler(struct np_plan *plan, const char *state, struct np_err *err)
 {
-    const struct np_cuda_scaler scaler = {.scale = plan->f16 ? F16_SCALE : 1, .grad_scale = 1};
+    struct np_cuda_scaler scaler = {.scale = plan->f16 ? F16_SCALE : 1, .grad_scale = 1};
+
+    if (plan->f16 && state && strncmp(state, "scaler ", 7) == 0 &&
+        (sscanf(state + 7, "%g %d", &scaler.scale, &scaler.good) != 2 || !(scaler.scale > 0)))
+        return np_err_set(err, -EBADMSG, "the loss scale of the checkpoint is malformed");
 
     return check(plan,
         cudaMemcpyAsync(
@@ -212,6 +219,28 @@ static int add_layout(
     return code;
 }
 
+/* A checkpoint's engines come first; a new run's from the cache, or timed. Timing runs weight
+ * gradients into their arrays, which the first step writes anew. */
+static int tune(struct np_plan *plan, const char *state, struct np_err *err)
+{
+    int code = 0, timed = 0;
+
+    plan->engines = np_engines_new();
+    if (!plan->engines)
+        return np_err_set(err, -ENOMEM, "no memory for the choice of engines");
+    if (state)
+        code = np_engines_parse(plan->engines, state, err);
+    else
+        np_engines_load(plan->engines, plan->cuda);
+    if (code == 0 && plan->train)
+        code = np_cuda_program_tune(plan->train, plan->engines, &timed, err);
+    if (code == 0 && plan->eval)
+        code = np_cuda_program_tune(plan->eval, plan->engines, &timed, err);
+    if (code == 0 && timed > 0 && !state)
+        np_engines_save(plan->engines, plan->cuda);
+    return code;
+}
+
 static void plan_free(struct np_plan *plan);
 
 static int plan_prepare(struct np_device *device, const struct np_graph *train,
@@ -240,7 +269,7 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     if (code == 0)
         code = take_numbers(plan, err);
     if (code == 0)
-        code = reset_scaler(plan, err);
+        code = set_scaler(plan, options->state, err);
     if (code == 0 && train)
         code = add_program(
             plan, train, options->deterministic, &plan->train_layout, &plan->train, err);
@@ -249,6 +278,8 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
             add_program(plan, eval, options->deterministic, &plan->eval_layout, &plan->eval, err);
     if (code == 0)
         code = take_arena(plan, graph->batch, err);
+    if (code == 0)
+        code = tune(plan, options->state, err);
     if (code == 0)
         code = check(plan, cudaStreamSynchronize(stream_of(plan)), "to prepare", err);
     if (code < 0)
@@ -274,6 +305,7 @@ static void plan_free(struct np_plan *plan)
     np_cuda_program_free(plan->eval);
     np_cuda_layout_fini(&plan->train_layout);
     np_cuda_layout_fini(&plan->eval_layout);
+    np_engines_free(plan->engines);
     for (size_t i = 0; i < sizeof(memory) / sizeof(*memory); i++)
         if (memory[i])
             cudaFree(memory[i]);
@@ -637,6 +669,30 @@ static int plan_logits(struct np_plan *plan, float *out, struct np_err *err)
     return code;
 }
 
+static int plan_state(struct np_plan *plan, char **ret_text, struct np_err *err)
+{
+    struct np_cuda_scaler scaler;
+    char *text = NULL;
+    int code = check(plan,
+        cudaMemcpyAsync(
+            &scaler, plan->arrays.scaler, sizeof(scaler), cudaMemcpyDeviceToHost, stream_of(plan)),
+        "a copy", err);
+
+    if (code == 0)
+        code = check(plan, cudaStreamSynchronize(stream_of(plan)), "a copy", err);
+    if (code == 0 && plan->f16) {
+        text = np_format("scaler %.9g %d\n", (double)scaler.scale, scaler.good);
+        code = text ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+    }
+    if (code == 0)
+        code = np_engines_print(plan->engines, &text, err);
+    if (code < 0)
+        np_free(text);
+    else
+        *ret_text = text;
+    return code;
+}
+
 const struct np_plan_ops np_cuda_plan_ops = {
     .prepare = plan_prepare,
     .free = plan_free,
@@ -647,5 +703,6 @@ const struct np_plan_ops np_cuda_plan_ops = {
     .metrics = plan_metrics,
     .read = plan_read,
     .write = plan_write,
+    .state = plan_state,
     .logits = plan_logits,
 };

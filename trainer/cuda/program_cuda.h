@@ -4,6 +4,7 @@
 #define NP_PROGRAM_CUDA_H
 
 #include "trainer/cuda/device_cuda.h"
+#include "trainer/cuda/engines_cuda.h"
 #include "trainer/cuda/kernels_cuda.h"
 #include "trainer/cuda/layout_cuda.h"
 
@@ -29,6 +30,10 @@ uint64_t np_cuda_program_workspace_bytes(const struct np_cuda_program *program);
 /* Before the first run; both may be shared with programs that run at other times. */
 int np_cuda_program_bind(
     struct np_cuda_program *program, void *arena, void *workspace, struct np_err *err);
+/* Bound. Gives each convolution the plan that `engines` knows; where it knows none, all plans are timed
+ * on the arena and the fastest is put there. *ret_timed: how many had to be. */
+int np_cuda_program_tune(struct np_cuda_program *program, struct np_engines *engines,
+    int *ret_timed, struct np_err *err);
 /* Queues all calls on the compute stream, one by one. */
 int np_cuda_program_queue(struct np_cuda_program *program, struct np_err *err);
 const void *np_cuda_program_tensor(const struct np_cuda_program *program, int tensor);

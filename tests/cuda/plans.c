@@ -1,0 +1,128 @@
+/* plans GPU.json PRECISION CONFIG HEIGHT CHANNELS CLASSES BATCH: the network of a config, lowered for
+ * a GPU that is only described, each of its convolutions put before cuDNN itself. Prints what became
+ * of its nodes, and how the memory plan stands to the plans' workspaces; fails when cuDNN has no plan
+ * for one. Needs cuDNN, no GPU; with a libcuda.so.1 like tests/emu/stub_driver.c also the engines
+ * that compile at run time are built. */
+#include <cudnn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/kernel/made_graphs.h"
+#include "trainer/cuda/program_cuda.h"
+#include "trainer/plan.h"
+
+#define MAX_NAMES 64
+
+static const struct np_cudnn cudnn = {
+    .version = cudnnGetVersion,
+    .error_string = cudnnGetErrorString,
+    .last_error = cudnnGetLastErrorString,
+    .new_descriptor = cudnnBackendCreateDescriptor,
+    .free_descriptor = cudnnBackendDestroyDescriptor,
+    .finalize = cudnnBackendFinalize,
+    .set = cudnnBackendSetAttribute,
+    .get = cudnnBackendGetAttribute,
+    .execute = cudnnBackendExecute,
+};
+
+struct counted {
+    const char *name;
+    int n;
+};
+
+static void count(struct counted *names, const char *name)
+{
+    for (int i = 0; i < MAX_NAMES; i++) {
+        if (names[i].name && strcmp(names[i].name, name) != 0)
+            continue;
+        names[i].name = name;
+        names[i].n++;
+        return;
+    }
+}
+
+static int fail(const char *what, const struct np_err *err)
+{
+    printf("%s: %s\n", what, err->text);
+    return 1;
+}
+
+/* Arena and workspace beside the sum of all activations: a plan that shared nothing would be far
+ * larger, one that forgot a workspace smaller. */
+static int report(const struct np_cuda_program *program, const char *title)
+{
+    const struct np_graph *graph = np_cuda_program_graph(program);
+    struct counted names[MAX_NAMES] = {0};
+    uint64_t all = 0;
+
+    for (int n = 0; n < graph->nr_nodes; n++)
+        count(names, np_cuda_program_call(program, n));
+    for (int t = 0; t < graph->nr_tensors; t++)
+        if (graph->tensors[t].role == NP_ROLE_ACTIVATION || graph->tensors[t].role == NP_ROLE_SAVED)
+            all += np_tensor_elements(&graph->tensors[t]) * np_dtype_bytes(graph->tensors[t].dtype);
+    printf("%s: %d nodes, arena %.1f MB of %.1f, workspace %.1f MB:", title, graph->nr_nodes,
+        (double)np_cuda_program_arena_bytes(program) * 1e-6, (double)all * 1e-6,
+        (double)np_cuda_program_workspace_bytes(program) * 1e-6);
+    for (int i = 0; i < MAX_NAMES && names[i].name; i++)
+        printf("%s %s %d", i ? "," : "", names[i].name, names[i].n);
+    printf("\n");
+    return np_cuda_program_arena_bytes(program) == 0 || np_cuda_program_arena_bytes(program) > all;
+}
+
+/* One of the two graphs of a network. */
+static int lower(struct np_cuda *cuda, const struct np_graph *graph, const char *title)
+{
+    struct np_cuda_program *program = NULL;
+    struct np_cuda_layout layout = {0};
+    struct np_graph *device = np_cuda_graph(graph);
+    const struct np_cuda_arrays arrays = {.layout = &layout};
+    struct np_err err = {0};
+    int bad;
+
+    if (!device || np_cuda_layout_init(&layout, graph, device, &err) < 0)
+        return fail(title, &err);
+    bad = np_cuda_program_new(cuda, graph, &arrays, true, &program, &err) < 0
+              ? fail(title, &err)
+              : report(program, title);
+    np_cuda_program_free(program);
+    np_cuda_layout_fini(&layout);
+    np_graph_free(device);
+    return bad;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const precisions[] = {"f32", "bf16", "f16"};
+    struct np_err err = {0};
+    struct np_cuda cuda = {.target = {.cudnn = &cudnn}};
+    char title[256];
+    int precision = 0, bad;
+
+    if (argc != 8)
+        return 2;
+    while (precision < 3 && strcmp(precisions[precision], argv[2]) != 0)
+        precision++;
+    char *json = made_read(argv[1]), *text = made_read(argv[3]);
+    if (!json || !text || precision == 3)
+        return 2;
+    const struct made made = {atoi(argv[7]), atoi(argv[4]), atoi(argv[4]), atoi(argv[5]),
+        atoi(argv[6]), (enum np_dtype)precision};
+    struct np_graph *graph = made_good_graph(text, made);
+    struct np_graph *eval = graph ? np_graph_eval(graph) : NULL;
+    if (!graph || !eval || np_autodiff(graph, &err) < 0)
+        return fail("graph", &err);
+    if (np_dnn_props(&cudnn, json, &cuda.target.props, &err) < 0)
+        return fail(argv[1], &err);
+    cuda.libs.nvrtc_library.handle = &cuda; /* the stub driver is there: engines may compile */
+    snprintf(title, sizeof(title), "%s %s train", argv[3], argv[2]);
+    bad = lower(&cuda, graph, title);
+    snprintf(title, sizeof(title), "%s %s eval", argv[3], argv[2]);
+    bad |= lower(&cuda, eval, title);
+    np_dnn_props_free(&cudnn, cuda.target.props);
+    np_graph_free(eval);
+    np_graph_free(graph);
+    free(json);
+    free(text);
+    return bad;
+}
