@@ -1,0 +1,314 @@
+/* What a plan holds on the GPU, and the way in and out of it. Copies go over the compute stream and
+ * wait for it: weights are read at checkpoints alone. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "trainer/cuda/plan_cuda.h"
+
+#define F16_SCALE 65536.0f /* of the loss to begin with, as torch's GradScaler */
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+/* Zeroed. bytes 0 gives something, too. */
+int np_cuda_take(struct np_plan *plan, uint64_t bytes, void **ret_memory, struct np_err *err)
+{
+    void *memory = NULL;
+    int code =
+        np_cuda_plan_check(plan, cudaMalloc(&memory, bytes ? bytes : 1), "device memory", err);
+
+    if (code < 0)
+        return code;
+    *ret_memory = memory;
+    return np_cuda_plan_check(
+        plan, cudaMemsetAsync(memory, 0, bytes, np_cuda_stream(plan)), "device memory", err);
+}
+
+int np_cuda_take_floats(struct np_plan *plan, float **ret_memory, struct np_err *err)
+{
+    void *memory = NULL;
+    int code = np_cuda_take(plan, plan->layout->nr_params * sizeof(float), &memory, err);
+
+    *ret_memory = memory;
+    return code;
+}
+
+int np_cuda_take_arrays(struct np_plan *plan, bool training, bool halves, struct np_err *err)
+{
+    uint64_t n = plan->layout->nr_params;
+    struct np_cuda_arrays *arrays = &plan->arrays;
+    void *memory = NULL;
+    int code = np_cuda_take_floats(plan, &arrays->params, err);
+
+    if (code == 0 &&
+        (code = np_cuda_take(plan, plan->nr_buffers * sizeof(float), &memory, err)) == 0)
+        arrays->buffers = memory;
+    if (code == 0 && halves)
+        code = np_cuda_take(plan, n * 2, &arrays->half, err);
+    if (code == 0 && halves && training)
+        code = np_cuda_take(plan, plan->layout->nr_convs * 2, &arrays->half_grads, err);
+    if (code == 0 && training)
+        code = np_cuda_take_floats(plan, &arrays->grads, err);
+    if (code == 0 && training)
+        code = np_cuda_take_floats(plan, &plan->state[0], err);
+    if (code == 0 && (code = np_cuda_take(plan, n / NP_CUDA_CHUNK + 1, &memory, err)) == 0) {
+        plan->decay = memory;
+        code = np_cuda_plan_check(plan,
+            cudaMemcpyAsync(memory, plan->layout->decay, n / NP_CUDA_CHUNK, cudaMemcpyHostToDevice,
+                np_cuda_stream(plan)),
+            "a copy", err);
+    }
+    if (code == 0 && (code = np_cuda_take(plan, sizeof(*arrays->step), &memory, err)) == 0)
+        arrays->step = memory;
+    if (code == 0 && (code = np_cuda_take(plan, sizeof(*arrays->scaler), &memory, err)) == 0)
+        arrays->scaler = memory;
+    if (code == 0 && training)
+        code = np_cuda_take(plan, np_cuda_norm_scratch(n), &plan->norm_scratch, err);
+    return code;
+}
+
+/* Numbers lie with the host, where the device can write them. */
+int np_cuda_take_numbers(struct np_plan *plan, struct np_err *err)
+{
+    void *numbers = NULL;
+    int code = np_cuda_plan_check(plan,
+        cudaHostAlloc(
+            &numbers, NP_CUDA_SLOTS * sizeof(struct np_cuda_numbers), cudaHostAllocMapped),
+        "pinned memory", err);
+
+    if (code < 0)
+        return code;
+    plan->arrays.numbers = numbers; /* one address for both: unified addressing */
+    memset(numbers, 0, NP_CUDA_SLOTS * sizeof(struct np_cuda_numbers));
+    for (int i = 0; code == 0 && i < NP_CUDA_SLOTS; i++)
+        code = np_cuda_plan_check(plan,
+            cudaEventCreateWithFlags(&plan->passed[i], cudaEventDisableTiming), "an event", err);
+    return code;
+}
+
+/* As it begins, or as a checkpoint has it: "scaler SCALE GOOD". */
+int np_cuda_set_scaler(struct np_plan *plan, const char *state, struct np_err *err)
+{
+    struct np_cuda_scaler scaler = {.scale = plan->f16 ? F16_SCALE : 1, .grad_scale = 1};
+
+    if (plan->f16 && state && strncmp(state, "scaler ", 7) == 0 &&
+        (sscanf(state + 7, "%g %d", &scaler.scale, &scaler.good) != 2 || !(scaler.scale > 0)))
+        return np_err_set(err, -EBADMSG, "the loss scale of the checkpoint is malformed");
+
+    return np_cuda_plan_check(plan,
+        cudaMemcpyAsync(plan->arrays.scaler, &scaler, sizeof(scaler), cudaMemcpyHostToDevice,
+            np_cuda_stream(plan)),
+        "a copy", err);
+}
+
+static uint64_t greater(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The largest batch whose activations would fit, with the message of what does not. */
+static int too_large(struct np_plan *plan, uint64_t arena, int batch, struct np_err *err)
+{
+    size_t free_bytes = 0, all = 0;
+    double fits;
+
+    cudaMemGetInfo(&free_bytes, &all);
+    fits = (double)free_bytes / (double)(arena ? arena : 1) * batch * 0.95;
+    return np_err_set(err, -ENOMEM,
+        "%s: the activations of a batch of %d take %.2f GB, and %.2f of its %.2f GB are free "
+        "beside "
+        "the weights; %s %d",
+        plan->device->name, batch, (double)arena * 1e-9, (double)free_bytes * 1e-9,
+        (double)all * 1e-9,
+        fits >= 1 ? "a loader.batch that would fit:" : "no batch fits; a batch of 1 has to, not",
+        fits >= 1 ? (int)fits : 0);
+}
+
+int np_cuda_take_arena(struct np_plan *plan, int batch, struct np_err *err)
+{
+    uint64_t arena = 0, workspace = 0;
+    struct np_err why = {0};
+    int code;
+
+    if (plan->train) {
+        arena = np_cuda_program_arena_bytes(plan->train);
+        workspace = np_cuda_program_workspace_bytes(plan->train);
+    }
+    if (plan->eval) {
+        arena = greater(arena, np_cuda_program_arena_bytes(plan->eval));
+        workspace = greater(workspace, np_cuda_program_workspace_bytes(plan->eval));
+    }
+    code = np_cuda_take(plan, workspace, &plan->workspace, &why);
+    if (code == 0)
+        code = np_cuda_take(plan, arena, &plan->arena, &why);
+    if (code == -ENOMEM)
+        return too_large(plan, arena + workspace, batch, err);
+    if (code < 0)
+        return np_err_set(err, code, "%s", why.text);
+    if (plan->train)
+        code = np_cuda_program_bind(plan->train, plan->arena, plan->workspace, err);
+    if (code == 0 && plan->eval)
+        code = np_cuda_program_bind(plan->eval, plan->arena, plan->workspace, err);
+    return code;
+}
+
+int np_cuda_second_state(struct np_plan *plan, struct np_err *err)
+{
+    return plan->state[1] ? 0 : np_cuda_take_floats(plan, &plan->state[1], err);
+}
+
+void np_cuda_give_memory(struct np_plan *plan)
+{
+    void *const memory[] = {plan->arrays.params, plan->arrays.grads, plan->arrays.half,
+        plan->arrays.half_grads, plan->arrays.buffers, plan->arrays.step, plan->arrays.scaler,
+        plan->state[0], plan->state[1], plan->sum, plan->decay, plan->arena, plan->workspace,
+        plan->norm_scratch};
+
+    for (size_t i = 0; i < sizeof(memory) / sizeof(*memory); i++)
+        if (memory[i])
+            cudaFree(memory[i]);
+    if (plan->arrays.numbers)
+        cudaFreeHost(plan->arrays.numbers);
+    for (int i = 0; i < NP_CUDA_SLOTS; i++)
+        if (plan->passed[i])
+            cudaEventDestroy(plan->passed[i]);
+}
+
+/* --- arrays ---------------------------------------------------------------------------------- */
+
+static float *array_of(struct np_plan *plan, int array)
+{
+    switch (array) {
+    case NP_ARRAY_PARAMS: return plan->arrays.params;
+    case NP_ARRAY_BUFFERS: return plan->arrays.buffers;
+    case NP_ARRAY_STATE0: return plan->state[0];
+    case NP_ARRAY_STATE1: return plan->state[1];
+    case NP_ARRAY_GRADS: return plan->summing ? plan->sum : plan->arrays.grads;
+    default: return NULL;
+    }
+}
+
+/* The device's array, and a host's one of its size; buffers lie as in the files. */
+static int begin_copy(struct np_plan *plan, int array, float **ret_device, float **ret_host,
+    uint64_t *ret_bytes, struct np_err *err)
+{
+    if (array == NP_ARRAY_STATE1 && plan->train && np_cuda_second_state(plan, err) < 0)
+        return -ENOMEM;
+    *ret_device = array_of(plan, array);
+    if (!*ret_device)
+        return np_err_set(err, -EINVAL, "this plan only evaluates: it has no array %d", array);
+    *ret_bytes =
+        (array == NP_ARRAY_BUFFERS ? plan->nr_buffers : plan->layout->nr_params) * sizeof(float);
+    *ret_host = np_alloc(*ret_bytes + 1);
+    return *ret_host ? 0 : np_err_set(err, -ENOMEM, "no memory to copy an array");
+}
+
+/* f16's gradients carry the loss's scale. */
+static int unscale(struct np_plan *plan, float *grads, uint64_t n, struct np_err *err)
+{
+    struct np_cuda_scaler scaler;
+    int code = np_cuda_plan_check(plan,
+        cudaMemcpy(&scaler, plan->arrays.scaler, sizeof(scaler), cudaMemcpyDeviceToHost), "a copy",
+        err);
+
+    for (uint64_t i = 0; code == 0 && i < n; i++)
+        grads[i] /= scaler.scale;
+    return code;
+}
+
+int np_cuda_plan_read(struct np_plan *plan, int array, float *out, struct np_err *err)
+{
+    float *device, *host = NULL;
+    uint64_t bytes;
+    int code = begin_copy(plan, array, &device, &host, &bytes, err);
+
+    if (code == 0)
+        code = np_cuda_plan_check(plan,
+            cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, np_cuda_stream(plan)),
+            "a copy", err);
+    if (code == 0)
+        code = np_cuda_plan_check(plan, cudaStreamSynchronize(np_cuda_stream(plan)), "a copy", err);
+    if (code == 0 && array == NP_ARRAY_GRADS && plan->f16)
+        code = unscale(plan, host, bytes / sizeof(float), err);
+    if (code == 0 && array == NP_ARRAY_BUFFERS)
+        memcpy(out, host, bytes);
+    else if (code == 0)
+        np_cuda_layout_unpack(plan->layout, host, out);
+    np_free(host);
+    return code;
+}
+
+int np_cuda_plan_write(struct np_plan *plan, int array, const float *in, struct np_err *err)
+{
+    float *device, *host = NULL;
+    uint64_t bytes;
+    int code = begin_copy(plan, array, &device, &host, &bytes, err);
+
+    if (code == 0 && array == NP_ARRAY_BUFFERS)
+        memcpy(host, in, bytes);
+    else if (code == 0)
+        np_cuda_layout_pack(plan->layout, in, host);
+    if (code == 0)
+        code = np_cuda_plan_check(plan,
+            cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, np_cuda_stream(plan)),
+            "a copy", err);
+    if (code == 0 && array == NP_ARRAY_PARAMS && plan->arrays.half)
+        np_cuda_cast(np_cuda_stream(plan), NP_CUDA_F32, device,
+            plan->f16 ? NP_CUDA_F16 : NP_CUDA_BF16, plan->arrays.half, plan->layout->nr_params);
+    if (code == 0)
+        code = np_cuda_plan_check(plan, cudaStreamSynchronize(np_cuda_stream(plan)), "a copy", err);
+    np_free(host);
+    return code;
+}
+
+/* --- logits ---------------------------------------------------------------------------------- */
+
+int np_cuda_plan_logits(struct np_plan *plan, float *out, struct np_err *err)
+{
+    const struct np_graph *graph;
+    const struct np_tensor *logits;
+    void *f32 = NULL;
+    uint64_t n;
+    int code;
+
+    if (!plan->last)
+        return np_err_set(err, -EINVAL, "no batch has been run yet");
+    graph = np_cuda_program_graph(plan->last);
+    logits = &graph->tensors[graph->logits];
+    n = np_tensor_elements(logits);
+    if ((code = np_cuda_take(plan, n * sizeof(float), &f32, err)) < 0)
+        return code;
+    np_cuda_cast(np_cuda_stream(plan), (enum np_cuda_dtype)logits->dtype,
+        np_cuda_program_tensor(plan->last, graph->logits), NP_CUDA_F32, f32, n);
+    code = np_cuda_plan_check(plan,
+        cudaMemcpyAsync(out, f32, n * sizeof(float), cudaMemcpyDeviceToHost, np_cuda_stream(plan)),
+        "a copy", err);
+    if (code == 0)
+        code = np_cuda_plan_check(plan, cudaStreamSynchronize(np_cuda_stream(plan)), "a copy", err);
+    cudaFree(f32);
+    return code;
+}
+
+int np_cuda_plan_state(struct np_plan *plan, char **ret_text, struct np_err *err)
+{
+    struct np_cuda_scaler scaler;
+    char *text = NULL;
+    int code = np_cuda_plan_check(plan,
+        cudaMemcpyAsync(&scaler, plan->arrays.scaler, sizeof(scaler), cudaMemcpyDeviceToHost,
+            np_cuda_stream(plan)),
+        "a copy", err);
+
+    if (code == 0)
+        code = np_cuda_plan_check(plan, cudaStreamSynchronize(np_cuda_stream(plan)), "a copy", err);
+    if (code == 0 && plan->f16) {
+        text = np_format("scaler %.9g %d\n", (double)scaler.scale, scaler.good);
+        code = text ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+    }
+    if (code == 0)
+        code = np_engines_print(plan->engines, &text, err);
+    if (code < 0)
+        np_free(text);
+    else
+        *ret_text = text;
+    return code;
+}
