@@ -3,7 +3,6 @@
  * of its nodes, and how the memory plan stands to the plans' workspaces; fails when cuDNN has no plan
  * for one. Needs cuDNN, no GPU; with a libcuda.so.1 like tests/emu/stub_driver.c also the engines
  * that compile at run time are built. */
-#include <cudnn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +12,6 @@
 #include "trainer/plan.h"
 
 #define MAX_NAMES 64
-
-static const struct np_cudnn cudnn = {
-    .version = cudnnGetVersion,
-    .error_string = cudnnGetErrorString,
-    .last_error = cudnnGetLastErrorString,
-    .new_descriptor = cudnnBackendCreateDescriptor,
-    .free_descriptor = cudnnBackendDestroyDescriptor,
-    .finalize = cudnnBackendFinalize,
-    .set = cudnnBackendSetAttribute,
-    .get = cudnnBackendGetAttribute,
-    .execute = cudnnBackendExecute,
-};
 
 struct counted {
     const char *name;
@@ -95,7 +82,7 @@ int main(int argc, char **argv)
 {
     static const char *const precisions[] = {"f32", "bf16", "f16"};
     struct np_err err = {0};
-    struct np_cuda cuda = {.target = {.cudnn = &cudnn}};
+    static struct np_cuda cuda;
     char title[256];
     int precision = 0, bad;
 
@@ -112,14 +99,17 @@ int main(int argc, char **argv)
     struct np_graph *eval = graph ? np_graph_eval(graph) : NULL;
     if (!graph || !eval || np_autodiff(graph, &err) < 0)
         return fail("graph", &err);
-    if (np_dnn_props(&cudnn, json, &cuda.target.props, &err) < 0)
+    if (np_cuda_libs_open(&cuda.libs, &err) < 0)
+        return fail("libraries", &err);
+    cuda.target.cudnn = &cuda.libs.cudnn;
+    if (np_dnn_props(cuda.target.cudnn, json, &cuda.target.props, &err) < 0)
         return fail(argv[1], &err);
-    cuda.libs.nvrtc_library.handle = &cuda; /* the stub driver is there: engines may compile */
     snprintf(title, sizeof(title), "%s %s train", argv[3], argv[2]);
     bad = lower(&cuda, graph, title);
     snprintf(title, sizeof(title), "%s %s eval", argv[3], argv[2]);
     bad |= lower(&cuda, eval, title);
-    np_dnn_props_free(&cudnn, cuda.target.props);
+    np_dnn_props_free(cuda.target.cudnn, cuda.target.props);
+    np_cuda_libs_close(&cuda.libs);
     np_graph_free(eval);
     np_graph_free(graph);
     free(json);

@@ -1,0 +1,48 @@
+# Every convolution of the shipped networks is put before cuDNN itself, for GPUs that are only described
+# (tests/cuda/gpus), with a driver that loads kernels into nothing: no GPU is needed. A sample; ALL=1
+# for every GPU, precision and network.
+. "$(dirname "$0")/../lib.sh"
+PLANS=$NNPIPE_BUILD/tests/cuda/plans
+if [ ! -x "$PLANS" ]; then
+    skip "cuDNN's plans for the shipped networks" "nvcc or cuDNN is not here, or a sanitizer is"
+    exit 0
+fi
+cd "$ROOT" || exit 1
+
+# nets: CONFIG HEIGHT CHANNELS CLASSES BATCH
+nets() {
+    cat <<N
+resnet50 224 3 1000 256
+resnet18 224 3 1000 256
+alexnet 224 3 1000 128
+cifar10 32 3 10 512
+resnet20 32 3 10 128
+cnn 32 3 8 128
+mnist 28 1 10 128
+N
+}
+# planned GPU PRECISION CONFIG SIZES...: cuDNN has plans for all of it
+planned() {
+    # shellcheck disable=SC2086 # sizes are words
+    LD_LIBRARY_PATH=$NNPIPE_BUILD/tests/cuda/stub:$LD_LIBRARY_PATH "$PLANS" "tests/cuda/gpus/$1.json" "$2" "configs/$3.yaml" $4 $5 $6 $7 >"$OUT" 2>&1 || {
+        tail -n 2 "$OUT"
+        return 1
+    }
+    sed "s/^/# $1 /" "$OUT" >>"$TMP/table"
+}
+sample() {
+    for gpu in h200 $([ -z "${ALL:-}" ] || echo a100 rtx4090 h100 b200); do
+        for precision in bf16 f16 f32; do
+            nets | while read -r sizes; do
+                [ -n "${ALL:-}" ] || [ $precision = bf16 ] || case $sizes in cifar10* | resnet50*) ;; *) continue ;; esac
+                echo "$gpu $precision $sizes"
+            done
+        done
+    done
+}
+sample >"$TMP/sample"
+while read -r gpu precision sizes; do
+    # shellcheck disable=SC2086
+    t "cuDNN plans all of ${sizes%% *} in $precision for $gpu" planned $gpu $precision $sizes
+done <"$TMP/sample"
+cat "$TMP/table"

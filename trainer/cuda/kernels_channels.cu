@@ -1,0 +1,348 @@
+/* Sums over rows of (rows, c) with channels next to each other, and batchnorm, which is made of them.
+ * Two stages, both in one fixed order: a block sums its stretch of rows for 32 channels (a warp reads
+ * 32 channels of a row: coalesced; the block's 8 warps take rows in turn), then one warp a channel adds
+ * the stretches. */
+#include "trainer/cuda/kernels_half.cuh"
+
+#define WARP      32
+#define WARPS     8    /* rows that a block reads at a time */
+#define STRETCHES 1024 /* at most, over all rows */
+#define MIN_ROWS  64   /* of a stretch */
+
+/* Stretches so that the grid fills the GPU, and no stretch is tiny. */
+static int nr_stretches(uint64_t rows)
+{
+    uint64_t n = (rows + MIN_ROWS - 1) / MIN_ROWS;
+
+    return n < 1 ? 1 : n > STRETCHES ? STRETCHES : (int)n;
+}
+
+extern "C" size_t np_cuda_channel_scratch(uint64_t rows, int c)
+{
+    return (size_t)nr_stretches(rows) * (size_t)c * 2 * sizeof(double);
+}
+
+/* What is summed: two numbers of each element. */
+template <typename T> struct moments { /* x - shift, and its square */
+    const T *x;
+    const float *shift; /* (c): some row's values, so that squares stay small */
+
+    __device__ void of(uint64_t i, int c, float *a, float *b) const
+    {
+        float v = np_get(x[i]) - (shift ? shift[c] : 0.0f);
+
+        *a = v;
+        *b = v * v;
+    }
+};
+template <typename T> struct only_sum {
+    const T *x;
+
+    __device__ void of(uint64_t i, int, float *a, float *b) const
+    {
+        *a = np_get(x[i]);
+        *b = 0;
+    }
+};
+/* dy where the relu behind let it pass. */
+template <typename T>
+static __device__ inline float masked(
+    const T *dy, const T *y, bool relu, uint64_t i, float x_hat, float gamma, float beta)
+{
+    float d = np_get(dy[i]);
+
+    if (!relu)
+        return d;
+    return (y ? np_get(y[i]) : x_hat * gamma + beta) > 0 ? d : 0.0f;
+}
+template <typename T> struct bn_sums { /* dy x_hat, dy */
+    const T *dy, *x, *y;
+    const float *mean, *inv_std, *gamma, *beta;
+    bool relu;
+
+    __device__ void of(uint64_t i, int c, float *a, float *b) const
+    {
+        float x_hat = (np_get(x[i]) - mean[c]) * inv_std[c];
+
+        *b = masked(dy, y, relu, i, x_hat, gamma[c], beta[c]);
+        *a = *b * x_hat;
+    }
+};
+
+/* Grid: (stretches, channels / 32); block: 32 x 8. f32 sums of up to 8 rows at a time go into doubles:
+ * f32's speed, and no drift over millions of rows. */
+template <typename S>
+static __global__ void __launch_bounds__(WARP *WARPS)
+    sum_stretch(S source, uint64_t rows, int c, int per_stretch, double *partial)
+{
+    __shared__ double sums[WARPS][WARP][2];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    int channel = blockIdx.y * WARP + lane;
+    uint64_t first = (uint64_t)blockIdx.x * per_stretch, end = first + per_stretch;
+    double a = 0, b = 0;
+
+    end = end < rows ? end : rows;
+    if (channel < c)
+        for (uint64_t row = first + warp; row < end; row += WARPS * 8) {
+            float fa = 0, fb = 0;
+
+            for (int k = 0; k < 8; k++) {
+                uint64_t r = row + (uint64_t)k * WARPS;
+                float va, vb;
+
+                if (r >= end)
+                    break;
+                source.of(r * c + channel, channel, &va, &vb);
+                fa += va;
+                fb += vb;
+            }
+            a += fa;
+            b += fb;
+        }
+    sums[warp][lane][0] = a;
+    sums[warp][lane][1] = b;
+    __syncthreads();
+    if (warp == 0 && channel < c) {
+        for (int w = 1; w < WARPS; w++) {
+            a += sums[w][lane][0];
+            b += sums[w][lane][1];
+        }
+        partial[((uint64_t)blockIdx.x * c + channel) * 2] = a;
+        partial[((uint64_t)blockIdx.x * c + channel) * 2 + 1] = b;
+    }
+}
+
+/* A warp a channel; all its lanes have the sums in the end. */
+static __device__ inline void add_stretches(
+    const double *partial, int nr, int c, int channel, double *a, double *b)
+{
+    double sum_a = 0, sum_b = 0;
+
+    for (int s = threadIdx.x % WARP; s < nr; s += WARP) {
+        sum_a += partial[((uint64_t)s * c + channel) * 2];
+        sum_b += partial[((uint64_t)s * c + channel) * 2 + 1];
+    }
+    for (int bits = WARP / 2; bits > 0; bits /= 2) {
+        sum_a += __shfl_xor_sync(0xffffffffu, sum_a, bits);
+        sum_b += __shfl_xor_sync(0xffffffffu, sum_b, bits);
+    }
+    *a = sum_a;
+    *b = sum_b;
+}
+
+static __global__ void finish_sums(
+    const double *partial, int nr, int c, float *first, float *second)
+{
+    int channel = blockIdx.x * WARPS + threadIdx.x / WARP;
+    double a, b;
+
+    if (channel >= c)
+        return;
+    add_stretches(partial, nr, c, channel, &a, &b);
+    if (threadIdx.x % WARP == 0) {
+        first[channel] = (float)a;
+        if (second)
+            second[channel] = (float)b;
+    }
+}
+
+template <typename S>
+static int sum_rows(void *stream, const S &source, uint64_t rows, int c, void *scratch)
+{
+    int nr = nr_stretches(rows), per = (int)((rows + nr - 1) / nr);
+
+    nr = (int)((rows + per - 1) / per);
+    NP_LAUNCH((sum_stretch<S>), dim3(nr, (c + WARP - 1) / WARP), WARP * WARPS, 0, stream, source,
+        rows, c, per, (double *)scratch);
+    return nr;
+}
+
+static int warps_for(int c)
+{
+    return (c + WARPS - 1) / WARPS;
+}
+
+extern "C" void np_cuda_bias_grad(void *stream, enum np_cuda_dtype dtype, const void *dy,
+    float *dbias, uint64_t rows, int c, void *scratch)
+{
+    int nr = 0;
+
+    NP_FOR_DTYPE(dtype, T, {
+        only_sum<T> source = {(const T *)dy};
+
+        nr = sum_rows(stream, source, rows, c, scratch);
+    });
+    NP_LAUNCH(finish_sums, warps_for(c), WARP * WARPS, 0, stream, (const double *)scratch, nr, c,
+        dbias, (float *)NULL);
+}
+
+/* --- batchnorm, forward ---------------------------------------------------------------------- */
+
+/* Sums are of x - running_mean: near the mean once the running one has settled, so that squares
+ * lose nothing. Variance is that of the shifted values: E[v^2] - E[v]^2. */
+static __global__ void finish_stats(const double *partial, int nr, uint64_t rows, int c, double eps,
+    double momentum, float *running_mean, float *running_var, float *mean, float *inv_std)
+{
+    int channel = blockIdx.x * WARPS + threadIdx.x / WARP;
+    double sum, squares;
+
+    if (channel >= c)
+        return;
+    add_stretches(partial, nr, c, channel, &sum, &squares);
+    if (threadIdx.x % WARP != 0)
+        return;
+    double n = (double)rows, shifted = sum / n, var = squares / n - shifted * shifted;
+    float m = (float)(shifted + (double)running_mean[channel]);
+
+    var = var > 0 ? var : var == var ? 0 : var; /* rounding; a NaN stays */
+    mean[channel] = m;
+    inv_std[channel] = (float)(1 / sqrt(var + eps));
+    running_mean[channel] += (float)momentum * (m - running_mean[channel]);
+    var = rows > 1 ? var * n / (n - 1) : var;
+    running_var[channel] += (float)momentum * ((float)var - running_var[channel]);
+}
+
+extern "C" void np_cuda_bn_stats(void *stream, enum np_cuda_dtype dtype, const void *x,
+    uint64_t rows, int c, double eps, double momentum, float *running_mean, float *running_var,
+    float *mean, float *inv_std, void *scratch)
+{
+    int nr = 0;
+
+    NP_FOR_DTYPE(dtype, T, {
+        moments<T> source = {(const T *)x, running_mean};
+
+        nr = sum_rows(stream, source, rows, c, scratch);
+    });
+    NP_LAUNCH(finish_stats, warps_for(c), WARP * WARPS, 0, stream, (const double *)scratch, nr,
+        rows, c, eps, momentum, running_mean, running_var, mean, inv_std);
+}
+
+/* inv_std, or where eps is given 1 / sqrt(variance + eps). */
+static __device__ inline float scale_of(float second, double eps)
+{
+    return eps < 0 ? second : (float)(1 / sqrt((double)second + eps));
+}
+
+/* N channels next to each other a thread; c is a multiple of N. eps < 0: second is inv_std. */
+template <typename T, int N>
+static __global__ void bn_apply(const T *x, const float *mean, const float *second,
+    const float *gamma, const float *beta, const T *add, bool relu, double eps, T *y, uint64_t n,
+    int c)
+{
+    typedef np_pack<T, N> pack;
+
+    for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
+        pack in = ((const pack *)x)[i], other = add ? ((const pack *)add)[i] : in;
+        int channel = (int)(i * N % c);
+
+        for (int k = 0; k < N; k++) {
+            int ch = channel + k;
+            float v =
+                (np_get(in.v[k]) - mean[ch]) * scale_of(second[ch], eps) * gamma[ch] + beta[ch];
+
+            v += add ? np_get(other.v[k]) : 0.0f;
+            np_put(&in.v[k], relu ? np_relu(v) : v);
+        }
+        ((pack *)y)[i] = in;
+    }
+}
+
+static void run_apply(void *stream, enum np_cuda_dtype dtype, const void *x, const float *mean,
+    const float *second, double eps, const float *gamma, const float *beta, const void *add,
+    bool relu, void *y, uint64_t rows, int c)
+{
+    bool aligned = np_aligned(x) && np_aligned(add) && np_aligned(y);
+
+    NP_FOR_DTYPE(dtype, T, {
+        const int wide = np_width<T>::n;
+
+        if (aligned && c % wide == 0)
+            NP_LAUNCH((bn_apply<T, wide>), np_blocks(rows * c / wide), NP_THREADS, 0, stream,
+                (const T *)x, mean, second, gamma, beta, (const T *)add, relu, eps, (T *)y,
+                rows * c, c);
+        else
+            NP_LAUNCH((bn_apply<T, 1>), np_blocks(rows * c), NP_THREADS, 0, stream, (const T *)x,
+                mean, second, gamma, beta, (const T *)add, relu, eps, (T *)y, rows * c, c);
+    });
+}
+
+extern "C" void np_cuda_bn_apply(void *stream, enum np_cuda_dtype dtype, const void *x,
+    const float *mean, const float *inv_std, const float *gamma, const float *beta, const void *add,
+    bool relu, void *y, uint64_t rows, int c)
+{
+    run_apply(stream, dtype, x, mean, inv_std, -1, gamma, beta, add, relu, y, rows, c);
+}
+
+extern "C" void np_cuda_bn_eval(void *stream, enum np_cuda_dtype dtype, const void *x,
+    const float *running_mean, const float *running_var, double eps, const float *gamma,
+    const float *beta, const void *add, bool relu, void *y, uint64_t rows, int c)
+{
+    run_apply(stream, dtype, x, running_mean, running_var, eps, gamma, beta, add, relu, y, rows, c);
+}
+
+/* --- batchnorm, backward --------------------------------------------------------------------- */
+
+extern "C" void np_cuda_bn_reduce(void *stream, enum np_cuda_dtype dtype,
+    const np_cuda_bn_back *back, float *dgamma, float *dbeta, void *scratch)
+{
+    int nr = 0;
+
+    NP_FOR_DTYPE(dtype, T, {
+        bn_sums<T> source = {(const T *)back->dy, (const T *)back->x, (const T *)back->y,
+            back->mean, back->inv_std, back->gamma, back->beta, back->relu};
+
+        nr = sum_rows(stream, source, back->rows, back->c, scratch);
+    });
+    NP_LAUNCH(finish_sums, warps_for(back->c), WARP * WARPS, 0, stream, (const double *)scratch, nr,
+        back->c, dgamma, dbeta);
+}
+
+/* dx = gamma inv_std (dy - mean(dy) - x_hat mean(dy x_hat)). N channels a thread. */
+template <typename T, int N>
+static __global__ void bn_dgrad(
+    np_cuda_bn_back back, const float *dgamma, const float *dbeta, T *dx, T *dadd)
+{
+    typedef np_pack<T, N> pack;
+    const T *dy = (const T *)back.dy, *x = (const T *)back.x, *y = (const T *)back.y;
+    uint64_t n = back.rows * back.c;
+    float rows = (float)back.rows;
+
+    for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
+        pack d = ((const pack *)dy)[i], in = ((const pack *)x)[i];
+        pack out = y ? ((const pack *)y)[i] : in, passed;
+        int channel = (int)(i * N % back.c);
+
+        for (int k = 0; k < N; k++) {
+            int c = channel + k;
+            float x_hat = (np_get(in.v[k]) - back.mean[c]) * back.inv_std[c];
+            float g = masked(
+                d.v, y ? out.v : (const T *)NULL, back.relu, k, x_hat, back.gamma[c], back.beta[c]);
+
+            np_put(&passed.v[k], g);
+            np_put(&d.v[k],
+                back.gamma[c] * back.inv_std[c] * (g - dbeta[c] / rows - x_hat * dgamma[c] / rows));
+        }
+        ((pack *)dx)[i] = d;
+        if (dadd)
+            ((pack *)dadd)[i] = passed;
+    }
+}
+
+extern "C" void np_cuda_bn_dgrad(void *stream, enum np_cuda_dtype dtype,
+    const np_cuda_bn_back *back, const float *dgamma, const float *dbeta, void *dx, void *dadd)
+{
+    bool aligned = np_aligned(back->dy) && np_aligned(back->x) && np_aligned(back->y) &&
+                   np_aligned(dx) && np_aligned(dadd);
+    uint64_t n = back->rows * back->c;
+
+    NP_FOR_DTYPE(dtype, T, {
+        const int wide = np_width<T>::n;
+
+        if (aligned && back->c % wide == 0)
+            NP_LAUNCH((bn_dgrad<T, wide>), np_blocks(n / wide), NP_THREADS, 0, stream, *back,
+                dgamma, dbeta, (T *)dx, (T *)dadd);
+        else
+            NP_LAUNCH((bn_dgrad<T, 1>), np_blocks(n), NP_THREADS, 0, stream, *back, dgamma, dbeta,
+                (T *)dx, (T *)dadd);
+    });
+}

@@ -1,0 +1,219 @@
+/* One element from one element, or from a few: memory-bound kernels that move 16 bytes a thread. */
+#include "trainer/cuda/kernels_half.cuh"
+
+static __global__ void set_step(np_cuda_step *step, np_cuda_step value)
+{
+    *step = value;
+}
+
+extern "C" void np_cuda_set_step(void *stream, np_cuda_step *step, const np_cuda_step *value)
+{
+    NP_LAUNCH(set_step, 1, 1, 0, stream, step, *value);
+}
+
+/* --- input ----------------------------------------------------------------------------------- */
+
+/* A thread a pixel: its channels are 3 bytes in, 8 halves out. */
+template <typename T>
+static __global__ void input_pixel(const np_cuda_step *step, struct np_cuda_input input, T *x)
+{
+    const uint8_t *images = step->images;
+    uint64_t n = (uint64_t)input.n * input.h * input.w;
+
+    for (uint64_t p = np_thread(); p < n; p += np_stride())
+        for (int c = 0; c < input.padded; c++) {
+            float value = 0;
+
+            if (c < input.c)
+                value = ((float)images[p * input.c + c] / 255 - input.mean[c]) / input.std[c];
+            np_put(&x[p * input.padded + c], value);
+        }
+}
+
+extern "C" void np_cuda_input(void *stream, enum np_cuda_dtype dtype, const np_cuda_step *step,
+    const struct np_cuda_input *input, void *x)
+{
+    uint64_t n = (uint64_t)input->n * input->h * input->w;
+
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(input_pixel<T>, np_blocks(n), NP_THREADS, 0, stream, step, *input, (T *)x));
+}
+
+/* --- y = f(a, b) ----------------------------------------------------------------------------- */
+
+struct relu_of {
+    static __device__ float of(float a, float)
+    {
+        return np_relu(a);
+    }
+};
+struct relu_back { /* of dy, y */
+    static __device__ float of(float a, float b)
+    {
+        return b > 0 ? a : 0;
+    }
+};
+struct sum_of {
+    static __device__ float of(float a, float b)
+    {
+        return a + b;
+    }
+};
+struct relu_sum {
+    static __device__ float of(float a, float b)
+    {
+        return np_relu(a + b);
+    }
+};
+
+/* N elements a thread at a time; the rest, which N does not divide, one by one. b may be NULL; y may be
+ * a or b: each thread reads before it writes. */
+template <typename T, typename F, int N>
+static __global__ void pointwise(const T *a, const T *b, T *y, uint64_t n)
+{
+    typedef np_pack<T, N> pack;
+    uint64_t nr_packs = n / N;
+
+    for (uint64_t i = np_thread(); i < nr_packs; i += np_stride()) {
+        pack in = ((const pack *)a)[i], second = b ? ((const pack *)b)[i] : in;
+
+        for (int k = 0; k < N; k++)
+            np_put(&in.v[k], F::of(np_get(in.v[k]), np_get(second.v[k])));
+        ((pack *)y)[i] = in;
+    }
+    for (uint64_t i = nr_packs * N + np_thread(); i < n; i += np_stride())
+        np_put(&y[i], F::of(np_get(a[i]), b ? np_get(b[i]) : 0.0f));
+}
+
+template <typename F>
+static void run_pointwise(
+    void *stream, enum np_cuda_dtype dtype, const void *a, const void *b, void *y, uint64_t n)
+{
+    bool wide = np_aligned(a) && np_aligned(b) && np_aligned(y);
+
+    NP_FOR_DTYPE(dtype, T, {
+        const int wide_n = np_width<T>::n;
+
+        if (wide)
+            NP_LAUNCH((pointwise<T, F, wide_n>), np_blocks(n / wide_n), NP_THREADS, 0, stream,
+                (const T *)a, (const T *)b, (T *)y, n);
+        else
+            NP_LAUNCH((pointwise<T, F, 1>), np_blocks(n), NP_THREADS, 0, stream, (const T *)a,
+                (const T *)b, (T *)y, n);
+    });
+}
+
+extern "C" void np_cuda_relu(
+    void *stream, enum np_cuda_dtype dtype, const void *x, void *y, uint64_t n)
+{
+    run_pointwise<relu_of>(stream, dtype, x, NULL, y, n);
+}
+
+extern "C" void np_cuda_relu_dgrad(
+    void *stream, enum np_cuda_dtype dtype, const void *dy, const void *y, void *dx, uint64_t n)
+{
+    run_pointwise<relu_back>(stream, dtype, dy, y, dx, n);
+}
+
+extern "C" void np_cuda_add(void *stream, enum np_cuda_dtype dtype, const void *a, const void *b,
+    bool relu, void *y, uint64_t n)
+{
+    if (relu)
+        run_pointwise<relu_sum>(stream, dtype, a, b, y, n);
+    else
+        run_pointwise<sum_of>(stream, dtype, a, b, y, n);
+}
+
+/* --- casts, sums ----------------------------------------------------------------------------- */
+
+template <typename From, typename To> static __global__ void cast(const From *x, To *y, uint64_t n)
+{
+    for (uint64_t i = np_thread(); i < n; i += np_stride())
+        np_put(&y[i], np_get(x[i]));
+}
+
+extern "C" void np_cuda_cast(void *stream, enum np_cuda_dtype from, const void *x,
+    enum np_cuda_dtype to, void *y, uint64_t n)
+{
+    NP_FOR_DTYPE(from, From, {
+        NP_FOR_DTYPE(to, To,
+            NP_LAUNCH((cast<From, To>), np_blocks(n), NP_THREADS, 0, stream, (const From *)x,
+                (To *)y, n));
+    });
+}
+
+static __global__ void accumulate(const float *x, float *sum, bool first, uint64_t n)
+{
+    for (uint64_t i = np_thread(); i < n; i += np_stride())
+        sum[i] = first ? x[i] : sum[i] + x[i];
+}
+
+extern "C" void np_cuda_accumulate(void *stream, const float *x, float *sum, bool first, uint64_t n)
+{
+    NP_LAUNCH(accumulate, np_blocks(n), NP_THREADS, 0, stream, x, sum, first, n);
+}
+
+/* --- bias ------------------------------------------------------------------------------------ */
+
+template <typename T>
+static __global__ void add_bias(const float *bias, bool relu, T *y, uint64_t n, int c)
+{
+    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
+        float value = np_get(y[i]) + bias[i % c];
+
+        np_put(&y[i], relu ? np_relu(value) : value);
+    }
+}
+
+extern "C" void np_cuda_bias(void *stream, enum np_cuda_dtype dtype, const float *bias, bool relu,
+    void *y, uint64_t rows, int c)
+{
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(add_bias<T>, np_blocks(rows * c), NP_THREADS, 0, stream, bias, relu, (T *)y,
+            rows * c, c));
+}
+
+/* --- dropout --------------------------------------------------------------------------------- */
+
+/* Philox4x32-10 (Salmon et al., SC 2011), as loader/base/rng.h. */
+static __device__ inline void philox(uint32_t key0, uint32_t key1, uint32_t words[4])
+{
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = (uint64_t)0xD2511F53u * words[0], b = (uint64_t)0xCD9E8D57u * words[2];
+        uint32_t w1 = words[1], w3 = words[3];
+
+        words[0] = (uint32_t)(b >> 32) ^ w1 ^ key0;
+        words[1] = (uint32_t)b;
+        words[2] = (uint32_t)(a >> 32) ^ w3 ^ key1;
+        words[3] = (uint32_t)a;
+        key0 += 0x9E3779B9u;
+        key1 += 0xBB67AE85u;
+    }
+}
+
+/* A thread draws for four elements. */
+template <typename T>
+static __global__ void dropout(
+    const np_cuda_step *step, uint64_t seed, double rate, float scale, const T *x, T *y, uint64_t n)
+{
+    uint64_t number = step->step;
+
+    for (uint64_t i = np_thread(); i < (n + 3) / 4; i += np_stride()) {
+        uint32_t words[4] = {
+            (uint32_t)i, (uint32_t)(i >> 32), (uint32_t)number, (uint32_t)(number >> 32)};
+
+        philox((uint32_t)seed, (uint32_t)(seed >> 32), words);
+        for (int k = 0; k < 4 && 4 * i + k < n; k++)
+            np_put(&y[4 * i + k], words[k] * 0x1p-32 >= rate ? np_get(x[4 * i + k]) * scale : 0.0f);
+    }
+}
+
+extern "C" void np_cuda_dropout(void *stream, enum np_cuda_dtype dtype, const np_cuda_step *step,
+    uint64_t seed, double rate, const void *x, void *y, uint64_t n)
+{
+    float scale = (float)(1 / (1 - rate));
+
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(dropout<T>, np_blocks((n + 3) / 4), NP_THREADS, 0, stream, step, seed, rate,
+            scale, (const T *)x, (T *)y, n));
+}

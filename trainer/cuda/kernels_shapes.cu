@@ -1,0 +1,230 @@
+/* Pooling, and elements that change their places. A thread an output element, channels across
+ * threads: what a warp reads lies together. */
+#include "trainer/cuda/kernels_half.cuh"
+
+#include <math.h>
+
+/* --- max pooling ----------------------------------------------------------------------------- */
+
+template <typename T>
+static __global__ void maxpool(np_cuda_pool p, const T *x, T *y, uint8_t *argmax, uint64_t n)
+{
+    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
+        int c = (int)(i % p.c), ox = (int)(i / p.c % p.out_w);
+        int oy = (int)(i / p.c / p.out_w % p.out_h);
+        uint64_t picture = i / p.c / p.out_w / p.out_h;
+        float most = -INFINITY;
+        int at = -1;
+
+        for (int ky = 0; ky < p.kernel_h; ky++)
+            for (int kx = 0; kx < p.kernel_w; kx++) {
+                int iy = oy * p.stride - p.pad + ky * p.dilation;
+                int ix = ox * p.stride - p.pad + kx * p.dilation;
+                float v;
+
+                if (iy < 0 || iy >= p.h || ix < 0 || ix >= p.w)
+                    continue;
+                v = np_get(x[((picture * p.h + iy) * p.w + ix) * p.c + c]);
+                if (at < 0 || v > most || v != v) { /* the first of equals; a NaN wins */
+                    most = v;
+                    at = ky * p.kernel_w + kx;
+                }
+            }
+        np_put(&y[i], most);
+        if (argmax)
+            argmax[i] = (uint8_t)(at < 0 ? 0 : at);
+    }
+}
+
+/* The windows over this pixel, from the first on: those that chose it give their gradient. */
+template <typename T>
+static __global__ void maxpool_dgrad(
+    np_cuda_pool p, const T *dy, const uint8_t *argmax, T *dx, uint64_t n)
+{
+    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
+        int c = (int)(i % p.c), ix = (int)(i / p.c % p.w), iy = (int)(i / p.c / p.w % p.h);
+        uint64_t picture = i / p.c / p.w / p.h;
+        float sum = 0;
+
+        /* ky falls as oy rises: outputs in their order */
+        for (int ky = p.kernel_h - 1; ky >= 0; ky--)
+            for (int kx = p.kernel_w - 1; kx >= 0; kx--) {
+                int top = iy + p.pad - ky * p.dilation, left = ix + p.pad - kx * p.dilation;
+                int oy = top / p.stride, ox = left / p.stride;
+                uint64_t o;
+
+                if (top < 0 || left < 0 || top % p.stride || left % p.stride || oy >= p.out_h ||
+                    ox >= p.out_w)
+                    continue;
+                o = ((picture * p.out_h + oy) * p.out_w + ox) * p.c + c;
+                if (argmax[o] == ky * p.kernel_w + kx)
+                    sum += np_get(dy[o]);
+            }
+        np_put(&dx[i], sum);
+    }
+}
+
+extern "C" void np_cuda_maxpool(void *stream, enum np_cuda_dtype dtype, const np_cuda_pool *pool,
+    const void *x, void *y, uint8_t *argmax)
+{
+    uint64_t n = (uint64_t)pool->n * pool->out_h * pool->out_w * pool->c;
+
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(maxpool<T>, np_blocks(n), NP_THREADS, 0, stream, *pool, (const T *)x, (T *)y,
+            argmax, n));
+}
+
+extern "C" void np_cuda_maxpool_dgrad(void *stream, enum np_cuda_dtype dtype,
+    const np_cuda_pool *pool, const void *dy, const uint8_t *argmax, void *dx)
+{
+    uint64_t n = (uint64_t)pool->n * pool->h * pool->w * pool->c;
+
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(maxpool_dgrad<T>, np_blocks(n), NP_THREADS, 0, stream, *pool, (const T *)dy,
+            argmax, (T *)dx, n));
+}
+
+/* --- average pooling ------------------------------------------------------------------------- */
+
+template <typename T> static __global__ void avgpool(np_cuda_pool p, const T *x, T *y, uint64_t n)
+{
+    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
+        int c = (int)(i % p.c), ox = (int)(i / p.c % p.out_w);
+        int oy = (int)(i / p.c / p.out_w % p.out_h);
+        uint64_t picture = i / p.c / p.out_w / p.out_h;
+        float sum = 0;
+
+        for (int ky = 0; ky < p.kernel_h; ky++)
+            for (int kx = 0; kx < p.kernel_w; kx++) {
+                int iy = oy * p.stride - p.pad + ky * p.dilation;
+                int ix = ox * p.stride - p.pad + kx * p.dilation;
+
+                if (iy >= 0 && iy < p.h && ix >= 0 && ix < p.w)
+                    sum += np_get(x[((picture * p.h + iy) * p.w + ix) * p.c + c]);
+            }
+        np_put(&y[i], sum / (float)(p.kernel_h * p.kernel_w));
+    }
+}
+
+template <typename T>
+static __global__ void avgpool_dgrad(np_cuda_pool p, const T *dy, T *dx, uint64_t n)
+{
+    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
+        int c = (int)(i % p.c), ix = (int)(i / p.c % p.w), iy = (int)(i / p.c / p.w % p.h);
+        uint64_t picture = i / p.c / p.w / p.h;
+        float sum = 0;
+
+        for (int ky = p.kernel_h - 1; ky >= 0; ky--)
+            for (int kx = p.kernel_w - 1; kx >= 0; kx--) {
+                int top = iy + p.pad - ky * p.dilation, left = ix + p.pad - kx * p.dilation;
+                int oy = top / p.stride, ox = left / p.stride;
+
+                if (top >= 0 && left >= 0 && top % p.stride == 0 && left % p.stride == 0 &&
+                    oy < p.out_h && ox < p.out_w)
+                    sum += np_get(dy[((picture * p.out_h + oy) * p.out_w + ox) * p.c + c]);
+            }
+        np_put(&dx[i], sum / (float)(p.kernel_h * p.kernel_w));
+    }
+}
+
+extern "C" void np_cuda_avgpool(
+    void *stream, enum np_cuda_dtype dtype, const np_cuda_pool *pool, const void *x, void *y)
+{
+    uint64_t n = (uint64_t)pool->n * pool->out_h * pool->out_w * pool->c;
+
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(avgpool<T>, np_blocks(n), NP_THREADS, 0, stream, *pool, (const T *)x, (T *)y, n));
+}
+
+extern "C" void np_cuda_avgpool_dgrad(
+    void *stream, enum np_cuda_dtype dtype, const np_cuda_pool *pool, const void *dy, void *dx)
+{
+    uint64_t n = (uint64_t)pool->n * pool->h * pool->w * pool->c;
+
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(avgpool_dgrad<T>, np_blocks(n), NP_THREADS, 0, stream, *pool, (const T *)dy,
+            (T *)dx, n));
+}
+
+/* A thread a channel of a picture: its pixels in their order. */
+template <typename T>
+static __global__ void global_avgpool(const T *x, T *y, int hw, int c, uint64_t n)
+{
+    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
+        const T *from = &x[i / c * hw * c + i % c];
+        float sum = 0;
+
+        for (int p = 0; p < hw; p++)
+            sum += np_get(from[(uint64_t)p * c]);
+        np_put(&y[i], sum / (float)hw);
+    }
+}
+
+template <typename T>
+static __global__ void global_avgpool_dgrad(const T *dy, T *dx, int hw, int c, uint64_t n)
+{
+    for (uint64_t i = np_thread(); i < n; i += np_stride())
+        np_put(&dx[i], np_get(dy[i / c / hw * c + i % c]) / (float)hw);
+}
+
+extern "C" void np_cuda_global_avgpool(
+    void *stream, enum np_cuda_dtype dtype, const void *x, void *y, int n, int hw, int c)
+{
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(global_avgpool<T>, np_blocks((uint64_t)n * c), NP_THREADS, 0, stream,
+            (const T *)x, (T *)y, hw, c, (uint64_t)n * c));
+}
+
+extern "C" void np_cuda_global_avgpool_dgrad(
+    void *stream, enum np_cuda_dtype dtype, const void *dy, void *dx, int n, int hw, int c)
+{
+    uint64_t all = (uint64_t)n * hw * c;
+
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(global_avgpool_dgrad<T>, np_blocks(all), NP_THREADS, 0, stream, (const T *)dy,
+            (T *)dx, hw, c, all));
+}
+
+/* --- places ---------------------------------------------------------------------------------- */
+
+/* Output element i of (n, c, hw), or back of (n, hw, c). */
+template <typename T>
+static __global__ void flatten(const T *x, T *y, int hw, int c, bool back, uint64_t n)
+{
+    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
+        uint64_t row = (uint64_t)hw * c, picture = i / row, at = i % row;
+        int inner = back ? c : hw, outer_at = (int)(at / inner), inner_at = (int)(at % inner);
+
+        y[i] = x[picture * row + (uint64_t)inner_at * (back ? hw : c) + outer_at];
+    }
+}
+
+extern "C" void np_cuda_flatten(
+    void *stream, enum np_cuda_dtype dtype, const void *x, void *y, int n, int hw, int c, bool back)
+{
+    uint64_t all = (uint64_t)n * hw * c;
+
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(flatten<T>, np_blocks(all), NP_THREADS, 0, stream, (const T *)x, (T *)y, hw, c,
+            back, all));
+}
+
+template <typename T>
+static __global__ void copy_channels(
+    const T *x, int x_c, int from, T *y, int y_c, int to, int channels, uint64_t n)
+{
+    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
+        uint64_t row = i / channels;
+        int c = (int)(i % channels);
+
+        y[row * y_c + to + c] = x[row * x_c + from + c];
+    }
+}
+
+extern "C" void np_cuda_copy_channels(void *stream, enum np_cuda_dtype dtype, const void *x,
+    int x_c, int from, void *y, int y_c, int to, int channels, uint64_t rows)
+{
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(copy_channels<T>, np_blocks(rows * channels), NP_THREADS, 0, stream, (const T *)x,
+            x_c, from, (T *)y, y_c, to, channels, rows * channels));
+}
