@@ -14,7 +14,7 @@ PREFIX   = /usr/local
 PKGS     = liburing libzstd zlib yaml-0.1 libjpeg jansson libxxhash libcrypto spng
 OPT      = -O2 -g
 WARN     = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wpointer-arith -Wno-format-truncation
-CFLAGS   = -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -fno-strict-aliasing -fno-math-errno -ffp-contract=off -pthread -I. \
+CFLAGS   = -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -fno-strict-aliasing -fno-math-errno -ffp-contract=off -pthread -I. -I$(B) \
            $(shell pkg-config --cflags $(PKGS)) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
 LDLIBS   = $(shell pkg-config --libs $(PKGS)) -ldnnl -lgomp -lm -ldl
 LDFLAGS  = -pthread -rdynamic $(if $(SAN),-fsanitize=$(SAN))
@@ -24,6 +24,9 @@ SRCS    := $(wildcard daemon/*.c daemon/ui/*.c daemon/profile/*.c daemon/service
 OBJS    := $(SRCS:%.c=$(B)/%.o)
 LIB      = $(B)/libnnpipe.a
 NNPIPE   = $(if $(SAN),$(B)/nnpipe,nnpipe)
+
+# Which commit, and of which shared headers: $(B)/build_id.h, written where it changes.
+$(shell sh scripts/build_id.sh $(B)/build_id.h)
 
 .PHONY: all plugin demo test test-long check bench install clean unit fuzz docs
 all: $(NNPIPE) plugin docs/CONFIG.md
@@ -40,13 +43,30 @@ $(B)/%.o: %.c
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # --- the CUDA plugin ---------------------------------------------------------
-NVCC    := $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
-CUDNN   := $(shell sh scripts/find_cudnn.sh 2>/dev/null)
-CUDA_SRCS := $(wildcard trainer/cuda/*.c)
+# C by gcc, kernels by nvcc for each GPU it knows of CUDA_ARCHS, and PTX of the newest for those to
+# come. The runtime is in it; cuDNN and cuBLASLt are looked for when it runs.
+NVCC       := $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+CUDNN      := $(shell sh scripts/find_cudnn.sh 2>/dev/null)
+TOOLKIT    := $(dir $(NVCC))..
+CUDA_ARCHS  = 80 86 89 90 100 120
+CUDA_KNOWN  = $(filter $(patsubst sm_%,%,$(shell $(NVCC) --list-gpu-code)),$(CUDA_ARCHS))
+GENCODE     = $(foreach a,$(CUDA_KNOWN),-gencode arch=compute_$a,code=sm_$a) \
+              -gencode arch=compute_$(lastword $(CUDA_KNOWN)),code=compute_$(lastword $(CUDA_KNOWN))
+CUDA_FLAGS  = -isystem $(CUDNN) -isystem $(TOOLKIT)/include
+CUDA_LIBS   = $(addprefix -L,$(wildcard $(TOOLKIT)/lib64 $(TOOLKIT)/lib $(TOOLKIT)/targets/x86_64-linux/lib)) \
+              -lcudart_static -ldl -lrt -lpthread
+CUDA_OBJS  := $(patsubst trainer/cuda/%.c,build/cuda/%.o,$(wildcard trainer/cuda/*.c)) \
+              $(patsubst trainer/cuda/%.cu,build/cuda/%.cu.o,$(wildcard trainer/cuda/*.cu))
 ifneq ($(and $(NVCC),$(CUDNN)),)
 plugin: $(if $(SAN),,libnnpipe-cuda.so)
-libnnpipe-cuda.so: $(CUDA_SRCS) $(wildcard trainer/cuda/*.h trainer/*.h loader/base/*.h)
-	$(CC) $(CFLAGS) -fPIC -shared -I$(CUDNN) -I$(dir $(NVCC))../include -o $@ $(CUDA_SRCS) -ldl
+libnnpipe-cuda.so: $(CUDA_OBJS)
+	$(CC) -shared -Wl,-z,nodelete -Wl,--exclude-libs,ALL -o $@ $^ $(CUDA_LIBS)
+build/cuda/%.o: trainer/cuda/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(CUDA_FLAGS) -fPIC -MMD -MP -c -o $@ $<
+build/cuda/%.cu.o: trainer/cuda/%.cu
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 -O3 -lineinfo -I. $(CUDA_FLAGS) $(GENCODE) -Xcompiler -fPIC,-Wall,-Wextra -MMD -MP -c -o $@ $<
 else
 plugin:
 	@echo "no CUDA plugin: $(if $(NVCC),cuDNN's headers,nvcc) not found; the CPU device is complete without it"
@@ -92,4 +112,4 @@ install: all
 clean:
 	rm -rf build build-* nnpipe libnnpipe-cuda.so
 
--include $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)
+-include $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)

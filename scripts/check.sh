@@ -14,7 +14,7 @@ make -s -j"$(nproc)" B=build-check NNPIPE=build-check/nnpipe WARN="-Wall -Wextra
 echo "tests, with Criterion and for the sanitizers' runner"
 for runner in NP_CRITERION NP_SAN; do
     git ls-files 'tests/unit/*.c' 'tests/kernel/*.c' | xargs -P "$(nproc)" -n 8 \
-        gcc -std=c11 -D_GNU_SOURCE -I. -D$runner -Wall -Wextra -Wno-format-truncation -Werror -fsyntax-only || status=1
+        gcc -std=c11 -D_GNU_SOURCE -I. -Ibuild-check -D$runner -Wall -Wextra -Wno-format-truncation -Werror -fsyntax-only || status=1
 done
 echo "cppcheck"
 cppcheck -q -j"$(nproc)" --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \

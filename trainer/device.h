@@ -95,6 +95,7 @@ struct np_device {
     char name[32];              /* "cpu", "cuda:0", "sim" */
     struct np_allocator pinned; /* for the ring's slots */
     enum np_dtype auto_precision;
+    char fault[256]; /* why a call without an error text failed; "": none did */
 };
 
 /* name: "auto" (a usable GPU, else the CPU), "cpu", "cuda", "cuda:0", "sim". options may be NULL;
@@ -123,15 +124,29 @@ struct np_sim_times {
 };
 void np_sim_read(const struct np_device *device, struct np_sim_times *ret_times);
 
+/* One thing that `nnpipe doctor` looked at. Texts are borrowed for the call. */
+enum np_verdict { NP_FOUND_OK, NP_FOUND_WARN, NP_FOUND_SKIPPED };
+struct np_finding {
+    enum np_verdict verdict;
+    const char *what;   /* "h2d bandwidth" */
+    const char *text;   /* what was seen, with units; skipped: why */
+    const char *advice; /* warn: what to do; else NULL */
+};
+typedef void (*np_found_fn)(void *context, const struct np_finding *finding);
+
 /* The plugin's one symbol: `const struct np_plugin *np_plugin_cuda(void)`. */
-#define NP_PLUGIN_VERSION 1
+#define NP_PLUGIN_VERSION 2
 struct np_plugin {
-    int version;       /* NP_PLUGIN_VERSION; another one is refused by name */
-    const char *build; /* commit and date, for messages */
+    int version;          /* NP_PLUGIN_VERSION; another one is refused by name */
+    const char *contract; /* NP_CONTRACT: of the headers it was built from; likewise */
+    const char *build;    /* commit, for messages */
     const struct np_device_ops *ops;
     const struct np_plan_ops *plan_ops;
     /* One JSON line a device for `nnpipe devices`; returns how many. */
     int (*list)(void (*line)(void *context, const char *json), void *context);
+    /* Optional: NULL means nothing to look at. Measures a GPU for a second or two; err: it cannot be
+     * opened. */
+    int (*doctor)(int ordinal, np_found_fn found, void *context, struct np_err *err);
 };
 
 #endif

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "build_id.h"
+
 typedef const struct np_plugin *(*plugin_fn)(void);
 
 static int check(
@@ -27,6 +29,11 @@ static int check(
         return np_err_set(err, -EPROTO,
             "%s has plugin version %d, this nnpipe wants %d: build both from one source (make)",
             path, plugin->version, NP_PLUGIN_VERSION);
+    if (plugin->contract == NULL || strcmp(plugin->contract, NP_CONTRACT) != 0)
+        return np_err_set(err, -EPROTO,
+            "%s is from another build (%s; this nnpipe: %s) and does not fit: build both from one "
+            "source (make)",
+            path, plugin->build ? plugin->build : "which does not say its commit", NP_COMMIT);
     *ret_plugin = plugin;
     return 0;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "build_id.h"
 #include "loader/base/clock.h"
 #include "tests/test.h"
 #include "trainer/device_plugin.h"
@@ -25,7 +26,6 @@ Test(device, an_unknown_name_says_which_are_known)
     cr_assert_null(device);
 }
 
-/* The plugin has no device code yet, so no GPU is usable anywhere. */
 Test(device, auto_is_the_cpu_where_no_gpu_is_usable)
 {
     struct np_device *device = NULL;
@@ -81,17 +81,25 @@ static int load_text(const char *text, struct np_err *err)
     return result;
 }
 
-#define PLUGIN(version)                                                                            \
+#define PLUGIN(version, contract)                                                                  \
     "#include \"trainer/device.h\"\n"                                                              \
-    "static const struct np_plugin plugin = {.version = " version "};\n"                           \
+    "static const struct np_plugin plugin = {\n"                                                   \
+    "    .version = " version ", .contract = \"" contract "\", .build = \"abc123\"};\n"            \
     "const struct np_plugin *np_plugin_cuda(void) { return &plugin; }\n"
 
 Test(device, a_plugin_of_another_version_is_refused_by_name, .timeout = 60)
 {
     struct np_err err = {0};
-    cr_assert_eq(load_text(PLUGIN("NP_PLUGIN_VERSION"), &err), 0);
-    cr_assert_eq(load_text(PLUGIN("NP_PLUGIN_VERSION + 1"), &err), -EPROTO);
-    cr_assert_not_null(strstr(err.text, "p.so has plugin version 2, this nnpipe wants 1"));
+    cr_assert_eq(load_text(PLUGIN("NP_PLUGIN_VERSION", NP_CONTRACT), &err), 0);
+    cr_assert_eq(load_text(PLUGIN("NP_PLUGIN_VERSION + 1", NP_CONTRACT), &err), -EPROTO);
+    cr_assert_not_null(strstr(err.text, "p.so has plugin version 3, this nnpipe wants 2"));
+}
+
+Test(device, a_plugin_from_another_build_is_refused_with_both_commits, .timeout = 60)
+{
+    struct np_err err = {0};
+    cr_assert_eq(load_text(PLUGIN("NP_PLUGIN_VERSION", "0123"), &err), -EPROTO);
+    cr_assert_not_null(strstr(err.text, "another build (abc123; this nnpipe: " NP_COMMIT));
 }
 
 Test(device, a_library_that_is_no_plugin_is_refused, .timeout = 60)

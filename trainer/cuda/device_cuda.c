@@ -1,81 +1,265 @@
-/* The CUDA plugin: loaded at run time, so that nnpipe runs where there is no NVIDIA driver. It
- * holds no device code yet: it lists the GPUs it sees and refuses to open one, saying so. */
-#include <cuda.h>
-#include <cuda_runtime_api.h>
-#include <cudnn_version.h>
-#include <dlfcn.h>
+/* The CUDA device: opening, memory, two streams, events. Copies go their own stream, so that the
+ * next batch travels while this one computes; order between the streams is by events alone, and
+ * nothing here waits but done() when asked to. Trainer thread. */
+#include "trainer/cuda/device_cuda.h"
+
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "trainer/device.h"
+#include "loader/base/clock.h"
+#include "trainer/cuda/range.h"
 
-#define WHY "this build of the CUDA plugin has no device code yet; use device: cpu"
+int np_cuda_check(
+    const struct np_device *device, cudaError_t status, const char *what, struct np_err *err)
+{
+    if (status == cudaSuccess)
+        return 0;
+    cudaGetLastError(); /* said here: not to be found again by who peeks for kernels */
+    return np_err_set(err, status == cudaErrorMemoryAllocation ? -ENOMEM : -EIO, "%s%s%s: %s: %s",
+        device ? device->name : "", device ? ": " : "", what, cudaGetErrorName(status),
+        cudaGetErrorString(status));
+}
 
-const struct np_plugin *np_plugin_cuda(void);
+/* For calls that return no error: kept, and told by done() and by whoever reads device->fault. */
+static int keep_fault(struct np_device *device, cudaError_t status, const char *what)
+{
+    struct np_cuda *cuda = device->state;
+    struct np_err err = {0};
+
+    if (status == cudaSuccess)
+        return 0;
+    np_cuda_check(NULL, status, what, &err);
+    snprintf(device->fault, sizeof(device->fault), "%s", err.text);
+    if (cuda->failed == 0)
+        cuda->failed = err.code;
+    return err.code;
+}
+
+/* --- opening ------------------------------------------------------------------------------- */
+
+static int take_gpu(struct np_device *device, struct np_err *err)
+{
+    struct np_cuda *cuda = device->state;
+    cudaError_t status;
+    int n = 0, code = np_cuda_count(&n, err);
+
+    if (code == 0)
+        code = np_cuda_usable(cuda->ordinal, n, &cuda->props, err);
+    if (code < 0)
+        return code;
+    status = cudaSetDevice(cuda->ordinal);
+    if (status == cudaErrorDevicesUnavailable) {
+        cudaGetLastError();
+        return np_err_set(err, -EBUSY,
+            "%s: another process has this GPU for itself (its compute mode is exclusive): wait for "
+            "it, or `nvidia-smi -i %d -c 0`",
+            device->name, cuda->ordinal);
+    }
+    if (status == cudaSuccess && cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess)
+        cudaGetLastError(); /* then waits spin, which costs a core */
+    return np_cuda_check(device, status, "to take the GPU", err);
+}
+
+static int make_streams(struct np_device *device, struct np_err *err)
+{
+    struct np_cuda *cuda = device->state;
+    int code = 0;
+
+    for (int i = 0; i < NP_NR_STREAMS && code == 0; i++)
+        code = np_cuda_check(device,
+            cudaStreamCreateWithFlags(&cuda->streams[i], cudaStreamNonBlocking), "a stream", err);
+    if (code == 0)
+        code = np_cuda_check(
+            device, (cudaError_t)np_cuda_clock_start(&cuda->clock), "the clock's events", err);
+    return code;
+}
+
+static int make_handles(struct np_device *device, struct np_err *err)
+{
+    struct np_cuda *cuda = device->state;
+    const struct np_cudnn *cudnn = &cuda->libs.cudnn;
+    const struct np_cublaslt *cublaslt = &cuda->libs.cublaslt;
+    cudnnStatus_t status = cudnn->create(&cuda->cudnn);
+
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnn->set_stream(cuda->cudnn, cuda->streams[NP_STREAM_COMPUTE]);
+    if (status != CUDNN_STATUS_SUCCESS)
+        return np_err_set(err, -EIO, "%s: cuDNN %s at %s does not start: %s", device->name,
+            cuda->libs.cudnn_library.version, cuda->libs.cudnn_library.path,
+            cudnn->error_string(status));
+    cublasStatus_t answer = cublaslt->create(&cuda->cublaslt);
+    if (answer != CUBLAS_STATUS_SUCCESS)
+        return np_err_set(err, -EIO, "%s: cuBLASLt %s at %s does not start: %s", device->name,
+            cuda->libs.cublaslt_library.version, cuda->libs.cublaslt_library.path,
+            cublaslt->error_string(answer));
+    cuda->target = (struct np_dnn_target){.cudnn = cudnn, .handle = cuda->cudnn};
+    return 0;
+}
+
+static void cuda_close(struct np_device *device)
+{
+    struct np_cuda *cuda = device->state;
+
+    for (int i = 0; i < NP_NR_STREAMS; i++)
+        if (cuda->streams[i])
+            cudaStreamSynchronize(cuda->streams[i]);
+    if (cuda->cublaslt)
+        cuda->libs.cublaslt.destroy(cuda->cublaslt);
+    if (cuda->cudnn)
+        cuda->libs.cudnn.destroy(cuda->cudnn);
+    for (int i = 0; i < cuda->nr_events; i++)
+        cudaEventDestroy(cuda->events[i]);
+    np_free(cuda->events);
+    np_cuda_clock_stop(&cuda->clock);
+    np_cuda_pinned_fini(cuda);
+    for (int i = 0; i < NP_NR_STREAMS; i++)
+        if (cuda->streams[i])
+            cudaStreamDestroy(cuda->streams[i]);
+    np_cuda_libs_close(&cuda->libs);
+    np_free(cuda);
+    device->state = NULL;
+}
 
 static int cuda_open(
     struct np_device *device, const struct np_device_options *options, struct np_err *err)
 {
-    (void)device;
-    return np_err_set(err, -ENOSYS, "cuda:%d: %s", options->ordinal, WHY);
-}
+    struct np_cuda *cuda = np_alloc(sizeof(*cuda));
+    int code;
 
-/* Opening fails always, so nobody gets here. */
-static void cuda_close(struct np_device *device)
-{
-    (void)device;
-}
-
-/* How many GPUs the driver has; 0 without a driver. The driver is loaded by hand: linking it
- * would keep the plugin from loading where there is none. */
-static int count_gpus(void)
-{
-    typedef CUresult (*init_fn)(unsigned int);
-    typedef CUresult (*count_fn)(int *);
-    int nr_gpus = 0;
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-
-    if (driver == NULL)
-        return 0;
-    init_fn init = (init_fn)(uintptr_t)dlsym(driver, "cuInit");
-    count_fn count = (count_fn)(uintptr_t)dlsym(driver, "cuDeviceGetCount");
-    if (init == NULL || count == NULL || init(0) != CUDA_SUCCESS || count(&nr_gpus) != CUDA_SUCCESS)
-        nr_gpus = 0;
-    return nr_gpus; /* the driver stays loaded: unloading it after cuInit is not supported */
-}
-
-static int list(void (*line)(void *context, const char *json), void *context)
-{
-    char json[512];
-    int nr_gpus = count_gpus();
-
-    for (int i = 0; i < nr_gpus; i++) {
-        snprintf(json, sizeof(json),
-            "{\"name\":\"cuda:%d\",\"kind\":\"cuda\",\"usable\":false,\"reason\":\"%s\","
-            "\"versions\":{\"cuda\":\"%d.%d\",\"cudnn\":\"%d.%d.%d\"}}",
-            i, WHY, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, CUDNN_MAJOR, CUDNN_MINOR,
-            CUDNN_PATCHLEVEL);
-        line(context, json);
+    if (cuda == NULL)
+        return np_err_set(err, -ENOMEM, "%s: out of memory", device->name);
+    device->state = cuda;
+    cuda->ordinal = options ? options->ordinal : 0;
+    cuda->node = -1;
+    code = take_gpu(device, err);
+    if (code == 0 && (code = np_cuda_libs_open(&cuda->libs, err)) < 0)
+        np_err_context(err, "%s", device->name);
+    if (code == 0)
+        code = make_streams(device, err);
+    if (code == 0)
+        code = make_handles(device, err);
+    if (code < 0) {
+        cuda_close(device);
+        return code;
     }
-    return nr_gpus;
+    cuda->node = np_cuda_node(cuda->ordinal);
+    device->pinned = (struct np_allocator){np_cuda_pinned_alloc, np_cuda_pinned_free, device};
+    device->auto_precision = NP_BF16;
+    return 0;
 }
 
-static const struct np_device_ops ops = {
+/* --- memory and copies --------------------------------------------------------------------- */
+
+static void *cuda_alloc(struct np_device *device, size_t bytes)
+{
+    void *memory = NULL;
+    cudaError_t status = cudaMalloc(&memory, bytes ? bytes : 1);
+    struct np_err err = {0};
+
+    if (status == cudaSuccess)
+        return memory;
+    np_cuda_check(NULL, status, "device memory", &err);
+    snprintf(device->fault, sizeof(device->fault), "%s", err.text);
+    return NULL;
+}
+
+static void cuda_free(struct np_device *device, void *memory)
+{
+    (void)device;
+    if (memory)
+        cudaFree(memory);
+}
+
+static int cuda_upload(struct np_device *device, void *dst, const void *src, size_t bytes)
+{
+    struct np_cuda *cuda = device->state;
+
+    np_range_push("upload");
+    cudaError_t status =
+        cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, cuda->streams[NP_STREAM_COPY]);
+    np_range_pop();
+    return keep_fault(device, status, "a copy to the GPU");
+}
+
+/* --- events -------------------------------------------------------------------------------- */
+
+/* Timed, and waited for without spinning. */
+static cudaError_t new_event(struct np_cuda *cuda, cudaEvent_t *ret_event)
+{
+    if (cuda->nr_events == cuda->events_room) {
+        int room = cuda->events_room ? 2 * cuda->events_room : 16;
+        cudaEvent_t *events = np_alloc_array((size_t)room, sizeof(cudaEvent_t));
+
+        if (events == NULL)
+            return cudaErrorMemoryAllocation;
+        if (cuda->nr_events)
+            memcpy(events, cuda->events, (size_t)cuda->nr_events * sizeof(cudaEvent_t));
+        np_free(cuda->events);
+        cuda->events = events;
+        cuda->events_room = room;
+    }
+    cudaError_t status = cudaEventCreateWithFlags(ret_event, cudaEventBlockingSync);
+    if (status == cudaSuccess)
+        cuda->events[cuda->nr_events++] = *ret_event;
+    return status;
+}
+
+static void cuda_record(struct np_device *device, enum np_which stream, struct np_event *event)
+{
+    struct np_cuda *cuda = device->state;
+    cudaEvent_t own = event->state;
+    cudaError_t status = cudaSuccess;
+
+    if (own == NULL && (status = new_event(cuda, &own)) == cudaSuccess)
+        event->state = own;
+    if (status == cudaSuccess)
+        status = cudaEventRecord(own, cuda->streams[stream]);
+    keep_fault(device, status, "to record an event");
+}
+
+static void cuda_follow(
+    struct np_device *device, enum np_which stream, const struct np_event *event)
+{
+    struct np_cuda *cuda = device->state;
+
+    if (event->state)
+        keep_fault(device, cudaStreamWaitEvent(cuda->streams[stream], event->state, 0),
+            "to follow an event");
+}
+
+static int cuda_done(struct np_device *device, struct np_event *event, bool wait)
+{
+    struct np_cuda *cuda = device->state;
+    cudaError_t status;
+
+    if (cuda->failed < 0)
+        return cuda->failed;
+    if (event->state == NULL) { /* never recorded: nothing to wait for */
+        event->passed_ns = np_now_ns();
+        return 1;
+    }
+    status = cudaEventQuery(event->state);
+    if (status == cudaErrorNotReady) {
+        cudaGetLastError();
+        if (!wait)
+            return 0;
+        status = cudaEventSynchronize(event->state);
+    }
+    if (status != cudaSuccess)
+        return keep_fault(device, status, "the GPU");
+    event->passed_ns = np_cuda_clock_passed_ns(&cuda->clock, event->state);
+    return 1;
+}
+
+const struct np_device_ops np_cuda_ops = {
     .name = "cuda",
     .open = cuda_open,
     .close = cuda_close,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .upload = cuda_upload,
+    .record = cuda_record,
+    .follow = cuda_follow,
+    .done = cuda_done,
 };
-static const struct np_plan_ops plan_ops = {0};
-
-static const struct np_plugin plugin = {
-    .version = NP_PLUGIN_VERSION,
-    .build = "without device code",
-    .ops = &ops,
-    .plan_ops = &plan_ops,
-    .list = list,
-};
-
-const struct np_plugin *np_plugin_cuda(void)
-{
-    return &plugin;
-}

@@ -7,6 +7,19 @@
 #include "trainer/cuda/libs.h"
 #include "trainer/device.h"
 
+struct np_cuda_block { /* pinned memory, as it was mapped */
+    void *memory;
+    size_t bytes;
+};
+/* When the device's events passed, in np_now_ns() time: by the time elapsed since an anchor, an event
+ * on a stream of its own whose time is known. Anchors are renewed each second without waiting. */
+struct np_cuda_clock {
+    cudaStream_t stream;
+    cudaEvent_t anchors[2];
+    uint64_t anchor_ns[2];
+    int current;
+    bool renewing; /* the other anchor is recorded and has not been seen to pass */
+};
 struct np_cuda {
     struct np_cuda_libs libs;
     int ordinal;
@@ -15,6 +28,14 @@ struct np_cuda {
     cudnnHandle_t cudnn; /* on the compute stream */
     cublasLtHandle_t cublaslt;
     struct np_dnn_target target; /* of cudnn */
+
+    int node; /* the GPU's NUMA node; -1: none, or not known */
+    struct np_cuda_clock clock;
+    cudaEvent_t *events; /* the pool: all that record() made, destroyed by close() */
+    int nr_events, events_room;
+    struct np_cuda_block *blocks; /* of the pinned allocator */
+    int nr_blocks, blocks_room;
+    int failed; /* of a call that could not say so; done() does */
 };
 
 extern const struct np_device_ops np_cuda_ops;    /* device_cuda.c */
@@ -23,5 +44,28 @@ extern const struct np_plan_ops np_cuda_plan_ops; /* plan_cuda.c */
  * memory, else -EIO. device may be NULL. */
 int np_cuda_check(
     const struct np_device *device, cudaError_t status, const char *what, struct np_err *err);
+
+/* clock_cuda.c. start: waits for the first anchor. passed: of an event that has passed. */
+int np_cuda_clock_start(struct np_cuda_clock *clock);
+void np_cuda_clock_stop(struct np_cuda_clock *clock);
+uint64_t np_cuda_clock_passed_ns(struct np_cuda_clock *clock, cudaEvent_t event);
+
+/* pinned_cuda.c: huge pages on the GPU's node, registered once each. context: the device. What went
+ * wrong is in device->fault. */
+void *np_cuda_pinned_alloc(void *context, size_t bytes);
+void np_cuda_pinned_free(void *context, void *memory, size_t bytes);
+void np_cuda_pinned_fini(struct np_cuda *cuda);
+
+/* gpu_cuda.c: what is there, without opening it. -ENODEV: no driver, too old a driver, no GPU; the
+ * message says which, and what to install. */
+int np_cuda_count(int *ret_n, struct np_err *err);
+/* Is GPU `ordinal` of n one that can be trained on? -ENODEV says why not; *ret_props is filled where
+ * there is such a GPU. */
+int np_cuda_usable(int ordinal, int n, struct cudaDeviceProp *ret_props, struct np_err *err);
+/* Of /sys/bus/pci/devices/: numa_node, max_link_width ...; false: not there. */
+bool np_cuda_pci_file(int ordinal, const char *name, char *text, size_t text_bytes);
+int np_cuda_node(int ordinal);
+/* "580.65.06", or "" where the kernel does not say. */
+void np_cuda_driver_text(char *text, size_t text_bytes);
 
 #endif

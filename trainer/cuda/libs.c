@@ -17,10 +17,17 @@
 
 #include "loader/base/mem.h"
 
-#define CUDNN_WANTED    9
-#define CUBLASLT_WANTED 13
-#define NVRTC_WANTED    13
-#define MAX_PLACES      96
+#define CUDA_MAJOR (CUDART_VERSION / 1000) /* of the headers: what it was built for */
+#if CUDART_VERSION >= 13000
+#define INSTALL_CUDNN    "`apt install libcudnn9-cuda-13` or `pip install nvidia-cudnn-cu13`"
+#define INSTALL_CUBLASLT "`apt install libcublas-13-0` or `pip install nvidia-cublas`"
+#define INSTALL_NVRTC    "`apt install cuda-nvrtc-13-0` or `pip install nvidia-cuda-nvrtc`"
+#else
+#define INSTALL_CUDNN    "`apt install libcudnn9-cuda-12` or `pip install nvidia-cudnn-cu12`"
+#define INSTALL_CUBLASLT "`apt install libcublas-12-9` or `pip install nvidia-cublas-cu12`"
+#define INSTALL_NVRTC    "`apt install cuda-nvrtc-12-9` or `pip install nvidia-cuda-nvrtc-cu12`"
+#endif
+#define MAX_PLACES 96
 
 struct symbol {
     const char *name;
@@ -75,15 +82,11 @@ static const struct symbol cublaslt_symbols[] = {
     CUBLASLT_SYMBOL(heuristic, "cublasLtMatmulAlgoGetHeuristic"),
     {NULL, 0, false},
 };
-static const struct wanted cudnn_wanted = {"cuDNN", "libcudnn.so", CUDNN_WANTED,
-                               "`apt install libcudnn9-cuda-13` or `pip install nvidia-cudnn-cu13`",
-                               cudnn_symbols},
-                           cublaslt_wanted = {"cuBLASLt", "libcublasLt.so", CUBLASLT_WANTED,
-                               "`apt install libcublas-13-0` or `pip install nvidia-cublas`",
-                               cublaslt_symbols},
-                           nvrtc_wanted = {"NVRTC", "libnvrtc.so", NVRTC_WANTED,
-                               "`apt install cuda-nvrtc-13-0` or `pip install nvidia-cuda-nvrtc`",
-                               NULL};
+static const struct wanted cudnn_wanted = {
+    "cuDNN", "libcudnn.so", CUDNN_MAJOR, INSTALL_CUDNN, cudnn_symbols};
+static const struct wanted cublaslt_wanted = {
+    "cuBLASLt", "libcublasLt.so", CUDA_MAJOR, INSTALL_CUBLASLT, cublaslt_symbols};
+static const struct wanted nvrtc_wanted = {"NVRTC", "libnvrtc.so", CUDA_MAJOR, INSTALL_NVRTC, NULL};
 
 /* --- where to look ------------------------------------------------------------------------- */
 
@@ -138,7 +141,7 @@ static void find_places(struct places *places)
     add_matching(places, getenv("CUDA_HOME"), toolkit);
     add_matching(places, getenv("CUDA_PATH"), toolkit);
     add_matching(places, "/usr/local/cuda", toolkit);
-    add_matching(places, "/usr/local/cuda-13*", toolkit);
+    add_matching(places, "/usr/local/cuda-*", toolkit);
     snprintf(pip, sizeof(pip), "/lib/python3*%s", packages);
     add_matching(places, getenv("VIRTUAL_ENV"), pip);
     add_matching(places, getenv("CONDA_PREFIX"), pip);
@@ -301,12 +304,12 @@ static int check_cudart(const struct np_cuda_library *library, struct np_err *er
     void *address = dlsym(library->handle, "cudnnGetCudartVersion");
 
     memcpy(&version, &address, sizeof(version));
-    if (version == NULL || version() / 1000 == CUDART_VERSION / 1000)
+    if (version == NULL || version() / 1000 == CUDA_MAJOR)
         return 0;
     return np_err_set(err, -EPROTO,
         "cuDNN at %s is made for CUDA %zu, and this plugin for %d: install %s, or name its folder "
         "in NNPIPE_CUDA_LIBS",
-        library->path, version() / 1000, CUDART_VERSION / 1000, cudnn_wanted.install);
+        library->path, version() / 1000, CUDA_MAJOR, cudnn_wanted.install);
 }
 
 static int open_cudnn(struct np_cuda_libs *libs, const struct places *places, struct np_err *err)
@@ -347,7 +350,7 @@ static void open_nvrtc(struct np_cuda_libs *libs, const struct places *places)
         return;
     address = dlsym(library->handle, "nvrtcVersion");
     memcpy(&version, &address, sizeof(version));
-    if (version == NULL || version(&major, &minor) != 0 || major != NVRTC_WANTED) {
+    if (version == NULL || version(&major, &minor) != 0 || major != CUDA_MAJOR) {
         *library = (struct np_cuda_library){0};
         return;
     }

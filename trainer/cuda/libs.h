@@ -39,7 +39,7 @@ struct np_cublaslt { /* the functions of cuBLASLt that are used */
 
 struct np_cuda_library { /* one of them, as it was found */
     void *handle;        /* of dlopen(); NULL: not found */
-    char path[512];      /* "" where the loader found it by name alone */
+    char path[512];      /* where it was found */
     char version[32];
 };
 struct np_cuda_libs {
@@ -48,11 +48,12 @@ struct np_cuda_libs {
     struct np_cuda_library cudnn_library, cublaslt_library, nvrtc_library;
 };
 
-/* Looks, in this order, at NNPIPE_CUDA_LIBS (folders, ':' between them), the loader's own path, the
- * toolkit (CUDA_HOME, /usr/local/cuda*), and pip's nvidia/<name>/lib below the usual site-packages.
+/* Looks, in this order, at NNPIPE_CUDA_LIBS (folders, ':' between them; with NNPIPE_CUDA_LIBS_ONLY=1
+ * nowhere else), the loader's own path, the toolkit (CUDA_HOME, /usr/local/cuda*), and pip's nvidia/<name>/lib below the usual site-packages.
  * cuDNN or cuBLASLt missing, or of another major version: -ENOENT or -EPROTO, with the name, the
  * places looked at, and what to install. NVRTC missing is no error: engines that compile at run
- * time are not taken then (rules.runtime), which costs speed. */
+ * time are not taken then (rules.runtime), which costs speed. After an error what was found is told
+ * too; close it all the same. */
 int np_cuda_libs_open(struct np_cuda_libs *libs, struct np_err *err);
 void np_cuda_libs_close(struct np_cuda_libs *libs);
 

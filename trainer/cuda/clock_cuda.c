@@ -1,0 +1,74 @@
+/* GPU events in the host's time. cudaEventElapsedTime() gives float milliseconds: precise for
+ * seconds, not for hours, and the two clocks drift apart. So the anchor is renewed: an event on a
+ * stream that has nothing else to do passes as soon as it is recorded. Trainer thread. */
+#include "loader/base/clock.h"
+#include "trainer/cuda/device_cuda.h"
+
+#define RENEW_NS 1000000000u
+#define DELAYED_NS                                                                                 \
+    1000000u /* an anchor this late waited for something: its own time is not known */
+
+int np_cuda_clock_start(struct np_cuda_clock *clock)
+{
+    cudaError_t status = cudaStreamCreateWithFlags(&clock->stream, cudaStreamNonBlocking);
+
+    for (int i = 0; i < 2 && status == cudaSuccess; i++)
+        status = cudaEventCreateWithFlags(&clock->anchors[i], cudaEventBlockingSync);
+    if (status == cudaSuccess)
+        status = cudaEventRecord(clock->anchors[0], clock->stream);
+    if (status == cudaSuccess)
+        status = cudaEventSynchronize(clock->anchors[0]);
+    clock->anchor_ns[0] = np_now_ns();
+    return (int)status;
+}
+
+void np_cuda_clock_stop(struct np_cuda_clock *clock)
+{
+    for (int i = 0; i < 2; i++)
+        if (clock->anchors[i])
+            cudaEventDestroy(clock->anchors[i]);
+    if (clock->stream)
+        cudaStreamDestroy(clock->stream);
+    *clock = (struct np_cuda_clock){0};
+}
+
+static uint64_t since_anchor(
+    const struct np_cuda_clock *clock, cudaEvent_t event, uint64_t at_most_ns)
+{
+    uint64_t anchor_ns = clock->anchor_ns[clock->current];
+    float ms = 0;
+
+    if (cudaEventElapsedTime(&ms, clock->anchors[clock->current], event) != cudaSuccess) {
+        cudaGetLastError();
+        return at_most_ns;
+    }
+    double ns = (double)anchor_ns + (double)ms * 1e6;
+    return ns > (double)at_most_ns ? at_most_ns : ns > 0 ? (uint64_t)ns : 0;
+}
+
+static void renew(struct np_cuda_clock *clock, uint64_t now_ns)
+{
+    int next = !clock->current;
+
+    if (!clock->renewing && now_ns - clock->anchor_ns[clock->current] > RENEW_NS) {
+        clock->anchor_ns[next] = np_now_ns();
+        clock->renewing = cudaEventRecord(clock->anchors[next], clock->stream) == cudaSuccess;
+    } else if (clock->renewing && cudaEventQuery(clock->anchors[next]) == cudaSuccess) {
+        uint64_t passed_ns = since_anchor(clock, clock->anchors[next], now_ns);
+
+        if (passed_ns > clock->anchor_ns[next] + DELAYED_NS)
+            clock->anchor_ns[next] = passed_ns;
+        clock->current = next;
+        clock->renewing = false;
+    } else {
+        cudaGetLastError(); /* "not ready" counts as one */
+    }
+}
+
+uint64_t np_cuda_clock_passed_ns(struct np_cuda_clock *clock, cudaEvent_t event)
+{
+    uint64_t now_ns = np_now_ns(), passed_ns = since_anchor(clock, event, now_ns);
+
+    renew(clock, now_ns);
+    return passed_ns;
+}

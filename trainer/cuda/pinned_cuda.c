@@ -1,0 +1,165 @@
+/* Pinned memory for the ring's slots: anonymous huge pages on the GPU's NUMA node, touched once so
+ * that a page that is not there fails here, and registered once with CUDA. Trainer thread. */
+#include <errno.h>
+#include <linux/mempolicy.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "trainer/cuda/device_cuda.h"
+
+#define HUGE_PAGE ((size_t)2 << 20)
+#define MAX_NODES 1024
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* A wish: other nodes do when this one is full, and containers may refuse the call. */
+static void prefer_node(void *memory, size_t bytes, int node)
+{
+    unsigned long mask[MAX_NODES / (8 * sizeof(long))] = {0};
+
+    if (node < 0 || node >= MAX_NODES)
+        return;
+    mask[(size_t)node / (8 * sizeof(long))] = 1ul << ((size_t)node % (8 * sizeof(long)));
+    if (syscall(SYS_mbind, memory, bytes, MPOL_PREFERRED, mask, MAX_NODES + 1, 0) < 0)
+        errno = 0;
+}
+
+/* Pages of the pool for huge ones, if it has enough: touching them through madvise() tells what
+ * touching them by hand would answer with SIGBUS. */
+static void *map_pool(size_t bytes, int node)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (21 << MAP_HUGE_SHIFT), -1, 0);
+
+    if (memory == MAP_FAILED)
+        return NULL;
+    prefer_node(memory, bytes, node);
+    if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)
+        return memory;
+    munmap(memory, bytes);
+    return NULL;
+}
+
+/* Ordinary pages, aligned so that the kernel can make huge ones of them. */
+static void *map_pages(size_t bytes, int node)
+{
+    char *memory = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (memory == MAP_FAILED)
+        return NULL;
+    char *start = (char *)round_up((size_t)memory, HUGE_PAGE);
+    if (start > memory)
+        munmap(memory, (size_t)(start - memory));
+    munmap(start + bytes, HUGE_PAGE - (size_t)(start - memory));
+    if (bytes >= HUGE_PAGE)
+        madvise(start, bytes, MADV_HUGEPAGE);
+    prefer_node(start, bytes, node);
+    if (madvise(start, bytes, MADV_POPULATE_WRITE) < 0 &&
+        errno != EINVAL) { /* EINVAL: old kernel */
+        munmap(start, bytes);
+        return NULL;
+    }
+    return start;
+}
+
+static void say_refused(struct np_device *device, size_t bytes, cudaError_t status)
+{
+    struct rlimit limit = {0};
+    char most[64] = "no limit";
+
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    if (limit.rlim_cur != RLIM_INFINITY)
+        snprintf(most, sizeof(most), "%llu KiB", (unsigned long long)limit.rlim_cur >> 10);
+    snprintf(device->fault, sizeof(device->fault),
+        "CUDA does not pin %zu MiB: %s: %s; the limit of locked memory is %s (ulimit -l; a "
+        "container: --ulimit memlock=-1)",
+        bytes >> 20, cudaGetErrorName(status), cudaGetErrorString(status), most);
+}
+
+static bool hold(struct np_cuda *cuda, void *memory, size_t bytes)
+{
+    if (cuda->nr_blocks == cuda->blocks_room) {
+        int room = cuda->blocks_room ? 2 * cuda->blocks_room : 8;
+        struct np_cuda_block *blocks = np_alloc_array((size_t)room, sizeof(*blocks));
+
+        if (blocks == NULL)
+            return false;
+        if (cuda->nr_blocks)
+            memcpy(blocks, cuda->blocks, (size_t)cuda->nr_blocks * sizeof(*blocks));
+        np_free(cuda->blocks);
+        cuda->blocks = blocks;
+        cuda->blocks_room = room;
+    }
+    cuda->blocks[cuda->nr_blocks++] = (struct np_cuda_block){memory, bytes};
+    return true;
+}
+
+void *np_cuda_pinned_alloc(void *context, size_t bytes)
+{
+    struct np_device *device = context;
+    struct np_cuda *cuda = device->state;
+    size_t page = bytes >= HUGE_PAGE ? HUGE_PAGE : 4096, all;
+    void *memory = NULL;
+    cudaError_t status;
+
+    if (bytes > SIZE_MAX - 2 * HUGE_PAGE)
+        return NULL;
+    all = round_up(bytes ? bytes : 1, page);
+    if (page == HUGE_PAGE)
+        memory = map_pool(all, cuda->node);
+    if (memory == NULL)
+        memory = map_pages(all, cuda->node);
+    if (memory == NULL) {
+        snprintf(device->fault, sizeof(device->fault), "no %zu MiB of memory are free: %s",
+            all >> 20, strerror(errno));
+        return NULL;
+    }
+    status = cudaHostRegister(memory, all, cudaHostRegisterDefault);
+    if (status == cudaSuccess && hold(cuda, memory, all))
+        return memory;
+    if (status == cudaSuccess) {
+        cudaHostUnregister(memory);
+        status = cudaErrorMemoryAllocation;
+    }
+    cudaGetLastError();
+    say_refused(device, all, status);
+    munmap(memory, all);
+    return NULL;
+}
+
+static void drop(struct np_cuda_block *block)
+{
+    cudaHostUnregister(block->memory);
+    munmap(block->memory, block->bytes);
+}
+
+void np_cuda_pinned_free(void *context, void *memory, size_t bytes)
+{
+    struct np_device *device = context;
+    struct np_cuda *cuda = device->state;
+
+    (void)bytes; /* as it was mapped it is longer */
+    for (int i = 0; memory && i < cuda->nr_blocks; i++)
+        if (cuda->blocks[i].memory == memory) {
+            drop(&cuda->blocks[i]);
+            cuda->blocks[i] = cuda->blocks[--cuda->nr_blocks];
+            return;
+        }
+}
+
+void np_cuda_pinned_fini(struct np_cuda *cuda)
+{
+    for (int i = 0; i < cuda->nr_blocks; i++)
+        drop(&cuda->blocks[i]);
+    np_free(cuda->blocks);
+    cuda->blocks = NULL;
+    cuda->nr_blocks = cuda->blocks_room = 0;
+}
