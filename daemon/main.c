@@ -46,6 +46,17 @@ static const struct np_command commands[] = {
     {"data", np_cmd_data, "synth|pack|ls|verify|stats|view",
         "make, pack, list, check and look at sets", NULL},
     {"bench", np_cmd_bench, "loader|io|feed|step CONFIG", "measure one part alone", NULL},
+    {"selftest", np_cmd_selftest, "", "a device's layers against the reference",
+        "  --device NAME      auto, cpu or cuda:0\n"
+        "  --precision P      f32, bf16 or f16 alone\n"
+        "  --only TEXT        the networks whose name holds the text\n"
+        "  --seed N           repeat a test; default: random, printed in the last line\n"
+        "  --json             one JSON object a line instead of text\n"
+        "\n"
+        "Small networks on random weights and pixels, each layer in odd shapes: logits, loss,\n"
+        "counts, gradients, running statistics, evaluation and both optimizers, against plain C\n"
+        "in f32; then a short training. A line shows the number that comes nearest to its\n"
+        "tolerance. Exit 0: all within; 1: not.\n"},
     {"devices", np_cmd_devices, "", "the devices of this machine, and why not",
         "  --json           one JSON object a line instead of text\n"},
     {NULL, NULL, NULL, NULL, NULL},

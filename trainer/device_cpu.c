@@ -237,7 +237,9 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
         if (!plan->sum)
             return np_err_set(err, -ENOMEM, "no memory to accumulate gradients");
     }
-    if (accumulate && !plan->summing) {
+    if (!accumulate)
+        plan->summing = false; /* what was summed and never used is gone */
+    else if (!plan->summing) {
         np_pool_run(plan->pool, nr_blocks(plan), sum_block, plan); /* the first batch's */
         plan->summing = true;
     }

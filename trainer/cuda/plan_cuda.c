@@ -286,7 +286,9 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
 {
     int code = 0;
 
-    if (accumulate && !plan->summing) {
+    if (!accumulate)
+        plan->summing = false; /* what was summed and never used is gone */
+    else if (!plan->summing) {
         code = add_up(plan, true, err); /* the first batch's */
         plan->summing = true;
     }
