@@ -21,6 +21,14 @@ static void print_pairs(const struct np_node *node)
             printf("%s%s %s", i ? ", " : "  ", node->items[i]->key, node->items[i]->text);
 }
 
+/* A line each: "cudnn  9.19.0  /usr/lib/libcudnn.so.9". */
+static void print_libraries(const struct np_node *versions, const struct np_node *paths)
+{
+    for (int i = 0; versions && i < versions->nr_items; i++)
+        printf("\n%15s %-9s %-14s %s", "", versions->items[i]->key,
+            text_of(versions, versions->items[i]->key), text_of(paths, versions->items[i]->key));
+}
+
 static void print_text(void *context, const char *json)
 {
     struct np_node *node = NULL;
@@ -29,10 +37,19 @@ static void print_text(void *context, const char *json)
     if (np_json_parse(json, strlen(json), &node, NULL) < 0)
         return;
     bool usable = np_node_is(np_node_get(node, "usable"), "true");
-    printf("%-8s %-6s %s%s", text_of(node, "name"), text_of(node, "kind"),
-        usable ? "usable" : "not usable: ", usable ? "" : text_of(node, "reason"));
-    if (usable)
-        print_pairs(np_node_get(node, "versions"));
+    const struct np_node *versions = np_node_get(node, "versions"),
+                         *paths = np_node_get(node, "paths");
+    printf("%-8s %-6s %s", text_of(node, "name"), text_of(node, "kind"),
+        usable ? "usable" : "not usable");
+    if (*text_of(node, "gpu"))
+        printf("  %s, %s, %.1f GiB", text_of(node, "gpu"), text_of(node, "arch"),
+            np_node_number(node, "memory_bytes", 0) / (1 << 30));
+    if (!usable)
+        printf(": %s", text_of(node, "reason"));
+    if (paths)
+        print_libraries(versions, paths);
+    else if (usable)
+        print_pairs(versions);
     putchar('\n');
     np_node_free(node);
 }

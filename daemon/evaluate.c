@@ -47,6 +47,8 @@ int np_evaluate(
     bool cut = false;
     int code = np_loader_start(&loader_config, &loader, err);
 
+    if (code < 0)
+        np_device_blame(evaluation->device, err);
     if (code == 0)
         code = np_feed_new(evaluation->device, np_loader_ring(loader), &evaluation->shape,
             evaluation->block, &trainer.feed, err);

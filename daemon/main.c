@@ -59,6 +59,14 @@ static const struct np_command commands[] = {
         "tolerance. Exit 0: all within; 1: not.\n"},
     {"devices", np_cmd_devices, "", "the devices of this machine, and why not",
         "  --json           one JSON object a line instead of text\n"},
+    {"doctor", np_cmd_doctor, "[PATH]", "is this machine set up well, and what to do where not",
+        "  --device NAME    cuda:0: this GPU too; auto: the first, if there is one; cpu: none\n"
+        "  --json           one JSON object a line instead of text\n"
+        "\n"
+        "io_uring, locked memory, the cgroup's CPUs and memory, huge pages, the disk that PATH (a\n"
+        "file to read, or a folder to write 128 MiB into and read back; default: this folder) is\n"
+        "on; with a GPU its bus, memory, clocks, ECC, persistence and NUMA node. Exit 0: nothing to\n"
+        "do; 1: something is to be looked at.\n"},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -235,10 +235,10 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
     if (run->position.bad_epoch == epoch)
         config.nr_bad = run->position.nr_bad;
     int code = np_loader_start(&config, &run->loader, err);
-    if (code == 0)
-        code = np_feed_new(
-            run->device, np_loader_ring(run->loader), &config.shape, run->block, &run->feed, err);
-    return code;
+    if (code < 0)
+        return np_device_blame(run->device, err); /* its pinned memory, perhaps */
+    return np_feed_new(
+        run->device, np_loader_ring(run->loader), &config.shape, run->block, &run->feed, err);
 }
 
 /* Checksums that the readers have filled in are kept with a shard's index and checked from then on;

@@ -51,7 +51,7 @@ static const struct builtin *find_builtin(const char *name)
     return NULL;
 }
 
-static bool known(const char *name)
+bool np_device_known(const char *name)
 {
     return strcmp(name, "auto") == 0 || find_builtin(name) != NULL || cuda_ordinal(name) >= 0;
 }
@@ -133,6 +133,13 @@ void np_device_close(struct np_device *device)
         dlclose(library);
 }
 
+int np_device_blame(const struct np_device *device, struct np_err *err)
+{
+    if (*device->fault)
+        np_err_context(err, "%s: %s", device->name, device->fault);
+    return err ? err->code : 0;
+}
+
 /* --- listing ------------------------------------------------------------------------------- */
 
 static void list_one(void (*line)(void *context, const char *json), void *context, const char *name,
@@ -173,6 +180,20 @@ void np_device_list(void (*line)(void *context, const char *json), void *context
     dlclose(library);
 }
 
+int np_device_doctor(const char *name, np_found_fn found, void *context, struct np_err *err)
+{
+    const struct np_plugin *plugin;
+    void *library;
+    int ordinal = cuda_ordinal(name), result = np_plugin_find(&library, &plugin, err);
+
+    if (result < 0)
+        return result;
+    result = plugin->doctor ? plugin->doctor(ordinal < 0 ? 0 : ordinal, found, context, err)
+                            : np_err_set(err, -ENOSYS, "%s: the plugin measures nothing", name);
+    dlclose(library);
+    return result;
+}
+
 /* --- the config ---------------------------------------------------------------------------- */
 
 static const struct np_option sim_table[] = {
@@ -197,7 +218,7 @@ int np_device_parse(const struct np_node *node, char **ret_name,
     const struct np_node *args = NULL;
     const char *name = "auto";
 
-    if (node != NULL && (!np_node_named(node, &name, &args) || !known(name))) {
+    if (node != NULL && (!np_node_named(node, &name, &args) || !np_device_known(name))) {
         const char *near = node->kind == NP_NODE_SCALAR ? np_nearest(name, words) : NULL;
         np_report_add(report, node->line, node->column,
             "device: should be auto, cpu, cuda:N or {sim: {...}}%s%s%s",

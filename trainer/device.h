@@ -105,6 +105,22 @@ int np_device_open(const char *name, const struct np_device_options *options,
 void np_device_close(struct np_device *device);
 /* One JSON object a device this box could have, usable or not: name, kind, usable, reason, versions. */
 void np_device_list(void (*line)(void *context, const char *json), void *context);
+bool np_device_known(const char *name); /* is it one of those that np_device_open() takes? */
+/* Puts device->fault, where there is one, before the text of a filled err. Returns err's code. */
+int np_device_blame(const struct np_device *device, struct np_err *err);
+
+/* One thing that `nnpipe doctor` looked at. Texts are borrowed for the call. */
+enum np_verdict { NP_FOUND_OK, NP_FOUND_WARN, NP_FOUND_SKIPPED };
+struct np_finding {
+    enum np_verdict verdict;
+    const char *what;   /* "h2d bandwidth" */
+    const char *text;   /* what was seen, with units; skipped: why */
+    const char *advice; /* warn: what to do; else NULL */
+};
+typedef void (*np_found_fn)(void *context, const struct np_finding *finding);
+/* Measures the GPU of this name (auto: the first) for a second or two; a call a finding. Error: it cannot
+ * be opened, and why. */
+int np_device_doctor(const char *name, np_found_fn found, void *context, struct np_err *err);
 
 extern const struct np_choice np_device_choices[]; /* those with options: sim */
 /* `device:` of the config: a name, or {sim: {...}}. *ret_name: np_free. NULL node: auto. */
@@ -123,16 +139,6 @@ struct np_sim_times {
     uint64_t nr_steps, nr_copies, copy_bytes;
 };
 void np_sim_read(const struct np_device *device, struct np_sim_times *ret_times);
-
-/* One thing that `nnpipe doctor` looked at. Texts are borrowed for the call. */
-enum np_verdict { NP_FOUND_OK, NP_FOUND_WARN, NP_FOUND_SKIPPED };
-struct np_finding {
-    enum np_verdict verdict;
-    const char *what;   /* "h2d bandwidth" */
-    const char *text;   /* what was seen, with units; skipped: why */
-    const char *advice; /* warn: what to do; else NULL */
-};
-typedef void (*np_found_fn)(void *context, const struct np_finding *finding);
 
 /* The plugin's one symbol: `const struct np_plugin *np_plugin_cuda(void)`. */
 #define NP_PLUGIN_VERSION 2

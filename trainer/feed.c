@@ -260,7 +260,8 @@ int np_feed_upload(struct np_feed *feed, struct np_input *ret_input, struct np_e
     }
     if (feed->failed < 0)
         return np_err_set(err, feed->failed, "%s: a copy to the device failed: %s",
-            feed->device->name, strerror(-feed->failed));
+            feed->device->name,
+            *feed->device->fault ? feed->device->fault : strerror(-feed->failed));
     assert(buffer->state == LOADED);
     feed->device->ops->follow(feed->device, NP_STREAM_COMPUTE, &buffer->copied);
     buffer->state = HANDED;

@@ -7,6 +7,7 @@
 
 #include "build_id.h"
 #include "trainer/cuda/device_cuda.h"
+#include "trainer/cuda/doctor_cuda.h"
 
 const struct np_plugin *np_plugin_cuda(void);
 
@@ -48,6 +49,7 @@ static void add_libraries(json_t *object, const struct np_cuda_libs *libs)
             add_text(versions, all[i].name, all[i].library->version);
             add_text(paths, all[i].name, all[i].library->path);
         }
+    add_text(paths, "cuda", "in the plugin");
     json_object_set_new(object, "versions", versions);
     json_object_set_new(object, "paths", paths);
 }
@@ -100,9 +102,10 @@ static int list(void (*line)(void *context, const char *json), void *context)
         print_line(i, why.code ? why.text : no_libs.text, &props, &libs, line, context);
     }
     if (n == 0) {
-        if (no_libs.code) /* both are to be said: they are to be installed */
-            np_err_context(&no_libs, "%s; and", no_gpu.text);
-        print_line(0, no_libs.code ? no_libs.text : no_gpu.text, &props, &libs, line, context);
+        char both[2 * sizeof(no_gpu.text)]; /* all that is to be installed */
+
+        snprintf(both, sizeof(both), "%s%s%s", no_gpu.text, no_libs.code ? "; " : "", no_libs.text);
+        print_line(0, both, &props, &libs, line, context);
     }
     np_cuda_libs_close(&libs);
     return n ? n : 1;
@@ -115,6 +118,7 @@ static const struct np_plugin plugin = {
     .ops = &np_cuda_ops,
     .plan_ops = &np_cuda_plan_ops,
     .list = list,
+    .doctor = np_cuda_doctor,
 };
 
 const struct np_plugin *np_plugin_cuda(void)

@@ -1,0 +1,344 @@
+/* See doctor_cuda.h. Copies are timed by events of their own stream; what the bus and the memory
+ * could do comes from the link's generation and width and from the memory's clock and width. */
+#include "trainer/cuda/doctor_cuda.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/cuda/device_cuda.h"
+#include "trainer/cuda/nvml.h"
+
+#define H2D_BYTES    (64ull << 20)
+#define D2D_BYTES    (256ull << 20)
+#define MEASURE_MS   300.0
+#define MAX_COPIES   2000
+#define LEAST_BUS    0.70 /* of the link's rate: headers and flow control take up to a fifth */
+#define LEAST_MEMORY 0.75
+
+struct visit {
+    struct np_device *device;
+    struct np_cuda *cuda;
+    struct np_nvml *nvml;        /* NULL: not there */
+    struct np_nvml_facts loaded; /* while the memory was busy */
+    np_found_fn found;
+    void *context;
+};
+
+static void say(const struct visit *visit, enum np_verdict verdict, const char *what,
+    const char *text, const char *advice)
+{
+    const struct np_finding finding = {
+        verdict, what, text, verdict == NP_FOUND_WARN ? advice : NULL};
+
+    visit->found(visit->context, &finding);
+}
+
+/* --- bandwidths ---------------------------------------------------------------------------- */
+
+struct copies {
+    void *to;
+    const void *from;
+    size_t bytes;
+    enum cudaMemcpyKind kind;
+};
+
+static cudaError_t time_copies(struct visit *visit, const struct copies *copies, cudaEvent_t start,
+    cudaEvent_t end, int n, float *ret_ms)
+{
+    cudaStream_t stream = visit->cuda->streams[NP_STREAM_COPY];
+    cudaError_t status = cudaEventRecord(start, stream);
+
+    for (int i = 0; i < n && status == cudaSuccess; i++)
+        status = cudaMemcpyAsync(copies->to, copies->from, copies->bytes, copies->kind, stream);
+    if (status == cudaSuccess)
+        status = cudaEventRecord(end, stream);
+    if (status == cudaSuccess && visit->nvml && copies->kind == cudaMemcpyDeviceToDevice)
+        np_nvml_read(visit->nvml, &visit->loaded); /* the copies are under way */
+    if (status == cudaSuccess)
+        status = cudaEventSynchronize(end);
+    if (status == cudaSuccess)
+        status = cudaEventElapsedTime(ret_ms, start, end);
+    return status;
+}
+
+/* 10^9 bytes a second: one copy to warm up and to tell how many fill the time, then these. */
+static int measure(
+    struct visit *visit, const struct copies *copies, double *ret_gbps, struct np_err *err)
+{
+    cudaEvent_t start = NULL, end = NULL;
+    float ms = 0;
+    int n = 1;
+    cudaError_t status = cudaEventCreateWithFlags(&start, cudaEventBlockingSync);
+
+    if (status == cudaSuccess)
+        status = cudaEventCreateWithFlags(&end, cudaEventBlockingSync);
+    if (status == cudaSuccess)
+        status = time_copies(visit, copies, start, end, 2, &ms);
+    if (status == cudaSuccess) {
+        double most = MEASURE_MS / (ms > 0.001f ? (double)ms / 2 : 0.0005);
+        n = most < 2 ? 2 : most > MAX_COPIES ? MAX_COPIES : (int)most;
+        status = time_copies(visit, copies, start, end, n, &ms);
+    }
+    *ret_gbps = (double)copies->bytes * n / ((ms > 0 ? (double)ms : 1e-3) * 1e6);
+    if (start)
+        cudaEventDestroy(start);
+    if (end)
+        cudaEventDestroy(end);
+    return np_cuda_check(visit->device, status, "to time copies", err);
+}
+
+/* "32.0 GT/s PCIe" and "16" -> 10^9 bytes a second one way; 0: not told. */
+static double link_gbps(const char *speed, const char *width)
+{
+    double gts = atof(speed);
+    int lanes = atoi(width);
+    double coded = gts < 6 ? 0.8 : gts < 60 ? 128.0 / 130 : 242.0 / 256;
+
+    return gts > 0 && lanes > 0 ? gts * lanes * coded / 8 : 0;
+}
+
+static void judge_bus(const struct visit *visit, double gbps)
+{
+    char speed[64], width[32], most_speed[64], most_width[32], text[300];
+    int ordinal = visit->cuda->ordinal;
+    bool told = np_cuda_pci_file(ordinal, "current_link_speed", speed, sizeof(speed)) &
+                np_cuda_pci_file(ordinal, "current_link_width", width, sizeof(width)) &
+                np_cuda_pci_file(ordinal, "max_link_speed", most_speed, sizeof(most_speed)) &
+                np_cuda_pci_file(ordinal, "max_link_width", most_width, sizeof(most_width));
+    double link = told ? link_gbps(speed, width) : 0,
+           most = told ? link_gbps(most_speed, most_width) : 0;
+
+    if (most < link) /* an idle link is a slow one: it may have slept by now */
+        most = link;
+    if (link < gbps) /* a virtual machine's link is not the real one */
+        link = most;
+    if (link <= 0 || link < gbps) {
+        snprintf(text, sizeof(text),
+            "%.1f GB/s from pinned memory; the link does not say what it could do", gbps);
+        say(visit, NP_FOUND_OK, "host to device", text, NULL);
+        return;
+    }
+    snprintf(text, sizeof(text), "%.1f GB/s from pinned memory, %.0f%% of the link's %.1f (%s x%s)",
+        gbps, 100 * gbps / link, link, speed, width);
+    say(visit, gbps >= LEAST_BUS * link ? NP_FOUND_OK : NP_FOUND_WARN, "host to device", text,
+        "something shares the bus, or the memory is far: see the NUMA node below; other programs "
+        "that copy; the IOMMU (iommu=pt)");
+    if (atoi(width) >= atoi(most_width) || atoi(most_width) > 16)
+        return;
+    snprintf(text, sizeof(text), "x%s, and the GPU could do x%s", width, most_width);
+    say(visit, NP_FOUND_WARN, "PCIe width", text,
+        "the slot, a riser or the board's layout gives it fewer lanes: try another slot");
+}
+
+static void look_at_bus(struct visit *visit)
+{
+    struct np_device *device = visit->device;
+    void *host = device->pinned.alloc(device->pinned.context, H2D_BYTES);
+    void *memory = device->ops->alloc(device, H2D_BYTES);
+    struct np_err err = {0};
+    double gbps = 0;
+
+    if (host == NULL || memory == NULL)
+        np_err_set(&err, -ENOMEM, "%s", device->fault);
+    else
+        measure(
+            visit, &(struct copies){memory, host, H2D_BYTES, cudaMemcpyHostToDevice}, &gbps, &err);
+    if (err.code)
+        say(visit, NP_FOUND_WARN, "host to device", err.text,
+            "a run would fail alike: give the GPU and the process the memory it asks for");
+    else
+        judge_bus(visit, gbps);
+    device->ops->free(device, memory);
+    device->pinned.free(device->pinned.context, host, H2D_BYTES);
+}
+
+static void look_at_memory(struct visit *visit)
+{
+    struct np_device *device = visit->device;
+    void *from = device->ops->alloc(device, D2D_BYTES), *to = device->ops->alloc(device, D2D_BYTES);
+    struct np_err err = {0};
+    int khz = 0, bits = 0;
+    double gbps = 0, most;
+    char text[200];
+
+    cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, visit->cuda->ordinal);
+    cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, visit->cuda->ordinal);
+    most = 2.0 * khz * 1e3 * bits / 8 * 1e-9; /* two transfers a clock */
+    if (from == NULL || to == NULL)
+        np_err_set(&err, -ENOMEM, "%s", device->fault);
+    else
+        measure(
+            visit, &(struct copies){to, from, D2D_BYTES, cudaMemcpyDeviceToDevice}, &gbps, &err);
+    gbps *= 2; /* read and written */
+    if (err.code) {
+        say(visit, NP_FOUND_WARN, "device memory", err.text,
+            "another process holds the GPU's memory: `nvidia-smi` names it");
+    } else {
+        snprintf(text, sizeof(text), "%.0f GB/s copied within, %.0f%% of %.0f (%d MHz, %d bits)",
+            gbps, most > 0 ? 100 * gbps / most : 0, most, khz / 1000, bits);
+        say(visit, gbps >= LEAST_MEMORY * most ? NP_FOUND_OK : NP_FOUND_WARN, "device memory", text,
+            "another process uses the GPU (`nvidia-smi`), or its clocks are lowered: see below");
+    }
+    device->ops->free(device, from);
+    device->ops->free(device, to);
+}
+
+/* --- what the driver's library says -------------------------------------------------------- */
+
+static void judge_clocks(const struct visit *visit)
+{
+    const struct np_nvml_facts *facts = &visit->loaded;
+    const long long bad = NP_NVML_HW_SLOWDOWN | NP_NVML_THERMAL | NP_NVML_POWER_BRAKE;
+    bool slowed = facts->slowed_reasons >= 0 && facts->slowed_reasons & bad;
+    bool capped = facts->watts_limit > 0 && facts->watts_limit < facts->watts_default;
+    char text[256];
+
+    snprintf(text, sizeof(text), "SM %d of %d MHz, memory %d of %d MHz, %d W of %d%s%s",
+        facts->sm_mhz, facts->most_sm_mhz, facts->memory_mhz, facts->most_memory_mhz, facts->watts,
+        facts->watts_limit,
+        slowed && facts->slowed_reasons & NP_NVML_THERMAL ? "; slowed by heat"
+        : slowed                                          ? "; slowed by the hardware"
+                                                          : "",
+        capped ? "; its power limit is lowered" : "");
+    say(visit, slowed || capped ? NP_FOUND_WARN : NP_FOUND_OK, "clocks", text,
+        slowed ? "look at its cooling and its power supply: `nvidia-smi -q -d PERFORMANCE`"
+               : "`nvidia-smi -pl` gives it back its default limit");
+}
+
+static void judge_ecc(const struct visit *visit)
+{
+    const struct np_nvml_facts *facts = &visit->loaded;
+    char text[160];
+
+    if (facts->ecc < 0) {
+        say(visit, NP_FOUND_SKIPPED, "ECC", "this GPU has none, or does not tell", NULL);
+        return;
+    }
+    snprintf(text, sizeof(text), "%s%s, %lld uncorrected errors", facts->ecc ? "on" : "off",
+        facts->ecc != facts->ecc_pending ? " until the next reset" : "",
+        facts->ecc_errors > 0 ? facts->ecc_errors : 0);
+    say(visit, facts->ecc && facts->ecc_errors <= 0 ? NP_FOUND_OK : NP_FOUND_WARN, "ECC", text,
+        facts->ecc ? "its memory has failed: drain the machine, `nvidia-smi -q -d ECC`"
+                   : "a flipped bit would go unseen: `nvidia-smi -e 1`, then restart");
+}
+
+static void judge_persistence(const struct visit *visit)
+{
+    if (visit->loaded.persistence < 0)
+        say(visit, NP_FOUND_SKIPPED, "persistence", "the driver does not tell", NULL);
+    else
+        say(visit, visit->loaded.persistence ? NP_FOUND_OK : NP_FOUND_WARN, "persistence",
+            visit->loaded.persistence ? "on" : "off: the driver starts anew for each run",
+            "`systemctl enable --now nvidia-persistenced`, or `nvidia-smi -pm 1`");
+}
+
+/* --- the rest ------------------------------------------------------------------------------ */
+
+/* CPUs of "0-3,8" that this process may use. */
+static int count_allowed(const char *list)
+{
+    cpu_set_t allowed;
+    int n = 0;
+
+    CPU_ZERO(&allowed);
+    sched_getaffinity(0, sizeof(allowed), &allowed);
+    while (*list >= '0' && *list <= '9') {
+        char *end;
+        long from = strtol(list, &end, 10), to = from;
+
+        if (*end == '-')
+            to = strtol(end + 1, &end, 10);
+        for (long cpu = from; cpu <= to && cpu < CPU_SETSIZE; cpu++)
+            n += CPU_ISSET((size_t)cpu, &allowed) != 0;
+        list = *end == ',' ? end + 1 : end;
+    }
+    return n;
+}
+
+static void look_at_node(const struct visit *visit)
+{
+    char path[96], list[400] = "", text[560];
+    int node = visit->cuda->node, n;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
+    file = node < 0 ? NULL : fopen(path, "re");
+    bool read = file && fgets(list, sizeof(list), file);
+    if (file)
+        fclose(file);
+    if (!read) {
+        say(visit, NP_FOUND_SKIPPED, "NUMA node", "the machine does not say where the GPU is",
+            NULL);
+        return;
+    }
+    list[strcspn(list, "\n")] = '\0';
+    n = count_allowed(list);
+    snprintf(text, sizeof(text), "%d; this process may use %d of its cores (%s)", node, n, list);
+    char advice[500];
+    snprintf(advice, sizeof(advice),
+        "all batches cross between sockets: `taskset -c %s nnpipe ...`, or cpuset.cpus", list);
+    say(visit, n > 0 ? NP_FOUND_OK : NP_FOUND_WARN, "NUMA node", text, advice);
+}
+
+static void look_at_gpu(const struct visit *visit)
+{
+    const struct cudaDeviceProp *props = &visit->cuda->props;
+    const struct np_cuda_libs *libs = &visit->cuda->libs;
+    char text[400];
+
+    snprintf(text, sizeof(text), "%s, sm_%d%d, %.1f GiB", props->name, props->major, props->minor,
+        (double)props->totalGlobalMem / (1 << 30));
+    say(visit, NP_FOUND_OK, visit->device->name, text, NULL);
+    snprintf(text, sizeof(text), "cuDNN %s, cuBLASLt %s, NVRTC %s", libs->cudnn_library.version,
+        libs->cublaslt_library.version,
+        libs->nvrtc_library.handle ? libs->nvrtc_library.version : "missing");
+    say(visit, libs->nvrtc_library.handle ? NP_FOUND_OK : NP_FOUND_WARN, "libraries", text,
+        "cuDNN's engines that compile at run time cannot be used, which costs speed: install "
+        "NVRTC (`apt install cuda-nvrtc-13-0` or `pip install nvidia-cuda-nvrtc`)");
+}
+
+static void look_at_all(struct visit *visit)
+{
+    look_at_gpu(visit);
+    look_at_bus(visit);
+    look_at_memory(visit);
+    if (visit->nvml) {
+        judge_clocks(visit);
+        judge_ecc(visit);
+        judge_persistence(visit);
+    } else {
+        say(visit, NP_FOUND_SKIPPED, "clocks, ECC",
+            "libnvidia-ml.so.1 is not there, or does not "
+            "know this GPU",
+            NULL);
+    }
+    look_at_node(visit);
+}
+
+int np_cuda_doctor(int ordinal, np_found_fn found, void *context, struct np_err *err)
+{
+    const struct np_device_options options = {.ordinal = ordinal};
+    struct np_device *device = np_alloc(sizeof(*device));
+    struct visit visit = {.device = device, .found = found, .context = context};
+    char id[32] = "";
+    int code;
+
+    if (device == NULL)
+        return np_err_set(err, -ENOMEM, "out of memory");
+    device->ops = &np_cuda_ops;
+    snprintf(device->name, sizeof(device->name), "cuda:%d", ordinal);
+    code = np_cuda_ops.open(device, &options, err);
+    if (code == 0) {
+        visit.cuda = device->state;
+        if (cudaDeviceGetPCIBusId(id, sizeof(id), ordinal) == cudaSuccess)
+            visit.nvml = np_nvml_open(id);
+        look_at_all(&visit);
+        np_nvml_close(visit.nvml);
+        np_cuda_ops.close(device);
+    }
+    np_free(device);
+    return code;
+}

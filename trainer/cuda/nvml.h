@@ -1,0 +1,28 @@
+/* The driver's own management library, as far as `nnpipe doctor` asks it: clocks, ECC, persistence.
+ * Loaded by hand where it is there; it comes with the driver. Main thread. */
+#ifndef NP_NVML_H
+#define NP_NVML_H
+
+#include <stdbool.h>
+
+struct np_nvml_facts { /* -1: not told */
+    int sm_mhz, most_sm_mhz, memory_mhz, most_memory_mhz;
+    int watts, watts_limit, watts_default;
+    int ecc, ecc_pending;     /* 0 off, 1 on */
+    long long ecc_errors;     /* uncorrected, since the driver was loaded */
+    int persistence;          /* 0 off, 1 on */
+    long long slowed_reasons; /* bits of why clocks are lower: NP_NVML_* */
+};
+#define NP_NVML_POWER_CAP   0x04ll
+#define NP_NVML_HW_SLOWDOWN 0x08ll
+#define NP_NVML_THERMAL     0x60ll /* by software or hardware */
+#define NP_NVML_POWER_BRAKE 0x80ll
+
+struct np_nvml;
+/* pci_id: "0000:3B:00.0". NULL: no such library, or it does not know the GPU. */
+struct np_nvml *np_nvml_open(const char *pci_id);
+void np_nvml_close(struct np_nvml *nvml);
+/* What is so now: clocks rise under load. */
+void np_nvml_read(const struct np_nvml *nvml, struct np_nvml_facts *ret_facts);
+
+#endif
