@@ -26,6 +26,8 @@ void kernel_case_absent(struct kernel_case *kase);
 /* Runs both; the tested one in `lanes` lanes, chunks of `chunk` rows, finish() in 3 parts. False: no
  * row but the reference's takes the node. */
 bool kernel_case_run(struct kernel_case *kase, int lanes, int chunk);
+/* Runs the reference alone. */
+void kernel_case_reference(struct kernel_case *kase);
 /* The largest difference of any output (first_out and beyond), as a share of its largest value. */
 double kernel_case_error(const struct kernel_case *kase, int first_out);
 void kernel_case_fini(struct kernel_case *kase);

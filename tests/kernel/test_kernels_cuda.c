@@ -1,0 +1,504 @@
+/* The CUDA device's own kernels against the reference, on a grid that the CPU emulates: the same
+ * sources, the same lowering from a node to its launches, odd sizes, several orders of blocks and
+ * threads. Halves are bf16: f16 differs from it in two conversions, which casts test. */
+#ifdef NP_EMULATED_CUDA
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+#include "tests/kernel/kernel_case.h"
+#include "tests/test.h"
+#include "trainer/cuda/calls_cuda.h"
+#include "trainer/optim.h"
+
+#define F32_TOLERANCE  2e-5
+#define BF16_TOLERANCE 8e-3 /* a unit in the last place of 8 bits */
+
+void np_emu_seed(uint64_t seed); /* tests/emu/grid.h, which is C++ */
+
+static const int sizes[][3] = {
+    {5, 7, 16}, {3, 4, 3}, {1, 1, 10}, {6, 5, 24}, {4, 4, 65}, {2, 3, 1}, {1, 1, 1}, {9, 9, 33}};
+#define NR_SIZES 8
+
+/* The node's launches on the tested operands, as a program would queue them. */
+static void run_cuda(struct kernel_case *kase, enum np_dtype dtype)
+{
+    const struct np_op_node *node = kernel_case_node(kase);
+    struct np_cuda_step step = {
+        .step = 3, .loss_scale = 0.125f, .images = kase->tested[0], .labels = kase->tested[1]};
+    struct np_cuda_scaler scaler = {.scale = 1};
+    struct np_cuda_numbers numbers[NP_CUDA_SLOTS];
+    static struct np_cuda cuda;
+    struct np_cuda_program program = {.cuda = &cuda,
+        .graph = kase->graph,
+        .dtype = (enum np_cuda_dtype)dtype,
+        .arrays = {.step = &step, .scaler = &scaler, .numbers = numbers}};
+    struct np_cuda_call call = {.node = node};
+    uint64_t most = 1;
+
+    for (int t = 0; t < kase->graph->nr_tensors; t++)
+        if (np_tensor_elements(&kase->graph->tensors[t]) > most)
+            most = np_tensor_elements(&kase->graph->tensors[t]);
+    program.workspace =
+        np_alloc(np_cuda_channel_scratch(most, (int)most < 4096 ? (int)most : 4096));
+    memcpy(call.p, kase->tested, sizeof(call.p));
+    np_cuda_lowerings[node->op].run(&program, &call);
+    np_free(program.workspace);
+}
+
+/* Two orders of threads and blocks give the same bits, and the reference's values. */
+static bool check(struct kernel_case *kase, enum np_dtype dtype, int first_out)
+{
+    double error;
+    bool right;
+
+    kernel_case_reference(kase);
+    np_emu_seed(1);
+    run_cuda(kase, dtype);
+    error = kernel_case_error(kase, first_out);
+    right = error <= (dtype == NP_F32 ? F32_TOLERANCE : BF16_TOLERANCE);
+    if (!right)
+        fprintf(
+            stderr, "%s: off by %g\n", np_cuda_lowerings[kernel_case_node(kase)->op].name, error);
+    kernel_case_fini(kase);
+    return right;
+}
+
+static void channel(struct kernel_case *kase, int c, float scale, float offset, bool out)
+{
+    kernel_case_values(kase, (const int[4]){c}, scale, offset, NP_ROLE_PARAM, out);
+}
+
+static bool elements_are_right(enum np_op op, int nr_ins, bool relu, double rate)
+{
+    bool right = true;
+
+    for (int s = 0; s < NR_SIZES; s++)
+        for (int half = 0; half < 2; half++) {
+            enum np_dtype dtype = half ? NP_BF16 : NP_F32;
+            struct kernel_case kase;
+
+            kernel_case_init(&kase, op, 7);
+            kernel_case_node(&kase)->attrs.relu = relu;
+            kernel_case_node(&kase)->attrs.rate = rate;
+            kernel_case_node(&kase)->attrs.seed = 0x123456789abcull;
+            for (int i = 0; i <= nr_ins; i++)
+                kernel_case_activation(
+                    &kase, dtype, sizes[s][0], sizes[s][1], sizes[s][2], i == nr_ins);
+            right = check(&kase, dtype, 0) && right;
+        }
+    return right;
+}
+
+Test(kernels_cuda, element_by_element_they_are_the_reference)
+{
+    cr_assert(elements_are_right(NP_OP_RELU, 1, false, 0));
+    cr_assert(elements_are_right(NP_OP_RELU_DGRAD, 2, false, 0));
+    cr_assert(elements_are_right(NP_OP_ADD, 2, false, 0));
+    cr_assert(elements_are_right(NP_OP_ADD, 2, true, 0));
+}
+
+Test(kernels_cuda, dropout_draws_what_the_reference_draws)
+{
+    cr_assert(elements_are_right(NP_OP_DROPOUT, 1, false, 0.3));
+    cr_assert(elements_are_right(NP_OP_DROPOUT_DGRAD, 1, false, 0.999));
+    cr_assert(elements_are_right(NP_OP_DROPOUT, 1, false, 0));
+}
+
+Test(kernels_cuda, input_is_normalised_and_padded)
+{
+    for (int half = 0; half < 2; half++) {
+        enum np_dtype dtype = half ? NP_BF16 : NP_F32;
+        struct kernel_case kase;
+
+        kernel_case_init(&kase, NP_OP_INPUT, 5);
+        for (int i = 0; i < 4; i++) {
+            kernel_case_node(&kase)->attrs.mean[i] = 0.4f + 0.05f * (float)i;
+            kernel_case_node(&kase)->attrs.std[i] = 0.25f + 0.01f * (float)i;
+        }
+        kernel_case_activation(&kase, NP_U8, 7, 9, 3, false);
+        kernel_case_activation(&kase, dtype, 7, 9, 3, true);
+        kase.graph->tensors[0].role = NP_ROLE_INPUT;
+        cr_assert(check(&kase, dtype, 0));
+    }
+    struct np_cuda_step step = {.images = (const uint8_t[]){0, 255, 51, 1, 2, 3}};
+    const struct np_cuda_input input = {1, 1, 2, 3, 8, {0, 0.5f, 0}, {1, 0.5f, 1}};
+    float x[16];
+
+    memset(x, 0x3f, sizeof(x));
+    np_cuda_input(NULL, NP_CUDA_F32, &step, &input, x);
+    cr_assert_float_eq(x[1], 1, 1e-6);
+    cr_assert_float_eq(x[2], 0.2, 1e-6);
+    for (int i = 3; i < 8; i++)
+        cr_assert(x[i] == 0 && x[8 + i] == 0);
+}
+
+static bool batchnorm_is_right(enum np_op op, bool relu, bool add)
+{
+    bool right = true;
+
+    for (int s = 0; s < NR_SIZES; s++)
+        for (int half = 0; half < 2; half++) {
+            enum np_dtype dtype = half ? NP_BF16 : NP_F32;
+            int h = sizes[s][0], w = sizes[s][1], c = sizes[s][2];
+            struct kernel_case kase;
+
+            kernel_case_init(&kase, op, 6);
+            kernel_case_node(&kase)->attrs.eps = 1e-5;
+            kernel_case_node(&kase)->attrs.relu = relu;
+            kernel_case_activation(&kase, dtype, h, w, c, false);
+            channel(&kase, c, 0.1f, 0.2f, false);
+            channel(&kase, c, 0.1f, 1, false);
+            channel(&kase, c, 0.1f, 1, false);
+            channel(&kase, c, 0.1f, 0.1f, false);
+            if (add)
+                kernel_case_activation(&kase, dtype, h, w, c, false);
+            kernel_case_activation(&kase, dtype, h, w, c, true);
+            right = check(&kase, dtype, 0) && right;
+        }
+    return right;
+}
+
+Test(kernels_cuda, batchnorm_is_applied_as_the_reference_does)
+{
+    cr_assert(batchnorm_is_right(NP_OP_BN_APPLY, false, false));
+    cr_assert(batchnorm_is_right(NP_OP_BN_APPLY, true, true));
+    cr_assert(batchnorm_is_right(NP_OP_BN_EVAL, true, false));
+    cr_assert(batchnorm_is_right(NP_OP_BN_EVAL, false, true));
+}
+
+Test(kernels_cuda, statistics_are_the_references)
+{
+    for (int s = 0; s < NR_SIZES; s++)
+        for (int half = 0; half < 2; half++) {
+            enum np_dtype dtype = half ? NP_BF16 : NP_F32;
+            struct kernel_case kase;
+
+            kernel_case_init(&kase, NP_OP_BN_STATS, 40);
+            kernel_case_node(&kase)->attrs.eps = 1e-5;
+            kernel_case_node(&kase)->attrs.momentum = 0.1;
+            kernel_case_activation(&kase, dtype, sizes[s][0], sizes[s][1], sizes[s][2], false);
+            channel(&kase, sizes[s][2], 0.1f, 0.2f, false);
+            channel(&kase, sizes[s][2], 0.1f, 1, false);
+            channel(&kase, sizes[s][2], 1, 0, true);
+            channel(&kase, sizes[s][2], 1, 0, true);
+            kernel_case_reference(&kase);
+            run_cuda(&kase, dtype);
+            /* means are small beside what was added up */
+            for (int o = 1; o < 5; o++)
+                for (int c = 0; c < sizes[s][2]; c++)
+                    cr_assert_float_eq(((float *)kase.reference[o])[c],
+                        ((float *)kase.tested[o])[c], 2e-5, "operand %d", o);
+            kernel_case_fini(&kase);
+        }
+}
+
+static bool batchnorm_back_is_right(enum np_op op, bool relu, bool add)
+{
+    bool right = true;
+
+    for (int s = 0; s < NR_SIZES; s++)
+        for (int half = 0; half < 2; half++) {
+            enum np_dtype dtype = half ? NP_BF16 : NP_F32;
+            int h = sizes[s][0], w = sizes[s][1], c = sizes[s][2];
+            struct kernel_case kase;
+
+            kernel_case_init(&kase, op, 6);
+            kernel_case_node(&kase)->attrs.relu = relu;
+            kernel_case_activation(&kase, dtype, h, w, c, false);
+            kernel_case_activation(&kase, dtype, h, w, c, false);
+            channel(&kase, c, 0.1f, 0.2f, false);
+            channel(&kase, c, 0.1f, 1, false);
+            channel(&kase, c, 0.1f, 1, false);
+            channel(&kase, c, 0.1f, 0.1f, false);
+            if (op == NP_OP_BN_DGRAD) {
+                channel(&kase, c, 1, 0, false);
+                channel(&kase, c, 1, 0, false);
+            }
+            if (add)
+                kernel_case_activation(&kase, dtype, h, w, c, false);
+            if (op == NP_OP_BN_REDUCE) {
+                channel(&kase, c, 1, 0, true);
+                channel(&kase, c, 1, 0, true);
+            } else {
+                kernel_case_activation(&kase, dtype, h, w, c, true);
+                if (add)
+                    kernel_case_activation(&kase, dtype, h, w, c, true);
+            }
+            right = check(&kase, dtype, 0) && right;
+        }
+    return right;
+}
+
+Test(kernels_cuda, batchnorms_gradient_is_the_references)
+{
+    cr_assert(batchnorm_back_is_right(NP_OP_BN_REDUCE, false, false));
+    cr_assert(batchnorm_back_is_right(NP_OP_BN_REDUCE, true, false));
+    cr_assert(batchnorm_back_is_right(NP_OP_BN_REDUCE, true, true));
+    cr_assert(batchnorm_back_is_right(NP_OP_BN_DGRAD, false, false));
+    cr_assert(batchnorm_back_is_right(NP_OP_BN_DGRAD, true, false));
+    cr_assert(batchnorm_back_is_right(NP_OP_BN_DGRAD, true, true));
+}
+
+/* Windows: kernel, stride, pad; on 9x9 and 7x5 pictures. */
+static const struct np_window windows[] = {{2, 2, 2, 0, 1, 1}, {3, 3, 2, 1, 1, 1},
+    {3, 3, 1, 1, 1, 1}, {1, 1, 1, 0, 1, 1}, {3, 2, 3, 0, 1, 1}};
+
+static int outputs(int in, int kernel, const struct np_window *w)
+{
+    return (in + 2 * w->pad - kernel) / w->stride + 1;
+}
+
+static bool pool_is_right(
+    enum np_op op, enum np_dtype dtype, const struct np_window *w, int h, int wd, int c)
+{
+    int oh = outputs(h, w->kernel_h, w), ow = outputs(wd, w->kernel_w, w);
+    bool back = op == NP_OP_MAXPOOL_DGRAD || op == NP_OP_AVGPOOL_DGRAD;
+    struct kernel_case kase;
+
+    kernel_case_init(&kase, op, 3);
+    kernel_case_node(&kase)->attrs.window = *w;
+    if (!back) {
+        kernel_case_activation(&kase, dtype, h, wd, c, false);
+        kernel_case_activation(&kase, dtype, oh, ow, c, true);
+        if (op == NP_OP_MAXPOOL)
+            kernel_case_activation(&kase, NP_U8, oh, ow, c, true);
+        return check(&kase, dtype, 0);
+    }
+    kernel_case_activation(&kase, dtype, oh, ow, c, false);
+    if (op == NP_OP_MAXPOOL_DGRAD) {
+        kernel_case_activation(&kase, NP_U8, oh, ow, c, false);
+        for (int i = 0; i < 3 * oh * ow * c;
+             i++) { /* positions inside the window, and the picture */
+            int at = w->pad * w->kernel_w + w->pad;
+
+            ((uint8_t *)kase.reference[1])[i] = ((uint8_t *)kase.tested[1])[i] = (uint8_t)at;
+        }
+    }
+    kernel_case_activation(&kase, dtype, h, wd, c, true);
+    return check(&kase, dtype, 0);
+}
+
+Test(kernels_cuda, pools_are_the_reference_forward_and_back)
+{
+    static const enum np_op ops[] = {
+        NP_OP_MAXPOOL, NP_OP_MAXPOOL_DGRAD, NP_OP_AVGPOOL, NP_OP_AVGPOOL_DGRAD};
+
+    for (int o = 0; o < 4; o++)
+        for (int i = 0; i < 5; i++)
+            for (int half = 0; half < 2; half++) {
+                enum np_dtype dtype = half ? NP_BF16 : NP_F32;
+
+                cr_assert(
+                    pool_is_right(ops[o], dtype, &windows[i], 9, 9, 5), "op %d window %d", o, i);
+                cr_assert(
+                    pool_is_right(ops[o], dtype, &windows[i], 7, 5, 17), "op %d window %d", o, i);
+            }
+}
+
+/* Pictures as a whole. */
+static bool picture_is_right(enum np_op op, enum np_dtype dtype, int h, int w, int c)
+{
+    bool flat = op == NP_OP_FLATTEN || op == NP_OP_FLATTEN_DGRAD;
+    bool back = op == NP_OP_FLATTEN_DGRAD || op == NP_OP_GLOBAL_AVGPOOL_DGRAD;
+    struct kernel_case kase;
+
+    kernel_case_init(&kase, op, 4);
+    kernel_case_activation(
+        &kase, dtype, back ? 1 : h, back ? 1 : w, back && flat ? h * w * c : c, false);
+    kernel_case_activation(
+        &kase, dtype, back ? h : 1, back ? w : 1, !back && flat ? h * w * c : c, true);
+    return check(&kase, dtype, 0);
+}
+
+Test(kernels_cuda, pictures_are_averaged_and_flattened_as_the_reference_does)
+{
+    static const enum np_op ops[] = {
+        NP_OP_GLOBAL_AVGPOOL, NP_OP_GLOBAL_AVGPOOL_DGRAD, NP_OP_FLATTEN, NP_OP_FLATTEN_DGRAD};
+
+    for (int o = 0; o < 4; o++)
+        for (int s = 0; s < NR_SIZES; s++)
+            for (int half = 0; half < 2; half++)
+                cr_assert(picture_is_right(
+                    ops[o], half ? NP_BF16 : NP_F32, sizes[s][0], sizes[s][1], sizes[s][2]));
+}
+
+Test(kernels_cuda, parts_are_joined_and_taken_apart)
+{
+    for (int back = 0; back < 2; back++) {
+        struct kernel_case kase;
+
+        kernel_case_init(&kase, back ? NP_OP_CONCAT_DGRAD : NP_OP_CONCAT, 5);
+        if (back)
+            kernel_case_activation(&kase, NP_BF16, 3, 5, 21, false);
+        for (int i = 0; i < 3; i++)
+            kernel_case_activation(&kase, NP_BF16, 3, 5, i == 0 ? 1 : i == 1 ? 7 : 13, back);
+        if (!back)
+            kernel_case_activation(&kase, NP_BF16, 3, 5, 21, true);
+        cr_assert(check(&kase, NP_BF16, 0));
+    }
+}
+
+Test(kernels_cuda, the_loss_is_the_references)
+{
+    static const int classes[] = {1, 2, 10, 33, 257, 1000};
+
+    for (int k = 0; k < 6; k++)
+        for (int back = 0; back < 2; back++)
+            for (int half = 0; half < 2; half++) {
+                enum np_dtype dtype = half ? NP_BF16 : NP_F32;
+                struct kernel_case kase;
+                const int rows[4] = {9};
+
+                kernel_case_init(&kase, back ? NP_OP_CROSS_ENTROPY_DGRAD : NP_OP_CROSS_ENTROPY, 9);
+                kernel_case_node(&kase)->attrs.label_smoothing = k % 2 ? 0.1 : 0;
+                kernel_case_activation(&kase, dtype, 1, 1, classes[k], false);
+                kernel_case_activation(&kase, NP_I32, 0, 0, 1, false);
+                for (int i = 0; i < 9; i++)
+                    ((int32_t *)kase.reference[1])[i] = ((int32_t *)kase.tested[1])[i] =
+                        i == 4 ? -1 : i % classes[k];
+                for (int o = 0; o < 3 && !back; o++)
+                    kernel_case_values(&kase, rows, 1, 0, NP_ROLE_ACTIVATION, true);
+                if (back)
+                    kernel_case_activation(&kase, dtype, 1, 1, classes[k], true);
+                cr_assert(check(&kase, dtype, 0), "%d classes", classes[k]);
+            }
+}
+
+/* --- update ---------------------------------------------------------------------------------- */
+
+enum { N = 5 * NP_CUDA_CHUNK };
+
+static void optimizers_agree(bool decoupled, bool nesterov, double clip)
+{
+    float params[2][N], m[2][N], v[2][N], grads[N];
+    uint8_t decay[N / NP_CUDA_CHUNK] = {1, 0, 1, 1, 0};
+    uint16_t half[N];
+    double scratch[512];
+    struct np_cuda_numbers numbers[NP_CUDA_SLOTS] = {0};
+    struct np_cuda_scaler scaler = {.scale = 1};
+    const struct np_hyper hyper = {.lr = 0.1f,
+        .momentum = 0.9f,
+        .weight_decay = 0.01f,
+        .eps = 1e-8f,
+        .clip_norm = (float)clip,
+        .beta1 = 0.9,
+        .beta2 = 0.999,
+        .nesterov = nesterov,
+        .decoupled = decoupled,
+        .update = 4};
+    struct np_cuda_step step = {.slot = 17,
+        .lr = 0.1f,
+        .momentum = 0.9f,
+        .weight_decay = 0.01f,
+        .eps = 1e-8f,
+        .clip_norm = (float)clip,
+        .nesterov = nesterov,
+        .decoupled = decoupled,
+        .keep = (float)(1 - (double)0.1f * 0.01f),
+        .one_minus_beta1 = (float)(1 - 0.9),
+        .beta2 = 0.999f,
+        .one_minus_beta2 = (float)(1 - 0.999),
+        .adamw_step = (float)(0.1f / (1 - pow(0.9, 5))),
+        .root_bias = (float)sqrt(1 - pow(0.999, 5))};
+
+    for (int i = 0; i < N; i++) {
+        grads[i] = (float)sin(i * 0.7) * 0.3f;
+        params[0][i] = params[1][i] = (float)cos(i * 0.3);
+        m[0][i] = m[1][i] = (float)sin(i * 0.11) * 0.1f;
+        v[0][i] = v[1][i] = fabsf((float)cos(i * 0.13)) * 0.01f;
+    }
+    double norm = sqrt(np_square_sum(grads, N));
+    for (int c = 0; c < N / NP_CUDA_CHUNK; c++) {
+        int at = c * NP_CUDA_CHUNK;
+
+        if (decoupled)
+            np_adamw_update(&params[0][at], &m[0][at], &v[0][at], &grads[at], NP_CUDA_CHUNK, &hyper,
+                np_clip_scale(norm, clip), decay[c]);
+        else
+            np_sgd_update(&params[0][at], &m[0][at], &grads[at], NP_CUDA_CHUNK, &hyper,
+                np_clip_scale(norm, clip), decay[c]);
+    }
+    np_cuda_norm(NULL, &step, &scaler, grads, N, false, numbers, scratch);
+    np_cuda_update(
+        NULL, &step, &scaler, params[1], m[1], v[1], grads, decay, NP_CUDA_BF16, half, N);
+    cr_assert_float_eq(numbers[1].grad_norm, norm, 1e-6 * norm);
+    for (int i = 0; i < N; i++) {
+        float back;
+
+        np_f32_from_bf16(&back, &half[i], 1);
+        cr_assert_float_eq(params[0][i], params[1][i], 1e-6);
+        cr_assert_float_eq(m[0][i], m[1][i], 1e-6);
+        cr_assert_float_eq(v[0][i], v[1][i], 1e-6);
+        cr_assert_float_eq(back, params[1][i], 4e-3 * fabs(params[1][i]) + 1e-6);
+    }
+}
+
+Test(kernels_cuda, updates_are_those_of_the_cpu)
+{
+    optimizers_agree(false, false, 0);
+    optimizers_agree(false, true, 0.5);
+    optimizers_agree(true, false, 0);
+    optimizers_agree(true, false, 1);
+}
+
+Test(kernels_cuda, a_gradient_that_is_no_number_skips_the_update_and_halves_the_scale)
+{
+    float params[NP_CUDA_CHUNK] = {1}, m[NP_CUDA_CHUNK] = {0}, grads[NP_CUDA_CHUNK] = {INFINITY};
+    uint8_t decay[1] = {0};
+    double scratch[8];
+    struct np_cuda_numbers numbers[NP_CUDA_SLOTS] = {0};
+    struct np_cuda_scaler scaler = {.scale = 1024, .good = 7};
+    const struct np_cuda_step step = {.lr = 1};
+
+    np_cuda_norm(NULL, &step, &scaler, grads, NP_CUDA_CHUNK, true, numbers, scratch);
+    np_cuda_update(
+        NULL, &step, &scaler, params, m, NULL, grads, decay, NP_CUDA_F16, NULL, NP_CUDA_CHUNK);
+    cr_assert(params[0] == 1 && scaler.scale == 512 && scaler.good == 0);
+    grads[0] = 512; /* of a loss scaled by 512: 1 */
+    scaler.good = 1999;
+    np_cuda_norm(NULL, &step, &scaler, grads, NP_CUDA_CHUNK, true, numbers, scratch);
+    np_cuda_update(
+        NULL, &step, &scaler, params, m, NULL, grads, decay, NP_CUDA_F16, NULL, NP_CUDA_CHUNK);
+    cr_assert_float_eq(params[0], 0, 1e-6);
+    cr_assert(scaler.scale == 1024 && scaler.good == 0);
+}
+
+Test(kernels_cuda, casts_round_to_nearest_even_and_back)
+{
+    const float x[5] = {1, -2.5f, 1.00390625f, 65504, 3e-5f};
+    uint16_t half[5];
+    float back[5];
+
+    np_cuda_cast(NULL, NP_CUDA_F32, x, NP_CUDA_BF16, half, 5);
+    cr_assert_eq(half[0], 0x3f80);
+    cr_assert_eq(half[2], 0x3f80); /* a tie: to even */
+    np_cuda_cast(NULL, NP_CUDA_F32, x, NP_CUDA_F16, half, 5);
+    cr_assert_eq(half[0], 0x3c00);
+    cr_assert_eq(half[3], 0x7bff);
+    np_cuda_cast(NULL, NP_CUDA_F16, half, NP_CUDA_F32, back, 5);
+    cr_assert_float_eq(back[1], -2.5, 0);
+    cr_assert_float_eq(back[4], 3e-5, 1e-7);
+}
+
+Test(kernels_cuda, numbers_are_summed_without_masked_rows)
+{
+    float loss[70], correct[70], top5[70];
+    int32_t labels[70];
+    struct np_cuda_numbers numbers[NP_CUDA_SLOTS];
+    const struct np_cuda_step step = {.labels = labels, .slot = 3};
+
+    for (int i = 0; i < 70; i++) {
+        loss[i] = 0.5f;
+        correct[i] = i % 2;
+        top5[i] = 1;
+        labels[i] = i < 60 ? i % 3 : -1;
+    }
+    np_cuda_numbers(NULL, &step, loss, correct, top5, 70, numbers);
+    cr_assert_float_eq(numbers[3].loss_sum, 30, 1e-9);
+    cr_assert_eq(numbers[3].rows, 60);
+    cr_assert_eq(numbers[3].correct, 30);
+    cr_assert_eq(numbers[3].top5, 60);
+}
+#endif
