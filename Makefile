@@ -73,10 +73,35 @@ plugin:
 endif
 
 # --- tests -------------------------------------------------------------------
+# The plugin's kernels as plain C++ on an emulated grid, and what queues them; and a program that puts
+# whole networks before cuDNN for GPUs that are only described.
+ifneq ($(and $(NVCC),$(CUDNN)),)
+EMU_O   := $(patsubst trainer/cuda/%.cu,$(B)/emu/%.cu.o,$(wildcard trainer/cuda/*.cu)) $(B)/emu/grid.o \
+           $(patsubst %,$(B)/emu/%.o,calls_cuda conv_cuda linear_cuda dnn dnn_plan)
+PLANS    = $(if $(SAN),,$(B)/tests/cuda/plans)
+CXXFLAGS = -std=c++17 $(OPT) -Wall -Wextra -fno-strict-aliasing -ffp-contract=off -pthread -I. $(CUDA_FLAGS) \
+           $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
+$(B)/tests/kernel/test_kernels_cuda.o: CFLAGS += -DNP_EMULATED_CUDA $(CUDA_FLAGS)
+$(B)/emu/%.cu.o: trainer/cuda/%.cu
+	@mkdir -p $(@D)
+	$(CXX) -x c++ $(CXXFLAGS) -MMD -MP -c -o $@ $<
+$(B)/emu/%.o: tests/emu/%.cc
+	@mkdir -p $(@D)
+	$(CXX) $(CXXFLAGS) -MMD -MP -c -o $@ $<
+$(B)/emu/%.o: trainer/cuda/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(CUDA_FLAGS) -MMD -MP -c -o $@ $<
+$(B)/tests/cuda/plans: tests/cuda/plans.c $(B)/tests/kernel/made_graphs.o $(LIB) libnnpipe-cuda.so tests/emu/stub_driver.c
+	@mkdir -p $(@D)/stub
+	$(CC) -shared -fPIC -O1 -o $(@D)/stub/libcuda.so.1 tests/emu/stub_driver.c
+	$(CC) $(CFLAGS) $(CUDA_FLAGS) $(LDFLAGS) -o $@ $< $(B)/tests/kernel/made_graphs.o -Wl,--whole-archive $(LIB) \
+	    -Wl,--no-whole-archive ./libnnpipe-cuda.so -Wl,-rpath,'$$ORIGIN/../../..' $(LDLIBS) -lcriterion
+endif
+
 T       := $(patsubst tests/%.c,$(B)/tests/%.o,$(wildcard tests/unit/*.c tests/kernel/*.c))
 UNIT     = $(B)/tests/unit_tests
-$(UNIT): $(T) $(LIB)
-	$(CC) $(LDFLAGS) -o $@ $(T) $(LIB) $(LDLIBS) $(if $(SAN),,-lcriterion)
+$(UNIT): $(T) $(EMU_O) $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $(T) $(EMU_O) $(LIB) $(LDLIBS) $(if $(EMU_O),-lstdc++) $(if $(SAN),,-lcriterion)
 unit: $(UNIT)
 	$(UNIT)
 
@@ -88,9 +113,9 @@ $(FUZZ): %: %.o $(B)/tests/fuzz/fuzz_driver.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/fuzz_driver.o $(LIB) $(LDLIBS)
 fuzz: $(FUZZ)
 
-test: all $(UNIT) $(FUZZ)
+test: all $(UNIT) $(FUZZ) $(PLANS)
 	@sh tests/run.sh $(B)
-test-long: all $(UNIT) $(FUZZ)
+test-long: all $(UNIT) $(FUZZ) $(PLANS)
 	@sh tests/run_long.sh $(B)
 demo: all
 	@sh scripts/demo.sh --built
@@ -112,4 +137,4 @@ install: all
 clean:
 	rm -rf build build-* nnpipe libnnpipe-cuda.so
 
--include $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)
+-include $(EMU_O:.o=.d) $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)

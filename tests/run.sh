@@ -51,7 +51,7 @@ fi
 echo "# unit and kernel: $unit_passed ok"
 passed=$((passed + unit_passed)) failed=$((failed + unit_failed))
 
-for test in tests/golden/*.sh tests/flow/*.sh tests/fault/*.sh tests/fuzz/*.sh; do
+for test in tests/golden/*.sh tests/flow/*.sh tests/fault/*.sh tests/cuda/*.sh tests/fuzz/*.sh; do
     case $test in *_campaign.sh) continue ;; esac
     [ -e "$test" ] && script "$test"
 done

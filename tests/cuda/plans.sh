@@ -24,7 +24,7 @@ N
 # planned GPU PRECISION CONFIG SIZES...: cuDNN has plans for all of it
 planned() {
     # shellcheck disable=SC2086 # sizes are words
-    LD_LIBRARY_PATH=$NNPIPE_BUILD/tests/cuda/stub:$LD_LIBRARY_PATH "$PLANS" "tests/cuda/gpus/$1.json" "$2" "configs/$3.yaml" $4 $5 $6 $7 >"$OUT" 2>&1 || {
+    LD_LIBRARY_PATH=$NNPIPE_BUILD/tests/cuda/stub:${LD_LIBRARY_PATH:-} "$PLANS" "tests/cuda/gpus/$1.json" "$2" "configs/$3.yaml" $4 $5 $6 $7 >"$OUT" 2>&1 || {
         tail -n 2 "$OUT"
         return 1
     }
