@@ -4,6 +4,7 @@
 # make check      layers, format, warnings as errors, cppcheck
 # make SAN=address,undefined test      make SAN=thread test
 # make bench      ratios against peers, written to docs/BENCHMARKS.md
+# make dist       one folder, and a .tar.xz of it, that runs on any x86-64 Linux with glibc 2.36
 # make install    PREFIX=/usr/local DESTDIR=
 CC       = gcc
 SAN      =
@@ -28,7 +29,7 @@ NNPIPE   = $(if $(SAN),$(B)/nnpipe,nnpipe)
 # Which commit, and of which shared headers: $(B)/build_id.h, written where it changes.
 $(shell sh scripts/build_id.sh $(B)/build_id.h)
 
-.PHONY: all plugin demo test test-long check bench install clean unit fuzz docs
+.PHONY: all plugin demo test test-long check bench dist install clean unit fuzz docs
 all: $(NNPIPE) plugin docs/CONFIG.md
 
 $(NNPIPE): $(B)/daemon/main.o $(LIB)
@@ -124,6 +125,9 @@ check:
 bench: all
 	@sh tests/bench/run.sh
 
+dist: all
+	@sh scripts/dist.sh
+
 docs/CONFIG.md: $(if $(SAN),,$(NNPIPE))
 	$(if $(SAN),@true,./nnpipe help config-reference > $@.new && if cmp -s $@.new $@; then rm $@.new && touch $@; else mv $@.new $@; fi)
 
@@ -135,6 +139,6 @@ install: all
 	for c in configs/*.yaml; do install -Dm644 $$c $(DESTDIR)$(PREFIX)/share/nnpipe/$$c; done
 
 clean:
-	rm -rf build build-* nnpipe libnnpipe-cuda.so
+	rm -rf build build-* dist nnpipe libnnpipe-cuda.so
 
 -include $(EMU_O:.o=.d) $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)
