@@ -44,7 +44,9 @@ static int take_gpu(struct np_device *device, struct np_err *err)
     cudaError_t status;
     int n = 0, code = np_cuda_count(&n, err);
 
-    if (code == 0)
+    if (code < 0)
+        np_err_context(err, "%s", device->name);
+    else
         code = np_cuda_usable(cuda->ordinal, n, &cuda->props, err);
     if (code < 0)
         return code;

@@ -1,0 +1,115 @@
+# What the CUDA plugin needs and does not find: no plugin, one of another build, no driver, an old one, no GPU, a
+# GPU that is not there, libraries missing, of another version, damaged. Each has its own words and exit
+# code, and comes at once.
+. "$(dirname "$0")/../lib.sh"
+cd "$ROOT" || exit 1
+BUILD=${NNPIPE_BUILD:-$ROOT/build}
+CONFIG=configs/cnn.yaml
+unset NNPIPE_CUDA_LIBS NNPIPE_CUDA_LIBS_ONLY CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH
+
+folder() { # folder NAME [PLUGIN] -> $TMP/NAME with the program and this plugin beside it
+    mkdir -p "$TMP/$1" && cp "$NNPIPE" "$TMP/$1/nnpipe" && { [ -z "${2:-}" ] || cp "$2" "$TMP/$1/libnnpipe-cuda.so"; }
+}
+fails() { # fails NAME TEXT [VAR=VALUE...]: train on cuda:$GPU ends within 2 s with exit 1 and these words
+    name=$1 text=$2
+    shift 2
+    env "$@" timeout 2 "$TMP/$name/nnpipe" train "$CONFIG" --device "cuda:${GPU:-0}" -o "runs=$TMP/runs" >"$TMP/said.txt" 2>&1
+    code=$?
+    [ $code -eq 1 ] && grep -qF -- "$text" "$TMP/said.txt" && return
+    echo "exit $code: $(tail -n 2 "$TMP/said.txt")"
+    return 1
+}
+lists() { # lists NAME TEXT [VAR=VALUE...]: devices ends within 2 s with exit 0, and its line of cuda:0 has these words
+    name=$1 text=$2
+    shift 2
+    env "$@" timeout 2 "$TMP/$name/nnpipe" devices --json >"$TMP/said.txt" 2>&1 || { echo "exit $?"; return 1; }
+    grep '"name": "cuda:0"' "$TMP/said.txt" | grep -qF -- "$text" || { tail -n 1 "$TMP/said.txt"; return 1; }
+}
+nothing_written() { [ ! -e "$TMP/runs" ]; }
+
+# --- the plugin itself
+folder bare
+t "without the plugin the message says how to get it" fails bare "no CUDA plugin: libnnpipe-cuda.so is neither in"
+t "devices says so too" lists bare "no CUDA plugin"
+plugin() { # plugin NAME VERSION CONTRACT: a program with a plugin of this version and contract
+    printf '#include "trainer/device.h"\nstatic const struct np_plugin p = {.version = %s, .contract = "%s", .build = "0123abcd"};\nconst struct np_plugin *np_plugin_cuda(void);\nconst struct np_plugin *np_plugin_cuda(void) { return &p; }\n' "$2" "$3" >"$TMP/p.c"
+    gcc -I. -fPIC -shared -o "$TMP/p.so" "$TMP/p.c" && folder "$1" "$TMP/p.so"
+}
+plugin old "NP_PLUGIN_VERSION - 1" none
+t "a plugin of another version is refused with both numbers" fails old "has plugin version"
+plugin other NP_PLUGIN_VERSION none
+t "a plugin from another build is refused with its commit" fails other "is from another build (0123abcd;"
+echo "no library" >"$TMP/text.so"
+folder damaged "$TMP/text.so"
+t "a damaged plugin is named" fails damaged "libnnpipe-cuda.so does not load"
+
+# --- driver and libraries, with the plugin that was built
+if [ -e libnnpipe-cuda.so ] && [ "$BUILD" = "$ROOT/build" ]; then
+    folder real libnnpipe-cuda.so
+    if ldconfig -p | grep -q libcuda.so.1; then
+        skip "without a driver the message says what to install" "this machine has one"
+    else
+        t "without a driver the message says what to install" fails real "cuda:0: no NVIDIA driver: libcuda.so.1 is not on this machine"
+        t "devices says so too" lists real '"usable": false, "reason": "no NVIDIA driver'
+        t "auto takes the CPU then" says '"device": "cpu"' "$TMP/real/nnpipe" bench step "$CONFIG" --steps 1 --device auto --json
+    fi
+    mkdir "$TMP/driver" && gcc -shared -fPIC -o "$TMP/driver/libcuda.so.1" tests/emu/stub_driver.c
+    t "a driver too old is named with both versions" fails real "is made for CUDA 12.4, and this plugin for" LD_LIBRARY_PATH="$TMP/driver" NNPIPE_STUB_CUDA=12040
+    t "a driver without a GPU is told from no driver" fails real "the NVIDIA driver sees no GPU" LD_LIBRARY_PATH="$TMP/driver"
+    t "hidden GPUs are named as hidden" fails real "CUDA_VISIBLE_DEVICES is '-1'" LD_LIBRARY_PATH="$TMP/driver" CUDA_VISIBLE_DEVICES=-1
+    t "the doctor asked for a GPU that is not there ends with 1" exits 1 "$TMP/real/nnpipe" doctor --device cuda:0 "$TMP"
+
+    only() { # only FOLDER TEXT: libraries are looked for in this folder alone
+        lists real "$2" NNPIPE_CUDA_LIBS="$1" NNPIPE_CUDA_LIBS_ONLY=1
+    }
+    libs=$(dirname "$(readlink -f "$(ldconfig -p | sed -n 's/.*libcudnn.so.9 .*=> //p' | head -n 1)")")
+    [ -e "$libs/libcublasLt.so.13" ] || libs=/usr/local/cuda/lib64
+    mkdir "$TMP/none" "$TMP/half" "$TMP/eight" "$TMP/lies" "$TMP/torn" "$TMP/bare_nine"
+    for d in half eight lies torn bare_nine; do ln -s "$libs/libcublasLt.so.13" "$TMP/$d/"; done
+    t "a missing cuBLASLt is named, with the place and the package" only "$TMP/none" "cuBLASLt is missing: no libcublasLt.so.13 in $TMP/none; install"
+    t "a missing cuDNN is named, with the place and the package" only "$TMP/half" "cuDNN is missing: no libcudnn.so.9 in $TMP/half; install"
+    : >"$TMP/eight/libcudnn.so.8"
+    t "cuDNN 8 in place of 9 is named" only "$TMP/eight" "cuDNN is there in another version, $TMP/eight/libcudnn.so.8, and libcudnn.so.9 is needed"
+    echo 'unsigned long cudnnGetVersion(void) { return 8907; }' >"$TMP/lies.c"
+    grep -o '"cudnn[A-Z][A-Za-z]*"' trainer/cuda/libs.c | tr -d '"' | sort -u | grep -v cudnnGetVersion |
+        sed 's/.*/void &(void); void &(void) {}/' >>"$TMP/lies.c"
+    gcc -shared -fPIC -o "$TMP/lies/libcudnn.so.9" "$TMP/lies.c"
+    t "a cuDNN that says it is 8 is refused" only "$TMP/lies" "$TMP/lies/libcudnn.so.9 is version 8.9.7, and 9 is needed"
+    echo 'int nothing;' >"$TMP/nine.c"
+    gcc -shared -fPIC -o "$TMP/bare_nine/libcudnn.so.9" "$TMP/nine.c"
+    t "a library without the functions is refused by name" only "$TMP/bare_nine" "libcudnn.so.9 has no cudnnGetVersion"
+    echo torn >"$TMP/torn/libcudnn.so.9"
+    t "a damaged library is named" only "$TMP/torn" "$TMP/torn/libcudnn.so.9 does not load"
+    t "what else is missing is named beside the driver" only "$TMP/none" "or use device: cpu; cuBLASLt is missing"
+
+    # --- where they lie: as pip lays them out, cuDNN's own parts beside it
+    pip=$TMP/home/.local/lib/python3.11/site-packages/nvidia
+    mkdir -p "$pip/cudnn/lib" "$pip/cu13/lib"
+    ln -s "$libs"/libcudnn*.so.9 "$pip/cudnn/lib/"
+    ln -s "$libs"/libcublasLt.so.13 "$libs"/libnvrtc.so.13 "$libs"/libnvrtc-builtins.so.13.* "$pip/cu13/lib/"
+    gcc -std=c11 -D_GNU_SOURCE -I. -I/usr/local/cuda/include -I"$(sh scripts/find_cudnn.sh)" -o "$TMP/probe" \
+        tests/fault/libs_probe.c trainer/cuda/libs.c "$BUILD/libnnpipe.a" -ldl || echo "not ok - the probe builds: see above"
+    beside() { # what the probe printed: every library from pip's folders
+        grep -q "^cuDNN 9.* $pip/cudnn/lib/libcudnn.so.9$" "$1" && grep -q "^libcudnn_graph.so.9 $pip/cudnn/lib/" "$1" &&
+            grep -q "^cuBLASLt 13.* $pip/cu13/lib/" "$1" && grep -q "^NVRTC 13.* $pip/cu13/lib/" "$1" &&
+            grep -q "^libnvrtc-builtins.* $pip/cu13/lib/" "$1"
+    }
+    named() { NNPIPE_CUDA_LIBS=$pip/cudnn/lib:$pip/cu13/lib NNPIPE_CUDA_LIBS_ONLY=1 "$TMP/probe" >"$TMP/named.txt" && beside "$TMP/named.txt" || { cat "$TMP/named.txt"; return 1; }; }
+    t "libraries of named folders bring their own parts from there" named
+    if unshare -m true 2>/dev/null; then
+        # The toolkit is hidden and the loader's cache with it; the real files stay reachable elsewhere.
+        hidden() {
+            unshare -m sh -c 'mkdir "$1/kept" && mount --bind "$2" "$1/kept" && mount -t tmpfs none "$2" &&
+                for l in "$3"/*/lib/*; do ln -sf "$1/kept/${l##*/}" "$l"; done
+                env -u CUDA_HOME -u CUDA_PATH -u VIRTUAL_ENV -u CONDA_PREFIX HOME="$1/home" "$1/probe"' - "$TMP" "$libs" "$pip" >"$TMP/hidden.txt" 2>&1
+            beside "$TMP/hidden.txt" || { cat "$TMP/hidden.txt"; return 1; }
+        }
+        t "pip's nvidia/*/lib of the user is found where there is no toolkit" hidden
+    else
+        skip "pip's nvidia/*/lib of the user is found where there is no toolkit" "needs a mount namespace"
+    fi
+else
+    skip "driver and libraries of the CUDA plugin" "this build has none"
+fi
+t "no run was begun" nothing_written
+[ "$failed" -eq 0 ]
