@@ -65,7 +65,8 @@ static const struct np_command commands[] = {
         "\n"
         "io_uring, locked memory, the cgroup's CPUs and memory, huge pages, the disk that PATH (a\n"
         "file to read, or a folder to write 128 MiB into and read back; default: this folder) is\n"
-        "on; with a GPU its bus, memory, clocks, ECC, persistence and NUMA node. Exit 0: nothing to\n"
+        "on; with a GPU its bus, memory, clocks, ECC, persistence and NUMA node. Exit 0: nothing "
+        "to\n"
         "do; 1: something is to be looked at.\n"},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -87,7 +87,7 @@ if [ -e libnnpipe-cuda.so ] && [ "$BUILD" = "$ROOT/build" ]; then
     mkdir -p "$pip/cudnn/lib" "$pip/cu13/lib"
     ln -s "$libs"/libcudnn*.so.9 "$pip/cudnn/lib/"
     ln -s "$libs"/libcublasLt.so.13 "$libs"/libnvrtc.so.13 "$libs"/libnvrtc-builtins.so.13.* "$pip/cu13/lib/"
-    gcc -std=c11 -D_GNU_SOURCE -I. -I/usr/local/cuda/include -I"$(sh scripts/find_cudnn.sh)" -o "$TMP/probe" \
+    gcc -std=c11 -D_GNU_SOURCE -I. -I"$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")/../include" -I"$(sh scripts/find_cudnn.sh)" -o "$TMP/probe" \
         tests/fault/libs_probe.c trainer/cuda/libs.c "$BUILD/libnnpipe.a" -ldl || echo "not ok - the probe builds: see above"
     beside() { # what the probe printed: every library from pip's folders
         grep -q "^cuDNN 9.* $pip/cudnn/lib/libcudnn.so.9$" "$1" && grep -q "^libcudnn_graph.so.9 $pip/cudnn/lib/" "$1" &&

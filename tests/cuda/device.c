@@ -1,0 +1,236 @@
+/* The CUDA device over the emulated runtime: opening and closing, pinned pages, copies in their order,
+ * event times, each call of the runtime failing once. The libraries are empty ones (device.sh). Prints
+ * an "ok -" or "not ok -" line each. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "loader/base/clock.h"
+#include "tests/emu/cudart.h"
+#include "trainer/cuda/device_cuda.h"
+#include "trainer/cuda/doctor_cuda.h"
+
+#define BYTES (3u << 20)
+
+const struct np_plan_ops np_cuda_plan_ops = {0}; /* nothing is computed here */
+static int nr_failed;
+
+static void is(bool passed, const char *sentence, const char *why)
+{
+    printf(
+        "%s - %s%s%s\n", passed ? "ok" : "not ok", sentence, passed ? "" : ": ", passed ? "" : why);
+    nr_failed += !passed;
+}
+
+static int open_device(struct np_device *device, int ordinal, struct np_err *err)
+{
+    const struct np_device_options options = {.ordinal = ordinal};
+
+    *device = (struct np_device){.ops = &np_cuda_ops, .pinned = np_page_allocator};
+    snprintf(device->name, sizeof(device->name), "cuda:%d", ordinal);
+    return np_cuda_ops.open(device, &options, err);
+}
+
+/* Copies into one buffer in turn, each behind the other's event, and what lies there at the end is the
+ * last one's. Returns 0, or what failed. */
+static int copy_in_turn(struct np_device *device, uint8_t *ret_last)
+{
+    const struct np_device_ops *ops = device->ops;
+    struct np_event events[4] = {{0}};
+    uint8_t *host = device->pinned.alloc(device->pinned.context, BYTES);
+    void *memory = ops->alloc(device, BYTES);
+    uint64_t before_ns = np_now_ns(), last_ns = 0;
+    int code = host && memory ? 0 : -ENOMEM;
+
+    for (int i = 0; i < 4 && code == 0; i++) {
+        if (i > 0) /* the host's buffer is written when the copy before has passed */
+            code = ops->done(device, &events[i - 1], true) < 0 ? -EIO : 0;
+        if (i > 0 && code == 0 &&
+            (events[i - 1].passed_ns < last_ns || events[i - 1].passed_ns > np_now_ns()))
+            code = -ERANGE;
+        if (i > 0)
+            last_ns = events[i - 1].passed_ns;
+        memset(host, i + 1, BYTES);
+        if (code == 0)
+            code = ops->upload(device, memory, host, BYTES);
+        ops->record(device, NP_STREAM_COPY, &events[i]);
+        ops->follow(device, NP_STREAM_COMPUTE, &events[i]);
+    }
+    if (code == 0)
+        code = ops->done(device, &events[3], true) == 1 &&
+                       events[3].passed_ns + 1000000000u > before_ns
+                   ? 0
+                   : -EIO;
+    if (code == 0 &&
+        cudaMemcpy(ret_last, (uint8_t *)memory + BYTES - 1, 1, cudaMemcpyDeviceToHost)) {
+        snprintf(device->fault, sizeof(device->fault), "the test's own copy");
+        code = -EIO;
+    }
+    ops->free(device, memory);
+    device->pinned.free(device->pinned.context, host, BYTES);
+    return code;
+}
+
+static void test_copies(void)
+{
+    struct np_device device;
+    struct np_err err = {0};
+    uint8_t last = 0;
+    struct np_event never = {0};
+
+    is(open_device(&device, 0, &err) == 0, "a GPU is opened", err.text);
+    is(device.auto_precision == NP_BF16, "precision auto is bf16 there", "it is not");
+    is(copy_in_turn(&device, &last) == 0 && last == 4, "copies pass in order, at rising times",
+        device.fault);
+    is(np_cuda_ops.done(&device, &never, true) == 1, "an event never recorded has passed", "no");
+    np_cuda_ops.close(&device);
+}
+
+static void test_pinned(void)
+{
+    static const size_t sizes[] = {1, 4096, 5000, (2u << 20) - 1, 2u << 20, (6u << 20) + 1};
+    struct np_device device;
+    struct np_err err = {0};
+    bool aligned = true, zero = true, reached = true;
+
+    if (open_device(&device, 0, &err) < 0)
+        return is(false, "pinned pages", err.text);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        char *memory = device.pinned.alloc(device.pinned.context, sizes[i]);
+
+        aligned = aligned && memory && (uintptr_t)memory % 4096 == 0;
+        zero = zero && memory && memory[0] == 0 && memory[sizes[i] - 1] == 0;
+        reached = reached && memory && np_emu_holds(memory, sizes[i]);
+        if (i % 2) /* the others are left for close() */
+            device.pinned.free(device.pinned.context, memory, sizes[i]);
+    }
+    is(aligned && zero, "pinned pages are aligned and zero", "they are not");
+    is(reached, "the device reaches all of a pinned block", "it does not");
+    device.pinned.free(device.pinned.context, NULL, 0);
+    is(!device.pinned.alloc(device.pinned.context, SIZE_MAX - 5), "a size beyond all is refused",
+        "it is not");
+    np_cuda_ops.close(&device);
+}
+
+/* Anchors are renewed each second; times stay the host's all the while. */
+static void test_clock(void)
+{
+    struct np_device device;
+    struct np_err err = {0};
+    struct np_event event = {0};
+    uint64_t first_anchor_ns;
+    bool right = true;
+
+    if (open_device(&device, 0, &err) < 0)
+        return is(false, "times of events", err.text);
+    const struct np_cuda_clock *clock = &((struct np_cuda *)device.state)->clock;
+    first_anchor_ns = clock->anchor_ns[clock->current];
+    for (int i = 0; i < 26; i++) {
+        uint64_t from_ns = np_now_ns();
+
+        device.ops->record(&device, NP_STREAM_COMPUTE, &event);
+        right = right && device.ops->done(&device, &event, true) == 1 &&
+                event.passed_ns + 2000000 > from_ns && event.passed_ns <= np_now_ns();
+        usleep(50000);
+    }
+    is(right, "events pass between their record and now, by the host's clock", "they do not");
+    is(clock->anchor_ns[clock->current] > first_anchor_ns + 900000000u,
+        "the clock's anchor is renewed", "it is not");
+    np_cuda_ops.close(&device);
+}
+
+static void ignore(void *context, const struct np_finding *finding)
+{
+    int *counts = context;
+
+    counts[finding->verdict]++;
+}
+
+static void test_doctor(void)
+{
+    struct np_err err = {0};
+    int counts[3] = {0};
+
+    is(np_cuda_doctor(0, ignore, counts, &err) == 0 && counts[0] + counts[1] >= 4,
+        "the doctor finds GPU, libraries, bus and memory", err.text);
+    is(np_cuda_doctor(7, ignore, counts, &err) == -ENODEV &&
+            strstr(err.text, "there is no cuda:7: this machine has one GPU, cuda:0"),
+        "the doctor of a GPU that is not there says how many are", err.text);
+}
+
+/* Every call of the runtime fails once: the device says so or did not need it, and nothing leaks. */
+static void test_faults(void)
+{
+    struct np_emu_counts counts;
+    struct np_device device;
+    uint64_t nr_calls, told = 0, silent = 0;
+    uint8_t last;
+
+    np_emu_set(1, 256u << 20, 0);
+    if (open_device(&device, 0, NULL) == 0) {
+        copy_in_turn(&device, &last);
+        np_cuda_ops.close(&device);
+    }
+    np_emu_count(&counts);
+    nr_calls = counts.calls;
+    for (uint64_t i = 1; i <= nr_calls; i++) {
+        struct np_err err = {0};
+
+        np_emu_set(1, 256u << 20, i);
+        int code = open_device(&device, 0, &err);
+        if (code < 0) {
+            told += *err.text != '\0';
+            silent += *err.text == '\0';
+            continue;
+        }
+        code = copy_in_turn(&device, &last);
+        if (code < 0) {
+            told += *device.fault != '\0';
+            silent += *device.fault == '\0';
+        }
+        np_cuda_ops.close(&device);
+        np_emu_count(&counts);
+        silent += counts.bytes != 0;
+    }
+    np_emu_set(1, 256u << 20, 0);
+    printf("# %llu calls, %llu told\n", (unsigned long long)nr_calls, (unsigned long long)told);
+    is(nr_calls > 20 && told > nr_calls / 2 && silent == 0,
+        "every call of the runtime fails once, with words and without a leak",
+        "some failed without a word, or kept memory");
+}
+
+static void test_refused(void)
+{
+    struct np_device device;
+    struct np_err err = {0};
+    void *memory = NULL;
+    struct np_emu_counts counts;
+
+    if (open_device(&device, 0, &err) < 0)
+        return is(false, "pinning refused", err.text);
+    np_emu_set(1, 256u << 20, 0);
+    np_emu_count(&counts);
+    np_emu_set(1, 256u << 20, 1);
+    memory = device.pinned.alloc(device.pinned.context, BYTES);
+    is(!memory && strstr(device.fault, "CUDA does not pin 4 MiB") &&
+            strstr(device.fault, "ulimit -l"),
+        "pinning that is refused names the limit of locked memory", device.fault);
+    np_emu_set(1, 256u << 20, 0);
+    *device.fault = '\0';
+    is(!device.ops->alloc(&device, 1ull << 40) && strstr(device.fault, "out of memory"),
+        "device memory that is not there is said", device.fault);
+    np_cuda_ops.close(&device);
+}
+
+int main(void)
+{
+    test_copies();
+    test_pinned();
+    test_clock();
+    test_doctor();
+    test_refused();
+    test_faults();
+    return nr_failed != 0;
+}
