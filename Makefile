@@ -67,7 +67,7 @@ build/cuda/%.o: trainer/cuda/%.c
 	$(CC) $(CFLAGS) $(CUDA_FLAGS) -fPIC -MMD -MP -c -o $@ $<
 build/cuda/%.cu.o: trainer/cuda/%.cu
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 -lineinfo --threads 2 -Xfatbin -compress-all -I. $(CUDA_FLAGS) $(GENCODE) -Xcompiler -fPIC,-Wall,-Wextra -MMD -MP -c -o $@ $<
+	$(NVCC) -std=c++17 -O3 -lineinfo --threads 2 -Xfatbin -compress-all -I. $(CUDA_FLAGS) $(GENCODE) -Xcompiler -fPIC,-fno-exceptions,-Wall,-Wextra -MMD -MP -c -o $@ $<
 else
 plugin:
 	@echo "no CUDA plugin: $(if $(NVCC),cuDNN's headers,nvcc) not found; the CPU device is complete without it"

@@ -111,5 +111,21 @@ if [ -e libnnpipe-cuda.so ] && [ "$BUILD" = "$ROOT/build" ]; then
 else
     skip "driver and libraries of the CUDA plugin" "this build has none"
 fi
+
+# --- the same words on the way to a GPU: the plugin over the emulated runtime, which has one
+if [ -e "$BUILD/tests/emu/libnnpipe-cuda.so" ]; then
+    folder emu "$BUILD/tests/emu/libnnpipe-cuda.so"
+    mkdir -p "$TMP/none"
+    export LD_LIBRARY_PATH="$BUILD/tests/emu"
+    GPU=5
+    t "a GPU that is not there is told from one that is" fails emu "there is no cuda:5: this machine has one GPU, cuda:0" NNPIPE_CUDA_LIBS="$BUILD/tests/emu"
+    GPU=0
+    t "a missing library ends a run by its name" fails emu "cuda:0: cuBLASLt is missing: no libcublasLt.so.13 in $TMP/none" NNPIPE_CUDA_LIBS="$TMP/none" NNPIPE_CUDA_LIBS_ONLY=1
+    t "a GPU is not usable without it, and devices says why" lists emu '"usable": false, "reason": "cuBLASLt is missing' NNPIPE_CUDA_LIBS="$TMP/none" NNPIPE_CUDA_LIBS_ONLY=1
+    t "no GPU ends a run" fails emu "the NVIDIA driver sees no GPU" NNPIPE_EMU_DEVICES=0 NNPIPE_CUDA_LIBS="$BUILD/tests/emu"
+    unset LD_LIBRARY_PATH
+else
+    skip "a GPU that is not there is told from one that is" "there is no emulated runtime in this build"
+fi
 t "no run was begun" nothing_written
 [ "$failed" -eq 0 ]
