@@ -49,7 +49,9 @@ A GPU needs NVIDIA's driver 580 or newer, cuDNN 9 and cuBLAS 13, of the toolkit,
 `pip install nvidia-cudnn-cu13 nvidia-cublas`.
 TEXT
 cp docs/*.md docs/nnpipe.1 "$out/docs/"
-cp scripts/bench_gpu* scripts/check_gpu* scripts/nnpipe.bash-completion "$out/scripts/"
+cp -r scripts/bench_gpu* scripts/check_gpu* scripts/nnpipe.bash-completion "$out/scripts/"
+cp -r tests/cuda/gpus "$out/scripts/"
+rm -rf "$out"/scripts/*/__pycache__
 ./nnpipe data synth --out "$out/data/shapes" >/dev/null
 git log -1 --format='%H %cs' >"$out/COMMIT" 2>/dev/null || echo "not from a git tree" >"$out/COMMIT"
 

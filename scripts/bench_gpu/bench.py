@@ -1,0 +1,438 @@
+#!/usr/bin/env python3
+"""Runs nnpipe and PyTorch in turn and prints ratios; bench_gpu.sh says what and how.
+
+A cell is one measurement: a process with a time cap. Its result is a line of results.jsonl; a cell that
+is there already with numbers is not run again.
+"""
+import argparse
+import json
+import os
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+HERE = os.path.dirname(os.path.abspath(__file__))
+NNPIPE = os.environ.get("NNPIPE", os.path.join(ROOT, "nnpipe"))
+PEER = [sys.executable, os.path.join(HERE, "peer.py")]
+TARGET = 0.94
+RATE = "images_per_second"
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="bench_gpu.sh")
+    parser.add_argument("--parts", default="step,copy,feed,cifar")
+    parser.add_argument("--out", default=os.path.join(ROOT, "dist", "bench_gpu"))
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--seconds", type=float, help="of each measurement (20; --quick: 5)")
+    parser.add_argument("--rounds", type=int, help="of each (3; --quick: 1); the table has medians")
+    parser.add_argument("--readers", default="auto", help="nnpipe's reader threads")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--photos", help="photographs: whatever `nnpipe data pack` reads")
+    parser.add_argument("--quick", action="store_true", help="batch 256, one round, 5 s each")
+    parser.add_argument("--again", action="store_true", help="forget what was measured")
+    parser.add_argument("--table", action="store_true", help="only print what was measured")
+    parser.add_argument("--cpu", action="store_true", help="dry run on the CPU, tiny")
+    args = parser.parse_args()
+    if args.cpu:
+        args.device, args.quick = "cpu", True
+    args.seconds = args.seconds or (2 if args.cpu else 5 if args.quick else 20)
+    args.rounds = args.rounds or (1 if args.quick else 3)
+    unknown = set(args.parts.split(",")) - {"step", "copy", "feed", "cifar"}
+    if unknown:
+        parser.error("there is no part " + ", ".join(sorted(unknown)))
+    return args
+
+
+class Bench:
+    def __init__(self, args):
+        self.args = args
+        os.makedirs(args.out, exist_ok=True)
+        self.path = os.path.join(args.out, "results.jsonl")
+        if args.again and os.path.exists(self.path):
+            os.rename(self.path, self.path + time.strftime(".%Y%m%d-%H%M%S"))
+        self.results = {}
+        if os.path.exists(self.path):
+            with open(self.path, encoding="utf-8") as file:
+                for line in file:
+                    try:
+                        result = json.loads(line)
+                    except ValueError:
+                        continue  # cut off when it was stopped
+                    self.results[result.get("cell")] = result
+
+    def write(self, result):
+        self.results[result["cell"]] = result
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(result) + "\n")
+
+    def cell(self, name, facts, run):
+        """Measures unless that is done; run() gives a dict with numbers, or raises."""
+        if self.results.get(name, {}).get("ok"):
+            return
+        print(f"{time.strftime('%H:%M:%S')} {name} ...", end=" ", flush=True)
+        result = {"cell": name, **facts}
+        try:
+            result.update(run(), ok=True)
+            print(result["said"] if "said" in result else describe(result), flush=True)
+        except (RuntimeError, OSError) as error:
+            result.update(ok=False, error=str(error))
+            print("FAILED:", error, flush=True)
+        self.write(result)
+
+
+def describe(result):
+    keys = ("images_per_second", "gigabytes_per_second", "stall_ratio", "seconds_to_target", "test_accuracy")
+    return ", ".join(f"{key} {result[key]:.4g}" for key in keys if isinstance(result.get(key), (int, float)))
+
+
+def run_lines(command, cap, on_line=None, env=None):
+    """Runs a command for at most `cap` seconds; its JSON lines. on_line may return True: enough."""
+    lines, tail = [], []
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, **(env or {})}, start_new_session=True, cwd=ROOT)
+    reader = threading.Thread(target=lambda: tail.extend(process.stderr.read().splitlines()[-4:]))
+    reader.start()
+    late = threading.Timer(cap, lambda: os.killpg(process.pid, signal.SIGKILL))
+    late.start()
+    enough = False
+    try:
+        for line in process.stdout:
+            try:
+                lines.append({**json.loads(line), "at": time.monotonic()})
+            except ValueError:
+                continue
+            if not enough and on_line and on_line(lines):
+                enough = True
+                process.terminate()
+        code = process.wait()
+        expired = not late.is_alive()
+    finally:  # Ctrl-C too: its own processes are not in our group
+        late.cancel()
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        reader.join()
+    if expired:
+        raise RuntimeError(f"took longer than its cap of {cap:.0f} s")
+    if code != 0 and not enough:
+        errors = [line.get("message") for line in lines if line.get("event") == "error"]
+        raise RuntimeError(f"exit {code}: " + (" ".join(errors or tail) or "it said nothing")[-600:])
+    return lines
+
+
+def last(lines):
+    if not lines:
+        raise RuntimeError("it printed no result")
+    return {key: value for key, value in lines[-1].items() if key not in ("event", "at")}
+
+
+# --- step ---------------------------------------------------------------------------------------
+
+
+def sizes(args):
+    if args.cpu:
+        return [("resnet18", 4, "f32", 64), ("resnet18", 4, "bf16", 64)]
+    batches = (256,) if args.quick else (256, 400)
+    return [(model, batch, precision, 224) for model in ("resnet50", "resnet18") for batch in batches
+            for precision in ("bf16", "f16")]
+
+
+def nnpipe_step(args, model, batch, precision, size):
+    command = [NNPIPE, "bench", "step", f"configs/{model}.yaml", "--json", "--device", args.device,
+               "--seconds", str(args.seconds), "-o", f"loader.batch={batch}", "-o", f"precision={precision}",
+               "-o", "data.train.path=/nonexistent"]
+    if size != 224:
+        command += ["-o", f"loader.augment=[{{random_resized_crop: {{size: {size}}}}}]",
+                    "-o", f"loader.test_augment=[{{center_crop: {{size: {size}}}}}]"]
+    return last(run_lines(command, 180 + args.seconds))
+
+
+def peer_step(args, model, batch, precision, size, compiled):
+    command = PEER + ["step", "--device", args.device, "--seconds", str(args.seconds), "--model", model,
+                      "--batch", str(batch), "--precision", precision, "--size", str(size)]
+    return last(run_lines(command + (["--compile"] if compiled else []), 900 if compiled else 180))
+
+
+def part_step(bench):
+    args = bench.args
+    for number in range(args.rounds):
+        for model, batch, precision, size in sizes(args):
+            facts = {"part": "step", "model": model, "batch": batch, "precision": precision, "size": size}
+            name = f"step {model} {batch} {precision}"
+            work = (args, model, batch, precision, size)
+            for tool, run in (("nnpipe", lambda: nnpipe_step(*work)),
+                              ("torch", lambda: peer_step(*work, False)),
+                              ("torch compiled", lambda: peer_step(*work, True))):
+                bench.cell(f"{name} {tool} #{number}", {**facts, "tool": tool}, run)
+
+
+# --- copy ---------------------------------------------------------------------------------------
+
+
+def copy_config(args, batch, size):
+    path = os.path.join(args.out, "copy.yaml")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"name: copy\ndata:\n  train: {{source: synth, samples: {4 * batch}, size: {size}}}\n"
+                   f"loader:\n  batch: {batch}\n  cache: decoded\n  readers: {args.readers}\n"
+                   "model: [global_avgpool, linear: {out: classes}]\n")
+    return path
+
+
+def part_copy(bench):
+    args = bench.args
+    batch, size = (8, 64) if args.cpu else (256, 224)
+    path = copy_config(args, batch, size)
+    for number in range(args.rounds):
+        facts = {"part": "copy", "batch": batch, "size": size}
+
+        def ours():
+            result = last(run_lines([NNPIPE, "bench", "feed", path, "--json", "--device", args.device,
+                                     "--seconds", str(args.seconds)], 120 + args.seconds))
+            return {**result, "gigabytes_per_second": result["h2d_gigabytes_per_second"]}
+
+        def theirs():
+            return last(run_lines(PEER + ["copy", "--device", args.device, "--seconds", str(args.seconds),
+                                          "--batch", str(batch), "--size", str(size)], 120))
+
+        bench.cell(f"copy nnpipe #{number}", {**facts, "tool": "nnpipe"}, ours)
+        bench.cell(f"copy torch #{number}", {**facts, "tool": "torch"}, theirs)
+
+
+# --- feed ---------------------------------------------------------------------------------------
+
+
+def photographs(args):
+    if args.photos:
+        return args.photos
+    path = os.path.join(os.environ.get("NNPIPE_DATA", ""), "imagenet-sample-500.tar")
+    if os.path.exists(path):
+        return path
+    drawn = os.path.join(args.out, "drawn")
+    if not os.path.exists(os.path.join(drawn, "done")):
+        print("no photographs are at hand (--photos, NNPIPE_DATA): pictures are drawn instead")
+        number, size = (64, 96) if args.cpu else (2000, 448)
+        run_lines([NNPIPE, "data", "synth", "--out", drawn, "--samples", str(number), "--test", "1",
+                   "--size", str(size)], 600)
+        open(os.path.join(drawn, "done"), "w", encoding="utf-8").close()
+    return os.path.join(drawn, "train-*.tar*")
+
+
+def pack(args, kind):
+    """Shards of the photographs: jpeg as they are, raw with a shorter side of 256 (for the CPU: 64)."""
+    out = os.path.join(args.out, "shards-" + kind)
+    if not os.path.exists(os.path.join(out, "done")):
+        command = [NNPIPE, "data", "pack", photographs(args), "--out", out]
+        if kind == "raw":
+            command += ["--raw", "--resize", "64" if args.cpu else "256"]
+        run_lines(command, 900)
+        open(os.path.join(out, "done"), "w", encoding="utf-8").close()
+    return out
+
+
+def nnpipe_feed(args, kind, batch, precision, size):
+    shards = pack(args, kind)
+    model = "resnet18" if args.cpu else "resnet50"
+    command = [NNPIPE, "train", f"configs/{model}.yaml", "--json", "--device", args.device]
+    shards = f"{{source: tar, path: \"{shards}/*.tar\"}}"
+    for override in (f"data.train={shards}", f"data.test={shards}", f"loader.batch={batch}",
+                     f"precision={precision}", f"loader.readers={args.readers}", "train.epochs=0",
+                     "train.steps=10000000", "train.eval_every=never", "schedule=constant",
+                     "checkpoint.every=never", f"runs={args.out}/runs",
+                     f"loader.augment=[{{random_resized_crop: {{size: {size}}}}}, flip]",
+                     f"loader.test_augment=[{{resize: {{size: {size}}}}}, {{center_crop: {{size: {size}}}}}]"):
+        command += ["-o", override]
+    state = {}
+
+    def enough(lines):
+        if lines[-1].get("event") == "step":
+            state.setdefault("start", lines[-1]["at"])
+            return lines[-1]["at"] - state["start"] > 2 * args.seconds
+        return False
+
+    lines = run_lines(command, 180 + 3 * args.seconds, enough)
+    steps = [line for line in lines if line.get("event") == "step"]
+    later = [line for line in steps if line["at"] - steps[0]["at"] > 0.5 * args.seconds]
+    if len(later) < 2:
+        raise RuntimeError(f"only {len(steps)} steps were reported")
+    span = later[-1]["at"] - later[0]["at"]
+    return {"images_per_second": (later[-1]["step"] - later[0]["step"]) * batch / span, "seconds": span,
+            "stall_ratio": statistics.mean(line["stall_ratio"] for line in later[1:])}
+
+
+def part_feed(bench):
+    args = bench.args
+    batch, precision, size = (4, "f32", 64) if args.cpu else (256, "bf16", 224)
+    model = "resnet18" if args.cpu else "resnet50"
+    for number in range(args.rounds):
+        for kind in ("jpeg", "raw"):
+            facts = {"part": "feed", "batch": batch, "precision": precision, "size": size, "kind": kind,
+                     "model": model}
+            bench.cell(f"feed {kind} nnpipe #{number}", {**facts, "tool": "nnpipe"},
+                       lambda: nnpipe_feed(args, kind, batch, precision, size))
+            command = PEER + ["feed", "--device", args.device, "--seconds", str(2 * args.seconds), "--model", model,
+                              "--batch", str(batch), "--precision", precision, "--size", str(size), "--shards",
+                              os.path.join(args.out, "shards-" + kind), "--workers", str(args.workers)]
+            for decode in ("pil", "torchvision") if kind == "jpeg" else ("pil",):
+                bench.cell(f"feed {kind} torch {decode} #{number}", {**facts, "tool": "torch", "decode": decode},
+                           lambda: last(run_lines(command + ["--decode", decode], 300)))
+
+
+# --- CIFAR-10 -----------------------------------------------------------------------------------
+
+
+def nnpipe_cifar(args, data):
+    command = [NNPIPE, "train", "scripts/bench_gpu/cifar.yaml", "--json", "--device", args.device,
+               "-o", f"runs={args.out}/runs", "-o", f"loader.readers={args.readers}"]
+    if args.cpu:
+        command += ["-o", "train.epochs=0", "-o", "train.steps=2", "-o", "loader.batch=8", "-o",
+                    "data.test.match=test/airplane/000*", "-o", "data.train.match=train/*/000*"]
+    else:
+        command += ["-o", "precision=bf16"]
+    lines = run_lines(command, 1200, env={"NNPIPE_DATA": data})
+    epochs = [line for line in lines if line.get("event") == "epoch"]
+    done = last(lines)
+    start = next(line["at"] for line in lines if line.get("event") == "start")
+    reached = [line["at"] - start for line in epochs if line["test_accuracy"] >= TARGET]
+    return {"test_accuracy": done["test_accuracy"], "seconds": done["train_seconds"],
+            "seconds_to_target": reached[0] if reached else None}
+
+
+def part_cifar(bench):
+    args = bench.args
+    data = os.environ.get("NNPIPE_DATA", os.path.join(ROOT, "data"))
+    archive = os.path.join(data, "cifar10-jpeg.tar.zst")
+    if not os.path.exists(archive):
+        print(f"cifar is left out: there is no {archive} (NNPIPE_DATA names its folder)")
+        return
+    raw = os.path.join(args.out, "cifar")
+    if not os.path.exists(os.path.join(raw, "done")):
+        for split in ("train", "test"):
+            match = f"{split}/*/000*" if args.cpu else f"{split}/*"
+            run_lines([NNPIPE, "data", "pack", archive, "--match", match, "--raw", "--out",
+                       os.path.join(raw, split)], 300)
+        open(os.path.join(raw, "done"), "w", encoding="utf-8").close()
+    for number in range(args.rounds):
+        facts = {"part": "cifar", "model": "resnet18 for 32x32"}
+        bench.cell(f"cifar nnpipe #{number}", {**facts, "tool": "nnpipe"}, lambda: nnpipe_cifar(args, data))
+        command = PEER + ["cifar", "--device", args.device, "--shards", raw, "--seed", str(number)]
+        command += ["--steps", "2", "--batch", "8"] if args.cpu else ["--precision", "bf16"]
+        for tool, more in (("torch", []), ("torch compiled", ["--compile"])):
+            bench.cell(f"cifar {tool} #{number}", {**facts, "tool": tool},
+                       lambda: last(run_lines(command + more, 1200)))
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+def middle(results, key, **facts):
+    values = [r[key] for r in results if r.get("ok") and r.get(key) is not None
+              and all(r.get(k) == v for k, v in facts.items())]
+    return statistics.median(values) if values else None
+
+
+def number(value, digits=0):
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def ratio(ours, theirs):
+    return "-" if not ours or not theirs else f"{ours / theirs:.2f}"
+
+
+def table_step(rows):
+    print("\n| resident data, images/s | nnpipe | torch eager | torch compiled | to eager | to compiled |\n"
+          "|---|---|---|---|---|---|")
+    for model, batch, precision, size in sorted({(r["model"], r["batch"], r["precision"], r["size"]) for r in rows}):
+        facts = {"model": model, "batch": batch, "precision": precision}
+        ours, eager, compiled = (middle(rows, RATE, tool=tool, **facts)
+                                 for tool in ("nnpipe", "torch", "torch compiled"))
+        print(f"| {model} at {size}, batch {batch}, {precision} | {number(ours)} | {number(eager)} | "
+              f"{number(compiled)} | {ratio(ours, eager)} | {ratio(ours, compiled)} |")
+
+
+def table_copy(rows):
+    print("\n| host to device, GB/s | nnpipe | torch, pinned | ratio |\n|---|---|---|---|")
+    ours, theirs = (middle(rows, "gigabytes_per_second", tool=tool) for tool in ("nnpipe", "torch"))
+    print(f"| batches of {rows[0]['batch']} pictures | {number(ours, 1)} | {number(theirs, 1)} | {ratio(ours, theirs)} |")
+
+
+def table_feed(rows, steps):
+    print("\n| end to end, images/s | nnpipe | stall | share of resident | torch, PIL | torch, torchvision | ratio |\n"
+          "|---|---|---|---|---|---|---|")
+    resident = middle(steps, RATE, tool="nnpipe", **{key: rows[0][key] for key in ("model", "batch", "precision")})
+    for kind in ("jpeg", "raw"):
+        ours, stall = (middle(rows, key, tool="nnpipe", kind=kind) for key in (RATE, "stall_ratio"))
+        pil, vision = (middle(rows, RATE, tool="torch", kind=kind, decode=decode) for decode in ("pil", "torchvision"))
+        best = max((value for value in (pil, vision) if value), default=None)
+        print(f"| {rows[0]['model']}, {kind} shards | {number(ours)} | {number(stall and 100 * stall, 1)} % | "
+              f"{ratio(ours, resident)} | {number(pil)} | {number(vision)} | {ratio(ours, best)} |")
+
+
+def table_cifar(rows):
+    print(f"\n| CIFAR-10 to {100 * TARGET:.0f} % | seconds to it | accuracy at the end | the whole training, s |\n"
+          "|---|---|---|---|")
+    for tool in ("nnpipe", "torch", "torch compiled"):
+        print(f"| {tool} | {number(middle(rows, 'seconds_to_target', tool=tool), 1)} | "
+              f"{number(middle(rows, 'test_accuracy', tool=tool), 4)} | {number(middle(rows, 'seconds', tool=tool), 1)} |")
+
+
+def table(results):
+    parts = {part: [r for r in results if r.get("part") == part] for part in ("step", "copy", "feed", "cifar")}
+    if parts["step"]:
+        table_step(parts["step"])
+    if parts["copy"]:
+        table_copy(parts["copy"])
+    if parts["feed"]:
+        table_feed(parts["feed"], parts["step"])
+    if parts["cifar"]:
+        table_cifar(parts["cifar"])
+    failed = [r["cell"] for rows in parts.values() for r in rows if not r.get("ok")]
+    if failed:
+        print(f"\n{len(failed)} failed: " + "; ".join(failed))
+    return not failed
+
+
+def box(args):
+    facts = {"cell": "box", "ok": True, "machine": platform.platform(), "cores": len(os.sched_getaffinity(0)),
+             "time": time.strftime("%Y-%m-%d %H:%M:%S"), "dry_run": args.cpu}
+    for key, command in (("nnpipe", [NNPIPE, "--version"]), ("devices", [NNPIPE, "devices"]),
+                         ("gpu", ["nvidia-smi", "--query-gpu=name,driver_version,clocks.max.sm,power.limit",
+                                  "--format=csv,noheader"])):
+        try:
+            facts[key] = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout.strip()
+        except OSError as error:
+            facts[key] = str(error)
+    commit = os.path.join(ROOT, "COMMIT")
+    if os.path.exists(commit):
+        with open(commit, encoding="utf-8") as file:
+            facts["commit"] = file.read().strip()
+    facts["torch"] = last(run_lines(PEER + ["versions"], 120))
+    return facts
+
+
+def main():
+    args = arguments()
+    bench = Bench(args)
+    if not args.table:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        if not os.path.exists(NNPIPE):
+            sys.exit(f"bench_gpu.sh: there is no {NNPIPE}: run make, or name it in NNPIPE")
+        try:
+            bench.write(box(args))
+        except RuntimeError as error:
+            sys.exit(f"bench_gpu.sh: {sys.executable} has no working PyTorch ({error}); PYTHON names another")
+        for name, part in (("step", part_step), ("copy", part_copy), ("feed", part_feed), ("cifar", part_cifar)):
+            if name in args.parts.split(","):
+                part(bench)
+    if args.cpu:
+        print("\nA dry run on the CPU: the numbers mean nothing.")
+    sys.exit(0 if table(list(bench.results.values())) else 1)
+
+
+if __name__ == "__main__":
+    main()
