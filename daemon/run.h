@@ -42,7 +42,7 @@ struct np_run {
     pthread_mutex_t say_lock; /* of the log: the watchdog writes into it too */
     struct np_run_log log;
     struct np_json line, facts;
-    char *device_state; /* plan_ops->state() of the newest checkpoint; NULL: none */
+    char *device_state;     /* plan_ops->state() of the newest checkpoint; NULL: none */
     struct np_node *normal; /* the config in normal form */
 
     struct np_setup setup;

@@ -5,11 +5,13 @@
  *
  *     set_step (by value) -> graph: input ... backward -> norm -> update; numbers -> event
  */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "trainer/cuda/plan_cuda.h"
+#include "trainer/cuda/range.h"
 #include "trainer/optim.h"
 
 static int add_program(struct np_plan *plan, const struct np_graph *graph, bool deterministic,
@@ -61,10 +63,11 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     struct np_err *err)
 {
     const struct np_graph *graph = train ? train : eval;
-    enum np_dtype precision = graph->tensors[graph->input].dtype;
     struct np_plan *plan = np_alloc(sizeof(*plan));
     int code = 0;
 
+    assert(graph);
+    enum np_dtype precision = graph->tensors[graph->input].dtype;
     if (!plan)
         return np_err_set(err, -ENOMEM, "no memory for a plan");
     plan->device = device;
@@ -248,6 +251,7 @@ static int queue(struct np_plan *plan, enum kind kind, struct np_err *err)
                                                        : &plan->step_update;
     int code = 0;
 
+    np_range_push(kind == EVAL ? "nnpipe eval" : "nnpipe step");
     if (captured->warm && !captured->exec)
         code = capture(plan, kind, captured, err);
     if (code == 0)
@@ -255,6 +259,7 @@ static int queue(struct np_plan *plan, enum kind kind, struct np_err *err)
                    ? np_cuda_plan_check(
                          plan, cudaGraphLaunch(captured->exec, np_cuda_stream(plan)), "a step", err)
                    : queue_kind(plan, kind, err);
+    np_range_pop();
     captured->warm = true;
     plan->last = kind == EVAL ? plan->eval : plan->train;
     return code;
