@@ -83,6 +83,6 @@ int np_cmd_devices(int argc, char **argv)
     }
     if (code)
         return code;
-    np_device_list(json ? print_json : print_text, NULL);
+    np_device_list(NULL, json ? print_json : print_text, NULL);
     return NP_EXIT_DONE;
 }

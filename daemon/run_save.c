@@ -39,7 +39,7 @@ static struct np_node *device_versions(const struct np_run *run)
 {
     struct find_device find = {.name = run->device->name};
 
-    np_device_list(match_device, &find);
+    np_device_list(run->device->name, match_device, &find);
     const struct np_node *versions = np_node_get(find.found, "versions");
     struct np_node *copy = versions ? np_node_copy(versions) : np_node_new(NP_NODE_MAP, 0, 0);
     np_node_free(find.found);

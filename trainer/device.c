@@ -163,14 +163,17 @@ static void list_one(void (*line)(void *context, const char *json), void *contex
     json_decref(object);
 }
 
-void np_device_list(void (*line)(void *context, const char *json), void *context)
+void np_device_list(const char *name, void (*line)(void *context, const char *json), void *context)
 {
     const struct np_plugin *plugin;
     void *library;
     struct np_err err = {0};
 
     for (const struct builtin *row = builtins; row->name != NULL; row++)
-        list_one(line, context, row->name, row->name, true, "");
+        if (name == NULL || strcmp(name, row->name) == 0)
+            list_one(line, context, row->name, row->name, true, "");
+    if (name != NULL && find_builtin(name) != NULL)
+        return; /* NVIDIA's libraries are large: a run on the CPU has no use for them */
     if (np_plugin_find(&library, &plugin, &err) < 0) {
         list_one(line, context, "cuda:0", "cuda", false, err.text);
         return;

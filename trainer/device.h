@@ -103,8 +103,9 @@ struct np_device {
 int np_device_open(const char *name, const struct np_device_options *options,
     struct np_device **ret_device, struct np_err *err);
 void np_device_close(struct np_device *device);
-/* One JSON object a device this box could have, usable or not: name, kind, usable, reason, versions. */
-void np_device_list(void (*line)(void *context, const char *json), void *context);
+/* name: NULL for all, or "cpu", "sim", or a GPU (lists all of these).
+ * One JSON object a device this box could have, usable or not: name, kind, usable, reason, versions. */
+void np_device_list(const char *name, void (*line)(void *context, const char *json), void *context);
 bool np_device_known(const char *name); /* is it one of those that np_device_open() takes? */
 /* Puts device->fault, where there is one, before the text of a filled err. Returns err's code. */
 int np_device_blame(const struct np_device *device, struct np_err *err);

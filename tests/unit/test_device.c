@@ -122,7 +122,7 @@ static void count_line(void *context, const char *json)
 Test(device, list_has_cpu_and_sim_and_says_why_there_is_no_cuda)
 {
     int counts[3] = {0};
-    np_device_list(count_line, counts);
+    np_device_list(NULL, count_line, counts);
     cr_assert_eq(counts[1], 2);
     cr_assert_geq(counts[2], 1);
 }
