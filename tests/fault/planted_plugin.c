@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "build_id.h"
 #include "trainer/device.h"
 
 const struct np_plugin *np_plugin_cuda(void);
@@ -144,7 +145,12 @@ static int list(void (*line)(void *context, const char *json), void *context)
 const struct np_plugin *np_plugin_cuda(void)
 {
     static struct np_device_ops ops;
-    static const struct np_plugin plugin = {NP_PLUGIN_VERSION, "planted", &ops, &plan_ops, list};
+    static const struct np_plugin plugin = {.version = NP_PLUGIN_VERSION,
+        .contract = NP_CONTRACT,
+        .build = "planted",
+        .ops = &ops,
+        .plan_ops = &plan_ops,
+        .list = list};
 
     ops = np_device_cpu; /* another table: no CPU device to the program */
     ops.name = "planted";

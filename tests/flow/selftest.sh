@@ -34,7 +34,8 @@ t "an operand is a usage error" exits 2 "$NNPIPE" selftest cpu
 # The plugin has to be found beside the program.
 cp "$NNPIPE" "$TMP/nnpipe"
 cc=${CC:-gcc}
-if ! "$cc" -std=c11 -D_GNU_SOURCE -O1 -Wall -Werror -fPIC -shared -I"$ROOT" -o "$TMP/libnnpipe-cuda.so" \
+sh "$ROOT/scripts/build_id.sh" "$TMP/build_id.h"
+if ! "$cc" -std=c11 -D_GNU_SOURCE -O1 -Wall -Werror -fPIC -shared -I"$ROOT" -I"$TMP" -o "$TMP/libnnpipe-cuda.so" \
     "$ROOT/tests/fault/planted_plugin.c" >"$TMP/cc.txt" 2>&1; then
     not_ok "the planted plugin builds" "$(head -n 3 "$TMP/cc.txt")"
     exit 1
