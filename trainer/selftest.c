@@ -370,7 +370,7 @@ static int open_trial(
     int code = np_self_open(&trial->device, device, trial->kase, trial->precision, false, err);
 
     if (code == 0)
-        code = np_self_open(&trial->reference, cpu, trial->kase, NP_F32, true, err);
+        code = np_self_open(&trial->reference, cpu, trial->kase, NP_F32, !trial->kase->fast, err);
     if (code < 0)
         return code;
     trial->params = np_alloc_array(trial->reference.train->nr_params + 1, sizeof(float));
@@ -384,13 +384,15 @@ static int open_trial(
 static void set_tolerances(struct trial *trial)
 {
     const bool kinks = has_kinks(trial->reference.train);
+    const struct np_selftest_case *kase = trial->kase;
+    const double loose = trial->precision == NP_F32 ? kase->loose_f32 : kase->loose;
     double *tolerance = trial->result->tolerance;
 
     for (int k = 0; k < NP_SELF_NR; k++)
         tolerance[k] = k < NP_SELF_CURVE ? np_self_tolerance(trial->precision, kinks, k) : -1;
     for (size_t i = 0; i < NR_ROUNDED; i++)
-        if (trial->precision != NP_F32 && trial->kase->loose > 0)
-            tolerance[rounded[i]] *= trial->kase->loose;
+        if (loose > 0)
+            tolerance[rounded[i]] *= loose;
 }
 
 int np_selftest_run(struct np_device *device, struct np_device *cpu,

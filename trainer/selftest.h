@@ -31,7 +31,8 @@ struct np_selftest_case {
     const struct np_node *model, *blocks, *loss; /* as in a config; blocks, loss: or NULL */
     int batch, height, width, channels, classes;
     int nr_masked; /* rows at the end without a label */
-    double loose;  /* half precisions: times the tolerance, for a deep network; 0: 1 */
+    bool fast;     /* large: against the CPU device's own kernels instead of the reference's */
+    double loose, loose_f32; /* times the tolerance, for a deep network; 0: 1 */
 };
 
 struct np_selftest_result {
