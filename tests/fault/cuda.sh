@@ -98,13 +98,20 @@ if [ -e libnnpipe-cuda.so ] && [ "$BUILD" = "$ROOT/build" ]; then
     t "libraries of named folders bring their own parts from there" named
     if unshare -m true 2>/dev/null; then
         # The toolkit is hidden and the loader's cache with it; the real files stay reachable elsewhere.
-        hidden() {
-            unshare -m sh -c 'mkdir "$1/kept" && mount --bind "$2" "$1/kept" && mount -t tmpfs none "$2" &&
+        hidden() { # hidden VAR=VALUE...
+            env -u CUDA_HOME -u CUDA_PATH -u VIRTUAL_ENV -u CONDA_PREFIX "$@" unshare -m sh -c 'mkdir -p "$1/kept" && mount --bind "$2" "$1/kept" && mount -t tmpfs none "$2" &&
                 for l in "$3"/*/lib/*; do ln -sf "$1/kept/${l##*/}" "$l"; done
-                env -u CUDA_HOME -u CUDA_PATH -u VIRTUAL_ENV -u CONDA_PREFIX HOME="$1/home" "$1/probe"' - "$TMP" "$libs" "$pip" >"$TMP/hidden.txt" 2>&1
+                "$1/probe"' - "$TMP" "$libs" "$pip" >"$TMP/hidden.txt" 2>&1
             beside "$TMP/hidden.txt" || { cat "$TMP/hidden.txt"; return 1; }
         }
-        t "pip's nvidia/*/lib of the user is found where there is no toolkit" hidden
+        t "pip's nvidia/*/lib of the user is found where there is no toolkit" hidden HOME="$TMP/home"
+        # An environment nobody activated: python3 of PATH is a link into it.
+        mkdir -p "$TMP/venv/bin" "$TMP/links"
+        mv "$TMP/home/.local/lib" "$TMP/venv/lib"
+        pip=$TMP/venv/lib/python3.11/site-packages/nvidia
+        ln -s "$(command -v sh)" "$TMP/venv/bin/python3"
+        ln -s "$TMP/venv/bin/python3" "$TMP/links/python3"
+        t "pip's nvidia/*/lib of the python3 in PATH is found" hidden HOME="$TMP/home" PATH="$TMP/links:$PATH"
     else
         skip "pip's nvidia/*/lib of the user is found where there is no toolkit" "needs a mount namespace"
     fi

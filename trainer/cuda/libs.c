@@ -120,6 +120,44 @@ static void add_matching(struct places *places, const char *root, const char *pa
     globfree(&found);
 }
 
+/* What the `python3` of each folder of PATH has from pip: an environment that is first in PATH without
+ * being activated, or that a link of another folder points into. */
+static void add_pythons(struct places *places, const char *packages)
+{
+    const char *folders = getenv("PATH");
+
+    for (size_t length; folders && *folders; folders += length + (folders[length] == ':')) {
+        char path[512], to[512];
+
+        length = strcspn(folders, ":");
+        if (length == 0 || length > sizeof(path) - 16)
+            continue;
+        snprintf(path, sizeof(path), "%.*s/python3", (int)length, folders);
+        for (int links = 0; links < 8 && access(path, X_OK) == 0; links++) {
+            char *name = strrchr(path, '/');
+            ssize_t bytes;
+
+            if (name - path >= 4 && strncmp(name - 4, "/bin", 4) == 0) {
+                char prefix[512];
+
+                snprintf(prefix, sizeof(prefix), "%.*s", (int)(name - 4 - path), path);
+                add_matching(places, *prefix ? prefix : "/.", packages);
+            }
+            bytes = readlink(path, to, sizeof(to) - 1);
+            if (bytes <= 0)
+                break;
+            to[bytes] = '\0';
+            if (*to == '/')
+                name = path;
+            else
+                name++; /* beside it */
+            if ((size_t)(name - path) + strlen(to) >= sizeof(path))
+                break;
+            strcpy(name, to);
+        }
+    }
+}
+
 static void find_places(struct places *places)
 {
     static const char toolkit[] = "/{lib64,lib}", packages[] = "/{site,dist}-packages/nvidia/*/lib";
@@ -146,6 +184,7 @@ static void find_places(struct places *places)
     add_matching(places, getenv("VIRTUAL_ENV"), pip);
     add_matching(places, getenv("CONDA_PREFIX"), pip);
     add_matching(places, getenv("CONDA_PREFIX"), "/lib");
+    add_pythons(places, pip);
     snprintf(pip, sizeof(pip), "/.local/lib/python3*%s", packages);
     add_matching(places, getenv("HOME"), pip);
     snprintf(pip, sizeof(pip), "/.pyenv/versions/*/lib/python3*%s", packages);

@@ -49,7 +49,9 @@ struct np_cuda_libs {
 };
 
 /* Looks, in this order, at NNPIPE_CUDA_LIBS (folders, ':' between them; with NNPIPE_CUDA_LIBS_ONLY=1
- * nowhere else), the loader's own path, the toolkit (CUDA_HOME, /usr/local/cuda*), and pip's nvidia/<name>/lib below the usual site-packages.
+ * nowhere else), the loader's own path, the toolkit (CUDA_HOME, /usr/local/cuda*), and pip's
+ * nvidia/<name>/lib below the site-packages of the active environment, of each python3 in PATH, and of
+ * the usual places.
  * cuDNN or cuBLASLt missing, or of another major version: -ENOENT or -EPROTO, with the name, the
  * places looked at, and what to install. NVRTC missing is no error: engines that compile at run
  * time are not taken then (rules.runtime), which costs speed. After an error what was found is told
