@@ -24,6 +24,8 @@ struct step_bench {
     uint8_t *images;
     int32_t *labels;
     void *device_images, *device_labels; /* the same, or copies on the device */
+    struct np_event passed[2];           /* of the newest step and of the one before it */
+    uint64_t last_ns;                    /* when the newest finished one had passed */
     double *ms;                          /* of each step */
     size_t nr_steps;
     double seconds;
@@ -132,13 +134,12 @@ static int open_step(struct np_bench *bench, struct step_bench *step, struct np_
 
 /* --- running ------------------------------------------------------------------------------ */
 
-static int run_step(
+static int queue_step(
     const struct np_bench *bench, struct step_bench *step, uint64_t i, struct np_err *err)
 {
     const struct np_device_ops *ops = step->device->ops;
     const struct np_plan_ops *plan_ops = step->device->plan_ops;
     const float scale = 1.0f / (float)bench->setup.graph->batch;
-    struct np_event computed = {0};
     struct np_hyper hyper;
     int code;
 
@@ -153,33 +154,44 @@ static int run_step(
         if (code == 0)
             code = plan_ops->update(step->plan, &hyper, err);
     }
-    if (code < 0)
-        return code;
-    ops->record(step->device, NP_STREAM_COMPUTE, &computed);
-    return ops->done(step->device, &computed, true) < 0
-               ? np_err_set(err, -EIO, "%s: the step failed", step->device->name)
-               : 0;
+    if (code == 0)
+        ops->record(step->device, NP_STREAM_COMPUTE, &step->passed[i % 2]);
+    return code;
 }
 
+/* Waits for step i; its time is that since the one before had passed. */
+static int finish_step(struct step_bench *step, uint64_t i, struct np_err *err)
+{
+    struct np_event *passed = &step->passed[i % 2];
+    uint64_t end;
+
+    if (step->device->ops->done(step->device, passed, true) < 0)
+        return np_err_set(err, -EIO, "%s: the step failed%s%s", step->device->name,
+            *step->device->fault ? ": " : "", step->device->fault);
+    end = passed->passed_ns > step->last_ns ? passed->passed_ns : step->last_ns;
+    if (i >= WARMUP_STEPS) {
+        step->ms[step->nr_steps++] = (double)(end - step->last_ns) * 1e-6;
+        step->seconds += (double)(end - step->last_ns) * 1e-9;
+    }
+    step->last_ns = end;
+    return 0;
+}
+
+/* As the trainer does it: the next step is queued before the one under way is waited for. */
 static int run(const struct np_bench *bench, struct step_bench *step, struct np_err *err)
 {
     const uint64_t most = bench->steps ? bench->steps + WARMUP_STEPS : UINT64_MAX;
-    uint64_t start = 0;
+    uint64_t nr_queued = 0, nr_done = 0;
+    bool enough = false;
     int code = 0;
 
-    for (uint64_t i = 0; code == 0 && i < most && step->nr_steps < MOST_TIMES; i++) {
-        uint64_t before = np_now_ns(), after;
-
-        code = run_step(bench, step, i, err);
-        after = np_now_ns();
-        if (i < WARMUP_STEPS) {
-            start = after;
-            continue;
-        }
-        step->ms[step->nr_steps++] = (double)(after - before) * 1e-6;
-        step->seconds = (double)(after - start) * 1e-9;
-        if (!bench->steps && step->seconds >= bench->seconds)
-            break;
+    while (code == 0 && (nr_done < nr_queued || !enough)) {
+        enough = enough || nr_queued == most || step->nr_steps + 1 >= MOST_TIMES ||
+                 (!bench->steps && step->seconds >= bench->seconds);
+        if (!enough)
+            code = queue_step(bench, step, nr_queued++, err);
+        if (code == 0 && (enough ? nr_done < nr_queued : nr_queued - nr_done > 1))
+            code = finish_step(step, nr_done++, err);
     }
     return code;
 }

@@ -83,6 +83,12 @@ step_fields() { # step_fields PRECISION
 }
 t "bench step times the training step in f32" step_fields f32
 t "bench step times the training step in bf16" step_fields bf16
+# A step of the simulated device takes 20 ms: half of them 20 ms apart to the microsecond, which takes a
+# step that is queued before the one under way is waited for.
+queued_ahead() {
+    bench step --steps 20 -o 'device={sim: {step_ms: 20}}' && field step_ms_p50 | grep -qE '^(20(\.000|$)|19\.9999)'
+}
+t "bench step queues a step before it waits for the one under way" queued_ahead
 
 no_data() {
     says "10 classes are assumed" "$NNPIPE" bench step "$TMP/bench.yaml" --steps 1 \
