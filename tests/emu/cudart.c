@@ -1,0 +1,344 @@
+/* The emulated runtime's settings, lock, errors and device. */
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/emu/cudart_inside.h"
+
+extern void (*np_emu_enqueue)(
+    void *stream, void (*run)(void *job), void (*drop)(void *job), void *job);
+void np_emu_seed(uint64_t seed); /* both of grid.cc */
+
+static pthread_mutex_t lock;
+static bool running; /* an operation: the API may not be called from inside */
+static uint64_t draws, memory_bytes = 2ull << 30, fail_at, nr_calls, nr_devices = 1;
+static __thread cudaError_t last_error;
+
+static uint64_t setting(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+
+    return text && *text ? strtoull(text, NULL, 0) : otherwise;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    pthread_mutexattr_t attr;
+
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&lock, &attr);
+    pthread_mutexattr_destroy(&attr);
+    nr_devices = setting("NNPIPE_EMU_DEVICES", 1);
+    np_emu_set(setting("NNPIPE_EMU_SEED", 1), setting("NNPIPE_EMU_MEMORY", memory_bytes),
+        setting("NNPIPE_EMU_FAIL", 0));
+    np_emu_enqueue = np_emu_queue;
+}
+
+void np_emu_set(uint64_t seed, uint64_t memory, uint64_t fail)
+{
+    draws = seed;
+    np_emu_seed(seed);
+    memory_bytes = memory;
+    fail_at = fail;
+    nr_calls = 0;
+}
+
+uint64_t np_emu_draw(void) /* splitmix64 */
+{
+    uint64_t z = (draws += 0x9e3779b97f4a7c15ull);
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+}
+
+uint64_t np_emu_memory_bytes(void)
+{
+    return memory_bytes;
+}
+
+uint64_t np_emu_calls(void)
+{
+    return nr_calls;
+}
+
+_Noreturn void np_emu_die(const char *who, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    fprintf(stderr, "cudart: %s: ", who);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    abort();
+}
+
+void *np_emu_new(size_t bytes)
+{
+    void *memory = calloc(1, bytes);
+
+    if (!memory)
+        np_emu_die("emulation", "no memory for %zu bytes", bytes);
+    return memory;
+}
+
+bool np_emu_fails(const char *call)
+{
+    if (++nr_calls != fail_at)
+        return false;
+    fprintf(stderr, "cudart: call %llu, %s, fails as NNPIPE_EMU_FAIL says\n",
+        (unsigned long long)nr_calls, call);
+    return true;
+}
+
+bool np_emu_enter(const char *call)
+{
+    pthread_mutex_lock(&lock);
+    if (running)
+        np_emu_die(call, "called by what runs in a stream");
+    return !np_emu_fails(call);
+}
+
+cudaError_t np_emu_leave(cudaError_t status)
+{
+    if (status != cudaSuccess && status != cudaErrorNotReady)
+        last_error = status;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+void np_emu_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void np_emu_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+void np_emu_run(struct work *work)
+{
+    running = true;
+    work->run(work->job);
+    running = false;
+}
+
+/* --- errors ---------------------------------------------------------------------------------- */
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t error = last_error;
+
+    last_error = cudaSuccess;
+    return error;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    return last_error;
+}
+
+static const struct {
+    cudaError_t error;
+    const char *name, *text;
+} errors[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorHostMemoryAlreadyRegistered, "cudaErrorHostMemoryAlreadyRegistered",
+        "part or all of the requested memory range is already mapped"},
+    {cudaErrorHostMemoryNotRegistered, "cudaErrorHostMemoryNotRegistered",
+        "pointer does not correspond to a registered memory region"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+        "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+        "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined",
+        "capturing stream has unjoined work"},
+    {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
+        "dependency created on uncaptured work in another stream"},
+    {cudaErrorStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit",
+        "operation would make the legacy stream depend on a capturing blocking stream"},
+    {cudaErrorIllegalState, "cudaErrorIllegalState", "the operation cannot be performed"},
+    {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
+        "operation not permitted on an event last recorded in a capturing stream"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
+};
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)
+        if (errors[i].error == error)
+            return errors[i].name;
+    return "unrecognized error code";
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)
+        if (errors[i].error == error)
+            return errors[i].text;
+    return "unrecognized error code";
+}
+
+/* --- the device ------------------------------------------------------------------------------ */
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorUnknown);
+    *count = (int)nr_devices;
+    return np_emu_leave(nr_devices ? cudaSuccess : cudaErrorNoDevice);
+}
+
+static cudaError_t check_device(int device)
+{
+    return device >= 0 && (uint64_t)device < nr_devices ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorUnknown);
+    return np_emu_leave(check_device(device));
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorUnknown);
+    *device = 0;
+    return np_emu_leave(nr_devices ? cudaSuccess : cudaErrorNoDevice);
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *props, int device)
+{
+    if (!np_emu_enter(__func__) || check_device(device))
+        return np_emu_leave(cudaErrorInvalidDevice);
+    *props = (struct cudaDeviceProp){.name = "Emulated H200",
+        .totalGlobalMem = memory_bytes,
+        .sharedMemPerBlock = 49152,
+        .regsPerBlock = 65536,
+        .warpSize = 32,
+        .memPitch = 2147483647,
+        .maxThreadsPerBlock = 1024,
+        .maxThreadsDim = {1024, 1024, 64},
+        .maxGridSize = {2147483647, 65535, 65535},
+        .totalConstMem = 65536,
+        .major = 9,
+        .textureAlignment = 512,
+        .multiProcessorCount = 132,
+        .canMapHostMemory = 1,
+        .concurrentKernels = 1,
+        .ECCEnabled = 1,
+        .pciBusID = 0xee,
+        .asyncEngineCount = 3,
+        .unifiedAddressing = 1,
+        .memoryBusWidth = 6144,
+        .l2CacheSize = 62914560,
+        .maxThreadsPerMultiProcessor = 2048,
+        .streamPrioritiesSupported = 1,
+        .sharedMemPerMultiprocessor = 233472,
+        .regsPerMultiprocessor = 65536,
+        .managedMemory = 1,
+        .cooperativeLaunch = 1,
+        .sharedMemPerBlockOptin = 232448,
+        .maxBlocksPerMultiProcessor = 32,
+        .reservedSharedMemPerBlock = 1024,
+        .hostRegisterSupported = 1,
+        .clusterLaunch = 1,
+        .hostNumaId = -1};
+    return np_emu_leave(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
+{
+    if (!np_emu_enter(__func__) || check_device(device))
+        return np_emu_leave(cudaErrorInvalidDevice);
+    switch ((int)attr) {
+    case cudaDevAttrClockRate: *value = 1980000; break;
+    case cudaDevAttrMemoryClockRate: *value = 3201000; break;
+    case cudaDevAttrGlobalMemoryBusWidth: *value = 6144; break;
+    case cudaDevAttrMultiProcessorCount: *value = 132; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+    case cudaDevAttrL2CacheSize: *value = 62914560; break;
+    case cudaDevAttrEccEnabled: *value = 1; break;
+    case cudaDevAttrAsyncEngineCount: *value = 3; break;
+    case cudaDevAttrPciBusId: *value = 0xee; break;
+    case cudaDevAttrPciDeviceId:
+    case cudaDevAttrPciDomainId:
+    case cudaDevAttrTccDriver:
+    case cudaDevAttrIntegrated: *value = 0; break;
+    case cudaDevAttrWarpSize: *value = 32; break;
+    case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; break;
+    case cudaDevAttrMaxRegistersPerBlock:
+    case cudaDevAttrMaxRegistersPerMultiprocessor: *value = 65536; break;
+    case cudaDevAttrMaxSharedMemoryPerBlock: *value = 49152; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 232448; break;
+    case cudaDevAttrReservedSharedMemoryPerBlock: *value = 1024; break;
+    case cudaDevAttrMaxBlocksPerMultiprocessor: *value = 32; break;
+    case cudaDevAttrHostNumaId: *value = -1; break;
+    case cudaDevAttrConcurrentKernels:
+    case cudaDevAttrUnifiedAddressing:
+    case cudaDevAttrHostRegisterSupported:
+    case cudaDevAttrCanMapHostMemory:
+    case cudaDevAttrCanUseHostPointerForRegisteredMem:
+    case cudaDevAttrCooperativeLaunch: *value = 1; break;
+    default: np_emu_die(__func__, "attribute %d is not emulated", (int)attr);
+    }
+    return np_emu_leave(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *text, int room, int device)
+{
+    if (!np_emu_enter(__func__) || check_device(device))
+        return np_emu_leave(cudaErrorInvalidDevice);
+    snprintf(text, (size_t)room, "0000:EE:00.0");
+    return np_emu_leave(room > 12 ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = nr_devices ? 13000 : 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDeviceFlags(unsigned int flags)
+{
+    (void)flags;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorLaunchFailure);
+    if (np_emu_capturing())
+        return np_emu_leave(cudaErrorStreamCaptureUnsupported);
+    np_emu_finish_stream(NULL, __func__);
+    return np_emu_leave(cudaSuccess);
+}
+
+/* Memory and handles stay: whoever resets a device must have freed them. */
+cudaError_t cudaDeviceReset(void)
+{
+    return cudaDeviceSynchronize();
+}

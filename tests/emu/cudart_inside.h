@@ -1,0 +1,114 @@
+/* The emulated runtime's inside, shared by cudart*.c. All of it is under the one lock that
+ * np_emu_enter() takes. */
+#ifndef NP_EMU_CUDART_INSIDE_H
+#define NP_EMU_CUDART_INSIDE_H
+
+#include "tests/emu/cudart.h"
+
+struct work { /* a closure, held by queues and graphs */
+    int holders;
+    void (*run)(void *job), (*drop)(void *job);
+    void *job;
+};
+struct record { /* one cudaEventRecord(): events come by again, records do not */
+    int holders;
+    bool passed;
+    uint64_t passed_ns;
+};
+enum op_kind { OP_WORK, OP_RECORD, OP_WAIT, OP_GRAPH };
+struct op {
+    enum op_kind kind;
+    struct work *work;       /* OP_WORK */
+    struct record *record;   /* OP_RECORD: passes; OP_WAIT: is waited for */
+    struct graph_run *graph; /* OP_GRAPH */
+    struct op *next;
+};
+struct CUstream_st {
+    bool blocking; /* ordered with the default stream */
+    struct op *first, *last;
+    struct capture *capture; /* NULL: not capturing */
+    int lane;                /* of the capture */
+    int last_node;           /* of the lane; -1: none */
+    struct CUstream_st *next;
+};
+struct CUevent_st {
+    bool timed;
+    struct record *record;   /* the newest; NULL: never recorded */
+    struct capture *capture; /* recorded in one: after its node */
+    int node;
+    struct CUevent_st *next;
+};
+
+/* A captured graph: nodes in lanes (one a stream), in order within a lane, each after the nodes that
+ * it waits for. */
+struct node {
+    struct work *work; /* NULL: it waits only */
+    int lane, after;   /* after: a node of another lane; -1: none */
+};
+struct nodes {
+    int holders, nr, room, nr_lanes;
+    struct node *list;
+};
+struct capture {
+    int holders; /* streams and events */
+    bool broken, ended;
+    enum cudaStreamCaptureMode mode;
+    struct CUstream_st *origin;
+    struct nodes *nodes;
+};
+struct graph_run {
+    struct nodes *nodes;
+    bool *done; /* (nr) */
+    int nr_done;
+};
+struct CUgraph_st {
+    struct nodes *nodes;
+    struct CUgraph_st *next;
+};
+struct CUgraphExec_st {
+    struct nodes *nodes;
+    struct CUgraphExec_st *next;
+};
+
+/* cudart.c: the lock and the last error of a thread. enter() returns false where the call is to
+ * fail; every call ends with leave(). */
+bool np_emu_enter(const char *call);
+cudaError_t np_emu_leave(cudaError_t status);
+void np_emu_lock(void); /* for calls that cannot fail */
+void np_emu_unlock(void);
+void *np_emu_new(size_t bytes); /* zeroed; never NULL */
+void np_emu_run(struct work *work);
+uint64_t np_emu_memory_bytes(void);
+uint64_t np_emu_calls(void);
+
+/* cudart_stream.c */
+struct CUstream_st *np_emu_stream(cudaStream_t stream, const char *call);
+void np_emu_push(struct CUstream_st *stream, struct op op);
+/* Runs one operation of one stream that can go on; false: none can. */
+bool np_emu_advance(void);
+/* Runs until the stream (NULL: all of them) is empty, or the record has passed. */
+void np_emu_finish_stream(struct CUstream_st *stream, const char *call);
+void np_emu_finish_record(const struct record *record, const char *call);
+bool np_emu_pending(void);
+struct work *np_emu_work(void (*run)(void *job), void (*drop)(void *job), void *job);
+void np_emu_drop_work(struct work *work);
+void np_emu_drop_record(struct record *record);
+bool np_emu_capturing(void); /* any stream, in a mode that forbids unsafe calls */
+void np_emu_queue_work(struct CUstream_st *stream, struct work *work);
+void np_emu_queue_graph(struct CUstream_st *stream, struct graph_run *run);
+void np_emu_leave_capture(struct capture *capture); /* every stream in it */
+uint64_t np_emu_ran(void);
+
+/* cudart_graph.c */
+void np_emu_capture_work(struct CUstream_st *stream, struct work *work);
+void np_emu_capture_record(struct CUstream_st *stream, struct CUevent_st *event);
+cudaError_t np_emu_capture_wait(struct CUstream_st *stream, struct CUevent_st *event);
+void np_emu_drop_capture(struct capture *capture);
+bool np_emu_advance_graph(struct graph_run *run); /* false: nothing is ready, or all is done */
+void np_emu_drop_run(struct graph_run *run);
+
+/* cudart_memory.c */
+void np_emu_check_guards(const char *call);
+bool np_emu_pageable(const void *memory); /* neither the device's nor registered */
+
+#endif

@@ -1,0 +1,424 @@
+/* Memory of the emulated runtime: the device's, pinned host memory, and copies. Device memory is the
+ * host's, so that kernels run on it; guards around it are looked at whenever the host waits. Under
+ * the address sanitizer its own guards do that, and better. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/emu/cudart_inside.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#define GUARD 0
+#else
+#define GUARD 1024
+#endif
+#define ALIGNMENT 512 /* a GPU's allocations */
+#define POISON    0xff
+
+struct block {
+    uint8_t *base, *memory; /* as malloc() gave it; as the caller has it */
+    size_t bytes;
+    struct block *next;
+};
+struct range { /* of the host, known to the device */
+    uint8_t *memory, *allocated; /* allocated: by cudaHostAlloc(), as malloc() gave it */
+    size_t bytes;
+    struct range *next;
+};
+
+static struct block *blocks;
+static struct range *ranges;
+static uint64_t used_bytes, most_bytes;
+
+void np_emu_count(struct np_emu_counts *ret_counts)
+{
+    np_emu_lock();
+    *ret_counts = (struct np_emu_counts){np_emu_ran(), used_bytes, most_bytes, np_emu_calls()};
+    np_emu_unlock();
+}
+
+static uint8_t *aligned(size_t bytes, size_t guard, uint8_t **ret_base)
+{
+    uint8_t *base = malloc(bytes + ALIGNMENT + 2 * guard);
+
+    if (!base)
+        np_emu_die("memory", "the host has no %zu bytes", bytes);
+    memset(base, POISON, bytes + ALIGNMENT + 2 * guard);
+    *ret_base = base;
+    return base + guard + (ALIGNMENT - ((uintptr_t)base + guard) % ALIGNMENT) % ALIGNMENT;
+}
+
+static void check_guard(const uint8_t *guard, const struct block *block, const char *call)
+{
+    for (int i = 0; i < GUARD; i++)
+        if (guard[i] != POISON)
+            np_emu_die(call, "written %td bytes from the start of %zu bytes of device memory",
+                guard + i - block->memory, block->bytes);
+}
+
+void np_emu_check_guards(const char *call)
+{
+    for (const struct block *block = blocks; block; block = block->next) {
+        check_guard(block->memory - GUARD, block, call);
+        check_guard(block->memory + block->bytes, block, call);
+    }
+}
+
+static const struct block *block_of(const void *memory)
+{
+    const uint8_t *p = memory;
+
+    for (const struct block *block = blocks; block; block = block->next)
+        if (p >= block->memory && p < block->memory + block->bytes)
+            return block;
+    return NULL;
+}
+
+static const struct range *range_of(const void *memory)
+{
+    const uint8_t *p = memory;
+
+    for (const struct range *range = ranges; range; range = range->next)
+        if (p >= range->memory && p < range->memory + range->bytes)
+            return range;
+    return NULL;
+}
+
+static bool in_block(const void *memory, size_t bytes)
+{
+    const struct block *block = block_of(memory);
+
+    return block && bytes <= block->bytes - (size_t)((const uint8_t *)memory - block->memory);
+}
+
+static bool in_range(const void *memory, size_t bytes)
+{
+    const struct range *range = range_of(memory);
+
+    return range && bytes <= range->bytes - (size_t)((const uint8_t *)memory - range->memory);
+}
+
+bool np_emu_holds(const void *memory, size_t bytes)
+{
+    bool holds;
+
+    np_emu_lock();
+    holds = bytes == 0 || in_block(memory, bytes) || in_range(memory, bytes);
+    np_emu_unlock();
+    return holds;
+}
+
+bool np_emu_pageable(const void *memory)
+{
+    return !block_of(memory) && !range_of(memory);
+}
+
+/* --- the device's ---------------------------------------------------------------------------- */
+
+cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
+{
+    struct block *block;
+
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorMemoryAllocation);
+    if (np_emu_capturing())
+        return np_emu_leave(cudaErrorStreamCaptureUnsupported);
+    if (bytes == 0) {
+        *ret_memory = NULL;
+        return np_emu_leave(cudaSuccess);
+    }
+    if (bytes > np_emu_memory_bytes() - used_bytes || used_bytes > np_emu_memory_bytes())
+        return np_emu_leave(cudaErrorMemoryAllocation);
+    block = np_emu_new(sizeof(*block));
+    block->bytes = bytes;
+    block->memory = aligned(bytes, GUARD, &block->base);
+    block->next = blocks;
+    blocks = block;
+    used_bytes += bytes;
+    most_bytes = used_bytes > most_bytes ? used_bytes : most_bytes;
+    *ret_memory = block->memory;
+    return np_emu_leave(cudaSuccess);
+}
+
+/* As on a GPU all that is queued ends first. */
+cudaError_t cudaFree(void *memory)
+{
+    struct block **at = &blocks, *block;
+
+    np_emu_lock();
+    if (!memory) {
+        np_emu_unlock();
+        return cudaSuccess;
+    }
+    if (np_emu_capturing())
+        np_emu_die(__func__, "a stream is capturing");
+    np_emu_finish_stream(NULL, __func__);
+    while (*at && (*at)->memory != memory)
+        at = &(*at)->next;
+    block = *at;
+    if (!block)
+        np_emu_die(__func__, "%p was not allocated, or is freed already", memory);
+    *at = block->next;
+    used_bytes -= block->bytes;
+    memset(block->base, POISON, block->bytes);
+    free(block->base);
+    free(block);
+    np_emu_unlock();
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *ret_free, size_t *ret_total)
+{
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorUnknown);
+    *ret_total = np_emu_memory_bytes();
+    *ret_free = used_bytes < *ret_total ? *ret_total - used_bytes : 0;
+    return np_emu_leave(cudaSuccess);
+}
+
+/* --- pinned ---------------------------------------------------------------------------------- */
+
+static void add_range(uint8_t *memory, uint8_t *allocated, size_t bytes)
+{
+    struct range *range = np_emu_new(sizeof(*range));
+
+    *range = (struct range){memory, allocated, bytes, ranges};
+    ranges = range;
+}
+
+static void remove_range(void *memory, bool allocated, const char *call)
+{
+    struct range **at = &ranges, *range;
+
+    while (*at && ((*at)->memory != memory || ((*at)->allocated != NULL) != allocated))
+        at = &(*at)->next;
+    range = *at;
+    if (!range)
+        np_emu_die(call, "%p is not pinned by its counterpart, or no longer", memory);
+    *at = range->next;
+    free(range->allocated);
+    free(range);
+}
+
+cudaError_t cudaHostAlloc(void **ret_memory, size_t bytes, unsigned int flags)
+{
+    uint8_t *base;
+
+    (void)flags;
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorMemoryAllocation);
+    if (bytes == 0)
+        return np_emu_leave(cudaErrorInvalidValue);
+    *ret_memory = aligned(bytes, 0, &base);
+    add_range(*ret_memory, base, bytes);
+    return np_emu_leave(cudaSuccess);
+}
+
+cudaError_t cudaMallocHost(void **ret_memory, size_t bytes)
+{
+    return cudaHostAlloc(ret_memory, bytes, cudaHostAllocDefault);
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    np_emu_lock();
+    if (memory) {
+        np_emu_finish_stream(NULL, __func__);
+        remove_range(memory, true, __func__);
+    }
+    np_emu_unlock();
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned int flags)
+{
+    uint8_t *p = memory;
+
+    (void)flags;
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorMemoryAllocation);
+    if (!memory || bytes == 0)
+        return np_emu_leave(cudaErrorInvalidValue);
+    for (const struct range *range = ranges; range; range = range->next)
+        if (p < range->memory + range->bytes && range->memory < p + bytes)
+            return np_emu_leave(cudaErrorHostMemoryAlreadyRegistered);
+    add_range(p, NULL, bytes);
+    return np_emu_leave(cudaSuccess);
+}
+
+/* Copies still queued find out, and end the program. */
+cudaError_t cudaHostUnregister(void *memory)
+{
+    np_emu_lock();
+    remove_range(memory, false, __func__);
+    np_emu_unlock();
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostGetDevicePointer(void **ret_memory, void *memory, unsigned int flags)
+{
+    (void)flags;
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorInvalidValue);
+    if (!range_of(memory))
+        return np_emu_leave(cudaErrorInvalidValue);
+    *ret_memory = memory;
+    return np_emu_leave(cudaSuccess);
+}
+
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *ret, const void *memory)
+{
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorInvalidValue);
+    *ret = (struct cudaPointerAttributes){.type = block_of(memory)   ? cudaMemoryTypeDevice
+                                                  : range_of(memory) ? cudaMemoryTypeHost
+                                                                     : cudaMemoryTypeUnregistered,
+        .devicePointer = np_emu_pageable(memory) ? NULL : (void *)(uintptr_t)memory,
+        .hostPointer = block_of(memory) ? NULL : (void *)(uintptr_t)memory};
+    return np_emu_leave(cudaSuccess);
+}
+
+/* --- copies ---------------------------------------------------------------------------------- */
+
+struct side {
+    uint8_t *memory;
+    enum { PAGEABLE, PINNED, DEVICE } where;
+};
+struct copy {
+    struct side to, from;
+    size_t bytes;
+    uint8_t *staged; /* what pageable memory held when it was queued */
+};
+
+static void check_side(const struct side *side, size_t bytes)
+{
+    if (side->where == DEVICE ? !in_block(side->memory, bytes)
+                              : side->where == PINNED && !in_range(side->memory, bytes))
+        np_emu_die("a copy", "%zu bytes at %p are no longer the device's, or pinned", bytes,
+            (void *)side->memory);
+}
+
+static void run_copy(void *job)
+{
+    struct copy *copy = job;
+
+    check_side(&copy->to, copy->bytes);
+    check_side(&copy->from, copy->bytes);
+    memmove(copy->to.memory, copy->staged ? copy->staged : copy->from.memory, copy->bytes);
+}
+
+static void drop_copy(void *job)
+{
+    struct copy *copy = job;
+
+    free(copy->staged);
+    free(copy);
+}
+
+static struct side side_of(const void *memory, size_t bytes, const char *call)
+{
+    struct side side = {(uint8_t *)(uintptr_t)memory, PAGEABLE};
+
+    if (block_of(memory))
+        side.where = DEVICE;
+    else if (range_of(memory))
+        side.where = PINNED;
+    if (side.where == DEVICE ? !in_block(memory, bytes)
+                             : side.where == PINNED && !in_range(memory, bytes))
+        np_emu_die(call, "%zu bytes at %p run past their allocation", bytes, memory);
+    return side;
+}
+
+static bool fits(const struct copy *copy, enum cudaMemcpyKind kind)
+{
+    bool to = copy->to.where == DEVICE, from = copy->from.where == DEVICE;
+
+    return kind == cudaMemcpyDefault || (kind == cudaMemcpyHostToDevice && to && !from) ||
+           (kind == cudaMemcpyDeviceToHost && !to && from) ||
+           (kind == cudaMemcpyDeviceToDevice && to && from) ||
+           (kind == cudaMemcpyHostToHost && !to && !from);
+}
+
+static cudaError_t queue_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+    cudaStream_t handle, const char *call)
+{
+    struct CUstream_st *stream = np_emu_stream(handle, call);
+    struct copy *copy = np_emu_new(sizeof(*copy));
+    bool to_pageable;
+
+    copy->to = side_of(to, bytes, call);
+    copy->from = side_of(from, bytes, call);
+    copy->bytes = bytes;
+    if (!fits(copy, kind)) {
+        free(copy);
+        return cudaErrorInvalidValue;
+    }
+    to_pageable = copy->to.where == PAGEABLE;
+    if (copy->from.where == PAGEABLE && !stream->capture) {
+        copy->staged = np_emu_new(bytes + 1);
+        memcpy(copy->staged, from, bytes);
+    }
+    np_emu_queue_work(stream, np_emu_work(run_copy, drop_copy, copy));
+    if (to_pageable && !stream->capture)
+        np_emu_finish_stream(stream, call);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(
+    void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorLaunchFailure);
+    return np_emu_leave(
+        bytes ? queue_copy(to, from, bytes, kind, stream, __func__) : cudaSuccess);
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    cudaError_t status = cudaSuccess;
+
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorLaunchFailure);
+    if (np_emu_capturing())
+        return np_emu_leave(cudaErrorStreamCaptureImplicit);
+    if (bytes)
+        status = queue_copy(to, from, bytes, kind, NULL, __func__);
+    np_emu_finish_stream(np_emu_stream(NULL, __func__), __func__);
+    return np_emu_leave(status);
+}
+
+struct fill {
+    struct side to;
+    int value;
+    size_t bytes;
+};
+
+static void run_fill(void *job)
+{
+    const struct fill *fill = job;
+
+    check_side(&fill->to, fill->bytes);
+    memset(fill->to.memory, fill->value, fill->bytes);
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    struct fill *fill;
+
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorLaunchFailure);
+    if (bytes == 0)
+        return np_emu_leave(cudaSuccess);
+    fill = np_emu_new(sizeof(*fill));
+    *fill = (struct fill){side_of(to, bytes, __func__), value, bytes};
+    if (fill->to.where == PAGEABLE)
+        np_emu_die(__func__, "%p is not the device's", to);
+    np_emu_queue_work(np_emu_stream(stream, __func__), np_emu_work(run_fill, free, fill));
+    return np_emu_leave(cudaSuccess);
+}
+
+cudaError_t cudaMemset(void *to, int value, size_t bytes)
+{
+    cudaError_t status = cudaMemsetAsync(to, value, bytes, NULL);
+
+    return status == cudaSuccess ? cudaStreamSynchronize(NULL) : status;
+}

@@ -1,0 +1,490 @@
+/* Streams and events of the emulated runtime: queues, and the order in which they are worked off.
+ *
+ * The order is drawn anew at each operation, but with moods, each for a while: any stream at
+ * random, one stream until it must wait, or the streams that nobody waits for first. Evenly drawn
+ * orders alone would hardly ever run one stream far ahead of another. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "tests/emu/cudart_inside.h"
+
+static struct CUstream_st *streams, *by_default; /* the default one is in the list, too */
+static struct CUevent_st *events;
+static uint64_t nr_ran;
+static struct CUstream_st *favourite; /* of the mood; NULL: none */
+static int mood_left;
+
+/* --- held by several ------------------------------------------------------------------------- */
+
+struct work *np_emu_work(void (*run)(void *job), void (*drop)(void *job), void *job)
+{
+    struct work *work = np_emu_new(sizeof(*work));
+
+    *work = (struct work){1, run, drop, job};
+    return work;
+}
+
+void np_emu_drop_work(struct work *work)
+{
+    if (!work || --work->holders > 0)
+        return;
+    if (work->drop)
+        work->drop(work->job);
+    free(work);
+}
+
+void np_emu_drop_record(struct record *record)
+{
+    if (record && --record->holders == 0)
+        free(record);
+}
+
+/* --- handles --------------------------------------------------------------------------------- */
+
+static struct CUstream_st *add_stream(bool blocking)
+{
+    struct CUstream_st *stream = np_emu_new(sizeof(*stream));
+
+    stream->blocking = blocking;
+    stream->next = streams;
+    streams = stream;
+    return stream;
+}
+
+struct CUstream_st *np_emu_stream(cudaStream_t handle, const char *call)
+{
+    if (handle == NULL || handle == cudaStreamLegacy) {
+        if (!by_default)
+            by_default = add_stream(true);
+        return by_default;
+    }
+    for (struct CUstream_st *stream = streams; stream; stream = stream->next)
+        if (stream == handle)
+            return stream;
+    np_emu_die(call, "%p is no stream: it was destroyed, or never made", (void *)handle);
+}
+
+static struct CUevent_st *find_event(cudaEvent_t handle, const char *call)
+{
+    for (struct CUevent_st *event = events; event; event = event->next)
+        if (event == handle)
+            return event;
+    np_emu_die(call, "%p is no event: it was destroyed, or never made", (void *)handle);
+}
+
+bool np_emu_capturing(void)
+{
+    for (struct CUstream_st *stream = streams; stream; stream = stream->next)
+        if (stream->capture && stream->capture->mode != cudaStreamCaptureModeRelaxed)
+            return true;
+    return false;
+}
+
+bool np_emu_pending(void)
+{
+    for (struct CUstream_st *stream = streams; stream; stream = stream->next)
+        if (stream->first)
+            return true;
+    return false;
+}
+
+/* --- queues ---------------------------------------------------------------------------------- */
+
+void np_emu_push(struct CUstream_st *stream, struct op op)
+{
+    struct op *copy = np_emu_new(sizeof(*copy));
+
+    *copy = op;
+    if (stream->last)
+        stream->last->next = copy;
+    else
+        stream->first = copy;
+    stream->last = copy;
+}
+
+static struct record *push_record(struct CUstream_st *stream)
+{
+    struct record *record = np_emu_new(sizeof(*record));
+
+    record->holders = 1;
+    np_emu_push(stream, (struct op){.kind = OP_RECORD, .record = record});
+    return record;
+}
+
+static void push_wait(struct CUstream_st *stream, struct record *record)
+{
+    record->holders++;
+    np_emu_push(stream, (struct op){.kind = OP_WAIT, .record = record});
+}
+
+/* The default stream and the blocking ones wait for each other. */
+static void before_queueing(struct CUstream_st *stream)
+{
+    for (struct CUstream_st *other = streams; other; other = other->next)
+        if (other != stream && other->first && stream->blocking && other->blocking &&
+            (stream == by_default || other == by_default))
+            push_wait(stream, push_record(other));
+}
+
+void np_emu_queue_work(struct CUstream_st *stream, struct work *work)
+{
+    if (stream->capture) {
+        np_emu_capture_work(stream, work);
+        return;
+    }
+    before_queueing(stream);
+    np_emu_push(stream, (struct op){.kind = OP_WORK, .work = work});
+}
+
+void np_emu_queue_graph(struct CUstream_st *stream, struct graph_run *run)
+{
+    before_queueing(stream);
+    np_emu_push(stream, (struct op){.kind = OP_GRAPH, .graph = run});
+}
+
+void np_emu_leave_capture(struct capture *capture)
+{
+    capture->holders++;
+    for (struct CUstream_st *stream = streams; stream; stream = stream->next)
+        if (stream->capture == capture) {
+            stream->capture = NULL;
+            np_emu_drop_capture(capture);
+        }
+    np_emu_drop_capture(capture);
+}
+
+void np_emu_queue(void *handle, void (*run)(void *job), void (*drop)(void *job), void *job)
+{
+    np_emu_lock();
+    np_emu_queue_work(np_emu_stream(handle, "a launch"), np_emu_work(run, drop, job));
+    np_emu_unlock();
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void pop(struct CUstream_st *stream)
+{
+    struct op *op = stream->first;
+
+    stream->first = op->next;
+    if (!stream->first)
+        stream->last = NULL;
+    np_emu_drop_work(op->work);
+    np_emu_drop_record(op->record);
+    if (op->graph)
+        np_emu_drop_run(op->graph);
+    free(op);
+}
+
+/* Can the stream's first operation go on? */
+static bool ready(const struct CUstream_st *stream)
+{
+    return stream->first && (stream->first->kind != OP_WAIT || stream->first->record->passed);
+}
+
+static void advance(struct CUstream_st *stream)
+{
+    struct op *op = stream->first;
+
+    nr_ran++;
+    if (op->kind == OP_GRAPH && np_emu_advance_graph(op->graph))
+        return;
+    if (op->kind == OP_WORK)
+        np_emu_run(op->work);
+    if (op->kind == OP_RECORD) {
+        op->record->passed = true;
+        op->record->passed_ns = now_ns();
+    }
+    pop(stream);
+}
+
+bool np_emu_advance(void)
+{
+    int nr_ready = 0, chosen;
+
+    for (struct CUstream_st *stream = streams; stream; stream = stream->next)
+        nr_ready += ready(stream);
+    if (nr_ready == 0)
+        return false;
+    if (mood_left-- <= 0) {
+        mood_left = (int)(np_emu_draw() % 64);
+        favourite = NULL;
+        chosen = (int)(np_emu_draw() % (uint64_t)(nr_ready + 1)); /* the last: nobody's */
+        for (struct CUstream_st *stream = streams; stream; stream = stream->next)
+            if (ready(stream) && chosen-- == 0)
+                favourite = stream;
+    }
+    if (favourite && ready(favourite)) {
+        advance(favourite);
+        return true;
+    }
+    chosen = (int)(np_emu_draw() % (uint64_t)nr_ready);
+    for (struct CUstream_st *stream = streams; stream; stream = stream->next)
+        if (ready(stream) && chosen-- == 0) {
+            advance(stream);
+            break;
+        }
+    return true;
+}
+
+static void stuck(const char *call)
+{
+    np_emu_die(call, "nothing can go on: streams wait for each other");
+}
+
+void np_emu_finish_stream(struct CUstream_st *stream, const char *call)
+{
+    while (stream ? stream->first != NULL : np_emu_pending())
+        if (!np_emu_advance())
+            stuck(call);
+    np_emu_check_guards(call);
+}
+
+void np_emu_finish_record(const struct record *record, const char *call)
+{
+    while (!record->passed)
+        if (!np_emu_advance())
+            stuck(call);
+    np_emu_check_guards(call);
+}
+
+uint64_t np_emu_ran(void)
+{
+    return nr_ran;
+}
+
+/* --- streams --------------------------------------------------------------------------------- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret_stream, unsigned int flags)
+{
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorMemoryAllocation);
+    *ret_stream = add_stream(!(flags & cudaStreamNonBlocking));
+    return np_emu_leave(cudaSuccess);
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *ret_stream)
+{
+    return cudaStreamCreateWithFlags(ret_stream, cudaStreamDefault);
+}
+
+cudaError_t cudaStreamCreateWithPriority(
+    cudaStream_t *ret_stream, unsigned int flags, int priority)
+{
+    (void)priority;
+    return cudaStreamCreateWithFlags(ret_stream, flags);
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = -5;
+    return cudaSuccess;
+}
+
+/* What is queued still runs, as on a GPU. */
+cudaError_t cudaStreamDestroy(cudaStream_t handle)
+{
+    struct CUstream_st *stream, **at = &streams;
+
+    np_emu_lock();
+    stream = np_emu_stream(handle, __func__);
+    if (stream == by_default)
+        np_emu_die(__func__, "the default stream is not to be destroyed");
+    if (stream->capture)
+        np_emu_die(__func__, "the stream is capturing");
+    np_emu_finish_stream(stream, __func__);
+    while (*at != stream)
+        at = &(*at)->next;
+    *at = stream->next;
+    if (favourite == stream)
+        favourite = NULL;
+    free(stream);
+    np_emu_unlock();
+    return cudaSuccess;
+}
+
+/* Host calls that must see a stream's end are not for one that captures, and break the capture. */
+static cudaError_t refuse_captured(struct CUstream_st *stream)
+{
+    if (stream->capture) {
+        stream->capture->broken = true;
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    return stream == by_default && np_emu_capturing() ? cudaErrorStreamCaptureImplicit
+                                                      : cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t handle)
+{
+    struct CUstream_st *stream;
+    cudaError_t status;
+
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorLaunchFailure);
+    stream = np_emu_stream(handle, __func__);
+    status = refuse_captured(stream);
+    if (status == cudaSuccess)
+        np_emu_finish_stream(stream, __func__);
+    return np_emu_leave(status);
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t handle)
+{
+    struct CUstream_st *stream;
+    cudaError_t status;
+
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorLaunchFailure);
+    stream = np_emu_stream(handle, __func__);
+    status = refuse_captured(stream);
+    if (status == cudaSuccess && stream->first && !np_emu_advance())
+        stuck(__func__);
+    if (status == cudaSuccess && stream->first)
+        status = cudaErrorNotReady;
+    return np_emu_leave(status);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, unsigned int flags)
+{
+    struct CUstream_st *stream;
+    struct CUevent_st *event;
+    cudaError_t status = cudaSuccess;
+
+    (void)flags;
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorLaunchFailure);
+    stream = np_emu_stream(handle, __func__);
+    event = find_event(event_handle, __func__);
+    if (stream->capture || event->capture) {
+        status = np_emu_capture_wait(stream, event);
+    } else if (event->record) {
+        before_queueing(stream);
+        push_wait(stream, event->record);
+    }
+    return np_emu_leave(status);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t run, void *job)
+{
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorLaunchFailure);
+    np_emu_queue_work(np_emu_stream(handle, __func__), np_emu_work(run, NULL, job));
+    return np_emu_leave(cudaSuccess);
+}
+
+/* --- events ---------------------------------------------------------------------------------- */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *ret_event, unsigned int flags)
+{
+    struct CUevent_st *event;
+
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorMemoryAllocation);
+    event = np_emu_new(sizeof(*event));
+    event->timed = !(flags & cudaEventDisableTiming);
+    event->next = events;
+    *ret_event = events = event;
+    return np_emu_leave(cudaSuccess);
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *ret_event)
+{
+    return cudaEventCreateWithFlags(ret_event, cudaEventDefault);
+}
+
+static void forget_record(struct CUevent_st *event)
+{
+    np_emu_drop_record(event->record);
+    np_emu_drop_capture(event->capture);
+    event->record = NULL;
+    event->capture = NULL;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t handle)
+{
+    struct CUevent_st *event, **at = &events;
+
+    np_emu_lock();
+    event = find_event(handle, __func__);
+    while (*at != event)
+        at = &(*at)->next;
+    *at = event->next;
+    forget_record(event);
+    free(event);
+    np_emu_unlock();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle)
+{
+    struct CUstream_st *stream;
+    struct CUevent_st *event;
+
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorLaunchFailure);
+    stream = np_emu_stream(stream_handle, __func__);
+    event = find_event(handle, __func__);
+    forget_record(event);
+    if (stream->capture) {
+        np_emu_capture_record(stream, event);
+    } else {
+        before_queueing(stream);
+        event->record = push_record(stream);
+        event->record->holders++;
+    }
+    return np_emu_leave(cudaSuccess);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t handle)
+{
+    const struct CUevent_st *event;
+    cudaError_t status = cudaSuccess;
+
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorLaunchFailure);
+    event = find_event(handle, __func__);
+    if (event->capture)
+        status = cudaErrorCapturedEvent;
+    else if (event->record && !event->record->passed && !np_emu_advance())
+        stuck(__func__);
+    if (status == cudaSuccess && event->record && !event->record->passed)
+        status = cudaErrorNotReady;
+    return np_emu_leave(status);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t handle)
+{
+    const struct CUevent_st *event;
+
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorLaunchFailure);
+    event = find_event(handle, __func__);
+    if (event->capture)
+        return np_emu_leave(cudaErrorCapturedEvent);
+    if (event->record)
+        np_emu_finish_record(event->record, __func__);
+    return np_emu_leave(cudaSuccess);
+}
+
+cudaError_t cudaEventElapsedTime(float *ret_ms, cudaEvent_t from, cudaEvent_t to)
+{
+    const struct CUevent_st *first, *second;
+
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorLaunchFailure);
+    first = find_event(from, __func__);
+    second = find_event(to, __func__);
+    if (!first->timed || !second->timed || !first->record || !second->record)
+        return np_emu_leave(cudaErrorInvalidResourceHandle);
+    if (!first->record->passed || !second->record->passed)
+        return np_emu_leave(cudaErrorNotReady);
+    *ret_ms = (float)((double)(int64_t)(second->record->passed_ns - first->record->passed_ns) / 1e6);
+    return np_emu_leave(cudaSuccess);
+}
