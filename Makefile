@@ -74,13 +74,19 @@ plugin:
 endif
 
 # --- tests -------------------------------------------------------------------
-# The plugin's kernels as plain C++ on an emulated grid, and what queues them; and a program that puts
-# whole networks before cuDNN for GPUs that are only described.
+# The plugin's kernels as plain C++ on an emulated grid, and what queues them; the whole plugin over an
+# emulated runtime, cuDNN and cuBLASLt, with a program beside it; and a program that puts whole networks
+# before cuDNN for GPUs that are only described.
 ifneq ($(and $(NVCC),$(CUDNN)),)
-EMU_O   := $(patsubst trainer/cuda/%.cu,$(B)/emu/%.cu.o,$(wildcard trainer/cuda/*.cu)) $(B)/emu/grid.o \
-           $(patsubst %,$(B)/emu/%.o,calls_cuda conv_cuda linear_cuda dnn dnn_plan)
+EMU_CU  := $(patsubst trainer/cuda/%.cu,$(B)/emu/%.cu.o,$(wildcard trainer/cuda/*.cu))
+EMU_O   := $(EMU_CU) $(B)/emu/grid.o $(patsubst %,$(B)/emu/%.o,calls_cuda conv_cuda linear_cuda dnn dnn_plan)
+EMU_C   := $(patsubst trainer/cuda/%.c,$(B)/emu/%.o,$(wildcard trainer/cuda/*.c))
+EMU_RT  := $(B)/emu/grid.o $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/cudart*.c))
+EMU_DNN := $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/fake_cudnn*.c))
+CUDA_MAJOR := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+EMU      = $(addprefix $(B)/tests/emu/,nnpipe libnnpipe-cuda.so libcudnn.so.9 libcublasLt.so.$(CUDA_MAJOR))
 PLANS    = $(if $(SAN),,$(B)/tests/cuda/plans)
-CXXFLAGS = -std=c++17 $(OPT) -Wall -Wextra -fno-strict-aliasing -ffp-contract=off -pthread -I. $(CUDA_FLAGS) \
+CXXFLAGS = -std=c++17 $(OPT) -Wall -Wextra -fno-strict-aliasing -ffp-contract=off -pthread -fPIC -I. $(CUDA_FLAGS) \
            $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
 $(B)/tests/kernel/test_kernels_cuda.o: CFLAGS += -DNP_EMULATED_CUDA $(CUDA_FLAGS)
 $(B)/emu/%.cu.o: trainer/cuda/%.cu
@@ -91,7 +97,25 @@ $(B)/emu/%.o: tests/emu/%.cc
 	$(CXX) $(CXXFLAGS) -MMD -MP -c -o $@ $<
 $(B)/emu/%.o: trainer/cuda/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(CUDA_FLAGS) -MMD -MP -c -o $@ $<
+	$(CC) $(CFLAGS) $(CUDA_FLAGS) -fPIC -MMD -MP -c -o $@ $<
+$(B)/emu/%.o: tests/emu/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(CUDA_FLAGS) -fPIC -MMD -MP -c -o $@ $<
+EMU_LINK = $(CC) -shared -pthread $(if $(SAN),-fsanitize=$(SAN)) -Wl,-soname,$(@F) -Wl,-rpath,$(abspath $(B)/tests/emu) -o $@ $^
+$(B)/tests/emu/libcudart-emu.so: $(EMU_RT)
+	@mkdir -p $(@D)
+	$(EMU_LINK) -lstdc++
+$(B)/tests/emu/libnnpipe-cuda.so: $(EMU_CU) $(EMU_C) $(B)/tests/emu/libcudart-emu.so
+	@mkdir -p $(@D)
+	$(EMU_LINK) -Wl,-z,nodelete -lstdc++
+$(B)/tests/emu/libcudnn.so.9: $(EMU_DNN) $(B)/tests/emu/libcudart-emu.so
+	@mkdir -p $(@D)
+	$(EMU_LINK)
+$(B)/tests/emu/libcublasLt.so.$(CUDA_MAJOR): $(B)/emu/fake_cublaslt.o $(B)/tests/emu/libcudart-emu.so
+	@mkdir -p $(@D)
+	$(EMU_LINK)
+$(B)/tests/emu/nnpipe: $(NNPIPE)
+	@mkdir -p $(@D) && cp $< $@
 $(B)/tests/cuda/plans: tests/cuda/plans.c $(B)/tests/kernel/made_graphs.o $(LIB) libnnpipe-cuda.so tests/emu/stub_driver.c
 	@mkdir -p $(@D)/stub
 	$(CC) -shared -fPIC -O1 -o $(@D)/stub/libcuda.so.1 tests/emu/stub_driver.c
@@ -114,9 +138,9 @@ $(FUZZ): %: %.o $(B)/tests/fuzz/fuzz_driver.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/fuzz_driver.o $(LIB) $(LDLIBS)
 fuzz: $(FUZZ)
 
-test: all $(UNIT) $(FUZZ) $(PLANS)
+test: all $(UNIT) $(FUZZ) $(PLANS) $(EMU)
 	@sh tests/run.sh $(B)
-test-long: all $(UNIT) $(FUZZ) $(PLANS)
+test-long: all $(UNIT) $(FUZZ) $(PLANS) $(EMU)
 	@sh tests/run_long.sh $(B)
 demo: all
 	@sh scripts/demo.sh --built
@@ -141,4 +165,4 @@ install: all
 clean:
 	rm -rf build build-* dist nnpipe libnnpipe-cuda.so
 
--include $(EMU_O:.o=.d) $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)
+-include $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)

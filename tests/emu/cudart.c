@@ -289,6 +289,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 232448; break;
     case cudaDevAttrReservedSharedMemoryPerBlock: *value = 1024; break;
     case cudaDevAttrMaxBlocksPerMultiprocessor: *value = 32; break;
+    case cudaDevAttrComputeMode: *value = cudaComputeModeDefault; break;
     case cudaDevAttrHostNumaId: *value = -1; break;
     case cudaDevAttrConcurrentKernels:
     case cudaDevAttrUnifiedAddressing:

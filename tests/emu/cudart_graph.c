@@ -126,7 +126,6 @@ static bool joined(const struct nodes *nodes, int lane, int last)
     return all;
 }
 
-
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *ret_graph)
 {
     struct CUstream_st *stream;

@@ -19,7 +19,7 @@ struct block {
     size_t bytes;
     struct block *next;
 };
-struct range { /* of the host, known to the device */
+struct range {                   /* of the host, known to the device */
     uint8_t *memory, *allocated; /* allocated: by cudaHostAlloc(), as malloc() gave it */
     size_t bytes;
     struct range *next;
@@ -368,8 +368,7 @@ cudaError_t cudaMemcpyAsync(
 {
     if (!np_emu_enter(__func__))
         return np_emu_leave(cudaErrorLaunchFailure);
-    return np_emu_leave(
-        bytes ? queue_copy(to, from, bytes, kind, stream, __func__) : cudaSuccess);
+    return np_emu_leave(bytes ? queue_copy(to, from, bytes, kind, stream, __func__) : cudaSuccess);
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)

@@ -274,8 +274,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *ret_stream)
     return cudaStreamCreateWithFlags(ret_stream, cudaStreamDefault);
 }
 
-cudaError_t cudaStreamCreateWithPriority(
-    cudaStream_t *ret_stream, unsigned int flags, int priority)
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *ret_stream, unsigned int flags, int priority)
 {
     (void)priority;
     return cudaStreamCreateWithFlags(ret_stream, flags);
@@ -485,6 +484,7 @@ cudaError_t cudaEventElapsedTime(float *ret_ms, cudaEvent_t from, cudaEvent_t to
         return np_emu_leave(cudaErrorInvalidResourceHandle);
     if (!first->record->passed || !second->record->passed)
         return np_emu_leave(cudaErrorNotReady);
-    *ret_ms = (float)((double)(int64_t)(second->record->passed_ns - first->record->passed_ns) / 1e6);
+    *ret_ms =
+        (float)((double)(int64_t)(second->record->passed_ns - first->record->passed_ns) / 1e6);
     return np_emu_leave(cudaSuccess);
 }

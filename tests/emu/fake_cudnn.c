@@ -9,6 +9,11 @@
 #define DESCRIPTOR 0xde5c0000u
 #define HANDLE     0x4a4d1e00u
 
+struct cudnnContext { /* a handle */
+    uint32_t magic;
+    cudaStream_t stream;
+};
+
 static __thread char last_error[400];
 
 cudnnStatus_t fake_error(cudnnStatus_t status, const char *format, ...)
@@ -92,12 +97,6 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
     return planted(__func__);
 }
 
-cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t *ret_stream)
-{
-    *ret_stream = check_handle(handle, __func__)->stream;
-    return CUDNN_STATUS_SUCCESS;
-}
-
 /* --- descriptors ----------------------------------------------------------------------------- */
 
 struct descriptor *fake_descriptor(const void *pointer, const char *call)
@@ -123,7 +122,8 @@ static void free_attribute(struct attribute *attribute)
 {
     void **parts = attribute->values;
 
-    for (int64_t i = 0; attribute->type == CUDNN_TYPE_BACKEND_DESCRIPTOR && i < attribute->count; i++)
+    for (int64_t i = 0; attribute->type == CUDNN_TYPE_BACKEND_DESCRIPTOR && i < attribute->count;
+         i++)
         fake_drop(parts[i]);
     free(attribute->values);
     free(attribute);
@@ -144,12 +144,11 @@ void fake_drop(struct descriptor *descriptor)
     if (!descriptor || --descriptor->holders > 0)
         return;
     clear(descriptor);
-    fake_program_free(descriptor->program);
     descriptor->magic = 0;
     free(descriptor);
 }
 
-size_t fake_type_bytes(cudnnBackendAttributeType_t type)
+static size_t type_bytes(cudnnBackendAttributeType_t type)
 {
     switch (type) {
     case CUDNN_TYPE_CHAR: return sizeof(char);
@@ -168,11 +167,11 @@ void fake_put(struct descriptor *descriptor, cudnnBackendAttributeName_t name,
     cudnnBackendAttributeType_t type, int64_t count, const void *values)
 {
     struct attribute **at = &descriptor->attributes, *attribute = calloc(1, sizeof(*attribute));
-    size_t bytes = (size_t)count * fake_type_bytes(type);
+    size_t bytes = (size_t)count * type_bytes(type);
 
     if (!attribute)
         np_emu_die("cuDNN", "no memory for an attribute");
-    *attribute = (struct attribute){name, type, count, bytes, malloc(bytes + 1), NULL};
+    *attribute = (struct attribute){name, type, count, malloc(bytes + 1), NULL};
     if (!attribute->values)
         np_emu_die("cuDNN", "no memory for an attribute");
     memcpy(attribute->values, values, bytes);
@@ -205,15 +204,6 @@ int64_t fake_int(const struct descriptor *d, cudnnBackendAttributeName_t name, i
     return a->type == CUDNN_TYPE_INT64     ? *(const int64_t *)a->values
            : a->type == CUDNN_TYPE_BOOLEAN ? *(const bool *)a->values
                                            : *(const int *)a->values;
-}
-
-double fake_float(const struct descriptor *d, cudnnBackendAttributeName_t name, double otherwise)
-{
-    const struct attribute *a = fake_get(d, name);
-
-    if (!a || a->count < 1)
-        return otherwise;
-    return a->type == CUDNN_TYPE_DOUBLE ? *(const double *)a->values : *(const float *)a->values;
 }
 
 struct descriptor *fake_part(const struct descriptor *d, cudnnBackendAttributeName_t name)
@@ -261,6 +251,17 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t pointer,
     return CUDNN_STATUS_SUCCESS;
 }
 
+static cudnnStatus_t finish(struct descriptor *descriptor)
+{
+    struct fake_program program;
+
+    switch ((int)descriptor->type) {
+    case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR: return fake_lower(descriptor, &program);
+    case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: return fake_plan_finish(descriptor);
+    default: return CUDNN_STATUS_SUCCESS; /* whoever reads them checks them */
+    }
+}
+
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t pointer)
 {
     struct descriptor *descriptor = fake_descriptor(pointer, __func__);
@@ -269,9 +270,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t pointer)
     if (status == CUDNN_STATUS_SUCCESS && descriptor->finalized)
         status = fake_error(CUDNN_STATUS_BAD_PARAM, "a descriptor is finalized twice");
     if (status == CUDNN_STATUS_SUCCESS)
-        status = descriptor->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR
-                     ? fake_plan_finish(descriptor)
-                     : fake_check(descriptor);
+        status = finish(descriptor);
     descriptor->finalized = status == CUDNN_STATUS_SUCCESS;
     return status;
 }
@@ -309,7 +308,7 @@ static cudnnStatus_t get_stored(const struct descriptor *descriptor,
     if (room > a->count)
         room = a->count;
     if (room > 0)
-        memcpy(ret_values, a->values, (size_t)room * fake_type_bytes(type));
+        memcpy(ret_values, a->values, (size_t)room * type_bytes(type));
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -329,9 +328,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const pointer,
     if (name == CUDNN_ATTR_ENGINECFG_ENGINE)
         return get_engine(descriptor, room, counted, ret_values);
     if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE || name == CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE)
-        return fake_engine_get(descriptor, name, room, counted, ret_values);
-    if (descriptor->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)
-        return fake_plan_get(descriptor, name, room, counted, ret_values);
+        return fake_notes(descriptor, name, room, counted, ret_values);
     return get_stored(descriptor, name, type, room, counted, ret_values);
 }
 
@@ -340,6 +337,6 @@ cudnnStatus_t cudnnBackendExecute(
 {
     if (planted(__func__))
         return CUDNN_STATUS_INTERNAL_ERROR;
-    return fake_execute(check_handle(handle, __func__), fake_descriptor(plan, __func__),
+    return fake_execute(check_handle(handle, __func__)->stream, fake_descriptor(plan, __func__),
         fake_descriptor(pack, __func__));
 }

@@ -18,7 +18,7 @@ static void *need(size_t bytes)
 static float rounded(float x, enum rounding rounding)
 {
     uint32_t bits;
-    const int dropped = rounding == TF32 ? 13 : 16;
+    const int dropped = rounding == TO_TF32 ? 13 : 16;
 
     if (rounding == EXACT)
         return x;

@@ -1,0 +1,223 @@
+/* The emulated cuDNN: engines, plans, and running them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/emu/fake_cudnn.h"
+#include "tests/emu/fake_numbers.h"
+
+#define NONE (-1)
+
+/* In the order of preference. The first ones are for those who ignore notes. The last two are what is
+ * left in f32 when all notes count; they round differently, so that which one was taken shows. */
+static const struct engine {
+    int numerical, behavior; /* its notes */
+    struct manner manner;
+    int64_t workspace_bytes;
+    bool fallback; /* offered in that mode, too */
+} engines[] = {
+    {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, NONE, {.any_order = true}, 0, false},
+    {CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, NONE, {.products = TO_BF16}, 0, false},
+    {CUDNN_NUMERICAL_NOTE_TENSOR_CORE, NONE, {.products = TO_TF32}, 256, false},
+    {NONE, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION, {.products = EXACT}, 0, false},
+    {NONE, NONE, {.backwards = true}, 4096, false},
+    {NONE, NONE, {.products = EXACT}, 1000, true},
+};
+#define NR_ENGINES ((int64_t)(sizeof(engines) / sizeof(*engines)))
+
+/* --- what is offered ------------------------------------------------------------------------- */
+
+static bool may_fuse(void)
+{
+    const char *fuse = getenv("NNPIPE_EMU_FUSE");
+
+    return !fuse || strcmp(fuse, "0") != 0;
+}
+
+static void describe(struct descriptor *config, const struct descriptor *graph, int64_t index)
+{
+    struct descriptor *engine = fake_new(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+
+    fake_put(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph);
+    fake_put(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &index);
+    engine->finalized = true;
+    fake_put(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
+    config->finalized = true;
+    fake_drop(engine);
+}
+
+cudnnStatus_t fake_heuristics(
+    struct descriptor *heuristics, int64_t room, int64_t *ret_count, void **ret_configs)
+{
+    const struct descriptor *graph = fake_part(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+    int64_t mode = fake_int(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, -1);
+    struct fake_program program;
+
+    *ret_count = 0;
+    if (!graph || (mode != CUDNN_HEUR_MODE_A && mode != CUDNN_HEUR_MODE_FALLBACK))
+        return fake_error(CUDNN_STATUS_BAD_PARAM, "heuristics without a graph or a mode");
+    fake_lower(graph, &program);
+    if ((program.relu || program.bias.uid) && !may_fuse())
+        return fake_error(CUDNN_STATUS_NOT_SUPPORTED, "no engine fuses, as NNPIPE_EMU_FUSE says");
+    for (int64_t i = 0; i < NR_ENGINES && *ret_count < room; i++)
+        if (mode == CUDNN_HEUR_MODE_A || engines[i].fallback)
+            describe(fake_descriptor(ret_configs[(*ret_count)++], "heuristics"), graph, i);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static const struct engine *engine_of(const struct descriptor *engine)
+{
+    return &engines[fake_int(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 0)];
+}
+
+cudnnStatus_t fake_notes(const struct descriptor *engine, cudnnBackendAttributeName_t name,
+    int64_t room, int64_t *ret_count, int *ret_notes)
+{
+    int note = name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE ? engine_of(engine)->numerical
+                                                        : engine_of(engine)->behavior;
+
+    *ret_count = note != NONE;
+    if (note != NONE && room > 0)
+        *ret_notes = note;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static const struct descriptor *engine_of_plan(const struct descriptor *plan)
+{
+    const struct descriptor *config = fake_part(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+
+    return config ? fake_part(config, CUDNN_ATTR_ENGINECFG_ENGINE) : NULL;
+}
+
+cudnnStatus_t fake_plan_finish(struct descriptor *plan)
+{
+    const struct descriptor *engine = engine_of_plan(plan);
+
+    if (!engine || !fake_get(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE))
+        return fake_error(CUDNN_STATUS_BAD_PARAM, "a plan without an engine or a handle");
+    fake_put(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+        &engine_of(engine)->workspace_bytes);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* --- running --------------------------------------------------------------------------------- */
+
+struct job {
+    struct fake_program program;
+    void *ins[2], *bias, *out, *workspace;
+    int64_t workspace_bytes;
+};
+
+static enum number number_of(cudnnDataType_t type)
+{
+    return type == CUDNN_DATA_FLOAT ? F32 : type == CUDNN_DATA_HALF ? F16 : BF16;
+}
+
+static size_t bytes_of(const struct fake_operand *operand)
+{
+    return (size_t)operand->elements * (operand->type == CUDNN_DATA_FLOAT ? 4 : 2);
+}
+
+/* Whether memory is the device's is asked when it is touched. */
+static void reach(const void *memory, size_t bytes)
+{
+    if (!np_emu_holds(memory, bytes))
+        np_emu_die("cuDNN", "%zu bytes at %p are not the device's", bytes, memory);
+}
+
+static float *widened(const struct fake_operand *operand, const void *memory)
+{
+    float *wide = calloc((size_t)operand->elements, sizeof(*wide));
+
+    if (!wide)
+        np_emu_die("cuDNN", "no memory for a tensor");
+    reach(memory, bytes_of(operand));
+    for (int64_t i = 0; i < operand->elements; i++)
+        wide[i] = fake_load(memory, number_of(operand->type), i);
+    return wide;
+}
+
+static void store(const struct job *job, const float *y)
+{
+    const struct fake_program *p = &job->program;
+
+    reach(job->out, bytes_of(&p->out));
+    for (int64_t i = 0; i < p->out.elements; i++) {
+        float v = y[i];
+
+        if (p->bias.uid)
+            v += fake_load(job->bias, number_of(p->bias.type), i % p->conv.out);
+        if (p->relu && v < 0)
+            v = 0;
+        fake_store(job->out, number_of(p->out.type), i, v);
+    }
+}
+
+static void run(void *context)
+{
+    const struct job *job = context;
+    const struct fake_program *p = &job->program;
+    float *a = widened(&p->ins[0], job->ins[0]), *b = widened(&p->ins[1], job->ins[1]);
+    float *y = calloc((size_t)p->out.elements, sizeof(*y));
+
+    if (!y)
+        np_emu_die("cuDNN", "no memory for a tensor");
+    if (p->bias.uid)
+        reach(job->bias, bytes_of(&p->bias));
+    if (job->workspace_bytes) { /* an engine writes all of it */
+        reach(job->workspace, (size_t)job->workspace_bytes);
+        memset(job->workspace, 0xff, (size_t)job->workspace_bytes);
+    }
+    if (p->kind == FORWARD)
+        fake_forward(&p->conv, a, b, y);
+    else if (p->kind == DGRAD)
+        fake_dgrad(&p->conv, a, b, y);
+    else
+        fake_wgrad(&p->conv, a, b, y);
+    store(job, y);
+    free(a);
+    free(b);
+    free(y);
+}
+
+/* The operand's pointer in the pack; NULL: there is none, or it lies badly. */
+static void *pointer_of(const struct descriptor *pack, const struct fake_operand *operand)
+{
+    const struct attribute *uids = fake_get(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+    const struct attribute *pointers = fake_get(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+
+    for (int64_t i = 0; uids && pointers && i < uids->count && i < pointers->count; i++)
+        if (((const int64_t *)uids->values)[i] == operand->uid) {
+            void *pointer = ((void *const *)pointers->values)[i];
+
+            return (uintptr_t)pointer % (uintptr_t)operand->alignment == 0 ? pointer : NULL;
+        }
+    return NULL;
+}
+
+cudnnStatus_t fake_execute(
+    cudaStream_t stream, const struct descriptor *plan, const struct descriptor *pack)
+{
+    const struct descriptor *engine = engine_of_plan(plan);
+    const struct attribute *workspace = fake_get(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
+    struct job *job = calloc(1, sizeof(*job));
+    struct fake_program *p;
+
+    if (!job)
+        return CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
+    p = &job->program;
+    fake_lower(fake_part(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH), p);
+    p->conv.manner = engine_of(engine)->manner;
+    job->workspace_bytes = engine_of(engine)->workspace_bytes;
+    job->workspace = workspace ? *(void **)workspace->values : NULL;
+    job->ins[0] = pointer_of(pack, &p->ins[0]);
+    job->ins[1] = pointer_of(pack, &p->ins[1]);
+    job->out = pointer_of(pack, &p->out);
+    job->bias = p->bias.uid ? pointer_of(pack, &p->bias) : NULL;
+    if (!job->ins[0] || !job->ins[1] || !job->out || (p->bias.uid && !job->bias)) {
+        free(job);
+        return fake_error(CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER,
+            "a tensor has no pointer, or one that is not aligned as was said");
+    }
+    np_emu_queue(stream, run, free, job);
+    return CUDNN_STATUS_SUCCESS;
+}
