@@ -230,6 +230,8 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
     };
     uint64_t epoch = run->position.step * (uint64_t)run->config->loader.batch / run->nr_train;
 
+    if (run->device->ops->room)
+        config.device_room = run->device->ops->room(run->device);
     sampler_options(run, &config.sampler);
     batch_shape(run, &config.shape);
     if (run->position.bad_epoch == epoch)
@@ -237,8 +239,11 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
     int code = np_loader_start(&config, &run->loader, err);
     if (code < 0)
         return np_device_blame(run->device, err); /* its pinned memory, perhaps */
-    return np_feed_new(
+    code = np_feed_new(
         run->device, np_loader_ring(run->loader), &config.shape, run->block, &run->feed, err);
+    if (code == 0 && np_loader_resident(run->loader))
+        code = np_feed_keep(run->feed, np_loader_resident(run->loader), err);
+    return code < 0 ? np_device_blame(run->device, err) : 0;
 }
 
 /* Checksums that the readers have filled in are kept with a shard's index and checked from then on;

@@ -38,7 +38,11 @@ struct np_row {
     uint16_t attempts; /* samples replaced before this one was good */
     int32_t source_w, source_h;
     struct np_geometry geometry;
+    /* Where the source's pixels, u8 (source_h, source_w, channels), lie in the arena of a cache that the
+     * device has a copy of: it makes the row itself. NP_NOT_RESIDENT: the row's pixels are here. */
+    uint64_t resident;
 };
+#define NP_NOT_RESIDENT UINT64_MAX
 
 enum np_batch_kind { NP_BATCH_TRAIN, NP_BATCH_EVAL };
 
@@ -46,7 +50,7 @@ enum np_batch_kind { NP_BATCH_TRAIN, NP_BATCH_EVAL };
 struct np_batch {
     uint8_t *images;      /* u8 (rows, height, width, channels), pinned */
     int32_t *labels;      /* (rows); -1: masked, the row's pixels are 0 */
-    struct np_row *about; /* (rows) */
+    struct np_row *about; /* (rows), pinned too */
     enum np_batch_kind kind;
     uint64_t seq;            /* number of the batch in the run, evaluation included */
     uint64_t step;           /* training: steps before this one; evaluation: training steps done */

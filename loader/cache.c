@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -17,8 +18,10 @@ enum { EMPTY = 0, TAKEN = 1, FIRST = 16 };
 
 struct entry {
     uint32_t bytes;
-    int32_t width, height, channels;
-    uint8_t data[];
+    int32_t width, height;
+    int16_t channels;
+    bool mirrored; /* np_cache_mirror()'s thread alone */
+    _Alignas(ENTRY_ALIGN) uint8_t data[];
 };
 
 struct np_cache {
@@ -139,10 +142,32 @@ void np_cache_put(struct np_cache *cache, int set, uint64_t sample, const struct
     entry->bytes = cached->bytes;
     entry->width = cached->width;
     entry->height = cached->height;
-    entry->channels = cached->channels;
+    entry->channels = (int16_t)cached->channels;
+    entry->mirrored = false;
     memcpy(entry->data, cached->data, cached->bytes);
     /* Release: pairs with the acquire load of np_cache_find(). */
     __atomic_store_n(word, (uint64_t)((uint8_t *)entry - cache->arena) + FIRST, __ATOMIC_RELEASE);
+}
+
+const uint8_t *np_cache_arena(const struct np_cache *cache)
+{
+    return cache->arena;
+}
+
+uint64_t np_cache_cap(const struct np_cache *cache)
+{
+    return cache->cap_bytes;
+}
+
+bool np_cache_mirror(struct np_cache *cache, uint64_t offset)
+{
+    struct entry *entry = (void *)(cache->arena + offset - offsetof(struct entry, data));
+
+    assert(offset >= offsetof(struct entry, data) && offset < np_cache_bytes(cache));
+    if (entry->mirrored)
+        return false;
+    entry->mirrored = true;
+    return true;
 }
 
 uint64_t np_cache_bytes(const struct np_cache *cache)

@@ -32,4 +32,11 @@ bool np_cache_wants(const struct np_cache *cache, int set, uint64_t sample, uint
 void np_cache_put(struct np_cache *cache, int set, uint64_t sample, const struct np_cached *cached);
 uint64_t np_cache_bytes(const struct np_cache *cache); /* filled so far */
 
+/* For a device that keeps a copy of the whole arena: where it begins, how large it can become, and
+ * whether the entry whose data lies so far behind the beginning is to be copied: true once. The
+ * trainer thread alone. */
+const uint8_t *np_cache_arena(const struct np_cache *cache);
+uint64_t np_cache_cap(const struct np_cache *cache);
+bool np_cache_mirror(struct np_cache *cache, uint64_t offset);
+
 #endif

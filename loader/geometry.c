@@ -1,19 +1,16 @@
-/* Spans and weights of a geometry. Pure, any thread. Every expression keeps the order of its
- * operations: another order rounds differently, and then bytes differ from Pillow's. */
+/* Spans and weights of a geometry, of axis.h's positions. Pure, any thread. */
 #include "loader/geometry.h"
 
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
+#include <stddef.h>
+
+#include "loader/axis.h"
 
 void np_geometry_axes(const struct np_geometry *g, struct np_axis *ret_x, struct np_axis *ret_y)
 {
-    bool all = g->shown_w == 0 || g->shown_h == 0;
-
-    *ret_x = (struct np_axis){g->right - g->left, g->scaled_w, g->window_x, g->window_w,
-        all ? 0 : g->shown_x, all ? g->scaled_w : g->shown_w, g->border, g->filter};
-    *ret_y = (struct np_axis){g->bottom - g->top, g->scaled_h, g->window_y, g->window_h,
-        all ? 0 : g->shown_y, all ? g->scaled_h : g->shown_h, g->border, g->filter};
+    *ret_x = np_axis_across(g);
+    *ret_y = np_axis_down(g);
 }
 
 bool np_axis_has_border(const struct np_axis *axis)
@@ -24,16 +21,7 @@ bool np_axis_has_border(const struct np_axis *axis)
 
 int np_axis_map(const struct np_axis *axis, int position)
 {
-    int n = axis->shown_n, at = position - axis->shown;
-
-    if (at >= 0 && at < n)
-        return position;
-    if (axis->border == NP_BORDER_ZERO)
-        return -1;
-    if (n == 1)
-        return axis->shown;
-    at = abs(at) % (2 * (n - 1));
-    return axis->shown + (at < n ? at : 2 * (n - 1) - at);
+    return np_axis_place(axis, position);
 }
 
 void np_axis_span(const struct np_axis *axis, int *ret_lo, int *ret_hi)
@@ -59,88 +47,32 @@ void np_axis_span(const struct np_axis *axis, int *ret_lo, int *ret_hi)
 
 /* --- weights ------------------------------------------------------------------------------- */
 
-static double filter_support(enum np_filter filter)
-{
-    return filter == NP_FILTER_BICUBIC ? 2.0 : 1.0;
-}
-
-static double triangle(double x)
-{
-    x = fabs(x);
-    return x < 1.0 ? 1.0 - x : 0.0;
-}
-
-/* Keys, "Cubic convolution interpolation for digital image processing", IEEE ASSP 29 (1981),
- * equation 4 with a = -1/2. */
-static double cubic(double x)
-{
-    const double a = -0.5;
-
-    x = fabs(x);
-    if (x < 1.0)
-        return ((a + 2.0) * x - (a + 3.0)) * x * x + 1;
-    if (x < 2.0)
-        return (((x - 5) * x + 8) * x - 4) * a;
-    return 0.0;
-}
-
-struct reach {
-    double scale, filter_scale, support;
-};
-
-static struct reach reach_of(const struct np_axis *axis)
-{
-    struct reach reach;
-
-    reach.scale = (double)axis->box / axis->scaled;
-    reach.filter_scale = reach.scale < 1.0 ? 1.0 : reach.scale;
-    reach.support = filter_support(axis->filter) * reach.filter_scale;
-    return reach;
-}
-
-static void bounds(const struct np_axis *axis, const struct reach *reach, double center,
-    int *ret_start, int *ret_end)
-{
-    int start = (int)(center - reach->support + 0.5);
-    int end = (int)(center + reach->support + 0.5);
-
-    *ret_start = start < 0 ? 0 : start;
-    *ret_end = end > axis->box ? axis->box : end;
-}
-
 int np_axis_most_taps(const struct np_axis *axis)
 {
-    struct reach reach = reach_of(axis);
+    struct np_reach reach = np_axis_reach(axis);
 
     return (int)ceil(reach.support) * 2 + 1;
 }
 
-static void position_taps(const struct np_axis *axis, const struct reach *reach, int position,
+static void position_taps(const struct np_axis *axis, const struct np_reach *reach, int position,
     double *scratch, int *ret_start, int *ret_count, int32_t *weight)
 {
-    double center = (position + 0.5) * reach->scale, inverse = 1.0 / reach->filter_scale;
-    double sum = 0.0;
-    int start, end;
+    struct np_position at = np_axis_position(axis, reach, position);
+    const int count = at.end - at.start;
 
-    bounds(axis, reach, center, &start, &end);
-    for (int k = 0; k < end - start; k++) {
-        double x = (k + start - center + 0.5) * inverse;
-
-        scratch[k] = axis->filter == NP_FILTER_BICUBIC ? cubic(x) : triangle(x);
-        sum += scratch[k];
+    for (int k = 0; k < count; k++) {
+        scratch[k] = np_axis_raw_weight(axis, &at, k);
+        at.sum += scratch[k];
     }
-    for (int k = 0; k < end - start; k++) {
-        double w = sum != 0.0 ? scratch[k] / sum : scratch[k];
-
-        weight[k] = (int)((w < 0 ? -0.5 : 0.5) + w * (1 << NP_RESIZE_BITS));
-    }
-    *ret_start = start;
-    *ret_count = end - start;
+    for (int k = 0; k < count; k++)
+        weight[k] = np_axis_weight(&at, scratch[k]);
+    *ret_start = at.start;
+    *ret_count = count;
 }
 
 void np_axis_taps(const struct np_axis *axis, int first, int n, struct np_taps *taps)
 {
-    struct reach reach = reach_of(axis);
+    struct np_reach reach = np_axis_reach(axis);
     int room = np_axis_most_taps(axis);
 
     assert(axis->filter != NP_FILTER_NEAREST && axis->scaled > 0 && axis->box > 0);
@@ -157,7 +89,7 @@ void np_axis_taps(const struct np_axis *axis, int first, int n, struct np_taps *
     taps->room = room;
 }
 
-/* Pillow adds the step up instead of multiplying; so do we. */
+/* np_axis_nearest_at() of all positions. */
 void np_axis_nearest(const struct np_axis *axis, int *ret_source)
 {
     double step = (double)axis->box / axis->scaled, at = step * 0.5;
@@ -166,30 +98,21 @@ void np_axis_nearest(const struct np_axis *axis, int *ret_source)
         ret_source[i] = (int)at < axis->box ? (int)at : axis->box - 1;
 }
 
-static int nearest_at(const struct np_axis *axis, int position)
-{
-    double step = (double)axis->box / axis->scaled, at = step * 0.5;
-
-    for (int i = 0; i < position; i++)
-        at += step;
-    return (int)at < axis->box ? (int)at : axis->box - 1;
-}
-
 void np_axis_source(
     const struct np_axis *axis, int scaled_lo, int scaled_hi, int *ret_lo, int *ret_hi)
 {
-    struct reach reach = reach_of(axis);
+    struct np_reach reach = np_axis_reach(axis);
     int unused;
 
     if (axis->box == axis->scaled) {
         *ret_lo = scaled_lo;
         *ret_hi = scaled_hi;
     } else if (axis->filter == NP_FILTER_NEAREST) {
-        *ret_lo = nearest_at(axis, scaled_lo);
-        *ret_hi = nearest_at(axis, scaled_hi - 1) + 1;
+        *ret_lo = np_axis_nearest_at(axis, scaled_lo);
+        *ret_hi = np_axis_nearest_at(axis, scaled_hi - 1) + 1;
     } else {
-        bounds(axis, &reach, (scaled_lo + 0.5) * reach.scale, ret_lo, &unused);
-        bounds(axis, &reach, (scaled_hi - 1 + 0.5) * reach.scale, &unused, ret_hi);
+        np_axis_bounds(axis, &reach, (scaled_lo + 0.5) * reach.scale, ret_lo, &unused);
+        np_axis_bounds(axis, &reach, (scaled_hi - 1 + 0.5) * reach.scale, &unused, ret_hi);
     }
 }
 

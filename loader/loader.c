@@ -123,7 +123,42 @@ enum np_cache_kind np_loader_auto_cache(
                                                                    : NP_CACHE_NONE;
 }
 
-/* `device` is what `auto` is until a device keeps samples in its own memory. */
+/* What `device` comes to: the host's cache where the device keeps none, or where a chain has more in
+ * it than geometry; nothing where there is no second epoch to profit (one pass over a test set). */
+static enum np_cache_kind device_cache(const struct np_loader_config *config)
+{
+    if (config->sampler.nr_steps == config->first_step)
+        return NP_CACHE_NONE;
+    if (config->device_room == 0 || (config->augment && np_augment_has_apply(config->augment)) ||
+        (config->test_augment && np_augment_has_apply(config->test_augment)))
+        return NP_CACHE_DECODED;
+    return NP_CACHE_DEVICE;
+}
+
+/* Bytes for a cache on the device: as asked for, or up to half of what is free there and a quarter of
+ * the box's memory, which holds the pictures too; no more than pictures of one size take. */
+static int device_bytes(const struct np_loader_config *config, uint64_t memory_bytes,
+    uint64_t *ret_bytes, struct np_err *err)
+{
+    const int64_t asked = config->options->cache_bytes;
+    const struct np_index *index = config->train ? config->train : config->eval;
+    const bool one_size = np_index_raw(index)->kind != NP_RAW_NONE;
+    const uint64_t all = nr_all_samples(config) * np_cache_entry_bytes(config->picture_bytes);
+    uint64_t most = config->device_room / 2;
+
+    if (asked >= 0 && (uint64_t)asked > config->device_room)
+        return np_err_set(err, -ENOMEM,
+            "loader.cache: {device: %lld MiB} is more than the %llu MiB that the device has left "
+            "beside the model; give it less, or take `decoded`",
+            (long long)asked >> 20, (unsigned long long)config->device_room >> 20);
+    if (asked < 0 && most > memory_bytes / 4)
+        most = memory_bytes / 4;
+    if (asked < 0 && one_size && config->picture_bytes && all < most)
+        most = all;
+    *ret_bytes = asked < 0 ? most : (uint64_t)asked;
+    return 0;
+}
+
 static int open_cache(
     struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
 {
@@ -132,14 +167,20 @@ static int open_cache(
     enum np_cache_kind kind = (enum np_cache_kind)options->cache;
     uint64_t nr_samples[2], bytes;
     struct np_box box;
+    int code = 0;
 
     np_box_read(&box);
     bytes = options->cache_bytes < 0 ? box.memory_bytes / 4 : (uint64_t)options->cache_bytes;
-    if (kind == NP_CACHE_AUTO || kind == NP_CACHE_DEVICE)
+    if (kind == NP_CACHE_AUTO)
         kind = np_loader_auto_cache(config, box.memory_bytes, box.free_bytes);
-    if (kind == NP_CACHE_NONE)
-        return 0;
-    loader->config.cache_decoded = kind == NP_CACHE_DECODED;
+    if (kind == NP_CACHE_DEVICE)
+        kind = device_cache(config);
+    if (kind == NP_CACHE_DEVICE)
+        code = device_bytes(config, box.memory_bytes, &bytes, err);
+    if (code || kind == NP_CACHE_NONE)
+        return code;
+    loader->config.resident = kind == NP_CACHE_DEVICE;
+    loader->config.cache_decoded = kind != NP_CACHE_ENCODED;
     loader->sets[NP_BATCH_EVAL].cache_set = !one_set;
     nr_samples[0] = np_index_samples(config->train ? config->train : config->eval);
     nr_samples[1] = one_set ? 0 : np_index_samples(config->eval);
@@ -252,7 +293,14 @@ const char *np_loader_cache(const struct np_loader *loader)
 {
     if (!loader->config.cache)
         return "none";
+    if (loader->config.resident)
+        return "device";
     return loader->config.cache_decoded ? "decoded" : "encoded";
+}
+
+struct np_cache *np_loader_resident(struct np_loader *loader)
+{
+    return loader->config.resident ? loader->config.cache : NULL;
 }
 
 uint64_t np_loader_cache_bytes(const struct np_loader *loader)

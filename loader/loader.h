@@ -4,6 +4,7 @@
 
 #include "loader/augment.h"
 #include "loader/base/stat.h"
+#include "loader/cache.h"
 #include "loader/index.h"
 #include "loader/ring.h"
 #include "loader/sampler.h"
@@ -63,6 +64,10 @@ struct np_loader_config {
     bool eval_due;          /* where to begin */
     uint64_t picture_bytes; /* of one sample's pixels, about; 0: not known */
     uint64_t nr_bad;        /* of this epoch so far, from the checkpoint */
+    /* cache: device. Memory that the device has free for it; 0: it keeps none, and the cache is the
+     * host's. Else rows whose picture is cached come without pixels (about->resident), and the
+     * caller's feed keeps a copy of np_loader_resident() on the device. */
+    uint64_t device_room;
 };
 
 struct np_loader;
@@ -70,7 +75,9 @@ int np_loader_start(
     const struct np_loader_config *config, struct np_loader **ret_loader, struct np_err *err);
 struct np_ring *np_loader_ring(struct np_loader *loader);
 const struct np_sampler *np_loader_sampler(const struct np_loader *loader);
-/* What `auto` became; cache: none or decoded, for `device` too, which no device has. */
+/* The cache that the device is to have a copy of; NULL: none. */
+struct np_cache *np_loader_resident(struct np_loader *loader);
+/* What `auto` became. */
 int np_loader_readers(const struct np_loader *loader);
 const char *np_loader_io(const struct np_loader *loader);
 int np_loader_depth(const struct np_loader *loader);

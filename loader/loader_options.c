@@ -32,7 +32,12 @@ const struct np_option np_loader_option_table[] = {
         "more. "
         "Else it is `none`: files that fit the memory are in the page cache already, and of a "
         "large "
-        "picture only the crop is decoded. `device`: as `auto`, no device has a cache of its own."},
+        "picture only the crop is decoded. `device`: whole pictures in the GPU's memory too, which "
+        "from the second epoch on makes the rows itself, the same bytes; only what was drawn "
+        "crosses the bus. Takes up to half of what the GPU has free and a quarter of the memory, "
+        "or "
+        "`{device: 20G}`; pictures beyond that come as ever. `decoded` where the device is not a "
+        "GPU."},
     {"shuffle", NP_OPT_NODE, AT(shuffle_node), NULL, 0, 0, NULL,
         "Order of the training samples: `full`, `none`, or `{window: N}`: blocks of N positions "
         "in random order, each shuffled within."},

@@ -311,6 +311,20 @@ static int make_cached(struct np_maker *maker, const struct np_making *making,
     return code;
 }
 
+/* Is the row the device's to make? */
+static bool is_resident(const struct np_maker *maker, const struct np_making *making)
+{
+    const int set = maker->options.sets[making->ticket->kind].cache_set;
+    struct np_cached cached;
+
+    making->about->resident = NP_NOT_RESIDENT;
+    if (!maker->options.resident ||
+        !np_cache_find(maker->options.cache, set, making->sample, &cached))
+        return false;
+    making->about->resident = (uint64_t)(cached.data - np_cache_arena(maker->options.cache));
+    return true;
+}
+
 int np_maker_make(struct np_maker *maker, const struct np_making *making, uint64_t since_ns,
     uint64_t *ret_ns, struct np_err *err)
 {
@@ -328,12 +342,15 @@ int np_maker_make(struct np_maker *maker, const struct np_making *making, uint64
         code = make_cached(maker, making, &cached, &now_ns, &pixels, err);
     else
         code = make_read(maker, making, &now_ns, &pixels, err);
-    if (!code)
-        code = np_resize(maker->resizer, &pixels, &making->about->geometry, making->out, err);
     if (code)
         return code;
-    np_augment_apply(set->chain, maker->options.seed, ticket->epoch, ticket->position, making->out,
-        shape->height, shape->width, shape->channels);
+    if (!is_resident(maker, making)) {
+        code = np_resize(maker->resizer, &pixels, &making->about->geometry, making->out, err);
+        if (code)
+            return code;
+        np_augment_apply(set->chain, maker->options.seed, ticket->epoch, ticket->position,
+            making->out, shape->height, shape->width, shape->channels);
+    }
     *ret_ns = np_now_ns();
     np_stat_item(maker->options.block, NP_STAGE_AUGMENT, row_bytes, *ret_ns - now_ns);
     return 0;

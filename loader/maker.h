@@ -27,6 +27,7 @@ struct np_maker_options {
     uint64_t seed;
     struct np_cache *cache; /* NULL: none */
     bool cache_decoded;
+    bool resident; /* the device makes rows of what the cache holds: about->resident says where */
     struct np_block *block; /* of the thread that calls */
 };
 /* Borrows what the options point to. */

@@ -181,6 +181,7 @@ static int set_up(struct np_reader *reader, struct np_err *err)
                 .seed = config->seed,
                 .cache = config->cache,
                 .cache_decoded = config->cache_decoded,
+                .resident = config->resident,
                 .block = reader->block,
             },
             &reader->maker, err);

@@ -14,8 +14,8 @@ struct np_reader_config {
     const struct np_set *sets; /* (2), by enum np_batch_kind */
     struct np_batch_shape shape;
     uint64_t seed;
-    struct np_cache *cache; /* NULL: none */
-    bool cache_decoded;
+    struct np_cache *cache;       /* NULL: none */
+    bool cache_decoded, resident; /* as np_maker_options */
     struct np_bad *bad;
     struct np_stat *stat;
     const char *io;

@@ -47,6 +47,7 @@ static void commit(struct np_reader *reader, struct np_job *job, bool good)
         memset(np_ring_row(reader->config->ring, batch, ticket->row), 0,
             (size_t)shape->height * (size_t)shape->width * (size_t)shape->channels);
         memset(about, 0, sizeof(*about));
+        about->resident = NP_NOT_RESIDENT;
     }
     about->sample = good ? job->sample : UINT64_MAX;
     about->position = ticket->position;

@@ -33,9 +33,8 @@ struct np_ring {
     struct np_batch_shape shape; /* set once */
     int nr_slots;
     struct np_allocator allocator;
-    void *memory; /* images and labels of all slots */
+    void *memory; /* images, labels and facts of all slots */
     size_t memory_bytes, row_bytes;
-    struct np_row *about; /* (nr_slots, rows) */
     struct slot *slots;
     uint64_t first_seq; /* before the first claim */
 
@@ -60,13 +59,13 @@ static int ring_memory(struct np_ring *ring, struct np_err *err)
     const size_t rows = (size_t)shape->rows;
     const size_t image_bytes = round_up(rows * ring->row_bytes, 4096);
     const size_t label_bytes = round_up(rows * sizeof(int32_t), NP_ALIGN);
+    const size_t about_bytes = round_up(rows * sizeof(struct np_row), NP_ALIGN);
     uint8_t *at;
 
-    ring->memory_bytes = (size_t)ring->nr_slots * (image_bytes + label_bytes);
+    ring->memory_bytes = (size_t)ring->nr_slots * (image_bytes + label_bytes + about_bytes);
     ring->memory = ring->allocator.alloc(ring->allocator.context, ring->memory_bytes);
-    ring->about = np_alloc_array((size_t)ring->nr_slots * rows, sizeof *ring->about);
     ring->slots = np_alloc_array((size_t)ring->nr_slots, sizeof *ring->slots);
-    if (!ring->memory || !ring->about || !ring->slots)
+    if (!ring->memory || !ring->slots)
         return np_err_set(err, -ENOMEM,
             "cannot get %zu MiB of pinned memory for %d batches of %d x %d x %d x %d; lower "
             "loader.batch or loader.prefetch",
@@ -75,9 +74,10 @@ static int ring_memory(struct np_ring *ring, struct np_err *err)
     at = ring->memory;
     for (int i = 0; i < ring->nr_slots; i++, at += image_bytes)
         ring->slots[i].batch.images = at;
-    for (int i = 0; i < ring->nr_slots; i++, at += label_bytes) {
+    for (int i = 0; i < ring->nr_slots; i++, at += label_bytes)
         ring->slots[i].batch.labels = (int32_t *)(void *)at;
-        ring->slots[i].batch.about = ring->about + (size_t)i * rows;
+    for (int i = 0; i < ring->nr_slots; i++, at += about_bytes) {
+        ring->slots[i].batch.about = (struct np_row *)(void *)at;
         ring->slots[i].batch.slot = i;
     }
     return 0;
@@ -117,7 +117,6 @@ void np_ring_free(struct np_ring *ring)
     pthread_cond_destroy(&ring->readers.wake);
     pthread_mutex_destroy(&ring->lock);
     np_free(ring->slots);
-    np_free(ring->about);
     if (ring->memory)
         ring->allocator.free(ring->allocator.context, ring->memory, ring->memory_bytes);
     np_free(ring);

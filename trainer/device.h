@@ -6,6 +6,7 @@
 #include "loader/base/choice.h"
 #include "loader/base/err.h"
 #include "loader/base/mem.h"
+#include "loader/batch.h"
 #include "trainer/graph.h"
 
 struct np_device;
@@ -26,6 +27,14 @@ struct np_event {
     uint64_t passed_ns; /* when it passed, in np_now_ns() time; set by done() */
 };
 
+/* Rows to be made on the device: byte for byte what loader/resize.h makes on the host. */
+struct np_residents {
+    const struct np_row *rows; /* (shape.rows), device */
+    const uint8_t *arena;      /* device; a row's picture lies at arena + row.resident */
+    struct np_batch_shape shape;
+    uint8_t *images; /* device; rows that are not resident are left alone, masked ones set to 0 */
+};
+
 /* Memory, copies and order. Called by the trainer thread alone, close excepted: after it. */
 struct np_device_ops {
     const char *name;
@@ -35,10 +44,16 @@ struct np_device_ops {
     /* Optional: NULL means the device reads the host's memory itself (no upload). Device memory. */
     void *(*alloc)(struct np_device *device, size_t bytes);
     void (*free)(struct np_device *device, void *memory);
-    /* Async on the copy stream; src is pinned and stays until an event recorded after it is done. */
+    /* Async on the copy stream; src stays until an event recorded after it is done, and is pinned (else
+     * the call may wait for the copy). */
     int (*upload)(struct np_device *device, void *dst, const void *src, size_t bytes);
     void (*record)(struct np_device *device, enum np_which stream, struct np_event *event);
     void (*follow)(struct np_device *device, enum np_which stream, const struct np_event *event);
+    /* Optional, both or neither: NULL means that the device keeps no pictures (cache: device).
+     * Bytes of its memory that are free. */
+    uint64_t (*room)(struct np_device *device);
+    /* Makes a batch's rows from resident pictures, queued on the copy stream. */
+    int (*make_rows)(struct np_device *device, const struct np_residents *residents);
     /* Has it passed? 1 or 0; wait: blocks until it has. Negative errno: the device failed. */
     int (*done)(struct np_device *device, struct np_event *event, bool wait);
 };

@@ -6,16 +6,21 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 
+#include "loader/base/box.h"
 #include "loader/base/clock.h"
+#include "loader/resize.h"
 #include "trainer/device.h"
 
+#define SIM_FRONT  4096
 #define MAX_COPIES 64 /* under way at once; a feed has a handful */
 
 struct copy {
     void *dst;
-    const void *src;
+    const void *src; /* NULL: rows are made instead */
     size_t bytes;
+    struct np_residents residents;
     uint64_t end_ns;
 };
 
@@ -26,6 +31,7 @@ struct sim {
     uint64_t follow_ns[NP_NR_STREAMS]; /* what comes next starts no earlier */
     struct copy copies[MAX_COPIES];    /* under way, oldest first */
     int nr_copies;
+    struct np_resizer *resizer;
     struct np_sim_times times;
 };
 
@@ -36,6 +42,11 @@ static int sim_open(
 
     if (sim == NULL)
         return np_err_set(err, -ENOMEM, "sim: out of memory");
+    sim->resizer = np_resizer_new();
+    if (sim->resizer == NULL) {
+        np_free(sim);
+        return np_err_set(err, -ENOMEM, "sim: out of memory");
+    }
     sim->bytes_per_ns = options->h2d_gbps > 0 ? options->h2d_gbps : 25;
     sim->step_ns = (uint64_t)(options->step_ms * 1e6);
     device->state = sim;
@@ -44,20 +55,56 @@ static int sim_open(
 
 static void sim_close(struct np_device *device)
 {
+    np_resizer_free(((struct sim *)device->state)->resizer);
     np_free(device->state);
     device->state = NULL;
 }
 
+/* Pages come as they are written, as a cache on the device may be larger than the set; their number
+ * lies in front. */
 static void *sim_alloc(struct np_device *device, size_t bytes)
 {
+    const size_t all = bytes + SIM_FRONT;
+    size_t *memory =
+        mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
     (void)device;
-    return np_alloc(bytes);
+    if (memory == MAP_FAILED)
+        return NULL;
+    *memory = all;
+    return (uint8_t *)memory + SIM_FRONT;
 }
 
 static void sim_free(struct np_device *device, void *memory)
 {
+    size_t *front = memory ? (void *)((uint8_t *)memory - SIM_FRONT) : NULL;
+
     (void)device;
-    np_free(memory);
+    if (front)
+        munmap(front, *front);
+}
+
+/* The loader's own resizer makes the rows: a device that makes others is wrong. */
+static void make_rows(struct sim *sim, const struct np_residents *residents)
+{
+    const struct np_batch_shape *shape = &residents->shape;
+    const size_t bytes = (size_t)shape->height * (size_t)shape->width * (size_t)shape->channels;
+
+    for (int i = 0; i < shape->rows; i++) {
+        const struct np_row *row = &residents->rows[i];
+        const struct np_pixels pixels = {.data = residents->arena + row->resident,
+            .width = row->source_w,
+            .height = row->source_h,
+            .channels = shape->channels,
+            .stride = (ptrdiff_t)row->source_w * shape->channels};
+        uint8_t *out = residents->images + (size_t)i * bytes;
+
+        if (row->sample == UINT64_MAX)
+            memset(out, 0, bytes);
+        else if (row->resident != NP_NOT_RESIDENT &&
+                 np_resize(sim->resizer, &pixels, &row->geometry, out, NULL) < 0)
+            memset(out, 0, bytes); /* out of memory for a table: it computes nothing anyway */
+    }
 }
 
 /* The bytes of all copies whose time has passed. */
@@ -67,7 +114,10 @@ static void settle(struct sim *sim, uint64_t now_ns)
 
     while (nr_done < sim->nr_copies && sim->copies[nr_done].end_ns <= now_ns) {
         const struct copy *copy = &sim->copies[nr_done++];
-        memcpy(copy->dst, copy->src, copy->bytes);
+        if (copy->src)
+            memcpy(copy->dst, copy->src, copy->bytes);
+        else
+            make_rows(sim, &copy->residents);
     }
     sim->nr_copies -= nr_done;
     memmove(sim->copies, sim->copies + nr_done, (size_t)sim->nr_copies * sizeof(struct copy));
@@ -78,24 +128,48 @@ static uint64_t later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static int sim_upload(struct np_device *device, void *dst, const void *src, size_t bytes)
+/* Behind all that the copy stream has to do. */
+static void queue_copy(struct sim *sim, struct copy *copy, uint64_t took_ns)
 {
-    struct sim *sim = device->state;
-    uint64_t now = np_now_ns();
-
-    settle(sim, now);
+    settle(sim, np_now_ns());
     if (sim->nr_copies == MAX_COPIES) { /* a full queue waits, as a driver's does */
         np_sleep_until_ns(sim->copies[0].end_ns);
         settle(sim, np_now_ns());
     }
     uint64_t start =
         later(later(np_now_ns(), sim->end_ns[NP_STREAM_COPY]), sim->follow_ns[NP_STREAM_COPY]);
+    copy->end_ns = start + took_ns;
+    sim->end_ns[NP_STREAM_COPY] = copy->end_ns;
+    sim->copies[sim->nr_copies++] = *copy;
+}
+
+static int sim_upload(struct np_device *device, void *dst, const void *src, size_t bytes)
+{
+    struct sim *sim = device->state;
+    struct copy copy = {.dst = dst, .src = src, .bytes = bytes};
     uint64_t took = (uint64_t)((double)bytes / sim->bytes_per_ns);
-    sim->end_ns[NP_STREAM_COPY] = start + took;
-    sim->copies[sim->nr_copies++] = (struct copy){dst, src, bytes, start + took};
+
+    queue_copy(sim, &copy, took);
     sim->times.copy_ns += took;
     sim->times.copy_bytes += bytes;
     sim->times.nr_copies++;
+    return 0;
+}
+
+static uint64_t sim_room(struct np_device *device)
+{
+    struct np_box box;
+
+    (void)device;
+    np_box_read(&box);
+    return box.free_bytes / 2; /* its memory is the host's */
+}
+
+static int sim_make_rows(struct np_device *device, const struct np_residents *residents)
+{
+    struct copy copy = {.residents = *residents};
+
+    queue_copy(device->state, &copy, 0);
     return 0;
 }
 
@@ -276,6 +350,8 @@ const struct np_device_ops np_device_sim = {
     .alloc = sim_alloc,
     .free = sim_free,
     .upload = sim_upload,
+    .room = sim_room,
+    .make_rows = sim_make_rows,
     .record = sim_record,
     .follow = sim_follow,
     .done = sim_done,

@@ -3,7 +3,10 @@
  * A device with memory of its own has three buffers: one that the running step reads, one
  * whose step is queued behind it, one that is being filled. A slot goes back when its copy
  * has passed, a buffer when the calls that read it have. A device that reads the host's
- * memory (alloc NULL) gets the slot itself, and it goes back at np_feed_release(). */
+ * memory (alloc NULL) gets the slot itself, and it goes back at np_feed_release().
+ *
+ * Where the device keeps a copy of the cache's pictures, only what was drawn is copied for a row
+ * whose picture is there, and the device makes the row, behind the copies, before `copied`. */
 #include "trainer/feed.h"
 
 #include <assert.h>
@@ -24,9 +27,11 @@ enum buffer_state {
 struct buffer {
     enum buffer_state state;
     void *images, *labels; /* device: u8 (rows, height, width, channels); i32 (rows) */
+    void *rows;            /* device: struct np_row (rows); NULL: it keeps no pictures */
     struct np_batch *slot; /* held until its copy has passed; else NULL */
     struct np_event copied, consumed;
     uint64_t queued_ns;    /* when the copy was */
+    uint64_t bytes;        /* of it */
     struct np_batch batch; /* facts, with the two arrays below */
     struct np_row *about;  /* (rows) */
     int32_t *host_labels;  /* (rows) */
@@ -37,7 +42,9 @@ struct np_feed {
     struct np_ring *ring;
     struct np_block *block;
     size_t image_bytes, label_bytes;
-    int rows;
+    struct np_batch_shape shape;
+    struct np_cache *cache; /* what the device has a copy of; NULL: nothing */
+    void *arena;            /* device: the copy, each picture where it lies in the cache's arena */
 
     struct buffer buffers[NR_BUFFERS]; /* filled and handed out in turn */
     unsigned nr_filled, nr_handed;     /* so far, modulo NR_BUFFERS the next one */
@@ -59,8 +66,8 @@ static int buffer_init(struct np_feed *feed, struct buffer *buffer)
 
     buffer->images = ops->alloc(feed->device, feed->image_bytes);
     buffer->labels = ops->alloc(feed->device, feed->label_bytes);
-    buffer->about = np_alloc_array((size_t)feed->rows, sizeof(*buffer->about));
-    buffer->host_labels = np_alloc_array((size_t)feed->rows, sizeof(*buffer->host_labels));
+    buffer->about = np_alloc_array((size_t)feed->shape.rows, sizeof(*buffer->about));
+    buffer->host_labels = np_alloc_array((size_t)feed->shape.rows, sizeof(*buffer->host_labels));
     return buffer->images && buffer->labels && buffer->about && buffer->host_labels ? 0 : -ENOMEM;
 }
 
@@ -74,7 +81,7 @@ int np_feed_new(struct np_device *device, struct np_ring *ring, const struct np_
     feed->device = device;
     feed->ring = ring;
     feed->block = block;
-    feed->rows = shape->rows;
+    feed->shape = *shape;
     feed->image_bytes = (size_t)shape->rows * (size_t)shape->height * (size_t)shape->width *
                         (size_t)shape->channels;
     feed->label_bytes = (size_t)shape->rows * sizeof(int32_t);
@@ -91,6 +98,24 @@ int np_feed_new(struct np_device *device, struct np_ring *ring, const struct np_
     return 0;
 }
 
+int np_feed_keep(struct np_feed *feed, struct np_cache *cache, struct np_err *err)
+{
+    struct np_device *device = feed->device;
+    const size_t bytes = (size_t)feed->shape.rows * sizeof(struct np_row);
+    bool whole = (feed->arena = device->ops->alloc(device, np_cache_cap(cache))) != NULL;
+
+    assert(device->ops->make_rows && feed->nr_filled == 0);
+    for (int i = 0; i < NR_BUFFERS && whole; i++)
+        whole = (feed->buffers[i].rows = device->ops->alloc(device, bytes)) != NULL;
+    if (!whole)
+        return np_err_set(err, -ENOMEM,
+            "%s: no memory for loader.cache: {device: %llu MiB} beside the model; give it less, or "
+            "take `decoded`",
+            device->name, (unsigned long long)np_cache_cap(cache) >> 20);
+    feed->cache = cache;
+    return 0;
+}
+
 /* The copy has passed: count it, give the slot back. */
 static void finish_copy(struct np_feed *feed, struct buffer *buffer)
 {
@@ -100,8 +125,7 @@ static void finish_copy(struct np_feed *feed, struct buffer *buffer)
 
     np_ring_release(feed->ring, buffer->slot);
     buffer->slot = NULL;
-    np_stat_item(feed->block, NP_STAGE_COPY, feed->image_bytes + feed->label_bytes,
-        end > start ? end - start : 0);
+    np_stat_item(feed->block, NP_STAGE_COPY, buffer->bytes, end > start ? end - start : 0);
     feed->last_copied_ns = end;
 }
 
@@ -128,6 +152,61 @@ static void collect(struct np_feed *feed, bool wait)
     }
 }
 
+static int upload(
+    struct np_feed *feed, struct buffer *buffer, void *dst, const void *src, size_t bytes)
+{
+    buffer->bytes += bytes;
+    return feed->device->ops->upload(feed->device, dst, src, bytes);
+}
+
+/* Rows that are made on the device: the pictures it has not got yet, and what was drawn.
+ * ret_all: are all of the batch's? */
+static int upload_rows(
+    struct np_feed *feed, struct buffer *buffer, const struct np_batch *batch, bool *ret_all)
+{
+    const uint8_t *arena = np_cache_arena(feed->cache);
+    int result = 0;
+
+    *ret_all = true;
+    for (int i = 0; i < feed->shape.rows && result == 0; i++) {
+        const struct np_row *row = &batch->about[i];
+
+        if (row->resident == NP_NOT_RESIDENT)
+            *ret_all &= row->sample == UINT64_MAX;
+        else if (np_cache_mirror(feed->cache, row->resident))
+            result =
+                upload(feed, buffer, (uint8_t *)feed->arena + row->resident, arena + row->resident,
+                    (size_t)row->source_w * (size_t)row->source_h * (size_t)feed->shape.channels);
+    }
+    if (result == 0)
+        result = upload(feed, buffer, buffer->rows, batch->about,
+            (size_t)feed->shape.rows * sizeof(struct np_row));
+    return result;
+}
+
+static int upload_batch(struct np_feed *feed, struct buffer *buffer, const struct np_batch *batch)
+{
+    struct np_residents residents = {
+        .rows = buffer->rows,
+        .arena = feed->arena,
+        .shape = feed->shape,
+        .images = buffer->images,
+    };
+    bool all_resident = false;
+    int result = 0;
+
+    buffer->bytes = 0;
+    if (feed->cache)
+        result = upload_rows(feed, buffer, batch, &all_resident);
+    if (result == 0 && !all_resident)
+        result = upload(feed, buffer, buffer->images, batch->images, feed->image_bytes);
+    if (result == 0)
+        result = upload(feed, buffer, buffer->labels, batch->labels, feed->label_bytes);
+    if (result == 0 && feed->cache)
+        result = feed->device->ops->make_rows(feed->device, &residents);
+    return result;
+}
+
 /* Copies batch into the next buffer. The slot stays with the buffer until that has passed. */
 static void start_copy(struct np_feed *feed, struct np_batch *batch)
 {
@@ -135,7 +214,7 @@ static void start_copy(struct np_feed *feed, struct np_batch *batch)
     struct buffer *buffer = &feed->buffers[feed->nr_filled % NR_BUFFERS];
 
     assert(buffer->state == FREE && buffer->slot == NULL);
-    memcpy(buffer->about, batch->about, (size_t)feed->rows * sizeof(*buffer->about));
+    memcpy(buffer->about, batch->about, (size_t)feed->shape.rows * sizeof(*buffer->about));
     memcpy(buffer->host_labels, batch->labels, feed->label_bytes);
     buffer->batch = *batch;
     buffer->batch.images = NULL; /* the slot will be somebody else's before the step has ended */
@@ -143,9 +222,7 @@ static void start_copy(struct np_feed *feed, struct np_batch *batch)
     buffer->batch.labels = buffer->host_labels;
     buffer->slot = batch;
     buffer->queued_ns = np_now_ns();
-    int result = ops->upload(feed->device, buffer->images, batch->images, feed->image_bytes);
-    if (result == 0)
-        result = ops->upload(feed->device, buffer->labels, batch->labels, feed->label_bytes);
+    int result = upload_batch(feed, buffer, batch);
     if (result < 0)
         feed->failed = result;
     ops->record(feed->device, NP_STREAM_COPY, &buffer->copied);
@@ -307,8 +384,12 @@ void np_feed_free(struct np_feed *feed)
             feed->device->ops->free(feed->device, buffer->images);
         if (buffer->labels != NULL)
             feed->device->ops->free(feed->device, buffer->labels);
+        if (buffer->rows != NULL)
+            feed->device->ops->free(feed->device, buffer->rows);
         np_free(buffer->about);
         np_free(buffer->host_labels);
     }
+    if (feed->arena != NULL)
+        feed->device->ops->free(feed->device, feed->arena);
     np_free(feed);
 }

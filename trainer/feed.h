@@ -2,6 +2,7 @@
 #ifndef NP_FEED_H
 #define NP_FEED_H
 
+#include "loader/cache.h"
 #include "loader/ring.h"
 #include "trainer/device.h"
 
@@ -18,6 +19,10 @@ struct np_feed;
 /* Buffers on the device are taken here, once. */
 int np_feed_new(struct np_device *device, struct np_ring *ring, const struct np_batch_shape *shape,
     struct np_block *block, struct np_feed **ret_feed, struct np_err *err);
+/* From now on the device has a copy of the cache's pictures, each brought there with the first batch
+ * that asks for it, and makes the rows that are resident. Before the first upload; the device has
+ * make_rows. The cache is borrowed, as long as the feed lives. */
+int np_feed_keep(struct np_feed *feed, struct np_cache *cache, struct np_err *err);
 void np_feed_free(struct np_feed *feed);
 /* Takes the next batch of the ring and starts its copy, the one after it too if it is ready; the
  * compute stream follows the copy. Blocks while the ring has none; that time is the stall.

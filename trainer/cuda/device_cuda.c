@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "loader/base/clock.h"
+#include "trainer/cuda/kernels_cuda.h"
 #include "trainer/cuda/range.h"
 
 int np_cuda_check(
@@ -184,6 +185,26 @@ static int cuda_upload(struct np_device *device, void *dst, const void *src, siz
     return keep_fault(device, status, "a copy to the GPU");
 }
 
+static uint64_t cuda_room(struct np_device *device)
+{
+    size_t room = 0, all = 0;
+
+    keep_fault(device, cudaMemGetInfo(&room, &all), "to ask for free memory");
+    return room;
+}
+
+static int cuda_make_rows(struct np_device *device, const struct np_residents *residents)
+{
+    struct np_cuda *cuda = device->state;
+    const struct np_batch_shape *shape = &residents->shape;
+
+    np_range_push("rows");
+    np_cuda_make_rows(cuda->streams[NP_STREAM_COPY], residents->rows, shape->rows, shape->height,
+        shape->width, shape->channels, residents->arena, residents->images);
+    np_range_pop();
+    return keep_fault(device, cudaPeekAtLastError(), "a kernel that makes rows");
+}
+
 /* --- events -------------------------------------------------------------------------------- */
 
 /* Timed, and waited for without spinning. */
@@ -261,6 +282,8 @@ const struct np_device_ops np_cuda_ops = {
     .alloc = cuda_alloc,
     .free = cuda_free,
     .upload = cuda_upload,
+    .room = cuda_room,
+    .make_rows = cuda_make_rows,
     .record = cuda_record,
     .follow = cuda_follow,
     .done = cuda_done,

@@ -56,6 +56,12 @@ struct np_cuda_input {
 void np_cuda_input(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
     const struct np_cuda_input *input, void *x);
 
+/* Rows of resident pictures (struct np_residents of trainer/device.h), images: u8 (n, h, w, c). Twin:
+ * np_resize(). */
+struct np_row;
+void np_cuda_make_rows(void *stream, const struct np_row *rows, int n, int h, int w, int c,
+    const uint8_t *arena, uint8_t *images);
+
 /* --- pointwise; n elements ------------------------------------------------------------------- */
 
 void np_cuda_cast(void *stream, enum np_cuda_dtype from, const void *x, enum np_cuda_dtype to,
