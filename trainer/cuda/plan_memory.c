@@ -82,7 +82,9 @@ int np_cuda_take_numbers(struct np_plan *plan, struct np_err *err)
     memset(numbers, 0, NP_CUDA_SLOTS * sizeof(struct np_cuda_numbers));
     for (int i = 0; code == 0 && i < NP_CUDA_SLOTS; i++)
         code = np_cuda_plan_check(plan,
-            cudaEventCreateWithFlags(&plan->passed[i], cudaEventDisableTiming), "an event", err);
+            cudaEventCreateWithFlags(&plan->passed[i],
+                cudaEventDisableTiming | cudaEventBlockingSync), /* readers decode */
+            "an event", err);
     return code;
 }
 

@@ -212,14 +212,20 @@ static float time_plan(struct np_cuda_program *program, struct np_cuda_conv *con
     float best = -1;
 
     for (int trial = 0; trial <= NR_TRIALS; trial++) { /* the first one loads */
+        cudaError_t status = cudaEventRecord(events[0], stream);
         float ms = 0;
 
-        cudaEventRecord(events[0], stream);
-        if (np_cuda_conv_run(conv, err) < 0)
+        if (status == cudaSuccess && np_cuda_conv_run(conv, err) < 0) {
+            cudaGetLastError(); /* not to be found by who looks for kernels' errors */
             return -1;
-        cudaEventRecord(events[1], stream);
-        if (cudaEventSynchronize(events[1]) != cudaSuccess ||
-            cudaEventElapsedTime(&ms, events[0], events[1]) != cudaSuccess)
+        }
+        if (status == cudaSuccess)
+            status = cudaEventRecord(events[1], stream);
+        if (status == cudaSuccess)
+            status = cudaEventSynchronize(events[1]);
+        if (status == cudaSuccess)
+            status = cudaEventElapsedTime(&ms, events[0], events[1]);
+        if (np_cuda_check(NULL, status, "to time it", err) < 0)
             return -1;
         if (trial > 0 && (best < 0 || ms < best))
             best = ms;
