@@ -268,7 +268,7 @@ static bool told_by_events(void)
     np_sim_read(bench->device, &times);
     bool right = seen.nr_batches == 11 && /* the last is collected by no upload */
                  seen.compute_ns >= 11 * 5 * MS && seen.compute_ns < 11 * 6 * MS &&
-                 apart(seen.copy_ns, 11 * 2 * MS) < MS && seen.idle_ns <= times.idle_ns &&
+                 apart(seen.copy_ns, 12 * 2 * MS) < MS && seen.idle_ns <= times.idle_ns &&
                  seen.idle_ns > times.idle_ns / 2;
     bench_free(bench);
     return right;
