@@ -1,6 +1,6 @@
 /* cuDNN's graph API on the CPU, for tests: the inside of the emulated libcudnn.so.9. Descriptors are
- * lists of attributes as they were set. Graphs of one convolution, alone or with bias and relu behind
- * it, become plans; a plan is worked off by plain loops in f32 on the stream of its handle. All else is
+ * lists of attributes as they were set. Graphs of one convolution, alone, with bias and relu behind it,
+ * or with the sums of its channels, become plans; a plan is worked off by plain loops in f32 on the stream of its handle. All else is
  * refused.
  *
  * Engines differ in what their notes say, so that a caller that ignores a note gets other numbers: see
@@ -78,6 +78,7 @@ struct fake_program {
     enum fake_kind kind;
     struct fake_conv conv;
     struct fake_operand ins[2], bias, out; /* ins: x, w; dy, w; x, dy */
+    struct fake_operand sums[2];           /* f32, of out's channels and of their squares */
     bool relu;
 };
 /* NOT_SUPPORTED: no graph of ours; BAD_PARAM: its shapes or types do not fit. */

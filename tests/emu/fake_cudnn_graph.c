@@ -1,5 +1,6 @@
 /* The emulated cuDNN: reading an operation graph. A convolution of one of three kinds; behind a forward
- * one an addition of a bias and a relu may follow, over virtual tensors. */
+ * one an addition of a bias and a relu may follow, over virtual tensors, or statistics of what it
+ * gives. */
 #include "tests/emu/fake_cudnn.h"
 
 /* The attributes of an operation by its kind: convolution, alpha, beta, x (dy), w, y (dx). */
@@ -167,6 +168,29 @@ static cudnnStatus_t read_pointwise(const struct descriptor *op, struct fake_pro
                : status;
 }
 
+/* Sum and sum of squares of each channel of what the convolution alone gives. */
+static cudnnStatus_t read_stats(const struct descriptor *op, struct fake_program *p)
+{
+    static const int names[] = {
+        CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC};
+    struct fake_operand x;
+    struct shape shape;
+    cudnnStatus_t status = read_tensor(op, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, &x, &shape);
+
+    if (status != CUDNN_STATUS_SUCCESS || x.uid != p->out.uid || p->bias.uid || p->relu ||
+        p->sums[0].uid ||
+        fake_int(op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, -1) != CUDNN_GENSTATS_SUM_SQSUM ||
+        fake_int(op, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, -1) != CUDNN_DATA_FLOAT)
+        return unknown("statistics that are not of a convolution alone");
+    for (int i = 0; i < 2; i++) {
+        status = read_tensor(op, names[i], &p->sums[i], &shape);
+        if (status != CUDNN_STATUS_SUCCESS || p->sums[i].elements != p->conv.out ||
+            shape.d[1] != p->conv.out || p->sums[i].type != CUDNN_DATA_FLOAT)
+            return misfit("statistics that are not of the channels");
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+
 cudnnStatus_t fake_lower(const struct descriptor *graph, struct fake_program *ret_program)
 {
     const struct attribute *ops = fake_get(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS);
@@ -185,6 +209,8 @@ cudnnStatus_t fake_lower(const struct descriptor *graph, struct fake_program *re
         } else {
             status = p.kind == FORWARD && op->type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR
                          ? read_pointwise(op, &p)
+                     : p.kind == FORWARD && op->type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR
+                         ? read_stats(op, &p)
                          : unknown("such a chain");
         }
         if (status != CUDNN_STATUS_SUCCESS)

@@ -56,7 +56,7 @@ cudnnStatus_t fake_heuristics(
     if (!graph || (mode != CUDNN_HEUR_MODE_A && mode != CUDNN_HEUR_MODE_FALLBACK))
         return fake_error(CUDNN_STATUS_BAD_PARAM, "heuristics without a graph or a mode");
     fake_lower(graph, &program);
-    if ((program.relu || program.bias.uid) && !may_fuse())
+    if ((program.relu || program.bias.uid || program.sums[0].uid) && !may_fuse())
         return fake_error(CUDNN_STATUS_NOT_SUPPORTED, "no engine fuses, as NNPIPE_EMU_FUSE says");
     for (int64_t i = 0; i < NR_ENGINES && *ret_count < room; i++)
         if (mode == CUDNN_HEUR_MODE_A || engines[i].fallback)
@@ -103,7 +103,7 @@ cudnnStatus_t fake_plan_finish(struct descriptor *plan)
 
 struct job {
     struct fake_program program;
-    void *ins[2], *bias, *out, *workspace;
+    void *ins[2], *bias, *out, *sums[2], *workspace;
     int64_t workspace_bytes;
 };
 
@@ -152,6 +152,26 @@ static void store(const struct job *job, const float *y)
     }
 }
 
+/* As cuDNN's own kernels do: parts of the batch are added to what the memory holds, in f32, in an order
+ * drawn anew each time, whatever the engine's notes say. */
+static void add_sums(const struct job *job, const float *y)
+{
+    const struct fake_program *p = &job->program;
+    int64_t channels = p->conv.out, rows = p->out.elements / channels;
+    float *sum = job->sums[0], *squares = job->sums[1];
+    int64_t first = (int64_t)(np_emu_draw() % (uint64_t)rows);
+
+    reach(sum, bytes_of(&p->sums[0]));
+    reach(squares, bytes_of(&p->sums[1]));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < channels; c++) {
+            float v = y[(first + i) % rows * channels + c];
+
+            sum[c] += v;
+            squares[c] += v * v;
+        }
+}
+
 static void run(void *context)
 {
     const struct job *job = context;
@@ -174,6 +194,8 @@ static void run(void *context)
     else
         fake_wgrad(&p->conv, a, b, y);
     store(job, y);
+    if (p->sums[0].uid)
+        add_sums(job, y);
     free(a);
     free(b);
     free(y);
@@ -213,7 +235,10 @@ cudnnStatus_t fake_execute(
     job->ins[1] = pointer_of(pack, &p->ins[1]);
     job->out = pointer_of(pack, &p->out);
     job->bias = p->bias.uid ? pointer_of(pack, &p->bias) : NULL;
-    if (!job->ins[0] || !job->ins[1] || !job->out || (p->bias.uid && !job->bias)) {
+    for (int i = 0; i < 2; i++)
+        job->sums[i] = p->sums[i].uid ? pointer_of(pack, &p->sums[i]) : NULL;
+    if (!job->ins[0] || !job->ins[1] || !job->out || (p->bias.uid && !job->bias) ||
+        (p->sums[0].uid && (!job->sums[0] || !job->sums[1]))) {
         free(job);
         return fake_error(CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER,
             "a tensor has no pointer, or one that is not aligned as was said");

@@ -46,7 +46,10 @@ static void run_batchnorm(struct np_cuda_program *p, const struct np_cuda_call *
     uint64_t n = np_cuda_rows(p, node->ins[0]);
     int ch = np_cuda_channels(p, node->ins[0]);
 
-    if (node->op == NP_OP_BN_STATS)
+    if (node->op == NP_OP_BN_STATS && c->source && c->source->sums)
+        np_cuda_bn_stats_of_sums(stream, p->dtype, q[0], n, ch, node->attrs.eps,
+            node->attrs.momentum, c->source->of_channels, q[1], q[2], q[3], q[4]);
+    else if (node->op == NP_OP_BN_STATS)
         np_cuda_bn_stats(stream, p->dtype, q[0], n, ch, node->attrs.eps, node->attrs.momentum, q[1],
             q[2], q[3], q[4], p->workspace);
     else if (node->op == NP_OP_BN_APPLY)
@@ -182,10 +185,12 @@ static int run_conv(struct np_cuda_program *p, const struct np_cuda_call *c, str
 {
     const struct np_op_node *node = c->node;
     void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
-    int code = np_cuda_conv_run(c->conv, err);
-    int out = node->nr_outs ? node->outs[0] : -1;
+    int out = node->nr_outs ? node->outs[0] : -1, code;
     bool bias = node->nr_ins > 2;
 
+    if (c->sums) /* its kernel adds to what is there */
+        np_cuda_zero(stream, c->of_channels, 2 * np_cuda_channels(p, out));
+    code = np_cuda_conv_run(c->sums ? c->summing : c->conv, err);
     if (code < 0)
         return code;
     if (node->op == NP_OP_CONV && np_cuda_conv_pattern(c->conv) == NP_CONV_PLAIN) {
@@ -246,6 +251,15 @@ const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS] = {
     [NP_OP_CROSS_ENTROPY] = {"own cross_entropy", run_loss},
     [NP_OP_CROSS_ENTROPY_DGRAD] = {"own cross_entropy_dgrad", run_loss},
 };
+
+const char *np_cuda_call_name(const struct np_cuda_call *call)
+{
+    if (call->conv && call->node->op == NP_OP_CONV)
+        return np_conv_patterns[np_cuda_conv_pattern(call->sums ? call->summing : call->conv)];
+    if (call->source && call->source->sums)
+        return "own bn_stats of sums";
+    return np_cuda_lowerings[call->node->op].name;
+}
 
 int np_cuda_call_queue(
     struct np_cuda_program *program, const struct np_cuda_call *call, struct np_err *err)

@@ -13,17 +13,29 @@ struct np_cuda_call {
     struct np_cuda_conv *conv;
     struct np_cuda_linear *linear;
     void *p[2 * NP_MAX_OPERANDS]; /* operands: ins, then outs */
+
+    /* A convolution whose output a batchnorm takes the statistics of: */
+    struct np_cuda_conv
+        *summing; /* the same with the channels' sums; NULL: cuDNN has no such plan */
+    bool sums;    /* summing runs, not conv */
+    struct np_cuda_call *reader; /* the BN_STATS */
+    uint64_t sums_at;            /* bytes into the workspace: what the sums take */
+    float *of_channels;          /* there: (4, c): sums, sums of squares, two to time with */
+    /* That BN_STATS: */
+    const struct np_cuda_call *source; /* the convolution; or NULL */
 };
 
 struct np_cuda_program {
     struct np_cuda *cuda;
     struct np_graph *graph; /* fused, the device's shapes */
     struct np_cuda_arrays arrays;
+    struct np_dnn_rules rules;
     struct np_memory memory;
     struct np_cuda_call *calls; /* (nr_nodes) */
     enum np_cuda_dtype dtype;
     void *arena, *workspace;
-    uint64_t workspace_bytes;
+    uint64_t workspace_bytes; /* of one call at a time */
+    uint64_t sums_bytes;      /* behind that, of all summing convolutions */
 };
 
 /* An operation's own kernels; run NULL: a library's call. */
@@ -33,6 +45,8 @@ struct np_cuda_lowering {
 };
 extern const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS];
 
+/* What a node became: "conv + stats", "own bn_apply". */
+const char *np_cuda_call_name(const struct np_cuda_call *call);
 /* Queues a node on the compute stream, by kernel or library. */
 int np_cuda_call_queue(
     struct np_cuda_program *program, const struct np_cuda_call *call, struct np_err *err);

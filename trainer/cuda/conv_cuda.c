@@ -1,6 +1,7 @@
 /* See conv_cuda.h. */
 #include "trainer/cuda/conv_cuda.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "loader/base/mem.h"
@@ -13,9 +14,11 @@ struct np_cuda_conv {
     struct np_dnn_plan plans[MAX_PLANS];
     int nr_plans, taken;
     enum np_conv_pattern pattern;
+    bool shared; /* dnn and the plans are another's; only their packs are this one's */
 };
 
-const char *const np_conv_patterns[] = {"conv", "conv + bias", "conv + relu", "conv + bias + relu"};
+const char *const np_conv_patterns[] = {
+    "conv", "conv + bias", "conv + relu", "conv + bias + relu", "conv + stats"};
 
 static cudnnDataType_t type_of(enum np_dtype dtype)
 {
@@ -55,6 +58,11 @@ static void build_forward(struct np_dnn *dnn, const struct np_graph *graph,
     y = activation(dnn, graph, node->outs[0], NP_DNN_REAL, type);
     if (!bias && !relu) {
         np_dnn_conv(dnn, &node->attrs.window, x, w, y);
+        if (pattern == NP_CONV_STATS) {
+            int c = graph->tensors[node->outs[0]].dims[3], sum = np_dnn_channels(dnn, c);
+
+            np_dnn_stats(dnn, y, sum, np_dnn_channels(dnn, c));
+        }
         return;
     }
     from = activation(dnn, graph, node->outs[0], NP_DNN_VIRTUAL, CUDNN_DATA_FLOAT);
@@ -143,20 +151,20 @@ static int name_it(const struct np_graph *graph, const struct np_op_node *node, 
         d[0], d[1], d[2], d[3]);
 }
 
-int np_cuda_conv_new(const struct np_dnn_target *target, const struct np_dnn_rules *rules,
-    const struct np_graph *graph, const struct np_op_node *node, int most,
-    struct np_cuda_conv **ret_conv, struct np_err *err)
+/* Of the most fused pattern that cuDNN has; between that and the plain one there is none. */
+static int prepare(const struct np_dnn_target *target, const struct np_dnn_rules *rules,
+    const struct np_graph *graph, const struct np_op_node *node, enum np_conv_pattern pattern,
+    bool or_plain, int most, struct np_cuda_conv **ret_conv, struct np_err *err)
 {
     struct np_cuda_conv *conv = np_alloc(sizeof(*conv));
-    enum np_conv_pattern pattern = wanted(node);
-    int code = -ENOTSUP;
+    bool plain = pattern == NP_CONV_PLAIN;
+    int code;
 
     if (!conv)
         return np_err_set(err, -ENOMEM, "no memory for a convolution");
     conv->target = target;
-    if (pattern != NP_CONV_PLAIN)
-        code = try_pattern(conv, rules, graph, node, pattern, most, NULL);
-    if (code < 0)
+    code = try_pattern(conv, rules, graph, node, pattern, most, or_plain && !plain ? NULL : err);
+    if (code < 0 && or_plain && !plain)
         code = try_pattern(conv, rules, graph, node, NP_CONV_PLAIN, most, err);
     if (code < 0) {
         name_it(graph, node, err);
@@ -167,13 +175,48 @@ int np_cuda_conv_new(const struct np_dnn_target *target, const struct np_dnn_rul
     return 0;
 }
 
+int np_cuda_conv_new(const struct np_dnn_target *target, const struct np_dnn_rules *rules,
+    const struct np_graph *graph, const struct np_op_node *node, int most,
+    struct np_cuda_conv **ret_conv, struct np_err *err)
+{
+    return prepare(target, rules, graph, node, wanted(node), true, most, ret_conv, err);
+}
+
+int np_cuda_conv_stats_new(const struct np_dnn_target *target, const struct np_dnn_rules *rules,
+    const struct np_graph *graph, const struct np_op_node *node, int most,
+    struct np_cuda_conv **ret_conv, struct np_err *err)
+{
+    assert(node->op == NP_OP_CONV && node->nr_ins == 2 && !node->attrs.relu);
+    if (rules->deterministic)
+        return np_err_set(
+            err, -ENOTSUP, "%s: cuDNN's sums of channels come in any order", node->name);
+    return prepare(target, rules, graph, node, NP_CONV_STATS, false, most, ret_conv, err);
+}
+
+struct np_cuda_conv *np_cuda_conv_share(const struct np_cuda_conv *of)
+{
+    struct np_cuda_conv *conv = np_alloc(sizeof(*conv));
+
+    if (!conv)
+        return NULL;
+    *conv = *of;
+    conv->shared = true;
+    for (int i = 0; i < conv->nr_plans; i++)
+        conv->plans[i].pack = NULL;
+    return conv;
+}
+
 void np_cuda_conv_free(struct np_cuda_conv *conv)
 {
     if (!conv)
         return;
-    for (int i = 0; i < conv->nr_plans; i++)
+    for (int i = 0; i < conv->nr_plans; i++) {
+        if (conv->shared)
+            conv->plans[i].plan = NULL;
         np_dnn_plan_free(conv->target->cudnn, &conv->plans[i]);
-    np_dnn_free(conv->dnn);
+    }
+    if (!conv->shared)
+        np_dnn_free(conv->dnn);
     np_free(conv);
 }
 
@@ -211,8 +254,8 @@ uint64_t np_cuda_conv_workspace(const struct np_cuda_conv *conv)
     return most;
 }
 
-int np_cuda_conv_bind(
-    struct np_cuda_conv *conv, void *const operands[4], void *workspace, struct np_err *err)
+int np_cuda_conv_bind(struct np_cuda_conv *conv, void *const operands[NP_CONV_OPERANDS],
+    void *workspace, struct np_err *err)
 {
     for (int i = 0; i < conv->nr_plans; i++) {
         int code = np_dnn_bind(conv->dnn, &conv->plans[i], operands, workspace, err);

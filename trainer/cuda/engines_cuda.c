@@ -133,7 +133,7 @@ int np_engines_print(const struct np_engines *engines, char **text, struct np_er
 }
 
 void np_engine_key(const struct np_graph *graph, const struct np_op_node *node, const char *pattern,
-    char key[NP_ENGINE_KEY])
+    const struct np_dnn_rules *rules, char key[NP_ENGINE_KEY])
 {
     static const char *const types[] = {"f32", "bf16", "f16"};
     bool wgrad = node->op == NP_OP_CONV_WGRAD;
@@ -141,10 +141,11 @@ void np_engine_key(const struct np_graph *graph, const struct np_op_node *node, 
     const struct np_tensor *w = &graph->tensors[wgrad ? node->outs[0] : node->ins[1]];
     const struct np_window *v = &node->attrs.window;
 
-    snprintf(key, NP_ENGINE_KEY, "%s %s %s %dx%dx%dx%d %dx%dx%dx%d s%d p%d d%d g%d",
+    snprintf(key, NP_ENGINE_KEY, "%s %s %s %dx%dx%dx%d %dx%dx%dx%d s%d p%d d%d g%d%s%s%s",
         np_op_names[node->op], pattern, types[x->dtype], x->dims[0], x->dims[1], x->dims[2],
         x->dims[3], w->dims[0], w->dims[2], w->dims[3], w->dims[1], v->stride, v->pad, v->dilation,
-        v->groups);
+        v->groups, rules->deterministic ? "" : " free",
+        rules->tf32 && x->dtype == NP_F32 ? " tf32" : "", rules->runtime ? "" : " built");
     for (char *c = key; *c; c++) /* the plan's number is behind the last space */
         if (*c == ' ')
             *c = '_';

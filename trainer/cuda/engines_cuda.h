@@ -22,9 +22,10 @@ int np_engines_parse(struct np_engines *engines, const char *text, struct np_err
 /* Appends the lines to *text, which grows; caller frees with np_free(). */
 int np_engines_print(const struct np_engines *engines, char **text, struct np_err *err);
 
-/* "conv bias+relu bf16 256x56x56x64 64x3x3 s1 p1 d1 g1". */
+/* "conv_conv_+_relu_bf16_256x56x56x64_64x3x3x64_s1_p1_d1_g1". Rules that let cuDNN offer other plans than
+ * usual, in another order therefore, are in it: "free", "tf32", "built" (none compiled at run time). */
 void np_engine_key(const struct np_graph *graph, const struct np_op_node *node, const char *pattern,
-    char key[NP_ENGINE_KEY]);
+    const struct np_dnn_rules *rules, char key[NP_ENGINE_KEY]);
 
 /* The cache file of this GPU and cuDNN: read into engines, written whole. No file, or one that cannot be
  * written, is no error: the plans are timed again. */

@@ -178,10 +178,30 @@ extern "C" void np_cuda_bias_grad(void *stream, enum np_cuda_dtype dtype, const 
 
 /* --- batchnorm, forward ---------------------------------------------------------------------- */
 
+struct bn_numbers { /* (c) each */
+    double eps, momentum;
+    float *running_mean, *running_var, *mean, *inv_std;
+};
+
+/* One thread a channel: mean and (biased) variance of the batch, to where they go. */
+static __device__ inline void put_stats(
+    const bn_numbers &to, int channel, uint64_t rows, double mean, double var)
+{
+    double n = (double)rows;
+    float m = (float)mean;
+
+    var = var > 0 ? var : var == var ? 0 : var; /* rounding; a NaN stays */
+    to.mean[channel] = m;
+    to.inv_std[channel] = (float)(1 / sqrt(var + to.eps));
+    to.running_mean[channel] += (float)to.momentum * (m - to.running_mean[channel]);
+    var = rows > 1 ? var * n / (n - 1) : var;
+    to.running_var[channel] += (float)to.momentum * ((float)var - to.running_var[channel]);
+}
+
 /* Sums are of x - running_mean: near the mean once the running one has settled, so that squares
  * lose nothing. Variance is that of the shifted values: E[v^2] - E[v]^2. */
-static __global__ void finish_stats(const double *partial, int nr, uint64_t rows, int c, double eps,
-    double momentum, float *running_mean, float *running_var, float *mean, float *inv_std)
+static __global__ void finish_stats(
+    const double *partial, int nr, uint64_t rows, int c, bn_numbers to)
 {
     int channel = blockIdx.x * WARPS + threadIdx.x / WARP;
     double sum, squares;
@@ -191,15 +211,10 @@ static __global__ void finish_stats(const double *partial, int nr, uint64_t rows
     add_stretches(partial, nr, c, channel, &sum, &squares);
     if (threadIdx.x % WARP != 0)
         return;
-    double n = (double)rows, shifted = sum / n, var = squares / n - shifted * shifted;
-    float m = (float)(shifted + (double)running_mean[channel]);
+    double n = (double)rows, shifted = sum / n;
 
-    var = var > 0 ? var : var == var ? 0 : var; /* rounding; a NaN stays */
-    mean[channel] = m;
-    inv_std[channel] = (float)(1 / sqrt(var + eps));
-    running_mean[channel] += (float)momentum * (m - running_mean[channel]);
-    var = rows > 1 ? var * n / (n - 1) : var;
-    running_var[channel] += (float)momentum * ((float)var - running_var[channel]);
+    put_stats(to, channel, rows, shifted + (double)to.running_mean[channel],
+        squares / n - shifted * shifted);
 }
 
 extern "C" void np_cuda_bn_stats(void *stream, enum np_cuda_dtype dtype, const void *x,
@@ -214,7 +229,71 @@ extern "C" void np_cuda_bn_stats(void *stream, enum np_cuda_dtype dtype, const v
         nr = sum_rows(stream, source, rows, c, scratch);
     });
     NP_LAUNCH(finish_stats, warps_for(c), WARP * WARPS, 0, stream, (const double *)scratch, nr,
-        rows, c, eps, momentum, running_mean, running_var, mean, inv_std);
+        rows, c, bn_numbers{eps, momentum, running_mean, running_var, mean, inv_std});
+}
+
+/* Sums of x - shift and of its square over one column, by a block; thread 0 has them. */
+template <typename T>
+static __device__ inline void sum_column(
+    const T *x, uint64_t rows, int c, int channel, float shift, double *a, double *b)
+{
+    __shared__ double parts[WARPS][2];
+    double sum_a = 0, sum_b = 0;
+
+    for (uint64_t row = threadIdx.x; row < rows; row += WARP * WARPS) {
+        float v = np_get(x[row * c + channel]) - shift;
+
+        sum_a += v;
+        sum_b += (double)v * v;
+    }
+    for (int bits = WARP / 2; bits > 0; bits /= 2) {
+        sum_a += __shfl_xor_sync(0xffffffffu, sum_a, bits);
+        sum_b += __shfl_xor_sync(0xffffffffu, sum_b, bits);
+    }
+    if (threadIdx.x % WARP == 0) {
+        parts[threadIdx.x / WARP][0] = sum_a;
+        parts[threadIdx.x / WARP][1] = sum_b;
+    }
+    __syncthreads();
+    *a = *b = 0;
+    for (int w = 0; w < WARPS; w++) {
+        *a += parts[w][0];
+        *b += parts[w][1];
+    }
+}
+
+/* The sums are f32's, of x as it is: where the mean is large beside the deviation, E[x^2] - E[x]^2
+ * leaves little but their rounding. Up to CANCELS the variance keeps what the halves of x have; beyond,
+ * the block adds the channel up anew from its mean. Slow, right, and rare behind a convolution. */
+#define CANCELS 64 /* mean^2 / variance */
+
+template <typename T>
+static __global__ void __launch_bounds__(WARP *WARPS)
+    finish_sums_given(const T *x, const float *sums, uint64_t rows, int c, bn_numbers to)
+{
+    int channel = blockIdx.x;
+    double n = (double)rows, mean = sums[channel] / n;
+    double var = sums[c + channel] / n - mean * mean;
+
+    if (var + to.eps < mean * mean / CANCELS) { /* alike in the whole block */
+        double a, b;
+
+        sum_column(x, rows, c, channel, (float)mean, &a, &b);
+        mean = (double)(float)mean + a / n;
+        var = b / n - a / n * (a / n);
+    }
+    if (threadIdx.x == 0)
+        put_stats(to, channel, rows, mean, var);
+}
+
+extern "C" void np_cuda_bn_stats_of_sums(void *stream, enum np_cuda_dtype dtype, const void *x,
+    uint64_t rows, int c, double eps, double momentum, const float *sums, float *running_mean,
+    float *running_var, float *mean, float *inv_std)
+{
+    NP_FOR_DTYPE(dtype, T, {
+        NP_LAUNCH((finish_sums_given<T>), c, WARP * WARPS, 0, stream, (const T *)x, sums, rows, c,
+            bn_numbers{eps, momentum, running_mean, running_var, mean, inv_std});
+    });
 }
 
 /* inv_std, or where eps is given 1 / sqrt(variance + eps). */

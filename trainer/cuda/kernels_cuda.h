@@ -78,6 +78,7 @@ void np_cuda_dropout(void *stream, enum np_cuda_dtype dtype, const struct np_cud
 /* y (rows, c) = max(0, y + bias) or y + bias, in place; bias f32. */
 void np_cuda_bias(void *stream, enum np_cuda_dtype dtype, const float *bias, bool relu, void *y,
     uint64_t rows, int c);
+void np_cuda_zero(void *stream, float *x, int n);
 /* Sum of f32: sum = first ? x : sum + x. */
 void np_cuda_accumulate(void *stream, const float *x, float *sum, bool first, uint64_t n);
 
@@ -91,6 +92,11 @@ void np_cuda_bias_grad(void *stream, enum np_cuda_dtype dtype, const void *dy, f
 void np_cuda_bn_stats(void *stream, enum np_cuda_dtype dtype, const void *x, uint64_t rows, int c,
     double eps, double momentum, float *running_mean, float *running_var, float *mean,
     float *inv_std, void *scratch);
+/* The same from what the convolution that made x has summed: sums (2, c) f32, of x and of x * x. x is
+ * read again for channels alone whose variance these sums cannot give: see there. */
+void np_cuda_bn_stats_of_sums(void *stream, enum np_cuda_dtype dtype, const void *x, uint64_t rows,
+    int c, double eps, double momentum, const float *sums, float *running_mean, float *running_var,
+    float *mean, float *inv_std);
 /* y = (x - mean) * inv_std * gamma + beta [+ add], then max(0, y) where relu. add: NULL or (rows, c);
  * y may be x or add. */
 void np_cuda_bn_apply(void *stream, enum np_cuda_dtype dtype, const void *x, const float *mean,

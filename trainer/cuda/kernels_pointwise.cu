@@ -142,6 +142,17 @@ extern "C" void np_cuda_cast(void *stream, enum np_cuda_dtype from, const void *
     });
 }
 
+static __global__ void zero(float *x, int n)
+{
+    for (uint64_t i = np_thread(); i < (uint64_t)n; i += np_stride())
+        x[i] = 0;
+}
+
+extern "C" void np_cuda_zero(void *stream, float *x, int n)
+{
+    NP_LAUNCH(zero, np_blocks(n), NP_THREADS, 0, stream, x, n);
+}
+
 static __global__ void accumulate(const float *x, float *sum, bool first, uint64_t n)
 {
     for (uint64_t i = np_thread(); i < n; i += np_stride())

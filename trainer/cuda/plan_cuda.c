@@ -20,7 +20,8 @@ static int add_program(struct np_plan *plan, const struct np_graph *graph, bool 
     struct np_cuda_arrays arrays = plan->arrays;
 
     arrays.layout = layout;
-    return np_cuda_program_new(plan->cuda, graph, &arrays, deterministic, ret_program, err);
+    return np_cuda_program_new(
+        plan->cuda, graph, &arrays, deterministic, plan->engines, ret_program, err);
 }
 
 static int add_layout(
@@ -34,20 +35,25 @@ static int add_layout(
     return code;
 }
 
-/* A checkpoint's engines come first; a new run's from the cache, or timed. Timing runs weight
- * gradients into their arrays, which the first step writes anew. */
-static int tune(struct np_plan *plan, const char *state, struct np_err *err)
+/* A checkpoint's engines, or a new run's from the cache. */
+static int add_engines(struct np_plan *plan, const char *state, struct np_err *err)
 {
-    int code = 0, timed = 0;
-
     plan->engines = np_engines_new();
     if (!plan->engines)
         return np_err_set(err, -ENOMEM, "no memory for the choice of engines");
     if (state)
-        code = np_engines_parse(plan->engines, state, err);
-    else
-        np_engines_load(plan->engines, plan->cuda);
-    if (code == 0 && plan->train)
+        return np_engines_parse(plan->engines, state, err);
+    np_engines_load(plan->engines, plan->cuda);
+    return 0;
+}
+
+/* What the engines do not know yet is timed. That runs weight gradients into their arrays, which the
+ * first step writes anew. */
+static int tune(struct np_plan *plan, const char *state, struct np_err *err)
+{
+    int code = 0, timed = 0;
+
+    if (plan->train)
         code = np_cuda_program_tune(plan->train, plan->engines, &timed, err);
     if (code == 0 && plan->eval)
         code = np_cuda_program_tune(plan->eval, plan->engines, &timed, err);
@@ -85,6 +91,8 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
         code = np_cuda_take_numbers(plan, err);
     if (code == 0)
         code = np_cuda_set_scaler(plan, options->state, err);
+    if (code == 0)
+        code = add_engines(plan, options->state, err);
     if (code == 0 && train)
         code = add_program(
             plan, train, options->deterministic, &plan->train_layout, &plan->train, err);

@@ -1,13 +1,14 @@
 /* See program_cuda.h. A node's operands are looked up once, at bind; what it queues is told in
- * calls_cuda.c. */
+ * calls_cuda.c, which of cuDNN's plans it takes in tune_cuda.c. */
 #include "trainer/cuda/program_cuda.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "trainer/cuda/calls_cuda.h"
 
-#define MAX_PLANS 12 /* of cuDNN's that are timed for a convolution */
-#define NR_TRIALS 5  /* the fastest of these counts */
+#define MAX_PLANS 12  /* of cuDNN's that are timed for a convolution */
+#define ALIGNED   256 /* bytes: places in the workspace */
 
 static const struct np_fusions fusions = {
     .bn_relu = true, .bn_add_relu = true, .conv_relu = true, .linear_relu = true, .add_relu = true};
@@ -34,23 +35,23 @@ static uint64_t scratch_of(const struct np_cuda_program *program, const struct n
                 : 0;
 }
 
-static int prepare_call(struct np_cuda_program *program, struct np_cuda_call *call,
-    const struct np_dnn_rules *rules, struct np_err *err)
+static int prepare_call(
+    struct np_cuda_program *program, struct np_cuda_call *call, struct np_err *err)
 {
     const struct np_op_node *node = call->node;
     uint64_t bytes = scratch_of(program, node);
     int code = 0;
 
     if (is_conv(node->op)) {
-        code = np_cuda_conv_new(
-            &program->cuda->target, rules, program->graph, node, MAX_PLANS, &call->conv, err);
+        code = np_cuda_conv_new(&program->cuda->target, &program->rules, program->graph, node,
+            MAX_PLANS, &call->conv, err);
         if (code == 0 && np_cuda_conv_workspace(call->conv) > bytes)
             bytes = np_cuda_conv_workspace(call->conv);
     } else if (is_linear(node->op)) {
         if (program->cuda
                 ->cublaslt) /* none where plans are made for a GPU that is only described */
             code = np_cuda_linear_new(&program->cuda->libs.cublaslt, program->cuda->cublaslt,
-                program->graph, node, rules->tf32, &call->linear, err);
+                program->graph, node, program->rules.tf32, &call->linear, err);
         if (NP_LINEAR_WORKSPACE > bytes)
             bytes = NP_LINEAR_WORKSPACE;
     } else if (!np_cuda_lowerings[node->op].run) {
@@ -62,12 +63,76 @@ static int prepare_call(struct np_cuda_program *program, struct np_cuda_call *ca
     return code;
 }
 
-int np_cuda_program_new(struct np_cuda *cuda, const struct np_graph *graph,
-    const struct np_cuda_arrays *arrays, bool deterministic, struct np_cuda_program **ret_program,
-    struct np_err *err)
+/* The convolution alone that wrote x: no bias, no relu, so that its sums are x's own. */
+static struct np_cuda_call *writer_of(struct np_cuda_program *program, int x)
 {
-    const struct np_dnn_rules rules = {
-        .deterministic = deterministic, .runtime = cuda->libs.nvrtc_library.handle != NULL};
+    for (int n = 0; n < program->graph->nr_forward; n++) {
+        const struct np_op_node *node = &program->graph->nodes[n];
+
+        if (node->op == NP_OP_CONV && node->outs[0] == x && node->nr_ins == 2 &&
+            !node->attrs.relu && !program->calls[n].summing)
+            return &program->calls[n];
+    }
+    return NULL;
+}
+
+/* The convolution with sums; of a shape that was here before, its plans: each takes a second to
+ * compile. */
+static int prepare_sums(struct np_cuda_program *program, struct np_cuda_call *call,
+    const struct np_engines *known, struct np_err *err)
+{
+    char key[NP_ENGINE_KEY], other[NP_ENGINE_KEY];
+    int choice;
+
+    np_engine_key(
+        program->graph, call->node, np_conv_patterns[NP_CONV_STATS], &program->rules, key);
+    choice = known ? np_engines_find(known, key) : -1;
+    if (choice == 0)
+        return -ENOTSUP; /* two were faster */
+    for (int n = 0; n < program->graph->nr_forward; n++) {
+        if (!program->calls[n].summing)
+            continue;
+        np_engine_key(program->graph, program->calls[n].node, np_conv_patterns[NP_CONV_STATS],
+            &program->rules, other);
+        if (strcmp(key, other) != 0)
+            continue;
+        call->summing = np_cuda_conv_share(program->calls[n].summing);
+        return call->summing ? 0 : np_err_set(err, -ENOMEM, "no memory for a convolution");
+    }
+    return np_cuda_conv_stats_new(&program->cuda->target, &program->rules, program->graph,
+        call->node, MAX_PLANS, &call->summing, err);
+}
+
+/* A batchnorm's statistics from the convolution before it, where cuDNN has that as one: taken until
+ * np_cuda_program_tune() finds that two are faster. Never for f32's own precision: sums of unshifted
+ * squares lose more than its tolerances leave. */
+static int pair_call(struct np_cuda_program *program, struct np_cuda_call *stats,
+    const struct np_engines *known, struct np_err *err)
+{
+    struct np_cuda_call *conv = writer_of(program, stats->node->ins[0]);
+    int c = np_cuda_channels(program, stats->node->ins[0]), code;
+    struct np_err why = {0};
+
+    if (!conv || program->rules.deterministic ||
+        (program->dtype == NP_CUDA_F32 && !program->rules.tf32))
+        return 0;
+    code = prepare_sums(program, conv, known, &why);
+    if (code < 0)
+        return code == -ENOTSUP ? 0 : np_err_set(err, code, "%s", why.text);
+    conv->sums = true;
+    conv->reader = stats;
+    stats->source = conv;
+    conv->sums_at = program->sums_bytes;
+    program->sums_bytes += (4 * (uint64_t)c * sizeof(float) + ALIGNED - 1) / ALIGNED * ALIGNED;
+    if (np_cuda_conv_workspace(conv->summing) > program->workspace_bytes)
+        program->workspace_bytes = np_cuda_conv_workspace(conv->summing);
+    return 0;
+}
+
+int np_cuda_program_new(struct np_cuda *cuda, const struct np_graph *graph,
+    const struct np_cuda_arrays *arrays, bool deterministic, const struct np_engines *known,
+    struct np_cuda_program **ret_program, struct np_err *err)
+{
     struct np_cuda_program *program = np_alloc(sizeof(*program));
     int code = 0;
 
@@ -75,6 +140,8 @@ int np_cuda_program_new(struct np_cuda *cuda, const struct np_graph *graph,
         return np_err_set(err, -ENOMEM, "no memory for a program");
     program->cuda = cuda;
     program->arrays = *arrays;
+    program->rules = (struct np_dnn_rules){
+        .deterministic = deterministic, .runtime = cuda->libs.nvrtc_library.handle != NULL};
     program->graph = np_cuda_graph(graph);
     program->dtype = (enum np_cuda_dtype)graph->tensors[graph->input].dtype;
     if (!program->graph) {
@@ -91,8 +158,12 @@ int np_cuda_program_new(struct np_cuda *cuda, const struct np_graph *graph,
         code = np_err_set(err, -ENOMEM, "no memory for a program");
     for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++) {
         program->calls[n].node = &program->graph->nodes[n];
-        code = prepare_call(program, &program->calls[n], &rules, err);
+        code = prepare_call(program, &program->calls[n], err);
     }
+    for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++)
+        if (program->graph->nodes[n].op == NP_OP_BN_STATS)
+            code = pair_call(program, &program->calls[n], known, err);
+    program->workspace_bytes = (program->workspace_bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
 out:
     if (code < 0)
         np_cuda_program_free(program);
@@ -107,6 +178,7 @@ void np_cuda_program_free(struct np_cuda_program *program)
         return;
     for (int n = 0; program->calls && n < program->graph->nr_nodes; n++) {
         np_cuda_conv_free(program->calls[n].conv);
+        np_cuda_conv_free(program->calls[n].summing);
         np_cuda_linear_free(program->calls[n].linear);
     }
     np_free(program->calls);
@@ -122,7 +194,7 @@ uint64_t np_cuda_program_arena_bytes(const struct np_cuda_program *program)
 
 uint64_t np_cuda_program_workspace_bytes(const struct np_cuda_program *program)
 {
-    return program->workspace_bytes;
+    return program->workspace_bytes + program->sums_bytes;
 }
 
 /* --- operands -------------------------------------------------------------------------------- */
@@ -171,8 +243,8 @@ static void *operand(const struct np_cuda_program *program, const struct np_op_n
 static int bind_call(struct np_cuda_program *program, struct np_cuda_call *call, struct np_err *err)
 {
     const struct np_op_node *node = call->node;
-    void *all[4] = {0};
-    int n = 0;
+    void *all[NP_CONV_OPERANDS] = {0};
+    int n = 0, code;
 
     for (int i = 0; i < node->nr_ins; i++)
         call->p[i] = node->ins[i] < 0 ? NULL : operand(program, node, node->ins[i]);
@@ -185,9 +257,17 @@ static int bind_call(struct np_cuda_program *program, struct np_cuda_call *call,
         if (i < 2 || call->linear || np_cuda_conv_pattern(call->conv) == NP_CONV_BIAS ||
             np_cuda_conv_pattern(call->conv) == NP_CONV_BIAS_RELU)
             all[n++] = call->p[i];
-    all[n] = call->p[node->nr_ins];
-    return call->conv ? np_cuda_conv_bind(call->conv, all, program->workspace, err)
-                      : np_cuda_linear_bind(call->linear, all, program->workspace, err);
+    all[n++] = call->p[node->nr_ins];
+    if (call->linear)
+        return np_cuda_linear_bind(call->linear, all, program->workspace, err);
+    code = np_cuda_conv_bind(call->conv, all, program->workspace, err);
+    if (code < 0 || !call->summing)
+        return code;
+    call->of_channels =
+        (float *)((char *)program->workspace + program->workspace_bytes + call->sums_at);
+    all[n] = call->of_channels;
+    all[n + 1] = call->of_channels + np_cuda_channels(program, node->outs[0]);
+    return np_cuda_conv_bind(call->summing, all, program->workspace, err);
 }
 
 int np_cuda_program_bind(
@@ -202,104 +282,7 @@ int np_cuda_program_bind(
     return code;
 }
 
-/* --- choosing plans -------------------------------------------------------------------------- */
-
-/* Milliseconds of one run of the taken plan, at best; < 0: it failed. */
-static float time_plan(struct np_cuda_program *program, struct np_cuda_conv *conv,
-    cudaEvent_t events[2], struct np_err *err)
-{
-    cudaStream_t stream = program->cuda->streams[NP_STREAM_COMPUTE];
-    float best = -1;
-
-    for (int trial = 0; trial <= NR_TRIALS; trial++) { /* the first one loads */
-        cudaError_t status = cudaEventRecord(events[0], stream);
-        float ms = 0;
-
-        if (status == cudaSuccess && np_cuda_conv_run(conv, err) < 0) {
-            cudaGetLastError(); /* not to be found by who looks for kernels' errors */
-            return -1;
-        }
-        if (status == cudaSuccess)
-            status = cudaEventRecord(events[1], stream);
-        if (status == cudaSuccess)
-            status = cudaEventSynchronize(events[1]);
-        if (status == cudaSuccess)
-            status = cudaEventElapsedTime(&ms, events[0], events[1]);
-        if (np_cuda_check(NULL, status, "to time it", err) < 0)
-            return -1;
-        if (trial > 0 && (best < 0 || ms < best))
-            best = ms;
-    }
-    return best;
-}
-
-/* Takes the fastest plan; one that fails is passed over. */
-static int time_plans(struct np_cuda_program *program, struct np_cuda_conv *conv,
-    cudaEvent_t events[2], struct np_err *err)
-{
-    float best = -1;
-    int fastest = -1;
-    struct np_err why = {0};
-
-    for (int i = 0; i < np_cuda_conv_plans(conv); i++) {
-        float ms;
-
-        np_cuda_conv_take(conv, i);
-        ms = time_plan(program, conv, events, &why);
-        if (ms >= 0 && (fastest < 0 || ms < best)) {
-            best = ms;
-            fastest = i;
-        }
-    }
-    if (fastest < 0)
-        return np_err_set(err, -EIO, "none of cuDNN's plans runs: %s", why.text);
-    np_cuda_conv_take(conv, fastest);
-    return fastest;
-}
-
-static int tune_call(struct np_cuda_program *program, struct np_cuda_call *call,
-    struct np_engines *engines, cudaEvent_t events[2], int *timed, struct np_err *err)
-{
-    char key[NP_ENGINE_KEY];
-    int plan;
-
-    np_engine_key(
-        program->graph, call->node, np_conv_patterns[np_cuda_conv_pattern(call->conv)], key);
-    plan = np_engines_find(engines, key);
-    if (plan >= 0 && plan < np_cuda_conv_plans(call->conv)) {
-        np_cuda_conv_take(call->conv, plan);
-        return 0;
-    }
-    plan = np_cuda_conv_plans(call->conv) > 1 ? time_plans(program, call->conv, events, err) : 0;
-    if (plan < 0) {
-        np_err_context(err, "%s", call->node->name);
-        return plan;
-    }
-    ++*timed;
-    return np_engines_put(engines, key, plan, err);
-}
-
-int np_cuda_program_tune(
-    struct np_cuda_program *program, struct np_engines *engines, int *ret_timed, struct np_err *err)
-{
-    cudaStream_t stream = program->cuda->streams[NP_STREAM_COMPUTE];
-    cudaEvent_t events[2] = {NULL, NULL};
-    int code = 0, timed = 0;
-
-    if (cudaEventCreate(&events[0]) != cudaSuccess || cudaEventCreate(&events[1]) != cudaSuccess)
-        code = np_err_set(err, -EIO, "no event to time cuDNN's plans with");
-    /* Small numbers everywhere: zeros would be faster than what is real. */
-    if (code == 0)
-        cudaMemsetAsync(program->arena, 0x3c, program->memory.arena_bytes, stream);
-    for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++)
-        if (program->calls[n].conv)
-            code = tune_call(program, &program->calls[n], engines, events, &timed, err);
-    for (int i = 0; i < 2; i++)
-        if (events[i])
-            cudaEventDestroy(events[i]);
-    *ret_timed += timed;
-    return code;
-}
+/* --- running it ------------------------------------------------------------------------------- */
 
 int np_cuda_program_queue(struct np_cuda_program *program, struct np_err *err)
 {
@@ -333,9 +316,5 @@ const struct np_graph *np_cuda_program_graph(const struct np_cuda_program *progr
 
 const char *np_cuda_program_call(const struct np_cuda_program *program, int node)
 {
-    const struct np_cuda_call *call = &program->calls[node];
-
-    return call->conv && call->node->op == NP_OP_CONV
-               ? np_conv_patterns[np_cuda_conv_pattern(call->conv)]
-               : np_cuda_lowerings[call->node->op].name;
+    return np_cuda_call_name(&program->calls[node]);
 }
