@@ -68,7 +68,8 @@ build/cuda/%.o: trainer/cuda/%.c
 build/cuda/kernels_rows.cu.o: NVFLAGS = -fmad=false # its bytes are the host's
 build/cuda/%.cu.o: trainer/cuda/%.cu
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 $(NVFLAGS) -lineinfo --threads 2 -Xfatbin -compress-all -I. $(CUDA_FLAGS) $(GENCODE) -Xcompiler -fPIC,-fno-exceptions,-Wall,-Wextra -MMD -MP -c -o $@ $<
+	$(NVCC) -std=c++17 -O3 $(NVFLAGS) -lineinfo --threads 2 -Xfatbin -compress-all -I. $(CUDA_FLAGS) $(GENCODE) -Xcompiler -fPIC,-fno-exceptions,-Wall,-Wextra -Xptxas -v -MMD -MP -c -o $@ $< 2>$@.ptxas || { cat $@.ptxas; exit 1; }
+	@grep -v ptxas $@.ptxas | grep -v 'bytes stack frame' || true
 else
 plugin:
 	@echo "no CUDA plugin: $(if $(NVCC),cuDNN's headers,nvcc) not found; the CPU device is complete without it"

@@ -19,7 +19,7 @@ struct feed_bench {
     struct np_feed *feed;
     struct np_block *block;
     uint64_t nr_steps, stall_ns;
-    double seconds, busy; /* busy: share of the time that a sim device had a step to do */
+    double seconds, busy; /* busy: share of the time that a device with a plan had a step to do */
 };
 
 /* A plan for the sim device: all it needs to know of a net is its batch. */
@@ -74,7 +74,7 @@ static int run(const struct np_bench *bench, struct feed_bench *feed, struct np_
 {
     const uint64_t most = np_bench_steps(bench, 1);
     uint64_t start_ns = np_now_ns(), start_stall_ns = 0, end_ns = UINT64_MAX;
-    struct np_sim_times start = {0}, end = {0};
+    struct np_feed_times start = {0}, end = {0};
     int code = 0;
 
     for (uint64_t i = 0; !code && i < most && np_now_ns() < end_ns; i++) {
@@ -83,8 +83,7 @@ static int run(const struct np_bench *bench, struct feed_bench *feed, struct np_
         if (i + 1 == WARMUP_STEPS) {
             start_ns = np_now_ns();
             start_stall_ns = np_feed_stall_ns(feed->feed);
-            if (feed->plan)
-                np_sim_read(feed->device, &start);
+            np_feed_times(feed->feed, &start);
             feed->nr_steps = 0;
             if (bench->seconds > 0)
                 end_ns = start_ns + (uint64_t)(bench->seconds * 1e9);
@@ -92,10 +91,9 @@ static int run(const struct np_bench *bench, struct feed_bench *feed, struct np_
     }
     feed->seconds = (double)(np_now_ns() - start_ns) * 1e-9;
     feed->stall_ns = np_feed_stall_ns(feed->feed) - start_stall_ns;
-    if (feed->plan)
-        np_sim_read(feed->device, &end);
-    if (end.busy_ns > start.busy_ns) {
-        double busy = (double)(end.busy_ns - start.busy_ns);
+    np_feed_times(feed->feed, &end);
+    if (end.compute_ns > start.compute_ns) {
+        double busy = (double)(end.compute_ns - start.compute_ns);
         feed->busy = busy / (busy + (double)(end.idle_ns - start.idle_ns));
     }
     return code;

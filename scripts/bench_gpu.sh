@@ -1,7 +1,7 @@
 #!/bin/sh
 # nnpipe against PyTorch on one GPU box: the same work, in turn, and the ratios.
 #
-#   sh scripts/bench_gpu.sh [--quick] [--parts step,copy,feed,cifar] [--out DIR] [--again]
+#   sh scripts/bench_gpu.sh [--quick] [--parts step,copy,feed,cifar] [--out DIR] [--again] [--help]
 #
 #   step   ResNet-50 and ResNet-18 at 224, batch 256 and 400, bf16 and f16, on resident data; PyTorch with
 #          channels_last, autocast and cudnn.benchmark, eager and compile(mode="max-autotune")
@@ -10,7 +10,8 @@
 #   cifar  CIFAR-10 to 94 % (ResNet-18, 24 epochs), pictures on the GPU for PyTorch
 #
 # Needs the driver, cuDNN, python3 with PyTorch (PYTHON names another); works in a build's tree and in the
-# folder of `make dist`. A GPU nobody else uses. NNPIPE_DATA: the folder of imagenet-sample-500.tar (or
+# folder of `make dist`. Both sides run on the NVIDIA libraries that pip put beside PyTorch, unless
+# NNPIPE_CUDA_LIBS names others for nnpipe. A GPU nobody else uses. NNPIPE_DATA: the folder of imagenet-sample-500.tar (or
 # --photos PATH; else pictures are drawn) and of cifar10-jpeg.tar.zst (else cifar is left out).
 # Each measurement has a time cap and is one line of DIR/results.jsonl (default dist/bench_gpu); the same
 # command goes on where it was stopped. The table comes at the end and with --table. --cpu: a dry run of all

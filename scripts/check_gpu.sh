@@ -1,7 +1,7 @@
 #!/bin/sh
 # Is this GPU computed right? One command, one exit code: 0 when nothing failed.
 #
-#   sh scripts/check_gpu.sh [--quick] [--device cuda:0] [--out DIR]
+#   sh scripts/check_gpu.sh [--quick] [--parts selftest,twice] [--device cuda:0] [--out DIR]
 #
 #   devices     what nnpipe finds                    doctor     is the box set up well (findings fail nothing)
 #   selftest    every layer against the reference, gradients and updates too: three seeds, --quick one

@@ -29,8 +29,9 @@ struct buffer {
     void *images, *labels; /* device: u8 (rows, height, width, channels); i32 (rows) */
     void *rows;            /* device: struct np_row (rows); NULL: it keeps no pictures */
     struct np_batch *slot; /* held until its copy has passed; else NULL */
-    struct np_event copied, consumed;
-    uint64_t queued_ns;    /* when the copy was */
+    /* Reached by the copy stream before the copies and behind them; by the compute stream before the
+     * calls that read the buffer and behind them. */
+    struct np_event copying, copied, computing, consumed;
     uint64_t bytes;        /* of it */
     struct np_batch batch; /* facts, with the two arrays below */
     struct np_row *about;  /* (rows) */
@@ -50,7 +51,8 @@ struct np_feed {
     unsigned nr_filled, nr_handed;     /* so far, modulo NR_BUFFERS the next one */
     struct np_event last_compute;      /* recorded at the last release */
     bool has_computed;
-    uint64_t last_copied_ns;
+    uint64_t last_consumed_ns; /* of the batches that have passed; 0: none has */
+    struct np_feed_times times;
     uint64_t stall_ns;
     int failed; /* what a device call gave where nobody could be told; np_feed_upload() does */
 };
@@ -116,17 +118,43 @@ int np_feed_keep(struct np_feed *feed, struct np_cache *cache, struct np_err *er
     return 0;
 }
 
+/* When a batch's event passed; one behind it has. */
+static uint64_t passed_ns(struct np_feed *feed, struct np_event *event)
+{
+    const int passed = feed->device->ops->done(feed->device, event, true);
+
+    if (passed < 0)
+        feed->failed = passed;
+    return event->passed_ns;
+}
+
+static uint64_t between(uint64_t start_ns, uint64_t end_ns)
+{
+    return end_ns > start_ns ? end_ns - start_ns : 0;
+}
+
 /* The copy has passed: count it, give the slot back. */
 static void finish_copy(struct np_feed *feed, struct buffer *buffer)
 {
-    uint64_t start =
-        buffer->queued_ns > feed->last_copied_ns ? buffer->queued_ns : feed->last_copied_ns;
-    uint64_t end = buffer->copied.passed_ns;
+    const uint64_t took = between(passed_ns(feed, &buffer->copying), buffer->copied.passed_ns);
 
     np_ring_release(feed->ring, buffer->slot);
     buffer->slot = NULL;
-    np_stat_item(feed->block, NP_STAGE_COPY, buffer->bytes, end > start ? end - start : 0);
-    feed->last_copied_ns = end;
+    np_stat_item(feed->block, NP_STAGE_COPY, buffer->bytes, took);
+    feed->times.copy_ns += took;
+}
+
+/* The calls that read the buffer have passed. */
+static void finish_compute(struct np_feed *feed, struct buffer *buffer)
+{
+    const uint64_t start = passed_ns(feed, &buffer->computing), end = buffer->consumed.passed_ns;
+
+    feed->times.nr_batches++;
+    feed->times.compute_ns += between(start, end);
+    if (feed->last_consumed_ns > 0)
+        feed->times.idle_ns += between(feed->last_consumed_ns, start);
+    feed->last_consumed_ns = end;
+    buffer->state = FREE;
 }
 
 /* Gives back the slots and buffers whose events have passed; wait: for every copy under way. */
@@ -145,7 +173,7 @@ static void collect(struct np_feed *feed, bool wait)
         if (passed >= 0 && buffer->state == DRAINING && buffer->slot == NULL) {
             passed = ops->done(feed->device, &buffer->consumed, false);
             if (passed > 0)
-                buffer->state = FREE;
+                finish_compute(feed, buffer);
         }
         if (passed < 0)
             feed->failed = passed;
@@ -221,7 +249,7 @@ static void start_copy(struct np_feed *feed, struct np_batch *batch)
     buffer->batch.about = buffer->about;
     buffer->batch.labels = buffer->host_labels;
     buffer->slot = batch;
-    buffer->queued_ns = np_now_ns();
+    ops->record(feed->device, NP_STREAM_COPY, &buffer->copying);
     int result = upload_batch(feed, buffer, batch);
     if (result < 0)
         feed->failed = result;
@@ -283,7 +311,7 @@ static void wait_for_buffer(struct np_feed *feed)
     if (feed->failed == 0) {
         int passed = feed->device->ops->done(feed->device, &buffer->consumed, true);
         if (passed > 0)
-            buffer->state = FREE;
+            finish_compute(feed, buffer);
         else
             feed->failed = passed < 0 ? passed : -EIO;
     }
@@ -341,6 +369,7 @@ int np_feed_upload(struct np_feed *feed, struct np_input *ret_input, struct np_e
             *feed->device->fault ? feed->device->fault : strerror(-feed->failed));
     assert(buffer->state == LOADED);
     feed->device->ops->follow(feed->device, NP_STREAM_COMPUTE, &buffer->copied);
+    feed->device->ops->record(feed->device, NP_STREAM_COMPUTE, &buffer->computing);
     buffer->state = HANDED;
     *ret_input = (struct np_input){.images = buffer->images,
         .labels = buffer->labels,
@@ -366,6 +395,11 @@ void np_feed_release(struct np_feed *feed, struct np_input *input)
     buffer->state = DRAINING;
     collect(feed, false);
     prefetch(feed);
+}
+
+void np_feed_times(const struct np_feed *feed, struct np_feed_times *ret_times)
+{
+    *ret_times = feed->times;
 }
 
 uint64_t np_feed_stall_ns(const struct np_feed *feed)

@@ -31,6 +31,16 @@ int np_feed_upload(struct np_feed *feed, struct np_input *ret_input, struct np_e
 /* The compute calls that read the input are queued: its buffer, and the slot of a device that
  * reads the host's memory, go back once they have passed. */
 void np_feed_release(struct np_feed *feed, struct np_input *input);
+/* What the device's own clock says of the batches that have passed, on a device with memory of its own
+ * (else 0): from the four events of each, read when it has passed. */
+struct np_feed_times {
+    uint64_t nr_batches;
+    uint64_t copy_ns;    /* copies under way */
+    uint64_t compute_ns; /* the calls between upload and release, from their start to their end */
+    uint64_t
+        idle_ns; /* between one batch's and the next one's: the device had nothing to compute */
+};
+void np_feed_times(const struct np_feed *feed, struct np_feed_times *ret_times);
 /* So far: of the waits in np_feed_upload() the time in which the device had nothing to do. */
 uint64_t np_feed_stall_ns(const struct np_feed *feed);
 

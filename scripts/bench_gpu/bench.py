@@ -5,6 +5,7 @@ A cell is one measurement: a process with a time cap. Its result is a line of re
 is there already with numbers is not run again.
 """
 import argparse
+import glob
 import json
 import os
 import platform
@@ -34,6 +35,10 @@ def arguments():
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--photos", help="photographs: whatever `nnpipe data pack` reads")
     parser.add_argument("--quick", action="store_true", help="batch 256, one round, 5 s each")
+    parser.add_argument("--models", default="resnet50,resnet18", help="of step")
+    parser.add_argument("--batches", help="of step (256,400; --quick: 256)")
+    parser.add_argument("--precisions", default="bf16,f16", help="of step")
+    parser.add_argument("--tools", default="nnpipe,torch,compiled", help="of step; compiling takes minutes each")
     parser.add_argument("--again", action="store_true", help="forget what was measured")
     parser.add_argument("--table", action="store_true", help="only print what was measured")
     parser.add_argument("--cpu", action="store_true", help="dry run on the CPU, tiny")
@@ -42,9 +47,12 @@ def arguments():
         args.device, args.quick = "cpu", True
     args.seconds = args.seconds or (2 if args.cpu else 5 if args.quick else 20)
     args.rounds = args.rounds or (1 if args.quick else 3)
-    unknown = set(args.parts.split(",")) - {"step", "copy", "feed", "cifar"}
-    if unknown:
-        parser.error("there is no part " + ", ".join(sorted(unknown)))
+    args.batches = args.batches or ("256" if args.quick else "256,400")
+    for name, known in (("parts", "step,copy,feed,cifar"), ("models", "resnet50,resnet18"),
+                        ("precisions", "f32,bf16,f16"), ("tools", "nnpipe,torch,compiled")):
+        unknown = set(getattr(args, name).split(",")) - set(known.split(","))
+        if unknown:
+            parser.error(f"--{name}: {', '.join(sorted(unknown))} is none of {known}")
     return args
 
 
@@ -126,6 +134,13 @@ def run_lines(command, cap, on_line=None, env=None):
     return lines
 
 
+def share_libraries():
+    """PyTorch's own cuDNN and cuBLAS for nnpipe, too: two programs race, not two versions of a library."""
+    found = [folder for path in sys.path for folder in glob.glob(os.path.join(path, "nvidia", "*", "lib"))]
+    if found:
+        os.environ.setdefault("NNPIPE_CUDA_LIBS", ":".join(found))
+
+
 def last(lines):
     if not lines:
         raise RuntimeError("it printed no result")
@@ -138,9 +153,8 @@ def last(lines):
 def sizes(args):
     if args.cpu:
         return [("resnet18", 4, "f32", 64), ("resnet18", 4, "bf16", 64)]
-    batches = (256,) if args.quick else (256, 400)
-    return [(model, batch, precision, 224) for model in ("resnet50", "resnet18") for batch in batches
-            for precision in ("bf16", "f16")]
+    return [(model, int(batch), precision, 224) for model in args.models.split(",")
+            for batch in args.batches.split(",") for precision in args.precisions.split(",")]
 
 
 def nnpipe_step(args, model, batch, precision, size):
@@ -169,7 +183,8 @@ def part_step(bench):
             for tool, run in (("nnpipe", lambda: nnpipe_step(*work)),
                               ("torch", lambda: peer_step(*work, False)),
                               ("torch compiled", lambda: peer_step(*work, True))):
-                bench.cell(f"{name} {tool} #{number}", {**facts, "tool": tool}, run)
+                if tool.split()[-1] in args.tools.split(","):
+                    bench.cell(f"{name} {tool} #{number}", {**facts, "tool": tool}, run)
 
 
 # --- copy ---------------------------------------------------------------------------------------
@@ -420,6 +435,7 @@ def main():
     bench = Bench(args)
     if not args.table:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        share_libraries()
         if not os.path.exists(NNPIPE):
             sys.exit(f"bench_gpu.sh: there is no {NNPIPE}: run make, or name it in NNPIPE")
         try:

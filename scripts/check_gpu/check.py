@@ -15,6 +15,8 @@ NNPIPE = os.environ.get("NNPIPE", os.path.join(ROOT, "nnpipe"))
 # Own kernels of every kind in little time: under a sanitizer a launch takes a hundred times as long.
 SANITIZED = ("conv, relu, conv", "batchnorm, add, relu", "maxpool 3x3 stride 2", "avgpool 3x3", "dropout",
              "concat of three", "cross-entropy, both", "linear, relu, linear", "global_avgpool")
+# Kernels of NVIDIA's libraries: they read past what was written, and their asynchronous copies look like races.
+FOREIGN = ("cudnn", "cutlass", "xmma", "nvjet", "cublas", "gemm", "gemv", "winograd", "implicit_con", "splitK")
 
 
 class NotRun(Exception):
@@ -100,6 +102,16 @@ def selftest(check):
     return "; ".join(texts)
 
 
+def filters(program, tool):
+    """Options that leave NVIDIA's own kernels out, where the sanitizer has them."""
+    if tool not in ("racecheck", "initcheck"):
+        return []
+    usage = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60, check=False).stdout
+    if "--kernel-regex-exclude" not in usage:
+        return []
+    return [word for name in FOREIGN for word in ("--kernel-regex-exclude", f"kns={name}")]
+
+
 def sanitizer(tool):
     def run(check):
         program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
@@ -107,10 +119,15 @@ def sanitizer(tool):
             raise NotRun("compute-sanitizer is not here")
         if check.args.device == "cpu":
             raise NotRun("no GPU")
+        left_out = filters(program, tool)
         for i, only in enumerate(SANITIZED):
-            command = [program, "--tool", tool, "--error-exitcode", "9", NNPIPE, "selftest", "--device",
-                       check.args.device, "--only", only, "--precision", "f32" if i % 2 else "bf16", "--seed", "1"]
-            code, lines = check.run(f"{tool}{i}.log", command, 600)
+            command = [NNPIPE, "selftest", "--device", check.args.device, "--only", only, "--precision",
+                       "f32" if i % 2 else "bf16", "--seed", "1"]
+            sanitize = [program, "--tool", tool, "--error-exitcode", "9"]
+            code, lines = check.run(f"{tool}{i}.log", sanitize + left_out + command, 600)
+            if code not in (0, 9) and left_out and not any(line.startswith("=========") for line in lines):
+                left_out = []  # it does not take the filters as we write them
+                code, lines = check.run(f"{tool}{i}.log", sanitize + command, 600)
             text = next((line for line in lines if "not supported" in line), None)
             if text:
                 raise NotRun(text.strip("= "))
@@ -185,18 +202,29 @@ def properties(check):
     return lines[-1]
 
 
+def all_parts():
+    return (("devices", devices), ("doctor", doctor), ("selftest", selftest),
+            *((tool, sanitizer(tool)) for tool in ("memcheck", "racecheck", "synccheck", "initcheck")),
+            ("twice", twice), ("curve", curve), ("properties", properties))
+
+
 def main():
     parser = argparse.ArgumentParser(prog="check_gpu.sh")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--out", default=os.path.join(ROOT, "dist", "check_gpu"))
     parser.add_argument("--quick", action="store_true")
-    check = Check(parser.parse_args())
+    parser.add_argument("--parts", help="a few of them, commas between")
+    args, parts = parser.parse_args(), all_parts()
+    wanted = args.parts.split(",") if args.parts else [name for name, _ in parts]
+    unknown = set(wanted) - {name for name, _ in parts}
+    if unknown:
+        parser.error("there is no part " + ", ".join(sorted(unknown)))
+    check = Check(args)
     check.say(time.strftime("%Y-%m-%d %H:%M:%S ") + subprocess.run([NNPIPE, "--version"], capture_output=True, text=True,
                                                                    check=False).stdout.strip())
-    for name, function in (("devices", devices), ("doctor", doctor), ("selftest", selftest),
-                           *((tool, sanitizer(tool)) for tool in ("memcheck", "racecheck", "synccheck", "initcheck")),
-                           ("twice", twice), ("curve", curve), ("properties", properties)):
-        check.part(name, function)
+    for name, function in parts:
+        if name in wanted:
+            check.part(name, function)
         if name == "devices" and check.failed:
             break  # nothing else can run
     check.say(f"{len(check.failed)} failed, {len(check.skipped)} not run; logs in {check.args.out}")

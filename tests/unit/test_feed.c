@@ -243,6 +243,42 @@ Test(feed, a_full_ring_keeps_a_20_ms_step_busy, .timeout = 60)
     cr_assert(one_is_right(full_ring));
 }
 
+static double apart(uint64_t a, uint64_t b)
+{
+    return a > b ? (double)(a - b) : (double)(b - a);
+}
+
+/* On a slow reader, so that the device idles too. */
+static bool told_by_events(void)
+{
+    struct np_device_options options = {.h2d_gbps = ROWS * (ROW_BYTES + 4) / 2e6, .step_ms = 5};
+    struct bench *bench = bench_new(4, &options);
+    struct np_feed_times seen;
+    struct np_sim_times times;
+
+    start(bench, 12, 9 * MS);
+    for (int i = 0; i < 12; i++) {
+        struct np_input input;
+        np_feed_upload(bench->feed, &input, NULL);
+        step(bench, &input);
+        np_feed_release(bench->feed, &input);
+        np_sleep_until_ns(np_now_ns() + 12 * MS); /* the next upload finds this batch done */
+    }
+    np_feed_times(bench->feed, &seen);
+    np_sim_read(bench->device, &times);
+    bool right = seen.nr_batches == 11 && /* the last is collected by no upload */
+                 seen.compute_ns >= 11 * 5 * MS && seen.compute_ns < 11 * 6 * MS &&
+                 apart(seen.copy_ns, 12 * 2 * MS) < MS && seen.idle_ns <= times.idle_ns &&
+                 seen.idle_ns > times.idle_ns / 2;
+    bench_free(bench);
+    return right;
+}
+
+Test(feed, events_tell_copies_steps_and_idleness, .timeout = 60)
+{
+    cr_assert(one_is_right(told_by_events));
+}
+
 static bool busy_device(void)
 {
     struct np_device_options options = {.h2d_gbps = 25, .step_ms = 10};
