@@ -33,7 +33,7 @@ int np_cuda_take_floats(struct np_plan *plan, float **ret_memory, struct np_err 
     return code;
 }
 
-int np_cuda_take_arrays(struct np_plan *plan, bool training, bool halves, struct np_err *err)
+static int take_arrays(struct np_plan *plan, bool training, bool halves, struct np_err *err)
 {
     uint64_t n = plan->layout->nr_params;
     struct np_cuda_arrays *arrays = &plan->arrays;
@@ -65,6 +65,27 @@ int np_cuda_take_arrays(struct np_plan *plan, bool training, bool halves, struct
     if (code == 0 && training)
         code = np_cuda_take(plan, np_cuda_norm_scratch(n), &plan->norm_scratch, err);
     return code;
+}
+
+int np_cuda_take_arrays(struct np_plan *plan, bool training, bool halves, struct np_err *err)
+{
+    uint64_t n = plan->layout->nr_params;
+    size_t free_bytes = 0, all = 0;
+    struct np_err why = {0};
+    int code;
+
+    cudaMemGetInfo(&free_bytes, &all);
+    code = take_arrays(plan, training, halves, &why);
+    if (code == -ENOMEM)
+        return np_err_set(err, code,
+            "%s: %llu parameters%s take %.3f GB, and %.3f of its %.3f GB are free; no batch fits: "
+            "the "
+            "model is too large",
+            plan->device->name, (unsigned long long)n,
+            training ? " with gradients and momentum" : "",
+            (double)n * (4 + 2 * halves + 8 * training) * 1e-9, (double)free_bytes * 1e-9,
+            (double)all * 1e-9);
+    return code < 0 ? np_err_set(err, code, "%s", why.text) : 0;
 }
 
 /* Numbers lie with the host, where the device can write them. */
@@ -108,27 +129,27 @@ static uint64_t greater(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* The largest batch whose activations would fit, with the message of what does not. */
-static int too_large(struct np_plan *plan, uint64_t arena, int batch, struct np_err *err)
+/* What a batch takes and which one would fit: activations grow with the batch, the workspace does not. */
+static int too_large(struct np_plan *plan, size_t free_bytes, size_t all, uint64_t arena,
+    uint64_t workspace, int batch, struct np_err *err)
 {
-    size_t free_bytes = 0, all = 0;
-    double fits;
+    double room = ((double)free_bytes - (double)workspace) * 0.95;
+    int fits = room > 0 ? (int)(room / (double)arena * batch) : 0;
+    char advice[64] = "not even a batch of 1 fits";
 
-    cudaMemGetInfo(&free_bytes, &all);
-    fits = (double)free_bytes / (double)(arena ? arena : 1) * batch * 0.95;
+    if (fits > 0)
+        snprintf(advice, sizeof(advice), "loader.batch: %d would fit", fits);
     return np_err_set(err, -ENOMEM,
-        "%s: the activations of a batch of %d take %.2f GB, and %.2f of its %.2f GB are free "
-        "beside "
-        "the weights; %s %d",
-        plan->device->name, batch, (double)arena * 1e-9, (double)free_bytes * 1e-9,
-        (double)all * 1e-9,
-        fits >= 1 ? "a loader.batch that would fit:" : "no batch fits; a batch of 1 has to, not",
-        fits >= 1 ? (int)fits : 0);
+        "%s: a batch of %d takes %.3f GB of activations and %.3f GB of workspace, and %.3f of its "
+        "%.3f GB are free beside the weights; %s",
+        plan->device->name, batch, (double)arena * 1e-9, (double)workspace * 1e-9,
+        (double)free_bytes * 1e-9, (double)all * 1e-9, advice);
 }
 
 int np_cuda_take_arena(struct np_plan *plan, int batch, struct np_err *err)
 {
     uint64_t arena = 0, workspace = 0;
+    size_t free_bytes = 0, all = 0;
     struct np_err why = {0};
     int code;
 
@@ -140,11 +161,12 @@ int np_cuda_take_arena(struct np_plan *plan, int batch, struct np_err *err)
         arena = greater(arena, np_cuda_program_arena_bytes(plan->eval));
         workspace = greater(workspace, np_cuda_program_workspace_bytes(plan->eval));
     }
+    cudaMemGetInfo(&free_bytes, &all);
     code = np_cuda_take(plan, workspace, &plan->workspace, &why);
     if (code == 0)
         code = np_cuda_take(plan, arena, &plan->arena, &why);
     if (code == -ENOMEM)
-        return too_large(plan, arena + workspace, batch, err);
+        return too_large(plan, free_bytes, all, arena, workspace, batch, err);
     if (code < 0)
         return np_err_set(err, code, "%s", why.text);
     if (plan->train)
