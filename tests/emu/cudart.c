@@ -14,6 +14,8 @@ void np_emu_seed(uint64_t seed); /* both of grid.cc */
 static pthread_mutex_t lock;
 static bool running; /* an operation: the API may not be called from inside */
 static uint64_t draws, memory_bytes = 2ull << 30, fail_at, nr_calls, nr_devices = 1;
+static uint64_t drop_at, nr_waits;
+static bool steady, launched;
 static __thread cudaError_t last_error;
 
 static uint64_t setting(const char *name, uint64_t otherwise)
@@ -32,6 +34,8 @@ __attribute__((constructor)) static void begin(void)
     pthread_mutex_init(&lock, &attr);
     pthread_mutexattr_destroy(&attr);
     nr_devices = setting("NNPIPE_EMU_DEVICES", 1);
+    drop_at = setting("NNPIPE_EMU_DROP", 0);
+    steady = setting("NNPIPE_EMU_STEADY", 0);
     np_emu_set(setting("NNPIPE_EMU_SEED", 1), setting("NNPIPE_EMU_MEMORY", memory_bytes),
         setting("NNPIPE_EMU_FAIL", 0));
     np_emu_enqueue = np_emu_queue;
@@ -93,6 +97,23 @@ bool np_emu_fails(const char *call)
     fprintf(stderr, "cudart: call %llu, %s, fails as NNPIPE_EMU_FAIL says\n",
         (unsigned long long)nr_calls, call);
     return true;
+}
+
+bool np_emu_drops_wait(void)
+{
+    return ++nr_waits == drop_at;
+}
+
+void np_emu_launched(void)
+{
+    launched = true;
+}
+
+void np_emu_check_steady(const char *call)
+{
+    if (steady && launched)
+        np_emu_die(
+            call, "memory is taken behind the first graph, and NNPIPE_EMU_STEADY forbids it");
 }
 
 bool np_emu_enter(const char *call)
@@ -213,51 +234,16 @@ cudaError_t cudaSetDevice(int device)
     return np_emu_leave(check_device(device));
 }
 
-cudaError_t cudaGetDevice(int *device)
-{
-    if (!np_emu_enter(__func__))
-        return np_emu_leave(cudaErrorUnknown);
-    *device = 0;
-    return np_emu_leave(nr_devices ? cudaSuccess : cudaErrorNoDevice);
-}
-
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *props, int device)
 {
     if (!np_emu_enter(__func__) || check_device(device))
         return np_emu_leave(cudaErrorInvalidDevice);
     *props = (struct cudaDeviceProp){.name = "Emulated H200",
         .totalGlobalMem = memory_bytes,
-        .sharedMemPerBlock = 49152,
-        .regsPerBlock = 65536,
-        .warpSize = 32,
-        .memPitch = 2147483647,
-        .maxThreadsPerBlock = 1024,
-        .maxThreadsDim = {1024, 1024, 64},
-        .maxGridSize = {2147483647, 65535, 65535},
-        .totalConstMem = 65536,
         .major = 9,
-        .textureAlignment = 512,
         .multiProcessorCount = 132,
-        .canMapHostMemory = 1,
-        .concurrentKernels = 1,
         .ECCEnabled = 1,
-        .pciBusID = 0xee,
-        .asyncEngineCount = 3,
-        .unifiedAddressing = 1,
-        .memoryBusWidth = 6144,
-        .l2CacheSize = 62914560,
-        .maxThreadsPerMultiProcessor = 2048,
-        .streamPrioritiesSupported = 1,
-        .sharedMemPerMultiprocessor = 233472,
-        .regsPerMultiprocessor = 65536,
-        .managedMemory = 1,
-        .cooperativeLaunch = 1,
-        .sharedMemPerBlockOptin = 232448,
-        .maxBlocksPerMultiProcessor = 32,
-        .reservedSharedMemPerBlock = 1024,
-        .hostRegisterSupported = 1,
-        .clusterLaunch = 1,
-        .hostNumaId = -1};
+        .l2CacheSize = 62914560};
     return np_emu_leave(cudaSuccess);
 }
 
@@ -266,37 +252,9 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
     if (!np_emu_enter(__func__) || check_device(device))
         return np_emu_leave(cudaErrorInvalidDevice);
     switch ((int)attr) {
-    case cudaDevAttrClockRate: *value = 1980000; break;
     case cudaDevAttrMemoryClockRate: *value = 3201000; break;
     case cudaDevAttrGlobalMemoryBusWidth: *value = 6144; break;
-    case cudaDevAttrMultiProcessorCount: *value = 132; break;
-    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
-    case cudaDevAttrL2CacheSize: *value = 62914560; break;
-    case cudaDevAttrEccEnabled: *value = 1; break;
-    case cudaDevAttrAsyncEngineCount: *value = 3; break;
-    case cudaDevAttrPciBusId: *value = 0xee; break;
-    case cudaDevAttrPciDeviceId:
-    case cudaDevAttrPciDomainId:
-    case cudaDevAttrTccDriver:
-    case cudaDevAttrIntegrated: *value = 0; break;
-    case cudaDevAttrWarpSize: *value = 32; break;
-    case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
-    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; break;
-    case cudaDevAttrMaxRegistersPerBlock:
-    case cudaDevAttrMaxRegistersPerMultiprocessor: *value = 65536; break;
-    case cudaDevAttrMaxSharedMemoryPerBlock: *value = 49152; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 232448; break;
-    case cudaDevAttrReservedSharedMemoryPerBlock: *value = 1024; break;
-    case cudaDevAttrMaxBlocksPerMultiprocessor: *value = 32; break;
     case cudaDevAttrComputeMode: *value = cudaComputeModeDefault; break;
-    case cudaDevAttrHostNumaId: *value = -1; break;
-    case cudaDevAttrConcurrentKernels:
-    case cudaDevAttrUnifiedAddressing:
-    case cudaDevAttrHostRegisterSupported:
-    case cudaDevAttrCanMapHostMemory:
-    case cudaDevAttrCanUseHostPointerForRegisteredMem:
-    case cudaDevAttrCooperativeLaunch: *value = 1; break;
     default: np_emu_die(__func__, "attribute %d is not emulated", (int)attr);
     }
     return np_emu_leave(cudaSuccess);
@@ -316,30 +274,8 @@ cudaError_t cudaDriverGetVersion(int *version)
     return cudaSuccess;
 }
 
-cudaError_t cudaRuntimeGetVersion(int *version)
-{
-    *version = CUDART_VERSION;
-    return cudaSuccess;
-}
-
 cudaError_t cudaSetDeviceFlags(unsigned int flags)
 {
     (void)flags;
     return cudaSuccess;
-}
-
-cudaError_t cudaDeviceSynchronize(void)
-{
-    if (!np_emu_enter(__func__))
-        return np_emu_leave(cudaErrorLaunchFailure);
-    if (np_emu_capturing())
-        return np_emu_leave(cudaErrorStreamCaptureUnsupported);
-    np_emu_finish_stream(NULL, __func__);
-    return np_emu_leave(cudaSuccess);
-}
-
-/* Memory and handles stay: whoever resets a device must have freed them. */
-cudaError_t cudaDeviceReset(void)
-{
-    return cudaDeviceSynchronize();
 }

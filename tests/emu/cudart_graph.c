@@ -156,19 +156,6 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *ret_graph)
     return np_emu_leave(status);
 }
 
-cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *ret_status)
-{
-    const struct CUstream_st *stream;
-
-    np_emu_lock();
-    stream = np_emu_stream(handle, __func__);
-    *ret_status = !stream->capture          ? cudaStreamCaptureStatusNone
-                  : stream->capture->broken ? cudaStreamCaptureStatusInvalidated
-                                            : cudaStreamCaptureStatusActive;
-    np_emu_unlock();
-    return cudaSuccess;
-}
-
 /* --- graphs ---------------------------------------------------------------------------------- */
 
 static struct CUgraph_st **find_graph(cudaGraph_t handle, const char *call)
@@ -197,16 +184,6 @@ cudaError_t cudaGraphDestroy(cudaGraph_t handle)
     *at = graph->next;
     drop_nodes(graph->nodes);
     free(graph);
-    np_emu_unlock();
-    return cudaSuccess;
-}
-
-cudaError_t cudaGraphGetNodes(cudaGraph_t handle, cudaGraphNode_t *nodes, size_t *ret_nr)
-{
-    np_emu_lock();
-    if (nodes)
-        np_emu_die(__func__, "nodes are counted alone");
-    *ret_nr = (size_t)(*find_graph(handle, __func__))->nodes->nr;
     np_emu_unlock();
     return cudaSuccess;
 }
@@ -244,15 +221,6 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t handle)
     return cudaSuccess;
 }
 
-cudaError_t cudaGraphUpload(cudaGraphExec_t handle, cudaStream_t stream)
-{
-    if (!np_emu_enter(__func__))
-        return np_emu_leave(cudaErrorMemoryAllocation);
-    find_exec(handle, __func__);
-    np_emu_stream(stream, __func__);
-    return np_emu_leave(cudaSuccess);
-}
-
 cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_handle)
 {
     struct CUstream_st *stream;
@@ -263,6 +231,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_handle)
     stream = np_emu_stream(stream_handle, __func__);
     if (stream->capture)
         np_emu_die(__func__, "a graph within a graph is not emulated");
+    np_emu_launched();
     run = np_emu_new(sizeof(*run));
     run->nodes = (*find_exec(handle, __func__))->nodes;
     run->nodes->holders++;

@@ -79,6 +79,9 @@ void np_emu_unlock(void);
 void *np_emu_new(size_t bytes); /* zeroed; never NULL */
 void np_emu_run(struct work *work);
 uint64_t np_emu_memory_bytes(void);
+bool np_emu_drops_wait(void); /* as NNPIPE_EMU_DROP says */
+void np_emu_launched(void);   /* a graph is: from now on a run is steady */
+void np_emu_check_steady(const char *call);
 uint64_t np_emu_calls(void);
 
 /* cudart_stream.c */
@@ -89,7 +92,6 @@ bool np_emu_advance(void);
 /* Runs until the stream (NULL: all of them) is empty, or the record has passed. */
 void np_emu_finish_stream(struct CUstream_st *stream, const char *call);
 void np_emu_finish_record(const struct record *record, const char *call);
-bool np_emu_pending(void);
 struct work *np_emu_work(void (*run)(void *job), void (*drop)(void *job), void *job);
 void np_emu_drop_work(struct work *work);
 void np_emu_drop_record(struct record *record);
@@ -109,6 +111,5 @@ void np_emu_drop_run(struct graph_run *run);
 
 /* cudart_memory.c */
 void np_emu_check_guards(const char *call);
-bool np_emu_pageable(const void *memory); /* neither the device's nor registered */
 
 #endif

@@ -107,11 +107,6 @@ bool np_emu_holds(const void *memory, size_t bytes)
     return holds;
 }
 
-bool np_emu_pageable(const void *memory)
-{
-    return !block_of(memory) && !range_of(memory);
-}
-
 /* --- the device's ---------------------------------------------------------------------------- */
 
 cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
@@ -120,6 +115,7 @@ cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
 
     if (!np_emu_enter(__func__))
         return np_emu_leave(cudaErrorMemoryAllocation);
+    np_emu_check_steady(__func__);
     if (np_emu_capturing())
         return np_emu_leave(cudaErrorStreamCaptureUnsupported);
     if (bytes == 0) {
@@ -206,16 +202,12 @@ cudaError_t cudaHostAlloc(void **ret_memory, size_t bytes, unsigned int flags)
     (void)flags;
     if (!np_emu_enter(__func__))
         return np_emu_leave(cudaErrorMemoryAllocation);
+    np_emu_check_steady(__func__);
     if (bytes == 0)
         return np_emu_leave(cudaErrorInvalidValue);
     *ret_memory = aligned(bytes, 0, &base);
     add_range(*ret_memory, base, bytes);
     return np_emu_leave(cudaSuccess);
-}
-
-cudaError_t cudaMallocHost(void **ret_memory, size_t bytes)
-{
-    return cudaHostAlloc(ret_memory, bytes, cudaHostAllocDefault);
 }
 
 cudaError_t cudaFreeHost(void *memory)
@@ -236,6 +228,7 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned int flags)
     (void)flags;
     if (!np_emu_enter(__func__))
         return np_emu_leave(cudaErrorMemoryAllocation);
+    np_emu_check_steady(__func__);
     if (!memory || bytes == 0)
         return np_emu_leave(cudaErrorInvalidValue);
     for (const struct range *range = ranges; range; range = range->next)
@@ -252,29 +245,6 @@ cudaError_t cudaHostUnregister(void *memory)
     remove_range(memory, false, __func__);
     np_emu_unlock();
     return cudaSuccess;
-}
-
-cudaError_t cudaHostGetDevicePointer(void **ret_memory, void *memory, unsigned int flags)
-{
-    (void)flags;
-    if (!np_emu_enter(__func__))
-        return np_emu_leave(cudaErrorInvalidValue);
-    if (!range_of(memory))
-        return np_emu_leave(cudaErrorInvalidValue);
-    *ret_memory = memory;
-    return np_emu_leave(cudaSuccess);
-}
-
-cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *ret, const void *memory)
-{
-    if (!np_emu_enter(__func__))
-        return np_emu_leave(cudaErrorInvalidValue);
-    *ret = (struct cudaPointerAttributes){.type = block_of(memory)   ? cudaMemoryTypeDevice
-                                                  : range_of(memory) ? cudaMemoryTypeHost
-                                                                     : cudaMemoryTypeUnregistered,
-        .devicePointer = np_emu_pageable(memory) ? NULL : (void *)(uintptr_t)memory,
-        .hostPointer = block_of(memory) ? NULL : (void *)(uintptr_t)memory};
-    return np_emu_leave(cudaSuccess);
 }
 
 /* --- copies ---------------------------------------------------------------------------------- */
@@ -413,11 +383,4 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
         np_emu_die(__func__, "%p is not the device's", to);
     np_emu_queue_work(np_emu_stream(stream, __func__), np_emu_work(run_fill, free, fill));
     return np_emu_leave(cudaSuccess);
-}
-
-cudaError_t cudaMemset(void *to, int value, size_t bytes)
-{
-    cudaError_t status = cudaMemsetAsync(to, value, bytes, NULL);
-
-    return status == cudaSuccess ? cudaStreamSynchronize(NULL) : status;
 }

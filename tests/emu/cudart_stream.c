@@ -1,8 +1,8 @@
 /* Streams and events of the emulated runtime: queues, and the order in which they are worked off.
  *
- * The order is drawn anew at each operation, but with moods, each for a while: any stream at
- * random, one stream until it must wait, or the streams that nobody waits for first. Evenly drawn
- * orders alone would hardly ever run one stream far ahead of another. */
+ * The order is drawn anew at each operation, but with moods, each for a while: any stream at random,
+ * or one stream until it must wait. Evenly drawn orders alone would hardly ever run one stream far
+ * ahead of another. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -80,7 +80,7 @@ bool np_emu_capturing(void)
     return false;
 }
 
-bool np_emu_pending(void)
+static bool pending(void)
 {
     for (struct CUstream_st *stream = streams; stream; stream = stream->next)
         if (stream->first)
@@ -213,7 +213,7 @@ bool np_emu_advance(void)
     if (nr_ready == 0)
         return false;
     if (mood_left-- <= 0) {
-        mood_left = (int)(np_emu_draw() % 64);
+        mood_left = (int)(np_emu_draw() % (2u << np_emu_draw() % 12)); /* short ones and long ones */
         favourite = NULL;
         chosen = (int)(np_emu_draw() % (uint64_t)(nr_ready + 1)); /* the last: nobody's */
         for (struct CUstream_st *stream = streams; stream; stream = stream->next)
@@ -240,7 +240,7 @@ static void stuck(const char *call)
 
 void np_emu_finish_stream(struct CUstream_st *stream, const char *call)
 {
-    while (stream ? stream->first != NULL : np_emu_pending())
+    while (stream ? stream->first != NULL : pending())
         if (!np_emu_advance())
             stuck(call);
     np_emu_check_guards(call);
@@ -267,24 +267,6 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret_stream, unsigned int fla
         return np_emu_leave(cudaErrorMemoryAllocation);
     *ret_stream = add_stream(!(flags & cudaStreamNonBlocking));
     return np_emu_leave(cudaSuccess);
-}
-
-cudaError_t cudaStreamCreate(cudaStream_t *ret_stream)
-{
-    return cudaStreamCreateWithFlags(ret_stream, cudaStreamDefault);
-}
-
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *ret_stream, unsigned int flags, int priority)
-{
-    (void)priority;
-    return cudaStreamCreateWithFlags(ret_stream, flags);
-}
-
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
-{
-    *least = 0;
-    *greatest = -5;
-    return cudaSuccess;
 }
 
 /* What is queued still runs, as on a GPU. */
@@ -334,22 +316,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle)
     return np_emu_leave(status);
 }
 
-cudaError_t cudaStreamQuery(cudaStream_t handle)
-{
-    struct CUstream_st *stream;
-    cudaError_t status;
-
-    if (!np_emu_enter(__func__))
-        return np_emu_leave(cudaErrorLaunchFailure);
-    stream = np_emu_stream(handle, __func__);
-    status = refuse_captured(stream);
-    if (status == cudaSuccess && stream->first && !np_emu_advance())
-        stuck(__func__);
-    if (status == cudaSuccess && stream->first)
-        status = cudaErrorNotReady;
-    return np_emu_leave(status);
-}
-
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, unsigned int flags)
 {
     struct CUstream_st *stream;
@@ -363,19 +329,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, u
     event = find_event(event_handle, __func__);
     if (stream->capture || event->capture) {
         status = np_emu_capture_wait(stream, event);
-    } else if (event->record) {
+    } else if (event->record && !np_emu_drops_wait()) {
         before_queueing(stream);
         push_wait(stream, event->record);
     }
     return np_emu_leave(status);
-}
-
-cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t run, void *job)
-{
-    if (!np_emu_enter(__func__))
-        return np_emu_leave(cudaErrorLaunchFailure);
-    np_emu_queue_work(np_emu_stream(handle, __func__), np_emu_work(run, NULL, job));
-    return np_emu_leave(cudaSuccess);
 }
 
 /* --- events ---------------------------------------------------------------------------------- */
