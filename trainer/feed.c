@@ -15,7 +15,7 @@
 
 #include "loader/base/clock.h"
 
-#define NR_BUFFERS 3
+#define NR_BUFFERS NP_FEED_BUFFERS
 
 enum buffer_state {
     FREE,

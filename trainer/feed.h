@@ -6,6 +6,8 @@
 #include "loader/ring.h"
 #include "trainer/device.h"
 
+#define NP_FEED_BUFFERS 3 /* batches on a device with memory of its own */
+
 struct np_input {                /* a batch on the device */
     const void *images, *labels; /* device pointers */
     /* The batch's facts, valid until np_feed_release(). On a device with memory of its own the

@@ -100,7 +100,7 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
         code =
             add_program(plan, eval, options->deterministic, &plan->eval_layout, &plan->eval, err);
     if (code == 0)
-        code = np_cuda_take_arena(plan, graph->batch, err);
+        code = np_cuda_take_arena(plan, graph, err);
     if (code == 0)
         code = tune(plan, options->state, err);
     if (code == 0)

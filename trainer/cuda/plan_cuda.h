@@ -53,7 +53,7 @@ int np_cuda_take_floats(struct np_plan *plan, float **ret_memory, struct np_err 
 /* All arrays but AdamW's second state; the host's memory for numbers; the arena, both programs bound. */
 int np_cuda_take_arrays(struct np_plan *plan, bool training, bool halves, struct np_err *err);
 int np_cuda_take_numbers(struct np_plan *plan, struct np_err *err);
-int np_cuda_take_arena(struct np_plan *plan, int batch, struct np_err *err);
+int np_cuda_take_arena(struct np_plan *plan, const struct np_graph *graph, struct np_err *err);
 void np_cuda_give_memory(struct np_plan *plan);
 /* AdamW's second state, once. */
 int np_cuda_second_state(struct np_plan *plan, struct np_err *err);

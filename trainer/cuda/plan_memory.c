@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "trainer/cuda/plan_cuda.h"
+#include "trainer/feed.h"
 
 #define F16_SCALE 65536.0f /* of the loss to begin with, as torch's GradScaler */
 
@@ -129,24 +130,31 @@ static uint64_t greater(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* The feed's pixels and labels, which are taken later. */
+static uint64_t feed_bytes(const struct np_graph *graph)
+{
+    return NP_FEED_BUFFERS * (np_tensor_elements(&graph->tensors[graph->input]) +
+                                 (uint64_t)graph->batch * sizeof(int32_t));
+}
+
 /* What a batch takes and which one would fit: activations grow with the batch, the workspace does not. */
-static int too_large(struct np_plan *plan, size_t free_bytes, size_t all, uint64_t arena,
+static int too_large(struct np_plan *plan, size_t free_bytes, size_t all, uint64_t activations,
     uint64_t workspace, int batch, struct np_err *err)
 {
     double room = ((double)free_bytes - (double)workspace) * 0.95;
-    int fits = room > 0 ? (int)(room / (double)arena * batch) : 0;
+    int fits = room > 0 ? (int)(room / (double)activations * batch) : 0;
     char advice[64] = "not even a batch of 1 fits";
 
     if (fits > 0)
         snprintf(advice, sizeof(advice), "loader.batch: %d would fit", fits);
     return np_err_set(err, -ENOMEM,
-        "%s: a batch of %d takes %.3f GB of activations and %.3f GB of workspace, and %.3f of its "
+        "%s: a batch of %d takes %.3f GB and %.3f GB of workspace, and %.3f of its "
         "%.3f GB are free beside the weights; %s",
-        plan->device->name, batch, (double)arena * 1e-9, (double)workspace * 1e-9,
+        plan->device->name, batch, (double)activations * 1e-9, (double)workspace * 1e-9,
         (double)free_bytes * 1e-9, (double)all * 1e-9, advice);
 }
 
-int np_cuda_take_arena(struct np_plan *plan, int batch, struct np_err *err)
+int np_cuda_take_arena(struct np_plan *plan, const struct np_graph *graph, struct np_err *err)
 {
     uint64_t arena = 0, workspace = 0;
     size_t free_bytes = 0, all = 0;
@@ -166,7 +174,8 @@ int np_cuda_take_arena(struct np_plan *plan, int batch, struct np_err *err)
     if (code == 0)
         code = np_cuda_take(plan, arena, &plan->arena, &why);
     if (code == -ENOMEM)
-        return too_large(plan, free_bytes, all, arena, workspace, batch, err);
+        return too_large(
+            plan, free_bytes, all, arena + feed_bytes(graph), workspace, graph->batch, err);
     if (code < 0)
         return np_err_set(err, code, "%s", why.text);
     if (plan->train)
