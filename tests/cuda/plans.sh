@@ -21,10 +21,10 @@ cnn 32 3 8 128
 mnist 28 1 10 128
 N
 }
-# planned GPU PRECISION CONFIG SIZES...: cuDNN has plans for all of it
+# planned GPU PRECISION CONFIG SIZES... [free]: cuDNN has plans for all of it
 planned() {
     # shellcheck disable=SC2086 # sizes are words
-    LD_LIBRARY_PATH=$NNPIPE_BUILD/tests/cuda/stub:${LD_LIBRARY_PATH:-} "$PLANS" "tests/cuda/gpus/$1.json" "$2" "configs/$3.yaml" $4 $5 $6 $7 >"$OUT" 2>&1 || {
+    LD_LIBRARY_PATH=$NNPIPE_BUILD/tests/cuda/stub:${LD_LIBRARY_PATH:-} "$PLANS" "tests/cuda/gpus/$1.json" "$2" "configs/$3.yaml" $4 $5 $6 $7 ${8:-} >"$OUT" 2>&1 || {
         tail -n 2 "$OUT"
         return 1
     }
@@ -45,4 +45,22 @@ while read -r gpu precision sizes; do
     # shellcheck disable=SC2086
     t "cuDNN plans all of ${sizes%% *} in $precision for $gpu" planned $gpu $precision $sizes
 done <"$TMP/sample"
+# summed GPU PRECISION CONFIG SIZES...: not deterministic, each batchnorm has its sums from a convolution
+summed() {
+    planned "$@" free || return 1
+    grep -q ' own bn_stats of sums [0-9]' "$OUT" && ! grep ' own bn_stats [0-9]' "$OUT"
+}
+free_sample() {
+    echo "h200 bf16 $(nets | grep '^cifar10')"
+    [ -n "${ALL:-}" ] || return
+    for precision in bf16 f16; do
+        nets | grep -v -e alexnet -e mnist | sed "s/^/h200 $precision /"
+    done
+    for gpu in a100 rtx4090 h100 b200; do echo "$gpu bf16 $(nets | grep '^resnet18')"; done
+}
+free_sample | sort -u >"$TMP/free"
+while read -r gpu precision sizes; do
+    # shellcheck disable=SC2086
+    t "cuDNN sums the channels for each batchnorm of ${sizes%% *} in $precision for $gpu" summed $gpu $precision $sizes
+done <"$TMP/free"
 cat "$TMP/table"

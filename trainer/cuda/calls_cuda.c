@@ -48,7 +48,7 @@ static void run_batchnorm(struct np_cuda_program *p, const struct np_cuda_call *
 
     if (node->op == NP_OP_BN_STATS && c->source && c->source->sums)
         np_cuda_bn_stats_of_sums(stream, p->dtype, q[0], n, ch, node->attrs.eps,
-            node->attrs.momentum, c->source->of_channels, q[1], q[2], q[3], q[4]);
+            node->attrs.momentum, c->source->sum, c->source->square_sum, q[1], q[2], q[3], q[4]);
     else if (node->op == NP_OP_BN_STATS)
         np_cuda_bn_stats(stream, p->dtype, q[0], n, ch, node->attrs.eps, node->attrs.momentum, q[1],
             q[2], q[3], q[4], p->workspace);
@@ -189,7 +189,7 @@ static int run_conv(struct np_cuda_program *p, const struct np_cuda_call *c, str
     bool bias = node->nr_ins > 2;
 
     if (c->sums) /* its kernel adds to what is there */
-        np_cuda_zero(stream, c->of_channels, 2 * np_cuda_channels(p, out));
+        np_cuda_zero(stream, c->sum, 2 * np_cuda_pitch(np_cuda_channels(p, out)));
     code = np_cuda_conv_run(c->sums ? c->summing : c->conv, err);
     if (code < 0)
         return code;

@@ -20,7 +20,8 @@ struct np_cuda_call {
     bool sums;    /* summing runs, not conv */
     struct np_cuda_call *reader; /* the BN_STATS */
     uint64_t sums_at;            /* bytes into the workspace: what the sums take */
-    float *of_channels;          /* there: (4, c): sums, sums of squares, two to time with */
+    float *sum, *square_sum;     /* there, (c) each */
+    float *spare[2];             /* there, to time with */
     /* That BN_STATS: */
     const struct np_cuda_call *source; /* the convolution; or NULL */
 };
@@ -44,6 +45,12 @@ struct np_cuda_lowering {
     void (*run)(struct np_cuda_program *program, const struct np_cuda_call *call);
 };
 extern const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS];
+
+/* Elements that (c) floats take where cuDNN is told of 16 bytes' alignment. */
+static inline int np_cuda_pitch(int c)
+{
+    return (c + 3) / 4 * 4;
+}
 
 /* What a node became: "conv + stats", "own bn_apply". */
 const char *np_cuda_call_name(const struct np_cuda_call *call);

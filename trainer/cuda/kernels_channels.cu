@@ -269,11 +269,12 @@ static __device__ inline void sum_column(
 
 template <typename T>
 static __global__ void __launch_bounds__(WARP *WARPS)
-    finish_sums_given(const T *x, const float *sums, uint64_t rows, int c, bn_numbers to)
+    finish_sums_given(const T *x, const float *sums, const float *squares, uint64_t rows, int c,
+        bn_numbers to)
 {
     int channel = blockIdx.x;
     double n = (double)rows, mean = sums[channel] / n;
-    double var = sums[c + channel] / n - mean * mean;
+    double var = squares[channel] / n - mean * mean;
 
     if (var + to.eps < mean * mean / CANCELS) { /* alike in the whole block */
         double a, b;
@@ -287,12 +288,12 @@ static __global__ void __launch_bounds__(WARP *WARPS)
 }
 
 extern "C" void np_cuda_bn_stats_of_sums(void *stream, enum np_cuda_dtype dtype, const void *x,
-    uint64_t rows, int c, double eps, double momentum, const float *sums, float *running_mean,
-    float *running_var, float *mean, float *inv_std)
+    uint64_t rows, int c, double eps, double momentum, const float *sums, const float *squares,
+    float *running_mean, float *running_var, float *mean, float *inv_std)
 {
     NP_FOR_DTYPE(dtype, T, {
-        NP_LAUNCH((finish_sums_given<T>), c, WARP * WARPS, 0, stream, (const T *)x, sums, rows, c,
-            bn_numbers{eps, momentum, running_mean, running_var, mean, inv_std});
+        NP_LAUNCH((finish_sums_given<T>), c, WARP * WARPS, 0, stream, (const T *)x, sums, squares,
+            rows, c, bn_numbers{eps, momentum, running_mean, running_var, mean, inv_std});
     });
 }
 

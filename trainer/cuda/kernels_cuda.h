@@ -92,11 +92,11 @@ void np_cuda_bias_grad(void *stream, enum np_cuda_dtype dtype, const void *dy, f
 void np_cuda_bn_stats(void *stream, enum np_cuda_dtype dtype, const void *x, uint64_t rows, int c,
     double eps, double momentum, float *running_mean, float *running_var, float *mean,
     float *inv_std, void *scratch);
-/* The same from what the convolution that made x has summed: sums (2, c) f32, of x and of x * x. x is
- * read again for channels alone whose variance these sums cannot give: see there. */
+/* The same from what the convolution that made x has summed: sums (c) of x, squares (c) of x * x.
+ * x is read again for channels alone whose variance these cannot give: see there. */
 void np_cuda_bn_stats_of_sums(void *stream, enum np_cuda_dtype dtype, const void *x, uint64_t rows,
-    int c, double eps, double momentum, const float *sums, float *running_mean, float *running_var,
-    float *mean, float *inv_std);
+    int c, double eps, double momentum, const float *sums, const float *squares,
+    float *running_mean, float *running_var, float *mean, float *inv_std);
 /* y = (x - mean) * inv_std * gamma + beta [+ add], then max(0, y) where relu. add: NULL or (rows, c);
  * y may be x or add. */
 void np_cuda_bn_apply(void *stream, enum np_cuda_dtype dtype, const void *x, const float *mean,

@@ -110,7 +110,7 @@ static int pair_call(struct np_cuda_program *program, struct np_cuda_call *stats
     const struct np_engines *known, struct np_err *err)
 {
     struct np_cuda_call *conv = writer_of(program, stats->node->ins[0]);
-    int c = np_cuda_channels(program, stats->node->ins[0]), code;
+    int pitch = np_cuda_pitch(np_cuda_channels(program, stats->node->ins[0])), code;
     struct np_err why = {0};
 
     if (!conv || program->rules.deterministic ||
@@ -123,7 +123,7 @@ static int pair_call(struct np_cuda_program *program, struct np_cuda_call *stats
     conv->reader = stats;
     stats->source = conv;
     conv->sums_at = program->sums_bytes;
-    program->sums_bytes += (4 * (uint64_t)c * sizeof(float) + ALIGNED - 1) / ALIGNED * ALIGNED;
+    program->sums_bytes += (4 * (uint64_t)pitch * sizeof(float) + ALIGNED - 1) / ALIGNED * ALIGNED;
     if (np_cuda_conv_workspace(conv->summing) > program->workspace_bytes)
         program->workspace_bytes = np_cuda_conv_workspace(conv->summing);
     return 0;
@@ -244,7 +244,8 @@ static int bind_call(struct np_cuda_program *program, struct np_cuda_call *call,
 {
     const struct np_op_node *node = call->node;
     void *all[NP_CONV_OPERANDS] = {0};
-    int n = 0, code;
+    int n = 0, code, pitch;
+    float *sums;
 
     for (int i = 0; i < node->nr_ins; i++)
         call->p[i] = node->ins[i] < 0 ? NULL : operand(program, node, node->ins[i]);
@@ -263,10 +264,12 @@ static int bind_call(struct np_cuda_program *program, struct np_cuda_call *call,
     code = np_cuda_conv_bind(call->conv, all, program->workspace, err);
     if (code < 0 || !call->summing)
         return code;
-    call->of_channels =
-        (float *)((char *)program->workspace + program->workspace_bytes + call->sums_at);
-    all[n] = call->of_channels;
-    all[n + 1] = call->of_channels + np_cuda_channels(program, node->outs[0]);
+    sums = (float *)((char *)program->workspace + program->workspace_bytes + call->sums_at);
+    pitch = np_cuda_pitch(np_cuda_channels(program, node->outs[0]));
+    all[n] = call->sum = sums;
+    all[n + 1] = call->square_sum = sums + pitch;
+    call->spare[0] = sums + 2 * pitch;
+    call->spare[1] = sums + 3 * pitch;
     return np_cuda_conv_bind(call->summing, all, program->workspace, err);
 }
 

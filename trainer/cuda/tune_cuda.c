@@ -19,11 +19,10 @@ static int run_conv(struct np_cuda_program *program, struct np_cuda_call *call, 
 static int run_pair(struct np_cuda_program *program, struct np_cuda_call *call, struct np_err *err)
 {
     struct np_cuda_call stats = *call->reader;
-    int c = np_cuda_channels(program, call->node->outs[0]);
     int code = np_cuda_call_queue(program, call, err);
 
-    stats.p[1] = call->of_channels + 2 * c;
-    stats.p[2] = call->of_channels + 3 * c;
+    stats.p[1] = call->spare[0];
+    stats.p[2] = call->spare[1];
     return code == 0 ? np_cuda_call_queue(program, &stats, err) : code;
 }
 
