@@ -68,6 +68,13 @@ static int take_arrays(struct np_plan *plan, bool training, bool halves, struct 
     return code;
 }
 
+/* For messages alone: no answer is none that matters. */
+static void ask_memory(size_t *ret_free, size_t *ret_all)
+{
+    if (cudaMemGetInfo(ret_free, ret_all) != cudaSuccess)
+        cudaGetLastError();
+}
+
 int np_cuda_take_arrays(struct np_plan *plan, bool training, bool halves, struct np_err *err)
 {
     uint64_t n = plan->layout->nr_params;
@@ -75,7 +82,7 @@ int np_cuda_take_arrays(struct np_plan *plan, bool training, bool halves, struct
     struct np_err why = {0};
     int code;
 
-    cudaMemGetInfo(&free_bytes, &all);
+    ask_memory(&free_bytes, &all);
     code = take_arrays(plan, training, halves, &why);
     if (code == -ENOMEM)
         return np_err_set(err, code,
@@ -169,7 +176,7 @@ int np_cuda_take_arena(struct np_plan *plan, const struct np_graph *graph, struc
         arena = greater(arena, np_cuda_program_arena_bytes(plan->eval));
         workspace = greater(workspace, np_cuda_program_workspace_bytes(plan->eval));
     }
-    cudaMemGetInfo(&free_bytes, &all);
+    ask_memory(&free_bytes, &all);
     code = np_cuda_take(plan, workspace, &plan->workspace, &why);
     if (code == 0)
         code = np_cuda_take(plan, arena, &plan->arena, &why);
