@@ -1,5 +1,6 @@
-/* Batchnorm's statistics from sums that a convolution left, against the same worked out in double: on
- * the emulated grid, odd numbers of rows and channels. */
+/* Sums of channels, by 16 bytes at a time and one by one, and batchnorm's statistics from sums that a
+ * convolution left, against the same worked out in double: on the emulated grid, odd numbers of rows
+ * and channels. */
 #ifdef NP_EMULATED_CUDA
 #include <math.h>
 #include <stdlib.h>
@@ -118,5 +119,64 @@ Test(kernels_stats, a_sum_that_is_no_number_stays_one)
     np_cuda_bn_stats_of_sums(NULL, NP_CUDA_F32, x, 4, 1, EPS, MOMENTUM, sums, sums + 1, &running[0],
         &running[1], &mean, &inv_std);
     cr_assert(isnan(mean) && isnan(inv_std) && isnan(running[0]) && isnan(running[1]));
+}
+
+/* x: rows * c elements behind `skip` others, so that 16 bytes do not begin with it. Returns their sums,
+ * by the device's kernel, in blocks and threads of that seed's order. */
+static void sum_channels(
+    enum np_cuda_dtype dtype, const void *x, int skip, int rows, int c, uint64_t seed, float *sums)
+{
+    size_t bytes = dtype == NP_CUDA_F32 ? 4 : 2;
+    void *scratch = np_alloc(np_cuda_channel_scratch((uint64_t)rows, c));
+
+    np_emu_seed(seed);
+    np_cuda_bias_grad(
+        NULL, dtype, (const char *)x + bytes * (size_t)skip, sums, (uint64_t)rows, c, scratch);
+    np_emu_seed(1);
+    np_free(scratch);
+}
+
+static void check_sums(enum np_cuda_dtype dtype, int rows, int c, int skip)
+{
+    size_t n = (size_t)rows * (size_t)c + (size_t)skip;
+    float *wide = np_alloc((n + 1) * sizeof(*wide)), *sums = np_alloc((size_t)c * sizeof(*sums)),
+          *again = np_alloc((size_t)c * sizeof(*again));
+    uint16_t *half = np_alloc((n + 1) * sizeof(*half));
+
+    for (size_t i = 0; i < n; i++) {
+        half[i] = to_bf16((float)((i * 2654435761u >> 8) % 1009) / 1009 - 0.3f);
+        wide[i] = of_bf16(half[i]);
+    }
+    sum_channels(dtype, dtype == NP_CUDA_F32 ? (void *)wide : half, skip, rows, c, 1, sums);
+    sum_channels(dtype, dtype == NP_CUDA_F32 ? (void *)wide : half, skip, rows, c, 7, again);
+    cr_assert(memcmp(sums, again, (size_t)c * sizeof(*sums)) == 0, "%d x %d: other bits", rows, c);
+    for (int ch = 0; ch < c; ch++) {
+        double sum = 0, size = 0;
+
+        for (int row = 0; row < rows; row++) {
+            sum += wide[(size_t)skip + (size_t)row * (size_t)c + (size_t)ch];
+            size += fabs((double)wide[(size_t)skip + (size_t)row * (size_t)c + (size_t)ch]);
+        }
+        cr_assert_float_eq(sums[ch], sum, 1e-6 * size, "%d x %d, channel %d: %g, not %g", rows, c,
+            ch, sums[ch], sum);
+    }
+    np_free(wide);
+    np_free(half);
+    np_free(sums);
+    np_free(again);
+}
+
+/* Packs of a row: none, fewer than a warp, not a power of two, more than a warp; rows: fewer than a
+ * block takes, a whole run of each thread, one more. */
+Test(kernels_stats, sums_of_channels_are_right_whatever_their_number)
+{
+    static const int channels[] = {1, 3, 8, 24, 64, 100, 264, 520}, rows[] = {1, 63, 257, 2048};
+
+    for (size_t i = 0; i < sizeof(channels) / sizeof(*channels); i++)
+        for (size_t k = 0; k < sizeof(rows) / sizeof(*rows); k++)
+            for (int skip = 0; skip < 2; skip++) {
+                check_sums(NP_CUDA_BF16, rows[k], channels[i], skip);
+                check_sums(NP_CUDA_F32, rows[k], channels[i], skip);
+            }
 }
 #endif

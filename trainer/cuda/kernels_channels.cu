@@ -1,11 +1,12 @@
 /* Sums over rows of (rows, c) with channels next to each other, and batchnorm, which is made of them.
- * Two stages, both in one fixed order: a block sums its stretch of rows for 32 channels (a warp reads
- * 32 channels of a row: coalesced; the block's 8 warps take rows in turn), then one warp a channel adds
- * the stretches. */
+ * Two stages, both in one fixed order: a block sums its stretch of rows for up to 32 packs of channels
+ * (a thread reads 16 bytes of a row where they lie so; neighbours read what is next, and the row below
+ * where a row has fewer packs), then one warp a channel adds the stretches. */
 #include "trainer/cuda/kernels_half.cuh"
 
 #define WARP      32
-#define WARPS     8    /* rows that a block reads at a time */
+#define WARPS     8
+#define RUN       8    /* rows that a thread adds up before it adds that to its sum */
 #define STRETCHES 1024 /* at most, over all rows */
 #define MIN_ROWS  64   /* of a stretch */
 
@@ -22,26 +23,43 @@ extern "C" size_t np_cuda_channel_scratch(uint64_t rows, int c)
     return (size_t)nr_stretches(rows) * (size_t)c * 2 * sizeof(double);
 }
 
-/* What is summed: two numbers of each element. */
+/* What is summed: two numbers of each element, here of N next to each other, the first being element i
+ * and of channel c. */
 template <typename T> struct moments { /* x - shift, and its square */
+    typedef T type;
     const T *x;
     const float *shift; /* (c): some row's values, so that squares stay small */
 
-    __device__ void of(uint64_t i, int c, float *a, float *b) const
+    bool wide(void) const
     {
-        float v = np_get(x[i]) - (shift ? shift[c] : 0.0f);
+        return np_aligned(x);
+    }
+    template <int N> __device__ void add(uint64_t i, int c, float *a, float *b) const
+    {
+        np_pack<T, N> in = *(const np_pack<T, N> *)(x + i);
 
-        *a = v;
-        *b = v * v;
+        for (int k = 0; k < N; k++) {
+            float v = np_get(in.v[k]) - shift[c + k];
+
+            a[k] += v;
+            b[k] += v * v;
+        }
     }
 };
 template <typename T> struct only_sum {
+    typedef T type;
     const T *x;
 
-    __device__ void of(uint64_t i, int, float *a, float *b) const
+    bool wide(void) const
     {
-        *a = np_get(x[i]);
-        *b = 0;
+        return np_aligned(x);
+    }
+    template <int N> __device__ void add(uint64_t i, int, float *a, float *) const
+    {
+        np_pack<T, N> in = *(const np_pack<T, N> *)(x + i);
+
+        for (int k = 0; k < N; k++)
+            a[k] += np_get(in.v[k]);
     }
 };
 /* dy where the relu behind let it pass. */
@@ -56,60 +74,88 @@ static __device__ inline float masked(
     return (y ? np_get(y[i]) : x_hat * gamma + beta) > 0 ? d : 0.0f;
 }
 template <typename T> struct bn_sums { /* dy x_hat, dy */
+    typedef T type;
     const T *dy, *x, *y;
     const float *mean, *inv_std, *gamma, *beta;
     bool relu;
 
-    __device__ void of(uint64_t i, int c, float *a, float *b) const
+    bool wide(void) const
     {
-        float x_hat = (np_get(x[i]) - mean[c]) * inv_std[c];
+        return np_aligned(dy) && np_aligned(x) && np_aligned(y);
+    }
+    template <int N> __device__ void add(uint64_t i, int c, float *a, float *b) const
+    {
+        typedef np_pack<T, N> pack;
+        pack d = *(const pack *)(dy + i), in = *(const pack *)(x + i), out = d;
 
-        *b = masked(dy, y, relu, i, x_hat, gamma[c], beta[c]);
-        *a = *b * x_hat;
+        if (y)
+            out = *(const pack *)(y + i);
+        for (int k = 0; k < N; k++) {
+            float x_hat = (np_get(in.v[k]) - mean[c + k]) * inv_std[c + k];
+            float g = masked(d.v, y ? out.v : (const T *)NULL, relu, k, x_hat, gamma[c + k],
+                beta[c + k]);
+
+            a[k] += g * x_hat;
+            b[k] += g;
+        }
     }
 };
 
-/* Grid: (stretches, channels / 32); block: 32 x 8. f32 sums of up to 8 rows at a time go into doubles:
- * f32's speed, and no drift over millions of rows. */
-template <typename S>
-static __global__ void __launch_bounds__(WARP *WARPS)
-    sum_stretch(S source, uint64_t rows, int c, int per_stretch, double *partial)
+typedef np_pack<double, 2> pair;
+
+/* A thread's sums over its rows of a stretch, f32 in two levels, so that no sum takes up many. */
+template <typename S, int N>
+static __device__ inline void sum_own(const S &source, uint64_t row, uint64_t end, int turns, int c,
+    int channel, float *a, float *b)
 {
-    __shared__ double sums[WARPS][WARP][2];
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    int channel = blockIdx.y * WARP + lane;
-    uint64_t first = (uint64_t)blockIdx.x * per_stretch, end = first + per_stretch;
-    double a = 0, b = 0;
+    for (; row < end; row += (uint64_t)turns * RUN) {
+        float run_a[N] = {0}, run_b[N] = {0};
 
-    end = end < rows ? end : rows;
-    if (channel < c)
-        for (uint64_t row = first + warp; row < end; row += WARPS * 8) {
-            float fa = 0, fb = 0;
-
-            for (int k = 0; k < 8; k++) {
-                uint64_t r = row + (uint64_t)k * WARPS;
-                float va, vb;
-
-                if (r >= end)
-                    break;
-                source.of(r * c + channel, channel, &va, &vb);
-                fa += va;
-                fb += vb;
-            }
-            a += fa;
-            b += fb;
+        if (row + (uint64_t)turns * (RUN - 1) < end) {
+            NP_UNROLL(4)
+            for (int k = 0; k < RUN; k++) /* loads of several rows at once */
+                source.template add<N>(
+                    (row + (uint64_t)k * turns) * c + channel, channel, run_a, run_b);
+        } else {
+            NP_UNROLL(1)
+            for (uint64_t r = row; r < end; r += turns)
+                source.template add<N>(r * c + channel, channel, run_a, run_b);
         }
-    sums[warp][lane][0] = a;
-    sums[warp][lane][1] = b;
-    __syncthreads();
-    if (warp == 0 && channel < c) {
-        for (int w = 1; w < WARPS; w++) {
-            a += sums[w][lane][0];
-            b += sums[w][lane][1];
+        for (int k = 0; k < N; k++) {
+            a[k] += run_a[k];
+            b[k] += run_b[k];
         }
-        partial[((uint64_t)blockIdx.x * c + channel) * 2] = a;
-        partial[((uint64_t)blockIdx.x * c + channel) * 2 + 1] = b;
     }
+}
+
+/* Grid: (stretches, packs / lanes); block: lanes x turns, lanes a power of two: a row's packs, and rows
+ * in turn. What threads have summed is added up in double. */
+template <typename S, int N>
+static __global__ void __launch_bounds__(WARP *WARPS)
+    sum_stretch(S source, uint64_t rows, int c, int per_stretch, int lanes, double *partial)
+{
+    __shared__ float sums[WARP * WARPS][N][2];
+    int lane = threadIdx.x & (lanes - 1), turn = threadIdx.x / lanes, turns = WARP * WARPS / lanes;
+    int channel = (blockIdx.y * lanes + lane) * N;
+    uint64_t first = (uint64_t)blockIdx.x * per_stretch, end = first + per_stretch;
+    float a[N] = {0}, b[N] = {0};
+
+    if (channel < c)
+        sum_own<S, N>(source, first + turn, end < rows ? end : rows, turns, c, channel, a, b);
+    for (int k = 0; k < N; k++) {
+        sums[threadIdx.x][k][0] = a[k];
+        sums[threadIdx.x][k][1] = b[k];
+    }
+    __syncthreads();
+    channel = blockIdx.y * lanes * N + threadIdx.x; /* a thread a channel now */
+    if (threadIdx.x >= (unsigned)(lanes * N) || channel >= c)
+        return;
+    pair sum = {{0, 0}};
+    for (int t = 0; t < turns; t++) {
+        sum.v[0] += sums[t * lanes + threadIdx.x / N][threadIdx.x % N][0];
+        sum.v[1] += sums[t * lanes + threadIdx.x / N][threadIdx.x % N][1];
+    }
+    ((pair *)partial)[(uint64_t)blockIdx.x * c + channel] = sum;
 }
 
 /* A warp a channel; all its lanes have the sums in the end. */
@@ -118,9 +164,12 @@ static __device__ inline void add_stretches(
 {
     double sum_a = 0, sum_b = 0;
 
+    NP_UNROLL(4)
     for (int s = threadIdx.x % WARP; s < nr; s += WARP) {
-        sum_a += partial[((uint64_t)s * c + channel) * 2];
-        sum_b += partial[((uint64_t)s * c + channel) * 2 + 1];
+        pair part = ((const pair *)partial)[(uint64_t)s * c + channel];
+
+        sum_a += part.v[0];
+        sum_b += part.v[1];
     }
     for (int bits = WARP / 2; bits > 0; bits /= 2) {
         sum_a += __shfl_xor_sync(0xffffffffu, sum_a, bits);
@@ -146,14 +195,30 @@ static __global__ void finish_sums(
     }
 }
 
+template <typename S, int N>
+static void sum_packs(
+    void *stream, const S &source, uint64_t rows, int c, int nr, int per, double *partial)
+{
+    int packs = c / N, lanes = 1;
+
+    while (lanes < packs && lanes < WARP)
+        lanes *= 2;
+    NP_LAUNCH((sum_stretch<S, N>), dim3(nr, (packs + lanes - 1) / lanes), WARP *WARPS, 0, stream,
+        source, rows, c, per, lanes, partial);
+}
+
+/* Returns how many stretches' sums are in scratch, (stretches, c, 2). */
 template <typename S>
 static int sum_rows(void *stream, const S &source, uint64_t rows, int c, void *scratch)
 {
+    const int wide = np_width<typename S::type>::n;
     int nr = nr_stretches(rows), per = (int)((rows + nr - 1) / nr);
 
     nr = (int)((rows + per - 1) / per);
-    NP_LAUNCH((sum_stretch<S>), dim3(nr, (c + WARP - 1) / WARP), WARP * WARPS, 0, stream, source,
-        rows, c, per, (double *)scratch);
+    if (c % wide == 0 && source.wide())
+        sum_packs<S, wide>(stream, source, rows, c, nr, per, (double *)scratch);
+    else
+        sum_packs<S, 1>(stream, source, rows, c, nr, per, (double *)scratch);
     return nr;
 }
 

@@ -13,7 +13,10 @@
 #include <cuda_runtime.h>
 #define NP_LAUNCH(kernel, blocks, threads, shared, stream, ...)                                    \
     kernel<<<(blocks), (threads), (shared), (cudaStream_t)(stream)>>>(__VA_ARGS__)
+#define NP_PRAGMA(words) _Pragma(#words)
+#define NP_UNROLL(times) NP_PRAGMA(unroll times) /* the loop behind */
 #else
+#define NP_UNROLL(times)
 #include "tests/emu/grid.h" /* __global__, __shared__, threadIdx ..., NP_LAUNCH */
 #endif
 
