@@ -52,7 +52,7 @@ both_ways() {
     [ "$(grep -c '_+_stats_' "$CACHE")" -eq "$2" ] || { grep engine "$CACHE"; return 1; }
     choose 0 && trained "apart-$1" -o precision="$1" && choose 1 && trained "as-one-$1" -o precision="$1" || return 1
     [ "$(choices "apart-$1" 16)" = "0 " ] && [ "$(choices "as-one-$1" 16)" = "1 " ] || { echo "chosen: $(choices "apart-$1" 16), $(choices "as-one-$1" 16)"; return 1; }
-    close "apart-$1" "as-one-$1" 0.002
+    close "apart-$1" "as-one-$1" 0.015
     status=$?
     rm -f "$CACHE"
     return $status

@@ -27,6 +27,7 @@ extern "C" size_t np_cuda_channel_scratch(uint64_t rows, int c)
  * and of channel c. */
 template <typename T> struct moments { /* x - shift, and its square */
     typedef T type;
+    static const int at_once = 4; /* rows whose loads are under way together */
     const T *x;
     const float *shift; /* (c): some row's values, so that squares stay small */
 
@@ -48,6 +49,7 @@ template <typename T> struct moments { /* x - shift, and its square */
 };
 template <typename T> struct only_sum {
     typedef T type;
+    static const int at_once = 4;
     const T *x;
 
     bool wide(void) const
@@ -75,6 +77,7 @@ static __device__ inline float masked(
 }
 template <typename T> struct bn_sums { /* dy x_hat, dy */
     typedef T type;
+    static const int at_once = 2; /* three arrays: of more, registers would be spilled */
     const T *dy, *x, *y;
     const float *mean, *inv_std, *gamma, *beta;
     bool relu;
@@ -112,8 +115,8 @@ static __device__ inline void sum_own(const S &source, uint64_t row, uint64_t en
         float run_a[N] = {0}, run_b[N] = {0};
 
         if (row + (uint64_t)turns * (RUN - 1) < end) {
-            NP_UNROLL(4)
-            for (int k = 0; k < RUN; k++) /* loads of several rows at once */
+            NP_UNROLL(S::at_once)
+            for (int k = 0; k < RUN; k++)
                 source.template add<N>(
                     (row + (uint64_t)k * turns) * c + channel, channel, run_a, run_b);
         } else {
