@@ -271,7 +271,7 @@ static bool pool_is_right(
         kernel_case_activation(&kase, NP_U8, oh, ow, c, false);
         for (int i = 0; i < 3 * oh * ow * c;
              i++) { /* positions inside the window, and the picture */
-            int at = w->pad * w->kernel_w + w->pad;
+            int at = w->pad ? w->pad * w->kernel_w + w->pad : i % (w->kernel_h * w->kernel_w);
 
             ((uint8_t *)kase.reference[1])[i] = ((uint8_t *)kase.tested[1])[i] = (uint8_t)at;
         }
@@ -294,6 +294,8 @@ Test(kernels_cuda, pools_are_the_reference_forward_and_back)
                     pool_is_right(ops[o], dtype, &windows[i], 9, 9, 5), "op %d window %d", o, i);
                 cr_assert(
                     pool_is_right(ops[o], dtype, &windows[i], 7, 5, 17), "op %d window %d", o, i);
+                cr_assert(/* whole packs of 16 bytes */
+                    pool_is_right(ops[o], dtype, &windows[i], 6, 7, 24), "op %d window %d", o, i);
             }
 }
 

@@ -6,61 +6,107 @@
 
 /* --- max pooling ----------------------------------------------------------------------------- */
 
-template <typename T>
+/* Where a thread's N channels lie: of picture n, line y, pixel x. */
+struct place {
+    uint64_t picture;
+    int y, x, c;
+};
+
+/* i counts packs of N channels of (n, h, w, c). In 32 bits where they are enough: dividing 64 takes
+ * longer than the rest of a pooling. */
+template <int N> static __device__ inline place place_of(uint64_t i, int h, int w, int c)
+{
+    if (i >> 32)
+        return {i / (c / N) / w / h, (int)(i / (c / N) / w % h), (int)(i / (c / N) % w),
+            (int)(i % (c / N)) * N};
+    uint32_t packs = (uint32_t)(c / N), pixel = (uint32_t)i / packs, line = pixel / (uint32_t)w;
+
+    return {line / (uint32_t)h, (int)(line % (uint32_t)h), (int)(pixel - line * (uint32_t)w),
+        (int)((uint32_t)i - pixel * packs) * N};
+}
+
+template <typename T, int N>
 static __global__ void maxpool(np_cuda_pool p, const T *x, T *y, uint8_t *argmax, uint64_t n)
 {
-    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
-        int c = (int)(i % p.c), ox = (int)(i / p.c % p.out_w);
-        int oy = (int)(i / p.c / p.out_w % p.out_h);
-        uint64_t picture = i / p.c / p.out_w / p.out_h;
-        float most = -INFINITY;
-        int at = -1;
+    typedef np_pack<T, N> pack;
+    typedef np_pack<uint8_t, N> pack_of_bytes;
 
+    for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
+        const place o = place_of<N>(i, p.out_h, p.out_w, p.c);
+        float most[N];
+        int at[N];
+
+        for (int k = 0; k < N; k++) {
+            most[k] = -INFINITY;
+            at[k] = -1;
+        }
         for (int ky = 0; ky < p.kernel_h; ky++)
             for (int kx = 0; kx < p.kernel_w; kx++) {
-                int iy = oy * p.stride - p.pad + ky * p.dilation;
-                int ix = ox * p.stride - p.pad + kx * p.dilation;
-                float v;
+                int iy = o.y * p.stride - p.pad + ky * p.dilation;
+                int ix = o.x * p.stride - p.pad + kx * p.dilation;
 
                 if (iy < 0 || iy >= p.h || ix < 0 || ix >= p.w)
                     continue;
-                v = np_get(x[((picture * p.h + iy) * p.w + ix) * p.c + c]);
-                if (at < 0 || v > most || v != v) { /* the first of equals; a NaN wins */
-                    most = v;
-                    at = ky * p.kernel_w + kx;
+                pack in = *(const pack *)&x[((o.picture * p.h + iy) * p.w + ix) * p.c + o.c];
+
+                for (int k = 0; k < N; k++) {
+                    float v = np_get(in.v[k]);
+
+                    if (at[k] < 0 || v > most[k] || v != v) { /* the first of equals; a NaN wins */
+                        most[k] = v;
+                        at[k] = ky * p.kernel_w + kx;
+                    }
                 }
             }
-        np_put(&y[i], most);
+        pack out;
+        pack_of_bytes chosen;
+
+        for (int k = 0; k < N; k++) {
+            np_put(&out.v[k], most[k]);
+            chosen.v[k] = (uint8_t)(at[k] < 0 ? 0 : at[k]);
+        }
+        ((pack *)y)[i] = out;
         if (argmax)
-            argmax[i] = (uint8_t)(at < 0 ? 0 : at);
+            ((pack_of_bytes *)argmax)[i] = chosen;
     }
 }
 
 /* The windows over this pixel, from the first on: those that chose it give their gradient. */
-template <typename T>
+template <typename T, int N>
 static __global__ void maxpool_dgrad(
     np_cuda_pool p, const T *dy, const uint8_t *argmax, T *dx, uint64_t n)
 {
-    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
-        int c = (int)(i % p.c), ix = (int)(i / p.c % p.w), iy = (int)(i / p.c / p.w % p.h);
-        uint64_t picture = i / p.c / p.w / p.h;
-        float sum = 0;
+    typedef np_pack<T, N> pack;
+    typedef np_pack<uint8_t, N> pack_of_bytes;
+
+    for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
+        const place at = place_of<N>(i, p.h, p.w, p.c);
+        float sum[N] = {0};
 
         /* ky falls as oy rises: outputs in their order */
-        for (int ky = p.kernel_h - 1; ky >= 0; ky--)
-            for (int kx = p.kernel_w - 1; kx >= 0; kx--) {
-                int top = iy + p.pad - ky * p.dilation, left = ix + p.pad - kx * p.dilation;
-                int oy = top / p.stride, ox = left / p.stride;
-                uint64_t o;
+        for (int ky = p.kernel_h - 1; ky >= 0; ky--) {
+            int top = at.y + p.pad - ky * p.dilation, oy = top / p.stride;
 
-                if (top < 0 || left < 0 || top % p.stride || left % p.stride || oy >= p.out_h ||
-                    ox >= p.out_w)
+            if (top < 0 || oy * p.stride != top || oy >= p.out_h)
+                continue;
+            for (int kx = p.kernel_w - 1; kx >= 0; kx--) {
+                int left = at.x + p.pad - kx * p.dilation, ox = left / p.stride;
+
+                if (left < 0 || ox * p.stride != left || ox >= p.out_w)
                     continue;
-                o = ((picture * p.out_h + oy) * p.out_w + ox) * p.c + c;
-                if (argmax[o] == ky * p.kernel_w + kx)
-                    sum += np_get(dy[o]);
+                uint64_t o = ((at.picture * p.out_h + oy) * p.out_w + ox) * p.c + at.c;
+                pack_of_bytes chosen = *(const pack_of_bytes *)&argmax[o];
+                pack in = *(const pack *)&dy[o];
+
+                for (int k = 0; k < N; k++)
+                    sum[k] += chosen.v[k] == ky * p.kernel_w + kx ? np_get(in.v[k]) : 0.0f;
             }
-        np_put(&dx[i], sum);
+        }
+        pack out;
+
+        for (int k = 0; k < N; k++)
+            np_put(&out.v[k], sum[k]);
+        ((pack *)dx)[i] = out;
     }
 }
 
@@ -68,20 +114,36 @@ extern "C" void np_cuda_maxpool(void *stream, enum np_cuda_dtype dtype, const np
     const void *x, void *y, uint8_t *argmax)
 {
     uint64_t n = (uint64_t)pool->n * pool->out_h * pool->out_w * pool->c;
+    bool aligned = np_aligned(x) && np_aligned(y) && np_aligned(argmax);
 
-    NP_FOR_DTYPE(dtype, T,
-        NP_LAUNCH(maxpool<T>, np_blocks(n), NP_THREADS, 0, stream, *pool, (const T *)x, (T *)y,
-            argmax, n));
+    NP_FOR_DTYPE(dtype, T, {
+        const int wide = np_width<T>::n;
+
+        if (aligned && pool->c % wide == 0)
+            NP_LAUNCH((maxpool<T, wide>), np_blocks(n / wide), NP_THREADS, 0, stream, *pool,
+                (const T *)x, (T *)y, argmax, n);
+        else
+            NP_LAUNCH((maxpool<T, 1>), np_blocks(n), NP_THREADS, 0, stream, *pool, (const T *)x,
+                (T *)y, argmax, n);
+    });
 }
 
 extern "C" void np_cuda_maxpool_dgrad(void *stream, enum np_cuda_dtype dtype,
     const np_cuda_pool *pool, const void *dy, const uint8_t *argmax, void *dx)
 {
     uint64_t n = (uint64_t)pool->n * pool->h * pool->w * pool->c;
+    bool aligned = np_aligned(dy) && np_aligned(dx) && np_aligned(argmax);
 
-    NP_FOR_DTYPE(dtype, T,
-        NP_LAUNCH(maxpool_dgrad<T>, np_blocks(n), NP_THREADS, 0, stream, *pool, (const T *)dy,
-            argmax, (T *)dx, n));
+    NP_FOR_DTYPE(dtype, T, {
+        const int wide = np_width<T>::n;
+
+        if (aligned && pool->c % wide == 0)
+            NP_LAUNCH((maxpool_dgrad<T, wide>), np_blocks(n / wide), NP_THREADS, 0, stream, *pool,
+                (const T *)dy, argmax, (T *)dx, n);
+        else
+            NP_LAUNCH((maxpool_dgrad<T, 1>), np_blocks(n), NP_THREADS, 0, stream, *pool,
+                (const T *)dy, argmax, (T *)dx, n);
+    });
 }
 
 /* --- average pooling ------------------------------------------------------------------------- */
