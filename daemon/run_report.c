@@ -41,10 +41,9 @@ void np_run_report_start(struct np_run *run)
         (unsigned long long)run->setup.graph->nr_params, np_precision_names[run->precision],
         run->device->name, run->loader ? np_loader_readers(run->loader) : 0,
         run->loader ? np_loader_io(run->loader) : "no", cache);
-    if (run->config->loader.cache == NP_CACHE_DEVICE)
+    if (run->config->loader.cache == NP_CACHE_DEVICE && run->loader && strcmp(cache, "device") != 0)
         np_run_say(run,
-            "loader.cache: device: the device '%s' keeps no samples in its own memory; done as "
-            "auto, which is %s here",
+            "loader.cache: device: the device '%s' keeps no samples in its own memory; done as %s",
             run->device->name, cache);
     if (run->saved_step != UINT64_MAX)
         np_run_say(run, "going on from the checkpoint of step %llu of %llu",

@@ -79,7 +79,7 @@ of_itself() { grep -q "cache decoded" "$TMP/a.json.err" && grep -q '"event": "st
 t "small pictures that fit are kept for later epochs, and that is said" of_itself
 t "with no cache" train "$TMP/n.json" -o loader.cache=none
 t "no cache changes no weight" same_field weights_sha256 "$TMP/a.json" "$TMP/n.json"
-t "a cache that the device has not is said" sh -c '"$0" train "$1" -o runs="$2" -o loader.cache=device -o train.epochs=0.1 2>&1 | grep -q "keeps no samples in its own memory; done as auto, which is none here"' "$NNPIPE" "$TMP/net.yaml" "$TMP/runs-dev"
+t "a cache that the device has not is said" sh -c '"$0" train "$1" -o runs="$2" -o loader.cache=device -o train.epochs=0.1 2>&1 | grep -q "keeps no samples in its own memory; done as decoded"' "$NNPIPE" "$TMP/net.yaml" "$TMP/runs-dev"
 
 # --- stopped and resumed: a signal as soon as 20 steps are done, until the run is
 stop_and_resume() {
