@@ -11,17 +11,6 @@
 #include "trainer/cuda/kernels_cuda.h"
 #include "trainer/cuda/range.h"
 
-int np_cuda_check(
-    const struct np_device *device, cudaError_t status, const char *what, struct np_err *err)
-{
-    if (status == cudaSuccess)
-        return 0;
-    cudaGetLastError(); /* said here: not to be found again by who peeks for kernels */
-    return np_err_set(err, status == cudaErrorMemoryAllocation ? -ENOMEM : -EIO, "%s%s%s: %s: %s",
-        device ? device->name : "", device ? ": " : "", what, cudaGetErrorName(status),
-        cudaGetErrorString(status));
-}
-
 /* For calls that return no error: kept, and told by done() and by whoever reads device->fault. */
 static int keep_fault(struct np_device *device, cudaError_t status, const char *what)
 {

@@ -15,6 +15,17 @@
     "install NVIDIA's driver %d or newer (in a container: run it with --gpus all), or use "        \
     "device: cpu"
 
+int np_cuda_check(
+    const struct np_device *device, cudaError_t status, const char *what, struct np_err *err)
+{
+    if (status == cudaSuccess)
+        return 0;
+    cudaGetLastError(); /* said here: not to be found again by who peeks for kernels */
+    return np_err_set(err, status == cudaErrorMemoryAllocation ? -ENOMEM : -EIO, "%s%s%s: %s: %s",
+        device ? device->name : "", device ? ": " : "", what, cudaGetErrorName(status),
+        cudaGetErrorString(status));
+}
+
 static bool read_line(const char *path, char *text, size_t text_bytes)
 {
     FILE *file = fopen(path, "re");
