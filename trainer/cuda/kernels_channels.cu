@@ -1,4 +1,4 @@
-/* Sums over rows of (rows, c) with channels next to each other, and batchnorm, which is made of them.
+/* Sums over rows of (rows, c) with channels next to each other, and of batchnorm what is made of them.
  * Two stages, both in one fixed order: a block sums its stretch of rows for up to 32 packs of channels
  * (a thread reads 16 bytes of a row where they lie so; neighbours read what is next, and the row below
  * where a row has fewer packs), then one warp a channel adds the stretches. */
@@ -64,17 +64,6 @@ template <typename T> struct only_sum {
             a[k] += np_get(in.v[k]);
     }
 };
-/* dy where the relu behind let it pass. */
-template <typename T>
-static __device__ inline float masked(
-    const T *dy, const T *y, bool relu, uint64_t i, float x_hat, float gamma, float beta)
-{
-    float d = np_get(dy[i]);
-
-    if (!relu)
-        return d;
-    return (y ? np_get(y[i]) : x_hat * gamma + beta) > 0 ? d : 0.0f;
-}
 template <typename T> struct bn_sums { /* dy x_hat, dy */
     typedef T type;
     static const int at_once = 2; /* three arrays: of more, registers would be spilled */
@@ -95,7 +84,7 @@ template <typename T> struct bn_sums { /* dy x_hat, dy */
             out = *(const pack *)(y + i);
         for (int k = 0; k < N; k++) {
             float x_hat = (np_get(in.v[k]) - mean[c + k]) * inv_std[c + k];
-            float g = masked(d.v, y ? out.v : (const T *)NULL, relu, k, x_hat, gamma[c + k],
+            float g = np_masked(d.v, y ? out.v : (const T *)NULL, relu, k, x_hat, gamma[c + k],
                 beta[c + k]);
 
             a[k] += g * x_hat;
@@ -364,108 +353,6 @@ extern "C" void np_cuda_bn_stats_of_sums(void *stream, enum np_cuda_dtype dtype,
     });
 }
 
-/* inv_std, or where eps is given 1 / sqrt(variance + eps). */
-static __device__ inline float scale_of(float second, double eps)
-{
-    return eps < 0 ? second : (float)(1 / sqrt((double)second + eps));
-}
-
-/* Blocks of the two kernels below: few, so that a thread's channels are read for many elements. */
-#ifdef __CUDACC__
-#define MAX_BLOCKS 2048
-#else
-#define MAX_BLOCKS 2 /* emulated: threads go round in small tests, too */
-#endif
-
-static int few_blocks(uint64_t items)
-{
-    int blocks = np_blocks(items);
-
-    return blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS;
-}
-
-/* The N channels of a thread's elements: the same ones all along where its stride is a multiple of c
- * (then turn is 0), else others each time. */
-struct bn_channel {
-    int at, turn, c;
-};
-
-template <int N> static __device__ inline bn_channel first_channel(int c)
-{
-    return {(int)(np_thread() * N % c), (int)(np_stride() * N % c), c};
-}
-
-static __device__ inline void next_channel(bn_channel *channel)
-{
-    channel->at += channel->turn;
-    channel->at -= channel->at >= channel->c ? channel->c : 0;
-}
-
-/* N channels next to each other a thread; c is a multiple of N. eps < 0: second is inv_std. */
-template <typename T, int N>
-static __global__ void __launch_bounds__(NP_THREADS)
-    bn_apply(const T *x, const float *mean, const float *second, const float *gamma,
-        const float *beta, const T *add, bool relu, double eps, T *y, uint64_t n, int c)
-{
-    typedef np_pack<T, N> pack;
-    bn_channel channel = first_channel<N>(c);
-    float shift[N], scale[N], factor[N], offset[N];
-    bool fresh = true;
-
-    for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
-        pack in = ((const pack *)x)[i], other = add ? ((const pack *)add)[i] : in;
-
-        for (int k = 0; fresh && k < N; k++) {
-            shift[k] = mean[channel.at + k];
-            scale[k] = scale_of(second[channel.at + k], eps);
-            factor[k] = gamma[channel.at + k];
-            offset[k] = beta[channel.at + k];
-        }
-        for (int k = 0; k < N; k++) {
-            float v = (np_get(in.v[k]) - shift[k]) * scale[k] * factor[k] + offset[k];
-
-            v += add ? np_get(other.v[k]) : 0.0f;
-            np_put(&in.v[k], relu ? np_relu(v) : v);
-        }
-        ((pack *)y)[i] = in;
-        next_channel(&channel);
-        fresh = channel.turn != 0;
-    }
-}
-
-static void run_apply(void *stream, enum np_cuda_dtype dtype, const void *x, const float *mean,
-    const float *second, double eps, const float *gamma, const float *beta, const void *add,
-    bool relu, void *y, uint64_t rows, int c)
-{
-    bool aligned = np_aligned(x) && np_aligned(add) && np_aligned(y);
-
-    NP_FOR_DTYPE(dtype, T, {
-        const int wide = np_width<T>::n;
-
-        if (aligned && c % wide == 0)
-            NP_LAUNCH((bn_apply<T, wide>), few_blocks(rows * c / wide), NP_THREADS, 0, stream,
-                (const T *)x, mean, second, gamma, beta, (const T *)add, relu, eps, (T *)y,
-                rows * c, c);
-        else
-            NP_LAUNCH((bn_apply<T, 1>), few_blocks(rows * c), NP_THREADS, 0, stream, (const T *)x,
-                mean, second, gamma, beta, (const T *)add, relu, eps, (T *)y, rows * c, c);
-    });
-}
-
-extern "C" void np_cuda_bn_apply(void *stream, enum np_cuda_dtype dtype, const void *x,
-    const float *mean, const float *inv_std, const float *gamma, const float *beta, const void *add,
-    bool relu, void *y, uint64_t rows, int c)
-{
-    run_apply(stream, dtype, x, mean, inv_std, -1, gamma, beta, add, relu, y, rows, c);
-}
-
-extern "C" void np_cuda_bn_eval(void *stream, enum np_cuda_dtype dtype, const void *x,
-    const float *running_mean, const float *running_var, double eps, const float *gamma,
-    const float *beta, const void *add, bool relu, void *y, uint64_t rows, int c)
-{
-    run_apply(stream, dtype, x, running_mean, running_var, eps, gamma, beta, add, relu, y, rows, c);
-}
-
 /* --- batchnorm, backward --------------------------------------------------------------------- */
 
 extern "C" void np_cuda_bn_reduce(void *stream, enum np_cuda_dtype dtype,
@@ -481,65 +368,4 @@ extern "C" void np_cuda_bn_reduce(void *stream, enum np_cuda_dtype dtype,
     });
     NP_LAUNCH(finish_sums, warps_for(back->c), WARP * WARPS, 0, stream, (const double *)scratch, nr,
         back->c, dgamma, dbeta);
-}
-
-/* dx = gamma inv_std (dy - mean(dy) - x_hat mean(dy x_hat)). N channels a thread. */
-template <typename T, int N>
-static __global__ void __launch_bounds__(NP_THREADS, 2)
-    bn_dgrad(np_cuda_bn_back back, const float *dgamma, const float *dbeta, T *dx, T *dadd)
-{
-    typedef np_pack<T, N> pack;
-    const T *dy = (const T *)back.dy, *x = (const T *)back.x, *y = (const T *)back.y;
-    uint64_t n = back.rows * back.c;
-    bn_channel channel = first_channel<N>(back.c);
-    float shift[N], scale[N], gamma[N], beta[N], mean_dy[N], mean_dy_x[N];
-    bool fresh = true;
-
-    for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
-        pack d = ((const pack *)dy)[i], in = ((const pack *)x)[i];
-        pack out = y ? ((const pack *)y)[i] : in, passed;
-
-        for (int k = 0; fresh && k < N; k++) {
-            int c = channel.at + k;
-
-            shift[k] = back.mean[c];
-            scale[k] = back.inv_std[c];
-            gamma[k] = back.gamma[c];
-            beta[k] = back.beta[c];
-            mean_dy[k] = dbeta[c] / (float)back.rows;
-            mean_dy_x[k] = dgamma[c] / (float)back.rows;
-        }
-        for (int k = 0; k < N; k++) {
-            float x_hat = (np_get(in.v[k]) - shift[k]) * scale[k];
-            float g =
-                masked(d.v, y ? out.v : (const T *)NULL, back.relu, k, x_hat, gamma[k], beta[k]);
-
-            np_put(&passed.v[k], g);
-            np_put(&d.v[k], gamma[k] * scale[k] * (g - mean_dy[k] - x_hat * mean_dy_x[k]));
-        }
-        ((pack *)dx)[i] = d;
-        if (dadd)
-            ((pack *)dadd)[i] = passed;
-        next_channel(&channel);
-        fresh = channel.turn != 0;
-    }
-}
-
-extern "C" void np_cuda_bn_dgrad(void *stream, enum np_cuda_dtype dtype,
-    const np_cuda_bn_back *back, const float *dgamma, const float *dbeta, void *dx, void *dadd)
-{
-    bool aligned = np_aligned(back->dy) && np_aligned(back->x) && np_aligned(back->y) &&
-                   np_aligned(dx) && np_aligned(dadd);
-    uint64_t n = back->rows * back->c;
-
-    NP_FOR_DTYPE(dtype, T, {
-        const int wide = np_width<T>::n;
-
-        if (aligned && back->c % wide == 0)
-            NP_LAUNCH((bn_dgrad<T, wide>), few_blocks(n / wide), NP_THREADS, 0, stream, *back,
-                dgamma, dbeta, (T *)dx, (T *)dadd);
-        else
-            NP_LAUNCH((bn_dgrad<T, 1>), few_blocks(n), NP_THREADS, 0, stream, *back, dgamma, dbeta,
-                (T *)dx, (T *)dadd);
-    });
 }

@@ -85,4 +85,16 @@ static __device__ inline float np_relu(float x)
     return x < 0 ? 0 : x; /* a NaN stays */
 }
 
+/* dy where the relu behind let it pass. */
+template <typename T>
+static __device__ inline float np_masked(
+    const T *dy, const T *y, bool relu, uint64_t i, float x_hat, float gamma, float beta)
+{
+    float d = np_get(dy[i]);
+
+    if (!relu)
+        return d;
+    return (y ? np_get(y[i]) : x_hat * gamma + beta) > 0 ? d : 0.0f;
+}
+
 #endif

@@ -8,6 +8,7 @@
 #include "trainer/cuda/calls_cuda.h"
 
 #define MAX_PLANS 12  /* of cuDNN's that are timed for a convolution */
+#define SUM_PLANS 3   /* of these, which take a second each to compile, where there are sums */
 #define ALIGNED   256 /* bytes: places in the workspace */
 
 static const struct np_fusions fusions = {
