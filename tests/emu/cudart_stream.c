@@ -213,8 +213,9 @@ bool np_emu_advance(void)
     if (nr_ready == 0)
         return false;
     if (mood_left-- <= 0) {
-        mood_left =
-            (int)(np_emu_draw() % (2u << np_emu_draw() % 12)); /* short ones and long ones */
+        unsigned longest = 2u << np_emu_draw() % 12; /* often a few, at times thousands */
+
+        mood_left = (int)(np_emu_draw() % longest);
         favourite = NULL;
         chosen = (int)(np_emu_draw() % (uint64_t)(nr_ready + 1)); /* the last: nobody's */
         for (struct CUstream_st *stream = streams; stream; stream = stream->next)

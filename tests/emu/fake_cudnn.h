@@ -1,7 +1,7 @@
 /* cuDNN's graph API on the CPU, for tests: the inside of the emulated libcudnn.so.9. Descriptors are
  * lists of attributes as they were set. Graphs of one convolution, alone, with bias and relu behind it,
- * or with the sums of its channels, become plans; a plan is worked off by plain loops in f32 on the stream of its handle. All else is
- * refused.
+ * or with the sums of its channels, become plans; a plan is worked off by plain loops in f32 on the
+ * stream of its handle. All else is refused.
  *
  * Engines differ in what their notes say, so that a caller that ignores a note gets other numbers: see
  * the table in fake_cudnn_plan.c. NNPIPE_EMU_FUSE=0: no engine takes more than the convolution. */
