@@ -97,12 +97,15 @@ missed() { # so it would be found
 t "a wait for an event that is left out gives other weights in some order" missed
 
 # --- stopped and resumed
-resumed() { # resumed PRECISION: with another order of streams, and without the cache of engines
-    train "whole-$1" -o precision="$1" -o train.epochs=6 || return 1
-    "$NNPIPE" train "$TMP/net.yaml" --json -o runs="$TMP/runs-half" -o precision="$1" -o train.epochs=6 -o checkpoint.every=never >"$TMP/half" 2>/dev/null &
+resumed() { # resumed NAME ARGS...: with another order of streams, and without the cache of engines
+    name=$1
+    shift
+    set -- -o train.epochs=6 -o checkpoint.every=never "$@"
+    train "whole-$name" "$@" || return 1
+    "$NNPIPE" train "$TMP/net.yaml" --json -o runs="$TMP/runs-half-$name" "$@" >"$TMP/half-$name" 2>/dev/null &
     pid=$!
     for i in $(seq 400); do
-        [ "$(grep -c '"event": "step"' "$TMP/half")" -ge 9 ] && break
+        [ "$(grep -c '"event": "step"' "$TMP/half-$name")" -ge 9 ] && break
         sleep 0.02
     done
     kill -TERM $pid
@@ -110,14 +113,16 @@ resumed() { # resumed PRECISION: with another order of streams, and without the 
     code=$?
     [ $code -eq 75 ] || { echo "exit $code, not 75"; return 1; }
     rm -rf "$XDG_CACHE_HOME"
-    NNPIPE_EMU_SEED=99 train half --resume -o precision="$1" -o train.epochs=6 -o checkpoint.every=never || return 1
-    [ "$(field step "$TMP/half")" -eq 48 ] && same weights_sha256 "$TMP/whole-$1" "$TMP/half"
-    code=$?
-    rm -rf "$TMP/runs-half"
-    return $code
+    NNPIPE_EMU_SEED=99 train "half-$name" --resume "$@" || return 1
+    [ "$(field step "$TMP/half-$name")" -eq 48 ] && same weights_sha256 "$TMP/whole-$name" "$TMP/half-$name"
 }
 t "f32: stopped with 75 and resumed gives the weights of one run" resumed f32
-t "f16: stopped with 75 and resumed gives the weights of one run" resumed f16
+falls() { # pixels so large that gradients overflow: the loss's scale falls
+    resumed f16 -o precision=f16 -o optimizer.sgd.lr=0.0001 -o 'loader.normalize={mean: [0.5, 0.5, 0.5], std: [0.005, 0.005, 0.005]}' \
+        -o 'model=[{conv: {out: 12, kernel: 3}}, {block: {name: more, use: basic}}, global_avgpool, {linear: {out: classes}}]' || return 1
+    grep -rqa 'scaler 8192 ' "$TMP/runs-half-f16" || { grep -rhoa 'scaler [0-9]* ' "$TMP/runs-half-f16"; return 1; }
+}
+t "f16: so with a loss scale that has fallen" falls
 
 # --- eval
 evals() {
