@@ -1,0 +1,211 @@
+/* `nnpipe profile`: which stage limits a run, by how much, and which key to change.
+ *
+ *   trial.c      runs the real pipeline, or a part of it alone, for some seconds
+ *   observe.c    what the counters said over these seconds: an observation
+ *   model.c      an observation and the parts' ceilings -> costs an image -> the rate if a stage cost less
+ *   verdict.c    the limiter, the gain, the next limit; or balanced, or inconclusive
+ *   advise.c     the limiter -> the key, its value, what it gains and costs
+ *   screen.c html.c profile_json.c   the same struct np_profile, told three ways
+ *   tune.c compare.c                 what is built upon it
+ *
+ * Rates are images a second, times seconds, shares 0..1. Main thread, but where said. */
+#ifndef NP_PROFILE_H
+#define NP_PROFILE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "loader/base/err.h"
+#include "loader/base/stat.h"
+#include "trainer/feed.h"
+
+/* --- what was measured ------------------------------------------------------------------------ */
+
+struct np_observed_stage {
+    uint64_t items, bytes; /* an item is an image; of copy, step and checkpoint one each */
+    double work_s;         /* sum over threads */
+    double p50_s, p99_s;
+};
+
+/* The whole pipeline over some seconds of training: counters at the end less counters at the start. */
+struct np_observation {
+    double seconds;
+    uint64_t images, steps;
+    double images_per_second;
+    struct np_observed_stage stages[NP_NR_STAGES];
+    /* Sums over the readers. work + starved + blocked + io_wait = nr_readers * seconds, within 0.5 %. */
+    int nr_readers;
+    double reader_s[NP_NR_STATES];
+    double reader_cpu_s;   /* on a core */
+    double reader_delay_s; /* ready, and waiting for a core (schedstat) */
+    double trainer_s[NP_NR_STATES];
+    double process_cpu_s;      /* all threads */
+    double cores;              /* usable by this process */
+    double other_cores;        /* of these, what other processes used */
+    double ring_full;          /* batches ready, as a share of the ring's slots: mean over time */
+    double reads_full;         /* reads in flight, as a share of readers * depth: mean over time */
+    struct np_feed_times feed; /* zeros on a device that reads the host's memory */
+    double stall_s;            /* the device had nothing to do, for want of a batch */
+    double blame_s
+        [NP_NR_STAGES]; /* the same, by the stage that the late batch was last in; sums to stall_s */
+    double checkpoint_s; /* the trainer's time in writing checkpoints */
+    uint64_t nr_checkpoints;
+};
+
+/* Parts alone, each with nobody to wait for, at the run's own readers, depth and prefetch. 0: there is no
+ * such part, or it was not measured. */
+struct np_ceilings {
+    double read_cold, read_warm; /* reading alone: page cache dropped for these files; as it is */
+    double loader;               /* reading to finished batches */
+    double copy;                 /* host to device */
+    double step;                 /* the training step on a batch that is there */
+};
+
+/* What the run is made of. */
+struct np_knobs {
+    int readers, depth, prefetch, batch;
+    char io[16], cache[16], device[32], precision[8];
+    double checkpoint_steps; /* between two checkpoints, as configured; 0: none comes in the run */
+    uint64_t nr_samples;     /* of the training set */
+    uint64_t set_bytes;      /* its encoded bytes */
+    uint64_t picture_bytes;  /* of one decoded picture, about */
+    uint64_t memory_bytes, free_bytes; /* of the box */
+    double cores;                      /* usable */
+    bool device_has_memory;            /* a GPU or sim: the step takes no core */
+    bool packed;                       /* samples lie in zstd frames */
+};
+
+/* --- the model -------------------------------------------------------------------------------- */
+
+/* Costs of one image. The four loader stages share the reader threads. */
+struct np_model {
+    struct np_knobs knobs;
+    double rate;  /* observed */
+    double cores; /* knobs.cores - other_cores: what there is to share */
+    double thread_s
+        [NP_NR_STAGES]; /* a reader thread's time in decompress, decode, augment, batch: waits left out */
+    double read_rate;            /* what the disk gives at this concurrency */
+    double copy_rate, step_rate; /* 0: no such stage */
+    double
+        step_cpu_s; /* core-seconds of compute threads (the CPU device); else the trainer's own */
+    double checkpoint_share; /* of the run's time, at the configured interval */
+    double
+        coupling; /* rate / the model's rate without it: what hand-over in small pieces costs; <= 1 */
+};
+
+/* From an observation of the whole run and the parts' ceilings. */
+void np_model_make(const struct np_observation *observation, const struct np_ceilings *ceilings,
+    const struct np_knobs *knobs, struct np_model *ret_model);
+/* The rate if each stage's cost were divided by faster[stage] (>= 1; INFINITY: it costs nothing).
+ * Bisection on the rate x: readers x * sum(thread_s) <= readers; cores x * sum(cpu) <= cores; x <= each
+ * ceiling; then checkpoint_share and coupling. NULL: as it is. */
+double np_model_rate(const struct np_model *model, const double faster[NP_NR_STAGES]);
+/* The rate with other knobs (readers, depth, prefetch, cache, checkpoint_steps). */
+double np_model_rate_with(const struct np_model *model, const struct np_knobs *knobs);
+/* What a stage could do: the rate were all else free, but for those that share its threads. The three
+ * CPU stages of the loader have one ceiling together. INFINITY: the run has no such stage. */
+double np_model_ceiling(const struct np_model *model, enum np_stage stage);
+/* Its share of what it runs on: of the readers' time, the disk's, the bus's, the device's. */
+double np_model_busy(const struct np_model *model, enum np_stage stage);
+
+/* --- the verdict ------------------------------------------------------------------------------ */
+
+enum np_verdict_kind { NP_LIMITED, NP_BALANCED, NP_INCONCLUSIVE };
+extern const char *const np_verdict_names[]; /* "limited", "balanced", "inconclusive" */
+
+struct np_advice {
+    char key[48]; /* "loader.readers"; "": nothing in the config helps */
+    char from[32], to[64];
+    char text[256]; /* a sentence: what to do, why; also where there is no key */
+    double rate;    /* predicted with it */
+    double cores;   /* more than now */
+    uint64_t memory_bytes;
+};
+
+struct np_profile_verdict {
+    enum np_verdict_kind kind;
+    enum np_stage limiter; /* balanced: of the two, the lower */
+    double gain;           /* rate without the limiter's cost / rate, up to the next limit */
+    enum np_stage next;    /* what limits then */
+    double next_rate;      /* and the rate there: what fixing the limiter alone can bring */
+    double headroom;       /* rate of the lowest ceiling but the limiter's / rate - 1 */
+    struct np_advice advice;
+    char reason[256]; /* balanced, inconclusive: why */
+};
+/* noise: relative spread of equal trials (A/A), 0: not known. Limited: removing the limiter gains more
+ * than 5 % (and than twice the noise); balanced: removing any one stage gains less; inconclusive: noise
+ * above 10 %, or the parts do not explain the rate. */
+void np_verdict_make(
+    const struct np_model *model, double noise, struct np_profile_verdict *ret_verdict);
+/* advise.c: for verdict_make. */
+void np_advise(const struct np_model *model, enum np_stage limiter, struct np_advice *ret_advice);
+
+/* --- trials ----------------------------------------------------------------------------------- */
+
+struct np_config;
+struct np_overrides;
+struct np_rig; /* a config with its data, opened once for many trials */
+
+struct np_trial_options {
+    double warmup_s, seconds;
+    struct np_overrides *overrides; /* more -o of this trial; NULL: none */
+    unsigned stubs;         /* bits 1 << enum np_stage: replaced by replay of its stored output */
+    struct np_trace *trace; /* NULL: no spans */
+};
+int np_rig_open(const char *config_path, const struct np_overrides *overrides, const char *device,
+    struct np_rig **ret_rig, struct np_err *err);
+void np_rig_close(struct np_rig *rig);
+const struct np_knobs *np_rig_knobs(const struct np_rig *rig);
+/* The real run (`np_run_train()` in a folder of its own below $TMPDIR, removed afterwards): evaluations
+ * left out, checkpoints as configured. -EINTR: stopped by a signal. */
+int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
+    struct np_observation *ret_observation, struct np_err *err);
+/* One part alone for about `seconds`: `nnpipe bench io|loader|step`, a process of its own. Copies need no
+ * trial: the device's events time them in every run. */
+enum np_part { NP_PART_READ_COLD, NP_PART_READ_WARM, NP_PART_LOADER, NP_PART_STEP };
+int np_trial_part(
+    struct np_rig *rig, enum np_part part, double seconds, double *ret_rate, struct np_err *err);
+
+/* --- the whole of it -------------------------------------------------------------------------- */
+
+#define NP_PROFILE_MOST_CURVE 32
+struct np_deep_stage { /* --deep: measured with the stage replayed; 0: not measured */
+    double rate;
+};
+struct np_ribbon { /* a tenth of a second of the run */
+    double at_s, rate;
+    double wait_s[NP_NR_STAGES]; /* stall by cause */
+};
+
+/* All that a report says. Owned by cmd_profile.c. */
+struct np_profile {
+    char config[256], version[64], started_at[32];
+    struct np_knobs knobs;
+    struct np_observation observation;
+    struct np_ceilings ceilings;
+    struct np_model model;
+    struct np_profile_verdict verdict;
+    double noise;    /* relative, of A/A trials; 0: not measured */
+    double overhead; /* of the profiler, relative; measured */
+    double seconds;  /* the profile took */
+    bool deep, verified;
+    struct np_deep_stage stubbed[NP_NR_STAGES];
+    double verified_rate; /* --verify: with the advice applied */
+    struct np_ribbon *ribbon;
+    int nr_ribbon;
+    double curve_faster[NP_PROFILE_MOST_CURVE],
+        curve_rate[NP_PROFILE_MOST_CURVE]; /* what-if of the limiter */
+    int nr_curve;
+    const struct np_profile *before; /* --compare, --verify: the other one; NULL: none */
+};
+
+/* The terminal screen of research's section: verdict first, a bar a stage, at most `width` columns. */
+void np_profile_screen(const struct np_profile *profile, int width, bool colour, FILE *out);
+/* profile.json: docs/PROFILING.md has the schema. The `done` event of --json is its first level. */
+char *np_profile_json(const struct np_profile *profile); /* caller frees; NULL: no memory */
+int np_profile_read(
+    const char *path, struct np_profile *ret_profile, struct np_err *err); /* any bytes */
+/* One self-contained file. */
+int np_profile_html(const struct np_profile *profile, const char *path, struct np_err *err);
+
+#endif
