@@ -118,7 +118,8 @@ static int open_step(struct np_bench *bench, struct step_bench *step, struct np_
     step->threads = np_run_threads(config);
     options = (struct np_plan_options){.lanes = step->threads,
         .threads = step->threads,
-        .deterministic = config->run.deterministic};
+        .deterministic = config->run.deterministic,
+        .tf32 = config->run.tf32};
     code = open_graph(bench, step, err);
     if (code == 0)
         code = step->device->plan_ops->prepare(

@@ -69,6 +69,8 @@ const struct np_option np_train_table[] = {
         "Gradients are scaled down to this norm; 0: they are not."},
     {"deterministic", NP_OPT_BOOL, AT(deterministic), "true", 0, 0, NULL,
         "The same run gives the same weights, bit for bit."},
+    {"tf32", NP_OPT_BOOL, AT(tf32), "false", 0, 0, NULL,
+        "In f32 a GPU may round the factors of products to TF32's 10 bits: faster, less exact."},
     {"history", NP_OPT_BOOL, AT(history), "false", 0, 0, NULL,
         "Keep history.bin: the sample numbers of every step."},
     NP_OPTIONS_END,

@@ -24,7 +24,7 @@ struct np_train_options {
     int64_t threads;             /* compute threads; -1: auto */
     int64_t accumulate;
     double clip_norm;
-    bool deterministic;
+    bool deterministic, tf32;
     bool history; /* keep history.bin: the sample indices of every step */
     char *eval_every_text;
 };

@@ -108,6 +108,7 @@ static int open_plan(struct np_inference *inference, struct np_err *err)
         .lanes = lanes > 0 && lanes <= 65536 ? lanes : threads,
         .threads = threads,
         .deterministic = true,
+        .tf32 = inference->config->run.tf32,
     };
 
     return inference->device->plan_ops->prepare(

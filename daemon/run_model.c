@@ -41,6 +41,7 @@ static int open_plan(struct np_run *run, struct np_err *err)
     const struct np_plan_options options = {.lanes = run->lanes,
         .threads = run->threads,
         .deterministic = run->config->run.deterministic,
+        .tf32 = run->config->run.tf32,
         .state = run->device_state};
 
     return run->device->plan_ops->prepare(

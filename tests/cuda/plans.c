@@ -1,8 +1,8 @@
-/* plans GPU.json PRECISION CONFIG HEIGHT CHANNELS CLASSES BATCH [free]: the network of a config, lowered for
+/* plans GPU.json PRECISION CONFIG HEIGHT CHANNELS CLASSES BATCH [free|tf32]: the network of a config, lowered for
  * a GPU that is only described, each of its convolutions put before cuDNN itself. Prints what became
  * of its nodes, and how the memory plan stands to the plans' workspaces; fails when cuDNN has no plan
- * for one. free: not deterministic. Needs cuDNN, no GPU; with a libcuda.so.1 like tests/emu/stub_driver.c also the engines
- * that compile at run time are built. */
+ * for one. free: not deterministic; tf32: allowed. Needs cuDNN, no GPU; with a libcuda.so.1 like
+ * tests/emu/stub_driver.c also the engines that compile at run time are built. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,8 +58,8 @@ static int report(const struct np_cuda_program *program, const char *title)
 }
 
 /* One of the two graphs of a network. */
-static int lower(
-    struct np_cuda *cuda, const struct np_graph *graph, bool deterministic, const char *title)
+static int lower(struct np_cuda *cuda, const struct np_graph *graph,
+    const struct np_dnn_rules *rules, const char *title)
 {
     struct np_cuda_program *program = NULL;
     struct np_cuda_layout layout = {0};
@@ -70,7 +70,7 @@ static int lower(
 
     if (!device || np_cuda_layout_init(&layout, graph, device, &err) < 0)
         return fail(title, &err);
-    bad = np_cuda_program_new(cuda, graph, &arrays, deterministic, NULL, &program, &err) < 0
+    bad = np_cuda_program_new(cuda, graph, &arrays, rules, NULL, &program, &err) < 0
               ? fail(title, &err)
               : report(program, title);
     np_cuda_program_free(program);
@@ -86,10 +86,11 @@ int main(int argc, char **argv)
     static struct np_cuda cuda;
     char title[256];
     int precision = 0, bad;
-    bool deterministic = argc == 8;
-    const char *how = deterministic ? "" : " free";
+    const char *how = argc == 9 ? argv[8] : "";
+    const struct np_dnn_rules rules = {
+        .deterministic = strcmp(how, "free") != 0, .tf32 = strcmp(how, "tf32") == 0};
 
-    if (argc != 8 && (argc != 9 || strcmp(argv[8], "free") != 0))
+    if (argc != 8 && (argc != 9 || (rules.deterministic && !rules.tf32)))
         return 2;
     while (precision < 3 && strcmp(precisions[precision], argv[2]) != 0)
         precision++;
@@ -107,10 +108,10 @@ int main(int argc, char **argv)
     cuda.target.cudnn = &cuda.libs.cudnn;
     if (np_dnn_props(cuda.target.cudnn, json, &cuda.target.props, &err) < 0)
         return fail(argv[1], &err);
-    snprintf(title, sizeof(title), "%s %s%s train", argv[3], argv[2], how);
-    bad = lower(&cuda, graph, deterministic, title);
-    snprintf(title, sizeof(title), "%s %s%s eval", argv[3], argv[2], how);
-    bad |= lower(&cuda, eval, deterministic, title);
+    snprintf(title, sizeof(title), "%s %s%s%s train", argv[3], argv[2], *how ? " " : "", how);
+    bad = lower(&cuda, graph, &rules, title);
+    snprintf(title, sizeof(title), "%s %s%s%s eval", argv[3], argv[2], *how ? " " : "", how);
+    bad |= lower(&cuda, eval, &rules, title);
     np_dnn_props_free(cuda.target.cudnn, cuda.target.props);
     np_cuda_libs_close(&cuda.libs);
     np_graph_free(eval);

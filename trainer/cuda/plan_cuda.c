@@ -14,14 +14,16 @@
 #include "trainer/cuda/range.h"
 #include "trainer/optim.h"
 
-static int add_program(struct np_plan *plan, const struct np_graph *graph, bool deterministic,
-    struct np_cuda_layout *layout, struct np_cuda_program **ret_program, struct np_err *err)
+static int add_program(struct np_plan *plan, const struct np_graph *graph,
+    const struct np_plan_options *options, struct np_cuda_layout *layout,
+    struct np_cuda_program **ret_program, struct np_err *err)
 {
+    const struct np_dnn_rules rules = {
+        .deterministic = options->deterministic, .tf32 = options->tf32};
     struct np_cuda_arrays arrays = plan->arrays;
 
     arrays.layout = layout;
-    return np_cuda_program_new(
-        plan->cuda, graph, &arrays, deterministic, plan->engines, ret_program, err);
+    return np_cuda_program_new(plan->cuda, graph, &arrays, &rules, plan->engines, ret_program, err);
 }
 
 static int add_layout(
@@ -94,11 +96,9 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     if (code == 0)
         code = add_engines(plan, options->state, err);
     if (code == 0 && train)
-        code = add_program(
-            plan, train, options->deterministic, &plan->train_layout, &plan->train, err);
+        code = add_program(plan, train, options, &plan->train_layout, &plan->train, err);
     if (code == 0 && eval)
-        code =
-            add_program(plan, eval, options->deterministic, &plan->eval_layout, &plan->eval, err);
+        code = add_program(plan, eval, options, &plan->eval_layout, &plan->eval, err);
     if (code == 0)
         code = np_cuda_take_arena(plan, graph, err);
     if (code == 0)

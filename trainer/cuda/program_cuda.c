@@ -131,8 +131,8 @@ static int pair_call(struct np_cuda_program *program, struct np_cuda_call *stats
 }
 
 int np_cuda_program_new(struct np_cuda *cuda, const struct np_graph *graph,
-    const struct np_cuda_arrays *arrays, bool deterministic, const struct np_engines *known,
-    struct np_cuda_program **ret_program, struct np_err *err)
+    const struct np_cuda_arrays *arrays, const struct np_dnn_rules *rules,
+    const struct np_engines *known, struct np_cuda_program **ret_program, struct np_err *err)
 {
     struct np_cuda_program *program = np_alloc(sizeof(*program));
     int code = 0;
@@ -141,8 +141,8 @@ int np_cuda_program_new(struct np_cuda *cuda, const struct np_graph *graph,
         return np_err_set(err, -ENOMEM, "no memory for a program");
     program->cuda = cuda;
     program->arrays = *arrays;
-    program->rules = (struct np_dnn_rules){
-        .deterministic = deterministic, .runtime = cuda->libs.nvrtc_library.handle != NULL};
+    program->rules = *rules;
+    program->rules.runtime = cuda->libs.nvrtc_library.handle != NULL;
     program->graph = np_cuda_graph(graph);
     program->dtype = (enum np_cuda_dtype)graph->tensors[graph->input].dtype;
     if (!program->graph) {

@@ -21,10 +21,10 @@ struct np_cuda_arrays {
 
 struct np_cuda_program;
 /* graph: as built, unfused, the files' shapes; borrowed for the call. known: choices of an earlier run,
- * so that plans it left aside need not be compiled; NULL: none. */
+ * so that plans it left aside need not be compiled; NULL: none. rules->runtime is set here. */
 int np_cuda_program_new(struct np_cuda *cuda, const struct np_graph *graph,
-    const struct np_cuda_arrays *arrays, bool deterministic, const struct np_engines *known,
-    struct np_cuda_program **ret_program, struct np_err *err);
+    const struct np_cuda_arrays *arrays, const struct np_dnn_rules *rules,
+    const struct np_engines *known, struct np_cuda_program **ret_program, struct np_err *err);
 void np_cuda_program_free(struct np_cuda_program *program);
 uint64_t np_cuda_program_arena_bytes(const struct np_cuda_program *program);
 uint64_t np_cuda_program_workspace_bytes(const struct np_cuda_program *program);
