@@ -16,6 +16,8 @@
 #include "loader/base/box.h"
 #include "loader/base/clock.h"
 
+#define PROBE_STEPS (1ull << 40) /* until the probe ends it */
+
 const char *const np_precision_names[] = {"f32", "bf16", "f16"};
 
 int np_run_threads(const struct np_config *config)
@@ -88,20 +90,34 @@ static void sampler_options(const struct np_run *run, struct np_sampler_options 
         .nr_eval = run->nr_eval,
         .batch = (int)config->loader.batch,
         .nr_steps = run->nr_steps,
-        .eval_steps = (uint64_t)config->run.eval_every.steps,
-        .eval_epochs = config->run.eval_every.epochs,
+        .eval_steps = run->options->probe ? 0 : (uint64_t)config->run.eval_every.steps,
+        .eval_epochs = run->options->probe ? 0 : config->run.eval_every.epochs,
         .shuffle = config->loader.shuffle,
         .window = (uint64_t)config->loader.window,
         .split_total = config->split > 0 ? run->nr_train + run->nr_eval : 0,
     };
 }
 
+/* Batches of the run: as the config has it, or more than a probe will wait for. */
+static uint64_t steps_of(const struct np_run *run)
+{
+    const struct np_config *config = run->config;
+    const uint64_t accumulate = (uint64_t)config->run.accumulate;
+    uint64_t steps = (uint64_t)config->run.steps;
+
+    if (run->options->probe)
+        steps = PROBE_STEPS;
+    else if (steps == 0)
+        steps = (uint64_t)ceil(
+            config->run.epochs * (double)run->nr_train / (double)config->loader.batch);
+    return (steps + accumulate - 1) / accumulate * accumulate;
+}
+
 /* Samples, steps, and the order they come in. */
 static int open_order(struct np_run *run, struct np_err *err)
 {
     const struct np_config *config = run->config;
-    uint64_t total = np_index_samples(run->setup.train),
-             accumulate = (uint64_t)config->run.accumulate;
+    uint64_t total = np_index_samples(run->setup.train);
     struct np_index *eval = eval_set(run);
     struct np_sampler_options options;
 
@@ -112,11 +128,7 @@ static int open_order(struct np_run *run, struct np_err *err)
     if (run->nr_train == 0 || (config->split > 0 && run->nr_eval == 0))
         return np_err_set(err, -EINVAL, "data.split: %g of %llu samples leaves one part empty",
             config->split, (unsigned long long)total);
-    run->nr_steps = (uint64_t)config->run.steps;
-    if (run->nr_steps == 0)
-        run->nr_steps = (uint64_t)ceil(
-            config->run.epochs * (double)run->nr_train / (double)config->loader.batch);
-    run->nr_steps = (run->nr_steps + accumulate - 1) / accumulate * accumulate;
+    run->nr_steps = steps_of(run);
     sampler_options(run, &options);
     return np_sampler_new(&options, &run->sampler, err);
 }
@@ -398,7 +410,8 @@ static int run_all(struct np_run *run, struct np_err *err)
         return np_run_report_finished(run, err);
     if (!over && (code = open_pipeline(run, err)) < 0)
         return code;
-    np_run_report_start(run);
+    if (!run->options->probe)
+        np_run_report_start(run);
     if (over)
         np_watch_arm(run->watch);
     else
@@ -458,8 +471,15 @@ int np_run_train(struct np_config *config, const struct np_run_options *options)
     run->normal = np_config_node(config);
     pthread_mutex_init(&run->say_lock, NULL);
     np_ui_init(&run->ui, options->json);
+    if (options->probe)
+        np_ui_hush(&run->ui);
     int code = run_all(run, &err);
-    if (code == -EINTR && run->saved_step != UINT64_MAX) {
+    if (options->probe) {
+        *options->probe->err = err;
+        exit_code = code == -ECANCELED ? NP_EXIT_DONE
+                    : code == -EINTR   ? NP_EXIT_STOPPED
+                                       : NP_EXIT_FAILED;
+    } else if (code == -EINTR && run->saved_step != UINT64_MAX) {
         np_run_say(run, "stopped at step %llu; go on with --resume %s",
             (unsigned long long)run->saved_step, run->dir);
         exit_code = NP_EXIT_STOPPED;

@@ -17,7 +17,18 @@
 #include "trainer/checkpoint.h"
 #include "trainer/trainer.h"
 
+struct np_run;
+/* For who measures a run (daemon/profile/): it trains without evaluations and without an end, and says
+ * nothing, until step() has seen enough. */
+struct np_run_probe {
+    /* Behind each step's report; true ends the run at once, without a checkpoint. */
+    bool (*step)(void *context, struct np_run *run, const struct np_step_report *report);
+    void *context;
+    struct np_err *err; /* where an error goes instead of the screen */
+};
+
 struct np_run_options {
+    const struct np_run_probe *probe; /* NULL: a run for its own sake */
     bool json;
     bool resume;
     const char *resume_dir;               /* NULL: the newest unfinished one */

@@ -245,7 +245,8 @@ static int on_step(void *context, const struct np_step_report *report)
     show_progress(run, report);
     if (np_run_epoch_ends(run, report->step) && !eval_follows(run, report->step))
         report_epoch(run, false);
-    return 0;
+    const struct np_run_probe *probe = run->options->probe;
+    return probe && probe->step(probe->context, run, report) ? -ECANCELED : 0;
 }
 
 /* --- evaluations ----------------------------------------------------------------------------- */

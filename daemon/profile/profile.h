@@ -50,6 +50,8 @@ struct np_observation {
         [NP_NR_STAGES]; /* the same, by the stage that the late batch was last in; sums to stall_s */
     double checkpoint_s; /* the trainer's time in writing checkpoints */
     uint64_t nr_checkpoints;
+    double
+        checkpoint_each_s; /* what one takes; measured behind the window where none was due in it. 0: none is */
 };
 
 /* Parts alone, each with nobody to wait for, at the run's own readers, depth and prefetch. 0: there is no

@@ -27,6 +27,12 @@ void np_ui_init(struct np_ui *ui, bool json)
     ui->last_ns = np_now_ns();
 }
 
+void np_ui_hush(struct np_ui *ui)
+{
+    ui->hushed = true;
+    ui->json = ui->live = false;
+}
+
 void np_ui_fini(struct np_ui *ui)
 {
     if (ui->drawn)
@@ -45,6 +51,8 @@ void np_ui_say(struct np_ui *ui, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
+    if (ui->hushed)
+        return;
     np_text_clean(text);
     pthread_mutex_lock(&ui->lock);
     if (ui->drawn)
@@ -162,7 +170,7 @@ void np_ui_progress(struct np_ui *ui, const struct np_progress *progress)
     uint64_t now = np_now_ns();
     char text[256];
 
-    if (ui->json || now - ui->last_ns < (ui->live ? LIVE_NS : PLAIN_NS))
+    if (ui->json || ui->hushed || now - ui->last_ns < (ui->live ? LIVE_NS : PLAIN_NS))
         return;
     ui->last_ns = now;
     np_progress_text(progress, ui->live ? terminal_width() : 160, text, sizeof(text));

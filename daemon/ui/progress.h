@@ -21,7 +21,7 @@ struct np_progress {
 };
 
 struct np_ui {
-    bool json, live, colour; /* set once */
+    bool json, live, colour, hushed; /* set once */
     FILE *text;              /* set once: stdout, or stderr with --json */
     uint64_t last_ns;        /* main thread only: of the line drawn last */
     struct np_json object;   /* main thread only: the event under way */
@@ -30,6 +30,8 @@ struct np_ui {
 };
 
 void np_ui_init(struct np_ui *ui, bool json);
+/* Nothing is shown from now on. */
+void np_ui_hush(struct np_ui *ui);
 void np_ui_fini(struct np_ui *ui);
 /* A line of text. */
 void np_ui_say(struct np_ui *ui, const char *format, ...) __attribute__((format(printf, 2, 3)));

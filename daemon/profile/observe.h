@@ -1,0 +1,28 @@
+/* What the counters of a run say over some seconds. Trainer thread, from np_run_probe's step(). */
+#ifndef NP_OBSERVE_H
+#define NP_OBSERVE_H
+
+#include "daemon/profile/profile.h"
+#include "daemon/run.h"
+
+/* All counters at one moment. */
+struct np_snapshot {
+    uint64_t ns, images, steps;
+    struct np_stat_sum readers, trainer;
+    struct np_feed_times feed;
+    uint64_t stall_ns;
+    double process_cpu_s;
+    double all_cpu_s; /* of the machine: every process; below 0: not known */
+    struct np_delay {
+        double cpu_s, delay_s; /* on a core; ready, and waiting for one */
+    } reader_delay;
+};
+
+void np_observe_now(const struct np_run *run, struct np_snapshot *ret_snapshot);
+/* From one moment to a later one of the same run. */
+void np_observe_between(const struct np_run *run, const struct np_snapshot *start,
+    const struct np_snapshot *end, struct np_observation *ret_observation);
+/* What the run is made of, `auto` decided. */
+void np_observe_knobs(const struct np_run *run, struct np_knobs *ret_knobs);
+
+#endif

@@ -1,0 +1,245 @@
+/* The real run for some seconds, in a folder of its own beside the real ones (its checkpoints go to
+ * the same disk), and parts of it alone, each a process of its own. Main thread, which is the
+ * trainer thread of the run. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/cmd.h"
+#include "daemon/config.h"
+#include "daemon/profile/observe.h"
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+#include "trainer/checkpoint_dir.h"
+
+#define LEAST_STEPS 3 /* of a warm-up: the first batches are waited for in any case */
+#define LONG_WARMUP 4 /* times warmup_s, for a cache to fill in its first epoch */
+
+struct np_rig {
+    char *config_path;
+    const char *device; /* borrowed; NULL: the config's own */
+    struct np_overrides overrides;
+    struct np_knobs knobs; /* of the last trial; readers 0: none yet */
+};
+
+int np_rig_open(const char *config_path, const struct np_overrides *overrides, const char *device,
+    struct np_rig **ret_rig, struct np_err *err)
+{
+    struct np_rig *rig = np_alloc(sizeof(*rig));
+
+    if (!rig || !(rig->config_path = np_strdup(config_path))) {
+        np_free(rig);
+        return np_err_set(err, -ENOMEM, "out of memory");
+    }
+    rig->device = device;
+    rig->overrides = *overrides;
+    *ret_rig = rig;
+    return 0;
+}
+
+void np_rig_close(struct np_rig *rig)
+{
+    if (rig)
+        np_free(rig->config_path);
+    np_free(rig);
+}
+
+const struct np_knobs *np_rig_knobs(const struct np_rig *rig)
+{
+    return &rig->knobs;
+}
+
+/* The command line's -o, then the trial's. */
+static int join_overrides(const struct np_rig *rig, const struct np_overrides *more,
+    struct np_overrides *ret_all, struct np_err *err)
+{
+    *ret_all = rig->overrides;
+    for (int i = 0; more && i < more->nr_texts; i++) {
+        if (ret_all->nr_texts == NP_MAX_OVERRIDES)
+            return np_err_set(err, -E2BIG, "more than %d overrides", NP_MAX_OVERRIDES);
+        ret_all->texts[ret_all->nr_texts++] = more->texts[i];
+    }
+    return 0;
+}
+
+/* --- the whole run ---------------------------------------------------------------------------- */
+
+struct trial {
+    const struct np_trial_options *options;
+    struct np_knobs *knobs;
+    struct np_observation *observation;
+    struct np_snapshot start;
+    uint64_t first_ns; /* end of the first step; 0: not yet */
+    uint64_t first_step;
+    bool warm;
+};
+
+/* A cache that fills in the first epoch is waited for, to a point. */
+static bool is_warm(const struct trial *trial, const struct np_run *run, uint64_t step)
+{
+    const double seconds = (double)(np_now_ns() - trial->first_ns) * 1e-9;
+    const double warmup = trial->options->warmup_s;
+    const bool fills = strcmp(np_loader_cache(run->loader), "none") != 0 &&
+                       step * (uint64_t)run->config->loader.batch < run->nr_train;
+
+    return step >= LEAST_STEPS && seconds >= warmup * (fills ? LONG_WARMUP : 1);
+}
+
+/* None was due in the window: one is made, so that its price is known. */
+static void time_checkpoint(struct trial *trial, struct np_run *run, uint64_t step)
+{
+    const uint64_t start = np_now_ns();
+    struct np_err err = {0};
+
+    if (trial->knobs->checkpoint_steps > 0 && trial->observation->nr_checkpoints == 0 &&
+        step % (uint64_t)run->config->run.accumulate == 0 &&
+        np_run_save(run, step, false, &err) == 0)
+        trial->observation->checkpoint_each_s = (double)(np_now_ns() - start) * 1e-9;
+}
+
+static bool on_step(void *context, struct np_run *run, const struct np_step_report *report)
+{
+    struct trial *trial = context;
+    struct np_snapshot end;
+
+    if (trial->first_ns == 0)
+        trial->first_ns = np_now_ns();
+    if (!trial->warm) {
+        trial->warm = is_warm(trial, run, report->step);
+        if (trial->warm)
+            np_observe_now(run, &trial->start);
+        return false;
+    }
+    if ((double)(np_now_ns() - trial->start.ns) * 1e-9 < trial->options->seconds)
+        return false;
+    np_observe_now(run, &end);
+    np_observe_between(run, &trial->start, &end, trial->observation);
+    np_observe_knobs(run, trial->knobs);
+    if (trial->observation->nr_checkpoints > 0)
+        trial->observation->checkpoint_each_s =
+            trial->observation->checkpoint_s / (double)trial->observation->nr_checkpoints;
+    time_checkpoint(trial, run, report->step);
+    return true;
+}
+
+/* runs: becomes a fresh folder below itself. */
+static int own_folder(struct np_config *config, char **ret_dir, struct np_err *err)
+{
+    const bool made = mkdir(config->runs, 0777) == 0;
+    char *dir = np_format("%s/.profile-XXXXXX", config->runs);
+
+    if (!made && errno != EEXIST) {
+        np_free(dir);
+        return np_err_set(err, -errno, "%s: cannot be made: %s", config->runs, strerror(errno));
+    }
+    if (!dir || !mkdtemp(dir)) {
+        np_free(dir);
+        return np_err_set(
+            err, -errno, "%s: no folder can be made in it: %s", config->runs, strerror(errno));
+    }
+    np_free(config->runs);
+    config->runs = np_strdup(dir);
+    *ret_dir = dir;
+    return config->runs ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+}
+
+int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
+    struct np_observation *ret_observation, struct np_err *err)
+{
+    struct trial trial = {.options = options, .knobs = &rig->knobs, .observation = ret_observation};
+    const struct np_run_probe probe = {.step = on_step, .context = &trial, .err = err};
+    struct np_overrides overrides;
+    const struct np_run_options run = {.probe = &probe, .overrides = &overrides};
+    struct np_config *config = NULL;
+    char *dir = NULL;
+    int code = join_overrides(rig, options->overrides, &overrides, err);
+
+    if (code == 0 && np_cmd_config(rig->config_path, &overrides, rig->device, &config) != 0)
+        code = np_err_set(err, -EINVAL, "%s: the config is wrong", rig->config_path);
+    if (code == 0)
+        code = own_folder(config, &dir, err);
+    if (code == 0 && np_run_train(config, &run) != NP_EXIT_DONE)
+        code = err->code ? err->code : -EIO;
+    if (dir)
+        np_remove_folder(dir);
+    np_free(dir);
+    np_config_free(config);
+    if (code == 0)
+        err->code = 0; /* ended by us */
+    return code;
+}
+
+/* --- parts, each a process -------------------------------------------------------------------- */
+
+#define MOST_WORDS (2 * NP_MAX_OVERRIDES + 16)
+
+/* The last line that the program prints with these words, and its exit code. */
+static int run_self(const char *const *words, char *text, size_t text_bytes, struct np_err *err)
+{
+    int pipe_fds[2], status = -1;
+    size_t n = 0;
+
+    if (pipe(pipe_fds) < 0)
+        return np_err_set(err, -errno, "no pipe: %s", strerror(errno));
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(pipe_fds[1], STDOUT_FILENO);
+        close(pipe_fds[0]);
+        close(pipe_fds[1]);
+        execv("/proc/self/exe", (char *const *)words);
+        _exit(127);
+    }
+    close(pipe_fds[1]);
+    for (ssize_t got; child > 0 && (got = read(pipe_fds[0], text + n, text_bytes - 1 - n)) != 0;) {
+        if (got < 0 && errno != EINTR)
+            break;
+        n += got > 0 ? (size_t)got : 0;
+    }
+    text[n] = '\0';
+    close(pipe_fds[0]);
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (child < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return np_err_set(err, -ECHILD, "nnpipe %s %s has failed", words[1], words[2]);
+    return 0;
+}
+
+static int part_rate(const char *text, const char *field, double *ret_rate, struct np_err *err)
+{
+    const char *at = strstr(text, field);
+
+    if (!at || sscanf(at + strlen(field), "\": %lf", ret_rate) != 1)
+        return np_err_set(err, -EPROTO, "a benchmark said nothing of %s", field);
+    return 0;
+}
+
+int np_trial_part(
+    struct np_rig *rig, enum np_part part, double seconds, double *ret_rate, struct np_err *err)
+{
+    static const char *const names[] = {"io", "io", "loader", "step"};
+    const char *words[MOST_WORDS] = {
+        "nnpipe", "bench", names[part], rig->config_path, "--json", "--seconds"};
+    char number[32], text[8192];
+    int n = 6;
+
+    snprintf(number, sizeof(number), "%g", seconds);
+    words[n++] = number;
+    if (part == NP_PART_READ_COLD)
+        words[n++] = "--cold";
+    if (part == NP_PART_STEP && rig->device) {
+        words[n++] = "--device";
+        words[n++] = rig->device;
+    }
+    for (int i = 0; i < rig->overrides.nr_texts; i++) {
+        words[n++] = "-o";
+        words[n++] = rig->overrides.texts[i];
+    }
+    int code = run_self(words, text, sizeof(text), err);
+    return code < 0 ? code
+                    : part_rate(text,
+                          part <= NP_PART_READ_WARM ? "reads_per_second" : "images_per_second",
+                          ret_rate, err);
+}
