@@ -140,6 +140,18 @@ $(FUZZ): %: %.o $(B)/tests/fuzz/fuzz_driver.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/fuzz_driver.o $(LIB) $(LDLIBS)
 fuzz: $(FUZZ)
 
+# The program once more with planted bottlenecks, and what measures and makes their cases.
+PLANTED := $(B)/tests/plants/nnpipe $(B)/tests/plants/rate
+WRAPPED  = np_unzstd_frame np_decoder_open np_decoder_decode np_resize np_ring_commit write fsync
+$(B)/tests/plants/nnpipe: $(B)/tests/bench/plants/wraps.o $(B)/daemon/main.o $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) $(addprefix -Wl$(comma)--wrap=,$(WRAPPED)) -o $@ $^ $(LDLIBS)
+$(B)/tests/plants/rate: $(B)/tests/bench/plants/rate.o
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^
+.PHONY: plants
+plants: $(NNPIPE) $(PLANTED)
+
 test: all $(UNIT) $(FUZZ) $(PLANS) $(EMU)
 	@sh tests/run.sh $(B)
 test-long: all $(UNIT) $(FUZZ) $(PLANS) $(EMU)
@@ -167,4 +179,4 @@ install: all
 clean:
 	rm -rf build build-* dist nnpipe libnnpipe-cuda.so
 
--include $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)
+-include $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)

@@ -3,13 +3,14 @@
 #include "loader/base/io_sim.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
-#include "loader/base/option.h"
+#include "loader/base/sim_plant.h"
 
 struct pending {
     struct np_io_read *read;
@@ -17,9 +18,14 @@ struct pending {
     bool fails;
 };
 
+/* Until when the planted disk is busy with the reads it has been given. All threads read from one
+ * disk: hence the only state here that is nobody's own. */
+static _Atomic uint64_t disk_free_ns;
+
 struct sim {
     struct np_sim_disk disk; /* the options, and the writing half */
     struct np_draws draws;
+    struct np_sim_plant plant;
     int64_t nr_reads;
     int nr_pending;
     struct pending pending[]; /* (depth), oldest first */
@@ -42,43 +48,15 @@ static const struct np_option table[] = {
     {NULL, 0, 0, NULL, 0, 0, NULL, NULL},
 };
 
-/* "a=1,b=2" */
-static struct np_node *node_of(const char *text)
-{
-    struct np_node *map = np_node_new(NP_NODE_MAP, 1, 1);
-    char *copy = np_strdup(text), *rest = copy, *pair;
-
-    while ((pair = strsep(&rest, ","))) {
-        char *key = strsep(&pair, "=");
-
-        if (*key)
-            np_node_add(map, key, np_node_scalar(pair ? pair : "", 1, 1));
-    }
-    np_free(copy);
-    return map;
-}
-
-static int read_options(struct np_io_sim_options *options, struct np_err *err)
-{
-    const char *text = getenv("NNPIPE_IO_SIM");
-    struct np_node *map = node_of(text ? text : "");
-    struct np_report report;
-    int status;
-
-    np_report_init(&report, NULL);
-    status = np_options_parse(table, map, "NNPIPE_IO_SIM", NULL, options, &report);
-    if (status)
-        np_err_set(err, status, "NNPIPE_IO_SIM: %s", report.errs[0].text);
-    np_report_fini(&report);
-    np_node_free(map);
-    return status;
-}
-
 static int open_sim(struct np_io *io, int depth, struct np_err *err)
 {
     struct np_io_sim_options options = {.seed = 0};
-    int status = read_options(&options, err);
+    const char *text = getenv("NNPIPE_IO_SIM");
+    struct np_sim_plant plant;
+    int status = np_sim_options(text ? text : "", table, "NNPIPE_IO_SIM", &options, err);
 
+    if (status == 0)
+        status = np_sim_plant_read(&plant, err);
     if (status)
         return status;
     io->state =
@@ -86,6 +64,7 @@ static int open_sim(struct np_io *io, int depth, struct np_err *err)
     if (!io->state)
         return np_err_set(err, -ENOMEM, "no memory for %d reads in flight", depth);
     np_io_sim_set(io, &options);
+    ((struct sim *)io->state)->plant = plant;
     return 0;
 }
 
@@ -108,6 +87,26 @@ static bool among(int64_t k, int64_t first, int64_t n)
     return first > 0 && k >= first && k - first < n;
 }
 
+/* When a disk as planted is done with a read asked for now: bytes move one read after the other, the
+ * latencies before them pass side by side. So the rate is the least of mbps, and reads in flight over
+ * (latency + a read's own time). */
+static uint64_t disk_done_ns(const struct np_sim_plant *plant, uint32_t bytes)
+{
+    const uint64_t now = np_now_ns();
+    const uint64_t latency = (uint64_t)plant->disk_latency_us * 1000;
+    uint64_t took, free_ns, end;
+
+    if (plant->disk_mbps <= 0)
+        return now + latency;
+    took = (uint64_t)(bytes * 1e3 / plant->disk_mbps);
+    free_ns = atomic_load_explicit(&disk_free_ns, memory_order_relaxed);
+    do
+        end = (free_ns > now ? free_ns : now) + took;
+    while (!atomic_compare_exchange_weak_explicit(
+        &disk_free_ns, &free_ns, end, memory_order_relaxed, memory_order_relaxed));
+    return end + latency;
+}
+
 static int submit(struct np_io *io, struct np_io_read *read)
 {
     struct sim *sim = io->state;
@@ -118,7 +117,7 @@ static int submit(struct np_io *io, struct np_io_read *read)
     if (among(sim->nr_reads, options->slow_read, 1))
         takes_us = (uint64_t)options->slow_us;
     sim->pending[sim->nr_pending++] = (struct pending){.read = read,
-        .due_ns = np_now_ns() + takes_us * 1000,
+        .due_ns = disk_done_ns(&sim->plant, read->bytes) + takes_us * 1000,
         .fails = among(sim->nr_reads, options->fail_read, options->fail_reads)};
     return 0;
 }
