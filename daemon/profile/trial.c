@@ -2,6 +2,8 @@
  * the same disk), and parts of it alone, each a process of its own. Main thread, which is the
  * trainer thread of the run. */
 #include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,7 +15,6 @@
 #include "daemon/profile/observe.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
-#include "trainer/checkpoint_dir.h"
 
 #define LEAST_STEPS 3 /* of a warm-up: the first batches are waited for in any case */
 #define LONG_WARMUP 4 /* times warmup_s, for a cache to fill in its first epoch */
@@ -146,6 +147,14 @@ static int own_folder(struct np_config *config, char **ret_dir, struct np_err *e
     return config->runs ? 0 : np_err_set(err, -ENOMEM, "out of memory");
 }
 
+static int remove_one(const char *path, const struct stat *stat_, int kind, struct FTW *where)
+{
+    (void)stat_;
+    (void)kind;
+    (void)where;
+    return remove(path);
+}
+
 int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
     struct np_observation *ret_observation, struct np_err *err)
 {
@@ -164,7 +173,7 @@ int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
     if (code == 0 && np_run_train(config, &run) != NP_EXIT_DONE)
         code = err->code ? err->code : -EIO;
     if (dir)
-        np_remove_folder(dir);
+        nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     np_free(dir);
     np_config_free(config);
     if (code == 0)
