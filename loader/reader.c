@@ -50,6 +50,7 @@ static struct np_job *next_job(struct np_reader *reader)
     if (!batch && nr_in_flight(reader) > 0)
         return NULL;
     if (!batch) {
+        np_stat_about(reader->block, reader->held.seq, (int)reader->held.row);
         batch = np_ring_claim(reader->config->ring, reader->held.seq, reader->block);
         reader->last_ns = np_now_ns();
         reader->ended |= !batch;
@@ -61,6 +62,7 @@ static struct np_job *next_job(struct np_reader *reader)
     job->ticket = reader->held;
     job->batch = batch;
     job->sample = job->ticket.sample;
+    np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);
     job->attempt = job->nr_tries = 0;
     return job;
 }
@@ -77,6 +79,7 @@ static struct np_job *reap(struct np_reader *reader)
         while (!job->in_flight)
             job++;
         start_ns = np_now_ns();
+        np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);
         np_stat_wait(reader->block, "read", job->extent.path, job->record.offset);
         read = np_io_reap(&reader->io, true);
         np_stat_done(reader->block);

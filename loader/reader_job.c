@@ -249,6 +249,8 @@ int np_job_begin(struct np_reader *reader, struct np_job *job)
 /* What follows a read. */
 int np_job_finish(struct np_reader *reader, struct np_job *job)
 {
+    np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);
+
     int code = check_read(reader, job);
 
     if (code > 0)

@@ -234,6 +234,8 @@ struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, stru
     struct slot *slot = slot_of(ring, seq);
     bool stopped = atomic_load(&ring->stopped);
 
+    np_stat_about(block, seq, -1);
+
     if (!stopped && !is_ready(slot, seq))
         stopped = !sleep_until(ring, &ring->trainer, is_ready, seq, block, NP_STATE_STARVED);
     if (stopped) {

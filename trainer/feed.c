@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "loader/base/clock.h"
+#include "loader/base/span.h"
 
 #define NR_BUFFERS NP_FEED_BUFFERS
 
@@ -54,6 +55,7 @@ struct np_feed {
     uint64_t last_consumed_ns; /* of the batches that have passed; 0: none has */
     struct np_feed_times times;
     uint64_t stall_ns;
+    struct np_spans *copies, *computes; /* of a trace; NULL: there is none */
     int failed; /* what a device call gave where nobody could be told; np_feed_upload() does */
 };
 
@@ -95,6 +97,10 @@ int np_feed_new(struct np_device *device, struct np_ring *ring, const struct np_
                 "%s: no memory for %d batches of %zu MiB on the device; use a smaller loader.batch",
                 device->name, NR_BUFFERS, mib);
         }
+    }
+    if (has_memory(feed)) {
+        feed->copies = np_stat_track(block, "device copy");
+        feed->computes = np_stat_track(block, "device compute");
     }
     *ret_feed = feed;
     return 0;
@@ -142,6 +148,8 @@ static void finish_copy(struct np_feed *feed, struct buffer *buffer)
     buffer->slot = NULL;
     np_stat_item(feed->block, NP_STAGE_COPY, buffer->bytes, took);
     feed->times.copy_ns += took;
+    np_spans_put_at(feed->copies, NP_STAGE_COPY, buffer->copying.passed_ns,
+        buffer->copied.passed_ns, buffer->batch.seq, buffer->bytes);
 }
 
 /* The calls that read the buffer have passed. */
@@ -154,6 +162,7 @@ static void finish_compute(struct np_feed *feed, struct buffer *buffer)
     if (feed->last_consumed_ns > 0)
         feed->times.idle_ns += between(feed->last_consumed_ns, start);
     feed->last_consumed_ns = end;
+    np_spans_put_at(feed->computes, NP_SPAN_COMPUTE, start, end, buffer->batch.seq, 0);
     buffer->state = FREE;
 }
 

@@ -15,9 +15,10 @@ struct loop {
     uint64_t last_ns;  /* end of the step before */
     uint64_t stall_ns; /* of the feed, up to there */
     double lr;
-    uint64_t reported; /* steps; at most one fewer than done while the loop goes on */
-    double before_lr;  /* of the step before the newest */
-    bool unread;       /* the next batch could not be read */
+    uint64_t reported;        /* steps; at most one fewer than done while the loop goes on */
+    double before_lr;         /* of the step before the newest */
+    uint64_t seq, before_seq; /* the ring's numbers of the newest batch and the one before */
+    bool unread;              /* the next batch could not be read */
 };
 
 static uint64_t updates_of(const struct np_trainer_config *config, uint64_t steps)
@@ -62,6 +63,7 @@ static int report_step(struct loop *loop, bool but_last, struct np_err *err)
         .seconds = (double)(now - loop->last_ns) * 1e-9,
         .stall_seconds = (double)(stall - loop->stall_ns) * 1e-9,
     };
+    np_stat_about(config->block, but_last ? loop->before_seq : loop->seq, -1);
     np_stat_item(config->block, NP_STAGE_STEP, 0, now - loop->last_ns - (stall - loop->stall_ns));
     loop->last_ns = now;
     loop->stall_ns = stall;
@@ -112,6 +114,8 @@ static int train_step(struct loop *loop, struct np_err *err)
     if (code < 0)
         return code;
     assert(input.about.kind == NP_BATCH_TRAIN && input.about.step == loop->step);
+    loop->before_seq = loop->seq;
+    loop->seq = input.about.seq;
     code = seen(config, &input);
     if (code == 0)
         code = compute(loop, &input, err);

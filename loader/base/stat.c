@@ -9,9 +9,11 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
+#include "loader/base/span.h"
 
 #define HELD     (1ull << 63) /* of `since_ns` */
 #define SUB_BITS 4            /* 16 buckets an octave */
@@ -33,12 +35,15 @@ struct np_block {
     _Atomic(const char *) what;
     _Atomic(const char *) where;
     _Atomic uint64_t detail;
+    struct np_spans *spans;       /* set once; NULL: no trace */
+    struct np_tracks *tracks;     /* set once */
     char thread[MAX_NAME];        /* set once */
     const struct np_block *older; /* set once */
 };
 
 struct np_stat {
     _Atomic(struct np_block *) newest;
+    struct np_tracks *tracks; /* NULL: no trace; set before threads join */
 };
 
 struct np_stat *np_stat_new(void)
@@ -66,12 +71,31 @@ struct np_block *np_stat_join(struct np_stat *stat, const char *thread)
     if (!block)
         return NULL;
     snprintf(block->thread, sizeof(block->thread), "%s", thread);
+    block->tracks = stat->tracks;
+    if (stat->tracks)
+        block->spans = np_tracks_join(stat->tracks, thread, gettid());
     newest = atomic_load_explicit(&stat->newest, memory_order_relaxed);
     do
         block->older = newest;
     while (!atomic_compare_exchange_weak_explicit(
         &stat->newest, &newest, block, memory_order_release, memory_order_relaxed));
     return block;
+}
+
+void np_stat_trace(struct np_stat *stat, struct np_tracks *tracks)
+{
+    stat->tracks = tracks;
+}
+
+struct np_spans *np_stat_track(struct np_block *block, const char *name)
+{
+    return block && block->tracks ? np_tracks_join(block->tracks, name, 0) : NULL;
+}
+
+void np_stat_about(struct np_block *block, uint64_t batch, int row)
+{
+    if (block && block->spans)
+        np_spans_about(block->spans, batch, row);
 }
 
 /* Pairs with the release in np_stat_join(): name and link of every block are there. */
@@ -126,12 +150,17 @@ void np_stat_item(struct np_block *block, enum np_stage stage, uint64_t bytes, u
     add(&at->bytes, bytes);
     add(&at->work_ns, work_ns);
     add(&at->buckets[bucket_of(work_ns)], 1);
+    if (block->spans && stage != NP_STAGE_COPY)
+        np_spans_put(block->spans, (int)stage, bytes, work_ns);
 }
 
 void np_stat_state(struct np_block *block, enum np_state state, uint64_t ns)
 {
-    if (block)
-        add(&block->state_ns[state], ns);
+    if (!block)
+        return;
+    add(&block->state_ns[state], ns);
+    if (block->spans)
+        np_spans_put(block->spans, NP_SPAN_STATE + (int)state, 0, ns);
 }
 
 void np_stat_wait(struct np_block *block, const char *what, const char *where, uint64_t detail)

@@ -27,11 +27,22 @@ extern const char *const np_state_names[NP_NR_STATES];
 struct np_stat;  /* all threads' blocks of one run */
 struct np_block; /* one thread's counters */
 
+struct np_tracks;
+struct np_spans;
+
 struct np_stat *np_stat_new(void);
 void np_stat_free(struct np_stat *stat);
 /* The calling thread's block; `thread` ("reader 0", at most 31 bytes) is copied. Owned by stat.
  * NULL when out of memory: the calls below take a NULL block and count nothing. */
 struct np_block *np_stat_join(struct np_stat *stat, const char *thread);
+/* Threads that join from now on write spans too: of each item (kind: its stage; copies are told by
+ * the feed, on the device's own track) and of each state (kind: NP_SPAN_STATE + state). Borrowed. */
+void np_stat_trace(struct np_stat *stat, struct np_tracks *tracks);
+/* A further track for the block's thread to write, see loader/base/span.h; NULL: there is no trace. */
+struct np_spans *np_stat_track(struct np_block *block, const char *name);
+/* What the spans from now on belong to; row -1: the whole batch. The block's own thread only. */
+void np_stat_about(struct np_block *block, uint64_t batch, int row);
+enum { NP_SPAN_STATE = NP_NR_STAGES, NP_SPAN_COMPUTE = NP_NR_STAGES + NP_NR_STATES, NP_NR_SPANS };
 
 /* One item through a stage; its time counts as WORK. The block's own thread only. */
 void np_stat_item(struct np_block *block, enum np_stage stage, uint64_t bytes, uint64_t work_ns);

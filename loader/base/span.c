@@ -1,0 +1,182 @@
+/* One ring a track: head is the writer's, tail the drain's, each on its own cache line; the writer
+ * looks at tail only when its last look says that the ring is full. */
+#include "loader/base/span.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+
+#define MAX_NAME 32
+
+struct np_spans {
+    /* the writer's */
+    _Alignas(NP_ALIGN) _Atomic uint64_t head; /* spans written */
+    uint64_t seen_tail;                       /* tail, when last looked at */
+    uint64_t end_ns;                          /* of the last span */
+    uint64_t batch, row;
+    _Atomic uint64_t dropped;
+
+    /* the drain's */
+    _Alignas(NP_ALIGN) _Atomic uint64_t tail; /* spans taken */
+
+    /* set once */
+    _Alignas(NP_ALIGN) char name[MAX_NAME];
+    int tid, number;
+    struct np_spans *older;
+    struct np_span slots[NP_SPAN_SLOTS];
+};
+
+struct np_tracks {
+    _Atomic(struct np_spans *) newest;
+    _Atomic int nr;
+};
+
+struct np_tracks *np_tracks_new(void)
+{
+    return np_alloc(sizeof(struct np_tracks));
+}
+
+void np_tracks_free(struct np_tracks *tracks)
+{
+    struct np_spans *spans, *older;
+
+    if (!tracks)
+        return;
+    for (spans = atomic_load(&tracks->newest); spans; spans = older) {
+        older = spans->older;
+        np_free(spans);
+    }
+    np_free(tracks);
+}
+
+struct np_spans *np_tracks_join(struct np_tracks *tracks, const char *name, int tid)
+{
+    struct np_spans *spans = np_alloc(sizeof(*spans)), *newest;
+
+    if (!spans)
+        return NULL;
+    snprintf(spans->name, sizeof(spans->name), "%s", name);
+    spans->tid = tid;
+    spans->number = atomic_fetch_add_explicit(&tracks->nr, 1, memory_order_relaxed);
+    np_spans_about(spans, NP_SPAN_NO_BATCH, -1);
+    newest = atomic_load_explicit(&tracks->newest, memory_order_relaxed);
+    do
+        spans->older = newest;
+    while (!atomic_compare_exchange_weak_explicit(
+        &tracks->newest, &newest, spans, memory_order_release, memory_order_relaxed));
+    return spans;
+}
+
+/* --- the writer ---------------------------------------------------------------------------------- */
+
+static void put(struct np_spans *spans, const struct np_span *span)
+{
+    const uint64_t head = atomic_load_explicit(&spans->head, memory_order_relaxed);
+
+    if (head - spans->seen_tail == NP_SPAN_SLOTS) {
+        /* Pairs with the release in np_spans_take(): the slots are read. */
+        spans->seen_tail = atomic_load_explicit(&spans->tail, memory_order_acquire);
+        if (head - spans->seen_tail == NP_SPAN_SLOTS) {
+            atomic_store_explicit(&spans->dropped,
+                atomic_load_explicit(&spans->dropped, memory_order_relaxed) + 1,
+                memory_order_relaxed);
+            return;
+        }
+    }
+    spans->slots[head % NP_SPAN_SLOTS] = *span;
+    atomic_store_explicit(&spans->head, head + 1, memory_order_release);
+}
+
+void np_spans_about(struct np_spans *spans, uint64_t batch, int row)
+{
+    if (!spans)
+        return;
+    spans->batch = batch;
+    spans->row = row < 0 ? NP_SPAN_NO_ROW : (unsigned)row;
+}
+
+static void put_between(struct np_spans *spans, int kind, uint64_t start_ns, uint64_t end_ns,
+    uint64_t batch, uint64_t row, uint64_t bytes)
+{
+    if (end_ns < spans->end_ns)
+        end_ns = spans->end_ns;
+    if (start_ns < spans->end_ns)
+        start_ns = spans->end_ns;
+    if (start_ns > end_ns)
+        start_ns = end_ns;
+    const struct np_span span = {
+        .start_ns = start_ns,
+        .ns = end_ns - start_ns,
+        .kind = (unsigned)kind,
+        .batch = batch & NP_SPAN_NO_BATCH,
+        .row = row & NP_SPAN_NO_ROW,
+        .bytes = bytes,
+    };
+    spans->end_ns = end_ns;
+    put(spans, &span);
+}
+
+void np_spans_put(struct np_spans *spans, int kind, uint64_t bytes, uint64_t ns)
+{
+    if (!spans)
+        return;
+    const uint64_t now_ns = np_now_ns();
+    put_between(
+        spans, kind, now_ns > ns ? now_ns - ns : 0, now_ns, spans->batch, spans->row, bytes);
+}
+
+void np_spans_put_at(struct np_spans *spans, int kind, uint64_t start_ns, uint64_t end_ns,
+    uint64_t batch, uint64_t bytes)
+{
+    if (spans)
+        put_between(spans, kind, start_ns, end_ns, batch, NP_SPAN_NO_ROW, bytes);
+}
+
+/* --- the drain ----------------------------------------------------------------------------------- */
+
+/* Pairs with the release in np_tracks_join(). */
+struct np_spans *np_tracks_newest(const struct np_tracks *tracks)
+{
+    return atomic_load_explicit(&((struct np_tracks *)tracks)->newest, memory_order_acquire);
+}
+
+struct np_spans *np_spans_older(const struct np_spans *spans)
+{
+    return spans->older;
+}
+
+const char *np_spans_name(const struct np_spans *spans)
+{
+    return spans->name;
+}
+
+int np_spans_tid(const struct np_spans *spans)
+{
+    return spans->tid;
+}
+
+int np_spans_number(const struct np_spans *spans)
+{
+    return spans->number;
+}
+
+int np_spans_take(struct np_spans *spans, struct np_span *out, int room)
+{
+    const uint64_t tail = atomic_load_explicit(&spans->tail, memory_order_relaxed);
+    /* Pairs with the release in put(). */
+    const uint64_t ready = atomic_load_explicit(&spans->head, memory_order_acquire) - tail;
+    const int nr = ready < (uint64_t)room ? (int)ready : room;
+
+    for (int i = 0; i < nr; i++)
+        out[i] = spans->slots[(tail + (uint64_t)i) % NP_SPAN_SLOTS];
+    atomic_store_explicit(&spans->tail, tail + (uint64_t)nr, memory_order_release);
+    return nr;
+}
+
+uint64_t np_spans_dropped(const struct np_spans *spans)
+{
+    return atomic_load_explicit(&((struct np_spans *)spans)->dropped, memory_order_relaxed);
+}
