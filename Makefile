@@ -141,14 +141,14 @@ $(FUZZ): %: %.o $(B)/tests/fuzz/fuzz_driver.o $(LIB)
 fuzz: $(FUZZ)
 
 # The program once more with planted bottlenecks, and what measures and makes their cases.
-PLANTED := $(B)/tests/plants/nnpipe $(B)/tests/plants/rate
+PLANTED := $(addprefix $(B)/tests/plants/,nnpipe rate tenant hard_jpegs)
 WRAPPED  = np_unzstd_frame np_decoder_open np_decoder_decode np_resize np_ring_commit write fsync
 $(B)/tests/plants/nnpipe: $(B)/tests/bench/plants/wraps.o $(B)/daemon/main.o $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(addprefix -Wl$(comma)--wrap=,$(WRAPPED)) -o $@ $^ $(LDLIBS)
-$(B)/tests/plants/rate: $(B)/tests/bench/plants/rate.o
+$(B)/tests/plants/%: $(B)/tests/bench/plants/%.o
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^
+	$(CC) $(LDFLAGS) -o $@ $^ -ljpeg
 .PHONY: plants
 plants: $(NNPIPE) $(PLANTED)
 

@@ -1,7 +1,7 @@
 /* rate WARMUP SECONDS COMMAND...: what a training run really does. Starts `COMMAND... --json` in a group
  * of its own, counts its steps by the clock from WARMUP seconds after the first one on, kills it, and
- * prints "STEPS_PER_SECOND OTHER_CORES": the second is what other processes used meanwhile. */
-#include <fcntl.h>
+ * prints "STEPS_PER_SECOND OTHER_CORES": the second is what other processes used meanwhile. Where the
+ * run writes checkpoints, it counts from the end of one to the end of another. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +10,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#define MOST_STEPS 4000000
 
 static double now(void)
 {
@@ -75,11 +73,76 @@ static pid_t start(char **command, FILE **ret_lines)
     return pid;
 }
 
+struct count {
+    double warmup, seconds;  /* set once */
+    double first;            /* when the first step ended; 0: none has */
+    double from, last;       /* what is counted lies between; 0: nothing is */
+    long nr_steps, nr_after; /* up to `last`, and since */
+    double cpu, own;         /* at `from`: of the box, of the run */
+    int by_checkpoints;
+};
+
+static void begin(struct count *count, double time, pid_t pid)
+{
+    count->from = count->last = time;
+    count->nr_steps = count->nr_after = 0;
+    count->cpu = box_cpu();
+    count->own = process_cpu(pid);
+}
+
+/* A checkpoint has ended. */
+static void at_checkpoint(struct count *count, double time, pid_t pid)
+{
+    if (count->first == 0 || time < count->first + count->warmup)
+        return;
+    if (!count->by_checkpoints) {
+        begin(count, time, pid);
+        count->by_checkpoints = 1;
+        return;
+    }
+    count->nr_steps += count->nr_after;
+    count->nr_after = 0;
+    count->last = time;
+}
+
+static void at_step(struct count *count, double time, pid_t pid)
+{
+    if (count->first == 0)
+        count->first = time;
+    if (count->from == 0 && time >= count->first + count->warmup) {
+        begin(count, time, pid);
+    } else if (count->from > 0) {
+        count->nr_after++;
+        if (count->by_checkpoints)
+            return;
+        count->nr_steps += count->nr_after;
+        count->nr_after = 0;
+        count->last = time;
+    }
+}
+
+/* A run that writes checkpoints is given time for whole periods, up to four times as long. */
+static int is_enough(const struct count *count, double time)
+{
+    const double end = count->by_checkpoints ? count->last : time;
+
+    return count->from > 0 &&
+           (end >= count->from + count->seconds ||
+               (time >= count->from + 4 * count->seconds && count->nr_steps > 0));
+}
+
+static int is_event(const char *line, const char *name)
+{
+    char text[64];
+
+    snprintf(text, sizeof(text), "\"event\": \"%s\"", name);
+    return strstr(line, text) != NULL;
+}
+
 int main(int argc, char **argv)
 {
     static char line[65536];
-    double first = 0, from = 0, last = 0, cpu = 0, own = 0;
-    long nr_steps = 0;
+    struct count count = {0};
     FILE *lines;
     pid_t pid;
 
@@ -87,31 +150,25 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: rate WARMUP SECONDS COMMAND...\n");
         return 64;
     }
+    count.warmup = atof(argv[1]);
+    count.seconds = atof(argv[2]);
     pid = start(argv + 3, &lines);
     while (fgets(line, sizeof(line), lines)) {
-        double time = now();
+        const double time = now();
 
-        if (strstr(line, "\"error\""))
+        if (is_event(line, "error"))
             fputs(line, stderr);
-        if (!strstr(line, "\"event\": \"step\"") && !strstr(line, "\"event\":\"step\""))
-            continue;
-        if (first == 0)
-            first = time;
-        if (from == 0 && time >= first + atof(argv[1])) {
-            from = last = time;
-            cpu = box_cpu();
-            own = process_cpu(pid);
-        } else if (from > 0) {
-            nr_steps++;
-            last = time;
-        }
-        if (from > 0 && time >= from + atof(argv[2]))
+        else if (is_event(line, "checkpoint"))
+            at_checkpoint(&count, time, pid);
+        else if (is_event(line, "step"))
+            at_step(&count, time, pid);
+        if (is_enough(&count, time))
             break;
     }
-    if (last > from)
-        printf("%.6g %.3f\n", (double)nr_steps / (last - from),
-            (box_cpu() - cpu - process_cpu(pid) + own) / (last - from));
+    if (count.nr_steps > 0)
+        printf("%.6g %.3f\n", (double)count.nr_steps / (count.last - count.from),
+            (box_cpu() - count.cpu - process_cpu(pid) + count.own) / (now() - count.from));
     kill(-pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    return last > from ? 0 : 1;
+    return count.nr_steps > 0 ? 0 : 1;
 }
