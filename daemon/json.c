@@ -94,8 +94,15 @@ static void append_string(struct np_json *json, const char *text)
 
 static void append_key(struct np_json *json, const char *key)
 {
-    if (json->used > 1)
-        append_text(json, ", ");
+    char last = json->used ? json->text[json->used - 1] : '\0';
+
+    if (last && last != '{' && last != '[')
+        append_text(json, json->line ? "," : ", ");
+    if (json->line)
+        append_text(json, "\n  ");
+    json->line = false;
+    if (!key)
+        return;
     append_string(json, key);
     append_text(json, ": ");
 }
@@ -104,6 +111,7 @@ void np_json_begin(struct np_json *json, const char *event)
 {
     json->used = 0;
     json->failed = false;
+    json->line = false;
     append_text(json, "{");
     if (event)
         np_json_text(json, "event", event);
@@ -167,6 +175,27 @@ void np_json_ints(struct np_json *json, const char *key, const int *values, int 
         append_text(json, text);
     }
     append_text(json, "]");
+}
+
+void np_json_item(struct np_json *json, double value)
+{
+    np_json_real(json, NULL, value);
+}
+
+void np_json_open(struct np_json *json, const char *key, char bracket)
+{
+    append_key(json, key);
+    append(json, &bracket, 1);
+}
+
+void np_json_close(struct np_json *json, char bracket)
+{
+    append(json, &bracket, 1);
+}
+
+void np_json_line(struct np_json *json)
+{
+    json->line = true;
 }
 
 /* A number as JSON's grammar has it: -?(0|[1-9][0-9]*)(.[0-9]+)?([eE][+-]?[0-9]+)? */

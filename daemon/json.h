@@ -9,11 +9,12 @@
 #include "loader/base/err.h"
 #include "loader/base/node.h"
 
-/* One object under way. Reused from line to line, so that the steady state allocates nothing. */
+/* One object under way, others within it. Reused from line to line, so that the steady state allocates nothing. */
 struct np_json {
     char *text; /* NUL-ended after np_json_end() */
     size_t used, room;
     bool failed; /* out of memory: nothing is written */
+    bool line;   /* the next key begins a line */
 };
 
 void np_json_fini(struct np_json *json);
@@ -29,6 +30,12 @@ void np_json_null(struct np_json *json, const char *key);
 void np_json_node(struct np_json *json, const char *key, const struct np_node *node);
 /* A list of numbers: [3, 32, 32]. */
 void np_json_ints(struct np_json *json, const char *key, const int *values, int n);
+/* A number of a list; its key is NULL there, as that of a list or an object in a list. */
+void np_json_item(struct np_json *json, double value); /* not finite: null */
+/* An object or a list within, up to np_json_close() with the same bracket's pair: '{' '}', '[' ']'. */
+void np_json_open(struct np_json *json, const char *key, char bracket);
+void np_json_close(struct np_json *json, char bracket);
+void np_json_line(struct np_json *json); /* the next key begins a new line */
 /* Closes the object; the text is one line with its newline, or NULL when it failed. */
 const char *np_json_end(struct np_json *json);
 

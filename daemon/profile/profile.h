@@ -182,6 +182,7 @@ struct np_ribbon { /* a tenth of a second of the run */
 /* All that a report says. Owned by cmd_profile.c. */
 struct np_profile {
     char config[256], version[64], started_at[32];
+    char files[256]; /* that were written beside the screen: "profile.html  profile.json"; or "" */
     struct np_knobs knobs;
     struct np_observation observation;
     struct np_ceilings ceilings;
@@ -205,9 +206,15 @@ struct np_profile {
 void np_profile_screen(const struct np_profile *profile, int width, bool colour, FILE *out);
 /* profile.json: docs/PROFILING.md has the schema. The `done` event of --json is its first level. */
 char *np_profile_json(const struct np_profile *profile); /* caller frees; NULL: no memory */
-int np_profile_read(
-    const char *path, struct np_profile *ret_profile, struct np_err *err); /* any bytes */
+char *np_profile_done(
+    const struct np_profile *profile); /* the event alone, in one line; the same */
+/* Any bytes. The caller gives what was read back with np_profile_fini(). */
+int np_profile_read(const char *path, struct np_profile *ret_profile, struct np_err *err);
+int np_profile_parse(
+    const char *text, size_t bytes, struct np_profile *ret_profile, struct np_err *err);
+void np_profile_fini(struct np_profile *profile); /* ribbon and before, of np_profile_read() */
 /* One self-contained file. */
 int np_profile_html(const struct np_profile *profile, const char *path, struct np_err *err);
+void np_profile_html_to(const struct np_profile *profile, FILE *out);
 
 #endif
