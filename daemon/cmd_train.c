@@ -1,4 +1,5 @@
 /* `nnpipe train CONFIG`: a run in the foreground. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +7,7 @@
 
 #include "daemon/cmd.h"
 #include "daemon/config.h"
+#include "daemon/profile/trace.h"
 #include "daemon/run.h"
 #include "loader/base/mem.h"
 
@@ -16,15 +18,37 @@ static bool is_folder(const char *word)
     return stat(word, &stat_) == 0 && S_ISDIR(stat_.st_mode);
 }
 
+static int train_traced(struct np_config *config, struct np_run_options *options, const char *path,
+    const char *limit_text)
+{
+    struct np_trace_end end;
+    struct np_err err = {0};
+    char text[512];
+    int code = np_trace_open(path, limit_text, &options->trace, &err);
+
+    if (code < 0) {
+        np_complain(&err);
+        return code == -EINVAL ? NP_EXIT_USAGE : NP_EXIT_FAILED;
+    }
+    code = np_run_train(config, options);
+    np_trace_finish(options->trace, &end);
+    np_trace_text(options->trace, &end, text, sizeof(text));
+    fprintf(options->json || end.code < 0 ? stderr : stdout, "%s\n", text);
+    np_trace_free(options->trace);
+    return code;
+}
+
 int np_cmd_train(int argc, char **argv)
 {
     struct np_overrides overrides = {0};
     struct np_run_options options = {.overrides = &overrides};
-    const char *device = NULL;
+    const char *device = NULL, *trace = NULL, *trace_limit = NULL;
     const struct np_flag flags[] = {
         {"--resume", &options.resume_dir, &options.resume, is_folder},
         {"--weights", &options.weights, NULL, NULL},
         {"--device", &device, NULL, NULL},
+        {"--trace", &trace, NULL, NULL},
+        {"--trace-limit", &trace_limit, NULL, NULL},
         {"--json", NULL, &options.json, NULL},
         {NULL, NULL, NULL, NULL},
     };
@@ -37,6 +61,10 @@ int np_cmd_train(int argc, char **argv)
     if (options.resume && options.weights) {
         fprintf(stderr, "nnpipe train: --weights begins a run, --resume goes on with one; give one "
                         "of the two\n");
+        return NP_EXIT_USAGE;
+    }
+    if (trace_limit && !trace) {
+        fprintf(stderr, "nnpipe train: --trace-limit is the size of the file of --trace FILE\n");
         return NP_EXIT_USAGE;
     }
     if (nr == 0 && options.resume_dir)
@@ -64,7 +92,8 @@ int np_cmd_train(int argc, char **argv)
     }
     code = np_cmd_config(own ? own : argv[1], &overrides, device, &config);
     if (code == 0)
-        code = np_run_train(config, &options);
+        code = trace ? train_traced(config, &options, trace, trace_limit)
+                     : np_run_train(config, &options);
     np_config_free(config);
     np_free(own);
     return code;

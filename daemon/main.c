@@ -19,6 +19,8 @@ static const struct np_command commands[] = {
         "  --weights FILE   begin with weights from a safetensors file, a checkpoint or a run\n"
         "  --device NAME    auto, cpu, cuda:0 or sim\n"
         "  -o KEY=VALUE     change a key of the config: -o train.epochs=2 (may be repeated)\n"
+        "  --trace FILE     what each thread and the device did when, for ui.perfetto.dev\n"
+        "  --trace-limit N  the trace ends at N MiB (default: 256)\n"
         "  --json           one JSON object a line instead of text\n"
         "\n"
         "Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and ends with 75; one that\n"

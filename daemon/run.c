@@ -11,6 +11,7 @@
 
 #include "daemon/cmd.h"
 #include "daemon/evaluate.h"
+#include "daemon/profile/trace.h"
 #include "daemon/run_folder.h"
 #include "daemon/run_same.h"
 #include "loader/base/box.h"
@@ -251,6 +252,8 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
     int code = np_loader_start(&config, &run->loader, err);
     if (code < 0)
         return np_device_blame(run->device, err); /* its pinned memory, perhaps */
+    if (run->options->trace)
+        np_trace_watch(run->options->trace, np_loader_ring(run->loader), config.shape.rows);
     code = np_feed_new(
         run->device, np_loader_ring(run->loader), &config.shape, run->block, &run->feed, err);
     if (code == 0 && np_loader_resident(run->loader))
@@ -271,6 +274,8 @@ static void keep_crcs(const struct np_source_options *options, const struct np_i
 
 static void close_pipeline(struct np_run *run)
 {
+    if (run->options->trace)
+        np_trace_watch(run->options->trace, NULL, 0);
     np_feed_free(run->feed);
     np_loader_stop(run->loader);
     if (run->loader) {
@@ -354,6 +359,8 @@ static int open_base(struct np_run *run, struct np_err *err)
     run->stat = np_stat_new();
     if (!run->stat)
         return np_err_set(err, -ENOMEM, "out of memory");
+    if (run->options->trace)
+        np_stat_trace(run->stat, np_trace_tracks(run->options->trace));
     if ((code = np_watch_start(run->stat, warn, run, &run->watch, err)) < 0)
         return code;
     run->block = np_stat_join(run->stat, "trainer");
