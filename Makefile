@@ -152,9 +152,9 @@ $(B)/tests/plants/%: $(B)/tests/bench/plants/%.o
 .PHONY: plants
 plants: $(NNPIPE) $(PLANTED)
 
-test: all $(UNIT) $(FUZZ) $(PLANS) $(EMU)
+test: all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED)
 	@sh tests/run.sh $(B)
-test-long: all $(UNIT) $(FUZZ) $(PLANS) $(EMU)
+test-long: all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED)
 	@sh tests/run_long.sh $(B)
 demo: all
 	@sh scripts/demo.sh --built

@@ -1,0 +1,68 @@
+#!/bin/sh
+# The plants that the profiler is judged by (tests/bench/plants): each makes its own stage slower,
+# and none changes a byte of what is trained on.
+. "$(dirname "$0")/../lib.sh"
+
+bin=${NNPIPE_BUILD:-$ROOT/build}/tests/plants
+planted=$bin/nnpipe
+[ -x "$planted" ] || { not_ok "the program with plants is there" "make plants"; exit 1; }
+"$NNPIPE" data synth --out "$TMP/set" --samples 2000 --test 0 --size 32 >/dev/null || exit 1
+cat >"$TMP/planted.yaml" <<YAML
+name: planted
+data: {train: {source: tar, path: "$TMP/set/train-*.tar.zst"}}
+loader: {batch: 32, readers: 1, prefetch: 2, cache: none, augment: [{random_crop: {size: 32, pad: 4}}, flip]}
+model: [flatten, linear: {out: classes}]
+optimizer: {sgd: {lr: 0.1}}
+device: {sim: {h2d_gbps: 25, step_ms: 2}}
+train: {epochs: 100000}
+checkpoint: {every: 20 steps}
+runs: $TMP/runs
+YAML
+
+# bench CALLS: the loader with such plants, into $TMP/bench.json
+bench() {
+    printf '%s\n' "$1" >"$TMP/calls"
+    NNPIPE_PLANT=$TMP/calls "$planted" bench loader "$TMP/planted.yaml" --seconds 0.5 --json >"$TMP/bench.json"
+}
+field() { sed -n 's/.*"'"$1"'": "\{0,1\}\([^,"}]*\).*/\1/p' "${2:-$TMP/bench.json}"; }
+# above A B FACTOR: A is more than FACTOR times B
+above() { awk "BEGIN { exit !($1 > $2 * $3) }" || { echo "$1 is not above $3 times $2"; return 1; }; }
+
+bench '' || exit 1
+cp "$TMP/bench.json" "$TMP/none.json"
+"$NNPIPE" bench loader "$TMP/planted.yaml" --seconds 0.5 --json >"$TMP/real.json"
+t "the program with plants makes the bytes of the real one" [ "$(field digest "$TMP/none.json")" = "$(field digest "$TMP/real.json")" ]
+
+# A stage done 12 times takes more than four times as long.
+slower() {
+    bench "$1 12" && [ "$(field digest)" = "$(field digest "$TMP/none.json")" ] || { echo "other bytes"; return 1; }
+    above "$(field "$1_us")" "$(field "$1_us" "$TMP/none.json")" 4
+}
+for stage in decompress decode augment; do
+    t "$stage done twelve times is slow and changes no byte" slower "$stage"
+done
+
+# rate CALLS SIM [-o ...]: batches a second of a run
+rate() {
+    printf '%s\n' "$1" >"$TMP/calls"
+    printf '%s\n' "$2" >"$TMP/sim"
+    shift 2
+    NNPIPE_PLANT=$TMP/calls NNPIPE_SIM_PLANT=$TMP/sim "$bin/rate" 0.2 0.6 "$planted" train "$TMP/planted.yaml" --json "$@" 2>"$TMP/err" | cut -d ' ' -f 1
+}
+# near CALLS SIM LOW HIGH [-o ...]: the run does between LOW and HIGH batches a second
+near() {
+    calls=$1 sim=$2 low=$3 high=$4
+    shift 4
+    got=$(rate "$calls" "$sim" "$@")
+    awk "BEGIN { exit !(${got:-0} >= $low && ${got:-0} <= $high) }" || { echo "${got:-none} batches a second: $(tail -n 1 "$TMP/err")"; return 1; }
+}
+t "a step of 20 ms in place of 2: at most 50 batches a second" near '' step_ms=20 35 50.5 -o checkpoint.every=never
+t "copies of 98,432 bytes at 2 MB/s: at most 20.4 batches a second" near '' h2d_gbps=0.002 14 20.6 -o checkpoint.every=never
+t "a disk whose reads take 50 ms, one in flight: few batches" near '' disk_latency_us=50000 0.1 30 -o checkpoint.every=never -o loader.io=sim
+t "readers that pause 90 of 100 ms: a tenth, and what two slots hold" near 'pause_every_ms 100
+pause_ms 90' '' 5 260 -o checkpoint.every=never
+t "a checkpoint of 100 ms every 20 steps of 2 ms" near 'fsync_ms 100' '' 5 110
+printf 'decoed 2\n' >"$TMP/calls"
+t "a misspelt plant is refused" env NNPIPE_PLANT="$TMP/calls" sh -c '"$0" check "$1"; [ $? = 64 ]' "$planted" "$TMP/planted.yaml"
+
+[ "$failed" -eq 0 ]
