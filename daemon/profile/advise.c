@@ -1,0 +1,160 @@
+/* From the limiter to the key that moves it, with what that brings and costs. Pure arithmetic. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/profile/profile.h"
+
+#define ENOUGH       0.97 /* of what a key can bring: more of it is not worth its price */
+#define MOST_SLOTS   16
+#define SAVING_SHARE 0.01 /* of the time, that checkpoints may take */
+
+static void take(struct np_advice *advice, const char *key, double from, double to)
+{
+    snprintf(advice->key, sizeof(advice->key), "%s", key);
+    snprintf(advice->from, sizeof(advice->from), "%g", from);
+    snprintf(advice->to, sizeof(advice->to), "%g", to);
+}
+
+/* The smallest value of one knob that brings nearly all that it can. */
+static int smallest(const struct np_model *model, struct np_knobs *knobs, int *knob, int most)
+{
+    const int from = *knob;
+    int to = from;
+
+    *knob = most;
+    const double best = np_model_rate_with(model, knobs);
+    for (to = from; to < most; to++) {
+        *knob = to;
+        if (np_model_rate_with(model, knobs) >= ENOUGH * best)
+            break;
+    }
+    *knob = to;
+    return to;
+}
+
+static void advise_cache(const struct np_model *model, const char *kind, uint64_t bytes,
+    const char *what, struct np_advice *advice)
+{
+    struct np_knobs knobs = model->knobs;
+
+    snprintf(knobs.cache, sizeof(knobs.cache), "%s", kind);
+    snprintf(advice->key, sizeof(advice->key), "loader.cache");
+    snprintf(advice->from, sizeof(advice->from), "%s", model->knobs.cache);
+    snprintf(advice->to, sizeof(advice->to), "%s", kind);
+    advice->rate = np_model_rate_with(model, &knobs);
+    advice->memory_bytes = bytes;
+    snprintf(advice->text, sizeof(advice->text),
+        "keep %s in memory (%.1f GiB); it pays from the second epoch on", what,
+        (double)bytes / (1 << 30));
+}
+
+static bool fits(const struct np_model *model, uint64_t bytes)
+{
+    return bytes > 0 && bytes < model->knobs.free_bytes / 2;
+}
+
+/* decompress, decode, augment: more threads while cores are idle, then pictures kept decoded. */
+static void advise_readers(
+    const struct np_model *model, enum np_stage limiter, struct np_advice *advice)
+{
+    struct np_knobs knobs = model->knobs;
+    const uint64_t decoded = knobs.picture_bytes * knobs.nr_samples;
+    const int from = knobs.readers, most = (int)ceil(model->cores);
+
+    if (most > from) {
+        const int to = smallest(model, &knobs, &knobs.readers, most);
+
+        advice->rate = np_model_rate_with(model, &knobs);
+        if (advice->rate > model->rate * 1.03) {
+            take(advice, "loader.readers", from, to);
+            advice->cores = advice->rate * (model->thread_s[NP_STAGE_DECOMPRESS] +
+                                               model->thread_s[NP_STAGE_DECODE] +
+                                               model->thread_s[NP_STAGE_AUGMENT]) -
+                            from;
+            advice->cores = advice->cores > 0 ? advice->cores : to - from;
+            snprintf(advice->text, sizeof(advice->text),
+                "more reader threads: %d instead of %d, cores are idle", to, from);
+            return;
+        }
+    }
+    if (model->knobs.device_has_memory && strncmp(model->knobs.device, "cuda", 4) == 0 &&
+        fits(model, decoded) && strcmp(model->knobs.cache, "device") != 0)
+        advise_cache(model, "device", decoded, "the pictures on the GPU and the host", advice);
+    else if (limiter != NP_STAGE_AUGMENT && fits(model, decoded) &&
+             strcmp(model->knobs.cache, "decoded") != 0)
+        advise_cache(model, "decoded", decoded, "the decoded pictures", advice);
+    else
+        snprintf(advice->text, sizeof(advice->text),
+            limiter == NP_STAGE_AUGMENT
+                ? "all cores work: cheaper operations in loader.augment, or pictures packed at the "
+                  "size they are trained at (nnpipe data pack --resize)"
+                : "all cores work: pack the pictures smaller (nnpipe data pack --resize), or take "
+                  "a "
+                  "box with more cores");
+}
+
+static void advise_read(const struct np_model *model, struct np_advice *advice)
+{
+    struct np_knobs knobs = model->knobs;
+
+    if (fits(model, knobs.set_bytes) && strcmp(knobs.cache, "none") == 0) {
+        advise_cache(model, "encoded", knobs.set_bytes, "the set's files", advice);
+        return;
+    }
+    snprintf(advice->text, sizeof(advice->text),
+        "the disk gives no more: a faster disk, or smaller files (nnpipe data pack --resize)");
+}
+
+static void advise_batch(const struct np_model *model, struct np_advice *advice)
+{
+    struct np_knobs knobs = model->knobs;
+    const int from = knobs.prefetch;
+    const int to = smallest(model, &knobs, &knobs.prefetch, from < MOST_SLOTS ? MOST_SLOTS : from);
+
+    if (to == from)
+        return;
+    take(advice, "loader.prefetch", from, to);
+    advice->rate = np_model_rate_with(model, &knobs);
+    advice->memory_bytes = 0;
+    snprintf(advice->text, sizeof(advice->text),
+        "more batches ready ahead: %d instead of %d; readers and device wait for each other", to,
+        from);
+}
+
+static void advise_checkpoint(const struct np_model *model, struct np_advice *advice)
+{
+    struct np_knobs knobs = model->knobs;
+    const double saving = model->checkpoint_share / (1 - model->checkpoint_share);
+
+    knobs.checkpoint_steps = ceil(model->knobs.checkpoint_steps * saving / SAVING_SHARE);
+    take(advice, "checkpoint.every", model->knobs.checkpoint_steps, knobs.checkpoint_steps);
+    snprintf(advice->from, sizeof(advice->from), "%.0f steps", model->knobs.checkpoint_steps);
+    snprintf(advice->to, sizeof(advice->to), "%.0f steps", knobs.checkpoint_steps);
+    advice->rate = np_model_rate_with(model, &knobs);
+    snprintf(advice->text, sizeof(advice->text),
+        "save less often: a kill then costs up to %.0f s of training again",
+        knobs.checkpoint_steps * knobs.batch / advice->rate);
+}
+
+void np_advise(const struct np_model *model, enum np_stage limiter, struct np_advice *ret_advice)
+{
+    memset(ret_advice, 0, sizeof(*ret_advice));
+    switch (limiter) {
+    case NP_STAGE_READ: advise_read(model, ret_advice); break;
+    case NP_STAGE_BATCH: advise_batch(model, ret_advice); break;
+    case NP_STAGE_COPY:
+        advise_cache(model, "device", model->knobs.picture_bytes * model->knobs.nr_samples,
+            "the pictures on the device", ret_advice);
+        break;
+    case NP_STAGE_STEP:
+        snprintf(ret_advice->text, sizeof(ret_advice->text),
+            "the device is the limit, and the loader keeps it busy: nothing of the loader gains; a "
+            "half precision or a larger batch may");
+        break;
+    case NP_STAGE_CHECKPOINT: advise_checkpoint(model, ret_advice); break;
+    default: advise_readers(model, limiter, ret_advice);
+    }
+    if (ret_advice->rate == 0)
+        ret_advice->rate = model->rate;
+}

@@ -1,0 +1,212 @@
+/* Costs an image, and the rate they allow. Every resource bounds the rate by what there is of it over what
+ * an image takes of it (the utilisation law: Denning and Buzen, "The Operational Analysis of
+ * Queueing Network Models", ACM Computing Surveys 10(3), 1978); the smallest bound is the rate of
+ * a pipeline whose queues never run dry. What hand-over costs beside that is measured as one
+ * factor, `coupling`. Pure arithmetic. */
+#include <math.h>
+#include <string.h>
+
+#include "daemon/profile/profile.h"
+
+/* The stages that a reader's thread works in, one after the other. */
+static const enum np_stage thread_stages[] = {
+    NP_STAGE_READ, NP_STAGE_DECOMPRESS, NP_STAGE_DECODE, NP_STAGE_AUGMENT, NP_STAGE_BATCH};
+#define NR_THREAD_STAGES (int)(sizeof(thread_stages) / sizeof(*thread_stages))
+
+/* A reader waits for the disk in so large a share of its time before the disk counts as the limit. */
+#define WAITS_FOR_DISK 0.3
+#define TOUCHES_DISK   0.02
+
+static double at_least(double value, double least)
+{
+    return value > least ? value : least;
+}
+
+/* --- making it -------------------------------------------------------------------------------- */
+
+/* Images that the readers made: each goes through `batch` once, masked rows too. */
+static double images_made(const struct np_observation *o)
+{
+    uint64_t most = o->stages[NP_STAGE_BATCH].items;
+
+    for (int i = 0; i < NR_THREAD_STAGES; i++)
+        if (o->stages[thread_stages[i]].items > most)
+            most = o->stages[thread_stages[i]].items;
+    return most ? (double)most : at_least((double)o->images, 1);
+}
+
+/* Work is counted by the wall's clock: what of it was spent ready but without a core is taken off. */
+static void make_threads(const struct np_observation *o, struct np_model *model)
+{
+    double work = 0, images = images_made(o);
+
+    for (int i = 0; i < NR_THREAD_STAGES; i++)
+        work += o->stages[thread_stages[i]].work_s;
+    const double on_core = work > 0 ? at_least((work - o->reader_delay_s) / work, 0.1) : 1;
+    for (int i = 0; i < NR_THREAD_STAGES; i++)
+        model->thread_s[thread_stages[i]] = o->stages[thread_stages[i]].work_s * on_core / images;
+}
+
+/* The disk at this depth: as it was seen where the readers waited for it; as it was measured where they
+ * did so now and then; from the page cache where they never did. */
+static double read_rate(const struct np_observation *o, const struct np_ceilings *ceilings)
+{
+    const double waits = o->reader_s[NP_STATE_IO_WAIT] / at_least(o->nr_readers * o->seconds, 1e-9);
+
+    if (o->stages[NP_STAGE_READ].items == 0)
+        return 0;
+    if (waits > WAITS_FOR_DISK && o->stall_s > 0.05 * o->seconds)
+        return o->images_per_second;
+    if (waits > TOUCHES_DISK && ceilings->read_cold > 0)
+        return at_least(ceilings->read_cold, o->images_per_second);
+    return ceilings->read_warm > 0 ? at_least(ceilings->read_warm, o->images_per_second)
+                                   : ceilings->read_cold;
+}
+
+static void make_device(
+    const struct np_observation *o, const struct np_ceilings *ceilings, struct np_model *model)
+{
+    const double batch = model->knobs.batch, images = at_least((double)o->images, 1);
+
+    if (model->knobs.device_has_memory && o->feed.nr_batches > 0) {
+        const double batches = (double)o->feed.nr_batches;
+
+        model->copy_rate = batches * batch / at_least((double)o->feed.copy_ns * 1e-9, 1e-9);
+        model->step_rate = batches * batch / at_least((double)o->feed.compute_ns * 1e-9, 1e-9);
+    } else {
+        model->step_rate = ceilings->step;
+    }
+    model->step_cpu_s = at_least(o->process_cpu_s - o->reader_cpu_s, 0) / images;
+}
+
+void np_model_make(const struct np_observation *o, const struct np_ceilings *ceilings,
+    const struct np_knobs *knobs, struct np_model *ret_model)
+{
+    const double seconds = at_least(o->seconds - o->checkpoint_s, 1e-9);
+    const double without = (double)o->images / seconds; /* checkpoints left out */
+
+    *ret_model = (struct np_model){.knobs = *knobs,
+        .cores = at_least(o->cores - o->other_cores, 0.5),
+        .read_rate = read_rate(o, ceilings),
+        .coupling = 1};
+    make_threads(o, ret_model);
+    make_device(o, ceilings, ret_model);
+    const double bound = np_model_rate(ret_model, NULL);
+    ret_model->coupling = bound > 0 && without < bound ? without / bound : 1;
+    if (knobs->checkpoint_steps > 0 && without > 0) {
+        const double interval = knobs->checkpoint_steps * knobs->batch / without;
+
+        ret_model->checkpoint_share = o->checkpoint_each_s / (interval + o->checkpoint_each_s);
+    }
+    ret_model->rate = without * (1 - ret_model->checkpoint_share);
+}
+
+/* --- asking it -------------------------------------------------------------------------------- */
+
+static double lower(double bound, double rate, double faster)
+{
+    return rate > 0 && rate * faster < bound ? rate * faster : bound;
+}
+
+static double factor(const double *faster, enum np_stage stage)
+{
+    return faster ? faster[stage] : 1;
+}
+
+/* Seconds of a thread that an image takes in the readers' stages. */
+static double thread_seconds(const struct np_model *model, const double *faster)
+{
+    double sum = 0;
+
+    for (int i = 0; i < NR_THREAD_STAGES; i++)
+        sum += model->thread_s[thread_stages[i]] / factor(faster, thread_stages[i]);
+    return sum;
+}
+
+double np_model_rate(const struct np_model *model, const double faster[NP_NR_STAGES])
+{
+    const double threads = thread_seconds(model, faster);
+    const double cores = threads + model->step_cpu_s / factor(faster, NP_STAGE_STEP);
+    double rate = INFINITY;
+
+    if (threads > 0)
+        rate = lower(rate, model->knobs.readers / threads, 1);
+    if (cores > 0)
+        rate = lower(rate, model->cores / cores, 1);
+    rate = lower(rate, model->read_rate, factor(faster, NP_STAGE_READ));
+    rate = lower(rate, model->copy_rate, factor(faster, NP_STAGE_COPY));
+    rate = lower(rate, model->step_rate, factor(faster, NP_STAGE_STEP));
+    if (!isinf(factor(faster, NP_STAGE_BATCH)))
+        rate *= model->coupling;
+    /* share = each / (interval + each): each second of training costs share / (1 - share) of saving. */
+    const double saving = model->checkpoint_share / (1 - model->checkpoint_share);
+    const double base = model->rate / (1 - model->checkpoint_share); /* the rate that share is of */
+    if (model->checkpoint_share > 0 && base > 0)
+        rate /= 1 + saving * (rate / base) / factor(faster, NP_STAGE_CHECKPOINT);
+    return rate;
+}
+
+double np_model_rate_with(const struct np_model *model, const struct np_knobs *knobs)
+{
+    struct np_model other = *model;
+    const bool decoded = strcmp(knobs->cache, "decoded") == 0,
+               device = strcmp(knobs->cache, "device") == 0;
+    const bool cached = decoded || device || strcmp(knobs->cache, "encoded") == 0;
+
+    if (knobs->checkpoint_steps > 0 && model->knobs.checkpoint_steps > 0) {
+        const double saving = model->checkpoint_share / (1 - model->checkpoint_share) *
+                              model->knobs.checkpoint_steps / knobs->checkpoint_steps;
+
+        other.checkpoint_share = saving / (1 + saving);
+    }
+    if (cached && strcmp(model->knobs.cache, knobs->cache) != 0) {
+        other.read_rate = 0;
+        other.thread_s[NP_STAGE_READ] = other.thread_s[NP_STAGE_DECOMPRESS] = 0;
+    }
+    if (decoded || device)
+        other.thread_s[NP_STAGE_DECODE] = 0;
+    if (device) {
+        other.thread_s[NP_STAGE_AUGMENT] = 0;
+        other.copy_rate = 0;
+    }
+    if (knobs->depth > model->knobs.depth && model->knobs.depth > 0)
+        other.read_rate *= (double)knobs->depth / model->knobs.depth;
+    if (knobs->prefetch > model->knobs.prefetch) /* half the loss for twice the slots */
+        other.coupling = 1 - (1 - model->coupling) * model->knobs.prefetch / knobs->prefetch;
+    other.knobs = *knobs;
+    other.rate = model->rate / (1 - model->checkpoint_share) * (1 - other.checkpoint_share);
+    return np_model_rate(&other, NULL);
+}
+
+/* A stage of the readers' threads has what all of them leave it together. */
+static bool shares_threads(enum np_stage stage)
+{
+    return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
+}
+
+double np_model_ceiling(const struct np_model *model, enum np_stage stage)
+{
+    const double threads = thread_seconds(model, NULL);
+    const double lanes = model->knobs.readers < model->cores ? model->knobs.readers : model->cores;
+    const double rates[NP_NR_STAGES] = {[NP_STAGE_READ] = model->read_rate,
+        [NP_STAGE_COPY] = model->copy_rate,
+        [NP_STAGE_STEP] = model->step_rate};
+
+    if (shares_threads(stage))
+        return model->thread_s[stage] > 0 ? lanes / threads : INFINITY;
+    if (stage == NP_STAGE_BATCH && model->coupling < 1)
+        return model->rate / (1 - model->checkpoint_share);
+    return rates[stage] > 0 ? rates[stage] : INFINITY;
+}
+
+double np_model_busy(const struct np_model *model, enum np_stage stage)
+{
+    const double rate = model->rate / (1 - model->checkpoint_share);
+
+    if (stage == NP_STAGE_CHECKPOINT)
+        return model->checkpoint_share;
+    if (shares_threads(stage) || stage == NP_STAGE_BATCH)
+        return rate * model->thread_s[stage] / at_least(model->knobs.readers, 1);
+    const double ceiling = np_model_ceiling(model, stage);
+    return isinf(ceiling) ? 0 : rate / ceiling;
+}

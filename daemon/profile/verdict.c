@@ -1,0 +1,99 @@
+/* What limits: the stage without whose cost the run would be fastest. Pure arithmetic. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/profile/profile.h"
+
+#define LEAST_GAIN  0.05 /* less, from any one stage: balanced */
+#define MOST_NOISE  0.10
+#define UNEXPLAINED 0.80 /* a coupling below this, with slots enough, has another cause */
+#define FEW_SLOTS   4
+
+const char *const np_verdict_names[] = {"limited", "balanced", "inconclusive"};
+
+static double rate_without(const struct np_model *model, enum np_stage a, enum np_stage b)
+{
+    double faster[NP_NR_STAGES];
+
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        faster[s] = s == (int)a || s == (int)b ? INFINITY : 1;
+    return np_model_rate(model, faster);
+}
+
+/* The stage that gains most beside `given`; the larger cost where two gain alike. */
+static enum np_stage best_of(const struct np_model *model, enum np_stage given, double *ret_rate)
+{
+    enum np_stage best = given;
+    double best_rate = 0;
+
+    for (int s = 0; s < NP_NR_STAGES; s++) {
+        const double rate = rate_without(model, given, (enum np_stage)s);
+
+        if (s == (int)given)
+            continue;
+        if (rate > best_rate * (1 + 1e-9) ||
+            (rate > best_rate * (1 - 1e-9) &&
+                np_model_busy(model, (enum np_stage)s) > np_model_busy(model, best))) {
+            best = (enum np_stage)s;
+            best_rate = rate;
+        }
+    }
+    *ret_rate = best_rate;
+    return best;
+}
+
+static void find_limiter(const struct np_model *model, struct np_profile_verdict *verdict)
+{
+    const double now = np_model_rate(model, NULL);
+    double best = 0, unused;
+
+    for (int s = 0; s < NP_NR_STAGES; s++) {
+        const double rate = rate_without(model, (enum np_stage)s, (enum np_stage)s);
+
+        if (rate > best * (1 + 1e-9)) {
+            best = rate;
+            verdict->limiter = (enum np_stage)s;
+        }
+    }
+    verdict->gain = best / now;
+    verdict->next_rate = best * model->rate / now;
+    verdict->next = best_of(model, verdict->limiter, &unused);
+    double lowest = INFINITY;
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        if (s != (int)verdict->limiter && s != NP_STAGE_CHECKPOINT)
+            lowest = fmin(lowest, np_model_ceiling(model, (enum np_stage)s));
+    verdict->headroom = isinf(lowest) ? 0 : lowest / model->rate - 1;
+}
+
+void np_verdict_make(
+    const struct np_model *model, double noise, struct np_profile_verdict *ret_verdict)
+{
+    struct np_profile_verdict *v = ret_verdict;
+
+    memset(v, 0, sizeof(*v));
+    find_limiter(model, v);
+    v->kind = NP_LIMITED;
+    if (noise > MOST_NOISE) {
+        v->kind = NP_INCONCLUSIVE;
+        snprintf(v->reason, sizeof(v->reason),
+            "equal trials differ by %.0f %%: something else uses this box; try again when it is "
+            "quiet",
+            100 * noise);
+    } else if (model->coupling < UNEXPLAINED && model->knobs.prefetch > FEW_SLOTS &&
+               v->limiter == NP_STAGE_BATCH) {
+        v->kind = NP_INCONCLUSIVE;
+        snprintf(v->reason, sizeof(v->reason),
+            "the run reaches %.0f %% of what its parts could do together, and the ring has slots "
+            "enough: something outside of it holds it up",
+            100 * model->coupling);
+    } else if (v->gain - 1 < fmax(LEAST_GAIN, 2 * noise)) {
+        v->kind = NP_BALANCED;
+        snprintf(v->reason, sizeof(v->reason),
+            "%s and %s reach their limits together: either one alone gains %.0f %%",
+            np_stage_names[v->limiter], np_stage_names[v->next], 100 * (v->gain - 1));
+    }
+    np_advise(model, v->limiter, &v->advice);
+    if (v->kind != NP_LIMITED)
+        v->advice.key[0] = '\0';
+}
