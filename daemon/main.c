@@ -48,6 +48,12 @@ static const struct np_command commands[] = {
     {"data", np_cmd_data, "synth|pack|ls|verify|stats|view",
         "make, pack, list, check and look at sets", NULL},
     {"bench", np_cmd_bench, "loader|io|feed|step CONFIG", "measure one part alone", NULL},
+    {"profile", np_cmd_profile, "CONFIG", "which stage limits a run, and which key to change",
+        "  --device NAME    auto, cpu, cuda:0, sim\n"
+        "  --deep           measured, not computed: each stage replaced by replay in turn\n"
+        "  --verify         the advised key applied, and measured again\n"
+        "  --out DIR        the profile's folder; default: a new one below `runs`\n"
+        "  --json           one JSON object instead of the screen\n"},
     {"selftest", np_cmd_selftest, "", "a device's layers against the reference",
         "  --device NAME      auto, cpu or cuda:0\n"
         "  --precision P      f32, bf16 or f16 alone\n"

@@ -17,7 +17,7 @@
 #include "loader/base/box.h"
 #include "loader/base/clock.h"
 
-#define PROBE_STEPS (1ull << 40) /* until the probe ends it */
+#define PROBE_EPOCHS 1e6 /* until the probe ends it */
 
 const char *const np_precision_names[] = {"f32", "bf16", "f16"};
 
@@ -106,11 +106,9 @@ static uint64_t steps_of(const struct np_run *run)
     const uint64_t accumulate = (uint64_t)config->run.accumulate;
     uint64_t steps = (uint64_t)config->run.steps;
 
-    if (run->options->probe)
-        steps = PROBE_STEPS;
-    else if (steps == 0)
-        steps = (uint64_t)ceil(
-            config->run.epochs * (double)run->nr_train / (double)config->loader.batch);
+    if (steps == 0 || run->options->probe)
+        steps = (uint64_t)ceil((run->options->probe ? PROBE_EPOCHS : config->run.epochs) *
+                               (double)run->nr_train / (double)config->loader.batch);
     return (steps + accumulate - 1) / accumulate * accumulate;
 }
 

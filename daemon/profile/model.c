@@ -16,6 +16,7 @@ static const enum np_stage thread_stages[] = {
 /* A reader waits for the disk in so large a share of its time before the disk counts as the limit. */
 #define WAITS_FOR_DISK 0.3
 #define TOUCHES_DISK   0.02
+#define LOOSE          0.97 /* a coupling above this is no limit */
 
 static double at_least(double value, double least)
 {
@@ -194,7 +195,7 @@ double np_model_ceiling(const struct np_model *model, enum np_stage stage)
 
     if (shares_threads(stage))
         return model->thread_s[stage] > 0 ? lanes / threads : INFINITY;
-    if (stage == NP_STAGE_BATCH && model->coupling < 1)
+    if (stage == NP_STAGE_BATCH && model->coupling < LOOSE)
         return model->rate / (1 - model->checkpoint_share);
     return rates[stage] > 0 ? rates[stage] : INFINITY;
 }
