@@ -29,7 +29,7 @@ struct np_plan_options {
     int threads;    /* compute threads */
     bool reference; /* kernels_ref only */
     bool deterministic;
-    bool tf32; /* a GPU's f32 products may round their factors to 10 bits */
+    bool tf32;         /* a GPU's f32 products may round their factors to 10 bits */
     const char *state; /* what plan_ops->state() gave at a checkpoint; NULL: none */
 };
 

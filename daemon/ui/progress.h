@@ -22,9 +22,9 @@ struct np_progress {
 
 struct np_ui {
     bool json, live, colour, hushed; /* set once */
-    FILE *text;              /* set once: stdout, or stderr with --json */
-    uint64_t last_ns;        /* main thread only: of the line drawn last */
-    struct np_json object;   /* main thread only: the event under way */
+    FILE *text;                      /* set once: stdout, or stderr with --json */
+    uint64_t last_ns;                /* main thread only: of the line drawn last */
+    struct np_json object;           /* main thread only: the event under way */
     pthread_mutex_t lock;
     bool drawn; /* under lock: a live line stands on the screen */
 };
