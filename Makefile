@@ -152,9 +152,14 @@ $(B)/tests/plants/%: $(B)/tests/bench/plants/%.o
 .PHONY: plants
 plants: $(NNPIPE) $(PLANTED)
 
-test: all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED)
+# Draws reports of made-up profiles, for the tests that look at them in a browser.
+RENDER   = $(B)/tests/flow/render_profile
+$(RENDER): $(B)/tests/flow/render_profile.o $(B)/tests/unit/made_profile.o $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+test: all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED) $(RENDER)
 	@sh tests/run.sh $(B)
-test-long: all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED)
+test-long: all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED) $(RENDER)
 	@sh tests/run_long.sh $(B)
 demo: all
 	@sh scripts/demo.sh --built
@@ -179,4 +184,4 @@ install: all
 clean:
 	rm -rf build build-* dist nnpipe libnnpipe-cuda.so
 
--include $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)
+-include $(RENDER).d $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)

@@ -35,6 +35,7 @@ const struct np_field np_fields_observation[] = {
     FIELD(np_observation, STAGES, "blame_seconds", blame_s),
     FIELD(np_observation, REAL, "checkpoint_seconds", checkpoint_s),
     FIELD(np_observation, U64, "checkpoints", nr_checkpoints),
+    FIELD(np_observation, REAL, "checkpoint_each_seconds", checkpoint_each_s),
     END,
 };
 const struct np_field np_fields_observed_stage[] = {

@@ -209,7 +209,7 @@ static void tell_verdict(struct line *line, FILE *out, const struct np_profile *
         paint(line, BOLD);
         addf(line, "%s:", word);
         plain(line);
-        addf(line, " %s img/s now.", np_telling_rate(profile->model.rate, now));
+        addf(line, " %s img/s now;", np_telling_rate(profile->model.rate, now));
         wrap(line, out, verdict->reason);
     }
     tell_advice(line, out, profile);
@@ -287,7 +287,7 @@ static void numbers(struct line *line, const struct chart *chart, const struct n
     pad_to(line, BAR_AT + chart->bar_w);
     if (isfinite(row->ceiling))
         np_telling_rate(row->ceiling, rate);
-    snprintf(busy, sizeof(busy), "%.0f%%", fmin(fmax(row->busy, 0), 9.99) * 100);
+    snprintf(busy, sizeof(busy), "%.0f%%", fmin(fmax(row->busy, 0), 1) * 100);
     addf(line, "%9s  %5s  ", rate, busy);
     if (row->queue < 0) {
         add(line, "     -");
@@ -298,37 +298,31 @@ static void numbers(struct line *line, const struct chart *chart, const struct n
     addf(line, "%s %4s", levels[(int)(full * 7.999)], queue);
 }
 
-/* Of the readers' stages those without the bar say what part of the readers' time they take. */
+/* A stage without a bar of its own says in words what it is. */
 static void chart_row(struct line *line, FILE *out, const struct np_profile *profile,
     const struct chart *chart, const struct np_telling_row *row)
 {
-    char name[NP_TELLING_BYTES], text[160];
+    char name[NP_TELLING_BYTES], note[160];
 
+    np_telling_note(profile, row, note, sizeof(note));
     paint(line, row->limiter ? RED : "");
     add(line, row->limiter ? " >" : "  ");
     add(line, row->limiter ? np_telling_loud(row->stage, name) : row->name);
     plain(line);
     pad_to(line, BAR_AT);
-    if (row->stage == NP_STAGE_CHECKPOINT) {
-        np_telling_checkpoints(profile, text, sizeof(text));
-        if (row->limiter) {
-            bar(line, chart, row);
-            add(line, " ");
-        }
-        add(line, text);
-        put(line, out);
-        return;
-    }
-    if (row->shares) {
-        paint(line, DIM);
-        pad_to(line, BAR_AT + now_column(chart));
-        addf(line, "│ in the same %d reader%s", profile->knobs.readers,
-            profile->knobs.readers == 1 ? "" : "s");
-        plain(line);
-    } else {
+    if (isfinite(row->ceiling))
         bar(line, chart, row);
+    pad_to(line, BAR_AT + now_column(chart));
+    if (!isfinite(row->ceiling))
+        add(line, "│");
+    if (line->columns + 1 + (int)strlen(note) <= BAR_AT + chart->bar_w ||
+        row->stage == NP_STAGE_CHECKPOINT) {
+        paint(line, DIM);
+        addf(line, " %s", note);
+        plain(line);
     }
-    numbers(line, chart, row);
+    if (row->stage != NP_STAGE_CHECKPOINT)
+        numbers(line, chart, row);
     put(line, out);
 }
 

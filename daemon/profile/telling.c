@@ -135,11 +135,14 @@ static double queue_of(const struct np_profile *profile, enum np_stage stage)
     }
 }
 
-/* A checkpoint stops everything: it has no rate of its own. Where it limits, the bar is the run's. */
+/* A checkpoint stops everything, and handing over slows everything: neither has a rate of its own. Where a
+ * checkpoint limits, the bar is the run's. */
 static double ceiling_of(const struct np_profile *profile, enum np_stage stage, bool limiter)
 {
     if (stage == NP_STAGE_CHECKPOINT)
         return limiter ? profile->model.rate : INFINITY;
+    if (stage == NP_STAGE_BATCH && !limiter) /* hand-over costs every rate a share */
+        return INFINITY;
     return np_model_ceiling(&profile->model, stage);
 }
 
@@ -152,7 +155,7 @@ int np_telling_rows(const struct np_profile *profile, struct np_telling_row ret_
         enum np_stage stage = (enum np_stage)s;
         bool limiter = profile->verdict.kind == NP_LIMITED && profile->verdict.limiter == stage;
         double ceiling = ceiling_of(profile, stage, limiter);
-        bool there = in_readers(stage)              ? profile->model.thread_s[s] > 0
+        bool there = in_readers(stage) || stage == NP_STAGE_BATCH ? profile->model.thread_s[s] > 0
                      : stage == NP_STAGE_CHECKPOINT ? profile->model.checkpoint_share > 0 ||
                                                           profile->observation.nr_checkpoints > 0
                                                     : isfinite(ceiling);
@@ -252,22 +255,34 @@ void np_telling_cost(const struct np_profile *profile, char *text, size_t bytes)
         snprintf(text + strlen(text), bytes - strlen(text), "; %.1f idle", fmax(0, idle));
 }
 
-void np_telling_checkpoints(const struct np_profile *profile, char *text, size_t bytes)
+static void tell_checkpoints(const struct np_profile *profile, char *text, size_t bytes)
 {
-    const struct np_observation *observation = &profile->observation;
     char each[NP_TELLING_BYTES] = "", share[NP_TELLING_BYTES], every[48] = "";
 
-    text[0] = '\0';
-    if (observation->nr_checkpoints == 0 && !(profile->model.checkpoint_share > 0))
-        return;
-    if (observation->nr_checkpoints > 0)
-        np_telling_time(observation->checkpoint_s / (double)observation->nr_checkpoints, each);
+    if (profile->observation.checkpoint_each_s > 0)
+        np_telling_time(profile->observation.checkpoint_each_s, each);
     if (profile->knobs.checkpoint_steps >= 1)
         snprintf(
             every, sizeof(every), " every %.0f steps", fmin(profile->knobs.checkpoint_steps, 1e9));
     np_telling_share(profile->model.checkpoint_share, share);
     snprintf(
         text, bytes, "%s%s%s%s of the time", each, every, each[0] || every[0] ? " = " : "", share);
+}
+
+void np_telling_note(
+    const struct np_profile *profile, const struct np_telling_row *row, char *text, size_t bytes)
+{
+    char share[NP_TELLING_BYTES];
+
+    text[0] = '\0';
+    if (row->shares)
+        snprintf(text, bytes, "in the same %d reader%s", profile->knobs.readers,
+            profile->knobs.readers == 1 ? "" : "s");
+    else if (row->stage == NP_STAGE_CHECKPOINT)
+        tell_checkpoints(profile, text, bytes);
+    else if (row->stage == NP_STAGE_BATCH && profile->model.coupling < 1)
+        snprintf(text, bytes, "hand-over costs %s",
+            np_telling_share(1 - profile->model.coupling, share));
 }
 
 void np_telling_trust(const struct np_profile *profile, char *text, size_t bytes)

@@ -37,8 +37,10 @@ int np_telling_parts(
 
 /* Of what a change costs: "+1.3 cores, +96 MiB; 4.0 cores are idle"; "": nothing. */
 void np_telling_cost(const struct np_profile *profile, char *text, size_t bytes);
-/* "1.1 s every 500 steps = 0.4% of the time"; "": no checkpoints. */
-void np_telling_checkpoints(const struct np_profile *profile, char *text, size_t bytes);
+/* Of a stage without a rate of its own: "1.1 s every 500 steps = 0.4% of the time", "hand-over costs 3.1%",
+ * "in the same 4 readers"; else "". */
+void np_telling_note(
+    const struct np_profile *profile, const struct np_telling_row *row, char *text, size_t bytes);
 /* "noise ±1.8% (A/A) · profiler 0.3% · other tenants 0.1 cores". */
 void np_telling_trust(const struct np_profile *profile, char *text, size_t bytes);
 

@@ -1,0 +1,396 @@
+/* What is told of a profile: the terminal's screen against its golden text, numbers as people read them,
+ * and profile.json there and back. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/json.h"
+#include "daemon/profile/profile_fields.h"
+#include "daemon/profile/telling.h"
+#include "loader/base/mem.h"
+#include "tests/test.h"
+#include "tests/unit/made_profile.h"
+
+static char *screen_of(const struct np_profile *profile, int width, bool colour)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+
+    np_profile_screen(profile, width, colour, out);
+    fclose(out);
+    return text;
+}
+
+static char *whole_file(const char *path)
+{
+    char *text = calloc(1, 1 << 20);
+    FILE *file = fopen(path, "r");
+
+    if (file) {
+        text[fread(text, 1, (1 << 20) - 1, file)] = '\0';
+        fclose(file);
+    }
+    return text;
+}
+
+/* Where the two part, for who has to find out why. */
+static void show_difference(const char *got, const char *golden)
+{
+    size_t line = 0, i = 0;
+
+    for (; got[i] && got[i] == golden[i]; i++)
+        if (got[i] == '\n')
+            line = i + 1;
+    fprintf(stderr, "got:    %.*s\ngolden: %.*s\n", (int)strcspn(got + line, "\n"), got + line,
+        (int)strcspn(golden + line, "\n"), golden + line);
+}
+
+/* tests/golden/screens.txt; NNPIPE_GOLDEN=write writes it anew, to be looked at before a commit. */
+Test(profile_screen, all_verdicts_are_told_as_the_golden_text_has_it)
+{
+    struct np_ribbon ribbon[MADE_RIBBON];
+    struct np_profile profile;
+    char *all = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&all, &bytes);
+
+    for (int which = 0; which < NR_MADE_PROFILES; which++) {
+        made_profile(which, &profile, ribbon);
+        np_profile_screen(&profile, 80, false, out);
+        fputc('\n', out);
+    }
+    fclose(out);
+    if (getenv("NNPIPE_GOLDEN")) {
+        FILE *file = fopen("tests/golden/screens.txt", "w");
+        cr_assert_not_null(file);
+        fputs(all, file);
+        fclose(file);
+    }
+    char *golden = whole_file("tests/golden/screens.txt");
+    bool same = strcmp(all, golden) == 0;
+    if (!same)
+        show_difference(all, golden);
+    free(golden);
+    free(all);
+    cr_assert(same);
+}
+
+static int columns_of(const char *line, size_t bytes)
+{
+    int columns = 0;
+
+    for (size_t i = 0; i < bytes; i++)
+        columns += ((unsigned char)line[i] & 0xc0) != 0x80;
+    return columns;
+}
+
+Test(profile_screen, no_line_is_wider_than_the_terminal)
+{
+    struct np_ribbon ribbon[MADE_RIBBON];
+    struct np_profile profile;
+
+    for (int which = 0; which < NR_MADE_PROFILES; which++)
+        for (int width = 40; width <= 120; width++) {
+            made_profile(which, &profile, ribbon);
+            char *text = screen_of(&profile, width, false);
+            bool fits = true;
+            for (const char *at = text; *at; at += strcspn(at, "\n") + 1)
+                fits &= columns_of(at, strcspn(at, "\n")) <= width;
+            free(text);
+            cr_assert(fits);
+        }
+}
+
+Test(profile_screen, the_first_line_is_the_verdict_and_one_row_is_marked)
+{
+    struct np_ribbon ribbon[MADE_RIBBON];
+    struct np_profile profile;
+    char name[NP_TELLING_BYTES], want[64];
+
+    for (int which = 0; which < NP_NR_STAGES; which++) {
+        made_profile(which, &profile, ribbon);
+        char *text = screen_of(&profile, 80, false);
+        snprintf(want, sizeof(want), " LIMIT:  %s ", np_telling_loud((enum np_stage)which, name));
+        cr_expect(strncmp(text, want, strlen(want)) == 0);
+        snprintf(want, sizeof(want), "\n >%s", name);
+        const char *row = strstr(text, want), *mark = strstr(text, "◄ LIMIT");
+        cr_expect(row && mark && mark > row && mark < row + 1 + strcspn(row + 1, "\n"));
+        cr_expect(mark && !strstr(mark + 1, "◄ LIMIT"));
+        free(text);
+    }
+    made_profile(MADE_BALANCED, &profile, ribbon);
+    char *text = screen_of(&profile, 80, false);
+    cr_expect(strncmp(text, " BALANCED: ", 11) == 0 && !strstr(text, "LIMIT"));
+    free(text);
+    made_profile(MADE_INCONCLUSIVE, &profile, ribbon);
+    text = screen_of(&profile, 80, false);
+    cr_expect(strncmp(text, " INCONCLUSIVE: ", 15) == 0 && !strstr(text, "LIMIT"));
+    free(text);
+}
+
+Test(profile_screen, colour_adds_escapes_and_changes_no_word)
+{
+    struct np_ribbon ribbon[MADE_RIBBON];
+    struct np_profile profile;
+
+    made_profile(NP_STAGE_DECODE, &profile, ribbon);
+    char *plain = screen_of(&profile, 80, false), *colour = screen_of(&profile, 80, true);
+    char *to = colour;
+    cr_expect(strstr(colour, "\033[1;31mDECODE") != NULL && !strchr(plain, 033));
+    for (const char *from = colour; *from; from++)
+        if (*from == 033)
+            from += strcspn(from, "m");
+        else
+            *to++ = *from;
+    *to = '\0';
+    bool same = strcmp(plain, colour) == 0;
+    free(plain);
+    free(colour);
+    cr_assert(same);
+}
+
+Test(profile_screen, a_trial_of_the_advice_and_the_profile_before_are_told)
+{
+    struct np_ribbon ribbon[MADE_RIBBON], ribbon_before[MADE_RIBBON];
+    struct np_profile profile, before;
+
+    made_profile(NP_STAGE_READ, &before, ribbon_before);
+    made_profile(NP_STAGE_DECODE, &profile, ribbon);
+    before.model.rate = 1600;
+    profile.before = &before;
+    profile.verified = profile.deep = true;
+    profile.verified_rate = 2570;
+    profile.stubbed[NP_STAGE_DECODE].rate = 2810;
+    char *text = screen_of(&profile, 80, false);
+    cr_expect(
+        strstr(text, " TRIED:  loader.readers: 6 gave 2,570 img/s (1.49x), foretold 2,590\n"));
+    cr_expect(strstr(text, " before: 1,600 img/s, now 1,730 (+8.1%); its limit was READ\n"));
+    cr_expect(strstr(text, " measured, img/s without decode 2,810\n"));
+    free(text);
+}
+
+Test(profile_screen, numbers_are_read_at_a_glance)
+{
+    char text[NP_TELLING_BYTES];
+
+    cr_expect(strcmp(np_telling_rate(1730.4, text), "1,730") == 0);
+    cr_expect(strcmp(np_telling_rate(1234567, text), "1,234,567") == 0);
+    cr_expect(strcmp(np_telling_rate(999.7, text), "1,000") == 0);
+    cr_expect(strcmp(np_telling_rate(48.21, text), "48.2") == 0);
+    cr_expect(strcmp(np_telling_rate(0.354, text), "0.35") == 0);
+    cr_expect(strcmp(np_telling_rate(INFINITY, text), "no limit") == 0);
+    cr_expect(strcmp(np_telling_rate(1e300, text), "1e+300") == 0);
+    cr_expect(strcmp(np_telling_time(0.148, text), "148 ms") == 0);
+    cr_expect(strcmp(np_telling_time(0.000052, text), "52 µs") == 0);
+    cr_expect(strcmp(np_telling_time(1.12, text), "1.1 s") == 0);
+    cr_expect(strcmp(np_telling_share(0.0041, text), "0.4%") == 0);
+    cr_expect(strcmp(np_telling_share(0.634, text), "63%") == 0);
+    cr_expect(strcmp(np_telling_share(0, text), "0%") == 0);
+    cr_expect(strcmp(np_telling_size(115u << 20, text), "115 MiB") == 0);
+    cr_expect(strcmp(np_telling_size(900, text), "900 bytes") == 0);
+    cr_expect(strcmp(np_telling_size(UINT64_MAX, text), "16 EiB") == 0);
+    cr_expect(strcmp(np_telling_gain(1.653, text), "1.65x") == 0);
+}
+
+Test(profile_screen, shares_of_a_step_add_up_to_one)
+{
+    struct np_ribbon ribbon[MADE_RIBBON];
+    struct np_profile profile;
+    struct np_telling_part parts[NP_TELLING_PARTS];
+
+    for (int which = 0; which < NR_MADE_PROFILES; which++) {
+        double sum = 0;
+        made_profile(which, &profile, ribbon);
+        int n = np_telling_parts(&profile, parts);
+        for (int i = 0; i < n; i++) {
+            sum += parts[i].share;
+            cr_expect(i == 0 || parts[i].share <= parts[i - 1].share);
+        }
+        cr_assert_float_eq(sum, 1, 0.006);
+    }
+}
+
+/* --- profile.json ----------------------------------------------------------------------------- */
+
+static int read_text(const char *text, struct np_profile *profile, struct np_err *err)
+{
+    char path[] = "/tmp/nnpipe-profile-XXXXXX";
+    int fd = mkstemp(path);
+    ssize_t n = write(fd, text, strlen(text));
+
+    close(fd);
+    int code = n < 0 ? -EIO : np_profile_read(path, profile, err);
+    unlink(path);
+    return code;
+}
+
+/* All but the pointers, and what they point to. */
+static bool equal(const struct np_profile *a, const struct np_profile *b)
+{
+    struct np_profile x = *a, y = *b;
+
+    x.ribbon = y.ribbon = NULL;
+    x.before = y.before = NULL;
+    x.nr_ribbon = y.nr_ribbon = 0;
+    char *p = np_profile_json(&x), *q = np_profile_json(&y);
+    bool same = strcmp(p, q) == 0 && a->nr_ribbon == b->nr_ribbon &&
+                a->model.thread_s[NP_STAGE_DECODE] == b->model.thread_s[NP_STAGE_DECODE] &&
+                a->observation.stages[1].p99_s == b->observation.stages[1].p99_s &&
+                a->observation.feed.idle_ns == b->observation.feed.idle_ns &&
+                a->knobs.set_bytes == b->knobs.set_bytes && a->verdict.kind == b->verdict.kind &&
+                memcmp(a->curve_faster, b->curve_faster, sizeof(a->curve_faster)) == 0 &&
+                memcmp(a->curve_rate, b->curve_rate, sizeof(a->curve_rate)) == 0 &&
+                (a->nr_ribbon == 0 ||
+                    memcmp(a->ribbon, b->ribbon, (size_t)a->nr_ribbon * sizeof(*a->ribbon)) == 0);
+    free(p);
+    free(q);
+    return same;
+}
+
+/* Bytes of a struct that no row of its table covers, but for padding and the structs within it. */
+static bool covered(const struct np_field *fields, size_t bytes, size_t within, size_t within_bytes)
+{
+    char seen[4096] = {0};
+    size_t gap = 0;
+
+    for (const struct np_field *field = fields; field->key; field++)
+        memset(seen + field->offset, 1, field->size);
+    memset(seen + within, 1, within_bytes);
+    for (size_t i = 0; i < bytes && gap < 8; i++)
+        gap = seen[i] ? 0 : gap + 1;
+    return gap < 8;
+}
+#define COVERED(type, fields, within, within_bytes)                                                \
+    cr_expect(covered(fields, sizeof(struct type), within, within_bytes))
+
+Test(profile_json, no_field_of_a_struct_is_forgotten)
+{
+    COVERED(np_observed_stage, np_fields_observed_stage, 0, 0);
+    COVERED(np_feed_times, np_fields_feed, 0, 0);
+    COVERED(np_ceilings, np_fields_ceilings, 0, 0);
+    COVERED(np_knobs, np_fields_knobs, 0, 0);
+    COVERED(np_advice, np_fields_advice, 0, 0);
+    COVERED(np_model, np_fields_model, offsetof(struct np_model, knobs), sizeof(struct np_knobs));
+    COVERED(np_profile_verdict, np_fields_verdict, offsetof(struct np_profile_verdict, advice),
+        sizeof(struct np_advice));
+    /* observation: stages and feed lie apart */
+    size_t stages = offsetof(struct np_observation, stages);
+    size_t states = offsetof(struct np_observation, nr_readers);
+    size_t feed = offsetof(struct np_observation, feed);
+    cr_expect(covered(np_fields_observation, feed, stages, states - stages));
+    cr_expect(covered(np_fields_observation, sizeof(struct np_observation), 0,
+        feed + sizeof(struct np_feed_times)));
+}
+
+Test(profile_json, what_is_written_is_read_back_the_same)
+{
+    struct np_ribbon ribbon[MADE_RIBBON], ribbon_before[MADE_RIBBON];
+    struct np_profile profile, before, again;
+
+    for (int which = 0; which < NR_MADE_PROFILES; which++) {
+        struct np_err err = {0};
+        made_profile(which, &profile, ribbon);
+        made_profile((which + 1) % NR_MADE_PROFILES, &before, ribbon_before);
+        profile.model.thread_s[NP_STAGE_DECODE] = 1.0 / 3;
+        profile.verdict.gain = INFINITY;
+        profile.stubbed[NP_STAGE_STEP].rate = 1e-300;
+        profile.before = which & 1 ? &before : NULL;
+        char *text = np_profile_json(&profile);
+        cr_assert_not_null(text);
+        cr_assert_eq(read_text(text, &again, &err), 0);
+        bool same = equal(&profile, &again) && !again.before == !profile.before &&
+                    (!again.before || equal(again.before, &before));
+        np_profile_fini(&again);
+        free(text);
+        cr_assert(same);
+    }
+}
+
+Test(profile_json, the_event_has_the_fields_that_scripts_rely_on)
+{
+    static const char *const keys[] = {"event", "verdict", "limiter", "images_per_second",
+        "predicted_images_per_second", "setting", "value", "next_limiter", "noise", "overhead",
+        "stages"};
+    struct np_ribbon ribbon[MADE_RIBBON];
+    struct np_profile profile;
+    struct np_node *node = NULL;
+    struct np_err err = {0};
+
+    made_profile(NP_STAGE_DECODE, &profile, ribbon);
+    char *text = np_profile_done(&profile);
+    cr_assert_eq(strchr(text, '\n'), text + strlen(text) - 1); /* one line */
+    cr_assert_eq(np_json_parse(text, strlen(text), &node, &err), 0);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+        cr_expect(np_node_get(node, keys[i]) != NULL);
+    cr_expect(np_node_is(np_node_get(node, "limiter"), "decode"));
+    cr_expect(np_node_is(np_node_get(node, "next_limiter"), "step"));
+    cr_expect(np_node_is(np_node_get(node, "setting"), "loader.readers"));
+    cr_expect(np_node_is(np_node_get(node, "value"), "6"));
+    const struct np_node *stages = np_node_get(node, "stages");
+    cr_expect_eq(stages->nr_items, NP_NR_STAGES);
+    cr_expect(np_node_is(np_node_get(stages->items[2], "name"), "decode"));
+    /* the readers' stages have one ceiling */
+    cr_expect_eq(np_node_number(stages->items[1], "ceiling_images_per_second", -1),
+        np_node_number(stages->items[2], "ceiling_images_per_second", -2));
+    np_node_free(node);
+    free(text);
+}
+
+Test(profile_json, what_is_no_profile_is_refused_and_says_where)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"", "not JSON"},
+        {"[]", "not a profile"},
+        {"{\"event\": \"done\"}", "not a profile"},
+        {"{\"event\": \"done\", \"finding\": {}}", "no verdict"},
+        {"{\"event\": \"done\", \"finding\": {\"kind\": \"limited\", \"limiter\": \"disk\"}}",
+            "\"limiter\" of \"finding\""},
+        {"{\"event\": \"done\", \"finding\": {\"kind\": \"limited\"}, \"model\": {\"rate\": "
+         "\"1\"}}",
+            "\"rate\" of \"model\""},
+        {"{\"event\": \"done\", \"finding\": {\"kind\": \"limited\"}, \"knobs\": {\"readers\": "
+         "1e10}}",
+            "\"readers\" of \"knobs\""},
+        {"{\"event\": \"done\", \"finding\": {\"kind\": \"limited\"}, \"observation\": []}",
+            "\"observation\" is not an object"},
+        {"{\"event\": \"done\", \"finding\": {\"kind\": \"limited\"}, \"ribbon\": [[1, 2]]}",
+            "\"ribbon\": row 0"},
+        {"{\"event\": \"done\", \"finding\": {\"kind\": \"limited\"}, \"curve\": [[1, true]]}",
+            "\"curve\": item 0"},
+        {"{\"event\": \"done\", \"finding\": {\"kind\": \"limited\"}, \"before\": 1}",
+            "\"before\""},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct np_profile profile;
+        struct np_err err = {0};
+        int code = read_text(cases[i].text, &profile, &err);
+        if (code != -EBADMSG || !strstr(err.text, cases[i].says))
+            fprintf(stderr, "%s: %d: %s\n", cases[i].text, code, err.text);
+        cr_assert_eq(code, -EBADMSG);
+        cr_assert(strstr(err.text, cases[i].says) != NULL);
+    }
+    struct np_profile profile;
+    struct np_err err = {0};
+    cr_assert_eq(np_profile_read("/nonexistent/profile.json", &profile, &err), -ENOENT);
+    cr_assert(strstr(err.text, "/nonexistent/profile.json") != NULL);
+}
+
+Test(profile_json, names_of_a_file_move_no_cursor)
+{
+    struct np_profile profile;
+    struct np_err err = {0};
+
+    cr_assert_eq(read_text("{\"event\": \"done\", \"finding\": {\"kind\": \"limited\", \"advice\": "
+                           "{\"text\": \"a\\u001b[2Jb\"}}}",
+                     &profile, &err),
+        0);
+    cr_assert_str_eq(profile.verdict.advice.text, "a?[2Jb");
+    np_profile_fini(&profile);
+}
