@@ -88,6 +88,7 @@ static struct np_job *reap(struct np_reader *reader)
     }
     job = read->owner;
     job->in_flight = false;
+    np_stat_held(reader->block, np_now_ns() - job->tried_ns);
     return job;
 }
 

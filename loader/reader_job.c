@@ -35,6 +35,19 @@ static int32_t label_of(const struct np_reader *reader, const struct np_job *job
     return set->labels ? set->labels[job->record.label] : (int32_t)job->record.label;
 }
 
+/* All that this thread has done since its last row is put down to the batch of this one. */
+static void count_spent(struct np_reader *reader, struct np_batch *batch)
+{
+    uint64_t now_ns[NP_NR_STAGES], spent_ns[NP_NR_STAGES];
+
+    np_stat_spent(reader->block, now_ns);
+    for (int i = 0; i < NP_NR_STAGES; i++) {
+        spent_ns[i] = now_ns[i] - reader->spent_ns[i];
+        reader->spent_ns[i] = now_ns[i];
+    }
+    np_ring_spent(reader->config->ring, batch, spent_ns);
+}
+
 /* The row is written (good), or to be masked: hands it in. */
 static void commit(struct np_reader *reader, struct np_job *job, bool good)
 {
@@ -60,6 +73,7 @@ static void commit(struct np_reader *reader, struct np_job *job, bool good)
         batch->part = ticket->part;
         batch->nr_parts = ticket->nr_parts;
     }
+    count_spent(reader, batch);
     np_ring_commit(reader->config->ring, batch);
     np_job_close(job);
     reader->free_jobs[reader->nr_free++] = job;

@@ -39,9 +39,10 @@ struct np_reader {
     void *buffers;
     size_t buffer_bytes;
     bool has_held, ended;
-    struct np_ticket held; /* a ticket whose slot is not free yet */
-    uint64_t last_ns;      /* up to here time is accounted for */
-    struct np_err why;     /* what is wrong with the sample at hand */
+    struct np_ticket held;           /* a ticket whose slot is not free yet */
+    uint64_t last_ns;                /* up to here time is accounted for */
+    uint64_t spent_ns[NP_NR_STAGES]; /* np_stat_spent() at the last row */
+    struct np_err why;               /* what is wrong with the sample at hand */
 };
 
 /* Starts a job that has its ticket and its slot; one that needs no read is finished here.

@@ -20,7 +20,9 @@ struct slot {
     _Alignas(NP_ALIGN) _Atomic uint64_t open; /* batch that may be claimed */
     _Atomic int rows_left;
     _Atomic uint64_t ready; /* batch that may be taken, plus 1 */
-    struct np_batch batch;  /* set once but seq; kind, step, part: reader of row 0 */
+    uint64_t ready_ns;      /* when it became so; by the last reader, before `ready` */
+    _Atomic uint64_t spent_ns[NP_NR_STAGES];
+    struct np_batch batch; /* set once but seq; kind, step, part: reader of row 0 */
 };
 
 /* Sleepers of one side. */
@@ -40,6 +42,7 @@ struct np_ring {
 
     uint64_t next_seq;          /* trainer thread only: the batch take() gives next */
     _Atomic uint64_t shown_seq; /* next_seq for np_ring_ready() elsewhere */
+    uint64_t ready_ns;          /* trainer thread only: sum over the batches taken */
     _Atomic int nr_full;
     _Atomic bool stopped;
     struct bench readers, trainer;
@@ -213,6 +216,29 @@ uint8_t *np_ring_row(const struct np_ring *ring, const struct np_batch *batch, i
     return batch->images + (size_t)row * ring->row_bytes;
 }
 
+void np_ring_spent(
+    struct np_ring *ring, struct np_batch *batch, const uint64_t spent_ns[NP_NR_STAGES])
+{
+    struct slot *slot = &ring->slots[batch->slot];
+
+    for (int i = 0; i < NP_NR_STAGES; i++)
+        if (spent_ns[i] > 0) /* the row's commit releases it to the trainer */
+            atomic_fetch_add_explicit(&slot->spent_ns[i], spent_ns[i], memory_order_relaxed);
+}
+
+void np_ring_spent_on(
+    const struct np_ring *ring, const struct np_batch *batch, uint64_t ret_spent_ns[NP_NR_STAGES])
+{
+    for (int i = 0; i < NP_NR_STAGES; i++)
+        ret_spent_ns[i] =
+            atomic_load_explicit(&ring->slots[batch->slot].spent_ns[i], memory_order_relaxed);
+}
+
+uint64_t np_ring_ready_ns(const struct np_ring *ring)
+{
+    return ring->ready_ns;
+}
+
 void np_ring_commit(struct np_ring *ring, struct np_batch *batch)
 {
     struct slot *slot = &ring->slots[batch->slot];
@@ -224,6 +250,7 @@ void np_ring_commit(struct np_ring *ring, struct np_batch *batch)
     if (left > 1)
         return;
     atomic_fetch_add_explicit(&ring->nr_full, 1, memory_order_relaxed);
+    slot->ready_ns = np_now_ns();
     atomic_store(&slot->ready, batch->seq + 1); /* pairs with is_ready() */
     wake(ring, &ring->trainer);
 }
@@ -246,6 +273,7 @@ struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, stru
         return NULL;
     }
     atomic_fetch_sub_explicit(&ring->nr_full, 1, memory_order_relaxed);
+    ring->ready_ns += np_now_ns() - slot->ready_ns;
     ring->next_seq++;
     atomic_store_explicit(&ring->shown_seq, ring->next_seq, memory_order_relaxed);
     return &slot->batch;
@@ -264,6 +292,8 @@ void np_ring_release(struct np_ring *ring, struct np_batch *batch)
 
     assert(atomic_load_explicit(&slot->rows_left, memory_order_relaxed) == 0);
     batch->seq += (uint64_t)ring->nr_slots;
+    for (int i = 0; i < NP_NR_STAGES; i++)
+        atomic_store_explicit(&slot->spent_ns[i], 0, memory_order_relaxed);
     atomic_store_explicit(&slot->rows_left, ring->shape.rows, memory_order_relaxed);
     atomic_store(&slot->open, batch->seq); /* pairs with is_open() */
     wake(ring, &ring->readers);

@@ -25,6 +25,12 @@ uint8_t *np_ring_row(const struct np_ring *ring, const struct np_batch *batch, i
 /* One row is written; the last of the batch makes it ready. Reader threads, once a row. The
  * reader of row 0 has set kind, step, part and nr_parts before; the ring sets seq and slot. */
 void np_ring_commit(struct np_ring *ring, struct np_batch *batch);
+/* What the reader has spent since its last row, by stage: counted for the batch. Before the row's commit. */
+void np_ring_spent(
+    struct np_ring *ring, struct np_batch *batch, const uint64_t spent_ns[NP_NR_STAGES]);
+/* The same of all its rows. Trainer thread, of a batch taken. */
+void np_ring_spent_on(
+    const struct np_ring *ring, const struct np_batch *batch, uint64_t ret_spent_ns[NP_NR_STAGES]);
 /* The next batch in order (0, 1, 2 ... from first_seq); blocks. NULL: stopped, *err says why
  * (code 0: plain stop). Trainer thread. */
 struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, struct np_err *err);
@@ -39,6 +45,9 @@ void np_ring_start(struct np_ring *ring, uint64_t first_seq);
 bool np_ring_stopped(const struct np_ring *ring); /* any thread */
 int np_ring_slots(const struct np_ring *ring);
 int np_ring_full(const struct np_ring *ring); /* slots ready and not taken; a gauge */
+/* So far: the time that batches lay ready, added up. Over a time it is the mean number of them that lay
+ * ready (Little's law). Trainer thread. */
+uint64_t np_ring_ready_ns(const struct np_ring *ring);
 uint64_t np_ring_bytes(const struct np_ring *ring);
 
 #endif

@@ -55,6 +55,7 @@ struct np_feed {
     uint64_t last_consumed_ns; /* of the batches that have passed; 0: none has */
     struct np_feed_times times;
     uint64_t stall_ns;
+    uint64_t blame_ns[NP_NR_STAGES];    /* adds up to stall_ns */
     struct np_spans *copies, *computes; /* of a trace; NULL: there is none */
     int failed; /* what a device call gave where nobody could be told; np_feed_upload() does */
 };
@@ -279,6 +280,27 @@ static void prefetch(struct np_feed *feed)
     }
 }
 
+/* A stall is shared out as the late batch's time was; what rounding leaves goes to the largest. */
+static void blame(struct np_feed *feed, const struct np_batch *batch, uint64_t stall_ns)
+{
+    uint64_t spent[NP_NR_STAGES], total = 0, left = stall_ns;
+    int largest = NP_STAGE_BATCH;
+
+    np_ring_spent_on(feed->ring, batch, spent);
+    for (int i = 0; i < NP_NR_STAGES; i++) {
+        total += spent[i];
+        largest = spent[i] > spent[largest] ? i : largest;
+    }
+    for (int i = 0; i < NP_NR_STAGES && total > 0; i++) {
+        const uint64_t share = (uint64_t)((double)stall_ns * ((double)spent[i] / (double)total));
+
+        feed->blame_ns[i] += share < left ? share : left;
+        left -= share < left ? share : left;
+    }
+    feed->blame_ns[largest] += left;
+    feed->stall_ns += stall_ns;
+}
+
 /* The next batch, waited for. What of the wait the device spent without work is the stall. */
 static int take(struct np_feed *feed, struct np_batch **ret_batch, struct np_err *err)
 {
@@ -303,7 +325,7 @@ static int take(struct np_feed *feed, struct np_batch **ret_batch, struct np_err
         else if (feed->last_compute.passed_ns > start)
             start = feed->last_compute.passed_ns;
     }
-    feed->stall_ns += end > start ? end - start : 0;
+    blame(feed, batch, between(start, end));
     return 0;
 }
 
@@ -409,6 +431,11 @@ void np_feed_release(struct np_feed *feed, struct np_input *input)
 void np_feed_times(const struct np_feed *feed, struct np_feed_times *ret_times)
 {
     *ret_times = feed->times;
+}
+
+void np_feed_blame(const struct np_feed *feed, uint64_t ret_ns[NP_NR_STAGES])
+{
+    memcpy(ret_ns, feed->blame_ns, sizeof(feed->blame_ns));
 }
 
 uint64_t np_feed_stall_ns(const struct np_feed *feed)

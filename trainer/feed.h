@@ -43,6 +43,9 @@ struct np_feed_times {
         idle_ns; /* between one batch's and the next one's: the device had nothing to compute */
 };
 void np_feed_times(const struct np_feed *feed, struct np_feed_times *ret_times);
+/* The stall by what the late batch's rows were in the readers' hands for, or its copy; adds up to the
+ * stall, to the nanosecond. */
+void np_feed_blame(const struct np_feed *feed, uint64_t ret_ns[NP_NR_STAGES]);
 /* So far: of the waits in np_feed_upload() the time in which the device had nothing to do. */
 uint64_t np_feed_stall_ns(const struct np_feed *feed);
 

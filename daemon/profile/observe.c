@@ -75,11 +75,13 @@ void np_observe_now(const struct np_run *run, struct np_snapshot *ret_snapshot)
         .images = run->total.rows,
         .steps = run->position.step,
         .stall_ns = np_feed_stall_ns(run->feed),
+        .ring_ready_ns = np_ring_ready_ns(np_loader_ring(run->loader)),
         .process_cpu_s = np_cpu_seconds(),
         .all_cpu_s = all_cpu_seconds()};
     np_stat_read(run->stat, "reader", &ret_snapshot->readers);
     np_stat_read(run->stat, "trainer", &ret_snapshot->trainer);
     np_feed_times(run->feed, &ret_snapshot->feed);
+    np_feed_blame(run->feed, ret_snapshot->blame_ns);
     reader_delay(&ret_snapshot->reader_delay);
 }
 
@@ -150,6 +152,12 @@ void np_observe_between(const struct np_run *run, const struct np_snapshot *star
         .compute_ns = end->feed.compute_ns - start->feed.compute_ns,
         .idle_ns = end->feed.idle_ns - start->feed.idle_ns,
     };
+    o->ring_full = (double)(end->ring_ready_ns - start->ring_ready_ns) * 1e-9 /
+                   (o->seconds * np_ring_slots(np_loader_ring(run->loader)));
+    o->reads_full = (double)(end->readers.held_ns - start->readers.held_ns) * 1e-9 /
+                    (o->seconds * o->nr_readers * np_loader_depth(run->loader));
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        o->blame_s[s] = (double)(end->blame_ns[s] - start->blame_ns[s]) * 1e-9;
     o->checkpoint_s = o->stages[NP_STAGE_CHECKPOINT].work_s;
     o->nr_checkpoints = o->stages[NP_STAGE_CHECKPOINT].items;
 }

@@ -10,7 +10,8 @@ struct np_snapshot {
     uint64_t ns, images, steps;
     struct np_stat_sum readers, trainer;
     struct np_feed_times feed;
-    uint64_t stall_ns;
+    uint64_t stall_ns, ring_ready_ns;
+    uint64_t blame_ns[NP_NR_STAGES];
     double process_cpu_s;
     double all_cpu_s; /* of the machine: every process; below 0: not known */
     struct np_delay {

@@ -31,7 +31,8 @@ struct stage {
 struct np_block {
     _Alignas(NP_ALIGN) struct stage stages[NP_NR_STAGES];
     _Atomic uint64_t state_ns[NP_NR_STATES]; /* WORK: the sum over stages, made by the reader */
-    _Atomic uint64_t since_ns;               /* 0: no wait; HELD while somebody copies its words */
+    _Atomic uint64_t held_ns;
+    _Atomic uint64_t since_ns; /* 0: no wait; HELD while somebody copies its words */
     _Atomic(const char *) what;
     _Atomic(const char *) where;
     _Atomic uint64_t detail;
@@ -192,6 +193,22 @@ void np_stat_done(struct np_block *block)
     }
 }
 
+void np_stat_held(struct np_block *block, uint64_t ns)
+{
+    if (block)
+        add(&block->held_ns, ns);
+}
+
+void np_stat_spent(const struct np_block *block, uint64_t ret_ns[NP_NR_STAGES])
+{
+    for (int i = 0; i < NP_NR_STAGES; i++)
+        ret_ns[i] = block ? get(&block->stages[i].work_ns) : 0;
+    if (block) {
+        ret_ns[NP_STAGE_READ] += get(&block->state_ns[NP_STATE_IO_WAIT]);
+        ret_ns[NP_STAGE_BATCH] += get(&block->state_ns[NP_STATE_BLOCKED]);
+    }
+}
+
 void np_stat_read(const struct np_stat *stat, const char *prefix, struct np_stat_sum *ret_sum)
 {
     struct np_stat_sum sum = {.nr_threads = 0};
@@ -210,6 +227,7 @@ void np_stat_read(const struct np_stat *stat, const char *prefix, struct np_stat
         }
         for (int i = 0; i < NP_NR_STATES; i++)
             sum.state_ns[i] += get(&block->state_ns[i]);
+        sum.held_ns += get(&block->held_ns);
     }
     *ret_sum = sum;
 }

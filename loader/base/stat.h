@@ -54,12 +54,20 @@ void np_stat_state(struct np_block *block, enum np_state state, uint64_t ns);
 void np_stat_wait(struct np_block *block, const char *what, const char *where, uint64_t detail);
 void np_stat_done(struct np_block *block);
 
+/* Something was in the thread's hands for so long, a read in flight, say: by Little's law their sum over a
+ * time is the mean number of them. The block's own thread only. */
+void np_stat_held(struct np_block *block, uint64_t ns);
+/* What the calling thread has spent so far: work by stage, the disk's waits as `read`, those for a free
+ * slot as `batch`. The block's own thread only. */
+void np_stat_spent(const struct np_block *block, uint64_t ret_ns[NP_NR_STAGES]);
+
 struct np_stage_sum {
     uint64_t items, bytes, work_ns;
 };
 struct np_stat_sum {
     struct np_stage_sum stages[NP_NR_STAGES];
     uint64_t state_ns[NP_NR_STATES];
+    uint64_t held_ns; /* np_stat_held() */
     int nr_threads;
 };
 /* Sums over all threads whose name starts with prefix (NULL: all). Any thread. */

@@ -308,6 +308,68 @@ Test(feed, a_busy_device_is_the_brake_and_no_stall, .timeout = 60)
     cr_assert(one_is_right(busy_device));
 }
 
+/* What a reader spends on a row of every batch here: read 3 parts, decode 1. */
+static void *spending_reader(void *context)
+{
+    struct bench *bench = context;
+    struct np_block *block = np_stat_join(bench->stat, "reader");
+    const uint64_t spent[NP_NR_STAGES] = {[NP_STAGE_READ] = 3000, [NP_STAGE_DECODE] = 1001};
+
+    for (uint64_t seq = 0; seq < bench->nr_batches; seq++) {
+        np_sleep_until_ns(np_now_ns() + bench->batch_ns);
+        struct np_batch *batch = np_ring_claim(bench->ring, seq, block);
+        if (batch == NULL)
+            return NULL;
+        np_ring_spent(bench->ring, batch, spent);
+        write_batch(bench->ring, batch, seq);
+    }
+    return NULL;
+}
+
+Test(feed, a_stall_is_shared_out_as_the_late_batches_time_was, .timeout = 60)
+{
+    struct np_device_options options = {.h2d_gbps = 25, .step_ms = 1};
+    struct bench *bench = bench_new(4, &options);
+    uint64_t blame[NP_NR_STAGES], sum = 0;
+
+    bench->nr_batches = 6;
+    bench->batch_ns = 8 * MS;
+    pthread_create(&bench->reader, NULL, spending_reader, bench);
+    for (int i = 0; i < 6; i++) {
+        struct np_input input;
+        np_feed_upload(bench->feed, &input, NULL);
+        step(bench, &input);
+        np_feed_release(bench->feed, &input);
+    }
+    np_feed_blame(bench->feed, blame);
+    for (int i = 0; i < NP_NR_STAGES; i++)
+        sum += blame[i];
+    cr_assert_gt(sum, 20 * MS);
+    cr_assert_eq(sum, np_feed_stall_ns(bench->feed));
+    cr_assert_float_eq((double)blame[NP_STAGE_READ] / (double)sum, 3000.0 / 4001, 1e-6);
+    cr_assert_float_eq((double)blame[NP_STAGE_DECODE] / (double)sum, 1001.0 / 4001, 1e-6);
+    bench_free(bench);
+}
+
+Test(feed, ready_batches_add_up_their_time_in_the_ring, .timeout = 60)
+{
+    struct np_device_options options = {.h2d_gbps = 25, .step_ms = 0};
+    struct bench *bench = bench_new(4, &options);
+
+    start(bench, 2, 0);
+    while (np_ring_full(bench->ring) < 2)
+        np_sleep_until_ns(np_now_ns() + MS);
+    np_sleep_until_ns(np_now_ns() + 20 * MS);
+    for (int i = 0; i < 2; i++) {
+        struct np_input input;
+        np_feed_upload(bench->feed, &input, NULL);
+        np_feed_release(bench->feed, &input);
+    }
+    cr_assert_geq(np_ring_ready_ns(bench->ring), 2 * 20 * MS);
+    cr_assert_lt(np_ring_ready_ns(bench->ring), 30000ull * MS);
+    bench_free(bench);
+}
+
 static bool slow_reader(void)
 {
     struct np_device_options options = {.h2d_gbps = 25, .step_ms = 10};
