@@ -16,6 +16,7 @@
 #include "daemon/run_folder.h"
 #include "daemon/ui/progress.h"
 #include "loader/base/clock.h"
+#include "loader/base/io.h"
 #include "loader/base/mem.h"
 
 #define WARMUP_S   0.7
@@ -218,7 +219,7 @@ static int write_file(const char *dir, const char *name, const char *text, struc
     FILE *file = path ? fopen(path, "we") : NULL;
     int code = 0;
 
-    if (!file || fputs(text, file) < 0 || fputc('\n', file) < 0)
+    if (!file || fputs(text, file) < 0)
         code = np_err_set(err, -errno, "%s: cannot be written: %s", path, strerror(errno));
     if (file && fclose(file) != 0 && code == 0)
         code = np_err_set(err, -errno, "%s: cannot be written: %s", path, strerror(errno));
@@ -226,19 +227,34 @@ static int write_file(const char *dir, const char *name, const char *text, struc
     return code;
 }
 
+/* profile.html and profile.json into the folder. */
+static int write_files(struct profiling *p, struct np_err *err)
+{
+    snprintf(p->profile.files, sizeof(p->profile.files), "%s/profile.html  %s/profile.json", p->dir,
+        p->dir);
+    char *page = np_format("%s/profile.html", p->dir), *json = np_profile_json(&p->profile);
+    int code = page && json ? np_profile_html(&p->profile, page, err)
+                            : np_err_set(err, -ENOMEM, "out of memory");
+
+    if (code == 0)
+        code = write_file(p->dir, "profile.json", json, err);
+    free(json);
+    np_free(page);
+    return code;
+}
+
 static int report(struct profiling *p, struct np_err *err)
 {
-    char *json = np_profile_json(&p->profile);
-    int code = json ? write_file(p->dir, "profile.json", json, err)
-                    : np_err_set(err, -ENOMEM, "out of memory");
+    int code = write_files(p, err);
 
-    if (code == 0 && p->json)
-        printf("%s\n", json);
-    if (code == 0 && !p->json) {
+    if (code == 0 && !p->json)
         np_profile_screen(&p->profile, columns(), p->ui.colour, stdout);
-        np_ui_say(&p->ui, " files: %s/profile.json", p->dir);
+    if (code == 0 && p->json) { /* one object a line: the event alone */
+        char *event = np_profile_done(&p->profile);
+        code = event ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+        fputs(event ? event : "", stdout);
+        free(event);
     }
-    free(json);
     return code;
 }
 
@@ -261,10 +277,12 @@ static int profile(struct profiling *p, struct np_err *err)
     int code = name ? 0 : np_err_set(err, -ENOMEM, "out of memory");
 
     name_profile(p);
-    if (code == 0 && p->out)
+    if (code == 0 && p->out) {
         p->dir = np_strdup(p->out);
-    else if (code == 0)
+        code = np_make_dirs(p->out, err);
+    } else if (code == 0) {
         code = np_folder_create(p->config->runs, name, &p->dir, err);
+    }
     if (code == 0)
         code = np_rig_open(p->config_path, &p->overrides, p->device, &p->rig, err);
     if (code == 0)

@@ -189,11 +189,14 @@ void np_profile_html_to(const struct np_profile *profile, FILE *out)
         put_limit(out, profile);
     else
         put_no_limit(out, profile);
-    fputs("<div class=\"tiles\">\n", out);
-    put_advice(out, profile);
-    put_next(out, profile);
-    put_tried(out, profile);
-    fputs("</div>\n</section>\n", out);
+    if (profile->verdict.kind == NP_LIMITED || profile->verdict.advice.text[0]) {
+        fputs("<div class=\"tiles\">\n", out);
+        put_advice(out, profile);
+        put_next(out, profile);
+        put_tried(out, profile);
+        fputs("</div>\n", out);
+    }
+    fputs("</section>\n", out);
     np_html_chart(out, profile);
     np_html_pair(out, profile);
     np_html_ribbon(out, profile);

@@ -8,7 +8,8 @@
 #define ROW_PX 36
 #define BAR_PX 20
 
-static void put_bar(FILE *out, const struct np_telling_row *row, double scale)
+/* `near`: of a balanced run one of the limits that it reaches together. */
+static void put_bar(FILE *out, const struct np_telling_row *row, double scale, bool near)
 {
     double width = np_html_percent(row->ceiling, scale);
     char rate[NP_TELLING_BYTES], name[NP_TELLING_BYTES];
@@ -17,8 +18,10 @@ static void put_bar(FILE *out, const struct np_telling_row *row, double scale)
     fprintf(out,
         "<rect class=\"bar%s\" data-stage=\"%s\" x=\"0\" y=\"%d\" width=\"%.2f%%\" "
         "height=\"%d\" rx=\"2\"><title>%s could do %s img/s</title></rect>",
-        row->limiter ? " limit" : "", row->name, (ROW_PX - BAR_PX) / 2, width, BAR_PX,
-        np_telling_loud(row->stage, name), rate);
+        row->limiter ? " limit"
+        : near       ? " near"
+                     : "",
+        row->name, (ROW_PX - BAR_PX) / 2, width, BAR_PX, np_telling_loud(row->stage, name), rate);
     if (row->ceiling > scale * 1.001)
         fprintf(out, "<text class=\"beyond\" x=\"99%%\" y=\"%d\" text-anchor=\"end\">»</text>",
             ROW_PX / 2 + 5);
@@ -59,7 +62,8 @@ static void put_row(
         "<tr%s><th scope=\"row\">%s</th><td class=\"picture\"><svg width=\"100%%\" height=\"%d\">",
         row->limiter ? " class=\"limit\"" : "", row->name, ROW_PX);
     if (isfinite(row->ceiling))
-        put_bar(out, row, scale);
+        put_bar(out, row, scale,
+            profile->verdict.kind == NP_BALANCED && row->ceiling < 1.05 * profile->model.rate);
     put_now_line(out, profile->model.rate, scale);
     np_telling_note(profile, row, note, sizeof(note));
     if (row->stage ==

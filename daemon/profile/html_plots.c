@@ -77,7 +77,7 @@ static void put_band(FILE *out, const struct ribbon *ribbon, const double *feet,
 static void put_cause(FILE *out, const struct np_profile *profile, const struct ribbon *ribbon,
     enum np_stage stage, double *feet)
 {
-    double tops[MOST_COLUMNS];
+    double tops[MOST_COLUMNS] = {0};
     bool any = false;
 
     for (int i = 0; i < ribbon->n; i++) {
@@ -201,6 +201,8 @@ static bool fit_curve(const struct np_profile *profile, struct curve *curve)
         if (isfinite(rate))
             curve->most_rate = fmax(curve->most_rate, rate);
     }
+    if (isfinite(profile->verdict.next_rate))
+        curve->most_rate = fmax(curve->most_rate, profile->verdict.next_rate);
     return profile->nr_curve >= 2 && curve->most_faster > 1 && curve->most_rate > 0;
 }
 
@@ -220,11 +222,11 @@ static double curve_y(const struct curve *curve, double rate)
            (CURVE_PX - CURVE_TOP) * (1 - np_html_percent(rate, curve->most_rate * 1.18) / 100);
 }
 
-/* The first point from which being faster brings nothing more. */
+/* The first point at the next limit: being faster brings nothing more. -1: the curve does not get there. */
 static int find_knee(const struct curve *curve)
 {
     for (int i = 0; i < curve->profile->nr_curve; i++)
-        if (curve->profile->curve_rate[i] >= 0.995 * curve->most_rate)
+        if (curve->profile->curve_rate[i] >= 0.995 * curve->profile->verdict.next_rate)
             return i;
     return -1;
 }
@@ -324,7 +326,7 @@ void np_html_curve(FILE *out, const struct np_profile *profile)
     put_level(out, &curve, profile->model.rate, "at-now", "now", false);
     snprintf(words, sizeof(words), "next limit: %s", np_telling_loud(verdict->next, name));
     if (verdict->kind == NP_LIMITED && isfinite(verdict->next_rate))
-        put_level(out, &curve, fmin(verdict->next_rate, curve.most_rate), "at-next", words, true);
+        put_level(out, &curve, verdict->next_rate, "at-next", words, true);
     put_curve_line(out, &curve);
     put_knee(out, &curve);
     put_faster(out, &curve);
