@@ -56,6 +56,8 @@ static void write_event(struct np_json *json, const struct np_profile *profile)
     np_json_text(json, "value", set ? advice->to : NULL);
     np_json_text(
         json, "next_limiter", verdict->kind == NP_LIMITED ? np_stage_names[verdict->next] : NULL);
+    np_json_real(json, "next_images_per_second",
+        verdict->kind == NP_LIMITED ? verdict->next_rate : INFINITY);
     np_fields_write(json, np_fields_profile, profile); /* noise and overhead among them */
     write_stages(json, profile);
 }

@@ -60,12 +60,15 @@ as_clean() { NNPIPE_PLANT='' NNPIPE_SIM_PLANT=$dir/clean.sim PLANTED_SET=$set "$
 run_rate() {
     side=$1
     shift
-    "as_$side" "$bin/rate" 0.7 "$seconds" "$planted" train "$dir/config.yaml" --json "$@" 2>"$dir/rate.err" |
+    "as_$side" timeout 60 "$bin/rate" 0.7 "$seconds" "$planted" train "$dir/config.yaml" --json "$@" 2>"$dir/rate.err" |
         awk -v batch="$batch" '{ print $1 * batch, $2; n = 1 } END { exit !n }'
 }
 
 # loader_rate SIDE: images a second of the loader alone.
-loader_rate() { "as_$1" "$planted" bench loader "$dir/config.yaml" --seconds 1.5 --json 2>"$dir/bench.err" | json images_per_second; }
+loader_rate() {
+    "as_$1" timeout 60 "$planted" bench loader "$dir/config.yaml" --seconds 1.5 --json 2>"$dir/bench.err" >"$dir/loader.json" &&
+        json images_per_second <"$dir/loader.json"
+}
 bytes_a_read() {
     as_clean "$planted" bench io "$dir/config.yaml" -o loader.io=auto --seconds 0.5 --json 2>"$dir/bench.err" >"$dir/io.json"
     calc "$(json bytes <"$dir/io.json") / $(json reads <"$dir/io.json")"
@@ -77,20 +80,17 @@ step_at() { step_ms=$(calc "1000 * $batch / ($1)"); }       # a step that does s
 copy_at() { h2d_gbps=$(calc "($1) * $bytes / 1e9"); }       # copies likewise
 disk_at() { calc "($1) * $read_bytes / 1e6"; }              # MB/s of a disk likewise
 
-# By how much a call must be repeated for the loader to be as slow as it should. The rate is not quite
-# linear in it, so it is tried and corrected once.
-repeat_call() { # repeat_call NAME HEADROOM
+# repeat_call NAME HEADROOM: by how much a call must be repeated for the loader to be as slow as it should,
+# from what the call takes alone; tried and corrected once, as repeated it finds its data in the cache.
+repeat_call() {
     x=$(calc "$loader / $2")
     step_at "$x"
     write_config
-    times=$(calc "1 + 2 * $2 * $severity")
-    for round in 1 2 3; do
-        echo "$1 $times" >"$dir/planted.calls"
-        got=$(loader_rate planted)
-        # cost = c0 + (times - 1) c1
-        times=$(calc "1 + ($severity / $x - 1 / $loader) * ($times - 1) / (1 / $got - 1 / $loader)")
-    done
+    lacks=$(calc "$severity / $x - 1 / $loader") # seconds an image, of all readers
+    times=$(calc "1 + 1e6 * $lacks * $readers / $(json "$1_us" <"$dir/loader.json")")
     echo "$1 $times" >"$dir/planted.calls"
+    factor=$(awk "BEGIN { f = $lacks / (1 / $(loader_rate planted) - 1 / $loader); print (f < 0.5 ? 0.5 : f > 2 ? 2 : f) }")
+    echo "$1 $(calc "1 + ($times - 1) * $factor")" >"$dir/planted.calls"
 }
 
 plant_files() { # of photographs, so many percent hard, that the loader is as slow as it should be
@@ -99,7 +99,7 @@ plant_files() { # of photographs, so many percent hard, that the loader is as sl
     write_config
     planted_set=$(hard_set 100)
     got=$(loader_rate planted)
-    percent=$(awk "BEGIN { p = 100 * ($severity / $x - 1 / $loader) / (1 / $got - 1 / $loader); print int(p > 100 ? 100 : p + 0.5) }")
+    percent=$(awk "BEGIN { p = 100 * ($severity / $x - 1 / $loader) / (1 / $got - 1 / $loader); print int((p > 100 || p < 0) ? 100 : p + 0.5) }")
     planted_set=$(hard_set "$percent")
 }
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -59,6 +59,7 @@ static pid_t start(char **command, FILE **ret_lines)
         exit(1);
     }
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         setpgid(0, 0);
         dup2(ends[1], STDOUT_FILENO);
         close(ends[0]);

@@ -37,7 +37,7 @@ function plant(t,    said, real, right, key, gain, e, next_right, promised, got,
     planted[t]++
     right = said == v["want_stage"]
     named[t] += right
-    key = v["setting"] == v["want_key"]
+    key = v["verdict"] != "-" && v["setting"] == v["want_key"]
     keys[t] += key
     row = sprintf("| %s | %.2f | %s%s | %s%s | ", v["case"], real, said, mark(right), v["setting"] == "-" ? "none" : v["setting"] ": " v["value"], mark(key))
     e = "-"

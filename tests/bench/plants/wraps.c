@@ -70,6 +70,10 @@ __attribute__((constructor)) static void read_plants(void)
         }
         *table[i].value = value;
     }
+    if (file && !feof(file)) {
+        fprintf(stderr, "%s: a plant has no number\n", path);
+        _exit(64);
+    }
     if (file)
         fclose(file);
 }
