@@ -6,13 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "build_id.h"
 #include "daemon/cmd.h"
 #include "daemon/config.h"
+#include "daemon/profile/compare.h"
 #include "daemon/profile/profile.h"
+#include "daemon/profile/trace.h"
 #include "daemon/run_folder.h"
 #include "daemon/ui/progress.h"
 #include "loader/base/clock.h"
@@ -27,7 +30,7 @@
 #define MOST_CURVE 16.0 /* the what-if curve ends where the limiter is so many times faster */
 
 struct profiling {
-    const char *config_path, *device, *out;
+    const char *config_path, *device, *out, *html, *compare, *trace, *trace_limit;
     bool json, deep, verify;
     struct np_overrides overrides;
     struct np_config *config;
@@ -37,6 +40,8 @@ struct profiling {
     struct np_observation trials[NR_TRIALS];
     int nr_trials;
     char *dir;
+    struct np_profile then; /* --compare: the other one */
+    struct np_comparison comparison;
 };
 
 /* --- measuring -------------------------------------------------------------------------------- */
@@ -176,6 +181,25 @@ static void say_so_far(struct profiling *p, double seconds)
             limited ? np_stage_names[verdict->limiter] : "");
 }
 
+/* A trial of its own, so that what spans cost is in no figure. */
+static int traced(struct profiling *p, struct np_err *err)
+{
+    struct np_trial_options options = {.warmup_s = WARMUP_S, .seconds = TRIAL_S};
+    struct np_trace_end end;
+    struct np_observation seen;
+    char text[400];
+    int code = np_trace_open(p->trace, p->trace_limit, &options.trace, err);
+
+    if (code < 0)
+        return code;
+    code = np_trial_run(p->rig, &options, &seen, err);
+    np_trace_finish(options.trace, &end);
+    np_trace_text(options.trace, &end, text, sizeof(text));
+    np_trace_free(options.trace);
+    np_ui_say(&p->ui, "%s", text);
+    return code;
+}
+
 static int measure(struct profiling *p, struct np_err *err)
 {
     struct np_ceilings *ceilings = &p->profile.ceilings;
@@ -200,6 +224,10 @@ static int measure(struct profiling *p, struct np_err *err)
         code = stubbed(p, err);
     if (code == 0 && p->verify)
         code = verify(p, err);
+    if (code == 0 && p->trace)
+        code = traced(p, err);
+    if (code == 0 && p->compare)
+        code = np_profile_compare(&p->then, &p->profile, &p->comparison, err);
     p->profile.seconds = (double)(np_now_ns() - start) * 1e-9;
     return code;
 }
@@ -230,9 +258,11 @@ static int write_file(const char *dir, const char *name, const char *text, struc
 /* profile.html and profile.json into the folder. */
 static int write_files(struct profiling *p, struct np_err *err)
 {
-    snprintf(p->profile.files, sizeof(p->profile.files), "%s/profile.html  %s/profile.json", p->dir,
-        p->dir);
-    char *page = np_format("%s/profile.html", p->dir), *json = np_profile_json(&p->profile);
+    char *page = p->html ? np_strdup(p->html) : np_format("%s/profile.html", p->dir);
+
+    snprintf(p->profile.files, sizeof(p->profile.files), "%s  %s/profile.json%s%s",
+        page ? page : "", p->dir, p->trace ? "  " : "", p->trace ? p->trace : "");
+    char *json = np_profile_json(&p->profile);
     int code = page && json ? np_profile_html(&p->profile, page, err)
                             : np_err_set(err, -ENOMEM, "out of memory");
 
@@ -243,18 +273,40 @@ static int write_files(struct profiling *p, struct np_err *err)
     return code;
 }
 
+/* One JSON object a line; `done` is the last. */
+static int print_events(struct profiling *p, struct np_err *err)
+{
+    const struct np_comparison *comparison = &p->comparison;
+    struct np_json *line = &p->ui.object;
+    char *done = np_profile_done(&p->profile);
+
+    if (!done)
+        return np_err_set(err, -ENOMEM, "out of memory");
+    if (p->compare) {
+        np_json_begin(line, "comparison");
+        np_json_real(line, "change", comparison->change);
+        np_json_real(line, "least", comparison->least);
+        np_json_text(line, "verdict", comparison->regressed ? "slower" : "not slower");
+        np_json_text(line, "stage", np_stage_names[comparison->stage]);
+        np_ui_event(&p->ui, np_json_end(line));
+    }
+    printf("%s\n", done);
+    free(done);
+    return 0;
+}
+
 static int report(struct profiling *p, struct np_err *err)
 {
+    if (p->compare)
+        p->profile.before = &p->then;
     int code = write_files(p, err);
 
     if (code == 0 && !p->json)
         np_profile_screen(&p->profile, columns(), p->ui.colour, stdout);
-    if (code == 0 && p->json) { /* one object a line: the event alone */
-        char *event = np_profile_done(&p->profile);
-        code = event ? 0 : np_err_set(err, -ENOMEM, "out of memory");
-        fputs(event ? event : "", stdout);
-        free(event);
-    }
+    if (code == 0 && p->json)
+        code = print_events(p, err);
+    if (code == 0 && p->compare)
+        np_ui_say(&p->ui, "%s", p->comparison.text);
     return code;
 }
 
@@ -277,6 +329,8 @@ static int profile(struct profiling *p, struct np_err *err)
     int code = name ? 0 : np_err_set(err, -ENOMEM, "out of memory");
 
     name_profile(p);
+    if (code == 0 && p->compare)
+        code = np_profile_read(p->compare, &p->then, err);
     if (code == 0 && p->out) {
         p->dir = np_strdup(p->out);
         code = np_make_dirs(p->out, err);
@@ -299,6 +353,10 @@ int np_cmd_profile(int argc, char **argv)
     const struct np_flag flags[] = {
         {"--device", &p.device, NULL, NULL},
         {"--out", &p.out, NULL, NULL},
+        {"--html", &p.html, NULL, NULL},
+        {"--compare", &p.compare, NULL, NULL},
+        {"--trace", &p.trace, NULL, NULL},
+        {"--trace-limit", &p.trace_limit, NULL, NULL},
         {"--deep", NULL, &p.deep, NULL},
         {"--verify", NULL, &p.verify, NULL},
         {"--json", NULL, &p.json, NULL},
@@ -322,9 +380,14 @@ int np_cmd_profile(int argc, char **argv)
     if (code < 0)
         np_ui_error(&p.ui, &err);
     np_rig_close(p.rig);
-    np_free(p.profile.ribbon);
+    p.profile.before = NULL;
+    np_profile_fini(&p.profile);
+    np_profile_fini(&p.then);
     np_free(p.dir);
     np_config_free(p.config);
     np_ui_fini(&p.ui);
-    return code == -EINTR ? NP_EXIT_STOPPED : code < 0 ? NP_EXIT_FAILED : NP_EXIT_DONE;
+    return code == -EINTR           ? NP_EXIT_STOPPED
+           : code < 0               ? NP_EXIT_FAILED
+           : p.comparison.regressed ? NP_EXIT_REGRESSED
+                                    : NP_EXIT_DONE;
 }

@@ -52,6 +52,12 @@ static const struct np_command commands[] = {
         "  --device NAME    auto, cpu, cuda:0, sim\n"
         "  --deep           measured, not computed: each stage replaced by replay in turn\n"
         "  --verify         the advised key applied, and measured again\n"
+        "  --compare FILE   an older profile.json of the same config: exit 3 where the run has "
+        "become\n"
+        "                   slower, and by which stage\n"
+        "  --html FILE      the report as one page; default: profile.html in the profile's folder\n"
+        "  --trace FILE     spans of two more seconds, for ui.perfetto.dev\n"
+        "  --trace-limit N  the file's limit in MiB; default 256\n"
         "  --out DIR        the profile's folder; default: a new one below `runs`\n"
         "  --json           one JSON object instead of the screen\n"},
     {"selftest", np_cmd_selftest, "", "a device's layers against the reference",

@@ -161,7 +161,8 @@ int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
     struct trial trial = {.options = options, .knobs = &rig->knobs, .observation = ret_observation};
     const struct np_run_probe probe = {.step = on_step, .context = &trial, .err = err};
     struct np_overrides overrides;
-    const struct np_run_options run = {.probe = &probe, .overrides = &overrides};
+    const struct np_run_options run = {
+        .probe = &probe, .overrides = &overrides, .trace = options->trace};
     struct np_config *config = NULL;
     char *dir = NULL;
     int code = join_overrides(rig, options->overrides, &overrides, err);

@@ -1,0 +1,125 @@
+/* See compare.h. What is chance is told from the trials of both profiles: how far equal ones lay apart. */
+#include "daemon/profile/compare.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/profile/telling.h"
+
+#define LEAST_CHANGE 0.025 /* half of the slow-down that is to be found */
+#define NOISES       1.5   /* times both profiles' noise */
+
+static double cost(double rate)
+{
+    return rate > 0 ? 1 / rate : 0;
+}
+
+/* Seconds an image that a stage takes of what it runs on. */
+static double stage_cost(const struct np_model *model, enum np_stage stage)
+{
+    const double base = model->rate / (1 - model->checkpoint_share);
+
+    switch (stage) {
+    case NP_STAGE_READ: return cost(model->read_rate) + model->thread_s[stage];
+    case NP_STAGE_COPY: return cost(model->copy_rate);
+    case NP_STAGE_STEP: return cost(model->step_rate);
+    case NP_STAGE_CHECKPOINT: return base > 0 ? model->checkpoint_share / base : 0;
+    case NP_STAGE_BATCH: return model->thread_s[stage] + (1 - model->coupling) * cost(model->rate);
+    default: return model->thread_s[stage];
+    }
+}
+
+/* The rate then, had the stage cost what it costs now. */
+static double rate_with(
+    const struct np_model *then, const struct np_model *now, enum np_stage stage)
+{
+    struct np_model mixed = *then;
+
+    mixed.thread_s[stage] = now->thread_s[stage];
+    if (stage == NP_STAGE_READ)
+        mixed.read_rate = now->read_rate;
+    else if (stage == NP_STAGE_COPY)
+        mixed.copy_rate = now->copy_rate;
+    else if (stage == NP_STAGE_STEP) {
+        mixed.step_rate = now->step_rate;
+        mixed.step_cpu_s = now->step_cpu_s;
+    } else if (stage == NP_STAGE_CHECKPOINT) {
+        mixed.checkpoint_share = now->checkpoint_share;
+        mixed.rate *= (1 - now->checkpoint_share) / (1 - then->checkpoint_share);
+    } else if (stage == NP_STAGE_BATCH) {
+        mixed.coupling = now->coupling;
+    }
+    return np_model_rate(&mixed, NULL);
+}
+
+/* Whose present cost slows the old run most; where none does, whose cost has grown most. */
+static void find_stage(
+    const struct np_model *then, const struct np_model *now, struct np_comparison *comparison)
+{
+    const double before = np_model_rate(then, NULL);
+    double most_slower = 0.005, most_grown = 0;
+    bool slows = false;
+
+    for (int s = 0; s < NP_NR_STAGES; s++) {
+        const enum np_stage stage = (enum np_stage)s;
+        const double slower = 1 - rate_with(then, now, stage) / before;
+        const double grown = stage_cost(now, stage) - stage_cost(then, stage);
+
+        if (slower > most_slower) {
+            most_slower = slower;
+            comparison->stage = stage;
+            slows = true;
+        } else if (!slows && grown > most_grown) {
+            most_grown = grown;
+            comparison->stage = stage;
+        }
+    }
+    comparison->share = rate_with(then, now, comparison->stage) / before - 1;
+}
+
+static void tell(
+    const struct np_profile *then, const struct np_profile *now, struct np_comparison *comparison)
+{
+    char a[NP_TELLING_BYTES], b[NP_TELLING_BYTES], name[NP_TELLING_BYTES];
+    const double before = stage_cost(&then->model, comparison->stage);
+    const double after = stage_cost(&now->model, comparison->stage);
+
+    np_telling_rate(then->model.rate, a);
+    np_telling_rate(now->model.rate, b);
+    if (comparison->regressed)
+        snprintf(comparison->text, sizeof(comparison->text),
+            "slower: %s img/s were %s (%+.1f%%, more than the %.1f%% that may be chance), by %s: "
+            "an "
+            "image takes %.1f us of it, %.1f then",
+            b, a, 100 * comparison->change, 100 * comparison->least,
+            np_telling_loud(comparison->stage, name), 1e6 * after, 1e6 * before);
+    else
+        snprintf(comparison->text, sizeof(comparison->text),
+            "%s: %s img/s, %s then (%+.1f%%; up to %.1f%% may be chance)",
+            comparison->change > comparison->least ? "faster" : "as fast as then", b, a,
+            100 * comparison->change, 100 * comparison->least);
+}
+
+int np_profile_compare(const struct np_profile *then, const struct np_profile *now,
+    struct np_comparison *ret_comparison, struct np_err *err)
+{
+    const struct np_knobs *a = &then->knobs, *b = &now->knobs;
+
+    if (a->batch != b->batch || strcmp(a->device, b->device) != 0 ||
+        strcmp(a->precision, b->precision) != 0)
+        return np_err_set(err, -EINVAL,
+            "the old profile is of batches of %d in %s on %s, this one of %d in %s on %s: they "
+            "cannot "
+            "be compared",
+            a->batch, a->precision, a->device, b->batch, b->precision, b->device);
+    if (then->model.rate <= 0 || now->model.rate <= 0)
+        return np_err_set(err, -EINVAL, "a profile without a rate cannot be compared");
+    *ret_comparison = (struct np_comparison){.change = now->model.rate / then->model.rate - 1,
+        .least = fmax(LEAST_CHANGE, NOISES * hypot(then->noise, now->noise))};
+    ret_comparison->regressed = ret_comparison->change < -ret_comparison->least;
+    find_stage(&then->model, &now->model, ret_comparison);
+    tell(then, now, ret_comparison);
+    return 0;
+}
