@@ -81,16 +81,20 @@ copy_at() { h2d_gbps=$(calc "($1) * $bytes / 1e9"); }       # copies likewise
 disk_at() { calc "($1) * $read_bytes / 1e6"; }              # MB/s of a disk likewise
 
 # repeat_call NAME HEADROOM: by how much a call must be repeated for the loader to be as slow as it should,
-# from what the call takes alone; tried and corrected once, as repeated it finds its data in the cache.
+# from what the call takes alone; tried and corrected, as repeated it finds its data in the cache.
 repeat_call() {
     x=$(calc "$loader / $2")
     step_at "$x"
     write_config
     lacks=$(calc "$severity / $x - 1 / $loader") # seconds an image, of all readers
     times=$(calc "1 + 1e6 * $lacks * $readers / $(json "$1_us" <"$dir/loader.json")")
-    echo "$1 $times" >"$dir/planted.calls"
-    factor=$(awk "BEGIN { f = $lacks / (1 / $(loader_rate planted) - 1 / $loader); print (f < 0.5 ? 0.5 : f > 2 ? 2 : f) }")
-    echo "$1 $(calc "1 + ($times - 1) * $factor")" >"$dir/planted.calls"
+    for round in 1 2 3; do
+        echo "$1 $times" >"$dir/planted.calls"
+        [ $round = 3 ] || times=$(awk "BEGIN {
+            f = $lacks / (1 / $(loader_rate planted) - 1 / $loader)
+            print 1 + ($times - 1) * ((f < 0 || f > 3) ? 3 : f < 0.3 ? 0.3 : f)
+        }")
+    done
 }
 
 plant_files() { # of photographs, so many percent hard, that the loader is as slow as it should be

@@ -55,7 +55,7 @@ one_case() {
     p1=$(run_rate planted) && c1=$(run_rate clean) && c2=$(run_rate clean) && p2=$(run_rate planted) || { cat "$dir/rate.err"; return 1; }
     others=$(printf '%s\n' "$p1" "$c1" "$c2" "$p2" | awk '{ s += $2 } END { printf "%.2f", s / NR }')
     slow=$(calc "(${p1% *} + ${p2% *}) / 2") clean=$(calc "(${c1% *} + ${c2% *}) / 2")
-    spread=$(awk "BEGIN { a = ${p1% *} / ${p2% *}; b = ${c1% *} / ${c2% *}; a = a < 1 ? 1 - a : a - 1; b = b < 1 ? 1 - b : b - 1; printf \"%.4f\", a > b ? a : b }")
+    spread=$(awk "BEGIN { a = ${p1% *} / ${p2% *}; b = ${c1% *} / ${c2% *}; a = a < 1 ? 1 - a : a - 1; b = b < 1 ? 1 - b : b - 1; printf \"%.4f\", (a > b ? a : b) }")
     [ "$try" -ge "$tries" ] || calm || return 2
     : >"$dir/said"
     applied=-
