@@ -80,16 +80,14 @@ static void put_limit(FILE *out, const struct np_profile *profile)
 {
     const struct np_profile_verdict *verdict = &profile->verdict;
     char name[NP_TELLING_BYTES], now[NP_TELLING_BYTES], then[NP_TELLING_BYTES];
-    char gain[NP_TELLING_BYTES];
+    char gain[NP_TELLING_BYTES], spread[NP_TELLING_BYTES];
 
     fprintf(out,
         "<section class=\"verdict\" id=\"verdict\">\n<h1><em>%s</em> is the limit</h1>\n"
-        "<p class=\"lead\"><b>%s</b> img/s now, <b>%s</b> (%s",
+        "<p class=\"lead\"><b>%s</b> img/s now, <b>%s</b> (%s%s) once it is fixed.</p>\n",
         np_telling_loud(verdict->limiter, name), np_telling_rate(profile->model.rate, now),
-        np_telling_rate(verdict->next_rate, then), np_telling_gain(verdict->gain, gain));
-    if (profile->noise > 0 && isfinite(verdict->gain))
-        fprintf(out, " ±%.2f", fmin(verdict->gain * profile->noise, 1e6));
-    fputs(") once it is fixed.</p>\n", out);
+        np_telling_rate(verdict->next_rate, then), np_telling_gain(verdict->gain, gain),
+        np_telling_spread(verdict->gain, profile->noise, spread));
 }
 
 static void put_no_limit(FILE *out, const struct np_profile *profile)
@@ -111,7 +109,7 @@ static void put_advice(FILE *out, const struct np_profile *profile)
     const struct np_advice *advice = &profile->verdict.advice;
     char cost[96], rate[NP_TELLING_BYTES], gain[NP_TELLING_BYTES];
 
-    if (!advice->key[0] && !advice->text[0])
+    if (profile->verdict.kind != NP_LIMITED || (!advice->key[0] && !advice->text[0]))
         return;
     fputs("<div class=\"tile do\"><h2>Do</h2>\n", out);
     if (advice->key[0]) {
@@ -143,14 +141,15 @@ static void put_next(FILE *out, const struct np_profile *profile)
     if (verdict->kind != NP_LIMITED)
         return;
     fputs("<div class=\"tile\"><h2>Then</h2>\n", out);
-    if (isfinite(verdict->next_rate))
-        fprintf(out,
-            "<p class=\"key\"><b>%s</b> limits</p>\n<p>at <b>%s</b> img/s: headroom %s</p>\n",
-            np_telling_loud(verdict->next, name), np_telling_rate(verdict->next_rate, rate),
-            np_telling_share(verdict->headroom, headroom));
-    else
-        fputs("<p class=\"key\">nothing else limits</p>\n", out);
-    fputs("</div>\n", out);
+    if (!isfinite(verdict->next_rate)) {
+        fputs("<p class=\"key\">nothing else limits</p>\n</div>\n", out);
+        return;
+    }
+    fprintf(out, "<p class=\"key\"><b>%s</b> limits</p>\n<p>at <b>%s</b> img/s",
+        np_telling_loud(verdict->next, name), np_telling_rate(verdict->next_rate, rate));
+    if (verdict->headroom > 0)
+        fprintf(out, ": headroom %s", np_telling_share(verdict->headroom, headroom));
+    fputs("</p>\n</div>\n", out);
 }
 
 static void put_tried(FILE *out, const struct np_profile *profile)
@@ -189,7 +188,7 @@ void np_profile_html_to(const struct np_profile *profile, FILE *out)
         put_limit(out, profile);
     else
         put_no_limit(out, profile);
-    if (profile->verdict.kind == NP_LIMITED || profile->verdict.advice.text[0]) {
+    if (profile->verdict.kind == NP_LIMITED) {
         fputs("<div class=\"tiles\">\n", out);
         put_advice(out, profile);
         put_next(out, profile);

@@ -187,11 +187,12 @@ struct curve {
     const struct np_profile *profile;
     double most_faster, most_rate; /* finite */
     bool endless;                  /* the last point: it costs nothing */
+    bool far;                      /* the next limit lies above the picture */
 };
 
 static bool fit_curve(const struct np_profile *profile, struct curve *curve)
 {
-    *curve = (struct curve){profile, 1, profile->model.rate, false};
+    *curve = (struct curve){profile, 1, profile->model.rate, false, false};
     for (int i = 0; i < profile->nr_curve; i++) {
         double faster = profile->curve_faster[i], rate = profile->curve_rate[i];
         if (isfinite(faster))
@@ -201,7 +202,8 @@ static bool fit_curve(const struct np_profile *profile, struct curve *curve)
         if (isfinite(rate))
             curve->most_rate = fmax(curve->most_rate, rate);
     }
-    if (isfinite(profile->verdict.next_rate))
+    curve->far = profile->verdict.next_rate > 2.5 * curve->most_rate;
+    if (!curve->far)
         curve->most_rate = fmax(curve->most_rate, profile->verdict.next_rate);
     return profile->nr_curve >= 2 && curve->most_faster > 1 && curve->most_rate > 0;
 }
@@ -240,7 +242,8 @@ static void put_level(FILE *out, const struct curve *curve, double rate, const c
     fprintf(out,
         "<line class=\"level-line %s\" x1=\"0\" x2=\"100%%\" y1=\"%.1f\" y2=\"%.1f\"/>\n"
         "<text class=\"words\" x=\"100%%\" y=\"%.1f\" text-anchor=\"end\">%s %s</text>\n",
-        class, y, y, above ? y - 7 : y + 16, words, np_telling_rate(rate, text));
+        class, y, y, above || y + 22 > CURVE_PX ? y - 7 : y + 16, words,
+        np_telling_rate(rate, text));
 }
 
 static void put_curve_line(FILE *out, const struct curve *curve)
@@ -325,7 +328,10 @@ void np_html_curve(FILE *out, const struct np_profile *profile)
     put_gain(out, &curve);
     put_level(out, &curve, profile->model.rate, "at-now", "now", false);
     snprintf(words, sizeof(words), "next limit: %s", np_telling_loud(verdict->next, name));
-    if (verdict->kind == NP_LIMITED && isfinite(verdict->next_rate))
+    if (verdict->kind == NP_LIMITED && curve.far && isfinite(verdict->next_rate))
+        fprintf(out, "<text class=\"words\" x=\"0\" y=\"%.0f\">%s, far above, at %s</text>\n",
+            CURVE_TOP + 4, words, np_telling_rate(verdict->next_rate, name));
+    else if (verdict->kind == NP_LIMITED && isfinite(verdict->next_rate))
         put_level(out, &curve, verdict->next_rate, "at-next", words, true);
     put_curve_line(out, &curve);
     put_knee(out, &curve);

@@ -122,10 +122,8 @@ static void tell_limit(struct line *line, FILE *out, const struct np_profile *pr
 {
     const struct np_profile_verdict *verdict = &profile->verdict;
     char name[NP_TELLING_BYTES], now[NP_TELLING_BYTES], then[NP_TELLING_BYTES];
-    char gain[NP_TELLING_BYTES], spread[24] = "";
+    char gain[NP_TELLING_BYTES], spread[NP_TELLING_BYTES];
 
-    if (profile->noise > 0 && isfinite(verdict->gain))
-        snprintf(spread, sizeof(spread), " ±%.2f", fmin(verdict->gain * profile->noise, 1e6));
     label(line, "LIMIT:", RED);
     paint(line, RED);
     add(line, np_telling_loud(verdict->limiter, name));
@@ -134,7 +132,8 @@ static void tell_limit(struct line *line, FILE *out, const struct np_profile *pr
     paint(line, BOLD);
     add(line, np_telling_rate(verdict->next_rate, then));
     plain(line);
-    addf(line, " (%s%s) if fixed", np_telling_gain(verdict->gain, gain), spread);
+    addf(line, " (%s%s) if fixed", np_telling_gain(verdict->gain, gain),
+        np_telling_spread(verdict->gain, profile->noise, spread));
     put(line, out);
 }
 
@@ -143,7 +142,7 @@ static void tell_advice(struct line *line, FILE *out, const struct np_profile *p
     const struct np_advice *advice = &profile->verdict.advice;
     char cost[96], rate[NP_TELLING_BYTES], gain[NP_TELLING_BYTES];
 
-    if (!advice->key[0] && !advice->text[0])
+    if (profile->verdict.kind != NP_LIMITED || (!advice->key[0] && !advice->text[0]))
         return;
     label(line, "DO:", BOLD);
     if (advice->key[0]) {
@@ -173,11 +172,12 @@ static void tell_next(struct line *line, FILE *out, const struct np_profile *pro
 
     label(line, "THEN:", BOLD);
     if (isfinite(verdict->next_rate))
-        addf(line, "next limit is %s at %s img/s (headroom %s)",
-            np_telling_loud(verdict->next, name), np_telling_rate(verdict->next_rate, rate),
-            np_telling_share(verdict->headroom, headroom));
+        addf(line, "next limit is %s at %s img/s", np_telling_loud(verdict->next, name),
+            np_telling_rate(verdict->next_rate, rate));
     else
         add(line, "nothing else limits");
+    if (isfinite(verdict->next_rate) && verdict->headroom > 0)
+        addf(line, " (headroom %s)", np_telling_share(verdict->headroom, headroom));
     put(line, out);
 }
 
@@ -359,7 +359,8 @@ static void put_part(struct line *line, FILE *out, const char *between, const ch
 
     for (const char *at = text; *at; at++)
         columns += ((unsigned char)*at & 0xc0) != 0x80;
-    if (line->columns + (int)strlen(between) + columns > line->width) {
+    if (line->columns + (int)strlen(between) + columns + 1 > line->width) {
+        add(line, between[0] == ',' ? "," : "");
         put(line, out);
         pad_to(line, INDENT);
     } else {

@@ -90,6 +90,16 @@ char *np_telling_gain(double gain, char text[NP_TELLING_BYTES])
     return text;
 }
 
+char *np_telling_spread(double gain, double noise, char text[NP_TELLING_BYTES])
+{
+    double spread = gain * noise;
+
+    text[0] = '\0';
+    if (noise > 0 && isfinite(spread))
+        snprintf(text, NP_TELLING_BYTES, gain < 9.995 ? " ±%.2f" : " ±%.0f", fmin(spread, 1e6));
+    return text;
+}
+
 char *np_telling_loud(enum np_stage stage, char text[NP_TELLING_BYTES])
 {
     size_t n = 0;

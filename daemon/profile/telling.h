@@ -52,6 +52,8 @@ char *np_telling_time(double seconds, char text[NP_TELLING_BYTES]);
 char *np_telling_share(double share, char text[NP_TELLING_BYTES]);
 char *np_telling_size(uint64_t bytes, char text[NP_TELLING_BYTES]);
 char *np_telling_gain(double gain, char text[NP_TELLING_BYTES]);
+/* " ±0.03": what noise makes of a gain; "": not known. */
+char *np_telling_spread(double gain, double noise, char text[NP_TELLING_BYTES]);
 /* A stage's name in capitals. */
 char *np_telling_loud(enum np_stage stage, char text[NP_TELLING_BYTES]);
 

@@ -394,3 +394,50 @@ Test(profile_json, names_of_a_file_move_no_cursor)
     cr_assert_str_eq(profile.verdict.advice.text, "a?[2Jb");
     np_profile_fini(&profile);
 }
+
+/* --- profile.html: the rest is looked at by tests/flow/profile_html.sh ------------------------- */
+
+static char *page_of(const struct np_profile *profile)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+
+    np_profile_html_to(profile, out);
+    fclose(out);
+    return text;
+}
+
+Test(profile_html, names_are_text_and_no_markup)
+{
+    struct np_ribbon ribbon[MADE_RIBBON];
+    struct np_profile profile;
+
+    made_profile(NP_STAGE_DECODE, &profile, ribbon);
+    snprintf(profile.config, sizeof(profile.config), "<script>a&b</script>");
+    snprintf(profile.verdict.advice.text, sizeof(profile.verdict.advice.text), "<b onload=\"x\">");
+    char *page = page_of(&profile);
+    cr_expect(!strstr(page, "<script>") && !strstr(page, "<b onload"));
+    cr_expect(strstr(page, "&lt;script&gt;a&amp;b&lt;/script&gt;") != NULL);
+    free(page);
+}
+
+Test(profile_html, a_knee_is_drawn_where_the_curve_gets_to_the_next_limit_alone)
+{
+    struct np_ribbon ribbon[MADE_RIBBON];
+    struct np_profile profile;
+
+    made_profile(NP_STAGE_DECODE, &profile, ribbon);
+    char *page = page_of(&profile);
+    cr_expect(strstr(page, "class=\"knee\"") && strstr(page, "1.68x faster is enough"));
+    free(page);
+    for (int i = 0; i < profile.nr_curve; i++)
+        profile.curve_rate[i] *= 0.9;
+    page = page_of(&profile);
+    cr_expect(!strstr(page, "class=\"knee\"") && strstr(page, "next limit: STEP 2,860"));
+    free(page);
+    profile.verdict.next_rate = 1e6;
+    page = page_of(&profile);
+    cr_expect(!strstr(page, "class=\"knee\"") && strstr(page, "far above, at 1,000,000"));
+    free(page);
+}
