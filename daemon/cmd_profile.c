@@ -48,7 +48,12 @@ struct profiling {
 
 static int trial(struct profiling *p, double seconds, struct np_err *err)
 {
-    const struct np_trial_options options = {.warmup_s = WARMUP_S, .seconds = seconds};
+    const struct np_trial_options options = {.warmup_s = WARMUP_S,
+        .seconds = seconds,
+        .ribbon = p->profile.ribbon,
+        .nr_ribbon = &p->profile.nr_ribbon};
+
+    p->profile.nr_ribbon = 0; /* the last trial's is told */
     int code = np_trial_run(p->rig, &options, &p->trials[p->nr_trials], err);
 
     p->nr_trials += code == 0;
@@ -100,6 +105,8 @@ static void think(struct profiling *p)
         for (int s = 0; s < NP_NR_STAGES; s++)
             faster[s] = 1;
         faster[profile->verdict.limiter] = pow(MOST_CURVE, (double)i / (profile->nr_curve - 1));
+        if (i + 1 == profile->nr_curve)
+            faster[profile->verdict.limiter] = INFINITY; /* where the curve ends up */
         profile->curve_faster[i] = faster[profile->verdict.limiter];
         profile->curve_rate[i] = np_model_rate(&profile->model, faster);
     }
@@ -204,7 +211,9 @@ static int measure(struct profiling *p, struct np_err *err)
 {
     struct np_ceilings *ceilings = &p->profile.ceilings;
     const uint64_t start = np_now_ns();
-    int code = trial(p, TRIAL_S, err);
+    p->profile.ribbon = np_alloc_array(NP_PROFILE_MOST_RIBBON, sizeof(*p->profile.ribbon));
+    int code =
+        p->profile.ribbon ? trial(p, TRIAL_S, err) : np_err_set(err, -ENOMEM, "out of memory");
 
     if (code < 0)
         return code;

@@ -148,11 +148,20 @@ struct np_config;
 struct np_overrides;
 struct np_rig; /* a config with its data, opened once for many trials */
 
+#define NP_PROFILE_MOST_RIBBON 256
+struct np_ribbon { /* a tenth of a second of the run */
+    double at_s, rate;
+    double wait_s[NP_NR_STAGES]; /* stall by cause */
+};
+
 struct np_trial_options {
     double warmup_s, seconds;
     struct np_overrides *overrides; /* more -o of this trial; NULL: none */
     unsigned stubs;         /* bits 1 << enum np_stage: replaced by replay of its stored output */
     struct np_trace *trace; /* NULL: no spans */
+    struct np_ribbon *
+        ribbon; /* (NP_PROFILE_MOST_RIBBON) filled as far as *nr_ribbon says; NULL: not asked for */
+    int *nr_ribbon;
 };
 int np_rig_open(const char *config_path, const struct np_overrides *overrides, const char *device,
     struct np_rig **ret_rig, struct np_err *err);
@@ -173,10 +182,6 @@ int np_trial_part(
 #define NP_PROFILE_MOST_CURVE 32
 struct np_deep_stage { /* --deep: measured with the stage replayed; 0: not measured */
     double rate;
-};
-struct np_ribbon { /* a tenth of a second of the run */
-    double at_s, rate;
-    double wait_s[NP_NR_STAGES]; /* stall by cause */
 };
 
 /* All that a report says. Owned by cmd_profile.c. */

@@ -76,7 +76,11 @@ struct trial {
     uint64_t first_ns; /* end of the first step; 0: not yet */
     uint64_t first_step;
     bool warm;
+    uint64_t ribbon_ns, ribbon_images; /* up to here the ribbon is made */
+    uint64_t ribbon_blame[NP_NR_STAGES];
 };
+
+#define RIBBON_NS 100000000u
 
 /* A cache that fills in the first epoch is waited for, to a point. */
 static bool is_warm(const struct trial *trial, const struct np_run *run, uint64_t step)
@@ -101,6 +105,31 @@ static void time_checkpoint(struct trial *trial, struct np_run *run, uint64_t st
         trial->observation->checkpoint_each_s = (double)(np_now_ns() - start) * 1e-9;
 }
 
+/* A row a tenth of a second, or a step where that is longer. */
+static void add_ribbon(struct trial *trial, const struct np_run *run)
+{
+    const struct np_trial_options *options = trial->options;
+    const uint64_t now = np_now_ns(), images = run->total.rows;
+    const double seconds = (double)(now - trial->ribbon_ns) * 1e-9;
+    uint64_t blame[NP_NR_STAGES];
+
+    if (!options->ribbon || now - trial->ribbon_ns < RIBBON_NS ||
+        *options->nr_ribbon == NP_PROFILE_MOST_RIBBON)
+        return;
+    np_feed_blame(run->feed, blame);
+    if (trial->ribbon_ns >= trial->start.ns) {
+        struct np_ribbon *row = &options->ribbon[(*options->nr_ribbon)++];
+
+        *row = (struct np_ribbon){.at_s = (double)(trial->ribbon_ns - trial->start.ns) * 1e-9,
+            .rate = (double)(images - trial->ribbon_images) / seconds};
+        for (int s = 0; s < NP_NR_STAGES; s++)
+            row->wait_s[s] = (double)(blame[s] - trial->ribbon_blame[s]) * 1e-9;
+    }
+    memcpy(trial->ribbon_blame, blame, sizeof(blame));
+    trial->ribbon_ns = now;
+    trial->ribbon_images = images;
+}
+
 static bool on_step(void *context, struct np_run *run, const struct np_step_report *report)
 {
     struct trial *trial = context;
@@ -110,10 +139,15 @@ static bool on_step(void *context, struct np_run *run, const struct np_step_repo
         trial->first_ns = np_now_ns();
     if (!trial->warm) {
         trial->warm = is_warm(trial, run, report->step);
-        if (trial->warm)
+        if (trial->warm) {
             np_observe_now(run, &trial->start);
+            trial->ribbon_ns = trial->start.ns;
+            trial->ribbon_images = trial->start.images;
+            memcpy(trial->ribbon_blame, trial->start.blame_ns, sizeof(trial->ribbon_blame));
+        }
         return false;
     }
+    add_ribbon(trial, run);
     if ((double)(np_now_ns() - trial->start.ns) * 1e-9 < trial->options->seconds)
         return false;
     np_observe_now(run, &end);

@@ -43,6 +43,12 @@ static enum np_stage best_of(const struct np_model *model, enum np_stage given, 
     return best;
 }
 
+/* The three have one ceiling, so none of them is headroom to another. */
+static bool on_threads(enum np_stage stage)
+{
+    return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
+}
+
 static void find_limiter(const struct np_model *model, struct np_profile_verdict *verdict)
 {
     const double now = np_model_rate(model, NULL);
@@ -61,9 +67,11 @@ static void find_limiter(const struct np_model *model, struct np_profile_verdict
     verdict->next = best_of(model, verdict->limiter, &unused);
     double lowest = INFINITY;
     for (int s = 0; s < NP_NR_STAGES; s++)
-        if (s != (int)verdict->limiter && s != NP_STAGE_CHECKPOINT)
+        if (s != NP_STAGE_CHECKPOINT && s != NP_STAGE_BATCH &&
+            !(s == (int)verdict->limiter ||
+                (on_threads(verdict->limiter) && on_threads((enum np_stage)s))))
             lowest = fmin(lowest, np_model_ceiling(model, (enum np_stage)s));
-    verdict->headroom = isinf(lowest) ? 0 : lowest / model->rate - 1;
+    verdict->headroom = isinf(lowest) ? 0 : fmax(lowest / model->rate - 1, 0);
 }
 
 void np_verdict_make(
