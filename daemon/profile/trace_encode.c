@@ -263,15 +263,6 @@ void np_trace_track(struct np_trace_buffer *out, const struct np_trace_file *fil
 
 /* --- events -------------------------------------------------------------------------------------- */
 
-static void annotate(struct np_trace_buffer *out, int iid, uint64_t value)
-{
-    const size_t at = begin(out, EVENT_ANNOTATION);
-
-    number(out, ANNOTATION_NAME_IID, (uint64_t)iid);
-    number(out, ANNOTATION_UINT, value);
-    end(out, at);
-}
-
 static void annotate_by_name(struct np_trace_buffer *out, const char *name, uint64_t value)
 {
     const size_t at = begin(out, EVENT_ANNOTATION);
@@ -289,25 +280,84 @@ static bool flows(const struct np_span *span)
                span->kind == NP_STAGE_STEP || span->kind == NP_SPAN_COMPUTE);
 }
 
+/* Spans are what a trace is made of: these write through a pointer alone (a byte stored through
+ * out->bytes might change out->nr, for all that a compiler knows). Nothing in them has 128 bytes. */
+static uint8_t *quick_varint(uint8_t *at, uint64_t value)
+{
+    for (; value >= 0x80; value >>= 7)
+        *at++ = (uint8_t)(value | 0x80);
+    *at++ = (uint8_t)value;
+    return at;
+}
+
+static uint8_t *quick_annotate(uint8_t *at, int iid, uint64_t value)
+{
+    uint8_t *bytes = at + 1;
+
+    at[0] = EVENT_ANNOTATION << 3 | 2;
+    at[2] = ANNOTATION_NAME_IID << 3;
+    at[3] = (uint8_t)iid;
+    at[4] = ANNOTATION_UINT << 3;
+    at = quick_varint(at + 5, value);
+    *bytes = (uint8_t)(at - bytes - 1);
+    return at;
+}
+
+/* Up to the event's type. The packet's and the event's lengths are to be set. */
+static uint8_t *quick_event(
+    uint8_t *at, int sequence, uint64_t now_ns, int type, uint8_t **ret_packet, uint8_t **ret_event)
+{
+    *at++ = TRACE_PACKET << 3 | 2;
+    *ret_packet = at++;
+    *at++ = PACKET_SEQUENCE << 3;
+    at = quick_varint(at, (uint64_t)sequence);
+    *at++ = PACKET_FLAGS << 3;
+    *at++ = FLAG_NEEDS_STATE;
+    *at++ = PACKET_TIMESTAMP << 3;
+    at = quick_varint(at, now_ns);
+    *at++ = PACKET_EVENT << 3 | 2;
+    *ret_event = at++;
+    *at++ = EVENT_TYPE << 3;
+    *at++ = (uint8_t)type;
+    return at;
+}
+
+static uint8_t *quick_end(uint8_t *at, uint8_t *packet, uint8_t *event)
+{
+    *event = (uint8_t)(at - event - 1);
+    *packet = (uint8_t)(at - packet - 1);
+    return at;
+}
+
+static uint8_t *quick_flow(uint8_t *at, uint64_t flow)
+{
+    at = quick_varint(at, EVENT_FLOW << 3 | 1);
+    for (int i = 0; i < 8; i++)
+        *at++ = (uint8_t)(flow >> (8 * i));
+    return at;
+}
+
 void np_trace_span(struct np_trace_buffer *out, int number_, const struct np_span *span)
 {
     const int sequence = SEQUENCE_TRACK + number_;
-    size_t event, packet = begin_event(out, sequence, span->start_ns, SLICE_BEGIN, &event);
+    uint8_t *at = out->bytes + out->nr, *packet, *event;
 
-    number(out, EVENT_NAME_IID, (uint64_t)span->kind + 1);
+    assert(out->room - out->nr >= NP_TRACE_MOST);
+    at = quick_event(at, sequence, span->start_ns, SLICE_BEGIN, &packet, &event);
+    *at++ = EVENT_NAME_IID << 3;
+    *at++ = (uint8_t)(span->kind + 1);
     if (span->batch != NP_SPAN_NO_BATCH)
-        annotate(out, BATCH, span->batch);
+        at = quick_annotate(at, BATCH, span->batch);
     if (span->row != NP_SPAN_NO_ROW)
-        annotate(out, ROW, span->row);
+        at = quick_annotate(at, ROW, span->row);
     if (span->bytes)
-        annotate(out, BYTES, span->bytes);
+        at = quick_annotate(at, BYTES, span->bytes);
     if (flows(span))
-        fixed(out, EVENT_FLOW, span->batch + 1); /* 0 is none */
-    end(out, event);
-    end(out, packet);
-    packet = begin_event(out, sequence, span->start_ns + span->ns, SLICE_END, &event);
-    end(out, event);
-    end(out, packet);
+        at = quick_flow(at, span->batch + 1); /* 0 is none */
+    at = quick_end(at, packet, event);
+    at = quick_event(at, sequence, span->start_ns + span->ns, SLICE_END, &packet, &event);
+    at = quick_end(at, packet, event);
+    out->nr = (size_t)(at - out->bytes);
 }
 
 void np_trace_gap(struct np_trace_buffer *out, int number_, uint64_t now_ns, uint64_t nr_dropped)
