@@ -277,15 +277,16 @@ static int make_read(struct np_maker *maker, const struct np_making *making, uin
         return code;
     if (record.packing != NP_PACKING_NONE) {
         unpacked_ns = np_now_ns();
-        np_stat_item(
-            maker->options.block, NP_STAGE_DECOMPRESS, record.inner_bytes, unpacked_ns - since_ns);
+        np_stat_item_between(
+            maker->options.block, NP_STAGE_DECOMPRESS, record.inner_bytes, since_ns, unpacked_ns);
     }
     code = decode(maker, making, bytes, record.inner_bytes, ret_pixels, err);
     if (code)
         return code;
     keep(maker, making, &record, bytes, crc);
     *now_ns = np_now_ns();
-    np_stat_item(maker->options.block, NP_STAGE_DECODE, record.inner_bytes, *now_ns - unpacked_ns);
+    np_stat_item_between(
+        maker->options.block, NP_STAGE_DECODE, record.inner_bytes, unpacked_ns, *now_ns);
     return 0;
 }
 
@@ -307,7 +308,7 @@ static int make_cached(struct np_maker *maker, const struct np_making *making,
     }
     code = decode(maker, making, cached->data, cached->bytes, ret_pixels, err);
     *now_ns = np_now_ns();
-    np_stat_item(maker->options.block, NP_STAGE_DECODE, cached->bytes, *now_ns - since_ns);
+    np_stat_item_between(maker->options.block, NP_STAGE_DECODE, cached->bytes, since_ns, *now_ns);
     return code;
 }
 
@@ -352,6 +353,6 @@ int np_maker_make(struct np_maker *maker, const struct np_making *making, uint64
             making->out, shape->height, shape->width, shape->channels);
     }
     *ret_ns = np_now_ns();
-    np_stat_item(maker->options.block, NP_STAGE_AUGMENT, row_bytes, *ret_ns - now_ns);
+    np_stat_item_between(maker->options.block, NP_STAGE_AUGMENT, row_bytes, now_ns, *ret_ns);
     return 0;
 }

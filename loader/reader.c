@@ -30,7 +30,7 @@ void np_reader_account(struct np_reader *reader, enum np_stage stage, uint64_t b
 {
     const uint64_t now_ns = np_now_ns();
 
-    np_stat_item(reader->block, stage, bytes, now_ns - reader->last_ns);
+    np_stat_item_between(reader->block, stage, bytes, reader->last_ns, now_ns);
     reader->last_ns = now_ns;
 }
 

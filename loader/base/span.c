@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
 #define MAX_NAME 32
@@ -119,13 +118,11 @@ static void put_between(struct np_spans *spans, int kind, uint64_t start_ns, uin
     put(spans, &span);
 }
 
-void np_spans_put(struct np_spans *spans, int kind, uint64_t bytes, uint64_t ns)
+void np_spans_put(struct np_spans *spans, int kind, uint64_t bytes, uint64_t ns, uint64_t end_ns)
 {
-    if (!spans)
-        return;
-    const uint64_t now_ns = np_now_ns();
-    put_between(
-        spans, kind, now_ns > ns ? now_ns - ns : 0, now_ns, spans->batch, spans->row, bytes);
+    if (spans)
+        put_between(
+            spans, kind, end_ns > ns ? end_ns - ns : 0, end_ns, spans->batch, spans->row, bytes);
 }
 
 void np_spans_put_at(struct np_spans *spans, int kind, uint64_t start_ns, uint64_t end_ns,

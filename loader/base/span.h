@@ -31,8 +31,9 @@ struct np_spans *np_tracks_join(struct np_tracks *tracks, const char *name, int 
 
 /* What the spans from now on belong to. row: -1: the whole batch. */
 void np_spans_about(struct np_spans *spans, uint64_t batch, int row);
-/* A span that ends now. Spans of a track do not overlap: its start is cut to the end of the last. */
-void np_spans_put(struct np_spans *spans, int kind, uint64_t bytes, uint64_t ns);
+/* A span of so many ns up to end_ns, of the batch and row at hand. Spans of a track do not overlap:
+ * its start is cut to the end of the last. */
+void np_spans_put(struct np_spans *spans, int kind, uint64_t bytes, uint64_t ns, uint64_t end_ns);
 /* One from start to end, told later; in order of their ends. */
 void np_spans_put_at(struct np_spans *spans, int kind, uint64_t start_ns, uint64_t end_ns,
     uint64_t batch, uint64_t bytes);

@@ -140,7 +140,9 @@ static uint64_t bucket_middle(int index)
     return low + ((1ull << shift) >> 1);
 }
 
-void np_stat_item(struct np_block *block, enum np_stage stage, uint64_t bytes, uint64_t work_ns)
+/* end_ns 0: now. */
+static void count_item(
+    struct np_block *block, enum np_stage stage, uint64_t bytes, uint64_t work_ns, uint64_t end_ns)
 {
     struct stage *at;
 
@@ -152,7 +154,18 @@ void np_stat_item(struct np_block *block, enum np_stage stage, uint64_t bytes, u
     add(&at->work_ns, work_ns);
     add(&at->buckets[bucket_of(work_ns)], 1);
     if (block->spans && stage != NP_STAGE_COPY)
-        np_spans_put(block->spans, (int)stage, bytes, work_ns);
+        np_spans_put(block->spans, (int)stage, bytes, work_ns, end_ns ? end_ns : np_now_ns());
+}
+
+void np_stat_item(struct np_block *block, enum np_stage stage, uint64_t bytes, uint64_t work_ns)
+{
+    count_item(block, stage, bytes, work_ns, 0);
+}
+
+void np_stat_item_between(
+    struct np_block *block, enum np_stage stage, uint64_t bytes, uint64_t start_ns, uint64_t end_ns)
+{
+    count_item(block, stage, bytes, end_ns - start_ns, end_ns);
 }
 
 void np_stat_state(struct np_block *block, enum np_state state, uint64_t ns)
@@ -161,7 +174,7 @@ void np_stat_state(struct np_block *block, enum np_state state, uint64_t ns)
         return;
     add(&block->state_ns[state], ns);
     if (block->spans)
-        np_spans_put(block->spans, NP_SPAN_STATE + (int)state, 0, ns);
+        np_spans_put(block->spans, NP_SPAN_STATE + (int)state, 0, ns, np_now_ns());
 }
 
 void np_stat_wait(struct np_block *block, const char *what, const char *where, uint64_t detail)

@@ -46,6 +46,9 @@ enum { NP_SPAN_STATE = NP_NR_STAGES, NP_SPAN_COMPUTE = NP_NR_STAGES + NP_NR_STAT
 
 /* One item through a stage; its time counts as WORK. The block's own thread only. */
 void np_stat_item(struct np_block *block, enum np_stage stage, uint64_t bytes, uint64_t work_ns);
+/* The same from start to end, both known: a trace needs no further look at the clock. */
+void np_stat_item_between(struct np_block *block, enum np_stage stage, uint64_t bytes,
+    uint64_t start_ns, uint64_t end_ns);
 /* Time in a state other than work. The block's own thread only. */
 void np_stat_state(struct np_block *block, enum np_state state, uint64_t ns);
 /* The wait that has begun, named: the call, its object, a number ("np_io_reap", "FILE at byte",

@@ -24,7 +24,7 @@ Test(span, a_track_gives_back_what_was_put_in)
 
     np_spans_put_at(spans, NP_SPAN_COMPUTE, 1000, 1500, 3, 64);
     np_spans_about(spans, 12345678901, 77);
-    np_spans_put(spans, NP_STAGE_DECODE, 1ull << 40, 0);
+    np_spans_put(spans, NP_STAGE_DECODE, 1ull << 40, 400, 2000);
     cr_assert_eq(np_spans_take(spans, out, 4), 2);
     cr_assert_eq(out[0].start_ns, 1000u);
     cr_assert_eq(out[0].ns, 500u);
@@ -35,7 +35,7 @@ Test(span, a_track_gives_back_what_was_put_in)
     cr_assert_eq(out[1].batch, 12345678901u);
     cr_assert_eq(out[1].row, 77u);
     cr_assert_eq(out[1].bytes, 1ull << 40);
-    cr_assert(out[1].start_ns > 1500 && out[1].start_ns <= np_now_ns());
+    cr_assert(out[1].start_ns == 1600 && out[1].ns == 400);
     cr_assert_eq(np_spans_take(spans, out, 4), 0);
     cr_assert_str_eq(np_spans_name(spans), "reader 0");
     cr_assert_eq(np_spans_tid(spans), 7);
@@ -86,7 +86,7 @@ Test(span, a_full_ring_drops_the_newest_and_counts)
 Test(span, nothing_is_written_where_there_is_no_track)
 {
     np_spans_about(NULL, 1, 1);
-    np_spans_put(NULL, 0, 0, 0);
+    np_spans_put(NULL, 0, 0, 0, 0);
     np_spans_put_at(NULL, 0, 0, 0, 0, 0);
     np_tracks_free(NULL);
 }
@@ -97,6 +97,7 @@ Test(span, counters_write_spans_only_where_a_run_is_traced)
     struct np_tracks *tracks = np_tracks_new();
     struct np_block *before = np_stat_join(stat, "main"), *block;
     struct np_span out[8];
+    uint64_t now_ns;
 
     cr_assert_null(np_stat_track(before, "device"));
     np_stat_trace(stat, tracks);
@@ -105,13 +106,16 @@ Test(span, counters_write_spans_only_where_a_run_is_traced)
     np_stat_about(before, 1, 1);
     np_stat_about(block, 5, 6);
     np_stat_item(block, NP_STAGE_AUGMENT, 10, 3);
+    now_ns = np_now_ns();
+    np_stat_item_between(block, NP_STAGE_DECODE, 20, now_ns, now_ns + 50);
     np_stat_state(block, NP_STATE_BLOCKED, 4);
     np_stat_item(block, NP_STAGE_COPY, 10, 3); /* the feed tells of it, on the device's track */
     cr_assert_not_null(np_tracks_newest(tracks));
     cr_assert_null(np_spans_older(np_tracks_newest(tracks)));
-    cr_assert_eq(np_spans_take(np_tracks_newest(tracks), out, 8), 2);
+    cr_assert_eq(np_spans_take(np_tracks_newest(tracks), out, 8), 3);
     cr_assert(out[0].kind == NP_STAGE_AUGMENT && out[0].batch == 5 && out[0].row == 6);
-    cr_assert(out[1].kind == NP_SPAN_STATE + NP_STATE_BLOCKED && out[1].ns <= 4);
+    cr_assert(out[1].kind == NP_STAGE_DECODE && out[1].ns == 50 && out[1].bytes == 20);
+    cr_assert(out[2].kind == NP_SPAN_STATE + NP_STATE_BLOCKED && out[2].ns <= 4);
     cr_assert_not_null(np_stat_track(block, "device"));
     cr_assert_str_eq(np_spans_name(np_tracks_newest(tracks)), "device");
     cr_assert_eq(np_spans_number(np_tracks_newest(tracks)), 1);

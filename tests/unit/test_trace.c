@@ -253,7 +253,7 @@ Test(trace, spans_dropped_and_left_out_are_counted, .timeout = 60)
     cr_assert_eq(np_trace_open(path, "1", &trace, &err), 0);
     spans = np_tracks_join(np_trace_tracks(trace), "reader 0", 1);
     for (uint64_t i = 0; i < nr_put; i++)
-        np_spans_put(spans, NP_STAGE_DECODE, i, 1);
+        np_spans_put(spans, NP_STAGE_DECODE, i, 1, np_now_ns());
     np_trace_finish(trace, &end);
     cr_assert_eq(end.spans + end.dropped + end.left, nr_put);
     cr_assert_gt(end.spans, 0u);
@@ -282,7 +282,7 @@ Test(trace, a_full_disk_ends_it_with_its_error, .timeout = 60)
     cr_assert_eq(np_trace_open("/dev/full", NULL, &trace, &err), 0);
     spans = np_tracks_join(np_trace_tracks(trace), "reader 0", 1);
     for (int i = 0; i < 100; i++)
-        np_spans_put(spans, NP_STAGE_DECODE, 1, 1);
+        np_spans_put(spans, NP_STAGE_DECODE, 1, 1, np_now_ns());
     np_trace_finish(trace, &end);
     cr_assert_eq(end.code, -ENOSPC);
     cr_assert_eq(end.spans, 0u);
