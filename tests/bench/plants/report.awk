@@ -1,5 +1,5 @@
 # Lines of run.sh -> tables: what was named, how far off the numbers are, every case. NAME=VALUE fields,
-# `-`: not known. Uses neither gawk's sorting nor its arrays of arrays.
+# `-`: not known. With -v judge=1 lines of a test instead. Uses neither gawk's sorting nor its arrays of arrays.
 function abs(a) { return a < 0 ? -a : a }
 function percent(a) { return sprintf("%.1f %%", 100 * a) }
 function share(n, of) { return of ? sprintf("%d of %d", n, of) : "none to judge" }
@@ -90,7 +90,26 @@ function table_of(t,    i, j, n, names, columns, line, list) {
     print "- Printed setting applied: at least 80 % of the promised gain in " share(kept[t] + 0, fixable[t]) "; a loss over 1 %: " share(lost[t] + 0, fixable[t]) "."
 }
 
+# What is asked for, as lines of a test.
+function ask(good, what, got) { print good ? "ok - " what : "not ok - " what ": " got }
+function judge_half(t, where,    i, n, list) {
+    n = nr_errors[t] + 0
+    for (i = 1; i <= n; i++) list[i] = errors[t, i]
+    sort(list, n)
+    ask(planted[t] == 64 && named[t] == 64, "every planted stage is named " where, share(named[t] + 0, planted[t]))
+    ask(controls[t] == 8 && !alarms[t], "no control raises an alarm " where, share(alarms[t] + 0, controls[t]))
+    ask(keys[t] == 64, "every key is the one stated beforehand " where, share(keys[t] + 0, planted[t]))
+    ask(n && list[int((n + 1) / 2)] <= 0.03 && list[n] <= 0.1, "predicted speed-ups are right within 3 % (median) and 10 % (at most) " where, quantiles(list, n))
+    ask(n && nexts[t] >= 0.95 * n, "the next limit is right in 95 % " where, share(nexts[t] + 0, n))
+    ask(fixable[t] && kept[t] >= 0.9 * fixable[t] && !lost[t], "printed settings keep 80 % of their promise in 90 %, and never lose 1 % " where, share(kept[t] + 0, fixable[t]) ", " lost[t] + 0 " lost")
+}
+
 END {
+    if (judge) {
+        judge_half(0, "on a quiet box")
+        judge_half(1, "beside a tenant")
+        exit
+    }
     title[0] = "On a quiet box"
     title[1] = "Beside a tenant that burns half a core"
     for (t = 0; t < 2; t++)

@@ -7,7 +7,9 @@
 #   PROFILE_FLAGS more flags for the profiler, as --deep
 #   PROFILER=WORDS another command in place of `nnpipe profile`
 #   NO_PROFILE=1  only checks that the plants slow the runs down as stated
-#   TRIES=N       so often at most a case begins anew where the box is not quiet (3)
+#   JUDGE=1       says of each thing that is asked for whether it holds, as a test does
+#   TRIES=N       so often at most a case begins anew where the box is not quiet (3); QUIET_WAIT=N: the
+#                 seconds that are waited before each for others to rest (30)
 # Resumable: each case leaves a line in $STATE (build/plants/COMMIT); remove it to run a case again.
 cd "$(dirname "$0")/../../.." || exit 1
 here=tests/bench/plants
@@ -18,7 +20,7 @@ state=${STATE:-$PWD/build/plants/$(git rev-parse --short HEAD)${SAMPLE:+-sample}
 cores=$(nproc)
 seconds=${SECONDS_EACH:-3}
 tries=${TRIES:-3}
-[ -z "${SAMPLE:-}" ] || { seconds=2 TENANT=0 tries=1; }
+[ -z "${SAMPLE:-}" ] || { seconds=1.5 TENANT=0 tries=1; }
 work=$(mktemp -d "${TMPDIR:-/tmp}/nnpipe-plants.XXXXXX")
 tenant=
 # Run folders lie in memory: how long a checkpoint takes is then the plant's doing alone.
@@ -42,6 +44,19 @@ apply() {
     case $key in '' | null | -) echo - ;;
     *) run_rate planted -o "$key=$value" | cut -d ' ' -f 1 ;;
     esac
+}
+
+# Core-seconds that the box has used so far, and the time.
+box_seconds() { awk 'NR == FNR { if ($1 == "cpu") used = ($2 + $3 + $4 + $7 + $8 + $9) / 100; next } { print used, $1 }' /proc/stat /proc/uptime; }
+
+# Waits until nobody else uses a quarter of a core, half a minute at most.
+await_calm() {
+    for second in $(seq "${QUIET_WAIT:-30}"); do
+        before=$(box_seconds)
+        sleep 1
+        printf '%s\n%s\n' "$before" "$(box_seconds)" |
+            awk -v mine="$tenant_on" 'NR == 1 { used = $1; at = $2 } END { exit !(($1 - used) / ($2 - at) <= 0.25 + 0.5 * mine) }' && return
+    done
 }
 
 # Was the box quiet enough to judge by? (the tenant is ours)
@@ -90,6 +105,7 @@ all_cases() {
             chosen && [ ! -s "$line" ] || continue
             tenant_on=${1:-0} dir=$work/$name
             for try in $(seq "$tries"); do
+                [ -n "${SAMPLE:-}" ] || await_calm
                 one_case >"$dir.line" 2>"$dir.err" </dev/null
                 [ $? = 2 ] || break
             done
@@ -124,7 +140,8 @@ main() {
     fi
     page=docs/PLANTS.md
     [ -z "${SAMPLE:-}${ONLY:-}${NO_PROFILE:-}" ] || page=$state/PLANTS.md
-    all_lines >"$work/all" && cat "$here/about.md" >"$page.new" &&
+    all_lines >"$work/all"
+    cat "$here/about.md" >"$page.new" &&
         {
             echo
             echo "Measured $(date -u +%Y-%m-%d), commit $(git rev-parse --short HEAD), $cores cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)."
@@ -133,6 +150,7 @@ main() {
         } >>"$page.new" && mv "$page.new" "$page"
     awk -f "$here/report.awk" "$work/all" | sed -n '1,/^## Every case/p'
     echo "the whole table: $page"
+    [ -z "${JUDGE:-}" ] || awk -v judge=1 -f "$here/report.awk" "$work/all"
 }
 main
 exit
