@@ -9,6 +9,7 @@
 #define MOST_NOISE  0.10
 #define UNEXPLAINED 0.80 /* a coupling below this, with slots enough, has another cause */
 #define FEW_SLOTS   4
+#define ALIKE       1e-6
 
 const char *const np_verdict_names[] = {"limited", "balanced", "inconclusive"};
 
@@ -21,25 +22,25 @@ static double rate_without(const struct np_model *model, enum np_stage a, enum n
     return np_model_rate(model, faster);
 }
 
-/* The stage that gains most beside `given`; the larger cost where two gain alike. */
-static enum np_stage best_of(const struct np_model *model, enum np_stage given, double *ret_rate)
+/* The stage without which, and without `given` (NP_NR_STAGES: none), the run is fastest. Where two gain alike
+ * (they share the readers' threads, and either would do) the one that takes more. */
+static enum np_stage best_beside(
+    const struct np_model *model, enum np_stage given, double *ret_rate)
 {
-    enum np_stage best = given;
-    double best_rate = 0;
+    enum np_stage best = NP_NR_STAGES;
 
+    *ret_rate = 0;
     for (int s = 0; s < NP_NR_STAGES; s++) {
-        const double rate = rate_without(model, given, (enum np_stage)s);
+        const enum np_stage stage = (enum np_stage)s;
+        const double rate = rate_without(model, given, stage);
+        const bool alike = best != NP_NR_STAGES && fabs(rate / *ret_rate - 1) < ALIKE;
 
-        if (s == (int)given)
+        if (stage == given ||
+            (alike ? np_model_busy(model, stage) <= np_model_busy(model, best) : rate < *ret_rate))
             continue;
-        if (rate > best_rate * (1 + 1e-9) ||
-            (rate > best_rate * (1 - 1e-9) &&
-                np_model_busy(model, (enum np_stage)s) > np_model_busy(model, best))) {
-            best = (enum np_stage)s;
-            best_rate = rate;
-        }
+        best = stage;
+        *ret_rate = rate > *ret_rate ? rate : *ret_rate;
     }
-    *ret_rate = best_rate;
     return best;
 }
 
@@ -52,19 +53,12 @@ static bool on_threads(enum np_stage stage)
 static void find_limiter(const struct np_model *model, struct np_profile_verdict *verdict)
 {
     const double now = np_model_rate(model, NULL);
-    double best = 0, unused;
+    double best, unused;
 
-    for (int s = 0; s < NP_NR_STAGES; s++) {
-        const double rate = rate_without(model, (enum np_stage)s, (enum np_stage)s);
-
-        if (rate > best * (1 + 1e-9)) {
-            best = rate;
-            verdict->limiter = (enum np_stage)s;
-        }
-    }
+    verdict->limiter = best_beside(model, NP_NR_STAGES, &best);
     verdict->gain = best / now;
     verdict->next_rate = best * model->rate / now;
-    verdict->next = best_of(model, verdict->limiter, &unused);
+    verdict->next = best_beside(model, verdict->limiter, &unused);
     double lowest = INFINITY;
     for (int s = 0; s < NP_NR_STAGES; s++)
         if (s != NP_STAGE_CHECKPOINT && s != NP_STAGE_BATCH &&

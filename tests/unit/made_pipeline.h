@@ -1,0 +1,28 @@
+/* A pipeline that is only computed: readers, ring, copies and steps as loader/ and trainer/feed.c have
+ * them, event by event, in exact time. What the profiler's model is held against. */
+#ifndef NP_MADE_PIPELINE_H
+#define NP_MADE_PIPELINE_H
+
+#include "daemon/profile/profile.h"
+
+struct made_pipeline {
+    int readers, depth, slots, batch;
+    double cores;                          /* fewer than readers: they take turns */
+    double stage_s[NP_NR_STAGES];          /* an image of decompress, decode, augment, batch */
+    double spread;                         /* of these times: each is drawn from (1 +- spread) */
+    double disk_s;                         /* the disk's time an image; 0: nothing is read */
+    double copy_s, step_s;                 /* a batch */
+    double checkpoint_s, checkpoint_steps; /* 0: none */
+    uint64_t seed;
+};
+
+/* Runs it for so many batches, the first fifth as warm-up; images a second. ret_*: what the profiler
+ * would have seen; NULL: not asked for. */
+double made_pipeline_run(const struct made_pipeline *pipeline, int nr_batches,
+    struct np_observation *ret_observation, struct np_ceilings *ret_ceilings,
+    struct np_knobs *ret_knobs);
+/* With one stage's cost divided by faster. */
+struct made_pipeline made_pipeline_with(
+    const struct made_pipeline *pipeline, enum np_stage stage, double faster);
+
+#endif
