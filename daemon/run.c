@@ -254,6 +254,8 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
         np_trace_watch(run->options->trace, np_loader_ring(run->loader), config.shape.rows);
     code = np_feed_new(
         run->device, np_loader_ring(run->loader), &config.shape, run->block, &run->feed, err);
+    if (code == 0 && run->options->probe)
+        np_feed_stub(run->feed, run->options->probe->stubs);
     if (code == 0 && np_loader_resident(run->loader))
         code = np_feed_keep(run->feed, np_loader_resident(run->loader), err);
     return code < 0 ? np_device_blame(run->device, err) : 0;
@@ -302,6 +304,7 @@ static int train(struct np_run *run, struct np_err *err)
         .first_step = run->position.step,
         .eval_due = run->position.eval_due,
         .block = run->block,
+        .stubs = run->options->probe ? run->options->probe->stubs : 0,
     };
 
     np_run_hooks(run, &config.hooks);

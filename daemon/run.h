@@ -25,6 +25,9 @@ struct np_run_probe {
     bool (*step)(void *context, struct np_run *run, const struct np_step_report *report);
     void *context;
     struct np_err *err; /* where an error goes instead of the screen */
+    /* Bits 1 << enum np_stage: of the device's stages, copy and step, what is left out. The loader's
+     * are in the config's loader.stubs. */
+    unsigned stubs;
 };
 
 struct np_run_options {

@@ -18,7 +18,15 @@
 
 /* cache: auto keeps pixels of pictures up to this size: a crop of a larger one is decoded in part. */
 #define AUTO_PICTURE_BYTES (64ull * 1024)
-#define AUTO_CACHE_EPOCHS  3 /* the first one fills it, for about 5 % of the readers' time */
+/* A replayed stage keeps what it put out for so many samples, over all readers, and so much of it. */
+#define REPLAY_BATCHES 2
+#define REPLAY_SAMPLES 256
+#define REPLAY_LEAST   8 /* of a reader */
+/* With hand-over replayed: the ring's slots, up to this size together. */
+#define REPLAY_SLOTS      8 /* times as many */
+#define REPLAY_RING_BYTES (512 * MIB)
+
+#define AUTO_CACHE_EPOCHS 3 /* the first one fills it, for about 5 % of the readers' time */
 
 struct np_loader {
     struct np_reader_config config; /* set once */
@@ -66,6 +74,25 @@ static int auto_slots(const struct np_loader_config *config)
     if (config->options->prefetch > 0)
         return (int)clamp(config->options->prefetch, 2, 1024);
     return (int)clamp((int64_t)AUTO_PREFETCH_BYTES / bytes, 4, 8);
+}
+
+static int nr_slots(const struct np_loader_config *config)
+{
+    const struct np_batch_shape *shape = &config->shape;
+    const int64_t bytes = (int64_t)shape->rows * shape->height * shape->width * shape->channels + 1;
+    const int slots = auto_slots(config);
+
+    if (!(config->options->stubs & 1u << NP_STAGE_BATCH))
+        return slots;
+    return (int)clamp((int64_t)REPLAY_RING_BYTES / bytes, slots, REPLAY_SLOTS * slots);
+}
+
+/* Few enough for all readers to have theirs within the first batches. */
+static int replay_samples(const struct np_loader_config *config, int nr_readers)
+{
+    return (int)clamp(
+        clamp(REPLAY_BATCHES * (int64_t)config->shape.rows, 1, REPLAY_SAMPLES) / nr_readers,
+        REPLAY_LEAST, REPLAY_SAMPLES);
 }
 
 /* Opens and closes the backend once: what cannot work is said before anything starts. */
@@ -211,12 +238,13 @@ static int open_shared(
     /* auto stays auto: a later reader's ring may be refused where the first was not. */
     shared->io = config->options->io ? config->options->io : "auto";
     shared->depth = np_loader_auto_depth(config->options, config->train, config->eval);
+    shared->stubs = config->options->stubs;
+    shared->replay_samples = replay_samples(config, np_loader_auto_readers(config->options));
     code = probe_io(loader, shared->io, shared->depth, err);
     if (!code)
         code = np_sampler_new(&config->sampler, &shared->sampler, err);
     if (!code)
-        code =
-            np_ring_new(&config->shape, auto_slots(config), config->allocator, &shared->ring, err);
+        code = np_ring_new(&config->shape, nr_slots(config), config->allocator, &shared->ring, err);
     if (!code)
         code = np_bad_new(&bad, &shared->bad, err);
     if (!code)

@@ -32,6 +32,9 @@ struct np_loader_options {
     float mean[4], std[4];
     int nr_mean;
     int64_t channels; /* 1 or 3 */
+    /* Bits 1 << enum np_stage: replaced by replay of what it put out (loader/replay.h). Of no config:
+     * set by who measures a run. batch: a ring so long that nobody waits for its slots. */
+    unsigned stubs;
 };
 extern const struct np_option np_loader_option_table[];
 /* Parses `loader:`. augment and test_augment stay nodes: np_chain_parse() is the caller's. */

@@ -1,7 +1,7 @@
 /* Bytes -> row. The reader calls it with what it has read; caches are looked up and filled
  * here, so that cached and read samples take the same road from where they join.
  * The reader's thread alone; times go to its block. */
-#include "loader/maker.h"
+#include "loader/maker_parts.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -14,22 +14,7 @@
 #include "loader/base/stat.h"
 #include "loader/resize.h"
 
-struct np_maker {
-    struct np_maker_options options; /* set once */
-    struct np_decoder *decoder;
-    struct np_resizer *resizer;
-
-    struct np_unzstd *unzstd; /* NULL: nothing is packed */
-    uint8_t *frame;           /* the frame unpacked last */
-    size_t frame_cap, frame_bytes;
-    uint64_t synth;                     /* a drawn sample's bytes: its number */
-    const struct np_index *frame_index; /* whose it is; NULL: none */
-    uint64_t frame_offset;
-    uint32_t frame_file;
-
-    uint8_t *full; /* for the decoded cache: a whole picture without gaps between rows */
-    size_t full_cap;
-};
+#define REPLAY_BYTES (256u << 10) /* kept of a sample on the average, at most */
 
 static int new_frame(struct np_maker *maker, struct np_err *err)
 {
@@ -51,6 +36,17 @@ static int new_frame(struct np_maker *maker, struct np_err *err)
     return 0;
 }
 
+static int new_replays(struct np_maker *maker, struct np_err *err)
+{
+    const int n = maker->options.replay_samples;
+
+    for (int s = NP_STAGE_READ; s <= NP_STAGE_AUGMENT; s++)
+        if (maker->options.stubs & 1u << s &&
+            !(maker->replays[s] = np_replay_new(n, (uint64_t)n * REPLAY_BYTES)))
+            return np_err_set(err, -ENOMEM, "out of memory for a reader's replay");
+    return 0;
+}
+
 int np_maker_new(
     const struct np_maker_options *options, struct np_maker **ret_maker, struct np_err *err)
 {
@@ -65,6 +61,8 @@ int np_maker_new(
         code = np_err_set(err, -ENOMEM, "out of memory for a reader's resizer");
     if (!code)
         code = new_frame(maker, err);
+    if (!code)
+        code = new_replays(maker, err);
     if (code) {
         np_maker_free(maker);
         return code;
@@ -79,75 +77,13 @@ void np_maker_free(struct np_maker *maker)
         return;
     if (maker->frame)
         munmap(maker->frame, maker->frame_cap + 64);
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        np_replay_free(maker->replays[s]);
     np_free(maker->full);
     np_unzstd_free(maker->unzstd);
     np_resizer_free(maker->resizer);
     np_decoder_free(maker->decoder);
     np_free(maker);
-}
-
-/* Does the frame unpacked last hold this record? */
-static bool in_frame(
-    const struct np_maker *maker, const struct np_index *index, const struct np_record *record)
-{
-    return record->packing == NP_PACKING_ZSTD && maker->frame_index == index &&
-           maker->frame_file == record->file && maker->frame_offset == record->offset;
-}
-
-bool np_maker_has(const struct np_maker *maker, enum np_batch_kind kind, uint64_t sample,
-    const struct np_record *record)
-{
-    const struct np_set *set = &maker->options.sets[kind];
-    struct np_cached cached;
-
-    return (maker->options.cache &&
-               np_cache_find(maker->options.cache, set->cache_set, sample, &cached)) ||
-           in_frame(maker, set->index, record);
-}
-
-static int unpack_frame(struct np_maker *maker, const struct np_index *index,
-    const struct np_record *record, const uint8_t *extent, struct np_err *err)
-{
-    int code;
-
-    maker->frame_index = NULL;
-    code = np_unzstd_frame(maker->unzstd, extent, record->bytes, maker->frame, maker->frame_cap,
-        &maker->frame_bytes, err);
-    if (code)
-        return code;
-    maker->frame_index = index;
-    maker->frame_file = record->file;
-    maker->frame_offset = record->offset;
-    return 0;
-}
-
-/* The sample's own bytes: of the extent as it was read, or of the frame. */
-static int unpack(struct np_maker *maker, const struct np_index *index,
-    const struct np_record *record, const uint8_t *extent, const uint8_t **ret_bytes,
-    struct np_err *err)
-{
-    if (np_index_raw(index)->kind == NP_RAW_SYNTH) {
-        maker->synth = record->offset;
-        *ret_bytes = (const uint8_t *)&maker->synth;
-        return 0;
-    }
-    if (record->packing == NP_PACKING_NONE) {
-        *ret_bytes = extent;
-        return 0;
-    }
-    if (!in_frame(maker, index, record)) {
-        int code = unpack_frame(maker, index, record, extent, err);
-
-        if (code)
-            return code;
-    }
-    if ((uint64_t)record->inner_offset + record->inner_bytes > maker->frame_bytes)
-        return np_err_set(err, -EBADMSG,
-            "its zstd frame holds %zu bytes where the index puts it at %u to %llu",
-            maker->frame_bytes, record->inner_offset,
-            (unsigned long long)record->inner_offset + record->inner_bytes);
-    *ret_bytes = maker->frame + record->inner_offset;
-    return 0;
 }
 
 /* A sample's bytes checked against the index. */
@@ -223,13 +159,58 @@ static int decode_full(struct np_maker *maker, const struct np_making *making,
     return 0;
 }
 
+/* Another sample's pixels, cut as they were. A cache of pictures gets those that are whole. */
+static void decode_other(struct np_maker *maker, const struct np_making *making,
+    const struct np_replayed *other, struct np_pixels *ret_pixels)
+{
+    const struct np_pixels *pixels = &other->pixels;
+    const struct np_cached cached = {
+        other->data, (uint32_t)other->bytes, pixels->width, pixels->height, pixels->channels};
+
+    making->about->geometry = other->geometry;
+    making->about->source_w = other->source_w;
+    making->about->source_h = other->source_h;
+    if (maker->options.cache && maker->options.cache_decoded && pixels->width == other->source_w &&
+        pixels->height == other->source_h)
+        np_cache_put(maker->options.cache, maker->options.sets[making->ticket->kind].cache_set,
+            making->sample, &cached);
+    *ret_pixels = *pixels;
+}
+
+static void store_pixels(
+    struct np_maker *maker, const struct np_making *making, const struct np_pixels *pixels)
+{
+    const size_t row_bytes = (size_t)pixels->width * (size_t)pixels->channels;
+    struct np_replayed *output = making->ticket->kind == NP_BATCH_TRAIN
+                                     ? np_replay_add(maker->replays[NP_STAGE_DECODE],
+                                           making->sample, row_bytes * (size_t)pixels->height)
+                                     : NULL;
+
+    if (!output)
+        return;
+    for (int y = 0; y < pixels->height; y++)
+        memcpy(output->data + (size_t)y * row_bytes, pixels->data + y * pixels->stride, row_bytes);
+    output->pixels = *pixels;
+    output->pixels.data = output->data;
+    output->pixels.stride = (ptrdiff_t)row_bytes;
+    output->geometry = making->about->geometry;
+    output->source_w = making->about->source_w;
+    output->source_h = making->about->source_h;
+}
+
 static int decode(struct np_maker *maker, const struct np_making *making, const uint8_t *bytes,
     uint32_t nr_bytes, struct np_pixels *ret_pixels, struct np_err *err)
 {
     const struct np_index *index = maker->options.sets[making->ticket->kind].index;
+    const struct np_replayed *other =
+        np_maker_replayed(maker, making->ticket->kind, NP_STAGE_DECODE, making->sample);
     struct np_image_info info;
     int code;
 
+    if (other) {
+        decode_other(maker, making, other, ret_pixels);
+        return 0;
+    }
     code = np_decoder_open(maker->decoder, bytes, nr_bytes, np_index_raw(index), &info, err);
     if (code)
         return code;
@@ -237,21 +218,31 @@ static int decode(struct np_maker *maker, const struct np_making *making, const 
     if (code)
         return code;
     if (wants_full(maker, making, &info))
-        return decode_full(maker, making, &info, ret_pixels, err);
-    return np_decoder_decode(
-        maker->decoder, &making->about->geometry, maker->options.shape.channels, ret_pixels, err);
+        code = decode_full(maker, making, &info, ret_pixels, err);
+    else
+        code = np_decoder_decode(maker->decoder, &making->about->geometry,
+            maker->options.shape.channels, ret_pixels, err);
+    if (!code)
+        store_pixels(maker, making, ret_pixels);
+    return code;
 }
 
 /* The encoded bytes that decoded well: their CRC goes into the index, they into the cache. */
 static void keep(struct np_maker *maker, const struct np_making *making,
-    const struct np_record *record, const uint8_t *bytes, uint32_t crc)
+    const struct np_encoded *encoded, bool has_crc, uint32_t crc)
 {
     const struct np_set *set = &maker->options.sets[making->ticket->kind];
 
-    if (!record->has_crc)
-        np_index_set_crc(set->index, making->sample, crc);
+    if (has_crc && !encoded->record.has_crc)
+        np_index_set_crc(set->index, encoded->sample, crc);
+    if (encoded->extent)
+        np_maker_store(maker, making, NP_STAGE_READ, encoded->extent, encoded->record.bytes);
+    if (encoded->record.packing != NP_PACKING_NONE)
+        np_maker_store(
+            maker, making, NP_STAGE_DECOMPRESS, encoded->bytes, encoded->record.inner_bytes);
     if (maker->options.cache && !maker->options.cache_decoded) {
-        const struct np_cached cached = {.data = bytes, .bytes = record->inner_bytes};
+        const struct np_cached cached = {
+            .data = encoded->bytes, .bytes = encoded->record.inner_bytes};
 
         np_cache_put(maker->options.cache, set->cache_set, making->sample, &cached);
     }
@@ -261,32 +252,35 @@ static void keep(struct np_maker *maker, const struct np_making *making,
 static int make_read(struct np_maker *maker, const struct np_making *making, uint64_t *now_ns,
     struct np_pixels *ret_pixels, struct np_err *err)
 {
-    const struct np_index *index = maker->options.sets[making->ticket->kind].index;
-    const struct np_record record = np_index_get(index, making->sample);
     const uint64_t since_ns = *now_ns;
-    const uint8_t *bytes = NULL;
+    struct np_encoded encoded;
     uint64_t unpacked_ns = since_ns;
-    uint32_t crc;
-    int code = unpack(maker, index, &record, making->extent, &bytes, err);
+    uint32_t crc = 0;
+    int code = np_maker_find_bytes(maker, making, &encoded, err);
 
     if (code)
         return code;
-    crc = np_crc32c(0, bytes, record.inner_bytes);
-    code = check_crc(&record, crc, err);
-    if (code)
-        return code;
-    if (record.packing != NP_PACKING_NONE) {
-        unpacked_ns = np_now_ns();
-        np_stat_item_between(
-            maker->options.block, NP_STAGE_DECOMPRESS, record.inner_bytes, since_ns, unpacked_ns);
+    const bool packed = encoded.record.packing != NP_PACKING_NONE;
+    const bool checks = !np_maker_replayed(maker, making->ticket->kind,
+        packed ? NP_STAGE_DECOMPRESS : NP_STAGE_DECODE, making->sample);
+    if (checks) {
+        crc = np_crc32c(0, encoded.bytes, encoded.record.inner_bytes);
+        code = check_crc(&encoded.record, crc, err);
     }
-    code = decode(maker, making, bytes, record.inner_bytes, ret_pixels, err);
     if (code)
         return code;
-    keep(maker, making, &record, bytes, crc);
+    if (packed) {
+        unpacked_ns = np_now_ns();
+        np_stat_item_between(maker->options.block, NP_STAGE_DECOMPRESS, encoded.record.inner_bytes,
+            since_ns, unpacked_ns);
+    }
+    code = decode(maker, making, encoded.bytes, encoded.record.inner_bytes, ret_pixels, err);
+    if (code)
+        return code;
+    keep(maker, making, &encoded, checks, crc);
     *now_ns = np_now_ns();
     np_stat_item_between(
-        maker->options.block, NP_STAGE_DECODE, record.inner_bytes, unpacked_ns, *now_ns);
+        maker->options.block, NP_STAGE_DECODE, encoded.record.inner_bytes, unpacked_ns, *now_ns);
     return 0;
 }
 
@@ -320,10 +314,47 @@ static bool is_resident(const struct np_maker *maker, const struct np_making *ma
 
     making->about->resident = NP_NOT_RESIDENT;
     if (!maker->options.resident ||
-        !np_cache_find(maker->options.cache, set, making->sample, &cached))
-        return false;
+        !np_cache_find(maker->options.cache, set, making->sample, &cached) ||
+        cached.width != making->about->source_w || cached.height != making->about->source_h)
+        return false; /* another size: two readers replayed it at once */
     making->about->resident = (uint64_t)(cached.data - np_cache_arena(maker->options.cache));
     return true;
+}
+
+/* The row, of the picture's pixels. */
+static int augment(struct np_maker *maker, const struct np_making *making,
+    const struct np_pixels *pixels, struct np_err *err)
+{
+    const struct np_ticket *ticket = making->ticket;
+    const struct np_batch_shape *shape = &maker->options.shape;
+    const size_t row_bytes = (size_t)shape->height * (size_t)shape->width * (size_t)shape->channels;
+    const struct np_replayed *other =
+        np_maker_replayed(maker, ticket->kind, NP_STAGE_AUGMENT, making->sample);
+    int code;
+
+    if (other) {
+        memcpy(making->out, other->data, row_bytes);
+        return 0;
+    }
+    code = np_resize(maker->resizer, pixels, &making->about->geometry, making->out, err);
+    if (code)
+        return code;
+    np_augment_apply(maker->options.sets[ticket->kind].chain, maker->options.seed, ticket->epoch,
+        ticket->position, making->out, shape->height, shape->width, shape->channels);
+    np_maker_store(maker, making, NP_STAGE_AUGMENT, making->out, row_bytes);
+    return 0;
+}
+
+/* Stores fill with what few rows need, even if that is less than they could hold: of a packed set many
+ * rows come out of one read. */
+static void close_replays(struct np_maker *maker, enum np_batch_kind kind)
+{
+    if (!maker->options.stubs || kind != NP_BATCH_TRAIN ||
+        maker->nr_made >= 2 * maker->options.replay_samples)
+        return;
+    if (++maker->nr_made == 2 * maker->options.replay_samples)
+        for (int s = 0; s < NP_NR_STAGES; s++)
+            np_replay_close(maker->replays[s]);
 }
 
 int np_maker_make(struct np_maker *maker, const struct np_making *making, uint64_t since_ns,
@@ -345,14 +376,10 @@ int np_maker_make(struct np_maker *maker, const struct np_making *making, uint64
         code = make_read(maker, making, &now_ns, &pixels, err);
     if (code)
         return code;
-    if (!is_resident(maker, making)) {
-        code = np_resize(maker->resizer, &pixels, &making->about->geometry, making->out, err);
-        if (code)
-            return code;
-        np_augment_apply(set->chain, maker->options.seed, ticket->epoch, ticket->position,
-            making->out, shape->height, shape->width, shape->channels);
-    }
+    if (!is_resident(maker, making) && (code = augment(maker, making, &pixels, err)) < 0)
+        return code;
     *ret_ns = np_now_ns();
     np_stat_item_between(maker->options.block, NP_STAGE_AUGMENT, row_bytes, now_ns, *ret_ns);
+    close_replays(maker, ticket->kind);
     return 0;
 }

@@ -29,6 +29,8 @@ struct np_maker_options {
     bool cache_decoded;
     bool resident; /* the device makes rows of what the cache holds: about->resident says where */
     struct np_block *block; /* of the thread that calls */
+    unsigned stubs;     /* bits 1 << enum np_stage: read to augment are replayed in training rows */
+    int replay_samples; /* what is kept of each for that */
 };
 /* Borrows what the options point to. */
 int np_maker_new(
@@ -46,6 +48,8 @@ struct np_making {
 /* Can the row be made without reading? record: the sample's. */
 bool np_maker_has(const struct np_maker *maker, enum np_batch_kind kind, uint64_t sample,
     const struct np_record *record);
+/* Is a read to be left out, since the bytes of another one stand in for it? */
+bool np_maker_replays_read(const struct np_maker *maker, enum np_batch_kind kind, uint64_t sample);
 /* Makes it. `since_ns` is when the read stage ended; *ret_ns when the row was done. Errors are
  * the content's (err says what is wrong with it, without naming it), -ENOMEM aside. */
 int np_maker_make(struct np_maker *maker, const struct np_making *making, uint64_t since_ns,

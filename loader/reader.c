@@ -187,6 +187,8 @@ static int set_up(struct np_reader *reader, struct np_err *err)
                 .cache_decoded = config->cache_decoded,
                 .resident = config->resident,
                 .block = reader->block,
+                .stubs = config->stubs,
+                .replay_samples = config->replay_samples,
             },
             &reader->maker, err);
     return code;

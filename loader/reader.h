@@ -19,7 +19,9 @@ struct np_reader_config {
     struct np_bad *bad;
     struct np_stat *stat;
     const char *io;
-    int depth; /* reads in flight */
+    int depth;          /* reads in flight */
+    unsigned stubs;     /* as np_maker_options */
+    int replay_samples; /* the same */
 };
 
 struct np_reader;

@@ -148,6 +148,8 @@ static int start(struct np_reader *reader, struct np_job *job)
         memcpy(job->buffer, &job->record.offset, sizeof(job->record.offset));
         return 0;
     }
+    if (np_maker_replays_read(reader->maker, job->ticket.kind, job->sample))
+        return 0;
     if (job->record.bytes == 0)
         return np_err_set(&reader->why, -EBADMSG, "is empty");
     if (job->record.bytes > reader->buffer_bytes)

@@ -49,6 +49,7 @@ struct np_feed {
     void *arena;            /* device: the copy, each picture where it lies in the cache's arena */
 
     struct buffer buffers[NR_BUFFERS]; /* filled and handed out in turn */
+    unsigned stubs;                    /* bits 1 << enum np_stage */
     unsigned nr_filled, nr_handed;     /* so far, modulo NR_BUFFERS the next one */
     struct np_event last_compute;      /* recorded at the last release */
     bool has_computed;
@@ -123,6 +124,12 @@ int np_feed_keep(struct np_feed *feed, struct np_cache *cache, struct np_err *er
             device->name, (unsigned long long)np_cache_cap(cache) >> 20);
     feed->cache = cache;
     return 0;
+}
+
+void np_feed_stub(struct np_feed *feed, unsigned stubs)
+{
+    assert(feed->nr_filled == 0);
+    feed->stubs = stubs;
 }
 
 /* When a batch's event passed; one behind it has. */
@@ -222,6 +229,12 @@ static int upload_rows(
     return result;
 }
 
+/* Are the pixels that a buffer got first to do for all? */
+static bool keeps_pixels(const struct np_feed *feed)
+{
+    return feed->stubs & 1u << NP_STAGE_COPY && feed->nr_filled >= NR_BUFFERS;
+}
+
 static int upload_batch(struct np_feed *feed, struct buffer *buffer, const struct np_batch *batch)
 {
     struct np_residents residents = {
@@ -236,7 +249,7 @@ static int upload_batch(struct np_feed *feed, struct buffer *buffer, const struc
     buffer->bytes = 0;
     if (feed->cache)
         result = upload_rows(feed, buffer, batch, &all_resident);
-    if (result == 0 && !all_resident)
+    if (result == 0 && !all_resident && !keeps_pixels(feed))
         result = upload(feed, buffer, buffer->images, batch->images, feed->image_bytes);
     if (result == 0)
         result = upload(feed, buffer, buffer->labels, batch->labels, feed->label_bytes);

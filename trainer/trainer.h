@@ -59,6 +59,7 @@ struct np_trainer_config {
     bool eval_due;       /* an evaluation comes before the first step */
     struct np_trainer_hooks hooks;
     struct np_block *block;
+    unsigned stubs; /* 1 << NP_STAGE_STEP: batches are given back at once, nothing is computed */
 };
 /* Runs to the last step (0), a hook's refusal (its value) or an error; a loss that is no number is
  * -EDOM. */

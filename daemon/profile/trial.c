@@ -193,7 +193,8 @@ int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
     struct np_observation *ret_observation, struct np_err *err)
 {
     struct trial trial = {.options = options, .knobs = &rig->knobs, .observation = ret_observation};
-    const struct np_run_probe probe = {.step = on_step, .context = &trial, .err = err};
+    const struct np_run_probe probe = {
+        .step = on_step, .context = &trial, .err = err, .stubs = options->stubs};
     struct np_overrides overrides;
     const struct np_run_options run = {
         .probe = &probe, .overrides = &overrides, .trace = options->trace};
@@ -203,8 +204,10 @@ int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
 
     if (code == 0 && np_cmd_config(rig->config_path, &overrides, rig->device, &config) != 0)
         code = np_err_set(err, -EINVAL, "%s: the config is wrong", rig->config_path);
-    if (code == 0)
+    if (code == 0) {
+        config->loader.stubs = options->stubs;
         code = own_folder(config, &dir, err);
+    }
     if (code == 0 && np_run_train(config, &run) != NP_EXIT_DONE)
         code = err->code ? err->code : -EIO;
     if (dir)
