@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "loader/base/clock.h"
 #include "loader/base/crc32c.h"
 #include "loader/base/mem.h"
 #include "loader/base/stat.h"
@@ -249,12 +248,10 @@ static void keep(struct np_maker *maker, const struct np_making *making,
 }
 
 /* Pixels of a sample that was read. */
-static int make_read(struct np_maker *maker, const struct np_making *making, uint64_t *now_ns,
+static int make_read(struct np_maker *maker, const struct np_making *making,
     struct np_pixels *ret_pixels, struct np_err *err)
 {
-    const uint64_t since_ns = *now_ns;
     struct np_encoded encoded;
-    uint64_t unpacked_ns = since_ns;
     uint32_t crc = 0;
     int code = np_maker_find_bytes(maker, making, &encoded, err);
 
@@ -269,27 +266,20 @@ static int make_read(struct np_maker *maker, const struct np_making *making, uin
     }
     if (code)
         return code;
-    if (packed) {
-        unpacked_ns = np_now_ns();
-        np_stat_item_between(maker->options.block, NP_STAGE_DECOMPRESS, encoded.record.inner_bytes,
-            since_ns, unpacked_ns);
-    }
+    if (packed)
+        np_stat_lap(maker->options.block, NP_STAGE_DECOMPRESS, encoded.record.inner_bytes, 0);
     code = decode(maker, making, encoded.bytes, encoded.record.inner_bytes, ret_pixels, err);
     if (code)
         return code;
     keep(maker, making, &encoded, checks, crc);
-    *now_ns = np_now_ns();
-    np_stat_item_between(
-        maker->options.block, NP_STAGE_DECODE, encoded.record.inner_bytes, unpacked_ns, *now_ns);
+    np_stat_lap(maker->options.block, NP_STAGE_DECODE, encoded.record.inner_bytes, 0);
     return 0;
 }
 
 /* Pixels of a sample that the cache holds. */
 static int make_cached(struct np_maker *maker, const struct np_making *making,
-    const struct np_cached *cached, uint64_t *now_ns, struct np_pixels *ret_pixels,
-    struct np_err *err)
+    const struct np_cached *cached, struct np_pixels *ret_pixels, struct np_err *err)
 {
-    const uint64_t since_ns = *now_ns;
     int code;
 
     if (cached->width) {
@@ -301,8 +291,7 @@ static int make_cached(struct np_maker *maker, const struct np_making *making,
         return draw(maker, making, cached->width, cached->height, err);
     }
     code = decode(maker, making, cached->data, cached->bytes, ret_pixels, err);
-    *now_ns = np_now_ns();
-    np_stat_item_between(maker->options.block, NP_STAGE_DECODE, cached->bytes, since_ns, *now_ns);
+    np_stat_lap(maker->options.block, NP_STAGE_DECODE, cached->bytes, 0);
     return code;
 }
 
@@ -357,8 +346,7 @@ static void close_replays(struct np_maker *maker, enum np_batch_kind kind)
             np_replay_close(maker->replays[s]);
 }
 
-int np_maker_make(struct np_maker *maker, const struct np_making *making, uint64_t since_ns,
-    uint64_t *ret_ns, struct np_err *err)
+int np_maker_make(struct np_maker *maker, const struct np_making *making, struct np_err *err)
 {
     const struct np_ticket *ticket = making->ticket;
     const struct np_set *set = &maker->options.sets[ticket->kind];
@@ -366,20 +354,18 @@ int np_maker_make(struct np_maker *maker, const struct np_making *making, uint64
     const uint64_t row_bytes = (uint64_t)shape->height * shape->width * shape->channels;
     struct np_pixels pixels;
     struct np_cached cached;
-    uint64_t now_ns = since_ns;
     int code;
 
     if (maker->options.cache &&
         np_cache_find(maker->options.cache, set->cache_set, making->sample, &cached))
-        code = make_cached(maker, making, &cached, &now_ns, &pixels, err);
+        code = make_cached(maker, making, &cached, &pixels, err);
     else
-        code = make_read(maker, making, &now_ns, &pixels, err);
+        code = make_read(maker, making, &pixels, err);
     if (code)
         return code;
     if (!is_resident(maker, making) && (code = augment(maker, making, &pixels, err)) < 0)
         return code;
-    *ret_ns = np_now_ns();
-    np_stat_item_between(maker->options.block, NP_STAGE_AUGMENT, row_bytes, now_ns, *ret_ns);
+    np_stat_lap(maker->options.block, NP_STAGE_AUGMENT, row_bytes, 0);
     close_replays(maker, ticket->kind);
     return 0;
 }

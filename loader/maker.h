@@ -50,9 +50,8 @@ bool np_maker_has(const struct np_maker *maker, enum np_batch_kind kind, uint64_
     const struct np_record *record);
 /* Is a read to be left out, since the bytes of another one stand in for it? */
 bool np_maker_replays_read(const struct np_maker *maker, enum np_batch_kind kind, uint64_t sample);
-/* Makes it. `since_ns` is when the read stage ended; *ret_ns when the row was done. Errors are
- * the content's (err says what is wrong with it, without naming it), -ENOMEM aside. */
-int np_maker_make(struct np_maker *maker, const struct np_making *making, uint64_t since_ns,
-    uint64_t *ret_ns, struct np_err *err);
+/* Makes it. Errors are the content's (err says what is wrong with it, without naming it), -ENOMEM
+ * aside. */
+int np_maker_make(struct np_maker *maker, const struct np_making *making, struct np_err *err);
 
 #endif

@@ -14,7 +14,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/reader_job.h"
 
@@ -23,15 +22,6 @@
 static int nr_in_flight(const struct np_reader *reader)
 {
     return reader->config->depth - reader->nr_free;
-}
-
-/* Time since the last call is `stage`'s. */
-void np_reader_account(struct np_reader *reader, enum np_stage stage, uint64_t bytes)
-{
-    const uint64_t now_ns = np_now_ns();
-
-    np_stat_item_between(reader->block, stage, bytes, reader->last_ns, now_ns);
-    reader->last_ns = now_ns;
 }
 
 /* The next ticket with its slot, or NULL: the run ends or stops, or (with reads in flight) the
@@ -52,7 +42,6 @@ static struct np_job *next_job(struct np_reader *reader)
     if (!batch) {
         np_stat_about(reader->block, reader->held.seq, (int)reader->held.row);
         batch = np_ring_claim(reader->config->ring, reader->held.seq, reader->block);
-        reader->last_ns = np_now_ns();
         reader->ended |= !batch;
     }
     if (!batch)
@@ -72,23 +61,19 @@ static struct np_job *reap(struct np_reader *reader)
 {
     struct np_io_read *read = np_io_reap(&reader->io, false);
     struct np_job *job;
-    uint64_t start_ns;
 
     if (!read) {
         job = &reader->jobs[0];
         while (!job->in_flight)
             job++;
-        start_ns = np_now_ns();
         np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);
-        np_stat_wait(reader->block, "read", job->extent.path, job->record.offset);
+        np_stat_wait(reader->block, NP_STATE_IO_WAIT, "read", job->extent.path, job->record.offset);
         read = np_io_reap(&reader->io, true);
         np_stat_done(reader->block);
-        reader->last_ns += np_now_ns() - start_ns;
-        np_stat_state(reader->block, NP_STATE_IO_WAIT, np_now_ns() - start_ns);
     }
     job = read->owner;
     job->in_flight = false;
-    np_stat_held(reader->block, np_now_ns() - job->tried_ns);
+    np_stat_hold(reader->block, reader->io.nr_in_flight);
     return job;
 }
 
@@ -98,13 +83,15 @@ static int fill(struct np_reader *reader)
     const struct np_batch_shape *shape = &reader->config->shape;
     const uint64_t row_bytes =
         (uint64_t)shape->height * (uint64_t)shape->width * (uint64_t)shape->channels;
-    struct np_job *job;
+    struct np_job *job = NULL;
     int code = 0;
 
     while (!code && reader->nr_free > 0 && (job = next_job(reader))) {
-        np_reader_account(reader, NP_STAGE_BATCH, row_bytes);
+        np_stat_lap(reader->block, NP_STAGE_BATCH, row_bytes, 0);
         code = np_job_begin(reader, job);
     }
+    if (!job) /* there is no slot, or no ticket: what it took to find out */
+        np_stat_pass(reader->block, NP_STAGE_BATCH);
     return code;
 }
 
@@ -112,7 +99,6 @@ static int read_run(struct np_reader *reader)
 {
     int code = 0;
 
-    reader->last_ns = np_now_ns();
     while (!code && !np_ring_stopped(reader->config->ring)) {
         code = fill(reader);
         if (code || nr_in_flight(reader) == 0)
@@ -171,12 +157,11 @@ static int set_up(struct np_reader *reader, struct np_err *err)
     pthread_setname_np(pthread_self(), name);
     /* Linux: the calling thread alone. What it cannot have is no error. */
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), getpriority(PRIO_PROCESS, 0) + NICENESS);
-    reader->block = np_stat_join(config->stat, name);
-    if (!reader->block)
-        return np_err_set(err, -ENOMEM, "out of memory for a reader's counters");
     code = np_io_open(&reader->io, config->io, config->depth, err);
     if (!code)
         code = new_jobs(reader, err);
+    if (!code && !(reader->block = np_stat_join(config->stat, name)))
+        code = np_err_set(err, -ENOMEM, "out of memory for a reader's counters");
     if (!code)
         code = np_maker_new(
             &(struct np_maker_options){
@@ -214,6 +199,8 @@ static void *reader_main(void *context)
 
     if (!code)
         code = read_run(reader);
+    np_stat_pass(reader->block, NP_STAGE_BATCH);
+    np_stat_leave(reader->block);
     if (code)
         np_ring_stop(reader->config->ring, &reader->why);
     tear_down(reader);

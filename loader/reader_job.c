@@ -35,19 +35,6 @@ static int32_t label_of(const struct np_reader *reader, const struct np_job *job
     return set->labels ? set->labels[job->record.label] : (int32_t)job->record.label;
 }
 
-/* All that this thread has done since its last row is put down to the batch of this one. */
-static void count_spent(struct np_reader *reader, struct np_batch *batch)
-{
-    uint64_t now_ns[NP_NR_STAGES], spent_ns[NP_NR_STAGES];
-
-    np_stat_spent(reader->block, now_ns);
-    for (int i = 0; i < NP_NR_STAGES; i++) {
-        spent_ns[i] = now_ns[i] - reader->spent_ns[i];
-        reader->spent_ns[i] = now_ns[i];
-    }
-    np_ring_spent(reader->config->ring, batch, spent_ns);
-}
-
 /* The row is written (good), or to be masked: hands it in. */
 static void commit(struct np_reader *reader, struct np_job *job, bool good)
 {
@@ -73,8 +60,7 @@ static void commit(struct np_reader *reader, struct np_job *job, bool good)
         batch->part = ticket->part;
         batch->nr_parts = ticket->nr_parts;
     }
-    count_spent(reader, batch);
-    np_ring_commit(reader->config->ring, batch);
+    np_ring_commit(reader->config->ring, batch, reader->block);
     np_job_close(job);
     reader->free_jobs[reader->nr_free++] = job;
 }
@@ -85,14 +71,14 @@ static void commit(struct np_reader *reader, struct np_job *job, bool good)
  * failed at once, the others' time has passed too when the first is tried again. */
 static void back_off(struct np_reader *reader, const struct np_job *job, int milliseconds)
 {
-    const uint64_t start_ns = np_now_ns();
     const uint64_t end_ns = job->tried_ns + (uint64_t)milliseconds * 1000000;
-    uint64_t now_ns = start_ns;
+    uint64_t now_ns = np_now_ns();
 
+    np_stat_wait(
+        reader->block, NP_STATE_IO_WAIT, "another try", job->extent.path, job->record.offset);
     for (; now_ns < end_ns && !np_ring_stopped(reader->config->ring); now_ns = np_now_ns())
         np_sleep_until_ns(end_ns - now_ns < 10000000 ? end_ns : now_ns + 10000000);
-    np_stat_state(reader->block, NP_STATE_IO_WAIT, now_ns - start_ns);
-    reader->last_ns = now_ns;
+    np_stat_done(reader->block);
 }
 
 static int submit(struct np_reader *reader, struct np_job *job)
@@ -132,6 +118,8 @@ static int submit_again(struct np_reader *reader, struct np_job *job, int code)
             break;
     }
     job->in_flight = true;
+    job->submit_ns = np_stat_pass(reader->block, NP_STAGE_READ);
+    np_stat_hold(reader->block, reader->io.nr_in_flight);
     return 0;
 }
 
@@ -182,8 +170,7 @@ static int make(struct np_reader *reader, struct np_job *job)
         .out = np_ring_row(reader->config->ring, job->batch, job->ticket.row),
         .about = &job->batch->about[job->ticket.row],
     };
-    int code =
-        np_maker_make(reader->maker, &making, reader->last_ns, &reader->last_ns, &reader->why);
+    int code = np_maker_make(reader->maker, &making, &reader->why);
 
     return code && code != -ENOMEM ? -EBADMSG : code;
 }
@@ -271,7 +258,7 @@ int np_job_finish(struct np_reader *reader, struct np_job *job)
 
     if (code > 0)
         return 0;
-    np_reader_account(reader, NP_STAGE_READ, job->record.bytes);
+    np_stat_lap(reader->block, NP_STAGE_READ, job->record.bytes, job->submit_ns);
     if (code == 0)
         code = make(reader, job);
     code = settle(reader, job, code);

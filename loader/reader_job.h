@@ -15,8 +15,9 @@ struct np_job {
     uint64_t sample;
     int attempt; /* samples of this position that were bad */
     int nr_tries;
-    uint64_t tried_ns; /* when its read was last submitted */
-    int own_fd;        /* the sample's own file, or -1 */
+    uint64_t tried_ns;  /* when its read was last submitted */
+    uint64_t submit_ns; /* that took so long, as np_stat_pass() */
+    int own_fd;         /* the sample's own file, or -1 */
     bool in_flight;
     uint8_t *buffer; /* (buffer_bytes) */
     struct np_extent extent;
@@ -39,10 +40,8 @@ struct np_reader {
     void *buffers;
     size_t buffer_bytes;
     bool has_held, ended;
-    struct np_ticket held;           /* a ticket whose slot is not free yet */
-    uint64_t last_ns;                /* up to here time is accounted for */
-    uint64_t spent_ns[NP_NR_STAGES]; /* np_stat_spent() at the last row */
-    struct np_err why;               /* what is wrong with the sample at hand */
+    struct np_ticket held; /* a ticket whose slot is not free yet */
+    struct np_err why;     /* what is wrong with the sample at hand */
 };
 
 /* Starts a job that has its ticket and its slot; one that needs no read is finished here.
@@ -51,7 +50,5 @@ int np_job_begin(struct np_reader *reader, struct np_job *job);
 /* What follows a read. */
 int np_job_finish(struct np_reader *reader, struct np_job *job);
 void np_job_close(struct np_job *job); /* the sample's own file */
-/* Time since the last call is `stage`'s. */
-void np_reader_account(struct np_reader *reader, enum np_stage stage, uint64_t bytes);
 
 #endif

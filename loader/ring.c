@@ -19,10 +19,10 @@
 struct slot {
     _Alignas(NP_ALIGN) _Atomic uint64_t open; /* batch that may be claimed */
     _Atomic int rows_left;
-    _Atomic uint64_t ready; /* batch that may be taken, plus 1 */
-    uint64_t ready_ns;      /* when it became so; by the last reader, before `ready` */
-    _Atomic uint64_t spent_ns[NP_NR_STAGES];
-    struct np_batch batch; /* set once but seq; kind, step, part: reader of row 0 */
+    _Atomic uint64_t ready;         /* batch that may be taken, plus 1 */
+    uint64_t late_ns[NP_NR_STAGES]; /* np_ring_late(); by the last reader, before `ready` */
+    _Atomic uint64_t ready_ns;      /* when it became so; likewise */
+    struct np_batch batch;          /* set once but seq; kind, step, part: reader of row 0 */
 };
 
 /* Sleepers of one side. */
@@ -42,7 +42,9 @@ struct np_ring {
 
     uint64_t next_seq;          /* trainer thread only: the batch take() gives next */
     _Atomic uint64_t shown_seq; /* next_seq for np_ring_ready() elsewhere */
-    uint64_t ready_ns;          /* trainer thread only: sum over the batches taken */
+    _Atomic uint64_t ready_ns;  /* written by the trainer: sum over the batches taken */
+    _Atomic uint64_t version;   /* odd: the trainer is at these two */
+    _Atomic uint64_t wait_ns;   /* the trainer waits for shown_seq since then; 0: it does not */
     _Atomic int nr_full;
     _Atomic bool stopped;
     struct bench readers, trainer;
@@ -163,10 +165,9 @@ static bool sleep_until(struct np_ring *ring, struct bench *bench,
     enum np_state state)
 {
     const struct slot *slot = slot_of(ring, seq);
-    const uint64_t start_ns = np_now_ns();
     bool stopped;
 
-    np_stat_wait(block, state == NP_STATE_BLOCKED ? "np_ring_claim" : "np_ring_take",
+    np_stat_wait(block, state, state == NP_STATE_BLOCKED ? "np_ring_claim" : "np_ring_take",
         state == NP_STATE_BLOCKED ? "a free slot for batch" : "the rows of batch", seq);
     pthread_mutex_lock(&ring->lock);
     atomic_fetch_add(&bench->nr_waiting, 1);
@@ -175,7 +176,6 @@ static bool sleep_until(struct np_ring *ring, struct bench *bench,
     atomic_fetch_sub(&bench->nr_waiting, 1);
     pthread_mutex_unlock(&ring->lock);
     np_stat_done(block);
-    np_stat_state(block, state, np_now_ns() - start_ns);
     return !stopped;
 }
 
@@ -216,30 +216,20 @@ uint8_t *np_ring_row(const struct np_ring *ring, const struct np_batch *batch, i
     return batch->images + (size_t)row * ring->row_bytes;
 }
 
-void np_ring_spent(
-    struct np_ring *ring, struct np_batch *batch, const uint64_t spent_ns[NP_NR_STAGES])
+/* What the last reader of a batch that is waited for did meanwhile. */
+static void explain(
+    struct np_ring *ring, struct slot *slot, const struct np_block *block, uint64_t now_ns)
 {
-    struct slot *slot = &ring->slots[batch->slot];
+    const uint64_t since_ns = atomic_load(&ring->wait_ns);
 
-    for (int i = 0; i < NP_NR_STAGES; i++)
-        if (spent_ns[i] > 0) /* the row's commit releases it to the trainer */
-            atomic_fetch_add_explicit(&slot->spent_ns[i], spent_ns[i], memory_order_relaxed);
+    if (since_ns > 0 &&
+        atomic_load_explicit(&ring->shown_seq, memory_order_relaxed) == slot->batch.seq)
+        np_stat_recent(block, since_ns, now_ns, slot->late_ns);
+    else
+        memset(slot->late_ns, 0, sizeof(slot->late_ns));
 }
 
-void np_ring_spent_on(
-    const struct np_ring *ring, const struct np_batch *batch, uint64_t ret_spent_ns[NP_NR_STAGES])
-{
-    for (int i = 0; i < NP_NR_STAGES; i++)
-        ret_spent_ns[i] =
-            atomic_load_explicit(&ring->slots[batch->slot].spent_ns[i], memory_order_relaxed);
-}
-
-uint64_t np_ring_ready_ns(const struct np_ring *ring)
-{
-    return ring->ready_ns;
-}
-
-void np_ring_commit(struct np_ring *ring, struct np_batch *batch)
+void np_ring_commit(struct np_ring *ring, struct np_batch *batch, const struct np_block *block)
 {
     struct slot *slot = &ring->slots[batch->slot];
     /* Release what this reader wrote; acquire what the others wrote, for the trainer: it pairs
@@ -250,9 +240,57 @@ void np_ring_commit(struct np_ring *ring, struct np_batch *batch)
     if (left > 1)
         return;
     atomic_fetch_add_explicit(&ring->nr_full, 1, memory_order_relaxed);
-    slot->ready_ns = np_now_ns();
+    const uint64_t now_ns = np_now_ns();
+    explain(ring, slot, block, now_ns);
+    atomic_store_explicit(&slot->ready_ns, now_ns, memory_order_release);
     atomic_store(&slot->ready, batch->seq + 1); /* pairs with is_ready() */
     wake(ring, &ring->trainer);
+}
+
+/* Trainer thread: the batch is out, and the ring's sums with it. A reader of them who sees one of these
+ * values sees the odd version, too. */
+static void count_taken(struct np_ring *ring, const struct slot *slot)
+{
+    const uint64_t version = atomic_load_explicit(&ring->version, memory_order_relaxed);
+    const uint64_t lay_ns =
+        np_now_ns() - atomic_load_explicit(&slot->ready_ns, memory_order_relaxed);
+
+    atomic_store_explicit(&ring->version, version + 1, memory_order_relaxed);
+    atomic_store_explicit(&ring->ready_ns,
+        atomic_load_explicit(&ring->ready_ns, memory_order_relaxed) + lay_ns, memory_order_release);
+    ring->next_seq++;
+    atomic_store_explicit(&ring->shown_seq, ring->next_seq, memory_order_release);
+    atomic_store_explicit(&ring->version, version + 2, memory_order_release);
+}
+
+uint64_t np_ring_ready_ns(const struct np_ring *ring)
+{
+    uint64_t version, seq, sum_ns;
+
+    do {
+        version = atomic_load_explicit(&ring->version, memory_order_acquire);
+        sum_ns = atomic_load_explicit(&ring->ready_ns, memory_order_acquire);
+        seq = atomic_load_explicit(&ring->shown_seq, memory_order_acquire);
+        for (int i = 0; i < ring->nr_slots; i++) {
+            const struct slot *slot = slot_of(ring, seq + (uint64_t)i);
+            const uint64_t now_ns = np_now_ns();
+
+            if (is_ready(slot, seq + (uint64_t)i)) {
+                const uint64_t ready_ns =
+                    atomic_load_explicit(&slot->ready_ns, memory_order_acquire);
+
+                sum_ns += now_ns > ready_ns ? now_ns - ready_ns : 0;
+            }
+        }
+    } while (
+        version % 2 == 1 || atomic_load_explicit(&ring->version, memory_order_relaxed) != version);
+    return sum_ns;
+}
+
+void np_ring_late(
+    const struct np_ring *ring, const struct np_batch *batch, uint64_t ret_ns[NP_NR_STAGES])
+{
+    memcpy(ret_ns, ring->slots[batch->slot].late_ns, NP_NR_STAGES * sizeof(*ret_ns));
 }
 
 struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, struct np_err *err)
@@ -262,9 +300,11 @@ struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, stru
     bool stopped = atomic_load(&ring->stopped);
 
     np_stat_about(block, seq, -1);
-
-    if (!stopped && !is_ready(slot, seq))
+    if (!stopped && !is_ready(slot, seq)) {
+        atomic_store(&ring->wait_ns, np_now_ns());
         stopped = !sleep_until(ring, &ring->trainer, is_ready, seq, block, NP_STATE_STARVED);
+        atomic_store(&ring->wait_ns, 0);
+    }
     if (stopped) {
         pthread_mutex_lock(&ring->lock);
         if (err && !err->code)
@@ -273,9 +313,7 @@ struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, stru
         return NULL;
     }
     atomic_fetch_sub_explicit(&ring->nr_full, 1, memory_order_relaxed);
-    ring->ready_ns += np_now_ns() - slot->ready_ns;
-    ring->next_seq++;
-    atomic_store_explicit(&ring->shown_seq, ring->next_seq, memory_order_relaxed);
+    count_taken(ring, slot);
     return &slot->batch;
 }
 
@@ -292,8 +330,6 @@ void np_ring_release(struct np_ring *ring, struct np_batch *batch)
 
     assert(atomic_load_explicit(&slot->rows_left, memory_order_relaxed) == 0);
     batch->seq += (uint64_t)ring->nr_slots;
-    for (int i = 0; i < NP_NR_STAGES; i++)
-        atomic_store_explicit(&slot->spent_ns[i], 0, memory_order_relaxed);
     atomic_store_explicit(&slot->rows_left, ring->shape.rows, memory_order_relaxed);
     atomic_store(&slot->open, batch->seq); /* pairs with is_open() */
     wake(ring, &ring->readers);

@@ -23,14 +23,13 @@ struct np_batch *np_ring_try_claim(struct np_ring *ring, uint64_t seq);
 /* Row of a claimed batch: u8 (height, width, channels). */
 uint8_t *np_ring_row(const struct np_ring *ring, const struct np_batch *batch, int row);
 /* One row is written; the last of the batch makes it ready. Reader threads, once a row. The
- * reader of row 0 has set kind, step, part and nr_parts before; the ring sets seq and slot. */
-void np_ring_commit(struct np_ring *ring, struct np_batch *batch);
-/* What the reader has spent since its last row, by stage: counted for the batch. Before the row's commit. */
-void np_ring_spent(
-    struct np_ring *ring, struct np_batch *batch, const uint64_t spent_ns[NP_NR_STAGES]);
-/* The same of all its rows. Trainer thread, of a batch taken. */
-void np_ring_spent_on(
-    const struct np_ring *ring, const struct np_batch *batch, uint64_t ret_spent_ns[NP_NR_STAGES]);
+ * reader of row 0 has set kind, step, part and nr_parts before; the ring sets seq and slot. block: of
+ * the calling thread, or NULL. */
+void np_ring_commit(struct np_ring *ring, struct np_batch *batch, const struct np_block *block);
+/* Of a batch that np_ring_take() has slept for: what the reader of its last row did during that sleep
+ * (np_stat_recent()). Zeros: it was ready before, or nothing is known. Trainer thread. */
+void np_ring_late(
+    const struct np_ring *ring, const struct np_batch *batch, uint64_t ret_ns[NP_NR_STAGES]);
 /* The next batch in order (0, 1, 2 ... from first_seq); blocks. NULL: stopped, *err says why
  * (code 0: plain stop). Trainer thread. */
 struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, struct np_err *err);
@@ -45,8 +44,8 @@ void np_ring_start(struct np_ring *ring, uint64_t first_seq);
 bool np_ring_stopped(const struct np_ring *ring); /* any thread */
 int np_ring_slots(const struct np_ring *ring);
 int np_ring_full(const struct np_ring *ring); /* slots ready and not taken; a gauge */
-/* So far: the time that batches lay ready, added up. Over a time it is the mean number of them that lay
- * ready (Little's law). Trainer thread. */
+/* So far: ready batches x time. Its growth between two moments over the time between them is the mean
+ * number of batches that lay ready. Any thread. */
 uint64_t np_ring_ready_ns(const struct np_ring *ring);
 uint64_t np_ring_bytes(const struct np_ring *ring);
 

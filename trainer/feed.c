@@ -34,6 +34,7 @@ struct buffer {
      * calls that read the buffer and behind them. */
     struct np_event copying, copied, computing, consumed;
     uint64_t bytes;        /* of it */
+    uint64_t handed_ns;    /* when the host queued what reads it */
     struct np_batch batch; /* facts, with the two arrays below */
     struct np_row *about;  /* (rows) */
     int32_t *host_labels;  /* (rows) */
@@ -160,11 +161,54 @@ static void finish_copy(struct np_feed *feed, struct buffer *buffer)
         buffer->copied.passed_ns, buffer->batch.seq, buffer->bytes);
 }
 
+static void charge(struct np_feed *feed, enum np_stage stage, uint64_t ns)
+{
+    feed->blame_ns[stage] += ns;
+    feed->stall_ns += ns;
+    np_stat_blame(feed->block, stage, ns);
+}
+
+/* Shared out as the reader of the late batch's last row spent the time that was waited; what rounding
+ * leaves goes to the largest share. Nothing known of it: it was as good as there. */
+static void blame_reader(struct np_feed *feed, const struct np_batch *batch, uint64_t stall_ns)
+{
+    uint64_t did_ns[NP_NR_STAGES], total_ns = 0, left_ns = stall_ns;
+    enum np_stage largest = NP_STAGE_BATCH;
+
+    np_ring_late(feed->ring, batch, did_ns);
+    for (int i = 0; i < NP_NR_STAGES; i++) {
+        total_ns += did_ns[i];
+        largest = did_ns[i] > did_ns[largest] ? (enum np_stage)i : largest;
+    }
+    for (int i = 0; i < NP_NR_STAGES && total_ns > 0; i++) {
+        const double share = (double)did_ns[i] / (double)total_ns;
+        uint64_t ns = (uint64_t)((double)stall_ns * share);
+
+        ns = ns < left_ns ? ns : left_ns;
+        left_ns -= ns;
+        charge(feed, (enum np_stage)i, ns);
+    }
+    charge(feed, largest, left_ns);
+}
+
+/* The step was queued, nothing before it was left to do, and its batch was on the way. */
+static void blame_copy(struct np_feed *feed, const struct buffer *buffer)
+{
+    uint64_t since_ns = feed->last_consumed_ns;
+
+    if (since_ns == 0)
+        return;
+    since_ns = since_ns > buffer->handed_ns ? since_ns : buffer->handed_ns;
+    since_ns = since_ns > buffer->copying.passed_ns ? since_ns : buffer->copying.passed_ns;
+    charge(feed, NP_STAGE_COPY, between(since_ns, buffer->copied.passed_ns));
+}
+
 /* The calls that read the buffer have passed. */
 static void finish_compute(struct np_feed *feed, struct buffer *buffer)
 {
     const uint64_t start = passed_ns(feed, &buffer->computing), end = buffer->consumed.passed_ns;
 
+    blame_copy(feed, buffer);
     feed->times.nr_batches++;
     feed->times.compute_ns += between(start, end);
     if (feed->last_consumed_ns > 0)
@@ -293,27 +337,6 @@ static void prefetch(struct np_feed *feed)
     }
 }
 
-/* A stall is shared out as the late batch's time was; what rounding leaves goes to the largest. */
-static void blame(struct np_feed *feed, const struct np_batch *batch, uint64_t stall_ns)
-{
-    uint64_t spent[NP_NR_STAGES], total = 0, left = stall_ns;
-    int largest = NP_STAGE_BATCH;
-
-    np_ring_spent_on(feed->ring, batch, spent);
-    for (int i = 0; i < NP_NR_STAGES; i++) {
-        total += spent[i];
-        largest = spent[i] > spent[largest] ? i : largest;
-    }
-    for (int i = 0; i < NP_NR_STAGES && total > 0; i++) {
-        const uint64_t share = (uint64_t)((double)stall_ns * ((double)spent[i] / (double)total));
-
-        feed->blame_ns[i] += share < left ? share : left;
-        left -= share < left ? share : left;
-    }
-    feed->blame_ns[largest] += left;
-    feed->stall_ns += stall_ns;
-}
-
 /* The next batch, waited for. What of the wait the device spent without work is the stall. */
 static int take(struct np_feed *feed, struct np_batch **ret_batch, struct np_err *err)
 {
@@ -338,7 +361,7 @@ static int take(struct np_feed *feed, struct np_batch **ret_batch, struct np_err
         else if (feed->last_compute.passed_ns > start)
             start = feed->last_compute.passed_ns;
     }
-    blame(feed, batch, between(start, end));
+    blame_reader(feed, batch, between(start, end));
     return 0;
 }
 
@@ -346,10 +369,10 @@ static int take(struct np_feed *feed, struct np_batch **ret_batch, struct np_err
 static void wait_for_buffer(struct np_feed *feed)
 {
     struct buffer *buffer = &feed->buffers[feed->nr_filled % NR_BUFFERS];
-    uint64_t start = np_now_ns();
 
     assert(buffer->state == DRAINING); /* more inputs held than there are buffers */
-    np_stat_wait(feed->block, "np_feed_upload", feed->device->name, buffer->batch.seq);
+    np_stat_wait(
+        feed->block, NP_STATE_BLOCKED, "np_feed_upload", feed->device->name, buffer->batch.seq);
     if (buffer->slot != NULL && feed->failed == 0)
         collect(feed, true);
     if (feed->failed == 0) {
@@ -360,7 +383,21 @@ static void wait_for_buffer(struct np_feed *feed)
             feed->failed = passed < 0 ? passed : -EIO;
     }
     np_stat_done(feed->block);
-    np_stat_state(feed->block, NP_STATE_BLOCKED, np_now_ns() - start);
+}
+
+/* Gives back the slots of all copies under way: the readers might lack the very slots that we hold. */
+static void wait_for_copies(struct np_feed *feed)
+{
+    bool any = false;
+
+    for (int i = 0; i < NR_BUFFERS; i++)
+        any |= feed->buffers[i].slot != NULL;
+    if (!any)
+        return;
+    np_stat_wait(
+        feed->block, NP_STATE_BLOCKED, "np_feed_upload", feed->device->name, feed->nr_filled);
+    collect(feed, true);
+    np_stat_done(feed->block);
 }
 
 static int load_one(struct np_feed *feed, struct np_err *err)
@@ -370,7 +407,7 @@ static int load_one(struct np_feed *feed, struct np_err *err)
     if (feed->buffers[feed->nr_filled % NR_BUFFERS].state != FREE)
         wait_for_buffer(feed);
     if (!np_ring_ready(feed->ring))
-        collect(feed, true); /* or the readers might lack the very slots that we hold */
+        wait_for_copies(feed);
     if (feed->failed < 0)
         return 0;
     int result = take(feed, &batch, err);
@@ -415,6 +452,7 @@ int np_feed_upload(struct np_feed *feed, struct np_input *ret_input, struct np_e
     feed->device->ops->follow(feed->device, NP_STREAM_COMPUTE, &buffer->copied);
     feed->device->ops->record(feed->device, NP_STREAM_COMPUTE, &buffer->computing);
     buffer->state = HANDED;
+    buffer->handed_ns = np_now_ns();
     *ret_input = (struct np_input){.images = buffer->images,
         .labels = buffer->labels,
         .about = buffer->batch,

@@ -46,10 +46,12 @@ struct np_feed_times {
         idle_ns; /* between one batch's and the next one's: the device had nothing to compute */
 };
 void np_feed_times(const struct np_feed *feed, struct np_feed_times *ret_times);
-/* The stall by what the late batch's rows were in the readers' hands for, or its copy; adds up to the
- * stall, to the nanosecond. */
-void np_feed_blame(const struct np_feed *feed, uint64_t ret_ns[NP_NR_STAGES]);
-/* So far: of the waits in np_feed_upload() the time in which the device had nothing to do. */
+/* So far: the time in which the device had nothing to do for want of a batch: of the waits in
+ * np_feed_upload(), and of what was queued behind a copy, told once it has passed. */
 uint64_t np_feed_stall_ns(const struct np_feed *feed);
+/* The same by cause, adding up to it to the nanosecond: what the reader of the late batch's last row did
+ * while the trainer waited for it (np_ring_late()), or its copy. Trainer thread; others read
+ * np_stat_sum.blame_ns. */
+void np_feed_blame(const struct np_feed *feed, uint64_t ret_ns[NP_NR_STAGES]);
 
 #endif

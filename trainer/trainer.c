@@ -52,7 +52,7 @@ static int read_metrics(
     *ret_metrics = (struct np_metrics){0};
     if (leaves_out_steps(config))
         return 0;
-    np_stat_wait(config->block, "metrics", "the device, step", loop->reported);
+    np_stat_wait(config->block, NP_STATE_BLOCKED, "metrics", "the device, step", loop->reported);
     int code = config->device->plan_ops->metrics(config->plan, but_last, ret_metrics, err);
     np_stat_done(config->block);
     return code;
@@ -68,6 +68,8 @@ static int report_step(struct loop *loop, bool but_last, struct np_err *err)
     if (code < 0)
         return code;
     uint64_t now = np_now_ns(), stall = np_feed_stall_ns(config->feed);
+    if (stall - loop->stall_ns > now - loop->last_ns) /* told late: a part is the next step's */
+        stall = loop->stall_ns + (now - loop->last_ns);
     struct np_step_report report = {
         .step = loop->reported + 1,
         .epoch = (double)(loop->reported + 1) * config->batch / (double)config->nr_train,
@@ -178,7 +180,10 @@ int np_trainer_eval(const struct np_trainer_config *config, uint64_t step, bool 
         if (code < 0)
             return code;
     }
-    if ((code = ops->metrics(config->plan, false, &metrics, err)) < 0)
+    np_stat_wait(config->block, NP_STATE_BLOCKED, "metrics", "the device, evaluation", step);
+    code = ops->metrics(config->plan, false, &metrics, err);
+    np_stat_done(config->block);
+    if (code < 0)
         return code;
     *ret_report = (struct np_eval_report){
         .step = step,

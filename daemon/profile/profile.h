@@ -46,8 +46,9 @@ struct np_observation {
     double reads_full;         /* reads in flight, as a share of readers * depth: mean over time */
     struct np_feed_times feed; /* zeros on a device that reads the host's memory */
     double stall_s;            /* the device had nothing to do, for want of a batch */
-    double blame_s
-        [NP_NR_STAGES]; /* the same, by the stage that the late batch was last in; sums to stall_s */
+    /* The same by cause: what the reader of the late batch's last row did meanwhile, or its copy
+     * (np_feed_blame(); np_stat_sum.blame_ns for other threads). Sums to stall_s. */
+    double blame_s[NP_NR_STAGES];
     double checkpoint_s; /* the trainer's time in writing checkpoints */
     uint64_t nr_checkpoints;
     double

@@ -1,6 +1,8 @@
 /* Single-writer counters. The owner adds with a plain load and store, relaxed: nobody else
  * writes, so no locked instruction is needed; readers see each number whole and soon, not all
  * of one instant. Blocks are only ever added, to a list whose head is an atomic.
+ * The times that have to add up lie in a ledger that its readers read again when it was written
+ * meanwhile; the writer never waits.
  * A wait's words are borrowed from its caller, so a reader of them holds the wait open
  * (HELD) while it copies: np_stat_done() then waits for that copy, and for nothing else. */
 #include "loader/base/stat.h"
@@ -19,6 +21,13 @@
 #define SUB_BITS 4            /* 16 buckets an octave */
 #define MAX_NAME 32
 
+/* A build that counts nothing, to measure what counting costs (tests/bench/bench_counters.sh). */
+#ifdef NP_NO_STAT
+#define OFF 1
+#else
+#define OFF 0
+#endif
+
 const char *const np_stage_names[NP_NR_STAGES] = {
     "read", "decompress", "decode", "augment", "batch", "copy", "step", "checkpoint"};
 const char *const np_state_names[NP_NR_STATES] = {"work", "starved", "blocked", "io_wait"};
@@ -28,14 +37,38 @@ struct stage {
     _Atomic uint64_t buckets[NP_HIST_BUCKETS];
 };
 
+/* Where the thread's time has gone up to since_ns, and what it is at since then. */
+struct ledger {
+    _Atomic uint64_t version; /* odd: it is being written */
+    _Atomic uint64_t since_ns;
+    _Atomic uint64_t state; /* enum np_state; NP_NR_STATES: the thread has left */
+    _Atomic uint64_t held;
+    _Atomic uint64_t state_ns[NP_NR_STATES];
+    _Atomic uint64_t held_ns;
+};
+
+/* Something that a thread did, waits inside left out. */
+struct doing {
+    uint64_t end_ns, ns;
+    int stage;
+};
+
 struct np_block {
     _Alignas(NP_ALIGN) struct stage stages[NP_NR_STAGES];
-    _Atomic uint64_t state_ns[NP_NR_STATES]; /* WORK: the sum over stages, made by the reader */
-    _Atomic uint64_t held_ns;
+    _Alignas(NP_ALIGN) struct ledger ledger;
+    _Atomic uint64_t blame_ns[NP_NR_STAGES];
     _Atomic uint64_t since_ns; /* 0: no wait; HELD while somebody copies its words */
     _Atomic(const char *) what;
     _Atomic(const char *) where;
     _Atomic uint64_t detail;
+
+    /* the block's own thread only */
+    uint64_t lap_ns;    /* the last lap or pass, moved on by the waits since */
+    uint64_t now_ns;    /* the clock, when last looked at */
+    uint64_t waited_ns; /* when the wait began */
+    uint64_t nr_doings;
+    struct doing doings[NP_STAT_RECENT];
+
     struct np_spans *spans;       /* set once; NULL: no trace */
     struct np_tracks *tracks;     /* set once */
     char thread[MAX_NAME];        /* set once */
@@ -72,6 +105,8 @@ struct np_block *np_stat_join(struct np_stat *stat, const char *thread)
     if (!block)
         return NULL;
     snprintf(block->thread, sizeof(block->thread), "%s", thread);
+    block->lap_ns = block->now_ns = np_now_ns();
+    atomic_init(&block->ledger.since_ns, block->now_ns);
     block->tracks = stat->tracks;
     if (stat->tracks)
         block->spans = np_tracks_join(stat->tracks, thread, gettid());
@@ -116,6 +151,17 @@ static uint64_t get(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
+/* For others to see with all that was stored before it; and the other side of that. */
+static void put(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_store_explicit(counter, n, memory_order_release);
+}
+
+static uint64_t take(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_acquire);
+}
+
 /* Below 16 ns one bucket a nanosecond; above, 16 equal ones from 2^k to 2^(k+1). */
 static int bucket_of(uint64_t ns)
 {
@@ -140,61 +186,104 @@ static uint64_t bucket_middle(int index)
     return low + ((1ull << shift) >> 1);
 }
 
-/* end_ns 0: now. */
-static void count_item(
-    struct np_block *block, enum np_stage stage, uint64_t bytes, uint64_t work_ns, uint64_t end_ns)
+static void count(struct stage *at, uint64_t bytes, uint64_t work_ns, uint64_t item_ns)
 {
-    struct stage *at;
-
-    if (!block)
-        return;
-    at = &block->stages[stage];
     add(&at->items, 1);
     add(&at->bytes, bytes);
     add(&at->work_ns, work_ns);
-    add(&at->buckets[bucket_of(work_ns)], 1);
-    if (block->spans && stage != NP_STAGE_COPY)
-        np_spans_put(block->spans, (int)stage, bytes, work_ns, end_ns ? end_ns : np_now_ns());
+    add(&at->buckets[bucket_of(item_ns)], 1);
 }
 
 void np_stat_item(struct np_block *block, enum np_stage stage, uint64_t bytes, uint64_t work_ns)
 {
-    count_item(block, stage, bytes, work_ns, 0);
-}
-
-void np_stat_item_between(
-    struct np_block *block, enum np_stage stage, uint64_t bytes, uint64_t start_ns, uint64_t end_ns)
-{
-    count_item(block, stage, bytes, end_ns - start_ns, end_ns);
-}
-
-void np_stat_state(struct np_block *block, enum np_state state, uint64_t ns)
-{
-    if (!block)
+    if (!block || OFF)
         return;
-    add(&block->state_ns[state], ns);
+    count(&block->stages[stage], bytes, work_ns, work_ns);
+    if (block->spans && stage != NP_STAGE_COPY)
+        np_spans_put(block->spans, (int)stage, bytes, work_ns, np_now_ns());
+}
+
+/* --- the thread's time ---------------------------------------------------------------------------- */
+
+/* Closes the ledger at the clock's last look and goes on with another state or number. A reader who
+ * sees one of the values stored here sees the odd version before it, too. */
+static void turn(struct np_block *block, enum np_state state, uint64_t held)
+{
+    struct ledger *ledger = &block->ledger;
+
+    if (OFF)
+        return;
+    const uint64_t version = get(&ledger->version);
+    const uint64_t passed_ns = block->now_ns - get(&ledger->since_ns);
+    const uint64_t before = get(&ledger->state);
+
+    atomic_store_explicit(&ledger->version, version + 1, memory_order_relaxed);
+    if (before < NP_NR_STATES)
+        put(&ledger->state_ns[before], get(&ledger->state_ns[before]) + passed_ns);
+    put(&ledger->held_ns, get(&ledger->held_ns) + get(&ledger->held) * passed_ns);
+    put(&ledger->since_ns, block->now_ns);
+    put(&ledger->state, (uint64_t)state);
+    put(&ledger->held, held);
+    put(&ledger->version, version + 2);
+}
+
+static void remember(struct np_block *block, enum np_stage stage, uint64_t ns)
+{
+    block->doings[block->nr_doings++ % NP_STAT_RECENT] =
+        (struct doing){.end_ns = block->now_ns, .ns = ns, .stage = (int)stage};
+}
+
+/* The time since the last lap. */
+static uint64_t lap(struct np_block *block, enum np_stage stage)
+{
+    block->now_ns = np_now_ns();
+
+    const uint64_t ns = block->now_ns - block->lap_ns;
+    block->lap_ns = block->now_ns;
+    remember(block, stage, ns);
+    return ns;
+}
+
+void np_stat_lap(struct np_block *block, enum np_stage stage, uint64_t bytes, uint64_t earlier_ns)
+{
+    if (!block || OFF)
+        return;
+    const uint64_t ns = lap(block, stage);
+    count(&block->stages[stage], bytes, ns, ns + earlier_ns);
     if (block->spans)
-        np_spans_put(block->spans, NP_SPAN_STATE + (int)state, 0, ns, np_now_ns());
+        np_spans_put(block->spans, (int)stage, bytes, ns, block->now_ns);
 }
 
-void np_stat_wait(struct np_block *block, const char *what, const char *where, uint64_t detail)
+uint64_t np_stat_pass(struct np_block *block, enum np_stage stage)
+{
+    if (!block || OFF)
+        return 0;
+    const uint64_t ns = lap(block, stage);
+    add(&block->stages[stage].work_ns, ns);
+    if (block->spans)
+        np_spans_put(block->spans, (int)stage, 0, ns, block->now_ns);
+    return ns;
+}
+
+void np_stat_wait(struct np_block *block, enum np_state state, const char *what, const char *where,
+    uint64_t detail)
 {
     if (!block)
         return;
+    block->now_ns = block->waited_ns = np_now_ns();
+    turn(block, state, get(&block->ledger.held));
     atomic_store_explicit(&block->what, what, memory_order_relaxed);
     atomic_store_explicit(&block->where, where, memory_order_relaxed);
     atomic_store_explicit(&block->detail, detail, memory_order_relaxed);
     /* Pairs with the exchange in copy_wait(). */
-    atomic_store_explicit(&block->since_ns, np_now_ns(), memory_order_release);
+    atomic_store_explicit(&block->since_ns, block->now_ns, memory_order_release);
 }
 
-void np_stat_done(struct np_block *block)
+/* The words are nobody's any more. */
+static void end_wait(struct np_block *block)
 {
-    uint64_t since;
+    uint64_t since = atomic_load_explicit(&block->since_ns, memory_order_relaxed);
 
-    if (!block)
-        return;
-    since = atomic_load_explicit(&block->since_ns, memory_order_relaxed);
     for (;;) {
         since &= ~HELD;
         /* Pairs with the release at the end of copy_wait(). */
@@ -206,20 +295,83 @@ void np_stat_done(struct np_block *block)
     }
 }
 
-void np_stat_held(struct np_block *block, uint64_t ns)
+void np_stat_done(struct np_block *block)
 {
-    if (block)
-        add(&block->held_ns, ns);
+    enum np_state state;
+
+    if (!block)
+        return;
+    end_wait(block);
+    state = (enum np_state)get(&block->ledger.state);
+    block->now_ns = np_now_ns();
+    const uint64_t ns = block->now_ns - block->waited_ns;
+    turn(block, NP_STATE_WORK, get(&block->ledger.held));
+    block->lap_ns += ns;
+    remember(block, state == NP_STATE_IO_WAIT ? NP_STAGE_READ : NP_STAGE_BATCH, ns);
+    if (block->spans)
+        np_spans_put(block->spans, NP_SPAN_STATE + (int)state, 0, ns, block->now_ns);
 }
 
-void np_stat_spent(const struct np_block *block, uint64_t ret_ns[NP_NR_STAGES])
+void np_stat_leave(struct np_block *block)
 {
-    for (int i = 0; i < NP_NR_STAGES; i++)
-        ret_ns[i] = block ? get(&block->stages[i].work_ns) : 0;
-    if (block) {
-        ret_ns[NP_STAGE_READ] += get(&block->state_ns[NP_STATE_IO_WAIT]);
-        ret_ns[NP_STAGE_BATCH] += get(&block->state_ns[NP_STATE_BLOCKED]);
+    if (!block)
+        return;
+    block->now_ns = np_now_ns();
+    turn(block, (enum np_state)NP_NR_STATES, 0);
+}
+
+void np_stat_hold(struct np_block *block, int number)
+{
+    if (block && !OFF)
+        turn(block, (enum np_state)get(&block->ledger.state), (uint64_t)number);
+}
+
+void np_stat_recent(
+    const struct np_block *block, uint64_t since_ns, uint64_t now_ns, uint64_t ret_ns[NP_NR_STAGES])
+{
+    memset(ret_ns, 0, NP_NR_STAGES * sizeof(*ret_ns));
+    if (!block || OFF)
+        return;
+    if (now_ns > block->now_ns)
+        ret_ns[NP_STAGE_BATCH] += now_ns - (block->now_ns > since_ns ? block->now_ns : since_ns);
+    for (uint64_t i = block->nr_doings; i > 0 && block->nr_doings - i < NP_STAT_RECENT; i--) {
+        const struct doing *doing = &block->doings[(i - 1) % NP_STAT_RECENT];
+
+        if (doing->end_ns <= since_ns)
+            return;
+        ret_ns[doing->stage] +=
+            doing->ns < doing->end_ns - since_ns ? doing->ns : doing->end_ns - since_ns;
     }
+}
+
+void np_stat_blame(struct np_block *block, enum np_stage stage, uint64_t ns)
+{
+    if (block && !OFF)
+        add(&block->blame_ns[stage], ns);
+}
+
+/* --- reading ------------------------------------------------------------------------------------- */
+
+/* Pairs with the stores in turn(): when the version has not moved, all is of one moment. */
+static void add_ledger(const struct ledger *ledger, struct np_stat_sum *sum)
+{
+    uint64_t version, since_ns, now_ns, state, held, held_ns, state_ns[NP_NR_STATES];
+
+    do {
+        version = take(&ledger->version);
+        since_ns = take(&ledger->since_ns);
+        state = take(&ledger->state);
+        held = take(&ledger->held);
+        held_ns = take(&ledger->held_ns);
+        for (int i = 0; i < NP_NR_STATES; i++)
+            state_ns[i] = take(&ledger->state_ns[i]);
+        now_ns = np_now_ns();
+    } while (version % 2 == 1 || get(&ledger->version) != version);
+    if (state < NP_NR_STATES)
+        state_ns[state] += now_ns - since_ns;
+    sum->held_ns += held_ns + held * (now_ns - since_ns);
+    for (int i = 0; i < NP_NR_STATES; i++)
+        sum->state_ns[i] += state_ns[i];
 }
 
 void np_stat_read(const struct np_stat *stat, const char *prefix, struct np_stat_sum *ret_sum)
@@ -231,16 +383,12 @@ void np_stat_read(const struct np_stat *stat, const char *prefix, struct np_stat
             continue;
         sum.nr_threads++;
         for (int i = 0; i < NP_NR_STAGES; i++) {
-            uint64_t work_ns = get(&block->stages[i].work_ns);
-
             sum.stages[i].items += get(&block->stages[i].items);
             sum.stages[i].bytes += get(&block->stages[i].bytes);
-            sum.stages[i].work_ns += work_ns;
-            sum.state_ns[NP_STATE_WORK] += work_ns;
+            sum.stages[i].work_ns += get(&block->stages[i].work_ns);
+            sum.blame_ns[i] += get(&block->blame_ns[i]);
         }
-        for (int i = 0; i < NP_NR_STATES; i++)
-            sum.state_ns[i] += get(&block->state_ns[i]);
-        sum.held_ns += get(&block->held_ns);
+        add_ledger(&block->ledger, &sum);
     }
     *ret_sum = sum;
 }

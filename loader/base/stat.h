@@ -44,36 +44,50 @@ struct np_spans *np_stat_track(struct np_block *block, const char *name);
 void np_stat_about(struct np_block *block, uint64_t batch, int row);
 enum { NP_SPAN_STATE = NP_NR_STAGES, NP_SPAN_COMPUTE = NP_NR_STAGES + NP_NR_STATES, NP_NR_SPANS };
 
-/* One item through a stage; its time counts as WORK. The block's own thread only. */
+/* One item through a stage that took so long, by whatever clock: of the device, or with waits in it. The
+ * block's own thread only. */
 void np_stat_item(struct np_block *block, enum np_stage stage, uint64_t bytes, uint64_t work_ns);
-/* The same from start to end, both known: a trace needs no further look at the clock. */
-void np_stat_item_between(struct np_block *block, enum np_stage stage, uint64_t bytes,
-    uint64_t start_ns, uint64_t end_ns);
-/* Time in a state other than work. The block's own thread only. */
-void np_stat_state(struct np_block *block, enum np_state state, uint64_t ns);
-/* The wait that has begun, named: the call, its object, a number ("np_io_reap", "FILE at byte",
- * offset); np_stat_done() ends it. np_stat_waits() finds it, as "reader 0: np_io_reap: FILE at
- * byte 512, for 5.2 s". `what` and `where` must outlive the wait. */
-void np_stat_wait(struct np_block *block, const char *what, const char *where, uint64_t detail);
+/* An item that this thread has worked on: the time since its last lap or pass (since it joined, at first)
+ * goes to the stage, waits left out. So no work is without a stage in a thread that does nothing else.
+ * earlier_ns: what np_stat_pass() gave for the same item. The block's own thread only. */
+void np_stat_lap(struct np_block *block, enum np_stage stage, uint64_t bytes, uint64_t earlier_ns);
+/* The same without an item that ends here; returns the time. */
+uint64_t np_stat_pass(struct np_block *block, enum np_stage stage);
+/* The wait that has begun, and its state, named: the call, its object, a number ("np_io_reap", "FILE at
+ * byte", offset); np_stat_done() ends it. np_stat_waits() finds it, as "reader 0: np_io_reap: FILE at
+ * byte 512, for 5.2 s". `what` and `where` must outlive the wait. The thread's time is WORK from
+ * np_stat_join() to np_stat_leave() but for what lies in waits. The block's own thread only. */
+void np_stat_wait(struct np_block *block, enum np_state state, const char *what, const char *where,
+    uint64_t detail);
 void np_stat_done(struct np_block *block);
+/* The thread ends. */
+void np_stat_leave(struct np_block *block);
 
-/* Something was in the thread's hands for so long, a read in flight, say: by Little's law their sum over a
- * time is the mean number of them. The block's own thread only. */
-void np_stat_held(struct np_block *block, uint64_t ns);
-/* What the calling thread has spent so far: work by stage, the disk's waits as `read`, those for a free
- * slot as `batch`. The block's own thread only. */
-void np_stat_spent(const struct np_block *block, uint64_t ret_ns[NP_NR_STAGES]);
+/* From now on the thread has so many of something in its hands: reads in flight. The block's own
+ * thread only. */
+void np_stat_hold(struct np_block *block, int number);
+/* What the thread did between since_ns and now_ns: laps and passes by stage, waits for the disk as `read`,
+ * those for a free slot as `batch`, and so what it does since. Of its newest NP_STAT_RECENT doings alone.
+ * The block's own thread only. */
+#define NP_STAT_RECENT 64
+void np_stat_recent(const struct np_block *block, uint64_t since_ns, uint64_t now_ns,
+    uint64_t ret_ns[NP_NR_STAGES]);
+
+/* So much of a stall is the stage's fault. The block's own thread only. */
+void np_stat_blame(struct np_block *block, enum np_stage stage, uint64_t ns);
 
 struct np_stage_sum {
     uint64_t items, bytes, work_ns;
 };
 struct np_stat_sum {
     struct np_stage_sum stages[NP_NR_STAGES];
-    uint64_t state_ns[NP_NR_STATES];
-    uint64_t held_ns; /* np_stat_held() */
+    uint64_t state_ns[NP_NR_STATES]; /* add up to the threads' time */
+    uint64_t held_ns;                /* np_stat_hold(): number x time */
+    uint64_t blame_ns[NP_NR_STAGES]; /* np_stat_blame() */
     int nr_threads;
 };
-/* Sums over all threads whose name starts with prefix (NULL: all). Any thread. */
+/* Sums over all threads whose name starts with prefix (NULL: all), up to this moment: what a thread
+ * is at is in the states, but in its stage only once it is through. Any thread. */
 void np_stat_read(const struct np_stat *stat, const char *prefix, struct np_stat_sum *ret_sum);
 /* Duration at quantile q (0..1) of a stage over all threads, ns; 0 where there is none. */
 uint64_t np_stat_quantile(const struct np_stat *stat, enum np_stage stage, double q);

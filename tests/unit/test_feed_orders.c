@@ -54,7 +54,7 @@ static void *read_all(void *context)
             memset(np_ring_row(order->ring, batch, row), pattern(seq, row), ROW_BYTES);
             batch->labels[row] = (int32_t)(seq * ROWS) + row;
             batch->step = seq;
-            np_ring_commit(order->ring, batch);
+            np_ring_commit(order->ring, batch, NULL);
         }
     }
     return NULL;

@@ -44,7 +44,7 @@ static void write_row(struct np_ring *ring, struct np_batch *batch, int row, uin
         batch->kind = seq % 3 == 2 ? NP_BATCH_EVAL : NP_BATCH_TRAIN;
         batch->step = seq * 2;
     }
-    np_ring_commit(ring, batch);
+    np_ring_commit(ring, batch, NULL);
 }
 
 static void *reader(void *context)

@@ -106,16 +106,21 @@ Test(span, counters_write_spans_only_where_a_run_is_traced)
     np_stat_about(before, 1, 1);
     np_stat_about(block, 5, 6);
     np_stat_item(block, NP_STAGE_AUGMENT, 10, 3);
+    np_stat_pass(block, NP_STAGE_READ);
     now_ns = np_now_ns();
-    np_stat_item_between(block, NP_STAGE_DECODE, 20, now_ns, now_ns + 50);
-    np_stat_state(block, NP_STATE_BLOCKED, 4);
+    np_stat_lap(block, NP_STAGE_DECODE, 20, 0);
+    np_stat_wait(block, NP_STATE_BLOCKED, "claim", "here", 0);
+    np_stat_done(block);
     np_stat_item(block, NP_STAGE_COPY, 10, 3); /* the feed tells of it, on the device's track */
     cr_assert_not_null(np_tracks_newest(tracks));
     cr_assert_null(np_spans_older(np_tracks_newest(tracks)));
-    cr_assert_eq(np_spans_take(np_tracks_newest(tracks), out, 8), 3);
+    cr_assert_eq(np_spans_take(np_tracks_newest(tracks), out, 8), 4);
     cr_assert(out[0].kind == NP_STAGE_AUGMENT && out[0].batch == 5 && out[0].row == 6);
-    cr_assert(out[1].kind == NP_STAGE_DECODE && out[1].ns == 50 && out[1].bytes == 20);
-    cr_assert(out[2].kind == NP_SPAN_STATE + NP_STATE_BLOCKED && out[2].ns <= 4);
+    cr_assert(out[1].kind == NP_STAGE_READ && out[1].bytes == 0);
+    cr_assert(out[2].kind == NP_STAGE_DECODE && out[2].bytes == 20);
+    cr_assert(out[2].start_ns <= now_ns && out[2].start_ns + out[2].ns >= now_ns);
+    cr_assert_eq(out[2].start_ns, out[1].start_ns + out[1].ns); /* laps leave no gap */
+    cr_assert_eq(out[3].kind, NP_SPAN_STATE + NP_STATE_BLOCKED);
     cr_assert_not_null(np_stat_track(block, "device"));
     cr_assert_str_eq(np_spans_name(np_tracks_newest(tracks)), "device");
     cr_assert_eq(np_spans_number(np_tracks_newest(tracks)), 1);

@@ -21,9 +21,8 @@ Test(stat, sums_are_over_threads_of_a_prefix)
     np_stat_item(two, NP_STAGE_DECODE, 11, 5);
     np_stat_item(two, NP_STAGE_READ, 1000, 1);
     np_stat_item(trainer, NP_STAGE_STEP, 0, 50);
-    np_stat_state(one, NP_STATE_BLOCKED, 30);
-    np_stat_state(trainer, NP_STATE_STARVED, 4);
-    np_stat_state(trainer, NP_STATE_STARVED, 5);
+    np_stat_blame(trainer, NP_STAGE_READ, 4);
+    np_stat_blame(trainer, NP_STAGE_READ, 5);
 
     np_stat_read(stat, "reader", &sum);
     cr_assert_eq(sum.nr_threads, 2);
@@ -31,21 +30,139 @@ Test(stat, sums_are_over_threads_of_a_prefix)
     cr_assert_eq(sum.stages[NP_STAGE_DECODE].bytes, 111u);
     cr_assert_eq(sum.stages[NP_STAGE_DECODE].work_ns, 12u);
     cr_assert_eq(sum.stages[NP_STAGE_STEP].items, 0u);
-    cr_assert_eq(sum.state_ns[NP_STATE_WORK], 13u);
-    cr_assert_eq(sum.state_ns[NP_STATE_BLOCKED], 30u);
+    cr_assert_eq(sum.blame_ns[NP_STAGE_READ], 0u);
     np_stat_read(stat, NULL, &sum);
     cr_assert_eq(sum.nr_threads, 3);
-    cr_assert_eq(sum.state_ns[NP_STATE_STARVED], 9u);
-    cr_assert_eq(sum.state_ns[NP_STATE_WORK], 63u);
+    cr_assert_eq(sum.stages[NP_STAGE_STEP].work_ns, 50u);
+    cr_assert_eq(sum.blame_ns[NP_STAGE_READ], 9u);
+    np_stat_free(stat);
+}
+
+#define MS 1000000u
+
+static void pause_ms(unsigned ms)
+{
+    np_sleep_until_ns(np_now_ns() + (uint64_t)ms * MS);
+}
+
+static uint64_t state_sum(const struct np_stat_sum *sum)
+{
+    uint64_t all = 0;
+
+    for (int i = 0; i < NP_NR_STATES; i++)
+        all += sum->state_ns[i];
+    return all;
+}
+
+Test(stat, a_threads_time_is_in_one_state_and_its_work_in_one_stage)
+{
+    struct np_stat *stat = np_stat_new();
+    const uint64_t before = np_now_ns();
+    struct np_block *block = np_stat_join(stat, "reader 0");
+    struct np_stat_sum sum;
+    uint64_t passed, stages = 0;
+
+    pause_ms(2);
+    passed = np_stat_pass(block, NP_STAGE_READ);
+    cr_assert_geq(passed, 2 * MS);
+    pause_ms(1);
+    np_stat_wait(block, NP_STATE_IO_WAIT, "read", "here", 0);
+    pause_ms(3);
+    np_stat_read(stat, NULL, &sum); /* of a wait that lasts */
+    cr_assert_geq(sum.state_ns[NP_STATE_IO_WAIT], 3 * MS);
+    np_stat_done(block);
+    np_stat_lap(block, NP_STAGE_READ, 77, passed);
+    np_stat_wait(block, NP_STATE_BLOCKED, "claim", "here", 0);
+    pause_ms(4);
+    np_stat_done(block);
+    pause_ms(1);
+    np_stat_lap(block, NP_STAGE_BATCH, 5, 0);
+    np_stat_leave(block);
+
+    const uint64_t most = np_now_ns() - before;
+    pause_ms(5); /* after it has left */
+    np_stat_read(stat, NULL, &sum);
+    for (int i = 0; i < NP_NR_STAGES; i++)
+        stages += sum.stages[i].work_ns;
+    cr_assert_leq(state_sum(&sum), most);
+    cr_assert_geq(state_sum(&sum), 11 * MS);
+    cr_assert_geq(sum.state_ns[NP_STATE_BLOCKED], 4 * MS);
+    cr_assert_geq(sum.state_ns[NP_STATE_IO_WAIT], 3 * MS);
+    cr_assert_eq(sum.stages[NP_STAGE_READ].items, 1u);
+    cr_assert_eq(sum.stages[NP_STAGE_READ].bytes, 77u);
+    cr_assert_geq(sum.stages[NP_STAGE_READ].work_ns, 3 * MS);
+    cr_assert_geq(np_stat_quantile(stat, NP_STAGE_READ, 0.5), 2900000u); /* with what was passed */
+    cr_assert_leq(stages, sum.state_ns[NP_STATE_WORK]);
+    cr_assert_lt(sum.state_ns[NP_STATE_WORK] - stages, 100000u);
+    np_stat_free(stat);
+}
+
+Test(stat, what_is_held_is_integrated_over_time)
+{
+    struct np_stat *stat = np_stat_new();
+    struct np_block *block = np_stat_join(stat, "reader 0");
+    struct np_stat_sum sum;
+
+    np_stat_pass(block, NP_STAGE_READ);
+    np_stat_hold(block, 3);
+    const uint64_t start = np_now_ns();
+    pause_ms(4);
+    np_stat_read(stat, NULL, &sum);
+    cr_assert_geq(sum.held_ns, 12 * MS);
+    cr_assert_leq(sum.held_ns, 3 * (np_now_ns() - start) + 100000);
+    np_stat_pass(block, NP_STAGE_READ);
+    np_stat_hold(block, 0);
+    np_stat_read(stat, NULL, &sum);
+    const uint64_t held = sum.held_ns;
+    pause_ms(2);
+    np_stat_read(stat, NULL, &sum);
+    cr_assert_eq(sum.held_ns, held);
+    np_stat_free(stat);
+}
+
+Test(stat, recent_doings_are_cut_to_the_time_asked_for)
+{
+    struct np_stat *stat = np_stat_new();
+    struct np_block *block = np_stat_join(stat, "reader 0");
+    uint64_t did[NP_NR_STAGES], all = 0;
+
+    pause_ms(4);
+    const uint64_t since = np_now_ns();
+    pause_ms(2);
+    np_stat_lap(block, NP_STAGE_DECODE, 0, 0); /* 4 ms of it before */
+    np_stat_wait(block, NP_STATE_IO_WAIT, "read", "here", 0);
+    pause_ms(3);
+    np_stat_done(block);
+    np_stat_lap(block, NP_STAGE_AUGMENT, 0, 0);
+    pause_ms(1);
+    const uint64_t now = np_now_ns();
+    np_stat_recent(block, since, now, did);
+    cr_assert_geq(did[NP_STAGE_DECODE], 2 * MS - 100000);
+    cr_assert_geq(did[NP_STAGE_READ], 3 * MS);
+    cr_assert_geq(did[NP_STAGE_BATCH], 1 * MS);
+    for (int i = 0; i < NP_NR_STAGES; i++)
+        all += did[i];
+    cr_assert_leq(all, now - since);
+    cr_assert_geq(all, now - since - 100000);
+    for (int i = 0; i < 3 * NP_STAT_RECENT; i++) /* more than is kept */
+        np_stat_lap(block, NP_STAGE_AUGMENT, 0, 0);
+    np_stat_recent(block, since, np_now_ns(), did);
+    cr_assert_eq(did[NP_STAGE_DECODE], 0u);
+    np_stat_recent(NULL, since, now, did);
+    cr_assert_eq(did[NP_STAGE_BATCH], 0u);
     np_stat_free(stat);
 }
 
 Test(stat, a_missing_block_counts_nothing)
 {
     np_stat_item(NULL, NP_STAGE_READ, 1, 1);
-    np_stat_state(NULL, NP_STATE_BLOCKED, 1);
-    np_stat_wait(NULL, "a", "b", 1);
+    np_stat_lap(NULL, NP_STAGE_READ, 1, 1);
+    cr_assert_eq(np_stat_pass(NULL, NP_STAGE_READ), 0u);
+    np_stat_hold(NULL, 1);
+    np_stat_blame(NULL, NP_STAGE_READ, 1);
+    np_stat_wait(NULL, NP_STATE_BLOCKED, "a", "b", 1);
     np_stat_done(NULL);
+    np_stat_leave(NULL);
     np_stat_free(NULL);
     cr_assert_str_eq(np_stage_names[NP_STAGE_CHECKPOINT], "checkpoint");
     cr_assert_str_eq(np_state_names[NP_STATE_IO_WAIT], "io_wait");
@@ -126,7 +243,7 @@ Test(stat, a_long_wait_is_found_with_its_name_until_it_ends)
 
     np_stat_waits(stat, 0, keep, &lines);
     cr_assert_eq(lines.n, 0);
-    np_stat_wait(block, "np_io_reap", "/data/x.tar at byte", 5632);
+    np_stat_wait(block, NP_STATE_IO_WAIT, "np_io_reap", "/data/x.tar at byte", 5632);
     np_stat_waits(stat, 3600ull * 1000000000, keep, &lines);
     cr_assert_eq(lines.n, 0);
     np_sleep_until_ns(np_now_ns() + 2000000);
@@ -143,6 +260,7 @@ Test(stat, a_long_wait_is_found_with_its_name_until_it_ends)
 
 struct party {
     struct np_stat *stat;
+    uint64_t start_ns;
     int stop; /* atomic */
 };
 
@@ -157,7 +275,7 @@ static void *waiter(void *context)
     for (int i = 0; i < ROUNDS; i++) {
         char *what = strdup("call"), *where = strdup("a file at byte");
 
-        np_stat_wait(block, what, where, (uint64_t)i);
+        np_stat_wait(block, NP_STATE_IO_WAIT, what, where, (uint64_t)i);
         np_stat_done(block);
         free(what);
         free(where);
@@ -177,7 +295,7 @@ static void *watcher(void *context)
 {
     struct party *party = context;
     int wrong = 0;
-    uint64_t last = 0;
+    uint64_t last = 0, last_ns = 0;
 
     while (!__atomic_load_n(&party->stop, __ATOMIC_RELAXED)) {
         struct np_stat_sum sum;
@@ -186,13 +304,17 @@ static void *watcher(void *context)
         np_stat_read(party->stat, NULL, &sum);
         wrong += sum.stages[NP_STAGE_READ].items < last;
         last = sum.stages[NP_STAGE_READ].items;
+        /* Never a time that was counted twice, or not yet. */
+        wrong += state_sum(&sum) < last_ns;
+        wrong += state_sum(&sum) > (uint64_t)sum.nr_threads * (np_now_ns() - party->start_ns);
+        last_ns = state_sum(&sum);
     }
     return wrong ? context : NULL;
 }
 
 Test(stat, watchers_never_read_a_wait_that_has_ended, .timeout = 60)
 {
-    struct party party = {.stat = np_stat_new()};
+    struct party party = {.stat = np_stat_new(), .start_ns = np_now_ns()};
     pthread_t waiters[3], watchers[2];
     struct np_stat_sum sum;
     int wrong = 0;

@@ -147,8 +147,8 @@ static void add_batch(
     batch->step = step;
     batch->part = part;
     batch->nr_parts = nr_parts;
-    np_ring_commit(bench->ring, batch);
-    np_ring_commit(bench->ring, batch);
+    np_ring_commit(bench->ring, batch, NULL);
+    np_ring_commit(bench->ring, batch, NULL);
 }
 
 /* All batches of nr_steps, two a evaluation after every eval_every of them. */
