@@ -92,14 +92,10 @@ static void take_trials(struct profiling *p)
     profile->knobs = *np_rig_knobs(p->rig);
 }
 
-static void think(struct profiling *p)
+static void draw_curve(struct np_profile *profile)
 {
-    struct np_profile *profile = &p->profile;
     double faster[NP_NR_STAGES];
 
-    take_trials(p);
-    np_model_make(&profile->observation, &profile->ceilings, &profile->knobs, &profile->model);
-    np_verdict_make(&profile->model, profile->noise, &profile->verdict);
     profile->nr_curve = NP_PROFILE_MOST_CURVE;
     for (int i = 0; i < profile->nr_curve; i++) {
         for (int s = 0; s < NP_NR_STAGES; s++)
@@ -110,6 +106,16 @@ static void think(struct profiling *p)
         profile->curve_faster[i] = faster[profile->verdict.limiter];
         profile->curve_rate[i] = np_model_rate(&profile->model, faster);
     }
+}
+
+static void think(struct profiling *p)
+{
+    struct np_profile *profile = &p->profile;
+
+    take_trials(p);
+    np_model_make(&profile->observation, &profile->ceilings, &profile->knobs, &profile->model);
+    np_verdict_make(&profile->model, profile->noise, &profile->verdict);
+    draw_curve(profile);
 }
 
 /* The counters' price: what one count takes here, times how many there were. */
@@ -132,6 +138,8 @@ static double overhead(const struct np_observation *observation)
 
 static int stubbed(struct profiling *p, struct np_err *err)
 {
+    struct np_profile *profile = &p->profile;
+    struct np_deep deep = {0};
     int code = 0;
 
     for (int s = 0; s < NP_NR_STAGES && code == 0; s++) {
@@ -139,13 +147,19 @@ static int stubbed(struct profiling *p, struct np_err *err)
             .warmup_s = WARMUP_S, .seconds = TRIAL_S, .stubs = 1u << s};
         struct np_observation seen;
 
-        if (p->profile.observation.stages[s].work_s == 0 || s == NP_STAGE_CHECKPOINT)
+        if (profile->observation.stages[s].items == 0 || s == NP_STAGE_CHECKPOINT)
             continue;
         code = np_trial_run(p->rig, &options, &seen, err);
         if (code == 0)
-            p->profile.stubbed[s].rate = seen.images_per_second;
+            np_deep_add(&deep, (enum np_stage)s, &seen, &profile->ceilings, &profile->knobs);
+        profile->stubbed[s].rate = deep.rate[s];
     }
-    p->profile.deep = code == 0;
+    profile->deep = code == 0;
+    if (code == 0)
+        np_deep_judge(&deep, profile->observation.images_per_second, &profile->model,
+            profile->noise, &profile->verdict);
+    if (code == 0)
+        draw_curve(profile);
     return code;
 }
 

@@ -4,6 +4,7 @@
  *   observe.c    what the counters said over these seconds: an observation
  *   model.c      an observation and the parts' ceilings -> costs an image -> the rate if a stage cost less
  *   verdict.c    the limiter, the gain, the next limit; or balanced, or inconclusive
+ *   deep.c       the same with the gains measured: a stage's work left out, its output replayed
  *   advise.c     the limiter -> the key, its value, what it gains and costs
  *   screen.c html.c profile_json.c   the same struct np_profile, told three ways
  *   tune.c compare.c                 what is built upon it
@@ -140,7 +141,10 @@ struct np_profile_verdict {
  * above 10 %, or the parts do not explain the rate. */
 void np_verdict_make(
     const struct np_model *model, double noise, struct np_profile_verdict *ret_verdict);
-/* advise.c: for verdict_make. */
+/* Of a verdict whose limits and gain are known: its kind, the reason and the advice. */
+void np_verdict_judge(
+    const struct np_model *model, double noise, struct np_profile_verdict *verdict);
+/* advise.c: for verdict_judge. */
 void np_advise(const struct np_model *model, enum np_stage limiter, struct np_advice *ret_advice);
 
 /* --- trials ----------------------------------------------------------------------------------- */
@@ -177,6 +181,21 @@ int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
 enum np_part { NP_PART_READ_COLD, NP_PART_READ_WARM, NP_PART_LOADER, NP_PART_STEP };
 int np_trial_part(
     struct np_rig *rig, enum np_part part, double seconds, double *ret_rate, struct np_err *err);
+
+/* --- --deep: measured with a stage replayed --------------------------------------------------- */
+
+/* deep.c. One stage's trial: with it costing nothing, so many images a second, and this limits. */
+struct np_deep {
+    double rate[NP_NR_STAGES]; /* 0: not measured */
+    enum np_stage next[NP_NR_STAGES];
+};
+/* What was seen with the stage replayed, into deep. ceilings, knobs: of the run as it is. */
+void np_deep_add(struct np_deep *deep, enum np_stage stage, const struct np_observation *seen,
+    const struct np_ceilings *ceilings, const struct np_knobs *knobs);
+/* The verdict again, with measured gains in place of computed ones. base: the rate of the run as it is,
+ * measured as those were. The limiter of the model stays where no other one gains clearly more. */
+void np_deep_judge(const struct np_deep *deep, double base, const struct np_model *model,
+    double noise, struct np_profile_verdict *verdict);
 
 /* --- the whole of it -------------------------------------------------------------------------- */
 

@@ -132,8 +132,9 @@ static void tell_limit(struct line *line, FILE *out, const struct np_profile *pr
     paint(line, BOLD);
     add(line, np_telling_rate(verdict->next_rate, then));
     plain(line);
-    addf(line, " (%s%s) if fixed", np_telling_gain(verdict->gain, gain),
-        np_telling_spread(verdict->gain, profile->noise, spread));
+    addf(line, " (%s%s) if fixed%s", np_telling_gain(verdict->gain, gain),
+        np_telling_spread(verdict->gain, profile->noise, spread),
+        profile->deep && profile->stubbed[verdict->limiter].rate > 0 ? ", measured" : "");
     put(line, out);
 }
 
@@ -421,15 +422,18 @@ static void tell_times(struct line *line, FILE *out, const struct np_profile *pr
 
 static void tell_deep(struct line *line, FILE *out, const struct np_profile *profile)
 {
-    char text[NP_TELLING_BYTES];
+    char rate[NP_TELLING_BYTES], text[NP_NR_STAGES * 48];
     int n = 0;
 
     for (int s = 0; profile->deep && s < NP_NR_STAGES; s++)
         if (profile->stubbed[s].rate > 0)
-            addf(line, "%s %s %s", n++ ? " ·" : " measured, img/s without", np_stage_names[s],
-                np_telling_rate(profile->stubbed[s].rate, text));
-    if (n)
-        put(line, out);
+            n += snprintf(text + n, sizeof(text) - (size_t)n, "%s%s %s",
+                n ? " · " : "img/s without ", np_stage_names[s],
+                np_telling_rate(profile->stubbed[s].rate, rate));
+    if (n == 0)
+        return;
+    add(line, " measured,");
+    wrap(line, out, text);
 }
 
 static void tell_before(struct line *line, FILE *out, const struct np_profile *profile)

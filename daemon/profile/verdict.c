@@ -68,14 +68,10 @@ static void find_limiter(const struct np_model *model, struct np_profile_verdict
     verdict->headroom = isinf(lowest) ? 0 : fmax(lowest / model->rate - 1, 0);
 }
 
-void np_verdict_make(
-    const struct np_model *model, double noise, struct np_profile_verdict *ret_verdict)
+void np_verdict_judge(const struct np_model *model, double noise, struct np_profile_verdict *v)
 {
-    struct np_profile_verdict *v = ret_verdict;
-
-    memset(v, 0, sizeof(*v));
-    find_limiter(model, v);
     v->kind = NP_LIMITED;
+    v->reason[0] = '\0';
     if (noise > MOST_NOISE) {
         v->kind = NP_INCONCLUSIVE;
         snprintf(v->reason, sizeof(v->reason),
@@ -98,4 +94,12 @@ void np_verdict_make(
     np_advise(model, v->limiter, &v->advice);
     if (v->kind != NP_LIMITED)
         v->advice.key[0] = '\0';
+}
+
+void np_verdict_make(
+    const struct np_model *model, double noise, struct np_profile_verdict *ret_verdict)
+{
+    memset(ret_verdict, 0, sizeof(*ret_verdict));
+    find_limiter(model, ret_verdict);
+    np_verdict_judge(model, noise, ret_verdict);
 }

@@ -181,3 +181,142 @@ Test(replay, stages_without_a_bit_do_their_work_and_nothing_changes, .timeout = 
         rig_free(&rig);
     }
 }
+
+/* --- times ------------------------------------------------------------------------------------ */
+
+enum { LARGE = 160, CUT = 96 };
+
+/* augment: [{random_resized_crop: {size: CUT}}] */
+static struct np_node *resized_crop(void)
+{
+    struct np_node *list = np_node_new(NP_NODE_LIST, 1, 1), *op = np_node_new(NP_NODE_MAP, 1, 1);
+    struct np_node *args = np_node_new(NP_NODE_MAP, 1, 1);
+
+    np_node_add(args, "size", np_node_scalar("96", 1, 1));
+    np_node_add(op, "random_resized_crop", args);
+    np_node_add(list, NULL, op);
+    return list;
+}
+
+/* What a row takes in each stage, the median, of larger pictures that are resized; -1: failed. */
+static int row_times(enum made_kind kind, unsigned stubs, uint64_t ret_ns[NP_NR_STAGES])
+{
+    struct np_report report;
+    struct rig rig;
+    int failed = rig_make(&rig, kind, false, 0);
+
+    np_report_init(&report, "test");
+    np_node_free(rig.list);
+    np_chain_free(rig.augment);
+    made_set_free(&rig.set);
+    rig.list = resized_crop();
+    failed |= np_chain_parse(rig.list, "augment", &rig.augment, &report);
+    failed |= made_set(kind, N, LARGE, LARGE, &rig.set);
+    rig.config.train = rig.set.index;
+    rig.config.augment = rig.augment;
+    rig.config.shape.height = rig.config.shape.width = CUT;
+    rig.options.stubs = stubs;
+    rig.options.readers = 1;
+    failed |= rig_run(&rig, 0).nr_batches != STEPS;
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        ret_ns[s] = np_stat_quantile(rig.config.stat, (enum np_stage)s, 0.5);
+    np_report_fini(&report);
+    rig_free(&rig);
+    return failed ? -1 : 0;
+}
+
+/* Does the stage take less than half of its time when it is replayed, and no other one less than half
+ * or more than twice its own? One that takes next to nothing is not asked. */
+static bool takes_its_time_alone(enum made_kind kind, enum np_stage stage)
+{
+    uint64_t all[NP_NR_STAGES], left[NP_NR_STAGES];
+
+    if (row_times(kind, 0, all) < 0 || row_times(kind, 1u << stage, left) < 0)
+        return false;
+    for (int s = NP_STAGE_DECOMPRESS; s <= NP_STAGE_AUGMENT; s++) {
+        const bool half = left[s]<all[s] / 2, twice = left[s]> all[s] * 2;
+
+        if (s == (int)stage ? !half : all[s] > 5000 && (half || twice))
+            return false;
+    }
+    return true;
+}
+
+Test(replay, a_stage_takes_its_own_time_away_and_no_others, .timeout = 120)
+{
+    static const struct {
+        enum made_kind kind;
+        enum np_stage stage;
+    } cases[] = {{MADE_ZSTD, NP_STAGE_DECOMPRESS}, {MADE_FOLDER, NP_STAGE_DECODE},
+        {MADE_ZSTD, NP_STAGE_AUGMENT}, {MADE_FOLDER, NP_STAGE_AUGMENT}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        bool right = false;
+
+        for (int n = 0; n < 5 && !right; n++) /* a busy machine spoils some */
+            right = takes_its_time_alone(cases[i].kind, cases[i].stage);
+        cr_expect(right, "kind %d, %s", cases[i].kind, np_stage_names[cases[i].stage]);
+    }
+}
+
+/* --- the device's stages ---------------------------------------------------------------------- */
+
+enum { NR_FED = 9 };
+
+/* Batches of one byte each through a feed on the sim device: what the steps saw. */
+static int feed_bytes(unsigned stubs, uint8_t ret_seen[NR_FED], int32_t ret_labels[NR_FED])
+{
+    const struct np_device_options sim = {.h2d_gbps = 50};
+    const struct np_batch_shape shape = {1, 4, 4, 1};
+    struct np_graph graph = {.batch = 1, .classes = 2};
+    struct np_device *device = NULL;
+    struct np_plan *plan = NULL;
+    struct np_ring *ring = NULL;
+    struct np_feed *feed = NULL;
+    int nr = 0, failed = np_ring_new(&shape, NR_FED, &np_page_allocator, &ring, NULL);
+
+    failed |= np_device_open("sim", &sim, &device, NULL);
+    failed |= device->plan_ops->prepare(device, &graph, &graph, NULL, &plan, NULL);
+    failed |= np_feed_new(device, ring, &shape, NULL, &feed, NULL);
+    np_ring_start(ring, 0);
+    np_feed_stub(feed, stubs);
+    for (int seq = 0; seq < NR_FED; seq++) {
+        struct np_batch *batch = np_ring_claim(ring, (uint64_t)seq, NULL);
+
+        memset(batch->images, seq + 1, 16);
+        batch->labels[0] = seq;
+        np_ring_commit(ring, batch);
+    }
+    for (; nr < NR_FED && !failed; nr++) {
+        struct np_event event = {0};
+        struct np_input input;
+
+        failed |= np_feed_upload(feed, &input, NULL) < 0;
+        device->ops->record(device, NP_STREAM_COMPUTE, &event);
+        device->ops->done(device, &event, true);
+        ret_seen[nr] = ((const uint8_t *)input.images)[15];
+        ret_labels[nr] = *(const int32_t *)input.labels;
+        np_feed_release(feed, &input);
+    }
+    np_feed_free(feed);
+    np_ring_free(ring);
+    device->plan_ops->free(plan);
+    np_device_close(device);
+    return failed ? -1 : nr;
+}
+
+Test(replay, a_copy_left_out_leaves_each_buffer_its_first_pixels, .timeout = 60)
+{
+    uint8_t seen[NR_FED];
+    int32_t labels[NR_FED];
+
+    cr_assert_eq(feed_bytes(0, seen, labels), NR_FED);
+    for (int i = 0; i < NR_FED; i++)
+        cr_expect(seen[i] == i + 1 && labels[i] == i);
+    cr_assert_eq(feed_bytes(1u << NP_STAGE_COPY, seen, labels), NR_FED);
+    for (int i = 0; i < NR_FED; i++)
+        cr_expect(seen[i] == i % NP_FEED_BUFFERS + 1 && labels[i] == i, "%d: %d", i, seen[i]);
+    cr_assert_eq(feed_bytes(~(1u << NP_STAGE_COPY), seen, labels), NR_FED);
+    for (int i = 0; i < NR_FED; i++)
+        cr_expect(seen[i] == i + 1 && labels[i] == i);
+}

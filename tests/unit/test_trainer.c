@@ -201,6 +201,20 @@ static void teardown(struct bench *bench)
     np_schedule_fini(&bench->schedule);
 }
 
+Test(trainer, steps_left_out_are_reported_and_compute_nothing)
+{
+    struct bench bench;
+    struct np_err err = {0};
+
+    setup(&bench, 4, 0, 2);
+    bench.config.stubs = 1u << NP_STAGE_STEP;
+    cr_assert_eq(np_trainer_run(&bench.config, &err), 0, "%s", err.text);
+    cr_expect_eq(bench.last_step.step, 4u);
+    cr_expect_eq(bench.last_step.rows, 0u);
+    cr_expect_null(strpbrk(bench.plan.calls, "sau"), "%s", bench.plan.calls);
+    teardown(&bench);
+}
+
 Test(trainer, a_step_is_batch_step_update_report_boundary, .timeout = 20)
 {
     struct bench bench;

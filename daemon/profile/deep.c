@@ -1,0 +1,57 @@
+/* Gains as they were measured: the rate with a stage replayed over the rate of the run as it is. No
+ * model is asked what the limit is worth; it names what limits then, from the trial's own counters. Pure
+ * arithmetic. */
+#include <math.h>
+
+#include "daemon/profile/profile.h"
+
+#define CLEARLY 0.05 /* so much more does another stage gain than the model's limiter */
+
+void np_deep_add(struct np_deep *deep, enum np_stage stage, const struct np_observation *seen,
+    const struct np_ceilings *ceilings, const struct np_knobs *knobs)
+{
+    struct np_ceilings left = *ceilings;
+    struct np_profile_verdict verdict;
+    struct np_model model;
+
+    if (stage == NP_STAGE_STEP)
+        left.step = 0; /* there is none now */
+    np_model_make(seen, &left, knobs, &model);
+    np_verdict_make(&model, 0, &verdict);
+    deep->rate[stage] = seen->images_per_second;
+    deep->next[stage] = verdict.limiter;
+}
+
+static double gain_of(const struct np_deep *deep, double base, int stage)
+{
+    return deep->rate[stage] > 0 ? deep->rate[stage] / base : 0;
+}
+
+void np_deep_judge(const struct np_deep *deep, double base, const struct np_model *model,
+    double noise, struct np_profile_verdict *verdict)
+{
+    const double computed = verdict->gain;
+    int best = verdict->limiter;
+    double best_gain = deep->rate[best] > 0 ? gain_of(deep, base, best) : computed;
+
+    if (base <= 0)
+        return;
+    for (int s = 0; s < NP_NR_STAGES; s++) {
+        const double clearly = best == (int)verdict->limiter ? fmax(CLEARLY, 2 * noise) : 0;
+
+        if (gain_of(deep, base, s) > best_gain * (1 + clearly)) {
+            best = s;
+            best_gain = gain_of(deep, base, s);
+        }
+    }
+    if (deep->rate[best] > 0) {
+        if (deep->next[best] != (enum np_stage)best)
+            verdict->next = deep->next[best];
+        else if (verdict->next == (enum np_stage)best)
+            verdict->next = verdict->limiter;
+        verdict->gain = fmax(best_gain, 1); /* less is noise */
+        verdict->next_rate = model->rate * verdict->gain;
+    }
+    verdict->limiter = (enum np_stage)best;
+    np_verdict_judge(model, noise, verdict);
+}
