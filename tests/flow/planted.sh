@@ -33,10 +33,14 @@ cp "$TMP/bench.json" "$TMP/none.json"
 "$NNPIPE" bench loader "$TMP/planted.yaml" --seconds 0.5 --json >"$TMP/real.json"
 t "the program with plants makes the bytes of the real one" [ "$(field digest "$TMP/none.json")" = "$(field digest "$TMP/real.json")" ]
 
-# A stage done 12 times takes more than four times as long.
+# A stage done 12 times takes more than four times as long. Times on a busy box: best of three tries.
 slower() {
-    bench "$1 12" && [ "$(field digest)" = "$(field digest "$TMP/none.json")" ] || { echo "other bytes"; return 1; }
-    above "$(field "$1_us")" "$(field "$1_us" "$TMP/none.json")" 4
+    for try in 1 2 3; do
+        bench "$1 12" && [ "$(field digest)" = "$(field digest "$TMP/none.json")" ] || { echo "other bytes"; return 1; }
+        above "$(field "$1_us")" "$(field "$1_us" "$TMP/none.json")" 4 && return
+        bench '' && cp "$TMP/bench.json" "$TMP/none.json"
+    done
+    return 1
 }
 for stage in decompress decode augment; do
     t "$stage done twelve times is slow and changes no byte" slower "$stage"
@@ -53,8 +57,12 @@ rate() {
 near() {
     calls=$1 sim=$2 low=$3 high=$4
     shift 4
-    got=$(rate "$calls" "$sim" "$@")
-    awk "BEGIN { exit !(${got:-0} >= $low && ${got:-0} <= $high) }" || { echo "${got:-none} batches a second: $(tail -n 1 "$TMP/err")"; return 1; }
+    for try in 1 2 3; do
+        got=$(rate "$calls" "$sim" "$@")
+        awk "BEGIN { exit !(${got:-0} >= $low && ${got:-0} <= $high) }" && return
+    done
+    echo "${got:-none} batches a second: $(tail -n 1 "$TMP/err")"
+    return 1
 }
 t "a step of 20 ms in place of 2: at most 50 batches a second" near '' step_ms=20 35 50.5 -o checkpoint.every=never
 t "copies of 98,432 bytes at 2 MB/s: at most 20.4 batches a second" near '' h2d_gbps=0.002 14 20.6 -o checkpoint.every=never

@@ -60,15 +60,16 @@ __attribute__((constructor)) static void read_plants(void)
         _exit(64);
     }
     while (file && fscanf(file, "%31s %lf", name, &value) == 2) {
-        size_t i = 0;
+        double *at = NULL;
 
-        while (i < sizeof(table) / sizeof(*table) && strcmp(table[i].name, name) != 0)
-            i++;
-        if (i == sizeof(table) / sizeof(*table)) {
+        for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
+            if (strcmp(table[i].name, name) == 0)
+                at = table[i].value;
+        if (!at) {
             fprintf(stderr, "%s: no plant is called %s\n", path, name);
             _exit(64);
         }
-        *table[i].value = value;
+        *at = value;
     }
     if (file && !feof(file)) {
         fprintf(stderr, "%s: a plant has no number\n", path);
