@@ -285,7 +285,7 @@ static int feed_bytes(unsigned stubs, uint8_t ret_seen[NR_FED], int32_t ret_labe
 
         memset(batch->images, seq + 1, 16);
         batch->labels[0] = seq;
-        np_ring_commit(ring, batch);
+        np_ring_commit(ring, batch, NULL);
     }
     for (; nr < NR_FED && !failed; nr++) {
         struct np_event event = {0};
