@@ -1,0 +1,67 @@
+# `nnpipe profile` from the command line: what it says, writes and leaves behind. Whether it is right is
+# tests/bench/plants' to tell: these boxes are too noisy for that here.
+. "$(dirname "$0")/../lib.sh"
+cat >"$TMP/net.yaml" <<Y
+name: net
+device: {sim: {h2d_gbps: 10, step_ms: 4}}
+data: {train: {source: synth, samples: 2000, size: 32}}
+loader: {batch: 32, readers: 1, cache: none, augment: [{random_crop: {size: 32, pad: 4}}, flip]}
+model: [{conv: {out: 8, kernel: 3, pad: 1}}, relu, global_avgpool, {linear: {out: classes}}]
+train: {epochs: 3}
+checkpoint: {every: 1 epoch}
+runs: $TMP/runs
+Y
+P="$NNPIPE profile $TMP/net.yaml"
+field() { sed -n "s/.*\"event\": *\"done\".*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
+
+# shellcheck disable=SC2086 # $P is words
+whole() {
+    $P --json --out "$TMP/a" >"$TMP/a.json" 2>"$TMP/err" || { tail -n 2 "$TMP/err"; return 1; }
+    case $(field verdict "$TMP/a.json") in limited | balanced | inconclusive) ;; *) return 1 ;; esac
+    for stage in decode augment copy step; do grep -q "\"name\": *\"$stage\", *\"ceiling_images_per_second\": *[0-9]" "$TMP/a.json" || { echo "no $stage"; return 1; }; done
+    [ "$(grep -c '"event"' "$TMP/a.json")" -eq 1 ] && [ -s "$TMP/a/profile.json" ] && [ -s "$TMP/a/profile.html" ]
+}
+t "a profile says a verdict and a ceiling for each stage, in one JSON line" whole
+t "and leaves nothing but its folder" sh -c '[ -z "$(ls -A "$0" 2>/dev/null)" ]' "$TMP/runs"
+screen() {
+    $P -o loader.readers=2 --html "$TMP/page.html" >"$TMP/screen" || return 1
+    grep -qE '^ (LIMIT|BALANCED|INCONCLUSIVE)' "$TMP/screen" && grep -q 'trust: noise' "$TMP/screen" && [ -s "$TMP/page.html" ] &&
+        ls "$TMP"/runs/profile-net-*/profile.json >/dev/null
+}
+t "the screen has a verdict; the page goes where it is told; a folder below runs is made" screen
+shares() {
+    python3 - "$TMP/a/profile.json" <<'PY'
+import json, sys
+o = json.load(open(sys.argv[1]))["observation"]
+blame = o["blame_seconds"]
+blame = sum(blame.values() if isinstance(blame, dict) else blame)
+assert abs(o["stall_seconds"] - blame) < 1e-6, (o["stall_seconds"], blame)
+PY
+}
+if command -v python3 >/dev/null; then t "the causes of the stall add up to it" shares; else skip "the causes of the stall add up to it" "no python3"; fi
+slower() {
+    $P --out "$TMP/b" --compare "$TMP/a/profile.json" -o 'device={sim: {h2d_gbps: 10, step_ms: 16}}' >"$TMP/said" 2>&1
+    code=$?
+    [ $code -eq 3 ] && grep -q 'slower: .* by STEP' "$TMP/said" || { echo "exit $code"; tail -n 1 "$TMP/said"; return 1; }
+}
+t "a step four times as slow is found by --compare, with exit code 3" slower
+other() { exits 1 $P --out "$TMP/c" --compare "$TMP/a/profile.json" -o loader.batch=16 >"$TMP/said" 2>&1 && grep -q 'cannot be compared' "$TMP/said"; }
+t "profiles of other batches are not compared" other
+torn() { head -c 300 "$TMP/a/profile.json" >"$TMP/torn.json"; exits 1 $P --compare "$TMP/torn.json" >"$TMP/said" 2>&1 && grep -q 'torn.json' "$TMP/said"; }
+t "a torn profile.json is named" torn
+t "no config is a mistake of the command line" exits 2 "$NNPIPE" profile
+wrong() { exits 2 $P -o loader.readers=none >"$TMP/said" 2>&1 && grep -q readers "$TMP/said"; }
+t "a wrong config is said, before anything is measured" wrong
+stopped() {
+    rm -rf "$TMP/runs"
+    "$NNPIPE" profile "$TMP/net.yaml" --out "$TMP/d" >"$TMP/said" 2>&1 &
+    pid=$!
+    sleep 1.5
+    kill -TERM $pid
+    wait $pid
+    code=$?
+    [ $code -eq 75 ] || { echo "exit code $code"; tail -n 2 "$TMP/said"; return 1; }
+    [ -z "$(ls -A "$TMP/runs" 2>/dev/null)" ] || { ls -A "$TMP/runs"; return 1; }
+}
+t "a signal ends it with 75 and leaves nothing behind" stopped
+[ "$failed" -eq 0 ]
