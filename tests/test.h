@@ -37,15 +37,17 @@ void np_test_failed(const char *file, int line, const char *what);
             return;                                                                                \
         }                                                                                          \
     } while (0)
-#define cr_assert(condition, ...)     NP_CR_CHECK(condition, #condition)
-#define cr_assert_not(condition, ...) NP_CR_CHECK(!(condition), "not " #condition)
-#define cr_assert_eq(a, b, ...)       NP_CR_CHECK((a) == (b), #a " == " #b)
-#define cr_assert_neq(a, b, ...)      NP_CR_CHECK((a) != (b), #a " != " #b)
-#define cr_assert_lt(a, b, ...)       NP_CR_CHECK((a) < (b), #a " < " #b)
-#define cr_assert_leq(a, b, ...)      NP_CR_CHECK((a) <= (b), #a " <= " #b)
-#define cr_assert_gt(a, b, ...)       NP_CR_CHECK((a) > (b), #a " > " #b)
-#define cr_assert_geq(a, b, ...)      NP_CR_CHECK((a) >= (b), #a " >= " #b)
-#define cr_assert_str_eq(a, b, ...)   NP_CR_CHECK(strcmp(a, b) == 0, #a " equals " #b)
+#define cr_assert(condition, ...)       NP_CR_CHECK(condition, #condition)
+#define cr_assert_not(condition, ...)   NP_CR_CHECK(!(condition), "not " #condition)
+#define cr_assert_eq(a, b, ...)         NP_CR_CHECK((a) == (b), #a " == " #b)
+#define cr_assert_neq(a, b, ...)        NP_CR_CHECK((a) != (b), #a " != " #b)
+#define cr_assert_lt(a, b, ...)         NP_CR_CHECK((a) < (b), #a " < " #b)
+#define cr_assert_leq(a, b, ...)        NP_CR_CHECK((a) <= (b), #a " <= " #b)
+#define cr_assert_gt(a, b, ...)         NP_CR_CHECK((a) > (b), #a " > " #b)
+#define cr_assert_geq(a, b, ...)        NP_CR_CHECK((a) >= (b), #a " >= " #b)
+#define cr_assert_str_eq(a, b, ...)     NP_CR_CHECK(strcmp(a, b) == 0, #a " equals " #b)
+#define cr_assert_str_empty(a, ...)     NP_CR_CHECK(*(a) == '\0', #a " is empty")
+#define cr_assert_str_not_empty(a, ...) NP_CR_CHECK(*(a) != '\0', #a " is not empty")
 #define cr_assert_float_eq(a, b, e, ...)                                                           \
     NP_CR_CHECK(fabs((double)(a) - (double)(b)) <= (e), #a " ~ " #b)
 #define cr_assert_null(p, ...)         NP_CR_CHECK((p) == NULL, #p " is NULL")
@@ -57,10 +59,16 @@ void np_test_failed(const char *file, int line, const char *what);
         if (!(condition))                                                                          \
             np_test_failed(__FILE__, __LINE__, #condition);                                        \
     } while (0)
-#define cr_expect_eq(a, b, ...) cr_expect((a) == (b))
-#define cr_fatal(...)           NP_CR_CHECK(0, "reached")
-#define cr_skip_test(...)       return
-#define cr_skip(...)            return
+#define cr_expect_eq(a, b, ...)          cr_expect((a) == (b))
+#define cr_expect_neq(a, b, ...)         cr_expect((a) != (b))
+#define cr_expect_gt(a, b, ...)          cr_expect((a) > (b))
+#define cr_expect_leq(a, b, ...)         cr_expect((a) <= (b))
+#define cr_expect_null(p, ...)           cr_expect((p) == NULL)
+#define cr_expect_str_empty(a, ...)      cr_expect(*(a) == '\0')
+#define cr_expect_float_eq(a, b, e, ...) cr_expect(fabs((double)(a) - (double)(b)) <= (e))
+#define cr_fatal(...)                    NP_CR_CHECK(0, "reached")
+#define cr_skip_test(...)                return
+#define cr_skip(...)                     return
 #endif
 
 /* How often a test repeats; under the thread sanitizer, which makes each time some twenty times
