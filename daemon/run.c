@@ -274,6 +274,7 @@ static void keep_crcs(const struct np_source_options *options, const struct np_i
 
 static void close_pipeline(struct np_run *run)
 {
+    np_run_pipeline_free(run);
     if (run->options->trace)
         np_trace_watch(run->options->trace, NULL, 0);
     np_feed_free(run->feed);

@@ -3,7 +3,8 @@
  *
  *   run.c        opens, wires, closes       run_hooks.c  what happens at each step
  *   run_model.c  network and weights        run_report.c what it says at start and end
- *   run_save.c   checkpoints and facts      run_folder.c run_log.c  the folder and its files */
+ *   run_save.c   checkpoints and facts      run_folder.c run_log.c  the folder and its files
+ *   run_pipeline.c  what the pipeline says of itself */
 #ifndef NP_RUN_H
 #define NP_RUN_H
 
@@ -88,6 +89,7 @@ struct np_run {
     struct np_bad_sample *bad;  /* not yet reported: of steps to come */
     int nr_bad, room_bad;
     struct np_run_sums lately, epoch, total;
+    struct np_run_pipeline *pipeline; /* of run_pipeline.c */
     struct np_curves curves;
     int stop_code; /* why a hook ended the loop: 0 or -errno */
     struct np_err stop_err;
@@ -118,6 +120,12 @@ void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad);
 bool np_run_epoch_ends(const struct np_run *run, uint64_t step);
 /* The curves so far, from metrics.jsonl. */
 void np_run_reload_curves(struct np_run *run);
+/* run_pipeline.c. After a step: every few seconds a line of what the pipeline did. */
+void np_run_pipeline_step(struct np_run *run, uint64_t step);
+/* The stage that most of the stall in run->lately is due to; NULL: there is hardly any. */
+const char *np_run_stall_cause(struct np_run *run);
+void np_run_stall_restart(struct np_run *run); /* run->lately begins anew */
+void np_run_pipeline_free(struct np_run *run);
 /* run_model.c: precision and lanes, graph, weights (fresh, given, or of the checkpoint), plan. */
 int np_run_open_model(struct np_run *run, struct np_err *err);
 /* run_report.c */

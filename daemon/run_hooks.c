@@ -162,14 +162,17 @@ static void show_progress(struct np_run *run, const struct np_step_report *repor
             run->config->run.epochs > 0 ? run->config->run.epochs : epoch_at(run, run->nr_steps),
         .images_per_second = lately->seconds > 0 ? (double)lately->rows / lately->seconds : 0,
         .stall_ratio = lately->seconds > 0 ? lately->stall_seconds / lately->seconds : 0,
+        .stall_cause = np_run_stall_cause(run),
         .loss = lately->rows ? lately->loss_sum / (double)lately->rows : 0,
         .accuracy = run->eval.images ? (double)run->eval.correct / (double)run->eval.images : -1,
         .eta_seconds = a_step > 0 ? a_step * (double)left : -1,
     };
 
     np_ui_progress(&run->ui, &progress);
-    if (lately->seconds > 2)
+    if (lately->seconds > 2) {
         memset(&run->lately, 0, sizeof(run->lately));
+        np_run_stall_restart(run);
+    }
 }
 
 static void report_epoch(struct np_run *run, bool evaluated)
@@ -242,7 +245,10 @@ static int on_step(void *context, const struct np_step_report *report)
         np_curve_add(&run->curves.train_accuracy, report->epoch,
             (double)report->correct / (double)report->rows);
     take_bad(run, report->step, false);
-    show_progress(run, report);
+    if (!run->options->probe) {
+        show_progress(run, report);
+        np_run_pipeline_step(run, report->step);
+    }
     if (np_run_epoch_ends(run, report->step) && !eval_follows(run, report->step))
         report_epoch(run, false);
     const struct np_run_probe *probe = run->options->probe;

@@ -165,6 +165,21 @@ void np_fields_write(struct np_json *json, const struct np_field *fields, const 
     }
 }
 
+void np_fields_write_observation(struct np_json *json, const struct np_observation *observation)
+{
+    np_fields_write(json, np_fields_observation, observation);
+    np_json_open(json, "stages", '{');
+    for (int s = 0; s < NP_NR_STAGES; s++) {
+        np_json_open(json, np_stage_names[s], '{');
+        np_fields_write(json, np_fields_observed_stage, &observation->stages[s]);
+        np_json_close(json, '}');
+    }
+    np_json_close(json, '}');
+    np_json_open(json, "feed", '{');
+    np_fields_write(json, np_fields_feed, &observation->feed);
+    np_json_close(json, '}');
+}
+
 /* --- reading ---------------------------------------------------------------------------------- */
 
 int np_field_stage(const char *name)

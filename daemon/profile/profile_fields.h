@@ -29,6 +29,8 @@ extern const struct np_field np_fields_observation[], np_fields_observed_stage[]
 
 /* The fields of `from` into the object under way. */
 void np_fields_write(struct np_json *json, const struct np_field *fields, const void *from);
+/* The fields of an observation, its stages and the feed's times among them. */
+void np_fields_write_observation(struct np_json *json, const struct np_observation *observation);
 /* The other way; a key that is not there leaves what `to` holds, keys not known are passed over.
  * -EBADMSG: a value of another kind, or beyond its type; `where` names the object. */
 int np_fields_read(const struct np_node *map, const char *where, const struct np_field *fields,

@@ -85,17 +85,7 @@ static void write_observation(struct np_json *json, const struct np_observation 
 {
     np_json_line(json);
     np_json_open(json, "observation", '{');
-    np_fields_write(json, np_fields_observation, observation);
-    np_json_open(json, "stages", '{');
-    for (int s = 0; s < NP_NR_STAGES; s++) {
-        np_json_open(json, np_stage_names[s], '{');
-        np_fields_write(json, np_fields_observed_stage, &observation->stages[s]);
-        np_json_close(json, '}');
-    }
-    np_json_close(json, '}');
-    np_json_open(json, "feed", '{');
-    np_fields_write(json, np_fields_feed, &observation->feed);
-    np_json_close(json, '}');
+    np_fields_write_observation(json, observation);
     np_json_close(json, '}');
 }
 

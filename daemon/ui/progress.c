@@ -141,7 +141,8 @@ void np_progress_text(const struct np_progress *p, int width, char *text, size_t
     append(text, text_bytes, width, piece);
     snprintf(piece, sizeof(piece), "  %.0f img/s", p->images_per_second);
     append(text, text_bytes, width, piece);
-    snprintf(piece, sizeof(piece), "  stall %.0f%%", 100 * p->stall_ratio);
+    snprintf(piece, sizeof(piece), "  stall %.0f%%%s%s", 100 * p->stall_ratio,
+        p->stall_cause ? " " : "", p->stall_cause ? p->stall_cause : "");
     append(text, text_bytes, width, piece);
     snprintf(piece, sizeof(piece), "  loss %.4f", p->loss);
     append(text, text_bytes, width, piece);

@@ -15,6 +15,7 @@ struct np_progress {
     uint64_t step, nr_steps;
     double epoch, nr_epochs;
     double images_per_second, stall_ratio; /* lately */
+    const char *stall_cause;               /* of most of it: a stage; NULL: not worth a word */
     double loss;                           /* lately */
     double accuracy;                       /* of the last evaluation; negative: none yet */
     double eta_seconds;                    /* negative: not known */

@@ -27,6 +27,17 @@ Test(progress, line_says_all)
                            "1.2346  accuracy 71.25%  ETA 1:15");
 }
 
+Test(progress, line_names_what_most_of_a_stall_is_due_to)
+{
+    struct np_progress stalled = progress;
+    char text[256];
+
+    stalled.stall_ratio = 0.12;
+    stalled.stall_cause = "decode";
+    np_progress_text(&stalled, 160, text, sizeof(text));
+    cr_assert_not_null(strstr(text, "  stall 12% decode  loss "));
+}
+
 Test(progress, line_fits_a_narrow_terminal)
 {
     char text[256];
