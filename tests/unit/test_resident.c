@@ -30,7 +30,7 @@ static uint64_t digest_of(struct np_device *device, const struct np_input *input
 
 static void go(struct rig *rig, bool resident, struct run *run)
 {
-    const struct np_device_options sim = {.h2d_gbps = 50};
+    const struct np_device_options sim = {.h2d_gbps = 50, .makes_rows = true};
     struct np_device *device = NULL;
     struct np_loader *loader = NULL;
     struct np_feed *feed = NULL;
