@@ -60,7 +60,7 @@ as_clean() { NNPIPE_PLANT='' NNPIPE_SIM_PLANT=$dir/clean.sim PLANTED_SET=$set "$
 run_rate() {
     side=$1
     shift
-    "as_$side" timeout 60 "$bin/rate" 0.7 "$seconds" "$planted" train "$dir/config.yaml" --json "$@" 2>"$dir/rate.err" |
+    "as_$side" timeout 60 "$bin/rate" "${warmup:-0.7}" "$seconds" "$planted" train "$dir/config.yaml" --json "$@" 2>"$dir/rate.err" |
         awk -v batch="$batch" '{ print $1 * batch, $2; n = 1 } END { exit !n }'
 }
 
