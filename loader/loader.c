@@ -23,8 +23,8 @@
 #define REPLAY_SAMPLES 256
 #define REPLAY_LEAST   8 /* of a reader */
 /* With hand-over replayed: the ring's slots, up to this size together. */
-#define REPLAY_SLOTS      8 /* times as many */
-#define REPLAY_RING_BYTES (512 * MIB)
+#define REPLAY_SLOTS      3 /* times as many: new memory is slow until all of it was touched */
+#define REPLAY_RING_BYTES (128 * MIB)
 
 #define AUTO_CACHE_EPOCHS 3 /* the first one fills it, for about 5 % of the readers' time */
 

@@ -49,9 +49,10 @@ static int read_metrics(
 {
     const struct np_trainer_config *config = loop->config;
 
-    *ret_metrics = (struct np_metrics){0};
-    if (leaves_out_steps(config))
+    if (leaves_out_steps(config)) {
+        *ret_metrics = (struct np_metrics){.rows = (uint64_t)config->batch};
         return 0;
+    }
     np_stat_wait(config->block, NP_STATE_BLOCKED, "metrics", "the device, step", loop->reported);
     int code = config->device->plan_ops->metrics(config->plan, but_last, ret_metrics, err);
     np_stat_done(config->block);
