@@ -11,6 +11,7 @@ enum np_node_kind { NP_NODE_SCALAR, NP_NODE_LIST, NP_NODE_MAP };
 struct np_node {
     enum np_node_kind kind;
     int line, column;         /* of the value, 1-based; 0: from a default or `-o` */
+    int end_line, end_column; /* just behind the value, as its parser saw it; 0: as line */
     int key_line, key_column; /* of its key, when it stands in a mapping */
     char *key;                /* owned; NULL outside a mapping */
     char *text;               /* owned; scalars only */
