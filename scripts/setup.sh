@@ -7,7 +7,7 @@ packages="build-essential pkg-config liburing-dev libzstd-dev zlib1g-dev libyaml
     libjpeg62-turbo-dev libspng-dev libdnnl-dev libjansson-dev libxxhash-dev libssl-dev"
 # For the tests and `make check` alone.
 [ "${1:-}" = test ] && packages="$packages libcriterion-dev clang-format cppcheck zstd
-    python3 python3-pil"
+    python3 python3-pil protobuf-compiler"
 
 missing=
 for package in $packages; do

@@ -19,6 +19,7 @@ part() { # part "Title" "sentence" command...
     part "The training step against PyTorch" "ResNet-20, 32x32, batch 128, two threads, PyTorch in channels_last." sh tests/bench/bench_step.sh
     part "Training end to end" "Readers and compute threads share the cores." sh tests/bench/bench_end_to_end.sh
     part "A simulated device of 20 ms a step" "Is it ever idle?" sh tests/bench/bench_sim.sh
+    part "What a trace costs" "Whole runs with \`--trace\` and without, the same work each, in blocks of plain, traced, traced, plain; means with 95 % intervals. The goal is 2 %." sh tests/bench/bench_trace.sh
     part "The first batch of a large set" "1.28 million samples." sh tests/bench/bench_start.sh
     part "The demo" "\`configs/cnn.yaml\` on the sample set, and one linear layer on the same." sh tests/bench/bench_demo.sh
     part "CIFAR-10" "\`configs/cifar10.yaml\` on the real images: accuracy and seconds of training." sh tests/bench/bench_cifar10.sh
