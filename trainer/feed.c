@@ -371,6 +371,7 @@ static void wait_for_buffer(struct np_feed *feed)
     struct buffer *buffer = &feed->buffers[feed->nr_filled % NR_BUFFERS];
 
     assert(buffer->state == DRAINING); /* more inputs held than there are buffers */
+    np_stat_about(feed->block, buffer->batch.seq, -1);
     np_stat_wait(
         feed->block, NP_STATE_BLOCKED, "np_feed_upload", feed->device->name, buffer->batch.seq);
     if (buffer->slot != NULL && feed->failed == 0)
