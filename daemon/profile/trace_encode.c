@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "loader/base/stat.h"
@@ -145,11 +146,15 @@ static void intern(struct np_trace_buffer *out, int field, int iid, const char *
     end(out, at);
 }
 
-static const char *kind_name(int kind)
+static void name_kind(int kind, char *name, size_t room)
 {
-    return kind < NP_SPAN_STATE     ? np_stage_names[kind]
-           : kind < NP_SPAN_COMPUTE ? np_state_names[kind - NP_SPAN_STATE]
-                                    : "compute";
+    if (kind >= NP_SPAN_PART)
+        snprintf(name, room, "%s, a part", np_stage_names[kind - NP_SPAN_PART]);
+    else
+        snprintf(name, room, "%s",
+            kind < NP_SPAN_STATE     ? np_stage_names[kind]
+            : kind < NP_SPAN_COMPUTE ? np_state_names[kind - NP_SPAN_STATE]
+                                     : "compute");
 }
 
 /* A sequence begins: its clock, its track, and the names it refers to. */
@@ -165,8 +170,12 @@ static void begin_sequence(struct np_trace_buffer *out, int sequence, uint64_t u
     end(out, at);
     if (has_names) {
         at = begin(out, PACKET_INTERNED);
-        for (int kind = 0; kind < NP_NR_SPANS; kind++)
-            intern(out, INTERNED_EVENT_NAME, kind + 1, kind_name(kind));
+        for (int kind = 0; kind < NP_NR_SPANS; kind++) {
+            char name[32];
+
+            name_kind(kind, name, sizeof(name));
+            intern(out, INTERNED_EVENT_NAME, kind + 1, name);
+        }
         for (int i = BATCH; i <= BYTES; i++)
             intern(out, INTERNED_ANNOTATION_NAME, i, annotation_names[i]);
         end(out, at);

@@ -261,7 +261,7 @@ uint64_t np_stat_pass(struct np_block *block, enum np_stage stage)
     const uint64_t ns = lap(block, stage);
     add(&block->stages[stage].work_ns, ns);
     if (block->spans)
-        np_spans_put(block->spans, (int)stage, 0, ns, block->now_ns);
+        np_spans_put(block->spans, NP_SPAN_PART + (int)stage, 0, ns, block->now_ns);
     return ns;
 }
 

@@ -42,7 +42,14 @@ void np_stat_trace(struct np_stat *stat, struct np_tracks *tracks);
 struct np_spans *np_stat_track(struct np_block *block, const char *name);
 /* What the spans from now on belong to; row -1: the whole batch. The block's own thread only. */
 void np_stat_about(struct np_block *block, uint64_t batch, int row);
-enum { NP_SPAN_STATE = NP_NR_STAGES, NP_SPAN_COMPUTE = NP_NR_STAGES + NP_NR_STATES, NP_NR_SPANS };
+/* Kinds of spans beside the stages: states, what a device computes of a batch, and a stage's work on an
+ * item that is not through it yet (np_stat_pass()). */
+enum {
+    NP_SPAN_STATE = NP_NR_STAGES,
+    NP_SPAN_COMPUTE = NP_SPAN_STATE + NP_NR_STATES,
+    NP_SPAN_PART,
+    NP_NR_SPANS = NP_SPAN_PART + NP_NR_STAGES
+};
 
 /* One item through a stage that took so long, by whatever clock: of the device, or with waits in it. The
  * block's own thread only. */

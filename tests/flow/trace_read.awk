@@ -76,6 +76,7 @@ function packet(    track, i, k, what, role) {
     if (what ~ /^#/) { what = event_name[seq, substr(what, 2)]; if (what == "") wrong("a name that is not there") }
     if (type == "TYPE_SLICE_BEGIN") {
         if (open[seq]++) wrong("a span begins within another on " track)
+        gsub(/[, ]+/, "_", what)
         spans[track " " what]++
         for (i in annotation) {
             k = i ~ /^#/ ? annotation_name[seq, substr(i, 2)] : i

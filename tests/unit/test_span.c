@@ -116,7 +116,7 @@ Test(span, counters_write_spans_only_where_a_run_is_traced)
     cr_assert_null(np_spans_older(np_tracks_newest(tracks)));
     cr_assert_eq(np_spans_take(np_tracks_newest(tracks), out, 8), 4);
     cr_assert(out[0].kind == NP_STAGE_AUGMENT && out[0].batch == 5 && out[0].row == 6);
-    cr_assert(out[1].kind == NP_STAGE_READ && out[1].bytes == 0);
+    cr_assert(out[1].kind == NP_SPAN_PART + NP_STAGE_READ && out[1].bytes == 0);
     cr_assert(out[2].kind == NP_STAGE_DECODE && out[2].bytes == 20);
     cr_assert(out[2].start_ns <= now_ns && out[2].start_ns + out[2].ns >= now_ns);
     cr_assert_eq(out[2].start_ns, out[1].start_ns + out[1].ns); /* laps leave no gap */
