@@ -106,6 +106,18 @@ static void advise_read(const struct np_model *model, struct np_advice *advice)
         "the disk gives no more: a faster disk, or smaller files (nnpipe data pack --resize)");
 }
 
+static void advise_copy(const struct np_model *model, struct np_advice *advice)
+{
+    const uint64_t decoded = model->knobs.picture_bytes * model->knobs.nr_samples;
+
+    if (fits(model, decoded) && strcmp(model->knobs.cache, "device") != 0)
+        advise_cache(model, "device", decoded, "the pictures on the device", advice);
+    else
+        snprintf(advice->text, sizeof(advice->text),
+            "the bus to the device gives no more: train on smaller pictures, or give the device a "
+            "wider link");
+}
+
 static void advise_batch(const struct np_model *model, struct np_advice *advice)
 {
     struct np_knobs knobs = model->knobs;
@@ -143,10 +155,7 @@ void np_advise(const struct np_model *model, enum np_stage limiter, struct np_ad
     switch (limiter) {
     case NP_STAGE_READ: advise_read(model, ret_advice); break;
     case NP_STAGE_BATCH: advise_batch(model, ret_advice); break;
-    case NP_STAGE_COPY:
-        advise_cache(model, "device", model->knobs.picture_bytes * model->knobs.nr_samples,
-            "the pictures on the device", ret_advice);
-        break;
+    case NP_STAGE_COPY: advise_copy(model, ret_advice); break;
     case NP_STAGE_STEP:
         snprintf(ret_advice->text, sizeof(ret_advice->text),
             "the device is the limit, and the loader keeps it busy: nothing of the loader gains; a "

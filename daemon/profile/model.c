@@ -124,27 +124,58 @@ static double thread_seconds(const struct np_model *model, const double *faster)
     return sum;
 }
 
+/* A slot is filled, then held until it is copied (a device that reads the host's memory: until the step
+ * has read it), and only then filled again: slots / (filling + holding) batches a second. */
+static double slots_rate(const struct np_model *model, double loader, const double *faster)
+{
+    const bool copies = model->knobs.device_has_memory;
+    const double rate = copies ? model->copy_rate * factor(faster, NP_STAGE_COPY)
+                               : model->step_rate * factor(faster, NP_STAGE_STEP);
+    const double held = rate > 0 ? 1 / rate : 0, both = held + 1 / loader;
+
+    return both > 0 && model->knobs.prefetch > 0 ? model->knobs.prefetch / both : INFINITY;
+}
+
+/* Saving stops the trainer alone: what is before it goes on until the batches ahead of the trainer are
+ * full, and these are made up for afterwards. So it loses a save less the time that they take it; the
+ * step, which has none ahead, loses the whole. */
+static double with_saving(double rate, double each_s, double interval, double ahead)
+{
+    const double lost = each_s - ahead / rate;
+
+    return isinf(rate) || lost <= 0 ? rate : interval / (interval / rate + lost);
+}
+
 double np_model_rate(const struct np_model *model, const double faster[NP_NR_STAGES])
 {
     const double threads = thread_seconds(model, faster);
     const double cores = threads + model->step_cpu_s / factor(faster, NP_STAGE_STEP);
-    double rate = INFINITY;
+    double rate = INFINITY, copy, step;
 
     if (threads > 0)
         rate = lower(rate, model->knobs.readers / threads, 1);
     if (cores > 0)
         rate = lower(rate, model->cores / cores, 1);
     rate = lower(rate, model->read_rate, factor(faster, NP_STAGE_READ));
-    rate = lower(rate, model->copy_rate, factor(faster, NP_STAGE_COPY));
-    rate = lower(rate, model->step_rate, factor(faster, NP_STAGE_STEP));
     if (!isinf(factor(faster, NP_STAGE_BATCH)))
-        rate *= model->coupling;
-    /* share = each / (interval + each): each second of training costs share / (1 - share) of saving. */
-    const double saving = model->checkpoint_share / (1 - model->checkpoint_share);
-    const double base = model->rate / (1 - model->checkpoint_share); /* the rate that share is of */
-    if (model->checkpoint_share > 0 && base > 0)
-        rate /= 1 + saving * (rate / base) / factor(faster, NP_STAGE_CHECKPOINT);
-    return rate;
+        rate = fmin(rate, slots_rate(model, rate, faster)) * model->coupling;
+    copy = lower(INFINITY, model->copy_rate, factor(faster, NP_STAGE_COPY)) * model->coupling;
+    step = lower(INFINITY, model->step_rate, factor(faster, NP_STAGE_STEP)) * model->coupling;
+    if (isinf(factor(faster, NP_STAGE_BATCH)) && model->coupling > 0) {
+        copy /= model->coupling;
+        step /= model->coupling;
+    }
+    if (model->checkpoint_share > 0 && model->rate > 0) {
+        const double batch = model->knobs.batch, interval = model->knobs.checkpoint_steps * batch;
+        const double each_s =
+            model->checkpoint_share * interval / model->rate / factor(faster, NP_STAGE_CHECKPOINT);
+        const double buffers = model->knobs.device_has_memory ? NP_FEED_BUFFERS - 1 : 0;
+
+        rate = with_saving(rate, each_s, interval, (model->knobs.prefetch + buffers) * batch);
+        copy = with_saving(copy, each_s, interval, buffers * batch);
+        step = with_saving(step, each_s, interval, 0);
+    }
+    return fmin(rate, fmin(copy, step));
 }
 
 double np_model_rate_with(const struct np_model *model, const struct np_knobs *knobs)
@@ -185,6 +216,16 @@ static bool shares_threads(enum np_stage stage)
     return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
 }
 
+/* What the slots and the coupling leave of the rate. */
+static double handing_over(const struct np_model *model)
+{
+    double faster[NP_NR_STAGES];
+
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        faster[s] = s == NP_STAGE_BATCH ? INFINITY : 1;
+    return np_model_rate(model, NULL) / np_model_rate(model, faster);
+}
+
 double np_model_ceiling(const struct np_model *model, enum np_stage stage)
 {
     const double threads = thread_seconds(model, NULL);
@@ -195,7 +236,7 @@ double np_model_ceiling(const struct np_model *model, enum np_stage stage)
 
     if (shares_threads(stage))
         return model->thread_s[stage] > 0 ? lanes / threads : INFINITY;
-    if (stage == NP_STAGE_BATCH && model->coupling < LOOSE)
+    if (stage == NP_STAGE_BATCH && handing_over(model) < LOOSE)
         return model->rate / (1 - model->checkpoint_share);
     return rates[stage] > 0 ? rates[stage] : INFINITY;
 }

@@ -222,3 +222,46 @@ Test(model, checkpoints_that_take_a_third_of_the_time_are_made_rarer)
     const double real = made_pipeline_run(&p, 20 * (int)p.checkpoint_steps, NULL, NULL, NULL);
     cr_assert_float_eq(verdict.advice.rate / real, 1, 0.05);
 }
+
+/* The loader goes on while a save is written, and the trainer catches up afterwards. */
+Test(model, a_save_costs_what_the_batches_ahead_do_not_hide, .timeout = 60)
+{
+    static double errors[100];
+    int n = 0;
+
+    for (uint64_t i = 0; i < 100; i++) {
+        struct made_pipeline p = any_pipeline(i);
+        struct np_model model;
+
+        p.checkpoint_steps = 20;
+        p.checkpoint_s = between(0.05, 0.5) * 20 * p.batch / 1000;
+        model_of(&p, &model);
+        const double before = made_pipeline_run(&p, BATCHES, NULL, NULL, NULL);
+        const struct made_pipeline freed = made_pipeline_with(&p, NP_STAGE_CHECKPOINT, 1e9);
+        const double after = made_pipeline_run(&freed, BATCHES, NULL, NULL, NULL);
+
+        errors[n++] = fabs(predicted(&model, NP_STAGE_CHECKPOINT, INFINITY) / (after / before) - 1);
+    }
+    qsort(errors, (size_t)n, sizeof(*errors), compare);
+    fprintf(stderr, "# saves: error median %.2f %%, most %.2f %%\n", 100 * errors[n / 2],
+        100 * errors[n - 1]);
+    cr_assert_lt(errors[n / 2], 0.03);
+    cr_assert_lt(errors[n - 1], 0.10);
+}
+
+Test(model, a_set_larger_than_memory_is_not_kept_on_the_device)
+{
+    struct made_pipeline p = any_pipeline(3);
+    struct np_model model;
+    struct np_profile_verdict verdict;
+
+    p.copy_s *= 8;
+    model_of(&p, &model);
+    np_verdict_make(&model, 0.01, &verdict);
+    cr_assert_eq(verdict.limiter, NP_STAGE_COPY);
+    cr_assert_str_empty(verdict.advice.key);
+    cr_assert_str_not_empty(verdict.advice.text);
+    model.knobs.picture_bytes = 1024;
+    np_verdict_make(&model, 0.01, &verdict);
+    cr_assert_str_eq(verdict.advice.to, "device");
+}
