@@ -14,25 +14,9 @@
 #include "daemon/profile/trace.h"
 #include "daemon/run_folder.h"
 #include "daemon/run_same.h"
-#include "loader/base/box.h"
 #include "loader/base/clock.h"
 
 #define PROBE_EPOCHS 1e6 /* until the probe ends it */
-
-const char *const np_precision_names[] = {"f32", "bf16", "f16"};
-
-int np_run_threads(const struct np_config *config)
-{
-    struct np_box box;
-
-    np_box_read(&box);
-    return config->run.threads > 0 ? (int)config->run.threads : box.nr_cpus;
-}
-
-enum np_dtype np_run_precision(const struct np_config *config, const struct np_device *device)
-{
-    return config->precision < 0 ? device->auto_precision : (enum np_dtype)config->precision;
-}
 
 void np_run_say(struct np_run *run, const char *format, ...)
 {

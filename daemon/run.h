@@ -65,6 +65,7 @@ struct np_run {
     struct np_device *device;
     enum np_dtype precision;
     int lanes, threads;
+    int nr_cpus; /* usable */
     struct np_plan *plan;
     float *params, *buffers, *state[2]; /* host copies, flat */
     int nr_states;
@@ -121,7 +122,10 @@ bool np_run_epoch_ends(const struct np_run *run, uint64_t step);
 /* The curves so far, from metrics.jsonl. */
 void np_run_reload_curves(struct np_run *run);
 /* run_pipeline.c. After a step: every few seconds a line of what the pipeline did. */
-void np_run_pipeline_step(struct np_run *run, uint64_t step);
+void np_run_pipeline_step(
+    struct np_run *run, const struct np_step_report *report, bool eval_follows);
+/* An evaluation was made: what comes next is a window of its own. */
+void np_run_pipeline_cut(struct np_run *run);
 /* The stage that most of the stall in run->lately is due to; NULL: there is hardly any. */
 const char *np_run_stall_cause(struct np_run *run);
 void np_run_stall_restart(struct np_run *run); /* run->lately begins anew */

@@ -247,7 +247,7 @@ static int on_step(void *context, const struct np_step_report *report)
     take_bad(run, report->step, false);
     if (!run->options->probe) {
         show_progress(run, report);
-        np_run_pipeline_step(run, report->step);
+        np_run_pipeline_step(run, report, eval_follows(run, report->step));
     }
     if (np_run_epoch_ends(run, report->step) && !eval_follows(run, report->step))
         report_epoch(run, false);
@@ -276,6 +276,7 @@ static int on_eval(void *context, const struct np_eval_report *report)
     double accuracy = (double)report->correct / images, epoch = epoch_at(run, report->step);
 
     run->eval = *report;
+    np_run_pipeline_cut(run);
     take_bad(run, report->step, true);
     if (run->position.best_step == 0 || accuracy > run->position.best_accuracy) {
         run->position.best_accuracy = accuracy;

@@ -84,6 +84,12 @@ void np_log_line(FILE *file, const char *line)
         fputs(line, file);
 }
 
+void np_log_flush(struct np_run_log *log)
+{
+    if (log->metrics)
+        fflush(log->metrics); /* an error stays with the file: np_log_sync() tells of it */
+}
+
 static void put_le(unsigned char *out, uint64_t value, int bytes)
 {
     for (int i = 0; i < bytes; i++)

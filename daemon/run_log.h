@@ -28,6 +28,8 @@ void np_log_close(struct np_run_log *log);
 void np_log_text(struct np_run_log *log, const char *text);
 /* A JSON line (NULL: none) to metrics.jsonl or bad_samples.jsonl. */
 void np_log_line(FILE *file, const char *line);
+/* What was written so far can be read by others. */
+void np_log_flush(struct np_run_log *log);
 /* One training batch, `rows` of it. */
 void np_log_history(struct np_run_log *log, const struct np_batch *batch, uint32_t rows);
 /* All that was written is on the disk; fills the position's offsets. An error of any earlier write

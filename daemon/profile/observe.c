@@ -1,13 +1,16 @@
-/* See observe.h. Two snapshots and their difference: nothing here runs while a step does. */
+/* See observe.h. Two snapshots and their difference. Both are taken of runs that go on, too: nothing is
+ * allocated. */
 #include "daemon/profile/observe.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "daemon/bench.h"
+#include "daemon/run.h"
 #include "loader/base/box.h"
 #include "loader/base/clock.h"
 
@@ -15,12 +18,12 @@
 
 static bool read_text(const char *path, char *text, size_t text_bytes)
 {
-    FILE *file = fopen(path, "re");
-    size_t n = file ? fread(text, 1, text_bytes - 1, file) : 0;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd >= 0 ? read(fd, text, text_bytes - 1) : 0;
 
-    if (file)
-        fclose(file);
-    text[n] = '\0';
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
     return n > 0;
 }
 
@@ -56,15 +59,21 @@ static void add_delay(const char *task, struct np_delay *delay)
 
 static void reader_delay(struct np_delay *ret_delay)
 {
-    DIR *tasks = opendir("/proc/self/task");
-    struct dirent *task;
+    const int tasks = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _Alignas(struct dirent64) char entries[4096];
 
     *ret_delay = (struct np_delay){0};
-    while (tasks && (task = readdir(tasks)))
-        if (task->d_name[0] != '.')
-            add_delay(task->d_name, ret_delay);
-    if (tasks)
-        closedir(tasks);
+    for (ssize_t n; tasks >= 0 && (n = getdents64(tasks, entries, sizeof(entries))) > 0;) {
+        const struct dirent64 *task;
+
+        for (char *at = entries; at < entries + n; at += task->d_reclen) {
+            task = (const struct dirent64 *)at;
+            if (task->d_name[0] != '.')
+                add_delay(task->d_name, ret_delay);
+        }
+    }
+    if (tasks >= 0)
+        close(tasks);
 }
 
 /* --- snapshots -------------------------------------------------------------------------------- */
@@ -109,14 +118,12 @@ static void stages_between(const struct np_run *run, const struct np_snapshot *s
     }
 }
 
-static void cores_between(const struct np_snapshot *start, const struct np_snapshot *end,
-    struct np_observation *observation)
+static void cores_between(const struct np_run *run, const struct np_snapshot *start,
+    const struct np_snapshot *end, struct np_observation *observation)
 {
     const double seconds = observation->seconds;
-    struct np_box box;
 
-    np_box_read(&box);
-    observation->cores = box.nr_cpus;
+    observation->cores = run->nr_cpus;
     observation->process_cpu_s = end->process_cpu_s - start->process_cpu_s;
     observation->reader_cpu_s = end->reader_delay.cpu_s - start->reader_delay.cpu_s;
     observation->reader_delay_s = end->reader_delay.delay_s - start->reader_delay.delay_s;
@@ -145,7 +152,7 @@ void np_observe_between(const struct np_run *run, const struct np_snapshot *star
         .stall_s = (double)(end->stall_ns - start->stall_ns) * 1e-9};
     o->images_per_second = (double)o->images / o->seconds;
     stages_between(run, start, end, o);
-    cores_between(start, end, o);
+    cores_between(run, start, end, o);
     o->feed = (struct np_feed_times){
         .nr_batches = end->feed.nr_batches - start->feed.nr_batches,
         .copy_ns = end->feed.copy_ns - start->feed.copy_ns,

@@ -291,3 +291,20 @@ int np_fields_read(const struct np_node *map, const char *where, const struct np
     }
     return 0;
 }
+
+int np_fields_read_observation(
+    const struct np_node *map, struct np_observation *observation, struct np_err *err)
+{
+    int code = np_fields_read(map, "observation", np_fields_observation, observation, err);
+    const struct np_node *stages = code || !map ? NULL : np_node_get(map, "stages");
+
+    if (stages && stages->kind != NP_NODE_MAP)
+        return np_err_set(err, -EBADMSG, "\"stages\" of \"observation\" is not an object");
+    for (int s = 0; code == 0 && stages && s < NP_NR_STAGES; s++)
+        code = np_fields_read(np_node_get(stages, np_stage_names[s]), np_stage_names[s],
+            np_fields_observed_stage, &observation->stages[s], err);
+    if (code == 0 && map)
+        code = np_fields_read(
+            np_node_get(map, "feed"), "feed", np_fields_feed, &observation->feed, err);
+    return code;
+}

@@ -35,6 +35,8 @@ void np_fields_write_observation(struct np_json *json, const struct np_observati
  * -EBADMSG: a value of another kind, or beyond its type; `where` names the object. */
 int np_fields_read(const struct np_node *map, const char *where, const struct np_field *fields,
     void *to, struct np_err *err);
+int np_fields_read_observation(
+    const struct np_node *map, struct np_observation *observation, struct np_err *err);
 /* "decode" -> NP_STAGE_DECODE; -1: none of that name. */
 int np_field_stage(const char *name);
 /* A scalar as a number: null is INFINITY. false: something else. */

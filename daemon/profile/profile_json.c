@@ -186,23 +186,6 @@ void np_profile_fini(struct np_profile *profile)
     memset(profile, 0, sizeof(*profile));
 }
 
-static int read_observation(
-    const struct np_node *map, struct np_observation *observation, struct np_err *err)
-{
-    int code = np_fields_read(map, "observation", np_fields_observation, observation, err);
-    const struct np_node *stages = code || !map ? NULL : np_node_get(map, "stages");
-
-    if (stages && stages->kind != NP_NODE_MAP)
-        return np_err_set(err, -EBADMSG, "\"stages\" of \"observation\" is not an object");
-    for (int s = 0; code == 0 && stages && s < NP_NR_STAGES; s++)
-        code = np_fields_read(np_node_get(stages, np_stage_names[s]), np_stage_names[s],
-            np_fields_observed_stage, &observation->stages[s], err);
-    if (code == 0 && map)
-        code = np_fields_read(
-            np_node_get(map, "feed"), "feed", np_fields_feed, &observation->feed, err);
-    return code;
-}
-
 static int read_verdict(
     const struct np_node *map, struct np_profile_verdict *verdict, struct np_err *err)
 {
@@ -295,7 +278,8 @@ static int read_profile(const struct np_node *map, struct np_profile *profile, s
         code = np_fields_read(
             np_node_get(map, "knobs"), "knobs", np_fields_knobs, &profile->knobs, err);
     if (code == 0)
-        code = read_observation(np_node_get(map, "observation"), &profile->observation, err);
+        code =
+            np_fields_read_observation(np_node_get(map, "observation"), &profile->observation, err);
     if (code == 0)
         code = np_fields_read(
             np_node_get(map, "ceilings"), "ceilings", np_fields_ceilings, &profile->ceilings, err);
