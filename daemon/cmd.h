@@ -22,6 +22,7 @@ int np_cmd_bench(int argc, char **argv);
 int np_cmd_data(int argc, char **argv);
 int np_cmd_selftest(int argc, char **argv);
 int np_cmd_profile(int argc, char **argv);
+int np_cmd_top(int argc, char **argv);
 
 /* One flag of a command. */
 struct np_flag {

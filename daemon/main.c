@@ -60,6 +60,14 @@ static const struct np_command commands[] = {
         "  --trace-limit N  the file's limit in MiB; default 256\n"
         "  --out DIR        the profile's folder; default: a new one below `runs`\n"
         "  --json           one JSON object instead of the screen\n"},
+    {"top", np_cmd_top, "[RUN]", "the runs that go on, and what limits one",
+        "  --runs DIR       the folder of the runs; default: runs\n"
+        "  --once           print once, and end; so too where standard output is no terminal\n"
+        "  --json           one JSON object a run, once\n"
+        "\n"
+        "A line a run, every second; with RUN (a folder, or its name below `runs`) its stages "
+        "too,\n"
+        "from the run's own counters. q or Ctrl-C ends it. The runs are only looked at.\n"},
     {"selftest", np_cmd_selftest, "", "a device's layers against the reference",
         "  --device NAME      auto, cpu or cuda:0\n"
         "  --precision P      f32, bf16 or f16 alone\n"

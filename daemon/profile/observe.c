@@ -53,6 +53,7 @@ static void add_delay(const char *task, struct np_delay *delay)
     snprintf(path, sizeof(path), "/proc/self/task/%s/schedstat", task);
     if (!read_text(path, text, sizeof(text)) || sscanf(text, "%llu %llu", &on, &waiting) != 2)
         return;
+    delay->nr_threads++;
     delay->cpu_s += (double)on * 1e-9;
     delay->delay_s += (double)waiting * 1e-9;
 }
@@ -127,6 +128,10 @@ static void cores_between(const struct np_run *run, const struct np_snapshot *st
     observation->process_cpu_s = end->process_cpu_s - start->process_cpu_s;
     observation->reader_cpu_s = end->reader_delay.cpu_s - start->reader_delay.cpu_s;
     observation->reader_delay_s = end->reader_delay.delay_s - start->reader_delay.delay_s;
+    if (end->reader_delay.nr_threads < start->reader_delay.nr_threads) { /* some have ended */
+        observation->reader_cpu_s = observation->reader_s[NP_STATE_WORK];
+        observation->reader_delay_s = 0;
+    }
     if (start->all_cpu_s >= 0 && end->all_cpu_s >= 0)
         observation->other_cores =
             (end->all_cpu_s - start->all_cpu_s - observation->process_cpu_s) / seconds;

@@ -16,6 +16,7 @@ struct np_snapshot {
     double all_cpu_s; /* of the machine: every process; below 0: not known */
     struct np_delay {
         double cpu_s, delay_s; /* on a core; ready, and waiting for one */
+        int nr_threads;
     } reader_delay;
 };
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # What a run says of its pipeline while it goes on: the `pipeline` events of metrics.jsonl add up, and
-# are cut back with the rest.
+# are cut back with the rest; `nnpipe top` tells of them from another process.
 . "$(dirname "$0")/../lib.sh"
 cd "$TMP" || exit 1
 "$NNPIPE" data synth --out "$TMP/data" --samples 600 --test 100 --size 64 >/dev/null || exit 1
@@ -32,11 +32,28 @@ done
 run=$(ls -d "$TMP"/runs/*)
 told() { [ "$(grep -c '"event": "pipeline"' "$run/metrics.jsonl")" -ge 3 ] || { tail -n 3 "$TMP/train.txt"; return 1; }; }
 t "a run tells of its pipeline while it goes on" told
+before=$(ls -l --time-style=full-iso "$run/lock" "$run/config.yaml")
+"$NNPIPE" top --runs "$TMP/runs" --once >"$TMP/all.txt" 2>&1
+t "top --once names the run, its device and its cause of stall" grep -qE "^$(basename "$run") +[0-9]+/[0-9]+ .* sim " "$TMP/all.txt"
+top_json() { "$NNPIPE" top --runs "$TMP/runs" --json >"$TMP/top.json" && grep -q "\"running\": true, \"pid\": $pid," "$TMP/top.json" && [ "$(wc -l <"$TMP/top.json")" -eq 1 ]; }
+t "top --json is one object a run, with the process that runs it" top_json
+stages() { "$NNPIPE" top "$(basename "$run")" --runs "$TMP/runs" >"$TMP/one.txt" && grep -q "decode .*img/s\|decode .*%" "$TMP/one.txt" && grep -q "not measured alone: read" "$TMP/one.txt" || { cat "$TMP/one.txt"; return 1; }; }
+t "top RUN shows the stages, and says what was not measured alone" stages
+live() { [ "$(printf q | timeout 10 script -qec "'$NNPIPE' top --runs '$TMP/runs'" /dev/null | grep -c "$(basename "$run")")" -ge 1 ]; }
+if command -v script >/dev/null; then t "on a terminal q ends it" live; else skip "on a terminal q ends it" "no script(1) here"; fi
+t "a folder that is no run is an error" exits 1 "$NNPIPE" top "$TMP/data"
+t "two runs are one too many" exits 2 "$NNPIPE" top a b
+untouched() { kill -0 $pid && [ "$(ls -l --time-style=full-iso "$run/lock" "$run/config.yaml")" = "$before" ]; }
+t "the run goes on, its files as they were" untouched
 kill -TERM $pid
 wait $pid
 code=$?
 t "and then ends with 75" [ $code -eq 75 ]
 
+gone() { says "no run goes on" "$NNPIPE" top --runs "$TMP/runs" && says "not running" "$NNPIPE" top "$run" && [ -z "$("$NNPIPE" top --runs "$TMP/runs" --json)" ]; }
+t "a run that has ended goes on no more" gone
+cp -r "$run" "$TMP/cut" && printf '{"event": "pipeline", "step": 12' >>"$TMP/cut/metrics.jsonl"
+t "a line under way is left out" says "$("$NNPIPE" top "$run" | sed -n 2p | cut -c37-120)" "$NNPIPE" top "$TMP/cut"
 fields() { for f in step epoch total_steps images_per_second stall_ratio stall_causes eta_seconds reader_seconds feed knobs; do grep '"event": "pipeline"' "$run/metrics.jsonl" | grep -q "\"$f\": " || { echo "no $f"; return 1; }; done; }
 t "a pipeline event has its fields" fields
 # sums TO KEY: the parts under KEY add up to TO within 0.5 %, event by event
