@@ -40,7 +40,8 @@ static struct np_top_run read_of(const char *metrics)
     "{\"event\": \"pipeline\", \"step\": 7, \"epoch\": 0.5, \"total_steps\": 40, "                 \
     "\"images_per_second\": 320, \"stall_ratio\": 0.25, \"stall_causes\": {\"read\": 0.2, "        \
     "\"decode\": 0.8}, \"eta_seconds\": 9, \"seconds\": 2, \"images\": 640, \"steps\": 20, "       \
-    "\"readers\": 2, \"stages\": {\"read\": {\"items\": 640}, \"decode\": {\"items\": 640, "       \
+    "\"readers\": 2, \"cores\": 2, \"stages\": {\"read\": {\"items\": 640}, \"decode\": "          \
+    "{\"items\": 640, "                                                                            \
     "\"work_seconds\": 3.5}}, \"knobs\": {\"readers\": 2, \"batch\": 32, \"device\": \"sim\"}}\n"
 
 Test(top, the_newest_lines_tell_and_one_under_way_is_left_out)
