@@ -335,6 +335,7 @@ static void *spending_reader(void *context)
     return NULL;
 }
 
+/* The stall by cause, to the nanosecond; 0: it does not add up. */
 static uint64_t read_blame(const struct bench *bench, uint64_t ret_blame[NP_NR_STAGES])
 {
     struct np_stat_sum sum;
@@ -344,10 +345,10 @@ static uint64_t read_blame(const struct bench *bench, uint64_t ret_blame[NP_NR_S
     np_stat_read(bench->stat, "trainer", &sum);
     for (int i = 0; i < NP_NR_STAGES; i++) {
         all += ret_blame[i];
-        cr_assert_eq(sum.blame_ns[i], ret_blame[i]);
+        if (sum.blame_ns[i] != ret_blame[i])
+            return 0;
     }
-    cr_assert_eq(all, np_feed_stall_ns(bench->feed)); /* to the nanosecond */
-    return all;
+    return all == np_feed_stall_ns(bench->feed) ? all : 0;
 }
 
 static bool blames_reader(void)

@@ -105,6 +105,15 @@ Test(profile_screen, no_line_is_wider_than_the_terminal)
         }
 }
 
+/* The mark stands in the line that begins with `want`, and nowhere else. */
+static bool is_marked_once(const char *text, const char *want)
+{
+    const char *row = strstr(text, want), *mark = strstr(text, "◄ LIMIT");
+
+    return row && mark && mark > row && mark < row + 1 + strcspn(row + 1, "\n") &&
+           !strstr(mark + 1, "◄ LIMIT");
+}
+
 Test(profile_screen, the_first_line_is_the_verdict_and_one_row_is_marked)
 {
     struct np_ribbon ribbon[MADE_RIBBON];
@@ -117,10 +126,9 @@ Test(profile_screen, the_first_line_is_the_verdict_and_one_row_is_marked)
         snprintf(want, sizeof(want), " LIMIT:  %s ", np_telling_loud((enum np_stage)which, name));
         cr_expect(strncmp(text, want, strlen(want)) == 0);
         snprintf(want, sizeof(want), "\n >%s", name);
-        const char *row = strstr(text, want), *mark = strstr(text, "◄ LIMIT");
-        cr_expect(row && mark && mark > row && mark < row + 1 + strcspn(row + 1, "\n"));
-        cr_expect(mark && !strstr(mark + 1, "◄ LIMIT"));
+        bool marked = is_marked_once(text, want);
         free(text);
+        cr_expect(marked);
     }
     made_profile(MADE_BALANCED, &profile, ribbon);
     char *text = screen_of(&profile, 80, false);
