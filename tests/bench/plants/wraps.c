@@ -104,10 +104,7 @@ static int more(double times, double *owed)
 
 /* --- readers ------------------------------------------------------------------------------ */
 
-int __real_np_unzstd_frame(struct np_unzstd *unzstd, const void *frame, size_t frame_bytes,
-    void *out, size_t out_bytes, size_t *ret_bytes, struct np_err *err);
-int __wrap_np_unzstd_frame(struct np_unzstd *unzstd, const void *frame, size_t frame_bytes,
-    void *out, size_t out_bytes, size_t *ret_bytes, struct np_err *err);
+__typeof__(np_unzstd_frame) __real_np_unzstd_frame, __wrap_np_unzstd_frame;
 int __wrap_np_unzstd_frame(struct np_unzstd *unzstd, const void *frame, size_t frame_bytes,
     void *out, size_t out_bytes, size_t *ret_bytes, struct np_err *err)
 {
@@ -125,10 +122,7 @@ static _Thread_local struct {
     const struct np_raw *raw;
 } opened;
 
-int __real_np_decoder_open(struct np_decoder *decoder, const uint8_t *bytes, size_t nr_bytes,
-    const struct np_raw *raw, struct np_image_info *ret_info, struct np_err *err);
-int __wrap_np_decoder_open(struct np_decoder *decoder, const uint8_t *bytes, size_t nr_bytes,
-    const struct np_raw *raw, struct np_image_info *ret_info, struct np_err *err);
+__typeof__(np_decoder_open) __real_np_decoder_open, __wrap_np_decoder_open;
 int __wrap_np_decoder_open(struct np_decoder *decoder, const uint8_t *bytes, size_t nr_bytes,
     const struct np_raw *raw, struct np_image_info *ret_info, struct np_err *err)
 {
@@ -138,10 +132,7 @@ int __wrap_np_decoder_open(struct np_decoder *decoder, const uint8_t *bytes, siz
     return __real_np_decoder_open(decoder, bytes, nr_bytes, raw, ret_info, err);
 }
 
-int __real_np_decoder_decode(struct np_decoder *decoder, const struct np_geometry *geometry,
-    int channels, struct np_pixels *ret_pixels, struct np_err *err);
-int __wrap_np_decoder_decode(struct np_decoder *decoder, const struct np_geometry *geometry,
-    int channels, struct np_pixels *ret_pixels, struct np_err *err);
+__typeof__(np_decoder_decode) __real_np_decoder_decode, __wrap_np_decoder_decode;
 int __wrap_np_decoder_decode(struct np_decoder *decoder, const struct np_geometry *geometry,
     int channels, struct np_pixels *ret_pixels, struct np_err *err)
 {
@@ -155,10 +146,7 @@ int __wrap_np_decoder_decode(struct np_decoder *decoder, const struct np_geometr
     return __real_np_decoder_decode(decoder, geometry, channels, ret_pixels, err);
 }
 
-int __real_np_resize(struct np_resizer *resizer, const struct np_pixels *pixels,
-    const struct np_geometry *geometry, uint8_t *out, struct np_err *err);
-int __wrap_np_resize(struct np_resizer *resizer, const struct np_pixels *pixels,
-    const struct np_geometry *geometry, uint8_t *out, struct np_err *err);
+__typeof__(np_resize) __real_np_resize, __wrap_np_resize;
 int __wrap_np_resize(struct np_resizer *resizer, const struct np_pixels *pixels,
     const struct np_geometry *geometry, uint8_t *out, struct np_err *err)
 {
@@ -169,9 +157,10 @@ int __wrap_np_resize(struct np_resizer *resizer, const struct np_pixels *pixels,
     return __real_np_resize(resizer, pixels, geometry, out, err);
 }
 
-void __real_np_ring_commit(struct np_ring *ring, struct np_batch *batch);
-void __wrap_np_ring_commit(struct np_ring *ring, struct np_batch *batch);
-void __wrap_np_ring_commit(struct np_ring *ring, struct np_batch *batch)
+/* As the header has it: a wrap of another shape does not compile. */
+__typeof__(np_ring_commit) __real_np_ring_commit, __wrap_np_ring_commit;
+void __wrap_np_ring_commit(
+    struct np_ring *ring, struct np_batch *batch, const struct np_block *block)
 {
     if (plants.pause_ms > 0 && in_reader()) {
         const uint64_t every = (uint64_t)(plants.pause_every_ms * 1e6);
@@ -181,7 +170,7 @@ void __wrap_np_ring_commit(struct np_ring *ring, struct np_batch *batch)
         if (now < begin + pause)
             np_sleep_until_ns(begin + pause);
     }
-    __real_np_ring_commit(ring, batch);
+    __real_np_ring_commit(ring, batch, block);
 }
 
 /* --- the disk that checkpoints go to -------------------------------------------------------- */
