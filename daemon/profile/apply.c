@@ -12,7 +12,7 @@
 #include "loader/base/node.h"
 
 #define MAX_PATH_KEYS 32
-#define MAX_SETTING   512
+#define MAX_SETTING   5000 /* a path of a data set, in quotes */
 
 struct text {
     char *bytes; /* libc's; NUL behind */

@@ -14,7 +14,9 @@
 int np_apply_text(const char *text, size_t bytes, const char *const *settings, int nr,
     char **ret_text, size_t *ret_bytes, struct np_err *err);
 /* The file `from` with the settings, as the file `to` (another one; replaced whole, or left alone where
- * there is an error). Both must mean the same config but for the settings: -EINVAL where they do not. */
+ * there is an error). Both must mean the same config but for the settings: -EINVAL where they do not. Data
+ * paths that start at the config's folder, and a name that is the file's, are written out where they would
+ * mean something else in the place of `to`. */
 int np_apply_file(
     const char *from, const char *to, const char *const *settings, int nr, struct np_err *err);
 

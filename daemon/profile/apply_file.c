@@ -11,21 +11,30 @@
 #include "daemon/profile/apply.h"
 #include "loader/base/mem.h"
 
-/* A config in its normal form, to be compared; NULL: err says why. free(). */
-static char *normal_form(const char *path, const char *const *settings, int nr, struct np_err *err)
+#define NR_MOVED 10 /* a name, and three paths of three sets */
+
+static int load(const char *path, const char *const *settings, int nr,
+    struct np_config **ret_config, struct np_err *err)
 {
-    struct np_config *config = NULL;
     struct np_report report;
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = NULL;
+    int code;
 
     np_report_init(&report, path);
-    if (np_config_load(path, settings, nr, &config, &report) < 0)
-        np_err_set(
-            err, -EINVAL, "%s: %s", path, report.nr_errs ? report.errs[0].text : "it is no config");
-    else if (!(out = open_memstream(&text, &bytes)))
-        np_err_set(err, -ENOMEM, "out of memory");
+    code = np_config_load(path, settings, nr, ret_config, &report);
+    if (code < 0)
+        np_err_set(err, -EINVAL, "%s: line %d: %s", path, report.nr_errs ? report.errs[0].line : 0,
+            report.nr_errs ? report.errs[0].text : "it is no config");
+    np_report_fini(&report);
+    return code < 0 ? -EINVAL : 0;
+}
+
+/* A config in its normal form, to be compared; free(). NULL: no memory. */
+static char *normal_form(const struct np_config *config)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
     if (out) {
         struct np_node *node = np_config_node(config);
 
@@ -33,26 +42,77 @@ static char *normal_form(const char *path, const char *const *settings, int nr, 
         np_node_free(node);
         fclose(out);
     }
-    np_report_fini(&report);
-    np_config_free(config);
     return text;
 }
 
-/* Does the file `made` mean what `from` does with the settings? */
-static int check_meaning(
-    const char *from, const char *made, const char *const *settings, int nr, struct np_err *err)
-{
-    char *wanted = normal_form(from, settings, nr, err);
-    char *got = wanted ? normal_form(made, NULL, 0, err) : NULL;
-    int code = wanted && got ? 0 : err ? err->code : -EINVAL;
+/* --- what depends on the file's place --------------------------------------------------------- */
 
-    if (code == 0 && strcmp(wanted, got) != 0)
-        code = np_err_set(
-            err, -EINVAL, "%s: with the settings written into it, it means another config", from);
-    free(wanted);
-    free(got);
+static void add_moved(
+    const char *key, const char *wanted, const char *got, char *moved[NR_MOVED], int *nr)
+{
+    if (!wanted || !*wanted || strcmp(wanted, got ? got : "") == 0)
+        return;
+    char *quoted = np_alloc(2 * strlen(wanted) + 1), *at = quoted;
+
+    for (const char *c = wanted; quoted && *c; c++) {
+        if (*c == '"' || *c == '\\')
+            *at++ = '\\';
+        *at++ = *c;
+    }
+    moved[*nr] = quoted ? np_format("%s=\"%s\"", key, quoted) : NULL;
+    *nr += moved[*nr] != NULL;
+    np_free(quoted);
+}
+
+/* Settings that make the copy mean what it did in its old place; np_free() each. Their number. */
+static int moved_settings(
+    const struct np_config *wanted, const struct np_config *got, char *moved[NR_MOVED])
+{
+    static const char *const keys[3][3] = {
+        {"data.train.path", "data.train.labels", "data.train.cache_dir"},
+        {"data.test.path", "data.test.labels", "data.test.cache_dir"},
+        {"data.val.path", "data.val.labels", "data.val.cache_dir"},
+    };
+    const struct np_source_options *a[3] = {&wanted->train, &wanted->test, &wanted->val};
+    const struct np_source_options *b[3] = {&got->train, &got->test, &got->val};
+    int nr = 0;
+
+    add_moved("name", wanted->name, got->name, moved, &nr);
+    for (int i = 0; i < 3; i++) {
+        add_moved(keys[i][0], a[i]->path, b[i]->path, moved, &nr);
+        add_moved(keys[i][1], a[i]->labels, b[i]->labels, moved, &nr);
+        add_moved(keys[i][2], a[i]->cache_dir, b[i]->cache_dir, moved, &nr);
+    }
+    return nr;
+}
+
+/* Does the file `made` mean what is wanted? moved NULL: the difference is an error; else it comes back as
+ * settings. */
+static int check_meaning(const struct np_config *wanted, const char *made, char *moved[NR_MOVED],
+    int *ret_nr_moved, struct np_err *err)
+{
+    struct np_config *got = NULL;
+    int code = load(made, NULL, 0, &got, err);
+    char *a = NULL, *b = NULL;
+
+    if (code == 0 && moved)
+        *ret_nr_moved = moved_settings(wanted, got, moved);
+    if (code == 0 && (!moved || *ret_nr_moved == 0)) {
+        a = normal_form(wanted);
+        b = normal_form(got);
+        if (!a || !b)
+            code = np_err_set(err, -ENOMEM, "out of memory");
+        else if (strcmp(a, b) != 0)
+            code = np_err_set(err, -EINVAL,
+                "%s: with the settings written into it, it means another config", wanted->path);
+    }
+    free(a);
+    free(b);
+    np_config_free(got);
     return code;
 }
+
+/* --- files ------------------------------------------------------------------------------------ */
 
 static int read_whole(const char *path, char **ret_text, size_t *ret_bytes, struct np_err *err)
 {
@@ -106,34 +166,71 @@ static bool same_file(const char *a, const char *b)
            one.st_ino == two.st_ino;
 }
 
+/* Settings into a text, the text into a fresh file, whose name goes to *ret_made. */
+static int make(const char *from, const char *to, char **text, size_t *bytes,
+    const char *const *settings, int nr, char **ret_made, struct np_err *err)
+{
+    char *edited = NULL, *made = np_format("%s.XXXXXX", to);
+    size_t edited_bytes = 0;
+    int code = made ? np_apply_text(*text, *bytes, settings, nr, &edited, &edited_bytes, err)
+                    : np_err_set(err, -ENOMEM, "out of memory");
+
+    if (code < 0) {
+        np_free(made);
+        return np_err_context(err, "%s", from);
+    }
+    free(*text);
+    *text = edited;
+    *bytes = edited_bytes;
+    code = write_beside(from, made, edited, edited_bytes, err);
+    if (code == 0)
+        *ret_made = made;
+    else
+        np_free(made);
+    return code;
+}
+
+static void drop(char **made)
+{
+    if (*made)
+        unlink(*made);
+    np_free(*made);
+    *made = NULL;
+}
+
 int np_apply_file(
     const char *from, const char *to, const char *const *settings, int nr, struct np_err *err)
 {
-    char *text = NULL, *edited = NULL, *made = np_format("%s.XXXXXX", to);
-    size_t bytes = 0, edited_bytes = 0;
+    char *text = NULL, *made = NULL, *moved[NR_MOVED];
+    struct np_config *wanted = NULL;
     struct np_err why = {0};
-    int code = 0;
+    size_t bytes = 0;
+    int nr_moved = 0, code = 0;
 
-    if (!made)
-        return np_err_set(err, -ENOMEM, "out of memory");
     if (same_file(from, to))
         code = np_err_set(&why, -EINVAL, "%s is the config itself; it is not written over", to);
     if (code == 0)
         code = read_whole(from, &text, &bytes, &why);
-    if (code == 0 &&
-        (code = np_apply_text(text, bytes, settings, nr, &edited, &edited_bytes, &why)))
-        np_err_context(&why, "%s", from);
     if (code == 0)
-        code = write_beside(from, made, edited, edited_bytes, &why);
-    if (code == 0) {
-        code = check_meaning(from, made, settings, nr, &why);
-        if (code == 0 && rename(made, to) < 0)
-            code = np_err_set(&why, -errno, "%s: cannot be written: %s", to, strerror(errno));
-        if (code < 0)
-            unlink(made);
+        code = make(from, to, &text, &bytes, settings, nr, &made, &why);
+    if (code == 0)
+        code = load(from, settings, nr, &wanted, &why);
+    if (code == 0)
+        code = check_meaning(wanted, made, moved, &nr_moved, &why);
+    if (code == 0 && nr_moved > 0) {
+        drop(&made);
+        code = make(from, to, &text, &bytes, (const char *const *)moved, nr_moved, &made, &why);
+        if (code == 0)
+            code = check_meaning(wanted, made, NULL, NULL, &why);
     }
+    if (code == 0 && rename(made, to) < 0)
+        code = np_err_set(&why, -errno, "%s: cannot be written: %s", to, strerror(errno));
+    if (code < 0)
+        drop(&made);
+    while (nr_moved-- > 0)
+        np_free(moved[nr_moved]);
     free(text);
-    free(edited);
     np_free(made);
+    np_config_free(wanted);
     return code < 0 ? np_err_set(err, code, "%s", why.text) : 0;
 }

@@ -324,3 +324,47 @@ Test(apply, a_file_is_not_written_where_anything_is_wrong)
     unlink(to);
     cr_assert_eq(rmdir(folder), 0); /* nothing is left beside them */
 }
+
+static bool means(const char *path, const char *train, const char *test, const char *name)
+{
+    struct np_config *config = NULL;
+    struct np_report report;
+
+    np_report_init(&report, path);
+    np_config_load(path, NULL, 0, &config, &report);
+    const bool good = config && config->loader.depth == 4 &&
+                      strcmp(config->train.path, train) == 0 &&
+                      strcmp(config->test.path, test) == 0 && strcmp(config->name, name) == 0;
+    np_report_fini(&report);
+    np_config_free(config);
+    return good;
+}
+
+Test(apply, a_copy_elsewhere_reads_the_same_files)
+{
+    static const char *const settings[] = {"loader.depth=4"};
+    char folder[] = "/tmp/nnpipe-apply-XXXXXX", from[64], to[64], inner[64], train[80];
+    struct np_err err = {0};
+
+    mkdtemp(folder);
+    snprintf(inner, sizeof(inner), "%s/out", folder);
+    snprintf(from, sizeof(from), "%s/net.yaml", folder);
+    snprintf(to, sizeof(to), "%s/other.yaml", inner);
+    snprintf(train, sizeof(train), "%s/my \"pics\"/train", folder);
+    mkdir(inner, 0777);
+    FILE *out = fopen(from, "w");
+    fputs("data:\n  train: {source: folder, path: 'my \"pics\"/train'} # mine\n"
+          "  test: {source: folder, path: /pics/test}\n"
+          "model: [global_avgpool, flatten, {linear: {out: classes}}]\n",
+        out);
+    fclose(out);
+    cr_assert_eq(np_apply_file(from, to, settings, 1, &err), 0, "%s", err.text);
+    cr_assert(means(to, train, "/pics/test", "net"));
+    char *text = read_text(to);
+    cr_assert(strstr(text, "# mine\n  test: {source: folder, path: /pics/test}\n"));
+    free(text);
+    unlink(from);
+    unlink(to);
+    rmdir(inner);
+    cr_assert_eq(rmdir(folder), 0);
+}
