@@ -16,6 +16,7 @@
 #include "daemon/profile/compare.h"
 #include "daemon/profile/profile.h"
 #include "daemon/profile/trace.h"
+#include "daemon/profile/tuning.h"
 #include "daemon/run_folder.h"
 #include "daemon/ui/progress.h"
 #include "loader/base/clock.h"
@@ -31,7 +32,8 @@
 
 struct profiling {
     const char *config_path, *device, *out, *html, *compare, *trace, *trace_limit;
-    bool json, deep, verify;
+    const char *max_memory, *max_cores; /* of --tune */
+    bool json, deep, verify, tune;
     struct np_overrides overrides;
     struct np_config *config;
     struct np_rig *rig;
@@ -42,6 +44,8 @@ struct profiling {
     char *dir;
     struct np_profile then; /* --compare: the other one */
     struct np_comparison comparison;
+    struct np_tune_options caps;
+    struct np_tuning tuning;
 };
 
 /* --- measuring -------------------------------------------------------------------------------- */
@@ -249,6 +253,8 @@ static int measure(struct profiling *p, struct np_err *err)
         code = verify(p, err);
     if (code == 0 && p->trace)
         code = traced(p, err);
+    if (code == 0 && p->tune)
+        code = np_tuning_run(p->rig, &p->profile, &p->caps, TRIAL_S, &p->tuning, err);
     if (code == 0 && p->compare)
         code = np_profile_compare(&p->then, &p->profile, &p->comparison, err);
     p->profile.seconds = (double)(np_now_ns() - start) * 1e-9;
@@ -313,9 +319,20 @@ static int print_events(struct profiling *p, struct np_err *err)
         np_json_text(line, "stage", np_stage_names[comparison->stage]);
         np_ui_event(&p->ui, np_json_end(line));
     }
-    printf("%s\n", done);
+    if (p->tune)
+        np_ui_event(&p->ui, np_tuning_event(&p->tuning, line));
+    fputs(done, stdout);
     free(done);
     return 0;
+}
+
+/* Without a copy the settings are told all the same. */
+static void write_tuned(struct profiling *p)
+{
+    struct np_err err = {0};
+
+    if (np_tuning_write(&p->tuning, p->config_path, p->dir, &err) < 0)
+        np_ui_warn(&p->ui, err.text);
 }
 
 static int report(struct profiling *p, struct np_err *err)
@@ -324,8 +341,12 @@ static int report(struct profiling *p, struct np_err *err)
         p->profile.before = &p->then;
     int code = write_files(p, err);
 
+    if (code == 0 && p->tune)
+        write_tuned(p);
     if (code == 0 && !p->json)
         np_profile_screen(&p->profile, columns(), p->ui.colour, stdout);
+    if (code == 0 && p->tune && !p->json)
+        np_tuning_print(&p->tuning, stdout);
     if (code == 0 && p->json)
         code = print_events(p, err);
     if (code == 0 && p->compare)
@@ -382,6 +403,9 @@ int np_cmd_profile(int argc, char **argv)
         {"--trace-limit", &p.trace_limit, NULL, NULL},
         {"--deep", NULL, &p.deep, NULL},
         {"--verify", NULL, &p.verify, NULL},
+        {"--tune", NULL, &p.tune, NULL},
+        {"--max-memory", &p.max_memory, NULL, NULL},
+        {"--max-cores", &p.max_cores, NULL, NULL},
         {"--json", NULL, &p.json, NULL},
         {NULL, NULL, NULL, NULL},
     };
@@ -392,6 +416,12 @@ int np_cmd_profile(int argc, char **argv)
         return code;
     if (nr != 1) {
         fprintf(stderr, "nnpipe profile: expected one CONFIG, not %d\n", nr);
+        return NP_EXIT_USAGE;
+    }
+    if (np_tuning_caps(p.max_memory, p.max_cores, &p.caps, &err) < 0 ||
+        (!p.tune && (p.max_memory || p.max_cores))) {
+        fprintf(stderr, "nnpipe profile: %s\n",
+            err.code ? err.text : "--max-memory and --max-cores are of --tune");
         return NP_EXIT_USAGE;
     }
     p.config_path = argv[1];
@@ -406,6 +436,7 @@ int np_cmd_profile(int argc, char **argv)
     p.profile.before = NULL;
     np_profile_fini(&p.profile);
     np_profile_fini(&p.then);
+    np_tuning_fini(&p.tuning);
     np_free(p.dir);
     np_config_free(p.config);
     np_ui_fini(&p.ui);

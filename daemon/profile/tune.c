@@ -1,0 +1,423 @@
+/* See tune.h. The model ranks what could be; the best of each kind of cache is measured, then one knob after
+ * the other is moved from the best so far, as long as that gains. Last, the winner and the config as it
+ * is run in turn (A B B A), and the winner stays only where it is better beyond noise. */
+#include "daemon/profile/tune.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NR_LAST       4 /* trials in turn at the end */
+#define NR_SEARCH     (NP_TUNE_TRIALS - NR_LAST)
+#define LEAST_GAIN    0.01
+#define MOST_DEPTH    64
+#define MOST_PREFETCH 32
+#define FAR_FROM_HOME 0.004 /* of the predicted rate, for each doubling of a knob */
+#define HOPELESS      0.8   /* predicted so far below the best: the model is not that wrong */
+#define HARDLY        0.98  /* the same of depth and prefetch, where more is seldom worse */
+#define HELD_BACK     0.4   /* of the best: a cache so slow is not so for its numbers alone */
+#define NEAR_DISK     4     /* times the rate that the disk gives: closer, and reads may matter */
+
+/* In the order they are tried in. */
+enum move { MOVE_READERS, MOVE_DEPTH, MOVE_PREFETCH, MOVE_IO, NR_MOVES };
+
+static const char *const kinds[] = {"none", "encoded", "decoded", "device"};
+
+struct search {
+    const struct np_model *model;
+    const struct np_tune_options *options;
+    struct np_tuned *tuned;
+    struct np_err *err;
+    int most_readers;
+    uint64_t most_memory;
+    int best; /* index of a trial */
+};
+
+/* --- knobs ------------------------------------------------------------------------------------ */
+
+static bool caches(const struct np_knobs *knobs, const char *kind)
+{
+    return strcmp(knobs->cache, kind) == 0;
+}
+
+uint64_t np_tune_memory(const struct np_knobs *knobs)
+{
+    const uint64_t batches = (uint64_t)knobs->prefetch * (uint64_t)knobs->batch;
+    const uint64_t reads = (uint64_t)knobs->readers * (uint64_t)knobs->depth;
+    const uint64_t each = knobs->nr_samples ? knobs->set_bytes / knobs->nr_samples : 0;
+    const uint64_t cache = caches(knobs, "encoded") ? knobs->set_bytes
+                           : caches(knobs, "none")  ? 0
+                                                    : knobs->picture_bytes * knobs->nr_samples;
+
+    return cache + batches * knobs->picture_bytes + reads * each;
+}
+
+static bool allowed(const struct search *s, const struct np_knobs *knobs)
+{
+    return knobs->readers >= 1 && knobs->readers <= s->most_readers && knobs->depth >= 1 &&
+           knobs->depth <= MOST_DEPTH && knobs->prefetch >= 2 && knobs->prefetch <= MOST_PREFETCH &&
+           np_tune_memory(knobs) <= s->most_memory;
+}
+
+static bool same(const struct np_knobs *a, const struct np_knobs *b)
+{
+    return a->readers == b->readers && a->depth == b->depth && a->prefetch == b->prefetch &&
+           strcmp(a->cache, b->cache) == 0 && strcmp(a->io, b->io) == 0;
+}
+
+int np_tune_settings(
+    const struct np_knobs *from, const struct np_knobs *to, char ret_settings[NP_TUNE_KEYS][48])
+{
+    int n = 0;
+
+    if (from->readers != to->readers)
+        snprintf(ret_settings[n++], 48, "loader.readers=%d", to->readers);
+    if (from->depth != to->depth)
+        snprintf(ret_settings[n++], 48, "loader.depth=%d", to->depth);
+    if (from->prefetch != to->prefetch)
+        snprintf(ret_settings[n++], 48, "loader.prefetch=%d", to->prefetch);
+    if (strcmp(from->cache, to->cache) != 0)
+        snprintf(ret_settings[n++], 48, "loader.cache=%s", to->cache);
+    if (strcmp(from->io, to->io) != 0)
+        snprintf(ret_settings[n++], 48, "loader.io=%s", to->io);
+    return n;
+}
+
+/* Within the caps, by giving up what costs most first. */
+static void clamp(const struct search *s, struct np_knobs *knobs)
+{
+    if (knobs->readers > s->most_readers)
+        knobs->readers = s->most_readers;
+    if (np_tune_memory(knobs) > s->most_memory && !caches(knobs, "none"))
+        snprintf(knobs->cache, sizeof(knobs->cache), "none");
+    while (np_tune_memory(knobs) > s->most_memory && knobs->prefetch > 2)
+        knobs->prefetch--;
+    while (np_tune_memory(knobs) > s->most_memory && knobs->depth > 1)
+        knobs->depth--;
+}
+
+/* --- measuring -------------------------------------------------------------------------------- */
+
+static double best_rate(const struct search *s)
+{
+    return s->tuned->trials[s->best].rate;
+}
+
+static const struct np_knobs *best_knobs(const struct search *s)
+{
+    return &s->tuned->trials[s->best].knobs;
+}
+
+static double distance(const struct np_knobs *a, const struct np_knobs *b)
+{
+    return fabs(log2((double)a->readers / b->readers)) + fabs(log2((double)a->depth / b->depth)) +
+           fabs(log2((double)a->prefetch / b->prefetch)) + 2 * (strcmp(a->cache, b->cache) != 0) +
+           2 * (strcmp(a->io, b->io) != 0);
+}
+
+static bool cannot_be_had(int code)
+{
+    return code == -EINVAL || code == -ENOMEM || code == -EOPNOTSUPP;
+}
+
+static int add_trial(struct search *s, const struct np_knobs *knobs)
+{
+    struct np_tuned *tuned = s->tuned;
+    struct np_tune_trial *trial = &tuned->trials[tuned->nr_trials];
+    int code;
+
+    *trial =
+        (struct np_tune_trial){.knobs = *knobs, .predicted = np_model_rate_with(s->model, knobs)};
+    code = s->options->trial(s->options->context, knobs, &trial->rate, s->err);
+    if (code < 0 && cannot_be_had(code) && !same(knobs, &tuned->base)) {
+        *s->err = (struct np_err){0};
+        trial->rate = 0;
+        code = 0;
+    }
+    tuned->nr_trials += code == 0;
+    return code;
+}
+
+/* One more of the search, where it is allowed, new, and there is one left; else nothing. *ret_better: it
+ * is the best now. */
+static int try_knobs(struct search *s, const struct np_knobs *knobs, bool *ret_better)
+{
+    *ret_better = false;
+    if (s->tuned->nr_trials >= NR_SEARCH || !allowed(s, knobs))
+        return 0;
+    for (int i = 0; i < s->tuned->nr_trials; i++)
+        if (same(knobs, &s->tuned->trials[i].knobs))
+            return 0;
+    int code = add_trial(s, knobs);
+    const int last = s->tuned->nr_trials - 1;
+
+    if (code == 0 && s->tuned->trials[last].rate > best_rate(s)) {
+        s->best = last;
+        *ret_better = true;
+    }
+    return code;
+}
+
+/* --- what the model would take ---------------------------------------------------------------- */
+
+static double worth(const struct search *s, const struct np_knobs *knobs)
+{
+    return np_model_rate_with(s->model, knobs) *
+           (1 - FAR_FROM_HOME * distance(knobs, &s->tuned->base));
+}
+
+static int next_reader(int readers)
+{
+    return readers + (readers >= 8 ? readers / 4 : 1);
+}
+
+/* The model's choice of numbers, of this kind of cache; false: nothing of it is allowed. */
+static bool choose(const struct search *s, const char *cache, struct np_knobs *ret_knobs)
+{
+    struct np_knobs knobs = s->tuned->base;
+    const int readers = knobs.readers, depth = knobs.depth, prefetch = knobs.prefetch;
+    double most = 0;
+
+    snprintf(knobs.cache, sizeof(knobs.cache), "%s", cache);
+    for (int r = 0; r <= s->most_readers; r = next_reader(r))
+        for (int d = 0; d <= MOST_DEPTH; d = d ? 2 * d : 1)
+            for (int p = 1; p <= MOST_PREFETCH; p *= 2) { /* the first of each: as it is */
+                knobs.readers = r ? r : readers;
+                knobs.depth = d ? d : depth;
+                knobs.prefetch = p > 1 ? p : prefetch;
+                const double value = allowed(s, &knobs) ? worth(s, &knobs) : 0;
+                if (value > most) {
+                    most = value;
+                    *ret_knobs = knobs;
+                }
+            }
+    return most > 0;
+}
+
+static int by_prediction(const void *left, const void *right)
+{
+    const double a = ((const struct np_tune_trial *)left)->predicted;
+    const double b = ((const struct np_tune_trial *)right)->predicted;
+
+    return (a < b) - (a > b);
+}
+
+static int nr_kinds(const struct search *s)
+{
+    return strncmp(s->model->knobs.device, "cuda", 4) == 0 ? 4 : 3;
+}
+
+static double best_of_kind(const struct search *s, const char *kind)
+{
+    double most = 0;
+
+    for (int i = 0; i < s->tuned->nr_trials; i++)
+        if (caches(&s->tuned->trials[i].knobs, kind))
+            most = fmax(most, s->tuned->trials[i].rate);
+    return most;
+}
+
+static int try_caches(struct search *s)
+{
+    struct np_tune_trial choices[4];
+    int n = 0, code = 0;
+    bool better;
+
+    for (int i = 0; i < nr_kinds(s); i++)
+        if (choose(s, kinds[i], &choices[n].knobs)) {
+            choices[n].predicted = worth(s, &choices[n].knobs);
+            n++;
+        }
+    qsort(choices, (size_t)n, sizeof(*choices), by_prediction);
+    for (int i = 0; i < n && code == 0; i++)
+        if (choices[i].predicted > HOPELESS * best_rate(s))
+            code = try_knobs(s, &choices[i].knobs, &better);
+    return code;
+}
+
+/* --- one knob at a time ----------------------------------------------------------------------- */
+
+/* Does a read still take place, and near the disk's limit? */
+static bool disk_matters(const struct search *s)
+{
+    return s->model->read_rate > 0 && s->model->read_rate < NEAR_DISK * best_rate(s) &&
+           (caches(best_knobs(s), "none") || caches(best_knobs(s), s->tuned->base.cache));
+}
+
+/* From the best so far, a step of one knob; false: there is none. */
+static bool step(
+    const struct search *s, enum move move, bool up, bool fine, struct np_knobs *ret_knobs)
+{
+    struct np_knobs *to = ret_knobs;
+
+    *to = *best_knobs(s);
+    const int some = (to->readers + (fine ? 7 : 3)) / (fine ? 8 : 4);
+    switch (move) {
+    case MOVE_READERS:
+        to->readers = up && !fine ? 2 * to->readers : to->readers + (up ? 1 : -1) * some;
+        if (to->readers > s->most_readers)
+            to->readers = s->most_readers;
+        break;
+    case MOVE_PREFETCH:
+        to->prefetch = up ? 2 * to->prefetch : to->prefetch / 2;
+        if (to->prefetch < 2)
+            to->prefetch = 2;
+        break;
+    case MOVE_DEPTH:
+        if (!disk_matters(s))
+            return false;
+        to->depth = !up ? to->depth / 2 : fine ? 2 * to->depth : 4 * to->depth;
+        if (to->depth > MOST_DEPTH)
+            to->depth = MOST_DEPTH;
+        break;
+    default:
+        if (!up || !disk_matters(s))
+            return false;
+        snprintf(to->io, sizeof(to->io), "%s", strcmp(to->io, "uring") == 0 ? "pread" : "uring");
+    }
+    return !same(to, best_knobs(s));
+}
+
+/* The model says that it loses, and has been right about the best so far. */
+static bool hopeless(const struct search *s, enum move move, const struct np_knobs *to)
+{
+    const double here = s->tuned->trials[s->best].predicted;
+
+    return best_rate(s) > HOPELESS * here &&
+           np_model_rate_with(s->model, to) < here * (move == MOVE_READERS ? HOPELESS : HARDLY);
+}
+
+/* Up as long as it gains; where it does not at once, down. */
+static int climb(struct search *s, enum move move, bool fine)
+{
+    struct np_knobs to;
+    int code = 0;
+
+    for (int up = 1; up >= 0 && code == 0; up--) {
+        bool better = true, moved = false;
+
+        while (better && code == 0) {
+            better = false;
+            if (!step(s, move, up, fine, &to) || hopeless(s, move, &to))
+                break;
+            code = try_knobs(s, &to, &better);
+            moved |= better;
+        }
+        if (moved)
+            break;
+    }
+    return code;
+}
+
+/* The other kinds of cache with the numbers that have turned out best: one that was held back by its own
+ * numbers gets another chance. */
+static int cross(struct search *s)
+{
+    const struct np_knobs from = *best_knobs(s);
+    const double most = np_model_rate_with(s->model, &from);
+    int code = 0;
+    bool better;
+
+    for (int i = 0; i < nr_kinds(s) && code == 0; i++) {
+        struct np_knobs to = from;
+        const double tried = best_of_kind(s, kinds[i]);
+
+        snprintf(to.cache, sizeof(to.cache), "%s", kinds[i]);
+        if (np_model_rate_with(s->model, &to) > HOPELESS * most &&
+            (tried == 0 || tried > HELD_BACK * best_rate(s)))
+            code = try_knobs(s, &to, &better);
+    }
+    return code;
+}
+
+static int search(struct search *s)
+{
+    int code = try_caches(s);
+
+    if (code == 0)
+        code = climb(s, MOVE_READERS, false);
+    if (code == 0)
+        code = cross(s);
+    for (int move = MOVE_DEPTH; move < NR_MOVES && code == 0; move++)
+        code = climb(s, (enum move)move, false);
+    for (int move = 0; move < MOVE_IO && code == 0; move++)
+        code = climb(s, (enum move)move, true);
+    return code;
+}
+
+/* --- the end ---------------------------------------------------------------------------------- */
+
+/* A B B A once. *ret_agree: both pairs say the same of which is faster. */
+static int in_turn(struct search *s, const struct np_knobs *winner, double sum[2], bool *ret_agree)
+{
+    double rate[NR_LAST];
+    int code = 0;
+
+    for (int i = 0; i < NR_LAST && code == 0; i++) {
+        const bool applied = i == 1 || i == 2;
+
+        code = add_trial(s, applied ? winner : &s->tuned->base);
+        rate[i] = code == 0 ? s->tuned->trials[s->tuned->nr_trials - 1].rate : 0;
+        sum[applied] += rate[i];
+    }
+    *ret_agree = code == 0 && (rate[1] > rate[0]) == (rate[2] > rate[3]);
+    return code;
+}
+
+/* In turn, and again where that says nothing and trials are left. The winner's trials of the search, being
+ * the luckiest of many, do not count. */
+static int judge(struct search *s)
+{
+    struct np_tuned *tuned = s->tuned;
+    const struct np_knobs winner = *best_knobs(s);
+    double sum[2] = {0, 0}, gain = 0;
+    bool agree = false;
+    int code = 0, rounds = 0;
+
+    if (same(&winner, &tuned->base))
+        return 0;
+    while (tuned->nr_trials + NR_LAST <= NP_TUNE_TRIALS && code == 0) {
+        code = in_turn(s, &winner, sum, &agree);
+        gain = sum[1] / sum[0] - 1;
+        rounds++;
+        tuned->better =
+            gain > fmax(LEAST_GAIN, tuned->least / sqrt(rounds)) && (agree || rounds > 1);
+        if (tuned->better || gain < -tuned->least)
+            break;
+    }
+    if (code < 0)
+        return code;
+    tuned->base_rate = sum[0] / (2 * rounds);
+    tuned->best_rate = sum[tuned->better] / (2 * rounds);
+    if (tuned->better)
+        tuned->best = winner;
+    return 0;
+}
+
+int np_tune(const struct np_model *model, const struct np_tune_options *options,
+    struct np_tuned *ret_tuned, struct np_err *err)
+{
+    struct np_err unasked = {0};
+    struct search s = {.model = model,
+        .options = options,
+        .tuned = ret_tuned,
+        .err = err ? err : &unasked,
+        .most_readers = options->max_cores > 0 ? options->max_cores : (int)ceil(model->knobs.cores),
+        .most_memory = options->max_memory ? options->max_memory : model->knobs.free_bytes / 2};
+    struct np_tuned *tuned = ret_tuned;
+
+    *tuned = (struct np_tuned){.base = model->knobs, .least = fmax(LEAST_GAIN, options->noise)};
+    if (options->max_cores <= 0 && s.most_readers < model->knobs.readers)
+        s.most_readers = model->knobs.readers; /* the user's own choice is no mistake */
+    clamp(&s, &tuned->base);
+    tuned->beyond = !same(&tuned->base, &model->knobs);
+    tuned->best = tuned->base;
+    int code = add_trial(&s, &tuned->base);
+    if (code == 0) {
+        tuned->base_rate = tuned->best_rate = tuned->trials[0].rate;
+        code = search(&s);
+    }
+    return code == 0 ? judge(&s) : code;
+}

@@ -1,0 +1,35 @@
+# `nnpipe profile --tune` from the command line: what it says and writes. Whether the search is good is
+# tests/unit/test_tune.c's to tell.
+. "$(dirname "$0")/../lib.sh"
+cat >"$TMP/net.yaml" <<Y
+name: net # kept
+device: {sim: {h2d_gbps: 10, step_ms: 1}}
+data: {train: {source: synth, samples: 2000, size: 32}}
+loader: {batch: 32, readers: 1, cache: none, depth: 1, augment: [{random_crop: {size: 32, pad: 4}}, flip]} # kept too
+model: [{conv: {out: 8, kernel: 3, pad: 1}}, relu, global_avgpool, {linear: {out: classes}}]
+train: {epochs: 3}
+runs: $TMP/runs
+Y
+P="$NNPIPE profile $TMP/net.yaml"
+
+# shellcheck disable=SC2086 # $P is words
+tune() { $P --tune --max-cores 2 --max-memory 1G --json --out "$TMP/a" >"$TMP/a.json" 2>"$TMP/err" || { tail -n 2 "$TMP/err"; return 1; }; }
+t "a run is tuned" tune
+told() {
+    grep -q '^{"event": *"tuned"' "$TMP/a.json" && tail -n 1 "$TMP/a.json" | grep -q '"event": *"done"' || return 1
+    n=$(grep '"tuned"' "$TMP/a.json" | grep -o '"predicted_images_per_second"' | wc -l)
+    echo "$n trials"
+    [ "$n" -ge 2 ] && [ "$n" -le 15 ]
+}
+t "the event has at most 15 trials, and comes before done" told
+copied() {
+    if grep -q '"settings": *{}' "$TMP/a.json"; then [ ! -e "$TMP/a/net.tuned.yaml" ] && return 0; fi
+    "$NNPIPE" check "$TMP/a/net.tuned.yaml" || return 1
+    diff "$TMP/net.yaml" "$TMP/a/net.tuned.yaml" >"$TMP/diff"
+    [ "$(grep -c '^[<>]' "$TMP/diff")" -eq 2 ] && grep -q '^> loader: .* # kept too' "$TMP/diff"
+}
+t "the copy differs in the loader's line alone, or there is none" copied
+# shellcheck disable=SC2086
+caps() { exits 2 $P --tune --max-memory lots && exits 2 $P --tune --max-cores -1 && exits 2 $P --max-cores 2; }
+t "caps that are none, or without --tune, are a mistake of the command line" caps
+[ "$failed" -eq 0 ]
