@@ -16,6 +16,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/base/span.h"
+#include "loader/base/tick.h"
 
 #define HELD     (1ull << 63) /* of `since_ns` */
 #define SUB_BITS 4            /* 16 buckets an octave */
@@ -63,6 +64,7 @@ struct np_block {
     _Atomic uint64_t detail;
 
     /* the block's own thread only */
+    struct np_tick tick;
     uint64_t lap_ns;    /* the last lap or pass, moved on by the waits since */
     uint64_t now_ns;    /* the clock, when last looked at */
     uint64_t waited_ns; /* when the wait began */
@@ -105,6 +107,7 @@ struct np_block *np_stat_join(struct np_stat *stat, const char *thread)
     if (!block)
         return NULL;
     snprintf(block->thread, sizeof(block->thread), "%s", thread);
+    np_tick_init(&block->tick);
     block->lap_ns = block->now_ns = np_now_ns();
     atomic_init(&block->ledger.since_ns, block->now_ns);
     block->tracks = stat->tracks;
@@ -233,10 +236,17 @@ static void remember(struct np_block *block, enum np_stage stage, uint64_t ns)
         (struct doing){.end_ns = block->now_ns, .ns = ns, .stage = (int)stage};
 }
 
+/* The counter that laps are read from may be some microseconds ahead of the clock, or behind. */
+static void look(struct np_block *block, uint64_t now_ns)
+{
+    if (now_ns > block->now_ns)
+        block->now_ns = now_ns;
+}
+
 /* The time since the last lap. */
 static uint64_t lap(struct np_block *block, enum np_stage stage)
 {
-    block->now_ns = np_now_ns();
+    look(block, np_tick_ns(&block->tick));
 
     const uint64_t ns = block->now_ns - block->lap_ns;
     block->lap_ns = block->now_ns;
@@ -270,7 +280,8 @@ void np_stat_wait(struct np_block *block, enum np_state state, const char *what,
 {
     if (!block)
         return;
-    block->now_ns = block->waited_ns = np_now_ns();
+    look(block, np_now_ns());
+    block->waited_ns = block->now_ns;
     turn(block, state, get(&block->ledger.held));
     atomic_store_explicit(&block->what, what, memory_order_relaxed);
     atomic_store_explicit(&block->where, where, memory_order_relaxed);
@@ -303,7 +314,7 @@ void np_stat_done(struct np_block *block)
         return;
     end_wait(block);
     state = (enum np_state)get(&block->ledger.state);
-    block->now_ns = np_now_ns();
+    look(block, np_now_ns());
     const uint64_t ns = block->now_ns - block->waited_ns;
     turn(block, NP_STATE_WORK, get(&block->ledger.held));
     block->lap_ns += ns;
@@ -316,7 +327,7 @@ void np_stat_leave(struct np_block *block)
 {
     if (!block)
         return;
-    block->now_ns = np_now_ns();
+    look(block, np_now_ns());
     turn(block, (enum np_state)NP_NR_STATES, 0);
 }
 
@@ -367,9 +378,10 @@ static void add_ledger(const struct ledger *ledger, struct np_stat_sum *sum)
             state_ns[i] = take(&ledger->state_ns[i]);
         now_ns = np_now_ns();
     } while (version % 2 == 1 || get(&ledger->version) != version);
+    const uint64_t passed_ns = now_ns > since_ns ? now_ns - since_ns : 0;
     if (state < NP_NR_STATES)
-        state_ns[state] += now_ns - since_ns;
-    sum->held_ns += held_ns + held * (now_ns - since_ns);
+        state_ns[state] += passed_ns;
+    sum->held_ns += held_ns + held * passed_ns;
     for (int i = 0; i < NP_NR_STATES; i++)
         sum->state_ns[i] += state_ns[i];
 }
