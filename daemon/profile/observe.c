@@ -2,80 +2,13 @@
  * allocated. */
 #include "daemon/profile/observe.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "daemon/bench.h"
 #include "daemon/run.h"
 #include "loader/base/box.h"
 #include "loader/base/clock.h"
-
-/* --- what the kernel knows -------------------------------------------------------------------- */
-
-static bool read_text(const char *path, char *text, size_t text_bytes)
-{
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd >= 0 ? read(fd, text, text_bytes - 1) : 0;
-
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    return n > 0;
-}
-
-/* Seconds that all cores have worked for anybody (proc_stat(5): all but idle and iowait); guests are
- * in user already. */
-static double all_cpu_seconds(void)
-{
-    unsigned long long user, nice, system, idle, iowait, irq, softirq, steal;
-    char text[512];
-
-    if (!read_text("/proc/stat", text, sizeof(text)) ||
-        sscanf(text, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &user, &nice, &system, &idle,
-            &iowait, &irq, &softirq, &steal) != 8)
-        return -1;
-    return (double)(user + nice + system + irq + softirq + steal) / (double)sysconf(_SC_CLK_TCK);
-}
-
-/* schedstat: on a core, and on a run queue, in ns. Threads are named "reader N". */
-static void add_delay(const char *task, struct np_delay *delay)
-{
-    unsigned long long on = 0, waiting = 0;
-    char path[300], text[128];
-
-    snprintf(path, sizeof(path), "/proc/self/task/%s/comm", task);
-    if (!read_text(path, text, sizeof(text)) || strncmp(text, "reader", 6) != 0)
-        return;
-    snprintf(path, sizeof(path), "/proc/self/task/%s/schedstat", task);
-    if (!read_text(path, text, sizeof(text)) || sscanf(text, "%llu %llu", &on, &waiting) != 2)
-        return;
-    delay->nr_threads++;
-    delay->cpu_s += (double)on * 1e-9;
-    delay->delay_s += (double)waiting * 1e-9;
-}
-
-static void reader_delay(struct np_delay *ret_delay)
-{
-    const int tasks = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    _Alignas(struct dirent64) char entries[4096];
-
-    *ret_delay = (struct np_delay){0};
-    for (ssize_t n; tasks >= 0 && (n = getdents64(tasks, entries, sizeof(entries))) > 0;) {
-        const struct dirent64 *task;
-
-        for (char *at = entries; at < entries + n; at += task->d_reclen) {
-            task = (const struct dirent64 *)at;
-            if (task->d_name[0] != '.')
-                add_delay(task->d_name, ret_delay);
-        }
-    }
-    if (tasks >= 0)
-        close(tasks);
-}
 
 /* --- snapshots -------------------------------------------------------------------------------- */
 
@@ -86,13 +19,14 @@ void np_observe_now(const struct np_run *run, struct np_snapshot *ret_snapshot)
         .steps = run->position.step,
         .stall_ns = np_feed_stall_ns(run->feed),
         .ring_ready_ns = np_ring_ready_ns(np_loader_ring(run->loader)),
-        .process_cpu_s = np_cpu_seconds(),
-        .all_cpu_s = all_cpu_seconds()};
+        .process_cpu_s = np_cpu_seconds()};
+    np_cores_read(&ret_snapshot->cores);
     np_stat_read(run->stat, "reader", &ret_snapshot->readers);
     np_stat_read(run->stat, "trainer", &ret_snapshot->trainer);
     np_feed_times(run->feed, &ret_snapshot->feed);
     np_feed_blame(run->feed, ret_snapshot->blame_ns);
-    reader_delay(&ret_snapshot->reader_delay);
+    np_stat_sched(
+        run->stat, "reader", &ret_snapshot->reader_cpu_ns, &ret_snapshot->reader_delay_ns);
 }
 
 static void stages_between(const struct np_run *run, const struct np_snapshot *start,
@@ -122,27 +56,12 @@ static void stages_between(const struct np_run *run, const struct np_snapshot *s
 static void cores_between(const struct np_run *run, const struct np_snapshot *start,
     const struct np_snapshot *end, struct np_observation *observation)
 {
-    const double seconds = observation->seconds;
-
     observation->cores = run->nr_cpus;
     observation->process_cpu_s = end->process_cpu_s - start->process_cpu_s;
-    observation->reader_cpu_s = end->reader_delay.cpu_s - start->reader_delay.cpu_s;
-    observation->reader_delay_s = end->reader_delay.delay_s - start->reader_delay.delay_s;
-    if (end->reader_delay.nr_threads < start->reader_delay.nr_threads) { /* some have ended */
-        observation->reader_cpu_s = observation->reader_s[NP_STATE_WORK];
-        observation->reader_delay_s = 0;
-    }
-    if (start->all_cpu_s >= 0 && end->all_cpu_s >= 0)
-        observation->other_cores =
-            (end->all_cpu_s - start->all_cpu_s - observation->process_cpu_s) / seconds;
-    /* /proc/stat counts in hundredths of a second; a box with more cores than we may use has tenants
-     * on the others. */
-    const double others = sysconf(_SC_NPROCESSORS_ONLN) - observation->cores;
-    observation->other_cores -= others;
-    if (observation->other_cores < 0)
-        observation->other_cores = 0;
-    if (observation->other_cores > observation->cores)
-        observation->other_cores = observation->cores;
+    observation->reader_cpu_s = (double)(end->reader_cpu_ns - start->reader_cpu_ns) * 1e-9;
+    observation->reader_delay_s = (double)(end->reader_delay_ns - start->reader_delay_ns) * 1e-9;
+    observation->other_cores = np_cores_others(&start->cores, &end->cores, observation->seconds,
+        observation->process_cpu_s, observation->cores);
 }
 
 void np_observe_between(const struct np_run *run, const struct np_snapshot *start,

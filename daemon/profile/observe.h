@@ -2,6 +2,7 @@
 #ifndef NP_OBSERVE_H
 #define NP_OBSERVE_H
 
+#include "daemon/profile/cores.h"
 #include "daemon/profile/profile.h"
 #include "daemon/run.h"
 
@@ -13,11 +14,8 @@ struct np_snapshot {
     uint64_t stall_ns, ring_ready_ns;
     uint64_t blame_ns[NP_NR_STAGES];
     double process_cpu_s;
-    double all_cpu_s; /* of the machine: every process; below 0: not known */
-    struct np_delay {
-        double cpu_s, delay_s; /* on a core; ready, and waiting for one */
-        int nr_threads;
-    } reader_delay;
+    uint64_t reader_cpu_ns, reader_delay_ns; /* on a core; ready, and waiting for one */
+    struct np_cores cores;
 };
 
 void np_observe_now(const struct np_run *run, struct np_snapshot *ret_snapshot);

@@ -15,6 +15,7 @@
 
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
+#include "loader/base/sched.h"
 #include "loader/base/span.h"
 #include "loader/base/tick.h"
 
@@ -58,7 +59,8 @@ struct np_block {
     _Alignas(NP_ALIGN) struct stage stages[NP_NR_STAGES];
     _Alignas(NP_ALIGN) struct ledger ledger;
     _Atomic uint64_t blame_ns[NP_NR_STAGES];
-    _Atomic uint64_t since_ns; /* 0: no wait; HELD while somebody copies its words */
+    _Atomic uint64_t cpu_ns, delay_ns; /* of a thread that has left */
+    _Atomic uint64_t since_ns;         /* 0: no wait; HELD while somebody copies its words */
     _Atomic(const char *) what;
     _Atomic(const char *) where;
     _Atomic uint64_t detail;
@@ -73,6 +75,7 @@ struct np_block {
 
     struct np_spans *spans;       /* set once; NULL: no trace */
     struct np_tracks *tracks;     /* set once */
+    int tid;                      /* set once */
     char thread[MAX_NAME];        /* set once */
     const struct np_block *older; /* set once */
 };
@@ -107,6 +110,7 @@ struct np_block *np_stat_join(struct np_stat *stat, const char *thread)
     if (!block)
         return NULL;
     snprintf(block->thread, sizeof(block->thread), "%s", thread);
+    block->tid = gettid();
     np_tick_init(&block->tick);
     block->lap_ns = block->now_ns = np_now_ns();
     atomic_init(&block->ledger.since_ns, block->now_ns);
@@ -327,6 +331,11 @@ void np_stat_leave(struct np_block *block)
 {
     if (!block)
         return;
+    uint64_t cpu_ns, delay_ns;
+    if (np_sched_read(block->tid, &cpu_ns, &delay_ns)) {
+        put(&block->cpu_ns, cpu_ns);
+        put(&block->delay_ns, delay_ns);
+    }
     look(block, np_now_ns());
     turn(block, (enum np_state)NP_NR_STATES, 0);
 }
@@ -403,6 +412,26 @@ void np_stat_read(const struct np_stat *stat, const char *prefix, struct np_stat
         add_ledger(&block->ledger, &sum);
     }
     *ret_sum = sum;
+}
+
+void np_stat_sched(
+    const struct np_stat *stat, const char *prefix, uint64_t *ret_cpu_ns, uint64_t *ret_delay_ns)
+{
+    *ret_cpu_ns = *ret_delay_ns = 0;
+    for (const struct np_block *block = first(stat); block; block = block->older) {
+        uint64_t cpu_ns, delay_ns;
+
+        if (prefix && strncmp(block->thread, prefix, strlen(prefix)) != 0)
+            continue;
+        /* One that has left may not have ended yet; one that has ended has left. */
+        if (take(&block->ledger.state) >= NP_NR_STATES ||
+            !np_sched_read(block->tid, &cpu_ns, &delay_ns)) {
+            cpu_ns = take(&block->cpu_ns);
+            delay_ns = take(&block->delay_ns);
+        }
+        *ret_cpu_ns += cpu_ns;
+        *ret_delay_ns += delay_ns;
+    }
 }
 
 /* The rank the quantile stands for (nearest rank, 1-based) is looked up in the buckets' sum. */

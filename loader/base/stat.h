@@ -67,7 +67,7 @@ uint64_t np_stat_pass(struct np_block *block, enum np_stage stage);
 void np_stat_wait(struct np_block *block, enum np_state state, const char *what, const char *where,
     uint64_t detail);
 void np_stat_done(struct np_block *block);
-/* The thread ends. */
+/* The thread ends; reads what the scheduler says of it. */
 void np_stat_leave(struct np_block *block);
 
 /* From now on the thread has so many of something in its hands: reads in flight. The block's own
@@ -96,6 +96,10 @@ struct np_stat_sum {
 /* Sums over all threads whose name starts with prefix (NULL: all), up to this moment: what a thread
  * is at is in the states, but in its stage only once it is through. Any thread. */
 void np_stat_read(const struct np_stat *stat, const char *prefix, struct np_stat_sum *ret_sum);
+/* What the kernel's scheduler says of them: on a core, and ready but without one (np_sched_read()); of
+ * those that have left, when they did. Any thread. */
+void np_stat_sched(
+    const struct np_stat *stat, const char *prefix, uint64_t *ret_cpu_ns, uint64_t *ret_delay_ns);
 /* Duration at quantile q (0..1) of a stage over all threads, ns; 0 where there is none. */
 uint64_t np_stat_quantile(const struct np_stat *stat, enum np_stage stage, double q);
 /* Calls report, with one line each, for all waits older than min_ns. Any thread. */

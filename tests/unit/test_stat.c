@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "loader/base/clock.h"
 #include "loader/base/rng.h"
@@ -166,6 +167,33 @@ Test(stat, a_missing_block_counts_nothing)
     np_stat_free(NULL);
     cr_assert_str_eq(np_stage_names[NP_STAGE_CHECKPOINT], "checkpoint");
     cr_assert_str_eq(np_state_names[NP_STATE_IO_WAIT], "io_wait");
+}
+
+static void *work_and_leave(void *context)
+{
+    struct np_block *block = np_stat_join(context, "reader 0");
+
+    for (volatile int i = 0; i < 30000000; i++)
+        ;
+    np_stat_leave(block);
+    return NULL;
+}
+
+Test(stat, the_schedulers_account_of_a_thread_outlives_it)
+{
+    struct np_stat *stat = np_stat_new();
+    uint64_t cpu_ns, again_ns, delay_ns;
+    pthread_t thread;
+
+    np_stat_join(stat, "trainer"); /* not asked for */
+    pthread_create(&thread, NULL, work_and_leave, stat);
+    pthread_join(thread, NULL);
+    np_stat_sched(stat, "reader", &cpu_ns, &delay_ns);
+    np_stat_sched(stat, "reader", &again_ns, &delay_ns);
+    cr_assert_eq(cpu_ns, again_ns);
+    if (access("/proc/self/schedstat", R_OK) == 0)
+        cr_assert(cpu_ns > MS && cpu_ns < 60000ull * MS);
+    np_stat_free(stat);
 }
 
 static int compare(const void *a, const void *b)
