@@ -2,7 +2,7 @@
 # What the always-on counters cost: the program against a build of it that counts nothing (NP_NO_STAT, in
 # a folder of its own), the same work each, in blocks of four runs (with, without, without, with). Prints
 # for each case the median change of a block's seconds and of its CPU seconds with a 95 % confidence
-# interval (bootstrap over the blocks), and what one look at the clock takes here. The goal is 0.5 %.
+# interval (bootstrap over the blocks), and what one count of each kind takes here. The goal is 0.5 %.
 #   loader: batches of small packed pictures, as fast as two readers can: the most counts a second
 #   cached: the same from memory: the least work a count
 #   train:  a whole run on the sim device without weight
@@ -27,8 +27,11 @@ train: {steps: ${STEPS:-600}, eval_every: never}
 checkpoint: {every: never}
 Y
 sed 's/cache: none/cache: decoded/' "$work/loader.yaml" >"$work/cached.yaml"
+${CC:-cc} -O2 -D_GNU_SOURCE -I. tests/bench/counter_cost.c build/libnnpipe.a -o "$work/counter_cost" -pthread -lm -lxxhash
+"$work/counter_cost"
+echo
 python3 - "$work" "${BLOCKS:-15}" "${RUN_SECONDS:-2}" <<'PY'
-import json, os, random, statistics, subprocess, sys, time
+import json, os, random, statistics, subprocess, sys
 work, blocks, seconds = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 programs = {True: "./nnpipe", False: "build-nostat/nnpipe"}
 cases = {
@@ -55,11 +58,6 @@ def interval(changes):
     medians = sorted(statistics.median(random.choices(changes, k=len(changes))) for _ in range(4000))
     return statistics.median(changes), medians[100], medians[3899]
 
-start = time.perf_counter_ns()
-for _ in range(200000):
-    time.monotonic_ns()
-each = (time.perf_counter_ns() - start) / 200000
-print(f"a look at the clock, Python's loop included: {each:.0f} ns\n")
 print("| case | images/s | seconds | CPU seconds |")
 print("|---|---|---|---|")
 for case in cases:
