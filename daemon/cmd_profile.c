@@ -241,6 +241,8 @@ static int measure(struct profiling *p, struct np_err *err)
     think(p);
     say_so_far(p, (double)(np_now_ns() - start) * 1e-9);
     part(p, NP_PART_READ_COLD, &ceilings->read_cold);
+    if (p->profile.verdict.limiter == NP_STAGE_READ)
+        part(p, NP_PART_READ_DEEP, &ceilings->read_deep);
     while (p->nr_trials < NR_TRIALS && code == 0)
         code = trial(p, AGAIN_S, err);
     if (code < 0)

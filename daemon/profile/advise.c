@@ -6,6 +6,7 @@
 #include "daemon/profile/profile.h"
 
 #define ENOUGH       0.97 /* of what a key can bring: more of it is not worth its price */
+#define LEAST_WORTH  1.03 /* of the rate: less is no advice */
 #define MOST_SLOTS   16
 #define SAVING_SHARE 0.01 /* of the time, that checkpoints may take */
 
@@ -66,7 +67,7 @@ static void advise_readers(
         const int to = smallest(model, &knobs, &knobs.readers, most);
 
         advice->rate = np_model_rate_with(model, &knobs);
-        if (advice->rate > model->rate * 1.03) {
+        if (advice->rate > model->rate * LEAST_WORTH) {
             take(advice, "loader.readers", from, to);
             advice->cores = advice->rate * (model->thread_s[NP_STAGE_DECOMPRESS] +
                                                model->thread_s[NP_STAGE_DECODE] +
@@ -97,7 +98,23 @@ static void advise_readers(
 static void advise_read(const struct np_model *model, struct np_advice *advice)
 {
     struct np_knobs knobs = model->knobs;
+    const int from = knobs.depth;
 
+    if (model->read_most > model->read_rate && from < NP_MOST_DEPTH) {
+        const int to = smallest(model, &knobs, &knobs.depth, NP_MOST_DEPTH);
+
+        advice->rate = np_model_rate_with(model, &knobs);
+        if (advice->rate > model->rate * LEAST_WORTH) {
+            take(advice, "loader.depth", from, to);
+            advice->memory_bytes = (uint64_t)(knobs.readers * (to - from)) *
+                                   (knobs.set_bytes / (knobs.nr_samples + 1));
+            snprintf(advice->text, sizeof(advice->text),
+                "more reads in flight a reader: %d instead of %d, the disk can do more at once", to,
+                from);
+            return;
+        }
+    }
+    knobs = model->knobs;
     if (fits(model, knobs.set_bytes) && strcmp(knobs.cache, "none") == 0) {
         advise_cache(model, "encoded", knobs.set_bytes, "the set's files", advice);
         return;

@@ -89,6 +89,7 @@ void np_model_make(const struct np_observation *o, const struct np_ceilings *cei
     *ret_model = (struct np_model){.knobs = *knobs,
         .cores = at_least(o->cores - o->other_cores, 0.5),
         .read_rate = read_rate(o, ceilings),
+        .read_most = ceilings->read_deep,
         .coupling = 1};
     make_threads(o, ret_model);
     make_device(o, ceilings, ret_model);
@@ -201,8 +202,11 @@ double np_model_rate_with(const struct np_model *model, const struct np_knobs *k
         other.thread_s[NP_STAGE_AUGMENT] = 0;
         other.copy_rate = 0;
     }
-    if (knobs->depth > model->knobs.depth && model->knobs.depth > 0)
+    if (knobs->depth > model->knobs.depth && model->knobs.depth > 0) {
         other.read_rate *= (double)knobs->depth / model->knobs.depth;
+        if (model->read_most > 0)
+            other.read_rate = fmin(other.read_rate, fmax(model->read_most, model->read_rate));
+    }
     if (knobs->prefetch > model->knobs.prefetch) /* half the loss for twice the slots */
         other.coupling = 1 - (1 - model->coupling) * model->knobs.prefetch / knobs->prefetch;
     other.knobs = *knobs;

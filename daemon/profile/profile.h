@@ -60,10 +60,14 @@ struct np_observation {
  * such part, or it was not measured. */
 struct np_ceilings {
     double read_cold, read_warm; /* reading alone: page cache dropped for these files; as it is */
+    double read_deep;            /* cold, with NP_DEEPER times the reads in flight */
     double loader;               /* reading to finished batches */
     double copy;                 /* host to device */
     double step;                 /* the training step on a batch that is there */
 };
+
+#define NP_DEEPER     8
+#define NP_MOST_DEPTH 64 /* that is measured or advised */
 
 /* What the run is made of. */
 struct np_knobs {
@@ -89,6 +93,7 @@ struct np_model {
     double thread_s
         [NP_NR_STAGES]; /* a reader thread's time in decompress, decode, augment, batch: waits left out */
     double read_rate;            /* what the disk gives at this concurrency */
+    double read_most;            /* and at any; 0: not known */
     double copy_rate, step_rate; /* 0: no such stage */
     double
         step_cpu_s; /* core-seconds of compute threads (the CPU device); else the trainer's own */
@@ -178,7 +183,13 @@ int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
     struct np_observation *ret_observation, struct np_err *err);
 /* One part alone for about `seconds`: `nnpipe bench io|loader|step`, a process of its own. Copies need no
  * trial: the device's events time them in every run. */
-enum np_part { NP_PART_READ_COLD, NP_PART_READ_WARM, NP_PART_LOADER, NP_PART_STEP };
+enum np_part {
+    NP_PART_READ_COLD,
+    NP_PART_READ_DEEP,
+    NP_PART_READ_WARM,
+    NP_PART_LOADER,
+    NP_PART_STEP
+};
 int np_trial_part(
     struct np_rig *rig, enum np_part part, double seconds, double *ret_rate, struct np_err *err);
 

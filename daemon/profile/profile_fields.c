@@ -56,6 +56,7 @@ const struct np_field np_fields_feed[] = {
 const struct np_field np_fields_ceilings[] = {
     FIELD(np_ceilings, REAL, "read_cold", read_cold),
     FIELD(np_ceilings, REAL, "read_warm", read_warm),
+    FIELD(np_ceilings, REAL, "read_deep", read_deep),
     FIELD(np_ceilings, REAL, "loader", loader),
     FIELD(np_ceilings, REAL, "copy", copy),
     FIELD(np_ceilings, REAL, "step", step),
@@ -86,6 +87,7 @@ const struct np_field np_fields_model[] = {
     FIELD(np_model, REAL, "cores", cores),
     FIELD(np_model, STAGES, "thread_seconds", thread_s),
     FIELD(np_model, REAL, "read_rate", read_rate),
+    FIELD(np_model, REAL, "read_most", read_most),
     FIELD(np_model, REAL, "copy_rate", copy_rate),
     FIELD(np_model, REAL, "step_rate", step_rate),
     FIELD(np_model, REAL, "step_cpu_seconds", step_cpu_s),

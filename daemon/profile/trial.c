@@ -266,15 +266,15 @@ static int part_rate(const char *text, const char *field, double *ret_rate, stru
 int np_trial_part(
     struct np_rig *rig, enum np_part part, double seconds, double *ret_rate, struct np_err *err)
 {
-    static const char *const names[] = {"io", "io", "loader", "step"};
+    static const char *const names[] = {"io", "io", "io", "loader", "step"};
     const char *words[MOST_WORDS] = {
         "nnpipe", "bench", names[part], rig->config_path, "--json", "--seconds"};
-    char number[32], text[8192];
+    char number[32], depth[32], text[8192];
     int n = 6;
 
     snprintf(number, sizeof(number), "%g", seconds);
     words[n++] = number;
-    if (part == NP_PART_READ_COLD)
+    if (part <= NP_PART_READ_DEEP)
         words[n++] = "--cold";
     if (part == NP_PART_STEP && rig->device) {
         words[n++] = "--device";
@@ -283,6 +283,14 @@ int np_trial_part(
     for (int i = 0; i < rig->overrides.nr_texts; i++) {
         words[n++] = "-o";
         words[n++] = rig->overrides.texts[i];
+    }
+    if (part == NP_PART_READ_DEEP) {
+        const int deeper = NP_DEEPER * rig->knobs.depth;
+
+        snprintf(depth, sizeof(depth), "loader.depth=%d",
+            deeper < NP_MOST_DEPTH ? deeper : NP_MOST_DEPTH);
+        words[n++] = "-o";
+        words[n++] = depth;
     }
     int code = run_self(words, text, sizeof(text), err);
     return code < 0 ? code

@@ -12,7 +12,6 @@
 #define NR_LAST       4 /* trials in turn at the end */
 #define NR_SEARCH     (NP_TUNE_TRIALS - NR_LAST)
 #define LEAST_GAIN    0.01
-#define MOST_DEPTH    64
 #define MOST_PREFETCH 32
 #define FAR_FROM_HOME 0.004 /* of the predicted rate, for each doubling of a knob */
 #define HOPELESS      0.8   /* predicted so far below the best: the model is not that wrong */
@@ -57,8 +56,8 @@ uint64_t np_tune_memory(const struct np_knobs *knobs)
 static bool allowed(const struct search *s, const struct np_knobs *knobs)
 {
     return knobs->readers >= 1 && knobs->readers <= s->most_readers && knobs->depth >= 1 &&
-           knobs->depth <= MOST_DEPTH && knobs->prefetch >= 2 && knobs->prefetch <= MOST_PREFETCH &&
-           np_tune_memory(knobs) <= s->most_memory;
+           knobs->depth <= NP_MOST_DEPTH && knobs->prefetch >= 2 &&
+           knobs->prefetch <= MOST_PREFETCH && np_tune_memory(knobs) <= s->most_memory;
 }
 
 static bool same(const struct np_knobs *a, const struct np_knobs *b)
@@ -182,7 +181,7 @@ static bool choose(const struct search *s, const char *cache, struct np_knobs *r
 
     snprintf(knobs.cache, sizeof(knobs.cache), "%s", cache);
     for (int r = 0; r <= s->most_readers; r = next_reader(r))
-        for (int d = 0; d <= MOST_DEPTH; d = d ? 2 * d : 1)
+        for (int d = 0; d <= NP_MOST_DEPTH; d = d ? 2 * d : 1)
             for (int p = 1; p <= MOST_PREFETCH; p *= 2) { /* the first of each: as it is */
                 knobs.readers = r ? r : readers;
                 knobs.depth = d ? d : depth;
@@ -269,8 +268,8 @@ static bool step(
         if (!disk_matters(s))
             return false;
         to->depth = !up ? to->depth / 2 : fine ? 2 * to->depth : 4 * to->depth;
-        if (to->depth > MOST_DEPTH)
-            to->depth = MOST_DEPTH;
+        if (to->depth > NP_MOST_DEPTH)
+            to->depth = NP_MOST_DEPTH;
         break;
     default:
         if (!up || !disk_matters(s))
