@@ -1,6 +1,6 @@
 /* rate WARMUP SECONDS COMMAND...: what a training run really does. Starts `COMMAND... --json` in a group
- * of its own, counts its steps by the clock from WARMUP seconds after the first one on, kills it, and
- * prints "STEPS_PER_SECOND OTHER_CORES": the second is what other processes used meanwhile. Where the
+ * of its own, counts its steps by the clock from WARMUP seconds after the first one on (`epochs`: after half a
+ * second of the second epoch, when a cache has filled), kills it, and prints "STEPS_PER_SECOND OTHER_CORES": the second is what other processes used meanwhile. Where the
  * run writes checkpoints, it counts from the end of one to the end of another. */
 #include <signal.h>
 #include <stdio.h>
@@ -80,7 +80,7 @@ struct count {
     double from, last;       /* what is counted lies between; 0: nothing is */
     long nr_steps, nr_after; /* up to `last`, and since */
     double cpu, own;         /* at `from`: of the box, of the run */
-    int by_checkpoints;
+    int by_checkpoints, by_epochs;
 };
 
 static void begin(struct count *count, double time, pid_t pid)
@@ -108,9 +108,9 @@ static void at_checkpoint(struct count *count, double time, pid_t pid)
 
 static void at_step(struct count *count, double time, pid_t pid)
 {
-    if (count->first == 0)
+    if (count->first == 0 && !count->by_epochs)
         count->first = time;
-    if (count->from == 0 && time >= count->first + count->warmup) {
+    if (count->from == 0 && count->first > 0 && time >= count->first + count->warmup) {
         begin(count, time, pid);
     } else if (count->from > 0) {
         count->nr_after++;
@@ -151,7 +151,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: rate WARMUP SECONDS COMMAND...\n");
         return 64;
     }
-    count.warmup = atof(argv[1]);
+    count.by_epochs = strcmp(argv[1], "epochs") == 0;
+    count.warmup = count.by_epochs ? 0.5 : atof(argv[1]);
     count.seconds = atof(argv[2]);
     pid = start(argv + 3, &lines);
     while (fgets(line, sizeof(line), lines)) {
@@ -159,6 +160,8 @@ int main(int argc, char **argv)
 
         if (is_event(line, "error"))
             fputs(line, stderr);
+        else if (count.first == 0 && is_event(line, "epoch"))
+            count.first = time;
         else if (is_event(line, "checkpoint"))
             at_checkpoint(&count, time, pid);
         else if (is_event(line, "step"))

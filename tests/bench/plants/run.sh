@@ -44,7 +44,7 @@ apply() {
     case $key in '' | null | -) echo - ;;
     *)
         # A cache pays from the second epoch on.
-        [ "$key" != loader.cache ] || warmup=$(awk "BEGIN { w = 0.7 + 1.2 * $(json samples <"$dir/profile.json") / $slow; print (w < 20 ? w : 20) }")
+        [ "$key" != loader.cache ] || warmup=epochs
         run_rate planted -o "$key=$value" | cut -d ' ' -f 1
         ;;
     esac
