@@ -90,7 +90,7 @@ EMU      = $(addprefix $(B)/tests/emu/,nnpipe libnnpipe-cuda.so libcudnn.so.9 li
 PLANS    = $(if $(SAN),,$(B)/tests/cuda/plans)
 CXXFLAGS = -std=c++17 $(OPT) -Wall -Wextra -fno-strict-aliasing -ffp-contract=off -pthread -fPIC -I. $(CUDA_FLAGS) \
            $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
-$(B)/tests/kernel/test_kernels_cuda.o $(B)/tests/kernel/test_kernels_rows.o $(B)/tests/kernel/test_kernels_stats.o: CFLAGS += -DNP_EMULATED_CUDA $(CUDA_FLAGS)
+$(patsubst %,$(B)/tests/kernel/test_kernels_%.o,cuda rows stats update): CFLAGS += -DNP_EMULATED_CUDA $(CUDA_FLAGS)
 $(B)/emu/%.cu.o: trainer/cuda/%.cu
 	@mkdir -p $(@D)
 	$(CXX) -x c++ $(CXXFLAGS) -MMD -MP -c -o $@ $<

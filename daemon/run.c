@@ -349,6 +349,8 @@ static int open_base(struct np_run *run, struct np_err *err)
         np_stat_trace(run->stat, np_trace_tracks(run->options->trace));
     if ((code = np_watch_start(run->stat, warn, run, &run->watch, err)) < 0)
         return code;
+    if (run->options->probe) /* whoever measures clears up: no signal ends it on the spot */
+        np_watch_arm(run->watch);
     run->block = np_stat_join(run->stat, "trainer");
     if ((code = np_io_open(&run->io, "pread", 1, err)) < 0)
         return code;

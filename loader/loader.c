@@ -22,8 +22,9 @@
 #define REPLAY_BATCHES 2
 #define REPLAY_SAMPLES 256
 #define REPLAY_LEAST   8 /* of a reader */
-/* With hand-over replayed: the ring's slots, up to this size together. */
-#define REPLAY_SLOTS      3 /* times as many: new memory is slow until all of it was touched */
+/* With hand-over replayed: so many more slots, the ring up to this size: new memory is slow until it was
+ * touched. */
+#define REPLAY_SLOTS      64
 #define REPLAY_RING_BYTES (128 * MIB)
 
 #define AUTO_CACHE_EPOCHS 3 /* the first one fills it, for about 5 % of the readers' time */
@@ -84,7 +85,7 @@ static int nr_slots(const struct np_loader_config *config)
 
     if (!(config->options->stubs & 1u << NP_STAGE_BATCH))
         return slots;
-    return (int)clamp((int64_t)REPLAY_RING_BYTES / bytes, slots, REPLAY_SLOTS * slots);
+    return (int)clamp((int64_t)REPLAY_RING_BYTES / bytes, slots, slots + REPLAY_SLOTS);
 }
 
 /* Few enough for all readers to have theirs within the first batches. */

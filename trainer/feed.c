@@ -7,14 +7,13 @@
  *
  * Where the device keeps a copy of the cache's pictures, only what was drawn is copied for a row
  * whose picture is there, and the device makes the row, behind the copies, before `copied`. */
-#include "trainer/feed.h"
+#include "trainer/feed_account.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 #include "loader/base/clock.h"
-#include "loader/base/span.h"
 
 #define NR_BUFFERS NP_FEED_BUFFERS
 
@@ -54,11 +53,8 @@ struct np_feed {
     unsigned nr_filled, nr_handed;     /* so far, modulo NR_BUFFERS the next one */
     struct np_event last_compute;      /* recorded at the last release */
     bool has_computed;
-    uint64_t last_consumed_ns; /* of the batches that have passed; 0: none has */
-    struct np_feed_times times;
-    uint64_t stall_ns;
-    uint64_t blame_ns[NP_NR_STAGES];    /* adds up to stall_ns */
-    struct np_spans *copies, *computes; /* of a trace; NULL: there is none */
+    uint64_t taken_ns; /* when the last batch was; 0: none has been */
+    struct np_account account;
     int failed; /* what a device call gave where nobody could be told; np_feed_upload() does */
 };
 
@@ -88,6 +84,7 @@ int np_feed_new(struct np_device *device, struct np_ring *ring, const struct np_
     feed->device = device;
     feed->ring = ring;
     feed->block = block;
+    feed->account = (struct np_account){.block = block, .ring = ring};
     feed->shape = *shape;
     feed->image_bytes = (size_t)shape->rows * (size_t)shape->height * (size_t)shape->width *
                         (size_t)shape->channels;
@@ -102,8 +99,8 @@ int np_feed_new(struct np_device *device, struct np_ring *ring, const struct np_
         }
     }
     if (has_memory(feed)) {
-        feed->copies = np_stat_track(block, "device copy");
-        feed->computes = np_stat_track(block, "device compute");
+        feed->account.copies = np_stat_track(block, "device copy");
+        feed->account.computes = np_stat_track(block, "device compute");
     }
     *ret_feed = feed;
     return 0;
@@ -143,78 +140,27 @@ static uint64_t passed_ns(struct np_feed *feed, struct np_event *event)
     return event->passed_ns;
 }
 
-static uint64_t between(uint64_t start_ns, uint64_t end_ns)
-{
-    return end_ns > start_ns ? end_ns - start_ns : 0;
-}
-
 /* The copy has passed: count it, give the slot back. */
 static void finish_copy(struct np_feed *feed, struct buffer *buffer)
 {
-    const uint64_t took = between(passed_ns(feed, &buffer->copying), buffer->copied.passed_ns);
+    const uint64_t start_ns = passed_ns(feed, &buffer->copying);
 
     np_ring_release(feed->ring, buffer->slot);
     buffer->slot = NULL;
-    np_stat_item(feed->block, NP_STAGE_COPY, buffer->bytes, took);
-    feed->times.copy_ns += took;
-    np_spans_put_at(feed->copies, NP_STAGE_COPY, buffer->copying.passed_ns,
-        buffer->copied.passed_ns, buffer->batch.seq, buffer->bytes);
-}
-
-static void charge(struct np_feed *feed, enum np_stage stage, uint64_t ns)
-{
-    feed->blame_ns[stage] += ns;
-    feed->stall_ns += ns;
-    np_stat_blame(feed->block, stage, ns);
-}
-
-/* Shared out as the reader of the late batch's last row spent the time that was waited; what rounding
- * leaves goes to the largest share. Nothing known of it: it was as good as there. */
-static void blame_reader(struct np_feed *feed, const struct np_batch *batch, uint64_t stall_ns)
-{
-    uint64_t did_ns[NP_NR_STAGES], total_ns = 0, left_ns = stall_ns;
-    enum np_stage largest = NP_STAGE_BATCH;
-
-    np_ring_late(feed->ring, batch, did_ns);
-    for (int i = 0; i < NP_NR_STAGES; i++) {
-        total_ns += did_ns[i];
-        largest = did_ns[i] > did_ns[largest] ? (enum np_stage)i : largest;
-    }
-    for (int i = 0; i < NP_NR_STAGES && total_ns > 0; i++) {
-        const double share = (double)did_ns[i] / (double)total_ns;
-        uint64_t ns = (uint64_t)((double)stall_ns * share);
-
-        ns = ns < left_ns ? ns : left_ns;
-        left_ns -= ns;
-        charge(feed, (enum np_stage)i, ns);
-    }
-    charge(feed, largest, left_ns);
-}
-
-/* The step was queued, nothing before it was left to do, and its batch was on the way. */
-static void blame_copy(struct np_feed *feed, const struct buffer *buffer)
-{
-    uint64_t since_ns = feed->last_consumed_ns;
-
-    if (since_ns == 0)
-        return;
-    since_ns = since_ns > buffer->handed_ns ? since_ns : buffer->handed_ns;
-    since_ns = since_ns > buffer->copying.passed_ns ? since_ns : buffer->copying.passed_ns;
-    charge(feed, NP_STAGE_COPY, between(since_ns, buffer->copied.passed_ns));
+    np_account_copy(
+        &feed->account, start_ns, buffer->copied.passed_ns, buffer->batch.seq, buffer->bytes);
 }
 
 /* The calls that read the buffer have passed. */
 static void finish_compute(struct np_feed *feed, struct buffer *buffer)
 {
-    const uint64_t start = passed_ns(feed, &buffer->computing), end = buffer->consumed.passed_ns;
-
-    blame_copy(feed, buffer);
-    feed->times.nr_batches++;
-    feed->times.compute_ns += between(start, end);
-    if (feed->last_consumed_ns > 0)
-        feed->times.idle_ns += between(feed->last_consumed_ns, start);
-    feed->last_consumed_ns = end;
-    np_spans_put_at(feed->computes, NP_SPAN_COMPUTE, start, end, buffer->batch.seq, 0);
+    np_account_compute(
+        &feed->account, &(struct np_account_step){.start_ns = passed_ns(feed, &buffer->computing),
+                            .end_ns = buffer->consumed.passed_ns,
+                            .queued_ns = buffer->handed_ns,
+                            .copying_ns = buffer->copying.passed_ns,
+                            .copied_ns = buffer->copied.passed_ns,
+                            .seq = buffer->batch.seq});
     buffer->state = FREE;
 }
 
@@ -337,10 +283,19 @@ static void prefetch(struct np_feed *feed)
     }
 }
 
+/* What the device takes for a batch: one that reads the host's memory works between two takes. */
+static uint64_t batch_ns(const struct np_feed *feed, uint64_t now_ns)
+{
+    if (has_memory(feed))
+        return np_account_batch_ns(&feed->account);
+    return feed->taken_ns > 0 ? now_ns - feed->taken_ns : 0;
+}
+
 /* The next batch, waited for. What of the wait the device spent without work is the stall. */
 static int take(struct np_feed *feed, struct np_batch **ret_batch, struct np_err *err)
 {
     uint64_t start = np_now_ns();
+    const uint64_t each = batch_ns(feed, start);
     bool waits = !np_ring_ready(feed->ring);
     struct np_err why = {0};
     struct np_batch *batch = np_ring_take(feed->ring, feed->block, &why);
@@ -350,6 +305,7 @@ static int take(struct np_feed *feed, struct np_batch **ret_batch, struct np_err
         return np_err_set(err, why.code ? why.code : -ESHUTDOWN, "%s",
             why.code ? why.text : "the loader was stopped");
     *ret_batch = batch;
+    feed->taken_ns = end;
     if (!waits)
         return 0;
     if (has_memory(feed) && feed->has_computed) {
@@ -361,7 +317,7 @@ static int take(struct np_feed *feed, struct np_batch **ret_batch, struct np_err
         else if (feed->last_compute.passed_ns > start)
             start = feed->last_compute.passed_ns;
     }
-    blame_reader(feed, batch, between(start, end));
+    np_account_wait(&feed->account, batch, end > start ? end - start : 0, each);
     return 0;
 }
 
@@ -482,17 +438,22 @@ void np_feed_release(struct np_feed *feed, struct np_input *input)
 
 void np_feed_times(const struct np_feed *feed, struct np_feed_times *ret_times)
 {
-    *ret_times = feed->times;
+    *ret_times = feed->account.times;
 }
 
 void np_feed_blame(const struct np_feed *feed, uint64_t ret_ns[NP_NR_STAGES])
 {
-    memcpy(ret_ns, feed->blame_ns, sizeof(feed->blame_ns));
+    memcpy(ret_ns, feed->account.blame_ns, sizeof(feed->account.blame_ns));
+}
+
+void np_feed_bridged(const struct np_feed *feed, uint64_t ret_ns[NP_FEED_BRIDGES])
+{
+    memcpy(ret_ns, feed->account.bridged_ns, sizeof(feed->account.bridged_ns));
 }
 
 uint64_t np_feed_stall_ns(const struct np_feed *feed)
 {
-    return feed->stall_ns;
+    return feed->account.stall_ns;
 }
 
 void np_feed_free(struct np_feed *feed)

@@ -53,5 +53,9 @@ uint64_t np_feed_stall_ns(const struct np_feed *feed);
  * while the trainer waited for it (np_ring_late()), or its copy. Trainer thread; others read
  * np_stat_sum.blame_ns. */
 void np_feed_blame(const struct np_feed *feed, uint64_t ret_ns[NP_NR_STAGES]);
+/* What of the stall a longer ring would have bridged: with 1, 2, 4, 8, 16 more slots, had they been
+ * full at each wait for readers. */
+#define NP_FEED_BRIDGES 5
+void np_feed_bridged(const struct np_feed *feed, uint64_t ret_ns[NP_FEED_BRIDGES]);
 
 #endif

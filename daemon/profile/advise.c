@@ -82,17 +82,17 @@ static void advise_readers(
     if (model->knobs.device_has_memory && strncmp(model->knobs.device, "cuda", 4) == 0 &&
         fits(model, decoded) && strcmp(model->knobs.cache, "device") != 0)
         advise_cache(model, "device", decoded, "the pictures on the GPU and the host", advice);
-    else if (limiter != NP_STAGE_AUGMENT && fits(model, decoded) &&
-             strcmp(model->knobs.cache, "decoded") != 0)
+    else if (fits(model, decoded) && strcmp(model->knobs.cache, "decoded") != 0)
         advise_cache(model, "decoded", decoded, "the decoded pictures", advice);
-    else
-        snprintf(advice->text, sizeof(advice->text),
-            limiter == NP_STAGE_AUGMENT
-                ? "all cores work: cheaper operations in loader.augment, or pictures packed at the "
-                  "size they are trained at (nnpipe data pack --resize)"
-                : "all cores work: pack the pictures smaller (nnpipe data pack --resize), or take "
-                  "a "
-                  "box with more cores");
+    if (advice->rate > model->rate * LEAST_WORTH) /* decoding shares the threads with the others */
+        return;
+    *advice = (struct np_advice){0};
+    snprintf(advice->text, sizeof(advice->text),
+        limiter == NP_STAGE_AUGMENT
+            ? "all cores work: cheaper operations in loader.augment, or pictures packed at the "
+              "size they are trained at (nnpipe data pack --resize)"
+            : "all cores work: pack the pictures smaller (nnpipe data pack --resize), or take "
+              "a box with more cores");
 }
 
 static void advise_read(const struct np_model *model, struct np_advice *advice)

@@ -90,8 +90,7 @@ static void tell(
     np_telling_rate(now->model.rate, b);
     if (comparison->regressed)
         snprintf(comparison->text, sizeof(comparison->text),
-            "slower: %s img/s were %s (%+.1f%%, more than the %.1f%% that may be chance), by %s: "
-            "an "
+            "slower: %s img/s were %s (%+.1f%%, more than the %.1f%% that may be chance), by %s: an "
             "image takes %.1f us of it, %.1f then",
             b, a, 100 * comparison->change, 100 * comparison->least,
             np_telling_loud(comparison->stage, name), 1e6 * after, 1e6 * before);
@@ -110,8 +109,7 @@ int np_profile_compare(const struct np_profile *then, const struct np_profile *n
     if (a->batch != b->batch || strcmp(a->device, b->device) != 0 ||
         strcmp(a->precision, b->precision) != 0)
         return np_err_set(err, -EINVAL,
-            "the old profile is of batches of %d in %s on %s, this one of %d in %s on %s: they "
-            "cannot "
+            "the old profile is of batches of %d in %s on %s, this one of %d in %s on %s: they cannot "
             "be compared",
             a->batch, a->precision, a->device, b->batch, b->precision, b->device);
     if (then->model.rate <= 0 || now->model.rate <= 0)

@@ -318,8 +318,7 @@ void np_html_curve(FILE *out, const struct np_profile *profile)
     if (verdict->kind == NP_INCONCLUSIVE || !fit_curve(profile, &curve))
         return;
     fprintf(out,
-        "<section id=\"whatif\">\n<h2>What if %s were faster</h2>\n<p class=\"hint\">Images a "
-        "second "
+        "<section id=\"whatif\">\n<h2>What if %s were faster</h2>\n<p class=\"hint\">Images a second "
         "of the whole run; to the right %s so many times faster.</p>\n"
         "<svg class=\"plot whatif\" role=\"img\" aria-label=\"what-if\" width=\"100%%\" "
         "height=\"%.0f\">\n<line class=\"axis\" x1=\"0\" x2=\"100%%\" y1=\"%.0f\" y2=\"%.0f\"/>\n",

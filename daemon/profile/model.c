@@ -16,6 +16,7 @@ static const enum np_stage thread_stages[] = {
 /* A reader waits for the disk in so large a share of its time before the disk counts as the limit. */
 #define WAITS_FOR_DISK 0.3
 #define TOUCHES_DISK   0.02
+#define MOST_BRIDGED   0.95 /* of the time */
 #define LOOSE          0.97 /* a coupling above this is no limit */
 
 static double at_least(double value, double least)
@@ -95,6 +96,8 @@ void np_model_make(const struct np_observation *o, const struct np_ceilings *cei
     make_device(o, ceilings, ret_model);
     const double bound = np_model_rate(ret_model, NULL);
     ret_model->coupling = bound > 0 && without < bound ? without / bound : 1;
+    for (int i = 0; i < NP_FEED_BRIDGES; i++)
+        ret_model->bridged[i] = fmin(o->bridged_s[i] / seconds, MOST_BRIDGED);
     if (knobs->checkpoint_steps > 0 && without > 0) {
         const double interval = knobs->checkpoint_steps * knobs->batch / without;
 
@@ -179,6 +182,26 @@ double np_model_rate(const struct np_model *model, const double faster[NP_NR_STA
     return fmin(rate, fmin(copy, step));
 }
 
+/* The share of the time that so many more slots give back. Each bridges a batch's time of every wait that
+ * is so long, so the more there are, the less each adds: a straight line between two numbers that are
+ * known is never too much. */
+static double bridged_by(const struct np_model *model, int more)
+{
+    double low = 0;
+    int from = 0;
+
+    for (int i = 0; i < NP_FEED_BRIDGES; i++) {
+        const double high = fmax(model->bridged[i], low);
+        const int to = 1 << i;
+
+        if (more <= to)
+            return low + (high - low) * (more - from) / (to - from);
+        low = high;
+        from = to;
+    }
+    return low;
+}
+
 double np_model_rate_with(const struct np_model *model, const struct np_knobs *knobs)
 {
     struct np_model other = *model;
@@ -207,8 +230,9 @@ double np_model_rate_with(const struct np_model *model, const struct np_knobs *k
         if (model->read_most > 0)
             other.read_rate = fmin(other.read_rate, fmax(model->read_most, model->read_rate));
     }
-    if (knobs->prefetch > model->knobs.prefetch) /* half the loss for twice the slots */
-        other.coupling = 1 - (1 - model->coupling) * model->knobs.prefetch / knobs->prefetch;
+    if (knobs->prefetch > model->knobs.prefetch)
+        other.coupling = fmin(
+            model->coupling / (1 - bridged_by(model, knobs->prefetch - model->knobs.prefetch)), 1);
     other.knobs = *knobs;
     other.rate = model->rate / (1 - model->checkpoint_share) * (1 - other.checkpoint_share);
     return np_model_rate(&other, NULL);

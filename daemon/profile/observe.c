@@ -25,6 +25,7 @@ void np_observe_now(const struct np_run *run, struct np_snapshot *ret_snapshot)
     np_stat_read(run->stat, "trainer", &ret_snapshot->trainer);
     np_feed_times(run->feed, &ret_snapshot->feed);
     np_feed_blame(run->feed, ret_snapshot->blame_ns);
+    np_feed_bridged(run->feed, ret_snapshot->bridged_ns);
     np_stat_sched(
         run->stat, "reader", &ret_snapshot->reader_cpu_ns, &ret_snapshot->reader_delay_ns);
 }
@@ -89,6 +90,8 @@ void np_observe_between(const struct np_run *run, const struct np_snapshot *star
                     (o->seconds * o->nr_readers * np_loader_depth(run->loader));
     for (int s = 0; s < NP_NR_STAGES; s++)
         o->blame_s[s] = (double)(end->blame_ns[s] - start->blame_ns[s]) * 1e-9;
+    for (int i = 0; i < NP_FEED_BRIDGES; i++)
+        o->bridged_s[i] = (double)(end->bridged_ns[i] - start->bridged_ns[i]) * 1e-9;
     o->checkpoint_s = o->stages[NP_STAGE_CHECKPOINT].work_s;
     o->nr_checkpoints = o->stages[NP_STAGE_CHECKPOINT].items;
 }

@@ -12,7 +12,7 @@ struct np_snapshot {
     struct np_stat_sum readers, trainer;
     struct np_feed_times feed;
     uint64_t stall_ns, ring_ready_ns;
-    uint64_t blame_ns[NP_NR_STAGES];
+    uint64_t blame_ns[NP_NR_STAGES], bridged_ns[NP_FEED_BRIDGES];
     double process_cpu_s;
     uint64_t reader_cpu_ns, reader_delay_ns; /* on a core; ready, and waiting for one */
     struct np_cores cores;

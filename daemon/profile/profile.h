@@ -1,5 +1,6 @@
 /* `nnpipe profile`: which stage limits a run, by how much, and which key to change.
  *
+ *   measure.c    what is run, and in which order
  *   trial.c      runs the real pipeline, or a part of it alone, for some seconds
  *   observe.c    what the counters said over these seconds: an observation
  *   model.c      an observation and the parts' ceilings -> costs an image -> the rate if a stage cost less
@@ -50,7 +51,8 @@ struct np_observation {
     /* The same by cause: what the reader of the late batch's last row did meanwhile, or its copy
      * (np_feed_blame(); np_stat_sum.blame_ns for other threads). Sums to stall_s. */
     double blame_s[NP_NR_STAGES];
-    double checkpoint_s; /* the trainer's time in writing checkpoints */
+    double bridged_s[NP_FEED_BRIDGES]; /* of stall_s, by a longer ring: np_feed_bridged() */
+    double checkpoint_s;               /* the trainer's time in writing checkpoints */
     uint64_t nr_checkpoints;
     double
         checkpoint_each_s; /* what one takes; measured behind the window where none was due in it. 0: none is */
@@ -100,6 +102,7 @@ struct np_model {
     double checkpoint_share; /* of the run's time, at the configured interval */
     double
         coupling; /* rate / the model's rate without it: what hand-over in small pieces costs; <= 1 */
+    double bridged[NP_FEED_BRIDGES]; /* of the time, that 1, 2, 4, ... more slots would give back */
 };
 
 /* From an observation of the whole run and the parts' ceilings. */
@@ -141,6 +144,7 @@ struct np_profile_verdict {
     struct np_advice advice;
     char reason[256]; /* balanced, inconclusive: why */
 };
+#define NP_MOST_NOISE 0.10
 /* noise: relative spread of equal trials (A/A), 0: not known. Limited: removing the limiter gains more
  * than 5 % (and than twice the noise); balanced: removing any one stage gains less; inconclusive: noise
  * above 10 %, or the parts do not explain the rate. */
@@ -177,7 +181,7 @@ int np_rig_open(const char *config_path, const struct np_overrides *overrides, c
     struct np_rig **ret_rig, struct np_err *err);
 void np_rig_close(struct np_rig *rig);
 const struct np_knobs *np_rig_knobs(const struct np_rig *rig);
-/* The real run (`np_run_train()` in a folder of its own below $TMPDIR, removed afterwards): evaluations
+/* The real run (`np_run_train()` in a folder of its own beside the runs, removed afterwards): evaluations
  * left out, checkpoints as configured. -EINTR: stopped by a signal. */
 int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
     struct np_observation *ret_observation, struct np_err *err);
@@ -235,10 +239,22 @@ struct np_profile {
     double curve_faster[NP_PROFILE_MOST_CURVE],
         curve_rate[NP_PROFILE_MOST_CURVE]; /* what-if of the limiter */
     int nr_curve;
-    const struct np_profile *before; /* --compare, --verify: the other one; NULL: none */
+    const struct np_profile *before; /* --compare: the other one; NULL: none */
 };
 
-/* The terminal screen of research's section: verdict first, a bar a stage, at most `width` columns. */
+#define NP_WARMUP_S 0.7 /* of a trial */
+#define NP_TRIAL_S  2.0
+struct np_measure_options {
+    bool deep, verify;
+    /* The first verdict, so many seconds after the start; NULL: nobody asks. */
+    void (*so_far)(void *context, const struct np_profile *profile, double seconds);
+    void *context;
+};
+/* All of a profile but its names and files. The run's errors; a part that cannot be measured is left out. */
+int np_profile_measure(struct np_rig *rig, const struct np_measure_options *options,
+    struct np_profile *profile, struct np_err *err);
+
+/* The terminal screen: verdict first, a bar a stage, at most `width` columns. */
 void np_profile_screen(const struct np_profile *profile, int width, bool colour, FILE *out);
 /* profile.json: docs/PROFILING.md has the schema. The `done` event of --json is its first level. */
 char *np_profile_json(const struct np_profile *profile); /* caller frees; NULL: no memory */

@@ -33,6 +33,7 @@ const struct np_field np_fields_observation[] = {
     FIELD(np_observation, REAL, "reads_full", reads_full),
     FIELD(np_observation, REAL, "stall_seconds", stall_s),
     FIELD(np_observation, STAGES, "blame_seconds", blame_s),
+    FIELD(np_observation, BRIDGES, "bridged_seconds", bridged_s),
     FIELD(np_observation, REAL, "checkpoint_seconds", checkpoint_s),
     FIELD(np_observation, U64, "checkpoints", nr_checkpoints),
     FIELD(np_observation, REAL, "checkpoint_each_seconds", checkpoint_each_s),
@@ -93,6 +94,7 @@ const struct np_field np_fields_model[] = {
     FIELD(np_model, REAL, "step_cpu_seconds", step_cpu_s),
     FIELD(np_model, REAL, "checkpoint_share", checkpoint_share),
     FIELD(np_model, REAL, "coupling", coupling),
+    FIELD(np_model, BRIDGES, "bridged", bridged),
     END,
 };
 const struct np_field np_fields_verdict[] = {
@@ -131,6 +133,8 @@ const struct np_field np_fields_profile[] = {
 /* The last row reads struct np_deep_stage[] as numbers. */
 _Static_assert(sizeof(struct np_deep_stage) == sizeof(double), "a number a stage");
 
+static const char *const more_slots[NP_FEED_BRIDGES] = {"1", "2", "4", "8", "16"};
+
 /* --- writing ---------------------------------------------------------------------------------- */
 
 static void write_numbers(
@@ -163,6 +167,7 @@ void np_fields_write(struct np_json *json, const struct np_field *fields, const 
             break;
         case NP_FIELD_STAGES: write_numbers(json, key, at, np_stage_names, NP_NR_STAGES); break;
         case NP_FIELD_STATES: write_numbers(json, key, at, np_state_names, NP_NR_STATES); break;
+        case NP_FIELD_BRIDGES: write_numbers(json, key, at, more_slots, NP_FEED_BRIDGES); break;
         }
     }
 }
@@ -274,6 +279,7 @@ static bool read_field(const struct np_node *node, const struct np_field *field,
         return stage >= 0;
     case NP_FIELD_STAGES: return read_numbers(node, at, np_stage_names, NP_NR_STAGES);
     case NP_FIELD_STATES: return read_numbers(node, at, np_state_names, NP_NR_STATES);
+    case NP_FIELD_BRIDGES: return read_numbers(node, at, more_slots, NP_FEED_BRIDGES);
     }
     return false;
 }

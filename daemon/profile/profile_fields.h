@@ -12,10 +12,11 @@ enum np_field_kind {
     NP_FIELD_INT,
     NP_FIELD_U64,
     NP_FIELD_BOOL,
-    NP_FIELD_TEXT,   /* char[size] */
-    NP_FIELD_STAGE,  /* enum np_stage, by its name */
-    NP_FIELD_STAGES, /* double[NP_NR_STAGES] as an object, by their names */
-    NP_FIELD_STATES, /* double[NP_NR_STATES], the same */
+    NP_FIELD_TEXT,    /* char[size] */
+    NP_FIELD_STAGE,   /* enum np_stage, by its name */
+    NP_FIELD_STAGES,  /* double[NP_NR_STAGES] as an object, by their names */
+    NP_FIELD_STATES,  /* double[NP_NR_STATES], the same */
+    NP_FIELD_BRIDGES, /* double[NP_FEED_BRIDGES], by the number of slots */
 };
 struct np_field {
     const char *key; /* NULL: the table's end */

@@ -3,9 +3,11 @@
  * trainer thread of the run. */
 #include <errno.h>
 #include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +16,7 @@
 #include "daemon/config.h"
 #include "daemon/profile/observe.h"
 #include "loader/base/clock.h"
+#include "loader/base/io.h"
 #include "loader/base/mem.h"
 
 #define LEAST_STEPS 3 /* of a warm-up: the first batches are waited for in any case */
@@ -66,6 +69,18 @@ static int join_overrides(const struct np_rig *rig, const struct np_overrides *m
     return 0;
 }
 
+/* The watch of a trial leaves signals blocked: one that came since then waits. */
+static int check_signals(struct np_err *err)
+{
+    sigset_t pending;
+
+    if (sigpending(&pending) == 0 &&
+        (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1 ||
+            sigismember(&pending, SIGHUP) == 1))
+        return np_err_set(err, -EINTR, "stopped by a signal");
+    return 0;
+}
+
 /* --- the whole run ---------------------------------------------------------------------------- */
 
 struct trial {
@@ -74,7 +89,6 @@ struct trial {
     struct np_observation *observation;
     struct np_snapshot start;
     uint64_t first_ns; /* end of the first step; 0: not yet */
-    uint64_t first_step;
     bool warm;
     uint64_t ribbon_ns, ribbon_images; /* up to here the ribbon is made */
     uint64_t ribbon_blame[NP_NR_STAGES];
@@ -163,17 +177,17 @@ static bool on_step(void *context, struct np_run *run, const struct np_step_repo
 /* runs: becomes a fresh folder below itself. */
 static int own_folder(struct np_config *config, char **ret_dir, struct np_err *err)
 {
-    const bool made = mkdir(config->runs, 0777) == 0;
-    char *dir = np_format("%s/.profile-XXXXXX", config->runs);
+    char *dir;
+    int code = np_make_dirs(config->runs, err);
 
-    if (!made && errno != EEXIST) {
-        np_free(dir);
-        return np_err_set(err, -errno, "%s: cannot be made: %s", config->runs, strerror(errno));
-    }
+    if (code < 0)
+        return code;
+    dir = np_format("%s/.profile-XXXXXX", config->runs);
     if (!dir || !mkdtemp(dir)) {
-        np_free(dir);
-        return np_err_set(
+        code = np_err_set(
             err, -errno, "%s: no folder can be made in it: %s", config->runs, strerror(errno));
+        np_free(dir);
+        return code;
     }
     np_free(config->runs);
     config->runs = np_strdup(dir);
@@ -200,8 +214,10 @@ int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
         .probe = &probe, .overrides = &overrides, .trace = options->trace};
     struct np_config *config = NULL;
     char *dir = NULL;
-    int code = join_overrides(rig, options->overrides, &overrides, err);
+    int code = check_signals(err);
 
+    if (code == 0)
+        code = join_overrides(rig, options->overrides, &overrides, err);
     if (code == 0 && np_cmd_config(rig->config_path, &overrides, rig->device, &config) != 0)
         code = np_err_set(err, -EINVAL, "%s: the config is wrong", rig->config_path);
     if (code == 0) {
@@ -233,6 +249,11 @@ static int run_self(const char *const *words, char *text, size_t text_bytes, str
         return np_err_set(err, -errno, "no pipe: %s", strerror(errno));
     pid_t child = fork();
     if (child == 0) {
+        sigset_t none;
+
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         dup2(pipe_fds[1], STDOUT_FILENO);
         close(pipe_fds[0]);
         close(pipe_fds[1]);

@@ -13,8 +13,6 @@
 #include "loader/base/mem.h"
 #include "loader/base/option.h"
 
-#define WARMUP_S 0.7
-
 /* --- caps ------------------------------------------------------------------------------------- */
 
 struct caps {
@@ -64,7 +62,7 @@ static int trial(void *context, const struct np_knobs *knobs, double *ret_rate, 
     char settings[NP_TUNE_KEYS][48];
     struct np_overrides with = {.nr_texts = np_tune_settings(run->from, knobs, settings)};
     const struct np_trial_options options = {
-        .warmup_s = WARMUP_S, .seconds = run->seconds, .overrides = &with};
+        .warmup_s = NP_WARMUP_S, .seconds = run->seconds, .overrides = &with};
     struct np_observation seen;
 
     for (int i = 0; i < with.nr_texts; i++)

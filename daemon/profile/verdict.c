@@ -1,4 +1,4 @@
-/* What limits: the stage without whose cost the run would be fastest. Pure arithmetic. */
+/* What limits: the stage without whose cost the run would be fastest, the step last. Pure arithmetic. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,6 @@
 #include "daemon/profile/profile.h"
 
 #define LEAST_GAIN  0.05 /* less, from any one stage: balanced */
-#define MOST_NOISE  0.10
 #define UNEXPLAINED 0.80 /* a coupling below this, with slots enough, has another cause */
 #define FEW_SLOTS   4
 #define ALIKE       1e-6
@@ -50,12 +49,43 @@ static bool on_threads(enum np_stage stage)
     return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
 }
 
-static void find_limiter(const struct np_model *model, struct np_profile_verdict *verdict)
+/* Time in the step is time well spent: what stops it now and then (a save, a ring that runs dry) is the limit
+ * wherever enough is to be gained there, even if a step that cost nothing would gain more. */
+static enum np_stage limiter_of(const struct np_model *model, double enough, double *ret_rate)
+{
+    double rate, beside;
+    const enum np_stage best = best_beside(model, NP_NR_STAGES, &rate);
+    enum np_stage other = NP_NR_STAGES;
+
+    *ret_rate = rate;
+    if (best != NP_STAGE_STEP)
+        return best;
+    beside = np_model_rate(model, NULL) * (1 + enough);
+    for (int s = 0; s < NP_NR_STAGES; s++) {
+        rate = s == NP_STAGE_STEP ? 0 : rate_without(model, NP_NR_STAGES, (enum np_stage)s);
+        if (rate > beside) {
+            beside = rate;
+            other = (enum np_stage)s;
+        }
+    }
+    if (other == NP_NR_STAGES)
+        return best;
+    *ret_rate = beside;
+    return other;
+}
+
+static double enough_gain(double noise)
+{
+    return fmax(LEAST_GAIN, 2 * noise);
+}
+
+static void find_limiter(
+    const struct np_model *model, double noise, struct np_profile_verdict *verdict)
 {
     const double now = np_model_rate(model, NULL);
     double best, unused;
 
-    verdict->limiter = best_beside(model, NP_NR_STAGES, &best);
+    verdict->limiter = limiter_of(model, enough_gain(noise), &best);
     verdict->gain = best / now;
     verdict->next_rate = best * model->rate / now;
     verdict->next = best_beside(model, verdict->limiter, &unused);
@@ -72,7 +102,7 @@ void np_verdict_judge(const struct np_model *model, double noise, struct np_prof
 {
     v->kind = NP_LIMITED;
     v->reason[0] = '\0';
-    if (noise > MOST_NOISE) {
+    if (noise > NP_MOST_NOISE) {
         v->kind = NP_INCONCLUSIVE;
         snprintf(v->reason, sizeof(v->reason),
             "equal trials differ by %.0f %%: something else uses this box; try again when it is "
@@ -85,7 +115,7 @@ void np_verdict_judge(const struct np_model *model, double noise, struct np_prof
             "the run reaches %.0f %% of what its parts could do together, and the ring has slots "
             "enough: something outside of it holds it up",
             100 * model->coupling);
-    } else if (v->gain - 1 < fmax(LEAST_GAIN, 2 * noise)) {
+    } else if (v->gain - 1 < enough_gain(noise)) {
         v->kind = NP_BALANCED;
         snprintf(v->reason, sizeof(v->reason),
             "%s and %s reach their limits together: either one alone gains %.0f %%",
@@ -100,6 +130,6 @@ void np_verdict_make(
     const struct np_model *model, double noise, struct np_profile_verdict *ret_verdict)
 {
     memset(ret_verdict, 0, sizeof(*ret_verdict));
-    find_limiter(model, ret_verdict);
+    find_limiter(model, noise, ret_verdict);
     np_verdict_judge(model, noise, ret_verdict);
 }

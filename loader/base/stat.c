@@ -332,11 +332,11 @@ void np_stat_leave(struct np_block *block)
     if (!block)
         return;
     uint64_t cpu_ns, delay_ns;
-    if (np_sched_read(block->tid, &cpu_ns, &delay_ns)) {
+    look(block, np_now_ns());
+    if (np_sched_read(block->tid, &cpu_ns, &delay_ns)) { /* before it counts as having left */
         put(&block->cpu_ns, cpu_ns);
         put(&block->delay_ns, delay_ns);
     }
-    look(block, np_now_ns());
     turn(block, (enum np_state)NP_NR_STATES, 0);
 }
 

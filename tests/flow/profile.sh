@@ -45,6 +45,11 @@ slower() {
     [ $code -eq 3 ] && grep -q 'slower: .* by STEP' "$TMP/said" || { echo "exit $code"; tail -n 1 "$TMP/said"; return 1; }
 }
 t "a step four times as slow is found by --compare, with exit code 3" slower
+stored() {
+    exits 3 "$NNPIPE" profile "$TMP/b/profile.json" --compare "$TMP/a/profile.json" >"$TMP/said" 2>&1 && grep -q 'by STEP' "$TMP/said" &&
+        "$NNPIPE" profile "$TMP/a/profile.json" --compare "$TMP/a/profile.json" --json | grep -q '"verdict": "not slower"'
+}
+t "two stored profiles are compared the same way" stored
 other() { exits 1 $P --out "$TMP/c" --compare "$TMP/a/profile.json" -o loader.batch=16 >"$TMP/said" 2>&1 && grep -q 'cannot be compared' "$TMP/said"; }
 t "profiles of other batches are not compared" other
 torn() { head -c 300 "$TMP/a/profile.json" >"$TMP/torn.json"; exits 1 $P --compare "$TMP/torn.json" >"$TMP/said" 2>&1 && grep -q 'torn.json' "$TMP/said"; }
@@ -52,16 +57,19 @@ t "a torn profile.json is named" torn
 t "no config is a mistake of the command line" exits 2 "$NNPIPE" profile
 wrong() { exits 2 $P -o loader.readers=none >"$TMP/said" 2>&1 && grep -q readers "$TMP/said"; }
 t "a wrong config is said, before anything is measured" wrong
-stopped() {
+stopped() { # stopped SECONDS
     rm -rf "$TMP/runs"
     "$NNPIPE" profile "$TMP/net.yaml" --out "$TMP/d" >"$TMP/said" 2>&1 &
     pid=$!
-    sleep 1.5
+    sleep "$1"
     kill -TERM $pid
     wait $pid
     code=$?
     [ $code -eq 75 ] || { echo "exit code $code"; tail -n 2 "$TMP/said"; return 1; }
     [ -z "$(ls -A "$TMP/runs" 2>/dev/null)" ] || { ls -A "$TMP/runs"; return 1; }
 }
-t "a signal ends it with 75 and leaves nothing behind" stopped
+t "a signal ends it with 75 and leaves nothing behind" stopped 1.5
+t "also where a part is measured alone" stopped 4.5
+limit() { exits 2 $P --trace-limit 3 && exits 1 $P --trace "$TMP/none/t" >"$TMP/said" 2>&1 && grep -q none/t "$TMP/said"; }
+t "a trace that cannot be written is said at once" limit
 [ "$failed" -eq 0 ]

@@ -57,6 +57,8 @@ static double row(struct running *run, int number, int batch)
             run->seen.reader_s[NP_STATE_IO_WAIT] += later(ready - later(at, run->from), 0);
         at = later(at, ready);
     }
+    if (p->pause_s > 0 && fmod(at, p->pause_every_s) < p->pause_s) /* all of them stand still */
+        at += p->pause_s - fmod(at, p->pause_every_s);
     run->begun[number] = at;
     for (int i = 0; i < 4; i++) {
         const double took =
@@ -93,6 +95,8 @@ static void step(struct running *run, int b, double ready)
         run->seen.images += (uint64_t)p->batch;
         run->seen.steps++;
         run->seen.stall_s += later(ready - before, 0);
+        for (int i = 0; i < NP_FEED_BRIDGES; i++)
+            run->seen.bridged_s[i] += fmin(later(ready - before, 0), p->step_s * (1 << i));
         run->seen.feed.nr_batches++;
         run->seen.feed.copy_ns += (uint64_t)(p->copy_s * 1e9);
         run->seen.feed.compute_ns += (uint64_t)(p->step_s * 1e9);

@@ -13,6 +13,7 @@ struct made_pipeline {
     double disk_s;                         /* the disk's time an image; 0: nothing is read */
     double copy_s, step_s;                 /* a batch */
     double checkpoint_s, checkpoint_steps; /* 0: none */
+    double pause_s, pause_every_s;         /* no reader begins a row then; 0: they never do */
     uint64_t seed;
 };
 

@@ -223,6 +223,39 @@ Test(model, checkpoints_that_take_a_third_of_the_time_are_made_rarer)
     cr_assert_float_eq(verdict.advice.rate / real, 1, 0.05);
 }
 
+/* Readers that all stand still now and then: more slots bridge it, each by a step. */
+Test(model, a_longer_ring_brings_what_was_said, .timeout = 60)
+{
+    static double errors[300];
+    int n = 0;
+
+    for (uint64_t i = 0; i < 100; i++) {
+        struct made_pipeline p = any_pipeline(i);
+        struct np_model model;
+
+        p.slots = 4;
+        p.step_s = 3 * fmax(p.step_s, fmax(p.copy_s, p.batch * p.disk_s));
+        p.pause_every_s = between(20, 40) * p.step_s;
+        p.pause_s = between(5, 12) * p.step_s;
+        model_of(&p, &model);
+        const double before = made_pipeline_run(&p, BATCHES, NULL, NULL, NULL);
+        struct np_knobs knobs = model.knobs;
+
+        for (knobs.prefetch = 6; knobs.prefetch <= 16; knobs.prefetch += 5) {
+            p.slots = knobs.prefetch;
+            const double after = made_pipeline_run(&p, BATCHES, NULL, NULL, NULL);
+
+            errors[n++] =
+                fabs(np_model_rate_with(&model, &knobs) / model.rate / (after / before) - 1);
+        }
+    }
+    qsort(errors, (size_t)n, sizeof(*errors), compare);
+    fprintf(stderr, "# slots: error median %.2f %%, 95 %% %.2f %%, most %.2f %%\n",
+        100 * errors[n / 2], 100 * errors[n * 95 / 100], 100 * errors[n - 1]);
+    cr_assert_lt(errors[n / 2], 0.03);
+    cr_assert_lt(errors[n - 1], 0.10);
+}
+
 /* The loader goes on while a save is written, and the trainer catches up afterwards. */
 Test(model, a_save_costs_what_the_batches_ahead_do_not_hide, .timeout = 60)
 {

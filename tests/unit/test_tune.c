@@ -140,6 +140,11 @@ static void model_of(const struct surface *s, struct np_model *model)
     const double rate = true_rate(s, &s->knobs) * (1 + s->noise * normal());
     const double bound = np_model_rate(model, NULL);
     model->coupling = rate < bound ? rate / bound : 1;
+    for (int i = 0; i < NP_FEED_BRIDGES; i++) { /* as if half the loss went with twice the slots */
+        const double slots = s->knobs.prefetch, left = slots / (slots + (1 << i));
+
+        model->bridged[i] = 1 - model->coupling / (1 - (1 - model->coupling) * left);
+    }
     model->rate = rate;
 }
 

@@ -7,6 +7,7 @@
 #   PROFILE_FLAGS more flags for the profiler, as --deep
 #   PROFILER=WORDS another command in place of `nnpipe profile`
 #   NO_PROFILE=1  only checks that the plants slow the runs down as stated
+#   REPORT=1      runs nothing: the page from the lines that are there
 #   JUDGE=1       says of each thing that is asked for whether it holds, as a test does
 #   TRIES=N       so often at most a case begins anew where the box is not quiet (3); QUIET_WAIT=N: the
 #                 seconds that are waited before each for others to rest (30)
@@ -135,10 +136,9 @@ all_lines() {
 
 # Read whole before anything runs: the file may change meanwhile.
 main() {
-    make_data >"$state/data.log" 2>&1 || { tail -n 3 "$state/data.log"; exit 1; }
-
-    [ "${TENANT:-0}" = 1 ] || all_cases
-    if [ "${TENANT:-1}" = 1 ]; then
+    [ -n "${REPORT:-}" ] || make_data >"$state/data.log" 2>&1 || { tail -n 3 "$state/data.log"; exit 1; }
+    [ "${TENANT:-0}" = 1 ] || [ -n "${REPORT:-}" ] || all_cases
+    if [ "${TENANT:-1}" = 1 ] && [ -z "${REPORT:-}" ]; then
         "$bin/tenant" 0.5 &
         tenant=$!
         all_cases 1

@@ -1,0 +1,246 @@
+/* The order of a profile's measurements: a trial and the parts, then a first verdict; more trials, then the
+ * one that counts; then what was asked for beside. What they mean is model.c's and verdict.c's. Main
+ * thread. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/cmd.h"
+#include "daemon/profile/profile.h"
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+
+#define AGAIN_S     3.0 /* each trial behind the first */
+#define PART_S      1.0
+#define NR_TRIALS   3
+#define MOST_TRIALS 6 /* where three lie further apart than a verdict may be based on */
+/* The what-if curve goes to so many times a faster limiter; its last point is one that costs nothing. */
+#define MOST_CURVE 16.0
+
+struct measuring {
+    struct np_rig *rig;
+    struct np_profile *profile;
+    struct np_observation trials[MOST_TRIALS];
+    int nr_trials;
+};
+
+static int trial(struct measuring *m, double seconds, struct np_err *err)
+{
+    const struct np_trial_options options = {.warmup_s = NP_WARMUP_S,
+        .seconds = seconds,
+        .ribbon = m->profile->ribbon,
+        .nr_ribbon = &m->profile->nr_ribbon};
+
+    m->profile->nr_ribbon = 0; /* the last trial's is told */
+    int code = np_trial_run(m->rig, &options, &m->trials[m->nr_trials], err);
+
+    m->nr_trials += code == 0;
+    return code;
+}
+
+/* A part that cannot be measured (nothing is read of a drawn set) is left out; the run decides. */
+static void part(struct measuring *m, enum np_part part, double *ret_rate)
+{
+    struct np_err unmeasured = {0};
+
+    if (np_trial_part(m->rig, part, PART_S, ret_rate, &unmeasured) < 0)
+        *ret_rate = 0;
+}
+
+static int compare_rates(const void *left, const void *right)
+{
+    const double a = ((const struct np_observation *)left)->images_per_second;
+    const double b = ((const struct np_observation *)right)->images_per_second;
+
+    return (a > b) - (a < b);
+}
+
+/* How far n trials in order lie from the one in their middle. */
+static double noise_of(const struct np_observation *trials, int n)
+{
+    const double middle = trials[n / 2].images_per_second;
+
+    return fmax(
+        1 - trials[0].images_per_second / middle, trials[n - 1].images_per_second / middle - 1);
+}
+
+/* Three trials speak together; of more, the majority that lies closest: what hit one of them alone was
+ * not the run's. The one in their middle is told, and how far the others are from it is the noise. */
+static void take_trials(struct measuring *m)
+{
+    struct np_profile *profile = m->profile;
+    const int n = m->nr_trials, most = n > NR_TRIALS ? n / 2 + 1 : n;
+    int from = 0;
+
+    qsort(m->trials, (size_t)n, sizeof(*m->trials), compare_rates);
+    for (int i = 1; i + most <= n; i++)
+        if (noise_of(m->trials + i, most) < noise_of(m->trials + from, most))
+            from = i;
+    profile->observation = m->trials[from + most / 2];
+    profile->noise = noise_of(m->trials + from, most);
+    profile->knobs = *np_rig_knobs(m->rig);
+}
+
+static void draw_curve(struct np_profile *profile)
+{
+    double faster[NP_NR_STAGES];
+
+    profile->nr_curve = NP_PROFILE_MOST_CURVE;
+    for (int i = 0; i < profile->nr_curve; i++) {
+        for (int s = 0; s < NP_NR_STAGES; s++)
+            faster[s] = 1;
+        faster[profile->verdict.limiter] = pow(MOST_CURVE, (double)i / (profile->nr_curve - 1));
+        if (i + 1 == profile->nr_curve)
+            faster[profile->verdict.limiter] = INFINITY; /* where the curve ends up */
+        profile->curve_faster[i] = faster[profile->verdict.limiter];
+        profile->curve_rate[i] = np_model_rate(&profile->model, faster);
+    }
+}
+
+static void think(struct measuring *m)
+{
+    struct np_profile *profile = m->profile;
+
+    take_trials(m);
+    np_model_make(&profile->observation, &profile->ceilings, &profile->knobs, &profile->model);
+    np_verdict_make(&profile->model, profile->noise, &profile->verdict);
+    draw_curve(profile);
+}
+
+/* The counters' price: what one count takes here, times how many there were. */
+static double overhead(const struct np_observation *observation)
+{
+    struct np_stat *stat = np_stat_new();
+    struct np_block *block = stat ? np_stat_join(stat, "price") : NULL;
+    const int n = 200000;
+    const uint64_t start = np_now_ns();
+    uint64_t items = 0;
+
+    for (int i = 0; i < n; i++)
+        np_stat_item(block, NP_STAGE_DECODE, 1, np_now_ns() - start);
+    const double each = (double)(np_now_ns() - start) * 1e-9 / n;
+    np_stat_free(stat);
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        items += observation->stages[s].items;
+    return each * (double)items / (observation->seconds * observation->nr_readers);
+}
+
+static int stubbed_trial(
+    struct measuring *m, unsigned stubs, struct np_observation *ret_seen, struct np_err *err)
+{
+    const struct np_trial_options options = {
+        .warmup_s = NP_WARMUP_S, .seconds = NP_TRIAL_S, .stubs = stubs};
+
+    return np_trial_run(m->rig, &options, ret_seen, err);
+}
+
+/* A stage left out in turn; before and after them all the run as it is, so that a box that slows down
+ * meanwhile does not speak against them. */
+static int stubbed(struct measuring *m, struct np_err *err)
+{
+    struct np_profile *profile = m->profile;
+    struct np_observation seen, before, after;
+    struct np_deep deep = {0};
+    int code = stubbed_trial(m, 0, &before, err);
+
+    for (int s = 0; s < NP_NR_STAGES && code == 0; s++) {
+        if (profile->observation.stages[s].items == 0 || s == NP_STAGE_CHECKPOINT)
+            continue;
+        code = stubbed_trial(m, 1u << s, &seen, err);
+        if (code == 0)
+            np_deep_add(&deep, (enum np_stage)s, &seen, &profile->ceilings, &profile->knobs);
+        profile->stubbed[s].rate = deep.rate[s];
+    }
+    if (code == 0)
+        code = stubbed_trial(m, 0, &after, err);
+    profile->deep = code == 0;
+    if (code == 0)
+        np_deep_judge(&deep, (before.images_per_second + after.images_per_second) / 2,
+            &profile->model, profile->noise, &profile->verdict);
+    if (code == 0)
+        draw_curve(profile);
+    return code;
+}
+
+/* The advice applied and measured, beside the run as it is: one after the other, twice. */
+static int verify(struct measuring *m, struct np_err *err)
+{
+    const struct np_advice *advice = &m->profile->verdict.advice;
+    struct np_overrides with = {.nr_texts = 1};
+    char text[128];
+    double sum = 0, base = 0;
+    int code = 0;
+
+    if (!*advice->key)
+        return 0;
+    snprintf(text, sizeof(text), "%s=%s", advice->key, advice->to);
+    with.texts[0] = text;
+    for (int i = 0; i < 4 && code == 0; i++) { /* A B B A */
+        const bool applied = i == 1 || i == 2;
+        const struct np_trial_options options = {
+            .warmup_s = NP_WARMUP_S, .seconds = NP_TRIAL_S, .overrides = applied ? &with : NULL};
+        struct np_observation seen;
+
+        code = np_trial_run(m->rig, &options, &seen, err);
+        *(applied ? &sum : &base) += code == 0 ? seen.images_per_second : 0;
+    }
+    m->profile->verified = code == 0;
+    if (code == 0 && base > 0)
+        m->profile->verified_rate = m->profile->observation.images_per_second * sum / base;
+    return code;
+}
+static void tell(
+    const struct measuring *m, const struct np_measure_options *options, uint64_t start_ns)
+{
+    if (options->so_far)
+        options->so_far(options->context, m->profile, (double)(np_now_ns() - start_ns) * 1e-9);
+}
+
+/* Three trials, and more where they do not agree. */
+static int measure_again(struct measuring *m, struct np_err *err)
+{
+    const struct np_profile *profile = m->profile;
+    int code = 0;
+
+    while (code == 0 && (m->nr_trials < NR_TRIALS ||
+                            (m->nr_trials < MOST_TRIALS && profile->noise > NP_MOST_NOISE))) {
+        code = trial(m, AGAIN_S, err);
+        if (code == 0 && m->nr_trials >= NR_TRIALS)
+            think(m);
+    }
+    return code;
+}
+
+int np_profile_measure(struct np_rig *rig, const struct np_measure_options *options,
+    struct np_profile *profile, struct np_err *err)
+{
+    struct measuring m = {.rig = rig, .profile = profile};
+    struct np_ceilings *ceilings = &profile->ceilings;
+    const uint64_t start = np_now_ns();
+    int code;
+
+    profile->ribbon = np_alloc_array(NP_PROFILE_MOST_RIBBON, sizeof(*profile->ribbon));
+    if (!profile->ribbon)
+        return np_err_set(err, -ENOMEM, "out of memory");
+    code = trial(&m, NP_TRIAL_S, err);
+    if (code < 0)
+        return code;
+    part(&m, NP_PART_READ_WARM, &ceilings->read_warm);
+    part(&m, NP_PART_LOADER, &ceilings->loader);
+    part(&m, NP_PART_STEP, &ceilings->step);
+    think(&m);
+    tell(&m, options, start);
+    part(&m, NP_PART_READ_COLD, &ceilings->read_cold);
+    if (profile->verdict.limiter == NP_STAGE_READ)
+        part(&m, NP_PART_READ_DEEP, &ceilings->read_deep);
+    code = measure_again(&m, err);
+    if (code < 0)
+        return code;
+    profile->overhead = overhead(&profile->observation);
+    if (options->deep)
+        code = stubbed(&m, err);
+    if (code == 0 && options->verify)
+        code = verify(&m, err);
+    return code;
+}
