@@ -215,7 +215,6 @@ static int measure(struct np_bench *bench, struct np_err *err)
         .depth = np_loader_auto_depth(options, bench->setup.train, NULL),
         .lock = PTHREAD_MUTEX_INITIALIZER};
     const int nr_threads = np_loader_auto_readers(options);
-    const uint64_t start_ns = np_now_ns();
     struct np_io probe;
     int code = np_io_open(&probe, options->io, io.depth, err);
 
@@ -228,8 +227,9 @@ static int measure(struct np_bench *bench, struct np_err *err)
         return code;
     if (bench->cold)
         drop_cache(io.index);
+    const uint64_t start_ns = np_now_ns();
     io.end_ns =
-        np_now_ns() + (uint64_t)((bench->seconds > 0 ? bench->seconds : DEFAULT_SECONDS) * 1e9);
+        start_ns + (uint64_t)((bench->seconds > 0 ? bench->seconds : DEFAULT_SECONDS) * 1e9);
     run_threads(&io, nr_threads);
     np_files_close(io.files);
     if (io.err.code) {

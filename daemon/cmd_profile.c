@@ -144,7 +144,7 @@ static void print_comparison(struct profiling *p)
     np_json_real(line, "change", comparison->change);
     np_json_real(line, "least", comparison->least);
     np_json_text(line, "verdict", comparison->regressed ? "slower" : "not slower");
-    np_json_text(line, "stage", np_stage_names[comparison->stage]);
+    np_json_text(line, "stage", comparison->regressed ? np_stage_names[comparison->stage] : NULL);
     np_ui_event(&p->ui, np_json_end(line));
 }
 
@@ -205,6 +205,17 @@ static void name_profile(struct profiling *p)
         gmtime_r(&now, &utc));
 }
 
+/* Told at once, not after all the measuring. */
+static int check_writable(const char *path, struct np_err *err)
+{
+    FILE *file = fopen(path, "ae");
+
+    if (!file)
+        return np_err_set(err, -errno, "%s: cannot be written: %s", path, strerror(errno));
+    fclose(file);
+    return 0;
+}
+
 static int profile(struct profiling *p, struct np_err *err)
 {
     char *name = np_format("profile-%s", p->config->name);
@@ -213,20 +224,24 @@ static int profile(struct profiling *p, struct np_err *err)
     name_profile(p);
     if (code == 0 && p->compare)
         code = np_profile_read(p->compare, &p->then, err);
+    if (code == 0 && p->trace)
+        code = np_trace_open(p->trace, p->trace_limit, &p->tracing, err);
+    if (code == 0 && p->html)
+        code = check_writable(p->html, err);
     if (code == 0 && p->out) {
         p->dir = np_strdup(p->out);
         code = np_make_dirs(p->out, err);
     } else if (code == 0) {
         code = np_folder_create(p->config->runs, name, &p->dir, err);
     }
-    if (code == 0 && p->trace)
-        code = np_trace_open(p->trace, p->trace_limit, &p->tracing, err);
     if (code == 0)
         code = np_rig_open(p->config_path, &p->overrides, p->device, &p->rig, err);
     if (code == 0)
         code = measure(p, err);
     if (code == 0)
         code = report(p, err);
+    else if (p->dir)
+        rmdir(p->dir); /* nothing is in it */
     np_free(name);
     return code;
 }
@@ -290,7 +305,18 @@ int np_cmd_profile(int argc, char **argv)
         return NP_EXIT_USAGE;
     }
     p.config_path = argv[1];
+    if (strcmp(p.config_path, "-") == 0) {
+        fprintf(stderr, "nnpipe profile: the config is read for every trial, and must be a file\n");
+        return NP_EXIT_USAGE;
+    }
     const bool stored = is_stored(&p);
+    if (stored && (p.device || p.out || p.html || p.trace || p.deep || p.verify || p.tune ||
+                      p.overrides.nr_texts > 0)) {
+        fprintf(stderr,
+            "nnpipe profile: two stored profiles are compared, and nothing is measured: of the "
+            "flags only --json has a meaning\n");
+        return NP_EXIT_USAGE;
+    }
     if (!stored)
         code = np_cmd_config(p.config_path, &p.overrides, p.device, &p.config);
     if (code)
@@ -301,7 +327,8 @@ int np_cmd_profile(int argc, char **argv)
         np_ui_error(&p.ui, &err);
     np_rig_close(p.rig);
     np_trace_free(p.tracing);
-    p.profile.before = NULL;
+    if (p.profile.before == &p.then)
+        p.profile.before = NULL;
     np_profile_fini(&p.profile);
     np_profile_fini(&p.then);
     np_tuning_fini(&p.tuning);

@@ -180,7 +180,7 @@ static bool wait_for_key(void)
     struct pollfd keys = {STDIN_FILENO, POLLIN, 0};
     char key = 0;
 
-    if (poll(&keys, 1, 1000) == 1 && read(STDIN_FILENO, &key, 1) == 0)
+    if (poll(&keys, 1, 1000) == 1 && read(STDIN_FILENO, &key, 1) <= 0)
         poll(NULL, 0, 1000); /* no keyboard there */
     return ended || key == 'q' || key == 'Q' || key == 3;
 }

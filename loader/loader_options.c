@@ -30,10 +30,12 @@ const struct np_option np_loader_option_table[] = {
         "eighth of the memory and a quarter of what is free, and three or more epochs are to come: "
         "CIFAR-10's later epochs then take the readers a sixth of the time, the first one 5 % "
         "more. "
-        "Else it is `none`: files that fit the memory are in the page cache already, and of a large "
+        "Else it is `none`: files that fit the memory are in the page cache already, and of a "
+        "large "
         "picture only the crop is decoded. `device`: whole pictures in the GPU's memory too, which "
         "from the second epoch on makes the rows itself, the same bytes; only what was drawn "
-        "crosses the bus. Takes up to half of what the GPU has free and a quarter of the memory, or "
+        "crosses the bus. Takes up to half of what the GPU has free and a quarter of the memory, "
+        "or "
         "`{device: 20G}`; pictures beyond that come as ever. `decoded` where the device is not a "
         "GPU."},
     {"shuffle", NP_OPT_NODE, AT(shuffle_node), NULL, 0, 0, NULL,

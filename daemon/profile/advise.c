@@ -17,6 +17,14 @@ static void take(struct np_advice *advice, const char *key, double from, double 
     snprintf(advice->to, sizeof(advice->to), "%g", to);
 }
 
+/* On the scale of the rate that was seen: batches ahead hide some of a save, which the model knows. */
+static double rate_with(const struct np_model *model, const struct np_knobs *knobs)
+{
+    const double now = np_model_rate(model, NULL);
+
+    return now > 0 && !isinf(now) ? np_model_rate_with(model, knobs) * model->rate / now : 0;
+}
+
 /* The smallest value of one knob that brings nearly all that it can. */
 static int smallest(const struct np_model *model, struct np_knobs *knobs, int *knob, int most)
 {
@@ -43,16 +51,24 @@ static void advise_cache(const struct np_model *model, const char *kind, uint64_
     snprintf(advice->key, sizeof(advice->key), "loader.cache");
     snprintf(advice->from, sizeof(advice->from), "%s", model->knobs.cache);
     snprintf(advice->to, sizeof(advice->to), "%s", kind);
-    advice->rate = np_model_rate_with(model, &knobs);
+    advice->rate = rate_with(model, &knobs);
     advice->memory_bytes = bytes;
     snprintf(advice->text, sizeof(advice->text),
         "keep %s in memory (%.1f GiB); it pays from the second epoch on", what,
         (double)bytes / (1 << 30));
 }
 
+/* Into what a cache without a size of its own gets (loader.c), and half of what is free. */
 static bool fits(const struct np_model *model, uint64_t bytes)
 {
-    return bytes > 0 && bytes < model->knobs.free_bytes / 2;
+    return bytes > 0 && bytes < model->knobs.free_bytes / 2 &&
+           bytes < model->knobs.memory_bytes / 4;
+}
+
+static bool fits_device(const struct np_model *model, uint64_t bytes)
+{
+    return fits(model, bytes) && model->knobs.geometry_only &&
+           bytes < model->knobs.device_room / 2 && strcmp(model->knobs.cache, "device") != 0;
 }
 
 /* decompress, decode, augment: more threads while cores are idle, then pictures kept decoded. */
@@ -66,8 +82,8 @@ static void advise_readers(
     if (most > from) {
         const int to = smallest(model, &knobs, &knobs.readers, most);
 
-        advice->rate = np_model_rate_with(model, &knobs);
-        if (advice->rate > model->rate * LEAST_WORTH) {
+        advice->rate = rate_with(model, &knobs);
+        if (to > from && advice->rate > model->rate * LEAST_WORTH) {
             take(advice, "loader.readers", from, to);
             advice->cores = advice->rate * (model->thread_s[NP_STAGE_DECOMPRESS] +
                                                model->thread_s[NP_STAGE_DECODE] +
@@ -79,8 +95,7 @@ static void advise_readers(
             return;
         }
     }
-    if (model->knobs.device_has_memory && strncmp(model->knobs.device, "cuda", 4) == 0 &&
-        fits(model, decoded) && strcmp(model->knobs.cache, "device") != 0)
+    if (strncmp(model->knobs.device, "cuda", 4) == 0 && fits_device(model, decoded))
         advise_cache(model, "device", decoded, "the pictures on the GPU and the host", advice);
     else if (fits(model, decoded) && strcmp(model->knobs.cache, "decoded") != 0)
         advise_cache(model, "decoded", decoded, "the decoded pictures", advice);
@@ -103,8 +118,8 @@ static void advise_read(const struct np_model *model, struct np_advice *advice)
     if (model->read_most > model->read_rate && from < NP_MOST_DEPTH) {
         const int to = smallest(model, &knobs, &knobs.depth, NP_MOST_DEPTH);
 
-        advice->rate = np_model_rate_with(model, &knobs);
-        if (advice->rate > model->rate * LEAST_WORTH) {
+        advice->rate = rate_with(model, &knobs);
+        if (to > from && advice->rate > model->rate * LEAST_WORTH) {
             take(advice, "loader.depth", from, to);
             advice->memory_bytes = (uint64_t)(knobs.readers * (to - from)) *
                                    (knobs.set_bytes / (knobs.nr_samples + 1));
@@ -127,7 +142,7 @@ static void advise_copy(const struct np_model *model, struct np_advice *advice)
 {
     const uint64_t decoded = model->knobs.picture_bytes * model->knobs.nr_samples;
 
-    if (fits(model, decoded) && strcmp(model->knobs.cache, "device") != 0)
+    if (fits_device(model, decoded))
         advise_cache(model, "device", decoded, "the pictures on the device", advice);
     else
         snprintf(advice->text, sizeof(advice->text),
@@ -141,11 +156,16 @@ static void advise_batch(const struct np_model *model, struct np_advice *advice)
     const int from = knobs.prefetch;
     const int to = smallest(model, &knobs, &knobs.prefetch, from < MOST_SLOTS ? MOST_SLOTS : from);
 
-    if (to == from)
+    if (to == from) {
+        snprintf(advice->text, sizeof(advice->text),
+            "readers and device wait for each other, and %d slots do not bridge it: what holds the "
+            "readers up lies outside of the run",
+            from);
         return;
+    }
     take(advice, "loader.prefetch", from, to);
-    advice->rate = np_model_rate_with(model, &knobs);
-    advice->memory_bytes = 0;
+    advice->rate = rate_with(model, &knobs);
+    advice->memory_bytes = (uint64_t)(to - from) * (uint64_t)knobs.batch * knobs.row_bytes;
     snprintf(advice->text, sizeof(advice->text),
         "more batches ready ahead: %d instead of %d; readers and device wait for each other", to,
         from);

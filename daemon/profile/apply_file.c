@@ -132,8 +132,10 @@ static int read_whole(const char *path, char **ret_text, size_t *ret_bytes, stru
         fclose(out);
     if (in)
         fclose(in);
-    if (code < 0 && out)
+    if (code < 0 && out) {
         free(*ret_text);
+        *ret_text = NULL;
+    }
     return code;
 }
 

@@ -38,6 +38,8 @@ static double rate_with(
     struct np_model mixed = *then;
 
     mixed.thread_s[stage] = now->thread_s[stage];
+    mixed.knobs.readers = now->knobs.readers; /* with what there is now for all of them */
+    mixed.cores = now->cores;
     if (stage == NP_STAGE_READ)
         mixed.read_rate = now->read_rate;
     else if (stage == NP_STAGE_COPY)
@@ -90,7 +92,8 @@ static void tell(
     np_telling_rate(now->model.rate, b);
     if (comparison->regressed)
         snprintf(comparison->text, sizeof(comparison->text),
-            "slower: %s img/s were %s (%+.1f%%, more than the %.1f%% that may be chance), by %s: an "
+            "slower: %s img/s were %s (%+.1f%%, more than the %.1f%% that may be chance), by %s: "
+            "an "
             "image takes %.1f us of it, %.1f then",
             b, a, 100 * comparison->change, 100 * comparison->least,
             np_telling_loud(comparison->stage, name), 1e6 * after, 1e6 * before);
@@ -109,11 +112,14 @@ int np_profile_compare(const struct np_profile *then, const struct np_profile *n
     if (a->batch != b->batch || strcmp(a->device, b->device) != 0 ||
         strcmp(a->precision, b->precision) != 0)
         return np_err_set(err, -EINVAL,
-            "the old profile is of batches of %d in %s on %s, this one of %d in %s on %s: they cannot "
+            "the old profile is of batches of %d in %s on %s, this one of %d in %s on %s: they "
+            "cannot "
             "be compared",
             a->batch, a->precision, a->device, b->batch, b->precision, b->device);
-    if (then->model.rate <= 0 || now->model.rate <= 0)
-        return np_err_set(err, -EINVAL, "a profile without a rate cannot be compared");
+    if (!(then->model.rate > 0 && now->model.rate > 0 && isfinite(then->model.rate) &&
+            isfinite(now->model.rate) && isfinite(then->noise) && isfinite(now->noise)))
+        return np_err_set(err, -EINVAL,
+            "a profile without a rate, or whose noise is no number, cannot be compared");
     *ret_comparison = (struct np_comparison){.change = now->model.rate / then->model.rate - 1,
         .least = fmax(LEAST_CHANGE, NOISES * hypot(then->noise, now->noise))};
     ret_comparison->regressed = ret_comparison->change < -ret_comparison->least;

@@ -39,12 +39,17 @@ void np_deep_judge(const struct np_deep *deep, double base, const struct np_mode
     for (int s = 0; s < NP_NR_STAGES; s++) {
         const double clearly = best == (int)verdict->limiter ? fmax(CLEARLY, 2 * noise) : 0;
 
-        if (s == NP_STAGE_STEP) /* named where nothing else is, as in verdict.c */
+        if (s == NP_STAGE_STEP) /* named where nothing else is */
             continue;
         if (gain_of(deep, base, s) > best_gain * (1 + clearly)) {
             best = s;
             best_gain = gain_of(deep, base, s);
         }
+    }
+    if (best_gain - 1 < fmax(CLEARLY, 2 * noise) &&
+        gain_of(deep, base, NP_STAGE_STEP) > best_gain) {
+        best = NP_STAGE_STEP;
+        best_gain = gain_of(deep, base, NP_STAGE_STEP);
     }
     if (deep->rate[best] > 0) {
         if (deep->next[best] != (enum np_stage)best)

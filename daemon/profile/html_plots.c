@@ -155,9 +155,8 @@ void np_html_ribbon(FILE *out, const struct np_profile *profile)
     char most[NP_TELLING_BYTES];
 
     fputs("<section id=\"waits\">\n<h2>What the trainer waits for</h2>\n"
-          "<p class=\"hint\">Shares of its time; each wait counts for the stage that the late "
-          "batch was "
-          "last in.</p>\n",
+          "<p class=\"hint\">Shares of its time; each wait is shared out as the reader of the late "
+          "batch spent it.</p>\n",
         out);
     put_legend(out, profile);
     if (profile->nr_ribbon > 0) {
@@ -318,7 +317,8 @@ void np_html_curve(FILE *out, const struct np_profile *profile)
     if (verdict->kind == NP_INCONCLUSIVE || !fit_curve(profile, &curve))
         return;
     fprintf(out,
-        "<section id=\"whatif\">\n<h2>What if %s were faster</h2>\n<p class=\"hint\">Images a second "
+        "<section id=\"whatif\">\n<h2>What if %s were faster</h2>\n<p class=\"hint\">Images a "
+        "second "
         "of the whole run; to the right %s so many times faster.</p>\n"
         "<svg class=\"plot whatif\" role=\"img\" aria-label=\"what-if\" width=\"100%%\" "
         "height=\"%.0f\">\n<line class=\"axis\" x1=\"0\" x2=\"100%%\" y1=\"%.0f\" y2=\"%.0f\"/>\n",

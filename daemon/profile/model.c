@@ -58,7 +58,7 @@ static double read_rate(const struct np_observation *o, const struct np_ceilings
     if (o->stages[NP_STAGE_READ].items == 0)
         return 0;
     if (waits > WAITS_FOR_DISK && o->stall_s > 0.05 * o->seconds)
-        return o->images_per_second;
+        return o->images_per_second; /* also while a save is written */
     if (waits > TOUCHES_DISK && ceilings->read_cold > 0)
         return at_least(ceilings->read_cold, o->images_per_second);
     return ceilings->read_warm > 0 ? at_least(ceilings->read_warm, o->images_per_second)
@@ -128,18 +128,6 @@ static double thread_seconds(const struct np_model *model, const double *faster)
     return sum;
 }
 
-/* A slot is filled, then held until it is copied (a device that reads the host's memory: until the step
- * has read it), and only then filled again: slots / (filling + holding) batches a second. */
-static double slots_rate(const struct np_model *model, double loader, const double *faster)
-{
-    const bool copies = model->knobs.device_has_memory;
-    const double rate = copies ? model->copy_rate * factor(faster, NP_STAGE_COPY)
-                               : model->step_rate * factor(faster, NP_STAGE_STEP);
-    const double held = rate > 0 ? 1 / rate : 0, both = held + 1 / loader;
-
-    return both > 0 && model->knobs.prefetch > 0 ? model->knobs.prefetch / both : INFINITY;
-}
-
 /* Saving stops the trainer alone: what is before it goes on until the batches ahead of the trainer are
  * full, and these are made up for afterwards. So it loses a save less the time that they take it; the
  * step, which has none ahead, loses the whole. */
@@ -162,7 +150,7 @@ double np_model_rate(const struct np_model *model, const double faster[NP_NR_STA
         rate = lower(rate, model->cores / cores, 1);
     rate = lower(rate, model->read_rate, factor(faster, NP_STAGE_READ));
     if (!isinf(factor(faster, NP_STAGE_BATCH)))
-        rate = fmin(rate, slots_rate(model, rate, faster)) * model->coupling;
+        rate *= model->coupling;
     copy = lower(INFINITY, model->copy_rate, factor(faster, NP_STAGE_COPY)) * model->coupling;
     step = lower(INFINITY, model->step_rate, factor(faster, NP_STAGE_STEP)) * model->coupling;
     if (isinf(factor(faster, NP_STAGE_BATCH)) && model->coupling > 0) {
@@ -244,7 +232,7 @@ static bool shares_threads(enum np_stage stage)
     return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
 }
 
-/* What the slots and the coupling leave of the rate. */
+/* What the coupling leaves of the rate. */
 static double handing_over(const struct np_model *model)
 {
     double faster[NP_NR_STAGES];

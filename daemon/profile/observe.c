@@ -136,7 +136,14 @@ void np_observe_knobs(const struct np_run *run, struct np_knobs *ret_knobs)
         .memory_bytes = box.memory_bytes,
         .free_bytes = box.free_bytes,
         .cores = box.nr_cpus,
-        .device_has_memory = run->device->ops->alloc != NULL};
+        .device_has_memory = run->device->ops->alloc != NULL,
+        .geometry_only =
+            !np_augment_has_apply(run->config->augment) &&
+            !(run->config->test_augment && np_augment_has_apply(run->config->test_augment))};
+    if (run->device->ops->room && run->device->ops->make_rows)
+        knobs->device_room = run->device->ops->room(run->device);
+    knobs->row_bytes = (uint64_t)run->setup.height * (uint64_t)run->setup.width *
+                       (uint64_t)run->config->loader.channels;
     knobs->set_bytes = set_bytes(run->setup.train, &knobs->packed);
     snprintf(knobs->io, sizeof(knobs->io), "%s", np_loader_io(run->loader));
     snprintf(knobs->cache, sizeof(knobs->cache), "%s", np_loader_cache(run->loader));

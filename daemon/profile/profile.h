@@ -79,21 +79,24 @@ struct np_knobs {
     uint64_t nr_samples;     /* of the training set */
     uint64_t set_bytes;      /* its encoded bytes */
     uint64_t picture_bytes;  /* of one decoded picture, about */
+    uint64_t row_bytes;      /* of one in a batch */
+    uint64_t device_room;    /* for a cache on the device, free there; 0: it keeps none */
     uint64_t memory_bytes, free_bytes; /* of the box */
     double cores;                      /* usable */
     bool device_has_memory;            /* a GPU or sim: the step takes no core */
     bool packed;                       /* samples lie in zstd frames */
+    bool geometry_only;                /* the device can make the rows: crops, flips and sizes */
 };
 
 /* --- the model -------------------------------------------------------------------------------- */
 
-/* Costs of one image. The four loader stages share the reader threads. */
+/* Costs of one image. The five loader stages share the reader threads. */
 struct np_model {
     struct np_knobs knobs;
-    double rate;  /* observed */
+    double rate;  /* as it was seen, less the time of checkpoints at the configured interval */
     double cores; /* knobs.cores - other_cores: what there is to share */
-    double thread_s
-        [NP_NR_STAGES]; /* a reader thread's time in decompress, decode, augment, batch: waits left out */
+    double
+        thread_s[NP_NR_STAGES];  /* a reader thread's time in each of its stages: waits left out */
     double read_rate;            /* what the disk gives at this concurrency */
     double read_most;            /* and at any; 0: not known */
     double copy_rate, step_rate; /* 0: no such stage */
@@ -109,8 +112,8 @@ struct np_model {
 void np_model_make(const struct np_observation *observation, const struct np_ceilings *ceilings,
     const struct np_knobs *knobs, struct np_model *ret_model);
 /* The rate if each stage's cost were divided by faster[stage] (>= 1; INFINITY: it costs nothing).
- * Bisection on the rate x: readers x * sum(thread_s) <= readers; cores x * sum(cpu) <= cores; x <= each
- * ceiling; then checkpoint_share and coupling. NULL: as it is. */
+ * The smallest of: readers / sum(thread_s); cores / (sum(thread_s) + step_cpu_s); each ceiling; times
+ * coupling, less what saves cost. NULL: as it is. */
 double np_model_rate(const struct np_model *model, const double faster[NP_NR_STAGES]);
 /* The rate with other knobs (readers, depth, prefetch, cache, checkpoint_steps). */
 double np_model_rate_with(const struct np_model *model, const struct np_knobs *knobs);
@@ -160,7 +163,7 @@ void np_advise(const struct np_model *model, enum np_stage limiter, struct np_ad
 
 struct np_config;
 struct np_overrides;
-struct np_rig; /* a config with its data, opened once for many trials */
+struct np_rig; /* a config, and what the last trial of it was made of */
 
 #define NP_PROFILE_MOST_RIBBON 256
 struct np_ribbon { /* a tenth of a second of the run */

@@ -76,11 +76,14 @@ const struct np_field np_fields_knobs[] = {
     FIELD(np_knobs, U64, "samples", nr_samples),
     FIELD(np_knobs, U64, "set_bytes", set_bytes),
     FIELD(np_knobs, U64, "picture_bytes", picture_bytes),
+    FIELD(np_knobs, U64, "row_bytes", row_bytes),
+    FIELD(np_knobs, U64, "device_room", device_room),
     FIELD(np_knobs, U64, "memory_bytes", memory_bytes),
     FIELD(np_knobs, U64, "free_bytes", free_bytes),
     FIELD(np_knobs, REAL, "cores", cores),
     FIELD(np_knobs, BOOL, "device_has_memory", device_has_memory),
     FIELD(np_knobs, BOOL, "packed", packed),
+    FIELD(np_knobs, BOOL, "geometry_only", geometry_only),
     END,
 };
 const struct np_field np_fields_model[] = {

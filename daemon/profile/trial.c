@@ -110,12 +110,14 @@ static bool is_warm(const struct trial *trial, const struct np_run *run, uint64_
 /* None was due in the window: one is made, so that its price is known. */
 static void time_checkpoint(struct trial *trial, struct np_run *run, uint64_t step)
 {
-    const uint64_t start = np_now_ns();
+    struct np_metrics unused;
     struct np_err err = {0};
 
-    if (trial->knobs->checkpoint_steps > 0 && trial->observation->nr_checkpoints == 0 &&
-        step % (uint64_t)run->config->run.accumulate == 0 &&
-        np_run_save(run, step, false, &err) == 0)
+    if (trial->knobs->checkpoint_steps == 0 || trial->observation->nr_checkpoints > 0 ||
+        run->device->plan_ops->metrics(run->plan, false, &unused, &err) < 0)
+        return; /* those wait for the steps that are queued, as a run does before it saves */
+    const uint64_t start = np_now_ns();
+    if (np_run_save(run, step, false, &err) == 0)
         trial->observation->checkpoint_each_s = (double)(np_now_ns() - start) * 1e-9;
 }
 
@@ -162,7 +164,8 @@ static bool on_step(void *context, struct np_run *run, const struct np_step_repo
         return false;
     }
     add_ribbon(trial, run);
-    if ((double)(np_now_ns() - trial->start.ns) * 1e-9 < trial->options->seconds)
+    if ((double)(np_now_ns() - trial->start.ns) * 1e-9 < trial->options->seconds ||
+        report->step % (uint64_t)run->config->run.accumulate != 0) /* saves come between updates */
         return false;
     np_observe_now(run, &end);
     np_observe_between(run, &trial->start, &end, trial->observation);
@@ -255,6 +258,8 @@ static int run_self(const char *const *words, char *text, size_t text_bytes, str
         sigprocmask(SIG_SETMASK, &none, NULL);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         dup2(pipe_fds[1], STDOUT_FILENO);
+        freopen(
+            "/dev/null", "w", stderr); /* a part that cannot be measured is left out, silently */
         close(pipe_fds[0]);
         close(pipe_fds[1]);
         execv("/proc/self/exe", (char *const *)words);

@@ -220,7 +220,7 @@ static double best_of_kind(const struct search *s, const char *kind)
 
 static int try_caches(struct search *s)
 {
-    struct np_tune_trial choices[4];
+    struct np_tune_trial choices[4] = {{.rate = 0}};
     int n = 0, code = 0;
     bool better;
 

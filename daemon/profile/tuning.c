@@ -106,9 +106,6 @@ int np_tuning_write(
 
     if (n == 0)
         return 0;
-    if (strcmp(config_path, "-") == 0)
-        return np_err_set(
-            err, -EINVAL, "the config came by standard input, and there is no file to copy");
     for (int i = 0; i < n; i++)
         texts[i] = settings[i];
     char *path = np_format(

@@ -49,29 +49,25 @@ static bool on_threads(enum np_stage stage)
     return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
 }
 
-/* Time in the step is time well spent: what stops it now and then (a save, a ring that runs dry) is the limit
- * wherever enough is to be gained there, even if a step that cost nothing would gain more. */
+/* Time in the step is time well spent: what stops it now and then, a save or a ring that runs dry, is the
+ * limit wherever enough is to be gained there, even if a step that cost nothing would gain more. */
 static enum np_stage limiter_of(const struct np_model *model, double enough, double *ret_rate)
 {
-    double rate, beside;
+    static const enum np_stage stops[] = {NP_STAGE_BATCH, NP_STAGE_CHECKPOINT};
+    const double now = np_model_rate(model, NULL);
+    double rate, most = now * (1 + enough);
     const enum np_stage best = best_beside(model, NP_NR_STAGES, &rate);
-    enum np_stage other = NP_NR_STAGES;
+    enum np_stage limiter = best;
 
     *ret_rate = rate;
-    if (best != NP_STAGE_STEP)
-        return best;
-    beside = np_model_rate(model, NULL) * (1 + enough);
-    for (int s = 0; s < NP_NR_STAGES; s++) {
-        rate = s == NP_STAGE_STEP ? 0 : rate_without(model, NP_NR_STAGES, (enum np_stage)s);
-        if (rate > beside) {
-            beside = rate;
-            other = (enum np_stage)s;
+    for (size_t i = 0; best == NP_STAGE_STEP && i < sizeof(stops) / sizeof(*stops); i++) {
+        rate = rate_without(model, NP_NR_STAGES, stops[i]);
+        if (rate > most) {
+            *ret_rate = most = rate;
+            limiter = stops[i];
         }
     }
-    if (other == NP_NR_STAGES)
-        return best;
-    *ret_rate = beside;
-    return other;
+    return limiter;
 }
 
 static double enough_gain(double noise)
@@ -115,7 +111,12 @@ void np_verdict_judge(const struct np_model *model, double noise, struct np_prof
             "the run reaches %.0f %% of what its parts could do together, and the ring has slots "
             "enough: something outside of it holds it up",
             100 * model->coupling);
-    } else if (v->gain - 1 < enough_gain(noise)) {
+    } else if (v->gain - 1 >= LEAST_GAIN && v->gain - 1 < enough_gain(noise)) {
+        v->kind = NP_BALANCED;
+        snprintf(v->reason, sizeof(v->reason),
+            "%s would gain %.0f %% at most, and equal trials differ by %.0f %%: too close to tell",
+            np_stage_names[v->limiter], 100 * (v->gain - 1), 100 * noise);
+    } else if (v->gain - 1 < LEAST_GAIN) {
         v->kind = NP_BALANCED;
         snprintf(v->reason, sizeof(v->reason),
             "%s and %s reach their limits together: either one alone gains %.0f %%",

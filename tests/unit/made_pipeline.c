@@ -147,6 +147,8 @@ static void tell(struct running *run, double seconds, struct np_observation *ret
             .picture_bytes = 1 << 20,
             .memory_bytes = 8ull << 30,
             .free_bytes = 4ull << 30,
+            .device_room = 2ull << 30,
+            .geometry_only = true,
             .cores = p->cores,
             .device_has_memory = true};
 }

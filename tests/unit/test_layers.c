@@ -164,7 +164,8 @@ static const struct {
         "'kernel'?\n"},
     {"model:\n  - conv: {out: 0, kernel: x, pad: wide}\n  - rleu\n" TAIL,
         "2:17: out: 0 is out of range: 1 to 1048576\n2:28: kernel: expected a whole number, not "
-        "'x'\n2:36: pad: expected a whole number or same, not 'wide'\n3:5: no layer 'rleu'; did you "
+        "'x'\n2:36: pad: expected a whole number or same, not 'wide'\n3:5: no layer 'rleu'; did "
+        "you "
         "mean 'relu'?\n"},
     {"model:\n  - conv: {out: 6, kernel: 3, groups: 4}\n" TAIL,
         "2:5: conv '0': its 3 input channels cannot be cut into 4 groups\n"},
@@ -213,7 +214,8 @@ static const struct {
     {"model:\n" TAIL "blocks: [relu]\n",
         "4:9: blocks: expected names with lists of layers: {NAME: [...]}\n"},
     {"model:\n  - block: {use: uint, out: 4}\n" TAIL "blocks: {unit: [relu]}\n",
-        "2:18: use: no block 'uint' in blocks:; did you mean 'unit'?\n5:10: unit: this block is used "
+        "2:18: use: no block 'uint' in blocks:; did you mean 'unit'?\n5:10: unit: this block is "
+        "used "
         "nowhere\n"},
     {"model:\n  - block: {out: 4}\n" TAIL,
         "2:5: block: needs one of use: NAME and layers: [...]\n"},

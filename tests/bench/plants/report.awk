@@ -64,7 +64,7 @@ function plant(t,    said, real, right, key, gain, e, next_right, promised, got,
 # The other side of a control has a step of half the time, and no rate is above the step's (limit).
 function control(t,    gain, alarm) {
     gain = (v["clean"] > v["limit"] ? v["clean"] : v["limit"]) / v["slow"] - 1
-    alarm = v["verdict"] == "limited"
+    alarm = v["verdict"] != "balanced"
     controls[t]++
     alarms[t] += alarm
     control_rows[t, ++nr_control_rows[t]] = sprintf("| %s | %s%s | %s%s | %s | %.2f |", v["case"], percent(gain), mark(gain < 0.05),
