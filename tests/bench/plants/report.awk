@@ -61,11 +61,13 @@ function plant(t,    said, real, right, key, gain, e, next_right, promised, got,
     rows[t, ++nr_rows[t]] = row sprintf("%.1f %% | %.2f |", 100 * v["spread"], v["others"])
 }
 
-# The other side of a control has a step of half the time, and no rate is above the step's (limit).
+# The other side of a control has a step of half the time, and no rate is above the step's (limit). One in which
+# that gains 5 % is not balanced, and no control: what is said of it is in the table, and counts for nothing.
 function control(t,    gain, alarm) {
     gain = (v["clean"] > v["limit"] ? v["clean"] : v["limit"]) / v["slow"] - 1
-    alarm = v["verdict"] != "balanced"
-    controls[t]++
+    alarm = gain < 0.05 && v["verdict"] != "balanced"
+    if (gain < 0.05) controls[t]++
+    else no_controls[t]++
     alarms[t] += alarm
     control_rows[t, ++nr_control_rows[t]] = sprintf("| %s | %s%s | %s%s | %s | %.2f |", v["case"], percent(gain), mark(gain < 0.05),
         v["verdict"] == "-" ? "nothing" : v["verdict"], mark(!alarm), alarm ? v["limiter"] : "", v["others"])
@@ -83,7 +85,7 @@ function table_of(t,    i, j, n, names, columns, line, list) {
     }
     for (i = 1; i <= nr_errors[t]; i++) list[i] = errors[t, i]
     print ""
-    print "- Planted stage named: " share(named[t], planted[t]) "; false alarms on controls: " share(alarms[t] + 0, controls[t]) "."
+    print "- Planted stage named: " share(named[t], planted[t]) "; false alarms on controls: " share(alarms[t] + 0, controls[t]) (no_controls[t] ? " (" no_controls[t] " more turned out not to be balanced)" : "") "."
     print "- Key as stated beforehand: " share(keys[t], planted[t]) "."
     print "- Predicted against real speed-up when the plant is removed, relative error: " quantiles(list, nr_errors[t]) "."
     print "- Next limit right: " share(nexts[t] + 0, nr_errors[t]) "."
