@@ -20,6 +20,9 @@ part() { # part "Title" "sentence" command...
     part "Training end to end" "Readers and compute threads share the cores." sh tests/bench/bench_end_to_end.sh
     part "A simulated device of 20 ms a step" "Is it ever idle?" sh tests/bench/bench_sim.sh
     part "What a trace costs" "Whole runs with \`--trace\` and without, the same work each, in blocks of plain, traced, traced, plain; means with 95 % intervals. The goal is 2 %." sh tests/bench/bench_trace.sh
+    part "What counting costs" "The always-on counters: the program against a build of it that counts nothing, in blocks of with, without, without, with; medians with 95 % intervals. The goal is 0.5 %." sh tests/bench/bench_counters.sh
+    part "Tuning" "\`profile --tune\` against an exhaustive grid, against threads = cores and against as many trials at random: images a second of real runs, in turn. The goals: within 3 % of the grid's best in at most 15 trials, nowhere below the other two." sh tests/bench/bench_tune.sh
+    part "Comparing profiles" "\`profile --compare\` on real runs, as they are and 5 % slower. The goals: at most 5 % false alarms, at least 95 % found." sh tests/bench/bench_compare.sh
     part "The first batch of a large set" "1.28 million samples." sh tests/bench/bench_start.sh
     part "The demo" "\`configs/cnn.yaml\` on the sample set, and one linear layer on the same." sh tests/bench/bench_demo.sh
     part "CIFAR-10" "\`configs/cifar10.yaml\` on the real images: accuracy and seconds of training." sh tests/bench/bench_cifar10.sh
