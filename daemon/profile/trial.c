@@ -258,8 +258,8 @@ static int run_self(const char *const *words, char *text, size_t text_bytes, str
         sigprocmask(SIG_SETMASK, &none, NULL);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         dup2(pipe_fds[1], STDOUT_FILENO);
-        freopen(
-            "/dev/null", "w", stderr); /* a part that cannot be measured is left out, silently */
+        if (!freopen("/dev/null", "w", stderr)) /* what cannot be measured is left out, silently */
+            _exit(127);
         close(pipe_fds[0]);
         close(pipe_fds[1]);
         execv("/proc/self/exe", (char *const *)words);

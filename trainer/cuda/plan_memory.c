@@ -86,7 +86,8 @@ int np_cuda_take_arrays(struct np_plan *plan, bool training, bool halves, struct
     code = take_arrays(plan, training, halves, &why);
     if (code == -ENOMEM)
         return np_err_set(err, code,
-            "%s: %llu parameters%s take %.3f GB, and %.3f of its %.3f GB are free; no batch fits: the "
+            "%s: %llu parameters%s take %.3f GB, and %.3f of its %.3f GB are free; no batch fits: "
+            "the "
             "model is too large",
             plan->device->name, (unsigned long long)n,
             training ? " with gradients and momentum" : "",
