@@ -148,36 +148,64 @@ out:
 
 static int new_folder(struct np_run *run, struct np_err *err)
 {
-    int code = np_folder_create(run->config->runs, run->config->name, &run->dir, err);
+    int code = 0;
 
-    if (code == 0)
+    if (run->options->into)
+        run->dir = np_strdup(run->options->into); /* locked already */
+    else
+        code = np_folder_create(run->config->runs, run->config->name, &run->dir, err);
+    if (code == 0 && !run->dir)
+        code = np_err_set(err, -ENOMEM, "out of memory");
+    if (code == 0 && run->lock_fd < 0)
         code = np_folder_lock(run->dir, &run->lock_fd, err);
     if (code == 0)
         code = write_config(run, err);
     return code;
 }
 
-/* --resume RUN, or the newest that fits. */
-static int old_folder(struct np_run *run, struct np_err *err)
+/* Would the folder's config give the same weights? */
+static int check_same(struct np_run *run, const char *dir, struct np_err *err)
 {
     bool extends = np_schedule_extends(&run->config->schedule);
     struct np_node *then = NULL;
     char why[512] = "";
-    int code;
+    int code = np_folder_config(dir, &then, err);
 
-    if (!run->options->resume_dir)
-        return np_folder_find(
-            run->config->runs, run->normal, extends, (double)run->nr_steps, &run->dir, err);
-    run->dir = np_strdup(run->options->resume_dir);
-    if ((code = np_folder_config(run->dir, &then, err)) < 0)
-        return np_err_context(err, "--resume");
-    if (!np_config_same(then, run->normal, extends, why, sizeof(why)))
+    if (code == 0 && !np_config_same(then, run->normal, extends, why, sizeof(why)))
         code = np_err_set(err, -EINVAL,
             "%s: this config would not give the same weights: %s; start a new run, or take the "
             "run's own %s/config.yaml",
-            run->dir, why, run->dir);
+            dir, why, dir);
     np_node_free(then);
     return code;
+}
+
+/* The folder it was given: gone on with, or begun. */
+static int given_folder(struct np_run *run, const char *dir, struct np_err *err)
+{
+    int code = np_make_dirs(dir, err);
+
+    if (code == 0)
+        code = np_folder_lock(dir, &run->lock_fd, err);
+    if (code < 0 || !np_folder_has_checkpoint(dir))
+        return code;
+    code = check_same(run, dir, err);
+    if (code == 0 && !(run->dir = np_strdup(dir)))
+        code = np_err_set(err, -ENOMEM, "out of memory");
+    return code;
+}
+
+/* --resume RUN, or the newest that fits. */
+static int old_folder(struct np_run *run, struct np_err *err)
+{
+    int code;
+
+    if (!run->options->resume_dir)
+        return np_folder_find(run->config->runs, run->normal,
+            np_schedule_extends(&run->config->schedule), (double)run->nr_steps, &run->dir, err);
+    run->dir = np_strdup(run->options->resume_dir);
+    code = run->dir ? check_same(run, run->dir, err) : np_err_set(err, -ENOMEM, "out of memory");
+    return code < 0 ? np_err_context(err, "--resume") : 0;
 }
 
 /* A run to go on with: locked. None, and none was named: a new one follows. */
@@ -185,6 +213,8 @@ static int find_folder(struct np_run *run, struct np_err *err)
 {
     int code;
 
+    if (run->options->into)
+        return given_folder(run, run->options->into, err);
     if (!run->options->resume)
         return 0;
     if ((code = old_folder(run, err)) < 0)
@@ -300,6 +330,12 @@ static int train(struct np_run *run, struct np_err *err)
     return code;
 }
 
+static bool test_stopping(void *context)
+{
+    np_run_at(context, "evaluating");
+    return np_run_stopping(context);
+}
+
 static void bad_in_test(void *context, const struct np_bad_sample *bad)
 {
     struct np_run *run = context;
@@ -321,7 +357,7 @@ static int final_test(struct np_run *run, struct np_err *err)
         .labels = run->setup.test_labels,
         .stat = run->stat,
         .block = run->block,
-        .stopping = np_run_stopping,
+        .stopping = test_stopping,
         .bad = bad_in_test,
         .context = run,
     };
@@ -394,9 +430,22 @@ static int open_run(struct np_run *run, struct np_err *err)
     return code;
 }
 
+void np_run_at(struct np_run *run, const char *doing)
+{
+    const struct np_run_follower *follower = run->options->follower;
+
+    run->nr_done++;
+    run->doing = doing;
+    if (follower)
+        follower->at(follower->context, run, doing);
+}
+
 static int run_all(struct np_run *run, struct np_err *err)
 {
-    int code = open_run(run, err);
+    int code;
+
+    np_run_at(run, "opening");
+    code = open_run(run, err);
 
     if (code < 0)
         return code;
@@ -485,6 +534,8 @@ int np_run_train(struct np_config *config, const struct np_run_options *options)
 
         exit_code = run->usage ? NP_EXIT_USAGE : goes_on ? NP_EXIT_STOPPED : NP_EXIT_FAILED;
     }
+    if (code < 0 && options->follower)
+        *options->follower->err = err;
     close_run(run);
     np_free(run);
     return exit_code;

@@ -31,8 +31,20 @@ struct np_run_probe {
     unsigned stubs;
 };
 
+/* For who looks after a run (daemon/service/): what it is at, with each batch and each change. Trainer
+ * thread. */
+struct np_run_follower {
+    void (*at)(void *context, const struct np_run *run, const char *doing);
+    void *context;
+    struct np_err *err; /* of a run that failed, beside the screen */
+};
+
 struct np_run_options {
-    const struct np_run_probe *probe; /* NULL: a run for its own sake */
+    const struct np_run_probe *probe;       /* NULL: a run for its own sake */
+    const struct np_run_follower *follower; /* NULL: nobody */
+    const char
+        *into; /* its folder, made where it is not there, gone on with where it has a checkpoint;
+                         NULL: a new one below `runs` */
     bool json;
     bool resume;
     const char *resume_dir;               /* NULL: the newest unfinished one */
@@ -94,7 +106,9 @@ struct np_run {
     struct np_curves curves;
     int stop_code; /* why a hook ended the loop: 0 or -errno */
     struct np_err stop_err;
-    bool usage; /* the error is one of the config */
+    bool usage;        /* the error is one of the config */
+    uint64_t nr_done;  /* batches of any kind, and checkpoints: it goes on as long as this grows */
+    const char *doing; /* "opening", "training", "evaluating", "saving" */
 };
 
 /* Trains: opens all, runs to the end, closes. Returns the exit code. */
@@ -111,6 +125,8 @@ extern const char *const np_precision_names[];
 /* --- between the run_*.c files ----------------------------------------------------------------- */
 
 void np_run_say(struct np_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Tells the follower, if there is one. */
+void np_run_at(struct np_run *run, const char *doing);
 /* run_hooks.c */
 void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks);
 /* Has a signal asked? context: the run. */

@@ -55,6 +55,20 @@ int np_folder_create(const char *runs, const char *name, char **ret_dir, struct 
     return code ? code : np_err_set(err, -EEXIST, "%s: no free name for a run", runs);
 }
 
+bool np_folder_has_checkpoint(const char *dir)
+{
+    char *path = np_format("%s/checkpoints", dir);
+    DIR *folder = path ? opendir(path) : NULL;
+    bool found = false;
+
+    for (const struct dirent *item; folder && !found && (item = readdir(folder));)
+        found = strncmp(item->d_name, "step-", 5) == 0;
+    if (folder)
+        closedir(folder);
+    np_free(path);
+    return found;
+}
+
 int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err)
 {
     char *path = np_format("%s/lock", dir);

@@ -2,6 +2,8 @@
 #ifndef NP_RUN_FOLDER_H
 #define NP_RUN_FOLDER_H
 
+#include <stdbool.h>
+
 #include "loader/base/err.h"
 #include "loader/base/node.h"
 
@@ -10,6 +12,8 @@ int np_folder_create(const char *runs, const char *name, char **ret_dir, struct 
 /* Locks dir/lock until the descriptor is closed; writes this process's number into it. -EBUSY: a
  * run is going on there, named by its process. */
 int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err);
+/* Is there anything to go on from, whole or not? */
+bool np_folder_has_checkpoint(const char *dir);
 /* dir/config.yaml as a node. np_node_free. */
 int np_folder_config(const char *dir, struct np_node **ret_node, struct np_err *err);
 /* Steps of its result.json when the run was finished; -1: it was not. */

@@ -128,6 +128,7 @@ static int on_batch(void *context, const struct np_batch *batch)
     struct np_run *run = context;
     uint32_t rows = (uint32_t)batch_of(run);
 
+    np_run_at(run, batch->kind == NP_BATCH_TRAIN ? "training" : "evaluating");
     if (batch->kind != NP_BATCH_TRAIN)
         return 0;
     for (uint32_t row = 0; row < rows; row++)

@@ -317,6 +317,7 @@ int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err 
     char *dir = np_format("%s/checkpoints", run->dir);
     struct np_json *line = &run->line;
 
+    np_run_at(run, "saving");
     run->position.step = step;
     run->position.eval_due = eval_due;
     int code = dir ? write_checkpoint(run, dir, err) : np_err_set(err, -ENOMEM, "out of memory");
