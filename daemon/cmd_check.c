@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "daemon/cmd.h"
+#include "daemon/check_whole.h"
 #include "daemon/config.h"
 #include "daemon/setup.h"
 
@@ -40,7 +40,15 @@ static void check_model(const struct np_config *config, struct np_report *report
 
 int np_cmd_check(int argc, char **argv)
 {
-    const struct np_flag flags[] = {{NULL, NULL, NULL, NULL}};
+    const char *as = NULL, *device = NULL;
+    bool whole = false, json = false;
+    const struct np_flag flags[] = {
+        {"--whole", NULL, &whole, NULL},
+        {"--json", NULL, &json, NULL},
+        {"--as", &as, NULL, NULL},
+        {"--device", &device, NULL, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
     struct np_overrides overrides = {0};
     struct np_config *config = NULL;
     struct np_report report;
@@ -50,8 +58,14 @@ int np_cmd_check(int argc, char **argv)
         fprintf(stderr, "nnpipe check: expected one CONFIG, not %d\n", nr);
         code = NP_EXIT_USAGE;
     }
+    if (code == 0 && (whole != json || whole != (as != NULL) || (device && !whole))) {
+        fprintf(stderr, "nnpipe check: --whole, --json and --as PATH go together\n");
+        code = NP_EXIT_USAGE;
+    }
     if (code)
         return code;
+    if (whole)
+        return np_check_whole(as, device, &overrides);
     np_report_init(&report, argv[1]);
     if (np_config_load(argv[1], overrides.texts, overrides.nr_texts, &config, &report) == 0)
         check_model(config, &report);

@@ -375,20 +375,17 @@ static char *folder_of(const char *path)
     return np_strdup(whole);
 }
 
-int np_config_load(const char *path, const char *const *overrides, int nr_overrides,
-    struct np_config **ret_config, struct np_report *report)
+int np_config_load_text(const char *text, size_t bytes, const char *path,
+    const char *const *overrides, int nr_overrides, struct np_config **ret_config,
+    struct np_report *report)
 {
     struct np_config *config = np_alloc(sizeof(*config));
-    char *text = NULL;
-    size_t bytes = 0;
 
+    *ret_config = NULL;
     if (!config)
         return -ENOMEM;
     if (!report->file)
         report->file = path;
-    int code = read_text(path, &text, &bytes, report);
-    if (code < 0)
-        goto out;
     config->path = np_strdup(path);
     config->dir = folder_of(path);
     np_yaml_parse(text, bytes, &config->root, report);
@@ -397,15 +394,28 @@ int np_config_load(const char *path, const char *const *overrides, int nr_overri
             np_config_override(config->root, overrides[i], i, report);
         parse_sections(config, report);
     }
-    code = report->nr_errs ? -EINVAL : 0;
-out:
-    free(text);
-    if (code < 0) {
+    if (report->nr_errs) {
         np_report_sort(report);
         np_config_free(config);
-        config = NULL;
+        return -EINVAL;
     }
     *ret_config = config;
+    return 0;
+}
+
+int np_config_load(const char *path, const char *const *overrides, int nr_overrides,
+    struct np_config **ret_config, struct np_report *report)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+
+    *ret_config = NULL;
+    if (!report->file)
+        report->file = path;
+    int code = read_text(path, &text, &bytes, report);
+    if (code == 0)
+        code = np_config_load_text(text, bytes, path, overrides, nr_overrides, ret_config, report);
+    free(text);
     return code;
 }
 

@@ -61,6 +61,10 @@ struct np_config {
  * for a file that cannot be read (one entry in report). */
 int np_config_load(const char *path, const char *const *overrides, int nr_overrides,
     struct np_config **ret_config, struct np_report *report);
+/* The same of a text that stood in the file `path`. */
+int np_config_load_text(const char *text, size_t bytes, const char *path,
+    const char *const *overrides, int nr_overrides, struct np_config **ret_config,
+    struct np_report *report);
 void np_config_free(struct np_config *config);
 /* `--device NAME`: takes the place of `device:`; -EINVAL with the mistake in report. */
 int np_config_set_device(struct np_config *config, const char *name, struct np_report *report);

@@ -1,0 +1,203 @@
+/* See check_whole.h. */
+#include "daemon/check_whole.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "daemon/config.h"
+#include "daemon/json.h"
+#include "daemon/setup.h"
+#include "loader/base/io.h"
+#include "loader/base/mem.h"
+
+#define MOST_TEXT (1u << 20)
+
+/* --- where a key stands ----------------------------------------------------------------------- */
+
+static const struct np_node *below(const struct np_node *node, const char *key)
+{
+    return node && node->kind == NP_NODE_MAP ? np_node_get(node, key) : NULL;
+}
+
+/* "data.train.path", or the deepest of it that is there. */
+static void place_of(const struct np_node *root, const char *const *keys, int *line, int *column)
+{
+    const struct np_node *node = root;
+
+    *line = *column = 0;
+    for (; *keys && (node = below(node, *keys)); keys++) {
+        *line = node->key_line > 0 ? node->key_line : node->line;
+        *column = node->key_line > 0 ? node->key_column : node->column;
+    }
+}
+
+/* --- what is looked at ------------------------------------------------------------------------ */
+
+/* The set that the error speaks of. */
+static const char *set_of(const struct np_config *config, const char *text)
+{
+    if (config->test.path && *config->test.path && strstr(text, config->test.path))
+        return "test";
+    if (config->val.path && *config->val.path && strstr(text, config->val.path))
+        return "val";
+    return "train";
+}
+
+static void check_data(
+    const struct np_config *config, struct np_setup *setup, struct np_report *report)
+{
+    const struct np_source_progress silent = {.note = NULL};
+    struct np_err err = {0};
+    int line, column;
+
+    if (np_setup_data(config, &silent, setup, &err) == 0)
+        return;
+    const char *const keys[] = {"data", set_of(config, err.text), "path", NULL};
+    place_of(config->root, keys, &line, &column);
+    np_report_add(report, line, column, "%s", err.text);
+}
+
+/* Weights and what the optimizer keeps, of four bytes each. */
+static double checkpoint_bytes(const struct np_config *config, const struct np_graph *graph)
+{
+    const double states = np_optim_states(&config->optim);
+
+    return 4 * ((double)graph->nr_params * (1 + states) + (double)graph->nr_buffers) + 65536;
+}
+
+/* One more than are kept: the new one is written before the oldest goes. */
+static void check_room(const struct np_config *config, double each, struct np_report *report)
+{
+    static const char *const keys[] = {"runs", NULL};
+    const double needed = each * (double)(config->checkpoint.keep + 1);
+    struct np_err err = {0};
+    struct statvfs fs;
+    int line, column;
+
+    place_of(config->root, keys, &line, &column);
+    if (np_make_dirs(config->runs, &err) < 0 || access(config->runs, W_OK | X_OK) < 0) {
+        np_report_add(report, line, column, "runs: %s: cannot be written: %s", config->runs,
+            strerror(err.code ? -err.code : errno));
+        return;
+    }
+    if (statvfs(config->runs, &fs) < 0)
+        return;
+    const double room = (double)fs.f_bavail * (double)fs.f_frsize;
+    if (room < needed)
+        np_report_add(report, line, column,
+            "runs: %s has %.1f MB free, and %d checkpoints of %.1f MB take %.1f", config->runs,
+            room * 1e-6, (int)config->checkpoint.keep + 1, each * 1e-6, needed * 1e-6);
+}
+
+static double look(const struct np_config *config, struct np_report *report)
+{
+    struct np_setup setup = {0};
+    double bytes = 0;
+
+    check_data(config, &setup, report);
+    if (report->nr_errs == 0 && np_setup_graph(config, NP_F32, &setup, report) == 0) {
+        bytes = checkpoint_bytes(config, setup.graph);
+        check_room(config, bytes, report);
+    }
+    np_setup_fini(&setup);
+    return bytes;
+}
+
+/* --- telling ---------------------------------------------------------------------------------- */
+
+static void print_problems(struct np_report *report, const struct np_overrides *overrides)
+{
+    struct np_json json = {0};
+
+    np_report_sort(report);
+    np_json_begin(&json, NULL);
+    np_json_bool(&json, "ok", false);
+    np_json_open(&json, "problems", '[');
+    for (int i = 0; i < report->nr_errs; i++) {
+        const struct np_err *err = &report->errs[i];
+        char place[PATH_MAX + 64];
+
+        np_config_place(err, overrides->texts, overrides->nr_texts, place, sizeof(place));
+        np_json_open(&json, NULL, '{');
+        np_json_text(&json, "file", report->file);
+        np_json_int(&json, "line", err->line > 0 ? err->line : 0);
+        np_json_int(&json, "column", err->line > 0 ? err->column : 0);
+        np_json_text(&json, "place", place);
+        np_json_text(&json, "text", err->text);
+        np_json_close(&json, '}');
+    }
+    np_json_close(&json, ']');
+    const char *text = np_json_end(&json);
+    fputs(text ? text : "", stdout);
+    np_json_fini(&json);
+}
+
+static void print_config(const struct np_config *config, double bytes)
+{
+    struct np_node *node = np_config_node(config);
+    char *text = NULL, *runs = realpath(config->runs, NULL);
+    size_t nr = 0;
+    FILE *out = open_memstream(&text, &nr);
+    struct np_json json = {0};
+
+    if (out && node)
+        np_node_print(out, node);
+    if (out)
+        fclose(out);
+    np_json_begin(&json, NULL);
+    np_json_bool(&json, "ok", true);
+    np_json_text(&json, "name", config->name);
+    np_json_text(&json, "runs", runs ? runs : config->runs);
+    np_json_text(&json, "device", config->device);
+    np_json_text(&json, "config", text);
+    np_json_real(&json, "checkpoint_bytes", bytes);
+    const char *line = np_json_end(&json);
+    fputs(line ? line : "", stdout);
+    np_json_fini(&json);
+    np_node_free(node);
+    free(runs);
+    free(text);
+}
+
+/* All of standard input; NULL: too long, or no memory. np_free. */
+static char *read_input(size_t *ret_bytes)
+{
+    char *text = np_alloc(MOST_TEXT + 1);
+
+    *ret_bytes = text ? fread(text, 1, MOST_TEXT + 1, stdin) : 0;
+    if (text && *ret_bytes <= MOST_TEXT)
+        return text;
+    np_free(text);
+    return NULL;
+}
+
+int np_check_whole(const char *as, const char *device, const struct np_overrides *overrides)
+{
+    struct np_config *config = NULL;
+    struct np_report report;
+    size_t bytes;
+    double each = 0;
+    char *text = read_input(&bytes);
+
+    np_report_init(&report, as);
+    if (!text)
+        np_report_add(&report, 0, 0, "a config has at most %u KiB", MOST_TEXT >> 10);
+    else if (np_config_load_text(
+                 text, bytes, as, overrides->texts, overrides->nr_texts, &config, &report) == 0 &&
+             (!device || np_config_set_device(config, device, &report) == 0))
+        each = look(config, &report);
+    const bool good = report.nr_errs == 0;
+    if (good)
+        print_config(config, each);
+    else
+        print_problems(&report, overrides);
+    np_report_fini(&report);
+    np_config_free(config);
+    np_free(text);
+    return good ? NP_EXIT_DONE : NP_EXIT_USAGE;
+}

@@ -1,0 +1,12 @@
+/* `nnpipe check --whole`: what a run would find when it begins, found before it is queued. */
+#ifndef NP_CHECK_WHOLE_H
+#define NP_CHECK_WHOLE_H
+
+#include "daemon/cmd.h"
+
+/* The config from standard input, its messages naming `as`. Opens the data, and looks whether the disk has room
+ * for the checkpoints. Prints one line of JSON: {"ok": true, "name", "runs" (absolute), "device", "config" (normal
+ * form), "checkpoint_bytes"}, or {"ok": false, "problems": [{"file", "line", "column", "text"}]}. The exit code. */
+int np_check_whole(const char *as, const char *device, const struct np_overrides *overrides);
+
+#endif
