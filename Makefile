@@ -12,7 +12,7 @@ comma   := ,
 B       := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 PREFIX   = /usr/local
 
-PKGS     = liburing libzstd zlib yaml-0.1 libjpeg jansson libxxhash libcrypto spng
+PKGS     = liburing libzstd zlib yaml-0.1 libjpeg jansson libxxhash libcrypto spng sqlite3 libmicrohttpd libcurl libsystemd
 OPT      = -O2 -g
 WARN     = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wpointer-arith -Wno-format-truncation
 CFLAGS   = -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -fno-strict-aliasing -fno-math-errno -ffp-contract=off -pthread -I. -I$(B) \
@@ -38,6 +38,11 @@ $(NNPIPE): $(B)/daemon/main.o $(LIB)
 $(LIB): $(filter-out $(B)/daemon/main.o,$(OBJS))
 	@rm -f $@
 	ar rcs $@ $^
+
+# The service's page is taken in as it is; dygraphs is Debian's libjs-dygraphs.
+DYGRAPHS = /usr/share/javascript/dygraphs
+$(B)/daemon/ui/page.o: CFLAGS += -DNP_DYGRAPHS='"$(DYGRAPHS)"'
+$(B)/daemon/ui/page.o: $(wildcard daemon/ui/page/*) docs/openapi.json $(DYGRAPHS)/dygraph.min.js
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)

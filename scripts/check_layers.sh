@@ -29,6 +29,10 @@ forbid "loader/source*.[ch]" 'loader/(codec|augment|resize|reader)\.h' "sources 
 forbid "loader/codec*.[ch]" 'loader/(source|augment|reader)\.h' "codecs do not know sources or augmentations"
 forbid "loader/augment*.[ch]" 'loader/(source|codec|reader)\.h' "augmentations do not know sources or codecs"
 forbid "daemon/service/*.[ch]" '(loader/[a-z0-9_]+\.h|trainer/)' "the service knows no loader and no trainer"
+only 'daemon/service/queue\.c' 'sqlite3\.h'
+only 'daemon/service/http\.c' 'microhttpd\.h'
+only 'daemon/service/client\.c|daemon/service/ending\.c' 'curl/'
+only 'daemon/cmd_daemon\.c' 'systemd/'
 only 'loader/base/io_uring\.c' 'liburing\.h'
 only 'daemon/config_yaml\.c|daemon/config\.c' 'yaml\.h'
 only 'loader/codec_jpeg[a-z_]*\.[ch]' 'jpeglib\.h'

@@ -4,7 +4,8 @@
 set -eu
 
 packages="build-essential pkg-config liburing-dev libzstd-dev zlib1g-dev libyaml-dev
-    libjpeg62-turbo-dev libspng-dev libdnnl-dev libjansson-dev libxxhash-dev libssl-dev"
+    libjpeg62-turbo-dev libspng-dev libdnnl-dev libjansson-dev libxxhash-dev libssl-dev
+    libsqlite3-dev libmicrohttpd-dev libcurl4-openssl-dev libsystemd-dev libjs-dygraphs"
 # For the tests and `make check` alone.
 [ "${1:-}" = test ] && packages="$packages libcriterion-dev clang-format cppcheck zstd
     python3 python3-pil protobuf-compiler"

@@ -1,0 +1,474 @@
+/* See queue.h. The only user of sqlite3.h. Every change is one transaction. */
+#include "daemon/service/queue.h"
+
+#include <errno.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "loader/base/mem.h"
+
+#define VERSION 1 /* of the tables: PRAGMA user_version */
+
+const char *const np_entry_states[NP_NR_ENTRY_STATES] = {
+    "queued", "running", "pausing", "yielding", "stopping", "paused", "stopped", "done", "failed"};
+
+enum statement {
+    ADD,
+    NAME_DIR,
+    ADD_AFTER,
+    FIND_KEY,
+    UPDATE,
+    REMOVE,
+    REMOVE_AFTER,
+    READ,
+    READ_AFTER,
+    NR_STATEMENTS
+};
+
+static const char *const sql[NR_STATEMENTS] = {
+    [ADD] = "INSERT INTO runs (key, name, uid, gid, path, config, device, priority, max_retries,"
+            " submitted, dir) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [NAME_DIR] = "UPDATE runs SET dir = dir || '/' || name || '-' || id WHERE id = ?",
+    [ADD_AFTER] = "INSERT INTO after (id, other) VALUES (?, ?)",
+    [FIND_KEY] = "SELECT id FROM runs WHERE key = ?",
+    [UPDATE] = "UPDATE runs SET priority = ?, state = ?, assigned = ?, dir = ?, reason = ?,"
+               " retries = ?, attempt = ?, exit_code = ?, not_before = ?, started = ?, ended = ? "
+               "WHERE id = ?",
+    [REMOVE] = "DELETE FROM runs WHERE id = ?",
+    [REMOVE_AFTER] = "DELETE FROM after WHERE id = ?",
+    [READ] =
+        "SELECT id, key, name, uid, gid, path, config, device, priority, max_retries, state,"
+        " assigned, dir, reason, retries, attempt, exit_code, not_before, submitted, started, ended"
+        " FROM runs ORDER BY id",
+    [READ_AFTER] = "SELECT other FROM after WHERE id = ? ORDER BY other",
+};
+
+static const char tables[] =
+    "CREATE TABLE runs ("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL,"
+    " uid INTEGER NOT NULL, gid INTEGER NOT NULL, path TEXT NOT NULL, config TEXT NOT NULL,"
+    " device TEXT NOT NULL, priority INTEGER NOT NULL, max_retries INTEGER NOT NULL,"
+    " state TEXT NOT NULL DEFAULT 'queued', assigned TEXT NOT NULL DEFAULT '', dir TEXT,"
+    " reason TEXT NOT NULL DEFAULT '', retries INTEGER NOT NULL DEFAULT 0, attempt INTEGER NOT "
+    "NULL DEFAULT 0,"
+    " exit_code INTEGER NOT NULL DEFAULT -1, not_before REAL NOT NULL DEFAULT 0,"
+    " submitted REAL NOT NULL, started REAL NOT NULL DEFAULT 0, ended REAL NOT NULL DEFAULT 0"
+    ") STRICT;"
+    "CREATE TABLE after (id INTEGER NOT NULL, other INTEGER NOT NULL, PRIMARY KEY (id, other))"
+    " STRICT, WITHOUT ROWID;";
+
+struct np_queue {
+    sqlite3 *db;
+    char *path;
+    sqlite3_stmt *statements[NR_STATEMENTS];
+};
+
+void np_entry_fini(struct np_entry *entry)
+{
+    np_free(entry->path);
+    np_free(entry->config);
+    np_free(entry->dir);
+    *entry = (struct np_entry){0};
+}
+
+bool np_entry_is_over(const struct np_entry *entry)
+{
+    return entry->state == NP_ENTRY_STOPPED || entry->state == NP_ENTRY_DONE ||
+           entry->state == NP_ENTRY_FAILED;
+}
+
+bool np_entry_has_worker(const struct np_entry *entry)
+{
+    return entry->state == NP_ENTRY_RUNNING || entry->state == NP_ENTRY_PAUSING ||
+           entry->state == NP_ENTRY_YIELDING || entry->state == NP_ENTRY_STOPPING;
+}
+
+/* --- errors ----------------------------------------------------------------------------------- */
+
+static int code_of(int result)
+{
+    switch (result & 0xff) {
+    case SQLITE_OK:
+    case SQLITE_ROW:
+    case SQLITE_DONE: return 0;
+    case SQLITE_NOMEM: return -ENOMEM;
+    case SQLITE_FULL: return -ENOSPC;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED: return -EBUSY;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB: return -EBADMSG;
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+    case SQLITE_AUTH: return -EACCES;
+    case SQLITE_CANTOPEN: return -ENOENT;
+    default: return -EIO;
+    }
+}
+
+static int fail(const struct np_queue *queue, int result, const char *what, struct np_err *err)
+{
+    const int code = code_of(result);
+
+    if (code == -ENOSPC)
+        return np_err_set(err, code, "%s: the queue cannot be %s: the disk is full; make room",
+            queue->path, what);
+    if (code == -EBUSY)
+        return np_err_set(err, code, "%s: another nnpipe daemon has this queue", queue->path);
+    return np_err_set(err, code, "%s: the queue cannot be %s: %s", queue->path, what,
+        queue->db ? sqlite3_errmsg(queue->db) : sqlite3_errstr(result));
+}
+
+static int run_sql(struct np_queue *queue, const char *text, const char *what, struct np_err *err)
+{
+    const int result = sqlite3_exec(queue->db, text, NULL, NULL, NULL);
+
+    return result == SQLITE_OK ? 0 : fail(queue, result, what, err);
+}
+
+/* --- statements ------------------------------------------------------------------------------- */
+
+/* Steps once and leaves the statement ready for the next. A row (ret_id not NULL) gives its first
+ * number. */
+static int step(struct np_queue *queue, enum statement which, int64_t *ret_id, const char *what,
+    struct np_err *err)
+{
+    sqlite3_stmt *statement = queue->statements[which];
+    const int result = sqlite3_step(statement);
+
+    if (result == SQLITE_ROW && ret_id)
+        *ret_id = sqlite3_column_int64(statement, 0);
+    sqlite3_reset(statement);
+    sqlite3_clear_bindings(statement);
+    if (result == SQLITE_ROW || result == SQLITE_DONE)
+        return 0;
+    return fail(queue, result, what, err);
+}
+
+static void bind_text(sqlite3_stmt *statement, int *at, const char *text)
+{
+    sqlite3_bind_text(statement, (*at)++, text, -1, SQLITE_STATIC);
+}
+
+static void bind_int(sqlite3_stmt *statement, int *at, int64_t value)
+{
+    sqlite3_bind_int64(statement, (*at)++, value);
+}
+
+static void bind_real(sqlite3_stmt *statement, int *at, double value)
+{
+    sqlite3_bind_double(statement, (*at)++, value);
+}
+
+/* --- opening ---------------------------------------------------------------------------------- */
+
+static int read_int(void *context, int nr, char **values, char **names)
+{
+    (void)names;
+    if (nr > 0 && values[0])
+        sscanf(values[0], "%d", (int *)context);
+    return 0;
+}
+
+static int check_whole(void *context, int nr, char **values, char **names)
+{
+    (void)names;
+    *(bool *)context = nr > 0 && values[0] && strcmp(values[0], "ok") == 0;
+    return 0;
+}
+
+static int set_up(struct np_queue *queue, struct np_err *err)
+{
+    int version = 0, code;
+    bool whole = false;
+
+    /* The lock is taken with the first read and kept: one daemon a queue. EXTRA is FULL, and syncs the folder when
+     * the journal is removed that the file was made with: it must not come back and undo it. */
+    code = run_sql(queue,
+        "PRAGMA locking_mode=EXCLUSIVE; PRAGMA synchronous=EXTRA; PRAGMA journal_mode=WAL;"
+        "PRAGMA foreign_keys=ON; PRAGMA wal_autocheckpoint=200;",
+        "opened", err);
+    if (code < 0)
+        return code;
+    int result = sqlite3_exec(queue->db, "PRAGMA quick_check(1)", check_whole, &whole, NULL);
+    if (result != SQLITE_OK)
+        return fail(queue, result, "read", err);
+    if (!whole)
+        return np_err_set(err, -EBADMSG,
+            "%s: the queue is damaged, and is left as it is; move it away to begin a new one "
+            "(the runs' folders are whole without it)",
+            queue->path);
+    result = sqlite3_exec(queue->db, "PRAGMA user_version", read_int, &version, NULL);
+    if (result != SQLITE_OK)
+        return fail(queue, result, "read", err);
+    if (version > VERSION)
+        return np_err_set(err, -EBADMSG,
+            "%s: the queue is of a later nnpipe (its version is %d, this one knows %d)",
+            queue->path, version, VERSION);
+    if (version == VERSION)
+        return 0;
+    char *text = np_format("BEGIN IMMEDIATE; %s PRAGMA user_version=%d; COMMIT;", tables, VERSION);
+    code = text ? run_sql(queue, text, "made", err) : np_err_set(err, -ENOMEM, "out of memory");
+    np_free(text);
+    return code;
+}
+
+static int prepare(struct np_queue *queue, struct np_err *err)
+{
+    for (int i = 0; i < NR_STATEMENTS; i++) {
+        const int result = sqlite3_prepare_v3(
+            queue->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &queue->statements[i], NULL);
+
+        if (result != SQLITE_OK)
+            return fail(queue, result, "read", err);
+    }
+    return 0;
+}
+
+int np_queue_open(
+    const char *path, const char *vfs, struct np_queue **ret_queue, struct np_err *err)
+{
+    const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
+                      SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOFOLLOW;
+    struct np_queue *queue = np_alloc(sizeof(*queue));
+    const mode_t before = umask(0077); /* -wal and -shm take the file's own rights */
+    int result = SQLITE_NOMEM, code = 0;
+
+    if (queue && (queue->path = np_strdup(path)))
+        result = sqlite3_open_v2(path, &queue->db, flags, vfs);
+    umask(before);
+    if (!queue || !queue->path)
+        code = np_err_set(err, -ENOMEM, "out of memory");
+    else if (result != SQLITE_OK)
+        code = fail(queue, result, "opened", err);
+    else if ((code = set_up(queue, err)) == 0)
+        code = prepare(queue, err);
+    if (code < 0)
+        np_queue_close(queue);
+    else
+        *ret_queue = queue;
+    return code;
+}
+
+void np_queue_close(struct np_queue *queue)
+{
+    if (!queue)
+        return;
+    for (int i = 0; i < NR_STATEMENTS; i++)
+        sqlite3_finalize(queue->statements[i]);
+    sqlite3_close(queue->db);
+    np_free(queue->path);
+    np_free(queue);
+}
+
+/* --- changes ---------------------------------------------------------------------------------- */
+
+static void roll_back(struct np_queue *queue)
+{
+    sqlite3_exec(queue->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
+static int insert(struct np_queue *queue, const struct np_entry *entry, struct np_err *err)
+{
+    sqlite3_stmt *add = queue->statements[ADD];
+    int at = 1;
+
+    bind_text(add, &at, entry->key);
+    bind_text(add, &at, entry->name);
+    bind_int(add, &at, entry->uid);
+    bind_int(add, &at, entry->gid);
+    bind_text(add, &at, entry->path);
+    bind_text(add, &at, entry->config);
+    bind_text(add, &at, entry->device);
+    bind_int(add, &at, entry->priority);
+    bind_int(add, &at, entry->max_retries);
+    bind_real(add, &at, entry->submitted);
+    bind_text(add, &at, entry->dir);
+    return step(queue, ADD, NULL, "written", err);
+}
+
+static int insert_after(
+    struct np_queue *queue, int64_t id, const struct np_entry *entry, struct np_err *err)
+{
+    int code = 0;
+
+    for (int i = 0; i < entry->nr_after && code == 0; i++) {
+        int at = 1;
+
+        bind_int(queue->statements[ADD_AFTER], &at, id);
+        bind_int(queue->statements[ADD_AFTER], &at, entry->after[i]);
+        code = step(queue, ADD_AFTER, NULL, "written", err);
+    }
+    return code;
+}
+
+int np_queue_add(struct np_queue *queue, const struct np_entry *entry, int64_t *ret_id,
+    bool *ret_known, struct np_err *err)
+{
+    int64_t id = 0;
+    int at = 1, code;
+
+    bind_text(queue->statements[FIND_KEY], &at, entry->key);
+    code = step(queue, FIND_KEY, &id, "read", err);
+    if (code < 0)
+        return code;
+    if (id > 0) {
+        *ret_id = id;
+        *ret_known = true;
+        return 0;
+    }
+    code = run_sql(queue, "BEGIN IMMEDIATE", "written", err);
+    if (code < 0)
+        return code;
+    code = insert(queue, entry, err);
+    id = sqlite3_last_insert_rowid(queue->db);
+    if (code == 0) {
+        at = 1;
+        bind_int(queue->statements[NAME_DIR], &at, id);
+        code = step(queue, NAME_DIR, NULL, "written", err);
+    }
+    if (code == 0)
+        code = insert_after(queue, id, entry, err);
+    if (code == 0)
+        code = run_sql(queue, "COMMIT", "written", err);
+    if (code < 0) {
+        roll_back(queue);
+        return code;
+    }
+    *ret_id = id;
+    *ret_known = false;
+    return 0;
+}
+
+int np_queue_update(struct np_queue *queue, const struct np_entry *entry, struct np_err *err)
+{
+    sqlite3_stmt *update = queue->statements[UPDATE];
+    int at = 1;
+
+    bind_int(update, &at, entry->priority);
+    bind_text(update, &at, np_entry_states[entry->state]);
+    bind_text(update, &at, entry->assigned);
+    bind_text(update, &at, entry->dir);
+    bind_text(update, &at, entry->reason);
+    bind_int(update, &at, entry->retries);
+    bind_int(update, &at, entry->attempt);
+    bind_int(update, &at, entry->exit_code);
+    bind_real(update, &at, entry->not_before);
+    bind_real(update, &at, entry->started);
+    bind_real(update, &at, entry->ended);
+    bind_int(update, &at, entry->id);
+    return step(queue, UPDATE, NULL, "written", err);
+}
+
+int np_queue_remove(struct np_queue *queue, int64_t id, struct np_err *err)
+{
+    int code = run_sql(queue, "BEGIN IMMEDIATE", "written", err);
+
+    if (code < 0)
+        return code;
+    for (int i = 0; i < 2 && code == 0; i++) {
+        const enum statement which = i ? REMOVE_AFTER : REMOVE;
+        int at = 1;
+
+        bind_int(queue->statements[which], &at, id);
+        code = step(queue, which, NULL, "written", err);
+    }
+    if (code == 0)
+        code = run_sql(queue, "COMMIT", "written", err);
+    if (code < 0)
+        roll_back(queue);
+    return code;
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+static const char *column(sqlite3_stmt *row, int *at)
+{
+    const char *text = (const char *)sqlite3_column_text(row, (*at)++);
+
+    return text ? text : "";
+}
+
+static void copy(char *to, size_t bytes, const char *text)
+{
+    snprintf(to, bytes, "%s", text);
+}
+
+static int state_of(const char *name)
+{
+    for (int i = 0; i < NP_NR_ENTRY_STATES; i++)
+        if (strcmp(np_entry_states[i], name) == 0)
+            return i;
+    return -1;
+}
+
+static int read_after(struct np_queue *queue, struct np_entry *entry, struct np_err *err)
+{
+    sqlite3_stmt *row = queue->statements[READ_AFTER];
+    int at = 1, result;
+
+    bind_int(row, &at, entry->id);
+    while ((result = sqlite3_step(row)) == SQLITE_ROW)
+        if (entry->nr_after < NP_MAX_AFTER)
+            entry->after[entry->nr_after++] = sqlite3_column_int64(row, 0);
+    sqlite3_reset(row);
+    return result == SQLITE_DONE ? 0 : fail(queue, result, "read", err);
+}
+
+static int read_entry(
+    struct np_queue *queue, sqlite3_stmt *row, struct np_entry *entry, struct np_err *err)
+{
+    int at = 0, state;
+
+    entry->id = sqlite3_column_int64(row, at++);
+    copy(entry->key, sizeof(entry->key), column(row, &at));
+    copy(entry->name, sizeof(entry->name), column(row, &at));
+    entry->uid = (uid_t)sqlite3_column_int64(row, at++);
+    entry->gid = (gid_t)sqlite3_column_int64(row, at++);
+    entry->path = np_strdup(column(row, &at));
+    entry->config = np_strdup(column(row, &at));
+    copy(entry->device, sizeof(entry->device), column(row, &at));
+    entry->priority = sqlite3_column_int64(row, at++);
+    entry->max_retries = sqlite3_column_int64(row, at++);
+    state = state_of(column(row, &at));
+    copy(entry->assigned, sizeof(entry->assigned), column(row, &at));
+    const char *dir = column(row, &at);
+    entry->dir = *dir ? np_strdup(dir) : NULL;
+    if (!entry->path || !entry->config || (*dir && !entry->dir))
+        return np_err_set(err, -ENOMEM, "out of memory");
+    copy(entry->reason, sizeof(entry->reason), column(row, &at));
+    entry->retries = sqlite3_column_int64(row, at++);
+    entry->attempt = sqlite3_column_int64(row, at++);
+    entry->exit_code = sqlite3_column_int64(row, at++);
+    entry->not_before = sqlite3_column_double(row, at++);
+    entry->submitted = sqlite3_column_double(row, at++);
+    entry->started = sqlite3_column_double(row, at++);
+    entry->ended = sqlite3_column_double(row, at++);
+    if (state < 0)
+        return np_err_set(err, -EBADMSG, "%s: run %lld has a state that is none", queue->path,
+            (long long)entry->id);
+    entry->state = (enum np_entry_state)state;
+    return read_after(queue, entry, err);
+}
+
+int np_queue_read(struct np_queue *queue,
+    int (*each)(void *context, const struct np_entry *entry, struct np_err *err), void *context,
+    struct np_err *err)
+{
+    sqlite3_stmt *row = queue->statements[READ];
+    int code = 0, result = SQLITE_DONE;
+
+    while (code == 0 && (result = sqlite3_step(row)) == SQLITE_ROW) {
+        struct np_entry entry = {0};
+
+        code = read_entry(queue, row, &entry, err);
+        if (code == 0)
+            code = each(context, &entry, err);
+        np_entry_fini(&entry);
+    }
+    sqlite3_reset(row);
+    if (code == 0 && result != SQLITE_DONE)
+        code = fail(queue, result, "read", err);
+    return code;
+}

@@ -1,0 +1,83 @@
+/* The queue: every run that was submitted, in one SQLite file (WAL, synchronous=EXTRA). A call that has
+ * returned 0 is on the disk, and a power cut does not take it back. The service's thread alone. */
+#ifndef NP_QUEUE_H
+#define NP_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "loader/base/err.h"
+
+/* What a run is at. Each is reached from the one before, or from where the arrows say:
+ *
+ *   queued -> running -> done | failed
+ *             running -> pausing -> paused -> queued   pause, resume
+ *             running -> yielding -> queued            a run of higher priority wants the device
+ *             running -> stopping -> stopped
+ *   queued, paused -> stopped                          nothing to wait for
+ *   running -> queued                                  its worker died: another try, not before a time
+ */
+enum np_entry_state {
+    NP_ENTRY_QUEUED,
+    NP_ENTRY_RUNNING,
+    NP_ENTRY_PAUSING,
+    NP_ENTRY_YIELDING,
+    NP_ENTRY_STOPPING,
+    NP_ENTRY_PAUSED,
+    NP_ENTRY_STOPPED,
+    NP_ENTRY_DONE,
+    NP_ENTRY_FAILED,
+    NP_NR_ENTRY_STATES
+};
+extern const char *const np_entry_states[NP_NR_ENTRY_STATES];
+
+#define NP_MAX_AFTER 16
+
+struct np_entry {
+    int64_t id;    /* from 1 on, never given twice */
+    char key[40];  /* the client's own: who submits twice for want of an answer gets the same run */
+    char name[64]; /* letters, digits, - _ . */
+    uid_t uid;     /* the submitter's */
+    gid_t gid;
+    char *path;       /* of the config, as it was named; np_free */
+    char *config;     /* its normal form, which a later edit does not change; np_free */
+    char device[32];  /* wanted: "auto", or one by name */
+    int64_t priority; /* -100..100, higher first */
+    int64_t max_retries;
+    int64_t after[NP_MAX_AFTER]; /* ids that must be done first */
+    int nr_after;
+
+    /* these change */
+    enum np_entry_state state;
+    char assigned[32];                /* the device it runs on; "": none */
+    char *dir;                        /* its run folder, RUNS/NAME-ID; np_free */
+    char reason[512];                 /* why it waits, failed, or was tried again; "" */
+    int64_t attempt;                  /* how often it was started */
+    int64_t retries;                  /* so far, since it last made progress */
+    int64_t exit_code;                /* of its last worker; -1: none has ended */
+    double not_before;                /* Unix time; it is not started before */
+    double submitted, started, ended; /* Unix time; 0: not yet */
+};
+void np_entry_fini(struct np_entry *entry);
+bool np_entry_is_over(const struct np_entry *entry); /* stopped, done, failed */
+bool np_entry_has_worker(const struct np_entry *entry);
+
+struct np_queue;
+/* Makes the file, 0600, where there is none. A damaged one, or one of a later nnpipe, is left as it is:
+ * -EBADMSG. -EBUSY: another daemon has it. vfs: SQLite's name of one; NULL: its own. */
+int np_queue_open(
+    const char *path, const char *vfs, struct np_queue **ret_queue, struct np_err *err);
+void np_queue_close(struct np_queue *queue);
+/* entry's dir is the folder of runs; the new one's is NAME-ID in it. *ret_id: the new run's; *ret_known: the key was there already, nothing was added, and it is that run's. */
+int np_queue_add(struct np_queue *queue, const struct np_entry *entry, int64_t *ret_id,
+    bool *ret_known, struct np_err *err);
+/* What changes of an entry. */
+int np_queue_update(struct np_queue *queue, const struct np_entry *entry, struct np_err *err);
+int np_queue_remove(struct np_queue *queue, int64_t id, struct np_err *err);
+/* All entries by id; each is lent to `each` for the call. */
+int np_queue_read(struct np_queue *queue,
+    int (*each)(void *context, const struct np_entry *entry, struct np_err *err), void *context,
+    struct np_err *err);
+
+#endif

@@ -1,0 +1,179 @@
+/* The queue's file: what is acknowledged is there when it is opened again, once; a damaged or later file is
+ * left as it is. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/service/queue.h"
+#include "loader/base/mem.h"
+#include "tests/test.h"
+
+static char dir[64], path[96];
+
+static void set_up(void)
+{
+    snprintf(dir, sizeof(dir), "/tmp/nnpipe-queue-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/queue.db", dir);
+}
+
+static void tear_down(void)
+{
+    char command[128];
+
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    cr_assert_eq(system(command), 0);
+}
+
+static struct np_queue *open_queue(void)
+{
+    struct np_queue *queue = NULL;
+    struct np_err err = {0};
+
+    if (np_queue_open(path, NULL, &queue, &err) < 0)
+        fprintf(stderr, "# %s\n", err.text);
+    return queue;
+}
+
+static struct np_entry entry_of(const char *key)
+{
+    struct np_entry entry = {.uid = 1000,
+        .gid = 100,
+        .path = (char *)"/home/ann/cnn.yaml",
+        .config = (char *)"name: cnn\n",
+        .device = "auto",
+        .priority = -3,
+        .max_retries = 4,
+        .after = {7, 9},
+        .nr_after = 2,
+        .submitted = 1e9 + 0.25};
+
+    snprintf(entry.key, sizeof(entry.key), "%s", key);
+    snprintf(entry.name, sizeof(entry.name), "cnn");
+    return entry;
+}
+
+struct seen {
+    struct np_entry last;
+    int nr;
+};
+
+static int see(void *context, const struct np_entry *entry, struct np_err *err)
+{
+    struct seen *seen = context;
+
+    (void)err;
+    np_entry_fini(&seen->last);
+    seen->last = *entry;
+    seen->last.path = np_strdup(entry->path);
+    seen->last.config = np_strdup(entry->config);
+    seen->last.dir = entry->dir ? np_strdup(entry->dir) : NULL;
+    seen->nr++;
+    return 0;
+}
+
+Test(queue, what_was_acknowledged_is_there_again, .init = set_up, .fini = tear_down)
+{
+    struct np_queue *queue = open_queue();
+    struct np_entry entry = entry_of("a");
+    struct seen seen = {0};
+    struct np_err err = {0};
+    struct stat stat_;
+    int64_t id = 0;
+    bool known = true;
+
+    cr_assert_not_null(queue);
+    cr_assert_eq(np_queue_add(queue, &entry, &id, &known, &err), 0);
+    cr_assert(id == 1 && !known);
+    entry.id = id;
+    entry.state = NP_ENTRY_YIELDING;
+    entry.dir = (char *)"/runs/cnn-1";
+    strcpy(entry.assigned, "cuda:1");
+    strcpy(entry.reason, "for run 2");
+    entry.retries = 3;
+    entry.exit_code = 75;
+    entry.not_before = 1e9 + 0.5;
+    cr_assert_eq(np_queue_update(queue, &entry, &err), 0);
+    np_queue_close(queue);
+    cr_assert_eq(stat(path, &stat_), 0);
+    cr_assert_eq(stat_.st_mode & 0777, 0600);
+
+    queue = open_queue();
+    cr_assert_eq(np_queue_read(queue, see, &seen, &err), 0);
+    np_queue_close(queue);
+    cr_assert_eq(seen.nr, 1);
+    cr_assert_str_eq(seen.last.config, "name: cnn\n");
+    cr_assert_str_eq(seen.last.dir, "/runs/cnn-1");
+    cr_assert_str_eq(seen.last.assigned, "cuda:1");
+    cr_assert_str_eq(seen.last.reason, "for run 2");
+    cr_assert(seen.last.state == NP_ENTRY_YIELDING && seen.last.priority == -3 &&
+              seen.last.max_retries == 4 && seen.last.retries == 3 && seen.last.exit_code == 75 &&
+              seen.last.not_before == 1e9 + 0.5 && seen.last.submitted == 1e9 + 0.25 &&
+              seen.last.uid == 1000 && seen.last.gid == 100);
+    cr_assert(seen.last.nr_after == 2 && seen.last.after[0] == 7 && seen.last.after[1] == 9);
+    np_entry_fini(&seen.last);
+}
+
+Test(queue, a_key_is_one_run_and_an_id_never_comes_twice, .init = set_up, .fini = tear_down)
+{
+    struct np_queue *queue = open_queue();
+    struct np_entry entry = entry_of("same");
+    struct np_err err = {0};
+    struct seen seen = {0};
+    int64_t id, again;
+    bool known;
+
+    cr_assert_eq(np_queue_add(queue, &entry, &id, &known, &err), 0);
+    cr_assert_eq(np_queue_add(queue, &entry, &again, &known, &err), 0);
+    cr_assert(known && id == again);
+    cr_assert_eq(np_queue_remove(queue, id, &err), 0);
+    entry = entry_of("other");
+    cr_assert_eq(np_queue_add(queue, &entry, &again, &known, &err), 0);
+    cr_assert(!known && again == id + 1);
+    cr_assert_eq(np_queue_read(queue, see, &seen, &err), 0);
+    cr_assert_eq(seen.nr, 1);
+    np_entry_fini(&seen.last);
+    np_queue_close(queue);
+}
+
+Test(queue, a_second_daemon_is_told, .init = set_up, .fini = tear_down)
+{
+    struct np_queue *queue = open_queue(), *second = NULL;
+    struct np_err err = {0};
+
+    cr_assert_eq(np_queue_open(path, NULL, &second, &err), -EBUSY);
+    cr_assert(strstr(err.text, "another nnpipe daemon"));
+    np_queue_close(queue);
+}
+
+/* Writes bytes at an offset of the file. */
+static void damage(off_t at, const char *bytes, size_t nr)
+{
+    const int fd = open(path, O_WRONLY);
+
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(pwrite(fd, bytes, nr, at), (ssize_t)nr);
+    close(fd);
+}
+
+Test(queue, a_damaged_file_is_left_as_it_is, .init = set_up, .fini = tear_down)
+{
+    struct np_queue *queue = open_queue();
+    struct np_entry entry = entry_of("a");
+    struct np_err err = {0};
+    struct stat before, after;
+    int64_t id;
+    bool known;
+
+    cr_assert_eq(np_queue_add(queue, &entry, &id, &known, &err), 0);
+    np_queue_close(queue);
+    damage(0, "this is no queue", 16);
+    cr_assert_eq(stat(path, &before), 0);
+    cr_assert_eq(np_queue_open(path, NULL, &queue, &err), -EBADMSG);
+    cr_assert_eq(stat(path, &after), 0);
+    cr_assert_eq(before.st_size, after.st_size);
+}
