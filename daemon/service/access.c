@@ -1,0 +1,45 @@
+/* See access.h. */
+#include "daemon/service/access.h"
+
+const char *const np_deed_names[NP_NR_DEEDS] = {
+    "submit", "list", "read", "control", "reload", "health"};
+
+enum who { ROOT, OWNER, MEMBER, OTHER, NET, NET_TOKEN, NR_WHO };
+
+/* Rows by deed: root, owner, member of the group, others, TCP, TCP with the token. A run has its submitter's
+ * rights, and nobody submits without being somebody: not by TCP. What a run reads and says is its
+ * owner's. With the token somebody acts as the administrator does, but for submitting. */
+static const bool table[NP_NR_DEEDS][NR_WHO] = {
+    [NP_DEED_SUBMIT] = {true, true, true, false, false, false},
+    [NP_DEED_LIST] = {true, true, true, false, true, true},
+    [NP_DEED_READ] = {true, true, false, false, false, true},
+    [NP_DEED_CONTROL] = {true, true, false, false, false, true},
+    [NP_DEED_RELOAD] = {true, false, false, false, false, false},
+    [NP_DEED_HEALTH] = {true, true, true, true, true, true},
+};
+
+static bool is_of_a_run(enum np_deed deed)
+{
+    return deed == NP_DEED_READ || deed == NP_DEED_CONTROL;
+}
+
+/* The daemon's own user is to it what root is to a box. */
+static enum who who_is(
+    const struct np_access *access, const struct np_caller *caller, enum np_deed deed, uid_t owner)
+{
+    if (!caller->socket)
+        return caller->token ? NET_TOKEN : NET;
+    if (caller->uid == 0 || caller->uid == access->service_uid)
+        return ROOT;
+    if (!access->for_box)
+        return OTHER;
+    if (is_of_a_run(deed) && caller->uid == owner)
+        return OWNER;
+    return caller->member ? MEMBER : OTHER;
+}
+
+bool np_access_may(
+    const struct np_access *access, const struct np_caller *caller, enum np_deed deed, uid_t owner)
+{
+    return table[deed][who_is(access, caller, deed, owner)];
+}

@@ -1,0 +1,35 @@
+/* Who may do what. Pure; docs/SERVICE.md has the table, and a test holds it against this. */
+#ifndef NP_ACCESS_H
+#define NP_ACCESS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+enum np_deed {
+    NP_DEED_SUBMIT,
+    NP_DEED_LIST,    /* runs, their states and rates; devices; the page */
+    NP_DEED_READ,    /* a run's config, log and metrics */
+    NP_DEED_CONTROL, /* stop, pause, resume, remove, change its priority */
+    NP_DEED_RELOAD,  /* the service's own settings */
+    NP_DEED_HEALTH,  /* /healthz, /metrics */
+    NP_NR_DEEDS
+};
+extern const char *const np_deed_names[NP_NR_DEEDS];
+
+struct np_caller {
+    bool socket; /* on the Unix socket, so that the kernel vouches for uid and group */
+    uid_t uid;
+    gid_t gid;
+    bool member; /* of the service's group */
+    bool token;  /* on TCP: it has shown the token */
+};
+struct np_access {
+    uid_t service_uid; /* of the daemon */
+    bool for_box;      /* a system service: members of its group submit; else its own user alone */
+};
+
+/* owner: the run's submitter; ignored where the deed is of no run. */
+bool np_access_may(
+    const struct np_access *access, const struct np_caller *caller, enum np_deed deed, uid_t owner);
+
+#endif

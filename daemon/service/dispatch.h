@@ -1,0 +1,43 @@
+/* Who runs next, and where. Pure: the queue as it is -> what to do now. */
+#ifndef NP_DISPATCH_H
+#define NP_DISPATCH_H
+
+#include "daemon/service/queue.h"
+
+struct np_slotted { /* a device of the service */
+    char name[32];  /* "cuda:0", "cpu", "sim" */
+    int nr_slots;   /* runs at a time */
+    bool broken;    /* no run is started on it */
+};
+
+enum np_order_kind {
+    NP_ORDER_START, /* on that device */
+    NP_ORDER_YIELD, /* checkpoint, end, and queue again: a run of higher priority takes its place */
+    NP_ORDER_FAIL,  /* what it comes after will never be done */
+};
+struct np_order {
+    enum np_order_kind kind;
+    int entry;     /* index */
+    int device;    /* index; of a start */
+    int64_t other; /* id: the run that makes it yield, or that failed before it */
+};
+
+struct np_dispatch {
+    const struct np_entry *const *entries; /* by id */
+    int nr_entries;
+    const struct np_slotted *devices;
+    int nr_devices;
+    bool preempt; /* a run of higher priority may make one of lower yield */
+    double now;   /* Unix time */
+};
+
+/* At most `most` orders, in the order they are to be carried out; their number. Runs are taken by
+ * priority, then by id. One that finds no free slot waits for a slot that is about to be free, then makes
+ * the run of the lowest priority below its own (of equals the youngest) yield. What is promised to it is not
+ * given to a run behind it; what it cannot use is. "auto" stands for any GPU of the service, or for `cpu`
+ * where it has none. */
+int np_dispatch(const struct np_dispatch *dispatch, struct np_order *ret_orders, int most);
+/* Can a run that wants this device ever be started here? */
+bool np_dispatch_knows(const struct np_slotted *devices, int nr_devices, const char *wanted);
+
+#endif

@@ -1,0 +1,251 @@
+/* Who runs next: priorities, places, dependencies, yielding; and a simulated day on random queues, in which
+ * nothing is ever started twice, over a device's slots, or past a run that should come first. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/service/access.h"
+#include "daemon/service/dispatch.h"
+#include "tests/test.h"
+
+enum { MOST = 64 };
+
+static struct np_entry entries[MOST];
+static const struct np_entry *pointers[MOST];
+static int nr_entries;
+static const struct np_slotted two_gpus[] = {{"cuda:0", 1, false}, {"cuda:1", 1, false}};
+static const struct np_slotted a_box[] = {{"cuda:0", 2, false}, {"cpu", 1, false}};
+
+static struct np_entry *add(const char *device, int priority)
+{
+    struct np_entry *entry = &entries[nr_entries];
+
+    *entry =
+        (struct np_entry){.id = nr_entries + 1, .priority = priority, .state = NP_ENTRY_QUEUED};
+    strcpy(entry->device, device);
+    pointers[nr_entries++] = entry;
+    return entry;
+}
+
+static void put_on(struct np_entry *entry, const char *device)
+{
+    entry->state = NP_ENTRY_RUNNING;
+    strcpy(entry->assigned, device);
+}
+
+static int dispatch(const struct np_slotted *devices, int nr, bool preempt, struct np_order *orders)
+{
+    const struct np_dispatch d = {.entries = pointers,
+        .nr_entries = nr_entries,
+        .devices = devices,
+        .nr_devices = nr,
+        .preempt = preempt,
+        .now = 1000};
+
+    return np_dispatch(&d, orders, MOST);
+}
+
+static bool is_start(const struct np_order *order, int entry, int device)
+{
+    return order->kind == NP_ORDER_START && order->entry == entry && order->device == device;
+}
+
+Test(dispatch, goes_by_priority_then_by_age)
+{
+    struct np_order orders[MOST];
+
+    nr_entries = 0;
+    add("auto", 0);
+    add("auto", 5);
+    add("auto", 5);
+    cr_assert_eq(dispatch(two_gpus, 2, false, orders), 2);
+    cr_assert(is_start(&orders[0], 1, 0));
+    cr_assert(is_start(&orders[1], 2, 1));
+}
+
+Test(dispatch, spreads_over_devices_and_keeps_to_what_is_wanted)
+{
+    struct np_order orders[MOST];
+
+    nr_entries = 0;
+    add("cpu", 0);
+    add("cuda:0", 0);
+    add("auto", 0);
+    add("auto", 0);
+    add("cpu", 0);
+    add("sim", 0); /* nobody has it */
+    cr_assert_eq(dispatch(a_box, 2, true, orders), 3);
+    cr_assert(is_start(&orders[0], 0, 1));
+    cr_assert(is_start(&orders[1], 1, 0));
+    cr_assert(is_start(&orders[2], 2, 0));
+    cr_assert(np_dispatch_knows(a_box, 2, "cuda"));
+    cr_assert(!np_dispatch_knows(a_box, 2, "sim"));
+    cr_assert(!np_dispatch_knows(a_box, 2, "cuda:1"));
+}
+
+Test(dispatch, waits_for_what_comes_before_and_fails_with_it)
+{
+    struct np_order orders[MOST];
+
+    nr_entries = 0;
+    struct np_entry *first = add("auto", 0), *second = add("auto", 9);
+    second->after[second->nr_after++] = 1;
+    second->after[second->nr_after++] = 77; /* removed long ago */
+    cr_assert_eq(dispatch(two_gpus, 2, false, orders), 1);
+    cr_assert(is_start(&orders[0], 0, 0));
+    first->state = NP_ENTRY_DONE;
+    cr_assert_eq(dispatch(two_gpus, 2, false, orders), 1);
+    cr_assert(is_start(&orders[0], 1, 0));
+    first->state = NP_ENTRY_FAILED;
+    cr_assert_eq(dispatch(two_gpus, 2, false, orders), 1);
+    cr_assert(orders[0].kind == NP_ORDER_FAIL && orders[0].entry == 1 && orders[0].other == 1);
+}
+
+Test(dispatch, backs_off_until_its_time)
+{
+    struct np_order orders[MOST];
+
+    nr_entries = 0;
+    add("auto", 0)->not_before = 1001;
+    cr_assert_eq(dispatch(two_gpus, 2, false, orders), 0);
+    entries[0].not_before = 1000;
+    cr_assert_eq(dispatch(two_gpus, 2, false, orders), 1);
+}
+
+Test(dispatch, the_lowest_and_youngest_yields_once)
+{
+    struct np_order orders[MOST];
+
+    nr_entries = 0;
+    put_on(add("auto", 1), "cuda:0");
+    put_on(add("auto", 1), "cuda:1");
+    entries[1].started = 5;
+    add("auto", 9);
+    cr_assert_eq(dispatch(two_gpus, 2, false, orders), 0);
+    cr_assert_eq(dispatch(two_gpus, 2, true, orders), 1);
+    cr_assert(orders[0].kind == NP_ORDER_YIELD && orders[0].entry == 1 && orders[0].other == 3);
+    entries[1].state = NP_ENTRY_YIELDING; /* its slot is spoken for */
+    add("auto", 0);
+    cr_assert_eq(dispatch(two_gpus, 2, true, orders), 0);
+    add("auto", 2);
+    cr_assert_eq(dispatch(two_gpus, 2, true, orders), 1);
+    cr_assert(orders[0].kind == NP_ORDER_YIELD && orders[0].entry == 0 && orders[0].other == 5);
+}
+
+Test(dispatch, a_broken_device_gets_nothing)
+{
+    static const struct np_slotted broken[] = {{"cuda:0", 1, true}, {"cuda:1", 1, false}};
+    struct np_order orders[MOST];
+
+    nr_entries = 0;
+    put_on(add("auto", 0), "cuda:0");
+    put_on(add("auto", 0), "cuda:1");
+    add("auto", 5);
+    cr_assert_eq(dispatch(broken, 2, true, orders), 1);
+    cr_assert(orders[0].kind == NP_ORDER_YIELD && orders[0].entry == 1);
+}
+
+/* --- a day ------------------------------------------------------------------------------------ */
+
+static unsigned rng;
+static int any(int n)
+{
+    rng = rng * 1664525u + 1013904223u;
+    return (int)((rng >> 8) % (unsigned)n);
+}
+
+static void let_pass(void)
+{
+    for (int i = 0; i < nr_entries; i++) {
+        struct np_entry *entry = &entries[i];
+
+        if (entry->state == NP_ENTRY_YIELDING)
+            entry->state = any(2) ? NP_ENTRY_QUEUED : entry->state;
+        else if (entry->state == NP_ENTRY_RUNNING && any(4) == 0)
+            entry->state = any(8) ? NP_ENTRY_DONE : NP_ENTRY_FAILED;
+        if (!np_entry_has_worker(entry))
+            entry->assigned[0] = '\0';
+    }
+}
+
+static bool carry_out(const struct np_order *orders, int nr, const struct np_slotted *devices)
+{
+    for (int i = 0; i < nr; i++) {
+        struct np_entry *entry = &entries[orders[i].entry];
+
+        if (entry->state != (orders[i].kind == NP_ORDER_YIELD ? NP_ENTRY_RUNNING : NP_ENTRY_QUEUED))
+            return false;
+        if (orders[i].kind == NP_ORDER_START)
+            put_on(entry, devices[orders[i].device].name);
+        else
+            entry->state = orders[i].kind == NP_ORDER_YIELD ? NP_ENTRY_YIELDING : NP_ENTRY_FAILED;
+    }
+    return true;
+}
+
+static bool fits_slots(const struct np_slotted *devices, int nr)
+{
+    for (int d = 0; d < nr; d++) {
+        int on = 0;
+
+        for (int i = 0; i < nr_entries; i++)
+            on += np_entry_has_worker(&entries[i]) &&
+                  strcmp(entries[i].assigned, devices[d].name) == 0;
+        if (on > devices[d].nr_slots)
+            return false;
+    }
+    return true;
+}
+
+Test(dispatch, random_days_end_with_every_run_over, .timeout = 60)
+{
+    static const char *const wants[] = {"auto", "cuda", "cuda:0", "cpu"};
+
+    for (unsigned day = 0; day < 300; day++) {
+        struct np_order orders[MOST];
+        int hours = 0, over = 0;
+
+        rng = day;
+        nr_entries = 0;
+        while (over < MOST && hours++ < 2000) {
+            if (nr_entries < MOST && any(2)) {
+                struct np_entry *entry = add(wants[any(4)], any(5) - 2);
+                if (nr_entries > 3 && any(3) == 0)
+                    entry->after[entry->nr_after++] = 1 + any(nr_entries - 1);
+            }
+            const int nr = dispatch(a_box, 2, true, orders);
+            cr_assert(carry_out(orders, nr, a_box), "day %u: an order twice", day);
+            cr_assert(fits_slots(a_box, 2), "day %u: more runs than slots", day);
+            let_pass();
+            over = 0;
+            for (int i = 0; i < nr_entries; i++)
+                over += np_entry_is_over(&entries[i]);
+        }
+        cr_assert_eq(over, MOST, "day %u: %d of %d over", day, over, MOST);
+    }
+}
+
+/* --- who may ---------------------------------------------------------------------------------- */
+
+Test(access, nobody_has_more_rights_than_they_should)
+{
+    const struct np_access box = {.service_uid = 100, .for_box = true}, own = {.service_uid = 1000};
+    const struct np_caller root = {.socket = true},
+                           owner = {.socket = true, .uid = 5, .member = true},
+                           member = {.socket = true, .uid = 6, .member = true},
+                           other = {.socket = true, .uid = 7}, net = {.uid = 5},
+                           token = {.token = true}, myself = {.socket = true, .uid = 1000};
+
+    for (int deed = 0; deed < NP_NR_DEEDS; deed++) {
+        const enum np_deed d = (enum np_deed)deed;
+
+        cr_assert(np_access_may(&box, &root, d, 5) && np_access_may(&own, &root, d, 5));
+        cr_assert(np_access_may(&own, &myself, d, 1000));
+        cr_assert_eq(np_access_may(&box, &owner, d, 5), d != NP_DEED_RELOAD);
+        cr_assert_eq(np_access_may(&box, &member, d, 5),
+            d == NP_DEED_SUBMIT || d == NP_DEED_LIST || d == NP_DEED_HEALTH);
+        cr_assert_eq(np_access_may(&box, &other, d, 5), d == NP_DEED_HEALTH);
+        cr_assert_eq(np_access_may(&own, &member, d, 5), d == NP_DEED_HEALTH);
+        cr_assert_eq(np_access_may(&box, &net, d, 5), d == NP_DEED_LIST || d == NP_DEED_HEALTH);
+        cr_assert_eq(np_access_may(&box, &token, d, 5), d != NP_DEED_SUBMIT && d != NP_DEED_RELOAD);
+    }
+}
