@@ -23,6 +23,16 @@ int np_cmd_data(int argc, char **argv);
 int np_cmd_selftest(int argc, char **argv);
 int np_cmd_profile(int argc, char **argv);
 int np_cmd_top(int argc, char **argv);
+int np_cmd_worker(int argc, char **argv);
+int np_cmd_daemon(int argc, char **argv);
+int np_cmd_submit(int argc, char **argv);
+int np_cmd_ls(int argc, char **argv);
+int np_cmd_status(int argc, char **argv);
+int np_cmd_logs(int argc, char **argv);
+int np_cmd_stop(int argc, char **argv);
+int np_cmd_pause(int argc, char **argv);
+int np_cmd_resume(int argc, char **argv);
+int np_cmd_rm(int argc, char **argv);
 
 /* One flag of a command. */
 struct np_flag {

@@ -74,6 +74,46 @@ static const struct np_command commands[] = {
         "A line a run, every second; with RUN (a folder, or its name below `runs`) its stages "
         "too,\n"
         "from the run's own counters. q or Ctrl-C ends it. The runs are only looked at.\n"},
+    {"daemon", np_cmd_daemon, "", "the service: keeps a queue of runs and does them",
+        "  --config FILE    its settings; default: ~/.config/nnpipe/service.yaml\n"
+        "  --state DIR      the queue and the token; default: ~/.local/state/nnpipe\n"
+        "  --socket PATH    where it answers; default: $NNPIPE_SOCKET, "
+        "$XDG_RUNTIME_DIR/nnpipe/socket\n"
+        "  --box            for all users of this machine: /etc, /var/lib and /run/nnpipe; as "
+        "root\n"
+        "\n"
+        "In the foreground. SIGTERM: every run writes its checkpoint, and goes on when the service "
+        "does.\n"
+        "SIGHUP: the settings are read again. docs/SERVICE.md has the whole of it.\n"},
+    {"submit", np_cmd_submit, "CONFIG [-o KEY=VALUE]...", "a run into the service's queue",
+        "  --name NAME      default: the config's\n"
+        "  --priority N     -100 to 100, higher first; default 0\n"
+        "  --after ID,...   once these are done\n"
+        "  --device NAME    default: the config's\n"
+        "  --max-retries N  tries after its process has died; default 3\n"
+        "  --wait           until it is over; ends with its exit code: 0 done, 1 failed, 75 "
+        "stopped\n"
+        "  --json, --socket PATH\n"},
+    {"ls", np_cmd_ls, "", "the runs of the service",
+        "  --all            those that are over, too\n"
+        "  --mine           those of this user\n"
+        "  --json, --socket PATH\n"},
+    {"status", np_cmd_status, "[ID]", "the service, or one of its runs",
+        "  --json, --socket PATH\n"},
+    {"logs", np_cmd_logs, "ID", "what a run of the service has said",
+        "  -f, --follow     and goes on saying, until it is over\n"
+        "  --tail N         from the last N bytes on\n"
+        "  --socket PATH\n"},
+    {"stop", np_cmd_stop, "ID...", "end runs of the service, with a checkpoint",
+        "  --json, --socket PATH\n"},
+    {"pause", np_cmd_pause, "ID...",
+        "let runs of the service write a checkpoint and free their device",
+        "  --json, --socket PATH\n"},
+    {"resume", np_cmd_resume, "ID...", "queue paused runs again", "  --json, --socket PATH\n"},
+    {"rm", np_cmd_rm, "ID...", "forget runs that are over; their folders stay",
+        "  --json, --socket PATH\n"},
+    {"worker", np_cmd_worker, "", "one run of the service's, which starts it",
+        "The config comes by standard input. `nnpipe train` is what you are looking for.\n"},
     {"selftest", np_cmd_selftest, "", "a device's layers against the reference",
         "  --device NAME      auto, cpu or cuda:0\n"
         "  --precision P      f32, bf16 or f16 alone\n"

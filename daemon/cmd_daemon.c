@@ -1,0 +1,275 @@
+/* `nnpipe daemon`: the service in the foreground, under systemd or without it. Sockets, the token, and who is told
+ * that it is up; the rest is daemon/service/'s. One thread. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "daemon/cmd.h"
+#include "daemon/service/http.h"
+#include "daemon/service/routes.h"
+#include "loader/base/io.h"
+#include "loader/base/mem.h"
+
+#define MOST_CONNECTIONS 2048
+#define BACKLOG          256
+#define TOKEN_BYTES      32
+
+struct daemon {
+    const char *config, *state, *socket;
+    bool for_box;
+    char *paths[3]; /* of the three, where they were not given; np_free */
+    char token[2 * TOKEN_BYTES + 1];
+    struct np_service *service;
+    struct np_routes *routes;
+    struct np_http *http;
+};
+
+/* --- places ----------------------------------------------------------------------------------- */
+
+/* $variable/rest, or $HOME/otherwise/rest. */
+static char *own_path(const char *variable, const char *otherwise, const char *rest)
+{
+    const char *dir = getenv(variable), *home = getenv("HOME");
+
+    if (dir && dir[0] == '/')
+        return np_format("%s/%s", dir, rest);
+    return home && *home ? np_format("%s/%s/%s", home, otherwise, rest) : NULL;
+}
+
+static int find_places(struct daemon *d, struct np_err *err)
+{
+    const char *socket = getenv("NNPIPE_SOCKET");
+
+    if (!d->state)
+        d->state = d->paths[0] = d->for_box ? np_strdup("/var/lib/nnpipe")
+                                            : own_path("XDG_STATE_HOME", ".local/state", "nnpipe");
+    if (!d->config)
+        d->config = d->paths[1] =
+            d->for_box ? np_strdup("/etc/nnpipe/service.yaml")
+                       : own_path("XDG_CONFIG_HOME", ".config", "nnpipe/service.yaml");
+    if (!d->socket && socket && *socket)
+        d->socket = d->paths[2] = np_strdup(socket);
+    if (!d->socket)
+        d->socket = d->paths[2] =
+            d->for_box ? np_strdup("/run/nnpipe/socket")
+                       : own_path("XDG_RUNTIME_DIR", ".local/state", "nnpipe/socket");
+    if (!d->state || !d->config || !d->socket)
+        return np_err_set(err, -EINVAL,
+            "neither HOME nor XDG_STATE_HOME is set: give --state, --config and --socket");
+    return 0;
+}
+
+/* --- sockets ---------------------------------------------------------------------------------- */
+
+static int make_parent(const char *path, struct np_err *err)
+{
+    char *dir = np_strdup(path), *slash = dir ? strrchr(dir, '/') : NULL;
+    int code = 0;
+
+    if (slash && slash != dir) {
+        *slash = '\0';
+        code = np_make_dirs(dir, err);
+    }
+    np_free(dir);
+    return code;
+}
+
+/* One that nobody answers on was left by a daemon that was killed; the queue is ours already. */
+static int bind_unix(const struct daemon *d, int *ret_fd, struct np_err *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const struct group *group = d->for_box ? getgrnam("nnpipe") : NULL;
+    int code = make_parent(d->socket, err), fd;
+
+    if (code < 0)
+        return code;
+    if (strlen(d->socket) >= sizeof(address.sun_path))
+        return np_err_set(err, -ENAMETOOLONG, "%s: a socket's path has at most %zu bytes",
+            d->socket, sizeof(address.sun_path) - 1);
+    strcpy(address.sun_path, d->socket);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    unlink(d->socket);
+    const mode_t before = umask(d->for_box ? 0117 : 0177);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+        listen(fd, BACKLOG) < 0)
+        code = np_err_set(err, -errno, "%s: cannot listen there: %s", d->socket, strerror(errno));
+    umask(before);
+    if (code == 0 && group && chown(d->socket, (uid_t)-1, group->gr_gid) < 0)
+        code = np_err_set(
+            err, -errno, "%s: cannot be given to the group nnpipe: %s", d->socket, strerror(errno));
+    if (code < 0 && fd >= 0)
+        close(fd);
+    else if (code == 0)
+        *ret_fd = fd;
+    return code;
+}
+
+/* "127.0.0.1:7411" or "[::1]:7411": loopback alone. */
+static int bind_tcp(const char *text, int *ret_fd, struct np_err *err)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    const bool is_v6 = strncmp(text, "[::1]:", 6) == 0;
+    const char *port_text = is_v6                                  ? text + 6
+                            : strncmp(text, "127.0.0.1:", 10) == 0 ? text + 10
+                                                                   : "";
+    char *end;
+    const long port = strtol(port_text, &end, 10);
+    const int one = 1;
+    int fd;
+
+    if (end == port_text || *end || port < 1 || port > 65535)
+        return np_err_set(err, -EINVAL,
+            "listen: expected 127.0.0.1:PORT or [::1]:PORT, not '%s': other machines come in by "
+            "ssh",
+            text);
+    v4.sin_port = v6.sin6_port = htons((uint16_t)port);
+    fd = socket(is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0)
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (fd < 0 ||
+        bind(fd, is_v6 ? (void *)&v6 : (void *)&v4, is_v6 ? sizeof(v6) : sizeof(v4)) < 0 ||
+        listen(fd, BACKLOG) < 0) {
+        const int code = -errno;
+
+        if (fd >= 0)
+            close(fd);
+        return np_err_set(err, code, "%s: cannot listen there: %s", text, strerror(-code));
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+/* STATE/token: made once, 0600. */
+static int read_token(struct daemon *d, struct np_err *err)
+{
+    char *path = np_format("%s/token", d->state);
+    unsigned char bytes[TOKEN_BYTES];
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    int code = 0;
+
+    if (fd < 0 && errno == ENOENT && getrandom(bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes)) {
+        for (size_t i = 0; i < sizeof(bytes); i++)
+            snprintf(d->token + 2 * i, 3, "%02x", bytes[i]);
+        fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0 || write(fd, d->token, 2 * TOKEN_BYTES) != 2 * TOKEN_BYTES)
+            code = np_err_set(err, -errno, "%s: cannot be written: %s", path, strerror(errno));
+    } else if (fd < 0 || read(fd, d->token, 2 * TOKEN_BYTES) != 2 * TOKEN_BYTES ||
+               strspn(d->token, "0123456789abcdef") != 2 * TOKEN_BYTES) {
+        code = np_err_set(err, -EBADMSG,
+            "%s: is no token of %d hex digits; remove it, and a new one is made",
+            path ? path : d->state, 2 * TOKEN_BYTES);
+    }
+    if (fd >= 0)
+        close(fd);
+    np_free(path);
+    return code;
+}
+
+/* --- all of it -------------------------------------------------------------------------------- */
+
+static void turn(void *context)
+{
+    struct daemon *d = context;
+
+    np_http_turn(d->http);
+    np_routes_turn(d->routes);
+    np_http_turn(d->http); /* what was answered just now goes out */
+    sd_notify(0, "WATCHDOG=1");
+}
+
+static int open_http(struct daemon *d, struct np_err *err)
+{
+    const struct group *group = d->for_box ? getgrnam("nnpipe") : NULL;
+    struct np_http_options options = {.socket_fd = -1,
+        .tcp_fd = -1,
+        .group = group ? group->gr_gid : (gid_t)-1,
+        .token = d->token,
+        .most_connections = MOST_CONNECTIONS,
+        .handler = np_routes_handle,
+        .context = d->routes};
+    const char *listen_at = np_service_options(d->service)->listen;
+    int fds[2], code = 0;
+    int64_t ms;
+
+    if (sd_listen_fds(1) >= 1)
+        options.socket_fd = SD_LISTEN_FDS_START;
+    else
+        code = bind_unix(d, &options.socket_fd, err);
+    if (code == 0 && listen_at)
+        code = bind_tcp(listen_at, &options.tcp_fd, err);
+    if (code == 0)
+        code = np_http_open(&options, &d->http, err);
+    if (code < 0)
+        return code;
+    np_http_wait(d->http, fds, &ms);
+    for (int i = 0; i < 2 && code == 0; i++)
+        if (fds[i] >= 0)
+            code = np_service_wake_on(d->service, fds[i], err);
+    return code;
+}
+
+static int serve(struct daemon *d, struct np_err *err)
+{
+    int code = find_places(d, err);
+    struct np_service_start start = {
+        .dir = d->state, .config = d->config, .socket = d->socket, .for_box = d->for_box};
+
+    if (code == 0)
+        code = np_service_open(&start, &d->service, err);
+    if (code == 0)
+        code = read_token(d, err);
+    if (code == 0)
+        code = np_routes_new(d->service, &d->routes, err);
+    if (code == 0)
+        code = open_http(d, err);
+    if (code < 0)
+        return code;
+    np_service_each_turn(d->service, turn, d);
+    fprintf(stderr, "nnpipe daemon: listening on %s\n", d->socket);
+    sd_notify(0, "READY=1");
+    code = np_service_run(d->service, err);
+    sd_notify(0, "STOPPING=1");
+    return code;
+}
+
+int np_cmd_daemon(int argc, char **argv)
+{
+    struct daemon d = {0};
+    const struct np_flag flags[] = {
+        {"--config", &d.config, NULL, NULL},
+        {"--state", &d.state, NULL, NULL},
+        {"--socket", &d.socket, NULL, NULL},
+        {"--box", NULL, &d.for_box, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    struct np_err err = {0};
+    int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
+
+    if (code)
+        return code;
+    if (nr != 0) {
+        fprintf(stderr, "nnpipe daemon: no operands are expected\n");
+        return NP_EXIT_USAGE;
+    }
+    code = serve(&d, &err);
+    if (code < 0)
+        np_complain(&err);
+    np_http_close(d.http);
+    np_routes_free(d.routes);
+    np_service_close(d.service);
+    for (int i = 0; i < 3; i++)
+        np_free(d.paths[i]);
+    return code < 0 ? NP_EXIT_FAILED : NP_EXIT_DONE;
+}

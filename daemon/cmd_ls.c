@@ -1,0 +1,122 @@
+/* `nnpipe ls` and `nnpipe status [ID]`: what the service has. */
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/asking.h"
+#include "daemon/cmd.h"
+#include "loader/base/mem.h"
+
+static int end(struct np_client *client, int code, const struct np_err *err)
+{
+    np_client_close(client);
+    if (code < 0)
+        np_complain(err);
+    return code < 0 ? NP_EXIT_FAILED : NP_EXIT_DONE;
+}
+
+static void print_list(const struct np_node *answer, bool json)
+{
+    const struct np_node *runs = np_node_get(answer, "runs");
+
+    if (!json)
+        np_print_run_head();
+    for (int i = 0; runs && runs->kind == NP_NODE_LIST && i < runs->nr_items; i++)
+        np_print_run(runs->items[i], json);
+}
+
+int np_cmd_ls(int argc, char **argv)
+{
+    const char *socket = NULL;
+    bool all = false, mine = false, json = false;
+    const struct np_flag flags[] = {
+        {"--all", NULL, &all, NULL},
+        {"--mine", NULL, &mine, NULL},
+        {"--json", NULL, &json, NULL},
+        {"--socket", &socket, NULL, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    struct np_client *client = NULL;
+    struct np_node *answer = NULL;
+    struct np_err err = {0};
+    int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
+
+    if (code)
+        return code;
+    if (nr != 0) {
+        fprintf(stderr, "nnpipe ls: no operands are expected; `nnpipe status ID` shows one run\n");
+        return NP_EXIT_USAGE;
+    }
+    char owner[40] = "";
+    if (mine)
+        snprintf(owner, sizeof(owner), "owner=%u", (unsigned)getuid());
+    char *target = np_format("/v1/runs?%s%s%s",
+        all ? "" : "state=queued,running,pausing,yielding,stopping,paused", !all && mine ? "&" : "",
+        owner);
+    code = np_client_open(socket, &client, &err);
+    if (code == 0)
+        code = np_client_ask_node(client, "GET", target ? target : "/v1/runs", NULL, &answer, &err);
+    if (code == 0)
+        print_list(answer, json);
+    np_node_free(answer);
+    np_free(target);
+    return end(client, code, &err);
+}
+
+static void print_service(const struct np_node *service, bool json)
+{
+    if (json) {
+        struct np_json line = {0};
+
+        np_json_begin(&line, "service");
+        for (int i = 0; i < service->nr_items; i++)
+            np_json_node(&line, service->items[i]->key, service->items[i]);
+        const char *text = np_json_end(&line);
+        fputs(text ? text : "", stdout);
+        np_json_fini(&line);
+        return;
+    }
+    printf("nnpipe %s, process %s, for %s\n  %s runs go on, %s wait; the queue is in %s\n",
+        np_node_text(service, "version"), np_node_text(service, "pid"),
+        strcmp(np_node_text(service, "mode"), "box") == 0 ? "the box" : "one user",
+        np_node_text(service, "running"), np_node_text(service, "queued"),
+        np_node_text(service, "state_dir"));
+}
+
+int np_cmd_status(int argc, char **argv)
+{
+    const char *socket = NULL;
+    bool json = false;
+    const struct np_flag flags[] = {
+        {"--json", NULL, &json, NULL},
+        {"--socket", &socket, NULL, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    struct np_client *client = NULL;
+    struct np_node *answer = NULL;
+    struct np_err err = {0};
+    int64_t id = 0;
+    char target[64] = "/v1/service";
+    int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
+
+    if (code)
+        return code;
+    if (nr > 1 || (nr == 1 && !np_run_id(argv[1], &id))) {
+        fprintf(stderr, "nnpipe status: expected at most one run's number\n");
+        return NP_EXIT_USAGE;
+    }
+    if (id > 0)
+        snprintf(target, sizeof(target), "/v1/runs/%lld", (long long)id);
+    code = np_client_open(socket, &client, &err);
+    if (code == 0)
+        code = np_client_ask_node(client, "GET", target, NULL, &answer, &err);
+    if (code == 0 && id == 0)
+        print_service(answer, json);
+    else if (code == 0 && json)
+        np_print_run(answer, true);
+    else if (code == 0)
+        np_print_run_whole(answer);
+    np_node_free(answer);
+    return end(client, code, &err);
+}

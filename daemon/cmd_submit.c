@@ -1,0 +1,238 @@
+/* `nnpipe submit CONFIG`: into the service's queue. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "daemon/asking.h"
+#include "daemon/cmd.h"
+#include "loader/base/mem.h"
+
+#define MOST_CONFIG (1u << 20)
+#define MOST_AFTER  16
+#define NR_TRIES    5
+
+struct submission {
+    const char *name, *priority, *after, *device, *max_retries, *socket;
+    bool wait, json;
+    struct np_overrides overrides;
+};
+
+/* The file's bytes; np_free. */
+static char *read_config(const char *path, struct np_err *err)
+{
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
+    char *text = file ? np_alloc(MOST_CONFIG + 2) : NULL;
+
+    if (!file) {
+        np_err_set(err, -errno, "%s: cannot be read: %s", path, strerror(errno));
+        return NULL;
+    }
+    const size_t bytes = text ? fread(text, 1, MOST_CONFIG + 1, file) : 0;
+    if (file != stdin)
+        fclose(file);
+    if (!text || bytes > MOST_CONFIG || memchr(text, 0, bytes)) {
+        np_err_set(err, -EINVAL, "%s: a config is text, of at most 1 MiB", path);
+        np_free(text);
+        return NULL;
+    }
+    text[bytes] = '\0';
+    return text;
+}
+
+/* Sent again with the same key where no answer came: the service takes it once. */
+static void make_key(char key[33])
+{
+    unsigned char bytes[16];
+
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        abort();
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(key + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static bool add_whole(struct np_json *json, const char *key, const char *text, const char *flag)
+{
+    char *end;
+    const long value = text ? strtol(text, &end, 10) : 0;
+
+    if (!text)
+        return true;
+    if (end == text || *end) {
+        fprintf(stderr, "nnpipe submit: %s: expected a whole number, not '%s'\n", flag, text);
+        return false;
+    }
+    np_json_int(json, key, value);
+    return true;
+}
+
+/* --after 3,4 */
+static bool add_after(struct np_json *json, const char *text)
+{
+    int64_t id;
+    char word[32];
+
+    if (!text)
+        return true;
+    np_json_open(json, "after", '[');
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        snprintf(word, sizeof(word), "%.*s", (int)strcspn(at, ","), at);
+        if (!np_run_id(word, &id)) {
+            fprintf(
+                stderr, "nnpipe submit: --after: expected runs' numbers, as 3,4, not '%s'\n", text);
+            return false;
+        }
+        np_json_item(json, (double)id);
+    }
+    np_json_close(json, ']');
+    return true;
+}
+
+static bool write_body(
+    const struct submission *s, const char *text, const char *path, struct np_json *json)
+{
+    char key[33];
+
+    make_key(key);
+    np_json_begin(json, NULL);
+    np_json_text(json, "config", text);
+    np_json_text(json, "path", path);
+    np_json_text(json, "key", key);
+    if (s->overrides.nr_texts > 0) {
+        np_json_open(json, "overrides", '[');
+        for (int i = 0; i < s->overrides.nr_texts; i++)
+            np_json_text(json, NULL, s->overrides.texts[i]);
+        np_json_close(json, ']');
+    }
+    if (s->name)
+        np_json_text(json, "name", s->name);
+    if (s->device)
+        np_json_text(json, "device", s->device);
+    return add_whole(json, "priority", s->priority, "--priority") &&
+           add_whole(json, "max_retries", s->max_retries, "--max-retries") &&
+           add_after(json, s->after) && np_json_end(json);
+}
+
+/* "FILE:LINE:COLUMN: TEXT", a line each. */
+static void print_problems(const struct np_answer *answer)
+{
+    struct np_node *node = NULL;
+
+    if (np_json_parse(answer->body, answer->bytes, &node, NULL) < 0)
+        return;
+    const struct np_node *error = np_node_get(node, "error");
+    const struct np_node *list =
+        error && error->kind == NP_NODE_MAP ? np_node_get(error, "problems") : NULL;
+    for (int i = 0; list && list->kind == NP_NODE_LIST && i < list->nr_items; i++) {
+        const struct np_node *problem = list->items[i];
+
+        fprintf(stderr, "%s: %s\n", np_node_text(problem, "place"), np_node_text(problem, "text"));
+    }
+    if (!list)
+        fprintf(stderr, "nnpipe submit: %s\n", np_node_text(error, "text"));
+    np_node_free(node);
+}
+
+static int send_it(struct np_client *client, const struct np_json *body, struct np_node **ret_run,
+    struct np_err *err)
+{
+    struct np_answer answer = {0};
+    int code = -EIO;
+
+    for (int i = 0; i < NR_TRIES && code == -EIO; i++) {
+        if (i > 0)
+            nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+        code = np_client_ask(client, "POST", "/v1/runs", body->text, &answer, err);
+    }
+    if (code == -EREMOTEIO && answer.status == 422) {
+        print_problems(&answer);
+        return -EINVAL;
+    }
+    return code < 0 ? code : np_json_parse(answer.body, answer.bytes, ret_run, err);
+}
+
+static void tell(const struct submission *s, const struct np_node *run)
+{
+    if (s->json)
+        np_print_run(run, true);
+    else
+        printf("run %s: %s, %s\n", np_node_text(run, "id"), np_node_text(run, "name"),
+            np_node_text(run, "state"));
+    fflush(stdout);
+}
+
+static int submit(const struct submission *s, const struct np_json *body, struct np_err *err)
+{
+    struct np_client *client = NULL;
+    struct np_node *run = NULL;
+    int64_t id = 0;
+    int code = np_client_open(s->socket, &client, err), exit_code = NP_EXIT_DONE;
+
+    if (code == 0)
+        code = send_it(client, body, &run, err);
+    if (code == 0) {
+        tell(s, run);
+        np_run_id(np_node_text(run, "id"), &id);
+    }
+    np_node_free(run);
+    run = NULL;
+    if (code == 0 && s->wait && (code = np_await_end(client, id, &run, err)) == 0) {
+        tell(s, run);
+        exit_code = np_exit_of_run(run);
+    }
+    np_node_free(run);
+    np_client_close(client);
+    if (code == -EINVAL)
+        return NP_EXIT_USAGE; /* told already */
+    if (code < 0)
+        np_complain(err);
+    return code < 0 ? NP_EXIT_FAILED : exit_code;
+}
+
+int np_cmd_submit(int argc, char **argv)
+{
+    struct submission s = {0};
+    const struct np_flag flags[] = {
+        {"--name", &s.name, NULL, NULL},
+        {"--priority", &s.priority, NULL, NULL},
+        {"--after", &s.after, NULL, NULL},
+        {"--device", &s.device, NULL, NULL},
+        {"--max-retries", &s.max_retries, NULL, NULL},
+        {"--socket", &s.socket, NULL, NULL},
+        {"--wait", NULL, &s.wait, NULL},
+        {"--json", NULL, &s.json, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    struct np_err err = {0};
+    struct np_json body = {0};
+    int nr, code = np_flags_parse(argc, argv, flags, &s.overrides, &nr);
+
+    if (code)
+        return code;
+    if (nr != 1) {
+        fprintf(stderr, "nnpipe submit: expected one CONFIG, not %d\n", nr);
+        return NP_EXIT_USAGE;
+    }
+    char *text = read_config(argv[1], &err), place[PATH_MAX];
+    const bool input = strcmp(argv[1], "-") == 0;
+    const char *path = text ? realpath(input ? "." : argv[1], place) : NULL;
+    char *as = path && input ? np_format("%s/-", path) : NULL;
+
+    if (!text || !path) {
+        if (text)
+            np_err_set(&err, -errno, "%s: %s", argv[1], strerror(errno));
+        np_complain(&err);
+        code = NP_EXIT_FAILED;
+    } else if (!write_body(&s, text, as ? as : path, &body)) {
+        code = NP_EXIT_USAGE;
+    } else {
+        code = submit(&s, &body, &err);
+    }
+    np_json_fini(&body);
+    np_free(as);
+    np_free(text);
+    return code;
+}

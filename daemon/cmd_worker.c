@@ -1,0 +1,242 @@
+/* `nnpipe worker`: a run of the service's, in a folder of its own. The config comes by standard input; what it
+ * says goes to output/ in segments, what it is at to the pipe `report`, how it ended to exit.json. The service
+ * starts it (daemon/service/worker.c); nobody else has to. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/cmd.h"
+#include "daemon/config.h"
+#include "daemon/run.h"
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+
+#define MOST_SEGMENT (16 << 20) /* bytes of a log's segment */
+#define KEPT         4          /* segments */
+#define SAY_NS       1000000000ull
+
+struct worker {
+    const char *dir, *device, *attempt;
+    int report_fd; /* -1: none */
+    int segment;
+    uint64_t said_ns;
+    const char *doing;
+    struct np_json line;
+    struct np_err err;
+    bool saved;
+};
+
+/* --- what it says ----------------------------------------------------------------------------- */
+
+/* output/000012; its descriptor. */
+static int open_segment(const struct worker *w)
+{
+    char *path = np_format("%s/output/%06d", w->dir, w->segment);
+    const int fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
+
+    np_free(path);
+    return fd;
+}
+
+static int last_segment(const char *dir)
+{
+    char *path = np_format("%s/output", dir);
+    DIR *folder = path ? opendir(path) : NULL;
+    int last = 0;
+
+    for (const struct dirent *item; folder && (item = readdir(folder));) {
+        const int number = atoi(item->d_name);
+
+        last = number > last ? number : last;
+    }
+    if (folder)
+        closedir(folder);
+    np_free(path);
+    return last;
+}
+
+static int speak_into_log(struct worker *w, struct np_err *err)
+{
+    const int fd = open_segment(w);
+
+    if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0) {
+        const int code = -errno;
+
+        if (fd >= 0)
+            close(fd);
+        return np_err_set(err, code, "%s/output: cannot be written: %s", w->dir, strerror(-code));
+    }
+    close(fd);
+    return 0;
+}
+
+/* A full segment is followed by the next; the oldest goes. */
+static void rotate(struct worker *w)
+{
+    struct stat stat_;
+    struct np_err unrotated = {0};
+
+    if (fstat(STDERR_FILENO, &stat_) < 0 || stat_.st_size < MOST_SEGMENT)
+        return;
+    w->segment++;
+    if (speak_into_log(w, &unrotated) == 0) {
+        char *old = np_format("%s/output/%06d", w->dir, w->segment - KEPT);
+
+        if (old)
+            unlink(old);
+        np_free(old);
+    }
+}
+
+/* --- what it is at ---------------------------------------------------------------------------- */
+
+/* One write, so that a line is whole; a pipe that is full loses it. */
+static void say(struct worker *w, const struct np_run *run, const char *doing)
+{
+    const struct np_run_sums *lately = &run->lately;
+    const double left = (double)(run->nr_steps - run->position.step);
+    const double done = (double)(run->position.step - run->first_step);
+    struct np_json *line = &w->line;
+
+    np_json_begin(line, NULL);
+    np_json_text(line, "doing", doing);
+    np_json_int(line, "progress", (int64_t)run->nr_done);
+    if (run->nr_train > 0) {
+        np_json_int(line, "step", (int64_t)run->position.step);
+        np_json_int(line, "total_steps", (int64_t)run->nr_steps);
+        np_json_real(line, "epoch",
+            (double)run->position.step * (double)run->config->loader.batch / (double)run->nr_train);
+    }
+    if (lately->rows > 0 && lately->seconds > 0) {
+        np_json_real(line, "loss", lately->loss_sum / (double)lately->rows);
+        np_json_real(line, "images_per_second", (double)lately->rows / lately->seconds);
+        np_json_real(line, "stall_ratio", lately->stall_seconds / lately->seconds);
+    }
+    if (run->eval.images > 0)
+        np_json_real(line, "accuracy", (double)run->eval.correct / (double)run->eval.images);
+    if (done > 0)
+        np_json_real(line, "eta_seconds", run->total.seconds / done * left);
+    const char *text = np_json_end(line);
+
+    if (text && w->report_fd >= 0 && write(w->report_fd, text, strlen(text)) < 0)
+        return;
+}
+
+static void at(void *context, const struct np_run *run, const char *doing)
+{
+    struct worker *w = context;
+    const uint64_t now = np_now_ns();
+
+    w->saved |= run->saved_step != UINT64_MAX && run->saved_step > run->first_step;
+    if (w->doing && strcmp(w->doing, doing) == 0 && now - w->said_ns < SAY_NS)
+        return;
+    w->doing = doing;
+    w->said_ns = now;
+    say(w, run, doing);
+    rotate(w);
+}
+
+/* Opened for both ways: it works without a reader, and one may come and go. */
+static void open_report(struct worker *w)
+{
+    char *path = np_format("%s/report", w->dir);
+    struct stat stat_;
+
+    if (path && (mkfifo(path, 0600) == 0 || errno == EEXIST))
+        w->report_fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+    if (w->report_fd >= 0 && (fstat(w->report_fd, &stat_) < 0 || !S_ISFIFO(stat_.st_mode))) {
+        close(w->report_fd);
+        w->report_fd = -1;
+    }
+    np_free(path);
+}
+
+/* --- how it ended ----------------------------------------------------------------------------- */
+
+static void write_exit(struct worker *w, int code)
+{
+    char *path = np_format("%s/exit.json", w->dir), *made = np_format("%s/exit.json.new", w->dir);
+    FILE *file = path && made ? fopen(made, "we") : NULL;
+    struct np_json *line = &w->line;
+
+    np_json_begin(line, NULL);
+    np_json_int(line, "attempt", strtoll(w->attempt, NULL, 10));
+    np_json_int(line, "code", code);
+    np_json_bool(line, "saved", w->saved);
+    np_json_bool(line, "disk_full", w->err.code == -ENOSPC || w->err.code == -EDQUOT);
+    np_json_text(line, "reason", w->err.code ? w->err.text : "");
+    const char *text = np_json_end(line);
+    const bool good = file && text && fputs(text, file) >= 0 && fflush(file) == 0;
+
+    if (file && fclose(file) == 0 && good)
+        rename(made, path);
+    np_free(path);
+    np_free(made);
+}
+
+static int make_places(struct worker *w, struct np_err *err)
+{
+    char *log = np_format("%s/output", w->dir);
+    int code = log ? np_make_dirs(log, err) : np_err_set(err, -ENOMEM, "out of memory");
+
+    np_free(log);
+    if (code < 0)
+        return code;
+    w->segment = last_segment(w->dir);
+    if (w->segment == 0)
+        w->segment = 1;
+    open_report(w);
+    return speak_into_log(w, err);
+}
+
+static int train(struct worker *w)
+{
+    const struct np_run_follower follower = {.at = at, .context = w, .err = &w->err};
+    const struct np_overrides none = {0};
+    const struct np_run_options options = {
+        .follower = &follower, .into = w->dir, .overrides = &none};
+    struct np_config *config = NULL;
+    int code = np_cmd_config("-", &none, w->device, &config);
+
+    if (code == 0)
+        code = np_run_train(config, &options);
+    else
+        np_err_set(&w->err, -EINVAL, "the config is not right any more: see the log");
+    np_config_free(config);
+    return code;
+}
+
+int np_cmd_worker(int argc, char **argv)
+{
+    struct worker w = {.report_fd = -1};
+    const struct np_flag flags[] = {
+        {"--dir", &w.dir, NULL, NULL},
+        {"--device", &w.device, NULL, NULL},
+        {"--attempt", &w.attempt, NULL, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
+
+    if (code)
+        return code;
+    if (nr != 0 || !w.dir || !w.attempt) {
+        fprintf(stderr, "nnpipe worker: the service starts it; `nnpipe train` is for you\n");
+        return NP_EXIT_USAGE;
+    }
+    if (make_places(&w, &w.err) == 0) {
+        code = train(&w);
+    } else {
+        np_complain(&w.err);
+        code = NP_EXIT_FAILED;
+    }
+    write_exit(&w, code);
+    np_json_fini(&w.line);
+    return code;
+}

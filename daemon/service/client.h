@@ -1,0 +1,30 @@
+/* The service, asked: one request at a time over its Unix socket. Main thread. */
+#ifndef NP_CLIENT_H
+#define NP_CLIENT_H
+
+#include "loader/base/err.h"
+#include "loader/base/node.h"
+
+struct np_client;
+/* path NULL: $NNPIPE_SOCKET, the user's socket where there is one, else the box's. -ENOENT, -ECONNREFUSED:
+ * no service is there, and err says how to start one. */
+int np_client_open(const char *path, struct np_client **ret_client, struct np_err *err);
+void np_client_close(struct np_client *client);
+
+struct np_answer {
+    long status;
+    char *body; /* NUL-ended, lent until the next request */
+    size_t bytes;
+    char next[64]; /* X-Next; "" */
+};
+/* method "GET", target "/v1/runs?state=running", body NULL or JSON. An error of the service's (status 400 and
+ * above) is -EREMOTEIO with its text in err, and *ret_answer is filled in all the same. */
+int np_client_ask(struct np_client *client, const char *method, const char *target,
+    const char *body, struct np_answer *ret_answer, struct np_err *err);
+/* The same, with the JSON of the answer as a node: np_node_free. */
+int np_client_ask_node(struct np_client *client, const char *method, const char *target,
+    const char *body, struct np_node **ret_node, struct np_err *err);
+/* A text as it may stand in a target: np_free. NULL: no memory. */
+char *np_client_escape(const char *text);
+
+#endif

@@ -1,0 +1,105 @@
+/* See ending.h. */
+#include "daemon/service/ending.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/service/worker.h"
+
+#define HOOK_S    60u
+#define WEBHOOK_S 30L
+#define NR_TRIES  3
+
+static void post(const char *address, const char *json)
+{
+    char error[CURL_ERROR_SIZE] = "";
+    CURL *curl = curl_easy_init();
+    struct curl_slist *fields = curl_slist_append(NULL, "Content-Type: application/json");
+    CURLcode code = CURLE_FAILED_INIT;
+
+    for (int i = 0; curl && i < NR_TRIES && code != CURLE_OK; i++) {
+        if (i > 0)
+            sleep(5);
+        curl_easy_setopt(curl, CURLOPT_URL, address);
+        curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+        curl_easy_setopt(curl, CURLOPT_HTTPHEADER, fields);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, json);
+        curl_easy_setopt(curl, CURLOPT_TIMEOUT, WEBHOOK_S);
+        curl_easy_setopt(curl, CURLOPT_FAILONERROR, 1L);
+        curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, error);
+        curl_easy_setopt(curl, CURLOPT_WRITEDATA, stderr);
+        code = curl_easy_perform(curl);
+    }
+    if (code != CURLE_OK)
+        fprintf(stderr, "nnpipe daemon: webhook %s: %s\n", address,
+            *error ? error : curl_easy_strerror(code));
+    curl_slist_free_all(fields);
+    if (curl)
+        curl_easy_cleanup(curl);
+}
+
+static void run_command(const char *command, const char *json)
+{
+    FILE *input = popen(command, "we");
+    int status;
+
+    if (!input) {
+        fprintf(stderr, "nnpipe daemon: on_end: %s\n", strerror(errno));
+        return;
+    }
+    fputs(json, input);
+    status = pclose(input);
+    if (status != 0)
+        fprintf(stderr, "nnpipe daemon: on_end ended with %s %d\n",
+            WIFSIGNALED(status) ? "signal" : "exit code",
+            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+/* The child's child is init's: nobody has to wait for it. */
+void np_ending_tell(const struct np_service_options *options, const char *json)
+{
+    if (!options->on_end && !options->webhook)
+        return;
+    const pid_t child = fork();
+    if (child == 0) {
+        if (fork() != 0)
+            _exit(0);
+        np_child_signals();
+        signal(SIGPIPE, SIG_IGN); /* a command that does not read */
+        setpgid(0, 0);
+        alarm(HOOK_S + NR_TRIES * (unsigned)WEBHOOK_S);
+        if (options->on_end)
+            run_command(options->on_end, json);
+        if (options->webhook)
+            post(options->webhook, json);
+        _exit(0);
+    }
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        ;
+}
+
+int64_t np_ending_oldest(const struct np_service_options *options,
+    const struct np_entry *const *entries, int nr, double now)
+{
+    const struct np_entry *oldest = NULL;
+    int64_t over = 0;
+
+    for (int i = 0; i < nr; i++) {
+        if (!np_entry_is_over(entries[i]))
+            continue;
+        over++;
+        if (!oldest || entries[i]->ended < oldest->ended)
+            oldest = entries[i];
+    }
+    if (!oldest)
+        return 0;
+    const bool too_many = options->keep_runs > 0 && over > options->keep_runs;
+    const bool too_old = options->keep_s > 0 && now - oldest->ended > options->keep_s;
+    return too_many || too_old ? oldest->id : 0;
+}

@@ -1,0 +1,404 @@
+/* See service.h. */
+#include "daemon/service/service.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/service/service_parts.h"
+#include "loader/base/mem.h"
+
+#define MOST_ORDERS 64
+#define TICK_S      1
+
+double np_service_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* --- entries ---------------------------------------------------------------------------------- */
+
+static int index_of(const struct np_service *service, int64_t id)
+{
+    int low = 0, high = service->nr_runs;
+
+    while (low < high) {
+        const int middle = (low + high) / 2;
+
+        if (service->runs[middle]->entry.id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < service->nr_runs && service->runs[low]->entry.id == id ? low : -1;
+}
+
+struct np_kept *np_service_run_of(const struct np_service *service, int64_t id)
+{
+    const int i = index_of(service, id);
+
+    return i < 0 ? NULL : service->runs[i];
+}
+
+/* Room for one more, so that what is in the file finds its place. */
+static int make_room(struct np_service *service, struct np_err *err)
+{
+    if (service->nr_runs < service->room)
+        return 0;
+    const int room = 2 * service->room + 64;
+    struct np_kept **runs = np_alloc_array((size_t)room, sizeof(*runs));
+    const struct np_entry **entries = np_alloc_array((size_t)room, sizeof(*entries));
+
+    if (!runs || !entries) {
+        np_free(runs);
+        np_free(entries);
+        return np_err_set(err, -ENOMEM, "out of memory");
+    }
+    for (int i = 0; i < service->nr_runs; i++) {
+        runs[i] = service->runs[i];
+        entries[i] = service->entries[i];
+    }
+    np_free(service->runs);
+    np_free(service->entries);
+    service->runs = runs;
+    service->entries = entries;
+    service->room = room;
+    return 0;
+}
+
+static void free_run(struct np_kept *run)
+{
+    np_worker_forget(&run->worker);
+    np_entry_fini(&run->entry);
+    np_free(run);
+}
+
+static struct np_kept *new_run(const struct np_entry *entry, struct np_err *err)
+{
+    struct np_kept *run = np_alloc(sizeof(*run));
+
+    if (!run) {
+        np_err_set(err, -ENOMEM, "out of memory");
+        return NULL;
+    }
+    run->entry = *entry;
+    run->worker = (struct np_worker){.pid_fd = -1, .report_fd = -1};
+    run->entry.path = np_strdup(entry->path);
+    run->entry.config = np_strdup(entry->config);
+    run->entry.dir = entry->dir ? np_strdup(entry->dir) : NULL;
+    if (!run->entry.path || !run->entry.config || (entry->dir && !run->entry.dir)) {
+        free_run(run);
+        np_err_set(err, -ENOMEM, "out of memory");
+        return NULL;
+    }
+    return run;
+}
+
+int np_service_add(void *context, const struct np_entry *entry, struct np_err *err)
+{
+    struct np_service *service = context;
+    struct np_kept *run;
+    int code = make_room(service, err);
+
+    if (code < 0)
+        return code;
+    if (!(run = new_run(entry, err)))
+        return -ENOMEM;
+    service->runs[service->nr_runs] = run;
+    service->entries[service->nr_runs++] = &run->entry;
+    service->version++;
+    return 0;
+}
+
+void np_service_drop(struct np_service *service, int index)
+{
+    free_run(service->runs[index]);
+    service->nr_runs--;
+    for (int i = index; i < service->nr_runs; i++) {
+        service->runs[i] = service->runs[i + 1];
+        service->entries[i] = service->entries[i + 1];
+    }
+    service->version++;
+}
+
+int np_service_commit(
+    struct np_service *service, struct np_kept *run, const struct np_entry *to, struct np_err *err)
+{
+    int code = np_queue_update(service->queue, to, err);
+
+    if (code < 0)
+        return code;
+    run->entry = *to;
+    service->version++;
+    return 0;
+}
+
+/* --- what is asked of it ---------------------------------------------------------------------- */
+
+const struct np_access *np_service_access(const struct np_service *service)
+{
+    return &service->access;
+}
+
+const struct np_service_options *np_service_options(const struct np_service *service)
+{
+    return &service->options;
+}
+
+uint64_t np_service_version(const struct np_service *service)
+{
+    return service->version;
+}
+
+const struct np_entry *const *np_service_entries(const struct np_service *service, int *ret_nr)
+{
+    *ret_nr = service->nr_runs;
+    return service->entries;
+}
+
+const struct np_entry *np_service_find(const struct np_service *service, int64_t id)
+{
+    const struct np_kept *run = np_service_run_of(service, id);
+
+    return run ? &run->entry : NULL;
+}
+
+void np_service_said(const struct np_service *service, int64_t id, struct np_said *ret_said)
+{
+    const struct np_kept *run = np_service_run_of(service, id);
+
+    *ret_said = run ? run->progress : (struct np_said){.said = 0};
+}
+
+int np_service_submit(struct np_service *service, const struct np_entry *entry, int64_t *ret_id,
+    bool *ret_known, struct np_err *err)
+{
+    struct np_entry added = *entry;
+    int code;
+
+    for (int i = 0; i < entry->nr_after; i++)
+        if (!np_service_run_of(service, entry->after[i]))
+            return np_err_set(err, -ENOENT, "there is no run %lld that it could come after",
+                (long long)entry->after[i]);
+    if (!np_dispatch_knows(service->options.devices, service->options.nr_devices, entry->device))
+        return np_err_set(err, -ENODEV, "this service has no device '%s'", entry->device);
+    if ((code = make_room(service, err)) < 0)
+        return code;
+    added.submitted = np_service_now();
+    added.exit_code = -1;
+    code = np_queue_add(service->queue, &added, ret_id, ret_known, err);
+    if (code < 0 || *ret_known)
+        return code;
+    added.id = *ret_id;
+    added.dir = np_format("%s/%s-%lld", entry->dir, entry->name, (long long)added.id);
+    code = added.dir ? np_service_add(service, &added, err)
+                     : np_err_set(err, -ENOMEM, "out of memory");
+    np_free(added.dir);
+    return code;
+}
+
+static int find(
+    const struct np_service *service, int64_t id, struct np_kept **ret_run, struct np_err *err)
+{
+    *ret_run = np_service_run_of(service, id);
+    return *ret_run ? 0 : np_err_set(err, -ENOENT, "there is no run %lld", (long long)id);
+}
+
+/* A run without a worker goes there at once, one with a worker by way of its last checkpoint. */
+static int leave(struct np_service *service, int64_t id, enum np_entry_state going,
+    enum np_entry_state gone, struct np_err *err)
+{
+    struct np_kept *run;
+    int code = find(service, id, &run, err);
+
+    if (code < 0)
+        return code;
+    struct np_entry to = run->entry;
+    if (to.state == going || to.state == gone)
+        return -EALREADY;
+    if (np_entry_is_over(&to))
+        return np_err_set(
+            err, -EINVAL, "run %lld is over: it is %s", (long long)id, np_entry_states[to.state]);
+    if (to.state == NP_ENTRY_STOPPING)
+        return np_err_set(err, -EINVAL, "run %lld is being stopped", (long long)id);
+    to.state = np_entry_has_worker(&to) ? going : gone;
+    if (np_entry_is_over(&to))
+        to.ended = np_service_now();
+    if ((code = np_service_commit(service, run, &to, err)) < 0)
+        return code;
+    np_service_tell(service, run);
+    return 0;
+}
+
+int np_service_stop(struct np_service *service, int64_t id, struct np_err *err)
+{
+    return leave(service, id, NP_ENTRY_STOPPING, NP_ENTRY_STOPPED, err);
+}
+
+int np_service_pause(struct np_service *service, int64_t id, struct np_err *err)
+{
+    return leave(service, id, NP_ENTRY_PAUSING, NP_ENTRY_PAUSED, err);
+}
+
+int np_service_resume(struct np_service *service, int64_t id, struct np_err *err)
+{
+    struct np_kept *run;
+    int code = find(service, id, &run, err);
+
+    if (code < 0)
+        return code;
+    struct np_entry to = run->entry;
+    if (to.state == NP_ENTRY_QUEUED || to.state == NP_ENTRY_RUNNING ||
+        to.state == NP_ENTRY_YIELDING)
+        return -EALREADY;
+    if (np_entry_is_over(&to) || to.state == NP_ENTRY_STOPPING)
+        return np_err_set(
+            err, -EINVAL, "run %lld is %s, not paused", (long long)id, np_entry_states[to.state]);
+    /* One that is still on its way to being paused ends, and is queued then. */
+    to.state = to.state == NP_ENTRY_PAUSING ? NP_ENTRY_YIELDING : NP_ENTRY_QUEUED;
+    to.not_before = 0;
+    to.reason[0] = '\0';
+    return np_service_commit(service, run, &to, err);
+}
+
+int np_service_set_priority(
+    struct np_service *service, int64_t id, int64_t priority, struct np_err *err)
+{
+    struct np_kept *run;
+    int code = find(service, id, &run, err);
+
+    if (code < 0)
+        return code;
+    struct np_entry to = run->entry;
+    to.priority = priority;
+    return np_service_commit(service, run, &to, err);
+}
+
+int np_service_remove(struct np_service *service, int64_t id, struct np_err *err)
+{
+    struct np_kept *run;
+    int code = find(service, id, &run, err);
+
+    if (code < 0)
+        return code;
+    if (!np_entry_is_over(&run->entry))
+        return np_err_set(err, -EBUSY, "run %lld is %s: stop it first", (long long)id,
+            np_entry_states[run->entry.state]);
+    if ((code = np_queue_remove(service->queue, id, err)) < 0)
+        return code;
+    np_service_drop(service, index_of(service, id));
+    return 0;
+}
+
+/* --- the loop --------------------------------------------------------------------------------- */
+
+static void carry_out(struct np_service *service, const struct np_order *order)
+{
+    struct np_kept *run = service->runs[order->entry];
+    struct np_entry to = run->entry;
+    struct np_err err = {0};
+
+    switch (order->kind) {
+    case NP_ORDER_START:
+        np_service_begin(service, run, service->options.devices[order->device].name, &err);
+        break;
+    case NP_ORDER_YIELD:
+        to.state = NP_ENTRY_YIELDING;
+        snprintf(to.reason, sizeof(to.reason), "it makes room for run %lld, of higher priority",
+            (long long)order->other);
+        if (np_service_commit(service, run, &to, &err) == 0)
+            np_service_tell(service, run);
+        break;
+    case NP_ORDER_FAIL:
+        to.state = NP_ENTRY_FAILED;
+        to.ended = np_service_now();
+        snprintf(to.reason, sizeof(to.reason), "run %lld, which it comes after, was not done",
+            (long long)order->other);
+        np_service_commit(service, run, &to, &err);
+    }
+    if (err.code) /* the file cannot be written: with the next turn again */
+        fprintf(stderr, "nnpipe daemon: %s\n", err.text);
+}
+
+static void dispatch(struct np_service *service)
+{
+    struct np_order orders[MOST_ORDERS];
+    const struct np_dispatch d = {.entries = service->entries,
+        .nr_entries = service->nr_runs,
+        .devices = service->options.devices,
+        .nr_devices = service->options.nr_devices,
+        .preempt = service->options.preempt,
+        .now = np_service_now()};
+    const int nr = service->stopping ? 0 : np_dispatch(&d, orders, MOST_ORDERS);
+
+    for (int i = 0; i < nr; i++)
+        carry_out(service, &orders[i]);
+}
+
+int np_service_wake_on(struct np_service *service, int fd, struct np_err *err)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+
+    if (epoll_ctl(service->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
+        return np_err_set(err, -errno, "the service cannot wait: %s", strerror(errno));
+    return 0;
+}
+
+void np_service_each_turn(struct np_service *service, void (*turn)(void *context), void *context)
+{
+    service->turn = turn;
+    service->turn_context = context;
+}
+
+static bool any_worker(const struct np_service *service)
+{
+    for (int i = 0; i < service->nr_runs; i++)
+        if (service->runs[i]->worker.pid > 0 || service->runs[i]->ended)
+            return true;
+    return false;
+}
+
+static void take_signals(struct np_service *service)
+{
+    struct signalfd_siginfo info;
+    struct np_err err = {0};
+
+    while (read(service->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_signo == SIGHUP) {
+            if (np_service_reload(service, &err) < 0)
+                fprintf(stderr, "nnpipe daemon: nothing is changed: %s\n", err.text);
+            continue;
+        }
+        service->stopping = true;
+        for (int i = 0; i < service->nr_runs; i++)
+            np_service_tell(service, service->runs[i]);
+    }
+}
+
+int np_service_run(struct np_service *service, struct np_err *err)
+{
+    while (!service->stopping || any_worker(service)) {
+        struct epoll_event events[32];
+        const int nr = epoll_wait(service->epoll_fd, events, 32, TICK_S * 1000);
+
+        if (nr < 0 && errno != EINTR)
+            return np_err_set(err, -errno, "epoll_wait: %s", strerror(errno));
+        take_signals(service);
+        for (int i = 0; i < service->nr_runs; i++)
+            np_service_look_after(service, service->runs[i]);
+        dispatch(service);
+        if (service->turn)
+            service->turn(service->turn_context);
+    }
+    return 0;
+}

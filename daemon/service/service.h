@@ -1,0 +1,95 @@
+/* The service: keeps runs, starts them one process each, and answers for them.
+ *
+ *   nnpipe submit, ls, ...   the page   Prometheus
+ *            |                  |           |        HTTP/1.1 + JSON (docs/SERVICE.md, docs/openapi.json)
+ *            v                  v           v
+ *        http.c   the socket and, where asked for, loopback TCP: bytes -> requests of callers (libmicrohttpd)
+ *            v
+ *        routes.c   request -> may they (access.c)? -> a call below -> JSON
+ *            v
+ *        service.c   the one loop: entries, devices, timers; carries out what dispatch.c orders
+ *          |      |
+ *          v      v
+ *      queue.c  worker.c   a process a run: started, watched over a pipe, told to stop, found again
+ *      (SQLite)   |
+ *                 v
+ *             run folder: config.yaml, checkpoints, metrics.jsonl, output/, report (the pipe)
+ *
+ * One thread, one epoll: nothing here is locked. The queue's file is the truth of what is to be done, a run's
+ * folder of what was done; all else can be lost at any moment. A change is in the file before it is answered
+ * or carried out. */
+#ifndef NP_SERVICE_H
+#define NP_SERVICE_H
+
+#include "daemon/service/access.h"
+#include "daemon/service/dispatch.h"
+#include "daemon/service/queue.h"
+
+/* service.yaml, as it is in force. */
+struct np_service_options {
+    struct np_slotted *devices; /* `devices: auto` is what `nnpipe devices` says */
+    int nr_devices;
+    bool preempt;
+    double retry_first_s, retry_cap_s; /* doubled from one try to the next */
+    double hang_s;                     /* without a sign of progress: a worker is ended */
+    double stop_s;                     /* that a worker has to write its checkpoint and end */
+    int64_t keep_runs;                 /* that are over; older ones are forgotten, folders stay */
+    double keep_s;
+    uint64_t keep_bytes;  /* of checkpoints of runs that are over: oldest first, but for `best` */
+    uint64_t spare_bytes; /* free on the disk of a run's folder, for it to be started */
+    char *on_end;  /* a command, or NULL: run when a run is over; its JSON on standard input */
+    char *webhook; /* an URL, or NULL: the same by POST */
+    char *listen;  /* "127.0.0.1:7411", or NULL: no TCP */
+};
+
+struct np_said { /* of a run that goes on, as its worker last said; values not known: NAN */
+    double step, total_steps, epoch, loss, accuracy, images_per_second, stall_ratio, eta_s;
+    char doing[24]; /* "opening", "training", "evaluating", "saving" */
+    char cause[16]; /* of most of the stall; "" */
+    double said;    /* Unix time; 0: never */
+};
+
+struct np_service;
+/* dir: of the queue's file, the token and what is in force; made where it is not there. config: service.yaml, or
+ * NULL: what is built in. Runs that have a worker from before are found again. */
+struct np_service_start {
+    const char *dir, *config, *socket;
+    const char *vfs; /* of the queue's file, for tests; NULL: SQLite's own */
+    bool for_box;
+};
+int np_service_open(
+    const struct np_service_start *start, struct np_service **ret_service, struct np_err *err);
+/* Of the loop: wake up when fd is readable (closing it ends that), and call turn with each round. */
+int np_service_wake_on(struct np_service *service, int fd, struct np_err *err);
+void np_service_each_turn(struct np_service *service, void (*turn)(void *context), void *context);
+/* Until SIGTERM or SIGINT: then every run is told to write its checkpoint, and stays queued. */
+int np_service_run(struct np_service *service, struct np_err *err);
+void np_service_close(struct np_service *service);
+
+/* --- for routes.c: each is in the queue's file when it returns 0 -------------------------------- */
+
+const struct np_access *np_service_access(const struct np_service *service);
+/* All, by id; lent until the next call that changes something. */
+const struct np_entry *const *np_service_entries(const struct np_service *service, int *ret_nr);
+const struct np_entry *np_service_find(const struct np_service *service, int64_t id);
+void np_service_said(const struct np_service *service, int64_t id, struct np_said *ret_said);
+const struct np_service_options *np_service_options(const struct np_service *service);
+/* entry: key, name, uid, gid, path, config, device, priority, max_retries, after, and dir: the folder of runs,
+ * in which its own will be NAME-ID; its texts are copied. The
+ * config was checked. -ENODEV: no such device; -ENOENT: no such run in after. */
+int np_service_submit(struct np_service *service, const struct np_entry *entry, int64_t *ret_id,
+    bool *ret_known, struct np_err *err);
+/* -EALREADY: it is so already; -EINVAL: a run that is over; both leave all as it is. */
+int np_service_stop(struct np_service *service, int64_t id, struct np_err *err);
+int np_service_pause(struct np_service *service, int64_t id, struct np_err *err);
+int np_service_resume(struct np_service *service, int64_t id, struct np_err *err);
+int np_service_set_priority(
+    struct np_service *service, int64_t id, int64_t priority, struct np_err *err);
+/* -EBUSY: it is not over. Its folder stays. */
+int np_service_remove(struct np_service *service, int64_t id, struct np_err *err);
+/* service.yaml again; one that is wrong changes nothing. */
+int np_service_reload(struct np_service *service, struct np_err *err);
+/* A number that grows with every change of an entry or its progress: what long polls wait for. */
+uint64_t np_service_version(const struct np_service *service);
+
+#endif

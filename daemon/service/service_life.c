@@ -1,0 +1,296 @@
+/* A worker's life as the service sees it: begun, heard, told to stop, ended; and what becomes of its run.
+ * What is decided is in the queue's file before it is done. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "daemon/cmd.h"
+#include "daemon/json.h"
+#include "daemon/service/service_parts.h"
+#include "loader/base/mem.h"
+
+#define DISK_WAIT_S 15.0
+
+/* --- beginning -------------------------------------------------------------------------------- */
+
+/* Free bytes where the folder is, or will be; below 0: not known. */
+static double free_bytes(const char *dir)
+{
+    char *path = np_strdup(dir);
+    struct statvfs stat_;
+    double bytes = -1;
+
+    while (path && bytes < 0 && *path) {
+        if (statvfs(path, &stat_) == 0)
+            bytes = (double)stat_.f_bavail * (double)stat_.f_frsize;
+        else
+            *strrchr(path, '/') = '\0';
+    }
+    np_free(path);
+    return bytes;
+}
+
+static void say(struct np_entry *entry, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void say(struct np_entry *entry, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(entry->reason, sizeof(entry->reason), format, args);
+    va_end(args);
+}
+
+int np_service_watch(struct np_service *service, struct np_kept *run, struct np_err *err)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = run};
+
+    if (epoll_ctl(service->epoll_fd, EPOLL_CTL_ADD, run->worker.pid_fd, &event) < 0)
+        return np_err_set(err, -errno, "a worker cannot be watched: %s", strerror(errno));
+    return 0;
+}
+
+static void begin_life(struct np_kept *run)
+{
+    run->progress = (struct np_said){.step = NAN,
+        .total_steps = NAN,
+        .epoch = NAN,
+        .loss = NAN,
+        .accuracy = NAN,
+        .images_per_second = NAN,
+        .stall_ratio = NAN,
+        .eta_s = NAN};
+    run->ended = run->hung = false;
+    run->told = run->used = 0;
+    run->at = -1;
+    run->went_on = np_service_now();
+}
+
+int np_service_begin(
+    struct np_service *service, struct np_kept *run, const char *device, struct np_err *err)
+{
+    struct np_entry to = run->entry;
+    const double room = free_bytes(to.dir);
+    int code;
+
+    if (room >= 0 && room < (double)service->options.spare_bytes) {
+        to.not_before = np_service_now() + DISK_WAIT_S;
+        say(&to,
+            "the disk of %s is full: %.1f GiB are free, %.1f are needed; it goes on when there is "
+            "room",
+            to.dir, room / (1 << 30), (double)service->options.spare_bytes / (1 << 30));
+        return np_service_commit(service, run, &to, err);
+    }
+    to.state = NP_ENTRY_RUNNING;
+    to.attempt++;
+    to.started = np_service_now();
+    to.exit_code = -1;
+    to.reason[0] = '\0';
+    snprintf(to.assigned, sizeof(to.assigned), "%s", device);
+    if ((code = np_service_commit(service, run, &to, err)) < 0)
+        return code;
+    begin_life(run);
+    const struct np_worker_start start = {.uid = to.uid,
+        .gid = to.gid,
+        .dir = to.dir,
+        .config = to.config,
+        .device = device,
+        .attempt = to.attempt};
+    code = np_worker_start(&start, &run->worker, err);
+    if (code == 0)
+        code = np_service_watch(service, run, err);
+    if (code < 0) { /* as if it had died at once */
+        run->left = (struct np_worker_exit){.code = -1};
+        snprintf(run->left.reason, sizeof(run->left.reason), "%s", err->text);
+        run->ended = true;
+    }
+    return 0;
+}
+
+/* --- signs of life ---------------------------------------------------------------------------- */
+
+static void take_text(char *to, size_t bytes, const struct np_node *map, const char *key)
+{
+    const struct np_node *node = np_node_get(map, key);
+
+    if (node && node->kind == NP_NODE_SCALAR)
+        snprintf(to, bytes, "%s", node->text);
+}
+
+/* {"doing": "training", "step": 12, ...}: a field that is not there is as it was. */
+static void hear(struct np_service *service, struct np_kept *run, const char *line)
+{
+    struct np_said *p = &run->progress;
+    struct np_node *node = NULL;
+    struct np_err unread = {0};
+    char doing[sizeof(p->doing)];
+
+    if (np_json_parse(line, strlen(line), &node, &unread) < 0 || node->kind != NP_NODE_MAP) {
+        np_node_free(node);
+        return;
+    }
+    memcpy(doing, p->doing, sizeof(doing));
+    take_text(p->doing, sizeof(p->doing), node, "doing");
+    take_text(p->cause, sizeof(p->cause), node, "cause");
+    p->step = np_node_number(node, "step", p->step);
+    p->total_steps = np_node_number(node, "total_steps", p->total_steps);
+    p->epoch = np_node_number(node, "epoch", p->epoch);
+    p->loss = np_node_number(node, "loss", p->loss);
+    p->accuracy = np_node_number(node, "accuracy", p->accuracy);
+    p->images_per_second = np_node_number(node, "images_per_second", p->images_per_second);
+    p->stall_ratio = np_node_number(node, "stall_ratio", p->stall_ratio);
+    p->eta_s = np_node_number(node, "eta_seconds", p->eta_s);
+    p->said = np_service_now();
+    const double at = np_node_number(node, "progress", run->at); /* batches done, of any kind */
+    if (at > run->at || strcmp(doing, p->doing) != 0)
+        run->went_on = p->said;
+    run->at = at;
+    service->version++;
+    np_node_free(node);
+}
+
+static void listen_to(struct np_service *service, struct np_kept *run)
+{
+    const struct np_entry *entry = &run->entry;
+    char bytes[4096];
+    ssize_t nr;
+
+    if (np_worker_listen(&run->worker, entry->uid, entry->gid, entry->dir) < 0)
+        return;
+    while ((nr = read(run->worker.report_fd, bytes, sizeof(bytes))) > 0)
+        for (ssize_t i = 0; i < nr; i++) {
+            if (bytes[i] == '\n') {
+                run->line[run->used] = '\0';
+                hear(service, run, run->line);
+                run->used = 0;
+            } else if (run->used + 1 < sizeof(run->line)) {
+                run->line[run->used++] = bytes[i];
+            }
+        }
+}
+
+/* --- ending ----------------------------------------------------------------------------------- */
+
+void np_service_tell(struct np_service *service, struct np_kept *run)
+{
+    (void)service;
+    if (run->worker.pid == 0 || run->told > 0)
+        return;
+    run->told = np_service_now();
+    np_worker_signal(&run->worker, SIGTERM);
+}
+
+/* Doubled from try to try, up to the cap. */
+static double back_off(const struct np_service_options *options, int64_t retries)
+{
+    const double wait = options->retry_first_s * pow(2, (double)(retries < 30 ? retries - 1 : 30));
+
+    return wait < options->retry_cap_s ? wait : options->retry_cap_s;
+}
+
+static void describe_death(const struct np_kept *run, char *text, size_t bytes)
+{
+    const struct np_worker_exit *left = &run->left;
+
+    if (run->hung)
+        snprintf(text, bytes, "it made no progress, and was ended");
+    else if (*left->reason)
+        snprintf(text, bytes, "%.400s", left->reason);
+    else if (left->signal)
+        snprintf(text, bytes, "its process was ended by SIG%s", sigabbrev_np(left->signal));
+    else
+        snprintf(text, bytes, "its process has gone");
+}
+
+static void after_death(
+    const struct np_service *service, const struct np_kept *run, struct np_entry *to)
+{
+    char why[sizeof(to->reason)];
+
+    describe_death(run, why, sizeof(why));
+    to->retries = run->left.saved ? 1 : to->retries + 1;
+    if (to->retries > to->max_retries) {
+        to->state = NP_ENTRY_FAILED;
+        say(to, "%.480s", why);
+        return;
+    }
+    const double wait = back_off(&service->options, to->retries);
+
+    to->state = NP_ENTRY_QUEUED;
+    to->not_before = np_service_now() + wait;
+    say(to, "%.400s; try %lld of %lld in %.0f s", why, (long long)to->retries,
+        (long long)to->max_retries, wait);
+}
+
+/* What becomes of a run whose worker has ended: what was wished counts, unless it is done. */
+static void decide(const struct np_service *service, const struct np_kept *run, struct np_entry *to)
+{
+    const int code = run->left.code;
+
+    to->exit_code = code;
+    to->assigned[0] = '\0';
+    to->not_before = 0;
+    if (code == NP_EXIT_DONE) {
+        to->state = NP_ENTRY_DONE;
+    } else if (to->state == NP_ENTRY_STOPPING) {
+        to->state = NP_ENTRY_STOPPED;
+    } else if (to->state == NP_ENTRY_PAUSING) {
+        to->state = NP_ENTRY_PAUSED;
+    } else if (to->state == NP_ENTRY_YIELDING || code == NP_EXIT_STOPPED) {
+        to->state =
+            NP_ENTRY_QUEUED; /* the daemon is stopping, or somebody has told the worker so */
+    } else if (run->left.disk_full) {
+        to->state = NP_ENTRY_QUEUED;
+        to->not_before = np_service_now() + DISK_WAIT_S;
+        say(to, "%.400s; it goes on when there is room", run->left.reason);
+    } else if (code == NP_EXIT_USAGE) {
+        to->state = NP_ENTRY_FAILED;
+        say(to, "%.480s", run->left.reason);
+    } else {
+        after_death(service, run, to);
+    }
+    if (code == NP_EXIT_DONE || code == NP_EXIT_STOPPED)
+        to->retries = 0;
+    if (np_entry_is_over(to))
+        to->ended = np_service_now();
+}
+
+static bool has_ended(const struct np_worker *worker)
+{
+    return np_pid_fd_is_over(worker->pid_fd);
+}
+
+void np_service_look_after(struct np_service *service, struct np_kept *run)
+{
+    struct np_entry *entry = &run->entry;
+    const double now = np_service_now();
+    struct np_err unwritten = {0};
+
+    if (run->worker.pid > 0) {
+        listen_to(service, run);
+        if (has_ended(&run->worker)) {
+            epoll_ctl(service->epoll_fd, EPOLL_CTL_DEL, run->worker.pid_fd, NULL);
+            np_worker_end(
+                &run->worker, entry->uid, entry->gid, entry->dir, entry->attempt, &run->left);
+            run->ended = true;
+        } else if (run->told > 0 ? now - run->told > service->options.stop_s
+                                 : now - run->went_on > service->options.hang_s) {
+            run->hung = run->told == 0;
+            np_worker_signal(&run->worker, SIGKILL);
+        }
+    }
+    if (run->ended) { /* until it is written, it is tried again with each turn */
+        struct np_entry to = *entry;
+
+        decide(service, run, &to);
+        if (np_service_commit(service, run, &to, &unwritten) == 0)
+            run->ended = false;
+    }
+}

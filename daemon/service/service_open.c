@@ -1,0 +1,140 @@
+/* The service comes up: its folder, its settings, its queue, and the runs that have a worker from before. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/service/service_parts.h"
+#include "loader/base/io.h"
+#include "loader/base/mem.h"
+
+/* A run that had a worker: it is watched again where that lives; else it has ended in our absence, and what
+ * it left says how. */
+static void adopt(struct np_service *service, struct np_kept *run)
+{
+    const struct np_entry *entry = &run->entry;
+    struct np_err none = {0};
+
+    if (!np_entry_has_worker(entry))
+        return;
+    run->went_on = np_service_now();
+    if (np_worker_find(entry->uid, entry->gid, entry->dir, &run->worker, &none) == 0 &&
+        np_service_watch(service, run, &none) == 0) {
+        if (entry->state != NP_ENTRY_RUNNING)
+            np_service_tell(
+                service, run); /* perhaps again: the wish was written before it was told */
+        return;
+    }
+    np_worker_end(&run->worker, entry->uid, entry->gid, entry->dir, entry->attempt, &run->left);
+    run->ended = true;
+}
+
+static int watch_signals(struct np_service *service, struct np_err *err)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    sigset_t signals;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    service->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    service->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (service->epoll_fd < 0 || service->signal_fd < 0 ||
+        epoll_ctl(service->epoll_fd, EPOLL_CTL_ADD, service->signal_fd, &event) < 0)
+        return np_err_set(err, -errno, "the service cannot wait for anything: %s", strerror(errno));
+    return 0;
+}
+
+/* The folder of the queue, for its user alone. */
+static int make_dir(const char *dir, struct np_err *err)
+{
+    const mode_t before = umask(0077);
+    int code = np_make_dirs(dir, err);
+
+    umask(before);
+    return code;
+}
+
+static int open_queue(struct np_service *service, struct np_err *err)
+{
+    char *path = np_format("%s/queue.db", service->start.dir);
+    int code = path ? np_queue_open(path, service->start.vfs, &service->queue, err)
+                    : np_err_set(err, -ENOMEM, "out of memory");
+
+    np_free(path);
+    return code < 0 ? code : np_queue_read(service->queue, np_service_add, service, err);
+}
+
+int np_service_open(
+    const struct np_service_start *start, struct np_service **ret_service, struct np_err *err)
+{
+    struct np_service *service = np_alloc(sizeof(*service));
+    int code;
+
+    if (!service)
+        return np_err_set(err, -ENOMEM, "out of memory");
+    service->start = *start;
+    service->epoll_fd = service->signal_fd = -1;
+    service->access = (struct np_access){.service_uid = geteuid(), .for_box = start->for_box};
+    code = make_dir(start->dir, err);
+    if (code == 0)
+        code = np_service_options_read(start->config, &service->options, err);
+    if (code == 0)
+        code = watch_signals(service, err);
+    if (code == 0)
+        code = open_queue(service, err);
+    if (code < 0) {
+        np_service_close(service);
+        return code;
+    }
+    for (int i = 0; i < service->nr_runs; i++)
+        adopt(service, service->runs[i]);
+    *ret_service = service;
+    return 0;
+}
+
+/* Workers go on. */
+void np_service_close(struct np_service *service)
+{
+    if (!service)
+        return;
+    while (service->nr_runs > 0)
+        np_service_drop(service, service->nr_runs - 1);
+    np_free(service->runs);
+    np_free(service->entries);
+    np_queue_close(service->queue);
+    np_service_options_fini(&service->options);
+    if (service->epoll_fd >= 0)
+        close(service->epoll_fd);
+    if (service->signal_fd >= 0)
+        close(service->signal_fd);
+    np_free(service);
+}
+
+int np_service_reload(struct np_service *service, struct np_err *err)
+{
+    struct np_service_options options;
+    int code = np_service_options_read(service->start.config, &options, err);
+
+    if (code < 0)
+        return code;
+    if ((options.listen == NULL) != (service->options.listen == NULL) ||
+        (options.listen && strcmp(options.listen, service->options.listen) != 0)) {
+        np_service_options_fini(&options);
+        return np_err_set(
+            err, -EINVAL, "listen cannot change while the service runs: start it again for that");
+    }
+    np_service_options_fini(&service->options);
+    service->options = options;
+    service->version++;
+    return 0;
+}

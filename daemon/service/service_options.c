@@ -1,0 +1,231 @@
+/* service.yaml: an option table, and what `auto` devices are, as `nnpipe devices` tells in a process of its
+ * own: the daemon opens no GPU. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/config.h"
+#include "daemon/json.h"
+#include "daemon/service/service_parts.h"
+#include "loader/base/mem.h"
+#include "loader/base/option.h"
+
+#define MOST_DEVICES 64
+#define MAX_FILE     (256u << 10)
+
+struct file {
+    const struct np_node *devices, *stop, *retry, *keep;
+    int64_t runs_per_device, spare_bytes;
+    bool preempt;
+    double hang_minutes, stop_seconds;
+    char *on_end, *webhook, *listen;
+};
+
+#define FIELD(member) offsetof(struct file, member)
+static const struct np_option table[] = {
+    {"devices", NP_OPT_NODE, FIELD(devices), NULL, 0, 0, NULL,
+        "devices that runs are given: `auto`, or a list as [cuda:0, cuda:1, cpu]"},
+    {"runs_per_device", NP_OPT_INT, FIELD(runs_per_device), "1", 1, 64, NULL,
+        "runs at a time on one device"},
+    {"preempt", NP_OPT_BOOL, FIELD(preempt), "true", 0, 0, NULL,
+        "a run of higher priority may make one of lower write its checkpoint and wait"},
+    {"retry", NP_OPT_NODE, FIELD(retry), NULL, 0, 0, NULL,
+        "{first: 10, cap: 3600}: seconds before a run whose process died is tried again; doubled "
+        "each "
+        "time"},
+    {"hang_minutes", NP_OPT_FLOAT, FIELD(hang_minutes), "20", 0.1, 10000, NULL,
+        "a run that makes no progress for so long is ended and tried again"},
+    {"stop_seconds", NP_OPT_FLOAT, FIELD(stop_seconds), "80", 1, 3600, NULL,
+        "that a run has to write its checkpoint when it is told to stop"},
+    {"keep", NP_OPT_NODE, FIELD(keep), NULL, 0, 0, NULL,
+        "{runs: 1000, days: 90, bytes: 0}: of runs that are over; bytes: of their checkpoints, 0: "
+        "any"},
+    {"spare_bytes", NP_OPT_BYTES, FIELD(spare_bytes), "1G", 0, 1e15, NULL,
+        "free on a run's disk for it to be started, and to go on when that was full"},
+    {"on_end", NP_OPT_STRING, FIELD(on_end), "", 0, 0, NULL,
+        "a command, run by sh when a run is over, with the run as JSON on standard input"},
+    {"webhook", NP_OPT_STRING, FIELD(webhook), "", 0, 0, NULL,
+        "an http or https address that the same is sent to by POST"},
+    {"listen", NP_OPT_STRING, FIELD(listen), "", 0, 0, NULL,
+        "loopback TCP for the page and Prometheus, as 127.0.0.1:7411; nothing: none"},
+    NP_OPTIONS_END,
+};
+
+struct retry {
+    double first, cap;
+};
+static const struct np_option retry_table[] = {
+    {"first", NP_OPT_FLOAT, offsetof(struct retry, first), "10", 0.01, 86400, NULL, NULL},
+    {"cap", NP_OPT_FLOAT, offsetof(struct retry, cap), "3600", 0.01, 864000, NULL, NULL},
+    NP_OPTIONS_END,
+};
+struct keep {
+    int64_t runs, bytes;
+    double days;
+};
+static const struct np_option keep_table[] = {
+    {"runs", NP_OPT_INT, offsetof(struct keep, runs), "1000", 0, 1000000, NULL, NULL},
+    {"days", NP_OPT_FLOAT, offsetof(struct keep, days), "90", 0, 36500, NULL, NULL},
+    {"bytes", NP_OPT_BYTES, offsetof(struct keep, bytes), "0", 0, 1e18, NULL, NULL},
+    NP_OPTIONS_END,
+};
+
+/* --- devices ---------------------------------------------------------------------------------- */
+
+static int add_device(struct np_service_options *options, const char *name, int nr_slots)
+{
+    struct np_slotted *device = &options->devices[options->nr_devices];
+
+    if (options->nr_devices == MOST_DEVICES || strlen(name) >= sizeof(device->name))
+        return -EINVAL;
+    *device = (struct np_slotted){.nr_slots = nr_slots};
+    strcpy(device->name, name);
+    options->nr_devices++;
+    return 0;
+}
+
+/* Lines of `nnpipe devices --json`: usable GPUs, and the CPU. */
+static void find_devices(struct np_service_options *options, int nr_slots)
+{
+    FILE *lines = popen("exec /proc/$PPID/exe devices --json 2>/dev/null", "re");
+    char *line = NULL;
+    size_t room = 0;
+
+    for (ssize_t bytes; lines && (bytes = getline(&line, &room, lines)) > 0;) {
+        struct np_node *node = NULL;
+
+        if (np_json_parse(line, (size_t)bytes, &node, NULL) < 0)
+            continue;
+        const struct np_node *name = np_node_get(node, "name");
+        if (name && name->kind == NP_NODE_SCALAR && strcmp(name->text, "sim") != 0 &&
+            np_node_is(np_node_get(node, "usable"), "true"))
+            add_device(options, name->text, nr_slots);
+        np_node_free(node);
+    }
+    free(line);
+    if (lines)
+        pclose(lines);
+    if (options->nr_devices == 0)
+        add_device(options, "cpu", nr_slots);
+}
+
+static bool is_device(const char *name)
+{
+    return strcmp(name, "cpu") == 0 || strcmp(name, "sim") == 0 ||
+           (strncmp(name, "cuda:", 5) == 0 && name[5] &&
+               strspn(name + 5, "0123456789") == strlen(name + 5));
+}
+
+static void take_devices(const struct np_node *node, int nr_slots,
+    struct np_service_options *options, struct np_report *report)
+{
+    if (!node || np_node_is(node, "auto")) {
+        find_devices(options, nr_slots);
+        return;
+    }
+    if (node->kind != NP_NODE_LIST || node->nr_items == 0)
+        np_report_add(
+            report, node->line, node->column, "devices: expected auto, or a list as [cuda:0, cpu]");
+    for (int i = 0; i < node->nr_items; i++) {
+        const struct np_node *item = node->items[i];
+
+        if (item->kind != NP_NODE_SCALAR || !is_device(item->text) ||
+            add_device(options, item->text, nr_slots) < 0)
+            np_report_add(report, item->line, item->column,
+                "devices: expected cuda:N, cpu or sim, at most %d of them", MOST_DEVICES);
+    }
+}
+
+/* --- the file --------------------------------------------------------------------------------- */
+
+static char *given(char *text)
+{
+    return text && *text ? np_strdup(text) : NULL;
+}
+
+static int take_all(
+    const struct np_node *root, struct np_service_options *options, struct np_report *report)
+{
+    struct file file = {0};
+    struct retry retry = {0};
+    struct keep keep = {0};
+    int code = np_options_parse(table, root, "service", NULL, &file, report);
+
+    code |= np_options_parse(retry_table, file.retry, "retry", NULL, &retry, report);
+    code |= np_options_parse(keep_table, file.keep, "keep", NULL, &keep, report);
+    if (code == 0)
+        take_devices(file.devices, (int)file.runs_per_device, options, report);
+    options->preempt = file.preempt;
+    options->retry_first_s = retry.first;
+    options->retry_cap_s = retry.cap;
+    options->hang_s = 60 * file.hang_minutes;
+    options->stop_s = file.stop_seconds;
+    options->keep_runs = keep.runs;
+    options->keep_s = 86400 * keep.days;
+    options->keep_bytes = (uint64_t)keep.bytes;
+    options->spare_bytes = (uint64_t)file.spare_bytes;
+    options->on_end = given(file.on_end);
+    options->webhook = given(file.webhook);
+    options->listen = given(file.listen);
+    np_options_fini(table, &file);
+    return report->nr_errs > 0 ? -EINVAL : code;
+}
+
+static int parse_file(
+    const char *path, struct np_node **ret_root, struct np_report *report, struct np_err *err)
+{
+    FILE *file = fopen(path, "re");
+    char *text = file ? np_alloc(MAX_FILE + 1) : NULL;
+    int code = 0;
+
+    if (!file)
+        return np_err_set(err, -errno, "%s: cannot be read: %s", path, strerror(errno));
+    const size_t bytes = text ? fread(text, 1, MAX_FILE + 1, file) : 0;
+    if (!text)
+        code = np_err_set(err, -ENOMEM, "out of memory");
+    else if (bytes > MAX_FILE)
+        code = np_err_set(err, -EFBIG, "%s: larger than %u KiB", path, MAX_FILE >> 10);
+    else
+        code = np_yaml_parse(text, bytes, ret_root, report);
+    fclose(file);
+    np_free(text);
+    return code;
+}
+
+int np_service_options_read(
+    const char *path, struct np_service_options *ret_options, struct np_err *err)
+{
+    struct np_service_options options = {
+        .devices = np_alloc_array(MOST_DEVICES, sizeof(*options.devices))};
+    struct np_node *root = NULL;
+    struct np_report report;
+    int code = options.devices ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+
+    np_report_init(&report, path ? path : "service.yaml");
+    if (code == 0 && path && access(path, F_OK) == 0)
+        code = parse_file(path, &root, &report, err);
+    if (code == 0)
+        code = take_all(root, &options, &report);
+    if (code < 0 && report.nr_errs)
+        np_err_set(err, -EINVAL, "%s:%d:%d: %s", path, report.errs[0].line, report.errs[0].column,
+            report.errs[0].text);
+    np_report_fini(&report);
+    np_node_free(root);
+    if (code < 0)
+        np_service_options_fini(&options);
+    else
+        *ret_options = options;
+    return code < 0 ? code : 0;
+}
+
+void np_service_options_fini(struct np_service_options *options)
+{
+    np_free(options->devices);
+    np_free(options->on_end);
+    np_free(options->webhook);
+    np_free(options->listen);
+    *options = (struct np_service_options){0};
+}

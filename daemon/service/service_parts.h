@@ -1,0 +1,56 @@
+/* Between the service_*.c files. */
+#ifndef NP_SERVICE_PARTS_H
+#define NP_SERVICE_PARTS_H
+
+#include "daemon/service/service.h"
+#include "daemon/service/worker.h"
+
+struct np_kept {
+    struct np_entry entry;
+    struct np_worker worker; /* pid 0: none */
+    struct np_worker_exit left;
+    bool ended;     /* its worker has, and the queue's file does not say so yet */
+    bool hung;      /* and was ended for it */
+    double told;    /* when it was told to stop; 0: it was not */
+    double went_on; /* when it last made progress */
+    double at;      /* where that was: step, or what it was doing */
+    struct np_said progress;
+    char line[4096]; /* of the report, under way */
+    size_t used;
+};
+
+struct np_service {
+    struct np_service_start start;
+    struct np_service_options options;
+    struct np_access access;
+    struct np_queue *queue;
+    struct np_kept **runs;           /* by id */
+    const struct np_entry **entries; /* the same, for dispatch and routes */
+    int nr_runs, room;
+    int epoll_fd, signal_fd, timer_fd;
+    bool stopping;
+    double began; /* Unix time */
+    uint64_t version;
+    void (*turn)(void *context); /* http's */
+    void *turn_context;
+};
+
+double np_service_now(void); /* Unix time */
+int np_service_add(void *service, const struct np_entry *entry, struct np_err *err);
+void np_service_drop(struct np_service *service, int index);
+struct np_kept *np_service_run_of(const struct np_service *service, int64_t id);
+/* Into the file, then into memory: *run's entry becomes *to (its texts are the entry's own). */
+int np_service_commit(
+    struct np_service *service, struct np_kept *run, const struct np_entry *to, struct np_err *err);
+/* service_life.c: a worker's beginning, signs of life, and end. */
+int np_service_begin(
+    struct np_service *service, struct np_kept *run, const char *device, struct np_err *err);
+void np_service_tell(struct np_service *service, struct np_kept *run); /* to stop */
+void np_service_look_after(struct np_service *service, struct np_kept *run);
+int np_service_watch(struct np_service *service, struct np_kept *run, struct np_err *err);
+/* service_options.c */
+int np_service_options_read(
+    const char *path, struct np_service_options *ret_options, struct np_err *err);
+void np_service_options_fini(struct np_service_options *options);
+
+#endif
