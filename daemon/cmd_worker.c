@@ -15,6 +15,7 @@
 #include "daemon/cmd.h"
 #include "daemon/config.h"
 #include "daemon/run.h"
+#include "daemon/run_folder.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
@@ -24,7 +25,7 @@
 
 struct worker {
     const char *dir, *device, *attempt;
-    int report_fd; /* -1: none */
+    int lock_fd, report_fd; /* -1: none */
     int segment;
     uint64_t said_ns;
     const char *doing;
@@ -187,6 +188,8 @@ static int make_places(struct worker *w, struct np_err *err)
     int code = log ? np_make_dirs(log, err) : np_err_set(err, -ENOMEM, "out of memory");
 
     np_free(log);
+    if (code == 0)
+        code = np_folder_lock(w->dir, &w->lock_fd, err); /* until the process is gone */
     if (code < 0)
         return code;
     w->segment = last_segment(w->dir);
@@ -215,7 +218,7 @@ static int train(struct worker *w)
 
 int np_cmd_worker(int argc, char **argv)
 {
-    struct worker w = {.report_fd = -1};
+    struct worker w = {.lock_fd = -1, .report_fd = -1};
     const struct np_flag flags[] = {
         {"--dir", &w.dir, NULL, NULL},
         {"--device", &w.device, NULL, NULL},

@@ -124,108 +124,6 @@ static int open_data(struct np_run *run, struct np_err *err)
     return code < 0 ? code : open_order(run, err);
 }
 
-/* --- the run's folder ------------------------------------------------------------------------ */
-
-static int write_config(struct np_run *run, struct np_err *err)
-{
-    char *path = np_format("%s/config.yaml", run->dir), *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    int code = 0;
-
-    if (!out || !path) {
-        code = np_err_set(err, -ENOMEM, "out of memory");
-        goto out;
-    }
-    np_node_print(out, run->normal);
-    fclose(out);
-    code = np_io_replace(&run->io, path, text, bytes, err);
-out:
-    free(text);
-    np_free(path);
-    return code;
-}
-
-static int new_folder(struct np_run *run, struct np_err *err)
-{
-    int code = 0;
-
-    if (run->options->into)
-        run->dir = np_strdup(run->options->into); /* locked already */
-    else
-        code = np_folder_create(run->config->runs, run->config->name, &run->dir, err);
-    if (code == 0 && !run->dir)
-        code = np_err_set(err, -ENOMEM, "out of memory");
-    if (code == 0 && run->lock_fd < 0)
-        code = np_folder_lock(run->dir, &run->lock_fd, err);
-    if (code == 0)
-        code = write_config(run, err);
-    return code;
-}
-
-/* Would the folder's config give the same weights? */
-static int check_same(struct np_run *run, const char *dir, struct np_err *err)
-{
-    bool extends = np_schedule_extends(&run->config->schedule);
-    struct np_node *then = NULL;
-    char why[512] = "";
-    int code = np_folder_config(dir, &then, err);
-
-    if (code == 0 && !np_config_same(then, run->normal, extends, why, sizeof(why)))
-        code = np_err_set(err, -EINVAL,
-            "%s: this config would not give the same weights: %s; start a new run, or take the "
-            "run's own %s/config.yaml",
-            dir, why, dir);
-    np_node_free(then);
-    return code;
-}
-
-/* The folder it was given: gone on with, or begun. */
-static int given_folder(struct np_run *run, const char *dir, struct np_err *err)
-{
-    int code = np_make_dirs(dir, err);
-
-    if (code == 0)
-        code = np_folder_lock(dir, &run->lock_fd, err);
-    if (code < 0 || !np_folder_has_checkpoint(dir))
-        return code;
-    code = check_same(run, dir, err);
-    if (code == 0 && !(run->dir = np_strdup(dir)))
-        code = np_err_set(err, -ENOMEM, "out of memory");
-    return code;
-}
-
-/* --resume RUN, or the newest that fits. */
-static int old_folder(struct np_run *run, struct np_err *err)
-{
-    int code;
-
-    if (!run->options->resume_dir)
-        return np_folder_find(run->config->runs, run->normal,
-            np_schedule_extends(&run->config->schedule), (double)run->nr_steps, &run->dir, err);
-    run->dir = np_strdup(run->options->resume_dir);
-    code = run->dir ? check_same(run, run->dir, err) : np_err_set(err, -ENOMEM, "out of memory");
-    return code < 0 ? np_err_context(err, "--resume") : 0;
-}
-
-/* A run to go on with: locked. None, and none was named: a new one follows. */
-static int find_folder(struct np_run *run, struct np_err *err)
-{
-    int code;
-
-    if (run->options->into)
-        return given_folder(run, run->options->into, err);
-    if (!run->options->resume)
-        return 0;
-    if ((code = old_folder(run, err)) < 0)
-        return code;
-    if (run->dir)
-        return np_folder_lock(run->dir, &run->lock_fd, err);
-    np_run_say(
-        run, "no unfinished run of this config below %s; a new one is started", run->config->runs);
-    return 0;
-}
-
 /* --- the pipeline ---------------------------------------------------------------------------- */
 
 static void batch_shape(const struct np_run *run, struct np_batch_shape *ret_shape)
@@ -411,11 +309,11 @@ static int open_run(struct np_run *run, struct np_err *err)
 {
     int code = open_base(run, err);
 
-    if (code < 0 || (code = open_data(run, err)) < 0 || (code = find_folder(run, err)) < 0 ||
+    if (code < 0 || (code = open_data(run, err)) < 0 || (code = np_run_find_folder(run, err)) < 0 ||
         (code = np_run_open_model(run, err)) < 0)
         return code;
     bool resumed = run->saved_step != UINT64_MAX;
-    if (!run->dir && (code = new_folder(run, err)) < 0)
+    if (!run->dir && (code = np_run_new_folder(run, err)) < 0)
         return code;
     if (is_finished(run)) /* its log is whole */
         return 0;

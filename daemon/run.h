@@ -42,9 +42,9 @@ struct np_run_follower {
 struct np_run_options {
     const struct np_run_probe *probe;       /* NULL: a run for its own sake */
     const struct np_run_follower *follower; /* NULL: nobody */
-    const char
-        *into; /* its folder, made where it is not there, gone on with where it has a checkpoint;
-                         NULL: a new one below `runs` */
+    /* Its folder, which the caller has made and holds the lock of: gone on with where it has a
+     * checkpoint. NULL: a new one below `runs`. */
+    const char *into;
     bool json;
     bool resume;
     const char *resume_dir;               /* NULL: the newest unfinished one */
@@ -146,6 +146,9 @@ void np_run_pipeline_cut(struct np_run *run);
 const char *np_run_stall_cause(struct np_run *run);
 void np_run_stall_restart(struct np_run *run); /* run->lately begins anew */
 void np_run_pipeline_free(struct np_run *run);
+/* run_place.c. A run to go on with: its folder is in run->dir, locked; NULL: a new one follows. */
+int np_run_find_folder(struct np_run *run, struct np_err *err);
+int np_run_new_folder(struct np_run *run, struct np_err *err);
 /* run_model.c: precision and lanes, graph, weights (fresh, given, or of the checkpoint), plan. */
 int np_run_open_model(struct np_run *run, struct np_err *err);
 /* run_report.c */

@@ -49,7 +49,8 @@ static int be_checker(const struct np_check *check, int config_fd, int answer_fd
     if (!folder || chdir(dirname(folder)) < 0 || dup2(config_fd, STDIN_FILENO) < 0 ||
         dup2(answer_fd, STDOUT_FILENO) < 0)
         return -errno;
-    freopen("/dev/null", "w", stderr);
+    if (!freopen("/dev/null", "w", stderr))
+        return -errno;
     execv("/proc/self/exe", (char *const *)words);
     return -errno;
 }
