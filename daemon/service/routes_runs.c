@@ -1,7 +1,7 @@
 /* Runs: listed, submitted, shown, changed. */
 #include <errno.h>
-#include <math.h>
 #include <pwd.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,83 +16,18 @@
 
 /* --- a run as JSON ---------------------------------------------------------------------------- */
 
-static void write_owner(struct np_json *json, uid_t uid)
-{
-    const struct passwd *user = getpwuid(uid);
-    char number[24];
-
-    snprintf(number, sizeof(number), "%u", (unsigned)uid);
-    np_json_text(json, "owner", user ? user->pw_name : number);
-}
-
-static void write_time(struct np_json *json, const char *key, double time)
-{
-    np_json_real(json, key, time > 0 ? time : NAN);
-}
-
-static void write_progress(struct np_json *json, const struct np_said *said)
-{
-    if (said->said == 0) {
-        np_json_null(json, "progress");
-        return;
-    }
-    np_json_open(json, "progress", '{');
-    np_json_text(json, "doing", said->doing);
-    np_json_real(json, "step", said->step);
-    np_json_real(json, "total_steps", said->total_steps);
-    np_json_real(json, "epoch", said->epoch);
-    np_json_real(json, "loss", said->loss);
-    np_json_real(json, "accuracy", said->accuracy);
-    np_json_real(json, "images_per_second", said->images_per_second);
-    np_json_real(json, "stall_ratio", said->stall_ratio);
-    np_json_text(json, "cause", *said->cause ? said->cause : NULL);
-    np_json_real(json, "eta_seconds", said->eta_s);
-    np_json_real(json, "said", said->said);
-    np_json_close(json, '}');
-}
-
-static void write_fields(struct np_routes *routes, const struct np_entry *entry)
-{
-    struct np_json *json = &routes->json;
-    struct np_said said;
-
-    np_json_int(json, "id", entry->id);
-    np_json_text(json, "name", entry->name);
-    np_json_text(json, "state", np_entry_states[entry->state]);
-    write_owner(json, entry->uid);
-    np_json_int(json, "uid", entry->uid);
-    np_json_text(json, "path", entry->path);
-    np_json_text(json, "device", entry->device);
-    np_json_text(json, "assigned", *entry->assigned ? entry->assigned : NULL);
-    np_json_int(json, "priority", entry->priority);
-    np_json_open(json, "after", '[');
-    for (int i = 0; i < entry->nr_after; i++)
-        np_json_item(json, (double)entry->after[i]);
-    np_json_close(json, ']');
-    np_json_int(json, "max_retries", entry->max_retries);
-    np_json_int(json, "retries", entry->retries);
-    np_json_text(json, "reason", entry->reason);
-    np_json_text(json, "dir", entry->dir);
-    np_json_real(json, "exit_code", entry->exit_code >= 0 ? (double)entry->exit_code : NAN);
-    write_time(json, "submitted", entry->submitted);
-    write_time(json, "started", entry->started);
-    write_time(json, "ended", entry->ended);
-    write_time(json, "not_before", entry->not_before);
-    np_service_said(routes->service, entry->id, &said);
-    write_progress(json, &said);
-}
-
 void np_write_run(struct np_routes *routes, const char *key, const struct np_entry *entry)
 {
     np_json_open(&routes->json, key, '{');
-    write_fields(routes, entry);
+    np_service_write_run(routes->service, &routes->json, entry);
     np_json_close(&routes->json, '}');
 }
 
 static void answer_run(struct np_call *call, int64_t id, unsigned status)
 {
     np_json_begin(&call->routes->json, NULL);
-    write_fields(call->routes, np_service_find(call->routes->service, id));
+    np_service_write_run(
+        call->routes->service, &call->routes->json, np_service_find(call->routes->service, id));
     np_answer_json(call, status);
 }
 

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/service/ending.h"
 #include "daemon/service/service_parts.h"
 #include "loader/base/mem.h"
 
@@ -131,15 +132,28 @@ void np_service_drop(struct np_service *service, int index)
     service->version++;
 }
 
+static void tell_of_end(struct np_service *service, const struct np_kept *run)
+{
+    np_json_begin(&service->json, NULL);
+    np_service_write_run(service, &service->json, &run->entry);
+    const char *line = np_json_end(&service->json);
+
+    if (line)
+        np_ending_tell(&service->options, line);
+}
+
 int np_service_commit(
     struct np_service *service, struct np_kept *run, const struct np_entry *to, struct np_err *err)
 {
+    const bool was_over = np_entry_is_over(&run->entry);
     int code = np_queue_update(service->queue, to, err);
 
     if (code < 0)
         return code;
     run->entry = *to;
     service->version++;
+    if (np_entry_is_over(to) && !was_over)
+        tell_of_end(service, run);
     return 0;
 }
 
@@ -284,9 +298,23 @@ int np_service_set_priority(
     return np_service_commit(service, run, &to, err);
 }
 
+/* A queued run that comes after this one; 0: none. */
+static int64_t waiting_for(const struct np_service *service, int64_t id)
+{
+    for (int i = 0; i < service->nr_runs; i++) {
+        const struct np_entry *entry = service->entries[i];
+
+        for (int k = 0; k < entry->nr_after && !np_entry_is_over(entry); k++)
+            if (entry->after[k] == id)
+                return entry->id;
+    }
+    return 0;
+}
+
 int np_service_remove(struct np_service *service, int64_t id, struct np_err *err)
 {
     struct np_kept *run;
+    int64_t next;
     int code = find(service, id, &run, err);
 
     if (code < 0)
@@ -294,10 +322,25 @@ int np_service_remove(struct np_service *service, int64_t id, struct np_err *err
     if (!np_entry_is_over(&run->entry))
         return np_err_set(err, -EBUSY, "run %lld is %s: stop it first", (long long)id,
             np_entry_states[run->entry.state]);
+    if (run->entry.state != NP_ENTRY_DONE && (next = waiting_for(service, id)) > 0)
+        return np_err_set(err, -EBUSY, "run %lld still comes after it", (long long)next);
     if ((code = np_queue_remove(service->queue, id, err)) < 0)
         return code;
     np_service_drop(service, index_of(service, id));
     return 0;
+}
+
+/* Runs that are over, and are more or older than service.yaml keeps; a few at a time. */
+static void forget_old(struct np_service *service)
+{
+    for (int i = 0; i < MOST_ORDERS; i++) {
+        struct np_err unwritten = {0};
+        const int64_t id = np_ending_oldest(
+            &service->options, service->entries, service->nr_runs, np_service_now());
+
+        if (id == 0 || np_service_remove(service, id, &unwritten) < 0)
+            return;
+    }
 }
 
 /* --- the loop --------------------------------------------------------------------------------- */
@@ -397,6 +440,7 @@ int np_service_run(struct np_service *service, struct np_err *err)
         for (int i = 0; i < service->nr_runs; i++)
             np_service_look_after(service, service->runs[i]);
         dispatch(service);
+        forget_old(service);
         if (service->turn)
             service->turn(service->turn_context);
     }

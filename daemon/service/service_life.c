@@ -67,7 +67,7 @@ static void begin_life(struct np_kept *run)
         .images_per_second = NAN,
         .stall_ratio = NAN,
         .eta_s = NAN};
-    run->ended = run->hung = false;
+    run->ended = run->unbegun = run->hung = false;
     run->told = run->used = 0;
     run->at = -1;
     run->went_on = np_service_now();
@@ -243,9 +243,10 @@ static void decide(const struct np_service *service, const struct np_kept *run, 
         to->state = NP_ENTRY_STOPPED;
     } else if (to->state == NP_ENTRY_PAUSING) {
         to->state = NP_ENTRY_PAUSED;
-    } else if (to->state == NP_ENTRY_YIELDING || code == NP_EXIT_STOPPED) {
-        to->state =
-            NP_ENTRY_QUEUED; /* the daemon is stopping, or somebody has told the worker so */
+    } else if (to->state == NP_ENTRY_YIELDING || code == NP_EXIT_STOPPED || run->told > 0 ||
+               run->unbegun) {
+        /* the daemon is stopping, or somebody has told the worker so; it is no fault of the run's */
+        to->state = NP_ENTRY_QUEUED;
     } else if (run->left.disk_full) {
         to->state = NP_ENTRY_QUEUED;
         to->not_before = np_service_now() + DISK_WAIT_S;

@@ -32,6 +32,7 @@ static void adopt(struct np_service *service, struct np_kept *run)
         return;
     }
     np_worker_end(&run->worker, entry->uid, entry->gid, entry->dir, entry->attempt, &run->left);
+    run->unbegun = !run->left.begun;
     run->ended = true;
 }
 
@@ -113,6 +114,7 @@ void np_service_close(struct np_service *service)
     np_free(service->entries);
     np_queue_close(service->queue);
     np_service_options_fini(&service->options);
+    np_json_fini(&service->json);
     if (service->epoll_fd >= 0)
         close(service->epoll_fd);
     if (service->signal_fd >= 0)

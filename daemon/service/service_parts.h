@@ -2,6 +2,7 @@
 #ifndef NP_SERVICE_PARTS_H
 #define NP_SERVICE_PARTS_H
 
+#include "daemon/json.h"
 #include "daemon/service/service.h"
 #include "daemon/service/worker.h"
 
@@ -10,7 +11,8 @@ struct np_kept {
     struct np_worker worker; /* pid 0: none */
     struct np_worker_exit left;
     bool ended;     /* its worker has, and the queue's file does not say so yet */
-    bool hung;      /* and was ended for it */
+    bool unbegun;   /* and had done nothing: the daemon went while it was being started */
+    bool hung;      /* it made no progress, and was ended for it */
     double told;    /* when it was told to stop; 0: it was not */
     double went_on; /* when it last made progress */
     double at;      /* where that was: step, or what it was doing */
@@ -28,6 +30,7 @@ struct np_service {
     const struct np_entry **entries; /* the same, for dispatch and routes */
     int nr_runs, room;
     int epoll_fd, signal_fd, timer_fd;
+    struct np_json json; /* of a run that is over, for who is told of it */
     bool stopping;
     double began; /* Unix time */
     uint64_t version;
@@ -48,6 +51,9 @@ int np_service_begin(
 void np_service_tell(struct np_service *service, struct np_kept *run); /* to stop */
 void np_service_look_after(struct np_service *service, struct np_kept *run);
 int np_service_watch(struct np_service *service, struct np_kept *run, struct np_err *err);
+/* run_json.c: the fields of RUN (docs/SERVICE.md), into the object that is open. */
+void np_service_write_run(
+    const struct np_service *service, struct np_json *json, const struct np_entry *entry);
 /* service_options.c */
 int np_service_options_read(
     const char *path, struct np_service_options *ret_options, struct np_err *err);

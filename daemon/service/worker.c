@@ -310,6 +310,7 @@ static void read_exit(
     if (np_node_number(node, "attempt", -1) == (double)attempt) {
         const struct np_node *reason = np_node_get(node, "reason");
 
+        ret_exit->begun = true;
         ret_exit->code = (int)np_node_number(node, "code", -1);
         ret_exit->saved = np_node_is(np_node_get(node, "saved"), "true");
         ret_exit->disk_full = np_node_is(np_node_get(node, "disk_full"), "true");

@@ -1,0 +1,72 @@
+/* A run as JSON: RUN of docs/SERVICE.md. */
+#include <math.h>
+#include <pwd.h>
+#include <stdio.h>
+
+#include "daemon/service/service_parts.h"
+
+static void write_owner(struct np_json *json, uid_t uid)
+{
+    const struct passwd *user = getpwuid(uid);
+    char number[24];
+
+    snprintf(number, sizeof(number), "%u", (unsigned)uid);
+    np_json_text(json, "owner", user ? user->pw_name : number);
+}
+
+static void write_time(struct np_json *json, const char *key, double time)
+{
+    np_json_real(json, key, time > 0 ? time : NAN);
+}
+
+static void write_progress(struct np_json *json, const struct np_said *said)
+{
+    if (said->said == 0) {
+        np_json_null(json, "progress");
+        return;
+    }
+    np_json_open(json, "progress", '{');
+    np_json_text(json, "doing", said->doing);
+    np_json_real(json, "step", said->step);
+    np_json_real(json, "total_steps", said->total_steps);
+    np_json_real(json, "epoch", said->epoch);
+    np_json_real(json, "loss", said->loss);
+    np_json_real(json, "accuracy", said->accuracy);
+    np_json_real(json, "images_per_second", said->images_per_second);
+    np_json_real(json, "stall_ratio", said->stall_ratio);
+    np_json_text(json, "cause", *said->cause ? said->cause : NULL);
+    np_json_real(json, "eta_seconds", said->eta_s);
+    np_json_real(json, "said", said->said);
+    np_json_close(json, '}');
+}
+
+void np_service_write_run(
+    const struct np_service *service, struct np_json *json, const struct np_entry *entry)
+{
+    struct np_said said;
+
+    np_json_int(json, "id", entry->id);
+    np_json_text(json, "name", entry->name);
+    np_json_text(json, "state", np_entry_states[entry->state]);
+    write_owner(json, entry->uid);
+    np_json_int(json, "uid", entry->uid);
+    np_json_text(json, "path", entry->path);
+    np_json_text(json, "device", entry->device);
+    np_json_text(json, "assigned", *entry->assigned ? entry->assigned : NULL);
+    np_json_int(json, "priority", entry->priority);
+    np_json_open(json, "after", '[');
+    for (int i = 0; i < entry->nr_after; i++)
+        np_json_item(json, (double)entry->after[i]);
+    np_json_close(json, ']');
+    np_json_int(json, "max_retries", entry->max_retries);
+    np_json_int(json, "retries", entry->retries);
+    np_json_text(json, "reason", entry->reason);
+    np_json_text(json, "dir", entry->dir);
+    np_json_real(json, "exit_code", entry->exit_code >= 0 ? (double)entry->exit_code : NAN);
+    write_time(json, "submitted", entry->submitted);
+    write_time(json, "started", entry->started);
+    write_time(json, "ended", entry->ended);
+    write_time(json, "not_before", entry->not_before);
+    np_service_said(service, entry->id, &said);
+    write_progress(json, &said);
+}
