@@ -65,6 +65,7 @@ static const struct np_command commands[] = {
         "  --trace FILE     spans of two more seconds, for ui.perfetto.dev\n"
         "  --trace-limit N  the file's limit in MiB; default 256\n"
         "  --out DIR        the profile's folder; default: a new one below `runs`\n"
+        "  -o KEY=VALUE     change a key of the config\n"
         "  --json           one JSON object instead of the screen\n"},
     {"top", np_cmd_top, "[RUN]", "the runs that go on, and what limits one",
         "  --runs DIR       the folder of the runs; default: runs\n"
