@@ -108,19 +108,33 @@ static void think(struct measuring *m)
     draw_curve(profile);
 }
 
-/* The counters' price: what one count takes here, times how many there were. */
-static double overhead(const struct np_observation *observation)
+#define PRICE_LAPS      200000
+#define PRICE_WARMUP_NS 30000000u
+
+/* Seconds that a count takes here. It is a lap as readers make them: its counter is set by the clock after
+ * some ms, and read alone from then on. */
+static double price_of_lap(void)
 {
     struct np_stat *stat = np_stat_new();
     struct np_block *block = stat ? np_stat_join(stat, "price") : NULL;
-    const int n = 200000;
+    const uint64_t warm_ns = np_now_ns() + PRICE_WARMUP_NS;
+
+    while (np_now_ns() < warm_ns)
+        np_stat_lap(block, NP_STAGE_DECODE, 1, 0);
     const uint64_t start = np_now_ns();
+    for (int i = 0; i < PRICE_LAPS; i++)
+        np_stat_lap(block, NP_STAGE_DECODE, 1, 0);
+    const double each = (double)(np_now_ns() - start) * 1e-9 / PRICE_LAPS;
+    np_stat_free(stat);
+    return each;
+}
+
+/* The counters' price: what one count takes here, times how many there were. */
+static double overhead(const struct np_observation *observation)
+{
+    const double each = price_of_lap();
     uint64_t items = 0;
 
-    for (int i = 0; i < n; i++)
-        np_stat_item(block, NP_STAGE_DECODE, 1, np_now_ns() - start);
-    const double each = (double)(np_now_ns() - start) * 1e-9 / n;
-    np_stat_free(stat);
     for (int s = 0; s < NP_NR_STAGES; s++)
         items += observation->stages[s].items;
     return each * (double)items / (observation->seconds * observation->nr_readers);
