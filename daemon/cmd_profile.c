@@ -1,6 +1,7 @@
 /* `nnpipe profile CONFIG`: which stage limits the run, by how much, and which key to change. Options, files
  * and what is printed when: the rest is daemon/profile/'s. Main thread. */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,14 +206,19 @@ static void name_profile(struct profiling *p)
         gmtime_r(&now, &utc));
 }
 
-/* Told at once, not after all the measuring. */
+/* Told at once, not after all the measuring. What is there stays as it is; nothing is left where nothing was. */
 static int check_writable(const char *path, struct np_err *err)
 {
-    FILE *file = fopen(path, "ae");
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const bool fresh = fd >= 0;
 
-    if (!file)
+    if (fd < 0 && errno == EEXIST)
+        fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
         return np_err_set(err, -errno, "%s: cannot be written: %s", path, strerror(errno));
-    fclose(file);
+    close(fd);
+    if (fresh)
+        unlink(path);
     return 0;
 }
 

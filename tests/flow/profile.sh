@@ -57,9 +57,15 @@ t "a torn profile.json is named" torn
 t "no config is a mistake of the command line" exits 2 "$NNPIPE" profile
 wrong() { exits 2 $P -o loader.readers=none >"$TMP/said" 2>&1 && grep -q readers "$TMP/said"; }
 t "a wrong config is said, before anything is measured" wrong
+page_stays() { # the folder cannot be made, once the page has been found writable
+    echo kept >"$TMP/kept.html"
+    for page in none kept; do exits 1 $P --html "$TMP/$page.html" --out "$TMP/net.yaml/d" || return 1; done
+    [ ! -e "$TMP/none.html" ] && [ "$(cat "$TMP/kept.html")" = kept ] && exits 1 $P --html "$TMP/none/p.html"
+}
+t "one that fails leaves no page behind, and an older one as it was" page_stays
 stopped() { # stopped SECONDS
     rm -rf "$TMP/runs"
-    "$NNPIPE" profile "$TMP/net.yaml" --out "$TMP/d" >"$TMP/said" 2>&1 &
+    "$NNPIPE" profile "$TMP/net.yaml" --out "$TMP/d" --html "$TMP/d.html" >"$TMP/said" 2>&1 &
     pid=$!
     sleep "$1"
     kill -TERM $pid
@@ -67,6 +73,7 @@ stopped() { # stopped SECONDS
     code=$?
     [ $code -eq 75 ] || { echo "exit code $code"; tail -n 2 "$TMP/said"; return 1; }
     [ -z "$(ls -A "$TMP/runs" 2>/dev/null)" ] || { ls -A "$TMP/runs"; return 1; }
+    [ ! -e "$TMP/d.html" ] || { echo "a page"; return 1; }
 }
 t "a signal ends it with 75 and leaves nothing behind" stopped 1.5
 t "also where a part is measured alone" stopped 4.5
