@@ -27,6 +27,7 @@ struct profiling {
     const char *config_path, *device, *out, *html, *compare, *trace, *trace_limit;
     const char *max_memory, *max_cores; /* of --tune */
     bool json, deep, verify, tune;
+    bool wrong_cap; /* of --tune, as the measured run shows */
     struct np_overrides overrides;
     struct np_config *config;
     struct np_rig *rig;
@@ -79,8 +80,10 @@ static int measure(struct profiling *p, struct np_err *err)
 
     if (code == 0 && p->trace)
         code = traced(p, err);
-    if (code == 0 && p->tune)
+    if (code == 0 && p->tune) {
         code = np_tuning_run(p->rig, &p->profile, &p->caps, NP_TRIAL_S, &p->tuning, err);
+        p->wrong_cap = code == -ERANGE;
+    }
     if (code == 0 && p->compare)
         code = np_profile_compare(&p->then, &p->profile, &p->comparison, err);
     p->profile.seconds = (double)(np_now_ns() - start) * 1e-9;
@@ -342,6 +345,7 @@ int np_cmd_profile(int argc, char **argv)
     np_config_free(p.config);
     np_ui_fini(&p.ui);
     return code == -EINTR           ? NP_EXIT_STOPPED
+           : p.wrong_cap            ? NP_EXIT_USAGE
            : code < 0               ? NP_EXIT_FAILED
            : p.comparison.regressed ? NP_EXIT_REGRESSED
                                     : NP_EXIT_DONE;

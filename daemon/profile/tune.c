@@ -4,6 +4,7 @@
 #include "daemon/profile/tune.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,6 +96,19 @@ static void clamp(const struct search *s, struct np_knobs *knobs)
         knobs->prefetch--;
     while (np_tune_memory(knobs) > s->most_memory && knobs->depth > 1)
         knobs->depth--;
+    while (np_tune_memory(knobs) > s->most_memory && knobs->readers > 1)
+        knobs->readers--;
+}
+
+/* Nothing less is left to take: the cap is a mistake. */
+static int refuse_cap(const struct search *s, const struct np_knobs *least)
+{
+    const uint64_t kib = (np_tune_memory(least) + 1023) / 1024;
+
+    return np_err_set(s->err, -ERANGE,
+        "--max-memory: the loader takes %" PRIu64 "K at the least (%d batches of %d ahead, one "
+        "read, no cache), not %" PRIu64 " bytes",
+        kib, least->prefetch, least->batch, s->most_memory);
 }
 
 /* --- measuring -------------------------------------------------------------------------------- */
@@ -411,6 +425,8 @@ int np_tune(const struct np_model *model, const struct np_tune_options *options,
     if (options->max_cores <= 0 && s.most_readers < model->knobs.readers)
         s.most_readers = model->knobs.readers; /* the user's own choice is no mistake */
     clamp(&s, &tuned->base);
+    if (options->max_memory && np_tune_memory(&tuned->base) > s.most_memory)
+        return refuse_cap(&s, &tuned->base);
     tuned->beyond = !same(&tuned->base, &model->knobs);
     tuned->best = tuned->base;
     int code = add_trial(&s, &tuned->base);

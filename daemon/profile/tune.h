@@ -38,6 +38,7 @@ uint64_t np_tune_memory(const struct np_knobs *knobs);
 #define NP_TUNE_KEYS 5
 int np_tune_settings(
     const struct np_knobs *from, const struct np_knobs *to, char ret_settings[NP_TUNE_KEYS][48]);
+/* -ERANGE, before any trial: max_memory is less than the loader takes at the least. */
 int np_tune(const struct np_model *model, const struct np_tune_options *options,
     struct np_tuned *ret_tuned, struct np_err *err);
 

@@ -32,4 +32,7 @@ t "the copy differs in the loader's line alone, or there is none" copied
 # shellcheck disable=SC2086
 caps() { exits 2 $P --tune --max-memory lots && exits 2 $P --tune --max-cores -1 && exits 2 $P --max-cores 2; }
 t "caps that are none, or without --tune, are a mistake of the command line" caps
+# shellcheck disable=SC2086
+impossible() { exits 2 $P --tune --max-memory 1K --out "$TMP/b" >"$TMP/said" 2>&1 && grep -q 'max-memory: the loader takes [0-9]*K at the least' "$TMP/said" && [ ! -e "$TMP/b" ]; }
+t "so is a cap below what the loader takes" impossible
 [ "$failed" -eq 0 ]

@@ -373,6 +373,54 @@ Test(tune, other_errors_end_it)
     }
 }
 
+/* plain_model() with one read in flight and two batches of 32 ahead. */
+#define LEAST_BYTES (2 * 32 * 40000 + (10 << 20) / 1000)
+
+Test(tune, a_cap_below_what_the_loader_takes_is_an_error)
+{
+    const struct np_model model = plain_model();
+    struct script script = {.factor = 1.1, .fails_at = -1};
+    struct np_tune_options options = {
+        .max_memory = LEAST_BYTES - 1, .noise = 0.02, .trial = scripted, .context = &script};
+    struct np_tuned tuned;
+    struct np_err err = {0};
+
+    cr_assert_eq(np_tune(&model, &options, &tuned, &err), -ERANGE);
+    cr_assert_eq(err.code, -ERANGE);
+    cr_assert_not_null(strstr(err.text, "--max-memory: the loader takes 2511K at the least"));
+    cr_assert_eq(script.nr, 0);
+    options.max_memory = 2511 << 10; /* as it is told */
+    cr_assert_eq(np_tune(&model, &options, &tuned, NULL), 0);
+    cr_assert_eq(script.nr, tuned.nr_trials);
+}
+
+Test(tune, a_cap_that_one_reader_alone_keeps_is_kept)
+{
+    const struct np_model model = plain_model();
+    struct script script = {.factor = 1.1, .fails_at = -1};
+    const struct np_tune_options options = {
+        .max_memory = LEAST_BYTES, .noise = 0.02, .trial = scripted, .context = &script};
+    struct np_tuned tuned;
+
+    cr_assert_eq(np_tune(&model, &options, &tuned, NULL), 0);
+    cr_assert(tuned.beyond && tuned.nr_trials > 0);
+    for (int i = 0; i < tuned.nr_trials; i++)
+        cr_assert_leq(np_tune_memory(&tuned.trials[i].knobs), LEAST_BYTES);
+}
+
+/* Half of what is free is no wish of anybody's. */
+Test(tune, little_free_memory_is_no_error)
+{
+    struct np_model model = plain_model();
+    struct script script = {.factor = 1.1, .fails_at = -1};
+    const struct np_tune_options options = {.noise = 0.02, .trial = scripted, .context = &script};
+    struct np_tuned tuned;
+
+    model.knobs.free_bytes = 1000;
+    cr_assert_eq(np_tune(&model, &options, &tuned, NULL), 0);
+    cr_assert_eq(tuned.nr_trials, 1);
+}
+
 Test(tune, settings_name_what_differs)
 {
     const struct np_model model = plain_model();
