@@ -110,6 +110,17 @@ void made_feed_step(struct made_feed *bench, const struct np_input *input)
     bench->device->plan_ops->step(bench->plan, input->images, input->labels, 0, 1, false, NULL);
 }
 
+void made_feed_run(struct made_feed *bench, int nr_batches)
+{
+    for (int i = 0; i < nr_batches; i++) {
+        struct np_input input;
+
+        np_feed_upload(bench->feed, &input, NULL);
+        made_feed_step(bench, &input);
+        np_feed_release(bench->feed, &input);
+    }
+}
+
 void made_feed_drain(struct made_feed *bench)
 {
     struct np_event event = {0};

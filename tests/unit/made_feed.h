@@ -32,6 +32,8 @@ void made_feed_start(struct made_feed *bench, uint64_t nr_batches, uint64_t batc
 /* Are these the bytes, labels and facts of batch seq? */
 bool made_feed_holds(const struct np_input *input, uint64_t seq);
 void made_feed_step(struct made_feed *bench, const struct np_input *input);
+/* The next batches, one after the other: uploaded, computed with, released. */
+void made_feed_run(struct made_feed *bench, int nr_batches);
 /* Waits until what is queued on the compute stream has passed: then the copies have too. */
 void made_feed_drain(struct made_feed *bench);
 /* Measures anew up to five times: a busy machine spoils some of them, code that is wrong all. */

@@ -78,12 +78,7 @@ Test(feed, the_next_copy_runs_beside_the_step, .timeout = 60)
     struct np_sim_times times;
 
     made_feed_start(bench, 40, 0);
-    for (int i = 0; i < 40; i++) {
-        struct np_input input;
-        np_feed_upload(bench->feed, &input, NULL);
-        made_feed_step(bench, &input);
-        np_feed_release(bench->feed, &input);
-    }
+    made_feed_run(bench, 40);
     made_feed_drain(bench);
     np_sim_read(bench->device, &times);
     cr_assert_eq(times.nr_steps, 40);

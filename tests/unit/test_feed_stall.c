@@ -17,12 +17,7 @@ static bool full_ring(void)
     struct np_sim_times times;
 
     made_feed_start(bench, 40, 0);
-    for (int i = 0; i < 40; i++) {
-        struct np_input input;
-        np_feed_upload(bench->feed, &input, NULL);
-        made_feed_step(bench, &input);
-        np_feed_release(bench->feed, &input);
-    }
+    made_feed_run(bench, 40);
     bench->device->plan_ops->metrics(bench->plan, false, &metrics, NULL);
     np_sim_read(bench->device, &times);
     bool right = (double)times.busy_ns / (double)(times.busy_ns + times.idle_ns) > 0.95 &&
@@ -52,10 +47,7 @@ static bool told_by_events(void)
 
     made_feed_start(bench, 12, 9 * MS);
     for (int i = 0; i < 12; i++) {
-        struct np_input input;
-        np_feed_upload(bench->feed, &input, NULL);
-        made_feed_step(bench, &input);
-        np_feed_release(bench->feed, &input);
+        made_feed_run(bench, 1);
         np_sleep_until_ns(np_now_ns() + 12 * MS); /* the next upload finds this batch done */
     }
     np_feed_times(bench->feed, &seen);
@@ -81,12 +73,7 @@ static bool busy_device(void)
 
     made_feed_start(bench, 12, 0);
     uint64_t begin = np_now_ns();
-    for (int i = 0; i < 12; i++) {
-        struct np_input input;
-        np_feed_upload(bench->feed, &input, NULL);
-        made_feed_step(bench, &input);
-        np_feed_release(bench->feed, &input);
-    }
+    made_feed_run(bench, 12);
     uint64_t took = np_now_ns() - begin;
     np_stat_read(bench->stat, "trainer", &sum);
     bool right =
@@ -147,12 +134,7 @@ static bool blames_reader(void)
 
     bench->nr_batches = 6;
     pthread_create(&bench->reader, NULL, spending_reader, bench);
-    for (int i = 0; i < 6; i++) {
-        struct np_input input;
-        np_feed_upload(bench->feed, &input, NULL);
-        made_feed_step(bench, &input);
-        np_feed_release(bench->feed, &input);
-    }
+    made_feed_run(bench, 6);
     const double all = (double)read_blame(bench, blame);
     bool right = all >= 5 * 6 * MS && fabs((double)blame[NP_STAGE_READ] / all - 0.75) < 0.1 &&
                  fabs((double)blame[NP_STAGE_DECODE] / all - 0.25) < 0.1;
@@ -174,10 +156,7 @@ static bool blames_copy(void)
 
     made_feed_start(bench, 8, 0);
     for (int i = 0; i < 8; i++) {
-        struct np_input input;
-        np_feed_upload(bench->feed, &input, NULL);
-        made_feed_step(bench, &input);
-        np_feed_release(bench->feed, &input);
+        made_feed_run(bench, 1);
         made_feed_drain(bench);
     }
     const double all = (double)read_blame(bench, blame);
@@ -221,12 +200,7 @@ static bool slow_reader(void)
 
     made_feed_start(
         bench, 10, 30 * MS); /* 30 ms a batch, 10 of them beside the step: 20 ms without work */
-    for (int i = 0; i < 10; i++) {
-        struct np_input input;
-        np_feed_upload(bench->feed, &input, NULL);
-        made_feed_step(bench, &input);
-        np_feed_release(bench->feed, &input);
-    }
+    made_feed_run(bench, 10);
     np_sim_read(bench->device, &times);
     np_stat_read(bench->stat, "trainer", &sum);
     /* Idle behind the first step is the stall, less the 30 ms before that step. */
@@ -268,19 +242,13 @@ static bool tells_what_is_bridged(void)
 {
     struct np_device_options options = {.h2d_gbps = 25, .step_ms = 5};
     struct made_feed *bench = made_feed_new(4, &options);
-    uint64_t first[NP_FEED_BRIDGES], bridged[NP_FEED_BRIDGES], before = 0;
+    uint64_t first[NP_FEED_BRIDGES], bridged[NP_FEED_BRIDGES];
 
     made_feed_start(bench, 8, 25 * MS);
-    for (int i = 0; i < 8; i++) {
-        struct np_input input;
-        if (i == 6) {
-            np_feed_bridged(bench->feed, first);
-            before = np_feed_stall_ns(bench->feed);
-        }
-        np_feed_upload(bench->feed, &input, NULL);
-        made_feed_step(bench, &input);
-        np_feed_release(bench->feed, &input);
-    }
+    made_feed_run(bench, 6);
+    np_feed_bridged(bench->feed, first);
+    const uint64_t before = np_feed_stall_ns(bench->feed);
+    made_feed_run(bench, 2);
     np_feed_bridged(bench->feed, bridged);
     const uint64_t stall = np_feed_stall_ns(bench->feed) - before;
     for (int i = 0; i < NP_FEED_BRIDGES; i++)
