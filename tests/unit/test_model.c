@@ -64,6 +64,16 @@ static int compare(const void *a, const void *b)
     return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
 }
 
+/* Of n predictions, relative to what came true: asserted, and put in order. */
+static void errors_are_small(const char *what, double *errors, int n)
+{
+    qsort(errors, (size_t)n, sizeof(*errors), compare);
+    fprintf(stderr, "# %s: error median %.2f %%, 95 %% %.2f %%, most %.2f %%\n", what,
+        100 * errors[n / 2], 100 * errors[n * 95 / 100], 100 * errors[n - 1]);
+    cr_assert_lt(errors[n / 2], 0.03);
+    cr_assert_lt(errors[n - 1], 0.10);
+}
+
 static const enum np_stage planted[] = {NP_STAGE_READ, NP_STAGE_DECOMPRESS, NP_STAGE_DECODE,
     NP_STAGE_AUGMENT, NP_STAGE_COPY, NP_STAGE_STEP};
 enum { NR_PLANTED = sizeof(planted) / sizeof(*planted) };
@@ -138,15 +148,10 @@ Test(model, a_planted_stage_is_named_and_what_its_removal_brings, .timeout = 300
             next_right += next_rate > 0.99 * best_rate;
         }
     }
-    qsort(errors, (size_t)n, sizeof(*errors), compare);
-    fprintf(stderr,
-        "# model: %d plants, %d named, next limit right in %d; error median %.2f %%, "
-        "95 %% %.2f %%, most %.2f %%\n",
-        n, named, next_right, 100 * errors[n / 2], 100 * errors[n * 95 / 100], 100 * errors[n - 1]);
+    fprintf(stderr, "# model: %d plants, %d named, next limit right in %d\n", n, named, next_right);
     cr_assert_geq(n, CASES * 3 / 2);
     cr_assert_eq(named, n);
-    cr_assert_lt(errors[n / 2], 0.03);
-    cr_assert_lt(errors[n - 1], 0.10);
+    errors_are_small("model", errors, n);
     cr_assert_geq(next_right, n * 95 / 100);
 }
 
@@ -249,11 +254,7 @@ Test(model, a_longer_ring_brings_what_was_said, .timeout = 60)
                 fabs(np_model_rate_with(&model, &knobs) / model.rate / (after / before) - 1);
         }
     }
-    qsort(errors, (size_t)n, sizeof(*errors), compare);
-    fprintf(stderr, "# slots: error median %.2f %%, 95 %% %.2f %%, most %.2f %%\n",
-        100 * errors[n / 2], 100 * errors[n * 95 / 100], 100 * errors[n - 1]);
-    cr_assert_lt(errors[n / 2], 0.03);
-    cr_assert_lt(errors[n - 1], 0.10);
+    errors_are_small("slots", errors, n);
 }
 
 /* The loader goes on while a save is written, and the trainer catches up afterwards. */
@@ -275,11 +276,7 @@ Test(model, a_save_costs_what_the_batches_ahead_do_not_hide, .timeout = 60)
 
         errors[n++] = fabs(predicted(&model, NP_STAGE_CHECKPOINT, INFINITY) / (after / before) - 1);
     }
-    qsort(errors, (size_t)n, sizeof(*errors), compare);
-    fprintf(stderr, "# saves: error median %.2f %%, most %.2f %%\n", 100 * errors[n / 2],
-        100 * errors[n - 1]);
-    cr_assert_lt(errors[n / 2], 0.03);
-    cr_assert_lt(errors[n - 1], 0.10);
+    errors_are_small("saves", errors, n);
 }
 
 Test(model, a_set_larger_than_memory_is_not_kept_on_the_device)
