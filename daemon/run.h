@@ -143,7 +143,7 @@ void np_run_pipeline_step(
 /* An evaluation was made: what comes next is a window of its own. */
 void np_run_pipeline_cut(struct np_run *run);
 /* The stage that most of the stall in run->lately is due to; NULL: there is hardly any. */
-const char *np_run_stall_cause(struct np_run *run);
+const char *np_run_stall_cause(const struct np_run *run);
 void np_run_stall_restart(struct np_run *run); /* run->lately begins anew */
 void np_run_pipeline_free(struct np_run *run);
 /* run_place.c. A run to go on with: its folder is in run->dir, locked; NULL: a new one follows. */

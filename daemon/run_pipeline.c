@@ -53,7 +53,9 @@ static void write_event(
     struct np_run *run, const struct np_step_report *report, const struct np_observation *seen)
 {
     struct np_json *line = &run->line;
+    struct np_profile look;
 
+    np_profile_look(seen, &run->pipeline->knobs, &look);
     np_json_begin(line, "pipeline");
     np_json_int(line, "step", (int64_t)report->step);
     np_json_real(line, "epoch", report->epoch);
@@ -62,6 +64,7 @@ static void write_event(
     write_causes(line, seen);
     np_json_real(line, "eta_seconds",
         (double)(run->nr_steps - report->step) * seen->seconds / (double)seen->steps);
+    np_profile_write_look(line, &look);
     np_fields_write_observation(line, seen);
     np_json_open(line, "knobs", '{');
     np_fields_write(line, np_fields_knobs, &run->pipeline->knobs);
@@ -115,9 +118,9 @@ void np_run_pipeline_cut(struct np_run *run)
         run->pipeline->start.ns = 0;
 }
 
-const char *np_run_stall_cause(struct np_run *run)
+const char *np_run_stall_cause(const struct np_run *run)
 {
-    struct np_run_pipeline *pipeline = pipeline_of(run);
+    const struct np_run_pipeline *pipeline = run->pipeline;
     const struct np_run_sums *lately = &run->lately;
     uint64_t now_ns[NP_NR_STAGES], most_ns = 0;
     const char *cause = NULL;

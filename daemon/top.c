@@ -87,11 +87,9 @@ static void take_pipeline(struct np_top_run *run, const struct np_node *line)
 }
 
 /* true: nothing older is needed. */
-static bool take_line(struct np_top_run *run, const char *text, size_t bytes)
+static bool take_node(struct np_top_run *run, const struct np_node *line)
 {
-    struct np_node *line = NULL;
-
-    if (np_json_parse(text, bytes, &line, NULL) < 0)
+    if (line->kind != NP_NODE_MAP)
         return false;
     const struct np_node *event = np_node_get(line, "event");
     const bool step = np_node_is(event, "step"), pipeline = np_node_is(event, "pipeline");
@@ -103,8 +101,18 @@ static bool take_line(struct np_top_run *run, const char *text, size_t bytes)
         run->loss = np_node_number(line, "loss", NAN);
     if (pipeline)
         take_pipeline(run, line);
-    np_node_free(line);
     return pipeline && !isnan(run->loss);
+}
+
+static bool take_line(struct np_top_run *run, const char *text, size_t bytes)
+{
+    struct np_node *line = NULL;
+
+    if (np_json_parse(text, bytes, &line, NULL) < 0)
+        return false;
+    const bool enough = take_node(run, line);
+    np_node_free(line);
+    return enough;
 }
 
 /* The newest first. Steps behind the newest pipeline line, but for one, are passed over unread. */
@@ -126,6 +134,30 @@ static void take_lines(struct np_top_run *run, const char *text, size_t bytes)
     }
 }
 
+static void begin(struct np_top_run *run)
+{
+    *run = (struct np_top_run){.step = -1,
+        .total_steps = -1,
+        .epoch = -1,
+        .loss = NAN,
+        .eta_seconds = -1,
+        .images_per_second = -1,
+        .stall_ratio = -1};
+}
+
+bool np_top_take(const struct np_node *points, struct np_top_run *ret_run)
+{
+    struct np_top_run run;
+
+    begin(&run);
+    for (int i = points->nr_items - 1; i >= 0; i--)
+        if (take_node(&run, points->items[i]))
+            break;
+    if (run.seen)
+        *ret_run = run;
+    return run.seen;
+}
+
 int np_top_read(const char *dir, struct np_top_run *ret_run, struct np_err *err)
 {
     char *text = np_alloc(TAIL_BYTES);
@@ -133,27 +165,21 @@ int np_top_read(const char *dir, struct np_top_run *ret_run, struct np_err *err)
 
     if (!text)
         return np_err_set(err, -ENOMEM, "out of memory");
-    *ret_run = (struct np_top_run){.step = -1,
-        .total_steps = -1,
-        .epoch = -1,
-        .loss = NAN,
-        .eta_seconds = -1,
-        .images_per_second = -1,
-        .stall_ratio = -1};
+    const ssize_t got = read_tail(dir, "metrics.jsonl", text, TAIL_BYTES);
+    const int code = got < 0 ? np_err_set(err, -errno, "%s/metrics.jsonl: cannot be read: %s", dir,
+                                   strerror(errno))
+                             : 0;
+    begin(ret_run);
+    if (got > 0)
+        take_lines(ret_run, text, (size_t)got);
     while (n > 1 && dir[n - 1] == '/')
         n--;
     const char *slash = memrchr(dir, '/', n);
     const char *name = slash && slash + 1 < dir + n ? slash + 1 : dir;
     snprintf(ret_run->name, sizeof(ret_run->name), "%.*s", (int)(dir + n - name), name);
     np_text_clean(ret_run->name);
-    const ssize_t got = read_tail(dir, "metrics.jsonl", text, TAIL_BYTES);
-    const int code = got < 0 ? np_err_set(err, -errno, "%s/metrics.jsonl: cannot be read: %s", dir,
-                                   strerror(errno))
-                             : 0;
-    if (code == 0) {
+    if (code == 0)
         ret_run->pid = holder(dir);
-        take_lines(ret_run, text, (size_t)got);
-    }
     np_free(text);
     return code;
 }
@@ -162,13 +188,8 @@ void np_top_profile(
     const struct np_top_run *run, struct np_profile *ret_profile, char *text, size_t bytes)
 {
     const struct np_observation *seen = &run->observation;
-    const double step_s = seen->stages[NP_STAGE_STEP].work_s;
 
-    *ret_profile = (struct np_profile){.observation = *seen, .knobs = run->knobs};
-    if (step_s > 0)
-        ret_profile->ceilings.step = (double)seen->images / step_s;
-    np_model_make(seen, &ret_profile->ceilings, &run->knobs, &ret_profile->model);
-    np_verdict_make(&ret_profile->model, 0, &ret_profile->verdict);
+    np_profile_look(seen, &run->knobs, ret_profile);
     text[0] = '\0';
     for (int s = 0; s < NP_STAGE_CHECKPOINT; s++)
         if (s != NP_STAGE_BATCH && seen->stages[s].items > 0 &&

@@ -4,6 +4,7 @@
 #define NP_TOP_H
 
 #include "daemon/profile/profile.h"
+#include "loader/base/node.h"
 
 struct np_top_run {
     char name[128]; /* the folder's */
@@ -18,6 +19,9 @@ struct np_top_run {
 
 /* A run's folder: its lock, and the end of its metrics.jsonl, of which a line under way is left out. */
 int np_top_read(const char *dir, struct np_top_run *ret_run, struct np_err *err);
+/* The same of lines of a metrics.jsonl, a list; neither name nor process. false: there is no pipeline line
+ * among them, and the run stays as it is. */
+bool np_top_take(const struct np_node *points, struct np_top_run *ret_run);
 /* The profile that the observation gives, no part of it measured alone: what the step can do is what it
  * did in this run. Adds the names of stages without a ceiling to text: "read, batch". */
 void np_top_profile(

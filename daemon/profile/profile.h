@@ -245,6 +245,11 @@ struct np_profile {
     const struct np_profile *before; /* --compare: the other one; NULL: none */
 };
 
+/* The profile that some seconds of a run give, no part of it measured alone: what the step can do is what
+ * it did there. Allocates nothing. */
+void np_profile_look(const struct np_observation *observation, const struct np_knobs *knobs,
+    struct np_profile *ret_profile);
+
 #define NP_WARMUP_S 0.7 /* of a trial */
 #define NP_TRIAL_S  2.0
 struct np_measure_options {
@@ -263,6 +268,9 @@ void np_profile_screen(const struct np_profile *profile, int width, bool colour,
 char *np_profile_json(const struct np_profile *profile); /* caller frees; NULL: no memory */
 char *np_profile_done(
     const struct np_profile *profile); /* the event alone, in one line; the same */
+struct np_json;
+/* The verdict and a bar a stage, into the object under way: what a page draws of a run that goes on. */
+void np_profile_write_look(struct np_json *json, const struct np_profile *profile);
 /* Any bytes. The caller gives what was read back with np_profile_fini(). */
 int np_profile_read(const char *path, struct np_profile *ret_profile, struct np_err *err);
 int np_profile_parse(

@@ -20,12 +20,12 @@ static double queue_or_none(const struct np_telling_row *row)
 }
 
 /* The readers' CPU stages have one ceiling: each carries it. */
-static void write_stages(struct np_json *json, const struct np_profile *profile)
+static void write_stages(struct np_json *json, const char *key, const struct np_profile *profile)
 {
     struct np_telling_row rows[NP_NR_STAGES];
     int n = np_telling_rows(profile, rows);
 
-    np_json_open(json, "stages", '[');
+    np_json_open(json, key, '[');
     for (int i = 0; i < n; i++) {
         np_json_open(json, NULL, '{');
         np_json_text(json, "name", rows[i].name);
@@ -59,7 +59,19 @@ static void write_event(struct np_json *json, const struct np_profile *profile)
     np_json_real(json, "next_images_per_second",
         verdict->kind == NP_LIMITED ? verdict->next_rate : INFINITY);
     np_fields_write(json, np_fields_profile, profile); /* noise and overhead among them */
-    write_stages(json, profile);
+    write_stages(json, "stages", profile);
+}
+
+void np_profile_write_look(struct np_json *json, const struct np_profile *profile)
+{
+    const struct np_profile_verdict *verdict = &profile->verdict;
+    const bool limited = verdict->kind == NP_LIMITED;
+
+    np_json_text(json, "verdict", np_verdict_names[verdict->kind]);
+    np_json_text(json, "limiter", limited ? np_stage_names[verdict->limiter] : NULL);
+    np_json_real(json, "gain", limited ? verdict->gain : INFINITY);
+    np_json_text(json, "reason", verdict->reason);
+    write_stages(json, "bars", profile);
 }
 
 char *np_profile_done(const struct np_profile *profile)

@@ -134,3 +134,17 @@ void np_verdict_make(
     find_limiter(model, noise, ret_verdict);
     np_verdict_judge(model, noise, ret_verdict);
 }
+
+void np_profile_look(const struct np_observation *observation, const struct np_knobs *knobs,
+    struct np_profile *ret_profile)
+{
+    const double step_s = observation->stages[NP_STAGE_STEP].work_s;
+
+    memset(ret_profile, 0, sizeof(*ret_profile));
+    ret_profile->observation = *observation;
+    ret_profile->knobs = *knobs;
+    if (step_s > 0)
+        ret_profile->ceilings.step = (double)observation->images / step_s;
+    np_model_make(observation, &ret_profile->ceilings, knobs, &ret_profile->model);
+    np_verdict_make(&ret_profile->model, 0, &ret_profile->verdict);
+}

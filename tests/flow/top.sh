@@ -54,7 +54,7 @@ gone() { says "no run goes on" "$NNPIPE" top --runs "$TMP/runs" && says "not run
 t "a run that has ended goes on no more" gone
 cp -r "$run" "$TMP/cut" && printf '{"event": "pipeline", "step": 12' >>"$TMP/cut/metrics.jsonl"
 t "a line under way is left out" says "$("$NNPIPE" top "$run" | sed -n 2p | cut -c37-120)" "$NNPIPE" top "$TMP/cut"
-fields() { for f in step epoch total_steps images_per_second stall_ratio stall_causes eta_seconds reader_seconds feed knobs; do grep '"event": "pipeline"' "$run/metrics.jsonl" | grep -q "\"$f\": " || { echo "no $f"; return 1; }; done; }
+fields() { for f in step epoch total_steps images_per_second stall_ratio stall_causes eta_seconds verdict limiter gain reason bars reader_seconds feed knobs; do grep '"event": "pipeline"' "$run/metrics.jsonl" | grep -q "\"$f\": " || { echo "no $f"; return 1; }; done; }
 t "a pipeline event has its fields" fields
 # sums TO KEY: the parts under KEY add up to TO within 0.5 %, event by event
 lines() { grep '^{"event": "pipeline"' "$run/metrics.jsonl" | sed 's/.*"'"$1"'": {\([^}]*\)}.*/\1/; s/"[a-z_]*": //g; s/,//g'; }
