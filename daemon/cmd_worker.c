@@ -119,6 +119,7 @@ static void say(struct worker *w, const struct np_run *run, const char *doing)
         np_json_real(line, "loss", lately->loss_sum / (double)lately->rows);
         np_json_real(line, "images_per_second", (double)lately->rows / lately->seconds);
         np_json_real(line, "stall_ratio", lately->stall_seconds / lately->seconds);
+        np_json_text(line, "cause", np_run_stall_cause(run));
     }
     if (run->eval.images > 0)
         np_json_real(line, "accuracy", (double)run->eval.correct / (double)run->eval.images);

@@ -50,6 +50,21 @@ void np_route_devices(struct np_call *call)
     np_answer_json(call, 200);
 }
 
+/* What the page needs to know of who looks at it. */
+static void write_caller(struct np_call *call)
+{
+    const struct np_caller *caller = &call->request->caller;
+    struct np_json *json = &call->routes->json;
+
+    np_json_open(json, "caller", '{');
+    np_json_real(json, "uid", caller->socket ? (double)caller->uid : NAN);
+    np_json_bool(json, "token", caller->token);
+    np_json_bool(json, "all_runs",
+        np_access_may(
+            np_service_access(call->routes->service), caller, NP_DEED_CONTROL, (uid_t)-1));
+    np_json_close(json, '}');
+}
+
 void np_route_service(struct np_call *call)
 {
     const struct np_service *service = call->routes->service;
@@ -63,6 +78,7 @@ void np_route_service(struct np_call *call)
     np_json_text(json, "state_dir", service->start.dir);
     np_json_int(json, "queued", count(service, NP_ENTRY_QUEUED));
     np_json_int(json, "running", count(service, NP_ENTRY_RUNNING));
+    write_caller(call);
     np_answer_json(call, 200);
 }
 

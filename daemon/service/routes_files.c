@@ -68,21 +68,22 @@ static size_t read_log(const struct np_entry *entry, int *segment, off_t *positi
     int fd;
 
     while (used < MOST_LOG && (fd = open_segment(entry, *segment, &bytes)) >= 0) {
+        off_t next;
+        const int after = open_segment(entry, *segment + 1, &next); /* then this one is whole */
         const ssize_t nr = pread(fd, text + used, MOST_LOG - used, *position);
 
         close(fd);
+        if (after >= 0)
+            close(after);
         if (nr > 0) {
             used += (size_t)nr;
             *position += nr;
-            continue;
-        }
-        off_t next;
-        const int after = open_segment(entry, *segment + 1, &next); /* this one is whole */
-        if (after < 0)
+        } else if (after >= 0) {
+            (*segment)++;
+            *position = 0;
+        } else {
             break;
-        close(after);
-        (*segment)++;
-        *position = 0;
+        }
     }
     return used;
 }
@@ -211,24 +212,60 @@ static void write_points(
     free(answer);
 }
 
+/* Behind the first newline from the byte before the place on; 0 where there is none: the file was cut back
+ * since (its run went on from a checkpoint), and what was read of it is to be read again. */
+static off_t line_at(int fd, off_t from)
+{
+    char text[8192];
+
+    for (off_t at = from - 1; from > 0;) {
+        const ssize_t nr = pread(fd, text, sizeof(text), at);
+        const char *end = nr > 0 ? memchr(text, '\n', (size_t)nr) : NULL;
+
+        if (end)
+            return at + (end - text) + 1;
+        if (nr <= 0)
+            break;
+        at += nr;
+    }
+    return 0;
+}
+
+/* Where to read: at `from` if a line begins there, else at 0; of a tail, its first whole line. */
+static off_t place_of_lines(int fd, long long from, long long tail)
+{
+    const off_t size = lseek(fd, 0, SEEK_END);
+
+    if (tail > 0)
+        return tail < size ? line_at(fd, size - (off_t)tail) : 0;
+    return line_at(fd, (off_t)from) == (off_t)from ? (off_t)from : 0;
+}
+
 void np_route_metrics(struct np_call *call)
 {
     const char *from_text = np_http_query(call->request, "from"),
-               *most_text = np_http_query(call->request, "most");
-    const long long from = from_text ? strtoll(from_text, NULL, 10) : 0;
+               *most_text = np_http_query(call->request, "most"),
+               *tail_text = np_http_query(call->request, "tail");
+    long long from = from_text ? strtoll(from_text, NULL, 10) : 0;
+    const long long tail = tail_text ? strtoll(tail_text, NULL, 10) : 0;
     const long most = most_text ? strtol(most_text, NULL, 10) : 5000;
     const struct np_entry *entry = call->entry;
     char *path = entry->dir ? np_format("%s/metrics.jsonl", entry->dir) : NULL;
     const int fd = path ? np_open_as(entry->uid, entry->gid, path, O_RDONLY) : -ENOENT;
     char *text = np_alloc(MOST_METRICS);
-    const ssize_t nr =
-        fd >= 0 && text && from >= 0 ? pread(fd, text, MOST_METRICS, (off_t)from) : 0;
+    ssize_t nr = 0;
+
+    if (fd >= 0 && text && from >= 0) {
+        from = place_of_lines(fd, from, tail);
+        nr = pread(fd, text, MOST_METRICS, (off_t)from);
+    }
 
     np_free(path);
     if (fd >= 0)
         close(fd);
-    if (from < 0 || most < 1)
-        np_answer_error(call, 400, "invalid", "from: a byte, as next gave it; most: at least 1");
+    if (from < 0 || most < 1 || tail < 0)
+        np_answer_error(
+            call, 400, "invalid", "from: a byte, as next gave it; tail: bytes; most: at least 1");
     else
         write_points(call, text ? text : "", nr > 0 ? (size_t)nr : 0, from, most);
     np_free(text);
