@@ -1,6 +1,7 @@
-/* `nnpipe worker`: a run of the service's, in a folder of its own. The config comes by standard input; what it
- * says goes to output/ in segments, what it is at to the pipe `report`, how it ended to exit.json. The service
- * starts it (daemon/service/worker.c); nobody else has to. */
+/* `nnpipe worker`: a run of the service's, in a folder of its own. The job (daemon/service/job.h) comes by standard
+ * input, and the operand is only for people that look at a list of processes. What it says goes to output/ in
+ * segments, what it is at to the pipe `report`, how it ended to exit.json. The service starts it
+ * (daemon/service/worker.c); nobody else has to. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +17,8 @@
 #include "daemon/config.h"
 #include "daemon/run.h"
 #include "daemon/run_folder.h"
+#include "daemon/service/job.h"
+#include "daemon/service/worker.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
@@ -24,7 +27,7 @@
 #define SAY_NS       1000000000ull
 
 struct worker {
-    const char *dir, *device, *attempt;
+    struct np_job job;
     int lock_fd, report_fd; /* -1: none */
     int segment;
     uint64_t said_ns;
@@ -39,7 +42,7 @@ struct worker {
 /* output/000012; its descriptor. */
 static int open_segment(const struct worker *w)
 {
-    char *path = np_format("%s/output/%06d", w->dir, w->segment);
+    char *path = np_format("%s/output/%06d", w->job.dir, w->segment);
     const int fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
 
     np_free(path);
@@ -72,7 +75,8 @@ static int speak_into_log(struct worker *w, struct np_err *err)
 
         if (fd >= 0)
             close(fd);
-        return np_err_set(err, code, "%s/output: cannot be written: %s", w->dir, strerror(-code));
+        return np_err_set(
+            err, code, "%s/output: cannot be written: %s", w->job.dir, strerror(-code));
     }
     close(fd);
     return 0;
@@ -88,7 +92,7 @@ static void rotate(struct worker *w)
         return;
     w->segment++;
     if (speak_into_log(w, &unrotated) == 0) {
-        char *old = np_format("%s/output/%06d", w->dir, w->segment - KEPT);
+        char *old = np_format("%s/output/%06d", w->job.dir, w->segment - KEPT);
 
         if (old)
             unlink(old);
@@ -148,7 +152,7 @@ static void at(void *context, const struct np_run *run, const char *doing)
 /* Opened for both ways: it works without a reader, and one may come and go. */
 static void open_report(struct worker *w)
 {
-    char *path = np_format("%s/report", w->dir);
+    char *path = np_format("%s/report", w->job.dir);
     struct stat stat_;
 
     if (path && (mkfifo(path, 0600) == 0 || errno == EEXIST))
@@ -164,12 +168,13 @@ static void open_report(struct worker *w)
 
 static void write_exit(struct worker *w, int code)
 {
-    char *path = np_format("%s/exit.json", w->dir), *made = np_format("%s/exit.json.new", w->dir);
+    char *path = np_format("%s/exit.json", w->job.dir),
+         *made = np_format("%s/exit.json.new", w->job.dir);
     FILE *file = path && made ? fopen(made, "we") : NULL;
     struct np_json *line = &w->line;
 
     np_json_begin(line, NULL);
-    np_json_int(line, "attempt", strtoll(w->attempt, NULL, 10));
+    np_json_int(line, "attempt", w->job.attempt);
     np_json_int(line, "code", code);
     np_json_bool(line, "saved", w->saved);
     np_json_bool(line, "disk_full", w->err.code == -ENOSPC || w->err.code == -EDQUOT);
@@ -185,19 +190,33 @@ static void write_exit(struct worker *w, int code)
 
 static int make_places(struct worker *w, struct np_err *err)
 {
-    char *log = np_format("%s/output", w->dir);
+    char *log = np_format("%s/output", w->job.dir);
     int code = log ? np_make_dirs(log, err) : np_err_set(err, -ENOMEM, "out of memory");
 
     np_free(log);
     if (code == 0)
-        code = np_folder_lock(w->dir, &w->lock_fd, err); /* until the process is gone */
+        code = np_folder_lock(w->job.dir, &w->lock_fd, err); /* until the process is gone */
     if (code < 0)
         return code;
-    w->segment = last_segment(w->dir);
+    w->segment = last_segment(w->job.dir);
     if (w->segment == 0)
         w->segment = 1;
     open_report(w);
     return speak_into_log(w, err);
+}
+
+/* What is read as a config from standard input is the job's. */
+static int put_config(const struct np_job *job, struct np_err *err)
+{
+    const int fd = np_text_fd(job->config);
+    int code = fd < 0 ? fd : 0;
+
+    if (code == 0 && dup2(fd, STDIN_FILENO) < 0)
+        code = -errno;
+    if (fd >= 0)
+        close(fd);
+    return code < 0 ? np_err_set(err, code, "the config cannot be passed on: %s", strerror(-code))
+                    : 0;
 }
 
 static int train(struct worker *w)
@@ -205,10 +224,15 @@ static int train(struct worker *w)
     const struct np_run_follower follower = {.at = at, .context = w, .err = &w->err};
     const struct np_overrides none = {0};
     const struct np_run_options options = {
-        .follower = &follower, .into = w->dir, .overrides = &none};
+        .follower = &follower, .into = w->job.dir, .overrides = &none};
     struct np_config *config = NULL;
-    int code = np_cmd_config("-", &none, w->device, &config);
+    int code = put_config(&w->job, &w->err);
 
+    if (code < 0) {
+        np_complain(&w->err);
+        return NP_EXIT_FAILED;
+    }
+    code = np_cmd_config("-", &none, w->job.device, &config);
     if (code == 0)
         code = np_run_train(config, &options);
     else
@@ -220,27 +244,28 @@ static int train(struct worker *w)
 int np_cmd_worker(int argc, char **argv)
 {
     struct worker w = {.lock_fd = -1, .report_fd = -1};
-    const struct np_flag flags[] = {
-        {"--dir", &w.dir, NULL, NULL},
-        {"--device", &w.device, NULL, NULL},
-        {"--attempt", &w.attempt, NULL, NULL},
-        {NULL, NULL, NULL, NULL},
-    };
+    const struct np_flag flags[] = {{NULL, NULL, NULL, NULL}};
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 
     if (code)
         return code;
-    if (nr != 0 || !w.dir || !w.attempt) {
+    if (nr > 1 || isatty(STDIN_FILENO)) {
         fprintf(stderr, "nnpipe worker: the service starts it; `nnpipe train` is for you\n");
         return NP_EXIT_USAGE;
     }
-    if (make_places(&w, &w.err) == 0) {
-        code = train(&w);
-    } else {
+    if (np_job_read(STDIN_FILENO, &w.job, &w.err) < 0) {
         np_complain(&w.err);
-        code = NP_EXIT_FAILED;
+        code = NP_EXIT_USAGE;
+    } else {
+        if (make_places(&w, &w.err) == 0) {
+            code = train(&w);
+        } else {
+            np_complain(&w.err);
+            code = NP_EXIT_FAILED;
+        }
+        write_exit(&w, code);
     }
-    write_exit(&w, code);
+    np_job_fini(&w.job);
     np_json_fini(&w.line);
     return code;
 }

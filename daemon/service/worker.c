@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "daemon/json.h"
+#include "daemon/service/job.h"
 #include "loader/base/mem.h"
 
 #define MAX_EXIT_BYTES 4096
@@ -141,21 +142,33 @@ int np_text_fd(const char *text)
     return fd;
 }
 
-/* In the child; comes back only with an error. */
-static int be_worker(const struct np_worker_start *start, int config_fd)
+/* The job as a descriptor to read from, or -errno. */
+static int job_fd(const struct np_worker_start *start)
 {
-    char attempt[32];
-    const char *words[] = {"nnpipe", "worker", "--dir", start->dir, "--device", start->device,
-        "--attempt", attempt, NULL};
+    const struct np_job job = {.dir = start->dir,
+        .device = start->device,
+        .config = start->config,
+        .attempt = start->attempt};
+    char *text = np_job_text(&job);
+    const int fd = text ? np_text_fd(text) : -ENOMEM;
+
+    np_free(text);
+    return fd;
+}
+
+/* In the child; comes back only with an error. */
+static int be_worker(const struct np_worker_start *start, int input_fd)
+{
+    const char *name = strrchr(start->dir, '/');
+    const char *words[] = {"nnpipe", "worker", name ? name + 1 : start->dir, NULL};
     int code;
 
-    snprintf(attempt, sizeof(attempt), "%lld", (long long)start->attempt);
     setpgid(0, 0);
     np_child_signals();
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if ((code = np_become(start->uid, start->gid)) < 0)
         return code;
-    if (chdir("/") < 0 || dup2(config_fd, STDIN_FILENO) < 0)
+    if (chdir("/") < 0 || dup2(input_fd, STDIN_FILENO) < 0)
         return -errno;
     execv("/proc/self/exe", (char *const *)words);
     return -errno;
@@ -164,27 +177,27 @@ static int be_worker(const struct np_worker_start *start, int config_fd)
 int np_worker_start(
     const struct np_worker_start *start, struct np_worker *ret_worker, struct np_err *err)
 {
-    const int config_fd = np_text_fd(start->config);
-    int failure[2], code = config_fd < 0 ? config_fd : 0;
+    const int input_fd = job_fd(start);
+    int failure[2], code = input_fd < 0 ? input_fd : 0;
     pid_t child = -1;
 
     if (code == 0 && pipe2(failure, O_CLOEXEC) < 0)
         code = -errno;
     if (code < 0) {
-        if (config_fd >= 0)
-            close(config_fd);
+        if (input_fd >= 0)
+            close(input_fd);
         return np_err_set(err, code, "a worker cannot be started: %s", strerror(-code));
     }
     child = fork();
     if (child == 0) {
-        code = be_worker(start, config_fd);
+        code = be_worker(start, input_fd);
         if (write(failure[1], &code, sizeof(code)) < 0)
             _exit(126);
         _exit(127);
     }
     code = child < 0 ? -errno : 0;
     close(failure[1]);
-    close(config_fd);
+    close(input_fd);
     if (child > 0 && read(failure[0], &code, sizeof(code)) == (ssize_t)sizeof(code))
         waitpid(child, NULL, 0); /* exec failed */
     close(failure[0]);

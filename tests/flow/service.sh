@@ -2,7 +2,7 @@
 . "$(dirname "$0")/../lib.sh"
 export NNPIPE_SOCKET="$TMP/socket" XDG_STATE_HOME="$TMP/state" XDG_CONFIG_HOME="$TMP/config"
 daemon=
-trap 'kill -9 $daemon $(pgrep -f "worker --dir $TMP" 2>/dev/null) 2>/dev/null; rm -rf "$TMP"' EXIT
+trap 'kill -9 $daemon $(workers 2>/dev/null) 2>/dev/null; rm -rf "$TMP"' EXIT
 mkdir -p "$TMP/config/nnpipe"
 cat >"$TMP/config/nnpipe/service.yaml" <<Y
 devices: [cpu]
@@ -38,6 +38,18 @@ becomes() { # becomes ID STATE: within half a minute
     echo "run $1 is $(field "$1" state), not $2: $(field "$1" reason)"
     return 1
 }
+worker_of() { # worker_of NAME-ID: its process, from the lock that it holds; fails where there is none
+    pid=$(cat "$TMP/runs/$1/lock" 2>/dev/null) && tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -q "nnpipe worker $1" && echo "$pid"
+}
+kill_worker() { # kill_worker NAME-ID: as soon as it has its folder
+    for _ in $(seq 100); do pid=$(worker_of "$1") && kill -9 "$pid" && return; sleep 0.1; done
+    return 1
+}
+workers() { # of this test's runs; fails where there are none
+    found=1
+    for lock in "$TMP"/runs/*/lock; do worker_of "$(basename "$(dirname "$lock")")" && found=0; done
+    return $found
+}
 weights() { sha256sum "$1"/checkpoints/step-*"$2"/weights.safetensors | cut -d ' ' -f 1; }
 
 t "a command without a service says how to start one" says "nnpipe daemon" exits 1 "$NNPIPE" ls
@@ -62,7 +74,7 @@ order() {
 t "a run of higher priority takes the device, and gives it back; one after a stopped run fails" order
 killed_worker() {
     net counted 1500 && "$NNPIPE" submit "$TMP/counted.yaml" && becomes 6 running && sleep 1 &&
-        pkill -9 -f "worker --dir $TMP/runs/counted-6" && becomes 6 done && [ "$(field 6 retries)" -ge 0 ]
+        kill_worker counted-6 && becomes 6 done && [ "$(field 6 retries)" -ge 0 ]
 }
 t "a killed worker is started again and ends" killed_worker
 killed_daemon() {
@@ -71,7 +83,7 @@ killed_daemon() {
 }
 t "a killed daemon finds its worker again" killed_daemon
 stopped_daemon() {
-    "$NNPIPE" submit "$TMP/counted.yaml" && becomes 8 running && sleep 1 && kill -TERM $daemon && wait $daemon && ! pgrep -f "worker --dir $TMP" && start && becomes 8 done
+    "$NNPIPE" submit "$TMP/counted.yaml" && becomes 8 running && sleep 1 && kill -TERM $daemon && wait $daemon && ! workers && start && becomes 8 done
 }
 t "a stopped daemon leaves no worker, and goes on when it is started" stopped_daemon
 same() {

@@ -1,0 +1,27 @@
+/* A run as it is handed to its process: one JSON object on standard input, whether that is a child of the daemon
+ * or a unit of systemd's.
+ *
+ *   {"dir": "/home/ann/runs/cnn-7", "device": "cuda:0", "attempt": 2, "config": "name: cnn\n..."} */
+#ifndef NP_JOB_H
+#define NP_JOB_H
+
+#include <stdint.h>
+
+#include "loader/base/err.h"
+#include "loader/base/node.h"
+
+struct np_job {
+    const char *dir;      /* the run's folder, absolute */
+    const char *device;   /* "cuda:1" */
+    const char *config;   /* its text, in normal form */
+    int64_t attempt;      /* comes back in exit.json */
+    struct np_node *node; /* owns the texts of one that was read */
+};
+
+/* The object, with a newline; NULL: out of memory. np_free. */
+char *np_job_text(const struct np_job *job);
+/* Reads fd to its end; it may block. -EBADMSG: that is no job. np_job_fini in any case. */
+int np_job_read(int fd, struct np_job *ret_job, struct np_err *err);
+void np_job_fini(struct np_job *job);
+
+#endif

@@ -1,0 +1,95 @@
+/* A job survives its way to the worker, and what is none is refused. */
+#include "daemon/service/job.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/service/worker.h"
+#include "loader/base/mem.h"
+#include "tests/test.h"
+
+static int read_text(const char *text, struct np_job *ret_job, struct np_err *err)
+{
+    const int fd = np_text_fd(text);
+    const int code = np_job_read(fd, ret_job, err);
+
+    close(fd);
+    return code;
+}
+
+Test(job, comes_back_as_it_was)
+{
+    const struct np_job job = {.dir = "/home/ann/a \"b\"\n/cnn-7",
+        .device = "cuda:1",
+        .config = "name: cnn\n# \xc3\xa9 \\ \x01\ttab\n",
+        .attempt = 1234567890123};
+    char *text = np_job_text(&job);
+    struct np_job back;
+    struct np_err err = {0};
+
+    cr_assert_not_null(text);
+    cr_assert_eq(read_text(text, &back, &err), 0, "%s", err.text);
+    cr_expect_str_eq(back.dir, job.dir);
+    cr_expect_str_eq(back.device, job.device);
+    cr_expect_str_eq(back.config, job.config);
+    cr_expect_eq(back.attempt, job.attempt);
+    np_job_fini(&back);
+    np_free(text);
+}
+
+Test(job, a_long_config_comes_through_a_pipe_in_pieces)
+{
+    const size_t bytes = 1 << 20;
+    char *config = np_alloc(bytes + 1);
+    struct np_job back;
+    struct np_err err = {0};
+    int ends[2];
+
+    memset(config, '\n', bytes); /* two bytes each, quoted */
+    const struct np_job job = {.dir = "/r", .device = "cpu", .config = config};
+    char *text = np_job_text(&job);
+    cr_assert_eq(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        size_t left = strlen(text);
+
+        for (const char *at = text; left > 0;) {
+            const ssize_t nr = write(ends[1], at, left < 1000 ? left : 1000);
+
+            if (nr <= 0)
+                _exit(1);
+            at += nr;
+            left -= (size_t)nr;
+        }
+        _exit(0);
+    }
+    close(ends[1]);
+    cr_assert_eq(np_job_read(ends[0], &back, &err), 0, "%s", err.text);
+    cr_expect_str_eq(back.config, config);
+    close(ends[0]);
+    cr_expect_eq(waitpid(child, NULL, 0), child);
+    np_job_fini(&back);
+    np_free(text);
+    np_free(config);
+}
+
+Test(job, what_is_none_is_refused)
+{
+    static const char *const texts[] = {"", "{", "[]", "null", "{}",
+        "{\"dir\": \"r/a-1\", \"device\": \"cpu\", \"attempt\": 1, \"config\": \"\"}",
+        "{\"dir\": \"/r\", \"device\": \"cpu\", \"config\": \"\"}",
+        "{\"dir\": \"/r\", \"device\": \"cpu\", \"attempt\": -1, \"config\": \"\"}",
+        "{\"dir\": \"/r\", \"device\": [], \"attempt\": 1, \"config\": \"\"}",
+        "{\"dir\": \"/r\", \"device\": \"cpu\", \"attempt\": 1}"};
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct np_job job;
+        struct np_err err = {0};
+
+        cr_expect_eq(read_text(texts[i], &job, &err), -EBADMSG, "%s", texts[i]);
+        cr_expect(err.text[0]);
+        np_job_fini(&job);
+    }
+}
