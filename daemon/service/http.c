@@ -280,7 +280,7 @@ void np_http_reply(struct np_http_held *held, unsigned status, const char *type,
         MHD_add_response_header(held->response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
         MHD_add_response_header(held->response, "X-Content-Type-Options", "nosniff");
         MHD_add_response_header(held->response, "Content-Security-Policy",
-            "default-src 'self'; frame-ancestors 'none'");
+            "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
         if (field)
             MHD_add_response_header(held->response, field->name, field->value);
     }

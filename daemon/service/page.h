@@ -1,16 +1,16 @@
-/* The page and what it needs, built into the program (daemon/ui/page/). */
+/* The page and what it needs, built into the program (daemon/ui/page/). Any thread. */
 #ifndef NP_PAGE_H
 #define NP_PAGE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct np_asset {
-    const char *path; /* "/", "/assets/dygraph.js", "/openapi.json" */
     const char *type;
-    const char *bytes;
+    const char *bytes; /* for ever */
     size_t nr_bytes;
 };
-/* NULL: there is none of that path. */
-const struct np_asset *np_page_asset(const char *path);
+/* path: "/", "/assets/dygraph.js", "/openapi.json". false: there is none of that path. */
+bool np_page_asset(const char *path, struct np_asset *ret_asset);
 
 #endif

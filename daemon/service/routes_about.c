@@ -204,10 +204,10 @@ void np_route_prometheus(struct np_call *call)
 
 void np_route_page(struct np_call *call)
 {
-    const struct np_asset *asset = np_page_asset(call->request->path);
+    struct np_asset asset;
 
-    if (asset)
-        np_answer_text(call, asset->type, asset->bytes, asset->nr_bytes, NULL);
+    if (np_page_asset(call->request->path, &asset))
+        np_answer_text(call, asset.type, asset.bytes, asset.nr_bytes, NULL);
     else
         np_answer_error(call, 404, "not_found", "there is no %s", call->request->path);
 }

@@ -12,28 +12,38 @@
 
 FILE_BYTES(np_page_html, "daemon/ui/page/index.html")
 FILE_BYTES(np_page_css, "daemon/ui/page/page.css")
+FILE_BYTES(np_page_ask, "daemon/ui/page/ask.js")
+FILE_BYTES(np_page_run, "daemon/ui/page/run.js")
 FILE_BYTES(np_page_js, "daemon/ui/page/page.js")
+FILE_BYTES(np_page_icon, "daemon/ui/page/icon.svg")
 FILE_BYTES(np_page_openapi, "docs/openapi.json")
 FILE_BYTES(np_page_dygraph_js, NP_DYGRAPHS "/dygraph.min.js")
 FILE_BYTES(np_page_dygraph_css, NP_DYGRAPHS "/dygraph.min.css")
 
-const struct np_asset *np_page_asset(const char *path)
-{
-    static struct np_asset assets[] = {
-        {"/", "text/html; charset=utf-8", np_page_html, 0},
-        {"/assets/page.css", "text/css; charset=utf-8", np_page_css, 0},
-        {"/assets/page.js", "text/javascript; charset=utf-8", np_page_js, 0},
-        {"/assets/dygraph.css", "text/css; charset=utf-8", np_page_dygraph_css, 0},
-        {"/assets/dygraph.js", "text/javascript; charset=utf-8", np_page_dygraph_js, 0},
-        {"/openapi.json", "application/json", np_page_openapi, 0},
-    };
-    static const char *const ends[] = {np_page_html_end, np_page_css_end, np_page_js_end,
-        np_page_dygraph_css_end, np_page_dygraph_js_end, np_page_openapi_end};
+struct file {
+    const char *path, *type, *begin, *end;
+};
+static const struct file files[] = {
+    {"/", "text/html; charset=utf-8", np_page_html, np_page_html_end},
+    {"/assets/page.css", "text/css; charset=utf-8", np_page_css, np_page_css_end},
+    {"/assets/ask.js", "text/javascript; charset=utf-8", np_page_ask, np_page_ask_end},
+    {"/assets/run.js", "text/javascript; charset=utf-8", np_page_run, np_page_run_end},
+    {"/assets/page.js", "text/javascript; charset=utf-8", np_page_js, np_page_js_end},
+    {"/assets/icon.svg", "image/svg+xml", np_page_icon, np_page_icon_end},
+    {"/assets/dygraph.css", "text/css; charset=utf-8", np_page_dygraph_css,
+        np_page_dygraph_css_end},
+    {"/assets/dygraph.js", "text/javascript; charset=utf-8", np_page_dygraph_js,
+        np_page_dygraph_js_end},
+    {"/openapi.json", "application/json", np_page_openapi, np_page_openapi_end},
+};
 
-    for (size_t i = 0; i < sizeof(assets) / sizeof(*assets); i++)
-        if (strcmp(assets[i].path, path) == 0) {
-            assets[i].nr_bytes = (size_t)(ends[i] - assets[i].bytes);
-            return &assets[i];
+bool np_page_asset(const char *path, struct np_asset *ret_asset)
+{
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
+        if (strcmp(files[i].path, path) == 0) {
+            *ret_asset = (struct np_asset){
+                files[i].type, files[i].begin, (size_t)(files[i].end - files[i].begin)};
+            return true;
         }
-    return NULL;
+    return false;
 }

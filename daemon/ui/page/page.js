@@ -1,254 +1,302 @@
-// The page of nnpipe's service: asks the same HTTP API as the commands (docs/SERVICE.md), once a second.
+// The page of nnpipe's service: who asks, devices, the table of runs, and the clock that renews it all.
 "use strict";
 
-const $ = id => document.getElementById(id);
-const OVER = ["done", "failed", "stopped"];
-const POINTS = 2000; // of a chart; older ones are thinned out
-let chosen = null; // id of the run that is shown
-let feed = null; // what is known of it: {next, points, charts, log}
+const EVERY_MS = 1000;
+const SOME_OVER = 5; // runs that are over, where not all are asked for
 
-// --- asking -------------------------------------------------------------------------------------
+let service = null; // as /v1/service says
+let runs = [];
+let trouble = false; // what is complained of is the clock's, and over with its next success
+let lost = 0; // since when nobody answers, in ms; 0: somebody does
+const rows = new Map(); // by id: the row and its cells
+const asked = new Map(); // by id: the state in which somebody pressed a button
 
-async function ask(method, path, body) {
-  const headers = {};
-  if ($("token").value) headers.Authorization = "Bearer " + $("token").value.trim();
-  if (body !== undefined) headers["Content-Type"] = "application/json";
-  const answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
-  if (!answer.ok) {
-    let text = answer.status + " " + answer.statusText;
-    try { text = (await answer.json()).error.text; } catch { /* not ours */ }
-    throw Object.assign(new Error(text), { status: answer.status });
-  }
-  return answer;
-}
+const mayChange = run => Boolean(service) && !lost && (service.caller.all_runs || service.caller.uid === run.uid);
+
+// --- problems, and who asks ---------------------------------------------------------------------
 
 function complain(text) {
-  $("problem").textContent = text;
+  put($("problem"), text);
   $("problem").hidden = !text;
 }
 
-// --- words --------------------------------------------------------------------------------------
-
-const known = value => value !== null && value !== undefined;
-const fixed = (value, digits) => known(value) ? value.toFixed(digits) : "–";
-const whole = value => known(value) ? Math.round(value).toLocaleString("en") : "–";
-const percent = value => known(value) ? (100 * value).toFixed(1) + "%" : "–";
-
-function duration(seconds) {
-  if (!known(seconds)) return "";
-  const s = Math.max(0, Math.round(seconds)), pad = n => String(n).padStart(2, "0");
-  return s >= 3600 ? `${Math.floor(s / 3600)}:${pad(Math.floor(s / 60) % 60)}:${pad(s % 60)}` : `${Math.floor(s / 60)}:${pad(s % 60)}`;
+function tellToken(refused) {
+  const needs = !service.caller.all_runs && !service.caller.token;
+  $("token-form").hidden = !needs;
+  $("token-taken").hidden = !service.caller.token;
+  $("token-hint").hidden = !needs;
+  put($("token-hint"), refused ? `That is not the token. It is in ${service.state_dir}/token.`
+    : `To look into runs, pause, resume and stop them, give the token: it is in ${service.state_dir}/token.`);
 }
 
-// An element with text, never markup: names and reasons come from users.
-function element(tag, text, className) {
-  const made = document.createElement(tag);
-  if (known(text)) made.textContent = text;
-  if (className) made.className = className;
-  return made;
+$("token-form").addEventListener("submit", async event => {
+  event.preventDefault();
+  token.set($("token").value.trim());
+  try {
+    service = await askJson("/v1/service");
+    const refused = !service.caller.token;
+    if (refused) token.set("");
+    tellToken(refused);
+    $("token").value = "";
+  } catch (error) {
+    complain(error.message);
+  }
+  refresh();
+});
+
+$("forget").addEventListener("click", () => {
+  token.set("");
+  location.reload();
+});
+
+// --- changes ------------------------------------------------------------------------------------
+
+function isSure(run) {
+  return new Promise(resolve => {
+    const dialog = $("sure");
+    put($("sure-text"), `Stop run ${run.id}, ${run.name}? It writes a checkpoint and is over.`);
+    dialog.returnValue = "no";
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+    dialog.showModal();
+  });
+}
+
+async function change(id, verb) {
+  const run = runs.find(one => one.id === id);
+  if (!run || (verb === "stop" && !await isSure(run))) return;
+  asked.set(id, run.state);
+  showActions();
+  try {
+    await ask("POST", `/v1/runs/${id}/${verb}`);
+    complain("");
+  } catch (error) {
+    asked.delete(id);
+    complain(error.status ? `Run ${id}: ${error.message}` : "The service does not answer: nothing was changed.");
+  }
+  refresh();
+}
+
+function verbsOf(run) {
+  if (OVER.includes(run.state) || run.state === "stopping") return [];
+  const verbs = run.state === "paused" || run.state === "pausing" ? ["resume"] : ["pause"];
+  return [...verbs, "stop"];
+}
+
+// Buttons are kept while they mean the same, so that a press is never lost to a redraw.
+function putActions(cell, run) {
+  const verbs = verbsOf(run), off = !mayChange(run) || asked.get(run.id) === run.state;
+  if ([...cell.children].map(button => button.dataset.verb).join() !== verbs.join())
+    cell.replaceChildren(...verbs.map(verb => {
+      const made = element("button", verb);
+      made.type = "button";
+      made.dataset.verb = verb;
+      made.setAttribute("aria-label", `${verb} run ${run.id}`);
+      made.addEventListener("click", event => {
+        event.stopPropagation();
+        change(run.id, verb);
+      });
+      return made;
+    }));
+  for (const button of cell.children) {
+    button.disabled = off;
+    button.title = mayChange(run) ? "" : "needs the token";
+  }
+}
+
+function showActions() {
+  for (const run of runs) if (rows.has(run.id)) putActions(rows.get(run.id).actions, run);
+  const one = runs.find(run => run.id === chosen());
+  if (one) putActions($("one-actions"), one);
 }
 
 // --- runs ---------------------------------------------------------------------------------------
 
-function actions(run) {
-  const cell = element("td");
-  const button = (name, verb) => {
-    const made = element("button", name);
-    made.type = "button";
-    made.addEventListener("click", async event => {
-      event.stopPropagation();
-      if (verb === "stop" && !confirm(`Stop run ${run.id}, ${run.name}?`)) return;
-      try {
-        await ask("POST", `/v1/runs/${run.id}/${verb}`);
-        complain("");
-        refresh();
-      } catch (error) {
-        complain(error.status === 403 ? "That needs the token: it is in the file `token` of the service's state folder." : error.message);
-      }
-    });
-    cell.append(made, " ");
-  };
-  if (run.state === "paused") button("resume", "resume");
-  else if (["queued", "running", "yielding"].includes(run.state)) button("pause", "pause");
-  if (!OVER.includes(run.state) && run.state !== "stopping") button("stop", "stop");
-  return cell;
+// The run that is looked at stands in the address: a reload keeps it, and back closes it.
+function chosen() {
+  const found = /^#run-(\d+)$/.exec(location.hash);
+  return found ? Number(found[1]) : null;
 }
 
-function progressCell(run) {
-  const cell = element("td"), progress = run.progress;
-  if (progress && known(progress.step) && progress.total_steps) {
-    const bar = element("progress");
-    bar.max = progress.total_steps;
-    bar.value = progress.step;
-    cell.append(bar, ` ${whole(progress.step)}/${whole(progress.total_steps)}`);
-    if (run.state === "running" && known(progress.eta_seconds)) cell.append(`, ${duration(progress.eta_seconds)} to go`);
-  } else {
-    cell.textContent = run.reason || (progress ? progress.doing : "–");
-    cell.className = "text";
+function newRow(run) {
+  const made = element("tr"), row = { made };
+  for (const name of ["id", "name", "state", "owner", "device", "progress", "loss", "accuracy", "rate", "stall", "actions"]) {
+    row[name] = element("td", null, name);
+    made.append(row[name]);
   }
-  return cell;
+  row.link = element("a");
+  row.link.href = `#run-${run.id}`;
+  row.name.append(row.link);
+  row.bar = element("progress");
+  row.bar.setAttribute("aria-label", "progress");
+  row.words = element("span");
+  row.progress.append(row.bar, row.words);
+  for (const [name, label] of [["loss", "loss"], ["accuracy", "acc."], ["rate", "img/s"], ["stall", "stall"], ["device", "on"], ["owner", "by"]]) row[name].dataset.label = label;
+  made.addEventListener("click", event => {
+    if (!event.target.closest("a, button") && !String(getSelection())) location.hash = run.id === chosen() ? "" : `run-${run.id}`;
+  });
+  return row;
 }
 
-function row(run) {
-  const made = element("tr"), p = run.progress || {};
-  made.tabIndex = 0;
-  made.dataset.id = run.id;
-  if (run.id === chosen) made.className = "chosen";
-  const goes = run.state === "running";
-  made.append(element("td", run.id), element("td", run.name), element("td", run.state, "state " + run.state),
-    element("td", run.owner), element("td", run.assigned || run.device), progressCell(run),
-    element("td", fixed(p.loss, 4)), element("td", percent(p.accuracy)), element("td", goes ? whole(p.images_per_second) : "–"),
-    element("td", goes && known(p.stall_ratio) ? percent(p.stall_ratio) + (p.cause ? " " + p.cause : "") : "–"), actions(run));
-  made.addEventListener("click", () => choose(run.id));
-  made.addEventListener("keydown", event => { if (event.key === "Enter") choose(run.id); });
+function progressWords(run, p, goes) {
+  if (run.reason && !goes) return run.reason;
+  if (!known(p.step) || !p.total_steps) return goes ? p.doing || "starting" : run.state === "queued" ? "waits for a device" : "";
+  const steps = `${whole(p.step)} of ${whole(p.total_steps)}`;
+  return goes && known(p.eta_seconds) ? `${steps}, ${duration(p.eta_seconds)} to go` : steps;
+}
+
+function putRow(row, run) {
+  const p = run.progress || {}, goes = run.state === "running";
+  put(row.id, run.id);
+  put(row.link, run.name);
+  put(row.state, run.state, "state " + run.state);
+  put(row.owner, run.owner);
+  put(row.device, run.assigned || run.device);
+  const measured = known(p.step) && p.total_steps > 0;
+  row.bar.hidden = !measured;
+  if (measured) {
+    row.bar.max = p.total_steps;
+    row.bar.value = p.step;
+  }
+  put(row.words, progressWords(run, p, goes));
+  put(row.loss, fixed(p.loss, 4));
+  put(row.accuracy, percent(p.accuracy));
+  put(row.rate, goes ? whole(p.images_per_second) : "–");
+  put(row.stall, goes && known(p.stall_ratio) ? percent(p.stall_ratio, 0) + (p.cause ? " " + p.cause : "") : "–");
+  row.made.classList.toggle("chosen", run.id === chosen());
+  row.made.dataset.id = run.id;
+  row.made.dataset.state = run.state;
+  putActions(row.actions, run);
+}
+
+// What goes on first, then what is over; the newest first of each.
+function showRuns() {
+  const over = runs.filter(run => OVER.includes(run.state)).reverse(), active = runs.filter(run => !OVER.includes(run.state)).reverse();
+  const shown = [...active, ...($("all").checked ? over : over.filter((run, i) => i < SOME_OVER || run.id === chosen()))];
+  const body = $("runs").tBodies[0];
+  for (const [id, row] of rows)
+    if (!shown.some(run => run.id === id)) {
+      row.made.remove();
+      rows.delete(id);
+    }
+  shown.forEach((run, i) => {
+    if (asked.has(run.id) && asked.get(run.id) !== run.state) asked.delete(run.id);
+    if (!rows.has(run.id)) rows.set(run.id, newRow(run));
+    putRow(rows.get(run.id), run);
+    if (body.children[i] !== rows.get(run.id).made) body.insertBefore(rows.get(run.id).made, body.children[i] || null);
+  });
+  $("none").hidden = runs.length > 0;
+  $("runs").hidden = runs.length === 0;
+  $("all").parentElement.hidden = over.length <= SOME_OVER;
+  put($("all-text"), `all ${over.length} that are over`);
+}
+
+function tellSummary() {
+  const count = state => runs.filter(run => run.state === state).length;
+  const parts = ["running", "queued", "paused", "failed"].map(state => [state, count(state)]).filter(([state, n]) => n > 0 || state === "running");
+  put($("summary"), parts.map(([state, n]) => `${n} ${state}`).join(", "), "live");
+  document.title = `${count("running")} running · nnpipe`;
+}
+
+// --- devices ------------------------------------------------------------------------------------
+
+function deviceOf(device) {
+  const made = element("li", null, "card"), on = device.runs.map(id => runs.find(run => run.id === id)).filter(Boolean);
+  const going = on.filter(run => run.state === "running" && run.progress && known(run.progress.images_per_second));
+  const use = element("meter");
+  use.max = device.slots;
+  use.value = on.length;
+  use.setAttribute("aria-label", "use");
+  made.append(element("b", device.name), use, element("span", on.length ? `${on.length} of ${device.slots}` : "idle"));
+  if (going.length) {
+    const rate = going.reduce((sum, run) => sum + run.progress.images_per_second, 0);
+    const stall = Math.min(...going.map(run => run.progress.stall_ratio || 0));
+    made.append(element("span", `${whole(rate)} img/s, ${going.length > 1 ? "at least " : ""}${percent(1 - stall, 0)} fed`, "rate"));
+  }
+  const list = element("span", null, "on");
+  for (const run of on) {
+    const link = element("a", `${run.id} ${run.name}`);
+    link.href = `#run-${run.id}`;
+    list.append(link, " ");
+  }
+  made.append(list);
   return made;
 }
 
-function showRuns(runs) {
-  const rows = runs.filter(run => $("all").checked || !OVER.includes(run.state)).reverse();
-  const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.id : null;
-  $("runs").tBodies[0].replaceChildren(...rows.map(row));
-  $("none").hidden = rows.length > 0;
-  if (focused) {
-    const again = $("runs").querySelector(`tr[data-id="${Number(focused)}"]`);
-    if (again) again.focus();
-  }
-  const count = state => runs.filter(run => run.state === state).length;
-  $("summary").textContent = `${count("running")} running, ${count("queued")} queued, ${count("paused")} paused`;
-}
-
-function showDevices(devices, runs) {
-  $("devices").replaceChildren(...devices.map(device => {
-    const made = element("div", null, "device");
-    const names = device.runs.map(id => { const run = runs.find(one => one.id === id); return run ? `${id} ${run.name}` : id; });
-    made.append(element("b", device.name), element("span", names.length ? names.join(", ") : "idle"),
-      element("small", ` (${device.runs.length} of ${device.slots})`));
-    return made;
-  }));
-}
-
-// --- one run ------------------------------------------------------------------------------------
-
-function choose(id) {
-  chosen = id === chosen ? null : id;
-  if (feed) Object.values(feed.charts).forEach(chart => chart.destroy());
-  feed = chosen === null ? null : { next: 0, from: "0:0", train: [], tests: [], lines: [], charts: {}, denied: false };
-  $("one").hidden = chosen === null;
-  $("log").textContent = "";
-  $("pipeline").replaceChildren();
-  refresh();
-}
-
-// Every second point, as often as there are too many.
-function thin(points) {
-  return points.length > 2 * POINTS ? points.filter((_, i) => i % 2 === 0 || i === points.length - 1) : points;
-}
-
-async function follow(run) {
-  const mine = feed;
-  for (;;) { // what there is by now, in pieces
-    const part = await (await ask("GET", `/v1/runs/${run.id}/metrics?from=${mine.next}`)).json();
-    if (mine !== feed) return;
-    for (const point of part.points) {
-      if (point.event === "step") mine.train.push([point.step, point.loss, 100 * point.accuracy, point.images_per_second, 100 * point.stall_ratio]);
-      else if (point.event === "eval") mine.tests.push([point.step, point.test_loss, 100 * point.test_accuracy]);
-      else if (point.event === "pipeline") mine.pipeline = point;
-    }
-    mine.train = thin(mine.train);
-    if (part.next === mine.next || part.points.length === 0) break;
-    mine.next = part.next;
-  }
-  const answer = await ask("GET", `/v1/runs/${run.id}/log?from=${mine.from}${mine.from === "0:0" ? "&tail=20000" : ""}`);
-  const text = await answer.text();
-  if (mine !== feed) return;
-  mine.from = answer.headers.get("X-Next") || mine.from;
-  if (text) {
-    const log = $("log"), atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 5;
-    log.textContent = (log.textContent + text).slice(-60000);
-    if (atEnd) log.scrollTop = log.scrollHeight;
-  }
-}
-
-// Training and test values at their steps: a hole where one has none.
-function both(train, tests, column, testColumn) {
-  const at = new Map(train.map(point => [point[0], [point[column], null]]));
-  for (const test of tests) at.set(test[0], [(at.get(test[0]) || [null])[0], test[testColumn]]);
-  return [...at].sort((a, b) => a[0] - b[0]).map(([step, values]) => [step, ...values]);
-}
-
-function draw(name, rows, labels) {
-  if (rows.length === 0) return;
-  if (feed.charts[name]) feed.charts[name].updateOptions({ file: rows });
-  else
-    feed.charts[name] = new Dygraph($(name), rows, { labels: ["step", ...labels], connectSeparatedPoints: true, drawPoints: labels.length > 1,
-      pointSize: 2, strokeWidth: 1.2, legend: "follow", colors: ["#3377cc", "#cc7722"], axes: { x: { axisLabelWidth: 50 } }, rollPeriod: name === "loss" || name === "accuracy" ? 1 : 5 });
-}
-
-// Busy shares of the newest pipeline line, the stage that most of the stall is due to marked.
-function drawPipeline(pipeline) {
-  if (!pipeline || !pipeline.stages) return;
-  const readers = Math.max(1, pipeline.readers || 1), seconds = pipeline.seconds || 1;
-  const causes = Object.entries(pipeline.stall_causes || {}).sort((a, b) => b[1] - a[1]);
-  const limit = pipeline.stall_ratio > 0.05 && causes.length ? causes[0][0] : "step";
-  const bars = Object.entries(pipeline.stages).filter(([, stage]) => stage.items > 0).map(([name, stage]) => {
-    const shared = ["read", "decompress", "decode", "augment", "batch"].includes(name);
-    const device = pipeline.feed || {};
-    const busy = name === "copy" && device.copy_nanoseconds ? device.copy_nanoseconds / 1e9 / seconds
-      : name === "step" && device.compute_nanoseconds ? device.compute_nanoseconds / 1e9 / seconds
-      : stage.work_seconds / seconds / (shared ? readers : 1);
-    const bar = element("div", null, "bar" + (name === limit ? " limit" : ""));
-    const track = element("div", null, "track"), fill = element("div", null, "fill");
-    fill.style.width = Math.min(100, 100 * busy) + "%";
-    track.append(fill);
-    bar.append(element("span", name === limit ? name + " ◄ limit" : name), track, element("span", `${Math.round(100 * busy)}% busy`, "numbers"));
-    return bar;
-  });
-  $("pipeline").replaceChildren(...bars);
-}
-
-async function showOne(run) {
-  $("one-name").textContent = `${run.id} ${run.name}: ${run.state}`;
-  $("one-why").textContent = [run.reason, run.path, run.dir].filter(Boolean).join(" · ");
-  try {
-    await follow(run);
-  } catch (error) {
-    if (feed && error.status === 403) $("log").textContent = "A run's log and metrics are its owner's: give the token above, or use the Unix socket.";
-    else throw error;
-  }
-  if (!feed) return;
-  draw("loss", both(feed.train, feed.tests, 1, 1), ["training", "test"]);
-  draw("accuracy", both(feed.train, feed.tests, 2, 2), ["training", "test"]);
-  draw("rate", feed.train.map(point => [point[0], point[3]]), ["img/s"]);
-  draw("stall", feed.train.map(point => [point[0], point[4]]), ["stall"]);
-  drawPipeline(feed.pipeline);
+// Drawn anew where something has changed, and nobody is at one of its links.
+function showDevices(devices) {
+  const list = $("devices"), made = devices.map(deviceOf), now = made.map(one => one.outerHTML).join("");
+  if (list.dataset.drawn === now || list.contains(document.activeElement)) return;
+  list.dataset.drawn = now;
+  list.replaceChildren(...made);
 }
 
 // --- the clock ----------------------------------------------------------------------------------
 
-let refreshing = false;
-async function refresh() {
-  if (refreshing) return;
-  refreshing = true;
-  try {
-    const runs = (await (await ask("GET", "/v1/runs")).json()).runs;
-    const devices = (await (await ask("GET", "/v1/devices")).json()).devices;
-    showRuns(runs);
-    showDevices(devices, runs);
-    const one = runs.find(run => run.id === chosen);
-    if (one) await showOne(one);
-    else if (chosen !== null) choose(chosen);
-    if ($("problem").dataset.lost) complain("");
-    delete $("problem").dataset.lost;
-  } catch (error) {
-    complain(error.status ? error.message : "The service does not answer; trying again.");
-    $("problem").dataset.lost = "1";
-  } finally {
-    refreshing = false;
+async function look() {
+  const [about, list, devices] = await Promise.all(["/v1/service", "/v1/runs", "/v1/devices"].map(askJson));
+  if (service && service.version !== about.version) location.reload(); // another program: another page
+  const changed = !service || service.caller.token !== about.caller.token;
+  service = about;
+  runs = list.runs;
+  if (changed) tellToken(false);
+  showRuns();
+  showDevices(devices.devices);
+  tellSummary();
+}
+
+async function lookAtOne() {
+  const run = runs.find(one => one.id === chosen());
+  if (!run) {
+    if (feed) closeRun();
+    return;
   }
+  if (!feed || feed.id !== run.id) {
+    showRun(run);
+    $("one").scrollIntoView({ block: "nearest" });
+  }
+  putActions($("one-actions"), run);
+  await followRun(run, mayChange(run));
+}
+
+function tellLost(error) {
+  if (error.status) { // it answers, but not as it should
+    complain(error.message);
+    trouble = true;
+    return;
+  }
+  if (!lost) lost = Date.now();
+  document.body.classList.add("lost");
+  put($("summary"), "not connected", "gone");
+  complain(`The service has not answered since ${new Date(lost).toLocaleTimeString("sv")}. What stands here is from before; this page goes on when it is back.`);
+  showActions();
+}
+
+let busy = false, again = false;
+async function refresh() {
+  again = busy;
+  if (busy) return;
+  busy = true;
+  try {
+    await look();
+    if (lost || trouble) complain("");
+    lost = 0;
+    trouble = false;
+    document.body.classList.remove("lost");
+    await lookAtOne();
+  } catch (error) {
+    tellLost(error);
+  }
+  busy = false;
+  if (again) refresh();
+}
+
+async function tick() {
+  if (!document.hidden) await refresh();
+  setTimeout(tick, EVERY_MS);
 }
 
 $("all").addEventListener("change", refresh);
-$("close").addEventListener("click", () => choose(chosen));
-$("token-form").addEventListener("submit", event => { event.preventDefault(); refresh(); });
-refresh();
-setInterval(refresh, 1000);
+addEventListener("hashchange", refresh);
+document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+document.addEventListener("keydown", event => { if (event.key === "Escape" && !$("sure").open && feed) location.hash = ""; });
+tick();

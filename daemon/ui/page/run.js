@@ -1,0 +1,296 @@
+// The run that is chosen: its facts, the pipeline's bars, curves and log.
+"use strict";
+
+const POINTS = 400; // of a curve, at least; twice as many are averaged by pairs
+const PIECES = 6; // of a long history, between two looks at everything else
+const LOG_START = 30000, LOG_MOST = 200000; // characters
+const COLOURS = ["#3b7ddd", "#d9822b"];
+const NOTES = { read: "not measured alone", batch: "hand-over", copy: "not measured alone", step: "not measured alone", checkpoint: "all else waits for it" };
+const READERS = ["decompress", "decode", "augment"]; // share the readers' threads, and one ceiling
+
+// Its legend sets styles as text, which the page's policy forbids; what is pointed at stands beside the heading.
+Dygraph.PLUGINS = [Dygraph.Plugins.Axes, Dygraph.Plugins.Grid];
+
+let feed = null; // of the run that is shown
+
+const fresh = () => ({ next: 0, last: 0, steps: newCurve(), windows: newCurve(), tests: [], pipeline: null });
+
+function showRun(run) {
+  closeRun();
+  feed = { ...fresh(), id: run.id, from: "", charts: {}, rowsOf: {}, logged: 0, quiet: false };
+  $("log").textContent = $("config-text").textContent = "";
+  $("bars").replaceChildren();
+  for (const name of ["loss-now", "accuracy-now", "rate-now", "stall-now", "verdict", "waits"]) $(name).textContent = "";
+  $("config").open = false;
+  $("follow").checked = true;
+  $("one").hidden = false;
+}
+
+function closeRun() {
+  if (feed) Object.values(feed.charts).forEach(chart => chart.destroy());
+  feed = null;
+  $("one").hidden = true;
+}
+
+// --- facts --------------------------------------------------------------------------------------
+
+function tellFacts(run) {
+  const p = run.progress || {};
+  const facts = [
+    ["step", known(p.step) ? `${whole(p.step)} of ${whole(p.total_steps)}, epoch ${fixed(p.epoch, 2)}` : null],
+    ["doing", run.state === "running" ? p.doing : null],
+    ["to go", run.state === "running" && known(p.eta_seconds) ? duration(p.eta_seconds) : null],
+    ["owner", run.owner],
+    ["device", run.assigned ? run.assigned : run.device],
+    ["priority", run.priority],
+    ["after", run.after.length ? run.after.join(", ") : null],
+    ["tries again", `${run.retries} of ${run.max_retries}`],
+    ["submitted", clock(run.submitted)],
+    ["started", known(run.started) ? clock(run.started) : null],
+    ["ended", known(run.ended) ? clock(run.ended) : null],
+    ["config", run.path],
+    ["folder", run.dir],
+  ].filter(([, value]) => known(value));
+  const list = $("facts");
+  if (list.children.length !== facts.length)
+    list.replaceChildren(...facts.map(() => { const pair = element("div"); pair.append(element("dt"), element("dd")); return pair; }));
+  facts.forEach(([name, value], i) => {
+    put(list.children[i].firstChild, name);
+    put(list.children[i].lastChild, value);
+  });
+}
+
+// --- curves -------------------------------------------------------------------------------------
+
+// A curve's rows are averages of `every` points each: of twice as many once there are too many rows.
+const newCurve = () => ({ every: 1, rows: [], part: [] });
+
+function meanOf(points) {
+  return points[0].map((_, i) => i === 0 ? points.at(-1)[0] : points.reduce((sum, point) => sum + point[i], 0) / points.length);
+}
+
+function addPoint(curve, point) {
+  curve.part.push(point);
+  if (curve.part.length < curve.every) return;
+  curve.rows.push(meanOf(curve.part));
+  curve.part = [];
+  if (curve.rows.length < 2 * POINTS) return;
+  curve.rows = Array.from({ length: POINTS }, (_, i) => meanOf(curve.rows.slice(2 * i, 2 * i + 2)));
+  curve.every *= 2;
+}
+
+function addPoints(mine, points) {
+  for (const point of points) {
+    if (point.event === "step") addPoint(mine.steps, [point.step, point.loss, 100 * point.accuracy]);
+    else if (point.event === "eval") mine.tests.push([point.step, point.test_loss, 100 * point.test_accuracy]);
+    else if (point.event === "pipeline") {
+      addPoint(mine.windows, [point.step, point.images_per_second, 100 * point.stall_ratio]);
+      mine.pipeline = point;
+    }
+    if (point.event === "step") mine.last = point.step;
+  }
+}
+
+// What is new of metrics.jsonl; true: there was something. A file that was cut back is read again.
+async function takeMetrics(mine) {
+  let something = false;
+  for (let piece = 0; piece < PIECES; piece++) {
+    const part = await askJson(`/v1/runs/${mine.id}/metrics?from=${mine.next}`);
+    if (mine !== feed) return false;
+    const first = part.points.find(point => point.event === "step");
+    if (part.next < mine.next || (first && first.step <= mine.last)) {
+      Object.assign(mine, fresh());
+      continue;
+    }
+    addPoints(mine, part.points);
+    mine.next = part.next;
+    something = something || part.points.length > 0;
+    if (part.points.length === 0) break;
+  }
+  return something;
+}
+
+// Training and test values at their steps: a hole where one has none.
+function both(mine, column) {
+  const at = new Map(mine.steps.rows.map(row => [row[0], [row[column], null]]));
+  for (const test of mine.tests) at.set(test[0], [(at.get(test[0]) || [null])[0], test[column]]);
+  return [...at].sort((a, b) => a[0] - b[0]).map(([step, values]) => [step, ...values]);
+}
+
+function readout(name, labels, digits, row) {
+  const values = labels.map((label, i) => known(row[i + 1]) ? `${labels.length > 1 ? label + " " : ""}${digits ? row[i + 1].toFixed(digits) : whole(row[i + 1])}` : "").filter(Boolean);
+  put($(name + "-now"), values.length ? `step ${whole(row[0])}: ${values.join(", ")}` : "");
+}
+
+// The newest value of each: the steps differ where one is tested less often than it trains.
+function newest(rows) {
+  const last = [...rows.at(-1)];
+  for (let i = rows.length - 1; i >= 0 && last.some(value => !known(value)); i--)
+    rows[i].forEach((value, k) => { if (!known(last[k])) last[k] = value; });
+  return last;
+}
+
+const yLabel = value => Math.abs(value) >= 1000 ? whole(value) : String(Number(value.toPrecision(4)));
+
+function draw(name, rows, labels, digits, more) {
+  if (rows.length === 0) return;
+  const chart = feed.charts[name], ink = getComputedStyle(document.body);
+  feed.rowsOf[name] = rows;
+  if (chart) {
+    chart.updateOptions({ file: rows });
+  } else {
+    feed.charts[name] = new Dygraph($(name), rows, {
+      labels: ["step", ...labels], colors: COLOURS, connectSeparatedPoints: true,
+      strokeWidth: 1.4, pointSize: 2.5, drawPoints: labels.length > 1, drawPointCallback: labels.length > 1 ? onlyTests : undefined,
+      gridLineColor: ink.getPropertyValue("--grid"), axisLineColor: ink.getPropertyValue("--line"), axisLabelFontSize: 12, includeZero: false,
+      axes: { x: { pixelsPerLabel: 70, axisLabelFormatter: whole }, y: { pixelsPerLabel: 35, axisLabelWidth: 58, axisLabelFormatter: yLabel } },
+      highlightCallback: (event, x, points, index) => readout(name, labels, digits, feed.rowsOf[name][index]),
+      unhighlightCallback: () => { if (feed) readout(name, labels, digits, newest(feed.rowsOf[name])); },
+      ...more,
+    });
+    $(name).setAttribute("role", "img");
+  }
+  if (!$(name).matches(":hover")) readout(name, labels, digits, newest(rows));
+  $(name).setAttribute("aria-label", $(name + "-now").textContent);
+}
+
+function onlyTests(chart, series, context, x, y, colour, size) {
+  if (series !== "test") return;
+  context.beginPath();
+  context.fillStyle = colour;
+  context.arc(x, y, size, 0, 2 * Math.PI);
+  context.fill();
+}
+
+function drawCurves() {
+  draw("loss", both(feed, 1), ["training", "test"], 4);
+  draw("accuracy", both(feed, 2), ["training", "test"], 2);
+  draw("rate", feed.windows.rows.map(row => [row[0], row[1]]), ["img/s"], 0, { includeZero: true });
+  draw("stall", feed.windows.rows.map(row => [row[0], row[2]]), ["stall"], 1, { valueRange: [0, 101] });
+}
+
+// --- the pipeline -------------------------------------------------------------------------------
+
+function tellVerdict(pipeline, goes) {
+  const seen = goes ? "" : "When it last ran: ";
+  const names = { limited: "limited by ", balanced: "balanced", inconclusive: "inconclusive" };
+  const line = $("verdict");
+  line.className = pipeline.verdict;
+  line.replaceChildren(seen, element("b", names[pipeline.verdict] + (pipeline.limiter || "")));
+  if (pipeline.verdict === "limited")
+    line.append(`: ${whole(pipeline.images_per_second)} img/s, ${known(pipeline.gain) ? fixed(pipeline.gain, 2) + " times that" : "without bound"} if ${pipeline.limiter} cost nothing`);
+  else line.append(`: ${pipeline.reason}`);
+}
+
+// The bar is what a stage could do, the line across all bars what the run does: as `nnpipe top ID` draws it.
+function drawBars(pipeline) {
+  const rate = pipeline.images_per_second;
+  const share = pipeline.bars.filter(bar => READERS.includes(bar.name));
+  const named = share.find(bar => bar.name === pipeline.limiter) || share.reduce((a, b) => !a || b.busy > a.busy ? b : a, null);
+  const shown = bar => known(bar.ceiling_images_per_second) && (!READERS.includes(bar.name) || bar === named);
+  const most = Math.min(5 * rate, Math.max(rate, ...pipeline.bars.filter(shown).map(bar => bar.ceiling_images_per_second)));
+  $("bars").replaceChildren(...pipeline.bars.map(bar => {
+    const limit = bar.name === pipeline.limiter, ceiling = bar.ceiling_images_per_second;
+    const made = element("div", null, "bar" + (limit ? " limit" : "")), track = element("div", null, "track");
+    made.dataset.stage = bar.name;
+    if (shown(bar)) {
+      const fill = element("div", ceiling > 1.001 * most ? "»" : null, "fill");
+      fill.style.width = Math.min(100, 100 * ceiling / most) + "%";
+      track.append(fill);
+    } else {
+      track.append(element("span", NOTES[bar.name] || `with ${named.name}, in the same threads`, "note"));
+    }
+    const now = element("div", null, "now");
+    now.style.left = 100 * rate / most + "%";
+    track.append(now);
+    made.append(element("span", limit ? `${bar.name} ◄ limit` : bar.name, "stage"), track, element("span", shown(bar) ? `${whole(ceiling)} img/s` : "", "could"),
+      element("span", `${percent(bar.busy, 0)} busy`, "busy"), element("span", known(bar.queue) ? `queue ${percent(bar.queue, 0)}` : "", "queue"));
+    return made;
+  }));
+}
+
+function drawPipeline(run) {
+  const pipeline = feed.pipeline, goes = run.state === "running";
+  if (!pipeline || !pipeline.bars) {
+    put($("verdict"), goes ? "It comes with the first two seconds of training." : "Nothing of it was told yet.", "");
+    return;
+  }
+  if (feed.drawn === pipeline && feed.drawnGoing === goes) return;
+  feed.drawn = pipeline;
+  feed.drawnGoing = goes;
+  tellVerdict(pipeline, goes);
+  drawBars(pipeline);
+  const waits = Object.entries(pipeline.stall_causes || {}).filter(([, part]) => part * pipeline.stall_ratio >= 0.005).sort((a, b) => b[1] - a[1]);
+  put($("waits"), waits.length ? `The device waited ${percent(pipeline.stall_ratio, 0)} of the time: ${waits.map(([stage, part]) => `for ${stage} ${percent(part * pipeline.stall_ratio, 0)}`).join(", ")}.`
+    : "The device waited for nothing.");
+}
+
+// --- log and config -----------------------------------------------------------------------------
+
+async function takeLog(mine) {
+  const answer = await ask("GET", `/v1/runs/${mine.id}/log?${mine.from ? "from=" + mine.from : "tail=" + LOG_START}`);
+  let text = await answer.text();
+  if (mine !== feed) return false;
+  if (!mine.from && text.length >= LOG_START) text = text.slice(text.indexOf("\n") + 1);
+  mine.from = answer.headers.get("X-Next") || mine.from;
+  if (!text) return false;
+  const log = $("log");
+  log.append(text);
+  mine.logged += text.length;
+  while (mine.logged > LOG_MOST && log.childNodes.length > 1) {
+    mine.logged -= log.firstChild.length;
+    log.firstChild.remove();
+  }
+  toEnd();
+  return true;
+}
+
+// Whoever scrolls back reads; whoever comes to the end follows.
+let logTop = 0;
+$("log").addEventListener("scroll", () => {
+  const log = $("log"), atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
+  if (atEnd || log.scrollTop < logTop) $("follow").checked = atEnd;
+  logTop = log.scrollTop;
+});
+const toEnd = () => { if ($("follow").checked) $("log").scrollTop = $("log").scrollHeight; };
+$("follow").addEventListener("change", toEnd);
+new ResizeObserver(toEnd).observe($("log"));
+
+$("config").addEventListener("toggle", async () => {
+  if (!$("config").open || !feed || $("config-text").textContent) return;
+  const mine = feed;
+  try {
+    const text = await (await ask("GET", `/v1/runs/${mine.id}/config`)).text();
+    if (mine === feed) $("config-text").textContent = text;
+  } catch (error) {
+    if (mine === feed) $("config-text").textContent = error.message;
+  }
+});
+
+// --- all of it ----------------------------------------------------------------------------------
+
+// mayRead: else nobody is asked for what would be refused. A run that is over and has told all is left alone.
+async function followRun(run, mayRead) {
+  const mine = feed;
+  put($("one-name"), `${run.id} ${run.name}`);
+  put($("one-state"), run.state, "state " + run.state);
+  put($("one-why"), run.reason);
+  tellFacts(run);
+  $("denied").hidden = mayRead;
+  $("shown").hidden = !mayRead;
+  if (!mayRead || (mine.quiet && mine.state === run.state)) return;
+  mine.state = run.state;
+  const [points, text] = await Promise.all([takeMetrics(mine), takeLog(mine)]);
+  if (mine !== feed) return;
+  if (points) drawCurves();
+  drawPipeline(run);
+  mine.quiet = OVER.includes(run.state) && !points && !text;
+}
+
+// Grid and axes take their colours from the page's when they are made.
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  if (!feed) return;
+  Object.values(feed.charts).forEach(chart => chart.destroy());
+  feed.charts = {};
+  drawCurves();
+});

@@ -1,0 +1,127 @@
+"""What page.sh has set up, in a browser: page.py BROWSER FOLDER URL NNPIPE. A line for each test."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from browser import Browser
+
+program, folder, url, nnpipe = sys.argv[1:]
+failed = 0
+
+
+def test(what, seen, why=""):
+    global failed
+    print(f"ok - {what}" if seen else f"not ok - {what}: {why}", flush=True)
+    failed += not seen
+
+
+def state_of(run):
+    text = subprocess.run([nnpipe, "status", str(run), "--json"], capture_output=True, text=True).stdout
+    return json.loads(text or "{}").get("state")
+
+
+def becomes(run, state):
+    until = time.monotonic() + 20
+    while state_of(run) != state and time.monotonic() < until:
+        time.sleep(0.1)
+    return state_of(run) == state
+
+
+def newest_pipeline(run):
+    with open(f"{folder}/runs/{run}/metrics.jsonl", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines if line.startswith('{"event": "pipeline"') and line.endswith("\n")][-1]
+
+
+def press(what):
+    """A button, by keyboard."""
+    browser.see(f"document.querySelector({what!r}).focus()")
+    browser.key("Enter", 13, "\r")
+
+
+STATES = '[...document.querySelectorAll("#runs tbody tr")].map(tr => tr.dataset.id + tr.dataset.state).sort().join()'
+WANTED = "1done,2stopped,3failed,4paused,5running,6queued"
+
+browser = Browser(program, folder)
+browser.open(url)
+seen = browser.wait(f"{STATES} === {WANTED!r}")
+test("each run has a row with its state", seen, browser.see(STATES))
+
+# --- without the token --------------------------------------------------------------------------
+off = '[...document.querySelectorAll("td.actions button")].map(button => button.disabled)'
+test("without the token all buttons are off", browser.see(f"{off}.length === 6 && {off}.every(Boolean)"), browser.see(off))
+browser.see('document.querySelector("tr[data-id=\\"5\\"] a").click()')
+shown = browser.wait('!document.getElementById("denied").hidden && document.getElementById("shown").hidden', 5)
+test("nor are curves and log asked for", shown and not any("/metrics" in u or "/log" in u for u in browser.asked), browser.asked[-5:])
+test("a path with markup in it stands there as text",
+     browser.see('document.getElementById("facts").textContent.includes("<img src=x") && !document.querySelector("main img") && document.title !== "1"'),
+     browser.see('document.getElementById("facts").innerHTML'))
+browser.see('document.getElementById("token").focus()')
+browser.type("0" * 64)
+browser.key("Enter", 13, "\r")
+test("a wrong token is told so", browser.wait('document.getElementById("token-hint").textContent.startsWith("That is not the token")', 5))
+
+# --- with it ------------------------------------------------------------------------------------
+with open(f"{folder}/state/nnpipe/token", encoding="ascii") as file:
+    browser.see('document.getElementById("token").focus()')
+    browser.type(file.read())
+    browser.key("Enter", 13, "\r")
+test("with the token the buttons are on", browser.wait(f"{off}.length === 6 && !{off}.some(Boolean)", 5), browser.see(off))
+points = '(feed && feed.charts.loss ? feed.charts.loss.numRows() : 0)'
+before = browser.wait(points)
+test("a curve is drawn, and gets points", before and browser.wait(f"{points} > {before}", 10), before)
+painted = '[...document.querySelectorAll("#loss canvas")].some(c => c.getContext("2d").getImageData(0, 0, c.width, c.height).data.some(Boolean))'
+test("it is on the screen", browser.see(painted))
+log = 'document.getElementById("log").textContent.length'
+before = browser.wait(log)
+test("the log grows", before and browser.wait(f"{log} > {before}", 15), before)
+browser.wait('Boolean(document.querySelector(".bar.limit"))')
+limit = browser.see('[...document.querySelectorAll(".bar.limit")].map(bar => bar.dataset.stage).join()')
+told = newest_pipeline("going-5")["limiter"]
+test("the limiter's bar is marked, and no other", limit == told == "step", f"{limit}, not {told}")
+test("it is red, and said in words", browser.see(
+    '(() => { const [r, g, b] = getComputedStyle(document.querySelector(".bar.limit .fill")).backgroundColor.match(/\\d+/g).map(Number);'
+    ' return r > 150 && g < 100 && document.querySelector("#verdict b").textContent === "limited by step"; })()'))
+test("the device says whom it has", browser.see('document.getElementById("devices").textContent.includes("5 going")'))
+browser.shot(f"{folder}/page.png")
+test("a picture is taken", os.path.getsize(f"{folder}/page.png") > 30000)
+for scheme in "light", "dark":
+    browser.scheme(scheme)
+    browser.size(390, 800, True)
+    time.sleep(0.3)
+    test(f"nothing goes beyond a telephone's width, {scheme}", browser.see("document.documentElement.scrollWidth <= 390"))
+browser.size(1280, 1000)
+
+press('tr[data-id="5"] button[data-verb="pause"]')
+test("Pause pauses the run", becomes(5, "paused"), state_of(5))
+test("and the page says so", browser.wait('document.getElementById("one-state").textContent === "paused"', 5))
+press('tr[data-id="4"] button[data-verb="resume"]')
+test("Resume queues a run again", browser.wait('["queued", "running"].includes(document.querySelector("tr[data-id=\\"4\\"]").dataset.state)', 5), state_of(4))
+press('tr[data-id="5"] button[data-verb="stop"]')
+asked = browser.wait('document.getElementById("sure").open', 5)
+browser.key("Escape", 27)
+time.sleep(0.5)
+test("Stop asks, and Escape leaves the run", asked and state_of(5) == "paused", state_of(5))
+press('tr[data-id="5"] button[data-verb="stop"]')
+browser.wait('document.getElementById("sure").open', 5)
+press("#sure-yes")
+test("Stop stops it", becomes(5, "stopped"), state_of(5))
+
+# --- the service goes and comes -----------------------------------------------------------------
+quiet = list(browser.complaints)
+with open(f"{folder}/pid", encoding="ascii") as file:
+    os.kill(int(file.read()), signal.SIGKILL)
+gone = browser.wait('document.body.classList.contains("lost") && !document.getElementById("problem").hidden', 10)
+test("a service that is gone is told", gone and browser.see(f"{off}.every(Boolean)"))
+subprocess.Popen([f"{folder}/serve"])
+back = browser.wait('!document.body.classList.contains("lost") && document.getElementById("problem").hidden', 15)
+test("when it is back the page goes on", back and browser.wait(f"!{off}.some(Boolean)", 5), browser.see('document.getElementById("problem").textContent'))
+browser.see("location.reload()")
+test("a reload keeps the token and the run", browser.wait('document.getElementById("one-name").textContent === "5 going" && !document.getElementById("token-taken").hidden', 10))
+others = [u for u in browser.asked if not u.startswith(url) and not u.startswith("about:")]
+test("nobody but the service was asked for anything", not others, others[:3])
+test("the console is empty", not quiet, quiet[:2])
+browser.close()
+sys.exit(failed > 0)
