@@ -230,7 +230,9 @@ static void append_node(struct np_json *json, const struct np_node *node)
         const char *text = node->text;
         bool bare = !node->quoted &&
                     (is_number(text) || strcmp(text, "true") == 0 || strcmp(text, "false") == 0);
-        if (bare)
+        if (!node->quoted && !*text)
+            append_text(json, "null");
+        else if (bare)
             append_text(json, text);
         else
             append_string(json, text);

@@ -60,7 +60,7 @@ Test(json, a_node_goes_out_and_comes_back)
 
 Test(json, writes_odd_plain_words_as_text)
 {
-    static const char *const words[] = {"01", "1.", ".5", "+1", "0x1", "nan", "inf", "1e", "-", ""};
+    static const char *const words[] = {"01", "1.", ".5", "+1", "0x1", "nan", "inf", "1e", "-"};
     struct np_json json = {0};
 
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
@@ -74,6 +74,20 @@ Test(json, writes_odd_plain_words_as_text)
         np_node_free(back);
     }
     np_json_fini(&json);
+}
+
+Test(json, null_stays_null)
+{
+    static const char text[] = "{\"a\": null, \"b\": \"\"}";
+    struct np_node *node = NULL;
+    struct np_json json = {0};
+
+    cr_assert_eq(np_json_parse(text, strlen(text), &node, NULL), 0);
+    np_json_begin(&json, NULL);
+    np_json_node(&json, "x", node);
+    cr_assert_str_eq(np_json_end(&json), "{\"x\": {\"a\": null, \"b\": \"\"}}\n");
+    np_json_fini(&json);
+    np_node_free(node);
 }
 
 Test(json, refuses_what_is_no_json)
