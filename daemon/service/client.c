@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/json.h"
@@ -13,6 +14,8 @@
 
 #define CONNECT_S 5L
 #define ANSWER_S  90L /* a long poll takes up to 60 */
+#define BUSY      503
+#define NR_TRIES  12
 
 struct np_client {
     CURL *curl;
@@ -32,7 +35,7 @@ static char *own_socket(void)
 {
     const char *dir = getenv("XDG_RUNTIME_DIR"), *home = getenv("HOME");
 
-    if (dir && *dir)
+    if (dir && dir[0] == '/')
         return np_format("%s/nnpipe/socket", dir);
     return home && *home ? np_format("%s/.local/state/nnpipe/socket", home) : NULL;
 }
@@ -146,6 +149,12 @@ static int refused(const struct np_answer *answer, struct np_err *err)
 
 static int no_service(const struct np_client *client, CURLcode code, struct np_err *err)
 {
+    long error = 0;
+
+    curl_easy_getinfo(client->curl, CURLINFO_OS_ERRNO, &error);
+    if (code == CURLE_COULDNT_CONNECT && error == EACCES)
+        return np_err_set(err, -EACCES,
+            "%s: you may not ask this service: who may is in the group nnpipe", client->path);
     if (code == CURLE_COULDNT_CONNECT)
         return np_err_set(err, -ECONNREFUSED,
             "%s: no service answers there; start one: `nnpipe daemon`, or `systemctl --user start "
@@ -157,32 +166,44 @@ static int no_service(const struct np_client *client, CURLcode code, struct np_e
         *client->error ? client->error : curl_easy_strerror(code));
 }
 
-int np_client_ask(struct np_client *client, const char *method, const char *target,
-    const char *body, struct np_answer *ret_answer, struct np_err *err)
+static CURLcode send_once(struct np_client *client, const char *method, const char *url,
+    const char *body, struct np_answer *ret_answer)
 {
-    char *url = np_format("http://localhost%s", target);
-    struct curl_slist *fields = curl_slist_append(NULL, "Content-Type: application/json");
-
     client->bytes = 0;
-    client->next[0] = '\0';
-    if (take((char *)"", 1, 0, client), !url || !fields || !client->body) {
-        np_free(url);
-        curl_slist_free_all(fields);
-        return np_err_set(err, -ENOMEM, "out of memory");
-    }
+    client->next[0] = client->error[0] = '\0';
+    take((char *)"", 1, 0, client);
     curl_easy_setopt(client->curl, CURLOPT_URL, url);
-    curl_easy_setopt(client->curl, CURLOPT_CUSTOMREQUEST, method);
-    curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, fields);
     curl_easy_setopt(client->curl, CURLOPT_POSTFIELDS, body ? body : "");
     curl_easy_setopt(client->curl, CURLOPT_POST, body ? 1L : 0L);
     if (!body)
         curl_easy_setopt(client->curl, CURLOPT_HTTPGET, 1L);
     curl_easy_setopt(client->curl, CURLOPT_CUSTOMREQUEST, method);
-    const CURLcode code = curl_easy_perform(client->curl);
+    const CURLcode code = client->body ? curl_easy_perform(client->curl) : CURLE_OUT_OF_MEMORY;
 
     *ret_answer = (struct np_answer){.body = client->body, .bytes = client->bytes};
     curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &ret_answer->status);
     snprintf(ret_answer->next, sizeof(ret_answer->next), "%s", client->next);
+    return code;
+}
+
+/* Where the service has no room now, nothing was done, and it may be asked again. */
+int np_client_ask(struct np_client *client, const char *method, const char *target,
+    const char *body, struct np_answer *ret_answer, struct np_err *err)
+{
+    char *url = np_format("http://localhost%s", target);
+    struct curl_slist *fields = curl_slist_append(NULL, "Content-Type: application/json");
+    CURLcode code = CURLE_OUT_OF_MEMORY;
+
+    *ret_answer = (struct np_answer){.status = 0};
+    curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, fields);
+    for (int i = 0; url && fields && i < NR_TRIES; i++) {
+        if (i > 0)
+            nanosleep(&(struct timespec){.tv_sec = i / 4, .tv_nsec = i % 4 * 250000000L}, NULL);
+        code = send_once(client, method, url, body, ret_answer);
+        if (code != CURLE_OK || ret_answer->status != BUSY || !strstr(client->body, "\"busy\""))
+            break;
+    }
+    curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, NULL);
     curl_slist_free_all(fields);
     np_free(url);
     if (code != CURLE_OK)
