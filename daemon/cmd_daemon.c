@@ -21,7 +21,7 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-#define MOST_CONNECTIONS 2048
+#define MOST_CONNECTIONS 4096
 #define BACKLOG          256
 #define TOKEN_BYTES      32
 
@@ -85,7 +85,19 @@ static int make_parent(const char *path, struct np_err *err)
     return code;
 }
 
-/* One that nobody answers on was left by a daemon that was killed; the queue is ours already. */
+static bool is_answered(const struct sockaddr_un *address)
+{
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const bool is =
+        fd >= 0 &&
+        (connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 || errno == EAGAIN);
+
+    if (fd >= 0)
+        close(fd);
+    return is;
+}
+
+/* One that nobody answers on was left by a daemon that was killed. */
 static int bind_unix(const struct daemon *d, int *ret_fd, struct np_err *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -98,6 +110,9 @@ static int bind_unix(const struct daemon *d, int *ret_fd, struct np_err *err)
         return np_err_set(err, -ENAMETOOLONG, "%s: a socket's path has at most %zu bytes",
             d->socket, sizeof(address.sun_path) - 1);
     strcpy(address.sun_path, d->socket);
+    if (is_answered(&address))
+        return np_err_set(err, -EADDRINUSE,
+            "%s: another nnpipe daemon answers there; --socket names another place", d->socket);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     unlink(d->socket);
     const mode_t before = umask(d->for_box ? 0117 : 0177);
@@ -151,26 +166,62 @@ static int bind_tcp(const char *text, int *ret_fd, struct np_err *err)
     return 0;
 }
 
+/* One that is not whole is taken away again. */
+static int make_token(struct daemon *d, const char *path, struct np_err *err)
+{
+    unsigned char bytes[TOKEN_BYTES];
+    const int fd = getrandom(bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes)
+                       ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)
+                       : -1;
+    ssize_t nr = -1;
+
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(d->token + 2 * i, 3, "%02x", bytes[i]);
+    if (fd >= 0 && (nr = write(fd, d->token, 2 * TOKEN_BYTES)) >= 0 && nr < 2 * TOKEN_BYTES)
+        errno = ENOSPC;
+    const int code = nr == 2 * TOKEN_BYTES ? 0
+                                           : np_err_set(err, -errno, "%s: cannot be written: %s",
+                                                 path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    if (fd >= 0 && code < 0)
+        unlink(path);
+    return code;
+}
+
+/* Of a file that nobody else can have read or written. */
+static int take_token(struct daemon *d, const char *path, int fd, struct np_err *err)
+{
+    struct stat stat_;
+
+    if (fstat(fd, &stat_) < 0 || !S_ISREG(stat_.st_mode) || stat_.st_uid != geteuid() ||
+        (stat_.st_mode & 077))
+        return np_err_set(err, -EPERM,
+            "%s: others may read it, or it is not this user's; remove it, and a new one is made",
+            path);
+    if (read(fd, d->token, 2 * TOKEN_BYTES) != 2 * TOKEN_BYTES ||
+        strspn(d->token, "0123456789abcdef") != 2 * TOKEN_BYTES)
+        return np_err_set(err, -EBADMSG,
+            "%s: is no token of %d hex digits; remove it, and a new one is made", path,
+            2 * TOKEN_BYTES);
+    return 0;
+}
+
 /* STATE/token: made once, 0600. */
 static int read_token(struct daemon *d, struct np_err *err)
 {
     char *path = np_format("%s/token", d->state);
-    unsigned char bytes[TOKEN_BYTES];
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
-    int code = 0;
+    const int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+    int code;
 
-    if (fd < 0 && errno == ENOENT && getrandom(bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes)) {
-        for (size_t i = 0; i < sizeof(bytes); i++)
-            snprintf(d->token + 2 * i, 3, "%02x", bytes[i]);
-        fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (fd < 0 || write(fd, d->token, 2 * TOKEN_BYTES) != 2 * TOKEN_BYTES)
-            code = np_err_set(err, -errno, "%s: cannot be written: %s", path, strerror(errno));
-    } else if (fd < 0 || read(fd, d->token, 2 * TOKEN_BYTES) != 2 * TOKEN_BYTES ||
-               strspn(d->token, "0123456789abcdef") != 2 * TOKEN_BYTES) {
-        code = np_err_set(err, -EBADMSG,
-            "%s: is no token of %d hex digits; remove it, and a new one is made",
-            path ? path : d->state, 2 * TOKEN_BYTES);
-    }
+    if (!path)
+        code = np_err_set(err, -ENOMEM, "out of memory");
+    else if (fd >= 0)
+        code = take_token(d, path, fd, err);
+    else if (errno == ENOENT)
+        code = make_token(d, path, err);
+    else
+        code = np_err_set(err, -errno, "%s: cannot be read: %s", path, strerror(errno));
     if (fd >= 0)
         close(fd);
     np_free(path);
@@ -197,6 +248,7 @@ static int open_http(struct daemon *d, struct np_err *err)
         .group = group ? group->gr_gid : (gid_t)-1,
         .token = d->token,
         .most_connections = MOST_CONNECTIONS,
+        .hears = np_routes_hear,
         .handler = np_routes_handle,
         .context = d->routes};
     const char *listen_at = np_service_options(d->service)->listen;
@@ -217,7 +269,7 @@ static int open_http(struct daemon *d, struct np_err *err)
     for (int i = 0; i < 2 && code == 0; i++)
         if (fds[i] >= 0)
             code = np_service_wake_on(d->service, fds[i], err);
-    return code;
+    return code < 0 ? code : np_service_wake_on(d->service, np_routes_fd(d->routes), err);
 }
 
 static int serve(struct daemon *d, struct np_err *err)

@@ -18,14 +18,8 @@ static const bool table[NP_NR_DEEDS][NR_WHO] = {
     [NP_DEED_HEALTH] = {true, true, true, true, true, true},
 };
 
-static bool is_of_a_run(enum np_deed deed)
-{
-    return deed == NP_DEED_READ || deed == NP_DEED_CONTROL;
-}
-
 /* The daemon's own user is to it what root is to a box. */
-static enum who who_is(
-    const struct np_access *access, const struct np_caller *caller, enum np_deed deed, uid_t owner)
+static enum who who_is(const struct np_access *access, const struct np_caller *caller, uid_t owner)
 {
     if (!caller->socket)
         return caller->token ? NET_TOKEN : NET;
@@ -33,7 +27,7 @@ static enum who who_is(
         return ROOT;
     if (!access->for_box)
         return OTHER;
-    if (is_of_a_run(deed) && caller->uid == owner)
+    if (caller->uid == owner)
         return OWNER;
     return caller->member ? MEMBER : OTHER;
 }
@@ -41,5 +35,5 @@ static enum who who_is(
 bool np_access_may(
     const struct np_access *access, const struct np_caller *caller, enum np_deed deed, uid_t owner)
 {
-    return table[deed][who_is(access, caller, deed, owner)];
+    return table[deed][who_is(access, caller, owner)];
 }

@@ -28,7 +28,7 @@ struct np_access {
     bool for_box;      /* a system service: members of its group submit; else its own user alone */
 };
 
-/* owner: the run's submitter; ignored where the deed is of no run. */
+/* owner: the run's submitter; (uid_t)-1 where it is about no run. */
 bool np_access_may(
     const struct np_access *access, const struct np_caller *caller, enum np_deed deed, uid_t owner);
 

@@ -1,12 +1,10 @@
 /* `nnpipe check` of a submission, with the submitter's rights, in a process of its own: the service itself opens
- * nothing that a config names. */
+ * nothing that a config names. What comes back is the submitter's word: they may do with their process what they
+ * like. */
 #ifndef NP_CHECKER_H
 #define NP_CHECKER_H
 
-#include <stdbool.h>
-#include <sys/types.h>
-
-#include "loader/base/err.h"
+#include "daemon/service/child.h"
 #include "loader/base/node.h"
 
 struct np_check {
@@ -17,18 +15,10 @@ struct np_check {
     const struct np_node *overrides; /* a list of texts, or NULL */
     const char *device;              /* "": the config's own */
 };
-struct np_checker {
-    pid_t pid;
-    int fd; /* readable: it says something, or has ended */
-    char *text;
-    size_t used, room;
-    double began; /* Unix time */
-};
 int np_checker_start(
-    const struct np_check *check, struct np_checker *ret_checker, struct np_err *err);
-/* Takes what it has said. 1: it has ended, and *ret_answer is its JSON (np_node_free; NULL: it has said
- * nothing that is JSON, or took longer than a minute and was ended); 0: not yet. */
-int np_checker_turn(struct np_checker *checker, struct np_node **ret_answer);
-void np_checker_stop(struct np_checker *checker);
+    const struct np_check *check, int epoll_fd, struct np_child *ret_child, struct np_err *err);
+/* 1: it has ended, and *ret_answer is its JSON, a mapping (np_node_free); 0: not yet; -EBADMSG: it has said nothing
+ * that can be read; -ETIMEDOUT: it took longer than a minute. */
+int np_checker_turn(struct np_child *child, struct np_node **ret_answer);
 
 #endif

@@ -4,21 +4,31 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <string.h>
-#include <sys/socket.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include "daemon/service/http_peers.h"
+#include "daemon/service/http_who.h"
+#include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define IDLE_S       75         /* a connection that says nothing is closed */
-#define MEMORY_BYTES (32 << 10) /* of a connection: heads longer than that are refused (431) */
-#define MAX_GROUPS   1024
+#define IDLE_S       75          /* a connection that says nothing is closed */
+#define MEMORY_BYTES (16 << 10)  /* of a connection: heads longer than that are refused (431) */
+#define MAX_GROUPS   1024        /* of a caller who has more, the first group alone counts */
+#define OTHER_FILES  256         /* that the process opens besides connections */
+#define MOST_BODIES  (64u << 20) /* of all requests under way */
+#define MOST_TURNS   16
 
 struct np_http_held {
     struct np_http *http;
     struct MHD_Connection *connection;
+    struct np_peer *peer;
     struct np_http_request request;
     char *method, *path, *body; /* np_free */
     size_t room;
     unsigned refused;              /* a status: what follows of the body is dropped */
+    bool unheard;                  /* its body is dropped, its answer is the handler's */
+    bool answered;                 /* response may be NULL then: no memory */
     struct MHD_Response *response; /* NULL: not yet */
     unsigned status;
     bool suspended;
@@ -29,83 +39,47 @@ struct np_http {
     struct np_http_options options; /* set once */
     struct MHD_Daemon *daemons[2];  /* Unix, TCP */
     struct np_http_held *held;
+    struct np_peers peers;
+    size_t bodies; /* bytes of all bodies that are kept */
 };
 
 /* --- who asks --------------------------------------------------------------------------------- */
 
-/* The kernel's word at connect(): never the process, whose number may be another's by now. */
-static void ask_kernel(const struct np_http *http, int fd, struct np_caller *caller)
-{
-    struct ucred ucred;
-    socklen_t bytes = sizeof(ucred);
-    gid_t groups[MAX_GROUPS];
+struct fields { /* of one name */
+    const char *name, *value;
+    int nr;
+};
 
-    caller->socket = false;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &ucred, &bytes) < 0)
-        return;
-    caller->socket = true;
-    caller->uid = ucred.uid;
-    caller->gid = ucred.gid;
-    caller->member = ucred.gid == http->options.group;
-    bytes = sizeof(groups);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &bytes) < 0)
-        return;
-    for (size_t i = 0; i < bytes / sizeof(*groups); i++)
-        caller->member |= groups[i] == http->options.group;
-    caller->member &= http->options.group != (gid_t)-1;
+static enum MHD_Result count_field(
+    void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct fields *fields = context;
+
+    (void)kind;
+    if (strcasecmp(name, fields->name) == 0) {
+        fields->nr++;
+        fields->value = value ? value : "";
+    }
+    return MHD_YES;
 }
 
-/* In a time that does not tell how much of it was right. */
-static bool same_token(const char *given, const char *token)
+/* A page of elsewhere may reach loopback through its reader's browser (DNS rebinding, forged forms), and so may
+ * one of another service on this box: of pages, ours alone is answered. */
+static bool comes_from_here(struct MHD_Connection *connection)
 {
-    const size_t bytes = strlen(token);
-    unsigned char differs = 0;
+    struct fields host = {.name = MHD_HTTP_HEADER_HOST}, origin = {.name = MHD_HTTP_HEADER_ORIGIN};
 
-    if (strlen(given) != bytes)
-        return false;
-    for (size_t i = 0; i < bytes; i++)
-        differs |= (unsigned char)(given[i] ^ token[i]);
-    return differs == 0;
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, count_field, &host);
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, count_field, &origin);
+    return host.nr == 1 && origin.nr <= 1 && np_who_is_from_here(host.value, origin.value);
 }
 
 static bool has_token(const struct np_http *http, struct MHD_Connection *connection)
 {
-    static const char bearer[] = "Bearer ";
     const char *value =
         MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
 
-    return http->options.token && value && strncmp(value, bearer, strlen(bearer)) == 0 &&
-           same_token(value + strlen(bearer), http->options.token);
-}
-
-/* "localhost:7411", "http://127.0.0.1:7411": a name that only this box answers to. */
-static bool is_local(const char *name)
-{
-    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
-
-    if (strncmp(name, "http://", 7) == 0)
-        name += 7;
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        const size_t bytes = strlen(names[i]);
-        const char *port = name + bytes;
-
-        if (strncmp(name, names[i], bytes) != 0 || (*port != '\0' && *port != ':'))
-            continue;
-        return *port == '\0' || strspn(port + 1, "0123456789") == strlen(port + 1);
-    }
-    return false;
-}
-
-/* A page of elsewhere may reach loopback through its reader's browser (DNS rebinding, forged forms). */
-static bool comes_from_here(struct MHD_Connection *connection)
-{
-    const char *host =
-        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
-    const char *origin =
-        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN);
-
-    return host && strncmp(host, "http://", 7) != 0 && is_local(host) &&
-           (!origin || is_local(origin));
+    return http->options.token && value && np_who_has_token(value, http->options.token);
 }
 
 /* --- requests --------------------------------------------------------------------------------- */
@@ -119,25 +93,44 @@ static void free_held(struct np_http_held *held)
     }
     if (held->response)
         MHD_destroy_response(held->response);
+    held->http->bodies -= held->room;
     np_free(held->method);
     np_free(held->path);
     np_free(held->body);
     np_free(held);
 }
 
+static struct np_peer *peer_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    return info ? info->socket_context : NULL;
+}
+
+static unsigned refusal_of(struct np_http *http, struct np_http_held *held)
+{
+    struct np_caller *caller = &held->request.caller;
+
+    *caller = held->peer->caller;
+    if (!caller->socket && !comes_from_here(held->connection))
+        return MHD_HTTP_FORBIDDEN;
+    caller->token = !caller->socket && has_token(http, held->connection);
+    return held->peer->bad_target ? MHD_HTTP_BAD_REQUEST : 0;
+}
+
+/* NULL: no memory, or the connection goes. */
 static struct np_http_held *new_held(
     struct np_http *http, struct MHD_Connection *connection, const char *path, const char *method)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    const bool on_socket =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_DAEMON)->daemon == http->daemons[0];
-    struct np_http_held *held = np_alloc(sizeof(*held));
+    struct np_peer *peer = peer_of(connection);
+    struct np_http_held *held = peer && !peer->shut ? np_alloc(sizeof(*held)) : NULL;
 
     if (!held)
         return NULL;
     held->http = http;
     held->connection = connection;
+    held->peer = peer;
     held->method = np_strdup(method);
     held->path = np_strdup(path);
     if (!held->method || !held->path) {
@@ -146,12 +139,10 @@ static struct np_http_held *new_held(
     }
     held->request = (struct np_http_request){
         .method = held->method, .path = held->path, .body = "", .held = held};
-    if (on_socket)
-        ask_kernel(http, info->connect_fd, &held->request.caller);
-    else if (!comes_from_here(connection))
-        held->refused = MHD_HTTP_FORBIDDEN;
-    else
-        held->request.caller.token = has_token(http, connection);
+    held->refused = refusal_of(http, held);
+    if (!held->refused)
+        held->unheard = !http->options.hears(http->options.context, &held->request);
+    np_peer_becomes(peer, NP_PEER_TAKEN, np_now_ns());
     return held;
 }
 
@@ -165,55 +156,68 @@ const char *np_http_field(const struct np_http_request *request, const char *nam
     return MHD_lookup_connection_value(request->held->connection, MHD_HEADER_KIND, name);
 }
 
+/* What bodies may take in all; a quarter of it is for the service's own user and root. */
+static size_t most_bodies(const struct np_http_held *held)
+{
+    const bool own = np_peer_is_own(&held->http->peers, &held->request.caller);
+
+    return own ? MOST_BODIES : MOST_BODIES - MOST_BODIES / 4;
+}
+
+/* Room for so many bytes of the body and a NUL. */
+static bool grow_body(struct np_http_held *held, size_t bytes)
+{
+    const size_t room = bytes > NP_HTTP_MOST_BODY / 2 ? NP_HTTP_MOST_BODY + 1 : 2 * bytes + 256;
+    char *body;
+
+    if (bytes < held->room)
+        return true;
+    if (held->http->bodies + room - held->room > most_bodies(held) || !(body = np_alloc(room)))
+        return false;
+    memcpy(body, held->request.body, held->request.body_bytes);
+    np_free(held->body);
+    held->http->bodies += room - held->room;
+    held->body = body;
+    held->room = room;
+    return true;
+}
+
 /* More of the body; it is kept up to its limit. */
 static void take_body(struct np_http_held *held, const char *bytes, size_t nr)
 {
     const size_t used = held->request.body_bytes;
 
-    if (held->refused)
+    if (held->refused || held->unheard)
         return;
     if (nr > NP_HTTP_MOST_BODY - used) {
         held->refused = MHD_HTTP_CONTENT_TOO_LARGE;
-        return;
-    }
-    if (used + nr + 1 > held->room) {
-        const size_t room = 2 * (used + nr) + 256;
-        char *body = np_alloc(room);
-
-        if (!body) {
-            held->refused = MHD_HTTP_SERVICE_UNAVAILABLE;
-            return;
-        }
-        memcpy(body, held->request.body, used);
-        np_free(held->body);
-        held->body = body;
-        held->room = room;
-    }
-    memcpy(held->body + used, bytes, nr);
-    held->body[used + nr] = '\0';
-    held->request.body = held->body;
-    held->request.body_bytes = used + nr;
-}
-
-static const char *refusal(unsigned status)
-{
-    switch (status) {
-    case MHD_HTTP_FORBIDDEN:
-        return "{\"error\": {\"code\": \"forbidden\", \"text\": \"this service answers to "
-               "localhost "
-               "alone: Host or Origin is another\"}}\n";
-    case MHD_HTTP_CONTENT_TOO_LARGE:
-        return "{\"error\": {\"code\": \"invalid\", \"text\": \"the request is larger than 1 "
-               "MiB\"}}\n";
-    default:
-        return "{\"error\": {\"code\": \"internal\", \"text\": \"the service has no answer "
-               "now\"}}\n";
+    } else if (!grow_body(held, used + nr)) {
+        held->refused = MHD_HTTP_SERVICE_UNAVAILABLE;
+    } else {
+        memcpy(held->body + used, bytes, nr);
+        held->body[used + nr] = '\0';
+        held->request.body = held->body;
+        held->request.body_bytes = used + nr;
     }
 }
 
-static enum MHD_Result answer(struct np_http_held *held)
+#define ERROR_OF(code, text) "{\"error\": {\"code\": \"" code "\", \"text\": \"" text "\"}}\n"
+
+static void refuse(struct np_http_held *held, unsigned status)
 {
-    return MHD_queue_response(held->connection, held->status, held->response);
+    static const char *const texts[] = {
+        ERROR_OF("invalid", "the target is no path: a % must be followed by two hex digits"),
+        ERROR_OF("forbidden",
+            "this service answers to localhost alone: Host or Origin is missing, or another"),
+        ERROR_OF("invalid", "the request is larger than 1 MiB"),
+        ERROR_OF("busy", "the service has no room for this request now; ask again later"),
+    };
+    const char *text = texts[status == MHD_HTTP_BAD_REQUEST         ? 0
+                             : status == MHD_HTTP_FORBIDDEN         ? 1
+                             : status == MHD_HTTP_CONTENT_TOO_LARGE ? 2
+                                                                    : 3];
+
+    np_http_reply(held, status, "application/json", text, strlen(text), NULL);
 }
 
 static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *url,
@@ -232,27 +236,84 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
         *nr = 0;
         return MHD_YES;
     }
-    if (!held->response && held->refused) {
-        const char *text = refusal(held->refused);
-
-        np_http_reply(held, held->refused, "application/json", text, strlen(text), NULL);
-    } else if (!held->response) {
+    if (!held->answered && held->refused)
+        refuse(held, held->refused);
+    else if (!held->answered)
         http->options.handler(http->options.context, &held->request);
-    }
     if (held->response)
-        return answer(held);
+        return MHD_queue_response(held->connection, held->status, held->response);
     return held->suspended ? MHD_YES : MHD_NO;
 }
 
 static void completed(void *context, struct MHD_Connection *connection, void **state,
     enum MHD_RequestTerminationCode why)
 {
+    struct np_http_held *held = *state;
+
     (void)context;
     (void)connection;
     (void)why;
-    if (*state)
-        free_held(*state);
+    if (!held)
+        return;
+    held->peer->bad_target = false;
+    np_peer_becomes(held->peer, NP_PEER_AWAITED, np_now_ns());
+    free_held(held);
     *state = NULL;
+}
+
+/* A connection comes or goes. */
+static void connected(void *context, struct MHD_Connection *connection, void **peer,
+    enum MHD_ConnectionNotificationCode what)
+{
+    struct np_http *http = context;
+    const union MHD_ConnectionInfo *info;
+    struct np_caller caller = {.socket = false};
+
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        np_peers_drop(*peer);
+        *peer = NULL;
+        return;
+    }
+    const int fd =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_DAEMON);
+    if (info->daemon == http->daemons[0])
+        np_who_is_behind(fd, http->options.group, &caller);
+    *peer = np_peers_add(&http->peers, fd, &caller, np_now_ns());
+}
+
+static int hex_of(char digit)
+{
+    if (digit >= '0' && digit <= '9')
+        return digit - '0';
+    digit |= 0x20;
+    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
+/* %41 to A, in place. What is no such thing, and what no path has, makes the whole request a bad one. */
+static size_t unescape(void *context, struct MHD_Connection *connection, char *text)
+{
+    struct np_peer *peer = peer_of(connection);
+    char *to = text;
+    bool bad = false;
+
+    (void)context;
+    for (const char *from = text; *from; from++) {
+        int byte = (unsigned char)*from;
+
+        if (byte == '%') {
+            const int high = hex_of(from[1]), low = high < 0 ? -1 : hex_of(from[2]);
+
+            byte = low < 0 ? 0 : 16 * high + low;
+            from += low < 0 ? 0 : 2;
+        }
+        bad |= byte < 0x20 || byte == 0x7f;
+        *to++ = (char)byte;
+    }
+    *to = '\0';
+    if (peer)
+        peer->bad_target |= bad;
+    return (size_t)(to - text);
 }
 
 const struct np_http_request *np_http_hold(const struct np_http_request *request)
@@ -261,6 +322,7 @@ const struct np_http_request *np_http_hold(const struct np_http_request *request
     struct np_http *http = held->http;
 
     MHD_suspend_connection(held->connection);
+    np_peer_becomes(held->peer, NP_PEER_SERVED, np_now_ns());
     held->suspended = true;
     held->next = http->held;
     held->link = &http->held;
@@ -275,6 +337,8 @@ void np_http_reply(struct np_http_held *held, unsigned status, const char *type,
 {
     held->response = MHD_create_response_from_buffer(bytes, (void *)body, MHD_RESPMEM_MUST_COPY);
     held->status = status;
+    held->answered = true;
+    np_peer_becomes(held->peer, NP_PEER_ANSWERED, np_now_ns());
     if (held->response) {
         MHD_add_response_header(held->response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
         MHD_add_response_header(held->response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
@@ -296,26 +360,50 @@ void np_http_reply(struct np_http_held *held, unsigned status, const char *type,
 
 /* --- open and close --------------------------------------------------------------------------- */
 
-static struct MHD_Daemon *start(struct np_http *http, int fd)
+static struct MHD_Daemon *start(struct np_http *http, int fd, int most)
 {
     return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, handle, http,
-        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, completed, NULL,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->options.most_connections,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, completed, http,
+        MHD_OPTION_NOTIFY_CONNECTION, connected, http, MHD_OPTION_UNESCAPE_CALLBACK, unescape, http,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)most, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+}
+
+/* So many connections, or as many as the process may open files for: where it may open no more at all, nothing
+ * works, least of all what would close some. */
+static int most_connections(int wanted)
+{
+    const rlim_t files = (rlim_t)wanted + OTHER_FILES;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return wanted;
+    if (limit.rlim_cur < files) {
+        limit.rlim_cur = limit.rlim_max < files ? limit.rlim_max : files;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (limit.rlim_cur >= files)
+        return wanted;
+    return limit.rlim_cur > 2 * OTHER_FILES ? (int)limit.rlim_cur - OTHER_FILES
+                                            : (int)limit.rlim_cur / 2;
 }
 
 int np_http_open(
     const struct np_http_options *options, struct np_http **ret_http, struct np_err *err)
 {
     const int fds[2] = {options->socket_fd, options->tcp_fd};
+    const int most = most_connections(options->most_connections), most_tcp = most / 8;
     struct np_http *http = np_alloc(sizeof(*http));
 
     if (!http)
         return np_err_set(err, -ENOMEM, "out of memory");
     http->options = *options;
+    /* Each has more room than its peers are given: one that is shut is there for a moment still. */
+    np_peers_init(&http->peers, most * 3 / 4, most_tcp * 3 / 4,
+        options->idle_s > 0 ? options->idle_s : IDLE_S, geteuid());
     for (int i = 0; i < 2; i++)
-        if (fds[i] >= 0 && !(http->daemons[i] = start(http, fds[i]))) {
+        if (fds[i] >= 0 &&
+            !(http->daemons[i] = start(http, fds[i], i ? most_tcp : most - most_tcp))) {
             np_http_close(http);
             return np_err_set(
                 err, -EIO, "libmicrohttpd cannot listen on the %s socket", i ? "TCP" : "Unix");
@@ -328,17 +416,12 @@ void np_http_close(struct np_http *http)
 {
     if (!http)
         return;
-    while (http->held) {
-        const char *text = refusal(MHD_HTTP_SERVICE_UNAVAILABLE);
-
-        np_http_reply(
-            http->held, MHD_HTTP_SERVICE_UNAVAILABLE, "application/json", text, strlen(text), NULL);
-    }
+    while (http->held)
+        refuse(http->held, MHD_HTTP_SERVICE_UNAVAILABLE);
+    np_http_turn(http);
     for (int i = 0; i < 2; i++)
-        if (http->daemons[i]) {
-            MHD_run(http->daemons[i]);
+        if (http->daemons[i])
             MHD_stop_daemon(http->daemons[i]);
-        }
     np_free(http);
 }
 
@@ -358,9 +441,17 @@ void np_http_wait(struct np_http *http, int ret_fds[2], int64_t *ret_ms)
     }
 }
 
+/* Until there is nothing left to do at once: what is under way wakes nobody up. */
 void np_http_turn(struct np_http *http)
 {
-    for (int i = 0; i < 2; i++)
-        if (http->daemons[i])
+    for (int i = 0; i < 2; i++) {
+        MHD_UNSIGNED_LONG_LONG ms = 0;
+
+        for (int turn = 0; http->daemons[i] && turn < MOST_TURNS && ms == 0; turn++) {
             MHD_run(http->daemons[i]);
+            if (MHD_get_timeout(http->daemons[i], &ms) != MHD_YES)
+                break;
+        }
+    }
+    np_peers_turn(&http->peers, np_now_ns());
 }

@@ -23,22 +23,27 @@ struct np_http_request {
 const char *np_http_query(const struct np_http_request *request, const char *name);
 const char *np_http_field(const struct np_http_request *request, const char *name);
 
+/* With the head alone: is the caller to be heard? The body of one who is not is dropped as it comes. */
+typedef bool np_http_hears_fn(void *context, const struct np_http_request *request);
 /* Answers with np_http_reply(), now, or later where it keeps the request by np_http_hold(). */
 typedef void np_http_handler_fn(void *context, const struct np_http_request *request);
 
 struct np_http_options {
-    int socket_fd;     /* a bound Unix socket; -1: none */
-    int tcp_fd;        /* a bound loopback one; -1: none */
-    gid_t group;       /* whose members are `member`; (gid_t)-1: nobody is */
-    const char *token; /* of TCP; NULL: nobody has one; borrowed */
-    int most_connections;
+    int socket_fd;        /* a bound Unix socket; -1: none */
+    int tcp_fd;           /* a bound loopback one; -1: none */
+    gid_t group;          /* whose members are `member`; (gid_t)-1: nobody is */
+    const char *token;    /* of TCP; NULL: nobody has one; borrowed */
+    int most_connections; /* of all; fewer where the process may not open so many files */
+    double idle_s;        /* that a connection is kept for which says nothing; 0: 75 */
+    np_http_hears_fn *hears;
     np_http_handler_fn *handler;
     void *context;
 };
 struct np_http;
+/* Both descriptors are its own once it returns 0. Raises the process' limit of open files where it may. */
 int np_http_open(
     const struct np_http_options *options, struct np_http **ret_http, struct np_err *err);
-/* Suspended requests are answered with 503. */
+/* Requests that are held are answered with 503. */
 void np_http_close(struct np_http *http);
 /* Descriptors to wait on (readable), -1 where there is none; for how long at most, in ms (-1: for ever). */
 void np_http_wait(struct np_http *http, int ret_fds[2], int64_t *ret_ms);

@@ -6,10 +6,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
+#include "daemon/service/http_peers.h"
 #include "daemon/service/routes_parts.h"
 #include "daemon/service/service_parts.h"
+#include "loader/base/clock.h"
 #include "loader/base/mem.h"
+
+#define MOST_WAIT_S 60.0
+#define MOST_OWN    (NP_MOST_WAITS / 2) /* waits of the service's own user and root */
+#define MOST_TCP    (NP_MOST_WAITS / 8)
+#define MOST_OTHERS (NP_MOST_WAITS / 8) /* of each */
 
 struct route {
     const char *method, *path; /* "#": a run's number; "*" at the end: anything */
@@ -48,9 +57,11 @@ static const char *take_number(const char *at, int64_t *ret_id)
     int64_t id = 0;
     int digits = 0;
 
+    if (*at == '0')
+        return NULL;
     for (; *at >= '0' && *at <= '9' && digits < 18; at++, digits++)
         id = 10 * id + (*at - '0');
-    if (digits == 0 || id == 0 || (*at >= '0' && *at <= '9'))
+    if (digits == 0 || (*at >= '0' && *at <= '9'))
         return NULL;
     *ret_id = id;
     return at;
@@ -83,6 +94,7 @@ void np_answer_json(struct np_call *call, unsigned status)
         status = 500;
         text = "{\"error\": {\"code\": \"internal\", \"text\": \"out of memory\"}}\n";
     }
+    call->routes->answers[status / 100]++;
     np_http_reply(call->held, status, "application/json", text, strlen(text), NULL);
 }
 
@@ -91,11 +103,13 @@ void np_answer_text(
 {
     const struct np_http_field field = {"X-Next", next};
 
+    call->routes->answers[2]++;
     np_http_reply(call->held, 200, type, text, bytes, next ? &field : NULL);
 }
 
 void np_answer_nothing(struct np_call *call)
 {
+    call->routes->answers[2]++;
     np_http_reply(call->held, 204, "application/json", "", 0, NULL);
 }
 
@@ -129,20 +143,121 @@ void np_answer_failure(struct np_call *call, int code, const struct np_err *err)
     }
 }
 
-struct np_wait *np_answer_later(struct np_call *call)
+static bool is_own(const struct np_routes *routes, const struct np_caller *caller)
+{
+    return caller->socket &&
+           (caller->uid == 0 || caller->uid == np_service_access(routes->service)->service_uid);
+}
+
+/* Nobody can take all the places: the service's own user and root have some that are theirs alone. */
+static bool may_wait(const struct np_routes *routes, const struct np_caller *caller)
+{
+    const bool own = is_own(routes, caller);
+    const int most = own ? MOST_OWN : caller->socket ? MOST_OTHERS : MOST_TCP;
+    int same = 0, others = 0;
+
+    for (int i = 0; i < routes->nr_waits; i++) {
+        const struct np_caller *waits = &routes->waits[i].request->caller;
+        const bool waits_own = is_own(routes, waits);
+
+        others += !waits_own;
+        same += own ? waits_own : np_peer_is_same(waits, caller) && waits->token == caller->token;
+    }
+    return same < most && (own || others < NP_MOST_WAITS - MOST_OWN);
+}
+
+struct np_wait *np_answer_later(struct np_call *call, enum np_wait_for what)
 {
     struct np_routes *routes = call->routes;
 
-    if (routes->nr_waits == NP_MOST_WAITS) {
-        np_answer_error(call, 503, "internal", "too many requests wait already; ask again later");
+    if (!may_wait(routes, &call->request->caller)) {
+        np_answer_error(
+            call, 503, "busy", "too many of your requests wait already; ask again later");
         return NULL;
     }
     struct np_wait *wait = &routes->waits[routes->nr_waits++];
-    *wait = (struct np_wait){.request = np_http_hold(call->request),
+    *wait = (struct np_wait){.what = what,
+        .request = np_http_hold(call->request),
         .id = call->id,
-        .segment = -1,
-        .checker = {.fd = -1}};
+        .until_ns = np_now_ns(),
+        .child = {.fd = -1, .epoll_fd = -1}};
     return wait;
+}
+
+struct np_call np_call_of(struct np_routes *routes, const struct np_wait *wait)
+{
+    return (struct np_call){.routes = routes,
+        .request = wait->request,
+        .held = wait->request->held,
+        .id = wait->id,
+        .entry = wait->id > 0 ? np_service_find(routes->service, wait->id) : NULL};
+}
+
+/* --- the query -------------------------------------------------------------------------------- */
+
+bool np_query_whole(
+    struct np_call *call, const char *name, int64_t least, int64_t most, int64_t *ret_value)
+{
+    const char *text = np_http_query(call->request, name);
+    char *end;
+
+    if (!text)
+        return true;
+    errno = 0;
+    const long long value = strtoll(text, &end, 10);
+    if (strspn(text, "0123456789") != strlen(text) || end == text || errno || value < least ||
+        value > most) {
+        np_answer_error(call, 400, "invalid", "%s: expected a whole number, %lld to %lld", name,
+            (long long)least, (long long)most);
+        return false;
+    }
+    *ret_value = value;
+    return true;
+}
+
+bool np_query_seconds(struct np_call *call, const char *name, double *ret_seconds)
+{
+    const char *text = np_http_query(call->request, name);
+
+    if (!text)
+        return true;
+    const size_t digits = strspn(text, "0123456789"),
+                 more = text[digits] == '.' ? strspn(text + digits + 1, "0123456789") : 0;
+    const double seconds = strtod(text, NULL);
+    if (digits == 0 || digits > 9 || text[digits + (more ? more + 1 : 0)]) {
+        np_answer_error(call, 400, "invalid", "%s: expected seconds, as 2.5", name);
+        return false;
+    }
+    *ret_seconds = seconds < MOST_WAIT_S ? seconds : MOST_WAIT_S;
+    return true;
+}
+
+static unsigned state_of(const char *word, size_t bytes)
+{
+    for (int i = 0; i < NP_NR_ENTRY_STATES; i++)
+        if (strlen(np_entry_states[i]) == bytes && memcmp(np_entry_states[i], word, bytes) == 0)
+            return 1u << i;
+    return 0;
+}
+
+bool np_query_states(struct np_call *call, const char *name, unsigned *ret_states)
+{
+    const char *text = np_http_query(call->request, name);
+    unsigned states = 0;
+
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        const unsigned state = state_of(at, strcspn(at, ","));
+
+        if (!state) {
+            np_answer_error(call, 400, "invalid",
+                "%s: '%.*s' is no state: docs/SERVICE.md names them", name, (int)strcspn(at, ","),
+                at);
+            return false;
+        }
+        states |= state;
+    }
+    *ret_states = states;
+    return true;
 }
 
 /* --- requests --------------------------------------------------------------------------------- */
@@ -181,65 +296,126 @@ static void answer(struct np_call *call, const struct route *route)
         route->answer(call);
 }
 
+/* NULL: there is none of that path, or of that method: then allowed (of so many bytes) names those that there are. */
+static const struct route *find_route(
+    const struct np_http_request *request, int64_t *ret_id, char *allowed, size_t bytes)
+{
+    *allowed = '\0';
+    for (size_t i = 0; i < NR_ROUTES; i++) {
+        const struct route *route = &routes_table[i];
+        const size_t used = strlen(allowed);
+
+        *ret_id = 0;
+        if (!fits(route->path, request->path, ret_id))
+            continue;
+        if (strcmp(route->method, request->method) == 0)
+            return route;
+        snprintf(allowed + used, bytes - used, "%s%s", used ? ", " : "", route->method);
+    }
+    return NULL;
+}
+
+bool np_routes_hear(void *context, const struct np_http_request *request)
+{
+    struct np_call call = {.routes = context, .request = request};
+    char allowed[64];
+    const struct route *route = find_route(request, &call.id, allowed, sizeof(allowed));
+
+    if (call.id > 0)
+        call.entry = np_service_find(call.routes->service, call.id);
+    return route && may(&call, route->deed);
+}
+
+/* As np_answer_error(), and with what RFC 9110 wants beside it. */
+static void answer_wrong_method(struct np_call *call, const char *allowed)
+{
+    static const char text[] =
+        "{\"error\": {\"code\": \"method\", \"text\": \"this path has other methods; "
+        "Allow names them\"}}\n";
+    const struct np_http_field field = {"Allow", allowed};
+
+    call->routes->answers[4]++;
+    np_http_reply(call->held, 405, "application/json", text, strlen(text), &field);
+}
+
 void np_routes_handle(void *context, const struct np_http_request *request)
 {
     struct np_call call = {.routes = context, .request = request, .held = request->held};
-    bool known = false;
+    char allowed[64];
+    const struct route *route = find_route(request, &call.id, allowed, sizeof(allowed));
 
-    for (size_t i = 0; i < NR_ROUTES; i++) {
-        int64_t id = 0;
-
-        if (!fits(routes_table[i].path, request->path, &id))
-            continue;
-        known = true;
-        if (strcmp(routes_table[i].method, request->method) != 0)
-            continue;
-        call.id = id;
-        answer(&call, &routes_table[i]);
-        return;
-    }
-    if (known)
-        np_answer_error(&call, 405, "method", "%s is not for %s", request->method, request->path);
+    if (route)
+        answer(&call, route);
+    else if (*allowed)
+        answer_wrong_method(&call, allowed);
     else
         np_answer_error(&call, 404, "not_found", "there is no %s", request->path);
 }
 
 /* --- waiting ---------------------------------------------------------------------------------- */
 
+void np_end_child(struct np_routes *routes, struct np_wait *wait)
+{
+    const pid_t left = np_child_stop(&wait->child);
+
+    if (left == 0)
+        return;
+    while (routes->nr_ended == NP_MOST_WAITS && !np_child_reap(routes->ended[0]))
+        np_sleep_until_ns(np_now_ns() + 1000000); /* killed, all of them: it takes no time */
+    if (routes->nr_ended == NP_MOST_WAITS)
+        routes->ended[0] = routes->ended[--routes->nr_ended];
+    routes->ended[routes->nr_ended++] = left;
+}
+
+static void forget(struct np_routes *routes, struct np_wait *wait)
+{
+    np_end_child(routes, wait);
+    np_entry_fini(&wait->entry);
+    np_node_free(wait->body);
+}
+
 static bool turn(struct np_routes *routes, struct np_wait *wait)
 {
-    if (wait->checker.pid > 0)
-        return np_turn_submit(routes, wait);
-    return wait->segment >= 0 ? np_turn_log(routes, wait) : np_turn_show(routes, wait);
+    switch (wait->what) {
+    case NP_WAIT_CHECK: return np_turn_check(routes, wait);
+    case NP_WAIT_LOG: return np_turn_log(routes, wait);
+    case NP_WAIT_METRICS: return np_turn_metrics(routes, wait);
+    default: return np_turn_state(routes, wait);
+    }
 }
 
+/* In the order in which they came. */
 void np_routes_turn(struct np_routes *routes)
 {
-    for (int i = 0; i < routes->nr_waits;)
-        if (turn(routes, &routes->waits[i])) {
-            np_entry_fini(&routes->waits[i].entry);
-            routes->waits[i] = routes->waits[--routes->nr_waits];
-        } else {
+    int left = 0, nr = routes->nr_waits;
+
+    for (int i = 0; i < nr; i++) {
+        if (turn(routes, &routes->waits[i]))
+            forget(routes, &routes->waits[i]);
+        else if (left++ != i)
+            routes->waits[left - 1] = routes->waits[i];
+    }
+    routes->nr_waits = left;
+    for (int i = 0; i < routes->nr_ended;)
+        if (np_child_reap(routes->ended[i]))
+            routes->ended[i] = routes->ended[--routes->nr_ended];
+        else
             i++;
-        }
 }
 
-int np_routes_fds(const struct np_routes *routes, int *ret_fds, int most)
+int np_routes_fd(const struct np_routes *routes)
 {
-    int n = 0;
-
-    for (int i = 0; i < routes->nr_waits && n < most; i++)
-        if (routes->waits[i].checker.pid > 0)
-            ret_fds[n++] = routes->waits[i].checker.fd;
-    return n;
+    return routes->epoll_fd;
 }
 
 int np_routes_new(struct np_service *service, struct np_routes **ret_routes, struct np_err *err)
 {
     struct np_routes *routes = np_alloc(sizeof(*routes));
 
-    if (!routes)
-        return np_err_set(err, -ENOMEM, "out of memory");
+    if (!routes || (routes->epoll_fd = epoll_create1(EPOLL_CLOEXEC)) < 0) {
+        np_free(routes);
+        return np_err_set(err, -ENOMEM, "out of memory, or of descriptors");
+    }
     routes->service = service;
     *ret_routes = routes;
     return 0;
@@ -249,10 +425,9 @@ void np_routes_free(struct np_routes *routes)
 {
     if (!routes)
         return;
-    for (int i = 0; i < routes->nr_waits; i++) {
-        np_checker_stop(&routes->waits[i].checker);
-        np_entry_fini(&routes->waits[i].entry);
-    }
+    for (int i = 0; i < routes->nr_waits; i++)
+        forget(routes, &routes->waits[i]);
+    close(routes->epoll_fd);
     np_json_fini(&routes->json);
     np_free(routes);
 }

@@ -9,10 +9,12 @@ struct np_routes;
 /* Neither is owned. */
 int np_routes_new(struct np_service *service, struct np_routes **ret_routes, struct np_err *err);
 void np_routes_free(struct np_routes *routes); /* held requests are not answered any more */
-void np_routes_handle(void *routes, const struct np_http_request *request); /* for np_http_open() */
-/* Answers what was waited for: checks that have ended, long polls. With each turn of the loop. */
+/* For np_http_open(). */
+bool np_routes_hear(void *routes, const struct np_http_request *request);
+void np_routes_handle(void *routes, const struct np_http_request *request);
+/* Answers what was waited for: checks and reads that have ended, long polls. With each turn of the loop. */
 void np_routes_turn(struct np_routes *routes);
-/* Descriptors of checks under way, to wait on: readable. */
-int np_routes_fds(const struct np_routes *routes, int *ret_fds, int most);
+/* Readable: there is something to do for np_routes_turn(). */
+int np_routes_fd(const struct np_routes *routes);
 
 #endif

@@ -1,22 +1,13 @@
-/* A run's config, log and metrics: read from its folder, with its owner's rights. */
+/* A run's config, and its log and metrics: read from its folder by a child with its owner's rights. */
 #include <errno.h>
-#include <fcntl.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "daemon/service/routes_parts.h"
-#include "daemon/service/service_parts.h"
-#include "daemon/service/worker.h"
-#include "loader/base/mem.h"
+#include "loader/base/clock.h"
 
-#define MOST_LOG     (256u << 10) /* of an answer */
-#define MOST_METRICS (1u << 20)
-#define NR_SEGMENTS  4 /* that a worker keeps */
-#define WAIT_S       60.0
+#define READ_S 10.0 /* a read that takes longer hangs */
 
 void np_route_config(struct np_call *call)
 {
@@ -24,249 +15,144 @@ void np_route_config(struct np_call *call)
         call, "application/yaml", call->entry->config, strlen(call->entry->config), NULL);
 }
 
-/* --- the log: SEG:POS names a byte of it, whatever was rotated away since ------------------------- */
-
-static int open_segment(const struct np_entry *entry, int segment, off_t *ret_bytes)
+/* The child has ended without a word, or cannot be started. */
+static void answer_unread(struct np_call *call, int code)
 {
-    char *path = entry->dir ? np_format("%s/output/%06d", entry->dir, segment) : NULL;
-    const int fd = path ? np_open_as(entry->uid, entry->gid, path, O_RDONLY) : -ENOENT;
-    struct stat stat_;
-
-    np_free(path);
-    if (fd < 0)
-        return fd;
-    if (fstat(fd, &stat_) < 0 || !S_ISREG(stat_.st_mode)) {
-        close(fd);
-        return -ENOENT;
-    }
-    *ret_bytes = stat_.st_size;
-    return fd;
+    if (code == -ETIMEDOUT)
+        np_answer_error(call, 500, "internal", "the run's folder does not answer: its disk hangs");
+    else
+        np_answer_error(call, 503, "busy", "the run's folder cannot be read now; ask again later");
 }
 
-/* The newest segment: from `from` on they are without a gap. 0: there is none. */
-static int last_segment(const struct np_entry *entry, int from)
+static bool start_read(struct np_call *call, struct np_wait *wait, np_child_fn *work,
+    const void *wish, double most_s, size_t most)
 {
-    off_t bytes;
-    int fd, last = 0;
+    const struct np_child_start start = {.uid = call->entry->uid,
+        .gid = call->entry->gid,
+        .work = work,
+        .context = wish,
+        .epoll_fd = call->routes->epoll_fd,
+        .most_s = most_s,
+        .most = most};
+    struct np_err err = {0};
 
-    for (int segment = from > 0 ? from : 1;; segment++) {
-        if ((fd = open_segment(entry, segment, &bytes)) < 0) {
-            if (last > 0 || segment >= from + 10000)
-                return last;
-            continue; /* rotated away */
-        }
-        close(fd);
-        last = segment;
-    }
-}
-
-/* Bytes from the place on, up to MOST_LOG; the place moves. Their number, into text (np_free). */
-static size_t read_log(const struct np_entry *entry, int *segment, off_t *position, char *text)
-{
-    size_t used = 0;
-    off_t bytes;
-    int fd;
-
-    while (used < MOST_LOG && (fd = open_segment(entry, *segment, &bytes)) >= 0) {
-        off_t next;
-        const int after = open_segment(entry, *segment + 1, &next); /* then this one is whole */
-        const ssize_t nr = pread(fd, text + used, MOST_LOG - used, *position);
-
-        close(fd);
-        if (after >= 0)
-            close(after);
-        if (nr > 0) {
-            used += (size_t)nr;
-            *position += nr;
-        } else if (after >= 0) {
-            (*segment)++;
-            *position = 0;
-        } else {
-            break;
-        }
-    }
-    return used;
-}
-
-static void answer_log(struct np_call *call, int segment, off_t position)
-{
-    char *text = np_alloc(MOST_LOG), next[48];
-    const size_t bytes = text ? read_log(call->entry, &segment, &position, text) : 0;
-
-    snprintf(next, sizeof(next), "%d:%lld", segment, (long long)position);
-    np_answer_text(call, "text/plain; charset=utf-8", text ? text : "", bytes, next);
-    np_free(text);
-}
-
-static bool has_more(const struct np_entry *entry, int segment, off_t position)
-{
-    off_t bytes = 0;
-    int fd = open_segment(entry, segment, &bytes);
-
-    if (fd >= 0)
-        close(fd);
-    if (fd >= 0 && bytes > position)
+    if (np_child_start(&start, &wait->child, &err) == 0)
         return true;
-    if ((fd = open_segment(entry, segment + 1, &bytes)) >= 0)
-        close(fd);
-    return fd >= 0;
+    answer_unread(call, err.code);
+    return false;
 }
 
-static bool take_place(const char *text, int *ret_segment, long long *ret_position)
-{
-    return sscanf(text, "%d:%lld", ret_segment, ret_position) == 2 && *ret_segment >= 0 &&
-           *ret_segment < 100000000 && *ret_position >= 0;
-}
+/* --- the log ---------------------------------------------------------------------------------- */
 
-/* The last so many bytes: of the newest segment, or with the one before it. */
-static void go_to_tail(const struct np_entry *entry, long long bytes, int *segment, off_t *position)
+/* "SEGMENT:POSITION", as X-Next gave it. */
+static bool take_place(const char *text, int *ret_segment, int64_t *ret_position)
 {
-    off_t size = 0;
-    const int fd = open_segment(entry, *segment, &size);
+    const size_t digits = strspn(text, "0123456789"),
+                 more = text[digits] == ':' ? strspn(text + digits + 1, "0123456789") : 0;
 
-    if (fd >= 0)
-        close(fd);
-    *position = size > bytes ? size - (off_t)bytes : 0;
+    if (digits == 0 || digits > 8 || more == 0 || more > 18 || text[digits + 1 + more])
+        return false;
+    *ret_segment = atoi(text);
+    *ret_position = strtoll(text + digits + 1, NULL, 10);
+    return true;
 }
 
 void np_route_log(struct np_call *call)
 {
-    const char *from = np_http_query(call->request, "from"),
-               *tail = np_http_query(call->request, "tail");
-    const char *wait_text = np_http_query(call->request, "wait");
-    const double seconds = wait_text ? fmin(strtod(wait_text, NULL), WAIT_S) : 0;
-    long long at = 0;
-    int segment = 0;
+    const char *from = np_http_query(call->request, "from");
+    struct np_log_wish wish = {.tail = -1};
     struct np_wait *wait;
 
-    if (from && !take_place(from, &segment, &at)) {
+    if (from && !take_place(from, &wish.segment, &wish.position)) {
         np_answer_error(call, 400, "invalid", "from: SEGMENT:POSITION, as X-Next gave it");
         return;
     }
-    off_t position = (off_t)at, bytes;
-    const int fd = segment > 0 ? open_segment(call->entry, segment, &bytes) : -1;
-    if (fd >= 0) {
-        close(fd);
-    } else { /* the start, or what it was is gone: the oldest that is left */
-        const int last = last_segment(call->entry, segment);
+    if (!np_query_whole(call, "tail", 0, INT64_MAX, &wish.tail) ||
+        !np_query_seconds(call, "wait", &wish.wait_s))
+        return;
+    if (!call->entry->dir)
+        np_answer_text(call, "text/plain; charset=utf-8", "", 0, "0:0");
+    else if ((wait = np_answer_later(call, NP_WAIT_LOG)))
+        wait->log = wish; /* the next turn starts its read */
+}
 
-        segment = tail && last > 0 ? last : last >= NR_SEGMENTS ? last - NR_SEGMENTS + 1 : 1;
-        position = 0;
-        if (tail)
-            go_to_tail(call->entry, strtoll(tail, NULL, 10), &segment, &position);
+static void answer_log(struct np_call *call, const struct np_child *child)
+{
+    char *text = memchr(child->text, '\n', child->used);
+
+    if (!text) {
+        answer_unread(call, -ECHILD);
+        return;
     }
-    if (!(seconds > 0) || has_more(call->entry, segment, position) ||
-        np_entry_is_over(call->entry)) {
-        answer_log(call, segment, position);
-    } else if ((wait = np_answer_later(call))) {
-        wait->until = np_service_now() + seconds;
-        wait->segment = segment;
-        wait->position = position;
-    }
+    *text++ = '\0';
+    np_answer_text(call, "text/plain; charset=utf-8", text,
+        child->used - (size_t)(text - child->text), child->text);
+}
+
+/* A run that is over says nothing more: what there is is read at once. */
+static bool start_log(struct np_call *call, struct np_wait *wait)
+{
+    if (np_entry_is_over(call->entry))
+        wait->log.wait_s = 0;
+    wait->log.dir = call->entry->dir;
+    return start_read(
+        call, wait, np_reader_log, &wait->log, wait->log.wait_s + READ_S, NP_MOST_LOG + 64);
 }
 
 bool np_turn_log(struct np_routes *routes, struct np_wait *wait)
 {
-    struct np_call call = {.routes = routes,
-        .request = wait->request,
-        .held = wait->request->held,
-        .id = wait->id,
-        .entry = np_service_find(routes->service, wait->id)};
+    struct np_call call = np_call_of(routes, wait);
 
-    if (!call.entry)
+    if (!call.entry) {
         np_answer_error(&call, 404, "not_found", "run %lld has been removed", (long long)wait->id);
-    else if (np_service_now() >= wait->until || np_entry_is_over(call.entry) ||
-             has_more(call.entry, wait->segment, wait->position))
-        answer_log(&call, wait->segment, wait->position);
-    else
-        return false;
-    return true;
-}
-
-/* --- metrics: lines of metrics.jsonl from a byte on ------------------------------------------------- */
-
-static void write_points(
-    struct np_call *call, const char *text, size_t bytes, long long from, long most)
-{
-    size_t at = 0;
-    char *answer = NULL;
-    size_t answer_bytes = 0;
-    FILE *out = open_memstream(&answer, &answer_bytes);
-
-    if (!out) {
-        np_answer_error(call, 500, "internal", "out of memory");
-        return;
+        return true;
     }
-    fputs("{\"points\": [", out);
-    for (long n = 0; n < most; n++) {
-        const char *end = memchr(text + at, '\n', bytes - at);
-
-        if (!end) /* a line under way is left out */
-            break;
-        fprintf(out, "%s%.*s", n ? ",\n" : "\n", (int)(end - (text + at)), text + at);
-        at = (size_t)(end - text) + 1;
-    }
-    fprintf(out, "], \"next\": %lld}\n", from + (long long)at);
-    fclose(out);
-    np_answer_text(call, "application/json", answer, answer_bytes, NULL);
-    free(answer);
+    if (wait->child.pid > 0 && wait->log.wait_s > 0 && np_entry_is_over(call.entry))
+        np_end_child(routes, wait);
+    if (wait->child.pid == 0)
+        return !start_log(&call, wait);
+    const int code = np_child_turn(&wait->child);
+    if (code == 1)
+        answer_log(&call, &wait->child);
+    else if (code < 0)
+        answer_unread(&call, code);
+    return code != 0;
 }
 
-/* Behind the first newline from the byte before the place on; 0 where there is none: the file was cut back
- * since (its run went on from a checkpoint), and what was read of it is to be read again. */
-static off_t line_at(int fd, off_t from)
-{
-    char text[8192];
-
-    for (off_t at = from - 1; from > 0;) {
-        const ssize_t nr = pread(fd, text, sizeof(text), at);
-        const char *end = nr > 0 ? memchr(text, '\n', (size_t)nr) : NULL;
-
-        if (end)
-            return at + (end - text) + 1;
-        if (nr <= 0)
-            break;
-        at += nr;
-    }
-    return 0;
-}
-
-/* Where to read: at `from` if a line begins there, else at 0; of a tail, its first whole line. */
-static off_t place_of_lines(int fd, long long from, long long tail)
-{
-    const off_t size = lseek(fd, 0, SEEK_END);
-
-    if (tail > 0)
-        return tail < size ? line_at(fd, size - (off_t)tail) : 0;
-    return line_at(fd, (off_t)from) == (off_t)from ? (off_t)from : 0;
-}
+/* --- metrics ---------------------------------------------------------------------------------- */
 
 void np_route_metrics(struct np_call *call)
 {
-    const char *from_text = np_http_query(call->request, "from"),
-               *most_text = np_http_query(call->request, "most"),
-               *tail_text = np_http_query(call->request, "tail");
-    long long from = from_text ? strtoll(from_text, NULL, 10) : 0;
-    const long long tail = tail_text ? strtoll(tail_text, NULL, 10) : 0;
-    const long most = most_text ? strtol(most_text, NULL, 10) : 5000;
-    const struct np_entry *entry = call->entry;
-    char *path = entry->dir ? np_format("%s/metrics.jsonl", entry->dir) : NULL;
-    const int fd = path ? np_open_as(entry->uid, entry->gid, path, O_RDONLY) : -ENOENT;
-    char *text = np_alloc(MOST_METRICS);
-    ssize_t nr = 0;
+    static const char none[] = "{\"points\": [], \"next\": 0}\n";
+    struct np_metrics_wish wish = {.dir = call->entry->dir, .most = 5000};
+    struct np_wait *wait;
 
-    if (fd >= 0 && text && from >= 0) {
-        from = place_of_lines(fd, from, tail);
-        nr = pread(fd, text, MOST_METRICS, (off_t)from);
+    if (!np_query_whole(call, "from", 0, INT64_MAX, &wish.from) ||
+        !np_query_whole(call, "tail", 0, INT64_MAX, &wish.tail) ||
+        !np_query_whole(call, "most", 1, 1000000, &wish.most))
+        return;
+    if (!wish.dir)
+        np_answer_text(call, "application/json", none, strlen(none), NULL);
+    else if ((wait = np_answer_later(call, NP_WAIT_METRICS)))
+        wait->metrics = wish;
+}
+
+bool np_turn_metrics(struct np_routes *routes, struct np_wait *wait)
+{
+    struct np_call call = np_call_of(routes, wait);
+
+    if (!call.entry) {
+        np_answer_error(&call, 404, "not_found", "run %lld has been removed", (long long)wait->id);
+        return true;
     }
-
-    np_free(path);
-    if (fd >= 0)
-        close(fd);
-    if (from < 0 || most < 1 || tail < 0)
-        np_answer_error(
-            call, 400, "invalid", "from: a byte, as next gave it; tail: bytes; most: at least 1");
-    else
-        write_points(call, text ? text : "", nr > 0 ? (size_t)nr : 0, from, most);
-    np_free(text);
+    wait->metrics.dir = call.entry->dir;
+    if (wait->child.pid == 0)
+        return !start_read(
+            &call, wait, np_reader_metrics, &wait->metrics, READ_S, 2 * NP_MOST_METRICS);
+    const int code = np_child_turn(&wait->child);
+    if (code == 1 && wait->child.used > 0)
+        np_answer_text(&call, "application/json", wait->child.text, wait->child.used, NULL);
+    else if (code != 0)
+        answer_unread(&call, code == 1 ? -ECHILD : code);
+    return code != 0;
 }

@@ -4,26 +4,43 @@
 
 #include "daemon/json.h"
 #include "daemon/service/checker.h"
+#include "daemon/service/reader.h"
 #include "daemon/service/routes.h"
 
-#define NP_MOST_WAITS 256
+#define NP_MOST_WAITS  256
+#define NP_MOST_CHECKS 8 /* at a time; of one caller half of them */
+
+enum np_wait_for { NP_WAIT_STATE, NP_WAIT_CHECK, NP_WAIT_LOG, NP_WAIT_METRICS };
 
 struct np_wait { /* a request that is answered later */
+    enum np_wait_for what;
     const struct np_http_request *request;
     int64_t id;
-    double until;     /* Unix time */
-    char states[128]; /* of a run: answered once it has none of these; "": not asked for */
-    int segment;      /* of a log, and what was there of it; -1: not asked for */
-    off_t position;
-    struct np_checker checker; /* pid 0: none */
-    struct np_entry entry;     /* a submission that is being checked; owned */
+    uint64_t until_ns;
+    unsigned states;       /* NP_WAIT_STATE: a bit each; answered once it has none of these */
+    struct np_child child; /* pid 0: none, or not yet */
+    struct np_node *body;  /* NP_WAIT_CHECK: what check is made of; np_node_free */
+    struct np_check check;
+    struct np_entry entry;  /* the submission; owned */
+    struct np_log_wish log; /* NP_WAIT_LOG */
+    struct np_metrics_wish metrics;
+};
+
+struct np_health {     /* of the disk that the queue is on */
+    uint64_t until_ns; /* what is known of it holds until then */
+    char problem[256]; /* "": none */
 };
 
 struct np_routes {
     struct np_service *service;
-    struct np_json json; /* of the answer under way */
-    struct np_wait waits[NP_MOST_WAITS];
+    int epoll_fd;                        /* of the waits' children */
+    struct np_json json;                 /* of the answer under way */
+    struct np_wait waits[NP_MOST_WAITS]; /* in the order in which they came */
     int nr_waits;
+    pid_t ended[NP_MOST_WAITS]; /* children that were ended, and not reaped yet */
+    int nr_ended;
+    struct np_health health;
+    uint64_t answers[6]; /* by the first digit of their status */
 };
 
 /* A request and what its path named. */
@@ -46,11 +63,35 @@ void np_answer_error(struct np_call *call, unsigned status, const char *code, co
 /* -errno of the service's calls as a status. */
 void np_answer_failure(struct np_call *call, int code, const struct np_err *err);
 /* Keeps the request for later; NULL: too many wait, and it was told so. */
-struct np_wait *np_answer_later(struct np_call *call);
+struct np_wait *np_answer_later(struct np_call *call, enum np_wait_for what);
+/* Of a request that is kept. */
+struct np_call np_call_of(struct np_routes *routes, const struct np_wait *wait);
+
+int np_count_runs(const struct np_service *service, enum np_entry_state state);
+bool np_is_on_device(const struct np_entry *entry, const struct np_slotted *device);
+/* What is wrong with the disk that the queue is on; "": nothing. Asked for every few seconds at most. */
+const char *np_health_problem(struct np_routes *routes);
+
+/* --- the query: false: it was answered, with 400 --------------------------------------------------- */
+
+/* Where the parameter is there: a whole number in bounds; seconds, 60 at most. */
+bool np_query_whole(
+    struct np_call *call, const char *name, int64_t least, int64_t most, int64_t *ret_value);
+bool np_query_seconds(struct np_call *call, const char *name, double *ret_seconds);
+/* States by commas, a bit each; 0: it is not there. */
+bool np_query_states(struct np_call *call, const char *name, unsigned *ret_states);
 
 /* --- routes -------------------------------------------------------------------------------------- */
 
 void np_write_run(struct np_routes *routes, const char *key, const struct np_entry *entry);
+void np_answer_run(struct np_call *call, int64_t id, unsigned status);
+/* A text of JSON's body under key, or fallback; NULL: it is something else, or longer. */
+const char *np_body_text(
+    const struct np_node *body, const char *key, const char *fallback, size_t most);
+bool np_body_whole(
+    const struct np_node *body, const char *key, int64_t least, int64_t most, int64_t *ret_value);
+/* NULL: it is no object of these keys (the last NULL), and it was told so. np_node_free. */
+struct np_node *np_body_of(struct np_call *call, const char *const *keys);
 void np_route_list(struct np_call *call);
 void np_route_submit(struct np_call *call);
 void np_route_show(struct np_call *call);
@@ -69,8 +110,11 @@ void np_route_health(struct np_call *call);
 void np_route_prometheus(struct np_call *call);
 void np_route_page(struct np_call *call);
 /* Of a wait: true: it was answered. */
-bool np_turn_submit(struct np_routes *routes, struct np_wait *wait);
-bool np_turn_show(struct np_routes *routes, struct np_wait *wait);
+bool np_turn_check(struct np_routes *routes, struct np_wait *wait);
+bool np_turn_state(struct np_routes *routes, struct np_wait *wait);
 bool np_turn_log(struct np_routes *routes, struct np_wait *wait);
+bool np_turn_metrics(struct np_routes *routes, struct np_wait *wait);
+/* Ends a wait's child, where it has one. */
+void np_end_child(struct np_routes *routes, struct np_wait *wait);
 
 #endif

@@ -5,13 +5,29 @@
 
 #include "daemon/service/service_parts.h"
 
-static void write_owner(struct np_json *json, uid_t uid)
+/* The user's name, or their number; asked for once a run: it may take long. */
+static const char *owner_of(const struct np_service *service, const struct np_entry *entry)
 {
-    const struct passwd *user = getpwuid(uid);
-    char number[24];
+    struct np_kept *run = np_service_run_of(service, entry->id);
+    const struct passwd *user = *run->owner ? NULL : getpwuid(entry->uid);
 
-    snprintf(number, sizeof(number), "%u", (unsigned)uid);
-    np_json_text(json, "owner", user ? user->pw_name : number);
+    if (user)
+        snprintf(run->owner, sizeof(run->owner), "%s", user->pw_name);
+    else if (!*run->owner)
+        snprintf(run->owner, sizeof(run->owner), "%u", (unsigned)entry->uid);
+    return run->owner;
+}
+
+/* What a run's own process said, on one line: it ends up on others' terminals. */
+static void write_word(struct np_json *json, const char *key, const char *text)
+{
+    char line[512];
+    size_t n = 0;
+
+    for (; n < sizeof(line) - 1 && text[n]; n++)
+        line[n] = (unsigned char)text[n] < 0x20 || text[n] == 0x7f ? ' ' : text[n];
+    line[n] = '\0';
+    np_json_text(json, key, line);
 }
 
 static void write_time(struct np_json *json, const char *key, double time)
@@ -26,7 +42,7 @@ static void write_progress(struct np_json *json, const struct np_said *said)
         return;
     }
     np_json_open(json, "progress", '{');
-    np_json_text(json, "doing", said->doing);
+    write_word(json, "doing", said->doing);
     np_json_real(json, "step", said->step);
     np_json_real(json, "total_steps", said->total_steps);
     np_json_real(json, "epoch", said->epoch);
@@ -34,7 +50,10 @@ static void write_progress(struct np_json *json, const struct np_said *said)
     np_json_real(json, "accuracy", said->accuracy);
     np_json_real(json, "images_per_second", said->images_per_second);
     np_json_real(json, "stall_ratio", said->stall_ratio);
-    np_json_text(json, "cause", *said->cause ? said->cause : NULL);
+    if (*said->cause)
+        write_word(json, "cause", said->cause);
+    else
+        np_json_null(json, "cause");
     np_json_real(json, "eta_seconds", said->eta_s);
     np_json_real(json, "said", said->said);
     np_json_close(json, '}');
@@ -48,7 +67,7 @@ void np_service_write_run(
     np_json_int(json, "id", entry->id);
     np_json_text(json, "name", entry->name);
     np_json_text(json, "state", np_entry_states[entry->state]);
-    write_owner(json, entry->uid);
+    np_json_text(json, "owner", owner_of(service, entry));
     np_json_int(json, "uid", entry->uid);
     np_json_text(json, "path", entry->path);
     np_json_text(json, "device", entry->device);
@@ -60,7 +79,7 @@ void np_service_write_run(
     np_json_close(json, ']');
     np_json_int(json, "max_retries", entry->max_retries);
     np_json_int(json, "retries", entry->retries);
-    np_json_text(json, "reason", entry->reason);
+    write_word(json, "reason", entry->reason);
     np_json_text(json, "dir", entry->dir);
     np_json_real(json, "exit_code", entry->exit_code >= 0 ? (double)entry->exit_code : NAN);
     write_time(json, "submitted", entry->submitted);

@@ -17,6 +17,7 @@ struct np_kept {
     double went_on; /* when it last made progress */
     double at;      /* where that was: step, or what it was doing */
     struct np_said progress;
+    char owner[40];  /* its user's name; "": not asked for yet */
     char line[4096]; /* of the report, under way */
     size_t used;
 };

@@ -1,0 +1,150 @@
+/* Processes that do one thing, and what they say. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/service/child.h"
+#include "loader/base/clock.h"
+#include "tests/test.h"
+
+static int say_much(const void *context, int out_fd)
+{
+    const size_t *nr = context;
+    char text[1000];
+
+    memset(text, 'x', sizeof(text));
+    for (size_t left = *nr; left > 0;) {
+        const size_t n = left < sizeof(text) ? left : sizeof(text);
+
+        if (np_child_say(out_fd, text, n) < 0)
+            return 1;
+        left -= n;
+    }
+    return 0;
+}
+
+static int hang(const void *context, int out_fd)
+{
+    (void)context;
+    np_child_say(out_fd, "x", 1);
+    while (pause() < 0)
+        ;
+    return 0;
+}
+
+/* Says which descriptors it has. */
+static int say_open(const void *context, int out_fd)
+{
+    char text[64];
+
+    (void)context;
+    for (int fd = 0; fd < 256; fd++)
+        if (fcntl(fd, F_GETFD) >= 0) {
+            snprintf(text, sizeof(text), "%d ", fd);
+            np_child_say(out_fd, text, strlen(text));
+        }
+    return 0;
+}
+
+static int await(struct np_child *child)
+{
+    int code;
+
+    while ((code = np_child_turn(child)) == 0)
+        usleep(500);
+    return code;
+}
+
+static void end(struct np_child *child)
+{
+    const pid_t left = np_child_stop(child);
+
+    while (left && !np_child_reap(left))
+        usleep(500);
+}
+
+static struct np_child begin(np_child_fn *work, const void *context, double seconds, size_t most)
+{
+    const struct np_child_start start = {.uid = getuid(),
+        .gid = getgid(),
+        .work = work,
+        .context = context,
+        .epoll_fd = -1,
+        .most_s = seconds,
+        .most = most};
+    struct np_child child = {.fd = -1};
+
+    cr_assert_eq(np_child_start(&start, &child, NULL), 0);
+    return child;
+}
+
+Test(child, what_it_says_is_gathered, .timeout = 20)
+{
+    for (size_t nr = 0; nr < 300000; nr = 3 * nr + 1) {
+        struct np_child child = begin(say_much, &nr, 10, 1 << 20);
+
+        cr_assert_eq(await(&child), 1);
+        cr_assert_eq(child.used, nr);
+        cr_assert_eq(strlen(child.text), nr);
+        end(&child);
+    }
+}
+
+Test(child, one_that_says_too_much_is_ended, .timeout = 20)
+{
+    const size_t nr = 1 << 20;
+    struct np_child child = begin(say_much, &nr, 10, 100000);
+
+    cr_assert_eq(await(&child), -EFBIG);
+    end(&child);
+    cr_assert_eq(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+Test(child, one_that_hangs_is_ended, .timeout = 20)
+{
+    struct np_child child = begin(hang, NULL, 0.2, 100);
+    const pid_t pid = child.pid;
+
+    cr_assert_eq(await(&child), -ETIMEDOUT);
+    end(&child);
+    cr_assert(child.pid == 0 && kill(pid, 0) < 0 && errno == ESRCH);
+}
+
+Test(child, it_has_no_descriptor_of_the_services, .timeout = 20)
+{
+    const int extra = dup(0), more = fcntl(0, F_DUPFD, 77);
+    struct np_child child = begin(say_open, NULL, 10, 1000);
+
+    cr_assert_eq(await(&child), 1);
+    cr_assert_str_eq(child.text, "0 1 2 3 ");
+    end(&child);
+    close(extra);
+    close(more);
+}
+
+Test(child, it_wakes_who_waits_and_leaves_nothing_behind, .timeout = 20)
+{
+    const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    const size_t nr = 5;
+    const struct np_child_start start = {.uid = getuid(),
+        .gid = getgid(),
+        .work = say_much,
+        .context = &nr,
+        .epoll_fd = epoll_fd,
+        .most_s = 10,
+        .most = 100};
+    struct epoll_event event;
+    struct np_child child;
+
+    cr_assert_eq(np_child_start(&start, &child, NULL), 0);
+    cr_assert_eq(epoll_wait(epoll_fd, &event, 1, 5000), 1);
+    cr_assert_eq(await(&child), 1);
+    end(&child);
+    cr_assert_eq(epoll_wait(epoll_fd, &event, 1, 0), 0);
+    close(epoll_fd);
+}

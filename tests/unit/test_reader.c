@@ -1,0 +1,187 @@
+/* A run's log and metrics, as its folder has them: rotated, cut back, and not what they should be. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/json.h"
+#include "daemon/service/reader.h"
+#include "loader/base/mem.h"
+#include "tests/test.h"
+
+static char dir[64];
+
+static void make_dir(void)
+{
+    char path[96];
+
+    strcpy(dir, "/tmp/nnpipe-reader.XXXXXX");
+    if (!mkdtemp(dir))
+        abort();
+    snprintf(path, sizeof(path), "%s/output", dir);
+    mkdir(path, 0700);
+}
+
+static void remove_dir(void)
+{
+    char command[96];
+
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    if (system(command))
+        abort();
+}
+
+static void put(const char *name, const char *text)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    FILE *file = fopen(path, "a");
+    fputs(text, file);
+    fclose(file);
+}
+
+/* What it says; free(). */
+static char *hear(int (*reader)(const void *wish, int out_fd), const void *wish)
+{
+    FILE *file = tmpfile();
+    char *text = calloc(1, 3u << 20);
+
+    if (reader(wish, fileno(file)) != 0)
+        abort();
+    rewind(file);
+    text[fread(text, 1, (3u << 20) - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+static bool log_is(struct np_log_wish wish, const char *expected)
+{
+    wish.dir = dir;
+    char *text = hear(np_reader_log, &wish);
+    const bool is = strcmp(text, expected) == 0;
+
+    if (!is)
+        fprintf(stderr, "log: %.200s\n", text);
+    free(text);
+    return is;
+}
+
+static bool metrics_are(struct np_metrics_wish wish, const char *expected)
+{
+    wish.dir = dir;
+    wish.most = wish.most ? wish.most : 5000;
+    char *text = hear(np_reader_metrics, &wish);
+    const bool is = strcmp(text, expected) == 0;
+
+    if (!is)
+        fprintf(stderr, "metrics: %.300s\n", text);
+    free(text);
+    return is;
+}
+
+Test(reader, a_log_goes_on_over_its_segments)
+{
+    make_dir();
+    cr_expect(log_is((struct np_log_wish){.tail = -1}, "1:0\n"));
+    put("output/000003", "three\n");
+    put("output/000004", "four\n");
+    cr_expect(log_is((struct np_log_wish){.tail = -1}, "4:5\nthree\nfour\n"));
+    cr_expect(
+        log_is((struct np_log_wish){.segment = 3, .position = 3, .tail = -1}, "4:5\nee\nfour\n"));
+    cr_expect(log_is((struct np_log_wish){.segment = 4, .position = 5, .tail = -1}, "4:5\n"));
+    cr_expect(log_is(
+        (struct np_log_wish){.segment = 1, .position = 9, .tail = -1}, "4:5\nthree\nfour\n"));
+    cr_expect(log_is((struct np_log_wish){.tail = 3}, "4:5\nur\n"));
+    cr_expect(log_is((struct np_log_wish){.tail = 0}, "4:5\n"));
+    cr_expect(log_is(
+        (struct np_log_wish){.segment = 99999999, .position = 1, .tail = -1}, "99999999:1\n"));
+    remove_dir();
+}
+
+Test(reader, a_log_is_files_and_nothing_else, .timeout = 20)
+{
+    char path[128];
+
+    make_dir();
+    put("secret", "secret\n");
+    snprintf(path, sizeof(path), "%s/output/000001", dir);
+    cr_assert_eq(symlink("../secret", path), 0);
+    snprintf(path, sizeof(path), "%s/output/000002", dir);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    snprintf(path, sizeof(path), "%s/output/000003", dir);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    put("output/1", "x");
+    put("output/0000004x", "x");
+    cr_expect(log_is((struct np_log_wish){.tail = -1}, "1:0\n"));
+    put("output/000004", "four\n");
+    cr_expect(log_is((struct np_log_wish){.segment = 3, .tail = -1}, "4:5\nfour\n"));
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", dir);
+    cr_assert_eq(symlink("secret", path), 0);
+    cr_expect(metrics_are((struct np_metrics_wish){0}, "{\"points\": [], \"next\": 0}\n"));
+    remove_dir();
+}
+
+Test(reader, a_log_is_waited_for, .timeout = 20)
+{
+    make_dir();
+    if (fork() == 0) {
+        usleep(300000);
+        put("output/000001", "late\n");
+        _exit(0);
+    }
+    cr_expect(log_is((struct np_log_wish){.tail = -1, .wait_s = 10}, "1:5\nlate\n"));
+    cr_expect(log_is(
+        (struct np_log_wish){.segment = 1, .position = 5, .tail = -1, .wait_s = 0.3}, "1:5\n"));
+    remove_dir();
+}
+
+Test(reader, metrics_are_whole_lines_of_objects)
+{
+    make_dir();
+    put("metrics.jsonl", "{\"step\": 1}\n{\"step\": 2}\nno\n[1]\n\"]}\n{\"step\": 3}\n{\"st");
+    cr_expect(metrics_are((struct np_metrics_wish){0},
+        "{\"points\": [\n{\"step\": 1},\n{\"step\": 2},\n{\"step\": 3}], \"next\": 47}\n"));
+    cr_expect(metrics_are((struct np_metrics_wish){.from = 12},
+        "{\"points\": [\n{\"step\": 2},\n{\"step\": 3}], \"next\": 47}\n"));
+    cr_expect(metrics_are(
+        (struct np_metrics_wish){.most = 1}, "{\"points\": [\n{\"step\": 1}], \"next\": 12}\n"));
+    cr_expect(
+        metrics_are((struct np_metrics_wish){.from = 47}, "{\"points\": [], \"next\": 47}\n"));
+    cr_expect(metrics_are(
+        (struct np_metrics_wish){.tail = 20}, "{\"points\": [\n{\"step\": 3}], \"next\": 47}\n"));
+    remove_dir();
+}
+
+Test(reader, metrics_that_were_cut_back_begin_again)
+{
+    make_dir();
+    put("metrics.jsonl", "{\"step\": 1}\n{\"step\": 2}\n");
+    cr_expect(metrics_are((struct np_metrics_wish){.from = 13},
+        "{\"points\": [\n{\"step\": 1},\n{\"step\": 2}], \"next\": 24}\n"));
+    cr_expect(metrics_are((struct np_metrics_wish){.from = 1000},
+        "{\"points\": [\n{\"step\": 1},\n{\"step\": 2}], \"next\": 24}\n"));
+    remove_dir();
+}
+
+Test(reader, a_line_that_never_ends_is_passed_over)
+{
+    const size_t bytes = NP_MOST_METRICS + 100;
+    char *line = malloc(bytes + 1), expected[64];
+
+    make_dir();
+    memset(line, 'x', bytes);
+    line[bytes] = '\0';
+    put("metrics.jsonl", line);
+    cr_expect(metrics_are((struct np_metrics_wish){0}, "{\"points\": [], \"next\": 0}\n"));
+    put("metrics.jsonl", "\n{}\n");
+    snprintf(expected, sizeof(expected), "{\"points\": [], \"next\": %zu}\n", bytes + 1);
+    cr_expect(metrics_are((struct np_metrics_wish){0}, expected));
+    cr_expect(metrics_are((struct np_metrics_wish){.from = (int64_t)bytes + 1},
+        "{\"points\": [\n{}], \"next\": 1048680}\n"));
+    free(line);
+    remove_dir();
+}
