@@ -162,9 +162,14 @@ RENDER   = $(B)/tests/flow/render_profile
 $(RENDER): $(B)/tests/flow/render_profile.o $(B)/tests/unit/made_profile.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-test: all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED) $(RENDER)
+# Puts a service through its paces over one connection.
+CYCLES   = $(B)/tests/flow/service_cycles
+$(CYCLES): $(B)/tests/flow/service_cycles.o $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+test: all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED) $(RENDER) $(CYCLES)
 	@sh tests/run.sh $(B)
-test-long: all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED) $(RENDER)
+test-long: all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED) $(RENDER) $(CYCLES)
 	@sh tests/run_long.sh $(B)
 demo: all
 	@sh scripts/demo.sh --built
@@ -189,4 +194,4 @@ install: all
 clean:
 	rm -rf build build-* dist nnpipe libnnpipe-cuda.so
 
--include $(RENDER).d $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)
+-include $(RENDER).d $(CYCLES).d $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)

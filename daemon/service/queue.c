@@ -32,7 +32,7 @@ static const char *const sql[NR_STATEMENTS] = {
             " submitted, dir) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [NAME_DIR] = "UPDATE runs SET dir = dir || '/' || name || '-' || id WHERE id = ?",
     [ADD_AFTER] = "INSERT INTO after (id, other) VALUES (?, ?)",
-    [FIND_KEY] = "SELECT id FROM runs WHERE key = ?",
+    [FIND_KEY] = "SELECT id FROM runs WHERE uid = ? AND key = ?",
     [UPDATE] = "UPDATE runs SET priority = ?, state = ?, assigned = ?, dir = ?, reason = ?,"
                " retries = ?, attempt = ?, exit_code = ?, not_before = ?, started = ?, ended = ? "
                "WHERE id = ?",
@@ -47,15 +47,15 @@ static const char *const sql[NR_STATEMENTS] = {
 
 static const char tables[] =
     "CREATE TABLE runs ("
-    " id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL,"
+    " id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT, name TEXT NOT NULL,"
     " uid INTEGER NOT NULL, gid INTEGER NOT NULL, path TEXT NOT NULL, config TEXT NOT NULL,"
     " device TEXT NOT NULL, priority INTEGER NOT NULL, max_retries INTEGER NOT NULL,"
     " state TEXT NOT NULL DEFAULT 'queued', assigned TEXT NOT NULL DEFAULT '', dir TEXT,"
     " reason TEXT NOT NULL DEFAULT '', retries INTEGER NOT NULL DEFAULT 0, attempt INTEGER NOT "
     "NULL DEFAULT 0,"
     " exit_code INTEGER NOT NULL DEFAULT -1, not_before REAL NOT NULL DEFAULT 0,"
-    " submitted REAL NOT NULL, started REAL NOT NULL DEFAULT 0, ended REAL NOT NULL DEFAULT 0"
-    ") STRICT;"
+    " submitted REAL NOT NULL, started REAL NOT NULL DEFAULT 0, ended REAL NOT NULL DEFAULT 0,"
+    " UNIQUE (uid, key)) STRICT;"
     "CREATE TABLE after (id INTEGER NOT NULL, other INTEGER NOT NULL, PRIMARY KEY (id, other))"
     " STRICT, WITHOUT ROWID;";
 
@@ -149,6 +149,12 @@ static int step(struct np_queue *queue, enum statement which, int64_t *ret_id, c
 static void bind_text(sqlite3_stmt *statement, int *at, const char *text)
 {
     sqlite3_bind_text(statement, (*at)++, text, -1, SQLITE_STATIC);
+}
+
+/* "" is no text: NULL, of which there may be many. */
+static void bind_key(sqlite3_stmt *statement, int *at, const char *key)
+{
+    sqlite3_bind_text(statement, (*at)++, *key ? key : NULL, -1, SQLITE_STATIC);
 }
 
 static void bind_int(sqlite3_stmt *statement, int *at, int64_t value)
@@ -274,7 +280,7 @@ static int insert(struct np_queue *queue, const struct np_entry *entry, struct n
     sqlite3_stmt *add = queue->statements[ADD];
     int at = 1;
 
-    bind_text(add, &at, entry->key);
+    bind_key(add, &at, entry->key);
     bind_text(add, &at, entry->name);
     bind_int(add, &at, entry->uid);
     bind_int(add, &at, entry->gid);
@@ -309,7 +315,8 @@ int np_queue_add(struct np_queue *queue, const struct np_entry *entry, int64_t *
     int64_t id = 0;
     int at = 1, code;
 
-    bind_text(queue->statements[FIND_KEY], &at, entry->key);
+    bind_int(queue->statements[FIND_KEY], &at, entry->uid);
+    bind_key(queue->statements[FIND_KEY], &at, entry->key);
     code = step(queue, FIND_KEY, &id, "read", err);
     if (code < 0)
         return code;

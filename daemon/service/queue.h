@@ -35,8 +35,9 @@ extern const char *const np_entry_states[NP_NR_ENTRY_STATES];
 #define NP_MAX_AFTER 16
 
 struct np_entry {
-    int64_t id;    /* from 1 on, never given twice */
-    char key[40];  /* the client's own: who submits twice for want of an answer gets the same run */
+    int64_t id; /* from 1 on, never given twice */
+    char key
+        [40]; /* the client's own, or "": who submits twice for want of an answer gets the same run */
     char name[64]; /* letters, digits, - _ . */
     uid_t uid;     /* the submitter's */
     gid_t gid;

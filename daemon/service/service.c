@@ -430,12 +430,17 @@ static void take_signals(struct np_service *service)
 
 int np_service_run(struct np_service *service, struct np_err *err)
 {
+    uint64_t seen = service->version - 1;
+
     while (!service->stopping || any_worker(service)) {
         struct epoll_event events[32];
-        const int nr = epoll_wait(service->epoll_fd, events, 32, TICK_S * 1000);
+        /* What was asked of it in the last turn may be ready to be started. */
+        const int wait_ms = service->version != seen ? 0 : TICK_S * 1000;
+        const int nr = epoll_wait(service->epoll_fd, events, 32, wait_ms);
 
         if (nr < 0 && errno != EINTR)
             return np_err_set(err, -errno, "epoll_wait: %s", strerror(errno));
+        seen = service->version;
         take_signals(service);
         for (int i = 0; i < service->nr_runs; i++)
             np_service_look_after(service, service->runs[i]);

@@ -140,6 +140,22 @@ Test(queue, a_key_is_one_run_and_an_id_never_comes_twice, .init = set_up, .fini 
     np_queue_close(queue);
 }
 
+Test(queue, a_key_is_its_users_own_and_none_is_none, .init = set_up, .fini = tear_down)
+{
+    struct np_queue *queue = open_queue();
+    struct np_entry entries[] = {entry_of("same"), entry_of("same"), entry_of(""), entry_of("")};
+    struct np_err err = {0};
+    int64_t id;
+    bool known;
+
+    entries[1].uid++;
+    for (int i = 0; i < 4; i++) {
+        cr_assert_eq(np_queue_add(queue, &entries[i], &id, &known, &err), 0);
+        cr_assert(!known && id == i + 1);
+    }
+    np_queue_close(queue);
+}
+
 Test(queue, a_second_daemon_is_told, .init = set_up, .fini = tear_down)
 {
     struct np_queue *queue = open_queue(), *second = NULL;

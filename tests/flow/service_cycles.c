@@ -1,0 +1,186 @@
+/* service_cycles SOCKET PID DIR CYCLES: submits a run, pauses, resumes and stops it, CYCLES times, over one
+ * connection; every tenth run has a worker, the others come after one that stays paused. Looks at the daemon's
+ * resident memory, descriptors and threads after a tenth of the cycles and at the end, then at its processor time
+ * over ten idle seconds. Prints what it saw; 1: memory has grown by more than 2 %, or the others at all. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/json.h"
+#include "daemon/service/client.h"
+#include "loader/base/mem.h"
+
+#define IDLE_S 10
+#define GROWTH 1.02
+
+struct seen {
+    long resident_kib, descriptors, threads;
+};
+
+static long status_field(int pid, const char *name)
+{
+    char path[64], line[256];
+    long value = -1;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", pid);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof(line), file))
+        if (strncmp(line, name, strlen(name)) == 0)
+            value = strtol(line + strlen(name), NULL, 10);
+    if (file)
+        fclose(file);
+    return value;
+}
+
+static long descriptors(int pid)
+{
+    char path[64];
+    long nr = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+    DIR *folder = opendir(path);
+    for (const struct dirent *item; folder && (item = readdir(folder));)
+        nr += item->d_name[0] != '.';
+    if (folder)
+        closedir(folder);
+    return nr;
+}
+
+static struct seen look(int pid)
+{
+    return (struct seen){.resident_kib = status_field(pid, "VmRSS:"),
+        .descriptors = descriptors(pid),
+        .threads = status_field(pid, "Threads:")};
+}
+
+/* Clock ticks of the process so far. */
+static double processor_seconds(int pid)
+{
+    char path[64], text[1024] = "";
+    unsigned long user = 0, system = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (file && fgets(text, sizeof(text), file)) {
+        const char *after = strrchr(text, ')');
+
+        if (after)
+            sscanf(
+                after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system);
+    }
+    if (file)
+        fclose(file);
+    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+}
+
+static void fail(const struct np_err *err)
+{
+    printf("%s\n", err->text);
+    exit(1);
+}
+
+static int64_t submit(struct np_client *client, const char *dir, int64_t after)
+{
+    char *config = np_format("name: cycle\ndevice: cpu\n"
+                             "data: {train: {source: synth, samples: 500, size: 8}}\n"
+                             "loader: {batch: 10, cache: none, readers: 1}\n"
+                             "model: [flatten, {linear: {out: classes}}]\n"
+                             "train: {steps: 100000, threads: 1}\nruns: %s/runs\n",
+        dir);
+    char *path = np_format("%s/cycle.yaml", dir);
+    struct np_json body = {0};
+    struct np_node *run = NULL;
+    struct np_err err = {0};
+
+    np_json_begin(&body, NULL);
+    np_json_text(&body, "config", config);
+    np_json_text(&body, "path", path);
+    if (after > 0) {
+        np_json_open(&body, "after", '[');
+        np_json_item(&body, (double)after);
+        np_json_close(&body, ']');
+    }
+    if (np_client_ask_node(client, "POST", "/v1/runs", np_json_end(&body), &run, &err) < 0)
+        fail(&err);
+    const int64_t id = (int64_t)np_node_number(run, "id", 0);
+    np_node_free(run);
+    np_json_fini(&body);
+    np_free(config);
+    np_free(path);
+    return id;
+}
+
+static void ask(struct np_client *client, const char *method, int64_t id, const char *what)
+{
+    struct np_answer answer;
+    struct np_err err = {0};
+    char target[64];
+
+    snprintf(target, sizeof(target), "/v1/runs/%lld%s", (long long)id, what);
+    if (np_client_ask(client, method, target, NULL, &answer, &err) < 0)
+        fail(&err);
+}
+
+static void await(struct np_client *client, int64_t id, const char *while_it_is)
+{
+    struct np_answer answer;
+    struct np_err err = {0};
+    char target[128];
+
+    snprintf(target, sizeof(target), "/v1/runs/%lld?wait=60&state=%s", (long long)id, while_it_is);
+    if (np_client_ask(client, "GET", target, NULL, &answer, &err) < 0)
+        fail(&err);
+}
+
+static void cycle(struct np_client *client, const char *dir, bool works, int64_t blocker)
+{
+    const int64_t id = submit(client, dir, works ? 0 : blocker);
+
+    if (works)
+        await(client, id, "queued");
+    ask(client, "POST", id, "/pause");
+    if (works)
+        await(client, id, "running,pausing");
+    ask(client, "POST", id, "/resume");
+    if (works)
+        await(client, id, "paused,queued,yielding");
+    ask(client, "POST", id, "/stop");
+    await(client, id, "queued,running,stopping,yielding,pausing");
+}
+
+int main(int argc, char **argv)
+{
+    struct np_client *client = NULL;
+    struct np_err err = {0};
+
+    if (argc != 5)
+        return 2;
+    const int pid = atoi(argv[2]), cycles = atoi(argv[4]);
+    if (np_client_open(argv[1], &client, &err) < 0)
+        fail(&err);
+    const int64_t blocker = submit(client, argv[3], 0);
+    ask(client, "POST", blocker, "/pause");
+    await(client, blocker, "pausing,running");
+    struct seen early = {0};
+    for (int i = 0; i < cycles; i++) {
+        if (i == cycles / 10)
+            early = look(pid);
+        cycle(client, argv[3], i % 10 == 0, blocker);
+    }
+    const struct seen late = look(pid);
+    const double before = processor_seconds(pid);
+    sleep(IDLE_S);
+    const double idle = (processor_seconds(pid) - before) / IDLE_S;
+    printf(
+        "%d cycles: %ld then %ld KiB (%+.2f %%), %ld then %ld descriptors, %ld then %ld threads; "
+        "idle: %.2f %% of a core\n",
+        cycles, early.resident_kib, late.resident_kib,
+        100 * ((double)late.resident_kib / (double)early.resident_kib - 1), early.descriptors,
+        late.descriptors, early.threads, late.threads, 100 * idle);
+    np_client_close(client);
+    return (double)late.resident_kib > GROWTH * (double)early.resident_kib ||
+           late.descriptors > early.descriptors || late.threads > early.threads;
+}

@@ -1,0 +1,161 @@
+# The service when things go wrong: hung workers, full disks, settings that are wrong, runs that die each time;
+# and what it tells of runs that are over.
+. "$(dirname "$0")/../lib.sh"
+export NNPIPE_SOCKET="$TMP/socket" XDG_STATE_HOME="$TMP/state" XDG_CONFIG_HOME="$TMP/config"
+daemon= server=
+trap 'kill -9 $daemon $server $(pgrep -f "[w]orker .*-[0-9]" 2>/dev/null | while read -r p; do [ "$(readlink "/proc/$p/cwd")" = / ] && grep -q "$TMP" "/proc/$p/environ" && echo "$p"; done) 2>/dev/null; umount "$TMP/small" 2>/dev/null; rm -rf "$TMP"' EXIT
+mkdir -p "$TMP/config/nnpipe"
+settings() { # settings LINE...
+    printf 'devices: [cpu]\nretry: {first: 0.05, cap: 0.2}\nspare_bytes: 1M\n' >"$TMP/config/nnpipe/service.yaml"
+    for line in "$@"; do echo "$line" >>"$TMP/config/nnpipe/service.yaml"; done
+}
+net() { # net NAME STEPS [RUNS]
+    cat >"$TMP/$1.yaml" <<Y
+name: $1
+device: cpu
+data: {train: {source: synth, samples: 2000, size: 32}}
+loader: {batch: 32, cache: none, readers: 1}
+model: [{conv: {out: 8, kernel: 3, pad: 1}}, relu, global_avgpool, {linear: {out: classes}}]
+train: {steps: $2, eval_every: never, threads: 1}
+checkpoint: {every: 20 steps, keep: 2}
+runs: ${3:-$TMP/runs}
+Y
+}
+net short 40
+net long 100000
+start() {
+    "$NNPIPE" daemon 2>>"$TMP/daemon.log" &
+    daemon=$!
+    for _ in $(seq 100); do "$NNPIPE" status >/dev/null 2>&1 && return; sleep 0.1; done
+    tail -n 3 "$TMP/daemon.log"
+    return 1
+}
+again() { kill -TERM $daemon && wait $daemon; start; }
+field() { # field ID NAME
+    "$NNPIPE" status "$1" --json | sed -n "s/.*\"$2\": *\"\{0,1\}\([^\",}]*\).*/\1/p" | head -n 1
+}
+becomes() { # becomes ID STATE [SECONDS]
+    for _ in $(seq $((10 * ${3:-30}))); do [ "$(field "$1" state)" = "$2" ] && return; sleep 0.1; done
+    echo "run $1 is $(field "$1" state), not $2: $(field "$1" reason)"
+    return 1
+}
+says_why() { # says_why ID TEXT [SECONDS]: its reason comes to hold that
+    for _ in $(seq $((10 * ${3:-30}))); do "$NNPIPE" status "$1" --json | grep -q "\"reason\": *\"[^\"]*$2" && return; sleep 0.1; done
+    echo "run $1 says: $("$NNPIPE" status "$1" --json | grep -o '"reason"[^,]*')"
+    return 1
+}
+submitted() { "$NNPIPE" submit "$@" --json | sed -n 's/.*"id": *\([0-9]*\).*/\1/p'; }
+worker_of() { pgrep -f "[w]orker .*-$1\$" | head -n 1; }
+trained() { # trained ID: it has written a checkpoint
+    for _ in $(seq 300); do ls "$TMP"/runs/*-"$1"/checkpoints/step-* >/dev/null 2>&1 && return; sleep 0.1; done
+    return 1
+}
+
+settings
+start
+
+hung() {
+    settings "hang_minutes: 0.1" && kill -HUP $daemon
+    id=$(submitted "$TMP/long.yaml" --name hung) && trained "$id" && pid=$(worker_of "$id") && kill -STOP "$pid" &&
+        for _ in $(seq 300); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+    now=
+    for _ in $(seq 100); do now=$(worker_of "$id"); [ -n "$now" ] && [ "$now" != "$pid" ] && break; sleep 0.1; done
+    [ -n "$now" ] && [ "$now" != "$pid" ] && grep -q "go on\|goes on\|resum" "$TMP"/runs/hung-"$id"/output/*
+    code=$?
+    "$NNPIPE" stop "$id" >/dev/null && becomes "$id" stopped && settings && kill -HUP $daemon && return $code
+}
+t "a worker that makes no progress is ended, and its run goes on from its checkpoint" hung
+
+dying() {
+    id=$(submitted "$TMP/long.yaml" --name dying --max-retries 2) && for _ in $(seq 600); do
+        pid=$(worker_of "$id")
+        [ -z "$pid" ] || kill -9 "$pid" 2>/dev/null
+        [ "$(field "$id" state)" = failed ] && break
+    done
+    [ "$(field "$id" state)" = failed ] && [ "$(field "$id" retries)" -eq 3 ] && says_why "$id" SIGKILL
+}
+t "a run whose process dies each time, without a checkpoint, fails after its tries and says of what" dying
+
+deaf() {
+    settings "stop_seconds: 1" && kill -HUP $daemon
+    id=$(submitted "$TMP/long.yaml" --name deaf) && trained "$id" && kill -STOP "$(worker_of "$id")" && kill -TERM $daemon && wait $daemon &&
+        [ -z "$(worker_of "$id")" ] && settings && start && becomes "$id" running && "$NNPIPE" stop "$id" && becomes "$id" stopped
+}
+t "a worker that does not hear SIGTERM does not keep the daemon from ending, and its run goes on later" deaf
+
+wrong_settings() {
+    id=$(submitted "$TMP/long.yaml" --name kept) && becomes "$id" running && pid=$(worker_of "$id")
+    echo "devcies: [sim]" >>"$TMP/config/nnpipe/service.yaml" && kill -HUP $daemon && sleep 0.5
+    grep -q "nothing is changed.*service.yaml:4" "$TMP/daemon.log" && [ "$(worker_of "$id")" = "$pid" ] &&
+        settings "devices: auto" && ! "$NNPIPE" daemon --state "$TMP/other" --socket "$TMP/other.socket" 2>"$TMP/twice" && grep -q "service.yaml:4" "$TMP/twice" &&
+        settings "runs_per_device: 2" && kill -HUP $daemon && other=$(submitted "$TMP/short.yaml") && becomes "$other" done && [ "$(worker_of "$id")" = "$pid" ] &&
+        "$NNPIPE" stop "$id" && becomes "$id" stopped && settings && kill -HUP $daemon
+}
+t "settings that are wrong change nothing, and good ones hold at once; runs go on meanwhile" wrong_settings
+
+if mkdir "$TMP/small" && mount -t tmpfs -o size=6m none "$TMP/small" 2>/dev/null; then
+    full_before() {
+        net full 40 "$TMP/small/runs"
+        id=$(submitted "$TMP/full.yaml") && becomes "$id" done && head -c 5200k /dev/zero >"$TMP/small/filler"
+        other=$(submitted "$TMP/full.yaml" 2>&1) && [ -n "$other" ] && says_why "$other" "disk" && [ "$(field "$other" state)" = queued ] &&
+            rm "$TMP/small/filler" && becomes "$other" done 40
+    }
+    t "a run whose disk is full is not started, says so, and is when there is room" full_before
+    full_between() {
+        net filling 3000 "$TMP/small/runs"
+        id=$(submitted "$TMP/filling.yaml") && becomes "$id" running && head -c 8m /dev/zero >"$TMP/small/filler" 2>/dev/null
+        says_why "$id" "No space\|full" 60 && rm -f "$TMP/small/filler" && becomes "$id" done 60 && [ "$(field "$id" retries)" -eq 0 ]
+    }
+    t "a run whose disk becomes full waits, says so, and goes on when there is room" full_between
+    refused_full() {
+        head -c 5900k /dev/zero >"$TMP/small/filler" 2>/dev/null
+        net large 40 "$TMP/small/runs" && sed -i 's/linear: {out: classes}/linear: {out: 400000}}, relu, {linear: {out: classes}/' "$TMP/large.yaml"
+        ! "$NNPIPE" submit "$TMP/large.yaml" >"$TMP/large.txt" 2>&1 && grep -q "large.yaml:[0-9]*" "$TMP/large.txt" && cat "$TMP/large.txt"
+    }
+    t "a run whose checkpoints have no room is refused with its line" refused_full
+    umount "$TMP/small"
+else
+    skip "full disks" "no file system can be mounted here"
+fi
+
+cat >"$TMP/server.py" <<'P'
+import http.server, sys
+class Taker(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        open(sys.argv[1], "ab").write(body if body.endswith(b"\n") else body + b"\n")
+        self.send_response(200); self.end_headers()
+    def log_message(self, *args): pass
+server = http.server.HTTPServer(("127.0.0.1", 0), Taker)
+open(sys.argv[2], "w").write(str(server.server_port))
+server.serve_forever()
+P
+told() {
+    python3 "$TMP/server.py" "$TMP/posted" "$TMP/port" &
+    server=$!
+    for _ in $(seq 50); do [ -s "$TMP/port" ] && break; sleep 0.1; done
+    settings "on_end: \"cat >> $TMP/hooked\"" "webhook: \"http://127.0.0.1:$(cat "$TMP/port")/ended\"" && kill -HUP $daemon && sleep 0.3
+    id=$(submitted "$TMP/short.yaml" --name told --wait | tail -n 1) && becomes "$id" done &&
+        for _ in $(seq 100); do [ -s "$TMP/hooked" ] && [ -s "$TMP/posted" ] && break; sleep 0.1; done
+    for file in hooked posted; do
+        [ "$(wc -l <"$TMP/$file")" -eq 1 ] && python3 -c 'import json, sys; run = json.load(open(sys.argv[1])); assert run["id"] == int(sys.argv[2]) and run["state"] == "done" and run["exit_code"] == 0, run' "$TMP/$file" "$id" || { cat "$TMP/$file"; return 1; }
+    done
+}
+t "a hook and a webhook are told of a run that is over, once" told
+bad_hook() {
+    settings "on_end: \"sleep 300\"" "webhook: \"http://127.0.0.1:1/nobody\"" && kill -HUP $daemon && sleep 0.3
+    id=$(submitted "$TMP/short.yaml") && other=$(submitted "$TMP/short.yaml" --after "$id") && becomes "$other" done
+    code=$?
+    pkill -9 -f "sleep 300"
+    settings && kill -HUP $daemon
+    return $code
+}
+t "a hook that hangs and an address where nobody is hold nothing up" bad_hook
+
+forgotten() {
+    settings "keep: {runs: 2}" && kill -HUP $daemon && for _ in 1 2 3; do last=$(submitted "$TMP/short.yaml") && becomes "$last" done || return 1; done
+    for _ in $(seq 50); do [ "$("$NNPIPE" ls --all --json | grep -c '"id"')" -eq 2 ] && break; sleep 0.1; done
+    [ "$("$NNPIPE" ls --all --json | grep -c '"id"')" -eq 2 ] && [ "$(field "$last" state)" = done ] && [ -d "$TMP/runs/short-$((last - 2))" ]
+}
+t "no more runs are kept than the settings say, and their folders stay" forgotten
+[ "$failed" -eq 0 ]
