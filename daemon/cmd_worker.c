@@ -25,6 +25,7 @@
 #define MOST_SEGMENT (16 << 20) /* bytes of a log's segment */
 #define KEPT         4          /* segments */
 #define SAY_NS       1000000000ull
+#define NOT_ENDED    (-1)
 
 struct worker {
     struct np_job job;
@@ -100,6 +101,31 @@ static void rotate(struct worker *w)
     }
 }
 
+/* --- how far it came -------------------------------------------------------------------------- */
+
+/* exit.json: of this try, also while it goes on: one that is killed has written how far it came. */
+static void write_record(struct worker *w, int code)
+{
+    char *path = np_format("%s/exit.json", w->job.dir),
+         *made = np_format("%s/exit.json.new", w->job.dir);
+    FILE *file = path && made ? fopen(made, "we") : NULL;
+    struct np_json *line = &w->line;
+
+    np_json_begin(line, NULL);
+    np_json_int(line, "attempt", w->job.attempt);
+    np_json_int(line, "code", code);
+    np_json_bool(line, "saved", w->saved);
+    np_json_bool(line, "disk_full", w->err.code == -ENOSPC || w->err.code == -EDQUOT);
+    np_json_text(line, "reason", w->err.code ? w->err.text : "");
+    const char *text = np_json_end(line);
+    const bool good = file && text && fputs(text, file) >= 0 && fflush(file) == 0;
+
+    if (file && fclose(file) == 0 && good)
+        rename(made, path);
+    np_free(path);
+    np_free(made);
+}
+
 /* --- what it is at ---------------------------------------------------------------------------- */
 
 /* One write, so that a line is whole; a pipe that is full loses it. */
@@ -140,7 +166,10 @@ static void at(void *context, const struct np_run *run, const char *doing)
     struct worker *w = context;
     const uint64_t now = np_now_ns();
 
-    w->saved |= run->saved_step != UINT64_MAX && run->saved_step > run->first_step;
+    if (!w->saved && run->saved_step != UINT64_MAX && run->saved_step > run->first_step) {
+        w->saved = true;
+        write_record(w, NOT_ENDED);
+    }
     if (w->doing && strcmp(w->doing, doing) == 0 && now - w->said_ns < SAY_NS)
         return;
     w->doing = doing;
@@ -164,29 +193,7 @@ static void open_report(struct worker *w)
     np_free(path);
 }
 
-/* --- how it ended ----------------------------------------------------------------------------- */
-
-static void write_exit(struct worker *w, int code)
-{
-    char *path = np_format("%s/exit.json", w->job.dir),
-         *made = np_format("%s/exit.json.new", w->job.dir);
-    FILE *file = path && made ? fopen(made, "we") : NULL;
-    struct np_json *line = &w->line;
-
-    np_json_begin(line, NULL);
-    np_json_int(line, "attempt", w->job.attempt);
-    np_json_int(line, "code", code);
-    np_json_bool(line, "saved", w->saved);
-    np_json_bool(line, "disk_full", w->err.code == -ENOSPC || w->err.code == -EDQUOT);
-    np_json_text(line, "reason", w->err.code ? w->err.text : "");
-    const char *text = np_json_end(line);
-    const bool good = file && text && fputs(text, file) >= 0 && fflush(file) == 0;
-
-    if (file && fclose(file) == 0 && good)
-        rename(made, path);
-    np_free(path);
-    np_free(made);
-}
+/* --- all of it -------------------------------------------------------------------------------- */
 
 static int make_places(struct worker *w, struct np_err *err)
 {
@@ -203,6 +210,13 @@ static int make_places(struct worker *w, struct np_err *err)
         w->segment = 1;
     open_report(w);
     return speak_into_log(w, err);
+}
+
+/* A daemon that was killed between fork() and the lock does not know of this process, and the next one will
+ * begin the run itself: it may not go on. With the daemon still there, whoever comes next finds the lock. */
+static bool is_orphan(const struct np_job *job)
+{
+    return job->parent > 0 && getppid() != job->parent;
 }
 
 /* What is read as a config from standard input is the job's. */
@@ -241,6 +255,22 @@ static int train(struct worker *w)
     return code;
 }
 
+static int work(struct worker *w)
+{
+    int code = NP_EXIT_FAILED;
+
+    if (make_places(w, &w->err) < 0) {
+        np_complain(&w->err);
+    } else if (is_orphan(&w->job)) {
+        return NP_EXIT_STOPPED;
+    } else {
+        write_record(w, NOT_ENDED);
+        code = train(w);
+    }
+    write_record(w, code);
+    return code;
+}
+
 int np_cmd_worker(int argc, char **argv)
 {
     struct worker w = {.lock_fd = -1, .report_fd = -1};
@@ -257,13 +287,7 @@ int np_cmd_worker(int argc, char **argv)
         np_complain(&w.err);
         code = NP_EXIT_USAGE;
     } else {
-        if (make_places(&w, &w.err) == 0) {
-            code = train(&w);
-        } else {
-            np_complain(&w.err);
-            code = NP_EXIT_FAILED;
-        }
-        write_exit(&w, code);
+        code = work(&w);
     }
     np_job_fini(&w.job);
     np_json_fini(&w.line);

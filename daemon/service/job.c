@@ -18,6 +18,7 @@ char *np_job_text(const struct np_job *job)
     np_json_text(&json, "dir", job->dir);
     np_json_text(&json, "device", job->device);
     np_json_int(&json, "attempt", job->attempt);
+    np_json_int(&json, "parent", job->parent);
     np_json_text(&json, "config", job->config);
     const char *text = np_json_end(&json);
     char *copy = text ? np_strdup(text) : NULL;
@@ -65,6 +66,7 @@ int np_job_read(int fd, struct np_job *ret_job, struct np_err *err)
         job.device = text_of(job.node, "device");
         job.config = text_of(job.node, "config");
         job.attempt = (int64_t)np_node_number(job.node, "attempt", -1);
+        job.parent = (pid_t)np_node_number(job.node, "parent", 0);
     }
     *ret_job = job;
     if (!job.dir || job.dir[0] != '/' || !job.device || !job.config || job.attempt < 0)

@@ -148,7 +148,8 @@ static int job_fd(const struct np_worker_start *start)
     const struct np_job job = {.dir = start->dir,
         .device = start->device,
         .config = start->config,
-        .attempt = start->attempt};
+        .attempt = start->attempt,
+        .parent = getpid()};
     char *text = np_job_text(&job);
     const int fd = text ? np_text_fd(text) : -ENOMEM;
 

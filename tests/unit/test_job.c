@@ -24,7 +24,8 @@ Test(job, comes_back_as_it_was)
     const struct np_job job = {.dir = "/home/ann/a \"b\"\n/cnn-7",
         .device = "cuda:1",
         .config = "name: cnn\n# \xc3\xa9 \\ \x01\ttab\n",
-        .attempt = 1234567890123};
+        .attempt = 1234567890123,
+        .parent = 4321};
     char *text = np_job_text(&job);
     struct np_job back;
     struct np_err err = {0};
@@ -34,7 +35,7 @@ Test(job, comes_back_as_it_was)
     cr_expect_str_eq(back.dir, job.dir);
     cr_expect_str_eq(back.device, job.device);
     cr_expect_str_eq(back.config, job.config);
-    cr_expect_eq(back.attempt, job.attempt);
+    cr_expect(back.attempt == job.attempt && back.parent == job.parent);
     np_job_fini(&back);
     np_free(text);
 }
