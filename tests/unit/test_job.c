@@ -32,9 +32,9 @@ Test(job, comes_back_as_it_was)
 
     cr_assert_not_null(text);
     cr_assert_eq(read_text(text, &back, &err), 0, "%s", err.text);
-    cr_expect_str_eq(back.dir, job.dir);
-    cr_expect_str_eq(back.device, job.device);
-    cr_expect_str_eq(back.config, job.config);
+    cr_assert_str_eq(back.dir, job.dir);
+    cr_assert_str_eq(back.device, job.device);
+    cr_assert_str_eq(back.config, job.config);
     cr_expect(back.attempt == job.attempt && back.parent == job.parent);
     np_job_fini(&back);
     np_free(text);
@@ -68,7 +68,7 @@ Test(job, a_long_config_comes_through_a_pipe_in_pieces)
     }
     close(ends[1]);
     cr_assert_eq(np_job_read(ends[0], &back, &err), 0, "%s", err.text);
-    cr_expect_str_eq(back.config, config);
+    cr_assert_str_eq(back.config, config);
     close(ends[0]);
     cr_expect_eq(waitpid(child, NULL, 0), child);
     np_job_fini(&back);
