@@ -143,6 +143,8 @@ FUZZ    := $(filter-out %/fuzz_driver,$(FUZZ_O:.o=))
 .SECONDARY: $(FUZZ_O)
 $(FUZZ): %: %.o $(B)/tests/fuzz/fuzz_driver.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/fuzz_driver.o $(LIB) $(LDLIBS)
+# The service's sockets with a clock of their own, and submissions that are checked by what the input says.
+$(B)/tests/fuzz/fuzz_http: LDFLAGS += $(addprefix -Wl$(comma)--wrap=,np_now_ns np_checker_start)
 fuzz: $(FUZZ)
 
 # The program once more with planted bottlenecks, and what measures and makes their cases.
