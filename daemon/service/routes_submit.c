@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "daemon/service/http_peers.h"
 #include "daemon/service/routes_parts.h"
@@ -36,7 +37,19 @@ static bool is_device(const char *text)
 
 static bool is_key(const char *text)
 {
-    return *text == '\0' || (strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32);
+    return strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32;
+}
+
+/* For a submission that has none: the queue knows each by its key. */
+static int make_key(char *key, size_t bytes)
+{
+    unsigned char random[16];
+
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return -errno;
+    for (size_t i = 0; i < sizeof(random); i++)
+        snprintf(key + 2 * i, bytes - 2 * i, "%02x", random[i]);
+    return 0;
 }
 
 static bool is_after(const struct np_entry *entry, int64_t id)
@@ -107,11 +120,11 @@ static const char *take_body(
         return "\"config\" (a text) and \"path\" (absolute, of at most 4000 bytes) are needed";
     if (!are_texts(check->overrides))
         return "\"overrides\": a list of at most 64 texts, each KEY=VALUE";
-    if (!name || (*name && !is_name(name)))
+    if (!name || (np_node_get(body, "name") && !is_name(name)))
         return "\"name\": letters, digits, - _ . , at most 63";
-    if (!key || !is_key(key))
+    if (!key || (np_node_get(body, "key") && !is_key(key)))
         return "\"key\": 32 hex digits";
-    if (!device || (*device && !is_device(device)))
+    if (!device || (np_node_get(body, "device") && !is_device(device)))
         return "\"device\": auto, cpu, sim, cuda, cuda:N";
     if (!np_body_whole(body, "priority", -MOST_PRIORITY, MOST_PRIORITY, &entry->priority))
         return "\"priority\": a whole number, -100 to 100";
@@ -170,8 +183,9 @@ void np_route_submit(struct np_call *call)
     const char *wrong = take_body(body, &entry, &check);
     if (wrong) {
         np_answer_error(call, 400, "invalid", "%s", wrong);
-    } else if (!(entry.path = np_strdup(check.path))) {
-        np_answer_error(call, 500, "internal", "out of memory");
+    } else if (!(entry.path = np_strdup(check.path)) ||
+               (!*entry.key && make_key(entry.key, sizeof(entry.key)) < 0)) {
+        np_answer_error(call, 500, "internal", "out of memory, or of random numbers");
     } else if ((wait = np_answer_later(call, NP_WAIT_CHECK))) {
         wait->entry = entry;
         wait->body = body;
