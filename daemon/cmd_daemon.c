@@ -23,6 +23,7 @@
 
 #define MOST_CONNECTIONS 4096
 #define BACKLOG          256
+#define MOST_TURNS       16
 #define TOKEN_BYTES      32
 
 struct daemon {
@@ -234,9 +235,12 @@ static void turn(void *context)
 {
     struct daemon *d = context;
 
-    np_http_turn(d->http);
-    np_routes_turn(d->routes);
-    np_http_turn(d->http); /* what was answered just now goes out */
+    /* What was answered just now goes out, and what came in meanwhile is begun. */
+    for (int i = 0; i < MOST_TURNS; i++) {
+        np_http_turn(d->http);
+        if (!np_routes_turn(d->routes))
+            break;
+    }
     sd_notify(0, "WATCHDOG=1");
 }
 
@@ -252,8 +256,7 @@ static int open_http(struct daemon *d, struct np_err *err)
         .handler = np_routes_handle,
         .context = d->routes};
     const char *listen_at = np_service_options(d->service)->listen;
-    int fds[2], code = 0;
-    int64_t ms;
+    int fds[NP_HTTP_FDS], code = 0;
 
     if (sd_listen_fds(1) >= 1)
         options.socket_fd = SD_LISTEN_FDS_START;
@@ -265,8 +268,8 @@ static int open_http(struct daemon *d, struct np_err *err)
         code = np_http_open(&options, &d->http, err);
     if (code < 0)
         return code;
-    np_http_wait(d->http, fds, &ms);
-    for (int i = 0; i < 2 && code == 0; i++)
+    np_http_fds(d->http, fds);
+    for (int i = 0; i < NP_HTTP_FDS && code == 0; i++)
         if (fds[i] >= 0)
             code = np_service_wake_on(d->service, fds[i], err);
     return code < 0 ? code : np_service_wake_on(d->service, np_routes_fd(d->routes), err);

@@ -1,9 +1,11 @@
 /* See http.h. The only user of libmicrohttpd: of it, only its parser and its sockets are used. */
 #include "daemon/service/http.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -17,7 +19,7 @@
 #define MAX_GROUPS   1024        /* of a caller who has more, the first group alone counts */
 #define OTHER_FILES  256         /* that the process opens besides connections */
 #define MOST_BODIES  (64u << 20) /* of all requests under way */
-#define MOST_TURNS   16
+#define TURN_NS      10000000    /* at a time; what is left then is done in the next turn */
 
 struct np_http_held {
     struct np_http *http;
@@ -41,6 +43,7 @@ struct np_http {
     struct np_http_held *held;
     struct np_peers peers;
     size_t bodies; /* bytes of all bodies that are kept */
+    int left_fd;   /* readable: a turn has left something to do */
 };
 
 /* --- who asks --------------------------------------------------------------------------------- */
@@ -398,6 +401,10 @@ int np_http_open(
     if (!http)
         return np_err_set(err, -ENOMEM, "out of memory");
     http->options = *options;
+    if ((http->left_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
+        np_free(http);
+        return np_err_set(err, -errno, "an eventfd: %s", strerror(errno));
+    }
     /* Each has more room than its peers are given: one that is shut is there for a moment still. */
     np_peers_init(&http->peers, most * 3 / 4, most_tcp * 3 / 4,
         options->idle_s > 0 ? options->idle_s : IDLE_S, geteuid());
@@ -422,36 +429,44 @@ void np_http_close(struct np_http *http)
     for (int i = 0; i < 2; i++)
         if (http->daemons[i])
             MHD_stop_daemon(http->daemons[i]);
+    close(http->left_fd);
     np_free(http);
 }
 
-void np_http_wait(struct np_http *http, int ret_fds[2], int64_t *ret_ms)
+void np_http_fds(const struct np_http *http, int ret_fds[NP_HTTP_FDS])
 {
-    *ret_ms = -1;
-    for (int i = 0; i < 2; i++) {
-        MHD_UNSIGNED_LONG_LONG ms;
-
-        ret_fds[i] = -1;
-        if (!http->daemons[i])
-            continue;
-        ret_fds[i] = MHD_get_daemon_info(http->daemons[i], MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
-        if (MHD_get_timeout(http->daemons[i], &ms) == MHD_YES &&
-            (*ret_ms < 0 || (int64_t)ms < *ret_ms))
-            *ret_ms = (int64_t)ms;
-    }
+    ret_fds[0] = http->left_fd;
+    for (int i = 0; i < 2; i++)
+        ret_fds[1 + i] =
+            http->daemons[i]
+                ? MHD_get_daemon_info(http->daemons[i], MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd
+                : -1;
 }
 
-/* Until there is nothing left to do at once: what is under way wakes nobody up. */
+/* Until nothing is left to do at once, or so much time has passed; false then: what is left wakes nobody up, for
+ * libmicrohttpd has taken notice of it already. */
+static bool turn(struct MHD_Daemon *daemon, uint64_t until_ns)
+{
+    MHD_UNSIGNED_LONG_LONG ms;
+
+    do {
+        MHD_run(daemon);
+        if (MHD_get_timeout(daemon, &ms) != MHD_YES || ms > 0)
+            return true;
+    } while (np_now_ns() < until_ns);
+    return false;
+}
+
 void np_http_turn(struct np_http *http)
 {
-    for (int i = 0; i < 2; i++) {
-        MHD_UNSIGNED_LONG_LONG ms = 0;
+    const uint64_t until_ns = np_now_ns() + TURN_NS;
+    uint64_t count = 1;
+    bool all = true;
 
-        for (int turn = 0; http->daemons[i] && turn < MOST_TURNS && ms == 0; turn++) {
-            MHD_run(http->daemons[i]);
-            if (MHD_get_timeout(http->daemons[i], &ms) != MHD_YES)
-                break;
-        }
-    }
+    for (int i = 0; i < 2; i++)
+        all &= !http->daemons[i] || turn(http->daemons[i], until_ns);
+    if (all ? read(http->left_fd, &count, sizeof(count)) < 0 && errno != EAGAIN
+            : write(http->left_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+        assert(!"an eventfd takes and gives its count");
     np_peers_turn(&http->peers, np_now_ns());
 }

@@ -45,8 +45,9 @@ int np_http_open(
     const struct np_http_options *options, struct np_http **ret_http, struct np_err *err);
 /* Requests that are held are answered with 503. */
 void np_http_close(struct np_http *http);
-/* Descriptors to wait on (readable), -1 where there is none; for how long at most, in ms (-1: for ever). */
-void np_http_wait(struct np_http *http, int ret_fds[2], int64_t *ret_ms);
+/* Readable: there is something to do for np_http_turn(); which is to be called each second all the same. -1: none. */
+#define NP_HTTP_FDS 3
+void np_http_fds(const struct np_http *http, int ret_fds[NP_HTTP_FDS]);
 void np_http_turn(struct np_http *http);
 
 struct np_http_field { /* of a reply's head */

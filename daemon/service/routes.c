@@ -385,15 +385,22 @@ static bool turn(struct np_routes *routes, struct np_wait *wait)
 }
 
 /* In the order in which they came. */
-void np_routes_turn(struct np_routes *routes)
+bool np_routes_turn(struct np_routes *routes)
 {
-    int left = 0, nr = routes->nr_waits;
+    const int nr = routes->nr_waits;
+    int left = 0;
+    bool begun = false;
 
     for (int i = 0; i < nr; i++) {
-        if (turn(routes, &routes->waits[i]))
-            forget(routes, &routes->waits[i]);
+        struct np_wait *wait = &routes->waits[i];
+        const pid_t child = wait->child.pid;
+        const bool answered = turn(routes, wait);
+
+        begun |= !answered && wait->child.pid != child;
+        if (answered)
+            forget(routes, wait);
         else if (left++ != i)
-            routes->waits[left - 1] = routes->waits[i];
+            routes->waits[left - 1] = *wait;
     }
     routes->nr_waits = left;
     for (int i = 0; i < routes->nr_ended;)
@@ -401,6 +408,7 @@ void np_routes_turn(struct np_routes *routes)
             routes->ended[i] = routes->ended[--routes->nr_ended];
         else
             i++;
+    return begun || left != nr;
 }
 
 int np_routes_fd(const struct np_routes *routes)

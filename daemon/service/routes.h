@@ -12,8 +12,9 @@ void np_routes_free(struct np_routes *routes); /* held requests are not answered
 /* For np_http_open(). */
 bool np_routes_hear(void *routes, const struct np_http_request *request);
 void np_routes_handle(void *routes, const struct np_http_request *request);
-/* Answers what was waited for: checks and reads that have ended, long polls. With each turn of the loop. */
-void np_routes_turn(struct np_routes *routes);
+/* Answers what was waited for: checks and reads that have ended, long polls. With each turn of the loop, after HTTP's.
+ * True: it has answered, or begun, something: HTTP has more to do. */
+bool np_routes_turn(struct np_routes *routes);
 /* Readable: there is something to do for np_routes_turn(). */
 int np_routes_fd(const struct np_routes *routes);
 

@@ -1,0 +1,262 @@
+"""The table of docs/SERVICE.md, cell by cell: every operation of docs/openapi.json by root, the run's owner, another of
+the group, somebody else, over TCP without and with the token, of a service for a box and of one for a user. And that
+the service looks at nobody's files with more than their rights."""
+import errno
+import os
+import re
+import socket
+
+import api
+from api import ROOT, Daemon, ask_as, expect, operations, test
+
+GROUP, OWNER, MEMBER, OTHER = 64320, 64321, 64322, 64323
+SECRET = "nobody may read this"
+
+
+def table():
+    """{deed: [root, owner, group, others, TCP, TCP with the token]} of the documentation."""
+    text = open(os.path.join(ROOT, "docs/SERVICE.md")).read()
+    rows = re.findall(r"^\| ([a-z]+)(?::[^|]*)? ((?:\| (?:yes|no) ){6})\|$", text, re.M)
+    return {deed: [cell == "yes" for cell in re.findall("yes|no", cells)] for deed, cells in rows}
+
+
+CALLERS = ("root", "owner", "group", "other", "tcp", "token")
+IDS = {"root": (0, 0, []), "owner": (OWNER, OWNER, [GROUP]), "group": (MEMBER, MEMBER, [GROUP]), "other": (OTHER, OTHER, [])}
+
+
+def box():
+    """A daemon of root's for the box, in whose eyes /etc/group has the group nnpipe."""
+    group = open("/etc/group").read() + "nnpipe:x:%d:\n" % GROUP
+    path = "/tmp/nnpipe-group.%d" % os.getpid()
+    with open(path, "w") as out:
+        out.write(group)
+    prefix = ["unshare", "-m", "sh", "-c", 'mount --bind %s /etc/group && exec "$@"' % path, "-"]
+    try:
+        return Daemon(settings="spare_bytes: 900T\n", args=["--box"], prefix=prefix)
+    finally:
+        os.unlink(path)
+
+
+def ask(daemon, caller, method, target, body=None):
+    if caller == "tcp":
+        return daemon.ask_tcp(method, target, body)
+    if caller == "token":
+        return daemon.ask_tcp(method, target, body, token=daemon.token())
+    uid, gid, groups = IDS[caller]
+    return ask_as(uid, gid, groups, daemon.socket, method, target, body)
+
+
+def submission(daemon, **more):
+    return daemon.submission(runs=daemon.dir + "/owners", **more)
+
+
+def new_run(daemon):
+    """Of the owner's; it never starts, for no disk has so much to spare."""
+    answer = ask(daemon, "owner", "POST", "/v1/runs", submission(daemon))
+    expect(answer.status == 201, answer)
+    return answer.json()["id"]
+
+
+def request_of(daemon, method, path, run):
+    body = {"priority": 7} if method == "PATCH" else submission(daemon) if (method, path) == ("POST", "/v1/runs") else None
+    if (method, path) == ("POST", "/v1/runs"):
+        body = daemon.submission(runs="/tmp/nnpipe-nobody" if run is None else daemon.dir + "/anybodys")
+    return path.replace("{id}", str(run)).replace("{name}", "page.js"), body
+
+
+def whole_table(daemon, columns, expected_of):
+    """Each cell; what is refused changes nothing."""
+    kept = new_run(daemon) if "owner" in columns else None
+    there = lambda: [(r["id"], r["state"], r["priority"]) for r in daemon.ask("GET", "/v1/runs").json()["runs"]]
+    before = there()
+    allowed, cells = {}, 0
+    for method, path, operation in operations():
+        for caller in columns:
+            may = expected_of(operation["x-deed"], caller)
+            if may:
+                allowed.setdefault((method, path), []).append(caller)
+                continue
+            target, body = request_of(daemon, method, path, kept or 1)
+            answer = ask(daemon, caller, method, target, body)
+            expect(answer.status == 403 and answer.json()["error"]["code"] == "forbidden", "%s %s by %s: %s" % (method, target, caller, answer))
+            cells += 1
+    expect(there() == before, "a refused request has changed something")
+    for (method, path), callers in allowed.items():
+        for caller in callers:
+            run = new_run(daemon) if kept and method != "GET" and "{id}" in path else kept or 1
+            if method == "DELETE" and kept:
+                daemon.ask("POST", "/v1/runs/%d/stop" % run)
+            target, body = request_of(daemon, method, path, run)
+            answer = ask(daemon, caller, method, target, body)
+            good = (200, 201, 204) if kept or "{id}" not in path else (404,)
+            expect(answer.status in good, "%s %s by %s: %s" % (method, target, caller, answer))
+            cells += 1
+    return cells
+
+
+def foreign_pages(daemon):
+    """Whatever the path and the token, and whatever is said in which order."""
+    here = "localhost:%d" % daemon.port
+    heads = [{"Host": "evil.example"}, {"Host": "localhost.evil.example"}, {"Host": "127.0.0.1.evil.example"}, {"Host": "0.0.0.0"}, {"Host": ""},
+             {"Host": here, "Origin": "http://evil.example"}, {"Host": here, "Origin": "null"}, {"Host": here, "Origin": "https://" + here},
+             {"Host": here, "Origin": "http://localhost:1"}]
+    for method, path, _ in operations():
+        target, body = request_of(daemon, method, path, 1)
+        for head in heads:
+            answer = daemon.ask_tcp(method, target, body, token=daemon.token(), fields=head)
+            expect(answer.status == 403, "%s %s with %s: %s" % (method, target, head, answer))
+            expect("access-control-allow-origin" not in answer.fields, "CORS")
+    expect(daemon.ask_tcp("GET", "/v1/runs", fields={"Host": here, "Origin": "http://" + here}).status == 200, "our own page")
+
+
+def wrong_tokens(daemon):
+    token = daemon.token()
+    for wrong in (token[:-1], token + "0", token.upper(), "", " ", token[:-1] + "g", "0" * 64):
+        answer = daemon.ask_tcp("POST", "/v1/runs/1/stop", token=wrong)
+        expect(answer.status == 403 or wrong == token, "%r: %s" % (wrong, answer))
+    expect(os.stat(daemon.state + "/token").st_mode & 0o777 == 0o600, "the token's mode")
+    expect(os.stat(daemon.state).st_mode & 0o077 == 0, "the state folder's mode")
+
+
+def unseen_runs(daemon):
+    """To who may not list runs, one that is there looks like one that is not."""
+    for target in ("/v1/runs/1", "/v1/runs/999999"):
+        expect(ask(daemon, "other", "GET", target).status == 403, target)
+    expect(ask(daemon, "group", "GET", "/v1/runs/999999/log").status == 404, "of a member")
+
+
+def put(path, text, uid=OWNER):
+    with open(path, "w") as out:
+        out.write(text)
+    os.chown(path, uid, uid)
+
+
+def own_rights(daemon):
+    """What stands in a run's folder is read as its owner could, whoever asks."""
+    os.chmod(daemon.dir + "/secret", 0o700)
+    run = new_run(daemon)
+    home = "%s/owners/a-%d" % (daemon.dir, run)
+    os.makedirs(home + "/output", exist_ok=True)
+    for one in (home, home + "/output"):
+        os.chown(one, OWNER, OWNER)
+    read = lambda what: ask(daemon, "root", "GET", "/v1/runs/%d/%s" % (run, what))
+    put(home + "/output/000001", "said\n")
+    put(home + "/metrics.jsonl", '{"step": 1}\n')
+    expect(read("log").body == b"said\n" and len(read("metrics").json()["points"]) == 1, "what is the owner's own")
+    os.unlink(home + "/output/000001")
+    os.unlink(home + "/metrics.jsonl")
+    os.symlink(daemon.dir + "/secret/000001", home + "/output/000001")
+    os.symlink(daemon.dir + "/secret/metrics.jsonl", home + "/metrics.jsonl")
+    expect(read("log").body == b"" and read("metrics").json()["points"] == [], "through links to files")
+    os.unlink(home + "/output/000001")
+    os.unlink(home + "/metrics.jsonl")
+    os.mkfifo(home + "/metrics.jsonl")
+    os.chown(home + "/metrics.jsonl", OWNER, OWNER)
+    os.rmdir(home + "/output")
+    os.symlink(daemon.dir + "/secret", home + "/output")
+    expect(read("log").body == b"" and read("metrics").json()["points"] == [], "through a link to a folder, of a pipe")
+    os.rename(home, home + ".away")
+    os.symlink(daemon.dir + "/secret", home)
+    expect(read("log").body == b"" and read("metrics").json()["points"] == [], "through a link for the whole folder")
+    os.unlink(home)
+    os.link(daemon.dir + "/secret/metrics.jsonl", home + ".away/hard")
+    os.rename(home + ".away/hard", home + ".away/000001")
+    os.rename(home + ".away", home)
+    os.unlink(home + "/metrics.jsonl")
+    os.rename(home + "/000001", home + "/metrics.jsonl")
+    expect(SECRET.encode() not in read("metrics").body and read("metrics").json()["points"] == [], "through a hard link")
+
+
+def own_places(daemon):
+    """A submission cannot name what its submitter may not enter or write."""
+    for path, runs in ((daemon.dir + "/secret/a.yaml", None), (None, daemon.dir + "/secret/runs"), (None, daemon.dir + "/private/runs")):
+        body = daemon.submission(runs=runs or daemon.dir + "/owners")
+        body["path"] = path or body["path"]
+        answer = ask(daemon, "owner", "POST", "/v1/runs", body)
+        expect(answer.status == 422 and answer.json()["error"]["problems"], "%s %s: %s" % (path, runs, answer))
+    data = daemon.submission(runs=daemon.dir + "/owners")
+    data["config"] = data["config"].replace("source: synth, samples: 200, size: 32", "source: folder, path: %s/secret" % daemon.dir)
+    answer = ask(daemon, "owner", "POST", "/v1/runs", data)
+    expect(answer.status == 422 and SECRET not in answer.body.decode(), answer)
+
+
+def same_key(daemon):
+    """A key is its caller's: another's is refused, and learns nothing of it."""
+    key = "%032x" % 77
+    first = ask(daemon, "owner", "POST", "/v1/runs", submission(daemon, key=key))
+    expect(first.status == 201, first)
+    other = ask(daemon, "group", "POST", "/v1/runs", daemon.submission(runs=daemon.dir + "/anybodys", key=key))
+    expect(other.status == 409 and b'"dir"' not in other.body, other)
+    expect(ask(daemon, "owner", "POST", "/v1/runs", submission(daemon, key=key)).json()["id"] == first.json()["id"], "again")
+
+
+def closed_socket(daemon):
+    os.chmod(daemon.socket, 0o660)
+    try:
+        ask(daemon, "other", "GET", "/healthz")
+        raise AssertionError("somebody else has opened the socket")
+    except OSError as error:
+        expect(error.errno == errno.EACCES, error)
+    expect(ask(daemon, "group", "GET", "/healthz").status == 200, "a member")
+
+
+def of_a_box():
+    daemon = box()
+    try:
+        mode = os.stat(daemon.socket)
+        rows = table()
+        for name, uid, bits in (("owners", OWNER, 0o700), ("private", MEMBER, 0o700), ("anybodys", 0, 0o1777), ("secret", 0, 0o700)):
+            os.mkdir(daemon.dir + "/" + name)
+            os.chmod(daemon.dir + "/" + name, bits)
+            os.chown(daemon.dir + "/" + name, uid, uid)
+        put(daemon.dir + "/secret/000001", SECRET, 0)
+        put(daemon.dir + "/secret/metrics.jsonl", '{"step": "%s"}\n' % SECRET, 0)
+        os.chmod(daemon.dir + "/secret/metrics.jsonl", 0o600)
+        with test("the documented table has a row for every deed and a deed for every path"):
+            expect({o.get("x-deed") for _, _, o in operations()} == set(rows) and len(rows) == 6, rows)
+        with test("the box's socket is its group's, 0660"):
+            expect(mode.st_gid == GROUP and mode.st_mode & 0o777 == 0o660, oct(mode.st_mode))
+        os.chmod(daemon.socket, 0o666)  # so that others get as far as the service itself
+        with test("every path by everybody, of a service for a box"):
+            cells = whole_table(daemon, CALLERS, lambda deed, caller: rows[deed][CALLERS.index(caller)])
+            expect(cells == len(list(operations())) * len(CALLERS), cells)
+        for what, work in (("a foreign Host or Origin is refused for every path, whatever the token", foreign_pages),
+                           ("a wrong token is none, and the right one is its user's alone", wrong_tokens),
+                           ("who may not list runs is not told which there are", unseen_runs),
+                           ("a run's folder is read with its owner's rights alone", own_rights),
+                           ("a submission names no place that its submitter may not", own_places),
+                           ("a key is its caller's", same_key),
+                           ("somebody outside the group cannot open the socket", closed_socket)):
+            with test(what):
+                work(daemon)
+        with test("the box's service ends without a complaint"):
+            expect(daemon.stop() == 0, "exit code")
+    finally:
+        daemon.close()
+
+
+def of_one_user():
+    rows = table()
+    daemon = Daemon(prefix=["setpriv", "--reuid", str(OWNER), "--regid", str(OWNER), "--clear-groups"], owner=OWNER)
+    try:
+        with test("a user's socket is theirs alone, 0600"):
+            expect(os.stat(daemon.socket).st_mode & 0o777 == 0o600, "mode")
+        os.chmod(daemon.socket, 0o666)
+        expected = {"root": 0, "owner": 0, "group": 3, "other": 3, "tcp": 4, "token": 5}  # the column that each is in
+        with test("every path by everybody, of a service for one user"):
+            for method, path, operation in operations():
+                for caller, column in expected.items():
+                    target, body = request_of(daemon, method, path, 999999)
+                    answer = ask(daemon, caller, method, target, body)
+                    may = rows[operation["x-deed"]][column]
+                    missing = "{id}" in path and rows["list"][column] and operation["x-deed"] != "list"
+                    expect((answer.status != 403) == (may or missing), "%s %s by %s: %s" % (method, target, caller, answer))
+        with test("the user's service ends without a complaint"):
+            expect(daemon.stop() == 0, "exit code")
+    finally:
+        daemon.close()
+
+
+of_a_box()
+of_one_user()
+api.done()

@@ -1,0 +1,265 @@
+"""Held against docs/openapi.json: every operation with every status it documents, every route of the server, and what
+the commands print with --json."""
+import os
+import re
+import subprocess
+import threading
+import time
+
+import api
+from api import NNPIPE, ROOT, Daemon, ask, expect, hold, operations, test, validate
+
+MISSING = 999999
+# Not provoked here: where it is.
+ELSEWHERE = {
+    403: "tests/flow/service_access.py asks as everybody",
+    503: "tests/flow/service_health.py fills a disk; tests/flow/service_load.py asks too much at a time",
+    507: "tests/flow/service_health.py fills a disk",
+    500: "a run's folder on a disk that hangs",
+}
+daemon = Daemon(settings="spare_bytes: 1M\nretry: {first: 0.1, cap: 1}\n")
+seen = set()
+
+
+def case(method, path, status, target=None, body=None, fields=None):
+    """The operation answers with that status, as it is documented."""
+    answer = daemon.ask(method, target or path, body, fields)
+    expect(answer.status == status, "%s %s: %s, not %d" % (method, target or path, answer, status))
+    hold(answer, method, path)
+    seen.add((method, path, status))
+    return answer
+
+
+def key(n):
+    return "%032x" % n
+
+
+def submitting():
+    submission = daemon.submission
+    run = case("POST", "/v1/runs", 201, body=submission(key=key(1), name="x", priority=3)).json()
+    expect(run["name"] == "x" and run["priority"] == 3 and run["max_retries"] == 3, run)
+    expect(daemon.submit() != daemon.submit(), "two without a key are one")
+    again = case("POST", "/v1/runs", 200, body=submission(key=key(1), name="x")).json()
+    expect(again["id"] == run["id"], again)
+    case("POST", "/v1/runs", 409, body=submission(key=key(1), steps=6))
+    case("POST", "/v1/runs", 409, body=dict(submission(key=key(1)), path=daemon.dir + "/b.yaml"))
+    for wrong in ({"priority": 101}, {"priority": 1.5}, {"priority": "1"}, {"priority": True}, {"after": [0]},
+                  {"after": ["1"]}, {"after": list(range(1, 18))}, {"name": "../a"}, {"name": ""}, {"key": "x"}, {"device": "gpu"},
+                  {"max_retries": -1}, {"overrides": ["x"]}, {"overrides": "a=b"}, {"path": "a.yaml"}, {"path": "/a\x1b[m"},
+                  {"path": "/" + "a" * 4000}, {"config": None}, {"nonsense": 1}):
+        case("POST", "/v1/runs", 400, body=dict(submission(), **wrong))
+    for wrong in (b"", b"{", b"[]", b"1", b'{"config": "a", "config": "b", "path": "/a"}', b'{"config": "\\u0000", "path": "/a"}',
+                  b'{"config": "\xff", "path": "/a"}', b"[" * 100000, b'{"priority": 1e999}'):
+        case("POST", "/v1/runs", 400, body=wrong, fields={"Content-Type": "application/json"})
+    case("POST", "/v1/runs", 404, body=submission(after=[MISSING]))
+    case("POST", "/v1/runs", 413, body=b" " * ((1 << 20) + 1), fields={"Content-Type": "application/json"})
+    began = time.monotonic()
+    case("POST", "/v1/runs", 400, body=b" " * (1 << 20), fields={"Content-Type": "application/json"})
+    expect(time.monotonic() - began < 2, "a large body takes %.1f s" % (time.monotonic() - began))
+    case("POST", "/v1/runs", 415, body=b"{}", fields={"Content-Type": "text/plain"})
+    wrong = case("POST", "/v1/runs", 422, body=dict(submission(), config="name: a\nlodaer: 1\n")).json()["error"]
+    at = [problem["line"] for problem in wrong["problems"] if "lodaer" in problem["text"]]
+    expect(at == [2] and wrong["problems"][0]["file"] == daemon.dir + "/a.yaml", wrong)
+    expect(case("POST", "/v1/runs", 422, body=submission(device="cuda:7")).json()["error"]["problems"], "no problems")
+    case("POST", "/v1/runs", 422, body=dict(submission(), path="/nowhere/at/all/a.yaml"))
+
+
+def one_run():
+    """A run from its beginning to its end, and what there is to read of it."""
+    run = daemon.submit(steps=10, max_retries=0)
+    at = "/v1/runs/%d" % run
+    daemon.becomes(run, "done")
+    case("GET", "/v1/runs/{id}", 200, at)
+    expect(case("GET", "/v1/runs/{id}", 200, at + "?wait=5&state=queued,running").json()["state"] == "done", "state")
+    case("GET", "/v1/runs/{id}", 400, at + "?wait=x&state=done")
+    case("GET", "/v1/runs/{id}", 400, at + "?wait=1&state=dead")
+    expect(b"model:" in case("GET", "/v1/runs/{id}/config", 200, at + "/config").body, "config")
+    log = case("GET", "/v1/runs/{id}/log", 200, at + "/log")
+    expect(b"done" in log.body, log)
+    rest = case("GET", "/v1/runs/{id}/log", 200, at + "/log?wait=5&from=" + log.fields["x-next"])
+    expect(rest.body == b"" and rest.fields["x-next"] == log.fields["x-next"], rest)
+    expect(len(case("GET", "/v1/runs/{id}/log", 200, at + "/log?tail=7").body) == 7, "tail")
+    for wrong in ("from=1", "from=1:", "from=:1", "from=-1:0", "from=1:99999999999999999999", "tail=-1", "tail=x", "wait=nan", "wait=1e9"):
+        case("GET", "/v1/runs/{id}/log", 400, at + "/log?" + wrong)
+    metrics = case("GET", "/v1/runs/{id}/metrics", 200, at + "/metrics").json()
+    expect(metrics["points"] and metrics["next"] > 0, metrics)
+    expect(case("GET", "/v1/runs/{id}/metrics", 200, at + "/metrics?from=%d" % metrics["next"]).json()["points"] == [], "from")
+    expect(len(case("GET", "/v1/runs/{id}/metrics", 200, at + "/metrics?most=1").json()["points"]) == 1, "most")
+    for wrong in ("from=-1", "from=x", "from=", "most=0", "from=99999999999999999999"):
+        case("GET", "/v1/runs/{id}/metrics", 400, at + "/metrics?" + wrong)
+    for what in ("stop", "pause", "resume"):
+        case("POST", "/v1/runs/{id}/" + what, 409, at + "/" + what)
+    case("DELETE", "/v1/runs/{id}", 204, at)
+    for method, path, operation in operations():
+        if "{id}" in path:
+            body = {"priority": 1} if method == "PATCH" else None
+            for missing in (at, "/v1/runs/%d" % MISSING, "/v1/runs/999999999999999999"):
+                case(method, path, 404, path.replace("/v1/runs/{id}", missing), body)
+
+
+def changes():
+    """Of runs that go on, wait, and are over."""
+    busy, waits = daemon.submit(steps=100000), daemon.submit()
+    at = "/v1/runs/%d" % waits
+    daemon.becomes(busy, "running")
+    expect(case("PATCH", "/v1/runs/{id}", 200, at, {"priority": -100}).json()["priority"] == -100, "priority")
+    for wrong in ({}, {"priority": 101}, {"priority": "1"}, {"priority": None}, {"priority": 1, "name": "b"}, [], {"priority": [1]}):
+        case("PATCH", "/v1/runs/{id}", 400, at, wrong)
+    case("PATCH", "/v1/runs/{id}", 415, at, b'{"priority": 1}', {"Content-Type": "application/x-www-form-urlencoded"})
+    case("DELETE", "/v1/runs/{id}", 409, at)
+    expect(case("POST", "/v1/runs/{id}/pause", 200, at + "/pause").json()["state"] == "paused", "pause")
+    expect(case("POST", "/v1/runs/{id}/resume", 200, at + "/resume").json()["state"] == "queued", "resume")
+    expect(case("POST", "/v1/runs/{id}/stop", 200, at + "/stop").json()["state"] == "stopped", "stop")
+    devices = case("GET", "/v1/devices", 200).json()["devices"]
+    expect(devices == [{"name": "cpu", "slots": 1, "runs": [busy]}], devices)
+    daemon.ask("POST", "/v1/runs/%d/stop" % busy)
+    daemon.becomes(busy, "stopped")
+
+
+def the_service():
+    service = case("GET", "/v1/service", 200).json()
+    expect(service["pid"] == daemon.process.pid and service["mode"] == "user", service)
+    case("GET", "/healthz", 200)
+    case("GET", "/metrics", 200)
+    case("GET", "/openapi.json", 200)
+    page = case("GET", "/", 200).body.decode()
+    for asset in set(re.findall(r'"(/assets/[^"]+)"', page)):
+        case("GET", "/assets/{name}", 200, asset)
+    for wrong in ("/assets/", "/assets/../../../etc/passwd", "/assets/%2e%2e/%2e%2e/etc/passwd", "/assets//etc/passwd", "/assets/x"):
+        case("GET", "/assets/{name}", 404, wrong)
+    case("POST", "/v1/service/reload", 204)
+    daemon.write_settings("nonsense: 1\n")
+    case("POST", "/v1/service/reload", 422)
+    daemon.write_settings("")
+    expect(len(case("GET", "/v1/runs", 200, "/v1/runs?state=done,stopped,failed").json()["runs"]) > 0, "list")
+    expect(case("GET", "/v1/runs", 200, "/v1/runs?owner=nobody-of-this-name").json()["runs"] == [], "owner")
+    expect(case("GET", "/v1/runs", 200, "/v1/runs?owner=4294967296").json()["runs"] == [], "owner beyond")
+    case("GET", "/v1/runs", 400, "/v1/runs?state=done,deaf")
+
+
+def every_status():
+    documented = {(m, p, int(s)) for m, p, operation in operations() for s in operation["responses"]}
+    left = {one for one in documented - seen if one[2] not in ELSEWHERE}
+    expect(not left, "never provoked: %s" % sorted(left))
+
+
+def every_route():
+    """The server's own table, in its source, is the documented one."""
+    source = open(os.path.join(ROOT, "daemon/service/routes.c")).read()
+    routes = {(m, p.replace("#", "{id}").replace("*", "{name}")) for m, p in re.findall(r'\{"([A-Z]+)", "([^"]+)", NP_DEED', source)}
+    documented = {(m, p) for m, p, _ in operations()}
+    expect(routes and routes == documented, "only here or there: %s" % sorted(routes ^ documented))
+
+
+def other_methods():
+    for path, item in api.API["paths"].items():
+        target = path.replace("{id}", "1").replace("{name}", "page.js")
+        allowed = {m.upper() for m in item if m in api.METHODS}
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "get", "BREW"):
+            if method in allowed:
+                continue
+            answer = daemon.ask(method, target)
+            expect(answer.status == 405, "%s %s: %s" % (method, path, answer))
+            validate(answer.json(), {"$ref": "#/components/schemas/Error"})
+            expect(set(answer.fields["allow"].split(", ")) == allowed, answer.fields)
+    for target in ("/v1", "/v1/", "/v1/runs/", "/v1/runs/x", "/v1/runs/0", "/v1/runs/01", "/v1/runs/-1", "/v1/runs/1/", "/v1/runs/1/x",
+                   "/v1/runs/9999999999999999999999", "/healthz/", "//healthz", "/v2/runs", "/%2e%2e/v1/runs", "*"):
+        answer = daemon.ask("GET", target)
+        expect(answer.status == 404 and answer.json()["error"]["code"] == "not_found", "%s: %s" % (target, answer))
+        validate(answer.json(), {"$ref": "#/components/schemas/Error"})
+
+
+def long_polls():
+    """One ends with the run, one when the run is removed, one with its time, all with the daemon."""
+    paused = daemon.submit()
+    at = "/v1/runs/%d" % paused
+    answers = {}
+
+    def wait(name, target):
+        answers[name] = daemon.ask("GET", target)
+
+    def begin(name, target):
+        thread = threading.Thread(target=wait, args=(name, target))
+        thread.start()
+        return thread
+
+    daemon.becomes(paused, "done")
+    threads = [begin("time", at + "?wait=1&state=done"), begin("gone", at + "?wait=30&state=done")]
+    threads[0].join()
+    expect(answers["time"].status == 200, answers["time"])
+    daemon.ask("DELETE", at)
+    threads[1].join(5)
+    expect(answers["gone"].status == 404, answers.get("gone"))
+    busy = daemon.submit(steps=100000)
+    waits = daemon.submit()
+    threads = [begin("log", "/v1/runs/%d/log?wait=60" % waits), begin("state", "/v1/runs/%d?wait=60&state=queued" % waits)]
+    while daemon.ask("GET", "/v1/runs/%d/log?wait=0.1" % waits).status != 200:
+        pass
+    daemon.ask("POST", "/v1/runs/%d/stop" % waits)
+    for thread in threads:
+        thread.join(5)
+    expect(answers["log"].status == 200 and answers["state"].json()["state"] == "stopped", answers)
+    threads = [begin("end", "/v1/runs/%d?wait=60&state=running,stopping,queued" % busy), begin("end log", "/v1/runs/%d/log?wait=60&from=1:99999999" % busy)]
+    daemon.becomes(busy, "running")
+    expect(daemon.stop() == 0, "the daemon's exit code")
+    for thread in threads:
+        thread.join(5)
+    for name in ("end", "end log"):
+        expect(answers[name].status in (200, 503), answers[name])
+    daemon.start()
+    daemon.ask("POST", "/v1/runs/%d/stop" % busy)
+    daemon.becomes(busy, "stopped")
+
+
+def lines_of(*command):
+    environment = dict(os.environ, NNPIPE_SOCKET=daemon.socket)
+    done = subprocess.run([NNPIPE] + list(command), capture_output=True, env=environment, timeout=60)
+    expect(done.returncode == 0, "%s: %s" % (command, done))
+    return [api.json.loads(line) for line in done.stdout.decode().splitlines()]
+
+
+def are(lines, event, schema, least=1):
+    expect(len(lines) >= least, "no line")
+    for line in lines:
+        expect(line.pop("event") == event, line)
+        validate(line, {"$ref": "#/components/schemas/" + schema})
+
+
+def commands():
+    with open(daemon.dir + "/a.yaml", "w") as out:
+        out.write(daemon.config_text(steps=100000))
+    submitted = lines_of("submit", daemon.dir + "/a.yaml", "--json", "-o", "name=b")
+    number = str(submitted[0]["id"])
+    are(submitted, "run", "Run")
+    daemon.becomes(int(number), "running")
+    are(lines_of("ls", "--json"), "run", "Run")
+    are(lines_of("ls", "--all", "--mine", "--json"), "run", "Run", 2)
+    are(lines_of("status", "--json"), "service", "Service")
+    are(lines_of("status", number, "--json"), "run", "Run")
+    are(lines_of("pause", number, "--json"), "run", "Run")
+    daemon.becomes(int(number), "paused")
+    are(lines_of("resume", number, "--json"), "run", "Run")
+    are(lines_of("stop", number, "--json"), "run", "Run")
+    daemon.becomes(int(number), "stopped")
+    removed = lines_of("rm", number, "--json")
+    expect(removed[0]["event"] == "removed" and removed[0]["id"] == int(number), removed)
+
+
+try:
+    for what, work in (
+            ("submissions are taken or refused as documented", submitting),
+            ("a run's folder is read as documented", one_run),
+            ("runs are changed as documented", changes),
+            ("the service's own paths answer as documented", the_service),
+            ("long polls end with what they wait for, with their run and with the daemon", long_polls),
+            ("every documented status was provoked", every_status),
+            ("the server's routes are the documented ones", every_route),
+            ("other methods and paths are 405 and 404 with an error object", other_methods),
+            ("every command's --json is of the documented kinds", commands)):
+        with test(what):
+            work()
+    with test("the daemon ends without a complaint"):
+        expect(daemon.stop() == 0, "exit code")
+finally:
+    daemon.close()
+api.done()
