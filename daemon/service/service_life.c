@@ -16,7 +16,7 @@
 #include "daemon/service/service_parts.h"
 #include "loader/base/mem.h"
 
-#define DISK_WAIT_S 15.0
+#define DISK_WAIT_S 5.0
 
 /* --- beginning -------------------------------------------------------------------------------- */
 

@@ -9,7 +9,8 @@ seed=${SEED:-$(date +%s)}
 state=${STATE:-$TMP}/service-kill-$kills
 mkdir -p "$state"
 daemon= submitter=
-trap 'kill -9 $daemon $submitter $(pgrep -f "[w]orker.*$TMP/" 2>/dev/null) 2>/dev/null; rm -rf "$TMP"' EXIT
+dir=$TMP
+trap 'kill -9 $daemon $submitter $(workers) 2>/dev/null; rm -rf "$TMP"' EXIT
 
 net() { # net NAME STEPS: four kinds, of one to four seconds
     cat >"$TMP/$1.yaml" <<Y
@@ -53,12 +54,13 @@ submit_all() {
 }
 pending() { "$NNPIPE" ls --json 2>/dev/null >"$dir/pending.json"; grep -c '"id"' "$dir/pending.json"; }
 
-a_worker() { pgrep -f "[w]orker.*$dir/" | shuf -n 1 --random-source="$TMP/random"; }
+workers() { for lock in "$dir"/runs/*/lock; do pid=$(cat "$lock" 2>/dev/null) && [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null && echo "$pid"; done; }
+a_worker() { workers | shuf -n 1 --random-source="$TMP/random"; }
 kill_one() { # kill_one KIND
     victim=$(a_worker)
     case $1 in
     0) kill -9 $daemon ;;
-    1) [ -z "$victim" ] || kill -9 $victim ;;
+    1) [ -z "$victim" ] || { kill -9 "$victim" && echo 1 >>"$state/workers"; } ;;
     2) kill -9 $daemon $victim ;;
     esac 2>/dev/null
     [ "$1" -eq 1 ] || { wait $daemon 2>/dev/null; start; }
@@ -128,5 +130,5 @@ while [ "$left" -gt 0 ]; do
         ok "round $number has passed already"
     fi
 done
-echo "# $kills kills, $(awk '{ n += $1 } END { print n + 0 }' "$state/runs") runs"
+echo "# $kills kills, $(wc -l <"$state/workers") of a worker alone, $(awk '{ n += $1 } END { print n + 0 }' "$state/runs") runs"
 [ "$failed" -eq 0 ]

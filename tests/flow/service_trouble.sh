@@ -3,7 +3,7 @@
 . "$(dirname "$0")/../lib.sh"
 export NNPIPE_SOCKET="$TMP/socket" XDG_STATE_HOME="$TMP/state" XDG_CONFIG_HOME="$TMP/config"
 daemon= server=
-trap 'kill -9 $daemon $server $(pgrep -f "[w]orker .*-[0-9]" 2>/dev/null | while read -r p; do [ "$(readlink "/proc/$p/cwd")" = / ] && grep -q "$TMP" "/proc/$p/environ" && echo "$p"; done) 2>/dev/null; umount "$TMP/small" 2>/dev/null; rm -rf "$TMP"' EXIT
+trap 'kill -9 $daemon $server $(cat "$TMP"/*/*/lock "$TMP"/small/runs/*/lock 2>/dev/null) 2>/dev/null; umount "$TMP/small" 2>/dev/null; rm -rf "$TMP"' EXIT
 mkdir -p "$TMP/config/nnpipe"
 settings() { # settings LINE...
     printf 'devices: [cpu]\nretry: {first: 0.05, cap: 0.2}\nspare_bytes: 1M\n' >"$TMP/config/nnpipe/service.yaml"
@@ -45,7 +45,10 @@ says_why() { # says_why ID TEXT [SECONDS]: its reason comes to hold that
     return 1
 }
 submitted() { "$NNPIPE" submit "$@" --json | sed -n 's/.*"id": *\([0-9]*\).*/\1/p'; }
-worker_of() { pgrep -f "[w]orker .*-$1\$" | head -n 1; }
+worker_of() { # worker_of ID: its process, if there is one
+    pid_=$(cat "$TMP"/*/*-"$1"/lock "$TMP"/small/runs/*-"$1"/lock 2>/dev/null | head -n 1)
+    [ -z "$pid_" ] || ! kill -0 "$pid_" 2>/dev/null || echo "$pid_"
+}
 trained() { # trained ID: it has written a checkpoint
     for _ in $(seq 300); do ls "$TMP"/runs/*-"$1"/checkpoints/step-* >/dev/null 2>&1 && return; sleep 0.1; done
     return 1
@@ -59,9 +62,10 @@ hung() {
     id=$(submitted "$TMP/long.yaml" --name hung) && trained "$id" && pid=$(worker_of "$id") && kill -STOP "$pid" &&
         for _ in $(seq 300); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
     now=
-    for _ in $(seq 100); do now=$(worker_of "$id"); [ -n "$now" ] && [ "$now" != "$pid" ] && break; sleep 0.1; done
-    [ -n "$now" ] && [ "$now" != "$pid" ] && grep -q "go on\|goes on\|resum" "$TMP"/runs/hung-"$id"/output/*
-    code=$?
+    for _ in $(seq 300); do now=$(worker_of "$id"); [ -n "$now" ] && [ "$now" != "$pid" ] && break; sleep 0.1; done
+    code=1
+    for _ in $(seq 300); do grep -q "going on from the checkpoint" "$TMP"/runs/hung-"$id"/output/* && code=0 && break; sleep 0.1; done
+    [ -n "$now" ] && [ "$now" != "$pid" ] || code=1
     "$NNPIPE" stop "$id" >/dev/null && becomes "$id" stopped && settings && kill -HUP $daemon && return $code
 }
 t "a worker that makes no progress is ended, and its run goes on from its checkpoint" hung
