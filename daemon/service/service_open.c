@@ -85,6 +85,7 @@ int np_service_open(
         return np_err_set(err, -ENOMEM, "out of memory");
     service->start = *start;
     service->epoll_fd = service->signal_fd = -1;
+    service->began = np_service_now();
     service->access = (struct np_access){.service_uid = geteuid(), .for_box = start->for_box};
     code = make_dir(start->dir, err);
     if (code == 0)
