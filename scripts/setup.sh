@@ -8,7 +8,7 @@ packages="build-essential pkg-config liburing-dev libzstd-dev zlib1g-dev libyaml
     libsqlite3-dev libmicrohttpd-dev libcurl4-openssl-dev libsystemd-dev libjs-dygraphs"
 # For the tests and `make check` alone.
 [ "${1:-}" = test ] && packages="$packages libcriterion-dev clang-format cppcheck zstd
-    python3 python3-pil protobuf-compiler"
+    python3 python3-pil protobuf-compiler prometheus"
 
 missing=
 for package in $packages; do
@@ -31,6 +31,16 @@ else
 fi
 echo "setup: installing$missing"
 # shellcheck disable=SC2086 # words are packages
+# No service of theirs is started, now or later (prometheus is for a test that starts its own).
 $sudo env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes sh -ec "
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e \$policy ]; then
+        trap 'rm -f \$policy' EXIT
+        printf '#!/bin/sh\nexit 101\n' >\$policy
+        chmod 755 \$policy
+    fi
     apt-get update -qq
-    apt-get install -y -qq --no-install-recommends $(echo $missing) >/dev/null"
+    apt-get install -y -qq --no-install-recommends $(echo $missing) >/dev/null
+    case '$missing' in
+    *prometheus*) [ ! -d /run/systemd/system ] || systemctl disable prometheus ;;
+    esac"
