@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "daemon/service/http_peers.h"
 #include "daemon/service/routes_parts.h"
@@ -38,18 +37,6 @@ static bool is_device(const char *text)
 static bool is_key(const char *text)
 {
     return strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32;
-}
-
-/* For a submission that has none: the queue knows each by its key. */
-static int make_key(char *key, size_t bytes)
-{
-    unsigned char random[16];
-
-    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
-        return -errno;
-    for (size_t i = 0; i < sizeof(random); i++)
-        snprintf(key + 2 * i, bytes - 2 * i, "%02x", random[i]);
-    return 0;
 }
 
 static bool is_after(const struct np_entry *entry, int64_t id)
@@ -138,25 +125,27 @@ static const char *take_body(
     return NULL;
 }
 
-/* --- who else has this key ---------------------------------------------------------------------- */
+/* --- was it submitted before? ---------------------------------------------------------------------- */
 
-static const struct np_entry *find_key(const struct np_service *service, const char *key)
+/* A key is its caller's own. */
+static const struct np_entry *find_key(
+    const struct np_service *service, const struct np_entry *asked)
 {
     int nr;
     const struct np_entry *const *entries = np_service_entries(service, &nr);
 
-    for (int i = 0; *key && i < nr; i++)
-        if (strcmp(entries[i]->key, key) == 0)
+    for (int i = 0; *asked->key && i < nr; i++)
+        if (entries[i]->uid == asked->uid && strcmp(entries[i]->key, asked->key) == 0)
             return entries[i];
     return NULL;
 }
 
-/* The answer to what was submitted before: the run, to its submitter. config: in normal form, or NULL where the check
+/* The answer to what was submitted before. config: in normal form, or NULL where the check
  * could not say (what it looks at may have gone since). */
 static void answer_known(struct np_call *call, const struct np_entry *known,
     const struct np_entry *asked, const char *config)
 {
-    if (known->uid != asked->uid || strcmp(known->path, asked->path) != 0 ||
+    if (strcmp(known->path, asked->path) != 0 ||
         (*asked->name && strcmp(known->name, asked->name) != 0) ||
         (config && strcmp(known->config, config) != 0))
         np_answer_error(call, 409, "conflict",
@@ -183,9 +172,8 @@ void np_route_submit(struct np_call *call)
     const char *wrong = take_body(body, &entry, &check);
     if (wrong) {
         np_answer_error(call, 400, "invalid", "%s", wrong);
-    } else if (!(entry.path = np_strdup(check.path)) ||
-               (!*entry.key && make_key(entry.key, sizeof(entry.key)) < 0)) {
-        np_answer_error(call, 500, "internal", "out of memory, or of random numbers");
+    } else if (!(entry.path = np_strdup(check.path))) {
+        np_answer_error(call, 500, "internal", "out of memory");
     } else if ((wait = np_answer_later(call, NP_WAIT_CHECK))) {
         wait->entry = entry;
         wait->body = body;
@@ -298,7 +286,7 @@ static void answer_check(
 {
     const bool good = code == 1 && np_node_is(np_node_get(answer, "ok"), "true");
     const struct np_node *problems = np_node_get(answer, "problems");
-    const struct np_entry *known = find_key(call->routes->service, wait->entry.key);
+    const struct np_entry *known = find_key(call->routes->service, &wait->entry);
 
     if (known)
         answer_known(call, known, &wait->entry,
