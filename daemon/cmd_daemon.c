@@ -22,7 +22,7 @@
 #include "loader/base/mem.h"
 
 #define MOST_CONNECTIONS 4096
-#define BACKLOG          256
+#define BACKLOG          4096 /* a Unix socket has no other queue: who finds it full is turned away */
 #define MOST_TURNS       16
 #define TOKEN_BYTES      32
 

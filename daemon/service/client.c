@@ -186,7 +186,17 @@ static CURLcode send_once(struct np_client *client, const char *method, const ch
     return code;
 }
 
-/* Where the service has no room now, nothing was done, and it may be asked again. */
+/* The service has no room now: nothing was done, and it may be asked again. */
+static bool is_busy(const struct np_client *client, CURLcode code, long status)
+{
+    long error = 0;
+
+    curl_easy_getinfo(client->curl, CURLINFO_OS_ERRNO, &error);
+    if (code == CURLE_COULDNT_CONNECT)
+        return error == EAGAIN;
+    return code == CURLE_OK && status == BUSY && strstr(client->body, "\"busy\"");
+}
+
 int np_client_ask(struct np_client *client, const char *method, const char *target,
     const char *body, struct np_answer *ret_answer, struct np_err *err)
 {
@@ -200,7 +210,7 @@ int np_client_ask(struct np_client *client, const char *method, const char *targ
         if (i > 0)
             nanosleep(&(struct timespec){.tv_sec = i / 4, .tv_nsec = i % 4 * 250000000L}, NULL);
         code = send_once(client, method, url, body, ret_answer);
-        if (code != CURLE_OK || ret_answer->status != BUSY || !strstr(client->body, "\"busy\""))
+        if (!is_busy(client, code, ret_answer->status))
             break;
     }
     curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, NULL);

@@ -12,7 +12,7 @@
 #include "daemon/service/service_parts.h"
 #include "loader/base/clock.h"
 
-#define KNOWN_NS    5000000000 /* that an answer of the disk's holds for */
+#define KNOWN_NS    2000000000 /* that an answer of the disk's holds for */
 #define PROBE_BYTES 65536      /* more than the queue's next changes take */
 
 /* --- health ----------------------------------------------------------------------------------- */

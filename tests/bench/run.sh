@@ -23,6 +23,7 @@ part() { # part "Title" "sentence" command...
     part "What counting costs" "The always-on counters: the program against a build of it that counts nothing, in blocks of with, without, without, with; medians with 95 % intervals. The goal is 0.5 %." sh tests/bench/bench_counters.sh
     part "Tuning" "\`profile --tune\` against an exhaustive grid, against threads = cores and against as many trials at random: images a second of real runs, in turn. The goals: within 3 % of the grid's best in at most 15 trials, nowhere below the other two." sh tests/bench/bench_tune.sh
     part "Comparing profiles" "\`profile --compare\` on real runs, as they are and 5 % slower. The goals: at most 5 % false alarms, at least 95 % found." sh tests/bench/bench_compare.sh
+    part "The service with a thousand idle connections" "Half of them with half a request; 20 runs wait. The goal is 50 ms at p99." sh tests/bench/bench_service.sh
     part "The first batch of a large set" "1.28 million samples." sh tests/bench/bench_start.sh
     part "The demo" "\`configs/cnn.yaml\` on the sample set, and one linear layer on the same." sh tests/bench/bench_demo.sh
     part "CIFAR-10" "\`configs/cifar10.yaml\` on the real images: accuracy and seconds of training." sh tests/bench/bench_cifar10.sh
