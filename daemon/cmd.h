@@ -23,6 +23,7 @@ int np_cmd_data(int argc, char **argv);
 int np_cmd_selftest(int argc, char **argv);
 int np_cmd_profile(int argc, char **argv);
 int np_cmd_top(int argc, char **argv);
+int np_cmd_prune(int argc, char **argv);
 int np_cmd_worker(int argc, char **argv);
 int np_cmd_daemon(int argc, char **argv);
 int np_cmd_submit(int argc, char **argv);

@@ -113,6 +113,12 @@ static const struct np_command commands[] = {
     {"resume", np_cmd_resume, "ID...", "queue paused runs again", "  --json, --socket PATH\n"},
     {"rm", np_cmd_rm, "ID...", "forget runs that are over; their folders stay",
         "  --json, --socket PATH\n"},
+    {"prune", np_cmd_prune, "RUN...", "remove old checkpoints of runs that are over",
+        "  --keep N         the newest N stay, and the best one; default 1\n"
+        "  --dry-run        only say what would go\n"
+        "  --json           one JSON object a line instead of text\n"
+        "\n"
+        "RUN is a run's folder. One that is going on is left alone.\n"},
     {"worker", np_cmd_worker, "", "one run of the service's, which starts it",
         "The config comes by standard input. `nnpipe train` is what you are looking for.\n"},
     {"selftest", np_cmd_selftest, "", "a device's layers against the reference",

@@ -94,6 +94,7 @@ static struct np_kept *new_run(const struct np_entry *entry, struct np_err *err)
     }
     run->entry = *entry;
     run->worker = (struct np_worker){.pid_fd = -1, .report_fd = -1};
+    run->spare = -1;
     run->entry.path = np_strdup(entry->path);
     run->entry.config = np_strdup(entry->config);
     run->entry.dir = entry->dir ? np_strdup(entry->dir) : NULL;
@@ -446,6 +447,7 @@ int np_service_run(struct np_service *service, struct np_err *err)
             np_service_look_after(service, service->runs[i]);
         dispatch(service);
         forget_old(service);
+        np_keep_turn(service);
         if (service->turn)
             service->turn(service->turn_context);
     }

@@ -35,7 +35,8 @@ struct np_service_options {
     double stop_s;                     /* that a worker has to write its checkpoint and end */
     int64_t keep_runs;                 /* that are over; older ones are forgotten, folders stay */
     double keep_s;
-    uint64_t keep_bytes;  /* of checkpoints of runs that are over: oldest first, but for `best` */
+    uint64_t
+        keep_bytes; /* of checkpoints of runs that are over, but for the best of each; 0: any (keep.h) */
     uint64_t spare_bytes; /* free on the disk of a run's folder, for it to be started */
     char *on_end;  /* a command, or NULL: run when a run is over; its JSON on standard input */
     char *webhook; /* an URL, or NULL: the same by POST */

@@ -86,6 +86,7 @@ int np_service_open(
     service->start = *start;
     service->epoll_fd = service->signal_fd = -1;
     service->began = np_service_now();
+    service->keeper.child = (struct np_child){.fd = -1, .epoll_fd = -1};
     service->access = (struct np_access){.service_uid = geteuid(), .for_box = start->for_box};
     code = make_dir(start->dir, err);
     if (code == 0)
@@ -109,6 +110,7 @@ void np_service_close(struct np_service *service)
 {
     if (!service)
         return;
+    np_keep_stop(&service->keeper);
     while (service->nr_runs > 0)
         np_service_drop(service, service->nr_runs - 1);
     np_free(service->runs);

@@ -3,6 +3,7 @@
 #define NP_SERVICE_PARTS_H
 
 #include "daemon/json.h"
+#include "daemon/service/keep.h"
 #include "daemon/service/service.h"
 #include "daemon/service/worker.h"
 
@@ -13,6 +14,7 @@ struct np_kept {
     bool ended;     /* its worker has, and the queue's file does not say so yet */
     bool unbegun;   /* and had done nothing: the daemon went while it was being started */
     bool hung;      /* it made no progress, and was ended for it */
+    double spare;   /* bytes of checkpoints that may go, once it is over; -1: not looked at yet */
     double told;    /* when it was told to stop; 0: it was not */
     double went_on; /* when it last made progress */
     double at;      /* where that was: step, or what it was doing */
@@ -32,6 +34,7 @@ struct np_service {
     int nr_runs, room;
     int epoll_fd, signal_fd, timer_fd;
     struct np_json json; /* of a run that is over, for who is told of it */
+    struct np_keeper keeper;
     bool stopping;
     double began; /* Unix time */
     uint64_t version;

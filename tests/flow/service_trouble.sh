@@ -162,4 +162,20 @@ forgotten() {
     [ "$("$NNPIPE" ls --all --json | grep -c '"id"')" -eq 2 ] && [ "$(field "$last" state)" = done ] && [ -d "$TMP/runs/short-$((last - 2))" ]
 }
 t "no more runs are kept than the settings say, and their folders stay" forgotten
+
+kept() { ls -d "$TMP"/runs/"$1"/checkpoints/step-* | wc -l; }
+pruned() {
+    settings "keep: {bytes: 1K}" && kill -HUP $daemon && first=$(submitted "$TMP/short.yaml") && becomes "$first" done &&
+        for _ in $(seq 100); do [ "$(kept "short-$first")" -eq 1 ] && break; sleep 0.1; done
+    ls -d "$TMP/runs/short-$first/checkpoints"/*40 && [ "$(kept "short-$first")" -eq 1 ] || return 1
+    "$NNPIPE" eval "$TMP/short.yaml" --weights "$TMP/runs/short-$first" -o "data.test={source: synth, samples: 50, size: 32}"
+}
+t "checkpoints of runs that are over take no more than the settings say; one of each run stays" pruned
+by_hand() {
+    "$NNPIPE" train "$TMP/short.yaml" -o name=hand -o checkpoint.keep=100 -o checkpoint.every="10 steps" >/dev/null 2>&1 && run=$(echo "$TMP"/runs/hand-*) && run=${run##*/} &&
+        [ "$(kept "$run")" -eq 4 ] && says "would go" "$NNPIPE" prune "$TMP/runs/$run" --dry-run && [ "$(kept "$run")" -eq 4 ] &&
+        "$NNPIPE" prune "$TMP/runs/$run" --keep 2 && [ "$(kept "$run")" -eq 2 ] && "$NNPIPE" prune "$TMP/runs/$run" --json | grep '"freed_bytes": *[1-9]' && [ "$(kept "$run")" -eq 1 ]
+}
+t "prune does the same by hand, and says first what would go" by_hand
+t "what is no run's folder is not pruned" says "no run" exits 1 "$NNPIPE" prune "$TMP"
 [ "$failed" -eq 0 ]

@@ -1,0 +1,187 @@
+/* `nnpipe prune RUN...`: of runs that are over, every checkpoint but the best and the newest few. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/cmd.h"
+#include "daemon/json.h"
+#include "daemon/run_folder.h"
+#include "loader/base/mem.h"
+#include "trainer/manifest.h"
+
+struct prune {
+    int keep;
+    bool dry_run, json;
+};
+
+struct held {              /* of a folder of checkpoints */
+    uint64_t newest, best; /* steps; newest 0: there is none */
+    bool best_is_there;
+    uint64_t bytes, spare; /* of all; of those that would go */
+};
+
+static uint64_t bytes_in(const char *dir)
+{
+    DIR *folder = opendir(dir);
+    uint64_t bytes = 0;
+    struct stat stat_;
+
+    for (const struct dirent *item; folder && (item = readdir(folder));)
+        if (item->d_name[0] != '.' &&
+            fstatat(dirfd(folder), item->d_name, &stat_, AT_SYMLINK_NOFOLLOW) == 0)
+            bytes += (uint64_t)stat_.st_blocks * 512;
+    if (folder)
+        closedir(folder);
+    return bytes;
+}
+
+static int step_of(const char *name, uint64_t *ret_step)
+{
+    int nr = 0;
+
+    return sscanf(name, "step-%" SCNu64 "%n", ret_step, &nr) == 1 && name[nr] == '\0';
+}
+
+/* Where the best one was, as the newest says. */
+static uint64_t best_of(const char *dir, const char *newest)
+{
+    char *path = np_format("%s/%s/manifest.json", dir, newest), *facts = NULL;
+    struct np_manifest manifest = {0};
+    struct np_err err = {0};
+    const int code = path ? np_manifest_read(path, &manifest, &facts, &err) : -ENOMEM;
+
+    np_free(path);
+    np_free(facts);
+    return code == 0 ? manifest.position.best_step : 0;
+}
+
+static int newer_first(const struct dirent **a, const struct dirent **b)
+{
+    uint64_t left = 0, right = 0;
+
+    step_of((*a)->d_name, &left);
+    step_of((*b)->d_name, &right);
+    return left > right ? -1 : left < right;
+}
+
+static int is_checkpoint(const struct dirent *item)
+{
+    uint64_t step;
+
+    return step_of(item->d_name, &step);
+}
+
+/* What is there, and what would go with `keep`. */
+static void look(const char *dir, int keep, struct held *ret_held)
+{
+    struct dirent **items = NULL;
+    const int nr = scandir(dir, &items, is_checkpoint, newer_first);
+    struct held held = {0};
+    uint64_t step = 0;
+
+    if (nr > 0)
+        held.best = best_of(dir, items[0]->d_name);
+    for (int i = 0; i < nr; i++)
+        if (step_of(items[i]->d_name, &step) && step == held.best)
+            held.best_is_there = true;
+    for (int i = 0; i < nr; i++) {
+        char *path = np_format("%s/%s", dir, items[i]->d_name);
+        const uint64_t bytes = path ? bytes_in(path) : 0;
+
+        step_of(items[i]->d_name, &step);
+        held.newest = i == 0 ? step : held.newest;
+        held.bytes += bytes;
+        if (i >= (held.best_is_there ? keep : keep > 1 ? keep : 1) && step != held.best)
+            held.spare += bytes;
+        np_free(path);
+        free(items[i]);
+    }
+    free(items);
+    *ret_held = held;
+}
+
+static void tell(const struct prune *p, const char *run, const struct held *held)
+{
+    struct np_json json = {0};
+
+    if (!p->json) {
+        printf("%s: %.1f MiB %s, %.1f MiB kept\n", run, (double)held->spare / (1 << 20),
+            p->dry_run ? "would go" : "freed", (double)(held->bytes - held->spare) / (1 << 20));
+        return;
+    }
+    np_json_begin(&json, "pruned");
+    np_json_text(&json, "run", run);
+    np_json_int(&json, "freed_bytes", (int64_t)held->spare);
+    np_json_int(&json, "kept_bytes", (int64_t)(held->bytes - held->spare));
+    const char *text = np_json_end(&json);
+    if (text)
+        fputs(text, stdout);
+    np_json_fini(&json);
+}
+
+static int prune(const struct prune *p, const char *run, struct np_err *err)
+{
+    char *dir = np_format("%s/checkpoints", run);
+    int lock_fd = -1, code = dir ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+    struct stat stat_;
+    struct held held;
+
+    if (code == 0 && stat(run, &stat_) < 0)
+        code = np_err_set(err, -errno, "%s: %s", run, strerror(errno));
+    if (code == 0 && stat(dir, &stat_) < 0)
+        code = np_err_set(err, -ENOENT, "%s: has no checkpoints: it is no run's folder", run);
+    if (code == 0 && !p->dry_run)
+        code = np_folder_lock(run, &lock_fd, err);
+    if (code == 0) {
+        look(dir, p->keep, &held);
+        const int keep = held.best_is_there || p->keep > 1 ? p->keep : 1;
+
+        if (!p->dry_run)
+            code = np_checkpoint_prune(dir, keep, held.best, err);
+    }
+    if (code == 0)
+        tell(p, run, &held);
+    if (lock_fd >= 0)
+        close(lock_fd);
+    np_free(dir);
+    return code;
+}
+
+int np_cmd_prune(int argc, char **argv)
+{
+    const char *keep = "1";
+    struct prune p = {0};
+    const struct np_flag flags[] = {
+        {"--keep", &keep, NULL, NULL},
+        {"--dry-run", NULL, &p.dry_run, NULL},
+        {"--json", NULL, &p.json, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
+    char *end = NULL;
+
+    if (code)
+        return code;
+    const long number = strtol(keep, &end, 10);
+    if (nr < 1 || *end || end == keep || number < 0 || number > 1000000) {
+        fprintf(stderr, nr < 1 ? "nnpipe prune: expected folders of runs\n"
+                               : "nnpipe prune: --keep: expected a number from 0 on\n");
+        return NP_EXIT_USAGE;
+    }
+    p.keep = (int)number;
+    for (int i = 1; i <= nr; i++) {
+        struct np_err err = {0};
+
+        if (prune(&p, argv[i], &err) < 0) {
+            np_complain(&err);
+            code = NP_EXIT_FAILED;
+        }
+    }
+    return code;
+}
