@@ -132,27 +132,38 @@ static int open_folder(const char *dir)
     return fd;
 }
 
+/* Up to NP_MOST_LOG bytes into text, now or within the time of the wish. */
+static size_t await(struct log *log, const struct np_log_wish *wish, char *text)
+{
+    const uint64_t until_ns = np_now_ns() + (uint64_t)(wish->wait_s * 1e9);
+    size_t used;
+
+    for (;;) {
+        if (log->folder < 0)
+            log->folder = open_folder(wish->dir);
+        if (log->segment == 0)
+            go_to(log, wish);
+        used = take(log, text);
+        if (used > 0 || np_now_ns() >= until_ns)
+            return used;
+        np_sleep_until_ns(np_now_ns() + PAUSE_NS);
+    }
+}
+
 int np_reader_log(const void *log_wish, int out_fd)
 {
     const struct np_log_wish *wish = log_wish;
-    const uint64_t until_ns = np_now_ns() + (uint64_t)(wish->wait_s * 1e9);
-    struct log log = {.folder = open_folder(wish->dir)};
+    struct log log = {.folder = -1};
     char *text = np_alloc(NP_MOST_LOG), place[48];
-    size_t used = 0;
+    const size_t used = text ? await(&log, wish, text) : 0;
 
-    if (!text)
-        return 1;
-    for (bool first = true; used == 0 && (first || np_now_ns() < until_ns); first = false) {
-        if (!first)
-            np_sleep_until_ns(np_now_ns() + PAUSE_NS);
-        if (log.folder < 0)
-            log.folder = open_folder(wish->dir);
-        if (log.segment == 0)
-            go_to(&log, wish);
-        used = take(&log, text);
-    }
     snprintf(place, sizeof(place), "%d:%lld\n", log.segment, (long long)log.position);
-    return np_child_say(out_fd, place, strlen(place)) < 0 || np_child_say(out_fd, text, used) < 0;
+    const bool failed = !text || np_child_say(out_fd, place, strlen(place)) < 0 ||
+                        np_child_say(out_fd, text, used) < 0;
+    if (log.folder >= 0)
+        close(log.folder);
+    np_free(text);
+    return failed;
 }
 
 /* --- metrics ---------------------------------------------------------------------------------- */
@@ -239,12 +250,18 @@ int np_reader_metrics(const void *metrics_wish, int out_fd)
     size_t bytes = 0;
     FILE *out = open_memstream(&answer, &bytes);
     const int fd = path ? open_file(AT_FDCWD, path, &size) : -ENOMEM;
+    bool failed = !out;
 
-    if (!out)
-        return 1;
-    fputs("{\"points\": [", out);
+    if (out) {
+        fputs("{\"points\": [", out);
+        if (fd >= 0)
+            next = say_metrics(out, wish, fd, size);
+        fprintf(out, "], \"next\": %lld}\n", (long long)next);
+        failed = fclose(out) != 0 || np_child_say(out_fd, answer, bytes) < 0;
+    }
     if (fd >= 0)
-        next = say_metrics(out, wish, fd, size);
-    fprintf(out, "], \"next\": %lld}\n", (long long)next);
-    return fclose(out) != 0 || np_child_say(out_fd, answer, bytes) < 0;
+        close(fd);
+    free(answer);
+    np_free(path);
+    return failed;
 }

@@ -49,7 +49,8 @@ def submitting():
                   {"path": "/" + "a" * 4000}, {"config": None}, {"nonsense": 1}):
         case("POST", "/v1/runs", 400, body=dict(submission(), **wrong))
     for wrong in (b"", b"{", b"[]", b"1", b'{"config": "a", "config": "b", "path": "/a"}', b'{"config": "\\u0000", "path": "/a"}',
-                  b'{"config": "\xff", "path": "/a"}', b"[" * 100000, b'{"priority": 1e999}'):
+                  b'{"config": "\xff", "path": "/a"}', b"[" * 100000, b'{"priority": 1e999}',
+                  b'{"a": [' + b"1," * 400000 + b"1]}"):
         case("POST", "/v1/runs", 400, body=wrong, fields={"Content-Type": "application/json"})
     case("POST", "/v1/runs", 404, body=submission(after=[MISSING]))
     case("POST", "/v1/runs", 413, body=b" " * ((1 << 20) + 1), fields={"Content-Type": "application/json"})

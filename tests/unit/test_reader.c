@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "daemon/json.h"
@@ -134,6 +135,7 @@ Test(reader, a_log_is_waited_for, .timeout = 20)
         _exit(0);
     }
     cr_expect(log_is((struct np_log_wish){.tail = -1, .wait_s = 10}, "1:5\nlate\n"));
+    wait(NULL);
     cr_expect(log_is(
         (struct np_log_wish){.segment = 1, .position = 5, .tail = -1, .wait_s = 0.3}, "1:5\n"));
     remove_dir();
