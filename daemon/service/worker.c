@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <pwd.h>
 #include <signal.h>
@@ -16,6 +17,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,18 +29,48 @@
 
 /* --- rights ----------------------------------------------------------------------------------- */
 
+/* What the daemon may beyond a user is not passed on: from one user to another the kernel would keep it. */
+static int lay_down_rights(void)
+{
+    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct had[2] = {0}, none[2] = {0};
+
+    if (syscall(SYS_capget, &head, had) < 0)
+        return -errno;
+    if (memcmp(had, none, sizeof(had)) == 0)
+        return 0;
+    return prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 ||
+                   syscall(SYS_capset, &head, none) < 0
+               ? -errno
+               : 0;
+}
+
+/* Theirs, not the daemon's: what lies below a home is looked for there. */
+static void take_environment(const struct passwd *user)
+{
+    static const char *const own[] = {"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+        "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "STATE_DIRECTORY", "NNPIPE_SOCKET"};
+
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+        unsetenv(own[i]);
+    setenv("HOME", user ? user->pw_dir : "/", 1);
+    setenv("USER", user ? user->pw_name : "", 1);
+    setenv("LOGNAME", user ? user->pw_name : "", 1);
+}
+
 /* Becomes the user, for good. Groups are the user's own; without a name, the one group. */
 int np_become(uid_t uid, gid_t gid)
 {
     const struct passwd *user;
 
     if (uid == geteuid())
-        return 0;
+        return uid == 0 ? 0 : lay_down_rights();
     user = getpwuid(uid);
     if ((user ? initgroups(user->pw_name, gid) : setgroups(1, &gid)) < 0 ||
         setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
         return -errno;
-    return 0;
+    take_environment(user);
+    return uid == 0 ? 0 : lay_down_rights();
 }
 
 void np_child_signals(void)
