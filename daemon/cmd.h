@@ -25,6 +25,7 @@ int np_cmd_profile(int argc, char **argv);
 int np_cmd_top(int argc, char **argv);
 int np_cmd_prune(int argc, char **argv);
 int np_cmd_worker(int argc, char **argv);
+int np_cmd_ended(int argc, char **argv);
 int np_cmd_daemon(int argc, char **argv);
 int np_cmd_submit(int argc, char **argv);
 int np_cmd_ls(int argc, char **argv);

@@ -18,6 +18,8 @@
 #include "daemon/cmd.h"
 #include "daemon/service/http.h"
 #include "daemon/service/routes.h"
+#include "daemon/service/worker_unit.h"
+#include "loader/base/clock.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
@@ -25,6 +27,7 @@
 #define BACKLOG          4096 /* a Unix socket has no other queue: who finds it full is turned away */
 #define MOST_TURNS       16
 #define TOKEN_BYTES      32
+#define STOP_SPARE_S     20 /* for what comes after the last checkpoint */
 
 struct daemon {
     const char *config, *state, *socket;
@@ -34,6 +37,12 @@ struct daemon {
     struct np_service *service;
     struct np_routes *routes;
     struct np_http *http;
+    bool by_units;          /* asked for: runs are units of systemd's */
+    struct np_units *units; /* NULL: they are children */
+    bool notified;          /* somebody listens at NOTIFY_SOCKET */
+    uint64_t watchdog_us;   /* 0: nobody waits for a sign of life */
+    uint64_t said_ns, said_version;
+    char status[64];
 };
 
 /* --- places ----------------------------------------------------------------------------------- */
@@ -231,6 +240,44 @@ static int read_token(struct daemon *d, struct np_err *err)
 
 /* --- all of it -------------------------------------------------------------------------------- */
 
+/* To systemd, where that asks: a sign of life at a quarter of what it waits for one, and what there is to do. */
+static void say_alive(struct daemon *d)
+{
+    const uint64_t now = np_now_ns();
+    int nr_runs, running = 0, queued = 0;
+    const struct np_entry *const *entries;
+    char status[64];
+
+    if (d->watchdog_us > 0 && now - d->said_ns >= d->watchdog_us * 1000 / 4) {
+        sd_notify(0, "WATCHDOG=1");
+        d->said_ns = now;
+    }
+    if (!d->notified || d->said_version == np_service_version(d->service))
+        return;
+    d->said_version = np_service_version(d->service);
+    entries = np_service_entries(d->service, &nr_runs);
+    for (int i = 0; i < nr_runs; i++) {
+        running += np_entry_has_worker(entries[i]);
+        queued += entries[i]->state == NP_ENTRY_QUEUED;
+    }
+    snprintf(status, sizeof(status), "STATUS=%d running, %d queued", running, queued);
+    if (strcmp(status, d->status) != 0)
+        sd_notify(0, status);
+    strcpy(d->status, status);
+}
+
+/* At the end, systemd waits for as long as the runs have to write their checkpoints. */
+static void say_state(void *context, const char *state)
+{
+    const struct daemon *d = context;
+
+    if (strcmp(state, "STOPPING") == 0)
+        sd_notifyf(0, "STOPPING=1\nSTATUS=waiting for checkpoints\nEXTEND_TIMEOUT_USEC=%.0f",
+            (np_service_options(d->service)->stop_s + STOP_SPARE_S) * 1e6);
+    else
+        sd_notifyf(0, "%s=1", state);
+}
+
 static void turn(void *context)
 {
     struct daemon *d = context;
@@ -241,7 +288,67 @@ static void turn(void *context)
         if (!np_routes_turn(d->routes))
             break;
     }
-    sd_notify(0, "WATCHDOG=1");
+    say_alive(d);
+}
+
+static bool is_loopback(int fd)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } address = {0};
+    socklen_t bytes = sizeof(address);
+
+    if (getsockname(fd, &address.any, &bytes) < 0)
+        return false;
+    return address.any.sa_family == AF_INET6
+               ? IN6_IS_ADDR_LOOPBACK(&address.v6.sin6_addr)
+               : ntohl(address.v4.sin_addr.s_addr) >> IN_CLASSA_NSHIFT == IN_LOOPBACKNET;
+}
+
+/* Sockets that came with us (systemd's nnpipe.socket): one of Unix, and one of loopback TCP at most. */
+static int take_passed(struct np_http_options *options, struct np_err *err)
+{
+    const int nr = sd_listen_fds(1);
+
+    for (int fd = SD_LISTEN_FDS_START; fd < SD_LISTEN_FDS_START + nr; fd++) {
+        const bool is_unix = sd_is_socket(fd, AF_UNIX, SOCK_STREAM, 1) > 0;
+        int *place = is_unix ? &options->socket_fd : &options->tcp_fd;
+
+        if (!is_unix && sd_is_socket(fd, AF_UNSPEC, SOCK_STREAM, 1) <= 0)
+            return np_err_set(err, -EINVAL, "passed socket %d: nobody can be heard on it", fd);
+        if (!is_unix && !is_loopback(fd))
+            return np_err_set(err, -EINVAL,
+                "passed socket %d: TCP is for loopback alone, 127.0.0.1 or [::1]: other machines "
+                "come in by ssh",
+                fd);
+        if (*place >= 0)
+            return np_err_set(err, -EINVAL, "passed socket %d: there is one %s socket too many", fd,
+                is_unix ? "Unix" : "TCP");
+        if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
+            return np_err_set(err, -errno, "passed socket %d: %s", fd, strerror(errno));
+        *place = fd;
+    }
+    return nr < 0 ? np_err_set(err, nr, "LISTEN_FDS: %s", strerror(-nr)) : 0;
+}
+
+static int open_sockets(struct daemon *d, struct np_http_options *options, struct np_err *err)
+{
+    const char *listen_at = np_service_options(d->service)->listen;
+    int code = take_passed(options, err);
+
+    if (code == 0 && options->socket_fd < 0)
+        code = bind_unix(d, &options->socket_fd, err);
+    if (code < 0 || options->tcp_fd >= 0 || !listen_at)
+        return code;
+    if (d->units)
+        return np_err_set(err, -EINVAL,
+            "listen: under systemd the service has no network, and gets this socket from "
+            "nnpipe.socket: `systemctl --user edit nnpipe.socket`, with [Socket] and "
+            "ListenStream=%s; then remove listen",
+            listen_at);
+    return bind_tcp(listen_at, &options->tcp_fd, err);
 }
 
 static int open_http(struct daemon *d, struct np_err *err)
@@ -252,18 +359,11 @@ static int open_http(struct daemon *d, struct np_err *err)
         .group = group ? group->gr_gid : (gid_t)-1,
         .token = d->token,
         .most_connections = MOST_CONNECTIONS,
-        .hears = np_routes_hear,
         .handler = np_routes_handle,
+        .hears = np_routes_hear,
         .context = d->routes};
-    const char *listen_at = np_service_options(d->service)->listen;
-    int fds[NP_HTTP_FDS], code = 0;
+    int fds[NP_HTTP_FDS], code = open_sockets(d, &options, err);
 
-    if (sd_listen_fds(1) >= 1)
-        options.socket_fd = SD_LISTEN_FDS_START;
-    else
-        code = bind_unix(d, &options.socket_fd, err);
-    if (code == 0 && listen_at)
-        code = bind_tcp(listen_at, &options.tcp_fd, err);
     if (code == 0)
         code = np_http_open(&options, &d->http, err);
     if (code < 0)
@@ -278,9 +378,16 @@ static int open_http(struct daemon *d, struct np_err *err)
 static int serve(struct daemon *d, struct np_err *err)
 {
     int code = find_places(d, err);
-    struct np_service_start start = {
-        .dir = d->state, .config = d->config, .socket = d->socket, .for_box = d->for_box};
 
+    if (code == 0 && d->by_units)
+        code = np_units_open(&d->units, err);
+    struct np_service_start start = {.dir = d->state,
+        .config = d->config,
+        .socket = d->socket,
+        .for_box = d->for_box,
+        .units = d->units,
+        .say = say_state,
+        .context = d};
     if (code == 0)
         code = np_service_open(&start, &d->service, err);
     if (code == 0)
@@ -291,12 +398,13 @@ static int serve(struct daemon *d, struct np_err *err)
         code = open_http(d, err);
     if (code < 0)
         return code;
+    if (sd_watchdog_enabled(0, &d->watchdog_us) <= 0)
+        d->watchdog_us = 0;
     np_service_each_turn(d->service, turn, d);
     fprintf(stderr, "nnpipe daemon: listening on %s\n", d->socket);
-    sd_notify(0, "READY=1");
-    code = np_service_run(d->service, err);
-    sd_notify(0, "STOPPING=1");
-    return code;
+    d->said_version = UINT64_MAX;
+    d->notified = sd_notify(0, "READY=1") > 0;
+    return np_service_run(d->service, err);
 }
 
 int np_cmd_daemon(int argc, char **argv)
@@ -307,6 +415,7 @@ int np_cmd_daemon(int argc, char **argv)
         {"--state", &d.state, NULL, NULL},
         {"--socket", &d.socket, NULL, NULL},
         {"--box", NULL, &d.for_box, NULL},
+        {"--units", NULL, &d.by_units, NULL},
         {NULL, NULL, NULL, NULL},
     };
     struct np_err err = {0};
@@ -314,8 +423,9 @@ int np_cmd_daemon(int argc, char **argv)
 
     if (code)
         return code;
-    if (nr != 0) {
-        fprintf(stderr, "nnpipe daemon: no operands are expected\n");
+    if (nr != 0 || (d.for_box && d.by_units)) {
+        fprintf(stderr, nr != 0 ? "nnpipe daemon: no operands are expected\n"
+                                : "nnpipe daemon: --units is for one user's service, not --box\n");
         return NP_EXIT_USAGE;
     }
     code = serve(&d, &err);
@@ -324,6 +434,7 @@ int np_cmd_daemon(int argc, char **argv)
     np_http_close(d.http);
     np_routes_free(d.routes);
     np_service_close(d.service);
+    np_units_close(d.units);
     for (int i = 0; i < 3; i++)
         np_free(d.paths[i]);
     return code < 0 ? NP_EXIT_FAILED : NP_EXIT_DONE;

@@ -80,6 +80,7 @@ static const struct np_command commands[] = {
         "  --state DIR      the queue and the token; default: ~/.local/state/nnpipe\n"
         "  --socket PATH    where it answers; default: $NNPIPE_SOCKET, "
         "$XDG_RUNTIME_DIR/nnpipe/socket\n"
+        "  --units          each run is a unit of the user's systemd; as nnpipe.service has it\n"
         "  --box            for all users of this machine: /etc, /var/lib and /run/nnpipe; as "
         "root\n"
         "\n"
@@ -120,7 +121,9 @@ static const struct np_command commands[] = {
         "\n"
         "RUN is a run's folder. One that is going on is left alone.\n"},
     {"worker", np_cmd_worker, "", "one run of the service's, which starts it",
-        "The config comes by standard input. `nnpipe train` is what you are looking for.\n"},
+        "The job comes by standard input. `nnpipe train` is what you are looking for.\n"},
+    {"ended", np_cmd_ended, "", "tells that a run of the service's is over",
+        "The run comes by standard input. The service starts this where systemd runs.\n"},
     {"selftest", np_cmd_selftest, "", "a device's layers against the reference",
         "  --device NAME      auto, cpu or cuda:0\n"
         "  --precision P      f32, bf16 or f16 alone\n"

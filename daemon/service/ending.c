@@ -10,11 +10,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/json.h"
 #include "daemon/service/worker.h"
+#include "daemon/service/worker_unit.h"
+#include "loader/base/io.h"
+#include "loader/base/mem.h"
 
-#define HOOK_S    60u
-#define WEBHOOK_S 30L
-#define NR_TRIES  3
+#define HOOK_S     60u
+#define WEBHOOK_S  30L
+#define NR_TRIES   3
+#define MOST_BYTES (1u << 20)
 
 static void post(const char *address, const char *json)
 {
@@ -61,27 +66,84 @@ static void run_command(const char *command, const char *json)
             WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
+static void tell(const char *on_end, const char *webhook, const char *json)
+{
+    signal(SIGPIPE, SIG_IGN); /* a command that does not read */
+    alarm(HOOK_S + NR_TRIES * (unsigned)WEBHOOK_S);
+    if (on_end)
+        run_command(on_end, json);
+    if (webhook)
+        post(webhook, json);
+}
+
+static void tell_by_unit(
+    const struct np_service_options *options, struct np_units *units, int64_t id, const char *json)
+{
+    struct np_json text = {0};
+    struct np_err err = {0};
+
+    np_json_begin(&text, NULL);
+    np_json_text(&text, "on_end", options->on_end);
+    np_json_text(&text, "webhook", options->webhook);
+    np_json_text(&text, "run", json);
+    const char *line = np_json_end(&text);
+    if (!line)
+        np_err_set(&err, -ENOMEM, "out of memory");
+    else
+        np_units_tell_ended(units, id, line, &err);
+    if (err.code)
+        fprintf(stderr, "nnpipe daemon: nobody is told that run %lld is over: %s\n", (long long)id,
+            err.text);
+    np_json_fini(&text);
+}
+
 /* The child's child is init's: nobody has to wait for it. */
-void np_ending_tell(const struct np_service_options *options, const char *json)
+void np_ending_tell(
+    const struct np_service_options *options, struct np_units *units, int64_t id, const char *json)
 {
     if (!options->on_end && !options->webhook)
         return;
+    if (units) {
+        tell_by_unit(options, units, id, json);
+        return;
+    }
     const pid_t child = fork();
     if (child == 0) {
         if (fork() != 0)
             _exit(0);
         np_child_signals();
-        signal(SIGPIPE, SIG_IGN); /* a command that does not read */
         setpgid(0, 0);
-        alarm(HOOK_S + NR_TRIES * (unsigned)WEBHOOK_S);
-        if (options->on_end)
-            run_command(options->on_end, json);
-        if (options->webhook)
-            post(options->webhook, json);
+        tell(options->on_end, options->webhook, json);
         _exit(0);
     }
     while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
         ;
+}
+
+static const char *text_of(const struct np_node *map, const char *key)
+{
+    const struct np_node *node = np_node_get(map, key);
+
+    return node && node->kind == NP_NODE_SCALAR && node->quoted ? node->text : NULL;
+}
+
+int np_ending_do(int fd, struct np_err *err)
+{
+    struct np_node *node = NULL;
+    char path[32], *text = NULL;
+    uint64_t bytes;
+
+    snprintf(path, sizeof(path), "/dev/fd/%d", fd);
+    int code = np_read_file(path, MOST_BYTES, &text, &bytes, err);
+    if (code == 0)
+        code = np_json_parse(text, bytes, &node, err);
+    if (code == 0 && !text_of(node, "run"))
+        code = np_err_set(err, -EBADMSG, "this is not about a run that is over");
+    if (code == 0)
+        tell(text_of(node, "on_end"), text_of(node, "webhook"), text_of(node, "run"));
+    np_node_free(node);
+    np_free(text);
+    return code;
 }
 
 int64_t np_ending_oldest(const struct np_service_options *options,

@@ -140,7 +140,7 @@ static void tell_of_end(struct np_service *service, const struct np_kept *run)
     const char *line = np_json_end(&service->json);
 
     if (line)
-        np_ending_tell(&service->options, line);
+        np_ending_tell(&service->options, service->start.units, run->entry.id, line);
 }
 
 int np_service_commit(
@@ -412,6 +412,12 @@ static bool any_worker(const struct np_service *service)
     return false;
 }
 
+static void say(const struct np_service *service, const char *state)
+{
+    if (service->start.say)
+        service->start.say(service->start.context, state);
+}
+
 static void take_signals(struct np_service *service)
 {
     struct signalfd_siginfo info;
@@ -419,11 +425,14 @@ static void take_signals(struct np_service *service)
 
     while (read(service->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         if (info.ssi_signo == SIGHUP) {
+            say(service, "RELOADING");
             if (np_service_reload(service, &err) < 0)
                 fprintf(stderr, "nnpipe daemon: nothing is changed: %s\n", err.text);
+            say(service, "READY");
             continue;
         }
         service->stopping = true;
+        say(service, "STOPPING");
         for (int i = 0; i < service->nr_runs; i++)
             np_service_tell(service, service->runs[i]);
     }

@@ -51,12 +51,17 @@ struct np_said { /* of a run that goes on, as its worker last said; values not k
 };
 
 struct np_service;
+struct np_units;
 /* dir: of the queue's file, the token and what is in force; made where it is not there. config: service.yaml, or
  * NULL: what is built in. Runs that have a worker from before are found again. */
 struct np_service_start {
     const char *dir, *config, *socket;
     const char *vfs; /* of the queue's file, for tests; NULL: SQLite's own */
     bool for_box;
+    struct np_units *units; /* of systemd: runs are units; NULL: children. Lent */
+    /* "RELOADING", "READY", "STOPPING", for who started the daemon; NULL: nobody asks */
+    void (*say)(void *context, const char *state);
+    void *context;
 };
 int np_service_open(
     const struct np_service_start *start, struct np_service **ret_service, struct np_err *err);

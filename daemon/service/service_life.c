@@ -14,6 +14,7 @@
 #include "daemon/cmd.h"
 #include "daemon/json.h"
 #include "daemon/service/service_parts.h"
+#include "daemon/service/worker_unit.h"
 #include "loader/base/mem.h"
 
 #define DISK_WAIT_S 5.0
@@ -103,7 +104,9 @@ int np_service_begin(
         .config = to.config,
         .device = device,
         .attempt = to.attempt};
-    code = np_worker_start(&start, &run->worker, err);
+    code = service->start.units
+               ? np_units_start(service->start.units, to.id, &start, &run->worker, err)
+               : np_worker_start(&start, &run->worker, err);
     if (code == 0)
         code = np_service_watch(service, run, err);
     if (code < 0) { /* as if it had died at once */
@@ -280,6 +283,8 @@ void np_service_look_after(struct np_service *service, struct np_kept *run)
             epoll_ctl(service->epoll_fd, EPOLL_CTL_DEL, run->worker.pid_fd, NULL);
             np_worker_end(
                 &run->worker, entry->uid, entry->gid, entry->dir, entry->attempt, &run->left);
+            if (service->start.units)
+                np_units_end(service->start.units, entry->id, &run->left);
             run->ended = true;
         } else if (run->told > 0 ? now - run->told > service->options.stop_s
                                  : now - run->went_on > service->options.hang_s) {

@@ -11,8 +11,21 @@
 #include <unistd.h>
 
 #include "daemon/service/service_parts.h"
+#include "daemon/service/worker_unit.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
+
+/* By its lock; a unit that has not come so far is found by its name. */
+static int find_worker(
+    struct np_service *service, const struct np_entry *entry, struct np_worker *ret_worker)
+{
+    struct np_err none = {0};
+    int code = np_worker_find(entry->uid, entry->gid, entry->dir, ret_worker, &none);
+
+    if (code < 0 && service->start.units)
+        code = np_units_find(service->start.units, entry->id, ret_worker, &none);
+    return code;
+}
 
 /* A run that had a worker: it is watched again where that lives; else it has ended in our absence, and what
  * it left says how. */
@@ -24,7 +37,7 @@ static void adopt(struct np_service *service, struct np_kept *run)
     if (!np_entry_has_worker(entry))
         return;
     run->went_on = np_service_now();
-    if (np_worker_find(entry->uid, entry->gid, entry->dir, &run->worker, &none) == 0 &&
+    if (find_worker(service, entry, &run->worker) == 0 &&
         np_service_watch(service, run, &none) == 0) {
         if (entry->state != NP_ENTRY_RUNNING)
             np_service_tell(
@@ -32,6 +45,8 @@ static void adopt(struct np_service *service, struct np_kept *run)
         return;
     }
     np_worker_end(&run->worker, entry->uid, entry->gid, entry->dir, entry->attempt, &run->left);
+    if (service->start.units)
+        np_units_end(service->start.units, entry->id, &run->left);
     run->unbegun = !run->left.begun;
     run->ended = true;
 }
