@@ -5,7 +5,8 @@
 # make SAN=address,undefined test      make SAN=thread test
 # make bench      ratios against peers, written to docs/BENCHMARKS.md
 # make dist       one folder, and a .tar.xz of it, that runs on any x86-64 Linux with glibc 2.36
-# make install    PREFIX=/usr/local DESTDIR=
+# make install    PREFIX=/usr/local DESTDIR= SYSCONFDIR=/etc; docs/SYSTEMD.md has what comes next
+# make deb        dist/nnpipe_VERSION_amd64.deb, for this Debian
 CC       = gcc
 SAN      =
 comma   := ,
@@ -29,7 +30,7 @@ NNPIPE   = $(if $(SAN),$(B)/nnpipe,nnpipe)
 # Which commit, and of which shared headers: $(B)/build_id.h, written where it changes.
 $(shell sh scripts/build_id.sh $(B)/build_id.h)
 
-.PHONY: all plugin demo test test-long check bench dist install clean unit fuzz docs
+.PHONY: all plugin demo test test-long check bench dist deb install clean unit fuzz docs
 all: $(NNPIPE) plugin docs/CONFIG.md
 
 $(NNPIPE): $(B)/daemon/main.o $(LIB)
@@ -186,12 +187,24 @@ dist: all
 docs/CONFIG.md: $(if $(SAN),,$(NNPIPE))
 	$(if $(SAN),@true,./nnpipe help config-reference > $@.new && if cmp -s $@.new $@; then rm $@.new && touch $@; else mv $@.new $@; fi)
 
+# What is there already of /etc is the administrator's.
+SYSCONFDIR = /etc
+UNITS    = $(DESTDIR)$(PREFIX)/lib/systemd
 install: all
 	install -Dm755 nnpipe $(DESTDIR)$(PREFIX)/bin/nnpipe
 	test ! -e libnnpipe-cuda.so || install -Dm755 libnnpipe-cuda.so $(DESTDIR)$(PREFIX)/lib/nnpipe/libnnpipe-cuda.so
 	install -Dm644 docs/nnpipe.1 $(DESTDIR)$(PREFIX)/share/man/man1/nnpipe.1
 	install -Dm644 scripts/nnpipe.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/nnpipe
 	for c in configs/*.yaml; do install -Dm644 $$c $(DESTDIR)$(PREFIX)/share/nnpipe/$$c; done
+	for d in README.md docs/*.md docs/openapi.json; do install -Dm644 $$d $(DESTDIR)$(PREFIX)/share/doc/nnpipe/$${d##*/}; done
+	for u in nnpipe-box.service nnpipe-box.socket; do sh scripts/systemd/put.sh $(PREFIX) $$u $(UNITS)/system/$$u; done
+	for u in nnpipe.service nnpipe.socket nnpipe-worker@.service nnpipe-ended@.service; do sh scripts/systemd/put.sh $(PREFIX) $$u $(UNITS)/user/$$u; done
+	sh scripts/systemd/put.sh $(PREFIX) sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/nnpipe.conf
+	sh scripts/systemd/put.sh $(PREFIX) tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/nnpipe.conf
+	test -e $(DESTDIR)$(SYSCONFDIR)/nnpipe/service.yaml || install -Dm644 scripts/systemd/service.yaml $(DESTDIR)$(SYSCONFDIR)/nnpipe/service.yaml
+
+deb: all
+	@sh scripts/deb/build.sh
 
 clean:
 	rm -rf build build-* dist nnpipe libnnpipe-cuda.so
