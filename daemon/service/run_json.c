@@ -5,8 +5,7 @@
 
 #include "daemon/service/service_parts.h"
 
-/* The user's name, or their number; asked for once a run: it may take long. */
-static const char *owner_of(const struct np_service *service, const struct np_entry *entry)
+const char *np_service_owner(const struct np_service *service, const struct np_entry *entry)
 {
     struct np_kept *run = np_service_run_of(service, entry->id);
     const struct passwd *user = *run->owner ? NULL : getpwuid(entry->uid);
@@ -67,7 +66,7 @@ void np_service_write_run(
     np_json_int(json, "id", entry->id);
     np_json_text(json, "name", entry->name);
     np_json_text(json, "state", np_entry_states[entry->state]);
-    np_json_text(json, "owner", owner_of(service, entry));
+    np_json_text(json, "owner", np_service_owner(service, entry));
     np_json_int(json, "uid", entry->uid);
     np_json_text(json, "path", entry->path);
     np_json_text(json, "device", entry->device);

@@ -55,7 +55,9 @@ int np_service_begin(
 void np_service_tell(struct np_service *service, struct np_kept *run); /* to stop */
 void np_service_look_after(struct np_service *service, struct np_kept *run);
 int np_service_watch(struct np_service *service, struct np_kept *run, struct np_err *err);
-/* run_json.c: the fields of RUN (docs/SERVICE.md), into the object that is open. */
+/* run_json.c: a run's user's name, or their number; asked for once a run, for it may take long. */
+const char *np_service_owner(const struct np_service *service, const struct np_entry *entry);
+/* The fields of RUN (docs/SERVICE.md), into the object that is open. */
 void np_service_write_run(
     const struct np_service *service, struct np_json *json, const struct np_entry *entry);
 /* service_options.c */

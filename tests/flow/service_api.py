@@ -133,6 +133,9 @@ def the_service():
     case("POST", "/v1/service/reload", 422)
     daemon.write_settings("")
     expect(len(case("GET", "/v1/runs", 200, "/v1/runs?state=done,stopped,failed").json()["runs"]) > 0, "list")
+    mine = case("GET", "/v1/runs", 200).json()["runs"]
+    for owner in (mine[0]["owner"], str(os.getuid())):
+        expect(case("GET", "/v1/runs", 200, "/v1/runs?owner=" + owner).json()["runs"] == mine, "owner " + owner)
     expect(case("GET", "/v1/runs", 200, "/v1/runs?owner=nobody-of-this-name").json()["runs"] == [], "owner")
     expect(case("GET", "/v1/runs", 200, "/v1/runs?owner=4294967296").json()["runs"] == [], "owner beyond")
     case("GET", "/v1/runs", 400, "/v1/runs?state=done,deaf")

@@ -133,6 +133,8 @@ def metrics_are_well_made(daemon, run):
     names = set(re.findall(r"^# TYPE (\S+)", text, re.M))
     series = set(re.findall(r"^([a-z_]+)(?:\{| )", text, re.M))
     expect(series <= names and all(n.startswith("nnpipe_") for n in names), series - names)
+    documented = open(os.path.join(api.ROOT, "docs/SERVICE.md")).read().split("## Metrics")[1]
+    expect(names == set(re.findall("`(nnpipe_[a-z_]+)`", documented)), "documented otherwise: %s" % names)
     expect(sorted(re.findall(r"^# HELP (\S+)", text, re.M)) == sorted(names), "HELP and TYPE")
     expect(text.count('nnpipe_run_step{id="%d",name="a",device="cpu"} ' % run) == 1, text)
     promtool(text.encode())
