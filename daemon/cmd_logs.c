@@ -7,43 +7,52 @@
 #include "daemon/cmd.h"
 #include "loader/base/mem.h"
 
-/* Until there is nothing more; with follow, until the run is over. */
+static int is_over(struct np_client *client, int64_t id, bool *ret_over, struct np_err *err)
+{
+    struct np_node *run = NULL;
+    struct np_answer answer;
+    char target[64];
+    int code;
+
+    snprintf(target, sizeof(target), "/v1/runs/%lld", (long long)id);
+    code = np_ask_patiently(client, target, &answer, err);
+    if (code == 0)
+        code = np_json_parse(answer.body, answer.bytes, &run, err);
+    if (code == 0)
+        *ret_over = np_run_is_over(run);
+    np_node_free(run);
+    return code;
+}
+
+/* Until there is nothing more; with follow, until the run is over and all is printed. X-Next names the
+ * next byte whatever was rotated meanwhile, and whichever process of the service is asked. */
 static int print_log(
     struct np_client *client, int64_t id, const char *tail, bool follow, struct np_err *err)
 {
-    char next[64] = "0:0";
-    bool first = true;
+    char next[64] = "0:0", target[160];
+    bool first = true, over = false;
+    struct np_answer answer;
+    int code;
 
     for (;;) {
-        struct np_answer answer;
-        struct np_node *run = NULL;
-        char target[160];
-        int code;
-
         snprintf(target, sizeof(target), "/v1/runs/%lld/log?from=%s%s%s%s", (long long)id, next,
             first && tail ? "&tail=" : "", first && tail ? tail : "",
-            follow && !first ? "&wait=50" : "");
-        if ((code = np_client_ask(client, "GET", target, NULL, &answer, err)) < 0)
+            follow && !first && !over ? "&wait=50" : "");
+        code = first ? np_client_ask(client, "GET", target, NULL, &answer, err)
+                     : np_ask_patiently(client, target, &answer, err);
+        if (code < 0)
             return code;
         fwrite(answer.body, 1, answer.bytes, stdout);
         if (fflush(stdout) != 0)
             return 0; /* nobody reads any more */
-        const bool more = answer.bytes > 0;
         snprintf(next, sizeof(next), "%s", answer.next);
         first = false;
-        if (more)
+        if (answer.bytes > 0)
             continue;
-        if (!follow)
+        if (!follow || over)
             return 0;
-        snprintf(target, sizeof(target), "/v1/runs/%lld", (long long)id);
-        if ((code = np_client_ask_node(client, "GET", target, NULL, &run, err)) < 0)
+        if ((code = is_over(client, id, &over, err)) < 0)
             return code;
-        const char *state = np_node_text(run, "state");
-        const bool over = strcmp(state, "done") == 0 || strcmp(state, "failed") == 0 ||
-                          strcmp(state, "stopped") == 0;
-        np_node_free(run);
-        if (over)
-            return 0;
     }
 }
 
@@ -67,7 +76,8 @@ int np_cmd_logs(int argc, char **argv)
         return code;
     if (nr != 1 || !np_run_id(argv[1], &id) ||
         (tail && (!*tail || strspn(tail, "0123456789") != strlen(tail)))) {
-        fprintf(stderr, "nnpipe logs: expected one run's number; --tail takes bytes\n");
+        fprintf(stderr, "nnpipe logs: expected one run's number, as `nnpipe ls` shows it; --tail "
+                        "takes bytes\n");
         return NP_EXIT_USAGE;
     }
     code = np_client_open(socket, &client, &err);

@@ -1,11 +1,12 @@
 /* `nnpipe ls` and `nnpipe status [ID]`: what the service has. */
-#include <pwd.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "daemon/asking.h"
 #include "daemon/cmd.h"
+#include "daemon/ui/screen.h"
 #include "loader/base/mem.h"
 
 static int end(struct np_client *client, int code, const struct np_err *err)
@@ -16,14 +17,30 @@ static int end(struct np_client *client, int code, const struct np_err *err)
     return code < 0 ? NP_EXIT_FAILED : NP_EXIT_DONE;
 }
 
-static void print_list(const struct np_node *answer, bool json)
+/* A terminal gets a table as wide as it is, a pipe all of it. */
+static int print_list(const struct np_node *answer, bool json, bool all)
 {
     const struct np_node *runs = np_node_get(answer, "runs");
+    const int nr = runs && runs->kind == NP_NODE_LIST ? runs->nr_items : 0;
+    struct np_table_look look = {.chosen = -1,
+        .width = np_terminal_columns(STDOUT_FILENO),
+        .colour = np_terminal_colour(STDOUT_FILENO)};
+    struct np_table table;
+    int code = 0;
 
-    if (!json)
-        np_print_run_head();
-    for (int i = 0; runs && runs->kind == NP_NODE_LIST && i < runs->nr_items; i++)
-        np_print_run(runs->items[i], json);
+    np_runs_table(false, &table);
+    for (int i = 0; i < nr && code == 0; i++)
+        if (json)
+            np_run_print_json(runs->items[i], stdout);
+        else
+            code = np_runs_add(&table, false, runs->items[i]);
+    if (!json && nr > 0)
+        np_table_print(&table, &look, stdout);
+    else if (!json)
+        puts(all ? "no runs; `nnpipe submit CONFIG` adds one"
+                 : "no run waits or goes on; `nnpipe ls --all` shows those that are over");
+    np_table_fini(&table);
+    return code;
 }
 
 int np_cmd_ls(int argc, char **argv)
@@ -57,8 +74,8 @@ int np_cmd_ls(int argc, char **argv)
     code = np_client_open(socket, &client, &err);
     if (code == 0)
         code = np_client_ask_node(client, "GET", target ? target : "/v1/runs", NULL, &answer, &err);
-    if (code == 0)
-        print_list(answer, json);
+    if (code == 0 && print_list(answer, json, all) < 0)
+        code = np_err_set(&err, -ENOMEM, "out of memory");
     np_node_free(answer);
     np_free(target);
     return end(client, code, &err);
@@ -77,7 +94,7 @@ static void print_service(const struct np_node *service, bool json)
         np_json_fini(&line);
         return;
     }
-    printf("nnpipe %s, process %s, for %s\n  %s runs go on, %s wait; the queue is in %s\n",
+    printf("nnpipe %s, process %s, for %s\n  running %s, queued %s; the queue is in %s\n",
         np_node_text(service, "version"), np_node_text(service, "pid"),
         strcmp(np_node_text(service, "mode"), "box") == 0 ? "the box" : "one user",
         np_node_text(service, "running"), np_node_text(service, "queued"),
@@ -103,7 +120,8 @@ int np_cmd_status(int argc, char **argv)
     if (code)
         return code;
     if (nr > 1 || (nr == 1 && !np_run_id(argv[1], &id))) {
-        fprintf(stderr, "nnpipe status: expected at most one run's number\n");
+        fprintf(
+            stderr, "nnpipe status: expected at most one run's number, as `nnpipe ls` shows it\n");
         return NP_EXIT_USAGE;
     }
     if (id > 0)
@@ -114,9 +132,9 @@ int np_cmd_status(int argc, char **argv)
     if (code == 0 && id == 0)
         print_service(answer, json);
     else if (code == 0 && json)
-        np_print_run(answer, true);
+        np_run_print_json(answer, stdout);
     else if (code == 0)
-        np_print_run_whole(answer);
+        np_run_print_whole(answer, stdout);
     np_node_free(answer);
     return end(client, code, &err);
 }

@@ -26,7 +26,7 @@ static int ask(
     else if (removes)
         printf("run %lld: removed; its folder stays\n", (long long)id);
     else if (json)
-        np_print_run(run, true);
+        np_run_print_json(run, stdout);
     else
         printf("run %lld: %s\n", (long long)id, np_node_text(run, "state"));
     np_node_free(run);
@@ -51,7 +51,9 @@ static int for_each(const char *command, int argc, char **argv)
         return code;
     for (int i = 1; i <= nr; i++)
         if (!np_run_id(argv[i], &id)) {
-            fprintf(stderr, "nnpipe %s: expected a run's number, not '%s'\n", command, argv[i]);
+            fprintf(stderr,
+                "nnpipe %s: expected a run's number, as `nnpipe ls` shows it, not '%s'\n", command,
+                argv[i]);
             return NP_EXIT_USAGE;
         }
     if (nr == 0) {

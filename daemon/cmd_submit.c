@@ -13,7 +13,7 @@
 
 #define MOST_CONFIG (1u << 20)
 #define MOST_AFTER  16
-#define NR_TRIES    5
+#define NR_TRIES    50 /* a fifth of a second apart: a service that is restarted */
 
 struct submission {
     const char *name, *priority, *after, *device, *max_retries, *socket;
@@ -140,12 +140,14 @@ static int send_it(struct np_client *client, const struct np_json *body, struct 
     struct np_err *err)
 {
     struct np_answer answer = {0};
-    int code = -EIO;
+    int code = 0;
 
-    for (int i = 0; i < NR_TRIES && code == -EIO; i++) {
-        if (i > 0)
-            nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    for (int i = 0; i < NR_TRIES; i++) {
+        *err = (struct np_err){0};
         code = np_client_ask(client, "POST", "/v1/runs", body->text, &answer, err);
+        if (!np_is_away(code, &answer) || (i == 0 && code == -ECONNREFUSED))
+            break; /* one that is not there at all is not waited for */
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     }
     if (code == -EREMOTEIO && answer.status == 422) {
         print_problems(&answer);
@@ -154,13 +156,19 @@ static int send_it(struct np_client *client, const struct np_json *body, struct 
     return code < 0 ? code : np_json_parse(answer.body, answer.bytes, ret_run, err);
 }
 
-static void tell(const struct submission *s, const struct np_node *run)
+/* The name stands in JSON as it is: letters, digits, - _ . alone. */
+static void tell(const struct submission *s, const struct np_node *run, bool over)
 {
-    if (s->json)
-        np_print_run(run, true);
+    const char *id = np_node_text(run, "id"), *name = np_node_text(run, "name");
+    const char *reason = np_node_text(run, "reason");
+
+    if (s->json && over)
+        np_run_print_json(run, stdout);
+    else if (s->json)
+        printf("{\"event\": \"submitted\", \"id\": %s, \"name\": \"%s\"}\n", id, name);
     else
-        printf("run %s: %s, %s\n", np_node_text(run, "id"), np_node_text(run, "name"),
-            np_node_text(run, "state"));
+        printf("run %s: %s, %s%s%s\n", id, name, np_node_text(run, "state"),
+            over && *reason ? ": " : "", over ? reason : "");
     fflush(stdout);
 }
 
@@ -174,13 +182,13 @@ static int submit(const struct submission *s, const struct np_json *body, struct
     if (code == 0)
         code = send_it(client, body, &run, err);
     if (code == 0) {
-        tell(s, run);
+        tell(s, run, false);
         np_run_id(np_node_text(run, "id"), &id);
     }
     np_node_free(run);
     run = NULL;
     if (code == 0 && s->wait && (code = np_await_end(client, id, &run, err)) == 0) {
-        tell(s, run);
+        tell(s, run, true);
         exit_code = np_exit_of_run(run);
     }
     np_node_free(run);

@@ -1,35 +1,31 @@
-/* `nnpipe top [RUN]`: the runs that go on, a line each, or one with its stages; once a second, or once. */
+/* `nnpipe top [RUN]`: the runs that go on, a line each, or one with its stages; once a second, or once. Of
+ * the service where one answers, else of the folders below `runs`. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <termios.h>
 #include <unistd.h>
 
+#include "daemon/asking.h"
 #include "daemon/cmd.h"
 #include "daemon/json.h"
 #include "daemon/top.h"
+#include "daemon/top_service.h"
 #include "daemon/ui/progress.h"
+#include "daemon/ui/screen.h"
 #include "loader/base/mem.h"
 
 #define MOST_RUNS 256
 
 struct top {
-    const char *run, *runs;
+    const char *run, *runs, *socket;
     bool once, json, live, colour;
+    bool asked; /* a service was, and there is none */
+    FILE *out;
+    int columns; /* of the terminal; 0: none */
     struct np_json line;
 };
-
-static volatile sig_atomic_t ended;
-
-static void on_signal(int number)
-{
-    ended = number;
-}
 
 /* --- one run ---------------------------------------------------------------------------------- */
 
@@ -54,20 +50,13 @@ static void print_json(struct top *top, const struct np_top_run *run)
     fputs(text ? text : "", stdout);
 }
 
-static int columns(void)
+static void print_head(FILE *out)
 {
-    struct winsize size;
-
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : 100;
+    fprintf(out, "%-36s %16s %9s %9s  %-20s %-8s %8s %9s\n", "run", "step", "epoch", "img/s",
+        "stall", "device", "loss", "ETA");
 }
 
-static void print_head(void)
-{
-    printf("%-36s %16s %9s %9s  %-20s %-8s %8s %9s\n", "run", "step", "epoch", "img/s", "stall",
-        "device", "loss", "ETA");
-}
-
-static void print_line(const struct np_top_run *run)
+static void print_line(const struct np_top_run *run, FILE *out)
 {
     char loss[32] = "-", step[48] = "-", stall[40] = "-", rate[32] = "-", eta[32] = "-";
 
@@ -83,7 +72,7 @@ static void print_line(const struct np_top_run *run)
             run->stall_ratio >= 0.005 ? run->cause : "");
         np_duration_text(run->eta_seconds, eta, sizeof(eta));
     }
-    printf("%-36s %16s %9.2f %9s  %-20s %-8s %8s %9s%s\n", run->name, step,
+    fprintf(out, "%-36s %16s %9.2f %9s  %-20s %-8s %8s %9s%s\n", run->name, step,
         run->epoch < 0 ? 0 : run->epoch, rate, stall, run->seen ? run->knobs.device : "-", loss,
         eta, run->pid ? "" : "  (not running)");
 }
@@ -101,17 +90,18 @@ static int show_one(struct top *top, const char *dir, struct np_err *err)
         print_json(top, &run);
         return 0;
     }
-    print_head();
-    print_line(&run);
+    print_head(top->out);
+    print_line(&run, top->out);
     if (!run.seen) {
-        puts("nothing of its pipeline is told yet: a line comes every two seconds of training");
+        fputs("nothing of its pipeline is told yet: a line comes every two seconds of training\n",
+            top->out);
         return 0;
     }
     np_top_profile(&run, &profile, missing, sizeof(missing));
-    putchar('\n');
-    np_profile_screen(&profile, columns(), top->colour, stdout);
+    fputc('\n', top->out);
+    np_profile_screen(&profile, top->columns >= 40 ? top->columns : 100, top->colour, top->out);
     if (*missing)
-        printf(" not measured alone: %s; `nnpipe profile` measures it\n", missing);
+        fprintf(top->out, " not measured alone: %s; `nnpipe profile` measures it\n", missing);
     return 0;
 }
 
@@ -147,16 +137,17 @@ static int show_all(struct top *top, struct np_err *err)
 
         if (np_top_read(dirs[i], &run, NULL) == 0) {
             if (!top->json && nr_running++ == 0)
-                print_head();
+                print_head(top->out);
             if (top->json)
                 print_json(top, &run);
             else
-                print_line(&run);
+                print_line(&run, top->out);
         }
         np_free(dirs[i]);
     }
     if (!top->json && nr_running == 0)
-        printf("no run goes on below %s\n", top->runs);
+        fprintf(top->out, "no run goes on below %s%s\n", top->runs,
+            top->asked ? ", and no service answers" : "");
     return 0;
 }
 
@@ -174,51 +165,64 @@ static int show(struct top *top, struct np_err *err)
 
 /* --- the terminal ----------------------------------------------------------------------------- */
 
-/* A second passes, or somebody wants to leave. */
-static bool wait_for_key(void)
-{
-    struct pollfd keys = {STDIN_FILENO, POLLIN, 0};
-    char key = 0;
-
-    if (poll(&keys, 1, 1000) == 1 && read(STDIN_FILENO, &key, 1) <= 0)
-        poll(NULL, 0, 1000); /* no keyboard there */
-    return ended || key == 'q' || key == 'Q' || key == 3;
-}
-
 static int show_live(struct top *top, struct np_err *err)
 {
-    const struct sigaction action = {.sa_handler = on_signal};
-    struct termios before, raw;
-    const bool keyboard = tcgetattr(STDIN_FILENO, &before) == 0;
+    struct np_screen screen;
+    int code = np_screen_open(&screen, err), key = NP_KEY_NONE;
+
+    if (code < 0)
+        return code;
+    while (code == 0 && key != NP_KEY_END && key != 'q' && key != 'Q') {
+        top->out = np_screen_begin(&screen);
+        top->columns = screen.columns;
+        code = top->out ? show(top, err) : np_err_set(err, -ENOMEM, "out of memory");
+        if (code == 0 && (code = np_screen_show(&screen, "q: end")) == 0)
+            key = np_screen_key(&screen, 1000);
+    }
+    np_screen_close(&screen);
+    return code == -EPIPE ? 0 : code;
+}
+
+/* --- the service's ---------------------------------------------------------------------------- */
+
+/* Does one answer? Who names folders does not ask it. */
+static bool has_service(const struct top *top, struct np_client **ret_client, int64_t *ret_id)
+{
+    struct np_answer answer;
+    struct np_err unasked = {0};
+
+    *ret_id = 0;
+    if (top->runs || (top->run && !np_run_id(top->run, ret_id)) ||
+        np_client_open(top->socket, ret_client, &unasked) < 0)
+        return false;
+    const int code = np_client_ask(*ret_client, "GET", "/v1/service", NULL, &answer, &unasked);
+    return code == 0 || (top->socket && code < 0);
+}
+
+static int show_any(struct top *top, struct np_err *err)
+{
+    struct np_top_service of_service = {
+        .live = top->live, .json = top->json, .colour = top->colour};
     int code;
 
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    if (keyboard) {
-        raw = before;
-        raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-        tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    if (has_service(top, &of_service.client, &of_service.id)) {
+        code = np_top_service(&of_service, err);
+    } else {
+        top->asked = !top->runs;
+        if (top->asked)
+            top->runs = "runs";
+        code = top->live ? show_live(top, err) : show(top, err);
     }
-    fputs("\033[?1049h\033[?25l", stdout);
-    do {
-        fputs("\033[H\033[J", stdout);
-        code = show(top, err);
-        fputs("\nq: end\n", stdout);
-    } while (fflush(stdout) == 0 && code == 0 && !wait_for_key());
-    fputs("\033[?25h\033[?1049l", stdout);
-    fflush(stdout);
-    if (keyboard)
-        tcsetattr(STDIN_FILENO, TCSANOW, &before);
+    np_client_close(of_service.client);
     return code;
 }
 
 int np_cmd_top(int argc, char **argv)
 {
-    struct top top = {.runs = "runs"};
+    struct top top = {.out = stdout};
     const struct np_flag flags[] = {{"--runs", &top.runs, NULL, NULL},
         {"--once", NULL, &top.once, NULL}, {"--json", NULL, &top.json, NULL},
-        {NULL, NULL, NULL, NULL}};
-    const char *no_colour = getenv("NO_COLOR");
+        {"--socket", &top.socket, NULL, NULL}, {NULL, NULL, NULL, NULL}};
     struct np_err err = {0};
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 
@@ -230,8 +234,9 @@ int np_cmd_top(int argc, char **argv)
     }
     top.run = nr ? argv[1] : NULL;
     top.live = isatty(STDOUT_FILENO) && !top.once && !top.json;
-    top.colour = isatty(STDOUT_FILENO) && !(no_colour && *no_colour);
-    code = top.live ? show_live(&top, &err) : show(&top, &err);
+    top.colour = np_terminal_colour(STDOUT_FILENO);
+    top.columns = np_terminal_columns(STDOUT_FILENO);
+    code = show_any(&top, &err);
     if (code < 0)
         np_complain(&err);
     np_json_fini(&top.line);

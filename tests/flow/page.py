@@ -30,9 +30,11 @@ def becomes(run, state):
     return state_of(run) == state
 
 
-def newest_pipeline(run):
+def limiter_at(run, step):
+    """As the run itself told it."""
     with open(f"{folder}/runs/{run}/metrics.jsonl", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines if line.startswith('{"event": "pipeline"') and line.endswith("\n")][-1]
+        told = [json.loads(line) for line in lines if line.startswith('{"event": "pipeline"') and line.endswith("\n")]
+    return next((line["limiter"] for line in told if line["step"] == step), "nothing")
 
 
 def press(what):
@@ -78,12 +80,14 @@ log = 'document.getElementById("log").textContent.length'
 before = browser.wait(log)
 test("the log grows", before and browser.wait(f"{log} > {before}", 15), before)
 browser.wait('Boolean(document.querySelector(".bar.limit"))')
-limit = browser.see('[...document.querySelectorAll(".bar.limit")].map(bar => bar.dataset.stage).join()')
-told = newest_pipeline("going-5")["limiter"]
-test("the limiter's bar is marked, and no other", limit == told == "step", f"{limit}, not {told}")
-test("it is red, and said in words", browser.see(
-    '(() => { const [r, g, b] = getComputedStyle(document.querySelector(".bar.limit .fill")).backgroundColor.match(/\\d+/g).map(Number);'
-    ' return r > 150 && g < 100 && document.querySelector("#verdict b").textContent === "limited by step"; })()'))
+limit, step, red, words = browser.see("""(() => {
+    const bars = [...document.querySelectorAll(".bar.limit")], fill = bars.length ? bars[0].querySelector(".fill") : null;
+    const [r, g, b] = fill ? getComputedStyle(fill).backgroundColor.match(/\\d+/g).map(Number) : [0, 0, 0];
+    return [bars.map(bar => bar.dataset.stage).join(), feed.drawn.step, r > 150 && g < 100 && b < 100, document.querySelector("#verdict b").textContent];
+})()""")
+told = limiter_at("going-5", step)
+test("the limiter's bar is marked, and no other", limit and limit == told, f"{limit}, not {told}")
+test("it is red, and said in words", red and words == f"limited by {limit}", f"{red} {words}")
 test("the device says whom it has", browser.see('document.getElementById("devices").textContent.includes("5 going")'))
 browser.shot(f"{folder}/page.png")
 test("a picture is taken", os.path.getsize(f"{folder}/page.png") > 30000)

@@ -31,7 +31,7 @@ echo \$\$ >"$TMP/pid"
 exec "$NNPIPE" daemon 2>>"$TMP/daemon.log"
 E
 chmod +x "$TMP/serve"
-trap 'kill -9 $(cat "$TMP/pid") $(pgrep -f "worker --dir $TMP/") 2>/dev/null; sleep 0.2; rm -rf "$TMP"' EXIT
+trap 'kill -9 $(cat "$TMP/pid") $(cat "$TMP"/runs/*/lock) 2>/dev/null; sleep 0.2; rm -rf "$TMP"' EXIT
 "$TMP/serve" &
 for _ in $(seq 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
 queue() { "$NNPIPE" submit "$odd/net.yaml" "$@"; }

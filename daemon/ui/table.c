@@ -1,0 +1,141 @@
+/* See table.h. */
+#include "daemon/ui/table.h"
+
+#include <string.h>
+
+#include "loader/base/mem.h"
+
+#define GAP       2
+#define LEAST_CUT 8
+
+void np_table_fini(struct np_table *table)
+{
+    np_free(table->rows);
+    table->rows = NULL;
+    table->nr_rows = table->room = 0;
+}
+
+struct np_table_row *np_table_add(struct np_table *table)
+{
+    if (table->nr_rows == table->room) {
+        const int room = 2 * table->room + 16;
+        struct np_table_row *rows = np_alloc_array((size_t)room, sizeof(*rows));
+
+        if (!rows)
+            return NULL;
+        if (table->nr_rows)
+            memcpy(rows, table->rows, (size_t)table->nr_rows * sizeof(*rows));
+        np_free(table->rows);
+        table->rows = rows;
+        table->room = room;
+    }
+    struct np_table_row *row = &table->rows[table->nr_rows++];
+    memset(row, 0, sizeof(*row));
+    return row;
+}
+
+/* Characters: bytes that do not go on with one. */
+static int columns_of(const char *text)
+{
+    int n = 0;
+
+    for (; *text; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+/* Widths by column, 0: left out. */
+static void measure(const struct np_table *table, int width, int *widths)
+{
+    const struct np_column *columns = table->columns;
+    int sum = -GAP, n = 0;
+
+    for (; columns[n].head; n++) {
+        widths[n] = columns_of(columns[n].head);
+        for (int r = 0; r < table->nr_rows; r++) {
+            const int cell = columns_of(table->rows[r].cells[n]);
+
+            widths[n] = cell > widths[n] ? cell : widths[n];
+        }
+        sum += widths[n] + GAP;
+    }
+    while (width > 0 && sum > width) {
+        int worst = -1, cut = -1;
+
+        for (int c = 0; c < n; c++) {
+            if (widths[c] && columns[c].spare > (worst < 0 ? 0 : columns[worst].spare))
+                worst = c;
+            if (columns[c].cuts && widths[c] > LEAST_CUT)
+                cut = c;
+        }
+        if (cut >= 0 && (worst < 0 || sum - (widths[cut] - LEAST_CUT) / 2 <= width)) {
+            sum--;
+            widths[cut]--;
+        } else if (worst >= 0) {
+            sum -= widths[worst] + GAP;
+            widths[worst] = 0;
+        } else {
+            break;
+        }
+    }
+}
+
+static void put_cell(const char *text, int width, bool right, bool last, FILE *out)
+{
+    const int pad = width - columns_of(text);
+
+    if (right)
+        fprintf(out, "%*s", pad > 0 ? pad : 0, "");
+    for (int n = 0; *text; text++) {
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+        if (n > width)
+            break;
+        fputc(n == width && pad < 0 ? '~' : *text, out);
+    }
+    if (!right && !last)
+        fprintf(out, "%*s", pad > 0 ? pad : 0, "");
+}
+
+static void put_line(const struct np_table *table, const int *widths,
+    const struct np_table_row *row, const char *colour, FILE *out)
+{
+    const struct np_column *columns = table->columns;
+    int last = 0;
+
+    for (int c = 0; columns[c].head; c++)
+        last = widths[c] ? c : last;
+    for (int c = 0; c <= last; c++) {
+        const char *on = row && c == table->coloured && colour && row->colour ? row->colour : "";
+
+        if (!widths[c])
+            continue;
+        fputs(on, out);
+        put_cell(
+            row ? row->cells[c] : columns[c].head, widths[c], columns[c].right, c == last, out);
+        fprintf(out, "%s%*s", *on ? colour : "", c == last ? 0 : GAP, "");
+    }
+}
+
+void np_table_print(const struct np_table *table, const struct np_table_look *look, FILE *out)
+{
+    int widths[NP_TABLE_MOST_COLUMNS];
+    const int end = look->most > 0 && look->first + look->most < table->nr_rows
+                        ? look->first + look->most
+                        : table->nr_rows;
+
+    measure(table, look->width, widths);
+    fputs(look->colour ? "\033[2m" : "", out);
+    put_line(table, widths, NULL, NULL, out);
+    fputs(look->colour ? "\033[0m\n" : "\n", out);
+    for (int r = look->first; r < end; r++) {
+        const bool chosen = r == look->chosen;
+
+        fputs(chosen ? "\033[7m" : "", out);
+        put_line(table, widths, &table->rows[r],
+            !look->colour ? NULL
+            : chosen      ? "\033[39m"
+                          : "\033[0m",
+            out);
+        fputs(chosen ? "\033[0m\n" : "\n", out);
+    }
+}
