@@ -130,7 +130,8 @@ static int bind_unix(const struct daemon *d, int *ret_fd, struct np_err *err)
         listen(fd, BACKLOG) < 0)
         code = np_err_set(err, -errno, "%s: cannot listen there: %s", d->socket, strerror(errno));
     umask(before);
-    if (code == 0 && group && chown(d->socket, (uid_t)-1, group->gr_gid) < 0)
+    if (code == 0 && group && group->gr_gid != getegid() &&
+        chown(d->socket, (uid_t)-1, group->gr_gid) < 0)
         code = np_err_set(
             err, -errno, "%s: cannot be given to the group nnpipe: %s", d->socket, strerror(errno));
     if (code < 0 && fd >= 0)

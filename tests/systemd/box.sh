@@ -12,7 +12,7 @@ spare_bytes: 1M
 on_end: cat >/var/lib/nnpipe/ended.json
 Y
 net /home/ann/short.yaml short 40 /home/ann/runs
-net /home/ann/counted.yaml counted 1500 /home/ann/runs
+net /home/ann/counted.yaml counted 800 /home/ann/runs
 net /home/bob/long.yaml long 4000 /home/bob/runs
 chmod 700 /home/ann /home/bob
 lock() { cat "$1/lock"; }

@@ -13,7 +13,7 @@ on_end: cat >$home/ended.json
 Y
 net $home/short.yaml short 40 $home/runs
 net $home/long.yaml long 4000 $home/runs
-net $home/counted.yaml counted 1500 $home/runs
+net $home/counted.yaml counted 800 $home/runs
 net $home/tmp.yaml intmp 40 /tmp/ann/runs
 main() { ctl show -p MainPID --value "$1"; }
 lock() { cat "$home/runs/$1/lock"; }
@@ -79,7 +79,7 @@ stops() {
 t "stop has runs write their checkpoints; they go on when it is started again" stops
 same() {
     sed "s|^runs:.*|runs: $home/alone|" $home/counted.yaml >$home/alone.yaml && as ann sh -c 'cd && nnpipe train alone.yaml' &&
-        [ "$(cat $home/alone/*/checkpoints/step-*1500/weights.safetensors | sha256sum)" = "$(cat $home/runs/counted-4/checkpoints/step-*1500/weights.safetensors | sha256sum)" ]
+        [ "$(cat $home/alone/*/checkpoints/step-*800/weights.safetensors | sha256sum)" = "$(cat $home/runs/counted-4/checkpoints/step-*800/weights.safetensors | sha256sum)" ]
 }
 t "with the weights of a run that nobody disturbed" same
 tcp() {

@@ -1,0 +1,58 @@
+#!/bin/sh
+# make deb: dist/nnpipe_VERSION_ARCH.deb, of what `make install` puts, for the Debian that it is built on.
+#   build.sh [--version V] [--folder DIR]    the version, as 0.1+2; where the package goes
+# DEBFULLNAME and DEBEMAIL name its maintainer. Needs dpkg-dev alone. The same tree gives the same bytes: times are the last commit's.
+set -eu
+cd "$(dirname "$0")/../.."
+version=$(./nnpipe --version | cut -d' ' -f2) out=dist
+while [ $# -gt 0 ]; do
+    case $1 in
+    --version) version=$2 ;;
+    --folder) out=$2 ;;
+    *) echo "build.sh: what is $1?" >&2; exit 2 ;;
+    esac
+    shift 2
+done
+maintainer="${DEBFULLNAME:-nnpipe} <${DEBEMAIL:-nnpipe@localhost}>"
+arch=$(dpkg --print-architecture)
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+export SOURCE_DATE_EPOCH
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+tree=$work/nnpipe
+deb=$out/nnpipe_${version}_$arch.deb
+umask 022
+
+make -s install DESTDIR="$tree" PREFIX=/usr >/dev/null
+strip --remove-section=.comment --remove-section=.note "$tree/usr/bin/nnpipe"
+[ ! -e "$tree/usr/lib/nnpipe/libnnpipe-cuda.so" ] || {
+    chmod 644 "$tree/usr/lib/nnpipe/libnnpipe-cuda.so"
+    strip --strip-unneeded --remove-section=.comment --remove-section=.note "$tree/usr/lib/nnpipe/libnnpipe-cuda.so"
+}
+gzip -9n "$tree/usr/share/man/man1/nnpipe.1"
+cp scripts/deb/copyright "$tree/usr/share/doc/nnpipe/"
+install -Dm644 scripts/deb/overrides "$tree/usr/share/lintian/overrides/nnpipe"
+{
+    echo "nnpipe ($version) stable; urgency=medium"
+    echo
+    echo "  * Built from commit $(git log -1 --format='%h of %cs' 2>/dev/null || echo 'of no git tree')."
+    echo
+    echo " -- $maintainer  $(date -uRd "@$SOURCE_DATE_EPOCH")"
+} | gzip -9n >"$tree/usr/share/doc/nnpipe/changelog.gz"
+
+# What it is linked with; dpkg-shlibdeps looks for a source package around it.
+mkdir -p "$work/debian" "$tree/DEBIAN"
+printf 'Source: nnpipe\nPackage: nnpipe\nArchitecture: any\n' >"$work/debian/control"
+objects=$(find "$tree/usr" -name nnpipe -type f -path '*/bin/*' -o -name '*.so')
+# shellcheck disable=SC2086 # words are files
+depends=$(cd "$work" && dpkg-shlibdeps -O $(for o in $objects; do printf -- '-e%s ' "$o"; done) 2>"$work/shlibdeps" | sed -n 's/^shlibs:Depends=//p')
+[ -n "$depends" ] || { cat "$work/shlibdeps" >&2; exit 1; }
+
+for script in postinst prerm postrm; do install -m 755 "scripts/deb/$script" "$tree/DEBIAN/"; done
+echo /etc/nnpipe/service.yaml >"$tree/DEBIAN/conffiles"
+(cd "$tree" && find usr -type f | LC_ALL=C sort | xargs -d '\n' md5sum) >"$tree/DEBIAN/md5sums"
+sed -e "s/@MAINTAINER@/$maintainer/; s/@VERSION@/$version/; s/@ARCH@/$arch/; s/@DEPENDS@/$depends/; s/@SIZE@/$(du -sk --exclude=DEBIAN "$tree" | cut -f1)/" scripts/deb/control >"$tree/DEBIAN/control"
+find "$work/nnpipe" -newermt "@$SOURCE_DATE_EPOCH" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+mkdir -p "$out"
+dpkg-deb --root-owner-group -Zxz --build "$tree" "$deb" >/dev/null
+echo "$deb"

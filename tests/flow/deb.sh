@@ -1,0 +1,31 @@
+# The Debian package: what lintian says of it, the same bytes twice, and its life under a real systemd.
+. "$(dirname "$0")/../lib.sh"
+export ROOT
+command -v dpkg-shlibdeps >/dev/null || { skip "the Debian package" "there is no dpkg-dev"; exit 0; }
+if [ -n "${NNPIPE_BUILD:-}" ] && [ "${NNPIPE_BUILD##*/}" != build ]; then
+    skip "the Debian package" "a build with sanitizers is not for other machines"
+    exit 0
+fi
+made() { # made V FOLDER
+    sh "$ROOT/scripts/deb/build.sh" --version "0.1+$1" --folder "$2"
+}
+mkdir "$TMP/again" "$TMP/package"
+t "it is built" made 1 "$TMP/package"
+same() { made 1 "$TMP/again" && cmp "$TMP"/again/*.deb "$TMP"/package/*.deb; }
+t "the same tree gives the same bytes" same
+if command -v lintian >/dev/null; then
+    t "lintian has nothing to say" lintian --fail-on error,warning --allow-root "$TMP"/again/*.deb
+else
+    skip "lintian has nothing to say" "it is not installed"
+fi
+made 2 "$TMP/package" >/dev/null
+sh "$ROOT/tests/systemd/boot.sh" "$TMP/package" "$ROOT/tests/systemd/package.sh" >"$OUT" 2>&1
+code=$?
+if [ $code -eq 125 ]; then
+    skip "install, upgrade, remove, purge" "$(tail -n 1 "$OUT")"
+else
+    grep -E '^(ok|not ok|skip) - ' "$TMP/package/out"
+    failed=$((failed + $(grep -c '^not ok - ' "$TMP/package/out")))
+    [ $code -eq 0 ] || grep -q '^not ok - ' "$TMP/package/out" || not_ok "package.sh runs under systemd" "$(tail -n 2 "$OUT" "$TMP/package/out" | tr '\n' ' ')"
+fi
+[ "$failed" -eq 0 ]
