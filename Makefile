@@ -31,7 +31,7 @@ NNPIPE   = $(if $(SAN),$(B)/nnpipe,nnpipe)
 $(shell sh scripts/build_id.sh $(B)/build_id.h)
 
 .PHONY: all plugin demo test test-long check bench dist deb install clean unit fuzz docs
-all: $(NNPIPE) plugin docs/CONFIG.md
+all: $(NNPIPE) plugin docs/CONFIG.md docs/SERVICE_CONFIG.md
 
 $(NNPIPE): $(B)/daemon/main.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -184,8 +184,10 @@ bench: all
 dist: all
 	@sh scripts/dist.sh
 
-docs/CONFIG.md: $(if $(SAN),,$(NNPIPE))
-	$(if $(SAN),@true,./nnpipe help config-reference > $@.new && if cmp -s $@.new $@; then rm $@.new && touch $@; else mv $@.new $@; fi)
+docs/CONFIG.md: REFERENCE = config-reference
+docs/SERVICE_CONFIG.md: REFERENCE = service-reference
+docs/CONFIG.md docs/SERVICE_CONFIG.md: $(if $(SAN),,$(NNPIPE))
+	$(if $(SAN),@true,./nnpipe help $(REFERENCE) > $@.new && if cmp -s $@.new $@; then rm $@.new && touch $@; else mv $@.new $@; fi)
 
 # What is there already of /etc is the administrator's.
 SYSCONFDIR = /etc
@@ -194,6 +196,7 @@ install: all
 	install -Dm755 nnpipe $(DESTDIR)$(PREFIX)/bin/nnpipe
 	test ! -e libnnpipe-cuda.so || install -Dm755 libnnpipe-cuda.so $(DESTDIR)$(PREFIX)/lib/nnpipe/libnnpipe-cuda.so
 	install -Dm644 docs/nnpipe.1 $(DESTDIR)$(PREFIX)/share/man/man1/nnpipe.1
+	install -Dm644 docs/nnpipe-daemon.8 $(DESTDIR)$(PREFIX)/share/man/man8/nnpipe-daemon.8
 	install -Dm644 scripts/nnpipe.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/nnpipe
 	for c in configs/*.yaml; do install -Dm644 $$c $(DESTDIR)$(PREFIX)/share/nnpipe/$$c; done
 	for d in README.md docs/*.md docs/openapi.json; do install -Dm644 $$d $(DESTDIR)$(PREFIX)/share/doc/nnpipe/$${d##*/}; done

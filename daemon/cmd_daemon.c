@@ -30,7 +30,7 @@
 #define STOP_SPARE_S     20 /* for what comes after the last checkpoint */
 
 struct daemon {
-    const char *config, *state, *socket;
+    const char *config, *state, *socket, *listen;
     bool for_box;
     char *paths[3]; /* of the three, where they were not given; np_free */
     char token[2 * TOKEN_BYTES + 1];
@@ -336,7 +336,7 @@ static int take_passed(struct np_http_options *options, struct np_err *err)
 
 static int open_sockets(struct daemon *d, struct np_http_options *options, struct np_err *err)
 {
-    const char *listen_at = np_service_options(d->service)->listen;
+    const char *listen_at = d->listen ? d->listen : np_service_options(d->service)->listen;
     int code = take_passed(options, err);
 
     if (code == 0 && options->socket_fd < 0)
@@ -415,6 +415,7 @@ int np_cmd_daemon(int argc, char **argv)
         {"--config", &d.config, NULL, NULL},
         {"--state", &d.state, NULL, NULL},
         {"--socket", &d.socket, NULL, NULL},
+        {"--listen", &d.listen, NULL, NULL},
         {"--box", NULL, &d.for_box, NULL},
         {"--units", NULL, &d.by_units, NULL},
         {NULL, NULL, NULL, NULL},

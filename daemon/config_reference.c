@@ -39,7 +39,7 @@ static void print_type(FILE *out, const struct np_option *option)
         fprintf(out, ", at least %g", option->min);
 }
 
-static void print_table(FILE *out, const struct np_option *table)
+void np_reference_table(FILE *out, const struct np_option *table)
 {
     if (!table || !table->key)
         return;
@@ -61,7 +61,7 @@ static void print_choices(FILE *out, const struct np_choice *choices)
 {
     for (; choices->name; choices++) {
         fprintf(out, "\n### `%s`\n\n%s\n", choices->name, choices->help);
-        print_table(out, choices->table);
+        np_reference_table(out, choices->table);
     }
 }
 
@@ -72,9 +72,9 @@ static void print_sources(FILE *out)
         "directory; `${NAME}` and `${NAME:-default}` are taken from the environment (inside braces "
         "they must be quoted).\n",
         out);
-    print_table(out, np_data_table);
+    np_reference_table(out, np_data_table);
     fputs("\nEach set is a mapping:\n", out);
-    print_table(out, np_source_option_table);
+    np_reference_table(out, np_source_option_table);
     fputs("\n| source | what it reads | its keys |\n|---|---|---|\n", out);
     for (int i = 0; np_sources[i]; i++)
         fprintf(out, "| `%s` | %s | `%s` |\n", np_sources[i]->name, np_sources[i]->help,
@@ -88,7 +88,7 @@ static void print_augments(FILE *out)
         out);
     for (int i = 0; np_augments[i]; i++) {
         fprintf(out, "\n### `%s`\n\n%s\n", np_augments[i]->name, np_augments[i]->help);
-        print_table(out, np_augments[i]->options);
+        np_reference_table(out, np_augments[i]->options);
     }
 }
 
@@ -98,12 +98,12 @@ static void print_layers(FILE *out)
         "\n## model and blocks\n\n`model` is a list of layers: `relu`, or `conv: {out: 32, kernel: "
         "3}`. Names of parameters come from the layers' names, as in torch. Every layer takes:\n",
         out);
-    print_table(out, np_layer_common);
+    np_reference_table(out, np_layer_common);
     fputs("\n### `block`\n\nA list of layers from `blocks:`, with parameters.\n", out);
-    print_table(out, np_block_options);
+    np_reference_table(out, np_block_options);
     for (int i = 0; np_layers[i]; i++) {
         fprintf(out, "\n### `%s`\n\n%s\n", np_layers[i]->name, np_layers[i]->help);
-        print_table(out, np_layers[i]->options);
+        np_reference_table(out, np_layers[i]->options);
     }
 }
 
@@ -127,10 +127,10 @@ static const char head[] = "# The config\n\n"
 void np_config_reference(FILE *out)
 {
     fputs(head, out);
-    print_table(out, np_config_table);
+    np_reference_table(out, np_config_table);
     print_sources(out);
     fputs("\n## loader\n", out);
-    print_table(out, np_loader_option_table);
+    np_reference_table(out, np_loader_option_table);
     print_augments(out);
     print_layers(out);
     fputs("\n## loss\n", out);
@@ -140,7 +140,7 @@ void np_config_reference(FILE *out)
     fputs("\n## schedule\n\nThe learning rate is `optimizer`'s `lr` times a factor.\n", out);
     print_choices(out, np_schedule_choices);
     fputs("\n## train\n", out);
-    print_table(out, np_train_table);
+    np_reference_table(out, np_train_table);
     fputs("\n## checkpoint\n", out);
-    print_table(out, np_checkpoint_table);
+    np_reference_table(out, np_checkpoint_table);
 }

@@ -5,6 +5,7 @@
 
 #include "daemon/cmd.h"
 #include "daemon/config.h"
+#include "daemon/service/service.h"
 #include "loader/base/option.h"
 
 #define MAX_COMMANDS 64
@@ -15,7 +16,7 @@ void np_help_commands(FILE *out, const struct np_command *commands)
     for (const struct np_command *c = commands; c->name; c++)
         fprintf(out, "  %-8s %-32s %s\n", c->name, c->operands, c->summary);
     fputs("\nnnpipe help COMMAND says more; nnpipe help config-reference is the manual of the "
-          "config.\n",
+          "config,\nnnpipe help service-reference that of the service's settings.\n",
         out);
 }
 
@@ -44,6 +45,10 @@ int np_help(const struct np_command *commands, const char *word)
     }
     if (strcmp(word, "config-reference") == 0) {
         np_config_reference(stdout);
+        return NP_EXIT_DONE;
+    }
+    if (strcmp(word, "service-reference") == 0) {
+        np_service_reference(stdout);
         return NP_EXIT_DONE;
     }
     const struct np_command *c = np_command_find(commands, word);

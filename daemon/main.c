@@ -10,6 +10,11 @@
 #include "daemon/config.h"
 #include "daemon/help.h"
 
+/* Flags of all commands that ask the service. */
+#define OF_SERVICE                                                                                 \
+    "  --socket PATH    the service's; default: $NNPIPE_SOCKET, the user's, the box's\n"
+#define ASKING "  --json           one JSON object a line instead of text\n" OF_SERVICE
+
 static const struct np_command commands[] = {
     {"train", np_cmd_train, "CONFIG", "train a network",
         "  --resume [RUN]   go on with the run in folder RUN (CONFIG may then be left out), or "
@@ -67,26 +72,30 @@ static const struct np_command commands[] = {
         "  --out DIR        the profile's folder; default: a new one below `runs`\n"
         "  -o KEY=VALUE     change a key of the config\n"
         "  --json           one JSON object instead of the screen\n"},
-    {"top", np_cmd_top, "[RUN]", "the runs that go on, and what limits one",
-        "  --runs DIR       the folder of the runs; default: runs\n"
+    {"top", np_cmd_top, "[ID | RUN]", "the runs that go on, and what limits one",
         "  --once           print once, and end; so too where standard output is no terminal\n"
         "  --json           one JSON object a run, once\n"
-        "\n"
-        "A line a run, every second; with RUN (a folder, or its name below `runs`) its stages "
-        "too,\n"
-        "from the run's own counters. q or Ctrl-C ends it. The runs are only looked at.\n"},
+        "  --runs DIR       of no service: the runs whose folders lie there; default: "
+        "runs\n" OF_SERVICE "\n"
+        "A line a run, every second; of a service where one answers, else of the folders below\n"
+        "`runs`. With ID, or RUN (a folder, or its name below `runs`), the stages of that run, "
+        "too.\n"
+        "Keys: j and k or the arrows choose a run, Enter shows its stages, Escape all runs; p\n"
+        "pauses, r resumes, s stops it, and each asks first; q ends.\n"},
     {"daemon", np_cmd_daemon, "", "the service: keeps a queue of runs and does them",
         "  --config FILE    its settings; default: ~/.config/nnpipe/service.yaml\n"
         "  --state DIR      the queue and the token; default: ~/.local/state/nnpipe\n"
         "  --socket PATH    where it answers; default: $NNPIPE_SOCKET, "
         "$XDG_RUNTIME_DIR/nnpipe/socket\n"
         "  --units          each run is a unit of the user's systemd; as nnpipe.service has it\n"
+        "  --listen ADDRESS loopback TCP for the page and Prometheus, as 127.0.0.1:7411\n"
         "  --box            for all users of this machine: /etc, /var/lib and /run/nnpipe; as "
         "root\n"
         "\n"
         "In the foreground. SIGTERM: every run writes its checkpoint, and goes on when the service "
         "does.\n"
-        "SIGHUP: the settings are read again. docs/SERVICE.md has the whole of it.\n"},
+        "SIGHUP: the settings are read again; `nnpipe help\n"
+        "service-reference` lists them, docs/SERVICE.md has the rest.\n"},
     {"submit", np_cmd_submit, "CONFIG [-o KEY=VALUE]...", "a run into the service's queue",
         "  --name NAME      default: the config's\n"
         "  --priority N     -100 to 100, higher first; default 0\n"
@@ -94,26 +103,19 @@ static const struct np_command commands[] = {
         "  --device NAME    default: the config's\n"
         "  --max-retries N  tries after its process has died; default 3\n"
         "  --wait           until it is over; ends with its exit code: 0 done, 1 failed, 75 "
-        "stopped\n"
-        "  --json, --socket PATH\n"},
+        "stopped\n" ASKING},
     {"ls", np_cmd_ls, "", "the runs of the service",
         "  --all            those that are over, too\n"
-        "  --mine           those of this user\n"
-        "  --json, --socket PATH\n"},
-    {"status", np_cmd_status, "[ID]", "the service, or one of its runs",
-        "  --json, --socket PATH\n"},
-    {"logs", np_cmd_logs, "ID", "what a run of the service has said",
+        "  --mine           those of this user\n" ASKING},
+    {"status", np_cmd_status, "[ID]", "the service, or one of its runs", ASKING},
+    {"logs", np_cmd_logs, "ID [-f]", "what a run of the service has said",
         "  -f, --follow     and goes on saying, until it is over\n"
-        "  --tail N         from the last N bytes on\n"
-        "  --socket PATH\n"},
-    {"stop", np_cmd_stop, "ID...", "end runs of the service, with a checkpoint",
-        "  --json, --socket PATH\n"},
+        "  --tail N         from the last N bytes on\n" OF_SERVICE},
+    {"stop", np_cmd_stop, "ID...", "end runs of the service, with a checkpoint", ASKING},
     {"pause", np_cmd_pause, "ID...",
-        "let runs of the service write a checkpoint and free their device",
-        "  --json, --socket PATH\n"},
-    {"resume", np_cmd_resume, "ID...", "queue paused runs again", "  --json, --socket PATH\n"},
-    {"rm", np_cmd_rm, "ID...", "forget runs that are over; their folders stay",
-        "  --json, --socket PATH\n"},
+        "let runs of the service write a checkpoint and free their device", ASKING},
+    {"resume", np_cmd_resume, "ID...", "queue paused runs again", ASKING},
+    {"rm", np_cmd_rm, "ID...", "forget runs that are over; their folders stay", ASKING},
     {"prune", np_cmd_prune, "RUN...", "remove old checkpoints of runs that are over",
         "  --keep N         the newest N stay, and the best one; default 1\n"
         "  --dry-run        only say what would go\n"

@@ -21,6 +21,8 @@
 #ifndef NP_SERVICE_H
 #define NP_SERVICE_H
 
+#include <stdio.h>
+
 #include "daemon/service/access.h"
 #include "daemon/service/dispatch.h"
 #include "daemon/service/queue.h"
@@ -97,5 +99,7 @@ int np_service_remove(struct np_service *service, int64_t id, struct np_err *err
 int np_service_reload(struct np_service *service, struct np_err *err);
 /* A number that grows with every change of an entry or its progress: what long polls wait for. */
 uint64_t np_service_version(const struct np_service *service);
+/* docs/SERVICE_CONFIG.md, from the table that service.yaml is read with. */
+void np_service_reference(FILE *out);
 
 #endif

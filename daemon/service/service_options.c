@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/config.h"
+#include "daemon/config_tables.h"
 #include "daemon/json.h"
 #include "daemon/service/service_parts.h"
 #include "loader/base/mem.h"
@@ -228,4 +229,20 @@ void np_service_options_fini(struct np_service_options *options)
     np_free(options->webhook);
     np_free(options->listen);
     *options = (struct np_service_options){0};
+}
+
+void np_service_reference(FILE *out)
+{
+    fputs("# service.yaml\n\n"
+          "Made by `nnpipe help service-reference` from the table that the service reads its "
+          "settings with. One for one user is `~/.config/nnpipe/service.yaml`, one for a box "
+          "`/etc/nnpipe/service.yaml`; without a file all is as it stands here. SIGHUP (`systemctl "
+          "reload`) reads it again: all of it, or nothing where something in it is wrong. "
+          "`listen` counts from the next start.\n",
+        out);
+    np_reference_table(out, table);
+    fputs("\n`retry`:\n", out);
+    np_reference_table(out, retry_table);
+    fputs("\n`keep`:\n", out);
+    np_reference_table(out, keep_table);
 }

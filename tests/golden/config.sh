@@ -80,5 +80,7 @@ t "a config can come from standard input" stdin_config
 t "help knows every command" says "usage: nnpipe train CONFIG" "$NNPIPE" help train
 reference() { "$NNPIPE" help config-reference | diff "$ROOT/docs/CONFIG.md" -; }
 t "docs/CONFIG.md is what the program prints" reference
+settings() { "$NNPIPE" help service-reference | diff "$ROOT/docs/SERVICE_CONFIG.md" -; }
+t "docs/SERVICE_CONFIG.md is what the program prints" settings
 t "check reads no config above 1 MiB" sh -c 'head -c 2000000 /dev/zero | tr "\0" a | "$0" check - 2>&1 | grep -q "at most 1 MiB"' "$NNPIPE"
 [ "$failed" -eq 0 ]
