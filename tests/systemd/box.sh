@@ -12,8 +12,8 @@ spare_bytes: 1M
 on_end: cat >/var/lib/nnpipe/ended.json
 Y
 net /home/ann/short.yaml short 40 /home/ann/runs
-net /home/ann/counted.yaml counted 800 /home/ann/runs
-net /home/bob/long.yaml long 4000 /home/bob/runs
+net /home/ann/counted.yaml counted 1500 /home/ann/runs
+net /home/bob/long.yaml long 1000000 /home/bob/runs
 chmod 700 /home/ann /home/bob
 lock() { cat "$1/lock"; }
 status_of() { sed -n "s/^$2:[[:space:]]*//p" "/proc/$1/status" | tr '\t' ' ' | sed 's/ *$//'; }
@@ -40,7 +40,7 @@ theirs() {
 }
 t "a run has its submitter's rights, groups, home, and none of the daemon's" theirs
 own() { # the daemon's own user may submit too, and gets no more than anybody
-    install -d -o nnpipe /srv/nn && net /srv/nn/own.yaml own 4000 /srv/nn/runs && chown nnpipe /srv/nn/own.yaml &&
+    install -d -o nnpipe /srv/nn && net /srv/nn/own.yaml own 1000000 /srv/nn/runs && chown nnpipe /srv/nn/own.yaml &&
         id=$(setpriv --reuid=nnpipe --regid=nnpipe --init-groups nnpipe submit /srv/nn/own.yaml --json | grep -o '"id": *[0-9]*' | grep -o '[0-9]*$') && soon test -s "/srv/nn/runs/own-$id/lock" &&
         [ "$(status_of "$(lock "/srv/nn/runs/own-$id")" CapPrm)" = 0000000000000000 ] && nnpipe stop "$id"
 }
@@ -53,7 +53,7 @@ daemon_dies() {
 }
 t "a killed daemon finds the run again, and may stop it" daemon_dies
 stops() {
-    as ann nnpipe submit /home/ann/counted.yaml && becomes ann 4 running && sleep 1 && pid=$(lock /home/ann/runs/counted-4) && systemctl stop nnpipe-box.service &&
+    as ann nnpipe submit /home/ann/counted.yaml && becomes ann 4 running && sleep 0.5 && pid=$(lock /home/ann/runs/counted-4) && systemctl stop nnpipe-box.service &&
         ! kill -0 "$pid" 2>/dev/null && ls /home/ann/runs/counted-4/checkpoints/step-* >/dev/null && as ann nnpipe ls && becomes ann 4 done
 }
 t "stop has runs write their checkpoints; they go on when it is started again" stops

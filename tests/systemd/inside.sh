@@ -12,7 +12,7 @@ as() { # as USER command...: with what a session has
     setpriv --reuid="$uid" --regid="$(id -g "$who")" --init-groups env -i PATH="$PATH" HOME="/home/$who" USER="$who" \
         XDG_RUNTIME_DIR="/run/user/$uid" "$@"
 }
-manager() { # manager USER: their systemd, as user@UID.service would have it, without PAM and logind
+manager() { # manager USER [LINE]: their systemd, as user@UID.service would have it, without PAM and logind
     uid=$(user_of "$1")
     mkdir -p /run/user /run/systemd/unit-root # the latter: what the first sandboxed service of a boot leaves
     install -d -o "$1" -m 700 "/run/user/$uid"
@@ -27,6 +27,7 @@ ExecStart=/lib/systemd/systemd --user
 Delegate=pids memory cpu
 KillMode=mixed
 LimitMEMLOCK=infinity
+${2:-}
 U
     systemctl daemon-reload && systemctl start "manager-$1"
 }
@@ -38,7 +39,7 @@ data: {train: {source: synth, samples: 2000, size: 32}}
 loader: {batch: 32, cache: none}
 model: [{conv: {out: 8, kernel: 3, pad: 1}}, relu, global_avgpool, {linear: {out: classes}}]
 train: {steps: $3, eval_every: never}
-checkpoint: {every: 20 steps}
+checkpoint: {every: 200 steps}
 runs: $4
 Y
 }

@@ -1,7 +1,7 @@
 # The package's life under a real systemd: installed, upgraded beneath a run, removed, installed again, purged.
 . "$ROOT/tests/systemd/inside.sh"
 as() { who=$1; shift; setpriv --reuid="$(id -u "$who")" --regid="$(id -g "$who")" --init-groups env -i PATH="$PATH" HOME="/home/$who" USER="$who" "$@"; }
-useradd -m ann && net /home/ann/long.yaml long 2000 /home/ann/runs && net /home/ann/short.yaml short 40 /home/ann/runs || exit 1
+useradd -m ann && net /home/ann/long.yaml long 1000000 /home/ann/runs && net /home/ann/short.yaml short 40 /home/ann/runs || exit 1
 first=$(ls /host/nnpipe_*+1_*.deb) second=$(ls /host/nnpipe_*+2_*.deb)
 list() { # all files, but what dpkg, systemd and the tests write for themselves
     find /etc /usr /var /srv /root /opt/nnpipe /*.* -xdev \( -path /var/lib/dpkg -o -path /var/log -o -path /var/cache -o -path /var/tmp \) -prune -o -print 2>/dev/null | LC_ALL=C sort
@@ -29,11 +29,11 @@ removes() {
         [ ! -e /usr/bin/nnpipe ] && [ -e /etc/nnpipe/service.yaml ] && [ -e /var/lib/nnpipe/queue.db ] && ! find /etc/systemd /usr/lib/systemd | grep nnpipe
 }
 t "removed, it has runs write their checkpoints, and leaves settings and queue" removes
-again() { dpkg -i "$second" && systemctl start nnpipe-box && becomes ann 1 done; }
+again() { dpkg -i "$second" && systemctl start nnpipe-box && becomes ann 1 running && as ann nnpipe stop 1 && becomes ann 1 stopped; }
 t "installed again, it goes on with them" again
 purges() {
     dpkg -P nnpipe && ! dpkg -s nnpipe 2>/dev/null && list >"$TMP/after" && diff "$TMP/before" "$TMP/after" && diff "$TMP/passwd" /etc/passwd &&
-        diff "$TMP/group" /etc/group && ! ls -d /run/nnpipe /var/lib/nnpipe 2>/dev/null && [ -s /home/ann/runs/long-1/result.json ]
+        diff "$TMP/group" /etc/group && ! ls -d /run/nnpipe /var/lib/nnpipe 2>/dev/null && ls /home/ann/runs/long-1/checkpoints/step-*
 }
 t "purged, it leaves nothing but runs" purges
 [ "$failed" -eq 0 ]

@@ -12,8 +12,8 @@ spare_bytes: 1M
 on_end: cat >$home/ended.json
 Y
 net $home/short.yaml short 40 $home/runs
-net $home/long.yaml long 4000 $home/runs
-net $home/counted.yaml counted 800 $home/runs
+net $home/long.yaml long 1000000 $home/runs
+net $home/counted.yaml counted 1500 $home/runs
 net $home/tmp.yaml intmp 40 /tmp/ann/runs
 main() { ctl show -p MainPID --value "$1"; }
 lock() { cat "$home/runs/$1/lock"; }
@@ -71,7 +71,7 @@ Y
 }
 t "reload takes a new file whole, and a wrong one not at all" reloads
 stops() {
-    as ann nnpipe stop 3 && becomes ann 3 stopped && as ann nnpipe submit $home/counted.yaml && becomes ann 4 running && sleep 1 || return 1
+    as ann nnpipe stop 3 && becomes ann 3 stopped && as ann nnpipe submit $home/counted.yaml && becomes ann 4 running && sleep 0.5 || return 1
     pid=$(main nnpipe-worker@4.service)
     ctl stop nnpipe.service && ! kill -0 "$pid" 2>/dev/null && ls $home/runs/counted-4/checkpoints/step-* >/dev/null &&
         as ann nnpipe ls && becomes ann 4 done
@@ -79,7 +79,7 @@ stops() {
 t "stop has runs write their checkpoints; they go on when it is started again" stops
 same() {
     sed "s|^runs:.*|runs: $home/alone|" $home/counted.yaml >$home/alone.yaml && as ann sh -c 'cd && nnpipe train alone.yaml' &&
-        [ "$(cat $home/alone/*/checkpoints/step-*800/weights.safetensors | sha256sum)" = "$(cat $home/runs/counted-4/checkpoints/step-*800/weights.safetensors | sha256sum)" ]
+        [ "$(cat $home/alone/*/checkpoints/step-*1500/weights.safetensors | sha256sum)" = "$(cat $home/runs/counted-4/checkpoints/step-*1500/weights.safetensors | sha256sum)" ]
 }
 t "with the weights of a run that nobody disturbed" same
 tcp() {
@@ -95,4 +95,19 @@ broken() {
     [ $? -eq 1 ] && as ann nnpipe status 5 && as ann nnpipe status 5 | grep 'systemd could not start it'
 }
 t "a sandbox that cannot be made is named" broken
+# Where users may not have namespaces: all that bob's systemd starts is forbidden them.
+useradd -m bob && manager bob RestrictNamespaces=~user || exit 1
+as bob mkdir -p /home/bob/.config/nnpipe && printf 'devices: [cpu]\nspare_bytes: 1M\n' >/home/bob/.config/nnpipe/service.yaml
+net /home/bob/short.yaml short 40 /home/bob/runs
+fails() { as bob systemctl --user start nnpipe.service; as bob systemctl --user show -p ExecMainStatus --value nnpipe.service | grep -xE '217|226'; }
+t "without namespaces the service says so" fails
+plain() { # the drop-in of docs/SYSTEMD.md
+    mkdir -p /home/bob/.config/systemd/user/nnpipe.service.d && {
+        echo '[Service]'
+        sed -n '/^Where users may not/,/^`ProtectHostname/p' "$ROOT/docs/SYSTEMD.md" | tr '\n' ' ' | sed 's/.*`\[Service\]`//' | grep -oE '`[A-Za-z]+=[^`]*`' | tr -d '`'
+    } >/home/bob/.config/systemd/user/nnpipe.service.d/plain.conf
+    cat /home/bob/.config/systemd/user/nnpipe.service.d/plain.conf
+    as bob systemctl --user daemon-reload && as bob systemctl --user reset-failed && as bob systemctl --user start nnpipe.socket nnpipe.service && exits 0 as bob nnpipe submit /home/bob/short.yaml --wait
+}
+t "with the drop-in of the manual it works, and runs are children" plain
 [ "$failed" -eq 0 ]
