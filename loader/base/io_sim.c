@@ -42,6 +42,7 @@ static const struct np_option table[] = {
     {"fail_reads", NP_OPT_INT, FIELD(fail_reads), "1", 1, 1e15, NULL, NULL},
     {"slow_read", NP_OPT_INT, FIELD(slow_read), "0", 0, 1e15, NULL, NULL},
     {"slow_us", NP_OPT_INT, FIELD(slow_us), "6000000", 0, 1e9, NULL, NULL},
+    {"skip_sync", NP_OPT_INT, FIELD(skip_sync), "0", 0, 1e15, NULL, NULL},
     {"fail_write", NP_OPT_INT, FIELD(fail_write), "0", 0, 1e15, NULL, NULL},
     {"cut", NP_OPT_INT, FIELD(cut), "0", 0, 1e15, NULL, NULL},
     {"space", NP_OPT_BYTES, FIELD(space), "any", 0, 1e18, "any", NULL},
@@ -199,6 +200,11 @@ bool np_io_sim_is_off(const struct np_io *io)
 int64_t np_io_sim_nr_writes(const struct np_io *io)
 {
     return np_sim_disk(io)->nr_calls;
+}
+
+int64_t np_io_sim_nr_syncs(const struct np_io *io)
+{
+    return np_sim_disk(io)->nr_syncs;
 }
 
 const struct np_io_ops np_io_sim = {

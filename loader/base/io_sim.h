@@ -21,6 +21,7 @@ struct np_io_sim_options {
     int64_t slow_read;  /* the k-th read takes slow_us; 0: none */
     int64_t slow_us;
     int64_t fail_write; /* the k-th call of the write table fails with EIO; 0: none */
+    int64_t skip_sync;  /* the k-th sync of a file or folder does nothing; 0: none */
     int64_t cut;        /* at the k-th call of the write table the power is cut; 0: never */
     int64_t space;      /* bytes that can be written before the disk is full; -1: any */
 };
@@ -31,12 +32,13 @@ void np_io_sim_set(struct np_io *io, const struct np_io_sim_options *options);
 void np_io_sim_power_cut(struct np_io *io);
 bool np_io_sim_is_off(const struct np_io *io);
 int64_t np_io_sim_nr_writes(const struct np_io *io); /* calls of the write table so far */
+int64_t np_io_sim_nr_syncs(const struct np_io *io);  /* of files and folders so far */
 
 /* Between io_sim.c and io_sim_disk.c. */
 struct np_sim_disk {
     struct np_io_sim_options options;
     struct np_draws draws;
-    int64_t nr_calls, nr_bytes;
+    int64_t nr_calls, nr_bytes, nr_syncs;
     bool off;
     struct np_sim_change *changes; /* owned; what the disk does not have yet, oldest first */
     int nr_changes, room;

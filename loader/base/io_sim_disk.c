@@ -114,15 +114,35 @@ static struct np_sim_change *find_open(struct np_sim_disk *disk, int fd)
 
 /* --- the cut ------------------------------------------------------------------------------ */
 
+/* Sectors of 512 or 4096 bytes that were written in any order: those that were not read as zeros. */
+static void lose_sectors(struct np_sim_disk *disk, const struct np_sim_change *change)
+{
+    static const char zeros[4096];
+    const uint64_t size = np_draw_below(&disk->draws, 2) ? 512 : sizeof(zeros);
+
+    for (uint64_t at = change->synced; at < change->written; at = (at / size + 1) * size) {
+        const uint64_t end = (at / size + 1) * size;
+        const uint64_t bytes = (end < change->written ? end : change->written) - at;
+
+        if (np_draw_below(&disk->draws, 2) &&
+            pwrite(change->handle, zeros, bytes, (off_t)at) != (ssize_t)bytes)
+            abort();
+    }
+}
+
 /* Of the bytes behind the last sync all, some or none are there; where the size is, what is
  * missing reads as zeros. */
 static void lose_content(struct np_sim_disk *disk, const struct np_sim_change *change)
 {
     uint64_t kept = change->synced, lost = change->written - change->synced;
-    uint32_t draw = np_draw_below(&disk->draws, 4);
+    uint32_t draw = np_draw_below(&disk->draws, 5);
 
     if (lost == 0)
         return;
+    if (draw == 4) {
+        lose_sectors(disk, change);
+        return;
+    }
     if (draw > 0)
         kept += (uint64_t)(np_draw_uniform(&disk->draws) * (double)(lost + 1));
     if (ftruncate(change->handle, (off_t)kept) < 0)
@@ -190,6 +210,12 @@ void np_sim_disk_fini(struct np_sim_disk *disk)
 
 /* --- the write table ----------------------------------------------------------------------- */
 
+/* Counts a sync that goes on; true: it is one to be left out. */
+static bool skips(struct np_sim_disk *disk)
+{
+    return ++disk->nr_syncs == disk->options.skip_sync;
+}
+
 /* Counts a call. 0: go on; -EIO: it fails, or there is no power (any more). */
 static int begin(struct np_sim_disk *disk)
 {
@@ -254,6 +280,8 @@ static int sync_file(struct np_io *io, int fd)
     struct np_sim_change *change;
     int status = begin(disk);
 
+    if (status == 0 && skips(disk))
+        return 0;
     if (status == 0)
         status = np_io_posix_write.sync(io, fd);
     change = find_open(disk, fd);
@@ -335,6 +363,8 @@ static int sync_dir(struct np_io *io, const char *path)
     int status = begin(disk);
     char now[PATH_MAX], folder[PATH_MAX];
 
+    if (status == 0 && skips(disk))
+        return 0;
     if (status == 0)
         status = np_io_posix_write.sync_dir(io, path);
     for (int i = 0; status == 0 && i < disk->nr_changes; i++) {

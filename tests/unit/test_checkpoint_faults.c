@@ -200,3 +200,55 @@ Test(checkpoint, a_missing_file_is_damage_too)
     cr_assert_not_null(strstr(err.text, "all 2 are damaged"));
     box_free(box);
 }
+
+/* Is anything lost when the power is cut at this call, or behind the last, with the k-th sync left out? */
+static bool is_lost(
+    struct box *box, bool again, int64_t skip, int64_t cut, int64_t seed, bool *ret_over)
+{
+    const struct np_io_sim_options options = {
+        .seed = seed, .skip_sync = skip, .cut = cut, .space = -1};
+    struct np_io sim;
+
+    box_empty(box);
+    box_write(box, &box->io, again ? 20 : 10, NULL);
+    if (np_io_open(&sim, "sim", 1, NULL) < 0)
+        abort();
+    np_io_sim_set(&sim, &options);
+    const int result = box_write(box, &sim, 20, NULL);
+    *ret_over = !np_io_sim_is_off(&sim);
+    np_io_sim_power_cut(&sim);
+    np_io_close(&sim);
+    const int64_t step = box_latest(box);
+    return result == 0 ? step != 20 : step != 20 && (again || step != 10);
+}
+
+static bool any_is_lost(struct box *box, bool again, int64_t skip)
+{
+    for (int64_t cut = 1; cut < 100; cut++) {
+        bool over = false;
+
+        for (int64_t seed = 1; seed <= 40; seed++)
+            if (is_lost(box, again, skip, cut, seed, &over))
+                return true;
+        if (over)
+            break;
+    }
+    return false;
+}
+
+Test(checkpoint, no_sync_of_a_write_can_be_left_out, .timeout = 240)
+{
+    struct box *box = box_new("pread");
+    struct np_io sim;
+
+    box_empty(box);
+    cr_assert_eq(np_io_open(&sim, "sim", 1, NULL), 0);
+    cr_assert_eq(box_write(box, &sim, 20, NULL), 0);
+    const int64_t nr_syncs = np_io_sim_nr_syncs(&sim);
+    np_io_close(&sim);
+    cr_assert_gt(nr_syncs, 3);
+    for (int64_t skip = 1; skip <= nr_syncs; skip++)
+        cr_expect(any_is_lost(box, false, skip) && any_is_lost(box, true, skip),
+            "sync %d of %d could be left out", (int)skip, (int)nr_syncs);
+    box_free(box);
+}
