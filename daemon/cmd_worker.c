@@ -18,7 +18,7 @@
 #include "daemon/run.h"
 #include "daemon/run_folder.h"
 #include "daemon/service/job.h"
-#include "daemon/service/worker.h"
+#include "daemon/service/as_user.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/json.h"
-#include "daemon/service/worker.h"
+#include "daemon/service/as_user.h"
 
 #define MOST_S     60.0
 #define MOST_BYTES (4u << 20)

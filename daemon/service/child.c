@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/service/worker.h"
+#include "daemon/service/as_user.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
@@ -21,20 +20,6 @@
 #define OUT_FD     3
 
 /* --- in the child ----------------------------------------------------------------------------- */
-
-/* As the user would find it: nothing of the service's own in the surroundings. */
-static void set_surroundings(uid_t uid)
-{
-    static const char *const ours[] = {
-        "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"};
-    const struct passwd *user = getpwuid(uid);
-
-    for (size_t i = 0; i < sizeof(ours) / sizeof(*ours); i++)
-        unsetenv(ours[i]);
-    setenv("HOME", user ? user->pw_dir : "/", 1);
-    setenv("USER", user ? user->pw_name : "", 1);
-    setenv("LOGNAME", user ? user->pw_name : "", 1);
-}
 
 /* 0 to 2 are /dev/null, 3 is the pipe, and there is no other. */
 static int keep_only(int out_fd)
@@ -56,7 +41,6 @@ static int prepare(const struct np_child_start *start, int out_fd, pid_t parent)
 {
     const rlim_t most_s = (rlim_t)start->most_s + 1;
     const struct rlimit seconds = {most_s, most_s}, none = {0, 0};
-    const bool other = start->uid != geteuid();
     int code;
 
     setpgid(0, 0);
@@ -71,8 +55,6 @@ static int prepare(const struct np_child_start *start, int out_fd, pid_t parent)
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if ((code = np_become(start->uid, start->gid)) < 0)
         return code;
-    if (other)
-        set_surroundings(start->uid);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* behind the change of the user, which undoes it */
     return getppid() == parent ? 0 : -ESRCH;
 }

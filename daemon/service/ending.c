@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/json.h"
-#include "daemon/service/worker.h"
+#include "daemon/service/as_user.h"
 #include "daemon/service/worker_unit.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"

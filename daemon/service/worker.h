@@ -55,12 +55,5 @@ void np_worker_forget(struct np_worker *worker); /* closes what is open; it goes
 
 /* Has the process of a pidfd ended? */
 bool np_pid_fd_is_over(int pid_fd);
-/* In a child of fork(): the user, with all groups of theirs, for good; 0 or -errno. No signal blocked. */
-int np_become(uid_t uid, gid_t gid);
-void np_child_signals(void);
-/* A text as a descriptor to read from, or -errno. */
-int np_text_fd(const char *text);
-/* A file opened with another's rights: O_NOFOLLOW and O_NONBLOCK are added. A descriptor, or -errno. */
-int np_open_as(uid_t uid, gid_t gid, const char *path, int flags);
 
 #endif

@@ -222,11 +222,21 @@ def lines_of(*command):
     return [api.json.loads(line) for line in done.stdout.decode().splitlines()]
 
 
-def are(lines, event, schema, least=1):
+def line_fields():
+    """The fields of a run's line, as the table of docs/SERVICE.md has them."""
+    with open(os.path.join(ROOT, "docs", "SERVICE.md")) as text:
+        table = text.read().split("event `run`, flat:")[1].split("\n## ")[0]
+    cells = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    return set(name.strip() for cell in cells for part in cell.split("`")[1::2] for name in part.split(","))
+
+
+def are(lines, least=1):
     expect(len(lines) >= least, "no line")
     for line in lines:
-        expect(line.pop("event") == event, line)
-        validate(line, {"$ref": "#/components/schemas/" + schema})
+        expect(line.pop("event") == "run" and set(line) == line_fields(), set(line) ^ line_fields())
+        expect(isinstance(line["id"], int) and isinstance(line["name"], str), line)
+        validate(line["state"], api.API["components"]["schemas"]["Run"]["properties"]["state"])
+        expect(line["submitted_at"] > 1.7e9 and os.path.isabs(line["run_dir"]), line)
 
 
 def commands():
@@ -234,16 +244,18 @@ def commands():
         out.write(daemon.config_text(steps=100000))
     submitted = lines_of("submit", daemon.dir + "/a.yaml", "--json", "-o", "name=b")
     number = str(submitted[0]["id"])
-    are(submitted, "run", "Run")
+    expect(submitted == [{"event": "submitted", "id": int(number), "name": "b"}], submitted)
     daemon.becomes(int(number), "running")
-    are(lines_of("ls", "--json"), "run", "Run")
-    are(lines_of("ls", "--all", "--mine", "--json"), "run", "Run", 2)
-    are(lines_of("status", "--json"), "service", "Service")
-    are(lines_of("status", number, "--json"), "run", "Run")
-    are(lines_of("pause", number, "--json"), "run", "Run")
+    are(lines_of("ls", "--json"))
+    are(lines_of("ls", "--all", "--mine", "--json"), 2)
+    about, = lines_of("status", "--json")
+    expect(about.pop("event") == "service", about)
+    validate(about, {"$ref": "#/components/schemas/Service"})
+    are(lines_of("status", number, "--json"))
+    are(lines_of("pause", number, "--json"))
     daemon.becomes(int(number), "paused")
-    are(lines_of("resume", number, "--json"), "run", "Run")
-    are(lines_of("stop", number, "--json"), "run", "Run")
+    are(lines_of("resume", number, "--json"))
+    are(lines_of("stop", number, "--json"))
     daemon.becomes(int(number), "stopped")
     removed = lines_of("rm", number, "--json")
     expect(removed[0]["event"] == "removed" and removed[0]["id"] == int(number), removed)

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/service/worker.h"
+#include "daemon/service/as_user.h"
 #include "loader/base/mem.h"
 #include "tests/test.h"
 
