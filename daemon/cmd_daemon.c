@@ -334,22 +334,28 @@ static int take_passed(struct np_http_options *options, struct np_err *err)
     return nr < 0 ? np_err_set(err, nr, "LISTEN_FDS: %s", strerror(-nr)) : 0;
 }
 
+/* NULL: no TCP. */
+static const char *listen_at(const struct daemon *d)
+{
+    return d->listen ? d->listen : np_service_options(d->service)->listen;
+}
+
 static int open_sockets(struct daemon *d, struct np_http_options *options, struct np_err *err)
 {
-    const char *listen_at = d->listen ? d->listen : np_service_options(d->service)->listen;
+    const char *address = listen_at(d);
     int code = take_passed(options, err);
 
     if (code == 0 && options->socket_fd < 0)
         code = bind_unix(d, &options->socket_fd, err);
-    if (code < 0 || options->tcp_fd >= 0 || !listen_at)
+    if (code < 0 || options->tcp_fd >= 0 || !address)
         return code;
     if (d->units)
         return np_err_set(err, -EINVAL,
             "listen: under systemd the service has no network, and gets this socket from "
             "nnpipe.socket: `systemctl --user edit nnpipe.socket`, with [Socket] and "
             "ListenStream=%s; then remove listen",
-            listen_at);
-    return bind_tcp(listen_at, &options->tcp_fd, err);
+            address);
+    return bind_tcp(address, &options->tcp_fd, err);
 }
 
 static int open_http(struct daemon *d, struct np_err *err)
@@ -403,6 +409,9 @@ static int serve(struct daemon *d, struct np_err *err)
         d->watchdog_us = 0;
     np_service_each_turn(d->service, turn, d);
     fprintf(stderr, "nnpipe daemon: listening on %s\n", d->socket);
+    if (listen_at(d))
+        fprintf(stderr, "nnpipe daemon: the page is http://%s/, its token in %s/token\n",
+            listen_at(d), d->state);
     d->said_version = UINT64_MAX;
     d->notified = sd_notify(0, "READY=1") > 0;
     return np_service_run(d->service, err);

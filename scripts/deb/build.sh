@@ -29,7 +29,7 @@ strip --remove-section=.comment --remove-section=.note "$tree/usr/bin/nnpipe"
     chmod 644 "$tree/usr/lib/nnpipe/libnnpipe-cuda.so"
     strip --strip-unneeded --remove-section=.comment --remove-section=.note "$tree/usr/lib/nnpipe/libnnpipe-cuda.so"
 }
-gzip -9n "$tree/usr/share/man/man1/nnpipe.1"
+gzip -9n "$tree"/usr/share/man/man*/*
 cp scripts/deb/copyright "$tree/usr/share/doc/nnpipe/"
 install -Dm644 scripts/deb/overrides "$tree/usr/share/lintian/overrides/nnpipe"
 {

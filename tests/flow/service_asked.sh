@@ -33,13 +33,19 @@ start() {
     tail -n 3 "$TMP/daemon.log"
     return 1
 }
+restart() {
+    kill -9 $daemon
+    wait $daemon 2>/dev/null
+    sleep 0.3
+    start
+}
 state() { "$NNPIPE" status "$1" --json | sed -n 's/.*"state": "\([a-z]*\)".*/\1/p'; }
 becomes() { # becomes ID STATE: within half a minute
     for _ in $(seq 300); do [ "$(state "$1")" = "$2" ] && return; sleep 0.1; done
     echo "run $1 is $(state "$1"), not $2"
     return 1
 }
-until_true() { for _ in $(seq 100); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; "$@"; }
+until_true() { for _ in $(seq 300); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; "$@"; }
 
 start || { not_ok "the service starts" "$(tail -n 1 "$TMP/daemon.log")"; exit 1; }
 t "an empty queue says how to fill it" says "nnpipe submit CONFIG" "$NNPIPE" ls --all
@@ -70,10 +76,7 @@ write_segments() {
         done
         [ $segment -gt 4 ] && rm "$(printf "%s/%06d" "$log" $((segment - 4)))"
         if [ $segment -eq 3 ]; then
-            kill -9 $daemon
-            wait $daemon 2>/dev/null
-            sleep 0.3
-            start
+            restart
         fi
     done
 }
@@ -94,11 +97,12 @@ rotated() {
     "$NNPIPE" resume 2 && until_true test -e "$log/000002" && "$NNPIPE" stop 2 && wait $reader && cat "$log"/* | cmp - "$TMP/got"
 }
 t "so it does where the run itself begins a new segment" rotated
+"$NNPIPE" stop 2 >/dev/null 2>&1
 waited() {
     "$NNPIPE" submit "$TMP/net.yaml" --name waited --device cpu -o train.steps=1500 --wait >"$TMP/wait.txt" 2>"$TMP/wait.err" &
     waiting=$!
-    until_true grep -q queued "$TMP/wait.txt" && becomes 3 running && kill -9 $daemon && wait $daemon 2>/dev/null
-    start && wait $waiting && grep -q "run 3: waited, done" "$TMP/wait.txt" && grep -q "waiting until it is back" "$TMP/wait.err"
+    until_true grep -q queued "$TMP/wait.txt" && becomes 3 running || return 1
+    restart && wait $waiting && grep -q "run 3: waited, done" "$TMP/wait.txt" && grep -q "waiting until it is back" "$TMP/wait.err"
 }
 t "submit --wait waits over a killed service" waited
 stopped() { "$NNPIPE" submit "$TMP/net.yaml" --name stopped --device cpu --wait >/dev/null & waiting=$!; becomes 4 running && "$NNPIPE" stop 4 && { wait $waiting; [ $? -eq 75 ]; }; }
@@ -111,7 +115,7 @@ if ! command -v tmux >/dev/null; then
     exit
 fi
 tm() { tmux -L "nnpipe-$$" "$@"; }
-shows() { tm capture-pane -p -t top | grep -qF -- "$1"; }
+shows() { tm capture-pane -p -t top | grep -qE -- "$1"; }
 sees() { for _ in $(seq 80); do shows "$1" && return; sleep 0.1; done; tm capture-pane -p -t top | grep . ; return 1; }
 fits() { [ "$(tm capture-pane -p -t top | LC_ALL=C.UTF-8 wc -L)" -le "$1" ]; }
 "$NNPIPE" submit "$TMP/net.yaml" --name first >/dev/null
@@ -121,14 +125,14 @@ tm new-session -d -s top -x 80 -y 24 "$NNPIPE top; echo it has ended; sleep 100"
 t "top shows the service's runs" sees "nnpipe: 1 running, 1 queued"
 t "at 80 columns, with its last column" sh -c 'tmux -L "$1" capture-pane -p -t top | grep -q "^id .* ETA$"' - "nnpipe-$$"
 tm send-keys -t top j p
-t "p asks about the run that j chose" sees "pause run 6, second? y: yes"
+t "p asks about the run that j chose" sees "pause run 6, second[?] y: yes"
 tm send-keys -t top n
 t "n leaves it" sh -c 'sleep 0.5; "$1" status 6 --json | grep -q "\"state\": \"queued\""' - "$NNPIPE"
 tm send-keys -t top p y
 t "y does it" becomes 6 paused
 t "and the screen says so" sees "nnpipe: 1 running, 0 queued, 1 paused"
 tm send-keys -t top k Enter
-t "Enter shows its stages, with the limiter" sees "LIMIT:  STEP"
+t "Enter shows its stages, and the verdict" sees "^ (LIMIT|BALANCED|INCONCLUSIVE):"
 tm resize-window -t top -x 60 -y 15
 sleep 0.5
 t "a smaller terminal is drawn anew, and its last line stays" sh -c 'tmux -L "$1" capture-pane -p -t top | tail -n 1 | grep -q "^escape: all runs"' - "nnpipe-$$"
@@ -146,7 +150,7 @@ t "states are coloured" coloured
 tm send-keys -t top q
 t "q ends it" sees "it has ended"
 tm respawn-window -k -t top "NO_COLOR=1 $NNPIPE top 5; sleep 100"
-t "top ID begins with the stages" sees "LIMIT"
+t "top ID begins with the stages" sees "^ (LIMIT|BALANCED|INCONCLUSIVE):"
 plain() { ! tm capture-pane -e -p -t top | grep -q "$(printf '\033\[[0-9;]*3[0-9]m')"; }
 t "without colours where NO_COLOR is set" plain
 [ "$failed" -eq 0 ]
