@@ -11,7 +11,7 @@ rm -f /usr/sbin/policy-rc.d # of containers, where no package may start or stop 
 list >"$TMP/before"
 cp /etc/passwd /etc/group "$TMP/"
 
-installs() { dpkg -i "$first" && dpkg -V nnpipe && id nnpipe && [ "$(stat -c '%U %a' /var/lib/nnpipe)" = "nnpipe 700" ] && man -w nnpipe; }
+installs() { dpkg -i "$first" && dpkg -V nnpipe && id nnpipe && [ "$(stat -c '%U %a' /var/lib/nnpipe)" = "nnpipe 700" ] && man -w nnpipe && man -w nnpipe-daemon; }
 t "it is installed, with its user and its folders" installs
 t "and nothing is enabled" sh -c '! systemctl is-enabled nnpipe-box.service && ! systemctl is-active nnpipe-box.service nnpipe-box.socket && ! systemctl --global is-enabled nnpipe.service'
 t "the program trains" as ann sh -c 'cd && nnpipe train short.yaml -o runs=/home/ann/by-hand'
