@@ -17,7 +17,7 @@ struct deed {
     int calls;
 };
 static struct deed deeds[MOST_DEEDS];
-static int nr_deeds;
+static int nr_deeds, first_syncs; /* until the first was acknowledged */
 
 static int add_to_sum(void *context, const struct np_entry *entry, struct np_err *err)
 {
@@ -40,6 +40,8 @@ static uint64_t sum_of(struct np_queue *queue)
 
 static void acknowledge(struct np_queue *queue)
 {
+    if (nr_deeds == 0)
+        first_syncs = made_disk_syncs();
     if (nr_deeds < MOST_DEEDS)
         deeds[nr_deeds++] = (struct deed){sum_of(queue), made_disk_calls()};
 }
@@ -131,23 +133,32 @@ Test(queue, has_what_was_acknowledged_wherever_the_power_is_cut, .timeout = 300)
     cr_assert_eq(losses, 0);
 }
 
-/* Of the syncs some are redundant (the last of a file that is removed next); but most are not. */
+/* Five of them are redundant: two of the journal with which an empty file becomes one with a log, the log's first
+ * header and the empty tables, before which nothing was acknowledged; and one of the log before it is written back,
+ * which the last commit had synced but for the padding behind it. All others are missed. */
 Test(queue, a_missing_sync_is_noticed, .timeout = 300)
 {
-    int noticed = 0, nr_syncs;
+    int noticed = 0, unnoticed_late = 0, nr_syncs, nr_first;
 
     made_disk_new(0);
     cr_assert(live(6));
     nr_syncs = made_disk_syncs();
+    nr_first = first_syncs;
     made_disk_free();
     for (int skip = 1; skip <= nr_syncs; skip++) {
         int cuts = 0;
 
         made_disk_new(skip);
         cr_assert(live(6));
-        noticed += count_losses(1, &cuts) > 0;
+        const bool is_noticed = count_losses(1, &cuts) > 0;
+
+        noticed += is_noticed;
+        unnoticed_late += !is_noticed && skip > nr_first;
         made_disk_free();
     }
-    fprintf(stderr, "# queue: %d of %d syncs left out are noticed\n", noticed, nr_syncs);
-    cr_assert_gt(noticed, nr_syncs / 2);
+    fprintf(stderr,
+        "# queue: %d of %d syncs left out are noticed, of the %d after its making all but %d\n",
+        noticed, nr_syncs, nr_syncs - nr_first, unnoticed_late);
+    cr_assert_gt(nr_syncs - nr_first, 10);
+    cr_assert_leq(unnoticed_late, 1);
 }
