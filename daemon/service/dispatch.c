@@ -173,7 +173,8 @@ static bool order_for(const struct np_dispatch *d, int e, struct place *places, 
         *ret_order = (struct np_order){.kind = NP_ORDER_FAIL, .entry = e, .other = other};
         return true;
     }
-    if (waits > 0 || entry->not_before > d->now)
+    const double wait_s = entry->not_before - d->now;
+    if (waits > 0 || (wait_s > 0 && wait_s <= d->longest_s))
         return false;
     const int device = free_device(d, entry, places);
     if (device >= 0) {

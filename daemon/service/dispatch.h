@@ -29,6 +29,8 @@ struct np_dispatch {
     int nr_devices;
     bool preempt; /* a run of higher priority may make one of lower yield */
     double now;   /* Unix time */
+    double
+        longest_s; /* that a run may have to wait: one that would wait longer saw the clock set back */
 };
 
 /* At most `most` orders, in the order they are to be carried out; their number. Runs are taken by

@@ -14,6 +14,7 @@
 
 #include "daemon/service/ending.h"
 #include "daemon/service/service_parts.h"
+#include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
 #define MOST_ORDERS 64
@@ -25,6 +26,11 @@ double np_service_now(void)
 
     clock_gettime(CLOCK_REALTIME, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+double np_service_ticks(void)
+{
+    return (double)np_now_ns() * 1e-9;
 }
 
 /* --- entries ---------------------------------------------------------------------------------- */
@@ -382,7 +388,9 @@ static void dispatch(struct np_service *service)
         .devices = service->options.devices,
         .nr_devices = service->options.nr_devices,
         .preempt = service->options.preempt,
-        .now = np_service_now()};
+        .now = np_service_now(),
+        .longest_s = service->options.retry_cap_s > NP_DISK_WAIT_S ? service->options.retry_cap_s
+                                                                   : NP_DISK_WAIT_S};
     const int nr = service->stopping ? 0 : np_dispatch(&d, orders, MOST_ORDERS);
 
     for (int i = 0; i < nr; i++)

@@ -17,8 +17,6 @@
 #include "daemon/service/worker_unit.h"
 #include "loader/base/mem.h"
 
-#define DISK_WAIT_S 5.0
-
 /* --- beginning -------------------------------------------------------------------------------- */
 
 /* Free bytes where the folder is, or will be; below 0: not known. */
@@ -71,7 +69,7 @@ static void begin_life(struct np_kept *run)
     run->ended = run->unbegun = run->hung = false;
     run->told = run->used = 0;
     run->at = -1;
-    run->went_on = np_service_now();
+    run->went_on = np_service_ticks();
 }
 
 int np_service_begin(
@@ -82,7 +80,7 @@ int np_service_begin(
     int code;
 
     if (room >= 0 && room < (double)service->options.spare_bytes) {
-        to.not_before = np_service_now() + DISK_WAIT_S;
+        to.not_before = np_service_now() + NP_DISK_WAIT_S;
         say(&to,
             "the disk of %s is full: %.1f GiB are free, %.1f are needed; it goes on when there is "
             "room",
@@ -153,7 +151,7 @@ static void hear(struct np_service *service, struct np_kept *run, const char *li
     p->said = np_service_now();
     const double at = np_node_number(node, "progress", run->at); /* batches done, of any kind */
     if (at > run->at || strcmp(doing, p->doing) != 0)
-        run->went_on = p->said;
+        run->went_on = np_service_ticks();
     run->at = at;
     service->version++;
     np_node_free(node);
@@ -186,7 +184,7 @@ void np_service_tell(struct np_service *service, struct np_kept *run)
     (void)service;
     if (run->worker.pid == 0 || run->told > 0)
         return;
-    run->told = np_service_now();
+    run->told = np_service_ticks();
     np_worker_signal(&run->worker, SIGTERM);
 }
 
@@ -252,7 +250,7 @@ static void decide(const struct np_service *service, const struct np_kept *run, 
         to->state = NP_ENTRY_QUEUED;
     } else if (run->left.disk_full) {
         to->state = NP_ENTRY_QUEUED;
-        to->not_before = np_service_now() + DISK_WAIT_S;
+        to->not_before = np_service_now() + NP_DISK_WAIT_S;
         say(to, "%.400s; it goes on when there is room", run->left.reason);
     } else if (code == NP_EXIT_USAGE) {
         to->state = NP_ENTRY_FAILED;
@@ -274,7 +272,7 @@ static bool has_ended(const struct np_worker *worker)
 void np_service_look_after(struct np_service *service, struct np_kept *run)
 {
     struct np_entry *entry = &run->entry;
-    const double now = np_service_now();
+    const double now = np_service_ticks();
     struct np_err unwritten = {0};
 
     if (run->worker.pid > 0) {

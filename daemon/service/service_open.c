@@ -36,7 +36,7 @@ static void adopt(struct np_service *service, struct np_kept *run)
 
     if (!np_entry_has_worker(entry))
         return;
-    run->went_on = np_service_now();
+    run->went_on = np_service_ticks();
     if (find_worker(service, entry, &run->worker) == 0 &&
         np_service_watch(service, run, &none) == 0) {
         if (entry->state != NP_ENTRY_RUNNING)

@@ -7,6 +7,8 @@
 #include "daemon/service/service.h"
 #include "daemon/service/worker.h"
 
+#define NP_DISK_WAIT_S 5.0 /* before a run whose disk is full is tried again */
+
 struct np_kept {
     struct np_entry entry;
     struct np_worker worker; /* pid 0: none */
@@ -15,9 +17,9 @@ struct np_kept {
     bool unbegun;   /* and had done nothing: the daemon went while it was being started */
     bool hung;      /* it made no progress, and was ended for it */
     double spare;   /* bytes of checkpoints that may go, once it is over; -1: not looked at yet */
-    double told;    /* when it was told to stop; 0: it was not */
-    double went_on; /* when it last made progress */
-    double at;      /* where that was: step, or what it was doing */
+    double told;    /* when it was told to stop, on the clock that nobody sets; 0: it was not */
+    double went_on; /* when it last made progress, on the same */
+    double at;      /* where that was: batches done */
     struct np_said progress;
     char owner[40];  /* its user's name; "": not asked for yet */
     char line[4096]; /* of the report, under way */
@@ -42,7 +44,9 @@ struct np_service {
     void *turn_context;
 };
 
-double np_service_now(void); /* Unix time */
+double np_service_now(void); /* Unix time: what is said and kept */
+double np_service_ticks(
+    void); /* seconds on a clock that nobody sets, and that stops with the machine: limits */
 int np_service_add(void *service, const struct np_entry *entry, struct np_err *err);
 void np_service_drop(struct np_service *service, int index);
 struct np_kept *np_service_run_of(const struct np_service *service, int64_t id);

@@ -39,7 +39,8 @@ static int dispatch(const struct np_slotted *devices, int nr, bool preempt, stru
         .devices = devices,
         .nr_devices = nr,
         .preempt = preempt,
-        .now = 1000};
+        .now = 1000,
+        .longest_s = 100};
 
     return np_dispatch(&d, orders, MOST);
 }
@@ -108,6 +109,8 @@ Test(dispatch, backs_off_until_its_time)
     add("auto", 0)->not_before = 1001;
     cr_assert_eq(dispatch(two_gpus, 2, false, orders), 0);
     entries[0].not_before = 1000;
+    cr_assert_eq(dispatch(two_gpus, 2, false, orders), 1);
+    entries[0].not_before = 1000 + 3600; /* longer than anything waits: the clock was set back */
     cr_assert_eq(dispatch(two_gpus, 2, false, orders), 1);
 }
 
