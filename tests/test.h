@@ -12,20 +12,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct np_test_options { /* as Criterion's are called; the plain runner has one alarm for all */
+    void (*init)(void);
+    void (*fini)(void);
+    double timeout;
+};
 struct np_test {
     const char *suite, *name;
     void (*run)(void);
+    struct np_test_options options;
     struct np_test *next;
 };
 void np_test_add(struct np_test *test);
 void np_test_failed(const char *file, int line, const char *what);
 
-/* Options (.timeout = ...) are Criterion's; the plain runner has one alarm for all. */
 #define Test(suite_, name_, ...)                                                                   \
     static void suite_##_##name_##_run(void);                                                      \
     __attribute__((constructor)) static void suite_##_##name_##_add(void)                          \
     {                                                                                              \
-        static struct np_test test = {#suite_, #name_, suite_##_##name_##_run, NULL};              \
+        static struct np_test test = {                                                             \
+            #suite_, #name_, suite_##_##name_##_run, {__VA_ARGS__}, NULL};                         \
         np_test_add(&test);                                                                        \
     }                                                                                              \
     static void suite_##_##name_##_run(void)

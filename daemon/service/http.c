@@ -68,12 +68,14 @@ static enum MHD_Result count_field(
 
 /* A page of elsewhere may reach loopback through its reader's browser (DNS rebinding, forged forms), and so may
  * one of another service on this box: of pages, ours alone is answered. */
-static bool comes_from_here(struct MHD_Connection *connection)
+static bool comes_from_here(struct MHD_Connection *connection, bool socket)
 {
     struct fields host = {.name = MHD_HTTP_HEADER_HOST}, origin = {.name = MHD_HTTP_HEADER_ORIGIN};
 
     MHD_get_connection_values(connection, MHD_HEADER_KIND, count_field, &host);
     MHD_get_connection_values(connection, MHD_HEADER_KIND, count_field, &origin);
+    if (socket && origin.nr == 0) /* no browser */
+        return true;
     return host.nr == 1 && origin.nr <= 1 && np_who_is_from_here(host.value, origin.value);
 }
 
@@ -116,7 +118,8 @@ static unsigned refusal_of(struct np_http *http, struct np_http_held *held)
     struct np_caller *caller = &held->request.caller;
 
     *caller = held->peer->caller;
-    if (!caller->socket && !comes_from_here(held->connection))
+    /* On the socket too: ssh -L may lead a browser there. */
+    if (!comes_from_here(held->connection, caller->socket))
         return MHD_HTTP_FORBIDDEN;
     caller->token = !caller->socket && has_token(http, held->connection);
     return held->peer->bad_target ? MHD_HTTP_BAD_REQUEST : 0;

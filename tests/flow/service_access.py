@@ -106,6 +106,9 @@ def foreign_pages(daemon):
             answer = daemon.ask_tcp(method, target, body, token=daemon.token(), fields=head)
             expect(answer.status == 403, "%s %s with %s: %s" % (method, target, head, answer))
             expect("access-control-allow-origin" not in answer.fields, "CORS")
+            if "Origin" in head:
+                answer = daemon.ask(method, target, body, fields=head)
+                expect(answer.status == 403, "%s %s on the socket with %s: %s" % (method, target, head, answer))
     expect(daemon.ask_tcp("GET", "/v1/runs", fields={"Host": here, "Origin": "http://" + here}).status == 200, "our own page")
 
 

@@ -43,7 +43,11 @@ int main(int argc, char **argv)
         if (only && strcmp(only, test->suite) != 0)
             continue;
         failed_here = 0;
+        if (test->options.init)
+            test->options.init();
         test->run();
+        if (test->options.fini)
+            test->options.fini();
         took_s = now_s() - start_s;
         if (took_s > SLOW_S)
             fprintf(stderr, "%.0f s: %s::%s\n", took_s, test->suite, test->name);
