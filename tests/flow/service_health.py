@@ -183,8 +183,8 @@ def is_scraped(daemon, prometheus, run):
     settles(lambda: expect(step() > first, "the step does not grow"))
     listed = {r["id"]: r for r in ls(daemon)}
     labels, loss = settles(lambda: prometheus.query("nnpipe_run_loss")[0])
-    expect(labels["id"] == str(run) and labels["name"] == listed[run]["name"] and labels["device"] == listed[run]["assigned"], labels)
-    expect(abs(step() - listed[run]["progress"]["step"]) < 100000 and loss > 0, "step, loss")
+    expect(labels["id"] == str(run) and labels["name"] == listed[run]["name"] and labels["device"] == listed[run]["device"], labels)
+    expect(abs(step() - listed[run]["step"]) < 100000 and loss > 0, "step, loss")
     for state in ("queued", "running", "done"):
         nr = sum(r["state"] == state for r in listed.values())
         settles(lambda: expect(prometheus.value('nnpipe_runs{state="%s"}' % state) == nr, state))
