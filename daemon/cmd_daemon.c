@@ -112,6 +112,7 @@ static int bind_unix(const struct daemon *d, int *ret_fd, struct np_err *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const struct group *group = d->for_box ? getgrnam("nnpipe") : NULL;
+    struct stat there;
     int code = make_parent(d->socket, err), fd;
 
     if (code < 0)
@@ -123,6 +124,8 @@ static int bind_unix(const struct daemon *d, int *ret_fd, struct np_err *err)
     if (is_answered(&address))
         return np_err_set(err, -EADDRINUSE,
             "%s: another nnpipe daemon answers there; --socket names another place", d->socket);
+    if (lstat(d->socket, &there) == 0 && !S_ISSOCK(there.st_mode))
+        return np_err_set(err, -EEXIST, "%s: is there already, and is no socket", d->socket);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     unlink(d->socket);
     const mode_t before = umask(d->for_box ? 0117 : 0177);

@@ -54,6 +54,9 @@ weights() { sha256sum "$1"/checkpoints/step-*"$2"/weights.safetensors | cut -d '
 
 t "a command without a service says how to start one" says "nnpipe daemon" exits 1 "$NNPIPE" ls
 t "the service starts" start
+echo precious >"$TMP/file"
+t "a file is not taken for a socket that was left, and stays" says "no socket" exits 1 "$NNPIPE" daemon --state "$TMP/elsewhere" --socket "$TMP/file"
+t "what it was is still there" grep -q precious "$TMP/file"
 t "a second one on the same queue is told" says "another nnpipe daemon" exits 1 "$NNPIPE" daemon --socket "$TMP/other"
 t "a run is done, and --wait says so" exits 0 "$NNPIPE" submit "$TMP/short.yaml" --wait
 t "its folder has its result" test -s "$TMP/runs/short-1/result.json"
