@@ -43,7 +43,7 @@ static int prepare(const struct np_child_start *start, int out_fd, pid_t parent)
     const struct rlimit seconds = {most_s, most_s}, none = {0, 0};
     int code;
 
-    setpgid(0, 0);
+    setsid(); /* a group of its own, without a way to the daemon's terminal */
     np_child_signals();
     setrlimit(RLIMIT_CPU, &seconds);
     setrlimit(RLIMIT_CORE, &none);

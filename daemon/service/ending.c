@@ -112,8 +112,10 @@ void np_ending_tell(
         if (fork() != 0)
             _exit(0);
         np_child_signals();
-        setpgid(0, 0);
-        tell(options->on_end, options->webhook, json);
+        setsid();
+        if (np_become(geteuid(), getegid()) ==
+            0) /* what it may beyond its user is not the command's */
+            tell(options->on_end, options->webhook, json);
         _exit(0);
     }
     while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)

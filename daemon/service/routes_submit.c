@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/service/http_peers.h"
 #include "daemon/service/routes_parts.h"
@@ -162,9 +163,12 @@ void np_route_submit(struct np_call *call)
         "after", "device", "max_retries", NULL};
     const struct np_caller *caller = &call->request->caller;
     struct np_node *body = np_body_of(call, keys);
-    struct np_entry entry = {
-        .uid = caller->uid, .gid = caller->gid, .max_retries = 3, .exit_code = -1};
-    struct np_check check = {.uid = caller->uid, .gid = caller->gid};
+    /* A user's service has runs of that user alone, whoever submits them. */
+    const bool for_box = np_service_access(call->routes->service)->for_box;
+    const uid_t uid = for_box ? caller->uid : geteuid();
+    const gid_t gid = for_box ? caller->gid : getegid();
+    struct np_entry entry = {.uid = uid, .gid = gid, .max_retries = 3, .exit_code = -1};
+    struct np_check check = {.uid = uid, .gid = gid};
     struct np_wait *wait;
 
     if (!body)

@@ -50,7 +50,7 @@ static int be_worker(const struct np_worker_start *start, int input_fd)
     const char *words[] = {"nnpipe", "worker", name ? name + 1 : start->dir, NULL};
     int code;
 
-    setpgid(0, 0);
+    setsid(); /* without a way to the daemon's terminal */
     np_child_signals();
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if ((code = np_become(start->uid, start->gid)) < 0)
@@ -89,12 +89,16 @@ int np_worker_start(
         waitpid(child, NULL, 0); /* exec failed */
     close(failure[0]);
     if (code == 0) {
-        *ret_worker = (struct np_worker){
-            .pid = child, .pid_fd = pidfd_open(child, 0), .report_fd = -1, .is_child = true};
-        if (ret_worker->pid_fd < 0)
+        const int pid_fd = pidfd_open(child, 0);
+
+        if (pid_fd < 0) {
             code = -errno;
-        if (code < 0)
             kill(-child, SIGKILL);
+            waitpid(child, NULL, 0);
+        } else {
+            *ret_worker = (struct np_worker){
+                .pid = child, .pid_fd = pid_fd, .report_fd = -1, .is_child = true};
+        }
     }
     return code < 0 ? np_err_set(err, code, "a worker cannot be started: %s", strerror(-code)) : 0;
 }
