@@ -47,16 +47,15 @@ static void say(struct np_entry *entry, const char *format, ...)
     va_end(args);
 }
 
-int np_service_watch(struct np_service *service, struct np_kept *run, struct np_err *err)
+/* Where that cannot be, its end is seen with the next tick. */
+void np_service_watch(struct np_service *service, struct np_kept *run)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = run};
+    struct epoll_event event = {.events = EPOLLIN};
 
-    if (epoll_ctl(service->epoll_fd, EPOLL_CTL_ADD, run->worker.pid_fd, &event) < 0)
-        return np_err_set(err, -errno, "a worker cannot be watched: %s", strerror(errno));
-    return 0;
+    epoll_ctl(service->epoll_fd, EPOLL_CTL_ADD, run->worker.pid_fd, &event);
 }
 
-static void begin_life(struct np_kept *run)
+void np_service_begin_life(struct np_kept *run)
 {
     run->progress = (struct np_said){.step = NAN,
         .total_steps = NAN,
@@ -95,7 +94,7 @@ int np_service_begin(
     snprintf(to.assigned, sizeof(to.assigned), "%s", device);
     if ((code = np_service_commit(service, run, &to, err)) < 0)
         return code;
-    begin_life(run);
+    np_service_begin_life(run);
     const struct np_worker_start start = {.uid = to.uid,
         .gid = to.gid,
         .dir = to.dir,
@@ -105,9 +104,9 @@ int np_service_begin(
     code = service->start.units
                ? np_units_start(service->start.units, to.id, &start, &run->worker, err)
                : np_worker_start(&start, &run->worker, err);
-    if (code == 0)
-        code = np_service_watch(service, run, err);
-    if (code < 0) { /* as if it had died at once */
+    if (code == 0) {
+        np_service_watch(service, run);
+    } else { /* as if it had died at once */
         run->left = (struct np_worker_exit){.code = -1};
         snprintf(run->left.reason, sizeof(run->left.reason), "%s", err->text);
         run->ended = true;

@@ -32,13 +32,12 @@ static int find_worker(
 static void adopt(struct np_service *service, struct np_kept *run)
 {
     const struct np_entry *entry = &run->entry;
-    struct np_err none = {0};
 
     if (!np_entry_has_worker(entry))
         return;
-    run->went_on = np_service_ticks();
-    if (find_worker(service, entry, &run->worker) == 0 &&
-        np_service_watch(service, run, &none) == 0) {
+    np_service_begin_life(run);
+    if (find_worker(service, entry, &run->worker) == 0) {
+        np_service_watch(service, run);
         if (entry->state != NP_ENTRY_RUNNING)
             np_service_tell(
                 service, run); /* perhaps again: the wish was written before it was told */

@@ -58,7 +58,9 @@ int np_service_begin(
     struct np_service *service, struct np_kept *run, const char *device, struct np_err *err);
 void np_service_tell(struct np_service *service, struct np_kept *run); /* to stop */
 void np_service_look_after(struct np_service *service, struct np_kept *run);
-int np_service_watch(struct np_service *service, struct np_kept *run, struct np_err *err);
+/* Its end wakes the loop up. */
+void np_service_watch(struct np_service *service, struct np_kept *run);
+void np_service_begin_life(struct np_kept *run); /* nothing is known of it */
 /* run_json.c: a run's user's name, or their number; asked for once a run, for it may take long. */
 const char *np_service_owner(const struct np_service *service, const struct np_entry *entry);
 /* The fields of RUN (docs/SERVICE.md), into the object that is open. */

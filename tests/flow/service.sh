@@ -82,7 +82,7 @@ killed_worker() {
 t "a killed worker is started again and ends" killed_worker
 killed_daemon() {
     "$NNPIPE" submit "$TMP/counted.yaml" && becomes 7 running && sleep 1 && kill -9 $daemon && wait $daemon 2>/dev/null
-    start && becomes 7 done
+    start && becomes 7 done && [ "$(field 7 step)" = 1500 ] && [ "$(field 7 accuracy)" = null ]
 }
 t "a killed daemon finds its worker again" killed_daemon
 stopped_daemon() {
