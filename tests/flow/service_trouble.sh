@@ -88,12 +88,16 @@ deaf() {
 t "a worker that does not hear SIGTERM does not keep the daemon from ending, and its run goes on later" deaf
 
 wrong_settings() {
-    id=$(submitted "$TMP/long.yaml" --name kept) && becomes "$id" running && pid=$(worker_of "$id")
-    echo "devcies: [sim]" >>"$TMP/config/nnpipe/service.yaml" && kill -HUP $daemon && sleep 0.5
+    id=$(submitted "$TMP/long.yaml" --name kept) && trained "$id" && pid=$(worker_of "$id")
+    echo "devcies: [sim]" >>"$TMP/config/nnpipe/service.yaml" && kill -HUP $daemon
+    for _ in $(seq 300); do grep -q "nothing is changed.*service.yaml:4" "$TMP/daemon.log" && break; sleep 0.1; done
     grep -q "nothing is changed.*service.yaml:4" "$TMP/daemon.log" && [ "$(worker_of "$id")" = "$pid" ] &&
         settings "devices: auto" && ! "$NNPIPE" daemon --state "$TMP/other" --socket "$TMP/other.socket" 2>"$TMP/twice" && grep -q "service.yaml:4" "$TMP/twice" &&
-        settings "runs_per_device: 2" && kill -HUP $daemon && other=$(submitted "$TMP/short.yaml") && becomes "$other" done && [ "$(worker_of "$id")" = "$pid" ] &&
-        "$NNPIPE" stop "$id" && becomes "$id" stopped && settings && kill -HUP $daemon
+        settings "runs_per_device: 2" && kill -HUP $daemon && other=$(submitted "$TMP/short.yaml") && becomes "$other" done && [ "$(worker_of "$id")" = "$pid" ]
+    code=$?
+    settings
+    kill -HUP $daemon
+    "$NNPIPE" stop "$id" && becomes "$id" stopped && return $code
 }
 t "settings that are wrong change nothing, and good ones hold at once; runs go on meanwhile" wrong_settings
 
