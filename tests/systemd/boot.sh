@@ -1,7 +1,8 @@
 #!/bin/sh
 # boot.sh FOLDER SCRIPT [args]: a systemd of our own, as process 1 of a container whose root is an overlay over this
 # machine's: what the script installs, adds and removes is gone with it, and nothing of this machine is written but
-# FOLDER, which is /host there. Runs SCRIPT as root once that is up; its output is FOLDER/out, its exit code ours.
+# FOLDER, which is /host there. Runs SCRIPT, one of this folder's, as root once that is up; its output is FOLDER/out,
+# its exit code ours. What a script needs of the tree is in FOLDER/tree: the tree itself may lie below /tmp.
 # 125: this machine cannot do that; why is the last line said. As root.
 #   boot.sh --inside ...    the part within
 set -u
@@ -45,7 +46,7 @@ SuccessAction=exit
 FailureAction=exit
 [Service]
 Type=oneshot
-Environment=ROOT=$ROOT
+Environment=ROOT=/host/tree
 StandardOutput=append:/host/out
 StandardError=inherit
 ExecStart=/bin/sh -c 'sh "$script"; echo \$? >/host/code'
@@ -60,10 +61,11 @@ if [ "$1" = --inside ]; then
     shift
     inside "$@"
 fi
-folder=$1 script=$2
+folder=$1 script=/host/tree/tests/systemd/$(basename "$2")
 [ "$(id -u)" -eq 0 ] || no "not root"
 [ -x /lib/systemd/systemd ] || no "no systemd is installed"
-mkdir -p "$folder/root"
+mkdir -p "$folder/root" "$folder/tree/tests" "$folder/tree/docs"
+cp -r "$ROOT/tests/lib.sh" "$ROOT/tests/systemd" "$folder/tree/tests/" && cp "$ROOT/docs/SYSTEMD.md" "$folder/tree/docs/" || no "the scripts cannot be copied"
 : >"$folder/out"
 # --kill-child: with unshare all of it goes.
 timeout -k 5 "${BOOT_TIMEOUT:-150}" unshare --pid --fork --kill-child=SIGKILL --mount --cgroup --ipc --uts --net \
