@@ -1,7 +1,7 @@
 /* service_cycles SOCKET PID DIR CYCLES: submits a run, pauses, resumes and stops it, CYCLES times, over one
  * connection; every tenth run has a worker, the others come after one that stays paused. Looks at the daemon's
  * resident memory, descriptors and threads after a tenth of the cycles and at the end, then at its processor time
- * over ten idle seconds. Prints what it saw; 1: memory has grown by more than 2 %, or the others at all. */
+ * over five idle seconds. Prints what it saw; 1: memory has grown by more than 2 %, or the others at all. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "daemon/service/client.h"
 #include "loader/base/mem.h"
 
-#define IDLE_S 10
+#define IDLE_S 5
 #define GROWTH 1.02
 
 struct seen {
