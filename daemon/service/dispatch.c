@@ -102,8 +102,7 @@ static int free_device(
     int best = -1;
 
     for (int i = 0; i < d->nr_devices; i++)
-        if (places[i].free > 0 && !d->devices[i].broken &&
-            suits(d->devices, d->nr_devices, entry->device, &d->devices[i]) &&
+        if (places[i].free > 0 && suits(d->devices, d->nr_devices, entry->device, &d->devices[i]) &&
             (best < 0 || places[i].free > places[best].free))
             best = i;
     return best;
@@ -114,7 +113,7 @@ static bool take_leaving(
     const struct np_dispatch *d, const struct np_entry *entry, struct place *places)
 {
     for (int i = 0; i < d->nr_devices; i++)
-        if (places[i].leaving > 0 && !d->devices[i].broken &&
+        if (places[i].leaving > 0 &&
             suits(d->devices, d->nr_devices, entry->device, &d->devices[i])) {
             places[i].leaving--;
             return true;
@@ -127,8 +126,7 @@ static bool on_suitable_device(
 {
     for (int i = 0; i < d->nr_devices; i++)
         if (strcmp(running->assigned, d->devices[i].name) == 0)
-            return !d->devices[i].broken &&
-                   suits(d->devices, d->nr_devices, entry->device, &d->devices[i]);
+            return suits(d->devices, d->nr_devices, entry->device, &d->devices[i]);
     return false;
 }
 
@@ -161,7 +159,7 @@ static int before(const void *left, const void *right)
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
-/* What becomes of one queued run; false: nothing now. */
+/* What becomes of one run that is queued or bound; false: nothing now. */
 static bool order_for(const struct np_dispatch *d, int e, struct place *places, bool *yields,
     struct np_order *ret_order)
 {
@@ -174,7 +172,7 @@ static bool order_for(const struct np_dispatch *d, int e, struct place *places, 
         return true;
     }
     const double wait_s = entry->not_before - d->now;
-    if (waits > 0 || (wait_s > 0 && wait_s <= d->longest_s))
+    if (waits > 0 || entry->state == NP_ENTRY_PAUSED || (wait_s > 0 && wait_s <= d->longest_s))
         return false;
     const int device = free_device(d, entry, places);
     if (device >= 0) {
@@ -192,6 +190,12 @@ static bool order_for(const struct np_dispatch *d, int e, struct place *places, 
     return true;
 }
 
+/* Paused, and perhaps never to be done. */
+static bool is_bound(const struct np_entry *entry)
+{
+    return entry->state == NP_ENTRY_PAUSED && entry->nr_after > 0;
+}
+
 int np_dispatch(const struct np_dispatch *d, struct np_order *ret_orders, int most)
 {
     const struct np_entry *const **turns = calloc((size_t)d->nr_entries + 1, sizeof(*turns));
@@ -202,7 +206,7 @@ int np_dispatch(const struct np_dispatch *d, struct np_order *ret_orders, int mo
     if (turns && yields && d->nr_devices <= MOST_DEVICES) {
         count_places(d, places);
         for (int e = 0; e < d->nr_entries; e++)
-            if (d->entries[e]->state == NP_ENTRY_QUEUED)
+            if (d->entries[e]->state == NP_ENTRY_QUEUED || is_bound(d->entries[e]))
                 turns[nr_turns++] = &d->entries[e];
         qsort(turns, (size_t)nr_turns, sizeof(*turns), before);
         for (int i = 0; i < nr_turns && nr < most; i++)

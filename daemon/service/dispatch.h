@@ -7,7 +7,6 @@
 struct np_slotted { /* a device of the service */
     char name[32];  /* "cuda:0", "cpu", "sim" */
     int nr_slots;   /* runs at a time */
-    bool broken;    /* no run is started on it */
 };
 
 enum np_order_kind {

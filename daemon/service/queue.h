@@ -16,6 +16,7 @@
  *             running -> yielding -> queued            a run of higher priority wants the device
  *             running -> stopping -> stopped
  *   queued, paused -> stopped                          nothing to wait for
+ *   queued, paused -> failed                           what it comes after will never be done
  *   running -> queued                                  its worker died: another try, not before a time
  */
 enum np_entry_state {

@@ -12,8 +12,8 @@ enum { MOST = 64 };
 static struct np_entry entries[MOST];
 static const struct np_entry *pointers[MOST];
 static int nr_entries;
-static const struct np_slotted two_gpus[] = {{"cuda:0", 1, false}, {"cuda:1", 1, false}};
-static const struct np_slotted a_box[] = {{"cuda:0", 2, false}, {"cpu", 1, false}};
+static const struct np_slotted two_gpus[] = {{"cuda:0", 1}, {"cuda:1", 1}};
+static const struct np_slotted a_box[] = {{"cuda:0", 2}, {"cpu", 1}};
 
 static struct np_entry *add(const char *device, int priority)
 {
@@ -101,6 +101,23 @@ Test(dispatch, waits_for_what_comes_before_and_fails_with_it)
     cr_assert(orders[0].kind == NP_ORDER_FAIL && orders[0].entry == 1 && orders[0].other == 1);
 }
 
+Test(dispatch, a_paused_run_fails_with_what_it_comes_after_and_is_not_started)
+{
+    struct np_order orders[MOST];
+    struct np_entry *first, *second;
+
+    nr_entries = 0;
+    first = add("auto", 0);
+    second = add("auto", 0);
+    second->after[second->nr_after++] = 1;
+    second->state = NP_ENTRY_PAUSED;
+    first->state = NP_ENTRY_DONE;
+    cr_assert_eq(dispatch(two_gpus, 2, false, orders), 0);
+    first->state = NP_ENTRY_FAILED;
+    cr_assert_eq(dispatch(two_gpus, 2, false, orders), 1);
+    cr_assert(orders[0].kind == NP_ORDER_FAIL && orders[0].entry == 1 && orders[0].other == 1);
+}
+
 Test(dispatch, backs_off_until_its_time)
 {
     struct np_order orders[MOST];
@@ -132,19 +149,6 @@ Test(dispatch, the_lowest_and_youngest_yields_once)
     add("auto", 2);
     cr_assert_eq(dispatch(two_gpus, 2, true, orders), 1);
     cr_assert(orders[0].kind == NP_ORDER_YIELD && orders[0].entry == 0 && orders[0].other == 5);
-}
-
-Test(dispatch, a_broken_device_gets_nothing)
-{
-    static const struct np_slotted broken[] = {{"cuda:0", 1, true}, {"cuda:1", 1, false}};
-    struct np_order orders[MOST];
-
-    nr_entries = 0;
-    put_on(add("auto", 0), "cuda:0");
-    put_on(add("auto", 0), "cuda:1");
-    add("auto", 5);
-    cr_assert_eq(dispatch(broken, 2, true, orders), 1);
-    cr_assert(orders[0].kind == NP_ORDER_YIELD && orders[0].entry == 1);
 }
 
 /* --- a day ------------------------------------------------------------------------------------ */
