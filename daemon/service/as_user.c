@@ -9,6 +9,7 @@
 #include <pwd.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -16,6 +17,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -152,6 +154,26 @@ static void find_holder(const char *path, struct answer *ret_answer, int *ret_fd
         close(fd);
 }
 
+static void find_room(const char *path, struct answer *ret_answer, int *ret_fd)
+{
+    char dir[NP_AS_MOST_BYTES], *slash;
+    struct statvfs stat_;
+    int code = strlen(path) < sizeof(dir) ? 0 : -ENAMETOOLONG;
+
+    (void)ret_fd;
+    strcpy(dir, code < 0 ? "" : path);
+    while (code == 0 && statvfs(*dir ? dir : "/", &stat_) < 0) {
+        slash = strrchr(dir, '/');
+        code = slash ? 0 : -errno;
+        if (slash)
+            *slash = '\0';
+    }
+    ret_answer->code = code;
+    if (code == 0)
+        snprintf(ret_answer->text, sizeof(ret_answer->text), "%.0f",
+            (double)stat_.f_bavail * (double)stat_.f_frsize);
+}
+
 static void open_fifo(const char *path, struct answer *ret_answer, int *ret_fd)
 {
     const int fd = open_plain(path);
@@ -279,6 +301,15 @@ pid_t np_holder_as(uid_t uid, gid_t gid, const char *path)
 
     ask_as(uid, gid, find_holder, path, &answer, &none);
     return answer.code;
+}
+
+double np_free_bytes_as(uid_t uid, gid_t gid, const char *dir)
+{
+    struct answer answer;
+    int none;
+
+    ask_as(uid, gid, find_room, dir, &answer, &none);
+    return answer.code < 0 ? answer.code : strtod(answer.text, NULL);
 }
 
 int np_open_fifo_as(uid_t uid, gid_t gid, const char *path)

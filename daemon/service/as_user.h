@@ -20,6 +20,8 @@ int np_text_fd(const char *text);
 int np_read_as(uid_t uid, gid_t gid, const char *path, char ret_text[NP_AS_MOST_BYTES]);
 /* The process that holds the lock of that file, as its text says; -ESRCH: nobody does. */
 pid_t np_holder_as(uid_t uid, gid_t gid, const char *path);
+/* Free bytes where that folder is, or will be, as far as they may look; below 0: not known. */
+double np_free_bytes_as(uid_t uid, gid_t gid, const char *dir);
 /* A FIFO of theirs, to read from without waiting; a descriptor, or -errno. */
 int np_open_fifo_as(uid_t uid, gid_t gid, const char *path);
 

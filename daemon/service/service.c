@@ -363,6 +363,8 @@ static void carry_out(struct np_service *service, const struct np_order *order)
         np_service_begin(service, run, service->options.devices[order->device].name, &err);
         break;
     case NP_ORDER_YIELD:
+        if (np_service_await_room(service, np_service_run_of(service, order->other), &err) != 0)
+            break; /* it could not be started, and the other would go and come for nothing */
         to.state = NP_ENTRY_YIELDING;
         snprintf(to.reason, sizeof(to.reason), "it makes room for run %lld, of higher priority",
             (long long)order->other);
@@ -412,10 +414,11 @@ void np_service_each_turn(struct np_service *service, void (*turn)(void *context
     service->turn_context = context;
 }
 
+/* An end that could not be written down is found in the run's folder by the next daemon. */
 static bool any_worker(const struct np_service *service)
 {
     for (int i = 0; i < service->nr_runs; i++)
-        if (service->runs[i]->worker.pid > 0 || service->runs[i]->ended)
+        if (service->runs[i]->worker.pid > 0)
             return true;
     return false;
 }

@@ -8,33 +8,21 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "daemon/cmd.h"
 #include "daemon/json.h"
+#include "daemon/service/as_user.h"
 #include "daemon/service/service_parts.h"
 #include "daemon/service/worker_unit.h"
 #include "loader/base/mem.h"
 
+#define LISTEN_S        0.2 /* between two looks for its pipe */
+#define LISTEN_PATIENCE 20  /* times what a look took, where its disk is slow, or hangs */
+#define MOST_READS                                                                                 \
+    16 /* of a pipe at a time: who says more than a pipe holds waits for the others */
+
 /* --- beginning -------------------------------------------------------------------------------- */
-
-/* Free bytes where the folder is, or will be; below 0: not known. */
-static double free_bytes(const char *dir)
-{
-    char *path = np_strdup(dir);
-    struct statvfs stat_;
-    double bytes = -1;
-
-    while (path && bytes < 0 && *path) {
-        if (statvfs(path, &stat_) == 0)
-            bytes = (double)stat_.f_bavail * (double)stat_.f_frsize;
-        else
-            *strrchr(path, '/') = '\0';
-    }
-    np_free(path);
-    return bytes;
-}
 
 static void say(struct np_entry *entry, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -66,26 +54,35 @@ void np_service_begin_life(struct np_kept *run)
         .stall_ratio = NAN,
         .eta_s = NAN};
     run->ended = run->unbegun = run->hung = false;
-    run->told = run->used = 0;
+    run->told = run->listen_at = 0;
+    run->used = 0;
     run->at = -1;
     run->went_on = np_service_ticks();
+}
+
+int np_service_await_room(struct np_service *service, struct np_kept *run, struct np_err *err)
+{
+    struct np_entry to = run->entry;
+    const double room = np_free_bytes_as(to.uid, to.gid, to.dir);
+
+    if (room < 0 || room >= (double)service->options.spare_bytes)
+        return 0;
+    to.not_before = np_service_now() + NP_DISK_WAIT_S;
+    say(&to,
+        "the disk of %s is full: %.1f GiB are free, %.1f are needed; it goes on when there is room",
+        to.dir, room / (1 << 30), (double)service->options.spare_bytes / (1 << 30));
+    const int code = np_service_commit(service, run, &to, err);
+    return code < 0 ? code : 1;
 }
 
 int np_service_begin(
     struct np_service *service, struct np_kept *run, const char *device, struct np_err *err)
 {
-    struct np_entry to = run->entry;
-    const double room = free_bytes(to.dir);
-    int code;
+    int code = np_service_await_room(service, run, err);
 
-    if (room >= 0 && room < (double)service->options.spare_bytes) {
-        to.not_before = np_service_now() + NP_DISK_WAIT_S;
-        say(&to,
-            "the disk of %s is full: %.1f GiB are free, %.1f are needed; it goes on when there is "
-            "room",
-            to.dir, room / (1 << 30), (double)service->options.spare_bytes / (1 << 30));
-        return np_service_commit(service, run, &to, err);
-    }
+    if (code != 0)
+        return code < 0 ? code : 0;
+    struct np_entry to = run->entry;
     to.state = NP_ENTRY_RUNNING;
     to.attempt++;
     to.started = np_service_now();
@@ -159,12 +156,20 @@ static void hear(struct np_service *service, struct np_kept *run, const char *li
 static void listen_to(struct np_service *service, struct np_kept *run)
 {
     const struct np_entry *entry = &run->entry;
+    const double now = np_service_ticks();
     char bytes[4096];
     ssize_t nr;
 
-    if (np_worker_listen(&run->worker, entry->uid, entry->gid, entry->dir) < 0)
+    if (run->worker.report_fd < 0 && now < run->listen_at)
         return;
-    while ((nr = read(run->worker.report_fd, bytes, sizeof(bytes))) > 0)
+    if (np_worker_listen(&run->worker, entry->uid, entry->gid, entry->dir) < 0) {
+        const double took_s = np_service_ticks() - now;
+
+        run->listen_at = now + LISTEN_S + LISTEN_PATIENCE * took_s;
+        return;
+    }
+    for (int n = 0; n < MOST_READS && (nr = read(run->worker.report_fd, bytes, sizeof(bytes))) > 0;
+         n++)
         for (ssize_t i = 0; i < nr; i++) {
             if (bytes[i] == '\n') {
                 run->line[run->used] = '\0';

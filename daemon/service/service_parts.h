@@ -13,13 +13,14 @@ struct np_kept {
     struct np_entry entry;
     struct np_worker worker; /* pid 0: none */
     struct np_worker_exit left;
-    bool ended;     /* its worker has, and the queue's file does not say so yet */
-    bool unbegun;   /* and had done nothing: the daemon went while it was being started */
-    bool hung;      /* it made no progress, and was ended for it */
-    double spare;   /* bytes of checkpoints that may go, once it is over; -1: not looked at yet */
-    double told;    /* when it was told to stop, on the clock that nobody sets; 0: it was not */
-    double went_on; /* when it last made progress, on the same */
-    double at;      /* where that was: batches done */
+    bool ended;       /* its worker has, and the queue's file does not say so yet */
+    bool unbegun;     /* and had done nothing: the daemon went while it was being started */
+    bool hung;        /* it made no progress, and was ended for it */
+    double spare;     /* bytes of checkpoints that may go, once it is over; -1: not looked at yet */
+    double told;      /* when it was told to stop, on the clock that nobody sets; 0: it was not */
+    double went_on;   /* when it last made progress, on the same */
+    double listen_at; /* when its pipe is looked for again, on the same */
+    double at;        /* where that was: batches done */
     struct np_said progress;
     char owner[40];  /* its user's name; "": not asked for yet */
     char line[4096]; /* of the report, under way */
@@ -56,6 +57,8 @@ int np_service_commit(
 /* service_life.c: a worker's beginning, signs of life, and end. */
 int np_service_begin(
     struct np_service *service, struct np_kept *run, const char *device, struct np_err *err);
+/* 1: the disk of its folder is full, so it waits a little, and says so; 0: it is not; -errno. */
+int np_service_await_room(struct np_service *service, struct np_kept *run, struct np_err *err);
 void np_service_tell(struct np_service *service, struct np_kept *run); /* to stop */
 void np_service_look_after(struct np_service *service, struct np_kept *run);
 /* Its end wakes the loop up. */

@@ -4,7 +4,7 @@
 ANN=64341
 export NNPIPE_SOCKET="$TMP/ann/socket"
 daemon=
-trap 'kill -9 $daemon $(cat "$TMP"/ann/runs/*/lock 2>/dev/null) 2>/dev/null; rm -rf "$TMP"' EXIT
+trap 'kill -9 $daemon $(cat "$TMP"/ann/runs/*/lock 2>/dev/null) 2>/dev/null; umount "$TMP/closed/private" 2>/dev/null; rm -rf "$TMP"' EXIT
 chmod 755 "$TMP"
 mkdir "$TMP/ann" && chown $ANN "$TMP/ann"
 cat >"$TMP/short.yaml" <<Y
@@ -43,6 +43,17 @@ if setpriv --inh-caps=+setuid --ambient-caps=+setuid --reuid $ANN true 2>/dev/nu
     }
     grep "CapEff" "/proc/$daemon/status" | grep -q e0 || not_ok "the box's service may become others" "$(grep Cap "/proc/$daemon/status")"
     t "a command that is told of a run's end may not become others, as the service may" hook
+    if mkdir -m 700 "$TMP/closed" && mkdir "$TMP/closed/private" && mount -t tmpfs -o size=6m none "$TMP/closed/private" 2>/dev/null; then
+        room() { # of another's disk, in a folder that the service may not enter
+            head -c 5200k /dev/zero >"$TMP/closed/private/filler" && sed "s|^runs:.*|runs: $TMP/closed/private/runs|" "$TMP/short.yaml" >"$TMP/private.yaml" &&
+                "$NNPIPE" submit "$TMP/private.yaml" --name unseen && for _ in $(seq 50); do "$NNPIPE" status 2 --json | grep -q "disk of .* is full" && break; sleep 0.1; done
+            "$NNPIPE" status 2 --json | grep "disk of .* is full"
+        }
+        t "whether there is room for a run is asked with its owner's rights" room
+        umount "$TMP/closed/private"
+    else
+        skip "whether there is room for a run is asked with its owner's rights" "no file system can be mounted here"
+    fi
 else
     skip "a command that is told of a run's end may not become others" "setpriv cannot pass rights on here"
 fi

@@ -115,6 +115,32 @@ if mkdir "$TMP/small" && mount -t tmpfs -o size=6m none "$TMP/small" 2>/dev/null
         says_why "$id" "No space\|full" 60 && rm -f "$TMP/small/filler" && becomes "$id" done 60 && [ "$(field "$id" retries)" -eq 0 ]
     }
     t "a run whose disk becomes full waits, says so, and goes on when there is room" full_between
+    no_room() {
+        head -c 5200k /dev/zero >"$TMP/small/filler"
+        id=$(submitted "$TMP/long.yaml" --name low) && trained "$id" && pid=$(worker_of "$id") && other=$(submitted "$TMP/full.yaml" --priority 9) && says_why "$other" "disk" &&
+            sleep 2 && [ "$(field "$id" state)" = running ] && [ "$(worker_of "$id")" = "$pid" ]
+        code=$?
+        rm "$TMP/small/filler" && becomes "$other" done 40 && "$NNPIPE" stop "$id" && becomes "$id" stopped && return $code
+    }
+    t "a run of higher priority whose disk is full makes nobody yield" no_room
+    deaf_queue() {
+        kill -TERM $daemon && wait $daemon
+        rm -rf "$TMP/small/state" && "$NNPIPE" daemon --state "$TMP/small/state" 2>>"$TMP/daemon.log" &
+        daemon=$!
+        for _ in $(seq 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
+        sed "s|^runs:.*|runs: $TMP/elsewhere|" "$TMP/long.yaml" >"$TMP/far.yaml"
+        id=$(submitted "$TMP/far.yaml" --name unheard) && becomes "$id" running && { cat /dev/zero >"$TMP/small/filler" 2>/dev/null; kill -TERM $daemon; }
+        for _ in $(seq 150); do kill -0 $daemon 2>/dev/null || break; sleep 0.1; done
+        ! kill -0 $daemon 2>/dev/null
+        code=$?
+        kill -9 $daemon 2>/dev/null
+        rm -f "$TMP/small/filler"
+        "$NNPIPE" daemon --state "$TMP/small/state" 2>>"$TMP/daemon.log" &
+        daemon=$!
+        for _ in $(seq 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
+        becomes "$id" running && "$NNPIPE" stop "$id" && becomes "$id" stopped && again && return $code
+    }
+    t "a service whose queue cannot be written ends when it is told to, and its runs go on later" deaf_queue
     refused_full() {
         head -c 5900k /dev/zero >"$TMP/small/filler" 2>/dev/null
         net large 40 "$TMP/small/runs" && sed -i 's/linear: {out: classes}/linear: {out: 400000}}, relu, {linear: {out: classes}/' "$TMP/large.yaml"
