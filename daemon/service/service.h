@@ -10,10 +10,14 @@
  *        service.c   the one loop: entries, devices, timers; carries out what dispatch.c orders
  *          |      |
  *          v      v
- *      queue.c  worker.c   a process a run: started, watched over a pipe, told to stop, found again
- *      (SQLite)   |
+ *      queue.c  worker.c   a process a run (a unit of systemd's: worker_unit.c): started, watched over a pipe,
+ *      (SQLite)   |        told to stop, found again
  *                 v
  *             run folder: config.yaml, checkpoints, metrics.jsonl, output/, report (the pipe)
+ *
+ * Beside it short-lived processes with the rights of a run's owner, so that the loop waits for nobody's disk
+ * (child.c, as_user.c): a submission's check (checker.c), its log and curves (reader.c), old checkpoints (keep.c);
+ * and one that tells of a run that is over (ending.c).
  *
  * One thread, one epoll: nothing here is locked. The queue's file is the truth of what is to be done, a run's
  * folder of what was done; all else can be lost at any moment. A change is in the file before it is answered
