@@ -97,6 +97,13 @@ static void tell_by_unit(
     np_json_fini(&text);
 }
 
+/* Time is up: a command that goes on goes with it. */
+static void end_group(int number)
+{
+    (void)number;
+    kill(0, SIGKILL);
+}
+
 /* The child's child is init's: nobody has to wait for it. */
 void np_ending_tell(
     const struct np_service_options *options, struct np_units *units, int64_t id, const char *json)
@@ -113,6 +120,7 @@ void np_ending_tell(
             _exit(0);
         np_child_signals();
         setsid();
+        signal(SIGALRM, end_group);
         if (np_become(geteuid(), getegid()) ==
             0) /* what it may beyond its user is not the command's */
             tell(options->on_end, options->webhook, json);

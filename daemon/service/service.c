@@ -253,6 +253,7 @@ static int leave(struct np_service *service, int64_t id, enum np_entry_state goi
     if (to.state == NP_ENTRY_STOPPING)
         return np_err_set(err, -EINVAL, "run %lld is being stopped", (long long)id);
     to.state = np_entry_has_worker(&to) ? going : gone;
+    to.reason[0] = '\0';
     if (np_entry_is_over(&to))
         to.ended = np_service_now();
     if ((code = np_service_commit(service, run, &to, err)) < 0)

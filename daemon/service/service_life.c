@@ -244,6 +244,7 @@ static void decide(const struct np_service *service, const struct np_kept *run, 
     to->not_before = 0;
     if (code == NP_EXIT_DONE) {
         to->state = NP_ENTRY_DONE;
+        to->reason[0] = '\0'; /* it was to make room, say */
     } else if (to->state == NP_ENTRY_STOPPING) {
         to->state = NP_ENTRY_STOPPED;
     } else if (to->state == NP_ENTRY_PAUSING) {

@@ -80,6 +80,14 @@ dying() {
 }
 t "a run whose process dies each time, without a checkpoint, fails after its tries and says of what" dying
 
+waiting() {
+    printf 'devices: [cpu]\nretry: {first: 60, cap: 60}\nspare_bytes: 1M\n' >"$TMP/config/nnpipe/service.yaml" && kill -HUP $daemon
+    id=$(submitted "$TMP/long.yaml" --name waiting) && trained "$id" && kill -9 "$(worker_of "$id")" && says_why "$id" "try 1" && "$NNPIPE" pause "$id" &&
+        [ "$(field "$id" state)" = paused ] && ! "$NNPIPE" status "$id" --json | grep "try 1" && settings && kill -HUP $daemon && "$NNPIPE" resume "$id" &&
+        becomes "$id" running && "$NNPIPE" stop "$id" && becomes "$id" stopped
+}
+t "a run that is paused while it waits for its next try says no more of it, and is resumed at once" waiting
+
 deaf() {
     settings "stop_seconds: 1" && kill -HUP $daemon
     id=$(submitted "$TMP/long.yaml" --name deaf) && trained "$id" && kill -STOP "$(worker_of "$id")" && kill -TERM $daemon && wait $daemon &&
@@ -177,10 +185,16 @@ told() {
 }
 t "a hook and a webhook are told of a run that is over, once" told
 bad_hook() {
-    settings "on_end: \"sleep 300\"" "webhook: \"http://127.0.0.1:1/nobody\"" && kill -HUP $daemon && sleep 0.3
+    settings "on_end: \"sleep 300.$$\"" "webhook: \"http://127.0.0.1:1/nobody\"" && kill -HUP $daemon && sleep 0.3
     id=$(submitted "$TMP/short.yaml") && other=$(submitted "$TMP/short.yaml" --after "$id") && becomes "$other" done
     code=$?
-    pkill -9 -f "sleep 300"
+    hook= && for pid in $(pgrep -x sleep); do [ "$(tr '\0' ' ' <"/proc/$pid/cmdline")" = "sleep 300.$$ " ] && hook="$hook $pid"; done
+    [ -n "$hook" ] || code=1
+    for pid in $hook; do
+        kill -ALRM "$(ps -o sid= -p "$pid" | tr -d ' ')" # as after some minutes
+        for _ in $(seq 50); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+        kill -9 "$pid" 2>/dev/null && echo "the command goes on" && code=1
+    done
     settings && kill -HUP $daemon
     return $code
 }
