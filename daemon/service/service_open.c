@@ -50,6 +50,23 @@ static void adopt(struct np_service *service, struct np_kept *run)
     run->ended = true;
 }
 
+/* A run whose device the settings no longer have waits for it, and says so; its start clears that. */
+static void say_unplaced(struct np_service *service)
+{
+    for (int i = 0; i < service->nr_runs; i++) {
+        struct np_kept *run = service->runs[i];
+        struct np_entry to = run->entry;
+        struct np_err unwritten = {0};
+
+        if (to.state != NP_ENTRY_QUEUED ||
+            np_dispatch_knows(service->options.devices, service->options.nr_devices, to.device))
+            continue;
+        snprintf(to.reason, sizeof(to.reason),
+            "the service's settings have no device '%s' any more; it waits for one", to.device);
+        np_service_commit(service, run, &to, &unwritten);
+    }
+}
+
 static int watch_signals(struct np_service *service, struct np_err *err)
 {
     struct epoll_event event = {.events = EPOLLIN};
@@ -115,6 +132,7 @@ int np_service_open(
     }
     for (int i = 0; i < service->nr_runs; i++)
         adopt(service, service->runs[i]);
+    say_unplaced(service);
     *ret_service = service;
     return 0;
 }
@@ -155,5 +173,6 @@ int np_service_reload(struct np_service *service, struct np_err *err)
     np_service_options_fini(&service->options);
     service->options = options;
     service->version++;
+    say_unplaced(service);
     return 0;
 }

@@ -109,6 +109,13 @@ wrong_settings() {
 }
 t "settings that are wrong change nothing, and good ones hold at once; runs go on meanwhile" wrong_settings
 
+removed_device() {
+    printf 'devices: [cpu, sim]\nspare_bytes: 1M\n' >"$TMP/config/nnpipe/service.yaml" && kill -HUP $daemon && sleep 0.3
+    id=$(submitted "$TMP/long.yaml" --name simulated --device sim) && becomes "$id" running && other=$(submitted "$TMP/short.yaml" --name placeless --device sim) && pid=$(worker_of "$id") &&
+        settings && kill -HUP $daemon && says_why "$other" "no device 'sim'" && [ "$(worker_of "$id")" = "$pid" ] && "$NNPIPE" stop "$id" "$other" && becomes "$id" stopped
+}
+t "a run on a device that is taken out of the settings goes on, and one that waits for it says so" removed_device
+
 if mkdir "$TMP/small" && mount -t tmpfs -o size=6m none "$TMP/small" 2>/dev/null; then
     full_before() {
         net full 40 "$TMP/small/runs"
