@@ -261,6 +261,8 @@ static int work(struct worker *w)
 
     if (make_places(w, &w->err) < 0) {
         np_complain(&w->err);
+        if (w->err.code == -EBUSY) /* exit.json is who has the lock's */
+            return code;
     } else if (is_orphan(&w->job)) {
         return NP_EXIT_STOPPED;
     } else {

@@ -68,6 +68,7 @@ static int given_folder(struct np_run *run, const char *dir, struct np_err *err)
         return 0;
     int code = check_same(run, dir, err);
 
+    run->usage = code == -EINVAL; /* who gave the folder gives it again: no try helps */
     if (code == 0 && !(run->dir = np_strdup(dir)))
         code = np_err_set(err, -ENOMEM, "out of memory");
     return code;

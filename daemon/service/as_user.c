@@ -144,7 +144,7 @@ static void find_holder(const char *path, struct answer *ret_answer, int *ret_fd
     const int fd = open_plain(path);
 
     (void)ret_fd;
-    ret_answer->code = -ESRCH;
+    ret_answer->code = fd == -EIO || fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM ? fd : -ESRCH;
     if (fd >= 0 && is_held(fd) && read_start(fd, ret_answer->text) > 0) {
         const long pid = strtol(ret_answer->text, NULL, 10);
 

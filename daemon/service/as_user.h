@@ -18,7 +18,8 @@ int np_text_fd(const char *text);
 /* Of a file that is no link; -ETIMEDOUT: its file system does not answer. */
 /* Its beginning, with a NUL; the number of bytes, or -errno. */
 int np_read_as(uid_t uid, gid_t gid, const char *path, char ret_text[NP_AS_MOST_BYTES]);
-/* The process that holds the lock of that file, as its text says; -ESRCH: nobody does. */
+/* The process that holds the lock of that file, as its text says; -ESRCH: nobody does, or there is no file that
+ * anybody could; else it is not known. */
 pid_t np_holder_as(uid_t uid, gid_t gid, const char *path);
 /* Free bytes where that folder is, or will be, as far as they may look; below 0: not known. */
 double np_free_bytes_as(uid_t uid, gid_t gid, const char *dir);

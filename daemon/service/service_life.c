@@ -17,8 +17,9 @@
 #include "daemon/service/worker_unit.h"
 #include "loader/base/mem.h"
 
-#define LISTEN_S        0.2 /* between two looks for its pipe */
-#define LISTEN_PATIENCE 20  /* times what a look took, where its disk is slow, or hangs */
+#define LOST_S          15.0 /* between looks for a worker whose disk does not answer */
+#define LISTEN_S        0.2  /* between two looks for its pipe */
+#define LISTEN_PATIENCE 20   /* times what a look took, where its disk is slow, or hangs */
 #define MOST_READS                                                                                 \
     16 /* of a pipe at a time: who says more than a pipe holds waits for the others */
 
@@ -210,6 +211,10 @@ static void describe_death(const struct np_kept *run, char *text, size_t bytes)
         snprintf(text, bytes, "%.400s", left->reason);
     else if (left->signal)
         snprintf(text, bytes, "its process was ended by SIG%s", sigabbrev_np(left->signal));
+    else if (!left->begun)
+        snprintf(text, bytes,
+            "its process has gone before it had the run's folder: another one is at work there, or "
+            "it cannot be written");
     else
         snprintf(text, bytes, "its process has gone");
 }
@@ -280,6 +285,8 @@ void np_service_look_after(struct np_service *service, struct np_kept *run)
     const double now = np_service_ticks();
     struct np_err unwritten = {0};
 
+    if (run->lost && now - run->went_on > LOST_S)
+        np_service_adopt(service, run);
     if (run->worker.pid > 0) {
         listen_to(service, run);
         if (has_ended(&run->worker)) {

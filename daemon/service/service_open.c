@@ -22,21 +22,26 @@ static int find_worker(
     struct np_err none = {0};
     int code = np_worker_find(entry->uid, entry->gid, entry->dir, ret_worker, &none);
 
-    if (code < 0 && service->start.units)
-        code = np_units_find(service->start.units, entry->id, ret_worker, &none);
+    if (code == -ESRCH && service->start.units &&
+        (code = np_units_find(service->start.units, entry->id, ret_worker, &none)) != -ETIMEDOUT)
+        code = code < 0 ? -ESRCH : 0;
     return code;
 }
 
 /* A run that had a worker: it is watched again where that lives; else it has ended in our absence, and what
  * it left says how. */
-static void adopt(struct np_service *service, struct np_kept *run)
+void np_service_adopt(struct np_service *service, struct np_kept *run)
 {
     const struct np_entry *entry = &run->entry;
 
     if (!np_entry_has_worker(entry))
         return;
     np_service_begin_life(run);
-    if (find_worker(service, entry, &run->worker) == 0) {
+    const int code = find_worker(service, entry, &run->worker);
+    run->lost = code < 0 && code != -ESRCH;
+    if (run->lost)
+        return;
+    if (code == 0) {
         np_service_watch(service, run);
         if (entry->state != NP_ENTRY_RUNNING)
             np_service_tell(
@@ -131,7 +136,7 @@ int np_service_open(
         return code;
     }
     for (int i = 0; i < service->nr_runs; i++)
-        adopt(service, service->runs[i]);
+        np_service_adopt(service, service->runs[i]);
     say_unplaced(service);
     *ret_service = service;
     return 0;

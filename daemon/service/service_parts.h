@@ -13,11 +13,12 @@ struct np_kept {
     struct np_entry entry;
     struct np_worker worker; /* pid 0: none */
     struct np_worker_exit left;
-    bool ended;       /* its worker has, and the queue's file does not say so yet */
-    bool unbegun;     /* and had done nothing: the daemon went while it was being started */
-    bool hung;        /* it made no progress, and was ended for it */
-    double spare;     /* bytes of checkpoints that may go, once it is over; -1: not looked at yet */
-    double told;      /* when it was told to stop, on the clock that nobody sets; 0: it was not */
+    bool ended;   /* its worker has, and the queue's file does not say so yet */
+    bool lost;    /* whether its worker lives is not known: its disk does not answer; asked again */
+    bool unbegun; /* and had done nothing: the daemon went while it was being started */
+    bool hung;    /* it made no progress, and was ended for it */
+    double spare; /* bytes of checkpoints that may go, once it is over; -1: not looked at yet */
+    double told;  /* when it was told to stop, on the clock that nobody sets; 0: it was not */
     double went_on;   /* when it last made progress, on the same */
     double listen_at; /* when its pipe is looked for again, on the same */
     double at;        /* where that was: batches done */
@@ -54,6 +55,8 @@ struct np_kept *np_service_run_of(const struct np_service *service, int64_t id);
 /* Into the file, then into memory: *run's entry becomes *to (its texts are the entry's own). */
 int np_service_commit(
     struct np_service *service, struct np_kept *run, const struct np_entry *to, struct np_err *err);
+/* service_open.c: the worker of another daemon's life. */
+void np_service_adopt(struct np_service *service, struct np_kept *run);
 /* service_life.c: a worker's beginning, signs of life, and end. */
 int np_service_begin(
     struct np_service *service, struct np_kept *run, const char *device, struct np_err *err);

@@ -120,7 +120,7 @@ int np_worker_find(
     char *path = np_format("%s/lock", dir);
     const pid_t pid = path ? np_holder_as(uid, gid, path) : -ENOMEM;
     const int pid_fd = pid > 1 ? pidfd_open(pid, 0) : -1;
-    int code = -ESRCH;
+    int code = pid < 0 ? pid : -EAGAIN;
 
     /* It still holds its lock, so the number was its own when the descriptor was made. */
     if (pid_fd >= 0 && np_holder_as(uid, gid, path) == pid && is_of(pid, uid)) {
@@ -130,7 +130,7 @@ int np_worker_find(
         close(pid_fd);
     }
     np_free(path);
-    return code < 0 ? np_err_set(err, code, "%s: no process has this run", dir) : 0;
+    return code < 0 ? np_err_set(err, code, "%s: no process is found that has this run", dir) : 0;
 }
 
 int np_worker_listen(struct np_worker *worker, uid_t uid, gid_t gid, const char *dir)

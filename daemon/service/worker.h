@@ -32,7 +32,7 @@ struct np_worker {
 /* The run's process, which goes on with what the folder has. Errors of its own end come as exits. */
 int np_worker_start(
     const struct np_worker_start *start, struct np_worker *ret_worker, struct np_err *err);
-/* One that is there already, of another daemon's life. -ESRCH: there is none. */
+/* One that is there already, of another daemon's life. -ESRCH: there is none; else it is not known: ask again. */
 int np_worker_find(
     uid_t uid, gid_t gid, const char *dir, struct np_worker *ret_worker, struct np_err *err);
 /* Opens its pipe where that is not open, once the worker has made it; -EAGAIN: not yet. */

@@ -313,6 +313,8 @@ int np_units_start(struct np_units *units, int64_t id, const struct np_worker_st
     }
     if (code == 0)
         code = await_process(bus, path, unit, ret_worker, err);
+    if (code == -ETIMEDOUT) /* it must not begin once the run is another try's */
+        np_systemd_call(bus, "StopUnit", unit, "replace", &none);
     free(path);
     np_systemd_close(bus);
     return code;

@@ -229,4 +229,24 @@ by_hand() {
 }
 t "prune does the same by hand, and says first what would go" by_hand
 t "what is no run's folder is not pruned" says "no run" exits 1 "$NNPIPE" prune "$TMP"
+
+rival() { # somebody trains in the run's folder: the service waits its tries, and says why; then goes on
+    id=$(submitted "$TMP/long.yaml" --name rival --max-retries 0) && trained "$id" && "$NNPIPE" pause "$id" && becomes "$id" paused || return 1
+    "$NNPIPE" train "$TMP/long.yaml" -o name=rival --resume "$TMP/runs/rival-$id" >"$TMP/rival.txt" 2>&1 &
+    rival=$!
+    for _ in $(seq 100); do grep -q "going on" "$TMP/rival.txt" && break; sleep 0.1; done
+    "$NNPIPE" resume "$id" && says_why "$id" "another one is at work" && kill -0 $rival
+    code=$?
+    kill -9 $rival
+    wait $rival 2>/dev/null
+    return $code
+}
+t "a folder that another process is at work in is left to it, and the run says so" rival
+other_config() { # a queue begun anew gives ids, and folders, again
+    kill -TERM $daemon && wait $daemon && rm -rf "$TMP/state/nnpipe" && settings && start &&
+        id=$(submitted "$TMP/long.yaml" --name again) && for _ in $(seq 300); do ls "$TMP"/runs/again-*/checkpoints/step-* >/dev/null 2>&1 && break; sleep 0.1; done && "$NNPIPE" stop "$id" && becomes "$id" stopped &&
+        kill -TERM $daemon && wait $daemon && rm -rf "$TMP/state/nnpipe" && start && sed 's/out: 8/out: 9/' "$TMP/long.yaml" >"$TMP/other.yaml" &&
+        id=$(submitted "$TMP/other.yaml" --name again) && becomes "$id" failed && says_why "$id" "would not give the same weights" && [ "$(field "$id" retries)" -eq 0 ]
+}
+t "a folder of another config is left as it is, and no try is made twice" other_config
 [ "$failed" -eq 0 ]
