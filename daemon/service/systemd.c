@@ -112,11 +112,15 @@ void np_systemd_text(
 int64_t np_systemd_number(sd_bus *bus, const char *path, const char *of, const char *key, char type)
 {
     sd_bus_error error = SD_BUS_ERROR_NULL;
-    int32_t value = 0;
+    union {
+        int32_t i;
+        uint32_t u;
+        uint64_t t;
+    } value = {.t = 0};
     const int code = sd_bus_get_property_trivial(bus, SYSTEMD, path, of, key, &error, type, &value);
 
     sd_bus_error_free(&error);
-    return code < 0 ? 0 : type == 'u' ? (int64_t)(uint32_t)value : value;
+    return code < 0 ? 0 : type == 't' ? (int64_t)value.t : type == 'u' ? (int64_t)value.u : value.i;
 }
 
 bool np_systemd_has_dropin(sd_bus *bus, const char *path, const char *folder)

@@ -25,7 +25,7 @@ int np_systemd_load(struct sd_bus *bus, const char *unit, char **ret_path, struc
 /* A text of the object's; "" where it cannot be had. */
 void np_systemd_text(struct sd_bus *bus, const char *path, const char *of, const char *key,
     char *text, size_t bytes);
-/* A number: type 'i', 'u' or 'b'; 0 where it cannot be had. */
+/* A number: type 'i', 'u', 't' or 'b'; 0 where it cannot be had. */
 int64_t np_systemd_number(
     struct sd_bus *bus, const char *path, const char *of, const char *key, char type);
 /* Has the unit, as it is loaded, a drop-in of this folder? */

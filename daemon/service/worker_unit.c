@@ -245,17 +245,26 @@ static bool take_process(struct sd_bus *bus, const char *path, struct np_worker 
     return true;
 }
 
-/* Waits for its process. One that is gone already is a worker whose descriptor says at once that it is over. */
-static int await_process(struct sd_bus *bus, const char *path, const char *unit,
+/* When its last process began; 0: it had none. Systemd remembers that after its end, for as long as it likes. */
+static int64_t began(struct sd_bus *bus, const char *path)
+{
+    return np_systemd_number(bus, path, SERVICE, "ExecMainStartTimestampMonotonic", 't');
+}
+
+/* Waits for its process, one that did not begin at `last`: a job that is queued leaves what was before to be read.
+ * One that is gone already is a worker whose descriptor says at once that it is over. */
+static int await_process(struct sd_bus *bus, const char *path, const char *unit, int64_t last,
     struct np_worker *ret_worker, struct np_err *err)
 {
     char state[32];
+    int64_t now;
 
     for (int i = 0; i < LOOKS; i++, rest()) {
         if (take_process(bus, path, ret_worker))
             return 0;
         np_systemd_text(bus, path, UNIT, "ActiveState", state, sizeof(state));
-        if (is_down(state) && np_systemd_number(bus, path, SERVICE, "ExecMainPID", 'u') > 0) {
+        now = began(bus, path);
+        if (is_down(state) && now && now != last) {
             const int over = eventfd(1, EFD_CLOEXEC);
 
             *ret_worker = (struct np_worker){.pid = INT_MAX, .pid_fd = over, .report_fd = -1};
@@ -289,6 +298,7 @@ int np_units_start(struct np_units *units, int64_t id, const struct np_worker_st
     char unit[64], state[32], *path = NULL;
     struct np_err none = {0};
     struct sd_bus *bus = NULL;
+    int64_t last = 0;
     int code = join(units, &bus, err);
 
     name_unit(unit, sizeof(unit), "worker", id);
@@ -309,10 +319,11 @@ int np_units_start(struct np_units *units, int64_t id, const struct np_worker_st
     }
     if (code == 0) {
         np_systemd_call(bus, "ResetFailedUnit", unit, NULL, &none);
+        last = began(bus, path);
         code = np_systemd_call(bus, "StartUnit", unit, "replace", err);
     }
     if (code == 0)
-        code = await_process(bus, path, unit, ret_worker, err);
+        code = await_process(bus, path, unit, last, ret_worker, err);
     if (code == -ETIMEDOUT) /* it must not begin once the run is another try's */
         np_systemd_call(bus, "StopUnit", unit, "replace", &none);
     free(path);
@@ -333,7 +344,7 @@ int np_units_find(
     if (code == 0) {
         np_systemd_text(bus, path, UNIT, "ActiveState", state, sizeof(state));
         code = is_down(state) || !*state ? np_err_set(err, -ESRCH, "%s has no process", unit)
-                                         : await_process(bus, path, unit, ret_worker, err);
+                                         : await_process(bus, path, unit, 0, ret_worker, err);
     }
     free(path);
     np_systemd_close(bus);
