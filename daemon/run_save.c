@@ -9,8 +9,6 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-#include <xxhash.h>
-
 #include "loader/base/clock.h"
 #include "trainer/manifest.h"
 
@@ -49,20 +47,9 @@ static struct np_node *device_versions(const struct np_run *run)
 /* What tells one training set from another of as many samples: labels and sizes, in their order. */
 static const char *train_sum(struct np_run *run)
 {
-    const struct np_index *index = run->setup.train;
-    XXH64_state_t *state = run->train_sum[0] ? NULL : XXH64_createState();
-
-    if (state)
-        XXH64_reset(state, 0);
-    for (uint64_t i = 0; state && i < np_index_samples(index); i++) {
-        const struct np_record record = np_index_get(index, i);
-        const uint32_t words[] = {record.label, record.no_label, record.inner_bytes};
-        XXH64_update(state, words, sizeof(words));
-    }
-    if (state)
+    if (!run->train_sum[0])
         snprintf(run->train_sum, sizeof(run->train_sum), "%016llx",
-            (unsigned long long)XXH64_digest(state));
-    XXH64_freeState(state);
+            (unsigned long long)np_index_sizes_sum(run->setup.train, NULL));
     return run->train_sum;
 }
 

@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <string.h>
 
+#define XXH_STATIC_LINKING_ONLY /* a state on the stack */
+#include <xxhash.h>
+
 #include "loader/base/mem.h"
 
 void np_index_free(struct np_index *index)
@@ -91,6 +94,66 @@ int np_index_name(const struct np_index *index, uint64_t i, char *text, int text
     memcpy(text, name, (size_t)kept);
     text[kept] = '\0';
     return length;
+}
+
+void np_index_names_begin(const struct np_index *index, struct np_index_names *names)
+{
+    names->index = index;
+    names->next = 0;
+    names->at = index->names;
+    names->length = 0;
+}
+
+bool np_index_names_next(struct np_index_names *names)
+{
+    const struct np_index *index = names->index;
+    const uint8_t *end = index->names + index->names_bytes;
+
+    if (names->next == index->nr_samples)
+        return false;
+    if (!np_index_decode_name(
+            &names->at, end, names->next % NP_INDEX_RESTART == 0, names->name, &names->length))
+        assert(!"names are checked when an index is opened");
+    names->sample = names->next++;
+    return true;
+}
+
+static int32_t label_of(const struct np_record *record, const int32_t *labels)
+{
+    if (record->no_label)
+        return -1;
+    return labels ? labels[record->label] : (int32_t)record->label;
+}
+
+uint64_t np_index_names_sum(const struct np_index *index, const int32_t *labels)
+{
+    struct np_index_names names;
+    XXH64_state_t state;
+
+    XXH64_reset(&state, 0);
+    for (np_index_names_begin(index, &names); np_index_names_next(&names);) {
+        const struct np_record record = np_index_get(index, names.sample);
+        const int32_t label = label_of(&record, labels);
+
+        XXH64_update(&state, names.name, (size_t)names.length + 1);
+        XXH64_update(&state, &label, sizeof(label));
+    }
+    return XXH64_digest(&state);
+}
+
+uint64_t np_index_sizes_sum(const struct np_index *index, const int32_t *labels)
+{
+    XXH64_state_t state;
+
+    XXH64_reset(&state, 0);
+    for (uint64_t i = 0; i < np_index_samples(index); i++) {
+        const struct np_record record = np_index_get(index, i);
+        const uint32_t words[] = {record.no_label ? 0 : (uint32_t)label_of(&record, labels),
+            record.no_label, record.inner_bytes};
+
+        XXH64_update(&state, words, sizeof(words));
+    }
+    return XXH64_digest(&state);
 }
 
 int np_index_files(const struct np_index *index)

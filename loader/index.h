@@ -83,6 +83,24 @@ uint64_t np_index_samples(const struct np_index *index);
 const struct np_record *np_index_record(const struct np_index *index, uint64_t i);
 /* Member name of sample i, into text; returns its length. Front-coded: walks up to 16 names. */
 int np_index_name(const struct np_index *index, uint64_t i, char *text, int text_bytes);
+/* The names of all samples in their order, each decoded once. */
+struct np_index_names {
+    const struct np_index *index;
+    uint64_t sample; /* whose name is in `name` */
+    uint64_t next;
+    const uint8_t *at;
+    int length;
+    char name[NP_MAX_NAME + 1];
+};
+void np_index_names_begin(const struct np_index *index, struct np_index_names *names);
+bool np_index_names_next(struct np_index_names *names); /* false: that was the last one */
+
+/* What tells one set from another with as many samples, in their order. labels: class of the index ->
+ * class of the run (NULL: equal); a sample without a label counts as -1. The sum over names and
+ * labels stays when a set is moved or its pictures are written anew. The sum over labels and sizes
+ * is what checkpoints had alone before. */
+uint64_t np_index_names_sum(const struct np_index *index, const int32_t *labels);
+uint64_t np_index_sizes_sum(const struct np_index *index, const int32_t *labels);
 int np_index_files(const struct np_index *index);
 const char *np_index_file(const struct np_index *index, int file); /* absolute path */
 int np_index_classes(const struct np_index *index);

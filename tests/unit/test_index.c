@@ -120,6 +120,78 @@ Test(index, names_come_back_whatever_they_share)
     np_index_free(index);
 }
 
+Test(index, names_come_one_after_the_other)
+{
+    char *folder = make_set(), name[NP_MAX_NAME + 1];
+    struct np_index *index = make_index(folder, 100);
+    struct np_index_names names;
+    uint64_t n = 0;
+
+    for (np_index_names_begin(index, &names); np_index_names_next(&names); n++) {
+        cr_assert_eq(names.sample, n);
+        np_index_name(index, n, name, sizeof(name));
+        cr_assert_str_eq(names.name, name);
+    }
+    cr_assert_eq(n, 100);
+    np_index_free(index);
+    remove_set(folder);
+}
+
+/* Three samples; which of them has another name, size or label; -1: none. */
+static struct np_index *make_three(int other_name, int other_size, int other_label)
+{
+    struct np_index *index = np_index_new();
+
+    for (int i = 0; i < 3; i++) {
+        struct np_record record = {.bytes = i == other_size ? 9 : 8};
+        char name[32];
+
+        record.inner_bytes = record.bytes;
+        snprintf(name, sizeof(name), "%s%d", i == other_name ? "b" : "a", i);
+        np_index_add_class(index, "ant");
+        np_index_add_class(index, "bee");
+        record.label = i == other_label ? 1 : 0;
+        if (np_index_add(index, &record, name))
+            abort();
+    }
+    if (np_index_finish(index))
+        abort();
+    return index;
+}
+
+Test(index, sums_tell_names_and_labels_from_sizes)
+{
+    static const int32_t turned[] = {1, 0};
+    struct np_index *plain = make_three(-1, -1, -1), *name = make_three(1, -1, -1),
+                    *size = make_three(-1, 1, -1), *label = make_three(-1, -1, 1);
+    const uint64_t names = np_index_names_sum(plain, NULL), sizes = np_index_sizes_sum(plain, NULL);
+
+    cr_expect_neq(np_index_names_sum(name, NULL), names);
+    cr_expect_eq(np_index_sizes_sum(name, NULL), sizes);
+    cr_expect_eq(np_index_names_sum(size, NULL), names);
+    cr_expect_neq(np_index_sizes_sum(size, NULL), sizes);
+    cr_expect_neq(np_index_names_sum(label, NULL), names);
+    cr_expect_neq(np_index_sizes_sum(label, NULL), sizes);
+    cr_expect_neq(np_index_names_sum(plain, turned), names);
+    cr_expect_neq(np_index_sizes_sum(plain, turned), sizes);
+    np_index_free(plain);
+    np_index_free(name);
+    np_index_free(size);
+    np_index_free(label);
+}
+
+/* What checkpoints hold: a number that changed with the program would stop every run from going on. */
+Test(index, sums_are_the_same_in_every_version)
+{
+    struct np_index *index = make_three(-1, 1, 2);
+
+    cr_expect_eq(np_index_names_sum(index, NULL), 0xb9a5c47c42cb4d47ull, "%016llx",
+        (unsigned long long)np_index_names_sum(index, NULL));
+    cr_expect_eq(np_index_sizes_sum(index, NULL), 0xe7c7305b3f8bb7e6ull, "%016llx",
+        (unsigned long long)np_index_sizes_sum(index, NULL));
+    np_index_free(index);
+}
+
 Test(index, classes_are_numbered_in_byte_order)
 {
     char *folder = make_set();
