@@ -114,6 +114,8 @@ static int open_step(struct np_bench *bench, struct step_bench *step, struct np_
 
     if (code < 0)
         return code;
+    if (*step->device->passed_over)
+        np_ui_warn(&bench->ui, step->device->passed_over);
     step->precision = np_run_precision(config, step->device);
     step->threads = np_run_threads(config);
     options = (struct np_plan_options){.lanes = step->threads,

@@ -179,6 +179,8 @@ static int open_devices(struct selftest *test, struct np_err *err)
     if (code == 0)
         code = np_device_open(
             test->device_name ? test->device_name : "auto", NULL, &test->device, err);
+    if (code == 0 && *test->device->passed_over)
+        np_ui_warn(&test->ui, test->device->passed_over);
     if (code == 0 && strcmp(test->device->ops->name, "sim") == 0)
         code = np_err_set(err, -EINVAL, "sim computes nothing, so there is nothing to test");
     return code;

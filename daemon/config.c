@@ -29,7 +29,8 @@ const struct np_option np_config_table[] = {
     {"seed", NP_OPT_INT, AT(seed), "1", 0, 9e15, NULL,
         "All randomness: order, augmentation, initial weights, dropout."},
     {"device", NP_OPT_NODE, AT(device_node), NULL, 0, 0, NULL,
-        "`auto` (a usable GPU, else the CPU), `cpu`, `cuda:0`, or "
+        "`auto` (a usable GPU, else the CPU, with a warning where there seems to be a GPU), `cpu`, "
+        "`cuda:0`, or "
         "`{sim: {h2d_gbps: 25, step_ms: 20}}`: a pretended one, to test a pipeline against."},
     {"precision", NP_OPT_WORD, AT(precision), "auto", 0, 0, "auto|f32|bf16|f16",
         "Of activations; weights are kept in f32. `auto` is a fixed rule of the device."},

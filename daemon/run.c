@@ -32,15 +32,18 @@ void np_run_say(struct np_run *run, const char *format, ...)
     pthread_mutex_unlock(&run->say_lock);
 }
 
-/* From the watchdog thread. */
-static void warn(void *context, const char *text)
+void np_run_warn(struct np_run *run, const char *text)
 {
-    struct np_run *run = context;
-
     np_ui_warn(&run->ui, text);
     pthread_mutex_lock(&run->say_lock);
     np_log_text(&run->log, text);
     pthread_mutex_unlock(&run->say_lock);
+}
+
+/* From the watchdog thread. */
+static void warn(void *context, const char *text)
+{
+    np_run_warn(context, text);
 }
 
 /* --- data, order, device --------------------------------------------------------------------- */

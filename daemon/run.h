@@ -125,6 +125,8 @@ extern const char *const np_precision_names[];
 /* --- between the run_*.c files ----------------------------------------------------------------- */
 
 void np_run_say(struct np_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void np_run_warn(
+    struct np_run *run, const char *text); /* to stderr and the run's log; any thread */
 /* Tells the follower, if there is one. */
 void np_run_at(struct np_run *run, const char *doing);
 /* run_hooks.c */

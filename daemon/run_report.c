@@ -19,6 +19,8 @@ void np_run_report_start(struct np_run *run)
     np_json_begin(line, "start");
     np_json_text(line, "run_dir", run->dir);
     np_json_text(line, "device", run->device->name);
+    if (*run->device->passed_over)
+        np_json_text(line, "device_reason", run->device->passed_over);
     np_json_text(line, "precision", np_precision_names[run->precision]);
     np_json_int(line, "parameters", (int64_t)run->setup.graph->nr_params);
     np_json_int(line, "train_images", (int64_t)run->nr_train);
@@ -41,6 +43,8 @@ void np_run_report_start(struct np_run *run)
         (unsigned long long)run->setup.graph->nr_params, np_precision_names[run->precision],
         run->device->name, run->loader ? np_loader_readers(run->loader) : 0,
         run->loader ? np_loader_io(run->loader) : "no", cache);
+    if (*run->device->passed_over)
+        np_run_warn(run, run->device->passed_over);
     if (run->config->loader.cache == NP_CACHE_DEVICE && run->loader && strcmp(cache, "device") != 0)
         np_run_say(run,
             "loader.cache: device: the device '%s' keeps no samples in its own memory; done as %s",

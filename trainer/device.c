@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "trainer/device_plugin.h"
+#include "trainer/gpu_sign.h"
 
 #define MAX_ORDINAL 999
 
@@ -99,18 +100,35 @@ static int open_cuda(
     return result;
 }
 
+/* The first GPU, or the CPU, which then knows why where there seems to be a GPU. */
+static int open_auto(
+    const struct np_device_options *options, struct np_device **ret_device, struct np_err *err)
+{
+    const struct builtin *row = find_builtin("cpu");
+    struct np_device_options mine = *options;
+    struct np_err why = {0};
+    char sign[64];
+
+    mine.ordinal = 0;
+    if (open_cuda(&mine, ret_device, &why) == 0)
+        return 0;
+    int result = open_with(row->ops, row->plan_ops, row->name, &mine, NULL, ret_device, err);
+    if (result == 0 && np_gpu_sign(sign, sizeof(sign)))
+        snprintf((*ret_device)->passed_over, sizeof((*ret_device)->passed_over),
+            "device: auto took the CPU, and there seems to be an NVIDIA GPU (%s): %s; `nnpipe "
+            "devices` says what was found",
+            sign, why.text);
+    return result;
+}
+
 int np_device_open(const char *name, const struct np_device_options *options,
     struct np_device **ret_device, struct np_err *err)
 {
     struct np_device_options mine = options ? *options : (struct np_device_options){0};
     const struct builtin *row;
 
-    if (strcmp(name, "auto") == 0) {
-        mine.ordinal = 0;
-        if (open_cuda(&mine, ret_device, NULL) == 0)
-            return 0;
-        name = "cpu";
-    }
+    if (strcmp(name, "auto") == 0)
+        return open_auto(&mine, ret_device, err);
     if (cuda_ordinal(name) >= 0) {
         mine.ordinal = cuda_ordinal(name);
         return open_cuda(&mine, ret_device, err);
@@ -154,6 +172,12 @@ static void list_one(void (*line)(void *context, const char *json), void *contex
         np_onednn_version(onednn);
         json_object_set_new(versions, "oneDNN", json_string(onednn));
         json_object_set_new(versions, "vectors", json_string(np_cpu_vectors()));
+    }
+    if (object != NULL && strcmp(kind, "cuda") == 0) {
+        char sign[64] = "";
+
+        np_gpu_sign(sign, sizeof(sign));
+        json_object_set_new(object, "seen", json_string(sign));
     }
     char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
 

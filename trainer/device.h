@@ -113,15 +113,19 @@ struct np_device {
     struct np_allocator pinned; /* for the ring's slots */
     enum np_dtype auto_precision;
     char fault[256]; /* why a call without an error text failed; "": none did */
+    /* Of `auto` that took the CPU where there seems to be an NVIDIA GPU: why, and what to do, in one
+     * sentence for the user. Else "". */
+    char passed_over[1024];
 };
 
-/* name: "auto" (a usable GPU, else the CPU), "cpu", "cuda", "cuda:0", "sim". options may be NULL;
- * the name's ordinal wins. Errors say what is missing and what to install. */
+/* name: "auto" (a usable GPU, else the CPU: see passed_over), "cpu", "cuda", "cuda:0", "sim". options
+ * may be NULL; the name's ordinal wins. Errors say what is missing and what to install. */
 int np_device_open(const char *name, const struct np_device_options *options,
     struct np_device **ret_device, struct np_err *err);
 void np_device_close(struct np_device *device);
 /* name: NULL for all, or "cpu", "sim", or a GPU (lists all of these).
- * One JSON object a device this box could have, usable or not: name, kind, usable, reason, versions. */
+ * One JSON object a device this box could have, usable or not: name, kind, usable, reason, versions;
+ * seen, where the driver counts no GPU: what says that there is one all the same, or "". */
 void np_device_list(const char *name, void (*line)(void *context, const char *json), void *context);
 bool np_device_known(const char *name); /* is it one of those that np_device_open() takes? */
 /* Puts device->fault, where there is one, before the text of a filled err. Returns err's code. */

@@ -89,6 +89,16 @@ static int add_device(struct np_service_options *options, const char *name, int 
     return 0;
 }
 
+/* A GPU that seems to be there and cannot be used goes to the journal: `auto` leaves it out. */
+static void say_unusable(const struct np_node *device, const char *name)
+{
+    const struct np_node *seen = np_node_get(device, "seen"), *why = np_node_get(device, "reason");
+
+    if (strncmp(name, "cuda:", 5) == 0 && !(seen && np_node_is(seen, "")) && why &&
+        why->kind == NP_NODE_SCALAR)
+        fprintf(stderr, "nnpipe daemon: devices: auto leaves out %s: %s\n", name, why->text);
+}
+
 /* Lines of `nnpipe devices --json`: usable GPUs, and the CPU. */
 static void find_devices(struct np_service_options *options, int nr_slots)
 {
@@ -102,9 +112,12 @@ static void find_devices(struct np_service_options *options, int nr_slots)
         if (np_json_parse(line, (size_t)bytes, &node, NULL) < 0)
             continue;
         const struct np_node *name = np_node_get(node, "name");
-        if (name && name->kind == NP_NODE_SCALAR && strcmp(name->text, "sim") != 0 &&
-            np_node_is(np_node_get(node, "usable"), "true"))
-            add_device(options, name->text, nr_slots);
+        if (name && name->kind == NP_NODE_SCALAR && strcmp(name->text, "sim") != 0) {
+            if (np_node_is(np_node_get(node, "usable"), "true"))
+                add_device(options, name->text, nr_slots);
+            else
+                say_unusable(node, name->text);
+        }
         np_node_free(node);
     }
     free(line);

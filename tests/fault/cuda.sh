@@ -43,6 +43,47 @@ echo "no library" >"$TMP/text.so"
 folder damaged "$TMP/text.so"
 t "a damaged plugin is named" fails damaged "libnnpipe-cuda.so does not load"
 
+# --- auto takes the CPU: with a word where there seems to be a GPU, without one elsewhere
+mkdir "$TMP/driver" && gcc -shared -fPIC -o "$TMP/driver/libcuda.so.1" tests/emu/stub_driver.c
+cat >"$TMP/small.yaml" <<Y
+data: {train: {source: synth, samples: 16, size: 8}}
+loader: {batch: 8, readers: 1}
+model: [{conv: {out: 4, kernel: 3}}, relu, global_avgpool, {linear: {out: classes}}]
+optimizer: {sgd: {lr: 0.1}}
+train: {steps: 2, threads: 1}
+Y
+# auto_run NAME [VAR=VALUE...]: a run of `auto` on the CPU; $TMP/auto.json, $TMP/auto.err, its log
+auto_run() {
+    name=$1
+    shift
+    rm -rf "$TMP/auto-runs"
+    env "$@" "$TMP/$name/nnpipe" train "$TMP/small.yaml" --device auto --json -o "runs=$TMP/auto-runs" >"$TMP/auto.json" 2>"$TMP/auto.err" || { cat "$TMP/auto.err"; return 1; }
+    grep -q '"event": "start".*"device": "cpu"' "$TMP/auto.json"
+}
+# warns NAME TEXT [VAR=VALUE...]: on the terminal, in the log and in --json
+warns() {
+    name=$1 text=$2
+    shift 2
+    auto_run "$name" "$@" || return 1
+    for file in "$TMP/auto.err" "$TMP/auto.json" "$TMP"/auto-runs/*/log; do
+        grep 'there seems to be an NVIDIA GPU (' "$file" | grep -F -- "$text" | grep -q 'nnpipe devices' || { echo "$file: $(grep -a auto "$file" | head -n 1)"; return 1; }
+    done
+    grep -q '"device_reason": "device: auto took the CPU' "$TMP/auto.json"
+}
+silent() { # silent NAME [VAR=VALUE...]
+    auto_run "$@" || return 1
+    ! grep -q 'NVIDIA\|device_reason' "$TMP/auto.err" "$TMP/auto.json" "$TMP"/auto-runs/*/log
+}
+sees="LD_LIBRARY_PATH=$TMP/driver NNPIPE_STUB_GPUS=1"
+t "auto says why it took the CPU where the driver counts a GPU" warns bare "no CUDA plugin" $sees
+t "so does bench step" says "there seems to be an NVIDIA GPU" env $sees "$TMP/bare/nnpipe" bench step "$TMP/small.yaml" --steps 1 --device auto
+if [ -e /dev/nvidia0 ] || [ -n "$(ls /proc/driver/nvidia/gpus 2>/dev/null)" ]; then
+    skip "auto is silent where nothing says that there is a GPU" "this machine has one"
+else
+    t "auto is silent where nothing says that there is a GPU" silent bare
+    t "auto is silent where a driver counts none" silent bare LD_LIBRARY_PATH="$TMP/driver"
+fi
+
 # --- driver and libraries, with the plugin that was built
 if [ -e libnnpipe-cuda.so ] && [ "$BUILD" = "$ROOT/build" ]; then
     folder real libnnpipe-cuda.so
@@ -53,7 +94,6 @@ if [ -e libnnpipe-cuda.so ] && [ "$BUILD" = "$ROOT/build" ]; then
         t "devices says so too" lists real '"usable": false, "reason": "no NVIDIA driver'
         t "auto takes the CPU then" says '"device": "cpu"' "$TMP/real/nnpipe" bench step "$CONFIG" --steps 1 --device auto --json
     fi
-    mkdir "$TMP/driver" && gcc -shared -fPIC -o "$TMP/driver/libcuda.so.1" tests/emu/stub_driver.c
     t "a driver too old is named with both versions" fails real "is made for CUDA 12.4, and this plugin for" LD_LIBRARY_PATH="$TMP/driver" NNPIPE_STUB_CUDA=12040
     t "a driver without a GPU is told from no driver" fails real "the NVIDIA driver sees no GPU" LD_LIBRARY_PATH="$TMP/driver"
     t "hidden GPUs are named as hidden" fails real "CUDA_VISIBLE_DEVICES is '-1'" LD_LIBRARY_PATH="$TMP/driver" CUDA_VISIBLE_DEVICES=-1
@@ -129,6 +169,7 @@ if [ -e "$BUILD/tests/emu/libnnpipe-cuda.so" ]; then
     GPU=0
     t "a missing library ends a run by its name" fails emu "cuda:0: cuBLASLt is missing: no libcublasLt.so.13 in $TMP/none" NNPIPE_CUDA_LIBS="$TMP/none" NNPIPE_CUDA_LIBS_ONLY=1
     t "a GPU is not usable without it, and devices says why" lists emu '"usable": false, "reason": "cuBLASLt is missing' NNPIPE_CUDA_LIBS="$TMP/none" NNPIPE_CUDA_LIBS_ONLY=1
+    t "auto names the library that keeps it from the GPU" warns emu "cuda:0: cuBLASLt is missing" NNPIPE_CUDA_LIBS="$TMP/none" NNPIPE_CUDA_LIBS_ONLY=1 LD_LIBRARY_PATH="$TMP/driver:$BUILD/tests/emu" NNPIPE_STUB_GPUS=1
     t "no GPU ends a run" fails emu "the NVIDIA driver sees no GPU" NNPIPE_EMU_DEVICES=0 NNPIPE_CUDA_LIBS="$BUILD/tests/emu"
     unset LD_LIBRARY_PATH
 else
