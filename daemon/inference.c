@@ -135,6 +135,10 @@ int np_inference_open(const struct np_config *config, const char *weights,
         code = np_device_open(config->device, &config->device_options, &inference->device, err);
     if (code == 0 && *inference->device->passed_over && progress && progress->note)
         progress->note(progress->context, inference->device->passed_over);
+    if (code == 0 && progress) {
+        inference->device->note = progress->note;
+        inference->device->note_context = progress->context;
+    }
     if (code == 0)
         code = open_graph(inference, overrides, err);
     if (code == 0)

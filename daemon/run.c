@@ -292,7 +292,12 @@ static int open_base(struct np_run *run, struct np_err *err)
     if ((code = np_io_open(&run->io, "pread", 1, err)) < 0)
         return code;
     run->io_open = true;
-    return np_device_open(run->config->device, &run->config->device_options, &run->device, err);
+    code = np_device_open(run->config->device, &run->config->device_options, &run->device, err);
+    if (code == 0) {
+        run->device->note = note;
+        run->device->note_context = run;
+    }
+    return code;
 }
 
 static bool is_over(const struct np_run *run)

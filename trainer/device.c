@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <jansson.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,6 +150,19 @@ void np_device_close(struct np_device *device)
     np_free(device);
     if (library != NULL)
         dlclose(library);
+}
+
+void np_device_note(const struct np_device *device, const char *format, ...)
+{
+    char text[700];
+    va_list args;
+
+    if (!device->note)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    device->note(device->note_context, text);
 }
 
 int np_device_blame(const struct np_device *device, struct np_err *err)

@@ -116,6 +116,10 @@ struct np_device {
     /* Of `auto` that took the CPU where there seems to be an NVIDIA GPU: why, and what to do, in one
      * sentence for the user. Else "". */
     char passed_over[1024];
+    /* Optional: NULL means nobody listens. What the user should know and is no error; whoever opened
+     * the device sets it. Text is borrowed for the call. Trainer thread. */
+    void (*note)(void *context, const char *text);
+    void *note_context;
 };
 
 /* name: "auto" (a usable GPU, else the CPU: see passed_over), "cpu", "cuda", "cuda:0", "sim". options
@@ -128,6 +132,9 @@ void np_device_close(struct np_device *device);
  * seen, where the driver counts no GPU: what says that there is one all the same, or "". */
 void np_device_list(const char *name, void (*line)(void *context, const char *json), void *context);
 bool np_device_known(const char *name); /* is it one of those that np_device_open() takes? */
+/* Gives a text to device->note. */
+void np_device_note(const struct np_device *device, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* Puts device->fault, where there is one, before the text of a filled err. Returns err's code. */
 int np_device_blame(const struct np_device *device, struct np_err *err);
 

@@ -30,6 +30,9 @@ extern "C" {
 /* Queues run(job), to be run as often as it is wanted (a captured graph runs it at each launch);
  * then drop(job), once. drop may be NULL. */
 void np_emu_queue(void *stream, void (*run)(void *job), void (*drop)(void *job), void *job);
+/* As a call that a capture forbids, from inside a library: is the stream capturing? Then the capture is
+ * broken. */
+bool np_emu_break_capture(void *stream);
 /* Does the device reach all of these bytes: device memory, or host memory registered with it? */
 bool np_emu_holds(const void *memory, size_t bytes);
 /* Ends the program: "cudart: WHO: TEXT". */

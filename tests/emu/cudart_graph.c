@@ -101,6 +101,33 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMo
     return np_emu_leave(cudaSuccess);
 }
 
+bool np_emu_break_capture(void *handle)
+{
+    struct CUstream_st *stream;
+    bool capturing;
+
+    np_emu_lock();
+    stream = np_emu_stream(handle, "a call that a capture forbids");
+    capturing = stream->capture != NULL;
+    if (capturing)
+        stream->capture->broken = true;
+    np_emu_unlock();
+    return capturing;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *ret_status)
+{
+    const struct CUstream_st *stream;
+
+    np_emu_lock();
+    stream = np_emu_stream(handle, __func__);
+    *ret_status = !stream->capture          ? cudaStreamCaptureStatusNone
+                  : stream->capture->broken ? cudaStreamCaptureStatusInvalidated
+                                            : cudaStreamCaptureStatusActive;
+    np_emu_unlock();
+    return cudaSuccess;
+}
+
 /* Is every lane's last node before the origin's last one? */
 static bool joined(const struct nodes *nodes, int lane, int last)
 {

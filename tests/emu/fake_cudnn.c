@@ -275,22 +275,23 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t pointer)
     return status;
 }
 
-/* The engine of a configuration is written into the caller's own descriptor. */
-static cudnnStatus_t get_engine(
-    const struct descriptor *config, int64_t room, int64_t *ret_count, void **ret_engine)
+/* Descriptors that a descriptor has are written into the caller's own ones. */
+static cudnnStatus_t get_parts(const struct descriptor *of, cudnnBackendAttributeName_t name,
+    int64_t room, int64_t *ret_count, void **ret_parts)
 {
-    const struct descriptor *engine = fake_part(config, CUDNN_ATTR_ENGINECFG_ENGINE);
-    struct descriptor *to;
+    const struct attribute *parts = fake_get(of, name);
 
-    *ret_count = 1;
-    if (room < 1)
-        return CUDNN_STATUS_SUCCESS;
-    to = fake_descriptor(*ret_engine, "cudnnBackendGetAttribute");
-    if (to->type != CUDNN_BACKEND_ENGINE_DESCRIPTOR)
-        return fake_error(CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE, "an engine wants an engine's");
-    for (const struct attribute *a = engine->attributes; a; a = a->next)
-        fake_put(to, a->name, a->type, a->count, a->values);
-    to->finalized = true;
+    *ret_count = parts ? parts->count : 0;
+    for (int64_t i = 0; i < *ret_count && i < room; i++) {
+        const struct descriptor *part = ((void **)parts->values)[i];
+        struct descriptor *to = fake_descriptor(ret_parts[i], "cudnnBackendGetAttribute");
+
+        if (to->type != part->type)
+            return fake_error(CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE, "a part of another type");
+        for (const struct attribute *a = part->attributes; a; a = a->next)
+            fake_put(to, a->name, a->type, a->count, a->values);
+        to->finalized = true;
+    }
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -325,8 +326,8 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const pointer,
         return fake_error(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "a descriptor is not finalized");
     if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS)
         return fake_heuristics(descriptor, room, counted, ret_values);
-    if (name == CUDNN_ATTR_ENGINECFG_ENGINE)
-        return get_engine(descriptor, room, counted, ret_values);
+    if (name == CUDNN_ATTR_ENGINECFG_ENGINE || name == CUDNN_ATTR_ENGINECFG_KNOB_CHOICES)
+        return get_parts(descriptor, name, room, counted, ret_values);
     if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE || name == CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE)
         return fake_notes(descriptor, name, room, counted, ret_values);
     return get_stored(descriptor, name, type, room, counted, ret_values);

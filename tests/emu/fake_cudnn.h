@@ -4,7 +4,13 @@
  * stream of its handle. All else is refused.
  *
  * Engines differ in what their notes say, so that a caller that ignores a note gets other numbers: see
- * the table in fake_cudnn_plan.c. NNPIPE_EMU_FUSE=0: no engine takes more than the convolution. */
+ * the table in fake_cudnn_plan.c, whose rows these name, "4" or "4=VALUE" with spaces between them:
+ *     NNPIPE_EMU_FUSE=0         no engine takes more than the convolution
+ *     NNPIPE_EMU_SHIFT=ROW      offers begin with that row and go round
+ *     NNPIPE_EMU_NO_BUILD       rows whose plans cannot be finalized
+ *     NNPIPE_EMU_NO_CAPTURE     rows that break a capture; with =1 without an error of their own
+ *     NNPIPE_EMU_WORKSPACE      rows and the bytes they want
+ *     NNPIPE_EMU_BUILDS=FILE    a line is added for each plan that is finalized: its row */
 #ifndef NP_FAKE_CUDNN_H
 #define NP_FAKE_CUDNN_H
 
@@ -26,6 +32,7 @@ struct descriptor {
     int holders;
     cudnnBackendDescriptorType_t type;
     bool finalized;
+    bool loaded; /* a plan that has run */
     struct attribute *attributes;
 };
 
@@ -49,7 +56,7 @@ cudnnStatus_t fake_notes(const struct descriptor *engine, cudnnBackendAttributeN
     int64_t room, int64_t *ret_count, int *ret_notes);
 cudnnStatus_t fake_plan_finish(struct descriptor *plan);
 cudnnStatus_t fake_execute(
-    cudaStream_t stream, const struct descriptor *plan, const struct descriptor *pack);
+    cudaStream_t stream, struct descriptor *plan, const struct descriptor *pack);
 
 /* fake_cudnn_conv.c. Dense f32: x (n, h, w, c), weights (out, kh, kw, c / groups), y. */
 enum rounding { EXACT, TO_TF32, TO_BF16 };

@@ -1,4 +1,5 @@
 /* The emulated cuDNN: engines, plans, and running them. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,23 +7,62 @@
 #include "tests/emu/fake_numbers.h"
 
 #define NONE (-1)
+#define ROW  ((cudnnBackendAttributeName_t)0x7001) /* of an engine: ours alone */
 
 /* In the order of preference. The first ones are for those who ignore notes. The last two are what is
- * left in f32 when all notes count; they round differently, so that which one was taken shows. */
+ * left in f32 when all notes count; they round differently, so that which one was taken shows, and are
+ * one engine with another knob: its number alone does not tell them apart. */
 static const struct engine {
+    int64_t index, knob;
     int numerical, behavior; /* its notes */
     struct manner manner;
     int64_t workspace_bytes;
     bool fallback; /* offered in that mode, too */
 } engines[] = {
-    {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, NONE, {.any_order = true}, 0, false},
-    {CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, NONE, {.products = TO_BF16}, 0, false},
-    {CUDNN_NUMERICAL_NOTE_TENSOR_CORE, NONE, {.products = TO_TF32}, 256, false},
-    {NONE, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION, {.products = EXACT}, 0, false},
-    {NONE, NONE, {.backwards = true}, 4096, false},
-    {NONE, NONE, {.products = EXACT}, 1000, true},
+    {10, 0, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, NONE, {.any_order = true}, 0, false},
+    {11, 0, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, NONE, {.products = TO_BF16}, 0, false},
+    {12, 0, CUDNN_NUMERICAL_NOTE_TENSOR_CORE, NONE, {.products = TO_TF32}, 256, false},
+    {13, 0, NONE, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION, {.products = EXACT}, 0, false},
+    {40, 0, NONE, NONE, {.backwards = true}, 4096, false},
+    {40, 1, NONE, NONE, {.products = EXACT}, 1000, true},
 };
 #define NR_ENGINES ((int64_t)(sizeof(engines) / sizeof(*engines)))
+
+/* --- what the environment plants -------------------------------------------------------------- */
+
+/* Does the variable name the row? *ret_value: what it says behind "=", else left alone. */
+static bool planted(const char *variable, int64_t row, int64_t *ret_value)
+{
+    const char *text = getenv(variable);
+    char *end;
+
+    for (; text && *text; text = *end ? end + 1 : end) {
+        bool is_row = strtoll(text, &end, 10) == row && end > text;
+        int64_t value = *end == '=' ? strtoll(end + 1, &end, 10) : 0;
+
+        if (*end && *end != ' ')
+            np_emu_die(variable, "'%s' is no list of rows", text);
+        if (!is_row)
+            continue;
+        if (ret_value)
+            *ret_value = value;
+        return true;
+    }
+    return false;
+}
+
+static void note_build(int64_t row)
+{
+    const char *path = getenv("NNPIPE_EMU_BUILDS");
+    FILE *file = path ? fopen(path, "a") : NULL;
+
+    if (path && !file)
+        np_emu_die("NNPIPE_EMU_BUILDS", "%s cannot be written", path);
+    if (file) {
+        fprintf(file, "%lld\n", (long long)row);
+        fclose(file);
+    }
+}
 
 /* --- what is offered ------------------------------------------------------------------------- */
 
@@ -33,16 +73,24 @@ static bool may_fuse(void)
     return !fuse || strcmp(fuse, "0") != 0;
 }
 
-static void describe(struct descriptor *config, const struct descriptor *graph, int64_t index)
+static void describe(struct descriptor *config, const struct descriptor *graph, int64_t row)
 {
+    const int type = CUDNN_KNOB_TYPE_TILE_SIZE;
     struct descriptor *engine = fake_new(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    struct descriptor *knob = fake_new(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
 
     fake_put(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph);
-    fake_put(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &index);
+    fake_put(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &engines[row].index);
+    fake_put(engine, ROW, CUDNN_TYPE_INT64, 1, &row);
     engine->finalized = true;
+    fake_put(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &type);
+    fake_put(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &engines[row].knob);
+    knob->finalized = true;
     fake_put(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
+    fake_put(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &knob);
     config->finalized = true;
     fake_drop(engine);
+    fake_drop(knob);
 }
 
 cudnnStatus_t fake_heuristics(
@@ -50,6 +98,7 @@ cudnnStatus_t fake_heuristics(
 {
     const struct descriptor *graph = fake_part(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
     int64_t mode = fake_int(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, -1);
+    const char *shift = getenv("NNPIPE_EMU_SHIFT");
     struct fake_program program;
 
     *ret_count = 0;
@@ -58,15 +107,31 @@ cudnnStatus_t fake_heuristics(
     fake_lower(graph, &program);
     if ((program.relu || program.bias.uid || program.sums[0].uid) && !may_fuse())
         return fake_error(CUDNN_STATUS_NOT_SUPPORTED, "no engine fuses, as NNPIPE_EMU_FUSE says");
-    for (int64_t i = 0; i < NR_ENGINES && *ret_count < room; i++)
-        if (mode == CUDNN_HEUR_MODE_A || engines[i].fallback)
-            describe(fake_descriptor(ret_configs[(*ret_count)++], "heuristics"), graph, i);
+    for (int64_t i = 0; i < NR_ENGINES && *ret_count < room; i++) {
+        int64_t row = (i + (shift ? strtoll(shift, NULL, 10) : 0)) % NR_ENGINES;
+
+        if (mode == CUDNN_HEUR_MODE_A || engines[row].fallback)
+            describe(fake_descriptor(ret_configs[(*ret_count)++], "heuristics"), graph, row);
+    }
     return CUDNN_STATUS_SUCCESS;
+}
+
+static int64_t row_of(const struct descriptor *engine)
+{
+    return fake_int(engine, ROW, 0);
 }
 
 static const struct engine *engine_of(const struct descriptor *engine)
 {
-    return &engines[fake_int(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 0)];
+    return &engines[row_of(engine)];
+}
+
+static int64_t workspace_of(const struct descriptor *engine)
+{
+    int64_t bytes = engine_of(engine)->workspace_bytes;
+
+    planted("NNPIPE_EMU_WORKSPACE", row_of(engine), &bytes);
+    return bytes;
 }
 
 cudnnStatus_t fake_notes(const struct descriptor *engine, cudnnBackendAttributeName_t name,
@@ -91,11 +156,15 @@ static const struct descriptor *engine_of_plan(const struct descriptor *plan)
 cudnnStatus_t fake_plan_finish(struct descriptor *plan)
 {
     const struct descriptor *engine = engine_of_plan(plan);
+    int64_t bytes;
 
     if (!engine || !fake_get(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE))
         return fake_error(CUDNN_STATUS_BAD_PARAM, "a plan without an engine or a handle");
-    fake_put(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
-        &engine_of(engine)->workspace_bytes);
+    if (planted("NNPIPE_EMU_NO_BUILD", row_of(engine), NULL))
+        return fake_error(CUDNN_STATUS_NOT_SUPPORTED, "the engine does not build");
+    note_build(row_of(engine));
+    bytes = workspace_of(engine);
+    fake_put(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -216,20 +285,40 @@ static void *pointer_of(const struct descriptor *pack, const struct fake_operand
     return NULL;
 }
 
+/* A plan loads its kernels when it first runs, which a capture forbids; and some engines call at each
+ * run what it forbids. */
+static cudnnStatus_t check_capture(cudaStream_t stream, struct descriptor *plan)
+{
+    int64_t silent = 0;
+
+    if (!plan->loaded && np_emu_break_capture(stream))
+        return fake_error(CUDNN_STATUS_EXECUTION_FAILED, "kernels are not loaded in a capture");
+    plan->loaded = true;
+    if (planted("NNPIPE_EMU_NO_CAPTURE", row_of(engine_of_plan(plan)), &silent) &&
+        np_emu_break_capture(stream) && !silent)
+        return fake_error(CUDNN_STATUS_EXECUTION_FAILED, "the engine allocates");
+    return CUDNN_STATUS_SUCCESS;
+}
+
 cudnnStatus_t fake_execute(
-    cudaStream_t stream, const struct descriptor *plan, const struct descriptor *pack)
+    cudaStream_t stream, struct descriptor *plan, const struct descriptor *pack)
 {
     const struct descriptor *engine = engine_of_plan(plan);
     const struct attribute *workspace = fake_get(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
+    cudnnStatus_t status = check_capture(stream, plan);
     struct job *job = calloc(1, sizeof(*job));
     struct fake_program *p;
 
+    if (status != CUDNN_STATUS_SUCCESS) {
+        free(job);
+        return status;
+    }
     if (!job)
         return CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
     p = &job->program;
     fake_lower(fake_part(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH), p);
     p->conv.manner = engine_of(engine)->manner;
-    job->workspace_bytes = engine_of(engine)->workspace_bytes;
+    job->workspace_bytes = workspace_of(engine);
     job->workspace = workspace ? *(void **)workspace->values : NULL;
     job->ins[0] = pointer_of(pack, &p->ins[0]);
     job->ins[1] = pointer_of(pack, &p->ins[1]);

@@ -4,12 +4,15 @@
  * Trainer thread.
  *
  *     set_step (by value) -> graph: input ... backward -> norm -> update; numbers -> event
+ *
+ * A step that cannot be captured as a graph is queued call by call: the same calls in the same order.
  */
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
+#include "trainer/cuda/capture_cuda.h"
 #include "trainer/cuda/plan_cuda.h"
 #include "trainer/cuda/range.h"
 #include "trainer/optim.h"
@@ -82,6 +85,7 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     plan->cuda = device->state;
     plan->nr_buffers = graph->nr_buffers;
     plan->f16 = precision == NP_F16;
+    plan->graphs = np_cuda_graphs();
     if (train)
         code = add_layout(train, &plan->train_layout, err);
     if (code == 0 && eval)
@@ -229,26 +233,33 @@ static int queue_kind(struct np_plan *plan, enum kind kind, struct np_err *err)
     return code == 0 ? np_cuda_plan_check(plan, cudaPeekAtLastError(), "a kernel", err) : code;
 }
 
-static int capture(
-    struct np_plan *plan, enum kind kind, struct np_cuda_captured *captured, struct np_err *err)
-{
-    cudaGraph_t graph = NULL;
-    int code = np_cuda_plan_check(plan,
-        cudaStreamBeginCapture(np_cuda_stream(plan), cudaStreamCaptureModeThreadLocal),
-        "to capture a step", err);
+struct queueing {
+    struct np_plan *plan;
+    enum kind kind;
+};
 
-    if (code < 0)
-        return code;
-    code = queue_kind(plan, kind, err);
-    cudaError_t status = cudaStreamEndCapture(np_cuda_stream(plan), &graph);
-    if (code == 0)
-        code = np_cuda_plan_check(plan, status, "to capture a step", err);
-    if (code == 0)
-        code = np_cuda_plan_check(plan, cudaGraphInstantiate(&captured->exec, graph, 0),
-            "to make a graph of a step", err);
-    if (graph)
-        cudaGraphDestroy(graph);
-    return code;
+static int queue_captured(void *context, struct np_err *err)
+{
+    const struct queueing *queueing = context;
+
+    return queue_kind(queueing->plan, queueing->kind, err);
+}
+
+/* Nothing has run of a capture that failed: this step is queued call by call now, and so are all later ones
+ * of its kind. A fault of the GPU itself shows again there. */
+static void try_capture(struct np_plan *plan, enum kind kind, struct np_cuda_captured *captured)
+{
+    struct queueing queueing = {plan, kind};
+    struct np_err why = {0};
+
+    if (np_cuda_capture(np_cuda_stream(plan), queue_captured, &queueing, &captured->exec, &why) ==
+        0)
+        return;
+    captured->refused = true;
+    if (!plan->told_refused)
+        np_device_note(plan->device,
+            "%s; steps are queued call by call, which gives the same result", why.text);
+    plan->told_refused = true;
 }
 
 /* Queues a step of this kind, and the event behind it. */
@@ -257,16 +268,15 @@ static int queue(struct np_plan *plan, enum kind kind, struct np_err *err)
     struct np_cuda_captured *captured = kind == EVAL   ? &plan->eval_step
                                         : kind == STEP ? &plan->step
                                                        : &plan->step_update;
-    int code = 0;
+    int code;
 
     np_range_push(kind == EVAL ? "nnpipe eval" : "nnpipe step");
-    if (captured->warm && !captured->exec)
-        code = capture(plan, kind, captured, err);
-    if (code == 0)
-        code = captured->exec
-                   ? np_cuda_plan_check(
-                         plan, cudaGraphLaunch(captured->exec, np_cuda_stream(plan)), "a step", err)
-                   : queue_kind(plan, kind, err);
+    if (plan->graphs && captured->warm && !captured->exec && !captured->refused)
+        try_capture(plan, kind, captured);
+    code = captured->exec
+               ? np_cuda_plan_check(
+                     plan, cudaGraphLaunch(captured->exec, np_cuda_stream(plan)), "a step", err)
+               : queue_kind(plan, kind, err);
     np_range_pop();
     captured->warm = true;
     plan->last = kind == EVAL ? plan->eval : plan->train;

@@ -7,9 +7,9 @@
 #include "trainer/plan.h"
 
 /* The first time a kind of step is queued call by call, so that every library has loaded what it
- * needs; then it is captured. */
+ * needs; then it is captured. What refuses that is queued call by call for good. */
 struct np_cuda_captured {
-    bool warm;
+    bool warm, refused;
     cudaGraphExec_t exec;
 };
 
@@ -27,6 +27,8 @@ struct np_plan {
     struct np_cuda_captured step, step_update, eval_step;
     bool summing; /* sum holds batches that wait for their update */
     bool f16, decoupled;
+    bool told_refused;       /* that a step cannot be captured */
+    bool graphs;             /* steps may be captured: NNPIPE_CUDA_GRAPH is not 0 */
     struct np_cuda_step now; /* what the device was last told */
 
     cudaEvent_t passed[NP_CUDA_SLOTS]; /* after the batch of that slot */

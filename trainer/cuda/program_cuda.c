@@ -288,17 +288,29 @@ int np_cuda_program_bind(
 
 /* --- running it ------------------------------------------------------------------------------- */
 
+/* Queues a node's calls. In a capture: what a library called that may not be called there breaks the
+ * capture without an error of its own; so each node is asked after. */
+static int queue_call(
+    struct np_cuda_program *program, const struct np_cuda_call *call, struct np_err *err)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    int code = np_cuda_call_queue(program, call, err);
+
+    cudaStreamIsCapturing(program->cuda->streams[NP_STREAM_COMPUTE], &status);
+    if (code == 0 && status == cudaStreamCaptureStatusInvalidated)
+        code = np_err_set(err, -EIO, "%s calls what a capture forbids", np_cuda_call_name(call));
+    if (code < 0)
+        np_err_context(err, "%s%s", call->node->name,
+            status == cudaStreamCaptureStatusNone ? "" : ": cannot be captured in a CUDA graph");
+    return code;
+}
+
 int np_cuda_program_queue(struct np_cuda_program *program, struct np_err *err)
 {
     int code = 0;
 
-    for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++) {
-        const struct np_cuda_call *call = &program->calls[n];
-
-        code = np_cuda_call_queue(program, call, err);
-        if (code < 0)
-            np_err_context(err, "%s", call->node->name);
-    }
+    for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++)
+        code = queue_call(program, &program->calls[n], err);
     /* Gradients of convolutions, which come as halves, join the others. */
     if (code == 0 && program->arrays.half_grads &&
         program->graph->nr_nodes > program->graph->nr_forward)
