@@ -51,7 +51,8 @@ $(B)/%.o: %.c
 
 # --- the CUDA plugin ---------------------------------------------------------
 # C by gcc, kernels by nvcc for each GPU it knows of CUDA_ARCHS, and PTX of the newest for those to
-# come. The runtime is in it; cuDNN and cuBLASLt are looked for when it runs.
+# come. The runtime is in it; cuDNN and cuBLASLt are looked for when it runs. What ptxas says of each
+# kernel (registers, spills, stack frames) stays in *.ptxas, where tests/cuda/registers.sh judges it.
 NVCC       := $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 CUDNN      := $(shell sh scripts/find_cudnn.sh 2>/dev/null)
 TOOLKIT    := $(dir $(NVCC))..

@@ -123,7 +123,7 @@ Test(kernels_cuda, input_is_normalised_and_padded)
     }
     struct np_cuda_step step = {.images = (const uint8_t[]){0, 255, 51, 1, 2, 3}};
     const struct np_cuda_input input = {1, 1, 2, 3, 8, {0, 0.5f, 0}, {1, 0.5f, 1}};
-    float x[16];
+    _Alignas(16) float x[16];
 
     memset(x, 0x3f, sizeof(x));
     np_cuda_input(NULL, NP_CUDA_F32, &step, &input, x);
@@ -131,6 +131,53 @@ Test(kernels_cuda, input_is_normalised_and_padded)
     cr_assert_float_eq(x[2], 0.2, 1e-6);
     for (int i = 3; i < 8; i++)
         cr_assert(x[i] == 0 && x[8 + i] == 0);
+}
+
+/* Bits of one element, of any type. */
+static uint32_t bits_of(const void *x, enum np_cuda_dtype dtype, size_t i)
+{
+    uint32_t word = 0;
+    size_t bytes = dtype == NP_CUDA_F32 ? 4 : 2;
+
+    memcpy(&word, (const char *)x + i * bytes, bytes);
+    return word;
+}
+
+/* Each of 256 values in each of 3 channels, by the formula's own bits; nothing behind the last pixel. */
+static bool pixels_are_exact(enum np_cuda_dtype dtype, int padded)
+{
+    const struct np_cuda_input input = {
+        1, 16, 16, padded < 3 ? 1 : 3, padded, {0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}};
+    struct np_cuda_step step = {0};
+    static _Alignas(16) float x[256 * 8 + 8], wanted[256 * 8], rounded[256 * 8];
+    static uint8_t images[256 * 3];
+    bool right = true;
+
+    for (int i = 0; i < 256 * input.c; i++)
+        images[i] = (uint8_t)(i / input.c + 85 * (i % input.c));
+    for (int i = 0; i < 256 * padded; i++) {
+        int c = i % padded;
+
+        wanted[i] = c < input.c ? ((float)images[i / padded * input.c + c] / 255 - input.mean[c]) /
+                                      input.std[c]
+                                : 0;
+    }
+    step.images = images;
+    np_cuda_cast(NULL, NP_CUDA_F32, wanted, dtype, rounded, (uint64_t)256 * (uint64_t)padded);
+    memset(x, 0x5a, sizeof(x));
+    np_cuda_input(NULL, dtype, &step, &input, x);
+    for (size_t i = 0; i < 256 * (size_t)padded; i++)
+        right &= bits_of(x, dtype, i) == bits_of(rounded, dtype, i);
+    return right && (uint16_t)bits_of(x, dtype, 256 * (size_t)padded) == 0x5a5a;
+}
+
+Test(kernels_cuda, every_pixel_value_has_the_formula_s_bits)
+{
+    static const int padded[] = {1, 3, 4, 8};
+
+    for (int i = 0; i < 4; i++)
+        for (int dtype = NP_CUDA_F32; dtype <= NP_CUDA_F16; dtype++)
+            cr_assert(pixels_are_exact((enum np_cuda_dtype)dtype, padded[i]));
 }
 
 static bool batchnorm_is_right(enum np_op op, bool relu, bool add)

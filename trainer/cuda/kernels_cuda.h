@@ -48,7 +48,8 @@ struct np_cuda_numbers {
 /* *step = value: by value through the launch, so that nobody has to keep it. */
 void np_cuda_set_step(void *stream, struct np_cuda_step *step, const struct np_cuda_step *value);
 
-/* x: (n, h, w, padded) = (u8 / 255 - mean) / std, 0 in the channels past c. Images: step->images. */
+/* x: (n, h, w, padded) = (u8 / 255 - mean) / std, 0 in the channels past c. Images: step->images.
+ * padded: 1, 3, or, with x at a multiple of 16 bytes, 4 or 8. */
 struct np_cuda_input {
     int n, h, w, c, padded;
     float mean[4], std[4];

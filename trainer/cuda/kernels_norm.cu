@@ -52,12 +52,16 @@ static __global__ void __launch_bounds__(NP_THREADS)
     for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
         pack in = ((const pack *)x)[i], other = add ? ((const pack *)add)[i] : in;
 
-        for (int k = 0; fresh && k < N; k++) {
-            shift[k] = mean[channel.at + k];
-            scale[k] = scale_of(second[channel.at + k], eps);
-            factor[k] = gamma[channel.at + k];
-            offset[k] = beta[channel.at + k];
+        if (fresh) {
+            NP_UNROLL(N)
+            for (int k = 0; k < N; k++) {
+                shift[k] = mean[channel.at + k];
+                scale[k] = scale_of(second[channel.at + k], eps);
+                factor[k] = gamma[channel.at + k];
+                offset[k] = beta[channel.at + k];
+            }
         }
+        NP_UNROLL(N)
         for (int k = 0; k < N; k++) {
             float v = (np_get(in.v[k]) - shift[k]) * scale[k] * factor[k] + offset[k];
 
@@ -121,16 +125,20 @@ static __global__ void __launch_bounds__(NP_THREADS, 2)
         pack d = ((const pack *)dy)[i], in = ((const pack *)x)[i];
         pack out = y ? ((const pack *)y)[i] : in, passed;
 
-        for (int k = 0; fresh && k < N; k++) {
-            int c = channel.at + k;
+        if (fresh) {
+            NP_UNROLL(N)
+            for (int k = 0; k < N; k++) {
+                int c = channel.at + k;
 
-            shift[k] = back.mean[c];
-            scale[k] = back.inv_std[c];
-            gamma[k] = back.gamma[c];
-            beta[k] = back.beta[c];
-            mean_dy[k] = dbeta[c] / (float)back.rows;
-            mean_dy_x[k] = dgamma[c] / (float)back.rows;
+                shift[k] = back.mean[c];
+                scale[k] = back.inv_std[c];
+                gamma[k] = back.gamma[c];
+                beta[k] = back.beta[c];
+                mean_dy[k] = dbeta[c] / (float)back.rows;
+                mean_dy_x[k] = dgamma[c] / (float)back.rows;
+            }
         }
+        NP_UNROLL(N)
         for (int k = 0; k < N; k++) {
             float x_hat = (np_get(in.v[k]) - shift[k]) * scale[k];
             float g =

@@ -13,30 +13,61 @@ extern "C" void np_cuda_set_step(void *stream, np_cuda_step *step, const np_cuda
 
 /* --- input ----------------------------------------------------------------------------------- */
 
-/* A thread a pixel: its channels are 3 bytes in, 8 halves out. */
-template <typename T>
-static __global__ void input_pixel(const np_cuda_step *step, struct np_cuda_input input, T *x)
+#define MAX_CHANNELS 4 /* of a picture */
+
+/* A thread a pixel: its channels are 3 bytes in, N elements out, W in a store. What each of the 256
+ * values of a channel becomes is worked out once a block. */
+template <typename T, int N, int W>
+static __global__ void __launch_bounds__(NP_THREADS)
+    input_pixel(const np_cuda_step *step, struct np_cuda_input input, T *x)
 {
+    typedef np_pack<T, W> pack;
+    __shared__ T values[MAX_CHANNELS][256];
     const uint8_t *images = step->images;
     uint64_t n = (uint64_t)input.n * input.h * input.w;
 
-    for (uint64_t p = np_thread(); p < n; p += np_stride())
-        for (int c = 0; c < input.padded; c++) {
-            float value = 0;
+    NP_UNROLL(MAX_CHANNELS)
+    for (int c = 0; c < MAX_CHANNELS; c++)
+        for (int i = threadIdx.x; c < input.c && i < 256; i += blockDim.x)
+            np_put(&values[c][i], ((float)i / 255 - input.mean[c]) / input.std[c]);
+    __syncthreads();
+    for (uint64_t p = np_thread(); p < n; p += np_stride()) {
+        NP_UNROLL(N / W)
+        for (int part = 0; part < N / W; part++) {
+            pack out;
 
-            if (c < input.c)
-                value = ((float)images[p * input.c + c] / 255 - input.mean[c]) / input.std[c];
-            np_put(&x[p * input.padded + c], value);
+            NP_UNROLL(W)
+            for (int k = 0; k < W; k++) {
+                int c = part * W + k;
+
+                if (c < MAX_CHANNELS && c < input.c)
+                    out.v[k] = values[c % MAX_CHANNELS][images[p * input.c + c]];
+                else
+                    np_put(&out.v[k], 0);
+            }
+            ((pack *)x)[p * (N / W) + part] = out;
         }
+    }
 }
 
 extern "C" void np_cuda_input(void *stream, enum np_cuda_dtype dtype, const np_cuda_step *step,
     const struct np_cuda_input *input, void *x)
 {
-    uint64_t n = (uint64_t)input->n * input->h * input->w;
+    int blocks = np_blocks((uint64_t)input->n * input->h * input->w);
 
-    NP_FOR_DTYPE(dtype, T,
-        NP_LAUNCH(input_pixel<T>, np_blocks(n), NP_THREADS, 0, stream, step, *input, (T *)x));
+    NP_FOR_DTYPE(dtype, T, {
+        const int wide = np_width<T>::n;
+        T *to = (T *)x;
+
+        if (input->padded == 1)
+            NP_LAUNCH((input_pixel<T, 1, 1>), blocks, NP_THREADS, 0, stream, step, *input, to);
+        else if (input->padded == 3)
+            NP_LAUNCH((input_pixel<T, 3, 1>), blocks, NP_THREADS, 0, stream, step, *input, to);
+        else if (input->padded == 4)
+            NP_LAUNCH((input_pixel<T, 4, 4>), blocks, NP_THREADS, 0, stream, step, *input, to);
+        else
+            NP_LAUNCH((input_pixel<T, 8, wide>), blocks, NP_THREADS, 0, stream, step, *input, to);
+    });
 }
 
 /* --- y = f(a, b) ----------------------------------------------------------------------------- */
