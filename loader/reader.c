@@ -203,6 +203,7 @@ static void *reader_main(void *context)
     np_stat_leave(reader->block);
     if (code)
         np_ring_stop(reader->config->ring, &reader->why);
+    np_ring_leave(reader->config->ring);
     tear_down(reader);
     return NULL;
 }
@@ -220,10 +221,12 @@ int np_reader_start(const struct np_reader_config *config, int number,
     reader->number = number;
     /* Signals are the main thread's. */
     sigfillset(&all);
+    np_ring_join(config->ring);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     code = -pthread_create(&reader->thread, NULL, reader_main, reader);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code) {
+        np_ring_leave(config->ring);
         np_free(reader);
         return np_err_set(err, code, "cannot start reader thread %d: %s", number, strerror(-code));
     }

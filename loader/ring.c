@@ -5,7 +5,12 @@
  *
  * Who wakes whom: a counter is changed first and the number of sleepers read after it; a
  * sleeper counts itself first and reads the counter after that. All four are sequentially
- * consistent, so one of the two sees the other. */
+ * consistent, so one of the two sees the other. Each sleeper has a condition variable of its own,
+ * and only those are woken whose batch it is.
+ *
+ * A wait that nobody can end any more is found by whoever made it so, under the lock: the trainer
+ * sleeps, its batch is not ready, and every reader has left or sleeps for a slot that the trainer
+ * holds. It is a bug of ours, and ends the ring with an error. */
 #include "loader/ring.h"
 
 #include <assert.h>
@@ -25,10 +30,18 @@ struct slot {
     struct np_batch batch;          /* set once but seq; kind, step, part: reader of row 0 */
 };
 
+/* A thread that sleeps until its batch's slot is open, or the batch is ready. */
+struct sleeper {
+    bool (*holds)(const struct slot *slot, uint64_t seq);
+    uint64_t seq;
+    pthread_cond_t wake;
+    struct sleeper *next;
+};
+
 /* Sleepers of one side. */
 struct bench {
-    _Alignas(NP_ALIGN) _Atomic int nr_waiting;
-    pthread_cond_t wake;
+    _Alignas(NP_ALIGN) _Atomic int nr_waiting; /* changed under the lock */
+    struct sleeper *first;                     /* under the lock */
 };
 
 struct np_ring {
@@ -47,10 +60,12 @@ struct np_ring {
     _Atomic uint64_t wait_ns;   /* the trainer waits for shown_seq since then; 0: it does not */
     _Atomic int nr_full;
     _Atomic bool stopped;
+    _Atomic bool interrupted; /* the trainer shall not wait */
     struct bench readers, trainer;
 
     pthread_mutex_t lock;
-    struct np_err stop_err; /* under lock */
+    struct np_err stop_err;    /* under lock */
+    int nr_joined, nr_working; /* readers, under lock: so far; of them not left yet */
 };
 
 static size_t round_up(size_t n, size_t to)
@@ -102,8 +117,6 @@ int np_ring_new(const struct np_batch_shape *shape, int nr_slots,
     ring->allocator = *allocator;
     ring->row_bytes = (size_t)shape->height * (size_t)shape->width * (size_t)shape->channels;
     pthread_mutex_init(&ring->lock, NULL);
-    pthread_cond_init(&ring->readers.wake, NULL);
-    pthread_cond_init(&ring->trainer.wake, NULL);
     code = ring_memory(ring, err);
     if (code) {
         np_ring_free(ring);
@@ -118,8 +131,6 @@ void np_ring_free(struct np_ring *ring)
 {
     if (!ring)
         return;
-    pthread_cond_destroy(&ring->trainer.wake);
-    pthread_cond_destroy(&ring->readers.wake);
     pthread_mutex_destroy(&ring->lock);
     np_free(ring->slots);
     if (ring->memory)
@@ -158,25 +169,81 @@ static bool is_ready(const struct slot *slot, uint64_t seq)
     return atomic_load(&slot->ready) == seq + 1;
 }
 
-/* Sleeps until the condition holds (true) or the ring is stopped (false). The time counts as
- * `state` and the wait has a name meanwhile. */
-static bool sleep_until(struct np_ring *ring, struct bench *bench,
-    bool (*holds)(const struct slot *slot, uint64_t seq), uint64_t seq, struct np_block *block,
-    enum np_state state)
+/* Under the lock. */
+static bool has_come(const struct np_ring *ring, const struct sleeper *sleeper)
 {
-    const struct slot *slot = slot_of(ring, seq);
-    bool stopped;
+    return sleeper->holds(slot_of(ring, sleeper->seq), sleeper->seq);
+}
 
-    np_stat_wait(block, state, state == NP_STATE_BLOCKED ? "np_ring_claim" : "np_ring_take",
-        state == NP_STATE_BLOCKED ? "a free slot for batch" : "the rows of batch", seq);
-    pthread_mutex_lock(&ring->lock);
-    atomic_fetch_add(&bench->nr_waiting, 1);
-    while (!(stopped = atomic_load(&ring->stopped)) && !holds(slot, seq))
-        pthread_cond_wait(&bench->wake, &ring->lock);
+/* Under the lock: all of the bench, or those whose batch has come. */
+static void wake_some(struct np_ring *ring, struct bench *bench, bool all)
+{
+    for (struct sleeper *sleeper = bench->first; sleeper; sleeper = sleeper->next)
+        if (all || has_come(ring, sleeper))
+            pthread_cond_signal(&sleeper->wake);
+}
+
+/* Under the lock. */
+static void stop(struct np_ring *ring, const struct np_err *err)
+{
+    if (!atomic_load(&ring->stopped) && err)
+        ring->stop_err = *err;
+    atomic_store(&ring->stopped, true);
+    wake_some(ring, &ring->readers, true);
+    wake_some(ring, &ring->trainer, true);
+}
+
+/* Under the lock, after a thread went to sleep or left: can what the trainer waits for still come? */
+static void check_stuck(struct np_ring *ring)
+{
+    struct np_err err = {0};
+    int nr_asleep = 0;
+
+    if (ring->nr_joined == 0 || !ring->trainer.first || has_come(ring, ring->trainer.first))
+        return;
+    for (const struct sleeper *sleeper = ring->readers.first; sleeper; sleeper = sleeper->next) {
+        if (has_come(ring, sleeper))
+            return;
+        nr_asleep++;
+    }
+    if (nr_asleep < ring->nr_working)
+        return;
+    np_err_set(&err, -EDEADLK,
+        "internal error: batch %llu is waited for and cannot come: of %d readers %d have ended and "
+        "%d wait for a free slot",
+        (unsigned long long)ring->trainer.first->seq, ring->nr_joined,
+        ring->nr_joined - ring->nr_working, nr_asleep);
+    stop(ring, &err);
+}
+
+/* Under the lock. */
+static void leave_bench(struct bench *bench, const struct sleeper *gone)
+{
+    struct sleeper **at = &bench->first;
+
+    while (*at != gone)
+        at = &(*at)->next;
+    *at = gone->next;
     atomic_fetch_sub(&bench->nr_waiting, 1);
+}
+
+/* Sleeps until the sleeper's batch has come, the ring is stopped, or (the trainer) interrupted. */
+static void sleep_on(struct np_ring *ring, struct bench *bench, struct sleeper *sleeper)
+{
+    const bool is_trainer = bench == &ring->trainer;
+
+    pthread_cond_init(&sleeper->wake, NULL);
+    pthread_mutex_lock(&ring->lock);
+    sleeper->next = bench->first;
+    bench->first = sleeper;
+    atomic_fetch_add(&bench->nr_waiting, 1);
+    check_stuck(ring);
+    while (!atomic_load(&ring->stopped) && !has_come(ring, sleeper) &&
+           !(is_trainer && atomic_load(&ring->interrupted)))
+        pthread_cond_wait(&sleeper->wake, &ring->lock);
+    leave_bench(bench, sleeper);
     pthread_mutex_unlock(&ring->lock);
-    np_stat_done(block);
-    return !stopped;
+    pthread_cond_destroy(&sleeper->wake);
 }
 
 /* After a counter was changed: somebody who sleeps for it? */
@@ -185,7 +252,7 @@ static void wake(struct np_ring *ring, struct bench *bench)
     if (atomic_load(&bench->nr_waiting) == 0)
         return;
     pthread_mutex_lock(&ring->lock);
-    pthread_cond_broadcast(&bench->wake);
+    wake_some(ring, bench, false);
     pthread_mutex_unlock(&ring->lock);
 }
 
@@ -201,13 +268,15 @@ struct np_batch *np_ring_try_claim(struct np_ring *ring, uint64_t seq)
 struct np_batch *np_ring_claim(struct np_ring *ring, uint64_t seq, struct np_block *block)
 {
     struct np_batch *batch = np_ring_try_claim(ring, seq);
+    struct sleeper sleeper = {.holds = is_open, .seq = seq};
 
     assert(seq >= ring->first_seq);
-    if (batch)
+    if (batch || np_ring_stopped(ring))
         return batch;
-    if (!sleep_until(ring, &ring->readers, is_open, seq, block, NP_STATE_BLOCKED))
-        return NULL;
-    return &slot_of(ring, seq)->batch;
+    np_stat_wait(block, NP_STATE_BLOCKED, "np_ring_claim", "a free slot for batch", seq);
+    sleep_on(ring, &ring->readers, &sleeper);
+    np_stat_done(block);
+    return np_ring_try_claim(ring, seq);
 }
 
 uint8_t *np_ring_row(const struct np_ring *ring, const struct np_batch *batch, int row)
@@ -293,23 +362,36 @@ void np_ring_late(
     memcpy(ret_ns, ring->slots[batch->slot].late_ns, NP_NR_STAGES * sizeof(*ret_ns));
 }
 
+/* Why there is no batch. */
+static void say_why(struct np_ring *ring, struct np_err *err)
+{
+    if (!err || err->code)
+        return;
+    pthread_mutex_lock(&ring->lock);
+    if (atomic_load(&ring->stopped))
+        *err = ring->stop_err;
+    else
+        np_err_set(err, -EINTR, "stopped while batch %llu was waited for",
+            (unsigned long long)ring->next_seq);
+    pthread_mutex_unlock(&ring->lock);
+}
+
 struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, struct np_err *err)
 {
     const uint64_t seq = ring->next_seq;
     struct slot *slot = slot_of(ring, seq);
-    bool stopped = atomic_load(&ring->stopped);
+    struct sleeper sleeper = {.holds = is_ready, .seq = seq};
 
     np_stat_about(block, seq, -1);
-    if (!stopped && !is_ready(slot, seq)) {
+    if (!np_ring_stopped(ring) && !is_ready(slot, seq)) {
         atomic_store(&ring->wait_ns, np_now_ns());
-        stopped = !sleep_until(ring, &ring->trainer, is_ready, seq, block, NP_STATE_STARVED);
+        np_stat_wait(block, NP_STATE_STARVED, "np_ring_take", "the rows of batch", seq);
+        sleep_on(ring, &ring->trainer, &sleeper);
+        np_stat_done(block);
         atomic_store(&ring->wait_ns, 0);
     }
-    if (stopped) {
-        pthread_mutex_lock(&ring->lock);
-        if (err && !err->code)
-            *err = ring->stop_err;
-        pthread_mutex_unlock(&ring->lock);
+    if (atomic_load(&ring->stopped) || !is_ready(slot, seq)) {
+        say_why(ring, err);
         return NULL;
     }
     atomic_fetch_sub_explicit(&ring->nr_full, 1, memory_order_relaxed);
@@ -338,11 +420,32 @@ void np_ring_release(struct np_ring *ring, struct np_batch *batch)
 void np_ring_stop(struct np_ring *ring, const struct np_err *err)
 {
     pthread_mutex_lock(&ring->lock);
-    if (!atomic_load(&ring->stopped) && err)
-        ring->stop_err = *err;
-    atomic_store(&ring->stopped, true);
-    pthread_cond_broadcast(&ring->readers.wake);
-    pthread_cond_broadcast(&ring->trainer.wake);
+    stop(ring, err);
+    pthread_mutex_unlock(&ring->lock);
+}
+
+void np_ring_interrupt(struct np_ring *ring)
+{
+    pthread_mutex_lock(&ring->lock);
+    atomic_store(&ring->interrupted, true);
+    wake_some(ring, &ring->trainer, true);
+    pthread_mutex_unlock(&ring->lock);
+}
+
+void np_ring_join(struct np_ring *ring)
+{
+    pthread_mutex_lock(&ring->lock);
+    ring->nr_joined++;
+    ring->nr_working++;
+    pthread_mutex_unlock(&ring->lock);
+}
+
+void np_ring_leave(struct np_ring *ring)
+{
+    pthread_mutex_lock(&ring->lock);
+    assert(ring->nr_working > 0);
+    ring->nr_working--;
+    check_stuck(ring);
     pthread_mutex_unlock(&ring->lock);
 }
 

@@ -15,6 +15,11 @@ int np_ring_new(const struct np_batch_shape *shape, int nr_slots,
     const struct np_allocator *allocator, struct np_ring **ret_ring, struct np_err *err);
 void np_ring_free(struct np_ring *ring); /* nobody waits in it any more */
 
+/* A reader thread begins (called before it is started), and has handed in all its rows. When the
+ * trainer waits for a batch and every reader that has joined has left, or waits for a slot that is
+ * not free, the ring is stopped with -EDEADLK. A ring that nobody joins is not watched. Any thread. */
+void np_ring_join(struct np_ring *ring);
+void np_ring_leave(struct np_ring *ring);
 /* The slot of batch seq, once it is free; blocks until then. Many rows of one batch may
  * be claimed by many readers: all get the same batch. NULL: the ring was stopped. Reader threads. */
 struct np_batch *np_ring_claim(struct np_ring *ring, uint64_t seq, struct np_block *block);
@@ -31,7 +36,7 @@ void np_ring_commit(struct np_ring *ring, struct np_batch *batch, const struct n
 void np_ring_late(
     const struct np_ring *ring, const struct np_batch *batch, uint64_t ret_ns[NP_NR_STAGES]);
 /* The next batch in order (0, 1, 2 ... from first_seq); blocks. NULL: stopped, *err says why
- * (code 0: plain stop). Trainer thread. */
+ * (code 0: plain stop), or -EINTR: interrupted, and the batch is not ready. Trainer thread. */
 struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, struct np_err *err);
 /* Is the next batch ready? Never blocks. */
 bool np_ring_ready(const struct np_ring *ring);
@@ -39,6 +44,8 @@ bool np_ring_ready(const struct np_ring *ring);
 void np_ring_release(struct np_ring *ring, struct np_batch *batch);
 /* Everybody who waits returns, now and later. err (may be NULL) is what take reports. Any thread. */
 void np_ring_stop(struct np_ring *ring, const struct np_err *err);
+/* np_ring_take() waits no more, now and later: what is ready it still gives. Any thread. */
+void np_ring_interrupt(struct np_ring *ring);
 /* Before the first claim: numbering starts here. */
 void np_ring_start(struct np_ring *ring, uint64_t first_seq);
 bool np_ring_stopped(const struct np_ring *ring); /* any thread */

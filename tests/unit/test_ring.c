@@ -267,3 +267,145 @@ Test(ring, slots_are_apart_and_aligned)
     np_ring_free(ring);
     np_stat_free(stat);
 }
+
+/* --- waits that nobody can end ------------------------------------------------------------------ */
+
+struct trainer {
+    struct np_ring *ring;
+    pthread_t thread;
+    struct np_batch *batch;
+    struct np_err err;
+};
+
+static void *take_one(void *context)
+{
+    struct trainer *trainer = context;
+
+    trainer->batch = np_ring_take(trainer->ring, NULL, &trainer->err);
+    return NULL;
+}
+
+/* It sleeps for its batch when this returns, most times; both ways must work. */
+static void start_trainer(struct trainer *trainer, struct np_ring *ring)
+{
+    *trainer = (struct trainer){.ring = ring};
+    pthread_create(&trainer->thread, NULL, take_one, trainer);
+    np_sleep_until_ns(np_now_ns() + 20000000);
+}
+
+Test(ring, a_batch_whose_readers_have_all_left_is_an_error_and_no_wait, .timeout = 30)
+{
+    for (int early = 0; early <= 1; early++) { /* before or while the trainer waits */
+        struct np_ring *ring = make(2, 7);
+        struct trainer trainer;
+
+        for (int i = 0; i < READERS; i++)
+            np_ring_join(ring);
+        write_row(ring, np_ring_claim(ring, 7, NULL), 0, 7); /* one row of it, the others never */
+        for (int i = 0; i < READERS && early; i++)
+            np_ring_leave(ring);
+        start_trainer(&trainer, ring);
+        for (int i = 0; i < READERS && !early; i++)
+            np_ring_leave(ring);
+        pthread_join(trainer.thread, NULL);
+        cr_assert_null(trainer.batch);
+        cr_assert_eq(trainer.err.code, -EDEADLK);
+        cr_assert(strstr(trainer.err.text, "batch 7 is waited for and cannot come"), "%s",
+            trainer.err.text);
+        np_ring_free(ring);
+    }
+}
+
+Test(ring, batches_that_are_ready_are_taken_though_all_readers_have_left, .timeout = 30)
+{
+    struct np_ring *ring = make(2, 0);
+    struct np_err err = {0};
+
+    np_ring_join(ring);
+    for (uint64_t seq = 0; seq < 2; seq++)
+        for (int row = 0; row < ROWS; row++)
+            write_row(ring, np_ring_claim(ring, seq, NULL), row, seq);
+    np_ring_leave(ring);
+    cr_assert_not_null(np_ring_take(ring, NULL, &err));
+    cr_assert_not_null(np_ring_take(ring, NULL, &err));
+    cr_assert_null(np_ring_take(ring, NULL, &err));
+    cr_assert_eq(err.code, -EDEADLK);
+    np_ring_free(ring);
+}
+
+static void *claim_third(void *context)
+{
+    return np_ring_claim(context, 2, NULL);
+}
+
+Test(ring, a_reader_and_a_trainer_that_wait_for_each_other_are_told, .timeout = 30)
+{
+    struct np_ring *ring = make(2, 0);
+    struct trainer trainer;
+    pthread_t reader;
+    void *got;
+
+    np_ring_join(ring);
+    pthread_create(
+        &reader, NULL, claim_third, ring); /* its slot is batch 0's, which nobody makes */
+    start_trainer(&trainer, ring);
+    pthread_join(reader, &got);
+    cr_assert_null(got);
+    pthread_join(trainer.thread, NULL);
+    cr_assert_null(trainer.batch);
+    cr_assert_eq(trainer.err.code, -EDEADLK);
+    np_ring_free(ring);
+}
+
+Test(ring, an_interrupted_trainer_takes_what_is_ready_and_waits_for_nothing, .timeout = 30)
+{
+    struct np_ring *ring = make(2, 0);
+    struct np_err err = {0};
+    struct trainer trainer;
+
+    start_trainer(&trainer, ring);
+    np_ring_interrupt(ring);
+    pthread_join(trainer.thread, NULL);
+    cr_assert_null(trainer.batch);
+    cr_assert_eq(trainer.err.code, -EINTR);
+    cr_assert_not(np_ring_stopped(ring));
+    for (int row = 0; row < ROWS; row++)
+        write_row(ring, np_ring_claim(ring, 0, NULL), row, 0);
+    cr_assert_not_null(np_ring_take(ring, NULL, NULL));
+    cr_assert_null(np_ring_take(ring, NULL, &err));
+    cr_assert_eq(err.code, -EINTR);
+    np_ring_free(ring);
+}
+
+static void *claim_late(void *context)
+{
+    const struct party *party = context;
+    const uint64_t seq = __atomic_fetch_add(&((struct party *)context)->next, 1, __ATOMIC_RELAXED);
+
+    return np_ring_claim(party->ring, seq, NULL);
+}
+
+Test(ring, a_slot_given_back_wakes_the_reader_that_waits_for_it, .timeout = 30)
+{
+    struct party party = {.ring = make(3, 0), .next = 3};
+    struct np_batch *taken[3];
+    pthread_t readers[3];
+
+    for (uint64_t seq = 0; seq < 3; seq++)
+        for (int row = 0; row < ROWS; row++)
+            write_row(party.ring, np_ring_claim(party.ring, seq, NULL), row, seq);
+    for (int i = 0; i < 3; i++)
+        taken[i] = np_ring_take(party.ring, NULL, NULL);
+    for (int i = 0; i < 3; i++) /* of batches 3, 4 and 5 */
+        pthread_create(&readers[i], NULL, claim_late, &party);
+    np_sleep_until_ns(np_now_ns() + 20000000);
+    for (int i = 2; i >= 0; i--)
+        np_ring_release(party.ring, taken[i]);
+    for (int i = 0; i < 3; i++) {
+        void *got;
+
+        pthread_join(readers[i], &got);
+        cr_assert_not_null(got);
+    }
+    np_ring_free(party.ring);
+}
