@@ -132,6 +132,11 @@ NP_LOOP_HALF(relu, (void *out, const void *in, size_t n), (out, in, n))
     }
 }
 
+void np_cpu_relu(bool half, void *out, const void *in, size_t n)
+{
+    relu(half, out, in, n);
+}
+
 NP_LOOP_HALF(relu_dgrad, (void *dx, const void *dy, const void *y, size_t n), (dx, dy, y, n))
 {
     size_t i = 0;

@@ -27,6 +27,9 @@ int np_cpu_prepare(const struct np_graph *graph, const struct np_op_node *node, 
     void **ret_state, struct np_needs *ret_needs, struct np_err *err);
 void np_cpu_free(void *state);
 
+/* out (n) = max(in, 0) of f32 (half: bf16); a NaN stays one. out may be in. */
+void np_cpu_relu(bool half, void *out, const void *in, size_t n);
+
 /* Elements before the run's first row, and of its rows, for activations of this many a row. */
 static inline size_t np_cpu_first(const struct np_run *run, size_t row)
 {

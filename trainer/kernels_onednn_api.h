@@ -130,13 +130,4 @@ static inline dnnl_status_t np_conv_backward_weights(dnnl_primitive_desc_t *ret_
 #endif
 }
 
-static inline dnnl_status_t np_post_relu(dnnl_post_ops_t ops)
-{
-#if DNNL_VERSION_MAJOR >= 3
-    return dnnl_post_ops_append_eltwise(ops, dnnl_eltwise_relu, 0, 0);
-#else
-    return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0);
-#endif
-}
-
 #endif

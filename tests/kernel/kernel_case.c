@@ -88,6 +88,31 @@ void kernel_case_values(struct kernel_case *kase, const int dims[4], float scale
     add(kase, role, NP_F32, nr, dims, scale, offset, out);
 }
 
+static void round_values(float *values, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        uint16_t half;
+
+        np_bf16_from_f32(&half, values + i, 1);
+        np_f32_from_bf16(values + i, &half, 1);
+    }
+}
+
+void kernel_case_round(struct kernel_case *kase)
+{
+    const struct np_op_node *node = kernel_case_node(kase);
+
+    for (int i = 0; i < node->nr_ins; i++) {
+        const struct np_tensor *tensor =
+            node->ins[i] < 0 ? NULL : &kase->graph->tensors[node->ins[i]];
+
+        if (!tensor || tensor->dtype != NP_F32 || tensor->nr_dims < 2)
+            continue;
+        round_values(kase->reference[i], np_tensor_elements(tensor));
+        round_values(kase->tested[i], np_tensor_elements(tensor));
+    }
+}
+
 void kernel_case_absent(struct kernel_case *kase)
 {
     np_graph_in(kase->graph, 0, -1);
@@ -196,6 +221,35 @@ double kernel_case_error(const struct kernel_case *kase, int first_out)
         worst = fmax(worst, off / most);
     }
     return worst;
+}
+
+/* The step from one bf16 number to the next at this size. */
+static double ulp(double size)
+{
+    return size > 0 ? ldexp(1, ilogb(size) - 7) : 1;
+}
+
+struct kernel_ulps kernel_case_ulps(const struct kernel_case *kase)
+{
+    const struct np_op_node *node = &kase->graph->nodes[0];
+    const struct np_tensor *tensor = &kase->graph->tensors[node->outs[0]];
+    const void *reference = kase->reference[node->nr_ins], *tested = kase->tested[node->nr_ins];
+    const uint64_t n = np_tensor_elements(tensor);
+    struct kernel_ulps ulps = {0};
+    double largest = 0;
+
+    assert(tensor->dtype == NP_BF16);
+    for (uint64_t i = 0; i < n; i++)
+        largest = fmax(largest, fabs(value(reference, tensor, i)));
+    for (uint64_t i = 0; i < n; i++) {
+        double right = value(reference, tensor, i);
+        double off = fabs(right - value(tested, tensor, i)) / ulp(fmax(fabs(right), largest / 64));
+
+        ulps.share += off != 0 ? 1 / (double)n : 0;
+        if (!(off <= ulps.most))
+            ulps.most = isnan(off) ? INFINITY : off;
+    }
+    return ulps;
 }
 
 void kernel_case_fini(struct kernel_case *kase)

@@ -22,6 +22,8 @@ void kernel_case_activation(
  * offset. */
 void kernel_case_values(struct kernel_case *kase, const int dims[4], float scale, float offset,
     enum np_role role, bool out);
+/* Rounds weights to bf16: kernels in that type may do so themselves, or keep them f32. */
+void kernel_case_round(struct kernel_case *kase);
 void kernel_case_absent(struct kernel_case *kase);
 /* Runs both; the tested one in `lanes` lanes, chunks of `chunk` rows, finish() in 3 parts. False: no
  * row but the reference's takes the node. */
@@ -30,6 +32,15 @@ bool kernel_case_run(struct kernel_case *kase, int lanes, int chunk);
 void kernel_case_reference(struct kernel_case *kase);
 /* The largest difference of any output (first_out and beyond), as a share of its largest value. */
 double kernel_case_error(const struct kernel_case *kase, int first_out);
+/* The same for outputs in bf16, which are sums in f32 rounded once: two right kernels round to the same
+ * number, or to neighbours where the sum lies close to the middle. */
+struct kernel_ulps {
+    double
+        most; /* the largest difference in units of the last place (of the larger of the element and
+                    a 64th of the output's largest: below, sums cancel); NaN: infinite */
+    double share; /* of the elements that differ at all */
+};
+struct kernel_ulps kernel_case_ulps(const struct kernel_case *kase);
 void kernel_case_fini(struct kernel_case *kase);
 
 #endif
