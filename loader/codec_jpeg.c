@@ -1,11 +1,12 @@
 /* JPEG -> pixels, equal to the whole decode of libjpeg-turbo with ISLOW and fancy upsampling,
  * which is what Pillow gives, but only the part a geometry needs. Reader threads, a state each;
- * the decompressor, its tables and the buffers are kept from image to image.
+ * the buffers are kept from image to image.
  *
- * What is found out about a damaged file: any libjpeg warning (but extraneous bytes before a
- * marker) makes it bad. Entropy-coded data below the last row that is needed is not decoded, so a
- * bad code there goes unseen; that the file goes on to its end marker is checked always, so a file
- * cut short is bad whatever the crop. Progressive files are read whole. */
+ * Whether a file is bad depends on its bytes alone, never on the part that is asked for: it is bad
+ * where Pillow cannot load it (docs/PIXELS.md). Pillow goes on over libjpeg's warnings, so a file
+ * of one Huffman scan that runs on to its end marker is good whatever its codes are: a search for
+ * markers shows that, without decoding. Of any other file all data is read, from a source that
+ * stops where Pillow's does, since what stands behind such a stop may go unread. */
 #include "loader/codec.h"
 
 #include <assert.h>
@@ -22,11 +23,12 @@
 #include "loader/codec_convert.h"
 #include "loader/geometry.h"
 
-#define MAX_SCANS  500 /* of a progressive file: more is an attack on our time */
-#define SMALL_SIDE 64  /* up to here a crop costs more than it saves */
-#define HALO       2   /* pixels that fancy upsampling looks past an edge */
-#define LEAST_CROP 16  /* a narrower picture would get plain upsampling */
-#define MAX_ROWS   64  /* row pointers handed to libjpeg at a time */
+#define MAX_SCANS  500   /* of a progressive file: more is an attack on our time */
+#define SMALL_SIDE 64    /* up to here a crop costs more than it saves */
+#define HALO       2     /* pixels that fancy upsampling looks past an edge */
+#define LEAST_CROP 16    /* a narrower picture would get plain upsampling */
+#define MAX_ROWS   64    /* row pointers handed to libjpeg at a time */
+#define BLOCK      65536 /* bytes that Pillow reads from a file at a time */
 /* Rows begin this many bytes past NP_ALIGN: libjpeg-turbo writes rows that are aligned to 32 bytes
  * past the cache, and ours are read again at once. */
 #define ODD 16
@@ -37,10 +39,12 @@ struct jpeg_state {
     struct jpeg_source_mgr source;
     struct jpeg_progress_mgr progress;
     jmp_buf failed;
+    int code; /* why it failed: -EBADMSG or -ENOMEM */
     char message[JMSG_LENGTH_MAX];
     const uint8_t *bytes; /* whose header has been read; NULL: nobody's */
     size_t nr_bytes;
-    uint8_t *pixels; /* as libjpeg gives them */
+    const uint8_t *end, *limit; /* of the file; of what the source may give before it stops */
+    uint8_t *pixels;            /* as libjpeg gives them */
     uint8_t *converted;
     size_t pixels_bytes, converted_bytes;
 };
@@ -52,21 +56,22 @@ static void fail(j_common_ptr cinfo)
     struct jpeg_state *state = cinfo->client_data;
 
     cinfo->err->format_message(cinfo, state->message);
+    state->code = cinfo->err->msg_code == JERR_OUT_OF_MEMORY ? -ENOMEM : -EBADMSG;
     longjmp(state->failed, 1);
 }
 
-static void fail_with(j_decompress_ptr cinfo, const char *message)
+static void fail_with(struct jpeg_state *state, int code, const char *message)
 {
-    struct jpeg_state *state = cinfo->client_data;
-
     snprintf(state->message, sizeof(state->message), "%s", message);
+    state->code = code;
     longjmp(state->failed, 1);
 }
 
-static void heed_warning(j_common_ptr cinfo, int level)
+/* Warnings never count. */
+static void pass_over(j_common_ptr cinfo, int level)
 {
-    if (level < 0 && cinfo->err->msg_code != JWRN_EXTRANEOUS_DATA)
-        fail(cinfo);
+    (void)cinfo;
+    (void)level;
 }
 
 static void say_nothing(j_common_ptr cinfo)
@@ -79,7 +84,7 @@ static void limit_scans(j_common_ptr common)
     j_decompress_ptr cinfo = (j_decompress_ptr)common;
 
     if (cinfo->input_scan_number > MAX_SCANS)
-        fail_with(cinfo, "more than 500 scans");
+        fail_with(common->client_data, -EBADMSG, "more than 500 scans");
 }
 
 static void nothing(j_decompress_ptr cinfo)
@@ -87,20 +92,45 @@ static void nothing(j_decompress_ptr cinfo)
     (void)cinfo;
 }
 
-static boolean end_of_bytes(j_decompress_ptr cinfo)
+/* The source is at its limit: libjpeg's call returns, to be made again when it has more. */
+static boolean suspend(j_decompress_ptr cinfo)
 {
-    fail_with(cinfo, "the file ends too early");
+    (void)cinfo;
     return FALSE;
 }
 
 static void skip_bytes(j_decompress_ptr cinfo, long nr_bytes)
 {
+    struct jpeg_state *state = cinfo->client_data;
+    struct jpeg_source_mgr *source = cinfo->src;
+    const size_t rest = (size_t)(state->end - source->next_input_byte);
+
     if (nr_bytes <= 0)
         return;
-    if ((size_t)nr_bytes > cinfo->src->bytes_in_buffer)
-        fail_with(cinfo, "the file ends too early");
-    cinfo->src->next_input_byte += nr_bytes;
-    cinfo->src->bytes_in_buffer -= (size_t)nr_bytes;
+    source->next_input_byte += (size_t)nr_bytes < rest ? (size_t)nr_bytes : rest;
+    if ((size_t)nr_bytes < source->bytes_in_buffer)
+        source->bytes_in_buffer -= (size_t)nr_bytes;
+    else
+        source->bytes_in_buffer = 0;
+}
+
+/* The source may give bytes up to the end of the block that `at` ends or lies in. */
+static void limit_to_block(struct jpeg_state *state, const uint8_t *at)
+{
+    const size_t blocks = ((size_t)(at - state->bytes) + BLOCK - 1) / BLOCK;
+
+    state->limit = blocks * BLOCK < state->nr_bytes ? state->bytes + blocks * BLOCK : state->end;
+    state->source.bytes_in_buffer = (size_t)(state->limit - state->source.next_input_byte);
+}
+
+/* One block more, as Pillow reads it when libjpeg stops; or longjmps: there is none. */
+static void next_block(struct jpeg_state *state)
+{
+    const uint8_t *at = state->source.next_input_byte;
+
+    if (state->limit == state->end)
+        fail_with(state, -EBADMSG, "the file ends too early");
+    limit_to_block(state, at > state->limit ? at : state->limit + 1);
 }
 
 /* --- the table's entries ------------------------------------------------------------------- */
@@ -108,34 +138,6 @@ static void skip_bytes(j_decompress_ptr cinfo, long nr_bytes)
 static bool jpeg_sniff(const uint8_t *bytes, size_t nr_bytes)
 {
     return nr_bytes >= 3 && bytes[0] == 0xff && bytes[1] == 0xd8 && bytes[2] == 0xff;
-}
-
-static int jpeg_init(void **ret_state)
-{
-    struct jpeg_state *state = np_alloc(sizeof(*state));
-
-    if (!state)
-        return -ENOMEM;
-    state->cinfo.err = jpeg_std_error(&state->errors);
-    state->errors.error_exit = fail;
-    state->errors.emit_message = heed_warning;
-    state->errors.output_message = say_nothing;
-    state->cinfo.client_data = state;
-    if (setjmp(state->failed)) {
-        np_free(state);
-        return -ENOMEM;
-    }
-    jpeg_create_decompress(&state->cinfo);
-    state->cinfo.client_data = state;
-    state->source = (struct jpeg_source_mgr){.init_source = nothing,
-        .fill_input_buffer = end_of_bytes,
-        .skip_input_data = skip_bytes,
-        .resync_to_restart = jpeg_resync_to_restart,
-        .term_source = nothing};
-    state->cinfo.src = &state->source;
-    state->progress.progress_monitor = limit_scans;
-    *ret_state = state;
-    return 0;
 }
 
 static void jpeg_fini(void *memory)
@@ -150,22 +152,56 @@ static void jpeg_fini(void *memory)
     np_free(state);
 }
 
-/* Reads the header, or longjmps. */
+static int jpeg_init(void **ret_state)
+{
+    struct jpeg_state *state = np_alloc(sizeof(*state));
+
+    if (!state)
+        return -ENOMEM;
+    state->cinfo.err = jpeg_std_error(&state->errors);
+    state->errors.error_exit = fail;
+    state->errors.emit_message = pass_over;
+    state->cinfo.client_data = state;
+    state->source = (struct jpeg_source_mgr){.init_source = nothing,
+        .fill_input_buffer = suspend,
+        .skip_input_data = skip_bytes,
+        .resync_to_restart = jpeg_resync_to_restart,
+        .term_source = nothing};
+    state->progress.progress_monitor = limit_scans;
+    *ret_state = state;
+    return 0;
+}
+
+/* A new decompressor: an old one would lend its tables to a file that lacks some. Or longjmps. */
+static void begin(struct jpeg_state *state, const uint8_t *bytes, size_t nr_bytes)
+{
+    jpeg_destroy_decompress(&state->cinfo);
+    state->bytes = NULL;
+    jpeg_create_decompress(&state->cinfo);
+    state->cinfo.mem->max_memory_to_use = 0; /* $JPEGMEM decides nothing */
+    state->cinfo.src = &state->source;
+    state->source.next_input_byte = bytes;
+    state->source.bytes_in_buffer = nr_bytes;
+    state->end = state->limit = bytes + nr_bytes;
+}
+
+/* Reads the header, or longjmps. Tables alone, with an end marker of their own, may come first. */
 static void read_header(struct jpeg_state *state, const uint8_t *bytes, size_t nr_bytes)
 {
     j_decompress_ptr cinfo = &state->cinfo;
+    int found;
 
-    jpeg_abort_decompress(cinfo);
-    state->bytes = NULL;
-    cinfo->progress = NULL;
-    state->source.next_input_byte = bytes;
-    state->source.bytes_in_buffer = nr_bytes;
-    jpeg_read_header(cinfo, TRUE);
-    if ((uint64_t)cinfo->image_width * cinfo->image_height > NP_MAX_PIXELS)
-        fail_with(cinfo, "it has more than 178956970 pixels");
+    begin(state, bytes, nr_bytes);
+    do
+        found = jpeg_read_header(cinfo, FALSE);
+    while (found == JPEG_HEADER_TABLES_ONLY);
+    if (found == JPEG_SUSPENDED)
+        fail_with(state, -EBADMSG, "the file ends too early");
     if (cinfo->jpeg_color_space == JCS_UNKNOWN ||
         (cinfo->num_components != 1 && cinfo->num_components != 3 && cinfo->num_components != 4))
-        fail_with(cinfo, "it is neither grey, colour nor CMYK");
+        fail_with(state, -EBADMSG, "it is neither grey, colour nor CMYK");
+    if ((uint64_t)cinfo->image_width * cinfo->image_height > NP_MAX_PIXELS)
+        fail_with(state, -EBADMSG, "it has more than 178956970 pixels");
     state->bytes = bytes;
     state->nr_bytes = nr_bytes;
 }
@@ -174,7 +210,8 @@ static int failed(struct jpeg_state *state, struct np_err *err)
 {
     state->bytes = NULL;
     jpeg_abort_decompress(&state->cinfo);
-    return np_err_set(err, -EBADMSG, "bad JPEG: %s", state->message);
+    return np_err_set(
+        err, state->code, state->code == -ENOMEM ? "%s" : "bad JPEG: %s", state->message);
 }
 
 static int jpeg_info(void *memory, const uint8_t *bytes, size_t nr_bytes,
@@ -238,23 +275,18 @@ static void widen(j_decompress_ptr cinfo, struct np_rect *need)
         need->bottom = height;
 }
 
-/* Does the end marker stand where reading stopped, or anywhere after? Stuffed data cannot look
- * like it. */
-static bool has_end(j_decompress_ptr cinfo)
+/* Is the first marker in the entropy-coded data, stuffed bytes, fill bytes and restarts aside, the
+ * end marker? */
+static bool runs_to_its_end(const uint8_t *at, const uint8_t *end)
 {
-    const uint8_t *first = cinfo->src->next_input_byte;
-    size_t n = cinfo->src->bytes_in_buffer;
-
-    if (jpeg_input_complete(cinfo) || cinfo->unread_marker == JPEG_EOI)
-        return true;
-    while (n >= 2) {
-        const uint8_t *last = memrchr(first + 1, JPEG_EOI, n - 1);
-
-        if (!last)
+    while (at < end && (at = memchr(at, 0xff, (size_t)(end - at))) != NULL) {
+        while (at < end && *at == 0xff)
+            at++;
+        if (at == end)
             return false;
-        if (last[-1] == 0xff)
-            return true;
-        n = (size_t)(last - first);
+        if (*at != 0 && (*at < JPEG_RST0 || *at > JPEG_RST0 + 7))
+            return *at == JPEG_EOI;
+        at++;
     }
     return false;
 }
@@ -269,6 +301,7 @@ static void choose_output(j_decompress_ptr cinfo, int channels)
     cinfo->do_fancy_upsampling = TRUE;
 }
 
+/* Rows into state->pixels; a stop of the source goes on with its next block. */
 static void read_rows(struct jpeg_state *state, int nr_rows, size_t stride)
 {
     JSAMPROW rows[MAX_ROWS];
@@ -280,36 +313,42 @@ static void read_rows(struct jpeg_state *state, int nr_rows, size_t stride)
         for (int i = 0; i < n; i++)
             rows[i] = at + (size_t)i * stride;
         n = (int)jpeg_read_scanlines(&state->cinfo, rows, (JDIMENSION)n);
+        if (n == 0)
+            next_block(state);
         at += (size_t)n * stride;
         nr_rows -= n;
     }
 }
 
-/* Decodes need, widened, into state->pixels; or longjmps. */
+/* Room for rows of the output's width. */
+static size_t hold_rows(struct jpeg_state *state, int nr_rows)
+{
+    const j_decompress_ptr cinfo = &state->cinfo;
+    const size_t stride = ((size_t)cinfo->output_width * cinfo->output_components + NP_ALIGN - 1) /
+                          NP_ALIGN * NP_ALIGN;
+
+    if (np_hold(&state->pixels, &state->pixels_bytes, stride * (size_t)nr_rows + ODD))
+        fail_with(state, -ENOMEM, "out of memory for an image");
+    return stride;
+}
+
+/* Decodes need, widened, into state->pixels; or longjmps. No input is read any more, or it cannot
+ * end too early: there jpeg_skip_scanlines() works. */
 static void decode_part(struct jpeg_state *state, struct np_rect need, struct np_pixels *ret_pixels)
 {
     j_decompress_ptr cinfo = &state->cinfo;
     JDIMENSION left, width;
     size_t stride;
 
-    if (cinfo->progressive_mode)
-        cinfo->progress = &state->progress;
-    jpeg_start_decompress(cinfo);
     widen(cinfo, &need);
     left = (JDIMENSION)need.left;
     width = (JDIMENSION)(need.right - need.left);
     if (width < cinfo->output_width)
         jpeg_crop_scanline(cinfo, &left, &width);
-    stride = ((size_t)cinfo->output_width * cinfo->output_components + NP_ALIGN - 1) / NP_ALIGN *
-             NP_ALIGN;
-    if (np_hold(
-            &state->pixels, &state->pixels_bytes, stride * (size_t)(need.bottom - need.top) + ODD))
-        fail_with(cinfo, "out of memory");
+    stride = hold_rows(state, need.bottom - need.top);
     if (need.top > 0)
         jpeg_skip_scanlines(cinfo, (JDIMENSION)need.top);
     read_rows(state, need.bottom - need.top, stride);
-    if (!has_end(cinfo))
-        fail_with(cinfo, "the file ends too early");
     *ret_pixels = (struct np_pixels){.data = state->pixels + ODD,
         .width = (int)cinfo->output_width,
         .height = need.bottom - need.top,
@@ -317,6 +356,43 @@ static void decode_part(struct jpeg_state *state, struct np_rect need, struct np
         .stride = (ptrdiff_t)stride,
         .origin_x = (int)left,
         .origin_y = need.top};
+}
+
+/* Decodes one scan that may not run to its end marker, all of it, into state->pixels; or longjmps.
+ * Where the source stops behind the last row, Pillow looks no further. */
+static void decode_all(struct jpeg_state *state, struct np_pixels *ret_pixels)
+{
+    j_decompress_ptr cinfo = &state->cinfo;
+    const size_t stride = hold_rows(state, (int)cinfo->output_height);
+
+    read_rows(state, (int)cinfo->output_height, stride);
+    jpeg_finish_decompress(cinfo);
+    *ret_pixels = (struct np_pixels){.data = state->pixels + ODD,
+        .width = (int)cinfo->output_width,
+        .height = (int)cinfo->output_height,
+        .channels = cinfo->output_components,
+        .stride = (ptrdiff_t)stride};
+}
+
+/* At least need, and the verdict over the file: longjmps where it is bad. */
+static void decode_judged(
+    struct jpeg_state *state, const struct np_rect *need, struct np_pixels *ret_pixels)
+{
+    j_decompress_ptr cinfo = &state->cinfo;
+    const bool many_scans = jpeg_has_multiple_scans(cinfo);
+    const bool sound = !many_scans && !cinfo->arith_code &&
+                       runs_to_its_end(cinfo->src->next_input_byte, state->end);
+
+    if (!sound)
+        limit_to_block(state, cinfo->src->next_input_byte);
+    if (many_scans)
+        cinfo->progress = &state->progress;
+    while (!jpeg_start_decompress(cinfo)) /* reads many scans up to the end marker */
+        next_block(state);
+    if (sound || many_scans)
+        decode_part(state, *need, ret_pixels);
+    else
+        decode_all(state, ret_pixels);
 }
 
 static int jpeg_decode(void *memory, const uint8_t *bytes, size_t nr_bytes,
@@ -336,7 +412,7 @@ static int jpeg_decode(void *memory, const uint8_t *bytes, size_t nr_bytes,
     assert(need.left >= 0 && need.right <= (int)state->cinfo.image_width);
     assert(need.top >= 0 && need.bottom <= (int)state->cinfo.image_height);
     choose_output(&state->cinfo, channels);
-    decode_part(state, need, &pixels);
+    decode_judged(state, &need, &pixels);
     jpeg_abort_decompress(&state->cinfo);
     state->bytes = NULL;
     /* Adobe's CMYK lies inverted, and Pillow turns every CMYK JPEG over: so does np_convert. */

@@ -46,9 +46,10 @@ static bool same(
     return true;
 }
 
-/* Decodes 60 boxes of every size with a second decoder; true when all are as in the whole. */
-static bool crops_are_exact(
-    const uint8_t *bytes, size_t nr_bytes, int width, int height, int channels)
+/* Decodes all, and 60 boxes of every size with a second decoder: true when each ends with the code,
+ * and with the pixels of the whole where that is 0. */
+static bool crops_end_alike(
+    const uint8_t *bytes, size_t nr_bytes, int width, int height, int channels, int code)
 {
     struct np_decoder *whole, *crop;
     struct np_geometry all = box(0, 0, width, height);
@@ -58,8 +59,9 @@ static bool crops_are_exact(
 
     np_decoder_new(&whole, NULL);
     np_decoder_new(&crop, NULL);
-    good = decode(whole, bytes, nr_bytes, &all, channels, &pixels, NULL) == 0 &&
-           pixels.width == width && pixels.height == height && pixels.channels == channels;
+    good =
+        decode(whole, bytes, nr_bytes, &all, channels, &pixels, NULL) == code &&
+        (code || (pixels.width == width && pixels.height == height && pixels.channels == channels));
     for (int i = 0; i < 60 && good; i++) {
         int at[4];
         struct np_geometry g;
@@ -72,12 +74,18 @@ static bool crops_are_exact(
         g.top = at[1] % height;
         g = box(g.left, g.top, g.left + 1 + at[2] % (i % 2 ? width - g.left : 1),
             g.top + 1 + at[3] % (i % 3 ? height - g.top : 1));
-        good = decode(crop, bytes, nr_bytes, &g, channels, &part, NULL) == 0 &&
-               same(&pixels, &part, &g);
+        good = decode(crop, bytes, nr_bytes, &g, channels, &part, NULL) == code &&
+               (code || same(&pixels, &part, &g));
     }
     np_decoder_free(whole);
     np_decoder_free(crop);
     return good;
+}
+
+static bool crops_are_exact(
+    const uint8_t *bytes, size_t nr_bytes, int width, int height, int channels)
+{
+    return crops_end_alike(bytes, nr_bytes, width, height, channels, 0);
 }
 
 static bool exact_jpeg(const struct made_jpeg *made, int channels)
@@ -162,6 +170,7 @@ Test(codec_jpeg, a_file_cut_short_is_bad_whatever_the_crop)
             good = good && refuses(bytes, cut, &g, "bad JPEG");
         good = good && refuses(bytes, n - 1, &g, "ends too early");
         good = good && refuses(bytes, n - 2, &g, "ends too early");
+        good = good && crops_end_alike(bytes, n - 2, kinds[i].width, kinds[i].height, 3, -EBADMSG);
         free(bytes);
         cr_assert(good);
     }
@@ -181,21 +190,197 @@ Test(codec_jpeg, bytes_after_the_end_do_not_matter)
     cr_assert(good);
 }
 
-Test(codec_jpeg, a_warning_is_an_error)
+/* Where the entropy-coded data of the first scan begin. */
+static size_t scan_at(const uint8_t *bytes)
 {
-    struct made_jpeg made = {131, 97, 3, .h = 1, .v = 1, .restart = 4};
-    struct np_geometry g = box(0, 0, 131, 97);
-    size_t n;
-    uint8_t *bytes = made_jpeg(&made, &n);
-    bool good = false;
+    size_t at = 2;
 
-    for (size_t i = n / 2; i + 1 < n && !good; i++) /* a restart marker out of turn */
-        if (bytes[i] == 0xff && bytes[i + 1] >= 0xd0 && bytes[i + 1] <= 0xd7) {
-            bytes[i + 1] ^= 4;
-            good = refuses(bytes, n, &g, "bad JPEG: Corrupt JPEG data");
-        }
+    while (bytes[at + 1] != 0xda)
+        at += 2 + ((size_t)bytes[at + 2] << 8 | bytes[at + 3]);
+    return at + 2 + ((size_t)bytes[at + 2] << 8 | bytes[at + 3]);
+}
+
+/* The file with n bytes put in at a place; bytes is freed. */
+static uint8_t *with(uint8_t *bytes, size_t *nr_bytes, size_t at, const void *more, size_t n)
+{
+    uint8_t *longer = malloc(*nr_bytes + n);
+
+    memcpy(longer, bytes, at);
+    if (more)
+        memcpy(longer + at, more, n);
+    else
+        memset(longer + at, 0, n);
+    memcpy(longer + at + n, bytes + at, *nr_bytes - at);
+    *nr_bytes += n;
     free(bytes);
-    cr_assert(good);
+    return longer;
+}
+
+/* As many bytes of comments behind the first marker as it takes that `from` lies at `to`. */
+static uint8_t *moved(uint8_t *bytes, size_t *nr_bytes, size_t from, size_t to)
+{
+    while (from < to) {
+        const size_t n = to - from > 60000 ? 30000 : to - from;
+        const uint8_t head[4] = {0xff, 0xfe, (uint8_t)((n - 2) >> 8), (uint8_t)(n - 2)};
+
+        bytes = with(bytes, nr_bytes, 2, NULL, n);
+        memcpy(bytes + 2, head, 4);
+        from += n;
+    }
+    return bytes;
+}
+
+/* Does damage to the codes, `nr` bytes from `from` of 1000 parts of them, leave all crops alike? */
+static bool codes_are_concealed(const struct made_jpeg *made, size_t from, size_t nr)
+{
+    size_t n, first;
+    uint8_t *bytes = made_jpeg(made, &n);
+    bool good;
+
+    first = scan_at(bytes);
+    first += (n - 2 - first) * from / 1000;
+    for (size_t i = first; i < first + nr && i < n - 2; i++)
+        if (bytes[i] != 0xff && bytes[i - 1] != 0xff && (bytes[i] ^ 0x5a) != 0xff)
+            bytes[i] ^= 0x5a;
+    good = crops_are_exact(bytes, n, made->width, made->height, 3);
+    free(bytes);
+    return good;
+}
+
+Test(codec_jpeg, bad_codes_are_concealed_alike_in_every_crop)
+{
+    const struct made_jpeg kinds[] = {{131, 97, 3, .h = 2, .v = 2}, {131, 97, 3, .h = 1, .v = 1},
+        {131, 97, 3, .h = 2, .v = 1, .restart = 2}, {131, 97, 1, .h = 1, .v = 1},
+        {131, 97, 3, .h = 2, .v = 2, .progressive = true},
+        {131, 97, 3, .h = 2, .v = 2, .arithmetic = true}};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+        for (size_t from = 5; from < (kinds[i].progressive ? 6u : 1000u); from += 199)
+            cr_assert(codes_are_concealed(&kinds[i], from, 40), "kind %zu from %zu", i, from);
+}
+
+Test(codec_jpeg, wrong_and_lost_restarts_are_concealed_alike_in_every_crop)
+{
+    struct made_jpeg made = {131, 97, 3, .h = 2, .v = 1, .restart = 4};
+
+    for (int wrong = 0; wrong < 3; wrong++) {
+        size_t n, at;
+        uint8_t *bytes = made_jpeg(&made, &n);
+        bool good;
+
+        for (at = scan_at(bytes) + n / 3; bytes[at] != 0xff || bytes[at + 1] < 0xd0; at++)
+            ;
+        if (wrong < 2)
+            bytes[at + 1] = (uint8_t)(0xd0 + ((bytes[at + 1] + (wrong ? 5 : 1)) & 7));
+        else
+            memset(bytes + at, 0, 2);
+        good = crops_are_exact(bytes, n, 131, 97, 3);
+        free(bytes);
+        cr_assert(good, "damage %d", wrong);
+    }
+}
+
+Test(codec_jpeg, a_scan_that_ends_early_is_good_alike_in_every_crop)
+{
+    const struct made_jpeg kinds[] = {{131, 97, 3, .h = 2, .v = 2},
+        {131, 97, 3, .h = 2, .v = 2, .restart = 3},
+        {131, 97, 3, .h = 2, .v = 2, .progressive = true}};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+        for (size_t part = 0; part < 10; part++) {
+            size_t n, at;
+            uint8_t *bytes = made_jpeg(&kinds[i], &n);
+            bool good;
+
+            at = scan_at(bytes);
+            at += (n - 2 - at) * part / 10;
+            bytes = with(bytes, &n, at, "\xff\xff\xff\xd9", 4);
+            good =
+                crops_are_exact(bytes, n, 131, 97, 3) && crops_are_exact(bytes, at + 4, 131, 97, 3);
+            free(bytes);
+            cr_assert(good, "kind %zu, part %zu", i, part);
+        }
+}
+
+Test(codec_jpeg, a_stray_marker_is_judged_alike_whatever_the_crop)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+        int code;
+    } markers[] = {{"\xff\x02", 2, -EBADMSG}, /* of no kind libjpeg knows */
+        {"\xff\xfe\x00\x04zz", 6, 0},         /* a comment */
+        {"\xff\x01", 2, 0},                   /* without parameters */
+        {"\xff\xd8", 2, -EBADMSG}, {"\xff\xd5", 2, 0}, {"\xff\xff\x00", 3, 0}};
+    struct made_jpeg made = {131, 97, 3, .h = 2, .v = 2};
+
+    for (size_t i = 0; i < sizeof(markers) / sizeof(*markers); i++) {
+        size_t n;
+        uint8_t *bytes = made_jpeg(&made, &n);
+        bool good;
+
+        bytes = with(bytes, &n, n - 200, markers[i].bytes, markers[i].n);
+        good = crops_end_alike(bytes, n, 131, 97, 3, markers[i].code);
+        free(bytes);
+        cr_assert(good, "marker %zu", i);
+    }
+}
+
+Test(codec_jpeg, what_stands_behind_the_block_of_the_last_row_goes_unread)
+{
+    struct made_jpeg made = {131, 97, 3, .h = 2, .v = 2};
+
+    for (size_t shift = 0; shift < 2; shift++) {
+        size_t n, end;
+        uint8_t *bytes = made_jpeg(&made, &n);
+        bool good;
+
+        end = n - 2;
+        bytes = with(bytes, &n, end, NULL, 1000); /* the source stops amid these, or does not */
+        bytes = with(bytes, &n, end + 1000, "\xff\x02", 2);
+        bytes = moved(bytes, &n, end, 65536 - 500 + 5000 * shift);
+        good = crops_end_alike(bytes, n, 131, 97, 3, shift ? -EBADMSG : 0);
+        free(bytes);
+        cr_assert(good, "shift %zu", shift);
+    }
+}
+
+Test(codec_jpeg, arithmetic_codes_beyond_a_block_are_bad_as_they_cannot_be_suspended)
+{
+    struct made_jpeg made = {131, 97, 3, .h = 2, .v = 2, .arithmetic = true};
+
+    for (size_t shift = 0; shift < 2; shift++) {
+        size_t n;
+        uint8_t *bytes = made_jpeg(&made, &n);
+        bool good;
+
+        bytes = moved(bytes, &n, n, 65536 - 100 + 1000 * shift);
+        good = crops_end_alike(bytes, n, 131, 97, 3, shift ? -EBADMSG : 0);
+        free(bytes);
+        cr_assert(good, "shift %zu", shift);
+    }
+}
+
+Test(codec_jpeg, no_file_lends_its_tables_to_the_next)
+{
+    struct made_jpeg made = {131, 97, 3, .h = 2, .v = 2};
+    struct np_geometry g = box(0, 0, 131, 97);
+    struct np_decoder *decoder;
+    struct np_pixels pixels;
+    size_t n, at = 2;
+    uint8_t *bytes = made_jpeg(&made, &n);
+    int first, bare;
+
+    np_decoder_new(&decoder, NULL);
+    first = decode(decoder, bytes, n, &g, 3, &pixels, NULL);
+    while (bytes[at + 1] != 0xdb) /* the first quantization table becomes a comment */
+        at += 2 + ((size_t)bytes[at + 2] << 8 | bytes[at + 3]);
+    bytes[at + 1] = 0xfe;
+    bare = decode(decoder, bytes, n, &g, 3, &pixels, NULL);
+    np_decoder_free(decoder);
+    free(bytes);
+    cr_assert_eq(first, 0);
+    cr_assert_eq(bare, -EBADMSG);
 }
 
 Test(codec_jpeg, a_decoder_goes_on_after_a_bad_file)
