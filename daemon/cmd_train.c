@@ -45,6 +45,7 @@ int np_cmd_train(int argc, char **argv)
     const char *device = NULL, *trace = NULL, *trace_limit = NULL;
     const struct np_flag flags[] = {
         {"--resume", &options.resume_dir, &options.resume, is_folder},
+        {"--reset-schedule", NULL, &options.reset_schedule, NULL},
         {"--weights", &options.weights, NULL, NULL},
         {"--device", &device, NULL, NULL},
         {"--trace", &trace, NULL, NULL},
@@ -61,6 +62,12 @@ int np_cmd_train(int argc, char **argv)
     if (options.resume && options.weights) {
         fprintf(stderr, "nnpipe train: --weights begins a run, --resume goes on with one; give one "
                         "of the two\n");
+        return NP_EXIT_USAGE;
+    }
+    if (options.reset_schedule && !options.resume) {
+        fprintf(stderr,
+            "nnpipe train: --reset-schedule goes with --resume: the schedule begins anew "
+            "where the run is resumed\n");
         return NP_EXIT_USAGE;
     }
     if (trace_limit && !trace) {

@@ -86,17 +86,17 @@ static void sampler_options(const struct np_run *run, struct np_sampler_options 
     };
 }
 
-/* Batches of the run: as the config has it, or more than a probe will wait for. */
-static uint64_t steps_of(const struct np_run *run)
+/* As the config has it, or more than a probe will wait for. */
+uint64_t np_run_steps(const struct np_run *run, double epochs, int64_t steps)
 {
     const struct np_config *config = run->config;
     const uint64_t accumulate = (uint64_t)config->run.accumulate;
-    uint64_t steps = (uint64_t)config->run.steps;
+    uint64_t n = (uint64_t)steps;
 
-    if (steps == 0 || run->options->probe)
-        steps = (uint64_t)ceil((run->options->probe ? PROBE_EPOCHS : config->run.epochs) *
-                               (double)run->nr_train / (double)config->loader.batch);
-    return (steps + accumulate - 1) / accumulate * accumulate;
+    if (n == 0 || run->options->probe)
+        n = (uint64_t)ceil((run->options->probe ? PROBE_EPOCHS : epochs) * (double)run->nr_train /
+                           (double)config->loader.batch);
+    return (n + accumulate - 1) / accumulate * accumulate;
 }
 
 /* Samples, steps, and the order they come in. */
@@ -114,8 +114,10 @@ static int open_order(struct np_run *run, struct np_err *err)
     if (run->nr_train == 0 || (config->split > 0 && run->nr_eval == 0))
         return np_err_set(err, -EINVAL, "data.split: %g of %llu samples leaves one part empty",
             config->split, (unsigned long long)total);
-    run->nr_steps = steps_of(run);
+    run->nr_steps = np_run_steps(run, config->run.epochs, config->run.steps);
     sampler_options(run, &options);
+    np_sampler_free(run->sampler);
+    run->sampler = NULL;
     return np_sampler_new(&options, &run->sampler, err);
 }
 
@@ -217,6 +219,7 @@ static int train(struct np_run *run, struct np_err *err)
         .nr_train = run->nr_train,
         .batch = (int)run->config->loader.batch,
         .accumulate = (int)run->config->run.accumulate,
+        .schedule_start = np_changes_schedule_start(&run->changes),
         .first_step = run->position.step,
         .eval_due = run->position.eval_due,
         .block = run->block,
@@ -312,12 +315,20 @@ static bool is_finished(const struct np_run *run)
            np_folder_result(run->dir) >= (double)run->nr_steps;
 }
 
+/* The run's folder and what it fixes: its length may be another than the config file's. */
+static int find_place(struct np_run *run, struct np_err *err)
+{
+    int code = np_run_find_folder(run, err);
+
+    return code == 0 && run->dir ? open_order(run, err) : code;
+}
+
 /* In this order, so that a mistake is found before anything is written. */
 static int open_run(struct np_run *run, struct np_err *err)
 {
     int code = open_base(run, err);
 
-    if (code < 0 || (code = open_data(run, err)) < 0 || (code = np_run_find_folder(run, err)) < 0 ||
+    if (code < 0 || (code = open_data(run, err)) < 0 || (code = find_place(run, err)) < 0 ||
         (code = np_run_open_model(run, err)) < 0)
         return code;
     bool resumed = run->saved_step != UINT64_MAX;
@@ -346,6 +357,19 @@ void np_run_at(struct np_run *run, const char *doing)
         follower->at(follower->context, run, doing);
 }
 
+/* New values are in a checkpoint before the first step that they rule: a run that is killed later
+ * goes on with them. */
+static int keep_changes(struct np_run *run, struct np_err *err)
+{
+    char text[600];
+
+    for (int i = 0; np_changes_text(&run->changes, i, text, sizeof(text)); i++)
+        np_run_say(run, "%s", text);
+    if (run->changes.nr_new == 0)
+        return 0;
+    return np_run_save(run, run->position.step, run->position.eval_due, err);
+}
+
 static int run_all(struct np_run *run, struct np_err *err)
 {
     int code;
@@ -362,9 +386,10 @@ static int run_all(struct np_run *run, struct np_err *err)
         return code;
     if (!run->options->probe)
         np_run_report_start(run);
+    code = keep_changes(run, err);
     if (over)
         np_watch_arm(run->watch);
-    else
+    else if (code == 0)
         code = train(run, err);
     if (code == -EINTR) /* with a checkpoint */
         np_watch_settle(run->watch, NP_EXIT_STOPPED);
@@ -398,6 +423,7 @@ static void close_run(struct np_run *run)
     np_free(run->dir);
     np_free(run->bad);
     np_node_free(run->normal);
+    np_changes_close(&run->changes);
     np_json_fini(&run->line);
     np_json_fini(&run->facts);
     np_free(run->device_state);

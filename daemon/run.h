@@ -4,11 +4,13 @@
  *   run.c        opens, wires, closes       run_hooks.c  what happens at each step
  *   run_model.c  network and weights        run_report.c what it says at start and end
  *   run_save.c   checkpoints and facts      run_folder.c run_log.c  the folder and its files
+ *   run_place.c  which folder, may it go on run_change.c rates and length changed on the way
  *   run_pipeline.c  what the pipeline says of itself */
 #ifndef NP_RUN_H
 #define NP_RUN_H
 
 #include "daemon/cmd.h"
+#include "daemon/run_change.h"
 #include "daemon/run_log.h"
 #include "daemon/setup.h"
 #include "daemon/ui/curves.h"
@@ -47,6 +49,7 @@ struct np_run_options {
     const char *into;
     bool json;
     bool resume;
+    bool reset_schedule;                  /* it begins anew where the run is resumed */
     const char *resume_dir;               /* NULL: the newest unfinished one */
     const char *weights;                  /* NULL: fresh ones */
     const struct np_overrides *overrides; /* for messages */
@@ -92,7 +95,9 @@ struct np_run {
     bool io_open;
 
     uint64_t nr_train, nr_eval, nr_steps;
-    char train_sum[17]; /* of labels and sizes; empty: not asked for yet */
+    char train_names[17];      /* sum over names and labels; empty: not asked for yet */
+    char train_sum[17];        /* over labels and sizes */
+    struct np_changes changes; /* of rate, schedule and length since the run began */
     struct np_position position;
     uint64_t first_step; /* of this process */
     uint64_t saved_step; /* of the last checkpoint; UINT64_MAX: none */
@@ -148,7 +153,10 @@ void np_run_pipeline_cut(struct np_run *run);
 const char *np_run_stall_cause(const struct np_run *run);
 void np_run_stall_restart(struct np_run *run); /* run->lately begins anew */
 void np_run_pipeline_free(struct np_run *run);
-/* run_place.c. A run to go on with: its folder is in run->dir, locked; NULL: a new one follows. */
+/* The steps of a run of so many epochs, or steps where epochs is 0. */
+uint64_t np_run_steps(const struct np_run *run, double epochs, int64_t steps);
+/* run_place.c. A run to go on with: its folder is in run->dir, locked, and the config holds the values
+ * that are in force there; NULL: a new one follows. */
 int np_run_find_folder(struct np_run *run, struct np_err *err);
 int np_run_new_folder(struct np_run *run, struct np_err *err);
 /* run_model.c: precision and lanes, graph, weights (fresh, given, or of the checkpoint), plan. */
@@ -160,6 +168,11 @@ int np_run_report_done(struct np_run *run, struct np_err *err);
 int np_run_report_finished(struct np_run *run, struct np_err *err);
 void np_run_report_error(struct np_run *run, const struct np_err *err);
 /* run_save.c */
+/* The facts of a run's newest checkpoint that has readable ones. -ENOENT: none. np_node_free. */
+int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_err *err);
+/* Is data.train what the run in dir was trained on? -EINVAL: it is not, and in what it differs. */
+int np_run_check_data(
+    struct np_run *run, const char *dir, const struct np_node *facts, struct np_err *err);
 /* Lanes and precision of the newest checkpoint; what has changed since is said. */
 int np_run_load_facts(struct np_run *run, struct np_err *err);
 int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);

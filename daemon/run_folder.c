@@ -15,7 +15,6 @@
 
 #include "daemon/config.h"
 #include "daemon/json.h"
-#include "daemon/run_same.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
@@ -62,7 +61,7 @@ bool np_folder_has_checkpoint(const char *dir)
     bool found = false;
 
     for (const struct dirent *item; folder && !found && (item = readdir(folder));)
-        found = strncmp(item->d_name, "step-", 5) == 0;
+        found = strncmp(item->d_name, "step-", 5) == 0 || strstr(item->d_name, ".old") != NULL;
     if (folder)
         closedir(folder);
     np_free(path);
@@ -140,34 +139,6 @@ double np_folder_result(const char *dir)
     return steps;
 }
 
-static bool has_checkpoint(const char *dir)
-{
-    char *path = np_format("%s/checkpoints", dir);
-    DIR *folder = path ? opendir(path) : NULL;
-    bool found = false;
-
-    for (struct dirent *entry; folder && !found && (entry = readdir(folder));)
-        found = strncmp(entry->d_name, "step-", 5) == 0 || strstr(entry->d_name, ".old") != NULL;
-    if (folder)
-        closedir(folder);
-    np_free(path);
-    return found;
-}
-
-static bool fits(const char *dir, const struct np_node *now, bool extends, double nr_steps)
-{
-    struct np_node *then = NULL;
-    char why[512];
-
-    if (np_folder_result(dir) >= nr_steps || !has_checkpoint(dir) ||
-        np_folder_config(dir, &then, NULL) < 0)
-        return false;
-    bool same = np_node_is(np_node_get(then, "name"), np_node_get(now, "name")->text) &&
-                np_config_same(then, now, extends, why, sizeof(why));
-    np_node_free(then);
-    return same;
-}
-
 /* The part of a folder's name that sorts by time: behind "NAME-". NULL: another run's. */
 static const char *stamp_of(const char *entry, const char *name)
 {
@@ -176,31 +147,33 @@ static const char *stamp_of(const char *entry, const char *name)
     return strncmp(entry, name, n) == 0 && entry[n] == '-' ? entry + n + 1 : NULL;
 }
 
-int np_folder_find(const char *runs, const struct np_node *now, bool extends, double nr_steps,
-    char **ret_dir, struct np_err *err)
+/* For scandir(): the names have the same beginning, so the newest is the last in byte order. */
+static int newest_first(const struct dirent **a, const struct dirent **b)
 {
-    const char *name = np_node_get(now, "name")->text;
-    char *best = NULL;
-    DIR *folder = opendir(runs);
+    return -strcmp((*a)->d_name, (*b)->d_name);
+}
 
-    *ret_dir = NULL;
-    if (!folder && errno == ENOENT)
-        return 0;
-    if (!folder)
+int np_folder_find(const char *runs, const char *name, bool (*fits)(void *context, const char *dir),
+    void *context, char **ret_dir, struct np_err *err)
+{
+    struct dirent **entries = NULL;
+    char *found = NULL;
+    int n = scandir(runs, &entries, NULL, newest_first);
+
+    if (n < 0 && errno != ENOENT)
         return np_err_set(err, -errno, "%s: cannot be read: %s", runs, strerror(errno));
-    for (struct dirent *entry; (entry = readdir(folder));) {
-        const char *stamp = stamp_of(entry->d_name, name);
-        if (!stamp || (best && strcmp(stamp, stamp_of(strrchr(best, '/') + 1, name)) <= 0))
-            continue;
-        char *dir = np_format("%s/%s", runs, entry->d_name);
-        if (dir && fits(dir, now, extends, nr_steps)) {
-            np_free(best);
-            best = dir;
-        } else {
+    for (int i = 0; i < n; i++) {
+        char *dir = found || !stamp_of(entries[i]->d_name, name)
+                        ? NULL
+                        : np_format("%s/%s", runs, entries[i]->d_name);
+
+        if (dir && fits(context, dir))
+            found = dir;
+        else
             np_free(dir);
-        }
+        free(entries[i]);
     }
-    closedir(folder);
-    *ret_dir = best;
+    free(entries);
+    *ret_dir = found;
     return 0;
 }

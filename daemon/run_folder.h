@@ -18,9 +18,9 @@ bool np_folder_has_checkpoint(const char *dir);
 int np_folder_config(const char *dir, struct np_node **ret_node, struct np_err *err);
 /* Steps of its result.json when the run was finished; -1: it was not. */
 double np_folder_result(const char *dir);
-/* The newest folder below runs whose config gives the same weights as `now` and whose name is the
- * same, with at least one checkpoint and less than nr_steps done. *ret_dir NULL: none. np_free. */
-int np_folder_find(const char *runs, const struct np_node *now, bool extends, double nr_steps,
-    char **ret_dir, struct np_err *err);
+/* The newest folder below runs called NAME-... for which fits() is true; the newest is asked first.
+ * *ret_dir NULL: none. np_free. */
+int np_folder_find(const char *runs, const char *name, bool (*fits)(void *context, const char *dir),
+    void *context, char **ret_dir, struct np_err *err);
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "daemon/config.h"
+#include "daemon/json.h"
 #include "daemon/run.h"
 #include "daemon/run_folder.h"
 #include "daemon/run_same.h"
@@ -44,63 +45,162 @@ int np_run_new_folder(struct np_run *run, struct np_err *err)
     return code;
 }
 
-/* Would the folder's config give the same weights? */
-static int check_same(struct np_run *run, const char *dir, struct np_err *err)
+/* --- may it go on? --------------------------------------------------------------------------- */
+
+/* What a run that goes on stands on. */
+struct place {
+    struct np_node *facts;  /* of its newest checkpoint */
+    struct np_node *normal; /* this start's config, with the values in force */
+    struct np_changes changes;
+};
+
+static void place_fini(struct place *place)
 {
-    bool extends = np_schedule_extends(&run->config->schedule);
-    struct np_node *then = NULL;
+    np_node_free(place->facts);
+    np_node_free(place->normal);
+    np_changes_close(&place->changes);
+}
+
+/* Would the folder's config give the same weights, but for what is changed on purpose? */
+static int hold_config(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
+{
+    struct np_node *began = NULL, *in_force = NULL;
     char why[512] = "";
-    int code = np_folder_config(dir, &then, err);
+    int code = np_folder_config(dir, &began, err);
 
-    if (code == 0 && !np_config_same(then, run->normal, extends, why, sizeof(why)))
-        code = np_err_set(err, -EINVAL,
-            "%s: this config would not give the same weights: %s; start a new run, or take the "
-            "run's own %s/config.yaml",
-            dir, why, dir);
-    np_node_free(then);
+    if (code < 0)
+        return code;
+    in_force = np_node_copy(began);
+    place->normal = np_node_copy(run->normal);
+    np_changes_open(&place->changes, np_node_get(place->facts, "changes"));
+    if ((code = np_changes_apply(&place->changes, in_force, err)) < 0)
+        np_err_context(err, "%s", dir);
+    if (code == 0) {
+        np_changes_merge(&place->changes, began, in_force, place->normal, run->options->overrides,
+            run->options->reset_schedule);
+        bool extends = np_schedule_extends(&run->config->schedule);
+        if (!np_config_same(in_force, place->normal, extends, why, sizeof(why)))
+            code = np_err_set(err, -EINVAL,
+                "%s: this config would not give the same weights: %s; start a new run, or take the "
+                "run's own %s/config.yaml (rate, decay, schedule and length can be changed on "
+                "purpose: -o KEY=VALUE, or --reset-schedule)",
+                dir, why, dir);
+    }
+    np_node_free(began);
+    np_node_free(in_force);
     return code;
 }
 
-/* The folder it was given: gone on with, or begun. */
-static int given_folder(struct np_run *run, const char *dir, struct np_err *err)
+/* -EINVAL: it may not, and why. place_fini() follows in any case. */
+static int judge(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
 {
-    if (!np_folder_has_checkpoint(dir))
-        return 0;
-    int code = check_same(run, dir, err);
+    int code = np_run_newest_facts(dir, &place->facts, err);
 
-    run->usage = code == -EINVAL; /* who gave the folder gives it again: no try helps */
-    if (code == 0 && !(run->dir = np_strdup(dir)))
-        code = np_err_set(err, -ENOMEM, "out of memory");
+    if (code == 0)
+        code = hold_config(run, dir, place, err);
+    return code == 0 ? np_run_check_data(run, dir, place->facts, err) : code;
+}
+
+/* The run goes on in dir; what is in force there takes the config's place. */
+static int settle(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
+{
+    int code = np_changes_take(place->normal, run->config, err);
+
+    if (code < 0)
+        return code;
+    np_node_free(run->normal);
+    run->normal = place->normal;
+    run->changes = place->changes;
+    place->normal = NULL;
+    place->changes = (struct np_changes){0};
+    run->dir = np_strdup(dir);
+    return run->dir ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+}
+
+/* A folder that was named. */
+static int named_folder(struct np_run *run, const char *dir, struct np_err *err)
+{
+    struct place place = {0};
+    int code = judge(run, dir, &place, err);
+
+    /* the same command fails again */
+    run->usage = code == -EINVAL || (code == -ENOENT && !run->options->into);
+    if (code == 0)
+        code = settle(run, dir, &place, err);
+    place_fini(&place);
     return code;
 }
 
-/* --resume RUN, or the newest that fits. */
-static int old_folder(struct np_run *run, struct np_err *err)
-{
-    int code;
+/* --- the newest that fits ---------------------------------------------------------------------- */
 
-    if (!run->options->resume_dir)
-        return np_folder_find(run->config->runs, run->normal,
-            np_schedule_extends(&run->config->schedule), (double)run->nr_steps, &run->dir, err);
-    run->dir = np_strdup(run->options->resume_dir);
-    code = run->dir ? check_same(run, run->dir, err) : np_err_set(err, -ENOMEM, "out of memory");
-    return code < 0 ? np_err_context(err, "--resume") : 0;
+struct search {
+    struct np_run *run;
+    struct np_err why; /* the newest run of this name does not fit */
+};
+
+static bool has_name(const char *dir, const char *name)
+{
+    struct np_node *config = NULL;
+    bool has =
+        np_folder_config(dir, &config, NULL) == 0 && np_node_is(np_node_get(config, "name"), name);
+
+    np_node_free(config);
+    return has;
 }
 
-/* A run to go on with: locked. None, and none was named: a new one follows. */
+static bool fits(void *context, const char *dir)
+{
+    struct search *search = context;
+    struct np_run *run = search->run;
+    struct place place = {0};
+    struct np_err why = {0};
+
+    if (!has_name(dir, run->config->name))
+        return false;
+    int code = judge(run, dir, &place, &why);
+    if (code == 0) {
+        const struct np_node *train = np_node_get(place.normal, "train");
+        uint64_t steps = np_run_steps(
+            run, np_node_number(train, "epochs", 0), (int64_t)np_node_number(train, "steps", 0));
+        if (np_folder_result(dir) >= (double)steps)
+            code = np_err_set(&why, -EINVAL, "%s: it is finished", dir);
+    }
+    place_fini(&place);
+    if (code < 0 && !search->why.code)
+        search->why = why;
+    return code == 0;
+}
+
+static int newest_folder(struct np_run *run, struct np_err *err)
+{
+    struct search search = {.run = run};
+    char *dir = NULL;
+    int code = np_folder_find(run->config->runs, run->config->name, fits, &search, &dir, err);
+
+    if (code == 0 && !dir) {
+        run->usage = true;
+        code = np_err_set(err, -EINVAL, "no unfinished run of '%s' below %s%s%s", run->config->name,
+            run->config->runs, search.why.code ? "; the newest: " : "",
+            search.why.code ? search.why.text : "");
+    }
+    if (code == 0)
+        code = named_folder(run, dir, err);
+    np_free(dir);
+    return code;
+}
+
 int np_run_find_folder(struct np_run *run, struct np_err *err)
 {
+    const struct np_run_options *options = run->options;
     int code;
 
-    if (run->options->into)
-        return given_folder(run, run->options->into, err);
-    if (!run->options->resume)
+    if (options->into)
+        return np_folder_has_checkpoint(options->into) ? named_folder(run, options->into, err) : 0;
+    if (!options->resume)
         return 0;
-    if ((code = old_folder(run, err)) < 0)
-        return code;
-    if (run->dir)
-        return np_folder_lock(run->dir, &run->lock_fd, err);
-    np_run_say(
-        run, "no unfinished run of this config below %s; a new one is started", run->config->runs);
-    return 0;
+    code =
+        options->resume_dir ? named_folder(run, options->resume_dir, err) : newest_folder(run, err);
+    if (code < 0)
+        return np_err_context(err, "--resume");
+    return np_folder_lock(run->dir, &run->lock_fd, err);
 }

@@ -44,13 +44,16 @@ static struct np_node *device_versions(const struct np_run *run)
     return copy;
 }
 
-/* What tells one training set from another of as many samples: labels and sizes, in their order. */
-static const char *train_sum(struct np_run *run)
+/* What tells one training set from another of as many samples. The first holds wherever the set
+ * lies and however its pictures are stored; the second tells pictures that were written anew. */
+static void sum_train(struct np_run *run)
 {
-    if (!run->train_sum[0])
-        snprintf(run->train_sum, sizeof(run->train_sum), "%016llx",
-            (unsigned long long)np_index_sizes_sum(run->setup.train, NULL));
-    return run->train_sum;
+    if (run->train_names[0])
+        return;
+    snprintf(run->train_names, sizeof(run->train_names), "%016llx",
+        (unsigned long long)np_index_names_sum(run->setup.train, NULL));
+    snprintf(run->train_sum, sizeof(run->train_sum), "%016llx",
+        (unsigned long long)np_index_sizes_sum(run->setup.train, NULL));
 }
 
 static const char *facts_json(struct np_run *run)
@@ -59,6 +62,7 @@ static const char *facts_json(struct np_run *run)
     int size[] = {run->setup.height, run->setup.width, (int)run->config->loader.channels};
     struct np_node *versions = device_versions(run);
 
+    sum_train(run);
     np_json_begin(json, NULL);
     np_json_text(json, "name", run->config->name);
     np_json_node(json, "classes", run->setup.classes);
@@ -67,13 +71,16 @@ static const char *facts_json(struct np_run *run)
         json, "test_augment", np_node_get(np_node_get(run->normal, "loader"), "test_augment"));
     np_json_node(json, "normalize", np_node_get(np_node_get(run->normal, "loader"), "normalize"));
     np_json_int(json, "train_images", (int64_t)np_index_samples(run->setup.train));
-    np_json_text(json, "train_sum", train_sum(run));
+    np_json_text(json, "train_names", run->train_names);
+    np_json_text(json, "train_sum", run->train_sum);
     np_json_text(json, "device", run->device->name);
     np_json_text(json, "precision", np_precision_names[run->precision]);
     np_json_int(json, "lanes", run->lanes);
     np_json_node(json, "versions", versions);
     if (run->device_state)
         np_json_text(json, "device_state", run->device_state);
+    if (run->changes.list && run->changes.list->nr_items)
+        np_json_node(json, "changes", run->changes.list);
     np_node_free(versions);
     return np_json_end(json);
 }
@@ -368,39 +375,59 @@ static bool same_names(const struct np_node *then, const struct np_node *now)
 }
 
 /* A position means nothing in another set, and its labels would be other ones. */
-static int check_data(struct np_run *run, const struct np_node *facts, struct np_err *err)
+int np_run_check_data(
+    struct np_run *run, const char *dir, const struct np_node *facts, struct np_err *err)
 {
     const uint64_t n = np_index_samples(run->setup.train);
     const struct np_node *classes = np_node_get(facts, "classes"),
-                         *sum_then = np_node_get(facts, "train_sum");
+                         *names = np_node_get(facts, "train_names"),
+                         *sizes = np_node_get(facts, "train_sum");
     const double then = np_node_number(facts, "train_images", (double)n);
 
+    sum_train(run);
     if (then != (double)n)
         return np_err_set(err, -EINVAL,
-            "%s: its training set had %.0f samples and has %llu now; bring back what is missing, "
-            "or start a new run",
-            run->dir, then, (unsigned long long)n);
+            "%s: its training set had %.0f samples and data.train has %llu now; bring back what "
+            "is missing, or start a new run",
+            dir, then, (unsigned long long)n);
     if (classes && !same_names(classes, run->setup.classes))
         return np_err_set(err, -EINVAL,
-            "%s: its training set has other classes now; bring back what was, or start a new run",
-            run->dir);
-    if (sum_then && !np_node_is(sum_then, train_sum(run)))
+            "%s: data.train has other classes than its training set had; bring back what was, or "
+            "start a new run",
+            dir);
+    if (names && !np_node_is(names, run->train_names))
         return np_err_set(err, -EINVAL,
-            "%s: samples of its training set have other sizes or labels now; bring back what was, "
-            "or start a new run",
-            run->dir);
+            "%s: samples of data.train have other names or labels than its training set had; "
+            "bring back what was, or start a new run",
+            dir);
+    if (!names && sizes && !np_node_is(sizes, run->train_sum)) /* of an older nnpipe */
+        return np_err_set(err, -EINVAL,
+            "%s: samples of data.train have other sizes or labels than its training set had; "
+            "bring back what was, or start a new run",
+            dir);
     return 0;
 }
 
-int np_run_load_facts(struct np_run *run, struct np_err *err)
+/* The same samples, stored in other bytes: the run goes on, its weights may be other ones. */
+static void say_rewritten(struct np_run *run, const struct np_node *facts)
 {
-    char *dir = np_format("%s/checkpoints", run->dir), *path = NULL;
+    const struct np_node *sizes = np_node_get(facts, "train_sum");
+
+    sum_train(run);
+    if (sizes && !np_node_is(sizes, run->train_sum))
+        np_run_say(run, "data.train has the samples that the run began with, but some have another "
+                        "size now: where pixels changed, the weights will differ");
+}
+
+int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_err *err)
+{
+    char *below = np_format("%s/checkpoints", dir), *path = NULL;
     struct np_node *facts = NULL;
     uint64_t step, most = UINT64_MAX;
     struct np_err last = {0};
 
     /* A damaged one is passed over; np_checkpoint_latest() names it. */
-    while (!facts && dir && (path = newest_checkpoint(dir, most, &step))) {
+    while (!facts && below && (path = newest_checkpoint(below, most, &step))) {
         memset(&last, 0, sizeof(last));
         np_facts_read(path, &facts, &last);
         np_free(path);
@@ -408,10 +435,21 @@ int np_run_load_facts(struct np_run *run, struct np_err *err)
             break;
         most = step - 1;
     }
-    np_free(dir);
+    np_free(below);
     if (!facts)
-        return np_err_set(err, -ENOENT, "%s: no checkpoint to go on from%s%s", run->dir,
+        return np_err_set(err, -ENOENT, "%s: no checkpoint to go on from%s%s", dir,
             last.code ? ": " : "", last.code ? last.text : "");
+    *ret_facts = facts;
+    return 0;
+}
+
+int np_run_load_facts(struct np_run *run, struct np_err *err)
+{
+    struct np_node *facts = NULL;
+    int code = np_run_newest_facts(run->dir, &facts, err);
+
+    if (code < 0)
+        return code;
     const struct np_node *precision = np_node_get(facts, "precision");
     int lanes = (int)np_node_number(facts, "lanes", 0);
     enum np_dtype then = precision ? precision_of(precision->text) : run->precision;
@@ -424,9 +462,10 @@ int np_run_load_facts(struct np_run *run, struct np_err *err)
     const struct np_node *state = np_node_get(facts, "device_state");
     if (state && state->text && !(run->device_state = np_strdup(state->text)))
         np_err_set(err, -ENOMEM, "out of memory");
-    check_data(run, facts, err);
-    if (!err->code)
+    if (!err->code) {
+        say_rewritten(run, facts);
         say_changes(run, facts);
+    }
     np_node_free(facts);
     return err->code;
 }
@@ -452,6 +491,7 @@ int np_run_load(struct np_run *run, struct np_err *err)
     run->saved_step = run->position.step;
     run->saved_eval_due = run->position.eval_due;
     run->first_step = run->position.step;
+    np_changes_settle(&run->changes, run->position.step);
     if (run->position.step > run->nr_steps)
         return np_err_set(err, -EINVAL, "%s: it is at step %llu already, the config ends at %llu",
             run->dir, (unsigned long long)run->position.step, (unsigned long long)run->nr_steps);

@@ -31,9 +31,10 @@ static void next_hyper(struct loop *loop, struct np_hyper *ret_hyper)
 {
     const struct np_trainer_config *config = loop->config;
     uint64_t number = updates_of(config, loop->step);
+    uint64_t start = updates_of(config, config->schedule_start);
     double an_epoch = (double)config->nr_train / ((double)config->batch * config->accumulate);
     double factor = np_schedule_factor(
-        config->schedule, number, updates_of(config, config->nr_steps), an_epoch);
+        config->schedule, number - start, updates_of(config, config->nr_steps) - start, an_epoch);
 
     np_optim_hyper(config->optim, factor, number, ret_hyper);
     loop->lr = config->optim->lr * factor;

@@ -55,8 +55,9 @@ struct np_trainer_config {
     uint64_t nr_steps,
         nr_train; /* batches of the run, a multiple of accumulate; samples an epoch */
     int batch, accumulate;
-    uint64_t first_step; /* a multiple of accumulate */
-    bool eval_due;       /* an evaluation comes before the first step */
+    uint64_t schedule_start; /* steps done when the schedule began; 0: with the run */
+    uint64_t first_step;     /* a multiple of accumulate, at or behind schedule_start */
+    bool eval_due;           /* an evaluation comes before the first step */
     struct np_trainer_hooks hooks;
     struct np_block *block;
     unsigned stubs; /* 1 << NP_STAGE_STEP: batches are given back at once, nothing is computed */

@@ -64,7 +64,9 @@ every_sample_once() {
 # life RUNS READERS IO: starts a run or goes on with it, in the background; $! is the process
 life() {
     : >"$TMP/life" # not left to the child, which may come late
-    "$NNPIPE" train "$TMP/kill.yaml" --resume --json -o "runs=$1" -o "loader.readers=$2" -o "loader.io=$3" >"$TMP/life" 2>"$TMP/life.err" &
+    resume=
+    for checkpoint in "$1"/*/checkpoints/step-* "$1"/*/checkpoints/.step-*.old; do [ ! -e "$checkpoint" ] || resume=--resume; done
+    "$NNPIPE" train "$TMP/kill.yaml" $resume --json -o "runs=$1" -o "loader.readers=$2" -o "loader.io=$3" >"$TMP/life" 2>"$TMP/life.err" &
 }
 
 # went_on STEP: the first step of the life is the one after STEP

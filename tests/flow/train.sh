@@ -84,12 +84,12 @@ t "a cache that the device has not is said" sh -c '"$0" train "$1" -o runs="$2" 
 # --- stopped and resumed: a signal as soon as 20 steps are done, until the run is
 stop_and_resume() {
     rm -rf "$TMP/runs-stop"
-    lives=0 code=75
+    lives=0 code=75 resume=
     while [ $code -eq 75 ] && [ $lives -lt 100 ]; do
         # Emptied here, not by the child, which may come late: the steps of the life before must not
         # draw a signal upon a run that has not begun.
         : >"$TMP/stop.json" >"$TMP/stop.err"
-        "$NNPIPE" train "$TMP/net.yaml" --resume --json -o runs="$TMP/runs-stop" -o train.history=true \
+        "$NNPIPE" train "$TMP/net.yaml" $resume --json -o runs="$TMP/runs-stop" -o train.history=true \
             -o loader.readers=$((1 + lives % 3)) >>"$TMP/stop.json" 2>>"$TMP/stop.err" &
         pid=$!
         for i in $(seq 600); do # a busy machine is slow: each life must get somewhere
@@ -100,7 +100,7 @@ stop_and_resume() {
         kill -"$1" $pid 2>/dev/null
         wait $pid
         code=$?
-        lives=$((lives + 1))
+        lives=$((lives + 1)) resume=--resume
     done
     [ $code -eq 0 ] && [ $lives -ge 2 ] || { tail -n 2 "$TMP/stop.err"; echo "exit $code after $lives lives"; return 1; }
 }
@@ -155,7 +155,14 @@ stop_in_test() {
 }
 t "SIGTERM during the last test ends with 75 and --resume does the test" stop_in_test
 stop_dir=$(ls -d "$TMP"/runs-stop/*)
-t "a finished run is not resumed, a new one starts" train "$TMP/stop.json" --resume -o runs="$TMP/runs-stop" -o train.epochs=1
+no_run_left() { # and nothing is written
+    before=$(find "$TMP/runs-stop" | sort)
+    exits 2 train "$TMP/left.json" --resume -o runs="$TMP/runs-stop" && grep -q "no unfinished run of 'net' below .*$stop_dir: it is finished" "$TMP/left.json.err" &&
+        [ "$(find "$TMP/runs-stop" | sort)" = "$before" ] || { cat "$TMP/left.json.err"; return 1; }
+}
+t "where all runs are finished --resume says so and ends with 2" no_run_left
+none_below() { exits 2 train "$TMP/left.json" --resume -o runs="$TMP/no-runs" && grep -q "no unfinished run of 'net' below $TMP/no-runs" "$TMP/left.json.err" && [ ! -e "$TMP/no-runs" ]; }
+t "where there is no run --resume says so and ends with 2" none_below
 finished() { # by its folder alone: told again, nothing written
     before=$(cd "$stop_dir" && md5sum result.json log metrics.jsonl config.yaml | md5sum)
     "$NNPIPE" train --resume "$stop_dir" --json >"$OUT" 2>"$OUT.err" && grep -q "is finished: all of its 188 steps" "$OUT.err" &&
@@ -164,7 +171,7 @@ finished() { # by its folder alone: told again, nothing written
 t "a finished run that is named is left as it is, and its result told" finished
 as_config() { exits 2 "$NNPIPE" train "$stop_dir" --resume >"$OUT" 2>&1 && grep -q -- "train --resume $stop_dir" "$OUT"; }
 t "a run in CONFIG's place is told how to go on with it" as_config
-other() { exits 1 "$NNPIPE" train "$TMP/net.yaml" --resume "$stop_dir" -o loader.batch=16 >"$OUT" 2>&1; grep -q "loader.batch was 32 and is 16" "$OUT"; }
+other() { exits 2 "$NNPIPE" train "$TMP/net.yaml" --resume "$stop_dir" -o loader.batch=16 >"$OUT" 2>&1; grep -q "loader.batch was 32 and is 16" "$OUT"; }
 t "a config of other weights is refused, with the key" other
 locked() { flock "$stop_dir/lock" "$NNPIPE" train "$TMP/net.yaml" --resume "$stop_dir" >"$OUT" 2>&1; grep -q "this run is going on" "$OUT"; }
 t "a run that is going on is not resumed" locked
@@ -178,9 +185,9 @@ changed() {
     kill -TERM $pid
     wait $pid
     "$NNPIPE" data synth --out "$TMP/other" --samples 1400 --test 0 >/dev/null && cp "$TMP"/other/train-* "$TMP/changed" || return 1
-    exits 1 "$@" --resume >"$OUT" 2>&1 && grep -q "had 1500 samples and has 1400 now" "$OUT" || return 1
+    exits 2 "$@" --resume >"$OUT" 2>&1 && grep -q "had 1500 samples and data.train has 1400 now" "$OUT" || return 1
     "$NNPIPE" data synth --out "$TMP/other2" --samples 1500 --test 0 --seed 9 >/dev/null && cp "$TMP"/other2/train-* "$TMP/changed" || return 1
-    exits 1 "$@" --resume >"$OUT" 2>&1 && grep -q "have other sizes or labels now" "$OUT" || return 1
+    exits 2 "$@" --resume >"$OUT" 2>&1 && grep -q "have other names or labels" "$OUT" || return 1
     cp "$TMP"/data/train-* "$TMP/changed" && touch "$TMP"/changed/train-* && "$@" --resume -o train.epochs=51 >"$OUT" 2>&1
 }
 t "a run does not go on with other data, and does with a copy of its own" changed

@@ -287,6 +287,8 @@ Test(run_same, passes_over_what_changes_no_weight)
         "loader: {batch: 8, readers: 4, io: pread}\ntrain: {threads: 2}\nruns: b\n", false, NULL));
     cr_assert(same("data: {train: {path: a, cache_dir: x}, test: {path: b}}\n",
         "data: {train: {path: a, cache_dir: y}}\n", false, NULL));
+    cr_assert(same("data: {train: {source: idx, path: a, labels: x}}\n",
+        "data: {train: {source: idx, path: b, labels: y}}\n", false, NULL));
 }
 
 Test(run_same, names_the_key_that_differs)

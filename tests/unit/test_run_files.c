@@ -177,58 +177,54 @@ Test(run_folder, a_lock_is_held_by_one_and_says_by_whom)
     drop(dir);
 }
 
-static struct np_node *config_node(const char *text)
+/* config NULL: none. */
+static void add_run(const char *runs, const char *name, const char *config)
 {
-    struct np_report report;
-    struct np_node *node = NULL;
+    char *dir = np_format("%s/%s", runs, name);
 
-    np_report_init(&report, NULL);
-    np_yaml_parse(text, strlen(text), &node, &report);
-    np_report_fini(&report);
-    return node;
-}
-
-static void add_run(
-    const char *runs, const char *name, const char *config, const char *result, bool checkpoint)
-{
-    char *dir = np_format("%s/%s", runs, name), *below = np_format("%s/checkpoints/step-5", dir);
-
-    np_make_dirs(checkpoint ? below : dir, NULL);
+    np_make_dirs(dir, NULL);
     if (config)
         write_text(dir, "config.yaml", config);
-    if (result)
-        write_text(dir, "result.json", result);
-    np_free(below);
     np_free(dir);
 }
 
-Test(run_folder, finds_the_newest_unfinished_run_of_a_config)
+/* Asks in the order of the calls, takes what has "seed: 1". */
+static char asked[512];
+static bool has_seed_1(void *context, const char *dir)
+{
+    struct np_node *config = NULL;
+    bool has =
+        np_folder_config(dir, &config, NULL) == 0 && np_node_is(np_node_get(config, "seed"), "1");
+
+    (void)context;
+    snprintf(asked + strlen(asked), sizeof(asked) - strlen(asked), "%s", strrchr(dir, '/'));
+    np_node_free(config);
+    return has;
+}
+
+Test(run_folder, asks_the_newest_run_of_a_name_first)
 {
     static const char same[] = "name: net\nseed: 1\nloader: {readers: 3}\n";
-    static const char done[] = "{\"event\": \"done\", \"steps\": 10}\n";
     char *runs = new_folder(), *dir = NULL;
-    struct np_node *now = config_node("name: net\nseed: 1\nloader: {readers: 1}\n");
 
-    cr_assert_eq(np_folder_find("/no/such/runs", now, false, 10, &dir, NULL), 0);
+    cr_assert_eq(np_folder_find("/no/such/runs", "net", has_seed_1, NULL, &dir, NULL), 0);
     cr_assert_null(dir);
-    add_run(runs, "net-20260101-000000-0001", same, NULL, true);
-    add_run(runs, "net-20260102-000000-0001", same, NULL, true); /* this one */
-    add_run(runs, "net-20260103-000000-0001", same, done, true);
-    add_run(runs, "net-20260104-000000-0001", "name: net\nseed: 2\n", NULL, true);
-    add_run(runs, "net-20260105-000000-0001", same, NULL, false);
-    add_run(runs, "net-20260106-000000-0001", NULL, NULL, true);
-    add_run(runs, "net-20260107-000000-0001", "a: [", NULL, true);
-    add_run(runs, "other-20260108-000000-0001", same, NULL, true);
-    add_run(runs, "net-big-20260109-000000-0001", "name: net-big\nseed: 1\nloader: {readers: 3}\n",
-        NULL, true);
-    cr_assert_eq(np_folder_find(runs, now, false, 10, &dir, NULL), 0);
+    cr_assert_eq(np_folder_find(runs, "net", has_seed_1, NULL, &dir, NULL), 0);
+    cr_assert_null(dir);
+    cr_assert(np_folder_find("/proc/self/status", "net", has_seed_1, NULL, &dir, NULL) < 0);
+    add_run(runs, "net-20260101-000000-0001", same);
+    add_run(runs, "net-20260102-000000-0001", same); /* this one */
+    add_run(runs, "net-20260104-000000-0001", "name: net\nseed: 2\n");
+    add_run(runs, "net-20260106-000000-0001", NULL);
+    add_run(runs, "net-20260107-000000-0001", "a: [");
+    add_run(runs, "other-20260108-000000-0001", same);
+    asked[0] = '\0';
+    cr_assert_eq(np_folder_find(runs, "net", has_seed_1, NULL, &dir, NULL), 0);
     cr_assert(dir && strcmp(strrchr(dir, '/'), "/net-20260102-000000-0001") == 0);
+    cr_assert_str_eq(asked,
+        "/net-20260107-000000-0001/net-20260106-000000-0001/net-20260104-000000-0001"
+        "/net-20260102-000000-0001");
     np_free(dir);
-    /* more steps are asked for than the finished one has made */
-    cr_assert_eq(np_folder_find(runs, now, false, 20, &dir, NULL), 0);
-    cr_assert(dir && strcmp(strrchr(dir, '/'), "/net-20260103-000000-0001") == 0);
-    np_free(dir);
-    np_node_free(now);
     drop(runs);
 }
 
