@@ -7,6 +7,7 @@
 
 #include "daemon/cmd.h"
 #include "daemon/config.h"
+#include "daemon/evaluate.h"
 #include "daemon/inference.h"
 #include "daemon/json.h"
 #include "daemon/ui/progress.h"
@@ -147,7 +148,8 @@ static int run_net(struct predictor *p, struct np_err *err)
         return np_err_set(err, code, "the device could not take the image");
     if ((code = ops->eval(p->net.plan, row, label, err)) < 0 ||
         (code = ops->metrics(p->net.plan, false, &metrics, err)) < 0 ||
-        (code = ops->logits(p->net.plan, p->logits, err)) < 0)
+        (code = ops->logits(p->net.plan, p->logits, err)) < 0 ||
+        (code = np_outputs_check(p->logits, p->net.setup.classes, err)) < 0)
         return code;
     softmax(p->logits, p->net.setup.classes->nr_items, p->odds);
     return 0;
@@ -162,10 +164,10 @@ static int predict_file(struct predictor *p, const char *path, struct np_err *er
     if (code < 0)
         return code;
     code = make_row(p, (const uint8_t *)bytes, nr_bytes, err);
+    if (code == 0)
+        code = run_net(p, err);
     if (code < 0)
         np_err_context(err, "%s", path);
-    else
-        code = run_net(p, err);
     np_free(bytes);
     return code;
 }

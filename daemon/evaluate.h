@@ -10,7 +10,8 @@ struct np_evaluation {
     struct np_device *device;
     struct np_plan *plan; /* weights in it */
     struct np_index *index;
-    const int32_t *labels; /* class -> the network's; NULL: equal */
+    const int32_t *labels;         /* class -> the network's; NULL: equal */
+    const struct np_node *classes; /* the network's, by name */
     struct np_batch_shape shape;
     struct np_stat *stat;
     struct np_block *block;
@@ -21,8 +22,11 @@ struct np_evaluation {
     void *context;
 };
 
-/* Starts a loader, evaluates, stops it. Blocks. */
+/* Starts a loader, evaluates, stops it. Blocks. Where the loss is not finite it evaluates once more,
+ * looks at each image's outputs, and fails with -EDOM, the first such image and output named. */
 int np_evaluate(
     const struct np_evaluation *evaluation, struct np_eval_report *ret_report, struct np_err *err);
+/* -EDOM, the class named, where one of the (classes) outputs for an image is not finite. */
+int np_outputs_check(const float *logits, const struct np_node *classes, struct np_err *err);
 
 #endif

@@ -259,6 +259,7 @@ static int final_test(struct np_run *run, struct np_err *err)
         .plan = run->plan,
         .index = run->setup.test,
         .labels = run->setup.test_labels,
+        .classes = run->setup.classes,
         .stat = run->stat,
         .block = run->block,
         .stopping = test_stopping,

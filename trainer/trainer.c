@@ -178,6 +178,8 @@ int np_trainer_eval(const struct np_trainer_config *config, uint64_t step, bool 
         code = seen(config, &input);
         if (code == 0)
             code = ops->eval(config->plan, input.images, input.labels, err);
+        if (code == 0 && config->hooks.evaluated)
+            code = config->hooks.evaluated(config->hooks.context, &input.about);
         np_feed_release(config->feed, &input);
         if (code < 0)
             return code;

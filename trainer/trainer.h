@@ -28,6 +28,8 @@ struct np_trainer_hooks {
     int (*batch)(void *context, const struct np_batch *batch);
     int (*step)(void *context, const struct np_step_report *report);
     int (*eval)(void *context, const struct np_eval_report *report);
+    /* Optional. A batch of an evaluation is queued: the plan's logits are its own. */
+    int (*evaluated)(void *context, const struct np_batch *batch);
     /* Does an evaluation come after so many steps? As the sampler has it. */
     bool (*eval_follows)(void *context, uint64_t step);
     /* Shall the loop end at the next boundary? Asked after each batch. */
