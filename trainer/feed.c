@@ -14,8 +14,10 @@
 #include <string.h>
 
 #include "loader/base/clock.h"
+#include "trainer/staging.h"
 
-#define NR_BUFFERS NP_FEED_BUFFERS
+#define NR_BUFFERS        NP_FEED_BUFFERS
+#define MOST_STAGED_BYTES ((uint64_t)8 << 20) /* of a piece */
 
 enum buffer_state {
     FREE,
@@ -47,6 +49,7 @@ struct np_feed {
     struct np_batch_shape shape;
     struct np_cache *cache; /* what the device has a copy of; NULL: nothing */
     void *arena;            /* device: the copy, each picture where it lies in the cache's arena */
+    struct np_staging *staging; /* of pictures on their way there */
 
     struct buffer buffers[NR_BUFFERS]; /* filled and handed out in turn */
     unsigned stubs;                    /* bits 1 << enum np_stage */
@@ -110,6 +113,7 @@ int np_feed_keep(struct np_feed *feed, struct np_cache *cache, struct np_err *er
 {
     struct np_device *device = feed->device;
     const size_t bytes = (size_t)feed->shape.rows * sizeof(struct np_row);
+    const uint64_t piece = np_cache_cap(cache) / 8 + 1;
     bool whole = (feed->arena = device->ops->alloc(device, np_cache_cap(cache))) != NULL;
 
     assert(device->ops->make_rows && feed->nr_filled == 0);
@@ -121,7 +125,8 @@ int np_feed_keep(struct np_feed *feed, struct np_cache *cache, struct np_err *er
             "take `decoded`",
             device->name, (unsigned long long)np_cache_cap(cache) >> 20);
     feed->cache = cache;
-    return 0;
+    return np_staging_new(
+        device, piece < MOST_STAGED_BYTES ? piece : MOST_STAGED_BYTES, &feed->staging, err);
 }
 
 void np_feed_stub(struct np_feed *feed, unsigned stubs)
@@ -194,12 +199,22 @@ static int upload(
     return feed->device->ops->upload(feed->device, dst, src, bytes);
 }
 
+/* The cache's memory is pageable. */
+static int upload_picture(struct np_feed *feed, struct buffer *buffer, const struct np_row *row)
+{
+    const size_t bytes =
+        (size_t)row->source_w * (size_t)row->source_h * (size_t)feed->shape.channels;
+
+    buffer->bytes += bytes;
+    return np_staging_upload(feed->staging, (uint8_t *)feed->arena + row->resident,
+        np_cache_arena(feed->cache) + row->resident, bytes);
+}
+
 /* Rows that are made on the device: the pictures it has not got yet, and what was drawn.
  * ret_all: are all of the batch's? */
 static int upload_rows(
     struct np_feed *feed, struct buffer *buffer, const struct np_batch *batch, bool *ret_all)
 {
-    const uint8_t *arena = np_cache_arena(feed->cache);
     int result = 0;
 
     *ret_all = true;
@@ -209,9 +224,7 @@ static int upload_rows(
         if (row->resident == NP_NOT_RESIDENT)
             *ret_all &= row->sample == UINT64_MAX;
         else if (np_cache_mirror(feed->cache, row->resident))
-            result =
-                upload(feed, buffer, (uint8_t *)feed->arena + row->resident, arena + row->resident,
-                    (size_t)row->source_w * (size_t)row->source_h * (size_t)feed->shape.channels);
+            result = upload_picture(feed, buffer, row);
     }
     if (result == 0)
         result = upload(feed, buffer, buffer->rows, batch->about,
@@ -461,6 +474,7 @@ void np_feed_free(struct np_feed *feed)
     if (feed == NULL)
         return;
     collect(feed, true);
+    np_staging_free(feed->staging);
     for (int i = 0; i < NR_BUFFERS && has_memory(feed); i++) {
         struct buffer *buffer = &feed->buffers[i];
         if (buffer->images != NULL)

@@ -109,11 +109,10 @@ void np_emu_launched(void)
     launched = true;
 }
 
-void np_emu_check_steady(const char *call)
+void np_emu_check_steady(const char *call, const char *what)
 {
     if (steady && launched)
-        np_emu_die(
-            call, "memory is taken behind the first graph, and NNPIPE_EMU_STEADY forbids it");
+        np_emu_die(call, "%s behind the first graph, and NNPIPE_EMU_STEADY forbids it", what);
 }
 
 bool np_emu_enter(const char *call)

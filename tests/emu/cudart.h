@@ -12,7 +12,8 @@
  * Environment: NNPIPE_EMU_SEED (at first 1), NNPIPE_EMU_MEMORY (bytes of the GPU, 2 GiB),
  * NNPIPE_EMU_DEVICES (1; 0: cudaErrorNoDevice), NNPIPE_EMU_FAIL (N: the Nth call that can fail
  * does; 0: none), NNPIPE_EMU_DROP (N: a stream's Nth wait for an event is left out: what a bug would be),
- * NNPIPE_EMU_STEADY (1: device or pinned memory taken behind the first graph ends the program). */
+ * NNPIPE_EMU_STEADY (1: behind the first graph device or pinned memory that is taken, or a copy from
+ * pageable memory, for which a GPU's host would wait, ends the program). */
 #ifndef NP_EMU_CUDART_H
 #define NP_EMU_CUDART_H
 

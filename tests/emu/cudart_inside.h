@@ -81,7 +81,7 @@ void np_emu_run(struct work *work);
 uint64_t np_emu_memory_bytes(void);
 bool np_emu_drops_wait(void); /* as NNPIPE_EMU_DROP says */
 void np_emu_launched(void);   /* a graph is: from now on a run is steady */
-void np_emu_check_steady(const char *call);
+void np_emu_check_steady(const char *call, const char *what);
 uint64_t np_emu_calls(void);
 
 /* cudart_stream.c */

@@ -115,7 +115,7 @@ cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
 
     if (!np_emu_enter(__func__))
         return np_emu_leave(cudaErrorMemoryAllocation);
-    np_emu_check_steady(__func__);
+    np_emu_check_steady(__func__, "memory is taken");
     if (np_emu_capturing())
         return np_emu_leave(cudaErrorStreamCaptureUnsupported);
     if (bytes == 0) {
@@ -202,7 +202,7 @@ cudaError_t cudaHostAlloc(void **ret_memory, size_t bytes, unsigned int flags)
     (void)flags;
     if (!np_emu_enter(__func__))
         return np_emu_leave(cudaErrorMemoryAllocation);
-    np_emu_check_steady(__func__);
+    np_emu_check_steady(__func__, "memory is taken");
     if (bytes == 0)
         return np_emu_leave(cudaErrorInvalidValue);
     *ret_memory = aligned(bytes, 0, &base);
@@ -228,7 +228,7 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned int flags)
     (void)flags;
     if (!np_emu_enter(__func__))
         return np_emu_leave(cudaErrorMemoryAllocation);
-    np_emu_check_steady(__func__);
+    np_emu_check_steady(__func__, "memory is taken");
     if (!memory || bytes == 0)
         return np_emu_leave(cudaErrorInvalidValue);
     for (const struct range *range = ranges; range; range = range->next)
@@ -322,6 +322,8 @@ static cudaError_t queue_copy(void *to, const void *from, size_t bytes, enum cud
         free(copy);
         return cudaErrorInvalidValue;
     }
+    if (copy->from.where == PAGEABLE && copy->to.where == DEVICE && !stream->blocking)
+        np_emu_check_steady(call, "pageable memory is copied to the device");
     to_pageable = copy->to.where == PAGEABLE;
     if (copy->from.where == PAGEABLE && !stream->capture) {
         copy->staged = np_emu_new(bytes + 1);

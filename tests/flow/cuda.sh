@@ -158,6 +158,7 @@ t "a model too large is told from a batch too large" full 20000 "parameters with
 steady() { NNPIPE_EMU_STEADY=1 train steady "$@"; }
 t "nothing is allocated behind the first steps" steady
 t "nor with AdamW and gradients of two batches" steady -o 'optimizer={adamw: {lr: 0.01}}' -o train.accumulate=2
+t "nor pageable memory copied where the GPU keeps the pictures" steady -o loader.cache=device
 allocates() { NNPIPE_EMU_STEADY=1 "$NNPIPE" selftest --device cuda:0 --precision f32 --only "batchnorm, relu"; [ $? -ge 128 ]; }
 t "which would be seen: the self-test does allocate" allocates
 
