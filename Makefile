@@ -1,8 +1,8 @@
 # make            ./nnpipe, and ./libnnpipe-cuda.so where nvcc and cuDNN are found
 # make demo       a small sample set, and a network trained on it
-# make test       fast tests; make test-long: the campaigns, resumable
+# make test       the fast tests; make test-all: all of them; make test-long: the campaigns, resumable
 # make check      layers, format, warnings as errors, cppcheck
-# make SAN=address,undefined test      make SAN=thread test
+# make SAN=address,undefined test-all      make SAN=thread test-all
 # make bench      ratios against peers, written to docs/BENCHMARKS.md
 # make dist       one folder, and a .tar.xz of it, that runs on any x86-64 Linux with glibc 2.36
 # make install    PREFIX=/usr/local DESTDIR= SYSCONFDIR=/etc; docs/SYSTEMD.md has what comes next
@@ -30,7 +30,7 @@ NNPIPE   = $(if $(SAN),$(B)/nnpipe,nnpipe)
 # Which commit, and of which shared headers: $(B)/build_id.h, written where it changes.
 $(shell sh scripts/build_id.sh $(B)/build_id.h)
 
-.PHONY: all plugin demo test test-long check bench dist deb install clean unit fuzz docs
+.PHONY: all plugin demo test test-all test-long check bench dist deb install clean unit fuzz docs
 all: $(NNPIPE) plugin docs/CONFIG.md docs/SERVICE_CONFIG.md
 
 $(NNPIPE): $(B)/daemon/main.o $(LIB)
@@ -56,10 +56,14 @@ $(B)/%.o: %.c
 NVCC       := $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 CUDNN      := $(shell sh scripts/find_cudnn.sh 2>/dev/null)
 TOOLKIT    := $(dir $(NVCC))..
-CUDA_ARCHS  = 80 86 89 90 100 120
+CUDA_ARCHS ?= 80 86 89 90 100 120
 CUDA_KNOWN  = $(filter $(patsubst sm_%,%,$(shell $(NVCC) --list-gpu-code)),$(CUDA_ARCHS))
 GENCODE     = $(foreach a,$(CUDA_KNOWN),-gencode arch=compute_$a,code=sm_$a) \
               -gencode arch=compute_$(lastword $(CUDA_KNOWN)),code=compute_$(lastword $(CUDA_KNOWN))
+# Of which GPUs the kernels in build/cuda are; another list makes them anew.
+ifneq ($(NVCC),)
+$(shell mkdir -p build/cuda && echo "$(CUDA_KNOWN)" | cmp -s - build/cuda/archs || echo "$(CUDA_KNOWN)" >build/cuda/archs)
+endif
 CUDA_FLAGS  = -isystem $(CUDNN) -isystem $(TOOLKIT)/include
 CUDA_LIBS   = $(addprefix -L,$(wildcard $(TOOLKIT)/lib64 $(TOOLKIT)/lib $(TOOLKIT)/targets/x86_64-linux/lib)) \
               -lcudart_static -ldl -lrt -lpthread
@@ -73,7 +77,7 @@ build/cuda/%.o: trainer/cuda/%.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(CUDA_FLAGS) -fPIC -MMD -MP -c -o $@ $<
 build/cuda/kernels_rows.cu.o: NVFLAGS = -fmad=false # its bytes are the host's
-build/cuda/%.cu.o: trainer/cuda/%.cu
+build/cuda/%.cu.o: trainer/cuda/%.cu build/cuda/archs
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -O3 $(NVFLAGS) -lineinfo --threads 2 -Xfatbin -compress-all -I. $(CUDA_FLAGS) $(GENCODE) -Xcompiler -fPIC,-fno-exceptions,-Wall,-Wextra -Xptxas -v -MMD -MP -c -o $@ $< 2>$@.ptxas || { cat $@.ptxas; exit 1; }
 	@grep -v ptxas $@.ptxas | grep -v 'bytes stack frame' || true
@@ -171,10 +175,15 @@ CYCLES   = $(B)/tests/flow/service_cycles
 $(CYCLES): $(B)/tests/flow/service_cycles.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-test: all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED) $(RENDER) $(CYCLES)
-	@sh tests/run.sh $(B)
-test-long: all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED) $(RENDER) $(CYCLES)
-	@sh tests/run_long.sh $(B)
+TESTED   = all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED) $(RENDER) $(CYCLES)
+# Without this make's flags and job server: what a test builds it builds by itself.
+BY_ITSELF = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL CUDA_ARCHS="$(CUDA_ARCHS)"
+test: all $(UNIT)
+	@$(BY_ITSELF) sh tests/run.sh $(B) quick
+test-all: $(TESTED)
+	@$(BY_ITSELF) sh tests/run.sh $(B) all
+test-long: $(TESTED)
+	@$(BY_ITSELF) sh tests/run_long.sh $(B)
 demo: all
 	@sh scripts/demo.sh --built
 check:

@@ -19,6 +19,8 @@ t() {
     shift
     if "$@" >"$OUT" 2>&1; then ok "$what"; else not_ok "$what" "$* (exit $?): $(tail -n 3 "$OUT" | tr '\n' ' ')"; fi
 }
+# tries N: words to loop over while waiting for what N tries are enough for on a quiet machine
+tries() { seq $(($1 * 6)); }
 # exits CODE command...: the command ends with exactly that exit code
 exits() { want=$1; shift; "$@"; got=$?; [ "$got" -eq "$want" ] || { echo "exit $got, not $want"; return 1; }; }
 # says TEXT command...: succeeds when the output (both streams) holds the text

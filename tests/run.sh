@@ -1,59 +1,34 @@
 #!/bin/sh
-# run.sh BUILD: the fast tests: layers, unit and kernel tests, then every shell test of golden,
-# flow and fault. A line for each failure; the last line is `N passed, N failed`. Campaigns
-# (*_campaign.sh) run as a sample here and whole in run_long.sh.
+# run.sh BUILD quick|all: the tests, side by side. quick: layers, unit and kernel tests, golden files,
+# one real run, kills and bad inputs. all: every shell test of golden, flow, fault, cuda and fuzz
+# besides. A line for each script as it ends and for each failure; then what was skipped, counted, with
+# its reason; the last line is `N passed, N failed`. Campaigns (*_campaign.sh) run whole in run_long.sh.
+#   JOBS          scripts at a time (default: twice the cores: most of them wait half of their time)
+#   TEST_TIMEOUT  seconds a script may take (default 420)
 build=${1:-build}
 cd "$(dirname "$0")/.." || exit 1
 [ "$build" = build ] || NNPIPE=$PWD/$build/nnpipe
 export NNPIPE="${NNPIPE:-$PWD/nnpipe}" NNPIPE_BUILD="$PWD/$build"
-[ -n "${NNPIPE_DATA:-}" ] || echo "skip - NNPIPE_DATA is not set: no tests on real data"
-log=$build/tests/log
-mkdir -p "$log"
-limit=${TEST_TIMEOUT:-420} # s a script
-[ "$build" = build ] || limit=$((2 * limit))
-passed=0 failed=0
+export TEST_LOG="$PWD/$build/tests/log"
+rm -rf "$TEST_LOG"
+mkdir -p "$TEST_LOG"
 
-count() { # count FILE: adds the file's `ok -` and `not ok -` lines, prints what is not ok
-    passed=$((passed + $(grep -c '^ok - ' "$1"))) failed=$((failed + $(grep -c '^not ok - ' "$1")))
-    grep -E '^(not ok|skip) - ' "$1"
+# The longest first, so that none of them is left alone at the end.
+list() {
+    ls tests/flow/profile.sh tests/flow/deb.sh tests/flow/units.sh tests/flow/service_trouble.sh
+    echo unit
+    ls tests/fault/cuda.sh tests/flow/cuda.sh tests/flow/selftest.sh tests/cuda/*.sh tests/fuzz/*.sh
+    ls tests/golden/*.sh tests/flow/*.sh tests/fault/*.sh
+    echo layers
 }
-script() { # script FILE.sh [args]: one shell test; dying half-way is a failure too
-    out=$log/$(basename "$1" .sh).log
-    start=$(date +%s)
-    timeout "$limit" sh "$@" >"$out" 2>&1
-    code=$?
-    [ $code -eq 0 ] || grep -q '^not ok - ' "$out" || echo "not ok - $1 ended with exit code $code: $(tail -n 2 "$out" | tr '\n' ' ')" >>"$out"
-    count "$out"
-    echo "# $1: $(grep -c '^ok - ' "$out") ok, $(($(date +%s) - start)) s"
-}
+quick='^(layers|unit|tests/golden/.*|tests/flow/(train|kill)\.sh|tests/fault/bad_inputs\.sh)$'
+[ "${2:-quick}" = all ] && quick=.
+list | awk '!seen[$0]++' | grep -v '_campaign\.sh$' | grep -E "$quick" |
+    xargs -n 1 -P "${JOBS:-$(($(nproc) * 2))}" sh tests/run_one.sh "$build"
 
-sh scripts/check_layers.sh >"$log/layers.log" 2>&1 && echo "ok - includes point downwards only" >>"$log/layers.log" ||
-    echo "not ok - includes point downwards only: $(head -n 3 "$log/layers.log" | tr '\n' ' ')" >>"$log/layers.log"
-count "$log/layers.log"
-
-if [ "$build" = build ]; then
-    "$build/tests/unit_tests" --jobs 2 --timeout 120 >"$log/unit.log" 2>&1
-    code=$?
-    line=$(grep -o 'Tested: [0-9]* | Passing: [0-9]* | Failing: [0-9]* | Crashing: [0-9]*' "$log/unit.log" | tail -n 1)
-    unit_passed=$(echo "$line" | sed -n 's/.*Passing: \([0-9]*\).*/\1/p')
-    unit_failed=$(($(echo "$line" | sed -n 's/.*Failing: \([0-9]*\).*/\1/p') + $(echo "$line" | sed -n 's/.*Crashing: \([0-9]*\).*/\1/p')))
-else
-    "$build/tests/unit_tests" >"$log/unit.log" 2>&1
-    code=$?
-    line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log/unit.log" | tail -n 1)
-    unit_passed=$(echo "$line" | sed -n 's/^\([0-9]*\) passed.*/\1/p')
-    unit_failed=$(echo "$line" | sed -n 's/.*, \([0-9]*\) failed$/\1/p')
-fi
-if [ -z "$unit_passed" ] || { [ $code -ne 0 ] && [ "${unit_failed:-0}" -eq 0 ]; }; then
-    unit_passed=${unit_passed:-0} unit_failed=1 # crashed, leaked or raced
-fi
-[ "$unit_failed" -eq 0 ] || grep -E 'FAIL|failed:|ERROR|WARNING: ThreadSanitizer|runtime error' "$log/unit.log" | head -n 40
-echo "# unit and kernel: $unit_passed ok"
-passed=$((passed + unit_passed)) failed=$((failed + unit_failed))
-
-for test in tests/golden/*.sh tests/flow/*.sh tests/fault/*.sh tests/cuda/*.sh tests/fuzz/*.sh; do
-    case $test in *_campaign.sh) continue ;; esac
-    [ -e "$test" ] && script "$test"
-done
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+counted() { cat "$TEST_LOG"/*.log | grep -c "^$1 - "; }
+skipped=$(counted skip)
+[ "$skipped" -eq 0 ] || echo "$skipped skipped:"
+cat "$TEST_LOG"/*.log | sed -n 's/^skip - /  /p'
+echo "$(counted ok) passed, $(counted 'not ok') failed"
+[ "$(counted 'not ok')" -eq 0 ] && [ "$(counted ok)" -gt 0 ]

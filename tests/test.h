@@ -25,6 +25,7 @@ struct np_test {
 };
 void np_test_add(struct np_test *test);
 void np_test_failed(const char *file, int line, const char *what);
+void np_test_skipped(const char *why);
 
 #define Test(suite_, name_, ...)                                                                   \
     static void suite_##_##name_##_run(void);                                                      \
@@ -73,8 +74,12 @@ void np_test_failed(const char *file, int line, const char *what);
 #define cr_expect_str_empty(a, ...)      cr_expect(*(a) == '\0')
 #define cr_expect_float_eq(a, b, e, ...) cr_expect(fabs((double)(a) - (double)(b)) <= (e))
 #define cr_fatal(...)                    NP_CR_CHECK(0, "reached")
-#define cr_skip_test(...)                return
-#define cr_skip(...)                     return
+#define cr_skip(...)                                                                               \
+    do {                                                                                           \
+        np_test_skipped("" __VA_ARGS__);                                                           \
+        return;                                                                                    \
+    } while (0)
+#define cr_skip_test cr_skip
 #endif
 
 /* How often a test repeats; under the thread sanitizer, which makes each time some twenty times

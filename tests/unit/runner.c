@@ -1,5 +1,5 @@
-/* The plain runner of tests/test.h: runs every test of the executable in one process and
- * prints Criterion's closing words. Empty without SAN: Criterion brings its own main(). */
+/* The plain runner of tests/test.h: runs every test of the executable in one process, prints a line
+ * for each, and its count last. Empty without SAN: Criterion brings its own main(). */
 #include "tests/test.h"
 
 #ifdef NP_SAN
@@ -10,6 +10,7 @@
 
 static struct np_test *tests;
 static int failed_here;
+static const char *skipped_here; /* why */
 
 void np_test_add(struct np_test *test)
 {
@@ -21,6 +22,11 @@ void np_test_failed(const char *file, int line, const char *what)
 {
     fprintf(stderr, "%s:%d: failed: %s\n", file, line, what);
     failed_here = 1;
+}
+
+void np_test_skipped(const char *why)
+{
+    skipped_here = why;
 }
 
 static double now_s(void)
@@ -43,6 +49,7 @@ int main(int argc, char **argv)
         if (only && strcmp(only, test->suite) != 0)
             continue;
         failed_here = 0;
+        skipped_here = NULL;
         if (test->options.init)
             test->options.init();
         test->run();
@@ -52,9 +59,12 @@ int main(int argc, char **argv)
         if (took_s > SLOW_S)
             fprintf(stderr, "%.0f s: %s::%s\n", took_s, test->suite, test->name);
         failed += failed_here;
-        passed += !failed_here;
-        if (failed_here)
-            fprintf(stderr, "FAILED %s::%s\n", test->suite, test->name);
+        passed += !failed_here && !skipped_here;
+        if (!failed_here && skipped_here)
+            printf("skip - %s::%s: %s\n", test->suite, test->name, skipped_here);
+        else
+            printf("%s - %s::%s\n", failed_here ? "not ok" : "ok", test->suite, test->name);
+        fflush(stdout);
     }
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;

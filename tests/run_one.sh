@@ -1,0 +1,44 @@
+#!/bin/sh
+# run_one.sh BUILD WHAT: one of the tests of run.sh: a script, `unit` (the unit and kernel tests) or
+# `layers`. Its lines (`ok - `, `not ok - `, `skip - `) go to $TEST_LOG; what is not ok is printed.
+build=$1 what=$2
+out=$TEST_LOG/$(echo "${what%.sh}" | sed 's|^tests/||' | tr / -).log
+limit=${TEST_TIMEOUT:-420}
+[ "$build" = build ] || limit=$((3 * limit))
+start=$(date +%s)
+
+# The tests' program has two runners: Criterion, and a plain one for the sanitizers, which prints such lines
+# itself.
+unit_tests() {
+    jobs=
+    [ "$build" != build ] || jobs="--jobs $(nproc) --timeout 120 --verbose"
+    # shellcheck disable=SC2086 # words
+    timeout "$limit" "$build/tests/unit_tests" $jobs >"$out.raw" 2>&1
+    code=$?
+    sed -n -e '/^\(ok\|not ok\|skip\) - /{p;d}' -e '/Test is disabled/d' -e 's/^\[PASS\] \([^:]*::[^:]*\):.*/ok - \1/p' \
+        -e 's/^\[FAIL\] \([^:]*::[^:]*\):.*/not ok - \1/p' -e 's/^\[SKIP\] \([^:]*::[^:]*\): \(.*\)$/skip - \1: \2/p' "$out.raw"
+    [ $code -ne 0 ] || return
+    grep -qE '^(\[FAIL\]|not ok - )' "$out.raw" || echo "not ok - the unit tests ended with exit code $code"
+    grep -E 'failed:|ERROR|WARNING: ThreadSanitizer|runtime error|^\[----\]' "$out.raw" | head -n 40 | sed 's/^/# /'
+}
+case $what in
+unit) unit_tests >"$out" ;;
+layers)
+    if sh scripts/check_layers.sh >"$out.raw" 2>&1; then
+        echo "ok - includes point downwards only"
+    else
+        echo "not ok - includes point downwards only: $(head -n 3 "$out.raw" | tr '\n' ' ')"
+    fi >"$out"
+    ;;
+*)
+    timeout "$limit" sh "$what" >"$out" 2>&1
+    code=$?
+    # Dying half-way is a failure, too.
+    [ $code -eq 0 ] || grep -q '^not ok - ' "$out" ||
+        echo "not ok - $what ended with exit code $code: $(tail -n 2 "$out" | tr '\n' ' ')" >>"$out"
+    ;;
+esac
+# In one write: others print at the same time.
+echo "$(grep -E "^not ok - $([ "$what" != unit ] || echo '|^# ')" "$out")
+# $what: $(grep -c '^ok - ' "$out") ok, $(($(date +%s) - start)) s" | sed '/^$/d'
+exit 0
