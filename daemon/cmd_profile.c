@@ -23,9 +23,13 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
+#define LEAST_TRIAL_S 0.1
+#define MOST_TRIAL_S  600.0
+
 struct profiling {
     const char *config_path, *device, *out, *html, *compare, *trace, *trace_limit;
     const char *max_memory, *max_cores; /* of --tune */
+    const char *seconds;                /* a trial's */
     bool json, deep, verify, tune;
     bool wrong_cap; /* of --tune, as the measured run shows */
     struct np_overrides overrides;
@@ -245,6 +249,8 @@ static int profile(struct profiling *p, struct np_err *err)
     }
     if (code == 0)
         code = np_rig_open(p->config_path, &p->overrides, p->device, &p->rig, err);
+    if (code == 0 && p->seconds)
+        np_rig_pace(p->rig, strtod(p->seconds, NULL) / NP_TRIAL_S);
     if (code == 0)
         code = measure(p, err);
     if (code == 0)
@@ -276,6 +282,14 @@ static int compare_stored(struct profiling *p, struct np_err *err)
     return code;
 }
 
+static bool is_duration(const char *text)
+{
+    char *end;
+    const double seconds = strtod(text, &end);
+
+    return *text && !*end && seconds >= LEAST_TRIAL_S && seconds <= MOST_TRIAL_S;
+}
+
 int np_cmd_profile(int argc, char **argv)
 {
     struct profiling p = {0};
@@ -291,6 +305,7 @@ int np_cmd_profile(int argc, char **argv)
         {"--tune", NULL, &p.tune, NULL},
         {"--max-memory", &p.max_memory, NULL, NULL},
         {"--max-cores", &p.max_cores, NULL, NULL},
+        {"--seconds", &p.seconds, NULL, NULL},
         {"--json", NULL, &p.json, NULL},
         {NULL, NULL, NULL, NULL},
     };
@@ -313,6 +328,11 @@ int np_cmd_profile(int argc, char **argv)
         fprintf(stderr, "nnpipe profile: --trace-limit is the size of the file of --trace FILE\n");
         return NP_EXIT_USAGE;
     }
+    if (p.seconds && !is_duration(p.seconds)) {
+        fprintf(stderr, "nnpipe profile: --seconds %s is not a number from %g to %g\n", p.seconds,
+            LEAST_TRIAL_S, MOST_TRIAL_S);
+        return NP_EXIT_USAGE;
+    }
     p.config_path = argv[1];
     if (strcmp(p.config_path, "-") == 0) {
         fprintf(stderr, "nnpipe profile: the config is read for every trial, and must be a file\n");
@@ -320,7 +340,7 @@ int np_cmd_profile(int argc, char **argv)
     }
     const bool stored = is_stored(&p);
     if (stored && (p.device || p.out || p.html || p.trace || p.deep || p.verify || p.tune ||
-                      p.overrides.nr_texts > 0)) {
+                      p.seconds || p.overrides.nr_texts > 0)) {
         fprintf(stderr,
             "nnpipe profile: two stored profiles are compared, and nothing is measured: of the "
             "flags only --json has a meaning\n");

@@ -71,6 +71,7 @@ static const struct np_command commands[] = {
         "become\n"
         "                   slower, and by which stage; with a profile.json for CONFIG, two that "
         "are there\n"
+        "  --seconds S      a trial's length; default 2. Shorter ones are quick, and noisier\n"
         "  --html FILE      the report as one page; default: profile.html in the profile's folder\n"
         "  --trace FILE     spans of two more seconds, for ui.perfetto.dev\n"
         "  --trace-limit N  the file's limit in MiB; default 256\n"

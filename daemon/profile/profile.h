@@ -183,6 +183,8 @@ struct np_trial_options {
 int np_rig_open(const char *config_path, const struct np_overrides *overrides, const char *device,
     struct np_rig **ret_rig, struct np_err *err);
 void np_rig_close(struct np_rig *rig);
+/* From now on all trials and parts, and their warm-ups, last `factor` times as long. */
+void np_rig_pace(struct np_rig *rig, double factor);
 const struct np_knobs *np_rig_knobs(const struct np_rig *rig);
 /* The real run (`np_run_train()` in a folder of its own beside the runs, removed afterwards): evaluations
  * left out, checkpoints as configured. -EINTR: stopped by a signal. */

@@ -27,6 +27,7 @@ struct np_rig {
     const char *device; /* borrowed; NULL: the config's own */
     struct np_overrides overrides;
     struct np_knobs knobs; /* of the last trial; readers 0: none yet */
+    double pace;           /* factor of all durations */
 };
 
 int np_rig_open(const char *config_path, const struct np_overrides *overrides, const char *device,
@@ -40,8 +41,14 @@ int np_rig_open(const char *config_path, const struct np_overrides *overrides, c
     }
     rig->device = device;
     rig->overrides = *overrides;
+    rig->pace = 1;
     *ret_rig = rig;
     return 0;
+}
+
+void np_rig_pace(struct np_rig *rig, double factor)
+{
+    rig->pace = factor;
 }
 
 void np_rig_close(struct np_rig *rig)
@@ -85,6 +92,7 @@ static int check_signals(struct np_err *err)
 
 struct trial {
     const struct np_trial_options *options;
+    double pace;
     struct np_knobs *knobs;
     struct np_observation *observation;
     struct np_snapshot start;
@@ -100,7 +108,7 @@ struct trial {
 static bool is_warm(const struct trial *trial, const struct np_run *run, uint64_t step)
 {
     const double seconds = (double)(np_now_ns() - trial->first_ns) * 1e-9;
-    const double warmup = trial->options->warmup_s;
+    const double warmup = trial->options->warmup_s * trial->pace;
     const bool fills = strcmp(np_loader_cache(run->loader), "none") != 0 &&
                        step * (uint64_t)run->config->loader.batch < run->nr_train;
 
@@ -164,7 +172,7 @@ static bool on_step(void *context, struct np_run *run, const struct np_step_repo
         return false;
     }
     add_ribbon(trial, run);
-    if ((double)(np_now_ns() - trial->start.ns) * 1e-9 < trial->options->seconds ||
+    if ((double)(np_now_ns() - trial->start.ns) * 1e-9 < trial->options->seconds * trial->pace ||
         report->step % (uint64_t)run->config->run.accumulate != 0) /* saves come between updates */
         return false;
     np_observe_now(run, &end);
@@ -209,7 +217,10 @@ static int remove_one(const char *path, const struct stat *stat_, int kind, stru
 int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
     struct np_observation *ret_observation, struct np_err *err)
 {
-    struct trial trial = {.options = options, .knobs = &rig->knobs, .observation = ret_observation};
+    struct trial trial = {.options = options,
+        .pace = rig->pace,
+        .knobs = &rig->knobs,
+        .observation = ret_observation};
     const struct np_run_probe probe = {
         .step = on_step, .context = &trial, .err = err, .stubs = options->stubs};
     struct np_overrides overrides;
@@ -298,7 +309,7 @@ int np_trial_part(
     char number[32], depth[32], text[8192];
     int n = 6;
 
-    snprintf(number, sizeof(number), "%g", seconds);
+    snprintf(number, sizeof(number), "%g", seconds * rig->pace);
     words[n++] = number;
     if (part <= NP_PART_READ_DEEP)
         words[n++] = "--cold";

@@ -1,6 +1,9 @@
-/* Writes profile.html of a profile that is made up: render_profile WHICH FILE [BEFORE]. WHICH is a stage's
- * name, "balanced" or "inconclusive"; so is BEFORE, the profile it is compared with. */
+/* Writes a profile that is made up: render_profile WHICH FILE [BEFORE] as profile.html, render_profile --json
+ * WHICH FILE [TIMES] as profile.json, with a step so many times as slow. WHICH is a stage's name, "balanced"
+ * or "inconclusive"; so is BEFORE, the profile it is compared with. */
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/unit/made_profile.h"
@@ -18,8 +21,26 @@ static int find(const char *name)
     return -1;
 }
 
+static int write_json(int which, const char *path, double times)
+{
+    struct np_ribbon ribbon[MADE_RIBBON];
+    struct np_profile profile;
+
+    made_profile(which, &profile, ribbon);
+    profile.model.step_rate /= times;
+    profile.model.rate = fmin(profile.model.rate, profile.model.step_rate);
+    char *text = np_profile_json(&profile);
+    FILE *file = fopen(path, "we");
+    const bool written = text && file && fputs(text, file) >= 0;
+
+    free(text);
+    return file && fclose(file) == 0 && written ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 3 && strcmp(argv[1], "--json") == 0 && find(argv[2]) >= 0)
+        return write_json(find(argv[2]), argv[3], argc > 4 ? atof(argv[4]) : 1);
     struct np_ribbon ribbons[2][MADE_RIBBON];
     struct np_profile profile, before;
     struct np_err err = {0};

@@ -10,7 +10,7 @@ model: [{conv: {out: 8, kernel: 3, pad: 1}}, relu, global_avgpool, {linear: {out
 train: {epochs: 3}
 runs: $TMP/runs
 Y
-P="$NNPIPE profile $TMP/net.yaml"
+P="$NNPIPE profile $TMP/net.yaml --seconds 0.2"
 
 # shellcheck disable=SC2086 # $P is words
 tune() { $P --tune --max-cores 2 --max-memory 1G --json --out "$TMP/a" >"$TMP/a.json" 2>"$TMP/err" || { tail -n 2 "$TMP/err"; return 1; }; }
