@@ -33,7 +33,7 @@ E
 chmod +x "$TMP/serve"
 trap 'kill -9 $(cat "$TMP/pid") $(cat "$TMP"/runs/*/lock) 2>/dev/null; sleep 0.2; rm -rf "$TMP"' EXIT
 "$TMP/serve" &
-for _ in $(seq 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
+for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
 queue() { "$NNPIPE" submit "$odd/net.yaml" "$@"; }
 runs() {
     queue --name short --device cpu -o train.steps=20 --wait && queue --name gone --device cpu && "$NNPIPE" stop 2 && queue --name orphan --device cpu --after 2 &&

@@ -26,7 +26,7 @@ net long 4000
 start() {
     "$NNPIPE" daemon 2>>"$TMP/daemon.log" &
     daemon=$!
-    for _ in $(seq 100); do "$NNPIPE" status >/dev/null 2>&1 && return; sleep 0.1; done
+    for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && return; sleep 0.1; done
     tail -n 3 "$TMP/daemon.log"
     return 1
 }
@@ -34,7 +34,7 @@ field() { # field ID NAME
     "$NNPIPE" status "$1" --json | grep -o "\"$2\": *\"\{0,1\}[^\",}]*" | head -n 1 | sed 's/.*: *"\{0,1\}//'
 }
 becomes() { # becomes ID STATE: within half a minute
-    for _ in $(seq 300); do [ "$(field "$1" state)" = "$2" ] && return; sleep 0.1; done
+    for _ in $(tries 300); do [ "$(field "$1" state)" = "$2" ] && return; sleep 0.1; done
     echo "run $1 is $(field "$1" state), not $2: $(field "$1" reason)"
     return 1
 }
@@ -42,7 +42,7 @@ worker_of() { # worker_of NAME-ID: its process, from the lock that it holds; fai
     pid=$(cat "$TMP/runs/$1/lock" 2>/dev/null) && tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -q "nnpipe worker $1" && echo "$pid"
 }
 kill_worker() { # kill_worker NAME-ID: as soon as it has its folder
-    for _ in $(seq 100); do pid=$(worker_of "$1") && kill -9 "$pid" && return; sleep 0.1; done
+    for _ in $(tries 100); do pid=$(worker_of "$1") && kill -9 "$pid" && return; sleep 0.1; done
     return 1
 }
 workers() { # of this test's runs; fails where there are none

@@ -29,7 +29,7 @@ Y
 start() {
     "$NNPIPE" daemon 2>>"$TMP/daemon.log" &
     daemon=$!
-    for _ in $(seq 100); do "$NNPIPE" status >/dev/null 2>&1 && return; sleep 0.1; done
+    for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && return; sleep 0.1; done
     tail -n 3 "$TMP/daemon.log"
     return 1
 }
@@ -41,11 +41,11 @@ restart() {
 }
 state() { "$NNPIPE" status "$1" --json | sed -n 's/.*"state": "\([a-z]*\)".*/\1/p'; }
 becomes() { # becomes ID STATE: within half a minute
-    for _ in $(seq 300); do [ "$(state "$1")" = "$2" ] && return; sleep 0.1; done
+    for _ in $(tries 300); do [ "$(state "$1")" = "$2" ] && return; sleep 0.1; done
     echo "run $1 is $(state "$1"), not $2"
     return 1
 }
-until_true() { for _ in $(seq 300); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; "$@"; }
+until_true() { for _ in $(tries 300); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; "$@"; }
 
 start || { not_ok "the service starts" "$(tail -n 1 "$TMP/daemon.log")"; exit 1; }
 t "an empty queue says how to fill it" says "nnpipe submit CONFIG" "$NNPIPE" ls --all
@@ -116,7 +116,7 @@ if ! command -v tmux >/dev/null; then
 fi
 tm() { tmux -L "nnpipe-$$" "$@"; }
 shows() { tm capture-pane -p -t top | grep -qE -- "$1"; }
-sees() { for _ in $(seq 80); do shows "$1" && return; sleep 0.1; done; tm capture-pane -p -t top | grep . ; return 1; }
+sees() { for _ in $(tries 80); do shows "$1" && return; sleep 0.1; done; tm capture-pane -p -t top | grep . ; return 1; }
 fits() { [ "$(tm capture-pane -p -t top | LC_ALL=C.UTF-8 wc -L)" -le "$1" ]; }
 "$NNPIPE" submit "$TMP/net.yaml" --name first >/dev/null
 "$NNPIPE" submit "$TMP/net.yaml" --name second >/dev/null

@@ -42,16 +42,17 @@ export CLOCK_AHEAD="$TMP/ahead"
 ahead() { echo "$1" >"$TMP/ahead.new" && mv "$TMP/ahead.new" "$TMP/ahead"; }
 ahead 0
 cc -shared -fPIC -o "$TMP/clock.so" "$TMP/clock.c" -ldl
-LD_PRELOAD="$TMP/clock.so" "$NNPIPE" daemon 2>"$TMP/daemon.log" &
+# A sanitizer's runtime wants to come before all others.
+LD_PRELOAD="$(ldd "$NNPIPE" | awk '/lib[at]san/ { printf "%s:", $3 }')$TMP/clock.so" "$NNPIPE" daemon 2>"$TMP/daemon.log" &
 daemon=$!
-for _ in $(seq 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
+for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
 field() { "$NNPIPE" status "$1" --json | sed -n "s/.*\"$2\": *\"\{0,1\}\([^\",}]*\).*/\1/p" | head -n 1; }
 becomes() { # becomes ID STATE SECONDS
-    for _ in $(seq $((10 * $3))); do [ "$(field "$1" state)" = "$2" ] && return; sleep 0.1; done
+    for _ in $(tries $((10 * $3))); do [ "$(field "$1" state)" = "$2" ] && return; sleep 0.1; done
     echo "run $1 is $(field "$1" state), not $2: $(field "$1" reason)"
     return 1
 }
-trained() { for _ in $(seq 300); do ls "$TMP/runs/$1"/checkpoints/step-* >/dev/null 2>&1 && return; sleep 0.1; done; return 1; }
+trained() { for _ in $(tries 300); do ls "$TMP/runs/$1"/checkpoints/step-* >/dev/null 2>&1 && return; sleep 0.1; done; return 1; }
 
 forward() {
     "$NNPIPE" submit "$TMP/long.yaml" && trained long-1 && pid=$(cat "$TMP/runs/long-1/lock") && kill -STOP "$pid" && sleep 1 && ahead 86400 && sleep 2.5 &&

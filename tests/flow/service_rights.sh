@@ -22,11 +22,11 @@ start() { # start [--box]: a service of ann's, which may become anybody
     setpriv --reuid $ANN --regid $ANN --clear-groups --inh-caps=+setuid,+setgid,+kill --ambient-caps=+setuid,+setgid,+kill \
         env HOME="$TMP/ann" "$NNPIPE" daemon --config "$TMP/service.yaml" --state "$TMP/ann/state$*" "$@" 2>>"$TMP/daemon.log" &
     daemon=$!
-    for _ in $(seq 100); do "$NNPIPE" status >/dev/null 2>&1 && return; sleep 0.1; done
+    for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && return; sleep 0.1; done
     tail -n 3 "$TMP/daemon.log"
     return 1
 }
-told() { for _ in $(seq 100); do [ -s "$TMP/ann/hook" ] && return; sleep 0.1; done; return 1; }
+told() { for _ in $(tries 100); do [ -s "$TMP/ann/hook" ] && return; sleep 0.1; done; return 1; }
 
 start
 roots() {
@@ -46,7 +46,7 @@ if setpriv --inh-caps=+setuid --ambient-caps=+setuid --reuid $ANN true 2>/dev/nu
     if mkdir -m 700 "$TMP/closed" && mkdir "$TMP/closed/private" && mount -t tmpfs -o size=6m none "$TMP/closed/private" 2>/dev/null; then
         room() { # of another's disk, in a folder that the service may not enter
             head -c 5200k /dev/zero >"$TMP/closed/private/filler" && sed "s|^runs:.*|runs: $TMP/closed/private/runs|" "$TMP/short.yaml" >"$TMP/private.yaml" &&
-                "$NNPIPE" submit "$TMP/private.yaml" --name unseen && for _ in $(seq 50); do "$NNPIPE" status 2 --json | grep -q "disk of .* is full" && break; sleep 0.1; done
+                "$NNPIPE" submit "$TMP/private.yaml" --name unseen && for _ in $(tries 50); do "$NNPIPE" status 2 --json | grep -q "disk of .* is full" && break; sleep 0.1; done
             "$NNPIPE" status 2 --json | grep "disk of .* is full"
         }
         t "whether there is room for a run is asked with its owner's rights" room

@@ -26,7 +26,7 @@ net long 100000
 start() {
     "$NNPIPE" daemon 2>>"$TMP/daemon.log" &
     daemon=$!
-    for _ in $(seq 100); do "$NNPIPE" status >/dev/null 2>&1 && return; sleep 0.1; done
+    for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && return; sleep 0.1; done
     tail -n 3 "$TMP/daemon.log"
     return 1
 }
@@ -35,12 +35,12 @@ field() { # field ID NAME
     "$NNPIPE" status "$1" --json | sed -n "s/.*\"$2\": *\"\{0,1\}\([^\",}]*\).*/\1/p" | head -n 1
 }
 becomes() { # becomes ID STATE [SECONDS]
-    for _ in $(seq $((10 * ${3:-30}))); do [ "$(field "$1" state)" = "$2" ] && return; sleep 0.1; done
+    for _ in $(tries $((10 * ${3:-30}))); do [ "$(field "$1" state)" = "$2" ] && return; sleep 0.1; done
     echo "run $1 is $(field "$1" state), not $2: $(field "$1" reason)"
     return 1
 }
 says_why() { # says_why ID TEXT [SECONDS]: its reason comes to hold that
-    for _ in $(seq $((10 * ${3:-30}))); do "$NNPIPE" status "$1" --json | grep -q "\"reason\": *\"[^\"]*$2" && return; sleep 0.1; done
+    for _ in $(tries $((10 * ${3:-30}))); do "$NNPIPE" status "$1" --json | grep -q "\"reason\": *\"[^\"]*$2" && return; sleep 0.1; done
     echo "run $1 says: $("$NNPIPE" status "$1" --json | grep -o '"reason"[^,]*')"
     return 1
 }
@@ -50,7 +50,7 @@ worker_of() { # worker_of ID: its process, if there is one
     [ -z "$pid_" ] || ! kill -0 "$pid_" 2>/dev/null || echo "$pid_"
 }
 trained() { # trained ID: it has written a checkpoint
-    for _ in $(seq 300); do ls "$TMP"/runs/*-"$1"/checkpoints/step-* >/dev/null 2>&1 && return; sleep 0.1; done
+    for _ in $(tries 300); do ls "$TMP"/runs/*-"$1"/checkpoints/step-* >/dev/null 2>&1 && return; sleep 0.1; done
     return 1
 }
 
@@ -60,18 +60,18 @@ start
 hung() {
     settings "hang_minutes: 0.1" && kill -HUP $daemon
     id=$(submitted "$TMP/long.yaml" --name hung) && trained "$id" && pid=$(worker_of "$id") && kill -STOP "$pid" &&
-        for _ in $(seq 300); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+        for _ in $(tries 300); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
     now=
-    for _ in $(seq 300); do now=$(worker_of "$id"); [ -n "$now" ] && [ "$now" != "$pid" ] && break; sleep 0.1; done
+    for _ in $(tries 300); do now=$(worker_of "$id"); [ -n "$now" ] && [ "$now" != "$pid" ] && break; sleep 0.1; done
     code=1
-    for _ in $(seq 300); do grep -q "going on from the checkpoint" "$TMP"/runs/hung-"$id"/output/* && code=0 && break; sleep 0.1; done
+    for _ in $(tries 300); do grep -q "going on from the checkpoint" "$TMP"/runs/hung-"$id"/output/* && code=0 && break; sleep 0.1; done
     [ -n "$now" ] && [ "$now" != "$pid" ] || code=1
     "$NNPIPE" stop "$id" >/dev/null && becomes "$id" stopped && settings && kill -HUP $daemon && return $code
 }
 t "a worker that makes no progress is ended, and its run goes on from its checkpoint" hung
 
 dying() {
-    id=$(submitted "$TMP/long.yaml" --name dying --max-retries 2) && for _ in $(seq 600); do
+    id=$(submitted "$TMP/long.yaml" --name dying --max-retries 2) && for _ in $(tries 600); do
         pid=$(worker_of "$id")
         [ -z "$pid" ] || kill -9 "$pid" 2>/dev/null
         [ "$(field "$id" state)" = failed ] && break
@@ -98,7 +98,7 @@ t "a worker that does not hear SIGTERM does not keep the daemon from ending, and
 wrong_settings() {
     id=$(submitted "$TMP/long.yaml" --name kept) && trained "$id" && pid=$(worker_of "$id")
     echo "devcies: [sim]" >>"$TMP/config/nnpipe/service.yaml" && kill -HUP $daemon
-    for _ in $(seq 300); do grep -q "nothing is changed.*service.yaml:4" "$TMP/daemon.log" && break; sleep 0.1; done
+    for _ in $(tries 300); do grep -q "nothing is changed.*service.yaml:4" "$TMP/daemon.log" && break; sleep 0.1; done
     grep -q "nothing is changed.*service.yaml:4" "$TMP/daemon.log" && [ "$(worker_of "$id")" = "$pid" ] &&
         settings "devices: auto" && ! "$NNPIPE" daemon --state "$TMP/other" --socket "$TMP/other.socket" 2>"$TMP/twice" && grep -q "service.yaml:4" "$TMP/twice" &&
         settings "runs_per_device: 2" && kill -HUP $daemon && other=$(submitted "$TMP/short.yaml") && becomes "$other" done && [ "$(worker_of "$id")" = "$pid" ]
@@ -142,17 +142,17 @@ if mkdir "$TMP/small" && mount -t tmpfs -o size=6m none "$TMP/small" 2>/dev/null
         kill -TERM $daemon && wait $daemon
         rm -rf "$TMP/small/state" && "$NNPIPE" daemon --state "$TMP/small/state" 2>>"$TMP/daemon.log" &
         daemon=$!
-        for _ in $(seq 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
+        for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
         sed "s|^runs:.*|runs: $TMP/elsewhere|" "$TMP/long.yaml" >"$TMP/far.yaml"
         id=$(submitted "$TMP/far.yaml" --name unheard) && becomes "$id" running && { cat /dev/zero >"$TMP/small/filler" 2>/dev/null; kill -TERM $daemon; }
-        for _ in $(seq 150); do kill -0 $daemon 2>/dev/null || break; sleep 0.1; done
+        for _ in $(tries 150); do kill -0 $daemon 2>/dev/null || break; sleep 0.1; done
         ! kill -0 $daemon 2>/dev/null
         code=$?
         kill -9 $daemon 2>/dev/null
         rm -f "$TMP/small/filler"
         "$NNPIPE" daemon --state "$TMP/small/state" 2>>"$TMP/daemon.log" &
         daemon=$!
-        for _ in $(seq 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
+        for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
         becomes "$id" running && "$NNPIPE" stop "$id" && becomes "$id" stopped && again && return $code
     }
     t "a service whose queue cannot be written ends when it is told to, and its runs go on later" deaf_queue
@@ -182,10 +182,10 @@ P
 told() {
     python3 "$TMP/server.py" "$TMP/posted" "$TMP/port" &
     server=$!
-    for _ in $(seq 50); do [ -s "$TMP/port" ] && break; sleep 0.1; done
+    for _ in $(tries 50); do [ -s "$TMP/port" ] && break; sleep 0.1; done
     settings "on_end: \"cat >> $TMP/hooked\"" "webhook: \"http://127.0.0.1:$(cat "$TMP/port")/ended\"" && kill -HUP $daemon && sleep 0.3
     id=$(submitted "$TMP/short.yaml" --name told --wait | tail -n 1) && becomes "$id" done &&
-        for _ in $(seq 100); do [ -s "$TMP/hooked" ] && [ -s "$TMP/posted" ] && break; sleep 0.1; done
+        for _ in $(tries 100); do [ -s "$TMP/hooked" ] && [ -s "$TMP/posted" ] && break; sleep 0.1; done
     for file in hooked posted; do
         [ "$(wc -l <"$TMP/$file")" -eq 1 ] && python3 -c 'import json, sys; run = json.load(open(sys.argv[1])); assert run["id"] == int(sys.argv[2]) and run["state"] == "done" and run["exit_code"] == 0, run' "$TMP/$file" "$id" || { cat "$TMP/$file"; return 1; }
     done
@@ -199,7 +199,7 @@ bad_hook() {
     [ -n "$hook" ] || code=1
     for pid in $hook; do
         kill -ALRM "$(ps -o sid= -p "$pid" | tr -d ' ')" # as after some minutes
-        for _ in $(seq 50); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+        for _ in $(tries 50); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
         kill -9 "$pid" 2>/dev/null && echo "the command goes on" && code=1
     done
     settings && kill -HUP $daemon
@@ -209,7 +209,7 @@ t "a hook that hangs and an address where nobody is hold nothing up" bad_hook
 
 forgotten() {
     settings "keep: {runs: 2}" && kill -HUP $daemon && for _ in 1 2 3; do last=$(submitted "$TMP/short.yaml") && becomes "$last" done || return 1; done
-    for _ in $(seq 50); do [ "$("$NNPIPE" ls --all --json | grep -c '"id"')" -eq 2 ] && break; sleep 0.1; done
+    for _ in $(tries 50); do [ "$("$NNPIPE" ls --all --json | grep -c '"id"')" -eq 2 ] && break; sleep 0.1; done
     [ "$("$NNPIPE" ls --all --json | grep -c '"id"')" -eq 2 ] && [ "$(field "$last" state)" = done ] && [ -d "$TMP/runs/short-$((last - 2))" ]
 }
 t "no more runs are kept than the settings say, and their folders stay" forgotten
@@ -217,7 +217,7 @@ t "no more runs are kept than the settings say, and their folders stay" forgotte
 kept() { ls -d "$TMP"/runs/"$1"/checkpoints/step-* | wc -l; }
 pruned() {
     settings "keep: {bytes: 1K}" && kill -HUP $daemon && first=$(submitted "$TMP/short.yaml") && becomes "$first" done &&
-        for _ in $(seq 100); do [ "$(kept "short-$first")" -eq 1 ] && break; sleep 0.1; done
+        for _ in $(tries 100); do [ "$(kept "short-$first")" -eq 1 ] && break; sleep 0.1; done
     ls -d "$TMP/runs/short-$first/checkpoints"/*40 && [ "$(kept "short-$first")" -eq 1 ] || return 1
     "$NNPIPE" eval "$TMP/short.yaml" --weights "$TMP/runs/short-$first" -o "data.test={source: synth, samples: 50, size: 32}"
 }
@@ -234,7 +234,7 @@ rival() { # somebody trains in the run's folder: the service waits its tries, an
     id=$(submitted "$TMP/long.yaml" --name rival --max-retries 0) && trained "$id" && "$NNPIPE" pause "$id" && becomes "$id" paused || return 1
     "$NNPIPE" train "$TMP/long.yaml" -o name=rival --resume "$TMP/runs/rival-$id" >"$TMP/rival.txt" 2>&1 &
     rival=$!
-    for _ in $(seq 100); do grep -q "going on" "$TMP/rival.txt" && break; sleep 0.1; done
+    for _ in $(tries 100); do grep -q "going on" "$TMP/rival.txt" && break; sleep 0.1; done
     "$NNPIPE" resume "$id" && says_why "$id" "another one is at work" && kill -0 $rival
     code=$?
     kill -9 $rival
@@ -244,7 +244,7 @@ rival() { # somebody trains in the run's folder: the service waits its tries, an
 t "a folder that another process is at work in is left to it, and the run says so" rival
 other_config() { # a queue begun anew gives ids, and folders, again
     kill -TERM $daemon && wait $daemon && rm -rf "$TMP/state/nnpipe" && settings && start &&
-        id=$(submitted "$TMP/long.yaml" --name again) && for _ in $(seq 300); do ls "$TMP"/runs/again-*/checkpoints/step-* >/dev/null 2>&1 && break; sleep 0.1; done && "$NNPIPE" stop "$id" && becomes "$id" stopped &&
+        id=$(submitted "$TMP/long.yaml" --name again) && for _ in $(tries 300); do ls "$TMP"/runs/again-*/checkpoints/step-* >/dev/null 2>&1 && break; sleep 0.1; done && "$NNPIPE" stop "$id" && becomes "$id" stopped &&
         kill -TERM $daemon && wait $daemon && rm -rf "$TMP/state/nnpipe" && start && sed 's/out: 8/out: 9/' "$TMP/long.yaml" >"$TMP/other.yaml" &&
         id=$(submitted "$TMP/other.yaml" --name again) && becomes "$id" failed && says_why "$id" "would not give the same weights" && [ "$(field "$id" retries)" -eq 0 ]
 }

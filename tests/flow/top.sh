@@ -24,7 +24,7 @@ one() { grep '^{"event": "pipeline"' "$2" | grep -o "\"$1\": [-0-9.e+]*" | sed '
 
 "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs" >"$TMP/train.txt" 2>&1 &
 pid=$!
-for i in $(seq 300); do
+for i in $(tries 300); do
     [ "$(cat "$TMP"/runs/*/metrics.jsonl 2>/dev/null | grep -c '"event": "pipeline"')" -ge 3 ] && break
     kill -0 $pid 2>/dev/null || break
     sleep 0.1
@@ -89,7 +89,7 @@ resumed() {
     "$NNPIPE" train "$TMP/net.yaml" --resume "$run" -o "checkpoint.every=100000 steps" >"$TMP/killed.txt" 2>&1 &
     pid=$!
     had=$(grep -c '"event": "pipeline"' "$run/metrics.jsonl")
-    for i in $(seq 300); do
+    for i in $(tries 300); do
         [ "$(grep -c '"event": "pipeline"' "$run/metrics.jsonl")" -gt "$had" ] && break
         sleep 0.1
     done

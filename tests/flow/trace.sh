@@ -115,7 +115,7 @@ t "a disk that was full from the start, too" no_room
 killed() {
     train --trace "$TMP/killed.pftrace" -o train.epochs=100 &
     pid=$!
-    for i in $(seq 100); do
+    for i in $(tries 100); do
         [ "$(wc -c <"$TMP/killed.pftrace" 2>/dev/null || echo 0)" -gt 100000 ] && break
         sleep 0.1
     done

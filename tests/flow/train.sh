@@ -92,7 +92,7 @@ stop_and_resume() {
         "$NNPIPE" train "$TMP/net.yaml" $resume --json -o runs="$TMP/runs-stop" -o train.history=true \
             -o loader.readers=$((1 + lives % 3)) >>"$TMP/stop.json" 2>>"$TMP/stop.err" &
         pid=$!
-        for i in $(seq 600); do # a busy machine is slow: each life must get somewhere
+        for i in $(tries 600); do # a busy machine is slow: each life must get somewhere
             [ "$(grep -c '"event": "step"' "$TMP/stop.json")" -ge 20 ] && break
             kill -0 $pid 2>/dev/null || break
             sleep 0.1
@@ -123,7 +123,7 @@ t "a signal that comes twice at once is one" by_timeout
 in_a_hurry() {
     "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-hurry" -o 'device={sim: {step_ms: 5000}}' >"$OUT" 2>&1 &
     pid=$!
-    for i in $(seq 100); do
+    for i in $(tries 100); do
         grep -q "^training" "$OUT" && break
         sleep 0.1
     done
@@ -143,7 +143,7 @@ stop_in_test() {
     set -- "$NNPIPE" train "$TMP/net.yaml" --json -o runs="$TMP/runs-late" -o data.split=20% -o train.epochs=0.1 -o loader.readers=1 -o "data.test.path=$TMP/many/test-*.tar.zst" -o loader.io=pread
     "$@" >"$out" 2>"$out.err" &
     pid=$!
-    for i in $(seq 600); do
+    for i in $(tries 600); do
         grep -q '"event": "checkpoint"' "$out" && break
         sleep 0.01
     done
@@ -181,7 +181,7 @@ changed() {
     set -- "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-changed" -o train.epochs=50 -o schedule=constant -o "data.train.path=$TMP/changed/train-*"
     "$@" >"$OUT" 2>&1 &
     pid=$!
-    for i in $(seq 600); do ls "$TMP"/runs-changed/*/checkpoints/step-10 >/dev/null 2>&1 && break; sleep 0.02; done
+    for i in $(tries 600); do ls "$TMP"/runs-changed/*/checkpoints/step-10 >/dev/null 2>&1 && break; sleep 0.02; done
     kill -TERM $pid
     wait $pid
     "$NNPIPE" data synth --out "$TMP/other" --samples 1400 --test 0 >/dev/null && cp "$TMP"/other/train-* "$TMP/changed" || return 1
@@ -248,7 +248,7 @@ closed_streams() {
             exec "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-closed" -o train.epochs=400 -o schedule=constant
         ) >/dev/null 2>&1 &
         pid=$!
-        for i in $(seq 600); do ls "$TMP"/runs-closed/*/checkpoints/step-* >/dev/null 2>&1 && break; sleep 0.02; done
+        for i in $(tries 600); do ls "$TMP"/runs-closed/*/checkpoints/step-* >/dev/null 2>&1 && break; sleep 0.02; done
         for fd in 0 1 2; do
             case $(readlink /proc/$pid/fd/$fd) in
             /dev/null) ;;
@@ -289,7 +289,7 @@ unreadable() {
     on_folder -o runs="$TMP/runs-fold" >"$TMP/m.json" 2>/dev/null || return 1
     on_folder -o runs="$TMP/runs-gone" >"$TMP/gone.json" 2>"$TMP/gone.err" &
     pid=$!
-    for i in $(seq 100); do
+    for i in $(tries 100); do
         [ "$(grep -c '"event": "step"' "$TMP/gone.json")" -ge 30 ] && break
         sleep 0.1
     done

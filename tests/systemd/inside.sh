@@ -47,12 +47,12 @@ field() { # field USER ID NAME
     as "$1" nnpipe status "$2" --json | grep -o "\"$3\": *\"\{0,1\}[^\",}]*" | head -n 1 | sed 's/.*: *"\{0,1\}//'
 }
 becomes() { # becomes USER ID STATE: within half a minute
-    for _ in $(seq 300); do [ "$(field "$1" "$2" state)" = "$3" ] && return; sleep 0.1; done
+    for _ in $(seq 1800); do [ "$(field "$1" "$2" state)" = "$3" ] && return; sleep 0.1; done
     echo "run $2 is $(field "$1" "$2" state), not $3: $(field "$1" "$2" reason)"
     return 1
 }
 soon() { # soon command...: succeeds within ten seconds
-    for _ in $(seq 100); do "$@" && return; sleep 0.1; done
+    for _ in $(seq 600); do "$@" && return; sleep 0.1; done
     echo "not within ten seconds: $*"
     return 1
 }
