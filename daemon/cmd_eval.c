@@ -48,8 +48,8 @@ static void report(struct np_ui *ui, const struct np_eval_report *eval, int clas
             top5, rate);
 }
 
-static int eval(const struct np_config *config, const char *weights,
-    const struct np_overrides *overrides, struct np_ui *ui, struct np_err *err)
+static int eval(struct np_config *config, const char *weights, const struct np_overrides *overrides,
+    struct np_ui *ui, struct np_err *err)
 {
     const struct np_source_progress progress = {.note = note, .context = ui};
     struct np_inference inference = {0};

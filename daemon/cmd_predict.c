@@ -79,7 +79,7 @@ static void close_predictor(struct predictor *p)
 static int make_row(struct predictor *p, const uint8_t *bytes, size_t nr_bytes, struct np_err *err)
 {
     const struct np_setup *setup = &p->net.setup;
-    const struct np_chain *chain = np_inference_chain(&p->net);
+    const struct np_chain *chain = p->net.config->test_augment;
     int channels = (int)p->net.config->loader.channels;
     uint64_t seed = (uint64_t)p->net.config->seed;
     struct np_geometry geometry;
@@ -224,7 +224,7 @@ static void note(void *context, const char *text)
     (void)context;
 }
 
-static int predict(const struct np_config *config, const char *weights,
+static int predict(struct np_config *config, const char *weights,
     const struct np_overrides *overrides, char **paths, int nr_paths, struct np_ui *ui)
 {
     const struct np_source_progress progress = {.note = note};

@@ -2,36 +2,81 @@
 #include "daemon/inference.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/json.h"
 #include "daemon/run.h"
+#include "daemon/run_same.h"
 #include "trainer/checkpoint.h"
 
-const struct np_chain *np_inference_chain(const struct np_inference *inference)
+/* Said where the run's own is another than the config's; both owned, in normal form. */
+static void say_other(const struct np_source_progress *progress, struct np_node *run,
+    struct np_node *config, const char *key)
 {
-    return inference->chain ? inference->chain : inference->config->test_augment;
+    char why[200], text[100];
+
+    snprintf(text, sizeof(text), "loader.%s of the run is used, not the config's", key);
+    if (!np_config_same(config, run, false, why, sizeof(why)))
+        progress->note(progress->context, text);
+    np_node_free(run);
+    np_node_free(config);
 }
 
-/* The test chain that the checkpoint was evaluated with. */
-static int facts_chain(struct np_inference *inference, struct np_err *err)
+/* The test chain that the checkpoint was evaluated with takes the config's place. */
+static int take_chain(
+    struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
 {
     const struct np_node *list = np_node_get(inference->facts, "test_augment");
+    struct np_chain *chain = NULL;
     struct np_report report;
 
     if (!list)
         return 0;
     np_report_init(&report, NULL);
-    if (np_chain_parse(list, "test_augment", &inference->chain, &report) < 0)
+    if (np_chain_parse(list, "test_augment", &chain, &report) < 0)
         np_err_set(err, -EBADMSG, "the checkpoint's test chain: %s",
             report.nr_errs ? report.errs[0].text : "cannot be read");
     np_report_fini(&report);
+    if (err->code)
+        return err->code;
+    say_other(progress, np_chain_node(chain), np_chain_node(inference->config->test_augment),
+        "test_augment");
+    np_chain_free(inference->config->test_augment);
+    inference->config->test_augment = chain;
+    return 0;
+}
+
+/* So do the mean and std that the network's input was made with. */
+static int take_normalize(
+    struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
+{
+    const struct np_node *node = np_node_get(inference->facts, "normalize");
+    struct np_loader_options *options = &inference->config->loader;
+    struct np_node *config = np_loader_options_node(options);
+    struct np_report report;
+
+    if (node) {
+        np_report_init(&report, NULL);
+        if (np_loader_normalize_parse(node, options, &report) < 0)
+            np_err_set(err, -EBADMSG, "the checkpoint's normalize: %s",
+                report.nr_errs ? report.errs[0].text : "cannot be read");
+        np_report_fini(&report);
+    }
+    if (node && !err->code) {
+        struct np_node *run = np_loader_options_node(options);
+        say_other(progress, np_node_copy(np_node_get(run, "normalize")),
+            np_node_copy(np_node_get(config, "normalize")), "normalize");
+        np_node_free(run);
+    }
+    np_node_free(config);
     return err->code;
 }
 
-/* Classes and size, from facts that a file may have garbled. */
-static int take_facts(struct np_inference *inference, struct np_err *err)
+/* What the network's input is, from facts that a file may have garbled. */
+static int take_facts(
+    struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
 {
     const struct np_node *classes = np_node_get(inference->facts, "classes");
     const struct np_node *size = np_node_get(inference->facts, "size");
@@ -54,11 +99,12 @@ static int take_facts(struct np_inference *inference, struct np_err *err)
     setup->classes = np_node_copy(classes);
     setup->height = sides[0];
     setup->width = sides[1];
-    return facts_chain(inference, err);
+    int code = take_chain(inference, progress, err);
+    return code < 0 ? code : take_normalize(inference, progress, err);
 }
 
-static int open_graph(
-    struct np_inference *inference, const struct np_overrides *overrides, struct np_err *err)
+static int open_graph(struct np_inference *inference, const struct np_overrides *overrides,
+    const struct np_source_progress *progress, struct np_err *err)
 {
     enum np_dtype precision = np_run_precision(inference->config, inference->device);
     const struct np_node *fact = np_node_get(inference->facts, "precision");
@@ -68,6 +114,13 @@ static int open_graph(
     for (int i = 0; fact && inference->config->precision < 0 && i < 3; i++)
         if (np_node_is(fact, np_precision_names[i]))
             precision = (enum np_dtype)i;
+    if (fact && fact->text && !np_node_is(fact, np_precision_names[precision])) {
+        char text[120];
+        snprintf(text, sizeof(text),
+            "the run computed in %.20s; in %s here, as the config names it", fact->text,
+            np_precision_names[precision]);
+        progress->note(progress->context, text);
+    }
     np_report_init(&report, inference->config->path);
     if (np_setup_graph(inference->config, precision, &inference->setup, &report) < 0) {
         np_complain_report(&report, overrides);
@@ -115,7 +168,7 @@ static int open_plan(struct np_inference *inference, struct np_err *err)
         inference->device, NULL, inference->setup.eval_graph, &options, &inference->plan, err);
 }
 
-int np_inference_open(const struct np_config *config, const char *weights,
+int np_inference_open(struct np_config *config, const char *weights,
     const struct np_overrides *overrides, const struct np_source_progress *progress,
     struct np_inference *inference, struct np_err *err)
 {
@@ -127,7 +180,7 @@ int np_inference_open(const struct np_config *config, const char *weights,
     inference->block = inference->stat ? np_stat_join(inference->stat, "trainer") : NULL;
     if (code == 0 && checkpoint)
         code = np_facts_read(checkpoint, &inference->facts, err);
-    if (code == 0 && inference->facts && (code = take_facts(inference, err)) < 0)
+    if (code == 0 && inference->facts && (code = take_facts(inference, progress, err)) < 0)
         np_err_context(err, "%s", checkpoint);
     if (code == 0 && !inference->facts)
         code = np_setup_data(config, progress, &inference->setup, err);
@@ -140,7 +193,7 @@ int np_inference_open(const struct np_config *config, const char *weights,
         inference->device->note_context = progress->context;
     }
     if (code == 0)
-        code = open_graph(inference, overrides, err);
+        code = open_graph(inference, overrides, progress, err);
     if (code == 0)
         code = open_plan(inference, err);
     if (code == 0)
@@ -156,7 +209,6 @@ void np_inference_close(struct np_inference *inference)
         inference->device->plan_ops->free(inference->plan);
     np_setup_fini(&inference->setup);
     np_device_close(inference->device);
-    np_chain_free(inference->chain);
     np_node_free(inference->facts);
     np_stat_free(inference->stat);
     memset(inference, 0, sizeof(*inference));

@@ -40,6 +40,10 @@ extern const struct np_option np_loader_option_table[];
 /* Parses `loader:`. augment and test_augment stay nodes: np_chain_parse() is the caller's. */
 int np_loader_options_parse(
     const struct np_node *node, struct np_loader_options *ret_options, struct np_report *report);
+/* `{mean: [...], std: [...]}` (NULL: the defaults) for options->channels. -EINVAL: mistakes in report,
+ * options untouched. */
+int np_loader_normalize_parse(
+    const struct np_node *node, struct np_loader_options *options, struct np_report *report);
 void np_loader_options_fini(struct np_loader_options *options);
 /* Normal form, the chains as they were written. Caller frees. */
 struct np_node *np_loader_options_node(const struct np_loader_options *options);

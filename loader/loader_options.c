@@ -163,30 +163,33 @@ static void spread(const struct np_floats *floats, int channels, float *out)
 }
 
 static void check_count(const struct np_floats *floats, const char *key,
-    const struct np_loader_options *options, struct np_report *report)
+    const struct np_node *normalize, int channels, struct np_report *report)
 {
-    const struct np_node *node = np_node_get(options->normalize_node, key);
+    const struct np_node *node = np_node_get(normalize, key);
 
-    if (node && floats->nr_values != 1 && floats->nr_values != options->channels)
+    if (node && floats->nr_values != 1 && floats->nr_values != channels)
         np_report_add(report, node->line, node->column,
             "%s: %d numbers for %d channels; it takes one a channel, or one for all", key,
-            floats->nr_values, (int)options->channels);
+            floats->nr_values, channels);
 }
 
-static void parse_normalize(struct np_loader_options *options, struct np_report *report)
+int np_loader_normalize_parse(
+    const struct np_node *node, struct np_loader_options *options, struct np_report *report)
 {
     struct normalize_options values = {0};
     int before = report->nr_errs + report->nr_dropped;
 
-    np_options_parse(normalize_table, options->normalize_node, "normalize", NULL, &values, report);
-    check_count(&values.mean, "mean", options, report);
-    check_count(&values.std, "std", options, report);
-    if (report->nr_errs + report->nr_dropped == before) {
+    np_options_parse(normalize_table, node, "normalize", NULL, &values, report);
+    check_count(&values.mean, "mean", node, (int)options->channels, report);
+    check_count(&values.std, "std", node, (int)options->channels, report);
+    bool good = report->nr_errs + report->nr_dropped == before;
+    if (good) {
         options->nr_mean = (int)options->channels;
         spread(&values.mean, options->nr_mean, options->mean);
         spread(&values.std, options->nr_mean, options->std);
     }
     np_options_fini(normalize_table, &values);
+    return good ? 0 : -EINVAL;
 }
 
 static void check_io(
@@ -214,7 +217,7 @@ int np_loader_options_parse(
     parse_shuffle(&options, report);
     parse_cache(&options, report);
     parse_bad(&options, report);
-    parse_normalize(&options, report);
+    np_loader_normalize_parse(options.normalize_node, &options, report);
     np_loader_options_fini(ret_options);
     *ret_options = options;
     return report->nr_errs + report->nr_dropped > before ? -EINVAL : 0;
