@@ -14,7 +14,7 @@ static int open_one(const struct np_run_log *log, const char *name, const uint64
     FILE **ret_file, struct np_err *err)
 {
     char *path = np_format("%s/%s", log->dir, name);
-    FILE *file = path ? fopen(path, "ae") : NULL;
+    FILE *file = path ? fopen(path, "a+e") : NULL;
     struct stat stat;
     int code = 0;
 
@@ -32,13 +32,27 @@ static int open_one(const struct np_run_log *log, const char *name, const uint64
     return code;
 }
 
+/* Behind what the life before has logged, whose last line a power cut may have torn. */
+static void say_cut(struct np_run_log *log, uint64_t step)
+{
+    bool torn = fseek(log->log, -1, SEEK_END) == 0 && fgetc(log->log) != '\n';
+    char text[100];
+
+    fseek(log->log, 0, SEEK_END); /* from reading to writing */
+    if (torn)
+        fputc('\n', log->log);
+    snprintf(text, sizeof(text), "resumed: the files beside this log are cut back to step %llu",
+        (unsigned long long)step);
+    np_log_text(log, text);
+}
+
 int np_log_open(struct np_run_log *log, const char *dir, bool history,
     const struct np_position *position, struct np_err *err)
 {
     log->dir = np_strdup(dir);
     if (!log->dir)
         return np_err_set(err, -ENOMEM, "out of memory");
-    int code = open_one(log, "log", position ? &position->log_bytes : NULL, &log->log, err);
+    int code = open_one(log, "log", NULL, &log->log, err);
     if (code == 0)
         code = open_one(
             log, "metrics.jsonl", position ? &position->metrics_bytes : NULL, &log->metrics, err);
@@ -48,6 +62,8 @@ int np_log_open(struct np_run_log *log, const char *dir, bool history,
     if (code == 0 && history)
         code = open_one(
             log, "history.bin", position ? &position->history_bytes : NULL, &log->history, err);
+    if (code == 0 && position)
+        say_cut(log, position->step);
     return code;
 }
 

@@ -1,6 +1,7 @@
 /* The files a run appends to: log (text), metrics.jsonl, bad_samples.jsonl, history.bin.
  * A checkpoint knows how long each was; a resumed run cuts them back to there, so that
- * nothing stands in them twice.
+ * nothing stands in them twice. The log is for people: it is kept whole, and a line in it tells
+ * of the cut.
  *
  *   history.bin: for each step, little-endian: u64 step (before it), u32 rows, u32 sample
  *   index a row (in the training set).
@@ -20,7 +21,8 @@ struct np_run_log {
     char *dir;
 };
 
-/* Opens or creates them in dir. position (may be NULL: a new run) cuts them back. */
+/* Opens or creates them in dir. position (may be NULL: a new run) cuts all but the log
+ * back. */
 int np_log_open(struct np_run_log *log, const char *dir, bool history,
     const struct np_position *position, struct np_err *err);
 void np_log_close(struct np_run_log *log);
