@@ -13,6 +13,8 @@ struct np_batch_shape {
 
 enum np_border { NP_BORDER_ZERO, NP_BORDER_REFLECT };
 enum np_filter { NP_FILTER_BILINEAR, NP_FILTER_BICUBIC, NP_FILTER_NEAREST };
+/* Whose rule says which pass of a resize comes first (np_geometry_order()). */
+enum np_pixels_rule { NP_RULE_PILLOW_12, NP_RULE_PILLOW_13 };
 
 /* The geometry a chain of augmentations folds into, all of it drawn before decoding:
  * crop `box` of the source, resize it to scaled_*, keep `window` of that, flip.
@@ -28,6 +30,7 @@ struct np_geometry {
     int32_t shown_x, shown_y;         /* in scaled pixels */
     int32_t shown_w, shown_h;         /* 0: all of the scaled picture */
     uint8_t flip, border, filter;
+    uint8_t down_first; /* the vertical pass of the resize comes before the horizontal one */
 };
 
 /* How a row came about. */

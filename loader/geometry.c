@@ -13,6 +13,14 @@ void np_geometry_axes(const struct np_geometry *g, struct np_axis *ret_x, struct
     *ret_y = np_axis_down(g);
 }
 
+void np_geometry_order(struct np_geometry *g, enum np_pixels_rule rule)
+{
+    const int64_t fewer_columns = (int64_t)g->right - g->left - g->scaled_w;
+    const int64_t fewer_rows = (int64_t)g->bottom - g->top - g->scaled_h;
+
+    g->down_first = rule == NP_RULE_PILLOW_13 && fewer_rows > 0 && fewer_rows > 2 * fewer_columns;
+}
+
 bool np_axis_has_border(const struct np_axis *axis)
 {
     return axis->window < axis->shown ||

@@ -34,6 +34,10 @@ struct np_taps {
 
 void np_geometry_axes(
     const struct np_geometry *geometry, struct np_axis *ret_x, struct np_axis *ret_y);
+/* Decides the order of the two passes, between which pixels are rounded to u8. Pillow before 13:
+ * the horizontal one first. Pillow 13: the vertical one first where it takes away more than twice
+ * the rows that the other takes away columns (src/libImaging/Resample.c). Any other field stays. */
+void np_geometry_order(struct np_geometry *geometry, enum np_pixels_rule rule);
 /* The source pixels the row depends on: never empty, inside the box. */
 void np_geometry_need(const struct np_geometry *geometry, struct np_rect *ret_need);
 /* True if the window sticks out of what is shown. */

@@ -1,5 +1,6 @@
-/* Turns decoded pixels into a row by its geometry. Across first, down after, bytes between
- * them, only the rows and columns that the window shows. Reader threads, a resizer each. */
+/* Turns decoded pixels into a row by its geometry. Two passes, across and down, in the order that
+ * the geometry names, bytes between them, only the rows and columns that the window needs. Reader
+ * threads, a resizer each. */
 #include "loader/resize.h"
 
 #include <assert.h>
@@ -27,11 +28,13 @@ struct table {
 struct np_resizer {
     int simd;
     struct table across, down;
-    uint8_t *middle;  /* rows after the pass across */
+    uint8_t *middle;  /* rows after the first pass */
+    uint8_t *lines;   /* rows of one block after the pass across, where it comes last */
     uint8_t *picture; /* the scaled picture, where a border is still to be put around it */
     uint8_t *spare;   /* the last source rows, with room to read past their end */
     int *map, *nearest_x, *nearest_y;
-    size_t middle_bytes, picture_bytes, spare_bytes, map_bytes, nearest_x_bytes, nearest_y_bytes;
+    size_t middle_bytes, lines_bytes, picture_bytes, spare_bytes, map_bytes, nearest_x_bytes,
+        nearest_y_bytes;
 };
 
 /* Pixels by scaled position: data is position (x, y). */
@@ -82,6 +85,7 @@ void np_resizer_free(struct np_resizer *resizer)
     table_fini(&resizer->across);
     table_fini(&resizer->down);
     np_free(resizer->middle);
+    np_free(resizer->lines);
     np_free(resizer->picture);
     np_free(resizer->spare);
     np_free(resizer->map);
@@ -225,10 +229,17 @@ static void copy_pixels(int simd, const uint8_t *src, int n, int channels, bool 
             dst[(size_t)(n - 1 - i) * channels + c] = src[(size_t)i * channels + c];
 }
 
+/* A row of our own has NP_RESIZE_PAD bytes behind it that may be read and written. */
+static ptrdiff_t padded(int bytes)
+{
+    return (bytes + 2 * NP_RESIZE_PAD - 1) / NP_RESIZE_PAD * NP_RESIZE_PAD;
+}
+
 #if defined(__x86_64__)
-/* Rows first..first+NP_RESIZE_ROWS-1 (those past the end fall into the row behind the last). */
-static void across_block(
-    struct np_resizer *resizer, const struct picture *source, int first, int rows, ptrdiff_t stride)
+/* Rows first..first+NP_RESIZE_ROWS-1 into padded rows of out (those past the end fall into the row
+ * behind the last). */
+static void across_block(struct np_resizer *resizer, const struct picture *source, int first,
+    int rows, uint8_t *out, ptrdiff_t stride)
 {
     const struct table *table = &resizer->across;
     size_t row_bytes = (size_t)source->width * 3, from = 3 * (size_t)table->least_start;
@@ -240,7 +251,7 @@ static void across_block(
         int row = first + r < rows ? first + r : rows - 1;
 
         src[r] = source->data + row * source->stride;
-        dst[r] = resizer->middle + (first + r < rows ? first + r : rows) * stride;
+        dst[r] = out + (first + r < rows ? r : rows - first) * stride;
         if (reads > (size_t)(rows - 1 - row) * (size_t)source->stride + row_bytes) {
             uint8_t *copy = resizer->spare + (size_t)r * (row_bytes + NP_RESIZE_PAD);
 
@@ -250,83 +261,161 @@ static void across_block(
     }
     np_across3_avx2(&table->taps, table->packed, src, dst);
 }
+
+/* The same into rows that lie side by side. */
+static void across_dense(struct np_resizer *resizer, const struct picture *source, int first,
+    int rows, uint8_t *out, int bytes)
+{
+    const ptrdiff_t stride = padded(bytes);
+
+    across_block(resizer, source, first, rows, resizer->lines, stride);
+    for (int r = 0; r < NP_RESIZE_ROWS && first + r < rows; r++)
+        memcpy(out + (ptrdiff_t)r * bytes, resizer->lines + r * stride, (size_t)bytes);
+}
 #endif
 
-/* source: the box's columns, the rows that matter. middle: (rows, n), stride bytes a row. */
+/* source: the box's columns, the rows that matter. out: (rows, n), padded or dense. */
 static void across(struct np_resizer *resizer, const struct picture *source, int rows, int lo,
-    int n, bool resizes, bool flip, ptrdiff_t stride)
+    int n, bool resizes, bool flip, uint8_t *out, ptrdiff_t stride)
 {
     if (!resizes) {
         for (int y = 0; y < rows; y++)
             copy_pixels(resizer->simd,
                 source->data + y * source->stride + (ptrdiff_t)lo * source->channels, n,
-                source->channels, flip, resizer->middle + y * stride);
+                source->channels, flip, out + y * stride);
         return;
     }
 #if defined(__x86_64__)
     if (resizer->across.packs) {
+        const bool dense = stride == (ptrdiff_t)n * 3;
+
         for (int y = 0; y < rows; y += NP_RESIZE_ROWS)
-            across_block(resizer, source, y, rows, stride);
+            if (dense)
+                across_dense(resizer, source, y, rows, out + y * stride, n * 3);
+            else
+                across_block(resizer, source, y, rows, out + y * stride, stride);
         return;
     }
 #endif
     for (int y = 0; y < rows; y++)
         np_across_c(&resizer->across.taps, source->data + y * source->stride, source->channels,
-            resizer->middle + y * stride);
+            out + y * stride);
 }
 
-/* middle holds source rows from first_row on; out: (n rows, bytes), dense. */
-static void down(struct np_resizer *resizer, int first_row, int n, bool resizes, int bytes,
-    ptrdiff_t stride, uint8_t *out)
+/* What the pass down reads: source rows from `first` on. */
+struct rows {
+    const uint8_t *data;
+    ptrdiff_t stride;
+    int first;
+    bool padded;
+};
+
+/* `bytes` of each row. out: (n, bytes), stride bytes a row. */
+static void down(struct np_resizer *resizer, const struct rows *source, int n, bool resizes,
+    int bytes, uint8_t *out, ptrdiff_t stride)
 {
     const struct np_taps *taps = &resizer->down.taps;
 
-    for (int y = 0; y < n; y++, out += bytes) {
+    for (int y = 0; y < n; y++, out += stride) {
         const int32_t *weight = taps->weight + (size_t)y * taps->room;
         const uint8_t *src;
 
         if (!resizes) {
-            memcpy(out, resizer->middle + y * stride, (size_t)bytes);
+            memcpy(out, source->data + y * source->stride, (size_t)bytes);
             continue;
         }
-        src = resizer->middle + (taps->start[y] - first_row) * stride;
+        src = source->data + (taps->start[y] - source->first) * source->stride;
 #if defined(__x86_64__)
-        if (resizer->simd >= SIMD_AVX2) {
-            np_down_avx2(src, stride, weight, taps->count[y], bytes, out);
+        if (resizer->simd >= SIMD_AVX2 && (source->padded || bytes >= NP_RESIZE_LEAST)) {
+            np_down_avx2(src, source->stride, weight, taps->count[y], bytes, out);
             continue;
         }
 #endif
-        np_down_c(src, stride, weight, taps->count[y], bytes, out);
+        np_down_c(src, source->stride, weight, taps->count[y], bytes, out);
     }
 }
 
-/* Scaled positions x_lo..x_hi-1, y_lo..y_hi-1 of the picture into out, dense. */
-static int scale(struct np_resizer *resizer, const struct np_pixels *pixels,
-    const struct np_geometry *g, const struct np_axis *x, const struct np_axis *y, int x_lo,
-    int x_hi, int y_lo, int y_hi, bool flip, uint8_t *out)
+/* --- both of them -------------------------------------------------------------------------- */
+
+/* Scaled positions lo..hi-1 of an axis, and the source positions that these are made of. */
+struct span {
+    const struct np_axis *axis;
+    int lo, hi, from, to;
+    bool resizes;
+};
+
+static struct span span_of(const struct np_axis *axis)
 {
-    bool across_resizes = x->box != x->scaled, down_resizes = y->box != y->scaled;
-    int channels = pixels->channels, bytes = (x_hi - x_lo) * channels, row_lo, row_hi, rows;
-    ptrdiff_t stride = (bytes + 2 * NP_RESIZE_PAD - 1) / NP_RESIZE_PAD * NP_RESIZE_PAD;
+    struct span span = {.axis = axis, .resizes = axis->box != axis->scaled};
+
+    np_axis_span(axis, &span.lo, &span.hi);
+    if (span.lo < span.hi)
+        np_axis_source(axis, span.lo, span.hi, &span.from, &span.to);
+    return span;
+}
+
+static int hold_middle(struct np_resizer *resizer, int rows, int bytes)
+{
+    return hold(&resizer->middle, &resizer->middle_bytes, (size_t)rows + 1, (size_t)padded(bytes));
+}
+
+/* source: from the box's first column and the first row that matters on. out: dense. */
+static int across_then_down(struct np_resizer *resizer, const struct picture *source,
+    const struct span *x, const struct span *y, bool flip, uint8_t *out)
+{
+    const int nr_rows = y->to - y->from, n = x->hi - x->lo, bytes = n * source->channels;
+    const ptrdiff_t stride = padded(bytes);
+    struct rows middle = {.stride = stride, .first = y->from, .padded = true};
+
+    if (hold_middle(resizer, nr_rows, bytes))
+        return -ENOMEM;
+    middle.data = resizer->middle;
+    across(resizer, source, nr_rows, x->lo, n, x->resizes, flip, resizer->middle, stride);
+    down(resizer, &middle, y->hi - y->lo, y->resizes, bytes, out, bytes);
+    return 0;
+}
+
+/* As across_then_down(), where both passes resize. Only the columns that matter go down. */
+static int down_then_across(struct np_resizer *resizer, const struct picture *source,
+    const struct span *x, const struct span *y, bool flip, uint8_t *out)
+{
+    const int channels = source->channels, nr_rows = y->hi - y->lo, n = x->hi - x->lo;
+    const int bytes = (x->to - x->from) * channels;
+    const ptrdiff_t stride = padded(bytes), skipped = (ptrdiff_t)x->from * channels;
+    const struct rows rows = {source->data + skipped, source->stride, y->from, false};
+    struct picture middle = {.stride = stride, .width = x->to, .channels = channels};
+
+    if (hold_middle(resizer, nr_rows, bytes) ||
+        hold(&resizer->lines, &resizer->lines_bytes, NP_RESIZE_ROWS, (size_t)padded(n * channels)))
+        return -ENOMEM;
+    middle.data = resizer->middle - skipped;
+    down(resizer, &rows, nr_rows, true, bytes, resizer->middle, stride);
+    across(resizer, &middle, nr_rows, x->lo, n, true, flip, out, (ptrdiff_t)n * channels);
+    return 0;
+}
+
+/* The spans of the picture into out, dense. */
+static int scale(struct np_resizer *resizer, const struct np_pixels *pixels,
+    const struct np_geometry *g, const struct span *x, const struct span *y, bool flip,
+    uint8_t *out)
+{
+    const int channels = pixels->channels;
     struct picture source = {.stride = pixels->stride, .channels = channels};
 
-    np_axis_source(y, y_lo, y_hi, &row_lo, &row_hi);
-    rows = row_hi - row_lo;
     /* The codec may have left out columns that no position needs: the tables count from the
      * box, so the picture starts at it, and columns left out are not read. */
-    source.data = pixels->data + (g->top + row_lo - pixels->origin_y) * pixels->stride +
+    source.data = pixels->data + (g->top + y->from - pixels->origin_y) * pixels->stride +
                   (ptrdiff_t)(g->left - pixels->origin_x) * channels;
     source.width = pixels->origin_x + pixels->width - g->left;
-    if ((across_resizes && table_set(&resizer->across, x, x_lo, x_hi, flip,
-                               resizer->simd >= SIMD_AVX2 && channels == 3)) ||
-        (down_resizes && table_set(&resizer->down, y, y_lo, y_hi, false, false)) ||
-        hold(&resizer->middle, &resizer->middle_bytes, (size_t)(rows + 1) * (size_t)stride, 1) ||
+    if ((x->resizes && table_set(&resizer->across, x->axis, x->lo, x->hi, flip,
+                           resizer->simd >= SIMD_AVX2 && channels == 3)) ||
+        (y->resizes && table_set(&resizer->down, y->axis, y->lo, y->hi, false, false)) ||
         hold(&resizer->spare, &resizer->spare_bytes,
             NP_RESIZE_ROWS * ((size_t)source.width * channels + NP_RESIZE_PAD), 1))
         return -ENOMEM;
-    across(resizer, &source, rows, x_lo, x_hi - x_lo, across_resizes, flip, stride);
-    down(resizer, row_lo, y_hi - y_lo, down_resizes, bytes, stride, out);
-    return 0;
+    return g->down_first && x->resizes && y->resizes
+               ? down_then_across(resizer, &source, x, y, flip, out)
+               : across_then_down(resizer, &source, x, y, flip, out);
 }
 
 /* --- window, border, flip ------------------------------------------------------------------ */
@@ -396,26 +485,22 @@ static int compose(struct np_resizer *resizer, const struct picture *picture,
 static int scale_and_compose(struct np_resizer *resizer, const struct np_pixels *pixels,
     const struct np_geometry *g, const struct np_axis *x, const struct np_axis *y, uint8_t *out)
 {
-    bool border = np_axis_has_border(x) || np_axis_has_border(y);
-    int x_lo, x_hi, y_lo, y_hi;
-    struct picture picture;
+    const struct span columns = span_of(x), rows = span_of(y);
+    struct picture picture = {.stride = (ptrdiff_t)(columns.hi - columns.lo) * pixels->channels,
+        .x = columns.lo,
+        .y = rows.lo,
+        .width = columns.hi - columns.lo,
+        .channels = pixels->channels};
 
-    np_axis_span(x, &x_lo, &x_hi);
-    np_axis_span(y, &y_lo, &y_hi);
-    if (x_lo == x_hi || y_lo == y_hi) { /* nothing of it is seen */
+    if (columns.lo == columns.hi || rows.lo == rows.hi) { /* nothing of it is seen */
         memset(out, 0, (size_t)x->window_n * y->window_n * pixels->channels);
         return 0;
     }
-    if (!border)
-        return scale(resizer, pixels, g, x, y, x_lo, x_hi, y_lo, y_hi, g->flip, out);
-    picture = (struct picture){.stride = (ptrdiff_t)(x_hi - x_lo) * pixels->channels,
-        .x = x_lo,
-        .y = y_lo,
-        .width = x_hi - x_lo,
-        .channels = pixels->channels};
-    if (hold(&resizer->picture, &resizer->picture_bytes,
-            (size_t)picture.stride * (size_t)(y_hi - y_lo), 1) ||
-        scale(resizer, pixels, g, x, y, x_lo, x_hi, y_lo, y_hi, false, resizer->picture))
+    if (!np_axis_has_border(x) && !np_axis_has_border(y))
+        return scale(resizer, pixels, g, &columns, &rows, g->flip, out);
+    if (hold(&resizer->picture, &resizer->picture_bytes, (size_t)picture.stride,
+            (size_t)(rows.hi - rows.lo)) ||
+        scale(resizer, pixels, g, &columns, &rows, false, resizer->picture))
         return -ENOMEM;
     picture.data = resizer->picture;
     return compose(resizer, &picture, x, y, false, g->flip, out);

@@ -1,6 +1,6 @@
-/* crop, scale, window, border, flip and store in one pass, byte for byte what Pillow
- * gives (two passes, u8 between them, 22-bit coefficients; Pillow src/libImaging/Resample.c
- * defines the arithmetic). Plain C, AVX2; chosen at run time, equal bytes. */
+/* crop, scale, window, border, flip and store, byte for byte what Pillow gives (two passes in the
+ * geometry's order, u8 between them, 22-bit coefficients; Pillow src/libImaging/Resample.c defines
+ * the arithmetic). Plain C, AVX2; chosen at run time, equal bytes. */
 #ifndef NP_RESIZE_H
 #define NP_RESIZE_H
 

@@ -159,7 +159,10 @@ AVX2 void np_down_avx2(
 
     for (; x + 32 <= bytes; x += 32)
         _mm256_storeu_si256((__m256i *)(dst + x), down32(src + x, stride, weight, count));
-    if (x < bytes) {
+    if (x < bytes && bytes >= NP_RESIZE_LEAST) { /* again what lies before the last bytes */
+        x = bytes - NP_RESIZE_LEAST;
+        _mm256_storeu_si256((__m256i *)(dst + x), down32(src + x, stride, weight, count));
+    } else if (x < bytes) {
         uint8_t tail[32];
 
         _mm256_storeu_si256((__m256i *)tail, down32(src + x, stride, weight, count));

@@ -7,8 +7,9 @@
 
 #include "loader/geometry.h"
 
-#define NP_RESIZE_ROWS 4  /* rows np_across3_avx2 works on at once */
-#define NP_RESIZE_PAD  64 /* bytes that rows of our own can be read and written past their end */
+#define NP_RESIZE_ROWS  4  /* rows np_across3_avx2 works on at once */
+#define NP_RESIZE_PAD   64 /* bytes that rows of our own can be read and written past their end */
+#define NP_RESIZE_LEAST 32 /* bytes np_down_avx2 works on at once */
 
 /* A weight w is high * 2^11 + low, so that both halves fit the 16-bit factors of pmaddwd and
  * the sum of both products is exact in 32 bits. */
@@ -28,7 +29,7 @@ void np_across_pack(const struct np_taps *taps, int16_t *packed);
  * at dst: rows need NP_RESIZE_PAD. */
 void np_across3_avx2(const struct np_taps *taps, const int16_t *packed,
     const uint8_t *const src[NP_RESIZE_ROWS], uint8_t *const dst[NP_RESIZE_ROWS]);
-/* As np_down_c, but reads rows (not dst) up to NP_RESIZE_PAD past `bytes`. */
+/* As np_down_c, but reads at least NP_RESIZE_LEAST bytes of each row. */
 void np_down_avx2(const uint8_t *src, ptrdiff_t stride, const int32_t *weight, int count, int bytes,
     uint8_t *dst);
 /* n pixels of three bytes, the last first. src and dst do not overlap. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "loader/augment.h"
+#include "loader/geometry.h"
 #include "loader/resize.h"
 #include "tests/test.h"
 #include "trainer/cuda/kernels_cuda.h"
@@ -44,6 +45,7 @@ static void draw(struct np_row *row)
     np_fold_crop(&fold, below(7) - 3, below(7) - 3, WIDTH, HEIGHT,
         below(2) ? NP_BORDER_REFLECT : NP_BORDER_ZERO);
     row->geometry = fold.geometry;
+    np_geometry_order(&row->geometry, below(2) ? NP_RULE_PILLOW_12 : NP_RULE_PILLOW_13);
 }
 
 /* Rows that differ from the resizer's. */

@@ -65,16 +65,66 @@ Test(resize, doubling_interpolates)
     free(out);
 }
 
+Test(resize, a_tall_picture_goes_down_first_under_pillow_13)
+{
+    /* Image.frombytes('L', (5, 14), ...).resize((3, 4), BICUBIC) */
+    const uint8_t of_12[12] = {143, 139, 154, 142, 155, 159, 168, 103, 102, 141, 77, 122};
+    const uint8_t of_13[12] = {143, 139, 155, 142, 155, 158, 168, 102, 101, 141, 77, 122};
+    struct np_geometry geometry = whole(5, 14, 3, 4);
+    struct np_pixels pixels;
+    uint8_t picture[70], *before, *since;
+
+    for (int i = 0; i < 70; i++)
+        picture[i] = (uint8_t)(i * i * 37 + i * 11);
+    pixels = view(picture, 5, 14, 1);
+    geometry.filter = NP_FILTER_BICUBIC;
+    np_geometry_order(&geometry, NP_RULE_PILLOW_12);
+    before = resized(&pixels, &geometry);
+    np_geometry_order(&geometry, NP_RULE_PILLOW_13);
+    since = resized(&pixels, &geometry);
+    cr_expect_arr_eq(before, of_12, 12);
+    cr_expect_arr_eq(since, of_13, 12);
+    free(before);
+    free(since);
+}
+
+/* Of a box at (5, 7) of the source. */
+static bool goes_down_first(int width, int height, int scaled_w, int scaled_h)
+{
+    struct np_geometry geometry = {.left = 5,
+        .top = 7,
+        .right = 5 + width,
+        .bottom = 7 + height,
+        .scaled_w = scaled_w,
+        .scaled_h = scaled_h,
+        .down_first = 1};
+
+    np_geometry_order(&geometry, NP_RULE_PILLOW_12);
+    if (geometry.down_first)
+        return true; /* never before 13 */
+    np_geometry_order(&geometry, NP_RULE_PILLOW_13);
+    return geometry.down_first;
+}
+
+Test(resize, down_goes_first_where_it_drops_more_than_twice_as_much)
+{
+    cr_expect(!goes_down_first(100, 120, 90, 100)); /* 20 rows, 10 columns */
+    cr_expect(goes_down_first(100, 120, 90, 99));
+    cr_expect(goes_down_first(100, 120, 110, 119));  /* 1 row, and 10 columns more */
+    cr_expect(!goes_down_first(100, 120, 110, 120)); /* no row */
+    cr_expect(!goes_down_first(100, 120, 300, 130)); /* 10 rows more */
+}
+
 Test(resize, avx2_gives_the_bytes_of_plain_c)
 {
     static const int sizes[][4] = {{1, 1, 9, 7}, {5, 3, 224, 2}, {37, 41, 17, 90}, {64, 64, 64, 31},
         {64, 64, 31, 64}, {300, 7, 11, 11}, {7, 300, 11, 11}, {500, 375, 224, 224}, {33, 9, 33, 9},
-        {13, 13, 5, 64}, {100, 100, 99, 101}};
+        {13, 13, 5, 64}, {100, 100, 99, 101}, {9, 40, 7, 9}, {34, 200, 40, 37}};
 
     for (int filter = NP_FILTER_BILINEAR; filter <= NP_FILTER_NEAREST; filter++)
         for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
             for (int channels = 1; channels <= 3; channels += 2)
-                for (int flip = 0; flip < 2; flip++) {
+                for (int flip = 0; flip < 4; flip++) {
                     const int *s = sizes[i];
                     uint8_t *data = made_pixels(s[0], s[1], channels, (unsigned)i), *a, *b;
                     struct np_pixels pixels = view(data, s[0], s[1], channels);
@@ -82,7 +132,8 @@ Test(resize, avx2_gives_the_bytes_of_plain_c)
                     bool equal;
 
                     geometry.filter = (uint8_t)filter;
-                    geometry.flip = (uint8_t)flip;
+                    geometry.flip = flip % 2;
+                    geometry.down_first = flip / 2;
                     np_resize_set_simd(0);
                     a = resized(&pixels, &geometry);
                     np_resize_set_simd(-1);
@@ -101,14 +152,15 @@ Test(resize, simd_level_can_be_lowered_for_tests)
     cr_assert_geq(np_resize_set_simd(-1), 0);
 }
 
-Test(resize, a_window_is_a_part_of_the_whole_result)
+static bool window_is_a_part(bool down_first)
 {
-    uint8_t *data = made_pixels(90, 70, 3, 5);
+    uint8_t *data = made_pixels(90, 70, 3, 5), *all, *part;
     struct np_pixels pixels = view(data, 90, 70, 3);
     struct np_geometry geometry = whole(90, 70, 50, 40);
-    uint8_t *all = resized(&pixels, &geometry), *part;
     bool equal = true;
 
+    geometry.down_first = down_first;
+    all = resized(&pixels, &geometry);
     geometry.window_x = 7;
     geometry.window_y = 9;
     geometry.window_w = 30;
@@ -119,12 +171,18 @@ Test(resize, a_window_is_a_part_of_the_whole_result)
     free(all);
     free(part);
     free(data);
-    cr_assert(equal);
+    return equal;
 }
 
-Test(resize, only_what_is_needed_is_read)
+Test(resize, a_window_is_a_part_of_the_whole_result)
 {
-    /* The codec may give exactly np_geometry_need(): nothing around it is touched. */
+    cr_expect(window_is_a_part(false));
+    cr_expect(window_is_a_part(true));
+}
+
+/* The codec may give exactly np_geometry_need(): nothing around it is touched. */
+static bool needs_no_more(bool down_first)
+{
     uint8_t *data = made_pixels(90, 70, 3, 6), *part, *a, *b;
     struct np_pixels pixels = view(data, 90, 70, 3), cut;
     struct np_geometry geometry = whole(90, 70, 50, 40);
@@ -135,6 +193,7 @@ Test(resize, only_what_is_needed_is_read)
     geometry.window_y = 13;
     geometry.window_w = 9;
     geometry.window_h = 11;
+    geometry.down_first = down_first;
     np_geometry_need(&geometry, &need);
     cr_assert(need.left > 0 && need.right < 90 && need.top > 0 && need.bottom < 70);
     cut = view(NULL, need.right - need.left, need.bottom - need.top, 3);
@@ -152,7 +211,13 @@ Test(resize, only_what_is_needed_is_read)
     free(b);
     free(part);
     free(data);
-    cr_assert(equal);
+    return equal;
+}
+
+Test(resize, only_what_is_needed_is_read)
+{
+    cr_expect(needs_no_more(false));
+    cr_expect(needs_no_more(true));
 }
 
 /* 3 x 2 pixels 1..6. */
@@ -219,13 +284,14 @@ Test(resize, only_what_is_shown_is_seen)
     cr_assert(row_is(&geometry, want));
 }
 
-Test(resize, border_and_scale_together)
+static bool border_and_scale(bool down_first)
 {
     uint8_t *data = made_pixels(40, 30, 3, 9), *inner, *outer;
     struct np_pixels pixels = view(data, 40, 30, 3);
     struct np_geometry geometry = whole(40, 30, 20, 16);
     bool equal = true;
 
+    geometry.down_first = down_first;
     inner = resized(&pixels, &geometry);
     geometry.window_x = -3;
     geometry.window_y = -2;
@@ -245,7 +311,13 @@ Test(resize, border_and_scale_together)
     free(inner);
     free(outer);
     free(data);
-    cr_assert(equal);
+    return equal;
+}
+
+Test(resize, border_and_scale_together)
+{
+    cr_expect(border_and_scale(false));
+    cr_expect(border_and_scale(true));
 }
 
 Test(resize, weights_of_a_position_sum_to_one)

@@ -6,7 +6,7 @@
 #include "trainer/cuda/kernels_half.cuh"
 
 #define NP_KEPT_WEIGHTS                                                                            \
-    16 /* across: a scale of 7.5 under triangle; beyond, computed again each line */
+    16 /* first pass: a scale of 7.5 under triangle; beyond, computed again each line */
 
 /* One axis of the pixel at hand. */
 struct np_side {
@@ -45,42 +45,43 @@ static __device__ inline int np_clip(int32_t sum)
     return sum < 0 ? 0 : sum > 255 ? 255 : sum;
 }
 
-/* Across, then down, a byte between them: `from` is the box's first pixel, lines are `stride` apart. */
-static __device__ void np_scale_pixel(const struct np_side *x, const struct np_side *y,
-    const uint8_t *from, uint64_t stride, int c, uint8_t *to)
+/* The two passes for one pixel, a byte between them. `in` is the axis of the first pass, and bytes
+ * lie in_step apart along it; `from` is the box's first pixel. */
+static __device__ void np_scale_pixel(const struct np_side *in, uint64_t in_step,
+    const struct np_side *out, uint64_t out_step, const uint8_t *from, int c, uint8_t *to)
 {
-    const bool across = x->axis.box != x->axis.scaled, down = y->axis.box != y->axis.scaled;
-    const int nr_x = x->at.end - x->at.start, nr_y = y->at.end - y->at.start;
+    const bool first = in->axis.box != in->axis.scaled, second = out->axis.box != out->axis.scaled;
+    const int nr_in = in->at.end - in->at.start, nr_out = out->at.end - out->at.start;
     int32_t kept[NP_KEPT_WEIGHTS], sums[4];
 
-    for (int k = 0; across && k < nr_x && k < NP_KEPT_WEIGHTS; k++)
-        kept[k] = np_side_weight(x, k);
+    for (int k = 0; first && k < nr_in && k < NP_KEPT_WEIGHTS; k++)
+        kept[k] = np_side_weight(in, k);
     for (int i = 0; i < c; i++)
         sums[i] = 1 << (NP_RESIZE_BITS - 1);
-    for (int l = 0; l < nr_y; l++) {
+    for (int l = 0; l < nr_out; l++) {
         const uint8_t *line =
-            from + (uint64_t)(y->at.start + l) * stride + (uint64_t)x->at.start * c;
-        const int32_t weight = down ? np_side_weight(y, l) : 0;
+            from + (uint64_t)(out->at.start + l) * out_step + (uint64_t)in->at.start * in_step;
+        const int32_t weight = second ? np_side_weight(out, l) : 0;
         int32_t parts[4];
 
         for (int i = 0; i < c; i++)
             parts[i] = 1 << (NP_RESIZE_BITS - 1);
-        for (int k = 0; across && k < nr_x; k++) {
-            const int32_t part = k < NP_KEPT_WEIGHTS ? kept[k] : np_side_weight(x, k);
+        for (int k = 0; first && k < nr_in; k++) {
+            const int32_t part = k < NP_KEPT_WEIGHTS ? kept[k] : np_side_weight(in, k);
 
             for (int i = 0; i < c; i++)
-                parts[i] += line[k * c + i] * part;
+                parts[i] += line[k * in_step + i] * part;
         }
         for (int i = 0; i < c; i++) {
-            const int byte = across ? np_clip(parts[i]) : line[i];
+            const int byte = first ? np_clip(parts[i]) : line[i];
 
-            if (down)
+            if (second)
                 sums[i] += byte * weight;
             else
                 to[i] = (uint8_t)byte;
         }
     }
-    for (int i = 0; down && i < c; i++)
+    for (int i = 0; second && i < c; i++)
         to[i] = (uint8_t)np_clip(sums[i]);
 }
 
@@ -112,7 +113,10 @@ static __device__ void np_row_pixel(
     } else {
         const struct np_side side_x = np_side_of(across, at_x), side_y = np_side_of(down, at_y);
 
-        np_scale_pixel(&side_x, &side_y, box, stride, c, to);
+        if (g->down_first)
+            np_scale_pixel(&side_y, stride, &side_x, (uint64_t)c, box, c, to);
+        else
+            np_scale_pixel(&side_x, (uint64_t)c, &side_y, stride, box, c, to);
     }
 }
 
