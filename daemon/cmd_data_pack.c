@@ -239,6 +239,8 @@ int np_data_pack(int argc, char **argv)
     code = np_data_sets_open(nr, argv + 1, &choice, &sets);
     if (code)
         return code;
+    pack.repack.pixels =
+        sets.config ? (enum np_pixels_rule)sets.config->loader.pixels : NP_RULE_PILLOW_13;
     np_ui_init(&ui, json);
     pack.ui = &ui;
     code = run(&pack, &sets);

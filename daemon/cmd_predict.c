@@ -14,6 +14,7 @@
 #include "loader/augment.h"
 #include "loader/base/io.h"
 #include "loader/codec.h"
+#include "loader/geometry.h"
 #include "loader/resize.h"
 
 #define TOP             5
@@ -90,6 +91,7 @@ static int make_row(struct predictor *p, const uint8_t *bytes, size_t nr_bytes, 
     if (code < 0)
         return code;
     np_augment_draw(chain, seed, 0, 0, info.width, info.height, &geometry);
+    np_geometry_order(&geometry, (enum np_pixels_rule)p->net.config->loader.pixels);
     if (geometry.window_w != setup->width || geometry.window_h != setup->height)
         return np_err_set(err, -EINVAL,
             "its %dx%d pixels come out of the test chain as %dx%d, the network takes %dx%d; a "

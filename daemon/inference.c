@@ -74,6 +74,24 @@ static int take_normalize(
     return err->code;
 }
 
+/* And whose pixels it was trained on: Pillow 12's before the facts told. */
+static int take_pixels(
+    struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
+{
+    const struct np_node *fact = np_node_get(inference->facts, "pixels");
+    struct np_loader_options *options = &inference->config->loader;
+    enum np_pixels_rule rule = NP_RULE_PILLOW_12;
+
+    if (fact && (!fact->text || np_pixels_find(fact->text, &rule) < 0))
+        return np_err_set(err, -EBADMSG, "the checkpoint's pixels: '%.40s' is not known",
+            fact->text ? fact->text : "");
+    if (np_node_get(inference->config->loader_node, "pixels"))
+        say_other(progress, np_node_scalar(np_pixels_names[rule], 0, 0),
+            np_node_scalar(np_pixels_names[options->pixels], 0, 0), "pixels");
+    options->pixels = rule;
+    return 0;
+}
+
 /* What the network's input is, from facts that a file may have garbled. */
 static int take_facts(
     struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
@@ -100,7 +118,9 @@ static int take_facts(
     setup->height = sides[0];
     setup->width = sides[1];
     int code = take_chain(inference, progress, err);
-    return code < 0 ? code : take_normalize(inference, progress, err);
+    if (code == 0)
+        code = take_normalize(inference, progress, err);
+    return code < 0 ? code : take_pixels(inference, progress, err);
 }
 
 static int open_graph(struct np_inference *inference, const struct np_overrides *overrides,

@@ -98,6 +98,18 @@ int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err)
     return code;
 }
 
+/* Runs that began before the key was there resized as Pillow 12 does. */
+static void add_younger_keys(struct np_node *config)
+{
+    for (int i = 0; i < config->nr_items; i++) {
+        struct np_node *loader = config->items[i];
+
+        if (strcmp(loader->key, "loader") == 0 && loader->kind == NP_NODE_MAP &&
+            !np_node_get(loader, "pixels"))
+            np_node_add(loader, "pixels", np_node_scalar("pillow-12", 0, 0));
+    }
+}
+
 int np_folder_config(const char *dir, struct np_node **ret_node, struct np_err *err)
 {
     char *path = np_format("%s/config.yaml", dir), *text = NULL;
@@ -117,6 +129,8 @@ int np_folder_config(const char *dir, struct np_node **ret_node, struct np_err *
     np_report_fini(&report);
     np_free(text);
     np_free(path);
+    if (code == 0 && node->kind == NP_NODE_MAP)
+        add_younger_keys(node);
     if (code == 0)
         *ret_node = node;
     return code;

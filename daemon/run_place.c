@@ -1,6 +1,7 @@
 /* A run's folder: which one it goes on in, or a new one with its config. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/config.h"
 #include "daemon/json.h"
@@ -61,6 +62,37 @@ static void place_fini(struct place *place)
     np_changes_close(&place->changes);
 }
 
+/* Where the config does not write loader.pixels, the run keeps its own. */
+static void keep_pixels(
+    const struct np_config *config, const struct np_node *began, struct np_node *normal)
+{
+    const struct np_node *own = np_node_get(np_node_get(began, "loader"), "pixels");
+
+    for (int i = 0; own && i < normal->nr_items; i++) {
+        struct np_node *loader = normal->items[i];
+
+        if (strcmp(loader->key, "loader") != 0 || np_node_get(config->loader_node, "pixels"))
+            continue;
+        for (int k = loader->nr_items; k-- > 0;)
+            if (strcmp(loader->items[k]->key, "pixels") == 0)
+                np_node_remove(loader, k);
+        np_node_add(loader, "pixels", np_node_copy(own));
+    }
+}
+
+static int take_pixels(
+    const struct np_node *normal, const char *dir, struct np_config *config, struct np_err *err)
+{
+    const struct np_node *name = np_node_get(np_node_get(normal, "loader"), "pixels");
+    enum np_pixels_rule rule;
+
+    if (!name || !name->text || np_pixels_find(name->text, &rule) < 0)
+        return np_err_set(err, -EINVAL, "%s/config.yaml: loader.pixels: '%.40s' is not known", dir,
+            name && name->text ? name->text : "");
+    config->loader.pixels = rule;
+    return 0;
+}
+
 /* Would the folder's config give the same weights, but for what is changed on purpose? */
 static int hold_config(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
 {
@@ -72,6 +104,7 @@ static int hold_config(struct np_run *run, const char *dir, struct place *place,
         return code;
     in_force = np_node_copy(began);
     place->normal = np_node_copy(run->normal);
+    keep_pixels(run->config, began, place->normal);
     np_changes_open(&place->changes, np_node_get(place->facts, "changes"));
     if ((code = np_changes_apply(&place->changes, in_force, err)) < 0)
         np_err_context(err, "%s", dir);
@@ -104,8 +137,10 @@ static int judge(struct np_run *run, const char *dir, struct place *place, struc
 /* The run goes on in dir; what is in force there takes the config's place. */
 static int settle(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
 {
-    int code = np_changes_take(place->normal, run->config, err);
+    int code = take_pixels(place->normal, dir, run->config, err);
 
+    if (code == 0)
+        code = np_changes_take(place->normal, run->config, err);
     if (code < 0)
         return code;
     np_node_free(run->normal);

@@ -69,6 +69,7 @@ static const char *facts_json(struct np_run *run)
     np_json_ints(json, "size", size, 3);
     np_json_node(
         json, "test_augment", np_node_get(np_node_get(run->normal, "loader"), "test_augment"));
+    np_json_text(json, "pixels", np_pixels_names[run->config->loader.pixels]);
     np_json_node(json, "normalize", np_node_get(np_node_get(run->normal, "loader"), "normalize"));
     np_json_int(json, "train_images", (int64_t)np_index_samples(run->setup.train));
     np_json_text(json, "train_names", run->train_names);

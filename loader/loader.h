@@ -32,11 +32,15 @@ struct np_loader_options {
     float mean[4], std[4];
     int nr_mean;
     int64_t channels; /* 1 or 3 */
+    int pixels;       /* enum np_pixels_rule */
     /* Bits 1 << enum np_stage: replaced by replay of what it put out (loader/replay.h). Of no config:
      * set by who measures a run. batch: a ring so long that nobody waits for its slots. */
     unsigned stubs;
 };
 extern const struct np_option np_loader_option_table[];
+extern const char *const np_pixels_names[]; /* by enum np_pixels_rule, NULL-ended */
+/* The rule of that name; -EINVAL: there is none. Any thread. */
+int np_pixels_find(const char *name, enum np_pixels_rule *ret_rule);
 /* Parses `loader:`. augment and test_augment stay nodes: np_chain_parse() is the caller's. */
 int np_loader_options_parse(
     const struct np_node *node, struct np_loader_options *ret_options, struct np_report *report);

@@ -45,6 +45,13 @@ const struct np_option np_loader_option_table[] = {
         "What happens to a sample that cannot be decoded: `{policy: replace, budget: 0.1%}`."},
     {"channels", NP_OPT_INT, AT(channels), "3", 1, 3, NULL,
         "Channels of the images: 3 (RGB) or 1 (grey)."},
+    {"pixels", NP_OPT_WORD, AT(pixels), "pillow-13", 0, 0, "pillow-12|pillow-13",
+        "Whose pixels a resize gives, byte for byte: Pillow 13 begins with the vertical pass where "
+        "a "
+        "picture loses many more rows than columns, older Pillows never do. A run keeps what it "
+        "began with: a resumed one that the key is not written for goes on with its own, `eval` "
+        "and "
+        "`predict` take the checkpoint's."},
     {"augment", NP_OPT_NODE, AT(augment_node), NULL, 0, 0, NULL,
         "Operations on a training image, in order."},
     {"test_augment", NP_OPT_NODE, AT(test_augment_node), NULL, 0, 0, NULL,
@@ -76,6 +83,18 @@ static const struct np_option normalize_table[] = {
         "Divided by, a number a channel, or one for all."},
     NP_OPTIONS_END,
 };
+
+const char *const np_pixels_names[] = {"pillow-12", "pillow-13", NULL};
+
+int np_pixels_find(const char *name, enum np_pixels_rule *ret_rule)
+{
+    for (int i = 0; np_pixels_names[i]; i++)
+        if (strcmp(np_pixels_names[i], name) == 0) {
+            *ret_rule = (enum np_pixels_rule)i;
+            return 0;
+        }
+    return -EINVAL;
+}
 
 static void complain(
     const struct np_node *node, const char *what, const char *wanted, struct np_report *report)

@@ -11,6 +11,7 @@
 #include "loader/base/crc32c.h"
 #include "loader/base/mem.h"
 #include "loader/base/stat.h"
+#include "loader/geometry.h"
 #include "loader/resize.h"
 
 #define REPLAY_BYTES (256u << 10) /* kept of a sample on the average, at most */
@@ -105,6 +106,7 @@ static int draw(const struct np_maker *maker, const struct np_making *making, in
     making->about->source_h = height;
     np_augment_draw(maker->options.sets[ticket->kind].chain, maker->options.seed, ticket->epoch,
         ticket->position, width, height, geometry);
+    np_geometry_order(geometry, maker->options.rule);
     if (geometry->window_w == shape->width && geometry->window_h == shape->height)
         return 0;
     return np_err_set(err, -EBADMSG,

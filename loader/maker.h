@@ -25,6 +25,7 @@ struct np_maker_options {
     const struct np_set *sets; /* (2) */
     struct np_batch_shape shape;
     uint64_t seed;
+    enum np_pixels_rule rule;
     struct np_cache *cache; /* NULL: none */
     bool cache_decoded;
     bool resident; /* the device makes rows of what the cache holds: about->resident says where */

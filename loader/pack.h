@@ -6,6 +6,7 @@
 #ifndef NP_PACK_H
 #define NP_PACK_H
 
+#include "loader/batch.h"
 #include "loader/index.h"
 
 struct np_pack_options {
@@ -42,6 +43,7 @@ struct np_repack {
     int64_t resize;  /* shorter side at most, pixels; 0: as it is */
     int64_t quality; /* JPEG 1..100; 0: 90 where pixels must be written as JPEG anyway */
     bool raw;        /* PPM and PGM members, no JPEG */
+    enum np_pixels_rule pixels;
 };
 
 /* Samples of a set made ready for a packer. */

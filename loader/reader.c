@@ -168,6 +168,7 @@ static int set_up(struct np_reader *reader, struct np_err *err)
                 .sets = config->sets,
                 .shape = config->shape,
                 .seed = config->seed,
+                .rule = config->rule,
                 .cache = config->cache,
                 .cache_decoded = config->cache_decoded,
                 .resident = config->resident,

@@ -14,6 +14,7 @@ struct np_reader_config {
     const struct np_set *sets; /* (2), by enum np_batch_kind */
     struct np_batch_shape shape;
     uint64_t seed;
+    enum np_pixels_rule rule;
     struct np_cache *cache;       /* NULL: none */
     bool cache_decoded, resident; /* as np_maker_options */
     struct np_bad *bad;

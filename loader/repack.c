@@ -4,6 +4,7 @@
 
 #include "loader/base/mem.h"
 #include "loader/codec.h"
+#include "loader/geometry.h"
 #include "loader/pack.h"
 #include "loader/resize.h"
 
@@ -120,6 +121,7 @@ int np_repack(struct np_repacker *repacker, const uint8_t *bytes, uint32_t nr_by
     }
     channels = info.channels == 1 ? 1 : 3;
     make_geometry(&info, options->resize, &geometry);
+    np_geometry_order(&geometry, options->pixels);
     code = decode(repacker, &geometry, channels, err);
     if (code)
         return code;

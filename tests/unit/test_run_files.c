@@ -232,6 +232,24 @@ Test(run_folder, asks_the_newest_run_of_a_name_first)
     drop(runs);
 }
 
+Test(run_folder, a_config_from_before_pixels_says_pillow_12)
+{
+    char *runs = new_folder(), *dir = np_format("%s/net-1", runs);
+    struct np_node *node = NULL;
+
+    np_make_dirs(dir, NULL);
+    write_text(dir, "config.yaml", "name: net\nloader: {batch: 8}\n");
+    cr_assert_eq(np_folder_config(dir, &node, NULL), 0);
+    cr_expect(np_node_is(np_node_get(np_node_get(node, "loader"), "pixels"), "pillow-12"));
+    np_node_free(node);
+    write_text(dir, "config.yaml", "name: net\nloader: {pixels: pillow-13}\n");
+    cr_assert_eq(np_folder_config(dir, &node, NULL), 0);
+    cr_expect(np_node_is(np_node_get(np_node_get(node, "loader"), "pixels"), "pillow-13"));
+    np_node_free(node);
+    np_free(dir);
+    drop(runs);
+}
+
 /* --- the watchdog ---------------------------------------------------------------------------- */
 
 static void count_lines(void *context, const char *text)
