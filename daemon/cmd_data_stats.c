@@ -192,7 +192,10 @@ static void say_set(
     say_spread(ui, "height", &stats->height, stats->good);
     say_classes(ui, index, stats);
     if (stats->unlabelled)
-        np_ui_say(ui, "  %8" PRIu64 "  in no class: training refuses them", stats->unlabelled);
+        np_ui_say(ui,
+            "  %8" PRIu64
+            "  in no class: training refuses them, `unlabelled: skip` leaves them out",
+            stats->unlabelled);
     np_ui_say(ui, "  normalize: {mean: [%s], std: [%s]}", means, deviations);
 }
 

@@ -84,8 +84,10 @@ static int run(struct np_ui *ui, const struct np_data_sets *sets)
     np_ui_say(ui, "%" PRIu64 " samples, %" PRIu64 " bytes, %" PRIu64 " bad", verify.samples,
         verify.bytes, verify.bad);
     if (verify.unlabelled)
-        np_ui_say(
-            ui, "%" PRIu64 " samples have no class: training refuses them", verify.unlabelled);
+        np_ui_say(ui,
+            "%" PRIu64
+            " samples are in no class: training refuses them, `unlabelled: skip` leaves them out",
+            verify.unlabelled);
     np_json_begin(&ui->object, "done");
     np_json_int(&ui->object, "samples", (int64_t)verify.samples);
     np_json_int(&ui->object, "bytes", (int64_t)verify.bytes);

@@ -48,6 +48,8 @@ static int loader_config(const struct view *view, struct np_stat *stat,
             .window = (uint64_t)options->window,
             .split_total = nr_eval ? total : 0},
         .train = view->setup.train,
+        .train_labels = view->setup.train_labels,
+        .eval_labels = view->setup.train_labels,
         .eval = nr_eval ? view->setup.train : NULL,
         .augment = config->augment,
         .test_augment = config->test_augment,
@@ -103,7 +105,7 @@ static void tell(struct view *view, const struct np_batch *batch, int r, const c
     const int window[4] = {
         geometry->window_x, geometry->window_y, geometry->window_w, geometry->window_h};
     const int source[2] = {row->source_w, row->source_h};
-    const char *class_name = np_index_class(view->setup.train, batch->labels[r]);
+    const char *class_name = view->setup.classes->items[batch->labels[r]]->text;
     struct np_json *json = &view->ui->object;
     char name[NP_MAX_NAME + 1], how[256];
 

@@ -89,6 +89,7 @@ const struct np_option np_checkpoint_table[] = {
 #undef AT
 struct data_options {
     const struct np_node *train, *test, *val;
+    char *classes;
     double split;
 };
 #define AT(field) offsetof(struct data_options, field)
@@ -98,6 +99,10 @@ const struct np_option np_data_table[] = {
         "The set to test on; may be absent. Classes are matched with `train`'s by name."},
     {"val", NP_OPT_NODE, AT(val), NULL, 0, 0, NULL,
         "A set to evaluate on while training; `test` is then used once, at the end."},
+    {"classes", NP_OPT_STRING, AT(classes), "", 0, 0, NULL,
+        "A text file with the name of a class a line: which classes there are, and in which order. "
+        "By "
+        "default they are `train`'s, in byte order as torchvision has them (1, 10, 2)."},
     {"split", NP_OPT_SHARE, AT(split), "0", 0, 0.9, NULL,
         "Share of `train` kept apart for evaluation while training: `10%`."},
     NP_OPTIONS_END,
@@ -181,6 +186,20 @@ static void parse_set(struct np_config *config, const struct np_node *node,
     }
 }
 
+/* Takes the text over. */
+static void take_classes(struct np_config *config, char *text, struct np_report *report)
+{
+    const struct np_node *node = np_node_get(config->data, "classes");
+    struct np_err err = {0};
+
+    config->classes = text && *text ? np_resolve_path(text, config->dir, &err) : NULL;
+    if (err.code)
+        np_report_add(
+            report, node ? node->line : 0, node ? node->column : 0, "classes: %s", err.text);
+    make_absolute(&config->classes);
+    np_free(text);
+}
+
 static void parse_data(struct np_config *config, struct np_report *report)
 {
     struct data_options data = {0};
@@ -204,6 +223,7 @@ static void parse_data(struct np_config *config, struct np_report *report)
     if (data.val)
         parse_set(config, data.val, &config->val, report);
     config->split = data.split;
+    take_classes(config, data.classes, report);
     const struct np_node *split = np_node_get(config->data, "split");
     if (data.split > 0 && data.val)
         np_report_add(report, split->line, split->column,
@@ -435,6 +455,7 @@ void np_config_free(struct np_config *config)
     np_chain_free(config->augment);
     np_chain_free(config->test_augment);
     np_free(config->device);
+    np_free(config->classes);
     np_free(config->path);
     np_free(config->dir);
     np_node_free(config->root);

@@ -45,7 +45,8 @@ struct np_config {
     int precision; /* enum np_dtype, or -1: auto */
     struct np_source_options train, test, val;
     bool has_test, has_val;
-    double split; /* share of train kept for validation; 0: none */
+    char *classes; /* data.classes; empty: train's own, in byte order */
+    double split;  /* share of train kept for validation; 0: none */
     struct np_loader_options loader;
     struct np_chain *augment, *test_augment;
     const struct np_node *data, *loader_node, *model, *blocks, *loss;

@@ -20,7 +20,8 @@ static bool has_word(const char *words, const char *word)
     return false;
 }
 
-/* Only the keys that its source reads: others would be refused. */
+/* Only the keys that its source reads: others would be refused. `unlabelled` only where it says
+ * something: configs of runs from before the key was there stay equal. */
 static struct np_node *set_node(const struct np_source_options *options)
 {
     const struct np_source *source = np_source_find(options->source);
@@ -28,7 +29,9 @@ static struct np_node *set_node(const struct np_source_options *options)
 
     for (int i = map->nr_items; source && i-- > 0;) {
         const struct np_node *item = map->items[i];
-        bool empty = item->kind == NP_NODE_SCALAR && item->text[0] == '\0';
+        bool empty = item->kind == NP_NODE_SCALAR &&
+                     (item->text[0] == '\0' ||
+                         (strcmp(item->key, "unlabelled") == 0 && np_node_is(item, "refuse")));
         if (strcmp(item->key, "source") != 0 && !(strcmp(item->key, "cache_dir") == 0 && !empty) &&
             !(has_word(source->keys, item->key) && !empty))
             np_node_remove(map, i);
@@ -45,6 +48,8 @@ static struct np_node *data_node(const struct np_config *config)
         np_node_add(map, "test", set_node(&config->test));
     if (config->has_val)
         np_node_add(map, "val", set_node(&config->val));
+    if (config->classes)
+        np_node_add(map, "classes", np_node_scalar(config->classes, 0, 0));
     if (config->split > 0) {
         char text[40];
         snprintf(text, sizeof(text), "%.17g", config->split);

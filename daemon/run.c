@@ -65,7 +65,7 @@ static const int32_t *eval_labels(const struct np_run *run)
 {
     if (run->setup.val)
         return run->setup.val_labels;
-    return run->config->split > 0 ? NULL : run->setup.test_labels;
+    return run->config->split > 0 ? run->setup.train_labels : run->setup.test_labels;
 }
 
 static void sampler_options(const struct np_run *run, struct np_sampler_options *ret_options)
@@ -147,6 +147,7 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
         .options = &run->config->loader,
         .train = run->setup.train,
         .eval = eval_set(run),
+        .train_labels = run->setup.train_labels,
         .eval_labels = eval_labels(run),
         .augment = run->config->augment,
         .test_augment = run->config->test_augment,

@@ -97,6 +97,7 @@ struct np_run {
     uint64_t nr_train, nr_eval, nr_steps;
     char train_names[17];      /* sum over names and labels; empty: not asked for yet */
     char train_sum[17];        /* over labels and sizes */
+    bool kept_order;           /* classes are in a checkpoint's order, not in the config's */
     struct np_changes changes; /* of rate, schedule and length since the run began */
     struct np_position position;
     uint64_t first_step; /* of this process */

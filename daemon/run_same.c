@@ -10,10 +10,10 @@
 /* Key paths that change no weight. Precision and compute lanes are kept by the checkpoint's facts;
  * the training set may lie anywhere, the facts tell it by its names and labels. */
 static const char *const free_keys[] = {"name", "runs", "device", "precision", "checkpoint",
-    "data.test", "data.val", "data.train.path", "data.train.labels", "data.train.cache_dir",
-    "loader.readers", "loader.io", "loader.depth", "loader.prefetch", "loader.cache",
-    "loader.bad_samples", "loader.test_augment", "train.eval_every", "train.threads",
-    "train.history", NULL};
+    "data.test", "data.val", "data.classes", "data.train.path", "data.train.labels",
+    "data.train.cache_dir", "loader.readers", "loader.io", "loader.depth", "loader.prefetch",
+    "loader.cache", "loader.bad_samples", "loader.test_augment", "train.eval_every",
+    "train.threads", "train.history", NULL};
 /* May grow where the schedule allows it. */
 static const char *const growing_keys[] = {"train.epochs", "train.steps", NULL};
 

@@ -51,9 +51,9 @@ static void sum_train(struct np_run *run)
     if (run->train_names[0])
         return;
     snprintf(run->train_names, sizeof(run->train_names), "%016llx",
-        (unsigned long long)np_index_names_sum(run->setup.train, NULL));
+        (unsigned long long)np_index_names_sum(run->setup.train, run->setup.train_labels));
     snprintf(run->train_sum, sizeof(run->train_sum), "%016llx",
-        (unsigned long long)np_index_sizes_sum(run->setup.train, NULL));
+        (unsigned long long)np_index_sizes_sum(run->setup.train, run->setup.train_labels));
 }
 
 static const char *facts_json(struct np_run *run)
@@ -375,6 +375,19 @@ static bool same_names(const struct np_node *then, const struct np_node *now)
     return same;
 }
 
+/* The same classes in another order: data.classes has changed, or the run is from before folders that
+ * are numbers were put in byte order. The weights hold to the order that they were trained in. */
+static bool keep_order(struct np_run *run, const struct np_node *classes)
+{
+    struct np_err err = {0};
+
+    if (np_setup_order_classes(&run->setup, classes, &err) < 0)
+        return false;
+    run->train_names[0] = '\0'; /* labels are other ones now */
+    run->kept_order = true;
+    return true;
+}
+
 /* A position means nothing in another set, and its labels would be other ones. */
 int np_run_check_data(
     struct np_run *run, const char *dir, const struct np_node *facts, struct np_err *err)
@@ -385,17 +398,17 @@ int np_run_check_data(
                          *sizes = np_node_get(facts, "train_sum");
     const double then = np_node_number(facts, "train_images", (double)n);
 
-    sum_train(run);
     if (then != (double)n)
         return np_err_set(err, -EINVAL,
             "%s: its training set had %.0f samples and data.train has %llu now; bring back what "
             "is missing, or start a new run",
             dir, then, (unsigned long long)n);
-    if (classes && !same_names(classes, run->setup.classes))
+    if (classes && !same_names(classes, run->setup.classes) && !keep_order(run, classes))
         return np_err_set(err, -EINVAL,
             "%s: data.train has other classes than its training set had; bring back what was, or "
             "start a new run",
             dir);
+    sum_train(run);
     if (names && !np_node_is(names, run->train_names))
         return np_err_set(err, -EINVAL,
             "%s: samples of data.train have other names or labels than its training set had; "
@@ -407,6 +420,15 @@ int np_run_check_data(
             "bring back what was, or start a new run",
             dir);
     return 0;
+}
+
+static void say_order(struct np_run *run)
+{
+    const struct np_node *classes = run->setup.classes;
+
+    if (run->kept_order)
+        np_run_say(run, "the classes keep the order that the run began with: %s, %s ...",
+            classes->items[0]->text, classes->items[classes->nr_items > 1]->text);
 }
 
 /* The same samples, stored in other bytes: the run goes on, its weights may be other ones. */
@@ -464,6 +486,7 @@ int np_run_load_facts(struct np_run *run, struct np_err *err)
     if (state && state->text && !(run->device_state = np_strdup(state->text)))
         np_err_set(err, -ENOMEM, "out of memory");
     if (!err->code) {
+        say_order(run);
         say_rewritten(run, facts);
         say_changes(run, facts);
     }

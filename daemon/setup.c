@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "loader/base/mem.h"
@@ -22,79 +21,11 @@ void np_setup_fini(struct np_setup *setup)
     np_index_free(setup->train);
     np_index_free(setup->val);
     np_index_free(setup->test);
+    np_free(setup->train_labels);
     np_free(setup->val_labels);
     np_free(setup->test_labels);
     np_node_free(setup->classes);
     memset(setup, 0, sizeof(*setup));
-}
-
-/* --- classes --------------------------------------------------------------------------------- */
-
-static struct np_node *class_list(const struct np_index *index)
-{
-    struct np_node *list = np_node_new(NP_NODE_LIST, 0, 0);
-
-    for (int i = 0; i < np_index_classes(index); i++) {
-        struct np_node *name = np_node_scalar(np_index_class(index, i), 0, 0);
-        name->quoted = true;
-        np_node_add(list, NULL, name);
-    }
-    return list;
-}
-
-struct named {
-    const char *name;
-    int label;
-};
-
-static int compare_names(const void *left, const void *right)
-{
-    return strcmp(((const struct named *)left)->name, ((const struct named *)right)->name);
-}
-
-static int match_one(const struct named *sorted, const struct np_node *classes,
-    const struct np_index *index, int label, const char *what, int32_t *ret_label,
-    struct np_err *err)
-{
-    struct named key = {np_index_class(index, label), 0}, *found;
-
-    found = bsearch(&key, sorted, (size_t)classes->nr_items, sizeof(*sorted), compare_names);
-    if (!found)
-        return np_err_set(err, -EINVAL,
-            "%s: the class '%.200s' is not among the %d classes of the training set (%.60s ... "
-            "%.60s)",
-            what, key.name, classes->nr_items, classes->items[0]->text,
-            classes->items[classes->nr_items - 1]->text);
-    *ret_label = found->label;
-    return 0;
-}
-
-int np_match_classes(const struct np_node *classes, const struct np_index *index, const char *what,
-    int32_t **ret_labels, struct np_err *err)
-{
-    int n = np_index_classes(index), code = 0;
-    bool equal = n <= classes->nr_items;
-    struct named *sorted = np_alloc_array((size_t)classes->nr_items + 1, sizeof(*sorted));
-    int32_t *labels = np_alloc_array((size_t)n + 1, sizeof(*labels));
-
-    if (!sorted || !labels)
-        code = np_err_set(err, -ENOMEM, "%s: out of memory for class names", what);
-    for (int i = 0; code == 0 && i < classes->nr_items; i++)
-        sorted[i] = (struct named){classes->items[i]->text, i};
-    if (code == 0)
-        qsort(sorted, (size_t)classes->nr_items, sizeof(*sorted), compare_names);
-    for (int i = 0; code == 0 && i < n; i++) {
-        code = match_one(sorted, classes, index, i, what, &labels[i], err);
-        equal = equal && labels[i] == i;
-    }
-    np_free(sorted);
-    if (code < 0 || equal) {
-        np_free(labels);
-        labels = NULL;
-    }
-    if (code == 0)
-        *ret_labels = labels;
-    return code;
 }
 
 /* --- sizes ----------------------------------------------------------------------------------- */
@@ -143,12 +74,43 @@ static int set_size(const struct np_index *index, const struct np_chain *chain, 
 
 /* --- data ------------------------------------------------------------------------------------ */
 
+/* Samples in no class have no gradient, and would make each batch smaller than it says. */
+static int settle_unlabelled(const struct np_source_options *options, const char *what,
+    const struct np_source_progress *progress, struct np_index *index, struct np_err *err)
+{
+    const uint64_t all = np_index_samples(index);
+    uint64_t first = 0;
+    const uint64_t n = np_index_unlabelled(index, &first);
+    char name[512], text[1024];
+
+    if (n == 0)
+        return 0;
+    np_index_name(index, first, name, sizeof(name));
+    np_text_clean(name);
+    if (options->unlabelled != NP_UNLABELLED_SKIP || n == all)
+        return np_err_set(err, -EINVAL,
+            "%s: %s: %llu of its %llu samples are in no class, the first is '%s'; put them into a "
+            "folder a class, choose others with `match:`, or leave them out with `unlabelled: "
+            "skip`",
+            what, options->path, (unsigned long long)n, (unsigned long long)all, name);
+    if (np_index_skip_unlabelled(index))
+        return np_err_set(err, -ENOMEM, "%s: out of memory to leave samples out", what);
+    snprintf(text, sizeof(text),
+        "%s: %llu of its %llu samples are in no class and left out, the first is '%s'", what,
+        (unsigned long long)n, (unsigned long long)all, name);
+    if (progress && progress->note)
+        progress->note(progress->context, text);
+    return 0;
+}
+
 static int open_set(const struct np_source_options *options, const char *what,
     const struct np_source_progress *progress, struct np_index **ret_index, struct np_err *err)
 {
     int code = np_source_open(options, progress, ret_index, err);
 
-    return code < 0 ? np_err_context(err, "%s", what) : 0;
+    if (code < 0)
+        return np_err_context(err, "%s", what);
+    return settle_unlabelled(options, what, progress, *ret_index, err);
 }
 
 static int open_other(const struct np_source_options *options, const char *what,
@@ -178,9 +140,8 @@ int np_setup_data(const struct np_config *config, const struct np_source_progres
 
     if (code < 0)
         return code;
-    setup->classes = class_list(setup->train);
-    if (setup->classes->nr_items < 1)
-        return np_err_set(err, -EINVAL, "data.train: its samples have no classes");
+    if ((code = np_setup_classes(config, setup, err)) < 0)
+        return code;
     code = set_size(setup->train, config->augment, "data.train", setup, err);
     if (code == 0 && config->split > 0) /* its second part goes through the test chain */
         code = set_size(setup->train, config->test_augment, "data.split", setup, err);

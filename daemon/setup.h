@@ -11,8 +11,9 @@
 
 struct np_setup {
     struct np_index *train, *val, *test; /* NULL: none, or not opened */
-    struct np_node *classes;             /* of train, in label order: a list of names */
-    int32_t *val_labels, *test_labels;   /* class -> train's class; NULL: equal */
+    struct np_node *classes;             /* in label order: a list of names */
+    /* Class of the set's index -> number in classes; NULL: equal. */
+    int32_t *train_labels, *val_labels, *test_labels;
     int height, width;                   /* of a row; 0: not known yet */
     struct np_graph *graph, *eval_graph; /* autodiff done, not fused; its np_graph_eval() */
 };
@@ -25,6 +26,17 @@ int np_setup_data(const struct np_config *config, const struct np_source_progres
  * width set; 0: as the test set has it). */
 int np_setup_test(const struct np_config *config, const struct np_source_progress *progress,
     struct np_setup *setup, struct np_err *err);
+/* setup_classes.c. The classes of a run, and of train its labels: by data.classes, else those of train,
+ * of which there must be two. */
+int np_setup_classes(const struct np_config *config, struct np_setup *setup, struct np_err *err);
+/* The same classes in another order, that of a checkpoint; the labels of all sets follow. -EINVAL: they
+ * are not the same. */
+int np_setup_order_classes(
+    struct np_setup *setup, const struct np_node *classes, struct np_err *err);
+/* A text file with a class a line, as a list of names, for np_node_free(). A UTF-8 mark at its
+ * beginning and \r before a line's end are passed over. -EINVAL names the line: empty, with a NUL byte,
+ * too long, or a name for the second time. */
+int np_classes_read(const char *path, struct np_node **ret_classes, struct np_err *err);
 /* Classes of index -> numbers in classes. *ret_labels NULL when they are equal. np_free. A class
  * that is not there is an error that names it. */
 int np_match_classes(const struct np_node *classes, const struct np_index *index, const char *what,

@@ -21,6 +21,7 @@ void np_index_free(struct np_index *index)
         np_free(index->names);
     }
     np_free(index->whole);
+    np_free(index->kept);
     np_free(index->stamps);
     for (int i = 0; index->paths && i < index->nr_files; i++)
         np_free(index->paths[i]);
@@ -36,13 +37,46 @@ void np_index_free(struct np_index *index)
 
 uint64_t np_index_samples(const struct np_index *index)
 {
-    return index->nr_samples;
+    return index->kept ? index->nr_kept : index->nr_samples;
+}
+
+uint64_t np_index_unlabelled(const struct np_index *index, uint64_t *ret_first)
+{
+    uint64_t n = 0;
+
+    for (uint64_t i = np_index_samples(index); i-- > 0;)
+        if (np_index_record(index, i)->no_label) {
+            *ret_first = i;
+            n++;
+        }
+    return n;
+}
+
+int np_index_skip_unlabelled(struct np_index *index)
+{
+    uint64_t first, n = np_index_unlabelled(index, &first);
+
+    if (n == 0)
+        return 0;
+    index->kept = np_alloc_array(index->nr_samples - n, sizeof(*index->kept));
+    if (!index->kept)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < index->nr_samples; i++)
+        if (!index->records[i].no_label)
+            index->kept[index->nr_kept++] = (uint32_t)i;
+    return 0;
+}
+
+/* The number under which a sample was listed. */
+static uint64_t listed(const struct np_index *index, uint64_t i)
+{
+    assert(i < np_index_samples(index));
+    return index->kept ? index->kept[i] : i;
 }
 
 const struct np_record *np_index_record(const struct np_index *index, uint64_t i)
 {
-    assert(i < index->nr_samples);
-    return &index->records[i];
+    return &index->records[listed(index, i)];
 }
 
 static bool get_varint(const uint8_t **at, const uint8_t *end, int *ret_value)
@@ -81,13 +115,14 @@ bool np_index_decode_name(
 
 int np_index_name(const struct np_index *index, uint64_t i, char *text, int text_bytes)
 {
-    const uint8_t *at = index->names + index->blocks[i / NP_INDEX_RESTART];
+    const uint64_t number = listed(index, i);
+    const uint8_t *at = index->names + index->blocks[number / NP_INDEX_RESTART];
     const uint8_t *end = index->names + index->names_bytes;
     char name[NP_MAX_NAME + 1];
     int length = 0, kept;
 
-    assert(i < index->nr_samples && text_bytes > 0);
-    for (uint64_t n = 0; n <= i % NP_INDEX_RESTART; n++)
+    assert(text_bytes > 0);
+    for (uint64_t n = 0; n <= number % NP_INDEX_RESTART; n++)
         if (!np_index_decode_name(&at, end, n == 0, name, &length))
             assert(!"names are checked when an index is opened");
     kept = length < text_bytes ? length : text_bytes - 1;
@@ -99,7 +134,7 @@ int np_index_name(const struct np_index *index, uint64_t i, char *text, int text
 void np_index_names_begin(const struct np_index *index, struct np_index_names *names)
 {
     names->index = index;
-    names->next = 0;
+    names->next = names->next_listed = 0;
     names->at = index->names;
     names->length = 0;
 }
@@ -109,11 +144,13 @@ bool np_index_names_next(struct np_index_names *names)
     const struct np_index *index = names->index;
     const uint8_t *end = index->names + index->names_bytes;
 
-    if (names->next == index->nr_samples)
+    if (names->next == np_index_samples(index))
         return false;
-    if (!np_index_decode_name(
-            &names->at, end, names->next % NP_INDEX_RESTART == 0, names->name, &names->length))
-        assert(!"names are checked when an index is opened");
+    for (const uint64_t wanted = listed(index, names->next); names->next_listed <= wanted;
+         names->next_listed++)
+        if (!np_index_decode_name(&names->at, end, names->next_listed % NP_INDEX_RESTART == 0,
+                names->name, &names->length))
+            assert(!"names are checked when an index is opened");
     names->sample = names->next++;
     return true;
 }
@@ -210,6 +247,7 @@ uint64_t np_index_memory(const struct np_index *index)
     else
         bytes += index->nr_samples * sizeof(*index->records) + nr_blocks * sizeof(*index->blocks) +
                  index->names_bytes;
+    bytes += index->nr_kept * sizeof(*index->kept);
     for (int i = 0; i < index->nr_files; i++)
         bytes += sizeof(*index->stamps) + sizeof(*index->paths) + strlen(index->paths[i]) + 1;
     for (int i = 0; i < index->nr_classes; i++)
@@ -229,9 +267,8 @@ uint32_t np_index_max_inner(const struct np_index *index)
 
 void np_index_set_crc(struct np_index *index, uint64_t i, uint32_t crc32c)
 {
-    uint32_t *words = (uint32_t *)(void *)&index->records[i];
+    uint32_t *words = (uint32_t *)(void *)&index->records[listed(index, i)];
 
-    assert(i < index->nr_samples);
     __atomic_store_n(&words[5], crc32c, __ATOMIC_RELAXED);
     /* Release: pairs with the acquire in np_index_get(), which reads this word first. */
     __atomic_or_fetch(&words[7], 1u << 23, __ATOMIC_RELEASE);

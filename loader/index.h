@@ -22,7 +22,7 @@ struct np_record {
     uint32_t crc32c;       /* of the sample's bytes, when has_crc */
     uint32_t file;         /* shard; for NP_FILE_PER_SAMPLE sets: unused */
     uint32_t label : 22;
-    uint32_t no_label : 1; /* found in no class: counted, refused by training */
+    uint32_t no_label : 1; /* found in no class: refused by training, or left out */
     uint32_t has_crc : 1;
     uint32_t packing : 4; /* enum np_packing */
     uint32_t unused : 4;
@@ -46,9 +46,11 @@ struct np_index; /* immutable once opened or finished */
 struct np_index *np_index_new(void); /* NULL: out of memory */
 /* A file that holds samples; size and mtime decide later whether the index is stale. Returns its number. */
 int np_index_add_file(struct np_index *index, const char *path, uint64_t bytes, uint64_t mtime_ns);
-/* Class number of a name, added if new. np_index_finish() renumbers classes by name: in byte
- * order, or by value where all names are decimal numbers. */
+/* Class number of a name, added if new. np_index_finish() renumbers classes by name in byte order, as
+ * torchvision's ImageFolder does: 1, 10, 2. */
 int np_index_add_class(struct np_index *index, const char *name);
+/* Class names are decimal numbers and stand for themselves (IDX, .cls): ordered by value. */
+void np_index_set_numbered(struct np_index *index);
 /* One sample; name: the member's path, or for a folder the file's path below `root`. */
 int np_index_add(struct np_index *index, const struct np_record *record, const char *name);
 void np_index_set_raw(struct np_index *index, const struct np_raw *raw);
@@ -79,6 +81,12 @@ void np_index_free(struct np_index *index);
 int np_index_set_key(struct np_index *index, const char *key);
 const char *np_index_key(const struct np_index *index);
 
+/* Samples in no class; *ret_first is the first of them. */
+uint64_t np_index_unlabelled(const struct np_index *index, uint64_t *ret_first);
+/* From now on the index has no such samples, for all that is asked of it; np_index_save() writes them
+ * all the same. Before other threads ask. -ENOMEM. */
+int np_index_skip_unlabelled(struct np_index *index);
+
 uint64_t np_index_samples(const struct np_index *index);
 const struct np_record *np_index_record(const struct np_index *index, uint64_t i);
 /* Member name of sample i, into text; returns its length. Front-coded: walks up to 16 names. */
@@ -87,7 +95,7 @@ int np_index_name(const struct np_index *index, uint64_t i, char *text, int text
 struct np_index_names {
     const struct np_index *index;
     uint64_t sample; /* whose name is in `name` */
-    uint64_t next;
+    uint64_t next, next_listed;
     const uint8_t *at;
     int length;
     char name[NP_MAX_NAME + 1];
@@ -117,9 +125,9 @@ void np_index_set_crc(struct np_index *index, uint64_t i, uint32_t crc32c);
 /* How many were set since it was made or opened: is it worth saving again? Any thread. */
 uint64_t np_index_new_crcs(const struct np_index *index);
 /* A copy of a record, right also while another thread sets its CRC. */
-static inline struct np_record np_index_get(const struct np_index *index, uint64_t i)
+static inline struct np_record np_record_get(const struct np_record *record)
 {
-    const uint32_t *from = (const uint32_t *)(const void *)np_index_record(index, i);
+    const uint32_t *from = (const uint32_t *)(const void *)record;
     union {
         uint32_t words[8];
         struct np_record record;
@@ -129,6 +137,10 @@ static inline struct np_record np_index_get(const struct np_index *index, uint64
     for (int w = 0; w < 7; w++)
         copy.words[w] = __atomic_load_n(&from[w], __ATOMIC_RELAXED);
     return copy.record;
+}
+static inline struct np_record np_index_get(const struct np_index *index, uint64_t i)
+{
+    return np_record_get(np_index_record(index, i));
 }
 
 #endif

@@ -3,7 +3,6 @@
 #include "loader/index_file.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@ struct np_index_builder {
     uint64_t stamps_cap, paths_cap, classes_cap;
     int *slots; /* hash table of class numbers, -1: free */
     int nr_slots;
+    bool numbered;  /* np_index_set_numbered() */
     int last_class; /* the one most samples ask for again */
     char last_name[NP_MAX_NAME + 1];
     int last_length;
@@ -260,13 +260,9 @@ void np_index_set_max_inner(struct np_index *index, uint32_t bytes)
         index->max_inner = bytes;
 }
 
-static bool is_number(const char *text)
+void np_index_set_numbered(struct np_index *index)
 {
-    const char *at = text;
-
-    while (isdigit((unsigned char)*at))
-        at++;
-    return *at == '\0' && at > text && at - text <= 18;
+    index->builder->numbered = true;
 }
 
 static int by_name(const void *a, const void *b, void *classes)
@@ -287,14 +283,10 @@ static int by_value(const void *a, const void *b, void *classes)
 /* order[new number] = old number. */
 static void sort_classes(const struct np_index *index, int *order)
 {
-    bool numbers = true;
-
-    for (int i = 0; i < index->nr_classes; i++) {
+    for (int i = 0; i < index->nr_classes; i++)
         order[i] = i;
-        numbers = numbers && is_number(index->classes[i]);
-    }
-    qsort_r(order, (size_t)index->nr_classes, sizeof(*order), numbers ? by_value : by_name,
-        index->classes);
+    qsort_r(order, (size_t)index->nr_classes, sizeof(*order),
+        index->builder->numbered ? by_value : by_name, index->classes);
 }
 
 static int renumber_classes(struct np_index *index)

@@ -129,7 +129,7 @@ static uint8_t *encode(
     if (!whole)
         return NULL;
     for (uint64_t i = 0; i < index->nr_samples; i++) { /* a CRC may be set meanwhile */
-        const struct np_record record = np_index_get(index, i);
+        const struct np_record record = np_record_get(&index->records[i]);
 
         memcpy(whole + layout.offset[NP_SECTION_RECORDS] + i * sizeof(record), &record,
             sizeof(record));

@@ -62,7 +62,9 @@ struct np_index {
     uint32_t max_extent, max_inner;
     void *whole; /* the file's bytes, when it was opened: records, blocks and names lie in it */
     uint64_t whole_bytes;
-    uint64_t nr_new_crcs;             /* set since it was opened; atomic */
+    uint64_t nr_new_crcs; /* set since it was opened; atomic */
+    uint32_t *kept; /* (nr_kept): numbers of the samples with a class; NULL: all are asked for */
+    uint64_t nr_kept;
     struct np_index_builder *builder; /* until finished */
 };
 

@@ -115,6 +115,7 @@ static int open_sets(
     int code = 0;
 
     loader->sets[NP_BATCH_TRAIN].index = config->train;
+    loader->sets[NP_BATCH_TRAIN].labels = config->train_labels;
     loader->sets[NP_BATCH_TRAIN].chain = config->augment;
     loader->sets[NP_BATCH_EVAL].index = config->eval;
     loader->sets[NP_BATCH_EVAL].chain = config->test_augment;

@@ -66,7 +66,8 @@ struct np_loader_config {
     const struct np_loader_options *options;
     struct np_sampler_options sampler;
     struct np_index *train, *eval; /* borrowed; CRCs may be filled in */
-    const int32_t *eval_labels;    /* eval class -> train class, by name; NULL: equal */
+    /* Class of the set -> class of the run, by name; NULL: equal. */
+    const int32_t *train_labels, *eval_labels;
     const struct np_chain *augment, *test_augment; /* borrowed */
     struct np_batch_shape shape;
     const struct np_allocator *allocator;

@@ -6,12 +6,15 @@
 #include "loader/base/option.h"
 #include "loader/index.h"
 
+enum np_unlabelled { NP_UNLABELLED_REFUSE, NP_UNLABELLED_SKIP };
+
 /* What `data.train:` holds; one struct for all sources, each reads its own keys. */
 struct np_source_options {
     char *source;    /* "folder", "tar", "cifar10", "idx", "synth" */
     char *path;      /* ${} expanded, resolved by the config; globs allowed for shards */
     char *labels;    /* idx: the label file */
     char *match;     /* glob over member names, `*` crosses `/`; empty: all */
+    int unlabelled;  /* enum np_unlabelled: what np_setup_data() does with samples in no class */
     int64_t samples; /* synth */
     int64_t size;    /* synth: height and width */
     int64_t seed;    /* synth */

@@ -215,17 +215,6 @@ static int enter(struct walk *walk, int parent, const char *base, size_t used, i
     return code;
 }
 
-/* Bytes of the folders that match begins with, before anything that is a glob. */
-static size_t literal_folders(const char *match)
-{
-    const size_t plain = match ? strcspn(match, "*?[") : 0;
-    size_t used = plain;
-
-    while (used && match[used - 1] != '/')
-        used--;
-    return used;
-}
-
 static int scan(const struct np_source_options *options, struct np_index *index,
     const struct np_source_progress *progress, struct np_err *err)
 {
@@ -244,7 +233,7 @@ static int scan(const struct np_source_options *options, struct np_index *index,
         walk->index = index;
         walk->err = err;
         walk->root = paths.paths[0];
-        walk->class_at = literal_folders(options->match);
+        walk->class_at = np_scan_literal_folders(options->match);
         np_index_set_root(index, walk->root);
         code = np_index_root(index) ? enter(walk, AT_FDCWD, walk->root, 0, 0)
                                     : fail(walk, -ENOMEM, "out of memory");
@@ -265,6 +254,6 @@ static int scan(const struct np_source_options *options, struct np_index *index,
 const struct np_source np_source_folder = {
     .name = "folder",
     .help = "image files in a folder a class",
-    .keys = "path match",
+    .keys = "path match unlabelled",
     .scan = scan,
 };

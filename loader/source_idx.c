@@ -135,6 +135,7 @@ static int add_classes(struct np_index *index, const struct idx *labels, const u
 
     for (uint32_t i = 0; i < labels->counts[0]; i++)
         most = bytes[i] > most ? bytes[i] : most;
+    np_index_set_numbered(index);
     for (int i = 0; i <= most; i++) {
         char name[8];
 

@@ -15,7 +15,7 @@
 #include "loader/base/mem.h"
 #include "loader/source_scan.h"
 
-#define SCAN_VERSION 1 /* of the rules by which sources list: a change makes indexes stale */
+#define SCAN_VERSION 2 /* of the rules by which sources list: a change makes indexes stale */
 
 char *np_cache_dir(const struct np_source_options *options)
 {

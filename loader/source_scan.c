@@ -45,6 +45,16 @@ bool np_is_image_name(const char *name)
     return false;
 }
 
+size_t np_scan_literal_folders(const char *match)
+{
+    const size_t plain = match ? strcspn(match, "*?[") : 0;
+    size_t used = plain;
+
+    while (used && match[used - 1] != '/')
+        used--;
+    return used;
+}
+
 int np_scan_open(
     struct np_index *index, const char *path, struct np_scan_file *ret_file, struct np_err *err)
 {

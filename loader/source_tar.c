@@ -89,6 +89,7 @@ static int walk_with(struct np_tar_scan *scan, np_tar_read_fn read, void *contex
         return code;
     code = np_tar_init(&scan->tar, scan->path, read, context, scan->err);
     scan->group.open = false;
+    scan->shard_first = np_index_samples(scan->index);
     if (!code)
         code = walk(scan);
     np_tar_fini(&scan->tar);
@@ -205,6 +206,6 @@ static int scan_all(const struct np_source_options *options, struct np_index *in
 const struct np_source np_source_tar = {
     .name = "tar",
     .help = "tar archives of images, also .gz and .zst: class folders, or WebDataset",
-    .keys = "path match",
+    .keys = "path match unlabelled",
     .scan = scan_all,
 };

@@ -30,6 +30,7 @@ struct np_tar_scan {
     const struct np_seek_table *table; /* NULL: plain */
     struct np_tar tar;
     bool webdataset, decided;
+    uint64_t shard_first; /* sample of this shard */
     long max_cls;
     uint64_t nr_skipped;
     char skipped[256]; /* the first of them */
@@ -49,7 +50,8 @@ void np_tar_scan_skip(struct np_tar_scan *scan, const char *name);
 void np_tar_scan_link(struct np_tar_scan *scan, const char *name);
 /* Is it a WebDataset label? */
 bool np_tar_scan_is_cls(const char *name);
-/* A .cls is its own number: classes nobody has are classes too. */
+/* Behind the last archive. Each sample gets the class of its folder, which depends on where the others
+ * lie; of a WebDataset a .cls is its own number, and classes nobody has are classes too. */
 int np_tar_scan_classes(struct np_tar_scan *scan);
 
 #endif

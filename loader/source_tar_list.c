@@ -1,5 +1,7 @@
-/* The samples of a tar archive. A sample's class is the folder it lies in; or, where members with
- * the extension `cls` lie among the first (that is WebDataset), the number in its group's .cls.
+/* The samples of a tar archive. A sample's class is the first folder below those that all samples of
+ * the set share, or below the literal folders that `match` begins with: what the archive gives when it
+ * is unpacked and listed as a folder. Where members with the extension `cls` lie among the first (that
+ * is WebDataset), it is the number in the sample's group's .cls.
  *
  * WebDataset's groups: a name is split at the first dot of its last part into key and extension;
  * neighbours with one key are a group; groups end with the archive; top-level __names__ are not
@@ -67,20 +69,6 @@ static int add(struct np_tar_scan *scan, struct np_record *record, const char *n
     return code;
 }
 
-/* The folder that name lies in, as a class. */
-static int folder_label(struct np_tar_scan *scan, const char *name)
-{
-    const char *end = strrchr(name, '/'), *start = end;
-    char folder[NP_TAR_MAX_NAME + 1];
-
-    if (!end || end == name)
-        return NO_CLASS;
-    while (start > name && start[-1] != '/')
-        start--;
-    snprintf(folder, sizeof(folder), "%.*s", (int)(end - start), start);
-    return np_scan_class(scan->index, scan->path, folder, scan->err);
-}
-
 static bool is_wanted(const struct np_tar_scan *scan, const char *name)
 {
     const char *match = scan->options->match;
@@ -112,6 +100,21 @@ static const char *extension_of(const char *name, size_t *ret_key_bytes)
     return dot + 1;
 }
 
+/* The class of the sample listed last. */
+static int last_label(const struct np_tar_scan *scan)
+{
+    const uint64_t n = np_index_samples(scan->index);
+    const struct np_record *last = n ? np_index_record(scan->index, n - 1) : NULL;
+
+    return last && !last->no_label ? (int)last->label : NO_CLASS;
+}
+
+/* What the end of a torn archive has cut: a bad sample, which needs a class but is never shown. */
+static void make_empty(struct np_record *record)
+{
+    *record = (struct np_record){.file = record->file};
+}
+
 static int end_group(struct np_tar_scan *scan)
 {
     struct np_tar_group *group = &scan->group;
@@ -119,6 +122,10 @@ static int end_group(struct np_tar_scan *scan)
     int label = NO_CLASS, code = 0;
 
     if (group->open && group->has_image) {
+        if (group->cls < 0 && scan->tar.torn) {
+            make_empty(&group->record);
+            label = last_label(scan);
+        }
         if (group->cls >= 0) {
             snprintf(text, sizeof(text), "%ld", group->cls);
             label = np_scan_class(scan->index, scan->path, text, scan->err);
@@ -240,7 +247,7 @@ static int take_plain_member(struct np_tar_scan *scan)
 {
     const struct np_tar_member *member = &scan->member;
     struct np_record record;
-    int label, code;
+    int code;
 
     if (np_tar_scan_is_cls(member->name) && !strchr(member->name, '/'))
         return np_err_set(scan->err, -EBADMSG,
@@ -254,10 +261,84 @@ static int take_plain_member(struct np_tar_scan *scan)
     if (!is_wanted(scan, member->name))
         return 0;
     code = place(scan, member, &record);
-    if (code)
-        return code;
-    label = folder_label(scan, member->name);
-    return label < NO_CLASS ? label : add(scan, &record, member->name, label);
+    return code ? code : add(scan, &record, member->name, NO_CLASS);
+}
+
+/* Bytes of the folders that all samples share. */
+static size_t shared_folders(const struct np_index *index, char folders[NP_MAX_NAME + 1])
+{
+    struct np_index_names names;
+    size_t shared = 0;
+
+    for (np_index_names_begin(index, &names); np_index_names_next(&names);) {
+        const char *name = names.name, *slash = strrchr(name, '/');
+        size_t bytes = slash ? (size_t)(slash - name) + 1 : 0, same = 0;
+
+        if (names.sample == 0) {
+            memcpy(folders, name, bytes);
+            shared = bytes;
+        }
+        bytes = bytes < shared ? bytes : shared;
+        while (same < bytes && name[same] == folders[same])
+            same++;
+        while (same && name[same - 1] != '/')
+            same--;
+        shared = same;
+    }
+    return shared;
+}
+
+/* Are there at least two folders behind class_at? */
+static bool branches(const struct np_index *index, size_t class_at)
+{
+    char first[NP_MAX_NAME + 1] = "";
+    struct np_index_names names;
+
+    for (np_index_names_begin(index, &names); np_index_names_next(&names);) {
+        const char *from = names.name + class_at, *slash = strchr(from, '/');
+
+        if (slash && !*first)
+            snprintf(first, sizeof(first), "%.*s", (int)(slash - from + 1), from);
+        else if (slash && strncmp(first, from, (size_t)(slash - from) + 1) != 0)
+            return true;
+    }
+    return false;
+}
+
+/* Where the class begins in a sample's name. Where all samples lie in one chain of folders, nothing
+ * says which of them is the class: it is the first, as in a folder. */
+static size_t find_class(const struct np_tar_scan *scan)
+{
+    const size_t literal = np_scan_literal_folders(scan->options->match);
+    char folders[NP_MAX_NAME + 1];
+    size_t shared;
+
+    if (literal)
+        return literal;
+    shared = shared_folders(scan->index, folders);
+    return branches(scan->index, shared) ? shared : 0;
+}
+
+static int label_folders(struct np_tar_scan *scan)
+{
+    const size_t class_at = find_class(scan);
+    struct np_index_names names;
+
+    for (np_index_names_begin(scan->index, &names); np_index_names_next(&names);) {
+        char *from = names.name + class_at;
+        char *slash = strchr(from, '/');
+        int label = NO_CLASS;
+
+        if (slash && slash > from) {
+            *slash = '\0';
+            label = np_scan_class(scan->index, scan->options->path, from, scan->err);
+            *slash = '/'; /* the next name is told by this one */
+            if (label < 0)
+                return label;
+        }
+        np_index_set_label(scan->index, names.sample, label);
+    }
+    return 0;
 }
 
 /* --- the two together ---------------------------------------------------- */
@@ -281,11 +362,15 @@ static void note_torn(struct np_tar_scan *scan)
 static int add_torn(struct np_tar_scan *scan)
 {
     struct np_record record = {.file = (uint32_t)scan->file.number};
-    char name[NP_TAR_MAX_NAME + 1];
+    const uint64_t n = np_index_samples(scan->index);
+    char last[256], name[NP_TAR_MAX_NAME + 1];
 
-    snprintf(name, sizeof(name), "%.255s (torn behind it, at offset %llu)", scan->tar.last_name,
+    snprintf(last, sizeof(last), "%.255s", scan->tar.last_name);
+    if (n > scan->shard_first) /* lies in the folder of a sample: it needs a class */
+        np_index_name(scan->index, n - 1, last, sizeof(last));
+    snprintf(name, sizeof(name), "%s (torn behind it, at offset %llu)", last,
         (unsigned long long)scan->tar.offset);
-    return add(scan, &record, name, NO_CLASS);
+    return add(scan, &record, name, scan->webdataset ? last_label(scan) : NO_CLASS);
 }
 
 int np_tar_scan_end(struct np_tar_scan *scan)
@@ -302,7 +387,10 @@ int np_tar_scan_classes(struct np_tar_scan *scan)
 {
     char text[24];
 
-    for (long i = 0; scan->webdataset && i <= scan->max_cls && i < MAX_FILLED; i++) {
+    if (!scan->webdataset)
+        return label_folders(scan);
+    np_index_set_numbered(scan->index);
+    for (long i = 0; i <= scan->max_cls && i < MAX_FILLED; i++) {
         snprintf(text, sizeof(text), "%ld", i);
         if (np_scan_class(scan->index, scan->options->path, text, scan->err) < 0)
             return -ENOMEM;

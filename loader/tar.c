@@ -232,13 +232,13 @@ static uint64_t padded(uint64_t bytes)
     return (bytes + NP_TAR_BLOCK - 1) / NP_TAR_BLOCK * NP_TAR_BLOCK;
 }
 
+/* "./cat/1.jpg" and "/cat/1.jpg" are cat/1.jpg, as tar unpacks them. */
 static void clean_name(char *name)
 {
     char *from = name;
 
-    while (from[0] == '.' && from[1] == '/')
-        for (from += 2; *from == '/';)
-            from++;
+    while (*from == '/' || (from[0] == '.' && from[1] == '/'))
+        from += *from == '/' ? 1 : 2;
     memmove(name, from, strlen(from) + 1);
 }
 

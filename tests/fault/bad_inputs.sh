@@ -51,7 +51,7 @@ w "past the budget the run fails" 1 "more than loader.bad_samples.budget allows"
 w "policy fail ends at the first bad sample" 1 "disc/bad.jpg" on_set truncated -o 'loader.bad_samples={policy: fail}'
 w "an empty folder is refused" 1 "no samples" on_set empty_dir
 w "a folder that is not there is named" 1 "missing: no such file or folder" on_set missing
-w "pictures in no class folder are refused" 1 "classes" on_set one_file_no_class
+w "pictures in no class folder are refused" 1 "are in no class, the first is 'a.jpg'" on_set one_file_no_class
 
 # --- archives
 w "a good tar trains" 0 "done in" tar_of good.tar

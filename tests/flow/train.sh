@@ -268,7 +268,7 @@ few_files() { (ulimit -n 24; "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-
 t "auto reads without io_uring where no descriptor is left for a ring" few_files
 odd_names() { # newlines and escapes in names reach neither screen nor log
     odd=$(printf 'a\nb\033[31m')
-    mkdir -p "$TMP/names/$odd" && cp $(head -n 40 "$TMP/list.txt") "$TMP/names/$odd/" && echo no >"$TMP/names/$odd/$odd.jpg" || return 1
+    mkdir -p "$TMP/names/$odd" "$TMP/names/other" && cp $(head -n 40 "$TMP/list.txt") "$TMP/names/$odd/" && cp $(head -n 1 "$TMP/list.txt") "$TMP/names/other/" && echo no >"$TMP/names/$odd/$odd.jpg" || return 1
     "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-names" -o train.epochs=1 -o "data={train: {source: folder, path: $TMP/names}}" -o loader.bad_samples.budget=50% >"$TMP/names.txt" 2>&1 || return 1
     "$NNPIPE" data ls "$TMP/names" >>"$TMP/names.txt" 2>&1
     cat "$TMP"/runs-names/*/log >>"$TMP/names.txt"

@@ -110,7 +110,7 @@ Test(config, normal_form_parses_back_to_itself)
         "name: n\nseed: 7\ndevice: {sim: {step_ms: 3}}\nprecision: bf16\n"
         "data: {train: {source: tar, path: a-*.tar, match: \"x/*\"}, test: {source: folder, path: "
         "b}, "
-        "split: 0.1}\n"
+        "split: 0.1, classes: /a/names}\n"
         "loader: {batch: 3, augment: [{random_crop: {size: 32, pad: 4, border: reflect}}, flip], "
         "cache: none, shuffle: none}\n"
         "model:\n  - conv: {name: stem, out: 8, kernel: 3, pad: 1}\n  - block: {use: b, repeat: 2, "

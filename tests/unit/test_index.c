@@ -137,6 +137,41 @@ Test(index, names_come_one_after_the_other)
     remove_set(folder);
 }
 
+/* The view of a run; what is saved has all of them, so that the key can be changed. */
+Test(index, samples_in_no_class_can_be_left_out)
+{
+    char *folder = make_set(), name[NP_MAX_NAME + 1];
+    struct np_index *index = make_index(folder, 60), *back = NULL;
+    struct np_index_names names;
+    uint64_t first = 0, n = 0;
+
+    for (uint64_t i = 0; i < 60; i++)
+        np_index_set_label(index, i, i % 20 == 17 || i >= 40 ? -1 : (int)i % 3);
+    cr_assert_eq(np_index_finish(index), 0);
+    cr_expect_eq(np_index_unlabelled(index, &first), 22);
+    cr_expect_eq(first, 17);
+    cr_assert_eq(np_index_skip_unlabelled(index), 0);
+    cr_assert_eq(np_index_samples(index), 38);
+    cr_expect_eq(np_index_unlabelled(index, &first), 0);
+    cr_expect_eq(np_index_record(index, 17)->offset, 18 * 8);
+    np_index_name(index, 17, name, sizeof(name));
+    cr_expect_str_eq(name, "zebra/picture_0042539.jpg"); /* the name of sample 18 */
+    for (np_index_names_begin(index, &names); np_index_names_next(&names); n++) {
+        np_index_name(index, n, name, sizeof(name));
+        cr_expect_str_eq(names.name, name);
+    }
+    cr_expect_eq(n, 38);
+    np_index_set_crc(index, 17, 77);
+    cr_assert_eq(save(index, folder, ".npidx", "key"), 0);
+    np_index_free(index);
+    cr_assert_eq(open_at(folder, ".npidx", "key", &back, NULL), 0);
+    cr_expect_eq(np_index_samples(back), 60);
+    cr_expect_eq(np_index_record(back, 17)->has_crc, 0);
+    cr_expect_eq(np_index_record(back, 18)->crc32c, 77);
+    np_index_free(back);
+    remove_set(folder);
+}
+
 /* Three samples; which of them has another name, size or label; -1: none. */
 static struct np_index *make_three(int other_name, int other_size, int other_label)
 {
@@ -208,19 +243,23 @@ Test(index, classes_are_numbered_in_byte_order)
     remove_set(folder);
 }
 
-Test(index, classes_that_are_all_numbers_are_ordered_by_value)
+Test(index, classes_that_are_numbers_are_ordered_as_text_unless_they_are_labels)
 {
-    struct np_index *index = np_index_new();
+    for (int numbered = 0; numbered < 2; numbered++) {
+        struct np_index *index = np_index_new();
 
-    cr_assert_eq(np_index_add_class(index, "10"), 0);
-    cr_assert_eq(np_index_add_class(index, "9"), 1);
-    cr_assert_eq(np_index_add_class(index, "0"), 2);
-    cr_assert_eq(np_index_add_class(index, "9"), 1);
-    cr_assert_eq(np_index_finish(index), 0);
-    cr_assert_str_eq(np_index_class(index, 0), "0");
-    cr_assert_str_eq(np_index_class(index, 1), "9");
-    cr_assert_str_eq(np_index_class(index, 2), "10");
-    np_index_free(index);
+        if (numbered)
+            np_index_set_numbered(index);
+        cr_assert_eq(np_index_add_class(index, "10"), 0);
+        cr_assert_eq(np_index_add_class(index, "9"), 1);
+        cr_assert_eq(np_index_add_class(index, "0"), 2);
+        cr_assert_eq(np_index_add_class(index, "9"), 1);
+        cr_assert_eq(np_index_finish(index), 0);
+        cr_expect_str_eq(np_index_class(index, 0), "0");
+        cr_expect_str_eq(np_index_class(index, 1), numbered ? "9" : "10");
+        cr_expect_str_eq(np_index_class(index, 2), numbered ? "10" : "9");
+        np_index_free(index);
+    }
 }
 
 Test(index, thousands_of_classes_keep_their_samples)

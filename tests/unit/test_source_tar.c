@@ -55,6 +55,124 @@ Test(source_tar, a_members_folder_is_its_class)
     remove_set(folder);
 }
 
+/* The classes of the samples of these members, in their order, "-" for none; match may be NULL. */
+static const char *classes_of(const char *const *members, const char *match)
+{
+    static char text[512];
+    char *folder = make_set();
+    struct made_tar tar = {0};
+    struct np_index *index;
+    struct np_err err = {0};
+
+    for (; *members; members++)
+        tar_text(&tar, *members, "x");
+    tar_end(&tar);
+    put_tar(folder, "a.tar", &tar);
+    if (open_set(folder, "tar", "a.tar", match, NULL, &index, &err))
+        cr_assert_fail("%s", err.text);
+    *text = '\0';
+    for (uint64_t i = 0; i < np_index_samples(index); i++) {
+        const struct np_record *record = np_index_record(index, i);
+
+        strcat(text, i ? " " : "");
+        strcat(text, record->no_label ? "-" : np_index_class(index, (int)record->label));
+    }
+    np_index_free(index);
+    tar_free(&tar);
+    remove_set(folder);
+    return text;
+}
+
+#define NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* As a folder, so an archive of it: torchvision's ImageFolder takes the first folder, not the last. */
+Test(source_tar, a_class_is_the_first_folder_below_those_that_all_share)
+{
+    cr_expect_str_eq(
+        classes_of(NAMES("cat/b1/1.jpg", "dog/b1/1.jpg", "cat/2.jpg"), NULL), "cat dog cat");
+    cr_expect_str_eq(classes_of(NAMES("./cat/b1/1.jpg", "./dog/b1/1.jpg"), NULL), "cat dog");
+    cr_expect_str_eq(classes_of(NAMES("/n/cat/b1/1.jpg", "/n/dog/b1/1.jpg"), NULL), "cat dog");
+    cr_expect_str_eq(classes_of(NAMES("n/m/cat/1.jpg", "n/m/cats/1.jpg"), NULL), "cat cats");
+    cr_expect_str_eq(classes_of(NAMES("n/cat/1.jpg", "n/dog/1.jpg", "n/x.jpg"), NULL), "cat dog -");
+    cr_expect_str_eq(classes_of(NAMES("1.jpg", "cat/1.jpg"), NULL), "- cat");
+    cr_expect_str_eq(classes_of(NAMES("1.jpg", "2.jpg"), NULL), "- -");
+}
+
+Test(source_tar, a_chain_of_folders_has_its_class_at_the_top)
+{
+    cr_expect_str_eq(classes_of(NAMES("cat/b1/1.jpg", "cat/b1/2.jpg"), NULL), "cat cat");
+    cr_expect_str_eq(classes_of(NAMES("cat/1.jpg", "cat/b1/2.jpg"), NULL), "cat cat");
+}
+
+Test(source_tar, classes_lie_below_the_folders_that_match_begins_with)
+{
+    const char *const *members = NAMES("./n/train/cat/1.jpg", "./n/test/dog/1.jpg");
+
+    cr_expect_str_eq(classes_of(members, "n/train/*"), "cat");
+    cr_expect_str_eq(classes_of(members, "n/*"), "train test");
+    cr_expect_str_eq(classes_of(members, "*.jpg"), "train test");
+}
+
+Test(source_tar, what_shards_share_is_what_all_of_them_share)
+{
+    char *folder = make_set();
+    struct made_tar a = {0}, b = {0};
+    struct np_index *index;
+
+    tar_text(&a, "n/cat/1.jpg", "1");
+    tar_text(&a, "n/cat/2.jpg", "1");
+    tar_text(&b, "n/ant/x/1.jpg", "2");
+    put_tar(folder, "s-0.tar", &a);
+    put_tar(folder, "s-1.tar", &b);
+    cr_assert_eq(open_set(folder, "tar", "s-*.tar", NULL, NULL, &index, NULL), 0);
+    cr_expect_str_eq(sample_text(index, 0), "n/cat/1.jpg cat 1");
+    cr_expect_str_eq(sample_text(index, 2), "n/ant/x/1.jpg ant 0");
+    np_index_free(index);
+    tar_free(&a);
+    tar_free(&b);
+    remove_set(folder);
+}
+
+Test(source_tar, a_folders_classes_that_are_numbers_are_in_byte_order)
+{
+    char *folder = make_set();
+    struct made_tar tar = {0};
+    struct np_index *index;
+
+    tar_text(&tar, "2/1.jpg", "1");
+    tar_text(&tar, "10/1.jpg", "1");
+    put_tar(folder, "a.tar", &tar);
+    cr_assert_eq(open_set(folder, "tar", "a.tar", NULL, NULL, &index, NULL), 0);
+    cr_expect_str_eq(sample_text(index, 0), "2/1.jpg 2 1");
+    cr_expect_str_eq(sample_text(index, 1), "10/1.jpg 10 0");
+    np_index_free(index);
+    tar_free(&tar);
+    remove_set(folder);
+}
+
+/* Else a run on what is left of an archive would be refused for samples that have no class. */
+Test(source_tar, what_a_torn_webdataset_has_lost_is_a_bad_sample_of_some_class)
+{
+    char *folder = make_set();
+    struct made_tar tar = {0};
+    struct np_index *index;
+    uint64_t first;
+
+    tar_text(&tar, "1.cls", "4");
+    tar_text(&tar, "1.jpg", "one");
+    tar_text(&tar, "2.jpg", "two");
+    tar_text(&tar, "2.cls", "3");
+    tar.n -= 512; /* the header of 2.cls is there, its text is not */
+    put_tar(folder, "w.tar", &tar);
+    cr_assert_eq(open_set(folder, "tar", "w.tar", NULL, NULL, &index, NULL), 0);
+    cr_assert_eq(np_index_samples(index), 2);
+    cr_expect_eq(np_index_unlabelled(index, &first), 0);
+    cr_expect_eq(np_index_record(index, 1)->bytes, 0);
+    np_index_free(index);
+    tar_free(&tar);
+    remove_set(folder);
+}
+
 Test(source_tar, shards_by_glob_are_one_set)
 {
     char *folder = make_set();

@@ -1,0 +1,81 @@
+#!/bin/sh
+# Which label an image gets: the same from a folder and from archives of it, in torchvision's order or a
+# file's; images in no class are refused, or left out where that is asked for; a run goes on with the
+# order it began with.
+. "$(dirname "$0")/../lib.sh"
+cd "$TMP" || exit 1
+"$NNPIPE" data synth --out s --samples 96 --test 8 >/dev/null || exit 1
+mkdir flat && tar --zstd -C flat -xf s/train-00000.tar.zst || exit 1
+n=0 # classes 1 to 12, so that text and value give two orders; the images one folder deeper
+for f in flat/*/*.jpg; do
+    n=$((n + 1))
+    mkdir -p "set/$((n % 12 + 1))/batch$((n % 2))"
+    cp "$f" "set/$((n % 12 + 1))/batch$((n % 2))/$n.jpg"
+done
+tar --sort=name -C set -cf dot.tar .
+tar --sort=name -cf top.tar set
+
+# config NAME SET: a config with its training set, of 12 steps
+config() {
+    cat >"$1.yaml" <<Y
+name: $1
+device: cpu
+precision: f32
+data: {$2}
+loader: {batch: 16, augment: [{center_crop: {size: 16}}], test_augment: [{center_crop: {size: 16}}]}
+model: [{conv: {out: 4, kernel: 3}}, relu, global_avgpool, flatten, {linear: {out: classes}}]
+train: {epochs: 2, threads: 1}
+checkpoint: {every: 2 steps, keep: 20}
+Y
+}
+field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
+train() { "$NNPIPE" train "$1.yaml" --json -o runs="$TMP/runs-$1" >"$1.json" 2>"$1.err" || { tail -n 2 "$1.err"; return 1; }; }
+same_weights() { w=$(field weights_sha256 "$1.json"); [ -n "$w" ] && [ "$w" = "$(field weights_sha256 "$2.json")" ]; }
+
+config folder "train: {source: folder, path: set}"
+config dot "train: {source: tar, path: dot.tar}"
+config top "train: {source: tar, path: top.tar}"
+t "a folder of folders of batches trains" train folder
+t "so does an archive of it" train dot
+t "and one with a folder above" train top
+t "the archive gives the folder's weights" same_weights folder dot
+t "with a folder above, too" same_weights folder top
+
+seq 1 12 >by-value.txt
+config value "classes: by-value.txt, train: {source: folder, path: set}"
+t "a file of classes gives them another order" train value
+t "and so other weights" sh -c '! [ "$(sed -n "s/.*weights_sha256\": \"\([^\"]*\).*/\1/p" folder.json)" = "$(sed -n "s/.*weights_sha256\": \"\([^\"]*\).*/\1/p" value.json)" ]'
+# What a run of before byte order left: classes by value in its checkpoints, and no file of them.
+cp -r runs-value runs-older
+run=$(echo runs-older/*)
+rm -rf "$run/result.json" "$run"/checkpoints/step-[89] "$run"/checkpoints/step-1[0-9]
+sed -i '/classes: .*by-value/d' "$run/config.yaml"
+config older "train: {source: folder, path: set}"
+sed -i 's/^name: .*/name: value/' older.yaml
+resume() { "$NNPIPE" train older.yaml --json --resume "$run" >older.json 2>older.err || { tail -n 2 older.err; return 1; }; }
+t "a run in the order of values goes on without the file" resume
+t "it says so" grep -q "the classes keep the order that the run began with: 1, 2" older.err
+t "its weights are those of the whole run" same_weights value older
+sed -i 's/^10$/ten/' by-value.txt
+t "a class that the file lacks is named" says "the class '10' is not among the 12 classes of" "$NNPIPE" train value.yaml
+
+cp -r set loose
+cp flat/*/00000000.jpg loose/0.jpg
+config loose "train: {source: folder, path: loose}"
+t "an image in no class is refused" exits 1 "$NNPIPE" train loose.yaml
+t "it is named" says "1 of its 97 samples are in no class, the first is '0.jpg'" "$NNPIPE" train loose.yaml
+t "view says so too" says "in no class, the first is '0.jpg'" "$NNPIPE" data view loose.yaml
+t "stats counts it" says "1  in no class" "$NNPIPE" data stats loose.yaml
+t "ls lists it" says "0.jpg	-" "$NNPIPE" data ls loose.yaml
+sed -i 's/path: loose/path: loose, unlabelled: skip/' loose.yaml
+t "it is left out where that is asked for" train loose
+t "that is said" grep -q "1 of its 97 samples are in no class and left out" loose.err
+t "nothing else has changed" same_weights folder loose
+t "view shows such a set" exits 0 "$NNPIPE" data view loose.yaml --step 1
+
+mkdir -p one && cp -r flat one/images
+config one "train: {source: folder, path: one}"
+t "a set of one class is refused" says "all its samples are of one class, 'images'" "$NNPIPE" train one.yaml
+config below "train: {source: folder, path: one, match: \"images/*\"}"
+t "what the message says helps" train below
+[ "$failed" -eq 0 ]
