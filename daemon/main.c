@@ -26,7 +26,8 @@ static const struct np_command commands[] = {
         "  --reset-schedule with --resume: the schedule begins anew at this step, and what "
         "CONFIG\n"
         "                   now says of rate, decay, schedule and length is taken\n"
-        "  --weights FILE   begin with weights from a safetensors file, a checkpoint or a run\n"
+        "  --weights FILE   begin with weights from a safetensors file, a checkpoint or a run "
+        "(RUN:best)\n"
         "  --device NAME    auto, cpu, cuda:0 or sim\n"
         "  -o KEY=VALUE     change a key of the config: -o train.epochs=2 (may be repeated)\n"
         "  --trace FILE     what each thread and the device did when, for ui.perfetto.dev\n"
@@ -39,12 +40,16 @@ static const struct np_command commands[] = {
         "to save: the signal then ends the run and says so. A closed standard output does not\n"
         "stop a run: its log goes on.\n"},
     {"eval", np_cmd_eval, "CONFIG --weights FILE", "loss and accuracy on the test set",
-        "  --weights FILE   a safetensors file, a checkpoint's folder or a run's folder\n"
+        "  --weights FILE   a safetensors file, a checkpoint's folder, a run's folder (the newest "
+        "one),\n"
+        "                   or RUN:best, RUN:last, RUN:step-N\n"
         "  --device NAME    auto, cpu, cuda:0 or sim\n"
         "  -o KEY=VALUE     change a key of the config\n"
         "  --json           one JSON object a line instead of text\n"},
     {"predict", np_cmd_predict, "CONFIG --weights FILE IMAGE...", "labels of single images",
-        "  --weights FILE   a safetensors file, a checkpoint's folder or a run's folder\n"
+        "  --weights FILE   a safetensors file, a checkpoint's folder, a run's folder (the newest "
+        "one),\n"
+        "                   or RUN:best, RUN:last, RUN:step-N\n"
         "  --device NAME    auto, cpu, cuda:0 or sim\n"
         "  -o KEY=VALUE     change a key of the config\n"
         "  --json           one JSON object a line instead of text\n"},

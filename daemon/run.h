@@ -4,6 +4,7 @@
  *   run.c        opens, wires, closes       run_hooks.c  what happens at each step
  *   run_model.c  network and weights        run_report.c what it says at start and end
  *   run_save.c   checkpoints and facts      run_folder.c run_log.c  the folder and its files
+ *   run_find.c   checkpoints found again
  *   run_place.c  which folder, may it go on run_change.c rates and length changed on the way
  *   run_pipeline.c  what the pipeline says of itself */
 #ifndef NP_RUN_H
@@ -169,8 +170,6 @@ int np_run_report_done(struct np_run *run, struct np_err *err);
 int np_run_report_finished(struct np_run *run, struct np_err *err);
 void np_run_report_error(struct np_run *run, const struct np_err *err);
 /* run_save.c */
-/* The facts of a run's newest checkpoint that has readable ones. -ENOENT: none. np_node_free. */
-int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_err *err);
 /* Is data.train what the run in dir was trained on? -EINVAL: it is not, and in what it differs. */
 int np_run_check_data(
     struct np_run *run, const char *dir, const struct np_node *facts, struct np_err *err);
@@ -180,14 +179,19 @@ int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err 
 /* The newest whole checkpoint of the folder into the host arrays and the position; the facts' lanes
  * and precision are taken over. Before the plan is there: arrays must be. */
 int np_run_load(struct np_run *run, struct np_err *err);
-/* The facts of a checkpoint's folder, without its arrays. np_node_free. */
-int np_facts_read(const char *checkpoint, struct np_node **ret_facts, struct np_err *err);
-/* From a safetensors file, a checkpoint's folder or a run's folder: the weights file (*ret_path) and
- * the checkpoint's folder (*ret_checkpoint, NULL for a bare file). np_free both. A checkpoint's files
- * are held against its manifest; of a run, damaged ones are named in a note and passed over. */
-int np_weights_find(const char *path, const struct np_source_progress *progress, char **ret_path,
-    char **ret_checkpoint, struct np_err *err);
 /* Bytes that a checkpoint takes. */
 uint64_t np_run_checkpoint_bytes(const struct np_run *run);
+
+/* run_find.c */
+/* The facts of a run's newest checkpoint that has readable ones. -ENOENT: none. np_node_free. */
+int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_err *err);
+/* The facts of a checkpoint's folder, without its arrays. np_node_free. */
+int np_facts_read(const char *checkpoint, struct np_node **ret_facts, struct np_err *err);
+/* From a safetensors file, a checkpoint's folder, a run's folder (the newest one), or RUN:best,
+ * RUN:last, RUN:step-N: the weights file (*ret_path) and the checkpoint's folder (*ret_checkpoint, NULL
+ * for a bare file). np_free both. A checkpoint's files are held against its manifest; of a run, damaged
+ * ones are named in a note and passed over. */
+int np_weights_find(const char *path, const struct np_source_progress *progress, char **ret_path,
+    char **ret_checkpoint, struct np_err *err);
 
 #endif

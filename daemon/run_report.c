@@ -82,6 +82,10 @@ int np_run_report_done(struct np_run *run, struct np_err *err)
     np_json_real(line, "test_loss", eval->images ? eval->loss : NAN);
     np_json_real(
         line, "test_accuracy", eval->images ? (double)eval->correct / (double)eval->images : NAN);
+    if (run->position.best_step > 0) {
+        np_json_int(line, "best_step", (int64_t)run->position.best_step);
+        np_json_real(line, "best_accuracy", run->position.best_accuracy);
+    }
     np_json_text(line, "weights_sha256", hex);
     np_json_text(line, "run_dir", run->dir);
     const char *object = np_json_end(line);

@@ -1,12 +1,10 @@
 /* Checkpoints of a run: what is written beside the weights (facts), and the way back. */
 #include "daemon/run.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include "loader/base/clock.h"
@@ -86,136 +84,6 @@ static const char *facts_json(struct np_run *run)
     return np_json_end(json);
 }
 
-int np_facts_read(const char *checkpoint, struct np_node **ret_facts, struct np_err *err)
-{
-    char *path = np_format("%s/manifest.json", checkpoint), *facts = NULL;
-    struct np_manifest manifest;
-    struct np_node *node = NULL;
-    int code = path ? np_manifest_read(path, &manifest, &facts, err)
-                    : np_err_set(err, -ENOMEM, "out of memory");
-
-    if (code == 0 && (code = np_json_parse(facts, strlen(facts), &node, err)) < 0)
-        np_err_context(err, "%s", path);
-    if (code == 0 && node->kind != NP_NODE_MAP) {
-        code = np_err_set(err, -EBADMSG, "%s: it has no facts", path);
-        np_node_free(node);
-    }
-    if (code == 0)
-        *ret_facts = node;
-    np_free(facts);
-    np_free(path);
-    return code;
-}
-
-/* --- finding --------------------------------------------------------------------------------- */
-
-static bool is_file(const char *path)
-{
-    struct stat stat_;
-
-    return stat(path, &stat_) == 0 && S_ISREG(stat_.st_mode);
-}
-
-/* The step of "step-N", or of ".step-N.old", which a kill between two renames can leave alone. */
-static bool step_of(const char *name, uint64_t *ret_step)
-{
-    bool old = *name == '.';
-    char *end;
-
-    if (strncmp(name + old, "step-", 5) != 0 || name[old + 5] < '0' || name[old + 5] > '9')
-        return false;
-    *ret_step = strtoull(name + old + 5, &end, 10);
-    return strcmp(end, old ? ".old" : "") == 0;
-}
-
-/* The folder of the largest step at or below most that has a manifest; NULL: none. np_free. */
-static char *newest_checkpoint(const char *dir, uint64_t most, uint64_t *ret_step)
-{
-    DIR *folder = opendir(dir);
-    char *best = NULL;
-
-    for (struct dirent *entry; folder && (entry = readdir(folder));) {
-        uint64_t step;
-        if (!step_of(entry->d_name, &step) || step > most || (best && step < *ret_step) ||
-            (best && step == *ret_step && entry->d_name[0] == '.'))
-            continue;
-        char *path = np_format("%s/%s", dir, entry->d_name);
-        char *manifest = np_format("%s/%s/manifest.json", dir, entry->d_name);
-        if (path && manifest && is_file(manifest)) {
-            np_free(best);
-            best = path;
-            *ret_step = step;
-        } else {
-            np_free(path);
-        }
-        np_free(manifest);
-    }
-    if (folder)
-        closedir(folder);
-    return best;
-}
-
-/* The newest whole checkpoint of a run; damaged ones are named and passed over. NULL: none. */
-static char *newest_whole(const char *run, const struct np_source_progress *progress)
-{
-    char *below = np_format("%s/checkpoints", run), *newest = NULL;
-    uint64_t step, most = UINT64_MAX;
-
-    while (below && (newest = newest_checkpoint(below, most, &step))) {
-        struct np_err damage = {0};
-
-        if (np_checkpoint_check(newest, &damage) == 0)
-            break;
-        progress->note(progress->context, damage.text);
-        np_free(newest);
-        newest = NULL;
-        if (step == 0)
-            break;
-        most = step - 1;
-    }
-    np_free(below);
-    return newest;
-}
-
-/* A folder that holds weights: a checkpoint's, or the newest whole one of a run's. */
-static int checkpoint_of(const char *path, const struct np_source_progress *progress,
-    char **ret_checkpoint, struct np_err *err)
-{
-    char *weights = np_format("%s/weights.safetensors", path);
-    bool is_checkpoint = weights && is_file(weights);
-
-    np_free(weights);
-    if (is_checkpoint) {
-        *ret_checkpoint = np_strdup(path);
-        return np_checkpoint_check(path, err);
-    }
-    *ret_checkpoint = newest_whole(path, progress);
-    if (*ret_checkpoint)
-        return 0;
-    return np_err_set(err, -ENOENT,
-        "%s: no whole weights in it: expected a safetensors file, a checkpoint's folder or a "
-        "run's folder",
-        path);
-}
-
-int np_weights_find(const char *path, const struct np_source_progress *progress, char **ret_path,
-    char **ret_checkpoint, struct np_err *err)
-{
-    struct stat stat_;
-
-    *ret_path = *ret_checkpoint = NULL;
-    if (stat(path, &stat_) < 0)
-        return np_err_set(err, -errno, "%s: cannot be opened: %s", path, strerror(errno));
-    if (!S_ISDIR(stat_.st_mode)) {
-        *ret_path = np_strdup(path);
-        return 0;
-    }
-    int code = checkpoint_of(path, progress, ret_checkpoint, err);
-    if (code == 0)
-        *ret_path = np_format("%s/weights.safetensors", *ret_checkpoint);
-    return code;
-}
-
 /* --- writing --------------------------------------------------------------------------------- */
 
 uint64_t np_run_checkpoint_bytes(const struct np_run *run)
@@ -282,6 +150,15 @@ static int read_device_state(struct np_run *run, struct np_err *err)
     return code;
 }
 
+/* For people and scripts: what goes on reads best_step, so nothing is lost without the link. */
+static void name_best(struct np_run *run, const char *dir)
+{
+    struct np_err unnamed = {0};
+
+    if (np_checkpoint_name_best(&run->io, dir, run->position.best_step, &unnamed) < 0)
+        np_run_say(run, "%s", unnamed.text);
+}
+
 static int write_checkpoint(struct np_run *run, char *dir, struct np_err *err)
 {
     struct np_checkpoint checkpoint;
@@ -300,6 +177,7 @@ static int write_checkpoint(struct np_run *run, char *dir, struct np_err *err)
         return np_err_set(err, -ENOMEM, "out of memory");
     if ((code = np_checkpoint_write(&run->io, dir, &checkpoint, err)) < 0)
         return code;
+    name_best(run, dir);
     if (np_checkpoint_prune(
             dir, (int)run->config->checkpoint.keep, run->position.best_step, &prune_err) < 0)
         np_run_say(run, "old checkpoints stay: %s", prune_err.text);
@@ -442,30 +320,6 @@ static void say_rewritten(struct np_run *run, const struct np_node *facts)
                         "size now: where pixels changed, the weights will differ");
 }
 
-int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_err *err)
-{
-    char *below = np_format("%s/checkpoints", dir), *path = NULL;
-    struct np_node *facts = NULL;
-    uint64_t step, most = UINT64_MAX;
-    struct np_err last = {0};
-
-    /* A damaged one is passed over; np_checkpoint_latest() names it. */
-    while (!facts && below && (path = newest_checkpoint(below, most, &step))) {
-        memset(&last, 0, sizeof(last));
-        np_facts_read(path, &facts, &last);
-        np_free(path);
-        if (!facts && step == 0)
-            break;
-        most = step - 1;
-    }
-    np_free(below);
-    if (!facts)
-        return np_err_set(err, -ENOENT, "%s: no checkpoint to go on from%s%s", dir,
-            last.code ? ": " : "", last.code ? last.text : "");
-    *ret_facts = facts;
-    return 0;
-}
-
 int np_run_load_facts(struct np_run *run, struct np_err *err)
 {
     struct np_node *facts = NULL;
@@ -507,11 +361,14 @@ int np_run_load(struct np_run *run, struct np_err *err)
     fill(run, &checkpoint);
     int code = dir ? np_checkpoint_latest(dir, &checkpoint, &facts, say_damaged, run, err)
                    : np_err_set(err, -ENOMEM, "out of memory");
-    np_free(dir);
     np_free(facts);
+    if (code == 0) {
+        run->position = checkpoint.position;
+        name_best(run, dir); /* a kill may have come before it */
+    }
+    np_free(dir);
     if (code < 0)
         return code;
-    run->position = checkpoint.position;
     run->saved_step = run->position.step;
     run->saved_eval_due = run->position.eval_due;
     run->first_step = run->position.step;

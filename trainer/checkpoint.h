@@ -47,6 +47,11 @@ int np_checkpoint_check(const char *path, struct np_err *err);
  * -ENOENT: none. */
 int np_checkpoint_latest(const char *dir, struct np_checkpoint *checkpoint, char **ret_facts_json,
     void (*damaged)(void *context, const char *text), void *context, struct np_err *err);
+/* Makes dir/best a link to step-N, replaced whole; that it is there is on the disk afterwards. Nothing
+ * to do where step-N is not there, or N is 0. Call it before np_checkpoint_prune(), which removes what
+ * was the best before. -EPERM ...: a file system without links. */
+int np_checkpoint_name_best(
+    struct np_io *io, const char *dir, uint64_t best_step, struct np_err *err);
 /* Keeps the newest `keep` and the best one. Removes torn leftovers. Call it after a write: what it
  * removes is older than that, or in pieces. */
 int np_checkpoint_prune(const char *dir, int keep, uint64_t best_step, struct np_err *err);

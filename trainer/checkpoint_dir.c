@@ -147,6 +147,29 @@ void np_remove_folder(const char *path)
     rmdir(path);
 }
 
+int np_checkpoint_name_best(
+    struct np_io *io, const char *dir, uint64_t best_step, struct np_err *err)
+{
+    char name[32], path[PATH_MAX], made[PATH_MAX], now[64];
+
+    snprintf(name, sizeof(name), "step-%" PRIu64, best_step);
+    snprintf(made, sizeof(made), "%s/%s", dir, name);
+    if (best_step == 0 || access(made, F_OK) < 0)
+        return 0;
+    snprintf(path, sizeof(path), "%s/best", dir);
+    ssize_t length = readlink(path, now, sizeof(now));
+    if (length == (ssize_t)strlen(name) && memcmp(now, name, (size_t)length) == 0)
+        return 0;
+    snprintf(made, sizeof(made), "%s/.best.new", dir);
+    unlink(made);
+    if (symlink(name, made) < 0)
+        return np_err_set(err, -errno, "%s: cannot be made: %s", path, strerror(errno));
+    int result = np_io_rename(io, made, path, err);
+    if (result < 0)
+        unlink(made);
+    return result == 0 ? np_io_sync_dir(io, dir, err) : result;
+}
+
 /* A checkpoint is renamed before its files go, so that none is ever seen in pieces. */
 static int remove_one(const char *dir, const struct entry *entry, struct np_err *err)
 {

@@ -1,5 +1,5 @@
 /* Names in a folder of checkpoints: step-N; .step-N.tmp, one being written or removed;
- * .step-N.old, one that made room for another of the same step. */
+ * .step-N.old, one that made room for another of the same step; best, a link to a step-N. */
 #ifndef NP_CHECKPOINT_DIR_H
 #define NP_CHECKPOINT_DIR_H
 

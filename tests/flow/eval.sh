@@ -63,4 +63,27 @@ agree() { # -ln of the likeliest class's probability, of one picture, as eval's 
     awk -v p="$p" -v loss="$(field loss "$TMP/one.json")" 'BEGIN { d = -log(p) - loss; exit !(p > 0 && d < 1e-4 && d > -1e-4) }' || { echo "p $p, loss $(field loss "$TMP/one.json")"; return 1; }
 }
 t "eval and predict agree on a picture" agree
+
+# --- which of the run's checkpoints
+best=$(field best_step "$run/result.json")
+named() { [ -n "$best" ] && [ "$(readlink "$run/checkpoints/best")" = "step-$best" ] && grep -q "\"event\": \"eval\", \"step\": $best, .*\"test_accuracy\": $(field best_accuracy "$run/result.json")" "$run/metrics.jsonl"; }
+t "checkpoints/best and result.json name the best one" named
+# by NAME FOLDER: RUN:NAME is that folder's weights
+by() { go "$TMP/1.json" eval "$TMP/net.yaml" --weights "$run:$1" && go "$TMP/2.json" eval "$TMP/net.yaml" --weights "$run/checkpoints/$2" && [ "$(field loss "$TMP/1.json")" = "$(field loss "$TMP/2.json")" ] || { cat "$TMP"/[12].json.err; return 1; }; }
+t "RUN:best" by best "step-$best"
+t "RUN/checkpoints/best" by best best
+t "RUN:last" by last step-36
+t "RUN:step-18" by step-18 step-18
+other_best() { # the first evaluation was the best: the link, and what :best means, follow the newest manifest
+    go "$TMP/o.json" train "$TMP/net.yaml" -o "runs=$TMP/runs-o" -o optimizer.sgd.lr=1e-9 -o checkpoint.keep=2 && other=$(field run_dir "$TMP/o.json") || return 1
+    [ "$(field best_step "$other/result.json")" -eq 12 ] && [ "$(readlink "$other/checkpoints/best")" = step-12 ] && [ -e "$other/checkpoints/best/weights.safetensors" ] && [ ! -e "$other/checkpoints/step-18" ] || return 1
+    rm "$other/result.json" "$other/checkpoints/best" && go "$TMP/o.json" train --resume "$other" && [ "$(readlink "$other/checkpoints/best")" = step-12 ]
+}
+t "the best one is kept and named although newer ones push others out, and again after a kill" other_best
+t "predict takes RUN:best" sh -c '"$0" predict "$1" --weights "$2:best" "$3" >/dev/null' "$NNPIPE" "$TMP/net.yaml" "$run" "$(echo "$pictures" | head -n 1)"
+t "train --weights takes RUN:best" says "weights from $run/checkpoints/step-$best/weights" "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/runs-w" -o train.epochs=1 --weights "$run:best"
+missing() { exits 1 go "$TMP/m.json" eval "$TMP/net.yaml" --weights "$run:step-7" && grep -q "step-7: cannot be opened: No such file" "$TMP/m.json.err"; }
+t "a step that is not there is named" missing
+never() { go "$TMP/v.json" train "$TMP/net.yaml" -o "runs=$TMP/runs-v" -o 'data={train: {source: synth, samples: 16}}' -o train.epochs=1 && exits 1 go "$TMP/v2.json" eval "$TMP/net.yaml" --weights "$(field run_dir "$TMP/v.json"):best" && grep -q "never evaluated" "$TMP/v2.json.err"; }
+t "a run that was never evaluated has no best one" never
 [ "$failed" -eq 0 ]

@@ -90,7 +90,8 @@ void box_empty(const struct box *box)
     while (dir != NULL && (item = readdir(dir)) != NULL)
         if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0) {
             snprintf(path, sizeof(path), "%s/%s", box->dir, item->d_name);
-            np_remove_folder(path);
+            if (unlink(path) < 0) /* no link */
+                np_remove_folder(path);
         }
     closedir(dir);
 }

@@ -188,6 +188,61 @@ Test(checkpoint, prune_keeps_the_newest_and_the_best)
     box_free(box);
 }
 
+/* The step that the link names; 0: none. */
+static uint64_t best_of(const struct box *box)
+{
+    char path[128], to[64] = "";
+
+    snprintf(path, sizeof(path), "%s/best", box->dir);
+    return readlink(path, to, sizeof(to) - 1) > 5 ? strtoull(to + 5, NULL, 10) : 0;
+}
+
+Test(checkpoint, best_is_a_name_of_the_best_one)
+{
+    struct box *box = box_new("pread");
+    struct np_checkpoint *checkpoint = &box->checkpoint;
+    struct np_err err = {0};
+    char path[128], *facts = NULL;
+
+    box_write(box, &box->io, 10, NULL);
+    box_write(box, &box->io, 20, NULL);
+    cr_assert_eq(np_checkpoint_name_best(&box->io, box->dir, 0, NULL), 0);
+    cr_assert_eq(np_checkpoint_name_best(&box->io, box->dir, 30, NULL), 0); /* not there */
+    cr_assert_eq(best_of(box), 0);
+    for (uint64_t step = 10; step <= 20; step += 10)
+        for (int again = 0; again < 2; again++) {
+            cr_assert_eq(np_checkpoint_name_best(&box->io, box->dir, step, &err), 0);
+            cr_assert_eq(best_of(box), step);
+        }
+    box_write(box, &box->io, 40, NULL);
+    box_write(box, &box->io, 50, NULL);
+    cr_assert_eq(np_checkpoint_prune(box->dir, 2, 20, NULL), 0);
+    snprintf(path, sizeof(path), "%s/best", box->dir);
+    cr_assert_eq(np_checkpoint_read(path, checkpoint, &facts, NULL), 0);
+    cr_assert(box_is_step(box, 20));
+    np_free(facts);
+    cr_assert_eq(box_latest(box), 50); /* it is none of them */
+    box_free(box);
+}
+
+Test(checkpoint, a_best_that_cannot_be_named_is_an_error_and_nothing_is_left)
+{
+    struct box *box = box_new("pread");
+    struct np_err err = {0};
+    char path[128];
+
+    box_write(box, &box->io, 10, NULL);
+    snprintf(path, sizeof(path), "%s/best/x", box->dir); /* somebody's folder */
+    np_make_dirs(path, NULL);
+    cr_assert(np_checkpoint_name_best(&box->io, box->dir, 10, &err) < 0);
+    cr_assert_not_null(strstr(err.text, "best"));
+    snprintf(path, sizeof(path), "%s/.best.new", box->dir);
+    cr_assert(access(path, F_OK) < 0);
+    snprintf(path, sizeof(path), "%s/best/x", box->dir);
+    cr_assert_eq(rmdir(path), 0);
+    box_free(box);
+}
+
 Test(checkpoint, names_that_only_look_like_ours_are_left)
 {
     static const char *const names[] = {"step-", "step-+3", "step-03", "step-99999999999999999999",

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "loader/base/io_sim.h"
+#include "loader/base/mem.h"
 #include "tests/test.h"
 #include "tests/unit/made_checkpoint.h"
 
@@ -100,6 +101,52 @@ Test(checkpoint, what_was_reported_written_survives_a_cut_right_after, .timeout 
         np_io_close(&sim);
         cr_assert_eq(box_latest(box), 20);
     }
+    box_free(box);
+}
+
+/* What dir/best leads to is step, whole. */
+static bool best_is(struct box *box, uint64_t step)
+{
+    char path[128], *facts = NULL;
+
+    snprintf(path, sizeof(path), "%s/best", box->dir);
+    bool good =
+        np_checkpoint_read(path, &box->checkpoint, &facts, NULL) == 0 && box_is_step(box, step);
+    np_free(facts);
+    return good;
+}
+
+/* As a run does it: a better one is written and named, then what was the best is removed. */
+Test(checkpoint, the_power_is_cut_at_every_call_and_best_is_a_whole_one, .timeout = 120)
+{
+    struct box *box = box_new("pread");
+    int nr_old = 0, nr_new = 0;
+    bool cut = true;
+
+    for (int64_t k = 1; cut && k < 100; k++)
+        for (int64_t seed = 1; seed <= 12; seed++) {
+            struct np_io_sim_options options = {.seed = seed, .cut = k, .space = -1};
+            struct np_io sim;
+
+            box_empty(box);
+            box_write(box, &box->io, 10, NULL);
+            np_checkpoint_name_best(&box->io, box->dir, 10, NULL);
+            box_write(box, &box->io, 15, NULL);
+            cr_assert_eq(np_io_open(&sim, "sim", 1, NULL), 0);
+            np_io_sim_set(&sim, &options);
+            int result = box_write(box, &sim, 20, NULL);
+            if (result == 0)
+                result = np_checkpoint_name_best(&sim, box->dir, 20, NULL);
+            if (result == 0)
+                np_checkpoint_prune(box->dir, 1, 20, NULL);
+            cut = np_io_sim_nr_writes(&sim) >= k;
+            np_io_close(&sim);
+            bool old = best_is(box, 10), new = best_is(box, 20);
+            cr_assert(new || (old && result < 0), "call %d, seed %d", (int)k, (int)seed);
+            nr_old += old;
+            nr_new += new;
+        }
+    cr_assert(nr_old > 100 && nr_new > 12, "%d, %d", nr_old, nr_new);
     box_free(box);
 }
 
