@@ -1,4 +1,4 @@
-/* Codecs: crops equal to the whole decode for every kind of JPEG, PNG and PNM, and what is refused. */
+/* Codecs: crops equal to the whole decode for every kind of JPEG and PNM, and what is refused. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,85 +7,13 @@
 #include "loader/base/mem.h"
 #include "loader/codec.h"
 #include "tests/test.h"
+#include "tests/unit/made_crops.h"
 #include "tests/unit/made_images.h"
-
-static struct np_geometry box(int left, int top, int right, int bottom)
-{
-    return (struct np_geometry){.left = left,
-        .top = top,
-        .right = right,
-        .bottom = bottom,
-        .scaled_w = right - left,
-        .scaled_h = bottom - top,
-        .window_w = right - left,
-        .window_h = bottom - top};
-}
-
-static int decode(struct np_decoder *decoder, const uint8_t *bytes, size_t nr_bytes,
-    const struct np_geometry *geometry, int channels, struct np_pixels *ret_pixels,
-    struct np_err *err)
-{
-    struct np_image_info info;
-    int code = np_decoder_open(decoder, bytes, nr_bytes, NULL, &info, err);
-
-    return code ? code : np_decoder_decode(decoder, geometry, channels, ret_pixels, err);
-}
-
-/* Does part, cut to the box, hold the same pixels as all? */
-static bool same(
-    const struct np_pixels *all, const struct np_pixels *part, const struct np_geometry *g)
-{
-    int c = all->channels;
-
-    for (int y = g->top; y < g->bottom; y++)
-        if (part->channels != c || memcmp(all->data + y * all->stride + (size_t)g->left * c,
-                                       part->data + (y - part->origin_y) * part->stride +
-                                           (ptrdiff_t)(g->left - part->origin_x) * c,
-                                       (size_t)(g->right - g->left) * c) != 0)
-            return false;
-    return true;
-}
-
-/* Decodes all, and 60 boxes of every size with a second decoder: true when each ends with the code,
- * and with the pixels of the whole where that is 0. */
-static bool crops_end_alike(
-    const uint8_t *bytes, size_t nr_bytes, int width, int height, int channels, int code)
-{
-    struct np_decoder *whole, *crop;
-    struct np_geometry all = box(0, 0, width, height);
-    struct np_pixels pixels, part;
-    uint32_t noise = 1;
-    bool good;
-
-    np_decoder_new(&whole, NULL);
-    np_decoder_new(&crop, NULL);
-    good =
-        decode(whole, bytes, nr_bytes, &all, channels, &pixels, NULL) == code &&
-        (code || (pixels.width == width && pixels.height == height && pixels.channels == channels));
-    for (int i = 0; i < 60 && good; i++) {
-        int at[4];
-        struct np_geometry g;
-
-        for (int k = 0; k < 4; k++) {
-            noise = noise * 1664525u + 1013904223u;
-            at[k] = (int)(noise >> 8);
-        }
-        g.left = at[0] % width;
-        g.top = at[1] % height;
-        g = box(g.left, g.top, g.left + 1 + at[2] % (i % 2 ? width - g.left : 1),
-            g.top + 1 + at[3] % (i % 3 ? height - g.top : 1));
-        good = decode(crop, bytes, nr_bytes, &g, channels, &part, NULL) == code &&
-               (code || same(&pixels, &part, &g));
-    }
-    np_decoder_free(whole);
-    np_decoder_free(crop);
-    return good;
-}
 
 static bool crops_are_exact(
     const uint8_t *bytes, size_t nr_bytes, int width, int height, int channels)
 {
-    return crops_end_alike(bytes, nr_bytes, width, height, channels, 0);
+    return made_crops_end(bytes, nr_bytes, width, height, channels, 0);
 }
 
 static bool exact_jpeg(const struct made_jpeg *made, int channels)
@@ -137,40 +65,22 @@ Test(codec_jpeg, crops_equal_the_whole_for_every_kind)
     }
 }
 
-/* True when decoding the box fails and the text holds `want`. */
-static bool refuses(
-    const uint8_t *bytes, size_t nr_bytes, const struct np_geometry *g, const char *want)
-{
-    struct np_decoder *decoder;
-    struct np_pixels pixels;
-    struct np_err err = {0};
-    bool refused;
-
-    np_decoder_new(&decoder, NULL);
-    refused =
-        decode(decoder, bytes, nr_bytes, g, 3, &pixels, &err) == -EBADMSG && strstr(err.text, want);
-    if (!refused)
-        fprintf(stderr, "%zu bytes: '%s'\n", nr_bytes, err.text);
-    np_decoder_free(decoder);
-    return refused;
-}
-
 Test(codec_jpeg, a_file_cut_short_is_bad_whatever_the_crop)
 {
     const struct made_jpeg kinds[] = {{131, 97, 3, .h = 2, .v = 2},
         {131, 97, 3, .h = 2, .v = 2, .progressive = true}, {20, 20, 1, .h = 1, .v = 1}};
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
-        struct np_geometry g = box(3, 3, 9, 5); /* only the first rows */
+        struct np_geometry g = made_box(3, 3, 9, 5); /* only the first rows */
         size_t n;
         uint8_t *bytes = made_jpeg(&kinds[i], &n);
         bool good = true;
 
         for (size_t cut = 3; cut < n; cut += 1 + cut / 40)
-            good = good && refuses(bytes, cut, &g, "bad JPEG");
-        good = good && refuses(bytes, n - 1, &g, "ends too early");
-        good = good && refuses(bytes, n - 2, &g, "ends too early");
-        good = good && crops_end_alike(bytes, n - 2, kinds[i].width, kinds[i].height, 3, -EBADMSG);
+            good = good && made_refuses(bytes, cut, &g, "bad JPEG");
+        good = good && made_refuses(bytes, n - 1, &g, "ends too early");
+        good = good && made_refuses(bytes, n - 2, &g, "ends too early");
+        good = good && made_crops_end(bytes, n - 2, kinds[i].width, kinds[i].height, 3, -EBADMSG);
         free(bytes);
         cr_assert(good);
     }
@@ -320,7 +230,7 @@ Test(codec_jpeg, a_stray_marker_is_judged_alike_whatever_the_crop)
         bool good;
 
         bytes = with(bytes, &n, n - 200, markers[i].bytes, markers[i].n);
-        good = crops_end_alike(bytes, n, 131, 97, 3, markers[i].code);
+        good = made_crops_end(bytes, n, 131, 97, 3, markers[i].code);
         free(bytes);
         cr_assert(good, "marker %zu", i);
     }
@@ -339,7 +249,7 @@ Test(codec_jpeg, what_stands_behind_the_block_of_the_last_row_goes_unread)
         bytes = with(bytes, &n, end, NULL, 1000); /* the source stops amid these, or does not */
         bytes = with(bytes, &n, end + 1000, "\xff\x02", 2);
         bytes = moved(bytes, &n, end, 65536 - 500 + 5000 * shift);
-        good = crops_end_alike(bytes, n, 131, 97, 3, shift ? -EBADMSG : 0);
+        good = made_crops_end(bytes, n, 131, 97, 3, shift ? -EBADMSG : 0);
         free(bytes);
         cr_assert(good, "shift %zu", shift);
     }
@@ -355,7 +265,7 @@ Test(codec_jpeg, arithmetic_codes_beyond_a_block_are_bad_as_they_cannot_be_suspe
         bool good;
 
         bytes = moved(bytes, &n, n, 65536 - 100 + 1000 * shift);
-        good = crops_end_alike(bytes, n, 131, 97, 3, shift ? -EBADMSG : 0);
+        good = made_crops_end(bytes, n, 131, 97, 3, shift ? -EBADMSG : 0);
         free(bytes);
         cr_assert(good, "shift %zu", shift);
     }
@@ -364,7 +274,7 @@ Test(codec_jpeg, arithmetic_codes_beyond_a_block_are_bad_as_they_cannot_be_suspe
 Test(codec_jpeg, no_file_lends_its_tables_to_the_next)
 {
     struct made_jpeg made = {131, 97, 3, .h = 2, .v = 2};
-    struct np_geometry g = box(0, 0, 131, 97);
+    struct np_geometry g = made_box(0, 0, 131, 97);
     struct np_decoder *decoder;
     struct np_pixels pixels;
     size_t n, at = 2;
@@ -372,11 +282,11 @@ Test(codec_jpeg, no_file_lends_its_tables_to_the_next)
     int first, bare;
 
     np_decoder_new(&decoder, NULL);
-    first = decode(decoder, bytes, n, &g, 3, &pixels, NULL);
+    first = made_decode(decoder, bytes, n, &g, 3, &pixels, NULL);
     while (bytes[at + 1] != 0xdb) /* the first quantization table becomes a comment */
         at += 2 + ((size_t)bytes[at + 2] << 8 | bytes[at + 3]);
     bytes[at + 1] = 0xfe;
-    bare = decode(decoder, bytes, n, &g, 3, &pixels, NULL);
+    bare = made_decode(decoder, bytes, n, &g, 3, &pixels, NULL);
     np_decoder_free(decoder);
     free(bytes);
     cr_assert_eq(first, 0);
@@ -386,7 +296,7 @@ Test(codec_jpeg, no_file_lends_its_tables_to_the_next)
 Test(codec_jpeg, a_decoder_goes_on_after_a_bad_file)
 {
     struct made_jpeg made = {131, 97, 3, .h = 2, .v = 2};
-    struct np_geometry g = box(0, 0, 131, 97);
+    struct np_geometry g = made_box(0, 0, 131, 97);
     struct np_decoder *decoder;
     struct np_pixels pixels;
     size_t n;
@@ -395,9 +305,9 @@ Test(codec_jpeg, a_decoder_goes_on_after_a_bad_file)
 
     np_decoder_new(&decoder, NULL);
     for (int i = 0; i < 20; i++) {
-        right += decode(decoder, bytes, n / 2, &g, 3, &pixels, NULL) == -EBADMSG;
-        right += decode(decoder, bytes, n, &g, 3, &pixels, NULL) == 0;
-        right += decode(decoder, bytes, 100, &g, 3, &pixels, NULL) == -EBADMSG;
+        right += made_decode(decoder, bytes, n / 2, &g, 3, &pixels, NULL) == -EBADMSG;
+        right += made_decode(decoder, bytes, n, &g, 3, &pixels, NULL) == 0;
+        right += made_decode(decoder, bytes, 100, &g, 3, &pixels, NULL) == -EBADMSG;
     }
     np_decoder_free(decoder);
     free(bytes);
@@ -407,7 +317,7 @@ Test(codec_jpeg, a_decoder_goes_on_after_a_bad_file)
 Test(codec_jpeg, absurd_sizes_are_refused_by_the_header)
 {
     struct made_jpeg made = {16, 16, 3, .h = 1, .v = 1};
-    struct np_geometry g = box(0, 0, 16, 16);
+    struct np_geometry g = made_box(0, 0, 16, 16);
     size_t n, sof = 2;
     uint8_t *bytes = made_jpeg(&made, &n);
     bool good;
@@ -415,11 +325,11 @@ Test(codec_jpeg, absurd_sizes_are_refused_by_the_header)
     while (bytes[sof + 1] != 0xc0)
         sof += 2 + ((size_t)bytes[sof + 2] << 8 | bytes[sof + 3]);
     memset(bytes + sof + 5, 0xff, 4); /* 65535 x 65535 */
-    good = refuses(bytes, n, &g, "bad JPEG");
+    good = made_refuses(bytes, n, &g, "bad JPEG");
     bytes[sof + 5] = bytes[sof + 7] = 0x80; /* 33023 x 33023 */
-    good = good && refuses(bytes, n, &g, "pixels");
+    good = good && made_refuses(bytes, n, &g, "pixels");
     memset(bytes + sof + 5, 0, 4);
-    good = good && refuses(bytes, n, &g, "bad JPEG");
+    good = good && made_refuses(bytes, n, &g, "bad JPEG");
     free(bytes);
     cr_assert(good);
 }
@@ -428,7 +338,7 @@ Test(codec_jpeg, what_is_written_is_read_again)
 {
     uint8_t *pixels = made_pixels(40, 30, 1, 3), *bytes;
     struct np_decoder *decoder;
-    struct np_geometry g = box(0, 0, 40, 30);
+    struct np_geometry g = made_box(0, 0, 40, 30);
     struct np_pixels read;
     struct np_image_info info;
     size_t n;
@@ -448,59 +358,23 @@ Test(codec_jpeg, what_is_written_is_read_again)
     cr_assert_lt(error, 1.5);
 }
 
-Test(codec_png, what_is_written_is_read_again_and_cropped)
-{
-    for (int channels = 1; channels <= 3; channels += 2) {
-        uint8_t *pixels = made_pixels(41, 30, channels, 4), *bytes;
-        struct np_geometry g = box(3, 7, 30, 29);
-        struct np_decoder *decoder;
-        struct np_pixels read, all = {pixels, 41, 30, channels, 41 * channels, 0, 0};
-        size_t n;
-        bool good;
-
-        np_decoder_new(&decoder, NULL);
-        good = np_codec_png.encode(pixels, 41, 30, channels, 0, &bytes, &n, NULL) == 0 &&
-               decode(decoder, bytes, n, &g, channels, &read, NULL) == 0 && same(&all, &read, &g) &&
-               crops_are_exact(bytes, n, 41, 30, 4 - channels); /* the other way too */
-        np_free(bytes);
-        free(pixels);
-        np_decoder_free(decoder);
-        cr_assert(good);
-    }
-}
-
-Test(codec_png, a_damaged_file_is_bad)
-{
-    uint8_t *pixels = made_pixels(64, 64, 3, 4), *bytes;
-    struct np_geometry top = box(0, 0, 64, 2), all = box(0, 0, 64, 64);
-    size_t n;
-    bool good;
-
-    cr_assert_eq(np_codec_png.encode(pixels, 64, 64, 3, 0, &bytes, &n, NULL), 0);
-    good = refuses(bytes, 20, &all, "bad PNG") && refuses(bytes, n / 2, &all, "bad PNG") &&
-           refuses(bytes, n - 12, &top, "ends too early");
-    bytes[n / 2] ^= 1;
-    good = good && refuses(bytes, n, &all, "bad PNG");
-    np_free(bytes);
-    free(pixels);
-    cr_assert(good);
-}
-
 Test(codec_raw, pnm_headers_are_read_and_samples_scaled)
 {
     static const char pgm[] = "P5 # a comment\n3 1\n# more\n100\n\000\062\144";
     static const char wide[] = "P6\n1 1\n1023\n\000\000\001\377\003\377";
     const uint8_t want[3] = {0, 128, 255}, want_wide[3] = {0, 127, 255};
-    struct np_geometry row = box(0, 0, 3, 1), one = box(0, 0, 1, 1);
+    struct np_geometry row = made_box(0, 0, 3, 1), one = made_box(0, 0, 1, 1);
     struct np_decoder *decoder;
     struct np_pixels pixels;
     bool good;
 
     np_decoder_new(&decoder, NULL);
-    good = decode(decoder, (const uint8_t *)pgm, sizeof(pgm) - 1, &row, 1, &pixels, NULL) == 0 &&
-           memcmp(pixels.data, want, 3) == 0;
+    good =
+        made_decode(decoder, (const uint8_t *)pgm, sizeof(pgm) - 1, &row, 1, &pixels, NULL) == 0 &&
+        memcmp(pixels.data, want, 3) == 0;
     good = good &&
-           decode(decoder, (const uint8_t *)wide, sizeof(wide) - 1, &one, 3, &pixels, NULL) == 0 &&
+           made_decode(decoder, (const uint8_t *)wide, sizeof(wide) - 1, &one, 3, &pixels, NULL) ==
+               0 &&
            memcmp(pixels.data, want_wide, 3) == 0;
     np_decoder_free(decoder);
     cr_assert(good);
@@ -511,10 +385,10 @@ Test(codec_raw, bad_headers_are_refused)
     static const char *const texts[] = {"P5\n", "P5 3", "P5 3 1", "P5 3 1 255", "P5 0 1 255\n",
         "P5 3 1 0\nabc", "P5 3 1 70000\nabcdef", "P5 3 1 255\nab", "P5 99999 1 255\nab",
         "P6 65000 65000 255\nab", "P5 999999999999 1 255\nab", "P5 -3 1 255\nabc", "P5 # "};
-    struct np_geometry g = box(0, 0, 1, 1);
+    struct np_geometry g = made_box(0, 0, 1, 1);
 
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
-        cr_assert(refuses((const uint8_t *)texts[i], strlen(texts[i]), &g, "bad PNM"));
+        cr_assert(made_refuses((const uint8_t *)texts[i], strlen(texts[i]), &g, "bad PNM"));
 }
 
 Test(codec_raw, what_is_written_is_read_again)
@@ -532,12 +406,12 @@ Test(codec_raw, what_is_written_is_read_again)
 
 Test(codec, content_decides_and_strangers_are_refused)
 {
-    struct np_geometry g = box(0, 0, 1, 1);
+    struct np_geometry g = made_box(0, 0, 1, 1);
 
-    cr_assert(refuses((const uint8_t *)"", 0, &g, "empty"));
-    cr_assert(refuses((const uint8_t *)"GIF89a", 6, &g, "neither JPEG, PNG nor PNM"));
-    cr_assert(refuses((const uint8_t *)"P", 1, &g, "neither"));
-    cr_assert(refuses((const uint8_t *)"\xff\xd8", 2, &g, "neither"));
+    cr_assert(made_refuses((const uint8_t *)"", 0, &g, "empty"));
+    cr_assert(made_refuses((const uint8_t *)"GIF89a", 6, &g, "neither JPEG, PNG nor PNM"));
+    cr_assert(made_refuses((const uint8_t *)"P", 1, &g, "neither"));
+    cr_assert(made_refuses((const uint8_t *)"\xff\xd8", 2, &g, "neither"));
 }
 
 Test(codec, bare_pixels_come_as_they_are)
@@ -546,7 +420,7 @@ Test(codec, bare_pixels_come_as_they_are)
     const uint8_t want[12] = {1, 11, 21, 2, 12, 22, 3, 13, 23, 4, 14, 24};
     struct np_raw chw = {NP_RAW_CHW, 2, 2, 3, 0}, hwc = {NP_RAW_HWC, 2, 2, 3, 0};
     struct np_raw four = {NP_RAW_HWC, 1, 3, 4, 0};
-    struct np_geometry all = box(0, 0, 2, 2), low = box(0, 1, 2, 2);
+    struct np_geometry all = made_box(0, 0, 2, 2), low = made_box(0, 1, 2, 2);
     struct np_decoder *decoder;
     struct np_image_info info;
     struct np_pixels p;
@@ -571,7 +445,7 @@ Test(codec, grey_and_colour_convert_as_pillow_does)
     const uint8_t rgb[6] = {255, 0, 0, 10, 200, 30}, grey[2] = {76, 124}; /* Image.convert("L") */
     struct np_raw colour = {NP_RAW_HWC, 1, 2, 3, 0}, plain = {NP_RAW_HWC, 1, 2, 1, 0};
     const uint8_t want[6] = {76, 76, 76, 124, 124, 124};
-    struct np_geometry all = box(0, 0, 2, 1);
+    struct np_geometry all = made_box(0, 0, 2, 1);
     struct np_decoder *decoder;
     struct np_image_info info;
     struct np_pixels p;
