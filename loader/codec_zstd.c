@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "loader/base/mem.h"
 
@@ -40,6 +41,8 @@ int np_unzstd_frame(struct np_unzstd *unzstd, const void *frame, size_t frame_by
     if (ZSTD_isError(length))
         return np_err_set(err, -EBADMSG, "bad zstd frame: %s", ZSTD_getErrorName(length));
     result = ZSTD_decompressDCtx(unzstd->context, out, out_bytes, frame, length);
+    if (ZSTD_getErrorCode(result) == ZSTD_error_memory_allocation)
+        return np_err_set(err, -ENOMEM, "out of memory for a zstd frame");
     if (ZSTD_isError(result))
         return np_err_set(err, -EBADMSG, "bad zstd frame: %s", ZSTD_getErrorName(result));
     *ret_bytes = result;

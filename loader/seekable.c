@@ -9,6 +9,7 @@
 
 #include <xxhash.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "loader/base/mem.h"
 
@@ -244,6 +245,8 @@ static int load_frame(struct np_seek_reader *reader, uint64_t number, struct np_
             (unsigned long long)frame->offset);
     got = ZSTD_decompressDCtx(
         reader->zstd, reader->content, frame->content_bytes, reader->frame, frame->bytes);
+    if (ZSTD_getErrorCode(got) == ZSTD_error_memory_allocation)
+        return np_err_set(err, -ENOMEM, "%s: out of memory for a zstd frame", reader->path);
     if (ZSTD_isError(got))
         return np_err_set(err, -EBADMSG, "%s: the zstd frame at offset %llu is damaged: %s",
             reader->path, (unsigned long long)frame->offset, ZSTD_getErrorName(got));

@@ -16,6 +16,7 @@
 #include <xxhash.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "loader/base/mem.h"
 #include "loader/source_scan.h"
@@ -127,6 +128,15 @@ static void ends_early(const struct unpack *unpack)
         unpack->path, (unsigned long long)unpack->out_bytes);
 }
 
+static int zstd_failed(
+    const struct unpack *unpack, size_t status, size_t unread, struct np_err *err)
+{
+    if (ZSTD_getErrorCode(status) == ZSTD_error_memory_allocation)
+        return np_err_set(err, -ENOMEM, "%s: out of memory", unpack->path);
+    return np_err_set(err, -EBADMSG, "%s: damaged zstd data near offset %llu: %s", unpack->path,
+        (unsigned long long)(unpack->done_bytes - unread), ZSTD_getErrorName(status));
+}
+
 static int unpack_zstd(struct unpack *unpack, struct np_err *err)
 {
     ZSTD_DStream *stream = ZSTD_createDStream();
@@ -145,17 +155,14 @@ static int unpack_zstd(struct unpack *unpack, struct np_err *err)
         }
         left = ZSTD_decompressStream(stream, &out, &in);
         if (ZSTD_isError(left)) {
-            code = np_err_set(err, -EBADMSG, "%s: damaged zstd data near offset %llu: %s",
-                unpack->path, (unsigned long long)(unpack->done_bytes - in.size + in.pos),
-                ZSTD_getErrorName(left));
+            code = zstd_failed(unpack, left, in.size - in.pos, err);
             break;
         }
         code = write_some(unpack, out.pos, err);
         while (!code && out.pos == OUT_BYTES) { /* what is still inside */
             out.pos = 0;
             left = ZSTD_decompressStream(stream, &out, &in);
-            code = ZSTD_isError(left) ? np_err_set(err, -EBADMSG, "%s: damaged zstd data: %s",
-                                            unpack->path, ZSTD_getErrorName(left))
+            code = ZSTD_isError(left) ? zstd_failed(unpack, left, in.size - in.pos, err)
                                       : write_some(unpack, out.pos, err);
         }
     }
@@ -194,6 +201,10 @@ static int unpack_gzip(struct unpack *unpack, struct np_err *err)
         stream.next_out = unpack->out;
         stream.avail_out = OUT_BYTES;
         status = inflate(&stream, Z_NO_FLUSH);
+        if (status == Z_MEM_ERROR) {
+            code = np_err_set(err, -ENOMEM, "%s: out of memory", unpack->path);
+            break;
+        }
         if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR) {
             code = np_err_set(err, -EBADMSG, "%s: damaged gzip data near offset %llu: %s",
                 unpack->path, (unsigned long long)(unpack->done_bytes - stream.avail_in),

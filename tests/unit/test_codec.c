@@ -9,6 +9,7 @@
 #include "tests/test.h"
 #include "tests/unit/made_crops.h"
 #include "tests/unit/made_images.h"
+#include "tests/unit/made_memory.h"
 
 static bool crops_are_exact(
     const uint8_t *bytes, size_t nr_bytes, int width, int height, int channels)
@@ -403,6 +404,57 @@ Test(codec_raw, what_is_written_is_read_again)
     free(pixels);
     cr_assert(good);
 }
+
+#ifndef NP_SAN /* they have an allocator of their own */
+/* How many allocations a decoder makes for the file; each failed once, with a new decoder, was
+ * -ENOMEM or did no harm, and the next attempt was good. -1: not so. */
+static int fail_each(const uint8_t *bytes, size_t nr_bytes, const struct np_geometry *g)
+{
+    for (int k = 1; k < 1000; k++) {
+        struct np_decoder *decoder;
+        struct np_pixels pixels;
+        int code, again, failed;
+
+        np_decoder_new(&decoder, NULL);
+        made_memory_fail(k);
+        code = made_decode(decoder, bytes, nr_bytes, g, 1, &pixels, NULL);
+        failed = made_memory_failed();
+        made_memory_fail(0);
+        again = made_decode(decoder, bytes, nr_bytes, g, 1, &pixels, NULL);
+        np_decoder_free(decoder);
+        if ((code && code != -ENOMEM) || again || (code && !failed)) {
+            fprintf(stderr, "allocation %d: %d, then %d\n", k, code, again);
+            return -1;
+        }
+        if (!failed)
+            return k - 1;
+    }
+    return -1;
+}
+
+Test(codec, memory_that_is_missing_is_no_bad_sample)
+{
+    const struct made_jpeg kinds[] = {{131, 97, 3, .h = 2, .v = 2},
+        {131, 97, 3, .h = 2, .v = 2, .progressive = true},
+        {131, 97, 3, .h = 2, .v = 2, .arithmetic = true}};
+    struct np_geometry g = made_box(10, 10, 100, 90);
+    uint8_t *pixels = made_pixels(131, 97, 3, 1), *bytes;
+    size_t n;
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+        bytes = made_jpeg(&kinds[i], &n);
+        cr_assert_gt(fail_each(bytes, n, &g), 10, "JPEG %zu", i);
+        free(bytes);
+    }
+    cr_assert_eq(np_codec_png.encode(pixels, 131, 97, 3, 0, &bytes, &n, NULL), 0);
+    cr_assert_gt(fail_each(bytes, n, &g), 10);
+    np_free(bytes);
+    cr_assert_eq(np_codec_raw.encode(pixels, 131, 97, 3, 0, &bytes, &n, NULL), 0);
+    cr_assert_gt(fail_each(bytes, n, &g), 0);
+    np_free(bytes);
+    free(pixels);
+}
+#endif
 
 Test(codec, content_decides_and_strangers_are_refused)
 {

@@ -13,6 +13,7 @@
 #include "loader/base/rng.h"
 #include "loader/unpack.h"
 #include "tests/test.h"
+#include "tests/unit/made_memory.h"
 #include "tests/unit/made_sets.h"
 
 #define N 3000000 /* more than the buffers */
@@ -220,3 +221,33 @@ Test(unpack, what_a_killed_process_left_is_removed)
     free(content);
     remove_set(folder);
 }
+
+#ifndef NP_SAN /* they have an allocator of their own */
+Test(unpack, memory_that_is_missing_is_no_damage, .timeout = 60)
+{
+    char *folder = make_set();
+    uint8_t *content = make_content();
+    int nr_failed = 0;
+
+    put_zstd(folder, "a.tar.zst", content, N);
+    put_gzip(folder, "b.tar.gz", content, N);
+    free(content);
+    for (int i = 0; i < 2; i++)
+        for (int k = 1; k < 200; k++) {
+            struct np_err err = {0};
+            char notes[1000], *path = NULL;
+            int code;
+
+            made_memory_fail(k);
+            code = unpack(folder, i ? "b.tar.gz" : "a.tar.zst", notes, &path, &err);
+            nr_failed += made_memory_failed();
+            made_memory_fail(0);
+            np_free(path);
+            cr_assert(code == 0 || code == -ENOMEM, "allocation %d: %s", k, err.text);
+            if (code == 0)
+                break;
+        }
+    remove_set(folder);
+    cr_assert_gt(nr_failed, 6);
+}
+#endif
