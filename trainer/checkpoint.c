@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "loader/base/mem.h"
 #include "trainer/checkpoint_dir.h"
@@ -256,18 +255,18 @@ static int open_file(const char *folder, int which, const struct np_manifest *ma
 {
     struct np_st_file *file;
     char path[PATH_MAX];
-    uint64_t bytes;
+    uint64_t bytes, xxh3;
 
     snprintf(path, sizeof(path), "%s/%s", folder, np_manifest_files[which]);
     int result = np_st_open(path, &file, err);
     if (result < 0)
         return result;
-    const void *data = np_st_bytes(file, &bytes);
-    if (bytes != manifest->files[which].bytes)
+    result = np_st_hash(file, &bytes, &xxh3, err);
+    if (result == 0 && bytes != manifest->files[which].bytes)
         result = np_err_set(err, -EBADMSG,
             "%s: damaged: has %" PRIu64 " bytes, was written with %" PRIu64, path, bytes,
             manifest->files[which].bytes);
-    else if (XXH3_64bits(data, bytes) != manifest->files[which].xxh3)
+    else if (result == 0 && xxh3 != manifest->files[which].xxh3)
         result = np_err_set(
             err, -EBADMSG, "%s: damaged: its XXH3 is not the one it was written with", path);
     if (result < 0)
@@ -309,8 +308,9 @@ static int read_role(const struct np_st_file *file, const char *prefix,
         int result = find_tensor(file, prefix, tensor, &stored, err);
         if (result < 0)
             return result;
-        if (array != NULL && stored->bytes > 0)
-            memcpy(array + tensor->offset, stored->data, stored->bytes);
+        if (array != NULL &&
+            (result = np_st_read(file, stored, 0, array + tensor->offset, stored->bytes, err)) < 0)
+            return result;
         (*nr_seen)++;
     }
     return 0;
@@ -328,7 +328,8 @@ static int check_unexpected(const struct np_st_file *file, int nr_seen, struct n
     return 0;
 }
 
-/* Two rounds: the first looks, the second copies, so that a failure leaves the arrays alone. */
+/* Two rounds: the first looks, the second reads into place, so that what does not fit leaves the arrays
+ * alone, and nothing is in memory twice. */
 static int read_arrays(const struct np_st_file *const files[NP_NR_FILES],
     struct np_checkpoint *checkpoint, struct np_err *err)
 {

@@ -37,8 +37,8 @@ struct np_checkpoint {
  * that could not be written. -EDOM: a weight is infinite or no number; nothing was touched. */
 int np_checkpoint_write(
     struct np_io *io, const char *dir, const struct np_checkpoint *checkpoint, struct np_err *err);
-/* Loads and verifies one (sizes, XXH3, names, shapes); arrays must be there and are untouched on
- * failure. *ret_facts_json: np_free. */
+/* Loads and verifies one (sizes, XXH3, names, shapes); arrays must be there, and are untouched on
+ * failure, unless a file that was whole a moment before cannot be read a second time. *ret_facts_json: np_free. */
 int np_checkpoint_read(
     const char *path, struct np_checkpoint *checkpoint, char **ret_facts_json, struct np_err *err);
 /* Is it whole? Sizes and XXH3 of its files against its manifest; nothing is loaded. */

@@ -1,5 +1,5 @@
-/* Reading safetensors: the file is mapped, the header checked to the last byte, and tensors
- * point into the map. Whoever opens a file owns it; any thread. */
+/* Reading safetensors: the header is read and checked to the last byte, tensors are read when they are
+ * asked for. Whoever opens a file owns it; any thread. */
 #include "trainer/safetensors.h"
 
 #include <errno.h>
@@ -8,19 +8,21 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "loader/base/mem.h"
 
 #define MAX_HEADER 100000000u /* bytes, as the format's own library; its JSON lives in memory */
+#define MAX_READ   (1u << 30) /* bytes of a system call */
+#define HASH_PIECE (1u << 20) /* bytes */
 
 struct np_st_file {
-    char *name; /* for errors */
-    const uint8_t *bytes;
+    char *name;           /* for errors */
+    int fd;               /* -1: bytes are in memory */
+    const uint8_t *bytes; /* the caller's; NULL: in the file */
     uint64_t nr_bytes;
-    void *map; /* NULL: bytes are the caller's */
     json_t *root;
     const json_t *metadata;
     struct np_st_tensor *tensors; /* (n) by where their bytes are */
@@ -94,7 +96,8 @@ static int parse_offsets(const struct np_st_file *file, const json_t *offsets, u
         return np_err_set(err, -EBADMSG,
             "%s: %s: ends at byte %" PRIu64 " of %" PRIu64 " there are: the file is cut off",
             file->name, tensor->name, (uint64_t)json_integer_value(last), data_bytes);
-    tensor->data = file->bytes + data_start + json_integer_value(first);
+    tensor->offset = data_start + (uint64_t)json_integer_value(first);
+    tensor->data = file->bytes ? file->bytes + tensor->offset : NULL;
     tensor->bytes = (uint64_t)(json_integer_value(last) - json_integer_value(first));
     return 0;
 }
@@ -130,8 +133,8 @@ static int by_place(const void *a, const void *b)
 {
     const struct np_st_tensor *x = a, *y = b;
 
-    if (x->data != y->data)
-        return (const char *)x->data < (const char *)y->data ? -1 : 1;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
     if (x->bytes != y->bytes) /* an empty one before what starts there */
         return x->bytes < y->bytes ? -1 : 1;
     return strcmp(x->name, y->name);
@@ -140,19 +143,18 @@ static int by_place(const void *a, const void *b)
 /* Every byte behind the header belongs to exactly one tensor. */
 static int check_cover(const struct np_st_file *file, uint64_t data_start, struct np_err *err)
 {
-    const uint8_t *at = file->bytes + data_start, *end = file->bytes + file->nr_bytes;
+    uint64_t at = data_start;
 
     for (int i = 0; i < file->n; i++) {
         const struct np_st_tensor *tensor = &file->tensors[i];
-        if ((const uint8_t *)tensor->data != at)
+        if (tensor->offset != at)
             return np_err_set(err, -EBADMSG, "%s: %s: its bytes %s", file->name, tensor->name,
-                (const uint8_t *)tensor->data < at ? "overlap the tensor before it"
-                                                   : "leave a hole before them");
+                tensor->offset < at ? "overlap the tensor before it" : "leave a hole before them");
         at += tensor->bytes;
     }
-    if (at != end)
+    if (at != file->nr_bytes)
         return np_err_set(err, -EBADMSG, "%s: %" PRIu64 " bytes behind the last tensor", file->name,
-            (uint64_t)(end - at));
+            file->nr_bytes - at);
     return 0;
 }
 
@@ -199,41 +201,113 @@ static int parse_entries(struct np_st_file *file, uint64_t data_start, struct np
     return check_cover(file, data_start, err);
 }
 
+/* --- bytes --------------------------------------------------------------------------------- */
+
+/* Bytes [from, from + bytes) of the file. */
+static int read_at(
+    const struct np_st_file *file, uint64_t from, void *out, uint64_t bytes, struct np_err *err)
+{
+    uint8_t *to = out;
+
+    if (file->fd < 0 && bytes > 0)
+        memcpy(out, file->bytes + from, bytes);
+    while (file->fd >= 0 && bytes > 0) {
+        ssize_t n = pread(file->fd, to, bytes < MAX_READ ? bytes : MAX_READ, (off_t)from);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return np_err_set(err, -errno, "%s: cannot be read at byte %" PRIu64 ": %s", file->name,
+                from, strerror(errno));
+        if (n == 0)
+            return np_err_set(err, -EBADMSG,
+                "%s: damaged: it ends at byte %" PRIu64 ", before the end it had", file->name,
+                from);
+        to += n;
+        from += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return 0;
+}
+
+int np_st_read(const struct np_st_file *file, const struct np_st_tensor *tensor, uint64_t from,
+    void *out, uint64_t bytes, struct np_err *err)
+{
+    return read_at(file, tensor->offset + from, out, bytes, err);
+}
+
+int np_st_hash(
+    const struct np_st_file *file, uint64_t *ret_nr_bytes, uint64_t *ret_xxh3, struct np_err *err)
+{
+    XXH3_state_t *state = XXH3_createState();
+    uint8_t *piece = np_alloc(HASH_PIECE);
+    int result = state && piece ? 0 : np_err_set(err, -ENOMEM, "%s: out of memory", file->name);
+
+    if (result == 0)
+        XXH3_64bits_reset(state);
+    for (uint64_t at = 0; result == 0 && at < file->nr_bytes;) {
+        uint64_t left = file->nr_bytes - at, n = left < HASH_PIECE ? left : HASH_PIECE;
+        result = read_at(file, at, piece, n, err);
+        if (result == 0)
+            XXH3_64bits_update(state, piece, n);
+        at += n;
+    }
+    if (result == 0) {
+        *ret_nr_bytes = file->nr_bytes;
+        *ret_xxh3 = XXH3_64bits_digest(state);
+    }
+    XXH3_freeState(state);
+    np_free(piece);
+    return result;
+}
+
+/* --- files --------------------------------------------------------------------------------- */
+
 static int parse_file(struct np_st_file *file, struct np_err *err)
 {
+    uint8_t start[9] = {0};
     uint64_t header_bytes = 0;
     json_error_t why;
 
     if (file->nr_bytes < 8)
         return np_err_set(err, -EBADMSG, "%s: %" PRIu64 " bytes are no safetensors file",
             file->name, file->nr_bytes);
+    int result = read_at(file, 0, start, file->nr_bytes < 9 ? 8 : 9, err);
+    if (result < 0)
+        return result;
     for (int i = 7; i >= 0; i--)
-        header_bytes = header_bytes << 8 | file->bytes[i];
+        header_bytes = header_bytes << 8 | start[i];
     if (header_bytes > MAX_HEADER || header_bytes > file->nr_bytes - 8 || header_bytes < 2 ||
-        file->bytes[8] != '{')
+        start[8] != '{')
         return np_err_set(err, -EBADMSG,
             "%s: no safetensors file, or cut off: a header of %" PRIu64 " bytes in a file of "
             "%" PRIu64,
             file->name, header_bytes, file->nr_bytes);
-    file->root = json_loadb(
-        (const char *)file->bytes + 8, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &why);
-    if (file->root == NULL)
-        return np_err_set(err, -EBADMSG, "%s: its header is broken at byte %d: %s", file->name,
+    char *header = np_alloc(header_bytes);
+    if (header == NULL)
+        return np_err_set(err, -ENOMEM, "%s: out of memory for its header", file->name);
+    result = read_at(file, 8, header, header_bytes, err);
+    if (result == 0)
+        file->root = json_loadb(header, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &why);
+    np_free(header);
+    if (result == 0 && file->root == NULL)
+        result = np_err_set(err, -EBADMSG, "%s: its header is broken at byte %d: %s", file->name,
             why.position + 8, why.text);
-    return parse_entries(file, 8 + header_bytes, err);
+    return result == 0 ? parse_entries(file, 8 + header_bytes, err) : result;
 }
 
-/* --- files --------------------------------------------------------------------------------- */
-
-int np_st_parse(const char *name, const void *bytes, uint64_t nr_bytes,
+/* fd: owned from now on; -1: bytes are in memory. */
+static int open_bytes(const char *name, int fd, const void *bytes, uint64_t nr_bytes,
     struct np_st_file **ret_file, struct np_err *err)
 {
     struct np_st_file *file = np_alloc(sizeof(*file));
 
     if (file == NULL || (file->name = np_strdup(name)) == NULL) {
         np_free(file);
+        if (fd >= 0)
+            close(fd);
         return np_err_set(err, -ENOMEM, "%s: out of memory", name);
     }
+    file->fd = fd;
     file->bytes = bytes;
     file->nr_bytes = nr_bytes;
     int result = parse_file(file, err);
@@ -244,11 +318,15 @@ int np_st_parse(const char *name, const void *bytes, uint64_t nr_bytes,
     return result;
 }
 
-/* The file's bytes, mapped; an empty file gives NULL and 0 bytes. */
-static int map_file(const char *path, void **ret_map, uint64_t *ret_bytes, struct np_err *err)
+int np_st_parse(const char *name, const void *bytes, uint64_t nr_bytes,
+    struct np_st_file **ret_file, struct np_err *err)
+{
+    return open_bytes(name, -1, bytes, nr_bytes, ret_file, err);
+}
+
+int np_st_open(const char *path, struct np_st_file **ret_file, struct np_err *err)
 {
     struct stat info;
-    void *map = NULL;
     int result = 0, fd = open(path, O_RDONLY | O_CLOEXEC);
 
     if (fd < 0)
@@ -257,41 +335,19 @@ static int map_file(const char *path, void **ret_map, uint64_t *ret_bytes, struc
         result = np_err_set(err, -errno, "%s: %s", path, strerror(errno));
     else if (!S_ISREG(info.st_mode))
         result = np_err_set(err, -EINVAL, "%s: is no regular file", path);
-    else if (info.st_size > 0) {
-        map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (map == MAP_FAILED)
-            result = np_err_set(err, -errno, "%s: cannot be mapped: %s", path, strerror(errno));
+    if (result < 0) {
+        close(fd);
+        return result;
     }
-    close(fd);
-    if (result < 0)
-        return result;
-    *ret_map = map;
-    *ret_bytes = (uint64_t)info.st_size;
-    return 0;
-}
-
-int np_st_open(const char *path, struct np_st_file **ret_file, struct np_err *err)
-{
-    void *map = NULL;
-    uint64_t nr_bytes = 0;
-    int result = map_file(path, &map, &nr_bytes, err);
-
-    if (result < 0)
-        return result;
-    result = np_st_parse(path, map, nr_bytes, ret_file, err);
-    if (result == 0)
-        (*ret_file)->map = map;
-    else if (map != NULL)
-        munmap(map, nr_bytes);
-    return result;
+    return open_bytes(path, fd, NULL, (uint64_t)info.st_size, ret_file, err);
 }
 
 void np_st_close(struct np_st_file *file)
 {
     if (file == NULL)
         return;
-    if (file->map != NULL)
-        munmap(file->map, file->nr_bytes);
+    if (file->fd >= 0)
+        close(file->fd);
     json_decref(file->root);
     np_free(file->tensors);
     np_free(file->by_name);
@@ -330,10 +386,4 @@ const struct np_st_tensor *np_st_find(const struct np_st_file *file, const char 
 const char *np_st_metadata(const struct np_st_file *file, const char *key)
 {
     return json_string_value(json_object_get(file->metadata, key));
-}
-
-const void *np_st_bytes(const struct np_st_file *file, uint64_t *ret_nr_bytes)
-{
-    *ret_nr_bytes = file->nr_bytes;
-    return file->bytes;
 }

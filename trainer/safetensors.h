@@ -13,11 +13,13 @@ struct np_st_tensor {
     const char *dtype; /* "F32", "I64", ... */
     int64_t dims[NP_ST_MAX_DIMS];
     int nr_dims;
-    const void *data; /* borrowed from the file, at any alignment; the caller's when writing */
+    const void *data; /* the caller's when writing; parsed bytes, at any alignment; else NULL */
     uint64_t bytes;
+    uint64_t offset; /* of its bytes from the file's start, when reading */
 };
 struct np_st_file;
-/* Maps a file; its tensors live until close. Checked: the header's length and JSON, known dtypes,
+/* Opens a file and reads its header; what np_st_at() and np_st_find() give lives until close. Nothing is
+ * mapped: a disk that fails, or a file cut short meanwhile, is an error of the call that reads. Checked: the header's length and JSON, known dtypes,
  * shapes against sizes, no holes, no overlaps, nothing behind the last tensor. */
 int np_st_open(const char *path, struct np_st_file **ret_file, struct np_err *err);
 /* The same on bytes in memory, which must stay until close; name stands in errors. */
@@ -30,8 +32,12 @@ const struct np_st_tensor *np_st_at(const struct np_st_file *file, int i);
 const struct np_st_tensor *np_st_find(
     const struct np_st_file *file, const char *name);                       /* or NULL */
 const char *np_st_metadata(const struct np_st_file *file, const char *key); /* or NULL */
-/* The whole file, for its hash. */
-const void *np_st_bytes(const struct np_st_file *file, uint64_t *ret_nr_bytes);
+/* Bytes [from, from + bytes) of a tensor. -EBADMSG: the file has become shorter. */
+int np_st_read(const struct np_st_file *file, const struct np_st_tensor *tensor, uint64_t from,
+    void *out, uint64_t bytes, struct np_err *err);
+/* Size and XXH3-64 of the whole file, read once from end to end. Errors as np_st_read(). */
+int np_st_hash(
+    const struct np_st_file *file, uint64_t *ret_nr_bytes, uint64_t *ret_xxh3, struct np_err *err);
 /* Bytes of an element, 0 for an unknown dtype. */
 uint64_t np_st_dtype_bytes(const char *dtype);
 

@@ -33,6 +33,8 @@ bool np_is_batch_count(const char *name)
     return strcmp(dot ? dot + 1 : name, "num_batches_tracked") == 0;
 }
 
+#define PIECE 4096 /* elements that are converted at a time */
+
 /* --- loading ------------------------------------------------------------------------------- */
 
 static float f32_from_f16(uint16_t half)
@@ -50,22 +52,18 @@ static float f32_from_f16(uint16_t half)
     return value;
 }
 
-/* To f32, whatever the alignment; false: a dtype that weights do not come in. */
-static bool convert(float *out, const struct np_st_tensor *tensor)
+/* A dtype that weights come in. */
+static bool is_float(const char *dtype)
 {
-    const uint8_t *data = tensor->data;
-    uint64_t n = tensor->bytes / np_st_dtype_bytes(tensor->dtype);
+    return strcmp(dtype, "F32") == 0 || strcmp(dtype, "F64") == 0 || strcmp(dtype, "F16") == 0 ||
+           strcmp(dtype, "BF16") == 0;
+}
 
-    if (strcmp(tensor->dtype, "F32") == 0) {
-        if (n > 0)
-            memcpy(out, data, tensor->bytes);
-        return true;
-    }
-    bool f64 = strcmp(tensor->dtype, "F64") == 0, f16 = strcmp(tensor->dtype, "F16") == 0;
-    if (!f64 && !f16 && strcmp(tensor->dtype, "BF16") != 0)
-        return false;
+/* n elements of F64, F16 or BF16 to f32. */
+static void convert(float *out, const uint8_t *data, uint64_t n, const char *dtype)
+{
     for (uint64_t i = 0; i < n; i++) {
-        if (f64) {
+        if (strcmp(dtype, "F64") == 0) {
             double value;
             memcpy(&value, data + 8 * i, 8);
             out[i] = (float)value;
@@ -73,13 +71,31 @@ static bool convert(float *out, const struct np_st_tensor *tensor)
             uint16_t half;
             memcpy(&half, data + 2 * i, 2);
             uint32_t bits = (uint32_t)half << 16; /* bf16 is the upper half of f32 */
-            if (f16)
+            if (strcmp(dtype, "F16") == 0)
                 out[i] = f32_from_f16(half);
             else
                 memcpy(&out[i], &bits, 4);
         }
     }
-    return true;
+}
+
+/* A tensor of a dtype that is_float(), to f32. */
+static int read_f32(const struct np_st_file *file, const struct np_st_tensor *tensor, float *out,
+    struct np_err *err)
+{
+    const uint64_t size = np_st_dtype_bytes(tensor->dtype), n = tensor->bytes / size;
+    uint8_t piece[PIECE * 8];
+    int result = 0;
+
+    if (strcmp(tensor->dtype, "F32") == 0)
+        return np_st_read(file, tensor, 0, out, tensor->bytes, err);
+    for (uint64_t i = 0; result == 0 && i < n; i += PIECE) {
+        uint64_t some = n - i < PIECE ? n - i : PIECE;
+        result = np_st_read(file, tensor, i * size, piece, some * size, err);
+        if (result == 0)
+            convert(out + i, piece, some, tensor->dtype);
+    }
+    return result;
 }
 
 struct listing { /* "missing: a, b and 3 more; unexpected: c" */
@@ -116,11 +132,11 @@ static void print_dims(FILE *out, const struct np_st_tensor *stored, const struc
     fprintf(out, ")");
 }
 
-/* Loads what fits, lists what is missing or does not; returns how many were loaded. */
+/* Loads what fits, lists what is missing or does not. */
 static int load_all(const struct np_st_file *file, const struct np_graph *graph, float *params,
-    float *buffers, struct listing *listing)
+    float *buffers, struct listing *listing, int *ret_nr_loaded, struct np_err *err)
 {
-    int nr_loaded = 0;
+    int nr_loaded = 0, result;
 
     for (int i = 0; i < graph->nr_tensors; i++) {
         const struct np_tensor *tensor = &graph->tensors[i];
@@ -137,13 +153,16 @@ static int load_all(const struct np_st_file *file, const struct np_graph *graph,
         if (stored == NULL)
             continue;
         float *array = tensor->role == NP_ROLE_PARAM ? params : buffers;
-        if (np_tensor_fits(tensor, stored) && convert(array + tensor->offset, stored))
+        if (np_tensor_fits(tensor, stored) && is_float(stored->dtype)) {
+            if ((result = read_f32(file, stored, array + tensor->offset, err)) < 0)
+                return result;
             nr_loaded++;
-        else if (list_next(listing, "other shape or type, left as it was"))
+        } else if (list_next(listing, "other shape or type, left as it was"))
             print_dims(listing->out, stored, tensor);
     }
     list_kind(listing);
-    return nr_loaded;
+    *ret_nr_loaded = nr_loaded;
+    return 0;
 }
 
 static int compare_text(const void *a, const void *b)
@@ -190,8 +209,9 @@ int np_weights_load(const char *path, const struct np_graph *graph, float *param
     listing.out = open_memstream(&text, &length);
     result = listing.out ? 0 : -ENOMEM;
     if (result == 0) {
-        nr_loaded = load_all(file, graph, params, buffers, &listing);
-        result = list_unexpected(file, graph, &listing);
+        result = load_all(file, graph, params, buffers, &listing, &nr_loaded, err);
+        if (result == 0)
+            result = list_unexpected(file, graph, &listing);
         if (fclose(listing.out) != 0)
             result = -ENOMEM;
     }
@@ -199,7 +219,7 @@ int np_weights_load(const char *path, const struct np_graph *graph, float *param
     if (result == 0 && nr_loaded == 0)
         np_err_set(
             err, result = -EINVAL, "%s: none of its tensors fits the network: %.500s", path, text);
-    else if (result < 0)
+    else if (result < 0) /* a read that failed has said so */
         np_err_set(err, result, "%s: out of memory", path);
     if (result < 0 || text[0] == '\0') {
         free(text);

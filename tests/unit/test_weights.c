@@ -52,9 +52,9 @@ static const float six[6] = {10, 20, 30, 40, 50, 60}, two[2] = {70, 80};
 Test(weights, a_file_with_all_of_them_says_nothing)
 {
     int64_t count = 5;
-    struct np_st_tensor stored[] = {{"bn.num_batches_tracked", "I64", {0}, 0, &count, 8},
-        {"fc.bias", "F32", {2}, 1, two, 8}, {"fc.weight", "F32", {2, 3}, 2, six, 24},
-        {"bn.running_mean", "F32", {2}, 1, two, 8}};
+    struct np_st_tensor stored[] = {{"bn.num_batches_tracked", "I64", {0}, 0, &count, 8, 0},
+        {"fc.bias", "F32", {2}, 1, two, 8, 0}, {"fc.weight", "F32", {2, 3}, 2, six, 24, 0},
+        {"bn.running_mean", "F32", {2}, 1, two, 8, 0}};
     struct loaded loaded = load(stored, 4);
     cr_assert_eq(loaded.result, 0);
     cr_assert_str_eq(loaded.text, "");
@@ -65,8 +65,8 @@ Test(weights, a_file_with_all_of_them_says_nothing)
 
 Test(weights, missing_unexpected_and_misshapen_are_listed)
 {
-    struct np_st_tensor stored[] = {{"fc.bias", "F32", {2}, 1, two, 8},
-        {"fc.weight", "F32", {3, 2}, 2, six, 24}, {"head.bias", "F32", {2}, 1, two, 8}};
+    struct np_st_tensor stored[] = {{"fc.bias", "F32", {2}, 1, two, 8, 0},
+        {"fc.weight", "F32", {3, 2}, 2, six, 24, 0}, {"head.bias", "F32", {2}, 1, two, 8, 0}};
     struct loaded loaded = load(stored, 3);
     cr_assert_eq(loaded.result, 0);
     cr_assert_str_eq(loaded.text,
@@ -78,11 +78,11 @@ Test(weights, missing_unexpected_and_misshapen_are_listed)
 
 Test(weights, a_long_list_is_cut)
 {
-    struct np_st_tensor stored[15] = {{"fc.bias", "F32", {2}, 1, two, 8}};
+    struct np_st_tensor stored[15] = {{"fc.bias", "F32", {2}, 1, two, 8, 0}};
     char names[15][8];
     for (int i = 1; i < 15; i++) {
         snprintf(names[i], sizeof(names[i]), "n%02d", i);
-        stored[i] = (struct np_st_tensor){names[i], "F32", {2}, 1, two, 8};
+        stored[i] = (struct np_st_tensor){names[i], "F32", {2}, 1, two, 8, 0};
     }
     struct loaded loaded = load(stored, 15);
     cr_assert_not_null(strstr(loaded.text, "unexpected: n01, n02"));
@@ -92,7 +92,7 @@ Test(weights, a_long_list_is_cut)
 
 Test(weights, a_file_of_another_network_is_an_error)
 {
-    struct np_st_tensor stored[] = {{"head.bias", "F32", {2}, 1, two, 8}};
+    struct np_st_tensor stored[] = {{"head.bias", "F32", {2}, 1, two, 8, 0}};
     struct loaded loaded = load(stored, 1);
     cr_assert_eq(loaded.result, -EINVAL);
     cr_assert_not_null(strstr(loaded.text, "none of its tensors fits"));
@@ -108,8 +108,8 @@ Test(weights, half_and_double_precision_are_converted)
     uint16_t f16[6] = {0x3c00, 0xc000, 0x7bff, 0x0001, 0x7c00, 0x3555};
     uint16_t bf16[2] = {0x3fc0, 0xc2f7}; /* 1.5, -123.5 */
     double f64[2] = {0.1, -1e300};
-    struct np_st_tensor stored[] = {{"fc.weight", "F16", {2, 3}, 2, f16, 12},
-        {"fc.bias", "BF16", {2}, 1, bf16, 4}, {"bn.running_mean", "F64", {2}, 1, f64, 16}};
+    struct np_st_tensor stored[] = {{"fc.weight", "F16", {2, 3}, 2, f16, 12, 0},
+        {"fc.bias", "BF16", {2}, 1, bf16, 4, 0}, {"bn.running_mean", "F64", {2}, 1, f64, 16, 0}};
     struct loaded loaded = load(stored, 3);
     cr_assert_eq(loaded.result, 0);
     cr_assert(loaded.params[0] == 1 && loaded.params[1] == -2 && loaded.params[2] == 65504);
@@ -124,7 +124,7 @@ Test(weights, whole_numbers_are_no_weights)
 {
     int32_t ints[2] = {1, 2};
     struct np_st_tensor stored[] = {
-        {"fc.bias", "I32", {2}, 1, ints, 8}, {"bn.running_mean", "F32", {2}, 1, two, 8}};
+        {"fc.bias", "I32", {2}, 1, ints, 8, 0}, {"bn.running_mean", "F32", {2}, 1, two, 8, 0}};
     struct loaded loaded = load(stored, 2);
     cr_assert_eq(loaded.result, 0);
     cr_assert_not_null(strstr(loaded.text, "fc.bias (file: 2 I32"));
