@@ -190,8 +190,35 @@ static void keep_crcs(const struct np_source_options *options, const struct np_i
         np_source_save(options, index, &unsaved);
 }
 
+void np_run_say_changed(struct np_run *run, bool end)
+{
+    const struct np_config *config = run->config;
+    const struct np_source_options *sets[] = {
+        &config->train, run->setup.val ? &config->val : &config->test};
+    char first[1024];
+
+    for (int kind = NP_BATCH_TRAIN; run->loader && kind <= NP_BATCH_EVAL; kind++) {
+        const uint64_t n =
+            np_loader_changed(run->loader, (enum np_batch_kind)kind, first, sizeof(first));
+
+        if (n && !run->said_changed[kind]) {
+            run->said_changed[kind] = true;
+            np_source_forget(sets[kind]);
+            np_run_say(run,
+                "%s has changed since it was listed; such files are read as they are now, and "
+                "listed "
+                "anew at the next start",
+                first);
+        }
+        if (end && n > 1)
+            np_run_say(run, "%llu files have changed since they were listed, the first is %s",
+                (unsigned long long)n, first);
+    }
+}
+
 static void close_pipeline(struct np_run *run)
 {
+    np_run_say_changed(run, true);
     np_run_pipeline_free(run);
     if (run->options->trace)
         np_trace_watch(run->options->trace, NULL, 0);

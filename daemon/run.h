@@ -98,6 +98,7 @@ struct np_run {
     uint64_t nr_train, nr_eval, nr_steps;
     char train_names[17];      /* sum over names and labels; empty: not asked for yet */
     char train_sum[17];        /* over labels and sizes */
+    bool said_changed[2];      /* by enum np_batch_kind: np_run_say_changed() */
     bool kept_order;           /* classes are in a checkpoint's order, not in the config's */
     struct np_changes changes; /* of rate, schedule and length since the run began */
     struct np_position position;
@@ -134,6 +135,9 @@ extern const char *const np_precision_names[];
 void np_run_say(struct np_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void np_run_warn(
     struct np_run *run, const char *text); /* to stderr and the run's log; any thread */
+/* Files that are not as they were listed: the first one when it is met, their number at the end; the
+ * set's index is not kept. */
+void np_run_say_changed(struct np_run *run, bool end);
 /* Tells the follower, if there is one. */
 void np_run_at(struct np_run *run, const char *doing);
 /* run_hooks.c */

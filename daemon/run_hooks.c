@@ -246,6 +246,7 @@ static int on_step(void *context, const struct np_step_report *report)
         np_curve_add(&run->curves.train_accuracy, report->epoch,
             (double)report->correct / (double)report->rows);
     take_bad(run, report->step, false);
+    np_run_say_changed(run, false);
     if (!run->options->probe) {
         show_progress(run, report);
         np_run_pipeline_step(run, report, eval_follows(run, report->step));

@@ -56,20 +56,28 @@ void np_fetch_close(struct np_fetch *fetch)
     np_free(fetch);
 }
 
-static int open_file(struct np_fetch *fetch, const char *path, struct np_err *err)
+/* record: of a sample that is a file of its own it takes the size that the file has now. */
+static int open_file(
+    struct np_fetch *fetch, const char *path, struct np_record *record, struct np_err *err)
 {
-    if (fetch->fd >= 0 && strcmp(fetch->fd_path, path) == 0)
+    const bool own = np_index_root(fetch->index) != NULL;
+    int code;
+
+    if (!own && fetch->fd >= 0 && strcmp(fetch->fd_path, path) == 0)
         return 0;
     if (fetch->fd >= 0)
         close(fetch->fd);
     np_free(fetch->fd_path);
     fetch->fd_path = np_strdup(path);
-    fetch->fd = fetch->fd_path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    fetch->fd = -1;
     if (!fetch->fd_path)
         return np_err_set(err, -ENOMEM, "out of memory to read samples");
-    if (fetch->fd < 0)
-        return np_err_set(err, -errno, "cannot open: %s", strerror(errno));
-    return 0;
+    code = fetch->fd = own ? np_extent_open(path, record) : open(path, O_RDONLY | O_CLOEXEC);
+    if (code >= 0)
+        return 0;
+    code = own ? code : -errno;
+    return np_err_set(err, own && np_extent_is_bad(fetch->index, code) ? -EBADMSG : code,
+        "cannot be opened: %s", strerror(-code));
 }
 
 /* Room for bytes in a buffer that only grows. */
@@ -83,10 +91,13 @@ static int hold(uint8_t **buffer, size_t *room, size_t bytes, struct np_err *err
     return *buffer ? 0 : np_err_set(err, -ENOMEM, "out of memory for %zu bytes", bytes);
 }
 
-static int read_extent(struct np_fetch *fetch, const struct np_record *record, struct np_err *err)
+static int read_extent(struct np_fetch *fetch, struct np_record *record, struct np_err *err)
 {
     size_t done = 0;
-    int code = open_file(fetch, fetch->extent.path, err);
+    int code = open_file(fetch, fetch->extent.path, record, err);
+
+    if (!code && record->bytes == 0)
+        return np_err_set(err, -EBADMSG, "is empty");
 
     if (!code)
         code = hold(&fetch->buffer, &fetch->buffer_bytes, record->bytes, err);
@@ -104,7 +115,7 @@ static int read_extent(struct np_fetch *fetch, const struct np_record *record, s
     return code;
 }
 
-static int read_frame(struct np_fetch *fetch, const struct np_record *record, struct np_err *err)
+static int read_frame(struct np_fetch *fetch, struct np_record *record, struct np_err *err)
 {
     const uint64_t end = (uint64_t)record->inner_offset + record->inner_bytes;
     int code;
@@ -133,7 +144,7 @@ static int read_frame(struct np_fetch *fetch, const struct np_record *record, st
 int np_fetch_get(struct np_fetch *fetch, uint64_t sample, const uint8_t **ret_bytes,
     uint32_t *ret_nr_bytes, struct np_err *err)
 {
-    const struct np_record record = np_index_get(fetch->index, sample);
+    struct np_record record = np_index_get(fetch->index, sample);
     const uint8_t *bytes;
     uint32_t crc;
     int code;
@@ -144,7 +155,7 @@ int np_fetch_get(struct np_fetch *fetch, uint64_t sample, const uint8_t **ret_by
         *ret_nr_bytes = sizeof(fetch->number);
         return 0;
     }
-    if (record.inner_bytes == 0)
+    if (record.inner_bytes == 0 && !np_index_root(fetch->index))
         return np_err_set(err, -EBADMSG, "is empty");
     np_source_locate(fetch->index, sample, &fetch->extent);
     code = record.packing == NP_PACKING_NONE ? read_extent(fetch, &record, err)

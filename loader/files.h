@@ -12,5 +12,7 @@ void np_files_allow(int nr_files);
 int np_files_open(const struct np_index *index, struct np_files **ret_files, struct np_err *err);
 void np_files_close(struct np_files *files);
 int np_files_fd(const struct np_files *files, uint32_t file); /* any thread */
+/* Has a shard been written to since it was opened? Any thread. */
+bool np_files_changed(const struct np_files *files, uint32_t file);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "loader/base/box.h"
 #include "loader/base/mem.h"
+#include "loader/changed.h"
 #include "loader/reader.h"
 
 #define MIB (1024ull * 1024)
@@ -33,6 +34,7 @@ struct np_loader {
     struct np_reader_config config; /* set once */
     struct np_set sets[2];
     struct np_files *files[2];
+    struct np_changed *changed[2];
     char io[16];
     struct np_reader **readers;
     int nr_readers;
@@ -109,6 +111,20 @@ static int probe_io(struct np_loader *loader, const char *name, int depth, struc
     return 0;
 }
 
+/* A split set's two parts are one set. */
+static int watch_files(struct np_loader *loader, int s, struct np_err *err)
+{
+    struct np_set *set = &loader->sets[s];
+
+    if (s == NP_BATCH_EVAL && set->index == loader->sets[0].index) {
+        set->changed = loader->sets[0].changed;
+        return 0;
+    }
+    loader->changed[s] = np_changed_new(np_index_samples(set->index));
+    set->changed = loader->changed[s];
+    return set->changed ? 0 : np_err_set(err, -ENOMEM, "out of memory for the files of a set");
+}
+
 static int open_sets(
     struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
 {
@@ -127,6 +143,8 @@ static int open_sets(
             set->files = loader->sets[0].files; /* a split set */
         else if (set->index && !(code = np_files_open(set->index, &loader->files[s], err)))
             set->files = loader->files[s];
+        if (!code && set->index && np_index_root(set->index))
+            code = watch_files(loader, s, err);
     }
     return code;
 }
@@ -339,6 +357,12 @@ uint64_t np_loader_cache_bytes(const struct np_loader *loader)
     return loader->config.cache ? np_cache_bytes(loader->config.cache) : 0;
 }
 
+uint64_t np_loader_changed(
+    struct np_loader *loader, enum np_batch_kind kind, char *first, size_t first_bytes)
+{
+    return loader->changed[kind] ? np_changed_read(loader->changed[kind], first, first_bytes) : 0;
+}
+
 bool np_loader_next_bad(struct np_loader *loader, struct np_bad_sample *ret_bad)
 {
     return np_bad_next(loader->config.bad, ret_bad);
@@ -356,6 +380,8 @@ void np_loader_stop(struct np_loader *loader)
     np_cache_free(loader->config.cache);
     np_files_close(loader->files[1]);
     np_files_close(loader->files[0]);
+    np_changed_free(loader->changed[1]);
+    np_changed_free(loader->changed[0]);
     np_bad_free(loader->config.bad);
     np_ring_free(loader->config.ring);
     np_sampler_free(loader->config.sampler);

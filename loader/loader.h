@@ -105,6 +105,10 @@ enum np_cache_kind np_loader_auto_cache(
 int np_loader_auto_readers(const struct np_loader_options *options);
 int np_loader_auto_depth(const struct np_loader_options *options, const struct np_index *train,
     const struct np_index *eval);
+/* How many files of a set (a split set counts as the training set) have another size than when they were
+ * listed; they were read as they are. first: the first one's path, if there is any. Any thread. */
+uint64_t np_loader_changed(
+    struct np_loader *loader, enum np_batch_kind kind, char *first, size_t first_bytes);
 /* The next bad sample, in no order; false: none waits. Any thread. The rows of a batch that was
  * taken have theirs here. */
 bool np_loader_next_bad(struct np_loader *loader, struct np_bad_sample *ret_bad);

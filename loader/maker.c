@@ -234,7 +234,8 @@ static void keep(struct np_maker *maker, const struct np_making *making,
 {
     const struct np_set *set = &maker->options.sets[making->ticket->kind];
 
-    if (has_crc && !encoded->record.has_crc)
+    /* Whoever edits a picture that is a file of its own does not mean it to be bad. */
+    if (has_crc && !encoded->record.has_crc && !np_index_root(set->index))
         np_index_set_crc(set->index, encoded->sample, crc);
     if (encoded->extent)
         np_maker_store(maker, making, NP_STAGE_READ, encoded->extent, encoded->record.bytes);

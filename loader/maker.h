@@ -17,6 +17,7 @@ struct np_set {
     const struct np_chain *chain;
     const int32_t *labels; /* class of the set -> class of the run; NULL: equal */
     const struct np_files *files;
+    struct np_changed *changed; /* of a set whose samples are files of their own */
     int cache_set;
 };
 
@@ -41,10 +42,11 @@ void np_maker_free(struct np_maker *maker);
 /* What a row is made of. */
 struct np_making {
     const struct np_ticket *ticket;
-    uint64_t sample;       /* the ticket's, or its replacement */
-    const uint8_t *extent; /* as read; NULL: from the cache, or the frame unpacked last */
-    uint8_t *out;          /* the row */
-    struct np_row *about;  /* box, sizes and geometry are set */
+    uint64_t sample;                /* the ticket's, or its replacement */
+    const struct np_record *record; /* the sample's, with the size that its file has now */
+    const uint8_t *extent;          /* as read; NULL: from the cache, or the frame unpacked last */
+    uint8_t *out;                   /* the row */
+    struct np_row *about;           /* box, sizes and geometry are set */
 };
 /* Can the row be made without reading? record: the sample's. */
 bool np_maker_has(const struct np_maker *maker, enum np_batch_kind kind, uint64_t sample,

@@ -136,7 +136,7 @@ int np_maker_find_bytes(struct np_maker *maker, const struct np_making *making,
 
     encoded->extent = NULL;
     encoded->sample = making->sample;
-    encoded->record = np_index_get(index, making->sample);
+    encoded->record = *making->record;
     const bool packed = encoded->record.packing != NP_PACKING_NONE;
     const bool there = in_frame(maker, index, &encoded->record);
     bytes = packed ? np_maker_replayed(maker, kind, NP_STAGE_DECOMPRESS, making->sample) : NULL;

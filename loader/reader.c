@@ -142,6 +142,7 @@ static int new_jobs(struct np_reader *reader, struct np_err *err)
         struct np_job *job = &reader->jobs[i];
 
         job->buffer = (uint8_t *)reader->buffers + (size_t)i * reader->buffer_bytes;
+        job->buffer_bytes = reader->buffer_bytes;
         reader->free_jobs[reader->nr_free++] = job;
     }
     return 0;
@@ -185,7 +186,7 @@ static void tear_down(struct np_reader *reader)
     if (reader->io.ops)
         np_io_close(&reader->io); /* waits for what is in flight */
     for (int i = 0; reader->jobs && i < reader->config->depth; i++)
-        np_job_close(&reader->jobs[i]);
+        np_job_free(&reader->jobs[i]);
     np_maker_free(reader->maker);
     if (reader->buffers)
         munmap(reader->buffers, reader->buffer_bytes * (size_t)reader->config->depth);

@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "loader/base/clock.h"
+#include "loader/base/mem.h"
+#include "loader/changed.h"
 
 #define MAX_ATTEMPTS 1000 /* replacements of one position: then nothing is left to train on */
 
@@ -19,11 +21,17 @@
 static const int backoff_ms[] = {10, 100, 1000};
 enum { NR_RETRIES = sizeof(backoff_ms) / sizeof(*backoff_ms) };
 
-void np_job_close(struct np_job *job)
+static void close_own(struct np_job *job)
 {
     if (job->own_fd >= 0)
         close(job->own_fd);
     job->own_fd = -1;
+}
+
+void np_job_free(struct np_job *job)
+{
+    close_own(job);
+    np_free(job->own_buffer);
 }
 
 static int32_t label_of(const struct np_reader *reader, const struct np_job *job)
@@ -61,7 +69,7 @@ static void commit(struct np_reader *reader, struct np_job *job, bool good)
         batch->nr_parts = ticket->nr_parts;
     }
     np_ring_commit(reader->config->ring, batch, reader->block);
-    np_job_close(job);
+    close_own(job);
     reader->free_jobs[reader->nr_free++] = job;
 }
 
@@ -81,15 +89,54 @@ static void back_off(struct np_reader *reader, const struct np_job *job, int mil
     np_stat_done(reader->block);
 }
 
-static int submit(struct np_reader *reader, struct np_job *job)
+/* 0; -EBADMSG: no image has such a size; -ENOMEM: both are said. */
+static int check_size(struct np_reader *reader, struct np_job *job)
+{
+    if (job->record.bytes == 0)
+        return np_err_set(&reader->why, -EBADMSG, "is empty");
+    if (job->record.bytes > NP_MAX_SAMPLE_BYTES)
+        return np_err_set(&reader->why, -EBADMSG,
+            "has %u bytes, more than %u are read as one image", job->record.bytes,
+            NP_MAX_SAMPLE_BYTES);
+    if (job->record.bytes <= job->buffer_bytes)
+        return 0;
+    if (np_hold(&job->own_buffer, &job->own_bytes, job->record.bytes))
+        return np_err_set(
+            &reader->why, -ENOMEM, "out of memory to read %u bytes", job->record.bytes);
+    job->buffer = job->own_buffer;
+    job->buffer_bytes = job->own_bytes;
+    return 0;
+}
+
+/* The sample's own file, as it is now. 0; 1: it is no sample, or there is no memory, as why says; or
+ * what the storage failed with. */
+static int open_own(struct np_reader *reader, struct np_job *job)
 {
     const struct np_set *set = &reader->config->sets[job->ticket.kind];
 
+    job->own_fd = np_extent_open(job->extent.path, &job->record);
+    if (job->own_fd < 0) {
+        const int code = job->own_fd;
+
+        if (!np_extent_is_bad(set->index, code))
+            return code;
+        np_err_set(&reader->why, -EBADMSG, "cannot be opened: %s", strerror(-code));
+        return 1;
+    }
+    if (job->record.bytes != job->extent.record->bytes)
+        np_changed_add(set->changed, job->sample, job->extent.path);
+    return check_size(reader, job) ? 1 : 0;
+}
+
+/* As open_own(). */
+static int submit(struct np_reader *reader, struct np_job *job)
+{
+    const struct np_set *set = &reader->config->sets[job->ticket.kind];
+    int code;
+
     job->tried_ns = np_now_ns();
-    if (np_index_root(set->index) && job->own_fd < 0)
-        job->own_fd = open(job->extent.path, O_RDONLY | O_CLOEXEC);
-    if (np_index_root(set->index) && job->own_fd < 0)
-        return -errno;
+    if (np_index_root(set->index) && job->own_fd < 0 && (code = open_own(reader, job)))
+        return code;
     job->read = (struct np_io_read){
         .fd = job->own_fd >= 0 ? job->own_fd : np_files_fd(set->files, job->record.file),
         .offset = job->record.offset,
@@ -100,7 +147,8 @@ static int submit(struct np_reader *reader, struct np_job *job)
     return np_io_submit(&reader->io, &job->read);
 }
 
-/* Submits, again and again while that fails. code: what failed before, or 0. */
+/* Submits, again and again while that fails. code: what failed before, or 0. 1: the read is in flight;
+ * -EBADMSG, -ENOMEM, -EIO: it never will be, as why says. */
 static int submit_again(struct np_reader *reader, struct np_job *job, int code)
 {
     for (;;) {
@@ -110,23 +158,26 @@ static int submit_again(struct np_reader *reader, struct np_job *job, int code)
                 job->record.bytes, (unsigned long long)job->record.offset, strerror(-code),
                 NR_RETRIES + 1);
         if (code) {
-            np_job_close(job);
+            close_own(job);
             back_off(reader, job, backoff_ms[job->nr_tries++]);
         }
         code = submit(reader, job);
+        if (code > 0)
+            return reader->why.code;
         if (!code)
             break;
     }
     job->in_flight = true;
     job->submit_ns = np_stat_pass(reader->block, NP_STAGE_READ);
     np_stat_hold(reader->block, reader->io.nr_in_flight);
-    return 0;
+    return 1;
 }
 
 /* 1: the sample's read is in flight; 0: it needs none; -EBADMSG: it is bad; -EIO. */
 static int start(struct np_reader *reader, struct np_job *job)
 {
     struct np_index *index = reader->config->sets[job->ticket.kind].index;
+    int code;
 
     job->record = np_index_get(index, job->sample);
     if (np_maker_has(reader->maker, job->ticket.kind, job->sample, &job->record))
@@ -138,20 +189,16 @@ static int start(struct np_reader *reader, struct np_job *job)
     }
     if (np_maker_replays_read(reader->maker, job->ticket.kind, job->sample))
         return 0;
-    if (job->record.bytes == 0)
-        return np_err_set(&reader->why, -EBADMSG, "is empty");
-    if (job->record.bytes > reader->buffer_bytes)
-        return np_err_set(&reader->why, -EBADMSG,
-            "has %u bytes, more than %u are read as one image", job->record.bytes,
-            NP_MAX_SAMPLE_BYTES);
-    return submit_again(reader, job, 0) ? -EIO : 1;
+    if (!np_index_root(index) && (code = check_size(reader, job)) < 0)
+        return code;
+    return submit_again(reader, job, 0);
 }
 
 /* 1: in flight again; 0: all bytes are there; -EBADMSG: the file is too short; -EIO. */
 static int check_read(struct np_reader *reader, struct np_job *job)
 {
     if (job->read.result < 0)
-        return submit_again(reader, job, job->read.result) ? -EIO : 1;
+        return submit_again(reader, job, job->read.result);
     if ((uint32_t)job->read.result < job->record.bytes)
         return np_err_set(&reader->why, -EBADMSG, "is torn: the file ends %u bytes before it does",
             job->record.bytes - (uint32_t)job->read.result);
@@ -166,6 +213,7 @@ static int make(struct np_reader *reader, struct np_job *job)
     const struct np_making making = {
         .ticket = &job->ticket,
         .sample = job->sample,
+        .record = &job->record,
         .extent = job->buffer,
         .out = np_ring_row(reader->config->ring, job->batch, job->ticket.row),
         .about = &job->batch->about[job->ticket.row],
@@ -203,6 +251,21 @@ static int report_bad(struct np_reader *reader, const struct np_job *job)
     return code;
 }
 
+/* Bytes that are bad since the shard has been written over are nothing that a replacement mends. */
+static int check_shard(struct np_reader *reader, const struct np_job *job)
+{
+    const struct np_set *set = &reader->config->sets[job->ticket.kind];
+
+    if (!np_files_changed(set->files, job->record.file))
+        return 0;
+    memset(&reader->why, 0, sizeof(reader->why));
+    return np_err_set(&reader->why, -ESTALE,
+        "%s has changed since the run began: its samples are other ones now; bring back what was, "
+        "or "
+        "start anew",
+        np_index_file(set->index, (int)job->record.file));
+}
+
 /* A job's outcome. 1: another sample takes its place, to be started; 0: its row is handed in;
  * or what ends the run. */
 static int settle(struct np_reader *reader, struct np_job *job, int outcome)
@@ -213,8 +276,10 @@ static int settle(struct np_reader *reader, struct np_job *job, int outcome)
         commit(reader, job, true);
     if (outcome != -EBADMSG)
         return outcome;
+    if ((code = check_shard(reader, job)) < 0)
+        return code;
     code = report_bad(reader, job);
-    np_job_close(job);
+    close_own(job);
     if (code)
         return code;
     if (job->ticket.kind == NP_BATCH_EVAL) {

@@ -19,7 +19,10 @@ struct np_job {
     uint64_t submit_ns; /* that took so long, as np_stat_pass() */
     int own_fd;         /* the sample's own file, or -1 */
     bool in_flight;
-    uint8_t *buffer; /* (buffer_bytes) */
+    uint8_t *buffer;
+    size_t buffer_bytes;
+    uint8_t *own_buffer; /* for a file that has become larger than all were when they were listed */
+    size_t own_bytes;
     struct np_extent extent;
     struct np_record record;
     struct np_io_read read;
@@ -49,6 +52,6 @@ struct np_reader {
 int np_job_begin(struct np_reader *reader, struct np_job *job);
 /* What follows a read. */
 int np_job_finish(struct np_reader *reader, struct np_job *job);
-void np_job_close(struct np_job *job); /* the sample's own file */
+void np_job_free(struct np_job *job); /* what it holds */
 
 #endif

@@ -1,5 +1,5 @@
 /* From a split's options to its index: the saved one while it is fresh, else a scan. Also where
- * indexes are kept, and where a sample lies. One thread but np_source_locate(). */
+ * indexes are kept. One thread. */
 #include "loader/source.h"
 
 #include <errno.h>
@@ -231,6 +231,22 @@ int np_source_save(
     return code;
 }
 
+void np_source_forget(const struct np_source_options *options)
+{
+    struct np_paths paths;
+    struct places places;
+
+    if (find_files(options, &paths, NULL))
+        return;
+    if (find_places(options, &paths, &places, NULL) == 0) {
+        if (places.beside)
+            unlink(places.beside);
+        unlink(places.cached);
+        places_fini(&places);
+    }
+    np_paths_fini(&paths);
+}
+
 static int scan(const struct np_source_options *options, const struct np_source_progress *progress,
     struct np_index **ret_index, struct np_err *err)
 {
@@ -295,23 +311,4 @@ int np_source_open(const struct np_source_options *options,
 
     return has_files ? open_stored(options, progress, ret_index, err)
                      : scan(options, progress, ret_index, err);
-}
-
-void np_source_locate(const struct np_index *index, uint64_t sample, struct np_extent *ret_extent)
-{
-    const char *root = np_index_root(index);
-
-    ret_extent->record = np_index_record(index, sample);
-    ret_extent->path_buffer[0] = '\0';
-    if (root) {
-        const int room = (int)sizeof(ret_extent->path_buffer);
-        int used = snprintf(ret_extent->path_buffer, (size_t)room, "%s/", root);
-
-        used = used < room ? used : room - 1; /* a scan refuses such a root; a file may say it */
-        np_index_name(index, sample, ret_extent->path_buffer + used, room - used);
-        ret_extent->path = ret_extent->path_buffer;
-    } else if (np_index_raw(index)->kind == NP_RAW_SYNTH)
-        ret_extent->path = "synth";
-    else
-        ret_extent->path = np_index_file(index, (int)ret_extent->record->file);
 }

@@ -39,6 +39,25 @@ EOF
 t "view writes the rows of a step" sh -c '"$1" data view view.yaml --step 3 --out v --json >rows.txt && [ "$(grep -c "\"event\": \"row\"" rows.txt)" -eq 8 ] && [ "$(ls v/*.png | wc -l)" -eq 8 ]' sh "$NNPIPE"
 t "the same step has the same rows" sh -c '"$1" data view view.yaml --step 3 --out w --json >/dev/null && diff -r v w' sh "$NNPIPE"
 
+# Pictures that were written anew in place: their folders do not tell.
+cat >changed.yaml <<'EOF'
+data: {train: {source: folder, path: x}}
+device: cpu
+loader: {batch: 30, augment: [{center_crop: {size: 16}}]}
+model: [global_avgpool, flatten, {linear: {out: classes}}]
+train: {epochs: 1, threads: 1}
+EOF
+"$NNPIPE" data ls changed.yaml >/dev/null 2>&1
+for f in x/*/0000002*.jpg; do printf more >>"$f"; done
+ln -s nowhere.jpg "$(ls -d x/* | head -n 1)/broken.jpg"
+"$NNPIPE" train changed.yaml --json -o loader.bad_samples.budget=1% >changed.json 2>changed.txt
+t "a run takes files as they are, and says so" grep -q "x/.*.jpg has changed since it was listed" changed.txt
+t "it says how many" grep -q "10 files have changed since they were listed" changed.txt
+t "it ends well" grep -q '"event": "done"' changed.json
+t "a link that leads nowhere is a bad sample" grep -q "bad sample replaced: .*broken.jpg.*cannot be opened: No such file" changed.txt
+t "the next one has listed them anew" sh -c '"$1" train changed.yaml -o loader.bad_samples.budget=1% >again.txt 2>&1 && ! grep -q "changed since" again.txt' sh "$NNPIPE"
+rm x/*/broken.jpg
+
 mkdir small
 if mount -t tmpfs -o size=64k none small 2>/dev/null; then
     t "a full disk is said, and leaves no shard" sh -c '! "$1" data pack x --out small >full.txt 2>&1 && grep -q "full" full.txt && [ -z "$(ls small)" ]' sh "$NNPIPE"

@@ -1,8 +1,10 @@
 /* The pipeline on bad samples, reads that fail and settings that cannot be. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/test.h"
@@ -115,20 +117,187 @@ Test(loader, a_set_with_nothing_good_ends, .timeout = 60)
     rig_free(&rig);
 }
 
-Test(loader, a_file_that_cannot_be_read_stops_the_run_and_is_named, .timeout = 60)
+/* The file of a sample in a folder set. */
+static const char *file_of(const struct rig *rig, int sample)
+{
+    static char path[160];
+
+    snprintf(path, sizeof(path), "%s/%04d.ppm", rig->set.dir, sample);
+    return path;
+}
+
+Test(loader, one_file_that_is_gone_is_a_bad_sample, .timeout = 60)
 {
     struct outcome outcome;
-    char path[160];
     struct rig rig;
 
     cr_assert_eq(rig_make(&rig, MADE_FOLDER, true, 0), 0);
-    snprintf(path, sizeof(path), "%s/0013.ppm", rig.set.dir);
-    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(unlink(file_of(&rig, 13)), 0);
+    cr_assert_eq(unlink(file_of(&rig, 14)), 0);
+    cr_assert_eq(symlink("nowhere", file_of(&rig, 14)), 0);
+    cr_assert_eq(unlink(file_of(&rig, 15)), 0);
+    cr_assert_eq(mkdir(file_of(&rig, 15), 0700), 0);
+    cr_assert_eq(unlink(file_of(&rig, 16)), 0);
+    cr_assert_eq(symlink("0016.ppm", file_of(&rig, 16)), 0);
     outcome = rig_run(&rig, 0);
-    cr_assert_eq(outcome.err.code, -EIO);
-    cr_assert_not_null(strstr(outcome.err.text, path), "%s", outcome.err.text);
-    cr_assert_not_null(strstr(outcome.err.text, "tried 4 times"));
-    cr_assert_eq(outcome.nr_bad, 0);
+    cr_assert_eq(outcome.err.code, 0, "%s", outcome.err.text);
+    cr_expect_eq(outcome.nr_batches, STEPS);
+    cr_expect_geq(outcome.nr_bad, 4u * 3);
+    cr_expect(
+        strstr(outcome.reasons, "0013.ppm at 0: cannot be opened: No such file or directory"));
+    cr_expect(
+        strstr(outcome.reasons, "0014.ppm at 0: cannot be opened: No such file or directory"));
+    cr_expect(strstr(outcome.reasons, "0015.ppm at 0: cannot be opened: Is a directory"));
+    cr_expect(strstr(outcome.reasons, "0016.ppm at 0: cannot be opened: Too many levels"));
+    rig_free(&rig);
+}
+
+/* A disk that is not mounted, say: nothing is known of its files. */
+Test(loader, a_folder_that_is_gone_stops_the_run_and_is_named, .timeout = 60)
+{
+    char command[256], moved[80];
+    struct outcome outcome;
+    struct rig rig;
+
+    cr_assert_eq(rig_make(&rig, MADE_FOLDER, true, 0), 0);
+    snprintf(moved, sizeof(moved), "%s.gone", rig.set.dir);
+    cr_assert_eq(rename(rig.set.dir, moved), 0);
+    outcome = rig_run(&rig, 0);
+    cr_expect_eq(outcome.err.code, -EIO);
+    cr_expect(strstr(outcome.err.text, rig.set.dir), "%s", outcome.err.text);
+    cr_expect(strstr(outcome.err.text, "tried 4 times"), "%s", outcome.err.text);
+    cr_expect_eq(outcome.nr_bad, 0);
+    snprintf(command, sizeof(command), "rm -rf '%s'", moved);
+    cr_expect_eq(system(command), 0);
+    rig_free(&rig);
+}
+
+/* Writes the file of a sample anew: the same picture with a comment of so many bytes in its header. */
+static void write_anew(const struct rig *rig, int sample, int comment_bytes)
+{
+    const char *path = file_of(rig, sample);
+    char bytes[4096];
+    FILE *file = fopen(path, "rb");
+    const size_t n = fread(bytes, 1, sizeof(bytes), file);
+
+    fclose(file);
+    file = fopen(path, "wb");
+    fprintf(file, "P6\n#%*s\n", comment_bytes, "");
+    fwrite(bytes + 3, 1, n - 3, file);
+    fclose(file);
+}
+
+Test(loader, a_file_that_was_written_anew_is_read_as_it_is, .timeout = 60)
+{
+    struct outcome before, after;
+    struct rig rig;
+
+    for (int cache = NP_CACHE_NONE; cache <= NP_CACHE_DECODED; cache++) {
+        cr_assert_eq(rig_make(&rig, MADE_FOLDER, true, 0), 0);
+        rig.options.cache = cache;
+        before = rig_run(&rig, 0);
+        cr_assert_eq(before.err.code, 0, "%s", before.err.text);
+        write_anew(&rig, 5, 3);
+        write_anew(&rig, 7, 100000);              /* larger than any buffer */
+        np_index_set_crc(rig.set.index, 5, 1234); /* of `data verify`, before */
+        after = rig_run(&rig, 0);
+        cr_assert_eq(after.err.code, 0, "%s", after.err.text);
+        cr_expect_eq(after.digest, before.digest);
+        cr_expect_eq(after.nr_bad, 0, "%s", after.reasons);
+        rig_free(&rig);
+    }
+}
+
+Test(loader, files_that_were_written_anew_are_counted_once, .timeout = 60)
+{
+    char first[256] = "";
+    struct np_block *block;
+    struct np_loader *loader;
+    struct np_err err = {0};
+    struct rig rig;
+
+    cr_assert_eq(rig_make(&rig, MADE_FOLDER, true, 0), 0);
+    write_anew(&rig, 5, 3);
+    write_anew(&rig, 7, 3);
+    block = np_stat_join(rig.config.stat, "trainer");
+    cr_assert_eq(np_loader_start(&rig.config, &loader, &err), 0, "%s", err.text);
+    for (int i = 0; i < STEPS; i++) {
+        struct np_batch *batch = np_ring_take(np_loader_ring(loader), block, &err);
+
+        cr_assert_not_null(batch, "%s", err.text);
+        np_ring_release(np_loader_ring(loader), batch);
+    }
+    cr_expect_eq(np_loader_changed(loader, NP_BATCH_TRAIN, first, sizeof(first)), 2);
+    cr_expect(strstr(first, "/000"), "%s", first);
+    np_loader_stop(loader);
+    rig_free(&rig);
+}
+
+/* A run whose set is changed by `change` behind its first batch. */
+static struct outcome change_under_way(const struct rig *rig, void (*change)(const struct rig *rig))
+{
+    struct outcome outcome = {0};
+    struct np_bad_sample bad;
+    struct np_loader *loader;
+    struct np_block *block = np_stat_join(rig->config.stat, "trainer");
+
+    if (np_loader_start(&rig->config, &loader, &outcome.err))
+        return outcome;
+    for (int i = 0; i < STEPS; i++) {
+        struct np_batch *batch = np_ring_take(np_loader_ring(loader), block, &outcome.err);
+
+        if (!batch)
+            break;
+        outcome.nr_batches++;
+        np_ring_release(np_loader_ring(loader), batch);
+        if (i == 0)
+            change(rig);
+    }
+    while (np_loader_next_bad(loader, &bad))
+        outcome.nr_bad++;
+    np_loader_stop(loader);
+    return outcome;
+}
+
+static void turn_pixels(const struct rig *rig)
+{
+    for (int s = 0; s < N; s++) {
+        int fd = open(file_of(rig, s), O_WRONLY);
+
+        if (pwrite(fd, "xyz", 3, 40) != 3)
+            abort();
+        close(fd);
+    }
+}
+
+Test(loader, pictures_that_are_edited_under_way_are_no_bad_samples, .timeout = 60)
+{
+    struct outcome outcome;
+    struct rig rig;
+
+    cr_assert_eq(rig_make(&rig, MADE_FOLDER, true, 0), 0);
+    outcome = change_under_way(&rig, turn_pixels);
+    cr_expect_eq(outcome.err.code, 0, "%s", outcome.err.text);
+    cr_expect_eq(outcome.nr_batches, STEPS);
+    cr_expect_eq(outcome.nr_bad, 0);
+    rig_free(&rig);
+}
+
+static void cut_shard(const struct rig *rig)
+{
+    if (truncate(rig->set.path, 100))
+        abort();
+}
+
+Test(loader, a_shard_written_over_under_way_ends_the_run, .timeout = 60)
+{
+    struct outcome outcome;
+    struct rig rig;
+
+    cr_assert_eq(rig_make(&rig, MADE_PPM, true, 0), 0);
+    outcome = change_under_way(&rig, cut_shard);
+    cr_expect_eq(outcome.err.code, -ESTALE, "%s", outcome.err.text);
+    cr_expect(strstr(outcome.err.text, "has changed since the run began"), "%s", outcome.err.text);
     rig_free(&rig);
 }
 

@@ -135,6 +135,44 @@ Test(source, a_file_that_comes_or_goes_makes_a_folders_index_stale)
     remove_set(folder);
 }
 
+/* It may be there when it is asked for; if not it is one bad sample, and no reason to list nothing. */
+Test(source, a_link_that_leads_nowhere_is_listed)
+{
+    char *folder = make_set(), command[1024];
+    struct np_index *index;
+
+    put_file(folder, "set/a/1.jpg", "a", 1);
+    snprintf(command, sizeof(command),
+        "cd '%s/set/a' && ln -s nowhere.jpg 2.jpg && ln -s 3.jpg 3.jpg && ln -s nowhere other",
+        folder);
+    cr_assert_eq(system(command), 0);
+    cr_assert_eq(open_set(folder, "folder", "set", NULL, NULL, &index, NULL), 0);
+    cr_assert_eq(np_index_samples(index), 3);
+    cr_expect_str_eq(sample_text(index, 1), "a/2.jpg a 0");
+    cr_expect_eq(np_index_record(index, 1)->bytes, 0);
+    np_index_free(index);
+    remove_set(folder);
+}
+
+Test(source, a_set_is_listed_anew_when_its_index_was_forgotten)
+{
+    char *folder = make_set(), path[1024], folder_word[] = "folder", none[] = "";
+    struct np_source_options options = {
+        .source = folder_word, .path = path, .match = none, .labels = none, .cache_dir = none};
+    struct np_index *index;
+
+    put_file(folder, "set/a/1.jpg", "a", 1);
+    snprintf(path, sizeof(path), "%s/set", folder);
+    cr_assert_eq(np_source_open(&options, NULL, &index, NULL), 0);
+    np_index_free(index);
+    put_file(folder, "set/a/1.jpg", "abc", 3); /* in place: the folder does not tell */
+    np_source_forget(&options);
+    cr_assert_eq(np_source_open(&options, NULL, &index, NULL), 0);
+    cr_expect_eq(np_index_record(index, 0)->bytes, 3);
+    np_index_free(index);
+    remove_set(folder);
+}
+
 /* Names of all files below folder, in one line. */
 static const char *tree(const char *folder)
 {
