@@ -47,9 +47,9 @@ loader: {batch: 30, augment: [{center_crop: {size: 16}}]}
 model: [global_avgpool, flatten, {linear: {out: classes}}]
 train: {epochs: 1, threads: 1}
 EOF
+ln -s nowhere.jpg "$(ls -d x/* | head -n 1)/broken.jpg"
 "$NNPIPE" data ls changed.yaml >/dev/null 2>&1
 for f in x/*/0000002*.jpg; do printf more >>"$f"; done
-ln -s nowhere.jpg "$(ls -d x/* | head -n 1)/broken.jpg"
 "$NNPIPE" train changed.yaml --json -o loader.bad_samples.budget=1% >changed.json 2>changed.txt
 t "a run takes files as they are, and says so" grep -q "x/.*.jpg has changed since it was listed" changed.txt
 t "it says how many" grep -q "10 files have changed since they were listed" changed.txt
