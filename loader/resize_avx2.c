@@ -157,16 +157,14 @@ AVX2 void np_down_avx2(
 {
     int x = 0;
 
-    for (; x + 32 <= bytes; x += 32)
+    for (; x + NP_RESIZE_LEAST <= bytes; x += NP_RESIZE_LEAST)
         _mm256_storeu_si256((__m256i *)(dst + x), down32(src + x, stride, weight, count));
-    if (x < bytes && bytes >= NP_RESIZE_LEAST) { /* again what lies before the last bytes */
-        x = bytes - NP_RESIZE_LEAST;
-        _mm256_storeu_si256((__m256i *)(dst + x), down32(src + x, stride, weight, count));
-    } else if (x < bytes) {
-        uint8_t tail[32];
+    if (x < bytes) { /* the last ones, some of them for the second time */
+        const int from = bytes < NP_RESIZE_LEAST ? 0 : bytes - NP_RESIZE_LEAST;
+        uint8_t tail[NP_RESIZE_LEAST];
 
-        _mm256_storeu_si256((__m256i *)tail, down32(src + x, stride, weight, count));
-        memcpy(dst + x, tail, (size_t)(bytes - x));
+        _mm256_storeu_si256((__m256i *)tail, down32(src + from, stride, weight, count));
+        memcpy(dst + from, tail, (size_t)(bytes - from));
     }
 }
 

@@ -11,6 +11,7 @@
 #include <jpeglib.h>
 
 #include "loader/augment.h"
+#include "loader/geometry.h"
 #include "loader/resize.h"
 
 #define MAX_FILES 10000
@@ -101,6 +102,7 @@ static double ours(
         if (np_decoder_open(decoder, files->bytes[i], files->nr_bytes[i], NULL, &info, &err))
             exit(3);
         np_augment_draw(chain, 1, epoch, (uint32_t)i, info.width, info.height, &g);
+        np_geometry_order(&g, NP_RULE_PILLOW_13);
         times[1] = stage_ns ? now_ns() : 0;
         if (np_decoder_decode(decoder, &g, 3, &pixels, &err))
             exit(3);
