@@ -47,8 +47,8 @@ half() {
 # older DIR: the run as a program without the key leaves it
 older() {
     sed -i '/^ *pixels: /d' "$1/config.yaml" || return 1
-    for manifest in "$1"/checkpoints/*/manifest.json; do "$TMP/older" "$manifest" pixels || return 1; done
-    ! grep -q pixels "$1/config.yaml" "$1"/checkpoints/*/manifest.json
+    for manifest in "$1"/checkpoints/step-*/manifest.json; do "$TMP/older" "$manifest" pixels || return 1; done
+    ! grep -q pixels "$1/config.yaml" "$1"/checkpoints/step-*/manifest.json
 }
 
 t "a run without the key" train whole13
