@@ -12,6 +12,11 @@ static bool never(void *context)
     return false;
 }
 
+static void interrupt(void *context)
+{
+    np_ring_interrupt(context);
+}
+
 static void take_bad(const struct np_evaluation *evaluation, struct np_loader *loader)
 {
     struct np_bad_sample bad;
@@ -103,8 +108,14 @@ static int pass(const struct np_evaluation *evaluation, const struct np_trainer_
     if (code == 0)
         code = np_feed_new(evaluation->device, np_loader_ring(loader), &evaluation->shape,
             evaluation->block, &trainer.feed, err);
+    if (code == 0 && evaluation->watch) {
+        np_watch_wakes(evaluation->watch, interrupt, np_loader_ring(loader));
+        np_watch_arm(evaluation->watch);
+    }
     if (code == 0)
         code = np_trainer_eval(&trainer, 0, &cut, ret_report, err);
+    if (evaluation->watch)
+        np_watch_wakes(evaluation->watch, NULL, NULL);
     if (loader && !hooks->evaluated) /* they were told in the first pass */
         take_bad(evaluation, loader);
     np_feed_free(trainer.feed);

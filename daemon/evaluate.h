@@ -3,6 +3,7 @@
 #define NP_EVALUATE_H
 
 #include "daemon/config.h"
+#include "daemon/watch.h"
 #include "trainer/trainer.h"
 
 struct np_evaluation {
@@ -15,6 +16,8 @@ struct np_evaluation {
     struct np_batch_shape shape;
     struct np_stat *stat;
     struct np_block *block;
+    struct np_watch
+        *watch; /* Optional: armed while batches come, and a stop ends waiting for one */
     /* Optional. Asked after each batch; true ends it with -EINTR. */
     bool (*stopping)(void *context);
     /* Optional. A sample that could not be read. */

@@ -235,6 +235,12 @@ static void close_pipeline(struct np_run *run)
 
 /* --- begin and end --------------------------------------------------------------------------- */
 
+/* From the watchdog thread: the trainer waits for no batch any more. */
+static void interrupt(void *context)
+{
+    np_ring_interrupt(context);
+}
+
 static int train(struct np_run *run, struct np_err *err)
 {
     struct np_trainer_config config = {
@@ -255,8 +261,13 @@ static int train(struct np_run *run, struct np_err *err)
     };
 
     np_run_hooks(run, &config.hooks);
+    int code = np_run_mark(run, err);
+    if (code < 0)
+        return code;
+    np_watch_wakes(run->watch, interrupt, np_loader_ring(run->loader));
     np_watch_arm(run->watch);
-    int code = np_trainer_run(&config, err);
+    code = np_trainer_run(&config, err);
+    np_watch_wakes(run->watch, NULL, NULL);
     if (run->stop_err.code) /* a hook's own error says more */
         *err = run->stop_err;
     return code;
@@ -290,6 +301,7 @@ static int final_test(struct np_run *run, struct np_err *err)
         .classes = run->setup.classes,
         .stat = run->stat,
         .block = run->block,
+        .watch = run->watch,
         .stopping = test_stopping,
         .bad = bad_in_test,
         .context = run,
@@ -360,6 +372,8 @@ static int open_run(struct np_run *run, struct np_err *err)
     if (code < 0 || (code = open_data(run, err)) < 0 || (code = find_place(run, err)) < 0 ||
         (code = np_run_open_model(run, err)) < 0)
         return code;
+    /* The one place: the checkpoint's evaluation may be none of the config's any more. */
+    run->position.eval_due &= np_sampler_eval_after(run->sampler, run->position.step);
     bool resumed = run->saved_step != UINT64_MAX;
     if (!run->dir && (code = np_run_new_folder(run, err)) < 0)
         return code;
@@ -370,7 +384,7 @@ static int open_run(struct np_run *run, struct np_err *err)
         &run->log, run->dir, run->config->run.history, resumed ? &run->position : NULL, err);
     pthread_mutex_unlock(&run->say_lock);
     if (code == 0 && resumed) {
-        np_watch_arm(run->watch); /* there is something to go on from already */
+        np_watch_settle(run->watch, NP_EXIT_STOPPED); /* nothing to save, something to go on from */
         np_run_reload_curves(run);
     }
     return code;
@@ -416,11 +430,9 @@ static int run_all(struct np_run *run, struct np_err *err)
     if (!run->options->probe)
         np_run_report_start(run);
     code = keep_changes(run, err);
-    if (over)
-        np_watch_arm(run->watch);
-    else if (code == 0)
+    if (!over && code == 0)
         code = train(run, err);
-    if (code == -EINTR) /* with a checkpoint */
+    if (code == -EINTR || (code == 0 && !run->options->probe)) /* with a checkpoint */
         np_watch_settle(run->watch, NP_EXIT_STOPPED);
     close_pipeline(run);
     if (code == 0)
@@ -440,6 +452,7 @@ static void close_run(struct np_run *run)
     np_free(run->buffers);
     np_free(run->state[0]);
     np_free(run->state[1]);
+    np_free(run->mark_buffers);
     np_setup_fini(&run->setup);
     np_device_close(run->device);
     np_watch_stop(run->watch);

@@ -102,6 +102,10 @@ struct np_run {
     bool kept_order;           /* classes are in a checkpoint's order, not in the config's */
     struct np_changes changes; /* of rate, schedule and length since the run began */
     struct np_position position;
+    /* np_run_mark(): what batches that were accumulated since have moved; the weights have not. */
+    struct np_position mark;
+    float *mark_buffers; /* NULL: none */
+    bool at_mark;        /* `position` is `mark`: the arrays' buffers are ahead of it */
     uint64_t first_step; /* of this process */
     uint64_t saved_step; /* of the last checkpoint; UINT64_MAX: none */
     bool saved_eval_due;
@@ -180,6 +184,12 @@ int np_run_check_data(
 /* Lanes and precision of the newest checkpoint; what has changed since is said. */
 int np_run_load_facts(struct np_run *run, struct np_err *err);
 int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);
+/* With train.accumulate above 1: remembers where the run stands with an update made; nothing else does.
+ * Before the first update, and after each. */
+int np_run_mark(struct np_run *run, struct np_err *err);
+/* Where the mark is of this step, batches accumulated since are as if they had not been: np_run_save()
+ * then saves what stood there. The run ends with it. */
+void np_run_go_to_mark(struct np_run *run, uint64_t step);
 /* The newest whole checkpoint of the folder into the host arrays and the position; the facts' lanes
  * and precision are taken over. Before the plan is there: arrays must be. */
 int np_run_load(struct np_run *run, struct np_err *err);

@@ -372,7 +372,14 @@ static bool boundary_follows(void *context, uint64_t step)
 {
     const struct np_run *run = context;
 
-    return run->best_unsaved || np_run_stopping(context) || checkpoint_due(run, step);
+    return run->config->run.accumulate > 1 || run->best_unsaved || np_run_stopping(context) ||
+           checkpoint_due(run, step);
+}
+
+static int stopped(struct np_run *run)
+{
+    run->stop_code = -EINTR;
+    return np_err_set(&run->stop_err, -EINTR, "stopped");
 }
 
 static int on_boundary(void *context, uint64_t step, bool eval_due)
@@ -390,23 +397,31 @@ static int on_boundary(void *context, uint64_t step, bool eval_due)
             return code;
         }
     }
-    if (!stop)
-        return 0;
-    run->stop_code = -EINTR;
-    np_err_set(&run->stop_err, -EINTR, "stopped");
-    return -EINTR;
+    if (stop)
+        return stopped(run);
+    int code = np_run_mark(run, &run->stop_err);
+    if (code < 0)
+        run->stop_code = code;
+    return code;
 }
 
-/* A file that cannot be read now may be there again later: the run stops with a checkpoint. */
-static void on_unreadable(void *context, uint64_t step, bool eval_due)
+/* A file that cannot be read now may be there again later, and so for a stop: the run ends with a
+ * checkpoint to go on from. Bad content will be as bad again, but what is trained is kept. */
+static void on_rescue(void *context, uint64_t step, bool eval_due, int why)
 {
     struct np_run *run = context;
     struct np_err err = {0};
     bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
+    int code = 0;
 
-    if (step > 0 && !saved && np_run_save(run, step, eval_due, &err) < 0)
+    np_run_go_to_mark(run, step);
+    if (!saved && (step > 0 || why == -EINTR) &&
+        (code = np_run_save(run, step, eval_due, &err)) < 0)
         np_run_say(run, "%s", err.text);
-    run->stop_code = -EIO;
+    if (why == -EIO)
+        run->stop_code = -EIO;
+    else if (why == -EINTR && code == 0)
+        stopped(run);
 }
 
 void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks)
@@ -419,7 +434,7 @@ void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks)
         .stopping = np_run_stopping,
         .boundary_follows = boundary_follows,
         .boundary = on_boundary,
-        .unreadable = on_unreadable,
+        .rescue = on_rescue,
         .context = run,
     };
 }

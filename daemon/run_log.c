@@ -128,12 +128,12 @@ void np_log_history(struct np_run_log *log, const struct np_batch *batch, uint32
     }
 }
 
-static int sync_one(const struct np_run_log *log, FILE *file, const char *name, uint64_t *ret_bytes,
-    struct np_err *err)
+static int size_one(const struct np_run_log *log, FILE *file, const char *name, bool sync,
+    uint64_t *ret_bytes, struct np_err *err)
 {
     if (!file)
         return 0;
-    if (fflush(file) != 0 || ferror(file) || fdatasync(fileno(file)) < 0)
+    if (fflush(file) != 0 || ferror(file) || (sync && fdatasync(fileno(file)) < 0))
         return np_err_set(err, errno ? -errno : -EIO, "%s/%s: cannot be written: %s", log->dir,
             name, strerror(errno ? errno : EIO));
     struct stat stat;
@@ -143,15 +143,26 @@ static int sync_one(const struct np_run_log *log, FILE *file, const char *name, 
     return 0;
 }
 
-int np_log_sync(struct np_run_log *log, struct np_position *position, struct np_err *err)
+static int sizes(
+    const struct np_run_log *log, bool sync, struct np_position *position, struct np_err *err)
 {
-    int code = sync_one(log, log->log, "log", &position->log_bytes, err);
+    int code = size_one(log, log->log, "log", sync, &position->log_bytes, err);
 
     if (code == 0)
-        code = sync_one(log, log->metrics, "metrics.jsonl", &position->metrics_bytes, err);
+        code = size_one(log, log->metrics, "metrics.jsonl", sync, &position->metrics_bytes, err);
     if (code == 0)
-        code = sync_one(log, log->bad, "bad_samples.jsonl", &position->bad_bytes, err);
+        code = size_one(log, log->bad, "bad_samples.jsonl", sync, &position->bad_bytes, err);
     if (code == 0)
-        code = sync_one(log, log->history, "history.bin", &position->history_bytes, err);
+        code = size_one(log, log->history, "history.bin", sync, &position->history_bytes, err);
     return code;
+}
+
+int np_log_sizes(struct np_run_log *log, struct np_position *position, struct np_err *err)
+{
+    return sizes(log, false, position, err);
+}
+
+int np_log_sync(struct np_run_log *log, struct np_position *position, struct np_err *err)
+{
+    return sizes(log, true, position, err);
 }

@@ -37,5 +37,7 @@ void np_log_history(struct np_run_log *log, const struct np_batch *batch, uint32
 /* All that was written is on the disk; fills the position's offsets. An error of any earlier write
  * comes out here. */
 int np_log_sync(struct np_run_log *log, struct np_position *position, struct np_err *err);
+/* The same, but what was written need not be on the disk yet. */
+int np_log_sizes(struct np_run_log *log, struct np_position *position, struct np_err *err);
 
 #endif

@@ -159,14 +159,49 @@ static void name_best(struct np_run *run, const char *dir)
         np_run_say(run, "%s", unnamed.text);
 }
 
+int np_run_mark(struct np_run *run, struct np_err *err)
+{
+    const size_t bytes = sizeof(float) * run->setup.graph->nr_buffers;
+
+    if (run->config->run.accumulate <= 1)
+        return 0;
+    if (!run->mark_buffers && !(run->mark_buffers = np_alloc(bytes + 1)))
+        return np_err_set(err, -ENOMEM, "out of memory for the buffers of the last update");
+    int code = np_log_sizes(&run->log, &run->position, err);
+    run->mark = run->position;
+    return code < 0
+               ? code
+               : run->device->plan_ops->read(run->plan, NP_ARRAY_BUFFERS, run->mark_buffers, err);
+}
+
+void np_run_go_to_mark(struct np_run *run, uint64_t step)
+{
+    run->at_mark = run->mark_buffers && run->mark.step == step;
+    if (run->at_mark)
+        run->position = run->mark;
+}
+
+/* Logs whole on the disk, the arrays on the host; the position with the logs' sizes. */
+static int collect(struct np_run *run, struct np_err *err)
+{
+    struct np_position now = run->position;
+    int code = np_log_sync(&run->log, &now, err);
+
+    if (code == 0)
+        code = read_arrays(run, err);
+    if (code == 0 && run->at_mark)
+        memcpy(run->buffers, run->mark_buffers, sizeof(float) * run->setup.graph->nr_buffers);
+    else if (code == 0)
+        run->position = now;
+    return code;
+}
+
 static int write_checkpoint(struct np_run *run, char *dir, struct np_err *err)
 {
     struct np_checkpoint checkpoint;
     struct np_err prune_err = {0};
-    int code = np_log_sync(&run->log, &run->position, err);
+    int code = collect(run, err);
 
-    if (code == 0)
-        code = read_arrays(run, err);
     if (code == 0)
         code = read_device_state(run, err);
     if (code < 0)

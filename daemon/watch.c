@@ -14,8 +14,8 @@
 
 #include "loader/base/clock.h"
 
-#define LONG_WAIT_NS 5000000000ull
-#define PERIOD_MS    5000
+#define LONG_WAIT_NS 4500000000ull /* with the period: named before it has lasted 5 s */
+#define PERIOD_MS    400
 #define ECHO_NS      500000000ull
 
 struct np_watch {
@@ -26,11 +26,13 @@ struct np_watch {
     int signal_fd, end_fd;
     pthread_t thread;
     pthread_mutex_t lock;
-    bool armed;           /* under lock */
-    int stopping;         /* under lock */
-    uint64_t stopping_ns; /* under lock */
-    bool settled;         /* under lock */
-    int exit_code;        /* under lock */
+    bool armed;                  /* under lock */
+    int stopping;                /* under lock */
+    uint64_t stopping_ns;        /* under lock */
+    bool settled;                /* under lock */
+    void (*wake)(void *context); /* under lock; NULL: nobody waits */
+    void *wake_context;          /* under lock */
+    int exit_code;               /* under lock */
 };
 
 /* A line on standard error, unless nobody reads there: what ends the process waits for nothing, not
@@ -63,11 +65,16 @@ static void take_signal(struct np_watch *watch)
     int number = (int)info.ssi_signo;
     pthread_mutex_lock(&watch->lock);
     bool armed = watch->armed, first = armed && !watch->stopping;
-    if (watch->settled)
+    if (watch->settled) {
+        if (watch->exit_code != 0 && !watch->stopping)
+            say_at_once(number, ": ended at once, what was saved before stays");
         _exit(watch->exit_code);
+    }
     if (first) {
         watch->stopping = number;
         watch->stopping_ns = np_now_ns();
+        if (watch->wake)
+            watch->wake(watch->wake_context);
     }
     /* timeout(1) signals the process and its group, systemd sends SIGTERM and SIGHUP: one wish. */
     bool echo = !first && armed && np_now_ns() - watch->stopping_ns < ECHO_NS;
@@ -149,6 +156,17 @@ void np_watch_arm(struct np_watch *watch)
 {
     pthread_mutex_lock(&watch->lock);
     watch->armed = true;
+    watch->settled = false;
+    pthread_mutex_unlock(&watch->lock);
+}
+
+void np_watch_wakes(struct np_watch *watch, void (*wake)(void *context), void *context)
+{
+    pthread_mutex_lock(&watch->lock);
+    watch->wake = wake;
+    watch->wake_context = context;
+    if (wake && watch->stopping)
+        wake(context);
     pthread_mutex_unlock(&watch->lock);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "loader/base/box.h"
+#include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/changed.h"
 #include "loader/reader.h"
@@ -27,6 +28,9 @@
  * touched. */
 #define REPLAY_SLOTS      64
 #define REPLAY_RING_BYTES (128 * MIB)
+
+/* Readers that are in a read, or in open(), for so long after the stop are left there. */
+#define HANG_NS 500000000ull
 
 #define AUTO_CACHE_EPOCHS 3 /* the first one fills it, for about 5 % of the readers' time */
 
@@ -370,16 +374,21 @@ bool np_loader_next_bad(struct np_loader *loader, struct np_bad_sample *ret_bad)
 
 void np_loader_stop(struct np_loader *loader)
 {
+    const uint64_t until_ns = np_now_ns() + HANG_NS;
+    bool all_ended = true;
+
     if (!loader)
         return;
     if (loader->config.ring)
         np_ring_stop(loader->config.ring, NULL);
     for (int i = 0; i < loader->nr_readers; i++)
-        np_reader_join(loader->readers[i]);
+        all_ended &= np_reader_join(loader->readers[i], until_ns);
     np_free(loader->readers);
     np_cache_free(loader->config.cache);
-    np_files_close(loader->files[1]);
-    np_files_close(loader->files[0]);
+    if (all_ended) { /* a reader that hangs may still read there, into its own memory */
+        np_files_close(loader->files[1]);
+        np_files_close(loader->files[0]);
+    }
     np_changed_free(loader->changed[1]);
     np_changed_free(loader->changed[0]);
     np_bad_free(loader->config.bad);

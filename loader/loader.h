@@ -112,7 +112,8 @@ uint64_t np_loader_changed(
 /* The next bad sample, in no order; false: none waits. Any thread. The rows of a batch that was
  * taken have theirs here. */
 bool np_loader_next_bad(struct np_loader *loader, struct np_bad_sample *ret_bad);
-/* Stops the ring, joins the readers, frees all. Batches taken before are gone. */
+/* Stops the ring, joins the readers, frees all. Batches taken before are gone. A reader that hangs in
+ * open() or a read for half a second is left behind: it costs its thread and memory, and nothing else. */
 void np_loader_stop(struct np_loader *loader);
 
 #endif

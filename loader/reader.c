@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/reader_job.h"
 
@@ -56,6 +57,20 @@ static struct np_job *next_job(struct np_reader *reader)
     return job;
 }
 
+/* Of those in flight. */
+static struct np_job *oldest_read(const struct np_reader *reader)
+{
+    struct np_job *oldest = NULL;
+
+    for (int i = 0; i < reader->config->depth; i++) {
+        struct np_job *job = &reader->jobs[i];
+
+        if (job->in_flight && (!oldest || job->tried_ns < oldest->tried_ns))
+            oldest = job;
+    }
+    return oldest;
+}
+
 /* Blocks until a read is complete. */
 static struct np_job *reap(struct np_reader *reader)
 {
@@ -63,12 +78,12 @@ static struct np_job *reap(struct np_reader *reader)
     struct np_job *job;
 
     if (!read) {
-        job = &reader->jobs[0];
-        while (!job->in_flight)
-            job++;
+        job = oldest_read(reader);
         np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);
         np_stat_wait(reader->block, NP_STATE_IO_WAIT, "read", job->extent.path, job->record.offset);
+        np_reader_calls(reader);
         read = np_io_reap(&reader->io, true);
+        np_reader_back(reader);
         np_stat_done(reader->block);
     }
     job = read->owner;
@@ -181,10 +196,23 @@ static int set_up(struct np_reader *reader, struct np_err *err)
     return code;
 }
 
+/* Waits for the reads in flight. */
+static void close_io(struct np_reader *reader)
+{
+    const struct np_job *job = reader->jobs ? oldest_read(reader) : NULL;
+
+    if (job)
+        np_stat_wait(
+            reader->block, NP_STATE_IO_WAIT, "end of read", job->extent.path, job->record.offset);
+    np_reader_calls(reader);
+    np_io_close(&reader->io);
+    np_reader_back(reader);
+    if (job)
+        np_stat_done(reader->block);
+}
+
 static void tear_down(struct np_reader *reader)
 {
-    if (reader->io.ops)
-        np_io_close(&reader->io); /* waits for what is in flight */
     for (int i = 0; reader->jobs && i < reader->config->depth; i++)
         np_job_free(&reader->jobs[i]);
     np_maker_free(reader->maker);
@@ -192,6 +220,28 @@ static void tear_down(struct np_reader *reader)
         munmap(reader->buffers, reader->buffer_bytes * (size_t)reader->config->depth);
     np_free(reader->free_jobs);
     np_free(reader->jobs);
+}
+
+static void move(struct np_reader *reader, enum np_reader_place place)
+{
+    pthread_mutex_lock(&reader->lock);
+    const bool left_behind = reader->place == NP_READER_LEFT_BEHIND;
+    if (!left_behind)
+        reader->place = place;
+    pthread_cond_signal(&reader->moved);
+    pthread_mutex_unlock(&reader->lock);
+    while (left_behind)
+        pause();
+}
+
+void np_reader_calls(struct np_reader *reader)
+{
+    move(reader, NP_READER_CALLS);
+}
+
+void np_reader_back(struct np_reader *reader)
+{
+    move(reader, NP_READER_WORKS);
 }
 
 static void *reader_main(void *context)
@@ -202,12 +252,34 @@ static void *reader_main(void *context)
     if (!code)
         code = read_run(reader);
     np_stat_pass(reader->block, NP_STAGE_BATCH);
-    np_stat_leave(reader->block);
     if (code)
         np_ring_stop(reader->config->ring, &reader->why);
     np_ring_leave(reader->config->ring);
+    if (reader->io.ops)
+        close_io(reader);
+    np_stat_leave(reader->block);
     tear_down(reader);
+    move(reader, NP_READER_ENDED);
     return NULL;
+}
+
+/* The condition's waits end by the clock of np_now_ns(). */
+static void new_lock(struct np_reader *reader)
+{
+    pthread_condattr_t monotonic;
+
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&reader->lock, NULL);
+    pthread_cond_init(&reader->moved, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+static void free_reader(struct np_reader *reader)
+{
+    pthread_cond_destroy(&reader->moved);
+    pthread_mutex_destroy(&reader->lock);
+    np_free(reader);
 }
 
 int np_reader_start(const struct np_reader_config *config, int number,
@@ -221,6 +293,7 @@ int np_reader_start(const struct np_reader_config *config, int number,
         return np_err_set(err, -ENOMEM, "out of memory for a reader");
     reader->config = config;
     reader->number = number;
+    new_lock(reader);
     /* Signals are the main thread's. */
     sigfillset(&all);
     np_ring_join(config->ring);
@@ -229,17 +302,42 @@ int np_reader_start(const struct np_reader_config *config, int number,
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code) {
         np_ring_leave(config->ring);
-        np_free(reader);
+        free_reader(reader);
         return np_err_set(err, code, "cannot start reader thread %d: %s", number, strerror(-code));
     }
     *ret_reader = reader;
     return 0;
 }
 
-void np_reader_join(struct np_reader *reader)
+/* Waits until it has ended, or hangs in a call at until_ns or later; true: it hangs. */
+static bool hangs(struct np_reader *reader, uint64_t until_ns)
 {
-    if (!reader)
-        return;
+    const struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
+    bool hung = false;
+
+    pthread_mutex_lock(&reader->lock);
+    while (reader->place != NP_READER_ENDED && !hung) {
+        if (np_now_ns() < until_ns)
+            pthread_cond_timedwait(&reader->moved, &reader->lock, &until);
+        else if (reader->place == NP_READER_CALLS)
+            hung = true;
+        else
+            pthread_cond_wait(&reader->moved, &reader->lock);
+    }
+    if (hung)
+        reader->place = NP_READER_LEFT_BEHIND;
+    pthread_mutex_unlock(&reader->lock);
+    return hung;
+}
+
+bool np_reader_join(struct np_reader *reader, uint64_t until_ns)
+{
+    if (hangs(reader, until_ns)) {
+        np_stat_called(reader->block);
+        pthread_detach(reader->thread);
+        return false;
+    }
     pthread_join(reader->thread, NULL);
-    np_free(reader);
+    free_reader(reader);
+    return true;
 }

@@ -30,7 +30,9 @@ struct np_reader;
  * which it stops the ring with: -EIO: a file cannot be read; -EBADMSG: the bad-sample policy. */
 int np_reader_start(const struct np_reader_config *config, int number,
     struct np_reader **ret_reader, struct np_err *err);
-/* After the ring was stopped or the run has ended. */
-void np_reader_join(struct np_reader *reader);
+/* After the ring was stopped or the run has ended: waits for the thread's end. One that still hangs in
+ * a read or open() at until_ns (np_now_ns()) is left behind, with its own memory, and never touches
+ * anything shared again: false. */
+bool np_reader_join(struct np_reader *reader, uint64_t until_ns);
 
 #endif

@@ -114,7 +114,11 @@ static int open_own(struct np_reader *reader, struct np_job *job)
 {
     const struct np_set *set = &reader->config->sets[job->ticket.kind];
 
+    np_stat_call(reader->block, "open", job->extent.path, job->record.offset);
+    np_reader_calls(reader);
     job->own_fd = np_extent_open(job->extent.path, &job->record);
+    np_reader_back(reader);
+    np_stat_called(reader->block);
     if (job->own_fd < 0) {
         const int code = job->own_fd;
 

@@ -28,10 +28,17 @@ struct np_job {
     struct np_io_read read;
 };
 
+/* Where a reader is: whoever ends the pipeline leaves one behind that hangs in a call. */
+enum np_reader_place { NP_READER_WORKS, NP_READER_CALLS, NP_READER_LEFT_BEHIND, NP_READER_ENDED };
+
 struct np_reader {
     const struct np_reader_config *config; /* set once */
     pthread_t thread;
     int number;
+
+    pthread_mutex_t lock;
+    pthread_cond_t moved;       /* with `lock`: it has ended */
+    enum np_reader_place place; /* under lock */
 
     /* reader thread only */
     struct np_io io;
@@ -53,5 +60,9 @@ int np_job_begin(struct np_reader *reader, struct np_job *job);
 /* What follows a read. */
 int np_job_finish(struct np_reader *reader, struct np_job *job);
 void np_job_free(struct np_job *job); /* what it holds */
+/* Around calls that may hang with the storage. A reader that was left behind meanwhile never comes back
+ * from np_reader_back(): what it shared with others is gone. In between it touches only its own. */
+void np_reader_calls(struct np_reader *reader);
+void np_reader_back(struct np_reader *reader);
 
 #endif

@@ -18,7 +18,8 @@ struct loop {
     uint64_t reported;        /* steps; at most one fewer than done while the loop goes on */
     double before_lr;         /* of the step before the newest */
     uint64_t seq, before_seq; /* the ring's numbers of the newest batch and the one before */
-    bool unread;              /* the next batch could not be read */
+    uint64_t whole;           /* step of the last update: the last boundary */
+    bool no_batch;            /* the next batch did not come */
 };
 
 static uint64_t updates_of(const struct np_trainer_config *config, uint64_t steps)
@@ -133,7 +134,7 @@ static int train_step(struct loop *loop, struct np_err *err)
     int code = np_feed_upload(config->feed, &input, err);
 
     loop->before_lr = loop->lr;
-    loop->unread = code == -EIO;
+    loop->no_batch = code < 0;
     if (code < 0)
         return code;
     assert(input.about.kind == NP_BATCH_TRAIN && input.about.step == loop->step);
@@ -171,7 +172,12 @@ int np_trainer_eval(const struct np_trainer_config *config, uint64_t step, bool 
             *ret_cut = true;
             return 0;
         }
-        if ((code = np_feed_upload(config->feed, &input, err)) < 0)
+        code = np_feed_upload(config->feed, &input, err);
+        if (code == -EINTR && ret_cut) {
+            *ret_cut = true;
+            return 0;
+        }
+        if (code < 0)
             return code;
         assert(input.about.kind == NP_BATCH_EVAL && input.about.step == step);
         last = input.about.part + 1 == input.about.nr_parts;
@@ -216,14 +222,15 @@ static int evaluate(struct loop *loop, bool may_stop, bool *ret_cut, struct np_e
     return code;
 }
 
-/* Reads that fail come and go: what is trained so far can be kept, where the weights are whole. */
-static void rescue(struct loop *loop, bool eval_due)
+/* The next batch does not come: what is trained so far can be kept. Weights are whole since the last
+ * update, whatever was accumulated on top. */
+static void rescue(struct loop *loop, bool eval_due, int why)
 {
-    const struct np_trainer_config *config = loop->config;
+    const struct np_trainer_hooks *hooks = &loop->config->hooks;
+    const bool may = why == -EIO || why == -EBADMSG || why == -EINTR;
 
-    if (config->hooks.unreadable && loop->step % (uint64_t)config->accumulate == 0 &&
-        catch_up(loop, NULL) == 0)
-        config->hooks.unreadable(config->hooks.context, loop->step, eval_due);
+    if (may && hooks->rescue && (loop->step > loop->whole || catch_up(loop, NULL) == 0))
+        hooks->rescue(hooks->context, loop->whole, eval_due && loop->step == loop->whole, why);
 }
 
 int np_trainer_run(const struct np_trainer_config *config, struct np_err *err)
@@ -241,6 +248,8 @@ int np_trainer_run(const struct np_trainer_config *config, struct np_err *err)
     for (;;) {
         bool whole = loop.step % (uint64_t)config->accumulate == 0, cut = false;
 
+        if (whole)
+            loop.whole = loop.step;
         bool asks = whole && (eval || loop.step > config->first_step) &&
                     (!hooks->boundary_follows || eval || loop.step == config->nr_steps ||
                         hooks->boundary_follows(hooks->context, loop.step));
@@ -248,8 +257,7 @@ int np_trainer_run(const struct np_trainer_config *config, struct np_err *err)
         if ((eval || asks) && (code = catch_up(&loop, err)) < 0)
             return code;
         if (eval && (code = evaluate(&loop, whole, &cut, err)) < 0) {
-            if (code == -EIO)
-                rescue(&loop, true);
+            rescue(&loop, true, code);
             return code;
         }
         if (asks) {
@@ -261,8 +269,8 @@ int np_trainer_run(const struct np_trainer_config *config, struct np_err *err)
         if (loop.step == config->nr_steps)
             return 0;
         if ((code = train_step(&loop, err)) < 0) {
-            if (loop.unread)
-                rescue(&loop, false);
+            if (loop.no_batch)
+                rescue(&loop, false, code);
             return code;
         }
         eval = hooks->eval_follows(hooks->context, loop.step);

@@ -42,9 +42,10 @@ struct np_trainer_hooks {
      * is due; must return negative when stopping() was true. eval_due: the evaluation after this
      * step has not been made, or was cut. */
     int (*boundary)(void *context, uint64_t step, bool eval_due);
-    /* Optional. The next batch cannot be read (-EIO), and the weights are whole: a last chance to save
-     * them. The loop then ends with its error. */
-    void (*unreadable)(void *context, uint64_t step, bool eval_due);
+    /* Optional. The next batch does not come: it cannot be read (-EIO), its samples are too bad
+     * (-EBADMSG), or a stop came while it was waited for (-EINTR). A last chance to save; the loop then ends with `why`. step: of the last update; batches accumulated
+     * since have moved the buffers, weights and optimizer are as boundary() found them. */
+    void (*rescue)(void *context, uint64_t step, bool eval_due, int why);
     void *context;
 };
 

@@ -64,6 +64,8 @@ struct np_block {
     _Atomic(const char *) what;
     _Atomic(const char *) where;
     _Atomic uint64_t detail;
+    /* Under HELD: how often the wait that began then has been told of. */
+    _Atomic uint64_t told_since_ns, nr_told;
 
     /* the block's own thread only */
     struct np_tick tick;
@@ -279,6 +281,16 @@ uint64_t np_stat_pass(struct np_block *block, enum np_stage stage)
     return ns;
 }
 
+static void name_wait(
+    struct np_block *block, const char *what, const char *where, uint64_t detail, uint64_t since_ns)
+{
+    atomic_store_explicit(&block->what, what, memory_order_relaxed);
+    atomic_store_explicit(&block->where, where, memory_order_relaxed);
+    atomic_store_explicit(&block->detail, detail, memory_order_relaxed);
+    /* Pairs with the exchange in copy_wait(). */
+    atomic_store_explicit(&block->since_ns, since_ns, memory_order_release);
+}
+
 void np_stat_wait(struct np_block *block, enum np_state state, const char *what, const char *where,
     uint64_t detail)
 {
@@ -287,11 +299,13 @@ void np_stat_wait(struct np_block *block, enum np_state state, const char *what,
     look(block, np_now_ns());
     block->waited_ns = block->now_ns;
     turn(block, state, get(&block->ledger.held));
-    atomic_store_explicit(&block->what, what, memory_order_relaxed);
-    atomic_store_explicit(&block->where, where, memory_order_relaxed);
-    atomic_store_explicit(&block->detail, detail, memory_order_relaxed);
-    /* Pairs with the exchange in copy_wait(). */
-    atomic_store_explicit(&block->since_ns, block->now_ns, memory_order_release);
+    name_wait(block, what, where, detail, block->now_ns);
+}
+
+void np_stat_call(struct np_block *block, const char *what, const char *where, uint64_t detail)
+{
+    if (block)
+        name_wait(block, what, where, detail, np_now_ns());
 }
 
 /* The words are nobody's any more. */
@@ -308,6 +322,12 @@ static void end_wait(struct np_block *block)
         if (since & HELD)
             sched_yield(); /* somebody is printing one line */
     }
+}
+
+void np_stat_called(struct np_block *block)
+{
+    if (block)
+        end_wait(block);
 }
 
 void np_stat_done(struct np_block *block)
@@ -456,20 +476,38 @@ uint64_t np_stat_quantile(const struct np_stat *stat, enum np_stage stage, doubl
     return bucket_middle(NP_HIST_BUCKETS - 1);
 }
 
-/* Prints the wait that is open since `since`, unless it has ended meanwhile. */
-static int copy_wait(struct np_block *block, uint64_t since, uint64_t now, char *text, size_t bytes)
+/* Under HELD: has the wait lasted min_ns once more since it was last told of? */
+static int is_due(struct np_block *block, uint64_t since, uint64_t now, uint64_t min_ns)
 {
-    const char *where;
+    const uint64_t nr_told = get(&block->told_since_ns) == since ? get(&block->nr_told) : 0;
+
+    if (now - since < (nr_told + 1) * min_ns)
+        return 0;
+    atomic_store_explicit(&block->told_since_ns, since, memory_order_relaxed);
+    atomic_store_explicit(&block->nr_told, nr_told + 1, memory_order_relaxed);
+    return 1;
+}
+
+/* Prints the wait that is open since `since`, unless it has ended meanwhile or is not due. */
+static int copy_wait(
+    struct np_block *block, uint64_t since, uint64_t min_ns, char *text, size_t bytes)
+{
+    const uint64_t now = np_now_ns();
+    int due;
 
     if (!atomic_compare_exchange_strong_explicit(
             &block->since_ns, &since, since | HELD, memory_order_acquire, memory_order_relaxed))
         return 0;
-    where = atomic_load_explicit(&block->where, memory_order_relaxed);
-    snprintf(text, bytes, "%s: %s: %s %llu, for %.1f s", block->thread,
-        atomic_load_explicit(&block->what, memory_order_relaxed), where ? where : "",
-        (unsigned long long)get(&block->detail), (double)(now - since) * 1e-9);
+    due = is_due(block, since, now, min_ns);
+    if (due) {
+        const char *where = atomic_load_explicit(&block->where, memory_order_relaxed);
+
+        snprintf(text, bytes, "%s: %s: %s %llu, for %.1f s", block->thread,
+            atomic_load_explicit(&block->what, memory_order_relaxed), where ? where : "",
+            (unsigned long long)get(&block->detail), (double)(now - since) * 1e-9);
+    }
     atomic_store_explicit(&block->since_ns, since, memory_order_release);
-    return 1;
+    return due;
 }
 
 void np_stat_waits(struct np_stat *stat, uint64_t min_ns,
@@ -477,12 +515,12 @@ void np_stat_waits(struct np_stat *stat, uint64_t min_ns,
 {
     for (struct np_block *block = first(stat); block; block = (struct np_block *)block->older) {
         uint64_t since = get(&block->since_ns), now = np_now_ns();
-        char text[512];
+        char text[1200];
 
         /* HELD: another reader is at this wait and reports it. */
         if (since == 0 || since & HELD || now < since || now - since < min_ns)
             continue;
-        if (copy_wait(block, since, now, text, sizeof(text)))
+        if (copy_wait(block, since, min_ns, text, sizeof(text)))
             report(context, text);
     }
 }

@@ -67,6 +67,11 @@ uint64_t np_stat_pass(struct np_block *block, enum np_stage stage);
 void np_stat_wait(struct np_block *block, enum np_state state, const char *what, const char *where,
     uint64_t detail);
 void np_stat_done(struct np_block *block);
+/* A call that may hang, though mostly it is work and counts as such (open(), say): named as a wait is,
+ * until np_stat_called(). Not within a wait. The block's own thread only; or whoever knows that it will
+ * never come back calls np_stat_called() in its stead, of a wait too. */
+void np_stat_call(struct np_block *block, const char *what, const char *where, uint64_t detail);
+void np_stat_called(struct np_block *block);
 /* The thread ends; reads what the scheduler says of it. */
 void np_stat_leave(struct np_block *block);
 
@@ -102,7 +107,8 @@ void np_stat_sched(
     const struct np_stat *stat, const char *prefix, uint64_t *ret_cpu_ns, uint64_t *ret_delay_ns);
 /* Duration at quantile q (0..1) of a stage over all threads, ns; 0 where there is none. */
 uint64_t np_stat_quantile(const struct np_stat *stat, enum np_stage stage, double q);
-/* Calls report, with one line each, for all waits older than min_ns. Any thread. */
+/* Calls report, with one line each, for the waits that have lasted min_ns; called often enough, again
+ * for each further min_ns. Any thread. */
 void np_stat_waits(struct np_stat *stat, uint64_t min_ns,
     void (*report)(void *context, const char *text), void *context);
 

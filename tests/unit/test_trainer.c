@@ -75,6 +75,8 @@ struct bench {
     uint64_t stop_after; /* stopping() once so many calls were made; 0: never */
     uint64_t fail_at;    /* boundary() fails at this step */
     bool cut;            /* a boundary had its evaluation due */
+    uint64_t rescued;    /* rescue()'s step */
+    int why;             /* its error */
     struct np_step_report last_step;
     struct np_eval_report last_eval;
 };
@@ -130,11 +132,12 @@ static int on_boundary(void *context, uint64_t step, bool eval_due)
     return stopping(context) ? -EINTR : 0;
 }
 
-static void on_unreadable(void *context, uint64_t step, bool eval_due)
+static void on_rescue(void *context, uint64_t step, bool eval_due, int why)
 {
     struct bench *bench = context;
 
-    cr_assert(step == bench->last_step.step || step == bench->config.first_step);
+    bench->rescued = step;
+    bench->why = why;
     note(&bench->plan, eval_due ? "X" : "x");
 }
 
@@ -379,7 +382,7 @@ static void run_to_unreadable(struct bench *bench, uint64_t eval_every, int accu
 
     setup(bench, 3, eval_every, accumulate);
     bench->config.nr_steps = 12;
-    bench->config.hooks.unreadable = on_unreadable;
+    bench->config.hooks.rescue = on_rescue;
     np_err_set(&why, -EIO, "photo.jpg: read failed");
     struct np_batch *last = np_ring_claim(bench->ring, bench->seq, NULL);
     cr_assert_not_null(last); /* never committed */
@@ -399,4 +402,37 @@ Test(trainer, what_cannot_be_read_leaves_whole_weights_to_be_saved, .timeout = 2
     run_to_unreadable(&bench, 0, 4); /* gradients are under way: nothing whole but the start */
     calls = bench.plan.calls;
     cr_assert(strcmp(calls, "x") == 0 || !strchr(calls, 'x'));
+}
+
+Test(trainer, a_stop_while_a_batch_is_waited_for_keeps_the_last_update, .timeout = 20)
+{
+    for (int accumulate = 1; accumulate <= 2; accumulate++) {
+        struct np_err err = {0};
+        struct bench bench;
+
+        setup(&bench, 3, 0, accumulate);
+        bench.config.nr_steps = 4; /* the fourth batch never comes */
+        bench.config.hooks.rescue = on_rescue;
+        np_ring_interrupt(bench.ring);
+        cr_assert_eq(np_trainer_run(&bench.config, &err), -EINTR);
+        cr_assert_str_eq(bench.plan.calls, accumulate == 1 ? "bsu.|bsu.|bsu.|x" : "bsbau..|bsx");
+        cr_assert_eq(bench.rescued, accumulate == 1 ? 3 : 2);
+        cr_assert_eq(bench.why, -EINTR);
+        teardown(&bench);
+    }
+}
+
+Test(trainer, a_stop_while_an_evaluation_waits_cuts_it, .timeout = 20)
+{
+    struct np_err err = {0};
+    struct bench bench;
+
+    setup(&bench, 1, 0, 1);
+    add_batch(&bench, NP_BATCH_EVAL, 1, 0, 2); /* its second part never comes */
+    bench.eval_every = 1;
+    bench.stop_after = strlen("bsu.Be");
+    np_ring_interrupt(bench.ring);
+    cr_assert_eq(np_trainer_run(&bench.config, &err), -EINTR);
+    cr_assert_str_eq(bench.plan.calls, "bsu.Be!");
+    teardown(&bench);
 }

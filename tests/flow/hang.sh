@@ -1,0 +1,149 @@
+#!/bin/sh
+# Storage that hangs: a trainer that waits for a batch is reached by a stop, saves, and ends although
+# a reader is stuck in open() or in a read; the run goes on to the weights of one that nobody disturbed.
+# A FIFO in a picture's place hangs in open(), the `sim` backend's slow read hangs in a read.
+. "$(dirname "$0")/../lib.sh"
+cd "$TMP" || exit 1
+LIMIT_MS=10000 # generous: a box may be busy. What it took is printed
+
+for i in $(seq 10 49); do
+    mkdir -p "pictures/$((i % 2))" "test/$((i % 2))"
+    { printf 'P6 8 8 255\n'; seq $((i * i)) $((i * i + 99)) | head -c 192; } >"pictures/$((i % 2))/$i.ppm"
+    [ "$i" -ge 34 ] || cp "pictures/$((i % 2))/$i.ppm" "test/$((i % 2))/$i.ppm"
+done
+cat >net.yaml <<Y
+name: net
+device: cpu
+precision: f32
+data:
+  train: {source: folder, path: "$TMP/pictures"}
+  test: {source: folder, path: "$TMP/test"}
+loader: {batch: 4, readers: 2, depth: 2, shuffle: none, cache: none, augment: [flip]}
+model: [{conv: {out: 4, kernel: 3}}, batchnorm, relu, global_avgpool, {linear: {out: classes}}]
+optimizer: {sgd: {lr: 0.05, momentum: 0.9}}
+train: {epochs: 2, threads: 1, eval_every: 1 epoch}
+checkpoint: {every: never}
+Y
+
+field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
+# same A B: both ended, with the same weights
+same() {
+    [ -n "$(field weights_sha256 "$1")" ] && [ "$(field weights_sha256 "$1")" = "$(field weights_sha256 "$2")" ] ||
+        { tail -n 3 "$1.err" "$2.err"; return 1; }
+}
+train() { out=$1; shift; "$NNPIPE" train "${CONFIG:-net.yaml}" --json "$@" >"$out" 2>"$out.err"; }
+# block FILE, unblock FILE: a FIFO in its place, which listing does not see
+block() { cp -p "$1" "$TMP/kept" && touch -r "$(dirname "$1")" "$TMP/when" && rm "$1" && mkfifo "$1" && touch -r "$TMP/when" "$(dirname "$1")"; }
+unblock() { rm "$1" && cp -p "$TMP/kept" "$1" && touch -r "$TMP/when" "$(dirname "$1")"; }
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+# until_true WORDS...: waits for a command to succeed, up to 20 s
+until_true() { for _ in $(seq 400); do "$@" && return 0; sleep 0.05; done; echo "never: $*"; return 1; }
+sed '/^  test:/d' net.yaml >no-test.yaml
+has_step() { grep -q "\"event\": *\"step\".*\"step\": *$1," "$2"; }
+# stopped CODE STEP ARGS...: trains, is stopped once STEP is done and the next batch hangs: ends with
+# CODE within the limit, with a checkpoint of step $saved_step
+stopped() {
+    code=$1 step=$2
+    shift 2
+    rm -rf "$TMP/runs" && : >"$TMP/cut"
+    "$NNPIPE" train net.yaml --json -o "runs=$TMP/runs" "$@" >"$TMP/cut" 2>"$TMP/cut.err" &
+    pid=$!
+    # a step's numbers come with the next one, unless a boundary follows
+    if [ "$step" -gt 1 ]; then until_true has_step $((step - 1)) "$TMP/cut"; else until_true grep -q '"start"' "$TMP/cut"; fi ||
+        { kill -9 $pid; cat "$TMP/cut.err"; return 1; }
+    ${BEFORE_STOP:-sleep 0.3}
+    start=$(now_ms)
+    kill -TERM $pid
+    wait $pid
+    got=$?
+    took=$(($(now_ms) - start))
+    echo "# ended with $got after $took ms"
+    [ $got -eq "$code" ] && [ $took -lt $LIMIT_MS ] && [ -e "$(echo "$TMP/runs"/*/checkpoints/step-"${saved_step:-$step}")" ] ||
+        { ls "$TMP/runs"/*/checkpoints; cat "$TMP/cut.err"; return 1; }
+}
+# goes_on WHOLE ARGS...: the stopped run, to WHOLE's weights
+goes_on() { whole=$1; shift; train "$TMP/end" -o "runs=$TMP/runs" --resume "$@" && same "$whole" "$TMP/end"; }
+
+train whole -o runs=whole-runs || { cat whole.err; exit 1; }
+train whole-4 -o runs=whole-runs -o train.accumulate=4 || { cat whole-4.err; exit 1; }
+
+hung=$TMP/pictures/1/21.ppm # sample 25 of training: batch 6 of 0 to 9
+named() { until_true grep -q "reader [01]: open: $hung 0, for" "$TMP/cut.err"; }
+hung_open() {
+    block "$hung" && BEFORE_STOP=named stopped 75 6
+    code=$?
+    unblock "$hung"
+    [ $code -eq 0 ] && grep -o 'reader [01]: open: .*' "$TMP/cut.err" | head -n 1 && goes_on whole
+}
+t "a stop reaches a trainer whose reader hangs in open(): 75, a checkpoint, the same weights" hung_open
+[ ! -e "$OUT" ] || grep '^#' "$OUT"
+
+hung_at_once() {
+    first=$TMP/pictures/0/12.ppm # not the one that sizes are taken from
+    block "$first" && stopped 75 0
+    code=$?
+    unblock "$first"
+    [ $code -eq 0 ] && goes_on whole
+}
+t "before the first step it saves where it began" hung_at_once
+
+hung_accumulating() { # 8 whole after two updates of 4, then batch 6 hangs: whole is 4
+    block "$hung" && saved_step=4 stopped 75 6 -o train.accumulate=4
+    code=$?
+    unblock "$hung"
+    saved_step=
+    [ $code -eq 0 ] && goes_on whole-4 -o train.accumulate=4
+}
+t "within an accumulation the last update is what is saved" hung_accumulating
+
+hung_read() {
+    NNPIPE_IO_SIM="slow_read=26,slow_us=1000000000" stopped 75 6 -o loader.io=sim -o loader.readers=1 -o loader.depth="$1" && goes_on whole
+}
+t "a reader that hangs in a read is left behind" hung_read 1
+t "so it is with more reads in flight" hung_read 3
+
+# eval_hangs N ARGS...: in test picture N of 24, of the evaluation after step 10; then other free keys
+eval_hangs() {
+    n=$1
+    shift
+    NNPIPE_IO_SIM="slow_read=$((40 + n)),slow_us=1000000000" stopped 75 10 -o loader.io=sim -o loader.readers=1 -o loader.depth=1 &&
+        grep -q '"eval_due": *true' "$TMP/runs"/*/checkpoints/step-10/manifest.json && goes_on whole "$@"
+}
+t "an evaluation that hangs is still due afterwards" eval_hangs 3
+evals() { [ "$(grep -c '"event": *"eval"' "$TMP/end")" -eq "$1" ] || { grep '"eval"' "$TMP/end"; return 1; }; }
+t "and is made when the run goes on" evals 2
+t "cut in its first batch it may be left away: eval_every: never" eval_hangs 1 -o train.eval_every=never
+t "then only the last one is made" evals 1
+t "cut in its middle: eval_every: 2 epochs, other readers, io and cache" eval_hangs 13 -o "train.eval_every=2 epochs" -o loader.readers=3 -o loader.io=pread -o loader.cache=decoded -o loader.prefetch=3
+CONFIG=no-test.yaml
+t "cut in its last batch: no evaluation set at all" eval_hangs 24
+t "and none was made" evals 0
+CONFIG=
+
+# last_hangs: in the evaluation behind the last step of a run of one epoch
+last_hangs() {
+    NNPIPE_IO_SIM="slow_read=50,slow_us=1000000000" stopped 75 10 -o train.epochs=1 -o loader.io=sim -o loader.readers=1 -o loader.depth=1
+}
+train whole-1 -o runs=whole-runs -o train.epochs=1
+last_then() { last_hangs && goes_on "$@"; }
+t "cut in the last evaluation of all: it is made on resume" last_then whole-1 -o train.epochs=1
+CONFIG=no-test.yaml
+t "or there is none any more, and the run is over" last_then whole-1 -o train.epochs=1
+CONFIG=
+t "or the run is longer now" last_then whole -o train.eval_every=7\ steps
+t "or another set is evaluated, and the test set at the end" last_then whole-1 -o train.epochs=1 -o "data.val={source: folder, path: $TMP/test}"
+
+hung_before() { # the picture that the data's size is taken from
+    first=$TMP/pictures/0/10.ppm
+    block "$first" || return 1
+    "$NNPIPE" train net.yaml -o "runs=$TMP/none" >"$TMP/cut" 2>&1 &
+    pid=$!
+    sleep 0.5
+    start=$(now_ms)
+    kill -TERM $pid
+    wait $pid
+    code=$?
+    unblock "$first"
+    [ $code -eq 143 ] && [ $(($(now_ms) - start)) -lt $LIMIT_MS ] && [ ! -e "$TMP/none" ] || { echo "exit $code"; cat "$TMP/cut"; return 1; }
+}
+t "a look at the data that hangs is ended at once, and nothing is left" hung_before
