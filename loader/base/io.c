@@ -30,24 +30,15 @@ static int open_backend(
     return status;
 }
 
-/* Why io_uring can be refused where reading itself is fine: an old kernel, a seccomp profile or
- * sysctl, a small RLIMIT_MEMLOCK, no descriptor left for one more ring. */
-static bool is_refusal(int status)
-{
-    return status == -ENOSYS || status == -EPERM || status == -EACCES || status == -ENOMEM ||
-           status == -EMFILE || status == -ENFILE;
-}
-
 int np_io_open(struct np_io *io, const char *name, int depth, struct np_err *err)
 {
     assert(depth >= 1);
     if (strcmp(name, "auto") == 0) {
-        struct np_err refusal = {0};
-        int status = open_backend(io, &np_io_uring, depth, &refusal);
-
-        if (is_refusal(status))
-            return open_backend(io, &np_io_pread, depth, err);
-        return status ? np_err_set(err, status, "%s", refusal.text) : 0;
+        /* Whatever refuses io_uring (an old kernel or one that is emulated, a seccomp profile or sysctl,
+         * a small RLIMIT_MEMLOCK, no descriptor left for one more ring), reading itself is fine. */
+        if (open_backend(io, &np_io_uring, depth, NULL) == 0)
+            return 0;
+        return open_backend(io, &np_io_pread, depth, err);
     }
     for (size_t i = 0; i < sizeof(backends) / sizeof(*backends); i++)
         if (strcmp(name, backends[i]->name) == 0)

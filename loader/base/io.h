@@ -61,7 +61,7 @@ struct np_io {
 extern const struct np_io_ops np_io_uring, np_io_pread, np_io_sim;
 extern const struct np_io_write_ops np_io_posix_write;
 
-/* name: "auto" (uring, or pread where it is refused), "uring", "pread", "sim" (loader/base/
+/* name: "auto" (uring, or pread where it cannot be set up, whatever the reason), "uring", "pread", "sim" (loader/base/
  * io_sim.h). io->ops->name tells which it became. Reads and the page cache's ring are allocated
  * here, nothing later. */
 int np_io_open(struct np_io *io, const char *name, int depth, struct np_err *err);

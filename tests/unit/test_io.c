@@ -223,12 +223,12 @@ Test(io, an_unknown_backend_is_named)
     cr_assert_not_null(strstr(err.text, "uring, pread"));
 }
 
-/* From here on io_uring_setup() fails with `error`, as a container's profile makes it. */
-static bool refuse_io_uring(int error)
+/* From here on the call fails with `error`, as a container's profile makes it. */
+static bool refuse_call(unsigned call, int error)
 {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
@@ -239,13 +239,13 @@ static bool refuse_io_uring(int error)
 }
 
 /* In a process of its own: 0, or the line that was wrong. */
-static int refused(int error)
+static int refused(unsigned call, int error)
 {
     struct np_io io;
     struct np_err err = {0};
     int fd = make_file(FILE_BYTES, true);
 
-    if (!refuse_io_uring(error))
+    if (!refuse_call(call, error))
         return __LINE__;
     if (np_io_open(&io, "uring", DEPTH, &err) != -error)
         return __LINE__;
@@ -260,23 +260,48 @@ static int refused(int error)
     return 0;
 }
 
+/* The registering calls are of use only: a kernel that has none of them gives a ring without limits. */
+static int without_registering(int error)
+{
+    struct np_io io;
+    int fd = make_file(FILE_BYTES, true);
+
+    if (!refuse_call(__NR_io_uring_register, error))
+        return __LINE__;
+    if (np_io_open(&io, "auto", DEPTH, NULL) != 0)
+        return __LINE__;
+    if (read_at_random(&io, fd) != 0)
+        return __LINE__;
+    np_io_close(&io);
+    close(fd);
+    return 0;
+}
+
+static void in_a_child(unsigned call, int error)
+{
+    int status;
+    pid_t child = fork();
+
+    if (child == 0) {
+        int line =
+            call == __NR_io_uring_register ? without_registering(error) : refused(call, error);
+
+        if (line)
+            fprintf(stderr, "line %d\n", line);
+        _exit(line != 0);
+    }
+    waitpid(child, &status, 0);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "call %u, errno %d", call, error);
+}
+
 Test(io, where_io_uring_is_refused_auto_is_pread_and_uring_says_why, .timeout = 60)
 {
-    const int errors[] = {ENOSYS, EPERM, EACCES, ENOMEM, EMFILE};
+    const int errors[] = {ENOSYS, EPERM, EACCES, ENOMEM, EMFILE, EINVAL, EOPNOTSUPP};
 
-    for (int i = 0; i < 5; i++) {
-        int status;
-        pid_t child = fork();
-
-        if (child == 0) {
-            int line = refused(errors[i]);
-
-            if (line)
-                fprintf(stderr, "refused(): line %d\n", line);
-            _exit(line != 0);
-        }
-        waitpid(child, &status, 0);
-        cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "errno %d", errors[i]);
+    for (int i = 0; i < 7; i++) {
+        in_a_child(__NR_io_uring_setup, errors[i]);
+        in_a_child(__NR_io_uring_enter, errors[i]);
+        in_a_child(__NR_io_uring_register, errors[i]);
     }
 }
 
