@@ -92,7 +92,7 @@ endif
 # before cuDNN for GPUs that are only described.
 ifneq ($(and $(NVCC),$(CUDNN)),)
 EMU_CU  := $(patsubst trainer/cuda/%.cu,$(B)/emu/%.cu.o,$(wildcard trainer/cuda/*.cu))
-EMU_O   := $(EMU_CU) $(B)/emu/grid.o $(patsubst %,$(B)/emu/%.o,calls_cuda conv_cuda linear_cuda dnn dnn_plan)
+EMU_O   := $(EMU_CU) $(B)/emu/grid.o $(patsubst %,$(B)/emu/%.o,calls_cuda conv_cuda engines_cuda linear_cuda dnn dnn_plan)
 EMU_C   := $(patsubst trainer/cuda/%.c,$(B)/emu/%.o,$(wildcard trainer/cuda/*.c))
 EMU_RT  := $(B)/emu/grid.o $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/cudart*.c))
 EMU_DNN := $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/fake_cudnn*.c))
@@ -101,7 +101,7 @@ EMU      = $(addprefix $(B)/tests/emu/,nnpipe libnnpipe-cuda.so libcudnn.so.9 li
 PLANS    = $(if $(SAN),,$(B)/tests/cuda/plans)
 CXXFLAGS = -std=c++17 $(OPT) -Wall -Wextra -fno-strict-aliasing -ffp-contract=off -pthread -fPIC -I. $(CUDA_FLAGS) \
            $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
-$(patsubst %,$(B)/tests/kernel/test_kernels_%.o,cuda rows stats update): CFLAGS += -DNP_EMULATED_CUDA $(CUDA_FLAGS)
+$(patsubst %,$(B)/tests/kernel/test_kernels_%.o,cuda rows stats update) $(B)/tests/unit/test_engines.o: CFLAGS += -DNP_EMULATED_CUDA $(CUDA_FLAGS)
 $(B)/emu/%.cu.o: trainer/cuda/%.cu
 	@mkdir -p $(@D)
 	$(CXX) -x c++ $(CXXFLAGS) -MMD -MP -c -o $@ $<

@@ -1,14 +1,15 @@
 /* plans GPU.json PRECISION CONFIG HEIGHT CHANNELS CLASSES BATCH [free|tf32]: the network of a config, lowered for
  * a GPU that is only described, each of its convolutions put before cuDNN itself. Prints what became
  * of its nodes, and how the memory plan stands to the plans' workspaces; fails when cuDNN has no plan
- * for one. free: not deterministic; tf32: allowed. Needs cuDNN, no GPU; with a libcuda.so.1 like
+ * for one. Then once more with each shape's first plan as the known choice: that plan alone is built for
+ * each. free: not deterministic; tf32: allowed. Needs cuDNN, no GPU; with a libcuda.so.1 like
  * tests/emu/stub_driver.c also the engines that compile at run time are built. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/kernel/made_graphs.h"
-#include "trainer/cuda/program_cuda.h"
+#include "trainer/cuda/calls_cuda.h"
 #include "trainer/plan.h"
 
 #define MAX_NAMES 64
@@ -57,25 +58,93 @@ static int report(const struct np_cuda_program *program, const char *title)
     return np_cuda_program_arena_bytes(program) == 0 || np_cuda_program_arena_bytes(program) > all;
 }
 
-/* One of the two graphs of a network. */
-static int lower(struct np_cuda *cuda, const struct np_graph *graph,
-    const struct np_dnn_rules *rules, const char *title)
-{
-    struct np_cuda_program *program = NULL;
-    struct np_cuda_layout layout = {0};
-    struct np_graph *device = np_cuda_graph(graph);
-    const struct np_cuda_arrays arrays = {.layout = &layout};
-    struct np_err err = {0};
-    int bad;
+/* Plans asked for: cuDNN's own function, counted. */
+static int nr_builds;
+static cudnnStatus_t (*new_descriptor)(cudnnBackendDescriptorType_t, cudnnBackendDescriptor_t *);
 
-    if (!device || np_cuda_layout_init(&layout, graph, device, &err) < 0)
-        return fail(title, &err);
-    bad = np_cuda_program_new(cuda, graph, &arrays, rules, NULL, &program, &err) < 0
-              ? fail(title, &err)
-              : report(program, title);
-    np_cuda_program_free(program);
-    np_cuda_layout_fini(&layout);
-    np_graph_free(device);
+static cudnnStatus_t count_plans(
+    cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *ret_descriptor)
+{
+    nr_builds += type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR;
+    return new_descriptor(type, ret_descriptor);
+}
+
+/* A network's two graphs, and what they are lowered with. */
+struct network {
+    struct np_cuda *cuda;
+    const struct np_graph *graphs[2]; /* train, eval */
+    const struct np_dnn_rules *rules;
+    const char *title;
+};
+
+/* As if each shape's first plan had been chosen. */
+static int note_choice(const struct np_cuda_conv *conv, struct np_engines *engines)
+{
+    return conv ? np_engines_put(engines, np_cuda_conv_key(conv), np_cuda_conv_taken(conv), 1, NULL)
+                : 0;
+}
+
+static int note_choices(const struct np_cuda_program *program, struct np_engines *engines)
+{
+    int code = 0;
+
+    for (int n = 0; code == 0 && n < np_cuda_program_graph(program)->nr_nodes; n++) {
+        code = note_choice(program->calls[n].conv, engines);
+        if (code == 0)
+            code = note_choice(program->calls[n].summing, engines);
+    }
+    return code;
+}
+
+/* ret_engines: NULL, or where the choices go, and a table is printed. */
+static int lower(
+    const struct network *network, struct np_engines *known, struct np_engines *ret_engines)
+{
+    static const char *const names[] = {"train", "eval"};
+    struct np_cuda_convs *convs = np_cuda_convs_new(&network->cuda->target, 0);
+    const struct np_cuda_parts parts = {network->cuda, convs, known};
+    const char *node, *id;
+    int bad = 0;
+
+    for (int g = 0; g < 2; g++) {
+        struct np_cuda_program *program = NULL;
+        struct np_cuda_layout layout = {0};
+        struct np_graph *device = np_cuda_graph(network->graphs[g]);
+        const struct np_cuda_arrays arrays = {.layout = &layout};
+        struct np_err err = {0};
+        char title[300];
+
+        snprintf(title, sizeof(title), "%s %s", network->title, names[g]);
+        if (!device || np_cuda_layout_init(&layout, network->graphs[g], device, &err) < 0 ||
+            np_cuda_program_new(
+                &parts, network->graphs[g], &arrays, network->rules, &program, &err) < 0)
+            bad |= fail(title, &err);
+        else if (ret_engines)
+            bad |= report(program, title) | (note_choices(program, ret_engines) < 0);
+        np_cuda_program_free(program);
+        np_cuda_layout_fini(&layout);
+        np_graph_free(device);
+    }
+    if (np_cuda_convs_lost(convs, &node, &id) > 0) {
+        printf("%s: %s: %s is not offered again\n", network->title, node, id);
+        bad = 1;
+    }
+    np_cuda_convs_free(convs);
+    return bad;
+}
+
+/* With nothing known, and with each shape's choice. */
+static int lower_twice(const struct network *network)
+{
+    struct np_engines *engines = np_engines_new();
+    int bad = lower(network, NULL, engines), first = nr_builds;
+
+    nr_builds = 0;
+    bad |= lower(network, engines, NULL);
+    printf("%s: %d plans to choose from %d shapes, %d where the choices are known\n",
+        network->title, first, np_engines_count(engines), nr_builds);
+    bad |= nr_builds != np_engines_count(engines);
+    np_engines_free(engines);
     return bad;
 }
 
@@ -108,10 +177,10 @@ int main(int argc, char **argv)
     cuda.target.cudnn = &cuda.libs.cudnn;
     if (np_dnn_props(cuda.target.cudnn, json, &cuda.target.props, &err) < 0)
         return fail(argv[1], &err);
-    snprintf(title, sizeof(title), "%s %s%s%s train", argv[3], argv[2], *how ? " " : "", how);
-    bad = lower(&cuda, graph, &rules, title);
-    snprintf(title, sizeof(title), "%s %s%s%s eval", argv[3], argv[2], *how ? " " : "", how);
-    bad |= lower(&cuda, eval, &rules, title);
+    snprintf(title, sizeof(title), "%s %s%s%s", argv[3], argv[2], *how ? " " : "", how);
+    new_descriptor = cuda.libs.cudnn.new_descriptor;
+    cuda.libs.cudnn.new_descriptor = count_plans;
+    bad = lower_twice(&(struct network){&cuda, {graph, eval}, &rules, title});
     np_dnn_props_free(cuda.target.cudnn, cuda.target.props);
     np_cuda_libs_close(&cuda.libs);
     np_graph_free(eval);

@@ -43,15 +43,16 @@ trained() {
 }
 loss() { sed -n 's/^epoch 2: train loss \([0-9.]*\).*/\1/p' "$TMP/$1.txt"; }
 close() { awk -v a="$(loss "$1")" -v b="$(loss "$2")" -v most="$3" 'BEGIN { d = a - b; d = d < 0 ? -d : d; if (!(a > 0 && b > 0 && d <= most)) { print a " and " b; exit 1 } }'; }
-# choose N: of all that a run timed, the sums' choice becomes N
-choose() { sed -i "/_+_stats_/s/ [0-9]*\$/ $1/" "$CACHE"; }
-choices() { cat "$TMP/runs/$1"/*/checkpoints/step-"$2"/manifest.json | tr '\\' '\n' | sed -n 's/.*_+_stats_.* \([0-9]*\)$/\1/p' | sort -u | tr '\n' ' '; }
+# choose ID: of all that a run timed, the sums' choice becomes this plan, or "apart"
+choose() { sed -i "/_+_stats_/s/ [^ ]* \([^ ]*\)\$/ $1 \1/" "$CACHE"; }
+choices() { cat "$TMP/runs/$1"/*/checkpoints/step-"$2"/manifest.json | tr '\\' '\n' | sed -n 's/.*_+_stats_[^ ]* \([^ ]*\) .*/\1/p' | sort -u | tr '\n' ' '; }
+as_one=40:2=1 # one that is offered
 
 both_ways() {
     trained timed -o precision="$1" || return 1
-    [ "$(grep -c '_+_stats_' "$CACHE")" -eq "$2" ] || { grep engine "$CACHE"; return 1; }
-    choose 0 && trained "apart-$1" -o precision="$1" && choose 1 && trained "as-one-$1" -o precision="$1" || return 1
-    [ "$(choices "apart-$1" 16)" = "0 " ] && [ "$(choices "as-one-$1" 16)" = "1 " ] || { echo "chosen: $(choices "apart-$1" 16), $(choices "as-one-$1" 16)"; return 1; }
+    [ "$(grep -c '_+_stats_' "$CACHE")" -eq "$2" ] || { cat "$CACHE"; return 1; }
+    choose apart && trained "apart-$1" -o precision="$1" && choose $as_one && trained "as-one-$1" -o precision="$1" || return 1
+    [ "$(choices "apart-$1" 16)" = "apart " ] && [ "$(choices "as-one-$1" 16)" = "$as_one " ] || { echo "chosen: $(choices "apart-$1" 16), $(choices "as-one-$1" 16)"; return 1; }
     close "apart-$1" "as-one-$1" 0.015
     status=$?
     rm -f "$CACHE"
@@ -62,11 +63,11 @@ t "summed by the convolution or apart, bf16 trains alike" both_ways bf16 2
 t "summed by the convolution or apart, f16 trains alike" both_ways f16 2
 
 resumed() {
-    trained timed -o precision=bf16 && choose 1 && trained once -o precision=bf16 && choose 0 || return 1
+    trained timed -o precision=bf16 && choose $as_one && trained once -o precision=bf16 && choose apart || return 1
     run=$(echo "$TMP"/runs/once/*)
     rm -rf "$run/checkpoints/step-16" "$run/result.json"
     "$EMU/nnpipe" train --resume "$run" >"$TMP/resumed.txt" 2>&1 || { tail -n 3 "$TMP/resumed.txt"; return 1; }
-    [ "$(choices once 16)" = "1 " ] || { echo "chosen: $(choices once 16)"; return 1; }
+    [ "$(choices once 16)" = "$as_one " ] || { echo "chosen: $(choices once 16)"; return 1; }
 }
 t "a resumed run sums as its checkpoint did, whatever the cache says" resumed
 

@@ -15,7 +15,7 @@ static pthread_mutex_t lock;
 static bool running; /* an operation: the API may not be called from inside */
 static uint64_t draws, memory_bytes = 2ull << 30, fail_at, nr_calls, nr_devices = 1;
 static uint64_t drop_at, nr_waits;
-static bool steady, launched;
+static bool steady, launched, modelled;
 static __thread cudaError_t last_error;
 
 static uint64_t setting(const char *name, uint64_t otherwise)
@@ -35,6 +35,7 @@ __attribute__((constructor)) static void begin(void)
     pthread_mutexattr_destroy(&attr);
     nr_devices = setting("NNPIPE_EMU_DEVICES", 1);
     drop_at = setting("NNPIPE_EMU_DROP", 0);
+    modelled = setting("NNPIPE_EMU_CLOCK", 0);
     steady = setting("NNPIPE_EMU_STEADY", 0);
     np_emu_set(setting("NNPIPE_EMU_SEED", 1), setting("NNPIPE_EMU_MEMORY", memory_bytes),
         setting("NNPIPE_EMU_FAIL", 0));
@@ -104,9 +105,30 @@ bool np_emu_drops_wait(void)
     return ++nr_waits == drop_at;
 }
 
+static void report_bytes(void)
+{
+    const char *path = getenv("NNPIPE_EMU_BYTES");
+    FILE *file = path ? fopen(path, "w") : NULL;
+    struct np_emu_counts counts;
+
+    if (!file)
+        return;
+    np_emu_count(&counts);
+    fprintf(file, "%llu\n", (unsigned long long)counts.bytes);
+    fclose(file);
+}
+
+bool np_emu_models_clock(void)
+{
+    return modelled;
+}
+
 void np_emu_launched(void)
 {
+    if (launched || nr_waits == 0) /* no batch yet: plans are timed */
+        return;
     launched = true;
+    report_bytes();
 }
 
 void np_emu_check_steady(const char *call, const char *what)

@@ -12,8 +12,11 @@
  * Environment: NNPIPE_EMU_SEED (at first 1), NNPIPE_EMU_MEMORY (bytes of the GPU, 2 GiB),
  * NNPIPE_EMU_DEVICES (1; 0: cudaErrorNoDevice), NNPIPE_EMU_FAIL (N: the Nth call that can fail
  * does; 0: none), NNPIPE_EMU_DROP (N: a stream's Nth wait for an event is left out: what a bug would be),
- * NNPIPE_EMU_STEADY (1: behind the first graph device or pinned memory that is taken, or a copy from
- * pageable memory, for which a GPU's host would wait, ends the program). */
+ * NNPIPE_EMU_CLOCK (1: events' times are modelled: queueing takes the host a microsecond, each operation the
+ * device one, unless np_emu_spend() says else; a stream works while the host goes on),
+ * NNPIPE_EMU_STEADY (1: behind the first graph of a batch, device or pinned memory that is taken, or a copy
+ * from pageable memory, for which a GPU's host would wait, ends the program),
+ * NNPIPE_EMU_BYTES (a file: the bytes of device memory in use at that graph). */
 #ifndef NP_EMU_CUDART_H
 #define NP_EMU_CUDART_H
 
@@ -31,6 +34,9 @@ extern "C" {
 /* Queues run(job), to be run as often as it is wanted (a captured graph runs it at each launch);
  * then drop(job), once. drop may be NULL. */
 void np_emu_queue(void *stream, void (*run)(void *job), void (*drop)(void *job), void *job);
+/* What the next operation queued takes in the modelled clock, from inside a library: more of the host's time
+ * before it is queued, and the device's own. */
+void np_emu_spend(uint64_t host_ns, uint64_t device_ns);
 /* As a call that a capture forbids, from inside a library: is the stream capturing? Then the capture is
  * broken. */
 bool np_emu_break_capture(void *stream);

@@ -286,7 +286,7 @@ static int next_of_lane(const struct graph_run *run, int lane)
     return -1;
 }
 
-bool np_emu_advance_graph(struct graph_run *run)
+bool np_emu_advance_graph(struct graph_run *run, uint64_t *device_ns)
 {
     int nr_ready = 0, chosen;
 
@@ -302,8 +302,10 @@ bool np_emu_advance_graph(struct graph_run *run)
 
         if (i < 0 || chosen-- > 0)
             continue;
-        if (run->nodes->list[i].work)
+        if (run->nodes->list[i].work) {
             np_emu_run(run->nodes->list[i].work);
+            *device_ns += run->nodes->list[i].work->device_ns;
+        }
         run->done[i] = true;
         break;
     }

@@ -9,6 +9,7 @@ struct work { /* a closure, held by queues and graphs */
     int holders;
     void (*run)(void *job), (*drop)(void *job);
     void *job;
+    uint64_t device_ns; /* in the modelled clock */
 };
 struct record { /* one cudaEventRecord(): events come by again, records do not */
     int holders;
@@ -21,6 +22,7 @@ struct op {
     struct work *work;       /* OP_WORK */
     struct record *record;   /* OP_RECORD: passes; OP_WAIT: is waited for */
     struct graph_run *graph; /* OP_GRAPH */
+    uint64_t queued_ns;      /* in the modelled clock */
     struct op *next;
 };
 struct CUstream_st {
@@ -29,6 +31,7 @@ struct CUstream_st {
     struct capture *capture; /* NULL: not capturing */
     int lane;                /* of the capture */
     int last_node;           /* of the lane; -1: none */
+    uint64_t busy_until_ns;  /* in the modelled clock */
     struct CUstream_st *next;
 };
 struct CUevent_st {
@@ -79,8 +82,9 @@ void np_emu_unlock(void);
 void *np_emu_new(size_t bytes); /* zeroed; never NULL */
 void np_emu_run(struct work *work);
 uint64_t np_emu_memory_bytes(void);
-bool np_emu_drops_wait(void); /* as NNPIPE_EMU_DROP says */
-void np_emu_launched(void);   /* a graph is: from now on a run is steady */
+bool np_emu_models_clock(void); /* as NNPIPE_EMU_CLOCK says */
+bool np_emu_drops_wait(void);   /* as NNPIPE_EMU_DROP says */
+void np_emu_launched(void);     /* a graph is: from the first batch's on a run is steady */
 void np_emu_check_steady(const char *call, const char *what);
 uint64_t np_emu_calls(void);
 
@@ -106,7 +110,8 @@ void np_emu_capture_work(struct CUstream_st *stream, struct work *work);
 void np_emu_capture_record(struct CUstream_st *stream, struct CUevent_st *event);
 cudaError_t np_emu_capture_wait(struct CUstream_st *stream, struct CUevent_st *event);
 void np_emu_drop_capture(struct capture *capture);
-bool np_emu_advance_graph(struct graph_run *run); /* false: nothing is ready, or all is done */
+/* false: nothing is ready, or all is done. Adds to *device_ns what the node took. */
+bool np_emu_advance_graph(struct graph_run *run, uint64_t *device_ns);
 void np_emu_drop_run(struct graph_run *run);
 
 /* cudart_memory.c */

@@ -13,6 +13,8 @@ static struct CUevent_st *events;
 static uint64_t nr_ran;
 static struct CUstream_st *favourite; /* of the mood; NULL: none */
 static int mood_left;
+static uint64_t host_ns;                      /* of the modelled clock */
+static uint64_t next_host_ns, next_device_ns; /* np_emu_spend() */
 
 /* --- held by several ------------------------------------------------------------------------- */
 
@@ -20,7 +22,9 @@ struct work *np_emu_work(void (*run)(void *job), void (*drop)(void *job), void *
 {
     struct work *work = np_emu_new(sizeof(*work));
 
-    *work = (struct work){1, run, drop, job};
+    *work = (struct work){1, run, drop, job, next_device_ns ? next_device_ns : 1000};
+    host_ns += next_host_ns;
+    next_host_ns = next_device_ns = 0;
     return work;
 }
 
@@ -95,6 +99,7 @@ void np_emu_push(struct CUstream_st *stream, struct op op)
     struct op *copy = np_emu_new(sizeof(*copy));
 
     *copy = op;
+    copy->queued_ns = host_ns += 1000;
     if (stream->last)
         stream->last->next = copy;
     else
@@ -182,6 +187,17 @@ static void pop(struct CUstream_st *stream)
     free(op);
 }
 
+void np_emu_spend(uint64_t host, uint64_t device)
+{
+    next_host_ns = host;
+    next_device_ns = device;
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* Can the stream's first operation go on? */
 static bool ready(const struct CUstream_st *stream)
 {
@@ -191,15 +207,21 @@ static bool ready(const struct CUstream_st *stream)
 static void advance(struct CUstream_st *stream)
 {
     struct op *op = stream->first;
+    uint64_t *at = &stream->busy_until_ns;
 
     nr_ran++;
-    if (op->kind == OP_GRAPH && np_emu_advance_graph(op->graph))
+    *at = later(*at, op->queued_ns);
+    if (op->kind == OP_GRAPH && np_emu_advance_graph(op->graph, at))
         return;
-    if (op->kind == OP_WORK)
+    if (op->kind == OP_WORK) {
         np_emu_run(op->work);
+        *at += op->work->device_ns;
+    }
+    if (op->kind == OP_WAIT)
+        *at = later(*at, op->record->passed_ns);
     if (op->kind == OP_RECORD) {
         op->record->passed = true;
-        op->record->passed_ns = now_ns();
+        op->record->passed_ns = np_emu_models_clock() ? *at : now_ns();
     }
     pop(stream);
 }
@@ -245,6 +267,9 @@ void np_emu_finish_stream(struct CUstream_st *stream, const char *call)
     while (stream ? stream->first != NULL : pending())
         if (!np_emu_advance())
             stuck(call);
+    for (const struct CUstream_st *s = streams; s; s = s->next)
+        if (!stream || s == stream)
+            host_ns = later(host_ns, s->busy_until_ns);
     np_emu_check_guards(call);
 }
 
@@ -253,6 +278,8 @@ void np_emu_finish_record(const struct record *record, const char *call)
     while (!record->passed)
         if (!np_emu_advance())
             stuck(call);
+    if (np_emu_models_clock())
+        host_ns = later(host_ns, record->passed_ns);
     np_emu_check_guards(call);
 }
 

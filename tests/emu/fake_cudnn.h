@@ -10,6 +10,8 @@
  *     NNPIPE_EMU_NO_BUILD       rows whose plans cannot be finalized
  *     NNPIPE_EMU_NO_CAPTURE     rows that break a capture; with =1 without an error of their own
  *     NNPIPE_EMU_WORKSPACE      rows and the bytes they want
+ *     NNPIPE_EMU_HOST_US        rows and what queueing them takes the host, in the modelled clock
+ *     NNPIPE_EMU_DEVICE_US      and what they take the device
  *     NNPIPE_EMU_BUILDS=FILE    a line is added for each plan that is finalized: its row */
 #ifndef NP_FAKE_CUDNN_H
 #define NP_FAKE_CUDNN_H

@@ -300,6 +300,15 @@ static cudnnStatus_t check_capture(cudaStream_t stream, struct descriptor *plan)
     return CUDNN_STATUS_SUCCESS;
 }
 
+static void spend(int64_t row)
+{
+    int64_t host_us = 0, device_us = 1;
+
+    planted("NNPIPE_EMU_HOST_US", row, &host_us);
+    planted("NNPIPE_EMU_DEVICE_US", row, &device_us);
+    np_emu_spend((uint64_t)host_us * 1000, (uint64_t)device_us * 1000);
+}
+
 cudnnStatus_t fake_execute(
     cudaStream_t stream, struct descriptor *plan, const struct descriptor *pack)
 {
@@ -332,6 +341,7 @@ cudnnStatus_t fake_execute(
         return fake_error(CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER,
             "a tensor has no pointer, or one that is not aligned as was said");
     }
+    spend(row_of(engine));
     np_emu_queue(stream, run, free, job);
     return CUDNN_STATUS_SUCCESS;
 }

@@ -121,6 +121,21 @@ Test(kernels_cuda, casts_round_to_nearest_even_and_back)
     cr_assert_float_eq(back[4], 3e-5, 1e-7);
 }
 
+Test(kernels_cuda, what_is_timed_is_filled_with_small_numbers_of_both_signs)
+{
+    float x[N], sum = 0, squares = 0;
+
+    np_cuda_fill(NULL, NP_CUDA_F32, x, N, 0.05f);
+    for (int i = 0; i < N; i++) {
+        cr_assert(x[i] >= -0.05f && x[i] <= 0.05f, "element %d is %g", i, (double)x[i]);
+        sum += x[i];
+        squares += x[i] * x[i];
+    }
+    /* Drawn evenly: mean 0, variance 0.05 squared / 3. */
+    cr_assert_lt(fabsf(sum / N), 0.005f);
+    cr_assert_float_eq(squares / N, 0.05f * 0.05f / 3, 0.0001f);
+}
+
 Test(kernels_cuda, numbers_are_summed_without_masked_rows)
 {
     float loss[70], correct[70], top5[70];

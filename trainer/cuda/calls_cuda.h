@@ -13,6 +13,7 @@ struct np_cuda_call {
     struct np_cuda_conv *conv;
     struct np_cuda_linear *linear;
     void *p[2 * NP_MAX_OPERANDS]; /* operands: ins, then outs */
+    uint64_t scratch_bytes;       /* in the workspace, of our own kernels */
 
     /* A convolution whose output a batchnorm takes the statistics of: */
     struct np_cuda_conv
@@ -35,7 +36,7 @@ struct np_cuda_program {
     struct np_cuda_call *calls; /* (nr_nodes) */
     enum np_cuda_dtype dtype;
     void *arena, *workspace;
-    uint64_t workspace_bytes; /* of one call at a time */
+    uint64_t workspace_bytes; /* of one call at a time; set by np_cuda_program_bind() */
     uint64_t sums_bytes;      /* behind that, of all summing convolutions */
 };
 

@@ -3,18 +3,37 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "loader/base/mem.h"
 
-#define MAX_PLANS 24
+#define MAX_PLANS      24
+#define MOST_WORKSPACE (1ull << 30)
+
+/* Of all nodes with this key. */
+struct shape {
+    char key[NP_ENGINE_KEY];
+    enum np_conv_pattern pattern;
+    struct np_dnn *dnn;
+    struct np_dnn_plan plans[MAX_PLANS]; /* none: cuDNN has not got this pattern */
+    int nr_plans, taken;
+    bool settled;
+    struct shape *next;
+};
+
+struct np_cuda_convs {
+    const struct np_dnn_target *target;
+    uint64_t workspace_most; /* bytes that a plan may want where others want less */
+    struct shape *shapes;
+    int nr_lost;
+    char lost_node[128], lost_id[NP_DNN_ID]; /* the first */
+};
 
 struct np_cuda_conv {
     const struct np_dnn_target *target;
-    struct np_dnn *dnn;
-    struct np_dnn_plan plans[MAX_PLANS];
-    int nr_plans, taken;
-    enum np_conv_pattern pattern;
-    bool shared; /* dnn and the plans are another's; only their packs are this one's */
+    struct shape *shape;
+    cudnnBackendDescriptor_t pack;
 };
 
 const char *const np_conv_patterns[] = {
@@ -119,30 +138,161 @@ static enum np_conv_pattern wanted(const struct np_op_node *node)
                         : NP_CONV_PLAIN;
 }
 
-static int try_pattern(struct np_cuda_conv *conv, const struct np_dnn_rules *rules,
-    const struct np_graph *graph, const struct np_op_node *node, enum np_conv_pattern pattern,
+/* --- a shape's plans -------------------------------------------------------------------------- */
+
+/* The known choice, if cuDNN offers and builds it still. */
+static bool build_known(const struct np_dnn_target *target, struct shape *shape,
+    const struct np_dnn_offer *offers, int n, const char *id)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(offers[i].id, id) == 0)
+            return np_dnn_build(target, &offers[i], &shape->plans[0], NULL) == 0;
+    return false;
+}
+
+/* Up to `most` plans in cuDNN's order. One that wants too much workspace is taken where there is no
+ * other, and then the least one. */
+static void build_all(const struct np_cuda_convs *convs, struct shape *shape,
+    const struct np_dnn_offer *offers, int n, int most)
+{
+    const struct np_cudnn *cudnn = convs->target->cudnn;
+    struct np_dnn_plan spare = {0}, plan;
+    int nr_large = 0;
+
+    for (int i = 0; i < n && (shape->nr_plans == 0 || shape->nr_plans + nr_large < most); i++) {
+        if (np_dnn_build(convs->target, &offers[i], &plan, NULL) < 0)
+            continue;
+        if (plan.workspace_bytes <= convs->workspace_most) {
+            shape->plans[shape->nr_plans++] = plan;
+            continue;
+        }
+        nr_large++;
+        if (spare.plan && spare.workspace_bytes <= plan.workspace_bytes) {
+            np_dnn_plan_free(cudnn, &plan);
+        } else {
+            np_dnn_plan_free(cudnn, &spare);
+            spare = plan;
+        }
+    }
+    if (shape->nr_plans == 0 && spare.plan)
+        shape->plans[shape->nr_plans++] = spare;
+    else
+        np_dnn_plan_free(cudnn, &spare);
+}
+
+static void lose(struct np_cuda_convs *convs, const struct np_op_node *node, const char *id)
+{
+    if (convs->nr_lost++ > 0)
+        return;
+    snprintf(convs->lost_node, sizeof(convs->lost_node), "%s", node->name);
+    snprintf(convs->lost_id, sizeof(convs->lost_id), "%s", id);
+}
+
+/* -ENOTSUP: cuDNN has no plan. */
+static int build_plans(struct np_cuda_convs *convs, struct shape *shape,
+    const struct np_dnn_rules *rules, const struct np_op_node *node, struct np_engines *known,
     int most, struct np_err *err)
 {
+    const struct np_engine *engine = known ? np_engines_find(known, shape->key) : NULL;
+    struct np_dnn_offer offers[NP_DNN_OFFERS];
+    int n = np_dnn_offers(shape->dnn, rules, offers, err);
+
+    if (n > 0 && engine && build_known(convs->target, shape, offers, n, engine->id)) {
+        shape->nr_plans = 1;
+        shape->settled = true;
+        np_engines_use(known, shape->key);
+    } else if (n > 0) {
+        if (engine && strcmp(engine->id, NP_ENGINE_APART) != 0)
+            lose(convs, node, engine->id);
+        build_all(convs, shape, offers, n, most < MAX_PLANS ? most : MAX_PLANS);
+    }
+    np_dnn_offers_free(convs->target->cudnn, offers, n);
+    if (n > 0 && shape->nr_plans == 0)
+        n = np_err_set(err, -ENOTSUP, "cuDNN builds none of the %d plans that it offers", n);
+    return n < 0 ? n : 0;
+}
+
+/* A shape that cuDNN has no plan for is kept, too, so that it is asked once. */
+static int add_shape(struct np_cuda_convs *convs, const struct np_dnn_rules *rules,
+    const struct np_graph *graph, const struct np_op_node *node, enum np_conv_pattern pattern,
+    const char *key, struct np_engines *known, int most, struct np_err *err)
+{
+    struct shape *shape = np_alloc(sizeof(*shape));
     int code;
 
-    conv->dnn = build(conv->target, graph, node, pattern);
-    if (!conv->dnn)
+    if (!shape)
         return np_err_set(err, -ENOMEM, "no memory for a convolution");
-    code = np_dnn_finish(conv->dnn, err);
-    if (code == 0)
-        code =
-            np_dnn_plans(conv->dnn, rules, conv->plans, most < MAX_PLANS ? most : MAX_PLANS, err);
-    if (code < 0) {
-        np_dnn_free(conv->dnn);
-        conv->dnn = NULL;
-        return code;
+    snprintf(shape->key, sizeof(shape->key), "%s", key);
+    shape->pattern = pattern;
+    shape->next = convs->shapes;
+    convs->shapes = shape;
+    shape->dnn = build(convs->target, graph, node, pattern);
+    if (!shape->dnn)
+        return np_err_set(err, -ENOMEM, "no memory for a convolution");
+    code = np_dnn_finish(shape->dnn, err);
+    return code == 0 ? build_plans(convs, shape, rules, node, known, most, err) : code;
+}
+
+static int bind_shape(struct np_cuda_convs *convs, const struct np_dnn_rules *rules,
+    const struct np_graph *graph, const struct np_op_node *node, enum np_conv_pattern pattern,
+    struct np_engines *known, int most, struct shape **ret_shape, struct np_err *err)
+{
+    char key[NP_ENGINE_KEY];
+    struct shape *shape;
+
+    np_engine_key(graph, node, np_conv_patterns[pattern], rules, key);
+    for (shape = convs->shapes; shape && strcmp(shape->key, key) != 0; shape = shape->next)
+        ;
+    if (!shape) {
+        int code = add_shape(convs, rules, graph, node, pattern, key, known, most, err);
+
+        if (code < 0)
+            return code;
+        shape = convs->shapes;
     }
-    conv->nr_plans = code;
-    conv->pattern = pattern;
+    if (shape->nr_plans == 0)
+        return np_err_set(err, -ENOTSUP, "cuDNN has no plan for it");
+    *ret_shape = shape;
     return 0;
 }
 
-/* "layer1.0.conv2 (conv of (256, 56, 56, 64))". */
+struct np_cuda_convs *np_cuda_convs_new(const struct np_dnn_target *target, uint64_t device_bytes)
+{
+    struct np_cuda_convs *convs = np_alloc(sizeof(*convs));
+    uint64_t part = device_bytes / 20;
+
+    if (!convs)
+        return NULL;
+    convs->target = target;
+    convs->workspace_most = part > 0 && part < MOST_WORKSPACE ? part : MOST_WORKSPACE;
+    return convs;
+}
+
+void np_cuda_convs_free(struct np_cuda_convs *convs)
+{
+    while (convs && convs->shapes) {
+        struct shape *shape = convs->shapes;
+
+        convs->shapes = shape->next;
+        for (int i = 0; i < shape->nr_plans; i++)
+            np_dnn_plan_free(convs->target->cudnn, &shape->plans[i]);
+        np_dnn_free(shape->dnn);
+        np_free(shape);
+    }
+    np_free(convs);
+}
+
+int np_cuda_convs_lost(
+    const struct np_cuda_convs *convs, const char **ret_node, const char **ret_id)
+{
+    *ret_node = convs->lost_node;
+    *ret_id = convs->lost_id;
+    return convs->nr_lost;
+}
+
+/* --- a node ----------------------------------------------------------------------------------- */
+
+/* "layer1.0.conv2: conv of (256, 56, 56, 64)". */
 static int name_it(const struct np_graph *graph, const struct np_op_node *node, struct np_err *err)
 {
     const int *d = graph->tensors[node->ins[0]].dims;
@@ -152,121 +302,127 @@ static int name_it(const struct np_graph *graph, const struct np_op_node *node, 
 }
 
 /* Of the most fused pattern that cuDNN has; between that and the plain one there is none. */
-static int prepare(const struct np_dnn_target *target, const struct np_dnn_rules *rules,
+static int prepare(struct np_cuda_convs *convs, const struct np_dnn_rules *rules,
     const struct np_graph *graph, const struct np_op_node *node, enum np_conv_pattern pattern,
-    bool or_plain, int most, struct np_cuda_conv **ret_conv, struct np_err *err)
+    bool or_plain, struct np_engines *known, int most, struct np_cuda_conv **ret_conv,
+    struct np_err *err)
 {
     struct np_cuda_conv *conv = np_alloc(sizeof(*conv));
-    bool plain = pattern == NP_CONV_PLAIN;
+    bool again = or_plain && pattern != NP_CONV_PLAIN;
     int code;
 
     if (!conv)
         return np_err_set(err, -ENOMEM, "no memory for a convolution");
-    conv->target = target;
-    code = try_pattern(conv, rules, graph, node, pattern, most, or_plain && !plain ? NULL : err);
-    if (code < 0 && or_plain && !plain)
-        code = try_pattern(conv, rules, graph, node, NP_CONV_PLAIN, most, err);
+    conv->target = convs->target;
+    code = bind_shape(
+        convs, rules, graph, node, pattern, known, most, &conv->shape, again ? NULL : err);
+    if (code < 0 && again)
+        code = bind_shape(convs, rules, graph, node, NP_CONV_PLAIN, known, most, &conv->shape, err);
     if (code < 0) {
         name_it(graph, node, err);
-        np_cuda_conv_free(conv);
+        np_free(conv);
         return code;
     }
     *ret_conv = conv;
     return 0;
 }
 
-int np_cuda_conv_new(const struct np_dnn_target *target, const struct np_dnn_rules *rules,
-    const struct np_graph *graph, const struct np_op_node *node, int most,
+int np_cuda_conv_new(struct np_cuda_convs *convs, const struct np_dnn_rules *rules,
+    const struct np_graph *graph, const struct np_op_node *node, struct np_engines *known, int most,
     struct np_cuda_conv **ret_conv, struct np_err *err)
 {
-    return prepare(target, rules, graph, node, wanted(node), true, most, ret_conv, err);
+    return prepare(convs, rules, graph, node, wanted(node), true, known, most, ret_conv, err);
 }
 
-int np_cuda_conv_stats_new(const struct np_dnn_target *target, const struct np_dnn_rules *rules,
-    const struct np_graph *graph, const struct np_op_node *node, int most,
+int np_cuda_conv_stats_new(struct np_cuda_convs *convs, const struct np_dnn_rules *rules,
+    const struct np_graph *graph, const struct np_op_node *node, struct np_engines *known, int most,
     struct np_cuda_conv **ret_conv, struct np_err *err)
 {
+    char key[NP_ENGINE_KEY];
+    const struct np_engine *engine;
+
     assert(node->op == NP_OP_CONV && node->nr_ins == 2 && !node->attrs.relu);
     if (rules->deterministic)
         return np_err_set(
             err, -ENOTSUP, "%s: cuDNN's sums of channels come in any order", node->name);
-    return prepare(target, rules, graph, node, NP_CONV_STATS, false, most, ret_conv, err);
-}
-
-struct np_cuda_conv *np_cuda_conv_share(const struct np_cuda_conv *of)
-{
-    struct np_cuda_conv *conv = np_alloc(sizeof(*conv));
-
-    if (!conv)
-        return NULL;
-    *conv = *of;
-    conv->shared = true;
-    for (int i = 0; i < conv->nr_plans; i++)
-        conv->plans[i].pack = NULL;
-    return conv;
+    np_engine_key(graph, node, np_conv_patterns[NP_CONV_STATS], rules, key);
+    engine = known ? np_engines_find(known, key) : NULL;
+    if (engine && strcmp(engine->id, NP_ENGINE_APART) == 0) {
+        np_engines_use(known, key);
+        return np_err_set(err, -ENOTSUP, "%s: two kernels are faster", node->name);
+    }
+    return prepare(convs, rules, graph, node, NP_CONV_STATS, false, known, most, ret_conv, err);
 }
 
 void np_cuda_conv_free(struct np_cuda_conv *conv)
 {
     if (!conv)
         return;
-    for (int i = 0; i < conv->nr_plans; i++) {
-        if (conv->shared)
-            conv->plans[i].plan = NULL;
-        np_dnn_plan_free(conv->target->cudnn, &conv->plans[i]);
-    }
-    if (!conv->shared)
-        np_dnn_free(conv->dnn);
+    np_dnn_pack_free(conv->target->cudnn, conv->pack);
     np_free(conv);
 }
 
 enum np_conv_pattern np_cuda_conv_pattern(const struct np_cuda_conv *conv)
 {
-    return conv->pattern;
+    return conv->shape->pattern;
+}
+
+const char *np_cuda_conv_key(const struct np_cuda_conv *conv)
+{
+    return conv->shape->key;
 }
 
 int np_cuda_conv_plans(const struct np_cuda_conv *conv)
 {
-    return conv->nr_plans;
-}
-
-const struct np_dnn_plan *np_cuda_conv_plan(const struct np_cuda_conv *conv, int plan)
-{
-    return &conv->plans[plan];
+    return conv->shape->nr_plans;
 }
 
 void np_cuda_conv_take(struct np_cuda_conv *conv, int plan)
 {
-    conv->taken = plan;
+    conv->shape->taken = plan;
 }
 
-int np_cuda_conv_taken(const struct np_cuda_conv *conv)
+const char *np_cuda_conv_taken(const struct np_cuda_conv *conv)
 {
-    return conv->taken;
+    return conv->shape->plans[conv->shape->taken].id;
+}
+
+void np_cuda_conv_keep(struct np_cuda_conv *conv)
+{
+    struct shape *shape = conv->shape;
+    struct np_dnn_plan kept = shape->plans[shape->taken];
+
+    for (int i = 0; i < shape->nr_plans; i++)
+        if (i != shape->taken)
+            np_dnn_plan_free(conv->target->cudnn, &shape->plans[i]);
+    shape->plans[0] = kept;
+    shape->nr_plans = 1;
+    shape->taken = 0;
+    shape->settled = true;
+}
+
+bool np_cuda_conv_settled(const struct np_cuda_conv *conv)
+{
+    return conv->shape->settled;
 }
 
 uint64_t np_cuda_conv_workspace(const struct np_cuda_conv *conv)
 {
     uint64_t most = 0;
 
-    for (int i = 0; i < conv->nr_plans; i++)
-        most = conv->plans[i].workspace_bytes > most ? conv->plans[i].workspace_bytes : most;
+    for (int i = 0; i < conv->shape->nr_plans; i++)
+        if (conv->shape->plans[i].workspace_bytes > most)
+            most = conv->shape->plans[i].workspace_bytes;
     return most;
 }
 
 int np_cuda_conv_bind(struct np_cuda_conv *conv, void *const operands[NP_CONV_OPERANDS],
     void *workspace, struct np_err *err)
 {
-    for (int i = 0; i < conv->nr_plans; i++) {
-        int code = np_dnn_bind(conv->dnn, &conv->plans[i], operands, workspace, err);
-
-        if (code < 0)
-            return code;
-    }
-    return 0;
+    return np_dnn_bind(conv->shape->dnn, operands, workspace, &conv->pack, err);
 }
 
 int np_cuda_conv_run(struct np_cuda_conv *conv, struct np_err *err)
 {
-    return np_dnn_run(conv->target, &conv->plans[conv->taken], err);
+    return np_dnn_run(conv->target, &conv->shape->plans[conv->shape->taken], conv->pack, err);
 }

@@ -122,6 +122,7 @@ static int cuda_open(
     if (cuda == NULL)
         return np_err_set(err, -ENOMEM, "%s: out of memory", device->name);
     device->state = cuda;
+    cuda->device = device;
     cuda->ordinal = options ? options->ordinal : 0;
     cuda->node = -1;
     code = take_gpu(device, err);

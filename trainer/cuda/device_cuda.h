@@ -21,6 +21,7 @@ struct np_cuda_clock {
     bool renewing; /* the other anchor is recorded and has not been seen to pass */
 };
 struct np_cuda {
+    const struct np_device *device; /* whose state this is */
     struct np_cuda_libs libs;
     int ordinal;
     struct cudaDeviceProp props;
@@ -35,6 +36,7 @@ struct np_cuda {
     int nr_events, events_room;
     struct np_cuda_block *blocks; /* of the pinned allocator */
     int nr_blocks, blocks_room;
+    bool warm;  /* its clocks went up once: see tune_cuda.c */
     int failed; /* of a call that could not say so; done() does */
 };
 

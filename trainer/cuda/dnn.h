@@ -92,27 +92,36 @@ struct np_dnn_rules {
     bool tf32;          /* f32 products may round their inputs to 10 bits */
     bool runtime;       /* engines that compile at run time may be taken (NVRTC is there) */
 };
-struct np_dnn_plan {
-    cudnnBackendDescriptor_t plan, pack;
-    uint64_t workspace_bytes;
-    int64_t engine;
-    bool compiled; /* at run time */
+#define NP_DNN_OFFERS 64 /* of a graph, at most */
+#define NP_DNN_ID     192
+/* What cuDNN offers for a graph: an engine with its knobs set. */
+struct np_dnn_offer {
+    cudnnBackendDescriptor_t config;
+    char id[NP_DNN_ID]; /* "40:2=1,7=64": engine, knobs; its place among the offers says nothing */
+    bool compiled;      /* at run time */
 };
-/* Up to `most` plans in cuDNN's order of preference; returns how many, or a negative errno: -ENOTSUP
- * when cuDNN has none within the rules. */
-int np_dnn_plans(struct np_dnn *dnn, const struct np_dnn_rules *rules,
-    struct np_dnn_plan *ret_plans, int most, struct np_err *err);
-void np_dnn_plan_free(const struct np_cudnn *cudnn, struct np_dnn_plan *plan);
-/* How cuDNN writes the plan down, for a cache; and back. Caller frees *ret_json with np_free(). */
-int np_dnn_plan_save(const struct np_cudnn *cudnn, const struct np_dnn_plan *plan, char **ret_json,
-    struct np_err *err);
-int np_dnn_plan_load(const struct np_dnn_target *target, const char *json,
+struct np_dnn_plan {
+    cudnnBackendDescriptor_t plan;
+    uint64_t workspace_bytes;
+    char id[NP_DNN_ID]; /* of its offer */
+};
+/* The offers within the rules in cuDNN's order of preference, each once. Builds nothing. Returns how
+ * many, or a negative errno: -ENOTSUP where there is none. */
+int np_dnn_offers(struct np_dnn *dnn, const struct np_dnn_rules *rules,
+    struct np_dnn_offer offers[NP_DNN_OFFERS], struct np_err *err);
+void np_dnn_offers_free(const struct np_cudnn *cudnn, struct np_dnn_offer *offers, int n);
+/* The plan of an offer; kernels compiled at run time take a second. -ENOTSUP: cuDNN cannot after all;
+ * the next offer may do. */
+int np_dnn_build(const struct np_dnn_target *target, const struct np_dnn_offer *offer,
     struct np_dnn_plan *ret_plan, struct np_err *err);
-/* Pointers in the order of the graph's real tensors and scalars (host pointers for these); kept in
- * the plan: they do not change from run to run. */
-int np_dnn_bind(const struct np_dnn *dnn, struct np_dnn_plan *plan, void *const *pointers,
-    void *workspace, struct np_err *err);
-int np_dnn_run(
-    const struct np_dnn_target *target, const struct np_dnn_plan *plan, struct np_err *err);
+void np_dnn_plan_free(const struct np_cudnn *cudnn, struct np_dnn_plan *plan);
+/* What a graph's plans run on: pointers in the order of its real tensors and scalars (host pointers
+ * for these), and room for the largest workspace. Any plan of the graph takes it. Replaces *pack;
+ * np_dnn_pack_free(). */
+int np_dnn_bind(const struct np_dnn *dnn, void *const *pointers, void *workspace,
+    cudnnBackendDescriptor_t *pack, struct np_err *err);
+void np_dnn_pack_free(const struct np_cudnn *cudnn, cudnnBackendDescriptor_t pack);
+int np_dnn_run(const struct np_dnn_target *target, const struct np_dnn_plan *plan,
+    cudnnBackendDescriptor_t pack, struct np_err *err);
 
 #endif

@@ -1,13 +1,15 @@
-/* Plans of an operation graph: what cuDNN's heuristics offer, kept or refused by our rules, bound
- * to memory, run, written down and read back. */
+/* Plans of an operation graph: what cuDNN's heuristics offer, kept or refused by our rules, named by
+ * engine and knobs, built, bound to memory, run. */
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "loader/base/mem.h"
 #include "trainer/cuda/dnn_graph.h"
 
-#define MAX_OFFERS 64
-#define MAX_NOTES  16
+#define MAX_NOTES 16
+#define MAX_KNOBS 64
 
 static bool has_note(const struct np_cudnn *cudnn, cudnnBackendDescriptor_t engine,
     cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int note)
@@ -50,69 +52,108 @@ static bool allowed(const struct np_dnn *dnn, cudnnBackendDescriptor_t engine,
            !numerical(cudnn, engine, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
 }
 
-/* A plan for one offer of the heuristics. 0, or -ENOTSUP: outside the rules, or cuDNN cannot after
- * all; the next offer is tried. */
-static int build(struct np_dnn *dnn, cudnnBackendDescriptor_t config,
-    const struct np_dnn_rules *rules, struct np_dnn_plan *ret_plan)
-{
-    const struct np_dnn_target *target = dnn->target;
-    const struct np_cudnn *cudnn = target->cudnn;
-    cudnnBackendDescriptor_t engine = NULL, plan = NULL;
-    struct np_dnn_plan built = {0};
-    int64_t count = 0, workspace = 0;
-    cudnnStatus_t status;
-    int code = -ENOTSUP;
+struct knob {
+    int type; /* cudnnBackendKnobType_t */
+    int64_t value;
+};
 
-    if (cudnn->new_descriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != CUDNN_STATUS_SUCCESS)
-        return -ENOMEM;
-    if (cudnn->get(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
-            &engine) != CUDNN_STATUS_SUCCESS ||
-        !allowed(dnn, engine, rules, &built.compiled))
-        goto out;
-    cudnn->get(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, &built.engine);
-    if (cudnn->new_descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan) !=
-        CUDNN_STATUS_SUCCESS)
-        goto out;
-    status = cudnn->set(
-        plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
-    if (status == CUDNN_STATUS_SUCCESS && target->handle)
-        status = cudnn->set(
-            plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target->handle);
-    else if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->set(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-            CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &target->props);
-    if (status != CUDNN_STATUS_SUCCESS || cudnn->finalize(plan) != CUDNN_STATUS_SUCCESS ||
-        cudnn->get(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count,
-            &workspace) != CUDNN_STATUS_SUCCESS)
-        goto out;
-    built.plan = plan;
-    built.workspace_bytes = (uint64_t)workspace;
-    plan = NULL;
-    *ret_plan = built;
-    code = 0;
-out:
-    if (plan)
-        cudnn->free_descriptor(plan);
-    cudnn->free_descriptor(engine);
-    return code;
+static bool read_knob(
+    const struct np_cudnn *cudnn, cudnnBackendDescriptor_t choice, struct knob *ret_knob)
+{
+    int64_t count = 0;
+
+    return cudnn->get(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &count,
+               &ret_knob->type) == CUDNN_STATUS_SUCCESS &&
+           cudnn->get(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &count,
+               &ret_knob->value) == CUDNN_STATUS_SUCCESS;
 }
 
-static bool have_engine(const struct np_dnn_plan *plans, int n, int64_t engine)
+/* The knobs of a configuration, by their type. Returns how many; < 0: cuDNN does not tell. */
+static int read_knobs(
+    const struct np_cudnn *cudnn, cudnnBackendDescriptor_t config, struct knob knobs[MAX_KNOBS])
+{
+    cudnnBackendDescriptor_t choices[MAX_KNOBS] = {0};
+    int64_t n = 0;
+    cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
+    bool good;
+
+    for (int i = 0; i < MAX_KNOBS && status == CUDNN_STATUS_SUCCESS; i++)
+        status = cudnn->new_descriptor(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &choices[i]);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnn->get(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+            CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_KNOBS, &n, choices);
+    good = status == CUDNN_STATUS_SUCCESS && n <= MAX_KNOBS;
+    for (int i = 0; good && i < (int)n; i++) {
+        struct knob knob;
+        int at = i;
+
+        good = read_knob(cudnn, choices[i], &knob);
+        for (; good && at > 0 && knobs[at - 1].type > knob.type; at--)
+            knobs[at] = knobs[at - 1];
+        if (good)
+            knobs[at] = knob;
+    }
+    for (int i = 0; i < MAX_KNOBS; i++)
+        if (choices[i])
+            cudnn->free_descriptor(choices[i]);
+    return good ? (int)n : -1;
+}
+
+/* "40:2=1,7=64". */
+static bool name_offer(
+    const struct np_cudnn *cudnn, cudnnBackendDescriptor_t engine, struct np_dnn_offer *offer)
+{
+    struct knob knobs[MAX_KNOBS];
+    int64_t index = 0, count = 0;
+    int nr_knobs = read_knobs(cudnn, offer->config, knobs), at;
+
+    if (nr_knobs < 0 || cudnn->get(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
+                            &count, &index) != CUDNN_STATUS_SUCCESS)
+        return false;
+    at = snprintf(offer->id, sizeof(offer->id), "%lld", (long long)index);
+    for (int i = 0; i < nr_knobs && at < (int)sizeof(offer->id); i++)
+        at += snprintf(offer->id + at, sizeof(offer->id) - (size_t)at, "%c%d=%lld", i ? ',' : ':',
+            knobs[i].type, (long long)knobs[i].value);
+    return at < (int)sizeof(offer->id);
+}
+
+/* Is it within the rules? Then it has its name. */
+static bool take_offer(
+    struct np_dnn *dnn, const struct np_dnn_rules *rules, struct np_dnn_offer *offer)
+{
+    const struct np_cudnn *cudnn = dnn->target->cudnn;
+    cudnnBackendDescriptor_t engine = NULL;
+    int64_t count = 0;
+    bool good;
+
+    if (cudnn->new_descriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != CUDNN_STATUS_SUCCESS)
+        return false;
+    good = cudnn->get(offer->config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+               &count, &engine) == CUDNN_STATUS_SUCCESS &&
+           allowed(dnn, engine, rules, &offer->compiled) && name_offer(cudnn, engine, offer);
+    cudnn->free_descriptor(engine);
+    return good;
+}
+
+/* Offered before? fallback: by any offer of the same engine. */
+static bool have_offer(
+    const struct np_dnn_offer *offers, int n, const struct np_dnn_offer *offer, bool fallback)
 {
     for (int i = 0; i < n; i++)
-        if (plans[i].engine == engine)
+        if (fallback ? atoll(offers[i].id) == atoll(offer->id)
+                     : strcmp(offers[i].id, offer->id) == 0)
             return true;
     return false;
 }
 
-/* The offers of one mode; plans of engines not there yet are added. Returns how many there are. */
-static int ask(struct np_dnn *dnn, cudnnBackendHeurMode_t mode, const struct np_dnn_rules *rules,
-    struct np_dnn_plan *plans, int nr_plans, int most)
+/* What the heuristics of this mode offer, as descriptors in configs; returns how many. */
+static int ask(struct np_dnn *dnn, cudnnBackendHeurMode_t mode,
+    cudnnBackendDescriptor_t configs[NP_DNN_OFFERS])
 {
     const struct np_dnn_target *target = dnn->target;
     const struct np_cudnn *cudnn = target->cudnn;
-    cudnnBackendDescriptor_t heur = NULL, offers[MAX_OFFERS] = {0};
-    int64_t nr_offers = 0;
+    cudnnBackendDescriptor_t heur = NULL;
+    int64_t n = 0;
     cudnnStatus_t status = cudnn->new_descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heur);
 
     if (status == CUDNN_STATUS_SUCCESS)
@@ -125,143 +166,128 @@ static int ask(struct np_dnn *dnn, cudnnBackendHeurMode_t mode, const struct np_
             1, &target->props);
     if (status == CUDNN_STATUS_SUCCESS)
         status = cudnn->finalize(heur);
-    for (int i = 0; i < MAX_OFFERS && status == CUDNN_STATUS_SUCCESS; i++)
-        status = cudnn->new_descriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &offers[i]);
+    for (int i = 0; i < NP_DNN_OFFERS && status == CUDNN_STATUS_SUCCESS; i++)
+        status = cudnn->new_descriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i]);
     if (status == CUDNN_STATUS_SUCCESS)
         status = cudnn->get(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-            MAX_OFFERS, &nr_offers, offers);
-    for (int64_t i = 0; status == CUDNN_STATUS_SUCCESS && i < nr_offers && nr_plans < most; i++) {
-        struct np_dnn_plan plan;
-
-        if (build(dnn, offers[i], rules, &plan) < 0)
-            continue;
-        if (mode != CUDNN_HEUR_MODE_FALLBACK || !have_engine(plans, nr_plans, plan.engine))
-            plans[nr_plans++] = plan;
-        else
-            np_dnn_plan_free(cudnn, &plan);
-    }
-    for (int i = 0; i < MAX_OFFERS; i++)
-        if (offers[i])
-            cudnn->free_descriptor(offers[i]);
+            NP_DNN_OFFERS, &n, configs);
     if (heur)
         cudnn->free_descriptor(heur);
-    return nr_plans;
+    return status == CUDNN_STATUS_SUCCESS ? (int)n : 0;
 }
 
-int np_dnn_plans(struct np_dnn *dnn, const struct np_dnn_rules *rules,
-    struct np_dnn_plan *ret_plans, int most, struct np_err *err)
+int np_dnn_offers(struct np_dnn *dnn, const struct np_dnn_rules *rules,
+    struct np_dnn_offer offers[NP_DNN_OFFERS], struct np_err *err)
 {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
+    const struct np_cudnn *cudnn = dnn->target->cudnn;
     char why[400] = "";
-    int nr_plans = 0;
+    int n = 0;
 
-    for (size_t i = 0; i < sizeof(modes) / sizeof(*modes) && nr_plans < most; i++)
-        nr_plans = ask(dnn, modes[i], rules, ret_plans, nr_plans, most);
-    if (nr_plans > 0)
-        return nr_plans;
-    if (dnn->target->cudnn->last_error)
-        dnn->target->cudnn->last_error(why, sizeof(why));
+    for (int m = 0; m < 2; m++) {
+        cudnnBackendDescriptor_t configs[NP_DNN_OFFERS] = {0};
+        int nr_configs = ask(dnn, modes[m], configs);
+
+        for (int i = 0; i < nr_configs && n < NP_DNN_OFFERS; i++) {
+            offers[n] = (struct np_dnn_offer){.config = configs[i]};
+            if (!take_offer(dnn, rules, &offers[n]) || have_offer(offers, n, &offers[n], m > 0))
+                continue;
+            configs[i] = NULL;
+            n++;
+        }
+        for (int i = 0; i < NP_DNN_OFFERS; i++)
+            if (configs[i])
+                cudnn->free_descriptor(configs[i]);
+    }
+    if (n > 0)
+        return n;
+    if (cudnn->last_error)
+        cudnn->last_error(why, sizeof(why));
     return np_err_set(
         err, -ENOTSUP, "cuDNN has no plan for it: %s", *why ? why : "no engine offered");
 }
 
+void np_dnn_offers_free(const struct np_cudnn *cudnn, struct np_dnn_offer *offers, int n)
+{
+    for (int i = 0; i < n; i++)
+        cudnn->free_descriptor(offers[i].config);
+}
+
+int np_dnn_build(const struct np_dnn_target *target, const struct np_dnn_offer *offer,
+    struct np_dnn_plan *ret_plan, struct np_err *err)
+{
+    const struct np_cudnn *cudnn = target->cudnn;
+    cudnnBackendDescriptor_t plan = NULL;
+    int64_t count = 0, workspace = 0;
+    cudnnStatus_t status = cudnn->new_descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan);
+
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnn->set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+            CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &offer->config);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = target->handle ? cudnn->set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
+                                      CUDNN_TYPE_HANDLE, 1, &target->handle)
+                                : cudnn->set(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &target->props);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnn->finalize(plan);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnn->get(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+            &count, &workspace);
+    if (status != CUDNN_STATUS_SUCCESS) {
+        if (plan)
+            cudnn->free_descriptor(plan);
+        return np_dnn_refuse(cudnn, status, "to build a plan", err);
+    }
+    *ret_plan = (struct np_dnn_plan){.plan = plan, .workspace_bytes = (uint64_t)workspace};
+    memcpy(ret_plan->id, offer->id, sizeof(ret_plan->id));
+    return 0;
+}
+
 void np_dnn_plan_free(const struct np_cudnn *cudnn, struct np_dnn_plan *plan)
 {
-    if (plan->pack)
-        cudnn->free_descriptor(plan->pack);
     if (plan->plan)
         cudnn->free_descriptor(plan->plan);
     *plan = (struct np_dnn_plan){0};
 }
 
-int np_dnn_plan_save(const struct np_cudnn *cudnn, const struct np_dnn_plan *plan, char **ret_json,
-    struct np_err *err)
+void np_dnn_pack_free(const struct np_cudnn *cudnn, cudnnBackendDescriptor_t pack)
 {
-    int64_t bytes = 0;
-    char *json;
-
-    if (cudnn->get(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0,
-            &bytes, NULL) != CUDNN_STATUS_SUCCESS ||
-        bytes <= 0)
-        return np_err_set(err, -ENOTSUP, "cuDNN does not write this plan down");
-    json = np_alloc((size_t)bytes + 1);
-    if (!json)
-        return np_err_set(err, -ENOMEM, "no memory for a plan's text");
-    if (cudnn->get(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-            bytes, &bytes, json) != CUDNN_STATUS_SUCCESS) {
-        np_free(json);
-        return np_err_set(err, -ENOTSUP, "cuDNN does not write this plan down");
-    }
-    *ret_json = json;
-    return 0;
+    if (pack)
+        cudnn->free_descriptor(pack);
 }
 
-int np_dnn_plan_load(const struct np_dnn_target *target, const char *json,
-    struct np_dnn_plan *ret_plan, struct np_err *err)
-{
-    const struct np_cudnn *cudnn = target->cudnn;
-    struct np_dnn_plan plan = {0};
-    int64_t count = 0, workspace = 0;
-    cudnnStatus_t status =
-        cudnn->new_descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan.plan);
-
-    if (status == CUDNN_STATUS_SUCCESS && target->handle)
-        status = cudnn->set(
-            plan.plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target->handle);
-    else if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->set(plan.plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-            CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &target->props);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->set(plan.plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-            CUDNN_TYPE_CHAR, (int64_t)strlen(json) + 1, json);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->finalize(plan.plan);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->get(plan.plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
-            1, &count, &workspace);
-    if (status != CUDNN_STATUS_SUCCESS) {
-        np_dnn_plan_free(cudnn, &plan);
-        return np_dnn_refuse(cudnn, status, "a plan from the cache", err);
-    }
-    plan.workspace_bytes = (uint64_t)workspace;
-    plan.engine = -1;
-    *ret_plan = plan;
-    return 0;
-}
-
-int np_dnn_bind(const struct np_dnn *dnn, struct np_dnn_plan *plan, void *const *pointers,
-    void *workspace, struct np_err *err)
+int np_dnn_bind(const struct np_dnn *dnn, void *const *pointers, void *workspace,
+    cudnnBackendDescriptor_t *pack, struct np_err *err)
 {
     const struct np_cudnn *cudnn = dnn->target->cudnn;
-    cudnnBackendDescriptor_t pack = NULL;
-    cudnnStatus_t status = cudnn->new_descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
+    cudnnBackendDescriptor_t bound = NULL;
+    cudnnStatus_t status = cudnn->new_descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &bound);
 
     if (status == CUDNN_STATUS_SUCCESS)
         status = cudnn->set(
-            pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, dnn->nr_bound, dnn->bound);
+            bound, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, dnn->nr_bound, dnn->bound);
     if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
+        status = cudnn->set(bound, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
             dnn->nr_bound, pointers);
     if (status == CUDNN_STATUS_SUCCESS)
-        status =
-            cudnn->set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+        status = cudnn->set(
+            bound, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
     if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->finalize(pack);
+        status = cudnn->finalize(bound);
     if (status != CUDNN_STATUS_SUCCESS) {
-        if (pack)
-            cudnn->free_descriptor(pack);
+        np_dnn_pack_free(cudnn, bound);
         return np_dnn_refuse(cudnn, status, "the pointers of a plan", err);
     }
-    if (plan->pack)
-        cudnn->free_descriptor(plan->pack);
-    plan->pack = pack;
+    np_dnn_pack_free(cudnn, *pack);
+    *pack = bound;
     return 0;
 }
 
-int np_dnn_run(
-    const struct np_dnn_target *target, const struct np_dnn_plan *plan, struct np_err *err)
+int np_dnn_run(const struct np_dnn_target *target, const struct np_dnn_plan *plan,
+    cudnnBackendDescriptor_t pack, struct np_err *err)
 {
-    cudnnStatus_t status = target->cudnn->execute(target->handle, plan->plan, plan->pack);
+    cudnnStatus_t status = target->cudnn->execute(target->handle, plan->plan, pack);
 
     return status == CUDNN_STATUS_SUCCESS
                ? 0

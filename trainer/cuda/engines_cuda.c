@@ -1,26 +1,26 @@
-/* See engines_cuda.h. A few dozen lines: a list is searched from its beginning. */
+/* See engines_cuda.h. A list in the order of age, and a table of places in it by a hash of the key. */
 #include "trainer/cuda/engines_cuda.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "loader/base/mem.h"
 
-#define MAX_ENGINES 4096
-#define MAX_PLAN    1023
-
-struct engine {
-    char key[NP_ENGINE_KEY];
-    int plan;
-};
+#define LINE (NP_ENGINE_KEY + NP_DNN_ID + 32)
 
 struct np_engines {
-    struct engine *list;
-    int n, room;
+    struct np_engine *list; /* (room), the oldest first */
+    int *places;            /* (2 * room): of a key in list, + 1; 0: free */
+    int n, room;            /* room: a power of 2 */
+    int nr_old;
 };
 
 struct np_engines *np_engines_new(void)
@@ -33,22 +33,34 @@ void np_engines_free(struct np_engines *engines)
     if (!engines)
         return;
     np_free(engines->list);
+    np_free(engines->places);
     np_free(engines);
 }
 
-static struct engine *find(const struct np_engines *engines, const char *key)
+/* The key's place in the table, or the free one that it would take; room > n. */
+static int *place_of(const struct np_engines *engines, const char *key)
 {
-    for (int i = 0; i < engines->n; i++)
-        if (strcmp(engines->list[i].key, key) == 0)
-            return &engines->list[i];
-    return NULL;
+    size_t mask = 2 * (size_t)engines->room - 1, at;
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+
+    for (const char *c = key; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+    for (at = hash & mask; engines->places[at]; at = (at + 1) & mask)
+        if (strcmp(engines->list[engines->places[at] - 1].key, key) == 0)
+            break;
+    return &engines->places[at];
 }
 
-int np_engines_find(const struct np_engines *engines, const char *key)
+static struct np_engine *find(const struct np_engines *engines, const char *key)
 {
-    const struct engine *engine = find(engines, key);
+    int place = engines->n ? *place_of(engines, key) : 0;
 
-    return engine ? engine->plan : -1;
+    return place ? &engines->list[place - 1] : NULL;
+}
+
+const struct np_engine *np_engines_find(const struct np_engines *engines, const char *key)
+{
+    return find(engines, key);
 }
 
 int np_engines_count(const struct np_engines *engines)
@@ -56,51 +68,103 @@ int np_engines_count(const struct np_engines *engines)
     return engines->n;
 }
 
-int np_engines_put(struct np_engines *engines, const char *key, int plan, struct np_err *err)
+int np_engines_old(const struct np_engines *engines)
 {
-    struct engine *engine = find(engines, key);
+    return engines->nr_old;
+}
 
-    if (!engine && engines->n == engines->room) {
-        int room = engines->room ? 2 * engines->room : 64;
-        struct engine *list =
-            room <= MAX_ENGINES ? np_alloc_array((size_t)room, sizeof(*list)) : NULL;
+static int grow(struct np_engines *engines, struct np_err *err)
+{
+    int room = engines->room ? 2 * engines->room : 64;
+    struct np_engine *list = np_alloc_array((size_t)room, sizeof(*list));
+    int *places = np_alloc_array(2 * (size_t)room, sizeof(*places));
 
-        if (!list)
-            return np_err_set(err, -ENOMEM, "no memory for the choice of engines");
-        if (engines->n)
-            memcpy(list, engines->list, (size_t)engines->n * sizeof(*list));
-        np_free(engines->list);
-        engines->list = list;
-        engines->room = room;
+    if (!list || !places) {
+        np_free(list);
+        np_free(places);
+        return np_err_set(err, -ENOMEM, "no memory for the choice of engines");
     }
-    if (!engine) {
-        engine = &engines->list[engines->n++];
-        snprintf(engine->key, sizeof(engine->key), "%s", key);
-    }
-    engine->plan = plan;
+    if (engines->n)
+        memcpy(list, engines->list, (size_t)engines->n * sizeof(*list));
+    np_free(engines->list);
+    np_free(engines->places);
+    engines->list = list;
+    engines->places = places;
+    engines->room = room;
+    for (int i = 0; i < engines->n; i++)
+        *place_of(engines, list[i].key) = i + 1;
     return 0;
 }
 
-/* "engine KEY PLAN": the plan is the last word. */
+static int put(struct np_engines *engines, const struct np_engine *engine, struct np_err *err)
+{
+    int *place, code = engines->n == engines->room ? grow(engines, err) : 0;
+
+    if (code < 0)
+        return code;
+    place = place_of(engines, engine->key);
+    if (!*place)
+        *place = ++engines->n;
+    engines->list[*place - 1] = *engine;
+    return 0;
+}
+
+int np_engines_put(
+    struct np_engines *engines, const char *key, const char *id, float ms, struct np_err *err)
+{
+    struct np_engine engine = {.ms = ms, .used = true, .chosen = true};
+
+    snprintf(engine.key, sizeof(engine.key), "%s", key);
+    snprintf(engine.id, sizeof(engine.id), "%s", id);
+    return put(engines, &engine, err);
+}
+
+void np_engines_use(struct np_engines *engines, const char *key)
+{
+    struct np_engine *engine = find(engines, key);
+
+    if (engine)
+        engine->used = true;
+}
+
+/* "plan KEY ID MS", without "plan ". */
+static bool read_engine(char *text, struct np_engine *ret_engine)
+{
+    struct np_engine engine = {0};
+    char *rest = NULL, *end = NULL;
+    const char *key = strtok_r(text, " ", &rest), *id = key ? strtok_r(NULL, " ", &rest) : NULL;
+    const char *ms = id ? strtok_r(NULL, " ", &rest) : NULL;
+
+    if (!ms || strtok_r(NULL, " ", &rest) || strlen(key) >= sizeof(engine.key) ||
+        strlen(id) >= sizeof(engine.id))
+        return false;
+    engine.ms = strtof(ms, &end);
+    if (end == ms || *end || !isfinite(engine.ms) || engine.ms < 0)
+        return false;
+    snprintf(engine.key, sizeof(engine.key), "%s", key);
+    snprintf(engine.id, sizeof(engine.id), "%s", id);
+    *ret_engine = engine;
+    return true;
+}
+
 static int parse_line(
     struct np_engines *engines, const char *line, size_t length, struct np_err *err)
 {
-    char text[NP_ENGINE_KEY + 32], *last, *end;
-    long plan;
+    struct np_engine engine;
+    char text[LINE];
 
-    if (length < 7 || strncmp(line, "engine ", 7) != 0)
+    if (length >= 7 && strncmp(line, "engine ", 7) == 0)
+        engines->nr_old++;
+    if (length < 5 || strncmp(line, "plan ", 5) != 0)
         return 0;
-    if (length - 7 >= sizeof(text))
+    if (length - 5 >= sizeof(text))
         return np_err_set(err, -EBADMSG, "a choice of engines is too long: %.40s...", line);
-    memcpy(text, line + 7, length - 7);
-    text[length - 7] = '\0';
-    last = strrchr(text, ' ');
-    plan = last ? strtol(last + 1, &end, 10) : -1;
-    if (!last || end == last + 1 || *end || plan < 0 || plan > MAX_PLAN ||
-        last - text >= NP_ENGINE_KEY)
-        return np_err_set(err, -EBADMSG, "a choice of engines is malformed: %.60s", text);
-    *last = '\0';
-    return np_engines_put(engines, text, (int)plan, err);
+    memcpy(text, line + 5, length - 5);
+    text[length - 5] = '\0';
+    if (!read_engine(text, &engine))
+        return np_err_set(err, -EBADMSG, "a choice of engines is malformed: %.*s",
+            length < 60 ? (int)length : 60, line);
+    return put(engines, &engine, err);
 }
 
 int np_engines_parse(struct np_engines *engines, const char *text, struct np_err *err)
@@ -116,17 +180,26 @@ int np_engines_parse(struct np_engines *engines, const char *text, struct np_err
     return code;
 }
 
+static int print_engine(const struct np_engine *engine, char *out, size_t bytes)
+{
+    return snprintf(out, bytes, "plan %s %s %.4g\n", engine->key, engine->id, (double)engine->ms);
+}
+
 int np_engines_print(const struct np_engines *engines, char **text, struct np_err *err)
 {
-    size_t room = (size_t)engines->n * (NP_ENGINE_KEY + 24) + (*text ? strlen(*text) : 0) + 1;
-    char *out = np_alloc(room), *at = out;
+    size_t length = *text ? strlen(*text) : 0, room = length + 1;
+    char *out;
 
+    for (int i = 0; i < engines->n; i++)
+        room += engines->list[i].used ? (size_t)print_engine(&engines->list[i], NULL, 0) : 0;
+    out = np_alloc(room);
     if (!out)
         return np_err_set(err, -ENOMEM, "no memory for the choice of engines");
-    at += snprintf(out, room, "%s", *text ? *text : "");
+    if (*text)
+        memcpy(out, *text, length);
     for (int i = 0; i < engines->n; i++)
-        at += snprintf(at, room - (size_t)(at - out), "engine %s %d\n", engines->list[i].key,
-            engines->list[i].plan);
+        if (engines->list[i].used)
+            length += (size_t)print_engine(&engines->list[i], out + length, room - length);
     np_free(*text);
     *text = out;
     return 0;
@@ -146,7 +219,7 @@ void np_engine_key(const struct np_graph *graph, const struct np_op_node *node, 
         x->dims[3], w->dims[0], w->dims[2], w->dims[3], w->dims[1], v->stride, v->pad, v->dilation,
         v->groups, rules->deterministic ? "" : " free",
         rules->tf32 && x->dtype == NP_F32 ? " tf32" : "", rules->runtime ? "" : " built");
-    for (char *c = key; *c; c++) /* the plan's number is behind the last space */
+    for (char *c = key; *c; c++) /* spaces part the words of a line */
         if (*c == ' ')
             *c = '_';
 }
@@ -175,10 +248,10 @@ static bool cache_path(const struct np_cuda *cuda, char *path, size_t bytes)
     return true;
 }
 
-void np_engines_load(struct np_engines *engines, const struct np_cuda *cuda)
+void np_engines_read(struct np_engines *engines, const char *path)
 {
-    char path[4096], line[NP_ENGINE_KEY + 64];
-    FILE *file = cache_path(cuda, path, sizeof(path)) ? fopen(path, "re") : NULL;
+    char line[LINE + 8];
+    FILE *file = fopen(path, "re");
 
     while (file && fgets(line, sizeof(line), file))
         if (np_engines_parse(engines, line, NULL) < 0)
@@ -187,21 +260,65 @@ void np_engines_load(struct np_engines *engines, const struct np_cuda *cuda)
         fclose(file);
 }
 
+/* Held by whoever adds to the file: it is replaced, so the lock is a file beside it. Nobody holds it for
+ * long; where it stays taken, or there are no locks, a choice may be lost, and is timed again. */
+static int lock_file(const char *path)
+{
+    char beside[4200];
+    int fd;
+
+    snprintf(beside, sizeof(beside), "%s.lock", path);
+    fd = open(beside, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    for (int i = 0; fd >= 0 && i < 200 && flock(fd, LOCK_EX | LOCK_NB) != 0; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    return fd;
+}
+
+static bool write_file(const struct np_engines *engines, const char *path)
+{
+    char line[LINE];
+    FILE *file = fopen(path, "we");
+    bool good = file != NULL;
+
+    for (int i = engines->n > NP_ENGINE_MOST ? engines->n - NP_ENGINE_MOST : 0;
+         good && i < engines->n; i++) {
+        print_engine(&engines->list[i], line, sizeof(line));
+        good = fputs(line, file) >= 0;
+    }
+    return file && fclose(file) == 0 && good;
+}
+
+void np_engines_merge(const struct np_engines *engines, const char *path)
+{
+    struct np_engines *all = np_engines_new();
+    char beside[4200];
+    int lock = lock_file(path), code = all ? 0 : -ENOMEM;
+
+    if (all)
+        np_engines_read(all, path);
+    for (int i = 0; code == 0 && i < engines->n; i++)
+        if (engines->list[i].chosen)
+            code = put(all, &engines->list[i], NULL);
+    snprintf(beside, sizeof(beside), "%s.%ld", path, (long)getpid());
+    if (code == 0 && (!write_file(all, beside) || rename(beside, path) != 0))
+        unlink(beside);
+    if (lock >= 0)
+        close(lock);
+    np_engines_free(all);
+}
+
+void np_engines_load(struct np_engines *engines, const struct np_cuda *cuda)
+{
+    char path[4096];
+
+    if (cache_path(cuda, path, sizeof(path)))
+        np_engines_read(engines, path);
+}
+
 void np_engines_save(const struct np_engines *engines, const struct np_cuda *cuda)
 {
-    char path[4096], beside[4200], *text = NULL;
-    FILE *file = NULL;
+    char path[4096];
 
-    if (!cache_path(cuda, path, sizeof(path)) || np_engines_print(engines, &text, NULL) < 0)
-        return;
-    snprintf(beside, sizeof(beside), "%s.%ld", path, (long)getpid());
-    file = fopen(beside, "we");
-    if (file) {
-        bool good = fputs(text, file) >= 0;
-
-        good = fclose(file) == 0 && good;
-        if (!good || rename(beside, path) != 0)
-            unlink(beside);
-    }
-    np_free(text);
+    if (cache_path(cuda, path, sizeof(path)))
+        np_engines_merge(engines, path);
 }

@@ -80,6 +80,8 @@ void np_cuda_dropout(void *stream, enum np_cuda_dtype dtype, const struct np_cud
 void np_cuda_bias(void *stream, enum np_cuda_dtype dtype, const float *bias, bool relu, void *y,
     uint64_t rows, int c);
 void np_cuda_zero(void *stream, float *x, int n);
+/* x = numbers between -scale and scale, each by its place: to time with. */
+void np_cuda_fill(void *stream, enum np_cuda_dtype dtype, void *x, uint64_t n, float scale);
 /* Sum of f32: sum = first ? x : sum + x. */
 void np_cuda_accumulate(void *stream, const float *x, float *sum, bool first, uint64_t n);
 

@@ -184,6 +184,24 @@ extern "C" void np_cuda_zero(void *stream, float *x, int n)
     NP_LAUNCH(zero, np_blocks(n), NP_THREADS, 0, stream, x, n);
 }
 
+template <typename T> static __global__ void fill(T *x, uint64_t n, float scale)
+{
+    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
+        uint32_t h = (uint32_t)i * 2654435761u; /* mixed as by splitmix */
+
+        h = (h ^ (h >> 15)) * 0x2c1b3c6du;
+        h = (h ^ (h >> 12)) * 0x297a2d39u;
+        np_put(&x[i], (float)((int32_t)((h ^ (h >> 15)) >> 8) - (1 << 23)) * (scale / (1 << 23)));
+    }
+}
+
+extern "C" void np_cuda_fill(
+    void *stream, enum np_cuda_dtype dtype, void *x, uint64_t n, float scale)
+{
+    NP_FOR_DTYPE(
+        dtype, T, NP_LAUNCH((fill<T>), np_blocks(n), NP_THREADS, 0, stream, (T *)x, n, scale));
+}
+
 static __global__ void accumulate(const float *x, float *sum, bool first, uint64_t n)
 {
     for (uint64_t i = np_thread(); i < n; i += np_stride())

@@ -10,6 +10,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "trainer/cuda/capture_cuda.h"
@@ -23,10 +24,11 @@ static int add_program(struct np_plan *plan, const struct np_graph *graph,
 {
     const struct np_dnn_rules rules = {
         .deterministic = options->deterministic, .tf32 = options->tf32};
+    const struct np_cuda_parts parts = {plan->cuda, plan->convs, plan->engines};
     struct np_cuda_arrays arrays = plan->arrays;
 
     arrays.layout = layout;
-    return np_cuda_program_new(plan->cuda, graph, &arrays, &rules, plan->engines, ret_program, err);
+    return np_cuda_program_new(&parts, graph, &arrays, &rules, ret_program, err);
 }
 
 static int add_layout(
@@ -43,28 +45,50 @@ static int add_layout(
 /* A checkpoint's engines, or a new run's from the cache. */
 static int add_engines(struct np_plan *plan, const char *state, struct np_err *err)
 {
+    const char *retune = getenv("NNPIPE_CUDA_RETUNE");
+
+    plan->convs = np_cuda_convs_new(&plan->cuda->target, plan->cuda->props.totalGlobalMem);
     plan->engines = np_engines_new();
-    if (!plan->engines)
+    if (!plan->engines || !plan->convs)
         return np_err_set(err, -ENOMEM, "no memory for the choice of engines");
     if (state)
         return np_engines_parse(plan->engines, state, err);
-    np_engines_load(plan->engines, plan->cuda);
+    if (!retune || strcmp(retune, "1") != 0)
+        np_engines_load(plan->engines, plan->cuda);
     return 0;
+}
+
+/* Another engine rounds differently: whoever resumes is to know. */
+static void tell_lost(const struct np_plan *plan, bool resumed)
+{
+    const char *node, *id,
+        *result = resumed ? "chosen anew, and weights may round differently" : "timed anew";
+    int lost = np_cuda_convs_lost(plan->convs, &node, &id), old = np_engines_old(plan->engines);
+
+    if (lost > 0)
+        np_device_note(plan->device,
+            "%s: the engine %s of the %s is not there any more (%d of its convolutions): %s", node,
+            id, resumed ? "checkpoint" : "cache", lost, result);
+    if (old > 0)
+        np_device_note(plan->device,
+            "the %s is of an older version, which did not name engines: they are %s",
+            resumed ? "checkpoint" : "cache of engines", result);
 }
 
 /* What the engines do not know yet is timed. That runs weight gradients into their arrays, which the
  * first step writes anew. */
-static int tune(struct np_plan *plan, const char *state, struct np_err *err)
+static int tune(struct np_plan *plan, bool resumed, struct np_err *err)
 {
     int code = 0, timed = 0;
 
+    tell_lost(plan, resumed);
     if (plan->train)
         code = np_cuda_program_tune(plan->train, plan->engines, &timed, err);
     if (code == 0 && plan->eval)
         code = np_cuda_program_tune(plan->eval, plan->engines, &timed, err);
-    if (code == 0 && timed > 0 && !state)
+    if (code == 0 && timed > 0 && !resumed)
         np_engines_save(plan->engines, plan->cuda);
-    return code;
+    return code == 0 && timed > 0 ? np_cuda_settle_memory(plan, err) : code;
 }
 
 static void plan_free(struct np_plan *plan);
@@ -106,7 +130,7 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     if (code == 0)
         code = np_cuda_take_arena(plan, graph, err);
     if (code == 0)
-        code = tune(plan, options->state, err);
+        code = tune(plan, options->state != NULL, err);
     if (code == 0)
         code = np_cuda_plan_check(
             plan, cudaStreamSynchronize(np_cuda_stream(plan)), "to prepare", err);
@@ -126,6 +150,7 @@ static void plan_free(struct np_plan *plan)
             cudaGraphExecDestroy(all[i]->exec);
     np_cuda_program_free(plan->train);
     np_cuda_program_free(plan->eval);
+    np_cuda_convs_free(plan->convs);
     np_cuda_layout_fini(&plan->train_layout);
     np_cuda_layout_fini(&plan->eval_layout);
     np_engines_free(plan->engines);

@@ -3,6 +3,7 @@
 #ifndef NP_PLAN_CUDA_H
 #define NP_PLAN_CUDA_H
 
+#include "trainer/cuda/conv_cuda.h"
 #include "trainer/cuda/program_cuda.h"
 #include "trainer/plan.h"
 
@@ -18,11 +19,13 @@ struct np_plan {
     struct np_cuda *cuda;
     struct np_cuda_layout train_layout, eval_layout; /* places are the same in both */
     const struct np_cuda_layout *layout;
+    struct np_cuda_convs *convs;          /* of both programs */
     struct np_cuda_program *train, *eval; /* train NULL: evaluation only */
     struct np_cuda_arrays arrays;
     float *state[2], *sum; /* of the optimizer; of gradients over an accumulation */
     uint8_t *decay;
     void *arena, *workspace, *norm_scratch;
+    uint64_t workspace_bytes;
     uint64_t nr_buffers; /* elements */
     struct np_cuda_captured step, step_update, eval_step;
     bool summing; /* sum holds batches that wait for their update */
@@ -56,6 +59,9 @@ int np_cuda_take_floats(struct np_plan *plan, float **ret_memory, struct np_err 
 int np_cuda_take_arrays(struct np_plan *plan, bool training, bool halves, struct np_err *err);
 int np_cuda_take_numbers(struct np_plan *plan, struct np_err *err);
 int np_cuda_take_arena(struct np_plan *plan, const struct np_graph *graph, struct np_err *err);
+/* Behind the choice of engines: what was written to time them is zero again, and the workspace is as
+ * large as the chosen ones want. */
+int np_cuda_settle_memory(struct np_plan *plan, struct np_err *err);
 void np_cuda_give_memory(struct np_plan *plan);
 /* AdamW's second state, once. */
 int np_cuda_second_state(struct np_plan *plan, struct np_err *err);

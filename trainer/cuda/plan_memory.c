@@ -161,35 +161,62 @@ static int too_large(struct np_plan *plan, size_t free_bytes, size_t all, uint64
         (double)free_bytes * 1e-9, (double)all * 1e-9, advice);
 }
 
-int np_cuda_take_arena(struct np_plan *plan, const struct np_graph *graph, struct np_err *err)
+static uint64_t most_bytes(
+    const struct np_plan *plan, uint64_t (*bytes)(const struct np_cuda_program *program))
 {
-    uint64_t arena = 0, workspace = 0;
-    size_t free_bytes = 0, all = 0;
-    struct np_err why = {0};
-    int code;
+    return greater(plan->train ? bytes(plan->train) : 0, plan->eval ? bytes(plan->eval) : 0);
+}
 
-    if (plan->train) {
-        arena = np_cuda_program_arena_bytes(plan->train);
-        workspace = np_cuda_program_workspace_bytes(plan->train);
-    }
-    if (plan->eval) {
-        arena = greater(arena, np_cuda_program_arena_bytes(plan->eval));
-        workspace = greater(workspace, np_cuda_program_workspace_bytes(plan->eval));
-    }
-    ask_memory(&free_bytes, &all);
-    code = np_cuda_take(plan, workspace, &plan->workspace, &why);
-    if (code == 0)
-        code = np_cuda_take(plan, arena, &plan->arena, &why);
-    if (code == -ENOMEM)
-        return too_large(
-            plan, free_bytes, all, arena + feed_bytes(graph), workspace, graph->batch, err);
-    if (code < 0)
-        return np_err_set(err, code, "%s", why.text);
+static int bind(struct np_plan *plan, struct np_err *err)
+{
+    int code = 0;
+
     if (plan->train)
         code = np_cuda_program_bind(plan->train, plan->arena, plan->workspace, err);
     if (code == 0 && plan->eval)
         code = np_cuda_program_bind(plan->eval, plan->arena, plan->workspace, err);
     return code;
+}
+
+int np_cuda_take_arena(struct np_plan *plan, const struct np_graph *graph, struct np_err *err)
+{
+    uint64_t arena = most_bytes(plan, np_cuda_program_arena_bytes);
+    size_t free_bytes = 0, all = 0;
+    struct np_err why = {0};
+    int code;
+
+    plan->workspace_bytes = most_bytes(plan, np_cuda_program_workspace_bytes);
+    ask_memory(&free_bytes, &all);
+    code = np_cuda_take(plan, plan->workspace_bytes, &plan->workspace, &why);
+    if (code == 0)
+        code = np_cuda_take(plan, arena, &plan->arena, &why);
+    if (code == -ENOMEM)
+        return too_large(plan, free_bytes, all, arena + feed_bytes(graph), plan->workspace_bytes,
+            graph->batch, err);
+    if (code < 0)
+        return np_err_set(err, code, "%s", why.text);
+    return bind(plan, err);
+}
+
+/* Nothing is queued that still uses the workspace: the last trial was waited for. */
+int np_cuda_settle_memory(struct np_plan *plan, struct np_err *err)
+{
+    uint64_t n = plan->layout->nr_params, bytes = most_bytes(plan, np_cuda_program_workspace_bytes);
+    int code = np_cuda_plan_check(plan,
+        cudaMemsetAsync(plan->arrays.params, 0, n * sizeof(float), np_cuda_stream(plan)),
+        "device memory", err);
+
+    if (code == 0 && plan->arrays.half)
+        code = np_cuda_plan_check(plan,
+            cudaMemsetAsync(plan->arrays.half, 0, n * 2, np_cuda_stream(plan)), "device memory",
+            err);
+    if (code < 0 || bytes == plan->workspace_bytes)
+        return code;
+    cudaFree(plan->workspace);
+    plan->workspace = NULL;
+    plan->workspace_bytes = bytes;
+    code = np_cuda_take(plan, bytes, &plan->workspace, err);
+    return code == 0 ? bind(plan, err) : code;
 }
 
 int np_cuda_second_state(struct np_plan *plan, struct np_err *err)

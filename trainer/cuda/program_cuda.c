@@ -3,12 +3,11 @@
 #include "trainer/cuda/program_cuda.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "trainer/cuda/calls_cuda.h"
 
 #define MAX_PLANS 12  /* of cuDNN's that are timed for a convolution */
-#define SUM_PLANS 3   /* of these, which take a second each to compile, where there are sums */
+#define SUM_PLANS 3   /* where there are sums: each takes a second to compile */
 #define ALIGNED   256 /* bytes: places in the workspace */
 
 static const struct np_fusions fusions = {
@@ -36,32 +35,28 @@ static uint64_t scratch_of(const struct np_cuda_program *program, const struct n
                 : 0;
 }
 
-static int prepare_call(
-    struct np_cuda_program *program, struct np_cuda_call *call, struct np_err *err)
+static int prepare_call(struct np_cuda_program *program, const struct np_cuda_parts *parts,
+    struct np_cuda_call *call, struct np_err *err)
 {
     const struct np_op_node *node = call->node;
-    uint64_t bytes = scratch_of(program, node);
-    int code = 0;
+    const struct np_cuda *cuda = program->cuda;
 
-    if (is_conv(node->op)) {
-        code = np_cuda_conv_new(&program->cuda->target, &program->rules, program->graph, node,
+    call->scratch_bytes = scratch_of(program, node);
+    if (is_conv(node->op))
+        return np_cuda_conv_new(parts->convs, &program->rules, program->graph, node, parts->known,
             MAX_PLANS, &call->conv, err);
-        if (code == 0 && np_cuda_conv_workspace(call->conv) > bytes)
-            bytes = np_cuda_conv_workspace(call->conv);
-    } else if (is_linear(node->op)) {
-        if (program->cuda
-                ->cublaslt) /* none where plans are made for a GPU that is only described */
-            code = np_cuda_linear_new(&program->cuda->libs.cublaslt, program->cuda->cublaslt,
-                program->graph, node, program->rules.tf32, &call->linear, err);
-        if (NP_LINEAR_WORKSPACE > bytes)
-            bytes = NP_LINEAR_WORKSPACE;
-    } else if (!np_cuda_lowerings[node->op].run) {
-        code = np_err_set(
-            err, -ENOTSUP, "%s: the CUDA device has no %s", node->name, np_op_names[node->op]);
+    if (is_linear(node->op)) {
+        if (call->scratch_bytes < NP_LINEAR_WORKSPACE)
+            call->scratch_bytes = NP_LINEAR_WORKSPACE;
+        /* No cuBLASLt where plans are made for a GPU that is only described. */
+        return cuda->cublaslt ? np_cuda_linear_new(&cuda->libs.cublaslt, cuda->cublaslt,
+                                    program->graph, node, program->rules.tf32, &call->linear, err)
+                              : 0;
     }
-    if (bytes > program->workspace_bytes)
-        program->workspace_bytes = bytes;
-    return code;
+    return np_cuda_lowerings[node->op].run
+               ? 0
+               : np_err_set(err, -ENOTSUP, "%s: the CUDA device has no %s", node->name,
+                     np_op_names[node->op]);
 }
 
 /* The convolution alone that wrote x: no bias, no relu, so that its sums are x's own. */
@@ -77,38 +72,11 @@ static struct np_cuda_call *writer_of(struct np_cuda_program *program, int x)
     return NULL;
 }
 
-/* The convolution with sums; of a shape that was here before, its plans: each takes a second to
- * compile. */
-static int prepare_sums(struct np_cuda_program *program, struct np_cuda_call *call,
-    const struct np_engines *known, struct np_err *err)
-{
-    char key[NP_ENGINE_KEY], other[NP_ENGINE_KEY];
-    int choice;
-
-    np_engine_key(
-        program->graph, call->node, np_conv_patterns[NP_CONV_STATS], &program->rules, key);
-    choice = known ? np_engines_find(known, key) : -1;
-    if (choice == 0)
-        return -ENOTSUP; /* two were faster */
-    for (int n = 0; n < program->graph->nr_forward; n++) {
-        if (!program->calls[n].summing)
-            continue;
-        np_engine_key(program->graph, program->calls[n].node, np_conv_patterns[NP_CONV_STATS],
-            &program->rules, other);
-        if (strcmp(key, other) != 0)
-            continue;
-        call->summing = np_cuda_conv_share(program->calls[n].summing);
-        return call->summing ? 0 : np_err_set(err, -ENOMEM, "no memory for a convolution");
-    }
-    return np_cuda_conv_stats_new(&program->cuda->target, &program->rules, program->graph,
-        call->node, MAX_PLANS, &call->summing, err);
-}
-
 /* A batchnorm's statistics from the convolution before it, where cuDNN has that as one: taken until
  * np_cuda_program_tune() finds that two are faster. Never for f32's own precision: sums of unshifted
  * squares lose more than its tolerances leave. */
-static int pair_call(struct np_cuda_program *program, struct np_cuda_call *stats,
-    const struct np_engines *known, struct np_err *err)
+static int pair_call(struct np_cuda_program *program, const struct np_cuda_parts *parts,
+    struct np_cuda_call *stats, struct np_err *err)
 {
     struct np_cuda_call *conv = writer_of(program, stats->node->ins[0]);
     int pitch = np_cuda_pitch(np_cuda_channels(program, stats->node->ins[0])), code;
@@ -117,7 +85,8 @@ static int pair_call(struct np_cuda_program *program, struct np_cuda_call *stats
     if (!conv || program->rules.deterministic ||
         (program->dtype == NP_CUDA_F32 && !program->rules.tf32))
         return 0;
-    code = prepare_sums(program, conv, known, &why);
+    code = np_cuda_conv_stats_new(parts->convs, &program->rules, program->graph, conv->node,
+        parts->known, SUM_PLANS, &conv->summing, &why);
     if (code < 0)
         return code == -ENOTSUP ? 0 : np_err_set(err, code, "%s", why.text);
     conv->sums = true;
@@ -125,24 +94,22 @@ static int pair_call(struct np_cuda_program *program, struct np_cuda_call *stats
     stats->source = conv;
     conv->sums_at = program->sums_bytes;
     program->sums_bytes += (4 * (uint64_t)pitch * sizeof(float) + ALIGNED - 1) / ALIGNED * ALIGNED;
-    if (np_cuda_conv_workspace(conv->summing) > program->workspace_bytes)
-        program->workspace_bytes = np_cuda_conv_workspace(conv->summing);
     return 0;
 }
 
-int np_cuda_program_new(struct np_cuda *cuda, const struct np_graph *graph,
+int np_cuda_program_new(const struct np_cuda_parts *parts, const struct np_graph *graph,
     const struct np_cuda_arrays *arrays, const struct np_dnn_rules *rules,
-    const struct np_engines *known, struct np_cuda_program **ret_program, struct np_err *err)
+    struct np_cuda_program **ret_program, struct np_err *err)
 {
     struct np_cuda_program *program = np_alloc(sizeof(*program));
     int code = 0;
 
     if (!program)
         return np_err_set(err, -ENOMEM, "no memory for a program");
-    program->cuda = cuda;
+    program->cuda = parts->cuda;
     program->arrays = *arrays;
     program->rules = *rules;
-    program->rules.runtime = cuda->libs.nvrtc_library.handle != NULL;
+    program->rules.runtime = parts->cuda->libs.nvrtc_library.handle != NULL;
     program->graph = np_cuda_graph(graph);
     program->dtype = (enum np_cuda_dtype)graph->tensors[graph->input].dtype;
     if (!program->graph) {
@@ -159,12 +126,11 @@ int np_cuda_program_new(struct np_cuda *cuda, const struct np_graph *graph,
         code = np_err_set(err, -ENOMEM, "no memory for a program");
     for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++) {
         program->calls[n].node = &program->graph->nodes[n];
-        code = prepare_call(program, &program->calls[n], err);
+        code = prepare_call(program, parts, &program->calls[n], err);
     }
     for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++)
         if (program->graph->nodes[n].op == NP_OP_BN_STATS)
-            code = pair_call(program, &program->calls[n], known, err);
-    program->workspace_bytes = (program->workspace_bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+            code = pair_call(program, parts, &program->calls[n], err);
 out:
     if (code < 0)
         np_cuda_program_free(program);
@@ -193,9 +159,26 @@ uint64_t np_cuda_program_arena_bytes(const struct np_cuda_program *program)
     return program->memory.arena_bytes;
 }
 
+/* Of one call at a time. */
+static uint64_t call_bytes(const struct np_cuda_program *program)
+{
+    uint64_t most = 0;
+
+    for (int n = 0; n < program->graph->nr_nodes; n++) {
+        const struct np_cuda_call *call = &program->calls[n];
+        const uint64_t bytes[] = {call->scratch_bytes,
+            call->conv ? np_cuda_conv_workspace(call->conv) : 0,
+            call->summing ? np_cuda_conv_workspace(call->summing) : 0};
+
+        for (int i = 0; i < 3; i++)
+            most = bytes[i] > most ? bytes[i] : most;
+    }
+    return (most + ALIGNED - 1) / ALIGNED * ALIGNED;
+}
+
 uint64_t np_cuda_program_workspace_bytes(const struct np_cuda_program *program)
 {
-    return program->workspace_bytes + program->sums_bytes;
+    return call_bytes(program) + program->sums_bytes;
 }
 
 /* --- operands -------------------------------------------------------------------------------- */
@@ -281,6 +264,7 @@ int np_cuda_program_bind(
 
     program->arena = arena;
     program->workspace = workspace;
+    program->workspace_bytes = call_bytes(program);
     for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++)
         code = bind_call(program, &program->calls[n], err);
     return code;

@@ -20,21 +20,31 @@ struct np_cuda_arrays {
 };
 
 struct np_cuda_program;
-/* graph: as built, unfused, the files' shapes; borrowed for the call. known: choices of an earlier run,
- * so that plans it left aside need not be compiled; NULL: none. rules->runtime is set here. */
-int np_cuda_program_new(struct np_cuda *cuda, const struct np_graph *graph,
+struct np_cuda_convs;
+/* What the programs of a plan are made with; borrowed while they live. */
+struct np_cuda_parts {
+    struct np_cuda *cuda;
+    struct np_cuda_convs *convs; /* plans of convolutions, one set a shape */
+    struct np_engines
+        *known; /* choices of an earlier run: others need not be built; NULL: none */
+};
+/* graph: as built, unfused, the files' shapes; borrowed for the call. rules->runtime is set here. */
+int np_cuda_program_new(const struct np_cuda_parts *parts, const struct np_graph *graph,
     const struct np_cuda_arrays *arrays, const struct np_dnn_rules *rules,
-    const struct np_engines *known, struct np_cuda_program **ret_program, struct np_err *err);
+    struct np_cuda_program **ret_program, struct np_err *err);
 void np_cuda_program_free(struct np_cuda_program *program);
 uint64_t np_cuda_program_arena_bytes(const struct np_cuda_program *program);
+/* Of all plans that may run: less once np_cuda_program_tune() has chosen. */
 uint64_t np_cuda_program_workspace_bytes(const struct np_cuda_program *program);
-/* Before the first run; both may be shared with programs that run at other times. */
+/* Before the first run, and again when one of them moves; both may be shared with programs that run at
+ * other times. */
 int np_cuda_program_bind(
     struct np_cuda_program *program, void *arena, void *workspace, struct np_err *err);
-/* Bound. Gives each convolution the plan that `engines` knows; where it knows none, all plans are timed
- * on the arena and the fastest is put there. *ret_timed: how many had to be. */
-int np_cuda_program_tune(struct np_cuda_program *program, struct np_engines *engines,
-    int *ret_timed, struct np_err *err);
+/* Bound. Where a shape's choice was not known, its plans are timed on the arena and the parameters,
+ * which hold nothing afterwards, and the fastest is kept and put into engines. *timed is raised by how
+ * many were. */
+int np_cuda_program_tune(
+    struct np_cuda_program *program, struct np_engines *engines, int *timed, struct np_err *err);
 /* Queues all calls on the compute stream, one by one. */
 int np_cuda_program_queue(struct np_cuda_program *program, struct np_err *err);
 const void *np_cuda_program_tensor(const struct np_cuda_program *program, int tensor);

@@ -1,13 +1,45 @@
 /* np_cuda_program_tune(): which of cuDNN's plans a convolution runs, and whether it sums channels for the
- * batchnorm behind it, timed on the program's own memory. */
+ * batchnorm behind it, timed on the program's own memory.
+ *
+ * What is timed is a captured graph of some runs, as a step is one: the host's way through cuDNN, longer
+ * than many a kernel, is not in it. A plan that cannot be captured is taken where there is no other.
+ * cuDNN's first choice stays unless another plan is clearly faster, so that noise changes little. */
 #include <errno.h>
+#include <string.h>
 
 #include "trainer/cuda/calls_cuda.h"
+#include "trainer/cuda/capture_cuda.h"
 
-#define NR_TRIALS 5 /* the fastest of these counts */
+#define NR_TRIALS  3     /* of which the median counts */
+#define TRIAL_MS   2.0f  /* a trial takes about this long: of at most */
+#define TRIAL_RUNS 20    /* runs */
+#define MARGIN     0.97f /* of the first choice's time: what another has to be below */
+#define HOPELESS   4     /* times the best: timed no further */
+#define HOST_MS    1.0f  /* beyond what the host may take of a single run */
+#define WARM_MS    50.0f /* of work, until the GPU's clocks are up */
 
 typedef int (*run_fn)(
     struct np_cuda_program *program, struct np_cuda_call *call, struct np_err *err);
+
+struct tuner {
+    struct np_cuda_program *program;
+    struct np_engines *engines;
+    cudaStream_t stream;
+    cudaEvent_t events[2];
+    int timed; /* shapes */
+    bool warm;
+};
+struct trial { /* some runs of a call */
+    struct tuner *tuner;
+    struct np_cuda_call *call;
+    run_fn run;
+    int runs;
+    cudaGraphExec_t graph; /* of the runs; or NULL: they are queued one by one */
+};
+struct timing {
+    float ms;      /* of one run; < 0: it fails */
+    bool captured; /* it can be */
+};
 
 static int run_conv(struct np_cuda_program *program, struct np_cuda_call *call, struct np_err *err)
 {
@@ -26,140 +58,238 @@ static int run_pair(struct np_cuda_program *program, struct np_cuda_call *call, 
     return code == 0 ? np_cuda_call_queue(program, &stats, err) : code;
 }
 
-/* Milliseconds of one run, at best; < 0: it failed. */
-static float time_run(struct np_cuda_program *program, struct np_cuda_call *call, run_fn run,
-    cudaEvent_t events[2], struct np_err *err)
+/* --- timing ----------------------------------------------------------------------------------- */
+
+static int queue_runs(void *context, struct np_err *err)
 {
-    cudaStream_t stream = program->cuda->streams[NP_STREAM_COMPUTE];
-    float best = -1;
+    const struct trial *trial = context;
+    int code = 0;
 
-    for (int trial = 0; trial <= NR_TRIALS; trial++) { /* the first one loads */
-        cudaError_t status = cudaEventRecord(events[0], stream);
-        float ms = 0;
-
-        if (status == cudaSuccess && run(program, call, err) < 0) {
-            cudaGetLastError(); /* not to be found by who looks for kernels' errors */
-            return -1;
-        }
-        if (status == cudaSuccess)
-            status = cudaEventRecord(events[1], stream);
-        if (status == cudaSuccess)
-            status = cudaEventSynchronize(events[1]);
-        if (status == cudaSuccess)
-            status = cudaEventElapsedTime(&ms, events[0], events[1]);
-        if (np_cuda_check(NULL, status, "to time it", err) < 0)
-            return -1;
-        if (trial > 0 && (best < 0 || ms < best))
-            best = ms;
-    }
-    return best;
+    for (int i = 0; code == 0 && i < trial->runs; i++)
+        code = trial->run(trial->tuner->program, trial->call, err);
+    return code;
 }
 
-/* Takes the fastest of the plans that the call now runs; one that fails is passed over. */
-static int time_plans(struct np_cuda_program *program, struct np_cuda_call *call,
-    cudaEvent_t events[2], struct np_err *err)
+/* Milliseconds between the events around the trial; < 0: it fails. */
+static float elapsed(struct trial *trial, struct np_err *err)
+{
+    struct tuner *tuner = trial->tuner;
+    cudaError_t status = cudaEventRecord(tuner->events[0], tuner->stream);
+    float ms = 0;
+
+    if (status == cudaSuccess && trial->graph) {
+        status = cudaGraphLaunch(trial->graph, tuner->stream);
+    } else if (status == cudaSuccess && queue_runs(trial, err) < 0) {
+        cudaGetLastError(); /* not to be found by who looks for kernels' errors */
+        return -1;
+    }
+    if (status == cudaSuccess)
+        status = cudaEventRecord(tuner->events[1], tuner->stream);
+    if (status == cudaSuccess)
+        status = cudaEventSynchronize(tuner->events[1]);
+    if (status == cudaSuccess)
+        status = cudaEventElapsedTime(&ms, tuner->events[0], tuner->events[1]);
+    return np_cuda_check(NULL, status, "to time it", err) < 0 ? -1 : ms;
+}
+
+static int runs_of(float ms, float of_ms, int most)
+{
+    float runs = ms > 0 ? of_ms / ms : (float)most;
+
+    return runs < 1 ? 1 : runs > (float)most ? most : (int)runs;
+}
+
+static float median(const float ms[NR_TRIALS])
+{
+    float low = ms[0] < ms[1] ? ms[0] : ms[1], high = ms[0] < ms[1] ? ms[1] : ms[0];
+
+    return ms[2] < low ? low : ms[2] > high ? high : ms[2];
+}
+
+/* best: of the plans timed so far; < 0: none. */
+static struct timing time_run(
+    struct tuner *tuner, struct np_cuda_call *call, run_fn run, float best, struct np_err *err)
+{
+    struct trial trial = {.tuner = tuner, .call = call, .run = run, .runs = 1};
+    struct timing timing = {.captured = true};
+    float ms[NR_TRIALS] = {0};
+
+    timing.ms = elapsed(&trial, err); /* loads it */
+    if (timing.ms >= 0)
+        timing.ms = elapsed(&trial, err);
+    if (timing.ms < 0 || (best >= 0 && timing.ms > HOPELESS * best + HOST_MS))
+        return timing;
+    trial.runs = runs_of(timing.ms, TRIAL_MS, TRIAL_RUNS);
+    if (np_cuda_graphs())
+        timing.captured =
+            np_cuda_capture(tuner->stream, queue_runs, &trial, &trial.graph, NULL) == 0;
+    timing.ms = elapsed(&trial, err);
+    for (int i = 0; i < NR_TRIALS && timing.ms >= 0; i++)
+        timing.ms = ms[i] = elapsed(&trial, err);
+    if (timing.ms >= 0)
+        timing.ms = median(ms) / (float)trial.runs;
+    if (trial.graph)
+        cudaGraphExecDestroy(trial.graph);
+    return timing;
+}
+
+/* Clocks go up with work; numbers of a real size draw the power that real ones will. */
+static void warm_up(struct tuner *tuner, struct np_cuda_call *call)
+{
+    const struct np_cuda_program *program = tuner->program;
+    const struct np_cuda_arrays *arrays = &program->arrays;
+    bool f32 = program->dtype == NP_CUDA_F32;
+    struct trial trial = {.tuner = tuner, .call = call, .run = run_conv, .runs = 1};
+    float ms, sum = 0;
+
+    if (tuner->warm)
+        return;
+    tuner->warm = true;
+    np_cuda_fill(tuner->stream, program->dtype, program->arena,
+        program->memory.arena_bytes / (f32 ? 4 : 2), 1.0f);
+    np_cuda_fill(tuner->stream, program->dtype, f32 ? arrays->params : arrays->half,
+        arrays->layout->nr_params, 0.05f);
+    ms = elapsed(&trial, NULL);
+    for (int i = 0; i < 50 && ms >= 0 && sum < WARM_MS && !program->cuda->warm; i++) {
+        trial.runs = runs_of(ms / (float)trial.runs, WARM_MS / 8, 100);
+        ms = elapsed(&trial, NULL);
+        sum += ms;
+    }
+    program->cuda->warm = true;
+}
+
+/* --- choosing ---------------------------------------------------------------------------------- */
+
+/* Keeps one of the plans that the call now runs; *ret_ms: its time. A plan that fails is passed over. */
+static int choose(struct tuner *tuner, struct np_cuda_call *call, float *ret_ms, struct np_err *err)
 {
     struct np_cuda_conv *conv = call->sums ? call->summing : call->conv;
-    float best = -1;
-    int fastest = -1;
+    float first_ms = -1, best = -1, other_ms = -1; /* other: that cannot be captured */
+    int first = -1, fastest = -1, other = -1;
     struct np_err why = {0};
 
     for (int i = 0; i < np_cuda_conv_plans(conv); i++) {
-        float ms;
+        struct timing timing;
 
         np_cuda_conv_take(conv, i);
-        ms = time_run(program, call, run_conv, events, &why);
-        if (ms >= 0 && (fastest < 0 || ms < best)) {
-            best = ms;
+        timing = time_run(tuner, call, run_conv, best, &why);
+        if (timing.ms < 0)
+            continue;
+        if (!timing.captured && (other < 0 || timing.ms < other_ms)) {
+            other = i;
+            other_ms = timing.ms;
+        }
+        if (timing.captured && first < 0) {
+            first = i;
+            first_ms = timing.ms;
+        }
+        if (timing.captured && (fastest < 0 || timing.ms < best)) {
             fastest = i;
+            best = timing.ms;
         }
     }
-    if (fastest < 0)
+    if (fastest < 0 && other < 0)
         return np_err_set(err, -EIO, "none of cuDNN's plans runs: %s", why.text);
-    np_cuda_conv_take(conv, fastest);
-    return fastest;
+    if (best > MARGIN * first_ms) {
+        fastest = first;
+        best = first_ms;
+    }
+    np_cuda_conv_take(conv, fastest < 0 ? other : fastest);
+    *ret_ms = fastest < 0 ? other_ms : best;
+    np_cuda_conv_keep(conv);
+    return 0;
 }
 
 /* Alone: its plan. */
-static int tune_conv(struct np_cuda_program *program, struct np_cuda_call *call,
-    struct np_engines *engines, cudaEvent_t events[2], int *timed, struct np_err *err)
+static int tune_conv(struct tuner *tuner, struct np_cuda_call *call, struct np_err *err)
 {
-    char key[NP_ENGINE_KEY];
-    int plan;
-
-    np_engine_key(program->graph, call->node, np_conv_patterns[np_cuda_conv_pattern(call->conv)],
-        &program->rules, key);
-    plan = np_engines_find(engines, key);
-    if (plan >= 0 && plan < np_cuda_conv_plans(call->conv)) {
-        np_cuda_conv_take(call->conv, plan);
-        return 0;
-    }
-    plan = np_cuda_conv_plans(call->conv) > 1 ? time_plans(program, call, events, err) : 0;
-    if (plan < 0)
-        return plan;
-    ++*timed;
-    return np_engines_put(engines, key, plan, err);
-}
-
-/* With the sums of channels: the choice is 0 where convolution and statistics are two, else 1 + its
- * plan. Both are timed as pairs, with all that a step queues for them. */
-static int tune_sums(struct np_cuda_program *program, struct np_cuda_call *call,
-    struct np_engines *engines, cudaEvent_t events[2], int *timed, struct np_err *err)
-{
-    char key[NP_ENGINE_KEY];
-    int choice, plan;
-    float apart, as_one = -1;
-
-    np_engine_key(
-        program->graph, call->node, np_conv_patterns[NP_CONV_STATS], &program->rules, key);
-    choice = np_engines_find(engines, key);
-    if (choice < 0 || choice > np_cuda_conv_plans(call->summing)) {
-        apart = time_run(program, call, run_pair, events, err);
-        if (apart < 0)
-            return np_err_set(err, -EIO, "its statistics do not run");
-        call->sums = true;
-        plan = time_plans(program, call, events, NULL);
-        if (plan >= 0)
-            as_one = time_run(program, call, run_pair, events, NULL);
-        choice = as_one >= 0 && as_one < apart ? plan + 1 : 0;
-        ++*timed;
-    }
-    call->sums = choice > 0;
-    if (call->sums)
-        np_cuda_conv_take(call->summing, choice - 1);
-    return np_engines_put(engines, key, choice, err);
-}
-
-static int tune_call(struct np_cuda_program *program, struct np_cuda_call *call,
-    struct np_engines *engines, cudaEvent_t events[2], int *timed, struct np_err *err)
-{
-    int code;
+    struct np_cuda_conv *conv = call->conv;
+    float ms = 0;
+    int code = 0;
 
     call->sums = false;
-    code = tune_conv(program, call, engines, events, timed, err);
+    if (np_cuda_conv_settled(conv))
+        return 0;
+    tuner->timed++;
+    if (np_cuda_conv_plans(conv) > 1) {
+        warm_up(tuner, call);
+        code = choose(tuner, call, &ms, err);
+    } else {
+        np_cuda_conv_keep(conv);
+    }
+    return code == 0 ? np_engines_put(tuner->engines, np_cuda_conv_key(conv),
+                           np_cuda_conv_taken(conv), ms, err)
+                     : code;
+}
+
+/* Convolution and statistics as two, or as one? Both are timed with all that a step queues for them. */
+static int choose_sums(struct tuner *tuner, struct np_cuda_call *call, struct np_err *err)
+{
+    const char *key = np_cuda_conv_key(call->summing);
+    struct timing apart, as_one = {.ms = -1};
+    float ms;
+
+    tuner->timed++;
+    warm_up(tuner, call);
+    apart = time_run(tuner, call, run_pair, -1, err);
+    if (apart.ms < 0)
+        return np_err_set(err, -EIO, "its statistics do not run");
+    call->sums = true;
+    if (choose(tuner, call, &ms, NULL) == 0)
+        as_one = time_run(tuner, call, run_pair, -1, NULL);
+    else
+        np_cuda_conv_keep(call->summing);
+    call->sums =
+        as_one.ms >= 0 && as_one.captured >= apart.captured && as_one.ms < MARGIN * apart.ms;
+    return call->sums ? np_engines_put(
+                            tuner->engines, key, np_cuda_conv_taken(call->summing), as_one.ms, err)
+                      : np_engines_put(tuner->engines, key, NP_ENGINE_APART, apart.ms, err);
+}
+
+/* With the sums of channels. A shape that was chosen before, by this run or an earlier one, stays so. */
+static int tune_sums(struct tuner *tuner, struct np_cuda_call *call, struct np_err *err)
+{
+    const char *key = np_cuda_conv_key(call->summing);
+    const struct np_engine *engine = np_engines_find(tuner->engines, key);
+    int code = 0;
+
+    call->sums = np_cuda_conv_settled(call->summing) &&
+                 !(engine && strcmp(engine->id, NP_ENGINE_APART) == 0);
+    if (!np_cuda_conv_settled(call->summing))
+        code = choose_sums(tuner, call, err);
+    if (code == 0 && !call->sums) {
+        np_cuda_conv_free(call->summing);
+        call->summing = NULL;
+    }
+    return code;
+}
+
+static int tune_call(struct tuner *tuner, struct np_cuda_call *call, struct np_err *err)
+{
+    int code = tune_conv(tuner, call, err);
+
     if (code == 0 && call->summing)
-        code = tune_sums(program, call, engines, events, timed, err);
+        code = tune_sums(tuner, call, err);
     return code < 0 ? np_err_context(err, "%s", call->node->name) : 0;
 }
 
 int np_cuda_program_tune(
-    struct np_cuda_program *program, struct np_engines *engines, int *ret_timed, struct np_err *err)
+    struct np_cuda_program *program, struct np_engines *engines, int *timed, struct np_err *err)
 {
-    cudaStream_t stream = program->cuda->streams[NP_STREAM_COMPUTE];
-    cudaEvent_t events[2] = {NULL, NULL};
-    int code = 0, timed = 0;
+    struct tuner tuner = {.program = program,
+        .engines = engines,
+        .stream = program->cuda->streams[NP_STREAM_COMPUTE]};
+    int code = 0;
 
-    if (cudaEventCreate(&events[0]) != cudaSuccess || cudaEventCreate(&events[1]) != cudaSuccess)
-        code = np_err_set(err, -EIO, "no event to time cuDNN's plans with");
-    /* Small numbers everywhere: zeros would be faster than what is real. */
-    if (code == 0)
-        cudaMemsetAsync(program->arena, 0x3c, program->memory.arena_bytes, stream);
+    for (int i = 0; i < 2; i++)
+        if (code == 0 && cudaEventCreate(&tuner.events[i]) != cudaSuccess)
+            code = np_err_set(err, -EIO, "no event to time cuDNN's plans with");
     for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++)
         if (program->calls[n].conv)
-            code = tune_call(program, &program->calls[n], engines, events, &timed, err);
+            code = tune_call(&tuner, &program->calls[n], err);
     for (int i = 0; i < 2; i++)
-        if (events[i])
-            cudaEventDestroy(events[i]);
-    *ret_timed += timed;
+        if (tuner.events[i])
+            cudaEventDestroy(tuner.events[i]);
+    *timed += tuner.timed;
     return code;
 }
