@@ -119,6 +119,60 @@ Test(resident, pictures_pass_a_pinned_ring_smaller_than_they_are, .timeout = 120
     cr_assert_str_eq(run.cache, "device");
 }
 
+/* Pictures four times as high as wide, resized to SIDE x SIDE: the order of the passes shows. */
+static void make_tall(struct rig *rig)
+{
+    struct np_node *list = np_node_new(NP_NODE_LIST, 1, 1), *op = np_node_new(NP_NODE_MAP, 1, 1);
+    struct np_node *size = np_node_new(NP_NODE_LIST, 1, 1), *args = np_node_new(NP_NODE_MAP, 1, 1);
+    struct np_report report;
+    int code = rig_make(rig, MADE_RAW, false, 0);
+
+    made_set_free(&rig->set);
+    code |= made_set(MADE_RAW, N, 4 * SIDE, SIDE + 3, &rig->set);
+    rig->config.train = rig->set.index;
+    np_node_add(size, NULL, np_node_scalar("12", 1, 1)); /* SIDE */
+    np_node_add(size, NULL, np_node_scalar("12", 1, 1));
+    np_node_add(args, "size", size);
+    np_node_add(op, "resize", args);
+    np_node_add(list, NULL, op);
+    np_report_init(&report, "test");
+    np_chain_free(rig->augment);
+    code |= np_chain_parse(list, "augment", &rig->augment, &report);
+    np_report_fini(&report);
+    rig->config.augment = rig->augment;
+    rig->list = list;
+    cr_assert_eq(code, 0);
+}
+
+static int differing_batches(const struct run *a, const struct run *b)
+{
+    int n = a->nr_batches != b->nr_batches;
+
+    for (int i = 0; i < a->nr_batches && i < MOST_BATCHES; i++)
+        n += a->digests[i] != b->digests[i];
+    return n;
+}
+
+Test(resident, tall_pictures_go_down_first_wherever_they_lie, .timeout = 120)
+{
+    static struct run runs[2][3]; /* of Pillow 12 and 13: none, decoded, device */
+    static const int caches[3] = {NP_CACHE_NONE, NP_CACHE_DECODED, NP_CACHE_DEVICE};
+    struct rig rig;
+
+    make_tall(&rig);
+    for (int rule = NP_RULE_PILLOW_12; rule <= NP_RULE_PILLOW_13; rule++)
+        for (int c = 0; c < 3; c++) {
+            rig.options.pixels = rule;
+            rig.options.cache = caches[c];
+            rig.options.cache_bytes = 1 << 20;
+            go(&rig, caches[c] == NP_CACHE_DEVICE, FAST, &runs[rule][c]);
+            cr_expect_eq(differing_batches(&runs[rule][0], &runs[rule][c]), 0);
+        }
+    cr_expect_str_eq(runs[1][2].cache, "device");
+    cr_expect_eq(differing_batches(&runs[0][0], &runs[1][0]), runs[0][0].nr_batches);
+    rig_free(&rig);
+}
+
 Test(resident, later_epochs_copy_only_what_was_drawn, .timeout = 120)
 {
     static struct run run;
