@@ -68,7 +68,8 @@ int np_index_finish(struct np_index *index);
 
 /* Writes it (through io, durably) / reads it back. A stale, torn or foreign file is an
  * error (-ESTALE, -EBADMSG; -ENOENT: none) and the caller scans again. Stale: a file's size
- * or mtime differs, or `key` (what was asked of the source: match, path ...) does. Paths
+ * or mtime differs, or `key` (what was asked of the source: match, path ...) does, or the file belongs
+ * to another user (but root). Paths
  * below the index's own folder are kept relative to it: the two can be moved together. */
 int np_index_save(const struct np_index *index, struct np_io *io, const char *path, const char *key,
     struct np_err *err);

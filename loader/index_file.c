@@ -198,6 +198,11 @@ static int read_whole(struct reading *reading, struct np_err *err)
             close(fd);
         return np_err_set(err, code, "%s: %s", reading->path, strerror(-code));
     }
+    /* A folder that was downloaded, or that others can write to, could bring labels of its own. */
+    if (st.st_uid != geteuid() && st.st_uid != 0) {
+        close(fd);
+        return np_err_set(err, -ESTALE, "%s: belongs to another user", reading->path);
+    }
     reading->bytes = (uint64_t)st.st_size;
     if (S_ISREG(st.st_mode) && reading->bytes >= sizeof(struct np_index_header) &&
         reading->bytes < MAX_FILE_BYTES)

@@ -97,7 +97,8 @@ int np_paths_find(const char *pattern, struct np_paths *ret_paths, struct np_err
 void np_paths_fini(struct np_paths *paths);
 /* Glob with `*` crossing `/`, `?`, `[...]`. */
 bool np_match(const char *pattern, const char *text);
-/* Cache folder: cache_dir option, else $XDG_CACHE_HOME/nnpipe, else ~/.cache/nnpipe. Caller frees. */
-char *np_cache_dir(const struct np_source_options *options);
+/* Cache folder: cache_dir option, else $XDG_CACHE_HOME/nnpipe, else ~/.cache/nnpipe, else nnpipe-UID in
+ * $TMPDIR or /tmp, which is made. -EPERM: that one is not the caller's alone. np_free. */
+int np_cache_dir(const struct np_source_options *options, char **ret_dir, struct np_err *err);
 
 #endif

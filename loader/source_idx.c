@@ -47,8 +47,9 @@ static int open_plain(const struct np_source_options *options, struct np_index *
     if (wrapping == NP_WRAPPING_NONE)
         idx->path = np_strdup(path);
     else {
-        cache = np_cache_dir(options);
-        code = cache ? np_unpack(path, cache, progress, &idx->path, err) : -ENOMEM;
+        code = np_cache_dir(options, &cache, err);
+        if (!code)
+            code = np_unpack(path, cache, progress, &idx->path, err);
         np_free(cache);
     }
     if (code || !idx->path)

@@ -17,17 +17,47 @@
 
 #define SCAN_VERSION 2 /* of the rules by which sources list: a change makes indexes stale */
 
-char *np_cache_dir(const struct np_source_options *options)
+/* Without a home: a folder in /tmp, where others could have put one of that name before us, with labels
+ * of their choice in its indexes. */
+static int private_dir(const char *path, struct np_err *err)
 {
-    const char *base = getenv("XDG_CACHE_HOME");
+    struct stat st;
+
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return np_err_set(err, -errno, "%s: cannot be made: %s", path, strerror(errno));
+    if (lstat(path, &st) < 0)
+        return np_err_set(err, -errno, "%s: %s", path, strerror(errno));
+    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 0077))
+        return np_err_set(err, -EPERM,
+            "%s is no folder of yours alone (owner, mode 700): there is no place for a cache; set "
+            "HOME, XDG_CACHE_HOME, or cache_dir of the set",
+            path);
+    return 0;
+}
+
+int np_cache_dir(const struct np_source_options *options, char **ret_dir, struct np_err *err)
+{
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME"), *tmp = getenv("TMPDIR");
+    char *dir;
+    int code = 0;
 
     if (options && options->cache_dir && *options->cache_dir)
-        return np_strdup(options->cache_dir);
-    if (base && *base == '/')
-        return np_format("%s/nnpipe", base);
-    base = getenv("HOME");
-    return base && *base == '/' ? np_format("%s/.cache/nnpipe", base)
-                                : np_format("/tmp/nnpipe-%ld", (long)getuid());
+        dir = np_strdup(options->cache_dir);
+    else if (xdg && *xdg == '/')
+        dir = np_format("%s/nnpipe", xdg);
+    else if (home && *home == '/')
+        dir = np_format("%s/.cache/nnpipe", home);
+    else {
+        dir = np_format("%s/nnpipe-%ld", tmp && *tmp == '/' ? tmp : "/tmp", (long)geteuid());
+        code = dir ? private_dir(dir, err) : 0;
+    }
+    if (!dir)
+        code = np_err_set(err, -ENOMEM, "out of memory to look for the cache");
+    if (code)
+        np_free(dir);
+    else
+        *ret_dir = dir;
+    return code;
 }
 
 /* Where an index may be. Beside the data it is `.BASE.HASH.npidx`: BASE is the last part of the
@@ -35,7 +65,8 @@ char *np_cache_dir(const struct np_source_options *options)
  * folder and index can be moved together. In the cache folder: index/BASE.HASH.npidx, HASH with
  * the folder. key is what was asked for, with name, size and mtime of each file. */
 struct places {
-    char *beside, *cached, *key;
+    char *beside, *cached, *key; /* beside, cached: NULL where it may not be */
+    struct np_err no_cache;      /* why there is no cached */
 };
 
 static void places_fini(struct places *places)
@@ -60,19 +91,26 @@ static char *describe(const struct np_source_options *options)
         options->match ? options->match : "");
 }
 
-static char *describe_files(char *key, const struct np_paths *paths)
+/* asked, and a line a file; a set may have tens of thousands of them. */
+static char *describe_files(const char *asked, const struct np_paths *paths)
 {
-    for (int i = 0; key && i < paths->nr_paths; i++) {
+    char *text = NULL, *key;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    if (!out)
+        return NULL;
+    fputs(asked, out);
+    for (int i = 0; i < paths->nr_paths; i++) {
         struct stat st = {0};
-        char *longer;
 
         stat(paths->paths[i], &st); /* a file that is gone now fails in the scan */
-        longer = np_format("%s%s %llu %lld.%09ld\n", key, base_of(paths->paths[i]),
+        fprintf(out, "%s %llu %lld.%09ld\n", base_of(paths->paths[i]),
             S_ISREG(st.st_mode) ? (unsigned long long)st.st_size : 0ull,
             (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
-        np_free(key);
-        key = longer;
     }
+    key = fclose(out) == 0 ? np_strdup(text) : NULL;
+    free(text);
     return key;
 }
 
@@ -112,26 +150,29 @@ static int find_places(const struct np_source_options *options, const struct np_
 {
     struct places places = {0};
     char *asked = describe(options), *base = clean_base(options->path);
-    char *folder = folder_beside(paths), *cache = np_cache_dir(options);
+    char *folder = folder_beside(paths), *cache = NULL;
     char *far = asked && folder ? np_format("%s%s\n", asked, folder) : NULL;
 
-    if (asked && base && folder && cache && far) {
+    np_cache_dir(options, &cache, &places.no_cache);
+    if (asked && base && folder && far) {
         if (is_writable(folder))
             places.beside = np_format("%s/.%s.%016llx.npidx", folder, base,
                 (unsigned long long)XXH64(asked, strlen(asked), 0));
-        places.cached = np_format("%s/index/%s.%016llx.npidx", cache, base,
-            (unsigned long long)XXH64(far, strlen(far), 0));
-        places.key = describe_files(np_strdup(asked), paths);
+        if (cache)
+            places.cached = np_format("%s/index/%s.%016llx.npidx", cache, base,
+                (unsigned long long)XXH64(far, strlen(far), 0));
+        places.key = describe_files(asked, paths);
     }
     np_free(asked);
     np_free(base);
     np_free(folder);
-    np_free(cache);
     np_free(far);
-    if (!places.cached || !places.key) {
+    if ((cache && !places.cached) || !places.key) {
+        np_free(cache);
         places_fini(&places);
         return np_err_set(err, -ENOMEM, "%s: out of memory to look for its index", options->path);
     }
+    np_free(cache);
     *ret_places = places;
     return 0;
 }
@@ -172,7 +213,9 @@ static int open_saved(const struct places *places, struct np_index **ret_index)
 
     if (places->beside)
         code = np_index_open(places->beside, places->key, ret_index, NULL);
-    return code ? np_index_open(places->cached, places->key, ret_index, NULL) : 0;
+    if (code && places->cached)
+        code = np_index_open(places->cached, places->key, ret_index, NULL);
+    return code;
 }
 
 static int save_at(
@@ -184,6 +227,8 @@ static int save_at(
 
     if (code == 0)
         return 0;
+    if (!places->cached)
+        return np_err_set(err, places->no_cache.code, "%s", places->no_cache.text);
     folder = np_strdup(places->cached);
     if (!folder)
         return np_err_set(err, -ENOMEM, "out of memory to save an index");
@@ -241,7 +286,8 @@ void np_source_forget(const struct np_source_options *options)
     if (find_places(options, &paths, &places, NULL) == 0) {
         if (places.beside)
             unlink(places.beside);
-        unlink(places.cached);
+        if (places.cached)
+            unlink(places.cached);
         places_fini(&places);
     }
     np_paths_fini(&paths);

@@ -124,10 +124,11 @@ static int walk_frames(struct np_tar_scan *scan, const struct np_seek_table *tab
 
 static int walk_unpacked(struct np_tar_scan *scan, const char *path)
 {
-    char *cache = np_cache_dir(scan->options), *copy = NULL;
-    int code = cache ? np_unpack(path, cache, scan->progress, &copy, scan->err)
-                     : np_err_set(scan->err, -ENOMEM, "%s: out of memory to list it", path);
+    char *cache = NULL, *copy = NULL;
+    int code = np_cache_dir(scan->options, &cache, scan->err);
 
+    if (!code)
+        code = np_unpack(path, cache, scan->progress, &copy, scan->err);
     if (!code) {
         close(scan->file.fd);
         scan->file.fd = -1;

@@ -391,6 +391,23 @@ Test(index, is_stale_when_file_or_key_differ)
     remove_set(folder);
 }
 
+Test(index, of_another_user_is_not_believed)
+{
+    char *folder = make_set(), path[2048];
+    struct np_index *index = make_index(folder, 5), *back = NULL;
+    struct np_err err = {0};
+
+    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(save(index, folder, ".npidx", "key"), 0);
+    np_index_free(index);
+    snprintf(path, sizeof(path), "%s/.npidx", folder);
+    if (chown(path, 12345, (gid_t)-1) == 0) { /* root alone can make one */
+        cr_expect_eq(open_at(folder, ".npidx", "key", &back, &err), -ESTALE);
+        cr_expect(strstr(err.text, "belongs to another user"), "%s", err.text);
+    }
+    remove_set(folder);
+}
+
 Test(index, any_flipped_byte_and_any_cut_is_found)
 {
     char *folder = make_set();

@@ -234,6 +234,51 @@ Test(source, an_index_that_cannot_be_kept_is_no_error)
     remove_set(folder);
 }
 
+/* mode of the folder in $TMPDIR that is the cache where there is no home; 0: a link to one. */
+static int cache_with(const char *folder, mode_t mode, char **ret_dir, struct np_err *err)
+{
+    char path[1024];
+
+    unsetenv("HOME");
+    unsetenv("XDG_CACHE_HOME");
+    setenv("TMPDIR", folder, 1);
+    snprintf(path, sizeof(path), "%s/nnpipe-%ld", folder, (long)geteuid());
+    rmdir(path);
+    unlink(path);
+    if (mode ? mkdir(path, mode) || chmod(path, mode) : symlink(folder, path))
+        abort();
+    return np_cache_dir(NULL, ret_dir, err);
+}
+
+Test(source, a_cache_without_a_home_is_ours_alone)
+{
+    char *folder = make_set(), *dir = NULL, path[1024];
+    struct np_err err = {0};
+    struct np_index *index;
+    struct made_notes notes;
+    struct stat st;
+
+    cr_assert_eq(cache_with(folder, 0700, &dir, &err), 0, "%s", err.text);
+    np_free(dir);
+    snprintf(path, sizeof(path), "%s/nnpipe-%ld", folder, (long)geteuid());
+    rmdir(path);
+    cr_assert_eq(np_cache_dir(NULL, &dir, &err), 0, "%s", err.text); /* it is made */
+    cr_expect(stat(path, &st) == 0 && (st.st_mode & 07777) == 0700);
+    np_free(dir);
+    cr_expect_eq(cache_with(folder, 0, &dir, &err), -EPERM);
+    cr_expect_eq(cache_with(folder, 0770, &dir, NULL), -EPERM);
+    cr_expect(strstr(err.text, "is no folder of yours alone"), "%s", err.text);
+    put_file(folder, "ro/set/a/1.jpg", "a", 1); /* listed all the same */
+    snprintf(path, sizeof(path), "%s/ro", folder);
+    cr_assert_eq(chmod(path, 0555), 0);
+    err.code = 0;
+    cr_assert_eq(open_set(folder, "folder", "ro/set", NULL, &notes, &index, &err), 0);
+    cr_expect(strstr(notes.text, "the index is not kept: "), "%s", notes.text);
+    cr_expect(strstr(notes.text, "is no folder of yours alone"), "%s", notes.text);
+    np_index_free(index);
+    remove_set(folder);
+}
+
 Test(source, crcs_that_were_filled_in_come_back)
 {
     char *folder = make_set(), path[1024], folder_word[] = "folder", none[] = "";
