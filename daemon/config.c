@@ -91,6 +91,7 @@ struct data_options {
     const struct np_node *train, *test, *val;
     char *classes;
     double split;
+    int64_t split_seed;
 };
 #define AT(field) offsetof(struct data_options, field)
 const struct np_option np_data_table[] = {
@@ -105,6 +106,8 @@ const struct np_option np_data_table[] = {
         "default they are `train`'s, in byte order as torchvision has them (1, 10, 2)."},
     {"split", NP_OPT_SHARE, AT(split), "0", 0, 0.9, NULL,
         "Share of `train` kept apart for evaluation while training: `10%`."},
+    {"split_seed", NP_OPT_INT, AT(split_seed), "1", 0, 9e15, NULL,
+        "Which samples `split` keeps apart: the same ones whatever `seed` is."},
     NP_OPTIONS_END,
 };
 
@@ -223,6 +226,7 @@ static void parse_data(struct np_config *config, struct np_report *report)
     if (data.val)
         parse_set(config, data.val, &config->val, report);
     config->split = data.split;
+    config->split_seed = data.split_seed;
     take_classes(config, data.classes, report);
     const struct np_node *split = np_node_get(config->data, "split");
     if (data.split > 0 && data.val)

@@ -54,6 +54,8 @@ static struct np_node *data_node(const struct np_config *config)
         char text[40];
         snprintf(text, sizeof(text), "%.17g", config->split);
         np_node_add(map, "split", np_node_scalar(text, 0, 0));
+        snprintf(text, sizeof(text), "%lld", (long long)config->split_seed);
+        np_node_add(map, "split_seed", np_node_scalar(text, 0, 0));
     }
     return map;
 }

@@ -83,6 +83,7 @@ static void sampler_options(const struct np_run *run, struct np_sampler_options 
         .shuffle = config->loader.shuffle,
         .window = (uint64_t)config->loader.window,
         .split_total = config->split > 0 ? run->nr_train + run->nr_eval : 0,
+        .split_seed = (uint64_t)config->split_seed,
     };
 }
 

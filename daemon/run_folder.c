@@ -98,15 +98,21 @@ int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err)
     return code;
 }
 
-/* Runs that began before the key was there resized as Pillow 12 does. */
+/* Runs that began before the keys were there resized as Pillow 12 does, and split by their seed. */
 static void add_younger_keys(struct np_node *config)
 {
-    for (int i = 0; i < config->nr_items; i++) {
-        struct np_node *loader = config->items[i];
+    const struct np_node *seed = np_node_get(config, "seed");
 
-        if (strcmp(loader->key, "loader") == 0 && loader->kind == NP_NODE_MAP &&
-            !np_node_get(loader, "pixels"))
-            np_node_add(loader, "pixels", np_node_scalar("pillow-12", 0, 0));
+    for (int i = 0; i < config->nr_items; i++) {
+        struct np_node *section = config->items[i];
+
+        if (section->kind != NP_NODE_MAP)
+            continue;
+        if (strcmp(section->key, "loader") == 0 && !np_node_get(section, "pixels"))
+            np_node_add(section, "pixels", np_node_scalar("pillow-12", 0, 0));
+        if (strcmp(section->key, "data") == 0 && np_node_get(section, "split") &&
+            !np_node_get(section, "split_seed") && seed && seed->kind == NP_NODE_SCALAR)
+            np_node_add(section, "split_seed", np_node_scalar(seed->text, 0, 0));
     }
 }
 

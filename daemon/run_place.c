@@ -62,25 +62,25 @@ static void place_fini(struct place *place)
     np_changes_close(&place->changes);
 }
 
-/* Where the config does not write loader.pixels, the run keeps its own. */
-static void keep_pixels(
-    const struct np_config *config, const struct np_node *began, struct np_node *normal)
+/* Where the config does not write a key of a section, the run keeps its own. */
+static void keep_own(const struct np_node *written, const struct np_node *began,
+    struct np_node *normal, const char *section, const char *key)
 {
-    const struct np_node *own = np_node_get(np_node_get(began, "loader"), "pixels");
+    const struct np_node *own = np_node_get(np_node_get(began, section), key);
 
     for (int i = 0; own && i < normal->nr_items; i++) {
-        struct np_node *loader = normal->items[i];
+        struct np_node *map = normal->items[i];
 
-        if (strcmp(loader->key, "loader") != 0 || np_node_get(config->loader_node, "pixels"))
+        if (strcmp(map->key, section) != 0 || np_node_get(written, key))
             continue;
-        for (int k = loader->nr_items; k-- > 0;)
-            if (strcmp(loader->items[k]->key, "pixels") == 0)
-                np_node_remove(loader, k);
-        np_node_add(loader, "pixels", np_node_copy(own));
+        for (int k = map->nr_items; k-- > 0;)
+            if (strcmp(map->items[k]->key, key) == 0)
+                np_node_remove(map, k);
+        np_node_add(map, key, np_node_copy(own));
     }
 }
 
-static int take_pixels(
+static int take_own(
     const struct np_node *normal, const char *dir, struct np_config *config, struct np_err *err)
 {
     const struct np_node *name = np_node_get(np_node_get(normal, "loader"), "pixels");
@@ -90,6 +90,8 @@ static int take_pixels(
         return np_err_set(err, -EINVAL, "%s/config.yaml: loader.pixels: '%.40s' is not known", dir,
             name && name->text ? name->text : "");
     config->loader.pixels = rule;
+    config->split_seed = (int64_t)np_node_number(
+        np_node_get(normal, "data"), "split_seed", (double)config->split_seed);
     return 0;
 }
 
@@ -104,7 +106,8 @@ static int hold_config(struct np_run *run, const char *dir, struct place *place,
         return code;
     in_force = np_node_copy(began);
     place->normal = np_node_copy(run->normal);
-    keep_pixels(run->config, began, place->normal);
+    keep_own(run->config->loader_node, began, place->normal, "loader", "pixels");
+    keep_own(run->config->data, began, place->normal, "data", "split_seed");
     np_changes_open(&place->changes, np_node_get(place->facts, "changes"));
     if ((code = np_changes_apply(&place->changes, in_force, err)) < 0)
         np_err_context(err, "%s", dir);
@@ -137,7 +140,7 @@ static int judge(struct np_run *run, const char *dir, struct place *place, struc
 /* The run goes on in dir; what is in force there takes the config's place. */
 static int settle(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
 {
-    int code = take_pixels(place->normal, dir, run->config, err);
+    int code = take_own(place->normal, dir, run->config, err);
 
     if (code == 0)
         code = np_changes_take(place->normal, run->config, err);

@@ -207,7 +207,7 @@ static uint64_t split(const struct np_sampler *sampler, enum np_batch_kind kind,
 
     if (!o->split_total)
         return i;
-    return np_permute(o->split_total, o->seed, NP_STREAM_SPLIT, 0, 0,
+    return np_permute(o->split_total, o->split_seed, NP_STREAM_SPLIT, 0, 0,
         kind == NP_BATCH_TRAIN ? o->nr_eval + i : i);
 }
 

@@ -59,6 +59,19 @@ t "its weights are those of the whole run" same_weights value older
 sed -i 's/^10$/ten/' by-value.txt
 t "a class that the file lacks is named" says "the class '10' is not among the 12 classes of" "$NNPIPE" train value.yaml
 
+# A changed seed keeps the validation set; a run from before the key had split by its seed.
+config split "split: 25%, train: {source: folder, path: set}"
+evaluated() { "$NNPIPE" train split.yaml --json -o runs="$TMP/runs-$1" -o seed=$2 -o data.split_seed=$3 >"$1.json" 2>&1; }
+t "a seed of its own splits" evaluated own 5 5
+cp -r runs-own runs-before
+run=$(echo runs-before/*)
+rm -rf "$run/result.json" "$run"/checkpoints/step-[6-9]
+sed -i -e 's/, split_seed: 5//' -e '/^ *split_seed: 5/d' "$run/config.yaml"
+goes_on() { "$NNPIPE" train split.yaml --json --resume "$run" -o seed=5 >before.json 2>before.err || { tail -n 2 before.err; return 1; }; }
+t "a run from before the key goes on" goes_on
+t "with the samples that it had" same_weights own before
+t "another seed of the split is another run" exits 2 "$NNPIPE" train split.yaml --resume "$run" -o seed=5 -o data.split_seed=6
+
 cp -r set loose
 cp flat/*/00000000.jpg loose/0.jpg
 config loose "train: {source: folder, path: loose}"

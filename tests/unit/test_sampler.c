@@ -96,6 +96,29 @@ Test(sampler, parts_of_a_split_set_are_disjoint_and_whole)
     np_sampler_free(sampler);
 }
 
+/* The first sample that evaluation has of a set of 1000. */
+static uint64_t first_kept(uint64_t seed, uint64_t split_seed)
+{
+    const struct np_sampler_options options = {.seed = seed,
+        .nr_train = 900,
+        .nr_eval = 100,
+        .batch = 1,
+        .split_total = 1000,
+        .split_seed = split_seed};
+    struct np_sampler *sampler = make(&options);
+    struct np_ticket ticket;
+
+    np_sampler_ticket(sampler, 0, 0, &ticket);
+    np_sampler_free(sampler);
+    return ticket.sample;
+}
+
+Test(sampler, a_split_depends_on_its_own_seed_alone)
+{
+    cr_expect_eq(first_kept(1, 1), first_kept(2, 1));
+    cr_expect_neq(first_kept(1, 1), first_kept(1, 2));
+}
+
 Test(sampler, a_window_shuffles_blocks_and_inside_blocks_alone)
 {
     struct np_sampler_options options = {.seed = 3,
