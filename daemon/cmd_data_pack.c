@@ -241,6 +241,7 @@ int np_data_pack(int argc, char **argv)
         return code;
     pack.repack.pixels =
         sets.config ? (enum np_pixels_rule)sets.config->loader.pixels : NP_RULE_PILLOW_13;
+    pack.repack.max_pixels = sets.config ? (uint64_t)sets.config->loader.max_pixels : 0;
     np_ui_init(&ui, json);
     pack.ui = &ui;
     code = run(&pack, &sets);

@@ -226,7 +226,7 @@ static int describe(
 
     if (!code) {
         stats.of_class = np_alloc_array((size_t)np_index_classes(index) + 1, sizeof(uint64_t));
-        code = stats.of_class ? np_data_pixels_open(index, &pixels, err)
+        code = stats.of_class ? np_data_pixels_open(index, set->max_pixels, &pixels, err)
                               : np_err_set(err, -ENOMEM, "out of memory for the classes");
     }
     if (!code) {

@@ -59,7 +59,7 @@ static int verify_set(struct verify *verify, const struct np_data_set *set, stru
 
     if (code)
         return code;
-    code = np_data_pixels_open(index, &pixels, err);
+    code = np_data_pixels_open(index, set->max_pixels, &pixels, err);
     if (!code) {
         for (uint64_t i = 0; i < np_index_samples(index); i++)
             verify_one(verify, index, &pixels, i);

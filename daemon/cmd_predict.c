@@ -54,7 +54,11 @@ static int open_predictor(struct predictor *p, struct np_err *err)
         (device->ops->alloc && (!p->device_row || !p->device_label)))
         return np_err_set(err, -ENOMEM, "out of memory for an image");
     *p->label = -1;
-    return np_decoder_new(&p->decoder, err);
+    int code = np_decoder_new(&p->decoder, err);
+
+    if (!code)
+        np_decoder_limit(p->decoder, (uint64_t)p->net.config->loader.max_pixels);
+    return code;
 }
 
 static void close_predictor(struct predictor *p)

@@ -17,6 +17,7 @@ int np_data_view(int argc, char **argv);
 struct np_data_set {
     const char *what; /* "train", "test", "val", or the path */
     struct np_source_options *options;
+    uint64_t max_pixels; /* as np_decoder_limit() */
 };
 
 /* CONFIG|PATH... of a command line. */

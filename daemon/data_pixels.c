@@ -3,14 +3,16 @@
 
 #include <string.h>
 
-int np_data_pixels_open(
-    const struct np_index *index, struct np_data_pixels *ret_pixels, struct np_err *err)
+int np_data_pixels_open(const struct np_index *index, uint64_t max_pixels,
+    struct np_data_pixels *ret_pixels, struct np_err *err)
 {
     struct np_data_pixels pixels = {.index = index};
     int code = np_fetch_open(index, &pixels.fetch, err);
 
     if (!code)
         code = np_decoder_new(&pixels.decoder, err);
+    if (!code)
+        np_decoder_limit(pixels.decoder, max_pixels);
     if (code)
         np_data_pixels_close(&pixels);
     else

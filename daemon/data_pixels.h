@@ -17,8 +17,9 @@ struct np_data_sample {
     struct np_pixels pixels; /* the whole picture, 1 or 3 channels as in the file */
 };
 
-int np_data_pixels_open(
-    const struct np_index *index, struct np_data_pixels *ret_pixels, struct np_err *err);
+/* max_pixels: as np_decoder_limit(). */
+int np_data_pixels_open(const struct np_index *index, uint64_t max_pixels,
+    struct np_data_pixels *ret_pixels, struct np_err *err);
 /* What it gives is valid until the next call. -EBADMSG: the sample is bad, the text says why; other
  * codes: it cannot be read. */
 int np_data_pixels_get(struct np_data_pixels *pixels, uint64_t sample,

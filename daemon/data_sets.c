@@ -70,7 +70,7 @@ static int open_paths(
     for (int i = 0; i < n; i++) {
         if (parse_path(operands[i], choice, &sets->paths[i], &report))
             code = NP_EXIT_USAGE;
-        sets->sets[i] = (struct np_data_set){operands[i], &sets->paths[i]};
+        sets->sets[i] = (struct np_data_set){operands[i], &sets->paths[i], 0};
         sets->nr_paths = sets->nr_sets = i + 1;
     }
     np_complain_report(&report, &choice->overrides);
@@ -82,7 +82,8 @@ static void add_split(struct np_data_sets *sets, const struct np_data_choice *ch
     const char *name, bool there, struct np_source_options *options)
 {
     if (there && (!choice->split || strcmp(choice->split, name) == 0))
-        sets->sets[sets->nr_sets++] = (struct np_data_set){name, options};
+        sets->sets[sets->nr_sets++] =
+            (struct np_data_set){name, options, (uint64_t)sets->config->loader.max_pixels};
 }
 
 static int open_config(

@@ -98,6 +98,13 @@ int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err)
     return code;
 }
 
+/* `key: value` for a section that has no such key. */
+static void add_younger(struct np_node *section, const char *key, const char *value)
+{
+    if (!np_node_get(section, key))
+        np_node_add(section, key, np_node_scalar(value, 0, 0));
+}
+
 /* Runs that began before the keys were there resized as Pillow 12 does, and split by their seed. */
 static void add_younger_keys(struct np_node *config)
 {
@@ -108,11 +115,13 @@ static void add_younger_keys(struct np_node *config)
 
         if (section->kind != NP_NODE_MAP)
             continue;
-        if (strcmp(section->key, "loader") == 0 && !np_node_get(section, "pixels"))
-            np_node_add(section, "pixels", np_node_scalar("pillow-12", 0, 0));
-        if (strcmp(section->key, "data") == 0 && np_node_get(section, "split") &&
-            !np_node_get(section, "split_seed") && seed && seed->kind == NP_NODE_SCALAR)
-            np_node_add(section, "split_seed", np_node_scalar(seed->text, 0, 0));
+        if (strcmp(section->key, "loader") == 0) {
+            add_younger(section, "pixels", "pillow-12");
+            add_younger(section, "max_pixels", "178956970");
+        }
+        if (strcmp(section->key, "data") == 0 && np_node_get(section, "split") && seed &&
+            seed->kind == NP_NODE_SCALAR)
+            add_younger(section, "split_seed", seed->text);
     }
 }
 

@@ -15,7 +15,7 @@ int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err);
 /* Is there anything to go on from, whole or not? */
 bool np_folder_has_checkpoint(const char *dir);
 /* dir/config.yaml as a node. Keys that are younger than the file have the value they stand for:
- * loader.pixels is pillow-12. np_node_free. */
+ * loader.pixels is pillow-12, for instance. np_node_free. */
 int np_folder_config(const char *dir, struct np_node **ret_node, struct np_err *err);
 /* Steps of its result.json when the run was finished; -1: it was not. */
 double np_folder_result(const char *dir);

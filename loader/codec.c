@@ -19,6 +19,7 @@ enum { NR_CODECS = sizeof(np_codecs) / sizeof(*np_codecs) - 1 };
 
 struct np_decoder {
     void *states[NR_CODECS];
+    uint64_t max_pixels;
     /* Set by open: */
     int codec; /* of np_codecs; -1: raw */
     struct np_raw raw;
@@ -34,6 +35,7 @@ int np_decoder_new(struct np_decoder **ret_decoder, struct np_err *err)
 
     if (!decoder)
         return np_err_set(err, -ENOMEM, "out of memory for a decoder");
+    decoder->max_pixels = NP_MAX_PIXELS;
     *ret_decoder = decoder;
     return 0;
 }
@@ -50,6 +52,26 @@ void np_decoder_free(struct np_decoder *decoder)
     np_free(decoder);
 }
 
+void np_decoder_limit(struct np_decoder *decoder, uint64_t max_pixels)
+{
+    decoder->max_pixels = max_pixels ? max_pixels : NP_MAX_PIXELS;
+}
+
+static int check_limits(
+    const struct np_decoder *decoder, const struct np_image_info *info, struct np_err *err)
+{
+    const uint64_t most = decoder->max_pixels, most_bytes = most + most / 2;
+
+    if ((uint64_t)info->width * (uint64_t)info->height > most)
+        return np_err_set(err, -EBADMSG, "%d x %d pixels are more than loader.max_pixels, %llu",
+            info->width, info->height, (unsigned long long)most);
+    if (info->coefficient_bytes > most_bytes)
+        return np_err_set(err, -EBADMSG,
+            "its scans take %llu bytes together, more than %llu, 1.5 for each of loader.max_pixels",
+            (unsigned long long)info->coefficient_bytes, (unsigned long long)most_bytes);
+    return 0;
+}
+
 static int open_raw(struct np_decoder *decoder, struct np_image_info *ret_info, struct np_err *err)
 {
     const struct np_raw *raw = &decoder->raw;
@@ -62,7 +84,8 @@ static int open_raw(struct np_decoder *decoder, struct np_image_info *ret_info, 
     if (decoder->nr_bytes != want)
         return np_err_set(err, -EBADMSG, "a sample of raw pixels has %zu bytes, not %zu",
             decoder->nr_bytes, want);
-    *ret_info = (struct np_image_info){raw->width, raw->height, raw->channels};
+    *ret_info = (struct np_image_info){
+        .width = raw->width, .height = raw->height, .channels = raw->channels};
     return 0;
 }
 
@@ -87,13 +110,20 @@ int np_decoder_open(struct np_decoder *decoder, const uint8_t *bytes, size_t nr_
     }
     for (int i = 0; i < NR_CODECS; i++) {
         const struct np_codec *codec = np_codecs[i];
+        struct np_image_info info = {0};
+        int code;
 
         if (!codec->sniff(bytes, nr_bytes))
             continue;
         if (!decoder->states[i] && codec->init(&decoder->states[i]))
             return np_err_set(err, -ENOMEM, "out of memory for the %s codec", codec->name);
         decoder->codec = i;
-        return codec->info(decoder->states[i], bytes, nr_bytes, ret_info, err);
+        code = codec->info(decoder->states[i], bytes, nr_bytes, &info, err);
+        if (!code)
+            code = check_limits(decoder, &info, err);
+        if (!code)
+            *ret_info = info;
+        return code;
     }
     return unknown(bytes, nr_bytes, err);
 }

@@ -12,7 +12,7 @@
 #include "loader/index.h"
 
 #define NP_MAX_SIDE   65500          /* pixels; JPEG's own limit */
-#define NP_MAX_PIXELS (178956970ull) /* as Pillow's decompression-bomb limit, twice 89478485 */
+#define NP_MAX_PIXELS (178956970ull) /* loader.max_pixels, if not said; Pillow's, twice 89478485 */
 
 /* Decoded pixels: u8, interleaved (height, width, channels). Owned by the codec's state
  * and valid until its next call. origin_* is where pixel (0, 0) lies in the source. */
@@ -25,6 +25,7 @@ struct np_pixels {
 
 struct np_image_info {
     int width, height, channels; /* of the file: 1, 3 or 4 */
+    uint64_t coefficient_bytes;  /* that are kept until all scans are read; 0: no such codec */
 };
 
 struct np_codec {
@@ -55,6 +56,9 @@ extern const struct np_codec *const np_codecs[];                        /* NULL-
 struct np_decoder;
 int np_decoder_new(struct np_decoder **ret_decoder, struct np_err *err);
 void np_decoder_free(struct np_decoder *decoder);
+/* From now on a picture of more pixels is refused, and one whose coefficients take more bytes than
+ * 3/2 of that: 256 MiB with NP_MAX_PIXELS, which is what 0 stands for. */
+void np_decoder_limit(struct np_decoder *decoder, uint64_t max_pixels);
 /* Sniffs and reads the header. raw (may be NULL or NP_RAW_NONE): samples are bare pixels. The
  * bytes must stay until decode. */
 int np_decoder_open(struct np_decoder *decoder, const uint8_t *bytes, size_t nr_bytes,

@@ -200,10 +200,20 @@ static void read_header(struct jpeg_state *state, const uint8_t *bytes, size_t n
     if (cinfo->jpeg_color_space == JCS_UNKNOWN ||
         (cinfo->num_components != 1 && cinfo->num_components != 3 && cinfo->num_components != 4))
         fail_with(state, -EBADMSG, "it is neither grey, colour nor CMYK");
-    if ((uint64_t)cinfo->image_width * cinfo->image_height > NP_MAX_PIXELS)
-        fail_with(state, -EBADMSG, "it has more than 178956970 pixels");
     state->bytes = bytes;
     state->nr_bytes = nr_bytes;
+}
+
+/* Coefficients that libjpeg keeps until it has read all scans; 0: there is one scan. */
+static uint64_t coefficient_bytes(j_decompress_ptr cinfo)
+{
+    uint64_t blocks = 0;
+
+    if (jpeg_has_multiple_scans(cinfo))
+        for (int c = 0; c < cinfo->num_components; c++)
+            blocks += (uint64_t)cinfo->comp_info[c].width_in_blocks *
+                      cinfo->comp_info[c].height_in_blocks;
+    return blocks * sizeof(JBLOCK);
 }
 
 static int failed(struct jpeg_state *state, struct np_err *err)
@@ -225,6 +235,7 @@ static int jpeg_info(void *memory, const uint8_t *bytes, size_t nr_bytes,
     ret_info->width = (int)state->cinfo.image_width;
     ret_info->height = (int)state->cinfo.image_height;
     ret_info->channels = state->cinfo.num_components;
+    ret_info->coefficient_bytes = coefficient_bytes(&state->cinfo);
     return 0;
 }
 

@@ -413,8 +413,6 @@ static int open_image(
         return np_err_set(err, -ENOMEM, "out of memory for reading a PNG");
     if (code)
         return bad(err, spng_strerror(code));
-    if ((uint64_t)state->header.width * state->header.height > NP_MAX_PIXELS)
-        return bad(err, "it has more than 178956970 pixels");
     return 0;
 }
 
@@ -429,10 +427,11 @@ static int png_info(void *memory, const uint8_t *bytes, size_t nr_bytes,
         close_image(state);
         return code;
     }
-    *ret_info = (struct np_image_info){(int)header->width, (int)header->height,
-        header->color_type == SPNG_COLOR_TYPE_GRAYSCALE ? 1
-        : header->color_type & 4                        ? 4
-                                                        : 3};
+    *ret_info = (struct np_image_info){.width = (int)header->width,
+        .height = (int)header->height,
+        .channels = header->color_type == SPNG_COLOR_TYPE_GRAYSCALE ? 1
+                    : header->color_type & 4                        ? 4
+                                                                    : 3};
     return 0;
 }
 

@@ -64,8 +64,7 @@ static int read_header(
         !is_space(bytes[at]))
         return np_err_set(err, -EBADMSG, "bad PNM: its header does not say width, height, maxval");
     pnm.offset = at + 1;
-    if (pnm.width > NP_MAX_SIDE || pnm.height > NP_MAX_SIDE ||
-        (uint64_t)pnm.width * (uint64_t)pnm.height > NP_MAX_PIXELS)
+    if (pnm.width > NP_MAX_SIDE || pnm.height > NP_MAX_SIDE)
         return np_err_set(err, -EBADMSG, "bad PNM: %d x %d is too large", pnm.width, pnm.height);
     sample_bytes = pnm.maxval > 255 ? 2 : 1;
     if ((nr_bytes - pnm.offset) / sample_bytes / (size_t)pnm.channels / (size_t)pnm.width <
@@ -100,7 +99,8 @@ static int raw_info(void *state, const uint8_t *bytes, size_t nr_bytes,
 
     (void)state;
     if (code == 0)
-        *ret_info = (struct np_image_info){pnm.width, pnm.height, pnm.channels};
+        *ret_info = (struct np_image_info){
+            .width = pnm.width, .height = pnm.height, .channels = pnm.channels};
     return code;
 }
 

@@ -259,6 +259,7 @@ static int open_shared(
     shared->shape = config->shape;
     shared->seed = config->sampler.seed;
     shared->rule = (enum np_pixels_rule)config->options->pixels;
+    shared->max_pixels = (uint64_t)config->options->max_pixels;
     shared->stat = config->stat;
     /* auto stays auto: a later reader's ring may be refused where the first was not. */
     shared->io = config->options->io ? config->options->io : "auto";

@@ -13,6 +13,8 @@
 
 /* Larger batches than this are a slip of the finger: rows are counted in int. */
 #define MAX_BATCH 1048576
+/* Bytes of a picture's pixels are counted in 32 bits. */
+#define MAX_PIXELS 1073741824
 
 const struct np_option np_loader_option_table[] = {
     {"batch", NP_OPT_INT, AT(batch), "128", 1, MAX_BATCH, NULL, "Images in a batch."},
@@ -52,6 +54,9 @@ const struct np_option np_loader_option_table[] = {
         "began with: a resumed one that the key is not written for goes on with its own, `eval` "
         "and "
         "`predict` take the checkpoint's."},
+    {"max_pixels", NP_OPT_INT, AT(max_pixels), "178956970", 1, MAX_PIXELS, NULL,
+        "A picture of more pixels is a bad sample, and a JPEG of several scans, a progressive one "
+        "for instance, whose coefficients take more than 1.5 bytes for each of them: 256 MiB."},
     {"augment", NP_OPT_NODE, AT(augment_node), NULL, 0, 0, NULL,
         "Operations on a training image, in order."},
     {"test_augment", NP_OPT_NODE, AT(test_augment_node), NULL, 0, 0, NULL,

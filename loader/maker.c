@@ -57,6 +57,8 @@ int np_maker_new(
         return np_err_set(err, -ENOMEM, "out of memory for a reader");
     maker->options = *options;
     code = np_decoder_new(&maker->decoder, err);
+    if (!code)
+        np_decoder_limit(maker->decoder, options->max_pixels);
     if (!code && !(maker->resizer = np_resizer_new()))
         code = np_err_set(err, -ENOMEM, "out of memory for a reader's resizer");
     if (!code)

@@ -44,6 +44,7 @@ struct np_repack {
     int64_t quality; /* JPEG 1..100; 0: 90 where pixels must be written as JPEG anyway */
     bool raw;        /* PPM and PGM members, no JPEG */
     enum np_pixels_rule pixels;
+    uint64_t max_pixels; /* as np_decoder_limit() */
 };
 
 /* Samples of a set made ready for a packer. */

@@ -185,6 +185,7 @@ static int set_up(struct np_reader *reader, struct np_err *err)
                 .shape = config->shape,
                 .seed = config->seed,
                 .rule = config->rule,
+                .max_pixels = config->max_pixels,
                 .cache = config->cache,
                 .cache_decoded = config->cache_decoded,
                 .resident = config->resident,

@@ -15,6 +15,7 @@ struct np_reader_config {
     struct np_batch_shape shape;
     uint64_t seed;
     enum np_pixels_rule rule;
+    uint64_t max_pixels;          /* as np_decoder_limit() */
     struct np_cache *cache;       /* NULL: none */
     bool cache_decoded, resident; /* as np_maker_options */
     struct np_bad *bad;

@@ -33,6 +33,7 @@ int np_repacker_new(const struct np_repack *options, const struct np_raw *raw,
         np_repacker_free(repacker);
         return np_err_set(err, -ENOMEM, "out of memory to pack");
     }
+    np_decoder_limit(repacker->decoder, options->max_pixels);
     *ret_repacker = repacker;
     return 0;
 }

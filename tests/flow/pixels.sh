@@ -44,9 +44,9 @@ half() {
     shift
     train "$name" -o "runs=runs-$name" -o train.epochs=1 "$@" && dir=$(field run_dir "$name.json")
 }
-# older DIR: the run as a program without the key leaves it
+# older DIR: the run as a program without the key, and without max_pixels, leaves it
 older() {
-    sed -i '/^ *pixels: /d' "$1/config.yaml" || return 1
+    sed -i "/^ *\(max_\)\{0,1\}pixels: /d" "$1/config.yaml" || return 1
     for manifest in "$1"/checkpoints/step-*/manifest.json; do "$TMP/older" "$manifest" pixels || return 1; done
     ! grep -q pixels "$1/config.yaml" "$1"/checkpoints/step-*/manifest.json
 }

@@ -456,6 +456,65 @@ Test(codec, memory_that_is_missing_is_no_bad_sample)
 }
 #endif
 
+/* 0 or -EBADMSG with the limit, whatever came before. */
+static int limited(struct np_decoder *decoder, uint64_t max_pixels, const uint8_t *bytes, size_t n)
+{
+    struct np_image_info info;
+
+    np_decoder_limit(decoder, max_pixels);
+    return np_decoder_open(decoder, bytes, n, NULL, &info, NULL);
+}
+
+Test(codec, pictures_beyond_the_limit_are_bad)
+{
+    const struct np_codec *const codecs[] = {&np_codec_jpeg, &np_codec_png, &np_codec_raw};
+    uint8_t *pixels = made_pixels(131, 97, 3, 1);
+    struct np_decoder *decoder;
+
+    np_decoder_new(&decoder, NULL);
+    for (size_t i = 0; i < sizeof(codecs) / sizeof(*codecs); i++) {
+        uint8_t *bytes;
+        size_t n;
+
+        cr_assert_eq(codecs[i]->encode(pixels, 131, 97, 3, 90, &bytes, &n, NULL), 0);
+        cr_assert_eq(limited(decoder, 131 * 97, bytes, n), 0, "%s", codecs[i]->name);
+        cr_assert_eq(limited(decoder, 131 * 97 - 1, bytes, n), -EBADMSG, "%s", codecs[i]->name);
+        cr_assert_eq(limited(decoder, 0, bytes, n), 0);
+        np_free(bytes);
+    }
+    free(pixels);
+    np_decoder_free(decoder);
+}
+
+Test(codec, coefficients_of_many_scans_have_a_limit_of_their_own)
+{
+    struct made_jpeg made = {131, 97, 3, .h = 1, .v = 1, .progressive = true};
+    const uint64_t coefficients = 17 * 13 * 64 * 2 * 3;
+    struct np_decoder *decoder;
+    size_t n, sof = 2;
+    uint8_t *bytes = made_jpeg(&made, &n);
+    int below, at, hostile, plain;
+
+    np_decoder_new(&decoder, NULL);
+    at = limited(decoder, coefficients * 2 / 3, bytes, n);
+    below = limited(decoder, coefficients * 2 / 3 - 1, bytes, n);
+    while (bytes[sof + 1] != 0xc2)
+        sof += 2 + ((size_t)bytes[sof + 2] << 8 | bytes[sof + 3]);
+    bytes[sof + 5] = bytes[sof + 7] = 13000 >> 8; /* which would take 1 GB */
+    bytes[sof + 6] = bytes[sof + 8] = 13000 & 255;
+    hostile = limited(decoder, 0, bytes, n);
+    made.progressive = false;
+    free(bytes);
+    bytes = made_jpeg(&made, &n);
+    plain = limited(decoder, 131 * 97, bytes, n);
+    free(bytes);
+    np_decoder_free(decoder);
+    cr_assert_eq(at, 0);
+    cr_assert_eq(below, -EBADMSG);
+    cr_assert_eq(hostile, -EBADMSG);
+    cr_assert_eq(plain, 0);
+}
+
 Test(codec, content_decides_and_strangers_are_refused)
 {
     struct np_geometry g = made_box(0, 0, 1, 1);
