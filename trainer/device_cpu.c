@@ -183,7 +183,7 @@ static void settle(struct np_plan *plan)
     plan->metrics.loss_sum += plan->newest.loss_sum;
     plan->metrics.correct += plan->newest.correct;
     plan->metrics.top5 += plan->newest.top5;
-    if (plan->newest.grad_norm > 0)
+    if (plan->newest.grad_norm != 0) /* no number, too */
         plan->metrics.grad_norm = plan->newest.grad_norm;
     memset(&plan->newest, 0, sizeof(plan->newest));
 }

@@ -90,12 +90,17 @@ static int report_step(struct loop *loop, bool but_last, struct np_err *err)
     loop->last_ns = now;
     loop->stall_ns = stall;
     loop->reported++;
-    if (!isfinite(report.loss))
+    /* The norm, too: a relu may hide from the loss that weights are no numbers any more. */
+    if (!isfinite(report.loss) || !isfinite(report.grad_norm)) {
+        bool of_loss = !isfinite(report.loss);
+
         return np_err_set(err, -EDOM,
-            "step %llu: the loss is %s at a learning rate of %g; a smaller optimizer lr, a longer "
+            "step %llu: the %s is %s at a learning rate of %g; a smaller optimizer lr, a longer "
             "warm-up or train.clip_norm may help",
-            (unsigned long long)report.step, isnan(report.loss) ? "not a number" : "infinite",
+            (unsigned long long)report.step, of_loss ? "loss" : "norm of the gradients",
+            isnan(of_loss ? report.loss : report.grad_norm) ? "not a number" : "infinite",
             report.lr);
+    }
     return config->hooks.step(config->hooks.context, &report);
 }
 

@@ -215,7 +215,7 @@ static void store(const struct job *job, const float *y)
 
         if (p->bias.uid)
             v += fake_load(job->bias, number_of(p->bias.type), i % p->conv.out);
-        if (p->relu && v < 0)
+        if (p->relu && !(v >= 0)) /* a NaN is not handed on */
             v = 0;
         fake_store(job->out, number_of(p->out.type), i, v);
     }

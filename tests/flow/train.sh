@@ -233,7 +233,7 @@ t "the split has 1200 and 300 images" split
 t "AdamW trains" train "$TMP/i.json" -o 'optimizer={adamw: {lr: 0.002}}' -o train.epochs=1 -o train.clip_norm=1
 tuned() { train "$TMP/j.json" --weights "$run" -o train.epochs=1 -o optimizer.sgd.lr=0.001 && grep -q "weights from" "$TMP/j.json.err" && above "$(field test_accuracy "$TMP/j.json")" 0.4; }
 t "--weights begins with trained weights" tuned
-nan() { exits 1 "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-nan" -o optimizer.sgd.lr=1e6 -o schedule=constant >"$OUT" 2>&1; grep -qE "step [0-9]+: the loss is (not a number|infinite) at a learning rate of" "$OUT"; }
+nan() { exits 1 "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-nan" -o optimizer.sgd.lr=1e6 -o schedule=constant >"$OUT" 2>&1; grep -qE "step [0-9]+: the (loss|norm of the gradients) is (not a number|infinite) at a learning rate of" "$OUT"; }
 t "a loss that is no number ends the run with step and rate" nan
 t "no evaluation set at all" sh -c 'grep -v "^  test:" "$1" >"$2" && "$0" train "$2" -o runs="$3" -o train.epochs=1 >/dev/null' "$NNPIPE" "$TMP/net.yaml" "$TMP/notest.yaml" "$TMP/runs-notest"
 closed() {

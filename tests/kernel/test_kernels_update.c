@@ -104,6 +104,22 @@ Test(kernels_cuda, a_gradient_that_is_no_number_skips_the_update_and_halves_the_
     cr_assert(scaler.scale == 1024 && scaler.good == 0);
 }
 
+Test(kernels_cuda, clipping_an_infinite_gradient_ends_in_no_number_as_on_the_cpu)
+{
+    float params[NP_CUDA_CHUNK] = {1}, m[NP_CUDA_CHUNK] = {0}, grads[NP_CUDA_CHUNK] = {INFINITY};
+    uint8_t decay[1] = {0};
+    double scratch[8];
+    struct np_cuda_numbers numbers[NP_CUDA_SLOTS] = {0};
+    struct np_cuda_scaler scaler = {.scale = 1};
+    const struct np_cuda_step step = {.lr = 1, .clip_norm = 5};
+
+    np_cuda_norm(NULL, &step, &scaler, grads, NP_CUDA_CHUNK, false, numbers, scratch);
+    np_cuda_update(
+        NULL, &step, &scaler, params, m, NULL, grads, decay, NP_CUDA_BF16, NULL, NP_CUDA_CHUNK);
+    cr_assert(isinf(numbers[0].grad_norm));
+    cr_assert(isnan(params[0]));
+}
+
 Test(kernels_cuda, casts_round_to_nearest_even_and_back)
 {
     const float x[5] = {1, -2.5f, 1.00390625f, 65504, 3e-5f};

@@ -12,7 +12,7 @@
 
 struct np_plan {
     char calls[512]; /* "s" step, "a" accumulating step, "u" update, "e" evaluation batch ... */
-    double loss;
+    double loss, grad_norm;
     float last_lr, last_scale;
     uint64_t last_update;
 };
@@ -53,7 +53,8 @@ static int fake_metrics(
 {
     (void)but_last;
     (void)err;
-    *ret_metrics = (struct np_metrics){.loss_sum = 2 * plan->loss, .rows = 2, .correct = 1};
+    *ret_metrics = (struct np_metrics){
+        .loss_sum = 2 * plan->loss, .rows = 2, .correct = 1, .grad_norm = plan->grad_norm};
     return 0;
 }
 
@@ -357,6 +358,18 @@ Test(trainer, a_loss_that_is_no_number_is_an_error_with_step_and_rate, .timeout 
     bench.plan.loss = INFINITY;
     cr_assert_eq(np_trainer_run(&bench.config, &err), -EDOM);
     cr_assert(strstr(err.text, "the loss is infinite"));
+    teardown(&bench);
+}
+
+Test(trainer, a_norm_of_the_gradients_that_is_no_number_is_one_too, .timeout = 20)
+{
+    struct np_err err = {0};
+    struct bench bench;
+
+    setup(&bench, 4, 0, 1);
+    bench.plan.grad_norm = NAN;
+    cr_assert_eq(np_trainer_run(&bench.config, &err), -EDOM);
+    cr_assert(strstr(err.text, "step 1: the norm of the gradients is not a number"));
     teardown(&bench);
 }
 

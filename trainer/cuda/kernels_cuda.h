@@ -34,7 +34,8 @@ struct np_cuda_step {
 struct np_cuda_scaler {
     float scale;      /* of the loss; 1 but for f16 */
     int32_t good;     /* updates since the scale last changed */
-    float grad_scale; /* of this update: 1 / scale, times the clipping; 0: skip it */
+    float grad_scale; /* of this update: 1 / scale, times the clipping */
+    int32_t skip;     /* this update, because a gradient is no number: f16 alone */
     float norm;       /* of the gradients, scale taken off */
 };
 /* A step's sums, in host memory that the device writes. */

@@ -65,7 +65,8 @@ static __global__ void __launch_bounds__(NP_THREADS)
     float scale = 1 / scaler->scale;
 
     scaler->norm = (float)norm;
-    scaler->grad_scale = dynamic && !finite ? 0.0f : clip < 1 ? scale * (float)clip : scale;
+    scaler->grad_scale = clip < 1 ? scale * (float)clip : scale;
+    scaler->skip = dynamic && !finite;
     numbers[step->slot % NP_CUDA_SLOTS].grad_norm = norm;
     if (!dynamic)
         return;
@@ -116,7 +117,7 @@ static __global__ void update(const np_cuda_step *step, const np_cuda_scaler *sc
 {
     float scale = scaler->grad_scale;
 
-    if (scale == 0)
+    if (scaler->skip)
         return;
     for (uint64_t i = np_thread(); i < n; i += np_stride()) {
         bool decays = decay[i / NP_CUDA_CHUNK];

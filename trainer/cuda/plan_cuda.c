@@ -175,7 +175,9 @@ static int fold(struct np_plan *plan, uint64_t end, struct np_err *err)
         plan->metrics.rows += numbers->rows;
         plan->metrics.correct += numbers->correct;
         plan->metrics.top5 += numbers->top5;
-        if (numbers->grad_norm > 0)
+        /* f16 skips an update whose norm is no number; of others it ends the run. */
+        if (plan->f16 ? numbers->grad_norm > 0 && isfinite(numbers->grad_norm)
+                      : numbers->grad_norm != 0)
             plan->metrics.grad_norm = numbers->grad_norm;
     }
     return 0;

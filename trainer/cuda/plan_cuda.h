@@ -30,9 +30,10 @@ struct np_plan {
     struct np_cuda_captured step, step_update, eval_step;
     bool summing; /* sum holds batches that wait for their update */
     bool f16, decoupled;
-    bool told_refused;       /* that a step cannot be captured */
-    bool graphs;             /* steps may be captured: NNPIPE_CUDA_GRAPH is not 0 */
-    struct np_cuda_step now; /* what the device was last told */
+    bool told_refused;                  /* that a step cannot be captured */
+    bool graphs;                        /* steps may be captured: NNPIPE_CUDA_GRAPH is not 0 */
+    struct np_cuda_step now;            /* what the device was last told */
+    struct np_cuda_scaler scaler_start; /* copied to the device without a wait */
 
     cudaEvent_t passed[NP_CUDA_SLOTS]; /* after the batch of that slot */
     uint64_t nr_batches, nr_folded;    /* queued so far; of these, in `metrics` */

@@ -120,14 +120,15 @@ int np_cuda_take_numbers(struct np_plan *plan, struct np_err *err)
 /* As it begins, or as a checkpoint has it: "scaler SCALE GOOD". */
 int np_cuda_set_scaler(struct np_plan *plan, const char *state, struct np_err *err)
 {
-    struct np_cuda_scaler scaler = {.scale = plan->f16 ? F16_SCALE : 1, .grad_scale = 1};
+    struct np_cuda_scaler *scaler = &plan->scaler_start;
 
+    *scaler = (struct np_cuda_scaler){.scale = plan->f16 ? F16_SCALE : 1, .grad_scale = 1};
     if (plan->f16 && state && strncmp(state, "scaler ", 7) == 0 &&
-        (sscanf(state + 7, "%g %d", &scaler.scale, &scaler.good) != 2 || !(scaler.scale > 0)))
+        (sscanf(state + 7, "%g %d", &scaler->scale, &scaler->good) != 2 || !(scaler->scale > 0)))
         return np_err_set(err, -EBADMSG, "the loss scale of the checkpoint is malformed");
 
     return np_cuda_plan_check(plan,
-        cudaMemcpyAsync(plan->arrays.scaler, &scaler, sizeof(scaler), cudaMemcpyHostToDevice,
+        cudaMemcpyAsync(plan->arrays.scaler, scaler, sizeof(*scaler), cudaMemcpyHostToDevice,
             np_cuda_stream(plan)),
         "a copy", err);
 }
