@@ -1,6 +1,7 @@
-/* `nnpipe eval CONFIG --weights FILE`: loss and accuracy on the test set. */
+/* `nnpipe eval CONFIG --weights FILE`: loss and accuracy on the test set, or another one. */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "daemon/cmd.h"
 #include "daemon/config.h"
@@ -26,7 +27,8 @@ static void say_bad(void *context, const struct np_bad_sample *bad)
     np_ui_say(ui, "bad sample left out: %s: %s", bad->path, bad->reason);
 }
 
-static void report(struct np_ui *ui, const struct np_eval_report *eval, int classes)
+static void report(
+    struct np_ui *ui, const char *set, const struct np_eval_report *eval, int classes)
 {
     char top5[32] = "";
     double images = eval->images ? (double)eval->images : 1;
@@ -34,6 +36,7 @@ static void report(struct np_ui *ui, const struct np_eval_report *eval, int clas
     struct np_json *line = &ui->object;
 
     np_json_begin(line, "done");
+    np_json_text(line, "set", set);
     np_json_int(line, "images", (int64_t)eval->images);
     np_json_real(line, "loss", eval->loss);
     np_json_real(line, "accuracy", (double)eval->correct / images);
@@ -43,28 +46,58 @@ static void report(struct np_ui *ui, const struct np_eval_report *eval, int clas
     if (classes > 5)
         snprintf(top5, sizeof(top5), ", top 5 %.2f%%", 100 * (double)eval->top5 / images);
     if (!ui->json)
-        np_ui_say(ui, "%llu images: loss %.4f, accuracy %.2f%%%s, %.0f img/s",
+        np_ui_say(ui, "%s set, %llu images: loss %.4f, accuracy %.2f%%%s, %.0f img/s", set,
             (unsigned long long)eval->images, eval->loss, 100 * (double)eval->correct / images,
             top5, rate);
 }
 
-static int eval(struct np_config *config, const char *weights, const struct np_overrides *overrides,
-    struct np_ui *ui, struct np_err *err)
+/* The set that is evaluated. */
+struct chosen {
+    enum np_which_set set;
+    struct np_index *index;
+    const int32_t *labels;
+    uint64_t split; /* samples; 0: all */
+};
+
+/* Opened, unless bare weights had all sets opened for their classes. */
+static int open_chosen(struct np_config *config, const struct np_source_progress *progress,
+    struct np_setup *setup, struct chosen *chosen, struct np_err *err)
+{
+    const bool is_val = chosen->set == NP_SET_VAL && config->has_val;
+    struct np_index *const *index = chosen->set == NP_SET_TEST ? &setup->test
+                                    : is_val                   ? &setup->val
+                                                               : &setup->train;
+    int code = *index ? 0 : np_setup_set(config, chosen->set, progress, setup, err);
+
+    if (code < 0)
+        return code;
+    chosen->index = *index;
+    chosen->labels = chosen->set == NP_SET_TEST ? setup->test_labels
+                     : is_val                   ? setup->val_labels
+                                                : setup->train_labels;
+    if (chosen->set == NP_SET_VAL && !is_val)
+        chosen->split = np_setup_split(config, np_index_samples(chosen->index));
+    return 0;
+}
+
+static int eval(struct np_config *config, const char *weights, struct chosen *chosen,
+    const struct np_overrides *overrides, struct np_ui *ui, struct np_err *err)
 {
     const struct np_source_progress progress = {.note = note, .context = ui};
     struct np_inference inference = {0};
     struct np_eval_report result;
     int code = np_inference_open(config, weights, overrides, &progress, &inference, err);
 
-    if (code == 0 && !inference.setup.test)
-        code = np_setup_test(config, &progress, &inference.setup, err);
+    if (code == 0)
+        code = open_chosen(config, &progress, &inference.setup, chosen, err);
     if (code == 0) {
         const struct np_evaluation evaluation = {
             .config = config,
             .device = inference.device,
             .plan = inference.plan,
-            .index = inference.setup.test,
-            .labels = inference.setup.test_labels,
+            .index = chosen->index,
+            .split = chosen->split,
+            .labels = chosen->labels,
             .classes = inference.setup.classes,
             .shape = {(int)config->loader.batch, inference.setup.height, inference.setup.width,
                 (int)config->loader.channels},
@@ -76,23 +109,49 @@ static int eval(struct np_config *config, const char *weights, const struct np_o
         code = np_evaluate(&evaluation, &result, err);
     }
     if (code == 0)
-        report(ui, &result, inference.setup.classes ? inference.setup.classes->nr_items : 0);
+        report(ui, np_set_names[chosen->set], &result,
+            inference.setup.classes ? inference.setup.classes->nr_items : 0);
     np_inference_close(&inference);
     return code;
 }
 
+/* --set NAME; NULL: test, where there is none val. */
+static int choose(
+    const struct np_config *config, const char *name, const char *path, enum np_which_set *ret_set)
+{
+    const bool has[] = {config->has_test, config->has_val || config->split > 0, true};
+    int set = has[NP_SET_TEST] || !has[NP_SET_VAL] ? NP_SET_TEST : NP_SET_VAL;
+
+    for (set = name ? 0 : set; name && np_set_names[set]; set++)
+        if (strcmp(np_set_names[set], name) == 0)
+            break;
+    if (!np_set_names[set]) {
+        fprintf(stderr, "nnpipe eval: --set takes test, val or train, not %s\n", name);
+        return NP_EXIT_USAGE;
+    }
+    if (!has[set]) {
+        fprintf(stderr, "%s: data: there is no '%s' set to evaluate on%s\n", path,
+            np_set_names[set], name ? "" : ", and no 'val'; --set train takes the training set");
+        return NP_EXIT_USAGE;
+    }
+    *ret_set = (enum np_which_set)set;
+    return 0;
+}
+
 int np_cmd_eval(int argc, char **argv)
 {
-    const char *weights = NULL, *device = NULL;
+    const char *weights = NULL, *device = NULL, *set = NULL;
     bool json = false;
     const struct np_flag flags[] = {
         {"--weights", &weights, NULL, NULL},
+        {"--set", &set, NULL, NULL},
         {"--device", &device, NULL, NULL},
         {"--json", NULL, &json, NULL},
         {NULL, NULL, NULL, NULL},
     };
     struct np_overrides overrides = {0};
     struct np_config *config = NULL;
+    struct chosen chosen = {0};
     struct np_err err = {0};
     struct np_ui ui;
     int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
@@ -105,13 +164,12 @@ int np_cmd_eval(int argc, char **argv)
         code = np_cmd_config(argv[1], &overrides, device, &config);
     if (code)
         return code;
-    if (!config->has_test) {
-        fprintf(stderr, "%s: data: there is no 'test' set to evaluate on\n", argv[1]);
+    if ((code = choose(config, set, argv[1], &chosen.set)) != 0) {
         np_config_free(config);
-        return NP_EXIT_USAGE;
+        return code;
     }
     np_ui_init(&ui, json);
-    if (eval(config, weights, &overrides, &ui, &err) < 0) {
+    if (eval(config, weights, &chosen, &overrides, &ui, &err) < 0) {
         code = err.code == -ENOEXEC ? NP_EXIT_USAGE : NP_EXIT_FAILED;
         np_ui_error(&ui, &err);
     }

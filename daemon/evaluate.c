@@ -79,10 +79,14 @@ static int pass(const struct np_evaluation *evaluation, const struct np_trainer_
     struct np_eval_report *ret_report, struct np_err *err)
 {
     const struct np_config *config = evaluation->config;
+    const uint64_t total = np_index_samples(evaluation->index);
     struct np_loader_config loader_config = {
         .options = &config->loader,
         .sampler = {.seed = (uint64_t)config->seed,
-            .nr_eval = np_index_samples(evaluation->index),
+            .nr_eval = evaluation->split ? evaluation->split : total,
+            .nr_train = evaluation->split ? total - evaluation->split : 0,
+            .split_total = evaluation->split ? total : 0,
+            .split_seed = (uint64_t)config->split_seed,
             .batch = evaluation->shape.rows},
         .eval = evaluation->index,
         .eval_labels = evaluation->labels,

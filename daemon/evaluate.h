@@ -11,6 +11,7 @@ struct np_evaluation {
     struct np_device *device;
     struct np_plan *plan; /* weights in it */
     struct np_index *index;
+    uint64_t split;                /* its first so many by data.split; 0: all of it */
     const int32_t *labels;         /* class -> the network's; NULL: equal */
     const struct np_node *classes; /* the network's, by name */
     struct np_batch_shape shape;

@@ -92,6 +92,22 @@ static int take_pixels(
     return 0;
 }
 
+/* The samples that data.split keeps from training are the run's, by its share and seed. */
+static void take_split(struct np_inference *inference, const struct np_source_progress *progress)
+{
+    struct np_config *config = inference->config;
+    const double share = np_node_number(inference->facts, "split", 0);
+    const double seed = np_node_number(inference->facts, "split_seed", 0);
+
+    if (config->split <= 0 || share <= 0)
+        return;
+    if (share != config->split || seed != (double)config->split_seed)
+        progress->note(
+            progress->context, "data.split and split_seed of the run are used, not the config's");
+    config->split = share;
+    config->split_seed = (int64_t)seed;
+}
+
 /* What the network's input is, from facts that a file may have garbled. */
 static int take_facts(
     struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
@@ -117,6 +133,7 @@ static int take_facts(
     setup->classes = np_node_copy(classes);
     setup->height = sides[0];
     setup->width = sides[1];
+    take_split(inference, progress);
     int code = take_chain(inference, progress, err);
     if (code == 0)
         code = take_normalize(inference, progress, err);

@@ -39,10 +39,13 @@ static const struct np_command commands[] = {
         "is nothing\n"
         "to save: the signal then ends the run and says so. A closed standard output does not\n"
         "stop a run: its log goes on.\n"},
-    {"eval", np_cmd_eval, "CONFIG --weights FILE", "loss and accuracy on the test set",
+    {"eval", np_cmd_eval, "CONFIG --weights FILE", "loss and accuracy on the test set, or another",
         "  --weights FILE   a safetensors file, a checkpoint's folder, a run's folder (the newest "
         "one),\n"
         "                   or RUN:best, RUN:last, RUN:step-N\n"
+        "  --set NAME       test, val (or the part that data.split keeps apart) or train; "
+        "without it\n"
+        "                   test, and where there is none val\n"
         "  --device NAME    auto, cpu, cuda:0 or sim\n"
         "  -o KEY=VALUE     change a key of the config\n"
         "  --json           one JSON object a line instead of text\n"},

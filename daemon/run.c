@@ -108,7 +108,7 @@ static int open_order(struct np_run *run, struct np_err *err)
     struct np_index *eval = eval_set(run);
     struct np_sampler_options options;
 
-    run->nr_eval = config->split > 0 ? (uint64_t)llround(config->split * (double)total)
+    run->nr_eval = config->split > 0 ? np_setup_split(config, total)
                    : eval            ? np_index_samples(eval)
                                      : 0;
     run->nr_train = config->split > 0 ? total - run->nr_eval : total;

@@ -2,6 +2,7 @@
 #include "daemon/setup.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -126,11 +127,26 @@ static int open_other(const struct np_source_options *options, const char *what,
     return code;
 }
 
-int np_setup_test(const struct np_config *config, const struct np_source_progress *progress,
-    struct np_setup *setup, struct np_err *err)
+const char *const np_set_names[] = {"test", "val", "train", NULL};
+
+int np_setup_set(const struct np_config *config, enum np_which_set set,
+    const struct np_source_progress *progress, struct np_setup *setup, struct np_err *err)
 {
-    return open_other(&config->test, "data.test", config->test_augment, progress, setup,
-        &setup->test, &setup->test_labels, err);
+    const struct np_chain *chain = config->test_augment;
+
+    if (set == NP_SET_TEST)
+        return open_other(&config->test, "data.test", chain, progress, setup, &setup->test,
+            &setup->test_labels, err);
+    if (set == NP_SET_VAL && config->has_val)
+        return open_other(
+            &config->val, "data.val", chain, progress, setup, &setup->val, &setup->val_labels, err);
+    return open_other(&config->train, "data.train", chain, progress, setup, &setup->train,
+        &setup->train_labels, err);
+}
+
+uint64_t np_setup_split(const struct np_config *config, uint64_t total)
+{
+    return (uint64_t)llround(config->split * (double)total);
 }
 
 int np_setup_data(const struct np_config *config, const struct np_source_progress *progress,
@@ -146,10 +162,9 @@ int np_setup_data(const struct np_config *config, const struct np_source_progres
     if (code == 0 && config->split > 0) /* its second part goes through the test chain */
         code = set_size(setup->train, config->test_augment, "data.split", setup, err);
     if (code == 0 && config->has_val)
-        code = open_other(&config->val, "data.val", config->test_augment, progress, setup,
-            &setup->val, &setup->val_labels, err);
+        code = np_setup_set(config, NP_SET_VAL, progress, setup, err);
     if (code == 0 && config->has_test)
-        code = np_setup_test(config, progress, setup, err);
+        code = np_setup_set(config, NP_SET_TEST, progress, setup, err);
     return code;
 }
 

@@ -22,10 +22,15 @@ struct np_setup {
  * archive is unpacked, an index written): progress says so. */
 int np_setup_data(const struct np_config *config, const struct np_source_progress *progress,
     struct np_setup *setup, struct np_err *err);
-/* The test set alone, for weights whose classes and row size are known (setup->classes, height and
- * width set; 0: as the test set has it). */
-int np_setup_test(const struct np_config *config, const struct np_source_progress *progress,
-    struct np_setup *setup, struct np_err *err);
+/* One set alone, through the test chain, for weights whose classes and row size are known
+ * (setup->classes, height and width set; 0: as the set has it). The config must have it; NP_SET_VAL with
+ * data.split is the train set, of which the split's part is meant. */
+enum np_which_set { NP_SET_TEST, NP_SET_VAL, NP_SET_TRAIN };
+extern const char *const np_set_names[]; /* "test", "val", "train", NULL */
+int np_setup_set(const struct np_config *config, enum np_which_set set,
+    const struct np_source_progress *progress, struct np_setup *setup, struct np_err *err);
+/* Samples of `total` that data.split keeps for evaluation. */
+uint64_t np_setup_split(const struct np_config *config, uint64_t total);
 /* setup_classes.c. The classes of a run, and of train its labels: by data.classes, else those of train,
  * of which there must be two. */
 int np_setup_classes(const struct np_config *config, struct np_setup *setup, struct np_err *err);

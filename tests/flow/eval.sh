@@ -64,6 +64,32 @@ agree() { # -ln of the likeliest class's probability, of one picture, as eval's 
 }
 t "eval and predict agree on a picture" agree
 
+# --- which set
+grep -v '  test:' "$TMP/net.yaml" >"$TMP/notest.yaml"
+in_test() { grep -q '"event": "done", "set": "test", "images": 40' "$TMP/e.json"; }
+t "the test set without --set" in_test
+in_train() { go "$TMP/s1.json" eval "$TMP/notest.yaml" --weights "$run" --set train && grep -q '"set": "train", "images": 96' "$TMP/s1.json" || { cat "$TMP/s1.json.err"; return 1; }; }
+t "--set train goes through the test chain" in_train
+in_val() { # a val set with the test set's files
+    go "$TMP/s2.json" eval "$TMP/notest.yaml" --weights "$run" -o "data.val={source: tar, path: '$TMP/data/test-*.tar*'}" && as_run "$TMP/s2.json" && grep -q '"set": "val", "images": 40' "$TMP/s2.json"
+}
+t "val where there is no test" in_val
+go "$TMP/split.json" train "$TMP/notest.yaml" -o "runs=$TMP/runs-split" -o data.split=25% -o data.split_seed=7 || cat "$TMP/split.json.err"
+split_run=$(field run_dir "$TMP/split.json")
+in_split() { # the very samples that the run kept apart, whatever share and seed the config has
+    go "$TMP/s3.json" eval "$TMP/net.yaml" --weights "$split_run" --set val -o data.split=25% -o data.split_seed=7 && grep -q '"set": "val", "images": 24' "$TMP/s3.json" &&
+        [ "$(field loss "$TMP/s3.json")" = "$(field test_loss "$split_run/result.json")" ] || { cat "$TMP/s3.json" "$TMP/s3.json.err"; return 1; }
+    go "$TMP/s4.json" eval "$TMP/notest.yaml" --weights "$split_run" -o data.split=50% && [ "$(field loss "$TMP/s3.json")" = "$(field loss "$TMP/s4.json")" ] && grep -q "data.split and split_seed of the run are used" "$TMP/s4.json.err"
+}
+t "--set val evaluates the samples that the run kept apart" in_split
+bare_val() { go "$TMP/s5.json" eval "$TMP/notest.yaml" --weights "$split_run/checkpoints/best/weights.safetensors" --set val -o data.split=25% -o data.split_seed=7 && grep -q '"set": "val", "images": 24' "$TMP/s5.json"; }
+t "so with bare weights, by the config" bare_val
+no_set() {
+    exits 2 go "$TMP/s6.json" eval "$TMP/notest.yaml" --weights "$run" && grep -q "there is no 'test' set" "$TMP/s6.json.err" && exits 2 go "$TMP/s6.json" eval "$TMP/net.yaml" --weights "$run" --set val &&
+        grep -q "there is no 'val' set" "$TMP/s6.json.err" && exits 2 go "$TMP/s6.json" eval "$TMP/net.yaml" --weights "$run" --set best && grep -q "takes test, val or train, not best" "$TMP/s6.json.err"
+}
+t "a set that is not there is a mistake of the command line" no_set
+
 # --- which of the run's checkpoints
 best=$(field best_step "$run/result.json")
 named() { [ -n "$best" ] && [ "$(readlink "$run/checkpoints/best")" = "step-$best" ] && grep -q "\"event\": \"eval\", \"step\": $best, .*\"test_accuracy\": $(field best_accuracy "$run/result.json")" "$run/metrics.jsonl"; }
