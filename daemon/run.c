@@ -269,6 +269,8 @@ static int train(struct np_run *run, struct np_err *err)
     np_watch_arm(run->watch);
     code = np_trainer_run(&config, err);
     np_watch_wakes(run->watch, NULL, NULL);
+    if (code == -EBADMSG)
+        np_run_list_bad(run);
     if (run->stop_err.code) /* a hook's own error says more */
         *err = run->stop_err;
     return code;

@@ -150,6 +150,9 @@ void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks);
 bool np_run_stopping(void *context);
 /* Names a bad sample in bad_samples.jsonl, the log and on the screen. */
 void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad);
+/* Bad samples ended the run: names those of batches ahead of the steps done, too. What goes on from the
+ * checkpoint cuts the list back to it. */
+void np_run_list_bad(struct np_run *run);
 /* Does an epoch end with this step? */
 bool np_run_epoch_ends(const struct np_run *run, uint64_t step);
 /* The curves so far, from metrics.jsonl. */

@@ -121,6 +121,11 @@ static void take_bad(struct np_run *run, uint64_t steps_done, bool eval_done)
     run->nr_bad = kept;
 }
 
+void np_run_list_bad(struct np_run *run)
+{
+    take_bad(run, UINT64_MAX, true);
+}
+
 /* --- batches and steps ----------------------------------------------------------------------- */
 
 static int on_batch(void *context, const struct np_batch *batch)

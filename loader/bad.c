@@ -1,7 +1,7 @@
-/* The bad-sample policy. Readers add, the run takes and writes the list. Counts are kept an
- * epoch (training) and an evaluation, because readers work across their edges; what is bad
- * depends on content alone, so the counts are the same whatever the threads did.
- * Memory is taken only for bad samples, which the budget bounds. */
+/* The bad-sample policy. Readers add, in any order and ahead of the run; the run judges a batch when it
+ * takes it, in order, and writes the list. So what ends a run, and at which batch, depends on content
+ * alone, not on how far the readers were. Memory is taken only for bad samples, which the budget
+ * bounds: of a row that the run cannot get past no further ones are asked for. */
 #include "loader/bad.h"
 
 #include <errno.h>
@@ -10,8 +10,7 @@
 
 #include "loader/base/mem.h"
 
-/* Epochs or evaluations that readers may be in at once; a set smaller than a batch has many. */
-#define NR_COUNTS 64
+#define MAX_ATTEMPTS 1000 /* replacements of one position: then nothing is left to train on */
 
 struct count {
     uint64_t period; /* epoch, or step of the evaluation */
@@ -27,8 +26,9 @@ struct np_bad {
     struct np_bad_options options; /* set once */
 
     pthread_mutex_t lock;
-    struct count counts[2][NR_COUNTS]; /* under lock; [enum np_batch_kind] */
-    struct entry *first, **last;       /* under lock: not taken yet, oldest first */
+    struct count counts[2]; /* under lock; [enum np_batch_kind]: judged, of the newest period */
+    struct entry *unjudged; /* under lock: by batch, row, attempt */
+    struct entry *first, **last; /* under lock: judged and not taken yet; the same order */
 };
 
 int np_bad_new(const struct np_bad_options *options, struct np_bad **ret_bad, struct np_err *err)
@@ -40,71 +40,125 @@ int np_bad_new(const struct np_bad_options *options, struct np_bad **ret_bad, st
     bad->options = *options;
     bad->last = &bad->first;
     pthread_mutex_init(&bad->lock, NULL);
-    bad->counts[NP_BATCH_TRAIN][options->epoch % NR_COUNTS] =
-        (struct count){options->epoch, options->nr_bad};
+    bad->counts[NP_BATCH_TRAIN] = (struct count){options->epoch, options->nr_bad};
     *ret_bad = bad;
     return 0;
+}
+
+static void free_list(struct entry *entry)
+{
+    for (struct entry *next; entry; entry = next) {
+        next = entry->next;
+        np_free(entry);
+    }
 }
 
 void np_bad_free(struct np_bad *bad)
 {
     if (!bad)
         return;
-    for (struct entry *entry = bad->first, *next; entry; entry = next) {
-        next = entry->next;
-        np_free(entry);
-    }
+    free_list(bad->first);
+    free_list(bad->unjudged);
     pthread_mutex_destroy(&bad->lock);
     np_free(bad);
 }
 
-/* Bad samples of this one's epoch or evaluation, itself included. */
-static uint64_t count(struct np_bad *bad, const struct np_bad_sample *sample)
+static uint64_t period_of(const struct np_bad_sample *sample)
 {
-    const uint64_t period = sample->kind == NP_BATCH_TRAIN ? sample->epoch : sample->step;
-    struct count *slot = &bad->counts[sample->kind][period % NR_COUNTS];
-
-    if (slot->period != period)
-        *slot = (struct count){.period = period};
-    return ++slot->nr_bad;
+    return sample->kind == NP_BATCH_TRAIN ? sample->epoch : sample->step;
 }
 
-static int judge(const struct np_bad *bad, const struct np_bad_sample *sample, uint64_t nr_bad,
-    struct np_err *err)
+/* Of the sample's epoch or evaluation: samples in it, and how many of them may be bad. */
+static uint64_t samples_of(const struct np_bad *bad, const struct np_bad_sample *sample)
 {
-    const bool train = sample->kind == NP_BATCH_TRAIN;
-    const uint64_t n = train ? bad->options.nr_train : bad->options.nr_eval;
-    const uint64_t allowed = (uint64_t)ceil(bad->options.budget * (double)n);
+    return sample->kind == NP_BATCH_TRAIN ? bad->options.nr_train : bad->options.nr_eval;
+}
 
-    if (bad->options.fail)
-        return np_err_set(err, -EBADMSG,
-            "bad sample %s at offset %llu: %s (loader.bad_samples says fail)", sample->path,
-            (unsigned long long)sample->offset, sample->reason);
-    if (nr_bad <= allowed)
-        return 0;
-    return np_err_set(err, -EBADMSG,
-        "over %llu of the %llu samples of %s %llu are bad, more than loader.bad_samples.budget "
-        "allows (%g%%); bad_samples.jsonl in the run's folder names them, the last is %s: %s",
-        (unsigned long long)allowed, (unsigned long long)n,
-        train ? "epoch" : "the evaluation after step",
-        (unsigned long long)(train ? sample->epoch : sample->step), bad->options.budget * 100,
-        sample->path, sample->reason);
+static uint64_t allowed_of(const struct np_bad *bad, const struct np_bad_sample *sample)
+{
+    return (uint64_t)ceil(bad->options.budget * (double)samples_of(bad, sample));
+}
+
+static bool is_before(const struct np_bad_sample *a, const struct np_bad_sample *b)
+{
+    if (a->seq != b->seq)
+        return a->seq < b->seq;
+    return a->row != b->row ? a->row < b->row : a->attempt < b->attempt;
 }
 
 int np_bad_add(struct np_bad *bad, const struct np_bad_sample *sample, struct np_err *err)
 {
-    struct entry *entry = np_alloc(sizeof(*entry));
-    uint64_t nr_bad;
+    const struct count *judged = &bad->counts[sample->kind];
+    struct entry *entry = np_alloc(sizeof(*entry)), **at;
+    uint64_t nr_bad = 1; /* up to this one, at least */
 
     if (!entry)
         return np_err_set(err, -ENOMEM, "out of memory for the bad-sample list");
     entry->sample = *sample;
     pthread_mutex_lock(&bad->lock);
-    *bad->last = entry;
-    bad->last = &entry->next;
-    nr_bad = count(bad, sample);
+    for (at = &bad->unjudged; *at && is_before(&(*at)->sample, sample); at = &(*at)->next)
+        nr_bad +=
+            (*at)->sample.kind == sample->kind && period_of(&(*at)->sample) == period_of(sample);
+    entry->next = *at;
+    *at = entry;
+    if (judged->period == period_of(sample))
+        nr_bad += judged->nr_bad;
     pthread_mutex_unlock(&bad->lock);
-    return judge(bad, sample, nr_bad, err);
+    return bad->options.fail || nr_bad > allowed_of(bad, sample) || sample->attempt >= MAX_ATTEMPTS;
+}
+
+/* nr_bad: of its epoch or evaluation, up to this one. */
+static int judge(const struct np_bad *bad, const struct np_bad_sample *sample, uint64_t nr_bad,
+    struct np_err *err)
+{
+    const uint64_t allowed = allowed_of(bad, sample);
+
+    if (bad->options.fail)
+        return np_err_set(err, -EBADMSG,
+            "bad sample %s at offset %llu: %s (loader.bad_samples says fail)", sample->path,
+            (unsigned long long)sample->offset, sample->reason);
+    if (nr_bad > allowed)
+        return np_err_set(err, -EBADMSG,
+            "over %llu of the %llu samples of %s %llu are bad, more than loader.bad_samples.budget "
+            "allows (%g%%); bad_samples.jsonl in the run's folder names them, the last is %s: %s",
+            (unsigned long long)allowed, (unsigned long long)samples_of(bad, sample),
+            sample->kind == NP_BATCH_TRAIN ? "epoch" : "the evaluation after step",
+            (unsigned long long)period_of(sample), bad->options.budget * 100, sample->path,
+            sample->reason);
+    if (sample->attempt >= MAX_ATTEMPTS)
+        return np_err_set(err, -EBADMSG,
+            "%d samples in a row that should have replaced a bad one are bad too", MAX_ATTEMPTS);
+    return 0;
+}
+
+/* Under lock. */
+static uint64_t count(struct np_bad *bad, const struct np_bad_sample *sample)
+{
+    struct count *judged = &bad->counts[sample->kind];
+
+    if (judged->period != period_of(sample))
+        *judged = (struct count){.period = period_of(sample)};
+    return ++judged->nr_bad;
+}
+
+int np_bad_judge(struct np_bad *bad, uint64_t seq, struct np_err *err)
+{
+    int code = 0;
+
+    pthread_mutex_lock(&bad->lock);
+    while (bad->unjudged && bad->unjudged->sample.seq <= seq) {
+        struct entry *entry = bad->unjudged;
+        const uint64_t nr_bad = count(bad, &entry->sample);
+
+        bad->unjudged = entry->next;
+        entry->next = NULL;
+        *bad->last = entry;
+        bad->last = &entry->next;
+        if (code == 0)
+            code = judge(bad, &entry->sample, nr_bad, err);
+    }
+    pthread_mutex_unlock(&bad->lock);
+    return code;
 }
 
 bool np_bad_next(struct np_bad *bad, struct np_bad_sample *ret_sample)

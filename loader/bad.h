@@ -16,10 +16,13 @@ struct np_bad_options {
 
 int np_bad_new(const struct np_bad_options *options, struct np_bad **ret_bad, struct np_err *err);
 void np_bad_free(struct np_bad *bad);
-/* Counts and keeps one, copied. Any thread. -EBADMSG: the policy says fail, or the budget is
- * spent; err says so. -ENOMEM. */
+/* Keeps one, copied, until its batch is judged. Any thread. 0: another sample may take its place; 1: none
+ * needs to, the run will not get past this row; -ENOMEM. */
 int np_bad_add(struct np_bad *bad, const struct np_bad_sample *sample, struct np_err *err);
-/* The next one kept, in the order added; false: none. Any thread. */
+/* A batch whose rows are all there; each one, in their order. -EBADMSG: the policy says fail, the budget
+ * is spent, or nothing good was found for a row; err says so. Its samples can be had from now on. */
+int np_bad_judge(struct np_bad *bad, uint64_t seq, struct np_err *err);
+/* The next one judged, in order of batch, row and attempt; false: none. Any thread. */
 bool np_bad_next(struct np_bad *bad, struct np_bad_sample *ret_sample);
 
 #endif

@@ -280,6 +280,11 @@ static int open_shared(
     return code;
 }
 
+static int judge(void *context, uint64_t seq, struct np_err *err)
+{
+    return np_bad_judge(context, seq, err);
+}
+
 static int start_readers(struct np_loader *loader, int nr_readers, struct np_err *err)
 {
     int code = 0;
@@ -308,6 +313,7 @@ int np_loader_start(
     if (!code) {
         np_sampler_start(loader->config.sampler, config->first_step, config->eval_due);
         np_ring_start(loader->config.ring, np_sampler_first_seq(loader->config.sampler));
+        np_ring_judge(loader->config.ring, judge, loader->config.bad);
         code = start_readers(loader, np_loader_auto_readers(config->options), err);
     }
     if (code) {

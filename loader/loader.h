@@ -56,6 +56,8 @@ struct np_node *np_loader_options_node(const struct np_loader_options *options);
 /* A sample that was replaced (training) or masked (evaluation). */
 struct np_bad_sample {
     uint64_t step, sample;
+    uint64_t seq;     /* the ring's number of its batch, and where in it */
+    int row, attempt; /* samples before it that were bad at this place */
     uint32_t position, epoch;
     enum np_batch_kind kind;
     char path[1024]; /* file, or shard:member */
@@ -110,8 +112,9 @@ int np_loader_auto_depth(const struct np_loader_options *options, const struct n
  * listed; they were read as they are. first: the first one's path, if there is any. Any thread. */
 uint64_t np_loader_changed(
     struct np_loader *loader, enum np_batch_kind kind, char *first, size_t first_bytes);
-/* The next bad sample, in no order; false: none waits. Any thread. The rows of a batch that was
- * taken have theirs here. */
+/* The next bad sample, in the order of batches and rows; false: none waits. Any thread. Those of batches
+ * that were taken are here, and of the one that the policy ended the run with: np_ring_take() gives
+ * -EBADMSG in its place, whatever the readers have found behind it. */
 bool np_loader_next_bad(struct np_loader *loader, struct np_bad_sample *ret_bad);
 /* Stops the ring, joins the readers, frees all. Batches taken before are gone. A reader that hangs in
  * open() or a read for half a second is left behind: it costs its thread and memory, and nothing else. */

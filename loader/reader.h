@@ -28,7 +28,7 @@ struct np_reader_config {
 
 struct np_reader;
 /* Starts the thread. It ends at the end of the run, when the ring is stopped, or with an error,
- * which it stops the ring with: -EIO: a file cannot be read; -EBADMSG: the bad-sample policy. */
+ * which it stops the ring with: -EIO: a file cannot be read. */
 int np_reader_start(const struct np_reader_config *config, int number,
     struct np_reader **ret_reader, struct np_err *err);
 /* After the ring was stopped or the run has ended: waits for the thread's end. One that still hangs in

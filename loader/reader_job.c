@@ -15,8 +15,6 @@
 #include "loader/base/mem.h"
 #include "loader/changed.h"
 
-#define MAX_ATTEMPTS 1000 /* replacements of one position: then nothing is left to train on */
-
 /* Before each further try of a read that failed. */
 static const int backoff_ms[] = {10, 100, 1000};
 enum { NR_RETRIES = sizeof(backoff_ms) / sizeof(*backoff_ms) };
@@ -227,13 +225,16 @@ static int make(struct np_reader *reader, struct np_job *job)
     return code && code != -ENOMEM ? -EBADMSG : code;
 }
 
-/* Files it: where it lies and what is wrong. */
+/* Files it: where it lies and what is wrong. As np_bad_add(). */
 static int report_bad(struct np_reader *reader, const struct np_job *job)
 {
     const struct np_index *index = reader->config->sets[job->ticket.kind].index;
     struct np_bad_sample bad = {
         .step = job->ticket.step,
         .sample = job->sample,
+        .seq = job->ticket.seq,
+        .row = job->ticket.row,
+        .attempt = job->attempt,
         .position = job->ticket.position,
         .epoch = job->ticket.epoch,
         .kind = job->ticket.kind,
@@ -284,15 +285,13 @@ static int settle(struct np_reader *reader, struct np_job *job, int outcome)
         return code;
     code = report_bad(reader, job);
     close_own(job);
-    if (code)
+    if (code < 0)
         return code;
-    if (job->ticket.kind == NP_BATCH_EVAL) {
+    if (code > 0 || job->ticket.kind == NP_BATCH_EVAL) {
         commit(reader, job, false);
         return 0;
     }
-    if (++job->attempt > MAX_ATTEMPTS)
-        return np_err_set(&reader->why, -EBADMSG,
-            "%d samples in a row that should have replaced a bad one are bad too", MAX_ATTEMPTS);
+    job->attempt++;
     job->nr_tries = 0;
     job->sample = np_sampler_replacement(reader->config->sampler, &job->ticket, job->attempt);
     return 1;

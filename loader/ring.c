@@ -52,6 +52,9 @@ struct np_ring {
     size_t memory_bytes, row_bytes;
     struct slot *slots;
     uint64_t first_seq; /* before the first claim */
+    int (*judge)(
+        void *context, uint64_t seq, struct np_err *err); /* set once; NULL: all are good */
+    void *judge_context;
 
     uint64_t next_seq;          /* trainer thread only: the batch take() gives next */
     _Atomic uint64_t shown_seq; /* next_seq for np_ring_ready() elsewhere */
@@ -381,6 +384,7 @@ struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, stru
     const uint64_t seq = ring->next_seq;
     struct slot *slot = slot_of(ring, seq);
     struct sleeper sleeper = {.holds = is_ready, .seq = seq};
+    struct np_err verdict = {0};
 
     np_stat_about(block, seq, -1);
     if (!np_ring_stopped(ring) && !is_ready(slot, seq)) {
@@ -390,6 +394,9 @@ struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, stru
         np_stat_done(block);
         atomic_store(&ring->wait_ns, 0);
     }
+    if (!np_ring_stopped(ring) && is_ready(slot, seq) && ring->judge &&
+        ring->judge(ring->judge_context, seq, &verdict) < 0)
+        np_ring_stop(ring, &verdict);
     if (atomic_load(&ring->stopped) || !is_ready(slot, seq)) {
         say_why(ring, err);
         return NULL;
@@ -422,6 +429,13 @@ void np_ring_stop(struct np_ring *ring, const struct np_err *err)
     pthread_mutex_lock(&ring->lock);
     stop(ring, err);
     pthread_mutex_unlock(&ring->lock);
+}
+
+void np_ring_judge(struct np_ring *ring,
+    int (*judge)(void *context, uint64_t seq, struct np_err *err), void *context)
+{
+    ring->judge = judge;
+    ring->judge_context = context;
 }
 
 void np_ring_interrupt(struct np_ring *ring)

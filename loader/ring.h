@@ -44,6 +44,10 @@ bool np_ring_ready(const struct np_ring *ring);
 void np_ring_release(struct np_ring *ring, struct np_batch *batch);
 /* Everybody who waits returns, now and later. err (may be NULL) is what take reports. Any thread. */
 void np_ring_stop(struct np_ring *ring, const struct np_err *err);
+/* Before the first take: asked for each batch that is taken, in order, by np_ring_take(). An error (*err is
+ * set) stops the ring with it, and the batch is not given. */
+void np_ring_judge(struct np_ring *ring,
+    int (*judge)(void *context, uint64_t seq, struct np_err *err), void *context);
 /* np_ring_take() waits no more, now and later: what is ready it still gives. Any thread. */
 void np_ring_interrupt(struct np_ring *ring);
 /* Before the first claim: numbering starts here. */

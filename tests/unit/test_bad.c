@@ -1,4 +1,4 @@
-/* The bad-sample policy by itself: budgets an epoch and an evaluation, the list. */
+/* The bad-sample policy by itself: budgets an epoch and an evaluation, the order, the list. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,25 +16,26 @@ static struct np_bad_sample sample(enum np_batch_kind kind, uint32_t epoch, uint
     return bad;
 }
 
+/* The next batch has one bad sample, and is taken. */
 static int add(struct np_bad *bad, enum np_batch_kind kind, uint32_t epoch, uint64_t step)
 {
-    const struct np_bad_sample one = sample(kind, epoch, step);
+    static uint64_t seq;
+    struct np_bad_sample one = sample(kind, epoch, step);
 
-    return np_bad_add(bad, &one, NULL);
+    one.seq = seq++;
+    cr_assert_geq(np_bad_add(bad, &one, NULL), 0);
+    return np_bad_judge(bad, one.seq, NULL);
 }
 
-Test(bad, the_budget_is_an_epochs_also_while_two_are_under_way)
+Test(bad, the_budget_is_an_epochs)
 {
     const struct np_bad_options options = {.budget = 0.02, .nr_train = 100, .nr_eval = 50};
     struct np_bad *bad = NULL;
 
     cr_assert_eq(np_bad_new(&options, &bad, NULL), 0);
-    for (uint32_t epoch = 0; epoch < 200; epoch += 2) { /* two in each of two epochs, mixed */
-        cr_assert_eq(add(bad, NP_BATCH_TRAIN, epoch, 1), 0);
-        cr_assert_eq(add(bad, NP_BATCH_TRAIN, epoch + 1, 2), 0);
-        cr_assert_eq(add(bad, NP_BATCH_TRAIN, epoch, 3), 0);
-        cr_assert_eq(add(bad, NP_BATCH_TRAIN, epoch + 1, 4), 0);
-    }
+    for (uint32_t epoch = 0; epoch < 200; epoch++)
+        for (int i = 0; i < 2; i++)
+            cr_assert_eq(add(bad, NP_BATCH_TRAIN, epoch, 1), 0);
     cr_assert_eq(add(bad, NP_BATCH_TRAIN, 199, 5), -EBADMSG);
     np_bad_free(bad);
 }
@@ -63,7 +64,10 @@ Test(bad, a_restart_goes_on_counting)
 
     cr_assert_eq(np_bad_new(&options, &bad, NULL), 0);
     cr_assert_eq(np_bad_add(bad, &one, &err), 0);
-    cr_assert_eq(np_bad_add(bad, &one, &err), -EBADMSG);
+    cr_assert_eq(np_bad_judge(bad, 0, &err), 0);
+    one.seq = 1;
+    cr_assert_eq(np_bad_add(bad, &one, &err), 1); /* nothing need take its place */
+    cr_assert_eq(np_bad_judge(bad, 1, &err), -EBADMSG);
     cr_assert_not_null(strstr(err.text, "over 5 of the 100 samples of epoch 67"));
     cr_assert_not_null(strstr(err.text, "a.tar:9.jpg: is torn"));
     cr_assert_eq(add(bad, NP_BATCH_TRAIN, 68, 1), 0);
@@ -86,6 +90,79 @@ Test(bad, a_small_budget_allows_one_and_none_allows_none)
     options = (struct np_bad_options){.budget = 1, .nr_train = 10, .fail = true};
     cr_assert_eq(np_bad_new(&options, &bad, NULL), 0);
     cr_assert_eq(add(bad, NP_BATCH_TRAIN, 0, 1), -EBADMSG);
+    np_bad_free(bad);
+}
+
+/* Three batches of four rows, two bad ones in each, of which row 2 takes two attempts. */
+static void found(struct np_bad *bad, const int order[9])
+{
+    for (int i = 0; i < 9; i++) {
+        struct np_bad_sample one = sample(NP_BATCH_TRAIN, 0, (uint64_t)order[i]);
+
+        one.seq = (uint64_t)order[i] / 3;
+        one.row = order[i] % 3 == 0 ? 1 : 2;
+        one.attempt = order[i] % 3 == 2;
+        np_bad_add(bad, &one, NULL);
+    }
+}
+
+Test(bad, what_ends_a_run_depends_on_no_order_of_finding)
+{
+    static const int orders[][9] = {
+        {0, 1, 2, 3, 4, 5, 6, 7, 8}, {8, 7, 6, 5, 4, 3, 2, 1, 0}, {6, 7, 8, 3, 4, 0, 1, 5, 2}};
+    const struct np_bad_options options = {.budget = 0.04, .nr_train = 100};
+
+    for (int i = 0; i < 3; i++) {
+        struct np_bad_sample got;
+        struct np_err err = {0};
+        struct np_bad *bad = NULL;
+
+        cr_assert_eq(np_bad_new(&options, &bad, NULL), 0);
+        found(bad, orders[i]);
+        cr_assert_not(np_bad_next(bad, &got)); /* nothing is judged yet */
+        cr_assert_eq(np_bad_judge(bad, 0, &err), 0);
+        cr_assert_eq(np_bad_judge(bad, 1, &err), -EBADMSG);
+        cr_assert_not_null(strstr(err.text, "the last is a.tar:4.jpg"), "%s", err.text);
+        for (uint64_t k = 0; k < 6; k++) { /* the batch that ends it is listed whole */
+            cr_assert(np_bad_next(bad, &got));
+            cr_assert_eq(got.step, k);
+        }
+        cr_assert_not(np_bad_next(bad, &got)); /* the readers' work ahead is not */
+        np_bad_free(bad);
+    }
+}
+
+Test(bad, a_row_that_cannot_be_passed_asks_for_no_more_samples)
+{
+    const struct np_bad_options options = {.budget = 0.03, .nr_train = 100};
+    struct np_bad_sample one = sample(NP_BATCH_TRAIN, 0, 1);
+    struct np_bad *bad = NULL;
+
+    cr_assert_eq(np_bad_new(&options, &bad, NULL), 0);
+    for (one.row = 5; one.row >= 3; one.row--) /* behind it: they do not count for row 0 */
+        cr_assert_eq(np_bad_add(bad, &one, NULL), 0);
+    one.row = 0;
+    for (one.attempt = 0; one.attempt < 3; one.attempt++)
+        cr_assert_eq(np_bad_add(bad, &one, NULL), 0);
+    cr_assert_eq(np_bad_add(bad, &one, NULL), 1);
+    one.row = 6;
+    cr_assert_eq(np_bad_add(bad, &one, NULL), 1);
+    np_bad_free(bad); /* the address sanitizer counts */
+}
+
+Test(bad, a_row_with_nothing_good_after_many_attempts_ends_the_run)
+{
+    const struct np_bad_options options = {.budget = 1, .nr_train = 1000000};
+    struct np_bad_sample one = sample(NP_BATCH_TRAIN, 0, 1);
+    struct np_err err = {0};
+    struct np_bad *bad = NULL;
+
+    cr_assert_eq(np_bad_new(&options, &bad, NULL), 0);
+    for (; one.attempt < 1000; one.attempt++)
+        cr_assert_eq(np_bad_add(bad, &one, NULL), 0);
+    cr_assert_eq(np_bad_add(bad, &one, NULL), 1);
+    cr_assert_eq(np_bad_judge(bad, 0, &err), -EBADMSG);
+    cr_assert_not_null(strstr(err.text, "1000 samples in a row"));
     np_bad_free(bad);
 }
 

@@ -102,6 +102,31 @@ Test(loader, policy_fail_ends_the_run_at_the_first_one, .timeout = 60)
     rig_free(&rig);
 }
 
+Test(loader, a_bad_sample_ends_the_run_at_its_own_batch, .timeout = 60)
+{
+    for (int readers = 1; readers <= 8; readers *= 2) {
+        struct outcome outcome;
+        struct rig rig;
+
+        cr_assert_eq(rig_make(&rig, MADE_PPM, true, 0), 0);
+        rig.config.sampler.shuffle = NP_SHUFFLE_NONE;
+        rig.options.readers = readers;
+        rig.options.prefetch = 16; /* the readers are far ahead */
+        made_damage(&rig.set, 5 * BATCH + 3, 0, "GIF8", 4);
+        made_damage(&rig.set, 5 * BATCH + 9, 0, "GIF8", 4);
+        rig.options.bad_budget = 0; /* in batch 5 of the first epoch */
+        outcome = rig_run(&rig, 0);
+        cr_assert_eq(outcome.err.code, -EBADMSG);
+        cr_assert_not_null(strstr(outcome.err.text, "0083.ppm"), "%s", outcome.err.text);
+        cr_assert_eq(outcome.nr_batches, 5, "%d readers", readers);
+        cr_assert_eq(outcome.nr_bad, 2);
+        rig.options.bad_budget = 0.02; /* one more than two in an epoch: never in the first */
+        outcome = rig_run(&rig, 0);
+        cr_assert_eq(outcome.err.code, 0, "%s", outcome.err.text);
+        rig_free(&rig);
+    }
+}
+
 Test(loader, a_set_with_nothing_good_ends, .timeout = 60)
 {
     struct outcome outcome;
