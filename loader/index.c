@@ -260,6 +260,11 @@ uint32_t np_index_max_extent(const struct np_index *index)
     return index->max_extent;
 }
 
+uint32_t np_index_mean_extent(const struct np_index *index)
+{
+    return index->nr_samples ? (uint32_t)(index->extents_bytes / index->nr_samples) : 0;
+}
+
 uint32_t np_index_max_inner(const struct np_index *index)
 {
     return index->max_inner;

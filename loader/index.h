@@ -119,6 +119,7 @@ const char *np_index_root(const struct np_index *index); /* NULL: samples lie in
 uint64_t np_index_memory(const struct np_index *index);  /* bytes held */
 /* Largest extent and largest frame, bytes: what a reader's buffers must hold. */
 uint32_t np_index_max_extent(const struct np_index *index);
+uint32_t np_index_mean_extent(const struct np_index *index); /* of a sample */
 uint32_t np_index_max_inner(const struct np_index *index);
 /* Sets a record's CRC (first epoch, data verify). Atomic per record; any thread: stores crc32c,
  * then has_crc's word with release, both as 32-bit words. */

@@ -339,6 +339,7 @@ int np_index_finish(struct np_index *index)
         const uint64_t inner = (uint64_t)record->inner_offset + record->inner_bytes;
 
         index->max_extent = record->bytes > index->max_extent ? record->bytes : index->max_extent;
+        index->extents_bytes += record->bytes;
         np_index_set_max_inner(index, inner > UINT32_MAX ? UINT32_MAX : (uint32_t)inner);
     }
     trim(&index->records, index->nr_samples, sizeof(*index->records));

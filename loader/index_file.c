@@ -361,6 +361,7 @@ static int check_records(const struct reading *reading, struct np_index *index, 
         if (!record_is_sound(index, record) || inner > index->max_inner)
             return damaged(reading, err, "a record lies outside its file");
         index->max_extent = record->bytes > index->max_extent ? record->bytes : index->max_extent;
+        index->extents_bytes += record->bytes;
     }
     return 0;
 }

@@ -60,6 +60,7 @@ struct np_index {
     char *key; /* what it was listed from, as it was then; NULL: not said */
     struct np_raw raw;
     uint32_t max_extent, max_inner;
+    uint64_t extents_bytes; /* of all samples */
     void *whole; /* the file's bytes, when it was opened: records, blocks and names lie in it */
     uint64_t whole_bytes;
     uint64_t nr_new_crcs; /* set since it was opened; atomic */

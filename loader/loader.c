@@ -14,9 +14,11 @@
 
 #define MIB (1024ull * 1024)
 
-/* auto: what a reader's reads in flight, and the batches ready ahead, may take. */
+/* auto: what a reader's reads in flight, and the batches ready ahead, take on the average. */
 #define AUTO_DEPTH_BYTES    (8 * MIB)
 #define AUTO_PREFETCH_BYTES (32 * MIB)
+/* What a reader's buffers, each as large as the largest file, may come to at worst. */
+#define AUTO_BUFFER_BYTES (128 * MIB)
 
 /* cache: auto keeps pixels of pictures up to this size: a crop of a larger one is decoded in part. */
 #define AUTO_PICTURE_BYTES (64ull * 1024)
@@ -49,6 +51,11 @@ static int64_t clamp(int64_t value, int64_t least, int64_t most)
     return value < least ? least : value > most ? most : value;
 }
 
+static uint64_t max(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 int np_loader_auto_readers(const struct np_loader_options *options)
 {
     struct np_box box;
@@ -62,15 +69,19 @@ int np_loader_auto_readers(const struct np_loader_options *options)
 int np_loader_auto_depth(const struct np_loader_options *options, const struct np_index *train,
     const struct np_index *eval)
 {
-    uint64_t most = 1;
+    const struct np_index *sets[2] = {train, eval};
+    uint64_t mean = 1, most = 1;
 
     if (options->depth > 0)
         return (int)options->depth;
-    if (train)
-        most = np_index_max_extent(train);
-    if (eval && np_index_max_extent(eval) > most)
-        most = np_index_max_extent(eval);
-    return (int)clamp((int64_t)(AUTO_DEPTH_BYTES / (most ? most : 1)), 2, 16);
+    for (int s = 0; s < 2; s++) {
+        mean = max(mean, sets[s] ? np_index_mean_extent(sets[s]) : 0);
+        most = max(most, sets[s] ? np_index_max_extent(sets[s]) : 0);
+    }
+    const int64_t usual = (int64_t)(AUTO_DEPTH_BYTES / mean);
+    const int64_t worst = (int64_t)(AUTO_BUFFER_BYTES / most);
+
+    return (int)clamp(usual < worst ? usual : worst, 2, 16);
 }
 
 static int auto_slots(const struct np_loader_config *config)

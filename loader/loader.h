@@ -104,7 +104,8 @@ uint64_t np_loader_cache_bytes(const struct np_loader *loader); /* filled so far
  * files. free_bytes, memory_bytes: of the box. */
 enum np_cache_kind np_loader_auto_cache(
     const struct np_loader_config *config, uint64_t memory_bytes, uint64_t free_bytes);
-/* What `auto` becomes for these sets (either may be NULL); a number given stays. */
+/* What `auto` becomes for these sets (either may be NULL); a number given stays. depth: by the mean
+ * file, and no more than keeps the buffers, which hold the largest one, within 128 MiB a reader. */
 int np_loader_auto_readers(const struct np_loader_options *options);
 int np_loader_auto_depth(const struct np_loader_options *options, const struct np_index *train,
     const struct np_index *eval);

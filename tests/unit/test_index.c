@@ -77,6 +77,7 @@ static bool same(const struct np_index *a, const struct np_index *b)
     if (np_index_samples(a) != np_index_samples(b) || np_index_files(a) != np_index_files(b) ||
         np_index_classes(a) != np_index_classes(b) ||
         np_index_max_extent(a) != np_index_max_extent(b) ||
+        np_index_mean_extent(a) != np_index_mean_extent(b) ||
         np_index_max_inner(a) != np_index_max_inner(b) ||
         memcmp(np_index_raw(a), np_index_raw(b), sizeof(struct np_raw)) != 0)
         return false;

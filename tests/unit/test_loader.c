@@ -47,6 +47,37 @@ Test(loader, rows_are_the_samples_of_their_tickets, .timeout = 60)
     }
 }
 
+/* depth: auto for a set of n samples of so many bytes and one of `outlier` (0: none). */
+static int auto_depth(int n, uint32_t bytes, uint32_t outlier)
+{
+    const struct np_loader_options options = {.depth = -1};
+    struct np_index *index = np_index_new();
+    int depth;
+
+    for (int i = 0; i < n + (outlier > 0); i++) {
+        const uint32_t size = i < n ? bytes : outlier;
+        const struct np_record record = {.bytes = size, .inner_bytes = size, .no_label = 1};
+
+        cr_assert_eq(np_index_add(index, &record, "a"), 0);
+    }
+    cr_assert_eq(np_index_finish(index), 0);
+    depth = np_loader_auto_depth(&options, index, NULL);
+    cr_expect_eq(np_loader_auto_depth(&options, NULL, index), depth);
+    np_index_free(index);
+    return depth;
+}
+
+Test(loader, one_large_file_does_not_make_the_reads_of_a_set_few)
+{
+    cr_expect_eq(auto_depth(1000, 4 << 10, 0), 16);
+    cr_expect_eq(auto_depth(1000, 4 << 10, 8 << 20), 16);
+    cr_expect_eq(auto_depth(1000, 1 << 20, 0), 8);
+    cr_expect_eq(auto_depth(1000, 1 << 20, 8 << 20), 7);   /* a mean just above 1 MiB */
+    cr_expect_eq(auto_depth(1000, 4 << 10, 32 << 20), 4);  /* its buffers: 128 MiB at worst */
+    cr_expect_eq(auto_depth(1000, 4 << 10, 200 << 20), 2); /* the least */
+    cr_expect_eq(auto_depth(0, 0, 0), 16);
+}
+
 Test(loader, bytes_depend_on_neither_readers_nor_io_nor_depth, .timeout = 120)
 {
     static const char *const ios[] = {"pread", "uring", "sim"};
