@@ -68,6 +68,31 @@ static int utf8_length(const unsigned char *text)
     return n;
 }
 
+bool np_text_is_utf8(const char *text)
+{
+    for (int n; *text; text += n)
+        if ((n = utf8_length((const unsigned char *)text)) == 0)
+            return false;
+    return true;
+}
+
+void np_text_escape(const char *text, char *out, size_t out_bytes)
+{
+    size_t used = 0;
+
+    for (int n; *text && used + 5 < out_bytes; text += n) {
+        n = utf8_length((const unsigned char *)text);
+        if (n == 0) {
+            used += (size_t)snprintf(out + used, 5, "\\x%02x", (unsigned char)*text);
+            n = 1;
+        } else {
+            memcpy(out + used, text, (size_t)n);
+            used += (size_t)n;
+        }
+    }
+    out[used] = '\0';
+}
+
 static void append_string(struct np_json *json, const char *text)
 {
     append_text(json, "\"");

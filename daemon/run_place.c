@@ -9,27 +9,51 @@
 #include "daemon/run_folder.h"
 #include "daemon/run_same.h"
 
-static int write_config(struct np_run *run, struct np_err *err)
+/* The config in normal form. free() it. */
+static char *config_text(struct np_run *run, size_t *ret_bytes, struct np_err *err)
 {
-    char *path = np_format("%s/config.yaml", run->dir), *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    int code = 0;
+    char *text = NULL;
+    FILE *out = open_memstream(&text, ret_bytes);
 
-    if (!out || !path) {
-        code = np_err_set(err, -ENOMEM, "out of memory");
-        goto out;
+    if (!out) {
+        np_err_set(err, -ENOMEM, "out of memory");
+        return NULL;
     }
     np_node_print(out, run->normal);
     fclose(out);
-    code = np_io_replace(&run->io, path, text, bytes, err);
-out:
-    free(text);
+    return text;
+}
+
+/* A path from the working directory or the environment may hold any bytes; YAML holds text. */
+static int check_text(struct np_run *run, const char *text, struct np_err *err)
+{
+    char *copy = np_text_is_utf8(text) ? NULL : strdup(text), *rest = copy, *line, shown[600];
+
+    while ((line = strsep(&rest, "\n")))
+        if (!np_text_is_utf8(line)) {
+            np_text_escape(line + strspn(line, " "), shown, sizeof(shown));
+            run->usage = true;
+            np_err_set(err, -EINVAL,
+                "the config holds what is not UTF-8 text, so the run's folder cannot keep it: %s; "
+                "rename the folder, or go there by a link with another name",
+                shown);
+            break;
+        }
+    free(copy);
+    return err->code;
+}
+
+static int write_config(struct np_run *run, const char *text, size_t bytes, struct np_err *err)
+{
+    char *path = np_format("%s/config.yaml", run->dir);
+    int code = path ? np_io_replace(&run->io, path, text, bytes, err)
+                    : np_err_set(err, -ENOMEM, "out of memory");
+
     np_free(path);
     return code;
 }
 
-int np_run_new_folder(struct np_run *run, struct np_err *err)
+static int make_folder(struct np_run *run, struct np_err *err)
 {
     int code = 0;
 
@@ -41,8 +65,20 @@ int np_run_new_folder(struct np_run *run, struct np_err *err)
         code = np_err_set(err, -ENOMEM, "out of memory");
     if (code == 0 && !run->options->into)
         code = np_folder_lock(run->dir, &run->lock_fd, err);
+    return code;
+}
+
+int np_run_new_folder(struct np_run *run, struct np_err *err)
+{
+    size_t bytes = 0;
+    char *text = config_text(run, &bytes, err);
+    int code = text ? check_text(run, text, err) : err->code;
+
     if (code == 0)
-        code = write_config(run, err);
+        code = make_folder(run, err);
+    if (code == 0)
+        code = write_config(run, text, bytes, err);
+    free(text);
     return code;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/json.h"
 #include "daemon/setup.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
@@ -203,6 +204,23 @@ static int check_several(
         config->train.path ? config->train.path : "", np_index_class(train, 0));
 }
 
+/* A checkpoint keeps the names, and a resumed run is held to them. */
+static int check_text(const struct np_node *classes, const char *what, struct np_err *err)
+{
+    char name[300];
+
+    for (int i = 0; i < classes->nr_items; i++) {
+        if (np_text_is_utf8(classes->items[i]->text))
+            continue;
+        np_text_escape(classes->items[i]->text, name, sizeof(name));
+        return np_err_set(err, -EINVAL,
+            "%s: the class name '%s' is not UTF-8 text, so a checkpoint cannot keep it; rename it, "
+            "for example with: convmv -r -f latin1 -t utf8 --notest DIR",
+            what, name);
+    }
+    return 0;
+}
+
 int np_setup_classes(const struct np_config *config, struct np_setup *setup, struct np_err *err)
 {
     const bool from_file = config->classes && *config->classes;
@@ -218,6 +236,8 @@ int np_setup_classes(const struct np_config *config, struct np_setup *setup, str
             return code;
         setup->classes = class_list(setup->train);
     }
+    if ((code = check_text(setup->classes, from_file ? "data.classes" : "data.train", err)) < 0)
+        return code;
     return match(setup->classes, setup->train, &naming, &setup->train_labels, err);
 }
 

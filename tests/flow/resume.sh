@@ -76,6 +76,24 @@ rewritten() {
 }
 t "a picture that was written anew is said, and the run goes on" rewritten
 
+# --- what a checkpoint or a config cannot keep: refused before anything is written, so that no run is
+# trained that cannot be resumed
+bytes=$(printf 'caf\351')
+class_of_bytes() {
+    mkdir -p "$TMP/latin/$bytes" "$TMP/latin/b" && cp "$TMP"/pictures/a/1.ppm "$TMP/latin/$bytes" && cp "$TMP"/pictures/b/1.ppm "$TMP/latin/b" || return 1
+    exits 1 go "$TMP/latin.json" "$TMP/folder.yaml" -o "runs=$TMP/latin-runs" -o "data.train.path=$TMP/latin" && grep -qF "the class name 'caf\\xe9' is not UTF-8 text" "$TMP/latin.json.err" && [ ! -e "$TMP/latin-runs" ] ||
+        { cat "$TMP/latin.json.err"; return 1; }
+}
+t "a class whose name is not UTF-8 is refused by name" class_of_bytes
+path_of_bytes() {
+    mkdir -p "$TMP/in$bytes" && cp -r "$TMP/pictures" "$TMP/in$bytes/p" || return 1
+    export BYTES="$TMP/in$bytes"
+    sed "s|$TMP/pictures|\${BYTES}/p|" "$TMP/folder.yaml" >"$TMP/bytes.yaml"
+    exits 2 go "$TMP/bytes.json" "$TMP/bytes.yaml" -o "runs=$TMP/bytes-runs" && grep -qF "not UTF-8 text" "$TMP/bytes.json.err" && grep -qF "path: \"$TMP/incaf\\xe9/p\"" "$TMP/bytes.json.err" &&
+        [ ! -e "$TMP/bytes-runs" ] || { cat "$TMP/bytes.json.err"; return 1; }
+}
+t "so is a data path" path_of_bytes
+
 # --- rate, decay, schedule, length
 accident() {
     killed "$TMP/accident" 20 && sed 's/lr: 0.05/lr: 0.02/' "$TMP/net.yaml" >"$TMP/edited.yaml"

@@ -26,6 +26,18 @@ Test(json, writes_an_object_with_stable_numbers)
     np_json_fini(&json);
 }
 
+Test(json, text_that_does_not_come_back_is_told_and_shown)
+{
+    char shown[32], small[8];
+
+    cr_assert(np_text_is_utf8("") && np_text_is_utf8("caf\xc3\xa9"));
+    cr_assert_not(np_text_is_utf8("caf\xe9") || np_text_is_utf8("\xed\xa0\x80"));
+    np_text_escape("caf\xe9 \xc3\xa9\xff", shown, sizeof(shown));
+    cr_assert_str_eq(shown, "caf\\xe9 \xc3\xa9\\xff");
+    np_text_escape("a\xff\xff\xff", small, sizeof(small));
+    cr_assert_str_eq(small, "a\\xff");
+}
+
 Test(json, escapes_text_and_replaces_what_is_not_utf8)
 {
     struct np_json json = {0};
