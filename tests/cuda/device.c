@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "loader/base/clock.h"
 #include "tests/emu/cudart.h"
 #include "trainer/cuda/device_cuda.h"
+#include "trainer/cuda/kernels_cuda.h"
 #include "trainer/cuda/doctor_cuda.h"
 
 #define BYTES (3u << 20)
@@ -224,8 +226,134 @@ static void test_refused(void)
     np_cuda_ops.close(&device);
 }
 
+/* --- what a GPU would not forgive -------------------------------------------------------------- */
+
+static uint8_t host_bytes[64];
+
+/* Does a child that does this end by it? */
+static bool ends(void (*act)(struct np_device *device, void *memory))
+{
+    pid_t child;
+    int status = 0;
+
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        struct np_device device;
+        void *memory;
+
+        if (!freopen("/dev/null", "w", stderr) || open_device(&device, 0, NULL) < 0 ||
+            !(memory = device.ops->alloc(&device, 4096)))
+            _exit(0);
+        act(&device, memory);
+        _exit(0);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && status != 0;
+}
+
+static void *compute(const struct np_device *device)
+{
+    return ((struct np_cuda *)device->state)->streams[NP_STREAM_COMPUTE];
+}
+
+static void give_host_pointer(struct np_device *device, void *memory)
+{
+    (void)memory;
+    np_cuda_zero(compute(device), (float *)(void *)host_bytes, 4);
+}
+
+static void give_stack_in_structure(struct np_device *device, void *memory)
+{
+    uint8_t pixels[16] = {0};
+    struct np_cuda_step step = {.images = pixels};
+
+    np_cuda_set_step(compute(device), memory, &step);
+}
+
+static void give_freed(struct np_device *device, void *memory)
+{
+    device->ops->free(device, memory);
+    np_cuda_zero(compute(device), memory, 4);
+}
+
+static void read_on_host(struct np_device *device, void *memory)
+{
+    (void)device;
+    *(volatile uint8_t *)memory;
+}
+
+static void give_its_own(struct np_device *device, void *memory)
+{
+    struct np_cuda_step step = {.images = memory};
+
+    np_cuda_set_step(compute(device), memory, &step);
+    np_cuda_zero(compute(device), memory, 4);
+    cudaStreamSynchronize(compute(device));
+}
+
+static void test_pointers(void)
+{
+    is(ends(give_host_pointer), "a kernel is not given the host's memory", "it was");
+    is(ends(give_stack_in_structure), "nor in a structure", "it was");
+    is(ends(give_freed), "nor memory that was freed", "it was");
+    is(ends(read_on_host), "the host does not read the device's memory", "it did");
+    is(!ends(give_its_own), "a kernel is given the device's memory", "it was not");
+}
+
+/* The error of work that ran is each call's, until the process ends; one of a call alone is not. */
+static void test_sticky(void)
+{
+    struct np_device device;
+    void *memory = NULL, *more = NULL;
+
+    np_emu_set(1, 256u << 20, 0);
+    if (open_device(&device, 0, NULL) < 0 || cudaMalloc(&memory, 64) != cudaSuccess)
+        return is(false, "errors that stay", "no device");
+    np_emu_set(1, 256u << 20, 1);
+    is(cudaMalloc(&more, 64) == cudaErrorMemoryAllocation &&
+            cudaGetLastError() == cudaErrorMemoryAllocation && cudaGetLastError() == cudaSuccess &&
+            cudaStreamSynchronize(compute(&device)) == cudaSuccess,
+        "memory that is not there fails one call", "it did not");
+    np_emu_set(1, 256u << 20, 1);
+    is(cudaStreamSynchronize(compute(&device)) == cudaErrorLaunchFailure &&
+            cudaMalloc(&more, 64) == cudaErrorLaunchFailure &&
+            cudaGetLastError() == cudaErrorLaunchFailure &&
+            cudaPeekAtLastError() == cudaErrorLaunchFailure &&
+            cudaFree(memory) == cudaErrorLaunchFailure,
+        "work that fails is the error of each later call", "it is not");
+    np_cuda_ops.close(&device);
+    np_emu_set(1, 256u << 20, 0);
+}
+
+/* Asking whether an event has passed must not lose the error of a launch. */
+static void test_launch(void)
+{
+    struct np_device device;
+    struct np_event event = {0};
+    void *memory;
+    int code = 0;
+
+    np_emu_set(1, 256u << 20, 0);
+    if (open_device(&device, 0, NULL) < 0 || !(memory = device.ops->alloc(&device, 64)))
+        return is(false, "a launch that fails", "no device");
+    np_cuda_zero(compute(&device), memory, 4);
+    device.ops->record(&device, NP_STREAM_COMPUTE, &event);
+    np_emu_set(1, 256u << 20, 1);
+    np_cuda_zero(compute(&device), memory, 4);
+    for (int i = 0; i < 100 && code == 0; i++)
+        code = device.ops->done(&device, &event, false);
+    is(code < 0 && strstr(device.fault, "cudaErrorLaunchOutOfResources"),
+        "a launch that fails is told by who asks for an event", device.fault);
+    device.ops->free(&device, memory);
+    np_cuda_ops.close(&device);
+    np_emu_set(1, 256u << 20, 0);
+}
+
 int main(void)
 {
+    test_pointers();
+    test_sticky();
+    test_launch();
     test_copies();
     test_pinned();
     test_clock();

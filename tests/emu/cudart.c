@@ -9,13 +9,16 @@
 
 extern void (*np_emu_enqueue)(
     void *stream, void (*run)(void *job), void (*drop)(void *job), void *job);
-void np_emu_seed(uint64_t seed); /* both of grid.cc */
+extern void (*np_emu_argument)(const char *kernel, uint64_t word, int is_pointer);
+void np_emu_seed(uint64_t seed); /* all of grid.cc */
 
 static pthread_mutex_t lock;
 static bool running; /* an operation: the API may not be called from inside */
 static uint64_t draws, memory_bytes = 2ull << 30, fail_at, nr_calls, nr_devices = 1;
 static uint64_t drop_at, nr_waits;
 static bool steady, launched, modelled;
+static int depth;        /* of the lock */
+static cudaError_t dead; /* an error of what ran: each call has it from then on */
 static __thread cudaError_t last_error;
 
 static uint64_t setting(const char *name, uint64_t otherwise)
@@ -39,7 +42,8 @@ __attribute__((constructor)) static void begin(void)
     steady = setting("NNPIPE_EMU_STEADY", 0);
     np_emu_set(setting("NNPIPE_EMU_SEED", 1), setting("NNPIPE_EMU_MEMORY", memory_bytes),
         setting("NNPIPE_EMU_FAIL", 0));
-    np_emu_enqueue = np_emu_queue;
+    np_emu_enqueue = np_emu_launch_kernel;
+    np_emu_argument = np_emu_check_argument;
 }
 
 void np_emu_set(uint64_t seed, uint64_t memory, uint64_t fail)
@@ -49,6 +53,8 @@ void np_emu_set(uint64_t seed, uint64_t memory, uint64_t fail)
     memory_bytes = memory;
     fail_at = fail;
     nr_calls = 0;
+    dead = cudaSuccess;
+    last_error = cudaSuccess;
 }
 
 uint64_t np_emu_draw(void) /* splitmix64 */
@@ -93,6 +99,8 @@ void *np_emu_new(size_t bytes)
 
 bool np_emu_fails(const char *call)
 {
+    if (dead)
+        return true;
     if (++nr_calls != fail_at)
         return false;
     fprintf(stderr, "cudart: call %llu, %s, fails as NNPIPE_EMU_FAIL says\n",
@@ -139,32 +147,64 @@ void np_emu_check_steady(const char *call, const char *what)
 
 bool np_emu_enter(const char *call)
 {
-    pthread_mutex_lock(&lock);
+    np_emu_lock();
     if (running)
         np_emu_die(call, "called by what runs in a stream");
     return !np_emu_fails(call);
 }
 
+/* Is it the error of a kernel or a copy that ran, and not of the call that tells of it? */
+static bool is_sticky(cudaError_t status)
+{
+    return status == cudaErrorLaunchFailure || status == cudaErrorIllegalAddress;
+}
+
+/* NVIDIA's guide says that "not ready" is not kept as the last error; runtimes have kept it. Drawn. */
+static bool is_kept(cudaError_t status)
+{
+    return status != cudaSuccess &&
+           (status != cudaErrorNotReady || (last_error == cudaSuccess && np_emu_draw() % 2));
+}
+
 cudaError_t np_emu_leave(cudaError_t status)
 {
-    if (status != cudaSuccess && status != cudaErrorNotReady)
+    if (!dead && is_sticky(status))
+        dead = status;
+    if (dead)
+        status = dead;
+    if (is_kept(status))
         last_error = status;
-    pthread_mutex_unlock(&lock);
+    np_emu_unlock();
     return status;
 }
 
 void np_emu_lock(void)
 {
     pthread_mutex_lock(&lock);
+    depth++;
 }
 
 void np_emu_unlock(void)
 {
+    if (--depth == 0)
+        np_emu_hide_memory();
     pthread_mutex_unlock(&lock);
+}
+
+bool np_emu_dead(void)
+{
+    return dead != cudaSuccess;
+}
+
+void np_emu_refuse_launch(cudaError_t status)
+{
+    if (!dead)
+        last_error = status;
 }
 
 void np_emu_run(struct work *work)
 {
+    np_emu_show_memory();
     running = true;
     work->run(work->job);
     running = false;
@@ -174,7 +214,7 @@ void np_emu_run(struct work *work)
 
 cudaError_t cudaGetLastError(void)
 {
-    cudaError_t error = last_error;
+    cudaError_t error = dead ? dead : last_error;
 
     last_error = cudaSuccess;
     return error;
@@ -182,7 +222,7 @@ cudaError_t cudaGetLastError(void)
 
 cudaError_t cudaPeekAtLastError(void)
 {
-    return last_error;
+    return dead ? dead : last_error;
 }
 
 static const struct {
@@ -213,6 +253,10 @@ static const struct {
     {cudaErrorIllegalState, "cudaErrorIllegalState", "the operation cannot be performed"},
     {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
         "operation not permitted on an event last recorded in a capturing stream"},
+    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources",
+        "too many resources requested for launch"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
+        "an illegal memory access was encountered"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };

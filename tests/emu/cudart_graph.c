@@ -124,8 +124,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureSta
     *ret_status = !stream->capture          ? cudaStreamCaptureStatusNone
                   : stream->capture->broken ? cudaStreamCaptureStatusInvalidated
                                             : cudaStreamCaptureStatusActive;
-    np_emu_unlock();
-    return cudaSuccess;
+    return np_emu_leave(cudaSuccess);
 }
 
 /* Is every lane's last node before the origin's last one? */
@@ -211,8 +210,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t handle)
     *at = graph->next;
     drop_nodes(graph->nodes);
     free(graph);
-    np_emu_unlock();
-    return cudaSuccess;
+    return np_emu_leave(cudaSuccess);
 }
 
 cudaError_t cudaGraphInstantiate(
@@ -244,8 +242,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t handle)
     *at = exec->next;
     drop_nodes(exec->nodes);
     free(exec);
-    np_emu_unlock();
-    return cudaSuccess;
+    return np_emu_leave(cudaSuccess);
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_handle)

@@ -77,9 +77,11 @@ struct CUgraphExec_st {
  * fail; every call ends with leave(). */
 bool np_emu_enter(const char *call);
 cudaError_t np_emu_leave(cudaError_t status);
-void np_emu_lock(void); /* for calls that cannot fail */
+void np_emu_lock(void); /* for calls that are never made to fail */
 void np_emu_unlock(void);
-void *np_emu_new(size_t bytes); /* zeroed; never NULL */
+bool np_emu_dead(void);                        /* what is queued does not run any more */
+void np_emu_refuse_launch(cudaError_t status); /* becomes the last error */
+void *np_emu_new(size_t bytes);                /* zeroed; never NULL */
 void np_emu_run(struct work *work);
 uint64_t np_emu_memory_bytes(void);
 bool np_emu_models_clock(void); /* as NNPIPE_EMU_CLOCK says */
@@ -89,6 +91,7 @@ void np_emu_check_steady(const char *call, const char *what);
 uint64_t np_emu_calls(void);
 
 /* cudart_stream.c */
+void np_emu_launch_kernel(void *handle, void (*run)(void *job), void (*drop)(void *job), void *job);
 struct CUstream_st *np_emu_stream(cudaStream_t stream, const char *call);
 void np_emu_push(struct CUstream_st *stream, struct op op);
 /* Runs one operation of one stream that can go on; false: none can. */
@@ -114,7 +117,10 @@ void np_emu_drop_capture(struct capture *capture);
 bool np_emu_advance_graph(struct graph_run *run, uint64_t *device_ns);
 void np_emu_drop_run(struct graph_run *run);
 
-/* cudart_memory.c */
+/* cudart_memory.c. The device's memory is the host's to reach between show and hide alone. */
 void np_emu_check_guards(const char *call);
+void np_emu_show_memory(void);
+void np_emu_hide_memory(void);
+void np_emu_check_argument(const char *kernel, uint64_t word, int is_pointer);
 
 #endif

@@ -1,22 +1,29 @@
-/* Memory of the emulated runtime: the device's, pinned host memory, and copies. Device memory is the
- * host's, so that kernels run on it; guards around it are looked at whenever the host waits. Under
- * the address sanitizer its own guards do that, and better. */
+/* Memory of the emulated runtime: the device's, pinned host memory, and copies. Device memory lies in a
+ * region of its own, which can be reached while what is queued runs, and else by nobody: the host that
+ * follows a device pointer faults. Guards around allocations are looked at whenever the host waits;
+ * under the address sanitizer it watches them itself. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "tests/emu/cudart_inside.h"
 
 #ifdef __SANITIZE_ADDRESS__
-#define GUARD 0
+#include <sanitizer/asan_interface.h>
 #else
-#define GUARD 1024
+#define ASAN_POISON_MEMORY_REGION(memory, bytes)   ((void)0)
+#define ASAN_UNPOISON_MEMORY_REGION(memory, bytes) ((void)0)
 #endif
-#define ALIGNMENT 512 /* a GPU's allocations */
-#define POISON    0xff
+#define GUARD        1024
+#define ALIGNMENT    512 /* a GPU's allocations */
+#define PAGE         ((size_t)4096)
+#define HUGE_PAGE    ((size_t)2 << 20)
+#define POISON       0xff
+#define REGION_BYTES ((size_t)64 << 30) /* of addresses; more than a test's GPU has */
 
 struct block {
-    uint8_t *base, *memory; /* as malloc() gave it; as the caller has it */
-    size_t bytes;
+    uint8_t *base, *memory; /* whole pages; as the caller has it */
+    size_t all, bytes;      /* of the two */
     struct block *next;
 };
 struct range {                   /* of the host, known to the device */
@@ -25,9 +32,12 @@ struct range {                   /* of the host, known to the device */
     struct range *next;
 };
 
-static struct block *blocks;
+static struct block *blocks; /* by address */
 static struct range *ranges;
 static uint64_t used_bytes, most_bytes;
+static uint8_t *region; /* NULL: nothing was allocated yet */
+static size_t region_used;
+static bool shown;
 
 void np_emu_count(struct np_emu_counts *ret_counts)
 {
@@ -36,15 +46,98 @@ void np_emu_count(struct np_emu_counts *ret_counts)
     np_emu_unlock();
 }
 
-static uint8_t *aligned(size_t bytes, size_t guard, uint8_t **ret_base)
+/* --- the region ------------------------------------------------------------------------------- */
+
+static void protect(int protection)
 {
-    uint8_t *base = malloc(bytes + ALIGNMENT + 2 * guard);
+    if (region_used && mprotect(region, region_used, protection) != 0)
+        np_emu_die("memory", "mprotect() failed");
+}
+
+void np_emu_show_memory(void)
+{
+    if (!shown)
+        protect(PROT_READ | PROT_WRITE);
+    shown = true;
+}
+
+void np_emu_hide_memory(void)
+{
+    if (shown)
+        protect(PROT_NONE);
+    shown = false;
+}
+
+/* The first gap of so many bytes; ret_link: where a block there belongs in the list. */
+static uint8_t *find_gap(size_t all, struct block ***ret_link)
+{
+    uint8_t *at = region;
+    struct block **link = &blocks;
+
+    while (*link && (size_t)((*link)->base - at) < all) {
+        at = (*link)->base + (*link)->all;
+        link = &(*link)->next;
+    }
+    if (all > REGION_BYTES - (size_t)(at - region))
+        np_emu_die("memory", "the emulation has no addresses for %zu bytes", all);
+    *ret_link = link;
+    return at;
+}
+
+/* Huge pages, where there are any: to show and to hide is then a matter of a few. */
+static void reserve(void)
+{
+    uint8_t *all = mmap(NULL, REGION_BYTES + HUGE_PAGE, PROT_NONE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (all == MAP_FAILED)
+        np_emu_die("memory", "the host has no addresses for it");
+    region = (uint8_t *)(((uintptr_t)all + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+    madvise(region, REGION_BYTES, MADV_HUGEPAGE);
+}
+
+static struct block *new_block(size_t bytes)
+{
+    struct block *block = np_emu_new(sizeof(*block)), **link;
+
+    if (!region)
+        reserve();
+    np_emu_show_memory();
+    block->bytes = bytes;
+    block->all = (bytes + 2 * GUARD + PAGE - 1) / PAGE * PAGE;
+    block->base = find_gap(block->all, &link);
+    block->memory = block->base + GUARD;
+    block->next = *link;
+    *link = block;
+    if ((size_t)(block->base - region) + block->all > region_used) {
+        region_used = (size_t)(block->base - region) + block->all;
+        region_used = (region_used + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+        protect(PROT_READ | PROT_WRITE);
+    }
+    ASAN_UNPOISON_MEMORY_REGION(block->base, block->all);
+    memset(block->base, POISON, block->all);
+    ASAN_POISON_MEMORY_REGION(block->base, GUARD);
+    ASAN_POISON_MEMORY_REGION(block->memory + bytes, block->all - GUARD - bytes);
+    return block;
+}
+
+static void free_block(struct block *block)
+{
+    ASAN_POISON_MEMORY_REGION(block->base, block->all);
+    if (madvise(block->base, block->all, MADV_DONTNEED) != 0)
+        np_emu_die("memory", "madvise() failed");
+    free(block);
+}
+
+static uint8_t *aligned(size_t bytes, uint8_t **ret_base)
+{
+    uint8_t *base = malloc(bytes + ALIGNMENT);
 
     if (!base)
         np_emu_die("memory", "the host has no %zu bytes", bytes);
-    memset(base, POISON, bytes + ALIGNMENT + 2 * guard);
+    memset(base, POISON, bytes + ALIGNMENT);
     *ret_base = base;
-    return base + guard + (ALIGNMENT - ((uintptr_t)base + guard) % ALIGNMENT) % ALIGNMENT;
+    return base + (ALIGNMENT - (uintptr_t)base % ALIGNMENT) % ALIGNMENT;
 }
 
 static void check_guard(const uint8_t *guard, const struct block *block, const char *call)
@@ -57,6 +150,10 @@ static void check_guard(const uint8_t *guard, const struct block *block, const c
 
 void np_emu_check_guards(const char *call)
 {
+#ifdef __SANITIZE_ADDRESS__
+    return;
+#endif
+    np_emu_show_memory();
     for (const struct block *block = blocks; block; block = block->next) {
         check_guard(block->memory - GUARD, block, call);
         check_guard(block->memory + block->bytes, block, call);
@@ -107,6 +204,19 @@ bool np_emu_holds(const void *memory, size_t bytes)
     return holds;
 }
 
+/* A kernel's argument, or a word of a structure that is one: the host's memory is out of its reach. */
+void np_emu_check_argument(const char *kernel, uint64_t word, int is_pointer)
+{
+    unsigned char resident;
+    bool of_host =
+        word >= PAGE && word >> 47 == 0 && mincore((void *)(word / PAGE * PAGE), 1, &resident) == 0;
+
+    if ((is_pointer && word) || of_host)
+        if (!np_emu_holds((void *)word, 1))
+            np_emu_die(kernel, "is given %p, which is neither the device's memory nor pinned",
+                (void *)word);
+}
+
 /* --- the device's ---------------------------------------------------------------------------- */
 
 cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
@@ -124,11 +234,7 @@ cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
     }
     if (bytes > np_emu_memory_bytes() - used_bytes || used_bytes > np_emu_memory_bytes())
         return np_emu_leave(cudaErrorMemoryAllocation);
-    block = np_emu_new(sizeof(*block));
-    block->bytes = bytes;
-    block->memory = aligned(bytes, GUARD, &block->base);
-    block->next = blocks;
-    blocks = block;
+    block = new_block(bytes);
     used_bytes += bytes;
     most_bytes = used_bytes > most_bytes ? used_bytes : most_bytes;
     *ret_memory = block->memory;
@@ -141,10 +247,8 @@ cudaError_t cudaFree(void *memory)
     struct block **at = &blocks, *block;
 
     np_emu_lock();
-    if (!memory) {
-        np_emu_unlock();
-        return cudaSuccess;
-    }
+    if (!memory)
+        return np_emu_leave(cudaSuccess);
     if (np_emu_capturing())
         np_emu_die(__func__, "a stream is capturing");
     np_emu_finish_stream(NULL, __func__);
@@ -155,11 +259,8 @@ cudaError_t cudaFree(void *memory)
         np_emu_die(__func__, "%p was not allocated, or is freed already", memory);
     *at = block->next;
     used_bytes -= block->bytes;
-    memset(block->base, POISON, block->bytes);
-    free(block->base);
-    free(block);
-    np_emu_unlock();
-    return cudaSuccess;
+    free_block(block);
+    return np_emu_leave(cudaSuccess);
 }
 
 cudaError_t cudaMemGetInfo(size_t *ret_free, size_t *ret_total)
@@ -205,7 +306,7 @@ cudaError_t cudaHostAlloc(void **ret_memory, size_t bytes, unsigned int flags)
     np_emu_check_steady(__func__, "memory is taken");
     if (bytes == 0)
         return np_emu_leave(cudaErrorInvalidValue);
-    *ret_memory = aligned(bytes, 0, &base);
+    *ret_memory = aligned(bytes, &base);
     add_range(*ret_memory, base, bytes);
     return np_emu_leave(cudaSuccess);
 }
@@ -217,8 +318,7 @@ cudaError_t cudaFreeHost(void *memory)
         np_emu_finish_stream(NULL, __func__);
         remove_range(memory, true, __func__);
     }
-    np_emu_unlock();
-    return cudaSuccess;
+    return np_emu_leave(cudaSuccess);
 }
 
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned int flags)
@@ -243,8 +343,7 @@ cudaError_t cudaHostUnregister(void *memory)
 {
     np_emu_lock();
     remove_range(memory, false, __func__);
-    np_emu_unlock();
-    return cudaSuccess;
+    return np_emu_leave(cudaSuccess);
 }
 
 /* --- copies ---------------------------------------------------------------------------------- */

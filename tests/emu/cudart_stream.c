@@ -161,7 +161,20 @@ void np_emu_leave_capture(struct capture *capture)
 void np_emu_queue(void *handle, void (*run)(void *job), void (*drop)(void *job), void *job)
 {
     np_emu_lock();
-    np_emu_queue_work(np_emu_stream(handle, "a launch"), np_emu_work(run, drop, job));
+    np_emu_queue_work(np_emu_stream(handle, "a library"), np_emu_work(run, drop, job));
+    np_emu_unlock();
+}
+
+/* A launch has no status of its own: what is wrong with it is the last error. */
+void np_emu_launch_kernel(void *handle, void (*run)(void *job), void (*drop)(void *job), void *job)
+{
+    np_emu_lock();
+    if (np_emu_fails("a launch")) {
+        np_emu_refuse_launch(cudaErrorLaunchOutOfResources);
+        drop(job);
+    } else {
+        np_emu_queue_work(np_emu_stream(handle, "a launch"), np_emu_work(run, drop, job));
+    }
     np_emu_unlock();
 }
 
@@ -262,8 +275,19 @@ static void stuck(const char *call)
     np_emu_die(call, "nothing can go on: streams wait for each other");
 }
 
+static void drop_queued(struct CUstream_st *stream)
+{
+    while (stream->first)
+        pop(stream);
+}
+
 void np_emu_finish_stream(struct CUstream_st *stream, const char *call)
 {
+    if (np_emu_dead()) {
+        for (struct CUstream_st *each = streams; each; each = each->next)
+            drop_queued(each);
+        return;
+    }
     while (stream ? stream->first != NULL : pending())
         if (!np_emu_advance())
             stuck(call);
@@ -316,8 +340,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle)
     if (favourite == stream)
         favourite = NULL;
     free(stream);
-    np_emu_unlock();
-    return cudaSuccess;
+    return np_emu_leave(cudaSuccess);
 }
 
 /* Host calls that must see a stream's end are not for one that captures, and break the capture. */
@@ -404,8 +427,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t handle)
     *at = event->next;
     forget_record(event);
     free(event);
-    np_emu_unlock();
-    return cudaSuccess;
+    return np_emu_leave(cudaSuccess);
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle)

@@ -22,6 +22,7 @@
 
 __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 void (*np_emu_enqueue)(void *, void (*)(void *), void (*)(void *), void *);
+void (*np_emu_argument)(const char *, uint64_t, int);
 
 namespace
 {
@@ -292,8 +293,19 @@ void run_block()
 
 struct job {
     dim3 blocks, threads;
+    np_emu_arguments arguments;
     std::function<void()> body;
 };
+
+void check_arguments(const np_emu_arguments &arguments)
+{
+    if (!np_emu_argument)
+        return;
+    for (uint64_t word : arguments.pointers)
+        np_emu_argument(arguments.kernel, word, 1);
+    for (uint64_t word : arguments.words)
+        np_emu_argument(arguments.kernel, word, 0);
+}
 
 void check_limits(dim3 blocks, dim3 threads, size_t shared)
 {
@@ -311,6 +323,7 @@ void run_job(void *context)
     const job *j = (const job *)context;
     std::vector<unsigned> order((size_t)j->blocks.x * j->blocks.y * j->blocks.z);
 
+    check_arguments(j->arguments); /* a captured launch comes by again */
     if (!own)
         own = std::make_unique<runner>();
     me = own.get();
@@ -336,11 +349,12 @@ void drop_job(void *context)
 }
 } // namespace
 
-void np_emu_launch(
-    void *stream, dim3 blocks, dim3 threads, size_t shared, std::function<void()> body)
+void np_emu_launch(void *stream, dim3 blocks, dim3 threads, size_t shared,
+    np_emu_arguments arguments, std::function<void()> body)
 {
     check_limits(blocks, threads, shared);
-    job *j = new job{blocks, threads, std::move(body)};
+    check_arguments(arguments);
+    job *j = new job{blocks, threads, std::move(arguments), std::move(body)};
 
     if (np_emu_enqueue) {
         np_emu_enqueue(stream, run_job, drop_job, j);

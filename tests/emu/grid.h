@@ -17,7 +17,9 @@
 #include <cstring>
 #include <functional>
 #include <tuple>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #undef __global__
 #undef __device__
@@ -32,15 +34,23 @@
 
 extern __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
+/* What of a kernel's arguments may be an address. */
+struct np_emu_arguments {
+    const char *kernel;
+    std::vector<uint64_t> pointers, words; /* arguments themselves; words of structures */
+};
 /* Runs body once for each thread of each block: at once, or when np_emu_enqueue's owner says. */
-void np_emu_launch(
-    void *stream, dim3 blocks, dim3 threads, size_t shared, std::function<void()> body);
+void np_emu_launch(void *stream, dim3 blocks, dim3 threads, size_t shared,
+    np_emu_arguments arguments, std::function<void()> body);
 
 extern "C" {
 /* NULL: launches run at once. Else every launch comes here: run(job) as often as wanted, on any
  * thread (a captured graph runs it again and again), then drop(job) once. */
 extern void (*np_emu_enqueue)(
     void *stream, void (*run)(void *job), void (*drop)(void *job), void *job);
+/* NULL, or asked for each of np_emu_arguments, at the launch and when it runs; ends the program where a
+ * GPU could not reach what the word points at. */
+extern void (*np_emu_argument)(const char *kernel, uint64_t word, int is_pointer);
 /* Orders drawn from now on; 0: threads and blocks run as they are numbered. At first 1. */
 void np_emu_seed(uint64_t seed);
 void np_emu_barrier(int line);
@@ -49,18 +59,37 @@ uint64_t np_emu_exchange(unsigned mask, uint64_t value, int source);
 int np_emu_lane(void);
 }
 
+template <typename T> void np_emu_note(np_emu_arguments *noted, const T &value)
+{
+    if constexpr (std::is_pointer_v<T>) {
+        noted->pointers.push_back((uint64_t)value);
+    } else if constexpr (std::is_class_v<T>) {
+        T copy = value;
+
+        __builtin_clear_padding(&copy); /* of whatever lay there before */
+        for (size_t at = 0; at + sizeof(uint64_t) <= sizeof(T); at += sizeof(uint64_t)) {
+            uint64_t word;
+
+            memcpy(&word, (const char *)&copy + at, sizeof(word));
+            noted->words.push_back(word);
+        }
+    }
+}
+
 /* Arguments are worked out at the launch, as a GPU does. */
 template <typename... P, typename... A>
-void np_emu_start(
-    void (*kernel)(P...), dim3 blocks, dim3 threads, size_t shared, void *stream, A &&...arguments)
+void np_emu_start(const char *name, void (*kernel)(P...), dim3 blocks, dim3 threads, size_t shared,
+    void *stream, A &&...arguments)
 {
     std::tuple<P...> values(std::forward<A>(arguments)...);
+    np_emu_arguments noted = {name, {}, {}};
 
-    np_emu_launch(
-        stream, blocks, threads, shared, [kernel, values] { std::apply(kernel, values); });
+    std::apply([&noted](const P &...value) { (np_emu_note(&noted, value), ...); }, values);
+    np_emu_launch(stream, blocks, threads, shared, std::move(noted),
+        [kernel, values] { std::apply(kernel, values); });
 }
 #define NP_LAUNCH(kernel, blocks, threads, shared, stream, ...)                                    \
-    np_emu_start(kernel, (blocks), (threads), (shared), (void *)(stream), __VA_ARGS__)
+    np_emu_start(#kernel, kernel, (blocks), (threads), (shared), (void *)(stream), __VA_ARGS__)
 
 #define __syncthreads() np_emu_barrier(__LINE__)
 

@@ -46,6 +46,16 @@ static uint64_t since_anchor(
     return ns > (double)at_most_ns ? at_most_ns : ns > 0 ? (uint64_t)ns : 0;
 }
 
+/* "Not ready" may be kept as the last error; another one there is a launch's, and stays. */
+static bool has_passed(cudaEvent_t event)
+{
+    cudaError_t status = cudaEventQuery(event);
+
+    if (status == cudaErrorNotReady && cudaPeekAtLastError() == cudaErrorNotReady)
+        cudaGetLastError();
+    return status == cudaSuccess;
+}
+
 static void renew(struct np_cuda_clock *clock, uint64_t now_ns)
 {
     int next = !clock->current;
@@ -53,15 +63,13 @@ static void renew(struct np_cuda_clock *clock, uint64_t now_ns)
     if (!clock->renewing && now_ns - clock->anchor_ns[clock->current] > RENEW_NS) {
         clock->anchor_ns[next] = np_now_ns();
         clock->renewing = cudaEventRecord(clock->anchors[next], clock->stream) == cudaSuccess;
-    } else if (clock->renewing && cudaEventQuery(clock->anchors[next]) == cudaSuccess) {
+    } else if (clock->renewing && has_passed(clock->anchors[next])) {
         uint64_t passed_ns = since_anchor(clock, clock->anchors[next], now_ns);
 
         if (passed_ns > clock->anchor_ns[next] + DELAYED_NS)
             clock->anchor_ns[next] = passed_ns;
         clock->current = next;
         clock->renewing = false;
-    } else {
-        cudaGetLastError(); /* "not ready" counts as one */
     }
 }
 

@@ -253,8 +253,12 @@ static int cuda_done(struct np_device *device, struct np_event *event, bool wait
         return 1;
     }
     status = cudaEventQuery(event->state);
-    if (status == cudaErrorNotReady) {
-        cudaGetLastError();
+    if (status ==
+        cudaErrorNotReady) { /* which a runtime may keep as the last error, a launch's aside */
+        cudaError_t kept = cudaGetLastError();
+
+        if (kept != cudaSuccess && kept != cudaErrorNotReady)
+            return keep_fault(device, kept, "a launch");
         if (!wait)
             return 0;
         status = cudaEventSynchronize(event->state);

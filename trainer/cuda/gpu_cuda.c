@@ -49,8 +49,10 @@ bool np_cuda_pci_file(int ordinal, const char *name, char *text, size_t text_byt
 {
     char id[32] = "", path[128];
 
-    if (cudaDeviceGetPCIBusId(id, sizeof(id), ordinal) != cudaSuccess)
+    if (cudaDeviceGetPCIBusId(id, sizeof(id), ordinal) != cudaSuccess) {
+        cudaGetLastError();
         return false;
+    }
     for (char *c = id; *c; c++)
         *c = (char)tolower((unsigned char)*c);
     snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/%s", id, name);
