@@ -5,10 +5,12 @@ A cell is one measurement: a process with a time cap. Its result is a line of re
 is there already with numbers is not run again.
 """
 import argparse
+import csv
 import glob
 import json
 import os
 import platform
+import shutil
 import signal
 import statistics
 import subprocess
@@ -21,12 +23,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 NNPIPE = os.environ.get("NNPIPE", os.path.join(ROOT, "nnpipe"))
 PEER = [sys.executable, os.path.join(HERE, "peer.py")]
 TARGET = 0.94
+PROFILED = 50  # steps
 RATE = "images_per_second"
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="bench_gpu.sh")
-    parser.add_argument("--parts", default="step,copy,feed,cifar")
+    parser.add_argument("--parts", default="step,copy,feed,cifar", help="profile too: where the time goes")
     parser.add_argument("--out", default=os.path.join(ROOT, "dist", "bench_gpu"))
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--seconds", type=float, help="of each measurement (20; --quick: 5)")
@@ -38,6 +41,8 @@ def arguments():
     parser.add_argument("--models", default="resnet50,resnet18", help="of step")
     parser.add_argument("--batches", help="of step (256,400; --quick: 256)")
     parser.add_argument("--precisions", default="bf16,f16", help="of step")
+    parser.add_argument("--deterministic", default="yes,no", help="of step, on both sides")
+    parser.add_argument("--tf32", action="store_true", help="of step in f32, on both sides")
     parser.add_argument("--tools", default="nnpipe,torch,compiled", help="of step; compiling takes minutes each")
     parser.add_argument("--again", action="store_true", help="forget what was measured")
     parser.add_argument("--table", action="store_true", help="only print what was measured")
@@ -48,8 +53,9 @@ def arguments():
     args.seconds = args.seconds or (2 if args.cpu else 5 if args.quick else 20)
     args.rounds = args.rounds or (1 if args.quick else 3)
     args.batches = args.batches or ("256" if args.quick else "256,400")
-    for name, known in (("parts", "step,copy,feed,cifar"), ("models", "resnet50,resnet18"),
-                        ("precisions", "f32,bf16,f16"), ("tools", "nnpipe,torch,compiled")):
+    for name, known in (("parts", "step,copy,feed,cifar,profile"), ("deterministic", "yes,no"),
+                        ("models", "resnet50,resnet18"), ("precisions", "f32,bf16,f16"),
+                        ("tools", "nnpipe,torch,compiled")):
         unknown = set(getattr(args, name).split(",")) - set(known.split(","))
         if unknown:
             parser.error(f"--{name}: {', '.join(sorted(unknown))} is none of {known}")
@@ -85,12 +91,61 @@ class Bench:
         print(f"{time.strftime('%H:%M:%S')} {name} ...", end=" ", flush=True)
         result = {"cell": name, **facts}
         try:
-            result.update(run(), ok=True)
+            with Watch() as watch:
+                result.update(run(), ok=True)
+            result.update({**watch.facts(), **facts})  # nnpipe says f32 where the row is tf32
             print(result["said"] if "said" in result else describe(result), flush=True)
         except (RuntimeError, OSError) as error:
             result.update(ok=False, error=str(error))
             print("FAILED:", error, flush=True)
         self.write(result)
+
+
+class Watch:
+    """The GPU's clocks, power and temperature while a cell runs, by nvidia-smi once a second; nothing
+    where there is none."""
+    fields = ("clocks.sm", "clocks.mem", "power.draw", "temperature.gpu", "utilization.gpu")
+    why = "clocks_event_reasons.active"
+
+    def __enter__(self):
+        self.rows, self.process = [], None
+        try:
+            self.process = subprocess.Popen(
+                ["nvidia-smi", "-i", "0", "--query-gpu=" + ",".join((*self.fields, self.why)),
+                 "--format=csv,noheader,nounits", "-l", "1"], stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, text=True)
+        except OSError:
+            return self
+        self.reader = threading.Thread(target=lambda: self.rows.extend(self.process.stdout))
+        self.reader.start()
+        return self
+
+    def __exit__(self, *_):
+        if self.process:
+            self.process.terminate()
+            self.process.wait()
+            self.reader.join()
+
+    def facts(self):
+        """Medians, and every reason that held clocks back (NVIDIA's bits, in hex)."""
+        rows = [[word.strip() for word in row.split(",")] for row in self.rows]
+        rows = [row for row in rows if len(row) == len(self.fields) + 1]
+        seen = {}
+        for i, field in enumerate(self.fields):
+            values = [value for value in (real(row[i]) for row in rows) if value is not None]
+            if values:
+                seen[field] = statistics.median(values)
+        if rows:
+            seen["samples"] = len(rows)
+            seen[self.why] = sorted({row[-1] for row in rows})
+        return {"gpu_seen": seen} if seen else {}
+
+
+def real(text):
+    try:
+        return float(text)
+    except ValueError:
+        return None  # "[N/A]"
 
 
 def describe(result):
@@ -157,19 +212,30 @@ def sizes(args):
             for batch in args.batches.split(",") for precision in args.precisions.split(",")]
 
 
-def nnpipe_step(args, model, batch, precision, size):
+def step_command(args, model, batch, precision, size, deterministic):
     command = [NNPIPE, "bench", "step", f"configs/{model}.yaml", "--json", "--device", args.device,
-               "--seconds", str(args.seconds), "-o", f"loader.batch={batch}", "-o", f"precision={precision}",
-               "-o", "data.train.path=/nonexistent"]
+               "-o", f"loader.batch={batch}", "-o", f"precision={precision}", "-o", "data.train.path=/nonexistent",
+               "-o", f"train.deterministic={'true' if deterministic == 'yes' else 'false'}",
+               "-o", f"train.tf32={'true' if args.tf32 and precision == 'f32' else 'false'}"]
     if size != 224:
         command += ["-o", f"loader.augment=[{{random_resized_crop: {{size: {size}}}}}]",
                     "-o", f"loader.test_augment=[{{center_crop: {{size: {size}}}}}]"]
-    return last(run_lines(command, 180 + args.seconds))
+    return command
 
 
-def peer_step(args, model, batch, precision, size, compiled):
-    command = PEER + ["step", "--device", args.device, "--seconds", str(args.seconds), "--model", model,
+def nnpipe_step(args, *work):
+    return last(run_lines(step_command(args, *work) + ["--seconds", str(args.seconds)], 180 + args.seconds))
+
+
+def peer_command(args, what, model, batch, precision, size, deterministic):
+    command = PEER + [what, "--device", args.device, "--seconds", str(args.seconds), "--model", model,
                       "--batch", str(batch), "--precision", precision, "--size", str(size)]
+    return (command + (["--deterministic"] if deterministic == "yes" else []) +
+            (["--tf32"] if args.tf32 and precision == "f32" else []))
+
+
+def peer_step(args, compiled, *work):
+    command = peer_command(args, "step", *work)
     return last(run_lines(command + (["--compile"] if compiled else []), 900 if compiled else 180))
 
 
@@ -177,14 +243,71 @@ def part_step(bench):
     args = bench.args
     for number in range(args.rounds):
         for model, batch, precision, size in sizes(args):
-            facts = {"part": "step", "model": model, "batch": batch, "precision": precision, "size": size}
-            name = f"step {model} {batch} {precision}"
-            work = (args, model, batch, precision, size)
-            for tool, run in (("nnpipe", lambda: nnpipe_step(*work)),
-                              ("torch", lambda: peer_step(*work, False)),
-                              ("torch compiled", lambda: peer_step(*work, True))):
-                if tool.split()[-1] in args.tools.split(","):
-                    bench.cell(f"{name} {tool} #{number}", {**facts, "tool": tool}, run)
+            for deterministic in args.deterministic.split(","):
+                step_cells(bench, number, model, batch, precision, size, deterministic)
+
+
+def step_cells(bench, number, model, batch, precision, size, deterministic):
+    args = bench.args
+    tf32 = args.tf32 and precision == "f32"
+    facts = {"part": "step", "model": model, "batch": batch, "precision": "tf32" if tf32 else precision,
+             "size": size, "deterministic": deterministic}
+    name = f"step {model} {batch} {facts['precision']} deterministic={deterministic}"
+    work = (model, batch, precision, size, deterministic)
+    for tool, run in (("nnpipe", lambda: {**nnpipe_step(args, *work), **engines()}),
+                      ("torch", lambda: peer_step(args, False, *work)),
+                      ("torch compiled", lambda: peer_step(args, True, *work))):
+        if tool.split()[-1] in args.tools.split(","):
+            bench.cell(f"{name} {tool} #{number}", {**facts, "tool": tool}, run)
+
+
+def engines():
+    """The engines that nnpipe has chosen on this GPU so far: its cache files, line by line."""
+    folder = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "nnpipe")
+    found = {}
+    for path in sorted(glob.glob(os.path.join(folder, "engines*"))):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            found[os.path.basename(path)] = file.read().splitlines()
+    return {"engines": found} if found else {}
+
+
+# --- where the time goes ------------------------------------------------------------------------
+
+
+def nsys_kernels(args, command):
+    """By NVIDIA's own profiler, where it is installed: kernels and copies by the time they took."""
+    report = os.path.join(args.out, "nsys-" + str(os.getpid()))
+    subprocess.run(["nsys", "profile", "--trace=cuda", "--cuda-graph-trace=node", "--force-overwrite=true",
+                    "-o", report] + command, cwd=ROOT, capture_output=True, timeout=600, check=True)
+    out = subprocess.run(["nsys", "stats", "--report", "cuda_gpu_kern_sum", "--format", "csv", "-q",
+                          "--force-export=true", report + ".nsys-rep"], capture_output=True, text=True,
+                         timeout=300, check=True).stdout
+    rows = list(csv.DictReader(out[out.index("Time (%)"):].splitlines()))
+    return {"kernels": [{"name": row["Name"][:120], "calls": int(row["Instances"]) / PROFILED,
+                         "ms": float(row["Total Time (ns)"]) / 1e6 / PROFILED} for row in rows[:25]]}
+
+
+def nnpipe_profile(args, *work):
+    command = step_command(args, *work) + ["--steps", str(PROFILED)]
+    if not shutil.which("nsys"):
+        raise RuntimeError("there is no nsys: install NVIDIA Nsight Systems, and give --parts profile again")
+    try:
+        return nsys_kernels(args, command)
+    except (subprocess.SubprocessError, ValueError, KeyError) as error:
+        raise RuntimeError(f"nsys: {error}") from error
+
+
+def part_profile(bench):
+    args = bench.args
+    for model, batch, precision, size in sizes(args)[:1]:
+        for deterministic in args.deterministic.split(","):
+            facts = {"part": "profile", "model": model, "batch": batch, "precision": precision, "size": size,
+                     "deterministic": deterministic}
+            work = (model, batch, precision, size, deterministic)
+            name = f"profile {model} {batch} {precision} deterministic={deterministic}"
+            bench.cell(f"{name} nnpipe", {**facts, "tool": "nnpipe"}, lambda: nnpipe_profile(args, *work))
+            bench.cell(f"{name} torch", {**facts, "tool": "torch"},
+                       lambda: last(run_lines(peer_command(args, "profile", *work), 300)))
 
 
 # --- copy ---------------------------------------------------------------------------------------
@@ -360,18 +483,21 @@ def ratio(ours, theirs):
 
 
 def table_step(rows):
-    print("\n| resident data, images/s | nnpipe | torch eager | torch compiled | to eager | to compiled |\n"
-          "|---|---|---|---|---|---|")
-    for model, batch, precision, size in sorted({(r["model"], r["batch"], r["precision"], r["size"]) for r in rows}):
-        facts = {"model": model, "batch": batch, "precision": precision}
+    keys = ("model", "batch", "precision", "size", "deterministic")
+    rows = [{"deterministic": "yes" if r["tool"] == "nnpipe" else "no", **r} for r in rows]  # of older results
+    print("\n| resident data, images/s | deterministic | nnpipe | torch eager | torch compiled | to eager | to compiled |\n"
+          "|---|---|---|---|---|---|---|")
+    for work in sorted({tuple(r[key] for key in keys) for r in rows}):
+        facts = dict(zip(keys, work))
+        model, batch, precision, size, deterministic = work
         ours, eager, compiled = (middle(rows, RATE, tool=tool, **facts)
                                  for tool in ("nnpipe", "torch", "torch compiled"))
-        print(f"| {model} at {size}, batch {batch}, {precision} | {number(ours)} | {number(eager)} | "
+        print(f"| {model} at {size}, batch {batch}, {precision} | {deterministic} | {number(ours)} | {number(eager)} | "
               f"{number(compiled)} | {ratio(ours, eager)} | {ratio(ours, compiled)} |")
 
 
 def table_copy(rows):
-    print("\n| host to device, GB/s | nnpipe | torch, pinned | ratio |\n|---|---|---|---|")
+    print("\n| host to device, GB/s by the device's clock | nnpipe | torch, pinned | ratio |\n|---|---|---|---|")
     ours, theirs = (middle(rows, "gigabytes_per_second", tool=tool) for tool in ("nnpipe", "torch"))
     print(f"| batches of {rows[0]['batch']} pictures | {number(ours, 1)} | {number(theirs, 1)} | {ratio(ours, theirs)} |")
 
@@ -379,6 +505,7 @@ def table_copy(rows):
 def table_feed(rows, steps):
     print("\n| end to end, images/s | nnpipe | stall | share of resident | torch, PIL | torch, torchvision | ratio |\n"
           "|---|---|---|---|---|---|---|")
+    steps = [r for r in steps if r.get("deterministic") != "no"]
     resident = middle(steps, RATE, tool="nnpipe", **{key: rows[0][key] for key in ("model", "batch", "precision")})
     for kind in ("jpeg", "raw"):
         ours, stall = (middle(rows, key, tool="nnpipe", kind=kind) for key in (RATE, "stall_ratio"))
@@ -396,8 +523,19 @@ def table_cifar(rows):
               f"{number(middle(rows, 'test_accuracy', tool=tool), 4)} | {number(middle(rows, 'seconds', tool=tool), 1)} |")
 
 
+def table_profile(rows):
+    for r in rows:
+        if r.get("ok"):
+            print(f"\n| {r['model']}, batch {r['batch']}, {r['precision']}, deterministic {r['deterministic']}: "
+                  f"{r['tool']} | calls a step | ms a step |\n|---|---|---|")
+            for kernel in r["kernels"]:
+                name = kernel["name"].replace("|", "/")
+                print(f"| {name} | {number(kernel['calls'], 1)} | {number(kernel['ms'], 3)} |")
+
+
 def table(results):
-    parts = {part: [r for r in results if r.get("part") == part] for part in ("step", "copy", "feed", "cifar")}
+    parts = {part: [r for r in results if r.get("part") == part]
+             for part in ("step", "copy", "feed", "cifar", "profile")}
     if parts["step"]:
         table_step(parts["step"])
     if parts["copy"]:
@@ -406,6 +544,7 @@ def table(results):
         table_feed(parts["feed"], parts["step"])
     if parts["cifar"]:
         table_cifar(parts["cifar"])
+    table_profile(parts["profile"])
     failed = [r["cell"] for rows in parts.values() for r in rows if not r.get("ok")]
     if failed:
         print(f"\n{len(failed)} failed: " + "; ".join(failed))
@@ -416,8 +555,8 @@ def box(args):
     facts = {"cell": "box", "ok": True, "machine": platform.platform(), "cores": len(os.sched_getaffinity(0)),
              "time": time.strftime("%Y-%m-%d %H:%M:%S"), "dry_run": args.cpu}
     for key, command in (("nnpipe", [NNPIPE, "--version"]), ("devices", [NNPIPE, "devices"]),
-                         ("gpu", ["nvidia-smi", "--query-gpu=name,driver_version,clocks.max.sm,power.limit",
-                                  "--format=csv,noheader"])):
+                         ("gpu", ["nvidia-smi", "--query-gpu=name,driver_version,vbios_version,persistence_mode,"
+                                  "compute_mode,clocks.max.sm,clocks.applications.graphics,power.limit", "--format=csv,noheader"])):
         try:
             facts[key] = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout.strip()
         except OSError as error:
@@ -442,7 +581,8 @@ def main():
             bench.write(box(args))
         except RuntimeError as error:
             sys.exit(f"bench_gpu.sh: {sys.executable} has no working PyTorch ({error}); PYTHON names another")
-        for name, part in (("step", part_step), ("copy", part_copy), ("feed", part_feed), ("cifar", part_cifar)):
+        for name, part in (("step", part_step), ("copy", part_copy), ("feed", part_feed), ("cifar", part_cifar),
+                           ("profile", part_profile)):
             if name in args.parts.split(","):
                 part(bench)
     if args.cpu:

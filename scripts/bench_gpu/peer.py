@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's half of bench_gpu.sh: the same work as nnpipe, as well as PyTorch does it.
 
-    peer.py step|copy|feed|cifar|versions ...      prints one JSON object
+    peer.py step|copy|feed|cifar|profile|versions ...      prints one JSON object
 
 u8 pictures in channels_last, normalised in the step; autocast; f16 with a GradScaler; fused SGD.
 """
@@ -97,6 +97,7 @@ class Trainer:
         self.device = torch.device(args.device)
         self.gpu = self.device.type == "cuda"
         torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.deterministic = args.deterministic
         self.dtype = {"f32": None, "bf16": torch.bfloat16, "f16": torch.float16}[args.precision]
         self.net = net.to(self.device, memory_format=torch.channels_last).train()
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.9, nesterov=nesterov,
@@ -157,24 +158,34 @@ def step(args):
 
 
 def copy(args):
+    """By the device's clock, as nnpipe counts its own copies: the time of each, without the host's."""
     device = torch.device(args.device)
     size = (args.batch, args.size, args.size, 3)
     host = [torch.empty(size, dtype=torch.uint8, pin_memory=device.type == "cuda") for _ in range(2)]
     target = [torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2)]
 
     def copies(n):
+        """Seconds that n copies took."""
+        if device.type == "cuda":
+            marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+            marks[0].record()
+        start = time.monotonic()
         for i in range(n):
             target[i % 2].copy_(host[i % 2], non_blocking=True)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        if device.type != "cuda":
+            return time.monotonic() - start
+        marks[1].record()
+        torch.cuda.synchronize()
+        return marks[0].elapsed_time(marks[1]) / 1e3
 
     copies(20)
-    done, start = 0, time.monotonic()
+    done, seconds, start = 0, 0.0, time.monotonic()
     while time.monotonic() - start < args.seconds:
-        copies(50)
+        seconds += copies(50)
         done += 50
-    seconds = time.monotonic() - start
-    return {"gigabytes_per_second": done * host[0].numel() / seconds / 1e9, "seconds": seconds}
+    wall = time.monotonic() - start
+    return {"gigabytes_per_second": done * host[0].numel() / seconds / 1e9, "copy_seconds": seconds,
+            "wall_gigabytes_per_second": done * host[0].numel() / wall / 1e9, "seconds": wall}
 
 
 # --- feeding ------------------------------------------------------------------------------------
@@ -299,6 +310,25 @@ def cifar(args):
     return {"test_accuracy": accuracy, "seconds": time.monotonic() - start, "seconds_to_target": reached}
 
 
+def profile(args):
+    """Where a step's time goes: the kernels that take the most of the device's, by torch's profiler."""
+    from torch.profiler import ProfilerActivity, profile as profiler
+
+    trainer = Trainer(args, network(args.model, 1000))
+    batch = drawn_batch(args, trainer.device)
+    for _ in range(10 if trainer.gpu else 1):
+        trainer.step(*batch)
+    trainer.wait()
+    with profiler(activities=[ProfilerActivity.CUDA if trainer.gpu else ProfilerActivity.CPU]) as run:
+        for _ in range(5):
+            trainer.step(*batch)
+        trainer.wait()
+    name = "self_device_time_total" if trainer.gpu else "self_cpu_time_total"
+    rows = sorted(run.key_averages(), key=lambda row: -getattr(row, name))[:25]
+    return {"kernels": [{"name": row.key[:120], "calls": row.count / 5, "ms": getattr(row, name) / 5e3}
+                        for row in rows]}
+
+
 def versions(_):
     facts = {"torch": torch.__version__, "cuda": torch.version.cuda,
              "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
@@ -314,7 +344,7 @@ def versions(_):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("step", "copy", "feed", "cifar", "versions"))
+    parser.add_argument("what", choices=("step", "copy", "feed", "cifar", "profile", "versions"))
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--model", default="resnet50")
     parser.add_argument("--precision", choices=("f32", "bf16", "f16"), default="f32")
@@ -327,9 +357,14 @@ def main():
     parser.add_argument("--decode", choices=("pil", "torchvision"), default="pil")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--deterministic", action="store_true", help="of cuDNN's convolutions")
+    parser.add_argument("--tf32", action="store_true", help="in products of f32, convolutions too")
     args = parser.parse_args()
-    torch.set_float32_matmul_precision("highest" if args.precision == "f32" else "high")
-    result = {"step": step, "copy": copy, "feed": feed, "cifar": cifar, "versions": versions}[args.what](args)
+    torch.set_float32_matmul_precision("high" if args.tf32 else "highest")
+    torch.backends.cuda.matmul.allow_tf32 = args.tf32
+    torch.backends.cudnn.allow_tf32 = args.tf32
+    result = {"step": step, "copy": copy, "feed": feed, "cifar": cifar, "profile": profile,
+              "versions": versions}[args.what](args)
     print(json.dumps({"event": "done", **result}), flush=True)
     os._exit(0)  # loader processes that wait for a full queue would hold the end up
 
