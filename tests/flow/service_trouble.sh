@@ -117,9 +117,13 @@ removed_device() {
 t "a run on a device that is taken out of the settings goes on, and one that waits for it says so" removed_device
 
 if mkdir "$TMP/small" && mount -t tmpfs -o size=6m none "$TMP/small" 2>/dev/null; then
+    fill() { # fill KIB: so much is left
+        rm -f "$TMP/small/filler"
+        head -c "$(($(df -k --output=avail "$TMP/small" | tail -n 1) - $1))k" /dev/zero >"$TMP/small/filler"
+    }
     full_before() {
         net full 40 "$TMP/small/runs"
-        id=$(submitted "$TMP/full.yaml") && becomes "$id" done && head -c 5200k /dev/zero >"$TMP/small/filler"
+        id=$(submitted "$TMP/full.yaml") && becomes "$id" done && fill 700
         other=$(submitted "$TMP/full.yaml" 2>&1) && [ -n "$other" ] && says_why "$other" "disk" && [ "$(field "$other" state)" = queued ] &&
             rm "$TMP/small/filler" && becomes "$other" done 40
     }
@@ -131,11 +135,12 @@ if mkdir "$TMP/small" && mount -t tmpfs -o size=6m none "$TMP/small" 2>/dev/null
     }
     t "a run whose disk becomes full waits, says so, and goes on when there is room" full_between
     no_room() {
-        head -c 5200k /dev/zero >"$TMP/small/filler"
+        fill 700
         id=$(submitted "$TMP/long.yaml" --name low) && trained "$id" && pid=$(worker_of "$id") && other=$(submitted "$TMP/full.yaml" --priority 9) && says_why "$other" "disk" &&
             sleep 2 && [ "$(field "$id" state)" = running ] && [ "$(worker_of "$id")" = "$pid" ]
         code=$?
-        rm "$TMP/small/filler" && becomes "$other" done 40 && "$NNPIPE" stop "$id" && becomes "$id" stopped && return $code
+        rm "$TMP/small/filler" && { [ $code -ne 0 ] || becomes "$other" done 40; } || code=1
+        "$NNPIPE" stop "$id" && becomes "$id" stopped && return $code
     }
     t "a run of higher priority whose disk is full makes nobody yield" no_room
     deaf_queue() {
@@ -157,7 +162,7 @@ if mkdir "$TMP/small" && mount -t tmpfs -o size=6m none "$TMP/small" 2>/dev/null
     }
     t "a service whose queue cannot be written ends when it is told to, and its runs go on later" deaf_queue
     refused_full() {
-        head -c 5900k /dev/zero >"$TMP/small/filler" 2>/dev/null
+        fill 150
         net large 40 "$TMP/small/runs" && sed -i 's/linear: {out: classes}/linear: {out: 400000}}, relu, {linear: {out: classes}/' "$TMP/large.yaml"
         ! "$NNPIPE" submit "$TMP/large.yaml" >"$TMP/large.txt" 2>&1 && grep -q "large.yaml:[0-9]*" "$TMP/large.txt" && cat "$TMP/large.txt"
     }
