@@ -114,6 +114,12 @@ for cache in none encoded decoded; do
     cached() { train "$cache" -o loader.cache=$cache && same weights_sha256 "$cache" whole13; }
     t "cache: $cache gives the same weights" cached
 done
+viewed() {
+    for rule in 12 13; do "$NNPIPE" data view tall.yaml --out "view-$rule" -o loader.pixels=pillow-$rule || return 1; done
+    "$NNPIPE" data view tall.yaml --out view && cmp view/step000000-row0000.png view-13/step000000-row0000.png &&
+        ! cmp -s view-12/step000000-row0000.png view-13/step000000-row0000.png
+}
+t "data view shows the rows of the rule that the config names" viewed
 packed() { "$NNPIPE" data pack tall.yaml --out "pack-$1" --resize 8 --raw -o loader.pixels="$1" >"$OUT" 2>&1; }
 t "pack resizes as Pillow 12 does" packed pillow-12
 t "pack resizes as Pillow 13 does" packed pillow-13
