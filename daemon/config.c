@@ -44,7 +44,11 @@ const struct np_option np_config_table[] = {
         "`cross_entropy`, or `{cross_entropy: {label_smoothing: 0.1}}`."},
     {"optimizer", NP_OPT_NODE, AT(optim_node), NULL, 0, 0, NULL, "How gradients move weights."},
     {"schedule", NP_OPT_NODE, AT(schedule_node), NULL, 0, 0, NULL,
-        "The learning rate over the run."},
+        "The learning rate over the run, a function of the step and the run's length. When a run "
+        "is "
+        "resumed it can be changed, and the length with it: by `-o`, then it is the new schedule "
+        "of "
+        "the whole run from its first step, or anew from that step with `--reset-schedule`."},
     {"train", NP_OPT_NODE, AT(run_node), NULL, 0, 0, NULL, "How long, and how."},
     {"checkpoint", NP_OPT_NODE, AT(checkpoint_node), NULL, 0, 0, NULL, "When the run is saved."},
     {"runs", NP_OPT_STRING, AT(runs), "runs", 0, 0, NULL,

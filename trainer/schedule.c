@@ -49,7 +49,9 @@ const struct np_choice np_schedule_choices[] = {
     {"constant", constant_table, "The peak rate, after a warm-up if there is one."},
     {"multistep", multistep_table, "Falls by a factor at given epochs."},
     {"cosine", cosine_table, "Falls along half a cosine."},
-    {"one_cycle", one_cycle_table, "Rises, then falls to almost nothing."},
+    {"one_cycle", one_cycle_table,
+        "Rises, then falls to almost nothing. Momentum stays as it is, as with torch's "
+        "`cycle_momentum=False`."},
     {NULL, NULL, NULL},
 };
 

@@ -33,7 +33,8 @@ void np_schedule_fini(struct np_schedule_options *options);
  *   one_cycle  from warmup_from at update 0 to 1 at update W - 1, then to final at update n - 1,
  *              along half a cosine or a line, as torch's OneCycleLR (Smith and Topin,
  *              arXiv:1708.07120) with div_factor = 1 / warmup_from, pct_start = warmup and
- *              final_div_factor = warmup_from / final */
+ *              final_div_factor = warmup_from / final; momentum is not cycled (torch's
+ *              cycle_momentum=False) */
 double np_schedule_factor(const struct np_schedule_options *options, uint64_t update,
     uint64_t nr_updates, double updates_per_epoch);
 /* May a run be made longer with the same rates so far? (Nothing in it is a share of the run.) */
