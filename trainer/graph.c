@@ -160,8 +160,9 @@ static uint64_t hash_name(const char *name) /* FNV-1a */
     return hash;
 }
 
-/* Kaiming: arXiv:1502.01852 with fan_out for normal; the uniform ones are torch's defaults,
- * kaiming_uniform(a = sqrt(5)), which comes to 1/sqrt(fan_in). Xavier: Glorot and Bengio 2010. */
+/* Kaiming: arXiv:1502.01852, with fan_out for normal, and as torch.nn.init.kaiming_uniform_() does it,
+ * fan_in and relu's gain, for uniform. 1/sqrt(fan_in) is what torch's layers begin with. Xavier: Glorot
+ * and Bengio 2010. */
 static void init_tensor(const struct np_tensor *tensor, uint64_t seed, float *values)
 {
     uint64_t n = np_tensor_elements(tensor);
@@ -171,6 +172,7 @@ static void init_tensor(const struct np_tensor *tensor, uint64_t seed, float *va
     np_draws_init(&draws, seed ^ hash_name(tensor->name), NP_STREAM_INIT, 0, 0, 0);
     switch (tensor->init) {
     case NP_INIT_KAIMING_NORMAL: scale = sqrt(2.0 / tensor->fan_out); break;
+    case NP_INIT_KAIMING_UNIFORM: scale = sqrt(6.0 / tensor->fan_in); break;
     case NP_INIT_NORMAL: scale = 0.01; break;
     case NP_INIT_XAVIER_UNIFORM:
         scale = sqrt(6.0 / ((double)tensor->fan_in + tensor->fan_out));

@@ -80,10 +80,10 @@ enum np_init {
     NP_INIT_ZERO,
     NP_INIT_ONE,
     NP_INIT_KAIMING_NORMAL /* fan_out, relu */,
-    NP_INIT_KAIMING_UNIFORM /* torch's default for conv and linear */,
+    NP_INIT_KAIMING_UNIFORM /* fan_in, relu */,
     NP_INIT_XAVIER_UNIFORM,
     NP_INIT_NORMAL /* std 0.01 */,
-    NP_INIT_FAN_IN_UNIFORM /* torch's bias: 1/sqrt(fan_in) */
+    NP_INIT_FAN_IN_UNIFORM /* 1/sqrt(fan_in): torch's default for weights and biases */
 };
 
 struct np_tensor {

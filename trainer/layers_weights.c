@@ -8,11 +8,12 @@
 
 /* The words of `init:` and what they stand for; a bias keeps torch's default. */
 #define INITS "default|kaiming_normal|kaiming_uniform|xavier_uniform|normal|zero|one"
-static const enum np_init inits[] = {NP_INIT_KAIMING_UNIFORM, NP_INIT_KAIMING_NORMAL,
+static const enum np_init inits[] = {NP_INIT_FAN_IN_UNIFORM, NP_INIT_KAIMING_NORMAL,
     NP_INIT_KAIMING_UNIFORM, NP_INIT_XAVIER_UNIFORM, NP_INIT_NORMAL, NP_INIT_ZERO, NP_INIT_ONE};
 #define INIT_HELP                                                                                  \
-    "Initial weights: `default` is torch's (uniform, 1/sqrt(fan_in)), kaiming_normal is by "       \
-    "fan_out, normal has a deviation of 0.01."
+    "Initial weights: `default` is torch's of a new layer (uniform, 1/sqrt(fan_in)), "             \
+    "kaiming_uniform is torch.nn.init's (uniform, sqrt(6/fan_in)), kaiming_normal is by fan_out, " \
+    "normal has a deviation of 0.01."
 
 struct conv {
     int64_t out, kernel, stride, pad, dilation, groups;

@@ -118,7 +118,7 @@ static int linear(struct maker *m, int x, int c)
     int in = dims(m, x)[3], ins[3] = {x}, y;
 
     m->layer++;
-    ins[1] = values(m, "weight", NP_ROLE_PARAM, NP_INIT_KAIMING_UNIFORM, 2, (int[]){c, in}, in);
+    ins[1] = values(m, "weight", NP_ROLE_PARAM, NP_INIT_FAN_IN_UNIFORM, 2, (int[]){c, in}, in);
     ins[2] = values(m, "bias", NP_ROLE_PARAM, NP_INIT_FAN_IN_UNIFORM, 1, (int[]){c}, in);
     y = activation(m, 1, 1, c);
     node_of(m, NP_OP_LINEAR, ins, 3);

@@ -182,6 +182,36 @@ Test(graph, initial_values_follow_their_distributions)
     np_graph_free(graph);
 }
 
+/* torch.nn.init.kaiming_uniform_ of (64, 4, 6, 6): within sqrt(6 / 144), with a deviation of sqrt(2 / 144);
+ * the default's deviation is sqrt(1 / 3 / 144). */
+Test(graph, kaiming_uniform_is_torchs_and_wider_than_the_default)
+{
+    const char *const words[] = {"kaiming_uniform", "default"};
+    const double bounds[] = {sqrt(6.0 / 144), sqrt(1.0 / 144)};
+
+    for (int w = 0; w < 2; w++) {
+        char text[256];
+        double largest = 0, squares = 0;
+
+        snprintf(text, sizeof(text),
+            "model: [conv: {out: 64, kernel: 6, bias: false, init: %s}, flatten, "
+            "linear: {out: classes, init: %s}]",
+            words[w], words[w]);
+        struct np_graph *graph = made_good_graph(text, (struct made){2, 8, 8, 4, 8, NP_F32});
+        cr_assert_not_null(graph);
+        float *params = calloc(graph->nr_params, sizeof(float));
+        np_graph_init(graph, 1, params, NULL);
+        for (int i = 0; i < 64 * 144; i++) {
+            largest = fmax(largest, fabs((double)params[i]));
+            squares += (double)params[i] * params[i];
+        }
+        cr_assert(largest <= bounds[w] && largest > 0.99 * bounds[w]);
+        cr_assert_float_eq(sqrt(squares / (64 * 144)) / bounds[w], sqrt(1.0 / 3), 0.01);
+        free(params);
+        np_graph_free(graph);
+    }
+}
+
 Test(graph, a_tensors_values_depend_on_its_name_and_the_seed_alone)
 {
     struct np_graph *one = made_good_graph(
