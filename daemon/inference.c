@@ -190,15 +190,23 @@ static int load(struct np_inference *inference, const char *path, struct np_err 
     return code;
 }
 
-static int open_plan(struct np_inference *inference, struct np_err *err)
+static int open_plan(
+    struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
 {
     int threads = np_run_threads(inference->config);
     int lanes = (int)np_node_number(inference->facts, "lanes", threads);
+    /* A GPU's choice is of engines for training; the CPU's is of kernels that are right. */
+    bool cpu = np_state_kind(inference->device) == NP_STATE_CPU;
+    const struct np_node *state =
+        cpu ? np_node_get(inference->facts, np_state_keys[NP_STATE_CPU]) : NULL;
     const struct np_plan_options options = {
         .lanes = lanes > 0 && lanes <= 65536 ? lanes : threads,
         .threads = threads,
         .deterministic = true,
         .tf32 = inference->config->run.tf32,
+        .state = state ? state->text : NULL,
+        .note = progress->note,
+        .note_context = progress->context,
     };
 
     return inference->device->plan_ops->prepare(
@@ -232,7 +240,7 @@ int np_inference_open(struct np_config *config, const char *weights,
     if (code == 0)
         code = open_graph(inference, overrides, progress, err);
     if (code == 0)
-        code = open_plan(inference, err);
+        code = open_plan(inference, progress, err);
     if (code == 0)
         code = load(inference, path, err);
     np_free(path);

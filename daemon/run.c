@@ -471,7 +471,8 @@ static void close_run(struct np_run *run)
     np_changes_close(&run->changes);
     np_json_fini(&run->line);
     np_json_fini(&run->facts);
-    np_free(run->device_state);
+    for (int i = 0; i < NP_NR_STATE_KINDS; i++)
+        np_free(run->device_state[i]);
     pthread_mutex_destroy(&run->say_lock);
     np_ui_fini(&run->ui);
 }

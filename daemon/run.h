@@ -63,6 +63,12 @@ struct np_run_sums {
     uint64_t rows, correct;
 };
 
+/* Under which key of the facts what a device wants to find again stands: a run that goes on on a device
+ * of the other kind keeps both. */
+enum np_state_kind { NP_STATE_GPU, NP_STATE_CPU, NP_NR_STATE_KINDS };
+extern const char *const np_state_keys[NP_NR_STATE_KINDS];
+enum np_state_kind np_state_kind(const struct np_device *device);
+
 struct np_run {
     struct np_config *config; /* borrowed */
     const struct np_run_options *options;
@@ -74,7 +80,8 @@ struct np_run {
     pthread_mutex_t say_lock; /* of the log: the watchdog writes into it too */
     struct np_run_log log;
     struct np_json line, facts;
-    char *device_state;     /* plan_ops->state() of the newest checkpoint; NULL: none */
+    /* plan_ops->state() of the newest checkpoint on a device of each kind, np_state_kind(); NULL: none */
+    char *device_state[NP_NR_STATE_KINDS];
     struct np_node *normal; /* the config in normal form */
 
     struct np_setup setup;

@@ -64,6 +64,10 @@ int np_log_open(struct np_run_log *log, const char *dir, bool history,
             log, "history.bin", position ? &position->history_bytes : NULL, &log->history, err);
     if (code == 0 && position)
         say_cut(log, position->step);
+    if (code == 0 && log->early) {
+        fputs(log->early, log->log);
+        fflush(log->log);
+    }
     return code;
 }
 
@@ -75,6 +79,7 @@ void np_log_close(struct np_run_log *log)
         if (files[i])
             fclose(files[i]);
     np_free(log->dir);
+    np_free(log->early);
     memset(log, 0, sizeof(*log));
 }
 
@@ -84,14 +89,21 @@ void np_log_text(struct np_run_log *log, const char *text)
     char stamp[32], clean[2048];
     struct tm utc;
 
-    if (!log->log)
-        return;
     gmtime_r(&now, &utc);
     strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &utc);
     snprintf(clean, sizeof(clean), "%s", text);
     np_text_clean(clean);
-    fprintf(log->log, "%s %s\n", stamp, clean);
-    fflush(log->log);
+    if (log->log) {
+        fprintf(log->log, "%s %s\n", stamp, clean);
+        fflush(log->log);
+        return;
+    }
+    char *early = np_format("%s%s %s\n", log->early ? log->early : "", stamp, clean);
+
+    if (early) {
+        np_free(log->early);
+        log->early = early;
+    }
 }
 
 void np_log_line(FILE *file, const char *line)

@@ -19,6 +19,7 @@ struct np_batch;
 struct np_run_log {
     FILE *log, *metrics, *bad, *history; /* history NULL: not kept */
     char *dir;
+    char *early; /* lines said before there was a log; NULL: none */
 };
 
 /* Opens or creates them in dir. position (may be NULL: a new run) cuts all but the log
@@ -26,7 +27,7 @@ struct np_run_log {
 int np_log_open(struct np_run_log *log, const char *dir, bool history,
     const struct np_position *position, struct np_err *err);
 void np_log_close(struct np_run_log *log);
-/* A line with the time before it. Does nothing before np_log_open(). */
+/* A line with the time before it. Before np_log_open() it is kept, and written then. */
 void np_log_text(struct np_run_log *log, const char *text);
 /* A JSON line (NULL: none) to metrics.jsonl or bad_samples.jsonl. */
 void np_log_line(FILE *file, const char *line);

@@ -52,21 +52,23 @@ static int open_arrays(struct np_run *run, struct np_err *err)
                       (unsigned long long)graph->nr_params);
 }
 
+static void say_note(void *context, const char *text)
+{
+    np_run_say(context, "%s", text);
+}
+
 static int open_plan(struct np_run *run, struct np_err *err)
 {
     const struct np_plan_options options = {.lanes = run->lanes,
         .threads = run->threads,
         .deterministic = run->config->run.deterministic,
         .tf32 = run->config->run.tf32,
-        .state = run->device_state};
+        .state = run->device_state[np_state_kind(run->device)],
+        .note = say_note,
+        .note_context = run};
 
     return run->device->plan_ops->prepare(
         run->device, run->setup.graph, run->setup.eval_graph, &options, &run->plan, err);
-}
-
-static void say_note(void *context, const char *text)
-{
-    np_run_say(context, "%s", text);
 }
 
 /* --weights: what fits by name; what does not is said. */

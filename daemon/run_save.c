@@ -12,6 +12,14 @@
 
 /* --- facts ----------------------------------------------------------------------------------- */
 
+const char *const np_state_keys[NP_NR_STATE_KINDS] = {
+    [NP_STATE_GPU] = "device_state", [NP_STATE_CPU] = "cpu_state"};
+
+enum np_state_kind np_state_kind(const struct np_device *device)
+{
+    return device->plan_ops == &np_plan_cpu ? NP_STATE_CPU : NP_STATE_GPU;
+}
+
 struct find_device {
     const char *name;
     struct np_node *found;
@@ -78,8 +86,9 @@ static const char *facts_json(struct np_run *run)
     np_json_text(json, "precision", np_precision_names[run->precision]);
     np_json_int(json, "lanes", run->lanes);
     np_json_node(json, "versions", versions);
-    if (run->device_state)
-        np_json_text(json, "device_state", run->device_state);
+    for (int i = 0; i < NP_NR_STATE_KINDS; i++)
+        if (run->device_state[i])
+            np_json_text(json, np_state_keys[i], run->device_state[i]);
     if (run->changes.list && run->changes.list->nr_items)
         np_json_node(json, "changes", run->changes.list);
     np_node_free(versions);
@@ -146,8 +155,10 @@ static int read_device_state(struct np_run *run, struct np_err *err)
         return 0;
     int code = run->device->plan_ops->state(run->plan, &text, err);
     if (code == 0) {
-        np_free(run->device_state);
-        run->device_state = text;
+        char **state = &run->device_state[np_state_kind(run->device)];
+
+        np_free(*state);
+        *state = text;
     }
     return code;
 }
@@ -373,9 +384,12 @@ int np_run_load_facts(struct np_run *run, struct np_err *err)
     run->precision = then;
     if (lanes > 0 && lanes <= 65536)
         run->lanes = lanes;
-    const struct np_node *state = np_node_get(facts, "device_state");
-    if (state && state->text && !(run->device_state = np_strdup(state->text)))
-        np_err_set(err, -ENOMEM, "out of memory");
+    for (int i = 0; i < NP_NR_STATE_KINDS; i++) {
+        const struct np_node *state = np_node_get(facts, np_state_keys[i]);
+
+        if (state && state->text && !(run->device_state[i] = np_strdup(state->text)))
+            np_err_set(err, -ENOMEM, "out of memory");
+    }
     if (!err->code) {
         say_order(run);
         say_rewritten(run, facts);

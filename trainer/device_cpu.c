@@ -6,6 +6,7 @@
 
 #include "loader/base/clock.h"
 #include "trainer/device.h"
+#include "trainer/kernels_check.h"
 #include "trainer/optim.h"
 #include "trainer/program.h"
 #include "trainer/simd.h"
@@ -63,7 +64,8 @@ struct np_plan {
     struct np_pool *pool;
     struct np_graph *train, *eval; /* fused copies; train NULL: evaluation only */
     struct np_program *train_program, *eval_program;
-    void *arena; /* shared: one of them runs at a time */
+    struct np_checked *checked; /* kernels that are wrong here; NULL: the reference runs */
+    void *arena;                /* shared: one of them runs at a time */
     uint64_t nr_params, nr_buffers;
     float *params, *buffers, *grads, *state[2];
     float *sum;                  /* of gradients over an accumulation; NULL: none yet */
@@ -94,7 +96,8 @@ static int add_program(struct np_plan *plan, const struct np_graph *graph,
         return np_err_set(err, -ENOMEM, "no memory for the graph");
     code = np_fuse(*ret_graph, &fusions, err);
     return code < 0 ? code
-                    : np_program_new(*ret_graph, options, plan->pool, &arrays, ret_program, err);
+                    : np_program_new(*ret_graph, options, plan->pool, &arrays, plan->checked,
+                          ret_program, err);
 }
 
 static int add_arrays(
@@ -130,6 +133,10 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     (void)device;
     if (!plan)
         return np_err_set(err, -ENOMEM, "no memory for a plan");
+    if (!options->reference && !(plan->checked = np_checked_new(options))) {
+        plan_free(plan);
+        return np_err_set(err, -ENOMEM, "no memory for a plan");
+    }
     code = np_pool_new(options->threads > 0 ? options->threads : 1, &plan->pool, err);
     if (code == 0)
         code = add_arrays(plan, train ? train : eval, train != NULL, err);
@@ -139,6 +146,8 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
         code = add_program(plan, eval, options, &plan->eval, &plan->eval_program, err);
     if (code < 0)
         goto out;
+    if (plan->checked)
+        np_checked_settle(plan->checked);
     if (train)
         arena_bytes = np_program_arena_bytes(plan->train_program);
     if (eval && np_program_arena_bytes(plan->eval_program) > arena_bytes)
@@ -165,6 +174,7 @@ static void plan_free(struct np_plan *plan)
     np_graph_free(plan->train);
     np_graph_free(plan->eval);
     np_pool_free(plan->pool);
+    np_checked_free(plan->checked);
     np_free(plan->arena);
     np_free(plan->params);
     np_free(plan->buffers);
@@ -377,6 +387,12 @@ static int plan_write(struct np_plan *plan, int array, const float *in, struct n
     return 0;
 }
 
+static int plan_state(struct np_plan *plan, char **ret_text, struct np_err *err)
+{
+    *ret_text = plan->checked ? np_checked_state(plan->checked) : np_strdup("");
+    return *ret_text ? 0 : np_err_set(err, -ENOMEM, "no memory for the plan's state");
+}
+
 static float half_to_float(uint16_t bits)
 {
     uint32_t word = (uint32_t)bits << 16;
@@ -415,5 +431,6 @@ const struct np_plan_ops np_plan_cpu = {
     .metrics = plan_metrics,
     .read = plan_read,
     .write = plan_write,
+    .state = plan_state,
     .logits = plan_logits,
 };

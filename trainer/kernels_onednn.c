@@ -514,6 +514,11 @@ const struct np_kernel *const np_kernels_onednn[] = {&f32, &f32_dgrad, &f32_wgra
     &np_onednn_linear_dgrad_f32, &np_onednn_linear_wgrad_f32, &np_onednn_linear_bf16,
     &np_onednn_linear_dgrad_bf16, &np_onednn_linear_wgrad_bf16, NULL};
 
+unsigned np_onednn_isa(void)
+{
+    return (unsigned)dnnl_get_effective_cpu_isa();
+}
+
 void np_onednn_version(char ret_text[32])
 {
     const dnnl_version_t *version = dnnl_version();

@@ -31,6 +31,9 @@ struct np_plan_options {
     bool deterministic;
     bool tf32;         /* a GPU's f32 products may round their factors to 10 bits */
     const char *state; /* what plan_ops->state() gave at a checkpoint; NULL: none */
+    /* Optional. A line for the log, from prepare(): a kernel that is not used. */
+    void (*note)(void *context, const char *text);
+    void *note_context;
 };
 
 /* A network on a device: weights, optimizer state, the training and the evaluation calls. */

@@ -148,16 +148,31 @@ static bool wants_whole_lane(const struct np_graph *graph, const struct np_op_no
     return np_tensor_elements(&graph->tensors[node->outs[0]]) * sizeof(float) > read / 2;
 }
 
+/* Which kernels a program takes. */
+struct taste {
+    bool reference;
+    struct np_checked *checked; /* NULL: what stands first in the tables */
+};
+
+static int find_kernel(const struct np_program *program, struct call *call, int rows,
+    const struct taste *taste, struct np_err *err)
+{
+    if (taste->checked)
+        return np_kernel_find_right(program->graph, call->node, rows, taste->checked, &call->kernel,
+            &call->state, &call->needs, err);
+    return np_kernel_find(program->graph, call->node, rows, taste->reference, &call->kernel,
+        &call->state, &call->needs, err);
+}
+
 static int prepare_call(struct np_program *program, struct call *call, const struct group *group,
-    int lane_rows, bool reference, struct np_err *err)
+    int lane_rows, const struct taste *taste, struct np_err *err)
 {
     int rows = group->chunk_rows, code;
 
     call->whole_lane = wants_whole_lane(program->graph, call->node, rows);
     if (call->whole_lane)
         rows = lane_rows;
-    code = np_kernel_find(program->graph, call->node, rows, reference, &call->kernel, &call->state,
-        &call->needs, err);
+    code = find_kernel(program, call, rows, taste, err);
     if (code < 0)
         return np_err_context(err, "layer '%s'", call->node->name ? call->node->name : "?");
     call->partials = np_alloc_array((size_t)program->nr_lanes, sizeof(void *));
@@ -193,7 +208,7 @@ static int place_partials(struct np_program *program, struct np_err *err)
     return 0;
 }
 
-static int prepare_calls(struct np_program *program, bool reference, struct np_err *err)
+static int prepare_calls(struct np_program *program, const struct taste *taste, struct np_err *err)
 {
     int lane_rows = (program->graph->batch + program->nr_lanes - 1) / program->nr_lanes;
     size_t scratch_bytes = 1;
@@ -202,7 +217,7 @@ static int prepare_calls(struct np_program *program, bool reference, struct np_e
         const struct group *group = &program->groups[g];
 
         for (int c = group->first_call; c < group->first_call + group->nr_calls; c++) {
-            int code = prepare_call(program, &program->calls[c], group, lane_rows, reference, err);
+            int code = prepare_call(program, &program->calls[c], group, lane_rows, taste, err);
 
             if (code < 0)
                 return code;
@@ -217,9 +232,10 @@ static int prepare_calls(struct np_program *program, bool reference, struct np_e
 }
 
 int np_program_new(const struct np_graph *graph, const struct np_plan_options *options,
-    struct np_pool *pool, const struct np_arrays *arrays, struct np_program **ret_program,
-    struct np_err *err)
+    struct np_pool *pool, const struct np_arrays *arrays, struct np_checked *checked,
+    struct np_program **ret_program, struct np_err *err)
 {
+    const struct taste taste = {options->reference, checked};
     struct np_program *program = np_alloc(sizeof(*program));
     size_t n = (size_t)graph->nr_nodes;
     int *when = np_alloc_array(n + 1, sizeof(*when)), code;
@@ -248,7 +264,7 @@ int np_program_new(const struct np_graph *graph, const struct np_plan_options *o
     make_groups(program, when);
     code = np_memory_plan(graph, when, &program->memory, err);
     if (code == 0)
-        code = prepare_calls(program, options->reference, err);
+        code = prepare_calls(program, &taste, err);
     if (code == 0)
         code = place_partials(program, err);
     if (code == 0)

@@ -14,11 +14,12 @@ struct np_arrays {
     float *params, *buffers, *grads;
 };
 
-/* graph is borrowed and must stay. arena: of at least np_program_arena_bytes(), given before the
+/* checked: kernels found wrong are not used; NULL: nothing is checked, as with options->reference.
+ * graph is borrowed and must stay. arena: of at least np_program_arena_bytes(), given before the
  * first run, so that several programs may share one. */
 int np_program_new(const struct np_graph *graph, const struct np_plan_options *options,
-    struct np_pool *pool, const struct np_arrays *arrays, struct np_program **ret_program,
-    struct np_err *err);
+    struct np_pool *pool, const struct np_arrays *arrays, struct np_checked *checked,
+    struct np_program **ret_program, struct np_err *err);
 void np_program_free(struct np_program *program);
 uint64_t np_program_arena_bytes(const struct np_program *program);
 int np_program_set_arena(struct np_program *program, void *arena, struct np_err *err);
