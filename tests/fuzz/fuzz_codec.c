@@ -1,6 +1,10 @@
-/* Hostile bytes through sniffing, header, decode of a box, and resize. */
+/* Hostile bytes through sniffing, header, decode of a box, and resize. The box has the verdict and the
+ * pixels of the whole. */
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "loader/geometry.h"
 #include "loader/resize.h"
 
 #define MOST_PIXELS (1 << 20) /* larger ones are slow, not interesting */
@@ -27,6 +31,39 @@ static void geometry_of(
     *ret_geometry = g;
 }
 
+/* Aborts unless the whole picture ends with the code, and with the part's pixels in what the
+ * geometry needs. */
+static void hold_against_whole(const uint8_t *data, size_t n, const struct np_geometry *g,
+    int channels, int code, const struct np_pixels *part)
+{
+    static struct np_decoder *decoder;
+    struct np_image_info info;
+    struct np_geometry all = {0};
+    struct np_pixels whole;
+    struct np_rect need;
+    int whole_code;
+
+    if (!decoder && np_decoder_new(&decoder, NULL))
+        return;
+    if (np_decoder_open(decoder, data, n, NULL, &info, NULL))
+        abort();
+    all.right = all.scaled_w = all.window_w = info.width;
+    all.bottom = all.scaled_h = all.window_h = info.height;
+    whole_code = np_decoder_decode(decoder, &all, channels, &whole, NULL);
+    if (code == -ENOMEM || whole_code == -ENOMEM)
+        return;
+    if (code != whole_code)
+        abort();
+    np_geometry_need(g, &need);
+    for (int y = need.top; y < need.bottom && code == 0; y++)
+        if (memcmp(whole.data + (y - whole.origin_y) * whole.stride +
+                       (ptrdiff_t)(need.left - whole.origin_x) * channels,
+                part->data + (y - part->origin_y) * part->stride +
+                    (ptrdiff_t)(need.left - part->origin_x) * channels,
+                (size_t)(need.right - need.left) * (size_t)channels) != 0)
+            abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
@@ -37,6 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct np_geometry g;
     struct np_pixels pixels;
     uint32_t noise = (uint32_t)n * 2654435761u;
+    int channels, code;
 
     if (!decoder && (np_decoder_new(&decoder, NULL) || !(resizer = np_resizer_new())))
         return 0;
@@ -49,7 +87,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if ((uint64_t)info.width * (uint64_t)info.height > MOST_PIXELS)
         return 0;
     geometry_of(noise, &info, &g);
-    if (np_decoder_decode(decoder, &g, noise >> 4 & 1 ? 3 : 1, &pixels, NULL) == 0)
+    channels = noise >> 4 & 1 ? 3 : 1;
+    code = np_decoder_decode(decoder, &g, channels, &pixels, NULL);
+    hold_against_whole(data, n, &g, channels, code, &pixels);
+    if (code == 0)
         np_resize(resizer, &pixels, &g, row, NULL);
     return 0;
 }
