@@ -223,8 +223,14 @@ void np_changes_settle(struct np_changes *changes, uint64_t step)
     char text[24];
 
     snprintf(text, sizeof(text), "%llu", (unsigned long long)step);
-    for (int i = list->nr_items - changes->nr_new; i < list->nr_items; i++)
-        np_node_add(list->items[i], "step", np_node_scalar(text, 0, 0));
+    for (int i = 0; list && i < list->nr_items; i++) {
+        struct np_node *entry = list->items[i];
+
+        if (np_node_number(entry, "step", 1e300) <= (double)step)
+            continue;
+        if (!put(entry, "step", np_node_scalar(text, 0, 0)))
+            np_node_add(entry, "step", np_node_scalar(text, 0, 0));
+    }
 }
 
 uint64_t np_changes_schedule_start(const struct np_changes *changes)

@@ -38,7 +38,8 @@ void np_changes_merge(struct np_changes *changes, const struct np_node *began,
     struct np_node *in_force, struct np_node *now, const struct np_overrides *overrides,
     bool reset);
 
-/* The new changes come into force after so many steps. */
+/* The run goes on after so many steps, and there the new changes come into force; so do those made at a
+ * later step, whose checkpoint was damaged. */
 void np_changes_settle(struct np_changes *changes, uint64_t step);
 /* The step at which the schedule began; 0: with the run. */
 uint64_t np_changes_schedule_start(const struct np_changes *changes);

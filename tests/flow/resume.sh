@@ -148,6 +148,14 @@ reset() {
     go "$TMP/reset-b.json" --resume "$run" && same "$TMP/reset-a.json" "$TMP/reset-b.json"
 }
 t "--reset-schedule begins the schedule anew at the step of the resume" reset
+damaged() { # the checkpoint of the change, and all behind it, are damaged: it holds from the one before
+    changed damaged --reset-schedule -o train.epochs=6 -o optimizer.sgd.lr=0.02 || return 1
+    for c in "$run"/checkpoints/step-*; do [ "${c##*-}" -lt 20 ] || printf x | dd of="$c/weights.safetensors" bs=1 seek=300 conv=notrunc 2>/dev/null || return 1; done
+    go "$TMP/damaged-b.json" --resume "$run" && grep -q "from step 16 on: optimizer.sgd.lr 0.02, was 0.05" "$TMP/damaged-b.json.err" && [ "$(field steps "$TMP/damaged-b.json")" -eq 72 ] || { cat "$TMP/damaged-b.json.err"; return 1; }
+    # a warm-up of 20 % of the 56 steps left, from 0.04 of the peak
+    about "$(lr_at 17 "$run/metrics.jsonl")" 0.0008
+}
+t "a change whose checkpoint is damaged holds from the checkpoint before" damaged
 edited() { # --reset-schedule takes what the config file says now
     killed "$TMP/edited" 20 && sed 's/lr: 0.05/lr: 0.02/; s/cosine: {warmup: 20%}/constant/' "$TMP/net.yaml" >"$TMP/edited.yaml"
     go "$TMP/edited.json" "$TMP/edited.yaml" --resume "$run" --reset-schedule && about "$(lr_at 48 "$TMP/edited.json")" 0.02

@@ -157,6 +157,23 @@ Test(run_change, a_reset_begins_the_schedule_anew_and_takes_the_file)
     np_changes_close(&changes);
 }
 
+Test(run_change, a_change_of_a_damaged_checkpoint_holds_from_the_one_before)
+{
+    struct np_node *list = parsed("[{key: train.epochs, from: '4', to: '6', step: 10}, "
+                                  "{key: schedule, from: a, to: b, reset: true, step: 40}]");
+    struct np_changes changes = {0};
+    char text[256];
+
+    np_changes_open(&changes, list);
+    cr_assert_eq(np_changes_schedule_start(&changes), 40);
+    np_changes_settle(&changes, 30);
+    cr_assert_eq(np_changes_schedule_start(&changes), 30); /* never behind where the run is */
+    cr_assert(np_changes_text(&changes, 0, text, sizeof(text)));
+    cr_assert_str_eq(text, "from step 10 on: train.epochs 6, was 4");
+    np_node_free(list);
+    np_changes_close(&changes);
+}
+
 Test(run_change, a_list_that_cannot_be_read_is_an_error)
 {
     struct np_node *list = parsed("[{key: model, to: '1'}, {key: a.b.c, to: '1'}]");
