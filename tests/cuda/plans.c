@@ -1,9 +1,10 @@
-/* plans GPU.json PRECISION CONFIG HEIGHT CHANNELS CLASSES BATCH [free|tf32]: the network of a config, lowered for
- * a GPU that is only described, each of its convolutions put before cuDNN itself. Prints what became
- * of its nodes, and how the memory plan stands to the plans' workspaces; fails when cuDNN has no plan
- * for one. Then once more with each shape's first plan as the known choice: that plan alone is built for
- * each. free: not deterministic; tf32: allowed. Needs cuDNN, no GPU; with a libcuda.so.1 like
- * tests/emu/stub_driver.c also the engines that compile at run time are built. */
+/* plans GPU.json PRECISION CONFIG HEIGHT CHANNELS CLASSES BATCH [free|tf32]: the network of a
+ * config, lowered for a GPU that is only described, each of its convolutions put before cuDNN
+ * itself. Prints what became of its nodes, and how the memory plan stands to the plans' workspaces;
+ * fails when cuDNN has no plan for one. Then once more with each shape's first plan as the known
+ * choice: that plan alone is built for each. free: not deterministic; tf32: allowed. Needs cuDNN,
+ * no GPU; with a libcuda.so.1 like tests/emu/stub_driver.c also the engines that compile at run
+ * time are built. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

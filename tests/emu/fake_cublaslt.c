@@ -18,6 +18,7 @@ struct product {
     cublasOperation_t a, b;
     cublasLtEpilogue_t epilogue;
     const void *bias;
+    bool loaded; /* it has run */
 };
 struct job {
     struct product product;
@@ -267,6 +268,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         workspace_bytes < WORKSPACE_BYTES || !np_emu_holds(workspace, workspace_bytes) ||
         !fits(product_of(desc), layout_of(a_layout), layout_of(b_layout), layout_of(d_layout)))
         return CUBLAS_STATUS_NOT_SUPPORTED;
+    /* Kernels are loaded at the first run, which a capture forbids. */
+    if (!product_of(desc)->loaded && np_emu_break_capture(stream))
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    ((struct product *)desc)->loaded = true;
     job = calloc(1, sizeof(*job));
     if (!job)
         return CUBLAS_STATUS_ALLOC_FAILED;

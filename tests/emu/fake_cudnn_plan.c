@@ -9,9 +9,9 @@
 #define NONE (-1)
 #define ROW  ((cudnnBackendAttributeName_t)0x7001) /* of an engine: ours alone */
 
-/* In the order of preference. The first ones are for those who ignore notes. The last two are what is
- * left in f32 when all notes count; they round differently, so that which one was taken shows, and are
- * one engine with another knob: its number alone does not tell them apart. */
+/* In the order of preference. The first ones are for those who ignore notes. The last two are what
+ * is left in f32 when all notes count; they round differently, so that which one was taken shows,
+ * and are one engine with another knob: its number alone does not tell them apart. */
 static const struct engine {
     int64_t index, knob;
     int numerical, behavior; /* its notes */
@@ -221,8 +221,8 @@ static void store(const struct job *job, const float *y)
     }
 }
 
-/* As cuDNN's own kernels do: parts of the batch are added to what the memory holds, in f32, in an order
- * drawn anew each time, whatever the engine's notes say. */
+/* As cuDNN's own kernels do: parts of the batch are added to what the memory holds, in f32, in an
+ * order drawn anew each time, whatever the engine's notes say. */
 static void add_sums(const struct job *job, const float *y)
 {
     const struct fake_program *p = &job->program;
@@ -285,8 +285,8 @@ static void *pointer_of(const struct descriptor *pack, const struct fake_operand
     return NULL;
 }
 
-/* A plan loads its kernels when it first runs, which a capture forbids; and some engines call at each
- * run what it forbids. */
+/* A plan loads its kernels when it first runs, which a capture forbids; and some engines call at
+ * each run what it forbids. */
 static cudnnStatus_t check_capture(cudaStream_t stream, struct descriptor *plan)
 {
     int64_t silent = 0;

@@ -133,7 +133,7 @@ chosen() { # chosen ID VAR=VALUE...: by a run without a cache, for all shapes
 rechosen() {
     id=$1
     shift
-    (export NNPIPE_EMU_CLOCK=1 "$@" && train chosen -o train.epochs=1) || return 1
+    (export NNPIPE_EMU_CLOCK=1 && for v in "$@"; do export "${v?}"; done && train chosen -o train.epochs=1) || return 1
     [ "$(cut -d' ' -f3 "$CACHE" | sort -u)" = "$id" ] || { cat "$CACHE"; return 1; }
 }
 t "the faster engine is taken, however long the host takes to queue it" chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=100 5=50" NNPIPE_EMU_HOST_US="5=900"

@@ -1,6 +1,5 @@
 /* What is kept of cuDNN's plans that were chosen: lines of checkpoints, and the cache file. */
 #ifdef NP_EMULATED_CUDA
-#include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,13 +8,14 @@
 #include <unistd.h>
 
 #include "loader/base/mem.h"
+#include "tests/test.h"
 #include "trainer/cuda/engines_cuda.h"
 
-static struct np_engines *parsed(const char *text, int code)
+static struct np_engines *parsed(const char *text, int *ret_code)
 {
     struct np_engines *engines = np_engines_new();
 
-    cr_assert_eq(np_engines_parse(engines, text, NULL), code, "%s", text);
+    *ret_code = np_engines_parse(engines, text, NULL);
     return engines;
 }
 
@@ -48,8 +48,9 @@ static void remove_cache(const char *path)
 
 Test(engines, prints_the_choices_of_this_network_alone_and_reads_them_again)
 {
+    int code;
     struct np_engines *engines =
-        parsed("plan a 40:2=0,7=64 0.125\nplan b 41 0\nplan c apart 2\n", 0);
+        parsed("plan a 40:2=0,7=64 0.125\nplan b 41 0\nplan c apart 2\n", &code);
     char *text = np_strdup("scaler 1 0\n");
 
     np_engines_use(engines, "a");
@@ -57,7 +58,8 @@ Test(engines, prints_the_choices_of_this_network_alone_and_reads_them_again)
     cr_assert_eq(np_engines_print(engines, &text, NULL), 0);
     cr_assert_str_eq(text, "scaler 1 0\nplan a 40:2=0,7=64 0.125\nplan c 42:1=1 0.5\n");
     np_engines_free(engines);
-    engines = parsed(text, 0);
+    engines = parsed(text, &code);
+    cr_assert_eq(code, 0);
     cr_assert_eq(np_engines_count(engines), 2);
     cr_assert_str_eq(np_engines_find(engines, "a")->id, "40:2=0,7=64");
     cr_assert_null(np_engines_find(engines, "b"));
@@ -67,8 +69,10 @@ Test(engines, prints_the_choices_of_this_network_alone_and_reads_them_again)
 
 Test(engines, leaves_out_and_counts_choices_that_are_places_in_a_list)
 {
-    struct np_engines *engines = parsed("engine a 3\nplan b 41 0\nengine c 0\n", 0);
+    int code;
+    struct np_engines *engines = parsed("engine a 3\nplan b 41 0\nengine c 0\n", &code);
 
+    cr_assert_eq(code, 0);
     cr_assert_eq(np_engines_old(engines), 2);
     cr_assert_eq(np_engines_count(engines), 1);
     cr_assert_null(np_engines_find(engines, "a"));
@@ -80,8 +84,12 @@ Test(engines, refuses_a_malformed_line)
     static const char *const lines[] = {"plan a\n", "plan a 40\n", "plan a 40 x\n",
         "plan a 40 -1\n", "plan a 40 nan\n", "plan a 40 1 2\n"};
 
-    for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++)
-        np_engines_free(parsed(lines[i], -EBADMSG));
+    for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++) {
+        int code;
+
+        np_engines_free(parsed(lines[i], &code));
+        cr_assert_eq(code, -EBADMSG, "%s", lines[i]);
+    }
 }
 
 Test(engines, drops_the_oldest_of_a_full_cache)

@@ -1,6 +1,6 @@
-/* A convolution on the GPU, forward or backward, by cuDNN: the operation graph of its shape, the plans
- * for it, and the one that is taken. Patterns are tried from the most fused to the plain one; what a
- * pattern leaves over (bias, relu) is said and done by our own kernels. Trainer thread. */
+/* A convolution on the GPU, forward or backward, by cuDNN: the operation graph of its shape, the
+ * plans for it, and the one that is taken. Patterns are tried from the most fused to the plain one;
+ * what a pattern leaves over (bias, relu) is said and done by our own kernels. Trainer thread. */
 #ifndef NP_CONV_CUDA_H
 #define NP_CONV_CUDA_H
 
@@ -16,30 +16,31 @@ enum np_conv_pattern {
 };
 extern const char *const np_conv_patterns[];
 
-/* Plans are made once for all nodes of the same operation, shapes, types and rules, of all programs that
- * share the store. target: borrowed. free: after the last convolution of it. */
+/* Plans are made once for all nodes of the same operation, shapes, types and rules, of all programs
+ * that share the store. target: borrowed. free: after the last convolution of it. */
 struct np_cuda_convs;
 struct np_cuda_convs *np_cuda_convs_new(
     const struct np_dnn_target *target, uint64_t device_bytes); /* NULL: no memory */
 void np_cuda_convs_free(struct np_cuda_convs *convs);
-/* What was known and is not there, since the store was made: how many shapes; the first one's layer and
- * what was known of it. 0: all was found. */
+/* What was known and is not there, since the store was made: how many shapes; the first one's layer
+ * and what was known of it. 0: all was found. */
 int np_cuda_convs_lost(
     const struct np_cuda_convs *convs, const char **ret_node, const char **ret_id);
 
 struct np_cuda_conv; /* a node: a shape's plans, bound to operands */
-/* node: CONV, CONV_DGRAD or CONV_WGRAD of graph (the device's shapes). Takes the most fused pattern that
- * cuDNN has. Where `known` (or NULL) has a choice that cuDNN still offers, its plan alone is built, and it is
- * marked there as used; else up to `most` plans are, to be timed. Plans that want more workspace than 1 GiB or 5 % of the device's memory
- * are left out where others remain. -ENOTSUP: cuDNN has no plan even for the plain pattern; the message
- * names the layer and its shapes. */
+/* node: CONV, CONV_DGRAD or CONV_WGRAD of graph (the device's shapes). Takes the most fused pattern
+ * that cuDNN has. Where `known` (or NULL) has a choice that cuDNN still offers, its plan alone is
+ * built, and it is marked there as used; else up to `most` plans are, to be timed. Plans that want
+ * more workspace than 1 GiB or 5 % of the device's memory are left out where others remain.
+ * -ENOTSUP: cuDNN has no plan even for the plain pattern; the message names the layer and its
+ * shapes. */
 int np_cuda_conv_new(struct np_cuda_convs *convs, const struct np_dnn_rules *rules,
     const struct np_graph *graph, const struct np_op_node *node, struct np_engines *known, int most,
     struct np_cuda_conv **ret_conv, struct np_err *err);
-/* The same node (CONV without bias and relu) with NP_CONV_STATS. -ENOTSUP: cuDNN has no plan for it, two
- * are known to be faster, or the rules are deterministic: cuDNN 9.19's kernels for it add f32 to memory
- * in any order (red.add in their code, for sm_80 to sm_100), and its engine carries no note that says
- * so. */
+/* The same node (CONV without bias and relu) with NP_CONV_STATS. -ENOTSUP: cuDNN has no plan for
+ * it, two are known to be faster, or the rules are deterministic: cuDNN 9.19's kernels for it add
+ * f32 to memory in any order (red.add in their code, for sm_80 to sm_100), and its engine carries
+ * no note that says so. */
 int np_cuda_conv_stats_new(struct np_cuda_convs *convs, const struct np_dnn_rules *rules,
     const struct np_graph *graph, const struct np_op_node *node, struct np_engines *known, int most,
     struct np_cuda_conv **ret_conv, struct np_err *err);
@@ -47,8 +48,8 @@ void np_cuda_conv_free(struct np_cuda_conv *conv);
 
 enum np_conv_pattern np_cuda_conv_pattern(const struct np_cuda_conv *conv);
 const char *np_cuda_conv_key(const struct np_cuda_conv *conv); /* of its shape, for np_engines */
-/* Of the shape: how many plans there are, which one runs (the first until another is taken), and whether
- * it is settled. keep: the one taken is, and the others are freed. */
+/* Of the shape: how many plans there are, which one runs (the first until another is taken), and
+ * whether it is settled. keep: the one taken is, and the others are freed. */
 int np_cuda_conv_plans(const struct np_cuda_conv *conv);
 void np_cuda_conv_take(struct np_cuda_conv *conv, int plan);
 const char *np_cuda_conv_taken(const struct np_cuda_conv *conv); /* its id */
@@ -56,8 +57,8 @@ void np_cuda_conv_keep(struct np_cuda_conv *conv);
 bool np_cuda_conv_settled(const struct np_cuda_conv *conv);
 uint64_t np_cuda_conv_workspace(const struct np_cuda_conv *conv); /* most of all plans, bytes */
 
-/* Operands in the node's order, ins then out 0; bias f32, only where the pattern has it; then sums and
- * sums of squares, (c) f32 each, where it has these. For any of the plans; may be done again. */
+/* Operands in the node's order, ins then out 0; bias f32, only where the pattern has it; then sums
+ * and sums of squares, (c) f32 each, where it has these. For any of the plans; may be done again. */
 #define NP_CONV_OPERANDS 5 /* at most */
 int np_cuda_conv_bind(struct np_cuda_conv *conv, void *const operands[NP_CONV_OPERANDS],
     void *workspace, struct np_err *err);

@@ -105,13 +105,13 @@ struct np_dnn_plan {
     uint64_t workspace_bytes;
     char id[NP_DNN_ID]; /* of its offer */
 };
-/* The offers within the rules in cuDNN's order of preference, each once. Builds nothing. Returns how
- * many, or a negative errno: -ENOTSUP where there is none. */
+/* The offers within the rules in cuDNN's order of preference, each once. Builds nothing. Returns
+ * how many, or a negative errno: -ENOTSUP where there is none. */
 int np_dnn_offers(struct np_dnn *dnn, const struct np_dnn_rules *rules,
     struct np_dnn_offer offers[NP_DNN_OFFERS], struct np_err *err);
 void np_dnn_offers_free(const struct np_cudnn *cudnn, struct np_dnn_offer *offers, int n);
-/* The plan of an offer; kernels compiled at run time take a second. -ENOTSUP: cuDNN cannot after all;
- * the next offer may do. */
+/* The plan of an offer; kernels compiled at run time take a second. -ENOTSUP: cuDNN cannot after
+ * all; the next offer may do. */
 int np_dnn_build(const struct np_dnn_target *target, const struct np_dnn_offer *offer,
     struct np_dnn_plan *ret_plan, struct np_err *err);
 void np_dnn_plan_free(const struct np_cudnn *cudnn, struct np_dnn_plan *plan);

@@ -1,5 +1,5 @@
-/* Plans of an operation graph: what cuDNN's heuristics offer, kept or refused by our rules, named by
- * engine and knobs, built, bound to memory, run. */
+/* Plans of an operation graph: what cuDNN's heuristics offer, kept or refused by our rules, named
+ * by engine and knobs, built, bound to memory, run. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

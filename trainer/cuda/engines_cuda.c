@@ -180,18 +180,18 @@ int np_engines_parse(struct np_engines *engines, const char *text, struct np_err
     return code;
 }
 
-static int print_engine(const struct np_engine *engine, char *out, size_t bytes)
+static int print_engine(const struct np_engine *engine, char out[LINE])
 {
-    return snprintf(out, bytes, "plan %s %s %.4g\n", engine->key, engine->id, (double)engine->ms);
+    return snprintf(out, LINE, "plan %s %s %.4g\n", engine->key, engine->id, (double)engine->ms);
 }
 
 int np_engines_print(const struct np_engines *engines, char **text, struct np_err *err)
 {
     size_t length = *text ? strlen(*text) : 0, room = length + 1;
-    char *out;
+    char line[LINE], *out;
 
     for (int i = 0; i < engines->n; i++)
-        room += engines->list[i].used ? (size_t)print_engine(&engines->list[i], NULL, 0) : 0;
+        room += engines->list[i].used ? (size_t)print_engine(&engines->list[i], line) : 0;
     out = np_alloc(room);
     if (!out)
         return np_err_set(err, -ENOMEM, "no memory for the choice of engines");
@@ -199,7 +199,8 @@ int np_engines_print(const struct np_engines *engines, char **text, struct np_er
         memcpy(out, *text, length);
     for (int i = 0; i < engines->n; i++)
         if (engines->list[i].used)
-            length += (size_t)print_engine(&engines->list[i], out + length, room - length);
+            length += (size_t)snprintf(
+                out + length, room - length, "%s", (print_engine(&engines->list[i], line), line));
     np_free(*text);
     *text = out;
     return 0;
@@ -260,8 +261,9 @@ void np_engines_read(struct np_engines *engines, const char *path)
         fclose(file);
 }
 
-/* Held by whoever adds to the file: it is replaced, so the lock is a file beside it. Nobody holds it for
- * long; where it stays taken, or there are no locks, a choice may be lost, and is timed again. */
+/* Held by whoever adds to the file: it is replaced, so the lock is a file beside it. Nobody holds
+ * it for long; where it stays taken, or there are no locks, a choice may be lost, and is timed
+ * again. */
 static int lock_file(const char *path)
 {
     char beside[4200];
@@ -282,7 +284,7 @@ static bool write_file(const struct np_engines *engines, const char *path)
 
     for (int i = engines->n > NP_ENGINE_MOST ? engines->n - NP_ENGINE_MOST : 0;
          good && i < engines->n; i++) {
-        print_engine(&engines->list[i], line, sizeof(line));
+        print_engine(&engines->list[i], line);
         good = fputs(line, file) >= 0;
     }
     return file && fclose(file) == 0 && good;

@@ -1,8 +1,8 @@
-/* Which of cuDNN's plans a convolution takes: timed once, kept. Keys name the operation, its shapes and
- * its type; a choice is an engine and its knobs (np_dnn_offer's id), found again among the offers
- * whatever their order. A run's choices go into its checkpoints, because another engine rounds
- * differently, and into a file of the user's cache folder for this GPU and this cuDNN, so that the next
- * run need not time again. Trainer thread. */
+/* Which of cuDNN's plans a convolution takes: timed once, kept. Keys name the operation, its shapes
+ * and its type; a choice is an engine and its knobs (np_dnn_offer's id), found again among the
+ * offers whatever their order. A run's choices go into its checkpoints, because another engine
+ * rounds differently, and into a file of the user's cache folder for this GPU and this cuDNN, so
+ * that the next run need not time again. Trainer thread. */
 #ifndef NP_ENGINES_CUDA_H
 #define NP_ENGINES_CUDA_H
 
@@ -39,14 +39,14 @@ int np_engines_parse(struct np_engines *engines, const char *text, struct np_err
 /* Appends the lines of what this network uses to *text, which grows; caller frees with np_free(). */
 int np_engines_print(const struct np_engines *engines, char **text, struct np_err *err);
 
-/* "conv_conv_+_relu_bf16_256x56x56x64_64x3x3x64_s1_p1_d1_g1". Rules that let cuDNN offer other plans than
- * usual are in it: "free", "tf32", "built" (none compiled at run time). */
+/* "conv_conv_+_relu_bf16_256x56x56x64_64x3x3x64_s1_p1_d1_g1". Rules that let cuDNN offer other
+ * plans than usual are in it: "free", "tf32", "built" (none compiled at run time). */
 void np_engine_key(const struct np_graph *graph, const struct np_op_node *node, const char *pattern,
     const struct np_dnn_rules *rules, char key[NP_ENGINE_KEY]);
 
-/* The cache file of this GPU and cuDNN. No file, or one that cannot be written, is no error: plans are
- * timed again. save: adds this run's choices to what the file holds by then; other processes may do the
- * same. Where there are more than NP_ENGINE_MOST the oldest go. */
+/* The cache file of this GPU and cuDNN. No file, or one that cannot be written, is no error: plans
+ * are timed again. save: adds this run's choices to what the file holds by then; other processes
+ * may do the same. Where there are more than NP_ENGINE_MOST the oldest go. */
 void np_engines_load(struct np_engines *engines, const struct np_cuda *cuda);
 void np_engines_save(const struct np_engines *engines, const struct np_cuda *cuda);
 /* The same of a file by name. */

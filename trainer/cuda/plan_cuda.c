@@ -75,8 +75,8 @@ static void tell_lost(const struct np_plan *plan, bool resumed)
             resumed ? "checkpoint" : "cache of engines", result);
 }
 
-/* What the engines do not know yet is timed. That runs weight gradients into their arrays, which the
- * first step writes anew. */
+/* What the engines do not know yet is timed. That runs weight gradients into their arrays, which
+ * the first step writes anew. */
 static int tune(struct np_plan *plan, bool resumed, struct np_err *err)
 {
     int code = 0, timed = 0;
@@ -272,8 +272,8 @@ static int queue_captured(void *context, struct np_err *err)
     return queue_kind(queueing->plan, queueing->kind, err);
 }
 
-/* Nothing has run of a capture that failed: this step is queued call by call now, and so are all later ones
- * of its kind. A fault of the GPU itself shows again there. */
+/* Nothing has run of a capture that failed: this step is queued call by call now, and so are all
+ * later ones of its kind. A fault of the GPU itself shows again there. */
 static void try_capture(struct np_plan *plan, enum kind kind, struct np_cuda_captured *captured)
 {
     struct queueing queueing = {plan, kind};

@@ -145,7 +145,8 @@ static uint64_t feed_bytes(const struct np_graph *graph)
                                  (uint64_t)graph->batch * sizeof(int32_t));
 }
 
-/* What a batch takes and which one would fit: activations grow with the batch, the workspace does not. */
+/* What a batch takes and which one would fit: activations grow with the batch, the workspace does
+ * not. */
 static int too_large(struct np_plan *plan, size_t free_bytes, size_t all, uint64_t activations,
     uint64_t workspace, int batch, struct np_err *err)
 {

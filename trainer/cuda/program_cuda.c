@@ -73,8 +73,8 @@ static struct np_cuda_call *writer_of(struct np_cuda_program *program, int x)
 }
 
 /* A batchnorm's statistics from the convolution before it, where cuDNN has that as one: taken until
- * np_cuda_program_tune() finds that two are faster. Never for f32's own precision: sums of unshifted
- * squares lose more than its tolerances leave. */
+ * np_cuda_program_tune() finds that two are faster. Never for f32's own precision: sums of
+ * unshifted squares lose more than its tolerances leave. */
 static int pair_call(struct np_cuda_program *program, const struct np_cuda_parts *parts,
     struct np_cuda_call *stats, struct np_err *err)
 {
@@ -197,8 +197,8 @@ static int param_of(const struct np_graph *graph, int grad)
     return -1;
 }
 
-/* Convolutions and products of halves read halves of their parameters, and convolutions write halves
- * of gradients; everything else is f32. */
+/* Convolutions and products of halves read halves of their parameters, and convolutions write
+ * halves of gradients; everything else is f32. */
 static void *operand(const struct np_cuda_program *program, const struct np_op_node *node, int t)
 {
     const struct np_cuda_arrays *arrays = &program->arrays;
@@ -272,8 +272,8 @@ int np_cuda_program_bind(
 
 /* --- running it ------------------------------------------------------------------------------- */
 
-/* Queues a node's calls. In a capture: what a library called that may not be called there breaks the
- * capture without an error of its own; so each node is asked after. */
+/* Queues a node's calls. In a capture: what a library called that may not be called there breaks
+ * the capture without an error of its own; so each node is asked after. */
 static int queue_call(
     struct np_cuda_program *program, const struct np_cuda_call *call, struct np_err *err)
 {

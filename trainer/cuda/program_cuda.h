@@ -8,7 +8,8 @@
 #include "trainer/cuda/kernels_cuda.h"
 #include "trainer/cuda/layout_cuda.h"
 
-/* What the programs of a plan share, all in device memory unless said; flat arrays as in the layout. */
+/* What the programs of a plan share, all in device memory unless said; flat arrays as in the
+ * layout. */
 struct np_cuda_arrays {
     const struct np_cuda_layout *layout;
     float *params, *grads;   /* grads: NULL when there is no training */
@@ -25,8 +26,7 @@ struct np_cuda_convs;
 struct np_cuda_parts {
     struct np_cuda *cuda;
     struct np_cuda_convs *convs; /* plans of convolutions, one set a shape */
-    struct np_engines
-        *known; /* choices of an earlier run: others need not be built; NULL: none */
+    struct np_engines *known; /* choices of an earlier run: others need not be built; NULL: none */
 };
 /* graph: as built, unfused, the files' shapes; borrowed for the call. rules->runtime is set here. */
 int np_cuda_program_new(const struct np_cuda_parts *parts, const struct np_graph *graph,
@@ -36,13 +36,13 @@ void np_cuda_program_free(struct np_cuda_program *program);
 uint64_t np_cuda_program_arena_bytes(const struct np_cuda_program *program);
 /* Of all plans that may run: less once np_cuda_program_tune() has chosen. */
 uint64_t np_cuda_program_workspace_bytes(const struct np_cuda_program *program);
-/* Before the first run, and again when one of them moves; both may be shared with programs that run at
- * other times. */
+/* Before the first run, and again when one of them moves; both may be shared with programs that run
+ * at other times. */
 int np_cuda_program_bind(
     struct np_cuda_program *program, void *arena, void *workspace, struct np_err *err);
 /* Bound. Where a shape's choice was not known, its plans are timed on the arena and the parameters,
- * which hold nothing afterwards, and the fastest is kept and put into engines. *timed is raised by how
- * many were. */
+ * which hold nothing afterwards, and the fastest is kept and put into engines. *timed is raised by
+ * how many were. */
 int np_cuda_program_tune(
     struct np_cuda_program *program, struct np_engines *engines, int *timed, struct np_err *err);
 /* Queues all calls on the compute stream, one by one. */

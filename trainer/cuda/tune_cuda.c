@@ -1,9 +1,10 @@
-/* np_cuda_program_tune(): which of cuDNN's plans a convolution runs, and whether it sums channels for the
- * batchnorm behind it, timed on the program's own memory.
+/* np_cuda_program_tune(): which of cuDNN's plans a convolution runs, and whether it sums channels
+ * for the batchnorm behind it, timed on the program's own memory.
  *
- * What is timed is a captured graph of some runs, as a step is one: the host's way through cuDNN, longer
- * than many a kernel, is not in it. A plan that cannot be captured is taken where there is no other.
- * cuDNN's first choice stays unless another plan is clearly faster, so that noise changes little. */
+ * What is timed is a captured graph of some runs, as a step is one: the host's way through cuDNN,
+ * longer than many a kernel, is not in it. A plan that cannot be captured is taken where there is
+ * no other. cuDNN's first choice stays unless another plan is clearly faster, so that noise changes
+ * little. */
 #include <errno.h>
 #include <string.h>
 
@@ -160,7 +161,8 @@ static void warm_up(struct tuner *tuner, struct np_cuda_call *call)
 
 /* --- choosing ---------------------------------------------------------------------------------- */
 
-/* Keeps one of the plans that the call now runs; *ret_ms: its time. A plan that fails is passed over. */
+/* Keeps one of the plans that the call now runs; *ret_ms: its time. A plan that fails is passed
+ * over. */
 static int choose(struct tuner *tuner, struct np_cuda_call *call, float *ret_ms, struct np_err *err)
 {
     struct np_cuda_conv *conv = call->sums ? call->summing : call->conv;
@@ -222,7 +224,8 @@ static int tune_conv(struct tuner *tuner, struct np_cuda_call *call, struct np_e
                      : code;
 }
 
-/* Convolution and statistics as two, or as one? Both are timed with all that a step queues for them. */
+/* Convolution and statistics as two, or as one? Both are timed with all that a step queues for
+ * them. */
 static int choose_sums(struct tuner *tuner, struct np_cuda_call *call, struct np_err *err)
 {
     const char *key = np_cuda_conv_key(call->summing);
@@ -246,7 +249,8 @@ static int choose_sums(struct tuner *tuner, struct np_cuda_call *call, struct np
                       : np_engines_put(tuner->engines, key, NP_ENGINE_APART, apart.ms, err);
 }
 
-/* With the sums of channels. A shape that was chosen before, by this run or an earlier one, stays so. */
+/* With the sums of channels. A shape that was chosen before, by this run or an earlier one, stays
+ * so. */
 static int tune_sums(struct tuner *tuner, struct np_cuda_call *call, struct np_err *err)
 {
     const char *key = np_cuda_conv_key(call->summing);
