@@ -147,3 +147,23 @@ hung_before() { # the picture that the data's size is taken from
     [ $code -eq 143 ] && [ $(($(now_ms) - start)) -lt $LIMIT_MS ] && [ ! -e "$TMP/none" ] || { echo "exit $code"; cat "$TMP/cut"; return 1; }
 }
 t "a look at the data that hangs is ended at once, and nothing is left" hung_before
+
+# --- the service's pause: the same signal, the same way
+export NNPIPE_SOCKET="$TMP/socket" XDG_STATE_HOME="$TMP/state" XDG_CONFIG_HOME="$TMP/config"
+mkdir -p "$TMP/config/nnpipe" && printf 'devices: [cpu]\nspare_bytes: 1M\n' >"$TMP/config/nnpipe/service.yaml"
+daemon=
+trap 'kill $daemon 2>/dev/null; wait; rm -rf "$TMP"' EXIT
+state_is() { "$NNPIPE" status 1 --json 2>/dev/null | grep -q "\"state\": *\"$1\""; }
+hung_pause() {
+    sed -e "s/depth: 2/depth: 1, io: sim/; s/readers: 2/readers: 1/" net.yaml >served.yaml && echo "runs: $TMP/served" >>served.yaml
+    NNPIPE_IO_SIM="slow_read=26,slow_us=1000000000" "$NNPIPE" daemon 2>"$TMP/daemon.log" &
+    daemon=$!
+    until_true "$NNPIPE" status >/dev/null 2>&1 && "$NNPIPE" submit served.yaml && until_true has_line && sleep 0.3 || { cat "$TMP/daemon.log"; return 1; }
+    start=$(now_ms)
+    "$NNPIPE" pause 1 && until_true state_is paused || return 1
+    took=$(($(now_ms) - start))
+    echo "# paused after $took ms"
+    [ $took -lt $LIMIT_MS ] && ls "$TMP"/served/net-1/checkpoints/step-*/manifest.json && "$NNPIPE" logs 1 | grep -q 'stopped at step'
+}
+has_line() { "$NNPIPE" logs 1 2>/dev/null | grep -q '^training'; }
+t "the service pauses a run whose reader hangs, with a checkpoint" hung_pause
