@@ -83,7 +83,7 @@ build/cuda/%.cu.o: trainer/cuda/%.cu build/cuda/archs
 	@grep -v ptxas $@.ptxas | grep -v 'bytes stack frame' || true
 else
 plugin:
-	@echo "no CUDA plugin: $(if $(NVCC),cuDNN's headers,nvcc) not found; the CPU device is complete without it"
+	@echo "no CUDA plugin: $(if $(NVCC),cuDNN's headers,nvcc) not found$(if $(NVCC), (CUDNN_INCLUDE=FOLDER names the one of cudnn.h)); the CPU device is complete without it"
 endif
 
 # --- tests -------------------------------------------------------------------
