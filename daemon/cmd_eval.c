@@ -51,6 +51,11 @@ static void report(
             top5, rate);
 }
 
+static void count(void *context, const char *path, uint64_t samples)
+{
+    np_ui_listing(context, path, samples);
+}
+
 /* The set that is evaluated. */
 struct chosen {
     enum np_which_set set;
@@ -83,7 +88,7 @@ static int open_chosen(struct np_config *config, const struct np_source_progress
 static int eval(struct np_config *config, const char *weights, struct chosen *chosen,
     const struct np_overrides *overrides, struct np_ui *ui, struct np_err *err)
 {
-    const struct np_source_progress progress = {.note = note, .context = ui};
+    const struct np_source_progress progress = {.note = note, .count = count, .context = ui};
     struct np_inference inference = {0};
     struct np_eval_report result;
     int code = np_inference_open(config, weights, overrides, &progress, &inference, err);

@@ -8,7 +8,10 @@
 #include <sys/stat.h>
 
 #include "daemon/data.h"
+#include "loader/base/clock.h"
 #include "loader/base/mem.h"
+
+#define LISTING_NS 5000000000ull /* from line to line */
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -144,9 +147,21 @@ static void note(void *context, const char *text)
     fprintf(stderr, "%s\n", text);
 }
 
+/* A line every few seconds; context: when the last one was due. */
+static void count(void *context, const char *path, uint64_t samples)
+{
+    uint64_t *last_ns = context, now_ns = np_now_ns();
+
+    if (now_ns - *last_ns < LISTING_NS)
+        return;
+    *last_ns = now_ns;
+    fprintf(stderr, "listing %s: %llu files\n", path, (unsigned long long)samples);
+}
+
 int np_data_open(const struct np_data_set *set, struct np_index **ret_index, struct np_err *err)
 {
-    const struct np_source_progress progress = {.note = note};
+    uint64_t last_ns = np_now_ns();
+    const struct np_source_progress progress = {.note = note, .count = count, .context = &last_ns};
 
     return np_source_open(set->options, &progress, ret_index, err);
 }

@@ -53,6 +53,16 @@ static void note(void *context, const char *text)
     np_run_say(context, "%s", text);
 }
 
+/* A listing that gets no further is named by the watchdog. */
+static void count(void *context, const char *path, uint64_t samples)
+{
+    struct np_run *run = context;
+
+    np_stat_called(run->block);
+    np_stat_call(run->block, "listing", path, samples);
+    np_ui_listing(&run->ui, path, samples);
+}
+
 /* What is evaluated while training: val, the split, or test. */
 static struct np_index *eval_set(const struct np_run *run)
 {
@@ -124,9 +134,10 @@ static int open_order(struct np_run *run, struct np_err *err)
 
 static int open_data(struct np_run *run, struct np_err *err)
 {
-    const struct np_source_progress progress = {.note = note, .context = run};
+    const struct np_source_progress progress = {.note = note, .count = count, .context = run};
     int code = np_setup_data(run->config, &progress, &run->setup, err);
 
+    np_stat_called(run->block);
     return code < 0 ? code : open_order(run, err);
 }
 

@@ -25,8 +25,10 @@ extern const struct np_option np_source_option_table[];
 /* Progress and notes of a long listing ("unpacking FILE into CACHE, once"), from the calling thread. */
 struct np_source_progress {
     void (*note)(void *context, const char *text);
-    void (*count)(void *context, uint64_t samples);
+    /* At the beginning, and as samples are found: the set's path, which stays, and how many so far. */
+    void (*count)(void *context, const char *path, uint64_t samples);
     void *context;
+    const char *path; /* set by np_source_open(), for count() */
 };
 
 struct np_source {

@@ -1,20 +1,19 @@
 /* A folder of image files. A sample's class is the first folder below the root, or below the
  * literal folders that `match` begins with, as torchvision's ImageFolder has it; files deeper
- * down belong to it too. Names are listed in byte order within each folder. One thread, one
- * system call a file for its size. */
-#include <dirent.h>
+ * down belong to it too. Names are listed in byte order within each folder, which
+ * folders.c reads ahead. One thread walks. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "loader/base/mem.h"
+#include "loader/folders.h"
 #include "loader/source_scan.h"
 
 #define MAX_DEPTH 32
+#define AHEAD     32   /* folders below one that are read before they are come to */
 #define MAX_PATH  4094 /* of root, '/', name: what np_extent holds */
 
 struct walk {
@@ -23,6 +22,7 @@ struct walk {
     struct np_index *index;
     struct np_err *err;
     const char *root;
+    struct np_folders *folders;
     char name[MAX_PATH + 2]; /* below root, of what is being looked at */
     size_t class_at;         /* bytes of name before the class */
     uint64_t nr_skipped;
@@ -33,77 +33,10 @@ struct walk {
     } above[MAX_DEPTH]; /* folders we are in: a link back to one is a loop */
 };
 
-/* Names in one folder, sorted. */
-struct entries {
-    char **names;
-    int nr_names, cap;
-};
-
-static void entries_fini(struct entries *entries)
-{
-    for (int i = 0; i < entries->nr_names; i++)
-        np_free(entries->names[i]);
-    np_free(entries->names);
-}
-
-static int add_entry(struct entries *entries, const char *name)
-{
-    char *copy = np_strdup(name);
-
-    if (copy && entries->nr_names == entries->cap) {
-        const int cap = entries->cap ? entries->cap * 2 : 64;
-        char **larger = np_alloc_array((size_t)cap, sizeof(char *));
-
-        if (larger && entries->nr_names)
-            memcpy(larger, entries->names, (size_t)entries->nr_names * sizeof(char *));
-        if (larger) {
-            np_free(entries->names);
-            entries->names = larger;
-            entries->cap = cap;
-        }
-    }
-    if (!copy || entries->nr_names == entries->cap) {
-        np_free(copy);
-        return -ENOMEM;
-    }
-    entries->names[entries->nr_names++] = copy;
-    return 0;
-}
-
-static int by_bytes(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static int fail(struct walk *walk, int code, const char *what)
 {
     return np_err_set(
         walk->err, code, "%s/%s: %s: %s", walk->root, walk->name, what, strerror(-code));
-}
-
-/* Takes over fd. */
-static int list(struct walk *walk, int fd, struct entries *entries)
-{
-    DIR *dir = fdopendir(fd);
-    struct dirent *entry;
-    int code = 0;
-
-    if (!dir) {
-        code = -errno;
-        close(fd);
-        return fail(walk, code, "cannot be listed");
-    }
-    for (errno = 0; !code && (entry = readdir(dir)); errno = 0)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            code = add_entry(entries, entry->d_name);
-    if (!code && errno)
-        code = -errno;
-    closedir(dir);
-    if (code)
-        return fail(walk, code, "cannot be listed");
-    if (entries->nr_names)
-        qsort(entries->names, (size_t)entries->nr_names, sizeof(char *), by_bytes);
-    return 0;
 }
 
 static int label_of(struct walk *walk)
@@ -125,9 +58,9 @@ static bool is_hidden(const char *name)
     return (slash ? slash[1] : name[0]) == '.';
 }
 
-static int add_file(struct walk *walk, const struct stat *st)
+static int add_file(struct walk *walk, uint64_t file_bytes)
 {
-    const uint32_t bytes = st->st_size > UINT32_MAX ? UINT32_MAX : (uint32_t)st->st_size;
+    const uint32_t bytes = file_bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)file_bytes;
     struct np_record record = {.bytes = bytes, .inner_bytes = bytes};
     const char *match = walk->options->match;
     int label, code;
@@ -149,75 +82,127 @@ static int add_file(struct walk *walk, const struct stat *st)
     return code;
 }
 
-static int enter(struct walk *walk, int parent, const char *base, size_t used, int depth);
-
-static int visit(struct walk *walk, int fd, const char *base, size_t used, int depth)
+/* The name below root becomes that of something in the folder it names so far. */
+static int step_to(struct walk *walk, size_t used, const char *base, const char *end)
 {
-    struct stat st;
-    const size_t bytes = strlen(base);
-
-    if (strlen(walk->root) + 1 + used + bytes + 1 > MAX_PATH)
+    if (strlen(walk->root) + 1 + used + strlen(base) + strlen(end) > MAX_PATH)
         return fail(walk, -ENAMETOOLONG, "a path below it");
-    memcpy(walk->name + used, base, bytes + 1);
-    if (fstatat(fd, base, &st, 0) <
-        0) { /* a dangling link, say: a bad sample when it is asked for */
-        const int code = -errno;
-
-        if (!np_extent_is_bad(walk->index, code))
-            return fail(walk, code, "cannot look at it");
-        st = (struct stat){.st_mode = S_IFREG};
-    }
-    if (S_ISDIR(st.st_mode)) {
-        strcpy(walk->name + used + bytes, "/");
-        return *base == '.' ? 0 : enter(walk, fd, base, used + bytes + 1, depth);
-    }
-    return S_ISREG(st.st_mode) ? add_file(walk, &st) : 0;
+    stpcpy(stpcpy(walk->name + used, base), end);
+    return 0;
 }
 
 /* Enters the folder into the index, with its mtime: a file that comes or goes changes it. */
-static int stamp(struct walk *walk, int fd, int depth)
+static int stamp(struct walk *walk, const struct np_folder *folder, int depth)
 {
-    struct stat st;
-    char *path = np_format("%s/%s", walk->root, walk->name);
-    int code = 0;
+    const struct stat *st = &folder->st;
 
-    if (!path || fstat(fd, &st) < 0)
-        code = fail(walk, path ? -errno : -ENOMEM, "cannot look at it");
-    for (int i = 0; !code && i < depth; i++)
-        if (walk->above[i].device == st.st_dev && walk->above[i].inode == st.st_ino)
-            code = fail(walk, -ELOOP, "a link leads back to a folder above");
-    if (!code) {
-        walk->above[depth].device = st.st_dev;
-        walk->above[depth].inode = st.st_ino;
-        if (np_index_add_file(walk->index, path, 0,
-                (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec) < 0)
-            code = fail(walk, -ENOMEM, "cannot be listed");
+    for (int i = 0; i < depth; i++)
+        if (walk->above[i].device == st->st_dev && walk->above[i].inode == st->st_ino)
+            return fail(walk, -ELOOP, "a link leads back to a folder above");
+    walk->above[depth].device = st->st_dev;
+    walk->above[depth].inode = st->st_ino;
+    if (np_index_add_file(walk->index, folder->path, 0,
+            (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec) < 0)
+        return fail(walk, -ENOMEM, "cannot be listed");
+    return 0;
+}
+
+/* The folders below one, in their order, those that come next asked for already. */
+struct below {
+    const struct np_folder *above;
+    struct np_folder *asked[AHEAD]; /* a ring: nr_asked of them, the next to be taken at `first` */
+    int first, nr_asked;
+    int next; /* entry that was not looked at yet */
+};
+
+static bool is_entered(const struct np_entry *entry)
+{
+    return entry->is_folder && *entry->name != '.';
+}
+
+static int ask_ahead(struct walk *walk, struct below *below)
+{
+    for (; below->next < below->above->nr_entries && below->nr_asked < AHEAD; below->next++) {
+        const struct np_entry *entry = &below->above->entries[below->next];
+        struct np_folder *folder;
+        char *path;
+
+        if (!is_entered(entry))
+            continue;
+        path = np_format("%s/%s", below->above->path, entry->name);
+        folder = path ? np_folders_ask(walk->folders, path) : NULL;
+        np_free(path);
+        if (!folder)
+            return fail(walk, -ENOMEM, "cannot be listed");
+        below->asked[(below->first + below->nr_asked++) % AHEAD] = folder;
     }
-    np_free(path);
+    return 0;
+}
+
+static int enter(struct walk *walk, struct np_folder *folder, size_t used, int depth);
+
+static int enter_next(struct walk *walk, struct below *below, size_t used, int depth)
+{
+    struct np_folder *folder = below->asked[below->first];
+    int code;
+
+    below->first = (below->first + 1) % AHEAD;
+    below->nr_asked--;
+    code = ask_ahead(walk, below); /* another one while this one is gone through */
+    if (!code)
+        code = enter(walk, folder, used, depth);
+    np_folders_drop(walk->folders, folder);
     return code;
 }
 
-/* base below parent; walk->name has `used` bytes that name it, with a '/' at the end. */
-static int enter(struct walk *walk, int parent, const char *base, size_t used, int depth)
+static int visit(
+    struct walk *walk, struct below *below, const struct np_entry *entry, size_t used, int depth)
 {
-    struct entries entries = {NULL, 0, 0};
-    int fd, listing, code;
+    int code = step_to(walk, used, entry->name, entry->is_folder ? "/" : "");
+
+    if (code)
+        return code;
+    if (entry->code && !np_extent_is_bad(walk->index, entry->code))
+        return fail(walk, entry->code, "cannot look at it");
+    if (entry->code) /* a dangling link, say: a bad sample when it is asked for */
+        return add_file(walk, 0);
+    if (is_entered(entry))
+        return enter_next(walk, below, used + strlen(entry->name) + 1, depth);
+    return entry->is_file ? add_file(walk, entry->bytes) : 0;
+}
+
+/* walk->name has `used` bytes that name the folder, with a '/' at the end. */
+static int enter(struct walk *walk, struct np_folder *folder, size_t used, int depth)
+{
+    struct below below = {.above = folder};
+    int code;
 
     if (depth == MAX_DEPTH)
         return fail(walk, -ELOOP, "folders lie over 32 deep");
-    fd = openat(parent, base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return fail(walk, -errno, "cannot open the folder");
-    code = stamp(walk, fd, depth);
-    if (!code) {
-        listing = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-        code = listing < 0 ? fail(walk, -errno, "cannot be listed") : list(walk, listing, &entries);
-    }
-    for (int i = 0; !code && i < entries.nr_names; i++)
-        code = visit(walk, fd, entries.names[i], used, depth + 1);
-    close(fd);
-    entries_fini(&entries);
+    np_folders_wait(walk->folders, folder);
+    code = folder->code ? fail(walk, folder->code, folder->what) : stamp(walk, folder, depth);
+    if (!code)
+        code = ask_ahead(walk, &below);
+    for (int i = 0; !code && i < folder->nr_entries; i++)
+        code = visit(walk, &below, &folder->entries[i], used, depth + 1);
+    for (; below.nr_asked; below.nr_asked--, below.first = (below.first + 1) % AHEAD)
+        np_folders_drop(walk->folders, below.asked[below.first]);
     walk->name[used] = '\0';
+    return code;
+}
+
+static int walk_all(struct walk *walk)
+{
+    struct np_folder *root = NULL;
+    int code;
+
+    walk->folders = np_folders_new();
+    if (walk->folders)
+        root = np_folders_ask(walk->folders, walk->root);
+    code = root ? enter(walk, root, 0, 0) : fail(walk, -ENOMEM, "out of memory");
+    if (root)
+        np_folders_drop(walk->folders, root);
+    np_folders_free(walk->folders);
     return code;
 }
 
@@ -241,8 +226,7 @@ static int scan(const struct np_source_options *options, struct np_index *index,
         walk->root = paths.paths[0];
         walk->class_at = np_scan_literal_folders(options->match);
         np_index_set_root(index, walk->root);
-        code = np_index_root(index) ? enter(walk, AT_FDCWD, walk->root, 0, 0)
-                                    : fail(walk, -ENOMEM, "out of memory");
+        code = np_index_root(index) ? walk_all(walk) : fail(walk, -ENOMEM, "out of memory");
     }
     if (!code && walk->nr_skipped && np_index_samples(index) == 0)
         code = np_err_set(err, -ENODATA,

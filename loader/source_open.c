@@ -297,15 +297,20 @@ static int scan(const struct np_source_options *options, const struct np_source_
     struct np_index **ret_index, struct np_err *err)
 {
     const struct np_source *source = np_source_find(options->source);
+    struct np_source_progress own = progress ? *progress : (struct np_source_progress){0};
     struct np_index *index = np_index_new();
     int code;
+
+    own.path = options->path ? options->path : "";
 
     if (!source)
         code = np_err_set(err, -EINVAL, "there is no source '%s'", options->source);
     else if (!index)
         code = np_err_set(err, -ENOMEM, "out of memory to list the set");
-    else
-        code = source->scan(options, index, progress, err);
+    else {
+        np_source_count(&own, index);
+        code = source->scan(options, index, &own, err);
+    }
     if (!code && np_index_finish(index))
         code = np_err_set(err, -ENOMEM, "%s: out of memory to list the set", options->path);
     if (!code && np_index_samples(index) == 0)

@@ -26,8 +26,8 @@ void np_source_note(const struct np_source_progress *progress, const char *forma
 
 void np_source_count(const struct np_source_progress *progress, const struct np_index *index)
 {
-    if (progress && progress->count && np_index_samples(index) % 4096 == 0)
-        progress->count(progress->context, np_index_samples(index));
+    if (progress && progress->count && np_index_samples(index) % 256 == 0)
+        progress->count(progress->context, progress->path, np_index_samples(index));
 }
 
 bool np_is_image_name(const char *name)

@@ -11,7 +11,7 @@ extern const struct np_source np_source_folder, np_source_tar, np_source_cifar10
 /* Through progress->note, where there is one. */
 void np_source_note(const struct np_source_progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Through progress->count, every 4096 samples. */
+/* Through progress->count, every 256 samples. */
 void np_source_count(const struct np_source_progress *progress, const struct np_index *index);
 
 /* Is it an image by the end of its name? Only a choice of what to list; what it is, its bytes say. */

@@ -166,15 +166,9 @@ static int terminal_width(void)
     return 79;
 }
 
-void np_ui_progress(struct np_ui *ui, const struct np_progress *progress)
+/* Over the live line, or as a line of its own. */
+static void show(struct np_ui *ui, const char *text)
 {
-    uint64_t now = np_now_ns();
-    char text[256];
-
-    if (ui->json || ui->hushed || now - ui->last_ns < (ui->live ? LIVE_NS : PLAIN_NS))
-        return;
-    ui->last_ns = now;
-    np_progress_text(progress, ui->live ? terminal_width() : 160, text, sizeof(text));
     if (!ui->live) {
         np_ui_say(ui, "%s", text);
         return;
@@ -185,4 +179,36 @@ void np_ui_progress(struct np_ui *ui, const struct np_progress *progress)
     ui->drawn = true;
     fflush(ui->text);
     pthread_mutex_unlock(&ui->lock);
+}
+
+void np_ui_progress(struct np_ui *ui, const struct np_progress *progress)
+{
+    uint64_t now = np_now_ns();
+    char text[256];
+
+    if (ui->json || ui->hushed || now - ui->last_ns < (ui->live ? LIVE_NS : PLAIN_NS))
+        return;
+    ui->last_ns = now;
+    np_progress_text(progress, ui->live ? terminal_width() : 160, text, sizeof(text));
+    show(ui, text);
+}
+
+void np_ui_listing(struct np_ui *ui, const char *path, uint64_t samples)
+{
+    const int width = ui->live ? terminal_width() : 160;
+    uint64_t now = np_now_ns();
+    char count[40], text[256];
+    int room;
+
+    if (samples == 0)
+        ui->listing_ns = now; /* nothing is said of what is over at once */
+    if (ui->json || ui->hushed || now - ui->listing_ns < (ui->live ? LIVE_NS : PLAIN_NS))
+        return;
+    ui->listing_ns = now;
+    snprintf(count, sizeof(count), ": %llu files", (unsigned long long)samples);
+    room = width - (int)strlen(count) - (int)strlen("listing ");
+    room = room > 200 ? 200 : room < 0 ? 0 : room;
+    snprintf(text, sizeof(text), "listing %.*s%s", room, path, count);
+    np_text_clean(text);
+    show(ui, text);
 }

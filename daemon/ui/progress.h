@@ -25,6 +25,7 @@ struct np_ui {
     bool json, live, colour, hushed; /* set once */
     FILE *text;                      /* set once: stdout, or stderr with --json */
     uint64_t last_ns;                /* main thread only: of the line drawn last */
+    uint64_t listing_ns;             /* the same, of listings */
     struct np_json object;           /* main thread only: the event under way */
     pthread_mutex_t lock;
     bool drawn; /* under lock: a live line stands on the screen */
@@ -40,6 +41,9 @@ void np_ui_say(struct np_ui *ui, const char *format, ...) __attribute__((format(
 void np_ui_warn(struct np_ui *ui, const char *text);
 /* Redraws at most ten times a second; in a pipe a line every ten seconds. */
 void np_ui_progress(struct np_ui *ui, const struct np_progress *progress);
+/* A set at path is being listed, and so many samples were found: as np_ui_progress(), in a pipe when it has
+ * taken ten seconds. */
+void np_ui_listing(struct np_ui *ui, const char *path, uint64_t samples);
 /* Prints a finished JSON line when --json was given. */
 void np_ui_event(struct np_ui *ui, const char *line);
 /* An error: to standard error, and as an `error` event with --json. */

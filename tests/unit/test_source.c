@@ -135,6 +135,64 @@ Test(source, a_file_that_comes_or_goes_makes_a_folders_index_stale)
     remove_set(folder);
 }
 
+static void remember_count(void *context, const char *path, uint64_t samples)
+{
+    uint64_t *most = context;
+
+    cr_expect(strstr(path, "/set"), "%s", path);
+    cr_expect(samples == 0 || samples > *most);
+    *most = samples;
+}
+
+/* More folders than are read ahead, and than threads read them; in their order all the same. */
+Test(source, many_folders_are_listed_in_their_order)
+{
+    char *folder = make_set(), name[64], path[1024], word[] = "folder", none[] = "", want[128];
+    struct np_source_options options = {
+        .source = word, .path = path, .match = none, .labels = none, .cache_dir = none};
+    uint64_t most = 0;
+    const struct np_source_progress progress = {.count = remember_count, .context = &most};
+    struct np_index *index;
+
+    for (int i = 0; i < 100; i++)
+        for (int k = 0; k < 6; k++) {
+            snprintf(name, sizeof(name), "set/%02d/%s%d.jpg", i, k % 2 ? "b/" : "a/c/", k);
+            put_file(folder, name, "x", 1);
+        }
+    snprintf(path, sizeof(path), "%s/set", folder);
+    cr_assert_eq(np_source_open(&options, &progress, &index, NULL), 0);
+    cr_assert_eq(np_index_samples(index), 600);
+    cr_assert_eq(np_index_files(index), 1 + 100 * 4);
+    cr_expect_eq(most, 512);
+    for (int i = 0; i < 600; i++) {
+        const int k = i % 6;
+
+        snprintf(want, sizeof(want), "%02d/%s%d.jpg %02d %d", i / 6, k < 3 ? "a/c/" : "b/",
+            k < 3 ? 2 * k : 2 * (k - 3) + 1, i / 6, i / 6);
+        cr_assert_str_eq(sample_text(index, (uint64_t)i), want);
+    }
+    np_index_free(index);
+    remove_set(folder);
+}
+
+Test(source, a_mistake_among_many_folders_is_the_first_one)
+{
+    char *folder = make_set(), name[64], command[1024];
+    struct np_index *index;
+    struct np_err err = {0};
+
+    for (int i = 0; i < 60; i++) {
+        snprintf(name, sizeof(name), "set/%02d/1.jpg", i);
+        put_file(folder, name, "x", 1);
+    }
+    snprintf(
+        command, sizeof(command), "cd '%s/set' && ln -s .. 20/loop && ln -s .. 50/loop", folder);
+    cr_assert_eq(system(command), 0);
+    cr_assert_eq(open_set(folder, "folder", "set", NULL, NULL, &index, &err), -ELOOP);
+    cr_expect(strstr(err.text, "20/loop"), "%s", err.text);
+    remove_set(folder);
+}
+
 /* It may be there when it is asked for; if not it is one bad sample, and no reason to list nothing. */
 Test(source, a_link_that_leads_nowhere_is_listed)
 {
