@@ -97,7 +97,8 @@ EMU_C   := $(patsubst trainer/cuda/%.c,$(B)/emu/%.o,$(wildcard trainer/cuda/*.c)
 EMU_RT  := $(B)/emu/grid.o $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/cudart*.c))
 EMU_DNN := $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/fake_cudnn*.c))
 CUDA_MAJOR := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
-EMU      = $(addprefix $(B)/tests/emu/,nnpipe libnnpipe-cuda.so libcudnn.so.9 libcublasLt.so.$(CUDA_MAJOR))
+EMU      = $(addprefix $(B)/tests/emu/,nnpipe libnnpipe-cuda.so libcudnn.so.9 libcublasLt.so.$(CUDA_MAJOR)) \
+           $(if $(SAN),,$(addprefix $(B)/tests/emu/fma/,nnpipe libnnpipe-cuda.so kernel_tests))
 PLANS    = $(if $(SAN),,$(B)/tests/cuda/plans)
 CXXFLAGS = -std=c++17 $(OPT) -Wall -Wextra -fno-strict-aliasing -ffp-contract=off -pthread -fPIC -I. $(CUDA_FLAGS) \
            $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
@@ -105,6 +106,17 @@ $(patsubst %,$(B)/tests/kernel/test_kernels_%.o,cuda rows stats update) $(B)/tes
 $(B)/emu/%.cu.o: trainer/cuda/%.cu
 	@mkdir -p $(@D)
 	$(CXX) -x c++ $(CXXFLAGS) -MMD -MP -c -o $@ $<
+# The kernels once more, contracted to fused multiply-adds as nvcc does it: tests/cuda/fma.sh. kernels_rows is
+# built without by nvcc, too.
+FMA_CU  := $(patsubst $(B)/emu/%,$(B)/emu/fma/%,$(filter-out %/kernels_rows.cu.o,$(EMU_CU))) $(B)/emu/kernels_rows.cu.o
+$(B)/emu/fma/%.cu.o: trainer/cuda/%.cu
+	@mkdir -p $(@D)
+	$(CXX) -x c++ $(CXXFLAGS) -mfma -ffp-contract=fast -MMD -MP -c -o $@ $<
+$(B)/tests/emu/fma/libnnpipe-cuda.so: $(FMA_CU) $(EMU_C) $(B)/tests/emu/libcudart-emu.so
+	@mkdir -p $(@D)
+	$(EMU_LINK) -Wl,-z,nodelete -lstdc++
+$(B)/tests/emu/fma/nnpipe: $(NNPIPE)
+	@mkdir -p $(@D) && cp $< $@
 $(B)/emu/%.o: tests/emu/%.cc
 	@mkdir -p $(@D)
 	$(CXX) $(CXXFLAGS) -MMD -MP -c -o $@ $<
@@ -140,6 +152,9 @@ T       := $(patsubst tests/%.c,$(B)/tests/%.o,$(wildcard tests/unit/*.c tests/k
 UNIT     = $(B)/tests/unit_tests
 $(UNIT): $(T) $(EMU_O) $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $(T) $(EMU_O) $(LIB) $(LDLIBS) $(if $(EMU_O),-lstdc++) $(if $(SAN),,-lcriterion)
+$(B)/tests/emu/fma/kernel_tests: $(T) $(FMA_CU) $(filter-out $(EMU_CU),$(EMU_O)) $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++ $(if $(SAN),,-lcriterion)
 unit: $(UNIT)
 	$(UNIT)
 
@@ -222,4 +237,4 @@ deb: all
 clean:
 	rm -rf build build-* dist nnpipe libnnpipe-cuda.so
 
--include $(RENDER).d $(CYCLES).d $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)
+-include $(RENDER).d $(CYCLES).d $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(FMA_CU:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)
