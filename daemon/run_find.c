@@ -1,5 +1,5 @@
-/* Checkpoints of a run, found again: by its folder, by their names; what stands in their facts. Reads
- * only; any thread. */
+/* Checkpoints of a run, found again: by its folder, by their names; what stands in their facts.
+ * Reads only; any thread. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
