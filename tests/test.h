@@ -53,6 +53,8 @@ void np_test_skipped(const char *why);
 #define cr_assert_gt(a, b, ...)         NP_CR_CHECK((a) > (b), #a " > " #b)
 #define cr_assert_geq(a, b, ...)        NP_CR_CHECK((a) >= (b), #a " >= " #b)
 #define cr_assert_str_eq(a, b, ...)     NP_CR_CHECK(strcmp(a, b) == 0, #a " equals " #b)
+#define cr_assert_str_neq(a, b, ...)    NP_CR_CHECK(strcmp(a, b) != 0, #a " differs from " #b)
+#define cr_assert_fail(...)             NP_CR_CHECK(0, "reached")
 #define cr_assert_str_empty(a, ...)     NP_CR_CHECK(*(a) == '\0', #a " is empty")
 #define cr_assert_str_not_empty(a, ...) NP_CR_CHECK(*(a) != '\0', #a " is not empty")
 #define cr_assert_float_eq(a, b, e, ...)                                                           \
@@ -70,6 +72,9 @@ void np_test_skipped(const char *why);
 #define cr_expect_neq(a, b, ...)         cr_expect((a) != (b))
 #define cr_expect_gt(a, b, ...)          cr_expect((a) > (b))
 #define cr_expect_leq(a, b, ...)         cr_expect((a) <= (b))
+#define cr_expect_geq(a, b, ...)         cr_expect((a) >= (b))
+#define cr_expect_str_eq(a, b, ...)      cr_expect(strcmp(a, b) == 0)
+#define cr_expect_arr_eq(a, b, n, ...)   cr_expect(memcmp(a, b, n) == 0)
 #define cr_expect_null(p, ...)           cr_expect((p) == NULL)
 #define cr_expect_str_empty(a, ...)      cr_expect(*(a) == '\0')
 #define cr_expect_float_eq(a, b, e, ...) cr_expect(fabs((double)(a) - (double)(b)) <= (e))
