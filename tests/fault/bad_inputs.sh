@@ -124,7 +124,7 @@ if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then
     chmod 755 "$TMP" "$BAD"
     cp "$NNPIPE" "$CONFIG" "$TMP" # where the other user can get at them
     cp -r "$BAD/good" "$BAD/locked" && chmod 0 "$BAD/locked/square/058.jpg" && chmod 777 "$RUNS"
-    w "an unreadable file ends the run, named" 75 "058.jpg" env HOME="$TMP" NNPIPE_COPY="$TMP/nnpipe" CONFIG_COPY="$TMP/tiny.yaml" setpriv --reuid=65534 --clear-groups sh "$TMP/words.sh" on_set locked -o "runs=$RUNS" -o loader.shuffle=none
+    w "a file that may not be read is replaced and named" 0 "square/058.jpg: cannot be opened: Permission denied" env HOME="$TMP" NNPIPE_COPY="$TMP/nnpipe" CONFIG_COPY="$TMP/tiny.yaml" setpriv --reuid=65534 --clear-groups sh "$TMP/words.sh" on_set locked -o "runs=$RUNS" -o loader.shuffle=none
 else
     skip "an unreadable file" "needs root and setpriv"
 fi
