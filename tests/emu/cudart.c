@@ -10,6 +10,7 @@
 extern void (*np_emu_enqueue)(
     void *stream, void (*run)(void *job), void (*drop)(void *job), void *job);
 extern void (*np_emu_argument)(const char *kernel, uint64_t word, int is_pointer);
+extern void (*np_emu_load)(void *stream, const void *kernel);
 void np_emu_seed(uint64_t seed); /* all of grid.cc */
 
 static pthread_mutex_t lock;
@@ -44,6 +45,7 @@ __attribute__((constructor)) static void begin(void)
         setting("NNPIPE_EMU_FAIL", 0));
     np_emu_enqueue = np_emu_launch_kernel;
     np_emu_argument = np_emu_check_argument;
+    np_emu_load = np_emu_load_kernel;
 }
 
 void np_emu_set(uint64_t seed, uint64_t memory, uint64_t fail)

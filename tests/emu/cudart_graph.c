@@ -5,6 +5,8 @@
 
 #include "tests/emu/cudart_inside.h"
 
+#define MAX_KERNELS 1024
+
 static struct CUgraph_st *graphs;
 static struct CUgraphExec_st *execs;
 
@@ -113,6 +115,28 @@ bool np_emu_break_capture(void *handle)
         stream->capture->broken = true;
     np_emu_unlock();
     return capturing;
+}
+
+/* A kernel's module is loaded when the kernel is first launched, which a capture forbids. */
+void np_emu_load_kernel(void *stream, const void *kernel)
+{
+    static const void *loaded[MAX_KERNELS];
+    static int nr_loaded;
+
+    np_emu_lock();
+    for (int i = 0; i < nr_loaded; i++)
+        if (loaded[i] == kernel) {
+            np_emu_unlock();
+            return;
+        }
+    if (np_emu_break_capture(stream)) {
+        np_emu_refuse_launch(cudaErrorStreamCaptureUnsupported);
+    } else {
+        if (nr_loaded == MAX_KERNELS)
+            np_emu_die("a launch", "there are more than %d kernels", MAX_KERNELS);
+        loaded[nr_loaded++] = kernel;
+    }
+    np_emu_unlock();
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *ret_status)

@@ -84,9 +84,10 @@ void np_emu_refuse_launch(cudaError_t status); /* becomes the last error */
 void *np_emu_new(size_t bytes);                /* zeroed; never NULL */
 void np_emu_run(struct work *work);
 uint64_t np_emu_memory_bytes(void);
-bool np_emu_models_clock(void); /* as NNPIPE_EMU_CLOCK says */
-bool np_emu_drops_wait(void);   /* as NNPIPE_EMU_DROP says */
-void np_emu_launched(void);     /* a graph is: from the first batch's on a run is steady */
+void np_emu_load_kernel(void *stream, const void *kernel); /* at a launch */
+bool np_emu_models_clock(void);                            /* as NNPIPE_EMU_CLOCK says */
+bool np_emu_drops_wait(void);                              /* as NNPIPE_EMU_DROP says */
+void np_emu_launched(void); /* a graph is: from the first batch's on a run is steady */
 void np_emu_check_steady(const char *call, const char *what);
 uint64_t np_emu_calls(void);
 

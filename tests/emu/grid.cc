@@ -23,6 +23,7 @@
 __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 void (*np_emu_enqueue)(void *, void (*)(void *), void (*)(void *), void *);
 void (*np_emu_argument)(const char *, uint64_t, int);
+void (*np_emu_load)(void *, const void *);
 
 namespace
 {

@@ -51,6 +51,8 @@ extern void (*np_emu_enqueue)(
 /* NULL, or asked for each of np_emu_arguments, at the launch and when it runs; ends the program where a
  * GPU could not reach what the word points at. */
 extern void (*np_emu_argument)(const char *kernel, uint64_t word, int is_pointer);
+/* NULL, or told of each launch before it is queued: a kernel is loaded at its first one. */
+extern void (*np_emu_load)(void *stream, const void *kernel);
 /* Orders drawn from now on; 0: threads and blocks run as they are numbered. At first 1. */
 void np_emu_seed(uint64_t seed);
 void np_emu_barrier(int line);
@@ -84,6 +86,8 @@ void np_emu_start(const char *name, void (*kernel)(P...), dim3 blocks, dim3 thre
     std::tuple<P...> values(std::forward<A>(arguments)...);
     np_emu_arguments noted = {name, {}, {}};
 
+    if (np_emu_load)
+        np_emu_load(stream, (const void *)kernel);
     std::apply([&noted](const P &...value) { (np_emu_note(&noted, value), ...); }, values);
     np_emu_launch(stream, blocks, threads, shared, std::move(noted),
         [kernel, values] { std::apply(kernel, values); });
