@@ -77,6 +77,7 @@ killed() {
     runs=$TMP/kill-$k
     set -- none encoded decoded "{decoded: 5M}"
     shift $((k % 4))
+    : >"$TMP/life" # not left to the child, which may come late
     "$NNPIPE" train "$TMP/damaged.yaml" --json -o "runs=$runs" -o "loader.cache=$1" -o "loader.readers=$((k % 8 + 1))" -o loader.io=pread >"$TMP/life" 2>"$TMP/err" &
     pid=$!
     while kill -0 $pid 2>/dev/null && ! grep -q "\"event\": *\"step\".*\"step\": *$k[,}]" "$TMP/life"; do sleep 0.01; done
