@@ -119,22 +119,45 @@ static void input_run(void *state, const struct np_run *run)
 
 /* --- relu, add ----------------------------------------------------------------------------- */
 
-NP_LOOP_HALF(relu, (void *out, const void *in, size_t n), (out, in, n))
+NP_LOOP(relu_f32, (float *out, const float *in, size_t n), (out, in, n))
 {
     size_t i = 0;
 
     for (; i + 8 <= n; i += 8)
-        np_put(out, i, half, np_relu(np_get(in, i, half)));
-    for (; i < n; i++) {
-        float x = np_get1(in, i, half);
+        np_store(out + i, np_relu(np_load(in + i)));
+    for (; i < n; i++)
+        out[i] = in[i] < 0 ? 0 : in[i];
+}
 
-        np_put1(out, i, half, x < 0 ? 0 : x);
+/* On the bits, as signed numbers: -0 is the least, then -infinity is the end of what is below 0, and
+ * then come NaNs. -0 stays, as in f32; a NaN gets its quiet bit, as rounding to bf16 sets it. */
+NP_LOOP(relu_bf16, (int16_t * out, const int16_t *in, size_t n), (out, in, n))
+{
+    const int16_t minus_zero = INT16_MIN, minus_infinity = -0x80, size = INT16_MAX;
+    const int16_t infinity = 0x7f80, quiet = 0x40;
+    size_t i = 0;
+
+    for (; i + 16 <= n; i += 16) {
+        np_v16i x;
+
+        memcpy(&x, in + i, sizeof(x));
+        x &= ~((x > minus_zero) & (x <= minus_infinity));
+        x |= ((x & size) > infinity) & quiet;
+        memcpy(out + i, &x, sizeof(x));
+    }
+    for (; i < n; i++) {
+        int16_t x = in[i] > minus_zero && in[i] <= minus_infinity ? 0 : in[i];
+
+        out[i] = (x & size) > infinity ? x | quiet : x;
     }
 }
 
 void np_cpu_relu(bool half, void *out, const void *in, size_t n)
 {
-    relu(half, out, in, n);
+    if (half)
+        relu_bf16(out, in, n);
+    else
+        relu_f32(out, in, n);
 }
 
 NP_LOOP_HALF(relu_dgrad, (void *dx, const void *dy, const void *y, size_t n), (dx, dy, y, n))
@@ -182,7 +205,7 @@ static void elements_run(void *state, const struct np_run *run)
     void *out = np_cpu_at(cpu, run->operands->ptr[cpu->nr_ins], first);
 
     if (cpu->op == NP_OP_RELU)
-        relu(cpu->half, out, a, n);
+        np_cpu_relu(cpu->half, out, a, n);
     else if (cpu->op == NP_OP_RELU_DGRAD)
         relu_dgrad(cpu->half, out, a, b, n);
     else

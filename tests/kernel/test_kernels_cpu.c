@@ -4,6 +4,7 @@
 
 #include "tests/kernel/kernel_case.h"
 #include "tests/test.h"
+#include "trainer/kernels_cpu.h"
 
 #define F32_TOLERANCE  1e-5
 #define BF16_TOLERANCE 5e-3 /* half a unit in the last place of 8 bits, and a sum's rounding */
@@ -56,6 +57,30 @@ Test(kernels_cpu, relu_and_its_gradient_are_the_reference)
 {
     cr_assert(elements_are_right(NP_OP_RELU, 1, false));
     cr_assert(elements_are_right(NP_OP_RELU_DGRAD, 2, false));
+}
+
+/* Of every bf16 number, in vectors and one by one, in place: -0, infinities and every NaN among them. */
+Test(kernels_cpu, relu_of_each_bf16_number_has_the_references_bits)
+{
+    struct kernel_case kase;
+    uint16_t *numbers, *alone;
+
+    kernel_case_init(&kase, NP_OP_RELU, 1);
+    kernel_case_activation(&kase, NP_BF16, 256, 256, 1, false);
+    kernel_case_activation(&kase, NP_BF16, 256, 256, 1, true);
+    numbers = kase.reference[0];
+    alone = kase.tested[0];
+    for (int i = 0; i < 1 << 16; i++)
+        numbers[i] = alone[i] = (uint16_t)i;
+    kernel_case_reference(&kase);
+    np_cpu_relu(true, numbers, numbers, 1 << 16);
+    for (int i = 0; i < 1 << 16; i++)
+        np_cpu_relu(true, alone + i, alone + i, 1);
+    cr_assert_arr_eq(numbers, kase.reference[1], 2 << 16);
+    cr_assert_arr_eq(alone, kase.reference[1], 2 << 16);
+    cr_assert_eq(((uint16_t *)kase.reference[1])[0x8000], 0x8000);
+    cr_assert_eq(((uint16_t *)kase.reference[1])[0xff80], 0);
+    kernel_case_fini(&kase);
 }
 
 Test(kernels_cpu, add_is_the_reference_with_and_without_relu)
