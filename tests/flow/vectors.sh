@@ -4,10 +4,11 @@
 # only on a CPU that has it.
 . "$(dirname "$0")/../lib.sh"
 cd "$ROOT" || exit 1
+build=${NNPIPE_BUILD:-$ROOT/build}
 
-if [ -x "$NNPIPE_BUILD/tests/unit_tests" ] && [ "$NNPIPE_BUILD" = "$ROOT/build" ]; then
+if [ -x "$build/tests/unit_tests" ] && [ "$build" = "$ROOT/build" ]; then
     plain_tests() {
-        NNPIPE_CPU=sse2 ONEDNN_MAX_CPU_ISA=SSE41 "$NNPIPE_BUILD/tests/unit_tests" --jobs 2 \
+        NNPIPE_CPU=sse2 ONEDNN_MAX_CPU_ISA=SSE41 "$build/tests/unit_tests" --jobs 2 \
             --filter '@(kernels_*|dags|program|gradients|values|trainer)/*' >"$TMP/unit.txt" 2>&1 || return 1
         grep -q 'Tested: [1-9][0-9]* .*Failing: 0 | Crashing: 0' "$TMP/unit.txt"
     }
