@@ -64,7 +64,10 @@ static bool in_order(const char *text, const char *const *parts)
 
 Test(run_log, what_a_checkpoint_has_not_seen_is_cut_off_but_from_the_log)
 {
-    char *dir = new_folder();
+    static const char *const parts[] = {"Z first\n", "Z second\n", /* people read what went wrong */
+        "torn\n2", "Z resumed: the files beside this log are cut back to step 1\n", "Z third\n",
+        NULL};
+    char *dir = new_folder(), *text;
     struct np_position position = {.step = 1};
     struct np_run_log log = {0};
     uint64_t bytes;
@@ -84,16 +87,14 @@ Test(run_log, what_a_checkpoint_has_not_seen_is_cut_off_but_from_the_log)
     np_log_line(log.metrics, "{\"step\": 3}\n");
     np_log_text(&log, "third");
     np_log_close(&log);
-    char *text = read_all(dir, "metrics.jsonl", &bytes);
+    text = read_all(dir, "metrics.jsonl", &bytes);
     cr_assert_str_eq(text, "{\"step\": 1}\n{\"step\": 3}\n");
     np_free(text);
     text = read_all(dir, "bad_samples.jsonl", &bytes);
     cr_assert_eq(bytes, 0);
     np_free(text);
     text = read_all(dir, "log", &bytes);
-    cr_assert(in_order(text, /* what went wrong stays for people to read */
-        (const char *const[]){"Z first\n", "Z second\n", "torn\n2",
-            "Z resumed: the files beside this log are cut back to step 1\n", "Z third\n", NULL}));
+    cr_assert(in_order(text, parts));
     np_free(text);
     drop(dir);
 }
