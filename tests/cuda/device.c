@@ -2,6 +2,7 @@
  * event times, each call of the runtime failing once. The libraries are empty ones (device.sh). Prints
  * an "ok -" or "not ok -" line each. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,8 @@
 #include "trainer/cuda/doctor_cuda.h"
 
 #define BYTES (3u << 20)
+
+void planted_add_ones(void *stream, int blocks, int idle, float *out); /* planted.cu */
 
 const struct np_plan_ops np_cuda_plan_ops = {0}; /* nothing is computed here */
 static int nr_failed;
@@ -300,6 +303,35 @@ static void test_pointers(void)
     is(!ends(give_its_own), "a kernel is given the device's memory", "it was not");
 }
 
+/* What planted_add_ones() gives for three blocks; zeros where it cannot be seen. */
+static void add_ones(const struct np_device *device, int idle, float *memory, float *ret_sums)
+{
+    memset(ret_sums, 0, 3 * sizeof(*ret_sums));
+    planted_add_ones(compute(device), 3, idle, memory);
+    if (cudaMemcpyAsync(ret_sums, memory, 3 * sizeof(*ret_sums), cudaMemcpyDeviceToHost,
+            compute(device)) != cudaSuccess)
+        ret_sums[0] = 0;
+}
+
+/* Each block's is new, though an earlier block's lies in the same place. */
+static void test_shared(void)
+{
+    struct np_device device;
+    void *memory;
+    float sums[3];
+
+    if (open_device(&device, 0, NULL) < 0 || !(memory = device.ops->alloc(&device, 64)))
+        return is(false, "shared memory", "no device");
+    add_ones(&device, -1, memory, sums);
+    is(sums[0] == 64 && sums[1] == 64 && sums[2] == 64, "a block adds up in shared memory",
+        "other sums");
+    add_ones(&device, 63, memory, sums);
+    is(isnan(sums[0]) && isnan(sums[1]) && isnan(sums[2]),
+        "shared memory that no thread has written is no number", "it is one");
+    device.ops->free(&device, memory);
+    np_cuda_ops.close(&device);
+}
+
 /* The error of work that ran is each call's, until the process ends; one of a call alone is not. */
 static void test_sticky(void)
 {
@@ -352,6 +384,7 @@ static void test_launch(void)
 int main(void)
 {
     test_pointers();
+    test_shared();
     test_sticky();
     test_launch();
     test_copies();

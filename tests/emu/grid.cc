@@ -133,7 +133,8 @@ struct runner {
     fiber *on[MAX_THREADS];
     unsigned order[MAX_THREADS];
     lane_set warps[MAX_THREADS / 32];
-    uint64_t draws = 0; /* 0: no shuffling */
+    std::vector<void *> shared; /* what the block has by now */
+    uint64_t draws = 0;         /* 0: no shuffling */
 
     ~runner()
     {
@@ -276,6 +277,7 @@ void go_on()
 void run_block()
 {
     me->begun = me->nr_done = me->nr_waiting = 0;
+    me->shared.clear();
     for (unsigned t = 0; t < me->nr; t++) {
         me->states[t] = UNBORN;
         me->order[t] = t;
@@ -369,6 +371,15 @@ void np_emu_seed(uint64_t seed_)
 {
     seed = seed_;
     nr_launches = 0;
+}
+
+void np_emu_share(void *memory, size_t bytes)
+{
+    for (void *known : me->shared)
+        if (known == memory)
+            return;
+    me->shared.push_back(memory);
+    memset(memory, 0xff, bytes);
 }
 
 void np_emu_barrier(int line)

@@ -2,9 +2,10 @@
  * of a block is a fiber, switched at barriers and shuffles; threads of a block and blocks of a grid
  * run in an order drawn from a seed, so that a missing barrier gives other numbers with another
  * seed. What a GPU would leave undefined ends the program with a message: a barrier that only some
- * threads reach, a shuffle from a lane that takes no part, a launch beyond the limits.
+ * threads reach, a shuffle from a lane that takes no part, a launch beyond the limits. Shared memory
+ * holds 0xff (no number in any float type) until a block writes it.
  *
- * Any thread may launch; `__shared__` is a thread's own. CUDA's cuda_bf16.h and cuda_fp16.h do the
+ * Any thread may launch; shared memory is a thread's own. CUDA's cuda_bf16.h and cuda_fp16.h do the
  * arithmetic of halves on the host. Dynamic shared memory is not here: no kernel of ours has any. */
 #ifndef NP_GRID_H
 #define NP_GRID_H
@@ -24,13 +25,15 @@
 #undef __global__
 #undef __device__
 #undef __host__
-#undef __shared__
 #undef __launch_bounds__
 #define __global__
 #define __device__
 #define __host__
-#define __shared__ static thread_local
 #define __launch_bounds__(...)
+#undef __shared__ /* NP_SHARED says which bytes they are */
+#define NP_SHARED(type, name, dims)                                                                \
+    static thread_local type name dims;                                                            \
+    np_emu_share(&name, sizeof(name))
 
 extern __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -55,6 +58,8 @@ extern void (*np_emu_argument)(const char *kernel, uint64_t word, int is_pointer
 extern void (*np_emu_load)(void *stream, const void *kernel);
 /* Orders drawn from now on; 0: threads and blocks run as they are numbered. At first 1. */
 void np_emu_seed(uint64_t seed);
+/* The block is to have this shared memory: nothing is in it before its first thread comes here. */
+void np_emu_share(void *memory, size_t bytes);
 void np_emu_barrier(int line);
 /* All lanes of mask meet; each gives its value and takes that of lane `source`. */
 uint64_t np_emu_exchange(unsigned mask, uint64_t value, int source);

@@ -126,7 +126,7 @@ template <typename S, int N>
 static __global__ void __launch_bounds__(WARP *WARPS)
     sum_stretch(S source, uint64_t rows, int c, int per_stretch, int lanes, double *partial)
 {
-    __shared__ float sums[WARP * WARPS][N][2];
+    NP_SHARED(float, sums, [WARP * WARPS][N][2]);
     int lane = threadIdx.x & (lanes - 1), turn = threadIdx.x / lanes, turns = WARP * WARPS / lanes;
     int channel = (blockIdx.y * lanes + lane) * N;
     uint64_t first = (uint64_t)blockIdx.x * per_stretch, end = first + per_stretch;
@@ -294,7 +294,7 @@ template <typename T>
 static __device__ inline void sum_column(
     const T *x, uint64_t rows, int c, int channel, float shift, double *a, double *b)
 {
-    __shared__ double parts[WARPS][2];
+    NP_SHARED(double, parts, [WARPS][2]);
     double sum_a = 0, sum_b = 0;
 
     for (uint64_t row = threadIdx.x; row < rows; row += WARP * WARPS) {

@@ -52,7 +52,7 @@ template <typename T>
 static __global__ void __launch_bounds__(BLOCK) cross_entropy(const np_cuda_step *step,
     const T *logits, int classes, float smoothing, float *loss, float *correct, float *top5)
 {
-    __shared__ float shared[BLOCK / WARP];
+    NP_SHARED(float, shared, [BLOCK / WARP]);
     int row = blockIdx.x, label = step->labels[row];
     const T *mine = &logits[(uint64_t)row * classes];
     float whole, target, mean = 0, better = 0;
@@ -93,7 +93,7 @@ template <typename T>
 static __global__ void __launch_bounds__(BLOCK) cross_entropy_dgrad(const np_cuda_step *step,
     const np_cuda_scaler *scaler, const T *logits, int classes, float smoothing, T *dlogits)
 {
-    __shared__ float shared[BLOCK / WARP];
+    NP_SHARED(float, shared, [BLOCK / WARP]);
     int row = blockIdx.x, label = step->labels[row];
     const T *mine = &logits[(uint64_t)row * classes];
     T *out = &dlogits[(uint64_t)row * classes];

@@ -22,7 +22,7 @@ static __global__ void __launch_bounds__(NP_THREADS)
     input_pixel(const np_cuda_step *step, struct np_cuda_input input, T *x)
 {
     typedef np_pack<T, W> pack;
-    __shared__ T values[MAX_CHANNELS][256];
+    NP_SHARED(T, values, [MAX_CHANNELS][256]);
     const uint8_t *images = step->images;
     uint64_t n = (uint64_t)input.n * input.h * input.w;
 

@@ -22,7 +22,7 @@ extern "C" size_t np_cuda_norm_scratch(uint64_t n)
 /* Sum of a value a thread, over the block, in thread 0. */
 static __device__ double sum_block(double value)
 {
-    __shared__ double sums[NP_THREADS / WARP];
+    NP_SHARED(double, sums, [NP_THREADS / WARP]);
 
     for (int bits = WARP / 2; bits > 0; bits /= 2)
         value += __shfl_xor_sync(0xffffffffu, value, bits);

@@ -3,6 +3,7 @@
  * against the reference where there is no GPU. Launch syntax stays out of those files.
  *
  *     NP_LAUNCH(kernel, blocks, threads, shared_bytes, stream, arguments...)
+ *     NP_SHARED(float, sums, [WARPS][2]);    shared memory of a block, in a kernel or what it calls
  */
 #ifndef NP_LAUNCH_H
 #define NP_LAUNCH_H
@@ -13,11 +14,12 @@
 #include <cuda_runtime.h>
 #define NP_LAUNCH(kernel, blocks, threads, shared, stream, ...)                                    \
     kernel<<<(blocks), (threads), (shared), (cudaStream_t)(stream)>>>(__VA_ARGS__)
-#define NP_PRAGMA(words) _Pragma(#words)
-#define NP_UNROLL(times) NP_PRAGMA(unroll times) /* the loop behind */
+#define NP_SHARED(type, name, dims) __shared__ type name dims
+#define NP_PRAGMA(words)            _Pragma(#words)
+#define NP_UNROLL(times)            NP_PRAGMA(unroll times) /* the loop behind */
 #else
 #define NP_UNROLL(times)
-#include "tests/emu/grid.h" /* __global__, __shared__, threadIdx ..., NP_LAUNCH */
+#include "tests/emu/grid.h" /* __global__, threadIdx ..., NP_LAUNCH, NP_SHARED */
 #endif
 
 #endif
