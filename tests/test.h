@@ -26,6 +26,7 @@ struct np_test {
 void np_test_add(struct np_test *test);
 void np_test_failed(const char *file, int line, const char *what);
 void np_test_skipped(const char *why);
+_Noreturn void np_test_end(void); /* also from a function that the test called */
 
 #define Test(suite_, name_, ...)                                                                   \
     static void suite_##_##name_##_run(void);                                                      \
@@ -36,12 +37,12 @@ void np_test_skipped(const char *why);
         np_test_add(&test);                                                                        \
     }                                                                                              \
     static void suite_##_##name_##_run(void)
-/* As in Criterion an assertion that fails ends the test. */
+                                  /* As in Criterion an assertion that fails ends the test. */
 #define NP_CR_CHECK(condition, what)                                                               \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
             np_test_failed(__FILE__, __LINE__, what);                                              \
-            return;                                                                                \
+            np_test_end();                                                                         \
         }                                                                                          \
     } while (0)
 #define cr_assert(condition, ...)       NP_CR_CHECK(condition, #condition)
@@ -62,7 +63,7 @@ void np_test_skipped(const char *why);
 #define cr_assert_null(p, ...)         NP_CR_CHECK((p) == NULL, #p " is NULL")
 #define cr_assert_not_null(p, ...)     NP_CR_CHECK((p) != NULL, #p " is not NULL")
 #define cr_assert_arr_eq(a, b, n, ...) NP_CR_CHECK(memcmp(a, b, n) == 0, #a " equals " #b)
-/* One that fails is said, and the test goes on. */
+                                  /* One that fails is said, and the test goes on. */
 #define cr_expect(condition, ...)                                                                  \
     do {                                                                                           \
         if (!(condition))                                                                          \
@@ -82,7 +83,7 @@ void np_test_skipped(const char *why);
 #define cr_skip(...)                                                                               \
     do {                                                                                           \
         np_test_skipped("" __VA_ARGS__);                                                           \
-        return;                                                                                    \
+        np_test_end();                                                                             \
     } while (0)
 #define cr_skip_test cr_skip
 #endif
