@@ -198,9 +198,10 @@ int np_engines_print(const struct np_engines *engines, char **text, struct np_er
     if (*text)
         memcpy(out, *text, length);
     for (int i = 0; i < engines->n; i++)
-        if (engines->list[i].used)
-            length += (size_t)snprintf(
-                out + length, room - length, "%s", (print_engine(&engines->list[i], line), line));
+        if (engines->list[i].used) {
+            print_engine(&engines->list[i], line);
+            length += (size_t)snprintf(out + length, room - length, "%s", line);
+        }
     np_free(*text);
     *text = out;
     return 0;
