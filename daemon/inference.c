@@ -231,9 +231,9 @@ int np_inference_open(struct np_config *config, const char *weights,
         code = np_setup_data(config, progress, &inference->setup, err);
     if (code == 0)
         code = np_device_open(config->device, &config->device_options, &inference->device, err);
-    if (code == 0 && *inference->device->passed_over && progress && progress->note)
+    if (code == 0 && *inference->device->passed_over)
         progress->note(progress->context, inference->device->passed_over);
-    if (code == 0 && progress) {
+    if (code == 0) {
         inference->device->note = progress->note;
         inference->device->note_context = progress->context;
     }

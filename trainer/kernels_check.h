@@ -1,6 +1,6 @@
 /* Holds the kernels of convolutions and linear layers against plain sums before a plan uses them: a
  * library's kernel may be wrong for some shapes on some CPUs, silently. Kernels found wrong are passed
- * over by np_kernel_find_checked(). Internal to the CPU device. */
+ * over by np_kernel_find_right(). Internal to the CPU device. */
 #ifndef NP_KERNELS_CHECK_H
 #define NP_KERNELS_CHECK_H
 
