@@ -29,9 +29,9 @@ const struct np_option np_config_table[] = {
     {"seed", NP_OPT_INT, AT(seed), "1", 0, 9e15, NULL,
         "All randomness: order, augmentation, initial weights, dropout."},
     {"device", NP_OPT_NODE, AT(device_node), NULL, 0, 0, NULL,
-        "`auto` (a usable GPU, else the CPU, with a warning where there seems to be a GPU), `cpu`, "
-        "`cuda:0`, or "
-        "`{sim: {h2d_gbps: 25, step_ms: 20}}`: a pretended one, to test a pipeline against."},
+        "`auto` (a usable GPU, else the CPU, with a warning where there seems to be a GPU), "
+        "`cpu`, `cuda:0`, or `{sim: {h2d_gbps: 25, step_ms: 20}}`: a simulated one, to test a "
+        "pipeline against."},
     {"precision", NP_OPT_WORD, AT(precision), "auto", 0, 0, "auto|f32|bf16|f16",
         "Of activations; weights are kept in f32. `auto` is a fixed rule of the device."},
     {"data", NP_OPT_NODE, AT(data), NULL, 0, 0, NULL, "The sets: see below."},
@@ -44,11 +44,10 @@ const struct np_option np_config_table[] = {
         "`cross_entropy`, or `{cross_entropy: {label_smoothing: 0.1}}`."},
     {"optimizer", NP_OPT_NODE, AT(optim_node), NULL, 0, 0, NULL, "How gradients move weights."},
     {"schedule", NP_OPT_NODE, AT(schedule_node), NULL, 0, 0, NULL,
-        "The learning rate over the run, a function of the step and the run's length. When a run "
-        "is "
-        "resumed it can be changed, and the length with it: by `-o`, then it is the new schedule "
-        "of "
-        "the whole run from its first step, or anew from that step with `--reset-schedule`."},
+        "The learning rate over the run, a function of the step and the run's length. It can be "
+        "changed when a run is resumed, and so can the length, by `-o`: the new schedule is then "
+        "that of the whole run, from its first step on; with `--reset-schedule` it begins anew at "
+        "the step where the run is resumed."},
     {"train", NP_OPT_NODE, AT(run_node), NULL, 0, 0, NULL, "How long, and how."},
     {"checkpoint", NP_OPT_NODE, AT(checkpoint_node), NULL, 0, 0, NULL, "When the run is saved."},
     {"runs", NP_OPT_STRING, AT(runs), "runs", 0, 0, NULL,
@@ -105,9 +104,8 @@ const struct np_option np_data_table[] = {
     {"val", NP_OPT_NODE, AT(val), NULL, 0, 0, NULL,
         "A set to evaluate on while training; `test` is then used once, at the end."},
     {"classes", NP_OPT_STRING, AT(classes), "", 0, 0, NULL,
-        "A text file with the name of a class a line: which classes there are, and in which order. "
-        "By "
-        "default they are `train`'s, in byte order as torchvision has them (1, 10, 2)."},
+        "A text file with one class name a line: which classes there are, and in which order. By "
+        "default they are those of `train`, in byte order as torchvision has them (1, 10, 2)."},
     {"split", NP_OPT_SHARE, AT(split), "0", 0, 0.9, NULL,
         "Share of `train` kept apart for evaluation while training: `10%`."},
     {"split_seed", NP_OPT_INT, AT(split_seed), "1", 0, 9e15, NULL,

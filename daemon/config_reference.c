@@ -75,16 +75,13 @@ static void print_sources(FILE *out)
     np_reference_table(out, np_data_table);
     fputs("\nEach set is a mapping:\n", out);
     np_reference_table(out, np_source_option_table);
-    fputs(
-        "\nThe class of an image in a `folder` or `tar` is the first folder below the one given; "
-        "of an "
-        "archive, below those that all images of the set share; or, where `match` begins with "
-        "folders (`train/*`), below these. So `n/cat/batch1/1.jpg` is a cat in the folder `n` and "
-        "in a "
-        "tar of it, and where all images lie in one chain of folders the class is the first of "
-        "them. "
-        "WebDataset's `.cls` members are the numbers of their classes. Training needs two classes, "
-        "unless `classes:` names the one.\n",
+    fputs("\nThe class of an image in a `folder` or `tar` is the name of a folder on its path: the "
+          "first one below the folder given; in an archive, the first one below the folders that "
+          "all images of the set share; where `match` begins with folders (`train/*`), the first "
+          "one below these. So `n/cat/batch1/1.jpg` is a cat in the folder `n` and in a tar of it. "
+          "Where all images lie in one chain of folders, the class is the first of them. "
+          "WebDataset's `.cls` members are the numbers of their classes. Training needs two "
+          "classes, unless `classes:` names the one.\n",
         out);
     fputs("\n| source | what it reads | its keys |\n|---|---|---|\n", out);
     for (int i = 0; np_sources[i]; i++)

@@ -17,17 +17,13 @@
 
 static const struct np_command commands[] = {
     {"train", np_cmd_train, "CONFIG", "train a network",
-        "  --resume [RUN]   go on with the run in folder RUN (CONFIG may then be left out), or "
-        "with\n"
-        "                   the newest unfinished one of CONFIG. Its data may have moved. "
-        "Rate,\n"
-        "                   weight decay, schedule and length are changed by -o (see "
-        "nnpipe(1))\n"
-        "  --reset-schedule with --resume: the schedule begins anew at this step, and what "
-        "CONFIG\n"
-        "                   now says of rate, decay, schedule and length is taken\n"
-        "  --weights FILE   begin with weights from a safetensors file, a checkpoint or a run "
-        "(RUN:best)\n"
+        "  --resume [RUN]   go on with the run in folder RUN (CONFIG may then be left out), or\n"
+        "                   with the newest unfinished one of CONFIG. Its data may have moved.\n"
+        "                   -o changes rate, weight decay, schedule and length: see nnpipe(1)\n"
+        "  --reset-schedule with --resume: the schedule begins anew at this step, and CONFIG's\n"
+        "                   rate, decay, schedule and length hold from now on\n"
+        "  --weights FILE   begin with weights from a safetensors file, a checkpoint or a run\n"
+        "                   (RUN:best)\n"
         "  --device NAME    auto, cpu, cuda:0 or sim\n"
         "  -o KEY=VALUE     change a key of the config: -o train.epochs=2 (may be repeated)\n"
         "  --trace FILE     what each thread and the device did when, for ui.perfetto.dev\n"
@@ -35,24 +31,20 @@ static const struct np_command commands[] = {
         "  --json           one JSON object a line instead of text\n"
         "\n"
         "Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and ends with 75; one that\n"
-        "comes later ends it at once. While data are still listed and the network is built there "
-        "is nothing\n"
-        "to save: the signal then ends the run and says so. A closed standard output does not\n"
-        "stop a run: its log goes on.\n"},
+        "comes later ends it at once. While data are still listed and the network is built there\n"
+        "is nothing to save: the signal then ends the run and says so. A closed standard output\n"
+        "does not stop a run: its log goes on.\n"},
     {"eval", np_cmd_eval, "CONFIG --weights FILE", "loss and accuracy on the test set, or another",
-        "  --weights FILE   a safetensors file, a checkpoint's folder, a run's folder (the newest "
-        "one),\n"
-        "                   or RUN:best, RUN:last, RUN:step-N\n"
-        "  --set NAME       test, val (or the part that data.split keeps apart) or train; "
-        "without it\n"
-        "                   test, and where there is none val\n"
+        "  --weights FILE   a safetensors file, a checkpoint's folder, a run's folder (its newest\n"
+        "                   checkpoint), or RUN:best, RUN:last, RUN:step-N\n"
+        "  --set NAME       test, val (or the part that data.split keeps apart) or train;\n"
+        "                   default: test, or val where there is no test set\n"
         "  --device NAME    auto, cpu, cuda:0 or sim\n"
         "  -o KEY=VALUE     change a key of the config\n"
         "  --json           one JSON object a line instead of text\n"},
     {"predict", np_cmd_predict, "CONFIG --weights FILE IMAGE...", "labels of single images",
-        "  --weights FILE   a safetensors file, a checkpoint's folder, a run's folder (the newest "
-        "one),\n"
-        "                   or RUN:best, RUN:last, RUN:step-N\n"
+        "  --weights FILE   a safetensors file, a checkpoint's folder, a run's folder (its newest\n"
+        "                   checkpoint), or RUN:best, RUN:last, RUN:step-N\n"
         "  --device NAME    auto, cpu, cuda:0 or sim\n"
         "  -o KEY=VALUE     change a key of the config\n"
         "  --json           one JSON object a line instead of text\n"},

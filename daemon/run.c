@@ -218,8 +218,7 @@ void np_run_say_changed(struct np_run *run, bool end)
             np_source_forget(sets[kind]);
             np_run_say(run,
                 "%s has changed since it was listed; such files are read as they are now, and "
-                "listed "
-                "anew at the next start",
+                "listed anew at the next start",
                 first);
         }
         if (end && n > 1)

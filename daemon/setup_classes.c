@@ -196,11 +196,10 @@ static int check_several(
     if (n < 1)
         return np_err_set(err, -EINVAL, "data.train: its samples have no classes");
     return np_err_set(err, -EINVAL,
-        "data.train: %s: all its samples are of one class, '%.200s'; classes are the first folders "
-        "below the one given (of an archive, below those that all its members share): put a folder "
-        "a class there, say with `match: \"FOLDER/*\"` below which folder they lie, or name this "
-        "one "
-        "class in a file for data.classes",
+        "data.train: %s: all its samples are of one class, '%.200s'. Classes are the first "
+        "folders below the one given (of an archive, below those that all its members share). "
+        "Give each class a folder there, or name the folder that holds the class folders with "
+        "`match: \"FOLDER/*\"`, or name this one class in a file for data.classes",
         config->train.path ? config->train.path : "", np_index_class(train, 0));
 }
 

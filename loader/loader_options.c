@@ -48,15 +48,14 @@ const struct np_option np_loader_option_table[] = {
     {"channels", NP_OPT_INT, AT(channels), "3", 1, 3, NULL,
         "Channels of the images: 3 (RGB) or 1 (grey)."},
     {"pixels", NP_OPT_WORD, AT(pixels), "pillow-13", 0, 0, "pillow-12|pillow-13",
-        "Whose pixels a resize gives, byte for byte: Pillow 13 begins with the vertical pass where "
-        "a "
-        "picture loses many more rows than columns, older Pillows never do. A run keeps what it "
-        "began with: a resumed one that the key is not written for goes on with its own, `eval` "
-        "and "
-        "`predict` take the checkpoint's."},
+        "Whose pixels a resize gives, byte for byte: Pillow 13 begins with the vertical pass "
+        "where a picture loses many more rows than columns, older Pillows never do. A run keeps "
+        "the rule it began with: where the config does not have this key, a resumed run goes on "
+        "with its own; `eval` and `predict` take the checkpoint's."},
     {"max_pixels", NP_OPT_INT, AT(max_pixels), "178956970", 1, MAX_PIXELS, NULL,
-        "A picture of more pixels is a bad sample, and a JPEG of several scans, a progressive one "
-        "for instance, whose coefficients take more than 1.5 bytes for each of them: 256 MiB."},
+        "A picture with more pixels is a bad sample. So is a JPEG of several scans (a progressive "
+        "one, for instance) whose coefficients take more than 1.5 bytes for each of these pixels, "
+        "256 MiB by default."},
     {"augment", NP_OPT_NODE, AT(augment_node), NULL, 0, 0, NULL,
         "Operations on a training image, in order."},
     {"test_augment", NP_OPT_NODE, AT(test_augment_node), NULL, 0, 0, NULL,

@@ -265,9 +265,8 @@ static int check_shard(struct np_reader *reader, const struct np_job *job)
         return 0;
     memset(&reader->why, 0, sizeof(reader->why));
     return np_err_set(&reader->why, -ESTALE,
-        "%s has changed since the run began: its samples are other ones now; bring back what was, "
-        "or "
-        "start anew",
+        "%s has changed since the run began, so its samples are not the same any more: bring the "
+        "old file back, or start a new run",
         np_index_file(set->index, (int)job->record.file));
 }
 

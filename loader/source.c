@@ -33,9 +33,8 @@ const struct np_option np_source_option_table[] = {
         "`folder`, `tar`: takes only the images whose name below the folder or in the archive "
         "matches this glob; `*` crosses `/`."},
     {"unlabelled", NP_OPT_WORD, AT(unlabelled), "refuse", 0, 0, "refuse|skip",
-        "`folder`, `tar`: samples in no class end a run before it starts, with their number and "
-        "the "
-        "first one's name; `skip` leaves them out, and says so."},
+        "`folder`, `tar`: what happens to samples in no class. `refuse` ends the run before it "
+        "starts, with their number and the first one's name; `skip` leaves them out, and says so."},
     {"samples", NP_OPT_INT, AT(samples), "10000", 1, 4294967295.0, NULL,
         "`synth`: number of pictures."},
     {"size", NP_OPT_INT, AT(size), "32", 8, 1024, NULL, "`synth`: height and width in pixels."},

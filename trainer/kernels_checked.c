@@ -164,8 +164,7 @@ void np_checked_say(const struct np_checked *checked, const struct np_op_node *n
         return;
     snprintf(text, sizeof(text),
         "layer '%s': the kernel '%s' gives wrong numbers for its shape on this CPU and is not "
-        "used; "
-        "'%s' takes its place%s",
+        "used; '%s' takes its place%s",
         node->name ? node->name : "?", wrong->name, instead->name, slow ? ", which is slow" : "");
     checked->note(checked->context, text);
 }

@@ -181,8 +181,7 @@ struct loss {
 static const struct np_option cross_entropy_options[] = {
     {"label_smoothing", NP_OPT_SHARE, offsetof(struct loss, label_smoothing), "0", 0, 0.999, NULL,
         "Share of the target spread evenly over all classes (arXiv:1512.00567, section 7). The "
-        "test "
-        "loss that is reported has it too."},
+        "test loss that is reported has it too."},
     NP_OPTIONS_END,
 };
 const struct np_choice np_loss_choices[] = {
