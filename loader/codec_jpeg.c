@@ -1,6 +1,6 @@
 /* JPEG -> pixels, equal to the whole decode of libjpeg-turbo with ISLOW and fancy upsampling,
  * which is what Pillow gives, but only the part a geometry needs. Reader threads, a state each;
- * the buffers are kept from image to image.
+ * the decompressor and the buffers are kept from image to image, but never a table.
  *
  * Whether a file is bad depends on its bytes alone, never on the part that is asked for: it is bad
  * where Pillow cannot load it (docs/PIXELS.md). Pillow goes on over libjpeg's warnings, so a file
@@ -172,31 +172,93 @@ static int jpeg_init(void **ret_state)
     return 0;
 }
 
-/* A new decompressor: an old one would lend its tables to a file that lacks some. Or longjmps. */
+/* Marks that the tables there are another file's: no DQT and no DHT leaves such a mark behind. */
+static void mark_tables(j_decompress_ptr cinfo)
+{
+    for (int i = 0; i < NUM_QUANT_TBLS; i++)
+        if (cinfo->quant_tbl_ptrs[i])
+            cinfo->quant_tbl_ptrs[i]->quantval[0] = 0;
+    for (int i = 0; i < NUM_HUFF_TBLS; i++) {
+        if (cinfo->dc_huff_tbl_ptrs[i])
+            cinfo->dc_huff_tbl_ptrs[i]->bits[0] = 1;
+        if (cinfo->ac_huff_tbl_ptrs[i])
+            cinfo->ac_huff_tbl_ptrs[i]->bits[0] = 1;
+    }
+}
+
+static bool quant_is_marked(const j_decompress_ptr cinfo, int i)
+{
+    return i >= 0 && i < NUM_QUANT_TBLS && cinfo->quant_tbl_ptrs[i] &&
+           cinfo->quant_tbl_ptrs[i]->quantval[0] == 0;
+}
+
+static bool huff_is_marked(JHUFF_TBL *const tables[NUM_HUFF_TBLS], int i)
+{
+    return i >= 0 && i < NUM_HUFF_TBLS && tables[i] && tables[i]->bits[0] != 0;
+}
+
+/* Would another file's table be used? Of a file of many scans, which may bring tables of its own
+ * between them, it is enough that there is one. */
+static bool borrows_tables(j_decompress_ptr cinfo)
+{
+    bool borrows = false;
+
+    for (int c = 0; c < cinfo->num_components; c++) {
+        const jpeg_component_info *component = &cinfo->comp_info[c];
+
+        borrows |= quant_is_marked(cinfo, component->quant_tbl_no) ||
+                   huff_is_marked(cinfo->dc_huff_tbl_ptrs, component->dc_tbl_no) ||
+                   huff_is_marked(cinfo->ac_huff_tbl_ptrs, component->ac_tbl_no);
+    }
+    for (int i = 0; jpeg_has_multiple_scans(cinfo) && i < NUM_QUANT_TBLS; i++)
+        borrows |= quant_is_marked(cinfo, i) || huff_is_marked(cinfo->dc_huff_tbl_ptrs, i) ||
+                   huff_is_marked(cinfo->ac_huff_tbl_ptrs, i);
+    return borrows;
+}
+
+/* The decompressor that is there, or a new one; or longjmps. */
 static void begin(struct jpeg_state *state, const uint8_t *bytes, size_t nr_bytes)
 {
-    jpeg_destroy_decompress(&state->cinfo);
+    j_decompress_ptr cinfo = &state->cinfo;
+
     state->bytes = NULL;
-    jpeg_create_decompress(&state->cinfo);
-    state->cinfo.mem->max_memory_to_use = 0; /* $JPEGMEM decides nothing */
-    state->cinfo.src = &state->source;
+    if (cinfo->mem) {
+        jpeg_abort_decompress(cinfo);
+        mark_tables(cinfo);
+    } else {
+        jpeg_create_decompress(cinfo);
+        cinfo->mem->max_memory_to_use = 0; /* $JPEGMEM decides nothing */
+        cinfo->src = &state->source;
+    }
+    cinfo->progress = NULL;
     state->source.next_input_byte = bytes;
     state->source.bytes_in_buffer = nr_bytes;
     state->end = state->limit = bytes + nr_bytes;
 }
 
-/* Reads the header, or longjmps. Tables alone, with an end marker of their own, may come first. */
-static void read_header(struct jpeg_state *state, const uint8_t *bytes, size_t nr_bytes)
+/* Or longjmps. Tables alone, with an end marker of their own, may come first. */
+static void find_header(struct jpeg_state *state, const uint8_t *bytes, size_t nr_bytes)
 {
-    j_decompress_ptr cinfo = &state->cinfo;
     int found;
 
     begin(state, bytes, nr_bytes);
     do
-        found = jpeg_read_header(cinfo, FALSE);
+        found = jpeg_read_header(&state->cinfo, FALSE);
     while (found == JPEG_HEADER_TABLES_ONLY);
     if (found == JPEG_SUSPENDED)
         fail_with(state, -EBADMSG, "the file ends too early");
+}
+
+/* Reads the header, or longjmps. A file that lacks tables gets a decompressor that has none, too. */
+static void read_header(struct jpeg_state *state, const uint8_t *bytes, size_t nr_bytes)
+{
+    j_decompress_ptr cinfo = &state->cinfo;
+
+    find_header(state, bytes, nr_bytes);
+    if (borrows_tables(cinfo)) {
+        jpeg_destroy_decompress(cinfo);
+        find_header(state, bytes, nr_bytes);
+    }
     if (cinfo->jpeg_color_space == JCS_UNKNOWN ||
         (cinfo->num_components != 1 && cinfo->num_components != 3 && cinfo->num_components != 4))
         fail_with(state, -EBADMSG, "it is neither grey, colour nor CMYK");

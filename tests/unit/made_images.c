@@ -33,6 +33,7 @@ static void set_kind(j_compress_ptr cinfo, const struct made_jpeg *made)
                             : made->components == 3 ? JCS_RGB
                                                     : JCS_CMYK;
     jpeg_set_defaults(cinfo);
+    cinfo->optimize_coding = made->own_codes;
     if (made->rgb)
         jpeg_set_colorspace(cinfo, JCS_RGB);
     if (made->ycck)

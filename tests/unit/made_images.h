@@ -11,7 +11,8 @@ struct made_jpeg {
     int components; /* 1, 3 or 4 */
     int h, v;       /* sampling factors of the first component; the others have 1 */
     bool progressive, arithmetic, rgb, ycck;
-    int restart; /* MCUs; 0: none */
+    bool own_codes; /* Huffman tables made for it, not the usual ones */
+    int restart;    /* MCUs; 0: none */
     int quality;
 };
 
