@@ -290,6 +290,34 @@ static bool is_duration(const char *text)
     return *text && !*end && seconds >= LEAST_TRIAL_S && seconds <= MOST_TRIAL_S;
 }
 
+/* Flags that do not go together, or say nothing. nr: operands. 0, or NP_EXIT_USAGE: it is said. */
+static int check_usage(struct profiling *p, int nr)
+{
+    struct np_err caps = {0};
+
+    if (nr != 1)
+        fprintf(stderr, "nnpipe profile: expected one CONFIG, not %d\n", nr);
+    else if (np_tuning_caps(p->max_memory, p->max_cores, &p->caps, &caps) < 0)
+        fprintf(stderr, "nnpipe profile: %s\n", caps.text);
+    else if (!p->tune && (p->max_memory || p->max_cores))
+        fprintf(stderr, "nnpipe profile: --max-memory and --max-cores are of --tune\n");
+    else if (p->trace_limit && !p->trace)
+        fprintf(stderr, "nnpipe profile: --trace-limit is the size of the file of --trace FILE\n");
+    else if (p->seconds && !is_duration(p->seconds))
+        fprintf(stderr, "nnpipe profile: --seconds %s is not a number from %g to %g\n", p->seconds,
+            LEAST_TRIAL_S, MOST_TRIAL_S);
+    else if (strcmp(p->config_path, "-") == 0)
+        fprintf(stderr, "nnpipe profile: the config is read for every trial, and must be a file\n");
+    else if (is_stored(p) && (p->device || p->out || p->html || p->trace || p->deep || p->verify ||
+                                 p->tune || p->seconds || p->overrides.nr_texts > 0))
+        fprintf(stderr,
+            "nnpipe profile: two stored profiles are compared, and nothing is measured: of the "
+            "flags only --json has a meaning\n");
+    else
+        return 0;
+    return NP_EXIT_USAGE;
+}
+
 int np_cmd_profile(int argc, char **argv)
 {
     struct profiling p = {0};
@@ -314,38 +342,10 @@ int np_cmd_profile(int argc, char **argv)
 
     if (code)
         return code;
-    if (nr != 1) {
-        fprintf(stderr, "nnpipe profile: expected one CONFIG, not %d\n", nr);
-        return NP_EXIT_USAGE;
-    }
-    if (np_tuning_caps(p.max_memory, p.max_cores, &p.caps, &err) < 0 ||
-        (!p.tune && (p.max_memory || p.max_cores))) {
-        fprintf(stderr, "nnpipe profile: %s\n",
-            err.code ? err.text : "--max-memory and --max-cores are of --tune");
-        return NP_EXIT_USAGE;
-    }
-    if (p.trace_limit && !p.trace) {
-        fprintf(stderr, "nnpipe profile: --trace-limit is the size of the file of --trace FILE\n");
-        return NP_EXIT_USAGE;
-    }
-    if (p.seconds && !is_duration(p.seconds)) {
-        fprintf(stderr, "nnpipe profile: --seconds %s is not a number from %g to %g\n", p.seconds,
-            LEAST_TRIAL_S, MOST_TRIAL_S);
-        return NP_EXIT_USAGE;
-    }
     p.config_path = argv[1];
-    if (strcmp(p.config_path, "-") == 0) {
-        fprintf(stderr, "nnpipe profile: the config is read for every trial, and must be a file\n");
-        return NP_EXIT_USAGE;
-    }
+    if ((code = check_usage(&p, nr)) != 0)
+        return code;
     const bool stored = is_stored(&p);
-    if (stored && (p.device || p.out || p.html || p.trace || p.deep || p.verify || p.tune ||
-                      p.seconds || p.overrides.nr_texts > 0)) {
-        fprintf(stderr,
-            "nnpipe profile: two stored profiles are compared, and nothing is measured: of the "
-            "flags only --json has a meaning\n");
-        return NP_EXIT_USAGE;
-    }
     if (!stored)
         code = np_cmd_config(p.config_path, &p.overrides, p.device, &p.config);
     if (code)

@@ -38,6 +38,41 @@ static int train_traced(struct np_config *config, struct np_run_options *options
     return code;
 }
 
+/* Flags and operands (argv[1] to argv[nr]) that do not go together. 0, or NP_EXIT_USAGE: it is said. */
+static int check_usage(const struct np_run_options *options, char **argv, int nr, const char *trace,
+    const char *trace_limit)
+{
+    const bool newest = options->resume && !options->resume_dir;
+
+    if (options->resume && options->weights)
+        fprintf(stderr, "nnpipe train: --weights begins a run, --resume goes on with one; give one "
+                        "of the two\n");
+    else if (options->reset_schedule && !options->resume)
+        fprintf(stderr,
+            "nnpipe train: --reset-schedule goes with --resume: the schedule begins anew "
+            "where the run is resumed\n");
+    else if (trace_limit && !trace)
+        fprintf(stderr, "nnpipe train: --trace-limit is the size of the file of --trace FILE\n");
+    else if (nr == 2 && newest && !is_folder(argv[2]))
+        fprintf(stderr,
+            "nnpipe train: %s is no folder: --resume takes a run's, or nothing for the "
+            "newest of the config\n",
+            argv[2]);
+    else if (nr != 1 && !(nr == 0 && options->resume_dir))
+        fprintf(stderr,
+            "nnpipe train: expected one CONFIG, not %d; to go on with a run: nnpipe train "
+            "--resume RUN\n",
+            nr);
+    else if (nr == 1 && is_folder(argv[1]))
+        fprintf(stderr,
+            "nnpipe train: %s is a folder, CONFIG is a file; to go on with a run: nnpipe train "
+            "--resume %s\n",
+            argv[1], argv[1]);
+    else
+        return 0;
+    return NP_EXIT_USAGE;
+}
+
 int np_cmd_train(int argc, char **argv)
 {
     struct np_overrides overrides = {0};
@@ -59,44 +94,10 @@ int np_cmd_train(int argc, char **argv)
 
     if (code)
         return code;
-    if (options.resume && options.weights) {
-        fprintf(stderr, "nnpipe train: --weights begins a run, --resume goes on with one; give one "
-                        "of the two\n");
-        return NP_EXIT_USAGE;
-    }
-    if (options.reset_schedule && !options.resume) {
-        fprintf(stderr,
-            "nnpipe train: --reset-schedule goes with --resume: the schedule begins anew "
-            "where the run is resumed\n");
-        return NP_EXIT_USAGE;
-    }
-    if (trace_limit && !trace) {
-        fprintf(stderr, "nnpipe train: --trace-limit is the size of the file of --trace FILE\n");
-        return NP_EXIT_USAGE;
-    }
-    if (nr == 0 && options.resume_dir)
+    if ((code = check_usage(&options, argv, nr, trace, trace_limit)) != 0)
+        return code;
+    if (nr == 0)
         own = np_format("%s/config.yaml", options.resume_dir);
-    if (nr == 2 && options.resume && !options.resume_dir && !is_folder(argv[2])) {
-        fprintf(stderr,
-            "nnpipe train: %s is no folder: --resume takes a run's, or nothing for the "
-            "newest of the config\n",
-            argv[2]);
-        return NP_EXIT_USAGE;
-    }
-    if (nr != 1 && !own) {
-        fprintf(stderr,
-            "nnpipe train: expected one CONFIG, not %d; to go on with a run: nnpipe train "
-            "--resume RUN\n",
-            nr);
-        return NP_EXIT_USAGE;
-    }
-    if (nr == 1 && is_folder(argv[1])) {
-        fprintf(stderr,
-            "nnpipe train: %s is a folder, CONFIG is a file; to go on with a run: nnpipe train "
-            "--resume %s\n",
-            argv[1], argv[1]);
-        return NP_EXIT_USAGE;
-    }
     code = np_cmd_config(own ? own : argv[1], &overrides, device, &config);
     if (code == 0)
         code = trace ? train_traced(config, &options, trace, trace_limit)

@@ -75,12 +75,12 @@ static bool look_stopping(void *context)
 
 /* --- one pass -------------------------------------------------------------------------------- */
 
-static int pass(const struct np_evaluation *evaluation, const struct np_trainer_hooks *hooks,
-    struct np_eval_report *ret_report, struct np_err *err)
+static struct np_loader_config loader_config(const struct np_evaluation *evaluation)
 {
     const struct np_config *config = evaluation->config;
     const uint64_t total = np_index_samples(evaluation->index);
-    struct np_loader_config loader_config = {
+
+    return (struct np_loader_config){
         .options = &config->loader,
         .sampler = {.seed = (uint64_t)config->seed,
             .nr_eval = evaluation->split ? evaluation->split : total,
@@ -97,6 +97,12 @@ static int pass(const struct np_evaluation *evaluation, const struct np_trainer_
         .stat = evaluation->stat,
         .eval_due = true,
     };
+}
+
+static int pass(const struct np_evaluation *evaluation, const struct np_trainer_hooks *hooks,
+    struct np_eval_report *ret_report, struct np_err *err)
+{
+    const struct np_loader_config options = loader_config(evaluation);
     struct np_trainer_config trainer = {
         .device = evaluation->device,
         .plan = evaluation->plan,
@@ -105,7 +111,7 @@ static int pass(const struct np_evaluation *evaluation, const struct np_trainer_
     };
     struct np_loader *loader = NULL;
     bool cut = false;
-    int code = np_loader_start(&loader_config, &loader, err);
+    int code = np_loader_start(&options, &loader, err);
 
     if (code < 0)
         np_device_blame(evaluation->device, err);

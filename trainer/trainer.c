@@ -161,42 +161,47 @@ static int catch_up(struct loop *loop, struct np_err *err)
     return loop->reported < loop->step ? report_step(loop, false, err) : 0;
 }
 
+/* The next batch of the evaluation after `step`. *ret_last: none follows. */
+static int eval_batch(
+    const struct np_trainer_config *config, uint64_t step, bool *ret_last, struct np_err *err)
+{
+    struct np_input input;
+    int code = np_feed_upload(config->feed, &input, err);
+
+    if (code < 0)
+        return code;
+    assert(input.about.kind == NP_BATCH_EVAL && input.about.step == step);
+    *ret_last = input.about.part + 1 == input.about.nr_parts;
+    code = seen(config, &input);
+    if (code == 0)
+        code = config->device->plan_ops->eval(config->plan, input.images, input.labels, err);
+    if (code == 0 && config->hooks.evaluated)
+        code = config->hooks.evaluated(config->hooks.context, &input.about);
+    np_feed_release(config->feed, &input);
+    return code;
+}
+
 int np_trainer_eval(const struct np_trainer_config *config, uint64_t step, bool *ret_cut,
     struct np_eval_report *ret_report, struct np_err *err)
 {
-    const struct np_plan_ops *ops = config->device->plan_ops;
     uint64_t start = np_now_ns();
     struct np_metrics metrics;
     bool last = false;
-    int code;
+    int code = 0;
 
-    while (!last) {
-        struct np_input input;
+    while (code == 0 && !last) {
+        const bool stops = ret_cut && config->hooks.stopping(config->hooks.context);
 
-        if (ret_cut && config->hooks.stopping(config->hooks.context)) {
-            *ret_cut = true;
-            return 0;
-        }
-        code = np_feed_upload(config->feed, &input, err);
-        if (code == -EINTR && ret_cut) {
-            *ret_cut = true;
-            return 0;
-        }
-        if (code < 0)
-            return code;
-        assert(input.about.kind == NP_BATCH_EVAL && input.about.step == step);
-        last = input.about.part + 1 == input.about.nr_parts;
-        code = seen(config, &input);
-        if (code == 0)
-            code = ops->eval(config->plan, input.images, input.labels, err);
-        if (code == 0 && config->hooks.evaluated)
-            code = config->hooks.evaluated(config->hooks.context, &input.about);
-        np_feed_release(config->feed, &input);
-        if (code < 0)
-            return code;
+        code = stops ? -EINTR : eval_batch(config, step, &last, err);
     }
+    if (code == -EINTR && ret_cut) {
+        *ret_cut = true;
+        return 0;
+    }
+    if (code < 0)
+        return code;
     np_stat_wait(config->block, NP_STATE_BLOCKED, "metrics", "the device, evaluation", step);
-    code = ops->metrics(config->plan, false, &metrics, err);
+    code = config->device->plan_ops->metrics(config->plan, false, &metrics, err);
     np_stat_done(config->block);
     if (code < 0)
         return code;
