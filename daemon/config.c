@@ -104,7 +104,7 @@ const struct np_option np_data_table[] = {
     {"val", NP_OPT_NODE, AT(val), NULL, 0, 0, NULL,
         "A set to evaluate on while training; `test` is then used once, at the end."},
     {"classes", NP_OPT_STRING, AT(classes), "", 0, 0, NULL,
-        "A text file with one class name a line: which classes there are, and in which order. By "
+        "A text file with one class name per line: which classes there are, and in which order. By "
         "default they are those of `train`, in byte order as torchvision has them (1, 10, 2)."},
     {"split", NP_OPT_SHARE, AT(split), "0", 0, 0.9, NULL,
         "Share of `train` kept apart for evaluation while training: `10%`."},

@@ -90,8 +90,9 @@ static int settle_unlabelled(const struct np_source_options *options, const char
     np_text_clean(name);
     if (options->unlabelled != NP_UNLABELLED_SKIP || n == all)
         return np_err_set(err, -EINVAL,
-            "%s: %s: %llu of its %llu samples are in no class, the first is '%s'; put them into a "
-            "folder a class, choose others with `match:`, or leave them out with `unlabelled: "
+            "%s: %s: %llu of its %llu samples are in no class, the first is '%s'; give each class "
+            "a "
+            "folder, choose other samples with `match:`, or leave these out with `unlabelled: "
             "skip`",
             what, options->path, (unsigned long long)n, (unsigned long long)all, name);
     if (np_index_skip_unlabelled(index))

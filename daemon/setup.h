@@ -38,7 +38,7 @@ int np_setup_classes(const struct np_config *config, struct np_setup *setup, str
  * are not the same. */
 int np_setup_order_classes(
     struct np_setup *setup, const struct np_node *classes, struct np_err *err);
-/* A text file with a class a line, as a list of names, for np_node_free(). A UTF-8 mark at its
+/* A text file with one class name per line, as a list of names, for np_node_free(). A UTF-8 mark at its
  * beginning and \r before a line's end are passed over. -EINVAL names the line: empty, with a NUL byte,
  * too long, or a name for the second time. */
 int np_classes_read(const char *path, struct np_node **ret_classes, struct np_err *err);

@@ -59,7 +59,7 @@ static int add_line(
     if (bytes && from[bytes - 1] == '\r')
         bytes--;
     if (bytes == 0)
-        return np_err_set(err, -EINVAL, "%s:%d: an empty line; a class a line", path, number);
+        return np_err_set(err, -EINVAL, "%s:%d: an empty line; one class per line", path, number);
     if (memchr(from, '\0', bytes))
         return np_err_set(err, -EINVAL, "%s:%d: a NUL byte: not a text file", path, number);
     if (bytes > NP_MAX_NAME)
@@ -92,7 +92,7 @@ int np_classes_read(const char *path, struct np_node **ret_classes, struct np_er
     }
     np_free(text);
     if (code == 0 && list->nr_items == 0)
-        code = np_err_set(err, -EINVAL, "%s: it is empty; a class a line", path);
+        code = np_err_set(err, -EINVAL, "%s: it is empty; one class per line", path);
     if (code == 0)
         code = check_twice(path, list, err);
     if (code < 0)

@@ -82,9 +82,9 @@ struct normalize_options {
 };
 static const struct np_option normalize_table[] = {
     {"mean", NP_OPT_FLOATS, offsetof(struct normalize_options, mean), "[0.5]", 0, 1, NULL,
-        "Subtracted, a number a channel, or one for all."},
+        "Subtracted: one number per channel, or one for all."},
     {"std", NP_OPT_FLOATS, offsetof(struct normalize_options, std), "[0.25]", 1e-6, 1e3, NULL,
-        "Divided by, a number a channel, or one for all."},
+        "Divided by: one number per channel, or one for all."},
     NP_OPTIONS_END,
 };
 

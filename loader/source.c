@@ -21,7 +21,7 @@ const struct np_source *const np_sources[] = {
 
 const struct np_option np_source_option_table[] = {
     {"source", NP_OPT_STRING, AT(source), NULL, 0, 0, NULL,
-        "What the set is: `folder` (an image file each, in a folder a class), `tar` (also .tar.gz, "
+        "What the set is: `folder` (image files, one folder per class), `tar` (also .tar.gz, "
         ".tar.zst, WebDataset), `cifar10` (its binary version), `idx` (as MNIST), `synth` (shapes "
         "drawn as they are needed)."},
     {"path", NP_OPT_STRING, AT(path), "", 0, 0, NULL,

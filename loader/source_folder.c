@@ -243,7 +243,7 @@ static int scan(const struct np_source_options *options, struct np_index *index,
 
 const struct np_source np_source_folder = {
     .name = "folder",
-    .help = "image files in a folder a class",
+    .help = "image files, one folder per class",
     .keys = "path match unlabelled",
     .scan = scan,
 };

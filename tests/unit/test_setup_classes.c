@@ -236,9 +236,9 @@ Test(setup_classes, a_mistake_in_a_file_of_classes_is_told_with_its_line)
     memset(large, 'x', NP_MAX_NAME + 10);
     memcpy(large, "ant\n", 4);
     cr_expect_str_eq(mistake("ant\nbee\n", 8), "");
-    cr_expect_str_eq(mistake("", 0), ": it is empty; a class a line");
-    cr_expect_str_eq(mistake("ant\n\nbee\n", 9), ":2: an empty line; a class a line");
-    cr_expect_str_eq(mistake("ant\n\r\n", 6), ":2: an empty line; a class a line");
+    cr_expect_str_eq(mistake("", 0), ": it is empty; one class per line");
+    cr_expect_str_eq(mistake("ant\n\nbee\n", 9), ":2: an empty line; one class per line");
+    cr_expect_str_eq(mistake("ant\n\r\n", 6), ":2: an empty line; one class per line");
     cr_expect_str_eq(mistake("ant\nb\0e\n", 8), ":2: a NUL byte: not a text file");
     cr_expect_str_eq(mistake("bee\nant\ncow\nant\nbee\n", 20),
         ":4: the class 'ant' is there already, in line 2");
