@@ -8,6 +8,7 @@
 
 #include "daemon/json.h"
 #include "daemon/run.h"
+#include "daemon/run_folder.h"
 #include "daemon/run_same.h"
 #include "trainer/checkpoint.h"
 
@@ -92,6 +93,24 @@ static int take_pixels(
     return 0;
 }
 
+/* Checkpoints of before these facts: the run's own config, two folders up, knows what was kept apart. */
+static void add_older_facts(const char *checkpoint, struct np_node *facts)
+{
+    static const char *const keys[] = {"split", "split_seed"};
+    char *run = np_format("%s/../..", checkpoint);
+    struct np_node *config = NULL;
+
+    if (run && !np_node_get(facts, "split") && np_folder_config(run, &config, NULL) == 0)
+        for (int i = 0; i < 2; i++) {
+            const struct np_node *value = np_node_get(np_node_get(config, "data"), keys[i]);
+            const char *text = value && value->kind == NP_NODE_SCALAR ? value->text : "0";
+
+            np_node_add(facts, keys[i], np_node_scalar(text, 0, 0));
+        }
+    np_node_free(config);
+    np_free(run);
+}
+
 /* The samples that data.split keeps from training are the run's, by its share and seed. */
 static void take_split(struct np_inference *inference, const struct np_source_progress *progress)
 {
@@ -99,8 +118,17 @@ static void take_split(struct np_inference *inference, const struct np_source_pr
     const double share = np_node_number(inference->facts, "split", 0);
     const double seed = np_node_number(inference->facts, "split_seed", 0);
 
-    if (config->split <= 0 || share <= 0)
+    if (config->split <= 0)
         return;
+    if (share <= 0) {
+        progress->note(progress->context,
+            np_node_get(inference->facts, "split")
+                ? "the run kept no samples apart: those of data.split are samples it trained on"
+                : "the checkpoint does not say which samples its run kept apart: those of "
+                  "data.split "
+                  "may be samples it trained on");
+        return;
+    }
     if (share != config->split || seed != (double)config->split_seed)
         progress->note(
             progress->context, "data.split and split_seed of the run are used, not the config's");
@@ -225,6 +253,8 @@ int np_inference_open(struct np_config *config, const char *weights,
     inference->block = inference->stat ? np_stat_join(inference->stat, "trainer") : NULL;
     if (code == 0 && checkpoint)
         code = np_facts_read(checkpoint, &inference->facts, err);
+    if (code == 0 && inference->facts)
+        add_older_facts(checkpoint, inference->facts);
     if (code == 0 && inference->facts && (code = take_facts(inference, progress, err)) < 0)
         np_err_context(err, "%s", checkpoint);
     if (code == 0 && !inference->facts)

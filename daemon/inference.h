@@ -22,9 +22,10 @@ struct np_inference {
 /* Finds weights (np_weights_find()), takes classes and row size from their facts, else from the
  * training set, builds the network with config's batch, and loads it: every tensor must be there and
  * fit. The facts' test chain, normalize, pixels and split take their place in config; where they differ
- * from config's, progress->note says so (Required; borrowed until np_inference_close()). The facts'
- * precision is used unless config names one. np_inference_close() follows whether this failed or not.
- * The model's own mistakes are printed, and give -ENOEXEC. */
+ * from config's, progress->note says so (Required; borrowed until np_inference_close()). Where older
+ * facts lack the split, the config.yaml of the checkpoint's run tells it. The facts' precision is used
+ * unless config names one. np_inference_close() follows whether this failed or not. The model's own
+ * mistakes are printed, and give -ENOEXEC. */
 int np_inference_open(struct np_config *config, const char *weights,
     const struct np_overrides *overrides, const struct np_source_progress *progress,
     struct np_inference *inference, struct np_err *err);

@@ -2,6 +2,10 @@
 # eval and predict: what a run was evaluated with is used again, whatever the config says; which set, and
 # which of the run's checkpoints.
 . "$(dirname "$0")/../lib.sh"
+build=${NNPIPE_BUILD:-$ROOT/build}
+san=$(basename "$build" | sed -n 's/^build-//p' | tr - ,)
+cd "$ROOT" || exit 1
+t "the tool that takes keys out of a manifest builds" ${CC:-gcc} -std=c11 -D_GNU_SOURCE ${san:+-fsanitize=$san} -I. -o "$TMP/older" tests/flow/older_manifest.c "$build/libnnpipe.a" -ljansson -lxxhash
 cd "$TMP" || exit 1
 "$NNPIPE" data synth --out "$TMP/data" --samples 96 --test 40 --size 16 >/dev/null || exit 1
 
@@ -82,6 +86,15 @@ in_split() { # the very samples that the run kept apart, whatever share and seed
     go "$TMP/s4.json" eval "$TMP/notest.yaml" --weights "$split_run" -o data.split=50% && [ "$(field loss "$TMP/s3.json")" = "$(field loss "$TMP/s4.json")" ] && grep -q "data.split and split_seed of the run are used" "$TMP/s4.json.err"
 }
 t "--set val evaluates the samples that the run kept apart" in_split
+older_split() { # a run of before split_seed, whose checkpoints do not tell the split: it was split by its seed
+    go "$TMP/b.json" train "$TMP/notest.yaml" -o "runs=$TMP/runs-before" -o seed=5 -o data.split=25% -o data.split_seed=5 && before=$(field run_dir "$TMP/b.json") || { cat "$TMP/b.json.err"; return 1; }
+    sed -i '/^ *split_seed:/d; s/, split_seed: 5//' "$before/config.yaml" && "$TMP/older" "$before/checkpoints/step-27/manifest.json" split split_seed || return 1
+    go "$TMP/b1.json" eval "$TMP/notest.yaml" --weights "$before" --set val -o seed=5 -o data.split=25% && [ "$(field loss "$TMP/b1.json")" = "$(field test_loss "$before/result.json")" ] || { cat "$TMP/b1.json" "$TMP/b1.json.err"; return 1; }
+    cp -r "$before/checkpoints/step-27" "$TMP/alone" && go "$TMP/b2.json" eval "$TMP/notest.yaml" --weights "$TMP/alone" --set val -o data.split=25% && grep -q "does not say which samples its run kept apart" "$TMP/b2.json.err"
+}
+t "so of a run that is older than the facts, by its own config" older_split
+kept_none() { go "$TMP/n1.json" eval "$TMP/notest.yaml" --weights "$run" --set val -o data.split=25% && grep -q "the run kept no samples apart: those of data.split are samples it trained on" "$TMP/n1.json.err"; }
+t "that a run kept none apart is said" kept_none
 bare_val() { go "$TMP/s5.json" eval "$TMP/notest.yaml" --weights "$split_run/checkpoints/best/weights.safetensors" --set val -o data.split=25% -o data.split_seed=7 && grep -q '"set": "val", "images": 24' "$TMP/s5.json"; }
 t "so with bare weights, by the config" bare_val
 no_set() {
