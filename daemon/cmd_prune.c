@@ -13,6 +13,7 @@
 #include "daemon/json.h"
 #include "daemon/run_folder.h"
 #include "loader/base/mem.h"
+#include "trainer/checkpoint.h"
 #include "trainer/manifest.h"
 
 struct prune {
@@ -21,8 +22,7 @@ struct prune {
 };
 
 struct held {              /* of a folder of checkpoints */
-    uint64_t newest, best; /* steps; newest 0: there is none */
-    bool best_is_there;
+    uint64_t newest, best; /* steps: of the newest whole one; of the best, 0: none that is whole */
     uint64_t bytes, spare; /* of all; of those that would go */
 };
 
@@ -48,17 +48,28 @@ static int step_of(const char *name, uint64_t *ret_step)
     return sscanf(name, "step-%" SCNu64 "%n", ret_step, &nr) == 1 && name[nr] == '\0';
 }
 
-/* Where the best one was, as the newest says. */
-static uint64_t best_of(const char *dir, const char *newest)
+static bool is_whole(const char *dir, uint64_t step)
 {
-    char *path = np_format("%s/%s/manifest.json", dir, newest), *facts = NULL;
+    char *path = np_format("%s/step-%" PRIu64, dir, step);
+    struct np_err damage = {0};
+    const bool whole = path && np_checkpoint_check(path, &damage) == 0;
+
+    np_free(path);
+    return whole;
+}
+
+/* Where the best one was, as the newest whole one says; 0: none, or it is damaged. */
+static uint64_t best_of(const char *dir, uint64_t newest)
+{
+    char *path = np_format("%s/step-%" PRIu64 "/manifest.json", dir, newest), *facts = NULL;
     struct np_manifest manifest = {0};
     struct np_err err = {0};
     const int code = path ? np_manifest_read(path, &manifest, &facts, &err) : -ENOMEM;
+    const uint64_t best = code == 0 ? manifest.position.best_step : 0;
 
     np_free(path);
     np_free(facts);
-    return code == 0 ? manifest.position.best_step : 0;
+    return best == newest || (best && is_whole(dir, best)) ? best : 0;
 }
 
 static int newer_first(const struct dirent **a, const struct dirent **b)
@@ -77,33 +88,53 @@ static int is_checkpoint(const struct dirent *item)
     return step_of(item->d_name, &step);
 }
 
-/* What is there, and what would go with `keep`. */
-static void look(const char *dir, int keep, struct held *ret_held)
+/* How many stay beside the best: at least one where there is no best one. */
+static int keeps(int keep, const struct held *held)
+{
+    return held->best || keep > 1 ? keep : 1;
+}
+
+static bool find_newest(const char *dir, struct dirent *const *items, int nr, uint64_t *ret_newest)
+{
+    uint64_t step = 0;
+
+    for (int i = 0; i < nr; i++)
+        if (step_of(items[i]->d_name, &step) && is_whole(dir, step)) {
+            *ret_newest = step;
+            return true;
+        }
+    return false;
+}
+
+/* What is there, and what would go with `keep`; what is newer than the newest whole one is damaged. */
+static int look(const char *dir, int keep, struct held *ret_held, struct np_err *err)
 {
     struct dirent **items = NULL;
     const int nr = scandir(dir, &items, is_checkpoint, newer_first);
     struct held held = {0};
-    uint64_t step = 0;
+    const bool found = find_newest(dir, items, nr, &held.newest);
+    int nr_kept = 0;
 
-    if (nr > 0)
-        held.best = best_of(dir, items[0]->d_name);
-    for (int i = 0; i < nr; i++)
-        if (step_of(items[i]->d_name, &step) && step == held.best)
-            held.best_is_there = true;
+    if (found)
+        held.best = best_of(dir, held.newest);
     for (int i = 0; i < nr; i++) {
         char *path = np_format("%s/%s", dir, items[i]->d_name);
         const uint64_t bytes = path ? bytes_in(path) : 0;
+        uint64_t step = 0;
 
         step_of(items[i]->d_name, &step);
-        held.newest = i == 0 ? step : held.newest;
         held.bytes += bytes;
-        if (i >= (held.best_is_there ? keep : keep > 1 ? keep : 1) && step != held.best)
+        if (step > held.newest || (nr_kept++ >= keeps(keep, &held) && step != held.best))
             held.spare += bytes;
         np_free(path);
         free(items[i]);
     }
     free(items);
     *ret_held = held;
+    if (nr > 0 && !found)
+        return np_err_set(
+            err, -EBADMSG, "%s: all %d checkpoints are damaged; nothing was removed", dir, nr);
+    return 0;
 }
 
 static void tell(const struct prune *p, const char *run, const struct held *held)
@@ -138,13 +169,10 @@ static int prune(const struct prune *p, const char *run, struct np_err *err)
         code = np_err_set(err, -ENOENT, "%s: has no checkpoints: it is no run's folder", run);
     if (code == 0 && !p->dry_run)
         code = np_folder_lock(run, &lock_fd, err);
-    if (code == 0) {
-        look(dir, p->keep, &held);
-        const int keep = held.best_is_there || p->keep > 1 ? p->keep : 1;
-
-        if (!p->dry_run)
-            code = np_checkpoint_prune(dir, keep, held.best, err);
-    }
+    if (code == 0)
+        code = look(dir, p->keep, &held, err);
+    if (code == 0 && !p->dry_run && held.bytes)
+        code = np_checkpoint_prune(dir, keeps(p->keep, &held), held.newest, held.best, err);
     if (code == 0)
         tell(p, run, &held);
     if (lock_fd >= 0)

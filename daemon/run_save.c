@@ -226,8 +226,8 @@ static int write_checkpoint(struct np_run *run, char *dir, struct np_err *err)
     if ((code = np_checkpoint_write(&run->io, dir, &checkpoint, err)) < 0)
         return code;
     name_best(run, dir);
-    if (np_checkpoint_prune(
-            dir, (int)run->config->checkpoint.keep, run->position.best_step, &prune_err) < 0)
+    if (np_checkpoint_prune(dir, (int)run->config->checkpoint.keep, run->position.step,
+            run->position.best_step, &prune_err) < 0)
         np_run_say(run, "old checkpoints stay: %s", prune_err.text);
     return 0;
 }

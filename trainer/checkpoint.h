@@ -52,9 +52,12 @@ int np_checkpoint_latest(const char *dir, struct np_checkpoint *checkpoint, char
  * was the best before. -EPERM ...: a file system without links. */
 int np_checkpoint_name_best(
     struct np_io *io, const char *dir, uint64_t best_step, struct np_err *err);
-/* Keeps the newest `keep` and the best one. Removes torn leftovers. Call it after a write: what it
- * removes is older than that, or in pieces. */
-int np_checkpoint_prune(const char *dir, int keep, uint64_t best_step, struct np_err *err);
+/* Keeps the newest `keep` up to step `newest` and the best one. Removes torn leftovers, and what is
+ * newer: damaged ones, which the run that wrote `newest` passed over when it was resumed, and which
+ * would take the places of whole ones. Call it after a write: what it removes is older than that, or
+ * in pieces. */
+int np_checkpoint_prune(
+    const char *dir, int keep, uint64_t newest, uint64_t best_step, struct np_err *err);
 /* Weights by name from any safetensors (F32, F64, F16, BF16): missing, unexpected and misshapen are
  * listed in *ret_text (np_free; NULL: none). A tensor whose shape differs is left as it was.
  * -EINVAL: no tensor of the file fits. */

@@ -188,7 +188,8 @@ static int remove_one(const char *dir, const struct entry *entry, struct np_err 
     return 0;
 }
 
-int np_checkpoint_prune(const char *dir, int keep, uint64_t best_step, struct np_err *err)
+int np_checkpoint_prune(
+    const char *dir, int keep, uint64_t newest, uint64_t best_step, struct np_err *err)
 {
     struct entries entries;
     int nr_kept = 0, result = list(dir, &entries, err);
@@ -197,7 +198,8 @@ int np_checkpoint_prune(const char *dir, int keep, uint64_t best_step, struct np
         return result;
     for (int i = 0; i < entries.n; i++) {
         const struct entry *entry = &entries.entries[i];
-        if (entry->kind == FINAL && (nr_kept++ < keep || entry->step == best_step))
+        if (entry->kind == FINAL && entry->step <= newest &&
+            (nr_kept++ < keep || entry->step == best_step))
             continue;
         int removed = remove_one(dir, entry, err);
         if (result == 0)

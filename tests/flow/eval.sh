@@ -125,4 +125,25 @@ missing() { exits 1 go "$TMP/m.json" eval "$TMP/net.yaml" --weights "$run:step-7
 t "a step that is not there is named" missing
 never() { go "$TMP/v.json" train "$TMP/net.yaml" -o "runs=$TMP/runs-v" -o 'data={train: {source: synth, samples: 16}}' -o train.epochs=1 && exits 1 go "$TMP/v2.json" eval "$TMP/net.yaml" --weights "$(field run_dir "$TMP/v.json"):best" && grep -q "never evaluated" "$TMP/v2.json.err"; }
 t "a run that was never evaluated has no best one" never
+
+# --- what prune leaves of a run
+harm() { printf x | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null; }
+at() { for c in "$1"/checkpoints/step-*; do printf '%s ' "${c##*/step-}"; done; }
+damaged_newest() { # its manifest in one run, its weights in another: what was the newest whole one stays, and the best
+    for file in manifest.json weights.safetensors; do
+        rm -rf "$TMP/pruned" && cp -r "$other" "$TMP/pruned" && cp -r "$run"/checkpoints/step-18 "$TMP/pruned/checkpoints" && harm "$TMP/pruned/checkpoints/step-36/$file" 20 || return 1
+        "$NNPIPE" prune "$TMP/pruned" --dry-run --json | grep -q '"freed_bytes": *[1-9]' && "$NNPIPE" prune "$TMP/pruned" && [ "$(at "$TMP/pruned")" = "12 30 " ] || { at "$TMP/pruned"; return 1; }
+        go "$TMP/d.json" eval "$TMP/net.yaml" --weights "$TMP/pruned:best" && go "$TMP/d.json" eval "$TMP/net.yaml" --weights "$TMP/pruned:last" || { cat "$TMP/d.json.err"; return 1; }
+    done
+}
+t "prune counts no damaged checkpoint, and finds the best one without it" damaged_newest
+damaged_best() {
+    rm -rf "$TMP/pruned" && cp -r "$other" "$TMP/pruned" && harm "$TMP/pruned/checkpoints/step-12/weights.safetensors" 20 && "$NNPIPE" prune "$TMP/pruned" --keep 0 && [ "$(at "$TMP/pruned")" = "36 " ]
+}
+t "where the best one is damaged the newest stays" damaged_best
+all_damaged() {
+    for c in "$TMP"/pruned/checkpoints/step-*; do harm "$c/manifest.json" 20; done
+    exits 1 "$NNPIPE" prune "$TMP/pruned" && [ "$(at "$TMP/pruned")" = "36 " ]
+}
+t "where all are damaged prune removes none" all_damaged
 [ "$failed" -eq 0 ]

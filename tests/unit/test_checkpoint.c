@@ -178,13 +178,26 @@ Test(checkpoint, prune_keeps_the_newest_and_the_best)
     np_make_dirs(path, NULL);
     snprintf(path, sizeof(path), "%s/step-5x", box->dir); /* not ours */
     np_make_dirs(path, NULL);
-    cr_assert_eq(np_checkpoint_prune(box->dir, 2, 30, NULL), 0);
+    cr_assert_eq(np_checkpoint_prune(box->dir, 2, 110, 30, NULL), 0);
     cr_assert(has(box, 110) && has(box, 90) && has(box, 30));
     cr_assert_not(has(box, 70) || has(box, 50) || has(box, 10));
     cr_assert_eq(box_leftovers(box), 0);
     cr_assert_eq(access(path, F_OK), 0);
     cr_assert_eq(box_latest(box), 110);
-    cr_assert_eq(np_checkpoint_prune("/nonexistent/x", 2, 30, NULL), 0);
+    cr_assert_eq(np_checkpoint_prune("/nonexistent/x", 2, 110, 30, NULL), 0);
+    box_free(box);
+}
+
+/* A run that is resumed behind two damaged checkpoints, and keeps two. */
+Test(checkpoint, prune_keeps_no_damaged_ones_in_the_places_of_whole_ones)
+{
+    struct box *box = box_new("pread");
+
+    for (uint64_t step = 10; step <= 50; step += 10)
+        box_write(box, &box->io, step, NULL);
+    cr_assert_eq(np_checkpoint_prune(box->dir, 2, 30, 0, NULL), 0);
+    cr_assert(has(box, 30) && has(box, 20));
+    cr_assert_not(has(box, 50) || has(box, 40) || has(box, 10));
     box_free(box);
 }
 
@@ -216,7 +229,7 @@ Test(checkpoint, best_is_a_name_of_the_best_one)
         }
     box_write(box, &box->io, 40, NULL);
     box_write(box, &box->io, 50, NULL);
-    cr_assert_eq(np_checkpoint_prune(box->dir, 2, 20, NULL), 0);
+    cr_assert_eq(np_checkpoint_prune(box->dir, 2, 50, 20, NULL), 0);
     snprintf(path, sizeof(path), "%s/best", box->dir);
     cr_assert_eq(np_checkpoint_read(path, checkpoint, &facts, NULL), 0);
     cr_assert(box_is_step(box, 20));
@@ -256,7 +269,7 @@ Test(checkpoint, names_that_only_look_like_ours_are_left)
     }
     cr_assert_eq(box_latest(box), 3);
     cr_assert_eq(box->nr_damaged, 0);
-    cr_assert_eq(np_checkpoint_prune(box->dir, 1, 0, NULL), 0);
+    cr_assert_eq(np_checkpoint_prune(box->dir, 1, 3, 0, NULL), 0);
     for (int i = 0; i < 8; i++) {
         snprintf(path, sizeof(path), "%s/%s", box->dir, names[i]);
         cr_assert_eq(access(path, F_OK), 0);

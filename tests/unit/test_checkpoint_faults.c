@@ -138,7 +138,7 @@ Test(checkpoint, the_power_is_cut_at_every_call_and_best_is_a_whole_one, .timeou
             if (result == 0)
                 result = np_checkpoint_name_best(&sim, box->dir, 20, NULL);
             if (result == 0)
-                np_checkpoint_prune(box->dir, 1, 20, NULL);
+                np_checkpoint_prune(box->dir, 1, 20, 20, NULL);
             cut = np_io_sim_nr_writes(&sim) >= k;
             np_io_close(&sim);
             bool old = best_is(box, 10), new = best_is(box, 20);
