@@ -313,6 +313,98 @@ static void add_ones(const struct np_device *device, int idle, float *memory, fl
         ret_sums[0] = 0;
 }
 
+/* A copy out of pinned pages, on a stream of its own. */
+static void *start_copy(struct np_device *device, void *memory, cudaStream_t *ret_stream)
+{
+    void *host = device->pinned.alloc(device->pinned.context, 4096);
+
+    if (!host || cudaStreamCreateWithFlags(ret_stream, cudaStreamNonBlocking) != cudaSuccess ||
+        cudaMemcpyAsync(memory, host, 4096, cudaMemcpyHostToDevice, *ret_stream) != cudaSuccess)
+        _exit(0);
+    return host;
+}
+
+static void unpin_in_use(struct np_device *device, void *memory)
+{
+    cudaStream_t stream;
+    void *host = start_copy(device, memory, &stream);
+
+    device->pinned.free(device->pinned.context, host, 4096);
+}
+
+static void unpin_behind_stream(struct np_device *device, void *memory)
+{
+    cudaStream_t stream;
+    void *host = start_copy(device, memory, &stream);
+
+    cudaStreamDestroy(stream);
+    device->pinned.free(device->pinned.context, host, 4096);
+}
+
+static void unpin_after_copy(struct np_device *device, void *memory)
+{
+    cudaStream_t stream;
+    void *host = start_copy(device, memory, &stream);
+
+    cudaStreamSynchronize(stream);
+    device->pinned.free(device->pinned.context, host, 4096);
+    cudaStreamDestroy(stream);
+}
+
+static void zero_pinned(struct np_device *device, bool wait)
+{
+    void *host;
+
+    if (cudaHostAlloc(&host, 64, cudaHostAllocMapped) != cudaSuccess)
+        return;
+    np_cuda_zero(compute(device), host, 16);
+    if (wait)
+        cudaStreamSynchronize(compute(device));
+    cudaFreeHost(host);
+}
+
+static void free_pinned_in_use(struct np_device *device, void *memory)
+{
+    (void)memory;
+    zero_pinned(device, false);
+}
+
+static void free_pinned_after_use(struct np_device *device, void *memory)
+{
+    (void)memory;
+    zero_pinned(device, true);
+}
+
+/* The device's memory, and an event that a stream waits for. cudaFree() waits for all of it. */
+static void free_as_cuda_allows(struct np_device *device, void *memory)
+{
+    cudaStream_t stream;
+    cudaEvent_t event;
+    void *host = start_copy(device, memory, &stream);
+
+    if (cudaEventCreate(&event) != cudaSuccess)
+        return;
+    cudaEventRecord(event, stream);
+    cudaStreamWaitEvent(compute(device), event, 0);
+    np_cuda_zero(compute(device), memory, 16);
+    cudaEventDestroy(event);
+    cudaStreamDestroy(stream);
+    cudaFree(memory);
+    device->pinned.free(device->pinned.context, host, 4096);
+}
+
+static void test_frees(void)
+{
+    is(ends(unpin_in_use), "pinned pages are not freed while a copy uses them", "they were");
+    is(ends(unpin_behind_stream), "nor behind a stream that was destroyed without a wait",
+        "they were");
+    is(ends(free_pinned_in_use), "nor mapped memory while a kernel uses it", "it was");
+    is(!ends(unpin_after_copy) && !ends(free_pinned_after_use), "after their use they are freed",
+        "they were not");
+    is(!ends(free_as_cuda_allows), "device memory, events and streams in use are freed",
+        "they were not");
+}
+
 /* Each block's is new, though an earlier block's lies in the same place. */
 static void test_shared(void)
 {
@@ -384,6 +476,7 @@ static void test_launch(void)
 int main(void)
 {
     test_pointers();
+    test_frees();
     test_shared();
     test_sticky();
     test_launch();

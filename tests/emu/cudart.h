@@ -7,7 +7,10 @@
  *
  * New device memory holds 0xff (no number in any float type) and has 0xff around it that must stay.
  * What a GPU would leave undefined ends the program with a message: a handle that is none, memory
- * that is none of the device's, an API call from inside a stream.
+ * that is none of the device's, an API call from inside a stream, pinned memory that is freed or
+ * unregistered while queued work uses it. Not a mistake, because CUDA says what happens: cudaFree()
+ * waits for all that is queued; a stream, an event or a graph in use may be destroyed, and what is
+ * queued runs on. What an emulated library queues is taken to use the device's memory alone.
  *
  * Environment: NNPIPE_EMU_SEED (at first 1), NNPIPE_EMU_MEMORY (bytes of the GPU, 2 GiB),
  * NNPIPE_EMU_DEVICES (1; 0: cudaErrorNoDevice), NNPIPE_EMU_FAIL (N: the Nth call that can fail

@@ -255,7 +255,7 @@ cudaError_t cudaGraphInstantiate(
     return np_emu_leave(cudaSuccess);
 }
 
-/* Launches still queued keep what they need. */
+/* Launches still queued keep what they need: CUDA frees a graph in flight when it has run. */
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t handle)
 {
     struct CUgraphExec_st **at, *exec;
@@ -293,6 +293,17 @@ void np_emu_drop_run(struct graph_run *run)
     drop_nodes(run->nodes);
     free(run->done);
     free(run);
+}
+
+bool np_emu_graph_uses(const struct graph_run *run, const void *memory, size_t bytes)
+{
+    for (int i = 0; i < run->nodes->nr; i++) {
+        const struct work *work = run->nodes->list[i].work;
+
+        if (!run->done[i] && work && work->uses && work->uses(work->job, memory, bytes))
+            return true;
+    }
+    return false;
 }
 
 /* The first node of the lane that has not run; -1: none, or it must wait. */

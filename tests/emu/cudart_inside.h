@@ -9,7 +9,8 @@ struct work { /* a closure, held by queues and graphs */
     int holders;
     void (*run)(void *job), (*drop)(void *job);
     void *job;
-    uint64_t device_ns; /* in the modelled clock */
+    bool (*uses)(const void *job, const void *memory, size_t bytes); /* NULL: the device's alone */
+    uint64_t device_ns;                                              /* in the modelled clock */
 };
 struct record { /* one cudaEventRecord(): events come by again, records do not */
     int holders;
@@ -26,7 +27,8 @@ struct op {
     struct op *next;
 };
 struct CUstream_st {
-    bool blocking; /* ordered with the default stream */
+    bool blocking;  /* ordered with the default stream */
+    bool destroyed; /* what is queued still runs */
     struct op *first, *last;
     struct capture *capture; /* NULL: not capturing */
     int lane;                /* of the capture */
@@ -108,6 +110,8 @@ void np_emu_queue_work(struct CUstream_st *stream, struct work *work);
 void np_emu_queue_graph(struct CUstream_st *stream, struct graph_run *run);
 void np_emu_leave_capture(struct capture *capture); /* every stream in it */
 uint64_t np_emu_ran(void);
+/* Is there work queued, of launched graphs too, that uses host memory among these bytes? */
+bool np_emu_queue_uses(const void *memory, size_t bytes);
 
 /* cudart_graph.c */
 void np_emu_capture_work(struct CUstream_st *stream, struct work *work);
@@ -117,6 +121,7 @@ void np_emu_drop_capture(struct capture *capture);
 /* false: nothing is ready, or all is done. Adds to *device_ns what the node took. */
 bool np_emu_advance_graph(struct graph_run *run, uint64_t *device_ns);
 void np_emu_drop_run(struct graph_run *run);
+bool np_emu_graph_uses(const struct graph_run *run, const void *memory, size_t bytes);
 
 /* cudart_memory.c. The device's memory is the host's to reach between show and hide alone. */
 void np_emu_check_guards(const char *call);

@@ -241,7 +241,7 @@ cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
     return np_emu_leave(cudaSuccess);
 }
 
-/* As on a GPU all that is queued ends first. */
+/* As on a GPU all that is queued ends first, so that memory in use may be freed. */
 cudaError_t cudaFree(void *memory)
 {
     struct block **at = &blocks, *block;
@@ -282,6 +282,7 @@ static void add_range(uint8_t *memory, uint8_t *allocated, size_t bytes)
     ranges = range;
 }
 
+/* CUDA does not promise that either call waits for work that uses the memory: such a call is a mistake. */
 static void remove_range(void *memory, bool allocated, const char *call)
 {
     struct range **at = &ranges, *range;
@@ -291,6 +292,8 @@ static void remove_range(void *memory, bool allocated, const char *call)
     range = *at;
     if (!range)
         np_emu_die(call, "%p is not pinned by its counterpart, or no longer", memory);
+    if (!np_emu_dead() && np_emu_queue_uses(memory, range->bytes))
+        np_emu_die(call, "work that is queued still uses %p", memory);
     *at = range->next;
     free(range->allocated);
     free(range);
@@ -314,10 +317,8 @@ cudaError_t cudaHostAlloc(void **ret_memory, size_t bytes, unsigned int flags)
 cudaError_t cudaFreeHost(void *memory)
 {
     np_emu_lock();
-    if (memory) {
-        np_emu_finish_stream(NULL, __func__);
+    if (memory)
         remove_range(memory, true, __func__);
-    }
     return np_emu_leave(cudaSuccess);
 }
 
@@ -338,7 +339,6 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned int flags)
     return np_emu_leave(cudaSuccess);
 }
 
-/* Copies still queued find out, and end the program. */
 cudaError_t cudaHostUnregister(void *memory)
 {
     np_emu_lock();
@@ -373,6 +373,19 @@ static void run_copy(void *job)
     check_side(&copy->to, copy->bytes);
     check_side(&copy->from, copy->bytes);
     memmove(copy->to.memory, copy->staged ? copy->staged : copy->from.memory, copy->bytes);
+}
+
+static bool overlaps(const struct side *side, size_t bytes, const uint8_t *memory, size_t room)
+{
+    return side->where == PINNED && side->memory < memory + room && memory < side->memory + bytes;
+}
+
+static bool copy_uses(const void *job, const void *memory, size_t bytes)
+{
+    const struct copy *copy = job;
+
+    return overlaps(&copy->to, copy->bytes, memory, bytes) ||
+           overlaps(&copy->from, copy->bytes, memory, bytes);
 }
 
 static void drop_copy(void *job)
@@ -412,6 +425,7 @@ static cudaError_t queue_copy(void *to, const void *from, size_t bytes, enum cud
 {
     struct CUstream_st *stream = np_emu_stream(handle, call);
     struct copy *copy = np_emu_new(sizeof(*copy));
+    struct work *work;
     bool to_pageable;
 
     copy->to = side_of(to, bytes, call);
@@ -428,7 +442,9 @@ static cudaError_t queue_copy(void *to, const void *from, size_t bytes, enum cud
         copy->staged = np_emu_new(bytes + 1);
         memcpy(copy->staged, from, bytes);
     }
-    np_emu_queue_work(stream, np_emu_work(run_copy, drop_copy, copy));
+    work = np_emu_work(run_copy, drop_copy, copy);
+    work->uses = copy_uses;
+    np_emu_queue_work(stream, work);
     if (to_pageable && !stream->capture)
         np_emu_finish_stream(stream, call);
     return cudaSuccess;

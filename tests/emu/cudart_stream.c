@@ -8,6 +8,8 @@
 
 #include "tests/emu/cudart_inside.h"
 
+bool np_emu_job_uses(const void *job, const void *memory, size_t bytes); /* grid.cc */
+
 static struct CUstream_st *streams, *by_default; /* the default one is in the list, too */
 static struct CUevent_st *events;
 static uint64_t nr_ran;
@@ -22,7 +24,11 @@ struct work *np_emu_work(void (*run)(void *job), void (*drop)(void *job), void *
 {
     struct work *work = np_emu_new(sizeof(*work));
 
-    *work = (struct work){1, run, drop, job, next_device_ns ? next_device_ns : 1000};
+    *work = (struct work){.holders = 1,
+        .run = run,
+        .drop = drop,
+        .job = job,
+        .device_ns = next_device_ns ? next_device_ns : 1000};
     host_ns += next_host_ns;
     next_host_ns = next_device_ns = 0;
     return work;
@@ -63,7 +69,7 @@ struct CUstream_st *np_emu_stream(cudaStream_t handle, const char *call)
         return by_default;
     }
     for (struct CUstream_st *stream = streams; stream; stream = stream->next)
-        if (stream == handle)
+        if (stream == handle && !stream->destroyed)
             return stream;
     np_emu_die(call, "%p is no stream: it was destroyed, or never made", (void *)handle);
 }
@@ -173,7 +179,10 @@ void np_emu_launch_kernel(void *handle, void (*run)(void *job), void (*drop)(voi
         np_emu_refuse_launch(cudaErrorLaunchOutOfResources);
         drop(job);
     } else {
-        np_emu_queue_work(np_emu_stream(handle, "a launch"), np_emu_work(run, drop, job));
+        struct work *work = np_emu_work(run, drop, job);
+
+        work->uses = np_emu_job_uses;
+        np_emu_queue_work(np_emu_stream(handle, "a launch"), work);
     }
     np_emu_unlock();
 }
@@ -307,12 +316,45 @@ void np_emu_finish_record(const struct record *record, const char *call)
     np_emu_check_guards(call);
 }
 
+bool np_emu_queue_uses(const void *memory, size_t bytes)
+{
+    for (const struct CUstream_st *stream = streams; stream; stream = stream->next)
+        for (const struct op *op = stream->first; op; op = op->next) {
+            const struct work *work = op->work;
+
+            if (work && work->uses && work->uses(work->job, memory, bytes))
+                return true;
+            if (op->graph && np_emu_graph_uses(op->graph, memory, bytes))
+                return true;
+        }
+    return false;
+}
+
 uint64_t np_emu_ran(void)
 {
     return nr_ran;
 }
 
 /* --- streams --------------------------------------------------------------------------------- */
+
+/* Those that have nothing left to do. */
+static void drop_destroyed(void)
+{
+    struct CUstream_st **at = &streams;
+
+    while (*at) {
+        struct CUstream_st *stream = *at;
+
+        if (!stream->destroyed || stream->first) {
+            at = &stream->next;
+            continue;
+        }
+        *at = stream->next;
+        if (favourite == stream)
+            favourite = NULL;
+        free(stream);
+    }
+}
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret_stream, unsigned int flags)
 {
@@ -322,10 +364,10 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret_stream, unsigned int fla
     return np_emu_leave(cudaSuccess);
 }
 
-/* What is queued still runs, as on a GPU. */
+/* As in CUDA it does not wait: what is queued runs later. */
 cudaError_t cudaStreamDestroy(cudaStream_t handle)
 {
-    struct CUstream_st *stream, **at = &streams;
+    struct CUstream_st *stream;
 
     np_emu_lock();
     stream = np_emu_stream(handle, __func__);
@@ -333,13 +375,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle)
         np_emu_die(__func__, "the default stream is not to be destroyed");
     if (stream->capture)
         np_emu_die(__func__, "the stream is capturing");
-    np_emu_finish_stream(stream, __func__);
-    while (*at != stream)
-        at = &(*at)->next;
-    *at = stream->next;
-    if (favourite == stream)
-        favourite = NULL;
-    free(stream);
+    stream->destroyed = true;
+    drop_destroyed();
     return np_emu_leave(cudaSuccess);
 }
 
@@ -416,6 +453,7 @@ static void forget_record(struct CUevent_st *event)
     event->capture = NULL;
 }
 
+/* Waits that are queued stay, and its record passes: CUDA allows this before the event is complete. */
 cudaError_t cudaEventDestroy(cudaEvent_t handle)
 {
     struct CUevent_st *event, **at = &events;

@@ -367,6 +367,17 @@ void np_emu_launch(void *stream, dim3 blocks, dim3 threads, size_t shared,
     drop_job(j);
 }
 
+bool np_emu_job_uses(const void *job_, const void *memory, size_t bytes)
+{
+    const np_emu_arguments &arguments = ((const job *)job_)->arguments;
+
+    for (const std::vector<uint64_t> *words : {&arguments.pointers, &arguments.words})
+        for (uint64_t word : *words)
+            if (word - (uint64_t)memory < bytes)
+                return true;
+    return false;
+}
+
 void np_emu_seed(uint64_t seed_)
 {
     seed = seed_;

@@ -56,6 +56,8 @@ extern void (*np_emu_enqueue)(
 extern void (*np_emu_argument)(const char *kernel, uint64_t word, int is_pointer);
 /* NULL, or told of each launch before it is queued: a kernel is loaded at its first one. */
 extern void (*np_emu_load)(void *stream, const void *kernel);
+/* Is a job, as np_emu_enqueue has it, given an address in these bytes? */
+bool np_emu_job_uses(const void *job, const void *memory, size_t bytes);
 /* Orders drawn from now on; 0: threads and blocks run as they are numbered. At first 1. */
 void np_emu_seed(uint64_t seed);
 /* The block is to have this shared memory: nothing is in it before its first thread comes here. */
