@@ -188,23 +188,27 @@ static void lose(struct np_cuda_convs *convs, const struct np_op_node *node, con
     snprintf(convs->lost_id, sizeof(convs->lost_id), "%s", id);
 }
 
+static const struct np_engine *find_known(const struct np_conv_request *request, const char *key)
+{
+    return request->known ? np_engines_find(request->known, key) : NULL;
+}
+
 /* -ENOTSUP: cuDNN has no plan. */
 static int build_plans(struct np_cuda_convs *convs, struct shape *shape,
-    const struct np_dnn_rules *rules, const struct np_op_node *node, struct np_engines *known,
-    int most, struct np_err *err)
+    const struct np_conv_request *request, struct np_err *err)
 {
-    const struct np_engine *engine = known ? np_engines_find(known, shape->key) : NULL;
+    const struct np_engine *engine = find_known(request, shape->key);
     struct np_dnn_offer offers[NP_DNN_OFFERS];
-    int n = np_dnn_offers(shape->dnn, rules, offers, err);
+    int n = np_dnn_offers(shape->dnn, request->rules, offers, err);
 
     if (n > 0 && engine && build_known(convs->target, shape, offers, n, engine->id)) {
         shape->nr_plans = 1;
         shape->settled = true;
-        np_engines_use(known, shape->key);
+        np_engines_use(request->known, shape->key);
     } else if (n > 0) {
         if (engine && strcmp(engine->id, NP_ENGINE_APART) != 0)
-            lose(convs, node, engine->id);
-        build_all(convs, shape, offers, n, most < MAX_PLANS ? most : MAX_PLANS);
+            lose(convs, request->node, engine->id);
+        build_all(convs, shape, offers, n, request->most < MAX_PLANS ? request->most : MAX_PLANS);
     }
     np_dnn_offers_free(convs->target->cudnn, offers, n);
     if (n > 0 && shape->nr_plans == 0)
@@ -213,9 +217,8 @@ static int build_plans(struct np_cuda_convs *convs, struct shape *shape,
 }
 
 /* A shape that cuDNN has no plan for is kept, too, so that it is asked once. */
-static int add_shape(struct np_cuda_convs *convs, const struct np_dnn_rules *rules,
-    const struct np_graph *graph, const struct np_op_node *node, enum np_conv_pattern pattern,
-    const char *key, struct np_engines *known, int most, struct np_err *err)
+static int add_shape(struct np_cuda_convs *convs, const struct np_conv_request *request,
+    enum np_conv_pattern pattern, const char *key, struct np_err *err)
 {
     struct shape *shape = np_alloc(sizeof(*shape));
     int code;
@@ -226,25 +229,24 @@ static int add_shape(struct np_cuda_convs *convs, const struct np_dnn_rules *rul
     shape->pattern = pattern;
     shape->next = convs->shapes;
     convs->shapes = shape;
-    shape->dnn = build(convs->target, graph, node, pattern);
+    shape->dnn = build(convs->target, request->graph, request->node, pattern);
     if (!shape->dnn)
         return np_err_set(err, -ENOMEM, "no memory for a convolution");
     code = np_dnn_finish(shape->dnn, err);
-    return code == 0 ? build_plans(convs, shape, rules, node, known, most, err) : code;
+    return code == 0 ? build_plans(convs, shape, request, err) : code;
 }
 
-static int bind_shape(struct np_cuda_convs *convs, const struct np_dnn_rules *rules,
-    const struct np_graph *graph, const struct np_op_node *node, enum np_conv_pattern pattern,
-    struct np_engines *known, int most, struct shape **ret_shape, struct np_err *err)
+static int find_shape(struct np_cuda_convs *convs, const struct np_conv_request *request,
+    enum np_conv_pattern pattern, struct shape **ret_shape, struct np_err *err)
 {
     char key[NP_ENGINE_KEY];
     struct shape *shape;
 
-    np_engine_key(graph, node, np_conv_patterns[pattern], rules, key);
+    np_engine_key(request->graph, request->node, np_conv_patterns[pattern], request->rules, key);
     for (shape = convs->shapes; shape && strcmp(shape->key, key) != 0; shape = shape->next)
         ;
     if (!shape) {
-        int code = add_shape(convs, rules, graph, node, pattern, key, known, most, err);
+        int code = add_shape(convs, request, pattern, key, err);
 
         if (code < 0)
             return code;
@@ -302,10 +304,8 @@ static int name_it(const struct np_graph *graph, const struct np_op_node *node, 
 }
 
 /* Of the most fused pattern that cuDNN has; between that and the plain one there is none. */
-static int prepare(struct np_cuda_convs *convs, const struct np_dnn_rules *rules,
-    const struct np_graph *graph, const struct np_op_node *node, enum np_conv_pattern pattern,
-    bool or_plain, struct np_engines *known, int most, struct np_cuda_conv **ret_conv,
-    struct np_err *err)
+static int prepare(struct np_cuda_convs *convs, const struct np_conv_request *request,
+    enum np_conv_pattern pattern, bool or_plain, struct np_cuda_conv **ret_conv, struct np_err *err)
 {
     struct np_cuda_conv *conv = np_alloc(sizeof(*conv));
     bool again = or_plain && pattern != NP_CONV_PLAIN;
@@ -314,12 +314,11 @@ static int prepare(struct np_cuda_convs *convs, const struct np_dnn_rules *rules
     if (!conv)
         return np_err_set(err, -ENOMEM, "no memory for a convolution");
     conv->target = convs->target;
-    code = bind_shape(
-        convs, rules, graph, node, pattern, known, most, &conv->shape, again ? NULL : err);
+    code = find_shape(convs, request, pattern, &conv->shape, again ? NULL : err);
     if (code < 0 && again)
-        code = bind_shape(convs, rules, graph, node, NP_CONV_PLAIN, known, most, &conv->shape, err);
+        code = find_shape(convs, request, NP_CONV_PLAIN, &conv->shape, err);
     if (code < 0) {
-        name_it(graph, node, err);
+        name_it(request->graph, request->node, err);
         np_free(conv);
         return code;
     }
@@ -327,31 +326,30 @@ static int prepare(struct np_cuda_convs *convs, const struct np_dnn_rules *rules
     return 0;
 }
 
-int np_cuda_conv_new(struct np_cuda_convs *convs, const struct np_dnn_rules *rules,
-    const struct np_graph *graph, const struct np_op_node *node, struct np_engines *known, int most,
+int np_cuda_conv_new(struct np_cuda_convs *convs, const struct np_conv_request *request,
     struct np_cuda_conv **ret_conv, struct np_err *err)
 {
-    return prepare(convs, rules, graph, node, wanted(node), true, known, most, ret_conv, err);
+    return prepare(convs, request, wanted(request->node), true, ret_conv, err);
 }
 
-int np_cuda_conv_stats_new(struct np_cuda_convs *convs, const struct np_dnn_rules *rules,
-    const struct np_graph *graph, const struct np_op_node *node, struct np_engines *known, int most,
+int np_cuda_conv_stats_new(struct np_cuda_convs *convs, const struct np_conv_request *request,
     struct np_cuda_conv **ret_conv, struct np_err *err)
 {
-    char key[NP_ENGINE_KEY];
+    const struct np_op_node *node = request->node;
     const struct np_engine *engine;
+    char key[NP_ENGINE_KEY];
 
     assert(node->op == NP_OP_CONV && node->nr_ins == 2 && !node->attrs.relu);
-    if (rules->deterministic)
+    if (request->rules->deterministic)
         return np_err_set(
             err, -ENOTSUP, "%s: cuDNN's sums of channels come in any order", node->name);
-    np_engine_key(graph, node, np_conv_patterns[NP_CONV_STATS], rules, key);
-    engine = known ? np_engines_find(known, key) : NULL;
+    np_engine_key(request->graph, node, np_conv_patterns[NP_CONV_STATS], request->rules, key);
+    engine = find_known(request, key);
     if (engine && strcmp(engine->id, NP_ENGINE_APART) == 0) {
-        np_engines_use(known, key);
+        np_engines_use(request->known, key);
         return np_err_set(err, -ENOTSUP, "%s: two kernels are faster", node->name);
     }
-    return prepare(convs, rules, graph, node, NP_CONV_STATS, false, known, most, ret_conv, err);
+    return prepare(convs, request, NP_CONV_STATS, false, ret_conv, err);
 }
 
 void np_cuda_conv_free(struct np_cuda_conv *conv)

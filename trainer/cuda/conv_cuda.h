@@ -28,21 +28,26 @@ int np_cuda_convs_lost(
     const struct np_cuda_convs *convs, const char **ret_node, const char **ret_id);
 
 struct np_cuda_conv; /* a node: a shape's plans, bound to operands */
-/* node: CONV, CONV_DGRAD or CONV_WGRAD of graph (the device's shapes). Takes the most fused pattern
- * that cuDNN has. Where `known` (or NULL) has a choice that cuDNN still offers, its plan alone is
- * built, and it is marked there as used; else up to `most` plans are, to be timed. Plans that want
- * more workspace than 1 GiB or 5 % of the device's memory are left out where others remain.
+/* All borrowed for the call. */
+struct np_conv_request {
+    const struct np_graph *graph;  /* the device's shapes */
+    const struct np_op_node *node; /* CONV, CONV_DGRAD or CONV_WGRAD of it */
+    const struct np_dnn_rules *rules;
+    struct np_engines *known; /* choices of an earlier run; NULL: none */
+    int most;                 /* plans that are built, to be timed, where the choice is not known */
+};
+/* Takes the most fused pattern that cuDNN has. Where `known` has a choice that cuDNN still offers,
+ * its plan alone is built, and it is marked there as used. Plans that want more workspace than 1 GiB
+ * or 5 % of the device's memory are left out where others remain.
  * -ENOTSUP: cuDNN has no plan even for the plain pattern; the message names the layer and its
  * shapes. */
-int np_cuda_conv_new(struct np_cuda_convs *convs, const struct np_dnn_rules *rules,
-    const struct np_graph *graph, const struct np_op_node *node, struct np_engines *known, int most,
+int np_cuda_conv_new(struct np_cuda_convs *convs, const struct np_conv_request *request,
     struct np_cuda_conv **ret_conv, struct np_err *err);
 /* The same node (CONV without bias and relu) with NP_CONV_STATS. -ENOTSUP: cuDNN has no plan for
  * it, two are known to be faster, or the rules are deterministic: cuDNN 9.19's kernels for it add
  * f32 to memory in any order (red.add in their code, for sm_80 to sm_100), and its engine carries
  * no note that says so. */
-int np_cuda_conv_stats_new(struct np_cuda_convs *convs, const struct np_dnn_rules *rules,
-    const struct np_graph *graph, const struct np_op_node *node, struct np_engines *known, int most,
+int np_cuda_conv_stats_new(struct np_cuda_convs *convs, const struct np_conv_request *request,
     struct np_cuda_conv **ret_conv, struct np_err *err);
 void np_cuda_conv_free(struct np_cuda_conv *conv);
 

@@ -42,9 +42,12 @@ static int prepare_call(struct np_cuda_program *program, const struct np_cuda_pa
     const struct np_cuda *cuda = program->cuda;
 
     call->scratch_bytes = scratch_of(program, node);
-    if (is_conv(node->op))
-        return np_cuda_conv_new(parts->convs, &program->rules, program->graph, node, parts->known,
-            MAX_PLANS, &call->conv, err);
+    if (is_conv(node->op)) {
+        const struct np_conv_request request = {
+            program->graph, node, &program->rules, parts->known, MAX_PLANS};
+
+        return np_cuda_conv_new(parts->convs, &request, &call->conv, err);
+    }
     if (is_linear(node->op)) {
         if (call->scratch_bytes < NP_LINEAR_WORKSPACE)
             call->scratch_bytes = NP_LINEAR_WORKSPACE;
@@ -85,8 +88,9 @@ static int pair_call(struct np_cuda_program *program, const struct np_cuda_parts
     if (!conv || program->rules.deterministic ||
         (program->dtype == NP_CUDA_F32 && !program->rules.tf32))
         return 0;
-    code = np_cuda_conv_stats_new(parts->convs, &program->rules, program->graph, conv->node,
-        parts->known, SUM_PLANS, &conv->summing, &why);
+    const struct np_conv_request request = {
+        program->graph, conv->node, &program->rules, parts->known, SUM_PLANS};
+    code = np_cuda_conv_stats_new(parts->convs, &request, &conv->summing, &why);
     if (code < 0)
         return code == -ENOTSUP ? 0 : np_err_set(err, code, "%s", why.text);
     conv->sums = true;
