@@ -1,8 +1,9 @@
 #!/bin/sh
-# run_one.sh BUILD WHAT: one of the tests of run.sh: a script, `unit` (the unit and kernel tests) or
-# `layers`. Its lines (`ok - `, `not ok - `, `skip - `) go to $TEST_LOG; what is not ok is printed.
+# run_one.sh BUILD WHAT: one of the tests of run.sh, which calls it and sets NNPIPE, NNPIPE_BUILD and TEST_LOG:
+# a script, `unit` (the unit and kernel tests) or `layers`. Its lines (`ok - `, `not ok - `, `skip - `) go
+# to a file in the folder TEST_LOG; what is not ok is printed. By hand a script runs alone: sh tests/flow/train.sh
 build=$1 what=$2
-out=$TEST_LOG/$(echo "${what%.sh}" | sed 's|^tests/||' | tr / -).log
+out=${TEST_LOG:?is set by tests/run.sh}/$(echo "${what%.sh}" | sed 's|^tests/||' | tr / -).log
 limit=${TEST_TIMEOUT:-420}
 [ "$build" = build ] || limit=$((3 * limit))
 start=$(date +%s)
