@@ -32,7 +32,7 @@ struct np_selftest_case {
     int batch, height, width, channels, classes;
     int nr_masked; /* rows at the end without a label */
     bool fast;     /* large: against the CPU device's own kernels instead of the reference's */
-    double loose, loose_f32; /* times the tolerance, for a deep network; 0: 1 */
+    double loose, loose_f32; /* at least so many times the tolerance, for a deep network; 0: 1 */
 };
 
 struct np_selftest_result {
@@ -46,10 +46,11 @@ struct np_selftest_result {
 
 /* One network. `cpu` gives the reference. A weight or pixel within rounding of a kink (relu, max
  * pooling) may come out on its other side, and then no tolerance says anything. So where a number is
- * off, the reference is run with its weights moved by the precision's rounding; if it then moves by
- * a quarter as much itself, the draw is void and another is made; else the device is wrong. Eight
- * void draws are a failure. Returns 0 with *ret_result filled, good or not; an error is the device's
- * (out of memory, a call that failed). */
+ * off, the reference is run with its weights moved by at least 16 times the precision's rounding. If
+ * it then moves by a quarter as much itself, the draw is void and another is made; else the device is
+ * wrong. Eight void draws are a failure: rounding misses a tolerance now and then, a fault each time.
+ * Returns 0 with *ret_result filled, good or not; an error is the device's (out of memory, a call
+ * that failed). */
 int np_selftest_run(struct np_device *device, struct np_device *cpu,
     const struct np_selftest_case *kase, enum np_dtype precision, uint64_t seed,
     struct np_selftest_result *ret_result, struct np_err *err);

@@ -49,8 +49,8 @@ int np_self_measure(struct np_self_side *side, const float *params, const float 
     uint64_t step, struct np_self_numbers *ret_numbers, struct np_err *err);
 void np_self_numbers_fini(struct np_self_numbers *numbers);
 
-/* Of a number in a precision. kinks: the network has relu or max pooling. */
-double np_self_tolerance(enum np_dtype precision, bool kinks, int number);
+/* Of a number in a precision. nr_kinks: how many layers of the network are relu or max pooling. */
+double np_self_tolerance(enum np_dtype precision, int nr_kinks, int number);
 /* ||a - b|| / max(||b||, least); infinite where a is no number. */
 double np_self_error(const float *a, const float *b, uint64_t n, double least);
 double np_self_norm(const float *a, uint64_t n);

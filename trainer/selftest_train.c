@@ -151,7 +151,7 @@ int np_selftest_train(struct np_device *device, struct np_device *cpu,
 
     *ret_result = (struct np_selftest_result){.draws = 1};
     for (int k = 0; k < NP_SELF_NR; k++)
-        ret_result->tolerance[k] = k >= NP_SELF_AGAIN ? np_self_tolerance(precision, true, k) : -1;
+        ret_result->tolerance[k] = k >= NP_SELF_AGAIN ? np_self_tolerance(precision, 1, k) : -1;
     if (!course.images || !course.labels)
         code = np_err_set(err, -ENOMEM, "no memory for a batch");
     for (int i = 0; i < 2 && code == 0; i++)
