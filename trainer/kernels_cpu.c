@@ -137,8 +137,8 @@ NP_LOOP(relu_bf16, (int16_t * out, const int16_t *in, size_t n), (out, in, n))
     const int16_t infinity = 0x7f80, quiet = 0x40;
     size_t i = 0;
 
-    for (; i + 16 <= n; i += 16) {
-        np_v16i x;
+    for (; i + 8 <= n; i += 8) {
+        np_v8s x;
 
         memcpy(&x, in + i, sizeof(x));
         x &= ~((x > minus_zero) & (x <= minus_infinity));

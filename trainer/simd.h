@@ -10,8 +10,8 @@
 typedef float np_v8 __attribute__((vector_size(32)));
 typedef uint32_t np_v8u __attribute__((vector_size(32)));
 typedef int32_t np_v8i __attribute__((vector_size(32)));
-typedef int16_t np_v16i __attribute__((vector_size(32)));
 typedef uint16_t np_v8h __attribute__((vector_size(16)));
+typedef int16_t np_v8s __attribute__((vector_size(16)));
 typedef uint8_t np_v8b __attribute__((vector_size(8)));
 
 /* What the CPU has, or less where the environment's NNPIPE_CPU says so (sse2, avx2 or avx512): with it
