@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -207,7 +208,7 @@ double kernel_case_error(const struct kernel_case *kase, int first_out)
 
     for (int o = first_out; o < node->nr_outs; o++) {
         const struct np_tensor *tensor = &kase->graph->tensors[node->outs[o]];
-        double most = 1e-30, off = 0;
+        double most = fmax(1e-30, kase->typical), off = 0;
 
         for (uint64_t i = 0; i < np_tensor_elements(tensor); i++) {
             double right = value(kase->reference[node->nr_ins + o], tensor, i);
@@ -221,6 +222,24 @@ double kernel_case_error(const struct kernel_case *kase, int first_out)
         worst = fmax(worst, off / most);
     }
     return worst;
+}
+
+void kernel_case_say(const struct kernel_case *kase, double error)
+{
+    const struct np_op_node *node = &kase->graph->nodes[0];
+    const struct np_window *w = &node->attrs.window;
+
+    fprintf(stderr, "%s, %s: off by %g; window %d, stride %d, pad %d, relu %d; operands",
+        np_op_names[node->op], kase->kernel ? kase->kernel : "no kernel", error, w->kernel_h,
+        w->stride, w->pad, node->attrs.relu);
+    for (int i = 0; i < node->nr_ins + node->nr_outs; i++) {
+        int at = i < node->nr_ins ? node->ins[i] : node->outs[i - node->nr_ins];
+        const struct np_tensor *tensor = at < 0 ? NULL : &kase->graph->tensors[at];
+
+        for (int d = 0; tensor && d < tensor->nr_dims; d++)
+            fprintf(stderr, "%s%d", d == 0 ? " " : "x", tensor->dims[d]);
+    }
+    fprintf(stderr, "\n");
 }
 
 /* The step from one bf16 number to the next at this size. */

@@ -9,6 +9,7 @@ struct kernel_case {
     struct np_graph *graph;                                             /* one node */
     void *reference[2 * NP_MAX_OPERANDS], *tested[2 * NP_MAX_OPERANDS]; /* operands, ins first */
     const char *kernel;                                                 /* that was tested */
+    double typical; /* the size that errors are a share of at least, where sums may cancel; or 0 */
 };
 
 /* A node of this operation with a batch of `batch`. */
@@ -30,8 +31,11 @@ void kernel_case_absent(struct kernel_case *kase);
 bool kernel_case_run(struct kernel_case *kase, int lanes, int chunk);
 /* Runs the reference alone. */
 void kernel_case_reference(struct kernel_case *kase);
-/* The largest difference of any output (first_out and beyond), as a share of its largest value. */
+/* The largest difference of any output (first_out and beyond), as a share of its largest value, or of
+ * `typical` where that is larger. */
 double kernel_case_error(const struct kernel_case *kase, int first_out);
+/* To stderr: what was run, the shapes of its operands, and how far it is off. */
+void kernel_case_say(const struct kernel_case *kase, double error);
 /* The same for outputs in bf16, which are sums in f32 rounded once: two right kernels round to the same
  * number, or to neighbours where the sum lies close to the middle. */
 struct kernel_ulps {

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loader/base/rng.h"
 #include "tests/kernel/kernel_case.h"
+#include "tests/kernel/kernel_draws.h"
 #include "tests/test.h"
 #include "trainer/winograd.h"
 
@@ -202,25 +202,20 @@ static bool drawn_is_right(const struct conv_case *c, enum np_op op, enum np_dty
     return right;
 }
 
-/* A short sample; convolutions_campaign.sh gives another seed and more of them. */
 Test(kernels_conv, shapes_drawn_at_random_are_the_reference, .timeout = 3600)
 {
     static const enum np_op ops[] = {NP_OP_CONV, NP_OP_CONV_DGRAD, NP_OP_CONV_WGRAD};
-    const char *seed = getenv("KERNEL_SEED"), *shapes = getenv("KERNEL_SHAPES");
-    const int nr = shapes ? atoi(shapes) : 8;
-    struct np_draws draws;
-    int nr_wrong = 0;
+    struct kernel_draws draws;
 
-    np_draws_init(&draws, seed ? strtoull(seed, NULL, 10) : 1, NP_STREAM_TEST, 7, 0, 0);
-    for (int i = 0; i < nr; i++) {
+    kernel_draws_init(&draws, 7);
+    for (int i = 0; i < draws.nr_shapes; i++) {
         struct conv_case c;
 
-        draw_case(&draws, &c);
+        draw_case(&draws.draws, &c);
         for (int k = 0; k < 6; k++)
-            nr_wrong += !drawn_is_right(&c, ops[k / 2], k % 2 ? NP_BF16 : NP_F32);
+            kernel_draws_note(&draws, drawn_is_right(&c, ops[k / 2], k % 2 ? NP_BF16 : NP_F32));
     }
-    cr_assert_eq(
-        nr_wrong, 0, "%d of %d results are wrong (seed %s)", nr_wrong, 6 * nr, seed ? seed : "1");
+    kernel_draws_done(&draws);
 }
 
 Test(kernels_conv, winograd_takes_what_it_is_made_for)
@@ -320,55 +315,89 @@ Test(kernels_conv, the_measure_of_bf16_sees_each_kind_of_wrong_kernel)
 
 /* --- linear --------------------------------------------------------------------------------- */
 
+struct linear_case {
+    int batch, in, out;
+    bool bias, relu;
+};
+
 static void make_linear(
-    struct kernel_case *kase, enum np_op op, enum np_dtype dtype, int in, int out)
+    struct kernel_case *kase, const struct linear_case *c, enum np_op op, enum np_dtype dtype)
 {
-    const int weight[4] = {out, in}, bias[4] = {out};
+    const int in = c->in, out = c->out, weight[4] = {out, in}, bias[4] = {out};
     bool wgrad = op == NP_OP_LINEAR_WGRAD;
 
-    kernel_case_init(kase, op, 7);
+    kernel_case_init(kase, op, c->batch);
+    kase->typical = op == NP_OP_LINEAR_DGRAD ? 0.2 : 1; /* a product's */
     if (op != NP_OP_LINEAR_DGRAD)
         kernel_case_activation(kase, dtype, 1, 1, in, false);
     if (op != NP_OP_LINEAR)
         kernel_case_activation(kase, dtype, 1, 1, out, false);
     kernel_case_values(kase, weight, 0.2f, 0, NP_ROLE_PARAM, wgrad);
-    if (op != NP_OP_LINEAR_DGRAD)
+    if (op != NP_OP_LINEAR_DGRAD && c->bias)
         kernel_case_values(kase, bias, 1, 0, NP_ROLE_PARAM, wgrad);
-    kernel_case_node(kase)->attrs.relu = op == NP_OP_LINEAR && out % 2;
+    kernel_case_node(kase)->attrs.relu = op == NP_OP_LINEAR && c->relu;
     if (!wgrad)
         kernel_case_activation(kase, dtype, 1, 1, op == NP_OP_LINEAR ? out : in, true);
 }
 
 /* One run a lane: chunk is at least a lane. */
-static bool linear_is_right(enum np_op op, enum np_dtype dtype)
+static bool linear_is_right(
+    const struct linear_case *c, enum np_op op, enum np_dtype dtype, int lanes)
 {
-    static const int sizes[][2] = {{64, 10}, {17, 129}, {300, 65}, {1, 1}};
+    struct kernel_case kase;
+    char what[80];
+    bool right;
+
+    snprintf(what, sizeof(what), "%s of %d x %d -> %d, bias %d, relu %d", np_op_names[op], c->batch,
+        c->in, c->out, c->bias, c->relu);
+    make_linear(&kase, c, op, dtype);
+    right = kernel_case_run(&kase, lanes, c->batch);
+    right = is_right(&kase, what) && right;
+    kernel_case_fini(&kase);
+    return right;
+}
+
+static bool linears_are_right(enum np_op op, enum np_dtype dtype)
+{
+    static const struct linear_case cases[] = {{7, 64, 10, true, false}, {7, 17, 129, true, true},
+        {7, 300, 65, true, true}, {7, 1, 1, true, true}};
     bool right = true;
 
     for (int i = 0; i < 4; i++)
-        for (int lanes = 1; lanes <= 3; lanes++) {
-            struct kernel_case kase;
-            char what[32];
-
-            snprintf(what, sizeof(what), "%d -> %d", sizes[i][0], sizes[i][1]);
-            make_linear(&kase, op, dtype, sizes[i][0], sizes[i][1]);
-            right = kernel_case_run(&kase, lanes, 7) && right;
-            right = is_right(&kase, what) && right;
-            kernel_case_fini(&kase);
-        }
+        for (int lanes = 1; lanes <= 3; lanes++)
+            right = linear_is_right(&cases[i], op, dtype, lanes) && right;
     return right;
 }
 
 Test(kernels_linear, forward_is_the_reference)
 {
-    cr_assert(linear_is_right(NP_OP_LINEAR, NP_F32));
-    cr_assert(linear_is_right(NP_OP_LINEAR, NP_BF16));
+    cr_assert(linears_are_right(NP_OP_LINEAR, NP_F32));
+    cr_assert(linears_are_right(NP_OP_LINEAR, NP_BF16));
 }
 
 Test(kernels_linear, gradients_are_the_reference)
 {
-    cr_assert(linear_is_right(NP_OP_LINEAR_DGRAD, NP_F32));
-    cr_assert(linear_is_right(NP_OP_LINEAR_DGRAD, NP_BF16));
-    cr_assert(linear_is_right(NP_OP_LINEAR_WGRAD, NP_F32));
-    cr_assert(linear_is_right(NP_OP_LINEAR_WGRAD, NP_BF16));
+    cr_assert(linears_are_right(NP_OP_LINEAR_DGRAD, NP_F32));
+    cr_assert(linears_are_right(NP_OP_LINEAR_DGRAD, NP_BF16));
+    cr_assert(linears_are_right(NP_OP_LINEAR_WGRAD, NP_F32));
+    cr_assert(linears_are_right(NP_OP_LINEAR_WGRAD, NP_BF16));
+}
+
+Test(kernels_linear, shapes_drawn_at_random_are_the_reference, .timeout = 3600)
+{
+    static const enum np_op ops[] = {NP_OP_LINEAR, NP_OP_LINEAR_DGRAD, NP_OP_LINEAR_WGRAD};
+    struct kernel_draws draws;
+
+    kernel_draws_init(&draws, 8);
+    for (int i = 0; i < draws.nr_shapes; i++) {
+        const struct linear_case c = {kernel_draws_int(&draws, 1, 9),
+            kernel_draws_int(&draws, 1, i % 4 ? 80 : 600), kernel_draws_int(&draws, 1, 80),
+            kernel_draws_int(&draws, 0, 1), kernel_draws_int(&draws, 0, 1)};
+        int lanes = kernel_draws_int(&draws, 1, c.batch < 3 ? c.batch : 3);
+
+        for (int k = 0; k < 6; k++)
+            kernel_draws_note(
+                &draws, linear_is_right(&c, ops[k / 2], k % 2 ? NP_BF16 : NP_F32, lanes));
+    }
+    kernel_draws_done(&draws);
 }

@@ -7,11 +7,13 @@
 #include <string.h>
 
 #include "tests/kernel/kernel_case.h"
+#include "tests/kernel/kernel_draws.h"
 #include "tests/kernel/made_graphs.h"
 #include "tests/test.h"
 
 #define BATCH          5
 #define LOSS_TOLERANCE 2e-6
+#define BF16_TOLERANCE 0.008 /* a unit in the last place of the largest: 2^-7 */
 
 static bool check(struct kernel_case *kase, double tolerance, int lanes, int chunk)
 {
@@ -20,29 +22,29 @@ static bool check(struct kernel_case *kase, double tolerance, int lanes, int chu
     bool right = found && error <= tolerance;
 
     if (!right)
-        fprintf(
-            stderr, "%s: off by %g\n", found ? kase->kernel : "no kernel but the reference", error);
+        kernel_case_say(kase, error);
     kernel_case_fini(kase);
     return right;
 }
 
 /* --- average pooling ------------------------------------------------------------------------ */
 
-static bool avgpool_is_right(const int shape[6], enum np_dtype dtype, bool back)
+static bool avgpool_is_right(
+    struct np_window window, enum np_dtype dtype, struct kernel_shape shape, bool back)
 {
-    int h = shape[0], w = shape[1], c = shape[2], kernel = shape[3], stride = shape[4];
-    int pad = shape[5];
-    int out_h = (h + 2 * pad - kernel) / stride + 1, out_w = (w + 2 * pad - kernel) / stride + 1;
+    int h = shape.h, w = shape.w, c = shape.c;
+    int out_h = (h + 2 * window.pad - window.kernel_h) / window.stride + 1;
+    int out_w = (w + 2 * window.pad - window.kernel_w) / window.stride + 1;
     struct kernel_case kase;
 
-    kernel_case_init(&kase, back ? NP_OP_AVGPOOL_DGRAD : NP_OP_AVGPOOL, BATCH);
-    kernel_case_node(&kase)->attrs.window = (struct np_window){kernel, kernel, stride, pad, 1, 1};
+    kernel_case_init(&kase, back ? NP_OP_AVGPOOL_DGRAD : NP_OP_AVGPOOL, shape.batch);
+    kernel_case_node(&kase)->attrs.window = window;
     if (back)
         kernel_case_activation(&kase, dtype, out_h, out_w, c, false);
     kernel_case_activation(&kase, dtype, h, w, c, back);
     if (!back)
         kernel_case_activation(&kase, dtype, out_h, out_w, c, true);
-    return check(&kase, 0, 2, 2);
+    return check(&kase, 0, shape.lanes, shape.chunk);
 }
 
 Test(kernels_rest, avgpool_and_its_gradient_are_the_references_bits)
@@ -53,58 +55,66 @@ Test(kernels_rest, avgpool_and_its_gradient_are_the_references_bits)
 
     for (int i = 0; i < 7; i++)
         for (int back = 0; back < 2; back++) {
-            cr_assert(avgpool_is_right(shapes[i], NP_F32, back));
-            cr_assert(avgpool_is_right(shapes[i], NP_BF16, back));
+            const int *s = shapes[i];
+            const struct np_window window = {s[3], s[3], s[4], s[5], 1, 1};
+            const struct kernel_shape shape = {BATCH, s[0], s[1], s[2], 2, 2};
+
+            cr_assert(avgpool_is_right(window, NP_F32, shape, back));
+            cr_assert(avgpool_is_right(window, NP_BF16, shape, back));
         }
 }
 
 /* --- concat --------------------------------------------------------------------------------- */
 
-static bool concat_is_right(const int channels[4], enum np_dtype dtype, bool back)
+/* shape: of a part, but for its channels */
+static bool concat_is_right(
+    const int channels[4], enum np_dtype dtype, struct kernel_shape shape, bool back)
 {
     struct kernel_case kase;
     int all = 0;
 
     for (int i = 0; channels[i]; i++)
         all += channels[i];
-    kernel_case_init(&kase, back ? NP_OP_CONCAT_DGRAD : NP_OP_CONCAT, BATCH);
+    kernel_case_init(&kase, back ? NP_OP_CONCAT_DGRAD : NP_OP_CONCAT, shape.batch);
     if (back)
-        kernel_case_activation(&kase, dtype, 3, 5, all, false);
+        kernel_case_activation(&kase, dtype, shape.h, shape.w, all, false);
     for (int i = 0; channels[i]; i++)
-        kernel_case_activation(&kase, dtype, 3, 5, channels[i], back);
+        kernel_case_activation(&kase, dtype, shape.h, shape.w, channels[i], back);
     if (!back)
-        kernel_case_activation(&kase, dtype, 3, 5, all, true);
-    return check(&kase, 0, 2, 2);
+        kernel_case_activation(&kase, dtype, shape.h, shape.w, all, true);
+    return check(&kase, 0, shape.lanes, shape.chunk);
 }
 
 Test(kernels_rest, concat_and_its_gradient_are_the_references_bits)
 {
     static const int parts[][4] = {{16, 16, 0}, {1, 2, 3, 0}, {7, 33, 0}, {1, 1, 0}};
+    const struct kernel_shape shape = {BATCH, 3, 5, 0, 2, 2};
 
     for (int i = 0; i < 4; i++)
         for (int back = 0; back < 2; back++) {
-            cr_assert(concat_is_right(parts[i], NP_F32, back));
-            cr_assert(concat_is_right(parts[i], NP_BF16, back));
+            cr_assert(concat_is_right(parts[i], NP_F32, shape, back));
+            cr_assert(concat_is_right(parts[i], NP_BF16, shape, back));
         }
 }
 
 /* --- dropout -------------------------------------------------------------------------------- */
 
-static bool dropout_is_right(const int shape[3], double rate, enum np_dtype dtype, bool back)
+static bool dropout_is_right(struct kernel_shape shape, double rate, enum np_dtype dtype, bool back)
 {
     struct kernel_case kase;
 
-    kernel_case_init(&kase, back ? NP_OP_DROPOUT_DGRAD : NP_OP_DROPOUT, BATCH);
+    kernel_case_init(&kase, back ? NP_OP_DROPOUT_DGRAD : NP_OP_DROPOUT, shape.batch);
     kernel_case_node(&kase)->attrs.rate = rate;
     kernel_case_node(&kase)->attrs.seed = 0x123456789abcdefull;
-    kernel_case_activation(&kase, dtype, shape[0], shape[1], shape[2], false);
-    kernel_case_activation(&kase, dtype, shape[0], shape[1], shape[2], true);
-    return check(&kase, 0, 3, 1);
+    kernel_case_activation(&kase, dtype, shape.h, shape.w, shape.c, false);
+    kernel_case_activation(&kase, dtype, shape.h, shape.w, shape.c, true);
+    return check(&kase, 0, shape.lanes, shape.chunk);
 }
 
 Test(kernels_rest, dropout_and_its_gradient_are_the_references_bits)
 {
-    static const int shapes[][3] = {{1, 1, 1}, {3, 5, 7}, {4, 4, 16}, {1, 1, 4099}, {1, 1, 31}};
+    static const struct kernel_shape shapes[] = {{BATCH, 1, 1, 1, 3, 1}, {BATCH, 3, 5, 7, 3, 1},
+        {BATCH, 4, 4, 16, 3, 1}, {BATCH, 1, 1, 4099, 3, 1}, {BATCH, 1, 1, 31, 3, 1}};
     static const double rates[] = {1e-9, 0.1, 0.5, 0.999};
 
     for (int i = 0; i < 5; i++)
@@ -118,43 +128,58 @@ Test(kernels_rest, dropout_and_its_gradient_are_the_references_bits)
 
 /* --- the loss ------------------------------------------------------------------------------- */
 
-/* Logits and labels, masked ones among them; scale: how far the logits lie apart. */
-static void loss_case(struct kernel_case *kase, int classes, double smoothing, float scale,
-    enum np_dtype dtype, bool back)
-{
-    static const int rows[4] = {BATCH};
+struct loss_case {
+    int batch, classes;
+    double smoothing;
+    float scale; /* how far the logits lie apart, in f32 */
+};
 
-    kernel_case_init(kase, back ? NP_OP_CROSS_ENTROPY_DGRAD : NP_OP_CROSS_ENTROPY, BATCH);
-    kernel_case_node(kase)->attrs.label_smoothing = smoothing;
-    kernel_case_activation(kase, dtype, 1, 1, classes, false);
+/* Logits and labels, masked ones among them. */
+static void make_loss(
+    struct kernel_case *kase, const struct loss_case *c, enum np_dtype dtype, bool back)
+{
+    const int rows[4] = {c->batch};
+
+    kernel_case_init(kase, back ? NP_OP_CROSS_ENTROPY_DGRAD : NP_OP_CROSS_ENTROPY, c->batch);
+    kernel_case_node(kase)->attrs.label_smoothing = c->smoothing;
+    kernel_case_activation(kase, dtype, 1, 1, c->classes, false);
     kernel_case_values(kase, rows, 1, 0, NP_ROLE_INPUT, false);
     kase->graph->tensors[1].dtype = NP_I32;
-    for (int i = 0; i < BATCH * classes; i++)
+    for (int i = 0; i < c->batch * c->classes; i++)
         for (int which = 0; which < 2; which++) {
             void *x = which ? kase->tested[0] : kase->reference[0];
 
             if (dtype == NP_F32)
-                ((float *)x)[i] *= scale;
+                ((float *)x)[i] *= c->scale;
         }
-    for (int i = 0; i < BATCH; i++)
+    for (int i = 0; i < c->batch; i++)
         ((int32_t *)kase->reference[1])[i] = ((int32_t *)kase->tested[1])[i] =
-            i == 3 ? -1 : (i * 37 + classes / 2) % classes;
+            i == 3 ? -1 : (i * 37 + c->classes / 2) % c->classes;
     if (back)
-        kernel_case_activation(kase, dtype, 1, 1, classes, true);
+        kernel_case_activation(kase, dtype, 1, 1, c->classes, true);
     for (int i = 0; !back && i < 3; i++)
         kernel_case_values(kase, rows, 1, 0, NP_ROLE_SAVED, true);
 }
 
-static bool loss_is_right(int classes, double smoothing, float scale)
+static bool loss_is_right(
+    const struct loss_case *c, enum np_dtype dtype, bool back, int lanes, int chunk)
 {
     struct kernel_case kase;
+
+    make_loss(&kase, c, dtype, back);
+    /* A sure row's is nearly 0. A gradient (its scale is 0.125) is e^(logit - sum), and the difference
+     * is as exact as the sum, which is as large as the largest logit. */
+    kase.typical = back ? 0.125 * fmax(1, c->scale / 3) : 1;
+    return check(&kase, dtype == NP_BF16 && back ? BF16_TOLERANCE : LOSS_TOLERANCE, lanes, chunk);
+}
+
+static bool losses_are_right(int classes, double smoothing, float scale)
+{
+    const struct loss_case c = {BATCH, classes, smoothing, scale};
     bool right = true;
 
-    for (int back = 0; back < 2; back++)
-        for (int half = 0; half < 2; half++) {
-            loss_case(&kase, classes, smoothing, scale, half ? NP_BF16 : NP_F32, back);
-            right = check(&kase, half && back ? 5e-3 : LOSS_TOLERANCE, 2, 2) && right;
-        }
+    for (int variant = 0; variant < 4; variant++)
+        right = loss_is_right(&c, variant & 1 ? NP_BF16 : NP_F32, variant & 2, 2, 2) && right;
     return right;
 }
 
@@ -163,10 +188,10 @@ Test(kernels_rest, cross_entropy_and_its_gradient_are_the_reference)
     static const int classes[] = {1, 2, 5, 8, 10, 17, 100, 1000, 1003};
 
     for (int i = 0; i < 9; i++) {
-        cr_assert(loss_is_right(classes[i], 0, 1));
-        cr_assert(loss_is_right(classes[i], 0.1, 1));
-        cr_assert(loss_is_right(classes[i], 0, 60));  /* most exponentials vanish */
-        cr_assert(loss_is_right(classes[i], 0.1, 0)); /* ties: the first class is the largest */
+        cr_assert(losses_are_right(classes[i], 0, 1));
+        cr_assert(losses_are_right(classes[i], 0.1, 1));
+        cr_assert(losses_are_right(classes[i], 0, 60));  /* most exponentials vanish */
+        cr_assert(losses_are_right(classes[i], 0.1, 0)); /* ties: the first class is the largest */
     }
 }
 
@@ -177,7 +202,7 @@ Test(kernels_rest, a_sure_and_right_row_has_no_gradient)
     const float *gradient;
     int label;
 
-    loss_case(&kase, 19, 0, 0, NP_F32, true);
+    make_loss(&kase, &(struct loss_case){BATCH, 19, 0, 0}, NP_F32, true);
     label = ((int32_t *)kase.tested[1])[0];
     ((float *)kase.tested[0])[label] = ((float *)kase.reference[0])[label] = 200;
     cr_assert(kernel_case_run(&kase, 1, BATCH));
@@ -197,7 +222,7 @@ Test(kernels_rest, logits_that_are_no_numbers_show_in_the_loss)
             struct kernel_case kase;
             float loss;
 
-            loss_case(&kase, 21, 0, 1, NP_F32, false);
+            make_loss(&kase, &(struct loss_case){BATCH, 21, 0, 1}, NP_F32, false);
             ((float *)kase.tested[0])[at] = ((float *)kase.reference[0])[at] = odd[i];
             cr_assert(kernel_case_run(&kase, 1, BATCH));
             loss = ((float *)kase.tested[2])[0];
@@ -209,6 +234,64 @@ Test(kernels_rest, logits_that_are_no_numbers_show_in_the_loss)
                 cr_assert_eq(((float *)kase.tested[o])[0], ((float *)kase.reference[o])[0]);
             kernel_case_fini(&kase);
         }
+}
+
+/* --- shapes drawn at random ----------------------------------------------------------------- */
+
+static void drawn_avgpool(
+    struct kernel_draws *draws, enum np_dtype dtype, struct kernel_shape shape)
+{
+    const struct np_window window = kernel_draws_pool(draws, shape);
+
+    kernel_draws_note(draws, avgpool_is_right(window, dtype, shape, false));
+    kernel_draws_note(draws, avgpool_is_right(window, dtype, shape, true));
+}
+
+static void drawn_concat(struct kernel_draws *draws, enum np_dtype dtype, struct kernel_shape shape)
+{
+    const int parts[4] = {shape.c, kernel_draws_int(draws, 1, 40),
+        kernel_draws_int(draws, 0, 2) * kernel_draws_int(draws, 1, 20), 0};
+
+    kernel_draws_note(draws, concat_is_right(parts, dtype, shape, false));
+    kernel_draws_note(draws, concat_is_right(parts, dtype, shape, true));
+}
+
+static void drawn_dropout(
+    struct kernel_draws *draws, enum np_dtype dtype, struct kernel_shape shape)
+{
+    double rate = kernel_draws_int(draws, 1, 99) / 100.0;
+
+    kernel_draws_note(draws, dropout_is_right(shape, rate, dtype, false));
+    kernel_draws_note(draws, dropout_is_right(shape, rate, dtype, true));
+}
+
+static void drawn_loss(struct kernel_draws *draws, enum np_dtype dtype, struct kernel_shape shape)
+{
+    const struct loss_case c = {shape.batch, kernel_draws_int(draws, 1, 1200),
+        kernel_draws_int(draws, 0, 2) / 10.0, (float)kernel_draws_int(draws, 0, 60)};
+
+    kernel_draws_note(draws, loss_is_right(&c, dtype, false, shape.lanes, shape.chunk));
+    kernel_draws_note(draws, loss_is_right(&c, dtype, true, shape.lanes, shape.chunk));
+}
+
+Test(kernels_rest, shapes_drawn_at_random_are_the_reference, .timeout = 3600)
+{
+    struct kernel_draws draws;
+
+    kernel_draws_init(&draws, 10);
+    for (int i = 0; i < draws.nr_shapes; i++) {
+        struct kernel_shape shape = kernel_draws_shape(&draws);
+
+        for (int half = 0; half < 2; half++) {
+            enum np_dtype dtype = half ? NP_BF16 : NP_F32;
+
+            drawn_avgpool(&draws, dtype, shape);
+            drawn_concat(&draws, dtype, shape);
+            drawn_dropout(&draws, dtype, shape);
+            drawn_loss(&draws, dtype, shape);
+        }
+    }
+    kernel_draws_done(&draws);
 }
 
 /* --- who computes --------------------------------------------------------------------------- */

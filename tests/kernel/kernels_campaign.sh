@@ -1,10 +1,10 @@
 #!/bin/sh
-# Convolutions of shapes drawn at random, forward and both gradients, f32 and bf16, against the reference,
+# Every operation on shapes drawn at random, forward and backward, f32 and bf16, against the reference,
 # with each set of instructions that this CPU has. KERNEL_SHAPES of them a set (1000) from KERNEL_SEED on;
 # STATE keeps the seed and which sets have passed.
 . "$(dirname "$0")/../lib.sh"
 tests=${NNPIPE_BUILD:-$ROOT/build}/tests/unit_tests
-state=${STATE:-$TMP}/convolutions-${KERNEL_SHAPES:-1000}
+state=${STATE:-$TMP}/kernels-${KERNEL_SHAPES:-1000}
 mkdir -p "$state"
 [ -e "$state/seed" ] || echo "${KERNEL_SEED:-$(date +%s)}" >"$state/seed"
 KERNEL_SEED=$(cat "$state/seed") KERNEL_SHAPES=${KERNEL_SHAPES:-1000}
@@ -15,14 +15,14 @@ has() { grep -qw "$1" /proc/cpuinfo; }
 scan() {
     name=$1 flag=$2
     shift 2
-    what="$KERNEL_SHAPES shapes with $name are the reference (seed $KERNEL_SEED)"
+    what="$KERNEL_SHAPES shapes of each operation with $name are the reference (seed $KERNEL_SEED)"
     if ! has "$flag"; then
         skip "$what" "this CPU has no $flag"
     elif [ -e "$state/$name" ]; then
         ok "$what: had passed before"
     else
         before=$failed
-        t "$what" env "$@" "$tests" --jobs 1 --filter 'kernels_conv/shapes_drawn*'
+        t "$what" env "$@" "$tests" --jobs 1 --filter 'kernels_*/shapes_drawn*'
         [ "$failed" -gt "$before" ] || : >"$state/$name"
     fi
 }
