@@ -369,6 +369,17 @@ static void free_pinned_in_use(struct np_device *device, void *memory)
     zero_pinned(device, false);
 }
 
+static void free_pinned_being_set(struct np_device *device, void *memory)
+{
+    void *host;
+
+    (void)memory;
+    if (cudaHostAlloc(&host, 64, cudaHostAllocMapped) != cudaSuccess ||
+        cudaMemsetAsync(host, 0, 64, compute(device)) != cudaSuccess)
+        return;
+    cudaFreeHost(host);
+}
+
 static void free_pinned_after_use(struct np_device *device, void *memory)
 {
     (void)memory;
@@ -399,6 +410,7 @@ static void test_frees(void)
     is(ends(unpin_behind_stream), "nor behind a stream that was destroyed without a wait",
         "they were");
     is(ends(free_pinned_in_use), "nor mapped memory while a kernel uses it", "it was");
+    is(ends(free_pinned_being_set), "nor before it is set", "it was");
     is(!ends(unpin_after_copy) && !ends(free_pinned_after_use), "after their use they are freed",
         "they were not");
     is(!ends(free_as_cuda_allows), "device memory, events and streams in use are freed",

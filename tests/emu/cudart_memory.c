@@ -486,9 +486,17 @@ static void run_fill(void *job)
     memset(fill->to.memory, fill->value, fill->bytes);
 }
 
+static bool fill_uses(const void *job, const void *memory, size_t bytes)
+{
+    const struct fill *fill = job;
+
+    return overlaps(&fill->to, fill->bytes, memory, bytes);
+}
+
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
 {
     struct fill *fill;
+    struct work *work;
 
     if (!np_emu_enter(__func__))
         return np_emu_leave(cudaErrorLaunchFailure);
@@ -498,6 +506,8 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
     *fill = (struct fill){side_of(to, bytes, __func__), value, bytes};
     if (fill->to.where == PAGEABLE)
         np_emu_die(__func__, "%p is not the device's", to);
-    np_emu_queue_work(np_emu_stream(stream, __func__), np_emu_work(run_fill, free, fill));
+    work = np_emu_work(run_fill, free, fill);
+    work->uses = fill_uses;
+    np_emu_queue_work(np_emu_stream(stream, __func__), work);
     return np_emu_leave(cudaSuccess);
 }
