@@ -17,7 +17,7 @@ struct pack {
     struct np_pack_options options;
     struct np_repack repack;
     struct np_ui *ui;
-    uint64_t nr_bad, nr_samples;
+    uint64_t nr_bad, nr_samples, nr_unlabelled;
 };
 
 /* Packing one set. */
@@ -34,13 +34,29 @@ static void packing_close(struct packing *packing)
     np_index_free(packing->index);
 }
 
-static int packing_open(const struct pack *pack, const struct np_data_set *set,
-    struct packing *packing, struct np_err *err)
+/* As training leaves them out: the shards are then the set that the config describes. */
+static int skip_unlabelled(struct pack *pack, const struct np_source_options *options,
+    struct np_index *index, struct np_err *err)
+{
+    uint64_t first, n = np_index_unlabelled(index, &first);
+
+    if (options->unlabelled != NP_UNLABELLED_SKIP || n == np_index_samples(index))
+        return 0;
+    pack->nr_unlabelled += n;
+    return np_index_skip_unlabelled(index) < 0
+               ? np_err_set(err, -ENOMEM, "%s: out of memory to leave samples out", options->path)
+               : 0;
+}
+
+static int packing_open(
+    struct pack *pack, const struct np_data_set *set, struct packing *packing, struct np_err *err)
 {
     int code;
 
     memset(packing, 0, sizeof(*packing));
     code = np_data_open(set, &packing->index, err);
+    if (!code)
+        code = skip_unlabelled(pack, set->options, packing->index, err);
     if (!code)
         code = np_fetch_open(packing->index, &packing->fetch, err);
     if (!code)
@@ -178,10 +194,14 @@ static int run(struct pack *pack, const struct np_data_sets *sets)
         pack->options.align ? ", records at multiples of 4096" : "", result.pattern);
     if (pack->nr_bad)
         np_ui_say(pack->ui, "%" PRIu64 " bad samples were left out", pack->nr_bad);
+    if (pack->nr_unlabelled)
+        np_ui_say(pack->ui, "%" PRIu64 " samples in no class were left out, as the config says",
+            pack->nr_unlabelled);
     np_json_begin(&pack->ui->object, "done");
     np_json_int(&pack->ui->object, "samples", (int64_t)result.samples);
     np_json_int(&pack->ui->object, "bytes", (int64_t)result.bytes);
     np_json_int(&pack->ui->object, "bad", (int64_t)pack->nr_bad);
+    np_json_int(&pack->ui->object, "unlabelled", (int64_t)pack->nr_unlabelled);
     np_json_int(&pack->ui->object, "shards", result.nr_shards);
     np_json_bool(&pack->ui->object, "aligned", pack->options.align);
     np_json_text(&pack->ui->object, "path", result.pattern);

@@ -86,6 +86,12 @@ t "that is said" grep -q "1 of its 97 samples are in no class and left out" loos
 t "nothing else has changed" same_weights folder loose
 t "view shows such a set" exits 0 "$NNPIPE" data view loose.yaml --step 1
 
+t "pack leaves it out, too, and says so" says "1 samples in no class were left out" "$NNPIPE" data pack loose.yaml --out packed
+config packed "train: {source: tar, path: \"packed/train-*.tar*\"}"
+t "what is packed trains as it is" train packed
+t "to the same weights" same_weights loose packed
+t "pack without it keeps all" says "97 samples" "$NNPIPE" data pack loose --out packed-all
+
 mkdir -p one && cp -r flat one/images
 config one "train: {source: folder, path: one}"
 t "a set of one class is refused" says "all its samples are of one class, 'images'" "$NNPIPE" train one.yaml
