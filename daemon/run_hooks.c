@@ -80,8 +80,10 @@ void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad)
     const char *text = np_json_end(line);
     np_log_line(run->log.bad, text);
     np_ui_event(&run->ui, text);
-    np_run_say(run, "bad sample %s: %s: %s", bad->kind == NP_BATCH_TRAIN ? "replaced" : "left out",
-        bad->path, bad->reason);
+    const char *fate = run->config->loader.bad_fail  ? ""
+                       : bad->kind == NP_BATCH_TRAIN ? " replaced"
+                                                     : " left out";
+    np_run_say(run, "bad sample%s: %s: %s", fate, bad->path, bad->reason);
 }
 
 static int compare_bad(const void *left, const void *right)

@@ -41,6 +41,8 @@ ends_then_goes_on() {
         [ -n "$(field weights_sha256 whole)" ] && [ "$(field weights_sha256 whole)" = "$(field weights_sha256 end)" ]
 }
 t "policy: fail ends at the step of the bad sample, saved and listed" ends_then_goes_on 1 6 -o 'loader.bad_samples={policy: fail}'
+named() { grep -q "bad sample: .*pictures/1/21.ppm: " cut.err && ! grep -q "replaced" cut.err || { cat cut.err; return 1; }; }
+t "no sample is said to be replaced" named
 t "so does a spent budget" ends_then_goes_on 1 6 -o 'loader.bad_samples={budget: 0%}'
 t "within an accumulation the last update is saved" ends_then_goes_on 4 4 -o 'loader.bad_samples={policy: fail}'
 again() { rm -rf runs && train cut -o runs=runs -o 'loader.bad_samples={policy: fail}'; train cut -o runs=runs --resume -o 'loader.bad_samples={policy: fail}'; [ $? -eq 1 ] && lines "$(echo runs/*/bad_samples.jsonl)" 2; }
