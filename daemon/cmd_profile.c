@@ -300,7 +300,7 @@ static int check_usage(struct profiling *p, int nr)
     else if (np_tuning_caps(p->max_memory, p->max_cores, &p->caps, &caps) < 0)
         fprintf(stderr, "nnpipe profile: %s\n", caps.text);
     else if (!p->tune && (p->max_memory || p->max_cores))
-        fprintf(stderr, "nnpipe profile: --max-memory and --max-cores are of --tune\n");
+        fprintf(stderr, "nnpipe profile: --max-memory and --max-cores go with --tune\n");
     else if (p->trace_limit && !p->trace)
         fprintf(stderr, "nnpipe profile: --trace-limit is the size of the file of --trace FILE\n");
     else if (p->seconds && !is_duration(p->seconds))

@@ -48,7 +48,7 @@ static void warn(void *context, const char *text)
 
 /* --- data, order, device --------------------------------------------------------------------- */
 
-static void note(void *context, const char *text)
+void np_run_note(void *context, const char *text)
 {
     np_run_say(context, "%s", text);
 }
@@ -134,7 +134,8 @@ static int open_order(struct np_run *run, struct np_err *err)
 
 static int open_data(struct np_run *run, struct np_err *err)
 {
-    const struct np_source_progress progress = {.note = note, .count = count, .context = run};
+    const struct np_source_progress progress = {
+        .note = np_run_note, .count = count, .context = run};
     int code = np_setup_data(run->config, &progress, &run->setup, err);
 
     np_stat_called(run->block);
@@ -351,7 +352,7 @@ static int open_base(struct np_run *run, struct np_err *err)
     run->io_open = true;
     code = np_device_open(run->config->device, &run->config->device_options, &run->device, err);
     if (code == 0) {
-        run->device->note = note;
+        run->device->note = np_run_note;
         run->device->note_context = run;
     }
     return code;

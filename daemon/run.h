@@ -144,6 +144,7 @@ extern const char *const np_precision_names[];
 /* --- between the run_*.c files ----------------------------------------------------------------- */
 
 void np_run_say(struct np_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void np_run_note(void *run, const char *text); /* the same, where a function is asked for */
 void np_run_warn(
     struct np_run *run, const char *text); /* to stderr and the run's log; any thread */
 /* Files that are not as they were listed: the first one when it is met, their number at the end; the

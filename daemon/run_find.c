@@ -155,7 +155,8 @@ static char *named_checkpoint(const char *run, const char *name,
     np_free(newest);
     if (path && np_manifest_read(path, &manifest, &facts, err) == 0 &&
         manifest.position.best_step == 0)
-        np_err_set(err, -ENOENT, "%s: it was never evaluated, so none of it is the best", run);
+        np_err_set(
+            err, -ENOENT, "%s: the run was never evaluated, so it has no best checkpoint", run);
     else if (!err->code)
         best = np_format(
             "%s/checkpoints/step-%llu", run, (unsigned long long)manifest.position.best_step);

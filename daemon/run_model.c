@@ -52,11 +52,6 @@ static int open_arrays(struct np_run *run, struct np_err *err)
                       (unsigned long long)graph->nr_params);
 }
 
-static void say_note(void *context, const char *text)
-{
-    np_run_say(context, "%s", text);
-}
-
 static int open_plan(struct np_run *run, struct np_err *err)
 {
     const struct np_plan_options options = {.lanes = run->lanes,
@@ -64,7 +59,7 @@ static int open_plan(struct np_run *run, struct np_err *err)
         .deterministic = run->config->run.deterministic,
         .tf32 = run->config->run.tf32,
         .state = run->device_state[np_state_kind(run->device)],
-        .note = say_note,
+        .note = np_run_note,
         .note_context = run};
 
     return run->device->plan_ops->prepare(
@@ -74,7 +69,7 @@ static int open_plan(struct np_run *run, struct np_err *err)
 /* --weights: what fits by name; what does not is said. */
 static int load_weights(struct np_run *run, struct np_err *err)
 {
-    const struct np_source_progress progress = {.note = say_note, .context = run};
+    const struct np_source_progress progress = {.note = np_run_note, .context = run};
     char *path = NULL, *checkpoint = NULL, *text = NULL;
     int code = np_weights_find(run->options->weights, &progress, &path, &checkpoint, err);
 

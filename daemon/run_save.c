@@ -326,24 +326,25 @@ int np_run_check_data(
 
     if (then != (double)n)
         return np_err_set(err, -EINVAL,
-            "%s: its training set had %.0f samples and data.train has %llu now; bring back what "
-            "is missing, or start a new run",
+            "%s: its training set had %.0f samples and data.train has %llu now; bring back the "
+            "set it had, or start a new run",
             dir, then, (unsigned long long)n);
     if (classes && !same_names(classes, run->setup.classes) && !keep_order(run, classes))
         return np_err_set(err, -EINVAL,
-            "%s: data.train has other classes than its training set had; bring back what was, or "
-            "start a new run",
+            "%s: data.train has other classes than its training set had; bring back the set it "
+            "had, "
+            "or start a new run",
             dir);
     sum_train(run);
     if (names && !np_node_is(names, run->train_names))
         return np_err_set(err, -EINVAL,
             "%s: samples of data.train have other names or labels than its training set had; "
-            "bring back what was, or start a new run",
+            "bring back the set it had, or start a new run",
             dir);
     if (!names && sizes && !np_node_is(sizes, run->train_sum)) /* of an older nnpipe */
         return np_err_set(err, -EINVAL,
             "%s: samples of data.train have other sizes or labels than its training set had; "
-            "bring back what was, or start a new run",
+            "bring back the set it had, or start a new run",
             dir);
     return 0;
 }
@@ -399,18 +400,13 @@ int np_run_load_facts(struct np_run *run, struct np_err *err)
     return err->code;
 }
 
-static void say_damaged(void *context, const char *text)
-{
-    np_run_say(context, "%s", text);
-}
-
 int np_run_load(struct np_run *run, struct np_err *err)
 {
     char *dir = np_format("%s/checkpoints", run->dir), *facts = NULL;
     struct np_checkpoint checkpoint;
 
     fill(run, &checkpoint);
-    int code = dir ? np_checkpoint_latest(dir, &checkpoint, &facts, say_damaged, run, err)
+    int code = dir ? np_checkpoint_latest(dir, &checkpoint, &facts, np_run_note, run, err)
                    : np_err_set(err, -ENOMEM, "out of memory");
     np_free(facts);
     if (code == 0) {

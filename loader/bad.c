@@ -127,7 +127,8 @@ static int judge(const struct np_bad *bad, const struct np_bad_sample *sample, u
             sample->reason);
     if (sample->attempt >= MAX_ATTEMPTS)
         return np_err_set(err, -EBADMSG,
-            "%d samples in a row that should have replaced a bad one are bad too", MAX_ATTEMPTS);
+            "%d samples in a row, each of which was to replace a bad one, are bad too",
+            MAX_ATTEMPTS);
     return 0;
 }
 

@@ -29,8 +29,9 @@ static int private_dir(const char *path, struct np_err *err)
         return np_err_set(err, -errno, "%s: %s", path, strerror(errno));
     if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 0077))
         return np_err_set(err, -EPERM,
-            "%s is no folder of yours alone (owner, mode 700): there is no place for a cache; set "
-            "HOME, XDG_CACHE_HOME, or cache_dir of the set",
+            "%s: others can write to it or own it, so it is not used as a cache: make it yours, "
+            "with "
+            "mode 700, or set HOME, XDG_CACHE_HOME or the set's cache_dir",
             path);
     return 0;
 }

@@ -325,14 +325,14 @@ Test(source, a_cache_without_a_home_is_ours_alone)
     np_free(dir);
     cr_expect_eq(cache_with(folder, 0, &dir, &err), -EPERM);
     cr_expect_eq(cache_with(folder, 0770, &dir, NULL), -EPERM);
-    cr_expect(strstr(err.text, "is no folder of yours alone"), "%s", err.text);
+    cr_expect(strstr(err.text, "so it is not used as a cache"), "%s", err.text);
     put_file(folder, "ro/set/a/1.jpg", "a", 1); /* listed all the same */
     snprintf(path, sizeof(path), "%s/ro", folder);
     cr_assert_eq(chmod(path, 0555), 0);
     err.code = 0;
     cr_assert_eq(open_set(folder, "folder", "ro/set", NULL, &notes, &index, &err), 0);
     cr_expect(strstr(notes.text, "the index is not kept: "), "%s", notes.text);
-    cr_expect(strstr(notes.text, "is no folder of yours alone"), "%s", notes.text);
+    cr_expect(strstr(notes.text, "so it is not used as a cache"), "%s", notes.text);
     np_index_free(index);
     remove_set(folder);
 }
