@@ -1,11 +1,14 @@
 #!/bin/sh
-# make check: layers, format, a build with warnings as errors (tests too), cppcheck. Exit 1 names what failed.
+# make check: layers, the walk of ARCHITECTURE.md, format, a build with warnings as errors (tests too), cppcheck.
+# Exit 1 names what failed.
 cd "$(dirname "$0")/.." || exit 1
 status=0
 sources=$(git ls-files '*.c' '*.h')
 
 echo "layers"
 sh scripts/check_layers.sh || status=1
+echo "walk"
+sh scripts/check_walk.sh || status=1
 echo "format"
 # shellcheck disable=SC2086
 clang-format --dry-run --Werror $sources 2>&1 | head -n 20 | grep . && status=1
