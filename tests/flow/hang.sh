@@ -36,8 +36,8 @@ train() { out=$1; shift; "$NNPIPE" train "${CONFIG:-net.yaml}" --json "$@" >"$ou
 block() { cp -p "$1" "$TMP/kept" && touch -r "$(dirname "$1")" "$TMP/when" && rm "$1" && mkfifo "$1" && touch -r "$TMP/when" "$(dirname "$1")"; }
 unblock() { rm "$1" && cp -p "$TMP/kept" "$1" && touch -r "$TMP/when" "$(dirname "$1")"; }
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
-# until_true WORDS...: waits for a command to succeed, up to 20 s
-until_true() { for _ in $(seq 400); do "$@" && return 0; sleep 0.05; done; echo "never: $*"; return 1; }
+# until_true WORDS...: waits for a command to succeed
+until_true() { for _ in $(tries 400); do "$@" && return 0; sleep 0.05; done; echo "never: $*"; return 1; }
 sed '/^  test:/d' net.yaml >no-test.yaml
 has_step() { grep -q "\"event\": *\"step\".*\"step\": *$1," "$2"; }
 # stopped CODE STEP ARGS...: trains, is stopped once STEP is done and the next batch hangs: ends with

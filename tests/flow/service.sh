@@ -41,6 +41,10 @@ becomes() { # becomes ID STATE: within half a minute
 worker_of() { # worker_of NAME-ID: its process, from the lock that it holds; fails where there is none
     pid=$(cat "$TMP/runs/$1/lock" 2>/dev/null) && tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -q "nnpipe worker $1" && echo "$pid"
 }
+trained() { # trained NAME-ID: waits for its first checkpoint
+    for _ in $(tries 300); do ls "$TMP/runs/$1"/checkpoints/step-* >/dev/null 2>&1 && return; sleep 0.1; done
+    return 1
+}
 kill_worker() { # kill_worker NAME-ID: as soon as it has its folder
     for _ in $(tries 100); do pid=$(worker_of "$1") && kill -9 "$pid" && return; sleep 0.1; done
     return 1
@@ -65,28 +69,28 @@ t "a config with a mistake is refused with its line" says "bad.yaml:3:" sh -c 's
 t "data that is not there is refused with its line" says "lost.yaml:3" sh -c 'sed "s|source: synth, samples: 2000, size: 32|source: folder, path: /no/where|" "$2" >"$3"; exec "$1" submit "$3"' - "$NNPIPE" "$TMP/short.yaml" "$TMP/lost.yaml"
 t "a device that is not there is refused" says "no device 'cuda:7'" exits 1 "$NNPIPE" submit "$TMP/short.yaml" --device cuda:7
 paused() {
-    "$NNPIPE" submit "$TMP/long.yaml" --name pausing && becomes 2 running && sleep 1 && "$NNPIPE" pause 2 && becomes 2 paused &&
+    "$NNPIPE" submit "$TMP/long.yaml" --name pausing && trained pausing-2 && "$NNPIPE" pause 2 && becomes 2 paused &&
         ls "$TMP"/runs/pausing-2/checkpoints/step-* && "$NNPIPE" resume 2 && becomes 2 running && "$NNPIPE" stop 2 && becomes 2 stopped
 }
 t "a run is paused with a checkpoint, resumed and stopped" paused
 t "what is over is forgotten" sh -c '"$1" rm 2 && ! "$1" status 2' - "$NNPIPE"
 order() {
-    "$NNPIPE" submit "$TMP/long.yaml" --name low --priority -5 && becomes 3 running && sleep 1 && "$NNPIPE" submit "$TMP/short.yaml" --name high --priority 5 --wait &&
+    "$NNPIPE" submit "$TMP/long.yaml" --name low --priority -5 && trained low-3 && "$NNPIPE" submit "$TMP/short.yaml" --name high --priority 5 --wait &&
         [ -n "$(ls "$TMP"/runs/low-3/checkpoints/)" ] && becomes 3 running && "$NNPIPE" submit "$TMP/short.yaml" --name later --after 3 && becomes 5 queued && "$NNPIPE" stop 3 && becomes 3 stopped && becomes 5 failed
 }
 t "a run of higher priority takes the device, and gives it back; one after a stopped run fails" order
 killed_worker() {
-    net counted 1500 && "$NNPIPE" submit "$TMP/counted.yaml" && becomes 6 running && sleep 1 &&
+    net counted 1500 && "$NNPIPE" submit "$TMP/counted.yaml" && trained counted-6 &&
         kill_worker counted-6 && becomes 6 done && [ "$(field 6 retries)" -ge 0 ]
 }
 t "a killed worker is started again and ends" killed_worker
 killed_daemon() {
-    "$NNPIPE" submit "$TMP/counted.yaml" && becomes 7 running && sleep 1 && kill -9 $daemon && wait $daemon 2>/dev/null
+    "$NNPIPE" submit "$TMP/counted.yaml" && trained counted-7 && kill -9 $daemon && wait $daemon 2>/dev/null
     start && becomes 7 done && [ "$(field 7 step)" = 1500 ] && [ "$(field 7 accuracy)" = null ]
 }
 t "a killed daemon finds its worker again" killed_daemon
 stopped_daemon() {
-    "$NNPIPE" submit "$TMP/counted.yaml" && becomes 8 running && sleep 1 && kill -TERM $daemon && wait $daemon && ! workers && start && becomes 8 done
+    "$NNPIPE" submit "$TMP/counted.yaml" && trained counted-8 && kill -TERM $daemon && wait $daemon && ! workers && start && becomes 8 done
 }
 t "a stopped daemon leaves no worker, and goes on when it is started" stopped_daemon
 same() {

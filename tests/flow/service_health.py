@@ -24,7 +24,7 @@ def health(daemon, status, state):
     return said
 
 
-def settles(what, seconds=20):
+def settles(what, seconds=60):
     until = time.monotonic() + seconds
     while True:
         try:
@@ -33,6 +33,12 @@ def settles(what, seconds=20):
             if time.monotonic() > until:
                 raise
             time.sleep(0.2)
+
+
+def trains(daemon, run):
+    """Waits for its first loss: a worker that runs but has not come that far may not even have its handlers yet."""
+    daemon.becomes(run, "running")
+    settles(lambda: expect(daemon.ask("GET", "/v1/runs/%d" % run).json()["progress"]["loss"] is not None, "no loss yet"))
 
 
 def value_of(daemon, name):
@@ -108,7 +114,7 @@ def stopping():
     daemon = Daemon(settings="spare_bytes: 1M\n")
     try:
         run = daemon.submit(steps=1000000)
-        daemon.becomes(run, "running")
+        trains(daemon, run)  # SIGTERM ends a stopped process that has no handler for it
         health(daemon, 200, "serving")
         worker = worker_of(daemon)
         os.kill(worker, signal.SIGSTOP)
@@ -210,8 +216,7 @@ def by_prometheus():
         first = daemon.submit()
         daemon.becomes(first, "done")
         run, waits = daemon.submit(steps=1000000), daemon.submit()
-        daemon.becomes(run, "running")
-        settles(lambda: expect(daemon.ask("GET", "/v1/runs/%d" % run).json()["progress"]["loss"] is not None, "no loss yet"))
+        trains(daemon, run)
         with test("/metrics is as promtool and Prometheus' conventions have it"):
             metrics_are_well_made(daemon, run)
         with test("a real Prometheus scrapes it, and knows what `nnpipe ls` knows"):

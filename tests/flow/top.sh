@@ -85,6 +85,7 @@ grep '"event": "pipeline"' "$run/metrics.jsonl" | sed 's/.*"images_per_second": 
 t "its rate is its images over its seconds" rate
 
 # Killed behind an event and resumed: what the last checkpoint does not know is cut away.
+last_event() { grep -o '^{"event": "pipeline", "step": [0-9]*' "$run/metrics.jsonl" | sed 's/.* //' | tail -n 1 | grep . || echo 0; }
 resumed() {
     "$NNPIPE" train "$TMP/net.yaml" --resume "$run" -o "checkpoint.every=100000 steps" >"$TMP/killed.txt" 2>&1 &
     pid=$!
@@ -96,9 +97,13 @@ resumed() {
     kill -KILL $pid
     wait $pid 2>/dev/null
     [ "$(grep -c '"event": "pipeline"' "$run/metrics.jsonl")" -gt "$had" ] || return 1
+    last=$(last_event)
     "$NNPIPE" train "$TMP/net.yaml" --resume "$run" >"$TMP/again.txt" 2>&1 &
     pid=$!
-    sleep 3
+    for i in $(tries 300); do
+        [ "$(last_event)" -gt "$last" ] && break
+        sleep 0.1
+    done
     kill -TERM $pid
     wait $pid
     grep -o '^{"event": "pipeline", "step": [0-9]*' "$run/metrics.jsonl" | sed 's/.* //' |
