@@ -118,7 +118,7 @@ if [ "$(id -u)" -eq 0 ] && mkdir -p "$TMP/small" && mount -t tmpfs -o size=200k 
 else
     skip "a full disk" "needs root and mount"
 fi
-closed_pipe() { SET=$BAD/good "$NNPIPE" train "$CONFIG" --json 2>"$TMP/err.txt" | head -n 1 >/dev/null; sleep 1; r=$(ls -td "$RUNS"/tiny-* | head -n 1); [ -s "$r/result.json" ]; }
+closed_pipe() { SET=$BAD/good "$NNPIPE" train "$CONFIG" --json 2>"$TMP/err.txt" | head -n 1 >/dev/null; r=$(ls -td "$RUNS"/tiny-* | head -n 1); [ -s "$r/result.json" ]; }
 t "a closed pipe does not lose the run" closed_pipe
 if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then
     chmod 755 "$TMP" "$BAD"

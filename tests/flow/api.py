@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -200,9 +201,12 @@ def hold(answer, method, path):
 
 
 def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    """Below the ports that the system gives to connections: none of those takes it before the daemon does."""
+    for port in random.sample(range(10000, 32768), 1000):
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port is free")
 
 
 class Daemon:
@@ -234,7 +238,7 @@ class Daemon:
         self.log = open(os.path.join(self.dir, "daemon.log"), "a")
         environment = dict(os.environ, HOME=self.dir, XDG_CACHE_HOME=os.path.join(self.dir, "cache"))
         self.process = subprocess.Popen(command, stderr=self.log, stdin=subprocess.DEVNULL, env=environment)
-        for _ in range(200):
+        for _ in range(1200):
             time.sleep(0.05)
             with contextlib.suppress(OSError):
                 if self.ask("GET", "/healthz").status:
@@ -273,7 +277,7 @@ class Daemon:
         return self.ask("GET", "/v1/runs/%d" % run).json()["state"]
 
     def becomes(self, run, *states):
-        for _ in range(300):
+        for _ in range(1800):
             if self.state_of(run) in states:
                 return
             time.sleep(0.1)

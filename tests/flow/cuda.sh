@@ -112,7 +112,7 @@ resumed() { # resumed NAME ARGS...: with another order of streams, and without t
     train "whole-$name" "$@" || return 1
     "$NNPIPE" train "$TMP/net.yaml" --json -o runs="$TMP/runs-half-$name" "$@" >"$TMP/half-$name" 2>/dev/null &
     pid=$!
-    for i in $(seq 400); do
+    for i in $(tries 400); do
         [ "$(grep -c '"event": "step"' "$TMP/half-$name")" -ge 9 ] && break
         sleep 0.02
     done

@@ -99,7 +99,7 @@ rotated() {
 t "so it does where the run itself begins a new segment" rotated
 "$NNPIPE" stop 2 >/dev/null 2>&1
 waited() {
-    "$NNPIPE" submit "$TMP/net.yaml" --name waited --device cpu -o train.steps=1500 --wait >"$TMP/wait.txt" 2>"$TMP/wait.err" &
+    "$NNPIPE" submit "$TMP/net.yaml" --name waited -o train.steps=150 --wait >"$TMP/wait.txt" 2>"$TMP/wait.err" &
     waiting=$!
     until_true grep -q queued "$TMP/wait.txt" && becomes 3 running || return 1
     restart && wait $waiting && grep -q "run 3: waited, done" "$TMP/wait.txt" && grep -q "waiting until it is back" "$TMP/wait.err"
@@ -123,7 +123,7 @@ fits() { [ "$(tm capture-pane -p -t top | LC_ALL=C.UTF-8 wc -L)" -le "$1" ]; }
 becomes 5 running
 tm new-session -d -s top -x 80 -y 24 "$NNPIPE top; echo it has ended; sleep 100"
 t "top shows the service's runs" sees "nnpipe: 1 running, 1 queued"
-t "at 80 columns, with its last column" sh -c 'tmux -L "$1" capture-pane -p -t top | grep -q "^id .* ETA$"' - "nnpipe-$$"
+t "at 80 columns, with its last column" sees "^id .* ETA$"
 tm send-keys -t top j p
 t "p asks about the run that j chose" sees "pause run 6, second[?] y: yes"
 tm send-keys -t top n
@@ -134,9 +134,9 @@ t "and the screen says so" sees "nnpipe: 1 running, 0 queued, 1 paused"
 tm send-keys -t top k Enter
 t "Enter shows its stages, and the verdict" sees "^ (LIMIT|BALANCED|INCONCLUSIVE):"
 tm resize-window -t top -x 60 -y 15
-sleep 0.5
-t "a smaller terminal is drawn anew, and its last line stays" sh -c 'tmux -L "$1" capture-pane -p -t top | tail -n 1 | grep -q "^escape: all runs"' - "nnpipe-$$"
-t "nothing is wider than it" fits 60
+last_line() { tm capture-pane -p -t top | tail -n 1 | grep -q "^escape: all runs"; }
+t "a smaller terminal is drawn anew, and its last line stays" until_true last_line
+t "nothing is wider than it" until_true fits 60
 tm resize-window -t top -x 120 -y 30
 tm send-keys -t top Escape
 t "a larger one shows more columns" sees "owner"
@@ -146,7 +146,7 @@ t "a service that is gone is told, and the runs stay" sees "this is from before"
 start
 t "it goes on when it is back" sees "j, k: choose"
 coloured() { tm capture-pane -e -p -t top | grep -q "$(printf '\033\[[0-9;]*36m')"; }
-t "states are coloured" coloured
+t "states are coloured" until_true coloured
 tm send-keys -t top q
 t "q ends it" sees "it has ended"
 tm respawn-window -k -t top "NO_COLOR=1 $NNPIPE top 5; sleep 100"

@@ -200,6 +200,7 @@ bad_hook() {
     settings "on_end: \"sleep 300.$$\"" "webhook: \"http://127.0.0.1:1/nobody\"" && kill -HUP $daemon && sleep 0.3
     id=$(submitted "$TMP/short.yaml") && other=$(submitted "$TMP/short.yaml" --after "$id") && becomes "$other" done
     code=$?
+    for _ in $(tries 50); do pgrep -fx "sleep 300.$$" >/dev/null && break; sleep 0.1; done
     hook= && for pid in $(pgrep -x sleep); do [ "$(tr '\0' ' ' <"/proc/$pid/cmdline")" = "sleep 300.$$ " ] && hook="$hook $pid"; done
     [ -n "$hook" ] || code=1
     for pid in $hook; do
