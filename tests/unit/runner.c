@@ -36,6 +36,19 @@ void np_test_end(void)
     longjmp(end_of_test, 1);
 }
 
+/* The environment as it was when the program began: what one test sets is not the next one's. */
+static void restore_environment(void)
+{
+    static char *begun[1024];
+
+    if (!begun[0])
+        for (int i = 0; environ[i] && i < 1023; i++)
+            begun[i] = strdup(environ[i]);
+    clearenv();
+    for (int i = 0; begun[i]; i++)
+        putenv(begun[i]);
+}
+
 /* What follows an assertion that failed is left out, with what it would have freed. */
 static void run(const struct np_test *test)
 {
@@ -64,6 +77,7 @@ int main(int argc, char **argv)
             continue;
         failed_here = 0;
         skipped_here = NULL;
+        restore_environment();
         if (test->options.init)
             test->options.init();
         run(test);
