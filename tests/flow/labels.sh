@@ -49,7 +49,7 @@ t "and so other weights" sh -c '! [ "$(sed -n "s/.*weights_sha256\": \"\([^\"]*\
 cp -r runs-value runs-older
 run=$(echo runs-older/*)
 rm -rf "$run/result.json" "$run"/checkpoints/step-[89] "$run"/checkpoints/step-1[0-9]
-sed -i '/classes: .*by-value/d' "$run/config.yaml"
+sed -i -e '/^ *classes: .*by-value/d' -e 's/classes: [^,}]*by-value[^,}]*, *//' "$run/config.yaml" # on a line of its own, or not
 config older "train: {source: folder, path: set}"
 sed -i 's/^name: .*/name: value/' older.yaml
 resume() { "$NNPIPE" train older.yaml --json --resume "$run" >older.json 2>older.err || { tail -n 2 older.err; return 1; }; }
