@@ -6,7 +6,7 @@ set -u
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 NNPIPE=${NNPIPE:-$ROOT/nnpipe}
 TMP=$(mktemp -d "${TMPDIR:-/tmp}/nnpipe-test.XXXXXX")
-trap 'rm -rf "$TMP"' EXIT
+trap 'unmount_faulty; rm -rf "$TMP"' EXIT
 export XDG_CACHE_HOME="$TMP/cache"
 OUT=$TMP/out.txt
 failed=0
@@ -25,3 +25,18 @@ tries() { seq $(($1 * 6)); }
 exits() { want=$1; shift; "$@"; got=$?; [ "$got" -eq "$want" ] || { echo "exit $got, not $want"; return 1; }; }
 # says TEXT command...: succeeds when the output (both streams) holds the text
 says() { text=$1; shift; "$@" 2>&1 | tee "$TMP/says.txt" | grep -qF -- "$text" || { tail -n 5 "$TMP/says.txt"; return 1; }; }
+# mount_faulty FOLDER MOUNT: FOLDER shown at MOUNT by tests/fault/faulty_fs.c, which says what can be written to
+# MOUNT/.control; fails where there is no FUSE (then `skip`). All are unmounted at the end.
+mount_faulty() {
+    [ -x "$TMP/faulty_fs" ] || cc -O2 -o "$TMP/faulty_fs" "$ROOT/tests/fault/faulty_fs.c" \
+        $(pkg-config --cflags --libs fuse3 2>/dev/null) >"$TMP/faulty_fs.log" 2>&1 || return 1
+    mkdir -p "$2" && "$TMP/faulty_fs" "$1" "$2" -o allow_other,default_permissions >>"$TMP/faulty_fs.log" 2>&1 &&
+        echo "$2" >>"$TMP/faulty_mounts"
+}
+unmount_faulty() {
+    [ -e "$TMP/faulty_mounts" ] || return 0
+    while read -r mount; do
+        echo clear >"$mount/.control"
+        umount -l "$mount"
+    done <"$TMP/faulty_mounts"
+}
