@@ -15,11 +15,14 @@ PREFIX   = /usr/local
 
 PKGS     = liburing libzstd zlib yaml-0.1 libjpeg jansson libxxhash libcrypto spng sqlite3 libmicrohttpd libcurl libsystemd
 OPT      = -O2 -g
+# What bugs in parsers of foreign bytes meet; FORTIFY is not for the sanitizers, which see more.
+HARDEN   = -fstack-protector-strong -fstack-clash-protection -fcf-protection $(if $(SAN),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
 WARN     = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wpointer-arith -Wno-format-truncation
-CFLAGS   = -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -fno-strict-aliasing -fno-math-errno -ffp-contract=off -pthread -I. -I$(B) \
+CFLAGS   = -std=c11 -D_GNU_SOURCE $(OPT) $(HARDEN) $(WARN) -fno-strict-aliasing -fno-math-errno -ffp-contract=off -pthread -I. -I$(B) \
            $(shell pkg-config --cflags $(PKGS)) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
 LDLIBS   = $(shell pkg-config --libs $(PKGS)) -ldnnl -lgomp -lm -ldl
-LDFLAGS  = -pthread -rdynamic $(if $(SAN),-fsanitize=$(SAN))
+RUNPATH  =
+LDFLAGS  = -pthread -rdynamic -pie -Wl,-z,relro,-z,now,-z,noexecstack $(RUNPATH) $(if $(SAN),-fsanitize=$(SAN))
 
 SRCS    := $(wildcard daemon/*.c daemon/ui/*.c daemon/profile/*.c daemon/service/*.c \
                       loader/*.c loader/base/*.c trainer/*.c)
@@ -45,7 +48,11 @@ DYGRAPHS = /usr/share/javascript/dygraphs
 $(B)/daemon/ui/page.o: CFLAGS += -DNP_DYGRAPHS='"$(DYGRAPHS)"'
 $(B)/daemon/ui/page.o: $(wildcard daemon/ui/page/*) docs/openapi.json $(DYGRAPHS)/dygraph.min.js
 
-$(B)/%.o: %.c
+# With which flags the objects were made; others make them anew.
+$(shell mkdir -p $(B) && echo '$(CFLAGS)' | cmp -s - $(B)/flags || echo '$(CFLAGS)' >$(B)/flags)
+
+$(B)/tests/%.o: HARDEN =
+$(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
@@ -72,8 +79,8 @@ CUDA_OBJS  := $(patsubst trainer/cuda/%.c,build/cuda/%.o,$(wildcard trainer/cuda
 ifneq ($(and $(NVCC),$(CUDNN)),)
 plugin: $(if $(SAN),,libnnpipe-cuda.so)
 libnnpipe-cuda.so: $(CUDA_OBJS)
-	$(CC) -shared -Wl,-z,nodelete -Wl,--exclude-libs,ALL -o $@ $^ $(CUDA_LIBS)
-build/cuda/%.o: trainer/cuda/%.c
+	$(CC) -shared -Wl,-z,nodelete,-z,relro,-z,now,-z,noexecstack -Wl,--exclude-libs,ALL -o $@ $^ $(CUDA_LIBS)
+build/cuda/%.o: trainer/cuda/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(CUDA_FLAGS) -fPIC -MMD -MP -c -o $@ $<
 build/cuda/kernels_rows.cu.o: NVFLAGS = -fmad=false # its bytes are the host's
@@ -103,13 +110,13 @@ PLANS    = $(if $(SAN),,$(B)/tests/cuda/plans)
 CXXFLAGS = -std=c++17 $(OPT) -Wall -Wextra -fno-strict-aliasing -ffp-contract=off -pthread -fPIC -I. $(CUDA_FLAGS) \
            $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
 $(patsubst %,$(B)/tests/kernel/test_kernels_%.o,cuda rows stats update) $(B)/tests/unit/test_engines.o: CFLAGS += -DNP_EMULATED_CUDA $(CUDA_FLAGS)
-$(B)/emu/%.cu.o: trainer/cuda/%.cu
+$(B)/emu/%.cu.o: trainer/cuda/%.cu $(B)/flags
 	@mkdir -p $(@D)
 	$(CXX) -x c++ $(CXXFLAGS) -MMD -MP -c -o $@ $<
 # The kernels once more, contracted to fused multiply-adds as nvcc does it: tests/cuda/fma.sh. kernels_rows is
 # built without by nvcc, too.
 FMA_CU  := $(patsubst $(B)/emu/%,$(B)/emu/fma/%,$(filter-out %/kernels_rows.cu.o,$(EMU_CU))) $(B)/emu/kernels_rows.cu.o
-$(B)/emu/fma/%.cu.o: trainer/cuda/%.cu
+$(B)/emu/fma/%.cu.o: trainer/cuda/%.cu $(B)/flags
 	@mkdir -p $(@D)
 	$(CXX) -x c++ $(CXXFLAGS) -mfma -ffp-contract=fast -MMD -MP -c -o $@ $<
 $(B)/tests/emu/fma/libnnpipe-cuda.so: $(FMA_CU) $(EMU_C) $(B)/tests/emu/libcudart-emu.so
@@ -117,13 +124,13 @@ $(B)/tests/emu/fma/libnnpipe-cuda.so: $(FMA_CU) $(EMU_C) $(B)/tests/emu/libcudar
 	$(EMU_LINK) -Wl,-z,nodelete -lstdc++
 $(B)/tests/emu/fma/nnpipe: $(NNPIPE)
 	@mkdir -p $(@D) && cp $< $@
-$(B)/emu/%.o: tests/emu/%.cc
+$(B)/emu/%.o: tests/emu/%.cc $(B)/flags
 	@mkdir -p $(@D)
 	$(CXX) $(CXXFLAGS) -MMD -MP -c -o $@ $<
-$(B)/emu/%.o: trainer/cuda/%.c
+$(B)/emu/%.o: trainer/cuda/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(CUDA_FLAGS) -fPIC -MMD -MP -c -o $@ $<
-$(B)/emu/%.o: tests/emu/%.c
+$(B)/emu/%.o: tests/emu/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(CUDA_FLAGS) -fPIC -MMD -MP -c -o $@ $<
 EMU_LINK = $(CC) -shared -pthread $(if $(SAN),-fsanitize=$(SAN)) -Wl,-soname,$(@F) -Wl,-rpath,$(abspath $(B)/tests/emu) -o $@ $^

@@ -1,8 +1,10 @@
-/* `nnpipe bench loader`: the training loader with nobody to wait for. The clock runs from the
- * first reader's start to the last batch. The digest is XXH3-64 of the rows of the first
- * `digest_batches` batches, in order: all of them with --epochs or --steps; with --seconds the
- * first DIGEST_BATCHES (fewer in an epoch: those), which are always run. So equal settings
- * digest the same rows however fast the box is. Main thread. */
+/* `nnpipe bench loader`: the training loader with a consumer that never waits. With --epochs or --steps it
+ * measures exactly those, from the first reader's start to the last batch. Otherwise it runs for a time
+ * (DEFAULT_SECONDS), and the clock starts once each slot of the ring has been used: a first use of memory
+ * costs page faults, which a run of hours does not notice. The digest is XXH3-64 of the rows of the first
+ * `digest_batches` batches, in order: all of them with --epochs or --steps; in a timed run the first
+ * DIGEST_BATCHES (fewer in an epoch: those), which are always run. So equal settings digest the same rows
+ * however fast the box is. Main thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -14,11 +16,22 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define DIGEST_BATCHES 64
+#define DIGEST_BATCHES  64
+#define DEFAULT_SECONDS 5.0
+
+/* Where the measurement began; what was before is warm-up. */
+struct start {
+    uint64_t ns, bytes_read;
+    double cpu_seconds;
+    bool reached;
+};
 
 struct measured {
-    uint64_t nr_batches, digest_batches, nr_bad;
-    double seconds, cpu_seconds;
+    uint64_t nr_taken;   /* batches, warm-up included */
+    uint64_t nr_batches; /* since the clock started */
+    uint64_t digest_batches, nr_bad;
+    double images, epochs, seconds, cpu_seconds, bytes_read; /* since the clock started */
+    struct start start;
     XXH3_state_t hash;
 };
 
@@ -32,28 +45,68 @@ static uint64_t digest_batches(const struct np_bench *bench, uint64_t nr_steps)
     return epoch < DIGEST_BATCHES ? epoch : DIGEST_BATCHES;
 }
 
+static bool is_timed(const struct np_bench *bench)
+{
+    return bench->seconds > 0 && !bench->steps && bench->epochs == 0;
+}
+
+static void start_clock(const struct np_bench *bench, struct start *start)
+{
+    struct np_stat_sum sum;
+
+    np_stat_read(bench->stat, "reader", &sum);
+    *start = (struct start){
+        .ns = np_now_ns(),
+        .bytes_read = sum.stages[NP_STAGE_READ].bytes,
+        .cpu_seconds = np_cpu_seconds(),
+        .reached = true,
+    };
+}
+
+static void stop_clock(const struct np_bench *bench, struct measured *measured)
+{
+    struct np_stat_sum sum;
+
+    np_stat_read(bench->stat, "reader", &sum);
+    measured->seconds = (double)(np_now_ns() - measured->start.ns) * 1e-9;
+    measured->cpu_seconds = np_cpu_seconds() - measured->start.cpu_seconds;
+    measured->bytes_read = (double)(sum.stages[NP_STAGE_READ].bytes - measured->start.bytes_read);
+    measured->images = (double)measured->nr_batches * (double)bench->config->loader.batch;
+    measured->epochs = measured->images / (double)np_index_samples(bench->setup.train);
+}
+
+static bool is_over(const struct np_bench *bench, const struct measured *measured)
+{
+    const uint64_t end_ns = measured->start.ns + (uint64_t)(bench->seconds * 1e9);
+
+    return is_timed(bench) && measured->start.reached &&
+           measured->nr_taken >= measured->digest_batches && np_now_ns() >= end_ns;
+}
+
 /* Takes batches until the run, or (once the digest is whole) the time is over. */
 static int drain(const struct np_bench *bench, struct np_loader *loader, uint64_t nr_steps,
-    uint64_t start_ns, struct measured *measured, struct np_err *err)
+    struct measured *measured, struct np_err *err)
 {
+    struct np_ring *ring = np_loader_ring(loader);
+    const uint64_t warm_up = (uint64_t)np_ring_slots(ring);
     struct np_block *block = np_stat_join(bench->stat, "bench");
-    const uint64_t end_ns = start_ns + (uint64_t)(bench->seconds * 1e9);
     const size_t bytes = (size_t)bench->config->loader.batch * (size_t)bench->setup.height *
                          (size_t)bench->setup.width * (size_t)bench->config->loader.channels;
 
     if (!block)
         return np_err_set(err, -ENOMEM, "out of memory for counters");
-    while (measured->nr_batches < nr_steps) {
-        struct np_batch *batch = np_ring_take(np_loader_ring(loader), block, err);
+    while (measured->nr_taken < nr_steps && !is_over(bench, measured)) {
+        struct np_batch *batch = np_ring_take(ring, block, err);
 
         if (!batch)
             return err->code ? err->code : -ESHUTDOWN;
-        if (measured->nr_batches++ < measured->digest_batches)
+        if (measured->nr_taken++ < measured->digest_batches)
             XXH3_64bits_update(&measured->hash, batch->images, bytes);
-        np_ring_release(np_loader_ring(loader), batch);
-        if (bench->seconds > 0 && measured->nr_batches >= measured->digest_batches &&
-            np_now_ns() >= end_ns)
-            break;
+        np_ring_release(ring, batch);
+        if (measured->start.reached)
+            measured->nr_batches++;
+        else if (measured->nr_taken >= warm_up)
+            start_clock(bench, &measured->start);
     }
     return 0;
 }
@@ -62,19 +115,19 @@ static int measure(const struct np_bench *bench, struct np_loader **ret_loader,
     struct measured *measured, struct np_err *err)
 {
     const uint64_t nr_steps = np_bench_steps(bench, 1);
-    const double cpu_before = np_cpu_seconds();
-    const uint64_t start_ns = np_now_ns();
     struct np_loader_config config;
     int code;
 
     np_bench_loader_config(bench, nr_steps, &np_page_allocator, &config);
     measured->digest_batches = digest_batches(bench, nr_steps);
     XXH3_64bits_reset(&measured->hash);
+    if (!is_timed(bench))
+        start_clock(bench, &measured->start);
     code = np_loader_start(&config, ret_loader, err);
     if (code == 0)
-        code = drain(bench, *ret_loader, nr_steps, start_ns, measured, err);
-    measured->seconds = (double)(np_now_ns() - start_ns) * 1e-9;
-    measured->cpu_seconds = np_cpu_seconds() - cpu_before;
+        code = drain(bench, *ret_loader, nr_steps, measured, err);
+    if (code == 0)
+        stop_clock(bench, measured);
     return code;
 }
 
@@ -101,14 +154,14 @@ static void report_json(struct np_bench *bench, const struct np_loader *loader,
     const struct measured *measured, const struct np_stat_sum *sum, const char *digest)
 {
     struct np_json *json = &bench->ui.object;
-    const double images = (double)measured->nr_batches * (double)bench->config->loader.batch;
 
     np_json_begin(json, "done");
-    np_json_int(json, "images", (int64_t)images);
+    np_json_int(json, "images", (int64_t)measured->images);
+    np_json_real(json, "epochs", measured->epochs);
+    np_json_int(json, "warm_up_batches", (int64_t)(measured->nr_taken - measured->nr_batches));
     np_json_real(json, "seconds", measured->seconds);
-    np_json_real(json, "images_per_second", images / measured->seconds);
-    np_json_real(
-        json, "bytes_per_second", (double)sum->stages[NP_STAGE_READ].bytes / measured->seconds);
+    np_json_real(json, "images_per_second", measured->images / measured->seconds);
+    np_json_real(json, "bytes_per_second", measured->bytes_read / measured->seconds);
     np_json_real(json, "cpu_seconds", measured->cpu_seconds);
     np_json_int(json, "readers", np_loader_readers(loader));
     np_json_text(json, "io", np_loader_io(loader));
@@ -130,13 +183,11 @@ static void report_json(struct np_bench *bench, const struct np_loader *loader,
 static void report_text(struct np_bench *bench, const struct np_loader *loader,
     const struct measured *measured, const struct np_stat_sum *sum, const char *digest)
 {
-    const double images = (double)measured->nr_batches * (double)bench->config->loader.batch;
-
     np_ui_say(&bench->ui,
-        "%.0f images in %.2f s: %.0f img/s, %.1f MB/s read, %.2f CPU seconds, %d readers, %s, "
-        "depth %d, cache %s",
-        images, measured->seconds, images / measured->seconds,
-        (double)sum->stages[NP_STAGE_READ].bytes / measured->seconds / 1e6, measured->cpu_seconds,
+        "%.0f images (%.3g epochs) in %.2f s: %.0f img/s, %.1f MB/s read, %.2f CPU seconds, "
+        "%d readers, %s, depth %d, cache %s",
+        measured->images, measured->epochs, measured->seconds, measured->images / measured->seconds,
+        measured->bytes_read / measured->seconds / 1e6, measured->cpu_seconds,
         np_loader_readers(loader), np_loader_io(loader), np_loader_depth(loader),
         np_loader_cache(loader));
     for (int stage = NP_STAGE_READ; stage <= NP_STAGE_BATCH; stage++)
@@ -173,6 +224,8 @@ int np_bench_loader(int argc, char **argv)
 
     if (code >= 0)
         return code;
+    if (bench.seconds == 0 && bench.epochs == 0 && bench.steps == 0)
+        bench.seconds = DEFAULT_SECONDS;
     code = measure(&bench, &loader, &measured, &err);
     if (loader)
         count_bad(&bench, loader, &measured);

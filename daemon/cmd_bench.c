@@ -25,8 +25,8 @@ static int usage(FILE *out, int code)
     fputs("usage: nnpipe bench WHAT CONFIG [flags]\n\n", out);
     for (const struct benchmark *b = benchmarks; b->name; b++)
         fprintf(out, "  %-8s %s\n", b->name, b->summary);
-    fputs("\n  --seconds S        how long (io: 5)\n"
-          "  --epochs E         how much of the training set (loader: 1)\n"
+    fputs("\n  --seconds S        how long (loader: 5, after a warm-up; io: 5)\n"
+          "  --epochs E         how much of the training set, from the first reader's start\n"
           "  --steps N          how many batches\n"
           "  --cold             io: drop the files from the page cache first\n"
           "  --device NAME      feed: the device (default: the config's if it is sim, else sim)\n"

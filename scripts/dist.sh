@@ -16,7 +16,7 @@ system='^(linux-vdso|ld-linux-x86-64|libc|libm|libdl|librt|libpthread)\.so'
 
 rm -rf "$out" "$out.tar.xz"
 mkdir -p "$out/lib" "$out/licenses" "$out/docs" "$out/scripts"
-make -s NNPIPE="$out/nnpipe" LDFLAGS="-pthread -rdynamic -Wl,--disable-new-dtags,-rpath,'\$\$ORIGIN/lib'" "$out/nnpipe"
+make -s NNPIPE="$out/nnpipe" RUNPATH="-Wl,--disable-new-dtags,-rpath,'\$\$ORIGIN/lib'" "$out/nnpipe"
 ldd ./nnpipe | awk '$2 == "=>" { print $1, $3 }' | while read -r soname path; do
     echo "$soname" | grep -qE "$system" && continue
     cp "$(readlink -f "$path")" "$out/lib/$soname"
@@ -32,6 +32,7 @@ else
 fi
 find "$out" -name '*.so*' -exec chmod 755 {} + -exec strip --strip-unneeded {} +
 strip "$out/nnpipe"
+cp LICENSE "$out/licenses/nnpipe"
 
 cp -r configs "$out/"
 cat >"$out/README" <<'TEXT'

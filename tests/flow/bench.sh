@@ -53,6 +53,16 @@ seconds_digest() {
 }
 t "with --seconds the digest covers the same batches, however many are run" seconds_digest
 
+timed() { # 60 pictures in batches of 8: a fraction of a second is many epochs
+    bench loader --seconds 0.2 && [ "$(field warm_up_batches)" -ge 2 ] &&
+        awk "BEGIN { exit !($(field seconds) >= 0.2 && $(field epochs) > 2) }"
+}
+t "a timed run starts its clock once each slot has been used, and goes over many epochs" timed
+by_default() { bench loader && awk "BEGIN { exit !($(field seconds) >= 5) }"; }
+t "without flags the loader is measured for five seconds" by_default
+exact() { bench loader --epochs 1 && [ "$(field warm_up_batches)" = 0 ] && [ "$(field images)" = 64 ]; }
+t "with --epochs nothing is warm-up" exact
+
 counts() {
     bench loader --epochs 2 && [ "$(field images)" = 120 ] && [ "$(field readers)" -ge 1 ] &&
         [ "$(field bad_samples)" = 0 ] && [ "$(field digest_batches)" = 15 ] &&

@@ -1,0 +1,22 @@
+#!/bin/sh
+# How the program and the plugin are built: what makes a bug in a parser harder to exploit is on.
+. "$(dirname "$0")/../lib.sh"
+if [ -n "${NNPIPE_BUILD:-}" ] && [ "${NNPIPE_BUILD##*/}" != build ]; then
+    skip "the program is hardened" "a build with sanitizers has its own checks"
+    exit 0
+fi
+has() { readelf "$1" -W "$3" | grep -q -- "$2"; }
+hardened() { # hardened FILE: relocations read-only, bound at start, no executable stack
+    has -l GNU_RELRO "$1" && has -d 'BIND_NOW\|NOW' "$1" && has -l 'GNU_STACK.* RW ' "$1"
+}
+t "the program is a position-independent executable" has -h 'DYN (Position-Independent Executable file)' "$NNPIPE"
+t "the program's relocations are read-only and bound at start" hardened "$NNPIPE"
+t "the program checks its stack" has --dyn-syms __stack_chk_fail "$NNPIPE"
+t "the program checks the sizes it gives to libc" has --dyn-syms __memcpy_chk "$NNPIPE"
+plugin=$(dirname "$NNPIPE")/libnnpipe-cuda.so
+if [ -e "$plugin" ]; then
+    t "the plugin's relocations are read-only and bound at start" hardened "$plugin"
+else
+    skip "the plugin's relocations are read-only" "it was not built"
+fi
+[ "$failed" -eq 0 ]
