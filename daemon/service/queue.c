@@ -9,10 +9,8 @@
 
 #include "loader/base/mem.h"
 
-#define VERSION 1 /* of the tables: PRAGMA user_version */
-
-const char *const np_entry_states[NP_NR_ENTRY_STATES] = {
-    "queued", "running", "pausing", "yielding", "stopping", "paused", "stopped", "done", "failed"};
+const char *const np_entry_states[NP_NR_ENTRY_STATES] = {"queued", "running", "pausing", "yielding",
+    "stopping", "paused", "stopped", "done", "failed", "timeout"};
 
 enum statement {
     ADD,
@@ -24,28 +22,36 @@ enum statement {
     REMOVE_AFTER,
     READ,
     READ_AFTER,
+    DRAIN,
+    UNDRAIN,
+    READ_DRAINED,
     NR_STATEMENTS
 };
 
 static const char *const sql[NR_STATEMENTS] = {
     [ADD] = "INSERT INTO runs (key, name, uid, gid, path, config, device, priority, max_retries,"
-            " submitted, dir) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " submitted, dir, time_limit, memory, cpus, overrides)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [NAME_DIR] = "UPDATE runs SET dir = dir || '/' || name || '-' || id WHERE id = ?",
     [ADD_AFTER] = "INSERT INTO after (id, other) VALUES (?, ?)",
     [FIND_KEY] = "SELECT id FROM runs WHERE uid = ? AND key = ?",
     [UPDATE] = "UPDATE runs SET priority = ?, state = ?, assigned = ?, dir = ?, reason = ?,"
-               " retries = ?, attempt = ?, exit_code = ?, not_before = ?, started = ?, ended = ? "
-               "WHERE id = ?",
+               " max_retries = ?, retries = ?, attempt = ?, exit_code = ?, not_before = ?,"
+               " started = ?, ended = ?, time_limit = ?, ran = ?, lived = ? WHERE id = ?",
     [REMOVE] = "DELETE FROM runs WHERE id = ?",
     [REMOVE_AFTER] = "DELETE FROM after WHERE id = ?",
-    [READ] =
-        "SELECT id, key, name, uid, gid, path, config, device, priority, max_retries, state,"
-        " assigned, dir, reason, retries, attempt, exit_code, not_before, submitted, started, ended"
-        " FROM runs ORDER BY id",
+    [READ] = "SELECT id, key, name, uid, gid, path, config, device, priority, max_retries, state,"
+             " assigned, dir, reason, retries, attempt, exit_code, not_before, submitted, started,"
+             " ended, time_limit, ran, lived, memory, cpus, overrides FROM runs ORDER BY id",
     [READ_AFTER] = "SELECT other FROM after WHERE id = ? ORDER BY other",
+    [DRAIN] = "INSERT OR IGNORE INTO drained (device) VALUES (?)",
+    [UNDRAIN] = "DELETE FROM drained WHERE device = ?",
+    [READ_DRAINED] = "SELECT device FROM drained ORDER BY device",
 };
 
-static const char tables[] =
+/* Each makes the tables' next version (PRAGMA user_version) of the one before. One that was released stays as it
+ * is: what an older nnpipe has written is read by way of it. */
+static const char *const versions[] = {
     "CREATE TABLE runs ("
     " id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT, name TEXT NOT NULL,"
     " uid INTEGER NOT NULL, gid INTEGER NOT NULL, path TEXT NOT NULL, config TEXT NOT NULL,"
@@ -57,7 +63,17 @@ static const char tables[] =
     " submitted REAL NOT NULL, started REAL NOT NULL DEFAULT 0, ended REAL NOT NULL DEFAULT 0,"
     " UNIQUE (uid, key)) STRICT;"
     "CREATE TABLE after (id INTEGER NOT NULL, other INTEGER NOT NULL, PRIMARY KEY (id, other))"
-    " STRICT, WITHOUT ROWID;";
+    " STRICT, WITHOUT ROWID;",
+    /* 2: a run's limits and overrides, and devices that get no new runs */
+    "ALTER TABLE runs ADD COLUMN time_limit REAL NOT NULL DEFAULT 0;"
+    "ALTER TABLE runs ADD COLUMN ran REAL NOT NULL DEFAULT 0;"
+    "ALTER TABLE runs ADD COLUMN lived REAL NOT NULL DEFAULT 0;"
+    "ALTER TABLE runs ADD COLUMN memory INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE runs ADD COLUMN cpus REAL NOT NULL DEFAULT 0;"
+    "ALTER TABLE runs ADD COLUMN overrides TEXT;"
+    "CREATE TABLE drained (device TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;",
+};
+#define VERSION ((int)(sizeof(versions) / sizeof(*versions)))
 
 struct np_queue {
     sqlite3 *db;
@@ -70,13 +86,14 @@ void np_entry_fini(struct np_entry *entry)
     np_free(entry->path);
     np_free(entry->config);
     np_free(entry->dir);
+    np_free(entry->overrides);
     *entry = (struct np_entry){0};
 }
 
 bool np_entry_is_over(const struct np_entry *entry)
 {
     return entry->state == NP_ENTRY_STOPPED || entry->state == NP_ENTRY_DONE ||
-           entry->state == NP_ENTRY_FAILED;
+           entry->state == NP_ENTRY_FAILED || entry->state == NP_ENTRY_TIMEOUT;
 }
 
 bool np_entry_has_worker(const struct np_entry *entry)
@@ -125,6 +142,11 @@ static int run_sql(struct np_queue *queue, const char *text, const char *what, s
     const int result = sqlite3_exec(queue->db, text, NULL, NULL, NULL);
 
     return result == SQLITE_OK ? 0 : fail(queue, result, what, err);
+}
+
+static void roll_back(struct np_queue *queue)
+{
+    sqlite3_exec(queue->db, "ROLLBACK", NULL, NULL, NULL);
 }
 
 /* --- statements ------------------------------------------------------------------------------- */
@@ -184,6 +206,24 @@ static int check_whole(void *context, int nr, char **values, char **names)
     return 0;
 }
 
+/* From the version that the file has to this nnpipe's, all of it or nothing. */
+static int make_tables(struct np_queue *queue, int version, struct np_err *err)
+{
+    char end[64];
+    int code = run_sql(queue, "BEGIN IMMEDIATE", "made", err);
+
+    if (code < 0)
+        return code;
+    snprintf(end, sizeof(end), "PRAGMA user_version=%d; COMMIT", VERSION);
+    for (int i = version; i < VERSION && code == 0; i++)
+        code = run_sql(queue, versions[i], "made", err);
+    if (code == 0)
+        code = run_sql(queue, end, "made", err);
+    if (code < 0)
+        roll_back(queue);
+    return code;
+}
+
 static int set_up(struct np_queue *queue, struct np_err *err)
 {
     int version = 0, code;
@@ -212,12 +252,7 @@ static int set_up(struct np_queue *queue, struct np_err *err)
         return np_err_set(err, -EBADMSG,
             "%s: the queue is of a later nnpipe (its version is %d, this one knows %d)",
             queue->path, version, VERSION);
-    if (version == VERSION)
-        return 0;
-    char *text = np_format("BEGIN IMMEDIATE; %s PRAGMA user_version=%d; COMMIT;", tables, VERSION);
-    code = text ? run_sql(queue, text, "made", err) : np_err_set(err, -ENOMEM, "out of memory");
-    np_free(text);
-    return code;
+    return version == VERSION ? 0 : make_tables(queue, version, err);
 }
 
 static int prepare(struct np_queue *queue, struct np_err *err)
@@ -270,11 +305,6 @@ void np_queue_close(struct np_queue *queue)
 
 /* --- changes ---------------------------------------------------------------------------------- */
 
-static void roll_back(struct np_queue *queue)
-{
-    sqlite3_exec(queue->db, "ROLLBACK", NULL, NULL, NULL);
-}
-
 static int insert(struct np_queue *queue, const struct np_entry *entry, struct np_err *err)
 {
     sqlite3_stmt *add = queue->statements[ADD];
@@ -291,6 +321,10 @@ static int insert(struct np_queue *queue, const struct np_entry *entry, struct n
     bind_int(add, &at, entry->max_retries);
     bind_real(add, &at, entry->submitted);
     bind_text(add, &at, entry->dir);
+    bind_real(add, &at, entry->time_limit_s);
+    bind_int(add, &at, entry->memory_bytes);
+    bind_real(add, &at, entry->cpus);
+    bind_text(add, &at, entry->overrides);
     return step(queue, ADD, NULL, "written", err);
 }
 
@@ -358,12 +392,16 @@ int np_queue_update(struct np_queue *queue, const struct np_entry *entry, struct
     bind_text(update, &at, entry->assigned);
     bind_text(update, &at, entry->dir);
     bind_text(update, &at, entry->reason);
+    bind_int(update, &at, entry->max_retries);
     bind_int(update, &at, entry->retries);
     bind_int(update, &at, entry->attempt);
     bind_int(update, &at, entry->exit_code);
     bind_real(update, &at, entry->not_before);
     bind_real(update, &at, entry->started);
     bind_real(update, &at, entry->ended);
+    bind_real(update, &at, entry->time_limit_s);
+    bind_real(update, &at, entry->ran_s);
+    bind_real(update, &at, entry->lived_s);
     bind_int(update, &at, entry->id);
     return step(queue, UPDATE, NULL, "written", err);
 }
@@ -386,6 +424,15 @@ int np_queue_remove(struct np_queue *queue, int64_t id, struct np_err *err)
     if (code < 0)
         roll_back(queue);
     return code;
+}
+
+int np_queue_drain(struct np_queue *queue, const char *device, bool drained, struct np_err *err)
+{
+    const enum statement which = drained ? DRAIN : UNDRAIN;
+    int at = 1;
+
+    bind_text(queue->statements[which], &at, device);
+    return step(queue, which, NULL, "written", err);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -452,6 +499,13 @@ static int read_entry(
     entry->submitted = sqlite3_column_double(row, at++);
     entry->started = sqlite3_column_double(row, at++);
     entry->ended = sqlite3_column_double(row, at++);
+    entry->time_limit_s = sqlite3_column_double(row, at++);
+    entry->ran_s = sqlite3_column_double(row, at++);
+    entry->lived_s = sqlite3_column_double(row, at++);
+    entry->memory_bytes = sqlite3_column_int64(row, at++);
+    entry->cpus = sqlite3_column_double(row, at++);
+    const char *overrides = column(row, &at);
+    entry->overrides = *overrides ? np_strdup(overrides) : NULL;
     if (state < 0)
         return np_err_set(err, -EBADMSG, "%s: run %lld has a state that is none", queue->path,
             (long long)entry->id);
@@ -478,4 +532,16 @@ int np_queue_read(struct np_queue *queue,
     if (code == 0 && result != SQLITE_DONE)
         code = fail(queue, result, "read", err);
     return code;
+}
+
+int np_queue_drained(struct np_queue *queue, void (*each)(void *context, const char *device),
+    void *context, struct np_err *err)
+{
+    sqlite3_stmt *row = queue->statements[READ_DRAINED];
+    int result;
+
+    while ((result = sqlite3_step(row)) == SQLITE_ROW)
+        each(context, (const char *)sqlite3_column_text(row, 0));
+    sqlite3_reset(row);
+    return result == SQLITE_DONE ? 0 : fail(queue, result, "read", err);
 }

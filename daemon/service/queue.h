@@ -14,10 +14,11 @@
  *   queued -> running -> done | failed
  *             running -> pausing -> paused -> queued   pause, resume
  *             running -> yielding -> queued            a run of higher priority wants the device
- *             running -> stopping -> stopped
+ *             running -> stopping -> stopped | timeout   told to; its time limit is over
  *   queued, paused -> stopped                          nothing to wait for
  *   queued, paused -> failed                           what it comes after will never be done
  *   running -> queued                                  its worker died: another try, not before a time
+ *   stopped, failed, timeout -> queued                 retry: from its checkpoint
  */
 enum np_entry_state {
     NP_ENTRY_QUEUED,
@@ -29,6 +30,7 @@ enum np_entry_state {
     NP_ENTRY_STOPPED,
     NP_ENTRY_DONE,
     NP_ENTRY_FAILED,
+    NP_ENTRY_TIMEOUT,
     NP_NR_ENTRY_STATES
 };
 extern const char *const np_entry_states[NP_NR_ENTRY_STATES];
@@ -44,6 +46,7 @@ struct np_entry {
     gid_t gid;
     char *path;       /* of the config, as it was named; np_free */
     char *config;     /* its normal form, which a later edit does not change; np_free */
+    char *overrides;  /* as they were submitted, a line each, or NULL; np_free */
     char device[32];  /* wanted: "auto", or one by name */
     int64_t priority; /* -100..100, higher first */
     int64_t max_retries;
@@ -60,9 +63,14 @@ struct np_entry {
     int64_t exit_code;                /* of its last worker; -1: none has ended */
     double not_before;                /* Unix time; it is not started before */
     double submitted, started, ended; /* Unix time; 0: not yet */
+    double time_limit_s;              /* that it may run, all attempts together; 0: any */
+    double ran_s;                     /* that its attempts before this one ran */
+    double lived_s;                   /* and this one so far, as far as it was written down */
+    int64_t memory_bytes;             /* that its processes may use; 0: any */
+    double cpus;                      /* CPUs' worth of time that they may use; 0: any */
 };
 void np_entry_fini(struct np_entry *entry);
-bool np_entry_is_over(const struct np_entry *entry); /* stopped, done, failed */
+bool np_entry_is_over(const struct np_entry *entry); /* stopped, done, failed, timeout */
 bool np_entry_has_worker(const struct np_entry *entry);
 
 struct np_queue;
@@ -77,6 +85,12 @@ int np_queue_add(struct np_queue *queue, const struct np_entry *entry, int64_t *
 /* What changes of an entry. */
 int np_queue_update(struct np_queue *queue, const struct np_entry *entry, struct np_err *err);
 int np_queue_remove(struct np_queue *queue, int64_t id, struct np_err *err);
+/* A device that gets no new runs until this is undone, NP_ALL_DEVICES: none does. */
+#define NP_ALL_DEVICES "*"
+int np_queue_drain(struct np_queue *queue, const char *device, bool drained, struct np_err *err);
+/* Those; each is lent to `each` for the call. */
+int np_queue_drained(struct np_queue *queue, void (*each)(void *context, const char *device),
+    void *context, struct np_err *err);
 /* All entries by id; each is lent to `each` for the call. */
 int np_queue_read(struct np_queue *queue,
     int (*each)(void *context, const struct np_entry *entry, struct np_err *err), void *context,

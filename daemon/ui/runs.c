@@ -35,7 +35,8 @@ static bool is_in(const struct np_node *run, const char *state)
 
 bool np_run_is_over(const struct np_node *run)
 {
-    return is_in(run, "done") || is_in(run, "failed") || is_in(run, "stopped");
+    return is_in(run, "done") || is_in(run, "failed") || is_in(run, "stopped") ||
+           is_in(run, "timeout");
 }
 
 static const char *device_of(const struct np_node *run)

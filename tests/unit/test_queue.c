@@ -2,6 +2,7 @@
  * left as it is. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,12 +46,16 @@ static struct np_entry entry_of(const char *key)
         .gid = 100,
         .path = (char *)"/home/ann/cnn.yaml",
         .config = (char *)"name: cnn\n",
+        .overrides = (char *)"train.epochs=2\nname=a",
         .device = "auto",
         .priority = -3,
         .max_retries = 4,
         .after = {7, 9},
         .nr_after = 2,
-        .submitted = 1e9 + 0.25};
+        .submitted = 1e9 + 0.25,
+        .time_limit_s = 3600,
+        .memory_bytes = 1 << 30,
+        .cpus = 1.5};
 
     snprintf(entry.key, sizeof(entry.key), "%s", key);
     snprintf(entry.name, sizeof(entry.name), "cnn");
@@ -72,6 +77,7 @@ static int see(void *context, const struct np_entry *entry, struct np_err *err)
     seen->last.path = np_strdup(entry->path);
     seen->last.config = np_strdup(entry->config);
     seen->last.dir = entry->dir ? np_strdup(entry->dir) : NULL;
+    seen->last.overrides = entry->overrides ? np_strdup(entry->overrides) : NULL;
     seen->nr++;
     return 0;
 }
@@ -97,6 +103,9 @@ Test(queue, what_was_acknowledged_is_there_again, .init = set_up, .fini = tear_d
     entry.retries = 3;
     entry.exit_code = 75;
     entry.not_before = 1e9 + 0.5;
+    entry.max_retries = 5;
+    entry.ran_s = 12.5;
+    entry.lived_s = 0.5;
     cr_assert_eq(np_queue_update(queue, &entry, &err), 0);
     np_queue_close(queue);
     cr_assert_eq(stat(path, &stat_), 0);
@@ -108,14 +117,85 @@ Test(queue, what_was_acknowledged_is_there_again, .init = set_up, .fini = tear_d
     cr_assert_eq(seen.nr, 1);
     cr_assert_str_eq(seen.last.config, "name: cnn\n");
     cr_assert_str_eq(seen.last.dir, "/runs/cnn-1");
+    cr_assert_str_eq(seen.last.overrides, "train.epochs=2\nname=a");
     cr_assert_str_eq(seen.last.assigned, "cuda:1");
     cr_assert_str_eq(seen.last.reason, "for run 2");
     cr_assert(seen.last.state == NP_ENTRY_YIELDING && seen.last.priority == -3 &&
-              seen.last.max_retries == 4 && seen.last.retries == 3 && seen.last.exit_code == 75 &&
+              seen.last.max_retries == 5 && seen.last.retries == 3 && seen.last.exit_code == 75 &&
               seen.last.not_before == 1e9 + 0.5 && seen.last.submitted == 1e9 + 0.25 &&
               seen.last.uid == 1000 && seen.last.gid == 100);
+    cr_assert(seen.last.time_limit_s == 3600 && seen.last.ran_s == 12.5 &&
+              seen.last.lived_s == 0.5 && seen.last.memory_bytes == 1 << 30 &&
+              seen.last.cpus == 1.5);
     cr_assert(seen.last.nr_after == 2 && seen.last.after[0] == 7 && seen.last.after[1] == 9);
     np_entry_fini(&seen.last);
+}
+
+/* As the first release made it. */
+static const char first_tables[] =
+    "CREATE TABLE runs (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT, name TEXT NOT NULL,"
+    " uid INTEGER NOT NULL, gid INTEGER NOT NULL, path TEXT NOT NULL, config TEXT NOT NULL,"
+    " device TEXT NOT NULL, priority INTEGER NOT NULL, max_retries INTEGER NOT NULL,"
+    " state TEXT NOT NULL DEFAULT 'queued', assigned TEXT NOT NULL DEFAULT '', dir TEXT,"
+    " reason TEXT NOT NULL DEFAULT '', retries INTEGER NOT NULL DEFAULT 0,"
+    " attempt INTEGER NOT NULL DEFAULT 0, exit_code INTEGER NOT NULL DEFAULT -1,"
+    " not_before REAL NOT NULL DEFAULT 0, submitted REAL NOT NULL,"
+    " started REAL NOT NULL DEFAULT 0, ended REAL NOT NULL DEFAULT 0, UNIQUE (uid, key)) STRICT;"
+    "CREATE TABLE after (id INTEGER NOT NULL, other INTEGER NOT NULL, PRIMARY KEY (id, other))"
+    " STRICT, WITHOUT ROWID;"
+    "INSERT INTO runs (key, name, uid, gid, path, config, device, priority, max_retries, state,"
+    " dir, submitted) VALUES ('k', 'old', 1000, 100, '/old.yaml', 'name: old', 'cpu', 7, 2,"
+    " 'paused', '/runs/old-1', 1e9);"
+    "INSERT INTO after (id, other) VALUES (1, 9);"
+    "PRAGMA user_version=1;";
+
+Test(queue, one_of_the_first_release_is_read, .init = set_up, .fini = tear_down)
+{
+    struct np_queue *queue;
+    struct seen seen = {0};
+    struct np_err err = {0};
+    sqlite3 *db;
+
+    cr_assert_eq(sqlite3_open(path, &db), SQLITE_OK);
+    cr_assert_eq(sqlite3_exec(db, first_tables, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    for (int i = 1; i <= 2; i++) { /* the second time it is one of this release */
+        cr_assert_not_null(queue = open_queue());
+        cr_assert_eq(np_queue_read(queue, see, &seen, &err), 0);
+        np_queue_close(queue);
+        cr_assert_eq(seen.nr, i);
+    }
+    cr_assert_str_eq(seen.last.config, "name: old");
+    cr_assert_str_eq(seen.last.dir, "/runs/old-1");
+    cr_assert(seen.last.state == NP_ENTRY_PAUSED && seen.last.priority == 7 &&
+              seen.last.max_retries == 2 && seen.last.nr_after == 1 && seen.last.after[0] == 9);
+    cr_assert(seen.last.time_limit_s == 0 && seen.last.ran_s == 0 && seen.last.memory_bytes == 0 &&
+              !seen.last.overrides);
+    np_entry_fini(&seen.last);
+}
+
+static void note_device(void *context, const char *device)
+{
+    strcat(context, device);
+    strcat(context, " ");
+}
+
+Test(queue, drained_devices_are_remembered, .init = set_up, .fini = tear_down)
+{
+    struct np_queue *queue = open_queue();
+    struct np_err err = {0};
+    char devices[64] = "";
+
+    cr_assert_eq(np_queue_drain(queue, "cuda:1", true, &err), 0);
+    cr_assert_eq(np_queue_drain(queue, "cuda:1", true, &err), 0);
+    cr_assert_eq(np_queue_drain(queue, "cpu", true, &err), 0);
+    cr_assert_eq(np_queue_drain(queue, NP_ALL_DEVICES, true, &err), 0);
+    cr_assert_eq(np_queue_drain(queue, "cpu", false, &err), 0);
+    np_queue_close(queue);
+    cr_assert_not_null(queue = open_queue());
+    cr_assert_eq(np_queue_drained(queue, note_device, devices, &err), 0);
+    np_queue_close(queue);
+    cr_assert_str_eq(devices, "* cuda:1 ");
 }
 
 Test(queue, a_key_is_one_run_and_an_id_never_comes_twice, .init = set_up, .fini = tear_down)

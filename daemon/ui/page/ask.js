@@ -3,7 +3,7 @@
 "use strict";
 
 const $ = id => document.getElementById(id);
-const OVER = ["done", "failed", "stopped"];
+const OVER = ["done", "failed", "stopped", "timeout"];
 const PATIENCE_MS = 15000;
 
 // --- asking -------------------------------------------------------------------------------------
