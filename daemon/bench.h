@@ -17,7 +17,7 @@ int np_bench_step(int argc, char **argv);
 /* A benchmark's flags; which of them it knows is its own business. */
 struct np_bench {
     const char *seconds_text, *epochs_text, *steps_text, *device;
-    bool json, help, cold;
+    bool json, cold;
     bool data_is_optional;  /* in: without it size and classes are guessed, and that is said */
     double seconds, epochs; /* 0: not given */
     uint64_t steps;

@@ -149,7 +149,6 @@ int np_bench_feed(int argc, char **argv)
         {"--steps", &bench.steps_text, NULL, NULL},
         {"--device", &bench.device, NULL, NULL},
         {"--json", NULL, &bench.json, NULL},
-        {"--help", NULL, &bench.help, NULL},
         {NULL, NULL, NULL, NULL},
     };
     struct feed_bench feed = {0};

@@ -247,7 +247,6 @@ int np_bench_io(int argc, char **argv)
         {"--seconds", &bench.seconds_text, NULL, NULL},
         {"--cold", NULL, &bench.cold, NULL},
         {"--json", NULL, &bench.json, NULL},
-        {"--help", NULL, &bench.help, NULL},
         {NULL, NULL, NULL, NULL},
     };
     struct np_err err = {0};

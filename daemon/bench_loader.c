@@ -212,7 +212,6 @@ int np_bench_loader(int argc, char **argv)
         {"--epochs", &bench.epochs_text, NULL, NULL},
         {"--steps", &bench.steps_text, NULL, NULL},
         {"--json", NULL, &bench.json, NULL},
-        {"--help", NULL, &bench.help, NULL},
         {NULL, NULL, NULL, NULL},
     };
     struct measured measured = {0};

@@ -261,7 +261,6 @@ int np_bench_step(int argc, char **argv)
         {"--steps", &bench.steps_text, NULL, NULL},
         {"--device", &bench.device, NULL, NULL},
         {"--json", NULL, &bench.json, NULL},
-        {"--help", NULL, &bench.help, NULL},
         {NULL, NULL, NULL, NULL},
     };
     struct step_bench step = {0};

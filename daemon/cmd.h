@@ -18,8 +18,6 @@ int np_cmd_check(int argc, char **argv);
 int np_cmd_show(int argc, char **argv);
 int np_cmd_devices(int argc, char **argv);
 int np_cmd_doctor(int argc, char **argv);
-int np_cmd_bench(int argc, char **argv);
-int np_cmd_data(int argc, char **argv);
 int np_cmd_selftest(int argc, char **argv);
 int np_cmd_profile(int argc, char **argv);
 int np_cmd_top(int argc, char **argv);

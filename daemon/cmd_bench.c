@@ -1,4 +1,4 @@
-/* `nnpipe bench WHAT CONFIG`: finds the benchmark; and what the benchmarks share. */
+/* `nnpipe bench WHAT CONFIG`: what the benchmarks share. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -7,50 +7,6 @@
 
 #include "daemon/bench.h"
 #include "loader/base/mem.h"
-
-static const struct benchmark {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *summary;
-} benchmarks[] = {
-    {"loader", np_bench_loader, "reading, decoding and augmenting alone"},
-    {"io", np_bench_io, "reading the files' bytes alone, in random order"},
-    {"feed", np_bench_feed, "the loader and the copies to a device (default: sim)"},
-    {"step", np_bench_step, "the training step alone, on random pixels"},
-    {NULL, NULL, NULL},
-};
-
-static int usage(FILE *out, int code)
-{
-    fputs("usage: nnpipe bench WHAT CONFIG [flags]\n\n", out);
-    for (const struct benchmark *b = benchmarks; b->name; b++)
-        fprintf(out, "  %-8s %s\n", b->name, b->summary);
-    fputs("\n  --seconds S        how long (loader: 5, after a warm-up; io: 5)\n"
-          "  --epochs E         how much of the training set, from the first reader's start\n"
-          "  --steps N          how many batches\n"
-          "  --cold             io: drop the files from the page cache first\n"
-          "  --device NAME      feed: the device (default: the config's if it is sim, else sim)\n"
-          "                     step: the device (default: the config's)\n"
-          "  -o key=value       change a key of the config\n"
-          "  --json             one JSON object a line\n",
-        out);
-    return code;
-}
-
-int np_cmd_bench(int argc, char **argv)
-{
-    if (argc < 2)
-        return usage(stderr, NP_EXIT_USAGE);
-    if (strcmp(argv[1], "--help") == 0)
-        return usage(stdout, NP_EXIT_DONE);
-    for (const struct benchmark *b = benchmarks; b->name; b++)
-        if (strcmp(argv[1], b->name) == 0)
-            return b->run(argc - 1, argv + 1);
-    fprintf(stderr, "nnpipe bench: there is no benchmark '%s'\n", argv[1]);
-    return usage(stderr, NP_EXIT_USAGE);
-}
-
-/* --- shared ------------------------------------------------------------------------------- */
 
 static int parse_number(const char *flag, const char *text, double most, double *ret_value)
 {
@@ -71,10 +27,11 @@ static int parse_flags(int argc, char **argv, const struct np_flag *flags, struc
     int nr_operands, code;
 
     code = np_flags_parse(argc, argv, flags, &bench->overrides, &nr_operands);
-    if (code == 0 && bench->help)
-        return usage(stdout, NP_EXIT_DONE);
-    if (code == 0 && nr_operands != 1)
-        return usage(stderr, NP_EXIT_USAGE);
+    if (code == 0 && nr_operands != 1) {
+        fprintf(stderr, "nnpipe %s: expected one CONFIG, not %d; `nnpipe help %s` says more\n",
+            argv[0], nr_operands, argv[0]);
+        return NP_EXIT_USAGE;
+    }
     if (code == 0)
         code = parse_number("--seconds", bench->seconds_text, 1e6, &bench->seconds);
     if (code == 0)

@@ -9,7 +9,8 @@
 
 #define MAX_FLAGS 64
 
-static int unknown_flag(const char *command, const char *word, const struct np_flag *flags)
+static void unknown_flag(
+    const char *command, const char *word, const struct np_flag *flags, bool overrides)
 {
     const char *names[MAX_FLAGS] = {0};
     int n = 0;
@@ -18,11 +19,14 @@ static int unknown_flag(const char *command, const char *word, const struct np_f
         names[n++] = flag->name;
     const char *nearest = np_nearest(word, names);
     fprintf(stderr, "nnpipe %s: there is no flag %s", command, word);
-    if (nearest)
+    if (nearest) {
         fprintf(stderr, "; did you mean %s?\n", nearest);
-    else
-        fprintf(stderr, "; `nnpipe help %s` lists them\n", command);
-    return NP_EXIT_USAGE;
+        return;
+    }
+    fputs("; it takes ", stderr);
+    for (int i = 0; i < n; i++)
+        fprintf(stderr, "%s%s", i ? ", " : "", names[i]);
+    fprintf(stderr, "%s: `nnpipe help %s`\n", overrides ? ", -o KEY=VALUE" : "", command);
 }
 
 /* The flag that word (up to an '=') names, or NULL. */
@@ -36,7 +40,7 @@ static const struct np_flag *find_flag(
 }
 
 /* Takes argv[i], a flag; returns how many further words it took, or -1 after a message. */
-static int take_flag(int argc, char **argv, int i, const struct np_flag *flags)
+static int take_flag(int argc, char **argv, int i, const struct np_flag *flags, bool overrides)
 {
     const char *word = argv[i], *equals = strchr(word, '=');
     size_t name_bytes = equals ? (size_t)(equals - word) : strlen(word);
@@ -44,7 +48,7 @@ static int take_flag(int argc, char **argv, int i, const struct np_flag *flags)
     const char *next = i + 1 < argc ? argv[i + 1] : NULL;
 
     if (!flag) {
-        unknown_flag(argv[0], word, flags);
+        unknown_flag(argv[0], word, flags, overrides);
         return -1;
     }
     if (flag->set)
@@ -100,7 +104,7 @@ int np_flags_parse(
         else if (overrides && strncmp(argv[i], "-o", 2) == 0)
             took = take_override(argc, argv, i, overrides);
         else
-            took = take_flag(argc, argv, i, flags);
+            took = take_flag(argc, argv, i, flags, overrides != NULL);
         if (took < 0)
             return NP_EXIT_USAGE;
         i += took;

@@ -68,6 +68,12 @@ usage() {
 }
 t "an unknown command is answered with the nearest" usage "nnpipe: there is no command 'trian'; did you mean 'train'?" trian
 t "an unknown flag is answered with the nearest" usage "nnpipe train: there is no flag --resum; did you mean --resume?" train x.yaml --resum
+t "a command of a group is named whole" usage "nnpipe data ls: there is no flag --splt; did you mean --split?" data ls --splt
+t "an unknown flag that resembles none is answered with the flags there are" usage "nnpipe data ls: there is no flag --foo; it takes --split, --source, --match, --json, -o KEY=VALUE: \`nnpipe help data ls\`" data ls --foo
+t "an unknown command of a group is answered with the nearest" usage "nnpipe data: there is no command 'stat'; did you mean 'stats'?" data stat
+t "a group alone says its commands" usage "nnpipe bench: expected one of loader, io, feed, step; \`nnpipe help bench\` says more" bench
+t "a group's command without the group is found" usage "nnpipe: there is no command 'pack'; did you mean 'data pack'?" pack
+t "what another program calls it is understood" usage "nnpipe: there is no command 'tune'; \`nnpipe profile CONFIG --tune\` tries readers, depth, prefetch, cache and io" tune
 t "a flag without its value is named" usage "nnpipe train: --weights needs a value" train x.yaml --weights
 t "a value that a flag does not take is named" usage "nnpipe train: --json takes no value" train x.yaml --json=1
 t "eval wants weights" usage "nnpipe eval: expected CONFIG --weights FILE" eval x.yaml
@@ -78,6 +84,18 @@ t "an unknown device is named" usage "$ROOT/configs/cnn.yaml: device: should be 
 stdin_config() { "$NNPIPE" check - <"$ROOT/configs/cnn.yaml"; }
 t "a config can come from standard input" stdin_config
 t "help knows every command" says "usage: nnpipe train CONFIG" "$NNPIPE" help train
+same_help() { # same_help WORDS: all three ways to ask
+    "$NNPIPE" help "$@" >"$TMP/help.1" && "$NNPIPE" "$@" --help >"$TMP/help.2" && "$NNPIPE" "$@" x.yaml -h >"$TMP/help.3" || return 1
+    head -n 1 "$TMP/help.1" | grep -q "^usage: nnpipe $*" && cmp "$TMP/help.1" "$TMP/help.2" && cmp "$TMP/help.1" "$TMP/help.3"
+}
+t "--help and -h work behind a command" same_help train
+t "and behind a command of a group" same_help data pack
+t "so does help for each benchmark" same_help bench loader
+t "help of a group lists its commands" says "  verify   CONFIG" "$NNPIPE" data --help
+t "help help is the list" says "  train    CONFIG" "$NNPIPE" help help
+t "version is a word, too" says "nnpipe 0" "$NNPIPE" version
+unlisted() { ! "$NNPIPE" help | grep -qE '^  (worker|ended) ' && "$NNPIPE" help worker | grep -q "^usage: nnpipe worker"; }
+t "what the service starts is in no list" unlisted
 reference() { "$NNPIPE" help config-reference | diff "$ROOT/docs/CONFIG.md" -; }
 t "docs/CONFIG.md is what the program prints" reference
 settings() { "$NNPIPE" help service-reference | diff "$ROOT/docs/SERVICE_CONFIG.md" -; }
