@@ -37,12 +37,14 @@ static const char *const sql[NR_STATEMENTS] = {
     [FIND_KEY] = "SELECT id FROM runs WHERE uid = ? AND key = ?",
     [UPDATE] = "UPDATE runs SET priority = ?, state = ?, assigned = ?, dir = ?, reason = ?,"
                " max_retries = ?, retries = ?, attempt = ?, exit_code = ?, not_before = ?,"
-               " started = ?, ended = ?, time_limit = ?, ran = ?, lived = ? WHERE id = ?",
+               " started = ?, ended = ?, time_limit = ?, ran = ?, lived = ?,"
+               " process = ?, kind = ? WHERE id = ?",
     [REMOVE] = "DELETE FROM runs WHERE id = ?",
     [REMOVE_AFTER] = "DELETE FROM after WHERE id = ?",
     [READ] = "SELECT id, key, name, uid, gid, path, config, device, priority, max_retries, state,"
              " assigned, dir, reason, retries, attempt, exit_code, not_before, submitted, started,"
-             " ended, time_limit, ran, lived, memory, cpus, overrides FROM runs ORDER BY id",
+             " ended, time_limit, ran, lived, memory, cpus, overrides, process, kind FROM runs "
+             "ORDER BY id",
     [READ_AFTER] = "SELECT other FROM after WHERE id = ? ORDER BY other",
     [DRAIN] = "INSERT OR IGNORE INTO drained (device) VALUES (?)",
     [UNDRAIN] = "DELETE FROM drained WHERE device = ?",
@@ -72,6 +74,9 @@ static const char *const versions[] = {
     "ALTER TABLE runs ADD COLUMN cpus REAL NOT NULL DEFAULT 0;"
     "ALTER TABLE runs ADD COLUMN overrides TEXT;"
     "CREATE TABLE drained (device TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;",
+    /* 3: a run's process, and the kind of device it began on */
+    "ALTER TABLE runs ADD COLUMN process TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE runs ADD COLUMN kind TEXT NOT NULL DEFAULT '';",
 };
 #define VERSION ((int)(sizeof(versions) / sizeof(*versions)))
 
@@ -402,6 +407,8 @@ int np_queue_update(struct np_queue *queue, const struct np_entry *entry, struct
     bind_real(update, &at, entry->time_limit_s);
     bind_real(update, &at, entry->ran_s);
     bind_real(update, &at, entry->lived_s);
+    bind_text(update, &at, entry->process);
+    bind_text(update, &at, entry->kind);
     bind_int(update, &at, entry->id);
     return step(queue, UPDATE, NULL, "written", err);
 }
@@ -506,6 +513,8 @@ static int read_entry(
     entry->cpus = sqlite3_column_double(row, at++);
     const char *overrides = column(row, &at);
     entry->overrides = *overrides ? np_strdup(overrides) : NULL;
+    copy(entry->process, sizeof(entry->process), column(row, &at));
+    copy(entry->kind, sizeof(entry->kind), column(row, &at));
     if (state < 0)
         return np_err_set(err, -EBADMSG, "%s: run %lld has a state that is none", queue->path,
             (long long)entry->id);

@@ -55,13 +55,15 @@ struct np_entry {
 
     /* these change */
     enum np_entry_state state;
-    char assigned[32];                /* the device it runs on; "": none */
-    char *dir;                        /* its run folder, RUNS/NAME-ID; np_free */
-    char reason[512];                 /* why it waits, failed, or was tried again; "" */
-    int64_t attempt;                  /* how often it was started */
-    int64_t retries;                  /* so far, since it last made progress */
-    int64_t exit_code;                /* of its last worker; -1: none has ended */
-    double not_before;                /* Unix time; it is not started before */
+    char assigned[32]; /* the device it runs on; "": none */
+    char process[96];  /* its worker: "PID START BOOT" (np_process_text); "": none, or not known */
+    char kind[8];      /* of the device it first began on: "gpu", "cpu", "sim"; "": not begun */
+    char *dir;         /* its run folder, RUNS/NAME-ID; np_free */
+    char reason[512];  /* why it waits, failed, or was tried again; "" */
+    int64_t attempt;   /* how often it was started */
+    int64_t retries;   /* so far, since it last made progress */
+    int64_t exit_code; /* of its last worker; -1: none has ended */
+    double not_before; /* Unix time; it is not started before */
     double submitted, started, ended; /* Unix time; 0: not yet */
     double time_limit_s;              /* that it may run, all attempts together; 0: any */
     double ran_s;                     /* that its attempts before this one ran */

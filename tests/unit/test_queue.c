@@ -99,6 +99,8 @@ Test(queue, what_was_acknowledged_is_there_again, .init = set_up, .fini = tear_d
     entry.state = NP_ENTRY_YIELDING;
     entry.dir = (char *)"/runs/cnn-1";
     strcpy(entry.assigned, "cuda:1");
+    strcpy(entry.process, "12 345 6-7");
+    strcpy(entry.kind, "gpu");
     strcpy(entry.reason, "for run 2");
     entry.retries = 3;
     entry.exit_code = 75;
@@ -119,6 +121,8 @@ Test(queue, what_was_acknowledged_is_there_again, .init = set_up, .fini = tear_d
     cr_assert_str_eq(seen.last.dir, "/runs/cnn-1");
     cr_assert_str_eq(seen.last.overrides, "train.epochs=2\nname=a");
     cr_assert_str_eq(seen.last.assigned, "cuda:1");
+    cr_assert_str_eq(seen.last.process, "12 345 6-7");
+    cr_assert_str_eq(seen.last.kind, "gpu");
     cr_assert_str_eq(seen.last.reason, "for run 2");
     cr_assert(seen.last.state == NP_ENTRY_YIELDING && seen.last.priority == -3 &&
               seen.last.max_retries == 5 && seen.last.retries == 3 && seen.last.exit_code == 75 &&
@@ -170,7 +174,7 @@ Test(queue, one_of_the_first_release_is_read, .init = set_up, .fini = tear_down)
     cr_assert(seen.last.state == NP_ENTRY_PAUSED && seen.last.priority == 7 &&
               seen.last.max_retries == 2 && seen.last.nr_after == 1 && seen.last.after[0] == 9);
     cr_assert(seen.last.time_limit_s == 0 && seen.last.ran_s == 0 && seen.last.memory_bytes == 0 &&
-              !seen.last.overrides);
+              !seen.last.overrides && !*seen.last.process && !*seen.last.kind);
     np_entry_fini(&seen.last);
 }
 
