@@ -91,6 +91,9 @@ static const struct np_command commands[] = {
         "read, check and decode every sample; CRCs go into the index", OF_SETS},
     {"data stats", np_data_stats, "CONFIG|PATH...",
         "sizes, classes, and mean and std for `normalize:`", OF_SETS},
+    {"data index", np_data_index, "CONFIG|PATH...", "list the samples ahead of time",
+        "  --beside         put the index beside the data, as NAME.npidx, for all who read them,\n"
+        "                   not into the cache folder\n" OF_SETS},
     {"data view", np_data_view, "CONFIG", "the rows of a training step as the trainer gets them",
         "  --step N         which step; default 0\n"
         "  --out DIR        write the rows there as PNG files\n" OVERRIDE JSON},

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "loader/base/err.h"
 #include "loader/base/io.h"
@@ -69,12 +70,12 @@ int np_index_finish(struct np_index *index);
 /* Writes it (through io, durably) / reads it back. A stale, torn or foreign file is an
  * error (-ESTALE, -EBADMSG; -ENOENT: none) and the caller scans again. Stale: a file's size
  * or mtime differs, or `key` (what was asked of the source: match, path ...) does, or the file belongs
- * to another user (but root). Paths
+ * to somebody else than the caller, root and `owner`. Paths
  * below the index's own folder are kept relative to it: the two can be moved together. */
 int np_index_save(const struct np_index *index, struct np_io *io, const char *path, const char *key,
     struct np_err *err);
-int np_index_open(
-    const char *path, const char *key, struct np_index **ret_index, struct np_err *err);
+int np_index_open(const char *path, const char *key, uid_t owner, struct np_index **ret_index,
+    struct np_err *err);
 void np_index_free(struct np_index *index);
 
 /* The key of what was listed, kept so that the index is never saved under a later one: a shard that

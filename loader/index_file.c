@@ -175,6 +175,7 @@ int np_index_save(const struct np_index *index, struct np_io *io, const char *pa
 struct reading {
     const char *path;
     char folder[PATH_MAX + 2];
+    uid_t owner; /* is believed, too */
     uint8_t *whole;
     uint64_t bytes;
     const struct np_index_header *header;
@@ -198,8 +199,8 @@ static int read_whole(struct reading *reading, struct np_err *err)
             close(fd);
         return np_err_set(err, code, "%s: %s", reading->path, strerror(-code));
     }
-    /* A folder that was downloaded, or that others can write to, could bring labels of its own. */
-    if (st.st_uid != geteuid() && st.st_uid != 0) {
+    /* A folder that others can write to could bring labels of theirs. */
+    if (st.st_uid != geteuid() && st.st_uid != 0 && st.st_uid != reading->owner) {
         close(fd);
         return np_err_set(err, -ESTALE, "%s: belongs to another user", reading->path);
     }
@@ -454,9 +455,9 @@ int np_index_parse(
 }
 
 int np_index_open(
-    const char *path, const char *key, struct np_index **ret_index, struct np_err *err)
+    const char *path, const char *key, uid_t owner, struct np_index **ret_index, struct np_err *err)
 {
-    struct reading reading = {.path = path};
+    struct reading reading = {.path = path, .owner = owner};
     struct np_index *index = np_alloc(sizeof(*index));
     int code = index ? folder_of(path, reading.folder) : -ENOMEM;
 

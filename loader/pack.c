@@ -207,7 +207,7 @@ int np_packer_close(struct np_packer *packer, struct np_pack_result *ret_result,
     if (!code)
         code = stamp(packer, err);
     if (!code)
-        code = np_source_save(&options, packer->index, err);
+        code = np_source_save_beside(&options, packer->index, NULL, err);
     if (!code) {
         ret_result->samples = packer->samples;
         ret_result->bytes = np_shards_bytes(packer->shards);

@@ -40,8 +40,9 @@ const struct np_option np_source_option_table[] = {
     {"size", NP_OPT_INT, AT(size), "32", 8, 1024, NULL, "`synth`: height and width in pixels."},
     {"seed", NP_OPT_INT, AT(seed), "1", 0, 0, NULL, "`synth`: another seed, other pictures."},
     {"cache_dir", NP_OPT_STRING, AT(cache_dir), "", 0, 0, NULL,
-        "Where unpacked archives go, and indexes of data that may not be written to; by default "
-        "`$XDG_CACHE_HOME/nnpipe` or `~/.cache/nnpipe`."},
+        "The cache folder: indexes of data and unpacked archives go there, nothing beside the "
+        "data. "
+        "By default `$XDG_CACHE_HOME/nnpipe` or `~/.cache/nnpipe`."},
     NP_OPTIONS_END,
 };
 

@@ -18,7 +18,7 @@ struct np_source_options {
     int64_t samples; /* synth */
     int64_t size;    /* synth: height and width */
     int64_t seed;    /* synth */
-    char *cache_dir; /* where indexes and unpacked archives go when beside is not writable */
+    char *cache_dir; /* where indexes and unpacked archives go; empty: np_cache_dir()'s default */
 };
 extern const struct np_option np_source_option_table[];
 
@@ -53,18 +53,23 @@ int np_source_parse(const struct np_node *node, const char *config_dir,
     struct np_source_options *ret_options, struct np_report *report);
 void np_source_options_fini(struct np_source_options *options);
 
-/* The index of a split: the saved one when it is fresh, else a scan, then saved (beside
- * the data, or in the cache folder). A set without samples is an error. */
+/* The index of a split: the saved one when it is fresh (the caller's own in the cache folder, else one that
+ * the caller, root or the data's owner has put beside the data), else a scan, then saved in the cache
+ * folder: nothing is written beside the data. A set without samples is an error. */
 int np_source_open(const struct np_source_options *options,
     const struct np_source_progress *progress, struct np_index **ret_index, struct np_err *err);
 
-/* Saves an index whose CRCs have been filled in (first epoch, data verify, pack) where
- * np_source_open() finds it. An error is not fatal: the set is scanned again next time. -ESTALE: its files are
- * no longer those that were listed. */
+/* Saves an index whose CRCs have been filled in (first epoch, data verify) in the cache folder. An error is
+ * not fatal: the set is scanned again next time. -ESTALE: its files are no longer those that were
+ * listed. */
 int np_source_save(
     const struct np_source_options *options, const struct np_index *index, struct np_err *err);
+/* The same beside the data, for all who read them: `data index --beside`, `data pack`. *ret_path (NULL:
+ * not asked for): the file; np_free. */
+int np_source_save_beside(const struct np_source_options *options, const struct np_index *index,
+    char **ret_path, struct np_err *err);
 
-/* Removes the kept index, so that the set is listed anew next time: files of it have changed in a way
+/* Removes the kept indexes, so that the set is listed anew next time: files of it have changed in a way
  * that the index does not see. */
 void np_source_forget(const struct np_source_options *options);
 

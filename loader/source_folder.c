@@ -66,7 +66,7 @@ static int add_file(struct walk *walk, uint64_t file_bytes)
     int label, code;
 
     if (!np_is_image_name(walk->name)) {
-        if (!is_hidden(walk->name) && walk->nr_skipped++ == 0)
+        if (!is_hidden(walk->name) && !np_is_index_name(walk->name) && walk->nr_skipped++ == 0)
             snprintf(walk->skipped, sizeof(walk->skipped), "%.255s", walk->name);
         return 0;
     }

@@ -2,12 +2,14 @@
  * indexes are kept. One thread. */
 #include "loader/source.h"
 
+#include <dirent.h>
 #include <errno.h>
-#include <limits.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <xxhash.h>
@@ -61,18 +63,25 @@ int np_cache_dir(const struct np_source_options *options, char **ret_dir, struct
     return code;
 }
 
-/* Where an index may be. Beside the data it is `.BASE.HASH.npidx`: BASE is the last part of the
- * path with what a glob has in it as '_', HASH of all that was asked for but the folder, so that
- * folder and index can be moved together. In the cache folder: index/BASE.HASH.npidx, HASH with
- * the folder. key is what was asked for, with name, size and mtime of each file. */
+#define UNUSED_DAYS 90 /* an index that nobody has opened for so long is removed */
+
+/* Where an index may be. In the cache folder it is index/BASE.HASH.npidx: BASE is the last part of the
+ * path with what a glob has in it as '_', HASH of the real path and all that was asked for. What is in
+ * it is believed where its key agrees: what was asked for, the device and inode of what is listed,
+ * and name, size and mtime of each file. Beside the data, where somebody has put it on purpose
+ * (`data index --beside`, `data pack`), it is BASE.npidx, or BASE-HASH.npidx with `match` or `labels`; its key
+ * has no folder, so that data and index can be moved together. */
 struct places {
-    char *beside, *cached, *key; /* beside, cached: NULL where it may not be */
-    struct np_err no_cache;      /* why there is no cached */
+    char *beside, *beside_key;
+    char *cached, *key;     /* cached: NULL where there is no cache folder */
+    struct np_err no_cache; /* why */
+    uid_t owner;            /* of the data: whose index beside them is as good as they are */
 };
 
 static void places_fini(struct places *places)
 {
     np_free(places->beside);
+    np_free(places->beside_key);
     np_free(places->cached);
     np_free(places->key);
 }
@@ -92,8 +101,9 @@ static char *describe(const struct np_source_options *options)
         options->match ? options->match : "");
 }
 
-/* asked, and a line a file; a set may have tens of thousands of them. */
-static char *describe_files(const char *asked, const struct np_paths *paths)
+/* asked, and one line per file, whose folder is left out where only `base` counts; a set may have tens
+ * of thousands of them. */
+static char *describe_files(const char *asked, const struct np_paths *paths, bool base)
 {
     char *text = NULL, *key;
     size_t bytes = 0;
@@ -106,21 +116,16 @@ static char *describe_files(const char *asked, const struct np_paths *paths)
         struct stat st = {0};
 
         stat(paths->paths[i], &st); /* a file that is gone now fails in the scan */
-        fprintf(out, "%s %llu %lld.%09ld\n", base_of(paths->paths[i]),
+        if (!base && i == 0)
+            fprintf(out, "at %llx:%llx\n", (unsigned long long)st.st_dev,
+                (unsigned long long)st.st_ino);
+        fprintf(out, "%s %llu %lld.%09ld\n", base ? base_of(paths->paths[i]) : paths->paths[i],
             S_ISREG(st.st_mode) ? (unsigned long long)st.st_size : 0ull,
             (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
     }
     key = fclose(out) == 0 ? np_strdup(text) : NULL;
     free(text);
     return key;
-}
-
-/* May a new file be put there? Root may anywhere, so the mode's word counts too. */
-static bool is_writable(const char *folder)
-{
-    struct stat st;
-
-    return stat(folder, &st) == 0 && (st.st_mode & 0222) && access(folder, W_OK) == 0;
 }
 
 static char *clean_base(const char *path)
@@ -146,34 +151,73 @@ static char *folder_beside(const struct np_paths *paths)
     return folder;
 }
 
+/* The folder for indexes: in a cache that others have made, and perhaps use, one of our own. */
+static char *index_folder(const char *cache)
+{
+    struct stat st;
+
+    if (stat(cache, &st) == 0 && st.st_uid != geteuid())
+        return np_format("%s/index-%ld", cache, (long)geteuid());
+    return np_format("%s/index", cache);
+}
+
+static bool is_set(const char *text)
+{
+    return text && *text;
+}
+
+static char *name_beside(
+    const struct np_source_options *options, const char *folder, const char *asked)
+{
+    char *base = clean_base(options->path), *name = NULL;
+
+    if (base && (is_set(options->match) || is_set(options->labels)))
+        name =
+            np_format("%s/%s-%08x.npidx", folder, base, (unsigned)XXH64(asked, strlen(asked), 0));
+    else if (base)
+        name = np_format("%s/%s.npidx", folder, base);
+    np_free(base);
+    return name;
+}
+
+static char *name_cached(
+    const struct np_source_options *options, const char *folder, const char *asked)
+{
+    char *base = clean_base(options->path), *far = np_format("%s%s\n", asked, folder);
+    char *cache = NULL, *in = NULL, *name = NULL;
+
+    if (base && far && np_cache_dir(options, &cache, NULL) == 0 && (in = index_folder(cache)))
+        name = np_format(
+            "%s/%s.%016llx.npidx", in, base, (unsigned long long)XXH64(far, strlen(far), 0));
+    np_free(base);
+    np_free(far);
+    np_free(cache);
+    np_free(in);
+    return name;
+}
+
 static int find_places(const struct np_source_options *options, const struct np_paths *paths,
     struct places *ret_places, struct np_err *err)
 {
     struct places places = {0};
-    char *asked = describe(options), *base = clean_base(options->path);
-    char *folder = folder_beside(paths), *cache = NULL;
-    char *far = asked && folder ? np_format("%s%s\n", asked, folder) : NULL;
+    char *asked = describe(options), *folder = folder_beside(paths), *cache = NULL;
+    struct stat st;
+    const bool has_cache = np_cache_dir(options, &cache, &places.no_cache) == 0;
 
-    np_cache_dir(options, &cache, &places.no_cache);
-    if (asked && base && folder && far) {
-        if (is_writable(folder))
-            places.beside = np_format("%s/.%s.%016llx.npidx", folder, base,
-                (unsigned long long)XXH64(asked, strlen(asked), 0));
-        if (cache)
-            places.cached = np_format("%s/index/%s.%016llx.npidx", cache, base,
-                (unsigned long long)XXH64(far, strlen(far), 0));
-        places.key = describe_files(asked, paths);
+    np_free(cache);
+    places.owner = stat(paths->paths[0], &st) == 0 ? st.st_uid : geteuid();
+    if (asked && folder) {
+        places.beside = name_beside(options, folder, asked);
+        places.beside_key = describe_files(asked, paths, true);
+        places.cached = has_cache ? name_cached(options, folder, asked) : NULL;
+        places.key = describe_files(asked, paths, false);
     }
     np_free(asked);
-    np_free(base);
     np_free(folder);
-    np_free(far);
-    if ((cache && !places.cached) || !places.key) {
-        np_free(cache);
+    if (!places.beside || !places.beside_key || (has_cache && !places.cached) || !places.key) {
         places_fini(&places);
         return np_err_set(err, -ENOMEM, "%s: out of memory to look for its index", options->path);
     }
-    np_free(cache);
     *ret_places = places;
     return 0;
 }
@@ -208,26 +252,42 @@ static int find_files(
     return 0;
 }
 
+/* The user's own first: it has the checksums that were found since. */
 static int open_saved(const struct places *places, struct np_index **ret_index)
 {
     int code = -ENOENT;
 
-    if (places->beside)
-        code = np_index_open(places->beside, places->key, ret_index, NULL);
-    if (code && places->cached)
-        code = np_index_open(places->cached, places->key, ret_index, NULL);
+    if (places->cached)
+        code = np_index_open(places->cached, places->key, geteuid(), ret_index, NULL);
+    if (code == 0)
+        utimensat(AT_FDCWD, places->cached, NULL, 0); /* it is in use: remove_unused() */
+    else
+        code = np_index_open(places->beside, places->beside_key, places->owner, ret_index, NULL);
     return code;
 }
 
-static int save_at(
+/* Keeps the cache folder from growing for ever: indexes of data that were moved or are not used. */
+static void remove_unused(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    const time_t oldest = time(NULL) - (time_t)UNUSED_DAYS * 24 * 3600;
+    struct stat st;
+
+    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir))
+        if (strstr(entry->d_name, ".npidx") &&
+            fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(st.st_mode) && st.st_mtime < oldest)
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        closedir(dir);
+}
+
+static int save_in_cache(
     struct np_io *io, const struct places *places, const struct np_index *index, struct np_err *err)
 {
     char *folder;
-    int code =
-        places->beside ? np_index_save(index, io, places->beside, places->key, NULL) : -EROFS;
+    int code;
 
-    if (code == 0)
-        return 0;
     if (!places->cached)
         return np_err_set(err, places->no_cache.code, "%s", places->no_cache.text);
     folder = np_strdup(places->cached);
@@ -235,32 +295,36 @@ static int save_at(
         return np_err_set(err, -ENOMEM, "out of memory to save an index");
     *strrchr(folder, '/') = '\0';
     code = np_make_dirs(folder, err);
+    if (code == 0)
+        code = np_index_save(index, io, places->cached, places->key, err);
+    if (code == 0)
+        remove_unused(folder);
     np_free(folder);
-    return code ? code : np_index_save(index, io, places->cached, places->key, err);
+    return code;
 }
 
-static int save(const struct places *places, const struct np_index *index, struct np_err *err)
+static int save(
+    const struct places *places, const struct np_index *index, bool beside, struct np_err *err)
 {
     struct np_io io;
     int code = np_io_open(&io, "pread", 1, err);
 
     if (code)
         return code;
-    code = save_at(&io, places, index, err);
+    code = beside ? np_index_save(index, &io, places->beside, places->beside_key, err)
+                  : save_in_cache(&io, places, index, err);
     np_io_close(&io);
     return code;
 }
 
-int np_source_save(
-    const struct np_source_options *options, const struct np_index *index, struct np_err *err)
+/* ret_path: NULL, or where it lies then; np_free. */
+static int save_somewhere(const struct np_source_options *options, const struct np_index *index,
+    bool beside, char **ret_path, struct np_err *err)
 {
     struct np_paths paths;
     struct places places;
-    int code;
+    int code = find_files(options, &paths, err);
 
-    if (np_index_raw(index)->kind == NP_RAW_SYNTH)
-        return 0; /* nothing to keep: it is drawn, not read */
-    code = find_files(options, &paths, err);
     if (code)
         return code;
     code = find_places(options, &paths, &places, err);
@@ -272,20 +336,39 @@ int np_source_save(
             "%s: its files have changed since they were listed; the next run lists them again",
             options->path);
     else
-        code = save(&places, index, err);
+        code = save(&places, index, beside, err);
+    if (!code && ret_path)
+        *ret_path = np_strdup(beside ? places.beside : places.cached);
     places_fini(&places);
     return code;
+}
+
+int np_source_save(
+    const struct np_source_options *options, const struct np_index *index, struct np_err *err)
+{
+    if (np_index_raw(index)->kind == NP_RAW_SYNTH)
+        return 0; /* nothing to keep: it is drawn, not read */
+    return save_somewhere(options, index, false, NULL, err);
+}
+
+int np_source_save_beside(const struct np_source_options *options, const struct np_index *index,
+    char **ret_path, struct np_err *err)
+{
+    if (np_index_raw(index)->kind == NP_RAW_SYNTH)
+        return np_err_set(err, -EINVAL, "a set that is drawn has no files, and needs no index");
+    return save_somewhere(options, index, true, ret_path, err);
 }
 
 void np_source_forget(const struct np_source_options *options)
 {
     struct np_paths paths;
     struct places places;
+    struct stat st;
 
     if (find_files(options, &paths, NULL))
         return;
     if (find_places(options, &paths, &places, NULL) == 0) {
-        if (places.beside)
+        if (stat(places.beside, &st) == 0 && st.st_uid == geteuid())
             unlink(places.beside);
         if (places.cached)
             unlink(places.cached);
@@ -343,7 +426,7 @@ static int open_stored(const struct np_source_options *options,
         return code;
     if (open_saved(&places, &index) != 0) {
         code = scan(options, progress, &index, err);
-        if (!code && save(&places, index, &unsaved))
+        if (!code && save(&places, index, false, &unsaved))
             np_source_note(progress, "the index is not kept: %s", unsaved.text);
     }
     if (!code && np_index_set_key(index, places.key))

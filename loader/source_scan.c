@@ -45,6 +45,13 @@ bool np_is_image_name(const char *name)
     return false;
 }
 
+bool np_is_index_name(const char *name)
+{
+    const size_t bytes = strlen(name);
+
+    return bytes > 6 && strcmp(name + bytes - 6, ".npidx") == 0;
+}
+
 size_t np_scan_literal_folders(const char *match)
 {
     const size_t plain = match ? strcspn(match, "*?[") : 0;

@@ -16,6 +16,8 @@ void np_source_count(const struct np_source_progress *progress, const struct np_
 
 /* Is it an image by the end of its name? Only a choice of what to list; what it is, its bytes say. */
 bool np_is_image_name(const char *name);
+/* Is it an index that somebody has put beside data? */
+bool np_is_index_name(const char *name);
 
 /* Bytes of the folders that match begins with, before anything that is a glob: classes lie below. */
 size_t np_scan_literal_folders(const char *match);

@@ -31,6 +31,12 @@ t "a path that is not there is named" says "none/a.tar: no such file or folder" 
 t "an unknown command suggests the nearest" says "did you mean 'verify'" "$NNPIPE" data verfy x
 t "a wrong number is named" says "--quality: '101' is no number from 1 to 100" "$NNPIPE" data pack x --out q --quality 101
 
+kept() { find . -name '*.npidx' ! -path './cache/*' | sort | tr '\n' ' '; }
+t "nothing is written beside data that are read" sh -c '[ "$1" = "./packed/train-_.tar.zst.npidx ./plain/train-_.tar.npidx ./shapes/test-_.tar.zst.npidx ./shapes/train-_.tar.zst.npidx " ] || { echo "$1"; false; }' sh "$(kept | sed 's|./again/[^ ]* ||g;s|./broken/[^ ]* ||g')"
+t "data index --beside puts one there" says "/x.npidx" "$NNPIPE" data index x --beside
+t "which another user's cache does without" sh -c 'XDG_CACHE_HOME=$PWD/cache2 "$1" data ls x 2>/dev/null | sort | cmp - folder.txt && [ ! -e cache2 ]' sh "$NNPIPE"
+rm x.npidx
+
 cat >view.yaml <<'EOF'
 data: {train: {source: tar, path: "shapes/train-*.tar.zst"}}
 loader: {batch: 8, augment: [{random_crop: {size: 32, pad: 4}}, flip]}

@@ -68,7 +68,7 @@ static struct np_index *open_packed(const char *pattern, bool scan)
 
     snprintf(path, sizeof(path), "%s", pattern);
     if (scan) {
-        snprintf(command, sizeof(command), "rm -f \"$(dirname '%s')\"/.*.npidx", pattern);
+        snprintf(command, sizeof(command), "rm \"$(dirname '%s')\"/*.npidx", pattern);
         if (system(command))
             abort();
     }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "loader/base/mem.h"
@@ -248,44 +249,137 @@ static const char *tree(const char *folder)
     return text;
 }
 
-Test(source, the_index_lies_beside_the_data)
+/* Lists the set anew or not: does a sample's size that its folder did not tell of come back? */
+static bool is_listed_anew(const char *folder, const char *set, uint32_t bytes)
+{
+    struct np_index *index;
+
+    cr_assert_eq(open_set(folder, "folder", set, NULL, NULL, &index, NULL), 0);
+    const bool anew = np_index_record(index, 0)->bytes == bytes;
+    np_index_free(index);
+    return anew;
+}
+
+Test(source, nothing_is_written_beside_the_data)
 {
     char *folder = make_set();
+    char path[1024], word[] = "folder", none[] = "";
+    struct np_source_options options = {
+        .source = word, .path = path, .match = none, .labels = none, .cache_dir = none};
     struct np_index *index;
 
     put_file(folder, "set/a/1.jpg", "a", 1);
-    cr_assert_eq(open_set(folder, "folder", "set", NULL, NULL, &index, NULL), 0);
-    cr_assert_eq(strncmp(tree(folder), "./.set.", 7), 0);
+    snprintf(path, sizeof(path), "%s/set", folder);
+    cr_assert_eq(np_source_open(&options, NULL, &index, NULL), 0);
+    cr_expect_eq(strncmp(tree(folder), "./cache/nnpipe/index/set.", 25), 0, "%s", tree(folder));
+    cr_assert_eq(np_source_save(&options, index, NULL), 0);
     np_index_free(index);
+    cr_expect_eq(strchr(tree(folder), ' ')[1], '\0', "%s", tree(folder));
+    put_file(folder, "set/a/1.jpg", "abc", 3); /* in place: the folder does not tell */
+    cr_expect(!is_listed_anew(folder, "set", 3));
     remove_set(folder);
 }
 
-Test(source, a_read_only_set_has_its_index_in_the_cache)
+Test(source, a_set_that_was_moved_is_listed_anew)
 {
-    char *folder = make_set(), path[1024];
+    char *folder = make_set(), command[2048];
+
+    put_file(folder, "set/a/1.jpg", "a", 1);
+    cr_expect(is_listed_anew(folder, "set", 1));
+    /* The same names and times at the same place, but another folder */
+    snprintf(command, sizeof(command),
+        "cd '%s' && cp -a set other && mv set old && printf abc >other/a/1.jpg && "
+        "touch -r old/a other/a && touch -r old other && mv other set",
+        folder);
+    cr_assert_eq(system(command), 0);
+    cr_expect(is_listed_anew(folder, "set", 3));
+    remove_set(folder);
+}
+
+Test(source, a_folder_of_anothers_cache_is_not_written_to)
+{
+    char *folder = make_set(), path[1024], want[64];
     struct np_index *index;
 
-    put_file(folder, "ro/set/a/1.jpg", "a", 1);
-    snprintf(path, sizeof(path), "%s/ro", folder);
-    cr_assert_eq(chmod(path, 0555), 0);
-    cr_assert_eq(open_set(folder, "folder", "ro/set", NULL, NULL, &index, NULL), 0);
-    cr_assert_eq(strncmp(tree(folder), "./cache/nnpipe/index/set.", 25), 0);
+    put_file(folder, "cache/nnpipe/x", "", 0);
+    put_file(folder, "set/a/1.jpg", "a", 1);
+    snprintf(path, sizeof(path), "%s/cache/nnpipe", folder);
+    if (chown(path, 12345, (gid_t)-1) == 0) { /* root alone can */
+        cr_assert_eq(open_set(folder, "folder", "set", NULL, NULL, &index, NULL), 0);
+        np_index_free(index);
+        snprintf(want, sizeof(want), "./cache/nnpipe/index-%ld/set.", (long)geteuid());
+        cr_expect_eq(strncmp(tree(folder), want, strlen(want)), 0, "%s", tree(folder));
+    }
+    remove_set(folder);
+}
+
+Test(source, an_index_beside_the_data_is_there_on_purpose)
+{
+    char *folder = make_set(), path[1024], word[] = "folder", none[] = "", *at = NULL;
+    struct np_source_options options = {
+        .source = word, .path = path, .match = none, .labels = none, .cache_dir = none};
+    struct np_index *index;
+    char cache[1024];
+
+    put_file(folder, "set/a/1.jpg", "a", 1);
+    snprintf(path, sizeof(path), "%s/set", folder);
+    snprintf(cache, sizeof(cache), "%s/cache2", folder);
+    cr_assert_eq(np_source_open(&options, NULL, &index, NULL), 0);
+    cr_assert_eq(np_source_save_beside(&options, index, &at, NULL), 0);
+    cr_expect(strstr(at, "/set.npidx") && access(at, R_OK) == 0, "%s", at);
     np_index_free(index);
-    cr_assert_eq(open_set(folder, "folder", "ro/set", NULL, NULL, &index, NULL), 0);
-    np_index_free(index);
+    setenv("XDG_CACHE_HOME", cache, 1);
+    put_file(folder, "set/a/1.jpg", "abc", 3);
+    cr_expect(!is_listed_anew(folder, "set", 3)); /* it is believed, and no other one is made */
+    cr_expect_neq(access(cache, F_OK), 0);
+    if (chown(at, 12345, (gid_t)-1) == 0) /* root alone can */
+        cr_expect(is_listed_anew(folder, "set", 3));
+    np_free(at);
+    remove_set(folder);
+}
+
+/* As releases before had them, and as anybody might bring them. */
+Test(source, a_hidden_index_beside_the_data_is_not_read)
+{
+    char *folder = make_set(), command[2048];
+
+    put_file(folder, "set/a/1.jpg", "a", 1);
+    cr_expect(is_listed_anew(folder, "set", 1));
+    snprintf(command, sizeof(command),
+        "cd '%s' && mv cache/nnpipe/index/* .set.48835f8a096ec40c.npidx", folder);
+    cr_assert_eq(system(command), 0);
+    put_file(folder, "set/a/1.jpg", "abc", 3);
+    cr_expect(is_listed_anew(folder, "set", 3));
+    remove_set(folder);
+}
+
+Test(source, indexes_that_nobody_opens_for_90_days_are_removed)
+{
+    char *folder = make_set(), path[1024];
+    const time_t now = time(NULL);
+    const struct timespec old[2] = {{now - 91 * 86400, 0}, {now - 91 * 86400, 0}},
+                          recent[2] = {{now - 89 * 86400, 0}, {now - 89 * 86400, 0}};
+
+    put_file(folder, "set/a/1.jpg", "a", 1);
+    put_file(folder, "cache/nnpipe/index/x.0123.npidx", "x", 1);
+    put_file(folder, "cache/nnpipe/index/y.0123.npidx", "y", 1);
+    snprintf(path, sizeof(path), "%s/cache/nnpipe/index/x.0123.npidx", folder);
+    cr_assert_eq(utimensat(AT_FDCWD, path, old, 0), 0);
+    snprintf(path, sizeof(path), "%s/cache/nnpipe/index/y.0123.npidx", folder);
+    cr_assert_eq(utimensat(AT_FDCWD, path, recent, 0), 0);
+    cr_expect(is_listed_anew(folder, "set", 1));
+    cr_expect(!strstr(tree(folder), "/x.") && strstr(tree(folder), "/y."), "%s", tree(folder));
     remove_set(folder);
 }
 
 Test(source, an_index_that_cannot_be_kept_is_no_error)
 {
-    char *folder = make_set(), path[1024];
+    char *folder = make_set();
     struct np_index *index;
     struct made_notes notes;
 
     put_file(folder, "ro/set/a/1.jpg", "a", 1);
     put_file(folder, "cache", "a file where a folder should be", 5);
-    snprintf(path, sizeof(path), "%s/ro", folder);
-    cr_assert_eq(chmod(path, 0555), 0);
     cr_assert_eq(open_set(folder, "folder", "ro/set", NULL, &notes, &index, NULL), 0);
     cr_assert_not_null(strstr(notes.text, "the index is not kept"));
     np_index_free(index);
