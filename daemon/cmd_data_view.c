@@ -26,32 +26,30 @@ static void note(void *context, const char *text)
 }
 
 /* As a run has it, but that it ends after the step. */
-static int loader_config(const struct view *view, struct np_stat *stat,
+static int loader_config(struct view *view, struct np_stat *stat,
     struct np_loader_config *ret_config, struct np_err *err)
 {
     const struct np_config *config = view->config;
     const struct np_loader_options *options = &config->loader;
-    const uint64_t total = np_index_samples(view->setup.train);
-    const uint64_t nr_eval =
-        config->split > 0 ? (uint64_t)llround(config->split * (double)total) : 0;
+    const struct np_split *split = &view->setup.split;
+    const int code = config->split > 0 ? np_setup_split(config, &view->setup, err) : 0;
 
-    if (nr_eval >= total)
-        return np_err_set(err, -EINVAL, "data.split: %g leaves nothing to train on", config->split);
+    if (code < 0)
+        return code;
     *ret_config = (struct np_loader_config){
         .options = options,
         .sampler = {.seed = (uint64_t)config->seed,
-            .nr_train = total - nr_eval,
-            .nr_eval = nr_eval,
+            .nr_train = split->order ? split->nr_train : np_index_samples(view->setup.train),
+            .nr_eval = split->nr_eval,
             .batch = (int)options->batch,
             .nr_steps = view->step + 1,
             .shuffle = options->shuffle,
             .window = (uint64_t)options->window,
-            .split_total = nr_eval ? total : 0,
-            .split_seed = (uint64_t)config->split_seed},
+            .split = split->order},
         .train = view->setup.train,
         .train_labels = view->setup.train_labels,
         .eval_labels = view->setup.train_labels,
-        .eval = nr_eval ? view->setup.train : NULL,
+        .eval = split->order ? view->setup.train : NULL,
         .augment = config->augment,
         .test_augment = config->test_augment,
         .shape = {(int)options->batch, view->setup.height, view->setup.width,

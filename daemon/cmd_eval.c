@@ -61,7 +61,7 @@ struct chosen {
     enum np_which_set set;
     struct np_index *index;
     const int32_t *labels;
-    uint64_t split; /* samples; 0: all */
+    const struct np_split *split; /* NULL: all of it */
 };
 
 /* Opened, unless bare weights had all sets opened for their classes. */
@@ -80,9 +80,10 @@ static int open_chosen(struct np_config *config, const struct np_source_progress
     chosen->labels = chosen->set == NP_SET_TEST ? setup->test_labels
                      : is_val                   ? setup->val_labels
                                                 : setup->train_labels;
-    if (chosen->set == NP_SET_VAL && !is_val)
-        chosen->split = np_setup_split(config, np_index_samples(chosen->index));
-    return 0;
+    if (chosen->set != NP_SET_VAL || is_val)
+        return 0;
+    chosen->split = &setup->split;
+    return np_setup_split(config, setup, err);
 }
 
 static int eval(struct np_config *config, const char *weights, struct chosen *chosen,

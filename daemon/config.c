@@ -95,6 +95,7 @@ struct data_options {
     char *classes;
     double split;
     int64_t split_seed;
+    int split_by;
 };
 #define AT(field) offsetof(struct data_options, field)
 const struct np_option np_data_table[] = {
@@ -107,9 +108,13 @@ const struct np_option np_data_table[] = {
         "A text file with one class name per line: which classes there are, and in which order. By "
         "default they are those of `train`, in byte order as torchvision has them (1, 10, 2)."},
     {"split", NP_OPT_SHARE, AT(split), "0", 0, 0.9, NULL,
-        "Share of `train` kept apart for evaluation while training: `10%`."},
+        "Share of `train` kept apart as the `val` set, for evaluation while training: `10%`. The "
+        "run's `val.txt` lists its samples; `nnpipe data ls CONFIG --split val` does, too."},
     {"split_seed", NP_OPT_INT, AT(split_seed), "1", 0, 9e15, NULL,
         "Which samples `split` keeps apart: the same ones whatever `seed` is."},
+    {"split_by", NP_OPT_WORD, AT(split_by), "class", 0, 0, "class|random",
+        "`class`: each class keeps its share, at least one image where it has two. `random`: "
+        "without regard to classes, as runs of before this key have it."},
     NP_OPTIONS_END,
 };
 
@@ -229,6 +234,7 @@ static void parse_data(struct np_config *config, struct np_report *report)
         parse_set(config, data.val, &config->val, report);
     config->split = data.split;
     config->split_seed = data.split_seed;
+    config->split_by = data.split_by;
     take_classes(config, data.classes, report);
     const struct np_node *split = np_node_get(config->data, "split");
     if (data.split > 0 && data.val)

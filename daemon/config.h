@@ -48,6 +48,7 @@ struct np_config {
     char *classes; /* data.classes; empty: train's own, in byte order */
     double split;  /* share of train kept for validation; 0: none */
     int64_t split_seed;
+    int split_by; /* enum np_split_rule */
     struct np_loader_options loader;
     struct np_chain *augment, *test_augment;
     const struct np_node *data, *loader_node, *model, *blocks, *loss;

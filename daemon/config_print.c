@@ -1,6 +1,7 @@
 /* A config in normal form: every key with its value, in table order, so that what `nnpipe
  * show` prints parses back to the same config. */
 #include "daemon/config.h"
+#include "loader/split.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,7 @@ static struct np_node *data_node(const struct np_config *config)
         np_node_add(map, "split", np_node_scalar(text, 0, 0));
         snprintf(text, sizeof(text), "%lld", (long long)config->split_seed);
         np_node_add(map, "split_seed", np_node_scalar(text, 0, 0));
+        np_node_add(map, "split_by", np_node_scalar(np_split_rules[config->split_by], 0, 0));
     }
     return map;
 }

@@ -19,6 +19,8 @@ struct np_data_set {
     const char *what; /* "train", "test", "val", or the path */
     struct np_source_options *options;
     uint64_t max_pixels; /* as np_decoder_limit() */
+    const struct np_config
+        *split; /* of this one's data.train the samples that data.split keeps; NULL: all */
 };
 
 /* CONFIG|PATH... of a command line. */

@@ -10,6 +10,7 @@
 #include "daemon/data.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
+#include "loader/split.h"
 
 #define LISTING_NS 5000000000ull /* from line to line */
 
@@ -73,7 +74,7 @@ static int open_paths(
     for (int i = 0; i < n; i++) {
         if (parse_path(operands[i], choice, &sets->paths[i], &report))
             code = NP_EXIT_USAGE;
-        sets->sets[i] = (struct np_data_set){operands[i], &sets->paths[i], 0};
+        sets->sets[i] = (struct np_data_set){operands[i], &sets->paths[i], 0, NULL};
         sets->nr_paths = sets->nr_sets = i + 1;
     }
     np_complain_report(&report, &choice->overrides);
@@ -86,7 +87,7 @@ static void add_split(struct np_data_sets *sets, const struct np_data_choice *ch
 {
     if (there && (!choice->split || strcmp(choice->split, name) == 0))
         sets->sets[sets->nr_sets++] =
-            (struct np_data_set){name, options, (uint64_t)sets->config->loader.max_pixels};
+            (struct np_data_set){name, options, (uint64_t)sets->config->loader.max_pixels, NULL};
 }
 
 static int open_config(
@@ -102,6 +103,10 @@ static int open_config(
     add_split(sets, choice, "train", true, &sets->config->train);
     add_split(sets, choice, "test", sets->config->has_test, &sets->config->test);
     add_split(sets, choice, "val", sets->config->has_val, &sets->config->val);
+    if (sets->nr_sets == 0 && sets->config->split > 0 && strcmp(choice->split, "val") == 0) {
+        add_split(sets, choice, "val", true, &sets->config->train);
+        sets->sets[0].split = sets->config;
+    }
     if (sets->nr_sets)
         return 0;
     fprintf(stderr, "nnpipe: %s: there is no data.%s in it\n", path, choice->split);
@@ -158,12 +163,43 @@ static void count(void *context, const char *path, uint64_t samples)
     fprintf(stderr, "listing %s: %llu files\n", path, (unsigned long long)samples);
 }
 
+static int ascending(const void *left, const void *right)
+{
+    const uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+
+    return a < b ? -1 : a > b;
+}
+
+/* Leaves the samples that data.split keeps from training, as a run has them. */
+static int keep_split(const struct np_config *config, struct np_index *index, struct np_err *err)
+{
+    struct np_split split = {0};
+    int code = 0;
+
+    if (config->train.unlabelled == NP_UNLABELLED_SKIP && np_index_skip_unlabelled(index) < 0)
+        return np_err_set(err, -ENOMEM, "out of memory to leave samples out");
+    code = np_split_make(index, config->split, (uint64_t)config->split_seed,
+        (enum np_split_rule)config->split_by, &split, err);
+    if (code == 0)
+        qsort(split.order, split.nr_eval, sizeof(*split.order), ascending);
+    if (code == 0 && (code = np_index_keep(index, split.order, split.nr_eval)) < 0)
+        np_err_set(err, code, "out of memory for the samples of data.split");
+    np_split_fini(&split);
+    return code;
+}
+
 int np_data_open(const struct np_data_set *set, struct np_index **ret_index, struct np_err *err)
 {
     uint64_t last_ns = np_now_ns();
     const struct np_source_progress progress = {.note = note, .count = count, .context = &last_ns};
 
-    return np_source_open(set->options, &progress, ret_index, err);
+    int code = np_source_open(set->options, &progress, ret_index, err);
+
+    if (code == 0 && set->split && (code = keep_split(set->split, *ret_index, err)) < 0) {
+        np_index_free(*ret_index);
+        *ret_index = NULL;
+    }
+    return code;
 }
 
 int np_data_read_sets(

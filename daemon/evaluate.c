@@ -78,15 +78,14 @@ static bool look_stopping(void *context)
 static struct np_loader_config loader_config(const struct np_evaluation *evaluation)
 {
     const struct np_config *config = evaluation->config;
-    const uint64_t total = np_index_samples(evaluation->index);
 
     return (struct np_loader_config){
         .options = &config->loader,
         .sampler = {.seed = (uint64_t)config->seed,
-            .nr_eval = evaluation->split ? evaluation->split : total,
-            .nr_train = evaluation->split ? total - evaluation->split : 0,
-            .split_total = evaluation->split ? total : 0,
-            .split_seed = (uint64_t)config->split_seed,
+            .nr_eval = evaluation->split ? evaluation->split->nr_eval
+                                         : np_index_samples(evaluation->index),
+            .nr_train = evaluation->split ? evaluation->split->nr_train : 0,
+            .split = evaluation->split ? evaluation->split->order : NULL,
             .batch = evaluation->shape.rows},
         .eval = evaluation->index,
         .eval_labels = evaluation->labels,

@@ -4,6 +4,7 @@
 
 #include "daemon/config.h"
 #include "daemon/watch.h"
+#include "loader/split.h"
 #include "trainer/trainer.h"
 
 struct np_evaluation {
@@ -11,7 +12,7 @@ struct np_evaluation {
     struct np_device *device;
     struct np_plan *plan; /* weights in it */
     struct np_index *index;
-    uint64_t split;                /* its first so many by data.split; 0: all of it */
+    const struct np_split *split;  /* its evaluation part; NULL: all of it */
     const int32_t *labels;         /* class -> the network's; NULL: equal */
     const struct np_node *classes; /* the network's, by name */
     struct np_batch_shape shape;

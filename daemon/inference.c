@@ -96,12 +96,12 @@ static int take_pixels(
 /* Checkpoints of before these facts: the run's own config, two folders up, knows what was kept apart. */
 static void add_older_facts(const char *checkpoint, struct np_node *facts)
 {
-    static const char *const keys[] = {"split", "split_seed"};
+    static const char *const keys[] = {"split", "split_seed", "split_by"};
     char *run = np_format("%s/../..", checkpoint);
     struct np_node *config = NULL;
 
     if (run && !np_node_get(facts, "split") && np_folder_config(run, &config, NULL) == 0)
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 3; i++) {
             const struct np_node *value = np_node_get(np_node_get(config, "data"), keys[i]);
             const char *text = value && value->kind == NP_NODE_SCALAR ? value->text : "0";
 
@@ -111,7 +111,7 @@ static void add_older_facts(const char *checkpoint, struct np_node *facts)
     np_free(run);
 }
 
-/* The samples that data.split keeps from training are the run's, by its share and seed. */
+/* The samples that data.split keeps from training are the run's, by its share, seed and rule. */
 static void take_split(struct np_inference *inference, const struct np_source_progress *progress)
 {
     struct np_config *config = inference->config;
@@ -129,10 +129,12 @@ static void take_split(struct np_inference *inference, const struct np_source_pr
                   "may be samples it trained on");
         return;
     }
-    if (share != config->split || seed != (double)config->split_seed)
+    const int rule = (int)np_split_rule(np_node_get(inference->facts, "split_by"));
+    if (share != config->split || seed != (double)config->split_seed || rule != config->split_by)
         progress->note(
             progress->context, "data.split and split_seed of the run are used, not the config's");
     config->split = share;
+    config->split_by = rule;
     config->split_seed = (int64_t)seed;
 }
 

@@ -63,6 +63,11 @@ static void count(void *context, const char *path, uint64_t samples)
     np_ui_listing(&run->ui, path, samples);
 }
 
+bool np_run_has_val(const struct np_run *run)
+{
+    return run->setup.val || run->config->split > 0;
+}
+
 /* What is evaluated while training: val, the split, or test. */
 static struct np_index *eval_set(const struct np_run *run)
 {
@@ -92,8 +97,7 @@ static void sampler_options(const struct np_run *run, struct np_sampler_options 
         .eval_epochs = run->options->probe ? 0 : config->run.eval_every.epochs,
         .shuffle = config->loader.shuffle,
         .window = (uint64_t)config->loader.window,
-        .split_total = config->split > 0 ? run->nr_train + run->nr_eval : 0,
-        .split_seed = (uint64_t)config->split_seed,
+        .split = config->split > 0 ? run->setup.split.order : NULL,
     };
 }
 
@@ -114,17 +118,15 @@ uint64_t np_run_steps(const struct np_run *run, double epochs, int64_t steps)
 static int open_order(struct np_run *run, struct np_err *err)
 {
     const struct np_config *config = run->config;
-    uint64_t total = np_index_samples(run->setup.train);
     struct np_index *eval = eval_set(run);
     struct np_sampler_options options;
+    int code = config->split > 0 ? np_setup_split(config, &run->setup, err) : 0;
 
-    run->nr_eval = config->split > 0 ? np_setup_split(config, total)
-                   : eval            ? np_index_samples(eval)
-                                     : 0;
-    run->nr_train = config->split > 0 ? total - run->nr_eval : total;
-    if (run->nr_train == 0 || (config->split > 0 && run->nr_eval == 0))
-        return np_err_set(err, -EINVAL, "data.split: %g of %llu samples leaves one part empty",
-            config->split, (unsigned long long)total);
+    if (code < 0)
+        return code;
+    run->nr_eval = config->split > 0 ? run->setup.split.nr_eval : eval ? np_index_samples(eval) : 0;
+    run->nr_train =
+        config->split > 0 ? run->setup.split.nr_train : np_index_samples(run->setup.train);
     run->nr_steps = np_run_steps(run, config->run.epochs, config->run.steps);
     sampler_options(run, &options);
     np_sampler_free(run->sampler);
@@ -321,14 +323,11 @@ static int final_test(struct np_run *run, struct np_err *err)
         .context = run,
     };
 
-    if (!run->setup.test || eval_set(run) == run->setup.test)
+    if (!run->setup.test || !np_run_has_val(run))
         return 0;
     batch_shape(run, &evaluation.shape);
-    int code = np_evaluate(&evaluation, &run->eval, err);
-    if (code == 0)
-        np_run_say(run, "test set: loss %.4f, accuracy %.2f%%", run->eval.loss,
-            100.0 * (double)run->eval.correct / (double)run->eval.images);
-    return code;
+    run->testing = true;
+    return np_evaluate(&evaluation, &run->test, err);
 }
 
 /* --- all of it ------------------------------------------------------------------------------- */

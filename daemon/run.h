@@ -4,7 +4,7 @@
  *   run.c        opens, wires, closes       run_hooks.c  what happens at each step
  *   run_model.c  network and weights        run_report.c what it says at start and end
  *   run_save.c   checkpoints and facts      run_folder.c run_log.c  the folder and its files
- *   run_find.c   checkpoints found again
+ *   run_find.c   checkpoints found again     run_split.c  val.txt
  *   run_place.c  which folder, may it go on run_change.c rates and length changed on the way
  *   run_pipeline.c  what the pipeline says of itself */
 #ifndef NP_RUN_H
@@ -116,9 +116,13 @@ struct np_run {
     uint64_t first_step; /* of this process */
     uint64_t saved_step; /* of the last checkpoint; UINT64_MAX: none */
     bool saved_eval_due;
-    bool best_unsaved;          /* the last evaluation was the best one so far */
-    struct np_eval_report eval; /* the last one; images 0: none */
-    struct np_bad_sample *bad;  /* not yet reported: of steps to come */
+    bool best_unsaved; /* the last evaluation was the best one so far */
+    struct np_eval_report
+        eval; /* the last one of val, or of test where there is no val; images 0: none */
+    struct np_eval_report
+        test;     /* of the test set at the end, where there is a val; images 0: none */
+    bool testing; /* this one is under way */
+    struct np_bad_sample *bad; /* not yet reported: of steps to come */
     int nr_bad, room_bad;
     struct np_run_sums lately, epoch, total;
     struct np_run_pipeline *pipeline; /* of run_pipeline.c */
@@ -180,8 +184,18 @@ uint64_t np_run_steps(const struct np_run *run, double epochs, int64_t steps);
  * that are in force there; NULL: a new one follows. */
 int np_run_find_folder(struct np_run *run, struct np_err *err);
 int np_run_new_folder(struct np_run *run, struct np_err *err);
+/* run_split.c: val.txt in the run's folder, where data.split keeps samples from training. */
+int np_run_write_split(struct np_run *run, struct np_err *err);
+/* Does the run evaluate a val set while it trains, its own or data.split's? Else it is the test set. */
+bool np_run_has_val(const struct np_run *run);
 /* run_model.c: precision and lanes, graph, weights (fresh, given, or of the checkpoint), plan. */
 int np_run_open_model(struct np_run *run, struct np_err *err);
+/* Into run->line: loss and accuracy of what is evaluated while training (`eval`) and of the test at the
+ * end of a run with a val set; NULL or without images: null. test_* are always there, val_* where there is
+ * a val set. */
+void np_run_put_evals(
+    struct np_run *run, const struct np_eval_report *eval, const struct np_eval_report *test);
+double np_eval_accuracy(const struct np_eval_report *eval); /* 0 to 1; NAN: no images */
 /* run_report.c */
 void np_run_report_start(struct np_run *run);
 int np_run_report_done(struct np_run *run, struct np_err *err);

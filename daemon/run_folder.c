@@ -17,6 +17,7 @@
 #include "daemon/json.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
+#include "loader/split.h"
 
 #define MAX_TRIES  100
 #define MAX_CONFIG (4u << 20)
@@ -105,7 +106,8 @@ static void add_younger(struct np_node *section, const char *key, const char *va
         np_node_add(section, key, np_node_scalar(value, 0, 0));
 }
 
-/* Runs that began before the keys were there resized as Pillow 12 does, and split by their seed. */
+/* Runs that began before the keys were there resized as Pillow 12 does, and split by their seed,
+ * without regard to classes. */
 static void add_younger_keys(struct np_node *config)
 {
     const struct np_node *seed = np_node_get(config, "seed");
@@ -119,9 +121,11 @@ static void add_younger_keys(struct np_node *config)
             add_younger(section, "pixels", "pillow-12");
             add_younger(section, "max_pixels", "178956970");
         }
-        if (strcmp(section->key, "data") == 0 && np_node_get(section, "split") && seed &&
-            seed->kind == NP_NODE_SCALAR)
-            add_younger(section, "split_seed", seed->text);
+        if (strcmp(section->key, "data") == 0 && np_node_get(section, "split")) {
+            if (seed && seed->kind == NP_NODE_SCALAR)
+                add_younger(section, "split_seed", seed->text);
+            add_younger(section, "split_by", np_split_rules[NP_SPLIT_RANDOM]);
+        }
     }
 }
 

@@ -58,6 +58,12 @@ static void drain_bad(struct np_run *run)
     }
 }
 
+/* The set that is evaluated now. */
+static const char *set_name(const struct np_run *run)
+{
+    return np_run_has_val(run) && !run->testing ? "val" : "test";
+}
+
 void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad)
 {
     struct np_json *line = &run->line;
@@ -72,7 +78,7 @@ void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad)
     np_json_text(line, "path", bad->path);
     np_json_int(line, "offset", (int64_t)bad->offset);
     np_json_text(line, "reason", bad->reason);
-    np_json_text(line, "set", bad->kind == NP_BATCH_TRAIN ? "train" : "test");
+    np_json_text(line, "set", bad->kind == NP_BATCH_TRAIN ? "train" : set_name(run));
     np_json_int(line, "step", (int64_t)bad->step);
     np_json_int(line, "epoch", bad->epoch);
     np_json_int(line, "position", bad->position);
@@ -183,13 +189,45 @@ static void show_progress(struct np_run *run, const struct np_step_report *repor
     }
 }
 
+/* "val_loss": value. */
+static void put_of_set(struct np_json *line, const char *set, const char *what, double value)
+{
+    char key[40];
+
+    snprintf(key, sizeof(key), "%s_%s", set, what);
+    np_json_real(line, key, value);
+}
+
+double np_eval_accuracy(const struct np_eval_report *eval)
+{
+    return eval->images ? (double)eval->correct / (double)eval->images : NAN;
+}
+
+/* Loss and accuracy of one set; eval NULL or without images: null. */
+static void put_eval(struct np_json *line, const char *set, const struct np_eval_report *eval)
+{
+    const bool made = eval && eval->images;
+
+    put_of_set(line, set, "loss", made ? eval->loss : NAN);
+    put_of_set(line, set, "accuracy", made ? np_eval_accuracy(eval) : NAN);
+}
+
+void np_run_put_evals(
+    struct np_run *run, const struct np_eval_report *eval, const struct np_eval_report *test)
+{
+    const bool val = np_run_has_val(run);
+
+    if (val)
+        put_eval(&run->line, "val", eval);
+    put_eval(&run->line, "test", val ? test : eval);
+}
+
 static void report_epoch(struct np_run *run, bool evaluated)
 {
     const struct np_eval_report *eval = &run->eval;
     double loss =
         run->position.loss_rows ? run->position.loss_sum / (double)run->position.loss_rows : NAN;
-    double accuracy =
-        evaluated && eval->images ? (double)eval->correct / (double)eval->images : NAN;
+    const double accuracy = np_eval_accuracy(eval);
     int64_t epoch = (int64_t)(run->position.step * batch_of(run) / run->nr_train);
     char text[32];
 
@@ -197,15 +235,14 @@ static void report_epoch(struct np_run *run, bool evaluated)
     np_json_int(&run->line, "epoch", epoch);
     np_json_int(&run->line, "step", (int64_t)run->position.step);
     np_json_real(&run->line, "train_loss", loss);
-    np_json_real(&run->line, "test_loss", evaluated ? eval->loss : NAN);
-    np_json_real(&run->line, "test_accuracy", accuracy);
+    np_run_put_evals(run, evaluated ? eval : NULL, NULL);
     np_json_real(&run->line, "seconds", run->epoch.seconds);
     send(run);
     np_duration_text(run->epoch.seconds, text, sizeof(text));
     if (evaluated)
         np_run_say(run,
-            "epoch %lld: train loss %.4f, test loss %.4f, accuracy %.2f%%, %.0f img/s, %s",
-            (long long)epoch, loss, eval->loss, 100 * accuracy,
+            "epoch %lld: train loss %.4f, %s loss %.4f, accuracy %.2f%%, %.0f img/s, %s",
+            (long long)epoch, loss, set_name(run), eval->loss, 100 * accuracy,
             run->epoch.seconds > 0 ? (double)run->epoch.rows / run->epoch.seconds : 0, text);
     else
         np_run_say(run, "epoch %lld: train loss %.4f, %.0f img/s, %s", (long long)epoch, loss,
@@ -281,6 +318,7 @@ static int on_eval(void *context, const struct np_eval_report *report)
 {
     struct np_run *run = context;
     struct np_json *line = &run->line;
+    const char *set = set_name(run);
     double images = report->images ? (double)report->images : 1;
     double accuracy = (double)report->correct / images, epoch = epoch_at(run, report->step);
 
@@ -296,9 +334,10 @@ static int on_eval(void *context, const struct np_eval_report *report)
     np_json_int(line, "step", (int64_t)report->step);
     np_json_real(line, "epoch", epoch);
     np_json_int(line, "images", (int64_t)report->images);
-    np_json_real(line, "test_loss", report->loss);
-    np_json_real(line, "test_accuracy", accuracy);
-    np_json_real(line, "test_top5_accuracy", (double)report->top5 / images);
+    np_json_text(line, "set", set);
+    put_of_set(line, set, "loss", report->loss);
+    put_of_set(line, set, "accuracy", accuracy);
+    put_of_set(line, set, "top5_accuracy", (double)report->top5 / images);
     np_json_real(line, "seconds", report->seconds);
     send(run);
     np_curve_add(&run->curves.test_loss, epoch, report->loss);
@@ -307,9 +346,19 @@ static int on_eval(void *context, const struct np_eval_report *report)
     if (np_run_epoch_ends(run, report->step))
         report_epoch(run, true);
     else
-        np_run_say(run, "step %llu: test loss %.4f, accuracy %.2f%%",
-            (unsigned long long)report->step, report->loss, 100 * accuracy);
+        np_run_say(run, "step %llu: %s loss %.4f, accuracy %.2f%%",
+            (unsigned long long)report->step, set, report->loss, 100 * accuracy);
     return 0;
+}
+
+/* A number of an evaluation's line. Runs of before val had a name of its own called all of them test. */
+static double number_of_set(const struct np_node *line, const char *what)
+{
+    char val[32], test[32];
+
+    snprintf(val, sizeof(val), "val_%s", what);
+    snprintf(test, sizeof(test), "test_%s", what);
+    return np_node_number(line, val, np_node_number(line, test, NAN));
 }
 
 /* One line of metrics.jsonl back into the curves. */
@@ -328,11 +377,13 @@ static void reload_line(struct np_run *run, const char *text, size_t bytes)
         double images = np_node_number(line, "images", 0);
         run->eval.step = (uint64_t)np_node_number(line, "step", 0);
         run->eval.images = (uint64_t)images;
-        run->eval.loss = np_node_number(line, "test_loss", NAN);
-        run->eval.correct = (uint64_t)llround(images * np_node_number(line, "test_accuracy", 0));
-        run->eval.top5 = (uint64_t)llround(images * np_node_number(line, "test_top5_accuracy", 0));
+        const double accuracy = number_of_set(line, "accuracy");
+
+        run->eval.loss = number_of_set(line, "loss");
+        run->eval.correct = (uint64_t)llround(images * fmax(accuracy, 0));
+        run->eval.top5 = (uint64_t)llround(images * fmax(number_of_set(line, "top5_accuracy"), 0));
         np_curve_add(&run->curves.test_loss, epoch, run->eval.loss);
-        np_curve_add(&run->curves.test_accuracy, epoch, np_node_number(line, "test_accuracy", NAN));
+        np_curve_add(&run->curves.test_accuracy, epoch, accuracy);
     }
     np_node_free(line);
 }

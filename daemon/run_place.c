@@ -78,6 +78,8 @@ int np_run_new_folder(struct np_run *run, struct np_err *err)
         code = make_folder(run, err);
     if (code == 0)
         code = write_config(run, text, bytes, err);
+    if (code == 0)
+        code = np_run_write_split(run, err);
     free(text);
     return code;
 }
@@ -126,8 +128,10 @@ static int take_own(
         return np_err_set(err, -EINVAL, "%s/config.yaml: loader.pixels: '%.40s' is not known", dir,
             name && name->text ? name->text : "");
     config->loader.pixels = rule;
-    config->split_seed = (int64_t)np_node_number(
-        np_node_get(normal, "data"), "split_seed", (double)config->split_seed);
+    const struct np_node *data = np_node_get(normal, "data");
+    config->split_seed = (int64_t)np_node_number(data, "split_seed", (double)config->split_seed);
+    if (np_node_get(data, "split_by"))
+        config->split_by = np_split_rule(np_node_get(data, "split_by"));
     return 0;
 }
 
@@ -144,6 +148,7 @@ static int hold_config(struct np_run *run, const char *dir, struct place *place,
     place->normal = np_node_copy(run->normal);
     keep_own(run->config->loader_node, began, place->normal, "loader", "pixels");
     keep_own(run->config->data, began, place->normal, "data", "split_seed");
+    keep_own(run->config->data, began, place->normal, "data", "split_by");
     np_changes_open(&place->changes, np_node_get(place->facts, "changes"));
     if ((code = np_changes_apply(&place->changes, in_force, err)) < 0)
         np_err_context(err, "%s", dir);

@@ -14,8 +14,15 @@ void np_run_report_start(struct np_run *run)
     const struct np_run_options *options = run->options;
     struct np_json *line = &run->line;
     const char *cache = run->loader ? np_loader_cache(run->loader) : "none";
-    uint64_t test = run->setup.test ? np_index_samples(run->setup.test) : run->nr_eval;
+    const uint64_t test = run->setup.test ? np_index_samples(run->setup.test) : 0;
+    const uint64_t val = np_run_has_val(run) ? run->nr_eval : 0;
+    char images[96];
 
+    if (val)
+        snprintf(images, sizeof(images), "%llu training and %llu validation images",
+            (unsigned long long)run->nr_train, (unsigned long long)val);
+    else
+        snprintf(images, sizeof(images), "%llu images", (unsigned long long)run->nr_train);
     np_json_begin(line, "start");
     np_json_text(line, "run_dir", run->dir);
     np_json_text(line, "device", run->device->name);
@@ -24,6 +31,7 @@ void np_run_report_start(struct np_run *run)
     np_json_text(line, "precision", np_precision_names[run->precision]);
     np_json_int(line, "parameters", (int64_t)run->setup.graph->nr_params);
     np_json_int(line, "train_images", (int64_t)run->nr_train);
+    np_json_int(line, "val_images", (int64_t)val);
     np_json_int(line, "test_images", (int64_t)test);
     np_json_int(line, "readers", run->loader ? np_loader_readers(run->loader) : 0);
     np_json_text(line, "io", run->loader ? np_loader_io(run->loader) : "");
@@ -35,11 +43,11 @@ void np_run_report_start(struct np_run *run)
     np_json_int(line, "threads", run->threads);
     np_ui_event(&run->ui, np_json_end(line));
     np_run_say(run,
-        "%s %s: %llu images of %d classes, %llu parameters, %s on %s, %d readers, %s, "
+        "%s %s: %s of %d classes, %llu parameters, %s on %s, %d readers, %s, "
         "cache %s",
         run->position.step || (options->resume && run->saved_step != UINT64_MAX) ? "resuming"
                                                                                  : "training",
-        run->dir, (unsigned long long)run->nr_train, run->setup.classes->nr_items,
+        run->dir, images, run->setup.classes->nr_items,
         (unsigned long long)run->setup.graph->nr_params, np_precision_names[run->precision],
         run->device->name, run->loader ? np_loader_readers(run->loader) : 0,
         run->loader ? np_loader_io(run->loader) : "no", cache);
@@ -54,13 +62,25 @@ void np_run_report_start(struct np_run *run)
             (unsigned long long)run->position.step, (unsigned long long)run->nr_steps);
 }
 
+/* "val loss 0.6931, accuracy 97.80%, test loss ..., "; "" where nothing was evaluated. */
+static void evals_text(const struct np_run *run, char *text, size_t room)
+{
+    const bool val = np_run_has_val(run);
+    const struct np_eval_report *evals[] = {val ? &run->eval : NULL, val ? &run->test : &run->eval};
+
+    text[0] = '\0';
+    for (int i = 0; i < 2; i++)
+        if (evals[i] && evals[i]->images)
+            snprintf(text + strlen(text), room - strlen(text), "%s loss %.4f, accuracy %.2f%%, ",
+                i ? "test" : "val", evals[i]->loss, 100 * np_eval_accuracy(evals[i]));
+}
+
 int np_run_report_done(struct np_run *run, struct np_err *err)
 {
-    const struct np_eval_report *eval = &run->eval;
     double seconds = (double)(np_now_ns() - run->start_ns) * 1e-9;
     double images = (double)run->nr_steps * (double)run->config->loader.batch;
     struct np_json *line = &run->line;
-    char hex[65], text[32];
+    char hex[65], text[32], evals[160];
 
     const struct np_plan_ops *ops = run->device->plan_ops;
     int code = ops->read(run->plan, NP_ARRAY_PARAMS, run->params, err);
@@ -79,9 +99,7 @@ int np_run_report_done(struct np_run *run, struct np_err *err)
         run->total.seconds > 0 ? (double)run->total.rows / run->total.seconds : 0);
     np_json_real(line, "stall_ratio",
         run->total.seconds > 0 ? run->total.stall_seconds / run->total.seconds : 0);
-    np_json_real(line, "test_loss", eval->images ? eval->loss : NAN);
-    np_json_real(
-        line, "test_accuracy", eval->images ? (double)eval->correct / (double)eval->images : NAN);
+    np_run_put_evals(run, &run->eval, &run->test);
     if (run->position.best_step > 0) {
         np_json_int(line, "best_step", (int64_t)run->position.best_step);
         np_json_real(line, "best_accuracy", run->position.best_accuracy);
@@ -90,11 +108,8 @@ int np_run_report_done(struct np_run *run, struct np_err *err)
     np_json_text(line, "run_dir", run->dir);
     const char *object = np_json_end(line);
     np_duration_text(seconds, text, sizeof(text));
-    if (eval->images)
-        np_run_say(run, "done in %s: test loss %.4f, accuracy %.2f%%, weights %.16s, %s", text,
-            eval->loss, 100.0 * (double)eval->correct / (double)eval->images, hex, run->dir);
-    else
-        np_run_say(run, "done in %s: weights %.16s, %s", text, hex, run->dir);
+    evals_text(run, evals, sizeof(evals));
+    np_run_say(run, "done in %s: %sweights %.16s, %s", text, evals, hex, run->dir);
     np_ui_event(&run->ui, object);
     char *path = np_format("%s/result.json", run->dir);
     if (path && object)

@@ -2,7 +2,6 @@
 #include "daemon/setup.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +25,7 @@ void np_setup_fini(struct np_setup *setup)
     np_free(setup->val_labels);
     np_free(setup->test_labels);
     np_node_free(setup->classes);
+    np_split_fini(&setup->split);
     memset(setup, 0, sizeof(*setup));
 }
 
@@ -145,9 +145,22 @@ int np_setup_set(const struct np_config *config, enum np_which_set set,
         &setup->train_labels, err);
 }
 
-uint64_t np_setup_split(const struct np_config *config, uint64_t total)
+enum np_split_rule np_split_rule(const struct np_node *node)
 {
-    return (uint64_t)llround(config->split * (double)total);
+    return np_node_is(node, np_split_rules[NP_SPLIT_BY_CLASS]) ? NP_SPLIT_BY_CLASS
+                                                               : NP_SPLIT_RANDOM;
+}
+
+int np_setup_split(const struct np_config *config, struct np_setup *setup, struct np_err *err)
+{
+    np_split_fini(&setup->split);
+    int code = np_split_make(setup->train, config->split, (uint64_t)config->split_seed,
+        (enum np_split_rule)config->split_by, &setup->split, err);
+
+    if (code == 0 && (setup->split.nr_train == 0 || setup->split.nr_eval == 0))
+        code = np_err_set(err, -EINVAL, "data.split: %g of %llu samples leaves one part empty",
+            config->split, (unsigned long long)np_index_samples(setup->train));
+    return code;
 }
 
 int np_setup_data(const struct np_config *config, const struct np_source_progress *progress,

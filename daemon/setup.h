@@ -7,6 +7,7 @@
 #include "daemon/config.h"
 #include "loader/index.h"
 #include "loader/source.h"
+#include "loader/split.h"
 #include "trainer/graph.h"
 
 struct np_setup {
@@ -14,6 +15,7 @@ struct np_setup {
     struct np_node *classes;             /* in label order: a list of names */
     /* Class of the set's index -> number in classes; NULL: equal. */
     int32_t *train_labels, *val_labels, *test_labels;
+    struct np_split split;               /* of train, by np_setup_split(); empty: whole */
     int height, width;                   /* of a row; 0: not known yet */
     struct np_graph *graph, *eval_graph; /* autodiff done, not fused; its np_graph_eval() */
 };
@@ -29,8 +31,10 @@ enum np_which_set { NP_SET_TEST, NP_SET_VAL, NP_SET_TRAIN };
 extern const char *const np_set_names[]; /* "test", "val", "train", NULL */
 int np_setup_set(const struct np_config *config, enum np_which_set set,
     const struct np_source_progress *progress, struct np_setup *setup, struct np_err *err);
-/* Samples of `total` that data.split keeps for evaluation. */
-uint64_t np_setup_split(const struct np_config *config, uint64_t total);
+/* `class` for split_by: class, `random` for anything else, as for a run of before the key. */
+enum np_split_rule np_split_rule(const struct np_node *node);
+/* Parts setup->train as data.split says, anew if it was already. -EINVAL: one part is empty. */
+int np_setup_split(const struct np_config *config, struct np_setup *setup, struct np_err *err);
 /* setup_classes.c. The classes of a run, and of train its labels: by data.classes, else those of train,
  * of which there must be two. */
 int np_setup_classes(const struct np_config *config, struct np_setup *setup, struct np_err *err);

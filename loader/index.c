@@ -74,6 +74,20 @@ static uint64_t listed(const struct np_index *index, uint64_t i)
     return index->kept ? index->kept[i] : i;
 }
 
+int np_index_keep(struct np_index *index, const uint32_t *samples, uint64_t nr_samples)
+{
+    uint32_t *kept = np_alloc_array((size_t)nr_samples + 1, sizeof(*kept));
+
+    if (!kept)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < nr_samples; i++)
+        kept[i] = (uint32_t)listed(index, samples[i]);
+    np_free(index->kept);
+    index->kept = kept;
+    index->nr_kept = nr_samples;
+    return 0;
+}
+
 const struct np_record *np_index_record(const struct np_index *index, uint64_t i)
 {
     return &index->records[listed(index, i)];

@@ -89,6 +89,9 @@ uint64_t np_index_unlabelled(const struct np_index *index, uint64_t *ret_first);
  * all the same. Before other threads ask. -ENOMEM. */
 int np_index_skip_unlabelled(struct np_index *index);
 
+/* So with all samples but these, which are given in ascending order. -ENOMEM. */
+int np_index_keep(struct np_index *index, const uint32_t *samples, uint64_t nr_samples);
+
 uint64_t np_index_samples(const struct np_index *index);
 const struct np_record *np_index_record(const struct np_index *index, uint64_t i);
 /* Member name of sample i, into text; returns its length. Front-coded: walks up to 16 names. */

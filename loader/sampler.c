@@ -68,8 +68,6 @@ static int check_options(const struct np_sampler_options *options, struct np_err
     if (options->nr_train &&
         options->nr_steps > UINT32_MAX * options->nr_train / (uint64_t)options->batch)
         return np_err_set(err, -EOVERFLOW, "the run has more than 4294967295 epochs");
-    if (options->split_total && options->split_total != options->nr_train + options->nr_eval)
-        return np_err_set(err, -EINVAL, "a split set's parts do not add up to the set");
     return 0;
 }
 
@@ -205,10 +203,7 @@ static uint64_t split(const struct np_sampler *sampler, enum np_batch_kind kind,
 {
     const struct np_sampler_options *o = &sampler->options;
 
-    if (!o->split_total)
-        return i;
-    return np_permute(o->split_total, o->split_seed, NP_STREAM_SPLIT, 0, 0,
-        kind == NP_BATCH_TRAIN ? o->nr_eval + i : i);
+    return o->split ? o->split[kind == NP_BATCH_TRAIN ? o->nr_eval + i : i] : i;
 }
 
 static void train_row(const struct np_sampler *sampler, struct np_ticket *ticket)

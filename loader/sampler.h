@@ -22,9 +22,9 @@ struct np_sampler_options {
     double eval_epochs;         /* after every so many epochs; 0: only at the end */
     enum np_shuffle shuffle;
     uint64_t window; /* positions, for NP_SHUFFLE_WINDOW */
-    /* Split from one set: training takes positions [nr_eval, ...) of a permutation by split_seed,
-     * evaluation the first nr_eval. 0: two sets. */
-    uint64_t split_total, split_seed;
+    /* Both parts are of one set: (nr_eval + nr_train) samples, evaluation's first (struct np_split).
+     * Borrowed; NULL: two sets, or one. */
+    const uint32_t *split;
 };
 
 struct np_ticket {

@@ -82,14 +82,14 @@ go "$TMP/split.json" train "$TMP/notest.yaml" -o "runs=$TMP/runs-split" -o data.
 split_run=$(field run_dir "$TMP/split.json")
 in_split() { # the very samples that the run kept apart, whatever share and seed the config has
     go "$TMP/s3.json" eval "$TMP/net.yaml" --weights "$split_run" --set val -o data.split=25% -o data.split_seed=7 && grep -q '"set": "val", "images": 24' "$TMP/s3.json" &&
-        [ "$(field loss "$TMP/s3.json")" = "$(field test_loss "$split_run/result.json")" ] || { cat "$TMP/s3.json" "$TMP/s3.json.err"; return 1; }
+        [ "$(field loss "$TMP/s3.json")" = "$(field val_loss "$split_run/result.json")" ] || { cat "$TMP/s3.json" "$TMP/s3.json.err"; return 1; }
     go "$TMP/s4.json" eval "$TMP/notest.yaml" --weights "$split_run" -o data.split=50% && [ "$(field loss "$TMP/s3.json")" = "$(field loss "$TMP/s4.json")" ] && grep -q "data.split and split_seed of the run are used" "$TMP/s4.json.err"
 }
 t "--set val evaluates the samples that the run kept apart" in_split
 older_split() { # a run of before split_seed, whose checkpoints do not tell the split: it was split by its seed
-    go "$TMP/b.json" train "$TMP/notest.yaml" -o "runs=$TMP/runs-before" -o seed=5 -o data.split=25% -o data.split_seed=5 && before=$(field run_dir "$TMP/b.json") || { cat "$TMP/b.json.err"; return 1; }
-    sed -i '/^ *split_seed:/d; s/, split_seed: 5//' "$before/config.yaml" && "$TMP/older" "$before/checkpoints/step-27/manifest.json" split split_seed || return 1
-    go "$TMP/b1.json" eval "$TMP/notest.yaml" --weights "$before" --set val -o seed=5 -o data.split=25% && [ "$(field loss "$TMP/b1.json")" = "$(field test_loss "$before/result.json")" ] || { cat "$TMP/b1.json" "$TMP/b1.json.err"; return 1; }
+    go "$TMP/b.json" train "$TMP/notest.yaml" -o "runs=$TMP/runs-before" -o seed=5 -o data.split=25% -o data.split_seed=5 -o data.split_by=random && before=$(field run_dir "$TMP/b.json") || { cat "$TMP/b.json.err"; return 1; }
+    sed -i '/^ *split_\(seed\|by\):/d; s/, split_seed: 5//; s/, split_by: random//' "$before/config.yaml" && "$TMP/older" "$before/checkpoints/step-27/manifest.json" split split_seed split_by || return 1
+    go "$TMP/b1.json" eval "$TMP/notest.yaml" --weights "$before" --set val -o seed=5 -o data.split=25% && [ "$(field loss "$TMP/b1.json")" = "$(field val_loss "$before/result.json")" ] || { cat "$TMP/b1.json" "$TMP/b1.json.err"; return 1; }
     cp -r "$before/checkpoints/step-27" "$TMP/alone" && go "$TMP/b2.json" eval "$TMP/notest.yaml" --weights "$TMP/alone" --set val -o data.split=25% && grep -q "does not say which samples its run kept apart" "$TMP/b2.json.err"
 }
 t "so of a run that is older than the facts, by its own config" older_split

@@ -22,7 +22,7 @@ static struct np_sampler *make(const struct np_sampler_options *options)
 static int count_epochs(const struct np_sampler_options *options, int nr_epochs)
 {
     struct np_sampler *sampler = make(options);
-    uint64_t total = options->split_total ? options->split_total : options->nr_train;
+    uint64_t total = options->nr_train;
     unsigned *seen = calloc(total, sizeof *seen);
     int wrong = 0;
     struct np_ticket ticket;
@@ -38,7 +38,7 @@ static int count_epochs(const struct np_sampler_options *options, int nr_epochs)
     for (uint64_t i = 0; i < total; i++)
         wrong += seen[i] != 0 && seen[i] != (unsigned)nr_epochs;
     for (uint64_t i = 0; i < total; i++)
-        wrong += !options->split_total && seen[i] == 0;
+        wrong += seen[i] == 0;
     free(seen);
     np_sampler_free(sampler);
     return wrong;
@@ -66,14 +66,23 @@ Test(sampler, every_sample_comes_once_an_epoch_for_odd_sizes)
             }
 }
 
+/* All samples once, in an order that is not theirs. */
+static const uint32_t *make_split(uint32_t *split, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        split[i] = (i * 37 + 5) % n;
+    return split;
+}
+
 Test(sampler, parts_of_a_split_set_are_disjoint_and_whole)
 {
-    struct np_sampler_options options = {.seed = 9,
+    uint32_t split[103];
+    const struct np_sampler_options options = {.seed = 9,
         .nr_train = 90,
         .nr_eval = 13,
         .batch = 8,
         .nr_steps = 34,
-        .split_total = 103,
+        .split = make_split(split, 103),
         .eval_steps = 17};
     struct np_sampler *sampler = make(&options);
     int train[103] = {0}, eval[103] = {0};
@@ -96,27 +105,25 @@ Test(sampler, parts_of_a_split_set_are_disjoint_and_whole)
     np_sampler_free(sampler);
 }
 
-/* The first sample that evaluation has of a set of 1000. */
-static uint64_t first_kept(uint64_t seed, uint64_t split_seed)
+Test(sampler, evaluation_has_the_split_in_its_order_whatever_the_seed)
 {
-    const struct np_sampler_options options = {.seed = seed,
-        .nr_train = 900,
-        .nr_eval = 100,
-        .batch = 1,
-        .split_total = 1000,
-        .split_seed = split_seed};
-    struct np_sampler *sampler = make(&options);
-    struct np_ticket ticket;
+    uint32_t split[100];
 
-    np_sampler_ticket(sampler, 0, 0, &ticket);
-    np_sampler_free(sampler);
-    return ticket.sample;
-}
+    for (uint64_t seed = 1; seed < 3; seed++) {
+        const struct np_sampler_options options = {.seed = seed,
+            .nr_train = 90,
+            .nr_eval = 10,
+            .batch = 1,
+            .split = make_split(split, 100)};
+        struct np_sampler *sampler = make(&options);
+        struct np_ticket ticket;
 
-Test(sampler, a_split_depends_on_its_own_seed_alone)
-{
-    cr_expect_eq(first_kept(1, 1), first_kept(2, 1));
-    cr_expect_neq(first_kept(1, 1), first_kept(1, 2));
+        for (uint64_t i = 0; i < 10; i++) {
+            np_sampler_ticket(sampler, i, 0, &ticket);
+            cr_expect_eq(ticket.sample, split[i]);
+        }
+        np_sampler_free(sampler);
+    }
 }
 
 Test(sampler, a_window_shuffles_blocks_and_inside_blocks_alone)
@@ -279,12 +286,13 @@ Test(sampler, a_run_without_steps_is_one_evaluation)
 
 Test(sampler, replacements_are_other_samples_of_the_training_part)
 {
-    struct np_sampler_options options = {.seed = 1,
+    uint32_t split[1100];
+    const struct np_sampler_options options = {.seed = 1,
         .nr_train = 1000,
         .nr_eval = 100,
         .batch = 10,
         .nr_steps = 100,
-        .split_total = 1100};
+        .split = make_split(split, 1100)};
     struct np_sampler *sampler = make(&options);
     bool is_train[1100] = {false};
     int equal = 0;
@@ -316,9 +324,6 @@ Test(sampler, options_that_cannot_work_are_refused)
 
     cr_assert_eq(np_sampler_new(&options, &sampler, &err), -EINVAL);
     cr_assert_not_null(strstr(err.text, "no samples"));
-    options = (struct np_sampler_options){
-        .nr_train = 10, .nr_eval = 3, .split_total = 12, .batch = 1, .nr_steps = 1};
-    cr_assert_eq(np_sampler_new(&options, &sampler, NULL), -EINVAL);
     options = (struct np_sampler_options){.nr_train = 1, .batch = 8, .nr_steps = 1ull << 31};
     cr_assert_eq(np_sampler_new(&options, &sampler, NULL), -EOVERFLOW);
     cr_assert_null(sampler);

@@ -13,11 +13,11 @@ Dygraph.PLUGINS = [Dygraph.Plugins.Axes, Dygraph.Plugins.Grid];
 
 let feed = null; // of the run that is shown
 
-const fresh = () => ({ next: 0, last: 0, steps: newCurve(), windows: newCurve(), tests: [], pipeline: null });
+const fresh = () => ({ next: 0, last: 0, steps: newCurve(), windows: newCurve(), tests: [], set: "test", pipeline: null });
 
 function showRun(run) {
   closeRun();
-  feed = { ...fresh(), id: run.id, from: "", charts: {}, rowsOf: {}, logged: 0, quiet: false };
+  feed = { ...fresh(), id: run.id, from: "", charts: {}, rowsOf: {}, labelsOf: {}, logged: 0, quiet: false };
   $("log").textContent = $("config-text").textContent = "";
   $("bars").replaceChildren();
   for (const name of ["loss-now", "accuracy-now", "rate-now", "stall-now", "verdict", "waits"]) $(name).textContent = "";
@@ -82,7 +82,10 @@ function addPoint(curve, point) {
 function addPoints(mine, points) {
   for (const point of points) {
     if (point.event === "step") addPoint(mine.steps, [point.step, point.loss, 100 * point.accuracy]);
-    else if (point.event === "eval") mine.tests.push([point.step, point.test_loss, 100 * point.test_accuracy]);
+    else if (point.event === "eval") {
+      mine.set = point.set || "test";
+      mine.tests.push([point.step, point[mine.set + "_loss"], 100 * point[mine.set + "_accuracy"]]);
+    }
     else if (point.event === "pipeline") {
       addPoint(mine.windows, [point.step, point.images_per_second, 100 * point.stall_ratio]);
       mine.pipeline = point;
@@ -117,7 +120,8 @@ function both(mine, column) {
   return [...at].sort((a, b) => a[0] - b[0]).map(([step, values]) => [step, ...values]);
 }
 
-function readout(name, labels, digits, row) {
+function readout(name, digits, row) {
+  const labels = feed.labelsOf[name];
   const values = labels.map((label, i) => known(row[i + 1]) ? `${labels.length > 1 ? label + " " : ""}${digits ? row[i + 1].toFixed(digits) : whole(row[i + 1])}` : "").filter(Boolean);
   put($(name + "-now"), values.length ? `step ${whole(row[0])}: ${values.join(", ")}` : "");
 }
@@ -136,26 +140,27 @@ function draw(name, rows, labels, digits, more) {
   if (rows.length === 0) return;
   const chart = feed.charts[name], ink = getComputedStyle(document.body);
   feed.rowsOf[name] = rows;
+  feed.labelsOf[name] = labels;
   if (chart) {
-    chart.updateOptions({ file: rows });
+    chart.updateOptions({ file: rows, labels: ["step", ...labels] });
   } else {
     feed.charts[name] = new Dygraph($(name), rows, {
       labels: ["step", ...labels], colors: COLOURS, connectSeparatedPoints: true,
       strokeWidth: 1.4, pointSize: 2.5, drawPoints: labels.length > 1, drawPointCallback: labels.length > 1 ? onlyTests : undefined,
       gridLineColor: ink.getPropertyValue("--grid"), axisLineColor: ink.getPropertyValue("--line"), axisLabelFontSize: 12, includeZero: false,
       axes: { x: { pixelsPerLabel: 70, axisLabelFormatter: whole }, y: { pixelsPerLabel: 35, axisLabelWidth: 58, axisLabelFormatter: yLabel } },
-      highlightCallback: (event, x, points, index) => readout(name, labels, digits, feed.rowsOf[name][index]),
-      unhighlightCallback: () => { if (feed) readout(name, labels, digits, newest(feed.rowsOf[name])); },
+      highlightCallback: (event, x, points, index) => readout(name, digits, feed.rowsOf[name][index]),
+      unhighlightCallback: () => { if (feed) readout(name, digits, newest(feed.rowsOf[name])); },
       ...more,
     });
     $(name).setAttribute("role", "img");
   }
-  if (!$(name).matches(":hover")) readout(name, labels, digits, newest(rows));
+  if (!$(name).matches(":hover")) readout(name, digits, newest(rows));
   $(name).setAttribute("aria-label", $(name + "-now").textContent);
 }
 
 function onlyTests(chart, series, context, x, y, colour, size) {
-  if (series !== "test") return;
+  if (series === "training") return;
   context.beginPath();
   context.fillStyle = colour;
   context.arc(x, y, size, 0, 2 * Math.PI);
@@ -163,8 +168,8 @@ function onlyTests(chart, series, context, x, y, colour, size) {
 }
 
 function drawCurves() {
-  draw("loss", both(feed, 1), ["training", "test"], 4);
-  draw("accuracy", both(feed, 2), ["training", "test"], 2);
+  draw("loss", both(feed, 1), ["training", feed.set], 4);
+  draw("accuracy", both(feed, 2), ["training", feed.set], 2);
   draw("rate", feed.windows.rows.map(row => [row[0], row[1]]), ["img/s"], 0, { includeZero: true });
   draw("stall", feed.windows.rows.map(row => [row[0], row[2]]), ["stall"], 1, { valueRange: [0, 101] });
 }

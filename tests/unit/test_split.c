@@ -1,0 +1,142 @@
+/* The split of one set: each class keeps its share, by split_seed alone. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/base/rng.h"
+#include "loader/split.h"
+
+#include "tests/test.h"
+
+/* A set whose class c has sizes[c] samples, the classes' samples between each other's. */
+static struct np_index *make(const int *sizes, int nr_classes)
+{
+    struct np_index *index = np_index_new();
+    char name[32];
+    bool more = true;
+    int file;
+
+    file = np_index_add_file(index, "/shard.tar", 1 << 20, 1);
+    for (int c = 0; c < nr_classes; c++) {
+        snprintf(name, sizeof(name), "class-%02d", c);
+        np_index_add_class(index, name);
+    }
+    for (int k = 0; more; k++) {
+        more = false;
+        for (int c = 0; c < nr_classes; c++) {
+            const struct np_record record = {.bytes = 1,
+                .inner_bytes = 1,
+                .file = (uint32_t)file,
+                .label = (unsigned)c & 0x3fffff};
+
+            if (k >= sizes[c])
+                continue;
+            more = true;
+            snprintf(name, sizeof(name), "c%d/%d.jpg", c, k);
+            cr_assert_eq(np_index_add(index, &record, name), 0);
+        }
+    }
+    cr_assert_eq(np_index_finish(index), 0);
+    return index;
+}
+
+static struct np_split split_of(
+    const struct np_index *index, double share, uint64_t seed, enum np_split_rule rule)
+{
+    struct np_split split = {0};
+    struct np_err err = {0};
+
+    cr_assert_eq(np_split_make(index, share, seed, rule, &split, &err), 0, "%s", err.text);
+    return split;
+}
+
+/* How many of each class are kept. */
+static void count(const struct np_index *index, const struct np_split *split, int *kept)
+{
+    for (uint64_t i = 0; i < split->nr_eval; i++)
+        kept[np_index_record(index, split->order[i])->label]++;
+}
+
+Test(split, each_class_keeps_its_share_rounded_so_that_the_sum_is_right)
+{
+    static const int sizes[] = {59, 118, 48, 38, 90, 44}, want[] = {12, 23, 10, 7, 18, 9};
+    struct np_index *index = make(sizes, 6);
+    struct np_split split = split_of(index, 0.2, 1, NP_SPLIT_BY_CLASS);
+    int kept[6] = {0};
+
+    cr_expect_eq(split.nr_eval, 79);
+    cr_expect_eq(split.nr_train, 318);
+    count(index, &split, kept);
+    for (int c = 0; c < 6; c++)
+        cr_expect(
+            abs(kept[c] - want[c]) <= 1 && kept[c] >= sizes[c] / 5, "class %d: %d", c, kept[c]);
+    np_split_fini(&split);
+    np_index_free(index);
+}
+
+Test(split, both_parts_are_the_set_in_its_order)
+{
+    static const int sizes[] = {20, 7, 1, 2};
+    struct np_index *index = make(sizes, 4);
+    struct np_split split = split_of(index, 0.3, 4, NP_SPLIT_BY_CLASS);
+    int seen[30] = {0};
+
+    cr_assert_eq(split.nr_eval + split.nr_train, 30);
+    for (uint64_t i = 0; i < 30; i++) {
+        seen[split.order[i]]++;
+        cr_expect(i == 0 || i == split.nr_eval || split.order[i] > split.order[i - 1]);
+    }
+    for (int i = 0; i < 30; i++)
+        cr_expect_eq(seen[i], 1);
+    np_split_fini(&split);
+    np_index_free(index);
+}
+
+Test(split, a_class_of_two_gives_one_and_a_class_of_one_none)
+{
+    static const int sizes[] = {100, 2, 1, 3};
+    static const double shares[] = {0.01, 0.1, 0.5, 0.9};
+
+    for (int s = 0; s < 4; s++) {
+        struct np_index *index = make(sizes, 4);
+        struct np_split split = split_of(index, shares[s], 1, NP_SPLIT_BY_CLASS);
+        int kept[4] = {0};
+
+        count(index, &split, kept);
+        cr_expect_eq(kept[1], 1);
+        cr_expect_eq(kept[2], 0);
+        cr_expect(kept[3] >= 1 && kept[3] <= 2);
+        np_split_fini(&split);
+        np_index_free(index);
+    }
+}
+
+Test(split, a_seed_fixes_the_parts_and_another_seed_has_others)
+{
+    static const int sizes[] = {50, 50};
+    struct np_index *index = make(sizes, 2);
+    struct np_split a = split_of(index, 0.2, 1, NP_SPLIT_BY_CLASS),
+                    b = split_of(index, 0.2, 1, NP_SPLIT_BY_CLASS),
+                    c = split_of(index, 0.2, 2, NP_SPLIT_BY_CLASS);
+
+    cr_expect_eq(memcmp(a.order, b.order, 100 * sizeof(*a.order)), 0);
+    cr_expect_neq(memcmp(a.order, c.order, 20 * sizeof(*a.order)), 0);
+    np_split_fini(&a);
+    np_split_fini(&b);
+    np_split_fini(&c);
+    np_index_free(index);
+}
+
+/* What runs of before the rule have in their checkpoints. */
+Test(split, at_random_is_the_permutation_that_older_runs_had)
+{
+    static const int sizes[] = {60, 40};
+    struct np_index *index = make(sizes, 2);
+    struct np_split split = split_of(index, 0.25, 7, NP_SPLIT_RANDOM);
+
+    cr_expect_eq(split.nr_eval, 25);
+    for (uint64_t i = 0; i < 100; i++)
+        cr_expect_eq(split.order[i], np_permute(100, 7, NP_STREAM_SPLIT, 0, 0, i));
+    np_split_fini(&split);
+    np_index_free(index);
+}
