@@ -14,14 +14,19 @@ const char *const np_entry_states[NP_NR_ENTRY_STATES] = {"queued", "running", "p
 
 enum statement {
     ADD,
+    ADD_TEXT,
     NAME_DIR,
     ADD_AFTER,
     FIND_KEY,
     UPDATE,
     REMOVE,
+    REMOVE_TEXT,
     REMOVE_AFTER,
     READ,
+    READ_TEXT,
     READ_AFTER,
+    SET_TOKEN,
+    FIND_TOKEN,
     DRAIN,
     UNDRAIN,
     READ_DRAINED,
@@ -29,23 +34,28 @@ enum statement {
 };
 
 static const char *const sql[NR_STATEMENTS] = {
-    [ADD] = "INSERT INTO runs (key, name, uid, gid, path, config, device, priority, max_retries,"
-            " submitted, dir, time_limit, memory, cpus, overrides)"
+    [ADD] = "INSERT INTO runs (key, name, uid, gid, path, device, priority, max_retries,"
+            " umask, submitted, dir, time_limit, memory, cpus, overrides)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [ADD_TEXT] = "INSERT INTO configs (id, config, environment) VALUES (?, ?, ?)",
     [NAME_DIR] = "UPDATE runs SET dir = dir || '/' || name || '-' || id WHERE id = ?",
     [ADD_AFTER] = "INSERT INTO after (id, other) VALUES (?, ?)",
     [FIND_KEY] = "SELECT id FROM runs WHERE uid = ? AND key = ?",
     [UPDATE] = "UPDATE runs SET priority = ?, state = ?, assigned = ?, dir = ?, reason = ?,"
                " max_retries = ?, retries = ?, attempt = ?, exit_code = ?, not_before = ?,"
                " started = ?, ended = ?, time_limit = ?, ran = ?, lived = ?,"
-               " process = ?, kind = ? WHERE id = ?",
+               " process = ?, kind = ?, told = ? WHERE id = ?",
     [REMOVE] = "DELETE FROM runs WHERE id = ?",
+    [REMOVE_TEXT] = "DELETE FROM configs WHERE id = ?",
     [REMOVE_AFTER] = "DELETE FROM after WHERE id = ?",
-    [READ] = "SELECT id, key, name, uid, gid, path, config, device, priority, max_retries, state,"
+    [READ] = "SELECT id, key, name, uid, gid, path, device, priority, max_retries, state,"
              " assigned, dir, reason, retries, attempt, exit_code, not_before, submitted, started,"
-             " ended, time_limit, ran, lived, memory, cpus, overrides, process, kind FROM runs "
-             "ORDER BY id",
+             " ended, time_limit, ran, lived, memory, cpus, overrides, process, kind, umask,"
+             " told FROM runs ORDER BY id",
+    [READ_TEXT] = "SELECT config, environment FROM configs WHERE id = ?",
     [READ_AFTER] = "SELECT other FROM after WHERE id = ? ORDER BY other",
+    [SET_TOKEN] = "INSERT OR REPLACE INTO tokens (uid, hash, made) VALUES (?, ?, ?)",
+    [FIND_TOKEN] = "SELECT uid FROM tokens WHERE hash = ?",
     [DRAIN] = "INSERT OR IGNORE INTO drained (device) VALUES (?)",
     [UNDRAIN] = "DELETE FROM drained WHERE device = ?",
     [READ_DRAINED] = "SELECT device FROM drained ORDER BY device",
@@ -77,6 +87,17 @@ static const char *const versions[] = {
     /* 3: a run's process, and the kind of device it began on */
     "ALTER TABLE runs ADD COLUMN process TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE runs ADD COLUMN kind TEXT NOT NULL DEFAULT '';",
+    /* 4: configs in a table of their own, so that a change of state does not write them again; the submitter's
+     * environment and umask; who was told of an end; users' tokens */
+    "CREATE TABLE configs (id INTEGER PRIMARY KEY, config TEXT NOT NULL,"
+    " environment TEXT NOT NULL DEFAULT '') STRICT;"
+    "INSERT INTO configs (id, config) SELECT id, config FROM runs;"
+    "ALTER TABLE runs DROP COLUMN config;"
+    "ALTER TABLE runs ADD COLUMN umask INTEGER NOT NULL DEFAULT -1;"
+    "ALTER TABLE runs ADD COLUMN told INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE runs SET told = 1 WHERE state IN ('stopped', 'done', 'failed', 'timeout');"
+    "CREATE TABLE tokens (uid INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, made REAL NOT NULL)"
+    " STRICT;",
 };
 #define VERSION ((int)(sizeof(versions) / sizeof(*versions)))
 
@@ -90,6 +111,7 @@ void np_entry_fini(struct np_entry *entry)
 {
     np_free(entry->path);
     np_free(entry->config);
+    np_free(entry->environment);
     np_free(entry->dir);
     np_free(entry->overrides);
     *entry = (struct np_entry){0};
@@ -124,8 +146,7 @@ static int code_of(int result)
     case SQLITE_READONLY:
     case SQLITE_PERM:
     case SQLITE_AUTH: return -EACCES;
-    case SQLITE_CANTOPEN: return -ENOENT;
-    default: return -EIO;
+    default: return -EIO; /* CANTOPEN as well: -ENOENT would say that there is no such run */
     }
 }
 
@@ -320,10 +341,10 @@ static int insert(struct np_queue *queue, const struct np_entry *entry, struct n
     bind_int(add, &at, entry->uid);
     bind_int(add, &at, entry->gid);
     bind_text(add, &at, entry->path);
-    bind_text(add, &at, entry->config);
     bind_text(add, &at, entry->device);
     bind_int(add, &at, entry->priority);
     bind_int(add, &at, entry->max_retries);
+    bind_int(add, &at, entry->umask);
     bind_real(add, &at, entry->submitted);
     bind_text(add, &at, entry->dir);
     bind_real(add, &at, entry->time_limit_s);
@@ -331,6 +352,18 @@ static int insert(struct np_queue *queue, const struct np_entry *entry, struct n
     bind_real(add, &at, entry->cpus);
     bind_text(add, &at, entry->overrides);
     return step(queue, ADD, NULL, "written", err);
+}
+
+static int insert_text(
+    struct np_queue *queue, int64_t id, const struct np_entry *entry, struct np_err *err)
+{
+    sqlite3_stmt *add = queue->statements[ADD_TEXT];
+    int at = 1;
+
+    bind_int(add, &at, id);
+    bind_text(add, &at, entry->config);
+    bind_text(add, &at, entry->environment ? entry->environment : "");
+    return step(queue, ADD_TEXT, NULL, "written", err);
 }
 
 static int insert_after(
@@ -375,6 +408,8 @@ int np_queue_add(struct np_queue *queue, const struct np_entry *entry, int64_t *
         code = step(queue, NAME_DIR, NULL, "written", err);
     }
     if (code == 0)
+        code = insert_text(queue, id, entry, err);
+    if (code == 0)
         code = insert_after(queue, id, entry, err);
     if (code == 0)
         code = run_sql(queue, "COMMIT", "written", err);
@@ -409,22 +444,23 @@ int np_queue_update(struct np_queue *queue, const struct np_entry *entry, struct
     bind_real(update, &at, entry->lived_s);
     bind_text(update, &at, entry->process);
     bind_text(update, &at, entry->kind);
+    bind_int(update, &at, entry->told);
     bind_int(update, &at, entry->id);
     return step(queue, UPDATE, NULL, "written", err);
 }
 
 int np_queue_remove(struct np_queue *queue, int64_t id, struct np_err *err)
 {
+    static const enum statement parts[] = {REMOVE, REMOVE_TEXT, REMOVE_AFTER};
     int code = run_sql(queue, "BEGIN IMMEDIATE", "written", err);
 
     if (code < 0)
         return code;
-    for (int i = 0; i < 2 && code == 0; i++) {
-        const enum statement which = i ? REMOVE_AFTER : REMOVE;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts) && code == 0; i++) {
         int at = 1;
 
-        bind_int(queue->statements[which], &at, id);
-        code = step(queue, which, NULL, "written", err);
+        bind_int(queue->statements[parts[i]], &at, id);
+        code = step(queue, parts[i], NULL, "written", err);
     }
     if (code == 0)
         code = run_sql(queue, "COMMIT", "written", err);
@@ -488,7 +524,6 @@ static int read_entry(
     entry->uid = (uid_t)sqlite3_column_int64(row, at++);
     entry->gid = (gid_t)sqlite3_column_int64(row, at++);
     entry->path = np_strdup(column(row, &at));
-    entry->config = np_strdup(column(row, &at));
     copy(entry->device, sizeof(entry->device), column(row, &at));
     entry->priority = sqlite3_column_int64(row, at++);
     entry->max_retries = sqlite3_column_int64(row, at++);
@@ -496,7 +531,7 @@ static int read_entry(
     copy(entry->assigned, sizeof(entry->assigned), column(row, &at));
     const char *dir = column(row, &at);
     entry->dir = *dir ? np_strdup(dir) : NULL;
-    if (!entry->path || !entry->config || (*dir && !entry->dir))
+    if (!entry->path || (*dir && !entry->dir))
         return np_err_set(err, -ENOMEM, "out of memory");
     copy(entry->reason, sizeof(entry->reason), column(row, &at));
     entry->retries = sqlite3_column_int64(row, at++);
@@ -515,6 +550,8 @@ static int read_entry(
     entry->overrides = *overrides ? np_strdup(overrides) : NULL;
     copy(entry->process, sizeof(entry->process), column(row, &at));
     copy(entry->kind, sizeof(entry->kind), column(row, &at));
+    entry->umask = sqlite3_column_int64(row, at++);
+    entry->told = sqlite3_column_int(row, at++) != 0;
     if (state < 0)
         return np_err_set(err, -EBADMSG, "%s: run %lld has a state that is none", queue->path,
             (long long)entry->id);
@@ -553,4 +590,65 @@ int np_queue_drained(struct np_queue *queue, void (*each)(void *context, const c
         each(context, (const char *)sqlite3_column_text(row, 0));
     sqlite3_reset(row);
     return result == SQLITE_DONE ? 0 : fail(queue, result, "read", err);
+}
+
+int np_queue_text(struct np_queue *queue, int64_t id, char **ret_config, char **ret_environment,
+    struct np_err *err)
+{
+    sqlite3_stmt *row = queue->statements[READ_TEXT];
+    char *config = NULL, *environment = NULL;
+    int at = 1, column_ = 0, code = 0;
+
+    bind_int(row, &at, id);
+    const int result = sqlite3_step(row);
+    if (result == SQLITE_ROW) {
+        config = np_strdup(column(row, &column_));
+        environment = np_strdup(column(row, &column_));
+    }
+    if (result == SQLITE_DONE)
+        code = np_err_set(
+            err, -ENOENT, "%s: the config of run %lld is not there", queue->path, (long long)id);
+    else if (result != SQLITE_ROW)
+        code = fail(queue, result, "read", err);
+    else if (!config || !environment)
+        code = np_err_set(err, -ENOMEM, "out of memory");
+    sqlite3_reset(row);
+    if (code < 0) {
+        np_free(config);
+        np_free(environment);
+        return code;
+    }
+    *ret_config = config;
+    *ret_environment = environment;
+    return 0;
+}
+
+/* --- tokens ----------------------------------------------------------------------------------- */
+
+int np_queue_set_token(
+    struct np_queue *queue, uid_t uid, const char *hash, double now, struct np_err *err)
+{
+    sqlite3_stmt *set = queue->statements[SET_TOKEN];
+    int at = 1;
+
+    bind_int(set, &at, uid);
+    bind_text(set, &at, hash);
+    bind_real(set, &at, now);
+    return step(queue, SET_TOKEN, NULL, "written", err);
+}
+
+int np_queue_find_token(
+    struct np_queue *queue, const char *hash, uid_t *ret_uid, bool *ret_found, struct np_err *err)
+{
+    int64_t uid = -1;
+    int at = 1;
+
+    bind_text(queue->statements[FIND_TOKEN], &at, hash);
+    const int code = step(queue, FIND_TOKEN, &uid, "read", err);
+    if (code < 0)
+        return code;
+    *ret_found = uid >= 0;
+    if (uid >= 0)
+        *ret_uid = (uid_t)uid;
+    return 0;
 }

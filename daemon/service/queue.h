@@ -44,14 +44,17 @@ struct np_entry {
     char name[64]; /* letters, digits, - _ . */
     uid_t uid;     /* the submitter's */
     gid_t gid;
-    char *path;       /* of the config, as it was named; np_free */
-    char *config;     /* its normal form, which a later edit does not change; np_free */
-    char *overrides;  /* as they were submitted, a line each, or NULL; np_free */
-    char device[32];  /* wanted: "auto", or one by name */
-    int64_t priority; /* -100..100, higher first */
+    char *path;   /* of the config, as it was named; np_free */
+    char *config; /* its normal form, which a later edit does not change; np_free. Of what is added
+                        * alone: NULL in what is read, for np_queue_text() reads it when it is needed */
+    char *environment; /* the same: of the submitter's, "NAME=VALUE" a line, or NULL */
+    char *overrides;   /* as they were submitted, a line each, or NULL; np_free */
+    char device[32];   /* wanted: "auto", or one by name */
+    int64_t priority;  /* -100..100, higher first */
     int64_t max_retries;
     int64_t after[NP_MAX_AFTER]; /* ids that must be done first */
     int nr_after;
+    int64_t umask; /* the submitter's, for what the run writes; -1: the service's own */
 
     /* these change */
     enum np_entry_state state;
@@ -70,6 +73,7 @@ struct np_entry {
     double lived_s;                   /* and this one so far, as far as it was written down */
     int64_t memory_bytes;             /* that its processes may use; 0: any */
     double cpus;                      /* CPUs' worth of time that they may use; 0: any */
+    bool told;                        /* on_end and webhook have been told that it is over */
 };
 void np_entry_fini(struct np_entry *entry);
 bool np_entry_is_over(const struct np_entry *entry); /* stopped, done, failed, timeout */
@@ -84,7 +88,7 @@ void np_queue_close(struct np_queue *queue);
 /* entry's dir is the folder of runs; the new one's is NAME-ID in it. *ret_id: the new run's; *ret_known: the key was there already, nothing was added, and it is that run's. */
 int np_queue_add(struct np_queue *queue, const struct np_entry *entry, int64_t *ret_id,
     bool *ret_known, struct np_err *err);
-/* What changes of an entry. */
+/* What changes of an entry; its config is not written again. */
 int np_queue_update(struct np_queue *queue, const struct np_entry *entry, struct np_err *err);
 int np_queue_remove(struct np_queue *queue, int64_t id, struct np_err *err);
 /* A device that gets no new runs until this is undone, NP_ALL_DEVICES: none does. */
@@ -93,9 +97,19 @@ int np_queue_drain(struct np_queue *queue, const char *device, bool drained, str
 /* Those; each is lent to `each` for the call. */
 int np_queue_drained(struct np_queue *queue, void (*each)(void *context, const char *device),
     void *context, struct np_err *err);
-/* All entries by id; each is lent to `each` for the call. */
+/* All entries by id, without config and environment; each is lent to `each` for the call. */
 int np_queue_read(struct np_queue *queue,
     int (*each)(void *context, const struct np_entry *entry, struct np_err *err), void *context,
     struct np_err *err);
+/* A run's config and environment; np_free. -ENOENT: there is no such run. */
+int np_queue_text(struct np_queue *queue, int64_t id, char **ret_config, char **ret_environment,
+    struct np_err *err);
+
+/* A user's token for TCP, as the hex digits of its SHA-256; replaces the one before. */
+int np_queue_set_token(
+    struct np_queue *queue, uid_t uid, const char *hash, double now, struct np_err *err);
+/* Whose token it is; *ret_found: somebody's. */
+int np_queue_find_token(
+    struct np_queue *queue, const char *hash, uid_t *ret_uid, bool *ret_found, struct np_err *err);
 
 #endif

@@ -6,13 +6,22 @@
 
 #include "daemon/service/routes_parts.h"
 #include "loader/base/clock.h"
+#include "loader/base/mem.h"
 
 #define READ_S 10.0 /* a read that takes longer hangs */
 
 void np_route_config(struct np_call *call)
 {
-    np_answer_text(
-        call, "application/yaml", call->entry->config, strlen(call->entry->config), NULL);
+    struct np_err err = {0};
+    char *text;
+    const int code = np_service_config(call->routes->service, call->id, &text, &err);
+
+    if (code < 0) {
+        np_answer_failure(call, code, &err);
+        return;
+    }
+    np_answer_text(call, "application/yaml", text, strlen(text), NULL);
+    np_free(text);
 }
 
 /* The child has ended without a word, or cannot be started. */

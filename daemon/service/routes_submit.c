@@ -141,6 +141,18 @@ static const struct np_entry *find_key(
     return NULL;
 }
 
+static bool has_config(struct np_service *service, const struct np_entry *known, const char *config)
+{
+    struct np_err err = {0};
+    char *text;
+
+    if (np_service_config(service, known->id, &text, &err) < 0)
+        return false;
+    const bool same = strcmp(text, config) == 0;
+    np_free(text);
+    return same;
+}
+
 /* The answer to what was submitted before. config: in normal form, or NULL where the check
  * could not say (what it looks at may have gone since). */
 static void answer_known(struct np_call *call, const struct np_entry *known,
@@ -148,7 +160,7 @@ static void answer_known(struct np_call *call, const struct np_entry *known,
 {
     if (strcmp(known->path, asked->path) != 0 ||
         (*asked->name && strcmp(known->name, asked->name) != 0) ||
-        (config && strcmp(known->config, config) != 0))
+        (config && !has_config(call->routes->service, known, config)))
         np_answer_error(call, 409, "conflict",
             "this key was given to another submission: a new one needs a key of its own");
     else

@@ -102,9 +102,9 @@ static struct np_kept *new_run(const struct np_entry *entry, struct np_err *err)
     run->worker = (struct np_worker){.pid_fd = -1, .report_fd = -1};
     run->spare = -1;
     run->entry.path = np_strdup(entry->path);
-    run->entry.config = np_strdup(entry->config);
+    run->entry.config = run->entry.environment = NULL; /* the queue's file has them */
     run->entry.dir = entry->dir ? np_strdup(entry->dir) : NULL;
-    if (!run->entry.path || !run->entry.config || (entry->dir && !run->entry.dir)) {
+    if (!run->entry.path || (entry->dir && !run->entry.dir)) {
         free_run(run);
         np_err_set(err, -ENOMEM, "out of memory");
         return NULL;
@@ -199,6 +199,16 @@ void np_service_said(const struct np_service *service, int64_t id, struct np_sai
     const struct np_kept *run = np_service_run_of(service, id);
 
     *ret_said = run ? run->progress : (struct np_said){.said = 0};
+}
+
+int np_service_config(struct np_service *service, int64_t id, char **ret_text, struct np_err *err)
+{
+    char *environment;
+    const int code = np_queue_text(service->queue, id, ret_text, &environment, err);
+
+    if (code == 0)
+        np_free(environment);
+    return code;
 }
 
 int np_service_submit(struct np_service *service, const struct np_entry *entry, int64_t *ret_id,

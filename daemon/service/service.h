@@ -86,6 +86,8 @@ const struct np_entry *const *np_service_entries(const struct np_service *servic
 const struct np_entry *np_service_find(const struct np_service *service, int64_t id);
 void np_service_said(const struct np_service *service, int64_t id, struct np_said *ret_said);
 const struct np_service_options *np_service_options(const struct np_service *service);
+/* A run's config in its normal form, read from the queue's file; np_free. */
+int np_service_config(struct np_service *service, int64_t id, char **ret_text, struct np_err *err);
 /* entry: key, name, uid, gid, path, config, device, priority, max_retries, after, and dir: the folder of runs,
  * in which its own will be NAME-ID; its texts are copied. The
  * config was checked. -ENODEV: no such device; -ENOENT: no such run in after. */

@@ -93,15 +93,20 @@ int np_service_begin(
     if ((code = np_service_commit(service, run, &to, err)) < 0)
         return code;
     np_service_begin_life(run);
+    char *config = NULL, *environment = NULL;
+    code = np_queue_text(service->queue, to.id, &config, &environment, err);
     const struct np_worker_start start = {.uid = to.uid,
         .gid = to.gid,
         .dir = to.dir,
-        .config = to.config,
+        .config = config,
         .device = device,
         .attempt = to.attempt};
-    code = service->start.units
-               ? np_units_start(service->start.units, to.id, &start, &run->worker, err)
-               : np_worker_start(&start, &run->worker, err);
+    if (code == 0)
+        code = service->start.units
+                   ? np_units_start(service->start.units, to.id, &start, &run->worker, err)
+                   : np_worker_start(&start, &run->worker, err);
+    np_free(config);
+    np_free(environment);
     if (code == 0) {
         np_service_watch(service, run);
     } else { /* as if it had died at once */

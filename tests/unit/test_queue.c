@@ -48,6 +48,8 @@ static struct np_entry entry_of(const char *key)
         .config = (char *)"name: cnn\n",
         .overrides = (char *)"train.epochs=2\nname=a",
         .device = "auto",
+        .environment = (char *)"NNPIPE_DATA=/data\n",
+        .umask = 027,
         .priority = -3,
         .max_retries = 4,
         .after = {7, 9},
@@ -75,7 +77,7 @@ static int see(void *context, const struct np_entry *entry, struct np_err *err)
     np_entry_fini(&seen->last);
     seen->last = *entry;
     seen->last.path = np_strdup(entry->path);
-    seen->last.config = np_strdup(entry->config);
+    seen->last.config = seen->last.environment = NULL;
     seen->last.dir = entry->dir ? np_strdup(entry->dir) : NULL;
     seen->last.overrides = entry->overrides ? np_strdup(entry->overrides) : NULL;
     seen->nr++;
@@ -89,6 +91,7 @@ Test(queue, what_was_acknowledged_is_there_again, .init = set_up, .fini = tear_d
     struct seen seen = {0};
     struct np_err err = {0};
     struct stat stat_;
+    char *config, *environment;
     int64_t id = 0;
     bool known = true;
 
@@ -105,6 +108,7 @@ Test(queue, what_was_acknowledged_is_there_again, .init = set_up, .fini = tear_d
     entry.retries = 3;
     entry.exit_code = 75;
     entry.not_before = 1e9 + 0.5;
+    entry.told = true;
     entry.max_retries = 5;
     entry.ran_s = 12.5;
     entry.lived_s = 0.5;
@@ -115,9 +119,15 @@ Test(queue, what_was_acknowledged_is_there_again, .init = set_up, .fini = tear_d
 
     queue = open_queue();
     cr_assert_eq(np_queue_read(queue, see, &seen, &err), 0);
+    cr_assert_eq(np_queue_text(queue, id, &config, &environment, &err), 0);
+    cr_assert_str_eq(config, "name: cnn\n");
+    cr_assert_str_eq(environment, "NNPIPE_DATA=/data\n");
+    np_free(config);
+    np_free(environment);
+    cr_assert_eq(np_queue_text(queue, id + 1, &config, &environment, &err), -ENOENT);
     np_queue_close(queue);
     cr_assert_eq(seen.nr, 1);
-    cr_assert_str_eq(seen.last.config, "name: cnn\n");
+    cr_assert(seen.last.told && seen.last.umask == 027);
     cr_assert_str_eq(seen.last.dir, "/runs/cnn-1");
     cr_assert_str_eq(seen.last.overrides, "train.epochs=2\nname=a");
     cr_assert_str_eq(seen.last.assigned, "cuda:1");
@@ -153,6 +163,18 @@ static const char first_tables[] =
     "INSERT INTO after (id, other) VALUES (1, 9);"
     "PRAGMA user_version=1;";
 
+static bool is_config(struct np_queue *queue, int64_t id, const char *text)
+{
+    char *config = NULL, *environment = NULL;
+    struct np_err err = {0};
+    const bool is = np_queue_text(queue, id, &config, &environment, &err) == 0 &&
+                    strcmp(config, text) == 0 && *environment == '\0';
+
+    np_free(config);
+    np_free(environment);
+    return is;
+}
+
 Test(queue, one_of_the_first_release_is_read, .init = set_up, .fini = tear_down)
 {
     struct np_queue *queue;
@@ -166,10 +188,10 @@ Test(queue, one_of_the_first_release_is_read, .init = set_up, .fini = tear_down)
     for (int i = 1; i <= 2; i++) { /* the second time it is one of this release */
         cr_assert_not_null(queue = open_queue());
         cr_assert_eq(np_queue_read(queue, see, &seen, &err), 0);
+        cr_assert(is_config(queue, 1, "name: old"));
         np_queue_close(queue);
         cr_assert_eq(seen.nr, i);
     }
-    cr_assert_str_eq(seen.last.config, "name: old");
     cr_assert_str_eq(seen.last.dir, "/runs/old-1");
     cr_assert(seen.last.state == NP_ENTRY_PAUSED && seen.last.priority == 7 &&
               seen.last.max_retries == 2 && seen.last.nr_after == 1 && seen.last.after[0] == 9);
@@ -276,4 +298,63 @@ Test(queue, a_damaged_file_is_left_as_it_is, .init = set_up, .fini = tear_down)
     cr_assert_eq(np_queue_open(path, NULL, &queue, &err), -EBADMSG);
     cr_assert_eq(stat(path, &after), 0);
     cr_assert_eq(before.st_size, after.st_size);
+}
+
+Test(queue, one_of_a_later_version_is_refused_in_words, .init = set_up, .fini = tear_down)
+{
+    struct np_queue *queue = open_queue();
+    struct np_err err = {0};
+    sqlite3 *db;
+
+    np_queue_close(queue);
+    cr_assert_eq(sqlite3_open(path, &db), SQLITE_OK);
+    cr_assert_eq(sqlite3_exec(db, "PRAGMA user_version = 999", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    cr_assert_eq(np_queue_open(path, NULL, &queue, &err), -EBADMSG);
+    cr_assert(strstr(err.text, "a later nnpipe"), "%s", err.text);
+}
+
+Test(queue, a_change_of_state_does_not_write_the_config_again, .init = set_up, .fini = tear_down)
+{
+    struct np_queue *queue = open_queue();
+    struct np_entry entry = entry_of("a");
+    char *config = np_alloc((200 << 10) + 1), wal[112];
+    struct np_err err = {0};
+    struct stat before, after;
+    int64_t id;
+    bool known;
+
+    memset(config, 'x', 200 << 10);
+    entry.config = config;
+    snprintf(wal, sizeof(wal), "%s-wal", path);
+    cr_assert_eq(np_queue_add(queue, &entry, &id, &known, &err), 0);
+    cr_assert_eq(stat(wal, &before), 0);
+    entry.id = id;
+    entry.state = NP_ENTRY_RUNNING;
+    cr_assert_eq(np_queue_update(queue, &entry, &err), 0);
+    cr_assert_eq(stat(wal, &after), 0);
+    cr_assert_lt(after.st_size - before.st_size, 50 << 10);
+    np_queue_close(queue);
+    np_free(config);
+}
+
+Test(queue, a_token_is_one_users_until_there_is_another, .init = set_up, .fini = tear_down)
+{
+    struct np_queue *queue = open_queue();
+    struct np_err err = {0};
+    uid_t uid = 0;
+    bool found = true;
+
+    cr_assert_eq(np_queue_set_token(queue, 1000, "aa", 1, &err), 0);
+    cr_assert_eq(np_queue_set_token(queue, 1001, "bb", 1, &err), 0);
+    cr_assert_eq(np_queue_set_token(queue, 1000, "cc", 2, &err), 0);
+    np_queue_close(queue);
+    queue = open_queue();
+    cr_assert_eq(np_queue_find_token(queue, "aa", &uid, &found, &err), 0);
+    cr_assert_not(found);
+    cr_assert_eq(np_queue_find_token(queue, "cc", &uid, &found, &err), 0);
+    cr_assert(found && uid == 1000);
+    cr_assert_eq(np_queue_find_token(queue, "bb", &uid, &found, &err), 0);
+    cr_assert(found && uid == 1001);
+    np_queue_close(queue);
 }
