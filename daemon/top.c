@@ -193,7 +193,7 @@ void np_top_profile(
     text[0] = '\0';
     for (int s = 0; s < NP_STAGE_CHECKPOINT; s++)
         if (s != NP_STAGE_BATCH && seen->stages[s].items > 0 &&
-            isinf(np_model_ceiling(&ret_profile->model, (enum np_stage)s)))
+            isinf(np_model_ceiling(&ret_profile->model, (enum np_stage)s, NP_NR_STAGES)))
             snprintf(text + strlen(text), bytes - strlen(text), "%s%s", *text ? ", " : "",
                 np_stage_names[s]);
 }

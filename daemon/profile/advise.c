@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/profile/profile.h"
+#include "daemon/profile/telling.h"
 
 #define ENOUGH       0.97 /* of what a key can bring: more of it is not worth its price */
 #define LEAST_WORTH  1.03 /* of the rate: less is no advice */
@@ -15,14 +15,6 @@ static void take(struct np_advice *advice, const char *key, double from, double 
     snprintf(advice->key, sizeof(advice->key), "%s", key);
     snprintf(advice->from, sizeof(advice->from), "%g", from);
     snprintf(advice->to, sizeof(advice->to), "%g", to);
-}
-
-/* On the scale of the rate that was seen: batches ahead hide some of a save, which the model knows. */
-static double rate_with(const struct np_model *model, const struct np_knobs *knobs)
-{
-    const double now = np_model_rate(model, NULL);
-
-    return now > 0 && !isinf(now) ? np_model_rate_with(model, knobs) * model->rate / now : 0;
 }
 
 /* The smallest value of one knob that brings nearly all that it can. */
@@ -46,16 +38,17 @@ static void advise_cache(const struct np_model *model, const char *kind, uint64_
     const char *what, struct np_advice *advice)
 {
     struct np_knobs knobs = model->knobs;
+    char size[NP_TELLING_BYTES];
 
     snprintf(knobs.cache, sizeof(knobs.cache), "%s", kind);
     snprintf(advice->key, sizeof(advice->key), "loader.cache");
     snprintf(advice->from, sizeof(advice->from), "%s", model->knobs.cache);
     snprintf(advice->to, sizeof(advice->to), "%s", kind);
-    advice->rate = rate_with(model, &knobs);
+    advice->rate = np_model_rate_with(model, &knobs);
     advice->memory_bytes = bytes;
     snprintf(advice->text, sizeof(advice->text),
-        "keep %s in memory (%.1f GiB); it pays from the second epoch on", what,
-        (double)bytes / (1 << 30));
+        "keep %s in memory (%s); it pays from the second epoch on", what,
+        np_telling_size(bytes, size));
 }
 
 /* Into what a cache without a size of its own gets (loader.c), and half of what is free. */
@@ -82,7 +75,7 @@ static void advise_readers(
     if (most > from) {
         const int to = smallest(model, &knobs, &knobs.readers, most);
 
-        advice->rate = rate_with(model, &knobs);
+        advice->rate = np_model_rate_with(model, &knobs);
         if (to > from && advice->rate > model->rate * LEAST_WORTH) {
             take(advice, "loader.readers", from, to);
             advice->cores = advice->rate * (model->thread_s[NP_STAGE_DECOMPRESS] +
@@ -118,7 +111,7 @@ static void advise_read(const struct np_model *model, struct np_advice *advice)
     if (model->read_most > model->read_rate && from < NP_MOST_DEPTH) {
         const int to = smallest(model, &knobs, &knobs.depth, NP_MOST_DEPTH);
 
-        advice->rate = rate_with(model, &knobs);
+        advice->rate = np_model_rate_with(model, &knobs);
         if (to > from && advice->rate > model->rate * LEAST_WORTH) {
             take(advice, "loader.depth", from, to);
             advice->memory_bytes = (uint64_t)(knobs.readers * (to - from)) *
@@ -132,10 +125,17 @@ static void advise_read(const struct np_model *model, struct np_advice *advice)
     knobs = model->knobs;
     if (fits(model, knobs.set_bytes) && strcmp(knobs.cache, "none") == 0) {
         advise_cache(model, "encoded", knobs.set_bytes, "the set's files", advice);
-        return;
+        if (advice->rate > model->rate * LEAST_WORTH)
+            return;
     }
+    *advice = (struct np_advice){0};
     snprintf(advice->text, sizeof(advice->text),
-        "the disk gives no more: a faster disk, or smaller files (nnpipe data pack --resize)");
+        2 * model->blocked_s[NP_STAGE_READ] > model->thread_s[NP_STAGE_READ] &&
+                model->read_rate > 1.5 * model->rate
+            ? "each open and read waits for the file system: more loader.readers, also more than "
+              "there are cores, or archives in place of single files (nnpipe data pack)"
+            : "the disk gives no more: a faster disk, or smaller files (nnpipe data pack "
+              "--resize)");
 }
 
 static void advise_copy(const struct np_model *model, struct np_advice *advice)
@@ -164,7 +164,7 @@ static void advise_batch(const struct np_model *model, struct np_advice *advice)
         return;
     }
     take(advice, "loader.prefetch", from, to);
-    advice->rate = rate_with(model, &knobs);
+    advice->rate = np_model_rate_with(model, &knobs);
     advice->memory_bytes = (uint64_t)(to - from) * (uint64_t)knobs.batch * knobs.row_bytes;
     snprintf(advice->text, sizeof(advice->text),
         "more batches ready ahead: %d instead of %d; readers and device wait for each other", to,
@@ -186,21 +186,50 @@ static void advise_checkpoint(const struct np_model *model, struct np_advice *ad
         knobs.checkpoint_steps * knobs.batch / advice->rate);
 }
 
-void np_advise(const struct np_model *model, enum np_stage limiter, struct np_advice *ret_advice)
+static void advise_step(const struct np_model *model, struct np_advice *advice)
+{
+    snprintf(advice->text, sizeof(advice->text),
+        "the device is the limit, and the loader keeps it busy: nothing of the loader gains; %s "
+        "may",
+        strcmp(model->knobs.precision, "f32") == 0 ? "a half precision or a larger batch"
+                                                   : "a larger batch");
+}
+
+/* Does the stage's work end once the cache is filled? */
+static bool spared_by_cache(const struct np_model *model, enum np_stage limiter)
+{
+    const char *cache = model->knobs.cache;
+    const bool device = strcmp(cache, "device") == 0;
+
+    return model->knobs.cache_fills &&
+           (limiter == NP_STAGE_READ || limiter == NP_STAGE_DECOMPRESS ||
+               (limiter == NP_STAGE_DECODE && (device || strcmp(cache, "decoded") == 0)) ||
+               (limiter == NP_STAGE_COPY && device));
+}
+
+void np_advise(
+    const struct np_model *model, enum np_stage limiter, double most, struct np_advice *ret_advice)
 {
     memset(ret_advice, 0, sizeof(*ret_advice));
+    if (spared_by_cache(model, limiter)) {
+        snprintf(ret_advice->text, sizeof(ret_advice->text),
+            "nothing to change: the cache (%s) still fills, and from the second epoch on this "
+            "stage has no work; a profile with longer trials (--seconds) sees that",
+            model->knobs.cache);
+        ret_advice->rate = model->rate;
+        return;
+    }
     switch (limiter) {
     case NP_STAGE_READ: advise_read(model, ret_advice); break;
     case NP_STAGE_BATCH: advise_batch(model, ret_advice); break;
     case NP_STAGE_COPY: advise_copy(model, ret_advice); break;
-    case NP_STAGE_STEP:
-        snprintf(ret_advice->text, sizeof(ret_advice->text),
-            "the device is the limit, and the loader keeps it busy: nothing of the loader gains; a "
-            "half precision or a larger batch may");
-        break;
+    case NP_STAGE_STEP: advise_step(model, ret_advice); break;
     case NP_STAGE_CHECKPOINT: advise_checkpoint(model, ret_advice); break;
     default: advise_readers(model, limiter, ret_advice);
     }
-    if (ret_advice->rate == 0)
+    ret_advice->rate = fmin(ret_advice->rate, most);
+    if (ret_advice->rate < model->rate) { /* what has no key has no rate either */
+        ret_advice->key[0] = '\0';
         ret_advice->rate = model->rate;
+    }
 }

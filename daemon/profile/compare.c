@@ -38,6 +38,7 @@ static double rate_with(
     struct np_model mixed = *then;
 
     mixed.thread_s[stage] = now->thread_s[stage];
+    mixed.blocked_s[stage] = now->blocked_s[stage];
     mixed.knobs.readers = now->knobs.readers; /* with what there is now for all of them */
     mixed.cores = now->cores;
     if (stage == NP_STAGE_READ)
@@ -48,8 +49,8 @@ static double rate_with(
         mixed.step_rate = now->step_rate;
         mixed.step_cpu_s = now->step_cpu_s;
     } else if (stage == NP_STAGE_CHECKPOINT) {
-        mixed.checkpoint_share = now->checkpoint_share;
-        mixed.rate *= (1 - now->checkpoint_share) / (1 - then->checkpoint_share);
+        mixed.checkpoint_each_s = now->checkpoint_each_s;
+        mixed.knobs.checkpoint_steps = now->knobs.checkpoint_steps;
     } else if (stage == NP_STAGE_BATCH) {
         mixed.coupling = now->coupling;
     }

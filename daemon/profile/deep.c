@@ -27,8 +27,19 @@ static double gain_of(const struct np_deep *deep, double base, int stage)
     return deep->rate[stage] > 0 ? deep->rate[stage] / base : 0;
 }
 
-void np_deep_judge(const struct np_deep *deep, double base, const struct np_model *model,
-    double noise, struct np_profile_verdict *verdict)
+/* What the others did while a stage was left out, they can do. The run's rate stays. */
+static void reach(const struct np_deep *deep, double base, struct np_model *model)
+{
+    const double rate = np_model_rate(model, NULL);
+
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        if (deep->rate[s] > 0)
+            np_model_reach(model, model->rate * deep->rate[s] / base, (enum np_stage)s);
+    model->coupling *= rate / np_model_rate(model, NULL);
+}
+
+void np_deep_judge(const struct np_deep *deep, double base, struct np_model *model, double noise,
+    struct np_profile_verdict *verdict)
 {
     const double computed = verdict->gain;
     int best = verdict->limiter;
@@ -36,6 +47,7 @@ void np_deep_judge(const struct np_deep *deep, double base, const struct np_mode
 
     if (base <= 0)
         return;
+    reach(deep, base, model);
     for (int s = 0; s < NP_NR_STAGES; s++) {
         const double clearly = best == (int)verdict->limiter ? fmax(CLEARLY, 2 * noise) : 0;
 

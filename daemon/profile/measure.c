@@ -15,12 +15,11 @@
 #define PART_S      1.0
 #define NR_TRIALS   3
 #define MOST_TRIALS 6 /* where three lie further apart than a verdict may be based on */
-/* The what-if curve goes to so many times a faster limiter; its last point is one that costs nothing. */
-#define MOST_CURVE 16.0
 
 struct measuring {
     struct np_rig *rig;
     struct np_profile *profile;
+    struct np_ceilings parts; /* as they were measured */
     struct np_observation trials[MOST_TRIALS];
     int nr_trials;
 };
@@ -82,30 +81,13 @@ static void take_trials(struct measuring *m)
     profile->knobs = *np_rig_knobs(m->rig);
 }
 
-static void draw_curve(struct np_profile *profile)
-{
-    double faster[NP_NR_STAGES];
-
-    profile->nr_curve = NP_PROFILE_MOST_CURVE;
-    for (int i = 0; i < profile->nr_curve; i++) {
-        for (int s = 0; s < NP_NR_STAGES; s++)
-            faster[s] = 1;
-        faster[profile->verdict.limiter] = pow(MOST_CURVE, (double)i / (profile->nr_curve - 1));
-        if (i + 1 == profile->nr_curve)
-            faster[profile->verdict.limiter] = INFINITY; /* where the curve ends up */
-        profile->curve_faster[i] = faster[profile->verdict.limiter];
-        profile->curve_rate[i] = np_model_rate(&profile->model, faster);
-    }
-}
-
 static void think(struct measuring *m)
 {
     struct np_profile *profile = m->profile;
 
     take_trials(m);
-    np_model_make(&profile->observation, &profile->ceilings, &profile->knobs, &profile->model);
-    np_verdict_make(&profile->model, profile->noise, &profile->verdict);
-    draw_curve(profile);
+    profile->ceilings = m->parts;
+    np_profile_think(profile);
 }
 
 #define PRICE_LAPS      200000
@@ -174,9 +156,8 @@ static int stubbed(struct measuring *m, struct np_err *err)
         np_deep_judge(&deep, base, &profile->model, profile->noise, &profile->verdict);
         for (int i = 0; i < NP_NR_STAGES; i++)
             profile->stubbed[i].rate = deep.rate[i] * profile->model.rate / base;
+        np_profile_curve(profile);
     }
-    if (code == 0)
-        draw_curve(profile);
     return code;
 }
 
@@ -235,11 +216,31 @@ static int measure_again(struct measuring *m, struct np_err *err)
     return code;
 }
 
+/* Figures that contradict each other are a fault of ours: no verdict is made of them. In tests, which set
+ * NNPIPE_PROFILE_STRICT, the process ends there. */
+static void doubt(struct np_profile *profile)
+{
+    struct np_profile_verdict *verdict = &profile->verdict;
+    char what[192];
+
+    if (!np_profile_contradicts(profile, what, sizeof(what)))
+        return;
+    if (getenv("NNPIPE_PROFILE_STRICT")) {
+        fprintf(stderr, "nnpipe profile: %s\n", what);
+        abort();
+    }
+    verdict->kind = NP_INCONCLUSIVE;
+    verdict->advice.key[0] = '\0';
+    profile->verified = false;
+    snprintf(verdict->reason, sizeof(verdict->reason),
+        "the figures contradict each other (%s): measure again", what);
+}
+
 int np_profile_measure(struct np_rig *rig, const struct np_measure_options *options,
     struct np_profile *profile, struct np_err *err)
 {
     struct measuring m = {.rig = rig, .profile = profile};
-    struct np_ceilings *ceilings = &profile->ceilings;
+    struct np_ceilings *ceilings = &m.parts;
     const uint64_t start = np_now_ns();
     int code;
 
@@ -265,5 +266,7 @@ int np_profile_measure(struct np_rig *rig, const struct np_measure_options *opti
         code = stubbed(&m, err);
     if (code == 0 && options->verify)
         code = verify(&m, err);
+    if (code == 0)
+        doubt(profile);
     return code;
 }

@@ -37,6 +37,23 @@ static double images_made(const struct np_observation *o)
     return most ? (double)most : at_least((double)o->images, 1);
 }
 
+/* Of `seconds` of work those in which the reader had no core and wanted none: a call waited, as `open` does
+ * on a network's file system. Reading's own calls first; the rest is shared out by the stages' work. */
+static void make_blocked(double seconds, double images, struct np_model *model)
+{
+    double *const read_s = &model->blocked_s[NP_STAGE_READ];
+    double others = 0;
+
+    *read_s = fmin(seconds / images, model->thread_s[NP_STAGE_READ]);
+    for (int i = 0; i < NR_THREAD_STAGES; i++)
+        if (thread_stages[i] != NP_STAGE_READ)
+            others += model->thread_s[thread_stages[i]];
+    const double left = others > 0 ? fmin((seconds / images - *read_s) / others, 1) : 0;
+    for (int i = 0; i < NR_THREAD_STAGES; i++)
+        if (thread_stages[i] != NP_STAGE_READ)
+            model->blocked_s[thread_stages[i]] = left * model->thread_s[thread_stages[i]];
+}
+
 /* Work is counted by the wall's clock: what of it was spent ready but without a core is taken off. */
 static void make_threads(const struct np_observation *o, struct np_model *model)
 {
@@ -47,22 +64,53 @@ static void make_threads(const struct np_observation *o, struct np_model *model)
     const double on_core = work > 0 ? at_least((work - o->reader_delay_s) / work, 0.1) : 1;
     for (int i = 0; i < NR_THREAD_STAGES; i++)
         model->thread_s[thread_stages[i]] = o->stages[thread_stages[i]].work_s * on_core / images;
+    if (o->reader_cpu_s > 0)
+        make_blocked(at_least(work * on_core - o->reader_cpu_s, 0), images, model);
+}
+
+/* The share of their time in which the readers waited for the disk. */
+static double disk_waits(const struct np_observation *o)
+{
+    return o->reader_s[NP_STATE_IO_WAIT] / at_least(o->nr_readers * o->seconds, 1e-9);
 }
 
 /* The disk at this depth: as it was seen where the readers waited for it; as it was measured where they
- * did so now and then; from the page cache where they never did. */
+ * did so now and then; from the page cache where they never did. 0: not known. */
 static double read_rate(const struct np_observation *o, const struct np_ceilings *ceilings)
 {
-    const double waits = o->reader_s[NP_STATE_IO_WAIT] / at_least(o->nr_readers * o->seconds, 1e-9);
-
     if (o->stages[NP_STAGE_READ].items == 0)
         return 0;
-    if (waits > WAITS_FOR_DISK && o->stall_s > 0.05 * o->seconds)
+    if (disk_waits(o) > WAITS_FOR_DISK && o->stall_s > 0.05 * o->seconds)
         return o->images_per_second; /* also while a save is written */
-    if (waits > TOUCHES_DISK && ceilings->read_cold > 0)
-        return at_least(ceilings->read_cold, o->images_per_second);
-    return ceilings->read_warm > 0 ? at_least(ceilings->read_warm, o->images_per_second)
-                                   : ceilings->read_cold;
+    if (disk_waits(o) > TOUCHES_DISK)
+        return ceilings->read_cold;
+    return ceilings->read_warm > 0 ? ceilings->read_warm : ceilings->read_cold;
+}
+
+/* Of the step in this run, waits left out; 0: not known. */
+static double step_speed(const struct np_observation *o)
+{
+    const double work_s = o->stages[NP_STAGE_STEP].work_s;
+
+    return work_s > 0 ? (double)o->images / work_s : 0;
+}
+
+void np_ceilings_settle(const struct np_observation *o, struct np_ceilings *c)
+{
+    const double reads = (double)o->stages[NP_STAGE_READ].items / at_least(o->seconds, 1e-9);
+    const bool elsewhere = c->read_warm > 0 && c->read_warm < reads;
+
+    if (c->step > 0)
+        c->step = at_least(c->step, step_speed(o));
+    if (c->loader < o->images_per_second)
+        c->loader = 0;
+    /* A run that does not wait for the disk has its files in memory: cold, that is slower. */
+    if (elsewhere || (c->read_cold < reads && (c->read_warm <= 0 || disk_waits(o) > TOUCHES_DISK)))
+        c->read_cold = 0;
+    if (elsewhere)
+        c->read_warm = 0;
+    if (elsewhere || c->read_deep < reads)
+        c->read_deep = 0;
 }
 
 static void make_device(
@@ -75,8 +123,8 @@ static void make_device(
 
         model->copy_rate = batches * batch / at_least((double)o->feed.copy_ns * 1e-9, 1e-9);
         model->step_rate = batches * batch / at_least((double)o->feed.compute_ns * 1e-9, 1e-9);
-    } else {
-        model->step_rate = ceilings->step;
+    } else if (ceilings->step > 0) {
+        model->step_rate = at_least(ceilings->step, step_speed(o));
     }
     model->step_cpu_s = at_least(o->process_cpu_s - o->reader_cpu_s, 0) / images;
 }
@@ -94,6 +142,7 @@ void np_model_make(const struct np_observation *o, const struct np_ceilings *cei
         .coupling = 1};
     make_threads(o, ret_model);
     make_device(o, ceilings, ret_model);
+    np_model_reach(ret_model, (double)o->images / at_least(o->seconds, 1e-9), NP_NR_STAGES);
     const double bound = np_model_rate(ret_model, NULL);
     ret_model->coupling = bound > 0 && without < bound ? without / bound : 1;
     for (int i = 0; i < NP_FEED_BRIDGES; i++)
@@ -101,9 +150,41 @@ void np_model_make(const struct np_observation *o, const struct np_ceilings *cei
     if (knobs->checkpoint_steps > 0 && without > 0) {
         const double interval = knobs->checkpoint_steps * knobs->batch / without;
 
+        ret_model->checkpoint_each_s = o->checkpoint_each_s;
         ret_model->checkpoint_share = o->checkpoint_each_s / (interval + o->checkpoint_each_s);
     }
-    ret_model->rate = without * (1 - ret_model->checkpoint_share);
+    ret_model->rate = isfinite(bound) && bound > 0 ? np_model_rate(ret_model, NULL)
+                                                   : without * (1 - ret_model->checkpoint_share);
+}
+
+void np_model_reach(struct np_model *model, double rate, enum np_stage without)
+{
+    double threads = 0, cores = without == NP_STAGE_STEP ? 0 : model->step_cpu_s;
+
+    for (int i = 0; i < NR_THREAD_STAGES; i++) {
+        const enum np_stage stage = thread_stages[i];
+
+        threads += stage == without ? 0 : model->thread_s[stage];
+    }
+    const double less = rate * threads > model->knobs.readers && model->knobs.readers > 0
+                            ? model->knobs.readers / (rate * threads)
+                            : 1;
+    for (int i = 0; i < NR_THREAD_STAGES; i++) {
+        const enum np_stage stage = thread_stages[i];
+
+        if (stage == without)
+            continue;
+        model->thread_s[stage] *= less;
+        model->blocked_s[stage] *= less;
+        cores += model->thread_s[stage] - model->blocked_s[stage];
+    }
+    model->cores = at_least(model->cores, rate * cores);
+    if (model->read_rate > 0 && without != NP_STAGE_READ)
+        model->read_rate = at_least(model->read_rate, rate);
+    if (model->copy_rate > 0 && without != NP_STAGE_COPY)
+        model->copy_rate = at_least(model->copy_rate, rate);
+    if (model->step_rate > 0 && without != NP_STAGE_STEP)
+        model->step_rate = at_least(model->step_rate, rate);
 }
 
 /* --- asking it -------------------------------------------------------------------------------- */
@@ -128,6 +209,19 @@ static double thread_seconds(const struct np_model *model, const double *faster)
     return sum;
 }
 
+/* The same without the time in which it needs no core. */
+static double core_seconds(const struct np_model *model, const double *faster)
+{
+    double sum = 0;
+
+    for (int i = 0; i < NR_THREAD_STAGES; i++) {
+        const enum np_stage stage = thread_stages[i];
+
+        sum += (model->thread_s[stage] - model->blocked_s[stage]) / factor(faster, stage);
+    }
+    return sum;
+}
+
 /* Saving stops the trainer alone: what is before it goes on until the batches ahead of the trainer are
  * full, and these are made up for afterwards. So it loses a save less the time that they take it; the
  * step, which has none ahead, loses the whole. */
@@ -141,7 +235,8 @@ static double with_saving(double rate, double each_s, double interval, double ah
 double np_model_rate(const struct np_model *model, const double faster[NP_NR_STAGES])
 {
     const double threads = thread_seconds(model, faster);
-    const double cores = threads + model->step_cpu_s / factor(faster, NP_STAGE_STEP);
+    const double cores =
+        core_seconds(model, faster) + model->step_cpu_s / factor(faster, NP_STAGE_STEP);
     double rate = INFINITY, copy, step;
 
     if (threads > 0)
@@ -157,10 +252,9 @@ double np_model_rate(const struct np_model *model, const double faster[NP_NR_STA
         copy /= model->coupling;
         step /= model->coupling;
     }
-    if (model->checkpoint_share > 0 && model->rate > 0) {
+    if (model->checkpoint_each_s > 0 && model->knobs.checkpoint_steps > 0) {
         const double batch = model->knobs.batch, interval = model->knobs.checkpoint_steps * batch;
-        const double each_s =
-            model->checkpoint_share * interval / model->rate / factor(faster, NP_STAGE_CHECKPOINT);
+        const double each_s = model->checkpoint_each_s / factor(faster, NP_STAGE_CHECKPOINT);
         const double buffers = model->knobs.device_has_memory ? NP_FEED_BUFFERS - 1 : 0;
 
         rate = with_saving(rate, each_s, interval, (model->knobs.prefetch + buffers) * batch);
@@ -190,6 +284,11 @@ static double bridged_by(const struct np_model *model, int more)
     return low;
 }
 
+static void leave_out(struct np_model *model, enum np_stage stage)
+{
+    model->thread_s[stage] = model->blocked_s[stage] = 0;
+}
+
 double np_model_rate_with(const struct np_model *model, const struct np_knobs *knobs)
 {
     struct np_model other = *model;
@@ -197,20 +296,15 @@ double np_model_rate_with(const struct np_model *model, const struct np_knobs *k
                device = strcmp(knobs->cache, "device") == 0;
     const bool cached = decoded || device || strcmp(knobs->cache, "encoded") == 0;
 
-    if (knobs->checkpoint_steps > 0 && model->knobs.checkpoint_steps > 0) {
-        const double saving = model->checkpoint_share / (1 - model->checkpoint_share) *
-                              model->knobs.checkpoint_steps / knobs->checkpoint_steps;
-
-        other.checkpoint_share = saving / (1 + saving);
-    }
     if (cached && strcmp(model->knobs.cache, knobs->cache) != 0) {
         other.read_rate = 0;
-        other.thread_s[NP_STAGE_READ] = other.thread_s[NP_STAGE_DECOMPRESS] = 0;
+        leave_out(&other, NP_STAGE_READ);
+        leave_out(&other, NP_STAGE_DECOMPRESS);
     }
     if (decoded || device)
-        other.thread_s[NP_STAGE_DECODE] = 0;
+        leave_out(&other, NP_STAGE_DECODE);
     if (device) {
-        other.thread_s[NP_STAGE_AUGMENT] = 0;
+        leave_out(&other, NP_STAGE_AUGMENT);
         other.copy_rate = 0;
     }
     if (knobs->depth > model->knobs.depth && model->knobs.depth > 0) {
@@ -222,7 +316,6 @@ double np_model_rate_with(const struct np_model *model, const struct np_knobs *k
         other.coupling = fmin(
             model->coupling / (1 - bridged_by(model, knobs->prefetch - model->knobs.prefetch)), 1);
     other.knobs = *knobs;
-    other.rate = model->rate / (1 - model->checkpoint_share) * (1 - other.checkpoint_share);
     return np_model_rate(&other, NULL);
 }
 
@@ -242,29 +335,65 @@ static double handing_over(const struct np_model *model)
     return np_model_rate(model, NULL) / np_model_rate(model, faster);
 }
 
-double np_model_ceiling(const struct np_model *model, enum np_stage stage)
+/* Of the readers' threads together, `without` costing nothing. */
+static double threads_rate(const struct np_model *model, enum np_stage without)
 {
-    const double threads = thread_seconds(model, NULL);
-    const double lanes = model->knobs.readers < model->cores ? model->knobs.readers : model->cores;
-    const double rates[NP_NR_STAGES] = {[NP_STAGE_READ] = model->read_rate,
-        [NP_STAGE_COPY] = model->copy_rate,
-        [NP_STAGE_STEP] = model->step_rate};
+    double faster[NP_NR_STAGES];
 
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        faster[s] = s == (int)without ? INFINITY : 1;
+    const double threads = thread_seconds(model, faster), cores = core_seconds(model, faster);
+    const double rate = threads > 0 ? model->knobs.readers / threads : INFINITY;
+
+    return cores > 0 ? lower(rate, model->cores / cores, 1) : rate;
+}
+
+/* What the disk, the bus or the device can do; INFINITY: there is none. */
+static double own_rate(const struct np_model *model, enum np_stage stage)
+{
+    const double rate = stage == NP_STAGE_READ   ? model->read_rate
+                        : stage == NP_STAGE_COPY ? model->copy_rate
+                        : stage == NP_STAGE_STEP ? model->step_rate
+                                                 : 0;
+
+    return rate > 0 ? rate : INFINITY;
+}
+
+/* Without saves. */
+static double rate_of_steps(const struct np_model *model)
+{
+    double faster[NP_NR_STAGES];
+
+    if (model->checkpoint_each_s <= 0)
+        return model->rate;
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        faster[s] = s == NP_STAGE_CHECKPOINT ? INFINITY : 1;
+    return np_model_rate(model, faster);
+}
+
+double np_model_ceiling(const struct np_model *model, enum np_stage stage, enum np_stage limiter)
+{
     if (shares_threads(stage))
-        return model->thread_s[stage] > 0 ? lanes / threads : INFINITY;
+        return model->thread_s[stage] <= 0 ? INFINITY
+               : shares_threads(limiter)   ? threads_rate(model, NP_NR_STAGES)
+                                           : threads_rate(model, limiter);
     if (stage == NP_STAGE_BATCH && handing_over(model) < LOOSE)
-        return model->rate / (1 - model->checkpoint_share);
-    return rates[stage] > 0 ? rates[stage] : INFINITY;
+        return rate_of_steps(model);
+    if (stage == NP_STAGE_READ && stage == limiter)
+        return fmin(own_rate(model, stage), threads_rate(model, NP_NR_STAGES));
+    return own_rate(model, stage);
 }
 
 double np_model_busy(const struct np_model *model, enum np_stage stage)
 {
-    const double rate = model->rate / (1 - model->checkpoint_share);
+    const double rate = rate_of_steps(model);
 
     if (stage == NP_STAGE_CHECKPOINT)
         return model->checkpoint_share;
-    if (shares_threads(stage) || stage == NP_STAGE_BATCH)
-        return rate * model->thread_s[stage] / at_least(model->knobs.readers, 1);
-    const double ceiling = np_model_ceiling(model, stage);
-    return isinf(ceiling) ? 0 : rate / ceiling;
+    const double threads = rate * model->thread_s[stage] / at_least(model->knobs.readers, 1);
+    const double most = own_rate(model, stage);
+
+    if (shares_threads(stage) || stage == NP_STAGE_BATCH || isinf(most))
+        return threads;
+    return stage == NP_STAGE_READ ? fmin(fmax(rate / most, threads), 1) : fmin(rate / most, 1);
 }

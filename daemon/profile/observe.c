@@ -98,6 +98,12 @@ void np_observe_between(const struct np_run *run, const struct np_snapshot *star
 
 /* --- knobs ------------------------------------------------------------------------------------ */
 
+bool np_observe_fills(const struct np_run *run, uint64_t step)
+{
+    return strcmp(np_loader_cache(run->loader), "none") != 0 &&
+           step * (uint64_t)run->config->loader.batch < run->nr_train;
+}
+
 static double checkpoint_steps(const struct np_run *run)
 {
     const struct np_period *every = &run->config->checkpoint.every;
@@ -137,6 +143,7 @@ void np_observe_knobs(const struct np_run *run, struct np_knobs *ret_knobs)
         .free_bytes = box.free_bytes,
         .cores = box.nr_cpus,
         .device_has_memory = run->device->ops->alloc != NULL,
+        .cache_fills = np_observe_fills(run, run->position.step),
         .geometry_only =
             !np_augment_has_apply(run->config->augment) &&
             !(run->config->test_augment && np_augment_has_apply(run->config->test_augment))};

@@ -22,6 +22,8 @@ void np_observe_now(const struct np_run *run, struct np_snapshot *ret_snapshot);
 /* From one moment to a later one of the same run. */
 void np_observe_between(const struct np_run *run, const struct np_snapshot *start,
     const struct np_snapshot *end, struct np_observation *ret_observation);
+/* Has the run a cache that is still in its first epoch at this step? */
+bool np_observe_fills(const struct np_run *run, uint64_t step);
 /* What the run is made of, `auto` decided. */
 void np_observe_knobs(const struct np_run *run, struct np_knobs *ret_knobs);
 

@@ -7,6 +7,7 @@
  *   verdict.c    the limiter, the gain, the next limit; or balanced, or inconclusive
  *   deep.c       the same with the gains measured: a stage's work left out, its output replayed
  *   advise.c     the limiter -> the key, its value, what it gains and costs
+ *   consistent.c  what no profile may say
  *   screen.c html.c profile_json.c   the same struct np_profile, told three ways
  *   tune.c compare.c                 what is built upon it
  *
@@ -71,6 +72,10 @@ struct np_ceilings {
 #define NP_DEEPER     8
 #define NP_MOST_DEPTH 64 /* that is measured or advised */
 
+/* What a part alone did cannot be less than it did in the run: of the step the larger of both holds; another
+ * part that was slower alone was not measured under the run's conditions, and is left out (0). */
+void np_ceilings_settle(const struct np_observation *observation, struct np_ceilings *ceilings);
+
 /* What the run is made of. */
 struct np_knobs {
     int readers, depth, prefetch, batch;
@@ -85,7 +90,8 @@ struct np_knobs {
     double cores;                      /* usable */
     bool device_has_memory;            /* a GPU or sim: the step takes no core */
     bool packed;                       /* samples lie in zstd frames */
-    bool geometry_only;                /* the device can make the rows: crops, flips and sizes */
+    bool cache_fills;   /* at the end of what was seen it was still in its first epoch */
+    bool geometry_only; /* the device can make the rows: crops, flips and sizes */
 };
 
 /* --- the model -------------------------------------------------------------------------------- */
@@ -96,13 +102,15 @@ struct np_model {
     double rate;  /* as it was seen, less the time of checkpoints at the configured interval */
     double cores; /* knobs.cores - other_cores: what there is to share */
     double
-        thread_s[NP_NR_STAGES];  /* a reader thread's time in each of its stages: waits left out */
-    double read_rate;            /* what the disk gives at this concurrency */
-    double read_most;            /* and at any; 0: not known */
-    double copy_rate, step_rate; /* 0: no such stage */
+        thread_s[NP_NR_STAGES]; /* a reader thread's time in each of its stages: waits left out */
+    double blocked_s[NP_NR_STAGES]; /* of it, in calls that wait without a core: a slow `open` */
+    double read_rate;               /* what the disk gives at this concurrency */
+    double read_most;               /* and at any; 0: not known */
+    double copy_rate, step_rate;    /* 0: no such stage */
     double
         step_cpu_s; /* core-seconds of compute threads (the CPU device); else the trainer's own */
-    double checkpoint_share; /* of the run's time, at the configured interval */
+    double checkpoint_each_s; /* a save; 0: none comes */
+    double checkpoint_share;  /* of the trainer's time, at the configured interval */
     double
         coupling; /* rate / the model's rate without it: what hand-over in small pieces costs; <= 1 */
     double bridged[NP_FEED_BRIDGES]; /* of the time, that 1, 2, 4, ... more slots would give back */
@@ -111,15 +119,20 @@ struct np_model {
 /* From an observation of the whole run and the parts' ceilings. */
 void np_model_make(const struct np_observation *observation, const struct np_ceilings *ceilings,
     const struct np_knobs *knobs, struct np_model *ret_model);
+/* The run, or a trial without one stage's cost (NP_NR_STAGES: with all), did so many images a second: what
+ * the model says that the others could do is raised to it. */
+void np_model_reach(struct np_model *model, double rate, enum np_stage without);
 /* The rate if each stage's cost were divided by faster[stage] (>= 1; INFINITY: it costs nothing).
- * The smallest of: readers / sum(thread_s); cores / (sum(thread_s) + step_cpu_s); each ceiling; times
+ * The smallest of: readers / sum(thread_s); cores / (sum(thread_s - blocked_s) + step_cpu_s); each rate; times
  * coupling, less what saves cost. NULL: as it is. */
 double np_model_rate(const struct np_model *model, const double faster[NP_NR_STAGES]);
 /* The rate with other knobs (readers, depth, prefetch, cache, checkpoint_steps). */
 double np_model_rate_with(const struct np_model *model, const struct np_knobs *knobs);
-/* What a stage could do: the rate were all else free, but for those that share its threads. The three
- * CPU stages of the loader have one ceiling together. INFINITY: the run has no such stage. */
-double np_model_ceiling(const struct np_model *model, enum np_stage stage);
+/* What a stage could do: the rate were all else free, but for those that share its threads; of these too
+ * `limiter` (NP_NR_STAGES: none) is left out, if it is another one, so that no ceiling lies below the rate
+ * without it. The three CPU stages of the loader have one ceiling together. INFINITY: the run has no such
+ * stage. */
+double np_model_ceiling(const struct np_model *model, enum np_stage stage, enum np_stage limiter);
 /* Its share of what it runs on: of the readers' time, the disk's, the bus's, the device's. */
 double np_model_busy(const struct np_model *model, enum np_stage stage);
 
@@ -148,16 +161,18 @@ struct np_profile_verdict {
     char reason[256]; /* balanced, inconclusive: why */
 };
 #define NP_MOST_NOISE 0.10
+#define NP_LEAST_GAIN 0.05 /* less, from any one stage: balanced */
 /* noise: relative spread of equal trials (A/A), 0: not known. Limited: removing the limiter gains more
  * than 5 % (and than twice the noise); balanced: removing any one stage gains less; inconclusive: noise
  * above 10 %, or the parts do not explain the rate. */
 void np_verdict_make(
     const struct np_model *model, double noise, struct np_profile_verdict *ret_verdict);
-/* Of a verdict whose limits and gain are known: its kind, the reason and the advice. */
+/* Of a verdict whose limits and gain are known: headroom, its kind, the reason and the advice. */
 void np_verdict_judge(
     const struct np_model *model, double noise, struct np_profile_verdict *verdict);
-/* advise.c: for verdict_judge. */
-void np_advise(const struct np_model *model, enum np_stage limiter, struct np_advice *ret_advice);
+/* advise.c: for verdict_judge. No advice promises more than `most`, the rate without the limiter's cost. */
+void np_advise(
+    const struct np_model *model, enum np_stage limiter, double most, struct np_advice *ret_advice);
 
 /* --- trials ----------------------------------------------------------------------------------- */
 
@@ -213,9 +228,10 @@ struct np_deep {
 void np_deep_add(struct np_deep *deep, enum np_stage stage, const struct np_observation *seen,
     const struct np_ceilings *ceilings, const struct np_knobs *knobs);
 /* The verdict again, with measured gains in place of computed ones. base: the rate of the run as it is,
- * measured as those were. The limiter of the model stays where no other one gains clearly more. */
-void np_deep_judge(const struct np_deep *deep, double base, const struct np_model *model,
-    double noise, struct np_profile_verdict *verdict);
+ * measured as those were. The limiter of the model stays where no other one gains clearly more; the model
+ * learns what the stages did in those trials. */
+void np_deep_judge(const struct np_deep *deep, double base, struct np_model *model, double noise,
+    struct np_profile_verdict *verdict);
 
 /* --- the whole of it -------------------------------------------------------------------------- */
 
@@ -247,6 +263,13 @@ struct np_profile {
     const struct np_profile *before; /* --compare: the other one; NULL: none */
 };
 
+/* From observation, ceilings, knobs and noise: settles the ceilings, makes model, verdict and curve. */
+void np_profile_think(struct np_profile *profile);
+/* The curve of a verdict; where its gain was measured it ends there. */
+void np_profile_curve(struct np_profile *profile);
+/* Does one figure contradict another? A profile that was measured never does; if so, text names the two.
+ * text is left as it is otherwise. */
+bool np_profile_contradicts(const struct np_profile *profile, char *text, size_t bytes);
 /* The profile that some seconds of a run give, no part of it measured alone: what the step can do is what
  * it did there. Allocates nothing. */
 void np_profile_look(const struct np_observation *observation, const struct np_knobs *knobs,

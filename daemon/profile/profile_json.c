@@ -29,8 +29,7 @@ static void write_stages(struct np_json *json, const char *key, const struct np_
     for (int i = 0; i < n; i++) {
         np_json_open(json, NULL, '{');
         np_json_text(json, "name", rows[i].name);
-        np_json_real(json, "ceiling_images_per_second",
-            rows[i].shares ? np_model_ceiling(&profile->model, rows[i].stage) : rows[i].ceiling);
+        np_json_real(json, "ceiling_images_per_second", rows[i].could_do);
         np_json_real(json, "busy", rows[i].busy);
         np_json_real(json, "queue", queue_or_none(&rows[i]));
         np_json_close(json, '}');
@@ -224,6 +223,10 @@ static int read_model(const struct np_node *map, struct np_model *model, struct 
     if (code == 0 && map)
         code =
             np_fields_read(np_node_get(map, "knobs"), "knobs", np_fields_knobs, &model->knobs, err);
+    if (code == 0 && model->checkpoint_share > 0 && model->checkpoint_each_s == 0 &&
+        model->rate > 0) /* an older profile */
+        model->checkpoint_each_s = model->checkpoint_share * model->knobs.checkpoint_steps *
+                                   model->knobs.batch / model->rate;
     return code;
 }
 

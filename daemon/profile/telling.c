@@ -153,7 +153,8 @@ static double ceiling_of(const struct np_profile *profile, enum np_stage stage, 
         return limiter ? profile->model.rate : INFINITY;
     if (stage == NP_STAGE_BATCH && !limiter) /* hand-over costs every rate a share */
         return INFINITY;
-    return np_model_ceiling(&profile->model, stage);
+    return np_model_ceiling(&profile->model, stage,
+        profile->verdict.kind == NP_LIMITED ? profile->verdict.limiter : NP_NR_STAGES);
 }
 
 int np_telling_rows(const struct np_profile *profile, struct np_telling_row ret_rows[NP_NR_STAGES])
@@ -163,7 +164,8 @@ int np_telling_rows(const struct np_profile *profile, struct np_telling_row ret_
 
     for (int s = 0; s < NP_NR_STAGES; s++) {
         enum np_stage stage = (enum np_stage)s;
-        bool limiter = profile->verdict.kind == NP_LIMITED && profile->verdict.limiter == stage;
+        const bool limiter =
+            profile->verdict.kind == NP_LIMITED && profile->verdict.limiter == stage;
         double ceiling = ceiling_of(profile, stage, limiter);
         bool there = in_readers(stage) || stage == NP_STAGE_BATCH ? profile->model.thread_s[s] > 0
                      : stage == NP_STAGE_CHECKPOINT ? profile->model.checkpoint_share > 0 ||
@@ -178,6 +180,7 @@ int np_telling_rows(const struct np_profile *profile, struct np_telling_row ret_
             .limiter = limiter,
             .shares = in_readers(stage) && stage != named,
             .ceiling = in_readers(stage) && stage != named ? INFINITY : ceiling,
+            .could_do = ceiling,
             .busy = stage == NP_STAGE_CHECKPOINT ? profile->model.checkpoint_share
                                                  : np_model_busy(&profile->model, stage),
             .queue = queue_of(profile, stage),

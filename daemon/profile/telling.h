@@ -11,9 +11,10 @@ struct np_telling_row {
     bool limiter; /* of a limited profile */
     bool
         shares; /* runs in the reader threads together with another row, whose bar is its own too */
-    double ceiling; /* images a second; INFINITY: this row has no bar */
-    double busy;    /* share of what it runs on */
-    double queue;   /* how full; < 0: it has none */
+    double ceiling;  /* images a second; INFINITY: this row has no bar */
+    double could_do; /* the same, also where the bar is another row's */
+    double busy;     /* share of what it runs on */
+    double queue;    /* how full; < 0: it has none */
 };
 
 /* The stages that the run has, in the pipeline's order: at most NP_NR_STAGES. The CPU stages of the

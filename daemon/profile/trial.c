@@ -109,10 +109,9 @@ static bool is_warm(const struct trial *trial, const struct np_run *run, uint64_
 {
     const double seconds = (double)(np_now_ns() - trial->first_ns) * 1e-9;
     const double warmup = trial->options->warmup_s * trial->pace;
-    const bool fills = strcmp(np_loader_cache(run->loader), "none") != 0 &&
-                       step * (uint64_t)run->config->loader.batch < run->nr_train;
 
-    return step >= LEAST_STEPS && seconds >= warmup * (fills ? LONG_WARMUP : 1);
+    return step >= LEAST_STEPS &&
+           seconds >= warmup * (np_observe_fills(run, step) ? LONG_WARMUP : 1);
 }
 
 /* None was due in the window: one is made, so that its price is known. */
@@ -178,6 +177,7 @@ static bool on_step(void *context, struct np_run *run, const struct np_step_repo
     np_observe_now(run, &end);
     np_observe_between(run, &trial->start, &end, trial->observation);
     np_observe_knobs(run, trial->knobs);
+    trial->knobs->cache_fills = np_observe_fills(run, trial->start.steps);
     if (trial->observation->nr_checkpoints > 0)
         trial->observation->checkpoint_each_s =
             trial->observation->checkpoint_s / (double)trial->observation->nr_checkpoints;

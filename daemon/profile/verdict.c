@@ -5,7 +5,6 @@
 
 #include "daemon/profile/profile.h"
 
-#define LEAST_GAIN  0.05 /* less, from any one stage: balanced */
 #define UNEXPLAINED 0.80 /* a coupling below this, with slots enough, has another cause */
 #define FEW_SLOTS   4
 #define ALIKE       1e-6
@@ -72,7 +71,7 @@ static enum np_stage limiter_of(const struct np_model *model, double enough, dou
 
 static double enough_gain(double noise)
 {
-    return fmax(LEAST_GAIN, 2 * noise);
+    return fmax(NP_LEAST_GAIN, 2 * noise);
 }
 
 static void find_limiter(
@@ -83,21 +82,27 @@ static void find_limiter(
 
     verdict->limiter = limiter_of(model, enough_gain(noise), &best);
     verdict->gain = best / now;
-    verdict->next_rate = best * model->rate / now;
+    verdict->next_rate = best;
     verdict->next = best_beside(model, verdict->limiter, &unused);
+}
+
+/* Of the lowest of the other stages' ceilings. */
+static double headroom(const struct np_model *model, enum np_stage limiter)
+{
     double lowest = INFINITY;
+
     for (int s = 0; s < NP_NR_STAGES; s++)
         if (s != NP_STAGE_CHECKPOINT && s != NP_STAGE_BATCH &&
-            !(s == (int)verdict->limiter ||
-                (on_threads(verdict->limiter) && on_threads((enum np_stage)s))))
-            lowest = fmin(lowest, np_model_ceiling(model, (enum np_stage)s));
-    verdict->headroom = isinf(lowest) ? 0 : fmax(lowest / model->rate - 1, 0);
+            !(s == (int)limiter || (on_threads(limiter) && on_threads((enum np_stage)s))))
+            lowest = fmin(lowest, np_model_ceiling(model, (enum np_stage)s, limiter));
+    return isinf(lowest) ? 0 : fmax(lowest / model->rate - 1, 0);
 }
 
 void np_verdict_judge(const struct np_model *model, double noise, struct np_profile_verdict *v)
 {
     v->kind = NP_LIMITED;
     v->reason[0] = '\0';
+    v->headroom = headroom(model, v->limiter);
     if (noise > NP_MOST_NOISE) {
         v->kind = NP_INCONCLUSIVE;
         snprintf(v->reason, sizeof(v->reason),
@@ -111,18 +116,18 @@ void np_verdict_judge(const struct np_model *model, double noise, struct np_prof
             "the run reaches %.0f %% of what its parts could do together, and the ring has slots "
             "enough: something outside of it holds it up",
             100 * model->coupling);
-    } else if (v->gain - 1 >= LEAST_GAIN && v->gain - 1 < enough_gain(noise)) {
+    } else if (v->gain - 1 >= NP_LEAST_GAIN && v->gain - 1 < enough_gain(noise)) {
         v->kind = NP_BALANCED;
         snprintf(v->reason, sizeof(v->reason),
             "%s would gain %.0f %% at most, and equal trials differ by %.0f %%: too close to tell",
             np_stage_names[v->limiter], 100 * (v->gain - 1), 100 * noise);
-    } else if (v->gain - 1 < LEAST_GAIN) {
+    } else if (v->gain - 1 < NP_LEAST_GAIN) {
         v->kind = NP_BALANCED;
         snprintf(v->reason, sizeof(v->reason),
             "%s and %s reach their limits together: either one alone gains %.0f %%",
             np_stage_names[v->limiter], np_stage_names[v->next], 100 * (v->gain - 1));
     }
-    np_advise(model, v->limiter, &v->advice);
+    np_advise(model, v->limiter, v->next_rate, &v->advice);
     if (v->kind != NP_LIMITED)
         v->advice.key[0] = '\0';
 }
@@ -133,6 +138,46 @@ void np_verdict_make(
     memset(ret_verdict, 0, sizeof(*ret_verdict));
     find_limiter(model, noise, ret_verdict);
     np_verdict_judge(model, noise, ret_verdict);
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+
+/* The what-if curve goes to so many times a faster limiter; its last point is one that costs nothing. */
+#define MOST_CURVE 16.0
+
+void np_profile_curve(struct np_profile *profile)
+{
+    const enum np_stage limiter = profile->verdict.limiter;
+    double faster[NP_NR_STAGES];
+
+    profile->nr_curve = NP_PROFILE_MOST_CURVE;
+    for (int i = 0; i < profile->nr_curve; i++) {
+        for (int s = 0; s < NP_NR_STAGES; s++)
+            faster[s] = 1;
+        faster[limiter] = pow(MOST_CURVE, (double)i / (profile->nr_curve - 1));
+        if (i + 1 == profile->nr_curve)
+            faster[limiter] = INFINITY; /* where the curve ends up */
+        profile->curve_faster[i] = faster[limiter];
+        profile->curve_rate[i] = np_model_rate(&profile->model, faster);
+    }
+    const double from = profile->curve_rate[0], to = profile->curve_rate[profile->nr_curve - 1];
+    const double wanted = profile->verdict.next_rate - profile->model.rate;
+
+    if (!profile->deep || !isfinite(to))
+        return;
+    if (to <= from) /* the model knows no way there */
+        profile->nr_curve = 0;
+    for (int i = 0; i < profile->nr_curve; i++)
+        profile->curve_rate[i] =
+            profile->model.rate + (profile->curve_rate[i] - from) / (to - from) * wanted;
+}
+
+void np_profile_think(struct np_profile *profile)
+{
+    np_ceilings_settle(&profile->observation, &profile->ceilings);
+    np_model_make(&profile->observation, &profile->ceilings, &profile->knobs, &profile->model);
+    np_verdict_make(&profile->model, profile->noise, &profile->verdict);
+    np_profile_curve(profile);
 }
 
 void np_profile_look(const struct np_observation *observation, const struct np_knobs *knobs,

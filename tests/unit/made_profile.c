@@ -32,7 +32,7 @@ static void make_model(int limiter, struct np_model *model)
     case NP_STAGE_STEP: model->step_rate = limit; break;
     case NP_STAGE_CHECKPOINT:
         model->checkpoint_share = 0.41;
-        model->step_rate = 4900;
+        model->step_rate = 2960;
         break;
     default: model->step_rate = 1790; model->thread_s[NP_STAGE_DECODE] = READERS / 1760.0 - 0.3e-3;
     }
@@ -204,6 +204,9 @@ void made_profile(int which, struct np_profile *ret_profile, struct np_ribbon ri
     make_knobs(&profile->knobs);
     make_model(which, &profile->model);
     profile->model.knobs = profile->knobs;
+    profile->model.checkpoint_each_s = profile->model.checkpoint_share *
+                                       profile->knobs.checkpoint_steps * BATCH /
+                                       profile->model.rate;
     make_observation(which, &profile->model, &profile->observation);
     profile->ceilings = (struct np_ceilings){.read_cold = 2900,
         .read_warm = 6900,

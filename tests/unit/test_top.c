@@ -72,7 +72,7 @@ Test(top, a_profile_names_what_was_not_measured_alone)
     cr_assert(run.seen);
     np_top_profile(&run, &profile, missing, sizeof(missing));
     cr_assert_str_eq(missing, "read");
-    cr_assert(np_model_ceiling(&profile.model, NP_STAGE_DECODE) > 320);
+    cr_assert(np_model_ceiling(&profile.model, NP_STAGE_DECODE, NP_NR_STAGES) > 320);
 }
 
 Test(top, nothing_and_nonsense_tell_nothing)
