@@ -22,12 +22,16 @@ struct np_source_options {
 };
 extern const struct np_option np_source_option_table[];
 
-/* Progress and notes of a long listing ("unpacking FILE into CACHE, once"), from the calling thread. */
+/* Progress and notes of a long listing ("unpacking FILE into CACHE, once"), from the calling thread. Each
+ * function is optional. */
 struct np_source_progress {
     void (*note)(void *context, const char *text);
     /* At the beginning, and as samples are found: the set's path, which stays, and how many so far. */
     void (*count)(void *context, const char *path, uint64_t samples);
+    /* While a file is unpacked: how many of its bytes are. */
+    void (*unpack)(void *context, const char *path, uint64_t done_bytes, uint64_t bytes);
     void *context;
+    bool no_unpack;   /* what must be unpacked first is an error, -EAGAIN, and not unpacked */
     const char *path; /* set by np_source_open(), for count() */
 };
 

@@ -5,10 +5,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -33,6 +33,7 @@ struct unpack {
     uint8_t *in, *out;
     struct np_io io;
     bool io_open;
+    bool nameless; /* out_fd has no name yet */
 };
 
 int np_unpack_sniff(const char *path, enum np_wrapping *ret_wrapping, struct np_err *err)
@@ -111,6 +112,9 @@ static int read_some(struct unpack *unpack, size_t *ret_bytes, struct np_err *er
             (unsigned long long)unpack->done_bytes, strerror(errno));
     unpack->done_bytes += (uint64_t)got;
     *ret_bytes = (size_t)got;
+    if (unpack->progress && unpack->progress->unpack)
+        unpack->progress->unpack(
+            unpack->progress->context, unpack->path, unpack->done_bytes, unpack->in_bytes);
     return 0;
 }
 
@@ -220,25 +224,38 @@ static int unpack_gzip(struct unpack *unpack, struct np_err *err)
     return code;
 }
 
-/* Is name the unfinished work of a process that lives? "COPY.PID.part" */
-static bool is_in_work(const char *name)
+static bool is_part(const char *name)
 {
-    const char *part = strstr(name, ".part"), *at = part;
+    const size_t bytes = strlen(name);
 
-    while (at && at > name && at[-1] != '.')
-        at--;
-    return part && (kill((pid_t)atol(at), 0) == 0 || errno == EPERM);
+    return bytes > 5 && strcmp(name + bytes - 5, ".part") == 0;
 }
 
-/* Removes other copies of the same path, and what a killed process left: names that start alike. */
+/* Does a process still write it? It has a lock on it, wherever it runs. */
+static bool is_in_work(int folder_fd, const char *name)
+{
+    const int fd = openat(folder_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const bool locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+
+    if (fd >= 0)
+        close(fd);
+    return locked;
+}
+
+/* Removes what processes that were killed have left, of any archive; and, where name is given, other copies
+ * of the same path: names of which as many bytes are the same. */
 static void remove_older(const char *folder, const char *name, size_t same)
 {
     DIR *dir = opendir(folder);
 
-    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir))
-        if (strncmp(entry->d_name, name, same) == 0 && strcmp(entry->d_name, name) != 0 &&
-            !is_in_work(entry->d_name))
+    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
+        const bool older = name && !is_part(entry->d_name) &&
+                           strncmp(entry->d_name, name, same) == 0 &&
+                           strcmp(entry->d_name, name) != 0;
+
+        if (older || (is_part(entry->d_name) && !is_in_work(dirfd(dir), entry->d_name)))
             unlinkat(dirfd(dir), entry->d_name, 0);
+    }
     if (dir)
         closedir(dir);
 }
@@ -260,14 +277,39 @@ static char *copy_name(const char *path, const struct stat *st, size_t *ret_same
         (unsigned long long)XXH64(stamp, sizeof(stamp), 0), (int)(end - base), base, ending);
 }
 
+/* Without a name until it is whole, so that a killed process leaves nothing; on a file system that cannot do
+ * that, `part`. Locked in either case. */
+static int open_part(
+    struct unpack *unpack, const char *folder, const char *part, struct np_err *err)
+{
+    unpack->out_fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+    unpack->nameless = unpack->out_fd >= 0;
+    if (!unpack->nameless)
+        return np_io_create(&unpack->io, part, &unpack->out_fd, err);
+    flock(unpack->out_fd, LOCK_EX);
+    return 0;
+}
+
+static int name_part(struct unpack *unpack, const char *part, struct np_err *err)
+{
+    char link[40];
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", unpack->out_fd);
+    if (unpack->nameless && linkat(AT_FDCWD, link, AT_FDCWD, part, AT_SYMLINK_FOLLOW) < 0)
+        return np_err_set(err, -errno, "%s: cannot be made: %s", part, strerror(errno));
+    return 0;
+}
+
 static int write_copy(struct unpack *unpack, enum np_wrapping wrapping, const char *folder,
     const char *part, const char *copy, struct np_err *err)
 {
-    int code = np_io_create(&unpack->io, part, &unpack->out_fd, err);
+    int code = open_part(unpack, folder, part, err);
 
     if (code)
         return code;
     code = wrapping == NP_WRAPPING_ZSTD ? unpack_zstd(unpack, err) : unpack_gzip(unpack, err);
+    if (!code)
+        code = name_part(unpack, part, err);
     if (code)
         close(unpack->out_fd);
     else
@@ -335,7 +377,13 @@ int np_unpack(const char *path, const char *cache_dir, const struct np_source_pr
         goto out;
     }
     if (access(copy, R_OK) != 0) {
+        if (progress && progress->no_unpack) {
+            code =
+                np_err_set(err, -EAGAIN, "%s: it has to be unpacked before it can be read", path);
+            goto out;
+        }
         code = np_make_dirs(folder, err);
+        remove_older(folder, NULL, 0);
         if (!code)
             code = unpack_into(&unpack, folder, copy, err);
         if (!code)

@@ -1,8 +1,10 @@
 /* Unpacking into the cache. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -205,19 +207,87 @@ Test(unpack, too_little_room_is_said_before_anything_is_written)
     remove_set(folder);
 }
 
-Test(unpack, what_a_killed_process_left_is_removed)
+/* Whatever the number in its name: it may be that of a process of another machine, or of a later one. */
+Test(unpack, what_killed_processes_left_is_removed_also_when_the_file_is_damaged)
 {
-    char *folder = make_set(), notes[1000], *path, *again, part[2100];
+    char *folder = make_set(), notes[1000], *path, part[1100], held[1100];
+    int fd;
+
+    put_file(folder, "f", "\x1f\x8b damaged", 10);
+    snprintf(part, sizeof(part), "cache/unpacked/0123-a.tar.%ld.part", (long)getpid());
+    put_file(folder, part, "x", 1);
+    put_file(folder, "cache/unpacked/0124-b.tar.1.part", "x", 1);
+    snprintf(held, sizeof(held), "%s/cache/unpacked/0124-b.tar.1.part", folder);
+    fd = open(held, O_RDONLY);
+    cr_assert_eq(flock(fd, LOCK_EX), 0);
+    cr_assert_eq(unpack(folder, "f", notes, &path, NULL), -EBADMSG);
+    cr_expect_eq(nr_copies(folder), 1); /* whoever writes it has a lock */
+    cr_expect_eq(access(held, F_OK), 0);
+    close(fd);
+    cr_assert_eq(unpack(folder, "f", notes, &path, NULL), -EBADMSG);
+    cr_expect_eq(nr_copies(folder), 0);
+    remove_set(folder);
+}
+
+struct watched {
+    const char *folder;
+    uint64_t done_bytes, calls;
+    int most_copies;
+};
+
+static void watch_unpack(void *context, const char *path, uint64_t done_bytes, uint64_t bytes)
+{
+    struct watched *watched = context;
+    const int copies = nr_copies(watched->folder);
+
+    cr_expect(strstr(path, "/f.gz") && done_bytes >= watched->done_bytes && done_bytes <= bytes);
+    watched->done_bytes = done_bytes;
+    watched->calls++;
+    watched->most_copies = copies > watched->most_copies ? copies : watched->most_copies;
+}
+
+static bool has_nameless_files(const char *folder)
+{
+    const int fd = open(folder, O_TMPFILE | O_RDWR, 0600);
+
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+Test(unpack, it_says_how_far_it_is_and_has_no_name_until_it_is_whole)
+{
+    char *folder = make_set(), *path, file[1024], cache[1024];
+    struct watched watched = {.folder = folder};
+    const struct np_source_progress progress = {.unpack = watch_unpack, .context = &watched};
     uint8_t *content = make_content();
 
-    put_zstd(folder, "f", content, N);
-    cr_assert_eq(unpack(folder, "f", notes, &path, NULL), 0);
-    snprintf(part, sizeof(part), "%s.999999999.part", path);
-    cr_assert_eq(rename(path, part), 0);
-    cr_assert_eq(unpack(folder, "f", notes, &again, NULL), 0);
-    cr_assert_eq(nr_copies(folder), 1);
+    put_gzip(folder, "f.gz", content, N);
+    snprintf(file, sizeof(file), "%s/f.gz", folder);
+    snprintf(cache, sizeof(cache), "%s/cache", folder);
+    cr_assert_eq(np_unpack(file, cache, &progress, &path, NULL), 0);
+    cr_expect(holds(path, content, N));
+    cr_expect_gt(watched.calls, 4);
+    if (has_nameless_files(folder))
+        cr_expect_eq(watched.most_copies, 0);
     np_free(path);
-    np_free(again);
+    free(content);
+    remove_set(folder);
+}
+
+Test(unpack, where_it_may_not_nothing_is_written)
+{
+    char *folder = make_set(), *path = NULL, file[1024], cache[1024];
+    const struct np_source_progress progress = {.no_unpack = true};
+    uint8_t *content = make_content();
+    struct np_err err = {0};
+
+    put_gzip(folder, "f.gz", content, N);
+    snprintf(file, sizeof(file), "%s/f.gz", folder);
+    snprintf(cache, sizeof(cache), "%s/cache", folder);
+    cr_assert_eq(np_unpack(file, cache, &progress, &path, &err), -EAGAIN);
+    cr_expect(strstr(err.text, "has to be unpacked"), "%s", err.text);
+    cr_expect_neq(access(cache, F_OK), 0);
     free(content);
     remove_set(folder);
 }
