@@ -53,14 +53,43 @@ void np_run_note(void *context, const char *text)
     np_run_say(context, "%s", text);
 }
 
+/* 1234567 as "1,234,567". */
+static void grouped(uint64_t n, char text[28])
+{
+    char plain[24];
+    const int digits = snprintf(plain, sizeof(plain), "%llu", (unsigned long long)n);
+
+    for (int i = 0; i < digits; i++) {
+        if (i && (digits - i) % 3 == 0)
+            *text++ = ',';
+        *text++ = plain[i];
+    }
+    *text = '\0';
+}
+
 /* A listing that gets no further is named by the watchdog. */
 static void count(void *context, const char *path, uint64_t samples)
 {
     struct np_run *run = context;
+    char number[28];
 
     np_stat_called(run->block);
     np_stat_call(run->block, "listing", path, samples);
     np_ui_listing(&run->ui, path, samples);
+    grouped(samples, number);
+    snprintf(run->opening, sizeof(run->opening), "listing %s files", number);
+    np_run_at(run, run->opening);
+}
+
+static void count_unpacked(void *context, const char *path, uint64_t done_bytes, uint64_t bytes)
+{
+    struct np_run *run = context;
+
+    np_stat_called(run->block);
+    np_stat_call(run->block, "unpacking", path, done_bytes);
+    snprintf(run->opening, sizeof(run->opening), "unpacking %llu of %llu MiB",
+        (unsigned long long)done_bytes >> 20, (unsigned long long)bytes >> 20);
+    np_run_at(run, run->opening);
 }
 
 bool np_run_has_val(const struct np_run *run)
@@ -137,7 +166,7 @@ static int open_order(struct np_run *run, struct np_err *err)
 static int open_data(struct np_run *run, struct np_err *err)
 {
     const struct np_source_progress progress = {
-        .note = np_run_note, .count = count, .context = run};
+        .note = np_run_note, .count = count, .unpack = count_unpacked, .context = run};
     int code = np_setup_data(run->config, &progress, &run->setup, err);
 
     np_stat_called(run->block);

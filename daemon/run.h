@@ -129,9 +129,11 @@ struct np_run {
     struct np_curves curves;
     int stop_code; /* why a hook ended the loop: 0 or -errno */
     struct np_err stop_err;
-    bool usage;        /* the error is one of the config */
-    uint64_t nr_done;  /* batches of any kind, and checkpoints: it goes on as long as this grows */
-    const char *doing; /* "opening", "training", "evaluating", "saving" */
+    bool usage; /* the error is one of the config */
+    /* Batches of any kind, checkpoints, and steps of a listing: it goes on as long as this grows. */
+    uint64_t nr_done;
+    const char *doing; /* "opening", "listing 512 files", "training", "evaluating", "saving" */
+    char opening[48];  /* what `doing` points at while data are listed or unpacked */
 };
 
 /* Trains: opens all, runs to the end, closes. Returns the exit code. */

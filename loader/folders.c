@@ -8,20 +8,25 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "loader/base/mem.h"
 #include "loader/source_scan.h"
 
-#define MAX_THREADS 8 /* they wait for the storage, not for a core */
+#define MAX_THREADS 8   /* they wait for the storage, not for a core */
+#define TOLD        256 /* entries, from one call of tick() to the next */
 
 enum { QUEUED, READING, READY };
 
 struct np_folders {
     pthread_mutex_t lock;
-    pthread_cond_t asked, ready;    /* with `lock` */
-    struct np_folder *first, *last; /* under lock: QUEUED */
-    bool stop;                      /* under lock */
+    pthread_cond_t asked, ready;                   /* with `lock` */
+    struct np_folder *first, *last;                /* under lock: QUEUED */
+    bool stop;                                     /* under lock */
+    uint64_t nr_seen;                              /* under lock: entries looked at, all folders */
+    void (*tick)(void *context, uint64_t nr_seen); /* set once; caller's thread only */
+    void *context;
     pthread_t threads[MAX_THREADS]; /* caller's thread only */
     int nr_threads;
 };
@@ -83,7 +88,20 @@ static int fail(struct np_folder *folder, int code, const char *what)
     return code;
 }
 
-static void read_entries(struct np_folder *folder, DIR *dir)
+/* TOLD more were looked at; own: by the caller's thread. */
+static void seen(struct np_folders *folders, bool own)
+{
+    uint64_t nr_seen;
+
+    pthread_mutex_lock(&folders->lock);
+    folders->nr_seen += TOLD;
+    nr_seen = folders->nr_seen;
+    pthread_mutex_unlock(&folders->lock);
+    if (own)
+        folders->tick(folders->context, nr_seen);
+}
+
+static void read_entries(struct np_folders *folders, struct np_folder *folder, DIR *dir, bool own)
 {
     const struct dirent *entry;
     int code = 0;
@@ -94,6 +112,8 @@ static void read_entries(struct np_folder *folder, DIR *dir)
         code = add_entry(folder, entry->d_name);
         if (!code)
             look_at(dirfd(dir), &folder->entries[folder->nr_entries - 1], entry->d_type);
+        if (!code && folder->nr_entries % TOLD == 0)
+            seen(folders, own);
     }
     if (!code && errno)
         code = -errno;
@@ -103,7 +123,7 @@ static void read_entries(struct np_folder *folder, DIR *dir)
         qsort(folder->entries, (size_t)folder->nr_entries, sizeof(*folder->entries), by_name);
 }
 
-static void read_folder(struct np_folder *folder)
+static void read_folder(struct np_folders *folders, struct np_folder *folder, bool own)
 {
     const int fd = open(folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir;
@@ -119,7 +139,7 @@ static void read_folder(struct np_folder *folder)
         close(fd);
         return;
     }
-    read_entries(folder, dir);
+    read_entries(folders, folder, dir, own);
     closedir(dir);
 }
 
@@ -138,12 +158,12 @@ static void unlink_folder(struct np_folders *folders, struct np_folder *folder)
 }
 
 /* Under lock, which it gives back while it reads. */
-static void read_queued(struct np_folders *folders, struct np_folder *folder)
+static void read_queued(struct np_folders *folders, struct np_folder *folder, bool own)
 {
     unlink_folder(folders, folder);
     folder->state = READING;
     pthread_mutex_unlock(&folders->lock);
-    read_folder(folder);
+    read_folder(folders, folder, own);
     pthread_mutex_lock(&folders->lock);
     folder->state = READY;
     pthread_cond_broadcast(&folders->ready);
@@ -157,7 +177,7 @@ static void *thread_main(void *context)
     pthread_mutex_lock(&folders->lock);
     while (!folders->stop) {
         if (folders->first)
-            read_queued(folders, folders->first);
+            read_queued(folders, folders->first, false);
         else
             pthread_cond_wait(&folders->asked, &folders->lock);
     }
@@ -179,12 +199,14 @@ static void start_thread(struct np_folders *folders)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-struct np_folders *np_folders_new(void)
+struct np_folders *np_folders_new(void (*tick)(void *context, uint64_t nr_seen), void *context)
 {
     struct np_folders *folders = np_alloc(sizeof(*folders));
 
     if (!folders)
         return NULL;
+    folders->tick = tick;
+    folders->context = context;
     pthread_mutex_init(&folders->lock, NULL);
     pthread_cond_init(&folders->asked, NULL);
     pthread_cond_init(&folders->ready, NULL);
@@ -236,9 +258,20 @@ void np_folders_wait(struct np_folders *folders, struct np_folder *folder)
 {
     pthread_mutex_lock(&folders->lock);
     if (folder->state == QUEUED)
-        read_queued(folders, folder);
-    while (folder->state != READY)
-        pthread_cond_wait(&folders->ready, &folders->lock);
+        read_queued(folders, folder, true);
+    while (folder->state != READY) {
+        const uint64_t nr_seen = folders->nr_seen;
+        struct timespec until;
+
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec++;
+        if (pthread_cond_timedwait(&folders->ready, &folders->lock, &until) != ETIMEDOUT ||
+            nr_seen == folders->nr_seen)
+            continue;
+        pthread_mutex_unlock(&folders->lock);
+        folders->tick(folders->context, nr_seen);
+        pthread_mutex_lock(&folders->lock);
+    }
     pthread_mutex_unlock(&folders->lock);
 }
 

@@ -28,7 +28,9 @@ struct np_folder {
 };
 
 struct np_folders;
-struct np_folders *np_folders_new(void); /* NULL: out of memory */
+/* tick is called by the caller's thread while it reads or waits: how many entries were looked at so far, in all
+ * folders. A large folder of slow storage takes long. NULL: out of memory. */
+struct np_folders *np_folders_new(void (*tick)(void *context, uint64_t nr_seen), void *context);
 /* Every folder that was asked for has been dropped. */
 void np_folders_free(struct np_folders *folders);
 /* Begins to read the folder at path (copied); NULL: out of memory. One thread calls these three. */

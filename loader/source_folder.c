@@ -25,6 +25,7 @@ struct walk {
     struct np_folders *folders;
     char name[MAX_PATH + 2]; /* below root, of what is being looked at */
     size_t class_at;         /* bytes of name before the class */
+    uint64_t nr_told;        /* files, to progress */
     uint64_t nr_skipped;
     char skipped[256]; /* the first of them */
     struct {
@@ -49,6 +50,18 @@ static int label_of(struct walk *walk)
     memcpy(class_name, from, (size_t)(slash - from));
     class_name[slash - from] = '\0';
     return np_scan_class(walk->index, walk->root, class_name, walk->err);
+}
+
+/* Files found, or entries of a folder that is being read: whichever is ahead. */
+static void tell_count(void *context, uint64_t n)
+{
+    struct walk *walk = context;
+    const struct np_source_progress *progress = walk->progress;
+
+    if (n <= walk->nr_told || !progress || !progress->count)
+        return;
+    walk->nr_told = n;
+    progress->count(progress->context, progress->path, n);
 }
 
 static bool is_hidden(const char *name)
@@ -78,7 +91,8 @@ static int add_file(struct walk *walk, uint64_t file_bytes)
     record.no_label = label < 0;
     record.label = label < 0 ? 0 : (uint32_t)label;
     code = np_scan_add(walk->index, &record, walk->root, walk->name, walk->err);
-    np_source_count(walk->progress, walk->index);
+    if (np_index_samples(walk->index) % 256 == 0)
+        tell_count(walk, np_index_samples(walk->index));
     return code;
 }
 
@@ -196,7 +210,7 @@ static int walk_all(struct walk *walk)
     struct np_folder *root = NULL;
     int code;
 
-    walk->folders = np_folders_new();
+    walk->folders = np_folders_new(tell_count, walk);
     if (walk->folders)
         root = np_folders_ask(walk->folders, walk->root);
     code = root ? enter(walk, root, 0, 0) : fail(walk, -ENOMEM, "out of memory");

@@ -51,7 +51,7 @@ struct np_service_options {
 
 struct np_said { /* of a run that goes on, as its worker last said; values not known: NAN */
     double step, total_steps, epoch, loss, accuracy, images_per_second, stall_ratio, eta_s;
-    char doing[24]; /* "opening", "training", "evaluating", "saving" */
+    char doing[48]; /* "opening", "training", "evaluating", "saving" */
     char cause[16]; /* of most of the stall; "" */
     double said;    /* Unix time; 0: never */
 };

@@ -176,6 +176,29 @@ Test(source, many_folders_are_listed_in_their_order)
     remove_set(folder);
 }
 
+/* Whoever waits for it sees that it goes on, before there is a first sample. */
+Test(source, a_large_folder_is_counted_while_it_is_read)
+{
+    char *folder = make_set(), name[64], path[1024], word[] = "folder", none[] = "";
+    struct np_source_options options = {
+        .source = word, .path = path, .match = none, .labels = none, .cache_dir = none};
+    uint64_t most = 0;
+    const struct np_source_progress progress = {.count = remember_count, .context = &most};
+    struct np_index *index;
+
+    put_file(folder, "set/a/1.jpg", "x", 1);
+    for (int i = 0; i < 600; i++) {
+        snprintf(name, sizeof(name), "set/a/%d.txt", i);
+        put_file(folder, name, "", 0);
+    }
+    snprintf(path, sizeof(path), "%s/set", folder);
+    cr_assert_eq(np_source_open(&options, &progress, &index, NULL), 0);
+    cr_expect_eq(np_index_samples(index), 1);
+    cr_expect_eq(most, 512);
+    np_index_free(index);
+    remove_set(folder);
+}
+
 Test(source, a_mistake_among_many_folders_is_the_first_one)
 {
     char *folder = make_set(), name[64], command[1024];
