@@ -50,9 +50,11 @@ int np_ask_patiently(
 int np_exit_of_run(const struct np_node *run)
 {
     const char *state = np_node_text(run, "state");
+    const bool gave_up = np_node_number(run, "exit_code", -1) == NP_EXIT_GAVE_UP;
 
     return strcmp(state, "done") == 0      ? NP_EXIT_DONE
            : strcmp(state, "stopped") == 0 ? NP_EXIT_STOPPED
+           : gave_up                       ? NP_EXIT_GAVE_UP
                                            : NP_EXIT_FAILED;
 }
 

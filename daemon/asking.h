@@ -19,7 +19,8 @@ int np_ask_patiently(
  * np_node_free. */
 int np_await_end(
     struct np_client *client, int64_t id, struct np_node **ret_run, struct np_err *err);
-/* Of a run that is over: 0 done, 1 failed, 75 stopped. */
+/* Of a run that is over: 0 done, 1 failed, 74 failed and its last try had given up with a checkpoint, 75
+ * stopped. */
 int np_exit_of_run(const struct np_node *run);
 
 #endif

@@ -1,6 +1,7 @@
 /* The commands of the program. main.c has the table; each command is one file, cmd_NAME.c.
  * A command returns its exit code: 0 done, 1 failed, 2 the command line or the config is
- * wrong, 3 a comparison found a regression, 75 stopped early with a checkpoint. */
+ * wrong, 3 a comparison found a regression, 74 gave up by itself with a checkpoint, 75 told to stop, with a
+ * checkpoint. */
 #ifndef NP_CMD_H
 #define NP_CMD_H
 
@@ -8,7 +9,13 @@
 
 #include "loader/base/err.h"
 
-enum { NP_EXIT_DONE = 0, NP_EXIT_FAILED = 1, NP_EXIT_USAGE = 2, NP_EXIT_STOPPED = 75 };
+enum {
+    NP_EXIT_DONE = 0,
+    NP_EXIT_FAILED = 1,
+    NP_EXIT_USAGE = 2,
+    NP_EXIT_GAVE_UP = 74, /* storage or device failed; --resume goes on from the checkpoint */
+    NP_EXIT_STOPPED = 75  /* a signal asked for it; --resume goes on from the checkpoint */
+};
 
 /* argv[0] is the command's name. Main thread. */
 int np_cmd_train(int argc, char **argv);

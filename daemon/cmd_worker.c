@@ -35,6 +35,7 @@ struct worker {
     const char *doing;
     struct np_json line;
     struct np_err err;
+    enum np_device_trouble trouble;
     bool saved;
 };
 
@@ -116,6 +117,8 @@ static void write_record(struct worker *w, int code)
     np_json_int(line, "code", code);
     np_json_bool(line, "saved", w->saved);
     np_json_bool(line, "disk_full", w->err.code == -ENOSPC || w->err.code == -EDQUOT);
+    np_json_bool(line, "no_device", w->trouble == NP_DEVICE_ABSENT);
+    np_json_bool(line, "device_failed", w->trouble == NP_DEVICE_FAILED);
     np_json_text(line, "reason", w->err.code ? w->err.text : "");
     const char *text = np_json_end(line);
     const bool good = file && text && fputs(text, file) >= 0 && fflush(file) == 0;
@@ -235,7 +238,8 @@ static int put_config(const struct np_job *job, struct np_err *err)
 
 static int train(struct worker *w)
 {
-    const struct np_run_follower follower = {.at = at, .context = w, .err = &w->err};
+    const struct np_run_follower follower = {
+        .at = at, .context = w, .err = &w->err, .trouble = &w->trouble};
     const struct np_overrides none = {0};
     const struct np_run_options options = {
         .follower = &follower, .into = w->job.dir, .overrides = &none};

@@ -46,7 +46,9 @@ static const struct np_command commands[] = {
         "one\n"
         "ends the run at once. Before the first step there is nothing to save: the signal ends "
         "the\n"
-        "run and says so. A closed standard output does not stop a run: its log continues.\n"},
+        "run and says so. A closed standard output does not stop a run: its log continues.\n"
+        "A run that cannot read its data or write a checkpoint gives up with 74 where it has a\n"
+        "checkpoint, else with 1.\n"},
     {"eval", np_cmd_eval, "CONFIG --weights FILE", "loss and accuracy on the test set, or another",
         "  --weights FILE   a safetensors file, a checkpoint's folder, a run's folder (its newest\n"
         "                   checkpoint), or RUN:best, RUN:last, RUN:step-N\n"
@@ -167,7 +169,7 @@ static const struct np_command commands[] = {
         "  --device NAME    default: the config's\n"
         "  --max-retries N  tries after its process has died; default 3\n"
         "  --wait           wait until the run has ended; exit with its code: 0 done, 1 failed,\n"
-        "                   75 stopped\n" ASKING},
+        "                   74 gave up with a checkpoint, 75 stopped\n" ASKING},
     {"ls", np_cmd_ls, "", "the runs of the service",
         "  --all            the finished ones, too\n"
         "  --mine           only those of this user\n" ASKING},

@@ -379,6 +379,7 @@ static int open_base(struct np_run *run, struct np_err *err)
         return code;
     run->io_open = true;
     code = np_device_open(run->config->device, &run->config->device_options, &run->device, err);
+    run->device_absent = code < 0;
     if (code == 0) {
         run->device->note = np_run_note;
         run->device->note_context = run;
@@ -516,6 +517,36 @@ static void close_run(struct np_run *run)
     np_ui_fini(&run->ui);
 }
 
+/* What a run that is not done ends with: its exit code. */
+static int say_end(struct np_run *run, int code, const struct np_err *err)
+{
+    const bool saved = run->saved_step != UINT64_MAX;
+
+    if (code == -EINTR && saved) {
+        np_run_say(run, "stopped at step %llu; go on with --resume %s",
+            (unsigned long long)run->saved_step, run->dir);
+        return NP_EXIT_STOPPED;
+    }
+    np_run_report_error(run, err);
+    if (run->usage)
+        return NP_EXIT_USAGE;
+    /* weights that have left the numbers would do so again */
+    if (!saved || !run->stop_code || run->stop_code == -EDOM)
+        return NP_EXIT_FAILED;
+    np_run_say(run, "given up; the checkpoint of step %llu is kept: go on with --resume %s",
+        (unsigned long long)run->saved_step, run->dir);
+    return NP_EXIT_GAVE_UP;
+}
+
+static void tell_follower(
+    const struct np_run *run, const struct np_run_follower *follower, const struct np_err *err)
+{
+    *follower->err = *err;
+    *follower->trouble = run->device_absent                   ? NP_DEVICE_ABSENT
+                         : run->device && *run->device->fault ? NP_DEVICE_FAILED
+                                                              : NP_DEVICE_WELL;
+}
+
 int np_run_train(struct np_config *config, const struct np_run_options *options)
 {
     struct np_run *run = np_alloc(sizeof(*run));
@@ -540,19 +571,11 @@ int np_run_train(struct np_config *config, const struct np_run_options *options)
         exit_code = code == -ECANCELED ? NP_EXIT_DONE
                     : code == -EINTR   ? NP_EXIT_STOPPED
                                        : NP_EXIT_FAILED;
-    } else if (code == -EINTR && run->saved_step != UINT64_MAX) {
-        np_run_say(run, "stopped at step %llu; go on with --resume %s",
-            (unsigned long long)run->saved_step, run->dir);
-        exit_code = NP_EXIT_STOPPED;
     } else if (code < 0) {
-        np_run_report_error(run, &err);
-        /* weights that have left the numbers would do so again */
-        bool goes_on = run->stop_code && run->stop_code != -EDOM && run->saved_step != UINT64_MAX;
-
-        exit_code = run->usage ? NP_EXIT_USAGE : goes_on ? NP_EXIT_STOPPED : NP_EXIT_FAILED;
+        exit_code = say_end(run, code, &err);
     }
     if (code < 0 && options->follower)
-        *options->follower->err = err;
+        tell_follower(run, options->follower, &err);
     close_run(run);
     np_free(run);
     return exit_code;

@@ -34,12 +34,15 @@ struct np_run_probe {
     unsigned stubs;
 };
 
+enum np_device_trouble { NP_DEVICE_WELL, NP_DEVICE_ABSENT /* not opened */, NP_DEVICE_FAILED };
+
 /* For who looks after a run (daemon/service/): what it is at, with each batch and each change. Trainer
  * thread. */
 struct np_run_follower {
     void (*at)(void *context, const struct np_run *run, const char *doing);
     void *context;
-    struct np_err *err; /* of a run that failed, beside the screen */
+    struct np_err *err;              /* of a run that failed, beside the screen */
+    enum np_device_trouble *trouble; /* and whether its device was the reason */
 };
 
 struct np_run_options {
@@ -86,6 +89,7 @@ struct np_run {
 
     struct np_setup setup;
     struct np_device *device;
+    bool device_absent; /* it could not be opened */
     enum np_dtype precision;
     int lanes, threads;
     int nr_cpus; /* usable */

@@ -10,9 +10,9 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "daemon/cmd.h"
 #include "daemon/json.h"
 #include "daemon/service/as_user.h"
+#include "daemon/service/decide.h"
 #include "daemon/service/service_parts.h"
 #include "daemon/service/worker_unit.h"
 #include "loader/base/mem.h"
@@ -54,7 +54,7 @@ void np_service_begin_life(struct np_kept *run)
         .images_per_second = NAN,
         .stall_ratio = NAN,
         .eta_s = NAN};
-    run->ended = run->unbegun = run->hung = false;
+    run->ended = run->unbegun = run->unstarted = run->hung = false;
     run->told = run->listen_at = 0;
     run->used = 0;
     run->at = -1;
@@ -112,7 +112,7 @@ int np_service_begin(
     } else { /* as if it had died at once */
         run->left = (struct np_worker_exit){.code = -1};
         snprintf(run->left.reason, sizeof(run->left.reason), "%s", err->text);
-        run->ended = true;
+        run->ended = run->unstarted = true;
     }
     return 0;
 }
@@ -198,85 +198,18 @@ void np_service_tell(struct np_service *service, struct np_kept *run)
     np_worker_signal(&run->worker, SIGTERM);
 }
 
-/* Doubled from try to try, up to the cap. */
-static double back_off(const struct np_service_options *options, int64_t retries)
+static void decide(struct np_service *service, struct np_kept *run, struct np_entry *to)
 {
-    const double wait = options->retry_first_s * pow(2, (double)(retries < 30 ? retries - 1 : 30));
+    const struct np_end end = {.left = &run->left,
+        .told = run->told > 0,
+        .hung = run->hung,
+        .unbegun = run->unbegun,
+        .unstarted = run->unstarted,
+        .now = np_service_now(),
+        .retry_first_s = service->options.retry_first_s,
+        .retry_cap_s = service->options.retry_cap_s};
 
-    return wait < options->retry_cap_s ? wait : options->retry_cap_s;
-}
-
-static void describe_death(const struct np_kept *run, char *text, size_t bytes)
-{
-    const struct np_worker_exit *left = &run->left;
-
-    if (run->hung)
-        snprintf(text, bytes, "it made no progress, and was ended");
-    else if (*left->reason)
-        snprintf(text, bytes, "%.400s", left->reason);
-    else if (left->signal)
-        snprintf(text, bytes, "its process was ended by SIG%s", sigabbrev_np(left->signal));
-    else if (!left->begun)
-        snprintf(text, bytes,
-            "its process has gone before it had the run's folder: another one is at work there, or "
-            "it cannot be written");
-    else
-        snprintf(text, bytes, "its process has gone");
-}
-
-static void after_death(
-    const struct np_service *service, const struct np_kept *run, struct np_entry *to)
-{
-    char why[sizeof(to->reason)];
-
-    describe_death(run, why, sizeof(why));
-    to->retries = run->left.saved ? 1 : to->retries + 1;
-    if (to->retries > to->max_retries) {
-        to->state = NP_ENTRY_FAILED;
-        say(to, "%.480s", why);
-        return;
-    }
-    const double wait = back_off(&service->options, to->retries);
-
-    to->state = NP_ENTRY_QUEUED;
-    to->not_before = np_service_now() + wait;
-    say(to, "%.400s; try %lld of %lld in %.0f s", why, (long long)to->retries,
-        (long long)to->max_retries, wait);
-}
-
-/* What becomes of a run whose worker has ended: what was wished counts, unless it is done. */
-static void decide(const struct np_service *service, const struct np_kept *run, struct np_entry *to)
-{
-    const int code = run->left.code;
-
-    to->exit_code = code;
-    to->assigned[0] = '\0';
-    to->not_before = 0;
-    if (code == NP_EXIT_DONE) {
-        to->state = NP_ENTRY_DONE;
-        to->reason[0] = '\0'; /* it was to make room, say */
-    } else if (to->state == NP_ENTRY_STOPPING) {
-        to->state = NP_ENTRY_STOPPED;
-    } else if (to->state == NP_ENTRY_PAUSING) {
-        to->state = NP_ENTRY_PAUSED;
-    } else if (to->state == NP_ENTRY_YIELDING || code == NP_EXIT_STOPPED || run->told > 0 ||
-               run->unbegun) {
-        /* the daemon is stopping, or somebody has told the worker so; it is no fault of the run's */
-        to->state = NP_ENTRY_QUEUED;
-    } else if (run->left.disk_full) {
-        to->state = NP_ENTRY_QUEUED;
-        to->not_before = np_service_now() + NP_DISK_WAIT_S;
-        say(to, "%.400s; it goes on when there is room", run->left.reason);
-    } else if (code == NP_EXIT_USAGE) {
-        to->state = NP_ENTRY_FAILED;
-        say(to, "%.480s", run->left.reason);
-    } else {
-        after_death(service, run, to);
-    }
-    if (code == NP_EXIT_DONE || code == NP_EXIT_STOPPED)
-        to->retries = 0;
-    if (np_entry_is_over(to))
-        to->ended = np_service_now();
+    np_decide(&end, to, &run->waits);
 }
 
 static bool has_ended(const struct np_worker *worker)
@@ -309,9 +242,12 @@ void np_service_look_after(struct np_service *service, struct np_kept *run)
     }
     if (run->ended) { /* until it is written, it is tried again with each turn */
         struct np_entry to = *entry;
+        const int waits = run->waits;
 
         decide(service, run, &to);
         if (np_service_commit(service, run, &to, &unwritten) == 0)
             run->ended = false;
+        else
+            run->waits = waits;
     }
 }

@@ -16,9 +16,11 @@ struct np_kept {
     bool ended;   /* its worker has, and the queue's file does not say so yet */
     bool lost;    /* whether its worker lives is not known: its disk does not answer; asked again */
     bool unbegun; /* and had done nothing: the daemon went while it was being started */
-    bool hung;    /* it made no progress, and was ended for it */
-    double spare; /* bytes of checkpoints that may go, once it is over; -1: not looked at yet */
-    double told;  /* when it was told to stop, on the clock that nobody sets; 0: it was not */
+    bool unstarted;   /* no process could be started for it */
+    int waits;        /* ends in a row that do not count as tries (decide.h) */
+    bool hung;        /* it made no progress, and was ended for it */
+    double spare;     /* bytes of checkpoints that may go, once it is over; -1: not looked at yet */
+    double told;      /* when it was told to stop, on the clock that nobody sets; 0: it was not */
     double went_on;   /* when it last made progress, on the same */
     double listen_at; /* when its pipe is looked for again, on the same */
     double at;        /* where that was: batches done */

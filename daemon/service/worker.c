@@ -184,6 +184,8 @@ static void read_exit(
         ret_exit->code = (int)np_node_number(node, "code", -1);
         ret_exit->saved = np_node_is(np_node_get(node, "saved"), "true");
         ret_exit->disk_full = np_node_is(np_node_get(node, "disk_full"), "true");
+        ret_exit->no_device = np_node_is(np_node_get(node, "no_device"), "true");
+        ret_exit->device_failed = np_node_is(np_node_get(node, "device_failed"), "true");
         if (reason && reason->kind == NP_NODE_SCALAR)
             snprintf(ret_exit->reason, sizeof(ret_exit->reason), "%s", reason->text);
     }

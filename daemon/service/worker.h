@@ -46,7 +46,9 @@ struct np_worker_exit {
     bool begun; /* it came as far as to have its folder */
     bool saved; /* it has written a checkpoint in this try */
     bool disk_full;
-    char reason[512]; /* what it said last; "" */
+    bool no_device;     /* its device could not be opened */
+    bool device_failed; /* while it was at work */
+    char reason[512];   /* what it said last; "" */
 };
 /* Of one that has ended: reaps it, and reads what it left. */
 void np_worker_end(struct np_worker *worker, uid_t uid, gid_t gid, const char *dir, int64_t attempt,

@@ -1,0 +1,125 @@
+/* See decide.h. */
+#include "daemon/service/decide.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/cmd.h"
+
+#define MAX_DOUBLED 30
+
+static void say(struct np_entry *entry, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void say(struct np_entry *entry, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(entry->reason, sizeof(entry->reason), format, args);
+    va_end(args);
+}
+
+double np_back_off(double first_s, double cap_s, int64_t nr)
+{
+    const double wait = first_s * pow(2, (double)(nr < MAX_DOUBLED ? nr - 1 : MAX_DOUBLED));
+
+    return wait < cap_s ? wait : cap_s;
+}
+
+static void describe_death(const struct np_end *end, char *text, size_t bytes)
+{
+    const struct np_worker_exit *left = end->left;
+
+    if (end->hung)
+        snprintf(text, bytes, "it made no progress, and was ended");
+    else if (*left->reason)
+        snprintf(text, bytes, "%.400s", left->reason);
+    else if (left->signal)
+        snprintf(text, bytes, "its process was ended by SIG%s", sigabbrev_np(left->signal));
+    else if (!left->begun)
+        snprintf(text, bytes,
+            "its process has gone before it had the run's folder: another one is at work there, or "
+            "it cannot be written");
+    else
+        snprintf(text, bytes, "its process has gone");
+}
+
+/* A checkpoint that was written in this try is progress: the count begins again. */
+static void after_death(const struct np_end *end, struct np_entry *to)
+{
+    char why[sizeof(to->reason)];
+
+    describe_death(end, why, sizeof(why));
+    to->retries = end->left->saved ? 1 : to->retries + 1;
+    if (to->retries > to->max_retries) {
+        to->state = NP_ENTRY_FAILED;
+        say(to, "%.480s", why);
+        return;
+    }
+    const double wait = np_back_off(end->retry_first_s, end->retry_cap_s, to->retries);
+
+    to->state = NP_ENTRY_QUEUED;
+    to->not_before = end->now + wait;
+    say(to, "%.400s; try %lld of %lld in %.0f s", why, (long long)to->retries,
+        (long long)to->max_retries, wait);
+}
+
+/* What the run can do nothing about: tried again without counting, less and less often. */
+static void wait_for_machine(
+    const struct np_end *end, struct np_entry *to, int *waits, const char *what)
+{
+    *waits = end->left->saved ? 1 : *waits + 1;
+    const double wait = np_back_off(end->retry_first_s, end->retry_cap_s, *waits);
+
+    to->state = NP_ENTRY_QUEUED;
+    to->not_before = end->now + wait;
+    say(to, "%.400s; %s, next in %.0f s", end->left->reason, what, wait);
+}
+
+/* The wish of somebody is fulfilled; where the worker had trouble on the way, that is kept. */
+static void obey(const struct np_end *end, struct np_entry *to, enum np_entry_state state)
+{
+    to->state = state;
+    if (end->left->code != NP_EXIT_STOPPED && *end->left->reason)
+        say(to, "%.480s", end->left->reason);
+}
+
+void np_decide(const struct np_end *end, struct np_entry *to, int *waits)
+{
+    const struct np_worker_exit *left = end->left;
+    const int code = left->code;
+    const int before = *waits;
+
+    to->exit_code = code;
+    to->assigned[0] = '\0';
+    to->not_before = 0;
+    *waits = 0;
+    if (code == NP_EXIT_DONE) {
+        to->state = NP_ENTRY_DONE;
+        to->reason[0] = '\0'; /* it was to make room, say */
+    } else if (to->state == NP_ENTRY_STOPPING) {
+        obey(end, to, NP_ENTRY_STOPPED);
+    } else if (to->state == NP_ENTRY_PAUSING) {
+        obey(end, to, NP_ENTRY_PAUSED);
+    } else if (to->state == NP_ENTRY_YIELDING || code == NP_EXIT_STOPPED || end->told ||
+               end->unbegun) {
+        obey(end, to, NP_ENTRY_QUEUED);
+    } else if (left->disk_full) {
+        *waits = before;
+        wait_for_machine(end, to, waits, "it is tried again until there is room");
+    } else if (end->unstarted || left->no_device) {
+        *waits = before;
+        wait_for_machine(end, to, waits, "that does not count as a try");
+    } else if (code == NP_EXIT_USAGE) {
+        to->state = NP_ENTRY_FAILED;
+        say(to, "%.480s", left->reason);
+    } else {
+        after_death(end, to);
+    }
+    if (code == NP_EXIT_DONE || code == NP_EXIT_STOPPED)
+        to->retries = 0;
+    if (np_entry_is_over(to))
+        to->ended = end->now;
+}

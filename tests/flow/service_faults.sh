@@ -1,0 +1,75 @@
+# The service over storage and devices that fail: a bad sector, a full quota, a mount that hangs, a GPU that dies. Each
+# run comes to a state, a reason and a number of tries that its owner can act on, and none is started without a pause.
+. "$(dirname "$0")/../lib.sh"
+export NNPIPE_SOCKET="$TMP/socket" XDG_STATE_HOME="$TMP/state" XDG_CONFIG_HOME="$TMP/config"
+daemon=
+trap 'kill -9 $daemon 2>/dev/null; unmount_faulty; kill -9 $(cat "$TMP"/*runs/*/lock 2>/dev/null) 2>/dev/null; rm -rf "$TMP"' EXIT
+mkdir -p "$TMP/config/nnpipe"
+settings() { # settings LINE...
+    printf 'devices: [cpu]\nretry: {first: 0.3, cap: 1}\nspare_bytes: 1M\n' >"$TMP/config/nnpipe/service.yaml"
+    for line in "$@"; do echo "$line" >>"$TMP/config/nnpipe/service.yaml"; done
+}
+net() { # net NAME SOURCE RUNS STEPS
+    cat >"$TMP/$1.yaml" <<Y
+name: $1
+seed: 1
+device: cpu
+data: {train: $2}
+loader: {batch: 8, cache: none, readers: 1, io: pread}
+model: [{conv: {out: 4, kernel: 3, pad: 1}}, relu, global_avgpool, {linear: {out: classes}}]
+train: {steps: $4, eval_every: never, threads: 1}
+checkpoint: {every: 10 steps, keep: 2}
+runs: $3
+Y
+}
+start() {
+    "$NNPIPE" daemon 2>>"$TMP/daemon.log" &
+    daemon=$!
+    for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && return; sleep 0.1; done
+    tail -n 3 "$TMP/daemon.log"
+    return 1
+}
+field() { # field ID NAME
+    "$NNPIPE" status "$1" --json | python3 -c 'import json, sys; print(json.loads(sys.stdin.readline())[sys.argv[1]])' "$2"
+}
+becomes() { # becomes ID STATE [SECONDS]
+    for _ in $(tries $((10 * ${3:-30}))); do [ "$(field "$1" state)" = "$2" ] && return; sleep 0.1; done
+    echo "run $1 is $(field "$1" state), not $2: $(field "$1" reason)"
+    return 1
+}
+says_why() { # says_why ID TEXT: its reason comes to hold that
+    for _ in $(tries 300); do field "$1" reason | grep -q "$2" && return; sleep 0.1; done
+    echo "run $1 is $(field "$1" state) and says: $(field "$1" reason)"
+    return 1
+}
+submitted() { "$NNPIPE" submit "$@" --json | sed -n 's/.*"id": *\([0-9]*\).*/\1/p'; }
+trained() { # trained ID RUNS: it has written a checkpoint
+    for _ in $(tries 300); do ls "$2"/*-"$1"/checkpoints/step-* >/dev/null 2>&1 && return; sleep 0.1; done
+    return 1
+}
+starts() { sed 's/.*"attempt": *\([0-9]*\).*/\1/' "$2"/*-"$1"/exit.json; } # starts ID RUNS: so often it was
+# shown ID RUNS: what its owner sees
+shown() { echo "# run $1: $(field "$1" state), $(field "$1" retries) tries, $(starts "$1" "$2") starts, $(field "$1" reason)" | tee -a "$TMP/table"; }
+
+settings
+start
+"$NNPIPE" data synth --out "$TMP/shards" --size 16 --samples 400 --test 10 >/dev/null 2>&1
+mkdir -p "$TMP/disk/data" "$TMP/disk/runs" && for f in "$TMP"/shards/train-*.tar*; do tar -xf "$f" -C "$TMP/disk/data"; done
+if mount_faulty "$TMP/disk" "$TMP/mount"; then
+    chmod 755 "$TMP" "$TMP/disk"
+    net folder "{source: folder, path: $TMP/mount/data}" "$TMP/runs" 1000000
+    net quota "{source: synth, samples: 400, size: 16}" "$TMP/mount/runs" 2000
+    bad=$(cd "$TMP/disk" && find data -name '*.[jp][pn]g' | sort | tail -n 1)
+    sector() { # the picture is read in each epoch of 50 steps, so no start gets past it
+        id=$(submitted "$TMP/folder.yaml" --max-retries 2) && [ -n "$id" ] && trained "$id" "$TMP/runs" && echo "fail 5 $bad" >"$TMP/mount/.control" && becomes "$id" failed 60
+        code=$?
+        echo clear >"$TMP/mount/.control"
+        shown "$id" "$TMP/runs"
+        [ $code -eq 0 ] && says_why "$id" "${bad##*/}.*Input/output error" && [ "$(field "$id" exit_code)" -eq 74 ] && [ "$(field "$id" retries)" -eq 3 ] && [ "$(starts "$id" "$TMP/runs")" -le 6 ]
+    }
+    t "a bad sector ends a run after its tries, each later than the last, and the file is named" sector
+else
+    skip "a bad sector, a full quota and a hung mount" "no FUSE can be mounted here"
+fi
+[ ! -s "$TMP/table" ] || cat "$TMP/table"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,179 @@
+/* What becomes of a run whose worker has ended: every way to end, against every wish. */
+#include <string.h>
+
+#include "daemon/cmd.h"
+#include "daemon/service/decide.h"
+#include "tests/test.h"
+
+static struct np_worker_exit left;
+static struct np_entry run;
+static struct np_end end;
+static int waits;
+
+static void fresh(enum np_entry_state state, int code, const char *reason)
+{
+    left = (struct np_worker_exit){.code = code, .begun = code >= 0};
+    strcpy(left.reason, reason);
+    run = (struct np_entry){.state = state, .max_retries = 3};
+    strcpy(run.assigned, "cuda:0");
+    end = (struct np_end){.left = &left, .now = 1000, .retry_first_s = 10, .retry_cap_s = 100};
+    waits = 0;
+}
+
+static void again(void)
+{
+    run.state = NP_ENTRY_RUNNING;
+    np_decide(&end, &run, &waits);
+}
+
+Test(decide, one_that_is_done_is_done_whatever_was_wished)
+{
+    for (int wish = NP_ENTRY_RUNNING; wish <= NP_ENTRY_STOPPING; wish++) {
+        fresh((enum np_entry_state)wish, NP_EXIT_DONE, "");
+        run.retries = 2;
+        np_decide(&end, &run, &waits);
+        cr_assert_eq(run.state, NP_ENTRY_DONE);
+        cr_assert_eq(run.retries, 0);
+        cr_assert_eq(run.ended, 1000);
+        cr_assert_str_eq(run.assigned, "");
+    }
+}
+
+Test(decide, a_stop_that_was_told_costs_nothing_and_starts_at_once)
+{
+    fresh(NP_ENTRY_RUNNING, NP_EXIT_STOPPED, "stopped");
+    run.retries = 2;
+    np_decide(&end, &run, &waits);
+    cr_assert_eq(run.state, NP_ENTRY_QUEUED);
+    cr_assert_eq(run.not_before, 0);
+    cr_assert_eq(run.retries, 0);
+    cr_assert_str_eq(run.reason, "");
+    fresh(NP_ENTRY_STOPPING, NP_EXIT_STOPPED, "stopped");
+    np_decide(&end, &run, &waits);
+    cr_assert_eq(run.state, NP_ENTRY_STOPPED);
+    cr_assert_eq(run.ended, 1000);
+    fresh(NP_ENTRY_PAUSING, NP_EXIT_STOPPED, "stopped");
+    np_decide(&end, &run, &waits);
+    cr_assert_eq(run.state, NP_ENTRY_PAUSED);
+    cr_assert_eq(run.ended, 0);
+}
+
+Test(decide, giving_up_counts_waits_longer_each_time_and_fails_in_the_end)
+{
+    const double waits_s[] = {10, 20, 40};
+
+    fresh(NP_ENTRY_RUNNING, NP_EXIT_GAVE_UP, "cannot read a.jpg: Input/output error");
+    for (int i = 0; i < 3; i++) {
+        again();
+        cr_assert_eq(run.state, NP_ENTRY_QUEUED);
+        cr_assert_eq(run.retries, i + 1);
+        cr_assert_eq(run.not_before, 1000 + waits_s[i]);
+        cr_assert(
+            strstr(run.reason, "cannot read a.jpg: Input/output error; try "), "%s", run.reason);
+    }
+    again();
+    cr_assert_eq(run.state, NP_ENTRY_FAILED);
+    cr_assert_eq(run.exit_code, NP_EXIT_GAVE_UP);
+    cr_assert_str_eq(run.reason, "cannot read a.jpg: Input/output error");
+}
+
+Test(decide, a_run_that_saves_between_two_troubles_never_fails_of_them)
+{
+    fresh(NP_ENTRY_RUNNING, NP_EXIT_GAVE_UP, "cannot read a.jpg");
+    left.saved = true;
+    for (int i = 0; i < 100; i++) {
+        again();
+        cr_assert_eq(run.state, NP_ENTRY_QUEUED);
+        cr_assert_eq(run.retries, 1);
+        cr_assert_eq(run.not_before, 1010);
+    }
+}
+
+Test(decide, a_wish_is_fulfilled_and_what_went_wrong_on_the_way_is_kept)
+{
+    const enum np_entry_state wishes[] = {NP_ENTRY_STOPPING, NP_ENTRY_PAUSING, NP_ENTRY_YIELDING},
+                              gone[] = {NP_ENTRY_STOPPED, NP_ENTRY_PAUSED, NP_ENTRY_QUEUED};
+
+    for (int i = 0; i < 3; i++) {
+        fresh(wishes[i], NP_EXIT_GAVE_UP, "the checkpoint could not be written");
+        np_decide(&end, &run, &waits);
+        cr_assert_eq(run.state, gone[i]);
+        cr_assert_str_eq(run.reason, "the checkpoint could not be written");
+    }
+    fresh(NP_ENTRY_RUNNING, NP_EXIT_GAVE_UP, "the checkpoint could not be written");
+    end.told = true; /* the service is going down */
+    np_decide(&end, &run, &waits);
+    cr_assert_eq(run.state, NP_ENTRY_QUEUED);
+    cr_assert_eq(run.not_before, 0);
+    cr_assert_str_eq(run.reason, "the checkpoint could not be written");
+}
+
+Test(decide, a_full_disk_is_waited_for_without_counting_and_ever_more_slowly)
+{
+    const double waits_s[] = {10, 20, 40, 80, 100, 100};
+
+    fresh(NP_ENTRY_RUNNING, NP_EXIT_GAVE_UP, "cannot write /a/b: your disk quota is used up");
+    left.disk_full = true;
+    for (int i = 0; i < 6; i++) {
+        again();
+        cr_assert_eq(run.state, NP_ENTRY_QUEUED);
+        cr_assert_eq(run.retries, 0);
+        cr_assert_eq(run.not_before, 1000 + waits_s[i], "%g", run.not_before);
+        cr_assert(strstr(run.reason, "/a/b: your disk quota is used up; "), "%s", run.reason);
+    }
+    left.saved = true; /* there was room for a while */
+    again();
+    cr_assert_eq(run.not_before, 1010);
+    left = (struct np_worker_exit){.code = NP_EXIT_FAILED};
+    again();
+    cr_assert_eq(waits, 0);
+}
+
+Test(decide, what_the_machine_could_not_start_does_not_count)
+{
+    fresh(NP_ENTRY_RUNNING, -1, "a worker cannot be started: Resource temporarily unavailable");
+    end.unstarted = true;
+    for (int i = 0; i < 20; i++)
+        again();
+    cr_assert_eq(run.state, NP_ENTRY_QUEUED);
+    cr_assert_eq(run.retries, 0);
+    cr_assert_eq(run.not_before, 1100);
+    fresh(NP_ENTRY_RUNNING, NP_EXIT_FAILED, "cuda:0: out of order");
+    left.no_device = true;
+    for (int i = 0; i < 20; i++)
+        again();
+    cr_assert_eq(run.state, NP_ENTRY_QUEUED);
+    cr_assert_eq(run.retries, 0);
+    cr_assert_eq(run.not_before, 1100);
+    cr_assert(strstr(run.reason, "cuda:0: out of order; that does not count"), "%s", run.reason);
+}
+
+Test(decide, a_config_that_is_wrong_fails_without_another_try)
+{
+    fresh(NP_ENTRY_RUNNING, NP_EXIT_USAGE, "this config would not give the same weights");
+    np_decide(&end, &run, &waits);
+    cr_assert_eq(run.state, NP_ENTRY_FAILED);
+    cr_assert_eq(run.retries, 0);
+    cr_assert_str_eq(run.reason, "this config would not give the same weights");
+}
+
+Test(decide, a_process_that_died_is_named_and_counted)
+{
+    fresh(NP_ENTRY_RUNNING, -1, "");
+    left.signal = 9;
+    np_decide(&end, &run, &waits);
+    cr_assert(strstr(run.reason, "SIGKILL; try 1 of 3 in 10 s"), "%s", run.reason);
+    fresh(NP_ENTRY_RUNNING, -1, "");
+    end.hung = true;
+    np_decide(&end, &run, &waits);
+    cr_assert(strstr(run.reason, "no progress"), "%s", run.reason);
+    fresh(NP_ENTRY_RUNNING, -1, "");
+    np_decide(&end, &run, &waits);
+    cr_assert(strstr(run.reason, "another one is at work there"), "%s", run.reason);
+    cr_assert_eq(run.retries, 1);
+    fresh(NP_ENTRY_RUNNING, -1, "");
+    end.unbegun = true;
+    np_decide(&end, &run, &waits);
+    cr_assert_eq(run.retries, 0);
+    cr_assert_eq(run.not_before, 0);
+}
