@@ -523,7 +523,7 @@ static int say_end(struct np_run *run, int code, const struct np_err *err)
     const bool saved = run->saved_step != UINT64_MAX;
 
     if (code == -EINTR && saved) {
-        np_run_say(run, "stopped at step %llu; go on with --resume %s",
+        np_run_say(run, "stopped at step %llu; continue with --resume %s",
             (unsigned long long)run->saved_step, run->dir);
         return NP_EXIT_STOPPED;
     }
@@ -533,7 +533,7 @@ static int say_end(struct np_run *run, int code, const struct np_err *err)
     /* weights that have left the numbers would do so again */
     if (!saved || !run->stop_code || run->stop_code == -EDOM)
         return NP_EXIT_FAILED;
-    np_run_say(run, "given up; the checkpoint of step %llu is kept: go on with --resume %s",
+    np_run_say(run, "given up; the checkpoint of step %llu is kept: continue with --resume %s",
         (unsigned long long)run->saved_step, run->dir);
     return NP_EXIT_GAVE_UP;
 }

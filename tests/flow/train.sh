@@ -303,7 +303,7 @@ unreadable() {
     done
     mv "$TMP/folder" "$TMP/away"
     wait $pid
-    [ $? -eq 74 ] && grep -q "cannot" "$TMP/gone.err" && grep -q "given up; the checkpoint of step [0-9]* is kept: go on with --resume" "$TMP/gone.err" || { tail -n 2 "$TMP/gone.err"; return 1; }
+    [ $? -eq 74 ] && grep -q "cannot" "$TMP/gone.err" && grep -q "given up; the checkpoint of step [0-9]* is kept: continue with --resume" "$TMP/gone.err" || { tail -n 2 "$TMP/gone.err"; return 1; }
     mv "$TMP/away" "$TMP/folder"
     on_folder --resume -o runs="$TMP/runs-gone" >"$TMP/gone.json" 2>"$TMP/gone.err" &&
         grep -q "going on from the checkpoint" "$TMP/gone.err" && same_field weights_sha256 "$TMP/m.json" "$TMP/gone.json"
