@@ -74,6 +74,7 @@ int np_cmd_doctor(int argc, char **argv)
 {
     struct doctor doctor = {0};
     const char *device = "auto";
+    char name[NP_DEVICE_NAME];
     const struct np_flag flags[] = {{"--device", &device, NULL, NULL},
         {"--json", NULL, &doctor.json, NULL}, {NULL, NULL, NULL, NULL}};
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
@@ -82,17 +83,15 @@ int np_cmd_doctor(int argc, char **argv)
         fprintf(stderr, "nnpipe doctor: one PATH at most\n");
         code = NP_EXIT_USAGE;
     }
-    if (code == 0 && !np_device_known(device)) {
-        fprintf(stderr,
-            "nnpipe doctor: there is no device `%s`: auto, cpu, cuda:0 and sim are "
-            "known\n",
-            device);
+    if (code == 0 && !np_device_find(device, name)) {
+        fprintf(
+            stderr, "nnpipe doctor: --device: expected " NP_DEVICE_NAMES ", not '%s'\n", device);
         code = NP_EXIT_USAGE;
     }
     if (code)
         return code;
     np_doctor_box(found, &doctor);
     np_doctor_disk(nr ? argv[1] : ".", found, &doctor);
-    look_at_device(&doctor, device);
+    look_at_device(&doctor, name);
     return end(&doctor);
 }

@@ -221,6 +221,7 @@ static int parse(int argc, char **argv, struct selftest *test)
     };
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
     bool known = !test->precision_text;
+    char name[NP_DEVICE_NAME];
 
     if (code == 0 && nr != 0) {
         fprintf(stderr, "nnpipe selftest: it takes no operands\n");
@@ -231,6 +232,11 @@ static int parse(int argc, char **argv, struct selftest *test)
     if (code == 0 && !known) {
         fprintf(stderr, "nnpipe selftest: --precision takes f32, bf16 or f16, not '%s'\n",
             test->precision_text);
+        code = NP_EXIT_USAGE;
+    }
+    if (code == 0 && test->device_name && !np_device_find(test->device_name, name)) {
+        fprintf(stderr, "nnpipe selftest: --device: expected " NP_DEVICE_NAMES ", not '%s'\n",
+            test->device_name);
         code = NP_EXIT_USAGE;
     }
     return code ? code : parse_seed(test);

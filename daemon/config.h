@@ -57,6 +57,7 @@ struct np_config {
     struct np_schedule_options schedule;
     struct np_train_options run;
     struct np_checkpoint_options checkpoint;
+    const char *replaced; /* "epochs" or "steps": the file's, for which -o gave the other; or NULL */
 };
 
 /* Reads, applies `-o key.path=value` overrides (value: YAML flow), checks everything that needs
@@ -69,7 +70,8 @@ int np_config_load_text(const char *text, size_t bytes, const char *path,
     const char *const *overrides, int nr_overrides, struct np_config **ret_config,
     struct np_report *report);
 void np_config_free(struct np_config *config);
-/* `--device NAME`: takes the place of `device:`; -EINVAL with the mistake in report. */
+/* `--device NAME`: takes the place of `device:`; -EINVAL with the mistake in report, under the flag's
+ * name. */
 int np_config_set_device(struct np_config *config, const char *name, struct np_report *report);
 /* Every key with its value, in table order; parses back to an equal config. Caller frees. */
 struct np_node *np_config_node(const struct np_config *config);

@@ -4,6 +4,7 @@
 #include "trainer/kernels.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <jansson.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "trainer/device_plugin.h"
 #include "trainer/gpu_sign.h"
@@ -32,30 +34,53 @@ struct opened { /* what np_device_open() hands out, and the plugin it came from 
     void *library;
 };
 
-/* "cuda", "cuda:0" -> ordinal; -1: something else. */
+/* "cuda:1" -> 1; "cuda" and "gpu" -> 0. -1: something else. In upper or lower case, with or without the
+ * colon. */
 static int cuda_ordinal(const char *name)
 {
+    static const char *const words[] = {"cuda", "gpu", "nvidia", NULL};
     char *end;
 
-    if (strcmp(name, "cuda") == 0)
-        return 0;
-    if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9')
-        return -1;
-    unsigned long ordinal = strtoul(name + 5, &end, 10);
-    return *end == '\0' && ordinal <= MAX_ORDINAL ? (int)ordinal : -1;
+    for (int i = 0; words[i]; i++) {
+        const char *number = name + strlen(words[i]);
+
+        if (strncasecmp(name, words[i], strlen(words[i])) != 0)
+            continue;
+        if (*number == '\0')
+            return 0;
+        number += *number == ':';
+        if (*number < '0' || *number > '9')
+            return -1;
+        unsigned long ordinal = strtoul(number, &end, 10);
+        return *end == '\0' && ordinal <= MAX_ORDINAL ? (int)ordinal : -1;
+    }
+    return -1;
 }
 
 static const struct builtin *find_builtin(const char *name)
 {
     for (const struct builtin *row = builtins; row->name != NULL; row++)
-        if (strcmp(row->name, name) == 0)
+        if (strcasecmp(row->name, name) == 0)
             return row;
     return NULL;
 }
 
-bool np_device_known(const char *name)
+bool np_device_find(const char *word, char name[NP_DEVICE_NAME])
 {
-    return strcmp(name, "auto") == 0 || find_builtin(name) != NULL || cuda_ordinal(name) >= 0;
+    const struct builtin *row = find_builtin(word);
+    const int ordinal = cuda_ordinal(word);
+
+    if (row != NULL)
+        snprintf(name, NP_DEVICE_NAME, "%s", row->name);
+    else if (ordinal >= 0 && isdigit((unsigned char)word[strlen(word) - 1]))
+        snprintf(name, NP_DEVICE_NAME, "cuda:%d", ordinal);
+    else if (ordinal >= 0)
+        snprintf(name, NP_DEVICE_NAME, "cuda");
+    else if (strcasecmp(word, "auto") == 0)
+        snprintf(name, NP_DEVICE_NAME, "auto");
+    else
+        return false;
+    return true;
 }
 
 static int open_with(const struct np_device_ops *ops, const struct np_plan_ops *plan_ops,
@@ -128,7 +153,7 @@ int np_device_open(const char *name, const struct np_device_options *options,
     struct np_device_options mine = options ? *options : (struct np_device_options){0};
     const struct builtin *row;
 
-    if (strcmp(name, "auto") == 0)
+    if (strcasecmp(name, "auto") == 0)
         return open_auto(&mine, ret_device, err);
     if (cuda_ordinal(name) >= 0) {
         mine.ordinal = cuda_ordinal(name);
@@ -137,7 +162,7 @@ int np_device_open(const char *name, const struct np_device_options *options,
     row = find_builtin(name);
     if (row == NULL)
         return np_err_set(
-            err, -EINVAL, "there is no device `%s`: auto, cpu, cuda:0 and sim are known", name);
+            err, -EINVAL, "there is no device '%s': expected " NP_DEVICE_NAMES " or sim", name);
     return open_with(row->ops, row->plan_ops, name, &mine, NULL, ret_device, err);
 }
 
@@ -254,18 +279,21 @@ const struct np_choice np_device_choices[] = {
 int np_device_parse(const struct np_node *node, char **ret_name,
     struct np_device_options *ret_options, struct np_report *report)
 {
-    static const char *const words[] = {"auto", "cpu", "cuda", "cuda:0", "sim", NULL};
+    char canonical[NP_DEVICE_NAME];
     struct np_device_options options = {0};
     const struct np_node *args = NULL;
     const char *name = "auto";
 
-    if (node != NULL && (!np_node_named(node, &name, &args) || !np_device_known(name))) {
-        const char *near = node->kind == NP_NODE_SCALAR ? np_nearest(name, words) : NULL;
+    if (node != NULL && (!np_node_named(node, &name, &args) || !np_device_find(name, canonical))) {
         np_report_add(report, node->line, node->column,
-            "device: should be auto, cpu, cuda:N or {sim: {...}}%s%s%s",
-            near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+            "device: expected " NP_DEVICE_NAMES " or {sim: {...}}%s%.40s%s",
+            node->kind == NP_NODE_SCALAR ? ", not '" : "",
+            node->kind == NP_NODE_SCALAR ? node->text : "",
+            node->kind == NP_NODE_SCALAR ? "'" : "");
         return -EINVAL;
     }
+    if (node != NULL)
+        name = canonical;
     if (args != NULL && strcmp(name, "sim") != 0) {
         np_report_add(report, args->line, args->column, "device: %s takes no options", name);
         return -EINVAL;

@@ -122,7 +122,7 @@ struct np_device {
     void *note_context;
 };
 
-/* name: "auto" (a usable GPU, else the CPU: see passed_over), "cpu", "cuda", "cuda:0", "sim". options
+/* name: "auto" (a usable GPU, else the CPU: see passed_over), or any that np_device_find() takes. options
  * may be NULL; the name's ordinal wins. Errors say what is missing and what to install. */
 int np_device_open(const char *name, const struct np_device_options *options,
     struct np_device **ret_device, struct np_err *err);
@@ -131,7 +131,11 @@ void np_device_close(struct np_device *device);
  * One JSON object a device this box could have, usable or not: name, kind, usable, reason, versions;
  * seen, where the driver counts no GPU: what says that there is one all the same, or "". */
 void np_device_list(const char *name, void (*line)(void *context, const char *json), void *context);
-bool np_device_known(const char *name); /* is it one of those that np_device_open() takes? */
+/* A device's name as users write it ("GPU", "cuda0") in the one form that programs compare: auto, cpu, sim,
+ * cuda (any GPU; here the first), cuda:1. False: it is none. */
+#define NP_DEVICE_NAME  16
+#define NP_DEVICE_NAMES "auto, cpu, gpu, cuda:N"
+bool np_device_find(const char *word, char name[NP_DEVICE_NAME]);
 /* Gives a text to device->note. */
 void np_device_note(const struct np_device *device, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
