@@ -1,6 +1,7 @@
 /* What the commands that take a CONFIG have in common. */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "daemon/cmd.h"
 #include "daemon/config.h"
@@ -24,6 +25,9 @@ int np_cmd_config(const char *path, const struct np_overrides *overrides, const 
         np_config_free(config);
         return NP_EXIT_USAGE;
     }
+    if (config->replaced)
+        fprintf(stderr, "-o train.%s takes the place of train.%s in %s\n",
+            strcmp(config->replaced, "epochs") == 0 ? "steps" : "epochs", config->replaced, path);
     *ret_config = config;
     return 0;
 }

@@ -162,9 +162,13 @@ static void check_name(struct np_config *config, struct np_report *report)
 int np_config_set_device(struct np_config *config, const char *name, struct np_report *report)
 {
     struct np_node *node = np_node_scalar(name, 0, 0);
-    char *new_name = NULL;
-    int code = np_device_parse(node, &new_name, &config->device_options, report);
+    char *new_name = NULL, *flag = np_format("--device %.40s", name);
+    const char *file = report->file;
 
+    report->file = flag; /* a mistake is the flag's */
+    int code = np_device_parse(node, &new_name, &config->device_options, report);
+    report->file = file;
+    np_free(flag);
     np_node_free(node);
     if (code == 0) {
         np_free(config->device);
@@ -408,6 +412,11 @@ static char *folder_of(const char *path)
     return np_strdup(whole);
 }
 
+static bool has_length(const struct np_config *config, const char *key)
+{
+    return np_node_get(np_node_get(config->root, "train"), key) != NULL;
+}
+
 int np_config_load_text(const char *text, size_t bytes, const char *path,
     const char *const *overrides, int nr_overrides, struct np_config **ret_config,
     struct np_report *report)
@@ -423,8 +432,13 @@ int np_config_load_text(const char *text, size_t bytes, const char *path,
     config->dir = folder_of(path);
     np_yaml_parse(text, bytes, &config->root, report);
     if (config->root) {
+        const bool epochs = has_length(config, "epochs"), steps = has_length(config, "steps");
+
         for (int i = 0; i < nr_overrides; i++)
             np_config_override(config->root, overrides[i], i, report);
+        config->replaced = epochs && !has_length(config, "epochs") ? "epochs"
+                           : steps && !has_length(config, "steps") ? "steps"
+                                                                   : NULL;
         parse_sections(config, report);
     }
     if (report->nr_errs) {

@@ -7,7 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/base/choice.h"
 #include "loader/base/option.h"
+#include "trainer/layers.h"
+#include "trainer/optim.h"
+#include "trainer/schedule.h"
 
 #define MAX_KEY   256 /* of a whole path, bytes */
 #define MAX_DEPTH 32
@@ -104,6 +108,122 @@ static struct np_node *parse_value(const char *text, int line, struct np_report 
     return value;
 }
 
+/* --- one name with its options --------------------------------------------------------------- */
+
+/* `optimizer: {sgd: {...}}` and its like: which choice the config has rules which keys there are. */
+static const struct section {
+    const char *key;
+    const struct np_choice *choices;
+    const char *fallback; /* where the config has none */
+} sections[] = {
+    {"optimizer", np_optim_choices, "sgd"},
+    {"schedule", np_schedule_choices, "constant"},
+    {"loss", np_loss_choices, "cross_entropy"},
+    {NULL, NULL, NULL},
+};
+
+static const struct np_choice *find_choice(const struct np_choice *choices, const char *name)
+{
+    for (; choices->name; choices++)
+        if (strcmp(choices->name, name) == 0)
+            return choices;
+    return NULL;
+}
+
+/* The key of the choice that word names, also by what other trainers call it; NULL: none. */
+static const char *key_of(const struct np_choice *choice, const char *word)
+{
+    for (const struct np_option *option = choice->table; option->key; option++) {
+        const char *name = option->key;
+
+        if (strcmp(name, word) == 0)
+            return name;
+        for (int i = 0; (name = np_alias(word, i)); i++)
+            if (strcmp(strrchr(name, '.') ? strrchr(name, '.') + 1 : name, option->key) == 0)
+                return option->key;
+    }
+    return NULL;
+}
+
+/* -o optimizer.adamw.lr=V where the config has sgd. rest: "lr", or "" */
+static int other_choice(const struct section *section, const struct np_choice *have,
+    const struct np_choice *want, const char *rest, const char *value, int line,
+    struct np_report *report)
+{
+    char all[300], own[200] = "";
+
+    if (*rest)
+        snprintf(all, sizeof(all), "{%s: {%s: %s}}", want->name, rest, value);
+    else
+        snprintf(all, sizeof(all), "{%s: %s}", want->name, value);
+    if (*rest && key_of(have, rest))
+        snprintf(
+            own, sizeof(own), "-o %s.%s.%s=%s changes it, ", section->key, have->name, rest, value);
+    np_report_add(report, line, 0, "the config's %s is %s; %s-o '%s=%s' takes %s in its place",
+        section->key, have->name, own, section->key, all, want->name);
+    return -EINVAL;
+}
+
+/* Does the path, behind the section's key, lead into what the config has there? 0, or -EINVAL. */
+static int check_choice(const struct section *section, const struct np_node *node, const char *path,
+    const char *value, int line, struct np_report *report)
+{
+    const char *name = section->fallback, *rest = strchr(path, '.');
+    const struct np_node *args;
+    char word[MAX_KEY];
+
+    snprintf(word, sizeof(word), "%.*s", (int)strcspn(path, "."), path);
+    if (node && (!np_node_named(node, &name, &args) || !name))
+        return 0; /* wrong in the file */
+    const struct np_choice *have = find_choice(section->choices, name);
+    const struct np_choice *want = find_choice(section->choices, word);
+    if (!have || (want && (want == have || !node)))
+        return 0;
+    if (want)
+        return other_choice(section, have, want, rest ? rest + 1 : "", value, line, report);
+    const char *key = key_of(have, word);
+    if (key)
+        np_report_add(report, line, 0, "'%s' is a key of %s: -o %s.%s.%s=%s", key, have->name,
+            section->key, have->name, key, value);
+    else
+        np_report_add(report, line, 0,
+            "expected -o %s.%s.KEY=VALUE; `nnpipe help "
+            "config-reference` has the keys of %s",
+            section->key, have->name, have->name);
+    return -EINVAL;
+}
+
+static int check_path(const struct np_node *root, const char *path, const char *value, int line,
+    struct np_report *report)
+{
+    const size_t bytes = strcspn(path, ".");
+
+    for (const struct section *section = sections; path[bytes] && section->key; section++)
+        if (strncmp(section->key, path, bytes) == 0 && !section->key[bytes])
+            return check_choice(
+                section, np_node_get(root, section->key), path + bytes + 1, value, line, report);
+    return 0;
+}
+
+/* The length of a run is given in epochs or in steps: the one of the command line takes the place of the
+ * other one of the file. */
+static void replace_length(struct np_node *root, const char *text)
+{
+    static const char *const other[][2] = {
+        {"train.epochs=", "steps"}, {"train.steps=", "epochs"}, {NULL, NULL}};
+    struct np_node *train = (struct np_node *)np_node_get(root, "train"); /* the tree is ours */
+
+    for (int o = 0; train && train->kind == NP_NODE_MAP && other[o][0]; o++) {
+        const size_t bytes = strlen(other[o][0]);
+
+        if (strncmp(text, other[o][0], bytes) != 0 || strcmp(text + bytes, "0") == 0)
+            continue;
+        for (int i = train->nr_items; i-- > 0;)
+            if (strcmp(train->items[i]->key, other[o][1]) == 0 && train->items[i]->line >= 0)
+                np_node_remove(train, i);
+    }
+}
+
 int np_config_override(struct np_node *root, const char *text, int index, struct np_report *report)
 {
     char path[MAX_KEY], *rest = path;
@@ -120,6 +240,8 @@ int np_config_override(struct np_node *root, const char *text, int index, struct
     }
     memcpy(path, text, (size_t)(equals - text));
     path[equals - text] = '\0';
+    if (check_path(root, path, equals + 1, line, report) < 0)
+        return -EINVAL;
     struct np_node *value = parse_value(equals + 1, line, report);
     if (!value)
         return -EINVAL;
@@ -139,6 +261,7 @@ int np_config_override(struct np_node *root, const char *text, int index, struct
     }
     set_place(value, line);
     put_value(node, value);
+    replace_length(root, text);
     return 0;
 }
 

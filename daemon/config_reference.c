@@ -70,7 +70,7 @@ static void print_sources(FILE *out)
     fputs(
         "\n## data\n\nThe sets. A relative path starts at the config's folder, else at the working "
         "directory; `${NAME}` and `${NAME:-default}` are taken from the environment (inside braces "
-        "they must be quoted).\n",
+        "they must be quoted), and a first `~` is the home folder.\n",
         out);
     np_reference_table(out, np_data_table);
     fputs("\nEach set is a mapping:\n", out);

@@ -3,22 +3,65 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/config.h"
+#include "daemon/config_tables.h"
 #include "loader/base/option.h"
 
 #define MAX_FLAGS 64
 
-static void unknown_flag(
-    const char *command, const char *word, const struct np_flag *flags, bool overrides)
+static bool is_key(const char *name)
 {
-    const char *names[MAX_FLAGS] = {0};
+    if (strchr(name, '.'))
+        return true;
+    for (const struct np_option *option = np_config_table; option->key; option++)
+        if (strcmp(option->key, name) == 0)
+            return true;
+    return false;
+}
+
+/* The key of the config that other trainers have a flag for: "--batch-size", "--lr=0.1". NULL: none. */
+static const char *key_of_flag(const char *word)
+{
+    char name[64];
+    const char *key;
+
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), word);
+    for (int i = 0; (key = np_alias(name, i)); i++)
+        if (is_key(key))
+            return key;
+    return NULL;
+}
+
+/* The flag of names that was meant: what other trainers call it, or the nearest one. NULL: none. */
+static const char *meant(const char *word, const char *const *names)
+{
+    const char *alias;
+
+    for (int i = 0; (alias = np_alias(word, i)); i++)
+        for (int n = 0; names[n]; n++)
+            if (strcmp(alias, names[n]) == 0)
+                return alias;
+    return np_nearest(word, names);
+}
+
+/* next: the word behind it, or NULL. */
+static void unknown_flag(const char *command, const char *word, const char *next,
+    const struct np_flag *flags, bool overrides)
+{
+    const char *names[MAX_FLAGS] = {0}, *equals = strchr(word, '=');
+    const char *value = equals ? equals + 1 : next && *next != '-' ? next : "VALUE";
     int n = 0;
 
     for (const struct np_flag *flag = flags; flag->name && n + 1 < MAX_FLAGS; flag++)
         names[n++] = flag->name;
-    const char *nearest = np_nearest(word, names);
-    fprintf(stderr, "nnpipe %s: there is no flag %s", command, word);
+    const char *nearest = meant(word, names), *key = key_of_flag(word);
+    fprintf(stderr, "nnpipe %s: there is no flag %.*s", command, (int)strcspn(word, "="), word);
+    if (key && overrides && !nearest) {
+        fprintf(stderr, "; it is a key of the config: -o %s=%s\n", key, value);
+        return;
+    }
     if (nearest) {
         fprintf(stderr, "; did you mean %s?\n", nearest);
         return;
@@ -48,7 +91,7 @@ static int take_flag(int argc, char **argv, int i, const struct np_flag *flags, 
     const char *next = i + 1 < argc ? argv[i + 1] : NULL;
 
     if (!flag) {
-        unknown_flag(argv[0], word, flags, overrides);
+        unknown_flag(argv[0], word, next, flags, overrides);
         return -1;
     }
     if (flag->set)
@@ -88,6 +131,14 @@ static int take_override(int argc, char **argv, int i, struct np_overrides *over
     return argv[i][2] ? 0 : 1;
 }
 
+/* KEY=VALUE, and no file of that name. */
+static bool is_override(const char *word)
+{
+    const size_t key_bytes = strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789_.");
+
+    return key_bytes > 0 && word[key_bytes] == '=' && access(word, F_OK) < 0;
+}
+
 int np_flags_parse(
     int argc, char **argv, const struct np_flag *flags, struct np_overrides *overrides, int *ret_nr)
 {
@@ -109,6 +160,11 @@ int np_flags_parse(
             return NP_EXIT_USAGE;
         i += took;
     }
+    for (int i = 1; overrides && i <= nr; i++)
+        if (is_override(argv[i])) {
+            fprintf(stderr, "nnpipe %s: -o is missing before %s\n", argv[0], argv[i]);
+            return NP_EXIT_USAGE;
+        }
     *ret_nr = nr;
     return 0;
 }

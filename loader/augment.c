@@ -140,15 +140,15 @@ static void unknown_op(
     const struct np_node *item, const char *name, const char *what, struct np_report *report)
 {
     const char *names[sizeof(np_augments) / sizeof(*np_augments)];
-    const char *nearest;
+    char suggestion[300];
     int i;
 
     for (i = 0; np_augments[i]; i++)
         names[i] = np_augments[i]->name;
     names[i] = NULL;
-    nearest = np_nearest(name, names);
-    np_report_add(report, item->line, item->column, "%s: there is no operation '%.40s'%s%s%s", what,
-        name, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+    np_suggest(name, names, "there are", suggestion, sizeof(suggestion));
+    np_report_add(report, item->line, item->column, "%s: there is no operation '%.40s'%s", what,
+        name, suggestion);
 }
 
 static const struct np_option *option_of(const struct np_option *table, const char *key)

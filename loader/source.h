@@ -93,7 +93,8 @@ int np_extent_open(const char *path, struct np_record *record);
  * fails with does not; nor does anything while the set's own folder is not there. Blocks on the disk. */
 bool np_extent_is_bad(const struct np_index *index, int code);
 
-/* Expands ${NAME} and ${NAME:-default}; -EINVAL names a variable that is not set. Caller frees. */
+/* Expands ${NAME} and ${NAME:-default}, and a first ~ to $HOME; -EINVAL names a variable that is not set.
+ * Caller frees. */
 char *np_expand(const char *text, struct np_err *err);
 /* A path as a config has it: expanded; a relative one starts at config_dir (NULL: the working
  * directory) unless only the working directory has it. Caller frees. */

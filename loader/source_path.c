@@ -1,4 +1,4 @@
-/* Paths of a config: ${NAME}, relative ones, globs over files, and globs over member names. Knows
+/* Paths of a config: ${NAME}, ~, relative ones, globs over files, and globs over member names. Knows
  * no source. Any thread. */
 #include "loader/source.h"
 
@@ -56,8 +56,9 @@ static char *append_variable(
 
 char *np_expand(const char *text, struct np_err *err)
 {
-    char *result = np_strdup("");
-    const char *at = text;
+    const char *home = text[0] == '~' && (text[1] == '/' || !text[1]) ? getenv("HOME") : NULL;
+    char *result = np_strdup(home ? home : "");
+    const char *at = home ? text + 1 : text;
 
     while (result && *at) {
         const char *next = strstr(at, "${");

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "loader/base/mem.h"
 #include "trainer/block_scope.h"
@@ -223,7 +224,8 @@ static int add_block(struct np_builder *b, const struct np_scope *scope, const s
 
 static int unknown_layer(struct np_builder *b, const struct np_node *node, const char *name)
 {
-    const char *words[64], *nearest;
+    const char *words[64];
+    char suggestion[512];
     int n = 0;
 
     if (np_node_get(b->blocks, name)) {
@@ -237,16 +239,8 @@ static int unknown_layer(struct np_builder *b, const struct np_node *node, const
     }
     words[n++] = "block";
     words[n] = NULL;
-    nearest = np_nearest(name, words);
-    if (nearest) {
-        np_report_add(NP_AT(node), "no layer '%.64s'; did you mean '%s'?", name, nearest);
-    } else {
-        char all[512] = "";
-
-        for (int i = 0; i < n; i++)
-            snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? ", " : "", words[i]);
-        np_report_add(NP_AT(node), "no layer '%.64s'; there are: %s", name, all);
-    }
+    np_suggest(name, words, "there are", suggestion, sizeof(suggestion));
+    np_report_add(NP_AT(node), "no layer '%.64s'%s", name, suggestion);
     return -1;
 }
 
@@ -355,6 +349,25 @@ static void check_blocks(struct np_builder *b, const struct np_node *model)
     }
 }
 
+/* `model: resnet18`: which of the shipped configs has that network. */
+static void no_list(const struct np_node *model, struct np_report *report)
+{
+    static const char *const shipped[] = {
+        "alexnet", "cnn", "resnet18", "resnet20", "resnet50", NULL};
+    const char *name = model->kind == NP_NODE_SCALAR ? model->text : "";
+    bool known = false;
+
+    for (int i = 0; shipped[i]; i++)
+        known |= strcasecmp(shipped[i], name) == 0;
+    if (known)
+        np_report_add(report, model->line, model->column,
+            "model: expected a list of layers; configs/%s.yaml has this network: copy its model "
+            "and blocks",
+            name);
+    else
+        np_report_add(report, model->line, model->column, "model: expected a list of layers");
+}
+
 int np_blocks_expand(struct np_graph *graph, const struct np_node *model,
     const struct np_node *blocks, const struct np_graph_input *input, struct np_report *report)
 {
@@ -370,7 +383,7 @@ int np_blocks_expand(struct np_graph *graph, const struct np_node *model,
     else
         b.blocks = blocks;
     if (model->kind != NP_NODE_LIST || model->nr_items == 0) {
-        np_report_add(report, model->line, model->column, "model: expected a list of layers");
+        no_list(model, report);
         return -1;
     }
     b.slots = np_alloc_array(NP_NAME_SLOTS, sizeof(*b.slots));

@@ -311,8 +311,8 @@ static bool among(const char *const *words, const char *word)
 static void unknown_key(const struct np_option *table, const char *const *others,
     const struct np_node *item, const char *what, struct np_report *report)
 {
-    const char *keys[128], *nearest;
-    char all[400] = "";
+    const char *keys[128];
+    char suggestion[500];
     int n = 0;
 
     for (const struct np_option *option = table; option->key && n < 100; option++)
@@ -320,16 +320,9 @@ static void unknown_key(const struct np_option *table, const char *const *others
     for (; others && *others && n < 127; others++)
         keys[n++] = *others;
     keys[n] = NULL;
-    nearest = np_nearest(item->key, keys);
-    if (nearest) {
-        np_report_add(report, item->key_line, item->key_column,
-            "%s: unknown key in %s; did you mean '%s'?", item->key, what, nearest);
-        return;
-    }
-    for (int i = 0; i < n; i++)
-        snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? ", " : "", keys[i]);
-    np_report_add(report, item->key_line, item->key_column, "%s: unknown key in %s; it takes: %s",
-        item->key, what, n ? all : "nothing");
+    np_suggest(item->key, keys, "it takes", suggestion, sizeof(suggestion));
+    np_report_add(report, item->key_line, item->key_column, "%s: unknown key in %s%s", item->key,
+        what, suggestion);
 }
 
 static const struct np_option *find(const struct np_option *table, const char *key)

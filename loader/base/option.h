@@ -59,5 +59,13 @@ struct np_node *np_options_node(const struct np_option *table, const void *objec
 
 /* The nearest of `words` (NULL-ended) by edit distance, or NULL when none is near. */
 const char *np_nearest(const char *word, const char *const *words);
+/* What a word of torch, Keras and other trainers is called here: a key's whole path ("loader.batch"),
+ * a name ("flip"), a flag ("--weights"), or "" where there is nothing like it. Some have several names:
+ * index counts from 0; NULL: no more. */
+const char *np_alias(const char *word, int index);
+/* The end of a sentence about `word`, which is none of `words` (NULL-ended): "; did you mean 'batch'?",
+ * by np_alias(), then by np_nearest(), or "; WHAT THERE IS: a, b". */
+void np_suggest(const char *word, const char *const *words, const char *what_there_is, char *text,
+    size_t text_bytes);
 
 #endif

@@ -317,13 +317,44 @@ Test(option, nearest_words_are_near)
     cr_assert_str_eq(np_nearest("momentun", words), "momentum");
     cr_assert_str_eq(np_nearest("mometnum", words), "momentum");
     cr_assert_str_eq(np_nearest("weightdecay", words), "weight_decay");
-    cr_assert_str_eq(np_nearest("rl", (const char *const[]){"lr", "rla", NULL}), "rla");
+    cr_assert_str_eq(np_nearest("rl", (const char *const[]){"rx", "lr", NULL}), "rx");
+    cr_assert_str_eq(np_nearest("rla", (const char *const[]){"xyz", "lra", NULL}), "lra");
     cr_assert_str_eq(np_nearest("l", words), "lr");
     cr_assert_null(np_nearest("dropout", words));
+    cr_assert_null(np_nearest("frozen", (const char *const[]){"from", NULL}));
+    cr_assert_null(np_nearest("epochs", (const char *const[]){"blocks", NULL}));
     cr_assert_null(np_nearest("", none));
     memset(endless, 'm', sizeof(endless));
     endless[sizeof(endless) - 1] = '\0';
     cr_assert_null(np_nearest(endless, words));
+}
+
+static const char *suggested(const char *word, const char *const *words)
+{
+    static char text[100];
+
+    np_suggest(word, words, "it takes", text, sizeof(text));
+    return text;
+}
+
+Test(option, words_of_other_trainers_are_understood)
+{
+    static const char *const loader[] = {"batch", "readers", NULL};
+    static const char *const schedule[] = {"warmup", "warmup_from", NULL};
+    static const char *const layers[] = {"relu", "batchnorm", "conv", NULL};
+
+    cr_assert_str_eq(suggested("batch_size", loader), "; did you mean 'batch'?");
+    cr_assert_str_eq(suggested("batch-size", layers), "; did you mean 'loader.batch'?");
+    cr_assert_str_eq(suggested("warmup_epochs", schedule), "; did you mean 'warmup'?");
+    cr_assert_str_eq(suggested("BatchNorm2d", layers), "; did you mean 'batchnorm'?");
+    cr_assert_str_eq(suggested("pretrained", loader), "; did you mean '--weights'?");
+    cr_assert_str_eq(suggested("covn", layers), "; did you mean 'conv'?");
+    /* another thing, however near its name is */
+    cr_assert_str_eq(suggested("gelu", layers), "; it takes: relu, batchnorm, conv");
+    cr_assert_str_eq(suggested("layernorm", layers), "; it takes: relu, batchnorm, conv");
+    /* of another place, where it has no whole path */
+    cr_assert_str_eq(suggested("hflip", loader), "; it takes: batch, readers");
+    cr_assert_str_eq(suggested("x", (const char *const[]){NULL}), "; it takes: nothing");
 }
 
 /* --- choices ------------------------------------------------------------------------------ */

@@ -41,6 +41,19 @@ Test(source_path, expands_variables_and_defaults)
     cr_assert(expands("", ""));
 }
 
+Test(source_path, a_first_tilde_is_the_home_folder)
+{
+    setenv("HOME", "/home/ann", 1);
+    setenv("NP_TEST_A", "value", 1);
+    cr_assert(expands("~/pics", "/home/ann/pics"));
+    cr_assert(expands("~/${NP_TEST_A}", "/home/ann/value"));
+    cr_assert(expands("~", "/home/ann"));
+    cr_assert(expands("~bob/pics", "~bob/pics"));
+    cr_assert(expands("a/~/b", "a/~/b"));
+    unsetenv("HOME");
+    cr_assert(expands("~/pics", "~/pics"));
+}
+
 Test(source_path, names_a_variable_that_is_not_set)
 {
     unsetenv("NP_TEST_NONE");
