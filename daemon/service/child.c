@@ -9,6 +9,8 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +20,8 @@
 
 #define FIRST_ROOM 4096
 #define OUT_FD     3
+#define MOST_LEFT  1024 /* processes that could not be ended, of all users; */
+#define MOST_OWN   32   /* and of one */
 
 /* --- in the child ----------------------------------------------------------------------------- */
 
@@ -59,6 +63,28 @@ static int prepare(const struct np_child_start *start, int out_fd, pid_t parent)
     return getppid() == parent ? 0 : -ESRCH;
 }
 
+union control {
+    struct cmsghdr head;
+    char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+int np_child_pass(int out_fd, char byte, int fd)
+{
+    union control control = {0};
+    struct iovec io = {&byte, 1};
+    struct msghdr message = {.msg_iov = &io,
+        .msg_iovlen = 1,
+        .msg_control = control.bytes,
+        .msg_controllen = sizeof(control.bytes)};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(head), &fd, sizeof(fd));
+    return sendmsg(out_fd, &message, 0) < 0 ? -errno : 0;
+}
+
 int np_child_say(int out_fd, const void *bytes, size_t nr)
 {
     const char *at = bytes;
@@ -76,20 +102,65 @@ int np_child_say(int out_fd, const void *bytes, size_t nr)
     return 0;
 }
 
+/* --- those that are left ---------------------------------------------------------------------- */
+
+/* Of the process, as its children are. */
+static struct {
+    pid_t pid;
+    uid_t uid;
+} left[MOST_LEFT];
+static int nr_left;
+
+bool np_child_reap(pid_t pid)
+{
+    bool is_left = false;
+
+    for (int i = 0; i < nr_left;) {
+        if (waitpid(left[i].pid, NULL, WNOHANG) != 0) {
+            left[i] = left[--nr_left];
+            continue;
+        }
+        is_left |= left[i].pid == pid;
+        i++;
+    }
+    return !is_left;
+}
+
+/* np_child_start() makes sure of the room; one left by another way may be beyond it, and stays unreaped. */
+void np_child_leave(pid_t pid, uid_t uid)
+{
+    if (waitpid(pid, NULL, WNOHANG) == 0 && nr_left < MOST_LEFT) {
+        left[nr_left].pid = pid;
+        left[nr_left++].uid = uid;
+    }
+}
+
+static bool has_too_many(uid_t uid)
+{
+    int own = 0;
+
+    np_child_reap(0);
+    for (int i = 0; i < nr_left; i++)
+        own += left[i].uid == uid;
+    return own >= MOST_OWN || nr_left >= MOST_LEFT / 2;
+}
+
 /* --- in the service --------------------------------------------------------------------------- */
 
-static int fork_it(const struct np_child_start *start, int pipe_fds[2], struct np_child *child)
+/* fds: ours and the child's. */
+static int fork_it(const struct np_child_start *start, int fds[2], struct np_child *child)
 {
     const pid_t parent = getpid();
     struct epoll_event event = {.events = EPOLLIN};
 
-    if (pipe2(pipe_fds, O_CLOEXEC) < 0 || fcntl(pipe_fds[0], F_SETFL, O_NONBLOCK) < 0)
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0 ||
+        shutdown(fds[0], SHUT_WR) < 0 || fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0)
         return -errno;
-    if (start->epoll_fd >= 0 && epoll_ctl(start->epoll_fd, EPOLL_CTL_ADD, pipe_fds[0], &event) < 0)
+    if (start->epoll_fd >= 0 && epoll_ctl(start->epoll_fd, EPOLL_CTL_ADD, fds[0], &event) < 0)
         return -errno;
     child->pid = fork();
     if (child->pid == 0) {
-        if (prepare(start, pipe_fds[1], parent) < 0)
+        if (prepare(start, fds[1], parent) < 0)
             _exit(126);
         _exit(start->work(start->context, OUT_FD));
     }
@@ -103,9 +174,14 @@ int np_child_start(
         .most = start->most,
         .room = FIRST_ROOM,
         .text = np_alloc(FIRST_ROOM),
-        .until_ns = np_now_ns() + (uint64_t)(start->most_s * 1e9)};
+        .until_ns = np_now_ns() + (uint64_t)(start->most_s * 1e9),
+        .uid = start->uid,
+        .takes_fd = start->takes_fd,
+        .passed_fd = -1};
     int fds[2] = {-1, -1};
-    const int code = child.text ? fork_it(start, fds, &child) : -ENOMEM;
+    const int code = has_too_many(start->uid) ? -EBUSY
+                     : child.text             ? fork_it(start, fds, &child)
+                                              : -ENOMEM;
 
     if (fds[1] >= 0)
         close(fds[1]);
@@ -113,6 +189,10 @@ int np_child_start(
         if (fds[0] >= 0)
             close(fds[0]);
         np_free(child.text);
+        if (code == -EBUSY)
+            return np_err_set(err, code,
+                "no process can be started: too many of this user's hang in storage that does not "
+                "answer");
         return np_err_set(err, code, "no process can be started: %s", strerror(-code));
     }
     child.fd = fds[0];
@@ -139,14 +219,32 @@ static int grow(struct np_child *child)
     return 0;
 }
 
+/* As read(), and takes the descriptor that comes with the bytes; where none is wanted read() drops it. */
+static ssize_t receive(struct np_child *child, char *bytes, size_t room)
+{
+    union control control = {0};
+    struct iovec io = {bytes, room};
+    struct msghdr message = {.msg_iov = &io,
+        .msg_iovlen = 1,
+        .msg_control = control.bytes,
+        .msg_controllen = sizeof(control.bytes)};
+
+    if (!child->takes_fd || child->passed_fd >= 0)
+        return read(child->fd, bytes, room);
+    const ssize_t nr = recvmsg(child->fd, &message, MSG_CMSG_CLOEXEC);
+    const struct cmsghdr *head = nr > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS)
+        memcpy(&child->passed_fd, CMSG_DATA(head), sizeof(child->passed_fd));
+    return nr;
+}
+
 static int take(struct np_child *child)
 {
     for (;;) {
         const int code = grow(child);
         if (code < 0)
             return code;
-        const ssize_t nr =
-            read(child->fd, child->text + child->used, child->room - child->used - 1);
+        const ssize_t nr = receive(child, child->text + child->used, child->room - child->used - 1);
 
         if (nr < 0 && errno == EINTR)
             continue;
@@ -171,21 +269,19 @@ int np_child_turn(struct np_child *child)
 
 pid_t np_child_stop(struct np_child *child)
 {
-    pid_t left = child->pid;
+    const pid_t pid = child->pid;
 
-    if (left == 0)
+    if (pid == 0)
         return 0;
-    kill(-left, SIGKILL);
-    kill(left, SIGKILL);
+    kill(-pid, SIGKILL);
+    kill(pid, SIGKILL);
+    np_child_leave(pid, child->uid);
     if (child->epoll_fd >= 0)
         epoll_ctl(child->epoll_fd, EPOLL_CTL_DEL, child->fd, NULL);
     close(child->fd);
+    if (child->passed_fd >= 0)
+        close(child->passed_fd);
     np_free(child->text);
-    *child = (struct np_child){.fd = -1, .epoll_fd = -1};
-    return np_child_reap(left) ? 0 : left;
-}
-
-bool np_child_reap(pid_t pid)
-{
-    return waitpid(pid, NULL, WNOHANG) != 0;
+    *child = (struct np_child){.fd = -1, .epoll_fd = -1, .passed_fd = -1};
+    return np_child_reap(pid) ? 0 : pid;
 }

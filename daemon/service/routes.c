@@ -354,22 +354,9 @@ void np_routes_handle(void *context, const struct np_http_request *request)
 
 /* --- waiting ---------------------------------------------------------------------------------- */
 
-void np_end_child(struct np_routes *routes, struct np_wait *wait)
+static void forget(struct np_wait *wait)
 {
-    const pid_t left = np_child_stop(&wait->child);
-
-    if (left == 0)
-        return;
-    while (routes->nr_ended == NP_MOST_WAITS && !np_child_reap(routes->ended[0]))
-        np_sleep_until_ns(np_now_ns() + 1000000); /* killed, all of them: it takes no time */
-    if (routes->nr_ended == NP_MOST_WAITS)
-        routes->ended[0] = routes->ended[--routes->nr_ended];
-    routes->ended[routes->nr_ended++] = left;
-}
-
-static void forget(struct np_routes *routes, struct np_wait *wait)
-{
-    np_end_child(routes, wait);
+    np_child_stop(&wait->child);
     np_entry_fini(&wait->entry);
     np_node_free(wait->body);
 }
@@ -398,16 +385,11 @@ bool np_routes_turn(struct np_routes *routes)
 
         begun |= !answered && wait->child.pid != child;
         if (answered)
-            forget(routes, wait);
+            forget(wait);
         else if (left++ != i)
             routes->waits[left - 1] = *wait;
     }
     routes->nr_waits = left;
-    for (int i = 0; i < routes->nr_ended;)
-        if (np_child_reap(routes->ended[i]))
-            routes->ended[i] = routes->ended[--routes->nr_ended];
-        else
-            i++;
     return begun || left != nr;
 }
 
@@ -434,7 +416,7 @@ void np_routes_free(struct np_routes *routes)
     if (!routes)
         return;
     for (int i = 0; i < routes->nr_waits; i++)
-        forget(routes, &routes->waits[i]);
+        forget(&routes->waits[i]);
     close(routes->epoll_fd);
     np_json_fini(&routes->json);
     np_free(routes);

@@ -117,7 +117,7 @@ bool np_turn_log(struct np_routes *routes, struct np_wait *wait)
         return true;
     }
     if (wait->child.pid > 0 && wait->log.wait_s > 0 && np_entry_is_over(call.entry))
-        np_end_child(routes, wait);
+        np_child_stop(&wait->child);
     if (wait->child.pid == 0)
         return !start_log(&call, wait);
     const int code = np_child_turn(&wait->child);

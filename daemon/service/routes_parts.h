@@ -37,8 +37,6 @@ struct np_routes {
     struct np_json json;                 /* of the answer under way */
     struct np_wait waits[NP_MOST_WAITS]; /* in the order in which they came */
     int nr_waits;
-    pid_t ended[NP_MOST_WAITS]; /* children that were ended, and not reaped yet */
-    int nr_ended;
     struct np_health health;
     uint64_t answers[6]; /* by the first digit of their status */
 };
@@ -114,7 +112,5 @@ bool np_turn_check(struct np_routes *routes, struct np_wait *wait);
 bool np_turn_state(struct np_routes *routes, struct np_wait *wait);
 bool np_turn_log(struct np_routes *routes, struct np_wait *wait);
 bool np_turn_metrics(struct np_routes *routes, struct np_wait *wait);
-/* Ends a wait's child, where it has one. */
-void np_end_child(struct np_routes *routes, struct np_wait *wait);
 
 #endif

@@ -149,3 +149,86 @@ Test(child, it_wakes_who_waits_and_leaves_nothing_behind, .timeout = 20)
     cr_assert_eq(epoll_wait(epoll_fd, &event, 1, 0), 0);
     close(epoll_fd);
 }
+
+static int pass_a_pipe(const void *context, int out_fd)
+{
+    int fds[2];
+
+    (void)context;
+    return pipe(fds) < 0 || write(fds[1], "hello", 5) != 5 ||
+           np_child_pass(out_fd, '0', fds[0]) < 0 || np_child_say(out_fd, "1", 1) < 0;
+}
+
+Test(child, a_descriptor_it_passes_is_taken_where_one_is_wanted, .timeout = 20)
+{
+    for (int wanted = 0; wanted < 2; wanted++) {
+        const struct np_child_start start = {.uid = getuid(),
+            .gid = getgid(),
+            .work = pass_a_pipe,
+            .epoll_fd = -1,
+            .most_s = 10,
+            .most = 100,
+            .takes_fd = wanted};
+        struct np_child child;
+        char text[8] = "";
+
+        cr_assert_eq(np_child_start(&start, &child, NULL), 0);
+        cr_assert_eq(await(&child), 1);
+        cr_assert_str_eq(child.text, "01");
+        cr_assert_eq(child.passed_fd >= 0, wanted);
+        if (wanted) {
+            cr_assert_eq(read(child.passed_fd, text, sizeof(text)), 5);
+            cr_assert_str_eq(text, "hello");
+        }
+        end(&child);
+    }
+}
+
+/* As processes that wait for storage in the kernel: nothing ends them but the storage. */
+static pid_t fork_one_that_waits(const int fds[2])
+{
+    const pid_t pid = fork();
+    char byte;
+
+    if (pid == 0) {
+        close(fds[1]);
+        _exit(read(fds[0], &byte, 1) != 0);
+    }
+    return pid;
+}
+
+Test(child, a_user_whose_processes_cannot_be_ended_gets_no_new_ones, .timeout = 20)
+{
+    const size_t nr = 1;
+    struct np_child_start start = {.uid = getuid(),
+        .gid = getgid(),
+        .work = say_much,
+        .context = &nr,
+        .epoll_fd = -1,
+        .most_s = 10,
+        .most = 100};
+    struct np_child child;
+    struct np_err err = {0};
+    int fds[2], code = 0, n = 0;
+
+    cr_assert_eq(pipe2(fds, O_CLOEXEC), 0);
+    for (; n < 100 && code == 0; n++) {
+        np_child_leave(fork_one_that_waits(fds), getuid() + 1);
+        start.uid = getuid() + 1;
+        code = np_child_start(&start, &child, &err); /* it may not become that user, but is there */
+        if (code == 0)
+            end(&child);
+    }
+    cr_assert_eq(code, -EBUSY);
+    cr_assert(strstr(err.text, "hang in storage"), "%s", err.text);
+    start.uid = getuid();
+    cr_assert_eq(np_child_start(&start, &child, NULL), 0); /* another user's are not held up */
+    end(&child);
+    close(fds[1]); /* the storage answers */
+    start.uid = getuid() + 1;
+    while (np_child_start(&start, &child, &err) == -EBUSY)
+        usleep(500);
+    end(&child);
+    while (waitpid(-1, NULL, WNOHANG) == 0)
+        np_child_reap(0);
+}
