@@ -21,11 +21,9 @@ const char *np_service_owner(const struct np_service *service, const struct np_e
 static void write_word(struct np_json *json, const char *key, const char *text)
 {
     char line[512];
-    size_t n = 0;
 
-    for (; n < sizeof(line) - 1 && text[n]; n++)
-        line[n] = (unsigned char)text[n] < 0x20 || text[n] == 0x7f ? ' ' : text[n];
-    line[n] = '\0';
+    snprintf(line, sizeof(line), "%s", text);
+    np_text_clean(line);
     np_json_text(json, key, line);
 }
 

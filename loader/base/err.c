@@ -9,11 +9,60 @@
 
 #define MAX_REPORTED 100
 
+/* A letter of UTF-8 that begins here, as far as it is of one of the ranges below; 0: none of them, or no UTF-8. */
+static unsigned letter_at(const unsigned char *at)
+{
+    if ((at[0] & 0xe0) == 0xc0 && (at[1] & 0xc0) == 0x80)
+        return (at[0] & 0x1fu) << 6 | (at[1] & 0x3fu);
+    if ((at[0] & 0xf0) == 0xe0 && (at[1] & 0xc0) == 0x80 && (at[2] & 0xc0) == 0x80)
+        return (at[0] & 0x0fu) << 12 | (at[1] & 0x3fu) << 6 | (at[2] & 0x3fu);
+    return 0;
+}
+
+/* The bytes of a control that begins here; 0: it is none. */
+static size_t control_at(const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    const unsigned letter = letter_at(at);
+
+    if (*at < 0x20 || *at == 0x7f || (*at >= 0x80 && *at < 0xa0))
+        return 1;
+    if (letter >= 0x80 && letter < 0xa0)
+        return 2;
+    return (letter >= 0x202a && letter <= 0x202e) || (letter >= 0x2066 && letter <= 0x2069) ? 3 : 0;
+}
+
+/* The bytes of the letter that begins here; 1 where it is no UTF-8. */
+static size_t letter_bytes(const char *text)
+{
+    const unsigned char first = (unsigned char)*text;
+    const size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+
+    for (size_t i = 1; i < bytes; i++)
+        if (((unsigned char)text[i] & 0xc0) != 0x80)
+            return 1;
+    return bytes;
+}
+
+const char *np_text_control(const char *text, size_t *ret_bytes)
+{
+    for (; *text; text += letter_bytes(text)) {
+        const size_t bytes = control_at(text);
+
+        if (bytes == 0)
+            continue;
+        *ret_bytes = bytes;
+        return text;
+    }
+    return NULL;
+}
+
 void np_text_clean(char *text)
 {
-    for (unsigned char *at = (unsigned char *)text; *at; at++)
-        if (*at < ' ' || *at == 127)
-            *at = '?';
+    size_t bytes;
+
+    for (const char *at = text; (at = np_text_control(at, &bytes)); at += bytes)
+        memset(text + (at - text), '?', bytes);
 }
 
 static void print(char *text, size_t bytes, const char *format, va_list args)

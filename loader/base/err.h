@@ -27,9 +27,12 @@ int np_err_context(struct np_err *err, const char *format, ...)
 /* "file:line:column: text" or "text". */
 void np_err_format(const struct np_err *err, char *text, size_t text_bytes);
 
-/* Names come from files and archives: what would move a terminal's cursor, or begin a new line, is
- * shown as '?'. Errors are cleaned already. */
+/* Names come from files and archives: what would move a terminal's cursor, begin a new line, or turn the
+ * direction of writing (control characters of ASCII and of Unicode, and its bidirectional ones) is shown
+ * as '?'. Errors are cleaned already. */
 void np_text_clean(char *text);
+/* The first of those in a text, and its bytes; NULL: there is none. */
+const char *np_text_control(const char *text, size_t *ret_bytes);
 
 /* All mistakes of one input, in the order found. Keeps the first 100 and counts the rest. */
 struct np_report {

@@ -110,3 +110,28 @@ Test(err, a_report_keeps_a_hundred_and_counts_the_rest)
     cr_assert_str_eq(report.errs[99].text, "99");
     np_report_fini(&report);
 }
+
+Test(err, no_text_moves_a_terminals_cursor_or_turns_its_writing)
+{
+    /* an escape, DEL, C1 (CSI) as UTF-8 and as a byte, bidirectional overrides and isolates */
+    char text[] = "a\033[2J\x7f \xc2\x9b"
+                  "2J \x9b"
+                  "2J \xe2\x80\xae"
+                  "b\xe2\x81\xa6"
+                  "c";
+    char kept[] = "\xc3\x9b \xe9t\xe9 \xe2\x82\xac \xf0\x9f\x90\x9b \xe2\x80\x94 \xc2\xa0 \xd7\x90";
+    struct np_err err = {0};
+    char before[sizeof(kept)];
+    size_t bytes = 0;
+
+    memcpy(before, kept, sizeof(kept));
+    np_err_set(&err, -EIO, "%s", text);
+    np_text_clean(text);
+    cr_assert_str_eq(text, "a?[2J? ??2J ?2J ???b???c");
+    cr_assert_str_eq(err.text, text);
+    np_text_clean(kept); /* letters whose bytes look like one, emoji, dashes, Latin-1 */
+    cr_assert_str_eq(kept, before);
+    cr_assert_null(np_text_control(kept, &bytes));
+    cr_assert_not_null(np_text_control("\xc2\x85", &bytes));
+    cr_assert_eq(bytes, 2);
+}
