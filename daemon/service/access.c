@@ -37,3 +37,13 @@ bool np_access_may(
 {
     return table[deed][who_is(access, caller, owner)];
 }
+
+bool np_access_is_limited(const struct np_access *access, uid_t uid)
+{
+    return access->for_box && uid != 0 && uid != access->service_uid;
+}
+
+bool np_access_caller_is_limited(const struct np_access *access, const struct np_caller *caller)
+{
+    return caller->socket && np_access_is_limited(access, caller->uid);
+}

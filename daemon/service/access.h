@@ -32,4 +32,10 @@ struct np_access {
 bool np_access_may(
     const struct np_access *access, const struct np_caller *caller, enum np_deed deed, uid_t owner);
 
+/* Is this one of a box's users, for whom its limits are? Not so root, the service's own user, and the one user of
+ * a service of their own. */
+bool np_access_is_limited(const struct np_access *access, uid_t uid);
+/* The same of a caller; the box's token is the administrator's. */
+bool np_access_caller_is_limited(const struct np_access *access, const struct np_caller *caller);
+
 #endif

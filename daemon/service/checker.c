@@ -11,7 +11,6 @@
 #include "daemon/service/as_user.h"
 
 #define MOST_S     60.0
-#define MOST_BYTES (4u << 20)
 #define MOST_WORDS 160
 
 /* A problem of the whole file, in the checker's own words. */
@@ -70,7 +69,7 @@ int np_checker_start(
         .context = check,
         .epoll_fd = epoll_fd,
         .most_s = MOST_S,
-        .most = MOST_BYTES};
+        .most = check->most_bytes};
 
     return np_child_start(&start, ret_child, err);
 }

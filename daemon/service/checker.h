@@ -11,6 +11,7 @@ struct np_check {
     uid_t uid;
     gid_t gid;
     const char *config; /* the text */
+    size_t most_bytes;  /* of what it answers */
     const char *path;   /* absolute: messages name it, and its folder is where the check runs */
     const struct np_node *overrides; /* a list of texts, or NULL */
     const char *device;              /* "": the config's own */

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/service/owners.h"
+
 #define MOST_DEVICES 64
 
 struct place {
@@ -149,35 +151,67 @@ static int victim(const struct np_dispatch *d, const struct np_entry *entry, con
     return best;
 }
 
-static int before(const void *left, const void *right)
+/* A run that is queued, and may start now. */
+struct turn {
+    const struct np_entry *entry;
+    int index;
+    int64_t share; /* runs of its owner that run, or come before it */
+};
+
+static int by_owner(const void *left, const void *right)
 {
-    const struct np_entry *a = **(const struct np_entry *const *const *)left;
-    const struct np_entry *b = **(const struct np_entry *const *const *)right;
+    const struct np_entry *a = ((const struct turn *)left)->entry,
+                          *b = ((const struct turn *)right)->entry;
 
     if (a->priority != b->priority)
         return a->priority > b->priority ? -1 : 1;
-    return a->id < b->id ? -1 : a->id > b->id;
+    if (a->uid != b->uid)
+        return a->uid < b->uid ? -1 : 1;
+    const int device = strcmp(a->device, b->device);
+    return device ? device : a->id < b->id ? -1 : a->id > b->id;
 }
 
-/* What becomes of one run that is queued or bound; false: nothing now. */
-static bool order_for(const struct np_dispatch *d, int e, struct place *places, bool *yields,
-    struct np_order *ret_order)
+static int by_share(const void *left, const void *right)
 {
-    const struct np_entry *entry = d->entries[e];
-    int64_t other = 0;
-    const int waits = look_before(d, entry, &other);
+    const struct turn *a = left, *b = right;
 
-    if (waits < 0) {
-        *ret_order = (struct np_order){.kind = NP_ORDER_FAIL, .entry = e, .other = other};
-        return true;
+    if (a->entry->priority != b->entry->priority)
+        return a->entry->priority > b->entry->priority ? -1 : 1;
+    if (a->share != b->share)
+        return a->share < b->share ? -1 : 1;
+    return a->entry->id < b->entry->id ? -1 : a->entry->id > b->entry->id;
+}
+
+static bool is_same_owners(const struct np_entry *a, const struct np_entry *b)
+{
+    return a->uid == b->uid && a->priority == b->priority && strcmp(a->device, b->device) == 0;
+}
+
+/* The n-th of an owner comes after the n-th of every other. Those that want another device are counted for
+ * themselves: what cannot be started must not hold back what can. */
+static void share_out(struct turn *turns, int nr, struct np_owners *running)
+{
+    int64_t ahead = 0;
+
+    qsort(turns, (size_t)nr, sizeof(*turns), by_owner);
+    for (int i = 0; i < nr; i++) {
+        ahead = i > 0 && is_same_owners(turns[i - 1].entry, turns[i].entry) ? ahead + 1 : 0;
+        turns[i].share = *np_owners_count(running, turns[i].entry->uid) + ahead;
     }
-    const double wait_s = entry->not_before - d->now;
-    if (waits > 0 || entry->state == NP_ENTRY_PAUSED || (wait_s > 0 && wait_s <= d->longest_s))
-        return false;
+    qsort(turns, (size_t)nr, sizeof(*turns), by_share);
+}
+
+/* What a run that may start now gets; false: nothing now. */
+static bool order_for(const struct np_dispatch *d, const struct turn *turn, struct place *places,
+    bool *yields, struct np_order *ret_order)
+{
+    const struct np_entry *entry = turn->entry;
     const int device = free_device(d, entry, places);
+
     if (device >= 0) {
         places[device].free--;
-        *ret_order = (struct np_order){.kind = NP_ORDER_START, .entry = e, .device = device};
+        *ret_order =
+            (struct np_order){.kind = NP_ORDER_START, .entry = turn->index, .device = device};
         return true;
     }
     if (take_leaving(d, entry, places) || !d->preempt)
@@ -190,28 +224,55 @@ static bool order_for(const struct np_dispatch *d, int e, struct place *places, 
     return true;
 }
 
-/* Paused, and perhaps never to be done. */
-static bool is_bound(const struct np_entry *entry)
+/* Its number of orders: of runs that will never start. *ret_turns: those that may start now. */
+static int sort_out(const struct np_dispatch *d, struct turn *turns, int *ret_nr_turns,
+    struct np_order *ret_orders, int most)
 {
-    return entry->state == NP_ENTRY_PAUSED && entry->nr_after > 0;
+    int nr = 0;
+
+    for (int e = 0; e < d->nr_entries; e++) {
+        const struct np_entry *entry = d->entries[e];
+        const double wait_s = entry->not_before - d->now;
+        int64_t other = 0;
+
+        if (entry->state != NP_ENTRY_QUEUED && entry->state != NP_ENTRY_PAUSED)
+            continue;
+        const int waits = look_before(d, entry, &other);
+        if (waits < 0 && nr < most)
+            ret_orders[nr++] = (struct np_order){.kind = NP_ORDER_FAIL, .entry = e, .other = other};
+        else if (waits == 0 && entry->state == NP_ENTRY_QUEUED &&
+                 (wait_s <= 0 || wait_s > d->longest_s))
+            turns[(*ret_nr_turns)++] = (struct turn){.entry = entry, .index = e};
+    }
+    return nr;
 }
 
 int np_dispatch(const struct np_dispatch *d, struct np_order *ret_orders, int most)
 {
-    const struct np_entry *const **turns = calloc((size_t)d->nr_entries + 1, sizeof(*turns));
+    struct turn *turns = calloc((size_t)d->nr_entries + 1, sizeof(*turns));
     bool *yields = calloc((size_t)d->nr_entries + 1, sizeof(*yields));
+    struct np_owners running = {0};
     struct place places[MOST_DEVICES];
     int nr = 0, nr_turns = 0;
 
-    if (turns && yields && d->nr_devices <= MOST_DEVICES) {
+    if (turns && yields && np_owners_init(&running, d->nr_entries) == 0 &&
+        d->nr_devices <= MOST_DEVICES) {
         count_places(d, places);
         for (int e = 0; e < d->nr_entries; e++)
-            if (d->entries[e]->state == NP_ENTRY_QUEUED || is_bound(d->entries[e]))
-                turns[nr_turns++] = &d->entries[e];
-        qsort(turns, (size_t)nr_turns, sizeof(*turns), before);
-        for (int i = 0; i < nr_turns && nr < most; i++)
-            nr += order_for(d, (int)(turns[i] - d->entries), places, yields, &ret_orders[nr]);
+            if (np_entry_has_worker(d->entries[e]))
+                ++*np_owners_count(&running, d->entries[e]->uid);
+        nr = sort_out(d, turns, &nr_turns, ret_orders, most);
+        share_out(turns, nr_turns, &running);
+        for (int i = 0; i < nr_turns && nr < most; i++) {
+            int64_t *runs = np_owners_count(&running, turns[i].entry->uid);
+
+            if (d->running_per_user > 0 && *runs >= d->running_per_user)
+                continue;
+            if (order_for(d, &turns[i], places, yields, &ret_orders[nr]))
+                *runs += ret_orders[nr++].kind == NP_ORDER_START;
+        }
     }
+    np_owners_fini(&running);
     free(turns);
     free(yields);
     return nr;

@@ -26,17 +26,18 @@ struct np_dispatch {
     int nr_entries;
     const struct np_slotted *devices;
     int nr_devices;
-    bool preempt; /* a run of higher priority may make one of lower yield */
-    double now;   /* Unix time */
+    bool preempt;             /* a run of higher priority may make one of lower yield */
+    int64_t running_per_user; /* runs of one owner at a time; 0: any number */
+    double now;               /* Unix time */
     double
         longest_s; /* that a run may have to wait: one that would wait longer saw the clock set back */
 };
 
-/* At most `most` orders, in the order they are to be carried out; their number. Runs are taken by
- * priority, then by id. One that finds no free slot waits for a slot that is about to be free, then makes
- * the run of the lowest priority below its own (of equals the youngest) yield. What is promised to it is not
- * given to a run behind it; what it cannot use is. "auto" stands for any GPU of the service, or for `cpu`
- * where it has none. */
+/* At most `most` orders, in the order they are to be carried out; their number. Runs are taken by priority; of
+ * equals the one whose owner has fewer runs running, with those that come before it counted in; then by id. One
+ * that finds no free slot waits for a slot that is about to be free, then makes the run of the lowest priority below
+ * its own (of equals the youngest) yield. What is promised to it is not given to a run behind it; what it cannot use
+ * is. "auto" stands for any GPU of the service, or for `cpu` where it has none. */
 int np_dispatch(const struct np_dispatch *dispatch, struct np_order *ret_orders, int most);
 /* Can a run that wants this device ever be started here? */
 bool np_dispatch_knows(const struct np_slotted *devices, int nr_devices, const char *wanted);

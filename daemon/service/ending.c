@@ -12,6 +12,7 @@
 
 #include "daemon/json.h"
 #include "daemon/service/as_user.h"
+#include "daemon/service/owners.h"
 #include "daemon/service/worker_unit.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
@@ -156,22 +157,36 @@ int np_ending_do(int fd, struct np_err *err)
     return code;
 }
 
+/* The oldest of an owner with more than keep_runs; NULL: nobody has so many. */
+static const struct np_entry *beyond_number(const struct np_service_options *options,
+    const struct np_entry *const *entries, int nr, struct np_owners *over)
+{
+    const struct np_entry *oldest = NULL;
+
+    for (int i = 0; i < nr; i++)
+        if (np_entry_is_over(entries[i]))
+            ++*np_owners_count(over, entries[i]->uid);
+    for (int i = 0; i < nr; i++)
+        if (np_entry_is_over(entries[i]) &&
+            *np_owners_count(over, entries[i]->uid) > options->keep_runs &&
+            (!oldest || entries[i]->ended < oldest->ended))
+            oldest = entries[i];
+    return oldest;
+}
+
 int64_t np_ending_oldest(const struct np_service_options *options,
     const struct np_entry *const *entries, int nr, double now)
 {
-    const struct np_entry *oldest = NULL;
-    int64_t over = 0;
+    const struct np_entry *oldest = NULL, *beyond = NULL;
+    struct np_owners over = {0};
 
-    for (int i = 0; i < nr; i++) {
-        if (!np_entry_is_over(entries[i]))
-            continue;
-        over++;
-        if (!oldest || entries[i]->ended < oldest->ended)
+    if (options->keep_runs > 0 && np_owners_init(&over, nr) == 0)
+        beyond = beyond_number(options, entries, nr, &over);
+    np_owners_fini(&over);
+    for (int i = 0; i < nr; i++)
+        if (np_entry_is_over(entries[i]) && (!oldest || entries[i]->ended < oldest->ended))
             oldest = entries[i];
-    }
-    if (!oldest)
-        return 0;
-    const bool too_many = options->keep_runs > 0 && over > options->keep_runs;
-    const bool too_old = options->keep_s > 0 && now - oldest->ended > options->keep_s;
-    return too_many || too_old ? oldest->id : 0;
+    if (!beyond && oldest && options->keep_s > 0 && now - oldest->ended > options->keep_s)
+        beyond = oldest;
+    return beyond ? beyond->id : 0;
 }

@@ -12,7 +12,8 @@ void np_ending_tell(
 /* The same in this process, which ends within some minutes: {"on_end", "webhook", "run": TEXT}, read from fd.
  * -EBADMSG: it is not that. */
 int np_ending_do(int fd, struct np_err *err);
-/* Which of the runs that are over is to be forgotten now, by keep_runs and keep_s; 0: none. entries: by id. */
+/* Which of the runs that are over is to be forgotten now, by keep_runs (of each owner) and keep_s; 0: none.
+ * entries: by id. */
 int64_t np_ending_oldest(const struct np_service_options *options,
     const struct np_entry *const *entries, int nr, double now);
 

@@ -139,8 +139,22 @@ void np_answer_failure(struct np_call *call, int code, const struct np_err *err)
     case -EBUSY: np_answer_error(call, 409, "conflict", "%s", err->text); break;
     case -ENODEV: np_answer_error(call, 422, "config", "%s", err->text); break;
     case -ENOSPC: np_answer_error(call, 507, "disk", "%s", err->text); break;
+    case -EDQUOT: np_answer_error(call, 429, "limit", "%s", err->text); break;
     default: np_answer_error(call, 500, "internal", "%s", err->text);
     }
+}
+
+void np_answer_too_large(struct np_call *call, const char *what)
+{
+    np_answer_error(call, 413, "limit", "%s is larger than the %lld bytes of limits.config_bytes",
+        what, (long long)np_service_options(call->routes->service)->limits.config_bytes);
+}
+
+void np_answer_high_priority(struct np_call *call)
+{
+    np_answer_error(call, 403, "limit",
+        "members of this box may give priorities up to %lld (limits.priority_max)",
+        (long long)np_service_options(call->routes->service)->limits.priority_max);
 }
 
 static bool is_own(const struct np_routes *routes, const struct np_caller *caller)

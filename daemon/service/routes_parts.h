@@ -7,8 +7,7 @@
 #include "daemon/service/reader.h"
 #include "daemon/service/routes.h"
 
-#define NP_MOST_WAITS  256
-#define NP_MOST_CHECKS 8 /* at a time; of one caller half of them */
+#define NP_MOST_WAITS 256
 
 enum np_wait_for { NP_WAIT_STATE, NP_WAIT_CHECK, NP_WAIT_LOG, NP_WAIT_METRICS };
 
@@ -60,6 +59,9 @@ void np_answer_error(struct np_call *call, unsigned status, const char *code, co
     ...) __attribute__((format(printf, 4, 5)));
 /* -errno of the service's calls as a status. */
 void np_answer_failure(struct np_call *call, int code, const struct np_err *err);
+/* What is more than service.yaml's limits allow. */
+void np_answer_too_large(struct np_call *call, const char *what);
+void np_answer_high_priority(struct np_call *call);
 /* Keeps the request for later; NULL: too many wait, and it was told so. */
 struct np_wait *np_answer_later(struct np_call *call, enum np_wait_for what);
 /* Of a request that is kept. */

@@ -219,6 +219,11 @@ void np_route_patch(struct np_call *call)
     if (!np_body_whole(body, "priority", -MOST_PRIORITY, MOST_PRIORITY, &priority) ||
         priority == INT64_MAX) {
         np_answer_error(call, 400, "invalid", "expected {\"priority\": -100..100}");
+    } else if (np_access_caller_is_limited(
+                   np_service_access(call->routes->service), &call->request->caller) &&
+               priority > np_service_options(call->routes->service)->limits.priority_max &&
+               priority > call->entry->priority) {
+        np_answer_high_priority(call);
     } else {
         const int code = np_service_set_priority(call->routes->service, call->id, priority, &err);
 

@@ -12,7 +12,7 @@
 #define MOST_PRIORITY 100
 #define MOST_RETRIES  1000
 #define MOST_PATH     4000
-#define MOST_CONFIG   (4u << 20) /* in normal form */
+#define MOST_SAID     (256u << 10) /* of a check, beside the config */
 #define MOST_PROBLEMS 100
 
 /* --- the body --------------------------------------------------------------------------------- */
@@ -85,12 +85,9 @@ static bool are_texts(const struct np_node *list)
 /* It stands in others' lists, and on their terminals. */
 static bool is_path(const char *text)
 {
-    if (*text != '/')
-        return false;
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7f)
-            return false;
-    return true;
+    size_t bytes;
+
+    return *text == '/' && !np_text_control(text, &bytes);
 }
 
 /* What is wrong with the body, or NULL: then entry and check are of it. */
@@ -169,6 +166,32 @@ static void answer_known(struct np_call *call, const struct np_entry *known,
 
 /* --- the check -------------------------------------------------------------------------------- */
 
+/* What was submitted before is answered, whatever the limits are by now. False: it was told. */
+static bool is_within_limits(
+    struct np_call *call, const struct np_entry *entry, const struct np_check *check)
+{
+    const struct np_service *service = call->routes->service;
+    const struct np_limits *limits = &np_service_options(service)->limits;
+    const struct np_caller *caller = &call->request->caller;
+    struct np_err err = {0};
+    int code;
+
+    if (find_key(service, entry))
+        return true;
+    if (strlen(check->config) > (size_t)limits->config_bytes) {
+        np_answer_too_large(call, "the config");
+        return false;
+    }
+    if (np_access_caller_is_limited(np_service_access(service), caller) &&
+        entry->priority > limits->priority_max) {
+        np_answer_high_priority(call);
+        return false;
+    }
+    if ((code = np_service_may_queue(service, entry->uid, &err)) < 0)
+        np_answer_failure(call, code, &err);
+    return code == 0;
+}
+
 void np_route_submit(struct np_call *call)
 {
     static const char *const keys[] = {"config", "path", "overrides", "key", "name", "priority",
@@ -179,8 +202,10 @@ void np_route_submit(struct np_call *call)
     const bool for_box = np_service_access(call->routes->service)->for_box;
     const uid_t uid = for_box ? caller->uid : geteuid();
     const gid_t gid = for_box ? caller->gid : getegid();
-    struct np_entry entry = {.uid = uid, .gid = gid, .max_retries = 3, .exit_code = -1};
-    struct np_check check = {.uid = uid, .gid = gid};
+    const int64_t most = np_service_options(call->routes->service)->limits.config_bytes;
+    struct np_entry entry = {
+        .uid = uid, .gid = gid, .umask = -1, .max_retries = 3, .exit_code = -1};
+    struct np_check check = {.uid = uid, .gid = gid, .most_bytes = 4 * (size_t)most + MOST_SAID};
     struct np_wait *wait;
 
     if (!body)
@@ -188,6 +213,8 @@ void np_route_submit(struct np_call *call)
     const char *wrong = take_body(body, &entry, &check);
     if (wrong) {
         np_answer_error(call, 400, "invalid", "%s", wrong);
+    } else if (!is_within_limits(call, &entry, &check)) {
+        /* told */
     } else if (!(entry.path = np_strdup(check.path))) {
         np_answer_error(call, 500, "internal", "out of memory");
     } else if ((wait = np_answer_later(call, NP_WAIT_CHECK))) {
@@ -260,17 +287,28 @@ static void answer_problem(struct np_call *call, const char *path, const char *t
     np_answer_json(call, 422);
 }
 
+/* A text file: it is shown to others. */
+static bool is_text(const char *text)
+{
+    size_t bytes;
+
+    for (const char *at = text; (at = np_text_control(at, &bytes)); at += bytes)
+        if (*at != '\n' && *at != '\t')
+            return false;
+    return true;
+}
+
 /* What the check found out goes into the entry: its normal form, its own name and device, its folder. It was said with
  * the submitter's rights, by a process of theirs: nothing of it is taken that they may not have. */
 static bool take_answer(const struct np_node *answer, struct np_entry *entry)
 {
-    const char *config = np_body_text(answer, "config", NULL, MOST_CONFIG);
+    const char *config = np_body_text(answer, "config", NULL, SIZE_MAX);
     const char *name = np_body_text(answer, "name", NULL, 63),
                *runs = np_body_text(answer, "runs", NULL, MOST_PATH);
     const char *device = np_body_text(answer, "device", "auto", 31);
 
-    if (!config || !name || !is_name(name) || !runs || !is_path(runs) || !device ||
-        !is_device(device))
+    if (!config || !is_text(config) || !name || !is_name(name) || !runs || !is_path(runs) ||
+        !device || !is_device(device))
         return false;
     if (!*entry->name)
         snprintf(entry->name, sizeof(entry->name), "%s", name);
@@ -283,9 +321,15 @@ static bool take_answer(const struct np_node *answer, struct np_entry *entry)
 
 static void submit(struct np_call *call, const struct np_entry *entry)
 {
+    const struct np_service_options *options = np_service_options(call->routes->service);
     struct np_err err = {0};
     int64_t id;
     bool known;
+
+    if (strlen(entry->config) > (size_t)options->limits.config_bytes) {
+        np_answer_too_large(call, "the config's normal form");
+        return;
+    }
     const int code = np_service_submit(call->routes->service, entry, &id, &known, &err);
 
     if (code == -ENODEV)
@@ -305,10 +349,13 @@ static void answer_check(
     const struct np_entry *known = find_key(call->routes->service, &wait->entry);
 
     if (known)
-        answer_known(call, known, &wait->entry,
-            good ? np_body_text(answer, "config", "", MOST_CONFIG) : NULL);
+        answer_known(
+            call, known, &wait->entry, good ? np_body_text(answer, "config", "", SIZE_MAX) : NULL);
     else if (code == -ETIMEDOUT)
         answer_problem(call, wait->entry.path, "it could not be checked within a minute");
+    else if (good && !is_text(np_body_text(answer, "config", "", SIZE_MAX)))
+        answer_problem(call, wait->entry.path,
+            "it has control characters, or such that turn the direction of writing");
     else if (good && take_answer(answer, &wait->entry))
         submit(call, &wait->entry);
     else if (!good && problems && problems->kind == NP_NODE_LIST && problems->nr_items > 0)
@@ -320,7 +367,8 @@ static void answer_check(
 /* Is there a process for it? So that nobody is kept waiting by another's many submissions, each has half of them. */
 static bool may_check(const struct np_routes *routes, const struct np_wait *asked)
 {
-    int all = 0, same = 0;
+    const int64_t most = np_service_options(routes->service)->limits.checks;
+    int64_t all = 0, same = 0;
 
     for (int i = 0; i < routes->nr_waits; i++) {
         const struct np_wait *wait = &routes->waits[i];
@@ -330,7 +378,7 @@ static bool may_check(const struct np_routes *routes, const struct np_wait *aske
         all++;
         same += np_peer_is_same(&wait->request->caller, &asked->request->caller);
     }
-    return all < NP_MOST_CHECKS && same < NP_MOST_CHECKS / 2;
+    return all < most && same < most / 2;
 }
 
 bool np_turn_check(struct np_routes *routes, struct np_wait *wait)

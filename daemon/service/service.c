@@ -211,6 +211,23 @@ int np_service_config(struct np_service *service, int64_t id, char **ret_text, s
     return code;
 }
 
+int np_service_may_queue(const struct np_service *service, uid_t uid, struct np_err *err)
+{
+    const int64_t most = service->options.limits.queued_per_user;
+    int64_t nr = 0;
+
+    if (!np_access_is_limited(&service->access, uid))
+        return 0;
+    for (int i = 0; i < service->nr_runs; i++)
+        nr += service->entries[i]->uid == uid && !np_entry_is_over(service->entries[i]);
+    if (nr < most)
+        return 0;
+    return np_err_set(err, -EDQUOT,
+        "you have %lld runs that are not over, and each user may have %lld here "
+        "(limits.queued_per_user); stop some, or wait until some are done",
+        (long long)nr, (long long)most);
+}
+
 int np_service_submit(struct np_service *service, const struct np_entry *entry, int64_t *ret_id,
     bool *ret_known, struct np_err *err)
 {
@@ -223,6 +240,8 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
                 (long long)entry->after[i]);
     if (!np_dispatch_knows(service->options.devices, service->options.nr_devices, entry->device))
         return np_err_set(err, -ENODEV, "this service has no device '%s'", entry->device);
+    if ((code = np_service_may_queue(service, entry->uid, err)) < 0)
+        return code;
     if ((code = make_room(service, err)) < 0)
         return code;
     added.submitted = np_service_now();
@@ -401,6 +420,7 @@ static void dispatch(struct np_service *service)
         .devices = service->options.devices,
         .nr_devices = service->options.nr_devices,
         .preempt = service->options.preempt,
+        .running_per_user = service->access.for_box ? service->options.limits.running_per_user : 0,
         .now = np_service_now(),
         .longest_s = service->options.retry_cap_s > NP_DISK_WAIT_S ? service->options.retry_cap_s
                                                                    : NP_DISK_WAIT_S};

@@ -31,6 +31,15 @@
 #include "daemon/service/dispatch.h"
 #include "daemon/service/queue.h"
 
+/* Of a box's members; the service's own user, root, and a user's own service have none but config_bytes. */
+struct np_limits {
+    int64_t queued_per_user;  /* runs that are not over, of one user */
+    int64_t running_per_user; /* 0: any number */
+    int64_t config_bytes;     /* of a config, as it is sent and in its normal form */
+    int64_t checks;           /* of submissions at a time; of one caller half of them */
+    int64_t priority_max;     /* that a member may give a run; lower ones are free */
+};
+
 /* service.yaml, as it is in force. */
 struct np_service_options {
     struct np_slotted *devices; /* `devices: auto` is what `nnpipe devices` says */
@@ -39,7 +48,8 @@ struct np_service_options {
     double retry_first_s, retry_cap_s; /* doubled from one try to the next */
     double hang_s;                     /* without a sign of progress: a worker is ended */
     double stop_s;                     /* that a worker has to write its checkpoint and end */
-    int64_t keep_runs;                 /* that are over; older ones are forgotten, folders stay */
+    struct np_limits limits;
+    int64_t keep_runs; /* of each owner, that are over; older ones are forgotten, folders stay */
     double keep_s;
     uint64_t
         keep_bytes; /* of checkpoints of runs that are over, but for the best of each; 0: any (keep.h) */
@@ -90,9 +100,11 @@ const struct np_service_options *np_service_options(const struct np_service *ser
 int np_service_config(struct np_service *service, int64_t id, char **ret_text, struct np_err *err);
 /* entry: key, name, uid, gid, path, config, device, priority, max_retries, after, and dir: the folder of runs,
  * in which its own will be NAME-ID; its texts are copied. The
- * config was checked. -ENODEV: no such device; -ENOENT: no such run in after. */
+ * config was checked. -ENODEV: no such device; -ENOENT: no such run in after; -EDQUOT: as np_service_may_queue(). */
 int np_service_submit(struct np_service *service, const struct np_entry *entry, int64_t *ret_id,
     bool *ret_known, struct np_err *err);
+/* -EDQUOT: this user has as many runs that are not over as a member may. */
+int np_service_may_queue(const struct np_service *service, uid_t uid, struct np_err *err);
 /* -EALREADY: it is so already; -EINVAL: a run that is over; both leave all as it is. */
 int np_service_stop(struct np_service *service, int64_t id, struct np_err *err);
 int np_service_pause(struct np_service *service, int64_t id, struct np_err *err);

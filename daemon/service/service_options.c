@@ -18,7 +18,7 @@
 #define MAX_FILE     (256u << 10)
 
 struct file {
-    const struct np_node *devices, *stop, *retry, *keep;
+    const struct np_node *devices, *retry, *keep, *limits;
     int64_t runs_per_device, spare_bytes;
     bool preempt;
     double hang_minutes, stop_seconds;
@@ -42,8 +42,11 @@ static const struct np_option table[] = {
     {"stop_seconds", NP_OPT_FLOAT, FIELD(stop_seconds), "80", 1, 3600, NULL,
         "that a run has to write its checkpoint when it is told to stop"},
     {"keep", NP_OPT_NODE, FIELD(keep), NULL, 0, 0, NULL,
-        "{runs: 1000, days: 90, bytes: 0}: of runs that are over; bytes: of their checkpoints, 0: "
-        "any"},
+        "{runs: 1000, days: 90, bytes: 0}: of runs that are over; runs: of each user; bytes: of "
+        "their checkpoints, 0: any"},
+    {"limits", NP_OPT_NODE, FIELD(limits), NULL, 0, 0, NULL,
+        "what one member of a box may take; of them a user's own service has `config_bytes` and "
+        "`checks` alone"},
     {"spare_bytes", NP_OPT_BYTES, FIELD(spare_bytes), "1G", 0, 1e15, NULL,
         "free on a run's disk for it to be started, and to go on when that was full"},
     {"on_end", NP_OPT_STRING, FIELD(on_end), "", 0, 0, NULL,
@@ -72,6 +75,21 @@ static const struct np_option keep_table[] = {
     {"runs", NP_OPT_INT, offsetof(struct keep, runs), "1000", 0, 1000000, NULL, NULL},
     {"days", NP_OPT_FLOAT, offsetof(struct keep, days), "90", 0, 36500, NULL, NULL},
     {"bytes", NP_OPT_BYTES, offsetof(struct keep, bytes), "0", 0, 1e18, NULL, NULL},
+    NP_OPTIONS_END,
+};
+
+#define LIMIT(member) offsetof(struct np_limits, member)
+static const struct np_option limits_table[] = {
+    {"queued_per_user", NP_OPT_INT, LIMIT(queued_per_user), "200", 1, 1000000, NULL,
+        "runs of one user that are not over; more are refused (429)"},
+    {"running_per_user", NP_OPT_INT, LIMIT(running_per_user), "0", 0, 1000000, NULL,
+        "runs of one user at a time, while others wait in the queue; 0: any number"},
+    {"config_bytes", NP_OPT_BYTES, LIMIT(config_bytes), "256K", 1024, 1 << 20, NULL,
+        "of a config, as it is submitted and in its normal form"},
+    {"checks", NP_OPT_INT, LIMIT(checks), "8", 2, 64, NULL,
+        "submissions that are checked at a time; of one user half of them"},
+    {"priority_max", NP_OPT_INT, LIMIT(priority_max), "0", -100, 100, NULL,
+        "that members may give their runs; root may give any"},
     NP_OPTIONS_END,
 };
 
@@ -171,6 +189,7 @@ static int take_all(
 
     code |= np_options_parse(retry_table, file.retry, "retry", NULL, &retry, report);
     code |= np_options_parse(keep_table, file.keep, "keep", NULL, &keep, report);
+    code |= np_options_parse(limits_table, file.limits, "limits", NULL, &options->limits, report);
     if (code == 0)
         take_devices(file.devices, (int)file.runs_per_device, options, report);
     options->preempt = file.preempt;
@@ -259,4 +278,6 @@ void np_service_reference(FILE *out)
     np_reference_table(out, retry_table);
     fputs("\n`keep`:\n", out);
     np_reference_table(out, keep_table);
+    fputs("\n`limits`:\n", out);
+    np_reference_table(out, limits_table);
 }

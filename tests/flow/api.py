@@ -1,5 +1,6 @@
 """What the tests of the service's HTTP share: a daemon of their own, requests of other users, and a reader of
 docs/openapi.json that holds answers against it. Prints `ok - ` and `not ok - ` lines as tests/lib.sh does."""
+import atexit
 import contextlib
 import http.client
 import json
@@ -298,3 +299,17 @@ class Daemon:
             self.process.wait()
         subprocess.run(["pkill", "-9", "-f", "worker.*" + self.dir], check=False)
         shutil.rmtree(self.dir, ignore_errors=True)
+
+
+GROUP, OWNER, MEMBER, OTHER = 64320, 64321, 64322, 64323  # a group, two users of it, and one who is not
+
+
+def box(settings=""):
+    """A daemon of root's for the box, in whose eyes /etc/group has the group nnpipe."""
+    group = open("/etc/group").read() + "nnpipe:x:%d:\n" % GROUP
+    path = "/tmp/nnpipe-group.%d" % os.getpid()
+    with open(path, "w") as out:
+        out.write(group)
+    prefix = ["unshare", "-m", "sh", "-c", 'mount --bind %s /etc/group && exec "$@"' % path, "-"]
+    atexit.register(os.unlink, path)  # a daemon that is started again reads it again
+    return Daemon(settings=settings, args=["--box"], prefix=prefix)

@@ -7,9 +7,8 @@ import re
 import socket
 
 import api
-from api import ROOT, Daemon, ask_as, expect, operations, test
+from api import GROUP, MEMBER, OTHER, OWNER, ROOT, Daemon, ask_as, box, expect, operations, test
 
-GROUP, OWNER, MEMBER, OTHER = 64320, 64321, 64322, 64323
 SECRET = "nobody may read this"
 
 
@@ -22,19 +21,6 @@ def table():
 
 CALLERS = ("root", "owner", "group", "other", "tcp", "token")
 IDS = {"root": (0, 0, []), "owner": (OWNER, OWNER, [GROUP]), "group": (MEMBER, MEMBER, [GROUP]), "other": (OTHER, OTHER, [])}
-
-
-def box():
-    """A daemon of root's for the box, in whose eyes /etc/group has the group nnpipe."""
-    group = open("/etc/group").read() + "nnpipe:x:%d:\n" % GROUP
-    path = "/tmp/nnpipe-group.%d" % os.getpid()
-    with open(path, "w") as out:
-        out.write(group)
-    prefix = ["unshare", "-m", "sh", "-c", 'mount --bind %s /etc/group && exec "$@"' % path, "-"]
-    try:
-        return Daemon(settings="spare_bytes: 900T\n", args=["--box"], prefix=prefix)
-    finally:
-        os.unlink(path)
 
 
 def ask(daemon, caller, method, target, body=None):
@@ -58,7 +44,7 @@ def new_run(daemon):
 
 
 def request_of(daemon, method, path, run):
-    body = {"priority": 7} if method == "PATCH" else submission(daemon) if (method, path) == ("POST", "/v1/runs") else None
+    body = {"priority": -7} if method == "PATCH" else submission(daemon) if (method, path) == ("POST", "/v1/runs") else None
     if (method, path) == ("POST", "/v1/runs"):
         body = daemon.submission(runs="/tmp/nnpipe-nobody" if run is None else daemon.dir + "/anybodys")
     return path.replace("{id}", str(run)).replace("{name}", "page.js"), body
@@ -205,7 +191,7 @@ def closed_socket(daemon):
 
 
 def of_a_box():
-    daemon = box()
+    daemon = box("spare_bytes: 900T\n")
     try:
         mode = os.stat(daemon.socket)
         rows = table()

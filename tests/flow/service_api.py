@@ -12,6 +12,7 @@ from api import NNPIPE, ROOT, Daemon, ask, expect, hold, operations, test, valid
 MISSING = 999999
 # Not provoked here: where it is.
 ELSEWHERE = {
+    429: "tests/flow/service_limits.py has a queue of a box",
     403: "tests/flow/service_access.py asks as everybody",
     503: "tests/flow/service_health.py fills a disk; tests/flow/service_load.py asks too much at a time",
     507: "tests/flow/service_health.py fills a disk",

@@ -151,6 +151,72 @@ Test(dispatch, the_lowest_and_youngest_yields_once)
     cr_assert(orders[0].kind == NP_ORDER_YIELD && orders[0].entry == 0 && orders[0].other == 5);
 }
 
+/* Of an owner. */
+static struct np_entry *add_of(uid_t uid, const char *device, int priority)
+{
+    struct np_entry *entry = add(device, priority);
+
+    entry->uid = uid;
+    return entry;
+}
+
+Test(dispatch, of_equals_the_one_with_fewer_runs_is_next)
+{
+    struct np_order orders[MOST];
+
+    nr_entries = 0;
+    put_on(add_of(1, "auto", 0), "cuda:0");
+    add_of(1, "auto", 0);
+    add_of(1, "auto", 0);
+    add_of(2, "auto", 0); /* has none yet, and came last */
+    cr_assert_eq(dispatch(two_gpus, 2, true, orders), 1);
+    cr_assert(is_start(&orders[0], 3, 1));
+    entries[1].priority = 1; /* a priority is more than a share */
+    cr_assert_eq(dispatch(two_gpus, 2, false, orders), 1);
+    cr_assert(is_start(&orders[0], 1, 1));
+}
+
+Test(dispatch, a_queue_of_one_users_does_not_keep_another_waiting)
+{
+    static const struct np_slotted wide[] = {{"cpu", 6}};
+    struct np_order orders[MOST];
+    int of[3] = {0};
+
+    nr_entries = 0;
+    for (int i = 0; i < 40; i++)
+        add_of(1, "cuda", 0); /* nobody has it: counts for nothing */
+    for (int i = 0; i < 10; i++)
+        add_of(1, "cpu", 0);
+    for (int i = 0; i < 4; i++)
+        add_of(2, "cpu", 0);
+    cr_assert_eq(dispatch(wide, 1, false, orders), 6);
+    for (int i = 0; i < 6; i++)
+        of[entries[orders[i].entry].uid]++;
+    cr_assert(of[1] == 3 && of[2] == 3);
+}
+
+Test(dispatch, nobody_has_more_runs_at_a_time_than_the_limit)
+{
+    static const struct np_slotted wide[] = {{"cpu", 6}};
+    struct np_order orders[MOST];
+    struct np_dispatch d = {.entries = pointers,
+        .devices = wide,
+        .nr_devices = 1,
+        .preempt = true,
+        .running_per_user = 2,
+        .now = 1000,
+        .longest_s = 100};
+
+    nr_entries = 0;
+    put_on(add_of(1, "cpu", 0), "cpu");
+    for (int i = 0; i < 5; i++)
+        add_of(1, "cpu", 9);
+    add_of(2, "cpu", 0);
+    d.nr_entries = nr_entries;
+    cr_assert_eq(np_dispatch(&d, orders, MOST), 2);
+    cr_assert(is_start(&orders[0], 1, 0) && is_start(&orders[1], 6, 0));
+}
+
 /* --- a day ------------------------------------------------------------------------------------ */
 
 static unsigned rng;
@@ -215,7 +281,7 @@ Test(dispatch, random_days_end_with_every_run_over, .timeout = 60)
         nr_entries = 0;
         while (over < MOST && hours++ < 2000) {
             if (nr_entries < MOST && any(2)) {
-                struct np_entry *entry = add(wants[any(4)], any(5) - 2);
+                struct np_entry *entry = add_of((uid_t)any(3), wants[any(4)], any(5) - 2);
                 if (nr_entries > 3 && any(3) == 0)
                     entry->after[entry->nr_after++] = 1 + any(nr_entries - 1);
             }

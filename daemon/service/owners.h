@@ -1,0 +1,23 @@
+/* A number for each owner of runs: how many of theirs run, wait, or are over. One thread. */
+#ifndef NP_OWNERS_H
+#define NP_OWNERS_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+struct np_owner {
+    uid_t uid;
+    int64_t nr;
+};
+struct np_owners {
+    struct np_owner *owners; /* by uid */
+    int nr, room;
+};
+
+/* Room for so many owners; -ENOMEM. */
+int np_owners_init(struct np_owners *owners, int room);
+void np_owners_fini(struct np_owners *owners);
+/* The owner's number, 0 at first; lent until the next call. There must be room. */
+int64_t *np_owners_count(struct np_owners *owners, uid_t uid);
+
+#endif

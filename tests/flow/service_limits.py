@@ -1,0 +1,110 @@
+"""What one member of a box may take of it: runs in the queue, bytes of a config, a priority; and that a queue of
+thousands opens."""
+import os
+import sqlite3
+import time
+
+import api
+from api import GROUP, MEMBER, OWNER, ask_as, box, expect, test
+
+BASE = "spare_bytes: 900T\n"  # no disk has so much to spare: nothing ever starts
+
+
+def ask(daemon, uid, method, target, body=None):
+    return ask_as(uid, uid, [GROUP] if uid else [], daemon.socket, method, target, body)
+
+
+def submit(daemon, uid, **more):
+    return ask(daemon, uid, "POST", "/v1/runs", daemon.submission(**more))
+
+
+def is_limit(answer, status, word):
+    error = answer.json()["error"]
+    expect(answer.status == status and error["code"] == "limit" and word in error["text"], answer)
+
+
+def settings(daemon, limits):
+    daemon.write_settings(BASE + "limits: {%s}\n" % limits)
+    answer = daemon.ask("POST", "/v1/service/reload")
+    expect(answer.status == 204, answer)
+
+
+def queue_ends(daemon):
+    settings(daemon, "queued_per_user: 3")
+    ids = [submit(daemon, OWNER, key="%032x" % n).json()["id"] for n in range(3)]
+    is_limit(submit(daemon, OWNER), 429, "limits.queued_per_user")
+    expect(submit(daemon, OWNER, key="%032x" % 2).status == 200, "one that was submitted before is no new one")
+    expect(submit(daemon, MEMBER).status == 201, "another member has a queue of their own")
+    for _ in range(4):
+        expect(submit(daemon, 0).status == 201, "root has no limit")
+    expect(ask(daemon, OWNER, "POST", "/v1/runs/%d/pause" % ids[0]).status == 200, "pause")
+    is_limit(submit(daemon, OWNER), 429, "queued_per_user")
+    expect(ask(daemon, OWNER, "POST", "/v1/runs/%d/stop" % ids[0]).status == 200, "stop")
+    expect(submit(daemon, OWNER).status == 201, "one less, one more")
+
+
+def configs_end(daemon):
+    settings(daemon, "config_bytes: 1K")
+    body = daemon.submission()
+    body["config"] += "#" * 1024
+    is_limit(ask(daemon, MEMBER, "POST", "/v1/runs", body), 413, "config_bytes")
+    body = daemon.submission()
+    body["config"] = body["config"].replace("global_avgpool", "{conv: {out: 4, kernel: 3}}, " * 10 + "global_avgpool")
+    expect(len(body["config"]) < 1024, "the config is to fit")
+    is_limit(ask(daemon, MEMBER, "POST", "/v1/runs", body), 413, "normal form")
+
+
+def priorities_end(daemon):
+    settings(daemon, "queued_per_user: 100")
+    is_limit(submit(daemon, MEMBER, priority=1), 403, "limits.priority_max")
+    run = submit(daemon, MEMBER, priority=-5).json()["id"]
+    patch = lambda uid, priority: ask(daemon, uid, "PATCH", "/v1/runs/%d" % run, {"priority": priority})
+    is_limit(patch(MEMBER, 1), 403, "limits.priority_max")
+    expect(patch(MEMBER, 0).status == 200, "as high as others")
+    expect(patch(0, 50).json()["priority"] == 50, "root gives any")
+    is_limit(patch(MEMBER, 51), 403, "limits.priority_max")
+    expect(patch(MEMBER, 40).status == 200, "down from what root gave")
+    expect(submit(daemon, 0, priority=100).status == 201, "root submits with any")
+    settings(daemon, "priority_max: 10")
+    expect(submit(daemon, MEMBER, priority=10).status == 201, "as the administrator allows")
+    is_limit(submit(daemon, MEMBER, priority=11), 403, "up to 10")
+
+
+def memory_of(pid):
+    with open("/proc/%d/status" % pid) as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) << 10
+
+
+def large_queue(daemon):
+    """4,000 runs of 32 KiB each: 128 MiB, which the daemon does not read to begin."""
+    expect(daemon.stop() == 0, "exit code")
+    queue = sqlite3.connect(daemon.state + "/queue.db")
+    queue.execute("PRAGMA synchronous=OFF")
+    last = queue.execute("SELECT max(id) FROM runs").fetchone()[0]
+    for run in range(last + 1, last + 4001):
+        queue.execute("INSERT INTO runs (id, name, uid, gid, path, device, priority, max_retries, submitted, dir, state) VALUES "
+                      "(?, 'a', ?, ?, '/a.yaml', 'cpu', 0, 3, 1, ?, 'paused')", (run, MEMBER, MEMBER, "/nowhere/a-%d" % run))
+        queue.execute("INSERT INTO configs (id, config) VALUES (?, ?)", (run, "name: a\n#" + "x" * 32768))
+    queue.commit()
+    queue.close()
+    began = time.monotonic()
+    daemon.start()
+    took = time.monotonic() - began
+    expect(took < 20, "the start took %.1f s" % took)
+    expect(memory_of(daemon.process.pid) < 64 << 20, "%d bytes" % memory_of(daemon.process.pid))
+    expect(len(daemon.ask("GET", "/v1/runs/%d/config" % (last + 7)).body) > 32768, "its config is there when it is asked for")
+    is_limit(submit(daemon, MEMBER), 429, "queued_per_user")
+
+
+daemon = box(BASE)
+try:
+    os.chmod(daemon.socket, 0o666)
+    for what, work in (("a member's queue has an end, and nobody else's does with it", queue_ends),
+                       ("a config has a size, in its normal form, too", configs_end),
+                       ("a member's priority goes down, and up as far as the settings allow", priorities_end),
+                       ("a queue of thousands opens at once, without its configs in memory", large_queue)):
+        with test(what):
+            work(daemon)
+finally:
+    daemon.close()
+api.done()
