@@ -28,6 +28,7 @@ int np_cmd_doctor(int argc, char **argv);
 int np_cmd_selftest(int argc, char **argv);
 int np_cmd_profile(int argc, char **argv);
 int np_cmd_top(int argc, char **argv);
+int np_cmd_runs(int argc, char **argv);
 int np_cmd_prune(int argc, char **argv);
 int np_cmd_worker(int argc, char **argv);
 int np_cmd_ended(int argc, char **argv);

@@ -16,7 +16,9 @@ static const struct hint {
 } hints[] = {
     {"tune", "`nnpipe profile CONFIG --tune` tries readers, depth, prefetch, cache and io"},
     {"lr-find", "try several rates with `nnpipe train CONFIG -o optimizer.sgd.lr=0.1`"},
-    {"sweep", "a loop over `nnpipe submit CONFIG -o KEY=VALUE` queues one run per value"},
+    {"sweep",
+        "a loop over `nnpipe submit CONFIG -o KEY=VALUE` queues one run per value, `nnpipe runs "
+        "--sort accuracy` compares them"},
     {"export", "weights are safetensors already: RUN/checkpoints/best/weights.safetensors"},
     {"serve", "`nnpipe predict` labels images; `nnpipe daemon` keeps a queue of runs"},
     {"infer", "`nnpipe predict` labels images"},
@@ -27,7 +29,8 @@ static const struct hint {
     {"fit", "`nnpipe train` does it"},
     {"run", "`nnpipe train` trains here, `nnpipe submit` in the service"},
     {"summary", "`nnpipe show` prints the layers with shapes, parameters and FLOPs"},
-    {"list", "`nnpipe ls` lists the runs of the service, `nnpipe data ls` samples"},
+    {"list", "`nnpipe runs` lists runs' folders, `nnpipe ls` the service's runs, `nnpipe data ls` "
+             "samples"},
     {"cancel", "`nnpipe stop` ends runs of the service, with a checkpoint"},
     {"kill", "`nnpipe stop` ends runs of the service, with a checkpoint"},
     {"delete", "`nnpipe rm` forgets finished runs, `nnpipe prune` removes old checkpoints"},

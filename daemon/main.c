@@ -146,6 +146,16 @@ static const struct np_command commands[] = {
         "run.\n"
         "Keys: j and k or the arrows choose a run, Enter shows its stages, Escape all runs; p\n"
         "pauses, r resumes, s stops it, and each asks first; q ends.\n"},
+    {"runs", np_cmd_runs, "[DIR...]", "the runs below folders, with their results",
+        "  --sort KEY       when (default, newest first), accuracy, loss, size or name\n"
+        "  -n N             the first N only\n"
+        "  --json           one JSON object per run instead of a table\n"
+        "\n"
+        "DIR is a folder of runs (default: runs), or one run. `best` is the best evaluation while\n"
+        "training, `last` and `loss` are the last one, of the test set where it was made.\n"
+        "`changed` are the keys in which runs of one network differ, by their last word; for a "
+        "run\n"
+        "without another of its network, what -o gave.\n"},
     {"daemon", np_cmd_daemon, "", "the service: keeps a queue of runs and starts them",
         "  --config FILE    its settings; default: ~/.config/nnpipe/service.yaml\n"
         "  --state DIR      the queue and the token; default: ~/.local/state/nnpipe\n"

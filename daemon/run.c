@@ -508,6 +508,7 @@ static void close_run(struct np_run *run)
     np_free(run->dir);
     np_free(run->bad);
     np_node_free(run->normal);
+    np_node_free(run->overrides);
     np_changes_close(&run->changes);
     np_json_fini(&run->line);
     np_json_fini(&run->facts);
@@ -547,6 +548,19 @@ static void tell_follower(
                                                               : NP_DEVICE_WELL;
 }
 
+static struct np_node *overrides_list(const struct np_overrides *overrides)
+{
+    struct np_node *list = np_node_new(NP_NODE_LIST, 0, 0);
+
+    for (int i = 0; overrides && i < overrides->nr_texts; i++) {
+        struct np_node *text = np_node_scalar(overrides->texts[i], 0, 0);
+
+        text->quoted = true;
+        np_node_add(list, NULL, text);
+    }
+    return list;
+}
+
 int np_run_train(struct np_config *config, const struct np_run_options *options)
 {
     struct np_run *run = np_alloc(sizeof(*run));
@@ -561,6 +575,8 @@ int np_run_train(struct np_config *config, const struct np_run_options *options)
     run->lock_fd = -1;
     run->saved_step = UINT64_MAX;
     run->normal = np_config_node(config);
+    run->overrides = overrides_list(options->overrides);
+    run->lr = NAN;
     pthread_mutex_init(&run->say_lock, NULL);
     np_ui_init(&run->ui, options->json);
     if (options->probe)

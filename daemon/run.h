@@ -126,6 +126,8 @@ struct np_run {
     struct np_eval_report
         test;     /* of the test set at the end, where there is a val; images 0: none */
     bool testing; /* this one is under way */
+    struct np_node *overrides; /* the texts of -o that the run began with: a list */
+    double lr;                 /* of the last step; NAN: none yet */
     struct np_bad_sample *bad; /* not yet reported: of steps to come */
     int nr_bad, room_bad;
     struct np_run_sums lately, epoch, total;

@@ -265,6 +265,7 @@ static int on_step(void *context, const struct np_step_report *report)
     struct np_json *line = &run->line;
 
     run->position.step = report->step;
+    run->lr = report->lr;
     run->position.train_seconds += report->seconds;
     run->position.loss_sum += report->loss_sum;
     run->position.loss_rows += report->rows;
@@ -371,6 +372,7 @@ static void reload_line(struct np_run *run, const char *text, size_t bytes)
     const struct np_node *event = np_node_get(line, "event");
     double epoch = np_node_number(line, "epoch", NAN);
     if (np_node_is(event, "step")) {
+        run->lr = np_node_number(line, "lr", NAN);
         np_curve_add(&run->curves.train_loss, epoch, np_node_number(line, "loss", NAN));
         np_curve_add(&run->curves.train_accuracy, epoch, np_node_number(line, "accuracy", NAN));
     } else if (np_node_is(event, "eval")) {

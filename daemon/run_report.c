@@ -75,6 +75,28 @@ static void evals_text(const struct np_run *run, char *text, size_t room)
                 i ? "test" : "val", evals[i]->loss, 100 * np_eval_accuracy(evals[i]));
 }
 
+/* What tells this run from others: the best evaluation, the rate, what was changed. */
+static void put_facts(struct np_run *run)
+{
+    const uint64_t best = run->position.best_step;
+    struct np_json *line = &run->line;
+
+    if (best > 0) {
+        np_json_text(line, "best_set", np_run_has_val(run) ? "val" : "test");
+        np_json_int(line, "best_step", (int64_t)best);
+        np_json_real(line, "best_epoch",
+            (double)best * (double)run->config->loader.batch / (double)run->nr_train);
+        np_json_real(line, "best_accuracy", run->position.best_accuracy);
+    }
+    np_json_text(line, "name", run->config->name);
+    np_json_text(line, "data", run->config->train.path);
+    np_json_real(line, "lr", run->config->optim.lr);
+    np_json_real(line, "last_lr", run->lr);
+    np_json_node(line, "overrides", run->overrides);
+    if (run->changes.list && run->changes.list->nr_items)
+        np_json_node(line, "changes", run->changes.list);
+}
+
 int np_run_report_done(struct np_run *run, struct np_err *err)
 {
     double seconds = (double)(np_now_ns() - run->start_ns) * 1e-9;
@@ -100,10 +122,7 @@ int np_run_report_done(struct np_run *run, struct np_err *err)
     np_json_real(line, "stall_ratio",
         run->total.seconds > 0 ? run->total.stall_seconds / run->total.seconds : 0);
     np_run_put_evals(run, &run->eval, &run->test);
-    if (run->position.best_step > 0) {
-        np_json_int(line, "best_step", (int64_t)run->position.best_step);
-        np_json_real(line, "best_accuracy", run->position.best_accuracy);
-    }
+    put_facts(run);
     np_json_text(line, "weights_sha256", hex);
     np_json_text(line, "run_dir", run->dir);
     const char *object = np_json_end(line);
@@ -141,5 +160,10 @@ void np_run_report_error(struct np_run *run, const struct np_err *err)
 
     np_err_format(err, text, sizeof(text));
     np_log_text(&run->log, text);
+    /* A run that is resumed cuts it off again. */
+    np_json_begin(&run->line, "error");
+    np_json_text(&run->line, "message", text);
+    np_log_line(run->log.metrics, np_json_end(&run->line));
+    np_log_flush(&run->log);
     np_ui_error(&run->ui, err);
 }

@@ -90,6 +90,8 @@ static const char *facts_json(struct np_run *run)
     for (int i = 0; i < NP_NR_STATE_KINDS; i++)
         if (run->device_state[i])
             np_json_text(json, np_state_keys[i], run->device_state[i]);
+    if (run->overrides->nr_items)
+        np_json_node(json, "overrides", run->overrides);
     if (run->changes.list && run->changes.list->nr_items)
         np_json_node(json, "changes", run->changes.list);
     np_node_free(versions);
@@ -386,6 +388,10 @@ int np_run_load_facts(struct np_run *run, struct np_err *err)
     run->precision = then;
     if (lanes > 0 && lanes <= 65536)
         run->lanes = lanes;
+    const struct np_node *overrides = np_node_get(facts, "overrides");
+    np_node_free(run->overrides); /* those of this start are changes */
+    run->overrides = overrides && overrides->kind == NP_NODE_LIST ? np_node_copy(overrides)
+                                                                  : np_node_new(NP_NODE_LIST, 0, 0);
     for (int i = 0; i < NP_NR_STATE_KINDS; i++) {
         const struct np_node *state = np_node_get(facts, np_state_keys[i]);
 

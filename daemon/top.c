@@ -52,7 +52,7 @@ static bool has_open(int pid, const char *path)
 }
 
 /* Asked of /proc: a lock tried, even for a moment, might turn a run away that begins just now. */
-static int holder(const char *dir)
+int np_top_holder(const char *dir)
 {
     char text[32], *path = np_format("%s/lock", dir);
     const ssize_t n = read_tail(dir, "lock", text, sizeof(text) - 1);
@@ -179,7 +179,7 @@ int np_top_read(const char *dir, struct np_top_run *ret_run, struct np_err *err)
     snprintf(ret_run->name, sizeof(ret_run->name), "%.*s", (int)(dir + n - name), name);
     np_text_clean(ret_run->name);
     if (code == 0)
-        ret_run->pid = holder(dir);
+        ret_run->pid = np_top_holder(dir);
     np_free(text);
     return code;
 }

@@ -17,6 +17,8 @@ struct np_top_run {
     struct np_knobs knobs;
 };
 
+/* The process that holds the lock of the run in dir; 0: none. */
+int np_top_holder(const char *dir);
 /* A run's folder: its lock, and the end of its metrics.jsonl, of which a line under way is left out. */
 int np_top_read(const char *dir, struct np_top_run *ret_run, struct np_err *err);
 /* The same of lines of a metrics.jsonl, a list; neither name nor process. false: there is no pipeline line

@@ -1,0 +1,94 @@
+#!/bin/sh
+# `nnpipe runs`: what folders of runs tell, in any state, and what no run's folder should hold.
+. "$(dirname "$0")/../lib.sh"
+cd "$TMP" || exit 1
+"$NNPIPE" data synth --out s --samples 160 --test 40 >/dev/null || exit 1
+cat >net.yaml <<Y
+name: net
+device: cpu
+precision: f32
+data: {train: {source: tar, path: "s/train-*.tar.zst"}, test: {source: tar, path: "s/test-*.tar.zst"}}
+loader: {batch: 16, readers: 1, augment: [{center_crop: {size: 16}}], test_augment: [{center_crop: {size: 16}}]}
+model: [{conv: {out: 4, kernel: 3}}, relu, global_avgpool, flatten, {linear: {out: classes}}]
+train: {epochs: 2, threads: 1}
+Y
+field() { sed -n "s/.*\"$1\": \"\{0,1\}\([^,\"}]*\).*/\1/p" "$2"; }
+for lr in 0.1 0.01 0.5; do "$NNPIPE" train net.yaml -o optimizer.sgd.lr=$lr -o name=lr-$lr >/dev/null || exit 1; done
+"$NNPIPE" train net.yaml -o name=split -o data.split=20% --json >split.json 2>/dev/null || exit 1
+"$NNPIPE" train net.yaml -o name=other -o "model=[global_avgpool, flatten, {linear: {out: classes}}]" >/dev/null || exit 1
+
+# --- what is told
+all() { "$NNPIPE" runs --json >all.json && [ "$(wc -l <all.json)" -eq 5 ]; }
+t "every run is listed" all
+of() { grep "\"run\": \"$1-" all.json >one.json; }
+agrees() {
+    result=$(echo runs/split-*)/result.json
+    of split && [ "$(field state one.json)" = "done" ] && [ "$(field step one.json)" = 16 ] && [ "$(field best_accuracy one.json)" = "$(field best_accuracy "$result")" ] &&
+        [ "$(field accuracy one.json)" = "$(field test_accuracy "$result")" ] && [ "$(field set one.json)" = val ] || { cat one.json "$result"; return 1; }
+}
+t "with what its result says" agrees
+result_tells() {
+    r=$(echo runs/lr-0.5-*/result.json)
+    grep -q '"best_set": "test", "best_step": [0-9]*, "best_epoch": [0-9.]*, "best_accuracy": ' "$r" && grep -q '"name": "lr-0.5", "data": "[^"]*train-\*.tar.zst", "lr": 0.5, "last_lr": 0.5, "overrides": \["optimizer.sgd.lr=0.5", "name=lr-0.5"\]' "$r" || { cat "$r"; return 1; }
+}
+t "a result has the best, the rate and the overrides" result_tells
+differs() { of lr-0.01 && grep -q '"differs": {[^}]*"optimizer.sgd.lr": "0.01"[^}]*}' one.json && ! grep -q '"model' one.json && of other && grep -q '"differs": null' one.json; }
+t "runs of one network differ in their keys, another network is compared with none" differs
+table() { "$NNPIPE" runs >table && grep -q "^lr-0.5-.* done .* 20/20 .*lr=0.5" table && grep -q "^split-.* split=0.2 .*" table && tail -n 1 table | grep -q "^5 runs, "; }
+t "the table has a line per run and the sum" table
+sorted() {
+    "$NNPIPE" runs --sort accuracy --json >sorted.json && field best_accuracy sorted.json >best && sort -rn best | cmp - best && "$NNPIPE" runs --sort loss --json >sorted.json && field loss sorted.json >loss && sort -n loss | cmp - loss &&
+        "$NNPIPE" runs --sort name -n 2 --json >sorted.json && [ "$(field run sorted.json | cut -d- -f1-2 | tr '\n' ' ')" = "lr-0.01 lr-0.1 " ] || { cat sorted.json; return 1; }
+}
+t "--sort and -n" sorted
+sizes() { of split && dir=$(field run_dir one.json) && [ "$(field bytes one.json)" -eq "$(($(du -sk "$dir" | cut -f1) * 1024 - $(stat -c '%b * 512' "$dir")))" ] || { field bytes one.json; du -sk "$dir"; return 1; }; }
+t "its size is what the disk gives it" sizes
+one() { "$NNPIPE" runs runs/split-* --json >one.json && [ "$(wc -l <one.json)" -eq 1 ]; }
+t "a run's own folder is one run" one
+usage() { exits 2 "$NNPIPE" runs --sort speed 2>err && grep -q "when, accuracy, loss, size or name, not speed" err && exits 2 "$NNPIPE" runs -n 0 && exits 1 "$NNPIPE" runs nowhere; }
+t "mistakes are told" usage
+
+# --- runs that are not done
+"$NNPIPE" train net.yaml -o name=stopped -o train.epochs=4 -o runs=states -o checkpoint.every="10 steps" --json >stopped.json 2>&1
+stopped=$(field run_dir stopped.json | head -n 1)
+rm "$stopped/result.json" # as a run that was killed at its end
+ln -sfn step-20 "$stopped/checkpoints/best"
+mkdir pictures && tar --zstd -C pictures -xf s/train-00000.tar.zst && for f in pictures/*/*; do head -c 200 "$f" >cut && cp cut "$f"; break; done
+"$NNPIPE" train net.yaml -o name=bad -o runs=states -o loader.bad_samples.policy=fail -o "data.train={source: folder, path: $TMP/pictures}" >bad.txt 2>&1
+states() { "$NNPIPE" runs states --json >all.json && of stopped && [ "$(field state one.json)" = stopped ] && [ "$(field step one.json)" = 40 ] && [ -n "$(field best_accuracy one.json)" ]; }
+t "a run that was cut off is stopped, and how far it came is told" states
+failed() { of bad && [ "$(field state one.json)" = failed ] && grep -q '"message": "[^"]*pictures/' one.json || { cat all.json bad.txt; return 1; }; }
+t "one that failed says why" failed
+resumed() { "$NNPIPE" train --resume "$stopped" >/dev/null 2>&1 && "$NNPIPE" runs "$stopped" --json | grep -q '"state": "done"' && ! grep -q '"event": "error"' "$stopped/metrics.jsonl"; }
+t "a run that is resumed is done in the end" resumed
+running() {
+    "$NNPIPE" train net.yaml -o name=long -o runs=states -o train.epochs=100000 >/dev/null 2>&1 &
+    pid=$!
+    for i in $(tries 50); do
+        "$NNPIPE" runs states --json | grep '"run": "long-' | grep -q '"state": "running", .*"step": [0-9]' && break
+        sleep 0.1
+    done
+    "$NNPIPE" runs states --json | grep '"run": "long-' | grep -q '"state": "running"'
+    code=$?
+    kill -9 $pid
+    wait $pid 2>/dev/null
+    [ $code -eq 0 ] && "$NNPIPE" runs states --json | grep '"run": "long-' | grep -q '"state": "stopped"'
+}
+t "one that runs is running, and stopped once it was killed" running
+
+# --- folders that no run has left
+mkdir -p odd/empty odd/fifo odd/garbage odd/link/checkpoints odd/folder/config.yaml
+: >odd/empty/config.yaml
+echo "name: fifo" >odd/fifo/config.yaml
+for f in metrics.jsonl result.json lock; do mkfifo odd/fifo/$f; done
+head -c 100000 /dev/urandom >odd/garbage/config.yaml
+head -c 400000 /dev/urandom >odd/garbage/metrics.jsonl
+echo '[1, {"event": "done"}' >odd/garbage/result.json
+echo '{"event": "done", "steps": "x", "best_set": [1], "overrides": {"a": 1}}' >odd/link/result.json
+printf '{"event": "eval", "set": 5, "val_accuracy": "x"}\n[]\n7\n{"event": ["step"]}\n' >odd/link/metrics.jsonl
+echo "model: [1]" >odd/link/config.yaml
+ln -s . odd/link/checkpoints/best
+ln -s loop odd/loop
+odd() { timeout 20 "$NNPIPE" runs odd --json >odd.json && [ "$(wc -l <odd.json)" -eq 4 ] && timeout 20 "$NNPIPE" runs odd | tail -n 1 | grep -q "^4 runs"; }
+t "folders that no run has left are listed with what is known" odd
+[ "$failed" -eq 0 ]
