@@ -8,6 +8,7 @@ NNPIPE=${NNPIPE:-$ROOT/nnpipe}
 TMP=$(mktemp -d "${TMPDIR:-/tmp}/nnpipe-test.XXXXXX")
 trap 'unmount_faulty; rm -rf "$TMP"' EXIT
 export XDG_CACHE_HOME="$TMP/cache"
+export NNPIPE_PROFILE_STRICT=1 # a profile whose figures contradict each other ends the program
 OUT=$TMP/out.txt
 failed=0
 

@@ -156,11 +156,15 @@ static void put_tried(FILE *out, const struct np_profile *profile)
 {
     char rate[NP_TELLING_BYTES], gain[NP_TELLING_BYTES], told[NP_TELLING_BYTES];
 
+    if (profile->verify_fills)
+        fputs("<div class=\"tile\"><h2>Tried</h2>\n<p>the cache's first epoch took longer than a "
+              "trial waits; it pays from the second on</p>\n</div>\n",
+            out);
     if (!profile->verified)
         return;
     fprintf(out,
         "<div class=\"tile\"><h2>Tried</h2>\n<p class=\"key\"><b>%s</b> img/s</p>\n"
-        "<p>measured with it: %s, foretold %s</p>\n</div>\n",
+        "<p>measured with it: %s, predicted %s</p>\n</div>\n",
         np_telling_rate(profile->verified_rate, rate),
         np_telling_gain(profile->verified_rate / profile->model.rate, gain),
         np_telling_rate(profile->verdict.advice.rate, told));

@@ -11,10 +11,13 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define AGAIN_S     3.0 /* each trial behind the first */
-#define PART_S      1.0
-#define NR_TRIALS   3
-#define MOST_TRIALS 6 /* where three lie further apart than a verdict may be based on */
+#define AGAIN_S 3.0 /* each trial behind the first */
+#define PART_S  1.0
+/* `bench loader` always makes so many batches: where that takes long, the loader alone is left out. */
+#define LOADER_BATCHES 64
+#define MOST_LOADER_S  5.0
+#define NR_TRIALS      3
+#define MOST_TRIALS    6 /* where three lie further apart than a verdict may be based on */
 
 struct measuring {
     struct np_rig *rig;
@@ -161,7 +164,7 @@ static int stubbed(struct measuring *m, struct np_err *err)
     return code;
 }
 
-#define CACHE_WARMUP_S 3.0 /* of a trial with another cache, whose first epoch is waited for */
+#define MOST_FILL_S 12.0 /* a cache's first epoch is waited for */
 
 /* The advice applied and measured, beside the run as it is: one after the other, twice. How often to save
  * cannot be tried: hardly a save falls into a trial. */
@@ -180,20 +183,25 @@ static int verify(struct measuring *m, struct np_err *err)
     with.texts[0] = text;
     for (int i = 0; i < 4 && code == 0; i++) { /* A B B A */
         const bool applied = i == 1 || i == 2;
-        const struct np_trial_options options = {
-            .warmup_s = applied && caches ? CACHE_WARMUP_S : NP_WARMUP_S,
+        const struct np_trial_options options = {.warmup_s = NP_WARMUP_S,
+            .fill_s = applied && caches ? MOST_FILL_S : 0,
             .seconds = NP_TRIAL_S,
             .overrides = applied ? &with : NULL};
         struct np_observation seen;
 
         code = np_trial_run(m->rig, &options, &seen, err);
         *(applied ? &sum : &base) += code == 0 ? seen.images_per_second : 0;
+        if (applied && caches && np_rig_knobs(m->rig)->cache_fills) {
+            m->profile->verify_fills = true;
+            return code;
+        }
     }
     m->profile->verified = code == 0;
     if (code == 0 && base > 0)
         m->profile->verified_rate = m->profile->model.rate * sum / base;
     return code;
 }
+
 static void tell(
     const struct measuring *m, const struct np_measure_options *options, uint64_t start_ns)
 {
@@ -251,7 +259,9 @@ int np_profile_measure(struct np_rig *rig, const struct np_measure_options *opti
     if (code < 0)
         return code;
     part(&m, NP_PART_READ_WARM, &ceilings->read_warm);
-    part(&m, NP_PART_LOADER, &ceilings->loader);
+    if (LOADER_BATCHES * (double)np_rig_knobs(rig)->batch <
+        MOST_LOADER_S * m.trials[0].images_per_second)
+        part(&m, NP_PART_LOADER, &ceilings->loader);
     part(&m, NP_PART_STEP, &ceilings->step);
     think(&m);
     tell(&m, options, start);

@@ -188,6 +188,7 @@ struct np_ribbon { /* a tenth of a second of the run */
 
 struct np_trial_options {
     double warmup_s, seconds;
+    double fill_s; /* a cache in its first epoch is waited for, so long at most; 0: 4 * warmup_s */
     struct np_overrides *overrides; /* more -o of this trial; NULL: none */
     unsigned stubs;         /* bits 1 << enum np_stage: replaced by replay of its stored output */
     struct np_trace *trace; /* NULL: no spans */
@@ -236,6 +237,7 @@ void np_deep_judge(const struct np_deep *deep, double base, struct np_model *mod
 /* --- the whole of it -------------------------------------------------------------------------- */
 
 #define NP_PROFILE_MOST_CURVE 32
+#define NP_PROFILE_PATH_BYTES 4096
 struct np_deep_stage { /* --deep: measured with the stage replayed; 0: not measured */
     double rate;
 };
@@ -243,7 +245,8 @@ struct np_deep_stage { /* --deep: measured with the stage replayed; 0: not measu
 /* All that a report says. Owned by cmd_profile.c. */
 struct np_profile {
     char config[256], version[64], started_at[32];
-    char files[256]; /* that were written beside the screen: "profile.html  profile.json"; or "" */
+    /* Paths that were written, two spaces between them; or "". */
+    char files[3 * NP_PROFILE_PATH_BYTES];
     struct np_knobs knobs;
     struct np_observation observation;
     struct np_ceilings ceilings;
@@ -253,6 +256,7 @@ struct np_profile {
     double overhead; /* of the profiler, relative; measured */
     double seconds;  /* the profile took */
     bool deep, verified;
+    bool verify_fills; /* the advised cache was still in its first epoch: nothing is verified */
     struct np_deep_stage stubbed[NP_NR_STAGES];
     double verified_rate; /* --verify: with the advice applied */
     struct np_ribbon *ribbon;

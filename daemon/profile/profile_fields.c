@@ -132,6 +132,7 @@ const struct np_field np_fields_profile[] = {
     FIELD(np_profile, REAL, "seconds", seconds),
     FIELD(np_profile, BOOL, "deep", deep),
     FIELD(np_profile, BOOL, "verified", verified),
+    FIELD(np_profile, BOOL, "verify_cache_fills", verify_fills),
     FIELD(np_profile, REAL, "verified_images_per_second", verified_rate),
     FIELD(np_profile, STAGES, "stubbed", stubbed),
     END,

@@ -187,10 +187,15 @@ static void tell_verified(struct line *line, FILE *out, const struct np_profile 
     const struct np_advice *advice = &profile->verdict.advice;
     char rate[NP_TELLING_BYTES], gain[NP_TELLING_BYTES], told[NP_TELLING_BYTES];
 
-    if (!profile->verified)
+    if (!profile->verified && !profile->verify_fills)
         return;
     label(line, "TRIED:", BOLD);
-    addf(line, "%s: %s gave %s img/s (%s), foretold %s", advice->key, advice->to,
+    if (profile->verify_fills) {
+        wrap(line, out,
+            "the cache's first epoch took longer than a trial waits; it pays from the second on");
+        return;
+    }
+    addf(line, "%s: %s gave %s img/s (%s), predicted %s", advice->key, advice->to,
         np_telling_rate(profile->verified_rate, rate),
         np_telling_gain(profile->verified_rate / profile->model.rate, gain),
         np_telling_rate(advice->rate, told));
@@ -410,7 +415,7 @@ static void tell_times(struct line *line, FILE *out, const struct np_profile *pr
     const struct np_observed_stage *observed = &profile->observation.stages[stage];
 
     if (ceilings->read_cold > 0 || ceilings->read_warm > 0)
-        addf(line, " disk cold/warm %s/%s img/s",
+        addf(line, " disk alone, cold/warm %s/%s img/s",
             ceilings->read_cold > 0 ? np_telling_rate(ceilings->read_cold, a) : "-",
             ceilings->read_warm > 0 ? np_telling_rate(ceilings->read_warm, b) : "-");
     if (observed->p99_s > 0)
@@ -451,6 +456,22 @@ static void tell_before(struct line *line, FILE *out, const struct np_profile *p
     put(line, out);
 }
 
+/* A path a line, however long: a path that is cut is of no use. */
+static void tell_files(const char *files, FILE *out)
+{
+    const char *label = " files:";
+
+    while (*files) {
+        const char *end = strstr(files, "  ");
+        const int n = end ? (int)(end - files) : (int)strlen(files);
+
+        fprintf(out, "%s %.*s\n", label, n, files);
+        label = "       ";
+        files += n;
+        files += strspn(files, " ");
+    }
+}
+
 void np_profile_screen(const struct np_profile *profile, int width, bool colour, FILE *out)
 {
     struct line line = {.width = width < 40 ? 40 : width > 100 ? 100 : width, .colour = colour};
@@ -467,8 +488,5 @@ void np_profile_screen(const struct np_profile *profile, int width, bool colour,
     np_telling_trust(profile, trust, sizeof(trust));
     addf(&line, " trust: %s", trust);
     put(&line, out);
-    if (profile->files[0]) {
-        addf(&line, " files: %s", profile->files);
-        put(&line, out);
-    }
+    tell_files(profile->files, out);
 }

@@ -110,8 +110,10 @@ static bool is_warm(const struct trial *trial, const struct np_run *run, uint64_
     const double seconds = (double)(np_now_ns() - trial->first_ns) * 1e-9;
     const double warmup = trial->options->warmup_s * trial->pace;
 
-    return step >= LEAST_STEPS &&
-           seconds >= warmup * (np_observe_fills(run, step) ? LONG_WARMUP : 1);
+    const double fill =
+        trial->options->fill_s > 0 ? trial->options->fill_s * trial->pace : LONG_WARMUP * warmup;
+
+    return step >= LEAST_STEPS && seconds >= (np_observe_fills(run, step) ? fill : warmup);
 }
 
 /* None was due in the window: one is made, so that its price is known. */

@@ -347,8 +347,11 @@ static int cross(struct search *s)
 
 static int search(struct search *s)
 {
-    int code = try_caches(s);
+    bool better;
+    int code = s->options->advised ? try_knobs(s, s->options->advised, &better) : 0;
 
+    if (code == 0)
+        code = try_caches(s);
     if (code == 0)
         code = climb(s, MOVE_READERS, false);
     if (code == 0)

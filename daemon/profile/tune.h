@@ -14,6 +14,7 @@ struct np_tune_options {
      * (-EINVAL, -ENOMEM, -EOPNOTSUPP) of knobs that are not the config's own: those are out. */
     int (*trial)(void *context, const struct np_knobs *knobs, double *ret_rate, struct np_err *err);
     void *context;
+    const struct np_knobs *advised; /* the verdict's setting, tried before all others; NULL: none */
 };
 
 struct np_tune_trial {

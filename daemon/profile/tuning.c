@@ -50,38 +50,76 @@ int np_tuning_caps(const char *max_memory, const char *max_cores,
 
 /* --- trials ----------------------------------------------------------------------------------- */
 
+#define MOST_FILL_S 12.0 /* is waited for a cache's first epoch */
+
 struct run {
     struct np_rig *rig;
-    const struct np_knobs *from;
-    double seconds;
+    struct np_tuning *tuning;
+    double seconds, rate; /* rate: of the run as it is */
 };
+
+/* Is the first epoch over soon enough? Else the trial shows what it shows. */
+static double fill_seconds(const struct run *run, const struct np_knobs *knobs)
+{
+    const bool soon = (double)knobs->nr_samples < MOST_FILL_S * run->rate;
+
+    return strcmp(knobs->cache, run->tuning->from.cache) != 0 && soon ? MOST_FILL_S : 0;
+}
 
 static int trial(void *context, const struct np_knobs *knobs, double *ret_rate, struct np_err *err)
 {
     const struct run *run = context;
+    struct np_tuning *tuning = run->tuning;
     char settings[NP_TUNE_KEYS][48];
-    struct np_overrides with = {.nr_texts = np_tune_settings(run->from, knobs, settings)};
-    const struct np_trial_options options = {
-        .warmup_s = NP_WARMUP_S, .seconds = run->seconds, .overrides = &with};
+    struct np_overrides with = {.nr_texts = np_tune_settings(&tuning->from, knobs, settings)};
+    const struct np_trial_options options = {.warmup_s = NP_WARMUP_S,
+        .fill_s = fill_seconds(run, knobs),
+        .seconds = run->seconds,
+        .overrides = &with};
     struct np_observation seen;
 
     for (int i = 0; i < with.nr_texts; i++)
         with.texts[i] = settings[i];
     int code = np_trial_run(run->rig, &options, &seen, err);
 
-    if (code == 0)
+    if (code == 0) {
         *ret_rate = seen.images_per_second;
+        tuning->fills[tuning->tuned.nr_trials] = np_rig_knobs(run->rig)->cache_fills;
+    }
     return code;
+}
+
+/* The knobs with the verdict's setting; false: it is none of these. */
+static bool with_advice(const struct np_profile_verdict *verdict, struct np_knobs *knobs)
+{
+    const struct np_advice *advice = &verdict->advice;
+    const struct {
+        const char *key;
+        int *knob;
+    } numbers[] = {{"loader.readers", &knobs->readers}, {"loader.depth", &knobs->depth},
+        {"loader.prefetch", &knobs->prefetch}};
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+        if (strcmp(advice->key, numbers[i].key) == 0) {
+            *numbers[i].knob = atoi(advice->to);
+            return true;
+        }
+    if (strcmp(advice->key, "loader.cache") != 0)
+        return false;
+    snprintf(knobs->cache, sizeof(knobs->cache), "%s", advice->to);
+    return true;
 }
 
 int np_tuning_run(struct np_rig *rig, const struct np_profile *profile,
     const struct np_tune_options *caps, double seconds, struct np_tuning *ret_tuning,
     struct np_err *err)
 {
-    struct run run = {rig, &ret_tuning->from, seconds};
+    struct run run = {rig, ret_tuning, seconds, profile->model.rate};
     struct np_tune_options options = *caps;
 
-    ret_tuning->from = profile->knobs;
+    ret_tuning->from = ret_tuning->advised = profile->knobs;
+    if (with_advice(&profile->verdict, &ret_tuning->advised))
+        options.advised = &ret_tuning->advised;
     options.noise = profile->noise;
     options.trial = trial;
     options.context = &run;
@@ -121,20 +159,6 @@ int np_tuning_write(
 
 /* --- telling ---------------------------------------------------------------------------------- */
 
-static void print_trial(const struct np_tune_trial *trial, double base, const char *mark, FILE *out)
-{
-    char rate[NP_TELLING_BYTES], predicted[NP_TELLING_BYTES];
-    const struct np_knobs *knobs = &trial->knobs;
-
-    fprintf(out, " %7d %6d %9d  %-8s %-6s", knobs->readers, knobs->depth, knobs->prefetch,
-        knobs->cache, knobs->io);
-    if (trial->rate > 0)
-        fprintf(out, " %9s %+7.1f%% %11s  %s\n", np_telling_rate(trial->rate, rate),
-            100 * (trial->rate / base - 1), np_telling_rate(trial->predicted, predicted), mark);
-    else
-        fprintf(out, "    cannot be had\n");
-}
-
 static bool equal(const struct np_knobs *a, const struct np_knobs *b)
 {
     char settings[NP_TUNE_KEYS][48];
@@ -142,24 +166,87 @@ static bool equal(const struct np_knobs *a, const struct np_knobs *b)
     return np_tune_settings(a, b, settings) == 0;
 }
 
-void np_tuning_print(const struct np_tuning *tuning, FILE *out)
+static void print_trial(const struct np_tuning *tuning, int i, FILE *out)
 {
     const struct np_tuned *tuned = &tuning->tuned;
-    char settings[NP_TUNE_KEYS][48], rate[NP_TELLING_BYTES];
-    const int n = settings_of(tuning, settings);
+    const struct np_tune_trial *trial = &tuned->trials[i];
+    const struct np_knobs *knobs = &trial->knobs;
+    char rate[NP_TELLING_BYTES], predicted[NP_TELLING_BYTES];
 
-    fprintf(out, "\n readers  depth  prefetch  cache    io         img/s          predicted\n");
+    fprintf(out, " %7d %6d %9d  %-8s %-6s", knobs->readers, knobs->depth, knobs->prefetch,
+        knobs->cache, knobs->io);
+    if (trial->rate > 0)
+        fprintf(out, " %9s %+7.1f%% %11s  %s\n", np_telling_rate(trial->rate, rate),
+            100 * (trial->rate / tuned->trials[0].rate - 1),
+            np_telling_rate(trial->predicted, predicted),
+            equal(knobs, &tuned->base)       ? "as it is"
+            : tuning->fills[i]               ? "its cache still fills"
+            : equal(knobs, &tuning->advised) ? "as advised"
+                                             : "");
+    else
+        fprintf(out, "    cannot be had\n");
+}
+
+/* Of the trials that ended before their cache was filled the one with the highest prediction; -1: none
+ * whose prediction is above what came out. */
+static int untried(const struct np_tuning *tuning)
+{
+    const struct np_tuned *tuned = &tuning->tuned;
+    double most = tuned->best_rate * (1 + tuned->least);
+    int found = -1;
+
     for (int i = 0; i < tuned->nr_trials; i++)
-        print_trial(&tuned->trials[i], tuned->trials[0].rate,
-            equal(&tuned->trials[i].knobs, &tuned->base) ? "as it is" : "", out);
-    if (tuned->beyond)
-        fprintf(out, " as it is breaks a cap: compared with what is left of it within\n");
+        if (tuning->fills[i] && tuned->trials[i].predicted > most) {
+            most = tuned->trials[i].predicted;
+            found = i;
+        }
+    return found;
+}
+
+static bool advice_was_tried(const struct np_tuning *tuning)
+{
+    if (equal(&tuning->from, &tuning->advised))
+        return false;
+    for (int i = 0; i < tuning->tuned.nr_trials; i++)
+        if (tuning->tuned.trials[i].rate > 0 && !tuning->fills[i] &&
+            equal(&tuning->tuned.trials[i].knobs, &tuning->advised))
+            return true;
+    return false;
+}
+
+static void print_outcome(const struct np_tuning *tuning, FILE *out)
+{
+    const struct np_tuned *tuned = &tuning->tuned;
+    const int best = untried(tuning);
+    char rate[NP_TELLING_BYTES];
+
     if (tuned->better)
         fprintf(out, " TUNED: %s img/s, %+.1f%% in turn with the config as it is\n",
             np_telling_rate(tuned->best_rate, rate),
             100 * (tuned->best_rate / tuned->base_rate - 1));
     else
-        fprintf(out, " TUNED: nothing is better beyond noise (%.1f%%)\n", 100 * tuned->least);
+        fprintf(out, " TUNED: nothing%s is better beyond noise (%.1f%%)%s\n",
+            best >= 0 ? " that could be tried" : "", 100 * tuned->least,
+            advice_was_tried(tuning) ? ", the advice above among it" : "");
+    if (best >= 0)
+        fprintf(out,
+            " NOT TRIED: loader.cache: %s pays from the second epoch on, which no trial reached; "
+            "%s img/s are predicted\n",
+            tuned->trials[best].knobs.cache, np_telling_rate(tuned->trials[best].predicted, rate));
+}
+
+void np_tuning_print(const struct np_tuning *tuning, FILE *out)
+{
+    const struct np_tuned *tuned = &tuning->tuned;
+    char settings[NP_TUNE_KEYS][48];
+    const int n = settings_of(tuning, settings);
+
+    fprintf(out, "\n readers  depth  prefetch  cache    io         img/s          predicted\n");
+    for (int i = 0; i < tuned->nr_trials; i++)
+        print_trial(tuning, i, out);
+    if (tuned->beyond)
+        fprintf(out, " as it is breaks a cap: compared with what is left of it within\n");
+    print_outcome(tuning, out);
     for (int i = 0; i < n; i++)
         fprintf(out, "   -o %s\n", settings[i]);
     if (tuning->file)
@@ -201,6 +288,7 @@ const char *np_tuning_event(const struct np_tuning *tuning, struct np_json *json
         add_knobs(json, &tuned->trials[i].knobs);
         np_json_real(json, "images_per_second", tuned->trials[i].rate);
         np_json_real(json, "predicted_images_per_second", tuned->trials[i].predicted);
+        np_json_bool(json, "cache_fills", tuning->fills[i]);
         np_json_close(json, '}');
     }
     np_json_close(json, ']');

@@ -9,7 +9,10 @@
 struct np_tuning {
     struct np_tuned tuned;
     struct np_knobs from; /* what the run was made of */
-    char *file;           /* the copy; NULL: there is none */
+    struct np_knobs
+        advised; /* with the verdict's setting; from, where it has none of these knobs */
+    bool fills[NP_TUNE_TRIALS]; /* of a trial: at its end the cache was still in its first epoch */
+    char *file;                 /* the copy; NULL: there is none */
 };
 
 /* The caps' texts ("8G", "4"; NULL: none) into options; -EINVAL says which is none. */

@@ -180,9 +180,38 @@ Test(profile_screen, a_trial_of_the_advice_and_the_profile_before_are_told)
     profile.stubbed[NP_STAGE_DECODE].rate = 2810;
     char *text = screen_of(&profile, 80, false);
     cr_expect(
-        strstr(text, " TRIED:  loader.readers: 6 gave 2,570 img/s (1.49x), foretold 2,590\n"));
+        strstr(text, " TRIED:  loader.readers: 6 gave 2,570 img/s (1.49x), predicted 2,590\n"));
     cr_expect(strstr(text, " before: 1,600 img/s, now 1,730 (+8.1%); its limit was READ\n"));
     cr_expect(strstr(text, " measured, img/s without decode 2,810\n"));
+    free(text);
+}
+
+Test(profile_screen, no_path_is_cut)
+{
+    struct np_ribbon ribbon[MADE_RIBBON];
+    struct np_profile profile;
+    char path[300] = "/";
+
+    made_profile(NP_STAGE_DECODE, &profile, ribbon);
+    while (strlen(path) < sizeof(path) - 10)
+        strcat(path, "folder/");
+    snprintf(profile.files, sizeof(profile.files), "%s/p.html  %s/p.json  run.pftrace", path, path);
+    char *text = screen_of(&profile, 60, false), want[1000];
+    snprintf(want, sizeof(want), "\n files: %s/p.html\n        %s/p.json\n        run.pftrace\n",
+        path, path);
+    cr_expect(strstr(text, want) != NULL, "%s", text);
+    free(text);
+}
+
+Test(profile_screen, a_cache_that_did_not_fill_was_not_tried)
+{
+    struct np_ribbon ribbon[MADE_RIBBON];
+    struct np_profile profile;
+
+    made_profile(NP_STAGE_READ, &profile, ribbon);
+    profile.verify_fills = true;
+    char *text = screen_of(&profile, 100, false);
+    cr_expect(strstr(text, " TRIED:  the cache's first epoch took longer than a trial waits"));
     free(text);
 }
 
@@ -419,6 +448,34 @@ static char *page_of(const struct np_profile *profile)
     np_profile_html_to(profile, out);
     fclose(out);
     return text;
+}
+
+Test(profile_html, screen_and_page_have_the_same_numbers)
+{
+    struct np_telling_row rows[NP_NR_STAGES];
+    struct np_ribbon ribbon[MADE_RIBBON];
+    struct np_profile profile;
+
+    for (int which = 0; which < NR_MADE_PROFILES; which++) {
+        made_profile(which, &profile, ribbon);
+        char *screen = screen_of(&profile, 100, false), *page = page_of(&profile);
+        char rate[NP_TELLING_BYTES], cell[64];
+
+        for (int n = np_telling_rows(&profile, rows), i = 0; i < n; i++) {
+            np_telling_rate(rows[i].ceiling, rate);
+            snprintf(cell, sizeof(cell), "class=\"rate\">%s<", rate);
+            cr_expect(!isfinite(rows[i].ceiling) || (strstr(screen, rate) && strstr(page, cell)),
+                "%d: %s of %s", which, rate, rows[i].name);
+        }
+        const double told[] = {profile.model.rate, profile.verdict.next_rate,
+            profile.verdict.advice.rate, profile.ceilings.read_cold, profile.ceilings.read_warm};
+        for (int i = 0; i < (profile.verdict.kind == NP_LIMITED ? 5 : 1); i++)
+            cr_expect(told[i] == 0 ||
+                          (strstr(screen, np_telling_rate(told[i], rate)) && strstr(page, rate)),
+                "%d: %s", which, rate);
+        free(screen);
+        free(page);
+    }
 }
 
 Test(profile_html, names_are_text_and_no_markup)

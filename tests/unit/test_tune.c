@@ -334,6 +334,33 @@ Test(tune, the_last_four_run_in_turn)
     cr_assert_float_eq(tuned.best_rate / tuned.base_rate, 1.1, 1e-9);
 }
 
+static int first_of_all(
+    void *context, const struct np_knobs *knobs, double *ret_rate, struct np_err *err)
+{
+    struct np_knobs *tried = context;
+
+    (void)err;
+    if (tried[0].readers == 0 || tried[1].readers == 0)
+        tried[tried[0].readers != 0] = *knobs;
+    *ret_rate = 1000;
+    return 0;
+}
+
+Test(tune, the_verdicts_advice_is_tried_before_all_else)
+{
+    const struct np_model model = plain_model();
+    struct np_knobs advised = model.knobs, tried[2] = {{0}};
+    struct np_tuned tuned;
+    char settings[NP_TUNE_KEYS][48];
+
+    advised.prefetch = 5;
+    const struct np_tune_options options = {
+        .noise = 0.02, .trial = first_of_all, .context = tried, .advised = &advised};
+    cr_assert_eq(np_tune(&model, &options, &tuned, NULL), 0);
+    cr_assert_eq(np_tune_settings(&model.knobs, &tried[0], settings), 0, "as it is");
+    cr_assert_eq(np_tune_settings(&advised, &tried[1], settings), 0);
+}
+
 Test(tune, a_gain_within_the_noise_changes_nothing)
 {
     const struct np_model model = plain_model();
