@@ -41,6 +41,13 @@ int np_cmd_stop(int argc, char **argv);
 int np_cmd_pause(int argc, char **argv);
 int np_cmd_resume(int argc, char **argv);
 int np_cmd_rm(int argc, char **argv);
+int np_cmd_retry(int argc, char **argv);
+int np_cmd_priority(int argc, char **argv);
+int np_cmd_hold(int argc, char **argv);
+int np_cmd_release(int argc, char **argv);
+int np_cmd_drain(int argc, char **argv);
+int np_cmd_undrain(int argc, char **argv);
+int np_cmd_wait(int argc, char **argv);
 
 /* One flag of a command. */
 struct np_flag {

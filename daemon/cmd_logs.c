@@ -27,7 +27,7 @@ static int is_over(struct np_client *client, int64_t id, bool *ret_over, struct 
 /* Until there is nothing more; with follow, until the run is over and all is printed. X-Next names the
  * next byte whatever was rotated meanwhile, and whichever process of the service is asked. */
 static int print_log(
-    struct np_client *client, int64_t id, const char *tail, bool follow, struct np_err *err)
+    struct np_client *client, int64_t id, const char *begin, bool follow, struct np_err *err)
 {
     char next[64] = "0:0", target[160];
     bool first = true, over = false;
@@ -35,9 +35,8 @@ static int print_log(
     int code;
 
     for (;;) {
-        snprintf(target, sizeof(target), "/v1/runs/%lld/log?from=%s%s%s%s", (long long)id, next,
-            first && tail ? "&tail=" : "", first && tail ? tail : "",
-            follow && !first && !over ? "&wait=50" : "");
+        snprintf(target, sizeof(target), "/v1/runs/%lld/log?from=%s%s%s", (long long)id, next,
+            first ? begin : "", follow && !first && !over ? "&wait=50" : "");
         code = first ? np_client_ask(client, "GET", target, NULL, &answer, err)
                      : np_ask_patiently(client, target, &answer, err);
         if (code < 0)
@@ -56,13 +55,19 @@ static int print_log(
     }
 }
 
+static bool is_number(const char *text)
+{
+    return !text || (*text && strlen(text) < 19 && strspn(text, "0123456789") == strlen(text));
+}
+
 int np_cmd_logs(int argc, char **argv)
 {
-    const char *socket = NULL, *tail = NULL;
+    const char *socket = NULL, *tail = NULL, *lines = NULL;
     bool follow = false, short_follow = false;
     const struct np_flag flags[] = {
         {"--follow", NULL, &follow, NULL},
         {"-f", NULL, &short_follow, NULL},
+        {"-n", &lines, NULL, NULL},
         {"--tail", &tail, NULL, NULL},
         {"--socket", &socket, NULL, NULL},
         {NULL, NULL, NULL, NULL},
@@ -70,19 +75,22 @@ int np_cmd_logs(int argc, char **argv)
     struct np_client *client = NULL;
     struct np_err err = {0};
     int64_t id = 0;
+    char begin[40] = "";
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 
     if (code)
         return code;
-    if (nr != 1 || !np_run_id(argv[1], &id) ||
-        (tail && (!*tail || strspn(tail, "0123456789") != strlen(tail)))) {
-        fprintf(stderr, "nnpipe logs: expected one run's number, as `nnpipe ls` shows it; --tail "
-                        "takes bytes\n");
+    if (nr != 1 || !np_run_id(argv[1], &id) || !is_number(tail) || !is_number(lines) ||
+        (tail && lines)) {
+        fprintf(stderr, "nnpipe logs: expected one run's number, as `nnpipe ls` shows it; -n takes "
+                        "lines, or --tail bytes\n");
         return NP_EXIT_USAGE;
     }
+    if (tail || lines)
+        snprintf(begin, sizeof(begin), "&%s=%s", lines ? "lines" : "tail", lines ? lines : tail);
     code = np_client_open(socket, &client, &err);
     if (code == 0)
-        code = print_log(client, id, tail, follow || short_follow, &err);
+        code = print_log(client, id, begin, follow || short_follow, &err);
     np_client_close(client);
     if (code < 0)
         np_complain(&err);

@@ -37,18 +37,47 @@ static int print_list(const struct np_node *answer, bool json, bool all)
     if (!json && nr > 0)
         np_table_print(&table, &look, stdout);
     else if (!json)
-        puts(all ? "no runs; `nnpipe submit CONFIG` adds one"
-                 : "no run waits or goes on; `nnpipe ls --all` shows those that are over");
+        puts(all ? "no such run; `nnpipe submit CONFIG` adds one"
+                 : "no such run is queued or running; `nnpipe ls --all` shows finished ones, too");
     np_table_fini(&table);
     return code;
+}
+
+struct choice { /* of runs; NULL: any */
+    const char *state, *owner, *name, *number;
+};
+
+/* What the service is asked for it; np_free. NULL: no memory. */
+static char *target_of(const struct choice *choice)
+{
+    const char *const pairs[][2] = {{"state", choice->state}, {"owner", choice->owner},
+        {"name", choice->name}, {"tail", choice->number}};
+    char *target = np_strdup("/v1/runs?");
+
+    for (size_t i = 0; target && i < sizeof(pairs) / sizeof(*pairs); i++) {
+        char *value = pairs[i][1] ? np_client_escape(pairs[i][1]) : NULL;
+        char *longer = value ? np_format("%s&%s=%s", target, pairs[i][0], value) : NULL;
+
+        if (longer || pairs[i][1]) {
+            np_free(target);
+            target = longer;
+        }
+        np_free(value);
+    }
+    return target;
 }
 
 int np_cmd_ls(int argc, char **argv)
 {
     const char *socket = NULL;
+    struct choice choice = {0};
     bool all = false, mine = false, json = false;
     const struct np_flag flags[] = {
         {"--all", NULL, &all, NULL},
+        {"--state", &choice.state, NULL, NULL},
+        {"--owner", &choice.owner, NULL, NULL},
+        {"--name", &choice.name, NULL, NULL},
+        {"-n", &choice.number, NULL, NULL},
         {"--mine", NULL, &mine, NULL},
         {"--json", NULL, &json, NULL},
         {"--socket", &socket, NULL, NULL},
@@ -65,20 +94,35 @@ int np_cmd_ls(int argc, char **argv)
         fprintf(stderr, "nnpipe ls: no operands are expected; `nnpipe status ID` shows one run\n");
         return NP_EXIT_USAGE;
     }
-    char owner[40] = "";
+    char own[24];
+    snprintf(own, sizeof(own), "%u", (unsigned)getuid());
     if (mine)
-        snprintf(owner, sizeof(owner), "owner=%u", (unsigned)getuid());
-    char *target = np_format("/v1/runs?%s%s%s",
-        all ? "" : "state=queued,running,pausing,yielding,stopping,paused", !all && mine ? "&" : "",
-        owner);
-    code = np_client_open(socket, &client, &err);
+        choice.owner = own;
+    if (!all && !choice.state)
+        choice.state = "queued,running,pausing,yielding,stopping,paused";
+    char *target = target_of(&choice);
+    code =
+        target ? np_client_open(socket, &client, &err) : np_err_set(&err, -ENOMEM, "out of memory");
     if (code == 0)
-        code = np_client_ask_node(client, "GET", target ? target : "/v1/runs", NULL, &answer, &err);
+        code = np_client_ask_node(client, "GET", target, NULL, &answer, &err);
     if (code == 0 && print_list(answer, json, all) < 0)
         code = np_err_set(&err, -ENOMEM, "out of memory");
     np_node_free(answer);
     np_free(target);
     return end(client, code, &err);
+}
+
+static void print_devices(const struct np_node *answer)
+{
+    const struct np_node *devices = np_node_get(answer, "devices");
+
+    for (int i = 0; devices && devices->kind == NP_NODE_LIST && i < devices->nr_items; i++) {
+        const struct np_node *device = devices->items[i], *runs = np_node_get(device, "runs");
+
+        printf("  %s  %s, %d of %s runs\n", np_node_text(device, "name"),
+            np_node_text(device, "state"), runs ? runs->nr_items : 0,
+            np_node_text(device, "slots"));
+    }
 }
 
 static void print_service(const struct np_node *service, bool json)
@@ -99,6 +143,8 @@ static void print_service(const struct np_node *service, bool json)
         strcmp(np_node_text(service, "mode"), "box") == 0 ? "the box" : "one user",
         np_node_text(service, "running"), np_node_text(service, "queued"),
         np_node_text(service, "state_dir"));
+    if (np_node_is(np_node_get(service, "held"), "true"))
+        puts("  the queue is held: no run is started until `nnpipe release --all`");
 }
 
 int np_cmd_status(int argc, char **argv)
@@ -111,7 +157,7 @@ int np_cmd_status(int argc, char **argv)
         {NULL, NULL, NULL, NULL},
     };
     struct np_client *client = NULL;
-    struct np_node *answer = NULL;
+    struct np_node *answer = NULL, *devices = NULL;
     struct np_err err = {0};
     int64_t id = 0;
     char target[64] = "/v1/service";
@@ -129,12 +175,18 @@ int np_cmd_status(int argc, char **argv)
     code = np_client_open(socket, &client, &err);
     if (code == 0)
         code = np_client_ask_node(client, "GET", target, NULL, &answer, &err);
-    if (code == 0 && id == 0)
+    if (code == 0 && id == 0) {
         print_service(answer, json);
-    else if (code == 0 && json)
+        if (!json)
+            code = np_client_ask_node(client, "GET", "/v1/devices", NULL, &devices, &err);
+        if (code == 0 && !json)
+            print_devices(devices);
+    }
+    if (code == 0 && id > 0 && json)
         np_run_print_json(answer, stdout);
-    else if (code == 0)
+    else if (code == 0 && id > 0)
         np_run_print_whole(answer, stdout);
+    np_node_free(devices);
     np_node_free(answer);
     return end(client, code, &err);
 }

@@ -1,6 +1,7 @@
 /* `nnpipe submit CONFIG`: into the service's queue. */
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 #define NR_TRIES    50 /* a fifth of a second apart: a service that is restarted */
 
 struct submission {
-    const char *name, *priority, *after, *device, *max_retries, *socket;
+    const char *name, *priority, *after, *device, *max_retries, *time_limit, *socket;
     bool wait, json;
     struct np_overrides overrides;
 };
@@ -69,6 +70,21 @@ static bool add_whole(struct np_json *json, const char *key, const char *text, c
     return true;
 }
 
+/* --time-limit 8h */
+static bool add_span(struct np_json *json, const char *text)
+{
+    double seconds;
+
+    if (!text)
+        return true;
+    if (!np_span(text, &seconds)) {
+        fprintf(stderr, NP_SPAN_EXPECTED, "submit", "--time-limit", text);
+        return false;
+    }
+    np_json_real(json, "time_limit", seconds);
+    return true;
+}
+
 /* --after 3,4 */
 static bool add_after(struct np_json *json, const char *text)
 {
@@ -113,7 +129,7 @@ static bool write_body(
         np_json_text(json, "device", s->device);
     return add_whole(json, "priority", s->priority, "--priority") &&
            add_whole(json, "max_retries", s->max_retries, "--max-retries") &&
-           add_after(json, s->after) && np_json_end(json);
+           add_span(json, s->time_limit) && add_after(json, s->after) && np_json_end(json);
 }
 
 /* "FILE:LINE:COLUMN: TEXT", a line each. */
@@ -187,7 +203,7 @@ static int submit(const struct submission *s, const struct np_json *body, struct
     }
     np_node_free(run);
     run = NULL;
-    if (code == 0 && s->wait && (code = np_await_end(client, id, &run, err)) == 0) {
+    if (code == 0 && s->wait && (code = np_await_end(client, id, INFINITY, &run, err)) == 0) {
         tell(s, run, true);
         exit_code = np_exit_of_run(run);
     }
@@ -209,6 +225,7 @@ int np_cmd_submit(int argc, char **argv)
         {"--after", &s.after, NULL, NULL},
         {"--device", &s.device, NULL, NULL},
         {"--max-retries", &s.max_retries, NULL, NULL},
+        {"--time-limit", &s.time_limit, NULL, NULL},
         {"--socket", &s.socket, NULL, NULL},
         {"--wait", NULL, &s.wait, NULL},
         {"--json", NULL, &s.json, NULL},

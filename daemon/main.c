@@ -178,18 +178,45 @@ static const struct np_command commands[] = {
         "  --after ID,...   start when these runs are done\n"
         "  --device NAME    default: the config's\n"
         "  --max-retries N  tries after its process has died; default 3\n"
-        "  --wait           wait until the run has ended; exit with its code: 0 done, 1 failed,\n"
-        "                   74 gave up with a checkpoint, 75 stopped\n" ASKING},
+        "  --time-limit T   stop after this running time (90s, 30m, 8h, 2d), with a checkpoint;\n"
+        "                   the state is timeout then\n"
+        "  --wait           wait until the run has ended; exit with its code, as `nnpipe "
+        "wait`\n" ASKING},
     {"ls", np_cmd_ls, "", "the runs of the service",
         "  --all            the finished ones, too\n"
-        "  --mine           only those of this user\n" ASKING},
+        "  --state S,...    only those in these states: queued, running, pausing, yielding,\n"
+        "                   stopping, paused, done, failed, stopped, timeout\n"
+        "  --mine           only those of this user\n"
+        "  --owner USER     only those of USER, a name or a number\n"
+        "  --name PATTERN   only those with such a name: 'cnn-*'\n"
+        "  -n N             only the newest N\n" ASKING},
     {"status", np_cmd_status, "[ID]", "the service, or one of its runs", ASKING},
     {"logs", np_cmd_logs, "ID [-f]", "the log of a run of the service",
         "  -f, --follow     print what follows, until the run has ended\n"
+        "  -n N             only the last N lines\n"
         "  --tail N         only the last N bytes\n" OF_SERVICE},
     {"stop", np_cmd_stop, "ID...", "end runs of the service, with a checkpoint", ASKING},
     {"pause", np_cmd_pause, "ID...", "write a checkpoint and free the device", ASKING},
     {"resume", np_cmd_resume, "ID...", "queue paused runs again", ASKING},
+    {"retry", np_cmd_retry, "ID...", "queue stopped or failed runs again",
+        "  --time-limit T   a new time limit; default: the old one\n" ASKING "\n"
+        "For a run that is stopped, failed or timeout. It continues from its checkpoint, in its\n"
+        "folder; retries and running time are counted from zero. A run that is done cannot be\n"
+        "retried: submit it with more epochs.\n"},
+    {"priority", np_cmd_priority, "ID... N", "set the priority of runs, -100 to 100", ASKING},
+    {"hold", np_cmd_hold, "ID... | --all", "do not start queued runs for now",
+        "  --all            the whole queue: no run is started; running ones continue\n" ASKING},
+    {"release", np_cmd_release, "ID... | --all", "let held runs start",
+        "  --all            the whole queue\n" ASKING},
+    {"wait", np_cmd_wait, "ID...", "wait until runs have ended",
+        "  --timeout T      at most this time (90s, 30m, 8h), then exit with 124\n" ASKING "\n"
+        "Exits with the code of the run: 0 done, 1 failed, 74 gave up by itself with a "
+        "checkpoint,\n"
+        "75 stopped or timeout; with several runs the worst, in the order 1, 74, 75, 0. Waits\n"
+        "through restarts of the service.\n"},
+    {"drain", np_cmd_drain, "DEVICE...", "start no new runs on devices of the service",
+        ASKING "\nRunning runs continue. It lasts through restarts of the service.\n"},
+    {"undrain", np_cmd_undrain, "DEVICE...", "start runs on drained devices again", ASKING},
     {"rm", np_cmd_rm, "ID...", "forget finished runs; their folders stay", ASKING},
     {"prune", np_cmd_prune, "RUN...", "remove old checkpoints of finished runs",
         "  --keep N         the newest N stay, and the best one; default 1\n"

@@ -2,7 +2,7 @@
 #include "daemon/service/access.h"
 
 const char *const np_deed_names[NP_NR_DEEDS] = {
-    "submit", "list", "read", "control", "reload", "health"};
+    "submit", "list", "read", "control", "manage", "health"};
 
 enum who { ROOT, OWNER, MEMBER, OTHER, NET, NET_TOKEN, NR_WHO };
 
@@ -14,7 +14,7 @@ static const bool table[NP_NR_DEEDS][NR_WHO] = {
     [NP_DEED_LIST] = {true, true, true, false, true, true},
     [NP_DEED_READ] = {true, true, false, false, false, true},
     [NP_DEED_CONTROL] = {true, true, false, false, false, true},
-    [NP_DEED_RELOAD] = {true, false, false, false, false, false},
+    [NP_DEED_MANAGE] = {true, false, false, false, false, false},
     [NP_DEED_HEALTH] = {true, true, true, true, true, true},
 };
 

@@ -10,7 +10,7 @@ enum np_deed {
     NP_DEED_LIST,    /* runs, their states and rates; devices; the page */
     NP_DEED_READ,    /* a run's config, log and metrics */
     NP_DEED_CONTROL, /* stop, pause, resume, remove, change its priority */
-    NP_DEED_RELOAD,  /* the service's own settings */
+    NP_DEED_MANAGE,  /* reload the settings, hold the queue, drain a device */
     NP_DEED_HEALTH,  /* /healthz, /metrics */
     NP_NR_DEEDS
 };

@@ -26,6 +26,12 @@ static bool has_gpu(const struct np_slotted *devices, int nr)
     return false;
 }
 
+/* May a run be started there, once it has a free slot? */
+static bool is_open(const struct np_slotted *device)
+{
+    return !device->drained;
+}
+
 /* "cuda" is any of them. */
 static bool suits(
     const struct np_slotted *devices, int nr, const char *wanted, const struct np_slotted *device)
@@ -104,7 +110,8 @@ static int free_device(
     int best = -1;
 
     for (int i = 0; i < d->nr_devices; i++)
-        if (places[i].free > 0 && suits(d->devices, d->nr_devices, entry->device, &d->devices[i]) &&
+        if (places[i].free > 0 && is_open(&d->devices[i]) &&
+            suits(d->devices, d->nr_devices, entry->device, &d->devices[i]) &&
             (best < 0 || places[i].free > places[best].free))
             best = i;
     return best;
@@ -115,7 +122,7 @@ static bool take_leaving(
     const struct np_dispatch *d, const struct np_entry *entry, struct place *places)
 {
     for (int i = 0; i < d->nr_devices; i++)
-        if (places[i].leaving > 0 &&
+        if (places[i].leaving > 0 && is_open(&d->devices[i]) &&
             suits(d->devices, d->nr_devices, entry->device, &d->devices[i])) {
             places[i].leaving--;
             return true;
@@ -128,7 +135,8 @@ static bool on_suitable_device(
 {
     for (int i = 0; i < d->nr_devices; i++)
         if (strcmp(running->assigned, d->devices[i].name) == 0)
-            return suits(d->devices, d->nr_devices, entry->device, &d->devices[i]);
+            return is_open(&d->devices[i]) &&
+                   suits(d->devices, d->nr_devices, entry->device, &d->devices[i]);
     return false;
 }
 

@@ -7,6 +7,7 @@
 struct np_slotted { /* a device of the service */
     char name[32];  /* "cuda:0", "cpu", "sim" */
     int nr_slots;   /* runs at a time */
+    bool drained;   /* no run is started there; those that it has go on */
 };
 
 enum np_order_kind {

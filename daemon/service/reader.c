@@ -18,6 +18,7 @@
 
 #define PAUSE_NS     200000000 /* between two looks for something new */
 #define MOST_ITEMS   10000     /* of a folder: its owner may put there what they like */
+#define BLOCK_BYTES  4096
 #define MOST_SEGMENT 99999999
 
 /* --- the log ---------------------------------------------------------------------------------- */
@@ -76,6 +77,50 @@ static void find_segments(int folder, int *ret_first, int *ret_last)
         closedir(items);
 }
 
+/* Behind the newline that makes up for *left, looking back from the end of a segment; false: it is not in this one. */
+static bool find_line(struct log *log, int segment, int64_t *left)
+{
+    char block[BLOCK_BYTES];
+    int64_t bytes = 0;
+    const int fd = open_segment(log, segment, &bytes);
+    bool found = false;
+
+    for (int64_t end = fd < 0 ? 0 : bytes; end > 0 && !found;) {
+        const int64_t begin = end > BLOCK_BYTES ? end - BLOCK_BYTES : 0;
+        ssize_t i = pread(fd, block, (size_t)(end - begin), (off_t)begin);
+
+        if (i < end - begin)
+            break; /* it is cut at this moment: what is before that counts no more */
+        while (!found && i-- > 0)
+            found = block[i] == '\n' && (*left)-- == 0;
+        log->segment = segment;
+        log->position = begin + i + 1;
+        end = begin;
+    }
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+/* The last lines of all segments together. A newline at the very end ends a line, and begins none. */
+static void go_to_lines(struct log *log, int first, int last, int64_t lines)
+{
+    int64_t left = lines, bytes = 0;
+    char end = '\n';
+    const int fd = open_segment(log, last, &bytes);
+
+    log->segment = last;
+    log->position = bytes;
+    if (fd >= 0 && bytes > 0 && pread(fd, &end, 1, (off_t)bytes - 1) != 1)
+        end = '\n';
+    if (fd >= 0)
+        close(fd);
+    left -= end != '\n';
+    for (int segment = last; segment >= first; segment--)
+        if (find_line(log, segment, &left))
+            return;
+}
+
 /* Where the wish begins: a place that is gone is the oldest that is left. */
 static void go_to(struct log *log, const struct np_log_wish *wish)
 {
@@ -85,7 +130,9 @@ static void go_to(struct log *log, const struct np_log_wish *wish)
     find_segments(log->folder, &first, &last);
     log->segment = wish->segment;
     log->position = wish->position;
-    if (wish->segment == 0 && wish->tail >= 0 && last > 0) {
+    if (wish->segment == 0 && wish->lines > 0 && last > 0) {
+        go_to_lines(log, first, last, wish->lines);
+    } else if (wish->segment == 0 && wish->tail >= 0 && last > 0) {
         log->segment = last;
         if ((fd = open_segment(log, last, &bytes)) >= 0)
             close(fd);

@@ -14,6 +14,7 @@ struct np_log_wish {
     int segment; /* 0: the oldest that is there */
     int64_t position;
     int64_t tail;  /* with segment 0: the last so many bytes; -1: from the start */
+    int64_t lines; /* with segment 0: the last so many lines; 0: from the start, or by tail */
     double wait_s; /* for something new */
 };
 /* Says "SEGMENT:POSITION\n", the place behind what follows: at most NP_MOST_LOG bytes of it. */

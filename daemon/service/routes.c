@@ -35,12 +35,16 @@ static const struct route routes_table[] = {
     {"POST", "/v1/runs/#/stop", NP_DEED_CONTROL, np_route_stop},
     {"POST", "/v1/runs/#/pause", NP_DEED_CONTROL, np_route_pause},
     {"POST", "/v1/runs/#/resume", NP_DEED_CONTROL, np_route_resume},
+    {"POST", "/v1/runs/#/retry", NP_DEED_CONTROL, np_route_retry},
+    {"POST", "/v1/runs/#/hold", NP_DEED_CONTROL, np_route_hold},
     {"GET", "/v1/runs/#/config", NP_DEED_READ, np_route_config},
     {"GET", "/v1/runs/#/log", NP_DEED_READ, np_route_log},
     {"GET", "/v1/runs/#/metrics", NP_DEED_READ, np_route_metrics},
     {"GET", "/v1/devices", NP_DEED_LIST, np_route_devices},
+    {"PATCH", "/v1/devices", NP_DEED_MANAGE, np_route_drain},
     {"GET", "/v1/service", NP_DEED_LIST, np_route_service},
-    {"POST", "/v1/service/reload", NP_DEED_RELOAD, np_route_reload},
+    {"PATCH", "/v1/service", NP_DEED_MANAGE, np_route_hold_all},
+    {"POST", "/v1/service/reload", NP_DEED_MANAGE, np_route_reload},
     {"GET", "/healthz", NP_DEED_HEALTH, np_route_health},
     {"GET", "/metrics", NP_DEED_HEALTH, np_route_prometheus},
     {"GET", "/openapi.json", NP_DEED_LIST, np_route_page},
@@ -96,6 +100,46 @@ void np_answer_json(struct np_call *call, unsigned status)
     }
     call->routes->answers[status / 100]++;
     np_http_reply(call->held, status, "application/json", text, strlen(text), NULL);
+}
+
+/* What a caller sees of it depends on who that is. */
+static void tag_of(const struct np_call *call, char *tag, size_t bytes)
+{
+    const struct np_service *service = call->routes->service;
+    const struct np_caller *caller = &call->request->caller;
+
+    snprintf(tag, bytes, "\"%.0f-%d-%llu-%d%d-%u\"", service->began, (int)getpid(),
+        (unsigned long long)np_service_version(service), caller->socket, caller->token,
+        (unsigned)caller->uid);
+}
+
+void np_answer_tagged(struct np_call *call)
+{
+    const char *text = np_json_end(&call->routes->json);
+    char tag[96];
+    const struct np_http_field field = {"ETag", tag};
+
+    if (!text) {
+        np_answer_json(call, 500);
+        return;
+    }
+    tag_of(call, tag, sizeof(tag));
+    call->routes->answers[2]++;
+    np_http_reply(call->held, 200, "application/json", text, strlen(text), &field);
+}
+
+bool np_answer_unchanged(struct np_call *call)
+{
+    const char *known = np_http_field(call->request, "If-None-Match");
+    char tag[96];
+    const struct np_http_field field = {"ETag", tag};
+
+    tag_of(call, tag, sizeof(tag));
+    if (!known || !strstr(known, tag))
+        return false;
+    call->routes->answers[3]++;
+    np_http_reply(call->held, 304, "application/json", "", 0, &field);
+    return true;
 }
 
 void np_answer_text(

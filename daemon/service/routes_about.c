@@ -39,6 +39,7 @@ void np_route_devices(struct np_call *call)
         np_json_open(json, NULL, '{');
         np_json_text(json, "name", options->devices[d].name);
         np_json_int(json, "slots", options->devices[d].nr_slots);
+        np_json_text(json, "state", options->devices[d].drained ? "drained" : "ok");
         np_json_open(json, "runs", '[');
         for (int i = 0; i < nr; i++)
             if (np_is_on_device(entries[i], &options->devices[d]))
@@ -48,6 +49,31 @@ void np_route_devices(struct np_call *call)
     }
     np_json_close(json, ']');
     np_answer_json(call, 200);
+}
+
+/* {"device": NAME, "drained": BOOL} */
+void np_route_drain(struct np_call *call)
+{
+    static const char *const keys[] = {"device", "drained", NULL};
+    struct np_node *body = np_body_of(call, keys);
+    const char *device = body ? np_body_text(body, "device", NULL, 31) : NULL;
+    struct np_err err = {0};
+    bool drained = false;
+
+    if (!body)
+        return;
+    if (!device || !np_node_get(body, "drained") || !np_body_bool(body, "drained", &drained)) {
+        np_answer_error(
+            call, 400, "invalid", "expected {\"device\": NAME, \"drained\": true or false}");
+    } else {
+        const int code = np_service_drain(call->routes->service, device, drained, &err);
+
+        if (code < 0)
+            np_answer_failure(call, code, &err);
+        else
+            np_route_devices(call);
+    }
+    np_node_free(body);
 }
 
 /* What the page needs to know of who looks at it. */
@@ -76,10 +102,34 @@ void np_route_service(struct np_call *call)
     np_json_real(json, "started", service->began);
     np_json_text(json, "mode", service->access.for_box ? "box" : "user");
     np_json_text(json, "state_dir", service->start.dir);
+    np_json_bool(json, "held", np_service_is_held(service));
     np_json_int(json, "queued", np_count_runs(service, NP_ENTRY_QUEUED));
     np_json_int(json, "running", np_count_runs(service, NP_ENTRY_RUNNING));
     write_caller(call);
     np_answer_json(call, 200);
+}
+
+/* {"held": BOOL} */
+void np_route_hold_all(struct np_call *call)
+{
+    static const char *const keys[] = {"held", NULL};
+    struct np_node *body = np_body_of(call, keys);
+    struct np_err err = {0};
+    bool held = false;
+
+    if (!body)
+        return;
+    if (!np_node_get(body, "held") || !np_body_bool(body, "held", &held)) {
+        np_answer_error(call, 400, "invalid", "expected {\"held\": true or false}");
+    } else {
+        const int code = np_service_hold_all(call->routes->service, held, &err);
+
+        if (code < 0)
+            np_answer_failure(call, code, &err);
+        else
+            np_route_service(call);
+    }
+    np_node_free(body);
 }
 
 void np_route_reload(struct np_call *call)

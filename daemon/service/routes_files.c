@@ -77,6 +77,7 @@ void np_route_log(struct np_call *call)
         return;
     }
     if (!np_query_whole(call, "tail", 0, INT64_MAX, &wish.tail) ||
+        !np_query_whole(call, "lines", 1, INT64_MAX, &wish.lines) ||
         !np_query_seconds(call, "wait", &wish.wait_s))
         return;
     if (!call->entry->dir)

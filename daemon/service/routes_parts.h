@@ -54,6 +54,10 @@ struct np_call {
 void np_answer_json(struct np_call *call, unsigned status); /* routes->json, ended here */
 void np_answer_text(
     struct np_call *call, const char *type, const char *text, size_t bytes, const char *next);
+/* 200, with an ETag that changes with the service's version: what is asked of it is a picture of that. */
+void np_answer_tagged(struct np_call *call);
+/* Has the caller that picture already (If-None-Match)? Then it was told so, 304. */
+bool np_answer_unchanged(struct np_call *call);
 void np_answer_nothing(struct np_call *call); /* 204 */
 void np_answer_error(struct np_call *call, unsigned status, const char *code, const char *format,
     ...) __attribute__((format(printf, 4, 5)));
@@ -90,6 +94,10 @@ const char *np_body_text(
     const struct np_node *body, const char *key, const char *fallback, size_t most);
 bool np_body_whole(
     const struct np_node *body, const char *key, int64_t least, int64_t most, int64_t *ret_value);
+/* Seconds, above 0; null: 0, which means no limit. */
+bool np_body_seconds(const struct np_node *body, const char *key, double *ret_seconds);
+/* true or false; where it is not there *ret_value stays. */
+bool np_body_bool(const struct np_node *body, const char *key, bool *ret_value);
 /* NULL: it is no object of these keys (the last NULL), and it was told so. np_node_free. */
 struct np_node *np_body_of(struct np_call *call, const char *const *keys);
 void np_route_list(struct np_call *call);
@@ -100,11 +108,15 @@ void np_route_remove(struct np_call *call);
 void np_route_stop(struct np_call *call);
 void np_route_pause(struct np_call *call);
 void np_route_resume(struct np_call *call);
+void np_route_retry(struct np_call *call);
+void np_route_hold(struct np_call *call);
 void np_route_config(struct np_call *call);
 void np_route_log(struct np_call *call);
 void np_route_metrics(struct np_call *call);
 void np_route_devices(struct np_call *call);
+void np_route_drain(struct np_call *call);
 void np_route_service(struct np_call *call);
+void np_route_hold_all(struct np_call *call);
 void np_route_reload(struct np_call *call);
 void np_route_health(struct np_call *call);
 void np_route_prometheus(struct np_call *call);

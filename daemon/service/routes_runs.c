@@ -1,5 +1,6 @@
 /* Runs: listed, shown, changed. */
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,8 @@
 
 #define MOST_PRIORITY 100
 #define MOST_VALUES   1000 /* of a body */
+#define MOST_SECONDS  1e9
+#define MOST_PATTERN  100
 
 /* --- a run as JSON ---------------------------------------------------------------------------- */
 
@@ -39,23 +42,59 @@ static bool is_of(const struct np_service *service, const struct np_entry *entry
     return strcmp(owner, number) == 0 || strcmp(owner, np_service_owner(service, entry)) == 0;
 }
 
+struct filter {
+    const struct np_service *service;
+    unsigned states;          /* a bit each; 0: any */
+    const char *owner, *name; /* name: a pattern; NULL: any */
+    int64_t after, limit, tail;
+};
+
+static bool passes(const struct filter *filter, const struct np_entry *entry)
+{
+    return entry->id > filter->after &&
+           (!filter->states || (filter->states & 1u << entry->state)) &&
+           (!filter->owner || is_of(filter->service, entry, filter->owner)) &&
+           (!filter->name || fnmatch(filter->name, entry->name, 0) == 0);
+}
+
+/* false: it was answered, with 400. */
+static bool take_filter(struct np_call *call, struct filter *filter)
+{
+    *filter = (struct filter){.service = call->routes->service,
+        .owner = np_http_query(call->request, "owner"),
+        .name = np_http_query(call->request, "name"),
+        .limit = INT64_MAX,
+        .tail = INT64_MAX};
+    if (filter->name && strlen(filter->name) > MOST_PATTERN) {
+        np_answer_error(call, 400, "invalid", "name: a pattern has at most %d bytes", MOST_PATTERN);
+        return false;
+    }
+    return np_query_states(call, "state", &filter->states) &&
+           np_query_whole(call, "after", 0, INT64_MAX, &filter->after) &&
+           np_query_whole(call, "limit", 1, INT64_MAX, &filter->limit) &&
+           np_query_whole(call, "tail", 1, INT64_MAX, &filter->tail);
+}
+
 void np_route_list(struct np_call *call)
 {
-    const char *owner = np_http_query(call->request, "owner");
-    unsigned states;
-    int nr;
+    struct filter filter;
+    int nr, first = 0;
     const struct np_entry *const *entries = np_service_entries(call->routes->service, &nr);
 
-    if (!np_query_states(call, "state", &states))
+    if (!take_filter(call, &filter) || np_answer_unchanged(call))
         return;
+    if (filter.tail < nr)
+        for (first = nr; first > 0 && filter.tail > 0; first--)
+            filter.tail -= passes(&filter, entries[first - 1]);
     np_json_begin(&call->routes->json, NULL);
     np_json_open(&call->routes->json, "runs", '[');
-    for (int i = 0; i < nr; i++)
-        if ((!states || (states & 1u << entries[i]->state)) &&
-            (!owner || is_of(call->routes->service, entries[i], owner)))
+    for (int i = first; i < nr && filter.limit > 0; i++)
+        if (passes(&filter, entries[i])) {
             np_write_run(call->routes, NULL, entries[i]);
+            filter.limit--;
+        }
     np_json_close(&call->routes->json, ']');
-    np_answer_json(call, 200);
+    np_answer_tagged(call);
 }
 
 /* --- one run ---------------------------------------------------------------------------------- */
@@ -112,6 +151,40 @@ void np_route_pause(struct np_call *call)
 void np_route_resume(struct np_call *call)
 {
     change(call, np_service_resume);
+}
+
+void np_route_hold(struct np_call *call)
+{
+    change(call, np_service_hold);
+}
+
+static void answer_changed(struct np_call *call, int code, const struct np_err *err)
+{
+    if (code < 0)
+        np_answer_failure(call, code, err);
+    else
+        np_answer_run(call, call->id, 200);
+}
+
+/* A body, {"time_limit": seconds}, may be left out. */
+void np_route_retry(struct np_call *call)
+{
+    static const char *const keys[] = {"time_limit", NULL};
+    const bool bare = call->request->body_bytes == 0;
+    struct np_node *body = bare ? NULL : np_body_of(call, keys);
+    double time_limit_s = -1;
+    struct np_err err = {0};
+
+    if (!bare && !body)
+        return;
+    if (body && !np_body_seconds(body, "time_limit", &time_limit_s)) {
+        np_answer_error(call, 400, "invalid", "\"time_limit\": seconds, above 0, or null");
+    } else {
+        const int code = np_service_retry(call->routes->service, call->id, time_limit_s, &err);
+
+        answer_changed(call, code, &err);
+    }
+    np_node_free(body);
 }
 
 void np_route_remove(struct np_call *call)
@@ -207,30 +280,73 @@ bool np_body_whole(
     return true;
 }
 
+bool np_body_seconds(const struct np_node *body, const char *key, double *ret_seconds)
+{
+    const struct np_node *node = np_node_get(body, key);
+    char *end;
+
+    if (!node)
+        return true;
+    if (node->kind == NP_NODE_SCALAR && !node->quoted && !*node->text) { /* null */
+        *ret_seconds = 0;
+        return true;
+    }
+    if (node->kind != NP_NODE_SCALAR || node->quoted || !strchr("0123456789", *node->text))
+        return false;
+    const double seconds = strtod(node->text, &end);
+    if (*end || !(seconds > 0 && seconds <= MOST_SECONDS))
+        return false;
+    *ret_seconds = seconds;
+    return true;
+}
+
+bool np_body_bool(const struct np_node *body, const char *key, bool *ret_value)
+{
+    const struct np_node *node = np_node_get(body, key);
+
+    if (!node)
+        return true;
+    if (node->kind != NP_NODE_SCALAR || node->quoted ||
+        (strcmp(node->text, "true") != 0 && strcmp(node->text, "false") != 0))
+        return false;
+    *ret_value = strcmp(node->text, "true") == 0;
+    return true;
+}
+
+/* For a member: more than the settings allow and than it has. */
+static bool is_too_high(const struct np_call *call, int64_t priority)
+{
+    const struct np_service *service = call->routes->service;
+
+    return np_access_caller_is_limited(np_service_access(service), &call->request->caller) &&
+           priority > np_service_options(service)->limits.priority_max &&
+           priority > call->entry->priority;
+}
+
 void np_route_patch(struct np_call *call)
 {
-    static const char *const keys[] = {"priority", NULL};
+    static const char *const keys[] = {"priority", "time_limit", NULL};
     struct np_node *body = np_body_of(call, keys);
     int64_t priority = INT64_MAX;
+    double time_limit_s = -1;
     struct np_err err = {0};
+    int code = 0;
 
     if (!body)
         return;
     if (!np_body_whole(body, "priority", -MOST_PRIORITY, MOST_PRIORITY, &priority) ||
-        priority == INT64_MAX) {
-        np_answer_error(call, 400, "invalid", "expected {\"priority\": -100..100}");
-    } else if (np_access_caller_is_limited(
-                   np_service_access(call->routes->service), &call->request->caller) &&
-               priority > np_service_options(call->routes->service)->limits.priority_max &&
-               priority > call->entry->priority) {
+        !np_body_seconds(body, "time_limit", &time_limit_s) ||
+        (priority == INT64_MAX && time_limit_s < 0)) {
+        np_answer_error(call, 400, "invalid",
+            "expected {\"priority\": -100..100, \"time_limit\": seconds or null}");
+    } else if (priority != INT64_MAX && is_too_high(call, priority)) {
         np_answer_high_priority(call);
     } else {
-        const int code = np_service_set_priority(call->routes->service, call->id, priority, &err);
-
-        if (code < 0)
-            np_answer_failure(call, code, &err);
-        else
-            np_answer_run(call, call->id, 200);
+        if (priority != INT64_MAX)
+            code = np_service_set_priority(call->routes->service, call->id, priority, &err);
+        if (code == 0 && time_limit_s >= 0)
+            code = np_service_set_time_limit(call->routes->service, call->id, time_limit_s, &err);
+        answer_changed(call, code, &err);
     }
     np_node_free(body);
 }

@@ -9,11 +9,12 @@
 #include "daemon/service/routes_parts.h"
 #include "loader/base/mem.h"
 
-#define MOST_PRIORITY 100
-#define MOST_RETRIES  1000
-#define MOST_PATH     4000
-#define MOST_SAID     (256u << 10) /* of a check, beside the config */
-#define MOST_PROBLEMS 100
+#define MOST_PRIORITY  100
+#define MOST_RETRIES   1000
+#define MOST_PATH      4000
+#define MOST_SAID      (256u << 10) /* of a check, beside the config */
+#define MOST_PROBLEMS  100
+#define MOST_OVERRIDES 4096
 
 /* --- the body --------------------------------------------------------------------------------- */
 
@@ -82,6 +83,28 @@ static bool are_texts(const struct np_node *list)
     return true;
 }
 
+/* For who asks later what was changed: a line each. What does not fit is left out. */
+static bool take_overrides(const struct np_node *list, struct np_entry *entry)
+{
+    size_t used = 0;
+
+    if (!list || list->nr_items == 0)
+        return true;
+    if (!(entry->overrides = np_alloc(MOST_OVERRIDES)))
+        return false;
+    for (int i = 0; i < list->nr_items; i++) {
+        const char *text = list->items[i]->text;
+        char *at = entry->overrides + used;
+
+        if (used + strlen(text) + 2 > MOST_OVERRIDES)
+            continue;
+        used += (size_t)sprintf(at, "%s%s", used ? "\n" : "", text);
+        for (at += *at == '\n'; *at; at++)
+            *at = *at == '\n' ? ' ' : *at;
+    }
+    return true;
+}
+
 /* It stands in others' lists, and on their terminals. */
 static bool is_path(const char *text)
 {
@@ -115,6 +138,8 @@ static const char *take_body(
         return "\"priority\": a whole number, -100 to 100";
     if (!np_body_whole(body, "max_retries", 0, MOST_RETRIES, &entry->max_retries))
         return "\"max_retries\": a whole number, 0 to 1000";
+    if (!np_body_seconds(body, "time_limit", &entry->time_limit_s))
+        return "\"time_limit\": seconds, above 0, or null";
     if (!take_after(body, entry))
         return "\"after\": a list of at most 16 runs";
     snprintf(entry->name, sizeof(entry->name), "%s", name);
@@ -195,7 +220,7 @@ static bool is_within_limits(
 void np_route_submit(struct np_call *call)
 {
     static const char *const keys[] = {"config", "path", "overrides", "key", "name", "priority",
-        "after", "device", "max_retries", NULL};
+        "after", "device", "max_retries", "time_limit", NULL};
     const struct np_caller *caller = &call->request->caller;
     struct np_node *body = np_body_of(call, keys);
     /* A user's service has runs of that user alone, whoever submits them. */
@@ -215,7 +240,7 @@ void np_route_submit(struct np_call *call)
         np_answer_error(call, 400, "invalid", "%s", wrong);
     } else if (!is_within_limits(call, &entry, &check)) {
         /* told */
-    } else if (!(entry.path = np_strdup(check.path))) {
+    } else if (!(entry.path = np_strdup(check.path)) || !take_overrides(check.overrides, &entry)) {
         np_answer_error(call, 500, "internal", "out of memory");
     } else if ((wait = np_answer_later(call, NP_WAIT_CHECK))) {
         wait->entry = entry;

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <pwd.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "daemon/service/service_parts.h"
 
@@ -56,6 +57,21 @@ static void write_progress(struct np_json *json, const struct np_said *said)
     np_json_close(json, '}');
 }
 
+/* As they were submitted. */
+static void write_overrides(struct np_json *json, const char *lines)
+{
+    char line[512];
+
+    np_json_open(json, "overrides", '[');
+    for (size_t bytes; lines && *lines; lines += bytes + (lines[bytes] == '\n')) {
+        bytes = strcspn(lines, "\n");
+        snprintf(line, sizeof(line), "%.*s", (int)bytes, lines);
+        np_text_clean(line);
+        np_json_text(json, NULL, line);
+    }
+    np_json_close(json, ']');
+}
+
 void np_service_write_run(
     const struct np_service *service, struct np_json *json, const struct np_entry *entry)
 {
@@ -76,6 +92,10 @@ void np_service_write_run(
     np_json_close(json, ']');
     np_json_int(json, "max_retries", entry->max_retries);
     np_json_int(json, "retries", entry->retries);
+    np_json_int(json, "attempts", entry->attempt);
+    write_time(json, "time_limit", entry->time_limit_s);
+    np_json_real(json, "ran", np_service_ran(service, entry));
+    write_overrides(json, entry->overrides);
     write_word(json, "reason", entry->reason);
     np_json_text(json, "dir", entry->dir);
     np_json_real(json, "exit_code", entry->exit_code >= 0 ? (double)entry->exit_code : NAN);

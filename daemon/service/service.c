@@ -104,7 +104,9 @@ static struct np_kept *new_run(const struct np_entry *entry, struct np_err *err)
     run->entry.path = np_strdup(entry->path);
     run->entry.config = run->entry.environment = NULL; /* the queue's file has them */
     run->entry.dir = entry->dir ? np_strdup(entry->dir) : NULL;
-    if (!run->entry.path || (entry->dir && !run->entry.dir)) {
+    run->entry.overrides = entry->overrides ? np_strdup(entry->overrides) : NULL;
+    if (!run->entry.path || (entry->dir && !run->entry.dir) ||
+        (entry->overrides && !run->entry.overrides)) {
         free_run(run);
         np_err_set(err, -ENOMEM, "out of memory");
         return NULL;
@@ -424,7 +426,7 @@ static void dispatch(struct np_service *service)
         .now = np_service_now(),
         .longest_s = service->options.retry_cap_s > NP_DISK_WAIT_S ? service->options.retry_cap_s
                                                                    : NP_DISK_WAIT_S};
-    const int nr = service->stopping ? 0 : np_dispatch(&d, orders, MOST_ORDERS);
+    const int nr = service->stopping || service->held ? 0 : np_dispatch(&d, orders, MOST_ORDERS);
 
     for (int i = 0; i < nr; i++)
         carry_out(service, &orders[i]);

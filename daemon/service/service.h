@@ -109,6 +109,21 @@ int np_service_may_queue(const struct np_service *service, uid_t uid, struct np_
 int np_service_stop(struct np_service *service, int64_t id, struct np_err *err);
 int np_service_pause(struct np_service *service, int64_t id, struct np_err *err);
 int np_service_resume(struct np_service *service, int64_t id, struct np_err *err);
+/* Queued again, in the same folder, from its checkpoint; its retries and the time that it ran count anew. time_limit_s
+ * below 0: as it was. -EINVAL: it is done, or not over; -ENODEV: its device is gone. */
+int np_service_retry(
+    struct np_service *service, int64_t id, double time_limit_s, struct np_err *err);
+/* One that waits is not started until np_service_resume(). -EINVAL: it does not wait. */
+int np_service_hold(struct np_service *service, int64_t id, struct np_err *err);
+/* Nothing is started, on that device or at all, until it is undone; runs go on. -ENOENT: no such device. */
+int np_service_drain(
+    struct np_service *service, const char *device, bool drained, struct np_err *err);
+int np_service_hold_all(struct np_service *service, bool held, struct np_err *err);
+bool np_service_is_held(const struct np_service *service);
+/* Seconds that its processes have run, since it was submitted or tried again. */
+double np_service_ran(const struct np_service *service, const struct np_entry *entry);
+int np_service_set_time_limit(
+    struct np_service *service, int64_t id, double seconds, struct np_err *err);
 int np_service_set_priority(
     struct np_service *service, int64_t id, int64_t priority, struct np_err *err);
 /* -EBUSY: it is not over. Its folder stays. */

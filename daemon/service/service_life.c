@@ -58,7 +58,8 @@ void np_service_begin_life(struct np_kept *run)
     run->told = run->listen_at = 0;
     run->used = 0;
     run->at = -1;
-    run->went_on = np_service_ticks();
+    run->went_on = run->born = np_service_ticks();
+    run->lived_s = 0;
 }
 
 int np_service_await_room(struct np_service *service, struct np_kept *run, struct np_err *err)
@@ -88,6 +89,7 @@ int np_service_begin(
     to.attempt++;
     to.started = np_service_now();
     to.exit_code = -1;
+    to.lived_s = 0;
     to.reason[0] = '\0';
     snprintf(to.assigned, sizeof(to.assigned), "%s", device);
     if ((code = np_service_commit(service, run, &to, err)) < 0)
@@ -210,6 +212,7 @@ static void decide(struct np_service *service, struct np_kept *run, struct np_en
         .retry_cap_s = service->options.retry_cap_s};
 
     np_decide(&end, to, &run->waits);
+    np_service_count_time(run, to);
 }
 
 static bool has_ended(const struct np_worker *worker)
@@ -227,6 +230,7 @@ void np_service_look_after(struct np_service *service, struct np_kept *run)
         np_service_adopt(service, run);
     if (run->worker.pid > 0) {
         listen_to(service, run);
+        np_service_watch_time(service, run);
         if (has_ended(&run->worker)) {
             epoll_ctl(service->epoll_fd, EPOLL_CTL_DEL, run->worker.pid_fd, NULL);
             np_worker_end(

@@ -42,6 +42,9 @@ void np_service_adopt(struct np_service *service, struct np_kept *run)
     if (run->lost)
         return;
     if (code == 0) {
+        const double age = np_service_now() - entry->started;
+
+        run->born -= age > entry->lived_s ? age : entry->lived_s;
         np_service_watch(service, run);
         if (entry->state != NP_ENTRY_RUNNING)
             np_service_tell(
@@ -51,6 +54,7 @@ void np_service_adopt(struct np_service *service, struct np_kept *run)
     np_worker_end(&run->worker, entry->uid, entry->gid, entry->dir, entry->attempt, &run->left);
     if (service->start.units)
         np_units_end(service->start.units, entry->id, &run->left);
+    run->lived_s = entry->lived_s;
     run->unbegun = !run->left.begun;
     run->ended = true;
 }
@@ -108,7 +112,9 @@ static int open_queue(struct np_service *service, struct np_err *err)
                     : np_err_set(err, -ENOMEM, "out of memory");
 
     np_free(path);
-    return code < 0 ? code : np_queue_read(service->queue, np_service_add, service, err);
+    if (code == 0)
+        code = np_queue_read(service->queue, np_service_add, service, err);
+    return code < 0 ? code : np_service_mark_drained(service, err);
 }
 
 int np_service_open(
@@ -178,6 +184,7 @@ int np_service_reload(struct np_service *service, struct np_err *err)
     np_service_options_fini(&service->options);
     service->options = options;
     service->version++;
+    code = np_service_mark_drained(service, err);
     say_unplaced(service);
-    return 0;
+    return code;
 }

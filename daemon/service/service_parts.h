@@ -20,6 +20,8 @@ struct np_kept {
     int waits;        /* ends in a row that do not count as tries (decide.h) */
     bool hung;        /* it made no progress, and was ended for it */
     double spare;     /* bytes of checkpoints that may go, once it is over; -1: not looked at yet */
+    double born;      /* when its worker began, on the clock that nobody sets */
+    double lived_s;   /* that its worker has run; of one that has ended, that it ran */
     double told;      /* when it was told to stop, on the clock that nobody sets; 0: it was not */
     double went_on;   /* when it last made progress, on the same */
     double listen_at; /* when its pipe is looked for again, on the same */
@@ -42,6 +44,7 @@ struct np_service {
     struct np_json json; /* of a run that is over, for who is told of it */
     struct np_keeper keeper;
     bool stopping;
+    bool held;    /* nothing is started */
     double began; /* Unix time */
     uint64_t version;
     void (*turn)(void *context); /* http's */
@@ -57,6 +60,12 @@ struct np_kept *np_service_run_of(const struct np_service *service, int64_t id);
 /* Into the file, then into memory: *run's entry becomes *to (its texts are the entry's own). */
 int np_service_commit(
     struct np_service *service, struct np_kept *run, const struct np_entry *to, struct np_err *err);
+/* service_queue.c: marks what the queue's file says of devices. */
+int np_service_mark_drained(struct np_service *service, struct np_err *err);
+/* Of a run that has a worker: is its time over? */
+void np_service_watch_time(struct np_service *service, struct np_kept *run);
+/* Of one whose worker has ended: the time that it ran, and what becomes of it when that was all it had. */
+void np_service_count_time(const struct np_kept *run, struct np_entry *to);
 /* service_open.c: the worker of another daemon's life. */
 void np_service_adopt(struct np_service *service, struct np_kept *run);
 /* service_life.c: a worker's beginning, signs of life, and end. */

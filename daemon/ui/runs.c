@@ -185,8 +185,8 @@ static void copy(struct np_json *json, const char *as, const struct np_node *fro
 
 void np_run_print_json(const struct np_node *run, FILE *out)
 {
-    static const char *const rest[] = {
-        "owner", "uid", "priority", "after", "max_retries", "retries", "exit_code"};
+    static const char *const rest[] = {"owner", "uid", "priority", "after", "max_retries",
+        "retries", "attempts", "exit_code", "time_limit", "ran", "overrides"};
     static const char *const more[] = {"doing", "total_steps", "accuracy", "eta_seconds", "cause"};
     const struct np_node *progress = progress_of(run);
     struct np_json json = {0};
@@ -251,6 +251,29 @@ static void tell_after(FILE *out, const struct np_node *after)
     fputc('\n', out);
 }
 
+/* -o's of its submission. */
+static void tell_overrides(FILE *out, const struct np_node *list)
+{
+    for (int i = 0; list && list->kind == NP_NODE_LIST && i < list->nr_items; i++)
+        tell(out, i == 0 ? "with -o" : "", list->items[i]->text);
+}
+
+/* "0:12 of 8:00:00" */
+static void tell_time_run(FILE *out, const struct np_node *run)
+{
+    const double limit = number(run, "time_limit");
+    char text[80], most[32];
+
+    if (!(number(run, "attempts") > 0) && isnan(limit))
+        return;
+    np_duration_text(number(run, "ran"), text, 32);
+    if (!isnan(limit)) {
+        np_duration_text(limit, most, sizeof(most));
+        strcat(strcat(text, " of "), most);
+    }
+    tell(out, "ran", text);
+}
+
 static void tell_progress(FILE *out, const struct np_node *run)
 {
     const struct np_node *progress = progress_of(run);
@@ -292,6 +315,9 @@ void np_run_print_whole(const struct np_node *run, FILE *out)
     tell(out, "device", device_of(run));
     tell(out, "priority", np_node_text(run, "priority"));
     tell_after(out, np_node_get(run, "after"));
+    tell_overrides(out, np_node_get(run, "overrides"));
+    tell_time_run(out, run);
+    tell(out, "attempts", np_node_text(run, "attempts"));
     fprintf(out, "  %-11s %s of %s\n", "retries", np_node_text(run, "retries"),
         np_node_text(run, "max_retries"));
     tell_time(out, "submitted", number(run, "submitted"));

@@ -230,9 +230,9 @@ class Daemon:
         self.process = None
         self.start()
 
-    def write_settings(self, settings):
+    def write_settings(self, settings, devices="cpu"):
         with open(self.config, "w") as out:
-            out.write("devices: [cpu]\n" + settings + ("listen: 127.0.0.1:%d\n" % self.port if self.port else ""))
+            out.write("devices: [%s]\n" % devices + settings + ("listen: 127.0.0.1:%d\n" % self.port if self.port else ""))
 
     def start(self):
         command = self.prefix + [NNPIPE, "daemon", "--config", self.config, "--state", self.state, "--socket", self.socket] + self.args

@@ -18,7 +18,7 @@ completes() {
     "$bash" -c ". '$TMP/complete.bash'" "$ROOT/scripts/nnpipe.bash-completion" "$1" >"$TMP/words"
     while read -r flag; do grep -qxe "$flag" "$TMP/words" || { echo "no $flag"; return 1; }; done <"$TMP/flags"
 }
-for command in train eval predict check show profile top daemon submit ls status logs stop pause resume rm prune selftest devices doctor; do
+for command in train eval predict check show profile top daemon submit ls status logs stop pause resume retry priority wait hold release drain undrain rm prune selftest devices doctor; do
     t "every flag of $command's help is completed" completes $command
 done
 # Runs' numbers, by what may be done with them: as a service with these would tell.
@@ -46,5 +46,8 @@ t "a number that is begun is ended" offers status 1 "1 12"
 t "what may be stopped is offered to stop" offers stop "" "2 3 12"
 t "to pause" offers pause "" "2 12"
 t "to resume" offers resume "" "3"
+t "what may be tried again is offered to retry" offers retry "" "4"
+t "what is queued is offered to hold" offers hold "" "12"
+t "what is not over is offered to wait" offers wait "" "2 3 12"
 t "what is over is offered to rm" offers rm "" "1 4"
 [ "$failed" -eq 0 ]

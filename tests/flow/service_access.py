@@ -44,7 +44,8 @@ def new_run(daemon):
 
 
 def request_of(daemon, method, path, run):
-    body = {"priority": -7} if method == "PATCH" else submission(daemon) if (method, path) == ("POST", "/v1/runs") else None
+    bodies = {"/v1/runs/{id}": {"priority": -7}, "/v1/devices": {"device": "cpu", "drained": False}, "/v1/service": {"held": False}}
+    body = bodies.get(path) if method == "PATCH" else submission(daemon) if (method, path) == ("POST", "/v1/runs") else None
     if (method, path) == ("POST", "/v1/runs"):
         body = daemon.submission(runs="/tmp/nnpipe-nobody" if run is None else daemon.dir + "/anybodys")
     return path.replace("{id}", str(run)).replace("{name}", "page.js"), body
@@ -70,7 +71,7 @@ def whole_table(daemon, columns, expected_of):
     for (method, path), callers in allowed.items():
         for caller in callers:
             run = new_run(daemon) if kept and method != "GET" and "{id}" in path else kept or 1
-            if method == "DELETE" and kept:
+            if kept and (method == "DELETE" or path.endswith("/retry")):
                 daemon.ask("POST", "/v1/runs/%d/stop" % run)
             target, body = request_of(daemon, method, path, run)
             answer = ask(daemon, caller, method, target, body)

@@ -1,5 +1,6 @@
 """Held against docs/openapi.json: every operation with every status it documents, every route of the server, and what
 the commands print with --json."""
+import glob
 import os
 import re
 import subprocess
@@ -111,11 +112,44 @@ def changes():
     case("DELETE", "/v1/runs/{id}", 409, at)
     expect(case("POST", "/v1/runs/{id}/pause", 200, at + "/pause").json()["state"] == "paused", "pause")
     expect(case("POST", "/v1/runs/{id}/resume", 200, at + "/resume").json()["state"] == "queued", "resume")
+    expect(case("POST", "/v1/runs/{id}/hold", 200, at + "/hold").json()["state"] == "paused", "hold")
+    expect(case("POST", "/v1/runs/{id}/retry", 409, at + "/retry"), "a run that is paused is no failed one")
     expect(case("POST", "/v1/runs/{id}/stop", 200, at + "/stop").json()["state"] == "stopped", "stop")
+    case("POST", "/v1/runs/{id}/hold", 409, at + "/hold")
+    for wrong in ({"time_limit": 0}, {"time_limit": -1}, {"time_limit": "1h"}, {"time_limit": 1e12}, {"priority": 1}, [1]):
+        case("POST", "/v1/runs/{id}/retry", 400, at + "/retry", wrong)
+    case("POST", "/v1/runs/{id}/retry", 415, at + "/retry", b"{}", {"Content-Type": "text/plain"})
+    daemon.write_settings("", devices="sim")
+    expect(daemon.ask("POST", "/v1/service/reload").status == 204, "reload")
+    case("POST", "/v1/runs/{id}/retry", 422, at + "/retry")
+    daemon.write_settings("")
+    expect(daemon.ask("POST", "/v1/service/reload").status == 204, "reload")
+    expect(case("POST", "/v1/runs/{id}/retry", 200, at + "/retry", {"time_limit": 60}).json()["time_limit"] == 60, "retry")
+    expect(case("PATCH", "/v1/runs/{id}", 200, at, {"time_limit": None}).json()["time_limit"] is None, "no limit")
+    daemon.ask("POST", at + "/stop")
+    large, kind = b" " * ((1 << 20) + 1), {"Content-Type": "application/json"}
+    for method, path, target in (("PATCH", "/v1/runs/{id}", at), ("POST", "/v1/runs/{id}/retry", at + "/retry"),
+                                 ("PATCH", "/v1/devices", None), ("PATCH", "/v1/service", None)):
+        case(method, path, 413, target, large, kind)
     devices = case("GET", "/v1/devices", 200).json()["devices"]
-    expect(devices == [{"name": "cpu", "slots": 1, "runs": [busy]}], devices)
+    expect(devices == [{"name": "cpu", "slots": 1, "state": "ok", "runs": [busy]}], devices)
     daemon.ask("POST", "/v1/runs/%d/stop" % busy)
     daemon.becomes(busy, "stopped")
+
+
+def holding_back():
+    """A device, and the whole queue."""
+    for path, good, wrongs in (("/v1/devices", {"device": "cpu", "drained": True}, ({"device": "cpu"}, {"drained": True}, {"device": 1, "drained": True}, {"device": "cpu", "drained": "true"}, {"device": "cpu", "drained": True, "x": 1})),
+                               ("/v1/service", {"held": True}, ({}, {"held": 1}, {"held": None}, {"held": True, "x": 1}))):
+        for wrong in wrongs + ([],):
+            case("PATCH", path, 400, body=wrong)
+        case("PATCH", path, 415, body=b"{}", fields={"Content-Type": "text/plain"})
+        case("PATCH", path, 200, body=good)
+    case("PATCH", "/v1/devices", 404, body={"device": "cuda:9", "drained": True})
+    expect(case("GET", "/v1/devices", 200).json()["devices"][0]["state"] == "drained", "drained")
+    expect(case("GET", "/v1/service", 200).json()["held"], "held")
+    case("PATCH", "/v1/devices", 200, body={"device": "cpu", "drained": False})
+    expect(not case("PATCH", "/v1/service", 200, body={"held": False}).json()["held"], "released")
 
 
 def the_service():
@@ -139,7 +173,13 @@ def the_service():
         expect(case("GET", "/v1/runs", 200, "/v1/runs?owner=" + owner).json()["runs"] == mine, "owner " + owner)
     expect(case("GET", "/v1/runs", 200, "/v1/runs?owner=nobody-of-this-name").json()["runs"] == [], "owner")
     expect(case("GET", "/v1/runs", 200, "/v1/runs?owner=4294967296").json()["runs"] == [], "owner beyond")
-    case("GET", "/v1/runs", 400, "/v1/runs?state=done,deaf")
+    for wrong in ("state=done,deaf", "limit=0", "limit=x", "tail=-1", "after=-1", "name=" + "a" * 101):
+        case("GET", "/v1/runs", 400, "/v1/runs?" + wrong)
+    ids = [run["id"] for run in mine]
+    pages = lambda query: [run["id"] for run in case("GET", "/v1/runs", 200, "/v1/runs?" + query).json()["runs"]]
+    expect(pages("after=%d&limit=1" % ids[0]) == ids[1:2] and pages("tail=2") == ids[-2:] and pages("limit=999&tail=999") == ids, "pages")
+    tag = case("GET", "/v1/runs", 200).fields["etag"]
+    case("GET", "/v1/runs", 304, fields={"If-None-Match": '"x", ' + tag})
 
 
 def every_status():
@@ -154,6 +194,26 @@ def every_route():
     routes = {(m, p.replace("#", "{id}").replace("*", "{name}")) for m, p in re.findall(r'\{"([A-Z]+)", "([^"]+)", NP_DEED', source)}
     documented = {(m, p) for m, p, _ in operations()}
     expect(routes and routes == documented, "only here or there: %s" % sorted(routes ^ documented))
+
+
+def every_error():
+    """The codes of errors and their statuses in the sources are those of docs/SERVICE.md and of docs/openapi.json."""
+    sources = "".join(open(path).read() for path in glob.glob(os.path.join(ROOT, "daemon/service/routes*.c")))
+    pairs = set(re.findall(r'np_answer_error\(\s*&?\w+,\s*(\d+),\s*"(\w+)"', sources)) | {("405", "method"), ("413", "invalid")}
+    text = open(os.path.join(ROOT, "docs/SERVICE.md")).read().split("`code` is one of")[1].split("What is no HTTP")[0]
+    told = {(status, code) for code, statuses in re.findall(r"`(\w+)` \(([^)]*)\)", text) for status in re.findall(r"\b\d{3}\b", statuses)}
+    expect(len(pairs) > 8 and pairs == told, "only in the sources or in docs/SERVICE.md: %s" % sorted(pairs ^ told))
+    codes = api.API["components"]["schemas"]["Error"]["properties"]["error"]["properties"]["code"]["enum"]
+    expect(set(codes) == {code for _, code in told}, "docs/openapi.json: %s" % codes)
+
+
+def security():
+    """A token helps where docs/SERVICE.md says so, and openapi.json says where."""
+    with_token = {"read", "control"}
+    for method, path, operation in operations():
+        expect(operation["security"] == ([{}, {"token": []}] if operation["x-deed"] in with_token else [{}]), (method, path))
+        expect("500" in operation["responses"] or not path.startswith("/v1"), "%s %s: no 500" % (method, path))
+        expect(method == "GET" or {"503", "507"} <= set(operation["responses"]), "%s %s: no 503 or 507" % (method, path))
 
 
 def other_methods():
@@ -256,6 +316,11 @@ def commands():
     are(lines_of("pause", number, "--json"))
     daemon.becomes(int(number), "paused")
     are(lines_of("resume", number, "--json"))
+    are(lines_of("priority", number, "-3", "--json"))
+    are(lines_of("stop", number, "--json"))
+    daemon.becomes(int(number), "stopped")
+    are(lines_of("retry", number, "--json"))
+    daemon.becomes(int(number), "running")
     are(lines_of("stop", number, "--json"))
     daemon.becomes(int(number), "stopped")
     removed = lines_of("rm", number, "--json")
@@ -267,10 +332,13 @@ try:
             ("submissions are taken or refused as documented", submitting),
             ("a run's folder is read as documented", one_run),
             ("runs are changed as documented", changes),
+            ("a device and the queue are held back as documented", holding_back),
             ("the service's own paths answer as documented", the_service),
             ("long polls end with what they wait for, with their run and with the daemon", long_polls),
             ("every documented status was provoked", every_status),
             ("the server's routes are the documented ones", every_route),
+            ("every code of an error is documented, with its statuses", every_error),
+            ("every operation says which errors and which token it has", security),
             ("other methods and paths are 405 and 404 with an error object", other_methods),
             ("every command's --json is of the documented kinds", commands)):
         with test(what):

@@ -12,8 +12,10 @@ enum { MOST = 64 };
 static struct np_entry entries[MOST];
 static const struct np_entry *pointers[MOST];
 static int nr_entries;
-static const struct np_slotted two_gpus[] = {{"cuda:0", 1}, {"cuda:1", 1}};
-static const struct np_slotted a_box[] = {{"cuda:0", 2}, {"cpu", 1}};
+static const struct np_slotted two_gpus[] = {
+    {.name = "cuda:0", .nr_slots = 1}, {.name = "cuda:1", .nr_slots = 1}};
+static const struct np_slotted a_box[] = {
+    {.name = "cuda:0", .nr_slots = 2}, {.name = "cpu", .nr_slots = 1}};
 
 static struct np_entry *add(const char *device, int priority)
 {
@@ -118,6 +120,30 @@ Test(dispatch, a_paused_run_fails_with_what_it_comes_after_and_is_not_started)
     cr_assert(orders[0].kind == NP_ORDER_FAIL && orders[0].entry == 1 && orders[0].other == 1);
 }
 
+Test(dispatch, a_drained_device_gets_no_new_run_and_nobody_yields_there)
+{
+    struct np_slotted devices[] = {
+        {.name = "cuda:0", .nr_slots = 1, .drained = true}, {.name = "cuda:1", .nr_slots = 1}};
+    struct np_order orders[MOST];
+
+    nr_entries = 0;
+    put_on(add("auto", -9), "cuda:0");
+    add("auto", 5);
+    add("cuda:0", 5);
+    cr_assert_eq(dispatch(devices, 2, true, orders), 1);
+    cr_assert(is_start(&orders[0], 1, 1));
+    put_on(&entries[1], "cuda:1");
+    cr_assert_eq(dispatch(devices, 2, true, orders), 0);
+    entries[0].state = NP_ENTRY_STOPPING; /* its slot is free soon, and stays so */
+    cr_assert_eq(dispatch(devices, 2, true, orders), 0);
+    entries[0].state = NP_ENTRY_DONE;
+    cr_assert_eq(dispatch(devices, 2, true, orders), 0);
+    devices[0].drained = false;
+    cr_assert_eq(dispatch(devices, 2, true, orders), 1);
+    cr_assert(is_start(&orders[0], 2, 0));
+    cr_assert(np_dispatch_knows(devices, 1, "cuda:0"));
+}
+
 Test(dispatch, backs_off_until_its_time)
 {
     struct np_order orders[MOST];
@@ -178,7 +204,7 @@ Test(dispatch, of_equals_the_one_with_fewer_runs_is_next)
 
 Test(dispatch, a_queue_of_one_users_does_not_keep_another_waiting)
 {
-    static const struct np_slotted wide[] = {{"cpu", 6}};
+    static const struct np_slotted wide[] = {{.name = "cpu", .nr_slots = 6}};
     struct np_order orders[MOST];
     int of[3] = {0};
 
@@ -197,7 +223,7 @@ Test(dispatch, a_queue_of_one_users_does_not_keep_another_waiting)
 
 Test(dispatch, nobody_has_more_runs_at_a_time_than_the_limit)
 {
-    static const struct np_slotted wide[] = {{"cpu", 6}};
+    static const struct np_slotted wide[] = {{.name = "cpu", .nr_slots = 6}};
     struct np_order orders[MOST];
     struct np_dispatch d = {.entries = pointers,
         .devices = wide,
@@ -313,12 +339,12 @@ Test(access, nobody_has_more_rights_than_they_should)
 
         cr_assert(np_access_may(&box, &root, d, 5) && np_access_may(&own, &root, d, 5));
         cr_assert(np_access_may(&own, &myself, d, 1000));
-        cr_assert_eq(np_access_may(&box, &owner, d, 5), d != NP_DEED_RELOAD);
+        cr_assert_eq(np_access_may(&box, &owner, d, 5), d != NP_DEED_MANAGE);
         cr_assert_eq(np_access_may(&box, &member, d, 5),
             d == NP_DEED_SUBMIT || d == NP_DEED_LIST || d == NP_DEED_HEALTH);
         cr_assert_eq(np_access_may(&box, &other, d, 5), d == NP_DEED_HEALTH);
         cr_assert_eq(np_access_may(&own, &member, d, 5), d == NP_DEED_HEALTH);
         cr_assert_eq(np_access_may(&box, &net, d, 5), d == NP_DEED_LIST || d == NP_DEED_HEALTH);
-        cr_assert_eq(np_access_may(&box, &token, d, 5), d != NP_DEED_SUBMIT && d != NP_DEED_RELOAD);
+        cr_assert_eq(np_access_may(&box, &token, d, 5), d != NP_DEED_SUBMIT && d != NP_DEED_MANAGE);
     }
 }

@@ -187,3 +187,42 @@ Test(reader, a_line_that_never_ends_is_passed_over)
     free(line);
     remove_dir();
 }
+
+/* The last lines of this log, as `logs -n` asks for them; free(). */
+static char *last_lines(int64_t lines)
+{
+    const struct np_log_wish wish = {.dir = dir, .tail = -1, .lines = lines};
+    char *said = hear(np_reader_log, &wish);
+
+    memmove(said, strchr(said, '\n') + 1, strlen(strchr(said, '\n')));
+    return said;
+}
+
+Test(reader, the_last_lines_reach_back_over_segments, .init = make_dir, .fini = remove_dir)
+{
+    static char pad[5000]; /* more than is looked at in one go */
+    char longest[5100];
+
+    memset(pad, 'x', sizeof(pad) - 1);
+    snprintf(longest, sizeof(longest), "%s\nc\n", pad);
+    put("output/000001", "one\na\n");
+    put("output/000002", "b");
+    put("output/000003", longest);
+    static const struct {
+        int64_t lines;
+        const char *begin;
+        size_t bytes;
+    } cases[] = {{1, "c\n", 2}, {2, "bxx", 5003}, {3, "a\nbx", 5005}, {4, "one\na\n", 5009},
+        {99, "one\na\n", 5009}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        char *said = last_lines(cases[i].lines);
+
+        cr_assert_eq(strlen(said), cases[i].bytes);
+        cr_assert_eq(strncmp(said, cases[i].begin, strlen(cases[i].begin)), 0);
+        free(said);
+    }
+    put("output/000003", "no end");
+    char *said = last_lines(1);
+    cr_assert_str_eq(said, "no end");
+    free(said);
+}

@@ -1,0 +1,233 @@
+"""The commands of a queue against a daemon: retry, hold, release, drain, time limits, priority, wait, lists and logs; and
+what of it a killed daemon's follower still knows."""
+import glob
+import json
+import os
+import signal
+import subprocess
+import time
+
+import api
+from api import NNPIPE, Daemon, expect, test
+
+FOREVER = 1000000
+daemon = Daemon(settings="spare_bytes: 1M\nretry: {first: 0.1, cap: 1}\nruns_per_device: 2\n")
+
+
+def command(*words, code=0):
+    """What it prints; of several, all streams."""
+    done = subprocess.run([NNPIPE, *map(str, words)], env=dict(os.environ, NNPIPE_SOCKET=daemon.socket),
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    expect(done.returncode == code, "%s: exit %d, not %d: %s" % (words, done.returncode, code, done.stdout))
+    return done.stdout
+
+
+def says(text, *words, code=0):
+    said = command(*words, code=code)
+    expect(text in said, "%s: %r, not %r" % (words, said, text))
+
+
+def submit(name, steps=FOREVER, *words):
+    path = os.path.join(daemon.dir, name + ".yaml")
+    with open(path, "w") as out:
+        out.write(daemon.config_text(name, steps))
+    return json.loads(command("submit", path, "--json", *words))["id"]
+
+
+def of(run):
+    return daemon.ask("GET", "/v1/runs/%d" % run).json()
+
+
+def settles(what, why):
+    for _ in range(1200):
+        if what():
+            return
+        time.sleep(0.05)
+    raise AssertionError(why)
+
+
+def saved(run):
+    return glob.glob(of(run)["dir"] + "/checkpoints/step-*")
+
+
+def trained(run):
+    settles(lambda: saved(run), "run %d saves nothing: %s" % (run, of(run)))
+
+
+def retrying():
+    run = submit("again")
+    trained(run)
+    says("run %d is running" % run, "retry", run, code=1)
+    command("stop", run)
+    daemon.becomes(run, "stopped")
+    at = max(int(path.rsplit("-", 1)[1]) for path in saved(run))
+    says("run %d: queued" % run, "retry", run)
+    daemon.becomes(run, "running")
+    settles(lambda: ((of(run)["progress"] or {}).get("step") or 0) >= at, "it does not go on")
+    expect(of(run)["attempts"] == 2 and of(run)["ended"] is None, of(run))
+    command("stop", run)
+    daemon.becomes(run, "stopped")
+    expect("step %d" % at in command("logs", run), "it began anew: " + command("logs", run)[-500:])
+    done = submit("done", 5)
+    command("wait", done)
+    says("is done", "retry", done, code=1)
+    says("no run", "retry", 999, code=1)
+
+
+def holding():
+    command("hold", "--all")
+    run, other = submit("held", 5), submit("other", 5)
+    says("run %d: paused" % run, "hold", run)
+    expect("held" in of(run)["reason"], of(run))
+    says("held", "status")
+    expect(of(other)["state"] == "queued", of(other))
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    expect(daemon.ask("GET", "/v1/service").json()["held"], "the next daemon starts runs")
+    time.sleep(0.3)
+    expect(of(other)["state"] == "queued" and of(other)["attempts"] == 0, of(other))
+    command("release", "--all")
+    command("wait", other)
+    expect(of(run)["state"] == "paused", of(run))
+    says("run %d: queued" % run, "release", run)
+    command("wait", run)
+    says("is over", "hold", run, code=1)
+    busy = submit("busy")
+    daemon.becomes(busy, "running")
+    says("pause", "hold", busy, code=1)
+    command("stop", busy)
+    daemon.becomes(busy, "stopped")
+
+
+def draining():
+    busy = submit("on")
+    daemon.becomes(busy, "running")
+    says("cpu: drained", "drain", "cpu")
+    waits = submit("off", 5)
+    says("no device 'cuda:9'", "drain", "cuda:9", code=1)
+    says("cpu  drained", "status")
+    expect(daemon.ask("GET", "/v1/devices").json()["devices"][0]["state"] == "drained", "state")
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    expect(of(busy)["state"] == "running" and of(waits)["attempts"] == 0, (of(busy), of(waits)))
+    expect(daemon.ask("POST", "/v1/service/reload").status == 204, "reload")
+    expect(daemon.ask("GET", "/v1/devices").json()["devices"][0]["state"] == "drained", "reloaded: not drained")
+    command("undrain", "cpu")
+    command("wait", waits)
+    command("stop", busy)
+    daemon.becomes(busy, "stopped")
+
+
+def time_limits():
+    run = submit("limited", FOREVER, "--time-limit", "2s")
+    expect(of(run)["time_limit"] == 2, of(run))
+    command("wait", run, code=75)
+    over = of(run)
+    expect(over["state"] == "timeout" and "time limit of 2s" in over["reason"] and over["ran"] >= 2, over)
+    expect(saved(run), "it wrote no checkpoint")
+    says("timeout", "ls", "--all")
+    command("retry", run, "--time-limit", "1h")
+    daemon.becomes(run, "running")
+    expect(of(run)["time_limit"] == 3600 and of(run)["ran"] < 1800, of(run))
+    expect(daemon.ask("PATCH", "/v1/runs/%d" % run, {"time_limit": 1}).status == 200, "PATCH")
+    command("wait", run, code=75)
+    killed = submit("killed", FOREVER, "--time-limit", "3s")
+    trained(killed)
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    command("wait", killed, code=75)
+    expect(of(killed)["state"] == "timeout" and of(killed)["attempts"] == 1, of(killed))
+    says("expected a time", "submit", daemon.dir + "/limited.yaml", "--time-limit", "8", code=2)
+
+
+def waiting():
+    good, bad = submit("good", 5), submit("bad", FOREVER)
+    says("not over yet", "wait", bad, "--timeout", "1s", code=124)
+    command("stop", bad)
+    out = command("wait", good, bad, "--json", code=75)
+    expect([json.loads(line)["state"] for line in out.splitlines()] == ["done", "stopped"], out)
+    says("no run 999", "wait", 999, code=1)
+    child = submit("late", 40)
+    waiter = subprocess.Popen([NNPIPE, "wait", str(child)], env=dict(os.environ, NNPIPE_SOCKET=daemon.socket),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    daemon.stop(signal.SIGTERM)
+    daemon.start()
+    expect(waiter.wait(120) == 0, waiter.stdout.read())
+
+
+def priorities():
+    command("hold", "--all")
+    run = submit("first", 5)
+    says("run %d: queued" % run, "priority", run, -7)
+    expect(of(run)["priority"] == -7, of(run))
+    command("priority", run, 3)
+    expect(of(run)["priority"] == 3, of(run))
+    says("expected runs' numbers", "priority", run, "high", code=2)
+    command("stop", run)
+    command("release", "--all")
+
+
+def lists():
+    names = [submit("cat-%d" % i, 5) for i in range(3)] + [submit("dog", 5, "-o", "train.steps=6")]
+    command("wait", *names)
+    listed = lambda *words: [json.loads(line)["id"] for line in command("ls", "--json", *words).splitlines()]
+    expect(listed("--name", "cat-*", "--all") == names[:3], listed("--name", "cat-*", "--all"))
+    expect(listed("--state", "done", "-n", "2") == names[2:], listed("--state", "done", "-n", "2"))
+    expect(listed("--state", "done", "--name", "dog") == names[3:], "by state and name")
+    expect(listed("--owner", "nobody-at-all", "--all") == [], "by owner")
+    says("no state", "ls", "--state", "dead", code=1)
+    expect(of(names[3])["overrides"] == ["train.steps=6"], of(names[3]))
+    says("train.steps=6", "status", names[3])
+    get = lambda query: [run["id"] for run in daemon.ask("GET", "/v1/runs?" + query).json()["runs"]]
+    expect(get("after=%d&limit=2" % names[0]) == names[1:3], "a page")
+    expect(get("tail=2&state=done") == names[2:], "the last")
+
+
+def unchanged():
+    for run in daemon.ask("GET", "/v1/runs?state=queued,running,paused").json()["runs"]:
+        daemon.ask("POST", "/v1/runs/%d/stop" % run["id"])
+        daemon.becomes(run["id"], "stopped")
+    first = daemon.ask("GET", "/v1/runs")
+    tag = first.fields["etag"]
+    same = daemon.ask("GET", "/v1/runs", fields={"If-None-Match": tag})
+    expect(same.status == 304 and same.body == b"" and same.fields["etag"] == tag, same)
+    command("hold", "--all")
+    submit("new", 5)
+    other = daemon.ask("GET", "/v1/runs", fields={"If-None-Match": tag})
+    expect(other.status == 200 and other.fields["etag"] != tag, other)
+    expect(daemon.ask_tcp("GET", "/v1/runs", fields={"If-None-Match": other.fields["etag"]}).status == 200, "another caller")
+    command("release", "--all")
+
+
+def lines():
+    run = submit("logged", 5)
+    command("wait", run)
+    whole = command("logs", run).splitlines()
+    expect(len(whole) > 1, whole)
+    for n in 1, 2, len(whole), len(whole) + 10:
+        expect(command("logs", run, "-n", n).splitlines() == whole[-n:], n)
+    says("lines", "logs", run, "-n", "x", code=2)
+
+
+try:
+    with test("a run that was stopped is tried again from its checkpoint; one that is done is not"):
+        retrying()
+    with test("a held run and a held queue start nothing until they are released, over a kill of the service"):
+        holding()
+    with test("a drained device keeps its runs and gets no new ones, over a kill and a reload"):
+        draining()
+    with test("a run whose time is over saves, is told apart, and may go on with more; over a kill of the service"):
+        time_limits()
+    with test("wait ends with the worst of the runs' codes, after a time, and over a restart"):
+        waiting()
+    with test("a priority is changed, below 0 too"):
+        priorities()
+    with test("lists by state, owner, name and number; what was overridden is told"):
+        lists()
+    with test("a list that has not changed is not sent again"):
+        unchanged()
+    with test("the last lines of a log"):
+        lines()
+finally:
+    daemon.close()
+api.done()
