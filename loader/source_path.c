@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "loader/base/mem.h"
+#include "loader/source_scan.h"
 
 /* Appends n bytes; the text before is freed. NULL stays NULL. */
 static char *append(char *text, const char *more, size_t n)
@@ -178,8 +179,11 @@ int np_paths_find(const char *pattern, struct np_paths *ret_paths, struct np_err
         code = np_err_set(err, -ENOMEM, "out of memory for the list of files");
     for (size_t i = 0; !code && i < n; i++)
         /* cppcheck-suppress objectIndex ; n is 1 where names is &whole */
-        code = add_path(&paths, (int)n, names[i], err);
+        if (names != found.gl_pathv || !np_is_index_name(names[i])) /* ours, beside the files */
+            code = add_path(&paths, (int)n, names[i], err);
     globfree(&found);
+    if (!code && paths.nr_paths == 0)
+        code = say_missing(pattern, err);
     if (code) {
         np_paths_fini(&paths);
         return code;

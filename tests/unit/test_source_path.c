@@ -146,3 +146,20 @@ Test(source_path, globs_are_sorted_and_literal_names_win)
     cr_assert_not_null(strstr(err.text, folder));
     remove_set(folder);
 }
+
+Test(source_path, a_glob_passes_over_indexes_beside_the_files)
+{
+    char *folder = make_set(), pattern[1024];
+    struct np_paths paths;
+
+    put_file(folder, "s-1.tar", "", 0);
+    put_file(folder, "s-_.tar.npidx", "", 0);
+    snprintf(pattern, sizeof(pattern), "%s/s-*.tar*", folder);
+    cr_assert_eq(np_paths_find(pattern, &paths, NULL), 0);
+    cr_expect_eq(paths.nr_paths, 1);
+    cr_expect_not_null(strstr(paths.paths[0], "s-1.tar"));
+    np_paths_fini(&paths);
+    snprintf(pattern, sizeof(pattern), "%s/s-_*", folder);
+    cr_expect_eq(np_paths_find(pattern, &paths, NULL), -ENOENT);
+    remove_set(folder);
+}
