@@ -1,4 +1,4 @@
-/* `nnpipe eval CONFIG --weights FILE`: loss and accuracy on the test set, or another one. */
+/* `nnpipe eval [CONFIG] --weights FILE`: loss and accuracy on the test set, or another one. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 #include "daemon/evaluate.h"
 #include "daemon/inference.h"
 #include "daemon/json.h"
+#include "daemon/run.h"
 #include "daemon/ui/progress.h"
 
 static void note(void *context, const char *text)
@@ -27,9 +28,10 @@ static void say_bad(void *context, const struct np_bad_sample *bad)
     np_ui_say(ui, "bad sample left out: %s: %s", bad->path, bad->reason);
 }
 
-static void report(
-    struct np_ui *ui, const char *set, const struct np_eval_report *eval, int classes)
+static void report(struct np_ui *ui, const char *set, const struct np_eval_report *eval,
+    const struct np_inference *inference)
 {
+    const int classes = inference->setup.classes ? inference->setup.classes->nr_items : 0;
     char top5[32] = "";
     double images = eval->images ? (double)eval->images : 1;
     double rate = eval->seconds > 0 ? (double)eval->images / eval->seconds : 0;
@@ -42,6 +44,8 @@ static void report(
     np_json_real(line, "accuracy", (double)eval->correct / images);
     np_json_real(line, "top5_accuracy", (double)eval->top5 / images);
     np_json_real(line, "images_per_second", rate);
+    np_json_text(line, "precision", np_precision_names[inference->precision]);
+    np_json_text(line, "device", inference->device->name);
     np_ui_event(ui, np_json_end(line));
     if (classes > 5)
         snprintf(top5, sizeof(top5), ", top 5 %.2f%%", 100 * (double)eval->top5 / images);
@@ -92,10 +96,14 @@ static int eval(struct np_config *config, const char *weights, struct chosen *ch
     const struct np_source_progress progress = {.note = note, .count = count, .context = ui};
     struct np_inference inference = {0};
     struct np_eval_report result;
+    char how[160];
     int code = np_inference_open(config, weights, overrides, &progress, &inference, err);
 
-    if (code == 0)
+    if (code == 0) {
+        np_inference_text(&inference, how, sizeof(how));
+        np_ui_say(ui, "evaluating %s", how);
         code = open_chosen(config, &progress, &inference.setup, chosen, err);
+    }
     if (code == 0) {
         const struct np_evaluation evaluation = {
             .config = config,
@@ -115,8 +123,7 @@ static int eval(struct np_config *config, const char *weights, struct chosen *ch
         code = np_evaluate(&evaluation, &result, err);
     }
     if (code == 0)
-        report(ui, np_set_names[chosen->set], &result,
-            inference.setup.classes ? inference.setup.classes->nr_items : 0);
+        report(ui, np_set_names[chosen->set], &result, &inference);
     np_inference_close(&inference);
     return code;
 }
@@ -162,15 +169,20 @@ int np_cmd_eval(int argc, char **argv)
     struct np_ui ui;
     int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
 
-    if (code == 0 && (nr != 1 || !weights)) {
-        fprintf(stderr, "nnpipe eval: expected CONFIG --weights FILE\n");
+    if (code)
+        return code;
+    char *own = nr == 0 && weights ? np_inference_config(weights) : NULL;
+    const char *path = nr == 1 ? argv[1] : own;
+    if (!weights || !path || nr > 1) {
+        fprintf(stderr, "nnpipe eval: expected CONFIG --weights FILE, or --weights RUN alone\n");
         code = NP_EXIT_USAGE;
     }
     if (code == 0)
-        code = np_cmd_config(argv[1], &overrides, device, &config);
-    if (code)
-        return code;
-    if ((code = choose(config, set, argv[1], &chosen.set)) != 0) {
+        code = np_cmd_config(path, &overrides, device, &config);
+    if (code == 0)
+        code = choose(config, set, path, &chosen.set);
+    np_free(own);
+    if (code) {
         np_config_free(config);
         return code;
     }

@@ -1,9 +1,12 @@
-/* `nnpipe predict CONFIG --weights FILE IMAGE...`: what the network sees in single images.
+/* `nnpipe predict [CONFIG] --weights FILE IMAGE|FOLDER...`: what the network sees in single images.
  * Each goes through the same decoder, chain and resizer as a test image of a run. */
+#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "daemon/cmd.h"
 #include "daemon/config.h"
@@ -16,8 +19,9 @@
 #include "loader/codec.h"
 #include "loader/geometry.h"
 #include "loader/resize.h"
+#include "loader/source_scan.h"
 
-#define TOP             5
+#define TOP             "5"
 #define MAX_IMAGE_BYTES (256ull << 20)
 
 struct predictor {
@@ -31,6 +35,7 @@ struct predictor {
     size_t row_bytes;
     float *logits; /* (classes) */
     double *odds;  /* (classes) */
+    int top;       /* classes that are told of each image */
 };
 
 static int open_predictor(struct predictor *p, struct np_err *err)
@@ -195,16 +200,19 @@ static void report(struct predictor *p, const char *path, struct np_ui *ui)
     struct np_node *top = np_node_new(NP_NODE_LIST, 0, 0);
     int n = classes->nr_items, first = take_best(p->odds, n);
     double odds = p->odds[first];
-    char text[512] = "";
+    char *text = NULL;
+    size_t text_bytes = 0;
+    FILE *out = open_memstream(&text, &text_bytes);
 
-    for (int k = 0; k < TOP && k < n; k++) {
+    for (int k = 0; k < p->top && k < n; k++) {
         int best = take_best(p->odds, n);
         struct np_node *item = np_node_new(NP_NODE_MAP, 0, 0);
         char number[32];
 
         snprintf(number, sizeof(number), "%.6g", p->odds[best]);
-        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%.60s %.2f%%", k ? ", " : "",
-            classes->items[best]->text, 100 * p->odds[best]);
+        if (out)
+            fprintf(out, "%s%.60s %.2f%%", k ? ", " : "", classes->items[best]->text,
+                100 * p->odds[best]);
         struct np_node *name = np_node_scalar(classes->items[best]->text, 0, 0);
         name->quoted = true;
         np_node_add(item, "class", name);
@@ -212,6 +220,8 @@ static void report(struct predictor *p, const char *path, struct np_ui *ui)
         np_node_add(top, NULL, item);
         p->odds[best] = -1;
     }
+    if (out)
+        fclose(out);
     np_json_begin(&ui->object, "prediction");
     np_json_text(&ui->object, "path", path);
     np_json_int(&ui->object, "label", first);
@@ -219,8 +229,9 @@ static void report(struct predictor *p, const char *path, struct np_ui *ui)
     np_json_real(&ui->object, "probability", odds);
     np_json_node(&ui->object, "top", top);
     np_ui_event(ui, np_json_end(&ui->object));
-    if (!ui->json)
+    if (!ui->json && text)
         np_ui_say(ui, "%s: %s", path, text);
+    free(text);
     np_node_free(top);
 }
 
@@ -230,39 +241,158 @@ static void note(void *context, const char *text)
     (void)context;
 }
 
-static int predict(struct np_config *config, const char *weights,
-    const struct np_overrides *overrides, char **paths, int nr_paths, struct np_ui *ui)
+/* --- which images ------------------------------------------------------------------------------- */
+
+struct images {
+    char **paths; /* owned */
+    int nr_paths, room;
+};
+
+/* path: taken over. */
+static int add_image(struct images *images, char *path, struct np_err *err)
+{
+    if (path && images->nr_paths == images->room) {
+        const int room = images->room ? 2 * images->room : 64;
+        char **more = realloc(images->paths, (size_t)room * sizeof(*more));
+
+        if (more) {
+            images->paths = more;
+            images->room = room;
+        }
+    }
+    if (!path || images->nr_paths == images->room) {
+        np_free(path);
+        return np_err_set(err, -ENOMEM, "out of memory for the names of images");
+    }
+    images->paths[images->nr_paths++] = path;
+    return 0;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat stat_;
+
+    return stat(path, &stat_) == 0 && S_ISDIR(stat_.st_mode);
+}
+
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int not_hidden(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+static bool is_link(const char *path)
+{
+    struct stat stat_;
+
+    return lstat(path, &stat_) == 0 && S_ISLNK(stat_.st_mode);
+}
+
+/* Images of a folder and of those below it, in byte order; folders that are links are left out, for they
+ * may lead back. */
+static int add_folder(struct images *images, const char *folder, struct np_err *err)
+{
+    struct dirent **entries = NULL;
+    const int n = scandir(folder, &entries, not_hidden, by_bytes);
+    int code =
+        n < 0 ? np_err_set(err, -errno, "%s: cannot be read: %s", folder, strerror(errno)) : 0;
+
+    for (int i = 0; i < n; i++) {
+        const char *name = entries[i]->d_name, *end = folder + strlen(folder) - 1;
+        char *path = code == 0 ? np_format("%s%s%s", folder, *end == '/' ? "" : "/", name) : NULL;
+
+        if (path && is_folder(path)) {
+            code = is_link(path) ? 0 : add_folder(images, path, err);
+            np_free(path);
+        } else if (code == 0 && np_is_image_name(name)) {
+            code = add_image(images, path, err);
+        } else {
+            np_free(path);
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    return code;
+}
+
+static int find_images(char **words, int nr_words, struct images *images, struct np_err *err)
+{
+    int code = 0;
+
+    for (int i = 0; i < nr_words && code == 0; i++) {
+        const int before = images->nr_paths;
+
+        if (!is_folder(words[i]))
+            code = add_image(images, np_strdup(words[i]), err);
+        else if ((code = add_folder(images, words[i], err)) == 0 && images->nr_paths == before)
+            code = np_err_set(err, -ENOENT, "%s: there is no image in this folder", words[i]);
+    }
+    return code;
+}
+
+/* --- the command ---------------------------------------------------------------------------------- */
+
+/* What a command line asks for. */
+struct asked {
+    const char *weights;
+    const struct np_overrides *overrides;
+    char **words; /* images and folders */
+    int nr_words, top;
+};
+
+static int predict(struct np_config *config, const struct asked *asked, struct np_ui *ui)
 {
     const struct np_source_progress progress = {.note = note};
-    struct predictor p = {0};
+    struct predictor p = {.top = asked->top};
+    struct images images = {0};
     struct np_err err = {0};
+    char how[160];
     int exit_code = NP_EXIT_DONE;
 
-    if (np_inference_open(config, weights, overrides, &progress, &p.net, &err) < 0 ||
+    if (find_images(asked->words, asked->nr_words, &images, &err) < 0 ||
+        np_inference_open(config, asked->weights, asked->overrides, &progress, &p.net, &err) < 0 ||
         open_predictor(&p, &err) < 0) {
         np_ui_error(ui, &err);
         exit_code = err.code == -ENOEXEC ? NP_EXIT_USAGE : NP_EXIT_FAILED;
-        nr_paths = 0;
+    } else {
+        np_inference_text(&p.net, how, sizeof(how));
+        fprintf(stderr, "predicting %s\n", how);
     }
-    for (int i = 0; i < nr_paths; i++) { /* a bad image does not keep the others */
+    for (int i = 0; i < images.nr_paths && !err.code;
+         i++) { /* a bad image does not keep the others */
         struct np_err one = {0};
-        if (predict_file(&p, paths[i], &one) == 0) {
-            report(&p, paths[i], ui);
+        if (predict_file(&p, images.paths[i], &one) == 0) {
+            report(&p, images.paths[i], ui);
         } else {
             np_ui_error(ui, &one);
             exit_code = NP_EXIT_FAILED;
         }
     }
+    for (int i = 0; i < images.nr_paths; i++)
+        np_free(images.paths[i]);
+    free(images.paths);
     close_predictor(&p);
     return exit_code;
 }
 
+static int usage(const char *text)
+{
+    fprintf(stderr, "nnpipe predict: %s\n", text);
+    return NP_EXIT_USAGE;
+}
+
 int np_cmd_predict(int argc, char **argv)
 {
-    const char *weights = NULL, *device = NULL;
+    const char *device = NULL, *top = TOP;
     bool json = false;
+    struct asked asked = {0};
     const struct np_flag flags[] = {
-        {"--weights", &weights, NULL, NULL},
+        {"--weights", &asked.weights, NULL, NULL},
+        {"--top", &top, NULL, NULL},
         {"--device", &device, NULL, NULL},
         {"--json", NULL, &json, NULL},
         {NULL, NULL, NULL, NULL},
@@ -270,19 +400,28 @@ int np_cmd_predict(int argc, char **argv)
     struct np_overrides overrides = {0};
     struct np_config *config = NULL;
     struct np_ui ui;
+    char *end;
     int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
 
-    if (code == 0 && (nr < 2 || !weights)) {
-        fprintf(stderr, "nnpipe predict: expected CONFIG --weights FILE IMAGE...\n");
-        code = NP_EXIT_USAGE;
-    }
-    if (code == 0)
-        code = np_cmd_config(argv[1], &overrides, device, &config);
+    if (code)
+        return code;
+    asked.top = (int)strtol(top, &end, 10);
+    if (end == top || *end || asked.top < 1)
+        return usage("--top takes a number from 1 on");
+    const bool named = nr > 0 && asked.weights && np_inference_names_config(argv[1], asked.weights);
+    asked.overrides = &overrides;
+    asked.words = argv + 1 + named;
+    asked.nr_words = nr - named;
+    if (!asked.weights || asked.nr_words < 1)
+        return usage("expected [CONFIG] --weights FILE IMAGE...; of a RUN the CONFIG is known");
+    char *own = named ? NULL : np_inference_config(asked.weights);
+    code = np_cmd_config(named ? argv[1] : own, &overrides, device, &config);
+    np_free(own);
     if (code)
         return code;
     config->loader.batch = 1;
     np_ui_init(&ui, json);
-    code = predict(config, weights, &overrides, argv + 2, nr - 1, &ui);
+    code = predict(config, &asked, &ui);
     np_ui_fini(&ui);
     np_config_free(config);
     return code;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/json.h"
 #include "daemon/run.h"
@@ -188,6 +189,7 @@ static int open_graph(struct np_inference *inference, const struct np_overrides 
             np_precision_names[precision]);
         progress->note(progress->context, text);
     }
+    inference->precision = precision;
     np_report_init(&report, inference->config->path);
     if (np_setup_graph(inference->config, precision, &inference->setup, &report) < 0) {
         np_complain_report(&report, overrides);
@@ -241,6 +243,59 @@ static int open_plan(
 
     return inference->device->plan_ops->prepare(
         inference->device, NULL, inference->setup.eval_graph, &options, &inference->plan, err);
+}
+
+/* path/below where that is there; NULL: it is not. np_free. */
+static char *there(const char *path, const char *below)
+{
+    char *found = np_format("%s/%s", path, below);
+
+    if (!found || access(found, F_OK) == 0)
+        return found;
+    np_free(found);
+    return NULL;
+}
+
+char *np_inference_config(const char *weights)
+{
+    const char *colon = access(weights, F_OK) < 0 ? strrchr(weights, ':') : NULL,
+               *slash = strrchr(weights, '/');
+    char *folder =
+             np_format("%.*s", (int)(colon ? colon - weights : (long)strlen(weights)), weights),
+         *outer = slash ? np_format("%.*s", (int)(slash - weights), weights) : np_strdup(".");
+    char *path = folder ? there(folder, "config.yaml") : NULL;
+
+    if (!path && folder)
+        path = there(folder, "../../config.yaml"); /* of a checkpoint's folder */
+    if (!path && outer)
+        path = there(outer, "../../config.yaml"); /* of a file in it */
+    np_free(folder);
+    np_free(outer);
+    return path;
+}
+
+bool np_inference_names_config(const char *operand, const char *weights)
+{
+    const char *dot = strrchr(operand, '.');
+
+    if (strcmp(operand, "-") == 0 ||
+        (dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0)))
+        return true;
+    char *own = np_inference_config(weights);
+
+    np_free(own);
+    return own == NULL;
+}
+
+void np_inference_text(const struct np_inference *inference, char *text, size_t text_bytes)
+{
+    const char *precision = np_precision_names[inference->precision];
+    const bool as_run = np_node_is(np_node_get(inference->facts, "precision"), precision);
+
+    snprintf(text, text_bytes, "in %s on %s, %s", precision, inference->device->name,
+        as_run                              ? "as the run computed"
+        : inference->config->precision >= 0 ? "as the config names it"
+                                            : "the default of this device");
 }
 
 int np_inference_open(struct np_config *config, const char *weights,

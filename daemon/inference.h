@@ -14,10 +14,20 @@ struct np_inference {
     struct np_setup setup; /* classes, size, graph; sets only where they had to be asked */
     struct np_node *facts; /* of the checkpoint; NULL: bare weights */
     struct np_device *device;
+    enum np_dtype precision;
     struct np_plan *plan;
     struct np_stat *stat;
     struct np_block *block;
 };
+
+/* The config of the run that the weights are of: RUN, RUN:best, a checkpoint's folder, or a file in one.
+ * NULL: there is none. np_free. */
+char *np_inference_config(const char *weights);
+/* Is this operand a config, or does the run of the weights give one? By its name: *.yaml, *.yml or "-"; any
+ * other is one, too, where the weights are of no run. */
+bool np_inference_names_config(const char *operand, const char *weights);
+/* "in bf16 on cpu, as the run computed" */
+void np_inference_text(const struct np_inference *inference, char *text, size_t text_bytes);
 
 /* Finds weights (np_weights_find()), takes classes and row size from their facts, else from the
  * training set, builds the network with config's batch, and loads it: every tensor must be there and

@@ -49,20 +49,29 @@ static const struct np_command commands[] = {
         "run and says so. A closed standard output does not stop a run: its log continues.\n"
         "A run that cannot read its data or write a checkpoint gives up with 74 where it has a\n"
         "checkpoint, else with 1.\n"},
-    {"eval", np_cmd_eval, "CONFIG --weights FILE", "loss and accuracy on the test set, or another",
+    {"eval", np_cmd_eval, "[CONFIG] --weights FILE",
+        "loss and accuracy on the test set, or another",
         "  --weights FILE   a safetensors file, a checkpoint's folder, a run's folder (its newest\n"
-        "                   checkpoint), or RUN:best, RUN:last, RUN:step-N\n"
+        "                   checkpoint), or RUN:best, RUN:last, RUN:step-N; CONFIG may be left "
+        "out\n"
+        "                   where they are a run's: it is the run's own then\n"
         "  --set NAME       test, val (or the part that data.split keeps apart) or train;\n"
         "                   default: test, or val where there is no test set\n"
         "  --device NAME    auto, cpu, gpu, cuda:N or sim\n"
         "  -o KEY=VALUE     change a key of the config\n"
         "  --json           one JSON object per line instead of text\n"},
-    {"predict", np_cmd_predict, "CONFIG --weights FILE IMAGE...", "labels of single images",
+    {"predict", np_cmd_predict, "[CONFIG] --weights FILE IMAGE|FOLDER...", "labels of images",
         "  --weights FILE   a safetensors file, a checkpoint's folder, a run's folder (its newest\n"
-        "                   checkpoint), or RUN:best, RUN:last, RUN:step-N\n"
+        "                   checkpoint), or RUN:best, RUN:last, RUN:step-N; CONFIG (*.yaml) may "
+        "be\n"
+        "                   left out where they are a run's: it is the run's own then\n"
+        "  --top N          how many classes are told of each image; default 5\n"
         "  --device NAME    auto, cpu, gpu, cuda:N or sim\n"
         "  -o KEY=VALUE     change a key of the config\n"
-        "  --json           one JSON object per line instead of text\n"},
+        "  --json           one JSON object per line instead of text\n"
+        "\n"
+        "Of a FOLDER: every image in it and in the folders below it, in byte order of the "
+        "names.\n"},
     {"check", np_cmd_check, "CONFIG", "every mistake of a config",
         "  -o KEY=VALUE     change a key of the config\n"
         "\n"

@@ -48,7 +48,7 @@ checkpoint() { go "$TMP/k.json" eval "$TMP/plain.yaml" --weights "$run/checkpoin
 t "so with a checkpoint's folder" checkpoint
 bare() { go "$TMP/b.json" eval "$TMP/plain.yaml" --weights "$run/checkpoints/step-36/weights.safetensors" && ! as_run "$TMP/b.json" >/dev/null; }
 t "bare weights are evaluated with the config's" bare
-mkdir "$TMP/pictures" && for f in "$TMP"/data/test-*.tar*; do tar -xf "$f" -C "$TMP/pictures"; done
+mkdir "$TMP/pictures" && for f in "$TMP"/data/test-*.tar.zst; do tar -xf "$f" -C "$TMP/pictures"; done
 pictures=$(find "$TMP/pictures" -type f \( -name '*.jpg' -o -name '*.png' \) | sort | head -n 6)
 predicts() {
     for config in net plain chain; do
@@ -67,6 +67,36 @@ agree() { # -ln of the likeliest class's probability, of one picture, as eval's 
     awk -v p="$p" -v loss="$(field loss "$TMP/one.json")" 'BEGIN { d = -log(p) - loss; exit !(p > 0 && d < 1e-4 && d > -1e-4) }' || { echo "p $p, loss $(field loss "$TMP/one.json")"; return 1; }
 }
 t "eval and predict agree on a picture" agree
+
+# --- without a config: the run's own
+own_config() {
+    for weights in "$run" "$run:last" "$run/checkpoints/best" "$run/checkpoints/best/weights.safetensors"; do
+        go "$TMP/o.json" eval --weights "$weights" && grep -q '"set": "test", "images": 40' "$TMP/o.json" || { cat "$TMP/o.json.err"; return 1; }
+    done
+    go "$TMP/o.json" eval --weights "$run" && as_run "$TMP/o.json" && cp "$run/checkpoints/best/weights.safetensors" "$TMP/bare.safetensors" &&
+        exits 2 go "$TMP/o.json" eval --weights "$TMP/bare.safetensors" && grep -q "expected CONFIG" "$TMP/o.json.err"
+}
+t "eval takes the config of the weights' run" own_config
+go "$TMP/o.json" eval --weights "$run"
+mkdir -p "$TMP/album/b/deep" "$TMP/album/a" && i=0
+for picture in $pictures; do
+    i=$((i + 1))
+    case $i in 1) cp "$picture" "$TMP/album/z.jpg" ;; 2) cp "$picture" "$TMP/album/b/deep/1.jpg" ;; 3) cp "$picture" "$TMP/album/a/2.jpg" ;; esac
+done
+echo text >"$TMP/album/notes.txt" && ln -s .. "$TMP/album/a/up"
+album() {
+    "$NNPIPE" predict --weights "$run" "$TMP/album" --json --top 2 >"$TMP/album.json" 2>"$TMP/album.err" || { cat "$TMP/album.err"; return 1; }
+    [ "$(sed 's/.*"path": "\([^"]*\)".*/\1/' "$TMP/album.json" | tr '\n' ' ')" = "$TMP/album/a/2.jpg $TMP/album/b/deep/1.jpg $TMP/album/z.jpg " ] || { cat "$TMP/album.json"; return 1; }
+    [ "$(grep -o '"class"' "$TMP/album.json" | wc -l)" -eq 9 ] && "$NNPIPE" predict --weights "$run" "$TMP/album/z.jpg" --top 100 2>/dev/null | grep -q "^$TMP/album/z.jpg: .*, .*, .*, .*, .*, .*, "
+}
+t "predict takes a folder, in order, without a config; --top says how many classes" album
+no_images() { mkdir -p "$TMP/bare" && says "there is no image in this folder" exits 1 "$NNPIPE" predict --weights "$run" "$TMP/bare" && exits 2 "$NNPIPE" predict --weights "$run" && exits 2 "$NNPIPE" predict --weights "$run" --top 0 "$TMP/album"; }
+t "no image is a mistake" no_images
+how() {
+    says "evaluating in f32 on cpu, as the run computed" "$NNPIPE" eval --weights "$run" && says "evaluating in bf16 on cpu, as the config names it" "$NNPIPE" eval --weights "$run" -o precision=bf16 &&
+        says "predicting in f32 on cpu" "$NNPIPE" predict --weights "$run" "$TMP/album" && grep -q '"precision": "f32", "device": "cpu"' "$TMP/o.json"
+}
+t "both say the precision and the device" how
 
 # --- which set
 grep -v '  test:' "$TMP/net.yaml" >"$TMP/notest.yaml"

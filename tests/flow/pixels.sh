@@ -47,7 +47,7 @@ half() {
 # older DIR: the run as a program without the key, and without max_pixels, leaves it
 older() {
     sed -i "/^ *\(max_\)\{0,1\}pixels: /d" "$1/config.yaml" || return 1
-    for manifest in "$1"/checkpoints/step-*/manifest.json; do "$TMP/older" "$manifest" pixels || return 1; done
+    for manifest in "$1"/checkpoints/step-*/manifest.json; do "$TMP/older" "$manifest" pixels overrides || return 1; done
     ! grep -q pixels "$1/config.yaml" "$1"/checkpoints/step-*/manifest.json
 }
 
