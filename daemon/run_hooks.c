@@ -287,6 +287,7 @@ static int on_step(void *context, const struct np_step_report *report)
         np_json_real(line, "grad_norm", report->grad_norm);
     send(run);
     np_curve_add(&run->curves.train_loss, report->epoch, report->loss);
+    np_curve_add(&run->curves.lr, report->epoch, report->lr);
     if (report->rows)
         np_curve_add(&run->curves.train_accuracy, report->epoch,
             (double)report->correct / (double)report->rows);
@@ -304,13 +305,22 @@ static int on_step(void *context, const struct np_step_report *report)
 
 /* --- evaluations ----------------------------------------------------------------------------- */
 
+/* The run's: the last part of its folder. */
+static const char *name_of(const char *dir)
+{
+    const char *slash = strrchr(dir, '/');
+
+    return slash && slash[1] ? slash + 1 : dir;
+}
+
 static void write_curves(struct np_run *run)
 {
     struct np_err err = {0};
     char *path = np_format("%s/curves.svg", run->dir);
 
+    run->curves.evaluated = set_name(run);
     if (path && np_curves_write(
-                    &run->curves, run->config->name, epoch_at(run, run->nr_steps), path, &err) < 0)
+                    &run->curves, name_of(run->dir), epoch_at(run, run->nr_steps), path, &err) < 0)
         np_run_say(run, "%s", err.text); /* a picture is no reason to stop */
     np_free(path);
 }
@@ -341,8 +351,8 @@ static int on_eval(void *context, const struct np_eval_report *report)
     put_of_set(line, set, "top5_accuracy", (double)report->top5 / images);
     np_json_real(line, "seconds", report->seconds);
     send(run);
-    np_curve_add(&run->curves.test_loss, epoch, report->loss);
-    np_curve_add(&run->curves.test_accuracy, epoch, accuracy);
+    np_curve_add(&run->curves.eval_loss, epoch, report->loss);
+    np_curve_add(&run->curves.eval_accuracy, epoch, accuracy);
     write_curves(run);
     if (np_run_epoch_ends(run, report->step))
         report_epoch(run, true);
@@ -374,6 +384,7 @@ static void reload_line(struct np_run *run, const char *text, size_t bytes)
     if (np_node_is(event, "step")) {
         run->lr = np_node_number(line, "lr", NAN);
         np_curve_add(&run->curves.train_loss, epoch, np_node_number(line, "loss", NAN));
+        np_curve_add(&run->curves.lr, epoch, run->lr);
         np_curve_add(&run->curves.train_accuracy, epoch, np_node_number(line, "accuracy", NAN));
     } else if (np_node_is(event, "eval")) {
         double images = np_node_number(line, "images", 0);
@@ -384,8 +395,8 @@ static void reload_line(struct np_run *run, const char *text, size_t bytes)
         run->eval.loss = number_of_set(line, "loss");
         run->eval.correct = (uint64_t)llround(images * fmax(accuracy, 0));
         run->eval.top5 = (uint64_t)llround(images * fmax(number_of_set(line, "top5_accuracy"), 0));
-        np_curve_add(&run->curves.test_loss, epoch, run->eval.loss);
-        np_curve_add(&run->curves.test_accuracy, epoch, accuracy);
+        np_curve_add(&run->curves.eval_loss, epoch, run->eval.loss);
+        np_curve_add(&run->curves.eval_accuracy, epoch, accuracy);
     }
     np_node_free(line);
 }

@@ -46,6 +46,8 @@ void np_curve_add(struct np_curve *curve, double x, double y)
 #define PANEL_W 380.0
 #define PANEL_H 250.0
 #define TOP     84.0
+/* Of fewer values none is an outlier. */
+#define MANY_VALUES 20
 
 struct panel {
     const char *title, *unit;
@@ -53,7 +55,9 @@ struct panel {
     double min_x, max_x, min_y, max_y;
     double scale; /* of y in labels: 100 for percent */
     double tick_y;
-    const struct np_curve *train, *test;
+    const struct np_curve *train, *eval;
+    const char *evaluated;
+    bool clips; /* far values are marked at the upper end */
 };
 
 /* 1, 2 or 5 times a power of ten, at least span / 5. */
@@ -77,6 +81,32 @@ static void widen(const struct np_curve *curve, int first, double *min, double *
     }
 }
 
+static int ascending(const void *left, const void *right)
+{
+    const double a = *(const double *)left, b = *(const double *)right;
+
+    return a < b ? -1 : a > b;
+}
+
+/* The largest value, or where the upper 2 % of many lie far above all others, the largest below them. */
+static double without_outliers(const struct panel *panel, double min, double max)
+{
+    static double values[2 * NP_CURVE_POINTS]; /* main thread */
+    const int first = panel->train->nr_points / 50;
+    int n = 0;
+
+    for (int i = first; i < panel->train->nr_points; i++)
+        values[n++] = panel->train->y[i];
+    for (int i = 0; i < panel->eval->nr_points; i++)
+        values[n++] = panel->eval->y[i];
+    if (n < MANY_VALUES)
+        return max;
+    qsort(values, (size_t)n, sizeof(*values), ascending);
+    const int nr_far = n / 50 > 1 ? n / 50 : 1;
+    const double usual = values[n - 1 - nr_far];
+    return max > usual + 2 * (usual - min) && usual > min ? usual : max;
+}
+
 /* y reaches from the smallest to the largest value; the first few of many are let go: a loss
  * begins with a spike that would flatten the rest. */
 static void fit_y(struct panel *panel)
@@ -84,7 +114,9 @@ static void fit_y(struct panel *panel)
     double min = INFINITY, max = -INFINITY;
 
     widen(panel->train, panel->train->nr_points / 50, &min, &max);
-    widen(panel->test, 0, &min, &max);
+    widen(panel->eval, 0, &min, &max);
+    if (panel->clips && max > min)
+        max = without_outliers(panel, min, max);
     if (!(max > min)) { /* nothing, or one value */
         double middle = isfinite(min) ? min : 0.5;
         min = middle - 0.5;
@@ -141,8 +173,40 @@ static void draw_curve(FILE *out, const struct panel *panel, const struct np_cur
     }
     if (dots && curve->nr_points <= 40)
         for (int i = 0; i < curve->nr_points; i++)
-            fprintf(out, "<circle class=\"dot %s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>\n", class,
-                place_x(panel, curve->x[i]), place_y(panel, curve->y[i]));
+            if (curve->y[i] <= panel->max_y)
+                fprintf(out, "<circle class=\"dot %s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>\n", class,
+                    place_x(panel, curve->x[i]), place_y(panel, curve->y[i]));
+}
+
+/* A triangle at the upper end for each value above it, its value as a tooltip. */
+static void mark_far(
+    FILE *out, const struct panel *panel, const struct np_curve *curve, const char *class)
+{
+    for (int i = 0; i < curve->nr_points; i++)
+        if (curve->y[i] > panel->max_y)
+            fprintf(out,
+                "<path class=\"dot %s far\" d=\"M%.1f %.1fl4 -7l4 "
+                "7z\"><title>%.4g</title></path>\n",
+                class, place_x(panel, curve->x[i]) - 4, TOP + 5, curve->y[i]);
+}
+
+/* The rate over the loss, thin, from 0 at the bottom to its largest value at the top. */
+static void draw_lr(FILE *out, const struct panel *panel, const struct np_curve *lr)
+{
+    double max = 0;
+
+    for (int i = 0; i < lr->nr_points; i++)
+        max = fmax(max, lr->y[i]);
+    if (lr->nr_points < 2 || !(max > 0))
+        return;
+    fputs("<polyline class=\"line lr\" points=\"", out);
+    for (int i = 0; i < lr->nr_points; i++)
+        fprintf(out, "%.1f,%.1f ", place_x(panel, lr->x[i]), TOP + PANEL_H * (1 - lr->y[i] / max));
+    fputs("\"/>\n", out);
+    fprintf(out,
+        "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">dotted: learning rate "
+        "%.3g, at most %.3g</text>\n",
+        panel->left + PANEL_W, TOP + PANEL_H + 54, lr->y[lr->nr_points - 1], max);
 }
 
 /* A curve of many points is drawn faint, and over it what an eye would draw through it: the mean
@@ -168,8 +232,8 @@ static void draw_smooth(FILE *out, const struct panel *panel, const struct np_cu
 }
 
 /* "train 0.52" in the colour of its line, right of the title. */
-static void draw_legend(
-    FILE *out, const struct panel *panel, const struct np_curve *curve, const char *class, double x)
+static void draw_legend(FILE *out, const struct panel *panel, const struct np_curve *curve,
+    const char *class, const char *name, double x)
 {
     if (curve->nr_points == 0)
         return;
@@ -178,7 +242,7 @@ static void draw_legend(
     fprintf(out,
         "<text class=\"legend\" x=\"%.1f\" y=\"%.1f\">%s <tspan "
         "class=\"value\">%.*f%s</tspan></text>\n",
-        x + 9, TOP - 16, class, panel->scale > 1 ? 2 : 4, last, panel->unit);
+        x + 9, TOP - 16, name, panel->scale > 1 ? 2 : 4, last, panel->unit);
 }
 
 static void draw_panel(FILE *out, struct panel *panel)
@@ -192,9 +256,11 @@ static void draw_panel(FILE *out, struct panel *panel)
         panel->title);
     draw_grid(out, panel);
     draw_smooth(out, panel, panel->train);
-    draw_curve(out, panel, panel->test, "test", true);
-    draw_legend(out, panel, panel->train, "train", panel->left + PANEL_W - 220);
-    draw_legend(out, panel, panel->test, "test", panel->left + PANEL_W - 105);
+    draw_curve(out, panel, panel->eval, "test", true);
+    mark_far(out, panel, panel->train, "train");
+    mark_far(out, panel, panel->eval, "test");
+    draw_legend(out, panel, panel->train, "train", "train", panel->left + PANEL_W - 220);
+    draw_legend(out, panel, panel->eval, "test", panel->evaluated, panel->left + PANEL_W - 105);
 }
 
 static void escape(FILE *out, const char *text)
@@ -219,6 +285,7 @@ static const char head[] =
     ".tick { font-size: 12px; } .tick, .legend { fill: #6b7785; } .grid { stroke: #e4e8ed; }\n"
     ".line { fill: none; stroke-width: 2; stroke-linejoin: round; }\n"
     ".raw { stroke-width: 1; opacity: 0.35; }\n"
+    ".line.lr { stroke: #6b7785; stroke-width: 1; stroke-dasharray: 2 3; }\n"
     ".line.train { stroke: #3f7fc4; } .line.test { stroke: #d9581c; }\n"
     ".dot.train { fill: #3f7fc4; } .dot.test { fill: #d9581c; }\n"
     "@media (prefers-color-scheme: dark) {\n"
@@ -231,16 +298,18 @@ static const char head[] =
 
 static void draw(FILE *out, const struct np_curves *curves, const char *title, double nr_epochs)
 {
-    struct panel loss = {
-        "loss", "", 60, 0, nr_epochs, 0, 1, 1, 1, &curves->train_loss, &curves->test_loss};
+    const char *evaluated = curves->evaluated ? curves->evaluated : "test";
+    struct panel loss = {"loss", "", 60, 0, nr_epochs, 0, 1, 1, 1, &curves->train_loss,
+        &curves->eval_loss, evaluated, true};
     struct panel accuracy = {"accuracy", "%", 515, 0, nr_epochs, 0, 1, 100, 1,
-        &curves->train_accuracy, &curves->test_accuracy};
+        &curves->train_accuracy, &curves->eval_accuracy, evaluated, false};
 
     fputs(head, out);
     fputs("<text class=\"title\" x=\"24\" y=\"36\">", out);
     escape(out, title);
     fputs("</text>\n", out);
     draw_panel(out, &loss);
+    draw_lr(out, &loss, &curves->lr);
     draw_panel(out, &accuracy);
     fputs("</svg>\n", out);
 }

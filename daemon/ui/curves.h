@@ -17,13 +17,15 @@ struct np_curve {
     double sum_x, sum_y; /* of the point under way */
 };
 
-/* Zeroed: empty. x in epochs. */
+/* Zeroed: empty. x in epochs. eval_*: of what is evaluated while training. */
 struct np_curves {
-    struct np_curve train_loss, test_loss, train_accuracy, test_accuracy;
+    struct np_curve train_loss, eval_loss, train_accuracy, eval_accuracy, lr;
+    const char *evaluated; /* what that is: "val" or "test"; borrowed. NULL: test */
 };
 
 void np_curve_add(struct np_curve *curve, double x, double y);
-/* Writes the picture beside and renames it; nr_epochs: the whole run's. */
+/* Writes the picture beside and renames it; nr_epochs: the whole run's. A few losses far above all others
+ * do not stretch the axis: they are marked at its upper end. */
 int np_curves_write(const struct np_curves *curves, const char *title, double nr_epochs,
     const char *path, struct np_err *err);
 

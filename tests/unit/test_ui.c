@@ -106,10 +106,10 @@ Test(curves, picture_holds_both_panels_and_a_safe_title)
         np_curve_add(&curves.train_loss, i / 10.0, 2.0 / (1 + i));
         np_curve_add(&curves.train_accuracy, i / 10.0, i / 40.0);
     }
-    np_curve_add(&curves.test_loss, 2, 0.5);
-    np_curve_add(&curves.test_loss, 4, 0.25);
-    np_curve_add(&curves.test_accuracy, 2, 0.8);
-    np_curve_add(&curves.test_accuracy, 4, 0.9);
+    np_curve_add(&curves.eval_loss, 2, 0.5);
+    np_curve_add(&curves.eval_loss, 4, 0.25);
+    np_curve_add(&curves.eval_accuracy, 2, 0.8);
+    np_curve_add(&curves.eval_accuracy, 4, 0.9);
     char *text = picture(&curves, "a<b & c");
     cr_assert(strncmp(text, "<svg ", 5) == 0 && strstr(text, "</svg>"));
     cr_assert(strstr(text, "a&lt;b &amp; c"));
@@ -117,6 +117,62 @@ Test(curves, picture_holds_both_panels_and_a_safe_title)
         strstr(text, "prefers-color-scheme: dark") && !strstr(text, "http://www.w3.org/1999"));
     cr_assert(strstr(text, ">90.00%<") && strstr(text, ">0.2500<"));
     cr_assert(!strstr(text, "nan") && !strstr(text, "inf"));
+    free(text);
+}
+
+/* The place of the loss axis' upper end: the largest label left of the panel. */
+static double top_of_loss(const char *text)
+{
+    double top = 0, x, y, value;
+
+    for (const char *at = text; (at = strstr(at, "<text class=\"tick\"")) != NULL; at++)
+        if (sscanf(at, "<text class=\"tick\" x=\"%lf\" y=\"%lf\" text-anchor=\"end\">%lf<", &x, &y,
+                &value) == 3 &&
+            x < 60 && value > top)
+            top = value;
+    return top;
+}
+
+Test(curves, one_loss_far_above_all_others_is_marked_and_does_not_stretch_the_axis)
+{
+    struct np_curves curves = {.evaluated = "val"};
+    char *text;
+
+    for (int i = 0; i < 73; i++)
+        np_curve_add(&curves.train_loss, i / 18.0, 2.2 - i / 100.0);
+    np_curve_add(&curves.eval_loss, 1, 12);
+    for (int i = 2; i <= 4; i++)
+        np_curve_add(&curves.eval_loss, i, 2.3 - i / 10.0);
+    text = picture(&curves, "x");
+    cr_expect(top_of_loss(text) < 3, "%g", top_of_loss(text));
+    cr_expect(strstr(text, "far\"") && strstr(text, "<title>12</title>"));
+    cr_expect(strstr(text, ">val <tspan") && !strstr(text, ">test <tspan"));
+    free(text);
+}
+
+Test(curves, a_loss_that_falls_steeply_is_drawn_whole)
+{
+    struct np_curves curves = {0};
+    char *text;
+
+    for (int i = 0; i < 200; i++)
+        np_curve_add(&curves.train_loss, i / 50.0, 4.0 / (1 + i / 10.0));
+    text = picture(&curves, "x");
+    cr_expect(top_of_loss(text) >= 3, "%g", top_of_loss(text));
+    free(text);
+}
+
+Test(curves, the_learning_rate_is_a_line_with_its_largest_value)
+{
+    struct np_curves curves = {0};
+    char *text;
+
+    for (int i = 0; i < 10; i++) {
+        np_curve_add(&curves.train_loss, i, 1);
+        np_curve_add(&curves.lr, i, 0.1 - i / 100.0);
+    }
+    text = picture(&curves, "x");
+    cr_expect(strstr(text, "class=\"line lr\"") && strstr(text, "rate 0.01, at most 0.1<"));
     free(text);
 }
 
