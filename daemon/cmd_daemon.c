@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -26,14 +25,12 @@
 #define MOST_CONNECTIONS 4096
 #define BACKLOG          4096 /* a Unix socket has no other queue: who finds it full is turned away */
 #define MOST_TURNS       16
-#define TOKEN_BYTES      32
 #define STOP_SPARE_S     20 /* for what comes after the last checkpoint */
 
 struct daemon {
     const char *config, *state, *socket, *listen;
     bool for_box;
     char *paths[3]; /* of the three, where they were not given; np_free */
-    char token[2 * TOKEN_BYTES + 1];
     struct np_service *service;
     struct np_routes *routes;
     struct np_http *http;
@@ -180,68 +177,6 @@ static int bind_tcp(const char *text, int *ret_fd, struct np_err *err)
     return 0;
 }
 
-/* One that is not whole is taken away again. */
-static int make_token(struct daemon *d, const char *path, struct np_err *err)
-{
-    unsigned char bytes[TOKEN_BYTES];
-    const int fd = getrandom(bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes)
-                       ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)
-                       : -1;
-    ssize_t nr = -1;
-
-    for (size_t i = 0; i < sizeof(bytes); i++)
-        snprintf(d->token + 2 * i, 3, "%02x", bytes[i]);
-    if (fd >= 0 && (nr = write(fd, d->token, 2 * TOKEN_BYTES)) >= 0 && nr < 2 * TOKEN_BYTES)
-        errno = ENOSPC;
-    const int code = nr == 2 * TOKEN_BYTES ? 0
-                                           : np_err_set(err, -errno, "%s: cannot be written: %s",
-                                                 path, strerror(errno));
-    if (fd >= 0)
-        close(fd);
-    if (fd >= 0 && code < 0)
-        unlink(path);
-    return code;
-}
-
-/* Of a file that nobody else can have read or written. */
-static int take_token(struct daemon *d, const char *path, int fd, struct np_err *err)
-{
-    struct stat stat_;
-
-    if (fstat(fd, &stat_) < 0 || !S_ISREG(stat_.st_mode) || stat_.st_uid != geteuid() ||
-        (stat_.st_mode & 077))
-        return np_err_set(err, -EPERM,
-            "%s: others may read it, or it is not this user's; remove it, and a new one is made",
-            path);
-    if (read(fd, d->token, 2 * TOKEN_BYTES) != 2 * TOKEN_BYTES ||
-        strspn(d->token, "0123456789abcdef") != 2 * TOKEN_BYTES)
-        return np_err_set(err, -EBADMSG,
-            "%s: is no token of %d hex digits; remove it, and a new one is made", path,
-            2 * TOKEN_BYTES);
-    return 0;
-}
-
-/* STATE/token: made once, 0600. */
-static int read_token(struct daemon *d, struct np_err *err)
-{
-    char *path = np_format("%s/token", d->state);
-    const int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
-    int code;
-
-    if (!path)
-        code = np_err_set(err, -ENOMEM, "out of memory");
-    else if (fd >= 0)
-        code = take_token(d, path, fd, err);
-    else if (errno == ENOENT)
-        code = make_token(d, path, err);
-    else
-        code = np_err_set(err, -errno, "%s: cannot be read: %s", path, strerror(errno));
-    if (fd >= 0)
-        close(fd);
-    np_free(path);
-    return code;
-}
-
 /* --- all of it -------------------------------------------------------------------------------- */
 
 /* To systemd, where that asks: a sign of life at a quarter of what it waits for one, and what there is to do. */
@@ -367,7 +302,8 @@ static int open_http(struct daemon *d, struct np_err *err)
     struct np_http_options options = {.socket_fd = -1,
         .tcp_fd = -1,
         .group = group ? group->gr_gid : (gid_t)-1,
-        .token = d->token,
+        .token = np_service_token(d->service),
+        .user_of = np_routes_user_of,
         .most_connections = MOST_CONNECTIONS,
         .handler = np_routes_handle,
         .hears = np_routes_hear,
@@ -400,8 +336,6 @@ static int serve(struct daemon *d, struct np_err *err)
         .context = d};
     if (code == 0)
         code = np_service_open(&start, &d->service, err);
-    if (code == 0)
-        code = read_token(d, err);
     if (code == 0)
         code = np_routes_new(d->service, &d->routes, err);
     if (code == 0)

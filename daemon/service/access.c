@@ -2,28 +2,37 @@
 #include "daemon/service/access.h"
 
 const char *const np_deed_names[NP_NR_DEEDS] = {
-    "submit", "list", "read", "control", "manage", "health"};
+    "submit", "list", "read", "control", "token", "manage", "health"};
 
-enum who { ROOT, OWNER, MEMBER, OTHER, NET, NET_TOKEN, NR_WHO };
+enum who { ROOT, OWNER, MEMBER, OTHER, NET, NET_TOKEN, NET_OWNER, NET_MEMBER, NR_WHO };
 
-/* Rows by deed: root, owner, member of the group, others, TCP, TCP with the token. A run has its submitter's
- * rights, and nobody submits without being somebody: not by TCP. What a run reads and says is its
- * owner's. With the token somebody acts as the administrator does, but for submitting. */
+/* Rows by deed: root, owner, member of the group, others, TCP, TCP with the administrator's token, with the owner's,
+ * with that of another user. A run has its submitter's rights, and nobody submits without being somebody: not by TCP.
+ * What a run reads and says is its owner's. With the administrator's token somebody acts as the administrator does,
+ * but for submitting. */
 static const bool table[NP_NR_DEEDS][NR_WHO] = {
-    [NP_DEED_SUBMIT] = {true, true, true, false, false, false},
-    [NP_DEED_LIST] = {true, true, true, false, true, true},
-    [NP_DEED_READ] = {true, true, false, false, false, true},
-    [NP_DEED_CONTROL] = {true, true, false, false, false, true},
-    [NP_DEED_MANAGE] = {true, false, false, false, false, false},
-    [NP_DEED_HEALTH] = {true, true, true, true, true, true},
+    [NP_DEED_SUBMIT] = {true, true, true, false, false, false, false, false},
+    [NP_DEED_LIST] = {true, true, true, false, true, true, true, true},
+    [NP_DEED_READ] = {true, true, false, false, false, true, true, false},
+    [NP_DEED_CONTROL] = {true, true, false, false, false, true, true, false},
+    [NP_DEED_TOKEN] = {true, true, true, false, false, false, false, false},
+    [NP_DEED_MANAGE] = {true, false, false, false, false, false, false, false},
+    [NP_DEED_HEALTH] = {true, true, true, true, true, true, true, true},
 };
 
 /* The daemon's own user is to it what root is to a box. */
 static enum who who_is(const struct np_access *access, const struct np_caller *caller, uid_t owner)
 {
-    if (!caller->socket)
+    const bool is_admin = caller->uid == 0 || caller->uid == access->service_uid;
+
+    if (!caller->socket && !caller->user)
         return caller->token ? NET_TOKEN : NET;
-    if (caller->uid == 0 || caller->uid == access->service_uid)
+    if (caller->user)
+        return is_admin               ? NET_TOKEN
+               : !access->for_box     ? NET
+               : caller->uid == owner ? NET_OWNER
+                                      : NET_MEMBER;
+    if (is_admin)
         return ROOT;
     if (!access->for_box)
         return OTHER;
@@ -45,5 +54,5 @@ bool np_access_is_limited(const struct np_access *access, uid_t uid)
 
 bool np_access_caller_is_limited(const struct np_access *access, const struct np_caller *caller)
 {
-    return caller->socket && np_access_is_limited(access, caller->uid);
+    return (caller->socket || caller->user) && np_access_is_limited(access, caller->uid);
 }

@@ -10,6 +10,7 @@ enum np_deed {
     NP_DEED_LIST,    /* runs, their states and rates; devices; the page */
     NP_DEED_READ,    /* a run's config, log and metrics */
     NP_DEED_CONTROL, /* stop, pause, resume, remove, change its priority */
+    NP_DEED_TOKEN,   /* a token of the caller's own: make it anew, and take it back */
     NP_DEED_MANAGE,  /* reload the settings, hold the queue, drain a device */
     NP_DEED_HEALTH,  /* /healthz, /metrics */
     NP_NR_DEEDS
@@ -21,7 +22,8 @@ struct np_caller {
     uid_t uid;
     gid_t gid;
     bool member; /* of the service's group */
-    bool token;  /* on TCP: it has shown the token */
+    bool token;  /* on TCP: it has shown the administrator's token */
+    bool user;   /* on TCP: it has shown that of the user uid */
 };
 struct np_access {
     uid_t service_uid; /* of the daemon */

@@ -79,12 +79,18 @@ static bool comes_from_here(struct MHD_Connection *connection, bool socket)
     return host.nr == 1 && origin.nr <= 1 && np_who_is_from_here(host.value, origin.value);
 }
 
-static bool has_token(const struct np_http *http, struct MHD_Connection *connection)
+/* On TCP: by the token that comes with the request. */
+static void find_caller(
+    const struct np_http *http, struct MHD_Connection *connection, struct np_caller *caller)
 {
-    const char *value =
+    const struct np_http_options *options = &http->options;
+    const char *field =
         MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    const char *token = field ? np_who_token(field) : NULL;
 
-    return http->options.token && value && np_who_has_token(value, http->options.token);
+    caller->token = token && options->token && np_who_same_token(token, options->token);
+    caller->user = token && !caller->token && options->user_of &&
+                   options->user_of(options->context, token, &caller->uid);
 }
 
 /* --- requests --------------------------------------------------------------------------------- */
@@ -121,7 +127,8 @@ static unsigned refusal_of(struct np_http *http, struct np_http_held *held)
     /* On the socket too: ssh -L may lead a browser there. */
     if (!comes_from_here(held->connection, caller->socket))
         return MHD_HTTP_FORBIDDEN;
-    caller->token = !caller->socket && has_token(http, held->connection);
+    if (!caller->socket)
+        find_caller(http, held->connection, caller);
     return held->peer->bad_target ? MHD_HTTP_BAD_REQUEST : 0;
 }
 

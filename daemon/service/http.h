@@ -28,13 +28,17 @@ typedef bool np_http_hears_fn(void *context, const struct np_http_request *reque
 /* Answers with np_http_reply(), now, or later where it keeps the request by np_http_hold(). */
 typedef void np_http_handler_fn(void *context, const struct np_http_request *request);
 
+/* Whose is this token, which is not the administrator's? False: nobody's. */
+typedef bool np_http_user_fn(void *context, const char *token, uid_t *ret_uid);
+
 struct np_http_options {
-    int socket_fd;        /* a bound Unix socket; -1: none */
-    int tcp_fd;           /* a bound loopback one; -1: none */
-    gid_t group;          /* whose members are `member`; (gid_t)-1: nobody is */
-    const char *token;    /* of TCP; NULL: nobody has one; borrowed */
-    int most_connections; /* of all; fewer where the process may not open so many files */
-    double idle_s;        /* that a connection is kept for which says nothing; 0: 75 */
+    int socket_fd;            /* a bound Unix socket; -1: none */
+    int tcp_fd;               /* a bound loopback one; -1: none */
+    gid_t group;              /* whose members are `member`; (gid_t)-1: nobody is */
+    const char *token;        /* the administrator's, of TCP; NULL: nobody has one; borrowed */
+    np_http_user_fn *user_of; /* NULL: no user has one */
+    int most_connections;     /* of all; fewer where the process may not open so many files */
+    double idle_s;            /* that a connection is kept for which says nothing; 0: 75 */
     np_http_hears_fn *hears;
     np_http_handler_fn *handler;
     void *context;

@@ -28,24 +28,23 @@ void np_who_is_behind(int fd, gid_t group, struct np_caller *ret_caller)
         ret_caller->member |= groups[i] == group;
 }
 
-static bool same_token(const char *given, const char *token)
+bool np_who_same_token(const char *given, const char *token)
 {
     const size_t bytes = strlen(token);
     unsigned char differs = 0;
 
-    if (strlen(given) != bytes)
+    if (bytes == 0 || strlen(given) != bytes)
         return false;
     for (size_t i = 0; i < bytes; i++)
         differs |= (unsigned char)(given[i] ^ token[i]);
     return differs == 0;
 }
 
-bool np_who_has_token(const char *field, const char *token)
+const char *np_who_token(const char *field)
 {
     static const char bearer[] = "Bearer ";
 
-    return *token && strncasecmp(field, bearer, strlen(bearer)) == 0 &&
-           same_token(field + strlen(bearer), token);
+    return strncasecmp(field, bearer, strlen(bearer)) == 0 ? field + strlen(bearer) : NULL;
 }
 
 static bool is_local(const char *name)

@@ -26,6 +26,7 @@ enum statement {
     READ_TEXT,
     READ_AFTER,
     SET_TOKEN,
+    DROP_TOKEN,
     FIND_TOKEN,
     DRAIN,
     UNDRAIN,
@@ -55,6 +56,7 @@ static const char *const sql[NR_STATEMENTS] = {
     [READ_TEXT] = "SELECT config, environment FROM configs WHERE id = ?",
     [READ_AFTER] = "SELECT other FROM after WHERE id = ? ORDER BY other",
     [SET_TOKEN] = "INSERT OR REPLACE INTO tokens (uid, hash, made) VALUES (?, ?, ?)",
+    [DROP_TOKEN] = "DELETE FROM tokens WHERE uid = ?",
     [FIND_TOKEN] = "SELECT uid FROM tokens WHERE hash = ?",
     [DRAIN] = "INSERT OR IGNORE INTO drained (device) VALUES (?)",
     [UNDRAIN] = "DELETE FROM drained WHERE device = ?",
@@ -635,6 +637,14 @@ int np_queue_set_token(
     bind_text(set, &at, hash);
     bind_real(set, &at, now);
     return step(queue, SET_TOKEN, NULL, "written", err);
+}
+
+int np_queue_drop_token(struct np_queue *queue, uid_t uid, struct np_err *err)
+{
+    int at = 1;
+
+    bind_int(queue->statements[DROP_TOKEN], &at, uid);
+    return step(queue, DROP_TOKEN, NULL, "written", err);
 }
 
 int np_queue_find_token(

@@ -108,6 +108,7 @@ int np_queue_text(struct np_queue *queue, int64_t id, char **ret_config, char **
 /* A user's token for TCP, as the hex digits of its SHA-256; replaces the one before. */
 int np_queue_set_token(
     struct np_queue *queue, uid_t uid, const char *hash, double now, struct np_err *err);
+int np_queue_drop_token(struct np_queue *queue, uid_t uid, struct np_err *err);
 /* Whose token it is; *ret_found: somebody's. */
 int np_queue_find_token(
     struct np_queue *queue, const char *hash, uid_t *ret_uid, bool *ret_found, struct np_err *err);

@@ -45,6 +45,8 @@ static const struct route routes_table[] = {
     {"GET", "/v1/service", NP_DEED_LIST, np_route_service},
     {"PATCH", "/v1/service", NP_DEED_MANAGE, np_route_hold_all},
     {"POST", "/v1/service/reload", NP_DEED_MANAGE, np_route_reload},
+    {"POST", "/v1/tokens", NP_DEED_TOKEN, np_route_new_token},
+    {"DELETE", "/v1/tokens", NP_DEED_TOKEN, np_route_drop_token},
     {"GET", "/healthz", NP_DEED_HEALTH, np_route_health},
     {"GET", "/metrics", NP_DEED_HEALTH, np_route_prometheus},
     {"GET", "/openapi.json", NP_DEED_LIST, np_route_page},
@@ -394,6 +396,13 @@ static void answer_wrong_method(struct np_call *call, const char *allowed)
 
     call->routes->answers[4]++;
     np_http_reply(call->held, 405, "application/json", text, strlen(text), &field);
+}
+
+bool np_routes_user_of(void *context, const char *token, uid_t *ret_uid)
+{
+    struct np_routes *routes = context;
+
+    return np_service_find_token(routes->service, token, ret_uid);
 }
 
 void np_routes_handle(void *context, const struct np_http_request *request)

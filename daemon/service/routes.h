@@ -12,6 +12,7 @@ void np_routes_free(struct np_routes *routes); /* held requests are not answered
 /* For np_http_open(). */
 bool np_routes_hear(void *routes, const struct np_http_request *request);
 void np_routes_handle(void *routes, const struct np_http_request *request);
+bool np_routes_user_of(void *routes, const char *token, uid_t *ret_uid);
 /* Answers what was waited for: checks and reads that have ended, long polls. With each turn of the loop, after HTTP's.
  * True: it has answered, or begun, something: HTTP has more to do. */
 bool np_routes_turn(struct np_routes *routes);

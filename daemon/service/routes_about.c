@@ -83,8 +83,8 @@ static void write_caller(struct np_call *call)
     struct np_json *json = &call->routes->json;
 
     np_json_open(json, "caller", '{');
-    np_json_real(json, "uid", caller->socket ? (double)caller->uid : NAN);
-    np_json_bool(json, "token", caller->token);
+    np_json_real(json, "uid", caller->socket || caller->user ? (double)caller->uid : NAN);
+    np_json_bool(json, "token", caller->token || caller->user);
     np_json_bool(json, "all_runs",
         np_access_may(
             np_service_access(call->routes->service), caller, NP_DEED_CONTROL, (uid_t)-1));
@@ -138,6 +138,45 @@ void np_route_reload(struct np_call *call)
 
     if (np_service_reload(call->routes->service, &err) < 0)
         np_answer_error(call, 422, "config", "nothing is changed: %s", err.text);
+    else
+        np_answer_nothing(call);
+}
+
+/* --- tokens ----------------------------------------------------------------------------------- */
+
+void np_route_new_token(struct np_call *call)
+{
+    const uid_t uid = call->request->caller.uid;
+    char token[NP_SERVICE_TOKEN_BYTES];
+    struct np_err err = {0};
+    const int code = np_service_new_token(call->routes->service, uid, token, &err);
+
+    if (code < 0) {
+        np_answer_failure(call, code, &err);
+        return;
+    }
+    np_json_begin(&call->routes->json, NULL);
+    np_json_int(&call->routes->json, "uid", uid);
+    np_json_text(&call->routes->json, "token", token);
+    np_answer_json(call, 201);
+}
+
+/* Root may take back anybody's: of one who is not of the group any more, say. */
+void np_route_drop_token(struct np_call *call)
+{
+    const struct np_caller *caller = &call->request->caller;
+    const bool is_root =
+        caller->uid == 0 || caller->uid == np_service_access(call->routes->service)->service_uid;
+    int64_t uid = caller->uid;
+    struct np_err err = {0};
+    int code;
+
+    if (!np_query_whole(call, "uid", 0, UINT32_MAX, &uid))
+        return;
+    if (uid != caller->uid && !is_root)
+        np_answer_error(call, 403, "forbidden", "a token is taken back by its user, or by root");
+    else if ((code = np_service_drop_token(call->routes->service, (uid_t)uid, &err)) < 0)
+        np_answer_failure(call, code, &err);
     else
         np_answer_nothing(call);
 }

@@ -118,6 +118,8 @@ void np_route_drain(struct np_call *call);
 void np_route_service(struct np_call *call);
 void np_route_hold_all(struct np_call *call);
 void np_route_reload(struct np_call *call);
+void np_route_new_token(struct np_call *call);
+void np_route_drop_token(struct np_call *call);
 void np_route_health(struct np_call *call);
 void np_route_prometheus(struct np_call *call);
 void np_route_page(struct np_call *call);

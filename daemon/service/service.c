@@ -14,6 +14,7 @@
 
 #include "daemon/service/ending.h"
 #include "daemon/service/service_parts.h"
+#include "daemon/service/sha256.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
@@ -380,6 +381,48 @@ static void forget_old(struct np_service *service)
         if (id == 0 || np_service_remove(service, id, &unwritten) < 0)
             return;
     }
+}
+
+/* --- tokens ----------------------------------------------------------------------------------- */
+
+const char *np_service_token(const struct np_service *service)
+{
+    return service->token;
+}
+
+int np_service_new_token(struct np_service *service, uid_t uid,
+    char ret_token[NP_SERVICE_TOKEN_BYTES], struct np_err *err)
+{
+    char token[NP_TOKEN_CHARS + 1], hash[65];
+    int code;
+
+    if (uid == 0 || uid == service->access.service_uid) {
+        code = np_token_replace(service->start.dir, service->token, err);
+        memcpy(token, service->token, sizeof(token));
+    } else if ((code = np_token_make(token, err)) == 0) {
+        np_sha256(token, strlen(token), hash);
+        code = np_queue_set_token(service->queue, uid, hash, np_service_now(), err);
+    }
+    if (code == 0)
+        memcpy(ret_token, token, sizeof(token));
+    return code;
+}
+
+int np_service_drop_token(struct np_service *service, uid_t uid, struct np_err *err)
+{
+    return np_queue_drop_token(service->queue, uid, err);
+}
+
+bool np_service_find_token(struct np_service *service, const char *token, uid_t *ret_uid)
+{
+    struct np_err unread = {0};
+    bool found = false;
+    char hash[65];
+
+    if (strlen(token) != NP_TOKEN_CHARS)
+        return false;
+    np_sha256(token, NP_TOKEN_CHARS, hash);
+    return np_queue_find_token(service->queue, hash, ret_uid, &found, &unread) == 0 && found;
 }
 
 /* --- the loop --------------------------------------------------------------------------------- */

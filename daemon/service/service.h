@@ -128,6 +128,17 @@ int np_service_set_priority(
     struct np_service *service, int64_t id, int64_t priority, struct np_err *err);
 /* -EBUSY: it is not over. Its folder stays. */
 int np_service_remove(struct np_service *service, int64_t id, struct np_err *err);
+/* The administrator's token for TCP; lent, and current for as long as the service lives. */
+const char *np_service_token(const struct np_service *service);
+/* A new token for a caller on the socket, which takes the place of the one before: the administrator's for root and
+ * the service's own user, else the user's own, of which only a hash is kept. */
+#define NP_SERVICE_TOKEN_BYTES 65
+int np_service_new_token(struct np_service *service, uid_t uid,
+    char ret_token[NP_SERVICE_TOKEN_BYTES], struct np_err *err);
+/* Takes the user's own token back, where there is one. */
+int np_service_drop_token(struct np_service *service, uid_t uid, struct np_err *err);
+/* Whose own token is it? False: nobody's. */
+bool np_service_find_token(struct np_service *service, const char *token, uid_t *ret_uid);
 /* service.yaml again; one that is wrong changes nothing. */
 int np_service_reload(struct np_service *service, struct np_err *err);
 /* A number that grows with every change of an entry or its progress: what long polls wait for. */

@@ -137,6 +137,8 @@ int np_service_open(
         code = watch_signals(service, err);
     if (code == 0)
         code = open_queue(service, err);
+    if (code == 0)
+        code = np_token_read(start->dir, service->token, err);
     if (code < 0) {
         np_service_close(service);
         return code;

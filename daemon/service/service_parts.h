@@ -5,6 +5,7 @@
 #include "daemon/json.h"
 #include "daemon/service/keep.h"
 #include "daemon/service/service.h"
+#include "daemon/service/token.h"
 #include "daemon/service/worker.h"
 
 #define NP_DISK_WAIT_S 5.0 /* before a run whose disk is full is tried again */
@@ -36,6 +37,7 @@ struct np_service {
     struct np_service_start start;
     struct np_service_options options;
     struct np_access access;
+    char token[NP_TOKEN_CHARS + 1]; /* the administrator's */
     struct np_queue *queue;
     struct np_kept **runs;           /* by id */
     const struct np_entry **entries; /* the same, for dispatch and routes */

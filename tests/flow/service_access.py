@@ -108,6 +108,31 @@ def wrong_tokens(daemon):
     expect(os.stat(daemon.state).st_mode & 0o077 == 0, "the state folder's mode")
 
 
+def users_tokens(daemon):
+    """A user's own token has their rights over TCP, until there is another, or it is taken back."""
+    run = new_run(daemon)
+    token = lambda who: ask(daemon, who, "POST", "/v1/tokens").json()["token"]
+    of_owner, of_member = token("owner"), token("group")
+    by = lambda token, method, target, body=None: daemon.ask_tcp(method, target, body, token=token).status
+    at = "/v1/runs/%d" % run
+    expect(by(of_owner, "GET", at + "/config") == 200 and by(of_member, "GET", at + "/config") == 403, "config")
+    expect(by(of_member, "POST", at + "/stop") == 403 and by(of_owner, "POST", at + "/pause") == 200, "control")
+    expect(by(of_owner, "PATCH", at, {"priority": 1}) == 403, "more than on the socket")
+    expect(by(of_owner, "POST", "/v1/runs", submission(daemon)) == 403, "submit")
+    for method, target in (("POST", "/v1/tokens"), ("DELETE", "/v1/tokens"), ("POST", "/v1/service/reload")):
+        expect(by(of_owner, method, target) == 403, target)
+    caller = daemon.ask_tcp("GET", "/v1/service", token=of_owner).json()["caller"]
+    expect(caller == {"uid": OWNER, "token": True, "all_runs": False}, caller)
+    again = token("owner")
+    expect(by(of_owner, "GET", at + "/config") == 403 and by(again, "GET", at + "/config") == 200, "the old one")
+    expect(daemon.token() not in (again, of_member) and again.encode() not in open(daemon.state + "/queue.db", "rb").read(), "kept")
+    expect(ask(daemon, "group", "DELETE", "/v1/tokens?uid=%d" % OWNER).status == 403, "another's")
+    expect(ask(daemon, "owner", "DELETE", "/v1/tokens").status == 204 and by(again, "GET", at + "/config") == 403, "back")
+    expect(ask(daemon, "root", "DELETE", "/v1/tokens?uid=%d" % MEMBER).status == 204 and by(of_member, "PATCH", at, {"priority": 0}) == 403, "by root")
+    old = daemon.token()
+    expect(token("root") == daemon.token() != old and by(old, "GET", at + "/config") == 403 and by(daemon.token(), "GET", at + "/config") == 200, "root's")
+
+
 def unseen_runs(daemon):
     """To who may not list runs, one that is there looks like one that is not."""
     for target in ("/v1/runs/1", "/v1/runs/999999"):
@@ -204,7 +229,7 @@ def of_a_box():
         put(daemon.dir + "/secret/metrics.jsonl", '{"step": "%s"}\n' % SECRET, 0)
         os.chmod(daemon.dir + "/secret/metrics.jsonl", 0o600)
         with test("the documented table has a row for every deed and a deed for every path"):
-            expect({o.get("x-deed") for _, _, o in operations()} == set(rows) and len(rows) == 6, rows)
+            expect({o.get("x-deed") for _, _, o in operations()} == set(rows) and len(rows) == 7, rows)
         with test("the box's socket is its group's, 0660"):
             expect(mode.st_gid == GROUP and mode.st_mode & 0o777 == 0o660, oct(mode.st_mode))
         os.chmod(daemon.socket, 0o666)  # so that others get as far as the service itself
@@ -213,6 +238,7 @@ def of_a_box():
             expect(cells == len(list(operations())) * len(CALLERS), cells)
         for what, work in (("a foreign Host or Origin is refused for every path, whatever the token", foreign_pages),
                            ("a wrong token is none, and the right one is its user's alone", wrong_tokens),
+                           ("a user's own token has that user's rights, and no other's", users_tokens),
                            ("who may not list runs is not told which there are", unseen_runs),
                            ("a run's folder is read with its owner's rights alone", own_rights),
                            ("a submission names no place that its submitter may not", own_places),

@@ -153,6 +153,9 @@ def holding_back():
 
 
 def the_service():
+    case("POST", "/v1/tokens", 201)
+    case("DELETE", "/v1/tokens", 204)
+    case("DELETE", "/v1/tokens", 400, "/v1/tokens?uid=ann")
     service = case("GET", "/v1/service", 200).json()
     expect(service["pid"] == daemon.process.pid and service["mode"] == "user", service)
     case("GET", "/healthz", 200)

@@ -332,7 +332,9 @@ Test(access, nobody_has_more_rights_than_they_should)
                            owner = {.socket = true, .uid = 5, .member = true},
                            member = {.socket = true, .uid = 6, .member = true},
                            other = {.socket = true, .uid = 7}, net = {.uid = 5},
-                           token = {.token = true}, myself = {.socket = true, .uid = 1000};
+                           token = {.token = true}, owners = {.user = true, .uid = 5},
+                           members = {.user = true, .uid = 6}, admins = {.user = true, .uid = 100},
+                           myself = {.socket = true, .uid = 1000};
 
     for (int deed = 0; deed < NP_NR_DEEDS; deed++) {
         const enum np_deed d = (enum np_deed)deed;
@@ -341,10 +343,15 @@ Test(access, nobody_has_more_rights_than_they_should)
         cr_assert(np_access_may(&own, &myself, d, 1000));
         cr_assert_eq(np_access_may(&box, &owner, d, 5), d != NP_DEED_MANAGE);
         cr_assert_eq(np_access_may(&box, &member, d, 5),
-            d == NP_DEED_SUBMIT || d == NP_DEED_LIST || d == NP_DEED_HEALTH);
+            d == NP_DEED_SUBMIT || d == NP_DEED_LIST || d == NP_DEED_TOKEN || d == NP_DEED_HEALTH);
         cr_assert_eq(np_access_may(&box, &other, d, 5), d == NP_DEED_HEALTH);
         cr_assert_eq(np_access_may(&own, &member, d, 5), d == NP_DEED_HEALTH);
         cr_assert_eq(np_access_may(&box, &net, d, 5), d == NP_DEED_LIST || d == NP_DEED_HEALTH);
-        cr_assert_eq(np_access_may(&box, &token, d, 5), d != NP_DEED_SUBMIT && d != NP_DEED_MANAGE);
+        const bool by_net = d != NP_DEED_SUBMIT && d != NP_DEED_TOKEN && d != NP_DEED_MANAGE;
+        cr_assert_eq(np_access_may(&box, &token, d, 5), by_net);
+        cr_assert_eq(np_access_may(&box, &admins, d, 5), by_net);
+        cr_assert_eq(np_access_may(&box, &owners, d, 5), by_net);
+        cr_assert_eq(np_access_may(&box, &members, d, 5), d == NP_DEED_LIST || d == NP_DEED_HEALTH);
+        cr_assert_eq(np_access_may(&own, &owners, d, 5), d == NP_DEED_LIST || d == NP_DEED_HEALTH);
     }
 }

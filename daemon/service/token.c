@@ -1,0 +1,119 @@
+/* See token.h. */
+#include "daemon/service/token.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "loader/base/mem.h"
+
+int np_token_make(char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err)
+{
+    unsigned char bytes[NP_TOKEN_CHARS / 2];
+
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        return np_err_set(err, -EIO, "the system gives no random numbers: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(ret_token + 2 * i, 3, "%02x", bytes[i]);
+    return 0;
+}
+
+/* All of it, synced. */
+static int write_whole(const char *path, const char *token)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int code = 0;
+
+    if (fd < 0)
+        return -errno;
+    const ssize_t nr = write(fd, token, NP_TOKEN_CHARS);
+    if (nr != NP_TOKEN_CHARS)
+        code = nr < 0 ? -errno : -ENOSPC;
+    else if (fsync(fd) < 0)
+        code = -errno;
+    close(fd);
+    return code;
+}
+
+static int sync_dir(const char *dir)
+{
+    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int code = fd < 0 || fsync(fd) < 0 ? -errno : 0;
+
+    if (fd >= 0)
+        close(fd);
+    return code;
+}
+
+int np_token_replace(const char *dir, char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err)
+{
+    char *path = np_format("%s/token", dir), *made = np_format("%s/token.new", dir);
+    char token[NP_TOKEN_CHARS + 1];
+    int code = path && made ? np_token_make(token, err) : np_err_set(err, -ENOMEM, "out of memory");
+
+    if (code == 0) {
+        unlink(made); /* of one that was cut off */
+        code = write_whole(made, token);
+        if (code == 0 && rename(made, path) < 0)
+            code = -errno;
+        if (code == 0)
+            code = sync_dir(dir);
+        if (code < 0) {
+            unlink(made);
+            np_err_set(err, code, "%s: cannot be written: %s", path, strerror(-code));
+        }
+    }
+    if (code == 0)
+        memcpy(ret_token, token, sizeof(token));
+    np_free(path);
+    np_free(made);
+    return code;
+}
+
+/* Of a file that nobody else can have read or written. 1: it is empty. */
+static int take(const char *path, int fd, char token[NP_TOKEN_CHARS + 1], struct np_err *err)
+{
+    struct stat stat_;
+
+    if (fstat(fd, &stat_) < 0 || !S_ISREG(stat_.st_mode) || stat_.st_uid != geteuid() ||
+        (stat_.st_mode & 077))
+        return np_err_set(err, -EPERM,
+            "%s: others may read it, or it is not this user's; remove it, and a new one is made",
+            path);
+    if (stat_.st_size == 0)
+        return 1;
+    if (read(fd, token, NP_TOKEN_CHARS) != NP_TOKEN_CHARS ||
+        strspn(token, "0123456789abcdef") != NP_TOKEN_CHARS)
+        return np_err_set(err, -EBADMSG,
+            "%s: is no token of %d hex digits; remove it, and a new one is made", path,
+            NP_TOKEN_CHARS);
+    return 0;
+}
+
+int np_token_read(const char *dir, char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err)
+{
+    char *path = np_format("%s/token", dir), token[NP_TOKEN_CHARS + 1] = "";
+    const int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+    int code;
+
+    if (!path)
+        code = np_err_set(err, -ENOMEM, "out of memory");
+    else if (fd >= 0)
+        code = take(path, fd, token, err);
+    else if (errno == ENOENT)
+        code = 1;
+    else
+        code = np_err_set(err, -errno, "%s: cannot be read: %s", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    np_free(path);
+    if (code == 1)
+        return np_token_replace(dir, ret_token, err);
+    if (code == 0)
+        memcpy(ret_token, token, sizeof(token));
+    return code;
+}

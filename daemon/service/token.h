@@ -1,0 +1,17 @@
+/* Tokens for TCP: random ones, and the box's own in a file that nobody else can read. */
+#ifndef NP_TOKEN_H
+#define NP_TOKEN_H
+
+#include "loader/base/err.h"
+
+#define NP_TOKEN_CHARS 64 /* hex digits */
+
+/* A new one, and a NUL behind it. */
+int np_token_make(char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err);
+/* DIR/token, 0600; made where there is none, or an empty one. -EPERM: others could read it, or it is another user's;
+ * -EBADMSG: it is no token. */
+int np_token_read(const char *dir, char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err);
+/* A new one in its place: on the disk when this returns 0, and else the old one is. */
+int np_token_replace(const char *dir, char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err);
+
+#endif
