@@ -20,6 +20,7 @@ struct top {
     const struct np_top_service *options;
     struct np_screen screen;
     struct np_node *answer;     /* of /v1/runs; owned; NULL: none yet */
+    char tag[96];               /* of the answer, as the service marked it; "": not known */
     int64_t chosen, open;       /* ids; open 0: the list */
     const char *verb;           /* that is asked about; NULL: none */
     bool away;                  /* the service does not answer: what is shown is old */
@@ -52,21 +53,39 @@ static const struct np_node *run_of(const struct top *top, int64_t id)
 
 /* --- asking ------------------------------------------------------------------------------------- */
 
-/* The runs that are not over, and the one that is looked at. */
+/* The open run, where it is over and so not among the others; one that was removed is left out. */
+static int take_open(struct top *top, struct np_err *err)
+{
+    struct np_node *runs = (struct np_node *)runs_of(top),
+                   *run = NULL; /* of answer, which is ours */
+    char target[64];
+
+    if (!top->open || !runs || run_of(top, top->open))
+        return 0;
+    snprintf(target, sizeof(target), "/v1/runs/%lld", (long long)top->open);
+    const int code = np_client_ask_node(top->options->client, "GET", target, NULL, &run, err);
+    if (code == 0)
+        np_node_add(runs, NULL, run);
+    return code == -EREMOTEIO ? 0 : code;
+}
+
+/* The runs that are not over, and the one that is looked at. What has not changed is not sent again. */
 static int take_runs(struct top *top, struct np_err *err)
 {
-    struct np_node *answer = NULL, *runs = NULL;
-    int code = np_client_ask_node(top->options->client, "GET", "/v1/runs", NULL, &answer, err);
+    struct np_client *client = top->options->client;
+    struct np_answer answer;
+    struct np_node *node = NULL;
 
-    if (code < 0)
-        return code;
-    np_node_free(top->answer);
-    top->answer = answer;
-    runs = (struct np_node *)runs_of(top); /* of answer, which is ours */
-    for (int i = runs ? runs->nr_items - 1 : -1; i >= 0; i--)
-        if (np_run_is_over(runs->items[i]) && id_of(runs->items[i]) != top->open)
-            np_node_remove(runs, i);
-    return 0;
+    np_client_unless(client, top->answer ? top->tag : "");
+    int code = np_client_ask(client, "GET",
+        "/v1/runs?state=queued,running,pausing,yielding,stopping,paused", NULL, &answer, err);
+    if (code == 0 && answer.status != 304 &&
+        (code = np_json_parse(answer.body, answer.bytes, &node, err)) == 0) {
+        np_node_free(top->answer);
+        top->answer = node;
+        snprintf(top->tag, sizeof(top->tag), "%s", answer.tag);
+    }
+    return code < 0 ? code : take_open(top, err);
 }
 
 /* What is new of the open run's pipeline. Its metrics are its owner's: others see the run's line alone. */
@@ -271,6 +290,7 @@ static void move(struct top *top, int by)
 static void open_run(struct top *top, int64_t id)
 {
     top->open = id;
+    top->tag[0] = '\0'; /* the list had the run that was open before, and may lack this one */
     top->next = -1;
     top->pipeline = (struct np_top_run){0};
 }

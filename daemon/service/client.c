@@ -22,7 +22,8 @@ struct np_client {
     char *path;
     char *body;
     size_t bytes, room;
-    char next[64];
+    char next[64], tag[96];
+    char unless[128]; /* a field of the next request; "" */
     char error[CURL_ERROR_SIZE];
 };
 
@@ -77,23 +78,29 @@ static size_t take(char *bytes, size_t size, size_t nr, void *context)
     return more;
 }
 
+/* The value of the field `name`, where the line has it. */
+static void take_value(const char *line, size_t bytes, const char *name, char *to, size_t room)
+{
+    const size_t used = strlen(name);
+
+    if (bytes <= used || strncasecmp(line, name, used) != 0)
+        return;
+    const char *value = line + used;
+    size_t left = bytes - used;
+    for (; left > 0 && *value == ' '; left--)
+        value++;
+    while (left > 0 && (value[left - 1] == '\r' || value[left - 1] == '\n'))
+        left--;
+    snprintf(to, room, "%.*s", (int)left, value);
+}
+
 static size_t take_field(char *line, size_t size, size_t nr, void *context)
 {
-    static const char name[] = "X-Next:";
     struct np_client *client = context;
-    size_t bytes = size * nr;
 
-    if (bytes > sizeof(name) && strncasecmp(line, name, sizeof(name) - 1) == 0) {
-        const char *value = line + sizeof(name) - 1;
-        size_t left = bytes - (sizeof(name) - 1);
-
-        for (; left > 0 && *value == ' '; left--)
-            value++;
-        while (left > 0 && (value[left - 1] == '\r' || value[left - 1] == '\n'))
-            left--;
-        snprintf(client->next, sizeof(client->next), "%.*s", (int)left, value);
-    }
-    return bytes;
+    take_value(line, size * nr, "X-Next:", client->next, sizeof(client->next));
+    take_value(line, size * nr, "ETag:", client->tag, sizeof(client->tag));
+    return size * nr;
 }
 
 int np_client_open(const char *path, struct np_client **ret_client, struct np_err *err)
@@ -170,7 +177,7 @@ static CURLcode send_once(struct np_client *client, const char *method, const ch
     const char *body, struct np_answer *ret_answer)
 {
     client->bytes = 0;
-    client->next[0] = client->error[0] = '\0';
+    client->next[0] = client->tag[0] = client->error[0] = '\0';
     take((char *)"", 1, 0, client);
     curl_easy_setopt(client->curl, CURLOPT_URL, url);
     curl_easy_setopt(client->curl, CURLOPT_POSTFIELDS, body ? body : "");
@@ -183,6 +190,7 @@ static CURLcode send_once(struct np_client *client, const char *method, const ch
     *ret_answer = (struct np_answer){.body = client->body, .bytes = client->bytes};
     curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &ret_answer->status);
     snprintf(ret_answer->next, sizeof(ret_answer->next), "%s", client->next);
+    snprintf(ret_answer->tag, sizeof(ret_answer->tag), "%s", client->tag);
     return code;
 }
 
@@ -197,6 +205,23 @@ static bool is_busy(const struct np_client *client, CURLcode code, long status)
     return code == CURLE_OK && status == BUSY && strstr(client->body, "\"busy\"");
 }
 
+/* NULL: no memory; then the list is gone, too. */
+static struct curl_slist *append(struct curl_slist *fields, const char *field)
+{
+    struct curl_slist *longer = curl_slist_append(fields, field);
+
+    if (!longer)
+        curl_slist_free_all(fields);
+    return longer;
+}
+
+void np_client_unless(struct np_client *client, const char *tag)
+{
+    client->unless[0] = '\0';
+    if (*tag)
+        snprintf(client->unless, sizeof(client->unless), "If-None-Match: %s", tag);
+}
+
 int np_client_ask(struct np_client *client, const char *method, const char *target,
     const char *body, struct np_answer *ret_answer, struct np_err *err)
 {
@@ -205,6 +230,9 @@ int np_client_ask(struct np_client *client, const char *method, const char *targ
     CURLcode code = CURLE_OUT_OF_MEMORY;
 
     *ret_answer = (struct np_answer){.status = 0};
+    if (fields && *client->unless)
+        fields = append(fields, client->unless);
+    client->unless[0] = '\0';
     curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, fields);
     for (int i = 0; url && fields && i < NR_TRIES; i++) {
         if (i > 0)

@@ -16,11 +16,15 @@ struct np_answer {
     char *body; /* NUL-ended, lent until the next request */
     size_t bytes;
     char next[64]; /* X-Next; "" */
+    char tag[96];  /* ETag; "" */
 };
 /* method "GET", target "/v1/runs?state=running", body NULL or JSON. An error of the service's (status 400 and
  * above) is -EREMOTEIO with its text in err, and *ret_answer is filled in all the same. */
 int np_client_ask(struct np_client *client, const char *method, const char *target,
     const char *body, struct np_answer *ret_answer, struct np_err *err);
+/* The next request is a question whether its answer still has this tag: then its status is 304, and its body empty. The
+ * text is copied; "" asks nothing. */
+void np_client_unless(struct np_client *client, const char *tag);
 /* The same, with the JSON of the answer as a node: np_node_free. */
 int np_client_ask_node(struct np_client *client, const char *method, const char *target,
     const char *body, struct np_node **ret_node, struct np_err *err);

@@ -48,38 +48,55 @@ static const char *device_of(const struct np_node *run)
 
 /* --- a table ------------------------------------------------------------------------------------ */
 
-enum { ID, NAME, STATE, OWNER, DEVICE, PRIORITY, STEP, LOSS, ACCURACY, RATE, STALL, TIME };
+enum {
+    ID,
+    NAME,
+    STATE,
+    OWNER,
+    DEVICE,
+    PRIORITY,
+    STEP,
+    LOSS,
+    ACCURACY,
+    RATE,
+    STALL,
+    TIME,
+    TRIES,
+    WHY
+};
 
 /* Names leave the table last, and are cut before. */
 static const struct np_column list_columns[] = {
-    {"id", true, false, 0},
-    {"name", false, true, 0},
-    {"state", false, false, 0},
-    {"owner", false, false, 5},
-    {"device", false, false, 0},
-    {"prio", true, false, 6},
-    {"step", true, false, 0},
-    {"loss", true, false, 7},
-    {"acc", true, false, 8},
-    {"img/s", true, false, 0},
-    {"stall", false, false, 9},
-    {"since", true, false, 1},
-    {NULL, false, false, 0},
+    {"id", true, false, 0, false},
+    {"name", false, true, 0, false},
+    {"state", false, false, 0, false},
+    {"owner", false, false, 5, false},
+    {"device", false, false, 0, false},
+    {"prio", true, false, 6, false},
+    {"step", true, false, 0, false},
+    {"loss", true, false, 7, false},
+    {"acc", true, false, 8, false},
+    {"img/s", true, false, 0, false},
+    {"stall", false, false, 9, false},
+    {"since", true, false, 1, false},
+    {"tries", true, false, 2, true},
+    {"why", false, true, 3, true},
+    {NULL, false, false, 0, false},
 };
 static const struct np_column live_columns[] = {
-    {"id", true, false, 0},
-    {"name", false, true, 0},
-    {"state", false, false, 0},
-    {"owner", false, false, 8},
-    {"device", false, false, 5},
-    {"prio", true, false, 9},
-    {"step", true, false, 0},
-    {"loss", true, false, 0},
-    {"acc", true, false, 7},
-    {"img/s", true, false, 0},
-    {"stall", false, false, 0},
-    {"ETA", true, false, 1},
-    {NULL, false, false, 0},
+    {"id", true, false, 0, false},
+    {"name", false, true, 0, false},
+    {"state", false, false, 0, false},
+    {"owner", false, false, 8, false},
+    {"device", false, false, 5, false},
+    {"prio", true, false, 9, false},
+    {"step", true, false, 0, false},
+    {"loss", true, false, 0, false},
+    {"acc", true, false, 7, false},
+    {"img/s", true, false, 0, false},
+    {"stall", false, false, 0, false},
+    {"ETA", true, false, 1, false},
+    {NULL, false, false, 0, false},
 };
 
 void np_runs_table(bool live, struct np_table *ret_table)
@@ -99,7 +116,8 @@ static const char *colour_of(const struct np_node *run)
 
 static void put(struct np_table_row *row, int column, const char *text)
 {
-    snprintf(row->cells[column], NP_TABLE_CELL, "%s", *text ? text : "-");
+    if (snprintf(row->cells[column], NP_TABLE_CELL, "%s", *text ? text : "-") >= NP_TABLE_CELL)
+        row->cells[column][NP_TABLE_CELL - 2] = '~'; /* it is cut */
     np_text_clean(row->cells[column]);
 }
 
@@ -161,6 +179,10 @@ int np_runs_add(struct np_table *table, bool live, const struct np_node *run)
         strncat(row->cells[STALL], " ", 2);
         strncat(row->cells[STALL], np_node_text(progress, "cause"), 16);
     }
+    if (!live && number(run, "attempts") > 1)
+        put(row, TRIES, np_node_text(run, "attempts"));
+    if (!live && *np_node_text(run, "reason"))
+        put(row, WHY, np_node_text(run, "reason"));
     if (!live)
         put_age(row, run);
     else if (!goes || isnan(number(progress, "eta_seconds")))

@@ -51,13 +51,19 @@ static void measure(const struct np_table *table, int width, int *widths)
     int sum = -GAP, n = 0;
 
     for (; columns[n].head; n++) {
+        bool any = false;
+
         widths[n] = columns_of(columns[n].head);
         for (int r = 0; r < table->nr_rows; r++) {
             const int cell = columns_of(table->rows[r].cells[n]);
 
             widths[n] = cell > widths[n] ? cell : widths[n];
+            any |= cell > 0;
         }
-        sum += widths[n] + GAP;
+        if (columns[n].if_any && !any)
+            widths[n] = 0;
+        else
+            sum += widths[n] + GAP;
     }
     while (width > 0 && sum > width) {
         int worst = -1, cut = -1;

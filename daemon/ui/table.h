@@ -14,6 +14,7 @@ struct np_column {
     bool right;       /* aligned */
     bool cuts;        /* may be cut, down to its head or 8 columns */
     int spare;        /* left out where there is no room: the highest first; 0: never */
+    bool if_any;      /* left out where all its cells are empty */
 };
 
 struct np_table_row {

@@ -125,7 +125,7 @@ def time_limits():
     over = of(run)
     expect(over["state"] == "timeout" and "time limit of 2s" in over["reason"] and over["ran"] >= 2, over)
     expect(saved(run), "it wrote no checkpoint")
-    says("timeout", "ls", "--all")
+    says("time limit of 2s", "ls", "--state", "timeout")
     command("retry", run, "--time-limit", "1h")
     daemon.becomes(run, "running")
     expect(of(run)["time_limit"] == 3600 and of(run)["ran"] < 1800, of(run))

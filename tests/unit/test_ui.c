@@ -6,6 +6,7 @@
 
 #include "daemon/ui/curves.h"
 #include "daemon/ui/progress.h"
+#include "daemon/ui/runs.h"
 #include "tests/test.h"
 
 static const struct np_progress progress = {.step = 50,
@@ -197,4 +198,46 @@ Test(curves, a_folder_that_is_not_there_is_an_error)
 
     cr_assert(np_curves_write(&curves, "x", 1, "/no/such/folder/c.svg", &err) < 0);
     cr_assert(strstr(err.text, "/no/such/folder/c.svg"));
+}
+
+/* The list of the runs, as `nnpipe ls` prints it; free(). */
+static char *list_of(const char *const *runs)
+{
+    const struct np_table_look look = {.chosen = -1};
+    struct np_table table;
+    struct np_err err = {0};
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+
+    np_runs_table(false, &table);
+    for (; *runs; runs++) {
+        struct np_node *run = NULL;
+
+        cr_assert_eq(np_json_parse(*runs, strlen(*runs), &run, &err), 0);
+        cr_assert_eq(np_runs_add(&table, false, run), 0);
+        np_node_free(run);
+    }
+    np_table_print(&table, &look, out);
+    np_table_fini(&table);
+    fclose(out);
+    return text;
+}
+
+Test(runs, tries_and_reasons_are_listed_where_there_are_any)
+{
+    static const char plain[] =
+        "{\"id\": 1, \"name\": \"a\", \"state\": \"done\", \"attempts\": 1, "
+        "\"reason\": \"\"}",
+                      tried[] =
+                          "{\"id\": 2, \"name\": \"b\", \"state\": \"failed\", \"attempts\": 4, "
+                          "\"reason\": \"its process was ended by SIGKILL\"}";
+    char *without = list_of((const char *const[]){plain, NULL});
+    char *with = list_of((const char *const[]){plain, tried, NULL});
+
+    cr_assert(!strstr(without, "tries") && !strstr(without, "why"));
+    cr_assert(strstr(with, "tries") && strstr(with, "why"));
+    cr_assert_not_null(strstr(with, "4  its process was ended by SIGKILL\n"));
+    free(without);
+    free(with);
 }

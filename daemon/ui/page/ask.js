@@ -14,10 +14,10 @@ const token = {
 };
 
 // An answer of the service, or an Error: with a status where it said no, without where it does not answer.
-async function ask(method, path) {
-  const headers = token.get() ? { Authorization: "Bearer " + token.get() } : {};
+async function ask(method, path, more = {}) {
+  const headers = token.get() ? { Authorization: "Bearer " + token.get(), ...more } : more;
   const answer = await fetch(path, { method, headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
-  if (!answer.ok) {
+  if (!answer.ok && answer.status !== 304) {
     let text = answer.status + " " + answer.statusText;
     try { text = (await answer.json()).error.text; } catch { /* not ours */ }
     throw Object.assign(new Error(text), { status: answer.status });
@@ -26,6 +26,16 @@ async function ask(method, path) {
 }
 
 const askJson = async path => (await ask("GET", path)).json();
+
+// The same for what the service marks: while nothing has changed there it does not make the answer anew.
+const marked = new Map(); // by path: the mark and the answer
+async function askMarked(path) {
+  const last = marked.get(path), answer = await ask("GET", path, last ? { "If-None-Match": last.mark } : {});
+  if (answer.status === 304) return last.value;
+  const value = await answer.json();
+  if (answer.headers.get("ETag")) marked.set(path, { mark: answer.headers.get("ETag"), value });
+  return value;
+}
 
 // --- words --------------------------------------------------------------------------------------
 

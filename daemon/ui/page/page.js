@@ -233,7 +233,7 @@ function showDevices(devices) {
 // --- the clock ----------------------------------------------------------------------------------
 
 async function look() {
-  const [about, list, devices] = await Promise.all(["/v1/service", "/v1/runs", "/v1/devices"].map(askJson));
+  const [about, list, devices] = await Promise.all([askJson("/v1/service"), askMarked("/v1/runs"), askJson("/v1/devices")]);
   if (service && service.version !== about.version) location.reload(); // another program: another page
   const changed = !service || service.caller.token !== about.caller.token;
   service = about;
