@@ -48,6 +48,7 @@ int np_cmd_release(int argc, char **argv);
 int np_cmd_drain(int argc, char **argv);
 int np_cmd_undrain(int argc, char **argv);
 int np_cmd_wait(int argc, char **argv);
+int np_cmd_token(int argc, char **argv);
 
 /* One flag of a command. */
 struct np_flag {

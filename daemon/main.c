@@ -226,6 +226,14 @@ static const struct np_command commands[] = {
     {"drain", np_cmd_drain, "DEVICE...", "start no new runs on devices of the service",
         ASKING "\nRunning runs continue. It lasts through restarts of the service.\n"},
     {"undrain", np_cmd_undrain, "DEVICE...", "start runs on drained devices again", ASKING},
+    {"token", np_cmd_token, "", "print your token for the page of the service",
+        "  --new            a new one, in place of the old\n"
+        "  --revoke         the old one is no longer valid\n" ASKING "\n"
+        "With it the page shows your runs' curves and logs and lets you stop them; it has no "
+        "other\n"
+        "rights. It is kept in ~/.local/state/nnpipe/page-token; the service keeps only a hash. "
+        "The\n"
+        "administrator, and the user of one's own service, are shown the token of the service.\n"},
     {"rm", np_cmd_rm, "ID...", "forget finished runs; their folders stay", ASKING},
     {"prune", np_cmd_prune, "RUN...", "remove old checkpoints of finished runs",
         "  --keep N         the newest N stay, and the best one; default 1\n"

@@ -18,7 +18,7 @@ completes() {
     "$bash" -c ". '$TMP/complete.bash'" "$ROOT/scripts/nnpipe.bash-completion" "$1" >"$TMP/words"
     while read -r flag; do grep -qxe "$flag" "$TMP/words" || { echo "no $flag"; return 1; }; done <"$TMP/flags"
 }
-for command in train eval predict check show profile top daemon submit ls status logs stop pause resume retry priority wait hold release drain undrain rm prune selftest devices doctor; do
+for command in train eval predict check show profile top daemon submit ls status logs stop pause resume retry priority wait hold release drain undrain token rm prune selftest devices doctor; do
     t "every flag of $command's help is completed" completes $command
 done
 # Runs' numbers, by what may be done with them: as a service with these would tell.

@@ -5,6 +5,7 @@ import errno
 import os
 import re
 import socket
+import subprocess
 
 import api
 from api import GROUP, MEMBER, OTHER, OWNER, ROOT, Daemon, ask_as, box, expect, operations, test
@@ -133,6 +134,32 @@ def users_tokens(daemon):
     expect(token("root") == daemon.token() != old and by(old, "GET", at + "/config") == 403 and by(daemon.token(), "GET", at + "/config") == 200, "root's")
 
 
+def token_command(daemon):
+    """`nnpipe token` as a member: made once, remembered, replaced, taken back; root is shown the service's."""
+    run = new_run(daemon)
+    home = daemon.dir + "/home"
+    os.makedirs(home, exist_ok=True)
+    os.chown(home, OWNER, OWNER)
+
+    def says(*words, who="owner"):
+        uid, gid, groups = IDS[who]
+        done = subprocess.run([api.NNPIPE, "token", *words], env={"HOME": home if uid else "/nowhere", "NNPIPE_SOCKET": daemon.socket},
+                              user=uid, group=gid, extra_groups=groups, cwd="/", capture_output=True, text=True, timeout=60)
+        expect(done.returncode == 0, done)
+        return done.stdout.strip()
+
+    may = lambda token: daemon.ask_tcp("GET", "/v1/runs/%d/config" % run, token=token).status == 200
+    first = says()
+    path = home + "/.local/state/nnpipe/page-token"
+    expect(may(first) and says() == first and os.stat(path).st_mode & 0o777 == 0o600, "it is remembered")
+    second = says("--new")
+    expect(second != first and may(second) and not may(first) and says() == second, "another one")
+    expect("token" in says("--revoke") and not may(second) and not os.path.exists(path), "taken back")
+    os.symlink(home + "/elsewhere", path)
+    expect(may(says()) and not os.path.exists(home + "/elsewhere"), "a link is not written through")
+    expect(says(who="root") == daemon.token(), "root's is the service's own")
+
+
 def unseen_runs(daemon):
     """To who may not list runs, one that is there looks like one that is not."""
     for target in ("/v1/runs/1", "/v1/runs/999999"):
@@ -239,6 +266,7 @@ def of_a_box():
         for what, work in (("a foreign Host or Origin is refused for every path, whatever the token", foreign_pages),
                            ("a wrong token is none, and the right one is its user's alone", wrong_tokens),
                            ("a user's own token has that user's rights, and no other's", users_tokens),
+                           ("the command token prints, replaces and revokes a user's own", token_command),
                            ("who may not list runs is not told which there are", unseen_runs),
                            ("a run's folder is read with its owner's rights alone", own_rights),
                            ("a submission names no place that its submitter may not", own_places),

@@ -25,8 +25,8 @@ function tellToken(refused) {
   $("token-form").hidden = !needs;
   $("token-taken").hidden = !service.caller.token;
   $("token-hint").hidden = !needs;
-  put($("token-hint"), refused ? `That is not the token. It is in ${service.state_dir}/token.`
-    : `To look into runs, pause, resume and stop them, give the token: it is in ${service.state_dir}/token.`);
+  put($("token-hint"), refused ? "That is no valid token: the command `nnpipe token` prints yours."
+    : "To see curves and logs of your runs, and to pause, resume and stop them, give your token: `nnpipe token` prints it.");
 }
 
 $("token-form").addEventListener("submit", async event => {
