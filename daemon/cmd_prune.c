@@ -19,6 +19,8 @@
 struct prune {
     int keep;
     bool dry_run, json;
+    int nr_runs; /* so far, and what goes and stays of them */
+    uint64_t freed, kept;
 };
 
 struct held {              /* of a folder of checkpoints */
@@ -48,14 +50,15 @@ static int step_of(const char *name, uint64_t *ret_step)
     return sscanf(name, "step-%" SCNu64 "%n", ret_step, &nr) == 1 && name[nr] == '\0';
 }
 
-static bool is_whole(const char *dir, uint64_t step)
+/* dropped: it may have lost its optimizer's state. */
+static bool is_whole(const char *dir, uint64_t step, bool dropped)
 {
     char *path = np_format("%s/step-%" PRIu64, dir, step);
     struct np_err damage = {0};
-    const bool whole = path && np_checkpoint_check(path, &damage) == 0;
+    const int code = path ? np_checkpoint_check(path, &damage) : -ENOMEM;
 
     np_free(path);
-    return whole;
+    return code == 0 || (dropped && code == -ENODATA);
 }
 
 /* Where the best one was, as the newest whole one says; 0: none, or it is damaged. */
@@ -69,7 +72,7 @@ static uint64_t best_of(const char *dir, uint64_t newest)
 
     np_free(path);
     np_free(facts);
-    return best == newest || (best && is_whole(dir, best)) ? best : 0;
+    return best == newest || (best && is_whole(dir, best, true)) ? best : 0;
 }
 
 static int newer_first(const struct dirent **a, const struct dirent **b)
@@ -99,7 +102,7 @@ static bool find_newest(const char *dir, struct dirent *const *items, int nr, ui
     uint64_t step = 0;
 
     for (int i = 0; i < nr; i++)
-        if (step_of(items[i]->d_name, &step) && is_whole(dir, step)) {
+        if (step_of(items[i]->d_name, &step) && is_whole(dir, step, false)) {
             *ret_newest = step;
             return true;
         }
@@ -137,10 +140,13 @@ static int look(const char *dir, int keep, struct held *ret_held, struct np_err 
     return 0;
 }
 
-static void tell(const struct prune *p, const char *run, const struct held *held)
+static void tell(struct prune *p, const char *run, const struct held *held)
 {
     struct np_json json = {0};
 
+    p->nr_runs++;
+    p->freed += held->spare;
+    p->kept += held->bytes - held->spare;
     if (!p->json) {
         printf("%s: %.1f MiB %s, %.1f MiB kept\n", run, (double)held->spare / (1 << 20),
             p->dry_run ? "would go" : "freed", (double)(held->bytes - held->spare) / (1 << 20));
@@ -156,7 +162,7 @@ static void tell(const struct prune *p, const char *run, const struct held *held
     np_json_fini(&json);
 }
 
-static int prune(const struct prune *p, const char *run, struct np_err *err)
+static int prune(struct prune *p, const char *run, struct np_err *err)
 {
     char *dir = np_format("%s/checkpoints", run);
     int lock_fd = -1, code = dir ? 0 : np_err_set(err, -ENOMEM, "out of memory");
@@ -179,6 +185,27 @@ static int prune(const struct prune *p, const char *run, struct np_err *err)
         close(lock_fd);
     np_free(dir);
     return code;
+}
+
+static void tell_total(const struct prune *p)
+{
+    struct np_json json = {0};
+
+    if (!p->json) {
+        if (p->nr_runs > 1)
+            printf("%d runs: %.1f MiB %s, %.1f MiB kept\n", p->nr_runs,
+                (double)p->freed / (1 << 20), p->dry_run ? "would go" : "freed",
+                (double)p->kept / (1 << 20));
+        return;
+    }
+    np_json_begin(&json, "done");
+    np_json_int(&json, "runs", p->nr_runs);
+    np_json_int(&json, "freed_bytes", (int64_t)p->freed);
+    np_json_int(&json, "kept_bytes", (int64_t)p->kept);
+    const char *text = np_json_end(&json);
+    if (text)
+        fputs(text, stdout);
+    np_json_fini(&json);
 }
 
 int np_cmd_prune(int argc, char **argv)
@@ -211,5 +238,6 @@ int np_cmd_prune(int argc, char **argv)
             code = NP_EXIT_FAILED;
         }
     }
+    tell_total(&p);
     return code;
 }

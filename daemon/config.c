@@ -85,7 +85,13 @@ const struct np_option np_train_table[] = {
 const struct np_option np_checkpoint_table[] = {
     {"every", NP_OPT_STRING, AT(every_text), "1 epoch", 0, 0, NULL,
         "`1 epoch`, `0.5 epochs`, `500 steps` or `never`; there is always one at the end."},
-    {"keep", NP_OPT_INT, AT(keep), "3", 2, 1e6, NULL, "The newest so many; the best one beside."},
+    {"keep", NP_OPT_INT, AT(keep), "3", 2, 1e6, NULL,
+        "How many of the newest are kept; the best one beside. A run's first lines say what they "
+        "take."},
+    {"optimizer", NP_OPT_WORD, AT(optimizer), "all", 0, 0, "all|newest",
+        "`newest`: older checkpoints keep their weights alone, which take a half (SGD) or a third "
+        "(AdamW); a run continues only from its newest one then, and not at all if that is "
+        "damaged."},
     NP_OPTIONS_END,
 };
 

@@ -28,9 +28,11 @@ struct np_train_options {
     bool history; /* keep history.bin: the sample indices of every step */
     char *eval_every_text;
 };
+enum np_keep_optimizer { NP_OPTIMIZER_ALL, NP_OPTIMIZER_NEWEST };
 struct np_checkpoint_options {
     struct np_period every;
     int64_t keep;
+    int optimizer; /* enum np_keep_optimizer */
     char *every_text;
 };
 
@@ -57,7 +59,8 @@ struct np_config {
     struct np_schedule_options schedule;
     struct np_train_options run;
     struct np_checkpoint_options checkpoint;
-    const char *replaced; /* "epochs" or "steps": the file's, for which -o gave the other; or NULL */
+    const char
+        *replaced; /* "epochs" or "steps": the file's, for which -o gave the other; or NULL */
 };
 
 /* Reads, applies `-o key.path=value` overrides (value: YAML flow), checks everything that needs

@@ -115,7 +115,9 @@ static char *newest_whole(const char *run, const struct np_source_progress *prog
     while (below && (newest = newest_checkpoint(below, most, &step))) {
         struct np_err damage = {0};
 
-        if (np_checkpoint_check(newest, &damage) == 0)
+        const int code = np_checkpoint_check(newest, &damage);
+
+        if (code == 0 || code == -ENODATA) /* weights are what it is asked for */
             break;
         progress->note(progress->context, damage.text);
         np_free(newest);
@@ -193,7 +195,13 @@ static int checkpoint_of(const char *path, const struct np_source_progress *prog
     np_free(weights);
     if (is_checkpoint) {
         *ret_checkpoint = np_strdup(path);
-        return np_checkpoint_check(path, err);
+        struct np_err damage = {0};
+        const int code = np_checkpoint_check(path, &damage);
+
+        if (code == 0 || code == -ENODATA)
+            return 0;
+        *err = damage;
+        return code;
     }
     *ret_checkpoint = newest_whole(path, progress);
     if (*ret_checkpoint)

@@ -7,7 +7,26 @@
 #include "daemon/run.h"
 #include "loader/base/clock.h"
 
-#define MAX_RESULT (1u << 20)
+#define MAX_RESULT   (1u << 20)
+#define WORTH_A_WORD (64ull << 20) /* bytes of all checkpoints */
+
+/* What the checkpoints will take, where that is worth a word. */
+static void say_checkpoints(struct np_run *run)
+{
+    const struct np_checkpoint_options *options = &run->config->checkpoint;
+    const bool newest = options->optimizer == NP_OPTIMIZER_NEWEST && run->nr_states > 0;
+    const uint64_t each = np_run_checkpoint_bytes(run), kept = (uint64_t)options->keep + 1,
+                   older = newest ? each / (1 + (uint64_t)run->nr_states) : each,
+                   all = each + (kept - 1) * older;
+
+    if (all < WORTH_A_WORD)
+        return;
+    np_run_say(run,
+        "checkpoints: %.0f MiB each%s, up to %llu kept, the best one among them: %.0f MiB "
+        "(checkpoint.keep, checkpoint.optimizer)",
+        (double)each / (1 << 20), newest ? ", the older ones' weights alone" : "",
+        (unsigned long long)kept, (double)all / (1 << 20));
+}
 
 void np_run_report_start(struct np_run *run)
 {
@@ -51,6 +70,7 @@ void np_run_report_start(struct np_run *run)
         (unsigned long long)run->setup.graph->nr_params, np_precision_names[run->precision],
         run->device->name, run->loader ? np_loader_readers(run->loader) : 0,
         run->loader ? np_loader_io(run->loader) : "no", cache);
+    say_checkpoints(run);
     if (*run->device->passed_over)
         np_run_warn(run, run->device->passed_over);
     if (run->config->loader.cache == NP_CACHE_DEVICE && run->loader && strcmp(cache, "device") != 0)

@@ -232,6 +232,10 @@ static int write_checkpoint(struct np_run *run, char *dir, struct np_err *err)
     if (np_checkpoint_prune(dir, (int)run->config->checkpoint.keep, run->position.step,
             run->position.best_step, &prune_err) < 0)
         np_run_say(run, "old checkpoints stay: %s", prune_err.text);
+    memset(&prune_err, 0, sizeof(prune_err));
+    if (run->config->checkpoint.optimizer == NP_OPTIMIZER_NEWEST &&
+        np_checkpoint_drop_optimizers(dir, run->position.step, &prune_err) < 0)
+        np_run_say(run, "older optimizer states stay: %s", prune_err.text);
     return 0;
 }
 

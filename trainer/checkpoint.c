@@ -258,6 +258,11 @@ static int open_file(const char *folder, int which, const struct np_manifest *ma
     uint64_t bytes, xxh3;
 
     snprintf(path, sizeof(path), "%s/%s", folder, np_manifest_files[which]);
+    if (which == NP_FILE_OPTIMIZER && access(path, F_OK) < 0 && errno == ENOENT)
+        return np_err_set(err, -ENODATA,
+            "%s: its optimizer's state is gone (checkpoint.optimizer: newest keeps the newest one "
+            "alone): --weights can begin a run with its weights, --resume cannot continue from it",
+            folder);
     int result = np_st_open(path, &file, err);
     if (result < 0)
         return result;

@@ -41,8 +41,12 @@ int np_checkpoint_write(
  * failure, unless a file that was whole a moment before cannot be read a second time. *ret_facts_json: np_free. */
 int np_checkpoint_read(
     const char *path, struct np_checkpoint *checkpoint, char **ret_facts_json, struct np_err *err);
-/* Is it whole? Sizes and XXH3 of its files against its manifest; nothing is loaded. */
+/* Is it whole? Sizes and XXH3 of its files against its manifest; nothing is loaded. -ENODATA: its weights
+ * are, and its optimizer's state was dropped: np_checkpoint_read() fails with the same. */
 int np_checkpoint_check(const char *path, struct np_err *err);
+/* Removes the optimizer's state of all checkpoints but that of step `newest`: no run continues from them any
+ * more, their weights stay. Call it after a write: the newest one is on the disk then. */
+int np_checkpoint_drop_optimizers(const char *dir, uint64_t newest, struct np_err *err);
 /* The newest whole checkpoint of dir; damaged ones are named through `damaged` and passed over.
  * -ENOENT: none. */
 int np_checkpoint_latest(const char *dir, struct np_checkpoint *checkpoint, char **ret_facts_json,

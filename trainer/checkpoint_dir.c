@@ -12,6 +12,7 @@
 
 #include "loader/base/mem.h"
 #include "trainer/checkpoint.h"
+#include "trainer/manifest.h"
 
 enum kind { FINAL, OLD, TORN };
 
@@ -103,7 +104,7 @@ int np_checkpoint_latest(const char *dir, struct np_checkpoint *checkpoint, char
     void (*damaged)(void *context, const char *text), void *context, struct np_err *err)
 {
     struct entries entries;
-    int nr_damaged = 0, result = list(dir, &entries, err);
+    int nr_damaged = 0, nr_dropped = 0, result = list(dir, &entries, err);
 
     if (result < 0)
         return result;
@@ -117,6 +118,7 @@ int np_checkpoint_latest(const char *dir, struct np_checkpoint *checkpoint, char
         result = np_checkpoint_read(path, checkpoint, ret_facts_json, &why);
         if (result == 0)
             break;
+        nr_dropped += result == -ENODATA;
         nr_damaged++;
         if (damaged != NULL)
             damaged(context, why.text);
@@ -126,6 +128,11 @@ int np_checkpoint_latest(const char *dir, struct np_checkpoint *checkpoint, char
         return 0;
     if (result == -ENOMEM)
         return np_err_set(err, result, "%s: out of memory", dir);
+    if (nr_dropped > 0)
+        return np_err_set(err, -ENOENT,
+            "%s: no checkpoint to continue from: %d damaged, %d without their optimizer's state "
+            "(checkpoint.optimizer: newest)",
+            dir, nr_damaged - nr_dropped, nr_dropped);
     if (nr_damaged > 0)
         return np_err_set(
             err, -ENOENT, "%s: no whole checkpoint, all %d are damaged", dir, nr_damaged);
@@ -186,6 +193,27 @@ static int remove_one(const char *dir, const struct entry *entry, struct np_err 
         return np_err_set(err, -errno, "cannot remove %s: %s", path, strerror(errno));
     np_remove_folder(torn);
     return 0;
+}
+
+int np_checkpoint_drop_optimizers(const char *dir, uint64_t newest, struct np_err *err)
+{
+    struct entries entries;
+    int result = list(dir, &entries, err);
+
+    if (result < 0)
+        return result;
+    for (int i = 0; i < entries.n; i++) {
+        const struct entry *entry = &entries.entries[i];
+        char path[PATH_MAX];
+
+        snprintf(
+            path, sizeof(path), "%s/%s/%s", dir, entry->name, np_manifest_files[NP_FILE_OPTIMIZER]);
+        if (entry->kind == FINAL && entry->step != newest && unlink(path) < 0 && errno != ENOENT &&
+            result == 0)
+            result = np_err_set(err, -errno, "cannot remove %s: %s", path, strerror(errno));
+    }
+    free(entries.entries);
+    return result;
 }
 
 int np_checkpoint_prune(

@@ -76,6 +76,29 @@ running() {
 }
 t "one that runs is running, and stopped once it was killed" running
 
+# --- what checkpoints take
+"$NNPIPE" train net.yaml -o name=lean -o runs=lean -o "optimizer={sgd: {lr: 0.1, momentum: 0.9}}" -o checkpoint.optimizer=newest -o checkpoint.every="5 steps" -o checkpoint.keep=3 --json >lean.json 2>&1
+"$NNPIPE" train net.yaml -o name=whole -o runs=whole -o "optimizer={sgd: {lr: 0.1, momentum: 0.9}}" -o checkpoint.every="5 steps" -o checkpoint.keep=3 --json >whole.json 2>&1
+lean=$(echo lean/lean-*)
+states_of() { for c in "$1"/checkpoints/step-*; do [ -e "$c/weights.safetensors" ] && echo "${c##*-} $([ -e "$c/optimizer.safetensors" ] && echo both)"; done | sort -n; }
+only_newest() { [ "$(states_of "$lean" | grep -c both)" -eq 1 ] && [ "$(states_of "$lean" | tail -n 1)" = "20 both" ] && [ "$(states_of "$lean" | wc -l)" -ge 3 ] && ! states_of "$(echo whole/whole-*)" | grep -v both || { states_of "$lean"; return 1; }; }
+t "checkpoint.optimizer: newest keeps the newest optimizer's state alone" only_newest
+weights_id() { sed -n 's/.*"weights_sha256": "\([^"]*\)".*/\1/p' "$1"; }
+same() { [ -n "$(weights_id lean.json)" ] && [ "$(weights_id lean.json)" = "$(weights_id whole.json)" ] && for c in best last step-15; do "$NNPIPE" eval --weights "$lean:$c" || return 1; done; }
+t "the weights are the same, and those of older checkpoints can be used" same
+goes_on() {
+    cp -r "$lean" lean-again && rm lean-again/result.json && rm -r lean-again/checkpoints/step-20 && exits 1 "$NNPIPE" train --resume lean-again >again.txt 2>&1
+    grep -q "step-15: its optimizer's state is gone" again.txt && grep -q "no checkpoint to continue from" again.txt || { cat again.txt; return 1; }
+    "$NNPIPE" train --resume "$lean" -o train.epochs=3 >again.txt 2>&1 && [ "$(states_of "$lean" | tail -n 1)" = "30 both" ] || { cat again.txt; return 1; }
+}
+t "a run continues from the newest, and says why not from an older one" goes_on
+cost() {
+    says "up to 10001 kept, the best one among them" "$NNPIPE" train net.yaml -o runs=cost -o checkpoint.keep=10000 -o train.epochs=1 && ! "$NNPIPE" train net.yaml -o runs=cost -o train.epochs=1 | grep "^checkpoints:"
+}
+t "a run says what its checkpoints will take where it is much" cost
+total() { "$NNPIPE" prune lean/* whole/* --dry-run >total.txt && tail -n 1 total.txt | grep -q "^2 runs: .* would go, .* kept$" && "$NNPIPE" prune lean/* whole/* --dry-run --json | tail -n 1 | grep -q '"event": "done", "runs": 2, "freed_bytes": [1-9]' || { cat total.txt; return 1; }; }
+t "prune ends with the sum" total
+
 # --- folders that no run has left
 mkdir -p odd/empty odd/fifo odd/garbage odd/link/checkpoints odd/folder/config.yaml
 : >odd/empty/config.yaml
