@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "daemon/asking.h"
 #include "daemon/cmd.h"
+#include "daemon/service/environment.h"
 #include "loader/base/mem.h"
 
 #define MOST_CONFIG (1u << 20)
@@ -107,6 +109,36 @@ static bool add_after(struct np_json *json, const char *text)
     return true;
 }
 
+/* Of this shell's environment what the config names: the run looks where its submitter does. */
+static void add_environment(struct np_json *json, const struct submission *s, const char *text)
+{
+    char name[128], added[4096] = " ";
+
+    np_json_open(json, "environment", '{');
+    for (int i = -1; i < s->overrides.nr_texts; i++)
+        for (const char *at = i < 0 ? text : s->overrides.texts[i];
+             np_environment_next(&at, name, sizeof(name));) {
+            char word[130];
+            const size_t used = strlen(added), bytes = strlen(name) + 2;
+
+            snprintf(word, sizeof(word), " %s ", name);
+            if (!getenv(name) || strstr(added, word) || used + bytes > sizeof(added))
+                continue;
+            snprintf(added + used, sizeof(added) - used, "%s ", name);
+            np_json_text(json, name, getenv(name));
+        }
+    np_json_close(json, '}');
+}
+
+/* As umask() gives it, which cannot be asked for without setting it. */
+static int64_t own_umask(void)
+{
+    const mode_t mask = umask(0);
+
+    umask(mask);
+    return (int64_t)mask;
+}
+
 static bool write_body(
     const struct submission *s, const char *text, const char *path, struct np_json *json)
 {
@@ -117,6 +149,8 @@ static bool write_body(
     np_json_text(json, "config", text);
     np_json_text(json, "path", path);
     np_json_text(json, "key", key);
+    np_json_int(json, "umask", own_umask());
+    add_environment(json, s, text);
     if (s->overrides.nr_texts > 0) {
         np_json_open(json, "overrides", '[');
         for (int i = 0; i < s->overrides.nr_texts; i++)

@@ -19,6 +19,7 @@
 #include "daemon/run_folder.h"
 #include "daemon/service/job.h"
 #include "daemon/service/as_user.h"
+#include "daemon/service/environment.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
@@ -293,6 +294,10 @@ int np_cmd_worker(int argc, char **argv)
         np_complain(&w.err);
         code = NP_EXIT_USAGE;
     } else {
+        if (w.job.umask >= 0)
+            umask((mode_t)w.job.umask & 0777);
+        if (w.job.environment)
+            np_environment_set(w.job.environment);
         code = work(&w);
     }
     np_job_fini(&w.job);

@@ -22,6 +22,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/service/environment.h"
+
 /* --- becoming the user ------------------------------------------------------------------------ */
 
 /* What the daemon may beyond a user is not passed on: from one user to another the kernel would keep it. */
@@ -48,6 +50,8 @@ static void take_environment(const struct passwd *user)
 
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         unsetenv(own[i]);
+    np_environment_reduce();
+    setenv("SHELL", user ? user->pw_shell : "/bin/sh", 1);
     setenv("HOME", user ? user->pw_dir : "/", 1);
     setenv("USER", user ? user->pw_name : "", 1);
     setenv("LOGNAME", user ? user->pw_name : "", 1);

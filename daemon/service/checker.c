@@ -9,6 +9,7 @@
 
 #include "daemon/json.h"
 #include "daemon/service/as_user.h"
+#include "daemon/service/environment.h"
 
 #define MOST_S     60.0
 #define MOST_WORDS 160
@@ -52,6 +53,8 @@ static int be_checker(const void *context, int out_fd)
         words[n++] = "--device";
         words[n++] = check->device;
     }
+    if (check->environment)
+        np_environment_set(check->environment);
     if (!folder || config_fd < 0 || chdir(dirname(folder)) < 0)
         code = config_fd < 0 ? config_fd : -errno;
     else if (dup2(config_fd, STDIN_FILENO) < 0 || dup2(out_fd, STDOUT_FILENO) < 0 ||

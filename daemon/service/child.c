@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "daemon/service/as_user.h"
+#include "daemon/service/environment.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
@@ -51,14 +52,12 @@ static int prepare(const struct np_child_start *start, int out_fd, pid_t parent)
     np_child_signals();
     setrlimit(RLIMIT_CPU, &seconds);
     setrlimit(RLIMIT_CORE, &none);
-    unsetenv("NOTIFY_SOCKET");
-    unsetenv("WATCHDOG_USEC");
-    unsetenv("WATCHDOG_PID");
     if ((code = keep_only(out_fd)) < 0)
         return code;
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if ((code = np_become(start->uid, start->gid)) < 0)
         return code;
+    np_environment_reduce();
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* behind the change of the user, which undoes it */
     return getppid() == parent ? 0 : -ESRCH;
 }

@@ -1,7 +1,8 @@
 /* A run as it is handed to its process: one JSON object on standard input, whether that is a child of the daemon
  * or a unit of systemd's.
  *
- *   {"dir": "/home/ann/runs/cnn-7", "device": "cuda:0", "attempt": 2, "parent": 812, "config": "name: cnn\n..."} */
+ *   {"dir": "/home/ann/runs/cnn-7", "device": "cuda:0", "attempt": 2, "parent": 812, "umask": 18,
+ *    "environment": "DATA=/data\n", "config": "name: cnn\n..."} */
 #ifndef NP_JOB_H
 #define NP_JOB_H
 
@@ -12,10 +13,12 @@
 #include "loader/base/node.h"
 
 struct np_job {
-    const char *dir;    /* the run's folder, absolute */
-    const char *device; /* "cuda:1" */
-    const char *config; /* its text, in normal form */
-    int64_t attempt;    /* comes back in exit.json */
+    const char *dir;         /* the run's folder, absolute */
+    const char *device;      /* "cuda:1" */
+    const char *config;      /* its text, in normal form */
+    const char *environment; /* "NAME=VALUE\n"... of the submitter's; NULL: none */
+    int umask;               /* for what it writes; -1: as it is */
+    int64_t attempt;         /* comes back in exit.json */
     pid_t parent; /* the daemon that it is a child of: without it it does not begin; 0: a unit */
     struct np_node *node; /* owns the texts of one that was read */
 };

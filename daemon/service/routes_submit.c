@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/service/environment.h"
 #include "daemon/service/http_peers.h"
 #include "daemon/service/routes_parts.h"
 #include "loader/base/mem.h"
@@ -113,6 +114,43 @@ static bool is_path(const char *text)
     return *text == '/' && !np_text_control(text, &bytes);
 }
 
+static bool is_named(const struct np_check *check, const char *name)
+{
+    if (np_environment_is_named(name, check->config))
+        return true;
+    for (int i = 0; check->overrides && i < check->overrides->nr_items; i++)
+        if (np_environment_is_named(name, check->overrides->items[i]->text))
+            return true;
+    return false;
+}
+
+/* Variables that the config names, a line each. np_free; NULL: it is something else. */
+static char *take_environment(const struct np_node *body, const struct np_check *check)
+{
+    const struct np_node *map = np_node_get(body, "environment");
+    char *lines = np_strdup("");
+    size_t bytes = 0;
+    bool good = !map || map->kind == NP_NODE_MAP;
+
+    for (int i = 0; lines && good && map && i < map->nr_items; i++) {
+        const struct np_node *item = map->items[i];
+
+        good = item->kind == NP_NODE_SCALAR && item->quoted && is_named(check, item->key) &&
+               !np_text_control(item->text, &bytes) &&
+               strlen(lines) + strlen(item->text) + strlen(item->key) < NP_ENVIRONMENT_MOST_BYTES;
+        if (good) {
+            char *more = np_format("%s%s=%s\n", lines, item->key, item->text);
+
+            np_free(lines);
+            lines = more;
+        }
+    }
+    if (good)
+        return lines;
+    np_free(lines);
+    return NULL;
+}
+
 /* What is wrong with the body, or NULL: then entry and check are of it. */
 static const char *take_body(
     const struct np_node *body, struct np_entry *entry, struct np_check *check)
@@ -140,6 +178,11 @@ static const char *take_body(
         return "\"max_retries\": a whole number, 0 to 1000";
     if (!np_body_seconds(body, "time_limit", &entry->time_limit_s))
         return "\"time_limit\": seconds, above 0, or null";
+    if (!np_body_whole(body, "umask", 0, 0777, &entry->umask))
+        return "\"umask\": a whole number, 0 to 511";
+    if (!(entry->environment = take_environment(body, check)))
+        return "\"environment\": an object of texts, of variables that the config names as ${NAME}";
+    check->environment = entry->environment;
     if (!take_after(body, entry))
         return "\"after\": a list of at most 16 runs";
     snprintf(entry->name, sizeof(entry->name), "%s", name);
@@ -220,7 +263,7 @@ static bool is_within_limits(
 void np_route_submit(struct np_call *call)
 {
     static const char *const keys[] = {"config", "path", "overrides", "key", "name", "priority",
-        "after", "device", "max_retries", "time_limit", NULL};
+        "after", "device", "max_retries", "time_limit", "environment", "umask", NULL};
     const struct np_caller *caller = &call->request->caller;
     struct np_node *body = np_body_of(call, keys);
     /* A user's service has runs of that user alone, whoever submits them. */

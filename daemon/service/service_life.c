@@ -101,6 +101,8 @@ int np_service_begin(
         .gid = to.gid,
         .dir = to.dir,
         .config = config,
+        .environment = environment,
+        .umask = (int)to.umask,
         .device = device,
         .attempt = to.attempt};
     if (code == 0)

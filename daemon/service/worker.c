@@ -23,6 +23,7 @@
 
 #include "daemon/json.h"
 #include "daemon/service/as_user.h"
+#include "daemon/service/environment.h"
 #include "daemon/service/job.h"
 #include "loader/base/mem.h"
 
@@ -34,6 +35,8 @@ static int job_fd(const struct np_worker_start *start)
     const struct np_job job = {.dir = start->dir,
         .device = start->device,
         .config = start->config,
+        .environment = start->environment,
+        .umask = start->umask,
         .attempt = start->attempt,
         .parent = getpid()};
     char *text = np_job_text(&job);
@@ -55,6 +58,7 @@ static int be_worker(const struct np_worker_start *start, int input_fd)
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if ((code = np_become(start->uid, start->gid)) < 0)
         return code;
+    np_environment_reduce();
     if (chdir("/") < 0 || dup2(input_fd, STDIN_FILENO) < 0)
         return -errno;
     execv("/proc/self/exe", (char *const *)words);

@@ -16,10 +16,12 @@
 struct np_worker_start {
     uid_t uid;
     gid_t gid;
-    const char *dir;    /* the run's folder, absolute; made where it is not there */
-    const char *config; /* its text, in normal form */
-    const char *device; /* "cuda:1" */
-    int64_t attempt;    /* comes back in exit.json */
+    const char *dir;         /* the run's folder, absolute; made where it is not there */
+    const char *config;      /* its text, in normal form */
+    const char *device;      /* "cuda:1" */
+    const char *environment; /* of the submitter's, "NAME=VALUE\n"... */
+    int umask;               /* the submitter's; -1: the service's */
+    int64_t attempt;         /* comes back in exit.json */
 };
 
 struct np_worker {

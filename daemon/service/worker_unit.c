@@ -186,6 +186,8 @@ static int write_job(const struct np_units *units, int64_t id, const struct np_w
     const struct np_job job = {.dir = start->dir,
         .device = start->device,
         .config = start->config,
+        .environment = start->environment,
+        .umask = start->umask,
         .attempt = start->attempt};
     char *folder = work_dir(units, "work"), *text = np_job_text(&job), name[32];
     int code;

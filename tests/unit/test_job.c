@@ -24,6 +24,8 @@ Test(job, comes_back_as_it_was)
     const struct np_job job = {.dir = "/home/ann/a \"b\"\n/cnn-7",
         .device = "cuda:1",
         .config = "name: cnn\n# \xc3\xa9 \\ \x01\ttab\n",
+        .environment = "DATA=/a\nB=\n",
+        .umask = 027,
         .attempt = 1234567890123,
         .parent = 4321};
     char *text = np_job_text(&job);
@@ -35,7 +37,8 @@ Test(job, comes_back_as_it_was)
     cr_assert_str_eq(back.dir, job.dir);
     cr_assert_str_eq(back.device, job.device);
     cr_assert_str_eq(back.config, job.config);
-    cr_expect(back.attempt == job.attempt && back.parent == job.parent);
+    cr_assert_str_eq(back.environment, job.environment);
+    cr_expect(back.attempt == job.attempt && back.parent == job.parent && back.umask == 027);
     np_job_fini(&back);
     np_free(text);
 }

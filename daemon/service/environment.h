@@ -1,0 +1,22 @@
+/* The environment of what the service starts: of its own, the few names that a run may know; of the submitter's, what
+ * their config names as ${NAME}. */
+#ifndef NP_ENVIRONMENT_H
+#define NP_ENVIRONMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define NP_ENVIRONMENT_MOST_BYTES 16384 /* of all that a submission brings */
+
+/* Unsets all of this process' but what is on the list: a secret that the administrator gave to the service is not its
+ * users'. In a child of fork(). */
+void np_environment_reduce(void);
+
+/* Does this text of a config name the variable, as ${NAME} or ${NAME:-default}? */
+bool np_environment_is_named(const char *name, const char *text);
+/* Names of `text`, one after the other: *at is the text at first, and behind the name then. false: there are no more. */
+bool np_environment_next(const char **at, char *ret_name, size_t bytes);
+/* "NAME=VALUE\n"...: sets each, in a child of fork(), or in a worker. */
+void np_environment_set(const char *lines);
+
+#endif
