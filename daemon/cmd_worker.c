@@ -16,6 +16,7 @@
 #include "daemon/cmd.h"
 #include "daemon/config.h"
 #include "daemon/run.h"
+#include "daemon/run_enter.h"
 #include "daemon/run_folder.h"
 #include "daemon/service/job.h"
 #include "daemon/service/as_user.h"
@@ -42,20 +43,14 @@ struct worker {
 
 /* --- what it says ----------------------------------------------------------------------------- */
 
-/* output/000012; its descriptor. */
-static int open_segment(const struct worker *w)
+static void name_segment(char name[32], int number)
 {
-    char *path = np_format("%s/output/%06d", w->job.dir, w->segment);
-    const int fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
-
-    np_free(path);
-    return fd;
+    snprintf(name, 32, "output/%06d", number);
 }
 
-static int last_segment(const char *dir)
+static int last_segment(void)
 {
-    char *path = np_format("%s/output", dir);
-    DIR *folder = path ? opendir(path) : NULL;
+    DIR *folder = opendir("output");
     int last = 0;
 
     for (const struct dirent *item; folder && (item = readdir(folder));) {
@@ -65,14 +60,15 @@ static int last_segment(const char *dir)
     }
     if (folder)
         closedir(folder);
-    np_free(path);
     return last;
 }
 
 static int speak_into_log(struct worker *w, struct np_err *err)
 {
-    const int fd = open_segment(w);
+    char name[32];
 
+    name_segment(name, w->segment);
+    const int fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0) {
         const int code = -errno;
 
@@ -90,16 +86,14 @@ static void rotate(struct worker *w)
 {
     struct stat stat_;
     struct np_err unrotated = {0};
+    char old[32];
 
     if (fstat(STDERR_FILENO, &stat_) < 0 || stat_.st_size < MOST_SEGMENT)
         return;
     w->segment++;
     if (speak_into_log(w, &unrotated) == 0) {
-        char *old = np_format("%s/output/%06d", w->job.dir, w->segment - KEPT);
-
-        if (old)
-            unlink(old);
-        np_free(old);
+        name_segment(old, w->segment - KEPT);
+        unlink(old);
     }
 }
 
@@ -108,9 +102,9 @@ static void rotate(struct worker *w)
 /* exit.json: of this try, also while it goes on: one that is killed has written how far it came. */
 static void write_record(struct worker *w, int code)
 {
-    char *path = np_format("%s/exit.json", w->job.dir),
-         *made = np_format("%s/exit.json.new", w->job.dir);
-    FILE *file = path && made ? fopen(made, "we") : NULL;
+    const int fd =
+        open("exit.json.new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     struct np_json *line = &w->line;
 
     np_json_begin(line, NULL);
@@ -125,9 +119,9 @@ static void write_record(struct worker *w, int code)
     const bool good = file && text && fputs(text, file) >= 0 && fflush(file) == 0;
 
     if (file && fclose(file) == 0 && good)
-        rename(made, path);
-    np_free(path);
-    np_free(made);
+        rename("exit.json.new", "exit.json");
+    else if (fd >= 0 && !file)
+        close(fd);
 }
 
 /* --- what it is at ---------------------------------------------------------------------------- */
@@ -185,31 +179,37 @@ static void at(void *context, const struct np_run *run, const char *doing)
 /* Opened for both ways: it works without a reader, and one may come and go. */
 static void open_report(struct worker *w)
 {
-    char *path = np_format("%s/report", w->job.dir);
     struct stat stat_;
 
-    if (path && (mkfifo(path, 0600) == 0 || errno == EEXIST))
-        w->report_fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+    if (mkfifo("report", 0600) == 0 || errno == EEXIST)
+        w->report_fd = open("report", O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     if (w->report_fd >= 0 && (fstat(w->report_fd, &stat_) < 0 || !S_ISFIFO(stat_.st_mode))) {
         close(w->report_fd);
         w->report_fd = -1;
     }
-    np_free(path);
 }
 
 /* --- all of it -------------------------------------------------------------------------------- */
 
+/* The run's folder is the working directory from here on: what lies at its name may change. A unit's was made by
+ * the service, which is the same user's. */
+static int enter_folder(struct worker *w, struct np_err *err)
+{
+    const bool is_unit = w->job.parent == 0;
+    int code = np_folder_make(w->job.dir, w->job.attempt <= 1 && !is_unit, err);
+
+    return code < 0 ? code : np_folder_enter(w->job.dir, err);
+}
+
 static int make_places(struct worker *w, struct np_err *err)
 {
-    char *log = np_format("%s/output", w->job.dir);
-    int code = log ? np_make_dirs(log, err) : np_err_set(err, -ENOMEM, "out of memory");
+    int code = np_make_dirs("output", err);
 
-    np_free(log);
     if (code == 0)
-        code = np_folder_lock(w->job.dir, &w->lock_fd, err); /* until the process is gone */
+        code = np_folder_lock(".", &w->lock_fd, err); /* until the process is gone */
     if (code < 0)
         return code;
-    w->segment = last_segment(w->job.dir);
+    w->segment = last_segment();
     if (w->segment == 0)
         w->segment = 1;
     open_report(w);
@@ -243,7 +243,7 @@ static int train(struct worker *w)
         .at = at, .context = w, .err = &w->err, .trouble = &w->trouble};
     const struct np_overrides none = {0};
     const struct np_run_options options = {
-        .follower = &follower, .into = w->job.dir, .overrides = &none};
+        .follower = &follower, .into = ".", .into_name = w->job.dir, .overrides = &none};
     struct np_config *config = NULL;
     int code = put_config(&w->job, &w->err);
 
@@ -262,9 +262,17 @@ static int train(struct worker *w)
 
 static int work(struct worker *w)
 {
-    int code = NP_EXIT_FAILED;
+    int code = enter_folder(w, &w->err);
 
+    if (code < 0) { /* no record: its folder is not ours to write to */
+        np_complain(&w->err);
+        return code == -EEXIST  ? NP_WORKER_TAKEN
+               : code == -EPERM ? NP_WORKER_UNSAFE
+                                : NP_EXIT_FAILED;
+    }
+    code = NP_EXIT_FAILED;
     if (make_places(w, &w->err) < 0) {
+        np_err_context(&w->err, "%s", w->job.dir);
         np_complain(&w->err);
         if (w->err.code == -EBUSY) /* exit.json is who has the lock's */
             return code;

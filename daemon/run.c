@@ -525,7 +525,7 @@ static int say_end(struct np_run *run, int code, const struct np_err *err)
 
     if (code == -EINTR && saved) {
         np_run_say(run, "stopped at step %llu; continue with --resume %s",
-            (unsigned long long)run->saved_step, run->dir);
+            (unsigned long long)run->saved_step, np_run_name(run, run->dir));
         return NP_EXIT_STOPPED;
     }
     np_run_report_error(run, err);
@@ -535,7 +535,7 @@ static int say_end(struct np_run *run, int code, const struct np_err *err)
     if (!saved || !run->stop_code || run->stop_code == -EDOM)
         return NP_EXIT_FAILED;
     np_run_say(run, "given up; the checkpoint of step %llu is kept: continue with --resume %s",
-        (unsigned long long)run->saved_step, run->dir);
+        (unsigned long long)run->saved_step, np_run_name(run, run->dir));
     return NP_EXIT_GAVE_UP;
 }
 

@@ -49,8 +49,9 @@ struct np_run_options {
     const struct np_run_probe *probe;       /* NULL: a run for its own sake */
     const struct np_run_follower *follower; /* NULL: nobody */
     /* Its folder, which the caller has made and holds the lock of: gone on with where it has a
-     * checkpoint. NULL: a new one below `runs`. */
+     * checkpoint; "." where the caller has entered it (run_enter.h). NULL: a new one below `runs`. */
     const char *into;
+    const char *into_name; /* how `into` is called in messages and records */
     bool json;
     bool resume;
     bool reset_schedule;                  /* it begins anew where the run is resumed */
@@ -78,7 +79,7 @@ struct np_run {
     struct np_ui ui;
     uint64_t start_ns;
 
-    char *dir; /* the run's folder; NULL: not yet */
+    char *dir; /* the run's folder, for opening; NULL: not yet. np_run_name() for people */
     int lock_fd;
     pthread_mutex_t say_lock; /* of the log: the watchdog writes into it too */
     struct np_run_log log;
@@ -173,6 +174,8 @@ void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad);
 /* Bad samples ended the run: names those of batches ahead of the steps done, too. What goes on from the
  * checkpoint cuts the list back to it. */
 void np_run_list_bad(struct np_run *run);
+/* What dir, the run's folder or another one, is called in messages. */
+const char *np_run_name(const struct np_run *run, const char *dir);
 /* Does an epoch end with this step? */
 bool np_run_epoch_ends(const struct np_run *run, uint64_t step);
 /* The curves so far, from metrics.jsonl. */

@@ -42,7 +42,7 @@ int np_folder_create(const char *runs, const char *name, char **ret_dir, struct 
 
     for (int i = 0; code == 0 && i < MAX_TRIES; i++) {
         char *dir = new_name(runs, name);
-        if (dir && mkdir(dir, 0777) == 0) {
+        if (dir && mkdir(dir, 0755) == 0) {
             *ret_dir = dir;
             return 0;
         }
@@ -74,7 +74,7 @@ int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err)
     char *path = np_format("%s/lock", dir);
     char text[32] = "";
     int code = 0;
-    int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666) : -1;
+    int fd = path ? open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666) : -1;
 
     if (fd < 0) {
         code = np_err_set(err, -errno, "%s/lock: cannot be opened: %s", dir, strerror(errno));

@@ -2,6 +2,7 @@
 #include "daemon/run_log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -14,7 +15,9 @@ static int open_one(const struct np_run_log *log, const char *name, const uint64
     FILE **ret_file, struct np_err *err)
 {
     char *path = np_format("%s/%s", log->dir, name);
-    FILE *file = path ? fopen(path, "a+e") : NULL;
+    const int fd =
+        path ? open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666) : -1;
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "a+");
     struct stat stat;
     int code = 0;
 

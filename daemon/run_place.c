@@ -9,6 +9,13 @@
 #include "daemon/run_folder.h"
 #include "daemon/run_same.h"
 
+const char *np_run_name(const struct np_run *run, const char *dir)
+{
+    const struct np_run_options *options = run->options;
+
+    return options->into_name && strcmp(dir, options->into) == 0 ? options->into_name : dir;
+}
+
 /* The config in normal form. free() it. */
 static char *config_text(struct np_run *run, size_t *ret_bytes, struct np_err *err)
 {
@@ -144,6 +151,7 @@ static int hold_config(struct np_run *run, const char *dir, struct place *place,
 
     if (code < 0)
         return code;
+    dir = np_run_name(run, dir);
     in_force = np_node_copy(began);
     place->normal = np_node_copy(run->normal);
     keep_own(run->config->loader_node, began, place->normal, "loader", "pixels");
@@ -181,7 +189,7 @@ static int judge(struct np_run *run, const char *dir, struct place *place, struc
 /* The run goes on in dir; what is in force there takes the config's place. */
 static int settle(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
 {
-    int code = take_own(place->normal, dir, run->config, err);
+    int code = take_own(place->normal, np_run_name(run, dir), run->config, err);
 
     if (code == 0)
         code = np_changes_take(place->normal, run->config, err);

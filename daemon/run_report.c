@@ -43,7 +43,7 @@ void np_run_report_start(struct np_run *run)
     else
         snprintf(images, sizeof(images), "%llu images", (unsigned long long)run->nr_train);
     np_json_begin(line, "start");
-    np_json_text(line, "run_dir", run->dir);
+    np_json_text(line, "run_dir", np_run_name(run, run->dir));
     np_json_text(line, "device", run->device->name);
     if (*run->device->passed_over)
         np_json_text(line, "device_reason", run->device->passed_over);
@@ -66,7 +66,7 @@ void np_run_report_start(struct np_run *run)
         "cache %s",
         run->position.step || (options->resume && run->saved_step != UINT64_MAX) ? "resuming"
                                                                                  : "training",
-        run->dir, images, run->setup.classes->nr_items,
+        np_run_name(run, run->dir), images, run->setup.classes->nr_items,
         (unsigned long long)run->setup.graph->nr_params, np_precision_names[run->precision],
         run->device->name, run->loader ? np_loader_readers(run->loader) : 0,
         run->loader ? np_loader_io(run->loader) : "no", cache);
@@ -144,11 +144,12 @@ int np_run_report_done(struct np_run *run, struct np_err *err)
     np_run_put_evals(run, &run->eval, &run->test);
     put_facts(run);
     np_json_text(line, "weights_sha256", hex);
-    np_json_text(line, "run_dir", run->dir);
+    np_json_text(line, "run_dir", np_run_name(run, run->dir));
     const char *object = np_json_end(line);
     np_duration_text(seconds, text, sizeof(text));
     evals_text(run, evals, sizeof(evals));
-    np_run_say(run, "done in %s: %sweights %.16s, %s", text, evals, hex, run->dir);
+    np_run_say(
+        run, "done in %s: %sweights %.16s, %s", text, evals, hex, np_run_name(run, run->dir));
     np_ui_event(&run->ui, object);
     char *path = np_format("%s/result.json", run->dir);
     if (path && object)
@@ -166,7 +167,7 @@ int np_run_report_finished(struct np_run *run, struct np_err *err)
 
     if (code == 0) {
         np_ui_say(&run->ui, "%s is finished: all of its %llu steps are done, nothing is changed",
-            run->dir, (unsigned long long)run->nr_steps);
+            np_run_name(run, run->dir), (unsigned long long)run->nr_steps);
         np_ui_event(&run->ui, text);
     }
     np_free(text);

@@ -119,7 +119,7 @@ static int explain(struct np_run *run, uint64_t step, int code, struct np_err *e
             "the checkpoint of step %llu could not be written (it takes %.1f MB, %.1f MB "
             "are free below %s)",
             (unsigned long long)step, (double)np_run_checkpoint_bytes(run) * 1e-6, room * 1e-6,
-            run->dir);
+            np_run_name(run, run->dir));
     if (run->saved_step != UINT64_MAX)
         np_run_say(
             run, "the last good checkpoint is step %llu", (unsigned long long)run->saved_step);
@@ -259,7 +259,8 @@ int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err 
     run->best_unsaved = false;
     uint64_t ns = np_now_ns() - start;
     np_stat_item(run->block, NP_STAGE_CHECKPOINT, np_run_checkpoint_bytes(run), ns);
-    char *path = np_format("%s/step-%llu", dir, (unsigned long long)step);
+    char *path =
+        np_format("%s/checkpoints/step-%llu", np_run_name(run, run->dir), (unsigned long long)step);
     np_json_begin(line, "checkpoint");
     np_json_int(line, "step", (int64_t)step);
     np_json_text(line, "path", path);
@@ -331,6 +332,7 @@ int np_run_check_data(
                          *sizes = np_node_get(facts, "train_sum");
     const double then = np_node_number(facts, "train_images", (double)n);
 
+    dir = np_run_name(run, dir);
     if (then != (double)n)
         return np_err_set(err, -EINVAL,
             "%s: its training set had %.0f samples and data.train has %llu now; bring back the "
@@ -387,8 +389,9 @@ int np_run_load_facts(struct np_run *run, struct np_err *err)
     int lanes = (int)np_node_number(facts, "lanes", 0);
     enum np_dtype then = precision ? precision_of(precision->text) : run->precision;
     if (run->config->precision >= 0 && run->config->precision != (int)then)
-        np_err_set(err, -EINVAL, "%s: the run computes in %s, the config asks for %s", run->dir,
-            np_precision_names[then], np_precision_names[run->config->precision]);
+        np_err_set(err, -EINVAL, "%s: the run computes in %s, the config asks for %s",
+            np_run_name(run, run->dir), np_precision_names[then],
+            np_precision_names[run->config->precision]);
     run->precision = then;
     if (lanes > 0 && lanes <= 65536)
         run->lanes = lanes;
@@ -433,6 +436,7 @@ int np_run_load(struct np_run *run, struct np_err *err)
     np_changes_settle(&run->changes, run->position.step);
     if (run->position.step > run->nr_steps)
         return np_err_set(err, -EINVAL, "%s: it is at step %llu already, the config ends at %llu",
-            run->dir, (unsigned long long)run->position.step, (unsigned long long)run->nr_steps);
+            np_run_name(run, run->dir), (unsigned long long)run->position.step,
+            (unsigned long long)run->nr_steps);
     return 0;
 }

@@ -107,11 +107,30 @@ struct answer {
 /* *ret_fd: to be passed on, or -1. */
 typedef void deed(const char *path, struct answer *ret_answer, int *ret_fd);
 
+/* A file of a run's folder. What is not the user's own, or is reached by a link at the folder's name, is as if it
+ * were not there: somebody else has put it in the folder's place. */
 static int open_plain(const char *path)
 {
-    const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    char dir[NP_AS_MOST_BYTES];
+    const char *slash = strrchr(path, '/');
+    struct stat stat_;
 
-    return fd < 0 ? -errno : fd;
+    if (!slash ||
+        (size_t)snprintf(dir, sizeof(dir), "%.*s/", (int)(slash - path), path) >= sizeof(dir))
+        return -ENAMETOOLONG;
+    dir[slash > path ? slash - path : 1] = '\0';
+    const int at = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int fd =
+        at < 0 ? -1 : openat(at, slash + 1, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const int code = fd < 0 ? -errno : fd;
+
+    if (at >= 0)
+        close(at);
+    if (fd >= 0 && (fstat(fd, &stat_) < 0 || stat_.st_uid != geteuid() || stat_.st_nlink != 1)) {
+        close(fd);
+        return -ENOENT;
+    }
+    return code == -ELOOP || (at < 0 && code == -ENOTDIR) ? -ENOENT : code;
 }
 
 static int read_start(int fd, char text[NP_AS_MOST_BYTES])

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/cmd.h"
+#include "daemon/service/job.h"
 
 #define MAX_DOUBLED 30
 
@@ -44,6 +45,22 @@ static void describe_death(const struct np_end *end, char *text, size_t bytes)
             "it cannot be written");
     else
         snprintf(text, bytes, "its process has gone");
+}
+
+/* The worker did not take the run's folder, so its reason is not there either; "": it did. */
+static void describe_refusal(
+    const struct np_worker_exit *left, const struct np_entry *run, char *text, size_t bytes)
+{
+    if (!left->begun && left->status == NP_WORKER_TAKEN)
+        snprintf(text, bytes,
+            "%.300s exists already and is not this run's: move it away, or submit with another "
+            "--name",
+            run->dir);
+    else if (!left->begun && left->status == NP_WORKER_UNSAFE)
+        snprintf(text, bytes,
+            "%.300s is a link, or it or something in it does not belong to the submitter, so the "
+            "run does not use it; the service's log says what",
+            run->dir);
 }
 
 /* A checkpoint that was written in this try is progress: the count begins again. */
@@ -91,7 +108,9 @@ void np_decide(const struct np_end *end, struct np_entry *to, int *waits)
     const struct np_worker_exit *left = end->left;
     const int code = left->code;
     const int before = *waits;
+    char refused[sizeof(to->reason)] = "";
 
+    describe_refusal(left, to, refused, sizeof(refused));
     to->exit_code = code;
     to->assigned[0] = '\0';
     to->not_before = 0;
@@ -112,9 +131,9 @@ void np_decide(const struct np_end *end, struct np_entry *to, int *waits)
     } else if (end->unstarted || left->no_device) {
         *waits = before;
         wait_for_machine(end, to, waits, "that does not count as a try");
-    } else if (code == NP_EXIT_USAGE) {
+    } else if (code == NP_EXIT_USAGE || *refused) {
         to->state = NP_ENTRY_FAILED;
-        say(to, "%.480s", left->reason);
+        say(to, "%.480s", *refused ? refused : left->reason);
     } else {
         after_death(end, to);
     }

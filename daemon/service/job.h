@@ -12,6 +12,12 @@
 #include "loader/base/err.h"
 #include "loader/base/node.h"
 
+/* Exit statuses of a worker that has not taken its run's folder, and so leaves no record there. */
+enum {
+    NP_WORKER_TAKEN = 81, /* the folder was there before the run's first try */
+    NP_WORKER_UNSAFE = 82 /* it, or something in it, is not the submitter's */
+};
+
 struct np_job {
     const char *dir;         /* the run's folder, absolute */
     const char *device;      /* "cuda:1" */

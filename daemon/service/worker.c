@@ -201,13 +201,16 @@ void np_worker_end(struct np_worker *worker, uid_t uid, gid_t gid, const char *d
 {
     int status = 0;
 
-    *ret_exit = (struct np_worker_exit){.code = -1};
+    *ret_exit = (struct np_worker_exit){.code = -1, .status = -1};
     if (worker->is_child) {
         kill(-worker->pid, SIGKILL); /* what it has left behind of its group */
-        if (waitpid(worker->pid, &status, 0) == worker->pid && WIFSIGNALED(status))
-            ret_exit->signal = WTERMSIG(status);
+        if (waitpid(worker->pid, &status, 0) == worker->pid) {
+            ret_exit->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+            ret_exit->status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        }
     }
-    read_exit(uid, gid, dir, attempt, ret_exit);
+    if (ret_exit->status != NP_WORKER_TAKEN && ret_exit->status != NP_WORKER_UNSAFE)
+        read_exit(uid, gid, dir, attempt, ret_exit);
     np_worker_forget(worker);
 }
 

@@ -45,6 +45,7 @@ void np_worker_signal(const struct np_worker *worker, int number);
 struct np_worker_exit {
     int code;   /* NP_EXIT_*; -1: it was killed, or died, and said nothing */
     int signal; /* that killed it; 0: none, or not known */
+    int status; /* it exited with, where it is a child and left no record; -1: not known */
     bool begun; /* it came as far as to have its folder */
     bool saved; /* it has written a checkpoint in this try */
     bool disk_full;

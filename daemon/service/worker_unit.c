@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/run_enter.h"
 #include "daemon/service/dropin.h"
 #include "daemon/service/job.h"
 #include "daemon/service/systemd.h"
@@ -305,7 +306,7 @@ int np_units_start(struct np_units *units, int64_t id, const struct np_worker_st
 
     name_unit(unit, sizeof(unit), "worker", id);
     if (code == 0)
-        code = np_make_dirs(start->dir, err);
+        code = np_folder_make(start->dir, start->attempt <= 1, err);
     if (code == 0 && units->cache)
         code = np_make_dirs(units->cache, err);
     if (code == 0)

@@ -54,7 +54,7 @@ shown() { echo "# run $1: $(field "$1" state), $(field "$1" retries) tries, $(st
 settings
 start
 "$NNPIPE" data synth --out "$TMP/shards" --size 16 --samples 400 --test 10 >/dev/null 2>&1
-mkdir -p "$TMP/disk/data" "$TMP/disk/runs" && for f in "$TMP"/shards/train-*.tar*; do tar -xf "$f" -C "$TMP/disk/data"; done
+mkdir -p "$TMP/disk/data" "$TMP/disk/runs" && for f in "$TMP"/shards/train-*.tar*; do case $f in *.npidx) continue ;; esac; tar -xf "$f" -C "$TMP/disk/data"; done
 if mount_faulty "$TMP/disk" "$TMP/mount"; then
     chmod 755 "$TMP" "$TMP/disk"
     net folder "{source: folder, path: $TMP/mount/data}" "$TMP/runs" 1000000

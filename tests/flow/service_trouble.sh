@@ -252,7 +252,19 @@ other_config() { # a queue begun anew gives ids, and folders, again
     kill -TERM $daemon && wait $daemon && rm -rf "$TMP/state/nnpipe" && settings && start &&
         id=$(submitted "$TMP/long.yaml" --name again) && for _ in $(tries 300); do ls "$TMP"/runs/again-*/checkpoints/step-* >/dev/null 2>&1 && break; sleep 0.1; done && "$NNPIPE" stop "$id" && becomes "$id" stopped &&
         kill -TERM $daemon && wait $daemon && rm -rf "$TMP/state/nnpipe" && start && sed 's/out: 8/out: 9/' "$TMP/long.yaml" >"$TMP/other.yaml" &&
-        id=$(submitted "$TMP/other.yaml" --name again) && becomes "$id" failed && says_why "$id" "would not give the same weights" && [ "$(field "$id" retries)" -eq 0 ]
+        before=$(ls -lR "$TMP"/runs/again-*) && id=$(submitted "$TMP/other.yaml" --name again) && becomes "$id" failed && says_why "$id" "exists already and is not this run's" && [ "$(field "$id" retries)" -eq 0 ] &&
+        [ "$(ls -lR "$TMP"/runs/again-*)" = "$before" ]
 }
-t "a folder of another config is left as it is, and no try is made twice" other_config
+t "a folder of another run is left as it is, and no try is made twice" other_config
+planted() { # somebody who may write to the folder of runs is there first
+    echo mine >"$TMP/mine" && last=$(submitted "$TMP/short.yaml" --name earlier) && becomes "$last" done && mkdir -m 777 "$TMP/runs/planted-$((last + 1))" &&
+        ln -s "$TMP/mine" "$TMP/runs/planted-$((last + 1))/lock" && id=$(submitted "$TMP/short.yaml" --name planted) && [ "$id" -eq $((last + 1)) ] &&
+        becomes "$id" failed && says_why "$id" "planted-$id exists already" && [ "$(cat "$TMP/mine")" = mine ] && [ "$(ls -A "$TMP/runs/planted-$id")" = lock ]
+}
+t "a folder that is there before the run is refused, and no link in it is followed" planted
+swapped() { # between two tries its folder becomes a link
+    id=$(submitted "$TMP/long.yaml" --name swapped) && trained "$id" && "$NNPIPE" pause "$id" && becomes "$id" paused && mv "$TMP/runs/swapped-$id" "$TMP/elsewhere-$id" &&
+        ln -s "$TMP/elsewhere-$id" "$TMP/runs/swapped-$id" && "$NNPIPE" resume "$id" && becomes "$id" failed && says_why "$id" "is a link"
+}
+t "and so is a link in its place later" swapped
 [ "$failed" -eq 0 ]

@@ -3,6 +3,7 @@
 
 #include "daemon/cmd.h"
 #include "daemon/service/decide.h"
+#include "daemon/service/job.h"
 #include "tests/test.h"
 
 static struct np_worker_exit left;
@@ -176,4 +177,20 @@ Test(decide, a_process_that_died_is_named_and_counted)
     np_decide(&end, &run, &waits);
     cr_assert_eq(run.retries, 0);
     cr_assert_eq(run.not_before, 0);
+}
+
+Test(decide, a_folder_that_is_not_the_runs_fails_it_at_once_and_is_named)
+{
+    const int statuses[] = {NP_WORKER_TAKEN, NP_WORKER_UNSAFE};
+    const char *const texts[] = {"/runs/cnn-1 exists already", "/runs/cnn-1 is a link, or"};
+
+    for (int i = 0; i < 2; i++) {
+        fresh(NP_ENTRY_RUNNING, -1, "");
+        run.dir = (char *)"/runs/cnn-1";
+        left.status = statuses[i];
+        np_decide(&end, &run, &waits);
+        cr_assert_eq(run.state, NP_ENTRY_FAILED);
+        cr_assert_eq(run.retries, 0);
+        cr_assert(strstr(run.reason, texts[i]), "%s", run.reason);
+    }
 }
