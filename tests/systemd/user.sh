@@ -39,7 +39,7 @@ sandboxed() {
     grep -q 'nnpipe-worker@3.service' "/proc/$pid/cgroup" || { cat "/proc/$pid/cgroup"; return 1; }
     [ "$(tail -n +3 "/proc/$pid/net/dev" | wc -l)" -eq 1 ] || { echo "it has a network"; return 1; }
     inside="nsenter -t $pid -m"
-    ! $inside touch $home/x 2>/dev/null && ! $inside touch /usr/x 2>/dev/null && $inside touch $home/runs/long-3/x &&
+    ! $inside touch $home/x 2>/dev/null && ! $inside touch /usr/x 2>/dev/null && $inside touch $home/runs/long-3/x && rm $home/runs/long-3/x &&
         $inside ls $home/data && [ "$($inside stat -c %a $run/systemd)" = 0 ] && ! $inside ls /tmp/ann 2>/dev/null
 }
 t "a run has its sandbox: rights, network, files" sandboxed
