@@ -176,11 +176,14 @@ $(B)/tests/fuzz/fuzz_http: LDFLAGS += $(addprefix -Wl$(comma)--wrap=,np_now_ns n
 fuzz: $(FUZZ)
 
 # The program once more with planted bottlenecks, and what measures and makes their cases.
-PLANTED := $(addprefix $(B)/tests/plants/,nnpipe rate tenant hard_jpegs)
+PLANTED := $(addprefix $(B)/tests/plants/,nnpipe rate tenant hard_jpegs profile_check)
 WRAPPED  = np_unzstd_frame np_decoder_open np_decoder_decode np_resize np_ring_commit write fsync
 $(B)/tests/plants/nnpipe: $(B)/tests/bench/plants/wraps.o $(B)/daemon/main.o $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(addprefix -Wl$(comma)--wrap=,$(WRAPPED)) -o $@ $^ $(LDLIBS)
+$(B)/tests/plants/profile_check: $(B)/tests/bench/plants/profile_check.o $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(B)/tests/plants/%: $(B)/tests/bench/plants/%.o
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ljpeg

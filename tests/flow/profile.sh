@@ -61,6 +61,8 @@ other() { exits 1 $P --out "$TMP/c" --compare "$TMP/a/profile.json" -o loader.ba
 t "profiles of other batches are not compared" other
 torn() { head -c 300 "$TMP/a/profile.json" >"$TMP/torn.json"; exits 1 $P --compare "$TMP/torn.json" >"$TMP/said" 2>&1 && grep -q 'torn.json' "$TMP/said"; }
 t "a torn profile.json is named" torn
+consistent() { "${NNPIPE_BUILD:-$ROOT/build}/tests/plants/profile_check" "$TMP"/?/profile.json "$TMP"/runs/*/profile.json; }
+t "no figure of these profiles contradicts another" consistent
 t "no config is a mistake of the command line" exits 2 "$NNPIPE" profile
 wrong() { exits 2 $P -o loader.readers=none >"$TMP/said" 2>&1 && grep -q readers "$TMP/said"; }
 t "a wrong config is said, before anything is measured" wrong
