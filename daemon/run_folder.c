@@ -84,7 +84,7 @@ int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err)
         if (read(fd, text, sizeof(text) - 1) < 0)
             text[0] = '\0';
         text[strcspn(text, "\n")] = '\0';
-        code = np_err_set(err, -EBUSY, "%s: this run is going on%s%s; stop it first, or wait", dir,
+        code = np_err_set(err, -EBUSY, "%s: this run is running%s%s; stop it first, or wait", dir,
             text[0] ? ", process " : "", text);
     } else {
         int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
@@ -97,6 +97,23 @@ int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err)
     else if (code == 0)
         *ret_fd = fd;
     return code;
+}
+
+bool np_folder_running(const char *dir, char *text, size_t text_bytes)
+{
+    char *path = np_format("%s/lock", dir), pid[24] = "";
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    const bool running = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+
+    if (running && read(fd, pid, sizeof(pid) - 1) < 0)
+        pid[0] = '\0';
+    pid[strcspn(pid, "\n")] = '\0';
+    if (running)
+        snprintf(text, text_bytes, "running%s%s", *pid ? ", process " : "", pid);
+    if (fd >= 0)
+        close(fd);
+    np_free(path);
+    return running;
 }
 
 /* `key: value` for a section that has no such key. */

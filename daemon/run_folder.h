@@ -10,8 +10,10 @@
 /* Makes runs/NAME-YYYYMMDD-HHMMSS-xxxx (UTC, four random hex digits). *ret_dir: np_free. */
 int np_folder_create(const char *runs, const char *name, char **ret_dir, struct np_err *err);
 /* Locks dir/lock until the descriptor is closed; writes this process's number into it. -EBUSY: a
- * run is going on there, named by its process. */
+ * run is running there, named by its process. */
 int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err);
+/* Is its lock held? Then "running, process 12" is in text. */
+bool np_folder_running(const char *dir, char *text, size_t text_bytes);
 /* Is there anything to go on from, whole or not? */
 bool np_folder_has_checkpoint(const char *dir);
 /* dir/config.yaml as a node. Keys that are younger than the file have the value they stand for:

@@ -98,6 +98,7 @@ struct place {
     struct np_node *facts;  /* of its newest checkpoint */
     struct np_node *normal; /* this start's config, with the values in force */
     struct np_changes changes;
+    char differs[512]; /* the key of the config that forbids it, with both values; or empty */
 };
 
 static void place_fini(struct place *place)
@@ -146,7 +147,6 @@ static int take_own(
 static int hold_config(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
 {
     struct np_node *began = NULL, *in_force = NULL;
-    char why[512] = "";
     int code = np_folder_config(dir, &began, err);
 
     if (code < 0)
@@ -164,12 +164,9 @@ static int hold_config(struct np_run *run, const char *dir, struct place *place,
         np_changes_merge(&place->changes, began, in_force, place->normal, run->options->overrides,
             run->options->reset_schedule);
         bool extends = np_schedule_extends(&run->config->schedule);
-        if (!np_config_same(in_force, place->normal, extends, why, sizeof(why)))
-            code = np_err_set(err, -EINVAL,
-                "%s: this config would not give the same weights: %s; start a new run, or take the "
-                "run's own %s/config.yaml (rate, decay, schedule and length can be changed on "
-                "purpose: -o KEY=VALUE, or --reset-schedule)",
-                dir, why, dir);
+        if (!np_config_same(
+                in_force, place->normal, extends, place->differs, sizeof(place->differs)))
+            code = np_err_set(err, -EINVAL, "%s: %s", dir, place->differs);
     }
     np_node_free(began);
     np_node_free(in_force);
@@ -204,6 +201,33 @@ static int settle(struct np_run *run, const char *dir, struct place *place, stru
     return run->dir ? 0 : np_err_set(err, -ENOMEM, "out of memory");
 }
 
+/* May -o change this key when a run is resumed? */
+static bool is_dial(const char *why)
+{
+    const size_t bytes = strcspn(why, " ");
+
+    return strncmp(why, "schedule", 8) == 0 || strncmp(why, "train.epochs ", 13) == 0 ||
+           strncmp(why, "train.steps ", 12) == 0 ||
+           (strncmp(why, "optimizer.", 10) == 0 &&
+               ((bytes > 3 && strncmp(why + bytes - 3, ".lr", 3) == 0) ||
+                   (bytes > 13 && strncmp(why + bytes - 13, ".weight_decay", 13) == 0)));
+}
+
+/* The config differs in a key: what can be done about it. */
+static void say_ways(const char *dir, const char *differs, struct np_err *err)
+{
+    const char *dial = is_dial(differs) ? "to change it on purpose give it by -o, or add "
+                                          "--reset-schedule; "
+                                        : "";
+    const int code = err->code;
+
+    *err = (struct np_err){0};
+    np_err_set(err, code,
+        "%s: this config would not give the same weights: %s; %s--resume %s without CONFIG "
+        "continues the run as it is, --weights %s begins a new run with its weights",
+        dir, differs, dial, dir, dir);
+}
+
 /* A folder that was named. */
 static int named_folder(struct np_run *run, const char *dir, struct np_err *err)
 {
@@ -212,6 +236,8 @@ static int named_folder(struct np_run *run, const char *dir, struct np_err *err)
 
     /* the same command fails again */
     run->usage = code == -EINVAL || (code == -ENOENT && !run->options->into);
+    if (code < 0 && *place.differs)
+        say_ways(dir, place.differs, err);
     if (code == 0)
         code = settle(run, dir, &place, err);
     place_fini(&place);
@@ -220,9 +246,12 @@ static int named_folder(struct np_run *run, const char *dir, struct np_err *err)
 
 /* --- the newest that fits ---------------------------------------------------------------------- */
 
+#define MAX_NAMED 3
+
 struct search {
     struct np_run *run;
-    struct np_err why; /* the newest run of this name does not fit */
+    char passed[600]; /* the runs of this name that do not fit, and why: the newest few */
+    int nr_passed;
 };
 
 static bool has_name(const char *dir, const char *name)
@@ -233,6 +262,22 @@ static bool has_name(const char *dir, const char *name)
 
     np_node_free(config);
     return has;
+}
+
+/* why: "DIR: REASON" */
+static void pass_over(struct search *search, const char *dir, const char *why)
+{
+    const size_t bytes = strlen(dir), used = strlen(search->passed);
+    const char *base = strrchr(dir, '/') ? strrchr(dir, '/') + 1 : dir;
+    char reason[200];
+
+    if (strncmp(why, dir, bytes) == 0 && strncmp(why + bytes, ": ", 2) == 0)
+        why += bytes + 2;
+    if (np_folder_running(dir, reason, sizeof(reason)))
+        why = reason;
+    if (search->nr_passed++ < MAX_NAMED)
+        snprintf(search->passed + used, sizeof(search->passed) - used, "%s%s: %.*s",
+            used ? "; " : "", base, (int)strcspn(why, ";"), why);
 }
 
 static bool fits(void *context, const char *dir)
@@ -250,11 +295,11 @@ static bool fits(void *context, const char *dir)
         uint64_t steps = np_run_steps(
             run, np_node_number(train, "epochs", 0), (int64_t)np_node_number(train, "steps", 0));
         if (np_folder_result(dir) >= (double)steps)
-            code = np_err_set(&why, -EINVAL, "%s: it is finished", dir);
+            code = np_err_set(&why, -EINVAL, "%s: finished", dir);
     }
     place_fini(&place);
-    if (code < 0 && !search->why.code)
-        search->why = why;
+    if (code < 0)
+        pass_over(search, dir, why.text);
     return code == 0;
 }
 
@@ -265,10 +310,16 @@ static int newest_folder(struct np_run *run, struct np_err *err)
     int code = np_folder_find(run->config->runs, run->config->name, fits, &search, &dir, err);
 
     if (code == 0 && !dir) {
+        char more[40] = "";
+
         run->usage = true;
-        code = np_err_set(err, -EINVAL, "no unfinished run of '%s' below %s%s%s", run->config->name,
-            run->config->runs, search.why.code ? "; the newest: " : "",
-            search.why.code ? search.why.text : "");
+        if (search.nr_passed > MAX_NAMED)
+            snprintf(more, sizeof(more), "; and %d more", search.nr_passed - MAX_NAMED);
+        code = np_err_set(err, -EINVAL,
+            "no unfinished run of '%s' with this config below %s%s%s%s; without --resume a new "
+            "run begins",
+            run->config->name, run->config->runs, search.nr_passed ? ": " : "", search.passed,
+            more);
     }
     if (code == 0)
         code = named_folder(run, dir, err);
@@ -289,5 +340,7 @@ int np_run_find_folder(struct np_run *run, struct np_err *err)
         options->resume_dir ? named_folder(run, options->resume_dir, err) : newest_folder(run, err);
     if (code < 0)
         return np_err_context(err, "--resume");
-    return np_folder_lock(run->dir, &run->lock_fd, err);
+    code = np_folder_lock(run->dir, &run->lock_fd, err);
+    run->usage = code == -EBUSY; /* as long as that run is running */
+    return code;
 }

@@ -2,6 +2,7 @@
 #include "daemon/run.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -335,26 +336,26 @@ int np_run_check_data(
     dir = np_run_name(run, dir);
     if (then != (double)n)
         return np_err_set(err, -EINVAL,
-            "%s: its training set had %.0f samples and data.train has %llu now; bring back the "
-            "set it had, or start a new run",
-            dir, then, (unsigned long long)n);
+            "%s: data.train has %llu samples and had %.0f when the run began; %s, or begin a new "
+            "run with its weights: --weights %s",
+            dir, (unsigned long long)n, then,
+            then > (double)n ? "bring the missing ones back" : "take the new ones out again", dir);
     if (classes && !same_names(classes, run->setup.classes) && !keep_order(run, classes))
         return np_err_set(err, -EINVAL,
-            "%s: data.train has other classes than its training set had; bring back the set it "
-            "had, "
-            "or start a new run",
-            dir);
+            "%s: data.train has other classes than the run began with; bring those back, or begin "
+            "a new run with its weights: --weights %s",
+            dir, dir);
     sum_train(run);
     if (names && !np_node_is(names, run->train_names))
         return np_err_set(err, -EINVAL,
-            "%s: samples of data.train have other names or labels than its training set had; "
-            "bring back the set it had, or start a new run",
-            dir);
+            "%s: samples of data.train have other names or labels than when the run began; bring "
+            "those back, or begin a new run with its weights: --weights %s",
+            dir, dir);
     if (!names && sizes && !np_node_is(sizes, run->train_sum)) /* of an older nnpipe */
         return np_err_set(err, -EINVAL,
-            "%s: samples of data.train have other sizes or labels than its training set had; "
-            "bring back the set it had, or start a new run",
-            dir);
+            "%s: samples of data.train have other sizes or labels than when the run began; bring "
+            "those back, or begin a new run with its weights: --weights %s",
+            dir, dir);
     return 0;
 }
 

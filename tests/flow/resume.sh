@@ -67,9 +67,19 @@ renamed() {
     exits 2 go "$TMP/renamed.json" --resume "$folder"
     code=$?
     mv "$TMP/pictures/a/33.ppm" "$TMP/pictures/a/3.ppm"
-    [ $code -eq 0 ] && grep -q "data.train have other names or labels" "$TMP/renamed.json.err" || { cat "$TMP/renamed.json.err"; return 1; }
+    [ $code -eq 0 ] && grep -q "samples of data.train have other names or labels than when the run began; .*--weights $folder" "$TMP/renamed.json.err" || { cat "$TMP/renamed.json.err"; return 1; }
 }
 t "a sample with another name is another set: refused, with 2" renamed
+more() { # one picture more, one less: said by what was and is
+    unfinished && cp "$TMP/pictures/a/3.ppm" "$TMP/pictures/a/9.ppm"
+    exits 2 go "$TMP/more.json" --resume "$folder" && grep -q "data.train has 17 samples and had 16 when the run began; take the new ones out again" "$TMP/more.json.err" || { cat "$TMP/more.json.err"; return 1; }
+    rm "$TMP/pictures/a/9.ppm" && mv "$TMP/pictures/a/8.ppm" "$TMP/8.ppm"
+    exits 2 go "$TMP/more.json" --resume "$folder" && grep -q "data.train has 15 samples and had 16 when the run began; bring the missing ones back" "$TMP/more.json.err"
+    code=$?
+    mv "$TMP/8.ppm" "$TMP/pictures/a/8.ppm"
+    return $code
+}
+t "more or fewer samples are refused, and said so" more
 rewritten() {
     unfinished && ppm 9 c >"$TMP/pictures/a/3.ppm" && go "$TMP/rewritten.json" --resume "$folder" && grep -q "some have another size now" "$TMP/rewritten.json.err" ||
         { cat "$TMP/rewritten.json.err"; return 1; }
@@ -103,6 +113,23 @@ accident() {
     exits 2 go "$TMP/accident.json" "$TMP/net.yaml" --resume -o "runs=$TMP/accident" -o loader.batch=4 && grep -q "loader.batch was 8 and is 4" "$TMP/accident.json.err"
 }
 t "a rate or a length that changed by accident is refused by its name" accident
+ways() { # what can be done about it, for a key that may be changed on purpose and one that may not
+    killed "$TMP/ways" 20 && sed 's/lr: 0.05/lr: 0.02/' "$TMP/net.yaml" >"$TMP/edited.yaml"
+    exits 2 go "$TMP/ways.json" "$TMP/edited.yaml" --resume "$run" && grep -q "give it by -o, or add --reset-schedule; --resume $run without CONFIG continues the run as it is, --weights $run begins a new run" "$TMP/ways.json.err" || return 1
+    exits 2 go "$TMP/ways.json" --resume "$run" -o loader.batch=4 && grep -q "loader.batch was 8 and is 4; --resume $run without CONFIG" "$TMP/ways.json.err"
+}
+t "what can be done about a changed key is said" ways
+passed_over() { # three runs that do not fit: all are named with their reasons, and nothing is begun
+    killed "$TMP/passed" 20 && mv "$run" "$TMP/passed/net-20260101-000003-aaaa" && cp -r "$TMP"/whole/* "$TMP/passed/net-20260101-000002-aaaa" &&
+        mkdir "$TMP/passed/net-20260101-000001-aaaa" && cp "$TMP"/passed/net-20260101-000002-aaaa/config.yaml "$TMP/passed/net-20260101-000001-aaaa" || return 1
+    sed 's/lr: 0.05/lr: 0.02/' "$TMP/net.yaml" >"$TMP/edited.yaml"
+    exits 2 go "$TMP/passed.json" "$TMP/edited.yaml" --resume -o "runs=$TMP/passed" || return 1
+    grep -q "no unfinished run of 'net' with this config below $TMP/passed: net-20260101-000003-aaaa: optimizer.sgd.lr was 0.05 and is 0.02; net-20260101-000002-aaaa: optimizer.sgd.lr was 0.05 and is 0.02; net-20260101-000001-aaaa: no checkpoint to go on from; without --resume" "$TMP/passed.json.err" && [ "$(ls "$TMP/passed" | wc -l)" -eq 3 ] || return 1
+    rm -r "$TMP/passed/net-20260101-000003-aaaa" # held: in the background
+    flock "$TMP/passed/net-20260101-000001-aaaa/lock" "$NNPIPE" train "$TMP/net.yaml" --resume -o "runs=$TMP/passed" >/dev/null 2>"$TMP/passed.err"
+    [ $? -eq 2 ] && grep -q "net-20260101-000002-aaaa: finished; net-20260101-000001-aaaa: running; without" "$TMP/passed.err" || { cat "$TMP/passed.err"; return 1; }
+}
+t "a bare --resume names the runs that it passed over, and why" passed_over
 # changed NAME ARGS...: changed at step 20 and run to the end (NAME-a), and the same killed at step 28 (NAME-b)
 changed() {
     name=$1

@@ -77,7 +77,7 @@ check_all() {
         run=$(ls -d "$dir/runs/$name"-*) && [ "$(echo "$run" | wc -l)" -eq 1 ] || { echo "$name has folders $run"; return 1; }
         grep "\"name\": *\"$name\"" "$dir/all.json" | grep -q '"state": *"done"' || { echo "$name: $(grep "\"name\": *\"$name\"" "$dir/all.json")"; return 1; }
         [ "$(weights "$run" "${name#*-}")" = "$(cat "$TMP/n${name#*-}.weights")" ] || { echo "$run has other weights"; return 1; }
-        if grep -l 'this run is going on' "$run"/output/* ; then echo "a second worker came to $run"; return 1; fi
+        if grep -l 'this run is running' "$run"/output/* ; then echo "a second worker came to $run"; return 1; fi
     done <"$dir/names"
 }
 

@@ -165,11 +165,11 @@ t "SIGTERM during the last test ends with 75 and --resume does the test" stop_in
 stop_dir=$(ls -d "$TMP"/runs-stop/*)
 no_run_left() { # and nothing is written
     before=$(find "$TMP/runs-stop" | sort)
-    exits 2 train "$TMP/left.json" --resume -o runs="$TMP/runs-stop" && grep -q "no unfinished run of 'net' below .*$stop_dir: it is finished" "$TMP/left.json.err" &&
+    exits 2 train "$TMP/left.json" --resume -o runs="$TMP/runs-stop" && grep -q "no unfinished run of 'net' with this config below .*$(basename "$stop_dir"): finished" "$TMP/left.json.err" &&
         [ "$(find "$TMP/runs-stop" | sort)" = "$before" ] || { cat "$TMP/left.json.err"; return 1; }
 }
 t "where all runs are finished --resume says so and ends with 2" no_run_left
-none_below() { exits 2 train "$TMP/left.json" --resume -o runs="$TMP/no-runs" && grep -q "no unfinished run of 'net' below $TMP/no-runs" "$TMP/left.json.err" && [ ! -e "$TMP/no-runs" ]; }
+none_below() { exits 2 train "$TMP/left.json" --resume -o runs="$TMP/no-runs" && grep -q "no unfinished run of 'net' with this config below $TMP/no-runs" "$TMP/left.json.err" && [ ! -e "$TMP/no-runs" ]; }
 t "where there is no run --resume says so and ends with 2" none_below
 finished() { # by its folder alone: told again, nothing written
     before=$(cd "$stop_dir" && md5sum result.json log metrics.jsonl config.yaml | md5sum)
@@ -181,8 +181,8 @@ as_config() { exits 2 "$NNPIPE" train "$stop_dir" --resume >"$OUT" 2>&1 && grep 
 t "a run in CONFIG's place is told how to go on with it" as_config
 other() { exits 2 "$NNPIPE" train "$TMP/net.yaml" --resume "$stop_dir" -o loader.batch=16 >"$OUT" 2>&1; grep -q "loader.batch was 32 and is 16" "$OUT"; }
 t "a config of other weights is refused, with the key" other
-locked() { flock "$stop_dir/lock" "$NNPIPE" train "$TMP/net.yaml" --resume "$stop_dir" >"$OUT" 2>&1; grep -q "this run is going on" "$OUT"; }
-t "a run that is going on is not resumed" locked
+locked() { flock "$stop_dir/lock" "$NNPIPE" train "$TMP/net.yaml" --resume "$stop_dir" >"$OUT" 2>&1; [ $? -eq 2 ] && grep -q "this run is running" "$OUT"; }
+t "a run that is running is not resumed: exit 2" locked
 # --- the data are others than those the run began with
 changed() {
     cp -r "$TMP/data" "$TMP/changed"
@@ -193,7 +193,7 @@ changed() {
     kill -TERM $pid
     wait $pid
     "$NNPIPE" data synth --out "$TMP/other" --samples 1400 --test 0 >/dev/null && cp "$TMP"/other/train-* "$TMP/changed" || return 1
-    exits 2 "$@" --resume >"$OUT" 2>&1 && grep -q "had 1500 samples and data.train has 1400 now" "$OUT" || return 1
+    exits 2 "$@" --resume >"$OUT" 2>&1 && grep -q "data.train has 1400 samples and had 1500 when the run began; without" "$OUT" || return 1
     "$NNPIPE" data synth --out "$TMP/other2" --samples 1500 --test 0 --seed 9 >/dev/null && cp "$TMP"/other2/train-* "$TMP/changed" || return 1
     exits 2 "$@" --resume >"$OUT" 2>&1 && grep -q "have other names or labels" "$OUT" || return 1
     cp "$TMP"/data/train-* "$TMP/changed" && touch "$TMP"/changed/train-* && "$@" --resume -o train.epochs=51 >"$OUT" 2>&1
@@ -216,7 +216,7 @@ t "eval gives the run's test loss and accuracy" agrees
 t "eval of a bare safetensors file" says "accuracy" "$NNPIPE" eval "$TMP/net.yaml" --weights "$run/checkpoints/step-188/weights.safetensors"
 misfit() { exits 1 "$NNPIPE" eval "$TMP/net.yaml" --weights "$run" -o model.0.conv.out=8 >"$OUT" 2>&1; grep -q "does not fit this model" "$OUT"; }
 t "weights of another network are refused by name" misfit
-mkdir -p "$TMP/pictures" && for f in "$TMP"/data/test-*.tar*; do tar -xf "$f" -C "$TMP/pictures"; done
+mkdir -p "$TMP/pictures" && for f in "$TMP"/data/test-*.tar.zst; do tar -xf "$f" -C "$TMP/pictures"; done
 predict() {
     find "$TMP/pictures" -type f \( -name '*.jpg' -o -name '*.png' \) | sort >"$TMP/list.txt"
     xargs "$NNPIPE" predict "$TMP/net.yaml" --weights "$run" --json <"$TMP/list.txt" >"$TMP/predict.json" 2>"$TMP/predict.err" || { cat "$TMP/predict.err"; return 1; }
@@ -291,7 +291,7 @@ unknown_class() {
 t "a test class unknown to training is named, nothing is written" unknown_class
 
 # --- files that cannot be read for a while: a checkpoint, 74, and on from there
-mkdir -p "$TMP/folder" && for f in "$TMP"/data/train-*.tar*; do tar -xf "$f" -C "$TMP/folder"; done
+mkdir -p "$TMP/folder" && for f in "$TMP"/data/train-*.tar.zst; do tar -xf "$f" -C "$TMP/folder"; done
 on_folder() { "$NNPIPE" train "$TMP/net.yaml" --json -o "data.train={source: folder, path: $TMP/folder}" -o loader.cache=none -o checkpoint.every=never "$@"; }
 unreadable() {
     on_folder -o runs="$TMP/runs-fold" >"$TMP/m.json" 2>/dev/null || return 1

@@ -174,15 +174,19 @@ Test(run_folder, a_place_that_cannot_be_written_is_named)
 
 Test(run_folder, a_lock_is_held_by_one_and_says_by_whom)
 {
-    char *dir = new_folder(), want[64];
+    char *dir = new_folder(), want[64], text[64];
     struct np_err err = {0};
     int first = -1, second = -1;
 
     cr_assert_eq(np_folder_lock(dir, &first, NULL), 0);
     cr_assert_eq(np_folder_lock(dir, &second, &err), -EBUSY);
-    snprintf(want, sizeof(want), "this run is going on, process %d;", (int)getpid());
+    snprintf(want, sizeof(want), "this run is running, process %d;", (int)getpid());
     cr_assert(strstr(err.text, want));
+    cr_assert(np_folder_running(dir, text, sizeof(text)));
+    snprintf(want, sizeof(want), "running, process %d", (int)getpid());
+    cr_assert_str_eq(text, want);
     close(first);
+    cr_assert_not(np_folder_running(dir, text, sizeof(text)));
     cr_assert_eq(np_folder_lock(dir, &second, NULL), 0);
     close(second);
     drop(dir);
