@@ -1,12 +1,14 @@
-/* `nnpipe show CONFIG`: the full config in normal form, then the layers with shapes,
+/* `nnpipe show CONFIG|RUN`: the full config in normal form, then the layers with shapes,
  * parameters and FLOPs of one image. What is printed is a config again: the layers stand in
  * comments. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "daemon/cmd.h"
 #include "daemon/config.h"
+#include "daemon/inference.h"
 #include "daemon/json.h"
 #include "daemon/setup.h"
 
@@ -163,14 +165,19 @@ int np_cmd_show(int argc, char **argv)
     const struct np_flag flags[] = {{"--json", NULL, &json, NULL}, {NULL, NULL, NULL, NULL}};
     struct np_overrides overrides = {0};
     struct np_config *config = NULL;
+    struct stat stat_;
     int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
 
     if (code == 0 && nr != 1) {
-        fprintf(stderr, "nnpipe show: expected one CONFIG, not %d\n", nr);
+        fprintf(stderr, "nnpipe show: expected one CONFIG or RUN, not %d\n", nr);
         code = NP_EXIT_USAGE;
     }
+    char *own = code == 0 && stat(argv[1], &stat_) == 0 && S_ISDIR(stat_.st_mode)
+                    ? np_inference_config(argv[1])
+                    : NULL;
     if (code == 0)
-        code = np_cmd_config(argv[1], &overrides, NULL, &config);
+        code = np_cmd_config(own ? own : argv[1], &overrides, NULL, &config);
+    np_free(own);
     if (code == 0)
         code = show(config, &overrides, json);
     np_config_free(config);

@@ -1,10 +1,12 @@
-/* `nnpipe top [RUN]`: the runs that go on, a line each, or one with its stages; once a second, or once. Of
+/* `nnpipe top [RUN]`: the running runs, one line each, or one with its stages; once a second, or once. Of
  * the service where one answers, else of the folders below `runs`. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/asking.h"
@@ -146,19 +148,53 @@ static int show_all(struct top *top, struct np_err *err)
         np_free(dirs[i]);
     }
     if (!top->json && nr_running == 0)
-        fprintf(top->out, "no run goes on below %s%s\n", top->runs,
+        fprintf(top->out, "no run is running below %s%s\n", top->runs,
             top->asked ? ", and no service answers" : "");
     return 0;
 }
 
-/* RUN as a path, or a name below `runs`. */
+/* The folder below `runs` whose name begins with the word, the one that wrote its metrics last where there
+ * are several. NULL: none. np_free. */
+static char *begins_with(const char *runs, const char *word)
+{
+    DIR *folder = *word ? opendir(runs) : NULL;
+    char *found = NULL;
+    time_t newest = 0;
+
+    for (const struct dirent *entry; folder && (entry = readdir(folder));) {
+        struct stat stat_;
+        char *dir = strncmp(entry->d_name, word, strlen(word)) == 0
+                        ? np_format("%s/%s", runs, entry->d_name)
+                        : NULL;
+        char *metrics = dir ? np_format("%s/metrics.jsonl", dir) : NULL;
+
+        if (metrics && stat(metrics, &stat_) == 0 && (!found || stat_.st_mtime >= newest)) {
+            np_free(found);
+            found = dir;
+            newest = stat_.st_mtime;
+        } else {
+            np_free(dir);
+        }
+        np_free(metrics);
+    }
+    if (folder)
+        closedir(folder);
+    return found;
+}
+
+/* RUN as a path, a name below `runs`, or the beginning of one. */
 static int show(struct top *top, struct np_err *err)
 {
     if (!top->run)
         return show_all(top, err);
     char *below = np_format("%s/%s", top->runs, top->run);
-    const bool path = strchr(top->run, '/') || !below || access(below, F_OK) != 0;
-    const int code = show_one(top, path ? top->run : below, err);
+    if (!strchr(top->run, '/') && below && access(below, F_OK) != 0 &&
+        access(top->run, F_OK) != 0) {
+        np_free(below);
+        below = begins_with(top->runs, top->run);
+    }
+    const bool is_below = below && !strchr(top->run, '/') && access(below, F_OK) == 0;
+    const int code = show_one(top, is_below ? below : top->run, err);
     np_free(below);
     return code;
 }

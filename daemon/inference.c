@@ -245,15 +245,13 @@ static int open_plan(
         inference->device, NULL, inference->setup.eval_graph, &options, &inference->plan, err);
 }
 
-/* path/below where that is there; NULL: it is not. np_free. */
-static char *there(const char *path, const char *below)
+static bool is_there(const char *path, const char *below)
 {
-    char *found = np_format("%s/%s", path, below);
+    char *file = np_format("%s/%s", path, below);
+    const bool is = file && access(file, F_OK) == 0;
 
-    if (!found || access(found, F_OK) == 0)
-        return found;
-    np_free(found);
-    return NULL;
+    np_free(file);
+    return is;
 }
 
 char *np_inference_config(const char *weights)
@@ -263,12 +261,14 @@ char *np_inference_config(const char *weights)
     char *folder =
              np_format("%.*s", (int)(colon ? colon - weights : (long)strlen(weights)), weights),
          *outer = slash ? np_format("%.*s", (int)(slash - weights), weights) : np_strdup(".");
-    char *path = folder ? there(folder, "config.yaml") : NULL;
+    char *path = NULL;
 
-    if (!path && folder)
-        path = there(folder, "../../config.yaml"); /* of a checkpoint's folder */
-    if (!path && outer)
-        path = there(outer, "../../config.yaml"); /* of a file in it */
+    if (folder && is_there(folder, "config.yaml"))
+        path = np_format("%s/config.yaml", folder);
+    else if (folder && is_there(folder, "manifest.json") && is_there(folder, "../../config.yaml"))
+        path = np_format("%s/../../config.yaml", folder); /* of a checkpoint's folder */
+    else if (outer && is_there(outer, "manifest.json") && is_there(outer, "../../config.yaml"))
+        path = np_format("%s/../../config.yaml", outer); /* of a file in it */
     np_free(folder);
     np_free(outer);
     return path;

@@ -76,7 +76,7 @@ static const struct np_command commands[] = {
         "  -o KEY=VALUE     change a key of the config\n"
         "\n"
         "Exit 0: \"ok\"; 2: there are mistakes, each with its place. Nothing is written.\n"},
-    {"show", np_cmd_show, "CONFIG", "the whole config, and the layers with shapes and FLOPs",
+    {"show", np_cmd_show, "CONFIG | RUN", "the whole config, and the layers with shapes and FLOPs",
         "  -o KEY=VALUE     change a key of the config\n"
         "  --json           one JSON object per line instead of text\n"},
     {"data", NULL, "COMMAND ...", "make, pack, list, check and look at sets",
@@ -151,8 +151,9 @@ static const struct np_command commands[] = {
         "runs\n" OF_SERVICE "\n"
         "One line per run, every second: of the service where one answers, else of the folders "
         "below\n"
-        "`runs`. With ID, or RUN (a folder, or its name below `runs`), also the stages of that "
-        "run.\n"
+        "`runs`. With ID, or RUN (a folder, or the beginning of its name below `runs`), also the "
+        "stages\n"
+        "of that run.\n"
         "Keys: j and k or the arrows choose a run, Enter shows its stages, Escape all runs; p\n"
         "pauses, r resumes, s stops it, and each asks first; q ends.\n"},
     {"runs", np_cmd_runs, "[DIR...]", "the runs below folders, with their results",

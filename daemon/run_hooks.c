@@ -178,6 +178,7 @@ static void show_progress(struct np_run *run, const struct np_step_report *repor
         .stall_ratio = lately->seconds > 0 ? lately->stall_seconds / lately->seconds : 0,
         .stall_cause = np_run_stall_cause(run),
         .loss = lately->rows ? lately->loss_sum / (double)lately->rows : 0,
+        .evaluated = set_name(run),
         .accuracy = run->eval.images ? (double)run->eval.correct / (double)run->eval.images : -1,
         .eta_seconds = a_step > 0 ? a_step * (double)left : -1,
     };

@@ -147,7 +147,8 @@ void np_progress_text(const struct np_progress *p, int width, char *text, size_t
     snprintf(piece, sizeof(piece), "  loss %.4f", p->loss);
     append(text, text_bytes, width, piece);
     if (p->accuracy >= 0) {
-        snprintf(piece, sizeof(piece), "  accuracy %.2f%%", 100 * p->accuracy);
+        snprintf(piece, sizeof(piece), "  %s%saccuracy %.2f%%", p->evaluated ? p->evaluated : "",
+            p->evaluated ? " " : "", 100 * p->accuracy);
         append(text, text_bytes, width, piece);
     }
     if (p->eta_seconds >= 0) {

@@ -18,6 +18,7 @@ struct np_progress {
     const char *stall_cause;               /* of most of it: a stage; NULL: not worth a word */
     double loss;                           /* lately */
     double accuracy;                       /* of the last evaluation; negative: none yet */
+    const char *evaluated;                 /* what that was of: "val"; NULL: not said */
     double eta_seconds;                    /* negative: not known */
 };
 

@@ -76,6 +76,10 @@ running() {
 }
 t "one that runs is running, and stopped once it was killed" running
 
+# --- one run's config
+shown() { "$NNPIPE" show runs/lr-0.5-* >show.txt && grep -q "lr: 0.5" show.txt && "$NNPIPE" show runs/lr-0.5-*/checkpoints/best | grep -q "lr: 0.5" && exits 2 "$NNPIPE" show runs; }
+t "show prints the config of a run" shown
+
 # --- what checkpoints take
 "$NNPIPE" train net.yaml -o name=lean -o runs=lean -o "optimizer={sgd: {lr: 0.1, momentum: 0.9}}" -o checkpoint.optimizer=newest -o checkpoint.every="5 steps" -o checkpoint.keep=3 --json >lean.json 2>&1
 "$NNPIPE" train net.yaml -o name=whole -o runs=whole -o "optimizer={sgd: {lr: 0.1, momentum: 0.9}}" -o checkpoint.every="5 steps" -o checkpoint.keep=3 --json >whole.json 2>&1

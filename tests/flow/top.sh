@@ -39,6 +39,9 @@ top_json() { "$NNPIPE" top --runs "$TMP/runs" --json >"$TMP/top.json" && grep -q
 t "top --json is one object a run, with the process that runs it" top_json
 stages() { "$NNPIPE" top "$(basename "$run")" --runs "$TMP/runs" >"$TMP/one.txt" && grep -q "decode .*img/s\|decode .*%" "$TMP/one.txt" && grep -q "not measured alone: read" "$TMP/one.txt" || { cat "$TMP/one.txt"; return 1; }; }
 t "top RUN shows the stages, and says what was not measured alone" stages
+mkdir "$TMP/runs/$(basename "$run" | cut -d- -f1)-older" && : >"$TMP/runs/$(basename "$run" | cut -d- -f1)-older/notes"
+begins() { "$NNPIPE" top "$(basename "$run" | cut -d- -f1)" --runs "$TMP/runs" | grep -q "^$(basename "$run") " && exits 1 "$NNPIPE" top none --runs "$TMP/runs"; }
+t "the beginning of its name is enough" begins
 live() { [ "$(printf q | timeout 10 script -qec "'$NNPIPE' top --runs '$TMP/runs'" /dev/null | grep -c "$(basename "$run")")" -ge 1 ]; }
 if command -v script >/dev/null; then t "on a terminal q ends it" live; else skip "on a terminal q ends it" "no script(1) here"; fi
 t "a folder that is no run is an error" exits 1 "$NNPIPE" top "$TMP/data"
@@ -50,7 +53,7 @@ wait $pid
 code=$?
 t "and then ends with 75" [ $code -eq 75 ]
 
-gone() { says "no run goes on" "$NNPIPE" top --runs "$TMP/runs" && says "not running" "$NNPIPE" top "$run" && [ -z "$("$NNPIPE" top --runs "$TMP/runs" --json)" ]; }
+gone() { says "no run is running" "$NNPIPE" top --runs "$TMP/runs" && says "not running" "$NNPIPE" top "$run" && [ -z "$("$NNPIPE" top --runs "$TMP/runs" --json)" ]; }
 t "a run that has ended goes on no more" gone
 cp -r "$run" "$TMP/cut" && printf '{"event": "pipeline", "step": 12' >>"$TMP/cut/metrics.jsonl"
 t "a line under way is left out" says "$("$NNPIPE" top "$run" | sed -n 2p | cut -c37-120)" "$NNPIPE" top "$TMP/cut"

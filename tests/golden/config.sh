@@ -98,7 +98,7 @@ t "or with the flag" usage "nnpipe train: there is no flag --pretrained; did you
 t "a key without -o is noticed" usage "nnpipe train: -o is missing before train.epochs=1" train x.yaml train.epochs=1
 t "a flag without its value is named" usage "nnpipe train: --weights needs a value" train x.yaml --weights
 t "a value that a flag does not take is named" usage "nnpipe train: --json takes no value" train x.yaml --json=1
-t "eval wants weights" usage "nnpipe eval: expected CONFIG --weights FILE" eval x.yaml
+t "eval wants weights" usage "nnpipe eval: expected CONFIG --weights FILE, or --weights RUN alone" eval x.yaml
 t "a config that is not there is named" usage "no/such.yaml: cannot be read: No such file or directory" check no/such.yaml
 t "a folder is no config" usage "$ROOT/configs: cannot be read: Is a directory" check "$ROOT/configs"
 t "an unknown device is named" usage "--device tpu: device: expected auto, cpu, gpu, cuda:N or {sim: {...}}, not 'tpu'" train "$ROOT/configs/cnn.yaml" --device tpu
