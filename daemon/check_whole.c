@@ -9,6 +9,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "daemon/check_data.h"
 #include "daemon/config.h"
 #include "daemon/json.h"
 #include "daemon/setup.h"
@@ -37,30 +38,6 @@ static void place_of(const struct np_node *root, const char *const *keys, int *l
 }
 
 /* --- what is looked at ------------------------------------------------------------------------ */
-
-/* The set that the error speaks of. */
-static const char *set_of(const struct np_config *config, const char *text)
-{
-    if (config->test.path && *config->test.path && strstr(text, config->test.path))
-        return "test";
-    if (config->val.path && *config->val.path && strstr(text, config->val.path))
-        return "val";
-    return "train";
-}
-
-static void check_data(
-    const struct np_config *config, struct np_setup *setup, struct np_report *report)
-{
-    const struct np_source_progress silent = {.note = NULL};
-    struct np_err err = {0};
-    int line, column;
-
-    if (np_setup_data(config, &silent, setup, &err) == 0)
-        return;
-    const char *const keys[] = {"data", set_of(config, err.text), "path", NULL};
-    place_of(config->root, keys, &line, &column);
-    np_report_add(report, line, column, "%s", err.text);
-}
 
 /* Weights and what the optimizer keeps, of four bytes each. */
 static double checkpoint_bytes(const struct np_config *config, const struct np_graph *graph)
@@ -94,15 +71,27 @@ static void check_room(const struct np_config *config, double each, struct np_re
             room * 1e-6, (int)config->checkpoint.keep + 1, each * 1e-6, needed * 1e-6);
 }
 
-static double look(const struct np_config *config, struct np_report *report)
+/* Bytes of a checkpoint; 0: not known. */
+static double look(const struct np_config *config, double seconds, struct np_data_check *data,
+    struct np_report *report)
 {
     struct np_setup setup = {0};
     double bytes = 0;
 
-    check_data(config, &setup, report);
-    if (report->nr_errs == 0 && np_setup_graph(config, NP_F32, &setup, report) == 0) {
-        bytes = checkpoint_bytes(config, setup.graph);
-        check_room(config, bytes, report);
+    np_check_data(config, seconds, NULL, data, report);
+    if (report->nr_errs == 0 && data->nr_classes == 0) {
+        np_setup_check_model(config, 0, 0, 0, report);
+        check_room(config, 0, report);
+    } else if (report->nr_errs == 0) {
+        setup.height = data->height;
+        setup.width = data->width;
+        setup.classes = np_node_new(NP_NODE_LIST, 0, 0);
+        for (int i = 0; i < data->nr_classes; i++)
+            np_node_add(setup.classes, NULL, np_node_scalar("class", 0, 0));
+        if (np_setup_graph(config, NP_F32, &setup, report) == 0) {
+            bytes = checkpoint_bytes(config, setup.graph);
+            check_room(config, bytes, report);
+        }
     }
     np_setup_fini(&setup);
     return bytes;
@@ -137,7 +126,8 @@ static void print_problems(struct np_report *report, const struct np_overrides *
     np_json_fini(&json);
 }
 
-static void print_config(const struct np_config *config, double bytes)
+static void print_config(
+    const struct np_config *config, const struct np_data_check *data, double bytes)
 {
     struct np_node *node = np_config_node(config);
     char *text = NULL, *runs = realpath(config->runs, NULL);
@@ -156,6 +146,7 @@ static void print_config(const struct np_config *config, double bytes)
     np_json_text(&json, "device", config->device);
     np_json_text(&json, "config", text);
     np_json_real(&json, "checkpoint_bytes", bytes);
+    np_json_text(&json, "note", data->looked ? "" : data->note);
     const char *line = np_json_end(&json);
     fputs(line ? line : "", stdout);
     np_json_fini(&json);
@@ -176,9 +167,11 @@ static char *read_input(size_t *ret_bytes)
     return NULL;
 }
 
-int np_check_whole(const char *as, const char *device, const struct np_overrides *overrides)
+int np_check_whole(
+    const char *as, const char *device, double seconds, const struct np_overrides *overrides)
 {
     struct np_config *config = NULL;
+    struct np_data_check data = {0};
     struct np_report report;
     size_t bytes;
     double each = 0;
@@ -190,10 +183,10 @@ int np_check_whole(const char *as, const char *device, const struct np_overrides
     else if (np_config_load_text(
                  text, bytes, as, overrides->texts, overrides->nr_texts, &config, &report) == 0 &&
              (!device || np_config_set_device(config, device, &report) == 0))
-        each = look(config, &report);
+        each = look(config, seconds, &data, &report);
     const bool good = report.nr_errs == 0;
     if (good)
-        print_config(config, each);
+        print_config(config, &data, each);
     else
         print_problems(&report, overrides);
     np_report_fini(&report);

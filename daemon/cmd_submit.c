@@ -217,8 +217,8 @@ static void tell(const struct submission *s, const struct np_node *run, bool ove
     else if (s->json)
         printf("{\"event\": \"submitted\", \"id\": %s, \"name\": \"%s\"}\n", id, name);
     else
-        printf("run %s: %s, %s%s%s\n", id, name, np_node_text(run, "state"),
-            over && *reason ? ": " : "", over ? reason : "");
+        printf("run %s: %s, %s%s%s\n", id, name, np_node_text(run, "state"), *reason ? ": " : "",
+            reason);
     fflush(stdout);
 }
 

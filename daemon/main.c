@@ -72,10 +72,17 @@ static const struct np_command commands[] = {
         "\n"
         "Of a FOLDER: every image in it and in the folders below it, in byte order of the "
         "names.\n"},
-    {"check", np_cmd_check, "CONFIG", "every mistake of a config",
+    {"check", np_cmd_check, "CONFIG...", "every mistake of configs, and of their data",
         "  -o KEY=VALUE     change a key of the config\n"
+        "  --no-data        the config alone: its data may lie on another machine\n"
+        "  --seconds S      how long to look at a config's data; default 20\n"
         "\n"
-        "Exit 0: \"ok\"; 2: there are mistakes, each with its place. Nothing is written.\n"},
+        "The data are listed, as a run would do it: are they there, do their classes and sizes "
+        "fit.\n"
+        "Pictures are not decoded (`nnpipe data verify` does that), archives not unpacked. Exit "
+        "0:\n"
+        "\"ok\"; 2: there are mistakes, each with its place: `nnpipe train` would not start.\n"
+        "Nothing is written but indexes, into the cache folder.\n"},
     {"show", np_cmd_show, "CONFIG | RUN", "the whole config, and the layers with shapes and FLOPs",
         "  -o KEY=VALUE     change a key of the config\n"
         "  --json           one JSON object per line instead of text\n"},

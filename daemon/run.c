@@ -170,7 +170,11 @@ static int open_data(struct np_run *run, struct np_err *err)
     int code = np_setup_data(run->config, &progress, &run->setup, err);
 
     np_stat_called(run->block);
-    return code < 0 ? code : open_order(run, err);
+    if (code == 0)
+        code = open_order(run, err);
+    /* Data of a run that was going on may be away for a while; a new one's are as the config says. */
+    run->usage = np_setup_is_mistake(code) && (code == -EINVAL || !run->options->into);
+    return code;
 }
 
 /* --- the pipeline ---------------------------------------------------------------------------- */

@@ -52,25 +52,56 @@ int np_setup_size(
     return 0;
 }
 
+static const char *chain_of(const char *what)
+{
+    return strcmp(what, "data.train") == 0 ? "augment" : "test_augment";
+}
+
 /* The rows of a set whose chain leaves the size alone are as large as its images. */
-static int set_size(const struct np_index *index, const struct np_chain *chain, const char *what,
-    struct np_setup *setup, struct np_err *err)
+static int images_size(const struct np_index *index, const struct np_config *config,
+    const char *what, int *ret_width, int *ret_height, struct np_err *err)
+{
+    struct np_err differ = {0};
+    int code = np_first_size(index, ret_width, ret_height, err);
+
+    if (code < 0)
+        return np_err_context(err, "%s", what);
+    code = np_check_sizes(index, *ret_width, *ret_height, config->loader.bad_budget, &differ);
+    if (code == -EINVAL)
+        return np_err_set(err, code,
+            "%s: %.500s; a resize or center_crop in loader.%s makes them equal", what, differ.text,
+            chain_of(what));
+    return code < 0 ? np_err_set(err, code, "%s: %.700s", what, differ.text) : 0;
+}
+
+static int set_size(const struct np_config *config, const struct np_index *index,
+    const struct np_chain *chain, const char *what, struct np_setup *setup, struct np_err *err)
 {
     int width, height;
     int code;
 
     np_chain_size(chain, &width, &height);
-    if (width == 0 && (code = np_first_size(index, &width, &height, err)) < 0)
-        return np_err_context(err, "%s", what);
+    if (width == 0 && (code = images_size(index, config, what, &width, &height, err)) < 0)
+        return code;
     if (setup->width && (setup->width != width || setup->height != height))
         return np_err_set(err, -EINVAL,
             "%s: its images are %dx%d, the network is built for %dx%d; a resize or center_crop in "
             "loader.%s makes them equal",
-            what, width, height, setup->width, setup->height,
-            strcmp(what, "data.train") == 0 ? "augment" : "test_augment");
+            what, width, height, setup->width, setup->height, chain_of(what));
     setup->width = width;
     setup->height = height;
     return 0;
+}
+
+bool np_setup_is_mistake(int code)
+{
+    static const int codes[] = {-EINVAL, -ENOENT, -ENOTDIR, -EISDIR, -ENODATA, -EACCES, -ELOOP,
+        -ENAMETOOLONG, -E2BIG, -EBADMSG};
+
+    for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++)
+        if (codes[i] == code)
+            return true;
+    return false;
 }
 
 /* --- data ------------------------------------------------------------------------------------ */
@@ -115,16 +146,24 @@ static int open_set(const struct np_source_options *options, const char *what,
     return settle_unlabelled(options, what, progress, *ret_index, err);
 }
 
-static int open_other(const struct np_source_options *options, const char *what,
-    const struct np_chain *chain, const struct np_source_progress *progress, struct np_setup *setup,
-    struct np_index **ret_index, int32_t **ret_labels, struct np_err *err)
+/* A set beside the training set, and where it goes in a setup. */
+struct other {
+    const char *what;
+    const struct np_source_options *options;
+    struct np_index **ret_index;
+    int32_t **ret_labels;
+};
+
+static int open_other(const struct np_config *config, const struct other *other,
+    const struct np_source_progress *progress, struct np_setup *setup, struct np_err *err)
 {
-    int code = open_set(options, what, progress, ret_index, err);
+    int code = open_set(other->options, other->what, progress, other->ret_index, err);
 
     if (code == 0)
-        code = np_match_classes(setup->classes, *ret_index, what, ret_labels, err);
+        code = np_match_classes(
+            setup->classes, *other->ret_index, other->what, other->ret_labels, err);
     if (code == 0)
-        code = set_size(*ret_index, chain, what, setup, err);
+        code = set_size(config, *other->ret_index, config->test_augment, other->what, setup, err);
     return code;
 }
 
@@ -133,16 +172,15 @@ const char *const np_set_names[] = {"test", "val", "train", NULL};
 int np_setup_set(const struct np_config *config, enum np_which_set set,
     const struct np_source_progress *progress, struct np_setup *setup, struct np_err *err)
 {
-    const struct np_chain *chain = config->test_augment;
+    const struct other test = {"data.test", &config->test, &setup->test, &setup->test_labels},
+                       val = {"data.val", &config->val, &setup->val, &setup->val_labels},
+                       train = {"data.train", &config->train, &setup->train, &setup->train_labels};
 
-    if (set == NP_SET_TEST)
-        return open_other(&config->test, "data.test", chain, progress, setup, &setup->test,
-            &setup->test_labels, err);
-    if (set == NP_SET_VAL && config->has_val)
-        return open_other(
-            &config->val, "data.val", chain, progress, setup, &setup->val, &setup->val_labels, err);
-    return open_other(&config->train, "data.train", chain, progress, setup, &setup->train,
-        &setup->train_labels, err);
+    return open_other(config,
+        set == NP_SET_TEST                     ? &test
+        : set == NP_SET_VAL && config->has_val ? &val
+                                               : &train,
+        progress, setup, err);
 }
 
 enum np_split_rule np_split_rule(const struct np_node *node)
@@ -172,9 +210,9 @@ int np_setup_data(const struct np_config *config, const struct np_source_progres
         return code;
     if ((code = np_setup_classes(config, setup, err)) < 0)
         return code;
-    code = set_size(setup->train, config->augment, "data.train", setup, err);
+    code = set_size(config, setup->train, config->augment, "data.train", setup, err);
     if (code == 0 && config->split > 0) /* its second part goes through the test chain */
-        code = set_size(setup->train, config->test_augment, "data.split", setup, err);
+        code = set_size(config, setup->train, config->test_augment, "data.split", setup, err);
     if (code == 0 && config->has_val)
         code = np_setup_set(config, NP_SET_VAL, progress, setup, err);
     if (code == 0 && config->has_test)

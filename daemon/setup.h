@@ -52,6 +52,10 @@ int np_match_classes(const struct np_node *classes, const struct np_index *index
     int32_t **ret_labels, struct np_err *err);
 /* Bytes of the pixels of a set's first picture; 0: it cannot be read. */
 uint64_t np_picture_bytes(const struct np_index *index, int channels);
+/* Do the headers of some pictures, spread over the set, say another size than width x height? -EINVAL: more
+ * than budget, the share of bad samples that is allowed; text says which. For a chain that leaves sizes as they are. */
+int np_check_sizes(
+    const struct np_index *index, int width, int height, double budget, struct np_err *err);
 /* Width and height of sample 0, from its header or the set's. */
 int np_first_size(
     const struct np_index *index, int *ret_width, int *ret_height, struct np_err *err);
@@ -73,6 +77,9 @@ bool np_setup_guess(const struct np_config *config, int *height, int *width, int
 /* The model's mistakes, for images and classes known, or guessed where 0. No data, no device. */
 int np_setup_check_model(
     const struct np_config *config, int height, int width, int classes, struct np_report *report);
+/* Is it a mistake of the config or its data (a path, a class, a size), by the code of np_setup_data()? Else the
+ * machine has failed: storage, memory. */
+bool np_setup_is_mistake(int code);
 void np_setup_fini(struct np_setup *setup);
 
 #endif

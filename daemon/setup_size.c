@@ -7,7 +7,8 @@
 #include "loader/fetch.h"
 #include "loader/maker.h"
 
-#define MAX_TRIES 16 /* bad samples before the size is given up */
+#define MAX_TRIES  16 /* bad samples before the size is given up */
+#define NR_HEADERS 32 /* that np_check_sizes() looks at */
 
 static int header_size(const struct np_index *index, const uint8_t *bytes, size_t nr_bytes,
     int *ret_width, int *ret_height, struct np_err *err)
@@ -64,6 +65,40 @@ int np_first_size(const struct np_index *index, int *ret_width, int *ret_height,
     return np_err_set(err, first.code,
         "the size of the network's input comes from the first image, %.300s: %.400s", name,
         first.text);
+}
+
+int np_check_sizes(
+    const struct np_index *index, int width, int height, double budget, struct np_err *err)
+{
+    const uint64_t n = np_index_samples(index), some = n < NR_HEADERS ? n : NR_HEADERS;
+    int other_width = 0, other_height = 0, nr_other = 0, code;
+    uint64_t other = 0;
+    struct np_fetch *fetch = NULL;
+    char name[1024] = "";
+
+    if (np_index_raw(index)->kind != NP_RAW_NONE)
+        return 0;
+    if ((code = np_fetch_open(index, &fetch, err)) < 0)
+        return code;
+    for (uint64_t k = 0; k < some; k++) {
+        /* Not at equal distances: sizes may alternate as names do. */
+        const uint64_t stride = n / some, i = k * n / some + k * 7919 % stride;
+        int w, h;
+
+        if (sample_size(index, fetch, i, &w, &h, NULL) < 0 || (w == width && h == height))
+            continue; /* a bad sample is not of another size */
+        if (nr_other++ == 0) {
+            other = i;
+            other_width = w;
+            other_height = h;
+        }
+    }
+    np_fetch_close(fetch);
+    if (nr_other < (some == n ? 1 : 2) || nr_other <= budget * (double)some)
+        return 0;
+    np_index_name(index, other, name, sizeof(name));
+    return np_err_set(err, -EINVAL, "its images differ in size: %.300s is %dx%d, others are %dx%d",
+        name, other_width, other_height, width, height);
 }
 
 uint64_t np_picture_bytes(const struct np_index *index, int channels)

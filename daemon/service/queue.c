@@ -36,8 +36,8 @@ enum statement {
 
 static const char *const sql[NR_STATEMENTS] = {
     [ADD] = "INSERT INTO runs (key, name, uid, gid, path, device, priority, max_retries,"
-            " umask, submitted, dir, time_limit, memory, cpus, overrides)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " umask, submitted, dir, time_limit, memory, cpus, overrides, reason)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [ADD_TEXT] = "INSERT INTO configs (id, config, environment) VALUES (?, ?, ?)",
     [NAME_DIR] = "UPDATE runs SET dir = dir || '/' || name || '-' || id WHERE id = ?",
     [ADD_AFTER] = "INSERT INTO after (id, other) VALUES (?, ?)",
@@ -353,6 +353,7 @@ static int insert(struct np_queue *queue, const struct np_entry *entry, struct n
     bind_int(add, &at, entry->memory_bytes);
     bind_real(add, &at, entry->cpus);
     bind_text(add, &at, entry->overrides);
+    bind_text(add, &at, entry->reason);
     return step(queue, ADD, NULL, "written", err);
 }
 

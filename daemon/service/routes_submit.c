@@ -374,6 +374,7 @@ static bool take_answer(const struct np_node *answer, struct np_entry *entry)
     const char *name = np_body_text(answer, "name", NULL, 63),
                *runs = np_body_text(answer, "runs", NULL, MOST_PATH);
     const char *device = np_body_text(answer, "device", "auto", 31);
+    const char *note = np_body_text(answer, "note", "", 1000); /* of data that were not looked at */
 
     if (!config || !is_text(config) || !name || !is_name(name) || !runs || !is_path(runs) ||
         !device || !is_device(device))
@@ -382,6 +383,8 @@ static bool take_answer(const struct np_node *answer, struct np_entry *entry)
         snprintf(entry->name, sizeof(entry->name), "%s", name);
     if (!*entry->device)
         snprintf(entry->device, sizeof(entry->device), "%s", device);
+    snprintf(entry->reason, sizeof(entry->reason), "%s", note ? note : "");
+    np_text_clean(entry->reason);
     entry->config = np_strdup(config);
     entry->dir = np_strdup(runs); /* np_service_submit() adds NAME-ID */
     return entry->config && entry->dir;

@@ -49,26 +49,26 @@ w "a short PPM is replaced and named" 0 "disc/bad.ppm: bad PNM: the file ends to
 w "a JPEG with a damaged scan is replaced and named" 0 "disc/bad.jpg: bad JPEG" on_set wrong_huffman
 w "past the budget the run fails" 1 "more than loader.bad_samples.budget allows" on_set all_bad
 w "policy fail ends at the first bad sample" 1 "disc/bad.jpg" on_set truncated -o 'loader.bad_samples={policy: fail}'
-w "an empty folder is refused" 1 "no samples" on_set empty_dir
-w "a folder that is not there is named" 1 "missing: no such file or folder" on_set missing
-w "pictures in no class folder are refused" 1 "are in no class, the first is 'a.jpg'" on_set one_file_no_class
+w "an empty folder is refused" 2 "no samples" on_set empty_dir
+w "a folder that is not there is named" 2 "missing: no such file or folder" on_set missing
+w "pictures in no class folder are refused" 2 "are in no class, the first is 'a.jpg'" on_set one_file_no_class
 
 # --- archives
 w "a good tar trains" 0 "done in" tar_of good.tar
 w "a torn tar is said, and what is whole is used" 0 "is torn" tar_of torn.tar
-w "a tar with a wrong checksum is refused" 1 "wrong checksum at offset 0" tar_of bad_checksum.tar
-w "a file that is no tar is refused" 1 "no tar archive" tar_of not_a.tar
-w "an empty tar is refused" 1 "no samples" tar_of empty.tar
+w "a tar with a wrong checksum is refused" 2 "wrong checksum at offset 0" tar_of bad_checksum.tar
+w "a file that is no tar is refused" 2 "no tar archive" tar_of not_a.tar
+w "an empty tar is refused" 2 "no samples" tar_of empty.tar
 w "a torn tar.gz is said, and what is whole is used" 0 "torn" tar_of torn.tar.gz
-w "damaged zstd is refused" 1 "damaged zstd data" tar_of garbage.tar.zst
-w "a member longer than its archive is refused" 1 "huge_member.tar" tar_of huge_member.tar
-w "two .cls of one sample are refused" 1 "two members with the extension 'cls'" tar_of duplicate.tar
-w "a .cls that is no number is refused" 1 "holds no class number" tar_of bad_cls.tar
-w "a glob that matches nothing is said" 1 "no file matches" tar_of 'none-*.tar'
+w "damaged zstd is refused" 2 "damaged zstd data" tar_of garbage.tar.zst
+w "a member longer than its archive is refused" 2 "huge_member.tar" tar_of huge_member.tar
+w "two .cls of one sample are refused" 2 "two members with the extension 'cls'" tar_of duplicate.tar
+w "a .cls that is no number is refused" 2 "holds no class number" tar_of bad_cls.tar
+w "a glob that matches nothing is said" 2 "no file matches" tar_of 'none-*.tar'
 w "a torn CIFAR file is said" 0 "is torn" train -o "data.train={source: cifar10, path: $BAD/cifar_torn/*.bin}" -o 'loader.bad_samples.budget=50%'
-w "a CIFAR label past 9 is refused" 1 "has label 200" train -o "data.train={source: cifar10, path: $BAD/cifar_label/*.bin}"
-w "an IDX file with a wrong magic is refused" 1 "not an IDX file" train -o "data.train={source: idx, path: $BAD/idx/bad_magic, labels: $BAD/idx/labels}"
-w "an IDX file with fewer labels than images is refused" 1 "has 19 labels" train -o "data.train={source: idx, path: $BAD/idx/images, labels: $BAD/idx/labels_short}"
+w "a CIFAR label past 9 is refused" 2 "has label 200" train -o "data.train={source: cifar10, path: $BAD/cifar_label/*.bin}"
+w "an IDX file with a wrong magic is refused" 2 "not an IDX file" train -o "data.train={source: idx, path: $BAD/idx/bad_magic, labels: $BAD/idx/labels}"
+w "an IDX file with fewer labels than images is refused" 2 "has 19 labels" train -o "data.train={source: idx, path: $BAD/idx/images, labels: $BAD/idx/labels_short}"
 
 # --- configs and command lines (tests/golden has more)
 row "no command" 2 "nnpipe" "$NNPIPE"

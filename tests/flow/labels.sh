@@ -92,7 +92,7 @@ t "and so does every line" said
 cp -r set loose
 cp flat/*/00000000.jpg loose/0.jpg
 config loose "train: {source: folder, path: loose}"
-t "an image in no class is refused" exits 1 "$NNPIPE" train loose.yaml
+t "an image in no class is refused" exits 2 "$NNPIPE" train loose.yaml
 t "it is named" says "1 of its 97 samples are in no class, the first is '0.jpg'" "$NNPIPE" train loose.yaml
 t "view says so too" says "in no class, the first is '0.jpg'" "$NNPIPE" data view loose.yaml
 t "stats counts it" says "1  in no class" "$NNPIPE" data stats loose.yaml

@@ -91,7 +91,7 @@ t "a picture that was written anew is said, and the run goes on" rewritten
 bytes=$(printf 'caf\351')
 class_of_bytes() {
     mkdir -p "$TMP/latin/$bytes" "$TMP/latin/b" && cp "$TMP"/pictures/a/1.ppm "$TMP/latin/$bytes" && cp "$TMP"/pictures/b/1.ppm "$TMP/latin/b" || return 1
-    exits 1 go "$TMP/latin.json" "$TMP/folder.yaml" -o "runs=$TMP/latin-runs" -o "data.train.path=$TMP/latin" && grep -qF "the class name 'caf\\xe9' is not UTF-8 text" "$TMP/latin.json.err" && [ ! -e "$TMP/latin-runs" ] ||
+    exits 2 go "$TMP/latin.json" "$TMP/folder.yaml" -o "runs=$TMP/latin-runs" -o "data.train.path=$TMP/latin" && grep -qF "the class name 'caf\\xe9' is not UTF-8 text" "$TMP/latin.json.err" && [ ! -e "$TMP/latin-runs" ] ||
         { cat "$TMP/latin.json.err"; return 1; }
 }
 t "a class whose name is not UTF-8 is refused by name" class_of_bytes

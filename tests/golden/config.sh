@@ -33,7 +33,7 @@ round() {
     diff "$TMP/first.yaml" "$TMP/second.yaml"
 }
 for config in "$ROOT"/configs/*.yaml; do
-    t "$(basename "$config") is checked and found right" "$NNPIPE" check "$config"
+    t "$(basename "$config") is checked and found right" "$NNPIPE" check --no-data "$config"
     t "$(basename "$config") in normal form parses back to itself" round "$config"
 done
 
@@ -74,7 +74,7 @@ t "-o train.steps takes the place of the file's epochs" length "steps: 7" "-o tr
 t "-o train.epochs=0 with steps still works" length "steps: 7" "" -o train.epochs=0 -o train.steps=7
 t "-o train.epochs changes the file's" length "epochs: 2" "" -o train.epochs=2
 t "epochs and steps by -o are a mistake" override "-o train.steps: steps: there is 'epochs' already; give one of the two" -o train.epochs=2 -o train.steps=7
-t "-o takes a YAML value" "$NNPIPE" check "$ROOT/configs/cnn.yaml" -o 'loader.augment=[flip, {random_crop: {size: 32}}]' -o model.0.conv.out=8
+t "-o takes a YAML value" "$NNPIPE" check --no-data "$ROOT/configs/cnn.yaml" -o 'loader.augment=[flip, {random_crop: {size: 32}}]' -o model.0.conv.out=8
 t "-o needs a value" override "-o seed: expected KEY=VALUE" -o seed
 
 # usage MESSAGE ARGS...: the first line on stderr, exit 2
@@ -103,7 +103,7 @@ t "a config that is not there is named" usage "no/such.yaml: cannot be read: No 
 t "a folder is no config" usage "$ROOT/configs: cannot be read: Is a directory" check "$ROOT/configs"
 t "an unknown device is named" usage "--device tpu: device: expected auto, cpu, gpu, cuda:N or {sim: {...}}, not 'tpu'" train "$ROOT/configs/cnn.yaml" --device tpu
 
-stdin_config() { "$NNPIPE" check - <"$ROOT/configs/cnn.yaml"; }
+stdin_config() { "$NNPIPE" check --no-data - <"$ROOT/configs/cnn.yaml"; }
 t "a config can come from standard input" stdin_config
 t "help knows every command" says "usage: nnpipe train CONFIG" "$NNPIPE" help train
 same_help() { # same_help WORDS: all three ways to ask

@@ -358,3 +358,21 @@ Test(queue, a_token_is_one_users_until_there_is_another, .init = set_up, .fini =
     cr_assert(found && uid == 1001);
     np_queue_close(queue);
 }
+
+/* Of data that the check did not look at, say. */
+Test(queue, a_new_run_keeps_its_reason, .init = set_up, .fini = tear_down)
+{
+    struct np_queue *queue = open_queue();
+    struct np_entry entry = entry_of("a");
+    struct seen seen = {0};
+    struct np_err err = {0};
+    int64_t id = 0;
+    bool known = true;
+
+    strcpy(entry.reason, "the data were not looked at");
+    cr_assert_eq(np_queue_add(queue, &entry, &id, &known, &err), 0);
+    cr_assert_eq(np_queue_read(queue, see, &seen, &err), 0);
+    cr_assert_str_eq(seen.last.reason, "the data were not looked at");
+    np_queue_close(queue);
+    np_entry_fini(&seen.last);
+}

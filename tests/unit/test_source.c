@@ -351,6 +351,7 @@ Test(source, an_index_beside_the_data_is_there_on_purpose)
     cr_assert_eq(np_source_save_beside(&options, index, &at, NULL), 0);
     cr_expect(strstr(at, "/set.npidx") && access(at, R_OK) == 0, "%s", at);
     np_index_free(index);
+    cr_expect_eq(open_set(folder, "tar", "*.npidx", NULL, NULL, &index, NULL), -ENOENT);
     setenv("XDG_CACHE_HOME", cache, 1);
     put_file(folder, "set/a/1.jpg", "abc", 3);
     cr_expect(!is_listed_anew(folder, "set", 3)); /* it is believed, and no other one is made */
