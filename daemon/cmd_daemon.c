@@ -25,7 +25,8 @@
 #define MOST_CONNECTIONS 4096
 #define BACKLOG          4096 /* a Unix socket has no other queue: who finds it full is turned away */
 #define MOST_TURNS       16
-#define STOP_SPARE_S     20 /* for what comes after the last checkpoint */
+#define LISTEN_NS        60000000000 /* between two tries at a port that is taken */
+#define STOP_SPARE_S     20          /* for what comes after the last checkpoint */
 
 struct daemon {
     const char *config, *state, *socket, *listen;
@@ -39,6 +40,7 @@ struct daemon {
     bool notified;          /* somebody listens at NOTIFY_SOCKET */
     uint64_t watchdog_us;   /* 0: nobody waits for a sign of life */
     uint64_t said_ns, said_version;
+    uint64_t listen_ns; /* when a TCP port that was taken is tried again; 0: never */
     char status[64];
 };
 
@@ -208,8 +210,10 @@ static void say_alive(struct daemon *d)
 /* At the end, systemd waits for as long as the runs have to write their checkpoints. */
 static void say_state(void *context, const char *state)
 {
-    const struct daemon *d = context;
+    struct daemon *d = context;
 
+    if (strcmp(state, "RELOADING") == 0 && d->listen_ns > 0)
+        d->listen_ns = 1; /* at once */
     if (strcmp(state, "STOPPING") == 0)
         sd_notifyf(0, "STOPPING=1\nSTATUS=waiting for checkpoints\nEXTEND_TIMEOUT_USEC=%.0f",
             (np_service_options(d->service)->stop_s + STOP_SPARE_S) * 1e6);
@@ -217,9 +221,59 @@ static void say_state(void *context, const char *state)
         sd_notifyf(0, "%s=1", state);
 }
 
+/* NULL: no TCP. */
+static const char *listen_at(const struct daemon *d)
+{
+    return d->listen ? d->listen : np_service_options(d->service)->listen;
+}
+
+/* A port that somebody else has is no reason to have no queue: any user of the box could take it. */
+static int try_tcp(struct daemon *d, const char *address, int *ret_fd, struct np_err *err)
+{
+    struct np_err taken = {0};
+    const int code = bind_tcp(address, ret_fd, &taken);
+    char text[200];
+
+    d->listen_ns = 0;
+    if (code == -EINVAL) {
+        *err = taken;
+        return code;
+    }
+    if (code < 0) {
+        snprintf(text, sizeof(text), "%.120s; it is tried again each minute", taken.text);
+        if (strcmp(np_service_problem(d->service), text) != 0)
+            fprintf(stderr, "nnpipe daemon: no page: %s\n", text);
+        d->listen_ns = np_now_ns() + LISTEN_NS;
+    }
+    np_service_set_problem(d->service, code < 0 ? text : "");
+    return 0;
+}
+
+static void try_again(struct daemon *d)
+{
+    struct np_err err = {0};
+    int fd = -1, fds[NP_HTTP_FDS];
+
+    if (d->listen_ns == 0 || np_now_ns() < d->listen_ns)
+        return;
+    if (try_tcp(d, listen_at(d), &fd, &err) < 0 || fd < 0)
+        return;
+    int code = np_http_add_tcp(d->http, fd, &err);
+    if (code < 0) {
+        close(fd);
+    } else {
+        np_http_fds(d->http, fds);
+        code = np_service_wake_on(d->service, fds[NP_HTTP_FDS - 1], &err);
+    }
+    fprintf(stderr, "nnpipe daemon: %s%s\n", code < 0 ? "no page: " : "the page is at ",
+        code < 0 ? err.text : listen_at(d));
+}
+
 static void turn(void *context)
 {
     struct daemon *d = context;
+
+    try_again(d);
 
     /* What was answered just now goes out, and what came in meanwhile is begun. */
     for (int i = 0; i < MOST_TURNS; i++) {
@@ -272,12 +326,6 @@ static int take_passed(struct np_http_options *options, struct np_err *err)
     return nr < 0 ? np_err_set(err, nr, "LISTEN_FDS: %s", strerror(-nr)) : 0;
 }
 
-/* NULL: no TCP. */
-static const char *listen_at(const struct daemon *d)
-{
-    return d->listen ? d->listen : np_service_options(d->service)->listen;
-}
-
 static int open_sockets(struct daemon *d, struct np_http_options *options, struct np_err *err)
 {
     const char *address = listen_at(d);
@@ -293,7 +341,7 @@ static int open_sockets(struct daemon *d, struct np_http_options *options, struc
             "nnpipe.socket: `systemctl --user edit nnpipe.socket`, with [Socket] and "
             "ListenStream=%s; then remove listen",
             address);
-    return bind_tcp(address, &options->tcp_fd, err);
+    return try_tcp(d, address, &options->tcp_fd, err);
 }
 
 static int open_http(struct daemon *d, struct np_err *err)
@@ -346,7 +394,7 @@ static int serve(struct daemon *d, struct np_err *err)
         d->watchdog_us = 0;
     np_service_each_turn(d->service, turn, d);
     fprintf(stderr, "nnpipe daemon: listening on %s\n", d->socket);
-    if (listen_at(d))
+    if (listen_at(d) && d->listen_ns == 0)
         fprintf(stderr, "nnpipe daemon: the page is http://%s/, its token in %s/token\n",
             listen_at(d), d->state);
     d->said_version = UINT64_MAX;
@@ -385,5 +433,6 @@ int np_cmd_daemon(int argc, char **argv)
     np_units_close(d.units);
     for (int i = 0; i < 3; i++)
         np_free(d.paths[i]);
-    return code < 0 ? NP_EXIT_FAILED : NP_EXIT_DONE;
+    /* What is wrong in the settings is wrong when it is started again, too. */
+    return code == -EINVAL ? NP_EXIT_USAGE : code < 0 ? NP_EXIT_FAILED : NP_EXIT_DONE;
 }

@@ -42,8 +42,9 @@ struct np_http {
     struct MHD_Daemon *daemons[2];  /* Unix, TCP */
     struct np_http_held *held;
     struct np_peers peers;
-    size_t bodies; /* bytes of all bodies that are kept */
-    int left_fd;   /* readable: a turn has left something to do */
+    size_t bodies;      /* bytes of all bodies that are kept */
+    int most, most_tcp; /* connections */
+    int left_fd;        /* readable: a turn has left something to do */
 };
 
 /* --- who asks --------------------------------------------------------------------------------- */
@@ -74,7 +75,7 @@ static bool comes_from_here(struct MHD_Connection *connection, bool socket)
 
     MHD_get_connection_values(connection, MHD_HEADER_KIND, count_field, &host);
     MHD_get_connection_values(connection, MHD_HEADER_KIND, count_field, &origin);
-    if (socket && origin.nr == 0) /* no browser */
+    if (socket && origin.nr == 0 && host.nr == 0) /* no browser */
         return true;
     return host.nr == 1 && origin.nr <= 1 && np_who_is_from_here(host.value, origin.value);
 }
@@ -356,6 +357,7 @@ void np_http_reply(struct np_http_held *held, unsigned status, const char *type,
         MHD_add_response_header(held->response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
         MHD_add_response_header(held->response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
         MHD_add_response_header(held->response, "X-Content-Type-Options", "nosniff");
+        MHD_add_response_header(held->response, "Cross-Origin-Resource-Policy", "same-origin");
         MHD_add_response_header(held->response, "Content-Security-Policy",
             "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
         if (field)
@@ -401,10 +403,25 @@ static int most_connections(int wanted)
                                             : (int)limit.rlim_cur / 2;
 }
 
+/* which: 0: Unix, 1: TCP. fd -1: not at all. */
+static int listen_on(struct np_http *http, int which, int fd, struct np_err *err)
+{
+    const int most = which ? http->most_tcp : http->most - http->most_tcp;
+
+    if (fd < 0 || (http->daemons[which] = start(http, fd, most)))
+        return 0;
+    return np_err_set(
+        err, -EIO, "libmicrohttpd cannot listen on the %s socket", which ? "TCP" : "Unix");
+}
+
+int np_http_add_tcp(struct np_http *http, int fd, struct np_err *err)
+{
+    return listen_on(http, 1, fd, err);
+}
+
 int np_http_open(
     const struct np_http_options *options, struct np_http **ret_http, struct np_err *err)
 {
-    const int fds[2] = {options->socket_fd, options->tcp_fd};
     const int most = most_connections(options->most_connections), most_tcp = most / 8;
     struct np_http *http = np_alloc(sizeof(*http));
 
@@ -418,13 +435,15 @@ int np_http_open(
     /* Each has more room than its peers are given: one that is shut is there for a moment still. */
     np_peers_init(&http->peers, most * 3 / 4, most_tcp * 3 / 4,
         options->idle_s > 0 ? options->idle_s : IDLE_S, geteuid());
-    for (int i = 0; i < 2; i++)
-        if (fds[i] >= 0 &&
-            !(http->daemons[i] = start(http, fds[i], i ? most_tcp : most - most_tcp))) {
-            np_http_close(http);
-            return np_err_set(
-                err, -EIO, "libmicrohttpd cannot listen on the %s socket", i ? "TCP" : "Unix");
-        }
+    http->most = most;
+    http->most_tcp = most_tcp;
+    int code = listen_on(http, 0, options->socket_fd, err);
+    if (code == 0)
+        code = listen_on(http, 1, options->tcp_fd, err);
+    if (code < 0) {
+        np_http_close(http);
+        return code;
+    }
     *ret_http = http;
     return 0;
 }

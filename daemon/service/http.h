@@ -47,6 +47,8 @@ struct np_http;
 /* Both descriptors are its own once it returns 0. Raises the process' limit of open files where it may. */
 int np_http_open(
     const struct np_http_options *options, struct np_http **ret_http, struct np_err *err);
+/* TCP that could not be had before: np_http_fds() has one more then. fd is its own once it returns 0. */
+int np_http_add_tcp(struct np_http *http, int fd, struct np_err *err);
 /* Requests that are held are answered with 503. */
 void np_http_close(struct np_http *http);
 /* Readable: there is something to do for np_http_turn(); which is to be called each second all the same. -1: none. */

@@ -110,9 +110,9 @@ static void tag_of(const struct np_call *call, char *tag, size_t bytes)
     const struct np_service *service = call->routes->service;
     const struct np_caller *caller = &call->request->caller;
 
-    snprintf(tag, bytes, "\"%.0f-%d-%llu-%d%d-%u\"", service->began, (int)getpid(),
+    snprintf(tag, bytes, "\"%.0f-%d-%llu-%d%d%d-%u\"", service->began, (int)getpid(),
         (unsigned long long)np_service_version(service), caller->socket, caller->token,
-        (unsigned)caller->uid);
+        caller->user, (unsigned)caller->uid);
 }
 
 void np_answer_tagged(struct np_call *call)

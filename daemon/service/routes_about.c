@@ -101,7 +101,7 @@ void np_route_service(struct np_call *call)
     np_json_int(json, "pid", getpid());
     np_json_real(json, "started", service->began);
     np_json_text(json, "mode", service->access.for_box ? "box" : "user");
-    np_json_text(json, "state_dir", service->start.dir);
+    np_json_text(json, "state_dir", np_is_known(call) ? service->start.dir : "");
     np_json_bool(json, "held", np_service_is_held(service));
     np_json_int(json, "queued", np_count_runs(service, NP_ENTRY_QUEUED));
     np_json_int(json, "running", np_count_runs(service, NP_ENTRY_RUNNING));

@@ -67,6 +67,8 @@ void np_route_health(struct np_call *call)
     np_json_open(json, "problems", '[');
     if (*problem)
         np_json_text(json, NULL, problem);
+    if (*np_service_problem(call->routes->service))
+        np_json_text(json, NULL, np_service_problem(call->routes->service));
     np_json_close(json, ']');
     np_answer_json(call, ok ? 200 : 503);
 }

@@ -87,7 +87,9 @@ bool np_query_states(struct np_call *call, const char *name, unsigned *ret_state
 
 /* --- routes -------------------------------------------------------------------------------------- */
 
-void np_write_run(struct np_routes *routes, const char *key, const struct np_entry *entry);
+/* Is the caller somebody? Over TCP without a token nobody is told of users and files. */
+bool np_is_known(const struct np_call *call);
+void np_write_run(struct np_call *call, const char *key, const struct np_entry *entry);
 void np_answer_run(struct np_call *call, int64_t id, unsigned status);
 /* A text of JSON's body under key, or fallback; NULL: it is something else, or longer. */
 const char *np_body_text(

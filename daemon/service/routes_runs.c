@@ -16,18 +16,27 @@
 
 /* --- a run as JSON ---------------------------------------------------------------------------- */
 
-void np_write_run(struct np_routes *routes, const char *key, const struct np_entry *entry)
+bool np_is_known(const struct np_call *call)
 {
-    np_json_open(&routes->json, key, '{');
-    np_service_write_run(routes->service, &routes->json, entry);
-    np_json_close(&routes->json, '}');
+    const struct np_caller *caller = &call->request->caller;
+
+    return caller->socket || caller->token || caller->user;
+}
+
+void np_write_run(struct np_call *call, const char *key, const struct np_entry *entry)
+{
+    struct np_json *json = &call->routes->json;
+
+    np_json_open(json, key, '{');
+    np_service_write_run(call->routes->service, json, entry, np_is_known(call));
+    np_json_close(json, '}');
 }
 
 void np_answer_run(struct np_call *call, int64_t id, unsigned status)
 {
     np_json_begin(&call->routes->json, NULL);
-    np_service_write_run(
-        call->routes->service, &call->routes->json, np_service_find(call->routes->service, id));
+    np_service_write_run(call->routes->service, &call->routes->json,
+        np_service_find(call->routes->service, id), np_is_known(call));
     np_answer_json(call, status);
 }
 
@@ -83,6 +92,8 @@ void np_route_list(struct np_call *call)
 
     if (!take_filter(call, &filter) || np_answer_unchanged(call))
         return;
+    if (filter.owner && !np_is_known(call))
+        nr = 0; /* it would tell whose each is */
     if (filter.tail < nr)
         for (first = nr; first > 0 && filter.tail > 0; first--)
             filter.tail -= passes(&filter, entries[first - 1]);
@@ -90,7 +101,7 @@ void np_route_list(struct np_call *call)
     np_json_open(&call->routes->json, "runs", '[');
     for (int i = first; i < nr && filter.limit > 0; i++)
         if (passes(&filter, entries[i])) {
-            np_write_run(call->routes, NULL, entries[i]);
+            np_write_run(call, NULL, entries[i]);
             filter.limit--;
         }
     np_json_close(&call->routes->json, ']');

@@ -72,17 +72,17 @@ static void write_overrides(struct np_json *json, const char *lines)
     np_json_close(json, ']');
 }
 
-void np_service_write_run(
-    const struct np_service *service, struct np_json *json, const struct np_entry *entry)
+void np_service_write_run(const struct np_service *service, struct np_json *json,
+    const struct np_entry *entry, bool whole)
 {
     struct np_said said;
 
     np_json_int(json, "id", entry->id);
     np_json_text(json, "name", entry->name);
     np_json_text(json, "state", np_entry_states[entry->state]);
-    np_json_text(json, "owner", np_service_owner(service, entry));
-    np_json_int(json, "uid", entry->uid);
-    np_json_text(json, "path", entry->path);
+    np_json_text(json, "owner", whole ? np_service_owner(service, entry) : "");
+    np_json_real(json, "uid", whole ? (double)entry->uid : NAN);
+    np_json_text(json, "path", whole ? entry->path : "");
     np_json_text(json, "device", entry->device);
     np_json_text(json, "assigned", *entry->assigned ? entry->assigned : NULL);
     np_json_int(json, "priority", entry->priority);
@@ -95,9 +95,9 @@ void np_service_write_run(
     np_json_int(json, "attempts", entry->attempt);
     write_time(json, "time_limit", entry->time_limit_s);
     np_json_real(json, "ran", np_service_ran(service, entry));
-    write_overrides(json, entry->overrides);
-    write_word(json, "reason", entry->reason);
-    np_json_text(json, "dir", entry->dir);
+    write_overrides(json, whole ? entry->overrides : NULL);
+    write_word(json, "reason", whole ? entry->reason : "");
+    np_json_text(json, "dir", whole ? entry->dir : NULL);
     np_json_real(json, "exit_code", entry->exit_code >= 0 ? (double)entry->exit_code : NAN);
     write_time(json, "submitted", entry->submitted);
     write_time(json, "started", entry->started);

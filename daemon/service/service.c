@@ -145,7 +145,7 @@ void np_service_drop(struct np_service *service, int index)
 static void tell_of_end(struct np_service *service, const struct np_kept *run)
 {
     np_json_begin(&service->json, NULL);
-    np_service_write_run(service, &service->json, &run->entry);
+    np_service_write_run(service, &service->json, &run->entry, true);
     const char *line = np_json_end(&service->json);
 
     if (line)
@@ -384,6 +384,16 @@ static void forget_old(struct np_service *service)
 }
 
 /* --- tokens ----------------------------------------------------------------------------------- */
+
+void np_service_set_problem(struct np_service *service, const char *text)
+{
+    snprintf(service->problem, sizeof(service->problem), "%s", text);
+}
+
+const char *np_service_problem(const struct np_service *service)
+{
+    return service->problem;
+}
 
 const char *np_service_token(const struct np_service *service)
 {

@@ -128,6 +128,9 @@ int np_service_set_priority(
     struct np_service *service, int64_t id, int64_t priority, struct np_err *err);
 /* -EBUSY: it is not over. Its folder stays. */
 int np_service_remove(struct np_service *service, int64_t id, struct np_err *err);
+/* What is wrong beside the queue's disk, for /healthz: "": nothing. */
+void np_service_set_problem(struct np_service *service, const char *text);
+const char *np_service_problem(const struct np_service *service);
 /* The administrator's token for TCP; lent, and current for as long as the service lives. */
 const char *np_service_token(const struct np_service *service);
 /* A new token for a caller on the socket, which takes the place of the one before: the administrator's for root and

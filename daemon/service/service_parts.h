@@ -37,6 +37,7 @@ struct np_service {
     struct np_service_start start;
     struct np_service_options options;
     struct np_access access;
+    char problem[256];              /* of the daemon's with its sockets; "" */
     char token[NP_TOKEN_CHARS + 1]; /* the administrator's */
     struct np_queue *queue;
     struct np_kept **runs;           /* by id */
@@ -82,9 +83,9 @@ void np_service_watch(struct np_service *service, struct np_kept *run);
 void np_service_begin_life(struct np_kept *run); /* nothing is known of it */
 /* run_json.c: a run's user's name, or their number; asked for once a run, for it may take long. */
 const char *np_service_owner(const struct np_service *service, const struct np_entry *entry);
-/* The fields of RUN (docs/SERVICE.md), into the object that is open. */
-void np_service_write_run(
-    const struct np_service *service, struct np_json *json, const struct np_entry *entry);
+/* The fields of RUN (docs/SERVICE.md), into the object that is open. Not whole: without names of users and files. */
+void np_service_write_run(const struct np_service *service, struct np_json *json,
+    const struct np_entry *entry, bool whole);
 /* service_options.c */
 int np_service_options_read(
     const char *path, struct np_service_options *ret_options, struct np_err *err);

@@ -94,9 +94,9 @@ def foreign_pages(daemon):
             answer = daemon.ask_tcp(method, target, body, token=daemon.token(), fields=head)
             expect(answer.status == 403, "%s %s with %s: %s" % (method, target, head, answer))
             expect("access-control-allow-origin" not in answer.fields, "CORS")
-            if "Origin" in head:
-                answer = daemon.ask(method, target, body, fields=head)
-                expect(answer.status == 403, "%s %s on the socket with %s: %s" % (method, target, head, answer))
+            expect(answer.fields.get("cross-origin-resource-policy") == "same-origin", answer.fields)
+            answer = daemon.ask(method, target, body, fields=head)  # by ssh -L a browser comes to the socket, too
+            expect(answer.status == 403, "%s %s on the socket with %s: %s" % (method, target, head, answer))
     expect(daemon.ask_tcp("GET", "/v1/runs", fields={"Host": here, "Origin": "http://" + here}).status == 200, "our own page")
 
 
@@ -107,6 +107,20 @@ def wrong_tokens(daemon):
         expect(answer.status == 403 or wrong == token, "%r: %s" % (wrong, answer))
     expect(os.stat(daemon.state + "/token").st_mode & 0o777 == 0o600, "the token's mode")
     expect(os.stat(daemon.state).st_mode & 0o077 == 0, "the state folder's mode")
+
+
+def nameless(daemon):
+    """Over TCP without a token nobody learns of users and files."""
+    run = new_run(daemon)
+    for target in ("/v1/runs/%d" % run, "/v1/runs"):
+        answer = daemon.ask_tcp("GET", target)
+        expect(answer.status == 200 and daemon.dir not in answer.body.decode() and str(OWNER) not in answer.body.decode(), answer)
+        api.hold(answer, "GET", target.replace(str(run), "{id}"))
+        tag = answer.fields.get("etag")
+        answer = daemon.ask_tcp("GET", target, token=daemon.token(), fields={"If-None-Match": tag} if tag else None)
+        expect(answer.status == 200 and daemon.dir + "/owners" in answer.body.decode() and str(OWNER) in answer.body.decode(), answer)
+    expect(daemon.ask_tcp("GET", "/v1/runs?owner=%d" % OWNER).json()["runs"] == [], "by owner")
+    expect(daemon.ask_tcp("GET", "/v1/service").json()["state_dir"] == "", "the state's folder")
 
 
 def users_tokens(daemon):
@@ -265,6 +279,7 @@ def of_a_box():
             expect(cells == len(list(operations())) * len(CALLERS), cells)
         for what, work in (("a foreign Host or Origin is refused for every path, whatever the token", foreign_pages),
                            ("a wrong token is none, and the right one is its user's alone", wrong_tokens),
+                           ("over TCP without a token there are no names of users and files", nameless),
                            ("a user's own token has that user's rights, and no other's", users_tokens),
                            ("the command token prints, replaces and revokes a user's own", token_command),
                            ("who may not list runs is not told which there are", unseen_runs),

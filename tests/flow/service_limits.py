@@ -1,6 +1,8 @@
 """What one member of a box may take of it: runs in the queue, bytes of a config, a priority; and that a queue of
 thousands opens."""
 import os
+import signal
+import socket
 import sqlite3
 import time
 
@@ -96,6 +98,40 @@ def large_queue(daemon):
     is_limit(submit(daemon, MEMBER), 429, "queued_per_user")
 
 
+def taken_port():
+    """Somebody else has it; when they are gone, a reload is enough."""
+    port = api.free_port()
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", port))
+    taken.listen()
+    one = api.Daemon("listen: 127.0.0.1:%d\n" % port, tcp=False)
+    try:
+        one.port = port
+        health = one.ask("GET", "/healthz")
+        expect(health.status == 200 and str(port) in health.json()["problems"][0], health)
+        expect(one.ask("GET", "/v1/runs").status == 200, "the queue")
+        taken.close()
+        os.kill(one.process.pid, signal.SIGHUP)
+        for _ in range(600):
+            if not one.ask("GET", "/healthz").json()["problems"]:
+                break
+            time.sleep(0.05)
+        expect(one.ask_tcp("GET", "/healthz").json()["problems"] == [], "TCP")
+        expect(one.stop() == 0, "exit code")
+        one.write_settings("listen: 127.0.0.1:99999\n")
+        one.port = 0
+        try:
+            one.start()
+            raise AssertionError("a wrong address is taken")
+        except RuntimeError:
+            expect(one.process.wait() == 2, "exit code")
+    finally:
+        taken.close()
+        one.close()
+
+
+with test("a port that is taken keeps nobody from the queue, and one that is none is told with 2"):
+    taken_port()
 daemon = box(BASE)
 try:
     os.chmod(daemon.socket, 0o666)

@@ -159,10 +159,11 @@ Test(http, answers_with_what_was_asked, .timeout = 20)
     struct server server = {0};
 
     start(&server, false, 64, 5);
+    cr_assert(says(ask(&server, "GET /a%20b?q=%41+1 HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        "GET /a b q=A 1 0"));
     cr_assert(
-        says(ask(&server, "GET /a%20b?q=%41+1 HTTP/1.1\r\nHost: x\r\n\r\n"), "GET /a b q=A 1 0"));
-    cr_assert(says(ask(&server, "POST /p HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"),
-        "POST /p q= 3"));
+        says(ask(&server, "POST /p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc"),
+            "POST /p q= 3"));
     cr_assert(server.caller.socket && server.caller.uid == getuid() && !server.caller.member);
     stop(&server);
 }
@@ -175,11 +176,12 @@ Test(http, refuses_a_target_that_is_no_path, .timeout = 20)
 
     start(&server, false, 64, 5);
     for (size_t i = 0; i < sizeof(targets) / sizeof(*targets); i++) {
-        snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", targets[i]);
+        snprintf(
+            request, sizeof(request), "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", targets[i]);
         cr_expect(says(ask(&server, request), "400 "));
     }
     cr_assert_eq(server.nr_handled, 0);
-    cr_assert(says(ask(&server, "GET /ok HTTP/1.1\r\nHost: x\r\n\r\n"), "200 "));
+    cr_assert(says(ask(&server, "GET /ok HTTP/1.1\r\nHost: localhost\r\n\r\n"), "200 "));
     stop(&server);
 }
 
@@ -194,7 +196,8 @@ Test(http, keeps_a_body_up_to_its_limit, .timeout = 30)
         const int fd = dial(&server);
         size_t sent = 0;
 
-        snprintf(head, sizeof(head), "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n",
+        snprintf(head, sizeof(head),
+            "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n",
             most + (size_t)more);
         say(fd, head);
         while (sent < most + (size_t)more) {
@@ -217,8 +220,9 @@ Test(http, drops_the_body_of_one_who_is_not_heard, .timeout = 20)
     struct server server = {.deaf = true};
 
     start(&server, false, 64, 5);
-    cr_assert(says(ask(&server, "POST /p HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"),
-        "POST /p q= 0"));
+    cr_assert(
+        says(ask(&server, "POST /p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc"),
+            "POST /p q= 0"));
     stop(&server);
 }
 
@@ -231,7 +235,7 @@ Test(http, sends_a_large_answer_without_being_woken, .timeout = 20)
 
     start(&server, false, 64, 5);
     const int fd = dial(&server);
-    say(fd, "GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    say(fd, "GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     began = np_now_ns();
     while ((nr = await(&server, fd, text, sizeof(text), 5)) > 0)
         bytes += (uint64_t)nr;
@@ -248,12 +252,12 @@ Test(http, answers_what_it_held_and_when_it_closes, .timeout = 20)
 
     start(&server, false, 64, 5);
     const int first = dial(&server), second = dial(&server);
-    say(first, "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+    say(first, "GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n");
     cr_assert_eq(await(&server, first, text, sizeof(text), 0.2), -1);
     cr_assert(server.kept && strcmp(server.kept->path, "/wait") == 0);
     np_http_reply(server.kept->held, 200, "text/plain", "now", 3, NULL);
     cr_assert(await(&server, first, text, sizeof(text), 5) > 0 && says(text, "now"));
-    say(second, "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+    say(second, "GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n");
     cr_assert_eq(await(&server, second, text, sizeof(text), 0.2), -1);
     stop(&server);
     cr_assert(recv(second, text, sizeof(text) - 1, 0) > 0 && says(text, "503 "));
@@ -268,7 +272,7 @@ Test(http, outlives_a_client_that_leaves_what_it_asked_for, .timeout = 20)
 
     start(&server, false, 64, 5);
     const int fd = dial(&server);
-    say(fd, "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+    say(fd, "GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n");
     cr_assert_eq(await(&server, fd, text, sizeof(text), 0.2), -1);
     close(fd);
     for (int i = 0; i < 20; i++)
@@ -276,7 +280,7 @@ Test(http, outlives_a_client_that_leaves_what_it_asked_for, .timeout = 20)
     np_http_reply(server.kept->held, 200, "text/plain", "late", 4, NULL);
     for (int i = 0; i < 20; i++)
         np_http_turn(server.http);
-    cr_assert(says(ask(&server, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "200 "));
+    cr_assert(says(ask(&server, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"), "200 "));
     stop(&server);
 }
 
@@ -291,7 +295,7 @@ Test(http, ends_connections_that_take_too_long, .timeout = 30)
     start(&server, false, 64, 0.6);
     for (int i = 0; i < 3; i++)
         fds[i] = dial(&server);
-    say(fds[2], "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n");
+    say(fds[2], "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n");
     for (int n = 0; n < 15; n++) {
         if (!ended[1])
             send(fds[1], n ? "X" : "GET / HTTP/1.1\r\nX", n ? 1 : 17, MSG_NOSIGNAL);
@@ -313,14 +317,14 @@ Test(http, gives_a_newcomer_the_place_of_the_oldest_idle_one, .timeout = 30)
 
     start(&server, false, 64, 20); /* 24 are its own user's */
     waiting = dial(&server);
-    say(waiting, "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+    say(waiting, "GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n");
     cr_assert_eq(await(&server, waiting, text, sizeof(text), 0.1), -1);
     for (int i = 0; i < 40; i++) {
         fds[i] = dial(&server);
         np_http_turn(server.http);
         usleep(1000);
     }
-    cr_assert(says(ask(&server, "GET /new HTTP/1.1\r\nHost: x\r\n\r\n"), "200 "));
+    cr_assert(says(ask(&server, "GET /new HTTP/1.1\r\nHost: localhost\r\n\r\n"), "200 "));
     cr_assert_eq(await(&server, fds[0], text, sizeof(text), 1), 0);
     cr_assert_eq(await(&server, fds[39], text, sizeof(text), 0.05), -1);
     np_http_reply(server.kept->held, 200, "text/plain", "still", 5, NULL);
@@ -348,9 +352,21 @@ Test(http, takes_no_more_connections_than_it_may_open_files_for, .timeout = 20)
         fds[i] = dial(&server);
         np_http_turn(server.http);
     }
-    cr_assert(says(ask(&server, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "200 "));
+    cr_assert(says(ask(&server, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"), "200 "));
     for (int i = 0; i < 150; i++)
         close(fds[i]);
+    stop(&server);
+}
+
+/* ssh -L may lead a browser there, and a page of elsewhere with it. */
+Test(http, on_its_socket_answers_to_localhost_alone, .timeout = 20)
+{
+    struct server server = {0};
+
+    start(&server, false, 64, 0);
+    cr_expect(says(ask(&server, "GET / HTTP/1.1\r\nHost: evil.example:7411\r\n\r\n"), "403 "));
+    cr_expect(says(ask(&server, "GET / HTTP/1.1\r\nHost: localhost:7411\r\n\r\n"), "200 "));
+    cr_expect(says(ask(&server, "GET / HTTP/1.0\r\n\r\n"), "200 "));
     stop(&server);
 }
 
