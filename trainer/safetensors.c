@@ -13,6 +13,7 @@
 #include <xxhash.h>
 
 #include "loader/base/mem.h"
+#include "trainer/weights_kind.h"
 
 #define MAX_HEADER 100000000u /* bytes, as the format's own library; its JSON lives in memory */
 #define MAX_READ   (1u << 30) /* bytes of a system call */
@@ -262,6 +263,23 @@ int np_st_hash(
 
 /* --- files --------------------------------------------------------------------------------- */
 
+static int not_safetensors(const struct np_st_file *file, uint64_t header_bytes, struct np_err *err)
+{
+    const size_t n = file->nr_bytes < NP_KIND_BYTES ? (size_t)file->nr_bytes : NP_KIND_BYTES;
+    uint8_t start[NP_KIND_BYTES];
+    char kind[600];
+    int result = read_at(file, 0, start, n, err);
+
+    if (result < 0)
+        return result;
+    if (np_weights_kind(file->name, start, n, kind, sizeof(kind)))
+        return np_err_set(err, -EBADMSG, "%s: not a safetensors file but %s", file->name, kind);
+    return np_err_set(err, -EBADMSG,
+        "%s: not a safetensors file, or cut off: a header of %" PRIu64 " bytes in a file of "
+        "%" PRIu64,
+        file->name, header_bytes, file->nr_bytes);
+}
+
 static int parse_file(struct np_st_file *file, struct np_err *err)
 {
     uint8_t start[9] = {0};
@@ -269,7 +287,7 @@ static int parse_file(struct np_st_file *file, struct np_err *err)
     json_error_t why;
 
     if (file->nr_bytes < 8)
-        return np_err_set(err, -EBADMSG, "%s: %" PRIu64 " bytes are no safetensors file",
+        return np_err_set(err, -EBADMSG, "%s: %" PRIu64 " bytes are not a safetensors file",
             file->name, file->nr_bytes);
     int result = read_at(file, 0, start, file->nr_bytes < 9 ? 8 : 9, err);
     if (result < 0)
@@ -278,10 +296,7 @@ static int parse_file(struct np_st_file *file, struct np_err *err)
         header_bytes = header_bytes << 8 | start[i];
     if (header_bytes > MAX_HEADER || header_bytes > file->nr_bytes - 8 || header_bytes < 2 ||
         start[8] != '{')
-        return np_err_set(err, -EBADMSG,
-            "%s: no safetensors file, or cut off: a header of %" PRIu64 " bytes in a file of "
-            "%" PRIu64,
-            file->name, header_bytes, file->nr_bytes);
+        return not_safetensors(file, header_bytes, err);
     char *header = np_alloc(header_bytes);
     if (header == NULL)
         return np_err_set(err, -ENOMEM, "%s: out of memory for its header", file->name);

@@ -157,7 +157,7 @@ static int load_all(const struct np_st_file *file, const struct np_graph *graph,
             if ((result = read_f32(file, stored, array + tensor->offset, err)) < 0)
                 return result;
             nr_loaded++;
-        } else if (list_next(listing, "other shape or type, left as it was"))
+        } else if (list_next(listing, "another shape or type, not loaded"))
             print_dims(listing->out, stored, tensor);
     }
     list_kind(listing);
@@ -195,6 +195,49 @@ static int list_unexpected(
     return 0;
 }
 
+/* Are the network's names in the file behind one prefix, as DistributedDataParallel's "module."? *ret: where
+ * in a name of the file it ends. NULL: no. */
+static const char *prefixed(
+    const struct np_st_file *file, const struct np_graph *graph, size_t *ret)
+{
+    const char *first = NULL, *last = NULL;
+
+    for (int i = 0; i < graph->nr_tensors; i++)
+        if (np_tensor_is_weight(&graph->tensors[i])) {
+            first = first ? first : graph->tensors[i].name;
+            last = graph->tensors[i].name;
+        }
+    for (int i = 0; first && i < np_st_count(file); i++) {
+        const char *name = np_st_at(file, i)->name;
+        const size_t n = strlen(name), m = strlen(first);
+
+        if (n <= m || name[n - m - 1] != '.' || strcmp(name + n - m, first) != 0)
+            continue;
+        char *other = np_format("%.*s%s", (int)(n - m), name, last);
+        const bool there = other && np_st_find(file, other);
+        np_free(other);
+        *ret = n - m;
+        if (there)
+            return name;
+    }
+    return NULL;
+}
+
+static void say_misfit(const struct np_st_file *file, const struct np_graph *graph,
+    const char *path, const char *text, struct np_err *err)
+{
+    size_t n = 0;
+    const char *name = prefixed(file, graph, &n);
+
+    if (name)
+        np_err_set(err, -EINVAL,
+            "%s: its names begin with '%.*s', the network's do not: save them without it, "
+            "{k.removeprefix(\"%.*s\"): v for k, v in state_dict.items()}",
+            path, (int)n, name, (int)n, name);
+    else
+        np_err_set(err, -EINVAL, "%s: none of its tensors fits the network: %.500s", path, text);
+}
+
 int np_weights_load(const char *path, const struct np_graph *graph, float *params, float *buffers,
     char **ret_text, struct np_err *err)
 {
@@ -215,10 +258,11 @@ int np_weights_load(const char *path, const struct np_graph *graph, float *param
         if (fclose(listing.out) != 0)
             result = -ENOMEM;
     }
+    if (result == 0 && nr_loaded == 0)
+        say_misfit(file, graph, path, text, err);
     np_st_close(file);
     if (result == 0 && nr_loaded == 0)
-        np_err_set(
-            err, result = -EINVAL, "%s: none of its tensors fits the network: %.500s", path, text);
+        result = -EINVAL;
     else if (result < 0) /* a read that failed has said so */
         np_err_set(err, result, "%s: out of memory", path);
     if (result < 0 || text[0] == '\0') {

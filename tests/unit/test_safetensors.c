@@ -100,7 +100,7 @@ Test(safetensors, hostile_headers_are_refused_with_the_reason)
     cr_assert(refuses(ONE("\"F32\"", "[4611686018427387904]", "[0,0]"), 0, "does not take"));
     cr_assert(refuses("{\"w\":7}", 8, "w: dtype"));
     cr_assert(refuses("{\"w\":", 8, "broken"));
-    cr_assert(refuses("[1]", 0, "no safetensors file"));
+    cr_assert(refuses("[1]", 0, "not a safetensors file"));
     cr_assert(refuses("{\"__metadata__\":{\"a\":1}}", 0, "a is no text"));
     cr_assert(refuses("{\"__metadata__\":[]}", 0, "no mapping"));
     cr_assert(refuses("{\"a\\u0000b\":{}}", 0, "broken"));

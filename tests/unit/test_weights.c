@@ -9,6 +9,7 @@
 
 #include "loader/base/mem.h"
 #include "tests/test.h"
+#include "trainer/weights_kind.h"
 #include "trainer/checkpoint.h"
 #include "trainer/safetensors.h"
 
@@ -70,7 +71,7 @@ Test(weights, missing_unexpected_and_misshapen_are_listed)
     struct loaded loaded = load(stored, 3);
     cr_assert_eq(loaded.result, 0);
     cr_assert_str_eq(loaded.text,
-        "missing: bn.running_mean; other shape or type, left as it was: fc.weight (file: 3x2 F32, "
+        "missing: bn.running_mean; another shape or type, not loaded: fc.weight (file: 3x2 F32, "
         "network: 2x3); unexpected: head.bias");
     cr_assert_eq(loaded.params[0], 1); /* left as it was */
     cr_assert_eq(loaded.params[6], 70);
@@ -100,6 +101,43 @@ Test(weights, a_file_of_another_network_is_an_error)
     cr_assert_eq(np_weights_load("/nonexistent/x", &graph, loaded.params, loaded.buffers,
                      &(char *){NULL}, NULL),
         -ENOENT);
+}
+
+Test(weights, names_behind_a_prefix_are_said)
+{
+    struct np_st_tensor stored[] = {{"module.fc.bias", "F32", {2}, 1, two, 8, 0},
+        {"module.fc.weight", "F32", {2, 3}, 2, six, 24, 0},
+        {"module.bn.running_mean", "F32", {2}, 1, two, 8, 0}};
+    struct loaded loaded = load(stored, 3);
+    cr_assert_eq(loaded.result, -EINVAL);
+    cr_assert_not_null(strstr(loaded.text, "its names begin with 'module.', the network's do not"));
+    cr_assert_not_null(strstr(loaded.text, "k.removeprefix(\"module.\")"));
+}
+
+Test(weights, files_of_other_programs_are_known_by_their_content)
+{
+#define BYTES(text) (const uint8_t *)(text), sizeof(text) - 1
+    char text[600];
+
+    cr_assert(np_weights_kind(
+        "/a/r18.bin", BYTES("PK\3\4..........................r18/data.pkl"), text, sizeof(text)));
+    cr_assert_not_null(strstr(text, "a PyTorch file; "));
+    cr_assert_not_null(strstr(text, "torch.load(\"/a/r18.bin\", "));
+    cr_assert_not_null(strstr(text, "\"/a/r18.safetensors\")"));
+    cr_assert(np_weights_kind(
+        "old", BYTES("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.\x80"), text, sizeof(text)));
+    cr_assert_not_null(strstr(text, "a PyTorch file; "));
+    cr_assert_not_null(strstr(text, "\"old.safetensors\")"));
+    cr_assert(np_weights_kind("x.h5", BYTES("\x89HDF\r\n\x1a\n\0"), text, sizeof(text)));
+    cr_assert_not_null(strstr(text, "HDF5"));
+    cr_assert(np_weights_kind("x", BYTES("\x08\x07\x12\x07pytorch"), text, sizeof(text)));
+    cr_assert_not_null(strstr(text, "ONNX"));
+    cr_assert(np_weights_kind("x.npz", BYTES("PK\3\4....w.npy"), text, sizeof(text)));
+    cr_assert_not_null(strstr(text, "NumPy"));
+    cr_assert(np_weights_kind("x.pkl", BYTES("\x80\x04\x95"), text, sizeof(text)));
+    cr_assert_not_null(strstr(text, "pickle"));
+    cr_assert_not(np_weights_kind("x.pth", BYTES("nothing of the kind"), text, sizeof(text)));
+    cr_assert_not(np_weights_kind("x", BYTES(""), text, sizeof(text)));
 }
 
 Test(weights, half_and_double_precision_are_converted)
