@@ -1,4 +1,5 @@
 /* The split of one set: each class keeps its share, by split_seed alone. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "loader/split.h"
 
 #include "tests/test.h"
+#include "tests/unit/made_memory.h"
 
 /* A set whose class c has sizes[c] samples, the classes' samples between each other's. */
 static struct np_index *make(const int *sizes, int nr_classes)
@@ -140,3 +142,28 @@ Test(split, at_random_is_the_permutation_that_older_runs_had)
     np_split_fini(&split);
     np_index_free(index);
 }
+
+#ifndef NP_SAN /* they have an allocator of their own */
+Test(split, every_allocation_fails_once_and_is_said)
+{
+    static const int sizes[] = {5, 5};
+    struct np_index *index = make(sizes, 2);
+
+    for (int rule = NP_SPLIT_BY_CLASS; rule <= NP_SPLIT_RANDOM; rule++)
+        for (int n = 1, failed = 1; failed; n++) {
+            struct np_split split = {0};
+            struct np_err err = {0};
+
+            made_memory_fail(n);
+            const int code = np_split_make(index, 0.2, 1, (enum np_split_rule)rule, &split, &err);
+
+            failed = made_memory_failed();
+            made_memory_fail(0);
+            cr_assert_eq(code, failed ? -ENOMEM : 0);
+            cr_assert(
+                !failed || (!split.order && strstr(err.text, "out of memory to split 10 samples")));
+            np_split_fini(&split);
+        }
+    np_index_free(index);
+}
+#endif
