@@ -248,7 +248,7 @@ static int sort_out(const struct np_dispatch *d, struct turn *turns, int *ret_nr
         const int waits = look_before(d, entry, &other);
         if (waits < 0 && nr < most)
             ret_orders[nr++] = (struct np_order){.kind = NP_ORDER_FAIL, .entry = e, .other = other};
-        else if (waits == 0 && entry->state == NP_ENTRY_QUEUED &&
+        else if (waits == 0 && entry->state == NP_ENTRY_QUEUED && !entry->unready &&
                  (wait_s <= 0 || wait_s > d->longest_s))
             turns[(*ret_nr_turns)++] = (struct turn){.entry = entry, .index = e};
     }

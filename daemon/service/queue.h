@@ -73,7 +73,9 @@ struct np_entry {
     double lived_s;                   /* and this one so far, as far as it was written down */
     int64_t memory_bytes;             /* that its processes may use; 0: any */
     double cpus;                      /* CPUs' worth of time that they may use; 0: any */
-    bool told;                        /* on_end and webhook have been told that it is over */
+    bool
+        unready; /* not in the file: passed over, for its disk has been asked and has not answered */
+    bool told;   /* on_end and webhook have been told that it is over */
 };
 void np_entry_fini(struct np_entry *entry);
 bool np_entry_is_over(const struct np_entry *entry); /* stopped, done, failed, timeout */

@@ -86,6 +86,8 @@ static int make_room(struct np_service *service, struct np_err *err)
 
 static void free_run(struct np_kept *run)
 {
+    np_errand_end(&run->errand, false, 0);
+    np_worker_forget(&run->found);
     np_worker_forget(&run->worker);
     np_entry_fini(&run->entry);
     np_free(run);
@@ -100,7 +102,8 @@ static struct np_kept *new_run(const struct np_entry *entry, struct np_err *err)
         return NULL;
     }
     run->entry = *entry;
-    run->worker = (struct np_worker){.pid_fd = -1, .report_fd = -1};
+    run->worker = run->found = NP_NO_WORKER;
+    run->errand.child = (struct np_child){.fd = -1, .epoll_fd = -1, .passed_fd = -1};
     run->spare = -1;
     run->entry.path = np_strdup(entry->path);
     run->entry.config = run->entry.environment = NULL; /* the queue's file has them */
@@ -500,12 +503,15 @@ void np_service_each_turn(struct np_service *service, void (*turn)(void *context
     service->turn_context = context;
 }
 
-/* An end that could not be written down is found in the run's folder by the next daemon. */
+/* An end that could not be read or written down is found in the run's folder by the next daemon. */
 static bool any_worker(const struct np_service *service)
 {
-    for (int i = 0; i < service->nr_runs; i++)
-        if (service->runs[i]->worker.pid > 0)
+    for (int i = 0; i < service->nr_runs; i++) {
+        const struct np_kept *run = service->runs[i];
+
+        if (run->worker.pid > 0 || run->starting || (run->over && run->errand.failures == 0))
             return true;
+    }
     return false;
 }
 
@@ -528,6 +534,8 @@ static void take_signals(struct np_service *service)
             say(service, "READY");
             continue;
         }
+        if (info.ssi_signo == SIGCHLD)
+            continue;
         service->stopping = true;
         say(service, "STOPPING");
         for (int i = 0; i < service->nr_runs; i++)

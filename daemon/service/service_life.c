@@ -4,44 +4,34 @@
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 #include "daemon/json.h"
-#include "daemon/service/as_user.h"
 #include "daemon/service/decide.h"
+#include "daemon/service/job.h"
 #include "daemon/service/service_parts.h"
-#include "daemon/service/worker_unit.h"
 #include "loader/base/mem.h"
 
-#define LOST_S          15.0 /* between looks for a worker whose disk does not answer */
-#define LISTEN_S        0.2  /* between two looks for its pipe */
-#define LISTEN_PATIENCE 20   /* times what a look took, where its disk is slow, or hangs */
+#define LISTEN_S 0.2  /* between two readings of a report */
+#define START_S  60.0 /* that a worker has to become its user */
 #define MOST_READS                                                                                 \
     16 /* of a pipe at a time: who says more than a pipe holds waits for the others */
 
 /* --- beginning -------------------------------------------------------------------------------- */
 
-static void say(struct np_entry *entry, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void say(struct np_entry *entry, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(entry->reason, sizeof(entry->reason), format, args);
-    va_end(args);
-}
-
-/* Where that cannot be, its end is seen with the next tick. */
-void np_service_watch(struct np_service *service, struct np_kept *run)
+void np_service_take_worker(
+    struct np_service *service, struct np_kept *run, const struct np_worker *worker)
 {
     struct epoll_event event = {.events = EPOLLIN};
 
+    run->worker = *worker;
+    /* Where that cannot be, its end is seen with the next tick. */
     epoll_ctl(service->epoll_fd, EPOLL_CTL_ADD, run->worker.pid_fd, &event);
+    if (run->entry.state != NP_ENTRY_RUNNING || service->stopping)
+        np_service_tell(service, run);
 }
 
 void np_service_begin_life(struct np_kept *run)
@@ -55,6 +45,9 @@ void np_service_begin_life(struct np_kept *run)
         .stall_ratio = NAN,
         .eta_s = NAN};
     run->ended = run->unbegun = run->unstarted = run->hung = false;
+    run->starting = run->lost = run->no_lock = run->over = run->read = run->absent = false;
+    run->silent = run->wants_room = false;
+    run->room_until = 0; /* what it was told holds for one start */
     run->told = run->listen_at = 0;
     run->used = 0;
     run->at = -1;
@@ -62,19 +55,44 @@ void np_service_begin_life(struct np_kept *run)
     run->lived_s = 0;
 }
 
-int np_service_await_room(struct np_service *service, struct np_kept *run, struct np_err *err)
+/* As if it had died at once. */
+static void note_unstarted(struct np_kept *run, const char *why)
 {
-    struct np_entry to = run->entry;
-    const double room = np_free_bytes_as(to.uid, to.gid, to.dir);
+    run->left = (struct np_worker_exit){.code = -1, .status = -1};
+    snprintf(run->left.reason, sizeof(run->left.reason), "%.500s", why);
+    run->ended = run->unstarted = true;
+}
 
-    if (room < 0 || room >= (double)service->options.spare_bytes)
-        return 0;
-    to.not_before = np_service_now() + NP_DISK_WAIT_S;
-    say(&to,
-        "the disk of %s is full: %.1f GiB are free, %.1f are needed; it goes on when there is room",
-        to.dir, room / (1 << 30), (double)service->options.spare_bytes / (1 << 30));
-    const int code = np_service_commit(service, run, &to, err);
-    return code < 0 ? code : 1;
+/* The process is there before the file says so, and goes when it does: one that is in the file can be found. */
+static int start_child(
+    struct np_service *service, struct np_kept *run, struct np_entry *to, struct np_err *err)
+{
+    char *config = NULL, *environment = NULL;
+    struct np_worker worker = NP_NO_WORKER;
+    struct np_err why = {0};
+    int code, begun = np_queue_text(service->queue, to->id, &config, &environment, &why);
+    const struct np_worker_start start = {.uid = to->uid,
+        .gid = to->gid,
+        .dir = to->dir,
+        .config = config,
+        .environment = environment,
+        .umask = (int)to->umask,
+        .device = to->assigned,
+        .attempt = to->attempt};
+
+    if (begun == 0)
+        begun = np_worker_start(&start, &worker, to->process, sizeof(to->process), &why);
+    np_free(config);
+    np_free(environment);
+    if ((code = np_service_commit(service, run, to, err)) < 0) {
+        np_worker_forget(&worker);
+        return code;
+    }
+    if (begun == 0 && np_worker_go(&worker) == 0)
+        np_service_take_worker(service, run, &worker);
+    else
+        note_unstarted(run, why.text);
+    return 0;
 }
 
 int np_service_begin(
@@ -90,34 +108,14 @@ int np_service_begin(
     to.started = np_service_now();
     to.exit_code = -1;
     to.lived_s = 0;
-    to.reason[0] = '\0';
+    to.reason[0] = to.process[0] = '\0';
     snprintf(to.assigned, sizeof(to.assigned), "%s", device);
+    np_service_begin_life(run);
+    if (!service->start.units)
+        return start_child(service, run, &to, err);
     if ((code = np_service_commit(service, run, &to, err)) < 0)
         return code;
-    np_service_begin_life(run);
-    char *config = NULL, *environment = NULL;
-    code = np_queue_text(service->queue, to.id, &config, &environment, err);
-    const struct np_worker_start start = {.uid = to.uid,
-        .gid = to.gid,
-        .dir = to.dir,
-        .config = config,
-        .environment = environment,
-        .umask = (int)to.umask,
-        .device = device,
-        .attempt = to.attempt};
-    if (code == 0)
-        code = service->start.units
-                   ? np_units_start(service->start.units, to.id, &start, &run->worker, err)
-                   : np_worker_start(&start, &run->worker, err);
-    np_free(config);
-    np_free(environment);
-    if (code == 0) {
-        np_service_watch(service, run);
-    } else { /* as if it had died at once */
-        run->left = (struct np_worker_exit){.code = -1};
-        snprintf(run->left.reason, sizeof(run->left.reason), "%s", err->text);
-        run->ended = run->unstarted = true;
-    }
+    run->starting = true;
     return 0;
 }
 
@@ -163,32 +161,30 @@ static void hear(struct np_service *service, struct np_kept *run, const char *li
     np_node_free(node);
 }
 
+/* The last whole line of what it has said since: each has all that it is at. However much it says, that is little
+ * work, a few times a second. */
 static void listen_to(struct np_service *service, struct np_kept *run)
 {
-    const struct np_entry *entry = &run->entry;
     const double now = np_service_ticks();
-    char bytes[4096];
+    char bytes[4096], last[sizeof(run->line)] = "";
     ssize_t nr;
 
-    if (run->worker.report_fd < 0 && now < run->listen_at)
+    if (run->worker.report_fd < 0 || now < run->listen_at)
         return;
-    if (np_worker_listen(&run->worker, entry->uid, entry->gid, entry->dir) < 0) {
-        const double took_s = np_service_ticks() - now;
-
-        run->listen_at = now + LISTEN_S + LISTEN_PATIENCE * took_s;
-        return;
-    }
+    run->listen_at = now + LISTEN_S;
     for (int n = 0; n < MOST_READS && (nr = read(run->worker.report_fd, bytes, sizeof(bytes))) > 0;
          n++)
         for (ssize_t i = 0; i < nr; i++) {
             if (bytes[i] == '\n') {
                 run->line[run->used] = '\0';
-                hear(service, run, run->line);
+                memcpy(last, run->line, run->used + 1);
                 run->used = 0;
             } else if (run->used + 1 < sizeof(run->line)) {
                 run->line[run->used++] = bytes[i];
             }
         }
+    if (*last)
+        hear(service, run, last);
 }
 
 /* --- ending ----------------------------------------------------------------------------------- */
@@ -217,40 +213,66 @@ static void decide(struct np_service *service, struct np_kept *run, struct np_en
     np_service_count_time(run, to);
 }
 
-static bool has_ended(const struct np_worker *worker)
+/* It has not become its user, or nnpipe, yet. */
+static void watch_start(struct np_kept *run, double now)
 {
-    return np_pid_fd_is_over(worker->pid_fd);
+    const int code = np_worker_begun(&run->worker);
+
+    if (code < 0) {
+        snprintf(run->left.reason, sizeof(run->left.reason), "a worker cannot be started: %s",
+            code == -EAGAIN ? "its user cannot be looked up now" : strerror(-code));
+        run->unstarted = true;
+    } else if (code == 0 && now - run->went_on > START_S && !run->unstarted) {
+        snprintf(run->left.reason, sizeof(run->left.reason),
+            "a worker cannot be started: its user was not looked up within %.0f s", START_S);
+        run->unstarted = true;
+        np_worker_signal(&run->worker, SIGKILL);
+    }
+}
+
+static void watch_worker(struct np_service *service, struct np_kept *run)
+{
+    const double now = np_service_ticks();
+
+    const bool is_over = np_pid_fd_is_over(run->worker.pid_fd);
+
+    watch_start(run, now);
+    if (is_over)
+        run->listen_at = 0; /* its last words */
+    listen_to(service, run);
+    np_service_watch_time(service, run);
+    if (is_over) {
+        struct np_worker_exit left;
+
+        epoll_ctl(service->epoll_fd, EPOLL_CTL_DEL, run->worker.pid_fd, NULL);
+        np_worker_reap(&run->worker, &left);
+        if (run->unstarted)
+            memcpy(left.reason, run->left.reason, sizeof(left.reason));
+        run->left = left;
+        /* Of those exit.json is another's. */
+        run->ended =
+            run->unstarted || left.status == NP_WORKER_TAKEN || left.status == NP_WORKER_UNSAFE;
+        run->over = !run->ended;
+    } else if (run->told > 0 ? now - run->told > service->options.stop_s
+                             : now - run->went_on > service->options.hang_s) {
+        run->hung = run->told == 0;
+        np_worker_signal(&run->worker, SIGKILL);
+    }
 }
 
 void np_service_look_after(struct np_service *service, struct np_kept *run)
 {
-    struct np_entry *entry = &run->entry;
-    const double now = np_service_ticks();
     struct np_err unwritten = {0};
 
-    if (run->lost && now - run->went_on > LOST_S)
-        np_service_adopt(service, run);
-    if (run->worker.pid > 0) {
-        listen_to(service, run);
-        np_service_watch_time(service, run);
-        if (has_ended(&run->worker)) {
-            epoll_ctl(service->epoll_fd, EPOLL_CTL_DEL, run->worker.pid_fd, NULL);
-            np_worker_end(
-                &run->worker, entry->uid, entry->gid, entry->dir, entry->attempt, &run->left);
-            if (service->start.units)
-                np_units_end(service->start.units, entry->id, &run->left);
-            run->ended = true;
-        } else if (run->told > 0 ? now - run->told > service->options.stop_s
-                                 : now - run->went_on > service->options.hang_s) {
-            run->hung = run->told == 0;
-            np_worker_signal(&run->worker, SIGKILL);
-        }
-    }
+    if (run->worker.pid > 0)
+        watch_worker(service, run);
+    np_service_run_errands(service, run);
     if (run->ended) { /* until it is written, it is tried again with each turn */
-        struct np_entry to = *entry;
+        struct np_entry to = run->entry;
         const int waits = run->waits;
 
         decide(service, run, &to);
+        to.process[0] = '\0';
         if (np_service_commit(service, run, &to, &unwritten) == 0)
             run->ended = false;
         else

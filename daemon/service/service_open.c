@@ -11,53 +11,8 @@
 #include <unistd.h>
 
 #include "daemon/service/service_parts.h"
-#include "daemon/service/worker_unit.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
-
-/* By its lock; a unit that has not come so far is found by its name. */
-static int find_worker(
-    struct np_service *service, const struct np_entry *entry, struct np_worker *ret_worker)
-{
-    struct np_err none = {0};
-    int code = np_worker_find(entry->uid, entry->gid, entry->dir, ret_worker, &none);
-
-    if (code == -ESRCH && service->start.units &&
-        (code = np_units_find(service->start.units, entry->id, ret_worker, &none)) != -ETIMEDOUT)
-        code = code < 0 ? -ESRCH : 0;
-    return code;
-}
-
-/* A run that had a worker: it is watched again where that lives; else it has ended in our absence, and what
- * it left says how. */
-void np_service_adopt(struct np_service *service, struct np_kept *run)
-{
-    const struct np_entry *entry = &run->entry;
-
-    if (!np_entry_has_worker(entry))
-        return;
-    np_service_begin_life(run);
-    const int code = find_worker(service, entry, &run->worker);
-    run->lost = code < 0 && code != -ESRCH;
-    if (run->lost)
-        return;
-    if (code == 0) {
-        const double age = np_service_now() - entry->started;
-
-        run->born -= age > entry->lived_s ? age : entry->lived_s;
-        np_service_watch(service, run);
-        if (entry->state != NP_ENTRY_RUNNING)
-            np_service_tell(
-                service, run); /* perhaps again: the wish was written before it was told */
-        return;
-    }
-    np_worker_end(&run->worker, entry->uid, entry->gid, entry->dir, entry->attempt, &run->left);
-    if (service->start.units)
-        np_units_end(service->start.units, entry->id, &run->left);
-    run->lived_s = entry->lived_s;
-    run->unbegun = !run->left.begun;
-    run->ended = true;
-}
 
 /* A run whose device the settings no longer have waits for it, and says so; its start clears that. */
 static void say_unplaced(struct np_service *service)
@@ -85,6 +40,7 @@ static int watch_signals(struct np_service *service, struct np_err *err)
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
+    sigaddset(&signals, SIGCHLD); /* wakes the loop: what could not be ended has ended */
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
     service->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

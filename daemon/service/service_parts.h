@@ -3,6 +3,7 @@
 #define NP_SERVICE_PARTS_H
 
 #include "daemon/json.h"
+#include "daemon/service/errand.h"
 #include "daemon/service/keep.h"
 #include "daemon/service/service.h"
 #include "daemon/service/token.h"
@@ -14,18 +15,29 @@ struct np_kept {
     struct np_entry entry;
     struct np_worker worker; /* pid 0: none */
     struct np_worker_exit left;
-    bool ended;   /* its worker has, and the queue's file does not say so yet */
-    bool lost;    /* whether its worker lives is not known: its disk does not answer; asked again */
-    bool unbegun; /* and had done nothing: the daemon went while it was being started */
-    bool unstarted;   /* no process could be started for it */
-    int waits;        /* ends in a row that do not count as tries (decide.h) */
-    bool hung;        /* it made no progress, and was ended for it */
+    bool ended;              /* its worker has, and the queue's file does not say so yet */
+    struct np_errand errand; /* one at a time: what is being asked of its folder or process */
+    struct np_worker found;  /* perhaps its worker: to be confirmed */
+    bool starting;           /* systemd has been asked for its worker */
+    bool lost;       /* whether its worker from before lives is not known yet: it is being asked */
+    bool no_lock;    /* nobody holds its lock, and its unit is to be asked */
+    bool over;       /* its worker has ended, and what it left is being read */
+    bool read;       /* that was; its unit is to be asked */
+    bool absent;     /* its worker ended while no daemon was there */
+    bool silent;     /* its report cannot be opened, and its reason says so */
+    bool wants_room; /* whether its disk has room is being asked, since asked_at */
+    double asked_at;
+    double room, room_until; /* free bytes, and how long that holds */
+    bool unbegun;            /* and had done nothing: the daemon went while it was being started */
+    bool unstarted;          /* no process could be started for it */
+    int waits;               /* ends in a row that do not count as tries (decide.h) */
+    bool hung;               /* it made no progress, and was ended for it */
     double spare;     /* bytes of checkpoints that may go, once it is over; -1: not looked at yet */
     double born;      /* when its worker began, on the clock that nobody sets */
     double lived_s;   /* that its worker has run; of one that has ended, that it ran */
     double told;      /* when it was told to stop, on the clock that nobody sets; 0: it was not */
     double went_on;   /* when it last made progress, on the same */
-    double listen_at; /* when its pipe is looked for again, on the same */
+    double listen_at; /* when its pipe is looked for, or read, again, on the same */
     double at;        /* where that was: batches done */
     struct np_said progress;
     char owner[40];  /* its user's name; "": not asked for yet */
@@ -69,17 +81,24 @@ int np_service_mark_drained(struct np_service *service, struct np_err *err);
 void np_service_watch_time(struct np_service *service, struct np_kept *run);
 /* Of one whose worker has ended: the time that it ran, and what becomes of it when that was all it had. */
 void np_service_count_time(const struct np_kept *run, struct np_entry *to);
-/* service_open.c: the worker of another daemon's life. */
+/* service_errands.c: begins what is to be asked for a run, and takes what was answered. */
+void np_service_run_errands(struct np_service *service, struct np_kept *run);
+/* Its state has a worker, of another daemon's life: it is looked for. */
 void np_service_adopt(struct np_service *service, struct np_kept *run);
 /* service_life.c: a worker's beginning, signs of life, and end. */
 int np_service_begin(
     struct np_service *service, struct np_kept *run, const char *device, struct np_err *err);
-/* 1: the disk of its folder is full, so it waits a little, and says so; 0: it is not; -errno. */
+/* 0: its disk has room; 1: it has not, or does not answer, so the run waits, and says so; 2: it is being asked;
+ * -errno. */
 int np_service_await_room(struct np_service *service, struct np_kept *run, struct np_err *err);
+/* A queued run is not started before so many seconds from now, and says why. */
+int np_service_put_off(struct np_service *service, struct np_kept *run, double seconds,
+    const char *why, struct np_err *err);
+/* It is watched; a wish that was written before it could be told is told. */
+void np_service_take_worker(
+    struct np_service *service, struct np_kept *run, const struct np_worker *worker);
 void np_service_tell(struct np_service *service, struct np_kept *run); /* to stop */
 void np_service_look_after(struct np_service *service, struct np_kept *run);
-/* Its end wakes the loop up. */
-void np_service_watch(struct np_service *service, struct np_kept *run);
 void np_service_begin_life(struct np_kept *run); /* nothing is known of it */
 /* run_json.c: a run's user's name, or their number; asked for once a run, for it may take long. */
 const char *np_service_owner(const struct np_service *service, const struct np_entry *entry);

@@ -3,26 +3,21 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
-#include <linux/capability.h>
 #include <poll.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "daemon/json.h"
 #include "daemon/service/as_user.h"
+#include "daemon/service/child.h"
 #include "daemon/service/environment.h"
 #include "daemon/service/job.h"
 #include "loader/base/mem.h"
@@ -46,108 +41,158 @@ static int job_fd(const struct np_worker_start *start)
     return fd;
 }
 
-/* In the child; comes back only with an error. */
-static int be_worker(const struct np_worker_start *start, int input_fd)
+#define START_FD 3
+#define GO       'g'
+
+/* In the child; comes back only with an error. It waits to be told to go, and ends with the daemon. Who the user is
+ * may take long to find out. */
+static int be_worker(const struct np_worker_start *start, int input_fd, int start_fd)
 {
     const char *name = strrchr(start->dir, '/');
     const char *words[] = {"nnpipe", "worker", name ? name + 1 : start->dir, NULL};
+    const int kept = fcntl(start_fd, F_DUPFD_CLOEXEC, START_FD + 1);
+    char byte = 0;
     int code;
 
     setsid(); /* without a way to the daemon's terminal */
     np_child_signals();
+    if (kept < 0 || dup2(input_fd, STDIN_FILENO) < 0 || dup3(kept, START_FD, O_CLOEXEC) < 0 ||
+        close_range(START_FD + 1, ~0u, 0) < 0)
+        return -errno;
+    if (read(START_FD, &byte, 1) != 1 || byte != GO)
+        _exit(0);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if ((code = np_become(start->uid, start->gid)) < 0)
         return code;
     np_environment_reduce();
-    if (chdir("/") < 0 || dup2(input_fd, STDIN_FILENO) < 0)
+    if (chdir("/") < 0)
         return -errno;
     execv("/proc/self/exe", (char *const *)words);
     return -errno;
 }
 
-int np_worker_start(
-    const struct np_worker_start *start, struct np_worker *ret_worker, struct np_err *err)
+static int fork_worker(const struct np_worker_start *start, int input_fd, struct np_worker *worker)
+{
+    int fds[2], code;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
+        return -errno;
+    worker->pid = fork();
+    if (worker->pid == 0) {
+        fcntl(fds[1], F_SETFL, 0); /* it waits; we do not */
+        code = be_worker(start, input_fd, fds[1]);
+        _exit(send(START_FD, &code, sizeof(code), MSG_NOSIGNAL) < 0 ? 126 : 127);
+    }
+    code = worker->pid < 0 ? -errno : 0;
+    close(fds[1]);
+    worker->start_fd = fds[0];
+    worker->is_child = true;
+    if (code == 0 && (worker->pid_fd = pidfd_open(worker->pid, 0)) < 0)
+        code = -errno;
+    return code;
+}
+
+int np_worker_start(const struct np_worker_start *start, struct np_worker *ret_worker, char *text,
+    size_t bytes, struct np_err *err)
 {
     const int input_fd = job_fd(start);
-    int failure[2], code = input_fd < 0 ? input_fd : 0;
-    pid_t child = -1;
+    struct np_worker worker = NP_NO_WORKER;
+    int code = input_fd < 0 ? input_fd : 0;
 
-    if (code == 0 && pipe2(failure, O_CLOEXEC) < 0)
-        code = -errno;
+    if (code == 0)
+        code = fork_worker(start, input_fd, &worker);
+    if (input_fd >= 0)
+        close(input_fd);
     if (code < 0) {
-        if (input_fd >= 0)
-            close(input_fd);
+        np_worker_forget(&worker);
         return np_err_set(err, code, "a worker cannot be started: %s", strerror(-code));
     }
-    child = fork();
-    if (child == 0) {
-        code = be_worker(start, input_fd);
-        if (write(failure[1], &code, sizeof(code)) < 0)
-            _exit(126);
-        _exit(127);
-    }
-    code = child < 0 ? -errno : 0;
-    close(failure[1]);
-    close(input_fd);
-    if (child > 0 && read(failure[0], &code, sizeof(code)) == (ssize_t)sizeof(code))
-        waitpid(child, NULL, 0); /* exec failed */
-    close(failure[0]);
-    if (code == 0) {
-        const int pid_fd = pidfd_open(child, 0);
+    if (np_process_text(worker.pid, text, bytes) < 0)
+        text[0] = '\0';
+    *ret_worker = worker;
+    return 0;
+}
 
-        if (pid_fd < 0) {
-            code = -errno;
-            kill(-child, SIGKILL);
-            waitpid(child, NULL, 0);
-        } else {
-            *ret_worker = (struct np_worker){
-                .pid = child, .pid_fd = pid_fd, .report_fd = -1, .is_child = true};
-        }
-    }
-    return code < 0 ? np_err_set(err, code, "a worker cannot be started: %s", strerror(-code)) : 0;
+int np_worker_go(struct np_worker *worker)
+{
+    const char byte = GO;
+
+    return send(worker->start_fd, &byte, 1, MSG_NOSIGNAL) == 1 ? 0 : -errno;
+}
+
+int np_worker_begun(struct np_worker *worker)
+{
+    int code = 0;
+
+    if (worker->start_fd < 0)
+        return 1;
+    const ssize_t nr = recv(worker->start_fd, &code, sizeof(code), MSG_DONTWAIT);
+    if (nr < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    close(worker->start_fd);
+    worker->start_fd = -1;
+    return nr == (ssize_t)sizeof(code) && code < 0 ? code : 1;
 }
 
 /* --- finding ---------------------------------------------------------------------------------- */
 
-static bool is_of(pid_t pid, uid_t uid)
+/* The 22nd field of /proc/PID/stat, behind a name that may hold anything. */
+static unsigned long long start_of(pid_t pid)
 {
-    struct stat stat_;
-    char path[32];
+    char path[32], stat_[1024], *end = NULL;
+    unsigned long long start = 0;
 
-    snprintf(path, sizeof(path), "/proc/%d", (int)pid);
-    return stat(path, &stat_) == 0 && stat_.st_uid == uid;
-}
-
-int np_worker_find(
-    uid_t uid, gid_t gid, const char *dir, struct np_worker *ret_worker, struct np_err *err)
-{
-    char *path = np_format("%s/lock", dir);
-    const pid_t pid = path ? np_holder_as(uid, gid, path) : -ENOMEM;
-    const int pid_fd = pid > 1 ? pidfd_open(pid, 0) : -1;
-    int code = pid < 0 ? pid : -EAGAIN;
-
-    /* It still holds its lock, so the number was its own when the descriptor was made. */
-    if (pid_fd >= 0 && np_holder_as(uid, gid, path) == pid && is_of(pid, uid)) {
-        *ret_worker = (struct np_worker){.pid = pid, .pid_fd = pid_fd, .report_fd = -1};
-        code = 0;
-    } else if (pid_fd >= 0) {
-        close(pid_fd);
-    }
-    np_free(path);
-    return code < 0 ? np_err_set(err, code, "%s: no process is found that has this run", dir) : 0;
-}
-
-int np_worker_listen(struct np_worker *worker, uid_t uid, gid_t gid, const char *dir)
-{
-    if (worker->report_fd >= 0)
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    const size_t nr = file ? fread(stat_, 1, sizeof(stat_) - 1, file) : 0;
+    if (file)
+        fclose(file);
+    stat_[nr] = '\0';
+    end = strrchr(stat_, ')');
+    if (!end || sscanf(end + 1,
+                    " %*c" /* state */ " %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u"
+                    " %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                    &start) != 1)
         return 0;
-    char *path = np_format("%s/report", dir);
-    const int fd = path ? np_open_fifo_as(uid, gid, path) : -ENOMEM;
+    return start;
+}
 
-    np_free(path);
-    if (fd < 0)
-        return -EAGAIN;
-    worker->report_fd = fd;
+static void read_boot(char boot[64])
+{
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+    if (!file || fscanf(file, "%63s", boot) != 1)
+        boot[0] = '\0';
+    if (file)
+        fclose(file);
+}
+
+int np_process_text(pid_t pid, char *text, size_t bytes)
+{
+    const unsigned long long start = start_of(pid);
+    char boot[64];
+
+    read_boot(boot);
+    if (start == 0 || !*boot)
+        return -ESRCH;
+    snprintf(text, bytes, "%d %llu %s", (int)pid, start, boot);
+    return 0;
+}
+
+int np_worker_find(const char *text, struct np_worker *ret_worker)
+{
+    char of[64], boot[64];
+    int pid;
+
+    read_boot(boot);
+    if (sscanf(text, "%d %*u %63s", &pid, of) != 2 || pid < 2 || strcmp(of, boot) != 0)
+        return -ESRCH;
+    const int pid_fd = pidfd_open(pid, 0);
+    if (pid_fd < 0)
+        return -errno;
+    *ret_worker = NP_NO_WORKER;
+    ret_worker->pid = pid;
+    ret_worker->pid_fd = pid_fd;
     return 0;
 }
 
@@ -165,21 +210,17 @@ void np_worker_signal(const struct np_worker *worker, int number)
     /* Through the descriptor first: the number alone may be another's. */
     if (pidfd_send_signal(worker->pid_fd, 0, NULL, 0) < 0)
         return;
-    if (number == SIGKILL)
+    if (number == SIGKILL && worker->is_child) /* unreaped, so the group is its own */
         kill(-worker->pid, number);
     pidfd_send_signal(worker->pid_fd, number, NULL, 0);
 }
 
-static void read_exit(
-    uid_t uid, gid_t gid, const char *dir, int64_t attempt, struct np_worker_exit *ret_exit)
+void np_worker_read_exit(const char *text, int64_t attempt, struct np_worker_exit *ret_exit)
 {
-    char *path = np_format("%s/exit.json", dir), text[NP_AS_MOST_BYTES];
-    const int bytes = path ? np_read_as(uid, gid, path, text) : -ENOMEM;
     struct np_node *node = NULL;
     struct np_err err = {0};
 
-    np_free(path);
-    if (bytes <= 0 || np_json_parse(text, (size_t)bytes, &node, &err) < 0)
+    if (np_json_parse(text, strlen(text), &node, &err) < 0)
         return;
     if (np_node_number(node, "attempt", -1) == (double)attempt) {
         const struct np_node *reason = np_node_get(node, "reason");
@@ -196,29 +237,33 @@ static void read_exit(
     np_node_free(node);
 }
 
-void np_worker_end(struct np_worker *worker, uid_t uid, gid_t gid, const char *dir, int64_t attempt,
-    struct np_worker_exit *ret_exit)
+void np_worker_reap(struct np_worker *worker, struct np_worker_exit *ret_exit)
 {
     int status = 0;
 
     *ret_exit = (struct np_worker_exit){.code = -1, .status = -1};
     if (worker->is_child) {
         kill(-worker->pid, SIGKILL); /* what it has left behind of its group */
-        if (waitpid(worker->pid, &status, 0) == worker->pid) {
+        if (waitpid(worker->pid, &status, WNOHANG) == worker->pid) {
             ret_exit->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
             ret_exit->status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
         }
+        worker->is_child = false;
     }
-    if (ret_exit->status != NP_WORKER_TAKEN && ret_exit->status != NP_WORKER_UNSAFE)
-        read_exit(uid, gid, dir, attempt, ret_exit);
     np_worker_forget(worker);
 }
 
 void np_worker_forget(struct np_worker *worker)
 {
+    const bool is_waiting = worker->is_child && worker->start_fd >= 0 && worker->pid > 0;
+
     if (worker->pid_fd >= 0)
         close(worker->pid_fd);
     if (worker->report_fd >= 0)
         close(worker->report_fd);
-    *worker = (struct np_worker){.pid_fd = -1, .report_fd = -1};
+    if (worker->start_fd >= 0)
+        close(worker->start_fd);
+    if (is_waiting)
+        np_child_leave(worker->pid, geteuid());
+    *worker = NP_NO_WORKER;
 }

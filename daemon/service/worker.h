@@ -28,18 +28,26 @@ struct np_worker {
     pid_t pid;
     int pid_fd;    /* readable: it has ended */
     int report_fd; /* readable: it has said something; -1: not open yet */
+    int start_fd;  /* of a child that is not nnpipe's own code yet; else -1 */
     bool is_child;
 };
+#define NP_NO_WORKER ((struct np_worker){.pid_fd = -1, .report_fd = -1, .start_fd = -1})
 
-/* The run's process, which goes on with what the folder has. Errors of its own end come as exits. */
-int np_worker_start(
-    const struct np_worker_start *start, struct np_worker *ret_worker, struct np_err *err);
-/* One that is there already, of another daemon's life. -ESRCH: there is none; else it is not known: ask again. */
-int np_worker_find(
-    uid_t uid, gid_t gid, const char *dir, struct np_worker *ret_worker, struct np_err *err);
-/* Opens its pipe where that is not open, once the worker has made it; -EAGAIN: not yet. */
-int np_worker_listen(struct np_worker *worker, uid_t uid, gid_t gid, const char *dir);
-/* To it and all of its group. */
+/* What tells a process from every other one before and after it: its number, its start and the machine's boot;
+ * "PID START BOOT". -ESRCH: there is none, or it is not to be seen. */
+int np_process_text(pid_t pid, char *text, size_t bytes);
+
+/* The run's process, made but not begun: np_worker_go() begins it, np_worker_forget() sends it away. text: as
+ * np_process_text(), or "". It becomes the user by itself: nothing here waits for that. */
+int np_worker_start(const struct np_worker_start *start, struct np_worker *ret_worker, char *text,
+    size_t bytes, struct np_err *err);
+int np_worker_go(struct np_worker *worker);
+/* Has it begun? 1: it has; 0: not yet; -errno: it cannot, and has ended. */
+int np_worker_begun(struct np_worker *worker);
+/* One of another daemon's life, by its text: np_process_text() of the number must still say that once this has
+ * returned 0. -ESRCH: it has ended. */
+int np_worker_find(const char *text, struct np_worker *ret_worker);
+/* To it; SIGKILL to all of its group, where that is ours. */
 void np_worker_signal(const struct np_worker *worker, int number);
 
 struct np_worker_exit {
@@ -53,10 +61,12 @@ struct np_worker_exit {
     bool device_failed; /* while it was at work */
     char reason[512];   /* what it said last; "" */
 };
-/* Of one that has ended: reaps it, and reads what it left. */
-void np_worker_end(struct np_worker *worker, uid_t uid, gid_t gid, const char *dir, int64_t attempt,
-    struct np_worker_exit *ret_exit);
-void np_worker_forget(struct np_worker *worker); /* closes what is open; it goes on */
+/* Of one that has ended: reaps it; what it left is not read yet. */
+void np_worker_reap(struct np_worker *worker, struct np_worker_exit *ret_exit);
+/* exit.json of that try, as its text; another try's says nothing. */
+void np_worker_read_exit(const char *text, int64_t attempt, struct np_worker_exit *exit);
+void np_worker_forget(
+    struct np_worker *worker); /* closes what is open; one that has begun goes on */
 
 /* Has the process of a pidfd ended? */
 bool np_pid_fd_is_over(int pid_fd);

@@ -244,7 +244,7 @@ static bool take_process(struct sd_bus *bus, const char *path, struct np_worker 
         close(pid_fd);
         return false;
     }
-    *ret_worker = (struct np_worker){.pid = pid, .pid_fd = pid_fd, .report_fd = -1};
+    *ret_worker = (struct np_worker){.pid = pid, .pid_fd = pid_fd, .report_fd = -1, .start_fd = -1};
     return true;
 }
 
@@ -270,7 +270,8 @@ static int await_process(struct sd_bus *bus, const char *path, const char *unit,
         if (is_down(state) && now && now != last) {
             const int over = eventfd(1, EFD_CLOEXEC);
 
-            *ret_worker = (struct np_worker){.pid = INT_MAX, .pid_fd = over, .report_fd = -1};
+            *ret_worker =
+                (struct np_worker){.pid = INT_MAX, .pid_fd = over, .report_fd = -1, .start_fd = -1};
             return over < 0 ? np_err_set(err, -errno, "%s: %s", unit, strerror(errno)) : 0;
         }
         if (strcmp(state, "failed") == 0)

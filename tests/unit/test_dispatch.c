@@ -52,6 +52,17 @@ static bool is_start(const struct np_order *order, int entry, int device)
     return order->kind == NP_ORDER_START && order->entry == entry && order->device == device;
 }
 
+Test(dispatch, a_run_whose_disk_does_not_answer_is_passed_over)
+{
+    struct np_order orders[MOST];
+
+    nr_entries = 0;
+    add("cuda:0", 5)->unready = true;
+    add("cuda:0", 0);
+    cr_assert_eq(dispatch(two_gpus, 2, true, orders), 1);
+    cr_assert(is_start(&orders[0], 1, 0));
+}
+
 Test(dispatch, goes_by_priority_then_by_age)
 {
     struct np_order orders[MOST];

@@ -1,0 +1,257 @@
+/* See errand.h. A child says "CODE NUMBER\n" and a text; a descriptor goes with the first byte. */
+#include "daemon/service/errand.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "loader/base/mem.h"
+
+#define MOST_TEXT      4096
+#define MOST_BYTES     (MOST_TEXT + 64)
+#define MOST_PUT_OFF_S 15.0
+
+/* --- in the child ----------------------------------------------------------------------------- */
+
+struct saying {
+    int code;
+    double number;
+    int fd; /* -1: none */
+    char text[MOST_TEXT];
+};
+
+/* An item of a run's folder. What is not the user's own, or is reached by a link at the folder's name, is as if it
+ * were not there: somebody else has put it in the folder's place. */
+static int open_item(const char *dir, const char *name)
+{
+    const int at = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int fd = at < 0 ? -1 : openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const int code = fd < 0 ? -errno : 0;
+    struct stat stat_;
+
+    if (at >= 0)
+        close(at);
+    if (fd < 0)
+        return code == -ELOOP || code == -ENXIO || code == -ENOTDIR ? -ENOENT : code;
+    if (fstat(fd, &stat_) < 0 || stat_.st_uid != geteuid() || stat_.st_nlink != 1) {
+        close(fd);
+        return -ENOENT;
+    }
+    return fd;
+}
+
+/* The same, and nothing that could be waited for. */
+static int open_file(const char *dir, const char *name)
+{
+    const int fd = open_item(dir, name);
+    struct stat stat_;
+
+    if (fd < 0 || (fstat(fd, &stat_) == 0 && S_ISREG(stat_.st_mode)))
+        return fd;
+    close(fd);
+    return -ENOENT;
+}
+
+static int read_start(int fd, char text[MOST_TEXT])
+{
+    size_t nr = 0;
+    ssize_t got = 0;
+
+    while (nr < MOST_TEXT - 1 && (got = read(fd, text + nr, MOST_TEXT - 1 - nr)) > 0)
+        nr += (size_t)got;
+    text[nr] = '\0';
+    return got < 0 ? -errno : 0;
+}
+
+static void find_room(const char *path, struct saying *say)
+{
+    char *dir = np_strdup(path), *slash = dir;
+    struct statvfs stat_;
+    int code = dir ? -ENOENT : -ENOMEM;
+
+    while (dir && (code == -ENOENT || code == -ENOTDIR) && slash) {
+        code = statvfs(*dir ? dir : "/", &stat_) < 0 ? -errno : 0;
+        slash = strrchr(dir, '/');
+        if (slash && code < 0)
+            *slash = '\0';
+    }
+    say->code = code;
+    if (code == 0)
+        say->number = (double)stat_.f_bavail * (double)stat_.f_frsize;
+    np_free(dir);
+}
+
+static void open_pipe(const char *dir, struct saying *say)
+{
+    const int fd = open_item(dir, "report");
+
+    say->code = fd < 0 ? fd : 0;
+    say->fd = fd; /* whether it is a pipe the service sees by itself */
+}
+
+static void read_exit(const char *dir, struct saying *say)
+{
+    const int fd = open_file(dir, "exit.json");
+
+    say->code = fd < 0 ? fd : read_start(fd, say->text);
+}
+
+static void name_process(pid_t pid, struct saying *say)
+{
+    say->code = np_process_text(pid, say->text, sizeof(say->text));
+}
+
+/* Only that there is no such file, or nobody holds it, means nobody: all else is not known. */
+static void find_holder(const char *dir, struct saying *say)
+{
+    const int fd = open_file(dir, "lock");
+    char text[MOST_TEXT];
+
+    if (fd < 0) {
+        say->code = fd == -ENOENT ? -ESRCH : fd;
+        return;
+    }
+    if (flock(fd, LOCK_SH | LOCK_NB) == 0)
+        say->code = -ESRCH;
+    else if (errno != EWOULDBLOCK || (say->code = read_start(fd, text)) < 0)
+        say->code = -errno;
+    else if (strtol(text, NULL, 10) > 1)
+        name_process((pid_t)strtol(text, NULL, 10), say);
+    else
+        say->code = -EAGAIN; /* it has the lock, and is about to write its number */
+    if (say->code == -ESRCH && flock(fd, LOCK_SH | LOCK_NB) < 0)
+        say->code =
+            -EAGAIN; /* it is held, by a process that we cannot see, or that has just come */
+}
+
+static void take_process(int code, struct np_worker *worker, struct saying *say)
+{
+    say->code = code;
+    if (code == 0)
+        say->code = np_pid_fd_is_over(worker->pid_fd)
+                        ? -ECHILD
+                        : np_process_text(worker->pid, say->text, sizeof(say->text));
+    if (say->code == -ESRCH && code == 0)
+        say->code = -ECHILD;
+}
+
+static void ask_systemd(const struct np_errand_wish *wish, struct saying *say)
+{
+    struct np_worker worker = {.pid_fd = -1, .report_fd = -1};
+    struct np_err err = {0};
+
+    if (wish->kind == NP_ERRAND_UNIT_END) {
+        struct np_worker_exit left = *wish->exit;
+
+        np_units_end(wish->units, wish->id, &left);
+        say->number = left.signal;
+        snprintf(say->text, sizeof(say->text), "%s", left.reason);
+        return;
+    }
+    take_process(wish->kind == NP_ERRAND_UNIT_START
+                     ? np_units_start(wish->units, wish->id, wish->start, &worker, &err)
+                     : np_units_find(wish->units, wish->id, &worker, &err),
+        &worker, say);
+    if (err.code)
+        snprintf(say->text, sizeof(say->text), "%s", err.text);
+}
+
+static int go(const void *context, int out_fd)
+{
+    const struct np_errand_wish *wish = context;
+    struct saying say = {.fd = -1};
+    char head[64], all[MOST_BYTES];
+
+    switch (wish->kind) {
+    case NP_ERRAND_ROOM: find_room(wish->dir, &say); break;
+    case NP_ERRAND_PIPE: open_pipe(wish->dir, &say); break;
+    case NP_ERRAND_EXIT: read_exit(wish->dir, &say); break;
+    case NP_ERRAND_HOLDER: find_holder(wish->dir, &say); break;
+    case NP_ERRAND_PROCESS: name_process(wish->pid, &say); break;
+    default: ask_systemd(wish, &say);
+    }
+    if (say.fd >= 0 && np_child_pass(out_fd, ' ', say.fd) < 0)
+        return 1;
+    snprintf(head, sizeof(head), "%d %.0f", say.code, say.number);
+    snprintf(all, sizeof(all), "%s\n%s", head, say.text);
+    return np_child_say(out_fd, all, strlen(all)) < 0;
+}
+
+/* --- in the service --------------------------------------------------------------------------- */
+
+int np_errand_begin(struct np_errand *errand, const struct np_errand_wish *wish, int epoll_fd,
+    double now, struct np_err *err)
+{
+    const bool of_unit = wish->kind >= NP_ERRAND_UNIT_START;
+    const struct np_child_start start = {.uid = of_unit ? geteuid() : wish->uid,
+        .gid = of_unit ? getegid() : wish->gid,
+        .work = go,
+        .context = wish,
+        .epoll_fd = epoll_fd,
+        .most_s = of_unit ? NP_ERRAND_UNIT_S : NP_ERRAND_S,
+        .most = MOST_BYTES,
+        .takes_fd = wish->kind == NP_ERRAND_PIPE};
+
+    errand->kind = wish->kind;
+    errand->began = now;
+    return np_child_start(&start, &errand->child, err);
+}
+
+/* A pipe, asked of the descriptor alone: whatever else it is might be waited for. */
+static bool is_pipe(int fd)
+{
+    return fcntl(fd, F_GETPIPE_SZ) > 0 && (fcntl(fd, F_GETFL) & O_NONBLOCK);
+}
+
+int np_errand_turn(struct np_errand *errand, struct np_errand_answer *ret_answer)
+{
+    struct np_child *child = &errand->child;
+    const int code = np_child_turn(child);
+    struct np_errand_answer answer = {.fd = -1};
+    int used = 0;
+
+    if (code <= 0)
+        return code == 0 || code == -ETIMEDOUT ? code : -EIO;
+    if (sscanf(child->text, "%d %lf%n", &answer.code, &answer.number, &used) != 2 ||
+        child->text[used] != '\n' || answer.code > 0)
+        return -EIO;
+    answer.text = child->text + used + 1;
+    if (child->passed_fd >= 0 && is_pipe(child->passed_fd)) {
+        answer.fd = child->passed_fd;
+        child->passed_fd = -1;
+    }
+    if (errand->kind == NP_ERRAND_PIPE && answer.code == 0 && answer.fd < 0)
+        answer.code = -EINVAL;
+    *ret_answer = answer;
+    return 1;
+}
+
+void np_errand_end(struct np_errand *errand, bool failed, double now)
+{
+    double wait = 1;
+
+    errand->left = np_child_stop(&errand->child);
+    errand->failures = failed ? errand->failures + 1 : 0;
+    for (int i = 1; i < errand->failures && wait < MOST_PUT_OFF_S; i++)
+        wait *= 2;
+    errand->next = failed ? now + (wait < MOST_PUT_OFF_S ? wait : MOST_PUT_OFF_S) : 0;
+}
+
+bool np_errand_may(struct np_errand *errand, double now)
+{
+    if (errand->child.pid > 0)
+        return false;
+    if (errand->left > 0) {
+        if (!np_child_reap(errand->left))
+            return false;
+        errand->left = 0;
+        errand->next = 0; /* what it waited for has answered */
+    }
+    return now >= errand->next;
+}

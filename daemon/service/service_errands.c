@@ -1,0 +1,404 @@
+/* What the service asks about its runs (errand.h), one thing at a time for each run: is there room on its disk, where
+ * is its report, how did it end, does its worker from before still live? What is not answered changes nothing but the
+ * run's reason: it is asked again. */
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/service/decide.h"
+#include "daemon/service/service_parts.h"
+#include "loader/base/mem.h"
+
+#define MOST_OWN       8   /* errands of one user at a time */
+#define PATIENCE_S     0.5 /* that a run's turn is kept for it while its disk is asked */
+#define ROOM_S         2.0 /* that an answer about room holds */
+#define LISTEN_S       0.2 /* between two looks for a report that is not there yet */
+#define MOST_PUT_OFF_S 60.0
+#define MOST_READS     5 /* of an exit.json that cannot be read */
+
+/* --- what to say ------------------------------------------------------------------------------ */
+
+static void say_reason(struct np_service *service, struct np_kept *run, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void say_reason(struct np_service *service, struct np_kept *run, const char *format, ...)
+{
+    struct np_entry to = run->entry;
+    struct np_err unwritten = {0};
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(to.reason, sizeof(to.reason), format, args);
+    va_end(args);
+    if (strcmp(to.reason, run->entry.reason) != 0)
+        np_service_commit(service, run, &to, &unwritten);
+}
+
+static const char *why(int code)
+{
+    return code == -ETIMEDOUT ? "it does not answer"
+           : code == -EBUSY ? "too many processes of its user hang in storage that does not answer"
+                            : strerror(-code);
+}
+
+int np_service_put_off(struct np_service *service, struct np_kept *run, double seconds,
+    const char *text, struct np_err *err)
+{
+    struct np_entry to = run->entry;
+
+    to.not_before = np_service_now() + seconds;
+    snprintf(to.reason, sizeof(to.reason), "%s", text);
+    return np_service_commit(service, run, &to, err);
+}
+
+/* --- room ------------------------------------------------------------------------------------- */
+
+/* What its worker is told, too, and can say better. */
+static bool is_for_the_worker(int code)
+{
+    return code == -EACCES || code == -EPERM || code == -ELOOP || code == -ENAMETOOLONG;
+}
+
+static void take_room(struct np_service *service, struct np_kept *run, int code, double bytes)
+{
+    const double now = np_service_ticks();
+    struct np_err unwritten = {0};
+    char text[512];
+    const double wait = np_back_off(
+        service->options.retry_first_s, service->options.retry_cap_s, run->errand.failures);
+
+    run->wants_room = run->entry.unready = false;
+    if (code == 0 || is_for_the_worker(code)) {
+        run->room = code == 0 ? bytes : INFINITY;
+        run->room_until = now + ROOM_S;
+        return;
+    }
+    snprintf(text, sizeof(text), "%.300s: %s; the run waits until its disk can be used",
+        run->entry.dir, why(code));
+    np_service_put_off(
+        service, run, wait < MOST_PUT_OFF_S ? wait : MOST_PUT_OFF_S, text, &unwritten);
+}
+
+int np_service_await_room(struct np_service *service, struct np_kept *run, struct np_err *err)
+{
+    const double now = np_service_ticks(), wanted = (double)service->options.spare_bytes;
+    char text[512];
+
+    if (now >= run->room_until) {
+        if (!run->wants_room)
+            run->asked_at = now;
+        run->wants_room = true;
+        np_service_run_errands(service, run);
+        return run->entry.not_before > np_service_now() ? 1 : 2;
+    }
+    if (run->room >= wanted)
+        return 0;
+    snprintf(text, sizeof(text),
+        "the disk of %.300s is full: %.1f GiB are free, %.1f are needed; it goes on when there is "
+        "room",
+        run->entry.dir, run->room / (1 << 30), wanted / (1 << 30));
+    const int code = np_service_put_off(service, run, NP_DISK_WAIT_S, text, err);
+    return code < 0 ? code : 1;
+}
+
+/* --- a worker from before --------------------------------------------------------------------- */
+
+/* It has ended; what it left says how. */
+static void note_over(struct np_kept *run)
+{
+    np_worker_forget(&run->found);
+    run->lost = run->starting = false;
+    run->over = run->absent = true;
+    run->lived_s = run->entry.lived_s;
+    run->left = (struct np_worker_exit){.code = -1, .status = -1};
+}
+
+/* Its process by that text, to be confirmed. */
+static void suspect(struct np_kept *run, const char *text)
+{
+    const int code = np_worker_find(text, &run->found);
+
+    if (code == -ESRCH)
+        note_over(run);
+}
+
+void np_service_adopt(struct np_service *service, struct np_kept *run)
+{
+    (void)service;
+    if (!np_entry_has_worker(&run->entry))
+        return;
+    np_service_begin_life(run);
+    run->lost = true;
+    if (*run->entry.process)
+        suspect(run, run->entry.process);
+}
+
+static void note_process(struct np_service *service, struct np_kept *run, const char *text)
+{
+    struct np_entry to = run->entry;
+    struct np_err unwritten = {0};
+
+    snprintf(to.process, sizeof(to.process), "%s", text);
+    np_service_commit(service, run, &to, &unwritten);
+}
+
+/* The number was its own when the descriptor was made, if it is still. False: not known. */
+static bool take_process(
+    struct np_service *service, struct np_kept *run, int code, const char *text)
+{
+    if (np_pid_fd_is_over(run->found.pid_fd) ||
+        (code == 0 && strcmp(text, run->entry.process) != 0)) {
+        note_over(run);
+        return true;
+    }
+    if (code < 0)
+        return false;
+    const double age = np_service_now() - run->entry.started;
+    run->lost = false;
+    run->born -= age > run->entry.lived_s ? age : run->entry.lived_s;
+    np_service_take_worker(service, run, &run->found);
+    run->found = NP_NO_WORKER;
+    return true;
+}
+
+/* Of the lock, or of systemd. */
+static bool take_holder(struct np_service *service, struct np_kept *run, int code, const char *text)
+{
+    if (code == 0) {
+        note_process(service, run, text);
+        suspect(run, run->entry.process);
+    } else if (code == -ESRCH && run->errand.kind == NP_ERRAND_HOLDER && service->start.units) {
+        run->no_lock = true;
+    } else if (code == -ESRCH || run->errand.kind == NP_ERRAND_UNIT_FIND) {
+        note_over(run);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* --- systemd's -------------------------------------------------------------------------------- */
+
+static void take_unit(struct np_service *service, struct np_kept *run, int code, const char *text)
+{
+    struct np_worker worker = NP_NO_WORKER;
+
+    run->starting = false;
+    if (code == 0) {
+        note_process(service, run, text);
+        code = np_worker_find(text, &worker);
+    }
+    if (code == 0) {
+        np_service_take_worker(service, run, &worker);
+    } else if (code == -ECHILD || code == -ESRCH) {
+        note_over(run);
+        run->absent = false;
+    } else {
+        run->left = (struct np_worker_exit){.code = -1, .status = -1};
+        snprintf(run->left.reason, sizeof(run->left.reason), "%.500s",
+            text && *text ? text : "systemd does not answer");
+        run->ended = run->unstarted = true;
+    }
+}
+
+/* --- its report and its end ------------------------------------------------------------------- */
+
+/* False: it does not answer, and that is said. */
+static bool take_pipe(
+    struct np_service *service, struct np_kept *run, const struct np_errand_answer *answer)
+{
+    const double now = np_service_ticks();
+
+    run->listen_at = now + LISTEN_S;
+    if (answer->fd >= 0 && run->worker.pid > 0) {
+        run->worker.report_fd = answer->fd;
+        if (run->silent)
+            say_reason(service, run, "%s", "");
+        run->silent = false;
+    }
+    return answer->code != -ETIMEDOUT && answer->code != -EIO;
+}
+
+static void finish(struct np_kept *run)
+{
+    run->over = run->read = false;
+    run->unbegun = run->absent && !run->left.begun;
+    run->ended = true;
+}
+
+/* False: to be read again. A run that was to be stopped is stopped, whatever it left. */
+static bool take_exit(struct np_service *service, struct np_kept *run, int code, const char *text)
+{
+    const bool is_read = code == 0 || code == -ENOENT;
+
+    if (!is_read && run->entry.state != NP_ENTRY_STOPPING &&
+        (code == -ETIMEDOUT || run->errand.failures < MOST_READS)) {
+        struct np_entry to = run->entry;
+        struct np_err unwritten = {0};
+
+        to.assigned[0] = '\0'; /* its process has gone: the device is free */
+        snprintf(to.reason, sizeof(to.reason),
+            "its process has ended; how is not known until %.300s can be read: %s", to.dir,
+            why(code));
+        np_service_commit(service, run, &to, &unwritten);
+        return false;
+    }
+    if (code == 0)
+        np_worker_read_exit(text, run->entry.attempt, &run->left);
+    if (!is_read)
+        snprintf(run->left.reason, sizeof(run->left.reason), "%.300s cannot be read: %s",
+            run->entry.dir, why(code));
+    run->read = true;
+    if (!service->start.units)
+        finish(run);
+    return true;
+}
+
+static void take_unit_end(struct np_kept *run, int code, double signal, const char *text)
+{
+    if (code == 0 && run->left.code < 0 && !run->left.signal)
+        run->left.signal = signal > 0 && signal < 65 ? (int)signal : 0;
+    if (code == 0 && text && *text && !*run->left.reason)
+        snprintf(run->left.reason, sizeof(run->left.reason), "%.500s", text);
+    finish(run);
+}
+
+/* --- one after the other ---------------------------------------------------------------------- */
+
+/* False: there is nothing to ask. */
+static bool next_errand(const struct np_kept *run, enum np_errand_kind *ret_kind)
+{
+    if (run->starting)
+        *ret_kind = NP_ERRAND_UNIT_START;
+    else if (run->lost)
+        *ret_kind = run->found.pid > 0 ? NP_ERRAND_PROCESS
+                    : run->no_lock     ? NP_ERRAND_UNIT_FIND
+                                       : NP_ERRAND_HOLDER;
+    else if (run->over)
+        *ret_kind = run->read ? NP_ERRAND_UNIT_END : NP_ERRAND_EXIT;
+    else if (run->worker.pid > 0 && run->worker.report_fd < 0 &&
+             np_service_ticks() >= run->listen_at)
+        *ret_kind = NP_ERRAND_PIPE;
+    else if (run->wants_room && run->entry.state == NP_ENTRY_QUEUED)
+        *ret_kind = NP_ERRAND_ROOM;
+    else
+        return false;
+    return true;
+}
+
+static bool has_place(const struct np_service *service, uid_t uid)
+{
+    int n = 0;
+
+    for (int i = 0; i < service->nr_runs; i++)
+        n += service->runs[i]->errand.child.pid > 0 && service->runs[i]->entry.uid == uid;
+    return n < MOST_OWN;
+}
+
+/* The answer, or -errno where there is none; false: it is to be asked again. */
+static bool take_answer(
+    struct np_service *service, struct np_kept *run, const struct np_errand_answer *answer)
+{
+    switch (run->errand.kind) {
+    case NP_ERRAND_ROOM: take_room(service, run, answer->code, answer->number); break;
+    case NP_ERRAND_PIPE:
+        if (take_pipe(service, run, answer))
+            break;
+        run->silent = true;
+        say_reason(
+            service, run, "%.300s does not answer: nothing is heard of the run", run->entry.dir);
+        return false;
+    case NP_ERRAND_EXIT: return take_exit(service, run, answer->code, answer->text);
+    case NP_ERRAND_HOLDER:
+    case NP_ERRAND_UNIT_FIND: return take_holder(service, run, answer->code, answer->text);
+    case NP_ERRAND_PROCESS: return take_process(service, run, answer->code, answer->text);
+    case NP_ERRAND_UNIT_START: take_unit(service, run, answer->code, answer->text); break;
+    case NP_ERRAND_UNIT_END: take_unit_end(run, answer->code, answer->number, answer->text); break;
+    }
+    return true;
+}
+
+static void note_failure(struct np_service *service, struct np_kept *run, int code)
+{
+    if (run->lost)
+        say_reason(service, run, "whether its process still runs is not known yet: %.300s: %s",
+            run->entry.dir, why(code));
+}
+
+static bool is_failure(const struct np_errand *errand, int code)
+{
+    return errand->kind == NP_ERRAND_ROOM && code < 0 && !is_for_the_worker(code);
+}
+
+static void take(
+    struct np_service *service, struct np_kept *run, int code, struct np_errand_answer *answer)
+{
+    const bool was_lost = run->lost;
+
+    if (code < 0)
+        *answer = (struct np_errand_answer){.code = code, .fd = -1};
+    run->errand.failures++; /* as what is said of it counts; set right below */
+    const bool done = take_answer(service, run, answer);
+    run->errand.failures--;
+    if (!done)
+        note_failure(service, run, answer->code);
+    else if (was_lost && !run->lost && strstr(run->entry.reason, "not known yet"))
+        say_reason(service, run, "%s", "");
+    np_errand_end(
+        &run->errand, !done || is_failure(&run->errand, answer->code), np_service_ticks());
+}
+
+static void begin(struct np_service *service, struct np_kept *run, enum np_errand_kind kind)
+{
+    const struct np_entry *entry = &run->entry;
+    char *config = NULL, *environment = NULL;
+    struct np_err err = {0};
+    const bool starts = kind == NP_ERRAND_UNIT_START;
+    int code = starts ? np_queue_text(service->queue, entry->id, &config, &environment, &err) : 0;
+    const struct np_worker_start start = {.uid = entry->uid,
+        .gid = entry->gid,
+        .dir = entry->dir,
+        .config = config,
+        .environment = environment,
+        .umask = (int)entry->umask,
+        .device = entry->assigned,
+        .attempt = entry->attempt};
+    const struct np_errand_wish wish = {.kind = kind,
+        .uid = entry->uid,
+        .gid = entry->gid,
+        .dir = entry->dir,
+        .pid = run->found.pid,
+        .units = service->start.units,
+        .id = entry->id,
+        .start = &start,
+        .exit = &run->left};
+
+    if (code == 0)
+        code = np_errand_begin(&run->errand, &wish, service->epoll_fd, np_service_ticks(), &err);
+    np_free(config);
+    np_free(environment);
+    if (code < 0) {
+        struct np_errand_answer none;
+
+        run->errand.kind = kind;
+        take(service, run, code, &none);
+    }
+}
+
+void np_service_run_errands(struct np_service *service, struct np_kept *run)
+{
+    const double now = np_service_ticks();
+    struct np_errand_answer answer;
+    enum np_errand_kind kind;
+    int code;
+
+    if (run->errand.child.pid > 0 && (code = np_errand_turn(&run->errand, &answer)) != 0)
+        take(service, run, code, &answer);
+    if (next_errand(run, &kind) && np_errand_may(&run->errand, now) &&
+        has_place(service, run->entry.uid))
+        begin(service, run, kind);
+    if (run->entry.state != NP_ENTRY_QUEUED)
+        run->wants_room = false;
+    run->entry.unready = run->wants_room && now - run->asked_at > PATIENCE_S;
+}
