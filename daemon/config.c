@@ -33,7 +33,8 @@ const struct np_option np_config_table[] = {
         "`cpu`, `cuda:0`, or `{sim: {h2d_gbps: 25, step_ms: 20}}`: a simulated one, to test a "
         "pipeline against."},
     {"precision", NP_OPT_WORD, AT(precision), "auto", 0, 0, "auto|f32|bf16|f16",
-        "Of activations; weights are kept in f32. `auto` is a fixed rule of the device."},
+        "Of activations; weights are kept in f32. `auto` is bf16 on a GPU and on a CPU with "
+        "AVX512-BF16, else f32; a run, `eval` and `predict` say which it is."},
     {"data", NP_OPT_NODE, AT(data), NULL, 0, 0, NULL, "The sets: see below."},
     {"loader", NP_OPT_NODE, AT(loader_node), NULL, 0, 0, NULL, "How images reach the device."},
     {"model", NP_OPT_NODE, AT(model), NULL, 0, 0, NULL,

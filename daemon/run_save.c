@@ -290,7 +290,7 @@ static void say_changes(struct np_run *run, const struct np_node *facts)
     struct np_node *now = device_versions(run);
 
     if (device && !np_node_is(device, run->device->name))
-        np_run_say(run, "the run was on %s and goes on on %s: its weights will round differently",
+        np_run_say(run, "the run was on %s and continues on %s: its weights will round differently",
             device->text, run->device->name);
     for (int i = 0; then && i < then->nr_items; i++) {
         const struct np_node *was = then->items[i], *is = np_node_get(now, was->key);
