@@ -77,7 +77,13 @@ static int run(struct np_ui *ui, const struct np_data_sets *sets)
             np_ui_error(ui, &err);
             return NP_EXIT_FAILED;
         }
-    fflush(stdout);
+    if (fflush(stdout) != 0 || ferror(stdout)) { /* no total of a part */
+        if (errno == EPIPE)                      /* `| head` has seen enough */
+            return NP_EXIT_DONE;
+        np_err_set(&err, -errno, "the list cannot be written: %s", strerror(errno));
+        np_complain(&err);
+        return NP_EXIT_FAILED;
+    }
     fprintf(stderr, "%" PRIu64 " samples in %d classes, %" PRIu64 " bytes\n", totals.samples,
         totals.classes, totals.bytes);
     np_json_begin(&ui->object, "done");

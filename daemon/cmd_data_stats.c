@@ -178,24 +178,24 @@ static void say_classes(struct np_ui *ui, const struct np_index *index, const st
     }
 }
 
-static void say_set(
-    struct np_ui *ui, const char *what, const struct np_index *index, const struct stats *stats)
+static void say_set(struct np_ui *ui, const struct np_data_set *set, const struct np_index *index,
+    const struct stats *stats)
 {
     char means[64], deviations[64];
 
     say_channels(stats, means, sizeof(means), mean);
     say_channels(stats, deviations, sizeof(deviations), deviation);
-    np_ui_say(ui, "%s: %" PRIu64 " samples in %d classes, %" PRIu64 " bytes, %" PRIu64 " bad", what,
-        stats->samples, np_index_classes(index), stats->bytes.sum, stats->bad);
+    np_ui_say(ui, "%s: %" PRIu64 " samples in %d classes, %" PRIu64 " bytes, %" PRIu64 " bad",
+        set->what, stats->samples, np_index_classes(index), stats->bytes.sum, stats->bad);
     say_spread(ui, "bytes", &stats->bytes, stats->good);
     say_spread(ui, "width", &stats->width, stats->good);
     say_spread(ui, "height", &stats->height, stats->good);
     say_classes(ui, index, stats);
     if (stats->unlabelled)
-        np_ui_say(ui,
-            "  %8" PRIu64
-            "  in no class: training refuses them, `unlabelled: skip` leaves them out",
-            stats->unlabelled);
+        np_ui_say(ui, "  %8" PRIu64 "  in no class: training %s", stats->unlabelled,
+            set->options->unlabelled == NP_UNLABELLED_SKIP
+                ? "leaves them out (`unlabelled: skip`)"
+                : "refuses them, `unlabelled: skip` leaves them out");
     np_ui_say(ui, "  normalize: {mean: [%s], std: [%s]}", means, deviations);
 }
 
@@ -233,7 +233,7 @@ static int describe(
         for (uint64_t i = 0; i < np_index_samples(index); i++)
             add_sample(&stats, index, &pixels, i);
         np_data_pixels_close(&pixels);
-        say_set(ui, set->what, index, &stats);
+        say_set(ui, set, index, &stats);
         put_classes(ui, set->what, index, &stats);
         if (first) {
             put_facts(ui, "done", index, &stats);

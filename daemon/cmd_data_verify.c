@@ -10,7 +10,8 @@
 
 struct verify {
     struct np_ui *ui;
-    uint64_t samples, bytes, bad, unlabelled, new_crcs;
+    uint64_t samples, bytes, bad, new_crcs;
+    uint64_t unlabelled, left_out; /* left_out: of them, by `unlabelled: skip` */
 };
 
 static void report_bad(
@@ -49,9 +50,24 @@ static void verify_one(
     }
 }
 
+static void say_unlabelled(const struct verify *verify)
+{
+    const uint64_t refused = verify->unlabelled - verify->left_out;
+
+    if (refused)
+        np_ui_say(verify->ui,
+            "%" PRIu64
+            " samples are in no class: training refuses them, `unlabelled: skip` leaves them out",
+            refused);
+    if (verify->left_out)
+        np_ui_say(verify->ui,
+            "%" PRIu64 " samples are in no class: training leaves them out (`unlabelled: skip`)",
+            verify->left_out);
+}
+
 static int verify_set(struct verify *verify, const struct np_data_set *set, struct np_err *err)
 {
-    const uint64_t crcs_before = verify->new_crcs;
+    const uint64_t crcs_before = verify->new_crcs, unlabelled_before = verify->unlabelled;
     struct np_data_pixels pixels;
     struct np_index *index;
     struct np_err unsaved = {0};
@@ -65,6 +81,8 @@ static int verify_set(struct verify *verify, const struct np_data_set *set, stru
             verify_one(verify, index, &pixels, i);
         np_data_pixels_close(&pixels);
     }
+    if (set->options->unlabelled == NP_UNLABELLED_SKIP)
+        verify->left_out += verify->unlabelled - unlabelled_before;
     if (!code && verify->new_crcs > crcs_before && np_source_save(set->options, index, &unsaved))
         fprintf(stderr, "the CRCs are not kept: %s\n", unsaved.text);
     np_index_free(index);
@@ -83,11 +101,7 @@ static int run(struct np_ui *ui, const struct np_data_sets *sets)
         }
     np_ui_say(ui, "%" PRIu64 " samples, %" PRIu64 " bytes, %" PRIu64 " bad", verify.samples,
         verify.bytes, verify.bad);
-    if (verify.unlabelled)
-        np_ui_say(ui,
-            "%" PRIu64
-            " samples are in no class: training refuses them, `unlabelled: skip` leaves them out",
-            verify.unlabelled);
+    say_unlabelled(&verify);
     np_json_begin(&ui->object, "done");
     np_json_int(&ui->object, "samples", (int64_t)verify.samples);
     np_json_int(&ui->object, "bytes", (int64_t)verify.bytes);

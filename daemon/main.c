@@ -98,7 +98,8 @@ static const struct np_command commands[] = {
     {"data pack", np_data_pack, "CONFIG|PATH... --out DIR",
         "write images into shards, with an index",
         "  --out DIR        write the shards there: SPLIT-NNNNN.tar\n"
-        "  --split SET      train, test or val of a config; default train\n"
+        "  --split SET      train, test or val of a config; default train. Shards have its name,\n"
+        "                   also those of a PATH\n"
         "  --resize PX      shorter side at most PX; smaller pictures stay\n"
         "  --quality Q      as JPEG of quality Q (1 to 100)\n"
         "  --raw            as PPM and PGM: pixels, no compression\n"

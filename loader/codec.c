@@ -89,10 +89,42 @@ static int open_raw(struct np_decoder *decoder, struct np_image_info *ret_info, 
     return 0;
 }
 
+/* Formats that are met and not read, by their first bytes. */
+static const char *other_format(const uint8_t *bytes, size_t nr_bytes)
+{
+    static const struct {
+        const char *name, *magic;
+        size_t at, bytes;
+    } formats[] = {
+        {"WebP", "WEBP", 8, 4},
+        {"GIF", "GIF8", 0, 4},
+        {"BMP", "BM", 0, 2},
+        {"TIFF", "II*\0", 0, 4},
+        {"TIFF", "MM\0*", 0, 4},
+        {"HEIC", "ftyphei", 4, 7},
+        {"HEIC", "ftypmif1", 4, 8},
+        {"AVIF", "ftypavif", 4, 8},
+        {"JPEG XL", "\0\0\0\fJXL ", 0, 8},
+        {"JPEG XL", "\xff\x0a", 0, 2},
+        {"JPEG 2000", "\0\0\0\fjP  ", 0, 8},
+    };
+
+    for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++)
+        if (nr_bytes >= formats[i].at + formats[i].bytes &&
+            memcmp(bytes + formats[i].at, formats[i].magic, formats[i].bytes) == 0)
+            return formats[i].name;
+    return NULL;
+}
+
 static int unknown(const uint8_t *bytes, size_t nr_bytes, struct np_err *err)
 {
+    const char *format = other_format(bytes, nr_bytes);
+
     if (nr_bytes == 0)
         return np_err_set(err, -EBADMSG, "the file is empty");
+    if (format)
+        return np_err_set(
+            err, -EBADMSG, "a %s picture, which is not read; convert it to JPEG or PNG", format);
     return np_err_set(err, -EBADMSG,
         "neither JPEG, PNG nor PNM: its first bytes are %02x %02x %02x %02x", bytes[0],
         nr_bytes > 1 ? bytes[1] : 0, nr_bytes > 2 ? bytes[2] : 0, nr_bytes > 3 ? bytes[3] : 0);

@@ -41,7 +41,8 @@ static int check_empty(const struct np_packer *packer, struct np_err *err)
         for (size_t i = 0; !code && i < found.gl_pathc; i++)
             if (!strstr(found.gl_pathv[i], ".part")) /* left by a packing that was killed */
                 code = np_err_set(err, -EEXIST,
-                    "%s is there already: remove the old shards, or name another folder",
+                    "%s is there already: remove the old shards, or name another folder with --out "
+                    "or another set with --split (train, test or val: shards are SET-NNNNN.tar)",
                     found.gl_pathv[i]);
     globfree(&found);
     np_free(old);

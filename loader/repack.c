@@ -98,6 +98,16 @@ static bool is_rewritten(const struct np_repacker *repacker, const struct np_ima
            (options->resize && options->resize < shorter);
 }
 
+/* Is it whole? A picture that is passed on is judged as training does; any part of it tells. */
+static int judge(struct np_repacker *repacker, const struct np_image_info *info, struct np_err *err)
+{
+    const struct np_geometry corner = {
+        .right = 1, .bottom = 1, .scaled_w = 1, .scaled_h = 1, .window_w = 1, .window_h = 1};
+    struct np_pixels pixels;
+
+    return np_decoder_decode(repacker->decoder, &corner, info->channels == 1 ? 1 : 3, &pixels, err);
+}
+
 int np_repack(struct np_repacker *repacker, const uint8_t *bytes, uint32_t nr_bytes,
     const uint8_t **ret_bytes, uint32_t *ret_nr_bytes, const char **ret_extension,
     struct np_err *err)
@@ -115,6 +125,8 @@ int np_repack(struct np_repacker *repacker, const uint8_t *bytes, uint32_t nr_by
     if (code)
         return code;
     if (!is_rewritten(repacker, &info)) {
+        if ((code = judge(repacker, &info, err)) < 0)
+            return code;
         *ret_bytes = bytes;
         *ret_nr_bytes = nr_bytes;
         *ret_extension = NULL;

@@ -22,6 +22,14 @@ t "and only once" sh -c '! "$1" data ls gnu.tar.zst 2>&1 | grep -q unpacking' sh
 t "pack copies JPEGs byte for byte" sh -c '"$1" data pack x --out plain --shard-size 100K && mkdir y && for s in plain/*.tar; do tar -C y -xf $s; done && diff -r x y && [ "$(ls plain/*.tar | wc -l)" -gt 2 ]' sh "$NNPIPE"
 t "pack to zstd, too" sh -c '"$1" data pack x --out packed --zstd 3 && mkdir z && tar --zstd -C z -xf packed/train-00000.tar.zst && diff -r x z && zstd -tq packed/*.zst' sh "$NNPIPE"
 t "a record that changed is found by its CRC" sh -c 'cp -r plain broken && f=broken/train-00000.tar && touch -r $f stamp && printf X | dd of=$f bs=1 seek=900 conv=notrunc 2>/dev/null && touch -r plain/train-00000.tar $f && for s in broken/*.tar; do touch -r plain/${s#broken/} $s; done && ! "$1" data verify "broken/train-*.tar" --json >v.txt 2>&1 && grep -q "CRC-32C" v.txt && grep -q "\"bad\": 1," v.txt' sh "$NNPIPE"
+t "pack leaves out what cannot be decoded" sh -c 'mkdir -p cut/a cut/b && cp x/*/00000000.jpg cut/b && head -c 300 x/*/00000000.jpg >cut/a/cut.jpg && "$1" data pack cut --out cutp >p.txt 2>&1 && grep -q "left out: .*cut.jpg: bad JPEG" p.txt && "$1" data verify "cutp/*" >/dev/null' sh "$NNPIPE"
+t "a second packing into the same folder says how to name the shards" says "another set with --split" "$NNPIPE" data pack x --out plain
+t "ls into head has no total of a part" sh -c '"$1" data ls --json x x x x x x 2>ls.txt | head -n 1 >/dev/null; ! grep -q samples ls.txt' sh "$NNPIPE"
+t "and a list that cannot be written is an error" sh -c '! "$1" data ls x >/dev/full 2>ls.txt && grep -q "cannot be written: No space" ls.txt && ! grep -q samples ls.txt' sh "$NNPIPE"
+cp -r x loose && cp x/*/00000000.jpg loose
+printf 'data: {train: {source: folder, path: loose, unlabelled: skip}}\nmodel: [flatten, {linear: {out: classes}}]\n' >skip.yaml
+t "verify says what training does with samples in no class" says "1 samples are in no class: training leaves them out" "$NNPIPE" data verify skip.yaml
+t "so does stats" says "in no class: training leaves them out" "$NNPIPE" data stats skip.yaml
 t "verify names a truncated picture" sh -c 'mkdir -p bad/a && for p in x/*/00000000.jpg; do head -c 300 $p >bad/a/cut.jpg; done && ! "$1" data verify bad >v.txt 2>&1 && grep -q "bad/a/cut.jpg" v.txt' sh "$NNPIPE"
 head -c 200000 gnu.tar >torn.tar
 t "a torn archive names its last whole member" says "torn.tar is torn: it ends in the middle; the last whole member is" "$NNPIPE" data ls torn.tar
@@ -32,7 +40,7 @@ t "an unknown command suggests the nearest" says "did you mean 'verify'" "$NNPIP
 t "a wrong number is named" says "--quality: '101' is no number from 1 to 100" "$NNPIPE" data pack x --out q --quality 101
 
 kept() { find . -name '*.npidx' ! -path './cache/*' | sort | tr '\n' ' '; }
-t "nothing is written beside data that are read" sh -c '[ "$1" = "./packed/train-_.tar.zst.npidx ./plain/train-_.tar.npidx ./shapes/test-_.tar.zst.npidx ./shapes/train-_.tar.zst.npidx " ] || { echo "$1"; false; }' sh "$(kept | sed 's|./again/[^ ]* ||g;s|./broken/[^ ]* ||g')"
+t "nothing is written beside data that are read" sh -c '[ "$1" = "./cutp/train-_.tar.npidx ./packed/train-_.tar.zst.npidx ./plain/train-_.tar.npidx ./shapes/test-_.tar.zst.npidx ./shapes/train-_.tar.zst.npidx " ] || { echo "$1"; false; }' sh "$(kept | sed 's|./again/[^ ]* ||g;s|./broken/[^ ]* ||g')"
 t "data index --beside puts one there" says "/x.npidx" "$NNPIPE" data index x --beside
 t "which another user's cache does without" sh -c 'XDG_CACHE_HOME=$PWD/cache2 "$1" data ls x 2>/dev/null | sort | cmp - folder.txt && [ ! -e cache2 ]' sh "$NNPIPE"
 rm x.npidx
