@@ -80,6 +80,8 @@ int np_config_set_device(struct np_config *config, const char *name, struct np_r
 struct np_node *np_config_node(const struct np_config *config);
 /* Any node as YAML, block style with short flow mappings. */
 void np_node_print(FILE *out, const struct np_node *node);
+/* Every key that -o takes: "loader.cache auto|none|...", one per line. */
+void np_config_keys(FILE *out);
 /* docs/CONFIG.md from the option tables. */
 void np_config_reference(FILE *out);
 /* YAML text -> node tree, for tests and -o. -EINVAL: mistakes in report; *ret_node may be there

@@ -178,6 +178,8 @@ int np_help(const struct np_command *commands, int nr_words, char **words)
         np_help_commands(stdout, commands);
     else if (strcmp(words[0], "config-reference") == 0)
         np_config_reference(stdout);
+    else if (strcmp(words[0], "config-keys") == 0)
+        np_config_keys(stdout);
     else if (strcmp(words[0], "service-reference") == 0)
         np_service_reference(stdout);
     else

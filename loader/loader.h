@@ -39,7 +39,9 @@ struct np_loader_options {
     unsigned stubs;
 };
 extern const struct np_option np_loader_option_table[];
-extern const char *const np_pixels_names[]; /* by enum np_pixels_rule, NULL-ended */
+extern const struct np_option np_bad_option_table[];       /* of bad_samples */
+extern const struct np_option np_normalize_option_table[]; /* of normalize */
+extern const char *const np_pixels_names[];                /* by enum np_pixels_rule, NULL-ended */
 /* The rule of that name; -EINVAL: there is none. Any thread. */
 int np_pixels_find(const char *name, enum np_pixels_rule *ret_rule);
 /* Parses `loader:`. augment and test_augment stay nodes: np_chain_parse() is the caller's. */

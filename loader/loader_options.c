@@ -69,7 +69,7 @@ struct bad_options {
     int policy;
     double budget;
 };
-static const struct np_option bad_table[] = {
+const struct np_option np_bad_option_table[] = {
     {"policy", NP_OPT_WORD, offsetof(struct bad_options, policy), "replace", 0, 0, "replace|fail",
         "`replace`: another sample takes its place; `fail`: the run ends."},
     {"budget", NP_OPT_SHARE, offsetof(struct bad_options, budget), "0.1%", 0, 1, NULL,
@@ -80,7 +80,7 @@ static const struct np_option bad_table[] = {
 struct normalize_options {
     struct np_floats mean, std;
 };
-static const struct np_option normalize_table[] = {
+const struct np_option np_normalize_option_table[] = {
     {"mean", NP_OPT_FLOATS, offsetof(struct normalize_options, mean), "[0.5]", 0, 1, NULL,
         "Subtracted: one number per channel, or one for all."},
     {"std", NP_OPT_FLOATS, offsetof(struct normalize_options, std), "[0.25]", 1e-6, 1e3, NULL,
@@ -174,7 +174,7 @@ static void parse_bad(struct np_loader_options *options, struct np_report *repor
 {
     struct bad_options bad = {0};
 
-    np_options_parse(bad_table, options->bad_node, "bad_samples", NULL, &bad, report);
+    np_options_parse(np_bad_option_table, options->bad_node, "bad_samples", NULL, &bad, report);
     options->bad_fail = bad.policy == 1;
     options->bad_budget = bad.budget;
 }
@@ -202,7 +202,7 @@ int np_loader_normalize_parse(
     struct normalize_options values = {0};
     int before = report->nr_errs + report->nr_dropped;
 
-    np_options_parse(normalize_table, node, "normalize", NULL, &values, report);
+    np_options_parse(np_normalize_option_table, node, "normalize", NULL, &values, report);
     check_count(&values.mean, "mean", node, (int)options->channels, report);
     check_count(&values.std, "std", node, (int)options->channels, report);
     bool good = report->nr_errs + report->nr_dropped == before;
@@ -211,7 +211,7 @@ int np_loader_normalize_parse(
         spread(&values.mean, options->nr_mean, options->mean);
         spread(&values.std, options->nr_mean, options->std);
     }
-    np_options_fini(normalize_table, &values);
+    np_options_fini(np_normalize_option_table, &values);
     return good ? 0 : -EINVAL;
 }
 
@@ -302,7 +302,7 @@ static struct np_node *special_node(const struct np_loader_options *options, con
     }
     if (strcmp(key, "bad_samples") == 0) {
         struct bad_options bad = {options->bad_fail, options->bad_budget};
-        return np_options_node(bad_table, &bad);
+        return np_options_node(np_bad_option_table, &bad);
     }
     if (strcmp(key, "normalize") == 0) {
         struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);

@@ -5,22 +5,50 @@ if [ -z "$bash" ]; then
     skip "every flag of a command's help is completed" "no bash here"
     exit
 fi
-cat >"$TMP/complete.bash" <<'B' # COMMAND: what a dash behind it may become
+cat >"$TMP/complete.bash" <<'B' # WORDS...: what the last one may become
 . "$0"
-COMP_WORDS=(nnpipe "$1" -)
-COMP_CWORD=2
+COMP_WORDS=("$@")
+COMP_CWORD=$(($# - 1))
 _nnpipe
 printf '%s\n' "${COMPREPLY[@]}"
 B
-completes() {
-    "$NNPIPE" "$1" --help | sed -n 's/^  \(--*[a-z-]*\) .*/\1/p' >"$TMP/flags"
-    [ -s "$TMP/flags" ] || { echo "its help names no flag"; return 1; }
-    "$bash" -c ". '$TMP/complete.bash'" "$ROOT/scripts/nnpipe.bash-completion" "$1" >"$TMP/words"
+complete() { "$bash" -c ". '$TMP/complete.bash'" "$ROOT/scripts/nnpipe.bash-completion" "$NNPIPE" "$@" >"$TMP/words"; }
+completes() { # COMMAND: all flags that its help names
+    "$NNPIPE" help "$@" | sed -nE 's/^  (-[a-z], )?(--*[a-z-]*)( .*|$)/\2/p' >"$TMP/flags"
+    complete "$@" -
+    grep -qx -- --help "$TMP/words" || { echo "no --help"; return 1; }
     while read -r flag; do grep -qxe "$flag" "$TMP/words" || { echo "no $flag"; return 1; }; done <"$TMP/flags"
 }
-for command in train eval predict check show profile top daemon submit ls status logs stop pause resume retry priority wait hold release drain undrain token rm prune selftest devices doctor; do
-    t "every flag of $command's help is completed" completes $command
-done
+listed() { "$NNPIPE" help "$@" | sed -nE 's/^  ([a-z]+) .*/\1/p'; }
+all_flags() {
+    listed >"$TMP/all" && [ "$(wc -l <"$TMP/all")" -gt 20 ] || return 1
+    while read -r command; do
+        case $command in
+        data | bench) listed $command | while read -r second; do completes $command $second || { echo "$command $second"; return 1; }; done || return 1 ;;
+        *) completes $command || { echo "$command"; return 1; } ;;
+        esac
+    done <"$TMP/all"
+}
+t "every flag of every command's help is completed, and --help" all_flags
+becomes() { # becomes "WORDS" COMMAND LINE...: it completes to these, whatever their order
+    want=$1
+    shift
+    complete "$@"
+    got=$(sort "$TMP/words" | tr '\n' ' ')
+    [ "$got" = "$want " ] || { echo "'$got', not '$want'"; return 1; }
+}
+t "a command that is begun is ended" becomes "selftest" sel
+t "so is one of a group" becomes "stats" data st
+t "and one behind help" becomes "loader" help bench lo
+t "-o completes keys, up to the '='" becomes "train.epochs= train.eval_every=" train x.yaml -o train.e
+t "a key is completed with dots, not with folders" becomes "optimizer.adamw.beta1= optimizer.adamw.beta2=" train x.yaml -o optimizer.adamw.b
+t "a key's values are completed behind the '='" becomes "decoded device" train x.yaml -o loader.cache = de
+t "or right behind it" becomes "false true" train x.yaml -o train.deterministic =
+t "a flag's value that has words" becomes "test train" eval x.yaml --set t
+mkdir "$TMP/files" "$TMP/files/data" && touch "$TMP/files/a.yaml" "$TMP/files/b.yml" "$TMP/files/Makefile"
+t "CONFIG is a YAML file or a folder" becomes "$TMP/files/a.yaml $TMP/files/b.yml $TMP/files/data" train "$TMP/files/"
+t "PATH may be anything" becomes "$TMP/files/Makefile $TMP/files/a.yaml $TMP/files/b.yml $TMP/files/data" data ls "$TMP/files/"
+t "a flag that takes a folder gets folders" becomes "$TMP/files/data" data pack x --out "$TMP/files/"
 # Runs' numbers, by what may be done with them: as a service with these would tell.
 cat >"$TMP/nnpipe" <<'N'
 #!/bin/sh

@@ -278,3 +278,30 @@ Test(setup, classes_are_matched_by_name)
     np_index_free(index);
     np_node_free(classes);
 }
+
+/* --- words of other trainers ------------------------------------------------------------------- */
+
+Test(config, words_of_other_trainers_lead_to_keys_that_there_are)
+{
+    static const char *const words[] = {"batch_size", "num_workers", "learning_rate", "lr",
+        "weight-decay", "momentum", "label_smoothing", "epochs", "max_steps", "grad_clip", "seed",
+        "precision", "runs", "val_split", "cache", "save_every", "readers", "accumulate"};
+    char *keys = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&keys, &bytes);
+
+    cr_assert_not_null(out);
+    fputc('\n', out);
+    np_config_keys(out);
+    fclose(out);
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+        const char *name = np_alias(words[i], 0);
+        char line[100];
+
+        cr_assert_not_null(name, "%s", words[i]);
+        snprintf(line, sizeof(line), "\n%s", name);
+        const char *at = strstr(keys, line);
+        cr_assert(at && strchr(" \n", at[strlen(line)]), "%s: there is no key %s", words[i], name);
+    }
+    free(keys);
+}
