@@ -15,9 +15,19 @@ few() {
     mv "$data/few_$1.new" "$data/few_$1"
 }
 tar_of() { [ -d "$data/$2" ] || { "$nnpipe" data pack "$data/$1" --out "$data/$2.new" >/dev/null && mv "$data/$2.new" "$data/$2"; }; }
-big_pictures() { # 12 megapixels
+big_pictures() { # 12 megapixels, as a camera writes them
     few 24
-    [ -d "$data/big" ] || { "$nnpipe" data pack "$data/few_24" --resize 3000 --quality 90 --out "$data/big.new" >/dev/null && mv "$data/big.new" "$data/big"; }
+    [ -d "$data/megapixels" ] || { "$bin/hard_jpegs" "$data/few_24" "$data/megapixels.new" 100 8 && mv "$data/megapixels.new" "$data/megapixels"; }
+}
+three_times() { # the photographs three times, about 160 MB
+    [ -d "$data/three" ] && return
+    mkdir -p "$data/three.new"
+    find "$data/photos" -type f | while read -r file; do
+        class=$data/three.new/$(basename "$(dirname "$file")")
+        mkdir -p "$class"
+        for n in 1 2 3; do ln "$file" "$class/$n-$(basename "$file")"; done
+    done
+    mv "$data/three.new" "$data/three"
 }
 # drawn KIND COUNT SIZE: pictures of this tree's own text, as PNG or PPM, in a folder
 drawn() {
@@ -99,10 +109,12 @@ case_tar_rate_cached() { # the cache is there, and still fills
 }
 case_zstd_rate() { slow_fs "$data/small" 'direct 1' 'rate 2000000' || return; small; set_of tar "$mounted/train-*.tar.zst"; wanted=read keys='loader.cache'; }
 case_page_cache_too_small() { # 64 MB beside what the run takes itself, for a set of about 150
-    [ -d "$data/large" ] || { "$nnpipe" data pack "$data/photos" --resize 900 --quality 95 --out "$data/large.new" >/dev/null && mv "$data/large.new" "$data/large"; }
-    slow_fs "$data/large" kernel_cache 'rate 8000000' && memory_of 134217728 || return
+    three_times
+    tar_of three three_tar
+    slow_fs "$data/three_tar" kernel_cache && memory_of 134217728 || return
     set_of tar "$mounted/train-*.tar"
-    as_case sh -c 'cat "$0"/* >/dev/null' "$data/large"
+    as_case sh -c 'cat "$0"/train-* >/dev/null' "$mounted"
+    echo 'rate 8000000' >"$mounted/.control"
     wanted=read keys='loader.cache|none'
 }
 case_page_cache_large_enough() { # after the first epoch nothing is read of the slow file system
@@ -128,7 +140,7 @@ case_tenant_beside_steps() { small; cnn; tenants 0.5; device=cpu wanted=step key
 case_steps_small() { small; cnn; device=cpu wanted=step keys=none; }
 case_steps_photos() { few 160; photos; resnet; augment='{random_resized_crop: {size: 96}}, flip' device=cpu wanted=step keys=none; }
 case_steps_f32() { small; cnn; device=cpu precision=f32 wanted=step keys=none; }
-case_decode_12_megapixels() { big_pictures; set_of tar "$data/big/train-*.tar"; batch=2 wanted=decode keys='loader.cache|none'; }
+case_decode_12_megapixels() { big_pictures; set_of folder "$data/megapixels"; batch=2 wanted=decode keys='loader.cache|none'; }
 case_decode_png() { drawn png 64 512 || return 77; set_of folder "$data/png_512"; augment='{random_crop: {size: 64}}' wanted=decode keys='loader.cache|none'; }
 case_decompress() { drawn ppm 128 512 || return 77; zstd_of ppm_512 ppm_zstd 1; set_of tar "$data/ppm_zstd/train-*.tar.zst"; augment='{random_crop: {size: 32}}' wanted=decompress keys='loader.cache|none'; }
 case_augment() { small; augment='{random_resized_crop: {size: 320}}' batch=16 wanted=augment keys='loader.readers|loader.cache|none'; }

@@ -152,6 +152,8 @@ main() {
             echo "Measured $(date -u +%Y-%m-%d), commit $(git rev-parse --short HEAD), $cores cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)."
             echo
             awk -f "$here/report.awk" "$work/all"
+            echo
+            sed -n '/^## On real things/,$p' docs/PLANTS.md # real.sh's
         } >>"$page.new" && mv "$page.new" "$page"
     awk -f "$here/report.awk" "$work/all" | sed -n '1,/^## Every case/p'
     echo "the whole table: $page"
