@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "daemon/data.h"
 #include "daemon/setup.h"
@@ -15,14 +16,48 @@ struct view {
     struct np_setup setup;
     struct np_ui *ui;
     struct np_io io;
-    const char *out;
+    const char *out, *sheet, *split; /* NULL: none; split: train */
     uint64_t step;
+    const struct np_index *index; /* of setup: what is shown */
+    uint8_t *grid;                /* of the sheet: (grid_height, grid_width, channels) */
+    int grid_columns, grid_width, grid_height;
 };
 
 static void note(void *context, const char *text)
 {
     (void)context;
     fprintf(stderr, "%s\n", text);
+}
+
+/* The rows of an evaluation: in the set's order, through the test chain. */
+static int evaluation_config(struct view *view, struct np_loader_config *config, struct np_err *err)
+{
+    struct np_setup *setup = &view->setup;
+    struct np_index *index = setup->test;
+    const int32_t *labels = setup->test_labels;
+    int code = 0;
+
+    if (strcmp(view->split, "val") == 0) {
+        index = setup->val ? setup->val : view->config->split > 0 ? setup->train : NULL;
+        labels = setup->val ? setup->val_labels : setup->train_labels;
+        if (!setup->val && index && (code = np_setup_split(view->config, setup, err)) == 0 &&
+            (code = np_index_keep(index, setup->split.order, setup->split.nr_eval)) < 0)
+            np_err_set(err, code, "out of memory for the samples of data.split");
+    }
+    if (code < 0)
+        return code;
+    if (!index)
+        return np_err_set(err, -EINVAL, "there is no data.%s in the config", view->split);
+    config->train = index;
+    config->train_labels = labels;
+    config->augment = config->test_augment;
+    config->eval = NULL;
+    config->sampler = (struct np_sampler_options){.seed = config->sampler.seed,
+        .nr_train = np_index_samples(index),
+        .batch = config->sampler.batch,
+        .nr_steps = config->sampler.nr_steps,
+        .shuffle = NP_SHUFFLE_NONE};
+    return 0;
 }
 
 /* As a run has it, but that it ends after the step. */
@@ -61,18 +96,51 @@ static int loader_config(struct view *view, struct np_stat *stat,
     return 0;
 }
 
-static int write_png(struct view *view, const struct np_loader_config *config,
-    const uint8_t *pixels, const char *path, struct np_err *err)
+struct picture {
+    const uint8_t *pixels; /* (height, width, channels) */
+    int height, width, channels;
+};
+
+static int write_png(
+    struct view *view, const struct picture *picture, const char *path, struct np_err *err)
 {
     uint8_t *png = NULL;
     size_t bytes;
-    int code = np_codec_png.encode(pixels, config->shape.width, config->shape.height,
-        config->shape.channels, 0, &png, &bytes, err);
+    int code = np_codec_png.encode(
+        picture->pixels, picture->width, picture->height, picture->channels, 0, &png, &bytes, err);
 
     if (!code)
         code = np_io_replace(&view->io, path, png, bytes, err);
     np_free(png);
     return code;
+}
+
+#define GAP 2 /* pixels between the rows of a sheet */
+
+/* All rows in one picture, left to right and then down, as square as may be. */
+static int begin_sheet(struct view *view, const struct np_batch_shape *shape, struct np_err *err)
+{
+    view->grid_columns = (int)ceil(sqrt(shape->rows * (double)shape->height / shape->width));
+    if (view->grid_columns > shape->rows)
+        view->grid_columns = shape->rows;
+    view->grid_width = view->grid_columns * (shape->width + GAP) - GAP;
+    view->grid_height =
+        (shape->rows + view->grid_columns - 1) / view->grid_columns * (shape->height + GAP) - GAP;
+    view->grid = np_alloc_array(
+        (size_t)view->grid_height * (size_t)view->grid_width, (size_t)shape->channels);
+    return view->grid ? 0 : np_err_set(err, -ENOMEM, "out of memory for the sheet");
+}
+
+static void put_into_sheet(
+    struct view *view, const struct np_batch_shape *shape, int r, const uint8_t *pixels)
+{
+    const size_t line = (size_t)shape->width * (size_t)shape->channels;
+    const size_t top = (size_t)(r / view->grid_columns) * (size_t)(shape->height + GAP);
+    const size_t left = (size_t)(r % view->grid_columns) * (size_t)(shape->width + GAP);
+
+    for (size_t y = 0; y < (size_t)shape->height; y++)
+        memcpy(view->grid + ((top + y) * (size_t)view->grid_width + left) * (size_t)shape->channels,
+            pixels + y * line, line);
 }
 
 /* What was done to the picture, in this order; what changed nothing is left out. */
@@ -108,7 +176,7 @@ static void tell(struct view *view, const struct np_batch *batch, int r, const c
     struct np_json *json = &view->ui->object;
     char name[NP_MAX_NAME + 1], how[256];
 
-    np_index_name(view->setup.train, row->sample, name, sizeof(name));
+    np_index_name(view->index, row->sample, name, sizeof(name));
     geometry_text(row, how, sizeof(how));
     np_ui_say(view->ui, "row %d: %s (%s): %s%s%s", r, name, class_name, how, file ? ": " : "",
         file ? file : "");
@@ -135,9 +203,11 @@ static int show_batch(struct view *view, const struct np_loader_config *config,
 {
     const size_t row_bytes =
         (size_t)config->shape.height * (size_t)config->shape.width * (size_t)config->shape.channels;
-    int code = 0;
+    int code = view->sheet ? begin_sheet(view, &config->shape, err) : 0;
 
     for (int r = 0; !code && r < config->shape.rows; r++) {
+        const struct picture row = {batch->images + (size_t)r * row_bytes, config->shape.height,
+            config->shape.width, config->shape.channels};
         char *file = view->out
                          ? np_format("%s/step%06" PRIu64 "-row%04d.png", view->out, view->step, r)
                          : NULL;
@@ -145,10 +215,20 @@ static int show_batch(struct view *view, const struct np_loader_config *config,
         if (view->out && !file)
             code = np_err_set(err, -ENOMEM, "out of memory");
         if (file)
-            code = write_png(view, config, batch->images + (size_t)r * row_bytes, file, err);
+            code = write_png(view, &row, file, err);
+        if (!code && view->grid)
+            put_into_sheet(view, &config->shape, r, row.pixels);
         if (!code)
             tell(view, batch, r, file);
         np_free(file);
+    }
+    if (!code && view->grid) {
+        const struct picture sheet = {
+            view->grid, view->grid_height, view->grid_width, config->shape.channels};
+
+        code = write_png(view, &sheet, view->sheet, err);
+        if (!code)
+            np_ui_say(view->ui, "sheet: %d columns: %s", view->grid_columns, view->sheet);
     }
     return code;
 }
@@ -162,6 +242,10 @@ static int take_step(struct view *view, struct np_stat *stat, struct np_err *err
     int code = block ? loader_config(view, stat, &config, err)
                      : np_err_set(err, -ENOMEM, "out of memory for counters");
 
+    if (!code && view->split && strcmp(view->split, "train") != 0)
+        code = evaluation_config(view, &config, err);
+    if (!code)
+        view->index = config.train;
     if (!code)
         code = np_loader_start(&config, &loader, err);
     if (code)
@@ -195,6 +279,7 @@ static int run(struct view *view)
     }
     if (code)
         np_ui_error(view->ui, &err);
+    np_free(view->grid);
     np_setup_fini(&view->setup);
     np_stat_free(stat);
     return code ? NP_EXIT_FAILED : NP_EXIT_DONE;
@@ -207,6 +292,7 @@ int np_data_view(int argc, char **argv)
     const char *step = NULL;
     bool json = false;
     const struct np_flag flags[] = {{"--step", &step, NULL, NULL}, {"--out", &view.out, NULL, NULL},
+        {"--sheet", &view.sheet, NULL, NULL}, {"--split", &view.split, NULL, NULL},
         {"--json", NULL, &json, NULL}, {NULL, NULL, NULL, NULL}};
     struct np_ui ui;
     int64_t number = 0;
@@ -216,6 +302,9 @@ int np_data_view(int argc, char **argv)
         return code;
     if (nr != 1)
         return np_data_usage("view takes one CONFIG");
+    if (view.split && strcmp(view.split, "train") != 0 && strcmp(view.split, "val") != 0 &&
+        strcmp(view.split, "test") != 0)
+        return np_data_usage("--split takes train, test or val");
     if (!np_data_number("--step", step, false, 0, UINT32_MAX, &number))
         return NP_EXIT_USAGE;
     code = np_cmd_config(argv[1], &overrides, NULL, &view.config);

@@ -115,6 +115,9 @@ static const struct np_command commands[] = {
         "                   not into the cache folder\n" OF_SETS},
     {"data view", np_data_view, "CONFIG", "the rows of a training step as the trainer gets them",
         "  --step N         which step; default 0\n"
+        "  --split SET      train, or val or test: its rows in their order, through the test "
+        "chain\n"
+        "  --sheet FILE     write all rows into one PNG file, in the order they are listed in\n"
         "  --out DIR        write the rows there as PNG files\n" OVERRIDE JSON},
     {"bench", NULL, "WHAT CONFIG", "measure one part alone", ""},
     {"bench loader", np_bench_loader, "CONFIG", "reading, decoding and augmenting alone",

@@ -53,6 +53,21 @@ EOF
 t "view writes the rows of a step" sh -c '"$1" data view view.yaml --step 3 --out v --json >rows.txt && [ "$(grep -c "\"event\": \"row\"" rows.txt)" -eq 8 ] && [ "$(ls v/*.png | wc -l)" -eq 8 ]' sh "$NNPIPE"
 t "the same step has the same rows" sh -c '"$1" data view view.yaml --step 3 --out w --json >/dev/null && diff -r v w' sh "$NNPIPE"
 
+cat >view-val.yaml <<'EOF'
+data: {train: {source: tar, path: "shapes/train-*.tar.zst"}, split: 20%, test: {source: tar, path: "shapes/test-*.tar.zst"}}
+loader: {batch: 8, augment: [{random_crop: {size: 32, pad: 4}}, flip]}
+model: [flatten, {linear: {out: classes}}]
+EOF
+size_of() { od -An -tu1 -j16 -N8 "$1" | awk '{ print $4 + 256 * $3, $8 + 256 * $7 }'; }
+sheet() { "$NNPIPE" data view view.yaml --sheet sheet.png >rows.txt && [ "$(size_of sheet.png)" = "100 100" ] && grep -q "sheet: 3 columns" rows.txt; }
+t "a sheet has all rows in one picture" sheet
+view_rows() { "$NNPIPE" data view view-val.yaml --split "$1" | sed -n 's/^row [0-9]*: \([^ ]*\) .*/\1/p'; }
+listed() { "$NNPIPE" data ls view-val.yaml --split "$1" 2>/dev/null | cut -f 1 | head -n 8; }
+same_rows() { [ "$(view_rows "$1" | wc -l)" -eq 8 ] && [ "$(view_rows "$1")" = "$(listed "$1")" ]; }
+t "view --split val shows the samples that data.split keeps" same_rows val
+t "view --split test shows the test set in its order" same_rows test
+t "a set that is not there is said" says "there is no data.val in the config" "$NNPIPE" data view view.yaml --split val
+
 # Pictures that were written anew in place: their folders do not tell.
 cat >changed.yaml <<'EOF'
 data: {train: {source: folder, path: x}}
