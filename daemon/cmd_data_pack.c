@@ -6,6 +6,7 @@
 
 #include "daemon/data.h"
 #include "loader/base/mem.h"
+#include "loader/base/rng.h"
 #include "loader/fetch.h"
 #include "loader/pack.h"
 
@@ -18,6 +19,8 @@ struct pack {
     struct np_repack repack;
     struct np_ui *ui;
     uint64_t nr_bad, nr_samples, nr_unlabelled;
+    const char *shuffle; /* the seed as it was typed; NULL: samples stay in their order */
+    int64_t seed;
 };
 
 /* Packing one set. */
@@ -141,15 +144,35 @@ static int add_one(struct pack *pack, const struct packing *packing, struct np_p
         packer, class_name, name, member.extension, member.bytes, member.nr_bytes, err);
 }
 
+/* The samples' numbers in an order of the seed's; np_free. NULL: out of memory. */
+static uint32_t *shuffled(uint64_t n, int64_t seed)
+{
+    uint32_t *order = np_alloc_array((size_t)n, sizeof(*order));
+    struct np_draws draws;
+
+    if (!order)
+        return NULL;
+    np_draws_init(&draws, (uint64_t)seed, NP_STREAM_ORDER, 0, 0, 0);
+    for (uint64_t i = 0; i < n; i++) {
+        const uint32_t k = np_draw_below(&draws, (uint32_t)i + 1);
+
+        order[i] = order[k];
+        order[k] = (uint32_t)i;
+    }
+    return order;
+}
+
 static int add_set(
     struct pack *pack, const struct packing *packing, struct np_packer *packer, struct np_err *err)
 {
     const uint64_t n = np_index_samples(packing->index);
-    int code = 0;
+    uint32_t *order = pack->shuffle ? shuffled(n, pack->seed) : NULL;
+    int code = pack->shuffle && !order ? np_err_set(err, -ENOMEM, "out of memory to shuffle") : 0;
 
     for (uint64_t i = 0; !code && i < n; i++)
-        code = add_one(pack, packing, packer, i, err);
+        code = add_one(pack, packing, packer, order ? order[i] : i, err);
     pack->nr_samples += n;
+    np_free(order);
     return code;
 }
 
@@ -220,6 +243,7 @@ static bool take_words(struct pack *pack, const struct words *words)
 
     if (!np_data_number("--resize", words->resize, false, 1, 65500, &pack->repack.resize) ||
         !np_data_number("--quality", words->quality, false, 1, 100, &pack->repack.quality) ||
+        !np_data_number("--shuffle", pack->shuffle, false, 0, INT64_MAX, &pack->seed) ||
         !np_data_number("--zstd", words->zstd, false, 1, 19, &level) ||
         !np_data_number(
             "--shard-size", words->shard_size, true, 1, INT64_MAX, &pack->options.shard_bytes))
@@ -242,8 +266,9 @@ int np_data_pack(int argc, char **argv)
         {"--split", &choice.split, NULL, NULL}, {"--source", &choice.source, NULL, NULL},
         {"--match", &choice.match, NULL, NULL}, {"--resize", &words.resize, NULL, NULL},
         {"--quality", &words.quality, NULL, NULL}, {"--raw", NULL, &pack.repack.raw, NULL},
-        {"--zstd", &words.zstd, NULL, NULL}, {"--shard-size", &words.shard_size, NULL, NULL},
-        {"--json", NULL, &json, NULL}, {NULL, NULL, NULL, NULL}};
+        {"--shuffle", &pack.shuffle, NULL, NULL}, {"--zstd", &words.zstd, NULL, NULL},
+        {"--shard-size", &words.shard_size, NULL, NULL}, {"--json", NULL, &json, NULL},
+        {NULL, NULL, NULL, NULL}};
     struct np_data_sets sets;
     struct np_ui ui;
     int nr, code = np_flags_parse(argc, argv, flags, &choice.overrides, &nr);

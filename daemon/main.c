@@ -103,6 +103,8 @@ static const struct np_command commands[] = {
         "  --resize PX      shorter side at most PX; smaller pictures stay\n"
         "  --quality Q      as JPEG of quality Q (1 to 100)\n"
         "  --raw            as PPM and PGM: pixels, no compression\n"
+        "  --shuffle SEED   samples in an order drawn from SEED, for readers that stream shards;\n"
+        "                   default: as they are listed, class by class\n"
         "  --zstd LEVEL     .tar.zst: frames of 16 KiB with a seek table\n"
         "  --shard-size N   bytes of a shard; default 256M\n" OF_PATHS OVERRIDE JSON},
     {"data ls", np_data_ls, "CONFIG|PATH...", "list the samples", OF_SETS},

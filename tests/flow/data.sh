@@ -20,6 +20,14 @@ t "a one-frame .tar.zst is unpacked, and that is said" says "unpacking" "$NNPIPE
 t "and only once" sh -c '! "$1" data ls gnu.tar.zst 2>&1 | grep -q unpacking' sh "$NNPIPE"
 
 t "pack copies JPEGs byte for byte" sh -c '"$1" data pack x --out plain --shard-size 100K && mkdir y && for s in plain/*.tar; do tar -C y -xf $s; done && diff -r x y && [ "$(ls plain/*.tar | wc -l)" -gt 2 ]' sh "$NNPIPE"
+shuffled() {
+    for seed in 1 1b 2; do "$NNPIPE" data pack x --out "shuffled-$seed" --shuffle "${seed%b}" >/dev/null || return 1; done
+    cmp shuffled-1/train-00000.tar shuffled-1b/train-00000.tar && ! cmp -s shuffled-1/train-00000.tar shuffled-2/train-00000.tar || return 1
+    tar -tf shuffled-1/train-00000.tar >order.txt
+    [ "$(cut -d / -f 1 order.txt | uniq | wc -l)" -gt 100 ] && sort order.txt >sorted.txt && (cd x && find . -type f | cut -c 3- | sort) | cmp - sorted.txt
+}
+t "pack --shuffle mixes the classes, by the seed alone" shuffled
+rm -r shuffled-*
 t "pack to zstd, too" sh -c '"$1" data pack x --out packed --zstd 3 && mkdir z && tar --zstd -C z -xf packed/train-00000.tar.zst && diff -r x z && zstd -tq packed/*.zst' sh "$NNPIPE"
 t "a record that changed is found by its CRC" sh -c 'cp -r plain broken && f=broken/train-00000.tar && touch -r $f stamp && printf X | dd of=$f bs=1 seek=900 conv=notrunc 2>/dev/null && touch -r plain/train-00000.tar $f && for s in broken/*.tar; do touch -r plain/${s#broken/} $s; done && ! "$1" data verify "broken/train-*.tar" --json >v.txt 2>&1 && grep -q "CRC-32C" v.txt && grep -q "\"bad\": 1," v.txt' sh "$NNPIPE"
 t "pack leaves out what cannot be decoded" sh -c 'mkdir -p cut/a cut/b && cp x/*/00000000.jpg cut/b && head -c 300 x/*/00000000.jpg >cut/a/cut.jpg && "$1" data pack cut --out cutp >p.txt 2>&1 && grep -q "left out: .*cut.jpg: bad JPEG" p.txt && "$1" data verify "cutp/*" >/dev/null' sh "$NNPIPE"
