@@ -160,4 +160,4 @@ main() {
     awk -v summary=1 -f "$here/real.awk" "$work/all"
     [ -z "${JUDGE:-}" ] || awk -v judge=1 -f "$here/real.awk" "$work/all"
 }
-main
+main; exit # read whole before anything runs: the file may change meanwhile

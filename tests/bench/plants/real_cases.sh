@@ -107,7 +107,7 @@ case_tar_rate_cached() { # the cache is there, and still fills
     slow_tar 'direct 1' 'rate 3000000' || return
     cache=encoded keys=none
 }
-case_zstd_rate() { slow_fs "$data/small" 'direct 1' 'rate 2000000' || return; small; set_of tar "$mounted/train-*.tar.zst"; wanted=read keys='loader.cache'; }
+case_zstd_rate() { few 160; zstd_of few_160 few_zstd 3; slow_fs "$data/few_zstd" 'direct 1' 'rate 5000000' || return; set_of tar "$mounted/train-*.tar.zst"; wanted=read keys='loader.cache'; }
 case_page_cache_too_small() { # 64 MB beside what the run takes itself, for a set of about 150
     three_times
     tar_of three three_tar
@@ -123,7 +123,7 @@ case_page_cache_large_enough() { # after the first epoch nothing is read of the 
     slow_fs "$data/few_60_tar" kernel_cache 'rate 30000000' || return
     set_of tar "$mounted/train-*.tar"
     cat "$mounted"/* >/dev/null
-    wanted=decode keys='loader.cache|none'
+    io=pread wanted=decode keys='loader.cache|none'
 }
 
 # --- cores -------------------------------------------------------------------------------------------
