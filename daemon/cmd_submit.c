@@ -13,13 +13,15 @@
 #include "daemon/cmd.h"
 #include "daemon/service/environment.h"
 #include "loader/base/mem.h"
+#include "loader/base/option.h"
 
 #define MOST_CONFIG (1u << 20)
 #define MOST_AFTER  16
 #define NR_TRIES    50 /* a fifth of a second apart: a service that is restarted */
 
 struct submission {
-    const char *name, *priority, *after, *device, *max_retries, *time_limit, *socket;
+    const char *name, *priority, *after, *device, *max_retries, *time_limit, *memory, *cpus,
+        *socket;
     bool wait, json;
     struct np_overrides overrides;
 };
@@ -84,6 +86,37 @@ static bool add_span(struct np_json *json, const char *text)
         return false;
     }
     np_json_real(json, "time_limit", seconds);
+    return true;
+}
+
+/* --memory 16G */
+static bool add_memory(struct np_json *json, const char *text)
+{
+    int64_t bytes;
+
+    if (!text)
+        return true;
+    if (!np_option_bytes(text, &bytes) || bytes <= 0) {
+        fprintf(stderr, "nnpipe submit: --memory: expected bytes as 512M or 16G, not '%s'\n", text);
+        return false;
+    }
+    np_json_int(json, "memory", bytes);
+    return true;
+}
+
+/* --cpus 2.5 */
+static bool add_cpus(struct np_json *json, const char *text)
+{
+    char *end;
+    const double cpus = text ? strtod(text, &end) : 0;
+
+    if (!text)
+        return true;
+    if (end == text || *end || !(cpus > 0 && cpus < 1e9)) {
+        fprintf(stderr, "nnpipe submit: --cpus: expected a number as 4 or 0.5, not '%s'\n", text);
+        return false;
+    }
+    np_json_real(json, "cpus", cpus);
     return true;
 }
 
@@ -163,7 +196,8 @@ static bool write_body(
         np_json_text(json, "device", s->device);
     return add_whole(json, "priority", s->priority, "--priority") &&
            add_whole(json, "max_retries", s->max_retries, "--max-retries") &&
-           add_span(json, s->time_limit) && add_after(json, s->after) && np_json_end(json);
+           add_span(json, s->time_limit) && add_memory(json, s->memory) &&
+           add_cpus(json, s->cpus) && add_after(json, s->after) && np_json_end(json);
 }
 
 /* "FILE:LINE:COLUMN: TEXT", a line each. */
@@ -260,6 +294,8 @@ int np_cmd_submit(int argc, char **argv)
         {"--device", &s.device, NULL, NULL},
         {"--max-retries", &s.max_retries, NULL, NULL},
         {"--time-limit", &s.time_limit, NULL, NULL},
+        {"--memory", &s.memory, NULL, NULL},
+        {"--cpus", &s.cpus, NULL, NULL},
         {"--socket", &s.socket, NULL, NULL},
         {"--wait", NULL, &s.wait, NULL},
         {"--json", NULL, &s.json, NULL},

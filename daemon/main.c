@@ -203,6 +203,8 @@ static const struct np_command commands[] = {
         "  --max-retries N  tries after its process has died; default 3\n"
         "  --time-limit T   stop after this running time (90s, 30m, 8h, 2d), with a checkpoint;\n"
         "                   the state is timeout then\n"
+        "  --memory BYTES   at most so much, as 16G; it is ended where it needs more\n"
+        "  --cpus N         at most so many CPUs, as 4 or 0.5\n"
         "  --wait           wait until the run has ended; exit with its code, as `nnpipe "
         "wait`\n" ASKING},
     {"ls", np_cmd_ls, "", "the runs of the service",

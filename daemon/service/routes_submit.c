@@ -16,6 +16,7 @@
 #define MOST_SAID      (256u << 10) /* of a check, beside the config */
 #define MOST_PROBLEMS  100
 #define MOST_OVERRIDES 4096
+#define LEAST_MEMORY   (64 << 20) /* less, and it could not even begin */
 
 /* --- the body --------------------------------------------------------------------------------- */
 
@@ -151,6 +152,21 @@ static char *take_environment(const struct np_node *body, const struct np_check 
     return NULL;
 }
 
+static bool take_cpus(const struct np_node *node, double *ret_cpus)
+{
+    char *end;
+
+    if (!node)
+        return true;
+    if (node->kind != NP_NODE_SCALAR || node->quoted || !*node->text)
+        return false;
+    const double cpus = strtod(node->text, &end);
+    if (*end || !(cpus >= 0.1 && cpus <= 10000))
+        return false;
+    *ret_cpus = cpus;
+    return true;
+}
+
 /* What is wrong with the body, or NULL: then entry and check are of it. */
 static const char *take_body(
     const struct np_node *body, struct np_entry *entry, struct np_check *check)
@@ -176,6 +192,10 @@ static const char *take_body(
         return "\"priority\": a whole number, -100 to 100";
     if (!np_body_whole(body, "max_retries", 0, MOST_RETRIES, &entry->max_retries))
         return "\"max_retries\": a whole number, 0 to 1000";
+    if (!np_body_whole(body, "memory", LEAST_MEMORY, INT64_MAX, &entry->memory_bytes))
+        return "\"memory\": bytes, at least 64 MiB";
+    if (!take_cpus(np_node_get(body, "cpus"), &entry->cpus))
+        return "\"cpus\": a number, 0.1 to 10000";
     if (!np_body_seconds(body, "time_limit", &entry->time_limit_s))
         return "\"time_limit\": seconds, above 0, or null";
     if (!np_body_whole(body, "umask", 0, 0777, &entry->umask))
@@ -246,6 +266,10 @@ static bool is_within_limits(
 
     if (find_key(service, entry))
         return true;
+    if (np_service_may_limit(service, entry, &err) < 0) {
+        np_answer_failure(call, -ENODEV, &err);
+        return false;
+    }
     if (strlen(check->config) > (size_t)limits->config_bytes) {
         np_answer_too_large(call, "the config");
         return false;
@@ -263,7 +287,8 @@ static bool is_within_limits(
 void np_route_submit(struct np_call *call)
 {
     static const char *const keys[] = {"config", "path", "overrides", "key", "name", "priority",
-        "after", "device", "max_retries", "time_limit", "environment", "umask", NULL};
+        "after", "device", "max_retries", "time_limit", "memory", "cpus", "environment", "umask",
+        NULL};
     const struct np_caller *caller = &call->request->caller;
     struct np_node *body = np_body_of(call, keys);
     /* A user's service has runs of that user alone, whoever submits them. */
@@ -279,6 +304,8 @@ void np_route_submit(struct np_call *call)
     if (!body)
         return;
     const char *wrong = take_body(body, &entry, &check);
+    if (!wrong)
+        np_service_default_limits(call->routes->service, &entry);
     if (wrong) {
         np_answer_error(call, 400, "invalid", "%s", wrong);
     } else if (!is_within_limits(call, &entry, &check)) {

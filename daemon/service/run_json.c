@@ -95,6 +95,8 @@ void np_service_write_run(const struct np_service *service, struct np_json *json
     np_json_int(json, "attempts", entry->attempt);
     write_time(json, "time_limit", entry->time_limit_s);
     np_json_real(json, "ran", np_service_ran(service, entry));
+    np_json_real(json, "memory", entry->memory_bytes > 0 ? (double)entry->memory_bytes : NAN);
+    np_json_real(json, "cpus", entry->cpus > 0 ? entry->cpus : NAN);
     write_overrides(json, whole ? entry->overrides : NULL);
     write_word(json, "reason", whole ? entry->reason : "");
     np_json_text(json, "dir", whole ? entry->dir : NULL);

@@ -38,6 +38,8 @@ struct np_limits {
     int64_t config_bytes;     /* of a config, as it is sent and in its normal form */
     int64_t checks;           /* of submissions at a time; of one caller half of them */
     int64_t priority_max;     /* that a member may give a run; lower ones are free */
+    int64_t memory_per_run;   /* bytes, of one that is submitted without; 0: any */
+    double cpus_per_run;      /* the same; 0: any */
 };
 
 /* service.yaml, as it is in force. */
@@ -105,6 +107,11 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
     bool *ret_known, struct np_err *err);
 /* -EDQUOT: this user has as many runs that are not over as a member may. */
 int np_service_may_queue(const struct np_service *service, uid_t uid, struct np_err *err);
+/* Can its memory and CPUs be limited as it says? -ENOTSUP: not by this service. */
+int np_service_may_limit(
+    const struct np_service *service, const struct np_entry *entry, struct np_err *err);
+/* What the settings say of those that it has none of. */
+void np_service_default_limits(const struct np_service *service, struct np_entry *entry);
 /* -EALREADY: it is so already; -EINVAL: a run that is over; both leave all as it is. */
 int np_service_stop(struct np_service *service, int64_t id, struct np_err *err);
 int np_service_pause(struct np_service *service, int64_t id, struct np_err *err);

@@ -363,6 +363,8 @@ static void begin(struct np_service *service, struct np_kept *run, enum np_erran
         .environment = environment,
         .umask = (int)entry->umask,
         .device = entry->assigned,
+        .memory_bytes = entry->memory_bytes,
+        .cpus = entry->cpus,
         .attempt = entry->attempt};
     const struct np_errand_wish wish = {.kind = kind,
         .uid = entry->uid,

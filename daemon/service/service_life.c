@@ -70,7 +70,10 @@ static int start_child(
     char *config = NULL, *environment = NULL;
     struct np_worker worker = NP_NO_WORKER;
     struct np_err why = {0};
-    int code, begun = np_queue_text(service->queue, to->id, &config, &environment, &why);
+    int group_fd = 0, code;
+    int begun = np_queue_text(service->queue, to->id, &config, &environment, &why);
+    if (begun == 0)
+        begun = np_service_enter_group(service, to, &group_fd, &why);
     const struct np_worker_start start = {.uid = to->uid,
         .gid = to->gid,
         .dir = to->dir,
@@ -78,10 +81,13 @@ static int start_child(
         .environment = environment,
         .umask = (int)to->umask,
         .device = to->assigned,
+        .group_fd = group_fd,
         .attempt = to->attempt};
 
     if (begun == 0)
         begun = np_worker_start(&start, &worker, to->process, sizeof(to->process), &why);
+    if (group_fd > 0)
+        close(group_fd);
     np_free(config);
     np_free(environment);
     if ((code = np_service_commit(service, run, to, err)) < 0) {
@@ -200,6 +206,7 @@ void np_service_tell(struct np_service *service, struct np_kept *run)
 
 static void decide(struct np_service *service, struct np_kept *run, struct np_entry *to)
 {
+    np_service_leave_group(service, run);
     const struct np_end end = {.left = &run->left,
         .told = run->told > 0,
         .hung = run->hung,

@@ -85,6 +85,7 @@ int np_service_open(
     service->epoll_fd = service->signal_fd = -1;
     service->began = np_service_now();
     service->keeper.child = (struct np_child){.fd = -1, .epoll_fd = -1};
+    np_cgroup_open(&service->cgroup);
     service->access = (struct np_access){.service_uid = geteuid(), .for_box = start->for_box};
     code = make_dir(start->dir, err);
     if (code == 0)
@@ -117,6 +118,7 @@ void np_service_close(struct np_service *service)
     np_free(service->runs);
     np_free(service->entries);
     np_queue_close(service->queue);
+    np_cgroup_close(&service->cgroup);
     np_service_options_fini(&service->options);
     np_json_fini(&service->json);
     if (service->epoll_fd >= 0)

@@ -45,8 +45,8 @@ static const struct np_option table[] = {
         "{runs: 1000, days: 90, bytes: 0}: of runs that are over; runs: of each user; bytes: of "
         "their checkpoints, 0: any"},
     {"limits", NP_OPT_NODE, FIELD(limits), NULL, 0, 0, NULL,
-        "what one member of a box may take; of them a user's own service has `config_bytes` and "
-        "`checks` alone"},
+        "what one member of a box may take; of them a user's own service has `config_bytes`, "
+        "`checks` and the limits of a run alone"},
     {"spare_bytes", NP_OPT_BYTES, FIELD(spare_bytes), "1G", 0, 1e15, NULL,
         "free on a run's disk for it to be started, and to go on when that was full"},
     {"on_end", NP_OPT_STRING, FIELD(on_end), "", 0, 0, NULL,
@@ -90,6 +90,10 @@ static const struct np_option limits_table[] = {
         "submissions that are checked at a time; of one user half of them"},
     {"priority_max", NP_OPT_INT, LIMIT(priority_max), "0", -100, 100, NULL,
         "that members may give their runs; root may give any"},
+    {"memory_per_run", NP_OPT_BYTES, LIMIT(memory_per_run), "0", 0, 1e18, NULL,
+        "memory of a run that is submitted without --memory; 0: any"},
+    {"cpus_per_run", NP_OPT_FLOAT, LIMIT(cpus_per_run), "0", 0, 10000, NULL,
+        "CPUs of a run that is submitted without --cpus; 0: any"},
     NP_OPTIONS_END,
 };
 

@@ -3,6 +3,7 @@
 #define NP_SERVICE_PARTS_H
 
 #include "daemon/json.h"
+#include "daemon/service/cgroup.h"
 #include "daemon/service/errand.h"
 #include "daemon/service/keep.h"
 #include "daemon/service/service.h"
@@ -59,8 +60,9 @@ struct np_service {
     struct np_json json; /* of a run that is over, for who is told of it */
     struct np_keeper keeper;
     bool stopping;
-    bool held;    /* nothing is started */
-    double began; /* Unix time */
+    bool held;               /* nothing is started */
+    struct np_cgroup cgroup; /* that its runs' are made in */
+    double began;            /* Unix time */
     uint64_t version;
     void (*turn)(void *context); /* http's */
     void *turn_context;
@@ -75,6 +77,12 @@ struct np_kept *np_service_run_of(const struct np_service *service, int64_t id);
 /* Into the file, then into memory: *run's entry becomes *to (its texts are the entry's own). */
 int np_service_commit(
     struct np_service *service, struct np_kept *run, const struct np_entry *to, struct np_err *err);
+/* service_limits.c: of a child that is about to start: *ret_fd: cgroup.procs of its group, the caller's to close; it stays
+ * where the run has no limits. */
+int np_service_enter_group(const struct np_service *service, const struct np_entry *entry,
+    int *ret_fd, struct np_err *err);
+/* Of one that has ended: the group goes, and run->left says where memory was what it died of. */
+void np_service_leave_group(const struct np_service *service, struct np_kept *run);
 /* service_queue.c: marks what the queue's file says of devices. */
 int np_service_mark_drained(struct np_service *service, struct np_err *err);
 /* Of a run that has a worker: is its time over? */

@@ -56,12 +56,15 @@ static int be_worker(const struct np_worker_start *start, int input_fd, int star
 
     setsid(); /* without a way to the daemon's terminal */
     np_child_signals();
+    const int outside = start->group_fd > 0 && write(start->group_fd, "0", 1) != 1 ? -errno : 0;
     if (kept < 0 || dup2(input_fd, STDIN_FILENO) < 0 || dup3(kept, START_FD, O_CLOEXEC) < 0 ||
         close_range(START_FD + 1, ~0u, 0) < 0)
         return -errno;
     if (read(START_FD, &byte, 1) != 1 || byte != GO)
         _exit(0);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (outside)
+        return outside;
     if ((code = np_become(start->uid, start->gid)) < 0)
         return code;
     np_environment_reduce();

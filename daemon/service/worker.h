@@ -22,6 +22,9 @@ struct np_worker_start {
     const char *environment; /* of the submitter's, "NAME=VALUE\n"... */
     int umask;               /* the submitter's; -1: the service's */
     int64_t attempt;         /* comes back in exit.json */
+    int group_fd;            /* cgroup.procs of the group it is to be in; 0: none */
+    int64_t memory_bytes;    /* of a unit: what it may use; 0: any */
+    double cpus;             /* the same */
 };
 
 struct np_worker {

@@ -164,6 +164,23 @@ static bool is_text(const char *path, const char *text)
     return same;
 }
 
+/* systemd.resource-control(5); *text becomes another. */
+static int add_limits(const struct np_worker_start *start, char **text, struct np_err *err)
+{
+    char memory[64] = "", cpus[64] = "";
+
+    if (start->memory_bytes > 0)
+        snprintf(memory, sizeof(memory), "MemoryMax=%lld\n", (long long)start->memory_bytes);
+    if (start->cpus > 0)
+        snprintf(cpus, sizeof(cpus), "CPUQuota=%.0f%%\n", start->cpus * 100);
+    char *longer = np_format("%s%s%s", *text, memory, cpus);
+    if (!longer)
+        return np_err_set(err, -ENOMEM, "out of memory");
+    np_free(*text);
+    *text = longer;
+    return 0;
+}
+
 /* The drop-in, unless it is there already: a file that is newer than what systemd has read means a reload. */
 static int write_dropin(const struct np_units *units, const char *unit,
     const struct np_worker_start *start, struct np_err *err)
@@ -173,6 +190,8 @@ static int write_dropin(const struct np_units *units, const char *unit,
     int code = path ? np_dropin_text(start->dir, units->cache, start->config, &text, err)
                     : np_err_set(err, -ENOMEM, "out of memory");
 
+    if (code == 0)
+        code = add_limits(start, &text, err);
     if (code == 0 && !is_text(path, text))
         code = write_file(folder, "run.conf", text, err);
     np_free(text);
@@ -383,7 +402,7 @@ static void read_result(
     if (how == CLD_KILLED || how == CLD_DUMPED)
         exit->signal = (int)status;
     if (strcmp(result, "oom-kill") == 0)
-        snprintf(exit->reason, sizeof(exit->reason), "the machine had no memory left for it");
+        snprintf(exit->reason, sizeof(exit->reason), NP_UNITS_NO_MEMORY);
     else if (how == CLD_EXITED && status >= 200 && status < 250)
         snprintf(exit->reason, sizeof(exit->reason),
             "systemd could not start it: %s (status %lld; `journalctl --user -u %s`)",

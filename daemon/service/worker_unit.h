@@ -12,6 +12,9 @@ struct np_units;
 int np_units_open(struct np_units **ret_units, struct np_err *err);
 void np_units_close(struct np_units *units);
 
+/* The reason of one that the kernel ended so. */
+#define NP_UNITS_NO_MEMORY "the machine had no memory left for it"
+
 /* start->dir is made first. -EBUSY: the unit has a process already. One that has ended at once is there as a
  * worker that is over. */
 int np_units_start(struct np_units *units, int64_t id, const struct np_worker_start *start,

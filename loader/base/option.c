@@ -76,7 +76,7 @@ static bool parse_int(const char *text, int64_t *ret_value)
     return *end == '\0' && errno == 0;
 }
 
-static bool parse_bytes(const char *text, int64_t *ret_value)
+bool np_option_bytes(const char *text, int64_t *ret_value)
 {
     static const char suffixes[] = "KMGT";
     double number, scale = 1;
@@ -166,7 +166,7 @@ static void parse_number(const struct np_option *option, const struct np_node *n
     if (word < 0) {
         switch (option->type) {
         case NP_OPT_INT: good = parse_int(node->text, &integer); break;
-        case NP_OPT_BYTES: good = parse_bytes(node->text, &integer); break;
+        case NP_OPT_BYTES: good = np_option_bytes(node->text, &integer); break;
         case NP_OPT_SHARE: good = parse_share(node->text, &real); break;
         default: good = parse_double(node->text, &real); break;
         }

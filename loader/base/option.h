@@ -68,4 +68,7 @@ const char *np_alias(const char *word, int index);
 void np_suggest(const char *word, const char *const *words, const char *what_there_is, char *text,
     size_t text_bytes);
 
+/* "64M", "2.5GiB", "100": bytes; false: it is something else. */
+bool np_option_bytes(const char *text, int64_t *ret_value);
+
 #endif

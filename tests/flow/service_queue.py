@@ -199,6 +199,31 @@ def unchanged():
     command("release", "--all")
 
 
+def limits():
+    """On a folder that stands for a cgroup; and a service that has none."""
+    path = daemon.dir + "/limited.yaml"
+    says("cannot limit memory or CPUs", "submit", path, "--memory", "16G", code=2)
+    for flag, value, code in (("--memory", "lots", 2), ("--memory", "1M", 1), ("--cpus", "0", 2), ("--cpus", "x", 2)):
+        command("submit", path, flag, value, code=code)
+    group = daemon.dir + "/cgroup"
+    os.mkdir(group)
+    os.environ["NNPIPE_CGROUP"] = group
+    daemon.stop()
+    daemon.start()
+    del os.environ["NNPIPE_CGROUP"]
+    run = submit("small", FOREVER, "--memory", "512M", "--cpus", "1.5", "--max-retries", "0")
+    expect(of(run)["memory"] == 512 << 20 and of(run)["cpus"] == 1.5, of(run))
+    trained(run)
+    at = "%s/run-%d/" % (group, run)
+    text = lambda name: open(at + name).read()
+    expect(text("memory.max") == str(512 << 20) and text("cpu.max") == "150000 100000" and text("cgroup.procs") == "0", os.listdir(at))
+    with open(at + "memory.events", "w") as out:
+        out.write("oom 1\noom_kill 1\n")
+    os.kill(int(open(of(run)["dir"] + "/lock").read()), signal.SIGKILL)
+    settles(lambda: "memory limit of 0.5 GiB" in of(run)["reason"], "the reason is another")
+    daemon.ask("POST", "/v1/runs/%d/stop" % run)
+
+
 def lines():
     run = submit("logged", 5)
     command("wait", run)
@@ -226,6 +251,8 @@ try:
         lists()
     with test("a list that has not changed is not sent again"):
         unchanged()
+    with test("a run's memory and CPUs are limited by its cgroup; where there is none it is refused"):
+        limits()
     with test("the last lines of a log"):
         lines()
 finally:

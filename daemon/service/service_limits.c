@@ -1,0 +1,56 @@
+/* Memory and CPUs of a run: who sets them, and what the service says where nobody can. The service's thread. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/service/service_parts.h"
+#include "daemon/service/worker_unit.h"
+
+static bool is_limited(const struct np_entry *entry)
+{
+    return entry->memory_bytes > 0 || entry->cpus > 0;
+}
+
+int np_service_may_limit(
+    const struct np_service *service, const struct np_entry *entry, struct np_err *err)
+{
+    if (!is_limited(entry) || service->start.units || service->cgroup.fd >= 0)
+        return 0;
+    return np_err_set(err, -ENOTSUP, "this service cannot limit memory or CPUs of a run: %s",
+        service->cgroup.problem);
+}
+
+void np_service_default_limits(const struct np_service *service, struct np_entry *entry)
+{
+    if (entry->memory_bytes == 0)
+        entry->memory_bytes = service->options.limits.memory_per_run;
+    if (entry->cpus == 0)
+        entry->cpus = service->options.limits.cpus_per_run;
+}
+
+int np_service_enter_group(
+    const struct np_service *service, const struct np_entry *entry, int *ret_fd, struct np_err *err)
+{
+    if (!is_limited(entry))
+        return 0;
+    return np_cgroup_begin(
+        &service->cgroup, entry->id, entry->memory_bytes, entry->cpus, ret_fd, err);
+}
+
+void np_service_leave_group(const struct np_service *service, struct np_kept *run)
+{
+    const struct np_entry *entry = &run->entry;
+    struct np_worker_exit *left = &run->left;
+    bool no_memory;
+
+    if (!is_limited(entry))
+        return;
+    no_memory = service->start.units ? strcmp(left->reason, NP_UNITS_NO_MEMORY) == 0
+                                     : np_cgroup_end(&service->cgroup, entry->id);
+    if (no_memory && left->code < 0 && entry->memory_bytes > 0)
+        snprintf(left->reason, sizeof(left->reason),
+            "its processes needed more than its memory limit of %.1f GiB: smaller batches, fewer "
+            "readers or a smaller cache need less",
+            (double)entry->memory_bytes / (1 << 30));
+}
