@@ -2,6 +2,7 @@
 #include "daemon/service/keep.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "daemon/service/service_parts.h"
@@ -58,8 +59,9 @@ static void take_answer(struct np_service *service)
         return;
     if (run)
         run->spare = 0;
+    /* The run's line; another is the sum of all. */
     if (code == 1 && run &&
-        np_json_parse(keeper->child.text, keeper->child.used, &answer, NULL) == 0) {
+        np_json_parse(keeper->child.text, strcspn(keeper->child.text, "\n"), &answer, NULL) == 0) {
         const double freed = np_node_number(answer, "freed_bytes", 0);
 
         if (!keeper->prunes)
