@@ -7,12 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "daemon/json.h"
 #include "daemon/service/as_user.h"
 #include "daemon/service/owners.h"
+#include "daemon/service/service_parts.h"
 #include "daemon/service/worker_unit.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
@@ -21,6 +23,7 @@
 #define WEBHOOK_S  30L
 #define NR_TRIES   3
 #define MOST_BYTES (1u << 20)
+#define RETRY_S    5.0 /* before what could not be started is tried again */
 
 static void post(const char *address, const char *json)
 {
@@ -77,27 +80,6 @@ static void tell(const char *on_end, const char *webhook, const char *json)
         post(webhook, json);
 }
 
-static void tell_by_unit(
-    const struct np_service_options *options, struct np_units *units, int64_t id, const char *json)
-{
-    struct np_json text = {0};
-    struct np_err err = {0};
-
-    np_json_begin(&text, NULL);
-    np_json_text(&text, "on_end", options->on_end);
-    np_json_text(&text, "webhook", options->webhook);
-    np_json_text(&text, "run", json);
-    const char *line = np_json_end(&text);
-    if (!line)
-        np_err_set(&err, -ENOMEM, "out of memory");
-    else
-        np_units_tell_ended(units, id, line, &err);
-    if (err.code)
-        fprintf(stderr, "nnpipe daemon: nobody is told that run %lld is over: %s\n", (long long)id,
-            err.text);
-    np_json_fini(&text);
-}
-
 /* Time is up: a command that goes on goes with it. */
 static void end_group(int number)
 {
@@ -105,30 +87,139 @@ static void end_group(int number)
     kill(0, SIGKILL);
 }
 
-/* The child's child is init's: nobody has to wait for it. */
-void np_ending_tell(
-    const struct np_service_options *options, struct np_units *units, int64_t id, const char *json)
+/* --- at most a few at a time ------------------------------------------------------------------ */
+
+static int tell_by_unit(
+    const struct np_service *service, int64_t id, const char *json, struct np_err *err)
 {
-    if (!options->on_end && !options->webhook)
-        return;
-    if (units) {
-        tell_by_unit(options, units, id, json);
-        return;
-    }
+    struct np_json text = {0};
+    int code;
+
+    np_json_begin(&text, NULL);
+    np_json_text(&text, "on_end", service->options.on_end);
+    np_json_text(&text, "webhook", service->options.webhook);
+    np_json_text(&text, "run", json);
+    const char *line = np_json_end(&text);
+    code = line ? np_units_tell_ended(service->start.units, id, line, err)
+                : np_err_set(err, -ENOMEM, "out of memory");
+    np_json_fini(&text);
+    return code;
+}
+
+/* In the child. */
+static void be_teller(const struct np_service_options *options, const char *json)
+{
+    np_child_signals();
+    close_range(
+        3, ~0u, 0); /* the sockets above all: the next daemon may want them before this ends */
+    setsid();
+    signal(SIGALRM, end_group);
+    if (np_become(geteuid(), getegid()) == 0) /* what it may beyond its user is not the command's */
+        tell(options->on_end, options->webhook, json);
+    _exit(0);
+}
+
+static int begin(struct np_service *service, struct np_teller *teller, int64_t id, const char *json,
+    struct np_err *err)
+{
     const pid_t child = fork();
-    if (child == 0) {
-        if (fork() != 0)
-            _exit(0);
-        np_child_signals();
-        setsid();
-        signal(SIGALRM, end_group);
-        if (np_become(geteuid(), getegid()) ==
-            0) /* what it may beyond its user is not the command's */
-            tell(options->on_end, options->webhook, json);
-        _exit(0);
+
+    if (child == 0)
+        be_teller(&service->options, json);
+    if (child < 0)
+        return np_err_set(err, -errno, "no process can be started: %s", strerror(errno));
+    *teller = (struct np_teller){.pid = child, .pid_fd = pidfd_open(child, 0), .id = id};
+    if (teller->pid_fd >= 0) /* else it is seen with the next tick */
+        np_service_wake_on(service, teller->pid_fd, NULL);
+    return 0;
+}
+
+static void note_told(struct np_service *service, int64_t id)
+{
+    struct np_kept *run = np_service_run_of(service, id);
+    struct np_err unwritten = {0};
+
+    if (!run || !np_entry_is_over(&run->entry))
+        return;
+    struct np_entry to = run->entry;
+    to.told = true;
+    np_service_commit(service, run, &to, &unwritten); /* else it is told again */
+}
+
+/* Those that have ended make room. */
+static void reap(struct np_service *service)
+{
+    for (int i = 0; i < NP_MOST_TELLERS; i++) {
+        struct np_teller *teller = &service->tellers.at[i];
+
+        if (teller->pid == 0 || waitpid(teller->pid, NULL, WNOHANG) == 0)
+            continue;
+        if (teller->pid_fd >= 0)
+            close(teller->pid_fd);
+        note_told(service, teller->id);
+        *teller = (struct np_teller){.pid = 0};
     }
-    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
-        ;
+}
+
+static bool is_under_way(const struct np_tellers *tellers, int64_t id)
+{
+    for (int i = 0; i < NP_MOST_TELLERS; i++)
+        if (tellers->at[i].pid > 0 && tellers->at[i].id == id)
+            return true;
+    return false;
+}
+
+/* The run as JSON; lent until the next. NULL: no memory. */
+static const char *line_of(struct np_service *service, const struct np_entry *entry)
+{
+    np_json_begin(&service->json, NULL);
+    np_service_write_run(service, &service->json, entry, true);
+    return np_json_end(&service->json);
+}
+
+static int tell_of(struct np_service *service, struct np_teller *teller,
+    const struct np_entry *entry, struct np_err *err)
+{
+    const int64_t id = entry->id;
+    const char *line = line_of(service, entry);
+    int code = line ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+
+    if (code == 0 && !service->start.units)
+        return begin(service, teller, id, line, err);
+    if (code == 0 && (code = tell_by_unit(service, id, line, err)) == 0)
+        note_told(service, id);
+    return code;
+}
+
+void np_ending_turn(struct np_service *service)
+{
+    struct np_tellers *tellers = &service->tellers;
+    int free_one = 0;
+
+    reap(service);
+    if (np_service_ticks() < tellers->not_before)
+        return;
+    for (int i = 0; i < service->nr_runs; i++) {
+        const struct np_entry *entry = service->entries[i];
+        struct np_err err = {0};
+
+        if (!np_entry_is_over(entry) || entry->told || is_under_way(tellers, entry->id))
+            continue;
+        if (!service->options.on_end && !service->options.webhook) { /* any more */
+            note_told(service, entry->id);
+            continue;
+        }
+        while (free_one < NP_MOST_TELLERS && tellers->at[free_one].pid > 0)
+            free_one++;
+        if (free_one == NP_MOST_TELLERS)
+            return;
+        if (tell_of(service, &tellers->at[free_one], entry, &err) < 0) {
+            fprintf(stderr, "nnpipe daemon: on_end of run %lld is tried again: %s\n",
+                (long long)entry->id, err.text);
+            tellers->not_before = np_service_ticks() + RETRY_S;
+            return;
+        }
+    }
 }
 
 static const char *text_of(const struct np_node *map, const char *key)

@@ -1,15 +1,28 @@
-/* When a run is over: a command and a webhook are told, in a process of its own that nobody waits for. And what of
- * runs that are over is kept. The service's thread. */
+/* When a run is over: a command and a webhook are told, a few at a time, in processes of their own; that they were is
+ * in the queue's file, so that over a restart of the service it is done at least once. And what of runs that are over
+ * is kept. The service's thread. */
 #ifndef NP_ENDING_H
 #define NP_ENDING_H
 
 #include "daemon/service/service.h"
 
-/* json: the run, one line. Errors of the command or the address go to standard error. units NULL: a process of the
- * daemon's; else a unit of its own, as the daemon's sandbox is not for other people's commands. */
-void np_ending_tell(
-    const struct np_service_options *options, struct np_units *units, int64_t id, const char *json);
-/* The same in this process, which ends within some minutes: {"on_end", "webhook", "run": TEXT}, read from fd.
+#define NP_MOST_TELLERS 4
+
+struct np_tellers {
+    struct np_teller {
+        pid_t pid; /* 0: none */
+        int pid_fd;
+        int64_t id;
+    } at[NP_MOST_TELLERS];
+    double not_before; /* on the clock that nobody sets: one could not be started */
+};
+
+/* With each turn of the loop: begins to tell of runs of which nobody was told, and notes of whom it was done. Where
+ * runs are units, so is this: the daemon's sandbox is not for other people's commands. What cannot be started is
+ * said, and tried again; errors of the command or the address go to standard error, and are not. */
+struct np_service;
+void np_ending_turn(struct np_service *service);
+/* Tells in this process, which ends within some minutes: {"on_end", "webhook", "run": TEXT}, read from fd.
  * -EBADMSG: it is not that. */
 int np_ending_do(int fd, struct np_err *err);
 /* Which of the runs that are over is to be forgotten now, by keep_runs (of each owner) and keep_s; 0: none.

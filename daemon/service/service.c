@@ -145,28 +145,19 @@ void np_service_drop(struct np_service *service, int index)
     service->version++;
 }
 
-static void tell_of_end(struct np_service *service, const struct np_kept *run)
-{
-    np_json_begin(&service->json, NULL);
-    np_service_write_run(service, &service->json, &run->entry, true);
-    const char *line = np_json_end(&service->json);
-
-    if (line)
-        np_ending_tell(&service->options, service->start.units, run->entry.id, line);
-}
-
 int np_service_commit(
     struct np_service *service, struct np_kept *run, const struct np_entry *to, struct np_err *err)
 {
-    const bool was_over = np_entry_is_over(&run->entry);
-    int code = np_queue_update(service->queue, to, err);
+    const bool was_over = np_entry_is_over(&run->entry), is_over = np_entry_is_over(to);
+    struct np_entry written = *to;
 
+    if (is_over != was_over) /* where nobody is to be told, everybody has been */
+        written.told = is_over && !service->options.on_end && !service->options.webhook;
+    const int code = np_queue_update(service->queue, &written, err);
     if (code < 0)
         return code;
-    run->entry = *to;
+    run->entry = written;
     service->version++;
-    if (np_entry_is_over(to) && !was_over)
-        tell_of_end(service, run);
     return 0;
 }
 
@@ -562,6 +553,7 @@ int np_service_run(struct np_service *service, struct np_err *err)
         dispatch(service);
         forget_old(service);
         np_keep_turn(service);
+        np_ending_turn(service);
         if (service->turn)
             service->turn(service->turn_context);
     }

@@ -51,7 +51,7 @@ static const struct np_option table[] = {
         "free on a run's disk for it to be started, and to go on when that was full"},
     {"on_end", NP_OPT_STRING, FIELD(on_end), "", 0, 0, NULL,
         "a command, run by sh when a run is over, as the service's user, with the run as JSON on "
-        "standard input; at most once"},
+        "standard input; at least once"},
     {"webhook", NP_OPT_STRING, FIELD(webhook), "", 0, 0, NULL,
         "an http or https address that the same is sent to by POST"},
     {"listen", NP_OPT_STRING, FIELD(listen), "", 0, 0, NULL,

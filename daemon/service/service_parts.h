@@ -4,6 +4,7 @@
 
 #include "daemon/json.h"
 #include "daemon/service/cgroup.h"
+#include "daemon/service/ending.h"
 #include "daemon/service/errand.h"
 #include "daemon/service/keep.h"
 #include "daemon/service/service.h"
@@ -59,6 +60,7 @@ struct np_service {
     int epoll_fd, signal_fd, timer_fd;
     struct np_json json; /* of a run that is over, for who is told of it */
     struct np_keeper keeper;
+    struct np_tellers tellers;
     bool stopping;
     bool held;               /* nothing is started */
     struct np_cgroup cgroup; /* that its runs' are made in */

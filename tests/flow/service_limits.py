@@ -130,6 +130,43 @@ def taken_port():
         one.close()
 
 
+def hooks():
+    """Of many ends at once: a few hooks at a time, each at least once, over the death of the service."""
+    one = api.Daemon(BASE, tcp=False)
+    place = one.dir + "/hooks"
+    os.makedirs(place + "/now")
+    try:
+        one.write_settings(BASE + 'on_end: "f=$(mktemp %s/now/XXXXXX); ls %s/now | wc -l >>%s/nr; cat >>%s/told; sleep 0.2; rm $f"\n'
+                           % (place, place, place, place))
+        expect(one.ask("POST", "/v1/service/reload").status == 204, "reload")
+        first = one.submit()
+        runs = [first] + [one.submit(after=[first]) for _ in range(11)]
+        one.ask("POST", "/v1/runs/%d/stop" % first)
+        told = lambda: open(place + "/told").read() if os.path.exists(place + "/told") else ""
+        for _ in range(600):
+            if told().count("\n") >= 5:
+                break
+            time.sleep(0.02)
+        one.process.kill()
+        one.process.wait()
+        one.start()
+        missing = lambda: [run for run in runs if '{"id": %d,' % run not in told()]
+        for _ in range(1200):
+            if not missing():
+                break
+            time.sleep(0.05)
+        expect(not missing(), "nobody was told of %s" % missing())
+        counts = [int(line) for line in open(place + "/nr")]
+        expect(max(counts) <= 8, counts)  # 4 of each daemon
+        before = told()
+        one.ask("POST", "/v1/service/reload")
+        expect(one.stop() == 0 and told() == before, "told again without a reason")
+    finally:
+        one.close()
+
+
+with test("of many ends at once hooks are told a few at a time, and each at least once"):
+    hooks()
 with test("a port that is taken keeps nobody from the queue, and one that is none is told with 2"):
     taken_port()
 daemon = box(BASE)
