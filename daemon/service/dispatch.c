@@ -51,6 +51,19 @@ bool np_dispatch_knows(const struct np_slotted *devices, int nr_devices, const c
     return false;
 }
 
+int np_dispatch_suspect(const struct np_slotted *devices, int nr_devices, const char *wanted)
+{
+    int suspect = -1;
+
+    for (int i = 0; i < nr_devices; i++)
+        if (suits(devices, nr_devices, wanted, &devices[i])) {
+            if (!np_device_is_suspect(&devices[i].health))
+                return -1;
+            suspect = suspect < 0 ? i : suspect;
+        }
+    return suspect;
+}
+
 static bool is_leaving(const struct np_entry *entry)
 {
     return np_entry_has_worker(entry) && entry->state != NP_ENTRY_RUNNING;
@@ -59,7 +72,8 @@ static bool is_leaving(const struct np_entry *entry)
 static void count_places(const struct np_dispatch *d, struct place places[MOST_DEVICES])
 {
     for (int i = 0; i < d->nr_devices; i++)
-        places[i] = (struct place){.free = d->devices[i].nr_slots};
+        places[i] = (struct place){
+            .free = np_device_slots(&d->devices[i].health, d->devices[i].nr_slots, d->ticks)};
     for (int e = 0; e < d->nr_entries; e++)
         for (int i = 0; np_entry_has_worker(d->entries[e]) && i < d->nr_devices; i++)
             if (strcmp(d->entries[e]->assigned, d->devices[i].name) == 0) {
@@ -103,6 +117,16 @@ static int look_before(const struct np_dispatch *d, const struct np_entry *entry
     return waits;
 }
 
+/* Rather not where the run has died last; else where most slots are free. */
+static bool is_better(const struct np_dispatch *d, const struct np_entry *entry,
+    const struct place *places, int device, int best)
+{
+    const bool died = strcmp(d->devices[device].name, entry->died_on) == 0,
+               best_died = strcmp(d->devices[best].name, entry->died_on) == 0;
+
+    return died != best_died ? best_died : places[device].free > places[best].free;
+}
+
 /* The suitable device with most free slots; -1: none has any. */
 static int free_device(
     const struct np_dispatch *d, const struct np_entry *entry, const struct place *places)
@@ -112,7 +136,7 @@ static int free_device(
     for (int i = 0; i < d->nr_devices; i++)
         if (places[i].free > 0 && is_open(&d->devices[i]) &&
             suits(d->devices, d->nr_devices, entry->device, &d->devices[i]) &&
-            (best < 0 || places[i].free > places[best].free))
+            (best < 0 || is_better(d, entry, places, i, best)))
             best = i;
     return best;
 }

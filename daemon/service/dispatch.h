@@ -2,12 +2,14 @@
 #ifndef NP_DISPATCH_H
 #define NP_DISPATCH_H
 
+#include "daemon/service/device_health.h"
 #include "daemon/service/queue.h"
 
 struct np_slotted { /* a device of the service */
     char name[32];  /* "cuda:0", "cpu", "sim" */
     int nr_slots;   /* runs at a time */
     bool drained;   /* no run is started there; those that it has go on */
+    struct np_device_health health;
 };
 
 enum np_order_kind {
@@ -30,6 +32,7 @@ struct np_dispatch {
     bool preempt;             /* a run of higher priority may make one of lower yield */
     int64_t running_per_user; /* runs of one owner at a time; 0: any number */
     double now;               /* Unix time */
+    double ticks;             /* seconds on the clock of the devices' health */
     double
         longest_s; /* that a run may have to wait: one that would wait longer saw the clock set back */
 };
@@ -42,5 +45,7 @@ struct np_dispatch {
 int np_dispatch(const struct np_dispatch *dispatch, struct np_order *ret_orders, int most);
 /* Can a run that wants this device ever be started here? */
 bool np_dispatch_knows(const struct np_slotted *devices, int nr_devices, const char *wanted);
+/* The suspect device that such a run waits for: all devices that suit it are suspect. -1: one is not, or none suits. */
+int np_dispatch_suspect(const struct np_slotted *devices, int nr_devices, const char *wanted);
 
 #endif

@@ -56,6 +56,9 @@ struct np_entry {
     int nr_after;
     int64_t umask; /* the submitter's, for what the run writes; -1: the service's own */
 
+    char died_on
+        [32]; /* the device of its last death, for the next start; not in the file; "": none */
+
     /* these change */
     enum np_entry_state state;
     char assigned[32]; /* the device it runs on; "": none */

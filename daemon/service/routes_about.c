@@ -26,6 +26,11 @@ bool np_is_on_device(const struct np_entry *entry, const struct np_slotted *devi
     return np_entry_has_worker(entry) && strcmp(entry->assigned, device->name) == 0;
 }
 
+static const char *state_of(const struct np_slotted *device)
+{
+    return device->drained ? "drained" : np_device_is_suspect(&device->health) ? "suspect" : "ok";
+}
+
 void np_route_devices(struct np_call *call)
 {
     const struct np_service_options *options = np_service_options(call->routes->service);
@@ -39,7 +44,10 @@ void np_route_devices(struct np_call *call)
         np_json_open(json, NULL, '{');
         np_json_text(json, "name", options->devices[d].name);
         np_json_int(json, "slots", options->devices[d].nr_slots);
-        np_json_text(json, "state", options->devices[d].drained ? "drained" : "ok");
+        np_json_text(json, "state", state_of(&options->devices[d]));
+        np_json_text(json, "reason",
+            np_device_is_suspect(&options->devices[d].health) ? options->devices[d].health.why
+                                                              : "");
         np_json_open(json, "runs", '[');
         for (int i = 0; i < nr; i++)
             if (np_is_on_device(entries[i], &options->devices[d]))

@@ -55,6 +55,19 @@ const char *np_health_problem(struct np_routes *routes)
     return health->problem;
 }
 
+/* The service itself is well with them: they are listed, and `ok` stays. */
+static void write_suspects(struct np_json *json, const struct np_service_options *options)
+{
+    char text[400];
+
+    for (int i = 0; i < options->nr_devices; i++)
+        if (np_device_is_suspect(&options->devices[i].health)) {
+            snprintf(text, sizeof(text), "%s is set aside, starts die there: %s",
+                options->devices[i].name, options->devices[i].health.why);
+            np_json_text(json, NULL, text);
+        }
+}
+
 void np_route_health(struct np_call *call)
 {
     struct np_json *json = &call->routes->json;
@@ -69,6 +82,7 @@ void np_route_health(struct np_call *call)
         np_json_text(json, NULL, problem);
     if (*np_service_problem(call->routes->service))
         np_json_text(json, NULL, np_service_problem(call->routes->service));
+    write_suspects(json, np_service_options(call->routes->service));
     np_json_close(json, ']');
     np_answer_json(call, ok ? 200 : 503);
 }
@@ -161,6 +175,17 @@ static void write_devices(FILE *out, const struct np_service *service)
     }
 }
 
+static void write_suspect_gauge(FILE *out, const struct np_service_options *options)
+{
+    head(out, "nnpipe_device_suspect", "gauge",
+        "1 where start after start died: no run is started there for a while.");
+    for (int d = 0; d < options->nr_devices; d++) {
+        fputs("nnpipe_device_suspect{", out);
+        label(out, "device", options->devices[d].name);
+        fprintf(out, "} %d\n", np_device_is_suspect(&options->devices[d].health));
+    }
+}
+
 static void write_service(FILE *out, struct np_routes *routes)
 {
     const struct np_service *service = routes->service;
@@ -196,6 +221,7 @@ void np_route_prometheus(struct np_call *call)
     }
     write_service(out, call->routes);
     write_devices(out, service);
+    write_suspect_gauge(out, np_service_options(service));
     for (size_t i = 0; i < sizeof(gauges) / sizeof(*gauges); i++)
         write_gauge(out, service, &gauges[i]);
     if (fclose(out) == 0)

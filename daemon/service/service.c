@@ -471,9 +471,12 @@ static void dispatch(struct np_service *service)
         .preempt = service->options.preempt,
         .running_per_user = service->access.for_box ? service->options.limits.running_per_user : 0,
         .now = np_service_now(),
+        .ticks = np_service_ticks(),
         .longest_s = service->options.retry_cap_s > NP_DISK_WAIT_S ? service->options.retry_cap_s
                                                                    : NP_DISK_WAIT_S};
-    const int nr = service->stopping || service->held ? 0 : np_dispatch(&d, orders, MOST_ORDERS);
+    np_service_say_suspects(service);
+    const bool waits = service->stopping || service->held || d.ticks < service->start_at;
+    const int nr = waits ? 0 : np_dispatch(&d, orders, MOST_ORDERS);
 
     for (int i = 0; i < nr; i++)
         carry_out(service, &orders[i]);

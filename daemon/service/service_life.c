@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "daemon/cmd.h"
 #include "daemon/json.h"
 #include "daemon/service/decide.h"
 #include "daemon/service/job.h"
@@ -19,6 +20,10 @@
 #define START_S  60.0 /* that a worker has to become its user */
 #define MOST_READS                                                                                 \
     16 /* of a pipe at a time: who says more than a pipe holds waits for the others */
+
+#define MOST_HOLD_S 5.0  /* of all starts, behind one for which there was no process */
+#define KILLED_S    10.0 /* that a process may take to end after SIGKILL, until its run says so */
+#define UNKILLABLE  "does not end though it was killed"
 
 /* --- beginning -------------------------------------------------------------------------------- */
 
@@ -44,11 +49,11 @@ void np_service_begin_life(struct np_kept *run)
         .images_per_second = NAN,
         .stall_ratio = NAN,
         .eta_s = NAN};
-    run->ended = run->unbegun = run->unstarted = run->hung = false;
+    run->ended = run->unbegun = run->unstarted = run->hung = run->noted = false;
     run->starting = run->lost = run->no_lock = run->over = run->read = run->absent = false;
     run->silent = run->wants_room = false;
     run->room_until = 0; /* what it was told holds for one start */
-    run->told = run->listen_at = 0;
+    run->told = run->killed = run->listen_at = 0;
     run->used = 0;
     run->at = -1;
     run->went_on = run->born = np_service_ticks();
@@ -204,6 +209,54 @@ void np_service_tell(struct np_service *service, struct np_kept *run)
     np_worker_signal(&run->worker, SIGTERM);
 }
 
+/* What the end says of the run's device. */
+static void note_device(struct np_service *service, struct np_kept *run)
+{
+    const struct np_worker_exit *left = &run->left;
+    const bool well = left->code == NP_EXIT_DONE || (left->code == NP_EXIT_STOPPED && left->saved);
+    const struct np_device_end end = {.run = run->entry.id,
+        .device_failed = left->no_device || left->device_failed,
+        .died = left->code < 0 && left->begun && !run->hung && run->told == 0,
+        .well = well,
+        .lived_s = run->lived_s,
+        .why = *left->reason ? left->reason : "its process was killed, or crashed"};
+
+    snprintf(run->died_on, sizeof(run->died_on), "%s",
+        end.device_failed || end.died ? run->entry.assigned : "");
+    for (int i = 0; i < service->options.nr_devices; i++) {
+        struct np_slotted *device = &service->options.devices[i];
+
+        if (strcmp(device->name, run->entry.assigned) == 0 && !run->unstarted &&
+            np_device_ended(&device->health, device->name, &end, np_service_ticks()))
+            fprintf(stderr,
+                "nnpipe daemon: %s is set aside for %.0f minutes: %d starts died there, the last: "
+                "%s\n",
+                device->name, NP_SUSPECT_TRIAL_S / 60, device->health.nr_deaths,
+                device->health.why);
+    }
+}
+
+/* A run that trains there speaks for a device that was set aside. */
+static void trust_device(struct np_service *service, const struct np_kept *run, double now)
+{
+    if (now - run->born < NP_QUICK_DEATH_S || !(run->progress.step > 0))
+        return;
+    for (int i = 0; i < service->options.nr_devices; i++)
+        if (strcmp(service->options.devices[i].name, run->entry.assigned) == 0)
+            service->options.devices[i].health = (struct np_device_health){0};
+}
+
+/* A machine that has no process for one run has none for the others either; not for long, though, for the reason may
+ * be that one run's user. */
+static void hold_starts(struct np_service *service, const struct np_kept *run)
+{
+    service->nr_unstarted = run->unstarted ? service->nr_unstarted + 1 : 0;
+    service->start_at = !run->unstarted
+                            ? 0
+                            : np_service_ticks() + np_back_off(service->options.retry_first_s,
+                                                       MOST_HOLD_S, service->nr_unstarted);
+}
+
 static void decide(struct np_service *service, struct np_kept *run, struct np_entry *to)
 {
     np_service_leave_group(service, run);
@@ -216,8 +269,30 @@ static void decide(struct np_service *service, struct np_kept *run, struct np_en
         .retry_first_s = service->options.retry_first_s,
         .retry_cap_s = service->options.retry_cap_s};
 
+    if (!run->noted) {
+        note_device(service, run);
+        hold_starts(service, run);
+        run->noted = true;
+    }
     np_decide(&end, to, &run->waits);
+    memcpy(to->died_on, run->died_on, sizeof(to->died_on));
     np_service_count_time(run, to);
+}
+
+/* SIGKILL ends all but a process that waits in the kernel for storage or a device: it keeps its slot, and says why. */
+static void say_unkillable(struct np_service *service, struct np_kept *run, double now)
+{
+    struct np_entry to = run->entry;
+    struct np_err unwritten = {0};
+
+    if (run->killed == 0)
+        run->killed = now;
+    if (now - run->killed < KILLED_S || strstr(to.reason, UNKILLABLE))
+        return;
+    snprintf(to.reason, sizeof(to.reason),
+        "process %d " UNKILLABLE ": it waits in the kernel for storage or its device, and keeps %s",
+        (int)run->worker.pid, to.assigned);
+    np_service_commit(service, run, &to, &unwritten);
 }
 
 /* It has not become its user, or nnpipe, yet. */
@@ -248,6 +323,7 @@ static void watch_worker(struct np_service *service, struct np_kept *run)
         run->listen_at = 0; /* its last words */
     listen_to(service, run);
     np_service_watch_time(service, run);
+    trust_device(service, run, now);
     if (is_over) {
         struct np_worker_exit left;
 
@@ -264,6 +340,7 @@ static void watch_worker(struct np_service *service, struct np_kept *run)
                              : now - run->went_on > service->options.hang_s) {
         run->hung = run->told == 0;
         np_worker_signal(&run->worker, SIGKILL);
+        say_unkillable(service, run, now);
     }
 }
 

@@ -37,7 +37,11 @@ struct np_kept {
     double spare;     /* bytes of checkpoints that may go, once it is over; -1: not looked at yet */
     double born;      /* when its worker began, on the clock that nobody sets */
     double lived_s;   /* that its worker has run; of one that has ended, that it ran */
-    double told;      /* when it was told to stop, on the clock that nobody sets; 0: it was not */
+    bool noted;       /* what its end says of its device and of the machine is taken down */
+    char died_on[32]; /* as in the entry, once its end is written there */
+    double
+        killed;  /* when it was first sent SIGKILL, on the clock that nobody sets; 0: it was not */
+    double told; /* when it was told to stop, on the clock that nobody sets; 0: it was not */
     double went_on;   /* when it last made progress, on the same */
     double listen_at; /* when its pipe is looked for, or read, again, on the same */
     double at;        /* where that was: batches done */
@@ -65,6 +69,8 @@ struct np_service {
     bool held;               /* nothing is started */
     struct np_cgroup cgroup; /* that its runs' are made in */
     double began;            /* Unix time */
+    int nr_unstarted;        /* starts in a row for which the machine had no process */
+    double start_at; /* for which nothing is started before, on the clock that nobody sets */
     uint64_t version;
     void (*turn)(void *context); /* http's */
     void *turn_context;
@@ -87,6 +93,8 @@ int np_service_enter_group(const struct np_service *service, const struct np_ent
 void np_service_leave_group(const struct np_service *service, struct np_kept *run);
 /* service_queue.c: marks what the queue's file says of devices. */
 int np_service_mark_drained(struct np_service *service, struct np_err *err);
+/* Queued runs that wait for devices that are set aside say so. */
+void np_service_say_suspects(struct np_service *service);
 /* Of a run that has a worker: is its time over? */
 void np_service_watch_time(struct np_service *service, struct np_kept *run);
 /* Of one whose worker has ended: the time that it ran, and what becomes of it when that was all it had. */

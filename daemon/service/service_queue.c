@@ -78,6 +78,8 @@ int np_service_hold(struct np_service *service, int64_t id, struct np_err *err)
 
 /* --- devices ---------------------------------------------------------------------------------- */
 
+#define SUSPECTED "it waits for"
+
 static void mark(void *context, const char *device)
 {
     struct np_service *service = context;
@@ -110,8 +112,33 @@ int np_service_drain(struct np_service *service, const char *name, bool drained,
     const int code = np_queue_drain(service->queue, name, drained, err);
     if (code == 0)
         device->drained = drained;
+    if (code == 0 && !drained) /* somebody has looked after it */
+        device->health = (struct np_device_health){0};
     service->version++;
     return code;
+}
+
+void np_service_say_suspects(struct np_service *service)
+{
+    const struct np_service_options *options = &service->options;
+
+    for (int i = 0; i < service->nr_runs; i++) {
+        struct np_entry to = service->runs[i]->entry;
+        const int d = to.state == NP_ENTRY_QUEUED
+                          ? np_dispatch_suspect(options->devices, options->nr_devices, to.device)
+                          : -1;
+        struct np_err unwritten = {0};
+
+        if (d < 0 || strncmp(to.reason, SUSPECTED, strlen(SUSPECTED)) == 0)
+            continue;
+        snprintf(to.reason, sizeof(to.reason),
+            SUSPECTED
+            " %s, which is set aside: %d starts in a row died there, the last: %.200s; the "
+            "service tries it again within %.0f minutes, or after `nnpipe undrain %s`",
+            options->devices[d].name, options->devices[d].health.nr_deaths,
+            options->devices[d].health.why, NP_SUSPECT_TRIAL_S / 60, options->devices[d].name);
+        np_service_commit(service, service->runs[i], &to, &unwritten);
+    }
 }
 
 int np_service_hold_all(struct np_service *service, bool held, struct np_err *err)

@@ -366,3 +366,39 @@ Test(access, nobody_has_more_rights_than_they_should)
         cr_assert_eq(np_access_may(&own, &owners, d, 5), d == NP_DEED_LIST || d == NP_DEED_HEALTH);
     }
 }
+
+Test(dispatch, a_suspect_device_gets_no_run_and_then_one_for_its_trial)
+{
+    struct np_slotted devices[] = {
+        {.name = "cuda:0", .nr_slots = 2}, {.name = "cuda:1", .nr_slots = 1}};
+    struct np_order orders[MOST];
+
+    devices[0].health = (struct np_device_health){.nr_deaths = NP_SUSPECT_DEATHS, .trial_at = 1};
+    nr_entries = 0;
+    for (int i = 0; i < 3; i++)
+        add("auto", 0);
+    cr_assert_eq(dispatch(devices, 2, false, orders), 1);
+    cr_assert(is_start(&orders[0], 0, 1));
+    devices[0].health.trial_at = 0;
+    cr_assert_eq(dispatch(devices, 2, false, orders), 2, "one of its two slots");
+    cr_assert_eq(np_dispatch_suspect(devices, 2, "auto"), -1);
+    cr_assert_eq(np_dispatch_suspect(devices, 2, "cuda:0"), 0);
+    cr_assert_eq(np_dispatch_suspect(devices, 2, "cuda:1"), -1);
+}
+
+Test(dispatch, a_run_is_not_started_again_where_it_died_while_another_device_is_free)
+{
+    const struct np_slotted devices[] = {
+        {.name = "cuda:0", .nr_slots = 4}, {.name = "cuda:1", .nr_slots = 1}};
+    struct np_order orders[MOST];
+
+    nr_entries = 0;
+    strcpy(add("auto", 0)->died_on, "cuda:0");
+    cr_assert_eq(dispatch(devices, 2, false, orders), 1);
+    cr_assert(is_start(&orders[0], 0, 1));
+    strcpy(entries[0].died_on, "cuda:1");
+    cr_assert_eq(dispatch(devices, 2, false, orders), 1);
+    cr_assert(is_start(&orders[0], 0, 0));
+    strcpy(entries[0].died_on, "cuda:0");
+    cr_assert_eq(dispatch(devices, 1, false, orders), 1, "it is better than nothing");
+}
