@@ -37,7 +37,7 @@ mount_faulty() {
 unmount_faulty() {
     [ -e "$TMP/faulty_mounts" ] || return 0
     while read -r mount; do
-        echo clear >"$mount/.control"
+        timeout -s KILL 10 sh -c 'echo clear >"$0/.control"' "$mount"
         umount -l "$mount"
     done <"$TMP/faulty_mounts"
 }

@@ -408,6 +408,7 @@ int main(int argc, char **argv)
         .fsync = fs_fsync,
         .release = fs_release,
     };
+    struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 
     if (argc < 3) {
         fprintf(stderr, "usage: faulty_fs FOLDER MOUNT [FUSE options]\n");
@@ -419,6 +420,12 @@ int main(int argc, char **argv)
         return 1;
     }
     umask(0);
-    argv[1] = argv[0];
-    return fuse_main(argc - 1, argv + 1, &operations, NULL);
+    argv[1] = "faulty_fs";
+    argv += 1;
+    argc -= 1;
+    for (int i = 0; i < argc; i++)
+        fuse_opt_add_arg(&args, argv[i]);
+    fuse_opt_add_arg(
+        &args, "-omax_threads=1000"); /* each hung call holds one; .control needs one more */
+    return fuse_main(args.argc, args.argv, &operations, NULL);
 }
