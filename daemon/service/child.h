@@ -26,6 +26,7 @@ struct np_child {
     bool takes_fd;
     int passed_fd; /* that it has passed, the caller's to take and close; -1: none */
 };
+#define NP_NO_CHILD ((struct np_child){.fd = -1, .epoll_fd = -1, .passed_fd = -1})
 /* epoll_fd: where its descriptor is waited for, as long as it lives. It has most_s seconds, and may say `most` bytes. */
 struct np_child_start {
     uid_t uid;

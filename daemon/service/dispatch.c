@@ -29,7 +29,7 @@ static bool has_gpu(const struct np_slotted *devices, int nr)
 /* May a run be started there, once it has a free slot? */
 static bool is_open(const struct np_slotted *device)
 {
-    return !device->drained;
+    return !device->drained && device->nr_slots > 0;
 }
 
 /* "cuda" is any of them. */
@@ -41,6 +41,18 @@ static bool suits(
     if (strcmp(wanted, "cuda") == 0)
         return is_gpu(device->name);
     return strcmp(wanted, device->name) == 0;
+}
+
+const char *np_dispatch_kind(const char *device)
+{
+    return is_gpu(device) ? "gpu" : device;
+}
+
+bool np_dispatch_suits(
+    const struct np_slotted *devices, int nr_devices, const struct np_entry *entry, int device)
+{
+    return (!*entry->kind || strcmp(entry->kind, np_dispatch_kind(devices[device].name)) == 0) &&
+           suits(devices, nr_devices, entry->device, &devices[device]);
 }
 
 bool np_dispatch_knows(const struct np_slotted *devices, int nr_devices, const char *wanted)
@@ -135,7 +147,7 @@ static int free_device(
 
     for (int i = 0; i < d->nr_devices; i++)
         if (places[i].free > 0 && is_open(&d->devices[i]) &&
-            suits(d->devices, d->nr_devices, entry->device, &d->devices[i]) &&
+            np_dispatch_suits(d->devices, d->nr_devices, entry, i) &&
             (best < 0 || is_better(d, entry, places, i, best)))
             best = i;
     return best;
@@ -147,7 +159,7 @@ static bool take_leaving(
 {
     for (int i = 0; i < d->nr_devices; i++)
         if (places[i].leaving > 0 && is_open(&d->devices[i]) &&
-            suits(d->devices, d->nr_devices, entry->device, &d->devices[i])) {
+            np_dispatch_suits(d->devices, d->nr_devices, entry, i)) {
             places[i].leaving--;
             return true;
         }
@@ -160,7 +172,7 @@ static bool on_suitable_device(
     for (int i = 0; i < d->nr_devices; i++)
         if (strcmp(running->assigned, d->devices[i].name) == 0)
             return is_open(&d->devices[i]) &&
-                   suits(d->devices, d->nr_devices, entry->device, &d->devices[i]);
+                   np_dispatch_suits(d->devices, d->nr_devices, entry, i);
     return false;
 }
 

@@ -8,6 +8,7 @@
 struct np_slotted { /* a device of the service */
     char name[32];  /* "cuda:0", "cpu", "sim" */
     int nr_slots;   /* runs at a time */
+    char gone[200]; /* why it has no slots, though it was there before; "": it is there */
     bool drained;   /* no run is started there; those that it has go on */
     struct np_device_health health;
 };
@@ -47,5 +48,10 @@ int np_dispatch(const struct np_dispatch *dispatch, struct np_order *ret_orders,
 bool np_dispatch_knows(const struct np_slotted *devices, int nr_devices, const char *wanted);
 /* The suspect device that such a run waits for: all devices that suit it are suspect. -1: one is not, or none suits. */
 int np_dispatch_suspect(const struct np_slotted *devices, int nr_devices, const char *wanted);
+/* May the run be on that device? One that has begun stays on its kind of device: the other rounds differently. */
+bool np_dispatch_suits(
+    const struct np_slotted *devices, int nr_devices, const struct np_entry *entry, int device);
+/* "gpu", "cpu", "sim" */
+const char *np_dispatch_kind(const char *device);
 
 #endif

@@ -28,7 +28,10 @@ bool np_is_on_device(const struct np_entry *entry, const struct np_slotted *devi
 
 static const char *state_of(const struct np_slotted *device)
 {
-    return device->drained ? "drained" : np_device_is_suspect(&device->health) ? "suspect" : "ok";
+    return *device->gone                           ? "gone"
+           : device->drained                       ? "drained"
+           : np_device_is_suspect(&device->health) ? "suspect"
+                                                   : "ok";
 }
 
 void np_route_devices(struct np_call *call)
@@ -46,8 +49,9 @@ void np_route_devices(struct np_call *call)
         np_json_int(json, "slots", options->devices[d].nr_slots);
         np_json_text(json, "state", state_of(&options->devices[d]));
         np_json_text(json, "reason",
-            np_device_is_suspect(&options->devices[d].health) ? options->devices[d].health.why
-                                                              : "");
+            *options->devices[d].gone                           ? options->devices[d].gone
+            : np_device_is_suspect(&options->devices[d].health) ? options->devices[d].health.why
+                                                                : "");
         np_json_open(json, "runs", '[');
         for (int i = 0; i < nr; i++)
             if (np_is_on_device(entries[i], &options->devices[d]))

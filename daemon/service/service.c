@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/service/devices.h"
 #include "daemon/service/ending.h"
 #include "daemon/service/service_parts.h"
 #include "daemon/service/sha256.h"
@@ -251,6 +252,8 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
     code = added.dir ? np_service_add(service, &added, err)
                      : np_err_set(err, -ENOMEM, "out of memory");
     np_free(added.dir);
+    if (code == 0)
+        np_service_say_unplaced(service);
     return code;
 }
 
@@ -557,6 +560,7 @@ int np_service_run(struct np_service *service, struct np_err *err)
         forget_old(service);
         np_keep_turn(service);
         np_ending_turn(service);
+        np_devices_turn(service);
         if (service->turn)
             service->turn(service->turn_context);
     }

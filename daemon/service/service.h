@@ -46,6 +46,7 @@ struct np_limits {
 struct np_service_options {
     struct np_slotted *devices; /* `devices: auto` is what `nnpipe devices` says */
     int nr_devices;
+    int auto_slots; /* `devices: auto`: of each that is found; 0: the list is the settings' own */
     bool preempt;
     double retry_first_s, retry_cap_s; /* doubled from one try to the next */
     double hang_s;                     /* without a sign of progress: a worker is ended */

@@ -121,6 +121,8 @@ int np_service_begin(
     to.lived_s = 0;
     to.reason[0] = to.process[0] = '\0';
     snprintf(to.assigned, sizeof(to.assigned), "%s", device);
+    if (!*to.kind)
+        snprintf(to.kind, sizeof(to.kind), "%s", np_dispatch_kind(device));
     np_service_begin_life(run);
     if (!service->start.units)
         return start_child(service, run, &to, err);

@@ -10,24 +10,50 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/service/devices.h"
 #include "daemon/service/service_parts.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-/* A run whose device the settings no longer have waits for it, and says so; its start clears that. */
-static void say_unplaced(struct np_service *service)
+/* Why no device of the service's can take the run; false: one can, or could if it were free. */
+static bool is_unplaced(
+    const struct np_service *service, const struct np_entry *entry, char *text, size_t bytes)
+{
+    const struct np_service_options *options = &service->options;
+    const struct np_slotted *gone = NULL;
+
+    for (int i = 0; i < options->nr_devices; i++) {
+        if (!np_dispatch_suits(options->devices, options->nr_devices, entry, i))
+            continue;
+        if (options->devices[i].nr_slots > 0)
+            return false;
+        gone = gone ? gone : &options->devices[i];
+    }
+    if (gone)
+        snprintf(
+            text, bytes, "%s cannot be used: %s; the run waits for it", gone->name, gone->gone);
+    else if (*entry->kind && strcmp(entry->device, "auto") == 0)
+        snprintf(text, bytes,
+            "the run began on a %s, and this service has none any more; it waits for one",
+            strcmp(entry->kind, "gpu") == 0 ? "GPU" : entry->kind);
+    else
+        snprintf(text, bytes,
+            "the service's settings have no device '%s' any more; it waits for one", entry->device);
+    return true;
+}
+
+/* Its start clears that. */
+void np_service_say_unplaced(struct np_service *service)
 {
     for (int i = 0; i < service->nr_runs; i++) {
         struct np_kept *run = service->runs[i];
         struct np_entry to = run->entry;
         struct np_err unwritten = {0};
 
-        if (to.state != NP_ENTRY_QUEUED ||
-            np_dispatch_knows(service->options.devices, service->options.nr_devices, to.device))
-            continue;
-        snprintf(to.reason, sizeof(to.reason),
-            "the service's settings have no device '%s' any more; it waits for one", to.device);
-        np_service_commit(service, run, &to, &unwritten);
+        if (to.state == NP_ENTRY_QUEUED &&
+            is_unplaced(service, &to, to.reason, sizeof(to.reason)) &&
+            strcmp(to.reason, run->entry.reason) != 0)
+            np_service_commit(service, run, &to, &unwritten);
     }
 }
 
@@ -84,8 +110,8 @@ int np_service_open(
     service->start = *start;
     service->epoll_fd = service->signal_fd = -1;
     service->began = np_service_now();
-    service->keeper.child = (struct np_child){.fd = -1, .epoll_fd = -1};
     np_cgroup_open(&service->cgroup);
+    service->keeper.child = service->finder = NP_NO_CHILD;
     service->access = (struct np_access){.service_uid = geteuid(), .for_box = start->for_box};
     code = make_dir(start->dir, err);
     if (code == 0)
@@ -102,7 +128,13 @@ int np_service_open(
     }
     for (int i = 0; i < service->nr_runs; i++)
         np_service_adopt(service, service->runs[i]);
-    say_unplaced(service);
+    np_devices_begin(service);
+    code = np_service_mark_drained(service, err);
+    np_service_say_unplaced(service);
+    if (code < 0) {
+        np_service_close(service);
+        return code;
+    }
     *ret_service = service;
     return 0;
 }
@@ -113,6 +145,7 @@ void np_service_close(struct np_service *service)
     if (!service)
         return;
     np_keep_stop(&service->keeper);
+    np_child_stop(&service->finder);
     while (service->nr_runs > 0)
         np_service_drop(service, service->nr_runs - 1);
     np_free(service->runs);
@@ -144,7 +177,8 @@ int np_service_reload(struct np_service *service, struct np_err *err)
     np_service_options_fini(&service->options);
     service->options = options;
     service->version++;
+    np_devices_begin(service);
     code = np_service_mark_drained(service, err);
-    say_unplaced(service);
+    np_service_say_unplaced(service);
     return code;
 }

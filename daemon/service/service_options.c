@@ -1,5 +1,4 @@
-/* service.yaml: an option table, and what `auto` devices are, as `nnpipe devices` tells in a process of its
- * own: the daemon opens no GPU. */
+/* service.yaml: an option table. What `auto` devices are is devices.c's. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -10,12 +9,12 @@
 #include "daemon/config.h"
 #include "daemon/config_tables.h"
 #include "daemon/json.h"
+#include "daemon/service/devices.h"
 #include "daemon/service/service_parts.h"
 #include "loader/base/mem.h"
 #include "loader/base/option.h"
 
-#define MOST_DEVICES 64
-#define MAX_FILE     (256u << 10)
+#define MAX_FILE (256u << 10)
 
 struct file {
     const struct np_node *devices, *retry, *keep, *limits;
@@ -103,50 +102,12 @@ static int add_device(struct np_service_options *options, const char *name, int 
 {
     struct np_slotted *device = &options->devices[options->nr_devices];
 
-    if (options->nr_devices == MOST_DEVICES || strlen(name) >= sizeof(device->name))
+    if (options->nr_devices == NP_MOST_DEVICES || strlen(name) >= sizeof(device->name))
         return -EINVAL;
     *device = (struct np_slotted){.nr_slots = nr_slots};
     strcpy(device->name, name);
     options->nr_devices++;
     return 0;
-}
-
-/* A GPU that seems to be there and cannot be used goes to the journal: `auto` leaves it out. */
-static void say_unusable(const struct np_node *device, const char *name)
-{
-    const struct np_node *seen = np_node_get(device, "seen"), *why = np_node_get(device, "reason");
-
-    if (strncmp(name, "cuda:", 5) == 0 && !(seen && np_node_is(seen, "")) && why &&
-        why->kind == NP_NODE_SCALAR)
-        fprintf(stderr, "nnpipe daemon: devices: auto leaves out %s: %s\n", name, why->text);
-}
-
-/* Lines of `nnpipe devices --json`: usable GPUs, and the CPU. */
-static void find_devices(struct np_service_options *options, int nr_slots)
-{
-    FILE *lines = popen("exec /proc/$PPID/exe devices --json 2>/dev/null", "re");
-    char *line = NULL;
-    size_t room = 0;
-
-    for (ssize_t bytes; lines && (bytes = getline(&line, &room, lines)) > 0;) {
-        struct np_node *node = NULL;
-
-        if (np_json_parse(line, (size_t)bytes, &node, NULL) < 0)
-            continue;
-        const struct np_node *name = np_node_get(node, "name");
-        if (name && name->kind == NP_NODE_SCALAR && strcmp(name->text, "sim") != 0) {
-            if (np_node_is(np_node_get(node, "usable"), "true"))
-                add_device(options, name->text, nr_slots);
-            else
-                say_unusable(node, name->text);
-        }
-        np_node_free(node);
-    }
-    free(line);
-    if (lines)
-        pclose(lines);
-    if (options->nr_devices == 0)
-        add_device(options, "cpu", nr_slots);
 }
 
 static bool is_device(const char *name)
@@ -160,7 +121,7 @@ static void take_devices(const struct np_node *node, int nr_slots,
     struct np_service_options *options, struct np_report *report)
 {
     if (!node || np_node_is(node, "auto")) {
-        find_devices(options, nr_slots);
+        options->auto_slots = nr_slots; /* devices.c */
         return;
     }
     if (node->kind != NP_NODE_LIST || node->nr_items == 0)
@@ -172,7 +133,7 @@ static void take_devices(const struct np_node *node, int nr_slots,
         if (item->kind != NP_NODE_SCALAR || !is_device(item->text) ||
             add_device(options, item->text, nr_slots) < 0)
             np_report_add(report, item->line, item->column,
-                "devices: expected cuda:N, cpu or sim, at most %d of them", MOST_DEVICES);
+                "devices: expected cuda:N, cpu or sim, at most %d of them", NP_MOST_DEVICES);
     }
 }
 
@@ -237,7 +198,7 @@ int np_service_options_read(
     const char *path, struct np_service_options *ret_options, struct np_err *err)
 {
     struct np_service_options options = {
-        .devices = np_alloc_array(MOST_DEVICES, sizeof(*options.devices))};
+        .devices = np_alloc_array(NP_MOST_DEVICES, sizeof(*options.devices))};
     struct np_node *root = NULL;
     struct np_report report;
     int code = options.devices ? 0 : np_err_set(err, -ENOMEM, "out of memory");

@@ -65,6 +65,8 @@ struct np_service {
     struct np_json json; /* of a run that is over, for who is told of it */
     struct np_keeper keeper;
     struct np_tellers tellers;
+    struct np_child finder; /* of devices; pid 0: none */
+    double find_at;         /* when it is begun again, where it has not answered; 0: never */
     bool stopping;
     bool held;               /* nothing is started */
     struct np_cgroup cgroup; /* that its runs' are made in */
@@ -99,6 +101,8 @@ void np_service_say_suspects(struct np_service *service);
 void np_service_watch_time(struct np_service *service, struct np_kept *run);
 /* Of one whose worker has ended: the time that it ran, and what becomes of it when that was all it had. */
 void np_service_count_time(const struct np_kept *run, struct np_entry *to);
+/* service_open.c: runs whose device is not there say so. */
+void np_service_say_unplaced(struct np_service *service);
 /* service_errands.c: begins what is to be asked for a run, and takes what was answered. */
 void np_service_run_errands(struct np_service *service, struct np_kept *run);
 /* Its state has a worker, of another daemon's life: it is looked for. */

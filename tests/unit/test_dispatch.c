@@ -63,6 +63,26 @@ Test(dispatch, a_run_whose_disk_does_not_answer_is_passed_over)
     cr_assert(is_start(&orders[0], 1, 0));
 }
 
+Test(dispatch, a_run_stays_on_the_kind_of_device_it_began_on)
+{
+    static const struct np_slotted gone[] = {{.name = "cpu", .nr_slots = 1}, {.name = "cuda:0"}};
+    static const struct np_slotted both[] = {{.name = "cpu", .nr_slots = 1},
+        {.name = "cuda:0", .nr_slots = 1}},
+                                   none[] = {{.name = "cpu", .nr_slots = 1}};
+    struct np_order orders[MOST];
+
+    nr_entries = 0;
+    strcpy(add("auto", 0)->kind, "gpu");
+    cr_assert_eq(dispatch(none, 1, true, orders), 0);
+    cr_assert_eq(dispatch(gone, 2, true, orders), 0);
+    cr_assert_eq(dispatch(both, 2, true, orders), 1);
+    cr_assert(is_start(&orders[0], 0, 1));
+    nr_entries = 0;
+    add("auto", 0); /* one that has not begun waits for the GPU that is gone, too */
+    cr_assert_eq(dispatch(gone, 2, true, orders), 0);
+    cr_assert_eq(dispatch(none, 1, true, orders), 1);
+}
+
 Test(dispatch, goes_by_priority_then_by_age)
 {
     struct np_order orders[MOST];

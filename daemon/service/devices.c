@@ -1,0 +1,209 @@
+/* See devices.h. STATE/devices has one line per device: its name, and behind a space why it is gone. */
+#include "daemon/service/devices.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/json.h"
+#include "daemon/service/service_parts.h"
+#include "loader/base/io.h"
+#include "loader/base/mem.h"
+
+#define MOST_S     30
+#define AGAIN_S    60.0 /* before one that said nothing is asked again */
+#define MOST_BYTES (256u << 10)
+
+static int be_finder(const void *context, int out_fd)
+{
+    const char *const words[] = {"nnpipe", "devices", "--json", NULL};
+
+    (void)context;
+    if (dup2(out_fd, STDOUT_FILENO) >= 0)
+        execv("/proc/self/exe", (char *const *)words);
+    return 1;
+}
+
+/* --- what is there ---------------------------------------------------------------------------- */
+
+static bool is_gpu(const char *name)
+{
+    return strncmp(name, "cuda:", 5) == 0;
+}
+
+static const char *text_of(const struct np_node *map, const char *key)
+{
+    const struct np_node *node = np_node_get(map, key);
+
+    return node && node->kind == NP_NODE_SCALAR ? node->text : "";
+}
+
+static int add(struct np_slotted *devices, int nr, const char *name, int nr_slots, const char *gone)
+{
+    if (nr == NP_MOST_DEVICES || !*name || strlen(name) >= sizeof(devices->name))
+        return nr;
+    devices[nr] = (struct np_slotted){.nr_slots = nr_slots};
+    snprintf(devices[nr].name, sizeof(devices[nr].name), "%s", name);
+    snprintf(devices[nr].gone, sizeof(devices[nr].gone), "%s", gone);
+    return nr + 1;
+}
+
+static bool has(const struct np_slotted *devices, int nr, const char *name)
+{
+    for (int i = 0; i < nr; i++)
+        if (strcmp(devices[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* A GPU that seems to be there and cannot be used goes to the journal: `auto` leaves it out. */
+static void take_line(const struct np_node *line, int nr_slots, const struct np_slotted *before,
+    int nr_before, struct np_slotted *devices, int *nr)
+{
+    const char *name = text_of(line, "name"), *why = text_of(line, "reason");
+
+    if (strcmp(name, "sim") == 0)
+        return;
+    if (np_node_is(np_node_get(line, "usable"), "true"))
+        *nr = add(devices, *nr, name, nr_slots, "");
+    else if (is_gpu(name) && has(before, nr_before, name))
+        *nr = add(devices, *nr, name, 0, *why ? why : "it cannot be used");
+    else if (is_gpu(name) && *text_of(line, "seen"))
+        fprintf(stderr, "nnpipe daemon: devices: auto leaves out %s: %s\n", name, why);
+}
+
+int np_devices_take(const char *text, int nr_slots, struct np_slotted *devices, int nr)
+{
+    struct np_slotted now[NP_MOST_DEVICES];
+    int nr_now = 0;
+
+    for (const char *at = text; *at;) {
+        const size_t bytes = strcspn(at, "\n");
+        struct np_node *line = NULL;
+
+        if (np_json_parse(at, bytes, &line, NULL) == 0)
+            take_line(line, nr_slots, devices, nr, now, &nr_now);
+        np_node_free(line);
+        at += bytes + (at[bytes] == '\n');
+    }
+    for (int i = 0; i < nr; i++)
+        if (is_gpu(devices[i].name) && !has(now, nr_now, devices[i].name))
+            nr_now = add(now, nr_now, devices[i].name, 0, "it is not found");
+    for (int i = 0; i < nr_now; i++) /* what is known of how starts went there */
+        for (int k = 0; k < nr; k++)
+            if (strcmp(now[i].name, devices[k].name) == 0)
+                now[i].health = devices[k].health;
+    memcpy(devices, now, (size_t)nr_now * sizeof(*now));
+    return nr_now;
+}
+
+/* --- what was there --------------------------------------------------------------------------- */
+
+static char *path_of(const struct np_service *service)
+{
+    return np_format("%s/devices", service->start.dir);
+}
+
+/* As it was the last time; where there was none, GPUs that may be there are waited for. */
+static void take_known(struct np_service *service)
+{
+    struct np_service_options *options = &service->options;
+    char *path = path_of(service), *text = NULL;
+    struct np_err unread = {0};
+    uint64_t bytes;
+
+    if (path && np_read_file(path, 4096, &text, &bytes, &unread) == 0)
+        for (char *at = text, *gone; (gone = strsep(&at, "\n"));) {
+            const char *name = strsep(&gone, " ");
+
+            options->nr_devices = add(options->devices, options->nr_devices, name,
+                gone ? 0 : options->auto_slots, gone ? gone : "");
+        }
+    if (options->nr_devices == 0) {
+        options->nr_devices = add(options->devices, 0, "cpu", options->auto_slots, "");
+        options->nr_devices =
+            add(options->devices, 1, "cuda", 0, "whether this machine has GPUs is being looked at");
+    }
+    np_free(text);
+    np_free(path);
+}
+
+static void write_known(const struct np_service *service)
+{
+    const struct np_service_options *options = &service->options;
+    char *path = path_of(service), *made = path ? np_format("%s.new", path) : NULL;
+    FILE *file = made ? fopen(made, "we") : NULL;
+    bool good = file != NULL;
+
+    for (int i = 0; file && i < options->nr_devices; i++)
+        good &= fprintf(file, *options->devices[i].gone ? "%s %s\n" : "%s\n",
+                    options->devices[i].name, options->devices[i].gone) > 0;
+    if (file && fclose(file) == 0 && good)
+        rename(made, path);
+    np_free(made);
+    np_free(path);
+}
+
+/* --- asking ----------------------------------------------------------------------------------- */
+
+static void ask(struct np_service *service)
+{
+    const struct np_child_start start = {.uid = geteuid(),
+        .gid = getegid(),
+        .work = be_finder,
+        .epoll_fd = service->epoll_fd,
+        .most_s = MOST_S,
+        .most = MOST_BYTES};
+    struct np_err err = {0};
+
+    service->find_at = np_service_ticks() + AGAIN_S;
+    if (np_child_start(&start, &service->finder, &err) < 0)
+        fprintf(stderr, "nnpipe daemon: devices: auto: %s\n", err.text);
+}
+
+void np_devices_begin(struct np_service *service)
+{
+    char *path;
+
+    np_child_stop(&service->finder);
+    service->find_at = 0;
+    if (service->options.auto_slots > 0) {
+        take_known(service);
+        ask(service);
+    } else if ((path = path_of(service))) { /* GPUs that are gone are not waited for any more */
+        unlink(path);
+        np_free(path);
+    }
+}
+
+static void take_answer(struct np_service *service)
+{
+    struct np_service_options *options = &service->options;
+    struct np_err unwritten = {0};
+
+    options->nr_devices = np_devices_take(
+        service->finder.text, options->auto_slots, options->devices, options->nr_devices);
+    write_known(service);
+    np_service_mark_drained(service, &unwritten);
+    service->find_at = 0;
+    service->version++;
+    np_service_say_unplaced(service);
+}
+
+void np_devices_turn(struct np_service *service)
+{
+    const int code = service->finder.pid > 0 ? np_child_turn(&service->finder) : 0;
+
+    if (code == 1 && service->finder.used > 0)
+        take_answer(service);
+    else if (code != 0)
+        fprintf(stderr,
+            "nnpipe daemon: devices: auto: `nnpipe devices` %s; what was there last is taken\n",
+            code == -ETIMEDOUT ? "did not answer within 30 s" : "said nothing");
+    if (code != 0)
+        np_child_stop(&service->finder);
+    if (service->finder.pid == 0 && service->find_at > 0 && np_service_ticks() >= service->find_at)
+        ask(service);
+}
