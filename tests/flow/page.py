@@ -57,9 +57,6 @@ test("without the token all buttons are off", browser.see(f"{off}.length === 6 &
 browser.see('document.querySelector("tr[data-id=\\"5\\"] a").click()')
 shown = browser.wait('!document.getElementById("denied").hidden && document.getElementById("shown").hidden', 5)
 test("nor are curves and log asked for", shown and not any("/metrics" in u or "/log" in u for u in browser.asked), browser.asked[-5:])
-test("a path with markup in it stands there as text",
-     browser.see('document.getElementById("facts").textContent.includes("<img src=x") && !document.querySelector("main img") && document.title !== "1"'),
-     browser.see('document.getElementById("facts").innerHTML'))
 browser.see('document.getElementById("token").focus()')
 browser.type("0" * 64)
 browser.key("Enter", 13, "\r")
@@ -71,6 +68,9 @@ with open(f"{folder}/state/nnpipe/token", encoding="ascii") as file:
     browser.type(file.read())
     browser.key("Enter", 13, "\r")
 test("with the token the buttons are on", browser.wait(f"{off}.length === 6 && !{off}.some(Boolean)", 5), browser.see(off))
+test("a path with markup in it stands there as text",
+     browser.wait('document.getElementById("facts").textContent.includes("<img src=x") && !document.querySelector("main img") && document.title !== "1"', 5),
+     browser.see('document.getElementById("facts").innerHTML'))
 points = '(feed && feed.charts.loss ? feed.charts.loss.numRows() : 0)'
 before = browser.wait(points)
 test("a curve is drawn, and gets points", before and browser.wait(f"{points} > {before}", 10), before)

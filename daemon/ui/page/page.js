@@ -11,7 +11,7 @@ let lost = 0; // since when nobody answers, in ms; 0: somebody does
 const rows = new Map(); // by id: the row and its cells
 const asked = new Map(); // by id: the state in which somebody pressed a button
 
-const mayChange = run => Boolean(service) && !lost && (service.caller.all_runs || service.caller.uid === run.uid);
+const mayChange = run => Boolean(service) && !lost && (service.caller.all_runs || (known(run.uid) && service.caller.uid === run.uid));
 
 // --- problems, and who asks ---------------------------------------------------------------------
 
@@ -25,7 +25,7 @@ function tellToken(refused) {
   $("token-form").hidden = !needs;
   $("token-taken").hidden = !service.caller.token;
   $("token-hint").hidden = !needs;
-  put($("token-hint"), refused ? "That is no valid token: the command `nnpipe token` prints yours."
+  put($("token-hint"), refused ? "That is not the token: `nnpipe token` prints yours."
     : "To see curves and logs of your runs, and to pause, resume and stop them, give your token: `nnpipe token` prints it.");
 }
 
