@@ -41,6 +41,8 @@ int np_service_retry(
             (long long)id, np_entry_states[to.state]);
     if (!np_dispatch_knows(service->options.devices, service->options.nr_devices, to.device))
         return np_err_set(err, -ENODEV, "this service has no device '%s' any more", to.device);
+    if ((code = np_service_may_queue(service, to.uid, err)) < 0)
+        return code;
     if (time_limit_s >= 0)
         to.time_limit_s = time_limit_s;
     to.state = NP_ENTRY_QUEUED;

@@ -43,6 +43,7 @@ def queue_ends(daemon):
     is_limit(submit(daemon, OWNER), 429, "queued_per_user")
     expect(ask(daemon, OWNER, "POST", "/v1/runs/%d/stop" % ids[0]).status == 200, "stop")
     expect(submit(daemon, OWNER).status == 201, "one less, one more")
+    is_limit(ask(daemon, OWNER, "POST", "/v1/runs/%d/retry" % ids[0]), 429, "queued_per_user")
 
 
 def configs_end(daemon):
