@@ -26,12 +26,12 @@ tries() { seq $(($1 * 6)); }
 exits() { want=$1; shift; "$@"; got=$?; [ "$got" -eq "$want" ] || { echo "exit $got, not $want"; return 1; }; }
 # says TEXT command...: succeeds when the output (both streams) holds the text
 says() { text=$1; shift; "$@" 2>&1 | tee "$TMP/says.txt" | grep -qF -- "$text" || { tail -n 5 "$TMP/says.txt"; return 1; }; }
-# mount_faulty FOLDER MOUNT [,OPTION...]: FOLDER shown at MOUNT by tests/fault/faulty_fs.c, which says what can be written to
+# mount_faulty FOLDER MOUNT: FOLDER shown at MOUNT by tests/fault/faulty_fs.c, which says what can be written to
 # MOUNT/.control; fails where there is no FUSE (then `skip`). All are unmounted at the end.
 mount_faulty() {
     [ -x "$TMP/faulty_fs" ] || cc -O2 -o "$TMP/faulty_fs" "$ROOT/tests/fault/faulty_fs.c" \
         $(pkg-config --cflags --libs fuse3 2>/dev/null) >"$TMP/faulty_fs.log" 2>&1 || return 1
-    mkdir -p "$2" && "$TMP/faulty_fs" "$1" "$2" -o "allow_other,default_permissions${3-}" >>"$TMP/faulty_fs.log" 2>&1 &&
+    mkdir -p "$2" && "$TMP/faulty_fs" "$1" "$2" -o allow_other,default_permissions >>"$TMP/faulty_fs.log" 2>&1 &&
         echo "$2" >>"$TMP/faulty_mounts"
 }
 unmount_faulty() {

@@ -107,7 +107,7 @@ all() { # all own|box
     kill $daemon && wait $daemon
     rm -rf "$TMP"/disk/runs/* "$TMP/own/runs"
 }
-if mount_faulty "$TMP/disk" "$TMP/mount" ,max_threads=200; then
+if mount_faulty "$TMP/disk" "$TMP/mount"; then
     MODE=user
     [ "${HUNG_MODE:-user}" = box ] || own || not_ok "the user's service starts" "$(tail -n 3 "$TMP/daemon.log")"
     export MODE
