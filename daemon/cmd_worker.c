@@ -99,11 +99,17 @@ static void rotate(struct worker *w)
 
 /* --- how far it came -------------------------------------------------------------------------- */
 
+static bool is_full(int code)
+{
+    return code == -ENOSPC || code == -EDQUOT;
+}
+
 /* exit.json: of this try, also while it goes on: one that is killed has written how far it came. */
-static void write_record(struct worker *w, int code)
+static int write_record(struct worker *w, int code)
 {
     const int fd =
         open("exit.json.new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int status = fd < 0 ? -errno : 0;
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     struct np_json *line = &w->line;
 
@@ -111,17 +117,20 @@ static void write_record(struct worker *w, int code)
     np_json_int(line, "attempt", w->job.attempt);
     np_json_int(line, "code", code);
     np_json_bool(line, "saved", w->saved);
-    np_json_bool(line, "disk_full", w->err.code == -ENOSPC || w->err.code == -EDQUOT);
+    np_json_bool(line, "disk_full", is_full(w->err.code));
     np_json_bool(line, "no_device", w->trouble == NP_DEVICE_ABSENT);
     np_json_bool(line, "device_failed", w->trouble == NP_DEVICE_FAILED);
     np_json_text(line, "reason", w->err.code ? w->err.text : "");
     const char *text = np_json_end(line);
-    const bool good = file && text && fputs(text, file) >= 0 && fflush(file) == 0;
-
-    if (file && fclose(file) == 0 && good)
-        rename("exit.json.new", "exit.json");
+    if (status == 0 && (!file || !text))
+        status = -ENOMEM;
+    if (status == 0 && (fputs(text, file) < 0 || fflush(file) != 0))
+        status = -errno;
+    if (file && fclose(file) != 0 && status == 0)
+        status = -errno;
     else if (fd >= 0 && !file)
         close(fd);
+    return status < 0 ? status : rename("exit.json.new", "exit.json") < 0 ? -errno : 0;
 }
 
 /* --- what it is at ---------------------------------------------------------------------------- */
@@ -274,6 +283,8 @@ static int work(struct worker *w)
     if (make_places(w, &w->err) < 0) {
         np_err_context(&w->err, "%s", w->job.dir);
         np_complain(&w->err);
+        if (is_full(w->err.code))
+            return NP_WORKER_FULL;
         if (w->err.code == -EBUSY) /* exit.json is who has the lock's */
             return code;
     } else if (is_orphan(&w->job)) {
@@ -282,8 +293,7 @@ static int work(struct worker *w)
         write_record(w, NOT_ENDED);
         code = train(w);
     }
-    write_record(w, code);
-    return code;
+    return is_full(write_record(w, code)) ? NP_WORKER_FULL : code;
 }
 
 int np_cmd_worker(int argc, char **argv)

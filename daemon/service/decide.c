@@ -92,7 +92,11 @@ static void wait_for_machine(
 
     to->state = NP_ENTRY_QUEUED;
     to->not_before = end->now + wait;
-    say(to, "%.400s; %s, next in %.0f s", end->left->reason, what, wait);
+    if (*end->left->reason)
+        say(to, "%.400s; %s, next in %.0f s", end->left->reason, what, wait);
+    else
+        say(to, "the disk of %.300s is full, or the quota there is used up; %s, next in %.0f s",
+            to->dir, what, wait);
 }
 
 /* The wish of somebody is fulfilled; where the worker had trouble on the way, that is kept. */
@@ -125,7 +129,7 @@ void np_decide(const struct np_end *end, struct np_entry *to, int *waits)
     } else if (to->state == NP_ENTRY_YIELDING || code == NP_EXIT_STOPPED || end->told ||
                end->unbegun) {
         obey(end, to, NP_ENTRY_QUEUED);
-    } else if (left->disk_full) {
+    } else if (left->disk_full || left->status == NP_WORKER_FULL) {
         *waits = before;
         wait_for_machine(end, to, waits, "it is tried again until there is room");
     } else if (end->unstarted || left->no_device) {

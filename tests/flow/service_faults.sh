@@ -1,4 +1,4 @@
-# The service over storage and devices that fail: a bad sector, a full quota, a mount that hangs, a GPU that dies. Each
+# The service over storage that fails: a bad sector, a quota that is used up, a mount that hangs. Each
 # run comes to a state, a reason and a number of tries that its owner can act on, and none is started without a pause.
 . "$(dirname "$0")/../lib.sh"
 export NNPIPE_SOCKET="$TMP/socket" XDG_STATE_HOME="$TMP/state" XDG_CONFIG_HOME="$TMP/config"
@@ -51,8 +51,13 @@ starts() { sed 's/.*"attempt": *\([0-9]*\).*/\1/' "$2"/*-"$1"/exit.json; } # sta
 # shown ID RUNS: what its owner sees
 shown() { echo "# run $1: $(field "$1" state), $(field "$1" retries) tries, $(starts "$1" "$2") starts, $(field "$1" reason)" | tee -a "$TMP/table"; }
 
-settings
+steps() { # steps ID: done so far, as its owner sees them
+    "$NNPIPE" status "$1" --json | python3 -c 'import json, sys; print(int(json.loads(sys.stdin.readline())["step"] or 0))'
+}
+
+settings "runs_per_device: 2"
 start
+net other "{source: synth, samples: 100, size: 16}" "$TMP/runs" 20
 "$NNPIPE" data synth --out "$TMP/shards" --size 16 --samples 400 --test 10 >/dev/null 2>&1
 mkdir -p "$TMP/disk/data" "$TMP/disk/runs" && for f in "$TMP"/shards/train-*.tar*; do case $f in *.npidx) continue ;; esac; tar -xf "$f" -C "$TMP/disk/data"; done
 if mount_faulty "$TMP/disk" "$TMP/mount"; then
@@ -68,6 +73,24 @@ if mount_faulty "$TMP/disk" "$TMP/mount"; then
         [ $code -eq 0 ] && says_why "$id" "${bad##*/}.*Input/output error" && [ "$(field "$id" exit_code)" -eq 74 ] && [ "$(field "$id" retries)" -eq 3 ] && [ "$(starts "$id" "$TMP/runs")" -le 6 ]
     }
     t "a bad sector ends a run after its tries, each later than the last, and the file is named" sector
+    full() { # statvfs shows room, as it does where a user's quota is used up
+        id=$(submitted "$TMP/quota.yaml") && [ -n "$id" ] && trained "$id" "$TMP/disk/runs" && echo "quota 0" >"$TMP/mount/.control" && says_why "$id" "quota" && sleep 3 && says_why "$id" "quota"
+        code=$?
+        shown "$id" "$TMP/disk/runs"
+        begun=$(starts "$id" "$TMP/disk/runs") tries=$(field "$id" retries)
+        echo clear >"$TMP/mount/.control"
+        [ $code -eq 0 ] && [ "$begun" -le 7 ] && [ "$tries" -eq 0 ] && becomes "$id" done 60
+    }
+    t "a quota that is used up is waited for with longer and longer pauses, and the run is done with room" full
+    hung() { # the runs of others go on, and so does this one once the mount answers
+        id=$(submitted "$TMP/folder.yaml") && [ -n "$id" ] && trained "$id" "$TMP/runs" && echo "hang data/*" >"$TMP/mount/.control" && sleep 1 && at=$(steps "$id") &&
+            other=$("$NNPIPE" submit "$TMP/other.yaml" --wait | tail -n 1) && [ "$(field "$id" state)" = running ] && shown "$id" "$TMP/runs" && echo "$other"
+        code=$?
+        echo clear >"$TMP/mount/.control"
+        [ $code -eq 0 ] && for _ in $(tries 300); do [ "$(steps "$id")" -gt $((at + 100)) ] && break; sleep 0.1; done
+        [ "$(steps "$id")" -gt $((at + 100)) ] && [ "$(field "$id" retries)" -eq 0 ] && [ "$(starts "$id" "$TMP/runs")" -eq 1 ] && "$NNPIPE" stop "$id" && becomes "$id" stopped
+    }
+    t "a mount that hangs for a while holds up its run alone, which goes on afterwards" hung
 else
     skip "a bad sector, a full quota and a hung mount" "no FUSE can be mounted here"
 fi

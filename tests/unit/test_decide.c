@@ -194,3 +194,16 @@ Test(decide, a_folder_that_is_not_the_runs_fails_it_at_once_and_is_named)
         cr_assert(strstr(run.reason, texts[i]), "%s", run.reason);
     }
 }
+
+Test(decide, a_worker_that_had_no_room_for_its_record_waits_for_room)
+{
+    fresh(NP_ENTRY_RUNNING, -1, "");
+    run.dir = (char *)"/runs/cnn-1";
+    left.status = NP_WORKER_FULL;
+    np_decide(&end, &run, &waits);
+    cr_assert_eq(run.state, NP_ENTRY_QUEUED);
+    cr_assert_eq(run.retries, 0);
+    cr_assert_eq(run.not_before, 1010);
+    cr_assert(
+        strstr(run.reason, "the disk of /runs/cnn-1 is full, or the quota"), "%s", run.reason);
+}
