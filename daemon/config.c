@@ -28,31 +28,33 @@ const struct np_option np_config_table[] = {
         "Name of the run, for its folder; default: the file's name."},
     {"seed", NP_OPT_INT, AT(seed), "1", 0, 9e15, NULL,
         "All randomness: order, augmentation, initial weights, dropout."},
-    {"device", NP_OPT_NODE, AT(device_node), NULL, 0, 0, NULL,
+    {"device", NP_OPT_NODE, AT(device_node), "auto", 0, 0, NULL,
         "`auto` (a usable GPU, else the CPU, with a warning where there seems to be a GPU), "
-        "`cpu`, `cuda:0`, or `{sim: {h2d_gbps: 25, step_ms: 20}}`: a simulated one, to test a "
+        "`cpu`, `gpu` (any one; `cuda` is the same), `cuda:0`, or `{sim: {h2d_gbps: 25, step_ms: "
+        "20}}`: a simulated one, to test a "
         "pipeline against."},
     {"precision", NP_OPT_WORD, AT(precision), "auto", 0, 0, "auto|f32|bf16|f16",
         "Of activations; weights are kept in f32. `auto` is bf16 on a GPU and on a CPU with "
         "AVX512-BF16, else f32; a run, `eval` and `predict` say which it is."},
-    {"data", NP_OPT_NODE, AT(data), NULL, 0, 0, NULL, "The sets: see below."},
+    {"data", NP_OPT_NODE, AT(data), NULL, 0, 0, NULL, "Required. The sets: see below."},
     {"loader", NP_OPT_NODE, AT(loader_node), NULL, 0, 0, NULL, "How images reach the device."},
     {"model", NP_OPT_NODE, AT(model), NULL, 0, 0, NULL,
-        "The layers: a list runs in order; `name:` and `from:` make any graph."},
+        "Required. The layers: a list runs in order; `name:` and `from:` make any graph."},
     {"blocks", NP_OPT_NODE, AT(blocks), NULL, 0, 0, NULL,
         "Named lists of layers with parameters (`$out`), for `block: {use: NAME}`."},
-    {"loss", NP_OPT_NODE, AT(loss), NULL, 0, 0, NULL,
+    {"loss", NP_OPT_NODE, AT(loss), "cross_entropy", 0, 0, NULL,
         "`cross_entropy`, or `{cross_entropy: {label_smoothing: 0.1}}`."},
-    {"optimizer", NP_OPT_NODE, AT(optim_node), NULL, 0, 0, NULL, "How gradients move weights."},
-    {"schedule", NP_OPT_NODE, AT(schedule_node), NULL, 0, 0, NULL,
+    {"optimizer", NP_OPT_NODE, AT(optim_node), "sgd", 0, 0, NULL,
+        "How gradients change the weights: `sgd`, or `{adamw: {lr: 1e-3}}`."},
+    {"schedule", NP_OPT_NODE, AT(schedule_node), "constant", 0, 0, NULL,
         "The learning rate over the run, a function of the step and the run's length. It can be "
         "changed when a run is resumed, and so can the length, by `-o`: the new schedule is then "
-        "that of the whole run, from its first step on; with `--reset-schedule` it begins anew at "
+        "that of the whole run, from its first step on; with `--reset-schedule` it begins again at "
         "the step where the run is resumed."},
-    {"train", NP_OPT_NODE, AT(run_node), NULL, 0, 0, NULL, "How long, and how."},
+    {"train", NP_OPT_NODE, AT(run_node), NULL, 0, 0, NULL, "How long to train, and how."},
     {"checkpoint", NP_OPT_NODE, AT(checkpoint_node), NULL, 0, 0, NULL, "When the run is saved."},
     {"runs", NP_OPT_STRING, AT(runs), "runs", 0, 0, NULL,
-        "Folder that run folders go into; a relative one starts at the working directory. Takes "
+        "The folder for run folders; a relative one starts at the working directory. Takes "
         "`${NAME}`."},
     NP_OPTIONS_END,
 };
@@ -60,9 +62,10 @@ const struct np_option np_config_table[] = {
 #undef AT
 #define AT(field) offsetof(struct np_train_options, field)
 const struct np_option np_train_table[] = {
-    {"epochs", NP_OPT_FLOAT, AT(epochs), "0", 0, 1e6, NULL,
-        "Times through the training set (default 10); 0: `steps` decides."},
-    {"steps", NP_OPT_INT, AT(steps), "0", 0, 1e12, NULL, "Batches; 0: `epochs` decides."},
+    {"epochs", NP_OPT_FLOAT, AT(epochs), "10", 0, 1e6, NULL,
+        "Times through the training set; give this or `steps`."},
+    {"steps", NP_OPT_INT, AT(steps), "0", 0, 1e12, NULL,
+        "Batches to train on, instead of `epochs`."},
     {"eval_every", NP_OPT_STRING, AT(eval_every_text), "1 epoch", 0, 0, NULL,
         "Evaluation while training: `1 epoch`, `0.5 epochs`, `500 steps` or `never`; there is "
         "always one at the end."},
@@ -106,7 +109,7 @@ struct data_options {
 };
 #define AT(field) offsetof(struct data_options, field)
 const struct np_option np_data_table[] = {
-    {"train", NP_OPT_NODE, AT(train), NULL, 0, 0, NULL, "The set to train on."},
+    {"train", NP_OPT_NODE, AT(train), NULL, 0, 0, NULL, "Required. The set to train on."},
     {"test", NP_OPT_NODE, AT(test), NULL, 0, 0, NULL,
         "The set to test on; may be absent. Classes are matched with `train`'s by name."},
     {"val", NP_OPT_NODE, AT(val), NULL, 0, 0, NULL,
@@ -303,6 +306,8 @@ static void parse_train(struct np_config *config, struct np_report *report)
     np_options_parse(np_train_table, node, "train", NULL, run, report);
     check_period(node, "eval_every", run->eval_every_text, &run->eval_every, report);
     const struct np_node *epochs = np_node_get(node, "epochs"), *steps = np_node_get(node, "steps");
+    if (run->steps > 0 && !epochs)
+        run->epochs = 0;
     if (run->epochs > 0 && run->steps > 0)
         np_report_add(report, steps->line, steps->column,
             "steps: there is 'epochs' already; give one of the two");

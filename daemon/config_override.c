@@ -45,7 +45,7 @@ static int list_item(
     long i = strtol(key, &end, 10);
 
     if (end == key || *end || i < 0 || i >= list->nr_items) {
-        np_report_add(report, line, 0, "'%s' is no item of this list; it has 0 to %d", key,
+        np_report_add(report, line, 0, "'%s' is not an item of this list; it has 0 to %d", key,
             list->nr_items - 1);
         return -EINVAL;
     }

@@ -34,9 +34,9 @@ static void print_type(FILE *out, const struct np_option *option)
     }
     bool range = (option->min != 0 || option->max != 0) && option->type != NP_OPT_SHARE;
     if (range && option->max < 1e9)
-        fprintf(out, ", %g to %g", option->min, option->max);
+        fprintf(out, ", %.10g to %.10g", option->min, option->max);
     else if (range && option->min != 0)
-        fprintf(out, ", at least %g", option->min);
+        fprintf(out, ", at least %.10g", option->min);
 }
 
 void np_reference_table(FILE *out, const struct np_option *table)
@@ -115,22 +115,21 @@ static void print_layers(FILE *out)
     }
 }
 
-static const char head[] = "# The config\n\n"
-                           "Made by `nnpipe help config-reference` from the tables that the "
-                           "program reads configs with.\n\n"
-                           "One YAML file drives a run. Keys are few, defaults are good, `auto` "
-                           "suits the box. `nnpipe check "
-                           "CONFIG` names every mistake with its line and column; `nnpipe show "
-                           "CONFIG` prints all keys with "
-                           "their values. On a command line `-o train.epochs=2` changes a key, `-o "
-                           "model.0.conv.out=16` one in "
-                           "a list.\n\n"
-                           "A word may stand for a mapping without keys: `loss: cross_entropy`, `- "
-                           "flip`. A file has at most 1 "
-                           "MiB and 64 levels, no anchors, aliases or tags, and no key twice. Text "
-                           "that begins with `*`, `&`, "
-                           "`!`, `%` or `@`, and `${` inside braces, must be quoted.\n\n"
-                           "## Top level\n";
+static const char head[] =
+    "# The config\n\n"
+    "`nnpipe help config-reference` prints this page from the tables that the program reads "
+    "configs "
+    "with.\n\n"
+    "One YAML file describes a run. Only `data` and `model` are required: every other key has a "
+    "default, and `auto` chooses what suits this machine. `nnpipe check CONFIG` reports every "
+    "mistake with its line and column, `nnpipe show CONFIG` prints all keys with their values. On "
+    "a command line `-o train.epochs=2` changes a key and `-o model.0.conv.out=16` a key of an "
+    "item in a list; `-o optimizer.sgd.lr=0.01` is the learning rate. `-o train.steps=500` takes "
+    "the place of the file's `train.epochs`, and the other way round.\n\n"
+    "A name alone stands for a mapping without options: `loss: cross_entropy`, `- flip`. A file "
+    "has at most 1 MiB and 64 levels, each key once, and no anchors, aliases or tags. Quote text "
+    "that begins with `*`, `&`, `!`, `%` or `@`, and `${` inside braces.\n\n"
+    "## Top level\n";
 
 void np_config_reference(FILE *out)
 {
@@ -139,6 +138,10 @@ void np_config_reference(FILE *out)
     print_sources(out);
     fputs("\n## loader\n", out);
     np_reference_table(out, np_loader_option_table);
+    fputs("\n### bad_samples\n", out);
+    np_reference_table(out, np_bad_option_table);
+    fputs("\n### normalize\n", out);
+    np_reference_table(out, np_normalize_option_table);
     print_augments(out);
     print_layers(out);
     fputs("\n## loss\n", out);

@@ -25,7 +25,7 @@ const struct np_option np_loader_option_table[] = {
     {"depth", NP_OPT_INT, AT(depth), "auto", 1, 4096, "auto", "Reads in flight, per reader."},
     {"prefetch", NP_OPT_INT, AT(prefetch), "auto", 2, 1024, "auto",
         "Batches kept ready ahead, in pinned memory."},
-    {"cache", NP_OPT_NODE, AT(cache_node), NULL, 0, 0, NULL,
+    {"cache", NP_OPT_NODE, AT(cache_node), "auto", 0, 0, NULL,
         "What is kept in memory between epochs: `none`, `encoded` (files' bytes), `decoded` (whole "
         "pictures) or `auto`; `{encoded: 2G}` with the most it may take, a quarter of the memory "
         "without. `auto` is `decoded` where pictures have at most 64 KiB of pixels, all fit an "
@@ -40,28 +40,30 @@ const struct np_option np_loader_option_table[] = {
         "or "
         "`{device: 20G}`; pictures beyond that come as ever. `decoded` where the device is not a "
         "GPU."},
-    {"shuffle", NP_OPT_NODE, AT(shuffle_node), NULL, 0, 0, NULL,
+    {"shuffle", NP_OPT_NODE, AT(shuffle_node), "full", 0, 0, NULL,
         "Order of the training samples: `full`, `none`, or `{window: N}`: blocks of N positions "
         "in random order, each shuffled within."},
-    {"bad_samples", NP_OPT_NODE, AT(bad_node), NULL, 0, 0, NULL,
-        "What happens to a sample that cannot be decoded: `{policy: replace, budget: 0.1%}`."},
+    {"bad_samples", NP_OPT_NODE, AT(bad_node), "{policy: replace, budget: 0.1%}", 0, 0, NULL,
+        "What happens to a sample that cannot be decoded: `{policy: replace, budget: 0.1%}`; see "
+        "below."},
     {"channels", NP_OPT_INT, AT(channels), "3", 1, 3, NULL,
         "Channels of the images: 3 (RGB) or 1 (grey)."},
     {"pixels", NP_OPT_WORD, AT(pixels), "pillow-13", 0, 0, "pillow-12|pillow-13",
         "Whose pixels a resize gives, byte for byte: Pillow 13 begins with the vertical pass "
         "where a picture loses many more rows than columns, older Pillows never do. A run keeps "
-        "the rule it began with: where the config does not have this key, a resumed run goes on "
-        "with its own; `eval` and `predict` take the checkpoint's."},
+        "the rule it began with: where the config does not have this key, a resumed run keeps "
+        "its own; `eval` and `predict` take the checkpoint's."},
     {"max_pixels", NP_OPT_INT, AT(max_pixels), "178956970", 1, MAX_PIXELS, NULL,
         "A picture with more pixels is a bad sample. So is a JPEG of several scans (a progressive "
         "one, for instance) whose coefficients take more than 1.5 bytes for each of these pixels, "
         "256 MiB by default."},
-    {"augment", NP_OPT_NODE, AT(augment_node), NULL, 0, 0, NULL,
+    {"augment", NP_OPT_NODE, AT(augment_node), "[]", 0, 0, NULL,
         "Operations on a training image, in order."},
-    {"test_augment", NP_OPT_NODE, AT(test_augment_node), NULL, 0, 0, NULL,
+    {"test_augment", NP_OPT_NODE, AT(test_augment_node), "[]", 0, 0, NULL,
         "Operations on a test image, in order."},
-    {"normalize", NP_OPT_NODE, AT(normalize_node), NULL, 0, 0, NULL,
-        "`{mean: [...], std: [...]}` of a channel, of values 0 to 1; default 0.5 and 0.25."},
+    {"normalize", NP_OPT_NODE, AT(normalize_node), "{mean: [0.5], std: [0.25]}", 0, 0, NULL,
+        "`{mean: [...], std: [...]}`: one number per channel, or one for all, for pixels from 0 to "
+        "1; see below. `nnpipe data stats` computes them."},
     NP_OPTIONS_END,
 };
 
@@ -73,7 +75,7 @@ const struct np_option np_bad_option_table[] = {
     {"policy", NP_OPT_WORD, offsetof(struct bad_options, policy), "replace", 0, 0, "replace|fail",
         "`replace`: another sample takes its place; `fail`: the run ends."},
     {"budget", NP_OPT_SHARE, offsetof(struct bad_options, budget), "0.1%", 0, 1, NULL,
-        "The share of an epoch that may be bad."},
+        "The share of an epoch's samples that may be bad; above it the run fails."},
     NP_OPTIONS_END,
 };
 

@@ -248,7 +248,7 @@ static int scan(const struct np_source_options *options, struct np_index *index,
             (unsigned long long)walk->nr_skipped, walk->skipped,
             strstr(walk->skipped, ".tar") ? "; archives are named themselves: FOLDER/*.tar*" : "");
     if (!code && walk->nr_skipped)
-        np_source_note(progress, "%s: %llu files are no images by their names, the first %s",
+        np_source_note(progress, "%s: %llu files are not images by their names, the first %s",
             options->path, (unsigned long long)walk->nr_skipped, walk->skipped);
     np_paths_fini(&paths);
     np_free(walk);

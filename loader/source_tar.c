@@ -192,7 +192,7 @@ static int scan_all(const struct np_source_options *options, struct np_index *in
             np_err_set(err, -ENODATA, "%s: none of its %llu members is an image by its name ('%s')",
                 options->path, (unsigned long long)scan->nr_skipped, scan->skipped);
     if (!code && scan->nr_skipped)
-        np_source_note(progress, "%s: %llu members are no images by their names, the first '%s'",
+        np_source_note(progress, "%s: %llu members are not images by their names, the first '%s'",
             options->path, (unsigned long long)scan->nr_skipped, scan->skipped);
     if (!code && scan->nr_links)
         np_source_note(progress,

@@ -264,7 +264,7 @@ int np_device_doctor(const char *name, np_found_fn found, void *context, struct 
 
 static const struct np_option sim_table[] = {
     {"h2d_gbps", NP_OPT_FLOAT, offsetof(struct np_device_options, h2d_gbps), "25", 1e-6, 1e6, NULL,
-        "Rate of copies to the device, 10^9 bytes a second."},
+        "Rate of copies to the device, 10^9 bytes per second."},
     {"step_ms", NP_OPT_FLOAT, offsetof(struct np_device_options, step_ms), "20", 0, 1e6, NULL,
         "Time of a training step, milliseconds; an evaluation step takes a third."},
     NP_OPTIONS_END,

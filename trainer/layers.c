@@ -33,7 +33,8 @@ const struct np_option np_layer_common[] = {
         "What it reads: the name of a layer before it, or `input`, what the list it stands in "
         "reads; default: the layer before it. add and concat take a list of at least two."},
     {"when", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
-        "A condition, as `$in != $out`; where it does not hold, what the layer reads passes "
+        "A condition, as `$in != $out`; where it does not hold, the layer is left out: its input "
+        "passes "
         "unchanged under its name."},
     NP_OPTIONS_END,
 };

@@ -111,8 +111,9 @@ static int add_linear(const struct np_layer_site *site, const void *object)
 
     if (x.h != 1 || x.w != 1)
         return np_layer_mistake(site,
-            "input %dx%dx%d is no list of numbers; put flatten or global_avgpool before it", x.h,
-            x.w, x.c);
+            "its input, %dx%dx%d, is not a list of numbers; put flatten or global_avgpool before "
+            "it",
+            x.h, x.w, x.c);
     if ((node = np_site_simple(site, NP_OP_LINEAR, (struct np_shape){1, 1, out})) < 0)
         return -1;
     if (np_site_param(site, node,

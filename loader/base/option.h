@@ -30,10 +30,11 @@ struct np_floats {
 struct np_option {
     const char *key;
     enum np_option_type type;
-    size_t offset;        /* of the field in the module's struct */
-    const char *fallback; /* default, as it would be written; NULL: the key is required
-                             (NODE: absent gives NULL) */
-    double min, max;      /* numbers; both 0: any */
+    size_t offset; /* of the field in the module's struct */
+    const char
+        *fallback;   /* default, as it would be written; NULL: the key is required. Of a NODE for
+                             the manual alone: absent gives NULL */
+    double min, max; /* numbers; both 0: any */
     const char
         *words;       /* WORD: "uring|pread"; INT, FLOAT, SHARE: words that stand for -1, -2, ... */
     const char *help; /* one sentence for docs/CONFIG.md */

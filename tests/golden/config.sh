@@ -55,7 +55,7 @@ override() {
 }
 t "-o names its key" override "-o loader.batch: batch: expected a whole number, not 'x'" -o loader.batch=x
 t "-o suggests the nearest key" override "-o trian: trian: unknown key in the config; did you mean 'train'?" -o trian=1
-t "-o knows a list's length" override "-o model.99: '99' is no item of this list; it has 0 to 8" -o model.99=relu
+t "-o knows a list's length" override "-o model.99: '99' is not an item of this list; it has 0 to 8" -o model.99=relu
 t "-o knows a key without its section" override "-o epochs: epochs: unknown key in the config; did you mean 'train.epochs'?" -o epochs=1
 t "-o optimizer.lr is answered with the whole key" override "-o optimizer.lr: 'lr' is a key of sgd: -o optimizer.sgd.lr=0.01" -o optimizer.lr=0.01
 t "-o of another optimizer's key says both ways" override "-o optimizer.adamw.lr: the config's optimizer is sgd; -o optimizer.sgd.lr=0.01 changes it, -o 'optimizer={adamw: {lr: 0.01}}' takes adamw in its place" -o optimizer.adamw.lr=0.01

@@ -176,9 +176,10 @@ static const struct {
     {"model:\n  - maxpool: {kernel: 3, pad: 2}\n" TAIL,
         "2:5: maxpool '0': pad 2 is more than half of kernel 3\n"},
     {"model:\n  - maxpool: {kernel: 17}\n" TAIL, "2:23: kernel: 17 is out of range: 1 to 16\n"},
-    {"model:\n  - linear: {out: classes}\n", "2:5: linear '0': input 32x32x3 is no list of "
-                                             "numbers; put flatten or global_avgpool before "
-                                             "it\n"},
+    {"model:\n  - linear: {out: classes}\n",
+        "2:5: linear '0': its input, 32x32x3, is not a list of "
+        "numbers; put flatten or global_avgpool before "
+        "it\n"},
     {"model:\n  - relu\n",
         "2:5: the model gives 32x32x3, but there are 10 classes: its last layer should be linear: "
         "{out: classes}\n"},

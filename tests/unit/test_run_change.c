@@ -211,6 +211,7 @@ static bool may(const char *facts, const char *name, uint32_t bytes, char why[25
     struct np_node *node = parsed(facts);
     struct np_err err = {0};
 
+    run->options = &(const struct np_run_options){0};
     run->setup.train = set_of(name, bytes);
     run->setup.classes = parsed("[ant]");
     int code = np_run_check_data(run, "runs/x", node, &err);
@@ -260,7 +261,8 @@ Test(run_place, a_count_and_a_class_that_differ_are_said)
     char why[256];
 
     cr_assert_not(may("{train_images: 3}", "b", 8, why));
-    cr_assert_not_null(strstr(why, "data.train has 2 samples and had 3 when the run began; bring the missing ones back"));
+    cr_assert_not_null(strstr(
+        why, "data.train has 2 samples and had 3 when the run began; bring the missing ones back"));
     cr_assert_not(may("{train_images: 2, classes: [bee]}", "b", 8, why));
     cr_assert_not_null(strstr(why, "data.train has other classes"));
 }

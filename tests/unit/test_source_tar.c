@@ -44,7 +44,7 @@ Test(source_tar, a_members_folder_is_its_class)
     cr_assert_str_eq(sample_text(index, 0), "set/dog/1.jpg dog 1");
     cr_assert_str_eq(sample_text(index, 1), "set/cat/1.jpg cat 0");
     cr_assert_str_eq(sample_text(index, 2), "set/dog/2.jpg dog 1");
-    cr_assert_not_null(strstr(notes.text, "1 members are no images"));
+    cr_assert_not_null(strstr(notes.text, "1 members are not images"));
     record = np_index_record(index, 2);
     file = get_file(folder, "a.tar", &n);
     memcpy(bytes, file + record->offset, record->bytes);
