@@ -70,18 +70,20 @@ Y
     ctl reload nnpipe && [ "$(ctl is-active nnpipe)" = active ]
 }
 t "reload takes a new file whole, and a wrong one not at all" reloads
+begun() { [ "$(main "$1")" -gt 1 ]; } # begun UNIT: it has a process; a run is `running` from when systemd is asked for one
+trains() { [ "$(field ann "$1" step)" -gt 0 ]; }
 remembered() { # systemd keeps a unit that another wants, and with it what its last process was
     as ann mkdir -p "$home/.config/systemd/user" && printf '[Unit]\nWants=nnpipe-worker@3.service\n[Service]\nExecStart=sleep 1000\n' >"$home/.config/systemd/user/keeps.service" &&
         ctl daemon-reload && ctl start --job-mode=ignore-dependencies keeps.service || return 1
     for _ in $(seq 8); do
         as ann nnpipe pause 3 && becomes ann 3 paused && as ann nnpipe resume 3 && becomes ann 3 running && [ "$(field ann 3 retries)" = 0 ] || return 1
-        soon test "$(main nnpipe-worker@3.service)" -gt 1 || return 1
+        soon begun nnpipe-worker@3.service || return 1
     done
     ctl stop keeps.service
 }
 t "a resumed run is not taken for its last process, which systemd remembers" remembered
 stops() {
-    as ann nnpipe stop 3 && becomes ann 3 stopped && as ann nnpipe submit $home/counted.yaml && becomes ann 4 running && sleep 0.5 || return 1
+    as ann nnpipe stop 3 && becomes ann 3 stopped && as ann nnpipe submit $home/counted.yaml && becomes ann 4 running && soon begun nnpipe-worker@4.service && soon trains 4 || return 1
     pid=$(main nnpipe-worker@4.service)
     ctl stop nnpipe.service && ! kill -0 "$pid" 2>/dev/null && ls $home/runs/counted-4/checkpoints/step-* >/dev/null &&
         as ann nnpipe ls && becomes ann 4 done
