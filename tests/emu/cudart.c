@@ -18,6 +18,7 @@ static bool running; /* an operation: the API may not be called from inside */
 static uint64_t draws, memory_bytes = 2ull << 30, fail_at, nr_calls, nr_devices = 1;
 static uint64_t drop_at, nr_waits;
 static bool steady, launched, modelled;
+static const char *dies; /* NNPIPE_EMU_DIES */
 static int depth;        /* of the lock */
 static cudaError_t dead; /* an error of what ran: each call has it from then on */
 static __thread cudaError_t last_error;
@@ -41,6 +42,7 @@ __attribute__((constructor)) static void begin(void)
     drop_at = setting("NNPIPE_EMU_DROP", 0);
     modelled = setting("NNPIPE_EMU_CLOCK", 0);
     steady = setting("NNPIPE_EMU_STEADY", 0);
+    dies = getenv("NNPIPE_EMU_DIES");
     np_emu_set(setting("NNPIPE_EMU_SEED", 1), setting("NNPIPE_EMU_MEMORY", memory_bytes),
         setting("NNPIPE_EMU_FAIL", 0));
     np_emu_enqueue = np_emu_launch_kernel;
@@ -99,8 +101,22 @@ void *np_emu_new(size_t bytes)
     return memory;
 }
 
+/* The GPU has fallen off the bus: nothing works any more in this process. */
+static void die_where_told(void)
+{
+    FILE *file = dies && !dead ? fopen(dies, "r") : NULL;
+    unsigned long long at = 0;
+
+    if (!file)
+        return;
+    if (fscanf(file, "%llu", &at) == 1 && nr_calls >= at)
+        dead = cudaErrorLaunchFailure;
+    fclose(file);
+}
+
 bool np_emu_fails(const char *call)
 {
+    die_where_told();
     if (dead)
         return true;
     if (++nr_calls != fail_at)

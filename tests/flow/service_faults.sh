@@ -1,12 +1,13 @@
-# The service over storage that fails: a bad sector, a quota that is used up, a mount that hangs. Each
+# The service over what fails: a bad sector, a quota that is used up, a mount that hangs, a GPU that dies. Each
 # run comes to a state, a reason and a number of tries that its owner can act on, and none is started without a pause.
 . "$(dirname "$0")/../lib.sh"
 export NNPIPE_SOCKET="$TMP/socket" XDG_STATE_HOME="$TMP/state" XDG_CONFIG_HOME="$TMP/config"
 daemon=
 trap 'kill -9 $daemon 2>/dev/null; unmount_faulty; kill -9 $(cat "$TMP"/*runs/*/lock 2>/dev/null) 2>/dev/null; rm -rf "$TMP"' EXIT
 mkdir -p "$TMP/config/nnpipe"
-settings() { # settings LINE...
-    printf 'devices: [cpu]\nretry: {first: 0.3, cap: 1}\nspare_bytes: 1M\n' >"$TMP/config/nnpipe/service.yaml"
+settings() { # settings DEVICES LINE...
+    printf 'devices: %s\nretry: {first: 0.3, cap: 1}\nspare_bytes: 1M\n' "$1" >"$TMP/config/nnpipe/service.yaml"
+    shift
     for line in "$@"; do echo "$line" >>"$TMP/config/nnpipe/service.yaml"; done
 }
 net() { # net NAME SOURCE RUNS STEPS
@@ -55,7 +56,7 @@ steps() { # steps ID: done so far, as its owner sees them
     "$NNPIPE" status "$1" --json | python3 -c 'import json, sys; print(int(json.loads(sys.stdin.readline())["step"] or 0))'
 }
 
-settings "runs_per_device: 2"
+settings "[cpu]" "runs_per_device: 2"
 start
 net other "{source: synth, samples: 100, size: 16}" "$TMP/runs" 20
 "$NNPIPE" data synth --out "$TMP/shards" --size 16 --samples 400 --test 10 >/dev/null 2>&1
@@ -93,6 +94,42 @@ if mount_faulty "$TMP/disk" "$TMP/mount"; then
     t "a mount that hangs for a while holds up its run alone, which goes on afterwards" hung
 else
     skip "a bad sector, a full quota and a hung mount" "no FUSE can be mounted here"
+fi
+
+# --- a GPU that dies: the plugin over the emulated runtime
+EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
+asked() { curl -s --unix-socket "$NNPIPE_SOCKET" "http://localhost$1"; }
+device() { asked /v1/devices | python3 -c 'import json, sys; print(*[d["state"] + ": " + d["reason"] for d in json.load(sys.stdin)["devices"] if d["name"] == "cuda:0"])'; }
+set_aside() { # set_aside ID STARTS: the run waits for the device, was started that often, and is not any more
+    says_why "$1" "waits for cuda:0, which is set aside: 3 starts in a row died there" || return 1
+    sleep 2 # six times the first pause
+    shown "$1" "$TMP/gpu-runs"
+    [ "$(field "$1" state)" = queued ] && [ "$(starts "$1" "$TMP/gpu-runs")" -eq "$2" ] || return 1
+    device | grep -q 'suspect: .' && asked /healthz | grep -q 'cuda:0 is set aside, starts die there: .' || { device; asked /healthz; return 1; }
+    asked /metrics >"$TMP/metrics" && grep -q '^nnpipe_device_suspect{device="cuda:0"} 1' "$TMP/metrics" && grep -q '^nnpipe_device_suspect{device="cpu"} 0' "$TMP/metrics"
+}
+works_again() { # works_again ID: once somebody has looked after the device
+    rm "$TMP/dies" && "$NNPIPE" undrain cuda:0 && [ "$(device)" = "ok: " ] && becomes "$1" running || return 1
+    at=$(steps "$1") && for _ in $(tries 300); do [ "$(steps "$1")" -gt $((at + 20)) ] && return; sleep 0.1; done
+    return 1
+}
+dying() { # in the middle of its work, then so that it cannot even be opened
+    id=$(submitted "$TMP/gpu.yaml" --max-retries 9) && [ -n "$id" ] && trained "$id" "$TMP/gpu-runs" || return 1
+    echo 1500 >"$TMP/dies" && set_aside "$id" 3 && "$NNPIPE" submit "$TMP/other.yaml" --wait && works_again "$id" || return 1
+    echo 0 >"$TMP/dies" && set_aside "$id" 6 && works_again "$id" && "$NNPIPE" stop "$id" && becomes "$id" stopped
+}
+if [ -e "$EMU/libnnpipe-cuda.so" ]; then
+    kill $daemon
+    wait $daemon
+    NNPIPE=$EMU/nnpipe # the plugin is beside it
+    export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1 NNPIPE_EMU_DIES="$TMP/dies"
+    settings "[cpu, cuda:0]"
+    start
+    net gpu "{source: synth, samples: 400, size: 16}" "$TMP/gpu-runs" 1000000
+    sed -i 's/^device: cpu/device: cuda:0/' "$TMP/gpu.yaml"
+    t "a GPU that dies under start after start is set aside after three, and works again once it is mended" dying
+else
+    skip "a GPU that dies" "this build has no headers of CUDA and cuDNN"
 fi
 [ ! -s "$TMP/table" ] || cat "$TMP/table"
 [ "$failed" -eq 0 ]
