@@ -1,6 +1,5 @@
 /* A run as JSON: RUN of docs/SERVICE.md. */
 #include <math.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,14 +7,7 @@
 
 const char *np_service_owner(const struct np_service *service, const struct np_entry *entry)
 {
-    struct np_kept *run = np_service_run_of(service, entry->id);
-    const struct passwd *user = *run->owner ? NULL : getpwuid(entry->uid);
-
-    if (user)
-        snprintf(run->owner, sizeof(run->owner), "%s", user->pw_name);
-    else if (!*run->owner)
-        snprintf(run->owner, sizeof(run->owner), "%u", (unsigned)entry->uid);
-    return run->owner;
+    return np_names_of(service->names, entry->uid, NULL);
 }
 
 /* What a run's own process said, on one line: it ends up on others' terminals. */

@@ -252,8 +252,10 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
     code = added.dir ? np_service_add(service, &added, err)
                      : np_err_set(err, -ENOMEM, "out of memory");
     np_free(added.dir);
-    if (code == 0)
+    if (code == 0) {
+        np_service_owner(service, &added); /* so that it is known when a list is asked for */
         np_service_say_unplaced(service);
+    }
     return code;
 }
 
@@ -561,6 +563,7 @@ int np_service_run(struct np_service *service, struct np_err *err)
         np_keep_turn(service);
         np_ending_turn(service);
         np_devices_turn(service);
+        service->version += np_names_turn(service->names);
         if (service->turn)
             service->turn(service->turn_context);
     }

@@ -118,6 +118,8 @@ int np_service_open(
         code = np_service_options_read(start->config, &service->options, err);
     if (code == 0)
         code = watch_signals(service, err);
+    if (code == 0 && !(service->names = np_names_new(service->epoll_fd, NULL)))
+        code = np_err_set(err, -ENOMEM, "out of memory");
     if (code == 0)
         code = open_queue(service, err);
     if (code == 0)
@@ -128,6 +130,8 @@ int np_service_open(
     }
     for (int i = 0; i < service->nr_runs; i++)
         np_service_adopt(service, service->runs[i]);
+    for (int i = 0; i < service->nr_runs; i++) /* so that they are known when a list is asked for */
+        np_service_owner(service, &service->runs[i]->entry);
     np_devices_begin(service);
     code = np_service_mark_drained(service, err);
     np_service_say_unplaced(service);
@@ -146,6 +150,7 @@ void np_service_close(struct np_service *service)
         return;
     np_keep_stop(&service->keeper);
     np_child_stop(&service->finder);
+    np_names_free(service->names);
     while (service->nr_runs > 0)
         np_service_drop(service, service->nr_runs - 1);
     np_free(service->runs);

@@ -7,6 +7,7 @@
 #include "daemon/service/ending.h"
 #include "daemon/service/errand.h"
 #include "daemon/service/keep.h"
+#include "daemon/service/names.h"
 #include "daemon/service/service.h"
 #include "daemon/service/token.h"
 #include "daemon/service/worker.h"
@@ -46,7 +47,6 @@ struct np_kept {
     double listen_at; /* when its pipe is looked for, or read, again, on the same */
     double at;        /* where that was: batches done */
     struct np_said progress;
-    char owner[40];  /* its user's name; "": not asked for yet */
     char line[4096]; /* of the report, under way */
     size_t used;
 };
@@ -66,7 +66,8 @@ struct np_service {
     struct np_keeper keeper;
     struct np_tellers tellers;
     struct np_child finder; /* of devices; pid 0: none */
-    double find_at;         /* when it is begun again, where it has not answered; 0: never */
+    struct np_names *names;
+    double find_at; /* when it is begun again, where it has not answered; 0: never */
     bool stopping;
     bool held;               /* nothing is started */
     struct np_cgroup cgroup; /* that its runs' are made in */
@@ -122,7 +123,7 @@ void np_service_take_worker(
 void np_service_tell(struct np_service *service, struct np_kept *run); /* to stop */
 void np_service_look_after(struct np_service *service, struct np_kept *run);
 void np_service_begin_life(struct np_kept *run); /* nothing is known of it */
-/* run_json.c: a run's user's name, or their number; asked for once a run, for it may take long. */
+/* run_json.c: a run's user's name, or their number while it is not known; lent until the next call. */
 const char *np_service_owner(const struct np_service *service, const struct np_entry *entry);
 /* The fields of RUN (docs/SERVICE.md), into the object that is open. Not whole: without names of users and files. */
 void np_service_write_run(const struct np_service *service, struct np_json *json,

@@ -1,0 +1,186 @@
+/* See names.h. A child says "+NAME", or "-" for nobody, or nothing: not known. */
+#include "daemon/service/names.h"
+
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/service/child.h"
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+
+#define MOST_S  10.0  /* that the database has */
+#define HOLDS_S 600.0 /* an answer */
+#define AGAIN_S 30.0  /* before one that has not answered is asked again */
+#define MOST    1024  /* users; of more the numbers are shown */
+#define TEXT    40
+
+struct name {
+    uid_t uid;
+    bool wanted;       /* to be asked for as soon as no other is */
+    bool is_name;      /* text is; else the number */
+    uint64_t until_ns; /* that the answer holds */
+    char text[TEXT];
+};
+
+struct np_names {
+    struct name *names;
+    int nr, room;
+    int epoll_fd;
+    np_name_fn *look_up;
+    struct np_child child; /* pid 0: none */
+    uid_t asked;           /* what the child asks for */
+    char number[16];       /* of a user beyond MOST */
+};
+
+struct question {
+    uid_t uid;
+    np_name_fn *look_up;
+};
+
+static int look_up(uid_t uid, char *name, size_t bytes)
+{
+    errno = 0;
+    const struct passwd *user = getpwuid(uid);
+
+    if (!user && errno != 0 && errno != ENOENT && errno != ESRCH)
+        return -errno;
+    snprintf(name, bytes, "%s", user ? user->pw_name : "");
+    return 0;
+}
+
+static int be_asker(const void *context, int out_fd)
+{
+    const struct question *question = context;
+    char text[TEXT + 1] = "-";
+
+    if (question->look_up(question->uid, text + 1, TEXT) < 0)
+        return 1;
+    text[0] = text[1] ? '+' : '-';
+    return np_child_say(out_fd, text, strlen(text)) < 0;
+}
+
+struct np_names *np_names_new(int epoll_fd, np_name_fn *look_up_)
+{
+    struct np_names *names = np_alloc(sizeof(*names));
+
+    if (!names)
+        return NULL;
+    names->child = NP_NO_CHILD;
+    names->epoll_fd = epoll_fd;
+    names->look_up = look_up_ ? look_up_ : look_up;
+    return names;
+}
+
+void np_names_free(struct np_names *names)
+{
+    if (!names)
+        return;
+    np_child_stop(&names->child);
+    np_free(names->names);
+    np_free(names);
+}
+
+static struct name *find(struct np_names *names, uid_t uid)
+{
+    for (int i = 0; i < names->nr; i++)
+        if (names->names[i].uid == uid)
+            return &names->names[i];
+    return NULL;
+}
+
+static struct name *add(struct np_names *names, uid_t uid)
+{
+    if (names->nr == MOST)
+        return NULL;
+    if (names->nr == names->room) {
+        const int room = names->room ? 2 * names->room : 16;
+        struct name *more = np_alloc_array((size_t)room, sizeof(*more));
+
+        if (!more)
+            return NULL;
+        if (names->nr > 0)
+            memcpy(more, names->names, (size_t)names->nr * sizeof(*more));
+        np_free(names->names);
+        names->names = more;
+        names->room = room;
+    }
+    struct name *name = &names->names[names->nr++];
+    *name = (struct name){.uid = uid};
+    snprintf(name->text, sizeof(name->text), "%u", (unsigned)uid);
+    return name;
+}
+
+static void ask_next(struct np_names *names)
+{
+    struct np_err unasked = {0};
+
+    for (int i = 0; i < names->nr && names->child.pid == 0; i++) {
+        struct name *name = &names->names[i];
+        const struct question question = {.uid = name->uid, .look_up = names->look_up};
+        const struct np_child_start start = {.uid = geteuid(),
+            .gid = getegid(),
+            .work = be_asker,
+            .context = &question,
+            .epoll_fd = names->epoll_fd,
+            .most_s = MOST_S,
+            .most = TEXT};
+
+        if (!name->wanted)
+            continue;
+        name->wanted = false;
+        name->until_ns = np_now_ns() + (uint64_t)(AGAIN_S * 1e9);
+        names->asked = name->uid;
+        np_child_start(&start, &names->child, &unasked);
+    }
+}
+
+const char *np_names_of(struct np_names *names, uid_t uid, bool *is_name)
+{
+    struct name *name = find(names, uid);
+
+    if (!name && !(name = add(names, uid))) {
+        snprintf(names->number, sizeof(names->number), "%u", (unsigned)uid);
+        if (is_name)
+            *is_name = false;
+        return names->number;
+    }
+    if (np_now_ns() >= name->until_ns)
+        name->wanted = true;
+    ask_next(names);
+    if (is_name)
+        *is_name = name->is_name;
+    return name->text;
+}
+
+static bool take(struct name *name, const char *said)
+{
+    char before[TEXT];
+
+    memcpy(before, name->text, sizeof(before));
+    name->is_name = *said == '+';
+    if (name->is_name)
+        snprintf(name->text, sizeof(name->text), "%s", said + 1);
+    else
+        snprintf(name->text, sizeof(name->text), "%u", (unsigned)name->uid);
+    name->until_ns = np_now_ns() + (uint64_t)(HOLDS_S * 1e9);
+    return strcmp(before, name->text) != 0;
+}
+
+bool np_names_turn(struct np_names *names)
+{
+    bool changed = false;
+
+    if (names->child.pid > 0) {
+        const int code = np_child_turn(&names->child);
+
+        if (code == 1 && names->child.used > 0)
+            changed = take(find(names, names->asked), names->child.text);
+        if (code != 0)
+            np_child_stop(&names->child);
+    }
+    ask_next(names);
+    return changed;
+}
