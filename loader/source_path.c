@@ -159,29 +159,27 @@ int np_paths_find(const char *pattern, struct np_paths *ret_paths, struct np_err
     struct np_paths paths = {NULL, 0};
     glob_t found = {0};
     struct stat st;
-    const char *const whole = pattern;
-    char *const *names = (char *const *)&whole;
-    size_t n = 1;
+    bool is_glob = false;
     int code = 0;
 
     if (stat(pattern, &st) < 0) {
-        const int failed = errno;
-
-        if (failed == EACCES)
+        if (errno == EACCES)
             return np_err_set(err, -EACCES, "%s: %s", pattern, strerror(EACCES));
         if (glob(pattern, GLOB_NOSORT | GLOB_BRACE, NULL, &found) != 0)
             return say_missing(pattern, err);
-        names = found.gl_pathv;
-        n = found.gl_pathc;
+        is_glob = true;
     }
+    const size_t n = is_glob ? found.gl_pathc : 1;
     paths.paths = np_alloc_array(n, sizeof(char *));
     if (!paths.paths)
         code = np_err_set(err, -ENOMEM, "out of memory for the list of files");
-    for (size_t i = 0; !code && i < n; i++)
-        /* cppcheck-suppress objectIndex ; n is 1 where names is &whole */
-        if (names != found.gl_pathv || !np_is_index_name(names[i])) /* ours, beside the files */
-            code = add_path(&paths, (int)n, names[i], err);
-    globfree(&found);
+    if (!code && !is_glob)
+        code = add_path(&paths, (int)n, pattern, err);
+    for (size_t i = 0; !code && i < found.gl_pathc; i++)
+        if (!np_is_index_name(found.gl_pathv[i])) /* nnpipe's own index, beside the files */
+            code = add_path(&paths, (int)n, found.gl_pathv[i], err);
+    if (is_glob)
+        globfree(&found);
     if (!code && paths.nr_paths == 0)
         code = say_missing(pattern, err);
     if (code) {

@@ -29,7 +29,9 @@ void np_environment_reduce(void)
 {
     char name[MOST_NAME];
 
-    for (char **at = environ; at && *at;) {
+    if (!environ) /* after clearenv() */
+        return;
+    for (char **at = environ; *at;) {
         const size_t bytes = strcspn(*at, "=");
 
         snprintf(name, sizeof(name), "%.*s", (int)bytes, *at);
