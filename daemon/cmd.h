@@ -13,8 +13,8 @@ enum {
     NP_EXIT_DONE = 0,
     NP_EXIT_FAILED = 1,
     NP_EXIT_USAGE = 2,
-    NP_EXIT_GAVE_UP = 74, /* storage or device failed; --resume goes on from the checkpoint */
-    NP_EXIT_STOPPED = 75  /* a signal asked for it; --resume goes on from the checkpoint */
+    NP_EXIT_GAVE_UP = 74, /* storage or device failed; --resume continues from the checkpoint */
+    NP_EXIT_STOPPED = 75  /* a signal asked for it; --resume continues from the checkpoint */
 };
 
 /* argv[0] is the command's name. Main thread. */

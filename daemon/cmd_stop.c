@@ -257,7 +257,7 @@ static int drain(int argc, char **argv, bool drained)
             failed = 1;
         } else if (!wish.json) {
             printf("%s: %s\n", argv[i],
-                drained ? "drained: no new run is started there; those that it has go on"
+                drained ? "drained: no new run is started there; running runs continue"
                         : "takes runs");
         }
         np_json_fini(&body);

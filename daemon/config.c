@@ -30,7 +30,8 @@ const struct np_option np_config_table[] = {
         "All randomness: order, augmentation, initial weights, dropout."},
     {"device", NP_OPT_NODE, AT(device_node), "auto", 0, 0, NULL,
         "`auto` (a usable GPU, else the CPU, with a warning where there seems to be a GPU), "
-        "`cpu`, `gpu` (any one; `cuda` is the same), `cuda:0`, or `{sim: {h2d_gbps: 25, step_ms: "
+        "`cpu`, `gpu` (the first one, in the service's queue any one; `cuda` is the same), "
+        "`cuda:0`, or `{sim: {h2d_gbps: 25, step_ms: "
         "20}}`: a simulated one, to test a "
         "pipeline against."},
     {"precision", NP_OPT_WORD, AT(precision), "auto", 0, 0, "auto|f32|bf16|f16",

@@ -65,7 +65,7 @@ static const struct np_command commands[] = {
         "                   checkpoint), or RUN:best, RUN:last, RUN:step-N; CONFIG (*.yaml) may "
         "be\n"
         "                   left out where they are a run's: it is the run's own then\n"
-        "  --top N          how many classes are told of each image; default 5\n"
+        "  --top N          how many classes to print per image; default 5\n"
         "  --device NAME    auto, cpu, gpu, cuda:N or sim\n"
         "  -o KEY=VALUE     change a key of the config\n"
         "  --json           one JSON object per line instead of text\n"

@@ -9,7 +9,7 @@ struct np_slotted { /* a device of the service */
     char name[32];  /* "cuda:0", "cpu", "sim" */
     int nr_slots;   /* runs at a time */
     char gone[200]; /* why it has no slots, though it was there before; "": it is there */
-    bool drained;   /* no run is started there; those that it has go on */
+    bool drained;   /* no new run is started there; running ones continue */
     struct np_device_health health;
 };
 

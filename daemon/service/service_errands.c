@@ -95,7 +95,8 @@ int np_service_await_room(struct np_service *service, struct np_kept *run, struc
     if (run->room >= wanted)
         return 0;
     snprintf(text, sizeof(text),
-        "the disk of %.300s is full: %.1f GiB are free, %.1f are needed; it goes on when there is "
+        "the disk of %.300s is full: %.1f GiB are free, %.1f are needed; it continues when there "
+        "is "
         "room",
         run->entry.dir, run->room / (1 << 30), wanted / (1 << 30));
     const int code = np_service_put_off(service, run, NP_DISK_WAIT_S, text, err);

@@ -34,25 +34,25 @@ static const struct np_option table[] = {
         "a run of higher priority may make one of lower write its checkpoint and wait"},
     {"retry", NP_OPT_NODE, FIELD(retry), NULL, 0, 0, NULL,
         "{first: 10, cap: 3600}: seconds before a run whose process died is tried again; doubled "
-        "each "
-        "time"},
+        "each time"},
     {"hang_minutes", NP_OPT_FLOAT, FIELD(hang_minutes), "20", 0.1, 10000, NULL,
         "a run that makes no progress for so long is ended and tried again"},
     {"stop_seconds", NP_OPT_FLOAT, FIELD(stop_seconds), "80", 1, 3600, NULL,
-        "that a run has to write its checkpoint when it is told to stop"},
+        "time that a run has to write its checkpoint when it is told to stop"},
     {"keep", NP_OPT_NODE, FIELD(keep), NULL, 0, 0, NULL,
-        "{runs: 1000, days: 90, bytes: 0}: of runs that are over; runs: of each user; bytes: of "
-        "their checkpoints, 0: any"},
+        "what stays of runs that are over, {runs: 1000, days: 90, bytes: 0}; runs: of each user; "
+        "bytes: of their checkpoints, 0: any"},
     {"limits", NP_OPT_NODE, FIELD(limits), NULL, 0, 0, NULL,
-        "what one member of a box may take; of them a user's own service has `config_bytes`, "
-        "`checks` and the limits of a run alone"},
+        "what one member of a box may have; in a user's own service only `config_bytes`, "
+        "`checks`, `memory_per_run` and `cpus_per_run` hold"},
     {"spare_bytes", NP_OPT_BYTES, FIELD(spare_bytes), "1G", 0, 1e15, NULL,
-        "free on a run's disk for it to be started, and to go on when that was full"},
+        "free space on a run's disk that it needs to start, and to continue after the disk was "
+        "full"},
     {"on_end", NP_OPT_STRING, FIELD(on_end), "", 0, 0, NULL,
         "a command, run by sh when a run is over, as the service's user, with the run as JSON on "
-        "standard input; at least once"},
+        "standard input; it runs at least once per run"},
     {"webhook", NP_OPT_STRING, FIELD(webhook), "", 0, 0, NULL,
-        "an http or https address that the same is sent to by POST"},
+        "an http or https address that gets the same JSON by POST"},
     {"listen", NP_OPT_STRING, FIELD(listen), "", 0, 0, NULL,
         "loopback TCP for the page and Prometheus, as 127.0.0.1:7411; nothing: none"},
     NP_OPTIONS_END,

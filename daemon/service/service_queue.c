@@ -194,7 +194,7 @@ static void say_over(struct np_entry *to)
 
     write_span(to->time_limit_s, span, sizeof(span));
     snprintf(to->reason, sizeof(to->reason),
-        "its time limit of %s is over; retry goes on from its checkpoint", span);
+        "its time limit of %s is over; retry continues from its checkpoint", span);
 }
 
 /* The note of how long it has run is for a daemon that comes after this one. */
