@@ -54,7 +54,7 @@ static int look_up(uid_t uid, const struct passwd **ret_user)
     return *ret_user || errno == 0 || errno == ENOENT || errno == ESRCH ? 0 : -EAGAIN;
 }
 
-int np_become(uid_t uid, gid_t gid)
+int np_become(uid_t uid, gid_t gid, const char *name)
 {
     const struct passwd *user;
     int code;
@@ -63,6 +63,8 @@ int np_become(uid_t uid, gid_t gid)
         return uid == 0 ? 0 : lay_down_rights();
     if ((code = look_up(uid, &user)) < 0)
         return code;
+    if (name && *name && (!user || strcmp(user->pw_name, name) != 0))
+        return -ESRCH;
     if ((user ? initgroups(user->pw_name, gid) : setgroups(1, &gid)) < 0 ||
         setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
         return -errno;

@@ -55,7 +55,7 @@ static int prepare(const struct np_child_start *start, int out_fd, pid_t parent)
     if ((code = keep_only(out_fd)) < 0)
         return code;
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    if ((code = np_become(start->uid, start->gid)) < 0)
+    if ((code = np_become(start->uid, start->gid, NULL)) < 0)
         return code;
     np_environment_reduce();
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* behind the change of the user, which undoes it */

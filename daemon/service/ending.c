@@ -114,7 +114,8 @@ static void be_teller(const struct np_service_options *options, const char *json
         3, ~0u, 0); /* the sockets above all: the next daemon may want them before this ends */
     setsid();
     signal(SIGALRM, end_group);
-    if (np_become(geteuid(), getegid()) == 0) /* what it may beyond its user is not the command's */
+    if (np_become(geteuid(), getegid(), NULL) ==
+        0) /* what it may beyond its user is not the command's */
         tell(options->on_end, options->webhook, json);
     _exit(0);
 }

@@ -36,8 +36,8 @@ enum statement {
 
 static const char *const sql[NR_STATEMENTS] = {
     [ADD] = "INSERT INTO runs (key, name, uid, gid, path, device, priority, max_retries,"
-            " umask, submitted, dir, time_limit, memory, cpus, overrides, reason)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " umask, submitted, dir, time_limit, memory, cpus, overrides, reason, user)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [ADD_TEXT] = "INSERT INTO configs (id, config, environment) VALUES (?, ?, ?)",
     [NAME_DIR] = "UPDATE runs SET dir = dir || '/' || name || '-' || id WHERE id = ?",
     [ADD_AFTER] = "INSERT INTO after (id, other) VALUES (?, ?)",
@@ -45,14 +45,14 @@ static const char *const sql[NR_STATEMENTS] = {
     [UPDATE] = "UPDATE runs SET priority = ?, state = ?, assigned = ?, dir = ?, reason = ?,"
                " max_retries = ?, retries = ?, attempt = ?, exit_code = ?, not_before = ?,"
                " started = ?, ended = ?, time_limit = ?, ran = ?, lived = ?,"
-               " process = ?, kind = ?, told = ? WHERE id = ?",
+               " process = ?, kind = ?, told = ?, user = ? WHERE id = ?",
     [REMOVE] = "DELETE FROM runs WHERE id = ?",
     [REMOVE_TEXT] = "DELETE FROM configs WHERE id = ?",
     [REMOVE_AFTER] = "DELETE FROM after WHERE id = ?",
     [READ] = "SELECT id, key, name, uid, gid, path, device, priority, max_retries, state,"
              " assigned, dir, reason, retries, attempt, exit_code, not_before, submitted, started,"
              " ended, time_limit, ran, lived, memory, cpus, overrides, process, kind, umask,"
-             " told FROM runs ORDER BY id",
+             " told, user FROM runs ORDER BY id",
     [READ_TEXT] = "SELECT config, environment FROM configs WHERE id = ?",
     [READ_AFTER] = "SELECT other FROM after WHERE id = ? ORDER BY other",
     [SET_TOKEN] = "INSERT OR REPLACE INTO tokens (uid, hash, made) VALUES (?, ?, ?)",
@@ -90,13 +90,14 @@ static const char *const versions[] = {
     "ALTER TABLE runs ADD COLUMN process TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE runs ADD COLUMN kind TEXT NOT NULL DEFAULT '';",
     /* 4: configs in a table of their own, so that a change of state does not write them again; the submitter's
-     * environment and umask; who was told of an end; users' tokens */
+     * environment, umask and name; who was told of an end; users' tokens */
     "CREATE TABLE configs (id INTEGER PRIMARY KEY, config TEXT NOT NULL,"
     " environment TEXT NOT NULL DEFAULT '') STRICT;"
     "INSERT INTO configs (id, config) SELECT id, config FROM runs;"
     "ALTER TABLE runs DROP COLUMN config;"
     "ALTER TABLE runs ADD COLUMN umask INTEGER NOT NULL DEFAULT -1;"
     "ALTER TABLE runs ADD COLUMN told INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE runs ADD COLUMN user TEXT NOT NULL DEFAULT '';"
     "UPDATE runs SET told = 1 WHERE state IN ('stopped', 'done', 'failed', 'timeout');"
     "CREATE TABLE tokens (uid INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, made REAL NOT NULL)"
     " STRICT;",
@@ -354,6 +355,7 @@ static int insert(struct np_queue *queue, const struct np_entry *entry, struct n
     bind_real(add, &at, entry->cpus);
     bind_text(add, &at, entry->overrides);
     bind_text(add, &at, entry->reason);
+    bind_text(add, &at, entry->user);
     return step(queue, ADD, NULL, "written", err);
 }
 
@@ -448,6 +450,7 @@ int np_queue_update(struct np_queue *queue, const struct np_entry *entry, struct
     bind_text(update, &at, entry->process);
     bind_text(update, &at, entry->kind);
     bind_int(update, &at, entry->told);
+    bind_text(update, &at, entry->user);
     bind_int(update, &at, entry->id);
     return step(queue, UPDATE, NULL, "written", err);
 }
@@ -555,6 +558,7 @@ static int read_entry(
     copy(entry->kind, sizeof(entry->kind), column(row, &at));
     entry->umask = sqlite3_column_int64(row, at++);
     entry->told = sqlite3_column_int(row, at++) != 0;
+    copy(entry->user, sizeof(entry->user), column(row, &at));
     if (state < 0)
         return np_err_set(err, -EBADMSG, "%s: run %lld has a state that is none", queue->path,
             (long long)entry->id);

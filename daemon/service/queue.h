@@ -44,8 +44,9 @@ struct np_entry {
     char name[64]; /* letters, digits, - _ . */
     uid_t uid;     /* the submitter's */
     gid_t gid;
-    char *path;   /* of the config, as it was named; np_free */
-    char *config; /* its normal form, which a later edit does not change; np_free. Of what is added
+    char user[40]; /* the submitter's name, once it is known; "": it is not, or they have none */
+    char *path;    /* of the config, as it was named; np_free */
+    char *config;  /* its normal form, which a later edit does not change; np_free. Of what is added
                         * alone: NULL in what is read, for np_queue_text() reads it when it is needed */
     char *environment; /* the same: of the submitter's, "NAME=VALUE" a line, or NULL */
     char *overrides;   /* as they were submitted, a line each, or NULL; np_free */

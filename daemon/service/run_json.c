@@ -7,7 +7,7 @@
 
 const char *np_service_owner(const struct np_service *service, const struct np_entry *entry)
 {
-    return np_names_of(service->names, entry->uid, NULL);
+    return *entry->user ? entry->user : np_names_of(service->names, entry->uid, NULL);
 }
 
 /* What a run's own process said, on one line: it ends up on others' terminals. */

@@ -226,6 +226,35 @@ int np_service_may_queue(const struct np_service *service, uid_t uid, struct np_
         (long long)nr, (long long)most);
 }
 
+/* The name that its user has; later it may be another's. */
+static void take_user(const struct np_service *service, struct np_entry *entry)
+{
+    bool is_name;
+    const char *name = np_names_of(service->names, entry->uid, &is_name);
+
+    if (is_name && !*entry->user)
+        snprintf(entry->user, sizeof(entry->user), "%s", name);
+}
+
+/* A run that was submitted before its user's name was known has it from now on. */
+static void take_names(struct np_service *service)
+{
+    struct np_err unwritten = {0};
+
+    if (!np_names_turn(service->names))
+        return;
+    service->version++;
+    for (int i = 0; i < service->nr_runs; i++) {
+        struct np_entry to = service->runs[i]->entry;
+
+        if (*to.user || np_entry_is_over(&to))
+            continue;
+        take_user(service, &to);
+        if (*to.user)
+            np_service_commit(service, service->runs[i], &to, &unwritten);
+    }
+}
+
 int np_service_submit(struct np_service *service, const struct np_entry *entry, int64_t *ret_id,
     bool *ret_known, struct np_err *err)
 {
@@ -244,6 +273,7 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
         return code;
     added.submitted = np_service_now();
     added.exit_code = -1;
+    take_user(service, &added);
     code = np_queue_add(service->queue, &added, ret_id, ret_known, err);
     if (code < 0 || *ret_known)
         return code;
@@ -252,10 +282,8 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
     code = added.dir ? np_service_add(service, &added, err)
                      : np_err_set(err, -ENOMEM, "out of memory");
     np_free(added.dir);
-    if (code == 0) {
-        np_service_owner(service, &added); /* so that it is known when a list is asked for */
+    if (code == 0)
         np_service_say_unplaced(service);
-    }
     return code;
 }
 
@@ -563,7 +591,7 @@ int np_service_run(struct np_service *service, struct np_err *err)
         np_keep_turn(service);
         np_ending_turn(service);
         np_devices_turn(service);
-        service->version += np_names_turn(service->names);
+        take_names(service);
         if (service->turn)
             service->turn(service->turn_context);
     }

@@ -359,6 +359,7 @@ static void begin(struct np_service *service, struct np_kept *run, enum np_erran
     int code = starts ? np_queue_text(service->queue, entry->id, &config, &environment, &err) : 0;
     const struct np_worker_start start = {.uid = entry->uid,
         .gid = entry->gid,
+        .user = entry->user,
         .dir = entry->dir,
         .config = config,
         .environment = environment,

@@ -81,6 +81,7 @@ static int start_child(
         begun = np_service_enter_group(service, to, &group_fd, &why);
     const struct np_worker_start start = {.uid = to->uid,
         .gid = to->gid,
+        .user = to->user,
         .dir = to->dir,
         .config = config,
         .environment = environment,
@@ -297,14 +298,24 @@ static void say_unkillable(struct np_service *service, struct np_kept *run, doub
     np_service_commit(service, run, &to, &unwritten);
 }
 
+static void describe_start(struct np_kept *run, int code)
+{
+    if (code == -ESRCH)
+        snprintf(run->left.reason, sizeof(run->left.reason),
+            "user %s (%u), who submitted it, does not exist any more", run->entry.user,
+            (unsigned)run->entry.uid);
+    else
+        snprintf(run->left.reason, sizeof(run->left.reason), "a worker cannot be started: %s",
+            code == -EAGAIN ? "its user cannot be looked up now" : strerror(-code));
+}
+
 /* It has not become its user, or nnpipe, yet. */
 static void watch_start(struct np_kept *run, double now)
 {
     const int code = np_worker_begun(&run->worker);
 
     if (code < 0) {
-        snprintf(run->left.reason, sizeof(run->left.reason), "a worker cannot be started: %s",
-            code == -EAGAIN ? "its user cannot be looked up now" : strerror(-code));
+        describe_start(run, code);
         run->unstarted = true;
     } else if (code == 0 && now - run->went_on > START_S && !run->unstarted) {
         snprintf(run->left.reason, sizeof(run->left.reason),

@@ -65,7 +65,7 @@ static int be_worker(const struct np_worker_start *start, int input_fd, int star
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if (outside)
         return outside;
-    if ((code = np_become(start->uid, start->gid)) < 0)
+    if ((code = np_become(start->uid, start->gid, start->user)) < 0)
         return code;
     np_environment_reduce();
     if (chdir("/") < 0)

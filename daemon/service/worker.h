@@ -16,6 +16,7 @@
 struct np_worker_start {
     uid_t uid;
     gid_t gid;
+    const char *user;        /* the submitter's name, which the user must still have; "": any */
     const char *dir;         /* the run's folder, absolute; made where it is not there */
     const char *config;      /* its text, in normal form */
     const char *device;      /* "cuda:1" */

@@ -103,6 +103,7 @@ Test(queue, what_was_acknowledged_is_there_again, .init = set_up, .fini = tear_d
     entry.dir = (char *)"/runs/cnn-1";
     strcpy(entry.assigned, "cuda:1");
     strcpy(entry.process, "12 345 6-7");
+    strcpy(entry.user, "ann");
     strcpy(entry.kind, "gpu");
     strcpy(entry.reason, "for run 2");
     entry.retries = 3;
@@ -132,6 +133,7 @@ Test(queue, what_was_acknowledged_is_there_again, .init = set_up, .fini = tear_d
     cr_assert_str_eq(seen.last.overrides, "train.epochs=2\nname=a");
     cr_assert_str_eq(seen.last.assigned, "cuda:1");
     cr_assert_str_eq(seen.last.process, "12 345 6-7");
+    cr_assert_str_eq(seen.last.user, "ann");
     cr_assert_str_eq(seen.last.kind, "gpu");
     cr_assert_str_eq(seen.last.reason, "for run 2");
     cr_assert(seen.last.state == NP_ENTRY_YIELDING && seen.last.priority == -3 &&
