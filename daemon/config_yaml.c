@@ -60,7 +60,25 @@ static int unquoted_dollar(const char *line)
     return 0;
 }
 
-static void add_trap(struct reader *reader, int line, int column, char c, const char *problem)
+/* Where libyaml noticed it is often not where it is wrong: "seed:1", an open quote or bracket. */
+static void add_mistake(struct reader *reader, int line, int column)
+{
+    const yaml_parser_t *parser = &reader->parser;
+    const char *context = parser->context ? parser->context : "";
+    const int began = (int)parser->context_mark.line + 1;
+
+    if (strstr(context, "simple key"))
+        np_report_add(reader->report, began, (int)parser->context_mark.column + 1,
+            "not YAML: expected 'key: value', with a space after the colon");
+    else if (began < line && (strstr(context, "quoted") || strstr(context, "flow")))
+        np_report_add(reader->report, line, column, "not YAML: %s, %s that begins in line %d",
+            parser->problem, context, began);
+    else
+        np_report_add(reader->report, line, column, "not YAML: %s",
+            parser->problem ? parser->problem : "it cannot be understood from here on");
+}
+
+static void add_trap(struct reader *reader, int line, int column, char c)
 {
     if (c == '\t')
         np_report_add(reader->report, line, column, "a tab; YAML is indented with spaces");
@@ -75,7 +93,7 @@ static void add_trap(struct reader *reader, int line, int column, char c, const 
         np_report_add(reader->report, line, column,
             "a word cannot begin with %c in YAML; quote it: \"%c...\"", c, c);
     else
-        np_report_add(reader->report, line, column, "not YAML: %s", problem);
+        add_mistake(reader, line, column);
 }
 
 /* Bytes that are no text: libyaml gives an offset only. */
@@ -123,8 +141,7 @@ static int report_problem(struct reader *reader)
     }
     if (column == 1 && c == 0) /* "did not find expected ..." on the line after */
         c = '\n';
-    add_trap(reader, line, column, c,
-        parser->problem ? parser->problem : "it cannot be understood from here on");
+    add_trap(reader, line, column, c);
     return -EINVAL;
 }
 
@@ -161,7 +178,7 @@ static int check_key(struct reader *reader, const struct np_node *map, const yam
     int line = (int)event->start_mark.line + 1, column = (int)event->start_mark.column + 1;
 
     if (event->type == YAML_ALIAS_EVENT) {
-        add_trap(reader, line, column, '*', NULL);
+        add_trap(reader, line, column, '*');
         return -EINVAL;
     }
     if (event->type != YAML_SCALAR_EVENT) {
@@ -260,7 +277,7 @@ static int read_node(struct reader *reader, const yaml_event_t *event, struct np
     int code;
 
     if (event->type == YAML_ALIAS_EVENT) {
-        add_trap(reader, line, column, '*', NULL);
+        add_trap(reader, line, column, '*');
         return -EINVAL;
     }
     if (reader->depth == MAX_DEPTH) {
