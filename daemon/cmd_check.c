@@ -25,17 +25,15 @@ static void note(void *context, const char *text)
     fprintf(stderr, "%s\n", text);
 }
 
-/* The model against the data; what is not known is guessed. */
-static void check_model(
-    const struct np_config *config, const struct np_data_check *data, struct np_report *report)
+/* The model against the data; guess says what had to be assumed of them, or "". */
+static void check_model(const struct np_config *config, const struct np_data_check *data,
+    char guess[NP_GUESS_TEXT], struct np_report *report)
 {
-    char guess[NP_GUESS_TEXT];
     int height = data->height, width = data->width, classes = data->nr_classes;
 
     if (height == 0)
         np_setup_size(config, &height, &width, report); /* loading has seen it work */
-    if (np_setup_guess(config, &height, &width, &classes, guess))
-        fprintf(stderr, "for the model's shapes %s\n", guess);
+    np_setup_guess(config, &height, &width, &classes, guess);
     np_setup_check_model(config, height, width, data->nr_classes, report);
 }
 
@@ -45,15 +43,18 @@ static int check_one(const struct check *check, const char *path)
     struct np_data_check data = {0};
     struct np_config *config = NULL;
     struct np_report report;
+    char guess[NP_GUESS_TEXT] = "";
 
     np_report_init(&report, path);
     if (np_config_load(
             path, check->overrides->texts, check->overrides->nr_texts, &config, &report) == 0) {
         if (!check->no_data)
             np_check_data(config, check->seconds, note, &data, &report);
-        check_model(config, &data, &report);
+        check_model(config, &data, guess, &report);
     }
     np_complain_report(&report, check->overrides);
+    if (*guess)
+        fprintf(stderr, "for the model's shapes %s\n", guess);
     if (report.nr_errs == 0 && *data.note)
         fprintf(stderr, "%s: %s\n", path, data.note);
     const int code = report.nr_errs ? NP_EXIT_USAGE : NP_EXIT_DONE;

@@ -81,18 +81,33 @@ static void report_unknown(const struct np_node *node, const char *name, struct 
         name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
+static bool is_option(const char *key)
+{
+    for (int i = 0; np_source_option_table[i].key; i++)
+        if (strcmp(np_source_option_table[i].key, key) == 0)
+            return true;
+    return false;
+}
+
+/* {path: DIR} alone. Where a key is unknown it may be `source` misspelt, and is told as such. */
+static bool lacks_source(const struct np_node *node)
+{
+    bool lacks = node->kind == NP_NODE_MAP && !np_node_get(node, "source");
+
+    for (int i = 0; lacks && i < node->nr_items; i++)
+        lacks = is_option(node->items[i]->key);
+    return lacks;
+}
+
 /* A key that this source does not read is a mistake, not a wish. */
 static void report_idle_keys(
     const struct np_node *node, const struct np_source *source, struct np_report *report)
 {
     for (int i = 0; i < node->nr_items; i++) {
         const struct np_node *item = node->items[i];
-        bool known = false;
 
-        for (int o = 0; np_source_option_table[o].key; o++)
-            known = known || strcmp(np_source_option_table[o].key, item->key) == 0;
-        if (known && strcmp(item->key, "source") != 0 && strcmp(item->key, "cache_dir") != 0 &&
-            !has_word(source->keys, item->key))
+        if (is_option(item->key) && strcmp(item->key, "source") != 0 &&
+            strcmp(item->key, "cache_dir") != 0 && !has_word(source->keys, item->key))
             np_report_add(report, item->key_line, item->key_column,
                 "%s: the source %s does not read it (it reads: %s)", item->key, source->name,
                 source->keys);
@@ -125,6 +140,12 @@ int np_source_parse(const struct np_node *node, const char *config_dir,
     const int errs_before = report->nr_errs + report->nr_dropped;
     const struct np_source *source;
 
+    if (lacks_source(node)) {
+        np_report_add(report, node->line, node->column,
+            "source: the key is missing; it says what the set is: folder, tar, cifar10, idx or "
+            "synth");
+        goto bad;
+    }
     if (np_options_parse(np_source_option_table, node, "the set", NULL, &options, report) ||
         !options.source)
         goto bad;

@@ -230,8 +230,8 @@ static int scan(const struct np_source_options *options, struct np_index *index,
                     : np_err_set(err, -ENOMEM, "%s: out of memory to list it", options->path);
 
     if (!code && (paths.nr_paths != 1 || stat(paths.paths[0], &st) < 0 || !S_ISDIR(st.st_mode)))
-        code = np_err_set(err, -ENOTDIR, "%s: not a folder%s", options->path,
-            paths.nr_paths == 1 ? "; for an archive say `source: tar`" : ", but several files");
+        code = np_err_set(err, -ENOTDIR, "%s: not a folder%s; for archives say `source: tar`",
+            options->path, paths.nr_paths == 1 ? "" : ", but several files");
     if (!code) {
         walk->options = options;
         walk->progress = progress;

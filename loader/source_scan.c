@@ -73,8 +73,12 @@ int np_scan_open(
     if (fd < 0)
         return np_err_set(err, -errno, "%s: cannot open: %s", path, strerror(errno));
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        const bool folder = !fstat(fd, &st) && S_ISDIR(st.st_mode);
+
         close(fd);
-        return np_err_set(err, -EINVAL, "%s: not a file", path);
+        return np_err_set(err, -EINVAL, "%s: %s", path,
+            folder ? "a folder, not a file; for pictures in class folders say `source: folder`"
+                   : "not a file");
     }
     number = np_index_add_file(index, path, (uint64_t)st.st_size,
         (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec);

@@ -20,6 +20,17 @@ static int add_list(struct np_builder *b, const struct np_scope *scope, const st
 
 /* --- one layer ----------------------------------------------------------------------------- */
 
+/* "dropout: expected options, like dropout: {rate: 0.5}" */
+static void expected_options(
+    struct np_builder *b, const char *name, const struct np_node *raw, bool scalar)
+{
+    const struct np_layer *layer = np_layer_find(name);
+    const struct np_option *table = layer ? layer->options : np_block_options;
+
+    np_report_add(NP_AT(raw), "%s: expected options, like %s: {%s: %.40s}", name, name,
+        table[0].key ? table[0].key : np_layer_common[0].key, scalar ? raw->text : "...");
+}
+
 /* Options calculated, name, inputs, `when`. item->good: all of it could be had. */
 static void read_item(struct np_builder *b, const struct np_scope *scope,
     const struct np_node *node, const struct np_node *raw, int index, int max_ins,
@@ -35,7 +46,7 @@ static void read_item(struct np_builder *b, const struct np_scope *scope,
         item.known = false;
         item.raw = raw = NULL;
     } else if (raw && raw->kind != NP_NODE_MAP && !(raw->kind == NP_NODE_LIST && max_ins > 1)) {
-        np_report_add(NP_AT(raw), "%s: expected options, like %s: {key: value}", layer, layer);
+        expected_options(b, layer, raw, raw->kind == NP_NODE_SCALAR);
         item.known = false;
         item.raw = raw = NULL;
     }

@@ -17,6 +17,23 @@ static int find_name(const struct np_choice *choices, const char *name)
     return -EINVAL;
 }
 
+/* "optimizer: 'lr' is a key of sgd: optimizer: {sgd: {lr: ...}}": the name in the middle is missing. */
+static bool report_key(const struct np_choice *choices, const struct np_node *node,
+    const char *what, struct np_report *report)
+{
+    const char *key = node->kind == NP_NODE_MAP && node->nr_items ? node->items[0]->key : NULL;
+
+    for (int i = 0; key != NULL && choices[i].name != NULL; i++)
+        for (const struct np_option *option = choices[i].table; option->key; option++)
+            if (strcmp(option->key, key) == 0) {
+                np_report_add(report, node->line, node->column,
+                    "%s: '%s' is a key of %s: %s: {%s: {%s: ...}}", what, key, choices[i].name,
+                    what, choices[i].name, key);
+                return true;
+            }
+    return false;
+}
+
 /* "`sdg` is not known; did you mean `sgd`? (sgd, adamw)" */
 static void report_unknown(const struct np_choice *choices, const struct np_node *node,
     const char *what, const char *name, struct np_report *report)
@@ -31,7 +48,7 @@ static void report_unknown(const struct np_choice *choices, const struct np_node
             snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", choices[i].name);
         used += (size_t)wrote < sizeof(list) - used ? (size_t)wrote : 0;
     }
-    const char *near = name != NULL ? np_nearest(name, words) : NULL;
+    const char *near = name != NULL ? np_meant(name, words) : NULL;
     if (name == NULL)
         np_report_add(report, node->line, node->column,
             "%s: should be a name, or one name with its options, of: %s", what, list);
@@ -54,9 +71,9 @@ int np_choice_find(const struct np_choice *choices, const struct np_node *node, 
     }
     int found =
         np_node_named(node, &name, &args) && name != NULL ? find_name(choices, name) : -EINVAL;
-    if (found < 0)
+    if (found < 0 && !report_key(choices, node, what, report))
         report_unknown(choices, node, what, name, report);
-    else
+    if (found >= 0)
         *ret_args = args;
     return found;
 }

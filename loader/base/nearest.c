@@ -83,6 +83,16 @@ static const char *alias_among(const char *word, const char *const *words, bool 
     return elsewhere;
 }
 
+const char *np_meant(const char *word, const char *const *words)
+{
+    bool known = false;
+    const char *name = alias_among(word, words, &known);
+
+    if (name)
+        return among(words, name) ? name : NULL;
+    return known ? NULL : np_nearest(word, words);
+}
+
 void np_suggest(const char *word, const char *const *words, const char *what_there_is, char *text,
     size_t text_bytes)
 {

@@ -202,7 +202,7 @@ static void wrong_word(
         snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", n ? ", " : "", word);
         words[n++] = word;
     }
-    near = np_nearest(node->text, words);
+    near = np_meant(node->text, words);
     np_report_add(report, node->line, node->column, "%s: expected one of %s, not '%.80s'%s%s%s",
         option->key, list, node->text, near ? "; did you mean '" : "", near ? near : "",
         near ? "'?" : "");

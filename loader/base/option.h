@@ -64,6 +64,8 @@ const char *np_nearest(const char *word, const char *const *words);
  * a name ("flip"), a flag ("--weights"), or "" where there is nothing like it. Some have several names:
  * index counts from 0; NULL: no more. */
 const char *np_alias(const char *word, int index);
+/* The one of `words` (NULL-ended) that `word` means: by np_alias(), then by np_nearest(); or NULL. */
+const char *np_meant(const char *word, const char *const *words);
 /* The end of a sentence about `word`, which is none of `words` (NULL-ended): "; did you mean 'batch'?",
  * by np_alias(), then by np_nearest(), or "; WHAT THERE IS: a, b". */
 void np_suggest(const char *word, const char *const *words, const char *what_there_is, char *text,

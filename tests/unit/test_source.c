@@ -507,10 +507,17 @@ Test(source, a_pipe_is_refused_and_not_waited_for, .timeout = 20)
     struct np_err err = {0};
     struct np_index *index;
 
+    snprintf(path, sizeof(path), "%s/cats", folder);
+    cr_assert(mkdir(path, 0700) == 0 || errno == EEXIST);
     snprintf(path, sizeof(path), "%s/pipe.tar", folder);
     cr_assert_eq(mkfifo(path, 0600), 0);
     cr_assert_lt(open_set(folder, "tar", "pipe.tar", NULL, NULL, &index, &err), 0);
     cr_assert(strstr(err.text, "pipe.tar: not a file"), "%s", err.text);
+    err = (struct np_err){0};
+    cr_assert_lt(open_set(folder, "tar", "cats", NULL, NULL, &index, &err), 0);
+    cr_assert(strstr(err.text, "cats: a folder, not a file; for pictures in class folders say "
+                               "`source: folder`"),
+        "%s", err.text);
     remove_set(folder);
 }
 
