@@ -144,7 +144,11 @@ static int choose(
     }
     if (!has[set]) {
         fprintf(stderr, "%s: data: there is no '%s' set to evaluate on%s\n", path,
-            np_set_names[set], name ? "" : ", and no 'val'; --set train takes the training set");
+            np_set_names[set],
+            !name              ? ", and no 'val'; --set train takes the training set"
+            : has[NP_SET_TEST] ? "; there is 'test'"
+            : has[NP_SET_VAL]  ? "; there is 'val'"
+                               : "; there is 'train' alone");
         return NP_EXIT_USAGE;
     }
     *ret_set = (enum np_which_set)set;
