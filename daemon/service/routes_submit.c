@@ -29,7 +29,7 @@ static bool is_name(const char *text)
 
 static bool is_device(const char *text)
 {
-    static const char *const names[] = {"auto", "cpu", "sim", "cuda"};
+    static const char *const names[] = {"auto", "cpu", "sim", "gpu", "cuda"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         if (strcmp(names[i], text) == 0)
@@ -187,7 +187,7 @@ static const char *take_body(
     if (!key || (np_node_get(body, "key") && !is_key(key)))
         return "\"key\": 32 hex digits";
     if (!device || (np_node_get(body, "device") && !is_device(device)))
-        return "\"device\": auto, cpu, sim, cuda, cuda:N";
+        return "\"device\": auto, cpu, sim, gpu, cuda, cuda:N";
     if (!np_body_whole(body, "priority", -MOST_PRIORITY, MOST_PRIORITY, &entry->priority))
         return "\"priority\": a whole number, -100 to 100";
     if (!np_body_whole(body, "max_retries", 0, MOST_RETRIES, &entry->max_retries))
@@ -408,8 +408,8 @@ static bool take_answer(const struct np_node *answer, struct np_entry *entry)
         return false;
     if (!*entry->name)
         snprintf(entry->name, sizeof(entry->name), "%s", name);
-    if (!*entry->device)
-        snprintf(entry->device, sizeof(entry->device), "%s", device);
+    /* The request's, where it names one, as the check understood it: "gpu" is "cuda". */
+    snprintf(entry->device, sizeof(entry->device), "%s", device);
     snprintf(entry->reason, sizeof(entry->reason), "%s", note ? note : "");
     np_text_clean(entry->reason);
     entry->config = np_strdup(config);

@@ -31,7 +31,8 @@
 #include "daemon/service/dispatch.h"
 #include "daemon/service/queue.h"
 
-/* Of a box's members; the service's own user, root, and a user's own service have none but config_bytes. */
+/* Of a box's members; config_bytes, checks, memory_per_run and cpus_per_run hold for root and in a user's own service,
+ * too. */
 struct np_limits {
     int64_t queued_per_user;  /* runs that are not over, of one user */
     int64_t running_per_user; /* 0: any number */
@@ -84,7 +85,7 @@ struct np_service_start {
 };
 int np_service_open(
     const struct np_service_start *start, struct np_service **ret_service, struct np_err *err);
-/* Of the loop: wake up when fd is readable (closing it ends that), and call turn with each round. */
+/* The loop wakes up when fd is readable (until fd is closed), and calls turn in each round. */
 int np_service_wake_on(struct np_service *service, int fd, struct np_err *err);
 void np_service_each_turn(struct np_service *service, void (*turn)(void *context), void *context);
 /* Until SIGTERM or SIGINT: then every run is told to write its checkpoint, and stays queued. */
@@ -108,22 +109,22 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
     bool *ret_known, struct np_err *err);
 /* -EDQUOT: this user has as many runs that are not over as a member may. */
 int np_service_may_queue(const struct np_service *service, uid_t uid, struct np_err *err);
-/* Can its memory and CPUs be limited as it says? -ENOTSUP: not by this service. */
+/* -ENOTSUP: the entry has a limit of memory or CPUs, and this service cannot enforce one. */
 int np_service_may_limit(
     const struct np_service *service, const struct np_entry *entry, struct np_err *err);
-/* What the settings say of those that it has none of. */
+/* Sets the settings' memory and CPU limits where the entry has none of its own. */
 void np_service_default_limits(const struct np_service *service, struct np_entry *entry);
 /* -EALREADY: it is so already; -EINVAL: a run that is over; both leave all as it is. */
 int np_service_stop(struct np_service *service, int64_t id, struct np_err *err);
 int np_service_pause(struct np_service *service, int64_t id, struct np_err *err);
 int np_service_resume(struct np_service *service, int64_t id, struct np_err *err);
-/* Queued again, in the same folder, from its checkpoint; its retries and the time that it ran count anew. time_limit_s
+/* Queued again, in the same folder, from its checkpoint; retries and running time are counted from zero. time_limit_s
  * below 0: as it was. -EINVAL: it is done, or not over; -ENODEV: its device is gone. */
 int np_service_retry(
     struct np_service *service, int64_t id, double time_limit_s, struct np_err *err);
-/* One that waits is not started until np_service_resume(). -EINVAL: it does not wait. */
+/* A queued run becomes paused, until np_service_resume(). -EINVAL: it is not queued. */
 int np_service_hold(struct np_service *service, int64_t id, struct np_err *err);
-/* Nothing is started, on that device or at all, until it is undone; runs go on. -ENOENT: no such device. */
+/* drained: no run is started on the device until it is undrained; running ones continue. -ENOENT: no such device. */
 int np_service_drain(
     struct np_service *service, const char *device, bool drained, struct np_err *err);
 int np_service_hold_all(struct np_service *service, bool held, struct np_err *err);
@@ -136,7 +137,7 @@ int np_service_set_priority(
     struct np_service *service, int64_t id, int64_t priority, struct np_err *err);
 /* -EBUSY: it is not over. Its folder stays. */
 int np_service_remove(struct np_service *service, int64_t id, struct np_err *err);
-/* What is wrong beside the queue's disk, for /healthz: "": nothing. */
+/* A problem for /healthz, beside those of the queue's disk; "": none. */
 void np_service_set_problem(struct np_service *service, const char *text);
 const char *np_service_problem(const struct np_service *service);
 /* The administrator's token for TCP; lent, and current for as long as the service lives. */
@@ -146,9 +147,9 @@ const char *np_service_token(const struct np_service *service);
 #define NP_SERVICE_TOKEN_BYTES 65
 int np_service_new_token(struct np_service *service, uid_t uid,
     char ret_token[NP_SERVICE_TOKEN_BYTES], struct np_err *err);
-/* Takes the user's own token back, where there is one. */
+/* Revokes the user's own token, where there is one. */
 int np_service_drop_token(struct np_service *service, uid_t uid, struct np_err *err);
-/* Whose own token is it? False: nobody's. */
+/* Finds the user who has this token of their own. False: no user has it. */
 bool np_service_find_token(struct np_service *service, const char *token, uid_t *ret_uid);
 /* service.yaml again; one that is wrong changes nothing. */
 int np_service_reload(struct np_service *service, struct np_err *err);

@@ -46,7 +46,7 @@ def submitting():
     case("POST", "/v1/runs", 409, body=submission(key=key(1), steps=6))
     case("POST", "/v1/runs", 409, body=dict(submission(key=key(1)), path=daemon.dir + "/b.yaml"))
     for wrong in ({"priority": 101}, {"priority": 1.5}, {"priority": "1"}, {"priority": True}, {"after": [0]},
-                  {"after": ["1"]}, {"after": list(range(1, 18))}, {"name": "../a"}, {"name": ""}, {"key": "x"}, {"device": "gpu"},
+                  {"after": ["1"]}, {"after": list(range(1, 18))}, {"name": "../a"}, {"name": ""}, {"key": "x"}, {"device": "tpu"},
                   {"max_retries": -1}, {"overrides": ["x"]}, {"overrides": "a=b"}, {"path": "a.yaml"}, {"path": "/a\x1b[m"},
                   {"path": "/" + "a" * 4000}, {"config": None}, {"nonsense": 1}):
         case("POST", "/v1/runs", 400, body=dict(submission(), **wrong))
@@ -55,6 +55,8 @@ def submitting():
                   b'{"a": [' + b"1," * 400000 + b"1]}"):
         case("POST", "/v1/runs", 400, body=wrong, fields={"Content-Type": "application/json"})
     case("POST", "/v1/runs", 404, body=submission(after=[MISSING]))
+    lacking = case("POST", "/v1/runs", 422, body=submission(device="gpu"))
+    expect(b"no device 'cuda'" in lacking.body, lacking.body)
     case("POST", "/v1/runs", 413, body=b" " * ((1 << 20) + 1), fields={"Content-Type": "application/json"})
     began = time.monotonic()
     case("POST", "/v1/runs", 400, body=b" " * (1 << 20), fields={"Content-Type": "application/json"})
