@@ -44,6 +44,8 @@ const char *np_health_problem(struct np_routes *routes)
     struct np_health *health = &routes->health;
     const char *dir = routes->service->start.dir;
 
+    if (routes->service->replaced)
+        return NP_REPLACED ", which starts no runs until then";
     if (np_now_ns() < health->until_ns)
         return health->problem;
     const int code = probe(dir);

@@ -507,8 +507,11 @@ static void dispatch(struct np_service *service)
         .ticks = np_service_ticks(),
         .longest_s = service->options.retry_cap_s > NP_DISK_WAIT_S ? service->options.retry_cap_s
                                                                    : NP_DISK_WAIT_S};
-    np_service_say_suspects(service);
-    const bool waits = service->stopping || service->held || d.ticks < service->start_at;
+    np_service_look_at_program(service);
+    if (!service->replaced)
+        np_service_say_suspects(service);
+    const bool waits =
+        service->stopping || service->held || service->replaced || d.ticks < service->start_at;
     const int nr = waits ? 0 : np_dispatch(&d, orders, MOST_ORDERS);
 
     for (int i = 0; i < nr; i++)

@@ -69,7 +69,8 @@ struct np_service {
     struct np_names *names;
     double find_at; /* when it is begun again, where it has not answered; 0: never */
     bool stopping;
-    bool held;               /* nothing is started */
+    bool replaced; /* its program's file was: runs would be started with another's parts */
+    bool held;     /* nothing is started */
     struct np_cgroup cgroup; /* that its runs' are made in */
     double began;            /* Unix time */
     int nr_unstarted;        /* starts in a row for which the machine had no process */
@@ -102,6 +103,9 @@ void np_service_say_suspects(struct np_service *service);
 void np_service_watch_time(struct np_service *service, struct np_kept *run);
 /* Of one whose worker has ended: the time that it ran, and what becomes of it when that was all it had. */
 void np_service_count_time(const struct np_kept *run, struct np_entry *to);
+/* Has another file taken the place of the program's? Then queued runs say so. It stays so until a restart. */
+#define NP_REPLACED "nnpipe was replaced while its daemon was running: restart the daemon"
+void np_service_look_at_program(struct np_service *service);
 /* service_open.c: runs whose device is not there say so. */
 void np_service_say_unplaced(struct np_service *service);
 /* service_errands.c: begins what is to be asked for a run, and takes what was answered. */

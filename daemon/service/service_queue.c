@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/service/service_parts.h"
 
@@ -139,6 +140,25 @@ void np_service_say_suspects(struct np_service *service)
             "service tries it again within %.0f minutes, or after `nnpipe undrain %s`",
             options->devices[d].name, options->devices[d].health.nr_deaths,
             options->devices[d].health.why, NP_SUSPECT_TRIAL_S / 60, options->devices[d].name);
+        np_service_commit(service, service->runs[i], &to, &unwritten);
+    }
+}
+
+void np_service_look_at_program(struct np_service *service)
+{
+    static const char gone[] = " (deleted)"; /* the kernel's word; no storage is asked for it */
+    struct np_err unwritten = {0};
+    char path[4096];
+    const ssize_t nr = readlink("/proc/self/exe", path, sizeof(path));
+    const ssize_t at = nr - (ssize_t)strlen(gone);
+
+    service->replaced = at > 0 && memcmp(path + at, gone, strlen(gone)) == 0;
+    for (int i = 0; service->replaced && i < service->nr_runs; i++) {
+        struct np_entry to = service->runs[i]->entry;
+
+        if (to.state != NP_ENTRY_QUEUED || strcmp(to.reason, NP_REPLACED) == 0)
+            continue;
+        snprintf(to.reason, sizeof(to.reason), "%s", NP_REPLACED);
         np_service_commit(service, service->runs[i], &to, &unwritten);
     }
 }
