@@ -65,7 +65,10 @@ static void check_room(const struct np_config *config, double each, struct np_re
     if (statvfs(config->runs, &fs) < 0)
         return;
     const double room = (double)fs.f_bavail * (double)fs.f_frsize;
-    if (room < needed)
+    if (fs.f_files > 0 && fs.f_favail == 0)
+        np_report_add(
+            report, line, column, "runs: the disk of %s has no room for more files", config->runs);
+    else if (room < needed)
         np_report_add(report, line, column,
             "runs: %s has %.1f MB free, and %d checkpoints of %.1f MB take %.1f", config->runs,
             room * 1e-6, (int)config->checkpoint.keep + 1, each * 1e-6, needed * 1e-6);

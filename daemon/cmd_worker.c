@@ -277,6 +277,7 @@ static int work(struct worker *w)
         np_complain(&w->err);
         return code == -EEXIST  ? NP_WORKER_TAKEN
                : code == -EPERM ? NP_WORKER_UNSAFE
+               : is_full(code)  ? NP_WORKER_FULL
                                 : NP_EXIT_FAILED;
     }
     code = NP_EXIT_FAILED;

@@ -320,7 +320,7 @@ static int write_copy(struct unpack *unpack, enum np_wrapping wrapping, const ch
         code = np_io_sync_dir(&unpack->io, folder, err);
     if (code)
         unlink(part);
-    if (code == -ENOSPC)
+    if (code == -ENOSPC || code == -EDQUOT)
         np_err_context(err, "%s: unpacking it into %s", unpack->path, folder);
     return code;
 }

@@ -82,7 +82,9 @@ static void find_room(const char *path, struct saying *say)
             *slash = '\0';
     }
     say->code = code;
-    if (code == 0)
+    if (code == 0 && stat_.f_files > 0 && stat_.f_favail == 0)
+        say->code = -ENOSPC; /* bytes may be left, but each file takes an inode */
+    else if (code == 0)
         say->number = (double)stat_.f_bavail * (double)stat_.f_frsize;
     np_free(dir);
 }

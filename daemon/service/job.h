@@ -15,7 +15,7 @@
 /* Exit statuses of a worker that has not taken its run's folder, and so leaves no record there. */
 enum {
     NP_WORKER_TAKEN = 81, /* the folder was there before the run's first try */
-    NP_WORKER_FULL = 83,  /* no room, or no quota, to write the record or the lock */
+    NP_WORKER_FULL = 83,  /* no room, or no quota, for its folder, the record or the lock */
     NP_WORKER_UNSAFE = 82 /* it, or something in it, is not the submitter's */
 };
 

@@ -38,6 +38,7 @@ static void say_reason(struct np_service *service, struct np_kept *run, const ch
 static const char *why(int code)
 {
     return code == -ETIMEDOUT ? "it does not answer"
+           : code == -ENOSPC  ? "its disk has no room for more files"
            : code == -EBUSY ? "too many processes of its user hang in storage that does not answer"
                             : strerror(-code);
 }

@@ -83,6 +83,14 @@ if mount_faulty "$TMP/disk" "$TMP/mount"; then
         [ $code -eq 0 ] && [ "$begun" -le 7 ] && [ "$tries" -eq 0 ] && becomes "$id" done 60
     }
     t "a quota that is used up is waited for with longer and longer pauses, and the run is done with room" full
+    unmade() { # before the run has a folder
+        echo "fail 122 *runs/*" >"$TMP/mount/.control"
+        id=$(submitted "$TMP/quota.yaml" -o train.steps=20) && [ -n "$id" ] && says_why "$id" "quota there is used up" && sleep 1 && tries=$(field "$id" retries)
+        code=$?
+        echo clear >"$TMP/mount/.control"
+        [ $code -eq 0 ] && [ "$tries" -eq 0 ] && becomes "$id" done 60
+    }
+    t "so it is waited for where not even the run's folder can be made" unmade
     hung() { # the runs of others go on, and so does this one once the mount answers
         id=$(submitted "$TMP/folder.yaml") && [ -n "$id" ] && trained "$id" "$TMP/runs" && echo "hang data/*" >"$TMP/mount/.control" && sleep 1 && at=$(steps "$id") &&
             other=$("$NNPIPE" submit "$TMP/other.yaml" --wait | tail -n 1) && [ "$(field "$id" state)" = running ] && shown "$id" "$TMP/runs" && echo "$other"
@@ -94,6 +102,25 @@ if mount_faulty "$TMP/disk" "$TMP/mount"; then
     t "a mount that hangs for a while holds up its run alone, which goes on afterwards" hung
 else
     skip "a bad sector, a full quota and a hung mount" "no FUSE can be mounted here"
+fi
+
+no_inodes() { # bytes are left, inodes are not
+    id=$(submitted "$TMP/inodes.yaml") && [ -n "$id" ] && trained "$id" "$TMP/inodes" || return 1
+    n=0
+    while touch "$TMP/inodes/$n" 2>/dev/null; do n=$((n + 1)); done
+    says_why "$id" "its disk has no room for more files" && begun=$(starts "$id" "$TMP/inodes") && tries=$(field "$id" retries) && shown "$id" "$TMP/inodes"
+    code=$?
+    "$NNPIPE" submit "$TMP/inodes.yaml" >"$TMP/refused" 2>&1 && code=1
+    grep -q "inodes has no room for more files" "$TMP/refused" || { cat "$TMP/refused"; code=1; }
+    rm -f "$TMP"/inodes/[0-9]*
+    [ $code -eq 0 ] && [ "$begun" -le 3 ] && [ "$tries" -eq 0 ] && becomes "$id" done 60
+}
+if mkdir "$TMP/inodes" && mount -t tmpfs -o size=50m,nr_inodes=100 none "$TMP/inodes" 2>/dev/null; then
+    echo "$TMP/inodes" >>"$TMP/faulty_mounts"
+    net inodes "{source: synth, samples: 400, size: 16}" "$TMP/inodes" 2000
+    t "a disk without inodes is waited for, and named" no_inodes
+else
+    skip "a disk without inodes" "no tmpfs can be mounted here"
 fi
 
 # --- a GPU that dies: the plugin over the emulated runtime
