@@ -67,13 +67,15 @@ if mount_faulty "$TMP/disk" "$TMP/mount"; then
     net quota "{source: synth, samples: 400, size: 16}" "$TMP/mount/runs" 2000
     bad=$(cd "$TMP/disk" && find data -name '*.[jp][pn]g' | sort | tail -n 1)
     sector() { # the picture is read in each epoch of 50 steps, so no start gets past it
-        id=$(submitted "$TMP/folder.yaml" --max-retries 2) && [ -n "$id" ] && trained "$id" "$TMP/runs" && echo "fail 5 $bad" >"$TMP/mount/.control" && becomes "$id" failed 60
+        "$NNPIPE" submit "$TMP/folder.yaml" --max-retries 2 --wait >"$TMP/waited" 2>&1 &
+        waiter=$! id=1
+        trained "$id" "$TMP/runs" && echo "fail 5 $bad" >"$TMP/mount/.control" && becomes "$id" failed 60
         code=$?
         echo clear >"$TMP/mount/.control"
         shown "$id" "$TMP/runs"
-        [ $code -eq 0 ] && says_why "$id" "${bad##*/}.*Input/output error" && [ "$(field "$id" exit_code)" -eq 74 ] && [ "$(field "$id" retries)" -eq 3 ] && [ "$(starts "$id" "$TMP/runs")" -le 6 ]
+        [ $code -eq 0 ] && exits 74 wait "$waiter" && says_why "$id" "${bad##*/}.*Input/output error" && [ "$(field "$id" exit_code)" -eq 74 ] && [ "$(field "$id" retries)" -eq 3 ] && [ "$(starts "$id" "$TMP/runs")" -le 6 ]
     }
-    t "a bad sector ends a run after its tries, each later than the last, and the file is named" sector
+    t "a bad sector ends a run after its tries, each later than the last, the file is named, and submit --wait ends with 74" sector
     full() { # statvfs shows room, as it does where a user's quota is used up
         id=$(submitted "$TMP/quota.yaml") && [ -n "$id" ] && trained "$id" "$TMP/disk/runs" && echo "quota 0" >"$TMP/mount/.control" && says_why "$id" "quota" && sleep 3 && says_why "$id" "quota"
         code=$?
