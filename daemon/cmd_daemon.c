@@ -124,7 +124,7 @@ static int bind_unix(const struct daemon *d, int *ret_fd, struct np_err *err)
         return np_err_set(err, -EADDRINUSE,
             "%s: another nnpipe daemon answers there; --socket names another place", d->socket);
     if (lstat(d->socket, &there) == 0 && !S_ISSOCK(there.st_mode))
-        return np_err_set(err, -EEXIST, "%s: is there already, and is no socket", d->socket);
+        return np_err_set(err, -EEXIST, "%s: exists already and is not a socket", d->socket);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     unlink(d->socket);
     const mode_t before = umask(d->for_box ? 0117 : 0177);

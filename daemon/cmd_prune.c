@@ -172,7 +172,10 @@ static int prune(struct prune *p, const char *run, struct np_err *err)
     if (code == 0 && stat(run, &stat_) < 0)
         code = np_err_set(err, -errno, "%s: %s", run, strerror(errno));
     if (code == 0 && stat(dir, &stat_) < 0)
-        code = np_err_set(err, -ENOENT, "%s: has no checkpoints: it is no run's folder", run);
+        code = np_err_set(err, -ENOENT,
+            "%s: has no checkpoints, so it is not a run's folder; `nnpipe prune %s/*` prunes the "
+            "runs in it",
+            run, run);
     if (code == 0 && !p->dry_run)
         code = np_folder_lock(run, &lock_fd, err);
     if (code == 0)

@@ -287,7 +287,12 @@ int np_cmd_runs(int argc, char **argv)
         struct np_err one = {0};
 
         if (np_runs_find(dirs[i], &runs, &one) < 0) {
-            np_complain(&one);
+            if (nr == 0 && one.code == -ENOENT)
+                fputs("nnpipe: no run was started here: there is no folder runs; `nnpipe runs DIR` "
+                      "shows the runs below DIR\n",
+                    stderr);
+            else
+                np_complain(&one);
             exit_code = NP_EXIT_FAILED;
         }
     }

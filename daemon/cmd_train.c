@@ -55,7 +55,7 @@ static int check_usage(const struct np_run_options *options, char **argv, int nr
         fprintf(stderr, "nnpipe train: --trace-limit is the size of the file of --trace FILE\n");
     else if (nr == 2 && newest && !is_folder(argv[2]))
         fprintf(stderr,
-            "nnpipe train: %s is no folder: --resume takes a run's, or nothing for the "
+            "nnpipe train: %s is not a folder: --resume takes a run's, or nothing for the "
             "newest of the config\n",
             argv[2]);
     else if (nr != 1 && !(nr == 0 && options->resume_dir))

@@ -248,7 +248,7 @@ bool np_data_number(
         end += strncasecmp(end + 1, "iB", 2) == 0 ? 3 : 1;
     }
     if (end == text || *end || errno || value < min || value > max) {
-        fprintf(stderr, "nnpipe data: %s: '%s' is no number from %lld to %lld%s\n", flag, text,
+        fprintf(stderr, "nnpipe data: %s: '%s' is not a number from %lld to %lld%s\n", flag, text,
             (long long)min, (long long)max, bytes ? " (K, M, G may follow)" : "");
         return false;
     }

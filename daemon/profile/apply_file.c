@@ -23,7 +23,7 @@ static int load(const char *path, const char *const *settings, int nr,
     code = np_config_load(path, settings, nr, ret_config, &report);
     if (code < 0)
         np_err_set(err, -EINVAL, "%s: line %d: %s", path, report.nr_errs ? report.errs[0].line : 0,
-            report.nr_errs ? report.errs[0].text : "it is no config");
+            report.nr_errs ? report.errs[0].text : "it is not a config");
     np_report_fini(&report);
     return code < 0 ? -EINVAL : 0;
 }

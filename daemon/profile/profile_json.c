@@ -346,7 +346,7 @@ static int read_file(const char *path, char **ret_text, size_t *ret_bytes, struc
             code = np_err_set(err, -EIO, "%s: cannot be read", path);
         else if (n > MOST_FILE_BYTES)
             code = np_err_set(
-                err, -EFBIG, "%s: more than %u MiB is no profile", path, MOST_FILE_BYTES >> 20);
+                err, -EFBIG, "%s: more than %u MiB is not a profile", path, MOST_FILE_BYTES >> 20);
     }
     if (file)
         fclose(file);

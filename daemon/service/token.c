@@ -89,7 +89,7 @@ static int take(const char *path, int fd, char token[NP_TOKEN_CHARS + 1], struct
     if (read(fd, token, NP_TOKEN_CHARS) != NP_TOKEN_CHARS ||
         strspn(token, "0123456789abcdef") != NP_TOKEN_CHARS)
         return np_err_set(err, -EBADMSG,
-            "%s: is no token of %d hex digits; remove it, and a new one is made", path,
+            "%s: not a token of %d hex digits; remove it, and a new one is made", path,
             NP_TOKEN_CHARS);
     return 0;
 }

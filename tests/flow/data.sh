@@ -45,7 +45,7 @@ t "and its cut member is bad" exits 1 "$NNPIPE" data verify torn.tar
 t "stats tells mean and std" says '"std": [0.' "$NNPIPE" data stats 'shapes/train-*.tar.zst' --json
 t "a path that is not there is named" says "none/a.tar: no such file or folder" "$NNPIPE" data ls none/a.tar
 t "an unknown command suggests the nearest" says "did you mean 'verify'" "$NNPIPE" data verfy x
-t "a wrong number is named" says "--quality: '101' is no number from 1 to 100" "$NNPIPE" data pack x --out q --quality 101
+t "a wrong number is named" says "--quality: '101' is not a number from 1 to 100" "$NNPIPE" data pack x --out q --quality 101
 
 kept() { find . -name '*.npidx' ! -path './cache/*' | sort | tr '\n' ' '; }
 t "nothing is written beside data that are read" sh -c '[ "$1" = "./cutp/train-_.tar.npidx ./packed/train-_.tar.zst.npidx ./plain/train-_.tar.npidx ./shapes/test-_.tar.zst.npidx ./shapes/train-_.tar.zst.npidx " ] || { echo "$1"; false; }' sh "$(kept | sed 's|./again/[^ ]* ||g;s|./broken/[^ ]* ||g')"

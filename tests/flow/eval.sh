@@ -129,7 +129,7 @@ bare_val() { go "$TMP/s5.json" eval "$TMP/notest.yaml" --weights "$split_run/che
 t "so with bare weights, by the config" bare_val
 no_set() {
     exits 2 go "$TMP/s6.json" eval "$TMP/notest.yaml" --weights "$run" && grep -q "there is no 'test' set" "$TMP/s6.json.err" && exits 2 go "$TMP/s6.json" eval "$TMP/net.yaml" --weights "$run" --set val &&
-        grep -q "there is no 'val' set" "$TMP/s6.json.err" && exits 2 go "$TMP/s6.json" eval "$TMP/net.yaml" --weights "$run" --set best && grep -q "takes test, val or train, not best" "$TMP/s6.json.err"
+        grep -q "there is no 'val' set to evaluate on; there is 'test'" "$TMP/s6.json.err" && exits 2 go "$TMP/s6.json" eval "$TMP/net.yaml" --weights "$run" --set best && grep -q "takes test, val or train, not best" "$TMP/s6.json.err"
 }
 t "a set that is not there is a mistake of the command line" no_set
 

@@ -118,4 +118,7 @@ ln -s . odd/link/checkpoints/best
 ln -s loop odd/loop
 odd() { timeout 20 "$NNPIPE" runs odd --json >odd.json && [ "$(wc -l <odd.json)" -eq 4 ] && timeout 20 "$NNPIPE" runs odd | tail -n 1 | grep -q "^4 runs"; }
 t "folders that no run has left are listed with what is known" odd
+mkdir -p empty
+nowhere() { (cd empty && says "no run was started here" exits 1 "$NNPIPE" runs) && says "prunes the runs in it" exits 1 "$NNPIPE" prune odd; }
+t "a folder without runs, and a folder of runs where one run is expected, are named with what to type" nowhere
 [ "$failed" -eq 0 ]
