@@ -24,7 +24,7 @@ head -c 3000000 /dev/zero >"$TMP/file"
 t "a file's disk is read" disk "$TMP/file" "MB/s read from $TMP/file"
 t "a path that is not there is not checked, and said" disk "$TMP/none" '"verdict": "not checked", "text": "'"$TMP/none: No such file"
 t "a small file is not checked, and said" disk "$ROOT/Makefile" "neither a folder nor a file of 1 MiB or more"
-t "an unknown device is a mistake of the command line" exits 2 "$NNPIPE" doctor --device gpu
+t "an unknown device is a mistake of the command line" exits 2 "$NNPIPE" doctor --device tpu
 t "two paths are, too" exits 2 "$NNPIPE" doctor . .
 t "text has a line a finding and the sum" says "not checked" "$NNPIPE" doctor --device cpu "$TMP"
 [ "$failed" -eq 0 ]
