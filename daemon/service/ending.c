@@ -120,8 +120,8 @@ static void be_teller(const struct np_service_options *options, const char *json
     _exit(0);
 }
 
-static int begin(struct np_service *service, struct np_teller *teller, int64_t id, const char *json,
-    struct np_err *err)
+static int begin(struct np_service *service, struct np_teller *teller, const struct np_entry *entry,
+    const char *json, struct np_err *err)
 {
     const pid_t child = fork();
 
@@ -129,18 +129,19 @@ static int begin(struct np_service *service, struct np_teller *teller, int64_t i
         be_teller(&service->options, json);
     if (child < 0)
         return np_err_set(err, -errno, "no process can be started: %s", strerror(errno));
-    *teller = (struct np_teller){.pid = child, .pid_fd = pidfd_open(child, 0), .id = id};
+    *teller = (struct np_teller){
+        .pid = child, .pid_fd = pidfd_open(child, 0), .id = entry->id, .ended = entry->ended};
     if (teller->pid_fd >= 0) /* else it is seen with the next tick */
         np_service_wake_on(service, teller->pid_fd, NULL);
     return 0;
 }
 
-static void note_told(struct np_service *service, int64_t id)
+static void note_told(struct np_service *service, int64_t id, double ended)
 {
     struct np_kept *run = np_service_run_of(service, id);
     struct np_err unwritten = {0};
 
-    if (!run || !np_entry_is_over(&run->entry))
+    if (!run || !np_entry_is_over(&run->entry) || run->entry.ended != ended)
         return;
     struct np_entry to = run->entry;
     to.told = true;
@@ -157,7 +158,7 @@ static void reap(struct np_service *service)
             continue;
         if (teller->pid_fd >= 0)
             close(teller->pid_fd);
-        note_told(service, teller->id);
+        note_told(service, teller->id, teller->ended);
         *teller = (struct np_teller){.pid = 0};
     }
 }
@@ -186,9 +187,9 @@ static int tell_of(struct np_service *service, struct np_teller *teller,
     int code = line ? 0 : np_err_set(err, -ENOMEM, "out of memory");
 
     if (code == 0 && !service->start.units)
-        return begin(service, teller, id, line, err);
+        return begin(service, teller, entry, line, err);
     if (code == 0 && (code = tell_by_unit(service, id, line, err)) == 0)
-        note_told(service, id);
+        note_told(service, id, entry->ended);
     return code;
 }
 
@@ -207,7 +208,7 @@ void np_ending_turn(struct np_service *service)
         if (!np_entry_is_over(entry) || entry->told || is_under_way(tellers, entry->id))
             continue;
         if (!service->options.on_end && !service->options.webhook) { /* any more */
-            note_told(service, entry->id);
+            note_told(service, entry->id, entry->ended);
             continue;
         }
         while (free_one < NP_MOST_TELLERS && tellers->at[free_one].pid > 0)

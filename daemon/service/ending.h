@@ -13,6 +13,7 @@ struct np_tellers {
         pid_t pid; /* 0: none */
         int pid_fd;
         int64_t id;
+        double ended; /* of the run: it may have been tried again, and have ended again, since */
     } at[NP_MOST_TELLERS];
     double not_before; /* on the clock that nobody sets: one could not be started */
 };
