@@ -105,5 +105,11 @@ void np_keep_turn(struct np_service *service)
 
 void np_keep_stop(struct np_keeper *keeper)
 {
-    keeper->left = np_child_stop(&keeper->child);
+    if (keeper->child.pid > 0)
+        keeper->left = np_child_stop(&keeper->child);
+}
+
+bool np_keep_is_at(const struct np_keeper *keeper, int64_t id)
+{
+    return keeper->id == id && (keeper->child.pid > 0 || keeper->left > 0);
 }

@@ -15,5 +15,7 @@ struct np_keeper {
 /* Takes what the child said, and begins the next. */
 void np_keep_turn(struct np_service *service);
 void np_keep_stop(struct np_keeper *keeper);
+/* Is it at the run's checkpoints, or not yet gone from them? A worker would find the run's folder locked. */
+bool np_keep_is_at(const struct np_keeper *keeper, int64_t id);
 
 #endif

@@ -78,8 +78,8 @@ struct np_entry {
     int64_t memory_bytes;             /* that its processes may use; 0: any */
     double cpus;                      /* CPUs' worth of time that they may use; 0: any */
     bool
-        unready; /* not in the file: passed over, for its disk has been asked and has not answered */
-    bool told;   /* on_end and webhook have been told that it is over */
+        unready; /* not in the file: passed over: its disk does not answer, or its folder is being pruned */
+    bool told; /* on_end and webhook have been told that it is over */
 };
 void np_entry_fini(struct np_entry *entry);
 bool np_entry_is_over(const struct np_entry *entry); /* stopped, done, failed, timeout */

@@ -405,5 +405,6 @@ void np_service_run_errands(struct np_service *service, struct np_kept *run)
         begin(service, run, kind);
     if (run->entry.state != NP_ENTRY_QUEUED)
         run->wants_room = false;
-    run->entry.unready = run->wants_room && now - run->asked_at > PATIENCE_S;
+    run->entry.unready = (run->wants_room && now - run->asked_at > PATIENCE_S) ||
+                         np_keep_is_at(&service->keeper, run->entry.id);
 }

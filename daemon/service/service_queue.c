@@ -50,9 +50,12 @@ int np_service_retry(
     to.reason[0] = '\0';
     to.ran_s = to.lived_s = to.retries = 0;
     to.not_before = to.ended = 0;
-    if ((code = np_service_commit(service, run, &to, err)) == 0)
-        run->spare = -1; /* its checkpoints are its own again */
-    return code;
+    if ((code = np_service_commit(service, run, &to, err)) < 0)
+        return code;
+    run->spare = -1; /* its checkpoints are its own again */
+    if (np_keep_is_at(&service->keeper, id))
+        np_keep_stop(&service->keeper);
+    return 0;
 }
 
 /* --- held back -------------------------------------------------------------------------------- */
