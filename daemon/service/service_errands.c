@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/service/decide.h"
 #include "daemon/service/service_parts.h"
@@ -70,6 +71,8 @@ static void take_room(struct np_service *service, struct np_kept *run, int code,
         service->options.retry_first_s, service->options.retry_cap_s, run->errand.failures);
 
     run->wants_room = run->entry.unready = false;
+    if (run->entry.state != NP_ENTRY_QUEUED)
+        return; /* it was stopped or paused meanwhile, and has its reason */
     if (code == 0 || is_for_the_worker(code)) {
         run->room = code == 0 ? bytes : INFINITY;
         run->room_until = now + ROOM_S;
@@ -218,6 +221,8 @@ static bool take_pipe(
         if (run->silent)
             say_reason(service, run, "%s", "");
         run->silent = false;
+    } else if (answer->fd >= 0) {
+        close(answer->fd); /* its worker has ended meanwhile */
     }
     return answer->code != -ETIMEDOUT && answer->code != -EIO;
 }

@@ -1,0 +1,156 @@
+"""A daemon whose runs lie on storage that hangs on command (tests/fault/faulty_fs.c, mounted at $TMP/mount): what was
+asked of a run is answered when the run is in another state."""
+import os
+import signal
+import subprocess
+import time
+
+from api import Daemon, done, expect, test
+
+FOREVER = 1000000
+MOUNT = os.environ["TMP"] + "/mount"
+RUNS = MOUNT + "/runs"
+NOTES = os.environ["TMP"]
+daemon = Daemon(tcp=False, settings="spare_bytes: 1M\nretry: {first: 0.1, cap: 1}\nruns_per_device: 4\n")
+
+
+def settles(what, why):
+    for _ in range(600):
+        found = what()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(why)
+
+
+def storage(command):
+    with open(MOUNT + "/.control", "w") as out:
+        out.write(command + "\n")
+
+
+def of(run):
+    return daemon.ask("GET", "/v1/runs/%d" % run).json()
+
+
+def deed(run, what):
+    answer = daemon.ask("POST", "/v1/runs/%d/%s" % (run, what))
+    expect(answer.status == 200, answer)
+
+
+def children():
+    """Of the daemon, but for workers."""
+    found = []
+    for pid in subprocess.run(["ps", "-o", "pid=", "--ppid", str(daemon.process.pid)], capture_output=True, text=True).stdout.split():
+        try:
+            line = open("/proc/%s/cmdline" % pid, "rb").read().split(b"\0")
+        except OSError:
+            continue
+        if b"worker" not in line:
+            found.append(int(pid))
+    return found
+
+
+def hung_child():
+    before = set(children())
+    time.sleep(0.5)
+    return before & set(children())
+
+
+def prunes(run):
+    return any(b"prune" in line and b"--dry-run" not in line and of_dir(run).encode() in line
+               for line in (open("/proc/%d/cmdline" % pid, "rb").read().split(b"\0") for pid in children()))
+
+
+def saved(run):
+    settles(lambda: os.path.isdir(of(run)["dir"] + "/checkpoints") and os.listdir(of(run)["dir"] + "/checkpoints"), "nothing is saved")
+
+
+def stopped_while_asked():
+    daemon.ask("PATCH", "/v1/service", {"held": True})
+    run = daemon.submit(steps=5, runs=RUNS)
+    storage("hang *")
+    daemon.ask("PATCH", "/v1/service", {"held": False})
+    asker = settles(children, "the disk is not asked")
+    deed(run, "stop")
+    for pid in asker:
+        os.kill(pid, signal.SIGKILL)
+    storage("clear")  # which a process must wait for even to be killed
+    settles(lambda: not set(asker) & set(children()), "the process that asks does not end")
+    now = of(run)
+    expect(now["state"] == "stopped" and now["reason"] == "" and now["not_before"] is None, now)
+
+
+def killed_while_its_report_is_opened():
+    run = daemon.submit(steps=FOREVER, runs=RUNS)
+    daemon.becomes(run, "running")
+    saved(run)
+    daemon.process.kill()
+    daemon.process.wait()
+    worker = int(open(of_dir(run) + "/lock").read())
+    storage("hang *report*")
+    time.sleep(1.2)  # what the kernel knows of the file is forgotten
+    daemon.start()
+    settles(hung_child, "its report is not looked for")
+    os.kill(worker, signal.SIGKILL)
+    storage("clear")
+    daemon.becomes(run, "queued", "running")
+    deed(run, "stop")
+    daemon.becomes(run, "stopped")
+    folder = "/proc/%d/fd/" % daemon.process.pid
+    held = [os.readlink(folder + fd) for fd in os.listdir(folder) if os.path.islink(folder + fd)]
+    expect(not [one for one in held if one.endswith("/report")], held)
+
+
+def of_dir(run):
+    return RUNS + "/a-%d" % run
+
+
+def tried_again_while_told():
+    daemon.write_settings("spare_bytes: 1M\non_end: \"echo told >>%s/told; until test -e %s/go; do sleep 0.02; done\"\n" % (NOTES, NOTES))
+    daemon.ask("POST", "/v1/service/reload")
+    told = lambda: os.path.exists(NOTES + "/told") and open(NOTES + "/told").read().count("told")
+    daemon.ask("PATCH", "/v1/service", {"held": True})
+    run = daemon.submit(steps=5, runs=RUNS)
+    deed(run, "stop")
+    settles(told, "nobody is told")
+    deed(run, "retry")
+    deed(run, "stop")
+    open(NOTES + "/go", "w").close()
+    settles(lambda: told() == 2, "nobody is told of its second end")
+    daemon.write_settings("spare_bytes: 1M\n")
+    daemon.ask("POST", "/v1/service/reload")
+    daemon.ask("PATCH", "/v1/service", {"held": False})
+
+
+def tried_again_while_pruned():
+    run = daemon.submit(steps=FOREVER, runs=RUNS)
+    settles(lambda: os.path.isdir(of_dir(run) + "/checkpoints") and len(os.listdir(of_dir(run) + "/checkpoints")) > 2, "too little is saved")
+    deed(run, "pause")
+    daemon.becomes(run, "paused")
+    daemon.write_settings("spare_bytes: 1M\nkeep: {bytes: 1}\n")
+    daemon.ask("POST", "/v1/service/reload")
+    storage("hang *a-%d/lock*" % run)
+    deed(run, "stop")
+    settles(lambda: prunes(run), "its checkpoints are not pruned")
+    deed(run, "retry")
+    time.sleep(0.5)  # in which it must not be started beside what prunes it
+    attempts, pruned = of(run)["attempts"], prunes(run)
+    storage("clear")
+    expect(attempts == 1 or not pruned, "it is started while it is being pruned")
+    daemon.becomes(run, "running")
+    settles(lambda: (of(run)["progress"] or {}).get("step"), "it does not train")
+    expect(of(run)["retries"] == 0 and of(run)["attempts"] == 2, of(run))
+    deed(run, "stop")
+
+
+os.mkdir(RUNS)
+with test("a run that is stopped while its disk is asked keeps its own reason"):
+    stopped_while_asked()
+with test("a run that is killed while its report is opened leaves no descriptor behind"):
+    killed_while_its_report_is_opened()
+with test("a run that is tried again while its end is told of is told of again"):
+    tried_again_while_told()
+with test("a run that is tried again while its checkpoints are pruned has its folder for itself"):
+    tried_again_while_pruned()
+daemon.close()
+done()
