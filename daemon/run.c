@@ -411,6 +411,19 @@ static int find_place(struct np_run *run, struct np_err *err)
     return code == 0 && run->dir ? open_order(run, err) : code;
 }
 
+/* Whoever may write there may put another folder in the run's place. */
+static void warn_of_open_runs(struct np_run *run)
+{
+    struct stat stat_;
+
+    if (stat(run->config->runs, &stat_) == 0 && stat_.st_mode & S_IWOTH &&
+        !(stat_.st_mode & S_ISVTX))
+        np_run_say(run,
+            "runs: every user may rename and replace what is in %s; `chmod +t` keeps each run its "
+            "owner's",
+            run->config->runs);
+}
+
 /* In this order, so that a mistake is found before anything is written. */
 static int open_run(struct np_run *run, struct np_err *err)
 {
@@ -430,6 +443,8 @@ static int open_run(struct np_run *run, struct np_err *err)
     code = np_log_open(
         &run->log, run->dir, run->config->run.history, resumed ? &run->position : NULL, err);
     pthread_mutex_unlock(&run->say_lock);
+    if (code == 0)
+        warn_of_open_runs(run);
     if (code == 0 && resumed) {
         np_watch_settle(run->watch, NP_EXIT_STOPPED); /* nothing to save, something to go on from */
         np_run_reload_curves(run);

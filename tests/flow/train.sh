@@ -362,4 +362,11 @@ if mount -t tmpfs -o size=700k none "$TMP/small" 2>/dev/null; then
 else
     skip "a full disk ends with 74" "no tmpfs can be mounted here"
 fi
+open_runs() { # open_runs MODE: is a folder of runs with these rights warned of?
+    mkdir -p open && chmod "$1" open && "$NNPIPE" train net.yaml -o runs=open -o train.epochs=1 >open.txt 2>&1 || { tail -n 2 open.txt; return 2; }
+    grep -q "every user may rename and replace what is in .*open; .chmod +t" open.txt
+}
+t "a folder of runs that every user may write to is warned of" open_runs 0777
+t "one with the sticky bit is not" exits 1 open_runs 1777
+t "nor one of a group" exits 1 open_runs 0775
 [ "$failed" -eq 0 ]
