@@ -16,7 +16,7 @@ struct np_end {
     double retry_first_s, retry_cap_s; /* the wait doubles from one to the other */
 };
 
-/* Sets the state, exit_code, retries, not_before, ended and reason of *to, whose state is still what was wished
+/* Sets the state, exit_code, retries, not_before, ended and reason of *to, whose state is still what was asked of it
  * (running, stopping, pausing, yielding). A try counts where the run ended by itself without being done: exit code
  * 74, 1, or a process that died. It does not count, and is repeated for as long as it takes, where the disk is full
  * or the machine could not start it or open its device. *waits: how many such ends there were in a row; the caller

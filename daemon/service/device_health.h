@@ -1,13 +1,13 @@
 /* Which devices are not to be trusted: one on which start after start dies would otherwise take, and fail, every run
  * of the queue, for it is always the one with the most free slots. Pure; the service's thread. Times are seconds on a
- * clock that nobody sets. */
+ * monotonic clock. */
 #ifndef NP_DEVICE_HEALTH_H
 #define NP_DEVICE_HEALTH_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define NP_QUICK_DEATH_S   60.0 /* a run that lives longer than this speaks for its device */
+#define NP_QUICK_DEATH_S   60.0 /* a run that lives longer clears its device */
 #define NP_SUSPECT_DEATHS  3    /* starts in a row */
 #define NP_SUSPECT_TRIAL_S 900.0
 
@@ -27,7 +27,7 @@ struct np_device_end { /* a worker that has ended */
     const char *why;
 };
 
-/* Takes an end down. A failure of the device counts, and a process that died within NP_QUICK_DEATH_S where another
+/* Counts an end. A failure of the device counts, and a process that died within NP_QUICK_DEATH_S where another
  * run's was the last to (one run that always crashes is that run's fault); an error that the run itself explains
  * says nothing of the device. The CPU is never suspect: there is nothing to give its runs to. True: the device has
  * just become suspect, or its trial failed. */

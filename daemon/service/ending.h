@@ -1,6 +1,6 @@
-/* When a run is over: a command and a webhook are told, a few at a time, in processes of their own; that they were is
- * in the queue's file, so that over a restart of the service it is done at least once. And what of runs that are over
- * is kept. The service's thread. */
+/* When a run is over: runs on_end and posts to the webhook, in processes of their own, a few at a time. The queue's file
+ * records what was done, so that it is done at least once even if the service is killed. Also: which finished runs the
+ * queue forgets. The service's thread. */
 #ifndef NP_ENDING_H
 #define NP_ENDING_H
 
@@ -15,12 +15,12 @@ struct np_tellers {
         int64_t id;
         double ended; /* of the run: it may have been tried again, and have ended again, since */
     } at[NP_MOST_TELLERS];
-    double not_before; /* on the clock that nobody sets: one could not be started */
+    double not_before; /* by np_service_ticks(), after a process could not be started */
 };
 
-/* With each turn of the loop: begins to tell of runs of which nobody was told, and notes of whom it was done. Where
- * runs are units, so is this: the daemon's sandbox is not for other people's commands. What cannot be started is
- * said, and tried again; errors of the command or the address go to standard error, and are not. */
+/* In each turn of the loop: starts a process for each run whose end was not announced yet, and records those that have
+ * finished. Where runs are units, these processes are too: on_end must not run in the daemon's sandbox. A process that
+ * cannot be started is logged and tried again; an error of the command or the address is logged only. */
 struct np_service;
 void np_ending_turn(struct np_service *service);
 /* Tells in this process, which ends within some minutes: {"on_end", "webhook", "run": TEXT}, read from fd.

@@ -8,8 +8,8 @@
 
 #define NP_ENVIRONMENT_MOST_BYTES 16384 /* of all that a submission brings */
 
-/* Unsets all of this process' but what is on the list: a secret that the administrator gave to the service is not its
- * users'. In a child of fork(). */
+/* Unsets all variables of this process that are not on the list: users must not see a secret that the administrator
+ * gave to the service. In a child of fork(). */
 void np_environment_reduce(void);
 
 /* Does this text of a config name the variable, as ${NAME} or ${NAME:-default}? */

@@ -1,7 +1,7 @@
 /* What the service wants to know of a run's folder or process, asked by a short-lived child with its owner's rights,
- * for the service's own user too: the service's thread opens no path that leads to a run, and waits for none. A child
- * that gets no answer in time is given up; where storage keeps it even from being killed, the run's next errand waits
- * until it has ended. The service's thread. */
+ * in a user's own service too: the service's thread opens no path that leads to a run, and so never waits for storage.
+ * A child that has no answer in time is killed; where storage delays even that, the run's next errand waits until it
+ * has ended. The service's thread. */
 #ifndef NP_ERRAND_H
 #define NP_ERRAND_H
 
@@ -9,10 +9,10 @@
 #include "daemon/service/worker_unit.h"
 
 enum np_errand_kind {
-    NP_ERRAND_ROOM, /* number: free bytes where the folder is, or will be */
-    NP_ERRAND_PIPE, /* fd: its report, opened; the caller's */
-    NP_ERRAND_EXIT, /* text: exit.json, its beginning; -ENOENT: there is none */
-    NP_ERRAND_HOLDER, /* text: the process that holds its lock (np_process_text); -ESRCH: nobody does */
+    NP_ERRAND_ROOM,   /* number: free bytes where the folder is, or will be */
+    NP_ERRAND_PIPE,   /* fd: its report, opened; the caller's */
+    NP_ERRAND_EXIT,   /* text: exit.json, its beginning; -ENOENT: there is none */
+    NP_ERRAND_HOLDER, /* text: the process that holds its lock (np_process_text); -ESRCH: none does */
     NP_ERRAND_PROCESS, /* text: the process that has the number; -ESRCH: none */
     NP_ERRAND_UNIT_START, /* text: the unit's process; -ECHILD: it has ended already; -errno, text: why not */
     NP_ERRAND_UNIT_FIND, /* the same; -ESRCH: the unit has no process */
@@ -22,8 +22,8 @@ enum np_errand_kind {
 struct np_errand {
     enum np_errand_kind kind;
     struct np_child child; /* pid 0: none is under way */
-    pid_t left;            /* the last one's, given up and not ended; 0: none */
-    int failures;          /* given up, or failed, one after the other */
+    pid_t left;            /* a killed child of the last errand that has not ended yet; 0: none */
+    int failures;          /* in a row: timed out or failed */
     double began, next;    /* on the clock of np_service_ticks(); next: not before */
 };
 
@@ -46,18 +46,18 @@ struct np_errand_answer {
     const char *text; /* lent until np_errand_end() */
 };
 
-#define NP_ERRAND_S      10.0 /* that one has */
+#define NP_ERRAND_S      10.0 /* time limit of an errand; of one that asks systemd: the next */
 #define NP_ERRAND_UNIT_S 60.0
 
-/* All strings of *wish are read at once. */
+/* Starts the child. *wish and its strings may be freed afterwards. -EBUSY: as np_child_start(). */
 int np_errand_begin(struct np_errand *errand, const struct np_errand_wish *wish, int epoll_fd,
     double now, struct np_err *err);
-/* 1: it is answered, *ret_answer; 0: not yet; -ETIMEDOUT, -EIO: it was given up, or died without an answer. After
- * all but 0: np_errand_end(). */
+/* 1: *ret_answer is the answer; 0: not yet; -ETIMEDOUT: it took too long; -EIO: it died without an answer. After all
+ * but 0 call np_errand_end(). */
 int np_errand_turn(struct np_errand *errand, struct np_errand_answer *ret_answer);
-/* Frees the answer. failed: the next one is put off, longer each time in a row. */
+/* Frees the answer. failed: the next errand waits, longer after each failure in a row. */
 void np_errand_end(struct np_errand *errand, bool failed, double now);
-/* May one begin? The last one has ended, and it is time. */
+/* May the next errand begin? Its wait is over, and the last child has ended. */
 bool np_errand_may(struct np_errand *errand, double now);
 
 #endif

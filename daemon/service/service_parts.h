@@ -18,34 +18,34 @@ struct np_kept {
     struct np_entry entry;
     struct np_worker worker; /* pid 0: none */
     struct np_worker_exit left;
-    bool ended;              /* its worker has, and the queue's file does not say so yet */
-    struct np_errand errand; /* one at a time: what is being asked of its folder or process */
-    struct np_worker found;  /* perhaps its worker: to be confirmed */
+    bool ended;              /* its worker has ended; the queue's file does not say so yet */
+    struct np_errand errand; /* the one under way, about its folder or process */
+    struct np_worker found;  /* a process that may be its worker; not confirmed yet */
     bool starting;           /* systemd has been asked for its worker */
-    bool lost;       /* whether its worker from before lives is not known yet: it is being asked */
-    bool no_lock;    /* nobody holds its lock, and its unit is to be asked */
+    bool lost;       /* an errand is finding out whether its worker of an earlier daemon lives */
+    bool no_lock;    /* no process holds its lock; its unit is asked next */
     bool over;       /* its worker has ended, and what it left is being read */
-    bool read;       /* that was; its unit is to be asked */
+    bool read;       /* exit.json was read; its unit is asked next */
     bool absent;     /* its worker ended while no daemon was there */
     bool silent;     /* its report cannot be opened, and its reason says so */
-    bool wants_room; /* whether its disk has room is being asked, since asked_at */
+    bool wants_room; /* an errand is measuring its disk's free space, since asked_at */
     double asked_at;
     double room, room_until; /* free bytes, and how long that holds */
-    bool unbegun;            /* and had done nothing: the daemon went while it was being started */
+    bool unbegun;            /* the daemon died before this worker started */
     bool unstarted;          /* no process could be started for it */
     int waits;               /* ends in a row that do not count as tries (decide.h) */
-    bool hung;               /* it made no progress, and was ended for it */
-    double spare;     /* bytes of checkpoints that may go, once it is over; -1: not looked at yet */
-    double born;      /* when its worker began, on the clock that nobody sets */
-    double lived_s;   /* that its worker has run; of one that has ended, that it ran */
-    bool noted;       /* what its end says of its device and of the machine is taken down */
-    char died_on[32]; /* as in the entry, once its end is written there */
+    bool hung;               /* it made no progress, and was killed for that */
     double
-        killed;  /* when it was first sent SIGKILL, on the clock that nobody sets; 0: it was not */
-    double told; /* when it was told to stop, on the clock that nobody sets; 0: it was not */
-    double went_on;   /* when it last made progress, on the same */
-    double listen_at; /* when its pipe is looked for, or read, again, on the same */
-    double at;        /* where that was: batches done */
+        spare; /* bytes of checkpoints that may be removed, once it is over; -1: not measured yet */
+    double born;      /* when its worker began, by np_service_ticks() */
+    double lived_s;   /* running time of its worker, or of its last one */
+    bool noted;       /* its end was counted for its device and for the machine */
+    char died_on[32]; /* as in the entry, once its end is written there */
+    double killed;    /* when it was first sent SIGKILL, by np_service_ticks(); 0: it was not */
+    double told;      /* when it was told to stop, by np_service_ticks(); 0: it was not */
+    double went_on;   /* when it last made progress, by the same */
+    double listen_at; /* when its pipe is opened or read again, by the same */
+    double at;        /* batches done at went_on */
     struct np_said progress;
     char line[4096]; /* of the report, under way */
     size_t used;
@@ -55,34 +55,33 @@ struct np_service {
     struct np_service_start start;
     struct np_service_options options;
     struct np_access access;
-    char problem[256];              /* of the daemon's with its sockets; "" */
+    char problem[256];              /* with the daemon's sockets; "": none */
     char token[NP_TOKEN_CHARS + 1]; /* the administrator's */
     struct np_queue *queue;
     struct np_kept **runs;           /* by id */
     const struct np_entry **entries; /* the same, for dispatch and routes */
     int nr_runs, room;
     int epoll_fd, signal_fd, timer_fd;
-    struct np_json json; /* of a run that is over, for who is told of it */
+    struct np_json json; /* a run that is over, for on_end and webhook */
     struct np_keeper keeper;
     struct np_tellers tellers;
     struct np_child finder; /* of devices; pid 0: none */
     struct np_names *names;
-    double find_at; /* when it is begun again, where it has not answered; 0: never */
+    double find_at; /* when it is started again if it has not answered; 0: never */
     bool stopping;
     bool replaced; /* its program's file was: runs would be started with another's parts */
     bool held;     /* nothing is started */
     struct np_cgroup cgroup; /* that its runs' are made in */
     double began;            /* Unix time */
     int nr_unstarted;        /* starts in a row for which the machine had no process */
-    double start_at; /* for which nothing is started before, on the clock that nobody sets */
+    double start_at;         /* no run is started before this, by np_service_ticks() */
     uint64_t version;
     void (*turn)(void *context); /* http's */
     void *turn_context;
 };
 
-double np_service_now(void); /* Unix time: what is said and kept */
-double np_service_ticks(
-    void); /* seconds on a clock that nobody sets, and that stops with the machine: limits */
+double np_service_now(void);   /* Unix time: what is said and kept */
+double np_service_ticks(void); /* CLOCK_MONOTONIC, in seconds: for limits and timeouts */
 int np_service_add(void *service, const struct np_entry *entry, struct np_err *err);
 void np_service_drop(struct np_service *service, int index);
 struct np_kept *np_service_run_of(const struct np_service *service, int64_t id);
@@ -93,24 +92,25 @@ int np_service_commit(
  * where the run has no limits. */
 int np_service_enter_group(const struct np_service *service, const struct np_entry *entry,
     int *ret_fd, struct np_err *err);
-/* Of one that has ended: the group goes, and run->left says where memory was what it died of. */
+/* Its worker has ended: removes the group; run->left's reason says so where it needed more memory than its limit. */
 void np_service_leave_group(const struct np_service *service, struct np_kept *run);
-/* service_queue.c: marks what the queue's file says of devices. */
+/* service_queue.c: sets `drained` of devices, and `held`, from the queue's file. */
 int np_service_mark_drained(struct np_service *service, struct np_err *err);
-/* Queued runs that wait for devices that are set aside say so. */
+/* Gives queued runs that wait for a suspect device that reason. */
 void np_service_say_suspects(struct np_service *service);
-/* Of a run that has a worker: is its time over? */
+/* Takes down the running time of a run that has a worker, and stops it at its time limit. */
 void np_service_watch_time(struct np_service *service, struct np_kept *run);
-/* Of one whose worker has ended: the time that it ran, and what becomes of it when that was all it had. */
+/* Its worker has ended: adds its running time to *to, whose state becomes timeout where the limit is reached. */
 void np_service_count_time(const struct np_kept *run, struct np_entry *to);
-/* Has another file taken the place of the program's? Then queued runs say so. It stays so until a restart. */
+/* Finds out whether another file has taken the place of the program's; then queued runs get that reason. It stays so
+ * until a restart. */
 #define NP_REPLACED "nnpipe was replaced while its daemon was running: restart the daemon"
 void np_service_look_at_program(struct np_service *service);
-/* service_open.c: runs whose device is not there say so. */
+/* service_open.c: gives queued runs whose device is missing that reason. */
 void np_service_say_unplaced(struct np_service *service);
-/* service_errands.c: begins what is to be asked for a run, and takes what was answered. */
+/* service_errands.c: begins a run's next errand, and takes the answer of the one under way. */
 void np_service_run_errands(struct np_service *service, struct np_kept *run);
-/* Its state has a worker, of another daemon's life: it is looked for. */
+/* Begins to look for the worker that an earlier daemon started for this run. */
 void np_service_adopt(struct np_service *service, struct np_kept *run);
 /* service_life.c: a worker's beginning, signs of life, and end. */
 int np_service_begin(
@@ -121,12 +121,13 @@ int np_service_await_room(struct np_service *service, struct np_kept *run, struc
 /* A queued run is not started before so many seconds from now, and says why. */
 int np_service_put_off(struct np_service *service, struct np_kept *run, double seconds,
     const char *why, struct np_err *err);
-/* It is watched; a wish that was written before it could be told is told. */
+/* Watches the worker; sends it a stop that was asked for before it existed. */
 void np_service_take_worker(
     struct np_service *service, struct np_kept *run, const struct np_worker *worker);
 void np_service_tell(struct np_service *service, struct np_kept *run); /* to stop */
 void np_service_look_after(struct np_service *service, struct np_kept *run);
-void np_service_begin_life(struct np_kept *run); /* nothing is known of it */
+void np_service_begin_life(
+    struct np_kept *run); /* born is now; resets what is known of its worker */
 /* run_json.c: a run's user's name, or their number while it is not known; lent until the next call. */
 const char *np_service_owner(const struct np_service *service, const struct np_entry *entry);
 /* The fields of RUN (docs/SERVICE.md), into the object that is open. Not whole: without names of users and files. */

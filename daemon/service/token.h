@@ -1,4 +1,4 @@
-/* Tokens for TCP: random ones, and the box's own in a file that nobody else can read. */
+/* Tokens for TCP: random ones, and the administrator's, in a file that only the service's user can read. */
 #ifndef NP_TOKEN_H
 #define NP_TOKEN_H
 
@@ -11,7 +11,7 @@ int np_token_make(char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err);
 /* DIR/token, 0600; made where there is none, or an empty one. -EPERM: others could read it, or it is another user's;
  * -EBADMSG: it is no token. */
 int np_token_read(const char *dir, char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err);
-/* A new one in its place: on the disk when this returns 0, and else the old one is. */
+/* Replaces DIR/token by a new token. When this fails the old one still holds. */
 int np_token_replace(const char *dir, char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err);
 
 #endif

@@ -48,7 +48,7 @@ int np_worker_start(const struct np_worker_start *start, struct np_worker *ret_w
 int np_worker_go(struct np_worker *worker);
 /* Has it begun? 1: it has; 0: not yet; -errno: it cannot, and has ended. */
 int np_worker_begun(struct np_worker *worker);
-/* One of another daemon's life, by its text: np_process_text() of the number must still say that once this has
+/* A worker that an earlier daemon started, by its text: np_process_text() of the number must still say that once this has
  * returned 0. -ESRCH: it has ended. */
 int np_worker_find(const char *text, struct np_worker *ret_worker);
 /* To it; SIGKILL to all of its group, where that is ours. */
@@ -56,7 +56,7 @@ void np_worker_signal(const struct np_worker *worker, int number);
 
 struct np_worker_exit {
     int code;   /* NP_EXIT_*; -1: it was killed, or died, and said nothing */
-    int signal; /* that killed it; 0: none, or not known */
+    int signal; /* the signal that killed it; 0: none, or not known */
     int status; /* it exited with, where it is a child and left no record; -1: not known */
     bool begun; /* it came as far as to have its folder */
     bool saved; /* it has written a checkpoint in this try */
@@ -65,12 +65,12 @@ struct np_worker_exit {
     bool device_failed; /* while it was at work */
     char reason[512];   /* what it said last; "" */
 };
-/* Of one that has ended: reaps it; what it left is not read yet. */
+/* Reaps a worker that has ended; exit.json is not read yet. */
 void np_worker_reap(struct np_worker *worker, struct np_worker_exit *ret_exit);
 /* exit.json of that try, as its text; another try's says nothing. */
 void np_worker_read_exit(const char *text, int64_t attempt, struct np_worker_exit *exit);
 void np_worker_forget(
-    struct np_worker *worker); /* closes what is open; one that has begun goes on */
+    struct np_worker *worker); /* closes its descriptors; a worker that has begun continues */
 
 /* Has the process of a pidfd ended? */
 bool np_pid_fd_is_over(int pid_fd);
