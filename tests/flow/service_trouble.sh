@@ -49,8 +49,8 @@ worker_of() { # worker_of ID: its process, if there is one
     pid_=$(cat "$TMP"/*/*-"$1"/lock "$TMP"/small/runs/*-"$1"/lock 2>/dev/null | head -n 1)
     [ -z "$pid_" ] || ! kill -0 "$pid_" 2>/dev/null || echo "$pid_"
 }
-trained() { # trained ID: it has written a checkpoint
-    for _ in $(tries 300); do ls "$TMP"/runs/*-"$1"/checkpoints/step-* >/dev/null 2>&1 && return; sleep 0.1; done
+trained() { # trained ID [NAME]: it has written a checkpoint
+    for _ in $(tries 300); do ls "$TMP"/runs/${2:-*}-"$1"/checkpoints/step-* >/dev/null 2>&1 && return; sleep 0.1; done
     return 1
 }
 
@@ -262,8 +262,8 @@ planted() { # somebody who may write to the folder of runs is there first
         becomes "$id" failed && says_why "$id" "planted-$id exists already" && [ "$(cat "$TMP/mine")" = mine ] && [ "$(ls -A "$TMP/runs/planted-$id")" = lock ]
 }
 t "a folder that is there before the run is refused, and no link in it is followed" planted
-swapped() { # between two tries its folder becomes a link
-    id=$(submitted "$TMP/long.yaml" --name swapped) && trained "$id" && "$NNPIPE" pause "$id" && becomes "$id" paused && mv "$TMP/runs/swapped-$id" "$TMP/elsewhere-$id" &&
+swapped() { # between two tries its folder becomes a link; an older queue's run had its number
+    id=$(submitted "$TMP/long.yaml" --name swapped) && trained "$id" swapped && "$NNPIPE" pause "$id" && becomes "$id" paused && mv "$TMP/runs/swapped-$id" "$TMP/elsewhere-$id" &&
         ln -s "$TMP/elsewhere-$id" "$TMP/runs/swapped-$id" && "$NNPIPE" resume "$id" && becomes "$id" failed && says_why "$id" "is a link"
 }
 t "and so is a link in its place later" swapped
