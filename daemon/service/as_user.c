@@ -54,6 +54,24 @@ static int look_up(uid_t uid, const struct passwd **ret_user)
     return *ret_user || errno == 0 || errno == ENOENT || errno == ESRCH ? 0 : -EAGAIN;
 }
 
+/* The groups that the user has today. The group that they had when they submitted is theirs only as long as they are
+ * still a member of it. */
+static int take_groups(const struct passwd *user, gid_t wanted, gid_t *ret_gid)
+{
+    const int nr = initgroups(user->pw_name, user->pw_gid) < 0 ? -1 : getgroups(0, NULL);
+    gid_t *groups = nr < 0 ? NULL : calloc((size_t)nr + 1, sizeof(*groups));
+
+    if (!groups)
+        return nr < 0 ? -errno : -ENOMEM;
+    *ret_gid = user->pw_gid;
+    if (getgroups(nr, groups) == nr)
+        for (int i = 0; i < nr; i++)
+            if (groups[i] == wanted)
+                *ret_gid = wanted;
+    free(groups);
+    return 0;
+}
+
 int np_become(uid_t uid, gid_t gid, const char *name)
 {
     const struct passwd *user;
@@ -65,8 +83,10 @@ int np_become(uid_t uid, gid_t gid, const char *name)
         return code;
     if (name && *name && (!user || strcmp(user->pw_name, name) != 0))
         return -ESRCH;
-    if ((user ? initgroups(user->pw_name, gid) : setgroups(1, &gid)) < 0 ||
-        setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
+    if (user && (code = take_groups(user, gid, &gid)) < 0)
+        return code;
+    if ((!user && setgroups(1, &gid) < 0) || setresgid(gid, gid, gid) < 0 ||
+        setresuid(uid, uid, uid) < 0)
         return -errno;
     take_environment(user);
     return uid == 0 ? 0 : lay_down_rights();

@@ -4,9 +4,10 @@
 
 #include <sys/types.h>
 
-/* In a child of fork(): the user, with all groups of theirs, their HOME, and no other right, for good; 0 or -errno.
- * Without a name the number alone, with that one group. name: the user must still have that one; NULL, "": any, or
- * none. -EAGAIN: who they are cannot be found out now. -ESRCH: nobody, or somebody else, has the number now. */
+/* In a child of fork(): the user, with the groups that they have now, their HOME, and no other right, for good; 0 or
+ * -errno. gid is their group where they are a member of it, else their primary group is. A user without a name gets
+ * the number alone, with the one group gid. name: the user must still have that one; NULL, "": any, or none. -EAGAIN:
+ * who they are cannot be found out now. -ESRCH: nobody, or somebody else, has the number now. */
 int np_become(uid_t uid, gid_t gid, const char *name);
 /* No signal blocked. */
 void np_child_signals(void);
