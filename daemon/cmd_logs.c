@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/asking.h"
 #include "daemon/cmd.h"
@@ -24,6 +25,34 @@ static int is_over(struct np_client *client, int64_t id, bool *ret_over, struct 
     return code;
 }
 
+/* What of a letter has come so far. */
+struct rest {
+    char bytes[4];
+    size_t nr;
+};
+
+/* A run may print what would move the reader's cursor, or worse: a terminal gets none of that, a file all. */
+static int print_part(struct rest *rest, const char *body, size_t bytes, struct np_err *err)
+{
+    const size_t nr = rest->nr + bytes;
+    char *all;
+
+    if (!isatty(STDOUT_FILENO)) {
+        fwrite(body, 1, bytes, stdout);
+        return 0;
+    }
+    if (!(all = np_alloc(nr + 1)))
+        return np_err_set(err, -ENOMEM, "out of memory");
+    memcpy(all, rest->bytes, rest->nr);
+    memcpy(all + rest->nr, body, bytes);
+    const size_t whole = np_text_clean_log(all, nr, bytes == 0);
+    fwrite(all, 1, whole, stdout);
+    rest->nr = nr - whole;
+    memcpy(rest->bytes, all + whole, rest->nr);
+    np_free(all);
+    return 0;
+}
+
 /* Until there is nothing more; with follow, until the run is over and all is printed. X-Next names the
  * next byte whatever was rotated meanwhile, and whichever process of the service is asked. */
 static int print_log(
@@ -32,6 +61,7 @@ static int print_log(
     char next[64] = "0:0", target[160];
     bool first = true, over = false;
     struct np_answer answer;
+    struct rest rest = {.nr = 0};
     int code;
 
     for (;;) {
@@ -41,7 +71,8 @@ static int print_log(
                      : np_ask_patiently(client, target, &answer, err);
         if (code < 0)
             return code;
-        fwrite(answer.body, 1, answer.bytes, stdout);
+        if ((code = print_part(&rest, answer.body, answer.bytes, err)) < 0)
+            return code;
         if (fflush(stdout) != 0)
             return 0; /* nobody reads any more */
         snprintf(next, sizeof(next), "%s", answer.next);

@@ -65,6 +65,39 @@ void np_text_clean(char *text)
         memset(text + (at - text), '?', bytes);
 }
 
+/* Of the letter that begins in the last three bytes and goes on behind them. */
+static size_t cut_off(const char *bytes, size_t nr)
+{
+    for (size_t back = 1; back <= 3 && back <= nr; back++) {
+        const unsigned char c = (unsigned char)bytes[nr - back];
+
+        if (c >= 0xc0)
+            return (c >= 0xf0 ? 4u : c >= 0xe0 ? 3u : 2u) > back ? back : 0;
+        if (c < 0x80)
+            return 0;
+    }
+    return 0;
+}
+
+size_t np_text_clean_log(char *bytes, size_t nr, bool is_end)
+{
+    const size_t whole = nr - (is_end ? 0 : cut_off(bytes, nr));
+    size_t at = 0;
+
+    while (at < whole) {
+        char piece[5] = "";
+        const size_t left = whole - at;
+
+        memcpy(piece, bytes + at, left < 4 ? left : 4);
+        const bool stays = *piece == '\n' || *piece == '\t';
+        const size_t control = stays ? 0 : control_at(piece);
+
+        memset(bytes + at, '?', control);
+        at += control ? control : letter_bytes(piece);
+    }
+    return whole;
+}
+
 static void print(char *text, size_t bytes, const char *format, va_list args)
 {
     vsnprintf(text, bytes, format, args);

@@ -31,6 +31,9 @@ void np_err_format(const struct np_err *err, char *text, size_t text_bytes);
  * direction of writing (control characters of ASCII and of Unicode, and its bidirectional ones) is shown
  * as '?'. Errors are cleaned already. */
 void np_text_clean(char *text);
+/* The same of some bytes of a log, 0 among them, for a terminal: lines and tabs stay. Returns how many bytes are clean: the
+ * first bytes of a letter that is cut off at the end are left for the next call, unless that is the end of the log. */
+size_t np_text_clean_log(char *bytes, size_t nr, bool is_end);
 /* The first of those in a text, and its bytes; NULL: there is none. */
 const char *np_text_control(const char *text, size_t *ret_bytes);
 

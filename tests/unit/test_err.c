@@ -111,6 +111,24 @@ Test(err, a_report_keeps_a_hundred_and_counts_the_rest)
     np_report_fini(&report);
 }
 
+Test(err, a_log_keeps_its_lines_and_moves_no_cursor_wherever_it_is_cut)
+{
+    static const char log[] =
+        "a\tb\n\033[2J\r\xc2\x9b 0\0\xe2\x80\xaeX \xc3\xa4\xe2\x82\xac\xf0\x9f\x90\x9b\n\xe2";
+    static const char wanted[] = "a\tb\n?[2J??? 0????X \xc3\xa4\xe2\x82\xac\xf0\x9f\x90\x9b\n\xe2";
+    const size_t nr = sizeof(log) - 1;
+
+    for (size_t cut = 0; cut <= nr; cut++) {
+        char text[sizeof(log)];
+
+        memcpy(text, log, sizeof(log));
+        const size_t first = np_text_clean_log(text, cut, false);
+        cr_assert(first <= cut && cut - first <= 3);
+        cr_assert_eq(np_text_clean_log(text + first, nr - first, true), nr - first);
+        cr_assert_arr_eq(text, wanted, sizeof(wanted), "cut at %zu", cut);
+    }
+}
+
 Test(err, no_text_moves_a_terminals_cursor_or_turns_its_writing)
 {
     /* an escape, DEL, C1 (CSI) as UTF-8 and as a byte, bidirectional overrides and isolates */
