@@ -113,6 +113,18 @@ browser.wait('document.getElementById("sure").open', 5)
 press("#sure-yes")
 test("Stop stops it", becomes(5, "stopped"), state_of(5))
 
+# --- a run that writes what no run writes ---------------------------------------------------------
+lines = ['null', '7', '{"event": "step"}', '{"event": "step", "step": 21, "loss": "<b>", "accuracy": {}}', '{"event": "eval", "step": 21, "set": {}}',
+         '{"event": "pipeline", "step": 22, "bars": [null], "verdict": 7, "images_per_second": "x"}']
+with open(f"{folder}/runs/short-1/metrics.jsonl", "a", encoding="utf-8") as file:
+    file.write("\n".join(lines) + "\n")
+browser.see("location.hash = 'run-1'")
+told = browser.wait('document.getElementById("verdict").textContent.startsWith("What the run wrote cannot be drawn")', 5)
+test("what a run has written does not break the page", told and browser.see('!document.body.classList.contains("lost") && document.getElementById("problem").hidden && document.getElementById("log").textContent.length > 0'),
+     browser.see('document.getElementById("problem").textContent + document.getElementById("verdict").textContent'))
+browser.see("location.hash = 'run-5'")
+browser.wait('document.getElementById("one-name").textContent === "5 going"', 5)
+
 # --- the service goes and comes -----------------------------------------------------------------
 quiet = list(browser.complaints)
 with open(f"{folder}/pid", encoding="ascii") as file:

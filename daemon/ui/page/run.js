@@ -94,18 +94,22 @@ function addPoints(mine, points) {
   }
 }
 
+// The file is the run's own: anybody's program may have written it.
+const isNumber = value => typeof value === "number" && Number.isFinite(value);
+const isPoint = point => Boolean(point) && typeof point === "object" && isNumber(point.step);
+
 // What is new of metrics.jsonl; true: there was something. A file that was cut back is read again.
 async function takeMetrics(mine) {
   let something = false;
   for (let piece = 0; piece < PIECES; piece++) {
     const part = await askJson(`/v1/runs/${mine.id}/metrics?from=${mine.next}`);
     if (mine !== feed) return false;
-    const first = part.points.find(point => point.event === "step");
+    const points = part.points.filter(isPoint), first = points.find(point => point.event === "step");
     if (part.next < mine.next || (first && first.step <= mine.last)) {
       Object.assign(mine, fresh());
       continue;
     }
-    addPoints(mine, part.points);
+    addPoints(mine, points);
     mine.next = part.next;
     something = something || part.points.length > 0;
     if (part.points.length === 0) break;
@@ -274,6 +278,15 @@ $("config").addEventListener("toggle", async () => {
 
 // --- all of it ----------------------------------------------------------------------------------
 
+// What a run has written need not be what a run writes; the rest of the page is not to suffer.
+function tryTo(place, draw) {
+  try {
+    draw();
+  } catch (error) {
+    put($(place), `What the run wrote cannot be drawn: ${error.message}`);
+  }
+}
+
 // mayRead: else nobody is asked for what would be refused. A run that is over and has told all is left alone.
 async function followRun(run, mayRead) {
   const mine = feed;
@@ -287,8 +300,8 @@ async function followRun(run, mayRead) {
   mine.state = run.state;
   const [points, text] = await Promise.all([takeMetrics(mine), takeLog(mine)]);
   if (mine !== feed) return;
-  if (points) drawCurves();
-  drawPipeline(run);
+  tryTo("loss-now", () => { if (points) drawCurves(); });
+  tryTo("verdict", () => drawPipeline(run));
   mine.quiet = OVER.includes(run.state) && !points && !text;
 }
 
