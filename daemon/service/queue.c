@@ -143,7 +143,7 @@ static int code_of(int result)
     case SQLITE_NOMEM: return -ENOMEM;
     case SQLITE_FULL: return -ENOSPC;
     case SQLITE_BUSY:
-    case SQLITE_LOCKED: return -EBUSY;
+    case SQLITE_LOCKED: return -EAGAIN; /* -EBUSY would say that the run is */
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB: return -EBADMSG;
     case SQLITE_READONLY:
@@ -160,7 +160,7 @@ static int fail(const struct np_queue *queue, int result, const char *what, stru
     if (code == -ENOSPC)
         return np_err_set(err, code, "%s: the queue cannot be %s: the disk is full; make room",
             queue->path, what);
-    if (code == -EBUSY)
+    if (code == -EAGAIN)
         return np_err_set(err, code, "%s: another nnpipe daemon has this queue", queue->path);
     return np_err_set(err, code, "%s: the queue cannot be %s: %s", queue->path, what,
         queue->db ? sqlite3_errmsg(queue->db) : sqlite3_errstr(result));

@@ -87,7 +87,7 @@ bool np_entry_has_worker(const struct np_entry *entry);
 
 struct np_queue;
 /* Makes the file, 0600, where there is none. A damaged one, or one of a later nnpipe, is left as it is:
- * -EBADMSG. -EBUSY: another daemon has it. vfs: SQLite's name of one; NULL: its own. */
+ * -EBADMSG. -EAGAIN: another daemon has it. vfs: SQLite's name of one; NULL: its own. */
 int np_queue_open(
     const char *path, const char *vfs, struct np_queue **ret_queue, struct np_err *err);
 void np_queue_close(struct np_queue *queue);

@@ -183,6 +183,7 @@ void np_answer_failure(struct np_call *call, int code, const struct np_err *err)
     case -ENOENT: np_answer_error(call, 404, "not_found", "%s", err->text); break;
     case -EINVAL:
     case -EBUSY: np_answer_error(call, 409, "conflict", "%s", err->text); break;
+    case -EAGAIN: np_answer_error(call, 503, "busy", "%s", err->text); break;
     case -ENODEV: np_answer_error(call, 422, "config", "%s", err->text); break;
     case -ENOSPC: np_answer_error(call, 507, "disk", "%s", err->text); break;
     case -EDQUOT: np_answer_error(call, 429, "limit", "%s", err->text); break;
@@ -356,6 +357,12 @@ static void answer(struct np_call *call, const struct route *route)
         route->answer(call);
 }
 
+/* What GET answers, HEAD answers without the body, which libmicrohttpd leaves out. */
+static bool is_method(const char *method, const char *asked)
+{
+    return strcmp(method, strcmp(asked, "HEAD") == 0 ? "GET" : asked) == 0;
+}
+
 /* NULL: there is none of that path, or of that method: then allowed (of so many bytes) names those that there are. */
 static const struct route *find_route(
     const struct np_http_request *request, int64_t *ret_id, char *allowed, size_t bytes)
@@ -368,9 +375,10 @@ static const struct route *find_route(
         *ret_id = 0;
         if (!fits(route->path, request->path, ret_id))
             continue;
-        if (strcmp(route->method, request->method) == 0)
+        if (is_method(route->method, request->method))
             return route;
-        snprintf(allowed + used, bytes - used, "%s%s", used ? ", " : "", route->method);
+        snprintf(allowed + used, bytes - used, "%s%s%s", used ? ", " : "", route->method,
+            strcmp(route->method, "GET") == 0 ? ", HEAD" : "");
     }
     return NULL;
 }
