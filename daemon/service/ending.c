@@ -3,6 +3,7 @@
 
 #include <curl/curl.h>
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,14 +24,25 @@
 #define WEBHOOK_S  30L
 #define NR_TRIES   3
 #define MOST_BYTES (1u << 20)
+#define JUMP_S     60.0
+#define STEADY_S   3600.0
 #define RETRY_S    5.0 /* before what could not be started is tried again */
+
+/* Without the address and curl's own message, which names it: it is often a secret, and others may read the log. */
+static void say_failed(CURLcode code, long status)
+{
+    if (code == CURLE_HTTP_RETURNED_ERROR)
+        fprintf(stderr, "nnpipe daemon: webhook: it answers with status %ld\n", status);
+    else
+        fprintf(stderr, "nnpipe daemon: webhook: %s\n", curl_easy_strerror(code));
+}
 
 static void post(const char *address, const char *json)
 {
-    char error[CURL_ERROR_SIZE] = "";
     CURL *curl = curl_easy_init();
     struct curl_slist *fields = curl_slist_append(NULL, "Content-Type: application/json");
     CURLcode code = CURLE_FAILED_INIT;
+    long status = 0;
 
     for (int i = 0; curl && i < NR_TRIES && code != CURLE_OK; i++) {
         if (i > 0)
@@ -41,13 +53,12 @@ static void post(const char *address, const char *json)
         curl_easy_setopt(curl, CURLOPT_POSTFIELDS, json);
         curl_easy_setopt(curl, CURLOPT_TIMEOUT, WEBHOOK_S);
         curl_easy_setopt(curl, CURLOPT_FAILONERROR, 1L);
-        curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, error);
         curl_easy_setopt(curl, CURLOPT_WRITEDATA, stderr);
         code = curl_easy_perform(curl);
+        curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
     }
     if (code != CURLE_OK)
-        fprintf(stderr, "nnpipe daemon: webhook %s: %s\n", address,
-            *error ? error : curl_easy_strerror(code));
+        say_failed(code, status);
     curl_slist_free_all(fields);
     if (curl)
         curl_easy_cleanup(curl);
@@ -265,6 +276,16 @@ static const struct np_entry *beyond_number(const struct np_service_options *opt
             (!oldest || entries[i]->ended < oldest->ended))
             oldest = entries[i];
     return oldest;
+}
+
+bool np_ending_is_steady(struct np_steady *clock, double now, double ticks)
+{
+    const double apart = now - ticks;
+
+    if (clock->since == 0 || fabs(apart - clock->apart) > JUMP_S)
+        clock->since = ticks;
+    clock->apart = apart;
+    return ticks - clock->since >= STEADY_S;
 }
 
 int64_t np_ending_oldest(const struct np_service_options *options,

@@ -26,6 +26,12 @@ void np_ending_turn(struct np_service *service);
 /* Tells in this process, which ends within some minutes: {"on_end", "webhook", "run": TEXT}, read from fd.
  * -EBADMSG: it is not that. */
 int np_ending_do(int fd, struct np_err *err);
+/* Has the wall clock gone as the one that nobody sets for an hour? What a clock that was just set calls old may not be:
+ * it has no battery, or somebody mistyped a date. Seconds of both; zeroed at first. */
+struct np_steady {
+    double apart, since;
+};
+bool np_ending_is_steady(struct np_steady *clock, double now, double ticks);
 /* Which of the runs that are over is to be forgotten now, by keep_runs (of each owner) and keep_s; 0: none.
  * entries: by id. */
 int64_t np_ending_oldest(const struct np_service_options *options,

@@ -20,6 +20,21 @@ static void write_word(struct np_json *json, const char *key, const char *text)
     np_json_text(json, key, line);
 }
 
+/* What is in the queue's file; else what holds a queued run back now. */
+static void write_reason(
+    const struct np_service *service, struct np_json *json, const struct np_entry *entry)
+{
+    const struct np_kept *run = np_service_run_of(service, entry->id);
+    char text[128] = "";
+
+    if (!*entry->reason && run && run->full)
+        snprintf(text, sizeof(text),
+            "it waits for another run of its owner to end: %lld may run at a time "
+            "(limits.running_per_user)",
+            (long long)service->options.limits.running_per_user);
+    write_word(json, "reason", *text ? text : entry->reason);
+}
+
 static void write_time(struct np_json *json, const char *key, double time)
 {
     np_json_real(json, key, time > 0 ? time : NAN);
@@ -90,7 +105,10 @@ void np_service_write_run(const struct np_service *service, struct np_json *json
     np_json_real(json, "memory", entry->memory_bytes > 0 ? (double)entry->memory_bytes : NAN);
     np_json_real(json, "cpus", entry->cpus > 0 ? entry->cpus : NAN);
     write_overrides(json, whole ? entry->overrides : NULL);
-    write_word(json, "reason", whole ? entry->reason : "");
+    if (whole)
+        write_reason(service, json, entry);
+    else
+        np_json_text(json, "reason", "");
     np_json_text(json, "dir", whole ? entry->dir : NULL);
     np_json_real(json, "exit_code", entry->exit_code >= 0 ? (double)entry->exit_code : NAN);
     write_time(json, "submitted", entry->submitted);

@@ -400,10 +400,13 @@ int np_service_remove(struct np_service *service, int64_t id, struct np_err *err
 /* Runs that are over, and are more or older than service.yaml keeps; a few at a time. */
 static void forget_old(struct np_service *service)
 {
+    const bool steady = np_ending_is_steady(&service->clock, np_service_now(), np_service_ticks());
+    const double now = steady ? np_service_now() : 0; /* 0: nothing is old */
+
     for (int i = 0; i < MOST_ORDERS; i++) {
         struct np_err unwritten = {0};
-        const int64_t id = np_ending_oldest(
-            &service->options, service->entries, service->nr_runs, np_service_now());
+        const int64_t id =
+            np_ending_oldest(&service->options, service->entries, service->nr_runs, now);
 
         if (id == 0 || np_service_remove(service, id, &unwritten) < 0)
             return;
@@ -516,6 +519,7 @@ static void dispatch(struct np_service *service)
 
     for (int i = 0; i < nr; i++)
         carry_out(service, &orders[i]);
+    np_service_mark_full(service);
 }
 
 int np_service_wake_on(struct np_service *service, int fd, struct np_err *err)

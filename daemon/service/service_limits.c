@@ -1,11 +1,38 @@
-/* Memory and CPUs of a run: who sets them, and what the service says where nobody can. The service's thread. */
+/* Limits of a run: memory and CPUs (who sets them, and what the service says where nobody can), and runs at a time. The service's thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/service/owners.h"
 #include "daemon/service/service_parts.h"
 #include "daemon/service/worker_unit.h"
+
+/* 0: there is none. */
+static int64_t most_running(const struct np_service *service)
+{
+    return service->access.for_box ? service->options.limits.running_per_user : 0;
+}
+
+void np_service_mark_full(struct np_service *service)
+{
+    const int64_t most = most_running(service);
+    struct np_owners running = {0};
+    const bool counts = most > 0 && np_owners_init(&running, service->nr_runs) == 0;
+
+    for (int i = 0; counts && i < service->nr_runs; i++)
+        if (np_entry_has_worker(service->entries[i]))
+            ++*np_owners_count(&running, service->entries[i]->uid);
+    for (int i = 0; i < service->nr_runs; i++) {
+        struct np_kept *run = service->runs[i];
+        const bool full = counts && run->entry.state == NP_ENTRY_QUEUED &&
+                          *np_owners_count(&running, run->entry.uid) >= most;
+
+        service->version += full != run->full;
+        run->full = full;
+    }
+    np_owners_fini(&running);
+}
 
 static bool is_limited(const struct np_entry *entry)
 {

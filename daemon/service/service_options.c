@@ -41,7 +41,7 @@ static const struct np_option table[] = {
         "time that a run has to write its checkpoint when it is told to stop"},
     {"keep", NP_OPT_NODE, FIELD(keep), NULL, 0, 0, NULL,
         "what stays of runs that are over, {runs: 1000, days: 90, bytes: 0}; runs: of each user; "
-        "bytes: of their checkpoints, 0: any"},
+        "days: by a clock that nobody has set for an hour; bytes: of their checkpoints, 0: any"},
     {"limits", NP_OPT_NODE, FIELD(limits), NULL, 0, 0, NULL,
         "what one member of a box may have; in a user's own service only `config_bytes`, "
         "`checks`, `memory_per_run` and `cpus_per_run` hold"},

@@ -29,6 +29,7 @@ struct np_kept {
     bool absent;     /* its worker ended while no daemon was there */
     bool silent;     /* its report cannot be opened, and its reason says so */
     bool wants_room; /* an errand is measuring its disk's free space, since asked_at */
+    bool full;       /* queued, and its owner has as many runs running as running_per_user allows */
     double asked_at;
     double room, room_until; /* free bytes, and how long that holds */
     bool unbegun;            /* the daemon died before this worker started */
@@ -65,6 +66,7 @@ struct np_service {
     struct np_json json; /* a run that is over, for on_end and webhook */
     struct np_keeper keeper;
     struct np_tellers tellers;
+    struct np_steady clock;
     struct np_child finder; /* of devices; pid 0: none */
     struct np_names *names;
     double find_at; /* when it is started again if it has not answered; 0: never */
@@ -92,6 +94,8 @@ int np_service_commit(
  * where the run has no limits. */
 int np_service_enter_group(const struct np_service *service, const struct np_entry *entry,
     int *ret_fd, struct np_err *err);
+/* Marks the queued runs that limits.running_per_user keeps from starting. */
+void np_service_mark_full(struct np_service *service);
 /* Its worker has ended: removes the group; run->left's reason says so where it needed more memory than its limit. */
 void np_service_leave_group(const struct np_service *service, struct np_kept *run);
 /* service_queue.c: sets `drained` of devices, and `held`, from the queue's file. */

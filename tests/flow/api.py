@@ -311,5 +311,5 @@ def box(settings=""):
     with open(path, "w") as out:
         out.write(group)
     prefix = ["unshare", "-m", "sh", "-c", 'mount --bind %s /etc/group && exec "$@"' % path, "-"]
-    atexit.register(os.unlink, path)  # a daemon that is started again reads it again
+    atexit.register(lambda: os.path.exists(path) and os.unlink(path))  # a daemon that is started again reads it again
     return Daemon(settings=settings, args=["--box"], prefix=prefix)

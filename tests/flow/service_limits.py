@@ -73,6 +73,29 @@ def priorities_end(daemon):
     is_limit(submit(daemon, MEMBER, priority=11), 403, "up to 10")
 
 
+def one_at_a_time():
+    """Of two runs of one member one waits, and says why."""
+    one = box("spare_bytes: 1M\nruns_per_device: 4\nlimits: {running_per_user: 1}\n")
+    try:
+        os.chmod(one.socket, 0o666)
+        os.chmod(one.dir, 0o777)
+        first, second = (submit(one, MEMBER, steps=1000000).json()["id"] for _ in range(2))
+        one.becomes(first, "running")
+        reason = lambda: one.ask("GET", "/v1/runs/%d" % second).json()["reason"]
+        for _ in range(600):
+            if "limits.running_per_user" in reason():
+                break
+            time.sleep(0.02)
+        expect("limits.running_per_user" in reason(), reason())
+        one.ask("POST", "/v1/runs/%d/stop" % first)
+        one.becomes(second, "running")
+        expect(not reason(), reason())
+        one.ask("POST", "/v1/runs/%d/stop" % second)
+        one.becomes(second, "stopped")
+    finally:
+        one.close()
+
+
 def memory_of(pid):
     with open("/proc/%d/status" % pid) as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) << 10
@@ -168,6 +191,8 @@ def hooks():
 
 with test("of many ends at once hooks are told a few at a time, and each at least once"):
     hooks()
+with test("a run that its owner's other runs keep waiting says so"):
+    one_at_a_time()
 with test("a port that is taken keeps nobody from the queue, and one that is none is told with 2"):
     taken_port()
 daemon = box(BASE)

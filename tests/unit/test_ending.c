@@ -34,3 +34,18 @@ Test(ending, what_is_older_than_is_kept_goes)
     cr_assert_eq(np_ending_oldest(&options, pointers, 3, 55), 0);
     cr_assert_eq(np_ending_oldest(&options, pointers, 3, 56), 2);
 }
+
+Test(ending, a_clock_is_believed_an_hour_after_it_was_set)
+{
+    struct np_steady clock = {0};
+
+    cr_expect(!np_ending_is_steady(&clock, 1e9, 5));
+    cr_expect(!np_ending_is_steady(&clock, 1e9 + 3599, 5 + 3599));
+    cr_expect(np_ending_is_steady(&clock, 1e9 + 3600, 5 + 3600));
+    cr_expect(
+        np_ending_is_steady(&clock, 1e9 + 3650, 5 + 3610)); /* ntpd slews, or steps a little */
+    cr_expect(!np_ending_is_steady(&clock, 2e9, 5 + 3620)); /* years ahead */
+    cr_expect(!np_ending_is_steady(&clock, 2e9 + 3599, 5 + 3620 + 3599));
+    cr_expect(!np_ending_is_steady(&clock, 1e9 + 7300, 5 + 7300)); /* and back */
+    cr_expect(np_ending_is_steady(&clock, 1e9 + 10900, 5 + 10900));
+}
