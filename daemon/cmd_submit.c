@@ -21,7 +21,7 @@
 
 struct submission {
     const char *name, *priority, *after, *device, *max_retries, *time_limit, *memory, *cpus,
-        *socket;
+        *on_end, *socket;
     bool wait, json;
     struct np_overrides overrides;
 };
@@ -194,6 +194,8 @@ static bool write_body(
         np_json_text(json, "name", s->name);
     if (s->device)
         np_json_text(json, "device", s->device);
+    if (s->on_end)
+        np_json_text(json, "on_end", s->on_end);
     return add_whole(json, "priority", s->priority, "--priority") &&
            add_whole(json, "max_retries", s->max_retries, "--max-retries") &&
            add_span(json, s->time_limit) && add_memory(json, s->memory) &&
@@ -296,6 +298,7 @@ int np_cmd_submit(int argc, char **argv)
         {"--time-limit", &s.time_limit, NULL, NULL},
         {"--memory", &s.memory, NULL, NULL},
         {"--cpus", &s.cpus, NULL, NULL},
+        {"--on-end", &s.on_end, NULL, NULL},
         {"--socket", &s.socket, NULL, NULL},
         {"--wait", NULL, &s.wait, NULL},
         {"--json", NULL, &s.json, NULL},

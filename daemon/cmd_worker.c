@@ -2,7 +2,6 @@
  * input, and the operand is only for people that look at a list of processes. What it says goes to output/ in
  * segments, what it is at to the pipe `report`, how it ended to exit.json. The service starts it
  * (daemon/service/worker.c); nobody else has to. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -18,6 +17,7 @@
 #include "daemon/run.h"
 #include "daemon/run_enter.h"
 #include "daemon/run_folder.h"
+#include "daemon/run_output.h"
 #include "daemon/service/job.h"
 #include "daemon/service/as_user.h"
 #include "daemon/service/environment.h"
@@ -43,34 +43,12 @@ struct worker {
 
 /* --- what it says ----------------------------------------------------------------------------- */
 
-static void name_segment(char name[32], int number)
-{
-    snprintf(name, 32, "output/%06d", number);
-}
-
-static int last_segment(void)
-{
-    DIR *folder = opendir("output");
-    int last = 0;
-
-    for (const struct dirent *item; folder && (item = readdir(folder));) {
-        const int number = atoi(item->d_name);
-
-        last = number > last ? number : last;
-    }
-    if (folder)
-        closedir(folder);
-    return last;
-}
-
 static int speak_into_log(struct worker *w, struct np_err *err)
 {
-    char name[32];
+    const int fd = np_output_open(w->segment);
 
-    name_segment(name, w->segment);
-    const int fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0) {
-        const int code = -errno;
+        const int code = fd < 0 ? fd : -errno;
 
         if (fd >= 0)
             close(fd);
@@ -86,15 +64,12 @@ static void rotate(struct worker *w)
 {
     struct stat stat_;
     struct np_err unrotated = {0};
-    char old[32];
 
     if (fstat(STDERR_FILENO, &stat_) < 0 || stat_.st_size < MOST_SEGMENT)
         return;
     w->segment++;
-    if (speak_into_log(w, &unrotated) == 0) {
-        name_segment(old, w->segment - KEPT);
-        unlink(old);
-    }
+    if (speak_into_log(w, &unrotated) == 0)
+        np_output_remove(w->segment - KEPT);
 }
 
 /* --- how far it came -------------------------------------------------------------------------- */
@@ -218,7 +193,7 @@ static int make_places(struct worker *w, struct np_err *err)
         code = np_folder_lock(".", &w->lock_fd, err); /* until the process is gone */
     if (code < 0)
         return code;
-    w->segment = last_segment();
+    w->segment = np_output_last();
     if (w->segment == 0)
         w->segment = 1;
     open_report(w);

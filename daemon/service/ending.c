@@ -14,6 +14,8 @@
 
 #include "daemon/json.h"
 #include "daemon/service/as_user.h"
+#include "daemon/service/environment.h"
+#include "daemon/service/hook.h"
 #include "daemon/service/owners.h"
 #include "daemon/service/service_parts.h"
 #include "daemon/service/worker_unit.h"
@@ -101,7 +103,7 @@ static void end_group(int number)
 /* --- at most a few at a time ------------------------------------------------------------------ */
 
 static int tell_by_unit(
-    const struct np_service *service, int64_t id, const char *json, struct np_err *err)
+    const struct np_service *service, const struct np_hook *own, int64_t id, struct np_err *err)
 {
     struct np_json text = {0};
     int code;
@@ -109,7 +111,11 @@ static int tell_by_unit(
     np_json_begin(&text, NULL);
     np_json_text(&text, "on_end", service->options.on_end);
     np_json_text(&text, "webhook", service->options.webhook);
-    np_json_text(&text, "run", json);
+    np_json_text(&text, "run", own->run);
+    np_json_text(&text, "own", own->command);
+    np_json_text(&text, "dir", own->dir);
+    np_json_text(&text, "environment", own->environment);
+    np_json_int(&text, "umask", own->umask);
     const char *line = np_json_end(&text);
     code = line ? np_units_tell_ended(service->start.units, id, line, err)
                 : np_err_set(err, -ENOMEM, "out of memory");
@@ -131,8 +137,8 @@ static void be_teller(const struct np_service_options *options, const char *json
     _exit(0);
 }
 
-static int begin(struct np_service *service, struct np_teller *teller, const struct np_entry *entry,
-    const char *json, struct np_err *err)
+static int begin(
+    struct np_service *service, struct np_teller *teller, const char *json, struct np_err *err)
 {
     const pid_t child = fork();
 
@@ -140,10 +146,37 @@ static int begin(struct np_service *service, struct np_teller *teller, const str
         be_teller(&service->options, json);
     if (child < 0)
         return np_err_set(err, -errno, "no process can be started: %s", strerror(errno));
-    *teller = (struct np_teller){
-        .pid = child, .pid_fd = pidfd_open(child, 0), .id = entry->id, .ended = entry->ended};
+    teller->pid = child;
+    teller->pid_fd = pidfd_open(child, 0);
     if (teller->pid_fd >= 0) /* else it is seen with the next tick */
         np_service_wake_on(service, teller->pid_fd, NULL);
+    return 0;
+}
+
+/* In a child with the owner's rights. */
+static int do_own(const void *context, int out_fd)
+{
+    (void)out_fd;
+    return np_hook_run(context);
+}
+
+/* An owner whose storage hangs so many processes that they get no more goes without: others do not wait for that. */
+static int begin_own(struct np_service *service, const struct np_entry *entry,
+    const struct np_hook *own, struct np_child *child, struct np_err *err)
+{
+    const struct np_child_start start = {.uid = entry->uid,
+        .gid = entry->gid,
+        .work = do_own,
+        .context = own,
+        .epoll_fd = service->epoll_fd,
+        .most_s = NP_HOOK_S + 5, /* it ends itself, and says so, before */
+        .most = 1};
+    const int code = np_child_start(&start, child, err);
+
+    if (code != -EBUSY)
+        return code;
+    fprintf(stderr, "nnpipe daemon: on_end of run %lld is left out: %s\n", (long long)entry->id,
+        err->text);
     return 0;
 }
 
@@ -159,27 +192,47 @@ static void note_told(struct np_service *service, int64_t id, double ended)
     np_service_commit(service, run, &to, &unwritten); /* else it is told again */
 }
 
-/* Those that have ended make room. */
-static void reap(struct np_service *service)
+static void reap_one(struct np_service *service, struct np_teller *teller)
 {
-    for (int i = 0; i < NP_MOST_TELLERS; i++) {
-        struct np_teller *teller = &service->tellers.at[i];
-
-        if (teller->pid == 0 || waitpid(teller->pid, NULL, WNOHANG) == 0)
-            continue;
+    if (teller->pid > 0 && waitpid(teller->pid, NULL, WNOHANG) != 0) {
         if (teller->pid_fd >= 0)
             close(teller->pid_fd);
-        note_told(service, teller->id, teller->ended);
-        *teller = (struct np_teller){.pid = 0};
+        teller->pid = 0;
     }
+    if (teller->own.pid > 0 && np_child_turn(&teller->own) != 0)
+        np_child_stop(&teller->own);
+    if (teller->id == 0 || teller->pid > 0 || teller->own.pid > 0)
+        return;
+    note_told(service, teller->id, teller->ended);
+    teller->id = 0;
 }
 
 static bool is_under_way(const struct np_tellers *tellers, int64_t id)
 {
     for (int i = 0; i < NP_MOST_TELLERS; i++)
-        if (tellers->at[i].pid > 0 && tellers->at[i].id == id)
+        if (tellers->at[i].id == id)
             return true;
     return false;
+}
+
+static bool has_most_hooks(const struct np_tellers *tellers, uid_t uid)
+{
+    int nr = 0;
+
+    for (int i = 0; i < NP_MOST_TELLERS; i++)
+        nr += tellers->at[i].own.pid > 0 && tellers->at[i].own.uid == uid;
+    return nr >= NP_MOST_HOOKS;
+}
+
+void np_ending_stop(struct np_service *service)
+{
+    for (int i = 0; i < NP_MOST_TELLERS; i++)
+        np_child_stop(&service->tellers.at[i].own);
+}
+
+bool np_ending_is_wanted(const struct np_service_options *options, const struct np_entry *entry)
+{
+    return options->on_end || options->webhook || entry->on_end;
 }
 
 /* The run as JSON; lent until the next. NULL: no memory. */
@@ -190,17 +243,45 @@ static const char *line_of(struct np_service *service, const struct np_entry *en
     return np_json_end(&service->json);
 }
 
+static int begin_all(struct np_service *service, struct np_teller *teller,
+    const struct np_entry *entry, const struct np_hook *own, struct np_err *err)
+{
+    const bool tells = service->options.on_end || service->options.webhook;
+    int code = own->command ? begin_own(service, entry, own, &teller->own, err) : 0;
+
+    if (code == 0 && tells)
+        code = begin(service, teller, own->run, err);
+    if (code < 0) {
+        np_child_stop(&teller->own);
+        return code;
+    }
+    teller->id = entry->id;
+    teller->ended = entry->ended;
+    return 0;
+}
+
 static int tell_of(struct np_service *service, struct np_teller *teller,
     const struct np_entry *entry, struct np_err *err)
 {
     const int64_t id = entry->id;
     const char *line = line_of(service, entry);
+    char *config = NULL, *environment = NULL;
     int code = line ? 0 : np_err_set(err, -ENOMEM, "out of memory");
 
+    if (code == 0 && entry->on_end)
+        code = np_queue_text(service->queue, id, &config, &environment, err);
+    const struct np_hook own = {.command = entry->on_end,
+        .dir = entry->dir,
+        .environment = environment ? environment : "",
+        .run = line,
+        .umask = (int)entry->umask,
+        .most_s = NP_HOOK_S};
     if (code == 0 && !service->start.units)
-        return begin(service, teller, entry, line, err);
-    if (code == 0 && (code = tell_by_unit(service, id, line, err)) == 0)
+        code = begin_all(service, teller, entry, &own, err);
+    else if (code == 0 && (code = tell_by_unit(service, &own, id, err)) == 0)
         note_told(service, id, entry->ended);
+    np_free(config);
+    np_free(environment);
     return code;
 }
 
@@ -209,7 +290,8 @@ void np_ending_turn(struct np_service *service)
     struct np_tellers *tellers = &service->tellers;
     int free_one = 0;
 
-    reap(service);
+    for (int i = 0; i < NP_MOST_TELLERS; i++) /* those that have ended make room */
+        reap_one(service, &tellers->at[i]);
     if (np_service_ticks() < tellers->not_before)
         return;
     for (int i = 0; i < service->nr_runs; i++) {
@@ -218,11 +300,13 @@ void np_ending_turn(struct np_service *service)
 
         if (!np_entry_is_over(entry) || entry->told || is_under_way(tellers, entry->id))
             continue;
-        if (!service->options.on_end && !service->options.webhook) { /* any more */
+        if (!np_ending_is_wanted(&service->options, entry)) { /* any more */
             note_told(service, entry->id, entry->ended);
             continue;
         }
-        while (free_one < NP_MOST_TELLERS && tellers->at[free_one].pid > 0)
+        if (entry->on_end && has_most_hooks(tellers, entry->uid))
+            continue;
+        while (free_one < NP_MOST_TELLERS && tellers->at[free_one].id > 0)
             free_one++;
         if (free_one == NP_MOST_TELLERS)
             return;
@@ -242,6 +326,27 @@ static const char *text_of(const struct np_node *map, const char *key)
     return node && node->kind == NP_NODE_SCALAR && node->quoted ? node->text : NULL;
 }
 
+/* In a group of its own, which ends with its time. */
+static void do_own_here(const struct np_node *node)
+{
+    const char *environment = text_of(node, "environment");
+    const struct np_hook own = {.command = text_of(node, "own"),
+        .dir = text_of(node, "dir"),
+        .environment = environment ? environment : "",
+        .run = text_of(node, "run"),
+        .umask = (int)np_node_number(node, "umask", -1),
+        .most_s = NP_HOOK_S};
+    const pid_t pid = own.command && own.dir ? fork() : -1;
+
+    if (pid == 0) {
+        setsid();
+        np_environment_reduce();
+        _exit(np_hook_run(&own));
+    }
+    if (pid > 0)
+        waitpid(pid, NULL, 0);
+}
+
 int np_ending_do(int fd, struct np_err *err)
 {
     struct np_node *node = NULL;
@@ -254,6 +359,8 @@ int np_ending_do(int fd, struct np_err *err)
         code = np_json_parse(text, bytes, &node, err);
     if (code == 0 && !text_of(node, "run"))
         code = np_err_set(err, -EBADMSG, "this is not about a run that is over");
+    if (code == 0)
+        do_own_here(node);
     if (code == 0)
         tell(text_of(node, "on_end"), text_of(node, "webhook"), text_of(node, "run"));
     np_node_free(node);

@@ -36,8 +36,8 @@ enum statement {
 
 static const char *const sql[NR_STATEMENTS] = {
     [ADD] = "INSERT INTO runs (key, name, uid, gid, path, device, priority, max_retries,"
-            " umask, submitted, dir, time_limit, memory, cpus, overrides, reason, user)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " umask, submitted, dir, time_limit, memory, cpus, overrides, reason, user, on_end)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [ADD_TEXT] = "INSERT INTO configs (id, config, environment) VALUES (?, ?, ?)",
     [NAME_DIR] = "UPDATE runs SET dir = dir || '/' || name || '-' || id WHERE id = ?",
     [ADD_AFTER] = "INSERT INTO after (id, other) VALUES (?, ?)",
@@ -52,7 +52,7 @@ static const char *const sql[NR_STATEMENTS] = {
     [READ] = "SELECT id, key, name, uid, gid, path, device, priority, max_retries, state,"
              " assigned, dir, reason, retries, attempt, exit_code, not_before, submitted, started,"
              " ended, time_limit, ran, lived, memory, cpus, overrides, process, kind, umask,"
-             " told, user FROM runs ORDER BY id",
+             " told, user, on_end FROM runs ORDER BY id",
     [READ_TEXT] = "SELECT config, environment FROM configs WHERE id = ?",
     [READ_AFTER] = "SELECT other FROM after WHERE id = ? ORDER BY other",
     [SET_TOKEN] = "INSERT OR REPLACE INTO tokens (uid, hash, made) VALUES (?, ?, ?)",
@@ -101,6 +101,8 @@ static const char *const versions[] = {
     "UPDATE runs SET told = 1 WHERE state IN ('stopped', 'done', 'failed', 'timeout');"
     "CREATE TABLE tokens (uid INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, made REAL NOT NULL)"
     " STRICT;",
+    /* 5: a run's own command for its end */
+    "ALTER TABLE runs ADD COLUMN on_end TEXT;",
 };
 #define VERSION ((int)(sizeof(versions) / sizeof(*versions)))
 
@@ -117,6 +119,7 @@ void np_entry_fini(struct np_entry *entry)
     np_free(entry->environment);
     np_free(entry->dir);
     np_free(entry->overrides);
+    np_free(entry->on_end);
     *entry = (struct np_entry){0};
 }
 
@@ -356,6 +359,7 @@ static int insert(struct np_queue *queue, const struct np_entry *entry, struct n
     bind_text(add, &at, entry->overrides);
     bind_text(add, &at, entry->reason);
     bind_text(add, &at, entry->user);
+    bind_text(add, &at, entry->on_end);
     return step(queue, ADD, NULL, "written", err);
 }
 
@@ -559,6 +563,10 @@ static int read_entry(
     entry->umask = sqlite3_column_int64(row, at++);
     entry->told = sqlite3_column_int(row, at++) != 0;
     copy(entry->user, sizeof(entry->user), column(row, &at));
+    const char *on_end = column(row, &at);
+    entry->on_end = *on_end ? np_strdup(on_end) : NULL;
+    if ((*overrides && !entry->overrides) || (*on_end && !entry->on_end))
+        return np_err_set(err, -ENOMEM, "out of memory");
     if (state < 0)
         return np_err_set(err, -EBADMSG, "%s: run %lld has a state that is none", queue->path,
             (long long)entry->id);

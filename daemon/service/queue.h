@@ -50,6 +50,7 @@ struct np_entry {
                         * alone: NULL in what is read, for np_queue_text() reads it when it is needed */
     char *environment; /* the same: of the submitter's, "NAME=VALUE" a line, or NULL */
     char *overrides;   /* as they were submitted, a line each, or NULL; np_free */
+    char *on_end;      /* the submitter's command for its end (hook.h), or NULL; np_free */
     char device[32];   /* wanted: "auto", or one by name */
     int64_t priority;  /* -100..100, higher first */
     int64_t max_retries;

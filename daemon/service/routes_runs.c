@@ -23,20 +23,32 @@ bool np_is_known(const struct np_call *call)
     return caller->socket || caller->token || caller->user;
 }
 
+/* A command may hold a secret: it is for those alone who may read what the run says. */
+static void write_fields(struct np_call *call, const struct np_entry *entry)
+{
+    const struct np_service *service = call->routes->service;
+    struct np_json *json = &call->routes->json;
+
+    np_service_write_run(service, json, entry, np_is_known(call));
+    np_json_text(json, "on_end",
+        np_access_may(np_service_access(service), &call->request->caller, NP_DEED_READ, entry->uid)
+            ? entry->on_end
+            : NULL);
+}
+
 void np_write_run(struct np_call *call, const char *key, const struct np_entry *entry)
 {
     struct np_json *json = &call->routes->json;
 
     np_json_open(json, key, '{');
-    np_service_write_run(call->routes->service, json, entry, np_is_known(call));
+    write_fields(call, entry);
     np_json_close(json, '}');
 }
 
 void np_answer_run(struct np_call *call, int64_t id, unsigned status)
 {
     np_json_begin(&call->routes->json, NULL);
-    np_service_write_run(call->routes->service, &call->routes->json,
-        np_service_find(call->routes->service, id), np_is_known(call));
+    write_fields(call, np_service_find(call->routes->service, id));
     np_answer_json(call, status);
 }
 

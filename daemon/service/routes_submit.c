@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/service/environment.h"
+#include "daemon/service/hook.h"
 #include "daemon/service/http_peers.h"
 #include "daemon/service/routes_parts.h"
 #include "loader/base/mem.h"
@@ -173,6 +174,8 @@ static const char *take_body(
 {
     const char *name = np_body_text(body, "name", "", 63), *key = np_body_text(body, "key", "", 32);
     const char *device = np_body_text(body, "device", "", 31);
+    const char *on_end = np_body_text(body, "on_end", "", NP_HOOK_MOST_BYTES);
+    size_t bytes;
 
     check->config = np_body_text(body, "config", NULL, NP_HTTP_MOST_BODY);
     check->path = np_body_text(body, "path", NULL, MOST_PATH);
@@ -203,6 +206,10 @@ static const char *take_body(
     if (!(entry->environment = take_environment(body, check)))
         return "\"environment\": an object of texts, of variables that the config names as ${NAME}";
     check->environment = entry->environment;
+    if (!on_end || np_text_control(on_end, &bytes))
+        return "\"on_end\": a command on one line, of at most 4096 bytes";
+    if (*on_end && !(entry->on_end = np_strdup(on_end)))
+        return "out of memory";
     if (!take_after(body, entry))
         return "\"after\": a list of at most 16 runs";
     snprintf(entry->name, sizeof(entry->name), "%s", name);
@@ -288,7 +295,7 @@ void np_route_submit(struct np_call *call)
 {
     static const char *const keys[] = {"config", "path", "overrides", "key", "name", "priority",
         "after", "device", "max_retries", "time_limit", "memory", "cpus", "environment", "umask",
-        NULL};
+        "on_end", NULL};
     const struct np_caller *caller = &call->request->caller;
     struct np_node *body = np_body_of(call, keys);
     /* A user's service has runs of that user alone, whoever submits them. */

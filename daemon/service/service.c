@@ -110,8 +110,9 @@ static struct np_kept *new_run(const struct np_entry *entry, struct np_err *err)
     run->entry.config = run->entry.environment = NULL; /* the queue's file has them */
     run->entry.dir = entry->dir ? np_strdup(entry->dir) : NULL;
     run->entry.overrides = entry->overrides ? np_strdup(entry->overrides) : NULL;
+    run->entry.on_end = entry->on_end ? np_strdup(entry->on_end) : NULL;
     if (!run->entry.path || (entry->dir && !run->entry.dir) ||
-        (entry->overrides && !run->entry.overrides)) {
+        (entry->overrides && !run->entry.overrides) || (entry->on_end && !run->entry.on_end)) {
         free_run(run);
         np_err_set(err, -ENOMEM, "out of memory");
         return NULL;
@@ -153,7 +154,7 @@ int np_service_commit(
     struct np_entry written = *to;
 
     if (is_over != was_over) /* where nobody is to be told, everybody has been */
-        written.told = is_over && !service->options.on_end && !service->options.webhook;
+        written.told = is_over && !np_ending_is_wanted(&service->options, to);
     const int code = np_queue_update(service->queue, &written, err);
     if (code < 0)
         return code;

@@ -151,6 +151,7 @@ void np_service_close(struct np_service *service)
     np_keep_stop(&service->keeper);
     np_child_stop(&service->finder);
     np_names_free(service->names);
+    np_ending_stop(service);
     while (service->nr_runs > 0)
         np_service_drop(service, service->nr_runs - 1);
     np_free(service->runs);

@@ -208,7 +208,8 @@ static void copy(struct np_json *json, const char *as, const struct np_node *fro
 void np_run_print_json(const struct np_node *run, FILE *out)
 {
     static const char *const rest[] = {"owner", "uid", "priority", "after", "max_retries",
-        "retries", "attempts", "exit_code", "time_limit", "ran", "memory", "cpus", "overrides"};
+        "retries", "attempts", "exit_code", "time_limit", "ran", "memory", "cpus", "overrides",
+        "on_end"};
     static const char *const more[] = {"doing", "total_steps", "accuracy", "eta_seconds", "cause"};
     const struct np_node *progress = progress_of(run);
     struct np_json json = {0};
@@ -338,6 +339,8 @@ void np_run_print_whole(const struct np_node *run, FILE *out)
     tell(out, "priority", np_node_text(run, "priority"));
     tell_after(out, np_node_get(run, "after"));
     tell_overrides(out, np_node_get(run, "overrides"));
+    if (*np_node_text(run, "on_end"))
+        tell(out, "at its end", np_node_text(run, "on_end"));
     tell_time_run(out, run);
     if (!isnan(number(run, "memory")))
         fprintf(out, "  %-11s at most %.4g GiB\n", "memory", number(run, "memory") / (1 << 30));

@@ -224,6 +224,64 @@ def limits():
     daemon.ask("POST", "/v1/runs/%d/stop" % run)
 
 
+def status_of(path):
+    """What a hook has written of /proc/self/status."""
+    settles(lambda: os.path.exists(path), path + " is not there")
+    return dict(line.split(":", 1) for line in open(path).read().splitlines() if ":" in line)
+
+
+def own_hooks():
+    daemon.write_settings("spare_bytes: 1M\nruns_per_device: 2\non_end: \"cat >>%s/all\"\n" % daemon.dir)
+    expect(daemon.ask("POST", "/v1/service/reload").status == 204, "reload")
+    run = submit("hooked", 5, "--on-end", "cat >was; pwd -P; touch again; exit 3")
+    command("wait", run)
+    folder = of(run)["dir"]
+    settles(lambda: "on_end: ended with exit code 3" in command("logs", run), command("logs", run))
+    expect(os.path.realpath(folder) in command("logs", run), command("logs", run))
+    was = json.load(open(folder + "/was"))
+    expect(was["id"] == run and was["state"] == "done", was)
+    settles(lambda: '"id": %d,' % run in open(daemon.dir + "/all").read(), "the service's own was not told")
+    says("exit 3", "status", run)
+    expect(of(run)["on_end"].startswith("cat") and daemon.ask_tcp("GET", "/v1/runs/%d" % run).json()["on_end"] is None, of(run))
+    os.unlink(folder + "/again")
+    daemon.stop()
+    daemon.start()
+    command("hold", "--all")
+    never = submit("never", 5, "--on-end", "pwd >%s/where" % daemon.dir)
+    command("stop", never)
+    command("release", "--all")
+    settles(lambda: os.path.exists(daemon.dir + "/where") and open(daemon.dir + "/where").read() == "/\n", "not of one without a folder")
+    expect(not os.path.exists(folder + "/again"), "it was run twice")
+    for wrong in ("x" * 4097, "a\nb", 7):
+        expect(daemon.ask("POST", "/v1/runs", daemon.submission(on_end=wrong)).status == 400, wrong)
+    killed = submit("later", 5, "--on-end", "[ -e seen ] && exec touch second; touch seen; sleep 1000")
+    command("wait", killed)
+    settles(lambda: os.path.exists(of(killed)["dir"] + "/seen"), "it has not begun")
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    settles(lambda: os.path.exists(of(killed)["dir"] + "/second"), "the next daemon does not run it")
+
+
+def hook_of_a_box():
+    one = api.box("spare_bytes: 1M\n")
+    try:
+        os.chmod(one.socket, 0o666)
+        ask = lambda uid, method, target, body=None: api.ask_as(uid, uid, [api.GROUP], one.socket, method, target, body)
+        body = one.submission(on_end="cat /proc/self/status >status.new; env >env; mv status.new status", umask=0o27)
+        run = ask(api.OWNER, "POST", "/v1/runs", body).json()
+        expect("on_end" in run and run["on_end"], run)
+        status = status_of(run["dir"] + "/status")
+        expect(status["Uid"].split() == [str(api.OWNER)] * 4 and status["Gid"].split() == [str(api.OWNER)] * 4, status)
+        expect(status["CapEff"].strip("\t0") == status["CapPrm"].strip("\t0") == status["CapInh"].strip("\t0") == "", status)
+        expect(status["NoNewPrivs"].strip() == "1" and os.stat(run["dir"] + "/status").st_mode & 0o777 == 0o640, status)
+        expect("NP_SECRET" not in open(run["dir"] + "/env").read(), "a variable of the service's")
+        for path in "/v1/runs/%d" % run["id"], "/v1/runs":
+            seen = ask(api.MEMBER, "GET", path).json()
+            expect((seen if "id" in seen else seen["runs"][0])["on_end"] is None, seen)
+    finally:
+        one.close()
+
+
 def lines():
     run = submit("logged", 5)
     command("wait", run)
@@ -253,6 +311,12 @@ try:
         unchanged()
     with test("a run's memory and CPUs are limited by its cgroup; where there is none it is refused"):
         limits()
+    with test("a run's own command is run at its end, in its folder, once; again where the service was killed meanwhile"):
+        own_hooks()
+    if os.getuid() == 0:
+        with test("in a box it has its submitter's rights and no others, and they alone see it"):
+            os.environ["NP_SECRET"] = "hunter2"
+            hook_of_a_box()
     with test("the last lines of a log"):
         lines()
 finally:

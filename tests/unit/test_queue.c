@@ -57,7 +57,8 @@ static struct np_entry entry_of(const char *key)
         .submitted = 1e9 + 0.25,
         .time_limit_s = 3600,
         .memory_bytes = 1 << 30,
-        .cpus = 1.5};
+        .cpus = 1.5,
+        .on_end = (char *)"mail ann"};
 
     snprintf(entry.key, sizeof(entry.key), "%s", key);
     snprintf(entry.name, sizeof(entry.name), "cnn");
@@ -80,6 +81,7 @@ static int see(void *context, const struct np_entry *entry, struct np_err *err)
     seen->last.config = seen->last.environment = NULL;
     seen->last.dir = entry->dir ? np_strdup(entry->dir) : NULL;
     seen->last.overrides = entry->overrides ? np_strdup(entry->overrides) : NULL;
+    seen->last.on_end = entry->on_end ? np_strdup(entry->on_end) : NULL;
     seen->nr++;
     return 0;
 }
@@ -131,6 +133,7 @@ Test(queue, what_was_acknowledged_is_there_again, .init = set_up, .fini = tear_d
     cr_assert(seen.last.told && seen.last.umask == 027);
     cr_assert_str_eq(seen.last.dir, "/runs/cnn-1");
     cr_assert_str_eq(seen.last.overrides, "train.epochs=2\nname=a");
+    cr_assert_str_eq(seen.last.on_end, "mail ann");
     cr_assert_str_eq(seen.last.assigned, "cuda:1");
     cr_assert_str_eq(seen.last.process, "12 345 6-7");
     cr_assert_str_eq(seen.last.user, "ann");
@@ -198,7 +201,7 @@ Test(queue, one_of_the_first_release_is_read, .init = set_up, .fini = tear_down)
     cr_assert(seen.last.state == NP_ENTRY_PAUSED && seen.last.priority == 7 &&
               seen.last.max_retries == 2 && seen.last.nr_after == 1 && seen.last.after[0] == 9);
     cr_assert(seen.last.time_limit_s == 0 && seen.last.ran_s == 0 && seen.last.memory_bytes == 0 &&
-              !seen.last.overrides && !*seen.last.process && !*seen.last.kind);
+              !seen.last.overrides && !seen.last.on_end && !*seen.last.process && !*seen.last.kind);
     np_entry_fini(&seen.last);
 }
 
