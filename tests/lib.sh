@@ -24,8 +24,15 @@ t() {
 tries() { seq $(($1 * 6)); }
 # exits CODE command...: the command ends with exactly that exit code
 exits() { want=$1; shift; "$@"; got=$?; [ "$got" -eq "$want" ] || { echo "exit $got, not $want"; return 1; }; }
-# says TEXT command...: succeeds when the output (both streams) holds the text
-says() { text=$1; shift; "$@" 2>&1 | tee "$TMP/says.txt" | grep -qF -- "$text" || { tail -n 5 "$TMP/says.txt"; return 1; }; }
+# says TEXT command...: succeeds when the output (both streams) holds the text; an `exits` within counts, too
+says() {
+    text=$1
+    shift
+    "$@" >"$TMP/says.txt" 2>&1
+    if grep -qF -- "$text" "$TMP/says.txt" && ! grep -q '^exit [0-9]*, not [0-9]*$' "$TMP/says.txt"; then return 0; fi
+    tail -n 5 "$TMP/says.txt"
+    return 1
+}
 # mount_faulty FOLDER MOUNT: FOLDER shown at MOUNT by tests/fault/faulty_fs.c, which says what can be written to
 # MOUNT/.control; fails where there is no FUSE (then `skip`). All are unmounted at the end.
 mount_faulty() {
