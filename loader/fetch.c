@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "loader/base/crc32c.h"
@@ -61,8 +62,12 @@ static int open_file(
     struct np_fetch *fetch, const char *path, struct np_record *record, struct np_err *err)
 {
     const bool own = np_index_root(fetch->index) != NULL;
+    struct stat st;
     int code;
 
+    if (own && stat(path, &st) == 0 &&
+        !S_ISREG(st.st_mode)) /* the open of a pipe waits for a writer */
+        return np_err_set(err, -EBADMSG, "not a file");
     if (!own && fetch->fd >= 0 && strcmp(fetch->fd_path, path) == 0)
         return 0;
     if (fetch->fd >= 0)

@@ -10,7 +10,7 @@ if ! command -v protoc >/dev/null; then
 fi
 "$NNPIPE" data synth --out "$TMP/data" --samples 640 --test 96 >/dev/null || exit 1
 for split in train test; do # a read for each picture
-    "$NNPIPE" data pack "$TMP/data/$split-"*.tar* --out "$TMP/plain" --split $split >/dev/null || exit 1
+    "$NNPIPE" data pack "$TMP/data/$split-"*.tar.zst --out "$TMP/plain" --split $split >/dev/null || exit 1
 done
 cat >"$TMP/net.yaml" <<Y
 name: net

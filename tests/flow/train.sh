@@ -199,7 +199,7 @@ changed() {
     cp "$TMP"/data/train-* "$TMP/changed" && touch "$TMP"/changed/train-* && "$@" --resume -o train.epochs=51 >"$OUT" 2>&1
 }
 t "a run does not go on with other data, and does with a copy of its own" changed
-resume_nothing() { exits 2 "$NNPIPE" train "$TMP/net.yaml" --resume "$TMP/nowhere" >"$OUT" 2>&1 && grep -q "nowhere is no folder" "$OUT"; }
+resume_nothing() { exits 2 "$NNPIPE" train "$TMP/net.yaml" --resume "$TMP/nowhere" >"$OUT" 2>&1 && grep -q "nowhere is not a folder" "$OUT"; }
 t "a run to resume that is not there is named" resume_nothing
 longer() {
     "$NNPIPE" train "$TMP/net.yaml" --json -o runs="$TMP/runs-long" -o schedule=constant -o train.epochs=1 >"$TMP/l1.json" 2>/dev/null &&
