@@ -70,6 +70,14 @@ static void write_suspects(struct np_json *json, const struct np_service_options
         }
 }
 
+static void write_limits(struct np_json *json, const struct np_service *service)
+{
+    char text[NP_LIMITS_TEXT];
+
+    if (np_service_lacks_limits(service, text, sizeof(text)))
+        np_json_text(json, NULL, text);
+}
+
 void np_route_health(struct np_call *call)
 {
     struct np_json *json = &call->routes->json;
@@ -84,6 +92,7 @@ void np_route_health(struct np_call *call)
         np_json_text(json, NULL, problem);
     if (*np_service_problem(call->routes->service))
         np_json_text(json, NULL, np_service_problem(call->routes->service));
+    write_limits(json, call->routes->service);
     write_suspects(json, np_service_options(call->routes->service));
     np_json_close(json, ']');
     np_answer_json(call, ok ? 200 : 503);

@@ -112,7 +112,7 @@ int np_service_may_queue(const struct np_service *service, uid_t uid, struct np_
 /* -ENOTSUP: the entry has a limit of memory or CPUs, and this service cannot enforce one. */
 int np_service_may_limit(
     const struct np_service *service, const struct np_entry *entry, struct np_err *err);
-/* Sets the settings' memory and CPU limits where the entry has none of its own. */
+/* Sets the settings' memory and CPU limits where the entry has none of its own and the service can enforce them. */
 void np_service_default_limits(const struct np_service *service, struct np_entry *entry);
 /* -EALREADY: it is so already; -EINVAL: a run that is over; both leave all as it is. */
 int np_service_stop(struct np_service *service, int64_t id, struct np_err *err);

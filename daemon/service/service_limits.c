@@ -39,10 +39,15 @@ static bool is_limited(const struct np_entry *entry)
     return entry->memory_bytes > 0 || entry->cpus > 0;
 }
 
+static bool can_limit(const struct np_service *service)
+{
+    return service->start.units || service->cgroup.fd >= 0;
+}
+
 int np_service_may_limit(
     const struct np_service *service, const struct np_entry *entry, struct np_err *err)
 {
-    if (!is_limited(entry) || service->start.units || service->cgroup.fd >= 0)
+    if (!is_limited(entry) || can_limit(service))
         return 0;
     return np_err_set(err, -ENOTSUP, "this service cannot limit memory or CPUs of a run: %s",
         service->cgroup.problem);
@@ -50,10 +55,36 @@ int np_service_may_limit(
 
 void np_service_default_limits(const struct np_service *service, struct np_entry *entry)
 {
+    if (!can_limit(service))
+        return;
     if (entry->memory_bytes == 0)
         entry->memory_bytes = service->options.limits.memory_per_run;
     if (entry->cpus == 0)
         entry->cpus = service->options.limits.cpus_per_run;
+}
+
+bool np_service_lacks_limits(const struct np_service *service, char *text, size_t bytes)
+{
+    const struct np_limits *limits = &service->options.limits;
+    const char *set = limits->memory_per_run > 0 ? "limits.memory_per_run" : "limits.cpus_per_run";
+
+    if (can_limit(service) || (limits->memory_per_run == 0 && limits->cpus_per_run == 0))
+        return false;
+    snprintf(text, bytes,
+        "runs are started without the default %s%s: this service cannot limit memory or CPUs of a "
+        "run: %s",
+        set,
+        limits->memory_per_run > 0 && limits->cpus_per_run > 0 ? " and limits.cpus_per_run" : "",
+        service->cgroup.problem);
+    return true;
+}
+
+void np_service_warn_of_limits(const struct np_service *service)
+{
+    char text[NP_LIMITS_TEXT];
+
+    if (np_service_lacks_limits(service, text, sizeof(text)))
+        fprintf(stderr, "nnpipe daemon: %s\n", text);
 }
 
 int np_service_enter_group(

@@ -139,6 +139,7 @@ int np_service_open(
         np_service_close(service);
         return code;
     }
+    np_service_warn_of_limits(service);
     *ret_service = service;
     return 0;
 }
@@ -183,6 +184,7 @@ int np_service_reload(struct np_service *service, struct np_err *err)
     np_service_options_fini(&service->options);
     service->options = options;
     service->version++;
+    np_service_warn_of_limits(service);
     np_devices_begin(service);
     code = np_service_mark_drained(service, err);
     np_service_say_unplaced(service);

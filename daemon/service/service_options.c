@@ -90,9 +90,10 @@ static const struct np_option limits_table[] = {
     {"priority_max", NP_OPT_INT, LIMIT(priority_max), "0", -100, 100, NULL,
         "that members may give their runs; root may give any"},
     {"memory_per_run", NP_OPT_BYTES, LIMIT(memory_per_run), "0", 0, 1e18, NULL,
-        "memory of a run that is submitted without --memory; 0: any"},
+        "memory of a run that is submitted without --memory, where the service can limit it; 0: "
+        "any"},
     {"cpus_per_run", NP_OPT_FLOAT, LIMIT(cpus_per_run), "0", 0, 10000, NULL,
-        "CPUs of a run that is submitted without --cpus; 0: any"},
+        "CPUs of a run that is submitted without --cpus, where the service can limit them; 0: any"},
     NP_OPTIONS_END,
 };
 

@@ -94,6 +94,11 @@ int np_service_commit(
  * where the run has no limits. */
 int np_service_enter_group(const struct np_service *service, const struct np_entry *entry,
     int *ret_fd, struct np_err *err);
+/* The settings have default limits of memory or CPUs that this service cannot enforce: sets text, for /healthz. */
+#define NP_LIMITS_TEXT 512
+bool np_service_lacks_limits(const struct np_service *service, char *text, size_t bytes);
+/* The same for the log, once the settings are in force. */
+void np_service_warn_of_limits(const struct np_service *service);
 /* Marks the queued runs that limits.running_per_user keeps from starting. */
 void np_service_mark_full(struct np_service *service);
 /* Its worker has ended: removes the group; run->left's reason says so where it needed more memory than its limit. */

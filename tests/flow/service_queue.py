@@ -205,12 +205,26 @@ def limits():
     says("cannot limit memory or CPUs", "submit", path, "--memory", "16G", code=2)
     for flag, value, code in (("--memory", "lots", 2), ("--memory", "1M", 1), ("--cpus", "0", 2), ("--cpus", "x", 2)):
         command("submit", path, flag, value, code=code)
+    settings = open(daemon.config).read()
+    with open(daemon.config, "a") as out:
+        out.write("limits: {memory_per_run: 16G, cpus_per_run: 4}\n")
+    expect(daemon.ask("POST", "/v1/service/reload").status == 204, "reload")
+    run = submit("unlimited", 5)
+    expect(of(run)["memory"] is None and of(run)["cpus"] is None, of(run))
+    command("wait", run)
+    says("cannot limit memory or CPUs", "submit", path, "--memory", "16G", code=2)
+    health = daemon.ask("GET", "/healthz").json()
+    expect(health["ok"] and "limits.memory_per_run and limits.cpus_per_run: " in str(health["problems"]), health)
+    expect("nnpipe daemon: " + health["problems"][0] in open(daemon.log.name).read(), "the log does not say it")
+    with open(daemon.config, "w") as out:
+        out.write(settings)
     group = daemon.dir + "/cgroup"
     os.mkdir(group)
     os.environ["NNPIPE_CGROUP"] = group
     daemon.stop()
     daemon.start()
     del os.environ["NNPIPE_CGROUP"]
+    expect(daemon.ask("GET", "/healthz").json()["problems"] == [], "no default is left")
     run = submit("small", FOREVER, "--memory", "512M", "--cpus", "1.5", "--max-retries", "0")
     expect(of(run)["memory"] == 512 << 20 and of(run)["cpus"] == 1.5, of(run))
     trained(run)
