@@ -226,8 +226,11 @@ static int train(struct worker *w)
     const struct np_run_follower follower = {
         .at = at, .context = w, .err = &w->err, .trouble = &w->trouble};
     const struct np_overrides none = {0};
-    const struct np_run_options options = {
-        .follower = &follower, .into = ".", .into_name = w->job.dir, .overrides = &none};
+    const struct np_run_options options = {.follower = &follower,
+        .into = ".",
+        .into_name = w->job.dir,
+        .overrides = &none,
+        .submitted = w->job.overrides};
     struct np_config *config = NULL;
     int code = put_config(&w->job, &w->err);
 

@@ -567,16 +567,26 @@ static void tell_follower(
                                                               : NP_DEVICE_WELL;
 }
 
-static struct np_node *overrides_list(const struct np_overrides *overrides)
+static void add_text(struct np_node *list, const char *text)
 {
+    struct np_node *node = np_node_scalar(text, 0, 0);
+
+    node->quoted = true;
+    np_node_add(list, NULL, node);
+}
+
+static struct np_node *overrides_list(const struct np_run_options *options)
+{
+    const struct np_overrides *overrides = options->overrides;
     struct np_node *list = np_node_new(NP_NODE_LIST, 0, 0);
+    char *lines = np_strdup(options->submitted ? options->submitted : ""), *rest = NULL;
 
-    for (int i = 0; overrides && i < overrides->nr_texts; i++) {
-        struct np_node *text = np_node_scalar(overrides->texts[i], 0, 0);
-
-        text->quoted = true;
-        np_node_add(list, NULL, text);
-    }
+    for (int i = 0; overrides && i < overrides->nr_texts; i++)
+        add_text(list, overrides->texts[i]);
+    for (char *line = lines ? strtok_r(lines, "\n", &rest) : NULL; line;
+         line = strtok_r(NULL, "\n", &rest))
+        add_text(list, line);
+    np_free(lines);
     return list;
 }
 
@@ -594,7 +604,7 @@ int np_run_train(struct np_config *config, const struct np_run_options *options)
     run->lock_fd = -1;
     run->saved_step = UINT64_MAX;
     run->normal = np_config_node(config);
-    run->overrides = overrides_list(options->overrides);
+    run->overrides = overrides_list(options);
     run->lr = NAN;
     pthread_mutex_init(&run->say_lock, NULL);
     np_ui_init(&run->ui, options->json);

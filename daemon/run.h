@@ -58,7 +58,8 @@ struct np_run_options {
     const char *resume_dir;               /* NULL: the newest unfinished one */
     const char *weights;                  /* NULL: fresh ones */
     const struct np_overrides *overrides; /* for messages */
-    struct np_trace *trace;               /* NULL: none; the caller finishes it afterwards */
+    const char *submitted;  /* -o of a submission, already in the config, a line each; NULL: none */
+    struct np_trace *trace; /* NULL: none; the caller finishes it afterwards */
 };
 
 /* Sums since the last progress line, since the epoch's start, and of the whole run. */

@@ -21,6 +21,8 @@ char *np_job_text(const struct np_job *job)
     np_json_int(&json, "parent", job->parent);
     np_json_int(&json, "umask", job->umask);
     np_json_text(&json, "environment", job->environment);
+    if (job->overrides)
+        np_json_text(&json, "overrides", job->overrides);
     np_json_text(&json, "config", job->config);
     const char *text = np_json_end(&json);
     char *copy = text ? np_strdup(text) : NULL;
@@ -68,6 +70,7 @@ int np_job_read(int fd, struct np_job *ret_job, struct np_err *err)
         job.device = text_of(job.node, "device");
         job.config = text_of(job.node, "config");
         job.environment = text_of(job.node, "environment");
+        job.overrides = text_of(job.node, "overrides");
         job.umask = (int)np_node_number(job.node, "umask", -1);
         job.attempt = (int64_t)np_node_number(job.node, "attempt", -1);
         job.parent = (pid_t)np_node_number(job.node, "parent", 0);

@@ -2,7 +2,8 @@
  * or a unit of systemd's.
  *
  *   {"dir": "/home/ann/runs/cnn-7", "device": "cuda:0", "attempt": 2, "parent": 812, "umask": 18,
- *    "environment": "DATA=/data\n", "config": "name: cnn\n..."} */
+ *    "environment": "DATA=/data\n", "overrides": "train.steps=9\nseed=2",
+ *    "config": "name: cnn\n..."} */
 #ifndef NP_JOB_H
 #define NP_JOB_H
 
@@ -24,6 +25,7 @@ struct np_job {
     const char *device;      /* "cuda:1" */
     const char *config;      /* its text, in normal form */
     const char *environment; /* "NAME=VALUE\n"... of the submitter's; NULL: none */
+    const char *overrides;   /* -o of its submission, a line each; NULL: none */
     int umask;               /* for what it writes; -1: as it is */
     int64_t attempt;         /* comes back in exit.json */
     pid_t parent; /* the daemon that it is a child of: without it it does not begin; 0: a unit */

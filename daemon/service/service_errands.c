@@ -369,6 +369,7 @@ static void begin(struct np_service *service, struct np_kept *run, enum np_erran
         .dir = entry->dir,
         .config = config,
         .environment = environment,
+        .overrides = entry->overrides,
         .umask = (int)entry->umask,
         .device = entry->assigned,
         .memory_bytes = entry->memory_bytes,

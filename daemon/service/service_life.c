@@ -85,6 +85,7 @@ static int start_child(
         .dir = to->dir,
         .config = config,
         .environment = environment,
+        .overrides = to->overrides,
         .umask = (int)to->umask,
         .device = to->assigned,
         .group_fd = group_fd,

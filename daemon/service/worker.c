@@ -31,6 +31,7 @@ static int job_fd(const struct np_worker_start *start)
         .device = start->device,
         .config = start->config,
         .environment = start->environment,
+        .overrides = start->overrides,
         .umask = start->umask,
         .attempt = start->attempt,
         .parent = getpid()};

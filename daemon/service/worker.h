@@ -21,6 +21,7 @@ struct np_worker_start {
     const char *config;      /* its text, in normal form */
     const char *device;      /* "cuda:1" */
     const char *environment; /* of the submitter's, "NAME=VALUE\n"... */
+    const char *overrides;   /* as they were submitted, a line each; NULL: none */
     int umask;               /* the submitter's; -1: the service's */
     int64_t attempt;         /* comes back in exit.json */
     int group_fd;            /* cgroup.procs of the group it is to be in; 0: none */

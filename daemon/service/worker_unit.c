@@ -207,6 +207,7 @@ static int write_job(const struct np_units *units, int64_t id, const struct np_w
         .device = start->device,
         .config = start->config,
         .environment = start->environment,
+        .overrides = start->overrides,
         .umask = start->umask,
         .attempt = start->attempt};
     char *folder = work_dir(units, "work"), *text = np_job_text(&job), name[32];

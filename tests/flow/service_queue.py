@@ -168,7 +168,7 @@ def priorities():
 
 
 def lists():
-    names = [submit("cat-%d" % i, 5) for i in range(3)] + [submit("dog", 5, "-o", "train.steps=6")]
+    names = [submit("cat-%d" % i, 5) for i in range(3)] + [submit("dog", 5, "-o", "train.steps=6", "-o", "seed=2")]
     command("wait", *names)
     listed = lambda *words: [json.loads(line)["id"] for line in command("ls", "--json", *words).splitlines()]
     expect(listed("--name", "cat-*", "--all") == names[:3], listed("--name", "cat-*", "--all"))
@@ -176,7 +176,11 @@ def lists():
     expect(listed("--state", "done", "--name", "dog") == names[3:], "by state and name")
     expect(listed("--owner", "nobody-at-all", "--all") == [], "by owner")
     says("no state", "ls", "--state", "dead", code=1)
-    expect(of(names[3])["overrides"] == ["train.steps=6"], of(names[3]))
+    given = ["train.steps=6", "seed=2"]
+    expect(of(names[3])["overrides"] == given, of(names[3]))
+    result = json.load(open(of(names[3])["dir"] + "/result.json"))
+    expect(result["overrides"] == given and result["steps"] == 6, result)
+    expect(not json.load(open(of(names[0])["dir"] + "/result.json")).get("overrides"), "overrides of nobody")
     says("train.steps=6", "status", names[3])
     get = lambda query: [run["id"] for run in daemon.ask("GET", "/v1/runs?" + query).json()["runs"]]
     expect(get("after=%d&limit=2" % names[0]) == names[1:3], "a page")

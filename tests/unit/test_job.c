@@ -25,6 +25,7 @@ Test(job, comes_back_as_it_was)
         .device = "cuda:1",
         .config = "name: cnn\n# \xc3\xa9 \\ \x01\ttab\n",
         .environment = "DATA=/a\nB=\n",
+        .overrides = "a.b=\"c\"\nd=1",
         .umask = 027,
         .attempt = 1234567890123,
         .parent = 4321};
@@ -38,6 +39,7 @@ Test(job, comes_back_as_it_was)
     cr_assert_str_eq(back.device, job.device);
     cr_assert_str_eq(back.config, job.config);
     cr_assert_str_eq(back.environment, job.environment);
+    cr_assert_str_eq(back.overrides, job.overrides);
     cr_expect(back.attempt == job.attempt && back.parent == job.parent && back.umask == 027);
     np_job_fini(&back);
     np_free(text);
