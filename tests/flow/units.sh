@@ -23,6 +23,9 @@ if command -v systemd-analyze >/dev/null; then
 else
     skip "the units' scores" "there is no systemd-analyze"
 fi
+for unit in "$user/nnpipe.service" "$system/nnpipe-box.service"; do
+    t "$(basename "$unit"): processes that hang leave room for others" grep -qx TasksMax=infinity "$unit"
+done
 valid() { # as they lie below /usr, all of them: no complaint but of what is not there on this machine
     mkdir -p "$TMP/units" && for unit in "$user"/* "$system"/*; do sed "s|/usr/bin/nnpipe|$NNPIPE|; /^Documentation=/d; s|^SocketUser=.*||; s|^SocketGroup=.*||; s|^User=nnpipe|User=root|; s|^Group=nnpipe|Group=root|" "$unit" >"$TMP/units/$(basename "$unit")"; done
     for scope in user system; do
