@@ -457,7 +457,9 @@ static void answer_check(
         answer_known(
             call, known, &wait->entry, good ? np_body_text(answer, "config", "", SIZE_MAX) : NULL);
     else if (code == -ETIMEDOUT)
-        answer_problem(call, wait->entry.path, "it could not be checked within a minute");
+        answer_problem(call, wait->entry.path,
+            "it could not be checked within a minute: its folder, or one that it names, does not "
+            "answer");
     else if (good && !is_text(np_body_text(answer, "config", "", SIZE_MAX)))
         answer_problem(call, wait->entry.path,
             "it has control characters, or such that turn the direction of writing");

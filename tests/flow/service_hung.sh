@@ -90,6 +90,8 @@ others_go_on() { # of a user with hung runs, too; and one that would begin in th
     "$NNPIPE" ls --json | grep '"late"'
     return 1
 }
+# The check of a submission has a minute; a folder that hangs has its answer long before.
+refused() { says "$TMP/mount/runs: its storage does not answer" exits 2 "$NNPIPE" submit "$TMP/hung.yaml" --name new; }
 found_again() { # when it answers
     echo clear >"$TMP/mount/.control"
     counts running $((RUNS + 1)) || return 1
@@ -103,6 +105,7 @@ all() { # all own|box
     t "$MODE: while their folders hang every request is answered, before and after a restart" answered "$1"
     grep "^#" "$OUT"
     t "$MODE: another run goes on, and one that would begin there waits and says why" others_go_on
+    t "$MODE: a submission into the hung folder is refused, with the folder's name" refused
     t "$MODE: when the folders answer all runs are found, say how far they are, and stop when told" found_again
     kill $daemon && wait $daemon
     rm -rf "$TMP"/disk/runs/* "$TMP/own/runs"
