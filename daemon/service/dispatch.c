@@ -76,6 +76,22 @@ int np_dispatch_suspect(const struct np_slotted *devices, int nr_devices, const 
     return suspect;
 }
 
+int np_dispatch_drained(
+    const struct np_slotted *devices, int nr_devices, const struct np_entry *entry)
+{
+    int drained = -1;
+
+    for (int i = 0; i < nr_devices; i++) {
+        if (!np_dispatch_suits(devices, nr_devices, entry, i))
+            continue;
+        if (is_open(&devices[i]))
+            return -1;
+        if (devices[i].drained && drained < 0)
+            drained = i;
+    }
+    return drained;
+}
+
 static bool is_leaving(const struct np_entry *entry)
 {
     return np_entry_has_worker(entry) && entry->state != NP_ENTRY_RUNNING;

@@ -48,6 +48,9 @@ int np_dispatch(const struct np_dispatch *dispatch, struct np_order *ret_orders,
 bool np_dispatch_knows(const struct np_slotted *devices, int nr_devices, const char *wanted);
 /* The suspect device that such a run waits for: all devices that suit it are suspect. -1: one is not, or none suits. */
 int np_dispatch_suspect(const struct np_slotted *devices, int nr_devices, const char *wanted);
+/* A drained device that the run waits for: no device that suits it starts runs. -1: another does, or none is drained. */
+int np_dispatch_drained(
+    const struct np_slotted *devices, int nr_devices, const struct np_entry *entry);
 /* May the run be on that device? One that has begun stays on its kind of device: the other rounds differently. */
 bool np_dispatch_suits(
     const struct np_slotted *devices, int nr_devices, const struct np_entry *entry, int device);

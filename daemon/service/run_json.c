@@ -20,18 +20,35 @@ static void write_word(struct np_json *json, const char *key, const char *text)
     np_json_text(json, key, line);
 }
 
+/* What holds a queued run back now; "": its turn. */
+static void say_wait(
+    const struct np_service *service, const struct np_entry *entry, char *text, size_t bytes)
+{
+    const struct np_service_options *options = &service->options;
+    const struct np_kept *run = np_service_run_of(service, entry->id);
+    const int drained = np_dispatch_drained(options->devices, options->nr_devices, entry);
+
+    *text = '\0';
+    if (service->held)
+        snprintf(text, bytes, "the whole queue is held; `nnpipe release --all` lets runs start");
+    else if (drained >= 0)
+        snprintf(text, bytes, "%s is drained; `nnpipe undrain %s` lets runs start there",
+            options->devices[drained].name, options->devices[drained].name);
+    else if (run && run->full)
+        snprintf(text, bytes,
+            "it waits for another run of its owner to end: %lld may run at a time "
+            "(limits.running_per_user)",
+            (long long)options->limits.running_per_user);
+}
+
 /* What is in the queue's file; else what holds a queued run back now. */
 static void write_reason(
     const struct np_service *service, struct np_json *json, const struct np_entry *entry)
 {
-    const struct np_kept *run = np_service_run_of(service, entry->id);
-    char text[128] = "";
+    char text[160] = "";
 
-    if (!*entry->reason && run && run->full)
-        snprintf(text, sizeof(text),
-            "it waits for another run of its owner to end: %lld may run at a time "
-            "(limits.running_per_user)",
-            (long long)service->options.limits.running_per_user);
+    if (!*entry->reason && entry->state == NP_ENTRY_QUEUED)
+        say_wait(service, entry, text, sizeof(text));
     write_word(json, "reason", *text ? text : entry->reason);
 }
 

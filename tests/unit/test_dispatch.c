@@ -387,6 +387,24 @@ Test(access, nobody_has_more_rights_than_they_should)
     }
 }
 
+Test(dispatch, a_run_waits_for_a_drained_device_where_no_other_suits_it)
+{
+    struct np_slotted devices[] = {{.name = "cuda:0", .nr_slots = 1, .drained = true},
+        {.name = "cuda:1", .nr_slots = 1}, {.name = "cpu", .nr_slots = 1, .drained = true}};
+    struct np_entry any = {.device = "auto"}, first = {.device = "cuda:0"};
+    struct np_entry begun = {.device = "auto", .kind = "cpu"};
+
+    cr_expect_eq(np_dispatch_drained(devices, 3, &any), -1);
+    cr_expect_eq(np_dispatch_drained(devices, 3, &first), 0);
+    cr_expect_eq(np_dispatch_drained(devices, 3, &begun), -1, "auto is a GPU here");
+    devices[1].nr_slots = 0; /* it is gone */
+    cr_expect_eq(np_dispatch_drained(devices, 3, &any), 0);
+    devices[0].drained = false;
+    cr_expect_eq(np_dispatch_drained(devices, 3, &any), -1);
+    devices[0].nr_slots = 0;
+    cr_expect_eq(np_dispatch_drained(devices, 3, &any), -1, "none is drained");
+}
+
 Test(dispatch, a_suspect_device_gets_no_run_and_then_one_for_its_trial)
 {
     struct np_slotted devices[] = {
