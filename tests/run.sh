@@ -3,7 +3,7 @@
 # one real run, kills and bad inputs. all: every shell test of golden, flow, fault, cuda and fuzz
 # besides. A line for each script as it ends and for each failure; then what was skipped, counted, with
 # its reason; the last line is `N passed, N failed`. Campaigns (*_campaign.sh) run whole in run_long.sh.
-#   JOBS          scripts at a time (default: twice the cores: most of them wait half of their time)
+#   JOBS          scripts at a time (default: three times the cores: most of them wait most of their time)
 #   TEST_TIMEOUT  seconds a script may take (default 420)
 build=${1:-build}
 cd "$(dirname "$0")/.." || exit 1
@@ -15,7 +15,8 @@ mkdir -p "$TEST_LOG"
 
 # The longest first, so that none of them is left alone at the end.
 list() {
-    ls tests/flow/profile.sh tests/flow/deb.sh tests/flow/units.sh tests/flow/service_trouble.sh
+    ls tests/flow/profile.sh tests/flow/deb.sh tests/flow/units.sh tests/flow/service_trouble.sh tests/flow/readme.sh \
+        tests/flow/service_faults.sh tests/flow/service_hung.sh tests/flow/service_box.sh tests/flow/service_cycles.sh
     echo unit
     ls tests/fault/cuda.sh tests/flow/cuda.sh tests/flow/selftest.sh tests/cuda/*.sh tests/fuzz/*.sh
     ls tests/golden/*.sh tests/flow/*.sh tests/fault/*.sh
@@ -24,7 +25,7 @@ list() {
 quick='^(layers|unit|tests/golden/.*|tests/flow/(train|kill)\.sh|tests/fault/bad_inputs\.sh)$'
 [ "${2:-quick}" = all ] && quick=.
 list | awk '!seen[$0]++' | grep -v '_campaign\.sh$' | grep -E "$quick" |
-    xargs -n 1 -P "${JOBS:-$(($(nproc) * 2))}" sh tests/run_one.sh "$build"
+    xargs -n 1 -P "${JOBS:-$(($(nproc) * 3))}" sh tests/run_one.sh "$build"
 
 counted() { cat "$TEST_LOG"/*.log | grep -c "^$1 - "; }
 skipped=$(counted skip)

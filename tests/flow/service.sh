@@ -59,7 +59,7 @@ weights() { sha256sum "$1"/checkpoints/step-*"$2"/weights.safetensors | cut -d '
 t "a command without a service says how to start one" says "nnpipe daemon" exits 1 "$NNPIPE" ls
 t "the service starts" start
 echo precious >"$TMP/file"
-t "a file is not taken for a socket that was left, and stays" says "no socket" exits 1 "$NNPIPE" daemon --state "$TMP/elsewhere" --socket "$TMP/file"
+t "a file is not taken for a socket that was left, and stays" says "not a sock" exits 1 "$NNPIPE" daemon --state "$TMP/elsewhere" --socket "$TMP/file"
 t "what it was is still there" grep -q precious "$TMP/file"
 t "a second one on the same queue is told" says "another nnpipe daemon" exits 1 "$NNPIPE" daemon --socket "$TMP/other"
 t "a run is done, and --wait says so" exits 0 "$NNPIPE" submit "$TMP/short.yaml" --wait
@@ -67,7 +67,7 @@ t "its folder has its result" test -s "$TMP/runs/short-1/result.json"
 t "its log is read back" says "done in" "$NNPIPE" logs 1
 t "a config with a mistake is refused with its line" says "bad.yaml:3:" sh -c 'sed "s/^device: .*/device: cpu\nlodaer: 1/" "$2" >"$3"; exec "$1" submit "$3"' - "$NNPIPE" "$TMP/short.yaml" "$TMP/bad.yaml"
 t "data that is not there is refused with its line" says "lost.yaml:3" sh -c 'sed "s|source: synth, samples: 2000, size: 32|source: folder, path: /no/where|" "$2" >"$3"; exec "$1" submit "$3"' - "$NNPIPE" "$TMP/short.yaml" "$TMP/lost.yaml"
-t "a device that is not there is refused" says "no device 'cuda:7'" exits 1 "$NNPIPE" submit "$TMP/short.yaml" --device cuda:7
+t "a device that is not there is refused" says "no device 'cuda:7'" exits 2 "$NNPIPE" submit "$TMP/short.yaml" --device cuda:7
 paused() {
     "$NNPIPE" submit "$TMP/long.yaml" --name pausing && trained pausing-2 && "$NNPIPE" pause 2 && becomes 2 paused &&
         ls "$TMP"/runs/pausing-2/checkpoints/step-* && "$NNPIPE" resume 2 && becomes 2 running && "$NNPIPE" stop 2 && becomes 2 stopped

@@ -234,7 +234,7 @@ by_hand() {
         "$NNPIPE" prune "$TMP/runs/$run" --keep 2 && [ "$(kept "$run")" -eq 2 ] && "$NNPIPE" prune "$TMP/runs/$run" --json | grep '"freed_bytes": *[1-9]' && [ "$(kept "$run")" -eq 1 ]
 }
 t "prune does the same by hand, and says first what would go" by_hand
-t "what is no run's folder is not pruned" says "no run" exits 1 "$NNPIPE" prune "$TMP"
+t "what is no run's folder is not pruned" says "is not a run's folder" exits 1 "$NNPIPE" prune "$TMP"
 
 rival() { # somebody trains in the run's folder: the service waits its tries, and says why; then goes on
     id=$(submitted "$TMP/long.yaml" --name rival --max-retries 0) && trained "$id" && "$NNPIPE" pause "$id" && becomes "$id" paused || return 1
