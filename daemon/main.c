@@ -205,7 +205,8 @@ static const struct np_command commands[] = {
         "                   the state is timeout then\n"
         "  --memory BYTES   at most so much, as 16G; it is ended where it needs more\n"
         "  --cpus N         at most so many CPUs, as 4 or 0.5\n"
-        "  --on-end COMMAND  sh runs it when the run is over, in the run's folder, with the run as\n"
+        "  --on-end COMMAND  sh runs it when the run is over, in the run's folder, with the run "
+        "as\n"
         "                   JSON on standard input; its output goes to the run's log\n"
         "  --wait           wait until the run has ended; exit with its code, as `nnpipe "
         "wait`\n" ASKING},

@@ -77,6 +77,8 @@ _Noreturn void np_test_end(void); /* also from a function that the test called *
 #define cr_expect_str_eq(a, b, ...)      cr_expect(strcmp(a, b) == 0)
 #define cr_expect_arr_eq(a, b, n, ...)   cr_expect(memcmp(a, b, n) == 0)
 #define cr_expect_null(p, ...)           cr_expect((p) == NULL)
+#define cr_expect_not_null(p, ...)       cr_expect((p) != NULL)
+#define cr_expect_not(condition, ...)    cr_expect(!(condition))
 #define cr_expect_str_empty(a, ...)      cr_expect(*(a) == '\0')
 #define cr_expect_float_eq(a, b, e, ...) cr_expect(fabs((double)(a) - (double)(b)) <= (e))
 #define cr_fatal(...)                    NP_CR_CHECK(0, "reached")

@@ -1,6 +1,7 @@
 /* Which groups a child has that becomes a user. As root alone. */
 #include "daemon/service/as_user.h"
 
+#include <stdbool.h>
 #include <pwd.h>
 #include <sys/wait.h>
 #include <unistd.h>

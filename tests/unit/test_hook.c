@@ -1,4 +1,5 @@
 /* A run's own command for its end: what it is given, what is said of it, and when it is over. */
+#include <stdbool.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
