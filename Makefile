@@ -24,8 +24,7 @@ LDLIBS   = $(shell pkg-config --libs $(PKGS)) -ldnnl -lgomp -lm -ldl
 RUNPATH  =
 LDFLAGS  = -pthread -rdynamic -pie -Wl,-z,relro,-z,now,-z,noexecstack $(RUNPATH) $(if $(SAN),-fsanitize=$(SAN))
 
-SRCS    := $(wildcard daemon/*.c daemon/ui/*.c daemon/profile/*.c daemon/service/*.c \
-                      loader/*.c loader/base/*.c trainer/*.c)
+SRCS    := $(sort $(filter-out trainer/cuda/%,$(wildcard $(foreach room,daemon loader trainer,$(room)/*.c $(room)/*/*.c $(room)/*/*/*.c))))
 OBJS    := $(SRCS:%.c=$(B)/%.o)
 LIB      = $(B)/libnnpipe.a
 NNPIPE   = $(if $(SAN),$(B)/nnpipe,nnpipe)

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/config.h"
-#include "daemon/config_tables.h"
+#include "daemon/config/config.h"
+#include "daemon/config/config_tables.h"
 #include "loader/base/option.h"
 
 #define MAX_FLAGS 64

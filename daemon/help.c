@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "daemon/cmd.h"
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 #include "daemon/service/service.h"
 #include "loader/base/option.h"
 

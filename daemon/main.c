@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/bench.h"
+#include "daemon/bench/bench.h"
 #include "daemon/cmd.h"
-#include "daemon/config.h"
-#include "daemon/data.h"
+#include "daemon/config/config.h"
+#include "daemon/data/data.h"
 #include "daemon/help.h"
 
 #define JSON     "  --json           one JSON object per line instead of text\n"

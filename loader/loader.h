@@ -2,10 +2,10 @@
 #ifndef NP_LOADER_H
 #define NP_LOADER_H
 
-#include "loader/augment.h"
+#include "loader/pixels/augment.h"
 #include "loader/base/stat.h"
 #include "loader/cache.h"
-#include "loader/index.h"
+#include "loader/source/index.h"
 #include "loader/ring.h"
 #include "loader/sampler.h"
 

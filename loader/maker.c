@@ -11,8 +11,8 @@
 #include "loader/base/crc32c.h"
 #include "loader/base/mem.h"
 #include "loader/base/stat.h"
-#include "loader/geometry.h"
-#include "loader/resize.h"
+#include "loader/pixels/geometry.h"
+#include "loader/pixels/resize.h"
 
 #define REPLAY_BYTES (256u << 10) /* kept of a sample on the average, at most */
 

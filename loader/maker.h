@@ -3,9 +3,9 @@
 #ifndef NP_MAKER_H
 #define NP_MAKER_H
 
-#include "loader/augment.h"
+#include "loader/pixels/augment.h"
 #include "loader/cache.h"
-#include "loader/codec.h"
+#include "loader/pixels/codec.h"
 #include "loader/sampler.h"
 
 /* More than this is read as no image: a sample, or the frame it lies in. */

@@ -3,7 +3,7 @@
 #define NP_READER_H
 
 #include "loader/bad.h"
-#include "loader/files.h"
+#include "loader/source/files.h"
 #include "loader/maker.h"
 #include "loader/ring.h"
 

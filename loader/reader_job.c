@@ -13,7 +13,7 @@
 
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
-#include "loader/changed.h"
+#include "loader/source/changed.h"
 
 /* Before each further try of a read that failed. */
 static const int backoff_ms[] = {10, 100, 1000};

@@ -6,7 +6,7 @@
 #include <pthread.h>
 
 #include "loader/reader.h"
-#include "loader/source.h"
+#include "loader/source/source.h"
 
 /* One ticket under way. */
 struct np_job {

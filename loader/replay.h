@@ -4,7 +4,7 @@
 #ifndef NP_REPLAY_H
 #define NP_REPLAY_H
 
-#include "loader/codec.h"
+#include "loader/pixels/codec.h"
 
 /* A stage's output. `data` has 64 bytes of zeros behind it. */
 struct np_replayed {

@@ -1,7 +1,7 @@
 /* The devices by name, and what `device:` means. Opening and listing: one thread, at start.
  * The work is the devices' own; the CUDA one is loaded from its plugin. */
 #include "trainer/device.h"
-#include "trainer/kernels.h"
+#include "trainer/cpu/kernels.h"
 
 #include <assert.h>
 #include <ctype.h>

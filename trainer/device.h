@@ -7,7 +7,7 @@
 #include "loader/base/err.h"
 #include "loader/base/mem.h"
 #include "loader/batch.h"
-#include "trainer/graph.h"
+#include "trainer/graph/graph.h"
 
 struct np_device;
 struct np_plan;
@@ -29,7 +29,7 @@ struct np_event {
     uint64_t passed_ns; /* when it passed, in np_now_ns() time; set by done() */
 };
 
-/* Rows to be made on the device: byte for byte what loader/resize.h makes on the host. */
+/* Rows to be made on the device: byte for byte what loader/pixels/resize.h makes on the host. */
 struct np_residents {
     const struct np_row *rows; /* (shape.rows), device */
     const uint8_t *arena;      /* device; a row's picture lies at arena + row.resident */

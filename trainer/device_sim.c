@@ -12,7 +12,7 @@
 #include "loader/base/box.h"
 #include "loader/base/clock.h"
 #include "loader/base/sim_plant.h"
-#include "loader/resize.h"
+#include "loader/pixels/resize.h"
 #include "trainer/device.h"
 
 #define SIM_FRONT  4096

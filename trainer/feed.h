@@ -25,7 +25,7 @@ int np_feed_new(struct np_device *device, struct np_ring *ring, const struct np_
  * that asks for it, and makes the rows that are resident. Before the first upload; the device has
  * make_rows. The cache is borrowed, as long as the feed lives. */
 int np_feed_keep(struct np_feed *feed, struct np_cache *cache, struct np_err *err);
-/* With 1 << NP_STAGE_COPY in stubs (see daemon/run.h) only the first batches' pixels are copied: after
+/* With 1 << NP_STAGE_COPY in stubs (see daemon/run/run.h) only the first batches' pixels are copied: after
  * that each buffer keeps what it has. Before the first upload. */
 void np_feed_stub(struct np_feed *feed, unsigned stubs);
 void np_feed_free(struct np_feed *feed);

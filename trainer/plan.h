@@ -4,7 +4,7 @@
 #define NP_PLAN_H
 
 #include "trainer/device.h"
-#include "trainer/graph.h"
+#include "trainer/graph/graph.h"
 
 /* Where each activation and saved tensor lies in one arena. Two tensors share bytes only when no
  * time is within both lives; best fit, biggest first (Pisarchyk and Lee, arXiv:2001.03288, "greedy

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/profile/telling.h"
+#include "daemon/analysis/words.h"
 
 #define LEAST_CHANGE 0.025 /* half of the slow-down that is to be found */
 #define NOISES       1.5   /* times both profiles' noise */

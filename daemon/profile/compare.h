@@ -2,7 +2,7 @@
 #ifndef NP_COMPARE_H
 #define NP_COMPARE_H
 
-#include "daemon/profile/profile.h"
+#include "daemon/analysis/profile.h"
 
 #define NP_EXIT_REGRESSED 3
 

@@ -3,7 +3,7 @@
  * arithmetic. */
 #include <math.h>
 
-#include "daemon/profile/profile.h"
+#include "daemon/analysis/profile.h"
 
 #define CLEARLY 0.05 /* so much more does another stage gain than the model's limiter */
 

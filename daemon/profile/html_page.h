@@ -3,7 +3,7 @@
 #ifndef NP_HTML_PAGE_H
 #define NP_HTML_PAGE_H
 
-#include "daemon/profile/telling.h"
+#include "daemon/analysis/words.h"
 
 extern const char np_html_style[]; /* CSS, light and dark */
 

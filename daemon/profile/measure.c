@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "daemon/cmd.h"
-#include "daemon/profile/profile.h"
+#include "daemon/analysis/profile.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 

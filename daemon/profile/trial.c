@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "daemon/cmd.h"
-#include "daemon/config.h"
-#include "daemon/profile/observe.h"
+#include "daemon/config/config.h"
+#include "daemon/analysis/observe.h"
 #include "loader/base/clock.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"

@@ -2,7 +2,7 @@
 #ifndef NP_TUNE_H
 #define NP_TUNE_H
 
-#include "daemon/profile/profile.h"
+#include "daemon/analysis/profile.h"
 
 #define NP_TUNE_TRIALS 15 /* at most, the config as it is and the last four among them */
 

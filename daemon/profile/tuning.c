@@ -9,7 +9,7 @@
 
 #include "daemon/cmd.h"
 #include "daemon/profile/apply.h"
-#include "daemon/profile/telling.h"
+#include "daemon/analysis/words.h"
 #include "loader/base/mem.h"
 #include "loader/base/option.h"
 

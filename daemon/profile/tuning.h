@@ -3,7 +3,7 @@
 #ifndef NP_TUNING_H
 #define NP_TUNING_H
 
-#include "daemon/json.h"
+#include "loader/base/json.h"
 #include "daemon/profile/tune.h"
 
 struct np_tuning {

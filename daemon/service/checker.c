@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/json.h"
+#include "loader/base/json.h"
 #include "daemon/service/as_user.h"
 #include "daemon/service/environment.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/json.h"
+#include "loader/base/json.h"
 #include "daemon/service/service_parts.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"

@@ -6,7 +6,7 @@
 #define NP_ERRAND_H
 
 #include "daemon/service/child.h"
-#include "daemon/service/worker_unit.h"
+#include "daemon/service/systemd/worker_unit.h"
 
 enum np_errand_kind {
     NP_ERRAND_ROOM,   /* number: free bytes where the folder is, or will be */

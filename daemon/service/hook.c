@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/run_enter.h"
-#include "daemon/run_output.h"
+#include "daemon/service/run_enter.h"
+#include "daemon/service/run_output.h"
 #include "daemon/service/as_user.h"
 #include "daemon/service/environment.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/json.h"
+#include "loader/base/json.h"
 #include "loader/base/mem.h"
 
 #define MOST_BYTES (8u << 20) /* a config has at most one MiB, before its text is quoted */

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "daemon/service/devices.h"
-#include "daemon/service/ending.h"
+#include "daemon/service/notify.h"
 #include "daemon/service/service_parts.h"
 #include "daemon/service/sha256.h"
 #include "loader/base/clock.h"

@@ -27,7 +27,7 @@
 
 #include <stdio.h>
 
-#include "daemon/service/access.h"
+#include "daemon/service/http/access.h"
 #include "daemon/service/dispatch.h"
 #include "daemon/service/queue.h"
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "daemon/cmd.h"
-#include "daemon/json.h"
+#include "loader/base/json.h"
 #include "daemon/service/decide.h"
 #include "daemon/service/job.h"
 #include "daemon/service/service_parts.h"

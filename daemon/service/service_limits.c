@@ -6,7 +6,7 @@
 
 #include "daemon/service/owners.h"
 #include "daemon/service/service_parts.h"
-#include "daemon/service/worker_unit.h"
+#include "daemon/service/systemd/worker_unit.h"
 
 /* 0: there is none. */
 static int64_t most_running(const struct np_service *service)

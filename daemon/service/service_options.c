@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/config.h"
-#include "daemon/config_tables.h"
-#include "daemon/json.h"
+#include "daemon/config/config.h"
+#include "daemon/config/config_tables.h"
+#include "loader/base/json.h"
 #include "daemon/service/devices.h"
 #include "daemon/service/service_parts.h"
 #include "loader/base/mem.h"

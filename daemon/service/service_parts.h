@@ -2,11 +2,11 @@
 #ifndef NP_SERVICE_PARTS_H
 #define NP_SERVICE_PARTS_H
 
-#include "daemon/json.h"
+#include "loader/base/json.h"
 #include "daemon/service/cgroup.h"
-#include "daemon/service/ending.h"
+#include "daemon/service/notify.h"
 #include "daemon/service/errand.h"
-#include "daemon/service/keep.h"
+#include "daemon/service/retention.h"
 #include "daemon/service/names.h"
 #include "daemon/service/service.h"
 #include "daemon/service/token.h"

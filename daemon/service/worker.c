@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/json.h"
+#include "loader/base/json.h"
 #include "daemon/service/as_user.h"
 #include "daemon/service/child.h"
 #include "daemon/service/environment.h"

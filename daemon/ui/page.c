@@ -1,6 +1,6 @@
-/* See daemon/service/page.h. The files are taken in by the assembler as they are; dygraphs is Debian's
+/* See daemon/ui/page.h. The files are taken in by the assembler as they are; dygraphs is Debian's
  * libjs-dygraphs. */
-#include "daemon/service/page.h"
+#include "daemon/ui/page.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "daemon/json.h"
+#include "loader/base/json.h"
 
 struct np_progress {
     uint64_t step, nr_steps;

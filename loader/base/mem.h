@@ -8,7 +8,7 @@
 
 #define NP_ALIGN 64 /* bytes; cache line, AVX-512 register */
 
-/* Who gives pinned memory: the device, through daemon/run.c, so that the loader never
+/* Who gives pinned memory: the device, through daemon/run/run.c, so that the loader never
  * sees CUDA. alloc returns zeroed memory aligned to a page, or NULL. */
 struct np_allocator {
     void *(*alloc)(void *context, size_t bytes);

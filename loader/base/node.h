@@ -1,5 +1,5 @@
 /* A tree of scalars, lists and mappings with the place each came from: what a
- * config is between its parser (daemon/config.c) and the option tables. Knows
+ * config is between its parser (daemon/config/config.c) and the option tables. Knows
  * nothing of YAML. Immutable once built; one owner, freed whole. */
 #ifndef NP_NODE_H
 #define NP_NODE_H

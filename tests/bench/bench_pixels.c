@@ -10,9 +10,9 @@
 
 #include <jpeglib.h>
 
-#include "loader/augment.h"
-#include "loader/geometry.h"
-#include "loader/resize.h"
+#include "loader/pixels/augment.h"
+#include "loader/pixels/geometry.h"
+#include "loader/pixels/resize.h"
 
 #define MAX_FILES 10000
 #define MAX_BYTES (400u << 20)

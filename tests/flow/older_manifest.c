@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "trainer/manifest.h"
+#include "trainer/checkpoint/manifest.h"
 
 int main(int argc, char **argv)
 {

@@ -195,7 +195,7 @@ def every_status():
 
 def every_route():
     """The server's own table, in its source, is the documented one."""
-    source = open(os.path.join(ROOT, "daemon/service/routes.c")).read()
+    source = open(os.path.join(ROOT, "daemon/service/http/routes.c")).read()
     routes = {(m, p.replace("#", "{id}").replace("*", "{name}")) for m, p in re.findall(r'\{"([A-Z]+)", "([^"]+)", NP_DEED', source)}
     documented = {(m, p) for m, p, _ in operations()}
     expect(routes and routes == documented, "only here or there: %s" % sorted(routes ^ documented))

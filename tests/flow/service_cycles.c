@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/json.h"
-#include "daemon/service/client.h"
+#include "loader/base/json.h"
+#include "daemon/client/client.h"
 #include "loader/base/mem.h"
 
 #define IDLE_S  5

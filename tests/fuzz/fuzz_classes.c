@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "daemon/setup.h"
+#include "daemon/config/setup.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

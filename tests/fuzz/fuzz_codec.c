@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loader/geometry.h"
-#include "loader/resize.h"
+#include "loader/pixels/geometry.h"
+#include "loader/pixels/resize.h"
 
 #define MOST_PIXELS (1 << 20) /* larger ones are slow, not interesting */
 

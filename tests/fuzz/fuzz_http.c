@@ -16,8 +16,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "daemon/service/http.h"
-#include "daemon/service/routes_parts.h"
+#include "daemon/service/http/http.h"
+#include "daemon/service/http/routes_parts.h"
 #include "daemon/service/service_parts.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"

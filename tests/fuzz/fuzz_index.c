@@ -4,7 +4,7 @@
 
 #include "loader/base/crc32c.h"
 #include "loader/base/mem.h"
-#include "loader/index_file.h"
+#include "loader/source/index_file.h"
 
 static void sign(uint8_t *bytes, size_t n)
 {

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "loader/base/mem.h"
-#include "trainer/manifest.h"
+#include "trainer/checkpoint/manifest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

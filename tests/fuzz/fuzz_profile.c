@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/profile/profile.h"
+#include "daemon/analysis/profile.h"
 
 static void tell(const struct np_profile *profile, int width)
 {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loader/tar.h"
+#include "loader/source/tar.h"
 
 struct bytes {
     const uint8_t *data;

@@ -13,8 +13,8 @@
 
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
-#include "loader/geometry.h"
-#include "loader/resize.h"
+#include "loader/pixels/geometry.h"
+#include "loader/pixels/resize.h"
 
 struct file {
     char name[400];

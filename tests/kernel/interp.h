@@ -3,7 +3,7 @@
 #ifndef NP_INTERP_H
 #define NP_INTERP_H
 
-#include "trainer/kernels.h"
+#include "trainer/cpu/kernels.h"
 
 #define INTERP_SEED 5 /* of the initial weights */
 

@@ -3,7 +3,7 @@
 #ifndef NP_KERNEL_CASE_H
 #define NP_KERNEL_CASE_H
 
-#include "trainer/kernels.h"
+#include "trainer/cpu/kernels.h"
 
 struct kernel_case {
     struct np_graph *graph;                                             /* one node */

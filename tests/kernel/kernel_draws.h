@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "loader/base/rng.h"
-#include "trainer/graph.h"
+#include "trainer/graph/graph.h"
 
 struct kernel_draws {
     struct np_draws draws;

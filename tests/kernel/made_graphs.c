@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 
 struct np_graph *made_graph(const char *text, struct made made, struct np_report *report)
 {

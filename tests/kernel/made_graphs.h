@@ -2,7 +2,7 @@
 #ifndef NP_MADE_GRAPHS_H
 #define NP_MADE_GRAPHS_H
 
-#include "trainer/graph.h"
+#include "trainer/graph/graph.h"
 
 struct made {
     int batch, height, width, channels, classes;

@@ -2,7 +2,7 @@
 #ifndef NP_SMALL_NETS_H
 #define NP_SMALL_NETS_H
 
-#include "trainer/graph.h"
+#include "trainer/graph/graph.h"
 
 /* A ResNet for small pictures (He et al., arXiv:1512.03385, section 4.2), with projections: three
  * stages of `blocks` blocks, width, 2 width, 4 width. blocks 3, width 16, side 32: ResNet-20. */

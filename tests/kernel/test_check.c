@@ -7,8 +7,8 @@
 #include "loader/base/mem.h"
 #include "tests/kernel/kernel_case.h"
 #include "tests/test.h"
-#include "trainer/kernels_check.h"
-#include "trainer/kernels_ref.h"
+#include "trainer/cpu/kernels_check.h"
+#include "trainer/cpu/kernels_ref.h"
 
 struct shape {
     int h, w, in, out, kernel, stride, pad, dilation, groups;

@@ -8,7 +8,7 @@
 #include "tests/kernel/kernel_case.h"
 #include "tests/kernel/kernel_draws.h"
 #include "tests/test.h"
-#include "trainer/winograd.h"
+#include "trainer/cpu/winograd.h"
 
 /* Sums of a few thousand products in f32, in another order, or by Winograd's sums of sums. */
 #define F32_TOLERANCE 2e-5

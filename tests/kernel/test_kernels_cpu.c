@@ -5,7 +5,7 @@
 #include "tests/kernel/kernel_case.h"
 #include "tests/kernel/kernel_draws.h"
 #include "tests/test.h"
-#include "trainer/kernels_cpu.h"
+#include "trainer/cpu/kernels_cpu.h"
 
 #define F32_TOLERANCE 1e-5
 /* Sums in f32, rounded once: to neighbours where they lie close to the middle, which few do. */

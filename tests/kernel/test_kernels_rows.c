@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loader/augment.h"
-#include "loader/geometry.h"
-#include "loader/resize.h"
+#include "loader/pixels/augment.h"
+#include "loader/pixels/geometry.h"
+#include "loader/pixels/resize.h"
 #include "tests/test.h"
 #include "trainer/cuda/kernels_cuda.h"
 

@@ -4,7 +4,7 @@
 
 #include "tests/test.h"
 #include "trainer/cuda/calls_cuda.h"
-#include "trainer/kernels.h"
+#include "trainer/cpu/kernels.h"
 #include "trainer/optim.h"
 
 enum { N = 5 * NP_CUDA_CHUNK };

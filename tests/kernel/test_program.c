@@ -8,7 +8,7 @@
 #include "tests/kernel/small_nets.h"
 #include "tests/test.h"
 #include "trainer/device.h"
-#include "trainer/kernels.h"
+#include "trainer/cpu/kernels.h"
 #include "trainer/plan.h"
 
 #define BATCH   12

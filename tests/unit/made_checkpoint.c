@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "loader/base/mem.h"
-#include "trainer/checkpoint_dir.h"
+#include "trainer/checkpoint/checkpoint_dir.h"
 
 static struct np_tensor tensors[] = {
     {.name = "conv1.weight", .role = NP_ROLE_PARAM, .dims = {2, 3, 3, 3}, .nr_dims = 4},

@@ -2,8 +2,8 @@
 #ifndef MADE_CROPS_H
 #define MADE_CROPS_H
 
-#include "loader/codec.h"
-#include "loader/geometry.h"
+#include "loader/pixels/codec.h"
+#include "loader/pixels/geometry.h"
 
 /* The box as it is, not scaled. */
 struct np_geometry made_box(int left, int top, int right, int bottom);

@@ -3,7 +3,7 @@
 #ifndef NP_MADE_PIPELINE_H
 #define NP_MADE_PIPELINE_H
 
-#include "daemon/profile/profile.h"
+#include "daemon/analysis/profile.h"
 
 struct made_pipeline {
     int readers, depth, slots, batch;

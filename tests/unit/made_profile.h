@@ -3,7 +3,7 @@
 #ifndef NP_MADE_PROFILE_H
 #define NP_MADE_PROFILE_H
 
-#include "daemon/profile/profile.h"
+#include "daemon/analysis/profile.h"
 
 /* which: enum np_stage, the limiter; or one of these. */
 enum { MADE_BALANCED = NP_NR_STAGES, MADE_INCONCLUSIVE, NR_MADE_PROFILES };

@@ -3,7 +3,7 @@
 #ifndef NP_MADE_SET_H
 #define NP_MADE_SET_H
 
-#include "loader/index.h"
+#include "loader/source/index.h"
 
 enum made_kind { MADE_RAW, MADE_PPM, MADE_ZSTD, MADE_FOLDER };
 

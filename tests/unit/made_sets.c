@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "loader/base/io.h"
-#include "loader/tar.h"
+#include "loader/source/tar.h"
 
 char *make_set(void)
 {

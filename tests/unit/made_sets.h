@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "loader/source.h"
+#include "loader/source/source.h"
 
 /* A fresh folder under $TMPDIR; remove_set() takes it and its text away. The cache is in it too:
  * XDG_CACHE_HOME is set to FOLDER/cache. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loader/augment.h"
+#include "loader/pixels/augment.h"
 #include "tests/test.h"
 
 /* "name key value key value ..." -> {name: {key: value}}; "[a,b]" gives a list. */

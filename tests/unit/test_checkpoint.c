@@ -8,8 +8,8 @@
 #include "loader/base/mem.h"
 #include "tests/test.h"
 #include "tests/unit/made_checkpoint.h"
-#include "trainer/checkpoint_dir.h"
-#include "trainer/safetensors.h"
+#include "trainer/checkpoint/checkpoint_dir.h"
+#include "trainer/checkpoint/safetensors.h"
 
 /* The one from before stays the newest, whichever number it is that has gone. */
 Test(checkpoint, weights_that_are_no_numbers_are_refused)

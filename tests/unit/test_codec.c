@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "loader/base/mem.h"
-#include "loader/codec.h"
+#include "loader/pixels/codec.h"
 #include "tests/test.h"
 #include "tests/unit/made_crops.h"
 #include "tests/unit/made_images.h"

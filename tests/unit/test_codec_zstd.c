@@ -4,7 +4,7 @@
 
 #include <zstd.h>
 
-#include "loader/codec.h"
+#include "loader/pixels/codec.h"
 #include "tests/test.h"
 
 Test(unzstd, a_frame_comes_back_and_what_follows_is_left)

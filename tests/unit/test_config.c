@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/config.h"
-#include "daemon/setup.h"
+#include "daemon/config/config.h"
+#include "daemon/config/setup.h"
 #include "tests/test.h"
 
 #define MODEL "model: [global_avgpool, flatten, {linear: {out: classes}}]\n"

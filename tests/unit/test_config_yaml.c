@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/config.h"
-#include "daemon/run_same.h"
+#include "daemon/config/config.h"
+#include "daemon/run/run_same.h"
 #include "tests/test.h"
 
 /* The mistakes of a text, one a line: "line:column: text". */

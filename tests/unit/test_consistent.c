@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/profile/telling.h"
+#include "daemon/analysis/words.h"
 #include "tests/test.h"
 #include "tests/unit/made_pipeline.h"
 

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/profile/cores.h"
+#include "daemon/analysis/cores.h"
 #include "loader/base/sched.h"
 #include "tests/test.h"
 

@@ -1,5 +1,5 @@
 /* What a run's unit is told: only folders of its own may be written, and no path breaks out of its line. */
-#include "daemon/service/dropin.h"
+#include "daemon/service/systemd/dropin.h"
 
 #include <errno.h>
 #include <string.h>

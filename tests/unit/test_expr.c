@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tests/test.h"
-#include "trainer/expr.h"
+#include "trainer/graph/expr.h"
 
 static const char *param(void *context, const char *name, size_t length)
 {

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "loader/base/crc32c.h"
-#include "loader/fetch.h"
+#include "loader/pack/fetch.h"
 #include "tests/test.h"
 #include "tests/unit/made_sets.h"
 

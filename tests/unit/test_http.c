@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "daemon/service/http.h"
+#include "daemon/service/http/http.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "tests/test.h"

@@ -3,7 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "daemon/service/http_peers.h"
+#include "daemon/service/http/http_peers.h"
 #include "tests/test.h"
 
 #define SECOND 1000000000ull

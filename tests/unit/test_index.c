@@ -10,7 +10,7 @@
 #include "loader/base/crc32c.h"
 #include "loader/base/mem.h"
 #include "loader/base/rng.h"
-#include "loader/index_file.h"
+#include "loader/source/index_file.h"
 #include "tests/test.h"
 #include "tests/unit/made_sets.h"
 

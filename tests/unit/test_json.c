@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "daemon/json.h"
+#include "loader/base/json.h"
 #include "tests/test.h"
 
 Test(json, writes_an_object_with_stable_numbers)

@@ -6,7 +6,7 @@
 
 #include "tests/kernel/made_graphs.h"
 #include "tests/test.h"
-#include "trainer/layers.h"
+#include "trainer/graph/layers.h"
 
 static const struct made small = {4, 32, 32, 3, 10, NP_F32};
 

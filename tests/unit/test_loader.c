@@ -6,7 +6,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/crc32c.h"
 #include "loader/cache.h"
-#include "loader/source.h"
+#include "loader/source/source.h"
 #include "tests/test.h"
 #include "tests/unit/made_loader.h"
 

@@ -1,7 +1,7 @@
 /* The fork-join pool. */
 #include <stdlib.h>
 
-#include "trainer/pool.h"
+#include "trainer/cpu/pool.h"
 
 #include "tests/test.h"
 

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/json.h"
-#include "daemon/profile/profile_fields.h"
-#include "daemon/profile/telling.h"
+#include "loader/base/json.h"
+#include "daemon/analysis/profile_fields.h"
+#include "daemon/analysis/words.h"
 #include "loader/base/mem.h"
 #include "tests/test.h"
 #include "tests/unit/made_profile.h"

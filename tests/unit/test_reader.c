@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/json.h"
-#include "daemon/service/reader.h"
+#include "loader/base/json.h"
+#include "daemon/service/log_reader.h"
 #include "loader/base/mem.h"
 #include "tests/test.h"
 

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loader/geometry.h"
-#include "loader/resize.h"
+#include "loader/pixels/geometry.h"
+#include "loader/pixels/resize.h"
 #include "tests/test.h"
 #include "tests/unit/made_images.h"
 

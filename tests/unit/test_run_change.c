@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/json.h"
-#include "daemon/run.h"
-#include "daemon/run_same.h"
+#include "loader/base/json.h"
+#include "daemon/run/run.h"
+#include "daemon/run/run_same.h"
 #include "tests/test.h"
 
 static struct np_node *parsed(const char *text)

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/run_enter.h"
+#include "daemon/service/run_enter.h"
 #include "loader/base/mem.h"
 #include "tests/test.h"
 

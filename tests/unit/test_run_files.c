@@ -8,10 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/config.h"
-#include "daemon/run_folder.h"
-#include "daemon/run_log.h"
-#include "daemon/watch.h"
+#include "daemon/config/config.h"
+#include "daemon/run/run_folder.h"
+#include "daemon/run/run_log.h"
+#include "daemon/run/watch.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/batch.h"

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "tests/test.h"
-#include "trainer/safetensors.h"
+#include "trainer/checkpoint/safetensors.h"
 
 /* A file in memory: header text and data; NULL when it is refused (the reason in why). */
 static char why[1024];

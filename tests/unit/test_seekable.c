@@ -8,7 +8,7 @@
 
 #include "loader/base/mem.h"
 #include "loader/base/rng.h"
-#include "loader/seekable.h"
+#include "loader/source/seekable.h"
 #include "tests/test.h"
 #include "tests/unit/made_sets.h"
 

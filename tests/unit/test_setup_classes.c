@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/setup.h"
+#include "daemon/config/setup.h"
 #include "tests/test.h"
 #include "tests/unit/made_sets.h"
 

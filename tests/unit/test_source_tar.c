@@ -8,7 +8,7 @@
 #include <zlib.h>
 
 #include "loader/base/mem.h"
-#include "loader/seekable.h"
+#include "loader/source/seekable.h"
 #include "tests/test.h"
 #include "tests/unit/made_sets.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "loader/base/rng.h"
-#include "loader/split.h"
+#include "loader/source/split.h"
 
 #include "tests/test.h"
 #include "tests/unit/made_memory.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "loader/base/rng.h"
-#include "loader/tar.h"
+#include "loader/source/tar.h"
 #include "tests/test.h"
 #include "tests/unit/made_sets.h"
 

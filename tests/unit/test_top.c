@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/top.h"
+#include "daemon/client/top.h"
 #include "tests/test.h"
 
 static void write_file(const char *dir, const char *name, const char *text)

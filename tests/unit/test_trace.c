@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/profile/trace.h"
-#include "daemon/profile/trace_encode.h"
+#include "daemon/analysis/trace.h"
+#include "daemon/analysis/trace_encode.h"
 #include "loader/base/clock.h"
 #include "loader/base/stat.h"
 

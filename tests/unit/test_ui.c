@@ -6,7 +6,7 @@
 
 #include "daemon/ui/curves.h"
 #include "daemon/ui/progress.h"
-#include "daemon/ui/runs.h"
+#include "daemon/client/runs.h"
 #include "tests/test.h"
 
 static const struct np_progress progress = {.step = 50,

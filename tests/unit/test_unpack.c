@@ -13,7 +13,7 @@
 
 #include "loader/base/mem.h"
 #include "loader/base/rng.h"
-#include "loader/unpack.h"
+#include "loader/source/unpack.h"
 #include "tests/test.h"
 #include "tests/unit/made_memory.h"
 #include "tests/unit/made_sets.h"

@@ -9,9 +9,9 @@
 
 #include "loader/base/mem.h"
 #include "tests/test.h"
-#include "trainer/weights_kind.h"
-#include "trainer/checkpoint.h"
-#include "trainer/safetensors.h"
+#include "trainer/checkpoint/weights_kind.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/safetensors.h"
 
 static struct np_tensor tensors[] = {
     {.name = "fc.weight", .role = NP_ROLE_PARAM, .dims = {2, 3}, .nr_dims = 2},

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #include "loader/base/err.h"
-#include "trainer/graph.h"
+#include "trainer/graph/graph.h"
 
 /* The functions of cuDNN that are used; filled by libs.c. */
 struct np_cudnn {

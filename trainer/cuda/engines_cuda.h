@@ -7,7 +7,7 @@
 #define NP_ENGINES_CUDA_H
 
 #include "trainer/cuda/device_cuda.h"
-#include "trainer/graph.h"
+#include "trainer/graph/graph.h"
 
 #define NP_ENGINE_KEY   160
 #define NP_ENGINE_APART "apart" /* a convolution and its sums: two kernels, not one */

@@ -1,8 +1,8 @@
 /* Rows of a batch from pictures that lie in the GPU's memory: crop, scale, window, border and flip of
- * each row's own geometry, byte for byte what loader/resize.c makes, so that a run's weights do not
+ * each row's own geometry, byte for byte what loader/pixels/resize.c makes, so that a run's weights do not
  * depend on where its pictures are kept. A thread a pixel. Compiled without contraction to fused
  * multiply-adds (Makefile), see axis.h. */
-#include "loader/axis.h"
+#include "loader/pixels/axis.h"
 #include "trainer/cuda/kernels_half.cuh"
 
 #define NP_KEPT_WEIGHTS                                                                            \

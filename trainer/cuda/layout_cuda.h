@@ -6,7 +6,7 @@
 #ifndef NP_LAYOUT_CUDA_H
 #define NP_LAYOUT_CUDA_H
 
-#include "trainer/graph.h"
+#include "trainer/graph/graph.h"
 
 struct np_cuda_layout {
     const struct np_graph *files; /* borrowed: shapes as files have them */

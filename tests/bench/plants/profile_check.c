@@ -2,7 +2,7 @@
  * the two figures; exit code 1. */
 #include <stdio.h>
 
-#include "daemon/profile/profile.h"
+#include "daemon/analysis/profile.h"
 
 int main(int argc, char **argv)
 {

@@ -35,7 +35,7 @@ drawn() {
     python3 - "$data/$1_$3.new" "$@" <<'PY' && mv "$data/$1_$3.new" "$data/$1_$3"
 import glob, os, struct, sys, zlib
 folder, kind, count, size = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-text = b"".join(open(f, "rb").read() for f in sorted(glob.glob("daemon/*.c") + glob.glob("loader/*.c")))
+text = b"".join(open(f, "rb").read() for f in sorted(glob.glob("daemon/**/*.c", recursive=True) + glob.glob("loader/**/*.c", recursive=True)))
 row = 3 * size
 def chunk(name, body):
     return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))

@@ -22,8 +22,8 @@
 #include <unistd.h>
 
 #include "loader/base/clock.h"
-#include "loader/codec.h"
-#include "loader/resize.h"
+#include "loader/pixels/codec.h"
+#include "loader/pixels/resize.h"
 #include "loader/ring.h"
 
 #define MOST_FDS 4096

@@ -1,0 +1,399 @@
+/* Costs an image, and the rate they allow. Every resource bounds the rate by what there is of it over what
+ * an image takes of it (the utilisation law: Denning and Buzen, "The Operational Analysis of
+ * Queueing Network Models", ACM Computing Surveys 10(3), 1978); the smallest bound is the rate of
+ * a pipeline whose queues never run dry. What hand-over costs beside that is measured as one
+ * factor, `coupling`. Pure arithmetic. */
+#include <math.h>
+#include <string.h>
+
+#include "daemon/analysis/profile.h"
+
+/* The stages that a reader's thread works in, one after the other. */
+static const enum np_stage thread_stages[] = {
+    NP_STAGE_READ, NP_STAGE_DECOMPRESS, NP_STAGE_DECODE, NP_STAGE_AUGMENT, NP_STAGE_BATCH};
+#define NR_THREAD_STAGES (int)(sizeof(thread_stages) / sizeof(*thread_stages))
+
+/* A reader waits for the disk in so large a share of its time before the disk counts as the limit. */
+#define WAITS_FOR_DISK 0.3
+#define TOUCHES_DISK   0.02
+#define MOST_BRIDGED   0.95 /* of the time */
+#define LOOSE          0.97 /* a coupling above this is no limit */
+
+static double at_least(double value, double least)
+{
+    return value > least ? value : least;
+}
+
+/* --- making it -------------------------------------------------------------------------------- */
+
+/* Images that the readers made: each goes through `batch` once, masked rows too. */
+static double images_made(const struct np_observation *o)
+{
+    uint64_t most = o->stages[NP_STAGE_BATCH].items;
+
+    for (int i = 0; i < NR_THREAD_STAGES; i++)
+        if (o->stages[thread_stages[i]].items > most)
+            most = o->stages[thread_stages[i]].items;
+    return most ? (double)most : at_least((double)o->images, 1);
+}
+
+/* Of `seconds` of work those in which the reader had no core and wanted none: a call waited, as `open` does
+ * on a network's file system. Reading's own calls first; the rest is shared out by the stages' work. */
+static void make_blocked(double seconds, double images, struct np_model *model)
+{
+    double *const read_s = &model->blocked_s[NP_STAGE_READ];
+    double others = 0;
+
+    *read_s = fmin(seconds / images, model->thread_s[NP_STAGE_READ]);
+    for (int i = 0; i < NR_THREAD_STAGES; i++)
+        if (thread_stages[i] != NP_STAGE_READ)
+            others += model->thread_s[thread_stages[i]];
+    const double left = others > 0 ? fmin((seconds / images - *read_s) / others, 1) : 0;
+    for (int i = 0; i < NR_THREAD_STAGES; i++)
+        if (thread_stages[i] != NP_STAGE_READ)
+            model->blocked_s[thread_stages[i]] = left * model->thread_s[thread_stages[i]];
+}
+
+/* Work is counted by the wall's clock: what of it was spent ready but without a core is taken off. */
+static void make_threads(const struct np_observation *o, struct np_model *model)
+{
+    double work = 0, images = images_made(o);
+
+    for (int i = 0; i < NR_THREAD_STAGES; i++)
+        work += o->stages[thread_stages[i]].work_s;
+    const double on_core = work > 0 ? at_least((work - o->reader_delay_s) / work, 0.1) : 1;
+    for (int i = 0; i < NR_THREAD_STAGES; i++)
+        model->thread_s[thread_stages[i]] = o->stages[thread_stages[i]].work_s * on_core / images;
+    if (o->reader_cpu_s > 0)
+        make_blocked(at_least(work * on_core - o->reader_cpu_s, 0), images, model);
+}
+
+/* The share of their time in which the readers waited for the disk. */
+static double disk_waits(const struct np_observation *o)
+{
+    return o->reader_s[NP_STATE_IO_WAIT] / at_least(o->nr_readers * o->seconds, 1e-9);
+}
+
+/* The disk at this depth: as it was seen where the readers waited for it; as it was measured where they
+ * did so now and then; from the page cache where they never did. 0: not known. */
+static double read_rate(const struct np_observation *o, const struct np_ceilings *ceilings)
+{
+    if (o->stages[NP_STAGE_READ].items == 0)
+        return 0;
+    if (disk_waits(o) > WAITS_FOR_DISK && o->stall_s > 0.05 * o->seconds)
+        return o->images_per_second; /* also while a save is written */
+    if (disk_waits(o) > TOUCHES_DISK)
+        return ceilings->read_cold;
+    return ceilings->read_warm > 0 ? ceilings->read_warm : ceilings->read_cold;
+}
+
+/* Of the step in this run, waits left out; 0: not known. */
+static double step_speed(const struct np_observation *o)
+{
+    const double work_s = o->stages[NP_STAGE_STEP].work_s;
+
+    return work_s > 0 ? (double)o->images / work_s : 0;
+}
+
+void np_ceilings_settle(const struct np_observation *o, struct np_ceilings *c)
+{
+    const double reads = (double)o->stages[NP_STAGE_READ].items / at_least(o->seconds, 1e-9);
+    const bool elsewhere = c->read_warm > 0 && c->read_warm < reads;
+
+    if (c->step > 0)
+        c->step = at_least(c->step, step_speed(o));
+    if (c->loader < o->images_per_second)
+        c->loader = 0;
+    /* A run that does not wait for the disk has its files in memory: cold, that is slower. */
+    if (elsewhere || (c->read_cold < reads && (c->read_warm <= 0 || disk_waits(o) > TOUCHES_DISK)))
+        c->read_cold = 0;
+    if (elsewhere)
+        c->read_warm = 0;
+    if (elsewhere || c->read_deep < reads)
+        c->read_deep = 0;
+}
+
+static void make_device(
+    const struct np_observation *o, const struct np_ceilings *ceilings, struct np_model *model)
+{
+    const double batch = model->knobs.batch, images = at_least((double)o->images, 1);
+
+    if (model->knobs.device_has_memory && o->feed.nr_batches > 0) {
+        const double batches = (double)o->feed.nr_batches;
+
+        model->copy_rate = batches * batch / at_least((double)o->feed.copy_ns * 1e-9, 1e-9);
+        model->step_rate = batches * batch / at_least((double)o->feed.compute_ns * 1e-9, 1e-9);
+    } else if (ceilings->step > 0) {
+        model->step_rate = at_least(ceilings->step, step_speed(o));
+    }
+    model->step_cpu_s = at_least(o->process_cpu_s - o->reader_cpu_s, 0) / images;
+}
+
+void np_model_make(const struct np_observation *o, const struct np_ceilings *ceilings,
+    const struct np_knobs *knobs, struct np_model *ret_model)
+{
+    const double seconds = at_least(o->seconds - o->checkpoint_s, 1e-9);
+    const double without = (double)o->images / seconds; /* checkpoints left out */
+
+    *ret_model = (struct np_model){.knobs = *knobs,
+        .cores = at_least(o->cores - o->other_cores, 0.5),
+        .read_rate = read_rate(o, ceilings),
+        .read_most = ceilings->read_deep,
+        .coupling = 1};
+    make_threads(o, ret_model);
+    make_device(o, ceilings, ret_model);
+    np_model_reach(ret_model, (double)o->images / at_least(o->seconds, 1e-9), NP_NR_STAGES);
+    const double bound = np_model_rate(ret_model, NULL);
+    ret_model->coupling = bound > 0 && without < bound ? without / bound : 1;
+    for (int i = 0; i < NP_FEED_BRIDGES; i++)
+        ret_model->bridged[i] = fmin(o->bridged_s[i] / seconds, MOST_BRIDGED);
+    if (knobs->checkpoint_steps > 0 && without > 0) {
+        const double interval = knobs->checkpoint_steps * knobs->batch / without;
+
+        ret_model->checkpoint_each_s = o->checkpoint_each_s;
+        ret_model->checkpoint_share = o->checkpoint_each_s / (interval + o->checkpoint_each_s);
+    }
+    ret_model->rate = isfinite(bound) && bound > 0 ? np_model_rate(ret_model, NULL)
+                                                   : without * (1 - ret_model->checkpoint_share);
+}
+
+void np_model_reach(struct np_model *model, double rate, enum np_stage without)
+{
+    double threads = 0, cores = without == NP_STAGE_STEP ? 0 : model->step_cpu_s;
+
+    for (int i = 0; i < NR_THREAD_STAGES; i++) {
+        const enum np_stage stage = thread_stages[i];
+
+        threads += stage == without ? 0 : model->thread_s[stage];
+    }
+    const double less = rate * threads > model->knobs.readers && model->knobs.readers > 0
+                            ? model->knobs.readers / (rate * threads)
+                            : 1;
+    for (int i = 0; i < NR_THREAD_STAGES; i++) {
+        const enum np_stage stage = thread_stages[i];
+
+        if (stage == without)
+            continue;
+        model->thread_s[stage] *= less;
+        model->blocked_s[stage] *= less;
+        cores += model->thread_s[stage] - model->blocked_s[stage];
+    }
+    model->cores = at_least(model->cores, rate * cores);
+    if (model->read_rate > 0 && without != NP_STAGE_READ)
+        model->read_rate = at_least(model->read_rate, rate);
+    if (model->copy_rate > 0 && without != NP_STAGE_COPY)
+        model->copy_rate = at_least(model->copy_rate, rate);
+    if (model->step_rate > 0 && without != NP_STAGE_STEP)
+        model->step_rate = at_least(model->step_rate, rate);
+}
+
+/* --- asking it -------------------------------------------------------------------------------- */
+
+static double lower(double bound, double rate, double faster)
+{
+    return rate > 0 && rate * faster < bound ? rate * faster : bound;
+}
+
+static double factor(const double *faster, enum np_stage stage)
+{
+    return faster ? faster[stage] : 1;
+}
+
+/* Seconds of a thread that an image takes in the readers' stages. */
+static double thread_seconds(const struct np_model *model, const double *faster)
+{
+    double sum = 0;
+
+    for (int i = 0; i < NR_THREAD_STAGES; i++)
+        sum += model->thread_s[thread_stages[i]] / factor(faster, thread_stages[i]);
+    return sum;
+}
+
+/* The same without the time in which it needs no core. */
+static double core_seconds(const struct np_model *model, const double *faster)
+{
+    double sum = 0;
+
+    for (int i = 0; i < NR_THREAD_STAGES; i++) {
+        const enum np_stage stage = thread_stages[i];
+
+        sum += (model->thread_s[stage] - model->blocked_s[stage]) / factor(faster, stage);
+    }
+    return sum;
+}
+
+/* Saving stops the trainer alone: what is before it goes on until the batches ahead of the trainer are
+ * full, and these are made up for afterwards. So it loses a save less the time that they take it; the
+ * step, which has none ahead, loses the whole. */
+static double with_saving(double rate, double each_s, double interval, double ahead)
+{
+    const double lost = each_s - ahead / rate;
+
+    return isinf(rate) || lost <= 0 ? rate : interval / (interval / rate + lost);
+}
+
+double np_model_rate(const struct np_model *model, const double faster[NP_NR_STAGES])
+{
+    const double threads = thread_seconds(model, faster);
+    const double cores =
+        core_seconds(model, faster) + model->step_cpu_s / factor(faster, NP_STAGE_STEP);
+    double rate = INFINITY, copy, step;
+
+    if (threads > 0)
+        rate = lower(rate, model->knobs.readers / threads, 1);
+    if (cores > 0)
+        rate = lower(rate, model->cores / cores, 1);
+    rate = lower(rate, model->read_rate, factor(faster, NP_STAGE_READ));
+    if (!isinf(factor(faster, NP_STAGE_BATCH)))
+        rate *= model->coupling;
+    copy = lower(INFINITY, model->copy_rate, factor(faster, NP_STAGE_COPY)) * model->coupling;
+    step = lower(INFINITY, model->step_rate, factor(faster, NP_STAGE_STEP)) * model->coupling;
+    if (isinf(factor(faster, NP_STAGE_BATCH)) && model->coupling > 0) {
+        copy /= model->coupling;
+        step /= model->coupling;
+    }
+    if (model->checkpoint_each_s > 0 && model->knobs.checkpoint_steps > 0) {
+        const double batch = model->knobs.batch, interval = model->knobs.checkpoint_steps * batch;
+        const double each_s = model->checkpoint_each_s / factor(faster, NP_STAGE_CHECKPOINT);
+        const double buffers = model->knobs.device_has_memory ? NP_FEED_BUFFERS - 1 : 0;
+
+        rate = with_saving(rate, each_s, interval, (model->knobs.prefetch + buffers) * batch);
+        copy = with_saving(copy, each_s, interval, buffers * batch);
+        step = with_saving(step, each_s, interval, 0);
+    }
+    return fmin(rate, fmin(copy, step));
+}
+
+/* The share of the time that so many more slots give back. Each bridges a batch's time of every wait that
+ * is so long, so the more there are, the less each adds: a straight line between two numbers that are
+ * known is never too much. */
+static double bridged_by(const struct np_model *model, int more)
+{
+    double low = 0;
+    int from = 0;
+
+    for (int i = 0; i < NP_FEED_BRIDGES; i++) {
+        const double high = fmax(model->bridged[i], low);
+        const int to = 1 << i;
+
+        if (more <= to)
+            return low + (high - low) * (more - from) / (to - from);
+        low = high;
+        from = to;
+    }
+    return low;
+}
+
+static void leave_out(struct np_model *model, enum np_stage stage)
+{
+    model->thread_s[stage] = model->blocked_s[stage] = 0;
+}
+
+double np_model_rate_with(const struct np_model *model, const struct np_knobs *knobs)
+{
+    struct np_model other = *model;
+    const bool decoded = strcmp(knobs->cache, "decoded") == 0,
+               device = strcmp(knobs->cache, "device") == 0;
+    const bool cached = decoded || device || strcmp(knobs->cache, "encoded") == 0;
+
+    if (cached && strcmp(model->knobs.cache, knobs->cache) != 0) {
+        other.read_rate = 0;
+        leave_out(&other, NP_STAGE_READ);
+        leave_out(&other, NP_STAGE_DECOMPRESS);
+    }
+    if (decoded || device)
+        leave_out(&other, NP_STAGE_DECODE);
+    if (device) {
+        leave_out(&other, NP_STAGE_AUGMENT);
+        other.copy_rate = 0;
+    }
+    if (knobs->depth > model->knobs.depth && model->knobs.depth > 0) {
+        other.read_rate *= (double)knobs->depth / model->knobs.depth;
+        if (model->read_most > 0)
+            other.read_rate = fmin(other.read_rate, fmax(model->read_most, model->read_rate));
+    }
+    if (knobs->prefetch > model->knobs.prefetch)
+        other.coupling = fmin(
+            model->coupling / (1 - bridged_by(model, knobs->prefetch - model->knobs.prefetch)), 1);
+    other.knobs = *knobs;
+    return np_model_rate(&other, NULL);
+}
+
+/* A stage of the readers' threads has what all of them leave it together. */
+static bool shares_threads(enum np_stage stage)
+{
+    return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
+}
+
+/* What the coupling leaves of the rate. */
+static double handing_over(const struct np_model *model)
+{
+    double faster[NP_NR_STAGES];
+
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        faster[s] = s == NP_STAGE_BATCH ? INFINITY : 1;
+    return np_model_rate(model, NULL) / np_model_rate(model, faster);
+}
+
+/* Of the readers' threads together, `without` costing nothing. */
+static double threads_rate(const struct np_model *model, enum np_stage without)
+{
+    double faster[NP_NR_STAGES];
+
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        faster[s] = s == (int)without ? INFINITY : 1;
+    const double threads = thread_seconds(model, faster), cores = core_seconds(model, faster);
+    const double rate = threads > 0 ? model->knobs.readers / threads : INFINITY;
+
+    return cores > 0 ? lower(rate, model->cores / cores, 1) : rate;
+}
+
+/* What the disk, the bus or the device can do; INFINITY: there is none. */
+static double own_rate(const struct np_model *model, enum np_stage stage)
+{
+    const double rate = stage == NP_STAGE_READ   ? model->read_rate
+                        : stage == NP_STAGE_COPY ? model->copy_rate
+                        : stage == NP_STAGE_STEP ? model->step_rate
+                                                 : 0;
+
+    return rate > 0 ? rate : INFINITY;
+}
+
+/* Without saves. */
+static double rate_of_steps(const struct np_model *model)
+{
+    double faster[NP_NR_STAGES];
+
+    if (model->checkpoint_each_s <= 0)
+        return model->rate;
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        faster[s] = s == NP_STAGE_CHECKPOINT ? INFINITY : 1;
+    return np_model_rate(model, faster);
+}
+
+double np_model_ceiling(const struct np_model *model, enum np_stage stage, enum np_stage limiter)
+{
+    if (shares_threads(stage))
+        return model->thread_s[stage] <= 0 ? INFINITY
+               : shares_threads(limiter)   ? threads_rate(model, NP_NR_STAGES)
+                                           : threads_rate(model, limiter);
+    if (stage == NP_STAGE_BATCH && handing_over(model) < LOOSE)
+        return rate_of_steps(model);
+    if (stage == NP_STAGE_READ && stage == limiter)
+        return fmin(own_rate(model, stage), threads_rate(model, NP_NR_STAGES));
+    return own_rate(model, stage);
+}
+
+double np_model_busy(const struct np_model *model, enum np_stage stage)
+{
+    const double rate = rate_of_steps(model);
+
+    if (stage == NP_STAGE_CHECKPOINT)
+        return model->checkpoint_share;
+    const double threads = rate * model->thread_s[stage] / at_least(model->knobs.readers, 1);
+    const double most = own_rate(model, stage);
+
+    if (shares_threads(stage) || stage == NP_STAGE_BATCH || isinf(most))
+        return threads;
+    return stage == NP_STAGE_READ ? fmin(fmax(rate / most, threads), 1) : fmin(rate / most, 1);
+}

@@ -1,0 +1,392 @@
+/* profile.json: the `done` event's fields at the first level, everything else of the profile below it.
+ * What is read back is equal to what was written; null stands for INFINITY. docs/PROFILING.md has the
+ * schema. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/analysis/profile_fields.h"
+#include "daemon/analysis/words.h"
+#include "loader/base/mem.h"
+
+#define MOST_FILE_BYTES (64u << 20)
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+static double queue_or_none(const struct np_telling_row *row)
+{
+    return row->queue < 0 ? INFINITY : row->queue;
+}
+
+/* The readers' CPU stages have one ceiling: each carries it. */
+static void write_stages(struct np_json *json, const char *key, const struct np_profile *profile)
+{
+    struct np_telling_row rows[NP_NR_STAGES];
+    int n = np_telling_rows(profile, rows);
+
+    np_json_open(json, key, '[');
+    for (int i = 0; i < n; i++) {
+        np_json_open(json, NULL, '{');
+        np_json_text(json, "name", rows[i].name);
+        np_json_real(json, "ceiling_images_per_second", rows[i].could_do);
+        np_json_real(json, "busy", rows[i].busy);
+        np_json_real(json, "queue", queue_or_none(&rows[i]));
+        np_json_close(json, '}');
+    }
+    np_json_close(json, ']');
+}
+
+static void write_event(struct np_json *json, const struct np_profile *profile)
+{
+    const struct np_profile_verdict *verdict = &profile->verdict;
+    const struct np_advice *advice = &verdict->advice;
+    bool set = advice->key[0] != '\0', known = verdict->kind != NP_INCONCLUSIVE;
+
+    np_json_begin(json, "done");
+    np_json_text(json, "verdict", np_verdict_names[verdict->kind]);
+    np_json_text(json, "limiter", known ? np_stage_names[verdict->limiter] : NULL);
+    np_json_real(json, "images_per_second", profile->model.rate);
+    np_json_real(json, "predicted_images_per_second",
+        set                           ? advice->rate
+        : verdict->kind == NP_LIMITED ? verdict->next_rate
+                                      : profile->model.rate);
+    np_json_text(json, "setting", set ? advice->key : NULL);
+    np_json_text(json, "value", set ? advice->to : NULL);
+    np_json_text(
+        json, "next_limiter", verdict->kind == NP_LIMITED ? np_stage_names[verdict->next] : NULL);
+    np_json_real(json, "next_images_per_second",
+        verdict->kind == NP_LIMITED ? verdict->next_rate : INFINITY);
+    np_fields_write(json, np_fields_profile, profile); /* noise and overhead among them */
+    write_stages(json, "stages", profile);
+}
+
+void np_profile_write_look(struct np_json *json, const struct np_profile *profile)
+{
+    const struct np_profile_verdict *verdict = &profile->verdict;
+    const bool limited = verdict->kind == NP_LIMITED;
+
+    np_json_text(json, "verdict", np_verdict_names[verdict->kind]);
+    np_json_text(json, "limiter", limited ? np_stage_names[verdict->limiter] : NULL);
+    np_json_real(json, "gain", limited ? verdict->gain : INFINITY);
+    np_json_text(json, "reason", verdict->reason);
+    write_stages(json, "bars", profile);
+}
+
+char *np_profile_done(const struct np_profile *profile)
+{
+    struct np_json json = {0};
+
+    write_event(&json, profile);
+    if (!np_json_end(&json))
+        np_json_fini(&json);
+    return json.text;
+}
+
+static void write_object(
+    struct np_json *json, const char *key, const struct np_field *fields, const void *from)
+{
+    np_json_line(json);
+    np_json_open(json, key, '{');
+    np_fields_write(json, fields, from);
+    np_json_close(json, '}');
+}
+
+static void write_observation(struct np_json *json, const struct np_observation *observation)
+{
+    np_json_line(json);
+    np_json_open(json, "observation", '{');
+    np_fields_write_observation(json, observation);
+    np_json_close(json, '}');
+}
+
+static void write_verdict(struct np_json *json, const struct np_profile_verdict *verdict)
+{
+    np_json_line(json);
+    np_json_open(json, "finding", '{');
+    np_json_text(json, "kind", np_verdict_names[verdict->kind]);
+    np_fields_write(json, np_fields_verdict, verdict);
+    np_json_open(json, "advice", '{');
+    np_fields_write(json, np_fields_advice, &verdict->advice);
+    np_json_close(json, '}');
+    np_json_close(json, '}');
+}
+
+static void write_model(struct np_json *json, const struct np_model *model)
+{
+    np_json_line(json);
+    np_json_open(json, "model", '{');
+    np_fields_write(json, np_fields_model, model);
+    np_json_open(json, "knobs", '{');
+    np_fields_write(json, np_fields_knobs, &model->knobs);
+    np_json_close(json, '}');
+    np_json_close(json, '}');
+}
+
+static void write_curve(struct np_json *json, const struct np_profile *profile)
+{
+    np_json_line(json);
+    np_json_open(json, "curve", '[');
+    for (int i = 0; i < profile->nr_curve && i < NP_PROFILE_MOST_CURVE; i++) {
+        np_json_open(json, NULL, '[');
+        np_json_item(json, profile->curve_faster[i]);
+        np_json_item(json, profile->curve_rate[i]);
+        np_json_close(json, ']');
+    }
+    np_json_close(json, ']');
+}
+
+/* Rows of at_s, rate and the waits by stage. */
+static void write_ribbon(struct np_json *json, const struct np_profile *profile)
+{
+    np_json_line(json);
+    np_json_open(json, "ribbon", '[');
+    for (int i = 0; i < profile->nr_ribbon; i++) {
+        const struct np_ribbon *ribbon = &profile->ribbon[i];
+
+        np_json_line(json);
+        np_json_open(json, NULL, '[');
+        np_json_item(json, ribbon->at_s);
+        np_json_item(json, ribbon->rate);
+        for (int s = 0; s < NP_NR_STAGES; s++)
+            np_json_item(json, ribbon->wait_s[s]);
+        np_json_close(json, ']');
+    }
+    np_json_close(json, ']');
+}
+
+static void write_details(struct np_json *json, const struct np_profile *profile)
+{
+    write_verdict(json, &profile->verdict);
+    write_object(json, "knobs", np_fields_knobs, &profile->knobs);
+    write_observation(json, &profile->observation);
+    write_object(json, "ceilings", np_fields_ceilings, &profile->ceilings);
+    write_model(json, &profile->model);
+    write_curve(json, profile);
+    write_ribbon(json, profile);
+}
+
+char *np_profile_json(const struct np_profile *profile)
+{
+    struct np_json json = {0};
+
+    write_event(&json, profile);
+    write_details(&json, profile);
+    if (profile->before) { /* of it neither its own `before` nor the event's derived fields */
+        np_json_line(&json);
+        np_json_open(&json, "before", '{');
+        np_fields_write(&json, np_fields_profile, profile->before);
+        write_details(&json, profile->before);
+        np_json_close(&json, '}');
+    }
+    if (!np_json_end(&json))
+        np_json_fini(&json);
+    return json.text;
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+void np_profile_fini(struct np_profile *profile)
+{
+    if (profile->before) {
+        struct np_profile *before = (struct np_profile *)profile->before;
+        np_profile_fini(before);
+        np_free(before);
+    }
+    np_free(profile->ribbon);
+    memset(profile, 0, sizeof(*profile));
+}
+
+static int read_verdict(
+    const struct np_node *map, struct np_profile_verdict *verdict, struct np_err *err)
+{
+    const struct np_node *kind = map && map->kind == NP_NODE_MAP ? np_node_get(map, "kind") : NULL;
+    int found = -1;
+
+    for (int i = NP_LIMITED; kind && i <= NP_INCONCLUSIVE; i++)
+        if (np_node_is(kind, np_verdict_names[i]))
+            found = i;
+    if (found < 0)
+        return np_err_set(err, -EBADMSG, "no verdict in \"finding\"");
+    verdict->kind = (enum np_verdict_kind)found;
+    int code = np_fields_read(map, "finding", np_fields_verdict, verdict, err);
+    if (code == 0)
+        code = np_fields_read(
+            np_node_get(map, "advice"), "advice", np_fields_advice, &verdict->advice, err);
+    return code;
+}
+
+static int read_model(const struct np_node *map, struct np_model *model, struct np_err *err)
+{
+    int code = np_fields_read(map, "model", np_fields_model, model, err);
+
+    if (code == 0 && map)
+        code =
+            np_fields_read(np_node_get(map, "knobs"), "knobs", np_fields_knobs, &model->knobs, err);
+    if (code == 0 && model->checkpoint_share > 0 && model->checkpoint_each_s == 0 &&
+        model->rate > 0) /* an older profile */
+        model->checkpoint_each_s = model->checkpoint_share * model->knobs.checkpoint_steps *
+                                   model->knobs.batch / model->rate;
+    return code;
+}
+
+/* A row of n numbers. */
+static bool read_row(const struct np_node *list, double *values, int n)
+{
+    if (list->kind != NP_NODE_LIST || list->nr_items != n)
+        return false;
+    for (int i = 0; i < n; i++)
+        if (!np_field_number(list->items[i], &values[i]))
+            return false;
+    return true;
+}
+
+static int read_curve(const struct np_node *list, struct np_profile *profile, struct np_err *err)
+{
+    double row[2];
+
+    if (!list)
+        return 0;
+    if (list->kind != NP_NODE_LIST || list->nr_items > NP_PROFILE_MOST_CURVE)
+        return np_err_set(
+            err, -EBADMSG, "\"curve\" is not a list of at most %d pairs", NP_PROFILE_MOST_CURVE);
+    for (int i = 0; i < list->nr_items; i++) {
+        if (!read_row(list->items[i], row, 2))
+            return np_err_set(err, -EBADMSG, "\"curve\": item %d is not a pair of numbers", i);
+        profile->curve_faster[i] = row[0];
+        profile->curve_rate[i] = row[1];
+        profile->nr_curve = i + 1;
+    }
+    return 0;
+}
+
+static int read_ribbon(const struct np_node *list, struct np_profile *profile, struct np_err *err)
+{
+    double row[2 + NP_NR_STAGES];
+
+    if (!list || (list->kind == NP_NODE_LIST && list->nr_items == 0))
+        return 0;
+    if (list->kind != NP_NODE_LIST)
+        return np_err_set(err, -EBADMSG, "\"ribbon\" is not a list");
+    profile->ribbon = np_alloc_array((size_t)list->nr_items, sizeof(*profile->ribbon));
+    if (!profile->ribbon)
+        return np_err_set(err, -ENOMEM, "no memory for %d rows of \"ribbon\"", list->nr_items);
+    for (int i = 0; i < list->nr_items; i++) {
+        if (!read_row(list->items[i], row, 2 + NP_NR_STAGES))
+            return np_err_set(
+                err, -EBADMSG, "\"ribbon\": row %d is not of %d numbers", i, 2 + NP_NR_STAGES);
+        profile->ribbon[i].at_s = row[0];
+        profile->ribbon[i].rate = row[1];
+        memcpy(profile->ribbon[i].wait_s, row + 2, sizeof(profile->ribbon[i].wait_s));
+        profile->nr_ribbon = i + 1;
+    }
+    return 0;
+}
+
+static int read_profile(const struct np_node *map, struct np_profile *profile, struct np_err *err)
+{
+    int code = np_fields_read(map, "profile", np_fields_profile, profile, err);
+
+    if (code == 0)
+        code = read_verdict(np_node_get(map, "finding"), &profile->verdict, err);
+    if (code == 0)
+        code = np_fields_read(
+            np_node_get(map, "knobs"), "knobs", np_fields_knobs, &profile->knobs, err);
+    if (code == 0)
+        code =
+            np_fields_read_observation(np_node_get(map, "observation"), &profile->observation, err);
+    if (code == 0)
+        code = np_fields_read(
+            np_node_get(map, "ceilings"), "ceilings", np_fields_ceilings, &profile->ceilings, err);
+    if (code == 0)
+        code = read_model(np_node_get(map, "model"), &profile->model, err);
+    if (code == 0)
+        code = read_curve(np_node_get(map, "curve"), profile, err);
+    if (code == 0)
+        code = read_ribbon(np_node_get(map, "ribbon"), profile, err);
+    return code;
+}
+
+static int read_tree(const struct np_node *root, struct np_profile *profile, struct np_err *err)
+{
+    const struct np_node *event = root->kind == NP_NODE_MAP ? np_node_get(root, "event") : NULL;
+
+    if (!event || !np_node_is(event, "done") || !np_node_get(root, "finding"))
+        return np_err_set(err, -EBADMSG, "not a profile: `nnpipe profile` writes one");
+    const struct np_node *before_map = np_node_get(root, "before");
+    int code = read_profile(root, profile, err);
+    if (code || !before_map)
+        return code;
+    struct np_profile *before = np_alloc(sizeof(*before));
+    if (!before)
+        return np_err_set(err, -ENOMEM, "no memory for the profile before");
+    profile->before = before;
+    code = read_profile(before_map, before, err);
+    if (code)
+        np_err_context(err, "\"before\"");
+    return code;
+}
+
+static int read_file(const char *path, char **ret_text, size_t *ret_bytes, struct np_err *err)
+{
+    FILE *file = fopen(path, "re");
+    size_t room = 0, n = 0;
+    char *text = NULL;
+    int code = file ? 0 : np_err_set(err, -errno, "%s: %s", path, strerror(errno));
+
+    while (code == 0 && !feof(file)) {
+        char *more = n < room ? text : realloc(text, room = room ? 2 * room : 65536);
+        if (!more) {
+            code = np_err_set(err, -ENOMEM, "%s: no memory for it", path);
+            break;
+        }
+        text = more;
+        n += fread(text + n, 1, room - n, file);
+        if (ferror(file))
+            code = np_err_set(err, -EIO, "%s: cannot be read", path);
+        else if (n > MOST_FILE_BYTES)
+            code = np_err_set(
+                err, -EFBIG, "%s: more than %u MiB is not a profile", path, MOST_FILE_BYTES >> 20);
+    }
+    if (file)
+        fclose(file);
+    if (code) {
+        free(text);
+        return code;
+    }
+    *ret_text = text;
+    *ret_bytes = n;
+    return 0;
+}
+
+int np_profile_parse(
+    const char *text, size_t bytes, struct np_profile *ret_profile, struct np_err *err)
+{
+    struct np_node *root = NULL;
+    struct np_profile profile = {0};
+    int code = np_json_parse(text, bytes, &root, err);
+
+    if (code == 0)
+        code = read_tree(root, &profile, err);
+    np_node_free(root);
+    if (code)
+        np_profile_fini(&profile);
+    else
+        *ret_profile = profile;
+    return code;
+}
+
+int np_profile_read(const char *path, struct np_profile *ret_profile, struct np_err *err)
+{
+    char *text;
+    size_t bytes;
+    int code = read_file(path, &text, &bytes, err);
+
+    if (code)
+        return code;
+    code = np_profile_parse(text, bytes, ret_profile, err);
+    free(text);
+    if (code)
+        np_err_context(err, "%s", path);
+    return code;
+}

@@ -1,0 +1,440 @@
+/* The drain: a thread that forty times a second takes what the tracks' rings hold, encodes it
+ * (trace_encode.c) and writes it. The buffer goes to the file in whole packets, so that a process that
+ * is killed leaves a trace that is whole up to there. */
+#include "daemon/analysis/trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/analysis/trace_encode.h"
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+#include "loader/base/stat.h"
+
+#define TICK_NS      25000000ull  /* a ring holds four and more, at 80 000 images a second */
+#define FLUSH_NS     500000000ull /* what a kill may lose */
+#define GAUGE_NS     100000000ull /* a counter that does not change is written as often */
+#define CHUNK        512          /* spans taken at once */
+#define BUFFER_BYTES (256 << 10)
+#define TAIL_BYTES   256 /* kept for the last mark */
+#define MAX_TRACKS   4096
+#define NICENESS     5 /* as the readers: compute threads win */
+
+struct track {
+    bool begun;
+    uint64_t dropped; /* told of in the file */
+    uint64_t end_ns;  /* of the last span */
+};
+
+struct np_trace {
+    char *path; /* set once */
+    int fd;
+    uint64_t limit;
+    struct np_tracks *tracks;
+    struct np_trace_file file;
+    pthread_t thread;
+    bool running; /* the owner's */
+    struct np_trace_end end;
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool stops;                 /* under lock */
+    const struct np_ring *ring; /* under lock; NULL: none */
+    int batch;                  /* under lock */
+
+    /* drain thread only */
+    struct np_trace_buffer out;
+    uint64_t written; /* whole packets in the file */
+    uint64_t flushed_ns;
+    struct np_trace_sums sums;
+    uint64_t pending;              /* of its spans, those in the buffer */
+    int code;                      /* why nothing is written any more */
+    struct track *about;           /* (MAX_TRACKS), by number */
+    struct np_span *chunk;         /* (CHUNK) */
+    uint64_t rate_ns, rate_images; /* since then so many */
+    uint64_t ready_ns;
+    int ready;
+};
+
+/* --- the file ------------------------------------------------------------------------------------ */
+
+static int write_all(int fd, const uint8_t *bytes, size_t nr)
+{
+    while (nr > 0) {
+        const ssize_t wrote = write(fd, bytes, nr);
+
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return wrote < 0 ? -errno : -EIO;
+        bytes += wrote;
+        nr -= (size_t)wrote;
+    }
+    return 0;
+}
+
+/* What does not fit is lost as a whole, so that the file stays a trace. */
+static int flush(struct np_trace *trace)
+{
+    const int code = write_all(trace->fd, trace->out.bytes, trace->out.nr);
+
+    if (code == 0) {
+        trace->written += trace->out.nr;
+    } else {
+        if (ftruncate(trace->fd, (off_t)trace->written) == 0)
+            lseek(trace->fd, (off_t)trace->written, SEEK_SET);
+        trace->sums.spans -= trace->pending;
+        trace->sums.left += trace->pending;
+    }
+    trace->pending = 0;
+    trace->out.nr = 0;
+    return code;
+}
+
+static void flush_or_end(struct np_trace *trace)
+{
+    if (trace->code == 0)
+        trace->code = flush(trace);
+}
+
+/* May another packet be encoded? */
+static bool has_room(struct np_trace *trace)
+{
+    if (trace->code < 0)
+        return false;
+    if (trace->out.room - trace->out.nr < NP_TRACE_MOST)
+        flush_or_end(trace);
+    return trace->code == 0 &&
+           trace->written + trace->out.nr + NP_TRACE_MOST + TAIL_BYTES <= trace->limit;
+}
+
+/* --- spans --------------------------------------------------------------------------------------- */
+
+/* The first track of that name: threads that follow one another share a row. */
+static const struct np_spans *first_of_name(const struct np_spans *spans)
+{
+    const struct np_spans *first = spans;
+
+    for (const struct np_spans *at = np_spans_older(spans); at; at = np_spans_older(at))
+        if (strcmp(np_spans_name(at), np_spans_name(spans)) == 0)
+            first = at;
+    return first;
+}
+
+static void begin_track(struct np_trace *trace, const struct np_spans *spans, struct track *track)
+{
+    if (track->begun || !has_room(trace))
+        return;
+    const struct np_spans *shown = first_of_name(spans);
+
+    np_trace_track(&trace->out, &trace->file, np_spans_number(spans), np_spans_number(shown),
+        np_spans_name(shown), np_spans_tid(shown));
+    track->begun = true;
+}
+
+/* Images a second, at a step's end: over a tenth of a second and more. */
+static void count_images(struct np_trace *trace, uint64_t end_ns, int batch)
+{
+    if (trace->rate_ns == 0 || end_ns < trace->rate_ns) {
+        trace->rate_ns = end_ns;
+        return;
+    }
+    trace->rate_images += (uint64_t)batch;
+    if (end_ns - trace->rate_ns < GAUGE_NS)
+        return;
+    if (has_room(trace))
+        np_trace_gauge(&trace->out, NP_TRACE_RATE, end_ns,
+            (double)trace->rate_images * 1e9 / (double)(end_ns - trace->rate_ns));
+    trace->rate_ns = end_ns;
+    trace->rate_images = 0;
+}
+
+static void write_span(struct np_trace *trace, const struct np_spans *spans, struct track *track,
+    const struct np_span *span)
+{
+    track->end_ns = span->start_ns + span->ns;
+    if (!track->begun || !has_room(trace)) {
+        trace->sums.left++;
+        return;
+    }
+    np_trace_span(&trace->out, np_spans_number(spans), span);
+    trace->sums.spans++;
+    trace->pending++;
+}
+
+/* Says where spans are missing: behind what was in the ring. */
+static void note_gap(struct np_trace *trace, const struct np_spans *spans, struct track *track)
+{
+    const uint64_t dropped = np_spans_dropped(spans);
+
+    if (dropped == track->dropped)
+        return;
+    trace->sums.dropped += dropped - track->dropped;
+    if (track->begun && has_room(trace))
+        np_trace_gap(&trace->out, np_spans_number(spans), track->end_ns, dropped - track->dropped);
+    track->dropped = dropped;
+}
+
+static void drain_track(struct np_trace *trace, struct np_spans *spans, int batch)
+{
+    struct track *track = &trace->about[np_spans_number(spans)];
+    int nr,
+        most = 2 * NP_SPAN_SLOTS / CHUNK; /* one that is fast shall not keep the others waiting */
+
+    do {
+        nr = np_spans_take(spans, trace->chunk, CHUNK);
+        if (nr > 0)
+            begin_track(trace, spans, track);
+        for (int i = 0; i < nr; i++) {
+            write_span(trace, spans, track, &trace->chunk[i]);
+            if (trace->chunk[i].kind == NP_STAGE_STEP)
+                count_images(trace, track->end_ns, batch);
+        }
+    } while (nr == CHUNK && --most > 0);
+    note_gap(trace, spans, track);
+}
+
+static void drain(struct np_trace *trace, int batch)
+{
+    for (struct np_spans *at = np_tracks_newest(trace->tracks); at; at = np_spans_older(at))
+        if (np_spans_number(at) < MAX_TRACKS)
+            drain_track(trace, at, batch);
+}
+
+/* --- the thread ---------------------------------------------------------------------------------- */
+
+static void gauge_ready(struct np_trace *trace, int ready)
+{
+    const uint64_t now_ns = np_now_ns();
+
+    if (ready == trace->ready && now_ns - trace->ready_ns < GAUGE_NS)
+        return;
+    if (has_room(trace))
+        np_trace_gauge(&trace->out, NP_TRACE_READY, now_ns, ready);
+    trace->ready = ready;
+    trace->ready_ns = now_ns;
+}
+
+/* Sleeps a tick; false: it is time to stop. ret_ready: batches in the ring, -1: there is none. */
+static bool next_tick(struct np_trace *trace, int *ret_ready, int *ret_batch)
+{
+    const uint64_t then_ns = np_now_ns() + TICK_NS;
+    const struct timespec then = {(time_t)(then_ns / 1000000000), (long)(then_ns % 1000000000)};
+    bool stops;
+
+    pthread_mutex_lock(&trace->lock);
+    if (!trace->stops)
+        pthread_cond_timedwait(&trace->wake, &trace->lock, &then);
+    stops = trace->stops;
+    *ret_ready = trace->ring ? np_ring_full(trace->ring) : -1;
+    *ret_batch = trace->batch;
+    pthread_mutex_unlock(&trace->lock);
+    return !stops;
+}
+
+static void *drain_main(void *context)
+{
+    struct np_trace *trace = context;
+    bool goes_on = true;
+    int ready, batch;
+
+    pthread_setname_np(pthread_self(), "trace");
+    /* Linux: the calling thread alone. What it cannot have is no error. */
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), getpriority(PRIO_PROCESS, 0) + NICENESS);
+    while (goes_on) {
+        goes_on = next_tick(trace, &ready, &batch);
+        drain(trace, batch);
+        if (ready >= 0)
+            gauge_ready(trace, ready);
+        if (np_now_ns() - trace->flushed_ns >= FLUSH_NS) {
+            trace->flushed_ns = np_now_ns();
+            flush_or_end(trace);
+        }
+    }
+    return NULL;
+}
+
+/* --- open and close ------------------------------------------------------------------------------ */
+
+static uint64_t boot_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static int parse_limit(const char *text, uint64_t *ret_limit, struct np_err *err)
+{
+    char *end = NULL;
+    long mib = NP_TRACE_MIB;
+
+    if (text)
+        mib = strtol(text, &end, 10);
+    if ((text && (end == text || *end)) || mib < 1 || mib > 1 << 20)
+        return np_err_set(err, -EINVAL,
+            "--trace-limit: expected MiB, a whole number from 1 to 1048576, not '%s'", text);
+    *ret_limit = (uint64_t)mib << 20;
+    return 0;
+}
+
+static int start_thread(struct np_trace *trace, struct np_err *err)
+{
+    pthread_condattr_t clock;
+    sigset_t all, before;
+    int code;
+
+    pthread_mutex_init(&trace->lock, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&trace->wake, &clock);
+    pthread_condattr_destroy(&clock);
+    /* Signals are the main thread's. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    code = -pthread_create(&trace->thread, NULL, drain_main, trace);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code < 0)
+        return np_err_set(err, code, "cannot start the trace's thread: %s", strerror(-code));
+    trace->running = true;
+    return 0;
+}
+
+static int open_file(struct np_trace *trace, struct np_err *err)
+{
+    const uint64_t now_ns = np_now_ns();
+
+    trace->fd = open(trace->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (trace->fd < 0)
+        return np_err_set(
+            err, -errno, "%s: the trace cannot be written: %s", trace->path, strerror(errno));
+    /* Traces that are put together do not share a track. */
+    trace->file = (struct np_trace_file){.uuid = (now_ns << 14 | 1) & INT64_MAX, .pid = getpid()};
+    np_trace_head(&trace->out, &trace->file, now_ns, boot_ns());
+    trace->ready = -1;
+    return 0;
+}
+
+int np_trace_open(
+    const char *path, const char *limit_text, struct np_trace **ret_trace, struct np_err *err)
+{
+    struct np_trace *trace;
+    uint64_t limit = 0;
+    int code = parse_limit(limit_text, &limit, err);
+
+    if (code < 0)
+        return code;
+    trace = np_alloc(sizeof(*trace));
+    if (!trace)
+        return np_err_set(err, -ENOMEM, "out of memory for a trace");
+    trace->fd = -1;
+    trace->limit = limit;
+    trace->path = np_strdup(path);
+    trace->tracks = np_tracks_new();
+    trace->out.bytes = np_alloc(BUFFER_BYTES);
+    trace->out.room = BUFFER_BYTES;
+    trace->about = np_alloc_array(MAX_TRACKS, sizeof(*trace->about));
+    trace->chunk = np_alloc_array(CHUNK, sizeof(*trace->chunk));
+    if (!trace->path || !trace->tracks || !trace->out.bytes || !trace->about || !trace->chunk)
+        code = np_err_set(err, -ENOMEM, "out of memory for a trace");
+    if (code == 0)
+        code = open_file(trace, err);
+    if (code == 0)
+        code = start_thread(trace, err);
+    if (code < 0)
+        np_trace_free(trace);
+    else
+        *ret_trace = trace;
+    return code;
+}
+
+struct np_tracks *np_trace_tracks(struct np_trace *trace)
+{
+    return trace->tracks;
+}
+
+void np_trace_watch(struct np_trace *trace, const struct np_ring *ring, int batch)
+{
+    pthread_mutex_lock(&trace->lock);
+    trace->ring = ring;
+    trace->batch = batch;
+    pthread_mutex_unlock(&trace->lock);
+}
+
+static void stop(struct np_trace *trace)
+{
+    if (!trace->running)
+        return;
+    pthread_mutex_lock(&trace->lock);
+    trace->stops = true;
+    pthread_cond_signal(&trace->wake);
+    pthread_mutex_unlock(&trace->lock);
+    pthread_join(trace->thread, NULL);
+    pthread_cond_destroy(&trace->wake);
+    pthread_mutex_destroy(&trace->lock);
+    trace->running = false;
+}
+
+void np_trace_finish(struct np_trace *trace, struct np_trace_end *ret_end)
+{
+    stop(trace);
+    flush_or_end(trace);
+    /* On a disk that is full there may be room for this little now. */
+    np_trace_tail(&trace->out, np_now_ns(), &trace->sums);
+    const int code = flush(trace);
+    if (trace->code == 0)
+        trace->code = code;
+    if (close(trace->fd) < 0 && trace->code == 0)
+        trace->code = -errno;
+    trace->fd = -1;
+    *ret_end = (struct np_trace_end){
+        .spans = trace->sums.spans,
+        .bytes = trace->written,
+        .dropped = trace->sums.dropped,
+        .left = trace->sums.left,
+        .code = trace->code,
+    };
+}
+
+void np_trace_text(
+    const struct np_trace *trace, const struct np_trace_end *end, char *text, size_t text_bytes)
+{
+    char missing[128] = "", why[128] = "";
+
+    if (end->dropped)
+        snprintf(missing, sizeof(missing), "; %llu spans dropped: they came faster than written",
+            (unsigned long long)end->dropped);
+    if (end->code < 0)
+        snprintf(why, sizeof(why), "; it ends early, without %llu spans: %s",
+            (unsigned long long)end->left, strerror(-end->code));
+    else if (end->left)
+        snprintf(why, sizeof(why), "; %llu spans left out: it is at its limit of %llu MiB",
+            (unsigned long long)end->left, (unsigned long long)trace->limit >> 20);
+    snprintf(text, text_bytes, "trace: %llu spans, %.1f MiB in %s (ui.perfetto.dev opens it)%s%s",
+        (unsigned long long)end->spans, (double)end->bytes / (1 << 20), trace->path, missing, why);
+}
+
+void np_trace_free(struct np_trace *trace)
+{
+    if (!trace)
+        return;
+    stop(trace);
+    if (trace->fd >= 0)
+        close(trace->fd);
+    np_tracks_free(trace->tracks);
+    np_free(trace->out.bytes);
+    np_free(trace->about);
+    np_free(trace->chunk);
+    np_free(trace->path);
+    np_free(trace);
+}

@@ -1,0 +1,195 @@
+/* What limits: the stage without whose cost the run would be fastest, the step last. Pure arithmetic. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/analysis/profile.h"
+
+#define UNEXPLAINED 0.80 /* a coupling below this, with slots enough, has another cause */
+#define FEW_SLOTS   4
+#define ALIKE       1e-6
+
+const char *const np_verdict_names[] = {"limited", "balanced", "inconclusive"};
+
+static double rate_without(const struct np_model *model, enum np_stage a, enum np_stage b)
+{
+    double faster[NP_NR_STAGES];
+
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        faster[s] = s == (int)a || s == (int)b ? INFINITY : 1;
+    return np_model_rate(model, faster);
+}
+
+/* The stage without which, and without `given` (NP_NR_STAGES: none), the run is fastest. Where two gain alike
+ * (they share the readers' threads, and either would do) the one that takes more. */
+static enum np_stage best_beside(
+    const struct np_model *model, enum np_stage given, double *ret_rate)
+{
+    enum np_stage best = NP_NR_STAGES;
+
+    *ret_rate = 0;
+    for (int s = 0; s < NP_NR_STAGES; s++) {
+        const enum np_stage stage = (enum np_stage)s;
+        const double rate = rate_without(model, given, stage);
+        const bool alike = best != NP_NR_STAGES && fabs(rate / *ret_rate - 1) < ALIKE;
+
+        if (stage == given ||
+            (alike ? np_model_busy(model, stage) <= np_model_busy(model, best) : rate < *ret_rate))
+            continue;
+        best = stage;
+        *ret_rate = rate > *ret_rate ? rate : *ret_rate;
+    }
+    return best;
+}
+
+/* The three have one ceiling, so none of them is headroom to another. */
+static bool on_threads(enum np_stage stage)
+{
+    return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
+}
+
+/* Time in the step is time well spent: what stops it now and then, a save or a ring that runs dry, is the
+ * limit wherever enough is to be gained there, even if a step that cost nothing would gain more. */
+static enum np_stage limiter_of(const struct np_model *model, double enough, double *ret_rate)
+{
+    static const enum np_stage stops[] = {NP_STAGE_BATCH, NP_STAGE_CHECKPOINT};
+    const double now = np_model_rate(model, NULL);
+    double rate, most = now * (1 + enough);
+    const enum np_stage best = best_beside(model, NP_NR_STAGES, &rate);
+    enum np_stage limiter = best;
+
+    *ret_rate = rate;
+    for (size_t i = 0; best == NP_STAGE_STEP && i < sizeof(stops) / sizeof(*stops); i++) {
+        rate = rate_without(model, NP_NR_STAGES, stops[i]);
+        if (rate > most) {
+            *ret_rate = most = rate;
+            limiter = stops[i];
+        }
+    }
+    return limiter;
+}
+
+static double enough_gain(double noise)
+{
+    return fmax(NP_LEAST_GAIN, 2 * noise);
+}
+
+static void find_limiter(
+    const struct np_model *model, double noise, struct np_profile_verdict *verdict)
+{
+    const double now = np_model_rate(model, NULL);
+    double best, unused;
+
+    verdict->limiter = limiter_of(model, enough_gain(noise), &best);
+    verdict->gain = best / now;
+    verdict->next_rate = best;
+    verdict->next = best_beside(model, verdict->limiter, &unused);
+}
+
+/* Of the lowest of the other stages' ceilings. */
+static double headroom(const struct np_model *model, enum np_stage limiter)
+{
+    double lowest = INFINITY;
+
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        if (s != NP_STAGE_CHECKPOINT && s != NP_STAGE_BATCH &&
+            !(s == (int)limiter || (on_threads(limiter) && on_threads((enum np_stage)s))))
+            lowest = fmin(lowest, np_model_ceiling(model, (enum np_stage)s, limiter));
+    return isinf(lowest) ? 0 : fmax(lowest / model->rate - 1, 0);
+}
+
+void np_verdict_judge(const struct np_model *model, double noise, struct np_profile_verdict *v)
+{
+    v->kind = NP_LIMITED;
+    v->reason[0] = '\0';
+    v->headroom = headroom(model, v->limiter);
+    if (noise > NP_MOST_NOISE) {
+        v->kind = NP_INCONCLUSIVE;
+        snprintf(v->reason, sizeof(v->reason),
+            "equal trials differ by %.0f %%: something else uses this box; try again when it is "
+            "quiet",
+            100 * noise);
+    } else if (model->coupling < UNEXPLAINED && model->knobs.prefetch > FEW_SLOTS &&
+               v->limiter == NP_STAGE_BATCH) {
+        v->kind = NP_INCONCLUSIVE;
+        snprintf(v->reason, sizeof(v->reason),
+            "the run reaches %.0f %% of what its parts could do together, and the ring has slots "
+            "enough: something outside of it holds it up",
+            100 * model->coupling);
+    } else if (v->gain - 1 >= NP_LEAST_GAIN && v->gain - 1 < enough_gain(noise)) {
+        v->kind = NP_BALANCED;
+        snprintf(v->reason, sizeof(v->reason),
+            "%s would gain %.0f %% at most, and equal trials differ by %.0f %%: too close to tell",
+            np_stage_names[v->limiter], 100 * (v->gain - 1), 100 * noise);
+    } else if (v->gain - 1 < NP_LEAST_GAIN) {
+        v->kind = NP_BALANCED;
+        snprintf(v->reason, sizeof(v->reason),
+            "%s and %s reach their limits together: either one alone gains %.0f %%",
+            np_stage_names[v->limiter], np_stage_names[v->next], 100 * (v->gain - 1));
+    }
+    np_advise(model, v->limiter, v->next_rate, &v->advice);
+    if (v->kind != NP_LIMITED)
+        v->advice.key[0] = '\0';
+}
+
+void np_verdict_make(
+    const struct np_model *model, double noise, struct np_profile_verdict *ret_verdict)
+{
+    memset(ret_verdict, 0, sizeof(*ret_verdict));
+    find_limiter(model, noise, ret_verdict);
+    np_verdict_judge(model, noise, ret_verdict);
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+
+/* The what-if curve goes to so many times a faster limiter; its last point is one that costs nothing. */
+#define MOST_CURVE 16.0
+
+void np_profile_curve(struct np_profile *profile)
+{
+    const enum np_stage limiter = profile->verdict.limiter;
+    double faster[NP_NR_STAGES];
+
+    profile->nr_curve = NP_PROFILE_MOST_CURVE;
+    for (int i = 0; i < profile->nr_curve; i++) {
+        for (int s = 0; s < NP_NR_STAGES; s++)
+            faster[s] = 1;
+        faster[limiter] = pow(MOST_CURVE, (double)i / (profile->nr_curve - 1));
+        if (i + 1 == profile->nr_curve)
+            faster[limiter] = INFINITY; /* where the curve ends up */
+        profile->curve_faster[i] = faster[limiter];
+        profile->curve_rate[i] = np_model_rate(&profile->model, faster);
+    }
+    const double from = profile->curve_rate[0], to = profile->curve_rate[profile->nr_curve - 1];
+    const double wanted = profile->verdict.next_rate - profile->model.rate;
+
+    if (!profile->deep || !isfinite(to))
+        return;
+    if (to <= from) /* the model knows no way there */
+        profile->nr_curve = 0;
+    for (int i = 0; i < profile->nr_curve; i++)
+        profile->curve_rate[i] =
+            profile->model.rate + (profile->curve_rate[i] - from) / (to - from) * wanted;
+}
+
+void np_profile_think(struct np_profile *profile)
+{
+    np_ceilings_settle(&profile->observation, &profile->ceilings);
+    np_model_make(&profile->observation, &profile->ceilings, &profile->knobs, &profile->model);
+    np_verdict_make(&profile->model, profile->noise, &profile->verdict);
+    np_profile_curve(profile);
+}
+
+void np_profile_look(const struct np_observation *observation, const struct np_knobs *knobs,
+    struct np_profile *ret_profile)
+{
+    const double step_s = observation->stages[NP_STAGE_STEP].work_s;
+
+    memset(ret_profile, 0, sizeof(*ret_profile));
+    ret_profile->observation = *observation;
+    ret_profile->knobs = *knobs;
+    if (step_s > 0)
+        ret_profile->ceilings.step = (double)observation->images / step_s;
+    np_model_make(observation, &ret_profile->ceilings, knobs, &ret_profile->model);
+    np_verdict_make(&ret_profile->model, 0, &ret_profile->verdict);
+}

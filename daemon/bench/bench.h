@@ -1,0 +1,43 @@
+/* `nnpipe bench`: parts of a run alone, each with a command line of its own. Main thread.
+ * What they share: the config with its data, and the facts of a measurement. */
+#ifndef NP_BENCH_H
+#define NP_BENCH_H
+
+#include "daemon/cmd.h"
+#include "daemon/config/setup.h"
+#include "daemon/ui/progress.h"
+#include "loader/loader.h"
+
+/* argv[0] is the benchmark's name. Exit codes as of commands. */
+int np_bench_loader(int argc, char **argv);
+int np_bench_io(int argc, char **argv);
+int np_bench_feed(int argc, char **argv);
+int np_bench_step(int argc, char **argv);
+
+/* A benchmark's flags; which of them it knows is its own business. */
+struct np_bench {
+    const char *seconds_text, *epochs_text, *steps_text, *device;
+    bool json, cold;
+    bool data_is_optional;  /* in: without it size and classes are guessed, and that is said */
+    double seconds, epochs; /* 0: not given */
+    uint64_t steps;
+    struct np_overrides overrides;
+    struct np_config *config;
+    struct np_setup setup;
+    struct np_ui ui;
+    struct np_stat *stat;
+};
+
+/* Flags, config and the training set; an exit code (mistakes have been printed), or -1 to go on. */
+int np_bench_open(int argc, char **argv, const struct np_flag *flags, struct np_bench *bench);
+void np_bench_close(struct np_bench *bench);
+/* The training loader without evaluations, nr_steps batches long. */
+void np_bench_loader_config(const struct np_bench *bench, uint64_t nr_steps,
+    const struct np_allocator *allocator, struct np_loader_config *ret_config);
+/* Batches of the training set to run: `steps`, `epochs`, or as many as `seconds` may take. */
+uint64_t np_bench_steps(const struct np_bench *bench, double default_epochs);
+
+double np_cpu_seconds(void);      /* user and system, of the process so far */
+uint64_t np_peak_rss_bytes(void); /* resident at most, so far */
+
+#endif

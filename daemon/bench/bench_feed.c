@@ -1,0 +1,172 @@
+/* `nnpipe bench feed`: loader, ring and the copies to a device. A sim device also "computes",
+ * so that the stall says whether this box would keep a device of that speed busy; on any
+ * other device a batch is given back as soon as it has been copied. Main thread. */
+#include <errno.h>
+#include <string.h>
+
+#include "daemon/bench/bench.h"
+#include "loader/base/clock.h"
+#include "trainer/feed.h"
+#include "trainer/plan.h"
+
+#define DEFAULT_SECONDS 5.0
+#define WARMUP_STEPS    3 /* the first batches are waited for in any case */
+
+struct feed_bench {
+    struct np_device *device;
+    struct np_plan *plan; /* sim: its step; else NULL */
+    struct np_loader *loader;
+    struct np_feed *feed;
+    struct np_block *block;
+    uint64_t nr_steps, stall_ns;
+    double seconds, busy; /* busy: share of the time that a device with a plan had a step to do */
+};
+
+/* A plan for the sim device: all it needs to know of a net is its batch. */
+static int open_plan(struct np_bench *bench, struct feed_bench *feed, struct np_err *err)
+{
+    const struct np_graph graph = {.batch = (int)bench->config->loader.batch, .classes = 1};
+    const struct np_plan_options options = {.threads = 1};
+
+    if (strcmp(feed->device->ops->name, "sim") != 0)
+        return 0;
+    return feed->device->plan_ops->prepare(feed->device, &graph, NULL, &options, &feed->plan, err);
+}
+
+static int open_feed(struct np_bench *bench, struct feed_bench *feed, struct np_err *err)
+{
+    const struct np_config *config = bench->config;
+    const bool is_sim = config->device && strcmp(config->device, "sim") == 0;
+    struct np_loader_config loader;
+    int code;
+
+    code = np_device_open(bench->device || is_sim ? config->device : "sim", &config->device_options,
+        &feed->device, err);
+    if (code)
+        return code;
+    np_bench_loader_config(bench, np_bench_steps(bench, 1), &feed->device->pinned, &loader);
+    code = open_plan(bench, feed, err);
+    if (!code && !(feed->block = np_stat_join(bench->stat, "trainer")))
+        code = np_err_set(err, -ENOMEM, "out of memory for counters");
+    if (!code)
+        code = np_loader_start(&loader, &feed->loader, err);
+    if (!code)
+        code = np_feed_new(feed->device, np_loader_ring(feed->loader), &loader.shape, feed->block,
+            &feed->feed, err);
+    return code;
+}
+
+static int step(struct feed_bench *feed, uint64_t i, struct np_err *err)
+{
+    struct np_input input;
+    int code = np_feed_upload(feed->feed, &input, err);
+
+    if (code)
+        return code;
+    if (feed->plan)
+        code =
+            feed->device->plan_ops->step(feed->plan, input.images, input.labels, i, 1, false, err);
+    np_feed_release(feed->feed, &input);
+    return code;
+}
+
+static int run(const struct np_bench *bench, struct feed_bench *feed, struct np_err *err)
+{
+    const uint64_t most = np_bench_steps(bench, 1);
+    uint64_t start_ns = np_now_ns(), start_stall_ns = 0, end_ns = UINT64_MAX;
+    struct np_feed_times start = {0}, end = {0};
+    int code = 0;
+
+    for (uint64_t i = 0; !code && i < most && np_now_ns() < end_ns; i++) {
+        code = step(feed, i, err);
+        feed->nr_steps++;
+        if (i + 1 == WARMUP_STEPS) {
+            start_ns = np_now_ns();
+            start_stall_ns = np_feed_stall_ns(feed->feed);
+            np_feed_times(feed->feed, &start);
+            feed->nr_steps = 0;
+            if (bench->seconds > 0)
+                end_ns = start_ns + (uint64_t)(bench->seconds * 1e9);
+        }
+    }
+    feed->seconds = (double)(np_now_ns() - start_ns) * 1e-9;
+    feed->stall_ns = np_feed_stall_ns(feed->feed) - start_stall_ns;
+    np_feed_times(feed->feed, &end);
+    if (end.compute_ns > start.compute_ns) {
+        double busy = (double)(end.compute_ns - start.compute_ns);
+        feed->busy = busy / (busy + (double)(end.idle_ns - start.idle_ns));
+    }
+    return code;
+}
+
+static void report(struct np_bench *bench, const struct feed_bench *feed)
+{
+    struct np_json *json = &bench->ui.object;
+    const double images = (double)feed->nr_steps * (double)bench->config->loader.batch;
+    const double stall = (double)feed->stall_ns * 1e-9 / feed->seconds;
+    struct np_stat_sum sum;
+    double gbps;
+
+    np_stat_read(bench->stat, "trainer", &sum);
+    gbps = sum.stages[NP_STAGE_COPY].work_ns
+               ? (double)sum.stages[NP_STAGE_COPY].bytes / (double)sum.stages[NP_STAGE_COPY].work_ns
+               : 0;
+    np_json_begin(json, "done");
+    np_json_int(json, "steps", (int64_t)feed->nr_steps);
+    np_json_real(json, "seconds", feed->seconds);
+    np_json_real(json, "images_per_second", images / feed->seconds);
+    np_json_real(json, "stall_ratio", stall);
+    np_json_real(json, "h2d_gigabytes_per_second", gbps);
+    if (feed->plan)
+        np_json_real(json, "device_busy", feed->busy);
+    np_json_text(json, "device", feed->device->name);
+    np_json_int(json, "readers", np_loader_readers(feed->loader));
+    np_json_text(json, "io", np_loader_io(feed->loader));
+    np_ui_event(&bench->ui, np_json_end(json));
+    if (!bench->json)
+        np_ui_say(&bench->ui,
+            "%.0f images in %.2f s to %s: %.0f img/s, %.2f %% of the time stalled, copies at %.1f "
+            "GB/s; %d readers, %s",
+            images, feed->seconds, feed->device->name, images / feed->seconds, stall * 100, gbps,
+            np_loader_readers(feed->loader), np_loader_io(feed->loader));
+}
+
+static void close_feed(struct feed_bench *feed)
+{
+    np_feed_free(feed->feed);
+    np_loader_stop(feed->loader);
+    if (feed->plan)
+        feed->device->plan_ops->free(feed->plan);
+    np_device_close(feed->device);
+}
+
+int np_bench_feed(int argc, char **argv)
+{
+    struct np_bench bench = {0};
+    const struct np_flag flags[] = {
+        {"--seconds", &bench.seconds_text, NULL, NULL},
+        {"--epochs", &bench.epochs_text, NULL, NULL},
+        {"--steps", &bench.steps_text, NULL, NULL},
+        {"--device", &bench.device, NULL, NULL},
+        {"--json", NULL, &bench.json, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    struct feed_bench feed = {0};
+    struct np_err err = {0};
+    int code = np_bench_open(argc, argv, flags, &bench);
+
+    if (code >= 0)
+        return code;
+    if (!bench.steps && bench.epochs == 0 && bench.seconds == 0)
+        bench.seconds = DEFAULT_SECONDS;
+    code = open_feed(&bench, &feed, &err);
+    if (!code)
+        code = run(&bench, &feed, &err);
+    if (code)
+        np_complain(&err);
+    else
+        report(&bench, &feed);
+    close_feed(&feed);
+    np_bench_close(&bench);
+    return code ? NP_EXIT_FAILED : NP_EXIT_DONE;
+}

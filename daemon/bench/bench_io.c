@@ -1,0 +1,271 @@
+/* `nnpipe bench io`: the extents of the training set, read in random order by as many threads
+ * and with as many reads in flight as the loader would have; nothing is decoded. Each thread
+ * draws positions from one counter, so no extent is read twice before all have been.
+ * Main thread; the measuring threads share what is marked atomic. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "daemon/bench/bench.h"
+#include "loader/base/box.h"
+#include "loader/base/clock.h"
+#include "loader/base/io.h"
+#include "loader/base/mem.h"
+#include "loader/base/rng.h"
+#include "loader/source/files.h"
+
+#define DEFAULT_SECONDS 5.0
+#define MAX_THREADS     1024
+
+/* Shared by the threads. */
+struct io_bench {
+    const struct np_index *index;
+    struct np_files *files;
+    const char *io;
+    int depth;
+    uint64_t seed, end_ns, nr_reads;               /* nr_reads: of each epoch, the whole set */
+    uint64_t next;                                 /* atomic: position */
+    uint64_t done_reads, done_bytes, cached_reads; /* atomic */
+    struct np_err err;                             /* under lock */
+    pthread_mutex_t lock;
+};
+
+struct one_read {
+    struct np_io_read read;
+    struct np_extent extent;
+    int own_fd;
+};
+
+static void fail(struct io_bench *bench, const struct np_err *err)
+{
+    pthread_mutex_lock(&bench->lock);
+    if (!bench->err.code)
+        bench->err = *err;
+    pthread_mutex_unlock(&bench->lock);
+}
+
+static int submit(
+    struct io_bench *bench, struct np_io *io, struct one_read *one, struct np_err *err)
+{
+    const uint64_t position = __atomic_fetch_add(&bench->next, 1, __ATOMIC_RELAXED);
+    const uint64_t n = np_index_samples(bench->index);
+    const uint64_t sample =
+        np_permute(n, bench->seed, NP_STREAM_ORDER, (uint32_t)(position / n), 0, position % n);
+    const struct np_record record = np_index_get(bench->index, sample);
+    int code;
+
+    np_source_locate(bench->index, sample, &one->extent);
+    one->own_fd = -1;
+    if (np_index_root(bench->index)) {
+        one->own_fd = open(one->extent.path, O_RDONLY | O_CLOEXEC);
+        if (one->own_fd < 0)
+            return np_err_set(
+                err, -errno, "%s: cannot open: %s", one->extent.path, strerror(errno));
+    }
+    one->read.fd = one->own_fd >= 0 ? one->own_fd : np_files_fd(bench->files, record.file);
+    one->read.offset = record.offset;
+    one->read.bytes = record.bytes;
+    one->read.owner = one;
+    code = np_io_submit(io, &one->read);
+    return code ? np_err_set(err, code, "%s: cannot read: %s", one->extent.path, strerror(-code))
+                : 0;
+}
+
+static int reap(
+    struct io_bench *bench, struct np_io *io, struct one_read **ret_one, struct np_err *err)
+{
+    struct one_read *one = np_io_reap(io, true)->owner;
+
+    if (one->own_fd >= 0)
+        close(one->own_fd);
+    one->own_fd = -1;
+    if (one->read.result < 0)
+        return np_err_set(err, one->read.result, "%s: cannot read at offset %" PRIu64 ": %s",
+            one->extent.path, one->read.offset, strerror(-one->read.result));
+    __atomic_fetch_add(&bench->done_reads, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&bench->done_bytes, (uint64_t)one->read.result, __ATOMIC_RELAXED);
+    *ret_one = one;
+    return 0;
+}
+
+static int read_all(
+    struct io_bench *bench, struct np_io *io, struct one_read *reads, struct np_err *err)
+{
+    int code = 0;
+
+    for (int i = 0; !code && i < bench->depth; i++)
+        code = submit(bench, io, &reads[i], err);
+    while (!code && np_now_ns() < bench->end_ns) {
+        struct one_read *one = NULL;
+
+        code = reap(bench, io, &one, err);
+        if (!code)
+            code = submit(bench, io, one, err);
+    }
+    /* What is under way counts too: on slow storage that is most of it. */
+    for (int i = 0; !code && i < bench->depth; i++) {
+        struct one_read *one = NULL;
+
+        code = reap(bench, io, &one, err);
+    }
+    return code;
+}
+
+static void *io_thread(void *context)
+{
+    struct io_bench *bench = context;
+    const size_t bytes = (np_index_max_extent(bench->index) + 4095ul) / 4096 * 4096;
+    struct one_read *reads = np_alloc_array((size_t)bench->depth, sizeof(*reads));
+    void *buffers = np_page_allocator.alloc(NULL, bytes * (size_t)bench->depth + 1);
+    struct np_io io = {0};
+    struct np_err err = {0};
+    int code;
+
+    if (!reads || !buffers)
+        code = np_err_set(&err, -ENOMEM, "out of memory for %d reads", bench->depth);
+    else
+        code = np_io_open(&io, bench->io, bench->depth, &err);
+    for (int i = 0; !code && i < bench->depth; i++) {
+        reads[i].read.buffer = (char *)buffers + (size_t)i * bytes;
+        reads[i].own_fd = -1;
+    }
+    if (!code)
+        code = read_all(bench, &io, reads, &err);
+    __atomic_fetch_add(&bench->cached_reads, io.nr_cached, __ATOMIC_RELAXED);
+    np_io_close(&io); /* waits for what is in flight */
+    for (int i = 0; reads && i < bench->depth; i++)
+        if (reads[i].own_fd > 0)
+            close(reads[i].own_fd);
+    np_page_allocator.free(NULL, buffers, bytes * (size_t)bench->depth + 1);
+    np_free(reads);
+    if (code)
+        fail(bench, &err);
+    return NULL;
+}
+
+/* Drops the set's files from the page cache: what was written is on disk already. */
+static void drop_cache(const struct np_index *index)
+{
+    struct np_extent extent;
+
+    for (uint64_t i = 0; np_index_root(index) && i < np_index_samples(index); i++) {
+        int fd;
+
+        np_source_locate(index, i, &extent);
+        fd = open(extent.path, O_RDONLY | O_CLOEXEC);
+        if (fd >= 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0)
+            close(fd);
+    }
+    for (int i = 0; !np_index_root(index) && i < np_index_files(index); i++) {
+        int fd = open(np_index_file(index, i), O_RDONLY | O_CLOEXEC);
+
+        if (fd >= 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0)
+            close(fd);
+    }
+}
+
+static void run_threads(struct io_bench *bench, int nr_threads)
+{
+    pthread_t threads[MAX_THREADS];
+    int nr_started = 0;
+
+    while (nr_started < nr_threads &&
+           pthread_create(&threads[nr_started], NULL, io_thread, bench) == 0)
+        nr_started++;
+    if (nr_started < nr_threads) {
+        struct np_err err = {0};
+
+        np_err_set(&err, -EAGAIN, "only %d of %d threads could be started", nr_started, nr_threads);
+        fail(bench, &err);
+    }
+    for (int i = 0; i < nr_started; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void report(
+    struct np_bench *bench, const struct io_bench *io, int nr_threads, double seconds)
+{
+    struct np_json *json = &bench->ui.object;
+
+    np_json_begin(json, "done");
+    np_json_int(json, "reads", (int64_t)io->done_reads);
+    np_json_int(json, "bytes", (int64_t)io->done_bytes);
+    np_json_real(json, "seconds", seconds);
+    np_json_real(json, "reads_per_second", (double)io->done_reads / seconds);
+    np_json_real(json, "bytes_per_second", (double)io->done_bytes / seconds);
+    np_json_real(json, "cached_ratio",
+        io->done_reads ? (double)io->cached_reads / (double)io->done_reads : 0);
+    np_json_int(json, "readers", nr_threads);
+    np_json_text(json, "io", io->io);
+    np_json_int(json, "depth", io->depth);
+    np_ui_event(&bench->ui, np_json_end(json));
+    if (!bench->json)
+        np_ui_say(&bench->ui,
+            "%" PRIu64 " reads in %.2f s: %.0f a second, %.1f MB/s; %.0f%% from the page cache; "
+            "%d threads, %s, depth %d",
+            io->done_reads, seconds, (double)io->done_reads / seconds,
+            (double)io->done_bytes / seconds / 1e6,
+            io->done_reads ? 100.0 * (double)io->cached_reads / (double)io->done_reads : 0.0,
+            nr_threads, io->io, io->depth);
+}
+
+static int measure(struct np_bench *bench, struct np_err *err)
+{
+    const struct np_loader_options *options = &bench->config->loader;
+    struct io_bench io = {.index = bench->setup.train,
+        .seed = (uint64_t)bench->config->seed,
+        .depth = np_loader_auto_depth(options, bench->setup.train, NULL),
+        .lock = PTHREAD_MUTEX_INITIALIZER};
+    const int nr_threads = np_loader_auto_readers(options);
+    struct np_io probe;
+    int code = np_io_open(&probe, options->io, io.depth, err);
+
+    if (code)
+        return code;
+    io.io = probe.ops->name;
+    np_io_close(&probe);
+    code = np_files_open(io.index, &io.files, err);
+    if (code)
+        return code;
+    if (bench->cold)
+        drop_cache(io.index);
+    const uint64_t start_ns = np_now_ns();
+    io.end_ns =
+        start_ns + (uint64_t)((bench->seconds > 0 ? bench->seconds : DEFAULT_SECONDS) * 1e9);
+    run_threads(&io, nr_threads);
+    np_files_close(io.files);
+    if (io.err.code) {
+        *err = io.err;
+        return err->code;
+    }
+    report(bench, &io, nr_threads, (double)(np_now_ns() - start_ns) * 1e-9);
+    return 0;
+}
+
+int np_bench_io(int argc, char **argv)
+{
+    struct np_bench bench = {0};
+    const struct np_flag flags[] = {
+        {"--seconds", &bench.seconds_text, NULL, NULL},
+        {"--cold", NULL, &bench.cold, NULL},
+        {"--json", NULL, &bench.json, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    struct np_err err = {0};
+    int code = np_bench_open(argc, argv, flags, &bench);
+
+    if (code >= 0)
+        return code;
+    if (np_index_raw(bench.setup.train)->kind == NP_RAW_SYNTH)
+        code = np_err_set(&err, -EINVAL, "this set is drawn, not read: there is no I/O to measure");
+    else
+        code = measure(&bench, &err);
+    if (code)
+        np_complain(&err);
+    np_bench_close(&bench);
+    return code ? NP_EXIT_FAILED : NP_EXIT_DONE;
+}

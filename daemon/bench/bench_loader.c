@@ -1,0 +1,244 @@
+/* `nnpipe bench loader`: the training loader with a consumer that never waits. With --epochs or --steps it
+ * measures exactly those, from the first reader's start to the last batch. Otherwise it runs for a time
+ * (DEFAULT_SECONDS), and the clock starts once each slot of the ring has been used: a first use of memory
+ * costs page faults, which a run of hours does not notice. The digest is XXH3-64 of the rows of the first
+ * `digest_batches` batches, in order: all of them with --epochs or --steps; in a timed run the first
+ * DIGEST_BATCHES (fewer in an epoch: those), which are always run. So equal settings digest the same rows
+ * however fast the box is. Main thread. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "daemon/bench/bench.h"
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+
+#define DIGEST_BATCHES  64
+#define DEFAULT_SECONDS 5.0
+
+/* Where the measurement began; what was before is warm-up. */
+struct start {
+    uint64_t ns, bytes_read;
+    double cpu_seconds;
+    bool reached;
+};
+
+struct measured {
+    uint64_t nr_taken;   /* batches, warm-up included */
+    uint64_t nr_batches; /* since the clock started */
+    uint64_t digest_batches, nr_bad;
+    double images, epochs, seconds, cpu_seconds, bytes_read; /* since the clock started */
+    struct start start;
+    XXH3_state_t hash;
+};
+
+static uint64_t digest_batches(const struct np_bench *bench, uint64_t nr_steps)
+{
+    const uint64_t batch = (uint64_t)bench->config->loader.batch;
+    const uint64_t epoch = (np_index_samples(bench->setup.train) + batch - 1) / batch;
+
+    if (nr_steps != UINT32_MAX)
+        return nr_steps;
+    return epoch < DIGEST_BATCHES ? epoch : DIGEST_BATCHES;
+}
+
+static bool is_timed(const struct np_bench *bench)
+{
+    return bench->seconds > 0 && !bench->steps && bench->epochs == 0;
+}
+
+static void start_clock(const struct np_bench *bench, struct start *start)
+{
+    struct np_stat_sum sum;
+
+    np_stat_read(bench->stat, "reader", &sum);
+    *start = (struct start){
+        .ns = np_now_ns(),
+        .bytes_read = sum.stages[NP_STAGE_READ].bytes,
+        .cpu_seconds = np_cpu_seconds(),
+        .reached = true,
+    };
+}
+
+static void stop_clock(const struct np_bench *bench, struct measured *measured)
+{
+    struct np_stat_sum sum;
+
+    np_stat_read(bench->stat, "reader", &sum);
+    measured->seconds = (double)(np_now_ns() - measured->start.ns) * 1e-9;
+    measured->cpu_seconds = np_cpu_seconds() - measured->start.cpu_seconds;
+    measured->bytes_read = (double)(sum.stages[NP_STAGE_READ].bytes - measured->start.bytes_read);
+    measured->images = (double)measured->nr_batches * (double)bench->config->loader.batch;
+    measured->epochs = measured->images / (double)np_index_samples(bench->setup.train);
+}
+
+static bool is_over(const struct np_bench *bench, const struct measured *measured)
+{
+    const uint64_t end_ns = measured->start.ns + (uint64_t)(bench->seconds * 1e9);
+
+    return is_timed(bench) && measured->start.reached &&
+           measured->nr_taken >= measured->digest_batches && np_now_ns() >= end_ns;
+}
+
+/* Takes batches until the run, or (once the digest is whole) the time is over. */
+static int drain(const struct np_bench *bench, struct np_loader *loader, uint64_t nr_steps,
+    struct measured *measured, struct np_err *err)
+{
+    struct np_ring *ring = np_loader_ring(loader);
+    const uint64_t warm_up = (uint64_t)np_ring_slots(ring);
+    struct np_block *block = np_stat_join(bench->stat, "bench");
+    const size_t bytes = (size_t)bench->config->loader.batch * (size_t)bench->setup.height *
+                         (size_t)bench->setup.width * (size_t)bench->config->loader.channels;
+
+    if (!block)
+        return np_err_set(err, -ENOMEM, "out of memory for counters");
+    while (measured->nr_taken < nr_steps && !is_over(bench, measured)) {
+        struct np_batch *batch = np_ring_take(ring, block, err);
+
+        if (!batch)
+            return err->code ? err->code : -ESHUTDOWN;
+        if (measured->nr_taken++ < measured->digest_batches)
+            XXH3_64bits_update(&measured->hash, batch->images, bytes);
+        np_ring_release(ring, batch);
+        if (measured->start.reached)
+            measured->nr_batches++;
+        else if (measured->nr_taken >= warm_up)
+            start_clock(bench, &measured->start);
+    }
+    return 0;
+}
+
+static int measure(const struct np_bench *bench, struct np_loader **ret_loader,
+    struct measured *measured, struct np_err *err)
+{
+    const uint64_t nr_steps = np_bench_steps(bench, 1);
+    struct np_loader_config config;
+    int code;
+
+    np_bench_loader_config(bench, nr_steps, &np_page_allocator, &config);
+    measured->digest_batches = digest_batches(bench, nr_steps);
+    XXH3_64bits_reset(&measured->hash);
+    if (!is_timed(bench))
+        start_clock(bench, &measured->start);
+    code = np_loader_start(&config, ret_loader, err);
+    if (code == 0)
+        code = drain(bench, *ret_loader, nr_steps, measured, err);
+    if (code == 0)
+        stop_clock(bench, measured);
+    return code;
+}
+
+static void count_bad(struct np_bench *bench, struct np_loader *loader, struct measured *measured)
+{
+    struct np_bad_sample bad;
+
+    while (np_loader_next_bad(loader, &bad)) {
+        if (measured->nr_bad++ < 10)
+            np_ui_say(&bench->ui, "bad sample: %s at offset %" PRIu64 ": %s", bad.path, bad.offset,
+                bad.reason);
+    }
+}
+
+/* Microseconds of a stage an image, over all readers. */
+static double stage_us(const struct np_stat_sum *sum, enum np_stage stage)
+{
+    return sum->stages[stage].items
+               ? (double)sum->stages[stage].work_ns / 1e3 / (double)sum->stages[stage].items
+               : 0;
+}
+
+static void report_json(struct np_bench *bench, const struct np_loader *loader,
+    const struct measured *measured, const struct np_stat_sum *sum, const char *digest)
+{
+    struct np_json *json = &bench->ui.object;
+
+    np_json_begin(json, "done");
+    np_json_int(json, "images", (int64_t)measured->images);
+    np_json_real(json, "epochs", measured->epochs);
+    np_json_int(json, "warm_up_batches", (int64_t)(measured->nr_taken - measured->nr_batches));
+    np_json_real(json, "seconds", measured->seconds);
+    np_json_real(json, "images_per_second", measured->images / measured->seconds);
+    np_json_real(json, "bytes_per_second", measured->bytes_read / measured->seconds);
+    np_json_real(json, "cpu_seconds", measured->cpu_seconds);
+    np_json_int(json, "readers", np_loader_readers(loader));
+    np_json_text(json, "io", np_loader_io(loader));
+    np_json_int(json, "depth", np_loader_depth(loader));
+    np_json_text(json, "cache", np_loader_cache(loader));
+    np_json_text(json, "digest", digest);
+    np_json_int(json, "digest_batches", (int64_t)measured->digest_batches);
+    np_json_int(json, "bad_samples", (int64_t)measured->nr_bad);
+    np_json_int(json, "peak_rss_bytes", (int64_t)np_peak_rss_bytes());
+    for (int stage = NP_STAGE_READ; stage <= NP_STAGE_BATCH; stage++) {
+        char key[32];
+
+        snprintf(key, sizeof(key), "%s_us", np_stage_names[stage]);
+        np_json_real(json, key, stage_us(sum, (enum np_stage)stage));
+    }
+    np_ui_event(&bench->ui, np_json_end(json));
+}
+
+static void report_text(struct np_bench *bench, const struct np_loader *loader,
+    const struct measured *measured, const struct np_stat_sum *sum, const char *digest)
+{
+    np_ui_say(&bench->ui,
+        "%.0f images (%.3g epochs) in %.2f s: %.0f img/s, %.1f MB/s read, %.2f CPU seconds, "
+        "%d readers, %s, depth %d, cache %s",
+        measured->images, measured->epochs, measured->seconds, measured->images / measured->seconds,
+        measured->bytes_read / measured->seconds / 1e6, measured->cpu_seconds,
+        np_loader_readers(loader), np_loader_io(loader), np_loader_depth(loader),
+        np_loader_cache(loader));
+    for (int stage = NP_STAGE_READ; stage <= NP_STAGE_BATCH; stage++)
+        if (sum->stages[stage].items)
+            np_ui_say(&bench->ui, "  %-10s %9.2f us an item, %" PRIu64 " items",
+                np_stage_names[stage], stage_us(sum, (enum np_stage)stage),
+                sum->stages[stage].items);
+    np_ui_say(&bench->ui, "  readers waited %.2f s for files, %.2f s for a free slot",
+        (double)sum->state_ns[NP_STATE_IO_WAIT] * 1e-9,
+        (double)sum->state_ns[NP_STATE_BLOCKED] * 1e-9);
+    np_ui_say(&bench->ui, "digest %s of the first %" PRIu64 " batches, peak memory %" PRIu64 " MiB",
+        digest, measured->digest_batches, np_peak_rss_bytes() >> 20);
+    if (measured->nr_bad)
+        np_ui_say(&bench->ui, "%" PRIu64 " bad samples", measured->nr_bad);
+}
+
+int np_bench_loader(int argc, char **argv)
+{
+    struct np_bench bench = {0};
+    const struct np_flag flags[] = {
+        {"--seconds", &bench.seconds_text, NULL, NULL},
+        {"--epochs", &bench.epochs_text, NULL, NULL},
+        {"--steps", &bench.steps_text, NULL, NULL},
+        {"--json", NULL, &bench.json, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    struct measured measured = {0};
+    struct np_loader *loader = NULL;
+    struct np_stat_sum sum;
+    struct np_err err = {0};
+    char digest[20];
+    int code = np_bench_open(argc, argv, flags, &bench);
+
+    if (code >= 0)
+        return code;
+    if (bench.seconds == 0 && bench.epochs == 0 && bench.steps == 0)
+        bench.seconds = DEFAULT_SECONDS;
+    code = measure(&bench, &loader, &measured, &err);
+    if (loader)
+        count_bad(&bench, loader, &measured);
+    if (code == 0) {
+        np_stat_read(bench.stat, "reader", &sum);
+        snprintf(digest, sizeof(digest), "%016" PRIx64, XXH3_64bits_digest(&measured.hash));
+        if (bench.json)
+            report_json(&bench, loader, &measured, &sum, digest);
+        else
+            report_text(&bench, loader, &measured, &sum, digest);
+    } else {
+        np_complain(&err);
+    }
+    np_loader_stop(loader);
+    np_bench_close(&bench);
+    return code ? NP_EXIT_FAILED : NP_EXIT_DONE;
+}

@@ -1,0 +1,284 @@
+/* `nnpipe bench step`: the training step alone, on one batch of random pixels that lies ready on the
+ * device: forward, backward, update. Needs no data: without it picture size and classes come from
+ * the config as far as it tells. Main thread. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/bench/bench.h"
+#include "daemon/run/run.h"
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+#include "loader/base/rng.h"
+#include "trainer/plan.h"
+
+#define DEFAULT_SECONDS 5.0
+#define WARMUP_STEPS    3
+#define MOST_TIMES      100000 /* steps whose times are kept */
+
+struct step_bench {
+    struct np_device *device;
+    struct np_plan *plan;
+    enum np_dtype precision;
+    int threads;
+    uint8_t *images;
+    int32_t *labels;
+    void *device_images, *device_labels; /* the same, or copies on the device */
+    struct np_event passed[2];           /* of the newest step and of the one before it */
+    uint64_t last_ns;                    /* when the newest finished one had passed */
+    double *ms;                          /* of each step */
+    size_t nr_steps;
+    double seconds;
+};
+
+/* --- setting up --------------------------------------------------------------------------- */
+
+static int open_graph(struct np_bench *bench, const struct step_bench *step, struct np_err *err)
+{
+    struct np_report report;
+    int code;
+
+    np_report_init(&report, bench->config->path);
+    code = np_setup_graph(bench->config, step->precision, &bench->setup, &report);
+    if (code < 0) {
+        np_complain_report(&report, &bench->overrides);
+        np_err_set(err, code, "the model does not fit the data");
+    }
+    np_report_fini(&report);
+    return code;
+}
+
+static int write_weights(struct np_bench *bench, const struct step_bench *step, struct np_err *err)
+{
+    const struct np_graph *graph = bench->setup.graph;
+    const struct np_plan_ops *ops = step->device->plan_ops;
+    float *params = np_alloc_array(graph->nr_params + 1, sizeof(float));
+    float *buffers = np_alloc_array(graph->nr_buffers + 1, sizeof(float));
+    int code = 0;
+
+    if (!params || !buffers)
+        code = np_err_set(err, -ENOMEM, "out of memory for the weights");
+    else
+        np_graph_init(graph, (uint64_t)bench->config->seed, params, buffers);
+    if (code == 0)
+        code = ops->write(step->plan, NP_ARRAY_PARAMS, params, err);
+    if (code == 0)
+        code = ops->write(step->plan, NP_ARRAY_BUFFERS, buffers, err);
+    np_free(params);
+    np_free(buffers);
+    return code;
+}
+
+/* Random pixels and labels, where the device reads them. */
+static int make_batch(struct np_bench *bench, struct step_bench *step, struct np_err *err)
+{
+    const struct np_device_ops *ops = step->device->ops;
+    const struct np_graph *graph = bench->setup.graph;
+    size_t rows = (size_t)graph->batch;
+    size_t bytes = np_tensor_elements(&graph->tensors[graph->images]);
+    struct np_event copied = {0};
+    struct np_draws draws;
+
+    step->images = np_alloc(bytes);
+    step->labels = np_alloc_array(rows, sizeof(*step->labels));
+    if (!step->images || !step->labels)
+        return np_err_set(err, -ENOMEM, "out of memory for a batch");
+    np_draws_init(&draws, (uint64_t)bench->config->seed, NP_STREAM_TEST, 0, 0, 0);
+    for (size_t i = 0; i < bytes; i++)
+        step->images[i] = (uint8_t)np_draw_below(&draws, 256);
+    for (size_t i = 0; i < rows; i++)
+        step->labels[i] = (int32_t)np_draw_below(&draws, (uint32_t)graph->classes);
+    step->device_images = step->images;
+    step->device_labels = step->labels;
+    if (!ops->alloc)
+        return 0;
+    step->device_images = ops->alloc(step->device, bytes);
+    step->device_labels = ops->alloc(step->device, rows * sizeof(*step->labels));
+    if (!step->device_images || !step->device_labels)
+        return np_err_set(err, -ENOMEM, "%s: out of memory for a batch", step->device->name);
+    if (ops->upload(step->device, step->device_images, step->images, bytes) < 0 ||
+        ops->upload(step->device, step->device_labels, step->labels, rows * sizeof(*step->labels)) <
+            0)
+        return np_err_set(err, -EIO, "%s: a copy to the device failed", step->device->name);
+    ops->record(step->device, NP_STREAM_COPY, &copied);
+    return ops->done(step->device, &copied, true) < 0
+               ? np_err_set(err, -EIO, "%s: a copy to the device failed", step->device->name)
+               : 0;
+}
+
+static int open_step(struct np_bench *bench, struct step_bench *step, struct np_err *err)
+{
+    const struct np_config *config = bench->config;
+    struct np_plan_options options;
+    int code = np_device_open(config->device, &config->device_options, &step->device, err);
+
+    if (code < 0)
+        return code;
+    if (*step->device->passed_over)
+        np_ui_warn(&bench->ui, step->device->passed_over);
+    step->precision = np_run_precision(config, step->device);
+    step->threads = np_run_threads(config);
+    options = (struct np_plan_options){.lanes = step->threads,
+        .threads = step->threads,
+        .deterministic = config->run.deterministic,
+        .tf32 = config->run.tf32};
+    code = open_graph(bench, step, err);
+    if (code == 0)
+        code = step->device->plan_ops->prepare(
+            step->device, bench->setup.graph, NULL, &options, &step->plan, err);
+    if (code == 0)
+        code = write_weights(bench, step, err);
+    if (code == 0)
+        code = make_batch(bench, step, err);
+    if (code == 0 && !(step->ms = np_alloc_array(MOST_TIMES, sizeof(*step->ms))))
+        code = np_err_set(err, -ENOMEM, "out of memory for the times");
+    return code;
+}
+
+/* --- running ------------------------------------------------------------------------------ */
+
+static int queue_step(
+    const struct np_bench *bench, struct step_bench *step, uint64_t i, struct np_err *err)
+{
+    const struct np_device_ops *ops = step->device->ops;
+    const struct np_plan_ops *plan_ops = step->device->plan_ops;
+    const float scale = 1.0f / (float)bench->setup.graph->batch;
+    struct np_hyper hyper;
+    int code;
+
+    np_optim_hyper(&bench->config->optim, 0.01, i, &hyper);
+    hyper.clip_norm = (float)bench->config->run.clip_norm;
+    if (plan_ops->step_update) {
+        code = plan_ops->step_update(
+            step->plan, step->device_images, step->device_labels, i, scale, &hyper, err);
+    } else {
+        code = plan_ops->step(
+            step->plan, step->device_images, step->device_labels, i, scale, false, err);
+        if (code == 0)
+            code = plan_ops->update(step->plan, &hyper, err);
+    }
+    if (code == 0)
+        ops->record(step->device, NP_STREAM_COMPUTE, &step->passed[i % 2]);
+    return code;
+}
+
+/* Waits for step i; its time is that since the one before had passed. */
+static int finish_step(struct step_bench *step, uint64_t i, struct np_err *err)
+{
+    struct np_event *passed = &step->passed[i % 2];
+    uint64_t end;
+
+    if (step->device->ops->done(step->device, passed, true) < 0)
+        return np_err_set(err, -EIO, "%s: the step failed%s%s", step->device->name,
+            *step->device->fault ? ": " : "", step->device->fault);
+    end = passed->passed_ns > step->last_ns ? passed->passed_ns : step->last_ns;
+    if (i >= WARMUP_STEPS) {
+        step->ms[step->nr_steps++] = (double)(end - step->last_ns) * 1e-6;
+        step->seconds += (double)(end - step->last_ns) * 1e-9;
+    }
+    step->last_ns = end;
+    return 0;
+}
+
+/* As the trainer does it: the next step is queued before the one under way is waited for. */
+static int run(const struct np_bench *bench, struct step_bench *step, struct np_err *err)
+{
+    const uint64_t most = bench->steps ? bench->steps + WARMUP_STEPS : UINT64_MAX;
+    uint64_t nr_queued = 0, nr_done = 0;
+    bool enough = false;
+    int code = 0;
+
+    while (code == 0 && (nr_done < nr_queued || !enough)) {
+        enough = enough || nr_queued == most || step->nr_steps + 1 >= MOST_TIMES ||
+                 (!bench->steps && step->seconds >= bench->seconds);
+        if (!enough)
+            code = queue_step(bench, step, nr_queued++, err);
+        if (code == 0 && (enough ? nr_done < nr_queued : nr_queued - nr_done > 1))
+            code = finish_step(step, nr_done++, err);
+    }
+    return code;
+}
+
+static int compare_times(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+
+    return (a > b) - (a < b);
+}
+
+static void report(struct np_bench *bench, struct step_bench *step)
+{
+    struct np_json *json = &bench->ui.object;
+    const int batch = bench->setup.graph->batch;
+    const char *precision = step->precision == NP_F32    ? "f32"
+                            : step->precision == NP_BF16 ? "bf16"
+                                                         : "f16";
+    const double rate = (double)step->nr_steps * batch / step->seconds;
+    double p50, p99;
+
+    qsort(step->ms, step->nr_steps, sizeof(*step->ms), compare_times);
+    p50 = step->ms[step->nr_steps / 2];
+    p99 = step->ms[step->nr_steps * 99 / 100];
+    np_json_begin(json, "done");
+    np_json_int(json, "steps", (int64_t)step->nr_steps);
+    np_json_int(json, "batch", batch);
+    np_json_real(json, "seconds", step->seconds);
+    np_json_real(json, "images_per_second", rate);
+    np_json_real(json, "step_ms_p50", p50);
+    np_json_real(json, "step_ms_p99", p99);
+    np_json_text(json, "precision", precision);
+    np_json_text(json, "device", step->device->name);
+    np_json_int(json, "threads", step->threads);
+    np_json_int(json, "parameters", (int64_t)bench->setup.graph->nr_params);
+    np_ui_event(&bench->ui, np_json_end(json));
+    if (!bench->json)
+        np_ui_say(&bench->ui,
+            "%zu steps of %d images in %.2f s on %s, %s, %d threads: %.0f img/s, a step takes "
+            "%.1f ms (p50), %.1f ms (p99)",
+            step->nr_steps, batch, step->seconds, step->device->name, precision, step->threads,
+            rate, p50, p99);
+}
+
+static void close_step(struct step_bench *step)
+{
+    if (step->device && step->device->ops->free) {
+        step->device->ops->free(step->device, step->device_images);
+        step->device->ops->free(step->device, step->device_labels);
+    }
+    if (step->plan)
+        step->device->plan_ops->free(step->plan);
+    np_device_close(step->device);
+    np_free(step->images);
+    np_free(step->labels);
+    np_free(step->ms);
+}
+
+int np_bench_step(int argc, char **argv)
+{
+    struct np_bench bench = {.data_is_optional = true};
+    const struct np_flag flags[] = {
+        {"--seconds", &bench.seconds_text, NULL, NULL},
+        {"--steps", &bench.steps_text, NULL, NULL},
+        {"--device", &bench.device, NULL, NULL},
+        {"--json", NULL, &bench.json, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    struct step_bench step = {0};
+    struct np_err err = {0};
+    int code = np_bench_open(argc, argv, flags, &bench);
+
+    if (code >= 0)
+        return code;
+    if (bench.seconds == 0)
+        bench.seconds = DEFAULT_SECONDS;
+    code = open_step(&bench, &step, &err);
+    if (code == 0)
+        code = run(&bench, &step, &err);
+    if (code)
+        np_complain(&err);
+    else
+        report(&bench, &step);
+    close_step(&step);
+    np_bench_close(&bench);
+    return code ? NP_EXIT_FAILED : NP_EXIT_DONE;
+}

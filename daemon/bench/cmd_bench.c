@@ -1,0 +1,175 @@
+/* `nnpipe bench WHAT CONFIG`: what the benchmarks share. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "daemon/bench/bench.h"
+#include "loader/base/mem.h"
+
+static int parse_number(const char *flag, const char *text, double most, double *ret_value)
+{
+    char *end;
+
+    if (!text)
+        return 0;
+    *ret_value = strtod(text, &end);
+    if (*end == '\0' && end != text && *ret_value > 0 && *ret_value <= most)
+        return 0;
+    fprintf(stderr, "nnpipe bench: %s takes a number above 0, not '%s'\n", flag, text);
+    return NP_EXIT_USAGE;
+}
+
+static int parse_flags(int argc, char **argv, const struct np_flag *flags, struct np_bench *bench)
+{
+    double steps = 0;
+    int nr_operands, code;
+
+    code = np_flags_parse(argc, argv, flags, &bench->overrides, &nr_operands);
+    if (code == 0 && nr_operands != 1) {
+        fprintf(stderr, "nnpipe %s: expected one CONFIG, not %d; `nnpipe help %s` says more\n",
+            argv[0], nr_operands, argv[0]);
+        return NP_EXIT_USAGE;
+    }
+    if (code == 0)
+        code = parse_number("--seconds", bench->seconds_text, 1e6, &bench->seconds);
+    if (code == 0)
+        code = parse_number("--epochs", bench->epochs_text, 1e6, &bench->epochs);
+    if (code == 0)
+        code = parse_number("--steps", bench->steps_text, 1e12, &steps);
+    bench->steps = (uint64_t)steps;
+    return code ? code : -1;
+}
+
+static void say_note(void *context, const char *text)
+{
+    np_ui_say(context, "%s", text);
+}
+
+/* What the data would have told. */
+static void guess_data(struct np_bench *bench, struct np_err *err)
+{
+    struct np_setup *setup = &bench->setup;
+    char guess[NP_GUESS_TEXT];
+    struct np_report report; /* two chains that disagree have been found before */
+    int classes = 0;
+
+    np_setup_fini(setup);
+    np_report_init(&report, bench->config->path);
+    np_setup_size(bench->config, &setup->height, &setup->width, &report);
+    np_report_fini(&report);
+    np_setup_guess(bench->config, &setup->height, &setup->width, &classes, guess);
+    np_ui_say(&bench->ui, "%s; %s", err->text, guess);
+    setup->classes = np_node_new(NP_NODE_LIST, 0, 0);
+    for (int i = 0; i < classes; i++)
+        np_node_add(setup->classes, NULL, np_node_scalar("guessed", 0, 0));
+    err->code = 0;
+}
+
+static int open_data(struct np_bench *bench, const char *path)
+{
+    const struct np_source_progress progress = {.note = say_note, .context = &bench->ui};
+    struct np_report report;
+    struct np_err err = {0};
+    int code;
+
+    np_report_init(&report, path);
+    code = np_config_load(
+        path, bench->overrides.texts, bench->overrides.nr_texts, &bench->config, &report);
+    if (code == 0 && bench->device)
+        code = np_config_set_device(bench->config, bench->device, &report);
+    if (code)
+        np_complain_report(&report, &bench->overrides);
+    np_report_fini(&report);
+    if (code)
+        return NP_EXIT_USAGE;
+    bench->config->has_test = bench->config->has_val = false; /* the training set is enough */
+    if (np_setup_data(bench->config, &progress, &bench->setup, &err) < 0 && bench->data_is_optional)
+        guess_data(bench, &err);
+    if (err.code == 0 && !(bench->stat = np_stat_new()))
+        np_err_set(&err, -ENOMEM, "out of memory for counters");
+    if (err.code == 0)
+        return -1;
+    np_complain(&err);
+    return NP_EXIT_FAILED;
+}
+
+int np_bench_open(int argc, char **argv, const struct np_flag *flags, struct np_bench *bench)
+{
+    int code = parse_flags(argc, argv, flags, bench);
+
+    if (code >= 0)
+        return code;
+    np_ui_init(&bench->ui, bench->json);
+    code = open_data(bench, argv[1]);
+    if (code >= 0)
+        np_bench_close(bench);
+    return code;
+}
+
+void np_bench_close(struct np_bench *bench)
+{
+    np_setup_fini(&bench->setup);
+    np_config_free(bench->config);
+    np_stat_free(bench->stat);
+    np_ui_fini(&bench->ui);
+}
+
+void np_bench_loader_config(const struct np_bench *bench, uint64_t nr_steps,
+    const struct np_allocator *allocator, struct np_loader_config *ret_config)
+{
+    const struct np_config *config = bench->config;
+    const struct np_loader_options *options = &config->loader;
+
+    *ret_config = (struct np_loader_config){
+        .options = options,
+        .sampler =
+            {
+                .seed = (uint64_t)config->seed,
+                .nr_train = np_index_samples(bench->setup.train),
+                .batch = (int)options->batch,
+                .nr_steps = nr_steps,
+                .shuffle = options->shuffle,
+                .window = (uint64_t)options->window,
+            },
+        .train = bench->setup.train,
+        .train_labels = bench->setup.train_labels,
+        .augment = config->augment,
+        .test_augment = config->test_augment,
+        .shape = {(int)options->batch, bench->setup.height, bench->setup.width,
+            (int)options->channels},
+        .allocator = allocator,
+        .stat = bench->stat,
+        .picture_bytes = np_picture_bytes(bench->setup.train, (int)options->channels),
+    };
+}
+
+uint64_t np_bench_steps(const struct np_bench *bench, double default_epochs)
+{
+    const double epoch =
+        (double)np_index_samples(bench->setup.train) / (double)bench->config->loader.batch;
+
+    if (bench->steps)
+        return bench->steps;
+    if (bench->seconds > 0 && bench->epochs == 0)
+        return UINT32_MAX;
+    return (uint64_t)ceil((bench->epochs > 0 ? bench->epochs : default_epochs) * epoch);
+}
+
+double np_cpu_seconds(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+}
+
+uint64_t np_peak_rss_bytes(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (uint64_t)usage.ru_maxrss * 1024;
+}

@@ -1,0 +1,273 @@
+/* `nnpipe selftest`: a device against the reference, one table, one exit code. Main thread. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "daemon/cmd.h"
+#include "daemon/config/config.h"
+#include "daemon/run/run.h"
+#include "trainer/selftest/selftest_cases.h"
+#include "daemon/ui/progress.h"
+#include "loader/base/clock.h"
+#include "trainer/selftest/selftest.h"
+
+struct selftest {
+    const char *device_name, *precision_text, *seed_text, *only;
+    bool json;
+    uint64_t seed;
+    struct np_ui ui;
+    struct np_device *device, *cpu;
+    int nr_done, nr_failed, nr_redrawn;
+};
+
+static const enum np_dtype precisions[] = {NP_F32, NP_BF16, NP_F16};
+
+/* The CPU device has no f16. */
+static bool has_precision(const struct selftest *test, enum np_dtype precision)
+{
+    if (test->precision_text && strcmp(test->precision_text, np_precision_names[precision]) != 0)
+        return false;
+    return precision != NP_F16 || test->device->ops != test->cpu->ops;
+}
+
+/* --- reporting ------------------------------------------------------------------------------ */
+
+static void report_json(struct selftest *test, const char *what, const char *shape,
+    const char *precision, const struct np_selftest_result *result, double seconds,
+    const struct np_err *err)
+{
+    struct np_json *json = &test->ui.object;
+
+    np_json_begin(json, "selftest");
+    np_json_text(json, "what", what);
+    np_json_text(json, "shape", shape);
+    np_json_text(json, "precision", precision);
+    np_json_bool(json, "ok", result->ok);
+    if (err->code)
+        np_json_text(json, "message", err->text);
+    np_json_int(json, "draws", result->draws);
+    np_json_real(json, "seconds", seconds);
+    np_json_text(json, "worst", np_selftest_numbers[result->worst]);
+    np_json_text(json, "tensor", *result->tensor ? result->tensor : NULL);
+    for (int k = 0; k < NP_SELF_NR && !err->code; k++)
+        if (result->tolerance[k] >= 0) {
+            char key[32];
+
+            np_json_real(json, np_selftest_numbers[k], result->error[k]);
+            snprintf(key, sizeof(key), "%s_tolerance", np_selftest_numbers[k]);
+            np_json_real(json, key, result->tolerance[k]);
+        }
+    np_ui_event(&test->ui, np_json_end(json));
+}
+
+/* ", off: gradients (of conv1.weight), sgd". */
+static void say_off(const struct np_selftest_result *result, char *text, size_t text_bytes)
+{
+    size_t used = 0;
+
+    *text = '\0';
+    for (int k = 0; k < NP_SELF_NR && used < text_bytes; k++) {
+        if (result->tolerance[k] < 0 || result->error[k] <= result->tolerance[k])
+            continue;
+        used += (size_t)snprintf(text + used, text_bytes - used, "%s%s",
+            used ? ", " : ", off: ", np_selftest_numbers[k]);
+        if (k == NP_SELF_GRADS && used < text_bytes)
+            used += (size_t)snprintf(text + used, text_bytes - used, " (of %s)", result->tensor);
+    }
+}
+
+static void report(struct selftest *test, const struct np_selftest_row *row,
+    enum np_dtype precision, const struct np_selftest_result *result, double seconds,
+    const struct np_err *err)
+{
+    const char *name = np_precision_names[precision];
+    char shape[48], redrawn[32] = "", off[256];
+
+    snprintf(
+        shape, sizeof(shape), "%dx%dx%dx%d", row->batch, row->height, row->width, row->channels);
+    test->nr_done++;
+    test->nr_failed += !result->ok;
+    test->nr_redrawn += result->draws > 1;
+    report_json(test, row->what, shape, name, result, seconds, err);
+    if (test->json)
+        return;
+    if (err->code) {
+        np_ui_say(&test->ui, "%-33s %-13s %-4s FAILED: %s", row->what, shape, name, err->text);
+        return;
+    }
+    if (result->draws > 1)
+        snprintf(redrawn, sizeof(redrawn), ", draw %d", result->draws);
+    say_off(result, off, sizeof(off));
+    np_ui_say(&test->ui, "%-33s %-13s %-4s %-11s %8.1e %8.1e  %s%s%s", row->what, shape, name,
+        np_selftest_numbers[result->worst], result->error[result->worst],
+        result->tolerance[result->worst], result->ok ? "ok" : "FAILED", redrawn, off);
+}
+
+/* --- running -------------------------------------------------------------------------------- */
+
+/* A row of the table in one precision. */
+static void run_row(struct selftest *test, const struct np_selftest_row *row,
+    const struct np_node *root, enum np_dtype precision)
+{
+    const struct np_selftest_case kase = {.model = np_node_get(root, "model"),
+        .blocks = np_node_get(root, "blocks"),
+        .loss = np_node_get(root, "loss"),
+        .batch = row->batch,
+        .height = row->height,
+        .width = row->width,
+        .channels = row->channels,
+        .classes = row->classes,
+        .nr_masked = row->nr_masked,
+        .fast = row->big,
+        .loose = row->loose,
+        .loose_f32 = row->loose_f32};
+    const uint64_t start = np_now_ns();
+    struct np_selftest_result result = {0};
+    struct np_err err = {0};
+
+    if ((row->trains ? np_selftest_train : np_selftest_run)(
+            test->device, test->cpu, &kase, precision, test->seed, &result, &err) < 0) {
+        result.ok = false;
+        np_err_set(&err, -EIO, "a call failed and did not say why");
+    }
+    report(test, row, precision, &result, (double)(np_now_ns() - start) * 1e-9, &err);
+}
+
+static void run_rows(struct selftest *test)
+{
+    for (const struct np_selftest_row *row = np_selftest_rows; row->what; row++) {
+        struct np_node *root = NULL;
+        struct np_report report;
+
+        if ((test->only && !strstr(row->what, test->only)) ||
+            (row->big && test->device->ops == test->cpu->ops))
+            continue;
+        np_report_init(&report, "selftest");
+        if (np_yaml_parse(row->yaml, strlen(row->yaml), &root, &report) < 0)
+            abort(); /* the table above is ours */
+        np_report_fini(&report);
+        for (size_t p = 0; p < sizeof(precisions) / sizeof(*precisions); p++)
+            if (has_precision(test, precisions[p]) &&
+                (precisions[p] == NP_F32 || row->loose_f32 == 0))
+                run_row(test, row, root, precisions[p]);
+        np_node_free(root);
+    }
+}
+
+static void report_done(struct selftest *test, double seconds)
+{
+    struct np_json *json = &test->ui.object;
+
+    np_json_begin(json, "done");
+    np_json_text(json, "device", test->device->name);
+    np_json_int(json, "seed", (int64_t)test->seed);
+    np_json_int(json, "tests", test->nr_done);
+    np_json_int(json, "failed", test->nr_failed);
+    np_json_int(json, "redrawn", test->nr_redrawn);
+    np_json_real(json, "seconds", seconds);
+    np_ui_event(&test->ui, np_json_end(json));
+    np_ui_say(&test->ui, "%s: %d of %d ok in %.1f s, seed %llu", test->device->name,
+        test->nr_done - test->nr_failed, test->nr_done, seconds, (unsigned long long)test->seed);
+}
+
+static int open_devices(struct selftest *test, struct np_err *err)
+{
+    int code = np_device_open("cpu", NULL, &test->cpu, err);
+
+    if (code == 0)
+        code = np_device_open(
+            test->device_name ? test->device_name : "auto", NULL, &test->device, err);
+    if (code == 0 && *test->device->passed_over)
+        np_ui_warn(&test->ui, test->device->passed_over);
+    if (code == 0 && strcmp(test->device->ops->name, "sim") == 0)
+        code = np_err_set(err, -EINVAL, "sim computes nothing, so there is nothing to test");
+    return code;
+}
+
+/* --- the command line ----------------------------------------------------------------------- */
+
+static int parse_seed(struct selftest *test)
+{
+    char *end;
+
+    if (!test->seed_text) {
+        uint32_t word = 0;
+
+        if (getrandom(&word, sizeof(word), 0) != sizeof(word))
+            word = (uint32_t)np_now_ns();
+        test->seed = word;
+        return 0;
+    }
+    errno = 0;
+    test->seed = strtoull(test->seed_text, &end, 10);
+    if (*test->seed_text >= '0' && *test->seed_text <= '9' && *end == '\0' && errno == 0 &&
+        test->seed <= INT64_MAX)
+        return 0;
+    fprintf(stderr, "nnpipe selftest: --seed takes a whole number, not '%s'\n", test->seed_text);
+    return NP_EXIT_USAGE;
+}
+
+static int parse(int argc, char **argv, struct selftest *test)
+{
+    const struct np_flag flags[] = {
+        {"--device", &test->device_name, NULL, NULL},
+        {"--precision", &test->precision_text, NULL, NULL},
+        {"--seed", &test->seed_text, NULL, NULL},
+        {"--only", &test->only, NULL, NULL},
+        {"--json", NULL, &test->json, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
+    bool known = !test->precision_text;
+    char name[NP_DEVICE_NAME];
+
+    if (code == 0 && nr != 0) {
+        fprintf(stderr, "nnpipe selftest: it takes no operands\n");
+        code = NP_EXIT_USAGE;
+    }
+    for (size_t p = 0; p < sizeof(precisions) / sizeof(*precisions) && !known; p++)
+        known = strcmp(test->precision_text, np_precision_names[precisions[p]]) == 0;
+    if (code == 0 && !known) {
+        fprintf(stderr, "nnpipe selftest: --precision takes f32, bf16 or f16, not '%s'\n",
+            test->precision_text);
+        code = NP_EXIT_USAGE;
+    }
+    if (code == 0 && test->device_name && !np_device_find(test->device_name, name)) {
+        fprintf(stderr, "nnpipe selftest: --device: expected " NP_DEVICE_NAMES ", not '%s'\n",
+            test->device_name);
+        code = NP_EXIT_USAGE;
+    }
+    return code ? code : parse_seed(test);
+}
+
+int np_cmd_selftest(int argc, char **argv)
+{
+    struct selftest test = {0};
+    struct np_err err = {0};
+    uint64_t start = np_now_ns();
+    int code = parse(argc, argv, &test);
+
+    if (code)
+        return code;
+    np_ui_init(&test.ui, test.json);
+    if (open_devices(&test, &err) < 0) {
+        np_ui_error(&test.ui, &err);
+        code = NP_EXIT_FAILED;
+        goto out;
+    }
+    if (!test.json)
+        np_ui_say(&test.ui, "%-33s %-13s %-4s %-11s %8s %9s", "network", "batch", "", "worst",
+            "error", "tolerance");
+    run_rows(&test);
+    report_done(&test, (double)(np_now_ns() - start) * 1e-9);
+    if (test.nr_done == 0)
+        np_ui_warn(&test.ui, "nothing was tested: no network or precision of this name");
+    code = test.nr_failed || test.nr_done == 0 ? NP_EXIT_FAILED : NP_EXIT_DONE;
+out:
+    np_device_close(test.device);
+    np_device_close(test.cpu);
+    np_ui_fini(&test.ui);
+    return code;
+}

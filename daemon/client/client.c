@@ -1,0 +1,270 @@
+/* See client.h. The only user of libcurl besides the webhook. */
+#include "daemon/client/client.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "loader/base/json.h"
+#include "loader/base/mem.h"
+
+#define CONNECT_S 5L
+#define ANSWER_S  90L /* a long poll takes up to 60 */
+#define BUSY      503
+#define NR_TRIES  12
+
+struct np_client {
+    CURL *curl;
+    char *path;
+    char *body;
+    size_t bytes, room;
+    char next[64], tag[96];
+    char unless[128]; /* a field of the next request; "" */
+    char error[CURL_ERROR_SIZE];
+};
+
+static bool is_there(const char *path)
+{
+    return path && access(path, F_OK) == 0;
+}
+
+static char *own_socket(void)
+{
+    const char *dir = getenv("XDG_RUNTIME_DIR"), *home = getenv("HOME");
+
+    if (dir && dir[0] == '/')
+        return np_format("%s/nnpipe/socket", dir);
+    return home && *home ? np_format("%s/.local/state/nnpipe/socket", home) : NULL;
+}
+
+static char *find_socket(const char *path)
+{
+    const char *named = path ? path : getenv("NNPIPE_SOCKET");
+    char *own;
+
+    if (named && *named)
+        return np_strdup(named);
+    own = own_socket();
+    if (is_there(own) || !is_there("/run/nnpipe/socket"))
+        return own ? own : np_strdup("/run/nnpipe/socket");
+    np_free(own);
+    return np_strdup("/run/nnpipe/socket");
+}
+
+static size_t take(char *bytes, size_t size, size_t nr, void *context)
+{
+    struct np_client *client = context;
+    const size_t more = size * nr;
+
+    if (client->bytes + more + 1 > client->room) {
+        const size_t room = 2 * (client->bytes + more) + 4096;
+        char *body = np_alloc(room);
+
+        if (!body)
+            return 0;
+        if (client->bytes)
+            memcpy(body, client->body, client->bytes);
+        np_free(client->body);
+        client->body = body;
+        client->room = room;
+    }
+    memcpy(client->body + client->bytes, bytes, more);
+    client->bytes += more;
+    client->body[client->bytes] = '\0';
+    return more;
+}
+
+/* The value of the field `name`, where the line has it. */
+static void take_value(const char *line, size_t bytes, const char *name, char *to, size_t room)
+{
+    const size_t used = strlen(name);
+
+    if (bytes <= used || strncasecmp(line, name, used) != 0)
+        return;
+    const char *value = line + used;
+    size_t left = bytes - used;
+    for (; left > 0 && *value == ' '; left--)
+        value++;
+    while (left > 0 && (value[left - 1] == '\r' || value[left - 1] == '\n'))
+        left--;
+    snprintf(to, room, "%.*s", (int)left, value);
+}
+
+static size_t take_field(char *line, size_t size, size_t nr, void *context)
+{
+    struct np_client *client = context;
+
+    take_value(line, size * nr, "X-Next:", client->next, sizeof(client->next));
+    take_value(line, size * nr, "ETag:", client->tag, sizeof(client->tag));
+    return size * nr;
+}
+
+int np_client_open(const char *path, struct np_client **ret_client, struct np_err *err)
+{
+    struct np_client *client = np_alloc(sizeof(*client));
+
+    if (!client || !(client->path = find_socket(path)) || !(client->curl = curl_easy_init())) {
+        np_client_close(client);
+        return np_err_set(err, -ENOMEM, "out of memory");
+    }
+    curl_easy_setopt(client->curl, CURLOPT_UNIX_SOCKET_PATH, client->path);
+    curl_easy_setopt(client->curl, CURLOPT_PROXY, "");
+    curl_easy_setopt(client->curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(client->curl, CURLOPT_CONNECTTIMEOUT, CONNECT_S);
+    curl_easy_setopt(client->curl, CURLOPT_TIMEOUT, ANSWER_S);
+    curl_easy_setopt(client->curl, CURLOPT_ERRORBUFFER, client->error);
+    curl_easy_setopt(client->curl, CURLOPT_WRITEFUNCTION, take);
+    curl_easy_setopt(client->curl, CURLOPT_WRITEDATA, client);
+    curl_easy_setopt(client->curl, CURLOPT_HEADERFUNCTION, take_field);
+    curl_easy_setopt(client->curl, CURLOPT_HEADERDATA, client);
+    *ret_client = client;
+    return 0;
+}
+
+void np_client_close(struct np_client *client)
+{
+    if (!client)
+        return;
+    if (client->curl)
+        curl_easy_cleanup(client->curl);
+    np_free(client->path);
+    np_free(client->body);
+    np_free(client);
+}
+
+/* {"error": {"text": ...}} as an error of ours. */
+static int refused(const struct np_answer *answer, struct np_err *err)
+{
+    struct np_err unread = {0};
+    struct np_node *node = NULL;
+    const struct np_node *error, *text = NULL;
+
+    if (np_json_parse(answer->body, answer->bytes, &node, &unread) == 0 &&
+        (error = np_node_get(node, "error")) && error->kind == NP_NODE_MAP)
+        text = np_node_get(error, "text");
+    if (text && text->kind == NP_NODE_SCALAR)
+        np_err_set(err, -EREMOTEIO, "%s", text->text);
+    else
+        np_err_set(err, -EREMOTEIO, "the service answers with status %ld", answer->status);
+    np_node_free(node);
+    return -EREMOTEIO;
+}
+
+static int no_service(const struct np_client *client, CURLcode code, struct np_err *err)
+{
+    long error = 0;
+
+    curl_easy_getinfo(client->curl, CURLINFO_OS_ERRNO, &error);
+    if (code == CURLE_COULDNT_CONNECT && error == EACCES)
+        return np_err_set(err, -EACCES,
+            "%s: you may not ask this service: who may is in the group nnpipe", client->path);
+    if (code == CURLE_COULDNT_CONNECT)
+        return np_err_set(err, -ECONNREFUSED,
+            "%s: no service answers there; start one: `nnpipe daemon`, or `systemctl --user start "
+            "nnpipe`",
+            client->path);
+    if (code == CURLE_OUT_OF_MEMORY || code == CURLE_WRITE_ERROR)
+        return np_err_set(err, -ENOMEM, "out of memory");
+    return np_err_set(err, -EIO, "%s: %s", client->path,
+        *client->error ? client->error : curl_easy_strerror(code));
+}
+
+static CURLcode send_once(struct np_client *client, const char *method, const char *url,
+    const char *body, struct np_answer *ret_answer)
+{
+    client->bytes = 0;
+    client->next[0] = client->tag[0] = client->error[0] = '\0';
+    take((char *)"", 1, 0, client);
+    curl_easy_setopt(client->curl, CURLOPT_URL, url);
+    curl_easy_setopt(client->curl, CURLOPT_POSTFIELDS, body ? body : "");
+    curl_easy_setopt(client->curl, CURLOPT_POST, body ? 1L : 0L);
+    if (!body)
+        curl_easy_setopt(client->curl, CURLOPT_HTTPGET, 1L);
+    curl_easy_setopt(client->curl, CURLOPT_CUSTOMREQUEST, method);
+    const CURLcode code = client->body ? curl_easy_perform(client->curl) : CURLE_OUT_OF_MEMORY;
+
+    *ret_answer = (struct np_answer){.body = client->body, .bytes = client->bytes};
+    curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &ret_answer->status);
+    snprintf(ret_answer->next, sizeof(ret_answer->next), "%s", client->next);
+    snprintf(ret_answer->tag, sizeof(ret_answer->tag), "%s", client->tag);
+    return code;
+}
+
+/* The service has no room now: nothing was done, and it may be asked again. */
+static bool is_busy(const struct np_client *client, CURLcode code, long status)
+{
+    long error = 0;
+
+    curl_easy_getinfo(client->curl, CURLINFO_OS_ERRNO, &error);
+    if (code == CURLE_COULDNT_CONNECT)
+        return error == EAGAIN;
+    return code == CURLE_OK && status == BUSY && strstr(client->body, "\"busy\"");
+}
+
+/* NULL: no memory; then the list is gone, too. */
+static struct curl_slist *append(struct curl_slist *fields, const char *field)
+{
+    struct curl_slist *longer = curl_slist_append(fields, field);
+
+    if (!longer)
+        curl_slist_free_all(fields);
+    return longer;
+}
+
+void np_client_unless(struct np_client *client, const char *tag)
+{
+    client->unless[0] = '\0';
+    if (*tag)
+        snprintf(client->unless, sizeof(client->unless), "If-None-Match: %s", tag);
+}
+
+int np_client_ask(struct np_client *client, const char *method, const char *target,
+    const char *body, struct np_answer *ret_answer, struct np_err *err)
+{
+    char *url = np_format("http://localhost%s", target);
+    struct curl_slist *fields = curl_slist_append(NULL, "Content-Type: application/json");
+    CURLcode code = CURLE_OUT_OF_MEMORY;
+
+    *ret_answer = (struct np_answer){.status = 0};
+    if (fields && *client->unless)
+        fields = append(fields, client->unless);
+    client->unless[0] = '\0';
+    curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, fields);
+    for (int i = 0; url && fields && i < NR_TRIES; i++) {
+        if (i > 0)
+            nanosleep(&(struct timespec){.tv_sec = i / 4, .tv_nsec = i % 4 * 250000000L}, NULL);
+        code = send_once(client, method, url, body, ret_answer);
+        if (!is_busy(client, code, ret_answer->status))
+            break;
+    }
+    curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, NULL);
+    curl_slist_free_all(fields);
+    np_free(url);
+    if (code != CURLE_OK)
+        return no_service(client, code, err);
+    return ret_answer->status >= 400 ? refused(ret_answer, err) : 0;
+}
+
+int np_client_ask_node(struct np_client *client, const char *method, const char *target,
+    const char *body, struct np_node **ret_node, struct np_err *err)
+{
+    struct np_answer answer;
+    int code = np_client_ask(client, method, target, body, &answer, err);
+
+    return code < 0 ? code : np_json_parse(answer.body, answer.bytes, ret_node, err);
+}
+
+char *np_client_escape(const char *text)
+{
+    static const char kept[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~";
+    char *escaped = np_alloc(3 * strlen(text) + 1), *at = escaped;
+
+    for (; escaped && *text; text++)
+        at += strchr(kept, *text) ? sprintf(at, "%c", *text)
+                                  : sprintf(at, "%%%02X", (unsigned char)*text);
+    return escaped;
+}

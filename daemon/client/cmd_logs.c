@@ -1,0 +1,129 @@
+/* `nnpipe logs ID [-f]`: what a run has said, and what it goes on saying. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/client/retry.h"
+#include "daemon/cmd.h"
+#include "loader/base/mem.h"
+
+static int is_over(struct np_client *client, int64_t id, bool *ret_over, struct np_err *err)
+{
+    struct np_node *run = NULL;
+    struct np_answer answer;
+    char target[64];
+    int code;
+
+    snprintf(target, sizeof(target), "/v1/runs/%lld", (long long)id);
+    code = np_ask_patiently(client, target, &answer, err);
+    if (code == 0)
+        code = np_json_parse(answer.body, answer.bytes, &run, err);
+    if (code == 0)
+        *ret_over = np_run_is_over(run);
+    np_node_free(run);
+    return code;
+}
+
+/* What of a letter has come so far. */
+struct rest {
+    char bytes[4];
+    size_t nr;
+};
+
+/* A run may print what would move the reader's cursor, or worse: a terminal gets none of that, a file all. */
+static int print_part(struct rest *rest, const char *body, size_t bytes, struct np_err *err)
+{
+    const size_t nr = rest->nr + bytes;
+    char *all;
+
+    if (!isatty(STDOUT_FILENO)) {
+        fwrite(body, 1, bytes, stdout);
+        return 0;
+    }
+    if (!(all = np_alloc(nr + 1)))
+        return np_err_set(err, -ENOMEM, "out of memory");
+    memcpy(all, rest->bytes, rest->nr);
+    memcpy(all + rest->nr, body, bytes);
+    const size_t whole = np_text_clean_log(all, nr, bytes == 0);
+    fwrite(all, 1, whole, stdout);
+    rest->nr = nr - whole;
+    memcpy(rest->bytes, all + whole, rest->nr);
+    np_free(all);
+    return 0;
+}
+
+/* Until there is nothing more; with follow, until the run is over and all is printed. X-Next names the
+ * next byte whatever was rotated meanwhile, and whichever process of the service is asked. */
+static int print_log(
+    struct np_client *client, int64_t id, const char *begin, bool follow, struct np_err *err)
+{
+    char next[64] = "0:0", target[160];
+    bool first = true, over = false;
+    struct np_answer answer;
+    struct rest rest = {.nr = 0};
+    int code;
+
+    for (;;) {
+        snprintf(target, sizeof(target), "/v1/runs/%lld/log?from=%s%s%s", (long long)id, next,
+            first ? begin : "", follow && !first && !over ? "&wait=50" : "");
+        code = first ? np_client_ask(client, "GET", target, NULL, &answer, err)
+                     : np_ask_patiently(client, target, &answer, err);
+        if (code < 0)
+            return code;
+        if ((code = print_part(&rest, answer.body, answer.bytes, err)) < 0)
+            return code;
+        if (fflush(stdout) != 0)
+            return 0; /* nobody reads any more */
+        snprintf(next, sizeof(next), "%s", answer.next);
+        first = false;
+        if (answer.bytes > 0)
+            continue;
+        if (!follow || over)
+            return 0;
+        if ((code = is_over(client, id, &over, err)) < 0)
+            return code;
+    }
+}
+
+static bool is_number(const char *text)
+{
+    return !text || (*text && strlen(text) < 19 && strspn(text, "0123456789") == strlen(text));
+}
+
+int np_cmd_logs(int argc, char **argv)
+{
+    const char *socket = NULL, *tail = NULL, *lines = NULL;
+    bool follow = false, short_follow = false;
+    const struct np_flag flags[] = {
+        {"--follow", NULL, &follow, NULL},
+        {"-f", NULL, &short_follow, NULL},
+        {"-n", &lines, NULL, NULL},
+        {"--tail", &tail, NULL, NULL},
+        {"--socket", &socket, NULL, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    struct np_client *client = NULL;
+    struct np_err err = {0};
+    int64_t id = 0;
+    char begin[40] = "";
+    int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
+
+    if (code)
+        return code;
+    if (nr != 1 || !np_run_id(argv[1], &id) || !is_number(tail) || !is_number(lines) ||
+        (tail && lines)) {
+        fprintf(stderr, "nnpipe logs: expected one run's number, as `nnpipe ls` shows it; -n takes "
+                        "lines, or --tail bytes\n");
+        return NP_EXIT_USAGE;
+    }
+    if (tail || lines)
+        snprintf(begin, sizeof(begin), "&%s=%s", lines ? "lines" : "tail", lines ? lines : tail);
+    code = np_client_open(socket, &client, &err);
+    if (code == 0)
+        code = print_log(client, id, begin, follow || short_follow, &err);
+    np_client_close(client);
+    if (code < 0)
+        np_complain(&err);
+    return code < 0 ? NP_EXIT_FAILED : NP_EXIT_DONE;
+}

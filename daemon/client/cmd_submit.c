@@ -1,0 +1,336 @@
+/* `nnpipe submit CONFIG`: into the service's queue. */
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "daemon/client/retry.h"
+#include "daemon/cmd.h"
+#include "daemon/service/environment.h"
+#include "loader/base/mem.h"
+#include "loader/base/option.h"
+
+#define MOST_CONFIG (1u << 20)
+#define MOST_AFTER  16
+#define NR_TRIES    50 /* a fifth of a second apart: a service that is restarted */
+
+struct submission {
+    const char *name, *priority, *after, *device, *max_retries, *time_limit, *memory, *cpus,
+        *on_end, *socket;
+    bool wait, json;
+    struct np_overrides overrides;
+};
+
+/* The file's bytes; np_free. */
+static char *read_config(const char *path, struct np_err *err)
+{
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
+    char *text = file ? np_alloc(MOST_CONFIG + 2) : NULL;
+
+    if (!file) {
+        np_err_set(err, -errno, "%s: cannot be read: %s", path, strerror(errno));
+        return NULL;
+    }
+    const size_t bytes = text ? fread(text, 1, MOST_CONFIG + 1, file) : 0;
+    if (file != stdin)
+        fclose(file);
+    if (!text || bytes > MOST_CONFIG || memchr(text, 0, bytes)) {
+        np_err_set(err, -EINVAL, "%s: a config is text, of at most 1 MiB", path);
+        np_free(text);
+        return NULL;
+    }
+    text[bytes] = '\0';
+    return text;
+}
+
+/* Sent again with the same key where no answer came: the service takes it once. */
+static void make_key(char key[33])
+{
+    unsigned char bytes[16];
+
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        abort();
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(key + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static bool add_whole(struct np_json *json, const char *key, const char *text, const char *flag)
+{
+    char *end;
+    const long value = text ? strtol(text, &end, 10) : 0;
+
+    if (!text)
+        return true;
+    if (end == text || *end) {
+        fprintf(stderr, "nnpipe submit: %s: expected a whole number, not '%s'\n", flag, text);
+        return false;
+    }
+    np_json_int(json, key, value);
+    return true;
+}
+
+/* --time-limit 8h */
+static bool add_span(struct np_json *json, const char *text)
+{
+    double seconds;
+
+    if (!text)
+        return true;
+    if (!np_span(text, &seconds)) {
+        fprintf(stderr, NP_SPAN_EXPECTED, "submit", "--time-limit", text);
+        return false;
+    }
+    np_json_real(json, "time_limit", seconds);
+    return true;
+}
+
+/* --memory 16G */
+static bool add_memory(struct np_json *json, const char *text)
+{
+    int64_t bytes;
+
+    if (!text)
+        return true;
+    if (!np_option_bytes(text, &bytes) || bytes <= 0) {
+        fprintf(stderr, "nnpipe submit: --memory: expected bytes as 512M or 16G, not '%s'\n", text);
+        return false;
+    }
+    np_json_int(json, "memory", bytes);
+    return true;
+}
+
+/* --cpus 2.5 */
+static bool add_cpus(struct np_json *json, const char *text)
+{
+    char *end;
+    const double cpus = text ? strtod(text, &end) : 0;
+
+    if (!text)
+        return true;
+    if (end == text || *end || !(cpus > 0 && cpus < 1e9)) {
+        fprintf(stderr, "nnpipe submit: --cpus: expected a number as 4 or 0.5, not '%s'\n", text);
+        return false;
+    }
+    np_json_real(json, "cpus", cpus);
+    return true;
+}
+
+/* --after 3,4 */
+static bool add_after(struct np_json *json, const char *text)
+{
+    int64_t id;
+    char word[32];
+
+    if (!text)
+        return true;
+    np_json_open(json, "after", '[');
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        snprintf(word, sizeof(word), "%.*s", (int)strcspn(at, ","), at);
+        if (!np_run_id(word, &id)) {
+            fprintf(
+                stderr, "nnpipe submit: --after: expected runs' numbers, as 3,4, not '%s'\n", text);
+            return false;
+        }
+        np_json_item(json, (double)id);
+    }
+    np_json_close(json, ']');
+    return true;
+}
+
+/* Of this shell's environment what the config names: the run looks where its submitter does. */
+static void add_environment(struct np_json *json, const struct submission *s, const char *text)
+{
+    char name[128], added[4096] = " ";
+
+    np_json_open(json, "environment", '{');
+    for (int i = -1; i < s->overrides.nr_texts; i++)
+        for (const char *at = i < 0 ? text : s->overrides.texts[i];
+             np_environment_next(&at, name, sizeof(name));) {
+            char word[130];
+            const size_t used = strlen(added), bytes = strlen(name) + 2;
+
+            snprintf(word, sizeof(word), " %s ", name);
+            if (!getenv(name) || strstr(added, word) || used + bytes > sizeof(added))
+                continue;
+            snprintf(added + used, sizeof(added) - used, "%s ", name);
+            np_json_text(json, name, getenv(name));
+        }
+    np_json_close(json, '}');
+}
+
+/* As umask() gives it, which cannot be asked for without setting it. */
+static int64_t own_umask(void)
+{
+    const mode_t mask = umask(0);
+
+    umask(mask);
+    return (int64_t)mask;
+}
+
+static bool write_body(
+    const struct submission *s, const char *text, const char *path, struct np_json *json)
+{
+    char key[33];
+
+    make_key(key);
+    np_json_begin(json, NULL);
+    np_json_text(json, "config", text);
+    np_json_text(json, "path", path);
+    np_json_text(json, "key", key);
+    np_json_int(json, "umask", own_umask());
+    add_environment(json, s, text);
+    if (s->overrides.nr_texts > 0) {
+        np_json_open(json, "overrides", '[');
+        for (int i = 0; i < s->overrides.nr_texts; i++)
+            np_json_text(json, NULL, s->overrides.texts[i]);
+        np_json_close(json, ']');
+    }
+    if (s->name)
+        np_json_text(json, "name", s->name);
+    if (s->device)
+        np_json_text(json, "device", s->device);
+    if (s->on_end)
+        np_json_text(json, "on_end", s->on_end);
+    return add_whole(json, "priority", s->priority, "--priority") &&
+           add_whole(json, "max_retries", s->max_retries, "--max-retries") &&
+           add_span(json, s->time_limit) && add_memory(json, s->memory) &&
+           add_cpus(json, s->cpus) && add_after(json, s->after) && np_json_end(json);
+}
+
+/* "FILE:LINE:COLUMN: TEXT", a line each. */
+static void print_problems(const struct np_answer *answer)
+{
+    struct np_node *node = NULL;
+
+    if (np_json_parse(answer->body, answer->bytes, &node, NULL) < 0)
+        return;
+    const struct np_node *error = np_node_get(node, "error");
+    const struct np_node *list =
+        error && error->kind == NP_NODE_MAP ? np_node_get(error, "problems") : NULL;
+    for (int i = 0; list && list->kind == NP_NODE_LIST && i < list->nr_items; i++) {
+        const struct np_node *problem = list->items[i];
+
+        fprintf(stderr, "%s: %s\n", np_node_text(problem, "place"), np_node_text(problem, "text"));
+    }
+    if (!list)
+        fprintf(stderr, "nnpipe submit: %s\n", np_node_text(error, "text"));
+    np_node_free(node);
+}
+
+static int send_it(struct np_client *client, const struct np_json *body, struct np_node **ret_run,
+    struct np_err *err)
+{
+    struct np_answer answer = {0};
+    int code = 0;
+
+    for (int i = 0; i < NR_TRIES; i++) {
+        *err = (struct np_err){0};
+        code = np_client_ask(client, "POST", "/v1/runs", body->text, &answer, err);
+        if (!np_is_away(code, &answer) || (i == 0 && code == -ECONNREFUSED))
+            break; /* one that is not there at all is not waited for */
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    }
+    if (code == -EREMOTEIO && answer.status == 422) {
+        print_problems(&answer);
+        return -EINVAL;
+    }
+    return code < 0 ? code : np_json_parse(answer.body, answer.bytes, ret_run, err);
+}
+
+/* The name stands in JSON as it is: letters, digits, - _ . alone. */
+static void tell(const struct submission *s, const struct np_node *run, bool over)
+{
+    const char *id = np_node_text(run, "id"), *name = np_node_text(run, "name");
+    const char *reason = np_node_text(run, "reason");
+
+    if (s->json && over)
+        np_run_print_json(run, stdout);
+    else if (s->json)
+        printf("{\"event\": \"submitted\", \"id\": %s, \"name\": \"%s\"}\n", id, name);
+    else
+        printf("run %s: %s, %s%s%s\n", id, name, np_node_text(run, "state"), *reason ? ": " : "",
+            reason);
+    fflush(stdout);
+}
+
+static int submit(const struct submission *s, const struct np_json *body, struct np_err *err)
+{
+    struct np_client *client = NULL;
+    struct np_node *run = NULL;
+    int64_t id = 0;
+    int code = np_client_open(s->socket, &client, err), exit_code = NP_EXIT_DONE;
+
+    if (code == 0)
+        code = send_it(client, body, &run, err);
+    if (code == 0) {
+        tell(s, run, false);
+        np_run_id(np_node_text(run, "id"), &id);
+    }
+    np_node_free(run);
+    run = NULL;
+    if (code == 0 && s->wait && (code = np_await_end(client, id, INFINITY, &run, err)) == 0) {
+        tell(s, run, true);
+        exit_code = np_exit_of_run(run);
+    }
+    np_node_free(run);
+    np_client_close(client);
+    if (code == -EINVAL)
+        return NP_EXIT_USAGE; /* told already */
+    if (code < 0)
+        np_complain(err);
+    return code < 0 ? NP_EXIT_FAILED : exit_code;
+}
+
+int np_cmd_submit(int argc, char **argv)
+{
+    struct submission s = {0};
+    const struct np_flag flags[] = {
+        {"--name", &s.name, NULL, NULL},
+        {"--priority", &s.priority, NULL, NULL},
+        {"--after", &s.after, NULL, NULL},
+        {"--device", &s.device, NULL, NULL},
+        {"--max-retries", &s.max_retries, NULL, NULL},
+        {"--time-limit", &s.time_limit, NULL, NULL},
+        {"--memory", &s.memory, NULL, NULL},
+        {"--cpus", &s.cpus, NULL, NULL},
+        {"--on-end", &s.on_end, NULL, NULL},
+        {"--socket", &s.socket, NULL, NULL},
+        {"--wait", NULL, &s.wait, NULL},
+        {"--json", NULL, &s.json, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    struct np_err err = {0};
+    struct np_json body = {0};
+    int nr, code = np_flags_parse(argc, argv, flags, &s.overrides, &nr);
+
+    if (code)
+        return code;
+    if (nr != 1) {
+        fprintf(stderr, "nnpipe submit: expected one CONFIG, not %d\n", nr);
+        return NP_EXIT_USAGE;
+    }
+    char *text = read_config(argv[1], &err), place[PATH_MAX];
+    const bool input = strcmp(argv[1], "-") == 0;
+    const char *path = text ? realpath(input ? "." : argv[1], place) : NULL;
+    char *as = path && input ? np_format("%s/-", path) : NULL;
+
+    if (!text || !path) {
+        if (text)
+            np_err_set(&err, -errno, "%s: %s", argv[1], strerror(errno));
+        np_complain(&err);
+        code = NP_EXIT_FAILED;
+    } else if (!write_body(&s, text, as ? as : path, &body)) {
+        code = NP_EXIT_USAGE;
+    } else {
+        code = submit(&s, &body, &err);
+    }
+    np_json_fini(&body);
+    np_free(as);
+    np_free(text);
+    return code;
+}

@@ -1,0 +1,85 @@
+/* `nnpipe wait ID...`: until runs are over; ends with the worst of their exit codes. Main thread. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "daemon/client/retry.h"
+#include "daemon/cmd.h"
+#include "loader/base/clock.h"
+
+#define EXIT_TIMED_OUT 124 /* as timeout(1) has it */
+
+/* Failed, gave up, stopped, done: an exit code of one of these, and how bad it is. */
+static int badness(int code)
+{
+    return code == NP_EXIT_FAILED    ? 3
+           : code == NP_EXIT_GAVE_UP ? 2
+           : code == NP_EXIT_STOPPED ? 1
+                                     : 0;
+}
+
+static void tell(const struct np_node *run, bool json)
+{
+    const char *reason = np_node_text(run, "reason");
+
+    if (json)
+        np_run_print_json(run, stdout);
+    else
+        printf("run %s: %s, %s%s%s\n", np_node_text(run, "id"), np_node_text(run, "name"),
+            np_node_text(run, "state"), *reason ? ": " : "", reason);
+    fflush(stdout);
+}
+
+static int await_all(
+    struct np_client *client, char **words, int nr, double until_s, bool json, struct np_err *err)
+{
+    int worst = NP_EXIT_DONE;
+    int64_t id;
+
+    for (int i = 0; i < nr; i++) {
+        struct np_node *run = NULL;
+
+        np_run_id(words[i], &id);
+        const int code = np_await_end(client, id, until_s, &run, err);
+        if (code < 0)
+            return code;
+        tell(run, json);
+        const int exit_code = np_exit_of_run(run);
+        worst = badness(exit_code) > badness(worst) ? exit_code : worst;
+        np_node_free(run);
+    }
+    return worst;
+}
+
+int np_cmd_wait(int argc, char **argv)
+{
+    const char *socket = NULL, *timeout = NULL;
+    bool json = false;
+    const struct np_flag flags[] = {
+        {"--timeout", &timeout, NULL, NULL},
+        {"--json", NULL, &json, NULL},
+        {"--socket", &socket, NULL, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    struct np_client *client = NULL;
+    struct np_err err = {0};
+    double seconds = INFINITY;
+    int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
+
+    if (code == 0)
+        code = np_run_ids("wait", argv + 1, nr);
+    if (code)
+        return code;
+    if (timeout && !np_span(timeout, &seconds)) {
+        fprintf(stderr, NP_SPAN_EXPECTED, "wait", "--timeout", timeout);
+        return NP_EXIT_USAGE;
+    }
+    code = np_client_open(socket, &client, &err);
+    if (code == 0)
+        code = await_all(client, argv + 1, nr, (double)np_now_ns() * 1e-9 + seconds, json, &err);
+    np_client_close(client);
+    if (code >= 0)
+        return code;
+    np_complain(&err);
+    return code == -ETIMEDOUT ? EXIT_TIMED_OUT : NP_EXIT_FAILED;
+}

@@ -1,0 +1,264 @@
+/* See check_whole.h. */
+#include "daemon/config/check_whole.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "daemon/config/check_data.h"
+#include "daemon/config/config.h"
+#include "loader/base/json.h"
+#include "daemon/service/child.h"
+#include "daemon/config/setup.h"
+#include "loader/base/clock.h"
+#include "loader/base/io.h"
+#include "loader/base/mem.h"
+
+#define MOST_TEXT (1u << 20)
+/* At least, and what is left of those for the data: the caller waits for both. */
+#define FOLDER_SECONDS 3
+
+/* --- where a key stands ----------------------------------------------------------------------- */
+
+static const struct np_node *below(const struct np_node *node, const char *key)
+{
+    return node && node->kind == NP_NODE_MAP ? np_node_get(node, key) : NULL;
+}
+
+/* "data.train.path", or the deepest of it that is there. */
+static void place_of(const struct np_node *root, const char *const *keys, int *line, int *column)
+{
+    const struct np_node *node = root;
+
+    *line = *column = 0;
+    for (; *keys && (node = below(node, *keys)); keys++) {
+        *line = node->key_line > 0 ? node->key_line : node->line;
+        *column = node->key_line > 0 ? node->key_column : node->column;
+    }
+}
+
+/* --- what is looked at ------------------------------------------------------------------------ */
+
+/* Weights and what the optimizer keeps, of four bytes each. */
+static double checkpoint_bytes(const struct np_config *config, const struct np_graph *graph)
+{
+    const double states = np_optim_states(&config->optim);
+
+    return 4 * ((double)graph->nr_params * (1 + states) + (double)graph->nr_buffers) + 65536;
+}
+
+/* What a process of its own found out about the folder of the runs. */
+struct folder {
+    int code; /* 0, or why it cannot be written */
+    bool has_size, is_full;
+    double bytes_free;
+    char path[PATH_MAX]; /* without links; "": not known */
+};
+
+static int look_at_folder(const void *context, int out_fd)
+{
+    const struct np_config *config = context;
+    struct folder folder = {0};
+    struct np_err err = {0};
+    struct statvfs fs;
+
+    if (np_make_dirs(config->runs, &err) < 0)
+        folder.code = err.code ? err.code : -errno;
+    else if (access(config->runs, W_OK | X_OK) < 0)
+        folder.code = -errno;
+    else if (statvfs(config->runs, &fs) == 0) {
+        folder.has_size = true;
+        folder.is_full = fs.f_files > 0 && fs.f_favail == 0;
+        folder.bytes_free = (double)fs.f_bavail * (double)fs.f_frsize;
+    }
+    if (!realpath(config->runs, folder.path))
+        *folder.path = '\0';
+    return np_child_say(out_fd, &folder, sizeof(folder)) < 0;
+}
+
+/* Makes the folder where it is not there. A call on storage that hangs never returns, so a child makes it;
+ * -ETIMEDOUT: it has not answered. */
+static int ask_folder(const struct np_config *config, double seconds, struct folder *ret_folder)
+{
+    const struct np_child_start start = {.uid = geteuid(),
+        .gid = getegid(),
+        .work = look_at_folder,
+        .context = config,
+        .epoll_fd = -1,
+        .most_s = seconds,
+        .most = sizeof(*ret_folder)};
+    struct np_child child = NP_NO_CHILD;
+    struct np_err err = {0};
+    int code = np_child_start(&start, &child, &err);
+
+    if (code < 0)
+        return code;
+    while ((code = np_child_turn(&child)) == 0) {
+        struct pollfd said = {child.fd, POLLIN, 0};
+
+        poll(&said, 1, 100);
+    }
+    if (code == 1 && child.used == sizeof(*ret_folder))
+        memcpy(ret_folder, child.text, sizeof(*ret_folder));
+    else if (code == 1)
+        code = -EIO;
+    np_child_stop(&child);
+    return code < 0 ? code : ret_folder->code;
+}
+
+/* One more than are kept: the new one is written before the oldest goes. */
+static void check_room(const struct np_config *config, double each, double seconds,
+    struct folder *ret_folder, struct np_report *report)
+{
+    static const char *const keys[] = {"runs", NULL};
+    const double needed = each * (double)(config->checkpoint.keep + 1);
+    const int code = ask_folder(config, seconds, ret_folder);
+    int line, column;
+
+    place_of(config->root, keys, &line, &column);
+    if (code == -ETIMEDOUT)
+        np_report_add(report, line, column, "runs: %s: its storage does not answer", config->runs);
+    else if (code < 0)
+        np_report_add(
+            report, line, column, "runs: %s: cannot be written: %s", config->runs, strerror(-code));
+    else if (ret_folder->is_full)
+        np_report_add(
+            report, line, column, "runs: the disk of %s has no room for more files", config->runs);
+    else if (ret_folder->has_size && ret_folder->bytes_free < needed)
+        np_report_add(report, line, column,
+            "runs: %s has %.1f MB free, and %d checkpoints of %.1f MB take %.1f", config->runs,
+            ret_folder->bytes_free * 1e-6, (int)config->checkpoint.keep + 1, each * 1e-6,
+            needed * 1e-6);
+}
+
+/* Bytes of a checkpoint; 0: not known. */
+static double look(const struct np_config *config, double seconds, struct np_data_check *data,
+    struct folder *ret_folder, struct np_report *report)
+{
+    struct np_setup setup = {0};
+    const uint64_t began_ns = np_now_ns();
+    double bytes = 0;
+
+    np_check_data(config, seconds, NULL, data, report);
+    const double left_s = seconds + FOLDER_SECONDS - (double)(np_now_ns() - began_ns) * 1e-9;
+    if (report->nr_errs == 0 && data->nr_classes == 0) {
+        np_setup_check_model(config, 0, 0, 0, report);
+        check_room(config, 0, left_s, ret_folder, report);
+    } else if (report->nr_errs == 0) {
+        setup.height = data->height;
+        setup.width = data->width;
+        setup.classes = np_node_new(NP_NODE_LIST, 0, 0);
+        for (int i = 0; i < data->nr_classes; i++)
+            np_node_add(setup.classes, NULL, np_node_scalar("class", 0, 0));
+        if (np_setup_graph(config, NP_F32, &setup, report) == 0) {
+            bytes = checkpoint_bytes(config, setup.graph);
+            check_room(config, bytes, left_s, ret_folder, report);
+        }
+    }
+    np_setup_fini(&setup);
+    return bytes;
+}
+
+/* --- telling ---------------------------------------------------------------------------------- */
+
+static void print_problems(struct np_report *report, const struct np_overrides *overrides)
+{
+    struct np_json json = {0};
+
+    np_report_sort(report);
+    np_json_begin(&json, NULL);
+    np_json_bool(&json, "ok", false);
+    np_json_open(&json, "problems", '[');
+    for (int i = 0; i < report->nr_errs; i++) {
+        const struct np_err *err = &report->errs[i];
+        char place[PATH_MAX + 64];
+
+        np_config_place(err, overrides->texts, overrides->nr_texts, place, sizeof(place));
+        np_json_open(&json, NULL, '{');
+        np_json_text(&json, "file", report->file);
+        np_json_int(&json, "line", err->line > 0 ? err->line : 0);
+        np_json_int(&json, "column", err->line > 0 ? err->column : 0);
+        np_json_text(&json, "place", place);
+        np_json_text(&json, "text", err->text);
+        np_json_close(&json, '}');
+    }
+    np_json_close(&json, ']');
+    const char *text = np_json_end(&json);
+    fputs(text ? text : "", stdout);
+    np_json_fini(&json);
+}
+
+/* runs: the folder without links, or "". */
+static void print_config(const struct np_config *config, const char *runs,
+    const struct np_data_check *data, double bytes)
+{
+    struct np_node *node = np_config_node(config);
+    char *text = NULL;
+    size_t nr = 0;
+    FILE *out = open_memstream(&text, &nr);
+    struct np_json json = {0};
+
+    if (out && node)
+        np_node_print(out, node);
+    if (out)
+        fclose(out);
+    np_json_begin(&json, NULL);
+    np_json_bool(&json, "ok", true);
+    np_json_text(&json, "name", config->name);
+    np_json_text(&json, "runs", *runs ? runs : config->runs);
+    np_json_text(&json, "device", config->device);
+    np_json_text(&json, "config", text);
+    np_json_real(&json, "checkpoint_bytes", bytes);
+    np_json_text(&json, "note", data->looked ? "" : data->note);
+    const char *line = np_json_end(&json);
+    fputs(line ? line : "", stdout);
+    np_json_fini(&json);
+    np_node_free(node);
+    free(text);
+}
+
+/* All of standard input; NULL: too long, or no memory. np_free. */
+static char *read_input(size_t *ret_bytes)
+{
+    char *text = np_alloc(MOST_TEXT + 1);
+
+    *ret_bytes = text ? fread(text, 1, MOST_TEXT + 1, stdin) : 0;
+    if (text && *ret_bytes <= MOST_TEXT)
+        return text;
+    np_free(text);
+    return NULL;
+}
+
+int np_check_whole(
+    const char *as, const char *device, double seconds, const struct np_overrides *overrides)
+{
+    struct np_config *config = NULL;
+    struct np_data_check data = {0};
+    struct folder folder = {0};
+    struct np_report report;
+    size_t bytes;
+    double each = 0;
+    char *text = read_input(&bytes);
+
+    np_report_init(&report, as);
+    if (!text)
+        np_report_add(&report, 0, 0, "a config has at most %u KiB", MOST_TEXT >> 10);
+    else if (np_config_load_text(
+                 text, bytes, as, overrides->texts, overrides->nr_texts, &config, &report) == 0 &&
+             (!device || np_config_set_device(config, device, &report) == 0))
+        each = look(config, seconds, &data, &folder, &report);
+    const bool good = report.nr_errs == 0;
+    if (good)
+        print_config(config, folder.path, &data, each);
+    else
+        print_problems(&report, overrides);
+    np_report_fini(&report);
+    np_config_free(config);
+    np_free(text);
+    return good ? NP_EXIT_DONE : NP_EXIT_USAGE;
+}

@@ -1,0 +1,129 @@
+/* `nnpipe check CONFIG...`: every mistake in them, with their data, and nothing else happens. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "daemon/config/check_data.h"
+#include "daemon/config/check_whole.h"
+#include "daemon/config/config.h"
+#include "daemon/config/setup.h"
+
+/* For the data of a config, without --seconds. */
+#define SECONDS       20
+#define WHOLE_SECONDS 10 /* somebody waits for the service's answer */
+#define MAX_SECONDS   86400
+
+struct check {
+    const struct np_overrides *overrides;
+    bool no_data;
+    double seconds;
+};
+
+static void note(void *context, const char *text)
+{
+    (void)context;
+    fprintf(stderr, "%s\n", text);
+}
+
+/* The model against the data; guess says what had to be assumed of them, or "". */
+static void check_model(const struct np_config *config, const struct np_data_check *data,
+    char guess[NP_GUESS_TEXT], struct np_report *report)
+{
+    int height = data->height, width = data->width, classes = data->nr_classes;
+
+    if (height == 0)
+        np_setup_size(config, &height, &width, report); /* loading has seen it work */
+    np_setup_guess(config, &height, &width, &classes, guess);
+    np_setup_check_model(config, height, width, data->nr_classes, report);
+}
+
+/* The exit code. */
+static int check_one(const struct check *check, const char *path)
+{
+    struct np_data_check data = {0};
+    struct np_config *config = NULL;
+    struct np_report report;
+    char guess[NP_GUESS_TEXT] = "";
+
+    np_report_init(&report, path);
+    if (np_config_load(
+            path, check->overrides->texts, check->overrides->nr_texts, &config, &report) == 0) {
+        if (!check->no_data)
+            np_check_data(config, check->seconds, note, &data, &report);
+        check_model(config, &data, guess, &report);
+    }
+    np_complain_report(&report, check->overrides);
+    if (*guess)
+        fprintf(stderr, "for the model's shapes %s\n", guess);
+    if (report.nr_errs == 0 && *data.note)
+        fprintf(stderr, "%s: %s\n", path, data.note);
+    const int code = report.nr_errs ? NP_EXIT_USAGE : NP_EXIT_DONE;
+    np_report_fini(&report);
+    np_config_free(config);
+    return code;
+}
+
+static int check_all(const struct check *check, int nr, char **paths)
+{
+    int code = NP_EXIT_DONE;
+
+    for (int i = 0; i < nr; i++) {
+        const int one = check_one(check, paths[i]);
+
+        code = one ? one : code;
+        if (one == NP_EXIT_DONE && nr > 1)
+            printf("%s: ok\n", paths[i]);
+        else if (one == NP_EXIT_DONE)
+            puts("ok");
+    }
+    return code;
+}
+
+static bool take_seconds(const char *text, double *ret_seconds)
+{
+    char *end;
+    const double seconds = strtod(text, &end);
+
+    if (end == text || *end || !(seconds > 0 && seconds <= MAX_SECONDS)) {
+        fprintf(stderr, "nnpipe check: --seconds: expected a number up to %d, not '%s'\n",
+            MAX_SECONDS, text);
+        return false;
+    }
+    *ret_seconds = seconds;
+    return true;
+}
+
+int np_cmd_check(int argc, char **argv)
+{
+    const char *as = NULL, *device = NULL, *seconds = NULL;
+    bool whole = false, json = false;
+    struct np_overrides overrides = {0};
+    struct check check = {.overrides = &overrides};
+    const struct np_flag flags[] = {
+        {"--no-data", NULL, &check.no_data, NULL},
+        {"--seconds", &seconds, NULL, NULL},
+        {"--whole", NULL, &whole, NULL},
+        {"--json", NULL, &json, NULL},
+        {"--as", &as, NULL, NULL},
+        {"--device", &device, NULL, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
+
+    if (code == 0 && (nr < 1 || (whole && nr != 1))) {
+        fprintf(stderr, "nnpipe check: expected one CONFIG or more, not %d\n", nr);
+        code = NP_EXIT_USAGE;
+    }
+    if (code == 0 && (whole != json || whole != (as != NULL) || (device && !whole))) {
+        fprintf(stderr, "nnpipe check: --whole, --json and --as PATH go together\n");
+        code = NP_EXIT_USAGE;
+    }
+    if (code == 0 && seconds && !take_seconds(seconds, &check.seconds))
+        code = NP_EXIT_USAGE;
+    if (code)
+        return code;
+    if (!seconds)
+        check.seconds = whole ? WHOLE_SECONDS : SECONDS;
+    return whole ? np_check_whole(as, device, check.seconds, &overrides)
+                 : check_all(&check, nr, argv + 1);
+}

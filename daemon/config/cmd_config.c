@@ -1,0 +1,33 @@
+/* What the commands that take a CONFIG have in common. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/cmd.h"
+#include "daemon/config/config.h"
+
+int np_cmd_config(const char *path, const struct np_overrides *overrides, const char *device,
+    struct np_config **ret_config)
+{
+    struct np_config *config = NULL;
+    struct np_report report;
+
+    np_report_init(&report, path);
+    int code = np_config_load(path, overrides->texts, overrides->nr_texts, &config, &report);
+    if (code == 0 && device)
+        code = np_config_set_device(config, device, &report);
+    if (report.nr_errs) {
+        np_complain_report(&report, overrides);
+        code = -EINVAL;
+    }
+    np_report_fini(&report);
+    if (code < 0) {
+        np_config_free(config);
+        return NP_EXIT_USAGE;
+    }
+    if (config->replaced)
+        fprintf(stderr, "-o train.%s takes the place of train.%s in %s\n",
+            strcmp(config->replaced, "epochs") == 0 ? "steps" : "epochs", config->replaced, path);
+    *ret_config = config;
+    return 0;
+}

@@ -1,0 +1,185 @@
+/* `nnpipe show CONFIG|RUN`: the full config in normal form, then the layers with shapes,
+ * parameters and FLOPs of one image. What is printed is a config again: the layers stand in
+ * comments. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "daemon/cmd.h"
+#include "daemon/config/config.h"
+#include "daemon/run/inference.h"
+#include "loader/base/json.h"
+#include "daemon/config/setup.h"
+
+static void note(void *context, const char *text)
+{
+    (void)context;
+    fprintf(stderr, "%s\n", text);
+}
+
+/* Parameters that a node reads. */
+static uint64_t node_params(const struct np_graph *graph, const struct np_op_node *node)
+{
+    uint64_t n = 0;
+
+    for (int i = 0; i < node->nr_ins; i++)
+        if (node->ins[i] >= 0 && graph->tensors[node->ins[i]].role == NP_ROLE_PARAM)
+            n += np_tensor_elements(&graph->tensors[node->ins[i]]);
+    return n;
+}
+
+/* A batchnorm is two nodes, its statistics and the rest: one layer to a reader. */
+static bool hidden(enum np_op op)
+{
+    return op == NP_OP_INPUT || op == NP_OP_BN_STATS || op == NP_OP_CROSS_ENTROPY;
+}
+
+static const char *op_text(enum np_op op)
+{
+    return op == NP_OP_BN_APPLY ? "batchnorm" : np_op_names[op];
+}
+
+/* Channels, height and width of a node's output, as torch says them; linear layers: features. */
+static int output_shape(const struct np_graph *graph, const struct np_op_node *node, int shape[3])
+{
+    const struct np_tensor *out = &graph->tensors[node->outs[0]];
+
+    if (out->dims[1] == 1 && out->dims[2] == 1 &&
+        (node->op == NP_OP_LINEAR || node->op == NP_OP_FLATTEN)) {
+        shape[0] = out->dims[3];
+        return 1;
+    }
+    shape[0] = out->dims[3];
+    shape[1] = out->dims[1];
+    shape[2] = out->dims[2];
+    return 3;
+}
+
+static void shape_text(const int *shape, int n, char *text, size_t bytes)
+{
+    if (n == 1)
+        snprintf(text, bytes, "%d", shape[0]);
+    else
+        snprintf(text, bytes, "%dx%dx%d", shape[0], shape[1], shape[2]);
+}
+
+static void print_layers(const struct np_graph *graph, bool json)
+{
+    struct np_json line = {0};
+    uint64_t params = 0, flops = 0;
+    char text[64];
+    int shape[3];
+
+    if (!json)
+        printf("\n# %-32s %-16s %-16s %12s %16s\n", "layer", "op", "output", "parameters", "FLOPs");
+    for (int i = 0; i < graph->nr_nodes; i++) {
+        const struct np_op_node *node = &graph->nodes[i];
+        uint64_t own = node_params(graph, node), work = np_node_flops(graph, node);
+
+        params += own;
+        flops += work;
+        if (hidden(node->op))
+            continue;
+        int n = output_shape(graph, node, shape);
+        shape_text(shape, n, text, sizeof(text));
+        if (!json) {
+            printf("# %-32s %-16s %-16s %12llu %16llu\n", node->name, op_text(node->op), text,
+                (unsigned long long)own, (unsigned long long)work);
+            continue;
+        }
+        np_json_begin(&line, "layers");
+        np_json_text(&line, "name", node->name);
+        np_json_text(&line, "op", op_text(node->op));
+        np_json_ints(&line, "shape", shape, n);
+        np_json_int(&line, "parameters", (int64_t)own);
+        np_json_int(&line, "flops", (int64_t)work);
+        fputs(np_json_end(&line), stdout);
+    }
+    if (!json) {
+        printf("# %-32s %-16s %-16s %12llu %16llu\n", "total", "", "", (unsigned long long)params,
+            (unsigned long long)flops);
+        return;
+    }
+    np_json_begin(&line, "total");
+    np_json_int(&line, "parameters", (int64_t)params);
+    np_json_int(&line, "flops", (int64_t)flops);
+    fputs(np_json_end(&line), stdout);
+    np_json_fini(&line);
+}
+
+static void print_config(const struct np_config *config, bool json)
+{
+    struct np_node *normal = np_config_node(config);
+    struct np_json line = {0};
+
+    if (json) {
+        np_json_begin(&line, "config");
+        np_json_node(&line, "config", normal);
+        const char *text = np_json_end(&line);
+        fputs(text ? text : "", stdout);
+    } else {
+        np_node_print(stdout, normal);
+    }
+    np_json_fini(&line);
+    np_node_free(normal);
+}
+
+/* With the data's classes and size where it is there, else with guessed ones. */
+static int show(const struct np_config *config, const struct np_overrides *overrides, bool json)
+{
+    const struct np_source_progress progress = {.note = note};
+    struct np_setup setup = {0};
+    struct np_graph_input input;
+    struct np_report report;
+    struct np_err err = {0};
+    char guess[NP_GUESS_TEXT];
+
+    np_report_init(&report, config->path);
+    np_setup_size(config, &setup.height, &setup.width, &report);
+    if (np_setup_data(config, &progress, &setup, &err) < 0)
+        fprintf(stderr, "the data are not checked: %s\n", err.text);
+    int classes = setup.classes ? setup.classes->nr_items : 0;
+    bool guessed = np_setup_guess(config, &setup.height, &setup.width, &classes, guess);
+    np_setup_input(config, setup.height, setup.width, classes,
+        config->precision < 0 ? NP_F32 : (enum np_dtype)config->precision, &input);
+    input.classes_guessed = !setup.classes;
+    struct np_graph *graph =
+        np_graph_build(config->model, config->blocks, config->loss, &input, &report);
+    np_complain_report(&report, overrides);
+    if (graph) {
+        print_config(config, json);
+        print_layers(graph, json);
+        if (guessed)
+            fprintf(stderr, "for the model's shapes %s\n", guess);
+    }
+    np_graph_free(graph);
+    np_setup_fini(&setup);
+    np_report_fini(&report);
+    return graph ? NP_EXIT_DONE : NP_EXIT_USAGE;
+}
+
+int np_cmd_show(int argc, char **argv)
+{
+    bool json = false;
+    const struct np_flag flags[] = {{"--json", NULL, &json, NULL}, {NULL, NULL, NULL, NULL}};
+    struct np_overrides overrides = {0};
+    struct np_config *config = NULL;
+    struct stat stat_;
+    int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
+
+    if (code == 0 && nr != 1) {
+        fprintf(stderr, "nnpipe show: expected one CONFIG or RUN, not %d\n", nr);
+        code = NP_EXIT_USAGE;
+    }
+    char *own = code == 0 && stat(argv[1], &stat_) == 0 && S_ISDIR(stat_.st_mode)
+                    ? np_inference_config(argv[1])
+                    : NULL;
+    if (code == 0)
+        code = np_cmd_config(own ? own : argv[1], &overrides, NULL, &config);
+    np_free(own);
+    if (code == 0)
+        code = show(config, &overrides, json);
+    np_config_free(config);
+    return code;
+}

@@ -1,0 +1,502 @@
+/* A config file -> struct np_config: the top-level option table, and each section handed to
+ * the module that owns it. Nothing is read but the file, nothing is written; every mistake
+ * goes into one report. The YAML itself: config_yaml.c; -o: config_override.c; the way
+ * back: config_print.c. */
+#include "daemon/config/config.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/config/config_tables.h"
+#include "daemon/config/setup.h"
+
+#define MAX_FILE       ((1u << 20) + 1) /* one byte more than np_yaml_parse() takes */
+#define DEFAULT_EPOCHS 10
+
+/* --- tables ---------------------------------------------------------------------------------- */
+
+#define AT(field) offsetof(struct np_config, field)
+
+const struct np_option np_config_table[] = {
+    {"name", NP_OPT_STRING, AT(name), "", 0, 0, NULL,
+        "Name of the run, for its folder; default: the file's name."},
+    {"seed", NP_OPT_INT, AT(seed), "1", 0, 9e15, NULL,
+        "All randomness: order, augmentation, initial weights, dropout."},
+    {"device", NP_OPT_NODE, AT(device_node), "auto", 0, 0, NULL,
+        "`auto` (a usable GPU, else the CPU, with a warning where there seems to be a GPU), "
+        "`cpu`, `gpu` (the first one, in the service's queue any one; `cuda` is the same), "
+        "`cuda:0`, or `{sim: {h2d_gbps: 25, step_ms: "
+        "20}}`: a simulated one, to test a "
+        "pipeline against."},
+    {"precision", NP_OPT_WORD, AT(precision), "auto", 0, 0, "auto|f32|bf16|f16",
+        "Of activations; weights are kept in f32. `auto` is bf16 on a GPU and on a CPU with "
+        "AVX512-BF16, else f32; a run, `eval` and `predict` say which it is."},
+    {"data", NP_OPT_NODE, AT(data), NULL, 0, 0, NULL, "Required. The sets: see below."},
+    {"loader", NP_OPT_NODE, AT(loader_node), NULL, 0, 0, NULL, "How images reach the device."},
+    {"model", NP_OPT_NODE, AT(model), NULL, 0, 0, NULL,
+        "Required. The layers: a list runs in order; `name:` and `from:` make any graph."},
+    {"blocks", NP_OPT_NODE, AT(blocks), NULL, 0, 0, NULL,
+        "Named lists of layers with parameters (`$out`), for `block: {use: NAME}`."},
+    {"loss", NP_OPT_NODE, AT(loss), "cross_entropy", 0, 0, NULL,
+        "`cross_entropy`, or `{cross_entropy: {label_smoothing: 0.1}}`."},
+    {"optimizer", NP_OPT_NODE, AT(optim_node), "sgd", 0, 0, NULL,
+        "How gradients change the weights: `sgd`, or `{adamw: {lr: 1e-3}}`."},
+    {"schedule", NP_OPT_NODE, AT(schedule_node), "constant", 0, 0, NULL,
+        "The learning rate over the run, a function of the step and the run's length. It can be "
+        "changed when a run is resumed, and so can the length, by `-o`: the new schedule is then "
+        "that of the whole run, from its first step on; with `--reset-schedule` it begins again at "
+        "the step where the run is resumed."},
+    {"train", NP_OPT_NODE, AT(run_node), NULL, 0, 0, NULL, "How long to train, and how."},
+    {"checkpoint", NP_OPT_NODE, AT(checkpoint_node), NULL, 0, 0, NULL, "When the run is saved."},
+    {"runs", NP_OPT_STRING, AT(runs), "runs", 0, 0, NULL,
+        "The folder for run folders; a relative one starts at the working directory. Takes "
+        "`${NAME}`."},
+    NP_OPTIONS_END,
+};
+
+#undef AT
+#define AT(field) offsetof(struct np_train_options, field)
+const struct np_option np_train_table[] = {
+    {"epochs", NP_OPT_FLOAT, AT(epochs), "10", 0, 1e6, NULL,
+        "Times through the training set; give this or `steps`."},
+    {"steps", NP_OPT_INT, AT(steps), "0", 0, 1e12, NULL,
+        "Batches to train on, instead of `epochs`."},
+    {"eval_every", NP_OPT_STRING, AT(eval_every_text), "1 epoch", 0, 0, NULL,
+        "Evaluation while training: `1 epoch`, `0.5 epochs`, `500 steps` or `never`; there is "
+        "always one at the end."},
+    {"threads", NP_OPT_INT, AT(threads), "auto", 1, 1024, "auto",
+        "Compute threads of the CPU device; what rounding depends on, so it is kept on resume."},
+    {"accumulate", NP_OPT_INT, AT(accumulate), "1", 1, 65536, NULL,
+        "Batches whose gradients make one update."},
+    {"clip_norm", NP_OPT_FLOAT, AT(clip_norm), "0", 0, 1e9, NULL,
+        "Gradients are scaled down to this norm; 0: they are not."},
+    {"deterministic", NP_OPT_BOOL, AT(deterministic), "true", 0, 0, NULL,
+        "The same run gives the same weights, bit for bit."},
+    {"tf32", NP_OPT_BOOL, AT(tf32), "false", 0, 0, NULL,
+        "In f32 a GPU may round the factors of products to TF32's 10 bits: faster, less exact."},
+    {"history", NP_OPT_BOOL, AT(history), "false", 0, 0, NULL,
+        "Keep history.bin: the sample numbers of every step."},
+    NP_OPTIONS_END,
+};
+
+#undef AT
+#define AT(field) offsetof(struct np_checkpoint_options, field)
+const struct np_option np_checkpoint_table[] = {
+    {"every", NP_OPT_STRING, AT(every_text), "1 epoch", 0, 0, NULL,
+        "`1 epoch`, `0.5 epochs`, `500 steps` or `never`; there is always one at the end."},
+    {"keep", NP_OPT_INT, AT(keep), "3", 2, 1e6, NULL,
+        "How many of the newest are kept; the best one beside. A run's first lines say what they "
+        "take."},
+    {"optimizer", NP_OPT_WORD, AT(optimizer), "all", 0, 0, "all|newest",
+        "`newest`: older checkpoints keep their weights alone, which take a half (SGD) or a third "
+        "(AdamW); a run continues only from its newest one then, and not at all if that is "
+        "damaged."},
+    NP_OPTIONS_END,
+};
+
+#undef AT
+struct data_options {
+    const struct np_node *train, *test, *val;
+    char *classes;
+    double split;
+    int64_t split_seed;
+    int split_by;
+};
+#define AT(field) offsetof(struct data_options, field)
+const struct np_option np_data_table[] = {
+    {"train", NP_OPT_NODE, AT(train), NULL, 0, 0, NULL, "Required. The set to train on."},
+    {"test", NP_OPT_NODE, AT(test), NULL, 0, 0, NULL,
+        "The set to test on; may be absent. Classes are matched with `train`'s by name."},
+    {"val", NP_OPT_NODE, AT(val), NULL, 0, 0, NULL,
+        "A set to evaluate on while training; `test` is then used once, at the end."},
+    {"classes", NP_OPT_STRING, AT(classes), "", 0, 0, NULL,
+        "A text file with one class name per line: which classes there are, and in which order. By "
+        "default they are those of `train`, in byte order as torchvision has them (1, 10, 2)."},
+    {"split", NP_OPT_SHARE, AT(split), "0", 0, 0.9, NULL,
+        "Share of `train` kept apart as the `val` set, for evaluation while training: `10%`. The "
+        "run's `val.txt` lists its samples; `nnpipe data ls CONFIG --split val` does, too."},
+    {"split_seed", NP_OPT_INT, AT(split_seed), "1", 0, 9e15, NULL,
+        "Which samples `split` keeps apart: the same ones whatever `seed` is."},
+    {"split_by", NP_OPT_WORD, AT(split_by), "class", 0, 0, "class|random",
+        "`class`: each class keeps its share, at least one image where it has two. `random`: "
+        "without regard to classes, as runs of before this key have it."},
+    NP_OPTIONS_END,
+};
+
+/* --- sections -------------------------------------------------------------------------------- */
+
+static bool plain_name(const char *name)
+{
+    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+    return *name && *name != '.' && *name != '-' && strlen(name) <= 64 &&
+           strspn(name, good) == strlen(name);
+}
+
+/* The file's name without folder and ending; what no folder name should hold becomes '-'. */
+static char *name_of_file(const char *path)
+{
+    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    char *name = np_format("%.*s", (int)(strcspn(base, ".") > 64 ? 64 : strcspn(base, ".")), base);
+
+    for (char *at = name; at && *at; at++)
+        if (!(*at == '_' || (*at >= '0' && *at <= '9') || ((*at | 32) >= 'a' && (*at | 32) <= 'z')))
+            *at = '-';
+    if (!name || !plain_name(name)) {
+        np_free(name);
+        return np_strdup("run");
+    }
+    return name;
+}
+
+static void check_name(struct np_config *config, struct np_report *report)
+{
+    const struct np_node *node = np_node_get(config->root, "name");
+
+    if (config->name && config->name[0] == '\0') {
+        np_free(config->name);
+        config->name = name_of_file(config->path);
+    } else if (node && config->name && !plain_name(config->name)) {
+        np_report_add(report, node->line, node->column,
+            "name: '%.80s' would not make a folder's name; use letters, digits, '.', '_' and '-', "
+            "at most 64, not '.' or '-' first",
+            config->name);
+    }
+}
+
+int np_config_set_device(struct np_config *config, const char *name, struct np_report *report)
+{
+    struct np_node *node = np_node_scalar(name, 0, 0);
+    char *new_name = NULL, *flag = np_format("--device %.40s", name);
+    const char *file = report->file;
+
+    report->file = flag; /* a mistake is the flag's */
+    int code = np_device_parse(node, &new_name, &config->device_options, report);
+    report->file = file;
+    np_free(flag);
+    np_node_free(node);
+    if (code == 0) {
+        np_free(config->device);
+        config->device = new_name;
+    }
+    return code;
+}
+
+static void make_absolute(char **path)
+{
+    char folder[PATH_MAX];
+
+    if (!*path || **path == '\0' || **path == '/' || !getcwd(folder, sizeof(folder)))
+        return;
+    char *whole = np_format("%s/%s", folder, *path);
+    if (whole) {
+        np_free(*path);
+        *path = whole;
+    }
+}
+
+static void parse_set(struct np_config *config, const struct np_node *node,
+    struct np_source_options *options, struct np_report *report)
+{
+    if (np_source_parse(node, config->dir, options, report) == 0) {
+        make_absolute(&options->path);
+        make_absolute(&options->labels);
+        make_absolute(&options->cache_dir);
+    }
+}
+
+/* Takes the text over. */
+static void take_classes(struct np_config *config, char *text, struct np_report *report)
+{
+    const struct np_node *node = np_node_get(config->data, "classes");
+    struct np_err err = {0};
+
+    config->classes = text && *text ? np_resolve_path(text, config->dir, &err) : NULL;
+    if (err.code)
+        np_report_add(
+            report, node ? node->line : 0, node ? node->column : 0, "classes: %s", err.text);
+    make_absolute(&config->classes);
+    np_free(text);
+}
+
+static void parse_data(struct np_config *config, struct np_report *report)
+{
+    struct data_options data = {0};
+
+    if (!config->data) {
+        np_report_add(report, 1, 1,
+            "data: the key is missing; it names the sets: "
+            "data: {train: {source: folder, path: DIR}}");
+        return;
+    }
+    np_options_parse(np_data_table, config->data, "data", NULL, &data, report);
+    if (data.train)
+        parse_set(config, data.train, &config->train, report);
+    else if (config->data->kind == NP_NODE_MAP)
+        np_report_add(report, config->data->key_line, config->data->key_column,
+            "data: the key 'train' is missing");
+    config->has_test = data.test != NULL;
+    if (data.test)
+        parse_set(config, data.test, &config->test, report);
+    config->has_val = data.val != NULL;
+    if (data.val)
+        parse_set(config, data.val, &config->val, report);
+    config->split = data.split;
+    config->split_seed = data.split_seed;
+    config->split_by = data.split_by;
+    take_classes(config, data.classes, report);
+    const struct np_node *split = np_node_get(config->data, "split");
+    if (data.split > 0 && data.val)
+        np_report_add(report, split->line, split->column,
+            "split: there is a 'val' set already; give one of the two");
+}
+
+static void parse_loader(struct np_config *config, struct np_report *report)
+{
+    np_loader_options_parse(config->loader_node, &config->loader, report);
+    np_chain_parse(config->loader.augment_node, "augment", &config->augment, report);
+    np_chain_parse(config->loader.test_augment_node, "test_augment", &config->test_augment, report);
+}
+
+/* "1 epoch", "0.5 epochs", "500 steps", "never". */
+static bool parse_period(const char *text, struct np_period *ret_period)
+{
+    struct np_period period = {0};
+    char *end;
+
+    if (strcmp(text, "never") == 0) {
+        *ret_period = period;
+        return true;
+    }
+    double number = strtod(text, &end);
+    if (end == text || *end != ' ' || !isfinite(number) || number <= 0 || number > 1e12)
+        return false;
+    end += strspn(end, " ");
+    if (strcmp(end, "epoch") == 0 || strcmp(end, "epochs") == 0)
+        period.epochs = number;
+    else if ((strcmp(end, "step") == 0 || strcmp(end, "steps") == 0) && floor(number) == number)
+        period.steps = (int64_t)number;
+    else
+        return false;
+    *ret_period = period;
+    return true;
+}
+
+static void check_period(const struct np_node *map, const char *key, const char *text,
+    struct np_period *ret_period, struct np_report *report)
+{
+    const struct np_node *node = np_node_get(map, key);
+
+    if (text && !parse_period(text, ret_period))
+        np_report_add(report, node ? node->line : 0, node ? node->column : 0,
+            "%s: expected '1 epoch', '0.5 epochs', '500 steps' or 'never', not '%.80s'", key, text);
+}
+
+static void parse_train(struct np_config *config, struct np_report *report)
+{
+    struct np_train_options *run = &config->run;
+    const struct np_node *node = config->run_node;
+    const int before = report->nr_errs + report->nr_dropped;
+
+    np_options_parse(np_train_table, node, "train", NULL, run, report);
+    check_period(node, "eval_every", run->eval_every_text, &run->eval_every, report);
+    const struct np_node *epochs = np_node_get(node, "epochs"), *steps = np_node_get(node, "steps");
+    if (run->steps > 0 && !epochs)
+        run->epochs = 0;
+    if (run->epochs > 0 && run->steps > 0)
+        np_report_add(report, steps->line, steps->column,
+            "steps: there is 'epochs' already; give one of the two");
+    if (run->epochs == 0 && run->steps == 0) {
+        if ((epochs || steps) && report->nr_errs + report->nr_dropped == before)
+            np_report_add(report, (epochs ? epochs : steps)->line,
+                (epochs ? epochs : steps)->column, "%s: nothing to train; give epochs or steps",
+                epochs ? "epochs" : "steps");
+        run->epochs = DEFAULT_EPOCHS;
+    }
+    config->optim.clip_norm = run->clip_norm;
+}
+
+static void parse_checkpoint(struct np_config *config, struct np_report *report)
+{
+    np_options_parse(np_checkpoint_table, config->checkpoint_node, "checkpoint", NULL,
+        &config->checkpoint, report);
+    check_period(config->checkpoint_node, "every", config->checkpoint.every_text,
+        &config->checkpoint.every, report);
+}
+
+/* ${NAME} in `runs:`; what is wrong with it stands at its place. */
+static void expand_runs(struct np_config *config, struct np_report *report)
+{
+    const struct np_node *node = np_node_get(config->root, "runs");
+    struct np_err err = {0};
+    char *runs = np_expand(config->runs, &err);
+
+    if (!runs) {
+        np_report_add(report, node ? node->line : 0, node ? node->column : 0, "runs: %s", err.text);
+        return;
+    }
+    np_free(config->runs);
+    config->runs = runs;
+}
+
+/* What the CPU device does not compute in; a GPU's limits are its plugin's to tell. */
+static void check_precision(const struct np_config *config, struct np_report *report)
+{
+    const struct np_node *node = np_node_get(config->root, "precision");
+
+    if (config->precision == NP_F16 && config->device && strcmp(config->device, "cpu") == 0)
+        np_report_add(report, node->line, node->column,
+            "precision: f16 needs a GPU; the CPU computes in f32 or bf16");
+}
+
+/* The model's mistakes, where the chains say how large the network's input is, or where the config
+ * is wrong anyway: with a guessed size a shape could be called wrong that is right. */
+static void check_model(const struct np_config *config, struct np_report *report)
+{
+    int height = 0, width = 0;
+
+    if (config->model && np_setup_size(config, &height, &width, report) == 0 &&
+        (height > 0 || report->nr_errs))
+        np_setup_check_model(config, height, width, 0, report);
+}
+
+static void parse_sections(struct np_config *config, struct np_report *report)
+{
+    np_options_parse(np_config_table, config->root, "the config", NULL, config, report);
+    config->precision--; /* the word auto stands first */
+    check_name(config, report);
+    expand_runs(config, report);
+    if (config->root->kind != NP_NODE_MAP)
+        return; /* one message is enough */
+    np_device_parse(config->device_node, &config->device, &config->device_options, report);
+    parse_data(config, report);
+    parse_loader(config, report);
+    if (!config->model)
+        np_report_add(report, 1, 1, "model: the key is missing; it lists the layers");
+    np_optim_parse(config->optim_node, &config->optim, report);
+    np_schedule_parse(config->schedule_node, &config->schedule, report);
+    parse_train(config, report); /* after the optimizer: it adds clip_norm to it */
+    parse_checkpoint(config, report);
+    check_precision(config, report);
+    check_model(config, report);
+}
+
+/* --- the file -------------------------------------------------------------------------------- */
+
+static int read_text(const char *path, char **ret_text, size_t *ret_bytes, struct np_report *report)
+{
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
+    char *text = file ? malloc(MAX_FILE) : NULL;
+    int code = 0;
+
+    if (!text) {
+        code = file ? -ENOMEM : -errno;
+    } else {
+        *ret_bytes = fread(text, 1, MAX_FILE, file);
+        if (ferror(file))
+            code = errno ? -errno : -EIO;
+    }
+    if (code < 0) {
+        np_report_add(report, 0, 0, "cannot be read: %s", strerror(-code));
+        free(text);
+    } else {
+        *ret_text = text;
+    }
+    if (file && file != stdin)
+        fclose(file);
+    return code;
+}
+
+/* The folder that relative paths start at, absolute. */
+static char *folder_of(const char *path)
+{
+    char whole[PATH_MAX], *slash;
+
+    if (strcmp(path, "-") == 0 || !realpath(path, whole))
+        return getcwd(whole, sizeof(whole)) ? np_strdup(whole) : np_strdup(".");
+    slash = strrchr(whole, '/');
+    *(slash == whole ? slash + 1 : slash) = '\0';
+    return np_strdup(whole);
+}
+
+static bool has_length(const struct np_config *config, const char *key)
+{
+    return np_node_get(np_node_get(config->root, "train"), key) != NULL;
+}
+
+int np_config_load_text(const char *text, size_t bytes, const char *path,
+    const char *const *overrides, int nr_overrides, struct np_config **ret_config,
+    struct np_report *report)
+{
+    struct np_config *config = np_alloc(sizeof(*config));
+
+    *ret_config = NULL;
+    if (!config)
+        return -ENOMEM;
+    if (!report->file)
+        report->file = path;
+    config->path = np_strdup(path);
+    config->dir = folder_of(path);
+    np_yaml_parse(text, bytes, &config->root, report);
+    if (config->root) {
+        const bool epochs = has_length(config, "epochs"), steps = has_length(config, "steps");
+
+        for (int i = 0; i < nr_overrides; i++)
+            np_config_override(config->root, overrides[i], i, report);
+        config->replaced = epochs && !has_length(config, "epochs") ? "epochs"
+                           : steps && !has_length(config, "steps") ? "steps"
+                                                                   : NULL;
+        parse_sections(config, report);
+    }
+    if (report->nr_errs) {
+        np_report_sort(report);
+        np_config_free(config);
+        return -EINVAL;
+    }
+    *ret_config = config;
+    return 0;
+}
+
+int np_config_load(const char *path, const char *const *overrides, int nr_overrides,
+    struct np_config **ret_config, struct np_report *report)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+
+    *ret_config = NULL;
+    if (!report->file)
+        report->file = path;
+    int code = read_text(path, &text, &bytes, report);
+    if (code == 0)
+        code = np_config_load_text(text, bytes, path, overrides, nr_overrides, ret_config, report);
+    free(text);
+    return code;
+}
+
+void np_config_free(struct np_config *config)
+{
+    if (!config)
+        return;
+    np_options_fini(np_config_table, config);
+    np_options_fini(np_train_table, &config->run);
+    np_options_fini(np_checkpoint_table, &config->checkpoint);
+    np_loader_options_fini(&config->loader);
+    np_source_options_fini(&config->train);
+    np_source_options_fini(&config->test);
+    np_source_options_fini(&config->val);
+    np_schedule_fini(&config->schedule);
+    np_chain_free(config->augment);
+    np_chain_free(config->test_augment);
+    np_free(config->device);
+    np_free(config->classes);
+    np_free(config->path);
+    np_free(config->dir);
+    np_node_free(config->root);
+    np_free(config);
+}

@@ -1,0 +1,98 @@
+/* YAML -> a checked config. The only file that includes yaml.h. Knows every option table;
+ * each module parses its own part. */
+#ifndef NP_CONFIG_H
+#define NP_CONFIG_H
+
+#include <stdio.h>
+
+#include "loader/loader.h"
+#include "loader/source/source.h"
+#include "trainer/device.h"
+#include "trainer/optim.h"
+#include "trainer/schedule.h"
+
+/* A period: "1 epoch", "2 epochs", "500 steps", "never". */
+struct np_period {
+    double epochs;
+    int64_t steps;
+};
+
+struct np_train_options {
+    double epochs; /* 0: steps decides */
+    int64_t steps;
+    struct np_period eval_every; /* both 0: only at the end */
+    int64_t threads;             /* compute threads; -1: auto */
+    int64_t accumulate;
+    double clip_norm;
+    bool deterministic, tf32;
+    bool history; /* keep history.bin: the sample indices of every step */
+    char *eval_every_text;
+};
+enum np_keep_optimizer { NP_OPTIMIZER_ALL, NP_OPTIMIZER_NEWEST };
+struct np_checkpoint_options {
+    struct np_period every;
+    int64_t keep;
+    int optimizer; /* enum np_keep_optimizer */
+    char *every_text;
+};
+
+struct np_config {
+    char *path, *dir;     /* of the file; "-": standard input */
+    struct np_node *root; /* the file with -o applied; owns what others borrow */
+    char *name, *runs;
+    int64_t seed;
+    char *device; /* auto, cpu, cuda:0, sim */
+    const struct np_node *device_node;
+    struct np_device_options device_options;
+    int precision; /* enum np_dtype, or -1: auto */
+    struct np_source_options train, test, val;
+    bool has_test, has_val;
+    char *classes; /* data.classes; empty: train's own, in byte order */
+    double split;  /* share of train kept for validation; 0: none */
+    int64_t split_seed;
+    int split_by; /* enum np_split_rule */
+    struct np_loader_options loader;
+    struct np_chain *augment, *test_augment;
+    const struct np_node *data, *loader_node, *model, *blocks, *loss;
+    const struct np_node *optim_node, *schedule_node, *run_node, *checkpoint_node;
+    struct np_optim_options optim;
+    struct np_schedule_options schedule;
+    struct np_train_options run;
+    struct np_checkpoint_options checkpoint;
+    const char
+        *replaced; /* "epochs" or "steps": the file's, for which -o gave the other; or NULL */
+};
+
+/* Reads, applies `-o key.path=value` overrides (value: YAML flow), checks everything that needs
+ * no data: all mistakes into report. Returns 0, or -EINVAL with report filled, or another errno
+ * for a file that cannot be read (one entry in report). */
+int np_config_load(const char *path, const char *const *overrides, int nr_overrides,
+    struct np_config **ret_config, struct np_report *report);
+/* The same of a text that stood in the file `path`. */
+int np_config_load_text(const char *text, size_t bytes, const char *path,
+    const char *const *overrides, int nr_overrides, struct np_config **ret_config,
+    struct np_report *report);
+void np_config_free(struct np_config *config);
+/* `--device NAME`: takes the place of `device:`; -EINVAL with the mistake in report, under the flag's
+ * name. */
+int np_config_set_device(struct np_config *config, const char *name, struct np_report *report);
+/* Every key with its value, in table order; parses back to an equal config. Caller frees. */
+struct np_node *np_config_node(const struct np_config *config);
+/* Any node as YAML, block style with short flow mappings. */
+void np_node_print(FILE *out, const struct np_node *node);
+/* Every key that -o takes: "loader.cache auto|none|...", one per line. */
+void np_config_keys(FILE *out);
+/* docs/CONFIG.md from the option tables. */
+void np_config_reference(FILE *out);
+/* YAML text -> node tree, for tests and -o. -EINVAL: mistakes in report; *ret_node may be there
+ * all the same (a key given twice), and is the caller's to free in any case. */
+int np_yaml_parse(
+    const char *text, size_t bytes, struct np_node **ret_node, struct np_report *report);
+/* Applies `key.path=value`, number `index` of the command line, to the tree. The nodes it makes
+ * have line -1 - index, by which np_config_place() finds the text again. */
+int np_config_override(struct np_node *root, const char *text, int index, struct np_report *report);
+/* Where a mistake stands: "FILE:LINE:COLUMN", "FILE", or "-o KEY". */
+void np_config_place(const struct np_err *err, const char *const *overrides, int nr_overrides,
+    char *text, size_t text_bytes);
+
+#endif

@@ -1,0 +1,181 @@
+/* A config in normal form: every key with its value, in table order, so that what `nnpipe
+ * show` prints parses back to the same config. */
+#include "daemon/config/config.h"
+#include "loader/source/split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/config/config_tables.h"
+#include "trainer/graph/graph.h"
+
+/* --- normal form ----------------------------------------------------------------------------- */
+
+static bool has_word(const char *words, const char *word)
+{
+    size_t n = strlen(word);
+
+    for (const char *at = words; (at = strstr(at, word)); at += n)
+        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+            return true;
+    return false;
+}
+
+/* Only the keys that its source reads: others would be refused. `unlabelled` only where it says
+ * something: configs of runs from before the key was there stay equal. */
+static struct np_node *set_node(const struct np_source_options *options)
+{
+    const struct np_source *source = np_source_find(options->source);
+    struct np_node *map = np_options_node(np_source_option_table, options);
+
+    for (int i = map->nr_items; source && i-- > 0;) {
+        const struct np_node *item = map->items[i];
+        bool empty = item->kind == NP_NODE_SCALAR &&
+                     (item->text[0] == '\0' ||
+                         (strcmp(item->key, "unlabelled") == 0 && np_node_is(item, "refuse")));
+        if (strcmp(item->key, "source") != 0 && !(strcmp(item->key, "cache_dir") == 0 && !empty) &&
+            !(has_word(source->keys, item->key) && !empty))
+            np_node_remove(map, i);
+    }
+    return map;
+}
+
+static struct np_node *data_node(const struct np_config *config)
+{
+    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+
+    np_node_add(map, "train", set_node(&config->train));
+    if (config->has_test)
+        np_node_add(map, "test", set_node(&config->test));
+    if (config->has_val)
+        np_node_add(map, "val", set_node(&config->val));
+    if (config->classes)
+        np_node_add(map, "classes", np_node_scalar(config->classes, 0, 0));
+    if (config->split > 0) {
+        char text[40];
+        snprintf(text, sizeof(text), "%.17g", config->split);
+        np_node_add(map, "split", np_node_scalar(text, 0, 0));
+        snprintf(text, sizeof(text), "%lld", (long long)config->split_seed);
+        np_node_add(map, "split_seed", np_node_scalar(text, 0, 0));
+        np_node_add(map, "split_by", np_node_scalar(np_split_rules[config->split_by], 0, 0));
+    }
+    return map;
+}
+
+static void replace(struct np_node *map, const char *key, struct np_node *value)
+{
+    for (int i = 0; i < map->nr_items; i++) {
+        if (strcmp(map->items[i]->key, key) != 0)
+            continue;
+        struct np_node *old = map->items[i];
+        map->items[i] = value;
+        value->key = strdup(key);
+        np_node_free(old);
+        return;
+    }
+    np_node_add(map, key, value);
+}
+
+static struct np_node *loader_node(const struct np_config *config)
+{
+    struct np_node *map = np_loader_options_node(&config->loader);
+
+    replace(map, "augment", np_chain_node(config->augment));
+    replace(map, "test_augment", np_chain_node(config->test_augment));
+    return map;
+}
+
+static struct np_node *blocks_node(const struct np_node *blocks)
+{
+    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+
+    if (blocks->kind != NP_NODE_MAP) {
+        np_node_free(map);
+        return np_node_copy(blocks);
+    }
+    for (int i = 0; i < blocks->nr_items; i++)
+        np_node_add(map, blocks->items[i]->key, np_graph_model_node(blocks->items[i]));
+    return map;
+}
+
+/* The graph's builder checks what stands in it; here only the defaults are filled in. */
+static struct np_node *loss_node(const struct np_node *loss)
+{
+    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+    const struct np_node *args = NULL;
+    const char *name = "cross_entropy";
+
+    if (loss)
+        np_node_named(loss, &name, &args);
+    struct np_node *options =
+        args && args->kind == NP_NODE_MAP ? np_node_copy(args) : np_node_new(NP_NODE_MAP, 0, 0);
+    if (!np_node_get(options, "label_smoothing"))
+        np_node_add(options, "label_smoothing", np_node_scalar("0", 0, 0));
+    np_node_add(map, name, options);
+    return map;
+}
+
+/* The value of a top-level key that is no plain option; NULL: leave it out. */
+static struct np_node *section_node(const struct np_config *config, const char *key)
+{
+    if (strcmp(key, "device") == 0)
+        return np_device_node(config->device, &config->device_options);
+    if (strcmp(key, "data") == 0)
+        return data_node(config);
+    if (strcmp(key, "loader") == 0)
+        return loader_node(config);
+    if (strcmp(key, "model") == 0)
+        return np_graph_model_node(config->model);
+    if (strcmp(key, "blocks") == 0)
+        return config->blocks ? blocks_node(config->blocks) : NULL;
+    if (strcmp(key, "loss") == 0)
+        return loss_node(config->loss);
+    if (strcmp(key, "optimizer") == 0)
+        return np_optim_node(&config->optim);
+    if (strcmp(key, "schedule") == 0)
+        return np_schedule_node(&config->schedule);
+    if (strcmp(key, "train") == 0)
+        return np_options_node(np_train_table, &config->run);
+    if (strcmp(key, "checkpoint") == 0)
+        return np_options_node(np_checkpoint_table, &config->checkpoint);
+    return NULL;
+}
+
+/* What the options node of struct np_config says itself. */
+static struct np_node *plain_node(const struct np_config *config, const char *key)
+{
+    struct np_config plain = {.name = config->name, .runs = config->runs, .seed = config->seed};
+
+    plain.precision = config->precision + 1;
+    struct np_node *all = np_options_node(np_config_table, &plain);
+    struct np_node *value = np_node_copy(np_node_get(all, key));
+    np_node_free(all);
+    return value;
+}
+
+/* `steps: 0` and `epochs: 0` stand for the other one: only the one that decides is said. */
+static void drop_zero(struct np_node *map, const char *key)
+{
+    for (int i = 0; i < map->nr_items; i++)
+        if (strcmp(map->items[i]->key, key) == 0 && np_node_is(map->items[i], "0")) {
+            np_node_remove(map, i);
+            return;
+        }
+}
+
+struct np_node *np_config_node(const struct np_config *config)
+{
+    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+
+    for (const struct np_option *option = np_config_table; option->key; option++) {
+        struct np_node *value = option->type == NP_OPT_NODE ? section_node(config, option->key)
+                                                            : plain_node(config, option->key);
+        if (value && strcmp(option->key, "train") == 0) {
+            drop_zero(value, "epochs");
+            drop_zero(value, "steps");
+        }
+        if (value)
+            np_node_add(map, option->key, value);
+    }
+    return map;
+}

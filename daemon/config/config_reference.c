@@ -1,0 +1,157 @@
+/* docs/CONFIG.md, made from the option tables: what stands there is what the program reads. */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/config/config.h"
+#include "daemon/config/config_tables.h"
+#include "trainer/graph/layers.h"
+
+static const char *const type_texts[] = {
+    [NP_OPT_BOOL] = "true or false",
+    [NP_OPT_INT] = "whole number",
+    [NP_OPT_BYTES] = "bytes (64M, 2G)",
+    [NP_OPT_FLOAT] = "number",
+    [NP_OPT_SHARE] = "share (10% or 0.1)",
+    [NP_OPT_STRING] = "text",
+    [NP_OPT_WORD] = "word",
+    [NP_OPT_FLOATS] = "list of numbers",
+    [NP_OPT_NODE] = "",
+};
+
+/* `|` would end the cell. */
+static void print_words(FILE *out, const char *words)
+{
+    for (; *words; words++)
+        fputs(*words == '|' ? ", " : (char[]){*words, '\0'}, out);
+}
+
+static void print_type(FILE *out, const struct np_option *option)
+{
+    fputs(option->type == NP_OPT_WORD ? "" : type_texts[option->type], out);
+    if (option->words) {
+        fputs(option->type == NP_OPT_WORD ? "" : " or ", out);
+        print_words(out, option->words);
+    }
+    bool range = (option->min != 0 || option->max != 0) && option->type != NP_OPT_SHARE;
+    if (range && option->max < 1e9)
+        fprintf(out, ", %.10g to %.10g", option->min, option->max);
+    else if (range && option->min != 0)
+        fprintf(out, ", at least %.10g", option->min);
+}
+
+void np_reference_table(FILE *out, const struct np_option *table)
+{
+    if (!table || !table->key)
+        return;
+    fputs("\n| key | default | value | what it is |\n|---|---|---|---|\n", out);
+    for (; table->key; table++) {
+        const char *fallback = table->fallback;
+        fprintf(out, "| `%s` | ", table->key);
+        if (!fallback)
+            fputs(table->type == NP_OPT_NODE ? "" : "required", out);
+        else
+            fprintf(out, "%s%s%s", *fallback ? "`" : "", fallback, *fallback ? "`" : "");
+        fputs(" | ", out);
+        print_type(out, table);
+        fprintf(out, " | %s |\n", table->help ? table->help : "");
+    }
+}
+
+static void print_choices(FILE *out, const struct np_choice *choices)
+{
+    for (; choices->name; choices++) {
+        fprintf(out, "\n### `%s`\n\n%s\n", choices->name, choices->help);
+        np_reference_table(out, choices->table);
+    }
+}
+
+static void print_sources(FILE *out)
+{
+    fputs(
+        "\n## data\n\nThe sets. A relative path starts at the config's folder, else at the working "
+        "directory; `${NAME}` and `${NAME:-default}` are taken from the environment (inside braces "
+        "they must be quoted), and a first `~` is the home folder.\n",
+        out);
+    np_reference_table(out, np_data_table);
+    fputs("\nEach set is a mapping:\n", out);
+    np_reference_table(out, np_source_option_table);
+    fputs("\nThe class of an image in a `folder` or `tar` is the name of a folder on its path: the "
+          "first one below the folder given; in an archive, the first one below the folders that "
+          "all images of the set share; where `match` begins with folders (`train/*`), the first "
+          "one below these. So `n/cat/batch1/1.jpg` is a cat in the folder `n` and in a tar of it. "
+          "Where all images lie in one chain of folders, the class is the first of them. "
+          "WebDataset's `.cls` members are the numbers of their classes. Training needs two "
+          "classes, unless `classes:` names the one.\n",
+        out);
+    fputs("\n| source | what it reads | its keys |\n|---|---|---|\n", out);
+    for (int i = 0; np_sources[i]; i++)
+        fprintf(out, "| `%s` | %s | `%s` |\n", np_sources[i]->name, np_sources[i]->help,
+            np_sources[i]->keys);
+}
+
+static void print_augments(FILE *out)
+{
+    fputs("\n## Augmentation\n\nOperations of `loader.augment` and `loader.test_augment`: `flip`, "
+          "or `{random_crop: {size: 32, pad: 4}}`.\n",
+        out);
+    for (int i = 0; np_augments[i]; i++) {
+        fprintf(out, "\n### `%s`\n\n%s\n", np_augments[i]->name, np_augments[i]->help);
+        np_reference_table(out, np_augments[i]->options);
+    }
+}
+
+static void print_layers(FILE *out)
+{
+    fputs(
+        "\n## model and blocks\n\n`model` is a list of layers: `relu`, or `conv: {out: 32, kernel: "
+        "3}`. Names of parameters come from the layers' names, as in torch. Every layer takes:\n",
+        out);
+    np_reference_table(out, np_layer_common);
+    fputs("\n### `block`\n\nA list of layers from `blocks:`, with parameters.\n", out);
+    np_reference_table(out, np_block_options);
+    for (int i = 0; np_layers[i]; i++) {
+        fprintf(out, "\n### `%s`\n\n%s\n", np_layers[i]->name, np_layers[i]->help);
+        np_reference_table(out, np_layers[i]->options);
+    }
+}
+
+static const char head[] =
+    "# The config\n\n"
+    "`nnpipe help config-reference` prints this page from the tables that the program reads "
+    "configs "
+    "with.\n\n"
+    "One YAML file describes a run. Only `data` and `model` are required: every other key has a "
+    "default, and `auto` chooses what suits this machine. `nnpipe check CONFIG` reports every "
+    "mistake with its line and column, `nnpipe show CONFIG` prints all keys with their values. On "
+    "a command line `-o train.epochs=2` changes a key and `-o model.0.conv.out=16` a key of an "
+    "item in a list; `-o optimizer.sgd.lr=0.01` is the learning rate. `-o train.steps=500` takes "
+    "the place of the file's `train.epochs`, and the other way round.\n\n"
+    "A name alone stands for a mapping without options: `loss: cross_entropy`, `- flip`. A file "
+    "has at most 1 MiB and 64 levels, each key once, and no anchors, aliases or tags. Quote text "
+    "that begins with `*`, `&`, `!`, `%` or `@`, and `${` inside braces.\n\n"
+    "## Top level\n";
+
+void np_config_reference(FILE *out)
+{
+    fputs(head, out);
+    np_reference_table(out, np_config_table);
+    print_sources(out);
+    fputs("\n## loader\n", out);
+    np_reference_table(out, np_loader_option_table);
+    fputs("\n### bad_samples\n", out);
+    np_reference_table(out, np_bad_option_table);
+    fputs("\n### normalize\n", out);
+    np_reference_table(out, np_normalize_option_table);
+    print_augments(out);
+    print_layers(out);
+    fputs("\n## loss\n", out);
+    print_choices(out, np_loss_choices);
+    fputs("\n## optimizer\n", out);
+    print_choices(out, np_optim_choices);
+    fputs("\n## schedule\n\nThe learning rate is `optimizer`'s `lr` times a factor.\n", out);
+    print_choices(out, np_schedule_choices);
+    fputs("\n## train\n", out);
+    np_reference_table(out, np_train_table);
+    fputs("\n## checkpoint\n", out);
+    np_reference_table(out, np_checkpoint_table);
+}

@@ -1,0 +1,309 @@
+/* See setup.h. */
+#include "daemon/config/setup.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+#include "loader/pixels/codec.h"
+
+/* Where nothing is known the model is checked for a picture and a class count that fit most nets. */
+#define GUESS_SIDE         224
+#define GUESS_SMALL        96 /* pictures up to this size have few classes */
+#define GUESS_CLASSES      10
+#define GUESS_MANY_CLASSES 1000
+
+void np_setup_fini(struct np_setup *setup)
+{
+    np_graph_free(setup->graph);
+    np_graph_free(setup->eval_graph);
+    np_index_free(setup->train);
+    np_index_free(setup->val);
+    np_index_free(setup->test);
+    np_free(setup->train_labels);
+    np_free(setup->val_labels);
+    np_free(setup->test_labels);
+    np_node_free(setup->classes);
+    np_split_fini(&setup->split);
+    memset(setup, 0, sizeof(*setup));
+}
+
+/* --- sizes ----------------------------------------------------------------------------------- */
+
+int np_setup_size(
+    const struct np_config *config, int *ret_height, int *ret_width, struct np_report *report)
+{
+    int width = 0, height = 0, test_width = 0, test_height = 0;
+
+    if (config->augment)
+        np_chain_size(config->augment, &width, &height);
+    if (config->test_augment)
+        np_chain_size(config->test_augment, &test_width, &test_height);
+    if (width && test_width && (width != test_width || height != test_height)) {
+        const struct np_node *at = config->loader.test_augment_node;
+        np_report_add(report, at ? at->line : 0, at ? at->column : 0,
+            "test_augment: it gives %dx%d, augment gives %dx%d; the network takes one size",
+            test_width, test_height, width, height);
+        return -EINVAL;
+    }
+    *ret_width = width ? width : test_width;
+    *ret_height = height ? height : test_height;
+    return 0;
+}
+
+static const char *chain_of(const char *what)
+{
+    return strcmp(what, "data.train") == 0 ? "augment" : "test_augment";
+}
+
+/* The rows of a set whose chain leaves the size alone are as large as its images. */
+static int images_size(const struct np_index *index, const struct np_config *config,
+    const char *what, int *ret_width, int *ret_height, struct np_err *err)
+{
+    struct np_err differ = {0};
+    int code = np_first_size(index, ret_width, ret_height, err);
+
+    if (code < 0)
+        return np_err_context(err, "%s", what);
+    code = np_check_sizes(index, *ret_width, *ret_height, config->loader.bad_budget, &differ);
+    if (code == -EINVAL)
+        return np_err_set(err, code,
+            "%s: %.500s; a resize or center_crop in loader.%s makes them equal", what, differ.text,
+            chain_of(what));
+    return code < 0 ? np_err_set(err, code, "%s: %.700s", what, differ.text) : 0;
+}
+
+static int set_size(const struct np_config *config, const struct np_index *index,
+    const struct np_chain *chain, const char *what, struct np_setup *setup, struct np_err *err)
+{
+    int width, height;
+    int code;
+
+    np_chain_size(chain, &width, &height);
+    if (width == 0 && (code = images_size(index, config, what, &width, &height, err)) < 0)
+        return code;
+    if (setup->width && (setup->width != width || setup->height != height))
+        return np_err_set(err, -EINVAL,
+            "%s: its images are %dx%d, the network is built for %dx%d; a resize or center_crop in "
+            "loader.%s makes them equal",
+            what, width, height, setup->width, setup->height, chain_of(what));
+    setup->width = width;
+    setup->height = height;
+    return 0;
+}
+
+bool np_setup_is_mistake(int code)
+{
+    static const int codes[] = {-EINVAL, -ENOENT, -ENOTDIR, -EISDIR, -ENODATA, -EACCES, -ELOOP,
+        -ENAMETOOLONG, -E2BIG, -EBADMSG};
+
+    for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++)
+        if (codes[i] == code)
+            return true;
+    return false;
+}
+
+/* --- data ------------------------------------------------------------------------------------ */
+
+/* Samples in no class have no gradient, and would make each batch smaller than it says. */
+static int settle_unlabelled(const struct np_source_options *options, const char *what,
+    const struct np_source_progress *progress, struct np_index *index, struct np_err *err)
+{
+    const uint64_t all = np_index_samples(index);
+    uint64_t first = 0;
+    const uint64_t n = np_index_unlabelled(index, &first);
+    char name[512], text[1024];
+
+    if (n == 0)
+        return 0;
+    np_index_name(index, first, name, sizeof(name));
+    np_text_clean(name);
+    if (options->unlabelled != NP_UNLABELLED_SKIP || n == all)
+        return np_err_set(err, -EINVAL,
+            "%s: %s: %llu of its %llu samples are in no class, the first is '%s'; give each class "
+            "a "
+            "folder, choose other samples with `match:`, or leave these out with `unlabelled: "
+            "skip`",
+            what, options->path, (unsigned long long)n, (unsigned long long)all, name);
+    if (np_index_skip_unlabelled(index))
+        return np_err_set(err, -ENOMEM, "%s: out of memory to leave samples out", what);
+    snprintf(text, sizeof(text),
+        "%s: %llu of its %llu samples are in no class and left out, the first is '%s'", what,
+        (unsigned long long)n, (unsigned long long)all, name);
+    if (progress && progress->note)
+        progress->note(progress->context, text);
+    return 0;
+}
+
+static int open_set(const struct np_source_options *options, const char *what,
+    const struct np_source_progress *progress, struct np_index **ret_index, struct np_err *err)
+{
+    int code = np_source_open(options, progress, ret_index, err);
+
+    if (code < 0)
+        return np_err_context(err, "%s", what);
+    return settle_unlabelled(options, what, progress, *ret_index, err);
+}
+
+/* A set beside the training set, and where it goes in a setup. */
+struct other {
+    const char *what;
+    const struct np_source_options *options;
+    struct np_index **ret_index;
+    int32_t **ret_labels;
+};
+
+static int open_other(const struct np_config *config, const struct other *other,
+    const struct np_source_progress *progress, struct np_setup *setup, struct np_err *err)
+{
+    int code = open_set(other->options, other->what, progress, other->ret_index, err);
+
+    if (code == 0)
+        code = np_match_classes(
+            setup->classes, *other->ret_index, other->what, other->ret_labels, err);
+    if (code == 0)
+        code = set_size(config, *other->ret_index, config->test_augment, other->what, setup, err);
+    return code;
+}
+
+const char *const np_set_names[] = {"test", "val", "train", NULL};
+
+int np_setup_set(const struct np_config *config, enum np_which_set set,
+    const struct np_source_progress *progress, struct np_setup *setup, struct np_err *err)
+{
+    const struct other test = {"data.test", &config->test, &setup->test, &setup->test_labels},
+                       val = {"data.val", &config->val, &setup->val, &setup->val_labels},
+                       train = {"data.train", &config->train, &setup->train, &setup->train_labels};
+
+    return open_other(config,
+        set == NP_SET_TEST                     ? &test
+        : set == NP_SET_VAL && config->has_val ? &val
+                                               : &train,
+        progress, setup, err);
+}
+
+enum np_split_rule np_split_rule(const struct np_node *node)
+{
+    return np_node_is(node, np_split_rules[NP_SPLIT_BY_CLASS]) ? NP_SPLIT_BY_CLASS
+                                                               : NP_SPLIT_RANDOM;
+}
+
+int np_setup_split(const struct np_config *config, struct np_setup *setup, struct np_err *err)
+{
+    np_split_fini(&setup->split);
+    int code = np_split_make(setup->train, config->split, (uint64_t)config->split_seed,
+        (enum np_split_rule)config->split_by, &setup->split, err);
+
+    if (code == 0 && (setup->split.nr_train == 0 || setup->split.nr_eval == 0))
+        code = np_err_set(err, -EINVAL, "data.split: %g of %llu samples leaves one part empty",
+            config->split, (unsigned long long)np_index_samples(setup->train));
+    return code;
+}
+
+int np_setup_data(const struct np_config *config, const struct np_source_progress *progress,
+    struct np_setup *setup, struct np_err *err)
+{
+    int code = open_set(&config->train, "data.train", progress, &setup->train, err);
+
+    if (code < 0)
+        return code;
+    if ((code = np_setup_classes(config, setup, err)) < 0)
+        return code;
+    code = set_size(config, setup->train, config->augment, "data.train", setup, err);
+    if (code == 0 && config->split > 0) /* its second part goes through the test chain */
+        code = set_size(config, setup->train, config->test_augment, "data.split", setup, err);
+    if (code == 0 && config->has_val)
+        code = np_setup_set(config, NP_SET_VAL, progress, setup, err);
+    if (code == 0 && config->has_test)
+        code = np_setup_set(config, NP_SET_TEST, progress, setup, err);
+    return code;
+}
+
+/* --- the graph ------------------------------------------------------------------------------- */
+
+void np_setup_input(const struct np_config *config, int height, int width, int classes,
+    enum np_dtype precision, struct np_graph_input *ret_input)
+{
+    *ret_input = (struct np_graph_input){
+        .batch = (int)config->loader.batch,
+        .height = height,
+        .width = width,
+        .channels = (int)config->loader.channels,
+        .classes = classes,
+        .mean = config->loader.mean,
+        .std = config->loader.std,
+        .precision = precision,
+        .seed = (uint64_t)config->seed,
+    };
+}
+
+int np_setup_graph(const struct np_config *config, enum np_dtype precision, struct np_setup *setup,
+    struct np_report *report)
+{
+    struct np_graph_input input;
+    struct np_err err = {0};
+
+    np_setup_input(
+        config, setup->height, setup->width, setup->classes->nr_items, precision, &input);
+    setup->graph = np_graph_build(config->model, config->blocks, config->loss, &input, report);
+    if (!setup->graph)
+        return -EINVAL;
+    for (int i = 0; config->optim.decay_all && i < setup->graph->nr_tensors; i++)
+        setup->graph->tensors[i].decay = true; /* else weights of conv and linear only */
+    setup->eval_graph = np_graph_eval(setup->graph);
+    if (!setup->eval_graph || np_autodiff(setup->graph, &err) < 0) {
+        np_report_add(report, 0, 0, "%s", err.code ? err.text : "out of memory");
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int guess_side(const struct np_source_options *source)
+{
+    if (!source->source)
+        return GUESS_SIDE;
+    return strcmp(source->source, "cifar10") == 0 ? 32
+           : strcmp(source->source, "idx") == 0   ? 28
+           : strcmp(source->source, "synth") == 0 ? (int)source->size
+                                                  : GUESS_SIDE;
+}
+
+bool np_setup_guess(
+    const struct np_config *config, int *height, int *width, int *classes, char text[NP_GUESS_TEXT])
+{
+    bool size = *height == 0, count = *classes == 0;
+
+    if (size)
+        *height = *width = guess_side(&config->train);
+    if (count)
+        *classes = *height > GUESS_SMALL ? GUESS_MANY_CLASSES : GUESS_CLASSES;
+    if (size && count)
+        snprintf(text, NP_GUESS_TEXT, "images of %dx%d and %d classes are assumed", *width, *height,
+            *classes);
+    else if (size)
+        snprintf(text, NP_GUESS_TEXT, "images of %dx%d are assumed", *width, *height);
+    else if (count)
+        snprintf(text, NP_GUESS_TEXT, "%d classes are assumed", *classes);
+    return size || count;
+}
+
+int np_setup_check_model(
+    const struct np_config *config, int height, int width, int classes, struct np_report *report)
+{
+    char guess[NP_GUESS_TEXT];
+    struct np_graph_input input;
+    bool guessed = classes == 0;
+
+    np_setup_guess(config, &height, &width, &classes, guess);
+    np_setup_input(config, height, width, classes, NP_F32, &input);
+    input.classes_guessed = guessed;
+    if (input.batch < 1) /* a mistake already said */
+        input.batch = 1;
+    if (input.channels != 1)
+        input.channels = 3;
+    struct np_graph *graph =
+        np_graph_build(config->model, config->blocks, config->loss, &input, report);
+    np_graph_free(graph);
+    return graph ? 0 : -EINVAL;
+}

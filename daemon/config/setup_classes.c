@@ -1,0 +1,274 @@
+/* The classes of a run: the training set's by name, or a file's; and which number each set's classes
+ * have among them. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/base/json.h"
+#include "daemon/config/setup.h"
+#include "loader/base/io.h"
+#include "loader/base/mem.h"
+
+#define MAX_FILE (256u << 20)
+
+/* --- classes: FILE --------------------------------------------------------------------------- */
+
+struct line {
+    const char *name;
+    int number;
+};
+
+static int by_line(const void *left, const void *right)
+{
+    const struct line *a = left, *b = right;
+    const int order = strcmp(a->name, b->name);
+
+    return order ? order : a->number - b->number;
+}
+
+/* The first line that says what one before it has said. */
+static int check_twice(const char *path, const struct np_node *list, struct np_err *err)
+{
+    struct line *lines = np_alloc_array((size_t)list->nr_items + 1, sizeof(*lines));
+    int twice = -1, before = -1;
+
+    if (!lines)
+        return np_err_set(err, -ENOMEM, "%s: out of memory for class names", path);
+    for (int i = 0; i < list->nr_items; i++)
+        lines[i] = (struct line){list->items[i]->text, i};
+    qsort(lines, (size_t)list->nr_items, sizeof(*lines), by_line);
+    for (int i = 1; i < list->nr_items; i++)
+        if (strcmp(lines[i].name, lines[i - 1].name) == 0 &&
+            (twice < 0 || lines[i].number < twice)) {
+            twice = lines[i].number;
+            before = lines[i - 1].number;
+        }
+    np_free(lines);
+    if (twice < 0)
+        return 0;
+    return np_err_set(err, -EINVAL, "%s:%d: the class '%.200s' is there already, in line %d", path,
+        twice + 1, list->items[twice]->text, before + 1);
+}
+
+static int add_line(
+    const char *path, char *from, size_t bytes, struct np_node *list, struct np_err *err)
+{
+    const int number = list->nr_items + 1;
+    struct np_node *name;
+
+    if (bytes && from[bytes - 1] == '\r')
+        bytes--;
+    if (bytes == 0)
+        return np_err_set(err, -EINVAL, "%s:%d: an empty line; one class per line", path, number);
+    if (memchr(from, '\0', bytes))
+        return np_err_set(err, -EINVAL, "%s:%d: a NUL byte: not a text file", path, number);
+    if (bytes > NP_MAX_NAME)
+        return np_err_set(
+            err, -EINVAL, "%s:%d: a name of over %d bytes", path, number, NP_MAX_NAME);
+    if (number > NP_MAX_CLASSES)
+        return np_err_set(err, -EINVAL, "%s:%d: over %d classes", path, number, NP_MAX_CLASSES);
+    from[bytes] = '\0';
+    name = np_node_scalar(from, 0, 0);
+    name->quoted = true;
+    np_node_add(list, NULL, name);
+    return 0;
+}
+
+int np_classes_read(const char *path, struct np_node **ret_classes, struct np_err *err)
+{
+    struct np_node *list = np_node_new(NP_NODE_LIST, 0, 0);
+    char *text = NULL, *at, *end, *newline;
+    uint64_t bytes = 0;
+    int code = np_read_file(path, MAX_FILE, &text, &bytes, err);
+
+    if (code == 0) {
+        at = text + (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0);
+        end = text + bytes;
+        for (; code == 0 && at < end; at = newline + 1) {
+            newline = memchr(at, '\n', (size_t)(end - at));
+            newline = newline ? newline : end;
+            code = add_line(path, at, (size_t)(newline - at), list, err);
+        }
+    }
+    np_free(text);
+    if (code == 0 && list->nr_items == 0)
+        code = np_err_set(err, -EINVAL, "%s: it is empty; one class per line", path);
+    if (code == 0)
+        code = check_twice(path, list, err);
+    if (code < 0)
+        np_node_free(list);
+    else
+        *ret_classes = list;
+    return code;
+}
+
+/* --- matching -------------------------------------------------------------------------------- */
+
+static struct np_node *class_list(const struct np_index *index)
+{
+    struct np_node *list = np_node_new(NP_NODE_LIST, 0, 0);
+
+    for (int i = 0; i < np_index_classes(index); i++) {
+        struct np_node *name = np_node_scalar(np_index_class(index, i), 0, 0);
+        name->quoted = true;
+        np_node_add(list, NULL, name);
+    }
+    return list;
+}
+
+/* Of messages: whose classes, and whom they are looked for in. */
+struct naming {
+    const char *what, *of;
+};
+
+struct named {
+    const char *name;
+    int label;
+};
+
+static int compare_names(const void *left, const void *right)
+{
+    return strcmp(((const struct named *)left)->name, ((const struct named *)right)->name);
+}
+
+static int match_one(const struct named *sorted, const struct np_node *classes,
+    const struct np_index *index, int label, const struct naming *naming, int32_t *ret_label,
+    struct np_err *err)
+{
+    struct named key = {np_index_class(index, label), 0}, *found;
+
+    found = bsearch(&key, sorted, (size_t)classes->nr_items, sizeof(*sorted), compare_names);
+    if (!found)
+        return np_err_set(err, -EINVAL,
+            "%s: the class '%.200s' is not among the %d classes of %s (%.60s ... %.60s)",
+            naming->what, key.name, classes->nr_items, naming->of, classes->items[0]->text,
+            classes->items[classes->nr_items - 1]->text);
+    *ret_label = found->label;
+    return 0;
+}
+
+static int match(const struct np_node *classes, const struct np_index *index,
+    const struct naming *naming, int32_t **ret_labels, struct np_err *err)
+{
+    int n = np_index_classes(index), code = 0;
+    bool equal = n <= classes->nr_items;
+    struct named *sorted = np_alloc_array((size_t)classes->nr_items + 1, sizeof(*sorted));
+    int32_t *labels = np_alloc_array((size_t)n + 1, sizeof(*labels));
+
+    if (!sorted || !labels)
+        code = np_err_set(err, -ENOMEM, "%s: out of memory for class names", naming->what);
+    for (int i = 0; code == 0 && i < classes->nr_items; i++)
+        sorted[i] = (struct named){classes->items[i]->text, i};
+    if (code == 0)
+        qsort(sorted, (size_t)classes->nr_items, sizeof(*sorted), compare_names);
+    for (int i = 0; code == 0 && i < n; i++) {
+        code = match_one(sorted, classes, index, i, naming, &labels[i], err);
+        equal = equal && labels[i] == i;
+    }
+    np_free(sorted);
+    if (code < 0 || equal) {
+        np_free(labels);
+        labels = NULL;
+    }
+    if (code == 0)
+        *ret_labels = labels;
+    return code;
+}
+
+int np_match_classes(const struct np_node *classes, const struct np_index *index, const char *what,
+    int32_t **ret_labels, struct np_err *err)
+{
+    const struct naming naming = {what, "the training set"};
+
+    return match(classes, index, &naming, ret_labels, err);
+}
+
+/* --- a run's --------------------------------------------------------------------------------- */
+
+/* A network of one class learns nothing: most often its pictures lie one folder too deep or flat. */
+static int check_several(
+    const struct np_config *config, const struct np_index *train, struct np_err *err)
+{
+    const int n = np_index_classes(train);
+
+    if (n > 1)
+        return 0;
+    if (n < 1)
+        return np_err_set(err, -EINVAL, "data.train: its samples have no classes");
+    return np_err_set(err, -EINVAL,
+        "data.train: %s: all its samples are of one class, '%.200s'. Classes are the first "
+        "folders below the one given (of an archive, below those that all its members share). "
+        "Give each class a folder there, or name the folder that holds the class folders with "
+        "`match: \"FOLDER/*\"`, or name this one class in a file for data.classes",
+        config->train.path ? config->train.path : "", np_index_class(train, 0));
+}
+
+/* A checkpoint keeps the names, and a resumed run is held to them. */
+static int check_text(const struct np_node *classes, const char *what, struct np_err *err)
+{
+    char name[300];
+
+    for (int i = 0; i < classes->nr_items; i++) {
+        if (np_text_is_utf8(classes->items[i]->text))
+            continue;
+        np_text_escape(classes->items[i]->text, name, sizeof(name));
+        return np_err_set(err, -EINVAL,
+            "%s: the class name '%s' is not UTF-8 text, so a checkpoint cannot keep it; rename it, "
+            "for example with: convmv -r -f latin1 -t utf8 --notest DIR",
+            what, name);
+    }
+    return 0;
+}
+
+int np_setup_classes(const struct np_config *config, struct np_setup *setup, struct np_err *err)
+{
+    const bool from_file = config->classes && *config->classes;
+    const struct naming naming = {"data.train", from_file ? config->classes : "the training set"};
+    int code;
+
+    if (from_file) {
+        code = np_classes_read(config->classes, &setup->classes, err);
+        if (code < 0)
+            return np_err_context(err, "data.classes");
+    } else {
+        if ((code = check_several(config, setup->train, err)) < 0)
+            return code;
+        setup->classes = class_list(setup->train);
+    }
+    if ((code = check_text(setup->classes, from_file ? "data.classes" : "data.train", err)) < 0)
+        return code;
+    return match(setup->classes, setup->train, &naming, &setup->train_labels, err);
+}
+
+int np_setup_order_classes(
+    struct np_setup *setup, const struct np_node *classes, struct np_err *err)
+{
+    const struct {
+        const struct np_index *index;
+        int32_t **labels;
+        const char *what;
+    } sets[] = {{setup->train, &setup->train_labels, "data.train"},
+        {setup->val, &setup->val_labels, "data.val"},
+        {setup->test, &setup->test_labels, "data.test"}};
+
+    if (classes->kind != NP_NODE_LIST || classes->nr_items != setup->classes->nr_items)
+        return np_err_set(err, -EINVAL, "the training set has %d classes, not %d",
+            setup->classes->nr_items, classes->nr_items);
+    for (int i = 0; i < classes->nr_items; i++)
+        if (classes->items[i]->kind != NP_NODE_SCALAR)
+            return np_err_set(err, -EINVAL, "the class names are no words");
+    for (int s = 0; s < 3; s++) {
+        int32_t *labels = NULL;
+        int code = sets[s].index
+                       ? np_match_classes(classes, sets[s].index, sets[s].what, &labels, err)
+                       : 0;
+
+        if (code < 0)
+            return code;
+        np_free(*sets[s].labels);
+        *sets[s].labels = labels;
+    }
+    np_node_free(setup->classes);
+    setup->classes = np_node_copy(classes);
+    return 0;
+}

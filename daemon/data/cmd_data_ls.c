@@ -1,0 +1,100 @@
+/* `nnpipe data ls`: the samples of sets, a line each. Main thread. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/data/data.h"
+
+/* Sums over all sets. */
+struct totals {
+    uint64_t samples, bytes;
+    int classes;
+};
+
+static void list_one(struct np_ui *ui, const char *what, const struct np_index *index, uint64_t i)
+{
+    const struct np_record *record = np_index_record(index, i);
+    const char *class_name = record->no_label ? NULL : np_index_class(index, (int)record->label);
+    struct np_extent extent;
+    char name[NP_MAX_NAME + 1];
+
+    np_index_name(index, i, name, sizeof(name));
+    if (!ui->json) {
+        char class_text[NP_MAX_NAME + 1];
+
+        snprintf(class_text, sizeof(class_text), "%s", class_name ? class_name : "-");
+        np_text_clean(name); /* --json has it as it is */
+        np_text_clean(class_text);
+        printf("%s\t%s\t%" PRIu32 "\n", name, class_text, record->inner_bytes);
+        return;
+    }
+    np_source_locate(index, i, &extent);
+    np_json_begin(&ui->object, "sample");
+    np_json_text(&ui->object, "set", what);
+    np_json_text(&ui->object, "path", name);
+    np_json_text(&ui->object, "file", extent.path);
+    np_json_int(&ui->object, "offset", (int64_t)record->offset);
+    np_json_int(&ui->object, "bytes", record->inner_bytes);
+    if (class_name)
+        np_json_int(&ui->object, "label", record->label);
+    else
+        np_json_null(&ui->object, "label");
+    np_json_text(&ui->object, "class", class_name);
+    if (record->has_crc)
+        np_json_int(&ui->object, "crc32c", record->crc32c);
+    else
+        np_json_null(&ui->object, "crc32c");
+    np_ui_event(ui, np_json_end(&ui->object));
+}
+
+static int list_set(
+    struct np_ui *ui, const struct np_data_set *set, struct totals *totals, struct np_err *err)
+{
+    struct np_index *index;
+    int code = np_data_open(set, &index, err);
+
+    if (code)
+        return code;
+    for (uint64_t i = 0; i < np_index_samples(index) && !ferror(stdout); i++) {
+        list_one(ui, set->what, index, i);
+        totals->bytes += np_index_record(index, i)->inner_bytes;
+    }
+    totals->samples += np_index_samples(index);
+    if (np_index_classes(index) > totals->classes)
+        totals->classes = np_index_classes(index);
+    np_index_free(index);
+    return 0;
+}
+
+static int run(struct np_ui *ui, const struct np_data_sets *sets)
+{
+    struct totals totals = {0};
+    struct np_err err = {0};
+
+    for (int s = 0; s < sets->nr_sets; s++)
+        if (list_set(ui, &sets->sets[s], &totals, &err)) {
+            np_ui_error(ui, &err);
+            return NP_EXIT_FAILED;
+        }
+    if (fflush(stdout) != 0 || ferror(stdout)) { /* no total of a part */
+        if (errno == EPIPE)                      /* `| head` has seen enough */
+            return NP_EXIT_DONE;
+        np_err_set(&err, -errno, "the list cannot be written: %s", strerror(errno));
+        np_complain(&err);
+        return NP_EXIT_FAILED;
+    }
+    fprintf(stderr, "%" PRIu64 " samples in %d classes, %" PRIu64 " bytes\n", totals.samples,
+        totals.classes, totals.bytes);
+    np_json_begin(&ui->object, "done");
+    np_json_int(&ui->object, "samples", (int64_t)totals.samples);
+    np_json_int(&ui->object, "classes", totals.classes);
+    np_json_int(&ui->object, "bytes", (int64_t)totals.bytes);
+    np_ui_event(ui, np_json_end(&ui->object));
+    return NP_EXIT_DONE;
+}
+
+int np_data_ls(int argc, char **argv)
+{
+    return np_data_read_sets(argc, argv, run);
+}

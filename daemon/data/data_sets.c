@@ -1,0 +1,277 @@
+/* Sets named on a command line. See data.h. */
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "daemon/data/data.h"
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+#include "loader/source/split.h"
+
+#define LISTING_NS 5000000000ull /* from line to line */
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+
+    return n >= m && strcasecmp(text + n - m, end) == 0;
+}
+
+static bool is_config(const char *operand)
+{
+    return strcmp(operand, "-") == 0 || ends_with(operand, ".yaml") || ends_with(operand, ".yml");
+}
+
+/* What a path looks like. */
+static const char *guess_source(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    struct stat st;
+
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return "folder";
+    if (strstr(base, "idx3"))
+        return "idx";
+    if (fnmatch("*_batch*.bin", base, 0) == 0)
+        return "cifar10";
+    return "tar";
+}
+
+/* Through the same parser as a config, so that the same things are checked. */
+static int parse_path(const char *path, const struct np_data_choice *choice,
+    struct np_source_options *options, struct np_report *report)
+{
+    struct np_node *node = np_node_new(NP_NODE_MAP, 0, 0);
+    int code;
+
+    if (!node)
+        return -ENOMEM;
+    np_node_add(
+        node, "source", np_node_scalar(choice->source ? choice->source : guess_source(path), 0, 0));
+    np_node_add(node, "path", np_node_scalar(path, 0, 0));
+    if (choice->match)
+        np_node_add(node, "match", np_node_scalar(choice->match, 0, 0));
+    code = np_source_parse(node, NULL, options, report);
+    np_node_free(node);
+    return code;
+}
+
+static int open_paths(
+    int n, char **operands, const struct np_data_choice *choice, struct np_data_sets *sets)
+{
+    struct np_report report;
+    int code = 0;
+
+    sets->paths = np_alloc_array((size_t)n, sizeof(*sets->paths));
+    sets->sets = np_alloc_array((size_t)n, sizeof(*sets->sets));
+    if (!sets->paths || !sets->sets)
+        return NP_EXIT_FAILED;
+    np_report_init(&report, NULL);
+    for (int i = 0; i < n; i++) {
+        if (parse_path(operands[i], choice, &sets->paths[i], &report))
+            code = NP_EXIT_USAGE;
+        sets->sets[i] = (struct np_data_set){operands[i], &sets->paths[i], 0, NULL};
+        sets->nr_paths = sets->nr_sets = i + 1;
+    }
+    np_complain_report(&report, &choice->overrides);
+    np_report_fini(&report);
+    return code;
+}
+
+static void add_split(struct np_data_sets *sets, const struct np_data_choice *choice,
+    const char *name, bool there, struct np_source_options *options)
+{
+    if (there && (!choice->split || strcmp(choice->split, name) == 0))
+        sets->sets[sets->nr_sets++] =
+            (struct np_data_set){name, options, (uint64_t)sets->config->loader.max_pixels, NULL};
+}
+
+static int open_config(
+    const char *path, const struct np_data_choice *choice, struct np_data_sets *sets)
+{
+    int code = np_cmd_config(path, &choice->overrides, NULL, &sets->config);
+
+    if (code)
+        return code;
+    sets->sets = np_alloc_array(3, sizeof(*sets->sets));
+    if (!sets->sets)
+        return NP_EXIT_FAILED;
+    add_split(sets, choice, "train", true, &sets->config->train);
+    add_split(sets, choice, "test", sets->config->has_test, &sets->config->test);
+    add_split(sets, choice, "val", sets->config->has_val, &sets->config->val);
+    if (sets->nr_sets == 0 && sets->config->split > 0 && strcmp(choice->split, "val") == 0) {
+        add_split(sets, choice, "val", true, &sets->config->train);
+        sets->sets[0].split = sets->config;
+    }
+    if (sets->nr_sets)
+        return 0;
+    fprintf(stderr, "nnpipe: %s: there is no data.%s in it\n", path, choice->split);
+    return NP_EXIT_USAGE;
+}
+
+int np_data_sets_open(int nr_operands, char **operands, const struct np_data_choice *choice,
+    struct np_data_sets *ret_sets)
+{
+    int code;
+
+    memset(ret_sets, 0, sizeof(*ret_sets));
+    if (nr_operands == 0)
+        return np_data_usage("a config, or the path of a folder or of archives, is missing");
+    if (choice->split && strcmp(choice->split, "train") != 0 &&
+        strcmp(choice->split, "test") != 0 && strcmp(choice->split, "val") != 0)
+        return np_data_usage("--split takes train, test or val");
+    for (int i = 0; i < nr_operands; i++)
+        if (is_config(operands[i]) && nr_operands > 1)
+            return np_data_usage("a config is the only operand, or there is none");
+    if (is_config(operands[0]) && (choice->source || choice->match))
+        return np_data_usage("--source and --match are for paths; a config says them itself");
+    code = is_config(operands[0]) ? open_config(operands[0], choice, ret_sets)
+                                  : open_paths(nr_operands, operands, choice, ret_sets);
+    if (code)
+        np_data_sets_close(ret_sets);
+    return code;
+}
+
+void np_data_sets_close(struct np_data_sets *sets)
+{
+    for (int i = 0; i < sets->nr_paths; i++)
+        np_source_options_fini(&sets->paths[i]);
+    np_free(sets->paths);
+    np_free(sets->sets);
+    np_config_free(sets->config);
+    memset(sets, 0, sizeof(*sets));
+}
+
+static void note(void *context, const char *text)
+{
+    (void)context;
+    fprintf(stderr, "%s\n", text);
+}
+
+/* A line every few seconds; context: when the last one was due. */
+static void count(void *context, const char *path, uint64_t samples)
+{
+    uint64_t *last_ns = context, now_ns = np_now_ns();
+
+    if (now_ns - *last_ns < LISTING_NS)
+        return;
+    *last_ns = now_ns;
+    fprintf(stderr, "listing %s: %llu files\n", path, (unsigned long long)samples);
+}
+
+static int ascending(const void *left, const void *right)
+{
+    const uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+
+    return a < b ? -1 : a > b;
+}
+
+/* Leaves the samples that data.split keeps from training, as a run has them. */
+static int keep_split(const struct np_config *config, struct np_index *index, struct np_err *err)
+{
+    struct np_split split = {0};
+    int code = 0;
+
+    if (config->train.unlabelled == NP_UNLABELLED_SKIP && np_index_skip_unlabelled(index) < 0)
+        return np_err_set(err, -ENOMEM, "out of memory to leave samples out");
+    code = np_split_make(index, config->split, (uint64_t)config->split_seed,
+        (enum np_split_rule)config->split_by, &split, err);
+    if (code == 0)
+        qsort(split.order, split.nr_eval, sizeof(*split.order), ascending);
+    if (code == 0 && (code = np_index_keep(index, split.order, split.nr_eval)) < 0)
+        np_err_set(err, code, "out of memory for the samples of data.split");
+    np_split_fini(&split);
+    return code;
+}
+
+int np_data_open(const struct np_data_set *set, struct np_index **ret_index, struct np_err *err)
+{
+    uint64_t last_ns = np_now_ns();
+    const struct np_source_progress progress = {.note = note, .count = count, .context = &last_ns};
+
+    int code = np_source_open(set->options, &progress, ret_index, err);
+
+    if (code == 0 && set->split && (code = keep_split(set->split, *ret_index, err)) < 0) {
+        np_index_free(*ret_index);
+        *ret_index = NULL;
+    }
+    return code;
+}
+
+int np_data_read_sets(
+    int argc, char **argv, int (*run)(struct np_ui *ui, const struct np_data_sets *sets))
+{
+    struct np_data_choice choice = {0};
+    bool json = false;
+    const struct np_flag flags[] = {{"--split", &choice.split, NULL, NULL},
+        {"--source", &choice.source, NULL, NULL}, {"--match", &choice.match, NULL, NULL},
+        {"--json", NULL, &json, NULL}, {NULL, NULL, NULL, NULL}};
+    struct np_data_sets sets;
+    struct np_ui ui;
+    int nr, code = np_flags_parse(argc, argv, flags, &choice.overrides, &nr);
+
+    if (!code)
+        code = np_data_sets_open(nr, argv + 1, &choice, &sets);
+    if (code)
+        return code;
+    np_ui_init(&ui, json);
+    code = run(&ui, &sets);
+    np_ui_fini(&ui);
+    np_data_sets_close(&sets);
+    return code;
+}
+
+bool np_data_number(
+    const char *flag, const char *text, bool bytes, int64_t min, int64_t max, int64_t *number)
+{
+    static const char units[] = "KMG";
+    const char *unit;
+    char *end;
+    long long value;
+
+    if (!text)
+        return true;
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    unit = bytes && *end ? strchr(units, *end & ~0x20) : NULL;
+    if (unit && end != text) {
+        const int shift = 10 * (int)(unit - units + 1);
+
+        if (value > INT64_MAX >> shift)
+            errno = ERANGE;
+        else
+            value <<= shift;
+        end += strncasecmp(end + 1, "iB", 2) == 0 ? 3 : 1;
+    }
+    if (end == text || *end || errno || value < min || value > max) {
+        fprintf(stderr, "nnpipe data: %s: '%s' is not a number from %lld to %lld%s\n", flag, text,
+            (long long)min, (long long)max, bytes ? " (K, M, G may follow)" : "");
+        return false;
+    }
+    *number = value;
+    return true;
+}
+
+void np_data_place(const struct np_index *index, uint64_t sample, char *text, size_t text_bytes)
+{
+    struct np_extent extent;
+    char name[NP_MAX_NAME + 1];
+
+    np_source_locate(index, sample, &extent);
+    if (np_index_root(index)) {
+        snprintf(text, text_bytes, "%s", extent.path);
+        return;
+    }
+    np_index_name(index, sample, name, sizeof(name));
+    snprintf(text, text_bytes, "%s:%s", extent.path, name);
+}
+
+int np_data_usage(const char *text)
+{
+    fprintf(stderr, "nnpipe data: %s; `nnpipe data --help` says more\n", text);
+    return NP_EXIT_USAGE;
+}

@@ -1,0 +1,201 @@
+/* `nnpipe eval [CONFIG] --weights FILE`: loss and accuracy on the test set, or another one. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/cmd.h"
+#include "daemon/config/config.h"
+#include "daemon/run/evaluate.h"
+#include "daemon/run/inference.h"
+#include "loader/base/json.h"
+#include "daemon/run/run.h"
+#include "daemon/ui/progress.h"
+
+static void note(void *context, const char *text)
+{
+    np_ui_say(context, "%s", text);
+}
+
+static void say_bad(void *context, const struct np_bad_sample *bad)
+{
+    struct np_ui *ui = context;
+
+    np_json_begin(&ui->object, "bad_sample");
+    np_json_text(&ui->object, "path", bad->path);
+    np_json_int(&ui->object, "offset", (int64_t)bad->offset);
+    np_json_text(&ui->object, "reason", bad->reason);
+    np_ui_event(ui, np_json_end(&ui->object));
+    np_ui_say(ui, "bad sample left out: %s: %s", bad->path, bad->reason);
+}
+
+static void report(struct np_ui *ui, const char *set, const struct np_eval_report *eval,
+    const struct np_inference *inference)
+{
+    const int classes = inference->setup.classes ? inference->setup.classes->nr_items : 0;
+    char top5[32] = "";
+    double images = eval->images ? (double)eval->images : 1;
+    double rate = eval->seconds > 0 ? (double)eval->images / eval->seconds : 0;
+    struct np_json *line = &ui->object;
+
+    np_json_begin(line, "done");
+    np_json_text(line, "set", set);
+    np_json_int(line, "images", (int64_t)eval->images);
+    np_json_real(line, "loss", eval->loss);
+    np_json_real(line, "accuracy", (double)eval->correct / images);
+    np_json_real(line, "top5_accuracy", (double)eval->top5 / images);
+    np_json_real(line, "images_per_second", rate);
+    np_json_text(line, "precision", np_precision_names[inference->precision]);
+    np_json_text(line, "device", inference->device->name);
+    np_ui_event(ui, np_json_end(line));
+    if (classes > 5)
+        snprintf(top5, sizeof(top5), ", top 5 %.2f%%", 100 * (double)eval->top5 / images);
+    if (!ui->json)
+        np_ui_say(ui, "%s set, %llu images: loss %.4f, accuracy %.2f%%%s, %.0f img/s", set,
+            (unsigned long long)eval->images, eval->loss, 100 * (double)eval->correct / images,
+            top5, rate);
+}
+
+static void count(void *context, const char *path, uint64_t samples)
+{
+    np_ui_listing(context, path, samples);
+}
+
+/* The set that is evaluated. */
+struct chosen {
+    enum np_which_set set;
+    struct np_index *index;
+    const int32_t *labels;
+    const struct np_split *split; /* NULL: all of it */
+};
+
+/* Opened, unless bare weights had all sets opened for their classes. */
+static int open_chosen(struct np_config *config, const struct np_source_progress *progress,
+    struct np_setup *setup, struct chosen *chosen, struct np_err *err)
+{
+    const bool is_val = chosen->set == NP_SET_VAL && config->has_val;
+    struct np_index *const *index = chosen->set == NP_SET_TEST ? &setup->test
+                                    : is_val                   ? &setup->val
+                                                               : &setup->train;
+    int code = *index ? 0 : np_setup_set(config, chosen->set, progress, setup, err);
+
+    if (code < 0)
+        return code;
+    chosen->index = *index;
+    chosen->labels = chosen->set == NP_SET_TEST ? setup->test_labels
+                     : is_val                   ? setup->val_labels
+                                                : setup->train_labels;
+    if (chosen->set != NP_SET_VAL || is_val)
+        return 0;
+    chosen->split = &setup->split;
+    return np_setup_split(config, setup, err);
+}
+
+static int eval(struct np_config *config, const char *weights, struct chosen *chosen,
+    const struct np_overrides *overrides, struct np_ui *ui, struct np_err *err)
+{
+    const struct np_source_progress progress = {.note = note, .count = count, .context = ui};
+    struct np_inference inference = {0};
+    struct np_eval_report result;
+    char how[160];
+    int code = np_inference_open(config, weights, overrides, &progress, &inference, err);
+
+    if (code == 0) {
+        np_inference_text(&inference, how, sizeof(how));
+        np_ui_say(ui, "evaluating %s", how);
+        code = open_chosen(config, &progress, &inference.setup, chosen, err);
+    }
+    if (code == 0) {
+        const struct np_evaluation evaluation = {
+            .config = config,
+            .device = inference.device,
+            .plan = inference.plan,
+            .index = chosen->index,
+            .split = chosen->split,
+            .labels = chosen->labels,
+            .classes = inference.setup.classes,
+            .shape = {(int)config->loader.batch, inference.setup.height, inference.setup.width,
+                (int)config->loader.channels},
+            .stat = inference.stat,
+            .block = inference.block,
+            .bad = say_bad,
+            .context = ui,
+        };
+        code = np_evaluate(&evaluation, &result, err);
+    }
+    if (code == 0)
+        report(ui, np_set_names[chosen->set], &result, &inference);
+    np_inference_close(&inference);
+    return code;
+}
+
+/* --set NAME; NULL: test, where there is none val. */
+static int choose(
+    const struct np_config *config, const char *name, const char *path, enum np_which_set *ret_set)
+{
+    const bool has[] = {config->has_test, config->has_val || config->split > 0, true};
+    int set = has[NP_SET_TEST] || !has[NP_SET_VAL] ? NP_SET_TEST : NP_SET_VAL;
+
+    for (set = name ? 0 : set; name && np_set_names[set]; set++)
+        if (strcmp(np_set_names[set], name) == 0)
+            break;
+    if (!np_set_names[set]) {
+        fprintf(stderr, "nnpipe eval: --set takes test, val or train, not %s\n", name);
+        return NP_EXIT_USAGE;
+    }
+    if (!has[set]) {
+        fprintf(stderr, "%s: data: there is no '%s' set to evaluate on%s\n", path,
+            np_set_names[set],
+            !name              ? ", and no 'val'; --set train takes the training set"
+            : has[NP_SET_TEST] ? "; there is 'test'"
+            : has[NP_SET_VAL]  ? "; there is 'val'"
+                               : "; there is 'train' alone");
+        return NP_EXIT_USAGE;
+    }
+    *ret_set = (enum np_which_set)set;
+    return 0;
+}
+
+int np_cmd_eval(int argc, char **argv)
+{
+    const char *weights = NULL, *device = NULL, *set = NULL;
+    bool json = false;
+    const struct np_flag flags[] = {
+        {"--weights", &weights, NULL, NULL},
+        {"--set", &set, NULL, NULL},
+        {"--device", &device, NULL, NULL},
+        {"--json", NULL, &json, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    struct np_overrides overrides = {0};
+    struct np_config *config = NULL;
+    struct chosen chosen = {0};
+    struct np_err err = {0};
+    struct np_ui ui;
+    int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
+
+    if (code)
+        return code;
+    char *own = nr == 0 && weights ? np_inference_config(weights) : NULL;
+    const char *path = nr == 1 ? argv[1] : own;
+    if (!weights || !path || nr > 1) {
+        fprintf(stderr, "nnpipe eval: expected CONFIG --weights FILE, or --weights RUN alone\n");
+        code = NP_EXIT_USAGE;
+    }
+    if (code == 0)
+        code = np_cmd_config(path, &overrides, device, &config);
+    if (code == 0)
+        code = choose(config, set, path, &chosen.set);
+    np_free(own);
+    if (code) {
+        np_config_free(config);
+        return code;
+    }
+    np_ui_init(&ui, json);
+    if (eval(config, weights, &chosen, &overrides, &ui, &err) < 0) {
+        code = err.code == -ENOEXEC ? NP_EXIT_USAGE : NP_EXIT_FAILED;
+        np_ui_error(&ui, &err);
+    }
+    np_ui_fini(&ui);
+    np_config_free(config);
+    return code;
+}

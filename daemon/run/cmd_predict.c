@@ -1,0 +1,428 @@
+/* `nnpipe predict [CONFIG] --weights FILE IMAGE|FOLDER...`: what the network sees in single images.
+ * Each goes through the same decoder, chain and resizer as a test image of a run. */
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "daemon/cmd.h"
+#include "daemon/config/config.h"
+#include "daemon/run/evaluate.h"
+#include "daemon/run/inference.h"
+#include "loader/base/json.h"
+#include "daemon/ui/progress.h"
+#include "loader/pixels/augment.h"
+#include "loader/base/io.h"
+#include "loader/pixels/codec.h"
+#include "loader/pixels/geometry.h"
+#include "loader/pixels/resize.h"
+#include "loader/source/source_scan.h"
+
+#define TOP             "5"
+#define MAX_IMAGE_BYTES (256ull << 20)
+
+struct predictor {
+    struct np_inference net;
+    struct np_decoder *decoder;
+    struct np_resizer *resizer;
+    uint8_t *row;     /* (height, width, channels), pinned */
+    int32_t *label;   /* one, masked */
+    void *device_row; /* NULL: the device reads row itself */
+    void *device_label;
+    size_t row_bytes;
+    float *logits; /* (classes) */
+    double *odds;  /* (classes) */
+    int top;       /* classes that are told of each image */
+};
+
+static int open_predictor(struct predictor *p, struct np_err *err)
+{
+    const struct np_setup *setup = &p->net.setup;
+    struct np_device *device = p->net.device;
+    size_t classes = (size_t)setup->classes->nr_items;
+
+    p->row_bytes =
+        (size_t)setup->height * (size_t)setup->width * (size_t)p->net.config->loader.channels;
+    p->row = device->pinned.alloc(device->pinned.context, p->row_bytes);
+    p->label = device->pinned.alloc(device->pinned.context, sizeof(*p->label));
+    p->resizer = np_resizer_new();
+    p->logits = np_alloc_array(classes, sizeof(*p->logits));
+    p->odds = np_alloc_array(classes, sizeof(*p->odds));
+    if (device->ops->alloc) {
+        p->device_row = device->ops->alloc(device, p->row_bytes);
+        p->device_label = device->ops->alloc(device, sizeof(*p->label));
+    }
+    if (!p->row || !p->label || !p->resizer || !p->logits || !p->odds ||
+        (device->ops->alloc && (!p->device_row || !p->device_label)))
+        return np_err_set(err, -ENOMEM, "out of memory for an image");
+    *p->label = -1;
+    int code = np_decoder_new(&p->decoder, err);
+
+    if (!code)
+        np_decoder_limit(p->decoder, (uint64_t)p->net.config->loader.max_pixels);
+    return code;
+}
+
+static void close_predictor(struct predictor *p)
+{
+    struct np_device *device = p->net.device;
+
+    if (device && p->row)
+        device->pinned.free(device->pinned.context, p->row, p->row_bytes);
+    if (device && p->label)
+        device->pinned.free(device->pinned.context, p->label, sizeof(*p->label));
+    if (p->device_row)
+        device->ops->free(device, p->device_row);
+    if (p->device_label)
+        device->ops->free(device, p->device_label);
+    np_resizer_free(p->resizer);
+    np_decoder_free(p->decoder);
+    np_free(p->logits);
+    np_free(p->odds);
+    np_inference_close(&p->net);
+}
+
+/* One file into p->row. */
+static int make_row(struct predictor *p, const uint8_t *bytes, size_t nr_bytes, struct np_err *err)
+{
+    const struct np_setup *setup = &p->net.setup;
+    const struct np_chain *chain = p->net.config->test_augment;
+    int channels = (int)p->net.config->loader.channels;
+    uint64_t seed = (uint64_t)p->net.config->seed;
+    struct np_geometry geometry;
+    struct np_image_info info;
+    struct np_pixels pixels;
+    int code = np_decoder_open(p->decoder, bytes, nr_bytes, NULL, &info, err);
+
+    if (code < 0)
+        return code;
+    np_augment_draw(chain, seed, 0, 0, info.width, info.height, &geometry);
+    np_geometry_order(&geometry, (enum np_pixels_rule)p->net.config->loader.pixels);
+    if (geometry.window_w != setup->width || geometry.window_h != setup->height)
+        return np_err_set(err, -EINVAL,
+            "its %dx%d pixels come out of the test chain as %dx%d, the network takes %dx%d; a "
+            "resize and center_crop in loader.test_augment fit any size",
+            info.width, info.height, geometry.window_w, geometry.window_h, setup->width,
+            setup->height);
+    code = np_decoder_decode(p->decoder, &geometry, channels, &pixels, err);
+    if (code == 0)
+        code = np_resize(p->resizer, &pixels, &geometry, p->row, err);
+    if (code == 0)
+        np_augment_apply(chain, seed, 0, 0, p->row, setup->height, setup->width, channels);
+    return code;
+}
+
+/* Row and label where the device sees them. */
+static int upload(struct predictor *p, const void **ret_row, const void **ret_label)
+{
+    struct np_device *device = p->net.device;
+    struct np_event event = {0};
+    int code;
+
+    *ret_row = p->device_row ? p->device_row : p->row;
+    *ret_label = p->device_label ? p->device_label : (void *)p->label;
+    if (!p->device_row)
+        return 0;
+    if ((code = device->ops->upload(device, p->device_row, p->row, p->row_bytes)) < 0 ||
+        (code = device->ops->upload(device, p->device_label, p->label, sizeof(*p->label))) < 0)
+        return code;
+    device->ops->record(device, NP_STREAM_COPY, &event);
+    device->ops->follow(device, NP_STREAM_COMPUTE, &event);
+    code = device->ops->done(device, &event, true);
+    return code < 0 ? code : 0;
+}
+
+/* Softmax, in double, against the largest so that nothing overflows. */
+static void softmax(const float *logits, int n, double *odds)
+{
+    double max = -INFINITY, sum = 0;
+
+    for (int i = 0; i < n; i++)
+        max = fmax(max, (double)logits[i]);
+    for (int i = 0; i < n; i++)
+        sum += odds[i] = exp((double)logits[i] - max);
+    for (int i = 0; i < n; i++)
+        odds[i] /= sum;
+}
+
+static int run_net(struct predictor *p, struct np_err *err)
+{
+    const struct np_plan_ops *ops = p->net.device->plan_ops;
+    struct np_metrics metrics;
+    const void *row, *label;
+    int code = upload(p, &row, &label);
+
+    if (code < 0)
+        return np_err_set(err, code, "the device could not take the image");
+    if ((code = ops->eval(p->net.plan, row, label, err)) < 0 ||
+        (code = ops->metrics(p->net.plan, false, &metrics, err)) < 0 ||
+        (code = ops->logits(p->net.plan, p->logits, err)) < 0 ||
+        (code = np_outputs_check(p->logits, p->net.setup.classes, err)) < 0)
+        return code;
+    softmax(p->logits, p->net.setup.classes->nr_items, p->odds);
+    return 0;
+}
+
+static int predict_file(struct predictor *p, const char *path, struct np_err *err)
+{
+    char *bytes = NULL;
+    uint64_t nr_bytes = 0;
+    int code = np_read_file(path, MAX_IMAGE_BYTES, &bytes, &nr_bytes, err);
+
+    if (code < 0)
+        return code;
+    code = make_row(p, (const uint8_t *)bytes, nr_bytes, err);
+    if (code == 0)
+        code = run_net(p, err);
+    if (code < 0)
+        np_err_context(err, "%s", path);
+    np_free(bytes);
+    return code;
+}
+
+/* The largest probability among those not taken yet (taken: -1 in odds). */
+static int take_best(double *odds, int n)
+{
+    int best = 0;
+
+    for (int i = 1; i < n; i++)
+        if (odds[i] > odds[best])
+            best = i;
+    return best;
+}
+
+static void report(struct predictor *p, const char *path, struct np_ui *ui)
+{
+    const struct np_node *classes = p->net.setup.classes;
+    struct np_node *top = np_node_new(NP_NODE_LIST, 0, 0);
+    int n = classes->nr_items, first = take_best(p->odds, n);
+    double odds = p->odds[first];
+    char *text = NULL;
+    size_t text_bytes = 0;
+    FILE *out = open_memstream(&text, &text_bytes);
+
+    for (int k = 0; k < p->top && k < n; k++) {
+        int best = take_best(p->odds, n);
+        struct np_node *item = np_node_new(NP_NODE_MAP, 0, 0);
+        char number[32];
+
+        snprintf(number, sizeof(number), "%.6g", p->odds[best]);
+        if (out)
+            fprintf(out, "%s%.60s %.2f%%", k ? ", " : "", classes->items[best]->text,
+                100 * p->odds[best]);
+        struct np_node *name = np_node_scalar(classes->items[best]->text, 0, 0);
+        name->quoted = true;
+        np_node_add(item, "class", name);
+        np_node_add(item, "probability", np_node_scalar(number, 0, 0));
+        np_node_add(top, NULL, item);
+        p->odds[best] = -1;
+    }
+    if (out)
+        fclose(out);
+    np_json_begin(&ui->object, "prediction");
+    np_json_text(&ui->object, "path", path);
+    np_json_int(&ui->object, "label", first);
+    np_json_text(&ui->object, "class", classes->items[first]->text);
+    np_json_real(&ui->object, "probability", odds);
+    np_json_node(&ui->object, "top", top);
+    np_ui_event(ui, np_json_end(&ui->object));
+    if (!ui->json && text)
+        np_ui_say(ui, "%s: %s", path, text);
+    free(text);
+    np_node_free(top);
+}
+
+static void note(void *context, const char *text)
+{
+    fprintf(stderr, "%s\n", text);
+    (void)context;
+}
+
+/* --- which images ------------------------------------------------------------------------------- */
+
+struct images {
+    char **paths; /* owned */
+    int nr_paths, room;
+};
+
+/* path: taken over. */
+static int add_image(struct images *images, char *path, struct np_err *err)
+{
+    if (path && images->nr_paths == images->room) {
+        const int room = images->room ? 2 * images->room : 64;
+        char **more = realloc(images->paths, (size_t)room * sizeof(*more));
+
+        if (more) {
+            images->paths = more;
+            images->room = room;
+        }
+    }
+    if (!path || images->nr_paths == images->room) {
+        np_free(path);
+        return np_err_set(err, -ENOMEM, "out of memory for the names of images");
+    }
+    images->paths[images->nr_paths++] = path;
+    return 0;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat stat_;
+
+    return stat(path, &stat_) == 0 && S_ISDIR(stat_.st_mode);
+}
+
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int not_hidden(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+static bool is_link(const char *path)
+{
+    struct stat stat_;
+
+    return lstat(path, &stat_) == 0 && S_ISLNK(stat_.st_mode);
+}
+
+/* Images of a folder and of those below it, in byte order; folders that are links are left out, for they
+ * may lead back. */
+static int add_folder(struct images *images, const char *folder, struct np_err *err)
+{
+    struct dirent **entries = NULL;
+    const int n = scandir(folder, &entries, not_hidden, by_bytes);
+    int code =
+        n < 0 ? np_err_set(err, -errno, "%s: cannot be read: %s", folder, strerror(errno)) : 0;
+
+    for (int i = 0; i < n; i++) {
+        const char *name = entries[i]->d_name, *end = folder + strlen(folder) - 1;
+        char *path = code == 0 ? np_format("%s%s%s", folder, *end == '/' ? "" : "/", name) : NULL;
+
+        if (path && is_folder(path)) {
+            code = is_link(path) ? 0 : add_folder(images, path, err);
+            np_free(path);
+        } else if (code == 0 && np_is_image_name(name)) {
+            code = add_image(images, path, err);
+        } else {
+            np_free(path);
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    return code;
+}
+
+static int find_images(char **words, int nr_words, struct images *images, struct np_err *err)
+{
+    int code = 0;
+
+    for (int i = 0; i < nr_words && code == 0; i++) {
+        const int before = images->nr_paths;
+
+        if (!is_folder(words[i]))
+            code = add_image(images, np_strdup(words[i]), err);
+        else if ((code = add_folder(images, words[i], err)) == 0 && images->nr_paths == before)
+            code = np_err_set(err, -ENOENT, "%s: there is no image in this folder", words[i]);
+    }
+    return code;
+}
+
+/* --- the command ---------------------------------------------------------------------------------- */
+
+/* What a command line asks for. */
+struct asked {
+    const char *weights;
+    const struct np_overrides *overrides;
+    char **words; /* images and folders */
+    int nr_words, top;
+};
+
+static int predict(struct np_config *config, const struct asked *asked, struct np_ui *ui)
+{
+    const struct np_source_progress progress = {.note = note};
+    struct predictor p = {.top = asked->top};
+    struct images images = {0};
+    struct np_err err = {0};
+    char how[160];
+    int exit_code = NP_EXIT_DONE;
+
+    if (find_images(asked->words, asked->nr_words, &images, &err) < 0 ||
+        np_inference_open(config, asked->weights, asked->overrides, &progress, &p.net, &err) < 0 ||
+        open_predictor(&p, &err) < 0) {
+        np_ui_error(ui, &err);
+        exit_code = err.code == -ENOEXEC ? NP_EXIT_USAGE : NP_EXIT_FAILED;
+    } else {
+        np_inference_text(&p.net, how, sizeof(how));
+        fprintf(stderr, "predicting %s\n", how);
+    }
+    for (int i = 0; i < images.nr_paths && !err.code;
+         i++) { /* a bad image does not keep the others */
+        struct np_err one = {0};
+        if (predict_file(&p, images.paths[i], &one) == 0) {
+            report(&p, images.paths[i], ui);
+        } else {
+            np_ui_error(ui, &one);
+            exit_code = NP_EXIT_FAILED;
+        }
+    }
+    for (int i = 0; i < images.nr_paths; i++)
+        np_free(images.paths[i]);
+    free(images.paths);
+    close_predictor(&p);
+    return exit_code;
+}
+
+static int usage(const char *text)
+{
+    fprintf(stderr, "nnpipe predict: %s\n", text);
+    return NP_EXIT_USAGE;
+}
+
+int np_cmd_predict(int argc, char **argv)
+{
+    const char *device = NULL, *top = TOP;
+    bool json = false;
+    struct asked asked = {0};
+    const struct np_flag flags[] = {
+        {"--weights", &asked.weights, NULL, NULL},
+        {"--top", &top, NULL, NULL},
+        {"--device", &device, NULL, NULL},
+        {"--json", NULL, &json, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    struct np_overrides overrides = {0};
+    struct np_config *config = NULL;
+    struct np_ui ui;
+    char *end;
+    int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
+
+    if (code)
+        return code;
+    asked.top = (int)strtol(top, &end, 10);
+    if (end == top || *end || asked.top < 1)
+        return usage("--top takes a number from 1 on");
+    const bool named = nr > 0 && asked.weights && np_inference_names_config(argv[1], asked.weights);
+    asked.overrides = &overrides;
+    asked.words = argv + 1 + named;
+    asked.nr_words = nr - named;
+    if (!asked.weights || asked.nr_words < 1)
+        return usage("expected [CONFIG] --weights FILE IMAGE...; of a RUN the CONFIG is known");
+    char *own = named ? NULL : np_inference_config(asked.weights);
+    code = np_cmd_config(named ? argv[1] : own, &overrides, device, &config);
+    np_free(own);
+    if (code)
+        return code;
+    config->loader.batch = 1;
+    np_ui_init(&ui, json);
+    code = predict(config, &asked, &ui);
+    np_ui_fini(&ui);
+    np_config_free(config);
+    return code;
+}

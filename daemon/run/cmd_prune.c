@@ -1,0 +1,246 @@
+/* `nnpipe prune RUN...`: of runs that are over, every checkpoint but the best and the newest few. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/cmd.h"
+#include "loader/base/json.h"
+#include "daemon/run/run_folder.h"
+#include "loader/base/mem.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/manifest.h"
+
+struct prune {
+    int keep;
+    bool dry_run, json;
+    int nr_runs; /* so far, and what goes and stays of them */
+    uint64_t freed, kept;
+};
+
+struct held {              /* of a folder of checkpoints */
+    uint64_t newest, best; /* steps: of the newest whole one; of the best, 0: none that is whole */
+    uint64_t bytes, spare; /* of all; of those that would go */
+};
+
+static uint64_t bytes_in(const char *dir)
+{
+    DIR *folder = opendir(dir);
+    uint64_t bytes = 0;
+    struct stat stat_;
+
+    for (const struct dirent *item; folder && (item = readdir(folder));)
+        if (item->d_name[0] != '.' &&
+            fstatat(dirfd(folder), item->d_name, &stat_, AT_SYMLINK_NOFOLLOW) == 0)
+            bytes += (uint64_t)stat_.st_blocks * 512;
+    if (folder)
+        closedir(folder);
+    return bytes;
+}
+
+static int step_of(const char *name, uint64_t *ret_step)
+{
+    int nr = 0;
+
+    return sscanf(name, "step-%" SCNu64 "%n", ret_step, &nr) == 1 && name[nr] == '\0';
+}
+
+/* dropped: it may have lost its optimizer's state. */
+static bool is_whole(const char *dir, uint64_t step, bool dropped)
+{
+    char *path = np_format("%s/step-%" PRIu64, dir, step);
+    struct np_err damage = {0};
+    const int code = path ? np_checkpoint_check(path, &damage) : -ENOMEM;
+
+    np_free(path);
+    return code == 0 || (dropped && code == -ENODATA);
+}
+
+/* Where the best one was, as the newest whole one says; 0: none, or it is damaged. */
+static uint64_t best_of(const char *dir, uint64_t newest)
+{
+    char *path = np_format("%s/step-%" PRIu64 "/manifest.json", dir, newest), *facts = NULL;
+    struct np_manifest manifest = {0};
+    struct np_err err = {0};
+    const int code = path ? np_manifest_read(path, &manifest, &facts, &err) : -ENOMEM;
+    const uint64_t best = code == 0 ? manifest.position.best_step : 0;
+
+    np_free(path);
+    np_free(facts);
+    return best == newest || (best && is_whole(dir, best, true)) ? best : 0;
+}
+
+static int newer_first(const struct dirent **a, const struct dirent **b)
+{
+    uint64_t left = 0, right = 0;
+
+    step_of((*a)->d_name, &left);
+    step_of((*b)->d_name, &right);
+    return left > right ? -1 : left < right;
+}
+
+static int is_checkpoint(const struct dirent *item)
+{
+    uint64_t step;
+
+    return step_of(item->d_name, &step);
+}
+
+/* How many stay beside the best: at least one where there is no best one. */
+static int keeps(int keep, const struct held *held)
+{
+    return held->best || keep > 1 ? keep : 1;
+}
+
+static bool find_newest(const char *dir, struct dirent *const *items, int nr, uint64_t *ret_newest)
+{
+    uint64_t step = 0;
+
+    for (int i = 0; i < nr; i++)
+        if (step_of(items[i]->d_name, &step) && is_whole(dir, step, false)) {
+            *ret_newest = step;
+            return true;
+        }
+    return false;
+}
+
+/* What is there, and what would go with `keep`; what is newer than the newest whole one is damaged. */
+static int look(const char *dir, int keep, struct held *ret_held, struct np_err *err)
+{
+    struct dirent **items = NULL;
+    const int nr = scandir(dir, &items, is_checkpoint, newer_first);
+    struct held held = {0};
+    const bool found = find_newest(dir, items, nr, &held.newest);
+    int nr_kept = 0;
+
+    if (found)
+        held.best = best_of(dir, held.newest);
+    for (int i = 0; i < nr; i++) {
+        char *path = np_format("%s/%s", dir, items[i]->d_name);
+        const uint64_t bytes = path ? bytes_in(path) : 0;
+        uint64_t step = 0;
+
+        step_of(items[i]->d_name, &step);
+        held.bytes += bytes;
+        if (step > held.newest || (nr_kept++ >= keeps(keep, &held) && step != held.best))
+            held.spare += bytes;
+        np_free(path);
+        free(items[i]);
+    }
+    free(items);
+    *ret_held = held;
+    if (nr > 0 && !found)
+        return np_err_set(
+            err, -EBADMSG, "%s: all %d checkpoints are damaged; nothing was removed", dir, nr);
+    return 0;
+}
+
+static void tell(struct prune *p, const char *run, const struct held *held)
+{
+    struct np_json json = {0};
+
+    p->nr_runs++;
+    p->freed += held->spare;
+    p->kept += held->bytes - held->spare;
+    if (!p->json) {
+        printf("%s: %.1f MiB %s, %.1f MiB kept\n", run, (double)held->spare / (1 << 20),
+            p->dry_run ? "would go" : "freed", (double)(held->bytes - held->spare) / (1 << 20));
+        return;
+    }
+    np_json_begin(&json, "pruned");
+    np_json_text(&json, "run", run);
+    np_json_int(&json, "freed_bytes", (int64_t)held->spare);
+    np_json_int(&json, "kept_bytes", (int64_t)(held->bytes - held->spare));
+    const char *text = np_json_end(&json);
+    if (text)
+        fputs(text, stdout);
+    np_json_fini(&json);
+}
+
+static int prune(struct prune *p, const char *run, struct np_err *err)
+{
+    char *dir = np_format("%s/checkpoints", run);
+    int lock_fd = -1, code = dir ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+    struct stat stat_;
+    struct held held;
+
+    if (code == 0 && stat(run, &stat_) < 0)
+        code = np_err_set(err, -errno, "%s: %s", run, strerror(errno));
+    if (code == 0 && stat(dir, &stat_) < 0)
+        code = np_err_set(err, -ENOENT,
+            "%s: has no checkpoints, so it is not a run's folder; `nnpipe prune %s/*` prunes the "
+            "runs in it",
+            run, run);
+    if (code == 0 && !p->dry_run)
+        code = np_folder_lock(run, &lock_fd, err);
+    if (code == 0)
+        code = look(dir, p->keep, &held, err);
+    if (code == 0 && !p->dry_run && held.bytes)
+        code = np_checkpoint_prune(dir, keeps(p->keep, &held), held.newest, held.best, err);
+    if (code == 0)
+        tell(p, run, &held);
+    if (lock_fd >= 0)
+        close(lock_fd);
+    np_free(dir);
+    return code;
+}
+
+static void tell_total(const struct prune *p)
+{
+    struct np_json json = {0};
+
+    if (!p->json) {
+        if (p->nr_runs > 1)
+            printf("%d runs: %.1f MiB %s, %.1f MiB kept\n", p->nr_runs,
+                (double)p->freed / (1 << 20), p->dry_run ? "would go" : "freed",
+                (double)p->kept / (1 << 20));
+        return;
+    }
+    np_json_begin(&json, "done");
+    np_json_int(&json, "runs", p->nr_runs);
+    np_json_int(&json, "freed_bytes", (int64_t)p->freed);
+    np_json_int(&json, "kept_bytes", (int64_t)p->kept);
+    const char *text = np_json_end(&json);
+    if (text)
+        fputs(text, stdout);
+    np_json_fini(&json);
+}
+
+int np_cmd_prune(int argc, char **argv)
+{
+    const char *keep = "1";
+    struct prune p = {0};
+    const struct np_flag flags[] = {
+        {"--keep", &keep, NULL, NULL},
+        {"--dry-run", NULL, &p.dry_run, NULL},
+        {"--json", NULL, &p.json, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
+    char *end = NULL;
+
+    if (code)
+        return code;
+    const long number = strtol(keep, &end, 10);
+    if (nr < 1 || *end || end == keep || number < 0 || number > 1000000) {
+        fprintf(stderr, nr < 1 ? "nnpipe prune: expected folders of runs\n"
+                               : "nnpipe prune: --keep: expected a number from 0 on\n");
+        return NP_EXIT_USAGE;
+    }
+    p.keep = (int)number;
+    for (int i = 1; i <= nr; i++) {
+        struct np_err err = {0};
+
+        if (prune(&p, argv[i], &err) < 0) {
+            np_complain(&err);
+            code = NP_EXIT_FAILED;
+        }
+    }
+    tell_total(&p);
+    return code;
+}

@@ -1,0 +1,308 @@
+/* `nnpipe runs [DIR...]`: the runs below folders, with how far they came and in what they differ. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/cmd.h"
+#include "loader/base/json.h"
+#include "daemon/run/runs_found.h"
+#include "daemon/ui/terminal.h"
+#include "daemon/ui/table.h"
+#include "loader/base/mem.h"
+
+/* --- order ------------------------------------------------------------------------------------- */
+
+/* Larger first; what is not known last. */
+static int larger(double a, double b)
+{
+    if (isnan(a) || isnan(b))
+        return isnan(a) - isnan(b);
+    return a > b ? -1 : a < b;
+}
+
+static int by_name(const void *left, const void *right)
+{
+    const struct np_found_run *a = left, *b = right;
+
+    return strcmp(a->name, b->name);
+}
+
+static int by_when(const void *left, const void *right)
+{
+    const struct np_found_run *a = left, *b = right;
+    const int order = larger((double)a->started, (double)b->started);
+
+    return order ? order : -by_name(left, right);
+}
+
+static int by_accuracy(const void *left, const void *right)
+{
+    const struct np_found_run *a = left, *b = right;
+    const int order = larger(a->best_accuracy, b->best_accuracy);
+
+    return order ? order : by_when(left, right);
+}
+
+static int by_loss(const void *left, const void *right)
+{
+    const struct np_found_run *a = left, *b = right;
+    const int order = larger(-a->loss, -b->loss);
+
+    return order ? order : by_when(left, right);
+}
+
+static int by_size(const void *left, const void *right)
+{
+    const struct np_found_run *a = left, *b = right;
+    const int order = larger((double)a->bytes, (double)b->bytes);
+
+    return order ? order : by_when(left, right);
+}
+
+static const struct order {
+    const char *name;
+    int (*compare)(const void *left, const void *right);
+} orders[] = {{"when", by_when}, {"accuracy", by_accuracy}, {"loss", by_loss}, {"size", by_size},
+    {"name", by_name}};
+
+/* --- as JSON ----------------------------------------------------------------------------------- */
+
+static void print_json(struct np_json *line, const struct np_found_run *run)
+{
+    char when[32] = "";
+    struct tm utc;
+
+    if (run->started && gmtime_r(&run->started, &utc))
+        strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    np_json_begin(line, "run");
+    np_json_text(line, "run", run->name);
+    np_json_text(line, "run_dir", run->dir);
+    np_json_text(line, "state", np_run_states[run->state]);
+    np_json_text(line, "started_at", *when ? when : NULL);
+    np_json_real(line, "step", run->step);
+    np_json_real(line, "total_steps", run->total_steps);
+    np_json_real(line, "epoch", run->epoch);
+    np_json_real(line, "train_loss", run->train_loss);
+    np_json_real(line, "lr", run->lr);
+    np_json_text(line, "set", *run->set ? run->set : NULL);
+    np_json_real(line, "best_accuracy", run->best_accuracy);
+    np_json_real(line, "best_step", run->best_step);
+    np_json_real(line, "accuracy", run->accuracy);
+    np_json_real(line, "loss", run->loss);
+    np_json_int(line, "bytes", (int64_t)run->bytes);
+    if (run->overrides)
+        np_json_node(line, "overrides", run->overrides);
+    else
+        np_json_null(line, "overrides");
+    if (run->differs)
+        np_json_node(line, "differs", run->differs);
+    else
+        np_json_null(line, "differs");
+    np_json_text(line, "message", run->message);
+    const char *text = np_json_end(line);
+    fputs(text ? text : "", stdout);
+}
+
+/* --- as a table -------------------------------------------------------------------------------- */
+
+enum { NAME, WHEN, STATE, STEP, BEST, LAST, LOSS, SIZE, CHANGED, NR_COLUMNS };
+static const struct np_column columns[NR_COLUMNS + 1] = {
+    [NAME] = {"run", false, true, 0},
+    [WHEN] = {"when", false, false, 2},
+    [STATE] = {"state", false, false, 0},
+    [STEP] = {"step", true, false, 4},
+    [BEST] = {"best", true, false, 0},
+    [LAST] = {"last", true, false, 3},
+    [LOSS] = {"loss", true, false, 1},
+    [SIZE] = {"size", true, false, 5},
+    [CHANGED] = {"changed", false, false, 0},
+};
+
+static void put_number(char *cell, const char *format, double value)
+{
+    if (isnan(value))
+        snprintf(cell, NP_TABLE_CELL, "-");
+    else
+        snprintf(cell, NP_TABLE_CELL, format, value);
+}
+
+static void put_size(char *cell, uint64_t bytes)
+{
+    const double mib = (double)bytes / (1 << 20);
+
+    snprintf(cell, NP_TABLE_CELL,
+        mib >= 10240 ? "%.1f GiB"
+        : mib >= 10  ? "%.0f MiB"
+                     : "%.1f MiB",
+        mib >= 10240 ? mib / 1024 : mib);
+}
+
+/* "lr=0.1 batch=64": each key by its last word, or what -o gave where there is no other run. */
+static void put_changed(char *cell, const struct np_found_run *run)
+{
+    const struct np_node *list = run->differs ? run->differs : run->overrides;
+    size_t used = 0;
+
+    cell[0] = '\0';
+    for (int i = 0; list && i < list->nr_items && used + 1 < NP_TABLE_CELL; i++) {
+        const struct np_node *item = list->items[i];
+        const char *dot = item->key ? strrchr(item->key, '.') : NULL;
+
+        if (item->kind != NP_NODE_SCALAR)
+            continue;
+        used += (size_t)snprintf(cell + used, NP_TABLE_CELL - used, "%s%s%s%s", used ? " " : "",
+            dot         ? dot + 1
+            : item->key ? item->key
+                        : "",
+            item->key ? "=" : "", item->text);
+    }
+    np_text_clean(cell);
+}
+
+static int add_row(struct np_table *table, const struct np_found_run *run)
+{
+    struct np_table_row *row = np_table_add(table);
+    struct tm local;
+
+    if (!row)
+        return -ENOMEM;
+    snprintf(row->cells[NAME], NP_TABLE_CELL, "%s", run->name);
+    np_text_clean(row->cells[NAME]);
+    if (run->started && localtime_r(&run->started, &local))
+        strftime(row->cells[WHEN], NP_TABLE_CELL, "%Y-%m-%d %H:%M", &local);
+    snprintf(row->cells[STATE], NP_TABLE_CELL, "%s", np_run_states[run->state]);
+    if (isnan(run->total_steps))
+        put_number(row->cells[STEP], "%.0f", run->step);
+    else
+        snprintf(row->cells[STEP], NP_TABLE_CELL, "%.0f/%.0f", isnan(run->step) ? 0 : run->step,
+            run->total_steps);
+    put_number(row->cells[BEST], "%.2f%%", 100 * run->best_accuracy);
+    put_number(row->cells[LAST], "%.2f%%", 100 * run->accuracy);
+    put_number(row->cells[LOSS], "%.4f", run->loss);
+    put_size(row->cells[SIZE], run->bytes);
+    put_changed(row->cells[CHANGED], run);
+    return 0;
+}
+
+static int print_table(const struct np_found_runs *runs, int nr)
+{
+    const struct np_table_look look = {.chosen = -1,
+        .width = np_terminal_columns(STDOUT_FILENO),
+        .colour = np_terminal_colour(STDOUT_FILENO)};
+    struct np_table table = {.columns = columns, .coloured = -1};
+    uint64_t bytes = 0;
+    char size[NP_TABLE_CELL];
+    int code = 0;
+
+    for (int i = 0; i < nr && code == 0; i++) {
+        code = add_row(&table, &runs->runs[i]);
+        bytes += runs->runs[i].bytes;
+    }
+    if (code == 0) {
+        np_table_print(&table, &look, stdout);
+        put_size(size, bytes);
+        printf("%d run%s, %s\n", nr, nr == 1 ? "" : "s", size);
+    }
+    np_table_fini(&table);
+    return code;
+}
+
+/* --- the command ------------------------------------------------------------------------------- */
+
+struct asked {
+    const struct order *order;
+    int most; /* runs that are shown */
+    bool json;
+};
+
+static int usage(const char *text, const char *word)
+{
+    fprintf(stderr, "nnpipe runs: %s, not %s\n", text, word);
+    return NP_EXIT_USAGE;
+}
+
+static int parse(const char *sort, const char *number, struct asked *asked)
+{
+    char *end = NULL;
+
+    asked->order = &orders[0];
+    asked->most = INT32_MAX;
+    for (size_t i = 0; sort && i <= sizeof(orders) / sizeof(*orders); i++) {
+        if (i == sizeof(orders) / sizeof(*orders))
+            return usage("--sort takes when, accuracy, loss, size or name", sort);
+        if (strcmp(orders[i].name, sort) == 0) {
+            asked->order = &orders[i];
+            break;
+        }
+    }
+    if (number) {
+        const long value = strtol(number, &end, 10);
+
+        if (end == number || *end || value < 1 || value > INT32_MAX)
+            return usage("-n takes a number from 1 on", number);
+        asked->most = (int)value;
+    }
+    return 0;
+}
+
+static int show(struct np_found_runs *runs, const struct asked *asked)
+{
+    const int nr = runs->nr_runs < asked->most ? runs->nr_runs : asked->most;
+    struct np_json line = {0};
+    int code = np_runs_differ(runs);
+
+    if (code < 0)
+        return code;
+    if (runs->nr_runs)
+        qsort(
+            runs->runs, (size_t)runs->nr_runs, sizeof(struct np_found_run), asked->order->compare);
+    if (!asked->json)
+        return print_table(runs, nr);
+    for (int i = 0; i < nr; i++)
+        print_json(&line, &runs->runs[i]);
+    np_json_fini(&line);
+    return 0;
+}
+
+int np_cmd_runs(int argc, char **argv)
+{
+    static char *const here[] = {"runs"};
+    const char *sort = NULL, *number = NULL;
+    struct asked asked = {0};
+    const struct np_flag flags[] = {{"--sort", &sort, NULL, NULL}, {"-n", &number, NULL, NULL},
+        {"--json", NULL, &asked.json, NULL}, {NULL, NULL, NULL, NULL}};
+    struct np_found_runs runs = {0};
+    struct np_err err = {0};
+    int nr, exit_code = NP_EXIT_DONE, code = np_flags_parse(argc, argv, flags, NULL, &nr);
+
+    if (code == 0)
+        code = parse(sort, number, &asked);
+    if (code)
+        return code;
+    char *const *dirs = nr ? argv + 1 : here;
+    for (int i = 0; i < (nr ? nr : 1); i++) {
+        struct np_err one = {0};
+
+        if (np_runs_find(dirs[i], &runs, &one) < 0) {
+            if (nr == 0 && one.code == -ENOENT)
+                fputs("nnpipe: no run was started here: there is no folder runs; `nnpipe runs DIR` "
+                      "shows the runs below DIR\n",
+                    stderr);
+            else
+                np_complain(&one);
+            exit_code = NP_EXIT_FAILED;
+        }
+    }
+    if (runs.nr_runs == 0 && exit_code == NP_EXIT_DONE && !asked.json)
+        printf("no runs below %s%s\n", dirs[0], nr > 1 ? " and the others" : "");
+    else if (runs.nr_runs && show(&runs, &asked) < 0) {
+        np_err_set(&err, -ENOMEM, "out of memory");
+        np_complain(&err);
+        exit_code = NP_EXIT_FAILED;
+    }
+    np_runs_free(&runs);
+    return exit_code;
+}

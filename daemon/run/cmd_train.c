@@ -1,0 +1,108 @@
+/* `nnpipe train CONFIG`: a run in the foreground. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "daemon/cmd.h"
+#include "daemon/config/config.h"
+#include "daemon/analysis/trace.h"
+#include "daemon/run/run.h"
+#include "loader/base/mem.h"
+
+static bool is_folder(const char *word)
+{
+    struct stat stat_;
+
+    return stat(word, &stat_) == 0 && S_ISDIR(stat_.st_mode);
+}
+
+static int train_traced(struct np_config *config, struct np_run_options *options, const char *path,
+    const char *limit_text)
+{
+    struct np_trace_end end;
+    struct np_err err = {0};
+    char text[512];
+    int code = np_trace_open(path, limit_text, &options->trace, &err);
+
+    if (code < 0) {
+        np_complain(&err);
+        return code == -EINVAL ? NP_EXIT_USAGE : NP_EXIT_FAILED;
+    }
+    code = np_run_train(config, options);
+    np_trace_finish(options->trace, &end);
+    np_trace_text(options->trace, &end, text, sizeof(text));
+    fprintf(options->json || end.code < 0 ? stderr : stdout, "%s\n", text);
+    np_trace_free(options->trace);
+    return code;
+}
+
+/* Flags and operands (argv[1] to argv[nr]) that do not go together. 0, or NP_EXIT_USAGE: it is said. */
+static int check_usage(const struct np_run_options *options, char **argv, int nr, const char *trace,
+    const char *trace_limit)
+{
+    const bool newest = options->resume && !options->resume_dir;
+
+    if (options->resume && options->weights)
+        fprintf(stderr, "nnpipe train: --weights begins a run, --resume goes on with one; give one "
+                        "of the two\n");
+    else if (options->reset_schedule && !options->resume)
+        fprintf(stderr,
+            "nnpipe train: --reset-schedule goes with --resume: the schedule begins anew "
+            "where the run is resumed\n");
+    else if (trace_limit && !trace)
+        fprintf(stderr, "nnpipe train: --trace-limit is the size of the file of --trace FILE\n");
+    else if (nr == 2 && newest && !is_folder(argv[2]))
+        fprintf(stderr,
+            "nnpipe train: %s is not a folder: --resume takes a run's, or nothing for the "
+            "newest of the config\n",
+            argv[2]);
+    else if (nr != 1 && !(nr == 0 && options->resume_dir))
+        fprintf(stderr,
+            "nnpipe train: expected one CONFIG, not %d; to go on with a run: nnpipe train "
+            "--resume RUN\n",
+            nr);
+    else if (nr == 1 && is_folder(argv[1]))
+        fprintf(stderr,
+            "nnpipe train: %s is a folder, CONFIG is a file; to go on with a run: nnpipe train "
+            "--resume %s\n",
+            argv[1], argv[1]);
+    else
+        return 0;
+    return NP_EXIT_USAGE;
+}
+
+int np_cmd_train(int argc, char **argv)
+{
+    struct np_overrides overrides = {0};
+    struct np_run_options options = {.overrides = &overrides};
+    const char *device = NULL, *trace = NULL, *trace_limit = NULL;
+    const struct np_flag flags[] = {
+        {"--resume", &options.resume_dir, &options.resume, is_folder},
+        {"--reset-schedule", NULL, &options.reset_schedule, NULL},
+        {"--weights", &options.weights, NULL, NULL},
+        {"--device", &device, NULL, NULL},
+        {"--trace", &trace, NULL, NULL},
+        {"--trace-limit", &trace_limit, NULL, NULL},
+        {"--json", NULL, &options.json, NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+    struct np_config *config = NULL;
+    char *own = NULL; /* the run's own config */
+    int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
+
+    if (code)
+        return code;
+    if ((code = check_usage(&options, argv, nr, trace, trace_limit)) != 0)
+        return code;
+    if (nr == 0)
+        own = np_format("%s/config.yaml", options.resume_dir);
+    code = np_cmd_config(own ? own : argv[1], &overrides, device, &config);
+    if (code == 0)
+        code = trace ? train_traced(config, &options, trace, trace_limit)
+                     : np_run_train(config, &options);
+    np_config_free(config);
+    np_free(own);
+    return code;
+}

@@ -1,0 +1,303 @@
+/* `nnpipe worker`: a run of the service's, in a folder of its own. The job (daemon/service/job.h) comes by standard
+ * input, and the operand is only for people that look at a list of processes. What it says goes to output/ in
+ * segments, what it is at to the pipe `report`, how it ended to exit.json. The service starts it
+ * (daemon/service/worker.c); nobody else has to. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/cmd.h"
+#include "daemon/config/config.h"
+#include "daemon/run/run.h"
+#include "daemon/service/run_enter.h"
+#include "daemon/run/run_folder.h"
+#include "daemon/service/run_output.h"
+#include "daemon/service/job.h"
+#include "daemon/service/as_user.h"
+#include "daemon/service/environment.h"
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+
+#define MOST_SEGMENT (16 << 20) /* bytes of a log's segment */
+#define KEPT         4          /* segments */
+#define SAY_NS       1000000000ull
+#define NOT_ENDED    (-1)
+
+struct worker {
+    struct np_job job;
+    int lock_fd, report_fd; /* -1: none */
+    int segment;
+    uint64_t said_ns;
+    const char *doing;
+    struct np_json line;
+    struct np_err err;
+    enum np_device_trouble trouble;
+    bool saved;
+};
+
+/* --- what it says ----------------------------------------------------------------------------- */
+
+static int speak_into_log(struct worker *w, struct np_err *err)
+{
+    const int fd = np_output_open(w->segment);
+
+    if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0) {
+        const int code = fd < 0 ? fd : -errno;
+
+        if (fd >= 0)
+            close(fd);
+        return np_err_set(
+            err, code, "%s/output: cannot be written: %s", w->job.dir, strerror(-code));
+    }
+    close(fd);
+    return 0;
+}
+
+/* A full segment is followed by the next; the oldest goes. */
+static void rotate(struct worker *w)
+{
+    struct stat stat_;
+    struct np_err unrotated = {0};
+
+    if (fstat(STDERR_FILENO, &stat_) < 0 || stat_.st_size < MOST_SEGMENT)
+        return;
+    w->segment++;
+    if (speak_into_log(w, &unrotated) == 0)
+        np_output_remove(w->segment - KEPT);
+}
+
+/* --- how far it came -------------------------------------------------------------------------- */
+
+static bool is_full(int code)
+{
+    return code == -ENOSPC || code == -EDQUOT;
+}
+
+/* exit.json: of this try, also while it goes on: one that is killed has written how far it came. */
+static int write_record(struct worker *w, int code)
+{
+    const int fd =
+        open("exit.json.new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int status = fd < 0 ? -errno : 0;
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    struct np_json *line = &w->line;
+
+    np_json_begin(line, NULL);
+    np_json_int(line, "attempt", w->job.attempt);
+    np_json_int(line, "code", code);
+    np_json_bool(line, "saved", w->saved);
+    np_json_bool(line, "disk_full", is_full(w->err.code));
+    np_json_bool(line, "no_device", w->trouble == NP_DEVICE_ABSENT);
+    np_json_bool(line, "device_failed", w->trouble == NP_DEVICE_FAILED);
+    np_json_text(line, "reason", w->err.code ? w->err.text : "");
+    const char *text = np_json_end(line);
+    if (status == 0 && (!file || !text))
+        status = -ENOMEM;
+    if (status == 0 && (fputs(text, file) < 0 || fflush(file) != 0))
+        status = -errno;
+    if (file && fclose(file) != 0 && status == 0)
+        status = -errno;
+    else if (fd >= 0 && !file)
+        close(fd);
+    return status < 0 ? status : rename("exit.json.new", "exit.json") < 0 ? -errno : 0;
+}
+
+/* --- what it is at ---------------------------------------------------------------------------- */
+
+/* One write, so that a line is whole; a pipe that is full loses it. */
+static void say(struct worker *w, const struct np_run *run, const char *doing)
+{
+    const struct np_run_sums *lately = &run->lately;
+    const double left = (double)(run->nr_steps - run->position.step);
+    const double done = (double)(run->position.step - run->first_step);
+    struct np_json *line = &w->line;
+
+    np_json_begin(line, NULL);
+    np_json_text(line, "doing", doing);
+    np_json_int(line, "progress", (int64_t)run->nr_done);
+    if (run->nr_train > 0) {
+        np_json_int(line, "step", (int64_t)run->position.step);
+        np_json_int(line, "total_steps", (int64_t)run->nr_steps);
+        np_json_real(line, "epoch",
+            (double)run->position.step * (double)run->config->loader.batch / (double)run->nr_train);
+    }
+    if (lately->rows > 0 && lately->seconds > 0) {
+        np_json_real(line, "loss", lately->loss_sum / (double)lately->rows);
+        np_json_real(line, "images_per_second", (double)lately->rows / lately->seconds);
+        np_json_real(line, "stall_ratio", lately->stall_seconds / lately->seconds);
+        np_json_text(line, "cause", np_run_stall_cause(run));
+    }
+    if (run->eval.images > 0)
+        np_json_real(line, "accuracy", (double)run->eval.correct / (double)run->eval.images);
+    if (done > 0)
+        np_json_real(line, "eta_seconds", run->total.seconds / done * left);
+    const char *text = np_json_end(line);
+
+    if (text && w->report_fd >= 0 && write(w->report_fd, text, strlen(text)) < 0)
+        return;
+}
+
+static void at(void *context, const struct np_run *run, const char *doing)
+{
+    struct worker *w = context;
+    const uint64_t now = np_now_ns();
+
+    if (!w->saved && run->saved_step != UINT64_MAX && run->saved_step > run->first_step) {
+        w->saved = true;
+        write_record(w, NOT_ENDED);
+    }
+    if (w->doing && strcmp(w->doing, doing) == 0 && now - w->said_ns < SAY_NS)
+        return;
+    w->doing = doing;
+    w->said_ns = now;
+    say(w, run, doing);
+    rotate(w);
+}
+
+/* Opened for both ways: it works without a reader, and one may come and go. */
+static void open_report(struct worker *w)
+{
+    struct stat stat_;
+
+    if (mkfifo("report", 0600) == 0 || errno == EEXIST)
+        w->report_fd = open("report", O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+    if (w->report_fd >= 0 && (fstat(w->report_fd, &stat_) < 0 || !S_ISFIFO(stat_.st_mode))) {
+        close(w->report_fd);
+        w->report_fd = -1;
+    }
+}
+
+/* --- all of it -------------------------------------------------------------------------------- */
+
+/* The run's folder is the working directory from here on: what lies at its name may change. A unit's was made by
+ * the service, which is the same user's. */
+static int enter_folder(struct worker *w, struct np_err *err)
+{
+    const bool is_unit = w->job.parent == 0;
+    int code = np_folder_make(w->job.dir, w->job.attempt <= 1 && !is_unit, err);
+
+    return code < 0 ? code : np_folder_enter(w->job.dir, err);
+}
+
+static int make_places(struct worker *w, struct np_err *err)
+{
+    int code = np_make_dirs("output", err);
+
+    if (code == 0)
+        code = np_folder_lock(".", &w->lock_fd, err); /* until the process is gone */
+    if (code < 0)
+        return code;
+    w->segment = np_output_last();
+    if (w->segment == 0)
+        w->segment = 1;
+    open_report(w);
+    return speak_into_log(w, err);
+}
+
+/* A daemon that was killed between fork() and the lock does not know of this process, and the next one will
+ * begin the run itself: it may not go on. With the daemon still there, whoever comes next finds the lock. */
+static bool is_orphan(const struct np_job *job)
+{
+    return job->parent > 0 && getppid() != job->parent;
+}
+
+/* What is read as a config from standard input is the job's. */
+static int put_config(const struct np_job *job, struct np_err *err)
+{
+    const int fd = np_text_fd(job->config);
+    int code = fd < 0 ? fd : 0;
+
+    if (code == 0 && dup2(fd, STDIN_FILENO) < 0)
+        code = -errno;
+    if (fd >= 0)
+        close(fd);
+    return code < 0 ? np_err_set(err, code, "the config cannot be passed on: %s", strerror(-code))
+                    : 0;
+}
+
+static int train(struct worker *w)
+{
+    const struct np_run_follower follower = {
+        .at = at, .context = w, .err = &w->err, .trouble = &w->trouble};
+    const struct np_overrides none = {0};
+    const struct np_run_options options = {.follower = &follower,
+        .into = ".",
+        .into_name = w->job.dir,
+        .overrides = &none,
+        .submitted = w->job.overrides};
+    struct np_config *config = NULL;
+    int code = put_config(&w->job, &w->err);
+
+    if (code < 0) {
+        np_complain(&w->err);
+        return NP_EXIT_FAILED;
+    }
+    code = np_cmd_config("-", &none, w->job.device, &config);
+    if (code == 0)
+        code = np_run_train(config, &options);
+    else
+        np_err_set(&w->err, -EINVAL, "the config is not right any more: see the log");
+    np_config_free(config);
+    return code;
+}
+
+static int work(struct worker *w)
+{
+    int code = enter_folder(w, &w->err);
+
+    if (code < 0) { /* no record: its folder is not ours to write to */
+        np_complain(&w->err);
+        return code == -EEXIST  ? NP_WORKER_TAKEN
+               : code == -EPERM ? NP_WORKER_UNSAFE
+               : is_full(code)  ? NP_WORKER_FULL
+                                : NP_EXIT_FAILED;
+    }
+    code = NP_EXIT_FAILED;
+    if (make_places(w, &w->err) < 0) {
+        np_err_context(&w->err, "%s", w->job.dir);
+        np_complain(&w->err);
+        if (is_full(w->err.code))
+            return NP_WORKER_FULL;
+        if (w->err.code == -EBUSY) /* exit.json is who has the lock's */
+            return code;
+    } else if (is_orphan(&w->job)) {
+        return NP_EXIT_STOPPED;
+    } else {
+        write_record(w, NOT_ENDED);
+        code = train(w);
+    }
+    return is_full(write_record(w, code)) ? NP_WORKER_FULL : code;
+}
+
+int np_cmd_worker(int argc, char **argv)
+{
+    struct worker w = {.lock_fd = -1, .report_fd = -1};
+    const struct np_flag flags[] = {{NULL, NULL, NULL, NULL}};
+    int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
+
+    if (code)
+        return code;
+    if (nr > 1 || isatty(STDIN_FILENO)) {
+        fprintf(stderr, "nnpipe worker: the service starts it; `nnpipe train` is for you\n");
+        return NP_EXIT_USAGE;
+    }
+    if (np_job_read(STDIN_FILENO, &w.job, &w.err) < 0) {
+        np_complain(&w.err);
+        code = NP_EXIT_USAGE;
+    } else {
+        if (w.job.umask >= 0)
+            umask((mode_t)w.job.umask & 0777);
+        if (w.job.environment)
+            np_environment_set(w.job.environment);
+        code = work(&w);
+    }
+    np_job_fini(&w.job);
+    np_json_fini(&w.line);
+    return code;
+}

@@ -1,0 +1,173 @@
+/* See evaluate.h. */
+#include "daemon/run/evaluate.h"
+
+#include <errno.h>
+#include <math.h>
+
+#include "loader/base/mem.h"
+
+static bool never(void *context)
+{
+    (void)context;
+    return false;
+}
+
+static void interrupt(void *context)
+{
+    np_ring_interrupt(context);
+}
+
+static void take_bad(const struct np_evaluation *evaluation, struct np_loader *loader)
+{
+    struct np_bad_sample bad;
+
+    while (np_loader_next_bad(loader, &bad))
+        if (evaluation->bad)
+            evaluation->bad(evaluation->context, &bad);
+}
+
+/* --- outputs that are not finite ------------------------------------------------------------- */
+
+int np_outputs_check(const float *logits, const struct np_node *classes, struct np_err *err)
+{
+    for (int i = 0; i < classes->nr_items; i++)
+        if (!isfinite(logits[i]))
+            return np_err_set(err, -EDOM, "the network's output for class '%s' is %s",
+                classes->items[i]->text, isnan(logits[i]) ? "not a number" : "infinite");
+    return 0;
+}
+
+/* The second pass, which looks at every image's outputs. */
+struct look {
+    const struct np_evaluation *evaluation;
+    float *logits; /* (rows, classes) */
+    struct np_err err;
+};
+
+static int look_at(void *context, const struct np_batch *batch)
+{
+    struct look *look = context;
+    const struct np_evaluation *evaluation = look->evaluation;
+    const int rows = evaluation->shape.rows, nr = evaluation->classes->nr_items;
+    int code = evaluation->device->plan_ops->logits(evaluation->plan, look->logits, &look->err);
+
+    for (int r = 0; code == 0 && r < rows; r++) {
+        char name[512];
+
+        if (batch->labels[r] < 0)
+            continue;
+        code = np_outputs_check(
+            look->logits + (size_t)r * (size_t)nr, evaluation->classes, &look->err);
+        if (code < 0 &&
+            np_index_name(evaluation->index, batch->about[r].sample, name, sizeof(name)) >= 0)
+            np_err_context(&look->err, "%s", name);
+    }
+    return code;
+}
+
+static bool look_stopping(void *context)
+{
+    const struct look *look = context;
+    const struct np_evaluation *evaluation = look->evaluation;
+
+    return evaluation->stopping && evaluation->stopping(evaluation->context);
+}
+
+/* --- one pass -------------------------------------------------------------------------------- */
+
+static struct np_loader_config loader_config(const struct np_evaluation *evaluation)
+{
+    const struct np_config *config = evaluation->config;
+
+    return (struct np_loader_config){
+        .options = &config->loader,
+        .sampler = {.seed = (uint64_t)config->seed,
+            .nr_eval = evaluation->split ? evaluation->split->nr_eval
+                                         : np_index_samples(evaluation->index),
+            .nr_train = evaluation->split ? evaluation->split->nr_train : 0,
+            .split = evaluation->split ? evaluation->split->order : NULL,
+            .batch = evaluation->shape.rows},
+        .eval = evaluation->index,
+        .eval_labels = evaluation->labels,
+        .augment = config->augment,
+        .test_augment = config->test_augment,
+        .shape = evaluation->shape,
+        .allocator = &evaluation->device->pinned,
+        .stat = evaluation->stat,
+        .eval_due = true,
+    };
+}
+
+static int pass(const struct np_evaluation *evaluation, const struct np_trainer_hooks *hooks,
+    struct np_eval_report *ret_report, struct np_err *err)
+{
+    const struct np_loader_config options = loader_config(evaluation);
+    struct np_trainer_config trainer = {
+        .device = evaluation->device,
+        .plan = evaluation->plan,
+        .block = evaluation->block,
+        .hooks = *hooks,
+    };
+    struct np_loader *loader = NULL;
+    bool cut = false;
+    int code = np_loader_start(&options, &loader, err);
+
+    if (code < 0)
+        np_device_blame(evaluation->device, err);
+    if (code == 0)
+        code = np_feed_new(evaluation->device, np_loader_ring(loader), &evaluation->shape,
+            evaluation->block, &trainer.feed, err);
+    if (code == 0 && evaluation->watch) {
+        np_watch_wakes(evaluation->watch, interrupt, np_loader_ring(loader));
+        np_watch_arm(evaluation->watch);
+    }
+    if (code == 0)
+        code = np_trainer_eval(&trainer, 0, &cut, ret_report, err);
+    if (evaluation->watch)
+        np_watch_wakes(evaluation->watch, NULL, NULL);
+    if (loader && !hooks->evaluated) /* they were told in the first pass */
+        take_bad(evaluation, loader);
+    np_feed_free(trainer.feed);
+    np_loader_stop(loader);
+    return code == 0 && cut ? np_err_set(err, -EINTR, "stopped") : code;
+}
+
+/* Says which image's output is to blame for a loss that is not finite. */
+static int blame(const struct np_evaluation *evaluation, double loss, struct np_err *err)
+{
+    struct look look = {.evaluation = evaluation};
+    const struct np_trainer_hooks hooks = {
+        .stopping = look_stopping, .evaluated = look_at, .context = &look};
+    struct np_eval_report again;
+    int code;
+
+    look.logits = np_alloc_array(
+        (size_t)evaluation->shape.rows * (size_t)evaluation->classes->nr_items, sizeof(float));
+    if (!look.logits)
+        return np_err_set(err, -ENOMEM, "out of memory for a batch's outputs");
+    code = pass(evaluation, &hooks, &again, err);
+    np_free(look.logits);
+    if (look.err.code) {
+        *err = look.err;
+        return err->code;
+    }
+    return code < 0 ? code
+                    : np_err_set(err, -EDOM, "the loss is %s, though every output is finite",
+                          isnan(loss) ? "not a number" : "infinite");
+}
+
+int np_evaluate(
+    const struct np_evaluation *evaluation, struct np_eval_report *ret_report, struct np_err *err)
+{
+    const struct np_trainer_hooks hooks = {
+        .stopping = evaluation->stopping ? evaluation->stopping : never,
+        .context = evaluation->context};
+    struct np_eval_report report;
+    int code = pass(evaluation, &hooks, &report, err);
+
+    if (code == 0 && !isfinite(report.loss))
+        code = blame(evaluation, report.loss, err);
+    if (code == 0)
+        *ret_report = report;
+    return code;
+}

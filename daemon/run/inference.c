@@ -1,0 +1,347 @@
+/* See inference.h. */
+#include "daemon/run/inference.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "loader/base/json.h"
+#include "daemon/run/run.h"
+#include "daemon/run/run_folder.h"
+#include "daemon/run/run_same.h"
+#include "trainer/checkpoint/checkpoint.h"
+
+/* Said where the run's own is another than the config's; both owned, in normal form. */
+static void say_other(const struct np_source_progress *progress, struct np_node *run,
+    struct np_node *config, const char *key)
+{
+    char why[200], text[100];
+
+    snprintf(text, sizeof(text), "loader.%s of the run is used, not the config's", key);
+    if (!np_config_same(config, run, false, why, sizeof(why)))
+        progress->note(progress->context, text);
+    np_node_free(run);
+    np_node_free(config);
+}
+
+/* The test chain that the checkpoint was evaluated with takes the config's place. */
+static int take_chain(
+    struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
+{
+    const struct np_node *list = np_node_get(inference->facts, "test_augment");
+    struct np_chain *chain = NULL;
+    struct np_report report;
+
+    if (!list)
+        return 0;
+    np_report_init(&report, NULL);
+    if (np_chain_parse(list, "test_augment", &chain, &report) < 0)
+        np_err_set(err, -EBADMSG, "the checkpoint's test chain: %s",
+            report.nr_errs ? report.errs[0].text : "cannot be read");
+    np_report_fini(&report);
+    if (err->code)
+        return err->code;
+    say_other(progress, np_chain_node(chain), np_chain_node(inference->config->test_augment),
+        "test_augment");
+    np_chain_free(inference->config->test_augment);
+    inference->config->test_augment = chain;
+    return 0;
+}
+
+/* So do the mean and std that the network's input was made with. */
+static int take_normalize(
+    struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
+{
+    const struct np_node *node = np_node_get(inference->facts, "normalize");
+    struct np_loader_options *options = &inference->config->loader;
+    struct np_node *config = np_loader_options_node(options);
+    struct np_report report;
+
+    if (node) {
+        np_report_init(&report, NULL);
+        if (np_loader_normalize_parse(node, options, &report) < 0)
+            np_err_set(err, -EBADMSG, "the checkpoint's normalize: %s",
+                report.nr_errs ? report.errs[0].text : "cannot be read");
+        np_report_fini(&report);
+    }
+    if (node && !err->code) {
+        struct np_node *run = np_loader_options_node(options);
+        say_other(progress, np_node_copy(np_node_get(run, "normalize")),
+            np_node_copy(np_node_get(config, "normalize")), "normalize");
+        np_node_free(run);
+    }
+    np_node_free(config);
+    return err->code;
+}
+
+/* And whose pixels it was trained on: Pillow 12's before the facts told. */
+static int take_pixels(
+    struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
+{
+    const struct np_node *fact = np_node_get(inference->facts, "pixels");
+    struct np_loader_options *options = &inference->config->loader;
+    enum np_pixels_rule rule = NP_RULE_PILLOW_12;
+
+    if (fact && (!fact->text || np_pixels_find(fact->text, &rule) < 0))
+        return np_err_set(err, -EBADMSG, "the checkpoint's pixels: '%.40s' is not known",
+            fact->text ? fact->text : "");
+    if (np_node_get(inference->config->loader_node, "pixels"))
+        say_other(progress, np_node_scalar(np_pixels_names[rule], 0, 0),
+            np_node_scalar(np_pixels_names[options->pixels], 0, 0), "pixels");
+    options->pixels = rule;
+    return 0;
+}
+
+/* Checkpoints of before these facts: the run's own config, two folders up, knows what was kept apart. */
+static void add_older_facts(const char *checkpoint, struct np_node *facts)
+{
+    static const char *const keys[] = {"split", "split_seed", "split_by"};
+    char *run = np_format("%s/../..", checkpoint);
+    struct np_node *config = NULL;
+
+    if (run && !np_node_get(facts, "split") && np_folder_config(run, &config, NULL) == 0)
+        for (int i = 0; i < 3; i++) {
+            const struct np_node *value = np_node_get(np_node_get(config, "data"), keys[i]);
+            const char *text = value && value->kind == NP_NODE_SCALAR ? value->text : "0";
+
+            np_node_add(facts, keys[i], np_node_scalar(text, 0, 0));
+        }
+    np_node_free(config);
+    np_free(run);
+}
+
+/* The samples that data.split keeps from training are the run's, by its share, seed and rule. */
+static void take_split(struct np_inference *inference, const struct np_source_progress *progress)
+{
+    struct np_config *config = inference->config;
+    const double share = np_node_number(inference->facts, "split", 0);
+    const double seed = np_node_number(inference->facts, "split_seed", 0);
+
+    if (config->split <= 0)
+        return;
+    if (share <= 0) {
+        progress->note(progress->context,
+            np_node_get(inference->facts, "split")
+                ? "the run kept no samples apart: those of data.split are samples it trained on"
+                : "the checkpoint does not say which samples its run kept apart: those of "
+                  "data.split "
+                  "may be samples it trained on");
+        return;
+    }
+    const int rule = (int)np_split_rule(np_node_get(inference->facts, "split_by"));
+    if (share != config->split || seed != (double)config->split_seed || rule != config->split_by)
+        progress->note(
+            progress->context, "data.split and split_seed of the run are used, not the config's");
+    config->split = share;
+    config->split_by = rule;
+    config->split_seed = (int64_t)seed;
+}
+
+/* What the network's input is, from facts that a file may have garbled. */
+static int take_facts(
+    struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
+{
+    const struct np_node *classes = np_node_get(inference->facts, "classes");
+    const struct np_node *size = np_node_get(inference->facts, "size");
+    struct np_setup *setup = &inference->setup;
+    int sides[3] = {0};
+
+    for (int i = 0; size && size->kind == NP_NODE_LIST && i < size->nr_items && i < 3; i++)
+        if (size->items[i]->kind == NP_NODE_SCALAR)
+            sides[i] = atoi(size->items[i]->text);
+    if (!classes || classes->kind != NP_NODE_LIST || classes->nr_items < 1 || sides[0] < 1 ||
+        sides[1] < 1 || sides[0] > 65500 || sides[1] > 65500)
+        return np_err_set(err, -EBADMSG, "the checkpoint's facts have no classes or no size");
+    for (int i = 0; i < classes->nr_items; i++)
+        if (classes->items[i]->kind != NP_NODE_SCALAR)
+            return np_err_set(err, -EBADMSG, "the checkpoint's class names are no words");
+    if (sides[2] != (int)inference->config->loader.channels)
+        return np_err_set(err, -EINVAL,
+            "the weights are for images of %d channels, the config has %d", sides[2],
+            (int)inference->config->loader.channels);
+    setup->classes = np_node_copy(classes);
+    setup->height = sides[0];
+    setup->width = sides[1];
+    take_split(inference, progress);
+    int code = take_chain(inference, progress, err);
+    if (code == 0)
+        code = take_normalize(inference, progress, err);
+    return code < 0 ? code : take_pixels(inference, progress, err);
+}
+
+static int open_graph(struct np_inference *inference, const struct np_overrides *overrides,
+    const struct np_source_progress *progress, struct np_err *err)
+{
+    enum np_dtype precision = np_run_precision(inference->config, inference->device);
+    const struct np_node *fact = np_node_get(inference->facts, "precision");
+    struct np_report report;
+    int code = 0;
+
+    for (int i = 0; fact && inference->config->precision < 0 && i < 3; i++)
+        if (np_node_is(fact, np_precision_names[i]))
+            precision = (enum np_dtype)i;
+    if (fact && fact->text && !np_node_is(fact, np_precision_names[precision])) {
+        char text[120];
+        snprintf(text, sizeof(text),
+            "the run computed in %.20s; in %s here, as the config names it", fact->text,
+            np_precision_names[precision]);
+        progress->note(progress->context, text);
+    }
+    inference->precision = precision;
+    np_report_init(&report, inference->config->path);
+    if (np_setup_graph(inference->config, precision, &inference->setup, &report) < 0) {
+        np_complain_report(&report, overrides);
+        code = np_err_set(err, -ENOEXEC, "the model cannot be built");
+    }
+    np_report_fini(&report);
+    return code;
+}
+
+static int load(struct np_inference *inference, const char *path, struct np_err *err)
+{
+    const struct np_graph *graph = inference->setup.graph;
+    const struct np_plan_ops *ops = inference->device->plan_ops;
+    float *params = np_alloc_array(graph->nr_params + 1, sizeof(*params));
+    float *buffers = np_alloc_array(graph->nr_buffers + 1, sizeof(*buffers));
+    char *text = NULL;
+    int code = params && buffers ? 0 : np_err_set(err, -ENOMEM, "out of memory for the weights");
+
+    if (code == 0)
+        code = np_weights_load(path, graph, params, buffers, &text, err);
+    if (code == 0 && text)
+        code = np_err_set(err, -EINVAL, "%s does not fit this model: %s", path, text);
+    if (code == 0)
+        code = ops->write(inference->plan, NP_ARRAY_PARAMS, params, err);
+    if (code == 0)
+        code = ops->write(inference->plan, NP_ARRAY_BUFFERS, buffers, err);
+    np_free(text);
+    np_free(params);
+    np_free(buffers);
+    return code;
+}
+
+static int open_plan(
+    struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
+{
+    int threads = np_run_threads(inference->config);
+    int lanes = (int)np_node_number(inference->facts, "lanes", threads);
+    /* A GPU's choice is of engines for training; the CPU's is of kernels that are right. */
+    bool cpu = np_state_kind(inference->device) == NP_STATE_CPU;
+    const struct np_node *state =
+        cpu ? np_node_get(inference->facts, np_state_keys[NP_STATE_CPU]) : NULL;
+    const struct np_plan_options options = {
+        .lanes = lanes > 0 && lanes <= 65536 ? lanes : threads,
+        .threads = threads,
+        .deterministic = true,
+        .tf32 = inference->config->run.tf32,
+        .state = state ? state->text : NULL,
+        .note = progress->note,
+        .note_context = progress->context,
+    };
+
+    return inference->device->plan_ops->prepare(
+        inference->device, NULL, inference->setup.eval_graph, &options, &inference->plan, err);
+}
+
+static bool is_there(const char *path, const char *below)
+{
+    char *file = np_format("%s/%s", path, below);
+    const bool is = file && access(file, F_OK) == 0;
+
+    np_free(file);
+    return is;
+}
+
+char *np_inference_config(const char *weights)
+{
+    const char *colon = access(weights, F_OK) < 0 ? strrchr(weights, ':') : NULL,
+               *slash = strrchr(weights, '/');
+    char *folder =
+             np_format("%.*s", (int)(colon ? colon - weights : (long)strlen(weights)), weights),
+         *outer = slash ? np_format("%.*s", (int)(slash - weights), weights) : np_strdup(".");
+    char *path = NULL;
+
+    if (folder && is_there(folder, "config.yaml"))
+        path = np_format("%s/config.yaml", folder);
+    else if (folder && is_there(folder, "manifest.json") && is_there(folder, "../../config.yaml"))
+        path = np_format("%s/../../config.yaml", folder); /* of a checkpoint's folder */
+    else if (outer && is_there(outer, "manifest.json") && is_there(outer, "../../config.yaml"))
+        path = np_format("%s/../../config.yaml", outer); /* of a file in it */
+    np_free(folder);
+    np_free(outer);
+    return path;
+}
+
+bool np_inference_names_config(const char *operand, const char *weights)
+{
+    const char *dot = strrchr(operand, '.');
+
+    if (strcmp(operand, "-") == 0 ||
+        (dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0)))
+        return true;
+    char *own = np_inference_config(weights);
+
+    np_free(own);
+    return own == NULL;
+}
+
+void np_inference_text(const struct np_inference *inference, char *text, size_t text_bytes)
+{
+    const char *precision = np_precision_names[inference->precision];
+    const bool as_run = np_node_is(np_node_get(inference->facts, "precision"), precision);
+
+    snprintf(text, text_bytes, "in %s on %s, %s", precision, inference->device->name,
+        as_run                              ? "as the run computed"
+        : inference->config->precision >= 0 ? "as the config names it"
+                                            : "the default of this device");
+}
+
+int np_inference_open(struct np_config *config, const char *weights,
+    const struct np_overrides *overrides, const struct np_source_progress *progress,
+    struct np_inference *inference, struct np_err *err)
+{
+    char *path = NULL, *checkpoint = NULL;
+    int code = np_weights_find(weights, progress, &path, &checkpoint, err);
+
+    inference->config = config;
+    inference->stat = np_stat_new();
+    inference->block = inference->stat ? np_stat_join(inference->stat, "trainer") : NULL;
+    if (code == 0 && checkpoint)
+        code = np_facts_read(checkpoint, &inference->facts, err);
+    if (code == 0 && inference->facts)
+        add_older_facts(checkpoint, inference->facts);
+    if (code == 0 && inference->facts && (code = take_facts(inference, progress, err)) < 0)
+        np_err_context(err, "%s", checkpoint);
+    if (code == 0 && !inference->facts)
+        code = np_setup_data(config, progress, &inference->setup, err);
+    if (code == 0)
+        code = np_device_open(config->device, &config->device_options, &inference->device, err);
+    if (code == 0 && *inference->device->passed_over)
+        progress->note(progress->context, inference->device->passed_over);
+    if (code == 0) {
+        inference->device->note = progress->note;
+        inference->device->note_context = progress->context;
+    }
+    if (code == 0)
+        code = open_graph(inference, overrides, progress, err);
+    if (code == 0)
+        code = open_plan(inference, progress, err);
+    if (code == 0)
+        code = load(inference, path, err);
+    np_free(path);
+    np_free(checkpoint);
+    return code;
+}
+
+void np_inference_close(struct np_inference *inference)
+{
+    if (inference->plan)
+        inference->device->plan_ops->free(inference->plan);
+    np_setup_fini(&inference->setup);
+    np_device_close(inference->device);
+    np_node_free(inference->facts);
+    np_stat_free(inference->stat);
+    memset(inference, 0, sizeof(*inference));
+}

@@ -1,0 +1,627 @@
+/* See run.h. Everything a run needs is opened in one order, and closed in the other. */
+#include "daemon/run/run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/cmd.h"
+#include "daemon/run/evaluate.h"
+#include "daemon/analysis/trace.h"
+#include "daemon/run/run_folder.h"
+#include "daemon/run/run_same.h"
+#include "loader/base/clock.h"
+
+#define PROBE_EPOCHS 1e6 /* until the probe ends it */
+
+void np_run_say(struct np_run *run, const char *format, ...)
+{
+    char text[1400];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    np_ui_say(&run->ui, "%s", text);
+    pthread_mutex_lock(&run->say_lock);
+    np_log_text(&run->log, text);
+    pthread_mutex_unlock(&run->say_lock);
+}
+
+void np_run_warn(struct np_run *run, const char *text)
+{
+    np_ui_warn(&run->ui, text);
+    pthread_mutex_lock(&run->say_lock);
+    np_log_text(&run->log, text);
+    pthread_mutex_unlock(&run->say_lock);
+}
+
+/* From the watchdog thread. */
+static void warn(void *context, const char *text)
+{
+    np_run_warn(context, text);
+}
+
+/* --- data, order, device --------------------------------------------------------------------- */
+
+void np_run_note(void *context, const char *text)
+{
+    np_run_say(context, "%s", text);
+}
+
+/* 1234567 as "1,234,567". */
+static void grouped(uint64_t n, char text[28])
+{
+    char plain[24];
+    const int digits = snprintf(plain, sizeof(plain), "%llu", (unsigned long long)n);
+
+    for (int i = 0; i < digits; i++) {
+        if (i && (digits - i) % 3 == 0)
+            *text++ = ',';
+        *text++ = plain[i];
+    }
+    *text = '\0';
+}
+
+/* A listing that gets no further is named by the watchdog. */
+static void count(void *context, const char *path, uint64_t samples)
+{
+    struct np_run *run = context;
+    char number[28];
+
+    np_stat_called(run->block);
+    np_stat_call(run->block, "listing", path, samples);
+    np_ui_listing(&run->ui, path, samples);
+    grouped(samples, number);
+    snprintf(run->opening, sizeof(run->opening), "listing %s files", number);
+    np_run_at(run, run->opening);
+}
+
+static void count_unpacked(void *context, const char *path, uint64_t done_bytes, uint64_t bytes)
+{
+    struct np_run *run = context;
+
+    np_stat_called(run->block);
+    np_stat_call(run->block, "unpacking", path, done_bytes);
+    snprintf(run->opening, sizeof(run->opening), "unpacking %llu of %llu MiB",
+        (unsigned long long)done_bytes >> 20, (unsigned long long)bytes >> 20);
+    np_run_at(run, run->opening);
+}
+
+bool np_run_has_val(const struct np_run *run)
+{
+    return run->setup.val || run->config->split > 0;
+}
+
+/* What is evaluated while training: val, the split, or test. */
+static struct np_index *eval_set(const struct np_run *run)
+{
+    if (run->setup.val)
+        return run->setup.val;
+    return run->config->split > 0 ? run->setup.train : run->setup.test;
+}
+
+static const int32_t *eval_labels(const struct np_run *run)
+{
+    if (run->setup.val)
+        return run->setup.val_labels;
+    return run->config->split > 0 ? run->setup.train_labels : run->setup.test_labels;
+}
+
+static void sampler_options(const struct np_run *run, struct np_sampler_options *ret_options)
+{
+    const struct np_config *config = run->config;
+
+    *ret_options = (struct np_sampler_options){
+        .seed = (uint64_t)config->seed,
+        .nr_train = run->nr_train,
+        .nr_eval = run->nr_eval,
+        .batch = (int)config->loader.batch,
+        .nr_steps = run->nr_steps,
+        .eval_steps = run->options->probe ? 0 : (uint64_t)config->run.eval_every.steps,
+        .eval_epochs = run->options->probe ? 0 : config->run.eval_every.epochs,
+        .shuffle = config->loader.shuffle,
+        .window = (uint64_t)config->loader.window,
+        .split = config->split > 0 ? run->setup.split.order : NULL,
+    };
+}
+
+/* As the config has it, or more than a probe will wait for. */
+uint64_t np_run_steps(const struct np_run *run, double epochs, int64_t steps)
+{
+    const struct np_config *config = run->config;
+    const uint64_t accumulate = (uint64_t)config->run.accumulate;
+    uint64_t n = (uint64_t)steps;
+
+    if (n == 0 || run->options->probe)
+        n = (uint64_t)ceil((run->options->probe ? PROBE_EPOCHS : epochs) * (double)run->nr_train /
+                           (double)config->loader.batch);
+    return (n + accumulate - 1) / accumulate * accumulate;
+}
+
+/* Samples, steps, and the order they come in. */
+static int open_order(struct np_run *run, struct np_err *err)
+{
+    const struct np_config *config = run->config;
+    struct np_index *eval = eval_set(run);
+    struct np_sampler_options options;
+    int code = config->split > 0 ? np_setup_split(config, &run->setup, err) : 0;
+
+    if (code < 0)
+        return code;
+    run->nr_eval = config->split > 0 ? run->setup.split.nr_eval : eval ? np_index_samples(eval) : 0;
+    run->nr_train =
+        config->split > 0 ? run->setup.split.nr_train : np_index_samples(run->setup.train);
+    run->nr_steps = np_run_steps(run, config->run.epochs, config->run.steps);
+    sampler_options(run, &options);
+    np_sampler_free(run->sampler);
+    run->sampler = NULL;
+    return np_sampler_new(&options, &run->sampler, err);
+}
+
+static int open_data(struct np_run *run, struct np_err *err)
+{
+    const struct np_source_progress progress = {
+        .note = np_run_note, .count = count, .unpack = count_unpacked, .context = run};
+    int code = np_setup_data(run->config, &progress, &run->setup, err);
+
+    np_stat_called(run->block);
+    if (code == 0)
+        code = open_order(run, err);
+    /* Data of a run that was going on may be away for a while; a new one's are as the config says. */
+    run->usage = np_setup_is_mistake(code) && (code == -EINVAL || !run->options->into);
+    return code;
+}
+
+/* --- the pipeline ---------------------------------------------------------------------------- */
+
+static void batch_shape(const struct np_run *run, struct np_batch_shape *ret_shape)
+{
+    *ret_shape = (struct np_batch_shape){
+        .rows = (int)run->config->loader.batch,
+        .height = run->setup.height,
+        .width = run->setup.width,
+        .channels = (int)run->config->loader.channels,
+    };
+}
+
+static int open_pipeline(struct np_run *run, struct np_err *err)
+{
+    struct np_loader_config config = {
+        .options = &run->config->loader,
+        .train = run->setup.train,
+        .eval = eval_set(run),
+        .train_labels = run->setup.train_labels,
+        .eval_labels = eval_labels(run),
+        .augment = run->config->augment,
+        .test_augment = run->config->test_augment,
+        .allocator = &run->device->pinned,
+        .stat = run->stat,
+        .first_step = run->position.step,
+        .eval_due = run->position.eval_due,
+        .picture_bytes = np_picture_bytes(run->setup.train, (int)run->config->loader.channels),
+    };
+    uint64_t epoch = run->position.step * (uint64_t)run->config->loader.batch / run->nr_train;
+
+    if (run->device->ops->room)
+        config.device_room = run->device->ops->room(run->device);
+    sampler_options(run, &config.sampler);
+    batch_shape(run, &config.shape);
+    if (run->position.bad_epoch == epoch)
+        config.nr_bad = run->position.nr_bad;
+    int code = np_loader_start(&config, &run->loader, err);
+    if (code < 0)
+        return np_device_blame(run->device, err); /* its pinned memory, perhaps */
+    if (run->options->trace)
+        np_trace_watch(run->options->trace, np_loader_ring(run->loader), config.shape.rows);
+    code = np_feed_new(
+        run->device, np_loader_ring(run->loader), &config.shape, run->block, &run->feed, err);
+    if (code == 0 && run->options->probe)
+        np_feed_stub(run->feed, run->options->probe->stubs);
+    if (code == 0 && np_loader_resident(run->loader))
+        code = np_feed_keep(run->feed, np_loader_resident(run->loader), err);
+    return code < 0 ? np_device_blame(run->device, err) : 0;
+}
+
+/* Checksums that the readers have filled in are kept with a shard's index and checked from then on;
+ * where they cannot be saved the next run fills them in again. Loose files are left to `data verify`:
+ * whoever edits one picture of a folder does not mean it to be bad. */
+static void keep_crcs(const struct np_source_options *options, const struct np_index *index)
+{
+    struct np_err unsaved = {0};
+
+    if (index && !np_index_root(index) && np_index_new_crcs(index) > 0)
+        np_source_save(options, index, &unsaved);
+}
+
+void np_run_say_changed(struct np_run *run, bool end)
+{
+    const struct np_config *config = run->config;
+    const struct np_source_options *sets[] = {
+        &config->train, run->setup.val ? &config->val : &config->test};
+    char first[1024];
+
+    for (int kind = NP_BATCH_TRAIN; run->loader && kind <= NP_BATCH_EVAL; kind++) {
+        const uint64_t n =
+            np_loader_changed(run->loader, (enum np_batch_kind)kind, first, sizeof(first));
+
+        if (n && !run->said_changed[kind]) {
+            run->said_changed[kind] = true;
+            np_source_forget(sets[kind]);
+            np_run_say(run,
+                "%s has changed since it was listed; such files are read as they are now, and "
+                "listed anew at the next start",
+                first);
+        }
+        if (end && n > 1)
+            np_run_say(run, "%llu files have changed since they were listed, the first is %s",
+                (unsigned long long)n, first);
+    }
+}
+
+static void close_pipeline(struct np_run *run)
+{
+    np_run_say_changed(run, true);
+    np_run_pipeline_free(run);
+    if (run->options->trace)
+        np_trace_watch(run->options->trace, NULL, 0);
+    np_feed_free(run->feed);
+    np_loader_stop(run->loader);
+    if (run->loader) {
+        keep_crcs(&run->config->train, run->setup.train);
+        keep_crcs(&run->config->val, run->setup.val);
+        keep_crcs(&run->config->test, run->setup.test);
+    }
+    run->feed = NULL;
+    run->loader = NULL;
+}
+
+/* --- begin and end --------------------------------------------------------------------------- */
+
+/* From the watchdog thread: the trainer waits for no batch any more. */
+static void interrupt(void *context)
+{
+    np_ring_interrupt(context);
+}
+
+static int train(struct np_run *run, struct np_err *err)
+{
+    struct np_trainer_config config = {
+        .device = run->device,
+        .plan = run->plan,
+        .feed = run->feed,
+        .optim = &run->config->optim,
+        .schedule = &run->config->schedule,
+        .nr_steps = run->nr_steps,
+        .nr_train = run->nr_train,
+        .batch = (int)run->config->loader.batch,
+        .accumulate = (int)run->config->run.accumulate,
+        .schedule_start = np_changes_schedule_start(&run->changes),
+        .first_step = run->position.step,
+        .eval_due = run->position.eval_due,
+        .block = run->block,
+        .stubs = run->options->probe ? run->options->probe->stubs : 0,
+    };
+
+    np_run_hooks(run, &config.hooks);
+    int code = np_run_mark(run, err);
+    if (code < 0)
+        return code;
+    np_watch_wakes(run->watch, interrupt, np_loader_ring(run->loader));
+    np_watch_arm(run->watch);
+    code = np_trainer_run(&config, err);
+    np_watch_wakes(run->watch, NULL, NULL);
+    if (code == -EBADMSG)
+        np_run_list_bad(run);
+    if (run->stop_err.code) /* a hook's own error says more */
+        *err = run->stop_err;
+    return code;
+}
+
+static bool test_stopping(void *context)
+{
+    np_run_at(context, "evaluating");
+    return np_run_stopping(context);
+}
+
+static void bad_in_test(void *context, const struct np_bad_sample *bad)
+{
+    struct np_run *run = context;
+    struct np_bad_sample placed = *bad;
+
+    placed.step = run->nr_steps;
+    np_run_write_bad(run, &placed);
+}
+
+/* The test set, once, when something else was evaluated while training. Stopped, it is done whole
+ * when the run goes on. */
+static int final_test(struct np_run *run, struct np_err *err)
+{
+    struct np_evaluation evaluation = {
+        .config = run->config,
+        .device = run->device,
+        .plan = run->plan,
+        .index = run->setup.test,
+        .labels = run->setup.test_labels,
+        .classes = run->setup.classes,
+        .stat = run->stat,
+        .block = run->block,
+        .watch = run->watch,
+        .stopping = test_stopping,
+        .bad = bad_in_test,
+        .context = run,
+    };
+
+    if (!run->setup.test || !np_run_has_val(run))
+        return 0;
+    batch_shape(run, &evaluation.shape);
+    run->testing = true;
+    return np_evaluate(&evaluation, &run->test, err);
+}
+
+/* --- all of it ------------------------------------------------------------------------------- */
+
+static int open_base(struct np_run *run, struct np_err *err)
+{
+    int code;
+
+    run->stat = np_stat_new();
+    if (!run->stat)
+        return np_err_set(err, -ENOMEM, "out of memory");
+    if (run->options->trace)
+        np_stat_trace(run->stat, np_trace_tracks(run->options->trace));
+    if ((code = np_watch_start(run->stat, warn, run, &run->watch, err)) < 0)
+        return code;
+    if (run->options->probe) /* whoever measures clears up: no signal ends it on the spot */
+        np_watch_arm(run->watch);
+    run->block = np_stat_join(run->stat, "trainer");
+    if ((code = np_io_open(&run->io, "pread", 1, err)) < 0)
+        return code;
+    run->io_open = true;
+    code = np_device_open(run->config->device, &run->config->device_options, &run->device, err);
+    run->device_absent = code < 0;
+    if (code == 0) {
+        run->device->note = np_run_note;
+        run->device->note_context = run;
+    }
+    return code;
+}
+
+static bool is_over(const struct np_run *run)
+{
+    return run->position.step == run->nr_steps && !run->position.eval_due;
+}
+
+/* Over, and its result is written. */
+static bool is_finished(const struct np_run *run)
+{
+    return run->saved_step != UINT64_MAX && is_over(run) &&
+           np_folder_result(run->dir) >= (double)run->nr_steps;
+}
+
+/* The run's folder and what it fixes: its length may be another than the config file's. */
+static int find_place(struct np_run *run, struct np_err *err)
+{
+    int code = np_run_find_folder(run, err);
+
+    return code == 0 && run->dir ? open_order(run, err) : code;
+}
+
+/* Whoever may write there may put another folder in the run's place. */
+static void warn_of_open_runs(struct np_run *run)
+{
+    struct stat stat_;
+
+    if (stat(run->config->runs, &stat_) == 0 && stat_.st_mode & S_IWOTH &&
+        !(stat_.st_mode & S_ISVTX))
+        np_run_say(run,
+            "runs: every user may rename and replace what is in %s; `chmod +t` keeps each run its "
+            "owner's",
+            run->config->runs);
+}
+
+/* In this order, so that a mistake is found before anything is written. */
+static int open_run(struct np_run *run, struct np_err *err)
+{
+    int code = open_base(run, err);
+
+    if (code < 0 || (code = open_data(run, err)) < 0 || (code = find_place(run, err)) < 0 ||
+        (code = np_run_open_model(run, err)) < 0)
+        return code;
+    /* The one place: the checkpoint's evaluation may be none of the config's any more. */
+    run->position.eval_due &= np_sampler_eval_after(run->sampler, run->position.step);
+    bool resumed = run->saved_step != UINT64_MAX;
+    if (!run->dir && (code = np_run_new_folder(run, err)) < 0)
+        return code;
+    if (is_finished(run)) /* its log is whole */
+        return 0;
+    pthread_mutex_lock(&run->say_lock);
+    code = np_log_open(
+        &run->log, run->dir, run->config->run.history, resumed ? &run->position : NULL, err);
+    pthread_mutex_unlock(&run->say_lock);
+    if (code == 0)
+        warn_of_open_runs(run);
+    if (code == 0 && resumed) {
+        np_watch_settle(run->watch, NP_EXIT_STOPPED); /* nothing to save, something to go on from */
+        np_run_reload_curves(run);
+    }
+    return code;
+}
+
+void np_run_at(struct np_run *run, const char *doing)
+{
+    const struct np_run_follower *follower = run->options->follower;
+
+    run->nr_done++;
+    run->doing = doing;
+    if (follower)
+        follower->at(follower->context, run, doing);
+}
+
+/* New values are in a checkpoint before the first step that they rule: a run that is killed later
+ * goes on with them. */
+static int keep_changes(struct np_run *run, struct np_err *err)
+{
+    char text[600];
+
+    for (int i = 0; np_changes_text(&run->changes, i, text, sizeof(text)); i++)
+        np_run_say(run, "%s", text);
+    if (run->changes.nr_new == 0)
+        return 0;
+    return np_run_save(run, run->position.step, run->position.eval_due, err);
+}
+
+static int run_all(struct np_run *run, struct np_err *err)
+{
+    int code;
+
+    np_run_at(run, "opening");
+    code = open_run(run, err);
+
+    if (code < 0)
+        return code;
+    bool over = is_over(run);
+    if (is_finished(run))
+        return np_run_report_finished(run, err);
+    if (!over && (code = open_pipeline(run, err)) < 0)
+        return code;
+    if (!run->options->probe)
+        np_run_report_start(run);
+    code = keep_changes(run, err);
+    if (!over && code == 0)
+        code = train(run, err);
+    if (code == -EINTR || (code == 0 && !run->options->probe)) /* with a checkpoint */
+        np_watch_settle(run->watch, NP_EXIT_STOPPED);
+    close_pipeline(run);
+    if (code == 0)
+        code = final_test(run, err);
+    if (code == 0 && (code = np_run_report_done(run, err)) == 0)
+        np_watch_settle(run->watch, NP_EXIT_DONE);
+    return code;
+}
+
+static void close_run(struct np_run *run)
+{
+    close_pipeline(run);
+    np_sampler_free(run->sampler);
+    if (run->plan)
+        run->device->plan_ops->free(run->plan);
+    np_free(run->params);
+    np_free(run->buffers);
+    np_free(run->state[0]);
+    np_free(run->state[1]);
+    np_free(run->mark_buffers);
+    np_setup_fini(&run->setup);
+    np_device_close(run->device);
+    np_watch_stop(run->watch);
+    np_stat_free(run->stat);
+    if (run->io_open)
+        np_io_close(&run->io);
+    np_log_close(&run->log);
+    if (run->lock_fd >= 0)
+        close(run->lock_fd);
+    np_free(run->dir);
+    np_free(run->bad);
+    np_node_free(run->normal);
+    np_node_free(run->overrides);
+    np_changes_close(&run->changes);
+    np_json_fini(&run->line);
+    np_json_fini(&run->facts);
+    for (int i = 0; i < NP_NR_STATE_KINDS; i++)
+        np_free(run->device_state[i]);
+    pthread_mutex_destroy(&run->say_lock);
+    np_ui_fini(&run->ui);
+}
+
+/* What a run that is not done ends with: its exit code. */
+static int say_end(struct np_run *run, int code, const struct np_err *err)
+{
+    const bool saved = run->saved_step != UINT64_MAX;
+
+    if (code == -EINTR && saved) {
+        np_run_say(run, "stopped at step %llu; continue with --resume %s",
+            (unsigned long long)run->saved_step, np_run_name(run, run->dir));
+        return NP_EXIT_STOPPED;
+    }
+    np_run_report_error(run, err);
+    if (run->usage)
+        return NP_EXIT_USAGE;
+    /* weights that have left the numbers would do so again */
+    if (!saved || !run->stop_code || run->stop_code == -EDOM)
+        return NP_EXIT_FAILED;
+    np_run_say(run, "given up; the checkpoint of step %llu is kept: continue with --resume %s",
+        (unsigned long long)run->saved_step, np_run_name(run, run->dir));
+    return NP_EXIT_GAVE_UP;
+}
+
+static void tell_follower(
+    const struct np_run *run, const struct np_run_follower *follower, const struct np_err *err)
+{
+    *follower->err = *err;
+    *follower->trouble = run->device_absent                   ? NP_DEVICE_ABSENT
+                         : run->device && *run->device->fault ? NP_DEVICE_FAILED
+                                                              : NP_DEVICE_WELL;
+}
+
+static void add_text(struct np_node *list, const char *text)
+{
+    struct np_node *node = np_node_scalar(text, 0, 0);
+
+    node->quoted = true;
+    np_node_add(list, NULL, node);
+}
+
+static struct np_node *overrides_list(const struct np_run_options *options)
+{
+    const struct np_overrides *overrides = options->overrides;
+    struct np_node *list = np_node_new(NP_NODE_LIST, 0, 0);
+    char *lines = np_strdup(options->submitted ? options->submitted : ""), *rest = NULL;
+
+    for (int i = 0; overrides && i < overrides->nr_texts; i++)
+        add_text(list, overrides->texts[i]);
+    for (char *line = lines ? strtok_r(lines, "\n", &rest) : NULL; line;
+         line = strtok_r(NULL, "\n", &rest))
+        add_text(list, line);
+    np_free(lines);
+    return list;
+}
+
+int np_run_train(struct np_config *config, const struct np_run_options *options)
+{
+    struct np_run *run = np_alloc(sizeof(*run));
+    struct np_err err = {0};
+    int exit_code = NP_EXIT_DONE;
+
+    if (!run)
+        return NP_EXIT_FAILED;
+    run->config = config;
+    run->options = options;
+    run->start_ns = np_now_ns();
+    run->lock_fd = -1;
+    run->saved_step = UINT64_MAX;
+    run->normal = np_config_node(config);
+    run->overrides = overrides_list(options);
+    run->lr = NAN;
+    pthread_mutex_init(&run->say_lock, NULL);
+    np_ui_init(&run->ui, options->json);
+    if (options->probe)
+        np_ui_hush(&run->ui);
+    int code = run_all(run, &err);
+    if (options->probe) {
+        *options->probe->err = err;
+        exit_code = code == -ECANCELED ? NP_EXIT_DONE
+                    : code == -EINTR   ? NP_EXIT_STOPPED
+                                       : NP_EXIT_FAILED;
+    } else if (code < 0) {
+        exit_code = say_end(run, code, &err);
+    }
+    if (code < 0 && options->follower)
+        tell_follower(run, options->follower, &err);
+    close_run(run);
+    np_free(run);
+    return exit_code;
+}

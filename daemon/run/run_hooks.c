@@ -1,0 +1,512 @@
+/* What happens at each batch, step, evaluation and boundary of a run. Trainer (main) thread. */
+#include "daemon/run/run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "daemon/ui/curves.h"
+#include "loader/base/clock.h"
+
+#define MAX_METRICS (1ull << 32) /* bytes of metrics.jsonl that curves are read back from */
+
+static uint64_t batch_of(const struct np_run *run)
+{
+    return (uint64_t)run->config->loader.batch;
+}
+
+static double epoch_at(const struct np_run *run, uint64_t step)
+{
+    return (double)step * (double)batch_of(run) / (double)run->nr_train;
+}
+
+bool np_run_epoch_ends(const struct np_run *run, uint64_t step)
+{
+    return step > 0 &&
+           step * batch_of(run) / run->nr_train > (step - 1) * batch_of(run) / run->nr_train;
+}
+
+/* A finished line: to the screen's reader and to metrics.jsonl. */
+static void send(struct np_run *run)
+{
+    const char *line = np_json_end(&run->line);
+
+    np_log_line(run->log.metrics, line);
+    np_ui_event(&run->ui, line);
+}
+
+/* --- bad samples ----------------------------------------------------------------------------- */
+
+static void drain_bad(struct np_run *run)
+{
+    struct np_bad_sample bad;
+
+    for (;;) {
+        if (run->nr_bad == run->room_bad) {
+            int room = run->room_bad ? 2 * run->room_bad : 16;
+            struct np_bad_sample *more = realloc(run->bad, (size_t)room * sizeof(*more));
+            if (!more)
+                return; /* the loader keeps what is not taken */
+            run->bad = more;
+            run->room_bad = room;
+        }
+        if (!np_loader_next_bad(run->loader, &bad))
+            return;
+        run->bad[run->nr_bad++] = bad;
+    }
+}
+
+/* The set that is evaluated now. */
+static const char *set_name(const struct np_run *run)
+{
+    return np_run_has_val(run) && !run->testing ? "val" : "test";
+}
+
+void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad)
+{
+    struct np_json *line = &run->line;
+
+    if (bad->kind == NP_BATCH_TRAIN) {
+        if (bad->epoch != run->position.bad_epoch)
+            run->position.nr_bad = 0;
+        run->position.bad_epoch = bad->epoch;
+        run->position.nr_bad++;
+    }
+    np_json_begin(line, "bad_sample");
+    np_json_text(line, "path", bad->path);
+    np_json_int(line, "offset", (int64_t)bad->offset);
+    np_json_text(line, "reason", bad->reason);
+    np_json_text(line, "set", bad->kind == NP_BATCH_TRAIN ? "train" : set_name(run));
+    np_json_int(line, "step", (int64_t)bad->step);
+    np_json_int(line, "epoch", bad->epoch);
+    np_json_int(line, "position", bad->position);
+    np_json_int(line, "sample", (int64_t)bad->sample);
+    const char *text = np_json_end(line);
+    np_log_line(run->log.bad, text);
+    np_ui_event(&run->ui, text);
+    const char *fate = run->config->loader.bad_fail  ? ""
+                       : bad->kind == NP_BATCH_TRAIN ? " replaced"
+                                                     : " left out";
+    np_run_say(run, "bad sample%s: %s: %s", fate, bad->path, bad->reason);
+}
+
+static int compare_bad(const void *left, const void *right)
+{
+    const struct np_bad_sample *a = left, *b = right;
+
+    if (a->step != b->step)
+        return a->step < b->step ? -1 : 1;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    if (a->epoch != b->epoch)
+        return a->epoch < b->epoch ? -1 : 1;
+    if (a->position != b->position)
+        return a->position < b->position ? -1 : 1;
+    return strcmp(a->path, b->path);
+}
+
+/* The readers are ahead: only what belongs to steps done is written, in the samples' order, so that
+ * a resumed run writes the rest, once. */
+static void take_bad(struct np_run *run, uint64_t steps_done, bool eval_done)
+{
+    int kept = 0;
+
+    drain_bad(run);
+    if (run->nr_bad == 0)
+        return;
+    qsort(run->bad, (size_t)run->nr_bad, sizeof(*run->bad), compare_bad);
+    for (int i = 0; i < run->nr_bad; i++) {
+        const struct np_bad_sample *bad = &run->bad[i];
+        bool due = bad->step < steps_done ||
+                   (bad->kind == NP_BATCH_EVAL && bad->step == steps_done && eval_done);
+        if (due)
+            np_run_write_bad(run, bad);
+        else
+            run->bad[kept++] = *bad;
+    }
+    run->nr_bad = kept;
+}
+
+void np_run_list_bad(struct np_run *run)
+{
+    take_bad(run, UINT64_MAX, true);
+}
+
+/* --- batches and steps ----------------------------------------------------------------------- */
+
+static int on_batch(void *context, const struct np_batch *batch)
+{
+    struct np_run *run = context;
+    uint32_t rows = (uint32_t)batch_of(run);
+
+    np_run_at(run, batch->kind == NP_BATCH_TRAIN ? "training" : "evaluating");
+    if (batch->kind != NP_BATCH_TRAIN)
+        return 0;
+    for (uint32_t row = 0; row < rows; row++)
+        run->position.ticket_hash = XXH3_64bits_withSeed(
+            &batch->about[row].sample, sizeof(batch->about[row].sample), run->position.ticket_hash);
+    np_log_history(&run->log, batch, rows);
+    return 0;
+}
+
+static void add(struct np_run_sums *sums, const struct np_step_report *report)
+{
+    sums->seconds += report->seconds;
+    sums->stall_seconds += report->stall_seconds;
+    sums->loss_sum += report->loss_sum;
+    sums->rows += report->rows;
+    sums->correct += report->correct;
+}
+
+/* The live line's numbers: of the last two seconds. */
+static void show_progress(struct np_run *run, const struct np_step_report *report)
+{
+    const struct np_run_sums *lately = &run->lately;
+    uint64_t left = run->nr_steps - report->step;
+    double a_step = report->step > run->first_step
+                        ? run->total.seconds / (double)(report->step - run->first_step)
+                        : 0;
+    const struct np_progress progress = {
+        .step = report->step,
+        .nr_steps = run->nr_steps,
+        .epoch = report->epoch,
+        .nr_epochs =
+            run->config->run.epochs > 0 ? run->config->run.epochs : epoch_at(run, run->nr_steps),
+        .images_per_second = lately->seconds > 0 ? (double)lately->rows / lately->seconds : 0,
+        .stall_ratio = lately->seconds > 0 ? lately->stall_seconds / lately->seconds : 0,
+        .stall_cause = np_run_stall_cause(run),
+        .loss = lately->rows ? lately->loss_sum / (double)lately->rows : 0,
+        .evaluated = set_name(run),
+        .accuracy = run->eval.images ? (double)run->eval.correct / (double)run->eval.images : -1,
+        .eta_seconds = a_step > 0 ? a_step * (double)left : -1,
+    };
+
+    np_ui_progress(&run->ui, &progress);
+    if (lately->seconds > 2) {
+        memset(&run->lately, 0, sizeof(run->lately));
+        np_run_stall_restart(run);
+    }
+}
+
+/* "val_loss": value. */
+static void put_of_set(struct np_json *line, const char *set, const char *what, double value)
+{
+    char key[40];
+
+    snprintf(key, sizeof(key), "%s_%s", set, what);
+    np_json_real(line, key, value);
+}
+
+double np_eval_accuracy(const struct np_eval_report *eval)
+{
+    return eval->images ? (double)eval->correct / (double)eval->images : NAN;
+}
+
+/* Loss and accuracy of one set; eval NULL or without images: null. */
+static void put_eval(struct np_json *line, const char *set, const struct np_eval_report *eval)
+{
+    const bool made = eval && eval->images;
+
+    put_of_set(line, set, "loss", made ? eval->loss : NAN);
+    put_of_set(line, set, "accuracy", made ? np_eval_accuracy(eval) : NAN);
+}
+
+void np_run_put_evals(
+    struct np_run *run, const struct np_eval_report *eval, const struct np_eval_report *test)
+{
+    const bool val = np_run_has_val(run);
+
+    if (val)
+        put_eval(&run->line, "val", eval);
+    put_eval(&run->line, "test", val ? test : eval);
+}
+
+static void report_epoch(struct np_run *run, bool evaluated)
+{
+    const struct np_eval_report *eval = &run->eval;
+    double loss =
+        run->position.loss_rows ? run->position.loss_sum / (double)run->position.loss_rows : NAN;
+    const double accuracy = np_eval_accuracy(eval);
+    int64_t epoch = (int64_t)(run->position.step * batch_of(run) / run->nr_train);
+    char text[32];
+
+    np_json_begin(&run->line, "epoch");
+    np_json_int(&run->line, "epoch", epoch);
+    np_json_int(&run->line, "step", (int64_t)run->position.step);
+    np_json_real(&run->line, "train_loss", loss);
+    np_run_put_evals(run, evaluated ? eval : NULL, NULL);
+    np_json_real(&run->line, "seconds", run->epoch.seconds);
+    send(run);
+    np_duration_text(run->epoch.seconds, text, sizeof(text));
+    if (evaluated)
+        np_run_say(run,
+            "epoch %lld: train loss %.4f, %s loss %.4f, accuracy %.2f%%, %.0f img/s, %s",
+            (long long)epoch, loss, set_name(run), eval->loss, 100 * accuracy,
+            run->epoch.seconds > 0 ? (double)run->epoch.rows / run->epoch.seconds : 0, text);
+    else
+        np_run_say(run, "epoch %lld: train loss %.4f, %.0f img/s, %s", (long long)epoch, loss,
+            run->epoch.seconds > 0 ? (double)run->epoch.rows / run->epoch.seconds : 0, text);
+    memset(&run->epoch, 0, sizeof(run->epoch));
+    run->position.loss_sum = 0;
+    run->position.loss_rows = 0;
+}
+
+static bool eval_follows(void *context, uint64_t step)
+{
+    struct np_run *run = context;
+
+    return run->nr_eval > 0 && np_sampler_eval_after(run->sampler, step);
+}
+
+static int on_step(void *context, const struct np_step_report *report)
+{
+    struct np_run *run = context;
+    struct np_json *line = &run->line;
+
+    run->position.step = report->step;
+    run->lr = report->lr;
+    run->position.train_seconds += report->seconds;
+    run->position.loss_sum += report->loss_sum;
+    run->position.loss_rows += report->rows;
+    add(&run->lately, report);
+    add(&run->epoch, report);
+    add(&run->total, report);
+    np_json_begin(line, "step");
+    np_json_int(line, "step", (int64_t)report->step);
+    np_json_real(line, "epoch", report->epoch);
+    np_json_real(line, "loss", report->loss);
+    np_json_real(line, "lr", report->lr);
+    np_json_real(line, "images_per_second",
+        report->seconds > 0 ? (double)report->rows / report->seconds : 0);
+    np_json_real(
+        line, "stall_ratio", report->seconds > 0 ? report->stall_seconds / report->seconds : 0);
+    np_json_real(
+        line, "accuracy", report->rows ? (double)report->correct / (double)report->rows : NAN);
+    if (run->config->run.clip_norm > 0)
+        np_json_real(line, "grad_norm", report->grad_norm);
+    send(run);
+    np_curve_add(&run->curves.train_loss, report->epoch, report->loss);
+    np_curve_add(&run->curves.lr, report->epoch, report->lr);
+    if (report->rows)
+        np_curve_add(&run->curves.train_accuracy, report->epoch,
+            (double)report->correct / (double)report->rows);
+    take_bad(run, report->step, false);
+    np_run_say_changed(run, false);
+    if (!run->options->probe) {
+        show_progress(run, report);
+        np_run_pipeline_step(run, report, eval_follows(run, report->step));
+    }
+    if (np_run_epoch_ends(run, report->step) && !eval_follows(run, report->step))
+        report_epoch(run, false);
+    const struct np_run_probe *probe = run->options->probe;
+    return probe && probe->step(probe->context, run, report) ? -ECANCELED : 0;
+}
+
+/* --- evaluations ----------------------------------------------------------------------------- */
+
+/* The run's: the last part of its folder. */
+static const char *name_of(const char *dir)
+{
+    const char *slash = strrchr(dir, '/');
+
+    return slash && slash[1] ? slash + 1 : dir;
+}
+
+static void write_curves(struct np_run *run)
+{
+    struct np_err err = {0};
+    char *path = np_format("%s/curves.svg", run->dir);
+
+    run->curves.evaluated = set_name(run);
+    if (path && np_curves_write(
+                    &run->curves, name_of(run->dir), epoch_at(run, run->nr_steps), path, &err) < 0)
+        np_run_say(run, "%s", err.text); /* a picture is no reason to stop */
+    np_free(path);
+}
+
+static int on_eval(void *context, const struct np_eval_report *report)
+{
+    struct np_run *run = context;
+    struct np_json *line = &run->line;
+    const char *set = set_name(run);
+    double images = report->images ? (double)report->images : 1;
+    double accuracy = (double)report->correct / images, epoch = epoch_at(run, report->step);
+
+    run->eval = *report;
+    np_run_pipeline_cut(run);
+    take_bad(run, report->step, true);
+    if (run->position.best_step == 0 || accuracy > run->position.best_accuracy) {
+        run->position.best_accuracy = accuracy;
+        run->position.best_step = report->step;
+        run->best_unsaved = true;
+    }
+    np_json_begin(line, "eval");
+    np_json_int(line, "step", (int64_t)report->step);
+    np_json_real(line, "epoch", epoch);
+    np_json_int(line, "images", (int64_t)report->images);
+    np_json_text(line, "set", set);
+    put_of_set(line, set, "loss", report->loss);
+    put_of_set(line, set, "accuracy", accuracy);
+    put_of_set(line, set, "top5_accuracy", (double)report->top5 / images);
+    np_json_real(line, "seconds", report->seconds);
+    send(run);
+    np_curve_add(&run->curves.eval_loss, epoch, report->loss);
+    np_curve_add(&run->curves.eval_accuracy, epoch, accuracy);
+    write_curves(run);
+    if (np_run_epoch_ends(run, report->step))
+        report_epoch(run, true);
+    else
+        np_run_say(run, "step %llu: %s loss %.4f, accuracy %.2f%%",
+            (unsigned long long)report->step, set, report->loss, 100 * accuracy);
+    return 0;
+}
+
+/* A number of an evaluation's line. Runs of before val had a name of its own called all of them test. */
+static double number_of_set(const struct np_node *line, const char *what)
+{
+    char val[32], test[32];
+
+    snprintf(val, sizeof(val), "val_%s", what);
+    snprintf(test, sizeof(test), "test_%s", what);
+    return np_node_number(line, val, np_node_number(line, test, NAN));
+}
+
+/* One line of metrics.jsonl back into the curves. */
+static void reload_line(struct np_run *run, const char *text, size_t bytes)
+{
+    struct np_node *line = NULL;
+
+    if (np_json_parse(text, bytes, &line, NULL) < 0)
+        return;
+    const struct np_node *event = np_node_get(line, "event");
+    double epoch = np_node_number(line, "epoch", NAN);
+    if (np_node_is(event, "step")) {
+        run->lr = np_node_number(line, "lr", NAN);
+        np_curve_add(&run->curves.train_loss, epoch, np_node_number(line, "loss", NAN));
+        np_curve_add(&run->curves.lr, epoch, run->lr);
+        np_curve_add(&run->curves.train_accuracy, epoch, np_node_number(line, "accuracy", NAN));
+    } else if (np_node_is(event, "eval")) {
+        double images = np_node_number(line, "images", 0);
+        run->eval.step = (uint64_t)np_node_number(line, "step", 0);
+        run->eval.images = (uint64_t)images;
+        const double accuracy = number_of_set(line, "accuracy");
+
+        run->eval.loss = number_of_set(line, "loss");
+        run->eval.correct = (uint64_t)llround(images * fmax(accuracy, 0));
+        run->eval.top5 = (uint64_t)llround(images * fmax(number_of_set(line, "top5_accuracy"), 0));
+        np_curve_add(&run->curves.eval_loss, epoch, run->eval.loss);
+        np_curve_add(&run->curves.eval_accuracy, epoch, accuracy);
+    }
+    np_node_free(line);
+}
+
+void np_run_reload_curves(struct np_run *run)
+{
+    char *path = np_format("%s/metrics.jsonl", run->dir), *line = NULL;
+    FILE *file = path ? fopen(path, "re") : NULL;
+    size_t room = 0;
+
+    for (ssize_t n; file && (n = getline(&line, &room, file)) > 0;)
+        reload_line(run, line, (size_t)n);
+    free(line);
+    if (file)
+        fclose(file);
+    np_free(path);
+}
+
+/* --- boundaries ------------------------------------------------------------------------------ */
+
+bool np_run_stopping(void *context)
+{
+    const struct np_run *run = context;
+
+    return np_watch_stopping(run->watch) != 0;
+}
+
+/* Has a period of checkpoint.every ended since the boundary before? A function of the step alone. */
+static bool checkpoint_due(const struct np_run *run, uint64_t step)
+{
+    const struct np_period *every = &run->config->checkpoint.every;
+    uint64_t accumulate = (uint64_t)run->config->run.accumulate;
+    uint64_t before = step > accumulate ? step - accumulate : 0;
+
+    if (every->steps > 0)
+        return step / (uint64_t)every->steps > before / (uint64_t)every->steps;
+    if (every->epochs > 0)
+        return floor(epoch_at(run, step) / every->epochs) >
+               floor(epoch_at(run, before) / every->epochs);
+    return false;
+}
+
+static bool boundary_follows(void *context, uint64_t step)
+{
+    const struct np_run *run = context;
+
+    return run->config->run.accumulate > 1 || run->best_unsaved || np_run_stopping(context) ||
+           checkpoint_due(run, step);
+}
+
+static int stopped(struct np_run *run)
+{
+    run->stop_code = -EINTR;
+    return np_err_set(&run->stop_err, -EINTR, "stopped");
+}
+
+static int on_boundary(void *context, uint64_t step, bool eval_due)
+{
+    struct np_run *run = context;
+    struct np_err err = {0};
+    bool last = step == run->nr_steps && !eval_due, stop = !last && np_run_stopping(run);
+    bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
+
+    if (!saved && (last || stop || run->best_unsaved || checkpoint_due(run, step))) {
+        int code = np_run_save(run, step, eval_due, &err);
+        if (code < 0) {
+            run->stop_code = code;
+            run->stop_err = err;
+            return code;
+        }
+    }
+    if (stop)
+        return stopped(run);
+    int code = np_run_mark(run, &run->stop_err);
+    if (code < 0)
+        run->stop_code = code;
+    return code;
+}
+
+/* A file that cannot be read now may be there again later, and so for a stop: the run ends with a
+ * checkpoint to go on from. Bad content will be as bad again, but what is trained is kept. */
+static void on_rescue(void *context, uint64_t step, bool eval_due, int why)
+{
+    struct np_run *run = context;
+    struct np_err err = {0};
+    bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
+    int code = 0;
+
+    np_run_go_to_mark(run, step);
+    if (!saved && (step > 0 || why == -EINTR) &&
+        (code = np_run_save(run, step, eval_due, &err)) < 0)
+        np_run_say(run, "%s", err.text);
+    if (why == -EIO)
+        run->stop_code = -EIO;
+    else if (why == -EINTR && code == 0)
+        stopped(run);
+}
+
+void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks)
+{
+    *ret_hooks = (struct np_trainer_hooks){
+        .batch = on_batch,
+        .step = on_step,
+        .eval = on_eval,
+        .eval_follows = eval_follows,
+        .stopping = np_run_stopping,
+        .boundary_follows = boundary_follows,
+        .boundary = on_boundary,
+        .rescue = on_rescue,
+        .context = run,
+    };
+}

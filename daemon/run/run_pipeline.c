@@ -1,0 +1,143 @@
+/* What the pipeline says of itself while a run goes on: the cause of its stalls for the live line, and
+ * every two seconds a `pipeline` line with all counters since the one before. Main thread.
+ *
+ * A look at all counters takes about a millisecond, so there are few of them; it allocates nothing. */
+#include <string.h>
+
+#include "daemon/analysis/observe.h"
+#include "daemon/analysis/profile_fields.h"
+#include "daemon/run/run.h"
+#include "loader/base/clock.h"
+
+#define EVERY_NS    2000000000ull
+#define LEAST_NS    500000000ull /* of a window that an evaluation ends, where lines come in time */
+#define LEAST_SHARE 0.005        /* a smaller stall reads "0%" */
+
+struct np_run_pipeline {
+    struct np_knobs knobs;    /* set once */
+    struct np_snapshot start; /* of the window under way; ns 0: it begins with the next step */
+    uint64_t told_ns;         /* the last line */
+    uint64_t blame_ns[NP_NR_STAGES]; /* at the start of the live line's numbers */
+};
+
+void np_run_pipeline_free(struct np_run *run)
+{
+    np_free(run->pipeline);
+    run->pipeline = NULL;
+}
+
+/* Without memory for it the run goes on, and says less. */
+static struct np_run_pipeline *pipeline_of(struct np_run *run)
+{
+    if (!run->pipeline && (run->pipeline = np_alloc(sizeof(*run->pipeline)))) {
+        run->pipeline->told_ns = np_now_ns();
+        np_observe_knobs(run, &run->pipeline->knobs);
+    }
+    return run->pipeline;
+}
+
+/* Shares of the stall: their sum is 1, or 0 where there was none. */
+static void write_causes(struct np_json *line, const struct np_observation *seen)
+{
+    double sum = 0;
+
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        sum += seen->blame_s[s];
+    np_json_open(line, "stall_causes", '{');
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        np_json_real(line, np_stage_names[s], sum > 0 ? seen->blame_s[s] / sum : 0);
+    np_json_close(line, '}');
+}
+
+static void write_event(
+    struct np_run *run, const struct np_step_report *report, const struct np_observation *seen)
+{
+    struct np_json *line = &run->line;
+    struct np_profile look;
+
+    np_profile_look(seen, &run->pipeline->knobs, &look);
+    np_json_begin(line, "pipeline");
+    np_json_int(line, "step", (int64_t)report->step);
+    np_json_real(line, "epoch", report->epoch);
+    np_json_int(line, "total_steps", (int64_t)run->nr_steps);
+    np_json_real(line, "stall_ratio", seen->stall_s / seen->seconds);
+    write_causes(line, seen);
+    np_json_real(line, "eta_seconds",
+        (double)(run->nr_steps - report->step) * seen->seconds / (double)seen->steps);
+    np_profile_write_look(line, &look);
+    np_fields_write_observation(line, seen);
+    np_json_open(line, "knobs", '{');
+    np_fields_write(line, np_fields_knobs, &run->pipeline->knobs);
+    np_json_close(line, '}');
+    const char *text = np_json_end(line);
+    np_log_line(run->log.metrics, text);
+    np_log_flush(&run->log); /* `nnpipe top` reads it */
+    np_ui_event(&run->ui, text);
+}
+
+/* Lines come in time: the evaluation that follows ends a window that is short yet, if it must. */
+static bool is_due(
+    const struct np_run *run, uint64_t now, const struct np_step_report *report, bool eval_follows)
+{
+    const struct np_run_pipeline *pipeline = run->pipeline;
+    const uint64_t window = now - pipeline->start.ns;
+
+    return window >= EVERY_NS || report->step == run->nr_steps ||
+           (eval_follows && (window >= LEAST_NS || now - pipeline->told_ns >= EVERY_NS));
+}
+
+void np_run_pipeline_step(
+    struct np_run *run, const struct np_step_report *report, bool eval_follows)
+{
+    struct np_run_pipeline *pipeline = pipeline_of(run);
+    struct np_observation seen;
+    struct np_snapshot end;
+
+    if (!pipeline)
+        return;
+    if (pipeline->start.ns == 0) {
+        np_observe_now(run, &pipeline->start);
+        return;
+    }
+    if (!is_due(run, np_now_ns(), report, eval_follows))
+        return;
+    np_observe_now(run, &end);
+    np_observe_between(run, &pipeline->start, &end, &seen);
+    const struct np_stage_sum *checkpoints = &end.trainer.stages[NP_STAGE_CHECKPOINT];
+    if (checkpoints->items > 0) /* of all so far */
+        seen.checkpoint_each_s = (double)checkpoints->work_ns * 1e-9 / (double)checkpoints->items;
+    pipeline->start = end;
+    pipeline->told_ns = end.ns;
+    if (seen.steps > 0)
+        write_event(run, report, &seen);
+}
+
+void np_run_pipeline_cut(struct np_run *run)
+{
+    if (run->pipeline)
+        run->pipeline->start.ns = 0;
+}
+
+const char *np_run_stall_cause(const struct np_run *run)
+{
+    const struct np_run_pipeline *pipeline = run->pipeline;
+    const struct np_run_sums *lately = &run->lately;
+    uint64_t now_ns[NP_NR_STAGES], most_ns = 0;
+    const char *cause = NULL;
+
+    if (!pipeline || lately->stall_seconds < LEAST_SHARE * lately->seconds)
+        return NULL;
+    np_feed_blame(run->feed, now_ns);
+    for (int s = 0; s < NP_NR_STAGES; s++)
+        if (now_ns[s] - pipeline->blame_ns[s] > most_ns) {
+            most_ns = now_ns[s] - pipeline->blame_ns[s];
+            cause = np_stage_names[s];
+        }
+    return cause;
+}
+
+void np_run_stall_restart(struct np_run *run)
+{
+    if (run->pipeline)
+        np_feed_blame(run->feed, run->pipeline->blame_ns);
+}

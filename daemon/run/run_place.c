@@ -1,0 +1,346 @@
+/* A run's folder: which one it goes on in, or a new one with its config. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/config/config.h"
+#include "loader/base/json.h"
+#include "daemon/run/run.h"
+#include "daemon/run/run_folder.h"
+#include "daemon/run/run_same.h"
+
+const char *np_run_name(const struct np_run *run, const char *dir)
+{
+    const struct np_run_options *options = run->options;
+
+    return options->into_name && strcmp(dir, options->into) == 0 ? options->into_name : dir;
+}
+
+/* The config in normal form. free() it. */
+static char *config_text(struct np_run *run, size_t *ret_bytes, struct np_err *err)
+{
+    char *text = NULL;
+    FILE *out = open_memstream(&text, ret_bytes);
+
+    if (!out) {
+        np_err_set(err, -ENOMEM, "out of memory");
+        return NULL;
+    }
+    np_node_print(out, run->normal);
+    fclose(out);
+    return text;
+}
+
+/* A path from the working directory or the environment may hold any bytes; YAML holds text. */
+static int check_text(struct np_run *run, const char *text, struct np_err *err)
+{
+    char *copy = np_text_is_utf8(text) ? NULL : strdup(text), *rest = copy, *line, shown[600];
+
+    while ((line = strsep(&rest, "\n")))
+        if (!np_text_is_utf8(line)) {
+            np_text_escape(line + strspn(line, " "), shown, sizeof(shown));
+            run->usage = true;
+            np_err_set(err, -EINVAL,
+                "the config holds what is not UTF-8 text, so the run's folder cannot keep it: %s; "
+                "rename the folder, or go there by a link with another name",
+                shown);
+            break;
+        }
+    free(copy);
+    return err->code;
+}
+
+static int write_config(struct np_run *run, const char *text, size_t bytes, struct np_err *err)
+{
+    char *path = np_format("%s/config.yaml", run->dir);
+    int code = path ? np_io_replace(&run->io, path, text, bytes, err)
+                    : np_err_set(err, -ENOMEM, "out of memory");
+
+    np_free(path);
+    return code;
+}
+
+static int make_folder(struct np_run *run, struct np_err *err)
+{
+    int code = 0;
+
+    if (run->options->into)
+        run->dir = np_strdup(run->options->into);
+    else
+        code = np_folder_create(run->config->runs, run->config->name, &run->dir, err);
+    if (code == 0 && !run->dir)
+        code = np_err_set(err, -ENOMEM, "out of memory");
+    if (code == 0 && !run->options->into)
+        code = np_folder_lock(run->dir, &run->lock_fd, err);
+    return code;
+}
+
+int np_run_new_folder(struct np_run *run, struct np_err *err)
+{
+    size_t bytes = 0;
+    char *text = config_text(run, &bytes, err);
+    int code = text ? check_text(run, text, err) : err->code;
+
+    if (code == 0)
+        code = make_folder(run, err);
+    if (code == 0)
+        code = write_config(run, text, bytes, err);
+    if (code == 0)
+        code = np_run_write_split(run, err);
+    free(text);
+    return code;
+}
+
+/* --- may it go on? --------------------------------------------------------------------------- */
+
+/* What a run that goes on stands on. */
+struct place {
+    struct np_node *facts;  /* of its newest checkpoint */
+    struct np_node *normal; /* this start's config, with the values in force */
+    struct np_changes changes;
+    char differs[512]; /* the key of the config that forbids it, with both values; or empty */
+};
+
+static void place_fini(struct place *place)
+{
+    np_node_free(place->facts);
+    np_node_free(place->normal);
+    np_changes_close(&place->changes);
+}
+
+/* Where the config does not write a key of a section, the run keeps its own. */
+static void keep_own(const struct np_node *written, const struct np_node *began,
+    struct np_node *normal, const char *section, const char *key)
+{
+    const struct np_node *own = np_node_get(np_node_get(began, section), key);
+
+    for (int i = 0; own && i < normal->nr_items; i++) {
+        struct np_node *map = normal->items[i];
+
+        if (strcmp(map->key, section) != 0 || np_node_get(written, key))
+            continue;
+        for (int k = map->nr_items; k-- > 0;)
+            if (strcmp(map->items[k]->key, key) == 0)
+                np_node_remove(map, k);
+        np_node_add(map, key, np_node_copy(own));
+    }
+}
+
+static int take_own(
+    const struct np_node *normal, const char *dir, struct np_config *config, struct np_err *err)
+{
+    const struct np_node *name = np_node_get(np_node_get(normal, "loader"), "pixels");
+    enum np_pixels_rule rule;
+
+    if (!name || !name->text || np_pixels_find(name->text, &rule) < 0)
+        return np_err_set(err, -EINVAL, "%s/config.yaml: loader.pixels: '%.40s' is not known", dir,
+            name && name->text ? name->text : "");
+    config->loader.pixels = rule;
+    const struct np_node *data = np_node_get(normal, "data");
+    config->split_seed = (int64_t)np_node_number(data, "split_seed", (double)config->split_seed);
+    if (np_node_get(data, "split_by"))
+        config->split_by = np_split_rule(np_node_get(data, "split_by"));
+    return 0;
+}
+
+/* Would the folder's config give the same weights, but for what is changed on purpose? */
+static int hold_config(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
+{
+    struct np_node *began = NULL, *in_force = NULL;
+    int code = np_folder_config(dir, &began, err);
+
+    if (code < 0)
+        return code;
+    dir = np_run_name(run, dir);
+    in_force = np_node_copy(began);
+    place->normal = np_node_copy(run->normal);
+    keep_own(run->config->loader_node, began, place->normal, "loader", "pixels");
+    keep_own(run->config->data, began, place->normal, "data", "split_seed");
+    keep_own(run->config->data, began, place->normal, "data", "split_by");
+    np_changes_open(&place->changes, np_node_get(place->facts, "changes"));
+    if ((code = np_changes_apply(&place->changes, in_force, err)) < 0)
+        np_err_context(err, "%s", dir);
+    if (code == 0) {
+        np_changes_merge(&place->changes, began, in_force, place->normal, run->options->overrides,
+            run->options->reset_schedule);
+        bool extends = np_schedule_extends(&run->config->schedule);
+        if (!np_config_same(
+                in_force, place->normal, extends, place->differs, sizeof(place->differs)))
+            code = np_err_set(err, -EINVAL, "%s: %s", dir, place->differs);
+    }
+    np_node_free(began);
+    np_node_free(in_force);
+    return code;
+}
+
+/* -EINVAL: it may not, and why. place_fini() follows in any case. */
+static int judge(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
+{
+    int code = np_run_newest_facts(dir, &place->facts, err);
+
+    if (code == 0)
+        code = hold_config(run, dir, place, err);
+    return code == 0 ? np_run_check_data(run, dir, place->facts, err) : code;
+}
+
+/* The run goes on in dir; what is in force there takes the config's place. */
+static int settle(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
+{
+    int code = take_own(place->normal, np_run_name(run, dir), run->config, err);
+
+    if (code == 0)
+        code = np_changes_take(place->normal, run->config, err);
+    if (code < 0)
+        return code;
+    np_node_free(run->normal);
+    run->normal = place->normal;
+    run->changes = place->changes;
+    place->normal = NULL;
+    place->changes = (struct np_changes){0};
+    run->dir = np_strdup(dir);
+    return run->dir ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+}
+
+/* May -o change this key when a run is resumed? */
+static bool is_dial(const char *why)
+{
+    const size_t bytes = strcspn(why, " ");
+
+    return strncmp(why, "schedule", 8) == 0 || strncmp(why, "train.epochs ", 13) == 0 ||
+           strncmp(why, "train.steps ", 12) == 0 ||
+           (strncmp(why, "optimizer.", 10) == 0 &&
+               ((bytes > 3 && strncmp(why + bytes - 3, ".lr", 3) == 0) ||
+                   (bytes > 13 && strncmp(why + bytes - 13, ".weight_decay", 13) == 0)));
+}
+
+/* The config differs in a key: what can be done about it. */
+static void say_ways(const char *dir, const char *differs, struct np_err *err)
+{
+    const char *dial = is_dial(differs) ? "to change it on purpose give it by -o, or add "
+                                          "--reset-schedule; "
+                                        : "";
+    const int code = err->code;
+
+    *err = (struct np_err){0};
+    np_err_set(err, code,
+        "%s: this config would not give the same weights: %s; %s--resume %s without CONFIG "
+        "continues the run as it is, --weights %s begins a new run with its weights",
+        dir, differs, dial, dir, dir);
+}
+
+/* A folder that was named. */
+static int named_folder(struct np_run *run, const char *dir, struct np_err *err)
+{
+    struct place place = {0};
+    int code = judge(run, dir, &place, err);
+
+    /* the same command fails again */
+    run->usage = code == -EINVAL || (code == -ENOENT && !run->options->into);
+    if (code < 0 && *place.differs)
+        say_ways(dir, place.differs, err);
+    if (code == 0)
+        code = settle(run, dir, &place, err);
+    place_fini(&place);
+    return code;
+}
+
+/* --- the newest that fits ---------------------------------------------------------------------- */
+
+#define MAX_NAMED 3
+
+struct search {
+    struct np_run *run;
+    char passed[600]; /* the runs of this name that do not fit, and why: the newest few */
+    int nr_passed;
+};
+
+static bool has_name(const char *dir, const char *name)
+{
+    struct np_node *config = NULL;
+    bool has =
+        np_folder_config(dir, &config, NULL) == 0 && np_node_is(np_node_get(config, "name"), name);
+
+    np_node_free(config);
+    return has;
+}
+
+/* why: "DIR: REASON" */
+static void pass_over(struct search *search, const char *dir, const char *why)
+{
+    const size_t bytes = strlen(dir), used = strlen(search->passed);
+    const char *base = strrchr(dir, '/') ? strrchr(dir, '/') + 1 : dir;
+    char reason[200];
+
+    if (strncmp(why, dir, bytes) == 0 && strncmp(why + bytes, ": ", 2) == 0)
+        why += bytes + 2;
+    if (np_folder_running(dir, reason, sizeof(reason)))
+        why = reason;
+    if (search->nr_passed++ < MAX_NAMED)
+        snprintf(search->passed + used, sizeof(search->passed) - used, "%s%s: %.*s",
+            used ? "; " : "", base, (int)strcspn(why, ";"), why);
+}
+
+static bool fits(void *context, const char *dir)
+{
+    struct search *search = context;
+    struct np_run *run = search->run;
+    struct place place = {0};
+    struct np_err why = {0};
+
+    if (!has_name(dir, run->config->name))
+        return false;
+    int code = judge(run, dir, &place, &why);
+    if (code == 0) {
+        const struct np_node *train = np_node_get(place.normal, "train");
+        uint64_t steps = np_run_steps(
+            run, np_node_number(train, "epochs", 0), (int64_t)np_node_number(train, "steps", 0));
+        if (np_folder_result(dir) >= (double)steps)
+            code = np_err_set(&why, -EINVAL, "%s: finished", dir);
+    }
+    place_fini(&place);
+    if (code < 0)
+        pass_over(search, dir, why.text);
+    return code == 0;
+}
+
+static int newest_folder(struct np_run *run, struct np_err *err)
+{
+    struct search search = {.run = run};
+    char *dir = NULL;
+    int code = np_folder_find(run->config->runs, run->config->name, fits, &search, &dir, err);
+
+    if (code == 0 && !dir) {
+        char more[40] = "";
+
+        run->usage = true;
+        if (search.nr_passed > MAX_NAMED)
+            snprintf(more, sizeof(more), "; and %d more", search.nr_passed - MAX_NAMED);
+        code = np_err_set(err, -EINVAL,
+            "no unfinished run of '%s' with this config below %s%s%s%s; without --resume a new "
+            "run begins",
+            run->config->name, run->config->runs, search.nr_passed ? ": " : "", search.passed,
+            more);
+    }
+    if (code == 0)
+        code = named_folder(run, dir, err);
+    np_free(dir);
+    return code;
+}
+
+int np_run_find_folder(struct np_run *run, struct np_err *err)
+{
+    const struct np_run_options *options = run->options;
+    int code;
+
+    if (options->into)
+        return np_folder_has_checkpoint(options->into) ? named_folder(run, options->into, err) : 0;
+    if (!options->resume)
+        return 0;
+    code =
+        options->resume_dir ? named_folder(run, options->resume_dir, err) : newest_folder(run, err);
+    if (code < 0)
+        return np_err_context(err, "--resume");
+    code = np_folder_lock(run->dir, &run->lock_fd, err);
+    run->usage = code == -EBUSY; /* as long as that run is running */
+    return code;
+}

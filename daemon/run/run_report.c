@@ -1,0 +1,190 @@
+/* What a run says at its start and its end, as text and as JSON. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "daemon/cmd.h"
+#include "daemon/run/run.h"
+#include "loader/base/clock.h"
+
+#define MAX_RESULT   (1u << 20)
+#define WORTH_A_WORD (64ull << 20) /* bytes of all checkpoints */
+
+/* What the checkpoints will take, where that is worth a word. */
+static void say_checkpoints(struct np_run *run)
+{
+    const struct np_checkpoint_options *options = &run->config->checkpoint;
+    const bool newest = options->optimizer == NP_OPTIMIZER_NEWEST && run->nr_states > 0;
+    const uint64_t each = np_run_checkpoint_bytes(run), kept = (uint64_t)options->keep + 1,
+                   older = newest ? each / (1 + (uint64_t)run->nr_states) : each,
+                   all = each + (kept - 1) * older;
+
+    if (all < WORTH_A_WORD)
+        return;
+    np_run_say(run,
+        "checkpoints: %.0f MiB each%s, up to %llu kept, the best one among them: %.0f MiB "
+        "(checkpoint.keep, checkpoint.optimizer)",
+        (double)each / (1 << 20), newest ? ", the older ones' weights alone" : "",
+        (unsigned long long)kept, (double)all / (1 << 20));
+}
+
+void np_run_report_start(struct np_run *run)
+{
+    const struct np_run_options *options = run->options;
+    struct np_json *line = &run->line;
+    const char *cache = run->loader ? np_loader_cache(run->loader) : "none";
+    const uint64_t test = run->setup.test ? np_index_samples(run->setup.test) : 0;
+    const uint64_t val = np_run_has_val(run) ? run->nr_eval : 0;
+    char images[96];
+
+    if (val)
+        snprintf(images, sizeof(images), "%llu training and %llu validation images",
+            (unsigned long long)run->nr_train, (unsigned long long)val);
+    else
+        snprintf(images, sizeof(images), "%llu images", (unsigned long long)run->nr_train);
+    np_json_begin(line, "start");
+    np_json_text(line, "run_dir", np_run_name(run, run->dir));
+    np_json_text(line, "device", run->device->name);
+    if (*run->device->passed_over)
+        np_json_text(line, "device_reason", run->device->passed_over);
+    np_json_text(line, "precision", np_precision_names[run->precision]);
+    np_json_int(line, "parameters", (int64_t)run->setup.graph->nr_params);
+    np_json_int(line, "train_images", (int64_t)run->nr_train);
+    np_json_int(line, "val_images", (int64_t)val);
+    np_json_int(line, "test_images", (int64_t)test);
+    np_json_int(line, "readers", run->loader ? np_loader_readers(run->loader) : 0);
+    np_json_text(line, "io", run->loader ? np_loader_io(run->loader) : "");
+    np_json_text(line, "cache", cache);
+    np_json_int(line, "step", (int64_t)run->position.step);
+    np_json_int(line, "steps", (int64_t)run->nr_steps);
+    np_json_int(line, "classes", run->setup.classes->nr_items);
+    np_json_int(line, "lanes", run->lanes);
+    np_json_int(line, "threads", run->threads);
+    np_ui_event(&run->ui, np_json_end(line));
+    np_run_say(run,
+        "%s %s: %s of %d classes, %llu parameters, %s on %s, %d readers, %s, "
+        "cache %s",
+        run->position.step || (options->resume && run->saved_step != UINT64_MAX) ? "resuming"
+                                                                                 : "training",
+        np_run_name(run, run->dir), images, run->setup.classes->nr_items,
+        (unsigned long long)run->setup.graph->nr_params, np_precision_names[run->precision],
+        run->device->name, run->loader ? np_loader_readers(run->loader) : 0,
+        run->loader ? np_loader_io(run->loader) : "no", cache);
+    say_checkpoints(run);
+    if (*run->device->passed_over)
+        np_run_warn(run, run->device->passed_over);
+    if (run->config->loader.cache == NP_CACHE_DEVICE && run->loader && strcmp(cache, "device") != 0)
+        np_run_say(run,
+            "loader.cache: device: the device '%s' keeps no samples in its own memory; done as %s",
+            run->device->name, cache);
+    if (run->saved_step != UINT64_MAX)
+        np_run_say(run, "going on from the checkpoint of step %llu of %llu",
+            (unsigned long long)run->position.step, (unsigned long long)run->nr_steps);
+}
+
+/* "val loss 0.6931, accuracy 97.80%, test loss ..., "; "" where nothing was evaluated. */
+static void evals_text(const struct np_run *run, char *text, size_t room)
+{
+    const bool val = np_run_has_val(run);
+    const struct np_eval_report *evals[] = {val ? &run->eval : NULL, val ? &run->test : &run->eval};
+
+    text[0] = '\0';
+    for (int i = 0; i < 2; i++)
+        if (evals[i] && evals[i]->images)
+            snprintf(text + strlen(text), room - strlen(text), "%s loss %.4f, accuracy %.2f%%, ",
+                i ? "test" : "val", evals[i]->loss, 100 * np_eval_accuracy(evals[i]));
+}
+
+/* What tells this run from others: the best evaluation, the rate, what was changed. */
+static void put_facts(struct np_run *run)
+{
+    const uint64_t best = run->position.best_step;
+    struct np_json *line = &run->line;
+
+    if (best > 0) {
+        np_json_text(line, "best_set", np_run_has_val(run) ? "val" : "test");
+        np_json_int(line, "best_step", (int64_t)best);
+        np_json_real(line, "best_epoch",
+            (double)best * (double)run->config->loader.batch / (double)run->nr_train);
+        np_json_real(line, "best_accuracy", run->position.best_accuracy);
+    }
+    np_json_text(line, "name", run->config->name);
+    np_json_text(line, "data", run->config->train.path);
+    np_json_real(line, "lr", run->config->optim.lr);
+    np_json_real(line, "last_lr", run->lr);
+    np_json_node(line, "overrides", run->overrides);
+    if (run->changes.list && run->changes.list->nr_items)
+        np_json_node(line, "changes", run->changes.list);
+}
+
+int np_run_report_done(struct np_run *run, struct np_err *err)
+{
+    double seconds = (double)(np_now_ns() - run->start_ns) * 1e-9;
+    double images = (double)run->nr_steps * (double)run->config->loader.batch;
+    struct np_json *line = &run->line;
+    char hex[65], text[32], evals[160];
+
+    const struct np_plan_ops *ops = run->device->plan_ops;
+    int code = ops->read(run->plan, NP_ARRAY_PARAMS, run->params, err);
+    if (code == 0)
+        code = ops->read(run->plan, NP_ARRAY_BUFFERS, run->buffers, err);
+    if (code < 0)
+        return code;
+    np_weights_sha256(run->setup.graph, run->params, run->buffers, hex);
+    np_json_begin(line, "done");
+    np_json_int(line, "steps", (int64_t)run->nr_steps);
+    np_json_real(line, "epochs", images / (double)run->nr_train);
+    np_json_int(line, "images", (int64_t)images);
+    np_json_real(line, "seconds", seconds);
+    np_json_real(line, "train_seconds", run->position.train_seconds);
+    np_json_real(line, "images_per_second",
+        run->total.seconds > 0 ? (double)run->total.rows / run->total.seconds : 0);
+    np_json_real(line, "stall_ratio",
+        run->total.seconds > 0 ? run->total.stall_seconds / run->total.seconds : 0);
+    np_run_put_evals(run, &run->eval, &run->test);
+    put_facts(run);
+    np_json_text(line, "weights_sha256", hex);
+    np_json_text(line, "run_dir", np_run_name(run, run->dir));
+    const char *object = np_json_end(line);
+    np_duration_text(seconds, text, sizeof(text));
+    evals_text(run, evals, sizeof(evals));
+    np_run_say(
+        run, "done in %s: %sweights %.16s, %s", text, evals, hex, np_run_name(run, run->dir));
+    np_ui_event(&run->ui, object);
+    char *path = np_format("%s/result.json", run->dir);
+    if (path && object)
+        code = np_io_replace(&run->io, path, object, strlen(object), err);
+    np_free(path);
+    return code;
+}
+
+int np_run_report_finished(struct np_run *run, struct np_err *err)
+{
+    char *path = np_format("%s/result.json", run->dir), *text = NULL;
+    uint64_t bytes = 0;
+    int code = path ? np_read_file(path, MAX_RESULT, &text, &bytes, err)
+                    : np_err_set(err, -ENOMEM, "out of memory");
+
+    if (code == 0) {
+        np_ui_say(&run->ui, "%s is finished: all of its %llu steps are done, nothing is changed",
+            np_run_name(run, run->dir), (unsigned long long)run->nr_steps);
+        np_ui_event(&run->ui, text);
+    }
+    np_free(text);
+    np_free(path);
+    return code;
+}
+
+void np_run_report_error(struct np_run *run, const struct np_err *err)
+{
+    char text[1100];
+
+    np_err_format(err, text, sizeof(text));
+    np_log_text(&run->log, text);
+    /* A run that is resumed cuts it off again. */
+    np_json_begin(&run->line, "error");
+    np_json_text(&run->line, "message", text);
+    np_log_line(run->log.metrics, np_json_end(&run->line));
+    np_log_flush(&run->log);
+    np_ui_error(&run->ui, err);
+}

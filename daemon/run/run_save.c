@@ -1,0 +1,443 @@
+/* Checkpoints of a run: what is written beside the weights (facts), and the way back. */
+#include "daemon/run/run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "loader/base/clock.h"
+#include "trainer/checkpoint/manifest.h"
+
+/* --- facts ----------------------------------------------------------------------------------- */
+
+const char *const np_state_keys[NP_NR_STATE_KINDS] = {
+    [NP_STATE_GPU] = "device_state", [NP_STATE_CPU] = "cpu_state"};
+
+enum np_state_kind np_state_kind(const struct np_device *device)
+{
+    return device->plan_ops == &np_plan_cpu ? NP_STATE_CPU : NP_STATE_GPU;
+}
+
+struct find_device {
+    const char *name;
+    struct np_node *found;
+};
+
+static void match_device(void *context, const char *json)
+{
+    struct find_device *find = context;
+    struct np_node *node = NULL;
+
+    if (find->found || np_json_parse(json, strlen(json), &node, NULL) < 0)
+        return;
+    if (np_node_is(np_node_get(node, "name"), find->name))
+        find->found = node;
+    else
+        np_node_free(node);
+}
+
+/* Library versions of the run's device: what rounding depends on besides lanes and precision. */
+static struct np_node *device_versions(const struct np_run *run)
+{
+    struct find_device find = {.name = run->device->name};
+
+    np_device_list(run->device->name, match_device, &find);
+    const struct np_node *versions = np_node_get(find.found, "versions");
+    struct np_node *copy = versions ? np_node_copy(versions) : np_node_new(NP_NODE_MAP, 0, 0);
+    np_node_free(find.found);
+    return copy;
+}
+
+/* What tells one training set from another of as many samples. The first holds wherever the set
+ * lies and however its pictures are stored; the second tells pictures that were written anew. */
+static void sum_train(struct np_run *run)
+{
+    if (run->train_names[0])
+        return;
+    snprintf(run->train_names, sizeof(run->train_names), "%016llx",
+        (unsigned long long)np_index_names_sum(run->setup.train, run->setup.train_labels));
+    snprintf(run->train_sum, sizeof(run->train_sum), "%016llx",
+        (unsigned long long)np_index_sizes_sum(run->setup.train, run->setup.train_labels));
+}
+
+static const char *facts_json(struct np_run *run)
+{
+    struct np_json *json = &run->facts;
+    int size[] = {run->setup.height, run->setup.width, (int)run->config->loader.channels};
+    struct np_node *versions = device_versions(run);
+
+    sum_train(run);
+    np_json_begin(json, NULL);
+    np_json_text(json, "name", run->config->name);
+    np_json_node(json, "classes", run->setup.classes);
+    np_json_ints(json, "size", size, 3);
+    np_json_node(
+        json, "test_augment", np_node_get(np_node_get(run->normal, "loader"), "test_augment"));
+    np_json_text(json, "pixels", np_pixels_names[run->config->loader.pixels]);
+    np_json_node(json, "normalize", np_node_get(np_node_get(run->normal, "loader"), "normalize"));
+    np_json_real(json, "split", run->config->split);
+    np_json_int(json, "split_seed", run->config->split_seed);
+    np_json_text(json, "split_by", np_split_rules[run->config->split_by]);
+    np_json_int(json, "train_images", (int64_t)np_index_samples(run->setup.train));
+    np_json_text(json, "train_names", run->train_names);
+    np_json_text(json, "train_sum", run->train_sum);
+    np_json_text(json, "device", run->device->name);
+    np_json_text(json, "precision", np_precision_names[run->precision]);
+    np_json_int(json, "lanes", run->lanes);
+    np_json_node(json, "versions", versions);
+    for (int i = 0; i < NP_NR_STATE_KINDS; i++)
+        if (run->device_state[i])
+            np_json_text(json, np_state_keys[i], run->device_state[i]);
+    if (run->overrides->nr_items)
+        np_json_node(json, "overrides", run->overrides);
+    if (run->changes.list && run->changes.list->nr_items)
+        np_json_node(json, "changes", run->changes.list);
+    np_node_free(versions);
+    return np_json_end(json);
+}
+
+/* --- writing --------------------------------------------------------------------------------- */
+
+uint64_t np_run_checkpoint_bytes(const struct np_run *run)
+{
+    const struct np_graph *graph = run->setup.graph;
+
+    return sizeof(float) * (graph->nr_params * (1 + (uint64_t)run->nr_states) + graph->nr_buffers) +
+           65536;
+}
+
+/* A full disk: how much it takes, how much there is. Weights that are no numbers say it themselves. */
+static int explain(struct np_run *run, uint64_t step, int code, struct np_err *err)
+{
+    struct statvfs fs;
+    double room = statvfs(run->dir, &fs) == 0 ? (double)fs.f_bavail * (double)fs.f_frsize : 0;
+
+    if (code != -EDOM)
+        np_err_context(err,
+            "the checkpoint of step %llu could not be written (it takes %.1f MB, %.1f MB "
+            "are free below %s)",
+            (unsigned long long)step, (double)np_run_checkpoint_bytes(run) * 1e-6, room * 1e-6,
+            np_run_name(run, run->dir));
+    if (run->saved_step != UINT64_MAX)
+        np_run_say(
+            run, "the last good checkpoint is step %llu", (unsigned long long)run->saved_step);
+    return code;
+}
+
+static int read_arrays(struct np_run *run, struct np_err *err)
+{
+    const struct np_plan_ops *ops = run->device->plan_ops;
+    int code = ops->read(run->plan, NP_ARRAY_PARAMS, run->params, err);
+
+    if (code == 0)
+        code = ops->read(run->plan, NP_ARRAY_BUFFERS, run->buffers, err);
+    for (int i = 0; code == 0 && i < run->nr_states; i++)
+        code = ops->read(run->plan, NP_ARRAY_STATE0 + i, run->state[i], err);
+    return code;
+}
+
+static void fill(struct np_run *run, struct np_checkpoint *ret_checkpoint)
+{
+    *ret_checkpoint = (struct np_checkpoint){
+        .graph = run->setup.graph,
+        .position = run->position,
+        .params = run->params,
+        .buffers = run->buffers,
+        .state = {run->state[0], run->state[1]},
+    };
+}
+
+/* What the device wants to find again beside the arrays. */
+static int read_device_state(struct np_run *run, struct np_err *err)
+{
+    char *text = NULL;
+
+    if (!run->device->plan_ops->state)
+        return 0;
+    int code = run->device->plan_ops->state(run->plan, &text, err);
+    if (code == 0) {
+        char **state = &run->device_state[np_state_kind(run->device)];
+
+        np_free(*state);
+        *state = text;
+    }
+    return code;
+}
+
+/* For people and scripts: what goes on reads best_step, so nothing is lost without the link. */
+static void name_best(struct np_run *run, const char *dir)
+{
+    struct np_err unnamed = {0};
+
+    if (np_checkpoint_name_best(&run->io, dir, run->position.best_step, &unnamed) < 0)
+        np_run_say(run, "%s", unnamed.text);
+}
+
+int np_run_mark(struct np_run *run, struct np_err *err)
+{
+    const size_t bytes = sizeof(float) * run->setup.graph->nr_buffers;
+
+    if (run->config->run.accumulate <= 1)
+        return 0;
+    if (!run->mark_buffers && !(run->mark_buffers = np_alloc(bytes + 1)))
+        return np_err_set(err, -ENOMEM, "out of memory for the buffers of the last update");
+    int code = np_log_sizes(&run->log, &run->position, err);
+    run->mark = run->position;
+    return code < 0
+               ? code
+               : run->device->plan_ops->read(run->plan, NP_ARRAY_BUFFERS, run->mark_buffers, err);
+}
+
+void np_run_go_to_mark(struct np_run *run, uint64_t step)
+{
+    run->at_mark = run->mark_buffers && run->mark.step == step;
+    if (run->at_mark)
+        run->position = run->mark;
+}
+
+/* Logs whole on the disk, the arrays on the host; the position with the logs' sizes. */
+static int collect(struct np_run *run, struct np_err *err)
+{
+    struct np_position now = run->position;
+    int code = np_log_sync(&run->log, &now, err);
+
+    if (code == 0)
+        code = read_arrays(run, err);
+    if (code == 0 && run->at_mark)
+        memcpy(run->buffers, run->mark_buffers, sizeof(float) * run->setup.graph->nr_buffers);
+    else if (code == 0)
+        run->position = now;
+    return code;
+}
+
+static int write_checkpoint(struct np_run *run, char *dir, struct np_err *err)
+{
+    struct np_checkpoint checkpoint;
+    struct np_err prune_err = {0};
+    int code = collect(run, err);
+
+    if (code == 0)
+        code = read_device_state(run, err);
+    if (code < 0)
+        return code;
+    fill(run, &checkpoint);
+    checkpoint.facts_json = facts_json(run);
+    if (!checkpoint.facts_json)
+        return np_err_set(err, -ENOMEM, "out of memory");
+    if ((code = np_checkpoint_write(&run->io, dir, &checkpoint, err)) < 0)
+        return code;
+    name_best(run, dir);
+    if (np_checkpoint_prune(dir, (int)run->config->checkpoint.keep, run->position.step,
+            run->position.best_step, &prune_err) < 0)
+        np_run_say(run, "old checkpoints stay: %s", prune_err.text);
+    memset(&prune_err, 0, sizeof(prune_err));
+    if (run->config->checkpoint.optimizer == NP_OPTIMIZER_NEWEST &&
+        np_checkpoint_drop_optimizers(dir, run->position.step, &prune_err) < 0)
+        np_run_say(run, "older optimizer states stay: %s", prune_err.text);
+    return 0;
+}
+
+int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err)
+{
+    uint64_t start = np_now_ns();
+    char *dir = np_format("%s/checkpoints", run->dir);
+    struct np_json *line = &run->line;
+
+    np_run_at(run, "saving");
+    run->position.step = step;
+    run->position.eval_due = eval_due;
+    int code = dir ? write_checkpoint(run, dir, err) : np_err_set(err, -ENOMEM, "out of memory");
+    if (code < 0) {
+        explain(run, step, code, err);
+        np_free(dir);
+        return code;
+    }
+    run->saved_step = step;
+    run->saved_eval_due = eval_due;
+    run->best_unsaved = false;
+    uint64_t ns = np_now_ns() - start;
+    np_stat_item(run->block, NP_STAGE_CHECKPOINT, np_run_checkpoint_bytes(run), ns);
+    char *path =
+        np_format("%s/checkpoints/step-%llu", np_run_name(run, run->dir), (unsigned long long)step);
+    np_json_begin(line, "checkpoint");
+    np_json_int(line, "step", (int64_t)step);
+    np_json_text(line, "path", path);
+    np_json_real(line, "seconds", (double)ns * 1e-9);
+    np_ui_event(&run->ui, np_json_end(line));
+    np_free(path);
+    np_free(dir);
+    return 0;
+}
+
+/* --- the way back ---------------------------------------------------------------------------- */
+
+static enum np_dtype precision_of(const char *name)
+{
+    for (int i = 0; i < 3; i++)
+        if (strcmp(np_precision_names[i], name) == 0)
+            return (enum np_dtype)i;
+    return NP_F32;
+}
+
+/* What has changed since the run began and may round differently. */
+static void say_changes(struct np_run *run, const struct np_node *facts)
+{
+    const struct np_node *device = np_node_get(facts, "device");
+    const struct np_node *then = np_node_get(facts, "versions");
+    struct np_node *now = device_versions(run);
+
+    if (device && !np_node_is(device, run->device->name))
+        np_run_say(run, "the run was on %s and continues on %s: its weights will round differently",
+            device->text, run->device->name);
+    for (int i = 0; then && i < then->nr_items; i++) {
+        const struct np_node *was = then->items[i], *is = np_node_get(now, was->key);
+        if (was->kind == NP_NODE_SCALAR && !np_node_is(is, was->text))
+            np_run_say(run, "%s was %s and is %s: weights may round differently", was->key,
+                was->text, is && is->kind == NP_NODE_SCALAR ? is->text : "absent");
+    }
+    np_node_free(now);
+}
+
+static bool same_names(const struct np_node *then, const struct np_node *now)
+{
+    bool same = then->kind == NP_NODE_LIST && then->nr_items == now->nr_items;
+
+    for (int i = 0; same && i < now->nr_items; i++)
+        same = np_node_is(then->items[i], now->items[i]->text);
+    return same;
+}
+
+/* The same classes in another order: data.classes has changed, or the run is from before folders that
+ * are numbers were put in byte order. The weights hold to the order that they were trained in. */
+static bool keep_order(struct np_run *run, const struct np_node *classes)
+{
+    struct np_err err = {0};
+
+    if (np_setup_order_classes(&run->setup, classes, &err) < 0)
+        return false;
+    run->train_names[0] = '\0'; /* labels are other ones now */
+    run->kept_order = true;
+    return true;
+}
+
+/* A position means nothing in another set, and its labels would be other ones. */
+int np_run_check_data(
+    struct np_run *run, const char *dir, const struct np_node *facts, struct np_err *err)
+{
+    const uint64_t n = np_index_samples(run->setup.train);
+    const struct np_node *classes = np_node_get(facts, "classes"),
+                         *names = np_node_get(facts, "train_names"),
+                         *sizes = np_node_get(facts, "train_sum");
+    const double then = np_node_number(facts, "train_images", (double)n);
+
+    dir = np_run_name(run, dir);
+    if (then != (double)n)
+        return np_err_set(err, -EINVAL,
+            "%s: data.train has %llu samples and had %.0f when the run began; %s, or begin a new "
+            "run with its weights: --weights %s",
+            dir, (unsigned long long)n, then,
+            then > (double)n ? "bring the missing ones back" : "take the new ones out again", dir);
+    if (classes && !same_names(classes, run->setup.classes) && !keep_order(run, classes))
+        return np_err_set(err, -EINVAL,
+            "%s: data.train has other classes than the run began with; bring those back, or begin "
+            "a new run with its weights: --weights %s",
+            dir, dir);
+    sum_train(run);
+    if (names && !np_node_is(names, run->train_names))
+        return np_err_set(err, -EINVAL,
+            "%s: samples of data.train have other names or labels than when the run began; bring "
+            "those back, or begin a new run with its weights: --weights %s",
+            dir, dir);
+    if (!names && sizes && !np_node_is(sizes, run->train_sum)) /* of an older nnpipe */
+        return np_err_set(err, -EINVAL,
+            "%s: samples of data.train have other sizes or labels than when the run began; bring "
+            "those back, or begin a new run with its weights: --weights %s",
+            dir, dir);
+    return 0;
+}
+
+static void say_order(struct np_run *run)
+{
+    const struct np_node *classes = run->setup.classes;
+
+    if (run->kept_order)
+        np_run_say(run, "the classes keep the order that the run began with: %s, %s ...",
+            classes->items[0]->text, classes->items[classes->nr_items > 1]->text);
+}
+
+/* The same samples, stored in other bytes: the run goes on, its weights may be other ones. */
+static void say_rewritten(struct np_run *run, const struct np_node *facts)
+{
+    const struct np_node *sizes = np_node_get(facts, "train_sum");
+
+    sum_train(run);
+    if (sizes && !np_node_is(sizes, run->train_sum))
+        np_run_say(run, "data.train has the samples that the run began with, but some have another "
+                        "size now: where pixels changed, the weights will differ");
+}
+
+int np_run_load_facts(struct np_run *run, struct np_err *err)
+{
+    struct np_node *facts = NULL;
+    int code = np_run_newest_facts(run->dir, &facts, err);
+
+    if (code < 0)
+        return code;
+    const struct np_node *precision = np_node_get(facts, "precision");
+    int lanes = (int)np_node_number(facts, "lanes", 0);
+    enum np_dtype then = precision ? precision_of(precision->text) : run->precision;
+    if (run->config->precision >= 0 && run->config->precision != (int)then)
+        np_err_set(err, -EINVAL, "%s: the run computes in %s, the config asks for %s",
+            np_run_name(run, run->dir), np_precision_names[then],
+            np_precision_names[run->config->precision]);
+    run->precision = then;
+    if (lanes > 0 && lanes <= 65536)
+        run->lanes = lanes;
+    const struct np_node *overrides = np_node_get(facts, "overrides");
+    np_node_free(run->overrides); /* those of this start are changes */
+    run->overrides = overrides && overrides->kind == NP_NODE_LIST ? np_node_copy(overrides)
+                                                                  : np_node_new(NP_NODE_LIST, 0, 0);
+    for (int i = 0; i < NP_NR_STATE_KINDS; i++) {
+        const struct np_node *state = np_node_get(facts, np_state_keys[i]);
+
+        if (state && state->text && !(run->device_state[i] = np_strdup(state->text)))
+            np_err_set(err, -ENOMEM, "out of memory");
+    }
+    if (!err->code) {
+        say_order(run);
+        say_rewritten(run, facts);
+        say_changes(run, facts);
+    }
+    np_node_free(facts);
+    return err->code;
+}
+
+int np_run_load(struct np_run *run, struct np_err *err)
+{
+    char *dir = np_format("%s/checkpoints", run->dir), *facts = NULL;
+    struct np_checkpoint checkpoint;
+
+    fill(run, &checkpoint);
+    int code = dir ? np_checkpoint_latest(dir, &checkpoint, &facts, np_run_note, run, err)
+                   : np_err_set(err, -ENOMEM, "out of memory");
+    np_free(facts);
+    if (code == 0) {
+        run->position = checkpoint.position;
+        name_best(run, dir); /* a kill may have come before it */
+    }
+    np_free(dir);
+    if (code < 0)
+        return code;
+    run->saved_step = run->position.step;
+    run->saved_eval_due = run->position.eval_due;
+    run->first_step = run->position.step;
+    np_changes_settle(&run->changes, run->position.step);
+    if (run->position.step > run->nr_steps)
+        return np_err_set(err, -EINVAL, "%s: it is at step %llu already, the config ends at %llu",
+            np_run_name(run, run->dir), (unsigned long long)run->position.step,
+            (unsigned long long)run->nr_steps);
+    return 0;
+}

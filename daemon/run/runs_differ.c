@@ -1,0 +1,192 @@
+/* In which keys runs of one network differ: what a sweep has changed. See runs_found.h. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "daemon/config/config.h"
+#include "daemon/run/runs_found.h"
+#include "loader/base/mem.h"
+
+/* One scalar of one run's config. */
+struct leaf {
+    uint64_t network; /* hash of the run's model */
+    int run;
+    char *path;       /* "optimizer.sgd.lr"; owned */
+    const char *text; /* borrowed of the config */
+};
+
+struct leaves {
+    struct leaf *leaves;
+    size_t nr_leaves, room;
+    uint64_t network;
+    int run;
+    bool failed; /* out of memory */
+};
+
+/* Every run has its own, or they are compared whole. */
+static bool left_out(const char *key)
+{
+    static const char *const keys[] = {"name", "runs", "model", "blocks", NULL};
+
+    for (int i = 0; keys[i]; i++)
+        if (strcmp(keys[i], key) == 0)
+            return true;
+    return false;
+}
+
+static void add_leaf(struct leaves *all, const char *path, const char *text)
+{
+    if (all->nr_leaves == all->room) {
+        const size_t room = all->room ? 2 * all->room : 256;
+        struct leaf *more = realloc(all->leaves, room * sizeof(*more));
+
+        if (!more) {
+            all->failed = true;
+            return;
+        }
+        all->leaves = more;
+        all->room = room;
+    }
+    char *copy = np_strdup(path);
+
+    all->failed |= !copy;
+    if (copy)
+        all->leaves[all->nr_leaves++] = (struct leaf){all->network, all->run, copy, text};
+}
+
+static void flatten(struct leaves *all, const struct np_node *node, const char *path)
+{
+    char below[512];
+
+    if (node->kind == NP_NODE_SCALAR) {
+        add_leaf(all, path, node->text);
+        return;
+    }
+    if (node->nr_items == 0)
+        add_leaf(all, path, node->kind == NP_NODE_LIST ? "[]" : "{}");
+    for (int i = 0; i < node->nr_items; i++) {
+        const struct np_node *item = node->items[i];
+
+        if (!*path && item->key && left_out(item->key))
+            continue;
+        if (item->key)
+            snprintf(below, sizeof(below), "%s%s%s", path, *path ? "." : "", item->key);
+        else
+            snprintf(below, sizeof(below), "%s.%d", path, i);
+        flatten(all, item, below);
+    }
+}
+
+/* Of a node's keys and values. */
+static uint64_t hash(const struct np_node *node, uint64_t seed)
+{
+    if (!node)
+        return seed;
+    if (node->key)
+        seed = XXH3_64bits_withSeed(node->key, strlen(node->key), seed);
+    if (node->kind == NP_NODE_SCALAR)
+        return XXH3_64bits_withSeed(node->text, strlen(node->text), seed + 1);
+    for (int i = 0; i < node->nr_items; i++)
+        seed = hash(node->items[i], seed + 2);
+    return seed + 3;
+}
+
+static int by_network_and_path(const void *left, const void *right)
+{
+    const struct leaf *a = left, *b = right;
+    int order;
+
+    if (a->network != b->network)
+        return a->network < b->network ? -1 : 1;
+    order = strcmp(a->path, b->path);
+    return order ? order : a->run - b->run;
+}
+
+static int runs_of(const struct np_found_runs *runs, const uint64_t *networks, uint64_t network)
+{
+    int n = 0;
+
+    for (int i = 0; i < runs->nr_runs; i++)
+        n += runs->runs[i].config && networks[i] == network;
+    return n;
+}
+
+/* The leaves [first, end) are of one key: is it the same in all of the network's runs? */
+static bool same(const struct leaf *first, const struct leaf *end, int nr_runs)
+{
+    if (end - first != nr_runs)
+        return false;
+    for (const struct leaf *leaf = first; leaf < end; leaf++)
+        if (strcmp(leaf->text, first->text) != 0)
+            return false;
+    return true;
+}
+
+/* 0.20000000000000001, as a config in normal form has it, is 0.2 to people. */
+static struct np_node *readable(const char *text)
+{
+    char *end, number[32];
+    const double value = strtod(text, &end);
+    struct np_node *node;
+
+    snprintf(number, sizeof(number), "%.9g", value);
+    node = np_node_scalar(*text && !*end && strlen(text) > strlen(number) ? number : text, 0, 0);
+    node->quoted = true;
+    return node;
+}
+
+static void tell(struct np_found_runs *runs, const struct leaf *first, const struct leaf *end)
+{
+    for (const struct leaf *leaf = first; leaf < end; leaf++) {
+        struct np_found_run *run = &runs->runs[leaf->run];
+
+        if (!run->differs)
+            run->differs = np_node_new(NP_NODE_MAP, 0, 0);
+        np_node_add(run->differs, leaf->path, readable(leaf->text));
+    }
+}
+
+static void compare(struct np_found_runs *runs, const struct leaves *all, const uint64_t *networks)
+{
+    const struct leaf *end = all->leaves + all->nr_leaves;
+    uint64_t network = 0;
+    int nr_runs = 0;
+
+    for (const struct leaf *first = all->leaves, *next; first < end; first = next) {
+        if (nr_runs == 0 || first->network != network)
+            nr_runs = runs_of(runs, networks, network = first->network);
+        for (next = first + 1;
+             next < end && next->network == network && strcmp(next->path, first->path) == 0;)
+            next++;
+        if (!same(first, next, nr_runs))
+            tell(runs, first, next);
+    }
+}
+
+int np_runs_differ(struct np_found_runs *runs)
+{
+    uint64_t *networks = np_alloc_array((size_t)runs->nr_runs + 1, sizeof(*networks));
+    struct leaves all = {.failed = !networks};
+
+    for (int i = 0; !all.failed && i < runs->nr_runs; i++) {
+        const struct np_node *config = runs->runs[i].config;
+
+        if (!config || config->kind != NP_NODE_MAP)
+            continue;
+        networks[i] = hash(np_node_get(config, "blocks"), hash(np_node_get(config, "model"), 1));
+        all.network = networks[i];
+        all.run = i;
+        flatten(&all, config, "");
+    }
+    if (!all.failed && all.nr_leaves > 0) {
+        qsort(all.leaves, all.nr_leaves, sizeof(*all.leaves), by_network_and_path);
+        compare(runs, &all, networks);
+    }
+    for (size_t i = 0; i < all.nr_leaves; i++)
+        np_free(all.leaves[i].path);
+    free(all.leaves);
+    np_free(networks);
+    return all.failed ? -ENOMEM : 0;
+}

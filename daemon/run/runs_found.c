@@ -1,0 +1,336 @@
+/* See runs_found.h. */
+#include "daemon/run/runs_found.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "loader/base/json.h"
+#include "daemon/run/run_folder.h"
+#include "daemon/client/top.h"
+#include "loader/base/io.h"
+#include "loader/base/mem.h"
+#include "trainer/checkpoint/manifest.h"
+
+#define TAIL_BYTES  (256u << 10) /* of metrics.jsonl */
+#define MAX_RESULT  (1u << 20)
+#define DEEPEST     4    /* folders below a run's that are summed up */
+#define NEVER_LINES 4096 /* lines of the tail that are looked at */
+
+const char *const np_run_states[] = {"running", "done", "failed", "stopped"};
+
+/* A FIFO or a device would keep the caller waiting. Returns its mtime; 0: no regular file. */
+static time_t regular(const char *dir, const char *name)
+{
+    char *path = np_format("%s/%s", dir, name);
+    struct stat stat_;
+    const bool is = path && stat(path, &stat_) == 0 && S_ISREG(stat_.st_mode);
+
+    np_free(path);
+    return is ? stat_.st_mtime : 0;
+}
+
+/* --- metrics.jsonl ---------------------------------------------------------------------------- */
+
+/* The end of a file. np_free; NULL: there is none. */
+static char *read_tail(const char *dir, const char *name, size_t *ret_bytes)
+{
+    char *path = np_format("%s/%s", dir, name), *text = NULL;
+    const int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    struct stat stat_;
+
+    if (fd >= 0 && fstat(fd, &stat_) == 0 && S_ISREG(stat_.st_mode) &&
+        (text = np_alloc(TAIL_BYTES)) != NULL) {
+        const off_t from = stat_.st_size > TAIL_BYTES ? stat_.st_size - TAIL_BYTES : 0;
+        const ssize_t n = pread(fd, text, TAIL_BYTES, from);
+
+        *ret_bytes = n > 0 ? (size_t)n : 0;
+    }
+    if (fd >= 0)
+        close(fd);
+    np_free(path);
+    return text;
+}
+
+/* "val_loss" or "test_loss" of a line; fallback where it is null or missing. */
+static double of_set(const struct np_node *line, const char *set, const char *what, double fallback)
+{
+    char key[40];
+
+    snprintf(key, sizeof(key), "%s_%s", set, what);
+    return np_node_number(line, key, fallback);
+}
+
+static void take_set(struct np_found_run *run, const char *set)
+{
+    if (!*run->set)
+        snprintf(run->set, sizeof(run->set), "%.7s", set);
+}
+
+static void take_eval(struct np_found_run *run, const struct np_node *line)
+{
+    const bool val = np_node_get(line, "val_accuracy") != NULL;
+    const char *set = val ? "val" : "test";
+    const double accuracy = of_set(line, set, "accuracy", NAN);
+
+    if (isnan(run->accuracy)) {
+        run->accuracy = accuracy;
+        run->loss = of_set(line, set, "loss", NAN);
+    }
+    take_set(run, set);
+    if (!isnan(accuracy) && !(accuracy < run->best_accuracy)) { /* of equal ones the first */
+        run->best_accuracy = accuracy;
+        run->best_step = np_node_number(line, "step", NAN);
+    }
+}
+
+/* One line; the lines come the newest first. */
+static void take_line(struct np_found_run *run, const struct np_node *line, bool newest)
+{
+    const struct np_node *event = np_node_get(line, "event"),
+                         *message = np_node_get(line, "message");
+
+    if (np_node_is(event, "error") && newest && message && message->kind == NP_NODE_SCALAR)
+        run->message = np_strdup(message->text);
+    if (np_node_is(event, "step") && isnan(run->step)) {
+        run->step = np_node_number(line, "step", NAN);
+        run->epoch = np_node_number(line, "epoch", NAN);
+        run->train_loss = np_node_number(line, "loss", NAN);
+        run->lr = np_node_number(line, "lr", NAN);
+    }
+    if (np_node_is(event, "pipeline") && isnan(run->total_steps))
+        run->total_steps = np_node_number(line, "total_steps", NAN);
+    if (np_node_is(event, "eval"))
+        take_eval(run, line);
+}
+
+/* Steps behind the newest one are passed over unread: there are many. */
+static bool worth_reading(const struct np_found_run *run, const char *text, size_t bytes)
+{
+    static const char step[] = "{\"event\": \"step\"", pipeline[] = "{\"event\": \"pipeline\"";
+
+    if (bytes > sizeof(step) && memcmp(text, step, sizeof(step) - 1) == 0)
+        return isnan(run->step);
+    if (bytes > sizeof(pipeline) && memcmp(text, pipeline, sizeof(pipeline) - 1) == 0)
+        return isnan(run->total_steps);
+    return true;
+}
+
+static void take_metrics(struct np_found_run *run)
+{
+    size_t bytes = 0;
+    char *text = read_tail(run->dir, "metrics.jsonl", &bytes);
+    const char *end = text ? memrchr(text, '\n', bytes) : NULL;
+
+    for (int nr = 0; end && nr < NEVER_LINES; nr++) {
+        const char *before = memrchr(text, '\n', (size_t)(end - text));
+        const char *begin = before ? before + 1 : text;
+        struct np_node *line = NULL;
+
+        if (worth_reading(run, begin, (size_t)(end - begin)) &&
+            np_json_parse(begin, (size_t)(end - begin), &line, NULL) == 0 &&
+            line->kind == NP_NODE_MAP)
+            take_line(run, line, nr == 0);
+        np_node_free(line);
+        end = before;
+    }
+    np_free(text);
+}
+
+/* --- result.json, checkpoints, config.yaml --------------------------------------------------------- */
+
+static const struct np_node *a_list(const struct np_node *node)
+{
+    return node && node->kind == NP_NODE_LIST ? node : NULL;
+}
+
+static void take_done(struct np_found_run *run, const struct np_node *result)
+{
+    const struct np_node *set = np_node_get(result, "best_set");
+    const bool val = np_node_get(result, "val_accuracy") != NULL;
+    const char *name = set && set->kind == NP_NODE_SCALAR ? set->text : val ? "val" : "test";
+
+    run->state = NP_RUN_DONE;
+    run->step = run->total_steps = np_node_number(result, "steps", NAN);
+    run->epoch = np_node_number(result, "epochs", NAN);
+    run->best_accuracy = np_node_number(result, "best_accuracy", run->best_accuracy);
+    run->best_step = np_node_number(result, "best_step", run->best_step);
+    run->lr = np_node_number(result, "last_lr", run->lr);
+    run->accuracy = of_set(result, "test", "accuracy", of_set(result, "val", "accuracy", NAN));
+    run->loss = of_set(result, "test", "loss", of_set(result, "val", "loss", NAN));
+    if (!isnan(run->accuracy))
+        take_set(run, name);
+    if (a_list(np_node_get(result, "overrides")))
+        run->overrides = np_node_copy(np_node_get(result, "overrides"));
+}
+
+/* A run that was made longer has an older result; its metrics tell more. */
+static void take_result(struct np_found_run *run)
+{
+    char *path = np_format("%s/result.json", run->dir), *text = NULL;
+    struct np_node *result = NULL;
+    uint64_t bytes = 0;
+
+    if (path && regular(run->dir, "result.json") &&
+        np_read_file(path, MAX_RESULT, &text, &bytes, NULL) == 0 &&
+        np_json_parse(text, bytes, &result, NULL) == 0 && result->kind == NP_NODE_MAP &&
+        np_node_is(np_node_get(result, "event"), "done") &&
+        !(np_node_number(result, "steps", -1) < run->step))
+        take_done(run, result);
+    np_node_free(result);
+    np_free(text);
+    np_free(path);
+}
+
+/* The best one's manifest was written when it was the best. */
+static void take_best(struct np_found_run *run)
+{
+    char *path = np_format("%s/checkpoints/best/manifest.json", run->dir), *facts = NULL;
+    struct np_manifest manifest = {0};
+    struct np_node *node = NULL;
+
+    if (path && regular(run->dir, "checkpoints/best/manifest.json") &&
+        np_manifest_read(path, &manifest, &facts, NULL) == 0) {
+        if (manifest.position.best_step > 0 &&
+            !(manifest.position.best_accuracy < run->best_accuracy)) {
+            run->best_accuracy = manifest.position.best_accuracy;
+            run->best_step = (double)manifest.position.best_step;
+        }
+        if (!run->overrides && np_json_parse(facts, strlen(facts), &node, NULL) == 0 &&
+            node->kind == NP_NODE_MAP && a_list(np_node_get(node, "overrides")))
+            run->overrides = np_node_copy(np_node_get(node, "overrides"));
+    }
+    np_node_free(node);
+    np_free(facts);
+    np_free(path);
+}
+
+/* What a folder and those below it take; links are not followed. */
+static uint64_t bytes_in(int parent, const char *name, int depth)
+{
+    const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    uint64_t bytes = 0;
+    struct stat stat_;
+
+    if (!folder && fd >= 0)
+        close(fd);
+    for (const struct dirent *item; folder && (item = readdir(folder));) {
+        if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0 ||
+            fstatat(fd, item->d_name, &stat_, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        bytes += (uint64_t)stat_.st_blocks * 512;
+        if (S_ISDIR(stat_.st_mode) && depth > 0)
+            bytes += bytes_in(fd, item->d_name, depth - 1);
+    }
+    if (folder)
+        closedir(folder);
+    return bytes;
+}
+
+/* --- one run ---------------------------------------------------------------------------------- */
+
+static bool is_run(const char *dir)
+{
+    return regular(dir, "config.yaml") != 0;
+}
+
+static struct np_found_run *add(struct np_found_runs *runs)
+{
+    if (runs->nr_runs == runs->room) {
+        const int room = runs->room ? 2 * runs->room : 64;
+        struct np_found_run *more = realloc(runs->runs, (size_t)room * sizeof(*more));
+
+        if (!more)
+            return NULL;
+        runs->runs = more;
+        runs->room = room;
+    }
+    return &runs->runs[runs->nr_runs++];
+}
+
+/* dir: taken over. */
+static int read_run(struct np_found_runs *runs, char *dir, struct np_err *err)
+{
+    struct np_found_run *run = dir ? add(runs) : NULL;
+
+    if (!run) {
+        np_free(dir);
+        return np_err_set(err, -ENOMEM, "out of memory");
+    }
+    *run = (struct np_found_run){.dir = dir,
+        .name = strrchr(dir, '/') ? strrchr(dir, '/') + 1 : dir,
+        .started = regular(dir, "config.yaml"),
+        .state = NP_RUN_STOPPED,
+        .step = NAN,
+        .total_steps = NAN,
+        .epoch = NAN,
+        .train_loss = NAN,
+        .lr = NAN,
+        .loss = NAN,
+        .accuracy = NAN,
+        .best_accuracy = NAN,
+        .best_step = NAN};
+    take_metrics(run);
+    take_result(run);
+    take_best(run);
+    np_folder_config(dir, &run->config, NULL);
+    run->bytes = bytes_in(AT_FDCWD, dir, DEEPEST);
+    if (run->message && run->state != NP_RUN_DONE)
+        run->state = NP_RUN_FAILED;
+    if (regular(dir, "lock") && np_top_holder(dir) > 0)
+        run->state = NP_RUN_RUNNING;
+    return 0;
+}
+
+/* Without the slashes at its end. np_free. */
+static char *trimmed(const char *dir)
+{
+    size_t n = strlen(dir);
+
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    return np_format("%.*s", (int)n, dir);
+}
+
+int np_runs_find(const char *dir, struct np_found_runs *runs, struct np_err *err)
+{
+    int code = 0;
+
+    if (is_run(dir))
+        return read_run(runs, trimmed(dir), err);
+    DIR *folder = opendir(dir);
+    if (!folder)
+        return np_err_set(err, -errno, "%s: cannot be read: %s", dir, strerror(errno));
+    char *base = trimmed(dir);
+    for (const struct dirent *item; code == 0 && base && (item = readdir(folder));) {
+        char *path = item->d_name[0] == '.' ? NULL : np_format("%s/%s", base, item->d_name);
+
+        if (path && is_run(path))
+            code = read_run(runs, path, err);
+        else
+            np_free(path);
+    }
+    closedir(folder);
+    np_free(base);
+    return code;
+}
+
+void np_runs_free(struct np_found_runs *runs)
+{
+    for (int i = 0; i < runs->nr_runs; i++) {
+        np_free(runs->runs[i].dir);
+        np_free(runs->runs[i].message);
+        np_node_free(runs->runs[i].config);
+        np_node_free(runs->runs[i].overrides);
+        np_node_free(runs->runs[i].differs);
+    }
+    free(runs->runs);
+    *runs = (struct np_found_runs){0};
+}

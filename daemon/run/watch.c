@@ -1,0 +1,201 @@
+/* See watch.h. The thread sleeps in poll() on a signalfd and an eventfd. */
+#include "daemon/run/watch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "loader/base/clock.h"
+
+#define LONG_WAIT_NS 4500000000ull /* with the period: named before it has lasted 5 s */
+#define PERIOD_MS    400
+#define ECHO_NS      500000000ull
+
+struct np_watch {
+    struct np_stat *stat; /* set once */
+    void (*say)(void *context, const char *text);
+    void *context;
+    sigset_t signals, old_mask;
+    int signal_fd, end_fd;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    bool armed;                  /* under lock */
+    int stopping;                /* under lock */
+    uint64_t stopping_ns;        /* under lock */
+    bool settled;                /* under lock */
+    void (*wake)(void *context); /* under lock; NULL: nobody waits */
+    void *wake_context;          /* under lock */
+    int exit_code;               /* under lock */
+};
+
+/* A line on standard error, unless nobody reads there: what ends the process waits for nothing, not
+ * for the screen's lock either. */
+static void say_at_once(int number, const char *text)
+{
+    struct pollfd screen = {STDERR_FILENO, POLLOUT, 0};
+
+    if (poll(&screen, 1, 0) == 1 && screen.revents & POLLOUT)
+        dprintf(STDERR_FILENO, "%sSIG%s%s\n", isatty(STDERR_FILENO) ? "\n" : "",
+            sigabbrev_np(number), text);
+}
+
+/* The signal does what it would have done without us. */
+static void die_of(const struct np_watch *watch, int number)
+{
+    signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &watch->signals, NULL);
+    raise(number);
+    _exit(128 + number);
+}
+
+static void take_signal(struct np_watch *watch)
+{
+    struct signalfd_siginfo info;
+    char text[160];
+
+    if (read(watch->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return;
+    int number = (int)info.ssi_signo;
+    pthread_mutex_lock(&watch->lock);
+    bool armed = watch->armed, first = armed && !watch->stopping;
+    if (watch->settled) {
+        if (watch->exit_code != 0 && !watch->stopping)
+            say_at_once(number, ": ended at once, what was saved before stays");
+        _exit(watch->exit_code);
+    }
+    if (first) {
+        watch->stopping = number;
+        watch->stopping_ns = np_now_ns();
+        if (watch->wake)
+            watch->wake(watch->wake_context);
+    }
+    /* timeout(1) signals the process and its group, systemd sends SIGTERM and SIGHUP: one wish. */
+    bool echo = !first && armed && np_now_ns() - watch->stopping_ns < ECHO_NS;
+    pthread_mutex_unlock(&watch->lock);
+    if (echo)
+        return;
+    if (!first) {
+        say_at_once(number, armed ? " again: ended at once, what was saved before stays"
+                                  : ": ended before the first step, nothing was saved");
+        die_of(watch, number);
+    }
+    snprintf(text, sizeof(text), "SIG%s: stopping after this step, with a checkpoint",
+        sigabbrev_np(number));
+    watch->say(watch->context, text);
+}
+
+static void *watch_thread(void *argument)
+{
+    struct np_watch *watch = argument;
+
+    for (;;) {
+        struct pollfd fds[] = {{watch->end_fd, POLLIN, 0}, {watch->signal_fd, POLLIN, 0}};
+        int n = poll(fds, 2, PERIOD_MS);
+
+        if (fds[0].revents)
+            return NULL;
+        if (n > 0 && fds[1].revents)
+            take_signal(watch);
+        if (n == 0 && watch->stat)
+            np_stat_waits(watch->stat, LONG_WAIT_NS, watch->say, watch->context);
+    }
+}
+
+static void block_signals(struct np_watch *watch)
+{
+    struct sigaction action;
+
+    sigemptyset(&watch->signals);
+    sigaddset(&watch->signals, SIGINT);
+    sigaddset(&watch->signals, SIGTERM);
+    /* Under nohup a terminal that goes away is none of our business. */
+    if (sigaction(SIGHUP, NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+        sigaddset(&watch->signals, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &watch->signals, &watch->old_mask);
+}
+
+int np_watch_start(struct np_stat *stat, void (*say)(void *context, const char *text),
+    void *context, struct np_watch **ret_watch, struct np_err *err)
+{
+    struct np_watch *watch = calloc(1, sizeof(*watch));
+
+    if (!watch)
+        return np_err_set(err, -ENOMEM, "out of memory");
+    watch->stat = stat;
+    watch->say = say;
+    watch->context = context;
+    pthread_mutex_init(&watch->lock, NULL);
+    block_signals(watch);
+    watch->signal_fd = signalfd(-1, &watch->signals, SFD_CLOEXEC);
+    watch->end_fd = eventfd(0, EFD_CLOEXEC);
+    int code = watch->signal_fd < 0 || watch->end_fd < 0
+                   ? -errno
+                   : -pthread_create(&watch->thread, NULL, watch_thread, watch);
+    if (code < 0) {
+        np_err_set(err, code, "the watchdog thread cannot start: %s", strerror(-code));
+        if (watch->signal_fd >= 0)
+            close(watch->signal_fd);
+        if (watch->end_fd >= 0)
+            close(watch->end_fd);
+        pthread_sigmask(SIG_SETMASK, &watch->old_mask, NULL);
+        free(watch);
+        return code;
+    }
+    *ret_watch = watch;
+    return 0;
+}
+
+void np_watch_arm(struct np_watch *watch)
+{
+    pthread_mutex_lock(&watch->lock);
+    watch->armed = true;
+    watch->settled = false;
+    pthread_mutex_unlock(&watch->lock);
+}
+
+void np_watch_wakes(struct np_watch *watch, void (*wake)(void *context), void *context)
+{
+    pthread_mutex_lock(&watch->lock);
+    watch->wake = wake;
+    watch->wake_context = context;
+    if (wake && watch->stopping)
+        wake(context);
+    pthread_mutex_unlock(&watch->lock);
+}
+
+void np_watch_settle(struct np_watch *watch, int exit_code)
+{
+    pthread_mutex_lock(&watch->lock);
+    watch->settled = true;
+    watch->exit_code = exit_code;
+    pthread_mutex_unlock(&watch->lock);
+}
+
+int np_watch_stopping(struct np_watch *watch)
+{
+    pthread_mutex_lock(&watch->lock);
+    int stopping = watch->stopping;
+    pthread_mutex_unlock(&watch->lock);
+    return stopping;
+}
+
+void np_watch_stop(struct np_watch *watch)
+{
+    uint64_t one = 1;
+
+    if (!watch)
+        return;
+    if (write(watch->end_fd, &one, sizeof(one)) == (ssize_t)sizeof(one))
+        pthread_join(watch->thread, NULL);
+    close(watch->signal_fd);
+    close(watch->end_fd);
+    pthread_mutex_destroy(&watch->lock);
+    free(watch);
+}

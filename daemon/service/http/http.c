@@ -1,0 +1,501 @@
+/* See http.h. The only user of libmicrohttpd: of it, only its parser and its sockets are used. */
+#include "daemon/service/http/http.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "daemon/service/http/http_peers.h"
+#include "daemon/service/http/http_who.h"
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+
+#define IDLE_S       75          /* a connection that says nothing is closed */
+#define MEMORY_BYTES (16 << 10)  /* of a connection: heads longer than that are refused (431) */
+#define MAX_GROUPS   1024        /* of a caller who has more, the first group alone counts */
+#define OTHER_FILES  256         /* that the process opens besides connections */
+#define MOST_BODIES  (64u << 20) /* of all requests under way */
+#define TURN_NS      10000000    /* at a time; what is left then is done in the next turn */
+
+struct np_http_held {
+    struct np_http *http;
+    struct MHD_Connection *connection;
+    struct np_peer *peer;
+    struct np_http_request request;
+    char *method, *path, *body; /* np_free */
+    size_t room;
+    unsigned refused;              /* a status: what follows of the body is dropped */
+    bool unheard;                  /* its body is dropped, its answer is the handler's */
+    bool answered;                 /* response may be NULL then: no memory */
+    struct MHD_Response *response; /* NULL: not yet */
+    unsigned status;
+    bool suspended;
+    struct np_http_held *next, **link; /* suspended ones */
+};
+
+struct np_http {
+    struct np_http_options options; /* set once */
+    struct MHD_Daemon *daemons[2];  /* Unix, TCP */
+    struct np_http_held *held;
+    struct np_peers peers;
+    size_t bodies;      /* bytes of all bodies that are kept */
+    int most, most_tcp; /* connections */
+    int left_fd;        /* readable: a turn has left something to do */
+};
+
+/* --- who asks --------------------------------------------------------------------------------- */
+
+struct fields { /* of one name */
+    const char *name, *value;
+    int nr;
+};
+
+static enum MHD_Result count_field(
+    void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct fields *fields = context;
+
+    (void)kind;
+    if (strcasecmp(name, fields->name) == 0) {
+        fields->nr++;
+        fields->value = value ? value : "";
+    }
+    return MHD_YES;
+}
+
+/* A page of elsewhere may reach loopback through its reader's browser (DNS rebinding, forged forms), and so may
+ * one of another service on this box: of pages, ours alone is answered. */
+static bool comes_from_here(struct MHD_Connection *connection, bool socket)
+{
+    struct fields host = {.name = MHD_HTTP_HEADER_HOST}, origin = {.name = MHD_HTTP_HEADER_ORIGIN};
+
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, count_field, &host);
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, count_field, &origin);
+    if (socket && origin.nr == 0 && host.nr == 0) /* no browser */
+        return true;
+    return host.nr == 1 && origin.nr <= 1 && np_who_is_from_here(host.value, origin.value);
+}
+
+/* On TCP: by the token that comes with the request. */
+static void find_caller(
+    const struct np_http *http, struct MHD_Connection *connection, struct np_caller *caller)
+{
+    const struct np_http_options *options = &http->options;
+    const char *field =
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    const char *token = field ? np_who_token(field) : NULL;
+
+    caller->token = token && options->token && np_who_same_token(token, options->token);
+    caller->user = token && !caller->token && options->user_of &&
+                   options->user_of(options->context, token, &caller->uid);
+}
+
+/* --- requests --------------------------------------------------------------------------------- */
+
+static void free_held(struct np_http_held *held)
+{
+    if (held->link) {
+        *held->link = held->next;
+        if (held->next)
+            held->next->link = held->link;
+    }
+    if (held->response)
+        MHD_destroy_response(held->response);
+    held->http->bodies -= held->room;
+    np_free(held->method);
+    np_free(held->path);
+    np_free(held->body);
+    np_free(held);
+}
+
+static struct np_peer *peer_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    return info ? info->socket_context : NULL;
+}
+
+static unsigned refusal_of(struct np_http *http, struct np_http_held *held)
+{
+    struct np_caller *caller = &held->request.caller;
+
+    *caller = held->peer->caller;
+    /* On the socket too: ssh -L may lead a browser there. */
+    if (!comes_from_here(held->connection, caller->socket))
+        return MHD_HTTP_FORBIDDEN;
+    if (!caller->socket)
+        find_caller(http, held->connection, caller);
+    return held->peer->bad_target ? MHD_HTTP_BAD_REQUEST : 0;
+}
+
+/* NULL: no memory, or the connection goes. */
+static struct np_http_held *new_held(
+    struct np_http *http, struct MHD_Connection *connection, const char *path, const char *method)
+{
+    struct np_peer *peer = peer_of(connection);
+    struct np_http_held *held = peer && !peer->shut ? np_alloc(sizeof(*held)) : NULL;
+
+    if (!held)
+        return NULL;
+    held->http = http;
+    held->connection = connection;
+    held->peer = peer;
+    held->method = np_strdup(method);
+    held->path = np_strdup(path);
+    if (!held->method || !held->path) {
+        free_held(held);
+        return NULL;
+    }
+    held->request = (struct np_http_request){
+        .method = held->method, .path = held->path, .body = "", .held = held};
+    held->refused = refusal_of(http, held);
+    if (!held->refused)
+        held->unheard = !http->options.hears(http->options.context, &held->request);
+    np_peer_becomes(peer, NP_PEER_TAKEN, np_now_ns());
+    return held;
+}
+
+const char *np_http_query(const struct np_http_request *request, const char *name)
+{
+    return MHD_lookup_connection_value(request->held->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+const char *np_http_field(const struct np_http_request *request, const char *name)
+{
+    return MHD_lookup_connection_value(request->held->connection, MHD_HEADER_KIND, name);
+}
+
+/* What bodies may take in all; a quarter of it is for the service's own user and root. */
+static size_t most_bodies(const struct np_http_held *held)
+{
+    const bool own = np_peer_is_own(&held->http->peers, &held->request.caller);
+
+    return own ? MOST_BODIES : MOST_BODIES - MOST_BODIES / 4;
+}
+
+/* Room for so many bytes of the body and a NUL. */
+static bool grow_body(struct np_http_held *held, size_t bytes)
+{
+    const size_t room = bytes > NP_HTTP_MOST_BODY / 2 ? NP_HTTP_MOST_BODY + 1 : 2 * bytes + 256;
+    char *body;
+
+    if (bytes < held->room)
+        return true;
+    if (held->http->bodies + room - held->room > most_bodies(held) || !(body = np_alloc(room)))
+        return false;
+    memcpy(body, held->request.body, held->request.body_bytes);
+    np_free(held->body);
+    held->http->bodies += room - held->room;
+    held->body = body;
+    held->room = room;
+    return true;
+}
+
+/* More of the body; it is kept up to its limit. */
+static void take_body(struct np_http_held *held, const char *bytes, size_t nr)
+{
+    const size_t used = held->request.body_bytes;
+
+    if (held->refused || held->unheard)
+        return;
+    if (nr > NP_HTTP_MOST_BODY - used) {
+        held->refused = MHD_HTTP_CONTENT_TOO_LARGE;
+    } else if (!grow_body(held, used + nr)) {
+        held->refused = MHD_HTTP_SERVICE_UNAVAILABLE;
+    } else {
+        memcpy(held->body + used, bytes, nr);
+        held->body[used + nr] = '\0';
+        held->request.body = held->body;
+        held->request.body_bytes = used + nr;
+    }
+}
+
+#define ERROR_OF(code, text) "{\"error\": {\"code\": \"" code "\", \"text\": \"" text "\"}}\n"
+
+static void refuse(struct np_http_held *held, unsigned status)
+{
+    static const char *const texts[] = {
+        ERROR_OF("invalid", "the target is no path: a % must be followed by two hex digits"),
+        ERROR_OF("forbidden",
+            "this service answers to localhost alone: Host or Origin is missing, or another"),
+        ERROR_OF("invalid", "the request is larger than 1 MiB"),
+        ERROR_OF("busy", "the service has no room for this request now; ask again later"),
+    };
+    const char *text = texts[status == MHD_HTTP_BAD_REQUEST         ? 0
+                             : status == MHD_HTTP_FORBIDDEN         ? 1
+                             : status == MHD_HTTP_CONTENT_TOO_LARGE ? 2
+                                                                    : 3];
+
+    np_http_reply(held, status, "application/json", text, strlen(text), NULL);
+}
+
+static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *url,
+    const char *method, const char *version, const char *bytes, size_t *nr, void **state)
+{
+    struct np_http *http = context;
+    struct np_http_held *held = *state;
+
+    (void)version;
+    if (!held) { /* the head is there, the body is not */
+        *state = held = new_held(http, connection, url, method);
+        return held ? MHD_YES : MHD_NO;
+    }
+    if (*nr > 0) {
+        take_body(held, bytes, *nr);
+        *nr = 0;
+        return MHD_YES;
+    }
+    if (!held->answered && held->refused)
+        refuse(held, held->refused);
+    else if (!held->answered)
+        http->options.handler(http->options.context, &held->request);
+    if (held->response)
+        return MHD_queue_response(held->connection, held->status, held->response);
+    return held->suspended ? MHD_YES : MHD_NO;
+}
+
+static void completed(void *context, struct MHD_Connection *connection, void **state,
+    enum MHD_RequestTerminationCode why)
+{
+    struct np_http_held *held = *state;
+
+    (void)context;
+    (void)connection;
+    (void)why;
+    if (!held)
+        return;
+    held->peer->bad_target = false;
+    np_peer_becomes(held->peer, NP_PEER_AWAITED, np_now_ns());
+    free_held(held);
+    *state = NULL;
+}
+
+/* A connection comes or goes. */
+static void connected(void *context, struct MHD_Connection *connection, void **peer,
+    enum MHD_ConnectionNotificationCode what)
+{
+    struct np_http *http = context;
+    const union MHD_ConnectionInfo *info;
+    struct np_caller caller = {.socket = false};
+
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        np_peers_drop(*peer);
+        *peer = NULL;
+        return;
+    }
+    const int fd =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_DAEMON);
+    if (info->daemon == http->daemons[0])
+        np_who_is_behind(fd, http->options.group, &caller);
+    *peer = np_peers_add(&http->peers, fd, &caller, np_now_ns());
+}
+
+static int hex_of(char digit)
+{
+    if (digit >= '0' && digit <= '9')
+        return digit - '0';
+    digit |= 0x20;
+    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
+/* %41 to A, in place. What is no such thing, and what no path has, makes the whole request a bad one. */
+static size_t unescape(void *context, struct MHD_Connection *connection, char *text)
+{
+    struct np_peer *peer = peer_of(connection);
+    char *to = text;
+    bool bad = false;
+
+    (void)context;
+    for (const char *from = text; *from; from++) {
+        int byte = (unsigned char)*from;
+
+        if (byte == '%') {
+            const int high = hex_of(from[1]), low = high < 0 ? -1 : hex_of(from[2]);
+
+            byte = low < 0 ? 0 : 16 * high + low;
+            from += low < 0 ? 0 : 2;
+        }
+        bad |= byte < 0x20 || byte == 0x7f;
+        *to++ = (char)byte;
+    }
+    *to = '\0';
+    if (peer)
+        peer->bad_target |= bad;
+    return (size_t)(to - text);
+}
+
+const struct np_http_request *np_http_hold(const struct np_http_request *request)
+{
+    struct np_http_held *held = request->held;
+    struct np_http *http = held->http;
+
+    MHD_suspend_connection(held->connection);
+    np_peer_becomes(held->peer, NP_PEER_SERVED, np_now_ns());
+    held->suspended = true;
+    held->next = http->held;
+    held->link = &http->held;
+    if (held->next)
+        held->next->link = &held->next;
+    http->held = held;
+    return &held->request;
+}
+
+void np_http_reply(struct np_http_held *held, unsigned status, const char *type, const char *body,
+    size_t bytes, const struct np_http_field *field)
+{
+    held->response = MHD_create_response_from_buffer(bytes, (void *)body, MHD_RESPMEM_MUST_COPY);
+    held->status = status;
+    held->answered = true;
+    np_peer_becomes(held->peer, NP_PEER_ANSWERED, np_now_ns());
+    if (held->response) {
+        MHD_add_response_header(held->response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+        MHD_add_response_header(held->response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+        MHD_add_response_header(held->response, "X-Content-Type-Options", "nosniff");
+        MHD_add_response_header(held->response, "Cross-Origin-Resource-Policy", "same-origin");
+        MHD_add_response_header(held->response, "Content-Security-Policy",
+            "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+        if (field)
+            MHD_add_response_header(held->response, field->name, field->value);
+    }
+    if (!held->suspended)
+        return;
+    held->suspended = false;
+    *held->link = held->next;
+    if (held->next)
+        held->next->link = held->link;
+    held->link = NULL;
+    MHD_resume_connection(held->connection);
+}
+
+/* --- open and close --------------------------------------------------------------------------- */
+
+static struct MHD_Daemon *start(struct np_http *http, int fd, int most)
+{
+    return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, handle, http,
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, completed, http,
+        MHD_OPTION_NOTIFY_CONNECTION, connected, http, MHD_OPTION_UNESCAPE_CALLBACK, unescape, http,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)most, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+}
+
+/* So many connections, or as many as the process may open files for: where it may open no more at all, nothing
+ * works, least of all what would close some. */
+static int most_connections(int wanted)
+{
+    const rlim_t files = (rlim_t)wanted + OTHER_FILES;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return wanted;
+    if (limit.rlim_cur < files) {
+        limit.rlim_cur = limit.rlim_max < files ? limit.rlim_max : files;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (limit.rlim_cur >= files)
+        return wanted;
+    return limit.rlim_cur > 2 * OTHER_FILES ? (int)limit.rlim_cur - OTHER_FILES
+                                            : (int)limit.rlim_cur / 2;
+}
+
+/* which: 0: Unix, 1: TCP. fd -1: not at all. */
+static int listen_on(struct np_http *http, int which, int fd, struct np_err *err)
+{
+    const int most = which ? http->most_tcp : http->most - http->most_tcp;
+
+    if (fd < 0 || (http->daemons[which] = start(http, fd, most)))
+        return 0;
+    return np_err_set(
+        err, -EIO, "libmicrohttpd cannot listen on the %s socket", which ? "TCP" : "Unix");
+}
+
+int np_http_add_tcp(struct np_http *http, int fd, struct np_err *err)
+{
+    return listen_on(http, 1, fd, err);
+}
+
+int np_http_open(
+    const struct np_http_options *options, struct np_http **ret_http, struct np_err *err)
+{
+    const int most = most_connections(options->most_connections), most_tcp = most / 8;
+    struct np_http *http = np_alloc(sizeof(*http));
+
+    if (!http)
+        return np_err_set(err, -ENOMEM, "out of memory");
+    http->options = *options;
+    if ((http->left_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
+        np_free(http);
+        return np_err_set(err, -errno, "an eventfd: %s", strerror(errno));
+    }
+    /* Each has more room than its peers are given: one that is shut is there for a moment still. */
+    np_peers_init(&http->peers, most * 3 / 4, most_tcp * 3 / 4,
+        options->idle_s > 0 ? options->idle_s : IDLE_S, geteuid());
+    http->most = most;
+    http->most_tcp = most_tcp;
+    int code = listen_on(http, 0, options->socket_fd, err);
+    if (code == 0)
+        code = listen_on(http, 1, options->tcp_fd, err);
+    if (code < 0) {
+        np_http_close(http);
+        return code;
+    }
+    *ret_http = http;
+    return 0;
+}
+
+void np_http_close(struct np_http *http)
+{
+    if (!http)
+        return;
+    while (http->held)
+        refuse(http->held, MHD_HTTP_SERVICE_UNAVAILABLE);
+    np_http_turn(http);
+    for (int i = 0; i < 2; i++)
+        if (http->daemons[i])
+            MHD_stop_daemon(http->daemons[i]);
+    close(http->left_fd);
+    np_free(http);
+}
+
+void np_http_fds(const struct np_http *http, int ret_fds[NP_HTTP_FDS])
+{
+    ret_fds[0] = http->left_fd;
+    for (int i = 0; i < 2; i++)
+        ret_fds[1 + i] =
+            http->daemons[i]
+                ? MHD_get_daemon_info(http->daemons[i], MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd
+                : -1;
+}
+
+/* Until nothing is left to do at once, or so much time has passed; false then: what is left wakes nobody up, for
+ * libmicrohttpd has taken notice of it already. */
+static bool turn(struct MHD_Daemon *daemon, uint64_t until_ns)
+{
+    MHD_UNSIGNED_LONG_LONG ms;
+
+    do {
+        MHD_run(daemon);
+        if (MHD_get_timeout(daemon, &ms) != MHD_YES || ms > 0)
+            return true;
+    } while (np_now_ns() < until_ns);
+    return false;
+}
+
+void np_http_turn(struct np_http *http)
+{
+    const uint64_t until_ns = np_now_ns() + TURN_NS;
+    uint64_t count = 1;
+    bool all = true;
+
+    for (int i = 0; i < 2; i++)
+        all &= !http->daemons[i] || turn(http->daemons[i], until_ns);
+    if (all ? read(http->left_fd, &count, sizeof(count)) < 0 && errno != EAGAIN
+            : write(http->left_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+        assert(!"an eventfd takes and gives its count");
+    np_peers_turn(&http->peers, np_now_ns());
+}

@@ -1,0 +1,511 @@
+/* A submission: its body, the check of its config with its submitter's rights, and its place in the queue. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/service/environment.h"
+#include "daemon/service/hook.h"
+#include "daemon/service/http/http_peers.h"
+#include "daemon/service/http/routes_parts.h"
+#include "loader/base/mem.h"
+
+#define MOST_PRIORITY  100
+#define MOST_RETRIES   1000
+#define MOST_PATH      4000
+#define MOST_SAID      (256u << 10) /* of a check, beside the config */
+#define MOST_PROBLEMS  100
+#define MOST_OVERRIDES 4096
+#define LEAST_MEMORY   (64 << 20) /* less, and it could not even begin */
+
+/* --- the body --------------------------------------------------------------------------------- */
+
+static bool is_name(const char *text)
+{
+    return *text && strlen(text) < 64 && *text != '.' && *text != '-' &&
+           strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.") ==
+               strlen(text);
+}
+
+static bool is_device(const char *text)
+{
+    static const char *const names[] = {"auto", "cpu", "sim", "gpu", "cuda"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (strcmp(names[i], text) == 0)
+            return true;
+    return strncmp(text, "cuda:", 5) == 0 && text[5] &&
+           strspn(text + 5, "0123456789") == strlen(text + 5);
+}
+
+static bool is_key(const char *text)
+{
+    return strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32;
+}
+
+static bool is_after(const struct np_entry *entry, int64_t id)
+{
+    for (int i = 0; i < entry->nr_after; i++)
+        if (entry->after[i] == id)
+            return true;
+    return false;
+}
+
+static bool take_after(const struct np_node *body, struct np_entry *entry)
+{
+    const struct np_node *list = np_node_get(body, "after");
+
+    if (!list)
+        return true;
+    if (list->kind != NP_NODE_LIST || list->nr_items > NP_MAX_AFTER)
+        return false;
+    for (int i = 0; i < list->nr_items; i++) {
+        const struct np_node *item = list->items[i];
+        char *end;
+
+        if (item->kind != NP_NODE_SCALAR || item->quoted)
+            return false;
+        const long long id = strtoll(item->text, &end, 10);
+        if (*end || end == item->text || id < 1)
+            return false;
+        if (!is_after(entry, id))
+            entry->after[entry->nr_after++] = id;
+    }
+    return true;
+}
+
+static bool are_texts(const struct np_node *list)
+{
+    if (list && (list->kind != NP_NODE_LIST || list->nr_items > 64))
+        return false;
+    for (int i = 0; list && i < list->nr_items; i++)
+        if (list->items[i]->kind != NP_NODE_SCALAR || !list->items[i]->quoted ||
+            !strchr(list->items[i]->text, '='))
+            return false;
+    return true;
+}
+
+/* For who asks later what was changed: a line each. What does not fit is left out. */
+static bool take_overrides(const struct np_node *list, struct np_entry *entry)
+{
+    size_t used = 0;
+
+    if (!list || list->nr_items == 0)
+        return true;
+    if (!(entry->overrides = np_alloc(MOST_OVERRIDES)))
+        return false;
+    for (int i = 0; i < list->nr_items; i++) {
+        const char *text = list->items[i]->text;
+        char *at = entry->overrides + used;
+
+        if (used + strlen(text) + 2 > MOST_OVERRIDES)
+            continue;
+        used += (size_t)sprintf(at, "%s%s", used ? "\n" : "", text);
+        for (at += *at == '\n'; *at; at++)
+            *at = *at == '\n' ? ' ' : *at;
+    }
+    return true;
+}
+
+/* It stands in others' lists, and on their terminals. */
+static bool is_path(const char *text)
+{
+    size_t bytes;
+
+    return *text == '/' && !np_text_control(text, &bytes);
+}
+
+static bool is_named(const struct np_check *check, const char *name)
+{
+    if (np_environment_is_named(name, check->config))
+        return true;
+    for (int i = 0; check->overrides && i < check->overrides->nr_items; i++)
+        if (np_environment_is_named(name, check->overrides->items[i]->text))
+            return true;
+    return false;
+}
+
+/* Variables that the config names, a line each. np_free; NULL: it is something else. */
+static char *take_environment(const struct np_node *body, const struct np_check *check)
+{
+    const struct np_node *map = np_node_get(body, "environment");
+    char *lines = np_strdup("");
+    size_t bytes = 0;
+    bool good = !map || map->kind == NP_NODE_MAP;
+
+    for (int i = 0; lines && good && map && i < map->nr_items; i++) {
+        const struct np_node *item = map->items[i];
+
+        good = item->kind == NP_NODE_SCALAR && item->quoted && is_named(check, item->key) &&
+               !np_text_control(item->text, &bytes) &&
+               strlen(lines) + strlen(item->text) + strlen(item->key) < NP_ENVIRONMENT_MOST_BYTES;
+        if (good) {
+            char *more = np_format("%s%s=%s\n", lines, item->key, item->text);
+
+            np_free(lines);
+            lines = more;
+        }
+    }
+    if (good)
+        return lines;
+    np_free(lines);
+    return NULL;
+}
+
+static bool take_cpus(const struct np_node *node, double *ret_cpus)
+{
+    char *end;
+
+    if (!node)
+        return true;
+    if (node->kind != NP_NODE_SCALAR || node->quoted || !*node->text)
+        return false;
+    const double cpus = strtod(node->text, &end);
+    if (*end || !(cpus >= 0.1 && cpus <= 10000))
+        return false;
+    *ret_cpus = cpus;
+    return true;
+}
+
+/* What is wrong with the body, or NULL: then entry and check are of it. */
+static const char *take_body(
+    const struct np_node *body, struct np_entry *entry, struct np_check *check)
+{
+    const char *name = np_body_text(body, "name", "", 63), *key = np_body_text(body, "key", "", 32);
+    const char *device = np_body_text(body, "device", "", 31);
+    const char *on_end = np_body_text(body, "on_end", "", NP_HOOK_MOST_BYTES);
+    size_t bytes;
+
+    check->config = np_body_text(body, "config", NULL, NP_HTTP_MOST_BODY);
+    check->path = np_body_text(body, "path", NULL, MOST_PATH);
+    check->overrides = np_node_get(body, "overrides");
+    check->device = device;
+    if (!check->config || !check->path || !is_path(check->path))
+        return "\"config\" (a text) and \"path\" (absolute, of at most 4000 bytes) are needed";
+    if (!are_texts(check->overrides))
+        return "\"overrides\": a list of at most 64 texts, each KEY=VALUE";
+    if (!name || (np_node_get(body, "name") && !is_name(name)))
+        return "\"name\": letters, digits, - _ . , at most 63";
+    if (!key || (np_node_get(body, "key") && !is_key(key)))
+        return "\"key\": 32 hex digits";
+    if (!device || (np_node_get(body, "device") && !is_device(device)))
+        return "\"device\": auto, cpu, sim, gpu, cuda, cuda:N";
+    if (!np_body_whole(body, "priority", -MOST_PRIORITY, MOST_PRIORITY, &entry->priority))
+        return "\"priority\": a whole number, -100 to 100";
+    if (!np_body_whole(body, "max_retries", 0, MOST_RETRIES, &entry->max_retries))
+        return "\"max_retries\": a whole number, 0 to 1000";
+    if (!np_body_whole(body, "memory", LEAST_MEMORY, INT64_MAX, &entry->memory_bytes))
+        return "\"memory\": bytes, at least 64 MiB";
+    if (!take_cpus(np_node_get(body, "cpus"), &entry->cpus))
+        return "\"cpus\": a number, 0.1 to 10000";
+    if (!np_body_seconds(body, "time_limit", &entry->time_limit_s))
+        return "\"time_limit\": seconds, above 0, or null";
+    if (!np_body_whole(body, "umask", 0, 0777, &entry->umask))
+        return "\"umask\": a whole number, 0 to 511";
+    if (!(entry->environment = take_environment(body, check)))
+        return "\"environment\": an object of texts, of variables that the config names as ${NAME}";
+    check->environment = entry->environment;
+    if (!on_end || np_text_control(on_end, &bytes))
+        return "\"on_end\": a command on one line, of at most 4096 bytes";
+    if (*on_end && !(entry->on_end = np_strdup(on_end)))
+        return "out of memory";
+    if (!take_after(body, entry))
+        return "\"after\": a list of at most 16 runs";
+    snprintf(entry->name, sizeof(entry->name), "%s", name);
+    snprintf(entry->key, sizeof(entry->key), "%s", key);
+    snprintf(entry->device, sizeof(entry->device), "%s", device);
+    return NULL;
+}
+
+/* --- was it submitted before? ---------------------------------------------------------------------- */
+
+/* A key is its caller's own. */
+static const struct np_entry *find_key(
+    const struct np_service *service, const struct np_entry *asked)
+{
+    int nr;
+    const struct np_entry *const *entries = np_service_entries(service, &nr);
+
+    for (int i = 0; *asked->key && i < nr; i++)
+        if (entries[i]->uid == asked->uid && strcmp(entries[i]->key, asked->key) == 0)
+            return entries[i];
+    return NULL;
+}
+
+static bool has_config(struct np_service *service, const struct np_entry *known, const char *config)
+{
+    struct np_err err = {0};
+    char *text;
+
+    if (np_service_config(service, known->id, &text, &err) < 0)
+        return false;
+    const bool same = strcmp(text, config) == 0;
+    np_free(text);
+    return same;
+}
+
+/* The answer to what was submitted before. config: in normal form, or NULL where the check
+ * could not say (what it looks at may have gone since). */
+static void answer_known(struct np_call *call, const struct np_entry *known,
+    const struct np_entry *asked, const char *config)
+{
+    if (strcmp(known->path, asked->path) != 0 ||
+        (*asked->name && strcmp(known->name, asked->name) != 0) ||
+        (config && !has_config(call->routes->service, known, config)))
+        np_answer_error(call, 409, "conflict",
+            "this key was given to another submission: a new one needs a key of its own");
+    else
+        np_answer_run(call, known->id, 200);
+}
+
+/* --- the check -------------------------------------------------------------------------------- */
+
+/* What was submitted before is answered, whatever the limits are by now. False: it was told. */
+static bool is_within_limits(
+    struct np_call *call, const struct np_entry *entry, const struct np_check *check)
+{
+    const struct np_service *service = call->routes->service;
+    const struct np_limits *limits = &np_service_options(service)->limits;
+    const struct np_caller *caller = &call->request->caller;
+    struct np_err err = {0};
+    int code;
+
+    if (find_key(service, entry))
+        return true;
+    if (np_service_may_limit(service, entry, &err) < 0) {
+        np_answer_failure(call, -ENODEV, &err);
+        return false;
+    }
+    if (strlen(check->config) > (size_t)limits->config_bytes) {
+        np_answer_too_large(call, "the config");
+        return false;
+    }
+    if (np_access_caller_is_limited(np_service_access(service), caller) &&
+        entry->priority > limits->priority_max) {
+        np_answer_high_priority(call);
+        return false;
+    }
+    if ((code = np_service_may_queue(service, entry->uid, &err)) < 0)
+        np_answer_failure(call, code, &err);
+    return code == 0;
+}
+
+void np_route_submit(struct np_call *call)
+{
+    static const char *const keys[] = {"config", "path", "overrides", "key", "name", "priority",
+        "after", "device", "max_retries", "time_limit", "memory", "cpus", "environment", "umask",
+        "on_end", NULL};
+    const struct np_caller *caller = &call->request->caller;
+    struct np_node *body = np_body_of(call, keys);
+    /* A user's service has runs of that user alone, whoever submits them. */
+    const bool for_box = np_service_access(call->routes->service)->for_box;
+    const uid_t uid = for_box ? caller->uid : geteuid();
+    const gid_t gid = for_box ? caller->gid : getegid();
+    const int64_t most = np_service_options(call->routes->service)->limits.config_bytes;
+    struct np_entry entry = {
+        .uid = uid, .gid = gid, .umask = -1, .max_retries = 3, .exit_code = -1};
+    struct np_check check = {.uid = uid, .gid = gid, .most_bytes = 4 * (size_t)most + MOST_SAID};
+    struct np_wait *wait;
+
+    if (!body)
+        return;
+    const char *wrong = take_body(body, &entry, &check);
+    if (!wrong)
+        np_service_default_limits(call->routes->service, &entry);
+    if (wrong) {
+        np_answer_error(call, 400, "invalid", "%s", wrong);
+    } else if (!is_within_limits(call, &entry, &check)) {
+        /* told */
+    } else if (!(entry.path = np_strdup(check.path)) || !take_overrides(check.overrides, &entry)) {
+        np_answer_error(call, 500, "internal", "out of memory");
+    } else if ((wait = np_answer_later(call, NP_WAIT_CHECK))) {
+        wait->entry = entry;
+        wait->body = body;
+        wait->check = check;
+        return;
+    }
+    np_entry_fini(&entry);
+    np_node_free(body);
+}
+
+static const char *text_of(const struct np_node *map, const char *key)
+{
+    const char *text = np_body_text(map, key, "", 8192);
+
+    return text ? text : "";
+}
+
+static void write_problem(struct np_json *json, const struct np_node *problem)
+{
+    int64_t line = 0, column = 0;
+
+    np_body_whole(problem, "line", 0, 1 << 30, &line);
+    np_body_whole(problem, "column", 0, 1 << 30, &column);
+    np_json_open(json, NULL, '{');
+    np_json_text(json, "file", text_of(problem, "file"));
+    np_json_int(json, "line", line);
+    np_json_int(json, "column", column);
+    np_json_text(json, "place", text_of(problem, "place"));
+    np_json_text(json, "text", text_of(problem, "text"));
+    np_json_close(json, '}');
+}
+
+static void answer_problems(struct np_call *call, const struct np_node *problems)
+{
+    struct np_json *json = &call->routes->json;
+
+    np_json_begin(json, NULL);
+    np_json_open(json, "error", '{');
+    np_json_text(json, "code", "config");
+    np_json_text(json, "text", text_of(problems->items[0], "text"));
+    np_json_open(json, "problems", '[');
+    for (int i = 0; i < problems->nr_items && i < MOST_PROBLEMS; i++)
+        write_problem(json, problems->items[i]);
+    np_json_close(json, ']');
+    np_json_close(json, '}');
+    np_answer_json(call, 422);
+}
+
+/* A problem that the service itself has with the whole of it. */
+static void answer_problem(struct np_call *call, const char *path, const char *text)
+{
+    struct np_json *json = &call->routes->json;
+
+    np_json_begin(json, NULL);
+    np_json_open(json, "error", '{');
+    np_json_text(json, "code", "config");
+    np_json_text(json, "text", text);
+    np_json_open(json, "problems", '[');
+    np_json_open(json, NULL, '{');
+    np_json_text(json, "file", path);
+    np_json_int(json, "line", 0);
+    np_json_int(json, "column", 0);
+    np_json_text(json, "place", path);
+    np_json_text(json, "text", text);
+    np_json_close(json, '}');
+    np_json_close(json, ']');
+    np_json_close(json, '}');
+    np_answer_json(call, 422);
+}
+
+/* A text file: it is shown to others. */
+static bool is_text(const char *text)
+{
+    size_t bytes;
+
+    for (const char *at = text; (at = np_text_control(at, &bytes)); at += bytes)
+        if (*at != '\n' && *at != '\t')
+            return false;
+    return true;
+}
+
+/* What the check found out goes into the entry: its normal form, its own name and device, its folder. It was said with
+ * the submitter's rights, by a process of theirs: nothing of it is taken that they may not have. */
+static bool take_answer(const struct np_node *answer, struct np_entry *entry)
+{
+    const char *config = np_body_text(answer, "config", NULL, SIZE_MAX);
+    const char *name = np_body_text(answer, "name", NULL, 63),
+               *runs = np_body_text(answer, "runs", NULL, MOST_PATH);
+    const char *device = np_body_text(answer, "device", "auto", 31);
+    const char *note = np_body_text(answer, "note", "", 1000); /* of data that were not looked at */
+
+    if (!config || !is_text(config) || !name || !is_name(name) || !runs || !is_path(runs) ||
+        !device || !is_device(device))
+        return false;
+    if (!*entry->name)
+        snprintf(entry->name, sizeof(entry->name), "%s", name);
+    /* The request's, where it names one, as the check understood it: "gpu" is "cuda". */
+    snprintf(entry->device, sizeof(entry->device), "%s", device);
+    snprintf(entry->reason, sizeof(entry->reason), "%s", note ? note : "");
+    np_text_clean(entry->reason);
+    entry->config = np_strdup(config);
+    entry->dir = np_strdup(runs); /* np_service_submit() adds NAME-ID */
+    return entry->config && entry->dir;
+}
+
+static void submit(struct np_call *call, const struct np_entry *entry)
+{
+    const struct np_service_options *options = np_service_options(call->routes->service);
+    struct np_err err = {0};
+    int64_t id;
+    bool known;
+
+    if (strlen(entry->config) > (size_t)options->limits.config_bytes) {
+        np_answer_too_large(call, "the config's normal form");
+        return;
+    }
+    const int code = np_service_submit(call->routes->service, entry, &id, &known, &err);
+
+    if (code == -ENODEV)
+        answer_problem(call, entry->path, err.text);
+    else if (code < 0)
+        np_answer_failure(call, code, &err);
+    else
+        np_answer_run(call, id, known ? 200 : 201);
+}
+
+/* The check has ended, with code and perhaps an answer. */
+static void answer_check(
+    struct np_call *call, struct np_wait *wait, int code, const struct np_node *answer)
+{
+    const bool good = code == 1 && np_node_is(np_node_get(answer, "ok"), "true");
+    const struct np_node *problems = np_node_get(answer, "problems");
+    const struct np_entry *known = find_key(call->routes->service, &wait->entry);
+
+    if (known)
+        answer_known(
+            call, known, &wait->entry, good ? np_body_text(answer, "config", "", SIZE_MAX) : NULL);
+    else if (code == -ETIMEDOUT)
+        answer_problem(call, wait->entry.path,
+            "it could not be checked within a minute: its folder, or one that it names, does not "
+            "answer");
+    else if (good && !is_text(np_body_text(answer, "config", "", SIZE_MAX)))
+        answer_problem(call, wait->entry.path,
+            "it has control characters, or such that turn the direction of writing");
+    else if (good && take_answer(answer, &wait->entry))
+        submit(call, &wait->entry);
+    else if (!good && problems && problems->kind == NP_NODE_LIST && problems->nr_items > 0)
+        answer_problems(call, problems);
+    else
+        answer_problem(call, wait->entry.path, "it could not be checked: its check has died");
+}
+
+/* Is there a process for it? So that nobody is kept waiting by another's many submissions, each has half of them. */
+static bool may_check(const struct np_routes *routes, const struct np_wait *asked)
+{
+    const int64_t most = np_service_options(routes->service)->limits.checks;
+    int64_t all = 0, same = 0;
+
+    for (int i = 0; i < routes->nr_waits; i++) {
+        const struct np_wait *wait = &routes->waits[i];
+
+        if (wait->what != NP_WAIT_CHECK || wait->child.pid == 0)
+            continue;
+        all++;
+        same += np_peer_is_same(&wait->request->caller, &asked->request->caller);
+    }
+    return all < most && same < most / 2;
+}
+
+bool np_turn_check(struct np_routes *routes, struct np_wait *wait)
+{
+    struct np_call call = np_call_of(routes, wait);
+    struct np_node *answer = NULL;
+    struct np_err err = {0};
+
+    if (wait->child.pid == 0) {
+        if (!may_check(routes, wait))
+            return false;
+        if (np_checker_start(&wait->check, routes->epoll_fd, &wait->child, &err) == 0)
+            return false;
+        np_answer_error(&call, 503, "busy", "the config cannot be checked now: %s", err.text);
+        return true;
+    }
+    const int code = np_checker_turn(&wait->child, &answer);
+    if (code == 0)
+        return false;
+    answer_check(&call, wait, code, answer);
+    np_node_free(answer);
+    return true;
+}

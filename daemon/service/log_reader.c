@@ -1,0 +1,314 @@
+/* See reader.h. */
+#include "daemon/service/log_reader.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "loader/base/json.h"
+#include "daemon/service/child.h"
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+
+#define PAUSE_NS     200000000 /* between two looks for something new */
+#define MOST_ITEMS   10000     /* of a folder: its owner may put there what they like */
+#define BLOCK_BYTES  4096
+#define MOST_SEGMENT 99999999
+
+/* --- the log ---------------------------------------------------------------------------------- */
+
+struct log {
+    int folder; /* output/ */
+    int segment;
+    int64_t position;
+};
+
+/* A file, and not what stands for another, or what could be waited for. */
+static int open_file(int folder, const char *name, int64_t *ret_bytes)
+{
+    const int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat stat_;
+
+    if (fd < 0)
+        return -errno;
+    if (fstat(fd, &stat_) < 0 || !S_ISREG(stat_.st_mode)) {
+        close(fd);
+        return -ENOENT;
+    }
+    *ret_bytes = stat_.st_size;
+    return fd;
+}
+
+static int open_segment(const struct log *log, int segment, int64_t *ret_bytes)
+{
+    char name[16];
+
+    snprintf(name, sizeof(name), "%06d", segment);
+    return open_file(log->folder, name, ret_bytes);
+}
+
+/* The oldest and the newest; 0: there is none. */
+static void find_segments(int folder, int *ret_first, int *ret_last)
+{
+    const int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *items = copy < 0 ? NULL : fdopendir(copy);
+    const struct dirent *item;
+
+    *ret_first = *ret_last = 0;
+    for (int n = 0; items && n < MOST_ITEMS && (item = readdir(items)); n++) {
+        const size_t digits = strspn(item->d_name, "0123456789");
+        const int segment =
+            digits >= 6 && digits <= 8 && !item->d_name[digits] ? atoi(item->d_name) : 0;
+
+        if (segment == 0)
+            continue;
+        if (*ret_first == 0 || segment < *ret_first)
+            *ret_first = segment;
+        if (segment > *ret_last)
+            *ret_last = segment;
+    }
+    if (items)
+        closedir(items);
+}
+
+/* Behind the newline that makes up for *left, looking back from the end of a segment; false: it is not in this one. */
+static bool find_line(struct log *log, int segment, int64_t *left)
+{
+    char block[BLOCK_BYTES];
+    int64_t bytes = 0;
+    const int fd = open_segment(log, segment, &bytes);
+    bool found = false;
+
+    for (int64_t end = fd < 0 ? 0 : bytes; end > 0 && !found;) {
+        const int64_t begin = end > BLOCK_BYTES ? end - BLOCK_BYTES : 0;
+        ssize_t i = pread(fd, block, (size_t)(end - begin), (off_t)begin);
+
+        if (i < end - begin)
+            break; /* it is cut at this moment: what is before that counts no more */
+        while (!found && i-- > 0)
+            found = block[i] == '\n' && (*left)-- == 0;
+        log->segment = segment;
+        log->position = begin + i + 1;
+        end = begin;
+    }
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+/* The last lines of all segments together. A newline at the very end ends a line, and begins none. */
+static void go_to_lines(struct log *log, int first, int last, int64_t lines)
+{
+    int64_t left = lines, bytes = 0;
+    char end = '\n';
+    const int fd = open_segment(log, last, &bytes);
+
+    log->segment = last;
+    log->position = bytes;
+    if (fd >= 0 && bytes > 0 && pread(fd, &end, 1, (off_t)bytes - 1) != 1)
+        end = '\n';
+    if (fd >= 0)
+        close(fd);
+    left -= end != '\n';
+    for (int segment = last; segment >= first; segment--)
+        if (find_line(log, segment, &left))
+            return;
+}
+
+/* Where the wish begins: a place that is gone is the oldest that is left. */
+static void go_to(struct log *log, const struct np_log_wish *wish)
+{
+    int64_t bytes = 0;
+    int first, last, fd;
+
+    find_segments(log->folder, &first, &last);
+    log->segment = wish->segment;
+    log->position = wish->position;
+    if (wish->segment == 0 && wish->lines > 0 && last > 0) {
+        go_to_lines(log, first, last, wish->lines);
+    } else if (wish->segment == 0 && wish->tail >= 0 && last > 0) {
+        log->segment = last;
+        if ((fd = open_segment(log, last, &bytes)) >= 0)
+            close(fd);
+        log->position = bytes > wish->tail ? bytes - wish->tail : 0;
+    } else if (wish->segment < first || wish->segment == 0) {
+        log->segment = first > 0 ? first : 1;
+        log->position = 0;
+    }
+}
+
+/* Up to NP_MOST_LOG bytes from the place on; the place moves. Their number. */
+static size_t take(struct log *log, char *text)
+{
+    size_t used = 0;
+
+    while (used < NP_MOST_LOG) {
+        int64_t bytes;
+        const int fd = open_segment(log, log->segment, &bytes);
+        const int after = log->segment < MOST_SEGMENT
+                              ? open_segment(log, log->segment + 1, &bytes) /* then this is whole */
+                              : -ENOENT;
+        const ssize_t nr =
+            fd < 0 ? 0 : pread(fd, text + used, NP_MOST_LOG - used, (off_t)log->position);
+
+        if (fd >= 0)
+            close(fd);
+        if (after >= 0)
+            close(after);
+        if (nr <= 0 && after < 0)
+            break;
+        used += nr > 0 ? (size_t)nr : 0;
+        log->position = nr > 0 ? log->position + nr : 0;
+        log->segment += nr > 0 ? 0 : 1;
+    }
+    return used;
+}
+
+static int open_folder(const char *dir)
+{
+    char *path = np_format("%s/output", dir);
+    const int fd = path ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+
+    np_free(path);
+    return fd;
+}
+
+/* Up to NP_MOST_LOG bytes into text, now or within the time of the wish. */
+static size_t await(struct log *log, const struct np_log_wish *wish, char *text)
+{
+    const uint64_t until_ns = np_now_ns() + (uint64_t)(wish->wait_s * 1e9);
+    size_t used;
+
+    for (;;) {
+        if (log->folder < 0)
+            log->folder = open_folder(wish->dir);
+        if (log->segment == 0)
+            go_to(log, wish);
+        used = take(log, text);
+        if (used > 0 || np_now_ns() >= until_ns)
+            return used;
+        np_sleep_until_ns(np_now_ns() + PAUSE_NS);
+    }
+}
+
+int np_reader_log(const void *log_wish, int out_fd)
+{
+    const struct np_log_wish *wish = log_wish;
+    struct log log = {.folder = -1};
+    char *text = np_alloc(NP_MOST_LOG), place[48];
+    const size_t used = text ? await(&log, wish, text) : 0;
+
+    snprintf(place, sizeof(place), "%d:%lld\n", log.segment, (long long)log.position);
+    const bool failed = !text || np_child_say(out_fd, place, strlen(place)) < 0 ||
+                        np_child_say(out_fd, text, used) < 0;
+    if (log.folder >= 0)
+        close(log.folder);
+    np_free(text);
+    return failed;
+}
+
+/* --- metrics ---------------------------------------------------------------------------------- */
+
+static bool is_object(const char *text, size_t bytes)
+{
+    struct np_node *node = NULL;
+    const bool is = np_json_parse(text, bytes, &node, NULL) == 0 && node->kind == NP_NODE_MAP;
+
+    np_node_free(node);
+    return is;
+}
+
+/* Whole lines, at most so many; how many bytes they are. A line under way is left for the next time. */
+static size_t say_points(FILE *out, const char *text, size_t bytes, int64_t most)
+{
+    size_t at = 0;
+
+    for (int64_t n = 0; n < most;) {
+        const char *end = at < bytes ? memchr(text + at, '\n', bytes - at) : NULL;
+        const size_t nr = end ? (size_t)(end - (text + at)) : 0;
+
+        if (!end)
+            break;
+        if (is_object(text + at, nr))
+            fprintf(out, "%s%.*s", n++ ? ",\n" : "\n", (int)nr, text + at);
+        at += nr + 1;
+    }
+    return at;
+}
+
+/* Behind the first newline from the byte before the place on; -1: there is none. */
+static int64_t line_at(int fd, int64_t from)
+{
+    char text[8192];
+
+    if (from <= 0)
+        return 0;
+    for (int64_t at = from - 1;;) {
+        const ssize_t nr = pread(fd, text, sizeof(text), (off_t)at);
+        const char *end = nr > 0 ? memchr(text, '\n', (size_t)nr) : NULL;
+
+        if (end)
+            return at + (end - text) + 1;
+        if (nr <= 0)
+            return -1;
+        at += nr;
+    }
+}
+
+/* Where to read: at `from` if a line begins there, else at 0: the file was cut back since (its run went on from a
+ * checkpoint), and what was read of it is to be read again. Of a tail, its first whole line. */
+static int64_t place_of_lines(int fd, const struct np_metrics_wish *wish, int64_t size)
+{
+    const int64_t at = line_at(fd, wish->tail > 0 ? size - wish->tail : wish->from);
+
+    if (wish->tail > 0)
+        return at < 0 ? size : at;
+    return at == wish->from ? at : 0;
+}
+
+/* The place to go on at. */
+static int64_t say_metrics(FILE *out, const struct np_metrics_wish *wish, int fd, int64_t size)
+{
+    char *text = np_alloc(NP_MOST_METRICS);
+    const int64_t from = place_of_lines(fd, wish, size);
+    const ssize_t nr = text ? pread(fd, text, NP_MOST_METRICS, (off_t)from) : 0;
+    const size_t used = nr > 0 ? say_points(out, text, (size_t)nr, wish->most) : 0;
+    int64_t next = from + (int64_t)used;
+
+    if (used == 0 && nr == (ssize_t)NP_MOST_METRICS) { /* a line such as no run writes */
+        next = line_at(fd, from + 1);
+        next = next < 0 ? from : next;
+    }
+    np_free(text);
+    return next;
+}
+
+int np_reader_metrics(const void *metrics_wish, int out_fd)
+{
+    const struct np_metrics_wish *wish = metrics_wish;
+    char *path = np_format("%s/metrics.jsonl", wish->dir), *answer = NULL;
+    int64_t next = 0, size = 0;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&answer, &bytes);
+    const int fd = path ? open_file(AT_FDCWD, path, &size) : -ENOMEM;
+    bool failed = !out;
+
+    if (out) {
+        fputs("{\"points\": [", out);
+        if (fd >= 0)
+            next = say_metrics(out, wish, fd, size);
+        fprintf(out, "], \"next\": %lld}\n", (long long)next);
+        failed = fclose(out) != 0 || np_child_say(out_fd, answer, bytes) < 0;
+    }
+    if (fd >= 0)
+        close(fd);
+    free(answer);
+    np_free(path);
+    return failed;
+}

@@ -1,0 +1,413 @@
+/* See ending.h. */
+#include "daemon/service/notify.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "loader/base/json.h"
+#include "daemon/service/as_user.h"
+#include "daemon/service/environment.h"
+#include "daemon/service/hook.h"
+#include "daemon/service/owners.h"
+#include "daemon/service/service_parts.h"
+#include "daemon/service/systemd/worker_unit.h"
+#include "loader/base/io.h"
+#include "loader/base/mem.h"
+
+#define HOOK_S     60u
+#define WEBHOOK_S  30L
+#define NR_TRIES   3
+#define MOST_BYTES (1u << 20)
+#define JUMP_S     60.0
+#define STEADY_S   3600.0
+#define RETRY_S    5.0 /* before what could not be started is tried again */
+
+/* Without the address and curl's own message, which names it: it is often a secret, and others may read the log. */
+static void say_failed(CURLcode code, long status)
+{
+    if (code == CURLE_HTTP_RETURNED_ERROR)
+        fprintf(stderr, "nnpipe daemon: webhook: it answers with status %ld\n", status);
+    else
+        fprintf(stderr, "nnpipe daemon: webhook: %s\n", curl_easy_strerror(code));
+}
+
+static void post(const char *address, const char *json)
+{
+    CURL *curl = curl_easy_init();
+    struct curl_slist *fields = curl_slist_append(NULL, "Content-Type: application/json");
+    CURLcode code = CURLE_FAILED_INIT;
+    long status = 0;
+
+    for (int i = 0; curl && i < NR_TRIES && code != CURLE_OK; i++) {
+        if (i > 0)
+            sleep(5);
+        curl_easy_setopt(curl, CURLOPT_URL, address);
+        curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+        curl_easy_setopt(curl, CURLOPT_HTTPHEADER, fields);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, json);
+        curl_easy_setopt(curl, CURLOPT_TIMEOUT, WEBHOOK_S);
+        curl_easy_setopt(curl, CURLOPT_FAILONERROR, 1L);
+        curl_easy_setopt(curl, CURLOPT_WRITEDATA, stderr);
+        code = curl_easy_perform(curl);
+        curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    }
+    if (code != CURLE_OK)
+        say_failed(code, status);
+    curl_slist_free_all(fields);
+    if (curl)
+        curl_easy_cleanup(curl);
+}
+
+static void run_command(const char *command, const char *json)
+{
+    FILE *input = popen(command, "we");
+    int status;
+
+    if (!input) {
+        fprintf(stderr, "nnpipe daemon: on_end: %s\n", strerror(errno));
+        return;
+    }
+    fputs(json, input);
+    status = pclose(input);
+    if (status != 0)
+        fprintf(stderr, "nnpipe daemon: on_end ended with %s %d\n",
+            WIFSIGNALED(status) ? "signal" : "exit code",
+            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+static void tell(const char *on_end, const char *webhook, const char *json)
+{
+    signal(SIGPIPE, SIG_IGN); /* a command that does not read */
+    alarm(HOOK_S + NR_TRIES * (unsigned)WEBHOOK_S);
+    if (on_end)
+        run_command(on_end, json);
+    if (webhook)
+        post(webhook, json);
+}
+
+/* Time is up: a command that goes on goes with it. */
+static void end_group(int number)
+{
+    (void)number;
+    kill(0, SIGKILL);
+}
+
+/* --- at most a few at a time ------------------------------------------------------------------ */
+
+static int tell_by_unit(
+    const struct np_service *service, const struct np_hook *own, int64_t id, struct np_err *err)
+{
+    struct np_json text = {0};
+    int code;
+
+    np_json_begin(&text, NULL);
+    np_json_text(&text, "on_end", service->options.on_end);
+    np_json_text(&text, "webhook", service->options.webhook);
+    np_json_text(&text, "run", own->run);
+    np_json_text(&text, "own", own->command);
+    np_json_text(&text, "dir", own->dir);
+    np_json_text(&text, "environment", own->environment);
+    np_json_int(&text, "umask", own->umask);
+    const char *line = np_json_end(&text);
+    code = line ? np_units_tell_ended(service->start.units, id, line, err)
+                : np_err_set(err, -ENOMEM, "out of memory");
+    np_json_fini(&text);
+    return code;
+}
+
+/* In the child. */
+static void be_teller(const struct np_service_options *options, const char *json)
+{
+    np_child_signals();
+    close_range(
+        3, ~0u, 0); /* the sockets above all: the next daemon may want them before this ends */
+    setsid();
+    signal(SIGALRM, end_group);
+    if (np_become(geteuid(), getegid(), NULL) ==
+        0) /* what it may beyond its user is not the command's */
+        tell(options->on_end, options->webhook, json);
+    _exit(0);
+}
+
+static int begin(
+    struct np_service *service, struct np_teller *teller, const char *json, struct np_err *err)
+{
+    const pid_t child = fork();
+
+    if (child == 0)
+        be_teller(&service->options, json);
+    if (child < 0)
+        return np_err_set(err, -errno, "no process can be started: %s", strerror(errno));
+    teller->pid = child;
+    teller->pid_fd = pidfd_open(child, 0);
+    if (teller->pid_fd >= 0) /* else it is seen with the next tick */
+        np_service_wake_on(service, teller->pid_fd, NULL);
+    return 0;
+}
+
+/* In a child with the owner's rights. */
+static int do_own(const void *context, int out_fd)
+{
+    (void)out_fd;
+    return np_hook_run(context);
+}
+
+/* An owner whose storage hangs so many processes that they get no more goes without: others do not wait for that. */
+static int begin_own(struct np_service *service, const struct np_entry *entry,
+    const struct np_hook *own, struct np_child *child, struct np_err *err)
+{
+    const struct np_child_start start = {.uid = entry->uid,
+        .gid = entry->gid,
+        .work = do_own,
+        .context = own,
+        .epoll_fd = service->epoll_fd,
+        .most_s = NP_HOOK_S + 5, /* it ends itself, and says so, before */
+        .most = 1};
+    const int code = np_child_start(&start, child, err);
+
+    if (code != -EBUSY)
+        return code;
+    fprintf(stderr, "nnpipe daemon: on_end of run %lld is left out: %s\n", (long long)entry->id,
+        err->text);
+    return 0;
+}
+
+static void note_told(struct np_service *service, int64_t id, double ended)
+{
+    struct np_kept *run = np_service_run_of(service, id);
+    struct np_err unwritten = {0};
+
+    if (!run || !np_entry_is_over(&run->entry) || run->entry.ended != ended)
+        return;
+    struct np_entry to = run->entry;
+    to.told = true;
+    np_service_commit(service, run, &to, &unwritten); /* else it is told again */
+}
+
+static void reap_one(struct np_service *service, struct np_teller *teller)
+{
+    if (teller->pid > 0 && waitpid(teller->pid, NULL, WNOHANG) != 0) {
+        if (teller->pid_fd >= 0)
+            close(teller->pid_fd);
+        teller->pid = 0;
+    }
+    if (teller->own.pid > 0 && np_child_turn(&teller->own) != 0)
+        np_child_stop(&teller->own);
+    if (teller->id == 0 || teller->pid > 0 || teller->own.pid > 0)
+        return;
+    note_told(service, teller->id, teller->ended);
+    teller->id = 0;
+}
+
+static bool is_under_way(const struct np_tellers *tellers, int64_t id)
+{
+    for (int i = 0; i < NP_MOST_TELLERS; i++)
+        if (tellers->at[i].id == id)
+            return true;
+    return false;
+}
+
+static bool has_most_hooks(const struct np_tellers *tellers, uid_t uid)
+{
+    int nr = 0;
+
+    for (int i = 0; i < NP_MOST_TELLERS; i++)
+        nr += tellers->at[i].own.pid > 0 && tellers->at[i].own.uid == uid;
+    return nr >= NP_MOST_HOOKS;
+}
+
+void np_ending_stop(struct np_service *service)
+{
+    for (int i = 0; i < NP_MOST_TELLERS; i++)
+        np_child_stop(&service->tellers.at[i].own);
+}
+
+bool np_ending_is_wanted(const struct np_service_options *options, const struct np_entry *entry)
+{
+    return options->on_end || options->webhook || entry->on_end;
+}
+
+/* The run as JSON; lent until the next. NULL: no memory. */
+static const char *line_of(struct np_service *service, const struct np_entry *entry)
+{
+    np_json_begin(&service->json, NULL);
+    np_service_write_run(service, &service->json, entry, true);
+    return np_json_end(&service->json);
+}
+
+static int begin_all(struct np_service *service, struct np_teller *teller,
+    const struct np_entry *entry, const struct np_hook *own, struct np_err *err)
+{
+    const bool tells = service->options.on_end || service->options.webhook;
+    int code = own->command ? begin_own(service, entry, own, &teller->own, err) : 0;
+
+    if (code == 0 && tells)
+        code = begin(service, teller, own->run, err);
+    if (code < 0) {
+        np_child_stop(&teller->own);
+        return code;
+    }
+    teller->id = entry->id;
+    teller->ended = entry->ended;
+    return 0;
+}
+
+static int tell_of(struct np_service *service, struct np_teller *teller,
+    const struct np_entry *entry, struct np_err *err)
+{
+    const int64_t id = entry->id;
+    const char *line = line_of(service, entry);
+    char *config = NULL, *environment = NULL;
+    int code = line ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+
+    if (code == 0 && entry->on_end)
+        code = np_queue_text(service->queue, id, &config, &environment, err);
+    const struct np_hook own = {.command = entry->on_end,
+        .dir = entry->dir,
+        .environment = environment ? environment : "",
+        .run = line,
+        .umask = (int)entry->umask,
+        .most_s = NP_HOOK_S};
+    if (code == 0 && !service->start.units)
+        code = begin_all(service, teller, entry, &own, err);
+    else if (code == 0 && (code = tell_by_unit(service, &own, id, err)) == 0)
+        note_told(service, id, entry->ended);
+    np_free(config);
+    np_free(environment);
+    return code;
+}
+
+void np_ending_turn(struct np_service *service)
+{
+    struct np_tellers *tellers = &service->tellers;
+    int free_one = 0;
+
+    for (int i = 0; i < NP_MOST_TELLERS; i++) /* those that have ended make room */
+        reap_one(service, &tellers->at[i]);
+    if (np_service_ticks() < tellers->not_before)
+        return;
+    for (int i = 0; i < service->nr_runs; i++) {
+        const struct np_entry *entry = service->entries[i];
+        struct np_err err = {0};
+
+        if (!np_entry_is_over(entry) || entry->told || is_under_way(tellers, entry->id))
+            continue;
+        if (!np_ending_is_wanted(&service->options, entry)) { /* any more */
+            note_told(service, entry->id, entry->ended);
+            continue;
+        }
+        if (entry->on_end && has_most_hooks(tellers, entry->uid))
+            continue;
+        while (free_one < NP_MOST_TELLERS && tellers->at[free_one].id > 0)
+            free_one++;
+        if (free_one == NP_MOST_TELLERS)
+            return;
+        if (tell_of(service, &tellers->at[free_one], entry, &err) < 0) {
+            fprintf(stderr, "nnpipe daemon: on_end of run %lld is tried again: %s\n",
+                (long long)entry->id, err.text);
+            tellers->not_before = np_service_ticks() + RETRY_S;
+            return;
+        }
+    }
+}
+
+static const char *text_of(const struct np_node *map, const char *key)
+{
+    const struct np_node *node = np_node_get(map, key);
+
+    return node && node->kind == NP_NODE_SCALAR && node->quoted ? node->text : NULL;
+}
+
+/* In a group of its own, which ends with its time. */
+static void do_own_here(const struct np_node *node)
+{
+    const char *environment = text_of(node, "environment");
+    const struct np_hook own = {.command = text_of(node, "own"),
+        .dir = text_of(node, "dir"),
+        .environment = environment ? environment : "",
+        .run = text_of(node, "run"),
+        .umask = (int)np_node_number(node, "umask", -1),
+        .most_s = NP_HOOK_S};
+    const pid_t pid = own.command && own.dir ? fork() : -1;
+
+    if (pid == 0) {
+        setsid();
+        np_environment_reduce();
+        _exit(np_hook_run(&own));
+    }
+    if (pid > 0)
+        waitpid(pid, NULL, 0);
+}
+
+int np_ending_do(int fd, struct np_err *err)
+{
+    struct np_node *node = NULL;
+    char path[32], *text = NULL;
+    uint64_t bytes;
+
+    snprintf(path, sizeof(path), "/dev/fd/%d", fd);
+    int code = np_read_file(path, MOST_BYTES, &text, &bytes, err);
+    if (code == 0)
+        code = np_json_parse(text, bytes, &node, err);
+    if (code == 0 && !text_of(node, "run"))
+        code = np_err_set(err, -EBADMSG, "this is not about a run that is over");
+    if (code == 0)
+        do_own_here(node);
+    if (code == 0)
+        tell(text_of(node, "on_end"), text_of(node, "webhook"), text_of(node, "run"));
+    np_node_free(node);
+    np_free(text);
+    return code;
+}
+
+/* The oldest of an owner with more than keep_runs; NULL: nobody has so many. */
+static const struct np_entry *beyond_number(const struct np_service_options *options,
+    const struct np_entry *const *entries, int nr, struct np_owners *over)
+{
+    const struct np_entry *oldest = NULL;
+
+    for (int i = 0; i < nr; i++)
+        if (np_entry_is_over(entries[i]))
+            ++*np_owners_count(over, entries[i]->uid);
+    for (int i = 0; i < nr; i++)
+        if (np_entry_is_over(entries[i]) &&
+            *np_owners_count(over, entries[i]->uid) > options->keep_runs &&
+            (!oldest || entries[i]->ended < oldest->ended))
+            oldest = entries[i];
+    return oldest;
+}
+
+bool np_ending_is_steady(struct np_steady *clock, double now, double ticks)
+{
+    const double apart = now - ticks;
+
+    if (clock->since == 0 || fabs(apart - clock->apart) > JUMP_S)
+        clock->since = ticks;
+    clock->apart = apart;
+    return ticks - clock->since >= STEADY_S;
+}
+
+int64_t np_ending_oldest(const struct np_service_options *options,
+    const struct np_entry *const *entries, int nr, double now)
+{
+    const struct np_entry *oldest = NULL, *beyond = NULL;
+    struct np_owners over = {0};
+
+    if (options->keep_runs > 0 && np_owners_init(&over, nr) == 0)
+        beyond = beyond_number(options, entries, nr, &over);
+    np_owners_fini(&over);
+    for (int i = 0; i < nr; i++)
+        if (np_entry_is_over(entries[i]) && (!oldest || entries[i]->ended < oldest->ended))
+            oldest = entries[i];
+    if (!beyond && oldest && options->keep_s > 0 && now - oldest->ended > options->keep_s)
+        beyond = oldest;
+    return beyond ? beyond->id : 0;
+}

@@ -1,0 +1,115 @@
+/* See keep.h. */
+#include "daemon/service/retention.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/service/service_parts.h"
+
+#define MOST_S     600 /* a disk that hangs */
+#define MOST_BYTES (64u << 10)
+#define UNKNOWN    (-1.0) /* of np_kept.spare */
+
+struct order {
+    const char *dir;
+    bool prunes;
+};
+
+static int be_pruner(const void *context, int out_fd)
+{
+    const struct order *order = context;
+    const char *words[] = {"nnpipe", "prune", order->dir, "--keep", "0", "--json",
+        order->prunes ? NULL : "--dry-run", NULL};
+
+    if (dup2(out_fd, STDOUT_FILENO) >= 0)
+        execv("/proc/self/exe", (char *const *)words);
+    return 1;
+}
+
+static void begin(struct np_service *service, const struct np_kept *run, bool prunes)
+{
+    const struct np_entry *entry = &run->entry;
+    const struct order order = {entry->dir, prunes};
+    const struct np_child_start start = {.uid = entry->uid,
+        .gid = entry->gid,
+        .work = be_pruner,
+        .context = &order,
+        .epoll_fd = service->epoll_fd,
+        .most_s = MOST_S,
+        .most = MOST_BYTES};
+    struct np_err later = {0}; /* with the next turn again */
+
+    if (np_child_start(&start, &service->keeper.child, &later) == 0) {
+        service->keeper.id = entry->id;
+        service->keeper.prunes = prunes;
+    }
+}
+
+/* A run that cannot be looked at, or pruned, is not asked again: its folder has gone, or it is somebody's
+ * that is at work in it. */
+static void take_answer(struct np_service *service)
+{
+    struct np_keeper *keeper = &service->keeper;
+    struct np_kept *run = np_service_run_of(service, keeper->id);
+    struct np_node *answer = NULL;
+    const int code = np_child_turn(&keeper->child);
+
+    if (code == 0)
+        return;
+    if (run)
+        run->spare = 0;
+    /* The run's line; another is the sum of all. */
+    if (code == 1 && run &&
+        np_json_parse(keeper->child.text, strcspn(keeper->child.text, "\n"), &answer, NULL) == 0) {
+        const double freed = np_node_number(answer, "freed_bytes", 0);
+
+        if (!keeper->prunes)
+            run->spare = freed;
+        else
+            fprintf(stderr, "nnpipe daemon: run %lld: %.1f MiB of old checkpoints are gone\n",
+                (long long)keeper->id, freed / (1 << 20));
+    }
+    np_node_free(answer);
+    keeper->left = np_child_stop(&keeper->child);
+}
+
+void np_keep_turn(struct np_service *service)
+{
+    struct np_keeper *keeper = &service->keeper;
+    struct np_kept *oldest = NULL;
+    double sum = 0;
+
+    if (keeper->child.pid > 0)
+        take_answer(service);
+    if (keeper->left > 0 && np_child_reap(keeper->left))
+        keeper->left = 0;
+    if (keeper->child.pid > 0 || keeper->left > 0 || service->options.keep_bytes == 0)
+        return;
+    for (int i = 0; i < service->nr_runs; i++) {
+        struct np_kept *run = service->runs[i];
+
+        if (!np_entry_is_over(&run->entry) || !run->entry.dir)
+            continue;
+        if (run->spare == UNKNOWN) {
+            begin(service, run, false);
+            return;
+        }
+        sum += run->spare;
+        if (run->spare > 0 && (!oldest || run->entry.ended < oldest->entry.ended))
+            oldest = run;
+    }
+    if (oldest && sum > (double)service->options.keep_bytes)
+        begin(service, oldest, true);
+}
+
+void np_keep_stop(struct np_keeper *keeper)
+{
+    if (keeper->child.pid > 0)
+        keeper->left = np_child_stop(&keeper->child);
+}
+
+bool np_keep_is_at(const struct np_keeper *keeper, int64_t id)
+{
+    return keeper->id == id && (keeper->child.pid > 0 || keeper->left > 0);
+}

@@ -1,0 +1,96 @@
+/* See dropin.h. systemd.syntax(7): words in quotes, \ before " and \, and %% for %. */
+#include "daemon/service/systemd/dropin.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/config/config.h"
+#include "loader/base/mem.h"
+
+struct dropin {
+    FILE *out;
+    bool bad; /* a path that cannot be written down */
+};
+
+static void put_word(struct dropin *d, const char *key, const char *path, size_t bytes)
+{
+    fprintf(d->out, "%s=\"-", key); /* one that is not there is nobody's mistake here */
+    for (size_t i = 0; i < bytes; i++) {
+        const unsigned char c = (unsigned char)path[i];
+
+        d->bad |= c < ' ' || c == 127;
+        if (c == '"' || c == '\\')
+            fputc('\\', d->out);
+        if (c == '%')
+            fputc('%', d->out);
+        fputc(c, d->out);
+    }
+    fputs("\"\n", d->out);
+}
+
+/* The bytes of "/tmp/NAME" of a path below /tmp or /var/tmp; 0: it is elsewhere. */
+static size_t private_part(const char *path)
+{
+    static const char *const roots[] = {"/tmp/", "/var/tmp/"};
+
+    for (size_t i = 0; i < 2; i++) {
+        const size_t bytes = strlen(roots[i]);
+
+        if (strncmp(path, roots[i], bytes) == 0 && path[bytes] && path[bytes] != '/')
+            return bytes + strcspn(path + bytes, "/");
+    }
+    return 0;
+}
+
+/* ReadWritePaths= cannot bring back what PrivateTmp= hides. */
+static void put_writable(struct dropin *d, const char *path)
+{
+    put_word(d, private_part(path) ? "BindPaths" : "ReadWritePaths", path, strlen(path));
+}
+
+static void walk(struct dropin *d, const struct np_node *node)
+{
+    if (node->kind == NP_NODE_SCALAR) {
+        const size_t bytes = private_part(node->text);
+
+        if (bytes)
+            put_word(d, "BindReadOnlyPaths", node->text, bytes);
+        if (node->key && strcmp(node->key, "cache_dir") == 0 && node->text[0] == '/')
+            put_writable(d, node->text);
+    }
+    for (int i = 0; i < node->nr_items; i++)
+        walk(d, node->items[i]);
+}
+
+int np_dropin_text(
+    const char *dir, const char *cache, const char *config, char **ret_text, struct np_err *err)
+{
+    struct np_node *root = NULL;
+    struct np_report report;
+    char *made = NULL;
+    size_t bytes;
+    struct dropin d = {.out = open_memstream(&made, &bytes)};
+
+    if (!d.out)
+        return np_err_set(err, -ENOMEM, "out of memory");
+    np_report_init(&report, "config");
+    if (np_yaml_parse(config, strlen(config), &root, &report) < 0)
+        d.bad = true; /* it was checked, and is said by the worker */
+    fputs("[Service]\n", d.out);
+    put_writable(&d, dir);
+    if (cache)
+        put_writable(&d, cache);
+    if (root)
+        walk(&d, root);
+    np_node_free(root);
+    np_report_fini(&report);
+    const bool whole = !ferror(d.out) & (fclose(d.out) == 0);
+    *ret_text = whole && !d.bad ? np_strdup(made) : NULL;
+    free(made);
+    if (d.bad)
+        return np_err_set(err, -EINVAL,
+            "%s: a path of this run has a character that no unit of systemd's can be told", dir);
+    return *ret_text ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+}

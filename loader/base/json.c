@@ -1,0 +1,369 @@
+/* See json.h. Writing is plain appending; reading is jansson's. */
+#include "loader/base/json.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DEPTH 64
+
+/* --- writing --------------------------------------------------------------------------------- */
+
+void np_json_fini(struct np_json *json)
+{
+    free(json->text);
+    memset(json, 0, sizeof(*json));
+}
+
+static bool reserve(struct np_json *json, size_t bytes)
+{
+    if (json->failed)
+        return false;
+    if (json->used + bytes + 1 <= json->room)
+        return true;
+    size_t room = json->room ? json->room : 256;
+    while (room < json->used + bytes + 1)
+        room *= 2;
+    char *text = realloc(json->text, room);
+    if (!text) {
+        json->failed = true;
+        return false;
+    }
+    json->text = text;
+    json->room = room;
+    return true;
+}
+
+static void append(struct np_json *json, const char *text, size_t bytes)
+{
+    if (!reserve(json, bytes))
+        return;
+    memcpy(json->text + json->used, text, bytes);
+    json->used += bytes;
+    json->text[json->used] = '\0';
+}
+
+static void append_text(struct np_json *json, const char *text)
+{
+    append(json, text, strlen(text));
+}
+
+/* Length of the UTF-8 character at text, 0 if it is none (RFC 3629: no surrogates, no overlong). */
+static int utf8_length(const unsigned char *text)
+{
+    if (text[0] < 0x80)
+        return 1;
+    int n = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
+    if (text[0] < 0xc2 || text[0] > 0xf4)
+        return 0;
+    for (int i = 1; i < n; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    if ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) ||
+        (text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f))
+        return 0;
+    return n;
+}
+
+bool np_text_is_utf8(const char *text)
+{
+    for (int n; *text; text += n)
+        if ((n = utf8_length((const unsigned char *)text)) == 0)
+            return false;
+    return true;
+}
+
+void np_text_escape(const char *text, char *out, size_t out_bytes)
+{
+    size_t used = 0;
+
+    for (int n; *text && used + 5 < out_bytes; text += n) {
+        n = utf8_length((const unsigned char *)text);
+        if (n == 0) {
+            used += (size_t)snprintf(out + used, 5, "\\x%02x", (unsigned char)*text);
+            n = 1;
+        } else {
+            memcpy(out + used, text, (size_t)n);
+            used += (size_t)n;
+        }
+    }
+    out[used] = '\0';
+}
+
+static void append_string(struct np_json *json, const char *text)
+{
+    append_text(json, "\"");
+    while (*text) {
+        int n = utf8_length((const unsigned char *)text);
+        char escape[8];
+
+        if (n == 0) {
+            append_text(json, "\xef\xbf\xbd");
+            n = 1;
+        } else if (*text == '"' || *text == '\\') {
+            snprintf(escape, sizeof(escape), "\\%c", *text);
+            append_text(json, escape);
+        } else if ((unsigned char)*text < 0x20) {
+            snprintf(escape, sizeof(escape), "\\u%04x", (unsigned)*text);
+            append_text(json, escape);
+        } else {
+            append(json, text, (size_t)n);
+        }
+        text += n;
+    }
+    append_text(json, "\"");
+}
+
+static void append_key(struct np_json *json, const char *key)
+{
+    char last = json->used ? json->text[json->used - 1] : '\0';
+
+    if (last && last != '{' && last != '[')
+        append_text(json, json->line ? "," : ", ");
+    if (json->line)
+        append_text(json, "\n  ");
+    json->line = false;
+    if (!key)
+        return;
+    append_string(json, key);
+    append_text(json, ": ");
+}
+
+void np_json_begin(struct np_json *json, const char *event)
+{
+    json->used = 0;
+    json->failed = false;
+    json->line = false;
+    append_text(json, "{");
+    if (event)
+        np_json_text(json, "event", event);
+}
+
+void np_json_null(struct np_json *json, const char *key)
+{
+    append_key(json, key);
+    append_text(json, "null");
+}
+
+void np_json_text(struct np_json *json, const char *key, const char *text)
+{
+    if (!text) {
+        np_json_null(json, key);
+        return;
+    }
+    append_key(json, key);
+    append_string(json, text);
+}
+
+void np_json_int(struct np_json *json, const char *key, int64_t value)
+{
+    char text[32];
+
+    snprintf(text, sizeof(text), "%lld", (long long)value);
+    append_key(json, key);
+    append_text(json, text);
+}
+
+void np_json_real(struct np_json *json, const char *key, double value)
+{
+    char text[40];
+
+    if (!isfinite(value)) {
+        np_json_null(json, key);
+        return;
+    }
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, sizeof(text), "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    append_key(json, key);
+    append_text(json, text);
+}
+
+void np_json_bool(struct np_json *json, const char *key, bool value)
+{
+    append_key(json, key);
+    append_text(json, value ? "true" : "false");
+}
+
+void np_json_ints(struct np_json *json, const char *key, const int *values, int n)
+{
+    append_key(json, key);
+    append_text(json, "[");
+    for (int i = 0; i < n; i++) {
+        char text[24];
+        snprintf(text, sizeof(text), "%s%d", i ? ", " : "", values[i]);
+        append_text(json, text);
+    }
+    append_text(json, "]");
+}
+
+void np_json_item(struct np_json *json, double value)
+{
+    np_json_real(json, NULL, value);
+}
+
+void np_json_open(struct np_json *json, const char *key, char bracket)
+{
+    append_key(json, key);
+    append(json, &bracket, 1);
+}
+
+void np_json_close(struct np_json *json, char bracket)
+{
+    append(json, &bracket, 1);
+}
+
+void np_json_line(struct np_json *json)
+{
+    json->line = true;
+}
+
+/* A number as JSON's grammar has it: -?(0|[1-9][0-9]*)(.[0-9]+)?([eE][+-]?[0-9]+)? */
+static bool is_number(const char *text)
+{
+    text += *text == '-';
+    if (*text == '0')
+        text++;
+    else if (strspn(text, "123456789") == 0)
+        return false;
+    else
+        text += strspn(text, "0123456789");
+    if (*text == '.') {
+        size_t n = strspn(text + 1, "0123456789");
+        if (n == 0)
+            return false;
+        text += n + 1;
+    }
+    if (*text == 'e' || *text == 'E') {
+        text += 1 + (text[1] == '+' || text[1] == '-');
+        size_t n = strspn(text, "0123456789");
+        if (n == 0)
+            return false;
+        text += n;
+    }
+    return *text == '\0';
+}
+
+static void append_node(struct np_json *json, const struct np_node *node)
+{
+    if (node->kind == NP_NODE_SCALAR) {
+        const char *text = node->text;
+        bool bare = !node->quoted &&
+                    (is_number(text) || strcmp(text, "true") == 0 || strcmp(text, "false") == 0);
+        if (!node->quoted && !*text)
+            append_text(json, "null");
+        else if (bare)
+            append_text(json, text);
+        else
+            append_string(json, text);
+        return;
+    }
+    append_text(json, node->kind == NP_NODE_LIST ? "[" : "{");
+    for (int i = 0; i < node->nr_items; i++) {
+        if (i)
+            append_text(json, ", ");
+        if (node->kind == NP_NODE_MAP) {
+            append_string(json, node->items[i]->key);
+            append_text(json, ": ");
+        }
+        append_node(json, node->items[i]);
+    }
+    append_text(json, node->kind == NP_NODE_LIST ? "]" : "}");
+}
+
+void np_json_node(struct np_json *json, const char *key, const struct np_node *node)
+{
+    append_key(json, key);
+    append_node(json, node);
+}
+
+const char *np_json_end(struct np_json *json)
+{
+    append_text(json, "}\n");
+    return json->failed ? NULL : json->text;
+}
+
+/* --- reading --------------------------------------------------------------------------------- */
+
+static struct np_node *scalar_of(const json_t *value)
+{
+    char text[40];
+
+    if (json_is_string(value)) {
+        struct np_node *node = np_node_scalar(json_string_value(value), 0, 0);
+        node->quoted = true;
+        return node;
+    }
+    if (json_is_integer(value))
+        snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(text, sizeof(text), "%.17g", json_real_value(value));
+    else
+        snprintf(text, sizeof(text), "%s",
+            json_is_true(value)    ? "true"
+            : json_is_false(value) ? "false"
+                                   : "");
+    return np_node_scalar(text, 0, 0);
+}
+
+static struct np_node *node_of(json_t *value, int depth)
+{
+    if (!json_is_array(value) && !json_is_object(value))
+        return scalar_of(value);
+    if (depth == MAX_DEPTH)
+        return NULL;
+    struct np_node *node = np_node_new(json_is_array(value) ? NP_NODE_LIST : NP_NODE_MAP, 0, 0);
+    struct np_node *child = NULL;
+    size_t i;
+    const char *key;
+    json_t *item;
+
+    json_array_foreach(value, i, item)
+    {
+        if (!(child = node_of(item, depth + 1)))
+            goto fail;
+        np_node_add(node, NULL, child);
+    }
+    json_object_foreach(value, key, item)
+    {
+        if (!(child = node_of(item, depth + 1)))
+            goto fail;
+        np_node_add(node, key, child);
+    }
+    return node;
+fail:
+    np_node_free(node);
+    return NULL;
+}
+
+int np_json_parse(const char *text, size_t bytes, struct np_node **ret_node, struct np_err *err)
+{
+    json_error_t error;
+    json_t *value = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+
+    if (!value)
+        return np_err_set(err, -EBADMSG, "not JSON: line %d, column %d: %s", error.line,
+            error.column, error.text);
+    struct np_node *node = node_of(value, 0);
+    json_decref(value);
+    if (!node)
+        return np_err_set(err, -EBADMSG, "JSON nested deeper than %d levels", MAX_DEPTH);
+    *ret_node = node;
+    return 0;
+}
+
+double np_node_number(const struct np_node *map, const char *key, double fallback)
+{
+    const struct np_node *node = np_node_get(map, key);
+    char *end;
+
+    if (!node || node->kind != NP_NODE_SCALAR || node->text[0] == '\0')
+        return fallback;
+    double value = strtod(node->text, &end);
+    return *end ? fallback : value;
+}

@@ -1,0 +1,178 @@
+/* Reads samples one by one, in order: one file open, one frame kept. */
+#include "loader/pack/fetch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "loader/base/crc32c.h"
+#include "loader/base/mem.h"
+#include "loader/pixels/codec.h"
+
+struct np_fetch {
+    const struct np_index *index;
+    struct np_unzstd *unzstd;
+    struct np_extent extent;
+    int fd;
+    char *fd_path;
+    uint8_t *buffer; /* an extent's bytes */
+    size_t buffer_bytes;
+    uint8_t *frame; /* unpacked; of frame_file at frame_offset */
+    size_t frame_room, frame_bytes;
+    uint32_t frame_file;
+    uint64_t frame_offset;
+    bool has_frame;
+    uint64_t number; /* a drawn sample's bytes */
+};
+
+int np_fetch_open(const struct np_index *index, struct np_fetch **ret_fetch, struct np_err *err)
+{
+    struct np_fetch *fetch = np_alloc(sizeof(*fetch));
+
+    if (fetch) {
+        fetch->index = index;
+        fetch->fd = -1;
+        fetch->unzstd = np_unzstd_new();
+    }
+    if (!fetch || !fetch->unzstd) {
+        np_fetch_close(fetch);
+        return np_err_set(err, -ENOMEM, "out of memory to read samples");
+    }
+    *ret_fetch = fetch;
+    return 0;
+}
+
+void np_fetch_close(struct np_fetch *fetch)
+{
+    if (!fetch)
+        return;
+    if (fetch->fd >= 0)
+        close(fetch->fd);
+    np_unzstd_free(fetch->unzstd);
+    np_free(fetch->fd_path);
+    np_free(fetch->buffer);
+    np_free(fetch->frame);
+    np_free(fetch);
+}
+
+/* record: of a sample that is a file of its own it takes the size that the file has now. */
+static int open_file(
+    struct np_fetch *fetch, const char *path, struct np_record *record, struct np_err *err)
+{
+    const bool own = np_index_root(fetch->index) != NULL;
+    struct stat st;
+    int code;
+
+    if (own && stat(path, &st) == 0 &&
+        !S_ISREG(st.st_mode)) /* the open of a pipe waits for a writer */
+        return np_err_set(err, -EBADMSG, "not a file");
+    if (!own && fetch->fd >= 0 && strcmp(fetch->fd_path, path) == 0)
+        return 0;
+    if (fetch->fd >= 0)
+        close(fetch->fd);
+    np_free(fetch->fd_path);
+    fetch->fd_path = np_strdup(path);
+    fetch->fd = -1;
+    if (!fetch->fd_path)
+        return np_err_set(err, -ENOMEM, "out of memory to read samples");
+    code = fetch->fd = own ? np_extent_open(path, record) : open(path, O_RDONLY | O_CLOEXEC);
+    if (code >= 0)
+        return 0;
+    code = own ? code : -errno;
+    return np_err_set(err, own && np_extent_is_bad(fetch->index, code) ? -EBADMSG : code,
+        "cannot be opened: %s", strerror(-code));
+}
+
+/* Room for bytes in a buffer that only grows. */
+static int hold(uint8_t **buffer, size_t *room, size_t bytes, struct np_err *err)
+{
+    if (bytes <= *room && *buffer)
+        return 0;
+    np_free(*buffer);
+    *buffer = np_alloc(bytes);
+    *room = *buffer ? bytes : 0;
+    return *buffer ? 0 : np_err_set(err, -ENOMEM, "out of memory for %zu bytes", bytes);
+}
+
+static int read_extent(struct np_fetch *fetch, struct np_record *record, struct np_err *err)
+{
+    size_t done = 0;
+    int code = open_file(fetch, fetch->extent.path, record, err);
+
+    if (!code && record->bytes == 0)
+        return np_err_set(err, -EBADMSG, "is empty");
+
+    if (!code)
+        code = hold(&fetch->buffer, &fetch->buffer_bytes, record->bytes, err);
+    while (!code && done < record->bytes) {
+        const ssize_t got = pread(
+            fetch->fd, fetch->buffer + done, record->bytes - done, (off_t)(record->offset + done));
+
+        if (got < 0 && errno != EINTR)
+            code = np_err_set(err, -errno, "cannot read at offset %llu: %s",
+                (unsigned long long)(record->offset + done), strerror(errno));
+        if (got == 0)
+            code = np_err_set(err, -EBADMSG, "the file ends %zu bytes early", record->bytes - done);
+        done += got > 0 ? (size_t)got : 0;
+    }
+    return code;
+}
+
+static int read_frame(struct np_fetch *fetch, struct np_record *record, struct np_err *err)
+{
+    const uint64_t end = (uint64_t)record->inner_offset + record->inner_bytes;
+    int code;
+
+    if (!fetch->has_frame || fetch->frame_file != record->file ||
+        fetch->frame_offset != record->offset) {
+        fetch->has_frame = false;
+        code = read_extent(fetch, record, err);
+        if (!code)
+            code = hold(&fetch->frame, &fetch->frame_room, np_index_max_inner(fetch->index), err);
+        if (!code)
+            code = np_unzstd_frame(fetch->unzstd, fetch->buffer, record->bytes, fetch->frame,
+                fetch->frame_room, &fetch->frame_bytes, err);
+        if (code)
+            return code;
+        fetch->has_frame = true;
+        fetch->frame_file = record->file;
+        fetch->frame_offset = record->offset;
+    }
+    return end <= fetch->frame_bytes
+               ? 0
+               : np_err_set(
+                     err, -EBADMSG, "its zstd frame holds only %zu bytes", fetch->frame_bytes);
+}
+
+int np_fetch_get(struct np_fetch *fetch, uint64_t sample, const uint8_t **ret_bytes,
+    uint32_t *ret_nr_bytes, struct np_err *err)
+{
+    struct np_record record = np_index_get(fetch->index, sample);
+    const uint8_t *bytes;
+    uint32_t crc;
+    int code;
+
+    if (np_index_raw(fetch->index)->kind == NP_RAW_SYNTH) {
+        fetch->number = record.offset;
+        *ret_bytes = (const uint8_t *)&fetch->number;
+        *ret_nr_bytes = sizeof(fetch->number);
+        return 0;
+    }
+    if (record.inner_bytes == 0 && !np_index_root(fetch->index))
+        return np_err_set(err, -EBADMSG, "is empty");
+    np_source_locate(fetch->index, sample, &fetch->extent);
+    code = record.packing == NP_PACKING_NONE ? read_extent(fetch, &record, err)
+                                             : read_frame(fetch, &record, err);
+    if (code)
+        return code;
+    bytes = record.packing == NP_PACKING_NONE ? fetch->buffer : fetch->frame + record.inner_offset;
+    crc = np_crc32c(0, bytes, record.inner_bytes);
+    if (record.has_crc && crc != record.crc32c)
+        return np_err_set(
+            err, -EBADMSG, "has CRC-32C %08x where the index has %08x", crc, record.crc32c);
+    *ret_bytes = bytes;
+    *ret_nr_bytes = record.inner_bytes;
+    return 0;
+}

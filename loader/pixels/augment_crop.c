@@ -1,0 +1,146 @@
+/* random_crop and center_crop: a window of the picture as it is. Drawn on reader threads. */
+#include <math.h>
+#include <stddef.h>
+
+#include "loader/pixels/augment.h"
+
+struct crop {
+    int64_t size, height, width, pad; /* -1: not given */
+    int border;
+    struct np_floats sides; /* center_crop's size: one number or [height, width] */
+};
+
+static int crop_height(const struct crop *crop)
+{
+    return (int)(crop->height > 0 ? crop->height : crop->size);
+}
+
+static int crop_width(const struct crop *crop)
+{
+    return (int)(crop->width > 0 ? crop->width : crop->size);
+}
+
+static void size(const void *object, int *w, int *h)
+{
+    *w = crop_width(object);
+    *h = crop_height(object);
+}
+
+/* Even halves go to the even neighbour, as Python's round() and so torchvision's center_crop. */
+static int centre(int picture, int crop)
+{
+    return picture >= crop ? (int)nearbyint((picture - crop) / 2.0) : -((crop - picture) / 2);
+}
+
+/* --- random_crop --------------------------------------------------------------------------- */
+
+static const struct np_option random_crop_options[] = {
+    {"size", NP_OPT_INT, offsetof(struct crop, size), "auto", 1, 65500, "auto",
+        "height and width of the crop, pixels"},
+    {"height", NP_OPT_INT, offsetof(struct crop, height), "auto", 1, 65500, "auto",
+        "height, where it is not `size`"},
+    {"width", NP_OPT_INT, offsetof(struct crop, width), "auto", 1, 65500, "auto",
+        "width, where it is not `size`"},
+    {"pad", NP_OPT_INT, offsetof(struct crop, pad), "0", 0, 65500, NULL,
+        "pixels of border that the crop may reach into, on every side"},
+    {"border", NP_OPT_WORD, offsetof(struct crop, border), "zero", 0, 0, "zero|reflect",
+        "what is outside the picture: black, or the picture mirrored at its edge pixels"},
+    {0},
+};
+
+static void random_crop_check(
+    const void *object, const struct np_node *node, struct np_report *report)
+{
+    const struct crop *crop = object;
+
+    if (crop->size < 0 && (crop->height < 0 || crop->width < 0))
+        np_report_add(report, node->line, node->column,
+            "random_crop: say how large: size, or height and width");
+    else if (crop->pad >= crop_height(crop) || crop->pad >= crop_width(crop))
+        np_report_add(report, node->line, node->column,
+            "random_crop: pad (%d) must be smaller than the crop (%d x %d)", (int)crop->pad,
+            crop_width(crop), crop_height(crop));
+}
+
+/* A random place on one side; a picture that is too small even with its border lies in the middle. */
+static int place(struct np_draws *draws, int picture, int crop, int pad)
+{
+    int room = picture + 2 * pad - crop;
+
+    return room < 0 ? centre(picture, crop) : (int)np_draw_below(draws, (uint32_t)room + 1) - pad;
+}
+
+static void random_crop_draw(const void *object, struct np_draws *draws, struct np_fold *fold)
+{
+    const struct crop *crop = object;
+    int h = crop_height(crop), w = crop_width(crop);
+    int y = place(draws, fold->height, h, (int)crop->pad);
+    int x = place(draws, fold->width, w, (int)crop->pad);
+
+    np_fold_crop(fold, x, y, w, h, crop->border ? NP_BORDER_REFLECT : NP_BORDER_ZERO);
+}
+
+const struct np_augment np_augment_random_crop = {
+    .name = "random_crop",
+    .options = random_crop_options,
+    .object_bytes = sizeof(struct crop),
+    .check = random_crop_check,
+    .draw = random_crop_draw,
+    .size = size,
+    .random = true,
+    .help = "cuts a window out at a random place",
+};
+
+/* --- center_crop --------------------------------------------------------------------------- */
+
+static const struct np_option center_crop_options[] = {
+    {"size", NP_OPT_FLOATS, offsetof(struct crop, sides), NULL, 1, 65500, NULL,
+        "pixels: one number, or [height, width]"},
+    {0},
+};
+
+static int side(const struct np_floats *sides, int which)
+{
+    return (int)sides->values[sides->nr_values > 1 ? which : 0];
+}
+
+static void center_crop_check(
+    const void *object, const struct np_node *node, struct np_report *report)
+{
+    const struct crop *crop = object;
+    const struct np_floats *sides = &crop->sides;
+    bool whole = sides->nr_values == 1 || sides->nr_values == 2;
+
+    for (int i = 0; whole && i < sides->nr_values; i++)
+        whole = sides->values[i] == floor(sides->values[i]);
+    if (!whole)
+        np_report_add(report, node->line, node->column,
+            "center_crop: size must be one whole number, or [height, width]");
+}
+
+static void center_crop_size(const void *object, int *w, int *h)
+{
+    const struct crop *crop = object;
+
+    *h = side(&crop->sides, 0);
+    *w = side(&crop->sides, 1);
+}
+
+static void center_crop_draw(const void *object, struct np_draws *draws, struct np_fold *fold)
+{
+    int w, h;
+
+    (void)draws;
+    center_crop_size(object, &w, &h);
+    np_fold_crop(fold, centre(fold->width, w), centre(fold->height, h), w, h, NP_BORDER_ZERO);
+}
+
+const struct np_augment np_augment_center_crop = {
+    .name = "center_crop",
+    .options = center_crop_options,
+    .object_bytes = sizeof(struct crop),
+    .check = center_crop_check,
+    .draw = center_crop_draw,
+    .size = center_crop_size,
+    .help = "cuts out the middle; a picture that is too small gets a black border",
+};

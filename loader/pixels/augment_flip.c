@@ -1,0 +1,36 @@
+/* flip: left becomes right. Drawn on reader threads. */
+#include <stddef.h>
+
+#include "loader/pixels/augment.h"
+
+struct flip {
+    double p;
+};
+
+static const struct np_option flip_options[] = {
+    {"p", NP_OPT_SHARE, offsetof(struct flip, p), "0.5", 0, 1, NULL, "share of pictures flipped"},
+    {0},
+};
+
+static void flip_draw(const void *object, struct np_draws *draws, struct np_fold *fold)
+{
+    if (np_draw_uniform(draws) < ((const struct flip *)object)->p)
+        np_fold_flip(fold);
+}
+
+static void flip_size(const void *object, int *w, int *h)
+{
+    (void)object;
+    (void)w;
+    (void)h;
+}
+
+const struct np_augment np_augment_flip = {
+    .name = "flip",
+    .options = flip_options,
+    .object_bytes = sizeof(struct flip),
+    .draw = flip_draw,
+    .size = flip_size,
+    .random = true,
+    .help = "turns the picture over, left to right",
+};

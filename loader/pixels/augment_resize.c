@@ -1,0 +1,197 @@
+/* resize and random_resized_crop: what changes the scale. Drawn on reader threads. */
+#include <math.h>
+#include <stddef.h>
+
+#include "loader/pixels/augment.h"
+
+#define MAX_SIDE 65500.0
+#define TRIES    10 /* boxes drawn before the middle is taken */
+#define FILTERS  "bilinear|bicubic|nearest"
+
+struct resize {
+    struct np_floats size; /* one number: of the shorter side; or [height, width] */
+    struct np_floats scale, ratio;
+    int filter; /* enum np_filter */
+};
+
+static bool whole_sides(const struct np_floats *sides)
+{
+    if (sides->nr_values != 1 && sides->nr_values != 2)
+        return false;
+    for (int i = 0; i < sides->nr_values; i++)
+        if (sides->values[i] != floor(sides->values[i]))
+            return false;
+    return true;
+}
+
+static int side(const struct np_floats *sides, int which)
+{
+    return (int)sides->values[sides->nr_values > 1 ? which : 0];
+}
+
+/* --- resize -------------------------------------------------------------------------------- */
+
+static const struct np_option resize_options[] = {
+    {"size", NP_OPT_FLOATS, offsetof(struct resize, size), NULL, 1, MAX_SIDE, NULL,
+        "pixels: one number for the shorter side, or [height, width]"},
+    {"filter", NP_OPT_WORD, offsetof(struct resize, filter), "bilinear", 0, 0, FILTERS,
+        "bilinear and bicubic are antialiased, as Pillow's are"},
+    {0},
+};
+
+static void resize_check(const void *object, const struct np_node *node, struct np_report *report)
+{
+    if (!whole_sides(&((const struct resize *)object)->size))
+        np_report_add(report, node->line, node->column,
+            "resize: size must be one whole number (the shorter side), or [height, width]");
+}
+
+static int at_most_max(double side)
+{
+    return (int)(side < 1 ? 1 : side > MAX_SIDE ? MAX_SIDE : side);
+}
+
+/* The longer side is cut, not rounded: torchvision's _compute_resized_output_size. */
+static void resize_size(const void *object, int *w, int *h)
+{
+    const struct np_floats *size = &((const struct resize *)object)->size;
+    double shorter = size->values[0];
+
+    if (size->nr_values == 2) {
+        *h = side(size, 0);
+        *w = side(size, 1);
+    } else if (*w > 0 && *h > 0 && *w <= *h) {
+        *h = at_most_max(shorter * *h / *w);
+        *w = (int)shorter;
+    } else if (*w > 0 && *h > 0) {
+        *w = at_most_max(shorter * *w / *h);
+        *h = (int)shorter;
+    }
+}
+
+static void resize_draw(const void *object, struct np_draws *draws, struct np_fold *fold)
+{
+    const struct resize *resize = object;
+    int w = fold->width, h = fold->height;
+
+    (void)draws;
+    resize_size(object, &w, &h);
+    np_fold_resize(fold, w, h, (enum np_filter)resize->filter);
+}
+
+const struct np_augment np_augment_resize = {
+    .name = "resize",
+    .options = resize_options,
+    .object_bytes = sizeof(struct resize),
+    .check = resize_check,
+    .draw = resize_draw,
+    .size = resize_size,
+    .resizes = true,
+    .help = "scales the picture; with one number its shorter side becomes that long",
+};
+
+/* --- random_resized_crop ------------------------------------------------------------------- */
+
+static const struct np_option random_resized_crop_options[] = {
+    {"size", NP_OPT_FLOATS, offsetof(struct resize, size), NULL, 1, MAX_SIDE, NULL,
+        "pixels: one number, or [height, width]"},
+    {"scale", NP_OPT_FLOATS, offsetof(struct resize, scale), "[0.08, 1]", 1e-6, 1, NULL,
+        "least and largest share of the picture's area that the box covers"},
+    {"ratio", NP_OPT_FLOATS, offsetof(struct resize, ratio), "[0.75, 1.3333333333333333]", 1e-3,
+        1e3, NULL, "least and largest width/height of the box"},
+    {"filter", NP_OPT_WORD, offsetof(struct resize, filter), "bilinear", 0, 0, FILTERS,
+        "bilinear and bicubic are antialiased, as Pillow's are"},
+    {0},
+};
+
+static bool is_range(const struct np_floats *range)
+{
+    return range->nr_values == 2 && range->values[0] <= range->values[1];
+}
+
+static void random_resized_crop_check(
+    const void *object, const struct np_node *node, struct np_report *report)
+{
+    const struct resize *resize = object;
+
+    if (!whole_sides(&resize->size))
+        np_report_add(report, node->line, node->column,
+            "random_resized_crop: size must be one whole number, or [height, width]");
+    if (!is_range(&resize->scale))
+        np_report_add(report, node->line, node->column,
+            "random_resized_crop: scale must be [least, largest], as in [0.08, 1]");
+    if (!is_range(&resize->ratio))
+        np_report_add(report, node->line, node->column,
+            "random_resized_crop: ratio must be [least, largest], as in [0.75, 1.333]");
+}
+
+static void random_resized_crop_size(const void *object, int *w, int *h)
+{
+    *h = side(&((const struct resize *)object)->size, 0);
+    *w = side(&((const struct resize *)object)->size, 1);
+}
+
+static double between(struct np_draws *draws, double lo, double hi)
+{
+    return lo + np_draw_uniform(draws) * (hi - lo);
+}
+
+/* The largest box in the middle whose ratio is in range. */
+static void middle_box(const struct resize *resize, int width, int height, int *w, int *h)
+{
+    double least = resize->ratio.values[0], largest = resize->ratio.values[1];
+    double ratio = (double)width / height;
+
+    *w = width;
+    *h = height;
+    if (ratio < least)
+        *h = (int)nearbyint(width / least);
+    else if (ratio > largest)
+        *w = (int)nearbyint(height * largest);
+    *w = *w < 1 ? 1 : *w > width ? width : *w;
+    *h = *h < 1 ? 1 : *h > height ? height : *h;
+}
+
+/* torchvision's RandomResizedCrop.get_params, with draws of our own: Szegedy et al., "Going deeper
+ * with convolutions", arXiv 1409.4842, section 6. */
+static void random_resized_crop_draw(
+    const void *object, struct np_draws *draws, struct np_fold *fold)
+{
+    const struct resize *resize = object;
+    double log_least = log(resize->ratio.values[0]), log_largest = log(resize->ratio.values[1]);
+    double area = (double)fold->width * fold->height;
+    int x, y, w = 0, h = 0, out_w, out_h;
+    bool found = false;
+
+    for (int i = 0; i < TRIES && !found; i++) {
+        double target = area * between(draws, resize->scale.values[0], resize->scale.values[1]);
+        double ratio = exp(between(draws, log_least, log_largest));
+
+        w = (int)nearbyint(sqrt(target * ratio));
+        h = (int)nearbyint(sqrt(target / ratio));
+        found = w > 0 && w <= fold->width && h > 0 && h <= fold->height;
+    }
+    if (found) {
+        y = (int)np_draw_below(draws, (uint32_t)(fold->height - h) + 1);
+        x = (int)np_draw_below(draws, (uint32_t)(fold->width - w) + 1);
+    } else {
+        middle_box(resize, fold->width, fold->height, &w, &h);
+        y = (fold->height - h) / 2;
+        x = (fold->width - w) / 2;
+    }
+    np_fold_crop(fold, x, y, w, h, NP_BORDER_ZERO);
+    random_resized_crop_size(object, &out_w, &out_h);
+    np_fold_resize(fold, out_w, out_h, (enum np_filter)resize->filter);
+}
+
+const struct np_augment np_augment_random_resized_crop = {
+    .name = "random_resized_crop",
+    .options = random_resized_crop_options,
+    .object_bytes = sizeof(struct resize),
+    .check = random_resized_crop_check,
+    .draw = random_resized_crop_draw,
+    .size = random_resized_crop_size,
+    .resizes = true,
+    .random = true,
+    .help = "cuts a box of random area and shape out and scales it to one size",
+};

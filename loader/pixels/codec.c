@@ -1,0 +1,229 @@
+/* The codec table, and one thread's decoder: finds the codec by the first bytes and opens its
+ * state when it is first needed. Samples that are bare pixels, or drawn, need no codec. */
+#include "loader/pixels/codec.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+#include "loader/source/synth.h"
+#include "loader/pixels/codec_convert.h"
+#include "loader/pixels/geometry.h"
+
+#define SYNTH_BYTES 8 /* a drawn sample: its number, little-endian */
+
+const struct np_codec *const np_codecs[] = {&np_codec_jpeg, &np_codec_png, &np_codec_raw, NULL};
+
+enum { NR_CODECS = sizeof(np_codecs) / sizeof(*np_codecs) - 1 };
+
+struct np_decoder {
+    void *states[NR_CODECS];
+    uint64_t max_pixels;
+    /* Set by open: */
+    int codec; /* of np_codecs; -1: raw */
+    struct np_raw raw;
+    const uint8_t *bytes;
+    size_t nr_bytes;
+    uint8_t *pixels, *converted;
+    size_t pixels_bytes, converted_bytes;
+};
+
+int np_decoder_new(struct np_decoder **ret_decoder, struct np_err *err)
+{
+    struct np_decoder *decoder = np_alloc(sizeof(*decoder));
+
+    if (!decoder)
+        return np_err_set(err, -ENOMEM, "out of memory for a decoder");
+    decoder->max_pixels = NP_MAX_PIXELS;
+    *ret_decoder = decoder;
+    return 0;
+}
+
+void np_decoder_free(struct np_decoder *decoder)
+{
+    if (!decoder)
+        return;
+    for (int i = 0; i < NR_CODECS; i++)
+        if (decoder->states[i])
+            np_codecs[i]->fini(decoder->states[i]);
+    np_free(decoder->pixels);
+    np_free(decoder->converted);
+    np_free(decoder);
+}
+
+void np_decoder_limit(struct np_decoder *decoder, uint64_t max_pixels)
+{
+    decoder->max_pixels = max_pixels ? max_pixels : NP_MAX_PIXELS;
+}
+
+static int check_limits(
+    const struct np_decoder *decoder, const struct np_image_info *info, struct np_err *err)
+{
+    const uint64_t most = decoder->max_pixels, most_bytes = most + most / 2;
+
+    if ((uint64_t)info->width * (uint64_t)info->height > most)
+        return np_err_set(err, -EBADMSG, "%d x %d pixels are more than loader.max_pixels, %llu",
+            info->width, info->height, (unsigned long long)most);
+    if (info->coefficient_bytes > most_bytes)
+        return np_err_set(err, -EBADMSG,
+            "its scans take %llu bytes together, more than %llu, 1.5 for each of loader.max_pixels",
+            (unsigned long long)info->coefficient_bytes, (unsigned long long)most_bytes);
+    return 0;
+}
+
+static int open_raw(struct np_decoder *decoder, struct np_image_info *ret_info, struct np_err *err)
+{
+    const struct np_raw *raw = &decoder->raw;
+    size_t want = raw->kind == NP_RAW_SYNTH
+                      ? SYNTH_BYTES
+                      : (size_t)raw->width * (size_t)raw->height * (size_t)raw->channels;
+
+    if (raw->channels != 1 && raw->channels != 3)
+        return np_err_set(err, -EBADMSG, "raw pixels of %d channels, not 1 or 3", raw->channels);
+    if (decoder->nr_bytes != want)
+        return np_err_set(err, -EBADMSG, "a sample of raw pixels has %zu bytes, not %zu",
+            decoder->nr_bytes, want);
+    *ret_info = (struct np_image_info){
+        .width = raw->width, .height = raw->height, .channels = raw->channels};
+    return 0;
+}
+
+/* Formats that are met and not read, by their first bytes. */
+static const char *other_format(const uint8_t *bytes, size_t nr_bytes)
+{
+    static const struct {
+        const char *name, *magic;
+        size_t at, bytes;
+    } formats[] = {
+        {"WebP", "WEBP", 8, 4},
+        {"GIF", "GIF8", 0, 4},
+        {"BMP", "BM", 0, 2},
+        {"TIFF", "II*\0", 0, 4},
+        {"TIFF", "MM\0*", 0, 4},
+        {"HEIC", "ftyphei", 4, 7},
+        {"HEIC", "ftypmif1", 4, 8},
+        {"AVIF", "ftypavif", 4, 8},
+        {"JPEG XL", "\0\0\0\fJXL ", 0, 8},
+        {"JPEG XL", "\xff\x0a", 0, 2},
+        {"JPEG 2000", "\0\0\0\fjP  ", 0, 8},
+    };
+
+    for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++)
+        if (nr_bytes >= formats[i].at + formats[i].bytes &&
+            memcmp(bytes + formats[i].at, formats[i].magic, formats[i].bytes) == 0)
+            return formats[i].name;
+    return NULL;
+}
+
+static int unknown(const uint8_t *bytes, size_t nr_bytes, struct np_err *err)
+{
+    const char *format = other_format(bytes, nr_bytes);
+
+    if (nr_bytes == 0)
+        return np_err_set(err, -EBADMSG, "the file is empty");
+    if (format)
+        return np_err_set(
+            err, -EBADMSG, "a %s picture, which is not read; convert it to JPEG or PNG", format);
+    return np_err_set(err, -EBADMSG,
+        "neither JPEG, PNG nor PNM: its first bytes are %02x %02x %02x %02x", bytes[0],
+        nr_bytes > 1 ? bytes[1] : 0, nr_bytes > 2 ? bytes[2] : 0, nr_bytes > 3 ? bytes[3] : 0);
+}
+
+int np_decoder_open(struct np_decoder *decoder, const uint8_t *bytes, size_t nr_bytes,
+    const struct np_raw *raw, struct np_image_info *ret_info, struct np_err *err)
+{
+    decoder->bytes = bytes;
+    decoder->nr_bytes = nr_bytes;
+    decoder->codec = -1;
+    if (raw && raw->kind != NP_RAW_NONE) {
+        decoder->raw = *raw;
+        return open_raw(decoder, ret_info, err);
+    }
+    for (int i = 0; i < NR_CODECS; i++) {
+        const struct np_codec *codec = np_codecs[i];
+        struct np_image_info info = {0};
+        int code;
+
+        if (!codec->sniff(bytes, nr_bytes))
+            continue;
+        if (!decoder->states[i] && codec->init(&decoder->states[i]))
+            return np_err_set(err, -ENOMEM, "out of memory for the %s codec", codec->name);
+        decoder->codec = i;
+        code = codec->info(decoder->states[i], bytes, nr_bytes, &info, err);
+        if (!code)
+            code = check_limits(decoder, &info, err);
+        if (!code)
+            *ret_info = info;
+        return code;
+    }
+    return unknown(bytes, nr_bytes, err);
+}
+
+/* Planes to pixels, rows first..end-1. */
+static void interleave(
+    const struct np_raw *raw, const uint8_t *planes, int first, int end, uint8_t *pixels)
+{
+    size_t plane = (size_t)raw->width * (size_t)raw->height, from = (size_t)first * raw->width;
+    size_t n = (size_t)(end - first) * (size_t)raw->width;
+
+    if (raw->channels == 3) { /* a loop the compiler can make fast */
+        const uint8_t *r = planes + from, *g = r + plane, *b = g + plane;
+
+        for (size_t i = 0; i < n; i++) {
+            pixels[3 * i] = r[i];
+            pixels[3 * i + 1] = g[i];
+            pixels[3 * i + 2] = b[i];
+        }
+        return;
+    }
+    for (int c = 0; c < raw->channels; c++)
+        for (size_t i = 0; i < n; i++)
+            pixels[i * (size_t)raw->channels + (size_t)c] = planes[(size_t)c * plane + from + i];
+}
+
+static int decode_raw(struct np_decoder *decoder, const struct np_geometry *geometry, int channels,
+    struct np_pixels *ret_pixels, struct np_err *err)
+{
+    const struct np_raw *raw = &decoder->raw;
+    struct np_pixels pixels = {.data = decoder->bytes,
+        .width = raw->width,
+        .height = raw->height,
+        .channels = raw->channels,
+        .stride = (ptrdiff_t)raw->width * raw->channels};
+    struct np_rect need;
+
+    if (raw->kind == NP_RAW_SYNTH) {
+        uint64_t number;
+
+        memcpy(&number, decoder->bytes, sizeof(number));
+        if (np_hold(&decoder->pixels, &decoder->pixels_bytes,
+                (size_t)pixels.stride * (size_t)pixels.height))
+            return np_err_set(err, -ENOMEM, "out of memory for raw pixels");
+        np_synth_draw(raw->seed, number, raw->height, decoder->pixels, NULL);
+        pixels.data = decoder->pixels;
+    } else if (raw->kind == NP_RAW_CHW && raw->channels > 1) {
+        np_geometry_need(geometry, &need);
+        pixels.origin_y = need.top;
+        pixels.height = need.bottom - need.top;
+        if (np_hold(&decoder->pixels, &decoder->pixels_bytes,
+                (size_t)pixels.stride * (size_t)pixels.height))
+            return np_err_set(err, -ENOMEM, "out of memory for raw pixels");
+        interleave(raw, decoder->bytes, need.top, need.bottom, decoder->pixels);
+        pixels.data = decoder->pixels;
+    }
+    if (np_convert(&pixels, channels, &decoder->converted, &decoder->converted_bytes))
+        return np_err_set(err, -ENOMEM, "out of memory for converting an image");
+    *ret_pixels = pixels;
+    return 0;
+}
+
+int np_decoder_decode(struct np_decoder *decoder, const struct np_geometry *geometry, int channels,
+    struct np_pixels *ret_pixels, struct np_err *err)
+{
+    assert(channels == 1 || channels == 3);
+    if (decoder->codec < 0)
+        return decode_raw(decoder, geometry, channels, ret_pixels, err);
+    return np_codecs[decoder->codec]->decode(decoder->states[decoder->codec], decoder->bytes,
+        decoder->nr_bytes, geometry, channels, ret_pixels, err);
+}

@@ -1,0 +1,141 @@
+/* Spans and weights of a geometry, of axis.h's positions. Pure, any thread. */
+#include "loader/pixels/geometry.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stddef.h>
+
+#include "loader/pixels/axis.h"
+
+void np_geometry_axes(const struct np_geometry *g, struct np_axis *ret_x, struct np_axis *ret_y)
+{
+    *ret_x = np_axis_across(g);
+    *ret_y = np_axis_down(g);
+}
+
+void np_geometry_order(struct np_geometry *g, enum np_pixels_rule rule)
+{
+    const int64_t fewer_columns = (int64_t)g->right - g->left - g->scaled_w;
+    const int64_t fewer_rows = (int64_t)g->bottom - g->top - g->scaled_h;
+
+    g->down_first = rule == NP_RULE_PILLOW_13 && fewer_rows > 0 && fewer_rows > 2 * fewer_columns;
+}
+
+bool np_axis_has_border(const struct np_axis *axis)
+{
+    return axis->window < axis->shown ||
+           axis->window + axis->window_n > axis->shown + axis->shown_n;
+}
+
+int np_axis_map(const struct np_axis *axis, int position)
+{
+    return np_axis_place(axis, position);
+}
+
+void np_axis_span(const struct np_axis *axis, int *ret_lo, int *ret_hi)
+{
+    int lo = INT32_MAX, hi = 0;
+
+    if (!np_axis_has_border(axis)) {
+        *ret_lo = axis->window;
+        *ret_hi = axis->window + axis->window_n;
+        return;
+    }
+    for (int i = 0; i < axis->window_n; i++) {
+        int at = np_axis_map(axis, axis->window + i);
+
+        if (at >= 0 && at < lo)
+            lo = at;
+        if (at >= hi)
+            hi = at + 1;
+    }
+    *ret_lo = lo < hi ? lo : axis->shown;
+    *ret_hi = lo < hi ? hi : axis->shown;
+}
+
+/* --- weights ------------------------------------------------------------------------------- */
+
+int np_axis_most_taps(const struct np_axis *axis)
+{
+    struct np_reach reach = np_axis_reach(axis);
+
+    return (int)ceil(reach.support) * 2 + 1;
+}
+
+static void position_taps(const struct np_axis *axis, const struct np_reach *reach, int position,
+    double *scratch, int *ret_start, int *ret_count, int32_t *weight)
+{
+    struct np_position at = np_axis_position(axis, reach, position);
+    const int count = at.end - at.start;
+
+    for (int k = 0; k < count; k++) {
+        scratch[k] = np_axis_raw_weight(axis, &at, k);
+        at.sum += scratch[k];
+    }
+    for (int k = 0; k < count; k++)
+        weight[k] = np_axis_weight(&at, scratch[k]);
+    *ret_start = at.start;
+    *ret_count = count;
+}
+
+void np_axis_taps(const struct np_axis *axis, int first, int n, struct np_taps *taps)
+{
+    struct np_reach reach = np_axis_reach(axis);
+    int room = np_axis_most_taps(axis);
+
+    assert(axis->filter != NP_FILTER_NEAREST && axis->scaled > 0 && axis->box > 0);
+    taps->n = n;
+    taps->most = 0;
+    for (int i = 0; i < n; i++) {
+        int32_t *weight = taps->weight + (size_t)i * room;
+
+        position_taps(
+            axis, &reach, first + i, taps->scratch, &taps->start[i], &taps->count[i], weight);
+        if (taps->count[i] > taps->most)
+            taps->most = taps->count[i];
+    }
+    taps->room = room;
+}
+
+/* np_axis_nearest_at() of all positions. */
+void np_axis_nearest(const struct np_axis *axis, int *ret_source)
+{
+    double step = (double)axis->box / axis->scaled, at = step * 0.5;
+
+    for (int i = 0; i < axis->scaled; i++, at += step)
+        ret_source[i] = (int)at < axis->box ? (int)at : axis->box - 1;
+}
+
+void np_axis_source(
+    const struct np_axis *axis, int scaled_lo, int scaled_hi, int *ret_lo, int *ret_hi)
+{
+    struct np_reach reach = np_axis_reach(axis);
+    int unused;
+
+    if (axis->box == axis->scaled) {
+        *ret_lo = scaled_lo;
+        *ret_hi = scaled_hi;
+    } else if (axis->filter == NP_FILTER_NEAREST) {
+        *ret_lo = np_axis_nearest_at(axis, scaled_lo);
+        *ret_hi = np_axis_nearest_at(axis, scaled_hi - 1) + 1;
+    } else {
+        np_axis_bounds(axis, &reach, (scaled_lo + 0.5) * reach.scale, ret_lo, &unused);
+        np_axis_bounds(axis, &reach, (scaled_hi - 1 + 0.5) * reach.scale, &unused, ret_hi);
+    }
+}
+
+void np_geometry_need(const struct np_geometry *geometry, struct np_rect *ret_need)
+{
+    struct np_axis x, y;
+    int lo, hi;
+
+    np_geometry_axes(geometry, &x, &y);
+    np_axis_span(&x, &lo, &hi);
+    np_axis_source(&x, lo, hi > lo ? hi : lo + 1, &ret_need->left, &ret_need->right);
+    np_axis_span(&y, &lo, &hi);
+    np_axis_source(&y, lo, hi > lo ? hi : lo + 1, &ret_need->top, &ret_need->bottom);
+    ret_need->left += geometry->left;
+    ret_need->right += geometry->left;
+    ret_need->top += geometry->top;
+    ret_need->bottom += geometry->top;
+}

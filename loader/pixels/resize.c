@@ -1,0 +1,544 @@
+/* Turns decoded pixels into a row by its geometry. Two passes, across and down, in the order that
+ * the geometry names, bytes between them, only the rows and columns that the window needs. Reader
+ * threads, a resizer each. */
+#include "loader/pixels/resize.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+#include "loader/pixels/geometry.h"
+#include "loader/pixels/resize_kernels.h"
+
+enum { SIMD_NONE, SIMD_AVX2 };
+
+/* Weights of one axis, kept while samples ask for the same. */
+struct table {
+    struct np_axis axis;
+    int lo, hi; /* scaled positions */
+    bool flip, packs, valid;
+    struct np_taps taps;
+    int16_t *packed;             /* taps as np_across3_avx2 wants them */
+    int least_start, most_start; /* of taps.start */
+    size_t start_bytes, count_bytes, weight_bytes, scratch_bytes, packed_bytes;
+};
+
+struct np_resizer {
+    int simd;
+    struct table across, down;
+    uint8_t *middle;  /* rows after the first pass */
+    uint8_t *lines;   /* rows of one block after the pass across, where it comes last */
+    uint8_t *picture; /* the scaled picture, where a border is still to be put around it */
+    uint8_t *spare;   /* the last source rows, with room to read past their end */
+    int *map, *nearest_x, *nearest_y;
+    size_t middle_bytes, lines_bytes, picture_bytes, spare_bytes, map_bytes, nearest_x_bytes,
+        nearest_y_bytes;
+};
+
+/* Pixels by scaled position: data is position (x, y). */
+struct picture {
+    const uint8_t *data;
+    ptrdiff_t stride;
+    int x, y, width, channels;
+};
+
+/* Tests alone write it, before threads start. */
+static _Atomic int simd_wanted = -1;
+
+static int simd_level(void)
+{
+    int best = SIMD_NONE, wanted = atomic_load_explicit(&simd_wanted, memory_order_relaxed);
+
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2"))
+        best = SIMD_AVX2;
+#endif
+    return wanted >= 0 && wanted < best ? wanted : best;
+}
+
+int np_resize_set_simd(int level)
+{
+    atomic_store_explicit(&simd_wanted, level, memory_order_relaxed);
+    return simd_level();
+}
+
+struct np_resizer *np_resizer_new(void)
+{
+    return np_alloc(sizeof(struct np_resizer));
+}
+
+static void table_fini(struct table *table)
+{
+    np_free(table->taps.start);
+    np_free(table->taps.count);
+    np_free(table->taps.weight);
+    np_free(table->taps.scratch);
+    np_free(table->packed);
+}
+
+void np_resizer_free(struct np_resizer *resizer)
+{
+    if (!resizer)
+        return;
+    table_fini(&resizer->across);
+    table_fini(&resizer->down);
+    np_free(resizer->middle);
+    np_free(resizer->lines);
+    np_free(resizer->picture);
+    np_free(resizer->spare);
+    np_free(resizer->map);
+    np_free(resizer->nearest_x);
+    np_free(resizer->nearest_y);
+    np_free(resizer);
+}
+
+static int hold(void *memory, size_t *room, size_t n, size_t bytes)
+{
+    size_t total;
+
+    return __builtin_mul_overflow(n, bytes, &total) ? -ENOMEM : np_hold(memory, room, total);
+}
+
+/* --- weights ------------------------------------------------------------------------------- */
+
+static bool same_axis(const struct np_axis *a, const struct np_axis *b)
+{
+    return a->box == b->box && a->scaled == b->scaled && a->filter == b->filter;
+}
+
+static void reverse_taps(struct np_taps *taps)
+{
+    for (int i = 0, j = taps->n - 1; i < j; i++, j--) {
+        int32_t *a = taps->weight + (size_t)i * taps->room;
+        int32_t *b = taps->weight + (size_t)j * taps->room;
+        int start = taps->start[i], count = taps->count[i];
+
+        taps->start[i] = taps->start[j];
+        taps->start[j] = start;
+        taps->count[i] = taps->count[j];
+        taps->count[j] = count;
+        for (int k = 0; k < taps->most; k++) {
+            int32_t weight = a[k];
+
+            a[k] = b[k];
+            b[k] = weight;
+        }
+    }
+}
+
+static int hold_taps(struct table *table, size_t n, size_t most)
+{
+    struct np_taps *taps = &table->taps;
+
+    if (hold(&taps->start, &table->start_bytes, n, sizeof(*taps->start)) ||
+        hold(&taps->count, &table->count_bytes, n, sizeof(*taps->count)) ||
+        hold(&taps->weight, &table->weight_bytes, n * most, sizeof(*taps->weight)) ||
+        hold(&taps->scratch, &table->scratch_bytes, most, sizeof(*taps->scratch)))
+        return -ENOMEM;
+    return 0;
+}
+
+static int table_set(
+    struct table *table, const struct np_axis *axis, int lo, int hi, bool flip, bool packs)
+{
+    struct np_taps *taps = &table->taps;
+    int n = hi - lo;
+
+    if (table->valid && same_axis(&table->axis, axis) && table->lo == lo && table->hi == hi &&
+        table->flip == flip && table->packs == packs)
+        return 0;
+    table->valid = false;
+    if (hold_taps(table, (size_t)n, (size_t)np_axis_most_taps(axis)))
+        return -ENOMEM;
+    np_axis_taps(axis, lo, n, taps);
+    table->least_start = taps->start[0];
+    table->most_start = taps->start[n - 1];
+    if (flip)
+        reverse_taps(taps);
+#if defined(__x86_64__)
+    if (packs) {
+        if (hold(&table->packed, &table->packed_bytes,
+                (size_t)n * (size_t)np_across_groups(taps) * 32, sizeof(*table->packed)))
+            return -ENOMEM;
+        np_across_pack(taps, table->packed);
+    }
+#endif
+    table->axis = *axis;
+    table->lo = lo;
+    table->hi = hi;
+    table->flip = flip;
+    table->packs = packs;
+    table->valid = true;
+    return 0;
+}
+
+/* --- the two passes ------------------------------------------------------------------------ */
+
+static uint8_t clip(int32_t sum)
+{
+    sum >>= NP_RESIZE_BITS;
+    return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
+}
+
+void np_across_c(const struct np_taps *taps, const uint8_t *src, int channels, uint8_t *dst)
+{
+    for (int i = 0; i < taps->n; i++) {
+        const int32_t *weight = taps->weight + (size_t)i * taps->room;
+
+        for (int c = 0; c < channels; c++) {
+            const uint8_t *pixel = src + (size_t)taps->start[i] * channels + c;
+            int32_t sum = 1 << (NP_RESIZE_BITS - 1);
+
+            for (int k = 0; k < taps->count[i]; k++, pixel += channels)
+                sum += *pixel * weight[k];
+            *dst++ = clip(sum);
+        }
+    }
+}
+
+void np_down_c(
+    const uint8_t *src, ptrdiff_t stride, const int32_t *weight, int count, int bytes, uint8_t *dst)
+{
+    for (int x = 0; x < bytes; x++) {
+        int32_t sum = 1 << (NP_RESIZE_BITS - 1);
+
+        for (int k = 0; k < count; k++)
+            sum += src[x + k * stride] * weight[k];
+        dst[x] = clip(sum);
+    }
+}
+
+/* n pixels, in order or the last first. */
+static void copy_pixels(int simd, const uint8_t *src, int n, int channels, bool flip, uint8_t *dst)
+{
+    if (!flip) {
+        memcpy(dst, src, (size_t)n * channels);
+        return;
+    }
+#if defined(__x86_64__)
+    if (simd >= SIMD_AVX2 && channels == 3) {
+        np_flip3_avx2(src, n, dst);
+        return;
+    }
+#endif
+    (void)simd;
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < channels; c++)
+            dst[(size_t)(n - 1 - i) * channels + c] = src[(size_t)i * channels + c];
+}
+
+/* A row of our own has NP_RESIZE_PAD bytes behind it that may be read and written. */
+static ptrdiff_t padded(int bytes)
+{
+    return (bytes + 2 * NP_RESIZE_PAD - 1) / NP_RESIZE_PAD * NP_RESIZE_PAD;
+}
+
+#if defined(__x86_64__)
+/* Rows first..first+NP_RESIZE_ROWS-1 into padded rows of out (those past the end fall into the row
+ * behind the last). */
+static void across_block(struct np_resizer *resizer, const struct picture *source, int first,
+    int rows, uint8_t *out, ptrdiff_t stride)
+{
+    const struct table *table = &resizer->across;
+    size_t row_bytes = (size_t)source->width * 3, from = 3 * (size_t)table->least_start;
+    size_t reads = 3 * (size_t)table->most_start + 12 * (size_t)np_across_groups(&table->taps) + 4;
+    const uint8_t *src[NP_RESIZE_ROWS];
+    uint8_t *dst[NP_RESIZE_ROWS];
+
+    for (int r = 0; r < NP_RESIZE_ROWS; r++) {
+        int row = first + r < rows ? first + r : rows - 1;
+
+        src[r] = source->data + row * source->stride;
+        dst[r] = out + (first + r < rows ? r : rows - first) * stride;
+        if (reads > (size_t)(rows - 1 - row) * (size_t)source->stride + row_bytes) {
+            uint8_t *copy = resizer->spare + (size_t)r * (row_bytes + NP_RESIZE_PAD);
+
+            memcpy(copy + from, src[r] + from, row_bytes - from);
+            src[r] = copy;
+        }
+    }
+    np_across3_avx2(&table->taps, table->packed, src, dst);
+}
+
+/* The same into rows that lie side by side. */
+static void across_dense(struct np_resizer *resizer, const struct picture *source, int first,
+    int rows, uint8_t *out, int bytes)
+{
+    const ptrdiff_t stride = padded(bytes);
+
+    across_block(resizer, source, first, rows, resizer->lines, stride);
+    for (int r = 0; r < NP_RESIZE_ROWS && first + r < rows; r++)
+        memcpy(out + (ptrdiff_t)r * bytes, resizer->lines + r * stride, (size_t)bytes);
+}
+#endif
+
+/* source: the box's columns, the rows that matter. out: (rows, n), padded or dense. */
+static void across(struct np_resizer *resizer, const struct picture *source, int rows, int lo,
+    int n, bool resizes, bool flip, uint8_t *out, ptrdiff_t stride)
+{
+    if (!resizes) {
+        for (int y = 0; y < rows; y++)
+            copy_pixels(resizer->simd,
+                source->data + y * source->stride + (ptrdiff_t)lo * source->channels, n,
+                source->channels, flip, out + y * stride);
+        return;
+    }
+#if defined(__x86_64__)
+    if (resizer->across.packs) {
+        const bool dense = stride == (ptrdiff_t)n * 3;
+
+        for (int y = 0; y < rows; y += NP_RESIZE_ROWS)
+            if (dense)
+                across_dense(resizer, source, y, rows, out + y * stride, n * 3);
+            else
+                across_block(resizer, source, y, rows, out + y * stride, stride);
+        return;
+    }
+#endif
+    for (int y = 0; y < rows; y++)
+        np_across_c(&resizer->across.taps, source->data + y * source->stride, source->channels,
+            out + y * stride);
+}
+
+/* What the pass down reads: source rows from `first` on. */
+struct rows {
+    const uint8_t *data;
+    ptrdiff_t stride;
+    int first;
+    bool padded;
+};
+
+/* `bytes` of each row. out: (n, bytes), stride bytes a row. */
+static void down(struct np_resizer *resizer, const struct rows *source, int n, bool resizes,
+    int bytes, uint8_t *out, ptrdiff_t stride)
+{
+    const struct np_taps *taps = &resizer->down.taps;
+
+    for (int y = 0; y < n; y++, out += stride) {
+        const int32_t *weight = taps->weight + (size_t)y * taps->room;
+        const uint8_t *src;
+
+        if (!resizes) {
+            memcpy(out, source->data + y * source->stride, (size_t)bytes);
+            continue;
+        }
+        src = source->data + (taps->start[y] - source->first) * source->stride;
+#if defined(__x86_64__)
+        if (resizer->simd >= SIMD_AVX2 && (source->padded || bytes >= NP_RESIZE_LEAST)) {
+            np_down_avx2(src, source->stride, weight, taps->count[y], bytes, out);
+            continue;
+        }
+#endif
+        np_down_c(src, source->stride, weight, taps->count[y], bytes, out);
+    }
+}
+
+/* --- both of them -------------------------------------------------------------------------- */
+
+/* Scaled positions lo..hi-1 of an axis, and the source positions that these are made of. */
+struct span {
+    const struct np_axis *axis;
+    int lo, hi, from, to;
+    bool resizes;
+};
+
+static struct span span_of(const struct np_axis *axis)
+{
+    struct span span = {.axis = axis, .resizes = axis->box != axis->scaled};
+
+    np_axis_span(axis, &span.lo, &span.hi);
+    if (span.lo < span.hi)
+        np_axis_source(axis, span.lo, span.hi, &span.from, &span.to);
+    return span;
+}
+
+static int hold_middle(struct np_resizer *resizer, int rows, int bytes)
+{
+    return hold(&resizer->middle, &resizer->middle_bytes, (size_t)rows + 1, (size_t)padded(bytes));
+}
+
+/* source: from the box's first column and the first row that matters on. out: dense. */
+static int across_then_down(struct np_resizer *resizer, const struct picture *source,
+    const struct span *x, const struct span *y, bool flip, uint8_t *out)
+{
+    const int nr_rows = y->to - y->from, n = x->hi - x->lo, bytes = n * source->channels;
+    const ptrdiff_t stride = padded(bytes);
+    struct rows middle = {.stride = stride, .first = y->from, .padded = true};
+
+    if (hold_middle(resizer, nr_rows, bytes))
+        return -ENOMEM;
+    middle.data = resizer->middle;
+    across(resizer, source, nr_rows, x->lo, n, x->resizes, flip, resizer->middle, stride);
+    down(resizer, &middle, y->hi - y->lo, y->resizes, bytes, out, bytes);
+    return 0;
+}
+
+/* As across_then_down(), where both passes resize. Only the columns that matter go down. */
+static int down_then_across(struct np_resizer *resizer, const struct picture *source,
+    const struct span *x, const struct span *y, bool flip, uint8_t *out)
+{
+    const int channels = source->channels, nr_rows = y->hi - y->lo, n = x->hi - x->lo;
+    const int bytes = (x->to - x->from) * channels;
+    const ptrdiff_t stride = padded(bytes), skipped = (ptrdiff_t)x->from * channels;
+    const struct rows rows = {source->data + skipped, source->stride, y->from, false};
+    struct picture middle = {.stride = stride, .width = x->to, .channels = channels};
+
+    if (hold_middle(resizer, nr_rows, bytes) ||
+        hold(&resizer->lines, &resizer->lines_bytes, NP_RESIZE_ROWS, (size_t)padded(n * channels)))
+        return -ENOMEM;
+    middle.data = resizer->middle - skipped;
+    down(resizer, &rows, nr_rows, true, bytes, resizer->middle, stride);
+    across(resizer, &middle, nr_rows, x->lo, n, true, flip, out, (ptrdiff_t)n * channels);
+    return 0;
+}
+
+/* The spans of the picture into out, dense. */
+static int scale(struct np_resizer *resizer, const struct np_pixels *pixels,
+    const struct np_geometry *g, const struct span *x, const struct span *y, bool flip,
+    uint8_t *out)
+{
+    const int channels = pixels->channels;
+    struct picture source = {.stride = pixels->stride, .channels = channels};
+
+    /* The codec may have left out columns that no position needs: the tables count from the
+     * box, so the picture starts at it, and columns left out are not read. */
+    source.data = pixels->data + (g->top + y->from - pixels->origin_y) * pixels->stride +
+                  (ptrdiff_t)(g->left - pixels->origin_x) * channels;
+    source.width = pixels->origin_x + pixels->width - g->left;
+    if ((x->resizes && table_set(&resizer->across, x->axis, x->lo, x->hi, flip,
+                           resizer->simd >= SIMD_AVX2 && channels == 3)) ||
+        (y->resizes && table_set(&resizer->down, y->axis, y->lo, y->hi, false, false)) ||
+        hold(&resizer->spare, &resizer->spare_bytes,
+            NP_RESIZE_ROWS * ((size_t)source.width * channels + NP_RESIZE_PAD), 1))
+        return -ENOMEM;
+    return g->down_first && x->resizes && y->resizes
+               ? down_then_across(resizer, &source, x, y, flip, out)
+               : across_then_down(resizer, &source, x, y, flip, out);
+}
+
+/* --- window, border, flip ------------------------------------------------------------------ */
+
+/* Where each column of the window is, in pixels of the picture's rows, or -1. */
+static int map_columns(struct np_resizer *resizer, const struct picture *picture,
+    const struct np_axis *x, bool nearest)
+{
+    if (hold(&resizer->map, &resizer->map_bytes, (size_t)x->window_n, sizeof(*resizer->map)))
+        return -ENOMEM;
+    for (int i = 0; i < x->window_n; i++) {
+        int at = np_axis_map(x, x->window + i);
+
+        resizer->map[i] = at < 0 ? -1 : (nearest ? resizer->nearest_x[at] : at) - picture->x;
+    }
+    return 0;
+}
+
+/* Columns first..end-1 of a row pixel by pixel. */
+static void place_pixels(const int *map, int first, int end, int n, bool flip, const uint8_t *src,
+    int channels, uint8_t *dst)
+{
+    for (int i = first; i < end; i++) {
+        uint8_t *to = dst + (size_t)(flip ? n - 1 - i : i) * channels;
+
+        if (map[i] < 0)
+            memset(to, 0, (size_t)channels);
+        else
+            memcpy(to, src + (size_t)map[i] * channels, (size_t)channels);
+    }
+}
+
+/* Puts the window of the picture into out, with what lies outside it, flipped where asked. */
+static int compose(struct np_resizer *resizer, const struct picture *picture,
+    const struct np_axis *x, const struct np_axis *y, bool nearest, bool flip, uint8_t *out)
+{
+    int n = x->window_n, channels = picture->channels, first = 0, end = 0;
+
+    if (!nearest) {
+        first = x->shown > x->window ? x->shown - x->window : 0;
+        end = x->shown + x->shown_n - x->window;
+        end = end > n ? n : end;
+        if (first >= end)
+            first = end = 0; /* all of it is border */
+    }
+    if ((first > 0 || end < n) && map_columns(resizer, picture, x, nearest))
+        return -ENOMEM;
+    for (int i = 0; i < y->window_n; i++, out += (size_t)n * channels) {
+        int at = np_axis_map(y, y->window + i);
+        const uint8_t *src;
+
+        if (at < 0) {
+            memset(out, 0, (size_t)n * channels);
+            continue;
+        }
+        src = picture->data +
+              ((nearest ? resizer->nearest_y[at] : at) - picture->y) * picture->stride;
+        if (end > first)
+            copy_pixels(resizer->simd, src + (x->window + first - picture->x) * channels,
+                end - first, channels, flip, out + (flip ? n - end : first) * channels);
+        place_pixels(resizer->map, 0, first, n, flip, src, channels, out);
+        place_pixels(resizer->map, end, n, n, flip, src, channels, out);
+    }
+    return 0;
+}
+
+static int scale_and_compose(struct np_resizer *resizer, const struct np_pixels *pixels,
+    const struct np_geometry *g, const struct np_axis *x, const struct np_axis *y, uint8_t *out)
+{
+    const struct span columns = span_of(x), rows = span_of(y);
+    struct picture picture = {.stride = (ptrdiff_t)(columns.hi - columns.lo) * pixels->channels,
+        .x = columns.lo,
+        .y = rows.lo,
+        .width = columns.hi - columns.lo,
+        .channels = pixels->channels};
+
+    if (columns.lo == columns.hi || rows.lo == rows.hi) { /* nothing of it is seen */
+        memset(out, 0, (size_t)x->window_n * y->window_n * pixels->channels);
+        return 0;
+    }
+    if (!np_axis_has_border(x) && !np_axis_has_border(y))
+        return scale(resizer, pixels, g, &columns, &rows, g->flip, out);
+    if (hold(&resizer->picture, &resizer->picture_bytes, (size_t)picture.stride,
+            (size_t)(rows.hi - rows.lo)) ||
+        scale(resizer, pixels, g, &columns, &rows, false, resizer->picture))
+        return -ENOMEM;
+    picture.data = resizer->picture;
+    return compose(resizer, &picture, x, y, false, g->flip, out);
+}
+
+int np_resize(struct np_resizer *resizer, const struct np_pixels *pixels,
+    const struct np_geometry *geometry, uint8_t *out, struct np_err *err)
+{
+    bool resizes, nearest;
+    struct picture picture;
+    struct np_axis x, y;
+    int code = 0;
+
+    np_geometry_axes(geometry, &x, &y);
+    assert(x.box > 0 && y.box > 0 && x.scaled > 0 && y.scaled > 0);
+    resizer->simd = simd_level();
+    resizes = x.box != x.scaled || y.box != y.scaled;
+    nearest = resizes && geometry->filter == NP_FILTER_NEAREST;
+    picture = (struct picture){.data = pixels->data,
+        .stride = pixels->stride,
+        .x = pixels->origin_x - geometry->left,
+        .y = pixels->origin_y - geometry->top,
+        .width = pixels->width,
+        .channels = pixels->channels};
+    if (nearest) {
+        if (hold(&resizer->nearest_x, &resizer->nearest_x_bytes, (size_t)x.scaled, sizeof(int)) ||
+            hold(&resizer->nearest_y, &resizer->nearest_y_bytes, (size_t)y.scaled, sizeof(int)))
+            code = -ENOMEM;
+        else {
+            np_axis_nearest(&x, resizer->nearest_x);
+            np_axis_nearest(&y, resizer->nearest_y);
+        }
+    }
+    if (code == 0)
+        code = resizes && !nearest
+                   ? scale_and_compose(resizer, pixels, geometry, &x, &y, out)
+                   : compose(resizer, &picture, &x, &y, nearest, geometry->flip, out);
+    return code ? np_err_set(err, code, "out of memory for resizing an image of %d x %d",
+                      pixels->width, pixels->height)
+                : 0;
+}

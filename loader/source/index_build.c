@@ -1,0 +1,350 @@
+/* Building an index: arrays that grow, names coded as they come, classes numbered as they are
+ * met and renumbered by name at the end. One thread; the scan of a source drives it. */
+#include "loader/source/index_file.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+
+struct np_index_builder {
+    uint64_t records_cap, blocks_cap, names_cap;
+    uint64_t stamps_cap, paths_cap, classes_cap;
+    int *slots; /* hash table of class numbers, -1: free */
+    int nr_slots;
+    bool numbered;  /* np_index_set_numbered() */
+    int last_class; /* the one most samples ask for again */
+    char last_name[NP_MAX_NAME + 1];
+    int last_length;
+};
+
+struct np_index *np_index_new(void)
+{
+    struct np_index *index = np_alloc(sizeof(*index));
+
+    if (index)
+        index->builder = np_alloc(sizeof(*index->builder));
+    if (!index || !index->builder) {
+        np_free(index);
+        return NULL;
+    }
+    index->builder->last_class = -1;
+    return index;
+}
+
+void np_index_builder_free(struct np_index_builder *builder)
+{
+    if (builder)
+        np_free(builder->slots);
+    np_free(builder);
+}
+
+/* Makes room for `want` items of `bytes` in *array, doubling. */
+static int grow(void *array, uint64_t *cap, uint64_t used, uint64_t want, size_t bytes)
+{
+    void **place = array;
+    uint64_t more = *cap ? *cap : 64;
+    void *larger;
+
+    if (want <= *cap)
+        return 0;
+    while (more < want)
+        more *= 2;
+    larger = np_alloc_array(more, bytes);
+    if (!larger)
+        return -ENOMEM;
+    if (used)
+        memcpy(larger, *place, used * bytes);
+    np_free(*place);
+    *place = larger;
+    *cap = more;
+    return 0;
+}
+
+int np_index_add_file(struct np_index *index, const char *path, uint64_t bytes, uint64_t mtime_ns)
+{
+    struct np_index_builder *builder = index->builder;
+    const uint64_t n = (uint64_t)index->nr_files;
+    char *copy;
+
+    assert(builder && path[0] == '/');
+    if (grow(&index->stamps, &builder->stamps_cap, n, n + 1, sizeof(*index->stamps)) ||
+        grow(&index->paths, &builder->paths_cap, n, n + 1, sizeof(*index->paths)))
+        return -ENOMEM;
+    copy = np_strdup(path);
+    if (!copy)
+        return -ENOMEM;
+    index->stamps[n] = (struct np_index_stamp){bytes, mtime_ns};
+    index->paths[n] = copy;
+    return index->nr_files++;
+}
+
+static uint32_t hash(const char *name)
+{
+    uint32_t h = 2166136261u;
+
+    for (; *name; name++)
+        h = (h ^ (uint8_t)*name) * 16777619u;
+    return h;
+}
+
+/* Slot of a class name: where it is, or would be. */
+static int find_slot(const struct np_index *index, const char *name)
+{
+    const struct np_index_builder *builder = index->builder;
+    uint32_t slot = hash(name);
+
+    for (;; slot++) {
+        const int number = builder->slots[slot & (uint32_t)(builder->nr_slots - 1)];
+
+        if (number < 0 || strcmp(index->classes[number], name) == 0)
+            return (int)(slot & (uint32_t)(builder->nr_slots - 1));
+    }
+}
+
+static int grow_slots(struct np_index *index)
+{
+    struct np_index_builder *builder = index->builder;
+    const int nr_slots = builder->nr_slots ? builder->nr_slots * 2 : 64;
+    int *slots;
+
+    if (index->nr_classes * 2 < builder->nr_slots)
+        return 0;
+    slots = np_alloc_array((size_t)nr_slots, sizeof(*slots));
+    if (!slots)
+        return -ENOMEM;
+    memset(slots, 0xff, (size_t)nr_slots * sizeof(*slots));
+    np_free(builder->slots);
+    builder->slots = slots;
+    builder->nr_slots = nr_slots;
+    for (int i = 0; i < index->nr_classes; i++)
+        slots[find_slot(index, index->classes[i])] = i;
+    return 0;
+}
+
+int np_index_add_class(struct np_index *index, const char *name)
+{
+    struct np_index_builder *builder = index->builder;
+    const uint64_t n = (uint64_t)index->nr_classes;
+    int slot;
+    char *copy;
+
+    if (builder->last_class >= 0 && strcmp(index->classes[builder->last_class], name) == 0)
+        return builder->last_class;
+    if (grow_slots(index))
+        return -ENOMEM;
+    slot = find_slot(index, name);
+    if (builder->slots[slot] < 0) {
+        if (index->nr_classes >= NP_MAX_CLASSES)
+            return -E2BIG;
+        if (grow(&index->classes, &builder->classes_cap, n, n + 1, sizeof(*index->classes)))
+            return -ENOMEM;
+        copy = np_strdup(name);
+        if (!copy)
+            return -ENOMEM;
+        index->classes[n] = copy;
+        builder->slots[slot] = index->nr_classes++;
+    }
+    builder->last_class = builder->slots[slot];
+    return builder->last_class;
+}
+
+static uint8_t *put_varint(uint8_t *to, unsigned value)
+{
+    for (; value >= 128; value >>= 7)
+        *to++ = (uint8_t)(value | 128);
+    *to++ = (uint8_t)value;
+    return to;
+}
+
+/* Codes name against the one before. Shuffled archives share little at the front and most of
+ * their extension at the end: that is why both ends count. */
+static int add_name(struct np_index *index, const char *name)
+{
+    struct np_index_builder *builder = index->builder;
+    const int length = (int)strnlen(name, NP_MAX_NAME + 1);
+    const bool first = index->nr_samples % NP_INDEX_RESTART == 0;
+    const int most = first ? 0 : builder->last_length < length ? builder->last_length : length;
+    const char *last_end = builder->last_name + builder->last_length, *end = name + length;
+    int front = 0, back = 0;
+    uint8_t *to;
+
+    if (length == 0 || length > NP_MAX_NAME)
+        return -ENAMETOOLONG;
+    while (front < most && name[front] == builder->last_name[front])
+        front++;
+    while (back < most - front && end[-1 - back] == last_end[-1 - back])
+        back++;
+    if (grow(&index->names, &builder->names_cap, index->names_bytes,
+            index->names_bytes + NP_MAX_NAME + 16, 1))
+        return -ENOMEM;
+    to = put_varint(index->names + index->names_bytes, (unsigned)front);
+    to = put_varint(to, (unsigned)back);
+    to = put_varint(to, (unsigned)(length - front - back));
+    memcpy(to, name + front, (size_t)(length - front - back));
+    index->names_bytes = (uint64_t)(to - index->names) + (uint64_t)(length - front - back);
+    memcpy(builder->last_name, name, (size_t)length + 1);
+    builder->last_length = length;
+    return 0;
+}
+
+int np_index_add(struct np_index *index, const struct np_record *record, const char *name)
+{
+    struct np_index_builder *builder = index->builder;
+    const uint64_t n = index->nr_samples, block = n / NP_INDEX_RESTART;
+    const uint64_t names_before = index->names_bytes;
+    int code;
+
+    if (n >= UINT32_MAX)
+        return -E2BIG;
+    if (grow(&index->records, &builder->records_cap, n, n + 1, sizeof(*record)) ||
+        grow(&index->blocks, &builder->blocks_cap, block, block + 1, sizeof(*index->blocks)))
+        return -ENOMEM;
+    code = add_name(index, name);
+    if (code)
+        return code;
+    if (n % NP_INDEX_RESTART == 0)
+        index->blocks[block] = names_before;
+    index->records[n] = *record;
+    index->nr_samples++;
+    return 0;
+}
+
+void np_index_cut(struct np_index *index, uint64_t nr_samples)
+{
+    struct np_index_builder *builder = index->builder;
+    const uint64_t block = nr_samples / NP_INDEX_RESTART;
+    const uint8_t *at = index->names, *end = index->names + index->names_bytes;
+
+    assert(builder && nr_samples <= index->nr_samples);
+    if (nr_samples == index->nr_samples)
+        return;
+    at += index->blocks[block];
+    for (uint64_t i = 0; i < nr_samples % NP_INDEX_RESTART; i++)
+        if (!np_index_decode_name(&at, end, i == 0, builder->last_name, &builder->last_length))
+            assert(!"the names are our own");
+    index->names_bytes = (uint64_t)(at - index->names);
+    index->nr_samples = nr_samples;
+}
+
+void np_index_set_label(struct np_index *index, uint64_t i, int label)
+{
+    assert(index->builder && i < index->nr_samples && label < index->nr_classes);
+    index->records[i].label = label < 0 ? 0 : (uint32_t)label;
+    index->records[i].no_label = label < 0;
+}
+
+void np_index_set_extent(struct np_index *index, uint64_t i, uint64_t offset, uint32_t bytes)
+{
+    assert(index->builder && i < index->nr_samples);
+    index->records[i].offset = offset;
+    index->records[i].bytes = bytes;
+}
+
+void np_index_set_raw(struct np_index *index, const struct np_raw *raw)
+{
+    index->raw = *raw;
+}
+
+void np_index_set_root(struct np_index *index, const char *root)
+{
+    np_free(index->root);
+    index->root = np_strdup(root);
+}
+
+void np_index_set_max_inner(struct np_index *index, uint32_t bytes)
+{
+    if (bytes > index->max_inner)
+        index->max_inner = bytes;
+}
+
+void np_index_set_numbered(struct np_index *index)
+{
+    index->builder->numbered = true;
+}
+
+static int by_name(const void *a, const void *b, void *classes)
+{
+    char *const *names = classes;
+
+    return strcmp(names[*(const int *)a], names[*(const int *)b]);
+}
+
+static int by_value(const void *a, const void *b, void *classes)
+{
+    char *const *names = classes;
+    const long long va = atoll(names[*(const int *)a]), vb = atoll(names[*(const int *)b]);
+
+    return va != vb ? (va > vb) - (va < vb) : by_name(a, b, classes);
+}
+
+/* order[new number] = old number. */
+static void sort_classes(const struct np_index *index, int *order)
+{
+    for (int i = 0; i < index->nr_classes; i++)
+        order[i] = i;
+    qsort_r(order, (size_t)index->nr_classes, sizeof(*order),
+        index->builder->numbered ? by_value : by_name, index->classes);
+}
+
+static int renumber_classes(struct np_index *index)
+{
+    const size_t n = (size_t)index->nr_classes;
+    int *order = np_alloc_array(n, sizeof(*order)), *number = np_alloc_array(n, sizeof(*number));
+    char **sorted = np_alloc_array(n, sizeof(*sorted));
+    int code = order && number && sorted ? 0 : -ENOMEM;
+
+    if (!code) {
+        sort_classes(index, order);
+        for (size_t i = 0; i < n; i++) {
+            number[order[i]] = (int)i;
+            sorted[i] = index->classes[order[i]];
+        }
+        for (uint64_t i = 0; i < index->nr_samples; i++)
+            if (!index->records[i].no_label)
+                index->records[i].label = (uint32_t)number[index->records[i].label];
+        np_free(index->classes);
+        index->classes = sorted;
+        sorted = NULL;
+    }
+    np_free(order);
+    np_free(number);
+    np_free(sorted);
+    return code;
+}
+
+/* Gives back what doubling took too much: memory is counted in bytes a sample. */
+static void trim(void *array, uint64_t used, size_t bytes)
+{
+    void **place = array;
+    void *exact = used ? np_alloc_array(used, bytes) : NULL;
+
+    if (exact) {
+        memcpy(exact, *place, used * bytes);
+        np_free(*place);
+        *place = exact;
+    }
+}
+
+int np_index_finish(struct np_index *index)
+{
+    int code = renumber_classes(index);
+
+    if (code)
+        return code;
+    for (uint64_t i = 0; i < index->nr_samples; i++) {
+        const struct np_record *record = &index->records[i];
+        const uint64_t inner = (uint64_t)record->inner_offset + record->inner_bytes;
+
+        index->max_extent = record->bytes > index->max_extent ? record->bytes : index->max_extent;
+        index->extents_bytes += record->bytes;
+        np_index_set_max_inner(index, inner > UINT32_MAX ? UINT32_MAX : (uint32_t)inner);
+    }
+    trim(&index->records, index->nr_samples, sizeof(*index->records));
+    trim(&index->names, index->names_bytes, 1);
+    np_index_builder_free(index->builder);
+    index->builder = NULL;
+    return 0;
+}

@@ -1,0 +1,82 @@
+/* The index in memory and in its file, for index*.c alone.
+ *
+ * The file, little-endian: struct np_index_header; then the sections, each starting at a
+ * multiple of 64 bytes, in the order of enum np_index_section. Every section and the header
+ * carry a CRC-32C. Names are coded in blocks of 16: varint bytes shared with the front of
+ * the name before, varint bytes shared with its end, varint length of the middle, the
+ * middle; the first of a block shares nothing. A table has the offset of each block. */
+#ifndef NP_INDEX_FILE_H
+#define NP_INDEX_FILE_H
+
+#include "loader/source/index.h"
+
+#define NP_INDEX_MAGIC   "NPINDEX\n"
+#define NP_INDEX_VERSION 1
+#define NP_INDEX_RESTART 16 /* names a block */
+
+enum np_index_section {
+    NP_SECTION_RECORDS, /* struct np_record, nr_samples of them */
+    NP_SECTION_BLOCKS,  /* uint64_t: offset in NAMES of each block */
+    NP_SECTION_NAMES,
+    NP_SECTION_FILES,   /* struct np_index_stamp, nr_files of them */
+    NP_SECTION_PATHS,   /* of the files, each with a NUL; not starting with '/': below the index */
+    NP_SECTION_CLASSES, /* names, each with a NUL */
+    NP_SECTION_ROOT,    /* path with a NUL, or nothing */
+    NP_SECTION_KEY,     /* text with a NUL */
+    NP_NR_SECTIONS
+};
+
+struct np_index_header {
+    char magic[8];
+    uint32_t version, header_bytes;
+    uint64_t file_bytes, nr_samples;
+    uint32_t nr_files, nr_classes;
+    uint32_t raw_kind, raw_height, raw_width, raw_channels;
+    uint64_t raw_seed;
+    uint32_t max_inner;
+    uint32_t header_crc; /* of this header with 0 here */
+    struct {
+        uint64_t offset, bytes;
+        uint32_t crc, unused;
+    } sections[NP_NR_SECTIONS];
+};
+
+/* A file as it was when it was scanned. */
+struct np_index_stamp {
+    uint64_t bytes, mtime_ns;
+};
+
+struct np_index_builder; /* index_build.c */
+
+struct np_index {
+    struct np_record *records; /* (nr_samples) */
+    uint64_t *blocks;          /* (nr_samples / 16, rounded up) */
+    uint8_t *names;
+    uint64_t nr_samples, names_bytes;
+    struct np_index_stamp *stamps; /* (nr_files) */
+    char **paths, **classes;
+    int nr_files, nr_classes;
+    char *root;
+    char *key; /* what it was listed from, as it was then; NULL: not said */
+    struct np_raw raw;
+    uint32_t max_extent, max_inner;
+    uint64_t extents_bytes; /* of all samples */
+    void *whole; /* the file's bytes, when it was opened: records, blocks and names lie in it */
+    uint64_t whole_bytes;
+    uint64_t nr_new_crcs; /* set since it was opened; atomic */
+    uint32_t *kept; /* (nr_kept): numbers of the samples with a class; NULL: all are asked for */
+    uint64_t nr_kept;
+    struct np_index_builder *builder; /* until finished */
+};
+
+/* An index from its file's bytes (np_alloc'ed, taken over also on failure), whatever they are; the
+ * files it names are not looked at. For tests; np_index_open() does the same and looks. */
+int np_index_parse(
+    void *whole, uint64_t bytes, const char *path, struct np_index **ret_index, struct np_err *err);
+void np_index_builder_free(struct np_index_builder *builder);
+/* Decodes the name at *at, whose predecessor (NULL at a block's start) is in text with *length
+ * bytes, into text (NP_MAX_NAME + 1 bytes). False: the bytes are no such name. */
+bool np_index_decode_name(
+    const uint8_t **at, const uint8_t *end, bool first, char *text, int *length);
+
+#endif

@@ -1,0 +1,368 @@
+/* The seek table of a zstd file: read from hostile bytes, written, and used. Runs in the thread
+ * that lists or packs a set; a run's readers need only the offsets. */
+#include "loader/source/seekable.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+#include <zstd.h>
+#include <zstd_errors.h>
+
+#include "loader/base/mem.h"
+
+#define TABLE_MAGIC  0x184D2A5Eu
+#define FOOTER_MAGIC 0x8F92EAB1u
+#define FOOTER_BYTES 9
+#define MAX_FRAMES   0x8000000u /* the format's own limit */
+
+static uint32_t get_u32(const uint8_t *at)
+{
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+static uint8_t *put_u32(uint8_t *at, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        at[i] = (uint8_t)(value >> 8 * i);
+    return at + 4;
+}
+
+static bool read_at(int fd, uint64_t offset, void *buffer, size_t bytes)
+{
+    uint8_t *to = buffer;
+
+    while (bytes) {
+        const ssize_t n = pread(fd, to, bytes, (off_t)offset);
+
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return false;
+        if (n > 0) {
+            to += n;
+            offset += (uint64_t)n;
+            bytes -= (size_t)n;
+        }
+    }
+    return true;
+}
+
+void np_seek_table_free(struct np_seek_table *table)
+{
+    if (table)
+        np_free(table->frames);
+    np_free(table);
+}
+
+static int add_frame(struct np_seek_table *table, uint64_t *cap, const struct np_seek_frame *frame)
+{
+    if (table->nr_frames == *cap) {
+        const uint64_t more = *cap ? *cap * 2 : 64;
+        struct np_seek_frame *larger = np_alloc_array(more, sizeof(*larger));
+
+        if (!larger)
+            return -ENOMEM;
+        if (table->nr_frames)
+            memcpy(larger, table->frames, table->nr_frames * sizeof(*larger));
+        np_free(table->frames);
+        table->frames = larger;
+        *cap = more;
+    }
+    table->frames[table->nr_frames++] = *frame;
+    table->content_bytes += frame->content_bytes;
+    table->max_bytes = frame->bytes > table->max_bytes ? frame->bytes : table->max_bytes;
+    table->max_content =
+        frame->content_bytes > table->max_content ? frame->content_bytes : table->max_content;
+    return 0;
+}
+
+/* entries: what follows the table's head. file_bytes: of what stands before the table. */
+static int parse_entries(const uint8_t *entries, uint32_t nr_frames, uint64_t data_bytes,
+    const char *path, struct np_seek_table *table, struct np_err *err)
+{
+    const size_t entry_bytes = table->has_checksums ? 12 : 8;
+    uint64_t offset = 0, cap = nr_frames;
+
+    table->frames = np_alloc_array(nr_frames, sizeof(*table->frames));
+    if (!table->frames)
+        return np_err_set(err, -ENOMEM, "%s: out of memory for its seek table", path);
+    for (uint32_t i = 0; i < nr_frames; i++) {
+        const uint8_t *entry = entries + i * entry_bytes;
+        const struct np_seek_frame frame = {
+            .offset = offset,
+            .content = table->content_bytes,
+            .bytes = get_u32(entry),
+            .content_bytes = get_u32(entry + 4),
+            .checksum = table->has_checksums ? get_u32(entry + 8) : 0,
+        };
+
+        if (frame.bytes > data_bytes - offset)
+            return np_err_set(err, -EBADMSG,
+                "%s: its seek table puts frame %u past the end of the file", path, i);
+        offset += frame.bytes;
+        add_frame(table, &cap, &frame);
+    }
+    if (offset != data_bytes)
+        return np_err_set(err, -EBADMSG,
+            "%s: its seek table accounts for %llu bytes of frames, the file has %llu", path,
+            (unsigned long long)offset, (unsigned long long)data_bytes);
+    return 0;
+}
+
+int np_seek_table_read(
+    int fd, const char *path, struct np_seek_table **ret_table, struct np_err *err)
+{
+    uint8_t footer[FOOTER_BYTES], *whole = NULL;
+    struct np_seek_table *table = NULL;
+    struct stat st;
+    uint64_t file_bytes, table_bytes;
+    uint32_t nr_frames;
+    int code = 0;
+
+    if (fstat(fd, &st) < 0)
+        return np_err_set(err, -errno, "%s: %s", path, strerror(errno));
+    file_bytes = (uint64_t)st.st_size;
+    if (file_bytes < 8 + FOOTER_BYTES ||
+        !read_at(fd, file_bytes - FOOTER_BYTES, footer, FOOTER_BYTES) ||
+        get_u32(footer + 5) != FOOTER_MAGIC)
+        return -ENOENT;
+    nr_frames = get_u32(footer);
+    table_bytes = 8 + (uint64_t)nr_frames * (footer[4] & 0x80 ? 12 : 8) + FOOTER_BYTES;
+    if (nr_frames > MAX_FRAMES || footer[4] & 0x7c || table_bytes > file_bytes)
+        return np_err_set(err, -EBADMSG, "%s: its seek table has an impossible size", path);
+    whole = np_alloc(table_bytes);
+    table = np_alloc(sizeof(*table));
+    if (!whole || !table)
+        code = np_err_set(err, -ENOMEM, "%s: out of memory for its seek table", path);
+    else if (!read_at(fd, file_bytes - table_bytes, whole, table_bytes))
+        code = np_err_set(err, -EIO, "%s: its seek table cannot be read", path);
+    else if (get_u32(whole) != TABLE_MAGIC || get_u32(whole + 4) != table_bytes - 8)
+        code = np_err_set(err, -EBADMSG, "%s: its seek table does not begin where it should", path);
+    if (!code) {
+        table->has_checksums = footer[4] & 0x80;
+        code = parse_entries(whole + 8, nr_frames, file_bytes - table_bytes, path, table, err);
+    }
+    np_free(whole);
+    if (code) {
+        np_seek_table_free(table);
+        return code;
+    }
+    *ret_table = table;
+    return 0;
+}
+
+uint64_t np_seek_table_find(const struct np_seek_table *table, uint64_t content)
+{
+    uint64_t low = 0, high = table->nr_frames;
+
+    if (content >= table->content_bytes)
+        return table->nr_frames;
+    while (high - low > 1) { /* the last frame that starts at or before it: empty ones skipped */
+        const uint64_t middle = low + (high - low) / 2;
+
+        if (table->frames[middle].content <= content)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+uint8_t *np_seek_table_write(const struct np_seek_table *table, size_t *ret_bytes)
+{
+    const size_t bytes = 8 + table->nr_frames * 12 + FOOTER_BYTES;
+    uint8_t *whole = table->nr_frames > MAX_FRAMES ? NULL : np_alloc(bytes), *at = whole;
+
+    if (!whole)
+        return NULL;
+    at = put_u32(at, TABLE_MAGIC);
+    at = put_u32(at, (uint32_t)(bytes - 8));
+    for (uint64_t i = 0; i < table->nr_frames; i++) {
+        at = put_u32(at, table->frames[i].bytes);
+        at = put_u32(at, table->frames[i].content_bytes);
+        at = put_u32(at, table->frames[i].checksum);
+    }
+    at = put_u32(at, (uint32_t)table->nr_frames);
+    *at++ = 0x80; /* with checksums */
+    put_u32(at, FOOTER_MAGIC);
+    *ret_bytes = bytes;
+    return whole;
+}
+
+/* --- reading ------------------------------------------------------------- */
+
+struct np_seek_reader {
+    int fd;
+    const char *path;
+    const struct np_seek_table *table;
+    ZSTD_DCtx *zstd;
+    uint8_t *frame, *content; /* (table->max_bytes), (table->max_content) */
+    uint64_t number;          /* of the frame in content; UINT64_MAX: none */
+};
+
+int np_seek_reader_open(int fd, const char *path, const struct np_seek_table *table,
+    struct np_seek_reader **ret_reader, struct np_err *err)
+{
+    struct np_seek_reader *reader;
+
+    if (table->max_content > NP_SEEK_MAX_CONTENT)
+        return np_err_set(err, -EFBIG, "%s: a zstd frame of %u bytes is too large to seek in", path,
+            table->max_content);
+    reader = np_alloc(sizeof(*reader));
+    if (reader) {
+        *reader = (struct np_seek_reader){fd, path, table, ZSTD_createDCtx(),
+            np_alloc(table->max_bytes), np_alloc(table->max_content), UINT64_MAX};
+    }
+    if (!reader || !reader->zstd || !reader->frame || !reader->content) {
+        np_seek_reader_free(reader);
+        return np_err_set(err, -ENOMEM, "%s: out of memory to decompress it", path);
+    }
+    *ret_reader = reader;
+    return 0;
+}
+
+void np_seek_reader_free(struct np_seek_reader *reader)
+{
+    if (!reader)
+        return;
+    ZSTD_freeDCtx(reader->zstd);
+    np_free(reader->frame);
+    np_free(reader->content);
+    np_free(reader);
+}
+
+static int load_frame(struct np_seek_reader *reader, uint64_t number, struct np_err *err)
+{
+    const struct np_seek_frame *frame = &reader->table->frames[number];
+    size_t got;
+
+    if (reader->number == number)
+        return 0;
+    reader->number = UINT64_MAX;
+    if (!read_at(reader->fd, frame->offset, reader->frame, frame->bytes))
+        return np_err_set(err, -EIO, "%s: cannot read the frame at offset %llu", reader->path,
+            (unsigned long long)frame->offset);
+    got = ZSTD_decompressDCtx(
+        reader->zstd, reader->content, frame->content_bytes, reader->frame, frame->bytes);
+    if (ZSTD_getErrorCode(got) == ZSTD_error_memory_allocation)
+        return np_err_set(err, -ENOMEM, "%s: out of memory for a zstd frame", reader->path);
+    if (ZSTD_isError(got))
+        return np_err_set(err, -EBADMSG, "%s: the zstd frame at offset %llu is damaged: %s",
+            reader->path, (unsigned long long)frame->offset, ZSTD_getErrorName(got));
+    if (got != frame->content_bytes)
+        return np_err_set(err, -EBADMSG,
+            "%s: the zstd frame at offset %llu holds %zu bytes where the seek table has %u",
+            reader->path, (unsigned long long)frame->offset, got, frame->content_bytes);
+    if (reader->table->has_checksums && (uint32_t)XXH64(reader->content, got, 0) != frame->checksum)
+        return np_err_set(err, -EBADMSG, "%s: the zstd frame at offset %llu has a wrong checksum",
+            reader->path, (unsigned long long)frame->offset);
+    reader->number = number;
+    return 0;
+}
+
+int64_t np_seek_reader_read(
+    void *context, uint64_t offset, void *buffer, size_t bytes, struct np_err *err)
+{
+    struct np_seek_reader *reader = context;
+    const struct np_seek_table *table = reader->table;
+    uint64_t number = np_seek_table_find(table, offset);
+    size_t done = 0;
+
+    for (; done < bytes && number < table->nr_frames; number++) {
+        const struct np_seek_frame *frame = &table->frames[number];
+        const uint64_t skip = offset + done - frame->content;
+        size_t part = (size_t)(frame->content_bytes - skip);
+        int code;
+
+        if (frame->content_bytes == 0) /* a skippable frame, or nothing */
+            continue;
+        code = load_frame(reader, number, err);
+        if (code)
+            return code;
+        part = part < bytes - done ? part : bytes - done;
+        memcpy((uint8_t *)buffer + done, reader->content + skip, part);
+        done += part;
+    }
+    return (int64_t)done;
+}
+
+/* --- writing ------------------------------------------------------------- */
+
+struct np_seek_writer {
+    ZSTD_CCtx *zstd;
+    struct np_seek_table table;
+    uint64_t table_cap, offset;
+    uint8_t *frame;
+    size_t frame_cap;
+};
+
+int np_seek_writer_new(int level, struct np_seek_writer **ret_writer, struct np_err *err)
+{
+    struct np_seek_writer *writer = np_alloc(sizeof(*writer));
+
+    if (writer)
+        writer->zstd = ZSTD_createCCtx();
+    if (!writer || !writer->zstd) {
+        np_free(writer);
+        return np_err_set(err, -ENOMEM, "out of memory for a zstd compressor");
+    }
+    ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_compressionLevel, level);
+    ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_checksumFlag, 0); /* records have their CRC */
+    *ret_writer = writer;
+    return 0;
+}
+
+void np_seek_writer_free(struct np_seek_writer *writer)
+{
+    if (!writer)
+        return;
+    ZSTD_freeCCtx(writer->zstd);
+    np_free(writer->table.frames);
+    np_free(writer->frame);
+    np_free(writer);
+}
+
+int np_seek_writer_frame(struct np_seek_writer *writer, const void *content, size_t bytes,
+    const void **ret_frame, size_t *ret_bytes, struct np_err *err)
+{
+    const size_t most = ZSTD_compressBound(bytes);
+    struct np_seek_frame frame = {.offset = writer->offset};
+    size_t got;
+
+    if (bytes > UINT32_MAX / 2)
+        return np_err_set(err, -EFBIG, "%zu bytes are too many for one zstd frame", bytes);
+    if (most > writer->frame_cap) {
+        np_free(writer->frame);
+        writer->frame = np_alloc(most);
+        writer->frame_cap = writer->frame ? most : 0;
+        if (!writer->frame)
+            return np_err_set(err, -ENOMEM, "out of memory for a zstd frame");
+    }
+    got = ZSTD_compress2(writer->zstd, writer->frame, writer->frame_cap, content, bytes);
+    if (ZSTD_isError(got))
+        return np_err_set(err, -EIO, "zstd: %s", ZSTD_getErrorName(got));
+    frame.bytes = (uint32_t)got;
+    frame.content = writer->table.content_bytes;
+    frame.content_bytes = (uint32_t)bytes;
+    frame.checksum = (uint32_t)XXH64(content, bytes, 0);
+    if (add_frame(&writer->table, &writer->table_cap, &frame))
+        return np_err_set(err, -ENOMEM, "out of memory for a seek table");
+    writer->offset += got;
+    *ret_frame = writer->frame;
+    *ret_bytes = got;
+    return 0;
+}
+
+const struct np_seek_table *np_seek_writer_table(const struct np_seek_writer *writer)
+{
+    return &writer->table;
+}
+
+void np_seek_writer_reset(struct np_seek_writer *writer)
+{
+    struct np_seek_frame *frames = writer->table.frames;
+
+    writer->table = (struct np_seek_table){.frames = frames};
+    writer->offset = 0;
+}

@@ -1,0 +1,179 @@
+/* The list of sources and what they have in common: the options of a split. Config time. */
+#include "loader/source/source.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+#include "loader/source/source_scan.h"
+
+#define AT(field) offsetof(struct np_source_options, field)
+
+const struct np_source *const np_sources[] = {
+    &np_source_folder,
+    &np_source_tar,
+    &np_source_cifar10,
+    &np_source_idx,
+    &np_source_synth,
+    NULL,
+};
+
+const struct np_option np_source_option_table[] = {
+    {"source", NP_OPT_STRING, AT(source), NULL, 0, 0, NULL,
+        "What the set is: `folder` (image files, one folder per class), `tar` (also .tar.gz, "
+        ".tar.zst, WebDataset), `cifar10` (its binary version), `idx` (as MNIST), `synth` (shapes "
+        "drawn as they are needed)."},
+    {"path", NP_OPT_STRING, AT(path), "", 0, 0, NULL,
+        "Where it lies. `${NAME}` and `${NAME:-default}` stand for variables; a relative path "
+        "starts at the config's folder, then the working directory; several shards by glob."},
+    {"labels", NP_OPT_STRING, AT(labels), "", 0, 0, NULL,
+        "`idx`: the file of labels; by default the path with `labels-idx1` for `images-idx3`."},
+    {"match", NP_OPT_STRING, AT(match), "", 0, 0, NULL,
+        "`folder`, `tar`: takes only the images whose name below the folder or in the archive "
+        "matches this glob; `*` crosses `/`."},
+    {"unlabelled", NP_OPT_WORD, AT(unlabelled), "refuse", 0, 0, "refuse|skip",
+        "`folder`, `tar`: what happens to samples in no class. `refuse` ends the run before it "
+        "starts, with their number and the first one's name; `skip` leaves them out, and says so."},
+    {"samples", NP_OPT_INT, AT(samples), "10000", 1, 4294967295.0, NULL,
+        "`synth`: number of pictures."},
+    {"size", NP_OPT_INT, AT(size), "32", 8, 1024, NULL, "`synth`: height and width in pixels."},
+    {"seed", NP_OPT_INT, AT(seed), "1", 0, 0, NULL, "`synth`: another seed, other pictures."},
+    {"cache_dir", NP_OPT_STRING, AT(cache_dir), "", 0, 0, NULL,
+        "The cache folder: indexes of data and unpacked archives go there, nothing beside the "
+        "data. "
+        "By default `$XDG_CACHE_HOME/nnpipe` or `~/.cache/nnpipe`."},
+    NP_OPTIONS_END,
+};
+
+const struct np_source *np_source_find(const char *name)
+{
+    for (int i = 0; np_sources[i]; i++)
+        if (strcmp(np_sources[i]->name, name) == 0)
+            return np_sources[i];
+    return NULL;
+}
+
+/* Is word one of the words of a text? */
+static bool has_word(const char *text, const char *word)
+{
+    const size_t bytes = strlen(word);
+
+    for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
+        if ((at == text || at[-1] == ' ') && (at[bytes] == ' ' || at[bytes] == '\0'))
+            return true;
+    return false;
+}
+
+static void report_unknown(const struct np_node *node, const char *name, struct np_report *report)
+{
+    const struct np_node *at = np_node_get(node, "source");
+    const char *names[sizeof(np_sources) / sizeof(np_sources[0])], *near;
+    int i;
+
+    for (i = 0; np_sources[i]; i++)
+        names[i] = np_sources[i]->name;
+    names[i] = NULL;
+    near = np_nearest(name, names);
+    np_report_add(report, at->line, at->column,
+        "source: there is no '%s'%s%s%s (there are folder, "
+        "tar, cifar10, idx and synth)",
+        name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+static bool is_option(const char *key)
+{
+    for (int i = 0; np_source_option_table[i].key; i++)
+        if (strcmp(np_source_option_table[i].key, key) == 0)
+            return true;
+    return false;
+}
+
+/* {path: DIR} alone. Where a key is unknown it may be `source` misspelt, and is told as such. */
+static bool lacks_source(const struct np_node *node)
+{
+    bool lacks = node->kind == NP_NODE_MAP && !np_node_get(node, "source");
+
+    for (int i = 0; lacks && i < node->nr_items; i++)
+        lacks = is_option(node->items[i]->key);
+    return lacks;
+}
+
+/* A key that this source does not read is a mistake, not a wish. */
+static void report_idle_keys(
+    const struct np_node *node, const struct np_source *source, struct np_report *report)
+{
+    for (int i = 0; i < node->nr_items; i++) {
+        const struct np_node *item = node->items[i];
+
+        if (is_option(item->key) && strcmp(item->key, "source") != 0 &&
+            strcmp(item->key, "cache_dir") != 0 && !has_word(source->keys, item->key))
+            np_report_add(report, item->key_line, item->key_column,
+                "%s: the source %s does not read it (it reads: %s)", item->key, source->name,
+                source->keys);
+    }
+}
+
+static void resolve(char **text, const struct np_node *node, const char *key,
+    const char *config_dir, struct np_report *report)
+{
+    const struct np_node *at = np_node_get(node, key);
+    struct np_err err = {0};
+    char *resolved;
+
+    if (!*text || !**text)
+        return;
+    resolved = np_resolve_path(*text, config_dir, &err);
+    if (!resolved) {
+        np_report_add(report, at ? at->line : node->line, at ? at->column : node->column, "%s: %s",
+            key, err.text);
+        return;
+    }
+    np_free(*text);
+    *text = resolved;
+}
+
+int np_source_parse(const struct np_node *node, const char *config_dir,
+    struct np_source_options *ret_options, struct np_report *report)
+{
+    struct np_source_options options = {0};
+    const int errs_before = report->nr_errs + report->nr_dropped;
+    const struct np_source *source;
+
+    if (lacks_source(node)) {
+        np_report_add(report, node->line, node->column,
+            "source: the key is missing; it says what the set is: folder, tar, cifar10, idx or "
+            "synth");
+        goto bad;
+    }
+    if (np_options_parse(np_source_option_table, node, "the set", NULL, &options, report) ||
+        !options.source)
+        goto bad;
+    source = np_source_find(options.source);
+    if (!source) {
+        report_unknown(node, options.source, report);
+        goto bad;
+    }
+    report_idle_keys(node, source, report);
+    if (has_word(source->keys, "path") && (!options.path || !*options.path))
+        np_report_add(report, node->line, node->column,
+            "path: the key is missing; it says where the %s lies", source->name);
+    resolve(&options.path, node, "path", config_dir, report);
+    resolve(&options.labels, node, "labels", config_dir, report);
+    resolve(&options.cache_dir, node, "cache_dir", config_dir, report);
+    if (source->check)
+        source->check(&options, node, report);
+    if (report->nr_errs + report->nr_dropped != errs_before)
+        goto bad;
+    *ret_options = options;
+    return 0;
+bad:
+    np_source_options_fini(&options);
+    return -EINVAL;
+}
+
+void np_source_options_fini(struct np_source_options *options)
+{
+    np_options_fini(np_source_option_table, options);
+    memset(options, 0, sizeof(*options));
+}

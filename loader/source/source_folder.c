@@ -1,0 +1,263 @@
+/* A folder of image files. A sample's class is the first folder below the root, or below the
+ * literal folders that `match` begins with, as torchvision's ImageFolder has it; files deeper
+ * down belong to it too. Names are listed in byte order within each folder, which
+ * folders.c reads ahead. One thread walks. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "loader/base/mem.h"
+#include "loader/source/folders.h"
+#include "loader/source/source_scan.h"
+
+#define MAX_DEPTH 32
+#define AHEAD     32   /* folders below one that are read before they are come to */
+#define MAX_PATH  4094 /* of root, '/', name: what np_extent holds */
+
+struct walk {
+    const struct np_source_options *options;
+    const struct np_source_progress *progress;
+    struct np_index *index;
+    struct np_err *err;
+    const char *root;
+    struct np_folders *folders;
+    char name[MAX_PATH + 2]; /* below root, of what is being looked at */
+    size_t class_at;         /* bytes of name before the class */
+    uint64_t nr_told;        /* files, to progress */
+    uint64_t nr_skipped;
+    char skipped[256]; /* the first of them */
+    struct {
+        dev_t device;
+        ino_t inode;
+    } above[MAX_DEPTH]; /* folders we are in: a link back to one is a loop */
+};
+
+static int fail(struct walk *walk, int code, const char *what)
+{
+    return np_err_set(
+        walk->err, code, "%s/%s: %s: %s", walk->root, walk->name, what, strerror(-code));
+}
+
+static int label_of(struct walk *walk)
+{
+    char class_name[MAX_PATH + 2];
+    const char *from = walk->name + walk->class_at, *slash = strchr(from, '/');
+
+    if (!slash)
+        return -1;
+    memcpy(class_name, from, (size_t)(slash - from));
+    class_name[slash - from] = '\0';
+    return np_scan_class(walk->index, walk->root, class_name, walk->err);
+}
+
+/* Files found, or entries of a folder that is being read: whichever is ahead. */
+static void tell_count(void *context, uint64_t n)
+{
+    struct walk *walk = context;
+    const struct np_source_progress *progress = walk->progress;
+
+    if (n <= walk->nr_told || !progress || !progress->count)
+        return;
+    walk->nr_told = n;
+    progress->count(progress->context, progress->path, n);
+}
+
+static bool is_hidden(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+
+    return (slash ? slash[1] : name[0]) == '.';
+}
+
+static int add_file(struct walk *walk, uint64_t file_bytes)
+{
+    const uint32_t bytes = file_bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)file_bytes;
+    struct np_record record = {.bytes = bytes, .inner_bytes = bytes};
+    const char *match = walk->options->match;
+    int label, code;
+
+    if (!np_is_image_name(walk->name)) {
+        if (!is_hidden(walk->name) && !np_is_index_name(walk->name) && walk->nr_skipped++ == 0)
+            snprintf(walk->skipped, sizeof(walk->skipped), "%.255s", walk->name);
+        return 0;
+    }
+    if (match && *match && !np_match(match, walk->name))
+        return 0;
+    label = label_of(walk);
+    if (label < -1)
+        return label;
+    record.no_label = label < 0;
+    record.label = label < 0 ? 0 : (uint32_t)label;
+    code = np_scan_add(walk->index, &record, walk->root, walk->name, walk->err);
+    if (np_index_samples(walk->index) % 256 == 0)
+        tell_count(walk, np_index_samples(walk->index));
+    return code;
+}
+
+/* The name below root becomes that of something in the folder it names so far. */
+static int step_to(struct walk *walk, size_t used, const char *base, const char *end)
+{
+    if (strlen(walk->root) + 1 + used + strlen(base) + strlen(end) > MAX_PATH)
+        return fail(walk, -ENAMETOOLONG, "a path below it");
+    stpcpy(stpcpy(walk->name + used, base), end);
+    return 0;
+}
+
+/* Enters the folder into the index, with its mtime: a file that comes or goes changes it. */
+static int stamp(struct walk *walk, const struct np_folder *folder, int depth)
+{
+    const struct stat *st = &folder->st;
+
+    for (int i = 0; i < depth; i++)
+        if (walk->above[i].device == st->st_dev && walk->above[i].inode == st->st_ino)
+            return fail(walk, -ELOOP, "a link leads back to a folder above");
+    walk->above[depth].device = st->st_dev;
+    walk->above[depth].inode = st->st_ino;
+    if (np_index_add_file(walk->index, folder->path, 0,
+            (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec) < 0)
+        return fail(walk, -ENOMEM, "cannot be listed");
+    return 0;
+}
+
+/* The folders below one, in their order, those that come next asked for already. */
+struct below {
+    const struct np_folder *above;
+    struct np_folder *asked[AHEAD]; /* a ring: nr_asked of them, the next to be taken at `first` */
+    int first, nr_asked;
+    int next; /* entry that was not looked at yet */
+};
+
+static bool is_entered(const struct np_entry *entry)
+{
+    return entry->is_folder && *entry->name != '.';
+}
+
+static int ask_ahead(struct walk *walk, struct below *below)
+{
+    for (; below->next < below->above->nr_entries && below->nr_asked < AHEAD; below->next++) {
+        const struct np_entry *entry = &below->above->entries[below->next];
+        struct np_folder *folder;
+        char *path;
+
+        if (!is_entered(entry))
+            continue;
+        path = np_format("%s/%s", below->above->path, entry->name);
+        folder = path ? np_folders_ask(walk->folders, path) : NULL;
+        np_free(path);
+        if (!folder)
+            return fail(walk, -ENOMEM, "cannot be listed");
+        below->asked[(below->first + below->nr_asked++) % AHEAD] = folder;
+    }
+    return 0;
+}
+
+static int enter(struct walk *walk, struct np_folder *folder, size_t used, int depth);
+
+static int enter_next(struct walk *walk, struct below *below, size_t used, int depth)
+{
+    struct np_folder *folder = below->asked[below->first];
+    int code;
+
+    below->first = (below->first + 1) % AHEAD;
+    below->nr_asked--;
+    code = ask_ahead(walk, below); /* another one while this one is gone through */
+    if (!code)
+        code = enter(walk, folder, used, depth);
+    np_folders_drop(walk->folders, folder);
+    return code;
+}
+
+static int visit(
+    struct walk *walk, struct below *below, const struct np_entry *entry, size_t used, int depth)
+{
+    int code = step_to(walk, used, entry->name, entry->is_folder ? "/" : "");
+
+    if (code)
+        return code;
+    if (entry->code && !np_extent_is_bad(walk->index, entry->code))
+        return fail(walk, entry->code, "cannot look at it");
+    if (entry->code) /* a dangling link, say: a bad sample when it is asked for */
+        return add_file(walk, 0);
+    if (is_entered(entry))
+        return enter_next(walk, below, used + strlen(entry->name) + 1, depth);
+    return entry->is_file ? add_file(walk, entry->bytes) : 0;
+}
+
+/* walk->name has `used` bytes that name the folder, with a '/' at the end. */
+static int enter(struct walk *walk, struct np_folder *folder, size_t used, int depth)
+{
+    struct below below = {.above = folder};
+    int code;
+
+    if (depth == MAX_DEPTH)
+        return fail(walk, -ELOOP, "folders lie over 32 deep");
+    np_folders_wait(walk->folders, folder);
+    code = folder->code ? fail(walk, folder->code, folder->what) : stamp(walk, folder, depth);
+    if (!code)
+        code = ask_ahead(walk, &below);
+    for (int i = 0; !code && i < folder->nr_entries; i++)
+        code = visit(walk, &below, &folder->entries[i], used, depth + 1);
+    for (; below.nr_asked; below.nr_asked--, below.first = (below.first + 1) % AHEAD)
+        np_folders_drop(walk->folders, below.asked[below.first]);
+    walk->name[used] = '\0';
+    return code;
+}
+
+static int walk_all(struct walk *walk)
+{
+    struct np_folder *root = NULL;
+    int code;
+
+    walk->folders = np_folders_new(tell_count, walk);
+    if (walk->folders)
+        root = np_folders_ask(walk->folders, walk->root);
+    code = root ? enter(walk, root, 0, 0) : fail(walk, -ENOMEM, "out of memory");
+    if (root)
+        np_folders_drop(walk->folders, root);
+    np_folders_free(walk->folders);
+    return code;
+}
+
+static int scan(const struct np_source_options *options, struct np_index *index,
+    const struct np_source_progress *progress, struct np_err *err)
+{
+    struct walk *walk = np_alloc(sizeof(*walk));
+    struct np_paths paths = {NULL, 0};
+    struct stat st;
+    int code = walk ? np_paths_find(options->path, &paths, err)
+                    : np_err_set(err, -ENOMEM, "%s: out of memory to list it", options->path);
+
+    if (!code && (paths.nr_paths != 1 || stat(paths.paths[0], &st) < 0 || !S_ISDIR(st.st_mode)))
+        code = np_err_set(err, -ENOTDIR, "%s: not a folder%s; for archives say `source: tar`",
+            options->path, paths.nr_paths == 1 ? "" : ", but several files");
+    if (!code) {
+        walk->options = options;
+        walk->progress = progress;
+        walk->index = index;
+        walk->err = err;
+        walk->root = paths.paths[0];
+        walk->class_at = np_scan_literal_folders(options->match);
+        np_index_set_root(index, walk->root);
+        code = np_index_root(index) ? walk_all(walk) : fail(walk, -ENOMEM, "out of memory");
+    }
+    if (!code && walk->nr_skipped && np_index_samples(index) == 0)
+        code = np_err_set(err, -ENODATA,
+            "%s: none of its %llu files is an image by its name ('%s')%s", options->path,
+            (unsigned long long)walk->nr_skipped, walk->skipped,
+            strstr(walk->skipped, ".tar") ? "; archives are named themselves: FOLDER/*.tar*" : "");
+    if (!code && walk->nr_skipped)
+        np_source_note(progress, "%s: %llu files are not images by their names, the first %s",
+            options->path, (unsigned long long)walk->nr_skipped, walk->skipped);
+    np_paths_fini(&paths);
+    np_free(walk);
+    return code;
+}
+
+const struct np_source np_source_folder = {
+    .name = "folder",
+    .help = "image files, one folder per class",
+    .keys = "path match unlabelled",
+    .scan = scan,
+};

@@ -1,0 +1,141 @@
+/* Words that every scan needs: notes, files, samples with a good error. */
+#include "loader/source/source_scan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void np_source_note(const struct np_source_progress *progress, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+
+    if (!progress || !progress->note)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    np_text_clean(text);
+    progress->note(progress->context, text);
+}
+
+void np_source_count(const struct np_source_progress *progress, const struct np_index *index)
+{
+    if (progress && progress->count && np_index_samples(index) % 256 == 0)
+        progress->count(progress->context, progress->path, np_index_samples(index));
+}
+
+bool np_is_image_name(const char *name)
+{
+    static const char *const ends[] = {
+        "jpg", "jpeg", "jpe", "jfif", "png", "ppm", "pgm", "pnm", "webp", "bmp", "tif", "tiff"};
+    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+    const char *dot = strrchr(base, '.');
+
+    if (*base == '.') /* hidden: "._photo.jpg" is no photograph */
+        return false;
+    for (size_t i = 0; dot && i < sizeof(ends) / sizeof(ends[0]); i++)
+        if (strcasecmp(dot + 1, ends[i]) == 0)
+            return true;
+    return false;
+}
+
+bool np_is_index_name(const char *name)
+{
+    const size_t bytes = strlen(name);
+
+    return bytes > 6 && strcmp(name + bytes - 6, ".npidx") == 0;
+}
+
+size_t np_scan_literal_folders(const char *match)
+{
+    const size_t plain = match ? strcspn(match, "*?[") : 0;
+    size_t used = plain;
+
+    while (used && match[used - 1] != '/')
+        used--;
+    return used;
+}
+
+int np_scan_open(
+    struct np_index *index, const char *path, struct np_scan_file *ret_file, struct np_err *err)
+{
+    /* Not blocking: a pipe would wait for somebody who writes. */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    int number;
+
+    if (fd < 0)
+        return np_err_set(err, -errno, "%s: cannot open: %s", path, strerror(errno));
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        const bool folder = !fstat(fd, &st) && S_ISDIR(st.st_mode);
+
+        close(fd);
+        return np_err_set(err, -EINVAL, "%s: %s", path,
+            folder ? "a folder, not a file; for pictures in class folders say `source: folder`"
+                   : "not a file");
+    }
+    number = np_index_add_file(index, path, (uint64_t)st.st_size,
+        (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec);
+    if (number < 0) {
+        close(fd);
+        return np_err_set(err, number, "%s: out of memory to list it", path);
+    }
+    *ret_file = (struct np_scan_file){fd, number, (uint64_t)st.st_size};
+    return 0;
+}
+
+int np_scan_add(struct np_index *index, const struct np_record *record, const char *path,
+    const char *name, struct np_err *err)
+{
+    const int code = np_index_add(index, record, name);
+
+    if (code == -E2BIG)
+        return np_err_set(err, code, "%s: over %u samples in one set", path, UINT32_MAX);
+    if (code == -ENAMETOOLONG)
+        return np_err_set(err, code, "%s: the name '%.40s...' is empty or over %d bytes", path,
+            name, NP_MAX_NAME);
+    if (code)
+        return np_err_set(err, code, "%s: out of memory to list it", path);
+    return 0;
+}
+
+int np_scan_class(struct np_index *index, const char *path, const char *name, struct np_err *err)
+{
+    const int label = np_index_add_class(index, name);
+
+    if (label == -E2BIG)
+        return np_err_set(
+            err, label, "%s: over %d classes: are its folders classes?", path, NP_MAX_CLASSES);
+    if (label < 0)
+        return np_err_set(err, label, "%s: out of memory to list it", path);
+    return label;
+}
+
+int np_scan_read(const struct np_scan_file *file, const char *path, uint64_t offset, void *buffer,
+    size_t bytes, struct np_err *err)
+{
+    uint8_t *to = buffer;
+
+    while (bytes) {
+        const ssize_t got = pread(file->fd, to, bytes, (off_t)offset);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return np_err_set(err, -errno, "%s: cannot read at offset %llu: %s", path,
+                (unsigned long long)offset, strerror(errno));
+        if (got == 0)
+            return np_err_set(err, -EBADMSG, "%s: ends at offset %llu, %zu bytes early", path,
+                (unsigned long long)offset, bytes);
+        to += got;
+        offset += (uint64_t)got;
+        bytes -= (size_t)got;
+    }
+    return 0;
+}

@@ -1,0 +1,212 @@
+/* Tar archives, plain, .gz or .zst, several by glob: every image member is a sample
+ * (source_tar_list.c). Read in place: plain ones, and .zst whose frames hold whole members and are
+ * listed in a seek table; others are unpacked into the cache once. A torn archive gives what there
+ * is of it, its cut member too, which then cannot be decoded and is treated as a bad sample. One
+ * thread. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "loader/base/mem.h"
+#include "loader/source/source_tar.h"
+#include "loader/source/unpack.h"
+
+#define PEEK_MEMBERS 64 /* looked at to tell WebDataset from class folders */
+
+static int64_t read_plain(
+    void *context, uint64_t offset, void *buffer, size_t bytes, struct np_err *err)
+{
+    const struct np_tar_scan *scan = context;
+    uint8_t *to = buffer;
+    size_t done = 0;
+
+    while (done < bytes) {
+        const ssize_t got = pread(scan->file.fd, to + done, bytes - done, (off_t)(offset + done));
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return np_err_set(err, -errno, "%s: cannot read at offset %llu: %s", scan->path,
+                (unsigned long long)(offset + done), strerror(errno));
+        if (got == 0)
+            break;
+        done += (size_t)got;
+    }
+    return (int64_t)done;
+}
+
+static int walk(struct np_tar_scan *scan)
+{
+    int code;
+
+    while ((code = np_tar_next(&scan->tar, &scan->member, scan->err)) > 0) {
+        const struct np_tar_member *member = &scan->member;
+
+        if (member->type == '5')
+            continue;
+        if (member->sparse)
+            return np_err_set(scan->err, -EBADMSG,
+                "%s: '%s' at offset %llu is a sparse member; write the archive without --sparse",
+                scan->path, member->name, (unsigned long long)member->header_offset);
+        if (member->type == '1' || member->type == '2') {
+            np_tar_scan_link(scan, member->name);
+            continue;
+        }
+        if (member->type != '0') {
+            np_tar_scan_skip(scan, member->name);
+            continue;
+        }
+        code = np_tar_scan_take(scan);
+        if (code)
+            return code;
+    }
+    return code ? code : np_tar_scan_end(scan);
+}
+
+/* Looks at the first members of the first archive. */
+static int decide(struct np_tar_scan *scan, np_tar_read_fn read, void *context)
+{
+    int code = np_tar_init(&scan->tar, scan->path, read, context, scan->err);
+
+    for (int i = 0; code >= 0 && !scan->webdataset && i < PEEK_MEMBERS; i++) {
+        code = np_tar_next(&scan->tar, &scan->member, scan->err);
+        if (code == 0)
+            break;
+        scan->webdataset =
+            code > 0 && scan->member.type == '0' && np_tar_scan_is_cls(scan->member.name);
+    }
+    np_tar_fini(&scan->tar);
+    scan->decided = true;
+    return code < 0 ? code : 0;
+}
+
+static int walk_with(struct np_tar_scan *scan, np_tar_read_fn read, void *context)
+{
+    int code = scan->decided ? 0 : decide(scan, read, context);
+
+    if (code)
+        return code;
+    code = np_tar_init(&scan->tar, scan->path, read, context, scan->err);
+    scan->group.open = false;
+    scan->shard_first = np_index_samples(scan->index);
+    if (!code)
+        code = walk(scan);
+    np_tar_fini(&scan->tar);
+    return code;
+}
+
+/* In place, frame by frame. -EXDEV: its frames are not made for that. */
+static int walk_frames(struct np_tar_scan *scan, const struct np_seek_table *table)
+{
+    const uint64_t before = np_index_samples(scan->index), skipped = scan->nr_skipped,
+                   links = scan->nr_links;
+    struct np_seek_reader *reader;
+    int code;
+
+    if (table->max_content > NP_SEEK_MAX_CONTENT)
+        return -EXDEV;
+    code = np_seek_reader_open(scan->file.fd, scan->path, table, &reader, scan->err);
+    if (code)
+        return code;
+    scan->table = table;
+    code = walk_with(scan, np_seek_reader_read, reader);
+    scan->table = NULL;
+    np_seek_reader_free(reader);
+    if (code == -EXDEV) {
+        np_index_cut(scan->index, before);
+        scan->nr_skipped = skipped;
+        scan->nr_links = links;
+    } else
+        np_index_set_max_inner(scan->index, table->max_content);
+    return code;
+}
+
+static int walk_unpacked(struct np_tar_scan *scan, const char *path)
+{
+    char *cache = NULL, *copy = NULL;
+    int code = np_cache_dir(scan->options, &cache, scan->err);
+
+    if (!code)
+        code = np_unpack(path, cache, scan->progress, &copy, scan->err);
+    if (!code) {
+        close(scan->file.fd);
+        scan->file.fd = -1;
+        code = np_scan_open(scan->index, copy, &scan->file, scan->err);
+    }
+    if (!code)
+        code = walk_with(scan, read_plain, scan);
+    np_free(cache);
+    np_free(copy);
+    return code;
+}
+
+static int scan_shard(struct np_tar_scan *scan, const char *path)
+{
+    struct np_seek_table *table = NULL;
+    enum np_wrapping wrapping;
+    int code = np_scan_open(scan->index, path, &scan->file, scan->err);
+
+    scan->path = path;
+    if (!code)
+        code = np_unpack_sniff(path, &wrapping, scan->err);
+    if (!code && wrapping == NP_WRAPPING_NONE)
+        code = walk_with(scan, read_plain, scan);
+    else if (!code) {
+        code = -EXDEV;
+        if (wrapping == NP_WRAPPING_ZSTD &&
+            np_seek_table_read(scan->file.fd, path, &table, NULL) == 0)
+            code = walk_frames(scan, table);
+        if (code == -EXDEV)
+            code = walk_unpacked(scan, path);
+    }
+    np_seek_table_free(table);
+    if (scan->file.fd >= 0)
+        close(scan->file.fd);
+    scan->file.fd = -1;
+    return code;
+}
+
+static int scan_all(const struct np_source_options *options, struct np_index *index,
+    const struct np_source_progress *progress, struct np_err *err)
+{
+    struct np_tar_scan *scan = np_alloc(sizeof(*scan));
+    struct np_paths paths = {NULL, 0};
+    int code = scan ? np_paths_find(options->path, &paths, err)
+                    : np_err_set(err, -ENOMEM, "%s: out of memory to list it", options->path);
+
+    if (!code) {
+        scan->options = options;
+        scan->progress = progress;
+        scan->index = index;
+        scan->err = err;
+        scan->file.fd = -1;
+        scan->max_cls = -1;
+    }
+    for (int i = 0; !code && i < paths.nr_paths; i++)
+        code = scan_shard(scan, paths.paths[i]);
+    if (!code)
+        code = np_tar_scan_classes(scan);
+    if (!code && scan->nr_skipped && np_index_samples(index) == 0)
+        code =
+            np_err_set(err, -ENODATA, "%s: none of its %llu members is an image by its name ('%s')",
+                options->path, (unsigned long long)scan->nr_skipped, scan->skipped);
+    if (!code && scan->nr_skipped)
+        np_source_note(progress, "%s: %llu members are not images by their names, the first '%s'",
+            options->path, (unsigned long long)scan->nr_skipped, scan->skipped);
+    if (!code && scan->nr_links)
+        np_source_note(progress,
+            "%s: %llu images are links and left out, the first '%s'; tar's --hard-dereference and "
+            "--dereference store what they point at",
+            options->path, (unsigned long long)scan->nr_links, scan->link);
+    np_paths_fini(&paths);
+    np_free(scan);
+    return code;
+}
+
+const struct np_source np_source_tar = {
+    .name = "tar",
+    .help = "tar archives of images, also .gz and .zst: class folders, or WebDataset",
+    .keys = "path match unlabelled",
+    .scan = scan_all,
+};

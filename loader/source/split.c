@@ -1,0 +1,185 @@
+/* See split.h. */
+#include "loader/source/split.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+#include "loader/base/rng.h"
+
+const char *const np_split_rules[] = {"class", "random", NULL};
+
+/* One class; the last of all holds the samples without a label. */
+struct class
+{
+    int number;
+    uint64_t nr_samples, nr_kept;
+    uint64_t first;   /* of its samples in the list that is sorted by class */
+    double remainder; /* of the share that rounding down left; below 0: nothing may be added */
+};
+
+static int class_of(const struct np_index *index, uint64_t sample)
+{
+    const struct np_record *record = np_index_record(index, sample);
+
+    return record->no_label ? np_index_classes(index) : (int)record->label;
+}
+
+static int larger_remainder(const void *left, const void *right)
+{
+    const struct class *const *a = left, *const *b = right;
+
+    if ((*a)->remainder != (*b)->remainder)
+        return (*a)->remainder > (*b)->remainder ? -1 : 1;
+    return (*a)->number - (*b)->number;
+}
+
+/* Rounds each class's share down, but not below one; returns how many that keeps. */
+static uint64_t round_down(struct class *classes, int nr_classes, double share)
+{
+    uint64_t nr_kept = 0;
+
+    for (int c = 0; c < nr_classes; c++) {
+        struct class *class = &classes[c];
+        const double part = share * (double)class->nr_samples;
+        const uint64_t most = class->nr_samples > 1 ? class->nr_samples - 1 : 0;
+
+        class->nr_kept = (uint64_t)part;
+        class->remainder = part - (double)class->nr_kept;
+        if (class->nr_kept == 0 && most > 0) {
+            class->nr_kept = 1;
+            class->remainder = -1;
+        }
+        if (class->nr_kept >= most) {
+            class->nr_kept = most;
+            class->remainder = -1;
+        }
+        nr_kept += class->nr_kept;
+    }
+    return nr_kept;
+}
+
+/* How many each class keeps. -ENOMEM. */
+static int share_out(struct class *classes, int nr_classes, double share, uint64_t nr_wanted)
+{
+    struct class **sorted = np_alloc_array((size_t)nr_classes, sizeof(*sorted));
+    uint64_t nr_kept;
+
+    if (!sorted)
+        return -ENOMEM;
+    nr_kept = round_down(classes, nr_classes, share);
+    for (int c = 0; c < nr_classes; c++)
+        sorted[c] = &classes[c];
+    qsort(sorted, (size_t)nr_classes, sizeof(struct class *), larger_remainder);
+    for (int c = 0; c < nr_classes && nr_kept < nr_wanted && sorted[c]->remainder >= 0; c++) {
+        sorted[c]->nr_kept++;
+        nr_kept++;
+    }
+    np_free(sorted);
+    return 0;
+}
+
+/* Both parts in the set's order, told apart by `kept`. */
+static void put_in_order(const bool *kept, uint64_t nr_samples, struct np_split *split)
+{
+    uint64_t nr_eval = 0, nr_train = 0;
+
+    for (uint64_t i = 0; i < nr_samples; i++)
+        nr_eval += kept[i];
+    split->nr_eval = nr_eval;
+    split->nr_train = nr_samples - nr_eval;
+    nr_eval = 0;
+    for (uint64_t i = 0; i < nr_samples; i++)
+        split->order[kept[i] ? nr_eval++ : split->nr_eval + nr_train++] = (uint32_t)i;
+}
+
+/* Of each class the first so many of a permutation of its own. sorted: room for all samples. */
+static void draw(const struct np_index *index, uint64_t seed, struct class *classes, int nr_classes,
+    uint32_t *sorted, bool *kept)
+{
+    const uint64_t nr_samples = np_index_samples(index);
+    uint64_t first = 0;
+
+    for (int c = 0; c < nr_classes; c++) {
+        classes[c].first = first;
+        first += classes[c].nr_samples;
+        classes[c].nr_samples = 0;
+    }
+    for (uint64_t i = 0; i < nr_samples; i++) {
+        struct class *class = &classes[class_of(index, i)];
+
+        sorted[class->first + class->nr_samples++] = (uint32_t)i;
+    }
+    for (int c = 0; c < nr_classes; c++)
+        for (uint64_t k = 0; k < classes[c].nr_kept; k++)
+            kept[sorted[classes[c].first + np_permute(classes[c].nr_samples, seed, NP_STREAM_SPLIT,
+                                               0, (uint32_t)c + 1, k)]] = true;
+}
+
+static int by_class(
+    const struct np_index *index, double share, uint64_t seed, struct np_split *split)
+{
+    const uint64_t nr_samples = np_index_samples(index);
+    const int nr_classes = np_index_classes(index) + 1;
+    struct class *classes = np_alloc_array((size_t)nr_classes, sizeof(*classes));
+    bool *kept = np_alloc_array((size_t)nr_samples + 1, sizeof(*kept));
+    int code = classes && kept ? 0 : -ENOMEM;
+
+    for (int c = 0; code == 0 && c < nr_classes; c++)
+        classes[c].number = c;
+    for (uint64_t i = 0; code == 0 && i < nr_samples; i++)
+        classes[class_of(index, i)].nr_samples++;
+    if (code == 0)
+        code = share_out(classes, nr_classes, share, (uint64_t)llround(share * (double)nr_samples));
+    if (code == 0) {
+        draw(index, seed, classes, nr_classes, split->order, kept);
+        put_in_order(kept, nr_samples, split);
+    }
+    np_free(classes);
+    np_free(kept);
+    return code;
+}
+
+static void at_random(
+    const struct np_index *index, double share, uint64_t seed, struct np_split *split)
+{
+    const uint64_t nr_samples = np_index_samples(index);
+
+    split->nr_eval = (uint64_t)llround(share * (double)nr_samples);
+    split->nr_train = nr_samples - split->nr_eval;
+    for (uint64_t i = 0; i < nr_samples; i++)
+        split->order[i] = (uint32_t)np_permute(nr_samples, seed, NP_STREAM_SPLIT, 0, 0, i);
+}
+
+int np_split_make(const struct np_index *index, double share, uint64_t seed,
+    enum np_split_rule rule, struct np_split *ret_split, struct np_err *err)
+{
+    const uint64_t nr_samples = np_index_samples(index);
+    struct np_split split = {0};
+    int code = 0;
+
+    if (nr_samples > UINT32_MAX)
+        return np_err_set(err, -EOVERFLOW, "a set has more than 4294967295 samples");
+    split.order = np_alloc_array((size_t)nr_samples + 1, sizeof(*split.order));
+    if (!split.order)
+        code = -ENOMEM;
+    else if (rule == NP_SPLIT_RANDOM)
+        at_random(index, share, seed, &split);
+    else
+        code = by_class(index, share, seed, &split);
+    if (code < 0) {
+        np_split_fini(&split);
+        return np_err_set(
+            err, code, "out of memory to split %llu samples", (unsigned long long)nr_samples);
+    }
+    *ret_split = split;
+    return 0;
+}
+
+void np_split_fini(struct np_split *split)
+{
+    np_free(split->order);
+    *split = (struct np_split){0};
+}

@@ -1,0 +1,45 @@
+/* Words of the commands that ask the service, and what their exit codes say. */
+#include "daemon/client/retry.h"
+#include "loader/base/json.h"
+#include "tests/test.h"
+
+Test(asking, times_have_a_unit)
+{
+    static const struct {
+        const char *text;
+        double seconds;
+    } good[] = {{"90s", 90}, {"1.5m", 90}, {"8h", 28800}, {"2d", 172800}, {"1h30m", 5400}};
+    static const char *const bad[] = {
+        "", "8", "h", "8 h", "8h ", "-8h", "8x", "1e3s", "0s", "inf", "8hh", "1.2.3s"};
+    double seconds = -1;
+
+    for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
+        cr_assert(np_span(good[i].text, &seconds));
+        cr_assert_eq(seconds, good[i].seconds);
+    }
+    seconds = -1;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+        cr_assert(!np_span(bad[i], &seconds) && seconds == -1);
+}
+
+Test(asking, an_exit_code_tells_how_a_run_ended)
+{
+    static const struct {
+        const char *json;
+        int code;
+    } cases[] = {{"{\"state\": \"done\", \"exit_code\": 0}", 0},
+        {"{\"state\": \"failed\", \"exit_code\": 1}", 1},
+        {"{\"state\": \"failed\", \"exit_code\": 74}", 74},
+        {"{\"state\": \"failed\", \"exit_code\": null}", 1},
+        {"{\"state\": \"stopped\", \"exit_code\": 1}", 75},
+        {"{\"state\": \"timeout\", \"exit_code\": 75}", 75}};
+    struct np_err err = {0};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct np_node *run = NULL;
+
+        cr_assert_eq(np_json_parse(cases[i].json, strlen(cases[i].json), &run, &err), 0);
+        cr_assert_eq(np_exit_of_run(run), cases[i].code);
+        np_node_free(run);
+    }
+}

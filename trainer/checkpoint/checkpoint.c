@@ -1,0 +1,407 @@
+/* One checkpoint: written whole or not at all, and read back with everything checked. Trainer
+ * thread. The order of a write is what makes it safe: every file synced, their folder synced,
+ * the rename, the outer folder synced; only then is an older one of the same step removed. */
+#include "trainer/checkpoint/checkpoint.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "loader/base/mem.h"
+#include "trainer/checkpoint/checkpoint_dir.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/weights.h"
+
+/* --- writing ------------------------------------------------------------------------------- */
+
+/* A list of tensors to write; names made here are owned. */
+struct list {
+    struct np_st_tensor *tensors;
+    char **names; /* (n) */
+    int n;
+};
+
+static void list_fini(struct list *list)
+{
+    for (int i = 0; i < list->n; i++)
+        np_free(list->names[i]);
+    np_free(list->names);
+    np_free(list->tensors);
+}
+
+static int list_init(struct list *list, int room)
+{
+    *list = (struct list){0};
+    list->tensors = np_alloc_array((size_t)room, sizeof(*list->tensors));
+    list->names = np_alloc_array((size_t)room, sizeof(*list->names));
+    return list->tensors && list->names ? 0 : -ENOMEM;
+}
+
+/* name: owned from now on; NULL: out of memory. */
+static int list_add(
+    struct list *list, char *name, const struct np_tensor *tensor, const float *data)
+{
+    if (name == NULL)
+        return -ENOMEM;
+    struct np_st_tensor *entry = &list->tensors[list->n];
+    list->names[list->n++] = name;
+    *entry = (struct np_st_tensor){.name = name,
+        .dtype = "F32",
+        .nr_dims = tensor->nr_dims,
+        .data = data + tensor->offset,
+        .bytes = np_tensor_elements(tensor) * sizeof(float)};
+    for (int i = 0; i < tensor->nr_dims; i++)
+        entry->dims[i] = tensor->dims[i];
+    return 0;
+}
+
+/* The batchnorm whose buffer this is counts its batches: "bn1.running_mean" gives
+ * "bn1.num_batches_tracked", anything else NULL. np_free. */
+static bool counts_batches(const struct np_tensor *tensor, char **ret_name)
+{
+    static const char suffix[] = ".running_mean";
+    size_t length = strlen(tensor->name), tail = sizeof(suffix) - 1;
+
+    if (tensor->role != NP_ROLE_BUFFER || length < tail ||
+        strcmp(tensor->name + length - tail, suffix) != 0)
+        return false;
+    *ret_name = np_format("%.*s.num_batches_tracked", (int)(length - tail), tensor->name);
+    return true;
+}
+
+static int list_weights(
+    struct list *list, const struct np_checkpoint *checkpoint, const int64_t *nr_batches)
+{
+    const struct np_graph *graph = checkpoint->graph;
+    int result = list_init(list, 2 * graph->nr_tensors);
+    char *name;
+
+    for (int i = 0; i < graph->nr_tensors && result == 0; i++) {
+        const struct np_tensor *tensor = &graph->tensors[i];
+        if (!np_tensor_is_weight(tensor))
+            continue;
+        result = list_add(list, np_strdup(tensor->name), tensor,
+            tensor->role == NP_ROLE_PARAM ? checkpoint->params : checkpoint->buffers);
+        if (result < 0 || !counts_batches(tensor, &name))
+            continue;
+        if (name == NULL)
+            return -ENOMEM;
+        list->names[list->n] = name;
+        list->tensors[list->n++] =
+            (struct np_st_tensor){.name = name, .dtype = "I64", .data = nr_batches, .bytes = 8};
+    }
+    return result;
+}
+
+static int list_optimizer(struct list *list, const struct np_checkpoint *checkpoint)
+{
+    const struct np_graph *graph = checkpoint->graph;
+    int result = list_init(list, 2 * graph->nr_tensors);
+
+    for (int s = 0; s < 2; s++)
+        for (int i = 0; i < graph->nr_tensors && checkpoint->state[s] && result == 0; i++)
+            if (graph->tensors[i].role == NP_ROLE_PARAM)
+                result = list_add(list, np_format("state%d.%s", s, graph->tensors[i].name),
+                    &graph->tensors[i], checkpoint->state[s]);
+    return result;
+}
+
+static int write_tensors(struct np_io *io, const char *folder, int which,
+    const struct np_checkpoint *checkpoint, struct np_manifest *manifest, struct np_err *err)
+{
+    static const char *const metadata[] = {"format", "pt", NULL}; /* torch's layouts and names */
+    const int64_t nr_batches = (int64_t)checkpoint->position.step;
+    char path[PATH_MAX];
+    struct list list;
+    int result = which == NP_FILE_WEIGHTS ? list_weights(&list, checkpoint, &nr_batches)
+                                          : list_optimizer(&list, checkpoint);
+
+    snprintf(path, sizeof(path), "%s/%s", folder, np_manifest_files[which]);
+    if (result < 0)
+        np_err_set(err, result, "%s: out of memory", path);
+    else
+        result = np_st_write(io, path, list.tensors, list.n, metadata,
+            &manifest->files[which].bytes, &manifest->files[which].xxh3, err);
+    list_fini(&list);
+    return result;
+}
+
+static int write_manifest(struct np_io *io, const char *folder, const struct np_manifest *manifest,
+    const char *facts_json, struct np_err *err)
+{
+    char path[PATH_MAX], *text = NULL;
+    int fd, result = np_manifest_dump(manifest, facts_json, &text, err);
+
+    if (result < 0)
+        return result;
+    snprintf(path, sizeof(path), "%s/" NP_MANIFEST, folder);
+    result = np_io_create(io, path, &fd, err);
+    if (result == 0) {
+        result = np_io_append(io, fd, text, strlen(text), err);
+        int closed = np_io_sync_close(io, fd, result < 0 ? NULL : err);
+        if (result == 0)
+            result = closed;
+    }
+    free(text);
+    return result;
+}
+
+static int write_folder(struct np_io *io, const char *folder,
+    const struct np_checkpoint *checkpoint, struct np_err *err)
+{
+    struct np_manifest manifest = {.position = checkpoint->position};
+    int result = 0;
+
+    if (mkdir(folder, 0777) < 0)
+        return np_err_set(err, -errno, "cannot create %s: %s", folder, strerror(errno));
+    for (int which = 0; which < NP_NR_FILES && result == 0; which++)
+        result = write_tensors(io, folder, which, checkpoint, &manifest, err);
+    if (result == 0)
+        result = write_manifest(io, folder, &manifest, checkpoint->facts_json, err);
+    return result == 0 ? np_io_sync_dir(io, folder, err) : result;
+}
+
+/* folder becomes final. One of the same step makes room under a name that np_checkpoint_latest()
+ * knows too, so that there is a whole one at every moment. */
+static int put_in_place(
+    struct np_io *io, const char *folder, const char *final, const char *old, struct np_err *err)
+{
+    bool replaces = access(final, F_OK) == 0;
+    int result = replaces ? np_io_rename(io, final, old, err) : 0;
+
+    if (result < 0)
+        return result;
+    result = np_io_rename(io, folder, final, err);
+    if (result < 0 && replaces)
+        np_io_rename(io, old, final, NULL);
+    return result;
+}
+
+/* Weights that are no numbers would push good ones out of the folder, and no run goes on from them:
+ * an update can make them while the loss before it was still finite. */
+static int check_numbers(const struct np_checkpoint *checkpoint, struct np_err *err)
+{
+    const struct np_graph *graph = checkpoint->graph;
+
+    for (int i = 0; i < graph->nr_tensors; i++) {
+        const struct np_tensor *tensor = &graph->tensors[i];
+        const float *values =
+            tensor->role == NP_ROLE_PARAM ? checkpoint->params : checkpoint->buffers;
+        bool good = true;
+
+        if (!np_tensor_is_weight(tensor))
+            continue;
+        values += tensor->offset;
+        for (uint64_t k = 0; k < np_tensor_elements(tensor); k++)
+            good &= isfinite(values[k]) != 0;
+        if (!good)
+            return np_err_set(err, -EDOM,
+                "step %" PRIu64 ": %s is no longer finite and is not saved; a smaller optimizer "
+                "lr, a longer warm-up or train.clip_norm may help",
+                checkpoint->position.step, tensor->name);
+    }
+    return 0;
+}
+
+int np_checkpoint_write(
+    struct np_io *io, const char *dir, const struct np_checkpoint *checkpoint, struct np_err *err)
+{
+    char folder[PATH_MAX], final[PATH_MAX], old[PATH_MAX];
+    uint64_t step = checkpoint->position.step;
+    bool is_new = access(dir, F_OK) != 0;
+    int result = check_numbers(checkpoint, err);
+
+    if (result == 0)
+        result = np_make_dirs(dir, err);
+    if (result < 0)
+        return result;
+    if (snprintf(folder, sizeof(folder), "%s/.step-%" PRIu64 ".tmp", dir, step) >=
+        PATH_MAX - 32) /* and the names within */
+        return np_err_set(err, -ENAMETOOLONG, "%s: the path is too long", dir);
+    snprintf(final, sizeof(final), "%s/step-%" PRIu64, dir, step);
+    snprintf(old, sizeof(old), "%s/.step-%" PRIu64 ".old", dir, step);
+    np_remove_folder(folder);
+    if (access(final, F_OK) == 0)
+        np_remove_folder(old);
+    result = write_folder(io, folder, checkpoint, err);
+    if (result == 0)
+        result = put_in_place(io, folder, final, old, err);
+    if (result == 0)
+        result = np_io_sync_dir(io, dir, err);
+    if (result == 0 && is_new) { /* the folder's own name */
+        snprintf(final, sizeof(final), "%s/..", dir);
+        result = np_io_sync_dir(io, final, err);
+    }
+    if (result == 0)
+        np_remove_folder(old);
+    np_remove_folder(folder);
+    if (result < 0)
+        np_err_context(err, "no checkpoint of step %" PRIu64, step);
+    return result;
+}
+
+/* --- reading ------------------------------------------------------------------------------- */
+
+/* Opens one of the files and holds it against the manifest. */
+static int open_file(const char *folder, int which, const struct np_manifest *manifest,
+    struct np_st_file **ret_file, struct np_err *err)
+{
+    struct np_st_file *file;
+    char path[PATH_MAX];
+    uint64_t bytes, xxh3;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, np_manifest_files[which]);
+    if (which == NP_FILE_OPTIMIZER && access(path, F_OK) < 0 && errno == ENOENT)
+        return np_err_set(err, -ENODATA,
+            "%s: its optimizer's state is gone (checkpoint.optimizer: newest keeps the newest one "
+            "alone): --weights can begin a run with its weights, --resume cannot continue from it",
+            folder);
+    int result = np_st_open(path, &file, err);
+    if (result < 0)
+        return result;
+    result = np_st_hash(file, &bytes, &xxh3, err);
+    if (result == 0 && bytes != manifest->files[which].bytes)
+        result = np_err_set(err, -EBADMSG,
+            "%s: damaged: has %" PRIu64 " bytes, was written with %" PRIu64, path, bytes,
+            manifest->files[which].bytes);
+    else if (result == 0 && xxh3 != manifest->files[which].xxh3)
+        result = np_err_set(
+            err, -EBADMSG, "%s: damaged: its XXH3 is not the one it was written with", path);
+    if (result < 0)
+        np_st_close(file);
+    else
+        *ret_file = file;
+    return result;
+}
+
+/* The stored tensor that belongs to a tensor of the graph. prefix: "" or "state0." */
+static int find_tensor(const struct np_st_file *file, const char *prefix,
+    const struct np_tensor *tensor, const struct np_st_tensor **ret_stored, struct np_err *err)
+{
+    char *name = np_format("%s%s", prefix, tensor->name);
+
+    if (name == NULL)
+        return np_err_set(err, -ENOMEM, "out of memory");
+    const struct np_st_tensor *stored = np_st_find(file, name);
+    int result = 0;
+    if (stored == NULL)
+        result = np_err_set(err, -EINVAL, "%s is missing: another network's checkpoint?", name);
+    else if (!np_tensor_fits(tensor, stored) || strcmp(stored->dtype, "F32") != 0)
+        result = np_err_set(
+            err, -EINVAL, "%s has another shape or type: another network's checkpoint?", name);
+    np_free(name);
+    *ret_stored = stored;
+    return result;
+}
+
+/* All tensors of one role from a file; array NULL: only looks whether they are there and fit. */
+static int read_role(const struct np_st_file *file, const char *prefix,
+    const struct np_graph *graph, enum np_role role, float *array, int *nr_seen, struct np_err *err)
+{
+    for (int i = 0; i < graph->nr_tensors; i++) {
+        const struct np_tensor *tensor = &graph->tensors[i];
+        const struct np_st_tensor *stored = NULL;
+        if (tensor->role != role)
+            continue;
+        int result = find_tensor(file, prefix, tensor, &stored, err);
+        if (result < 0)
+            return result;
+        if (array != NULL &&
+            (result = np_st_read(file, stored, 0, array + tensor->offset, stored->bytes, err)) < 0)
+            return result;
+        (*nr_seen)++;
+    }
+    return 0;
+}
+
+/* Nothing but what the network has, and batch counts. */
+static int check_unexpected(const struct np_st_file *file, int nr_seen, struct np_err *err)
+{
+    for (int i = 0; i < np_st_count(file); i++)
+        nr_seen += np_is_batch_count(np_st_at(file, i)->name);
+    if (nr_seen != np_st_count(file))
+        return np_err_set(err, -EINVAL,
+            "holds %d tensors that the network does not have: another network's checkpoint?",
+            np_st_count(file) - nr_seen);
+    return 0;
+}
+
+/* Two rounds: the first looks, the second reads into place, so that what does not fit leaves the arrays
+ * alone, and nothing is in memory twice. */
+static int read_arrays(const struct np_st_file *const files[NP_NR_FILES],
+    struct np_checkpoint *checkpoint, struct np_err *err)
+{
+    static const char *const prefixes[] = {"state0.", "state1."};
+    const struct np_st_file *weights = files[NP_FILE_WEIGHTS];
+    const struct np_graph *graph = checkpoint->graph;
+    int result = 0;
+
+    for (int round = 0; round < 2 && result == 0; round++) {
+        int nr_seen = 0, nr_states = 0;
+        result = read_role(
+            weights, "", graph, NP_ROLE_PARAM, round ? checkpoint->params : NULL, &nr_seen, err);
+        if (result == 0)
+            result = read_role(weights, "", graph, NP_ROLE_BUFFER,
+                round ? checkpoint->buffers : NULL, &nr_seen, err);
+        if (result == 0)
+            result = check_unexpected(weights, nr_seen, err);
+        for (int s = 0; s < 2 && result == 0; s++)
+            if (checkpoint->state[s] != NULL)
+                result = read_role(files[NP_FILE_OPTIMIZER], prefixes[s], graph, NP_ROLE_PARAM,
+                    round ? checkpoint->state[s] : NULL, &nr_states, err);
+    }
+    return result;
+}
+
+int np_checkpoint_read(
+    const char *path, struct np_checkpoint *checkpoint, char **ret_facts_json, struct np_err *err)
+{
+    struct np_st_file *files[NP_NR_FILES] = {NULL};
+    struct np_manifest manifest;
+    char manifest_path[PATH_MAX], *facts = NULL;
+
+    if (snprintf(manifest_path, sizeof(manifest_path), "%s/" NP_MANIFEST, path) >= PATH_MAX - 32)
+        return np_err_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
+    int result = np_manifest_read(manifest_path, &manifest, &facts, err);
+    for (int which = 0; which < NP_NR_FILES && result == 0; which++)
+        result = open_file(path, which, &manifest, &files[which], err);
+    if (result == 0) {
+        result = read_arrays((const struct np_st_file *const *)files, checkpoint, err);
+        if (result < 0)
+            np_err_context(err, "%s", path);
+    }
+    for (int which = 0; which < NP_NR_FILES; which++)
+        np_st_close(files[which]);
+    if (result < 0) {
+        free(facts);
+        return result;
+    }
+    checkpoint->position = manifest.position;
+    *ret_facts_json = facts;
+    return 0;
+}
+
+int np_checkpoint_check(const char *path, struct np_err *err)
+{
+    struct np_manifest manifest;
+    char manifest_path[PATH_MAX], *facts = NULL;
+
+    if (snprintf(manifest_path, sizeof(manifest_path), "%s/" NP_MANIFEST, path) >= PATH_MAX - 32)
+        return np_err_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
+    int result = np_manifest_read(manifest_path, &manifest, &facts, err);
+    for (int which = 0; which < NP_NR_FILES && result == 0; which++) {
+        struct np_st_file *file = NULL;
+
+        result = open_file(path, which, &manifest, &file, err);
+        np_st_close(file);
+    }
+    free(facts);
+    return result;
+}

@@ -1,0 +1,237 @@
+/* manifest.json <-> struct np_manifest. It carries an XXH3 of itself, over its compact form with
+ * sorted keys, so that no flipped bit in a position goes unseen. Any thread. */
+#include "trainer/checkpoint/manifest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "loader/base/mem.h"
+
+#define FORMAT             1
+#define MAX_MANIFEST_BYTES (64u << 20)
+#define DUMP               JSON_REAL_PRECISION(17) /* every double comes back as it was */
+
+const char *const np_manifest_files[NP_NR_FILES] = {"weights.safetensors", "optimizer.safetensors"};
+
+enum kind { COUNT, HASH, FLAG, REAL };
+static const struct field {
+    const char *key;
+    enum kind kind;
+    size_t offset;
+} fields[] = {
+    {"step", COUNT, offsetof(struct np_position, step)},
+    {"eval_due", FLAG, offsetof(struct np_position, eval_due)},
+    {"ticket_hash", HASH, offsetof(struct np_position, ticket_hash)},
+    {"nr_bad", COUNT, offsetof(struct np_position, nr_bad)},
+    {"bad_epoch", COUNT, offsetof(struct np_position, bad_epoch)},
+    {"log_bytes", COUNT, offsetof(struct np_position, log_bytes)},
+    {"metrics_bytes", COUNT, offsetof(struct np_position, metrics_bytes)},
+    {"bad_bytes", COUNT, offsetof(struct np_position, bad_bytes)},
+    {"history_bytes", COUNT, offsetof(struct np_position, history_bytes)},
+    {"best_accuracy", REAL, offsetof(struct np_position, best_accuracy)},
+    {"best_step", COUNT, offsetof(struct np_position, best_step)},
+    {"train_seconds", REAL, offsetof(struct np_position, train_seconds)},
+    {"loss_sum", REAL, offsetof(struct np_position, loss_sum)},
+    {"loss_rows", COUNT, offsetof(struct np_position, loss_rows)},
+};
+#define NR_FIELDS (sizeof(fields) / sizeof(fields[0]))
+
+/* 64 bits as text: JSON's numbers have 63. */
+static json_t *hash_json(uint64_t hash)
+{
+    char text[17];
+
+    snprintf(text, sizeof(text), "%016" PRIx64, hash);
+    return json_string(text);
+}
+
+static bool hash_value(const json_t *value, uint64_t *ret_hash)
+{
+    const char *text = json_string_value(value);
+
+    if (text == NULL || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
+        return false;
+    *ret_hash = strtoull(text, NULL, 16);
+    return true;
+}
+
+/* --- writing ------------------------------------------------------------------------------- */
+
+static json_t *position_json(const struct np_position *position)
+{
+    json_t *object = json_object();
+
+    for (size_t i = 0; i < NR_FIELDS; i++) {
+        const void *at = (const char *)position + fields[i].offset;
+        json_t *value = NULL;
+        switch (fields[i].kind) {
+        case COUNT: value = json_integer((json_int_t) * (const uint64_t *)at); break;
+        case HASH: value = hash_json(*(const uint64_t *)at); break;
+        case FLAG: value = json_boolean(*(const bool *)at); break;
+        case REAL:
+            value = isfinite(*(const double *)at) ? json_real(*(const double *)at) : json_null();
+            break;
+        }
+        json_object_set_new(object, fields[i].key, value);
+    }
+    return object;
+}
+
+static json_t *files_json(const struct np_manifest *manifest)
+{
+    json_t *object = json_object();
+
+    for (int i = 0; i < NP_NR_FILES; i++)
+        json_object_set_new(object, np_manifest_files[i],
+            json_pack("{s:I, s:o}", "bytes", (json_int_t)manifest->files[i].bytes, "xxh3",
+                hash_json(manifest->files[i].xxh3)));
+    return object;
+}
+
+/* XXH3 of everything but the key "xxh3" itself. */
+static int hash_of(const json_t *root, uint64_t *ret_hash)
+{
+    char *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | DUMP);
+
+    if (text == NULL)
+        return -ENOMEM;
+    *ret_hash = XXH3_64bits(text, strlen(text));
+    free(text);
+    return 0;
+}
+
+int np_manifest_dump(
+    const struct np_manifest *manifest, const char *facts_json, char **ret_text, struct np_err *err)
+{
+    json_error_t why;
+    json_t *facts = json_loads(facts_json ? facts_json : "{}", 0, &why);
+    uint64_t hash;
+
+    if (!json_is_object(facts)) {
+        json_decref(facts);
+        return np_err_set(err, -EINVAL, "facts for a manifest are no JSON object: %s",
+            facts ? "something else" : why.text);
+    }
+    json_t *root = json_pack("{s:i, s:o, s:o, s:o}", "format", FORMAT, "position",
+        position_json(&manifest->position), "files", files_json(manifest), "facts", facts);
+    char *text = NULL;
+    if (root != NULL && hash_of(root, &hash) == 0 &&
+        json_object_set_new(root, "xxh3", hash_json(hash)) == 0)
+        text = json_dumps(root, JSON_INDENT(2) | DUMP);
+    json_decref(root);
+    if (text == NULL)
+        return np_err_set(err, -ENOMEM, "out of memory for a manifest");
+    *ret_text = text;
+    return 0;
+}
+
+/* --- reading ------------------------------------------------------------------------------- */
+
+static bool read_count(const json_t *value, uint64_t *ret_count)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        return false;
+    *ret_count = (uint64_t)json_integer_value(value);
+    return true;
+}
+
+static bool read_field(const struct field *field, const json_t *value, void *at)
+{
+    switch (field->kind) {
+    case COUNT: return read_count(value, at);
+    case HASH: return hash_value(value, at);
+    case FLAG: *(bool *)at = json_is_true(value); return json_is_boolean(value);
+    case REAL:
+        *(double *)at = json_is_null(value) ? (double)NAN : json_number_value(value);
+        return json_is_null(value) || json_is_number(value);
+    }
+    return false;
+}
+
+static int read_root(
+    const char *path, const json_t *root, struct np_manifest *manifest, struct np_err *err)
+{
+    const json_t *position = json_object_get(root, "position");
+    const json_t *files = json_object_get(root, "files");
+
+    for (size_t i = 0; i < NR_FIELDS; i++)
+        if (!read_field(&fields[i], json_object_get(position, fields[i].key),
+                (char *)&manifest->position + fields[i].offset))
+            return np_err_set(
+                err, -EBADMSG, "%s: position.%s is missing or wrong", path, fields[i].key);
+    for (int i = 0; i < NP_NR_FILES; i++) {
+        const json_t *file = json_object_get(files, np_manifest_files[i]);
+        if (!read_count(json_object_get(file, "bytes"), &manifest->files[i].bytes) ||
+            !hash_value(json_object_get(file, "xxh3"), &manifest->files[i].xxh3))
+            return np_err_set(
+                err, -EBADMSG, "%s: files.%s is missing or wrong", path, np_manifest_files[i]);
+    }
+    return 0;
+}
+
+/* Takes "xxh3" out of root and compares. */
+static int check_hash(const char *path, json_t *root, struct np_err *err)
+{
+    uint64_t stored, hash;
+    bool there = hash_value(json_object_get(root, "xxh3"), &stored);
+
+    json_object_del(root, "xxh3");
+    if (hash_of(root, &hash) < 0)
+        return np_err_set(err, -ENOMEM, "%s: out of memory", path);
+    if (!there || stored != hash)
+        return np_err_set(
+            err, -EBADMSG, "%s: damaged: its XXH3 is not the one it was written with", path);
+    return 0;
+}
+
+static int parse(const char *path, json_t *root, struct np_manifest *manifest,
+    char **ret_facts_json, struct np_err *err)
+{
+    const json_t *format = json_object_get(root, "format");
+    struct np_manifest mine = {0};
+
+    if (!json_is_integer(format))
+        return np_err_set(err, -EBADMSG, "%s: no checkpoint's manifest", path);
+    if (json_integer_value(format) != FORMAT)
+        return np_err_set(err, -EPROTO,
+            "%s: has format %" JSON_INTEGER_FORMAT
+            ", this nnpipe reads %d: use the one that wrote it",
+            path, json_integer_value(format), FORMAT);
+    int result = read_root(path, root, &mine, err);
+    if (result == 0)
+        result = check_hash(path, root, err);
+    if (result < 0)
+        return result;
+    char *facts = json_dumps(json_object_get(root, "facts"), JSON_COMPACT | DUMP);
+    if (facts == NULL)
+        return np_err_set(err, -EBADMSG, "%s: facts are missing", path);
+    *manifest = mine;
+    *ret_facts_json = facts;
+    return 0;
+}
+
+int np_manifest_read(
+    const char *path, struct np_manifest *ret_manifest, char **ret_facts_json, struct np_err *err)
+{
+    char *text;
+    uint64_t bytes;
+    json_error_t why;
+    int result = np_read_file(path, MAX_MANIFEST_BYTES, &text, &bytes, err);
+
+    if (result < 0)
+        return result;
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
+    np_free(text);
+    if (!json_is_object(root))
+        result = np_err_set(err, -EBADMSG, "%s: damaged: %s", path, root ? "no object" : why.text);
+    else
+        result = parse(path, root, ret_manifest, ret_facts_json, err);
+    json_decref(root);
+    return result;
+}

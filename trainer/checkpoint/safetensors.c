@@ -1,0 +1,404 @@
+/* Reading safetensors: the header is read and checked to the last byte, tensors are read when they are
+ * asked for. Whoever opens a file owns it; any thread. */
+#include "trainer/checkpoint/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "loader/base/mem.h"
+#include "trainer/checkpoint/weights_kind.h"
+
+#define MAX_HEADER 100000000u /* bytes, as the format's own library; its JSON lives in memory */
+#define MAX_READ   (1u << 30) /* bytes of a system call */
+#define HASH_PIECE (1u << 20) /* bytes */
+
+struct np_st_file {
+    char *name;           /* for errors */
+    int fd;               /* -1: bytes are in memory */
+    const uint8_t *bytes; /* the caller's; NULL: in the file */
+    uint64_t nr_bytes;
+    json_t *root;
+    const json_t *metadata;
+    struct np_st_tensor *tensors; /* (n) by where their bytes are */
+    int *by_name;                 /* (n) */
+    int n;
+};
+
+static const struct {
+    const char *name;
+    int bytes;
+} dtypes[] = {
+    {"F32", 4},
+    {"I64", 8},
+    {"BF16", 2},
+    {"F16", 2},
+    {"F64", 8},
+    {"BOOL", 1},
+    {"U8", 1},
+    {"I8", 1},
+    {"F8_E4M3", 1},
+    {"F8_E5M2", 1},
+    {"I16", 2},
+    {"U16", 2},
+    {"I32", 4},
+    {"U32", 4},
+    {"U64", 8},
+};
+
+uint64_t np_st_dtype_bytes(const char *dtype)
+{
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++)
+        if (strcmp(dtypes[i].name, dtype) == 0)
+            return (uint64_t)dtypes[i].bytes;
+    return 0;
+}
+
+/* --- one tensor's entry -------------------------------------------------------------------- */
+
+static int parse_shape(const struct np_st_file *file, const json_t *shape,
+    struct np_st_tensor *tensor, uint64_t *ret_elements, struct np_err *err)
+{
+    uint64_t elements = 1;
+
+    if (!json_is_array(shape) || json_array_size(shape) > NP_ST_MAX_DIMS)
+        return np_err_set(err, -EBADMSG, "%s: %s: shape is no list of at most %d sizes", file->name,
+            tensor->name, NP_ST_MAX_DIMS);
+    tensor->nr_dims = (int)json_array_size(shape);
+    for (int i = 0; i < tensor->nr_dims; i++) {
+        const json_t *dim = json_array_get(shape, (size_t)i);
+        if (!json_is_integer(dim) || json_integer_value(dim) < 0 ||
+            __builtin_mul_overflow(elements, (uint64_t)json_integer_value(dim), &elements))
+            return np_err_set(err, -EBADMSG, "%s: %s: size %d of its shape is impossible",
+                file->name, tensor->name, i);
+        tensor->dims[i] = json_integer_value(dim);
+    }
+    *ret_elements = elements;
+    return 0;
+}
+
+static int parse_offsets(const struct np_st_file *file, const json_t *offsets, uint64_t data_start,
+    struct np_st_tensor *tensor, struct np_err *err)
+{
+    const json_t *first = json_array_get(offsets, 0), *last = json_array_get(offsets, 1);
+    uint64_t data_bytes = file->nr_bytes - data_start;
+
+    if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(last) ||
+        json_integer_value(first) < 0 || json_integer_value(last) < json_integer_value(first))
+        return np_err_set(
+            err, -EBADMSG, "%s: %s: data_offsets are no [begin, end]", file->name, tensor->name);
+    if ((uint64_t)json_integer_value(last) > data_bytes)
+        return np_err_set(err, -EBADMSG,
+            "%s: %s: ends at byte %" PRIu64 " of %" PRIu64 " there are: the file is cut off",
+            file->name, tensor->name, (uint64_t)json_integer_value(last), data_bytes);
+    tensor->offset = data_start + (uint64_t)json_integer_value(first);
+    tensor->data = file->bytes ? file->bytes + tensor->offset : NULL;
+    tensor->bytes = (uint64_t)(json_integer_value(last) - json_integer_value(first));
+    return 0;
+}
+
+static int parse_tensor(const struct np_st_file *file, const char *name, const json_t *entry,
+    uint64_t data_start, struct np_st_tensor *tensor, struct np_err *err)
+{
+    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
+    uint64_t elements = 0, bytes;
+
+    tensor->name = name;
+    tensor->dtype = dtype;
+    if (dtype == NULL || np_st_dtype_bytes(dtype) == 0)
+        return np_err_set(err, -EBADMSG, "%s: %s: dtype %s is not known", file->name, name,
+            dtype ? dtype : "is missing or");
+    int result = parse_shape(file, json_object_get(entry, "shape"), tensor, &elements, err);
+    if (result == 0)
+        result =
+            parse_offsets(file, json_object_get(entry, "data_offsets"), data_start, tensor, err);
+    if (result < 0)
+        return result;
+    if (__builtin_mul_overflow(elements, np_st_dtype_bytes(dtype), &bytes) ||
+        bytes != tensor->bytes)
+        return np_err_set(err, -EBADMSG,
+            "%s: %s: its shape does not take the %" PRIu64 " bytes it has", file->name, name,
+            tensor->bytes);
+    return 0;
+}
+
+/* --- the header ---------------------------------------------------------------------------- */
+
+static int by_place(const void *a, const void *b)
+{
+    const struct np_st_tensor *x = a, *y = b;
+
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    if (x->bytes != y->bytes) /* an empty one before what starts there */
+        return x->bytes < y->bytes ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+/* Every byte behind the header belongs to exactly one tensor. */
+static int check_cover(const struct np_st_file *file, uint64_t data_start, struct np_err *err)
+{
+    uint64_t at = data_start;
+
+    for (int i = 0; i < file->n; i++) {
+        const struct np_st_tensor *tensor = &file->tensors[i];
+        if (tensor->offset != at)
+            return np_err_set(err, -EBADMSG, "%s: %s: its bytes %s", file->name, tensor->name,
+                tensor->offset < at ? "overlap the tensor before it" : "leave a hole before them");
+        at += tensor->bytes;
+    }
+    if (at != file->nr_bytes)
+        return np_err_set(err, -EBADMSG, "%s: %" PRIu64 " bytes behind the last tensor", file->name,
+            file->nr_bytes - at);
+    return 0;
+}
+
+static int compare_names(const void *a, const void *b, void *context)
+{
+    const struct np_st_tensor *tensors = context;
+
+    return strcmp(tensors[*(const int *)a].name, tensors[*(const int *)b].name);
+}
+
+static int parse_metadata(struct np_st_file *file, json_t *metadata, struct np_err *err)
+{
+    if (!json_is_object(metadata))
+        return np_err_set(err, -EBADMSG, "%s: __metadata__ is no mapping", file->name);
+    for (void *at = json_object_iter(metadata); at; at = json_object_iter_next(metadata, at))
+        if (!json_is_string(json_object_iter_value(at)))
+            return np_err_set(err, -EBADMSG, "%s: __metadata__: %s is no text", file->name,
+                json_object_iter_key(at));
+    file->metadata = metadata;
+    return 0;
+}
+
+static int parse_entries(struct np_st_file *file, uint64_t data_start, struct np_err *err)
+{
+    size_t room = json_object_size(file->root);
+
+    file->tensors = np_alloc_array(room, sizeof(*file->tensors));
+    file->by_name = np_alloc_array(room, sizeof(*file->by_name));
+    if (file->tensors == NULL || file->by_name == NULL)
+        return np_err_set(err, -ENOMEM, "%s: out of memory for its header", file->name);
+    for (void *at = json_object_iter(file->root); at; at = json_object_iter_next(file->root, at)) {
+        const char *name = json_object_iter_key(at);
+        json_t *entry = json_object_iter_value(at);
+        int result = strcmp(name, "__metadata__") == 0 ? parse_metadata(file, entry, err)
+                                                       : parse_tensor(file, name, entry, data_start,
+                                                             &file->tensors[file->n++], err);
+        if (result < 0)
+            return result;
+    }
+    qsort(file->tensors, (size_t)file->n, sizeof(*file->tensors), by_place);
+    for (int i = 0; i < file->n; i++)
+        file->by_name[i] = i;
+    qsort_r(file->by_name, (size_t)file->n, sizeof(*file->by_name), compare_names, file->tensors);
+    return check_cover(file, data_start, err);
+}
+
+/* --- bytes --------------------------------------------------------------------------------- */
+
+/* Bytes [from, from + bytes) of the file. */
+static int read_at(
+    const struct np_st_file *file, uint64_t from, void *out, uint64_t bytes, struct np_err *err)
+{
+    uint8_t *to = out;
+
+    if (file->fd < 0 && bytes > 0)
+        memcpy(out, file->bytes + from, bytes);
+    while (file->fd >= 0 && bytes > 0) {
+        ssize_t n = pread(file->fd, to, bytes < MAX_READ ? bytes : MAX_READ, (off_t)from);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return np_err_set(err, -errno, "%s: cannot be read at byte %" PRIu64 ": %s", file->name,
+                from, strerror(errno));
+        if (n == 0)
+            return np_err_set(err, -EBADMSG,
+                "%s: damaged: it ends at byte %" PRIu64 ", before the end it had", file->name,
+                from);
+        to += n;
+        from += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return 0;
+}
+
+int np_st_read(const struct np_st_file *file, const struct np_st_tensor *tensor, uint64_t from,
+    void *out, uint64_t bytes, struct np_err *err)
+{
+    return read_at(file, tensor->offset + from, out, bytes, err);
+}
+
+int np_st_hash(
+    const struct np_st_file *file, uint64_t *ret_nr_bytes, uint64_t *ret_xxh3, struct np_err *err)
+{
+    XXH3_state_t *state = XXH3_createState();
+    uint8_t *piece = np_alloc(HASH_PIECE);
+    int result = state && piece ? 0 : np_err_set(err, -ENOMEM, "%s: out of memory", file->name);
+
+    if (result == 0)
+        XXH3_64bits_reset(state);
+    for (uint64_t at = 0; result == 0 && at < file->nr_bytes;) {
+        uint64_t left = file->nr_bytes - at, n = left < HASH_PIECE ? left : HASH_PIECE;
+        result = read_at(file, at, piece, n, err);
+        if (result == 0)
+            XXH3_64bits_update(state, piece, n);
+        at += n;
+    }
+    if (result == 0) {
+        *ret_nr_bytes = file->nr_bytes;
+        *ret_xxh3 = XXH3_64bits_digest(state);
+    }
+    XXH3_freeState(state);
+    np_free(piece);
+    return result;
+}
+
+/* --- files --------------------------------------------------------------------------------- */
+
+static int not_safetensors(const struct np_st_file *file, uint64_t header_bytes, struct np_err *err)
+{
+    const size_t n = file->nr_bytes < NP_KIND_BYTES ? (size_t)file->nr_bytes : NP_KIND_BYTES;
+    uint8_t start[NP_KIND_BYTES];
+    char kind[600];
+    int result = read_at(file, 0, start, n, err);
+
+    if (result < 0)
+        return result;
+    if (np_weights_kind(file->name, start, n, kind, sizeof(kind)))
+        return np_err_set(err, -EBADMSG, "%s: not a safetensors file but %s", file->name, kind);
+    return np_err_set(err, -EBADMSG,
+        "%s: not a safetensors file, or cut off: a header of %" PRIu64 " bytes in a file of "
+        "%" PRIu64,
+        file->name, header_bytes, file->nr_bytes);
+}
+
+static int parse_file(struct np_st_file *file, struct np_err *err)
+{
+    uint8_t start[9] = {0};
+    uint64_t header_bytes = 0;
+    json_error_t why;
+
+    if (file->nr_bytes < 8)
+        return np_err_set(err, -EBADMSG, "%s: %" PRIu64 " bytes are not a safetensors file",
+            file->name, file->nr_bytes);
+    int result = read_at(file, 0, start, file->nr_bytes < 9 ? 8 : 9, err);
+    if (result < 0)
+        return result;
+    for (int i = 7; i >= 0; i--)
+        header_bytes = header_bytes << 8 | start[i];
+    if (header_bytes > MAX_HEADER || header_bytes > file->nr_bytes - 8 || header_bytes < 2 ||
+        start[8] != '{')
+        return not_safetensors(file, header_bytes, err);
+    char *header = np_alloc(header_bytes);
+    if (header == NULL)
+        return np_err_set(err, -ENOMEM, "%s: out of memory for its header", file->name);
+    result = read_at(file, 8, header, header_bytes, err);
+    if (result == 0)
+        file->root = json_loadb(header, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &why);
+    np_free(header);
+    if (result == 0 && file->root == NULL)
+        result = np_err_set(err, -EBADMSG, "%s: its header is broken at byte %d: %s", file->name,
+            why.position + 8, why.text);
+    return result == 0 ? parse_entries(file, 8 + header_bytes, err) : result;
+}
+
+/* fd: owned from now on; -1: bytes are in memory. */
+static int open_bytes(const char *name, int fd, const void *bytes, uint64_t nr_bytes,
+    struct np_st_file **ret_file, struct np_err *err)
+{
+    struct np_st_file *file = np_alloc(sizeof(*file));
+
+    if (file == NULL || (file->name = np_strdup(name)) == NULL) {
+        np_free(file);
+        if (fd >= 0)
+            close(fd);
+        return np_err_set(err, -ENOMEM, "%s: out of memory", name);
+    }
+    file->fd = fd;
+    file->bytes = bytes;
+    file->nr_bytes = nr_bytes;
+    int result = parse_file(file, err);
+    if (result < 0)
+        np_st_close(file);
+    else
+        *ret_file = file;
+    return result;
+}
+
+int np_st_parse(const char *name, const void *bytes, uint64_t nr_bytes,
+    struct np_st_file **ret_file, struct np_err *err)
+{
+    return open_bytes(name, -1, bytes, nr_bytes, ret_file, err);
+}
+
+int np_st_open(const char *path, struct np_st_file **ret_file, struct np_err *err)
+{
+    struct stat info;
+    int result = 0, fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return np_err_set(err, -errno, "%s: cannot be opened: %s", path, strerror(errno));
+    if (fstat(fd, &info) < 0)
+        result = np_err_set(err, -errno, "%s: %s", path, strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        result = np_err_set(err, -EINVAL, "%s: is no regular file", path);
+    if (result < 0) {
+        close(fd);
+        return result;
+    }
+    return open_bytes(path, fd, NULL, (uint64_t)info.st_size, ret_file, err);
+}
+
+void np_st_close(struct np_st_file *file)
+{
+    if (file == NULL)
+        return;
+    if (file->fd >= 0)
+        close(file->fd);
+    json_decref(file->root);
+    np_free(file->tensors);
+    np_free(file->by_name);
+    np_free(file->name);
+    np_free(file);
+}
+
+int np_st_count(const struct np_st_file *file)
+{
+    return file->n;
+}
+
+const struct np_st_tensor *np_st_at(const struct np_st_file *file, int i)
+{
+    return &file->tensors[i];
+}
+
+const struct np_st_tensor *np_st_find(const struct np_st_file *file, const char *name)
+{
+    int first = 0, last = file->n;
+
+    while (first < last) {
+        int middle = first + (last - first) / 2;
+        const struct np_st_tensor *tensor = &file->tensors[file->by_name[middle]];
+        int order = strcmp(name, tensor->name);
+        if (order == 0)
+            return tensor;
+        if (order < 0)
+            last = middle;
+        else
+            first = middle + 1;
+    }
+    return NULL;
+}
+
+const char *np_st_metadata(const struct np_st_file *file, const char *key)
+{
+    return json_string_value(json_object_get(file->metadata, key));
+}

@@ -1,0 +1,144 @@
+/* Writing safetensors through an np_io, durably, with the file's hash on the way. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "loader/base/mem.h"
+#include "trainer/checkpoint/safetensors.h"
+
+struct writer {
+    struct np_io *io;
+    int fd;
+    uint64_t bytes;
+    XXH3_state_t *hash;
+};
+
+static int append(struct writer *writer, const void *data, uint64_t bytes, struct np_err *err)
+{
+    int result = bytes > 0 ? np_io_append(writer->io, writer->fd, data, bytes, err) : 0;
+
+    if (result == 0 && bytes > 0)
+        XXH3_64bits_update(writer->hash, data, bytes);
+    writer->bytes += bytes;
+    return result;
+}
+
+/* Larger elements first; else as given. */
+static int by_element(const void *a, const void *b, void *context)
+{
+    const struct np_st_tensor *tensors = context;
+    int x = *(const int *)a, y = *(const int *)b;
+    uint64_t x_bytes = np_st_dtype_bytes(tensors[x].dtype);
+    uint64_t y_bytes = np_st_dtype_bytes(tensors[y].dtype);
+
+    if (x_bytes != y_bytes)
+        return x_bytes > y_bytes ? -1 : 1;
+    return x - y;
+}
+
+static json_t *metadata_json(const char *const *metadata)
+{
+    json_t *object = json_object();
+
+    for (; metadata[0] != NULL; metadata += 2)
+        if (json_object_set_new(object, metadata[0], json_string(metadata[1])) < 0) {
+            json_decref(object);
+            return NULL;
+        }
+    return object;
+}
+
+static json_t *tensor_json(const struct np_st_tensor *tensor, uint64_t first)
+{
+    json_t *shape = json_array();
+
+    for (int i = 0; i < tensor->nr_dims; i++)
+        json_array_append_new(shape, json_integer(tensor->dims[i]));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", tensor->dtype, "shape", shape, "data_offsets",
+        (json_int_t)first, (json_int_t)(first + tensor->bytes));
+}
+
+/* The header's JSON, padded with blanks so that the data starts at a multiple of 8. free() it. */
+static char *make_header(
+    const struct np_st_tensor *tensors, const int *order, int n, const char *const *metadata)
+{
+    json_t *root = json_object();
+    uint64_t first = 0;
+    int result = 0;
+
+    if (metadata != NULL)
+        result = json_object_set_new(root, "__metadata__", metadata_json(metadata));
+    for (int i = 0; i < n && result == 0; i++) {
+        const struct np_st_tensor *tensor = &tensors[order[i]];
+        result = json_object_set_new(root, tensor->name, tensor_json(tensor, first));
+        first += tensor->bytes;
+    }
+    char *text = result == 0 ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    if (text == NULL)
+        return NULL;
+    size_t length = strlen(text), padded = (length + 7) / 8 * 8;
+    char *header = realloc(text, padded + 1);
+    if (header == NULL) {
+        free(text);
+        return NULL;
+    }
+    memset(header + length, ' ', padded - length);
+    header[padded] = '\0';
+    return header;
+}
+
+static int write_all(struct writer *writer, const char *header, const struct np_st_tensor *tensors,
+    const int *order, int n, struct np_err *err)
+{
+    uint64_t length = strlen(header);
+    uint8_t prefix[8];
+
+    for (int i = 0; i < 8; i++)
+        prefix[i] = (uint8_t)(length >> (8 * i));
+    int result = append(writer, prefix, sizeof(prefix), err);
+    if (result == 0)
+        result = append(writer, header, length, err);
+    for (int i = 0; i < n && result == 0; i++)
+        result = append(writer, tensors[order[i]].data, tensors[order[i]].bytes, err);
+    return result;
+}
+
+int np_st_write(struct np_io *io, const char *path, const struct np_st_tensor *tensors, int n,
+    const char *const *metadata, uint64_t *ret_bytes, uint64_t *ret_xxh3, struct np_err *err)
+{
+    struct writer writer = {.io = io, .fd = -1, .hash = XXH3_createState()};
+    int *order = np_alloc_array((size_t)n, sizeof(*order));
+    char *header = NULL;
+    int result = -ENOMEM;
+
+    if (writer.hash != NULL && order != NULL) {
+        for (int i = 0; i < n; i++)
+            order[i] = i;
+        qsort_r(order, (size_t)n, sizeof(*order), by_element, (void *)tensors);
+        header = make_header(tensors, order, n, metadata);
+    }
+    if (header == NULL) {
+        np_err_set(err, result, "%s: out of memory, or a name that is no UTF-8", path);
+        goto out;
+    }
+    XXH3_64bits_reset(writer.hash);
+    result = np_io_create(io, path, &writer.fd, err);
+    if (result < 0)
+        goto out;
+    result = write_all(&writer, header, tensors, order, n, err);
+    int closed = np_io_sync_close(io, writer.fd, result < 0 ? NULL : err);
+    if (result == 0)
+        result = closed;
+    if (result == 0 && ret_bytes != NULL)
+        *ret_bytes = writer.bytes;
+    if (result == 0 && ret_xxh3 != NULL)
+        *ret_xxh3 = XXH3_64bits_digest(writer.hash);
+out:
+    XXH3_freeState(writer.hash);
+    np_free(order);
+    free(header);
+    return result;
+}

@@ -1,0 +1,187 @@
+/* The list of kernels that were checked. See kernels_check.h. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+#include "trainer/cpu/kernels_check.h"
+
+#define MOST_KEY 160
+
+struct entry {
+    char key[MOST_KEY];
+    bool wrong;
+};
+
+struct np_checked {
+    struct entry *entries;
+    int nr, nr_entries;
+    struct np_check_room room;
+    bool trusts; /* what is not in the list is right: it was checked on this very machine */
+    void (*note)(void *context, const char *text);
+    void *context;
+};
+
+/* What a verdict holds for: the library and its vectors. */
+static void write_with(char *text, size_t bytes)
+{
+    char version[32];
+
+    np_onednn_version(version);
+    snprintf(text, bytes, "checked with oneDNN %s, instructions %x, %s", version, np_onednn_isa(),
+        np_cpu_vectors());
+}
+
+/* A kernel and the shape it works on; rows do not count. */
+static void write_key(char key[MOST_KEY], const struct np_kernel *kernel,
+    const struct np_graph *graph, const struct np_op_node *node)
+{
+    const struct np_window *w = &node->attrs.window;
+    size_t at = 0;
+    int n = snprintf(key, MOST_KEY, "%s:", kernel->name);
+
+    for (int i = 0; n >= 0 && i < node->nr_ins + node->nr_outs; i++) {
+        int t = i < node->nr_ins ? node->ins[i] : node->outs[i - node->nr_ins];
+        const struct np_tensor *tensor = t < 0 ? NULL : &graph->tensors[t];
+        bool batch = tensor && tensor->role == NP_ROLE_ACTIVATION; /* dims[0] is the batch */
+
+        at += (size_t)n;
+        n = snprintf(key + at, MOST_KEY - at, i == node->nr_ins ? " -> " : " ");
+        for (int d = batch; n >= 0 && tensor && d < tensor->nr_dims; d++) {
+            at += (size_t)n;
+            n = snprintf(key + at, MOST_KEY - at, "%s%d", d > batch ? "x" : "", tensor->dims[d]);
+        }
+    }
+    at += (size_t)n;
+    snprintf(key + at, MOST_KEY - at, ", stride %d, pad %d, dilation %d, groups %d", w->stride,
+        w->pad, w->dilation, w->groups);
+}
+
+static struct entry *find(const struct np_checked *checked, const char *key)
+{
+    for (int i = 0; i < checked->nr; i++)
+        if (strcmp(checked->entries[i].key, key) == 0)
+            return &checked->entries[i];
+    return NULL;
+}
+
+static bool add(struct np_checked *checked, const char *key, size_t length, bool wrong)
+{
+    if (checked->nr == checked->nr_entries) {
+        int most = checked->nr ? 2 * checked->nr : 32;
+        struct entry *entries = np_alloc_array((size_t)most, sizeof(*entries));
+
+        if (!entries)
+            return false;
+        if (checked->nr)
+            memcpy(entries, checked->entries, (size_t)checked->nr * sizeof(*entries));
+        np_free(checked->entries);
+        checked->entries = entries;
+        checked->nr_entries = most;
+    }
+    struct entry *entry = &checked->entries[checked->nr++];
+    snprintf(entry->key, sizeof(entry->key), "%.*s", (int)length, key);
+    entry->wrong = wrong;
+    return true;
+}
+
+/* The lines of a state: with what, then the wrong ones. */
+static bool take_state(struct np_checked *checked, const char *state)
+{
+    char with[128];
+    bool good = true;
+
+    write_with(with, sizeof(with));
+    for (const char *line = state; good && *line; line += strcspn(line, "\n")) {
+        line += *line == '\n';
+        size_t length = strcspn(line, "\n");
+
+        if (strncmp(line, "wrong ", 6) == 0)
+            good = add(checked, line + 6, length - 6, true);
+        else if (length == strlen(with) && strncmp(line, with, length) == 0)
+            checked->trusts = true;
+    }
+    return good;
+}
+
+struct np_checked *np_checked_new(const struct np_plan_options *options)
+{
+    struct np_checked *checked = np_alloc(sizeof(*checked));
+
+    if (!checked)
+        return NULL;
+    checked->note = options->note;
+    checked->context = options->note_context;
+    if (options->state && !take_state(checked, options->state)) {
+        np_checked_free(checked);
+        return NULL;
+    }
+    return checked;
+}
+
+void np_checked_free(struct np_checked *checked)
+{
+    if (!checked)
+        return;
+    np_free(checked->entries);
+    np_check_room_fini(&checked->room);
+    np_free(checked);
+}
+
+void np_checked_settle(struct np_checked *checked)
+{
+    np_check_room_fini(&checked->room);
+}
+
+int np_checked_usable(struct np_checked *checked, const struct np_kernel *kernel,
+    const struct np_graph *graph, const struct np_op_node *node, int max_rows, bool *ret_found,
+    struct np_err *err)
+{
+    char key[MOST_KEY];
+    double error;
+
+    write_key(key, kernel, graph, node);
+    const struct entry *entry = find(checked, key);
+    if (entry || checked->trusts)
+        return !entry || !entry->wrong;
+    int code = np_kernel_error(kernel, graph, node, max_rows, &checked->room, &error, err);
+    if (code < 0)
+        return code;
+    bool wrong = !(error <= NP_KERNEL_ERROR); /* a NaN is */
+    if (!add(checked, key, strlen(key), wrong))
+        return np_err_set(err, -ENOMEM, "no memory for what was checked");
+    *ret_found = wrong;
+    return !wrong;
+}
+
+void np_checked_say(const struct np_checked *checked, const struct np_op_node *node,
+    const struct np_kernel *wrong, const struct np_kernel *instead)
+{
+    char text[400];
+    bool slow = strncmp(instead->name, "reference", 9) == 0;
+
+    if (!checked->note)
+        return;
+    snprintf(text, sizeof(text),
+        "layer '%s': the kernel '%s' gives wrong numbers for its shape on this CPU and is not "
+        "used; '%s' takes its place%s",
+        node->name ? node->name : "?", wrong->name, instead->name, slow ? ", which is slow" : "");
+    checked->note(checked->context, text);
+}
+
+char *np_checked_state(const struct np_checked *checked)
+{
+    size_t bytes = 128, at;
+
+    for (int i = 0; i < checked->nr; i++)
+        bytes += checked->entries[i].wrong ? MOST_KEY + 8 : 0;
+    char *text = np_alloc(bytes);
+    if (!text)
+        return NULL;
+    write_with(text, bytes);
+    at = strlen(text);
+    for (int i = 0; i < checked->nr; i++)
+        if (checked->entries[i].wrong)
+            at += (size_t)snprintf(text + at, bytes - at, "\nwrong %s", checked->entries[i].key);
+    return text;
+}

@@ -1,0 +1,62 @@
+/* What the CPU device's own kernels share. Internal to kernels_cpu*.c. */
+#ifndef NP_KERNELS_CPU_H
+#define NP_KERNELS_CPU_H
+
+#include "trainer/cpu/kernels.h"
+
+#define NP_CPU_BLOCK 16 /* elements: a line of the cache in f32; two vectors */
+
+/* The facts of a node. Kernels with more keep a struct that begins with this one. */
+struct np_cpu {
+    enum np_op op;
+    bool half; /* activations are bf16 */
+    int nr_ins, nr_outs, batch;
+    int h, w, c;      /* of the first input (INPUT: output) */
+    int out_h, out_w; /* of the first output */
+    struct np_attrs attrs;
+    /* The period: the shortest stretch of an activation that is a whole number of pixels and of
+     * blocks. A tile: periods that make a loop worth starting. What belongs to channels is laid out
+     * over a tile. */
+    int period, tile;
+};
+
+/* Fills what a node tells; -ENOTSUP for dtypes other than f32 and bf16, and for 2^27 channels. */
+int np_cpu_init(struct np_cpu *cpu, const struct np_graph *graph, const struct np_op_node *node);
+/* A prepare that allocates a struct np_cpu and needs `nr_tiles` tiles of floats as scratch. */
+int np_cpu_prepare(const struct np_graph *graph, const struct np_op_node *node, int nr_tiles,
+    void **ret_state, struct np_needs *ret_needs, struct np_err *err);
+void np_cpu_free(void *state);
+
+/* out (n) = max(in, 0) of f32 (half: bf16); a NaN stays one. out may be in. */
+void np_cpu_relu(bool half, void *out, const void *in, size_t n);
+
+/* Elements before the run's first row, and of its rows, for activations of this many a row. */
+static inline size_t np_cpu_first(const struct np_run *run, size_t row)
+{
+    return (size_t)run->first_row * row;
+}
+
+static inline size_t np_cpu_row(const struct np_cpu *cpu) /* of the first input */
+{
+    return (size_t)cpu->h * (size_t)cpu->w * (size_t)cpu->c;
+}
+
+/* Element `i` of an activation. */
+static inline void *np_cpu_at(const struct np_cpu *cpu, void *data, size_t i)
+{
+    return data ? (char *)data + i * (cpu->half ? sizeof(uint16_t) : sizeof(float)) : NULL;
+}
+
+extern const struct np_kernel np_cpu_bn_stats_f32, np_cpu_bn_stats_bf16, np_cpu_bn_apply_f32,
+    np_cpu_bn_apply_bf16, np_cpu_bn_eval_f32, np_cpu_bn_eval_bf16, np_cpu_bn_reduce_f32,
+    np_cpu_bn_reduce_bf16, np_cpu_bn_dgrad_f32, np_cpu_bn_dgrad_bf16, np_cpu_maxpool_f32,
+    np_cpu_maxpool_bf16, np_cpu_maxpool_dgrad_f32, np_cpu_maxpool_dgrad_bf16,
+    np_cpu_global_avgpool_f32, np_cpu_global_avgpool_bf16, np_cpu_global_avgpool_dgrad_f32,
+    np_cpu_global_avgpool_dgrad_bf16, np_cpu_winograd_f32, np_cpu_winograd_dgrad_f32,
+    np_cpu_winograd_wgrad_f32, np_cpu_winograd_bf16, np_cpu_winograd_dgrad_bf16,
+    np_cpu_winograd_wgrad_bf16, np_cpu_avgpool_f32, np_cpu_avgpool_bf16, np_cpu_avgpool_dgrad_f32,
+    np_cpu_avgpool_dgrad_bf16, np_cpu_dropout_f32, np_cpu_dropout_bf16, np_cpu_dropout_dgrad_f32,
+    np_cpu_dropout_dgrad_bf16, np_cpu_cross_entropy_f32, np_cpu_cross_entropy_bf16,
+    np_cpu_cross_entropy_dgrad_f32, np_cpu_cross_entropy_dgrad_bf16;
+
+#endif

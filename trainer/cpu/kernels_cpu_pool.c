@@ -1,0 +1,327 @@
+/* Pooling, forward and backward: eight channels at a time. A max pool notes in which element of its
+ * window it found each maximum, and sends the gradient there. */
+#include "trainer/cpu/kernels_cpu.h"
+
+#include <errno.h>
+#include <math.h>
+
+#include "trainer/cpu/simd.h"
+
+/* Where the windows of one row (image) lie. */
+struct windows {
+    int h, w, c;      /* of the big side */
+    int out_h, out_w; /* of the small one */
+    int kernel_h, kernel_w, stride, pad;
+};
+
+static struct windows windows_of(const struct np_cpu *cpu, bool back)
+{
+    const struct np_window *w = &cpu->attrs.window;
+
+    return (struct windows){back ? cpu->out_h : cpu->h, back ? cpu->out_w : cpu->w, cpu->c,
+        back ? cpu->h : cpu->out_h, back ? cpu->w : cpu->out_w, w->kernel_h, w->kernel_w, w->stride,
+        w->pad};
+}
+
+/* The part of a window that lies in the picture: elements first..end of n at place `at`. */
+static inline void clip(int at, int n, int kernel, int *ret_first, int *ret_end)
+{
+    *ret_first = at < 0 ? -at : 0;
+    *ret_end = at + kernel > n ? n - at : kernel;
+}
+
+/* --- max pool ------------------------------------------------------------------------------ */
+
+/* Visits a window at its elements in the picture; NaN counts as the largest, as in torch. */
+#define EACH_IN_WINDOW(visit_)                                                                     \
+    for (int ky = y0; ky < y1; ky++)                                                               \
+        for (int kx = x0; kx < x1; kx++) {                                                         \
+            size_t at = ((size_t)(top + ky) * (size_t)g->w + (size_t)(left + kx)) * (size_t)g->c + \
+                        (size_t)k;                                                                 \
+            visit_                                                                                 \
+        }
+
+NP_LOOP_HALF(max_picture, (void *out, uint8_t *argmax, const void *x, const struct windows *g),
+    (out, argmax, x, g))
+{
+    for (int oy = 0; oy < g->out_h; oy++)
+        for (int ox = 0; ox < g->out_w; ox++) {
+            int top = oy * g->stride - g->pad, left = ox * g->stride - g->pad, y0, y1, x0, x1,
+                k = 0;
+            size_t to = ((size_t)oy * (size_t)g->out_w + (size_t)ox) * (size_t)g->c;
+
+            clip(top, g->h, g->kernel_h, &y0, &y1);
+            clip(left, g->w, g->kernel_w, &x0, &x1);
+            for (; k + 8 <= g->c; k += 8) {
+                np_v8 most = np_set(-INFINITY);
+                np_v8i best = {0};
+
+                EACH_IN_WINDOW({
+                    np_v8 v = np_get(x, at, half);
+                    np_v8i more = (v > most) | (v != v);
+
+                    most = (np_v8)(((np_v8i)v & more) | ((np_v8i)most & ~more));
+                    best = ((ky * g->kernel_w + kx) & more) | (best & ~more);
+                })
+                np_put(out, to + (size_t)k, half, most);
+                if (argmax) {
+                    np_v8b bytes = __builtin_convertvector(best, np_v8b);
+
+                    memcpy(argmax + to + k, &bytes, sizeof(bytes));
+                }
+            }
+            for (; k < g->c; k++) {
+                float most = -INFINITY;
+                int best = 0;
+
+                EACH_IN_WINDOW({
+                    float v = np_get1(x, at, half);
+
+                    if (v > most || v != v) {
+                        most = v;
+                        best = ky * g->kernel_w + kx;
+                    }
+                })
+                np_put1(out, to + (size_t)k, half, most);
+                if (argmax)
+                    argmax[to + (size_t)k] = (uint8_t)best;
+            }
+        }
+}
+
+static void maxpool_run(void *state, const struct np_run *run)
+{
+    struct np_cpu *cpu = state;
+    struct windows g = windows_of(cpu, false);
+    size_t row = np_cpu_row(cpu), out_row = (size_t)(cpu->out_h * cpu->out_w * cpu->c);
+    uint8_t *argmax = cpu->nr_outs > 1 ? run->operands->ptr[2] : NULL;
+
+    for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++)
+        max_picture(cpu->half, np_cpu_at(cpu, run->operands->ptr[1], r * out_row),
+            argmax ? argmax + r * out_row : NULL, np_cpu_at(cpu, run->operands->ptr[0], r * row),
+            &g);
+}
+
+/* dx (f32, zeroed) += dy at each window's maximum. */
+NP_LOOP_HALF(max_scatter,
+    (float *dx, const void *dy, const uint8_t *argmax, const struct windows *g),
+    (dx, dy, argmax, g))
+{
+    for (int oy = 0; oy < g->out_h; oy++)
+        for (int ox = 0; ox < g->out_w; ox++) {
+            int top = oy * g->stride - g->pad, left = ox * g->stride - g->pad, y0, y1, x0, x1,
+                k = 0;
+            size_t from = ((size_t)oy * (size_t)g->out_w + (size_t)ox) * (size_t)g->c;
+
+            clip(top, g->h, g->kernel_h, &y0, &y1);
+            clip(left, g->w, g->kernel_w, &x0, &x1);
+            for (; k + 8 <= g->c; k += 8) {
+                np_v8 d = np_get(dy, from + (size_t)k, half);
+                np_v8b bytes;
+                np_v8i best;
+
+                memcpy(&bytes, argmax + from + k, sizeof(bytes));
+                best = __builtin_convertvector(bytes, np_v8i);
+                EACH_IN_WINDOW({
+                    np_v8i here = best == ky * g->kernel_w + kx;
+
+                    np_store(dx + at, np_load(dx + at) + np_mask(here, d));
+                })
+            }
+            for (; k < g->c; k++)
+                EACH_IN_WINDOW({
+                    if (argmax[from + (size_t)k] == ky * g->kernel_w + kx)
+                        dx[at] += np_get1(dy, from + (size_t)k, half);
+                })
+        }
+}
+
+static void maxpool_dgrad_run(void *state, const struct np_run *run)
+{
+    struct np_cpu *cpu = state;
+    struct windows g = windows_of(cpu, true);
+    size_t dy_row = np_cpu_row(cpu), row = (size_t)(cpu->out_h * cpu->out_w * cpu->c);
+    const uint8_t *argmax = run->operands->ptr[1];
+
+    for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++) {
+        void *dx = np_cpu_at(cpu, run->operands->ptr[2], r * row);
+        float *sum = cpu->half ? run->scratch : dx;
+
+        memset(sum, 0, row * sizeof(float));
+        max_scatter(cpu->half, sum, np_cpu_at(cpu, run->operands->ptr[0], r * dy_row),
+            argmax + r * dy_row, &g);
+        if (cpu->half)
+            np_bf16_from_f32(dx, sum, row);
+    }
+}
+
+/* --- average pool -------------------------------------------------------------------------- */
+
+/* Sums in the window's order, then one division: the reference's bits. */
+NP_LOOP_HALF(mean_picture, (void *out, const void *x, const struct windows *g), (out, x, g))
+{
+    float all = (float)(g->kernel_h * g->kernel_w); /* padding counts */
+
+    for (int oy = 0; oy < g->out_h; oy++)
+        for (int ox = 0; ox < g->out_w; ox++) {
+            int top = oy * g->stride - g->pad, left = ox * g->stride - g->pad, y0, y1, x0, x1,
+                k = 0;
+            size_t to = ((size_t)oy * (size_t)g->out_w + (size_t)ox) * (size_t)g->c;
+
+            clip(top, g->h, g->kernel_h, &y0, &y1);
+            clip(left, g->w, g->kernel_w, &x0, &x1);
+            for (; k + 8 <= g->c; k += 8) {
+                np_v8 sum = np_zero();
+
+                EACH_IN_WINDOW({ sum += np_get(x, at, half); })
+                np_put(out, to + (size_t)k, half, sum / np_set(all));
+            }
+            for (; k < g->c; k++) {
+                float sum = 0;
+
+                EACH_IN_WINDOW({ sum += np_get1(x, at, half); })
+                np_put1(out, to + (size_t)k, half, sum / all);
+            }
+        }
+}
+
+static void avgpool_run(void *state, const struct np_run *run)
+{
+    struct np_cpu *cpu = state;
+    struct windows g = windows_of(cpu, false);
+    size_t row = np_cpu_row(cpu), out_row = (size_t)(cpu->out_h * cpu->out_w * cpu->c);
+
+    for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++)
+        mean_picture(cpu->half, np_cpu_at(cpu, run->operands->ptr[1], r * out_row),
+            np_cpu_at(cpu, run->operands->ptr[0], r * row), &g);
+}
+
+/* dx (f32, zeroed) += each window's share of dy. */
+NP_LOOP_HALF(mean_scatter, (float *dx, const void *dy, const struct windows *g), (dx, dy, g))
+{
+    float share = 1.0f / (float)(g->kernel_h * g->kernel_w);
+
+    for (int oy = 0; oy < g->out_h; oy++)
+        for (int ox = 0; ox < g->out_w; ox++) {
+            int top = oy * g->stride - g->pad, left = ox * g->stride - g->pad, y0, y1, x0, x1,
+                k = 0;
+            size_t from = ((size_t)oy * (size_t)g->out_w + (size_t)ox) * (size_t)g->c;
+
+            clip(top, g->h, g->kernel_h, &y0, &y1);
+            clip(left, g->w, g->kernel_w, &x0, &x1);
+            for (; k + 8 <= g->c; k += 8) {
+                np_v8 d = np_get(dy, from + (size_t)k, half) * np_set(share);
+
+                EACH_IN_WINDOW({ np_store(dx + at, np_load(dx + at) + d); })
+            }
+            for (; k < g->c; k++) {
+                float d = np_get1(dy, from + (size_t)k, half) * share;
+
+                EACH_IN_WINDOW({ dx[at] += d; })
+            }
+        }
+}
+
+static void avgpool_dgrad_run(void *state, const struct np_run *run)
+{
+    struct np_cpu *cpu = state;
+    struct windows g = windows_of(cpu, true);
+    size_t dy_row = np_cpu_row(cpu), row = (size_t)(cpu->out_h * cpu->out_w * cpu->c);
+
+    for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++) {
+        void *dx = np_cpu_at(cpu, run->operands->ptr[1], r * row);
+        float *sum = cpu->half ? run->scratch : dx;
+
+        memset(sum, 0, row * sizeof(float));
+        mean_scatter(cpu->half, sum, np_cpu_at(cpu, run->operands->ptr[0], r * dy_row), &g);
+        if (cpu->half)
+            np_bf16_from_f32(dx, sum, row);
+    }
+}
+
+/* --- global average ------------------------------------------------------------------------ */
+
+/* sum (c) = mean over n pixels of x */
+NP_LOOP_HALF(mean_pixels, (float *mean, const void *x, size_t n, size_t c), (mean, x, n, c))
+{
+    float share = 1.0f / (float)n;
+    size_t k = 0;
+
+    for (; k + 8 <= c; k += 8) {
+        np_v8 sum = np_zero();
+
+        for (size_t p = 0; p < n; p++)
+            sum += np_get(x, p * c + k, half);
+        np_store(mean + k, sum * np_set(share));
+    }
+    for (; k < c; k++) {
+        float sum = 0;
+
+        for (size_t p = 0; p < n; p++)
+            sum += np_get1(x, p * c + k, half);
+        mean[k] = sum * share;
+    }
+}
+
+static void global_run(void *state, const struct np_run *run)
+{
+    struct np_cpu *cpu = state;
+    size_t pixels = (size_t)(cpu->h * cpu->w), c = (size_t)cpu->c;
+
+    for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++) {
+        void *y = np_cpu_at(cpu, run->operands->ptr[1], r * c);
+        float *mean = cpu->half ? run->scratch : y;
+
+        mean_pixels(
+            cpu->half, mean, np_cpu_at(cpu, run->operands->ptr[0], r * pixels * c), pixels, c);
+        if (cpu->half)
+            np_bf16_from_f32(y, mean, c);
+    }
+}
+
+static void global_dgrad_run(void *state, const struct np_run *run)
+{
+    struct np_cpu *cpu = state;
+    size_t pixels = (size_t)(cpu->out_h * cpu->out_w), c = (size_t)cpu->c;
+    size_t bytes = c * (cpu->half ? sizeof(uint16_t) : sizeof(float));
+    float share = 1.0f / (float)pixels;
+
+    for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++) {
+        void *dx = np_cpu_at(cpu, run->operands->ptr[1], r * pixels * c);
+        const void *dy = np_cpu_at(cpu, run->operands->ptr[0], r * c);
+
+        for (size_t k = 0; k < c; k++)
+            np_put1(dx, k, cpu->half, np_get1(dy, k, cpu->half) * share);
+        for (size_t p = 1; p < pixels; p++)
+            memcpy((char *)dx + p * bytes, dx, bytes);
+    }
+}
+
+/* --- the table ----------------------------------------------------------------------------- */
+
+static int pool_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
+    void **ret_state, struct np_needs *ret_needs, struct np_err *err)
+{
+    int code = np_cpu_prepare(graph, node, 0, ret_state, ret_needs, err);
+
+    (void)max_rows;
+    if (code == 0) { /* a picture, where sums are rounded to bf16 at the end */
+        struct np_cpu *cpu = *ret_state;
+        size_t row = (size_t)cpu->out_h * (size_t)cpu->out_w * (size_t)cpu->c;
+
+        ret_needs->scratch_bytes = cpu->half ? row * sizeof(float) : 0;
+    }
+    return code;
+}
+
+#define ROW(name_, op_, run_)                                                                      \
+    const struct np_kernel np_cpu_##name_##_f32 = {                                                \
+        "cpu " #name_ " f32", op_, NP_F32, pool_prepare, NULL, run_, NULL, np_cpu_free};           \
+    const struct np_kernel np_cpu_##name_##_bf16 = {                                               \
+        "cpu " #name_ " bf16", op_, NP_BF16, pool_prepare, NULL, run_, NULL, np_cpu_free};
+ROW(maxpool, NP_OP_MAXPOOL, maxpool_run)
+ROW(maxpool_dgrad, NP_OP_MAXPOOL_DGRAD, maxpool_dgrad_run)
+ROW(avgpool, NP_OP_AVGPOOL, avgpool_run)
+ROW(avgpool_dgrad, NP_OP_AVGPOOL_DGRAD, avgpool_dgrad_run)
+ROW(global_avgpool, NP_OP_GLOBAL_AVGPOOL, global_run)
+ROW(global_avgpool_dgrad, NP_OP_GLOBAL_AVGPOOL_DGRAD, global_dgrad_run)

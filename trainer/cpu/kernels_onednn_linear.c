@@ -1,0 +1,180 @@
+/* Linear layers by oneDNN's matrix product, forward and backward, in f32; rows in bf16 are
+ * converted. The weight gradient is one product over the batch, made in finish(): a sum a lane
+ * would cost as much memory as the weights, and AlexNet's are 150 MB. */
+#include "trainer/cpu/kernels_onednn_api.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <omp.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+#include "trainer/cpu/kernels_onednn.h"
+
+#define BLOCK 64 /* outputs of a product in finish(): fixed, so that rounding knows no threads */
+
+struct linear {
+    enum np_op op;
+    bool half, relu;
+    int nr_operands_in, max_rows;
+    size_t in, out; /* features */
+};
+
+/* What a lane's run leaves for finish() where rows are bf16. */
+struct lane_rows {
+    size_t nr_rows;
+    float rows[]; /* x (max_rows, in), dy (max_rows, out) */
+};
+
+static int linear_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
+    void **ret_state, struct np_needs *ret_needs, struct np_err *err)
+{
+    struct linear *linear = np_alloc(sizeof(*linear));
+    const struct np_tensor *weight =
+        &graph->tensors[node->op == NP_OP_LINEAR_WGRAD ? node->outs[0] : node->ins[1]];
+
+    if (!linear)
+        return np_err_set(err, -ENOMEM, "no memory for a linear layer");
+    linear->op = node->op;
+    linear->half = graph->tensors[node->ins[0]].dtype == NP_BF16;
+    linear->relu = node->attrs.relu;
+    linear->nr_operands_in = node->nr_ins;
+    linear->max_rows = max_rows;
+    linear->out = (size_t)weight->dims[0];
+    linear->in = (size_t)weight->dims[1];
+    *ret_needs = (struct np_needs){.max_rows = max_rows};
+    if (linear->half) {
+        size_t bytes = (linear->in + linear->out) * (size_t)max_rows * sizeof(float);
+
+        if (node->op == NP_OP_LINEAR_WGRAD)
+            ret_needs->partial_bytes = sizeof(struct lane_rows) + bytes;
+        else
+            ret_needs->scratch_bytes = bytes;
+    }
+    *ret_state = linear;
+    return 0;
+}
+
+static void linear_free(void *state)
+{
+    np_free(state);
+}
+
+/* c (m, n) = a (m, k) b (k, n); ta, tb: a, b are stored transposed. A failure is lack of memory. */
+static void product(char ta, char tb, size_t m, size_t n, size_t k, const float *a, size_t lda,
+    const float *b, size_t ldb, float beta, float *c, size_t ldc)
+{
+    dnnl_status_t status;
+
+    omp_set_num_threads(1); /* of this thread */
+    status = dnnl_sgemm(ta, tb, (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, 1, a, (dnnl_dim_t)lda,
+        b, (dnnl_dim_t)ldb, beta, c, (dnnl_dim_t)ldc);
+    assert(status == dnnl_success);
+    (void)status;
+}
+
+static const float *rows_in(const struct linear *linear, const struct np_run *run, size_t features,
+    const void *data, float *room)
+{
+    size_t first = (size_t)run->first_row * features;
+
+    if (!linear->half)
+        return (const float *)data + first;
+    np_f32_from_bf16(room, (const uint16_t *)data + first, features * (size_t)run->nr_rows);
+    return room;
+}
+
+static void add_bias(const struct linear *linear, float *y, const float *bias, int nr_rows)
+{
+    for (int r = 0; r < nr_rows; r++, y += linear->out)
+        for (size_t o = 0; o < linear->out; o++) {
+            float sum = bias ? y[o] + bias[o] : y[o];
+
+            y[o] = linear->relu && sum < 0 ? 0 : sum;
+        }
+}
+
+/* Forward: y = x w' + b; dgrad: dx = dy w. */
+static void linear_run(void *state, const struct np_run *run)
+{
+    struct linear *linear = state;
+    bool forward = linear->op == NP_OP_LINEAR;
+    size_t from = forward ? linear->in : linear->out, to = forward ? linear->out : linear->in;
+    size_t rows = (size_t)run->nr_rows, first = (size_t)run->first_row * to;
+    void *out = run->operands->ptr[linear->nr_operands_in];
+    float *room = run->scratch;
+    const float *in = rows_in(linear, run, from, run->operands->ptr[0], room);
+    float *result = linear->half ? room + rows * from : (float *)out + first;
+
+    product('N', forward ? 'T' : 'N', rows, to, from, in, from, run->operands->ptr[1], linear->in,
+        0, result, to);
+    if (forward)
+        add_bias(linear, result, linear->nr_operands_in > 2 ? run->operands->ptr[2] : NULL,
+            run->nr_rows);
+    if (linear->half)
+        np_bf16_from_f32((uint16_t *)out + first, result, rows * to);
+}
+
+/* --- gradient of the weights --------------------------------------------------------------- */
+
+static void wgrad_run(void *state, const struct np_run *run)
+{
+    struct linear *linear = state;
+    struct lane_rows *lane = run->partial;
+    float *dy;
+
+    if (!linear->half)
+        return;                 /* finish() reads the batch where it lies */
+    assert(run->first_in_lane); /* one run a lane */
+    lane->nr_rows = (size_t)run->nr_rows;
+    rows_in(linear, run, linear->in, run->operands->ptr[0], lane->rows);
+    dy = lane->rows + lane->nr_rows * linear->in;
+    rows_in(linear, run, linear->out, run->operands->ptr[1], dy);
+}
+
+static void wgrad_block(const struct linear *linear, const struct np_finish *finish, size_t first,
+    size_t n, const float *x, const float *dy, size_t rows, bool add)
+{
+    float *dw = (float *)finish->operands->ptr[linear->nr_operands_in] + first * linear->in;
+    float *db = finish->operands->ptr[linear->nr_operands_in + 1];
+
+    product('T', 'N', n, linear->in, rows, dy + first, linear->out, x, linear->in, add ? 1 : 0, dw,
+        linear->in);
+    for (size_t o = first; db && o < first + n; o++) {
+        float sum = add ? db[o] : 0;
+
+        for (size_t r = 0; r < rows; r++)
+            sum += dy[r * linear->out + o];
+        db[o] = sum;
+    }
+}
+
+static void wgrad_finish(void *state, const struct np_finish *finish)
+{
+    struct linear *linear = state;
+    size_t step = (size_t)finish->nr_parts * BLOCK;
+
+    for (size_t o = (size_t)finish->part * BLOCK; o < linear->out; o += step) {
+        size_t n = linear->out - o < BLOCK ? linear->out - o : BLOCK;
+
+        if (!linear->half)
+            wgrad_block(linear, finish, o, n, finish->operands->ptr[0], finish->operands->ptr[1],
+                (size_t)finish->batch, finish->accumulate);
+        for (int l = 0; linear->half && l < finish->nr_lanes; l++) {
+            const struct lane_rows *lane = finish->partials[l];
+
+            wgrad_block(linear, finish, o, n, lane->rows, lane->rows + lane->nr_rows * linear->in,
+                lane->nr_rows, finish->accumulate || l > 0);
+        }
+    }
+}
+
+#define LINEAR(type_, dtype_)                                                                      \
+    const struct np_kernel np_onednn_linear_##type_ = {"onednn linear " #type_, NP_OP_LINEAR,      \
+        dtype_, linear_prepare, NULL, linear_run, NULL, linear_free};                              \
+    const struct np_kernel np_onednn_linear_dgrad_##type_ = {"onednn linear dgrad " #type_,        \
+        NP_OP_LINEAR_DGRAD, dtype_, linear_prepare, NULL, linear_run, NULL, linear_free};          \
+    const struct np_kernel np_onednn_linear_wgrad_##type_ = {"onednn linear wgrad " #type_,        \
+        NP_OP_LINEAR_WGRAD, dtype_, linear_prepare, NULL, wgrad_run, wgrad_finish, linear_free};
+LINEAR(f32, NP_F32)
+LINEAR(bf16, NP_BF16)

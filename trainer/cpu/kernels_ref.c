@@ -1,0 +1,480 @@
+/* The reference kernels: every operation in plain C, the truth the others are tested against.
+ * f32 and bf16 (read and written as bf16, computed in f32). Formulas: batchnorm arXiv:1502.03167,
+ * dropout JMLR 15 (2014), label smoothing arXiv:1512.00567. Any pool thread, each its own lane. */
+#include "trainer/cpu/kernels_ref.h"
+
+#include <errno.h>
+#include <math.h>
+
+#include "loader/base/mem.h"
+#include "loader/base/rng.h"
+
+/* --- common -------------------------------------------------------------------------------- */
+
+static size_t channels(const struct np_ref *ref, int tensor)
+{
+    return (size_t)np_ref_shape(ref, tensor).c;
+}
+
+/* Floats a lane sums up. */
+static size_t partial_floats(const struct np_ref *ref)
+{
+    const struct np_op_node *node = ref->node;
+    size_t n = 0;
+
+    switch (node->op) {
+    case NP_OP_BN_STATS: return 2 * 2 * channels(ref, node->ins[0]); /* doubles */
+    case NP_OP_BN_REDUCE: return 2 * 2 * channels(ref, node->ins[0]);
+    case NP_OP_CONV_WGRAD:
+    case NP_OP_LINEAR_WGRAD:
+        for (int o = 0; o < node->nr_outs; o++)
+            n += np_tensor_elements(&ref->graph->tensors[node->outs[o]]);
+        return n;
+    default: return 0;
+    }
+}
+
+int np_ref_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
+    void **ret_state, struct np_needs *ret_needs, struct np_err *err)
+{
+    struct np_ref *ref = np_alloc(sizeof(*ref));
+    int activation =
+        node->op == NP_OP_INPUT || node->op == NP_OP_CONV_DGRAD ? node->outs[0] : node->ins[0];
+    size_t row = 0;
+
+    if (!ref)
+        return np_err_set(err, -ENOMEM, "no memory for a reference kernel");
+    *ref = (struct np_ref){node, graph, graph->tensors[activation].dtype};
+    if (node->op == NP_OP_CONV || node->op == NP_OP_CONV_DGRAD || node->op == NP_OP_MAXPOOL_DGRAD ||
+        node->op == NP_OP_AVGPOOL_DGRAD)
+        row = np_ref_row(np_ref_shape(ref, node->outs[0]));
+    *ret_needs = (struct np_needs){.scratch_bytes = row * sizeof(float),
+        .partial_bytes = partial_floats(ref) * sizeof(float),
+        .max_rows = max_rows};
+    *ret_state = ref;
+    return 0;
+}
+
+void np_ref_free(void *state)
+{
+    np_free(state);
+}
+
+void np_ref_sum(const struct np_finish *finish, size_t from, size_t n, float *out)
+{
+    size_t first = n * (size_t)finish->part / (size_t)finish->nr_parts;
+    size_t end = n * (size_t)(finish->part + 1) / (size_t)finish->nr_parts;
+
+    for (size_t i = first; i < end; i++) {
+        float sum = finish->accumulate ? out[i] : 0;
+
+        for (int lane = 0; lane < finish->nr_lanes; lane++)
+            sum += ((const float *)finish->partials[lane])[from + i];
+        out[i] = sum;
+    }
+}
+
+/* The elements of the rows of a run, for what works element by element. */
+struct range {
+    size_t first, end;
+};
+
+static struct range range_of(const struct np_ref *ref, int tensor, const struct np_run *run)
+{
+    size_t row = np_ref_row(np_ref_shape(ref, tensor));
+
+    return (struct range){
+        (size_t)run->first_row * row, (size_t)(run->first_row + run->nr_rows) * row};
+}
+
+static void *in(const struct np_run *run, int i)
+{
+    return run->operands->ptr[i];
+}
+
+static void *out(const struct np_ref *ref, const struct np_run *run, int i)
+{
+    return run->operands->ptr[ref->node->nr_ins + i];
+}
+
+static float relu_of(float x)
+{
+    return x < 0 ? 0 : x; /* a NaN stays */
+}
+
+/* --- input, relu, add, dropout, flatten, concat -------------------------------------------- */
+
+static void ref_input(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    struct range r = range_of(ref, ref->node->outs[0], run);
+    size_t c = channels(ref, ref->node->outs[0]);
+    const uint8_t *images = in(run, 0);
+
+    for (size_t i = r.first; i < r.end; i++)
+        np_ref_put(out(ref, run, 0), ref->dtype, i,
+            ((float)images[i] / 255 - ref->node->attrs.mean[i % c]) / ref->node->attrs.std[i % c]);
+}
+
+static void ref_relu(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    struct range r = range_of(ref, ref->node->ins[0], run);
+
+    for (size_t i = r.first; i < r.end; i++)
+        np_ref_put(out(ref, run, 0), ref->dtype, i, relu_of(np_ref_get(in(run, 0), ref->dtype, i)));
+}
+
+static void ref_relu_dgrad(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    struct range r = range_of(ref, ref->node->ins[0], run);
+
+    for (size_t i = r.first; i < r.end; i++) {
+        float dy = np_ref_get(in(run, 0), ref->dtype, i);
+
+        np_ref_put(
+            out(ref, run, 0), ref->dtype, i, np_ref_get(in(run, 1), ref->dtype, i) > 0 ? dy : 0);
+    }
+}
+
+static void ref_add(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    struct range r = range_of(ref, ref->node->ins[0], run);
+
+    for (size_t i = r.first; i < r.end; i++) {
+        float sum = np_ref_get(in(run, 0), ref->dtype, i) + np_ref_get(in(run, 1), ref->dtype, i);
+
+        np_ref_put(out(ref, run, 0), ref->dtype, i, ref->node->attrs.relu ? relu_of(sum) : sum);
+    }
+}
+
+/* Forward on x, backward on dy: the same draws, a counter an element. */
+static void ref_dropout(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    struct range r = range_of(ref, ref->node->ins[0], run);
+    uint64_t seed = ref->node->attrs.seed;
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    float scale = (float)(1 / (1 - ref->node->attrs.rate));
+
+    for (size_t i = r.first; i < r.end; i++) {
+        const uint32_t counter[4] = {(uint32_t)(i / 4), (uint32_t)((uint64_t)i / 4 >> 32),
+            (uint32_t)run->info->step, (uint32_t)(run->info->step >> 32)};
+        uint32_t words[4];
+        float x = np_ref_get(in(run, 0), ref->dtype, i);
+
+        np_philox(key, counter, words);
+        np_ref_put(out(ref, run, 0), ref->dtype, i,
+            words[i % 4] * 0x1p-32 >= ref->node->attrs.rate ? x * scale : 0);
+    }
+}
+
+/* (h, w, c) <-> (c, h, w); dgrad goes the other way. */
+static void ref_flatten(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    bool back = ref->node->op == NP_OP_FLATTEN_DGRAD;
+    struct np_nhwc s = np_ref_shape(ref, back ? ref->node->outs[0] : ref->node->ins[0]);
+
+    for (int n = run->first_row; n < run->first_row + run->nr_rows; n++)
+        for (int y = 0; y < s.h; y++)
+            for (int x = 0; x < s.w; x++)
+                for (int c = 0; c < s.c; c++) {
+                    size_t nhwc = np_ref_at(s, n, y, x, c);
+                    size_t flat = (size_t)n * np_ref_row(s) +
+                                  ((size_t)c * (size_t)s.h + (size_t)y) * (size_t)s.w + (size_t)x;
+
+                    np_ref_put(out(ref, run, 0), ref->dtype, back ? nhwc : flat,
+                        np_ref_get(in(run, 0), ref->dtype, back ? flat : nhwc));
+                }
+}
+
+/* Parts side by side on channels; dgrad takes them apart. */
+static void ref_concat(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    const struct np_op_node *node = ref->node;
+    bool back = node->op == NP_OP_CONCAT_DGRAD;
+    struct np_nhwc whole = np_ref_shape(ref, back ? node->ins[0] : node->outs[0]);
+    size_t pixels = (size_t)whole.h * (size_t)whole.w, at = 0;
+
+    for (int part = 0; part < (back ? node->nr_outs : node->nr_ins); part++) {
+        size_t c = channels(ref, back ? node->outs[part] : node->ins[part]);
+        void *piece = back ? out(ref, run, part) : in(run, part);
+
+        for (size_t p = (size_t)run->first_row * pixels;
+             piece && p < (size_t)(run->first_row + run->nr_rows) * pixels; p++)
+            for (size_t i = 0; i < c; i++) {
+                size_t w = p * (size_t)whole.c + at + i;
+
+                if (back)
+                    np_ref_put(piece, ref->dtype, p * c + i, np_ref_get(in(run, 0), ref->dtype, w));
+                else
+                    np_ref_put(
+                        out(ref, run, 0), ref->dtype, w, np_ref_get(piece, ref->dtype, p * c + i));
+            }
+        at += c;
+    }
+}
+
+/* --- batchnorm ----------------------------------------------------------------------------- */
+
+static void ref_bn_stats(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    struct range r = range_of(ref, ref->node->ins[0], run);
+    size_t c = channels(ref, ref->node->ins[0]);
+    double *sum = run->partial, *squares = sum + c;
+
+    if (run->first_in_lane)
+        memset(sum, 0, 2 * c * sizeof(double));
+    for (size_t i = r.first; i < r.end; i++) {
+        double x = np_ref_get(in(run, 0), ref->dtype, i);
+
+        sum[i % c] += x;
+        squares[i % c] += x * x;
+    }
+}
+
+static void ref_bn_stats_finish(void *state, const struct np_finish *finish)
+{
+    struct np_ref *ref = state;
+    const struct np_attrs *attrs = &ref->node->attrs;
+    struct np_nhwc s = np_ref_shape(ref, ref->node->ins[0]);
+    double n = (double)finish->batch * s.h * s.w;
+    void *const *ptr = finish->operands->ptr;
+    float *running_mean = ptr[1], *running_var = ptr[2], *mean = ptr[3], *inv_std = ptr[4];
+
+    for (int c = s.c * finish->part / finish->nr_parts;
+         c < s.c * (finish->part + 1) / finish->nr_parts; c++) {
+        double sum = 0, squares = 0, m, var;
+
+        for (int lane = 0; lane < finish->nr_lanes; lane++) {
+            const double *partial = finish->partials[lane];
+
+            sum += partial[c];
+            squares += partial[s.c + c];
+        }
+        m = sum / n;
+        var = squares / n - m * m;
+        var = var > 0 ? var : 0;
+        mean[c] = (float)m;
+        inv_std[c] = (float)(1 / sqrt(var + attrs->eps));
+        running_mean[c] += (float)attrs->momentum * ((float)m - running_mean[c]);
+        var = n > 1 ? var * n / (n - 1) : var; /* the running one is unbiased, as torch's */
+        running_var[c] += (float)attrs->momentum * ((float)var - running_var[c]);
+    }
+}
+
+/* BN_APPLY has mean and inv_std, BN_EVAL the running mean and variance. */
+static void ref_bn_apply(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    const struct np_op_node *node = ref->node;
+    struct range r = range_of(ref, node->ins[0], run);
+    size_t c = channels(ref, node->ins[0]);
+    const float *mean = in(run, 1), *second = in(run, 2), *gamma = in(run, 3), *beta = in(run, 4);
+    const void *add = node->nr_ins > 5 ? in(run, 5) : NULL;
+
+    for (size_t i = r.first; i < r.end; i++) {
+        float inv_std = node->op == NP_OP_BN_EVAL
+                            ? (float)(1 / sqrt((double)second[i % c] + node->attrs.eps))
+                            : second[i % c];
+        float x = np_ref_get(in(run, 0), ref->dtype, i);
+        float y = (x - mean[i % c]) * inv_std * gamma[i % c] + beta[i % c];
+
+        y += add ? np_ref_get(add, ref->dtype, i) : 0;
+        np_ref_put(out(ref, run, 0), ref->dtype, i, node->attrs.relu ? relu_of(y) : y);
+    }
+}
+
+/* dy behind the fused relu: where y (given, or computed again) is not positive nothing passes. */
+static float masked_dy(const struct np_ref *ref, const struct np_run *run, size_t i, float x_hat,
+    float gamma, float beta, const void *y)
+{
+    float dy = np_ref_get(in(run, 0), ref->dtype, i);
+
+    if (!ref->node->attrs.relu)
+        return dy;
+    return (y ? np_ref_get(y, ref->dtype, i) : x_hat * gamma + beta) > 0 ? dy : 0;
+}
+
+static void ref_bn_reduce(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    struct range r = range_of(ref, ref->node->ins[1], run);
+    size_t c = channels(ref, ref->node->ins[1]);
+    const float *mean = in(run, 2), *inv_std = in(run, 3), *gamma = in(run, 4), *beta = in(run, 5);
+    const void *y = ref->node->nr_ins > 6 ? in(run, 6) : NULL;
+    double *dgamma = run->partial, *dbeta = dgamma + c;
+
+    if (run->first_in_lane)
+        memset(dgamma, 0, 2 * c * sizeof(double));
+    for (size_t i = r.first; i < r.end; i++) {
+        size_t k = i % c;
+        float x_hat = (np_ref_get(in(run, 1), ref->dtype, i) - mean[k]) * inv_std[k];
+        float dy = masked_dy(ref, run, i, x_hat, gamma[k], beta[k], y);
+
+        dgamma[k] += (double)dy * x_hat;
+        dbeta[k] += dy;
+    }
+}
+
+static void ref_bn_reduce_finish(void *state, const struct np_finish *finish)
+{
+    struct np_ref *ref = state;
+    int c = (int)channels(ref, ref->node->ins[1]);
+    float *dgamma = finish->operands->ptr[ref->node->nr_ins];
+    float *dbeta = finish->operands->ptr[ref->node->nr_ins + 1];
+
+    for (int k = c * finish->part / finish->nr_parts; k < c * (finish->part + 1) / finish->nr_parts;
+         k++) {
+        double sums[2] = {0, 0};
+
+        for (int lane = 0; lane < finish->nr_lanes; lane++) {
+            sums[0] += ((const double *)finish->partials[lane])[k];
+            sums[1] += ((const double *)finish->partials[lane])[c + k];
+        }
+        dgamma[k] = (float)sums[0] + (finish->accumulate ? dgamma[k] : 0);
+        dbeta[k] = (float)sums[1] + (finish->accumulate ? dbeta[k] : 0);
+    }
+}
+
+/* dx = gamma inv_std (dy - mean(dy) - x_hat mean(dy x_hat)); means over batch and pixels. */
+static void ref_bn_dgrad(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    const struct np_op_node *node = ref->node;
+    struct range r = range_of(ref, node->ins[1], run);
+    struct np_nhwc s = np_ref_shape(ref, node->ins[1]);
+    float n = (float)((double)s.n * s.h * s.w);
+    const float *mean = in(run, 2), *inv_std = in(run, 3), *gamma = in(run, 4), *beta = in(run, 5);
+    const float *dgamma = in(run, 6), *dbeta = in(run, 7);
+    const void *y = node->nr_ins > 8 ? in(run, 8) : NULL;
+    void *dadd = node->nr_outs > 1 ? out(ref, run, 1) : NULL;
+
+    for (size_t i = r.first; i < r.end; i++) {
+        size_t k = i % (size_t)s.c;
+        float x_hat = (np_ref_get(in(run, 1), ref->dtype, i) - mean[k]) * inv_std[k];
+        float dy = masked_dy(ref, run, i, x_hat, gamma[k], beta[k], y);
+
+        np_ref_put(out(ref, run, 0), ref->dtype, i,
+            gamma[k] * inv_std[k] * (dy - dbeta[k] / n - x_hat * dgamma[k] / n));
+        if (dadd)
+            np_ref_put(dadd, ref->dtype, i, dy);
+    }
+}
+
+/* --- the loss ------------------------------------------------------------------------------ */
+
+/* log of the sum of exponentials, shifted by the largest. */
+static float log_sum_exp(const struct np_ref *ref, const void *logits, size_t first, size_t n)
+{
+    float most = -INFINITY, sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        most = fmaxf(most, np_ref_get(logits, ref->dtype, first + i));
+    for (size_t i = 0; i < n; i++)
+        sum += expf(np_ref_get(logits, ref->dtype, first + i) - most);
+    /* cppcheck-suppress invalidFunctionArg ; a loss has classes: sum is at least 1 */
+    return most + logf(sum);
+}
+
+static void ref_cross_entropy(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    size_t classes = channels(ref, ref->node->ins[0]);
+    const int32_t *labels = in(run, 1);
+    float smoothing = (float)ref->node->attrs.label_smoothing;
+    float *loss = out(ref, run, 0), *correct = out(ref, run, 1), *top5 = out(ref, run, 2);
+
+    for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
+        size_t first = (size_t)r * classes, better = 0;
+        float whole, mean = 0, target;
+
+        loss[r] = correct[r] = top5[r] = 0;
+        if (labels[r] < 0)
+            continue;
+        whole = log_sum_exp(ref, in(run, 0), first, classes);
+        target = np_ref_get(in(run, 0), ref->dtype, first + (size_t)labels[r]);
+        for (size_t i = 0; i < classes; i++) {
+            float logit = np_ref_get(in(run, 0), ref->dtype, first + i);
+
+            mean += (whole - logit) / (float)classes;
+            /* of equal logits the first counts as the larger; a NaN is never right */
+            better += !(logit <= target) || (logit == target && i < (size_t)labels[r]);
+        }
+        /* without smoothing a logit of minus infinity is no mean's business */
+        loss[r] = (1 - smoothing) * (whole - target) + (smoothing > 0 ? smoothing * mean : 0);
+        correct[r] = better == 0;
+        top5[r] = better < 5;
+    }
+}
+
+static void ref_cross_entropy_dgrad(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    size_t classes = channels(ref, ref->node->ins[0]);
+    const int32_t *labels = in(run, 1);
+    float smoothing = (float)ref->node->attrs.label_smoothing;
+
+    for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
+        size_t first = (size_t)r * classes;
+        float whole = log_sum_exp(ref, in(run, 0), first, classes);
+
+        for (size_t i = 0; i < classes; i++) {
+            float p = expf(np_ref_get(in(run, 0), ref->dtype, first + i) - whole);
+            float target = smoothing / (float)classes +
+                           ((size_t)(labels[r] < 0 ? 0 : labels[r]) == i ? 1 - smoothing : 0);
+
+            np_ref_put(out(ref, run, 0), ref->dtype, first + i,
+                labels[r] < 0 ? 0 : (p - target) * run->info->loss_scale);
+        }
+    }
+}
+
+/* --- the table ----------------------------------------------------------------------------- */
+
+#define ROW(op_, run_, finish_)                                                                    \
+    static const struct np_kernel f32_##op_ = {                                                    \
+        "reference f32", NP_OP_##op_, NP_F32, np_ref_prepare, NULL, run_, finish_, np_ref_free};   \
+    static const struct np_kernel bf16_##op_ = {                                                   \
+        "reference bf16", NP_OP_##op_, NP_BF16, np_ref_prepare, NULL, run_, finish_, np_ref_free};
+#define ROWS                                                                                       \
+    X(INPUT, ref_input, NULL)                                                                      \
+    X(CONV, np_ref_conv, NULL)                                                                     \
+    X(CONV_DGRAD, np_ref_conv_dgrad, NULL)                                                         \
+    X(CONV_WGRAD, np_ref_conv_wgrad, np_ref_wgrad_finish)                                          \
+    X(BN_STATS, ref_bn_stats, ref_bn_stats_finish)                                                 \
+    X(BN_APPLY, ref_bn_apply, NULL)                                                                \
+    X(BN_EVAL, ref_bn_apply, NULL)                                                                 \
+    X(BN_REDUCE, ref_bn_reduce, ref_bn_reduce_finish)                                              \
+    X(BN_DGRAD, ref_bn_dgrad, NULL)                                                                \
+    X(RELU, ref_relu, NULL)                                                                        \
+    X(RELU_DGRAD, ref_relu_dgrad, NULL)                                                            \
+    X(MAXPOOL, np_ref_maxpool, NULL)                                                               \
+    X(MAXPOOL_DGRAD, np_ref_maxpool_dgrad, NULL)                                                   \
+    X(AVGPOOL, np_ref_avgpool, NULL)                                                               \
+    X(AVGPOOL_DGRAD, np_ref_avgpool_dgrad, NULL)                                                   \
+    X(GLOBAL_AVGPOOL, np_ref_global_avgpool, NULL)                                                 \
+    X(GLOBAL_AVGPOOL_DGRAD, np_ref_global_avgpool_dgrad, NULL)                                     \
+    X(LINEAR, np_ref_linear, NULL)                                                                 \
+    X(LINEAR_DGRAD, np_ref_linear_dgrad, NULL)                                                     \
+    X(LINEAR_WGRAD, np_ref_linear_wgrad, np_ref_wgrad_finish)                                      \
+    X(DROPOUT, ref_dropout, NULL)                                                                  \
+    X(DROPOUT_DGRAD, ref_dropout, NULL)                                                            \
+    X(FLATTEN, ref_flatten, NULL)                                                                  \
+    X(FLATTEN_DGRAD, ref_flatten, NULL)                                                            \
+    X(ADD, ref_add, NULL)                                                                          \
+    X(CONCAT, ref_concat, NULL)                                                                    \
+    X(CONCAT_DGRAD, ref_concat, NULL)                                                              \
+    X(CROSS_ENTROPY, ref_cross_entropy, NULL)                                                      \
+    X(CROSS_ENTROPY_DGRAD, ref_cross_entropy_dgrad, NULL)
+
+#define X ROW
+ROWS
+#undef X
+#define X(op_, run_, finish_) &f32_##op_, &bf16_##op_,
+    const struct np_kernel *const np_kernels_ref[] = {ROWS NULL};

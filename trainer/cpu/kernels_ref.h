@@ -1,0 +1,87 @@
+/* What the reference kernels share: element access and the facts of a node. Plain and slow on
+ * purpose; internal to kernels_ref*.c. */
+#ifndef NP_KERNELS_REF_H
+#define NP_KERNELS_REF_H
+
+#include <string.h>
+
+#include "trainer/cpu/kernels.h"
+
+struct np_ref {
+    const struct np_op_node *node;
+    const struct np_graph *graph;
+    enum np_dtype dtype; /* of activations */
+};
+
+/* An activation's shape; what lacks a dimension has 1. */
+struct np_nhwc {
+    int n, h, w, c;
+};
+
+static inline struct np_nhwc np_ref_shape(const struct np_ref *ref, int tensor)
+{
+    const int *d = ref->graph->tensors[tensor].dims;
+    int nr = ref->graph->tensors[tensor].nr_dims;
+
+    return (struct np_nhwc){d[0], nr > 3 ? d[1] : 1, nr > 3 ? d[2] : 1,
+        nr > 3   ? d[3]
+        : nr > 1 ? d[nr - 1]
+                 : 1};
+}
+
+static inline size_t np_ref_row(struct np_nhwc s) /* elements of a row */
+{
+    return (size_t)s.h * (size_t)s.w * (size_t)s.c;
+}
+
+static inline size_t np_ref_at(struct np_nhwc s, int n, int y, int x, int c)
+{
+    return (((size_t)n * (size_t)s.h + (size_t)y) * (size_t)s.w + (size_t)x) * (size_t)s.c +
+           (size_t)c;
+}
+
+static inline float np_ref_get(const void *data, enum np_dtype dtype, size_t i)
+{
+    float value;
+    uint32_t word;
+
+    if (dtype == NP_F32)
+        return ((const float *)data)[i];
+    word = (uint32_t)((const uint16_t *)data)[i] << 16;
+    memcpy(&value, &word, sizeof(value));
+    return value;
+}
+
+static inline void np_ref_put(void *data, enum np_dtype dtype, size_t i, float value)
+{
+    if (dtype == NP_F32)
+        ((float *)data)[i] = value;
+    else
+        np_bf16_from_f32((uint16_t *)data + i, &value, 1);
+}
+
+/* The facts every prepare needs; rows of the table differ in partial_floats only. */
+int np_ref_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
+    void **ret_state, struct np_needs *ret_needs, struct np_err *err);
+void np_ref_free(void *state);
+/* Sums lanes' partials (n floats each) in lane order into out. */
+void np_ref_sum(const struct np_finish *finish, size_t from, size_t n, float *out);
+
+/* conv and linear, kernels_ref_conv.c */
+void np_ref_conv(void *state, const struct np_run *run);
+void np_ref_conv_dgrad(void *state, const struct np_run *run);
+void np_ref_conv_wgrad(void *state, const struct np_run *run);
+void np_ref_wgrad_finish(void *state, const struct np_finish *finish);
+void np_ref_linear(void *state, const struct np_run *run);
+void np_ref_linear_dgrad(void *state, const struct np_run *run);
+void np_ref_linear_wgrad(void *state, const struct np_run *run);
+
+/* pooling, kernels_ref_pool.c */
+void np_ref_maxpool(void *state, const struct np_run *run);
+void np_ref_maxpool_dgrad(void *state, const struct np_run *run);
+void np_ref_avgpool(void *state, const struct np_run *run);
+void np_ref_avgpool_dgrad(void *state, const struct np_run *run);
+void np_ref_global_avgpool(void *state, const struct np_run *run);
+void np_ref_global_avgpool_dgrad(void *state, const struct np_run *run);
+
+#endif

@@ -1,0 +1,509 @@
+/* Groups, chunks and lanes: the executor of the CPU device. A group is the longest run of calls in
+ * which nobody reads what an earlier call of the group only finishes after all rows; its calls run
+ * chunk by chunk, so that a chunk's tensors stay in the core's cache from call to call. */
+#include "trainer/cpu/program.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+
+#define CACHE_BYTES     (1u << 20) /* of a core's share of the caches that a chunk's tensors may take */
+#define FINISH_IN_PLACE (64u << 10) /* partials smaller than this are not worth a hand-over */
+
+struct call {
+    const struct np_op_node *node;
+    const struct np_kernel *kernel;
+    void *state;
+    struct np_needs needs;
+    struct np_operands operands;
+    void *shared;
+    size_t partial_at; /* in its lane's sums */
+    void **partials;   /* (nr_lanes) */
+    bool whole_lane;   /* one run a lane, after the group's chunks */
+    uint64_t *ns;      /* (nr_lanes) each written by the thread that runs the lane */
+};
+
+struct group {
+    int first_call, nr_calls;
+    int chunk_rows;
+};
+
+struct np_program {
+    const struct np_graph *graph;
+    struct np_pool *pool;
+    struct np_arrays arrays;
+    struct np_memory memory;
+    struct call *calls;
+    struct group *groups;
+    int nr_calls, nr_groups, nr_lanes;
+    void **scratch; /* one a pool thread */
+    char **sums;    /* one a lane: the partials of the group under way */
+    char *arena;
+    /* of the run under way */
+    struct np_step_info info;
+    const struct group *group;
+};
+
+/* --- groups -------------------------------------------------------------------------------- */
+
+/* Are the node's outputs sums over rows, there only after finish()? */
+static bool crosses_rows(enum np_op op)
+{
+    return op == NP_OP_BN_STATS || op == NP_OP_BN_REDUCE || op == NP_OP_CONV_WGRAD ||
+           op == NP_OP_LINEAR_WGRAD;
+}
+
+static bool is_wgrad(enum np_op op)
+{
+    return op == NP_OP_CONV_WGRAD || op == NP_OP_LINEAR_WGRAD;
+}
+
+static bool reads_any(const struct np_op_node *node, const struct np_op_node *writer)
+{
+    for (int i = 0; i < node->nr_ins; i++)
+        for (int o = 0; o < writer->nr_outs; o++)
+            if (node->ins[i] >= 0 && node->ins[i] == writer->outs[o])
+                return true;
+    return false;
+}
+
+/* Does node n wait for a sum that the group since `first` has not finished? */
+static bool must_wait(const struct np_graph *graph, int first, int n)
+{
+    for (int m = first; m < n; m++)
+        if (crosses_rows(graph->nodes[m].op) && reads_any(&graph->nodes[n], &graph->nodes[m]))
+            return true;
+    return false;
+}
+
+static uint64_t row_bytes(const struct np_graph *graph, int t)
+{
+    const struct np_tensor *tensor = t < 0 ? NULL : &graph->tensors[t];
+
+    if (!tensor || tensor->nr_dims < 2 || tensor->dims[0] != graph->batch ||
+        tensor->role == NP_ROLE_PARAM || tensor->role == NP_ROLE_GRAD)
+        return 0;
+    return np_tensor_elements(tensor) / (uint64_t)graph->batch * np_dtype_bytes(tensor->dtype);
+}
+
+/* Rows of a chunk: what the biggest call reads and writes fits the cache. */
+static int chunk_rows(const struct np_program *program, const struct group *group, int lane_rows)
+{
+    uint64_t most = 1;
+    int rows;
+
+    for (int c = group->first_call; c < group->first_call + group->nr_calls; c++) {
+        const struct np_op_node *node = &program->graph->nodes[c];
+        uint64_t bytes = 0;
+
+        for (int i = 0; i < node->nr_ins; i++)
+            bytes += row_bytes(program->graph, node->ins[i]);
+        for (int o = 0; o < node->nr_outs; o++)
+            bytes += row_bytes(program->graph, node->outs[o]);
+        most = bytes > most ? bytes : most;
+    }
+    rows = (int)(CACHE_BYTES / most);
+    rows = rows < 1 ? 1 : rows > lane_rows ? lane_rows : rows;
+    /* Equal chunks: a short last one costs a kernel of its own. */
+    return (lane_rows + (lane_rows + rows - 1) / rows - 1) / ((lane_rows + rows - 1) / rows);
+}
+
+static void make_groups(struct np_program *program, int *when)
+{
+    const struct np_graph *graph = program->graph;
+    int lane_rows = (graph->batch + program->nr_lanes - 1) / program->nr_lanes;
+    int first = 0;
+
+    for (int n = 0; n <= graph->nr_nodes; n++) {
+        if (n == graph->nr_nodes || must_wait(graph, first, n)) {
+            struct group *group = &program->groups[program->nr_groups++];
+
+            *group = (struct group){.first_call = first, .nr_calls = n - first};
+            group->chunk_rows = chunk_rows(program, group, lane_rows);
+            first = n;
+        }
+        if (n < graph->nr_nodes)
+            when[n] = program->nr_groups;
+    }
+}
+
+/* --- preparing ----------------------------------------------------------------------------- */
+
+/* A weight gradient is summed once a chunk: where the weights are bigger than what a chunk holds,
+ * one run over the lane is cheaper. A linear layer reads all its weights for any number of rows. */
+static bool wants_whole_lane(const struct np_graph *graph, const struct np_op_node *node, int rows)
+{
+    uint64_t read = 0;
+
+    if (node->op == NP_OP_LINEAR || node->op == NP_OP_LINEAR_DGRAD ||
+        node->op == NP_OP_LINEAR_WGRAD)
+        return true;
+    if (node->op != NP_OP_CONV_WGRAD)
+        return false;
+    for (int i = 0; i < node->nr_ins; i++)
+        read += row_bytes(graph, node->ins[i]) * (uint64_t)rows;
+    return np_tensor_elements(&graph->tensors[node->outs[0]]) * sizeof(float) > read / 2;
+}
+
+/* Which kernels a program takes. */
+struct taste {
+    bool reference;
+    struct np_checked *checked; /* NULL: what stands first in the tables */
+};
+
+static int find_kernel(const struct np_program *program, struct call *call, int rows,
+    const struct taste *taste, struct np_err *err)
+{
+    if (taste->checked)
+        return np_kernel_find_right(program->graph, call->node, rows, taste->checked, &call->kernel,
+            &call->state, &call->needs, err);
+    return np_kernel_find(program->graph, call->node, rows, taste->reference, &call->kernel,
+        &call->state, &call->needs, err);
+}
+
+static int prepare_call(struct np_program *program, struct call *call, const struct group *group,
+    int lane_rows, const struct taste *taste, struct np_err *err)
+{
+    int rows = group->chunk_rows, code;
+
+    call->whole_lane = wants_whole_lane(program->graph, call->node, rows);
+    if (call->whole_lane)
+        rows = lane_rows;
+    code = find_kernel(program, call, rows, taste, err);
+    if (code < 0)
+        return np_err_context(err, "layer '%s'", call->node->name ? call->node->name : "?");
+    call->partials = np_alloc_array((size_t)program->nr_lanes, sizeof(void *));
+    call->ns = np_alloc_array((size_t)program->nr_lanes, sizeof(uint64_t));
+    if (!call->partials || !call->ns ||
+        (call->needs.shared_bytes && !(call->shared = np_alloc(call->needs.shared_bytes))))
+        return np_err_set(err, -ENOMEM, "no memory for layer '%s'", call->node->name);
+    return 0;
+}
+
+/* Lanes' sums live as long as their group: groups take turns in one stretch of memory a lane. */
+static int place_partials(struct np_program *program, struct np_err *err)
+{
+    size_t most = 1;
+
+    for (int g = 0; g < program->nr_groups; g++) {
+        const struct group *group = &program->groups[g];
+        size_t bytes = 0;
+
+        for (int c = group->first_call; c < group->first_call + group->nr_calls; c++) {
+            program->calls[c].partial_at = bytes;
+            bytes += (program->calls[c].needs.partial_bytes + NP_ALIGN - 1) / NP_ALIGN * NP_ALIGN;
+        }
+        most = bytes > most ? bytes : most;
+    }
+    for (int lane = 0; lane < program->nr_lanes; lane++) {
+        program->sums[lane] = np_alloc(most);
+        if (!program->sums[lane])
+            return np_err_set(err, -ENOMEM, "no memory: %zu bytes of sums a lane", most);
+        for (int c = 0; c < program->nr_calls; c++)
+            program->calls[c].partials[lane] = program->sums[lane] + program->calls[c].partial_at;
+    }
+    return 0;
+}
+
+static int prepare_calls(struct np_program *program, const struct taste *taste, struct np_err *err)
+{
+    int lane_rows = (program->graph->batch + program->nr_lanes - 1) / program->nr_lanes;
+    size_t scratch_bytes = 1;
+
+    for (int g = 0; g < program->nr_groups; g++) {
+        const struct group *group = &program->groups[g];
+
+        for (int c = group->first_call; c < group->first_call + group->nr_calls; c++) {
+            int code = prepare_call(program, &program->calls[c], group, lane_rows, taste, err);
+
+            if (code < 0)
+                return code;
+            if (program->calls[c].needs.scratch_bytes > scratch_bytes)
+                scratch_bytes = program->calls[c].needs.scratch_bytes;
+        }
+    }
+    for (int t = 0; t < np_pool_threads(program->pool); t++)
+        if (!(program->scratch[t] = np_alloc(scratch_bytes)))
+            return np_err_set(err, -ENOMEM, "no memory: %zu bytes of scratch", scratch_bytes);
+    return 0;
+}
+
+int np_program_new(const struct np_graph *graph, const struct np_plan_options *options,
+    struct np_pool *pool, const struct np_arrays *arrays, struct np_checked *checked,
+    struct np_program **ret_program, struct np_err *err)
+{
+    const struct taste taste = {options->reference, checked};
+    struct np_program *program = np_alloc(sizeof(*program));
+    size_t n = (size_t)graph->nr_nodes;
+    int *when = np_alloc_array(n + 1, sizeof(*when)), code;
+
+    if (!program || !when) {
+        code = np_err_set(err, -ENOMEM, "no memory for a plan");
+        goto out;
+    }
+    program->graph = graph;
+    program->pool = pool;
+    program->arrays = *arrays;
+    program->nr_lanes = options->lanes > 0 ? options->lanes : np_pool_threads(pool);
+    if (program->nr_lanes > graph->batch)
+        program->nr_lanes = graph->batch;
+    program->calls = np_alloc_array(n, sizeof(*program->calls));
+    program->groups = np_alloc_array(n + 1, sizeof(*program->groups));
+    program->scratch = np_alloc_array((size_t)np_pool_threads(pool), sizeof(void *));
+    program->sums = np_alloc_array((size_t)program->nr_lanes, sizeof(char *));
+    if (!program->calls || !program->groups || !program->scratch || !program->sums) {
+        code = np_err_set(err, -ENOMEM, "no memory for a plan of %zu nodes", n);
+        goto out;
+    }
+    program->nr_calls = graph->nr_nodes;
+    for (size_t c = 0; c < n; c++)
+        program->calls[c].node = &graph->nodes[c];
+    make_groups(program, when);
+    code = np_memory_plan(graph, when, &program->memory, err);
+    if (code == 0)
+        code = prepare_calls(program, &taste, err);
+    if (code == 0)
+        code = place_partials(program, err);
+    if (code == 0)
+        *ret_program = program;
+out:
+    if (code < 0)
+        np_program_free(program);
+    np_free(when);
+    return code;
+}
+
+void np_program_free(struct np_program *program)
+{
+    if (!program)
+        return;
+    for (int c = 0; c < program->nr_calls; c++) {
+        struct call *call = &program->calls[c];
+
+        if (call->kernel && call->kernel->free)
+            call->kernel->free(call->state);
+        np_free(call->partials);
+        np_free(call->ns);
+        np_free(call->shared);
+    }
+    for (int t = 0; program->scratch && t < np_pool_threads(program->pool); t++)
+        np_free(program->scratch[t]);
+    for (int lane = 0; program->sums && lane < program->nr_lanes; lane++)
+        np_free(program->sums[lane]);
+    np_free(program->sums);
+    np_free(program->scratch);
+    np_free(program->groups);
+    np_free(program->calls);
+    np_memory_fini(&program->memory);
+    np_free(program);
+}
+
+uint64_t np_program_arena_bytes(const struct np_program *program)
+{
+    return program->memory.arena_bytes;
+}
+
+/* --- operands ------------------------------------------------------------------------------ */
+
+static void *address(const struct np_program *program, int t)
+{
+    const struct np_tensor *tensor = &program->graph->tensors[t];
+
+    switch (tensor->role) {
+    case NP_ROLE_PARAM: return program->arrays.params + tensor->offset;
+    case NP_ROLE_BUFFER: return program->arrays.buffers + tensor->offset;
+    case NP_ROLE_GRAD: return program->arrays.grads + tensor->offset;
+    case NP_ROLE_INPUT: return NULL; /* the batch's, each run */
+    default: break;
+    }
+    if (program->memory.offsets[t] == UINT64_MAX)
+        return NULL;
+    return program->arena + program->memory.offsets[t];
+}
+
+int np_program_set_arena(struct np_program *program, void *arena, struct np_err *err)
+{
+    program->arena = arena;
+    for (int c = 0; c < program->nr_calls; c++) {
+        struct call *call = &program->calls[c];
+        const struct np_op_node *node = call->node;
+
+        for (int i = 0; i < node->nr_ins + node->nr_outs; i++) {
+            int t = i < node->nr_ins ? node->ins[i] : node->outs[i - node->nr_ins];
+
+            call->operands.ptr[i] = t < 0 ? NULL : address(program, t);
+        }
+    }
+    return arena || program->memory.arena_bytes == 0
+               ? 0
+               : np_err_set(err, -ENOMEM, "the network's activations need %llu MiB",
+                     (unsigned long long)(program->memory.arena_bytes >> 20));
+}
+
+const void *np_program_tensor(const struct np_program *program, int tensor)
+{
+    return address(program, tensor);
+}
+
+static void set_inputs(struct np_program *program, const void *images, const void *labels)
+{
+    for (int c = 0; c < program->nr_calls; c++) {
+        struct call *call = &program->calls[c];
+
+        for (int i = 0; i < call->node->nr_ins; i++) {
+            if (call->node->ins[i] == program->graph->images)
+                call->operands.ptr[i] = (void *)images;
+            else if (call->node->ins[i] == program->graph->labels)
+                call->operands.ptr[i] = (void *)labels;
+        }
+    }
+}
+
+/* --- running ------------------------------------------------------------------------------- */
+
+static void begin_call(void *context, int item, int thread)
+{
+    struct np_program *program = context;
+    struct call *call = &program->calls[item];
+
+    (void)thread;
+    if (call->kernel->begin)
+        call->kernel->begin(call->state, &call->operands, call->shared);
+}
+
+static void run_rows(struct np_program *program, struct call *call, int lane, int thread,
+    int first_row, int nr_rows, bool first_in_lane)
+{
+    struct np_run run = {.operands = &call->operands,
+        .info = &program->info,
+        .first_row = first_row,
+        .nr_rows = nr_rows,
+        .first_in_lane = first_in_lane,
+        .scratch = program->scratch[thread],
+        .partial = call->partials[lane],
+        .shared = call->shared};
+    uint64_t start = np_now_ns();
+
+    call->kernel->run(call->state, &run);
+    call->ns[lane] += np_now_ns() - start;
+}
+
+/* Calls first..end of the group, chunk by chunk. */
+static void run_chunks(
+    struct np_program *program, int lane, int thread, int first_call, int end_call)
+{
+    int64_t batch = program->graph->batch;
+    int first = (int)(batch * lane / program->nr_lanes);
+    int end = (int)(batch * (lane + 1) / program->nr_lanes), chunk = program->group->chunk_rows;
+
+    for (int row = first; row < end; row += chunk)
+        for (int c = first_call; c < end_call; c++)
+            if (!program->calls[c].whole_lane)
+                run_rows(program, &program->calls[c], lane, thread, row,
+                    end - row < chunk ? end - row : chunk, row == first);
+}
+
+static void run_whole(struct np_program *program, int lane, int thread, int call)
+{
+    int64_t batch = program->graph->batch;
+    int first = (int)(batch * lane / program->nr_lanes);
+    int end = (int)(batch * (lane + 1) / program->nr_lanes);
+
+    run_rows(program, &program->calls[call], lane, thread, first, end - first, true);
+}
+
+/* All rows of a lane through the group under way. What runs over the whole lane at once parts the
+ * chunks before it from those behind it; gradients of weights, which nobody in the group reads, come
+ * last instead. */
+static void run_lane(void *context, int lane, int thread)
+{
+    struct np_program *program = context;
+    int first = program->group->first_call, end = first + program->group->nr_calls, from = first;
+
+    for (int c = first; c < end; c++)
+        if (program->calls[c].whole_lane && !is_wgrad(program->calls[c].node->op)) {
+            run_chunks(program, lane, thread, from, c);
+            run_whole(program, lane, thread, c);
+            from = c + 1;
+        }
+    run_chunks(program, lane, thread, from, end);
+    for (int c = first; c < end; c++)
+        if (program->calls[c].whole_lane && is_wgrad(program->calls[c].node->op))
+            run_whole(program, lane, thread, c);
+}
+
+struct finish_job {
+    struct np_program *program;
+    struct call *call;
+    int nr_parts;
+};
+
+static void finish_part(void *context, int part, int thread)
+{
+    struct finish_job *job = context;
+    struct np_finish finish = {.operands = &job->call->operands,
+        .info = &job->program->info,
+        .partials = job->call->partials,
+        .nr_lanes = job->program->nr_lanes,
+        .batch = job->program->graph->batch,
+        .part = part,
+        .nr_parts = job->nr_parts};
+
+    (void)thread;
+    job->call->kernel->finish(job->call->state, &finish);
+}
+
+/* What finish() reads or writes, at least. */
+static uint64_t finish_bytes(const struct np_program *program, const struct call *call)
+{
+    uint64_t bytes = call->needs.partial_bytes;
+
+    for (int o = 0; o < call->node->nr_outs; o++)
+        bytes += np_tensor_elements(&program->graph->tensors[call->node->outs[o]]) * sizeof(float);
+    return bytes;
+}
+
+static void finish_group(struct np_program *program, const struct group *group)
+{
+    for (int c = group->first_call; c < group->first_call + group->nr_calls; c++) {
+        struct finish_job job = {program, &program->calls[c], 1};
+
+        if (!job.call->kernel->finish)
+            continue;
+        if (finish_bytes(program, job.call) > FINISH_IN_PLACE)
+            job.nr_parts = np_pool_threads(program->pool);
+        np_pool_run(program->pool, job.nr_parts, finish_part, &job);
+    }
+}
+
+void np_program_run(struct np_program *program, const void *images, const void *labels,
+    const struct np_step_info *info)
+{
+    assert(program->arena || program->memory.arena_bytes == 0);
+    program->info = *info;
+    set_inputs(program, images, labels);
+    np_pool_run(program->pool, program->nr_calls, begin_call, program);
+    for (int g = 0; g < program->nr_groups; g++) {
+        program->group = &program->groups[g];
+        np_pool_run(program->pool, program->nr_lanes, run_lane, program);
+        finish_group(program, program->group);
+    }
+}
+
+int np_program_calls(const struct np_program *program)
+{
+    return program->nr_calls;
+}
+
+uint64_t np_program_call_ns(const struct np_program *program, int call, const char **ret_kernel)
+{
+    uint64_t ns = 0;
+
+    for (int lane = 0; lane < program->nr_lanes; lane++)
+        ns += program->calls[call].ns[lane];
+    *ret_kernel = program->calls[call].kernel->name;
+    return ns;
+}

@@ -1,0 +1,35 @@
+/* One graph made ready for the CPU: prepared kernels in groups, and the arena they work in.
+ * How a step runs is told at the top of kernels.h. Trainer thread; the pool's threads inside. */
+#ifndef NP_PROGRAM_H
+#define NP_PROGRAM_H
+
+#include "trainer/cpu/kernels.h"
+#include "trainer/plan.h"
+#include "trainer/cpu/pool.h"
+
+struct np_program;
+
+/* Flat f32 arrays in the files' layouts; NULL: the graph uses none of that role. Borrowed. */
+struct np_arrays {
+    float *params, *buffers, *grads;
+};
+
+/* checked: kernels found wrong are not used; NULL: nothing is checked, as with options->reference.
+ * graph is borrowed and must stay. arena: of at least np_program_arena_bytes(), given before the
+ * first run, so that several programs may share one. */
+int np_program_new(const struct np_graph *graph, const struct np_plan_options *options,
+    struct np_pool *pool, const struct np_arrays *arrays, struct np_checked *checked,
+    struct np_program **ret_program, struct np_err *err);
+void np_program_free(struct np_program *program);
+uint64_t np_program_arena_bytes(const struct np_program *program);
+int np_program_set_arena(struct np_program *program, void *arena, struct np_err *err);
+/* Runs all nodes on one batch. */
+void np_program_run(struct np_program *program, const void *images, const void *labels,
+    const struct np_step_info *info);
+/* Where a tensor lies, valid until the next run. */
+const void *np_program_tensor(const struct np_program *program, int tensor);
+/* Nanoseconds each call took in all runs so far, all lanes added; calls in node order. For profiles. */
+int np_program_calls(const struct np_program *program);
+uint64_t np_program_call_ns(const struct np_program *program, int call, const char **ret_kernel);
+
+#endif

@@ -1,0 +1,225 @@
+/* Reverse mode on the graph: walks the forward nodes backwards and appends, for each, the nodes
+ * that turn the gradient of its output into those of its inputs and parameters. A tensor that
+ * several nodes read gets the sum. Runs once, at start. */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "trainer/graph/graph.h"
+
+struct tape {
+    struct np_graph *graph;
+    int nr_forward; /* nodes to walk */
+    bool *wanted;   /* (forward tensors) does a parameter lie behind it? */
+    int *grads;     /* (forward tensors) gradient so far, or -1 */
+};
+
+/* --- what must be differentiated ------------------------------------------------------------ */
+
+static bool is_param(const struct np_graph *graph, int t)
+{
+    return graph->tensors[t].role == NP_ROLE_PARAM;
+}
+
+static void find_wanted(struct tape *tape)
+{
+    const struct np_graph *graph = tape->graph;
+
+    for (int n = 0; n < tape->nr_forward; n++) {
+        const struct np_op_node *node = &graph->nodes[n];
+        bool wanted = false;
+
+        for (int i = 0; i < node->nr_ins; i++)
+            wanted |= is_param(graph, node->ins[i]) || tape->wanted[node->ins[i]];
+        for (int o = 0; o < node->nr_outs; o++)
+            tape->wanted[node->outs[o]] |= wanted;
+    }
+}
+
+/* --- building blocks ------------------------------------------------------------------------ */
+
+/* A new tensor shaped like t that will hold a gradient of it. */
+static int new_grad(struct tape *tape, int t, enum np_role role)
+{
+    struct np_graph *graph = tape->graph;
+    const struct np_tensor like = graph->tensors[t];
+    char name[256];
+    int grad;
+
+    snprintf(name, sizeof(name), "d %.240s", like.name);
+    grad = np_graph_tensor(graph, name, role, like.dtype, like.nr_dims, like.dims);
+    graph->tensors[grad].offset = like.offset; /* the same place in the flat array of gradients */
+    return grad;
+}
+
+static int backward_node(struct tape *tape, enum np_op op, int forward)
+{
+    const struct np_op_node from = tape->graph->nodes[forward];
+    int node = np_graph_node(tape->graph, op, from.name, from.line);
+
+    tape->graph->nodes[node].attrs = from.attrs;
+    tape->graph->nodes[node].forward = forward;
+    return node;
+}
+
+/* One reader of t sends back `grad`; from the second on the sum is carried. */
+static void arrives(struct tape *tape, int t, int grad)
+{
+    struct np_graph *graph = tape->graph;
+    int node, sum;
+
+    if (tape->grads[t] < 0) {
+        tape->grads[t] = grad;
+        return;
+    }
+    sum = new_grad(tape, t, NP_ROLE_ACTIVATION);
+    node = np_graph_node(graph, NP_OP_ADD, graph->tensors[t].name, 0);
+    np_graph_in(graph, node, tape->grads[t]);
+    np_graph_in(graph, node, grad);
+    np_graph_out(graph, node, sum);
+    tape->grads[t] = sum;
+}
+
+/* The gradient of parameter t comes from the node; parameters have one reader. */
+static void out_param(struct tape *tape, int node, int t)
+{
+    int grad = new_grad(tape, t, NP_ROLE_GRAD);
+
+    assert(tape->graph->tensors[t].grad < 0);
+    tape->graph->tensors[t].grad = grad;
+    np_graph_out(tape->graph, node, grad);
+}
+
+/* A node op(ins...) -> gradient of activation t. */
+static void send_back(
+    struct tape *tape, enum np_op op, int forward, int t, const int *ins, int nr_ins)
+{
+    int node, grad;
+
+    if (!tape->wanted[t])
+        return;
+    node = backward_node(tape, op, forward);
+    for (int i = 0; i < nr_ins; i++)
+        np_graph_in(tape->graph, node, ins[i]);
+    grad = new_grad(tape, t, NP_ROLE_ACTIVATION);
+    np_graph_out(tape->graph, node, grad);
+    arrives(tape, t, grad);
+}
+
+/* --- the rules ------------------------------------------------------------------------------ */
+
+/* conv and linear: x, weight, [bias] -> y. The gradient of the weights first: dy is at hand. */
+static void weighted(struct tape *tape, int n, int dy, enum np_op wgrad, enum np_op dgrad)
+{
+    const struct np_op_node node = tape->graph->nodes[n];
+    int back = backward_node(tape, wgrad, n);
+
+    np_graph_in(tape->graph, back, node.ins[0]);
+    np_graph_in(tape->graph, back, dy);
+    out_param(tape, back, node.ins[1]);
+    if (node.nr_ins > 2)
+        out_param(tape, back, node.ins[2]);
+    send_back(tape, dgrad, n, node.ins[0], (const int[]){dy, node.ins[1]}, 2);
+}
+
+/* BN_APPLY: x, mean, inv_std, gamma, beta -> y. The statistics' own gradients are inside. */
+static void batchnorm(struct tape *tape, int n, int dy)
+{
+    const struct np_op_node node = tape->graph->nodes[n];
+    const int *in = node.ins;
+    int reduce = backward_node(tape, NP_OP_BN_REDUCE, n);
+
+    np_graph_in(tape->graph, reduce, dy);
+    for (int i = 0; i < 5; i++)
+        np_graph_in(tape->graph, reduce, in[i]);
+    out_param(tape, reduce, in[3]);
+    out_param(tape, reduce, in[4]);
+    send_back(tape, NP_OP_BN_DGRAD, n, in[0],
+        (const int[]){dy, in[0], in[1], in[2], in[3], in[4], tape->graph->tensors[in[3]].grad,
+            tape->graph->tensors[in[4]].grad},
+        8);
+}
+
+static void concat(struct tape *tape, int n, int dy)
+{
+    const struct np_op_node node = tape->graph->nodes[n];
+    int back = backward_node(tape, NP_OP_CONCAT_DGRAD, n);
+    int grads[NP_MAX_OPERANDS];
+
+    np_graph_in(tape->graph, back, dy);
+    for (int i = 0; i < node.nr_ins; i++) {
+        grads[i] = new_grad(tape, node.ins[i], NP_ROLE_ACTIVATION);
+        np_graph_out(tape->graph, back, grads[i]);
+    }
+    for (int i = 0; i < node.nr_ins; i++)
+        arrives(tape, node.ins[i], grads[i]);
+}
+
+static int differentiate(struct tape *tape, int n, struct np_err *err)
+{
+    const struct np_op_node node = tape->graph->nodes[n];
+    int y = node.outs[0], x = node.ins[0], dy = tape->grads[y];
+
+    if (node.op == NP_OP_CROSS_ENTROPY) {
+        send_back(tape, NP_OP_CROSS_ENTROPY_DGRAD, n, x, node.ins, 2);
+        return 0;
+    }
+    if (dy < 0 || !tape->wanted[y])
+        return 0; /* nothing that learns, or nothing that counts */
+    switch (node.op) {
+    case NP_OP_CONV: weighted(tape, n, dy, NP_OP_CONV_WGRAD, NP_OP_CONV_DGRAD); break;
+    case NP_OP_LINEAR: weighted(tape, n, dy, NP_OP_LINEAR_WGRAD, NP_OP_LINEAR_DGRAD); break;
+    case NP_OP_BN_APPLY: batchnorm(tape, n, dy); break;
+    case NP_OP_CONCAT: concat(tape, n, dy); break;
+    case NP_OP_ADD: /* both get dy itself */
+        arrives(tape, node.ins[0], dy);
+        arrives(tape, node.ins[1], dy);
+        break;
+    case NP_OP_RELU: send_back(tape, NP_OP_RELU_DGRAD, n, x, (const int[]){dy, y}, 2); break;
+    case NP_OP_MAXPOOL:
+        send_back(tape, NP_OP_MAXPOOL_DGRAD, n, x, (const int[]){dy, node.outs[1]}, 2);
+        break;
+    case NP_OP_AVGPOOL: send_back(tape, NP_OP_AVGPOOL_DGRAD, n, x, &dy, 1); break;
+    case NP_OP_GLOBAL_AVGPOOL: send_back(tape, NP_OP_GLOBAL_AVGPOOL_DGRAD, n, x, &dy, 1); break;
+    case NP_OP_DROPOUT: send_back(tape, NP_OP_DROPOUT_DGRAD, n, x, &dy, 1); break;
+    case NP_OP_FLATTEN: send_back(tape, NP_OP_FLATTEN_DGRAD, n, x, &dy, 1); break;
+    default: return np_err_set(err, -EINVAL, "%s has no gradient", np_op_names[node.op]);
+    }
+    return 0;
+}
+
+/* A parameter that the loss does not depend on is a mistake of the model, not ours. */
+static int check_all_reached(const struct np_graph *graph, struct np_err *err)
+{
+    for (int t = 0; t < graph->nr_tensors; t++)
+        if (graph->tensors[t].role == NP_ROLE_PARAM && graph->tensors[t].grad < 0)
+            return np_err_set(err, -EINVAL,
+                "'%s' does not reach the loss: no layer leads from it to the last one",
+                graph->tensors[t].name);
+    return 0;
+}
+
+int np_autodiff(struct np_graph *graph, struct np_err *err)
+{
+    size_t n = (size_t)graph->nr_tensors;
+    struct tape tape = {graph, graph->nr_nodes, calloc(n, sizeof(bool)), malloc(n * sizeof(int))};
+    int code = 0;
+
+    assert(graph->nr_nodes == graph->nr_forward);
+    if (!tape.wanted || !tape.grads) {
+        code = np_err_set(err, -ENOMEM, "no memory to differentiate the graph");
+        goto out;
+    }
+    for (size_t t = 0; t < n; t++)
+        tape.grads[t] = -1;
+    find_wanted(&tape);
+    for (int i = tape.nr_forward - 1; i >= 0 && code == 0; i--)
+        code = differentiate(&tape, i, err);
+    if (code == 0)
+        code = check_all_reached(graph, err);
+out:
+    free(tape.grads);
+    free(tape.wanted);
+    return code;
+}

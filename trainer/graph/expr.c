@@ -1,0 +1,261 @@
+/* A recursive-descent calculator, one function a level of precedence. Depth is bounded, since the
+ * text comes from a file. */
+#include "trainer/graph/expr.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DEPTH 32
+#define MAX_VALUE (1ll << 53)
+
+struct reader {
+    const char *text, *at;
+    np_param_fn param;
+    void *context;
+    struct np_err *err;
+    int depth;
+    int code; /* of the first mistake; from there on values mean nothing */
+};
+
+static int64_t any_of(struct reader *r);
+
+static bool name_char(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+static size_t name_length(const char *name)
+{
+    size_t n = 0;
+
+    while (name_char(name[n]))
+        n++;
+    return n;
+}
+
+static int64_t fail(struct reader *r, const char *what)
+{
+    if (r->code == 0)
+        r->code = np_err_set(r->err, -EINVAL, "'%.80s': %s", r->text, what);
+    return 0;
+}
+
+static void skip_spaces(struct reader *r)
+{
+    while (*r->at == ' ')
+        r->at++;
+}
+
+/* Takes the word if it comes next; a word of letters must end there. */
+static bool take(struct reader *r, const char *word)
+{
+    size_t n = strlen(word);
+
+    skip_spaces(r);
+    if (strncmp(r->at, word, n) != 0 || (isalpha((unsigned char)*word) && name_char(r->at[n])))
+        return false;
+    r->at += n;
+    return true;
+}
+
+static int64_t in_range(struct reader *r, double exact, int64_t value)
+{
+    return exact > (double)MAX_VALUE || exact < -(double)MAX_VALUE ? fail(r, "too large a number")
+                                                                   : value;
+}
+
+/* --- values -------------------------------------------------------------------------------- */
+
+static int64_t number_of(struct reader *r)
+{
+    char *end;
+    int64_t value;
+
+    errno = 0;
+    value = strtoll(r->at, &end, 10);
+    if (errno || value > MAX_VALUE)
+        return fail(r, "too large a number");
+    if (name_char(*end) || *end == '.')
+        return fail(r, "not a whole number");
+    r->at = end;
+    return value;
+}
+
+static int64_t param_of(struct reader *r)
+{
+    const char *name = r->at, *text;
+    size_t length = name_length(name);
+    char *end;
+    int64_t value;
+
+    r->at += length;
+    if (length == 0)
+        return fail(r, "a parameter is $ and a name");
+    text = r->param(r->context, name, length);
+    if (!text) {
+        if (r->code == 0)
+            r->code = np_err_set(r->err, -EINVAL, "'%.80s': there is no parameter $%.*s here",
+                r->text, (int)(length > 64 ? 64 : length), name);
+        return 0;
+    }
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (end == text || *end || errno || value > MAX_VALUE || value < -MAX_VALUE) {
+        if (r->code == 0)
+            r->code = np_err_set(r->err, -EINVAL, "'%.80s': $%.*s is '%.40s', no whole number",
+                r->text, (int)(length > 64 ? 64 : length), name, text);
+        return 0;
+    }
+    return value;
+}
+
+static int64_t value_of(struct reader *r)
+{
+    int64_t value;
+
+    if (r->depth == MAX_DEPTH)
+        return fail(r, "nested too deeply");
+    if (take(r, "-")) {
+        r->depth++;
+        value = -value_of(r);
+        r->depth--;
+        return value;
+    }
+    if (take(r, "not")) {
+        r->depth++;
+        value = !value_of(r);
+        r->depth--;
+        return value;
+    }
+    if (take(r, "(")) {
+        r->depth++;
+        value = any_of(r);
+        r->depth--;
+        return take(r, ")") ? value : fail(r, "a ) is missing");
+    }
+    if (take(r, "$"))
+        return param_of(r);
+    if (isdigit((unsigned char)*r->at))
+        return number_of(r);
+    if (take(r, "true"))
+        return 1;
+    if (take(r, "false"))
+        return 0;
+    return fail(r, *r->at ? "a number or a $parameter should stand before the rest"
+                          : "a number or a $parameter is missing at the end");
+}
+
+/* --- operators, strongest first ------------------------------------------------------------ */
+
+static int64_t product_of(struct reader *r)
+{
+    int64_t value = value_of(r), right;
+
+    while (r->code == 0) {
+        if (take(r, "*")) {
+            right = value_of(r);
+            value = in_range(
+                r, (double)value * (double)right, (int64_t)((uint64_t)value * (uint64_t)right));
+        } else if (take(r, "/")) {
+            right = value_of(r);
+            value = right ? value / right : fail(r, "a division by 0");
+        } else if (take(r, "%")) {
+            right = value_of(r);
+            value = right ? value % right : fail(r, "a division by 0");
+        } else {
+            break;
+        }
+    }
+    return value;
+}
+
+static int64_t sum_of(struct reader *r)
+{
+    int64_t value = product_of(r);
+
+    while (r->code == 0) {
+        if (take(r, "+"))
+            value += product_of(r);
+        else if (take(r, "-"))
+            value -= product_of(r);
+        else
+            break;
+        value = in_range(r, (double)value, value);
+    }
+    return value;
+}
+
+static int64_t comparison_of(struct reader *r)
+{
+    int64_t value = sum_of(r);
+
+    if (take(r, "=="))
+        return value == sum_of(r);
+    if (take(r, "!="))
+        return value != sum_of(r);
+    if (take(r, "<="))
+        return value <= sum_of(r);
+    if (take(r, ">="))
+        return value >= sum_of(r);
+    if (take(r, "<"))
+        return value < sum_of(r);
+    if (take(r, ">"))
+        return value > sum_of(r);
+    return value;
+}
+
+static int64_t all_of(struct reader *r)
+{
+    int64_t value = comparison_of(r);
+
+    while (r->code == 0 && take(r, "and")) {
+        int64_t right = comparison_of(r);
+
+        value = value && right;
+    }
+    return value;
+}
+
+static int64_t any_of(struct reader *r)
+{
+    int64_t value = all_of(r);
+
+    while (r->code == 0 && take(r, "or")) {
+        int64_t right = all_of(r);
+
+        value = value || right;
+    }
+    return value;
+}
+
+int np_expr_eval(
+    const char *text, np_param_fn param, void *context, int64_t *ret_value, struct np_err *err)
+{
+    struct reader r = {.text = text, .at = text, .param = param, .context = context, .err = err};
+    int64_t value = any_of(&r);
+
+    skip_spaces(&r);
+    if (r.code == 0 && *r.at)
+        fail(&r, "something follows that is no operator");
+    if (r.code == 0)
+        *ret_value = value;
+    return r.code;
+}
+
+bool np_expr_is_param(const char *text)
+{
+    return text[0] == '$' && text[1] && text[1 + name_length(text + 1)] == '\0';
+}
+
+void np_expr_params(
+    const char *text, void (*found)(void *context, const char *name, size_t length), void *context)
+{
+    while ((text = strchr(text, '$'))) {
+        size_t length = name_length(++text);
+
+        if (length)
+            found(context, text, length);
+    }
+}

@@ -1,0 +1,240 @@
+/* Rewrites pairs of nodes that a device runs as one. Forward nodes go together with their
+ * backward ones: a fused forward whose backward still wanted the tensor between them would be
+ * wrong, so a pair is taken only when all its readers are known. Runs once, at start. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/graph/graph.h"
+
+/* Readers of a tensor; more than asked for: returns that there are more. */
+static int readers(const struct np_graph *graph, int tensor, int *ret_nodes, int most)
+{
+    int n = 0;
+
+    for (int i = 0; i < graph->nr_nodes; i++)
+        for (int k = 0; k < graph->nodes[i].nr_ins; k++)
+            if (graph->nodes[i].ins[k] == tensor) {
+                if (n < most)
+                    ret_nodes[n] = i;
+                n++;
+            }
+    return n;
+}
+
+static int writer(const struct np_graph *graph, int tensor)
+{
+    for (int i = 0; i < graph->nr_nodes; i++)
+        for (int k = 0; k < graph->nodes[i].nr_outs; k++)
+            if (graph->nodes[i].outs[k] == tensor)
+                return i;
+    return -1;
+}
+
+static bool is_backward(const struct np_graph *graph, int n)
+{
+    return n >= graph->nr_forward;
+}
+
+/* The node that reads tensor in the forward pass, if there is exactly one; readers in the backward
+ * pass are counted apart. */
+static int only_forward_reader(const struct np_graph *graph, int tensor, int *ret_nr_backward)
+{
+    int nodes[8], n = readers(graph, tensor, nodes, 8), found = -1;
+
+    *ret_nr_backward = 0;
+    if (n > 8 || graph->logits == tensor)
+        return -1;
+    for (int i = 0; i < n; i++) {
+        if (is_backward(graph, nodes[i])) {
+            ++*ret_nr_backward;
+        } else {
+            if (found >= 0)
+                return -1;
+            found = nodes[i];
+        }
+    }
+    return found;
+}
+
+/* Marks a node to be dropped: no outputs and no inputs. */
+static void kill(struct np_graph *graph, int n)
+{
+    graph->nodes[n].nr_ins = graph->nodes[n].nr_outs = 0;
+}
+
+static void replace_reads(struct np_graph *graph, int from, int to)
+{
+    for (int n = 0; n < graph->nr_nodes; n++)
+        for (int i = 0; i < graph->nodes[n].nr_ins; i++)
+            if (graph->nodes[n].ins[i] == from)
+                graph->nodes[n].ins[i] = to;
+}
+
+/* The backward node of forward node n with this op, or -1. */
+static int backward_of(const struct np_graph *graph, int n, enum np_op op)
+{
+    for (int i = graph->nr_forward; i < graph->nr_nodes; i++)
+        if (graph->nodes[i].op == op && graph->nodes[i].forward == n && graph->nodes[i].nr_outs)
+            return i;
+    return -1;
+}
+
+/* --- batchnorm + relu ----------------------------------------------------------------------- */
+
+/* BN -> z -> RELU -> y becomes BN(relu) -> y; behind it RELU_DGRAD(dy, y) -> dz goes, and
+ * BN_REDUCE and BN_DGRAD take dy and mask it by the sign they compute again. */
+static void fuse_bn_relu(struct np_graph *graph, int bn)
+{
+    int z = graph->nodes[bn].outs[0], nr_backward, relu, relu_back, reduce, dgrad;
+
+    relu = only_forward_reader(graph, z, &nr_backward);
+    if (relu < 0 || graph->nodes[relu].op != NP_OP_RELU || nr_backward > 0)
+        return;
+    relu_back = backward_of(graph, relu, NP_OP_RELU_DGRAD);
+    reduce = backward_of(graph, bn, NP_OP_BN_REDUCE);
+    dgrad = backward_of(graph, bn, NP_OP_BN_DGRAD);
+    if (relu_back >= 0) {
+        int dz = graph->nodes[relu_back].outs[0], dy = graph->nodes[relu_back].ins[0];
+
+        if (reduce < 0 || graph->nodes[reduce].ins[0] != dz)
+            return; /* dz is part of a sum: the relu's gradient is needed by itself */
+        replace_reads(graph, dz, dy);
+        graph->nodes[reduce].attrs.relu = true;
+        if (dgrad >= 0)
+            graph->nodes[dgrad].attrs.relu = true;
+        kill(graph, relu_back);
+    }
+    graph->nodes[bn].attrs.relu = true;
+    graph->nodes[bn].outs[0] = graph->nodes[relu].outs[0];
+    kill(graph, relu);
+}
+
+/* --- batchnorm + add + relu ------------------------------------------------------------------ */
+
+/* BN -> z; ADD(z, other) -> s; RELU -> y becomes BN(add: other, relu) -> y at the ADD's place.
+ * Behind it RELU_DGRAD(dy, y) -> ds, read as dz and as d other, becomes: BN_REDUCE(dy, ..., y),
+ * BN_DGRAD(dy, ..., y) -> dx, d other. */
+static bool fuse_backward_add(struct np_graph *graph, int bn, int relu, int y)
+{
+    int relu_back = backward_of(graph, relu, NP_OP_RELU_DGRAD);
+    int reduce = backward_of(graph, bn, NP_OP_BN_REDUCE);
+    int dgrad = backward_of(graph, bn, NP_OP_BN_DGRAD), ds, dy;
+
+    if (relu_back < 0)
+        return reduce < 0; /* no backward pass at all: the forward may fuse */
+    if (reduce < 0 || dgrad < 0 || graph->nodes[reduce].ins[0] != graph->nodes[relu_back].outs[0])
+        return false;
+    ds = graph->nodes[relu_back].outs[0];
+    dy = graph->nodes[relu_back].ins[0];
+    /* BN_DGRAD makes ds again as its second output; whoever read ds before it must come after. */
+    for (int n = relu_back + 1; n < dgrad; n++)
+        for (int i = 0; i < graph->nodes[n].nr_ins; i++)
+            if (n != reduce && graph->nodes[n].ins[i] == ds)
+                return false;
+    graph->nodes[reduce].ins[0] = graph->nodes[dgrad].ins[0] = dy;
+    graph->nodes[reduce].attrs.relu = graph->nodes[dgrad].attrs.relu = true;
+    np_graph_in(graph, reduce, y);
+    np_graph_in(graph, dgrad, y);
+    kill(graph, relu_back);
+    np_graph_out(graph, dgrad, ds);
+    return true;
+}
+
+static void fuse_bn_add_relu(struct np_graph *graph, int bn)
+{
+    int z = graph->nodes[bn].outs[0], nr_backward, add, relu, other, y;
+    struct np_op_node *node;
+
+    add = only_forward_reader(graph, z, &nr_backward);
+    if (add < 0 || graph->nodes[add].op != NP_OP_ADD || nr_backward > 0)
+        return;
+    other = graph->nodes[add].ins[graph->nodes[add].ins[0] == z];
+    if (other == z || writer(graph, other) == bn)
+        return;
+    relu = only_forward_reader(graph, graph->nodes[add].outs[0], &nr_backward);
+    if (relu < 0 || graph->nodes[relu].op != NP_OP_RELU || nr_backward > 0)
+        return;
+    y = graph->nodes[relu].outs[0];
+    if (!fuse_backward_add(graph, bn, relu, y))
+        return;
+    /* The fused node stands where the ADD stood: `other` is there by then. */
+    node = &graph->nodes[add];
+    np_graph_in(graph, bn, other);
+    node->op = graph->nodes[bn].op;
+    node->attrs = graph->nodes[bn].attrs;
+    node->attrs.relu = true;
+    node->nr_ins = graph->nodes[bn].nr_ins;
+    memcpy(node->ins, graph->nodes[bn].ins, sizeof(node->ins));
+    node->outs[0] = y;
+    for (int n = graph->nr_forward; n < graph->nr_nodes; n++)
+        if (graph->nodes[n].forward == bn)
+            graph->nodes[n].forward = add;
+    kill(graph, bn);
+    kill(graph, relu);
+}
+
+/* --- relu behind conv, linear, add ---------------------------------------------------------- */
+
+/* OP -> z -> RELU -> y becomes OP(relu) -> y; RELU_DGRAD(dy, y) stays: it reads y alone. */
+static void fuse_relu(struct np_graph *graph, int n)
+{
+    int nr_backward, relu = only_forward_reader(graph, graph->nodes[n].outs[0], &nr_backward);
+
+    if (relu < 0 || graph->nodes[relu].op != NP_OP_RELU || nr_backward > 0)
+        return;
+    graph->nodes[n].attrs.relu = true;
+    graph->nodes[n].outs[0] = graph->nodes[relu].outs[0];
+    kill(graph, relu);
+}
+
+/* --- sweeping ------------------------------------------------------------------------------- */
+
+/* Removes the killed nodes; numbers that point at nodes move along. */
+static int sweep(struct np_graph *graph, struct np_err *err)
+{
+    int *moved = malloc((size_t)graph->nr_nodes * sizeof(*moved)), kept = 0, forward = 0;
+
+    if (!moved)
+        return np_err_set(err, -ENOMEM, "no memory to fuse the graph");
+    for (int n = 0; n < graph->nr_nodes; n++) {
+        struct np_op_node *node = &graph->nodes[n];
+
+        moved[n] = node->nr_outs ? kept : -1;
+        if (!node->nr_outs) {
+            free(node->name);
+            continue;
+        }
+        forward += n < graph->nr_forward;
+        graph->nodes[kept++] = *node;
+    }
+    for (int n = 0; n < kept; n++)
+        if (graph->nodes[n].forward >= 0)
+            graph->nodes[n].forward = moved[graph->nodes[n].forward];
+    graph->nr_nodes = kept;
+    graph->nr_forward = forward;
+    free(moved);
+    return 0;
+}
+
+int np_fuse(struct np_graph *graph, const struct np_fusions *fusions, struct np_err *err)
+{
+    for (int n = 0; n < graph->nr_forward; n++) {
+        enum np_op op = graph->nodes[n].op;
+        bool bn = op == NP_OP_BN_APPLY || op == NP_OP_BN_EVAL;
+
+        if (!graph->nodes[n].nr_outs || graph->nodes[n].attrs.relu)
+            continue;
+        if (bn && graph->nodes[n].nr_ins == 5 && fusions->bn_relu)
+            fuse_bn_relu(graph, n);
+        if (bn && graph->nodes[n].nr_outs && !graph->nodes[n].attrs.relu &&
+            graph->nodes[n].nr_ins == 5 && fusions->bn_add_relu)
+            fuse_bn_add_relu(graph, n);
+        else if ((op == NP_OP_CONV && fusions->conv_relu) ||
+                 (op == NP_OP_LINEAR && fusions->linear_relu) ||
+                 (op == NP_OP_ADD && fusions->add_relu))
+            fuse_relu(graph, n);
+    }
+    return sweep(graph, err);
+}

@@ -1,0 +1,263 @@
+/* The graph's own keeping: tensors, nodes, copies, sizes, first weights. Built and changed by one
+ * thread at start; read by all afterwards. */
+#include "trainer/graph/graph.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/base/rng.h"
+
+const char *const np_op_names[NP_NR_OPS] = {"input", "conv", "conv_dgrad", "conv_wgrad", "bn_stats",
+    "bn_apply", "bn_eval", "bn_reduce", "bn_dgrad", "relu", "relu_dgrad", "maxpool",
+    "maxpool_dgrad", "avgpool", "avgpool_dgrad", "global_avgpool", "global_avgpool_dgrad", "linear",
+    "linear_dgrad", "linear_wgrad", "dropout", "dropout_dgrad", "flatten", "flatten_dgrad", "add",
+    "concat", "concat_dgrad", "cross_entropy", "cross_entropy_dgrad"};
+
+uint64_t np_dtype_bytes(enum np_dtype dtype)
+{
+    static const uint8_t bytes[] = {
+        [NP_F32] = 4, [NP_BF16] = 2, [NP_F16] = 2, [NP_U8] = 1, [NP_I32] = 4};
+
+    return bytes[dtype];
+}
+
+uint64_t np_tensor_elements(const struct np_tensor *tensor)
+{
+    uint64_t n = 1;
+
+    for (int d = 0; d < tensor->nr_dims; d++)
+        n *= (uint64_t)tensor->dims[d];
+    return n;
+}
+
+/* As in node.c: a graph is made once at start, and out of memory there ends the program. */
+static void *must(void *memory)
+{
+    if (!memory)
+        abort();
+    return memory;
+}
+
+/* Room for one more in an array that grows by doubling. */
+static void *grow(void *array, int n, size_t bytes)
+{
+    if ((n & (n - 1)) != 0)
+        return array;
+    return must(realloc(array, (n ? 2 * (size_t)n : 1) * bytes));
+}
+
+int np_graph_tensor(struct np_graph *graph, const char *name, enum np_role role,
+    enum np_dtype dtype, int nr_dims, const int *dims)
+{
+    struct np_tensor *tensor;
+    int copy[4] = {0}; /* dims may lie in the array that grows */
+
+    assert(nr_dims <= 4);
+    memcpy(copy, dims, (size_t)nr_dims * sizeof(*dims));
+    graph->tensors = grow(graph->tensors, graph->nr_tensors, sizeof(*tensor));
+    tensor = &graph->tensors[graph->nr_tensors];
+    *tensor = (struct np_tensor){
+        .name = must(strdup(name)), .role = role, .dtype = dtype, .nr_dims = nr_dims, .grad = -1};
+    memcpy(tensor->dims, copy, sizeof(copy));
+    if (role == NP_ROLE_PARAM) {
+        tensor->offset = graph->nr_params;
+        graph->nr_params += np_tensor_elements(tensor);
+    } else if (role == NP_ROLE_BUFFER) {
+        tensor->offset = graph->nr_buffers;
+        graph->nr_buffers += np_tensor_elements(tensor);
+    }
+    return graph->nr_tensors++;
+}
+
+int np_graph_node(struct np_graph *graph, enum np_op op, const char *name, int line)
+{
+    graph->nodes = grow(graph->nodes, graph->nr_nodes, sizeof(*graph->nodes));
+    graph->nodes[graph->nr_nodes] =
+        (struct np_op_node){.op = op, .name = must(strdup(name)), .line = line, .forward = -1};
+    return graph->nr_nodes++;
+}
+
+void np_graph_in(struct np_graph *graph, int node, int tensor)
+{
+    struct np_op_node *at = &graph->nodes[node];
+
+    assert(at->nr_ins < NP_MAX_OPERANDS);
+    at->ins[at->nr_ins++] = tensor;
+}
+
+void np_graph_out(struct np_graph *graph, int node, int tensor)
+{
+    struct np_op_node *at = &graph->nodes[node];
+
+    assert(at->nr_outs < NP_MAX_OPERANDS);
+    at->outs[at->nr_outs++] = tensor;
+}
+
+/* An array copied with the room grow() expects: the next power of two. */
+static void *copy_array(const void *array, int n, size_t bytes)
+{
+    size_t room = 1;
+    void *copy;
+
+    while (room < (size_t)n)
+        room *= 2;
+    copy = must(calloc(room, bytes));
+    if (n)
+        memcpy(copy, array, (size_t)n * bytes);
+    return copy;
+}
+
+struct np_graph *np_graph_copy(const struct np_graph *graph)
+{
+    struct np_graph *copy = must(malloc(sizeof(*copy)));
+
+    *copy = *graph;
+    copy->tensors = copy_array(graph->tensors, graph->nr_tensors, sizeof(*graph->tensors));
+    copy->nodes = copy_array(graph->nodes, graph->nr_nodes, sizeof(*graph->nodes));
+    for (int t = 0; t < copy->nr_tensors; t++)
+        copy->tensors[t].name = must(strdup(graph->tensors[t].name));
+    for (int n = 0; n < copy->nr_nodes; n++)
+        copy->nodes[n].name = must(strdup(graph->nodes[n].name));
+    return copy;
+}
+
+void np_graph_free(struct np_graph *graph)
+{
+    if (!graph)
+        return;
+    for (int t = 0; t < graph->nr_tensors; t++)
+        free(graph->tensors[t].name);
+    for (int n = 0; n < graph->nr_nodes; n++)
+        free(graph->nodes[n].name);
+    free(graph->tensors);
+    free(graph->nodes);
+    free(graph);
+}
+
+uint64_t np_node_flops(const struct np_graph *graph, const struct np_op_node *node)
+{
+    const struct np_tensor *y, *weight;
+
+    if (node->op != NP_OP_CONV && node->op != NP_OP_LINEAR)
+        return 0;
+    y = &graph->tensors[node->outs[0]];
+    weight = &graph->tensors[node->ins[1]];
+    /* Each output element is a dot product with one filter. */
+    return 2 * (np_tensor_elements(y) / (uint64_t)y->dims[0]) *
+           (np_tensor_elements(weight) / (uint64_t)weight->dims[0]);
+}
+
+/* --- first weights ------------------------------------------------------------------------- */
+
+static uint64_t hash_name(const char *name) /* FNV-1a */
+{
+    uint64_t hash = 0xcbf29ce484222325ull;
+
+    while (*name)
+        hash = (hash ^ (uint8_t)*name++) * 0x100000001b3ull;
+    return hash;
+}
+
+/* Kaiming: arXiv:1502.01852, with fan_out for normal, and as torch.nn.init.kaiming_uniform_() does it,
+ * fan_in and relu's gain, for uniform. 1/sqrt(fan_in) is what torch's layers begin with. Xavier: Glorot
+ * and Bengio 2010. */
+static void init_tensor(const struct np_tensor *tensor, uint64_t seed, float *values)
+{
+    uint64_t n = np_tensor_elements(tensor);
+    struct np_draws draws;
+    double scale;
+
+    np_draws_init(&draws, seed ^ hash_name(tensor->name), NP_STREAM_INIT, 0, 0, 0);
+    switch (tensor->init) {
+    case NP_INIT_KAIMING_NORMAL: scale = sqrt(2.0 / tensor->fan_out); break;
+    case NP_INIT_KAIMING_UNIFORM: scale = sqrt(6.0 / tensor->fan_in); break;
+    case NP_INIT_NORMAL: scale = 0.01; break;
+    case NP_INIT_XAVIER_UNIFORM:
+        scale = sqrt(6.0 / ((double)tensor->fan_in + tensor->fan_out));
+        break;
+    default: scale = 1 / sqrt(tensor->fan_in > 0 ? tensor->fan_in : 1); break;
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        switch (tensor->init) {
+        case NP_INIT_ZERO: values[i] = 0; break;
+        case NP_INIT_ONE: values[i] = 1; break;
+        case NP_INIT_KAIMING_NORMAL:
+        case NP_INIT_NORMAL: values[i] = (float)(scale * np_draw_normal(&draws)); break;
+        default: values[i] = (float)(scale * (2 * np_draw_uniform(&draws) - 1)); break;
+        }
+    }
+}
+
+void np_graph_init(const struct np_graph *graph, uint64_t seed, float *params, float *buffers)
+{
+    for (int t = 0; t < graph->nr_tensors; t++) {
+        const struct np_tensor *tensor = &graph->tensors[t];
+
+        if (tensor->role == NP_ROLE_PARAM)
+            init_tensor(tensor, seed, params + tensor->offset);
+        else if (tensor->role == NP_ROLE_BUFFER)
+            init_tensor(tensor, seed, buffers + tensor->offset);
+    }
+}
+
+/* --- evaluation ---------------------------------------------------------------------------- */
+
+static void drop_node(struct np_graph *graph, int n)
+{
+    free(graph->nodes[n].name);
+    memmove(graph->nodes + n, graph->nodes + n + 1,
+        (size_t)(graph->nr_nodes - n - 1) * sizeof(*graph->nodes));
+    graph->nr_nodes--;
+}
+
+/* Readers of `from` read `to` instead. */
+static void redirect(struct np_graph *graph, int from, int to)
+{
+    for (int n = 0; n < graph->nr_nodes; n++)
+        for (int i = 0; i < graph->nodes[n].nr_ins; i++)
+            if (graph->nodes[n].ins[i] == from)
+                graph->nodes[n].ins[i] = to;
+    if (graph->logits == from)
+        graph->logits = to;
+}
+
+/* BN_APPLY(x, mean, inv_std, ...) becomes BN_EVAL(x, running_mean, running_var, ...): its BN_STATS
+ * has the running ones. */
+static void use_running(struct np_graph *graph, int apply)
+{
+    struct np_op_node *node = &graph->nodes[apply];
+
+    for (int n = 0; n < apply; n++)
+        if (graph->nodes[n].op == NP_OP_BN_STATS && graph->nodes[n].outs[0] == node->ins[1]) {
+            node->op = NP_OP_BN_EVAL;
+            node->ins[1] = graph->nodes[n].ins[1];
+            node->ins[2] = graph->nodes[n].ins[2];
+            return;
+        }
+    assert(!"a batchnorm without its statistics");
+}
+
+struct np_graph *np_graph_eval(const struct np_graph *graph)
+{
+    struct np_graph *eval = np_graph_copy(graph);
+
+    while (eval->nr_nodes > eval->nr_forward)
+        drop_node(eval, eval->nr_nodes - 1);
+    for (int n = 0; n < eval->nr_nodes; n++)
+        if (eval->nodes[n].op == NP_OP_BN_APPLY)
+            use_running(eval, n);
+    for (int n = eval->nr_nodes - 1; n >= 0; n--) {
+        struct np_op_node *node = &eval->nodes[n];
+
+        if (node->op == NP_OP_DROPOUT)
+            redirect(eval, node->outs[0], node->ins[0]);
+        else if (node->op == NP_OP_MAXPOOL)
+            node->nr_outs = 1; /* nobody goes back: no argmax */
+        if (node->op == NP_OP_DROPOUT || node->op == NP_OP_BN_STATS)
+            drop_node(eval, n);
+    }
+    eval->nr_forward = eval->nr_nodes;
+    return eval;
+}

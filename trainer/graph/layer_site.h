@@ -1,0 +1,43 @@
+/* What the rows of the layer table share: a layer's tensors and nodes at its site. Internal to
+ * layers*.c. Everything that fails has put a mistake into the site's report. */
+#ifndef NP_LAYER_SITE_H
+#define NP_LAYER_SITE_H
+
+#include "trainer/graph/layers.h"
+
+/* The shape of an activation without its rows. */
+struct np_shape {
+    int h, w, c;
+};
+
+struct np_site_param {
+    const char *suffix; /* "weight" */
+    enum np_init init;
+    int fan_in, fan_out;
+    bool decay;
+};
+
+struct np_shape np_site_shape(const struct np_layer_site *site, int tensor);
+/* "layer.suffix" in the graph. */
+int np_site_tensor(const struct np_layer_site *site, const char *suffix, enum np_role role,
+    enum np_dtype dtype, int nr_dims, const int *dims);
+/* A new activation, or -1 where it would be too large. */
+int np_site_activation(const struct np_layer_site *site, struct np_shape s);
+int np_site_node(const struct np_layer_site *site, enum np_op op);
+/* A node from ins[0] to a new activation: its number, or -1. */
+int np_site_simple(const struct np_layer_site *site, enum np_op op, struct np_shape s);
+/* What a node gives; -1 for node -1. */
+int np_site_output(const struct np_layer_site *site, int node);
+/* Appends a parameter, or a buffer, as the node's next input; -1: the model grows too large. */
+int np_site_param(const struct np_layer_site *site, int node, const struct np_site_param *param,
+    enum np_role role, int nr_dims, const int *dims);
+/* Fills h and w of ret_shape; -1 where the kernel does not fit the input. */
+int np_site_window(
+    const struct np_layer_site *site, const struct np_window *w, struct np_shape *ret_shape);
+
+/* The rows. */
+extern const struct np_layer np_layer_conv, np_layer_linear, np_layer_batchnorm, np_layer_maxpool,
+    np_layer_avgpool, np_layer_global_avgpool, np_layer_relu, np_layer_dropout, np_layer_flatten,
+    np_layer_add, np_layer_concat;
+
+#endif

@@ -1,0 +1,192 @@
+/* Layers without parameters: pooling, element by element, joining. Windows are torch.nn's.
+ * Config time, one thread. */
+#include <stddef.h>
+
+#include "trainer/graph/layer_site.h"
+
+/* --- pooling ------------------------------------------------------------------------------- */
+
+struct pool {
+    int64_t kernel, stride, pad;
+};
+#undef AT
+#define AT(field) offsetof(struct pool, field)
+#define POOL_OPTIONS(most)                                                                         \
+    {"kernel", NP_OPT_INT, AT(kernel), NULL, 1, most, NULL, "Height and width of the window."},    \
+        {"stride", NP_OPT_INT, AT(stride), "kernel", 1, 1024, "kernel", "Step of the window."},    \
+    {                                                                                              \
+        "pad", NP_OPT_INT, AT(pad), "0", 0, 512, NULL, "On each side, at most half the kernel."    \
+    }
+/* The place of a maximum is one byte: 16 x 16 at most. */
+static const struct np_option maxpool_options[] = {POOL_OPTIONS(16), NP_OPTIONS_END};
+static const struct np_option avgpool_options[] = {POOL_OPTIONS(1024), NP_OPTIONS_END};
+
+static int add_pool(const struct np_layer_site *site, const struct pool *pool, enum np_op op)
+{
+    struct np_shape y = np_site_shape(site, site->ins[0]);
+    struct np_window w = {.kernel_h = (int)pool->kernel,
+        .kernel_w = (int)pool->kernel,
+        .stride = (int)(pool->stride < 0 ? pool->kernel : pool->stride),
+        .pad = (int)pool->pad,
+        .dilation = 1,
+        .groups = 1};
+    int node;
+
+    if (w.pad * 2 > w.kernel_h)
+        return np_layer_mistake(site, "pad %d is more than half of kernel %d", w.pad, w.kernel_h);
+    if (np_site_window(site, &w, &y) < 0 || (node = np_site_simple(site, op, y)) < 0)
+        return -1;
+    site->graph->nodes[node].attrs.window = w;
+    return node;
+}
+
+static int add_maxpool(const struct np_layer_site *site, const void *object)
+{
+    int node = add_pool(site, object, NP_OP_MAXPOOL), argmax;
+
+    if (node < 0)
+        return -1;
+    argmax = np_site_tensor(site, "argmax", NP_ROLE_SAVED, NP_U8, 4,
+        site->graph->tensors[np_site_output(site, node)].dims);
+    np_graph_out(site->graph, node, argmax);
+    return np_site_output(site, node);
+}
+
+static int add_avgpool(const struct np_layer_site *site, const void *object)
+{
+    return np_site_output(site, add_pool(site, object, NP_OP_AVGPOOL));
+}
+
+static int add_global_avgpool(const struct np_layer_site *site, const void *object)
+{
+    (void)object;
+    return np_site_output(site, np_site_simple(site, NP_OP_GLOBAL_AVGPOOL,
+                                    (struct np_shape){1, 1, np_site_shape(site, site->ins[0]).c}));
+}
+
+/* --- element by element -------------------------------------------------------------------- */
+
+static const struct np_option no_options[] = {NP_OPTIONS_END};
+
+static int add_relu(const struct np_layer_site *site, const void *object)
+{
+    (void)object;
+    return np_site_output(
+        site, np_site_simple(site, NP_OP_RELU, np_site_shape(site, site->ins[0])));
+}
+
+struct dropout {
+    double rate;
+};
+static const struct np_option dropout_options[] = {
+    {"rate", NP_OPT_SHARE, offsetof(struct dropout, rate), "0.5", 0, 0.999, NULL,
+        "Share of the numbers set to 0 in training; the others grow by 1 / (1 - rate)."},
+    NP_OPTIONS_END,
+};
+
+/* A stream of its own for each layer: FNV-1a of its name over the seed. */
+static uint64_t dropout_seed(uint64_t seed, const char *name)
+{
+    uint64_t hash = 0xcbf29ce484222325ull ^ seed * 0x9e3779b97f4a7c15ull;
+
+    for (; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * 0x100000001b3ull;
+    return hash;
+}
+
+static int add_dropout(const struct np_layer_site *site, const void *object)
+{
+    const struct dropout *dropout = object;
+    int node;
+
+    if (dropout->rate == 0)
+        return site->ins[0];
+    node = np_site_simple(site, NP_OP_DROPOUT, np_site_shape(site, site->ins[0]));
+    if (node >= 0) {
+        site->graph->nodes[node].attrs.rate = dropout->rate;
+        site->graph->nodes[node].attrs.seed = dropout_seed(site->input->seed, site->name);
+    }
+    return np_site_output(site, node);
+}
+
+static int add_flatten(const struct np_layer_site *site, const void *object)
+{
+    struct np_shape x = np_site_shape(site, site->ins[0]);
+    double all = (double)x.h * x.w * x.c;
+
+    (void)object;
+    if (x.h == 1 && x.w == 1)
+        return site->ins[0];
+    if (all >=
+        (double)NP_MAX_ELEMENTS) /* np_site_activation() says it, without an int that overflows */
+        return np_site_activation(site, x);
+    return np_site_output(
+        site, np_site_simple(site, NP_OP_FLATTEN, (struct np_shape){1, 1, x.h * x.w * x.c}));
+}
+
+/* --- joining ------------------------------------------------------------------------------- */
+
+/* a + b, then + c ...: the graph's ADD has two operands. */
+static int add_add(const struct np_layer_site *site, const void *object)
+{
+    struct np_layer_site pair = *site;
+    struct np_shape x = np_site_shape(site, site->ins[0]);
+    int sum = site->ins[0];
+
+    (void)object;
+    for (int i = 1; i < site->nr_ins; i++) {
+        struct np_shape y = np_site_shape(site, site->ins[i]);
+        int node;
+
+        if (x.h != y.h || x.w != y.w || x.c != y.c)
+            return np_layer_mistake(site, "its inputs differ in shape: %dx%dx%d and %dx%dx%d", x.h,
+                x.w, x.c, y.h, y.w, y.c);
+        pair.ins[0] = sum;
+        if ((node = np_site_simple(&pair, NP_OP_ADD, x)) < 0)
+            return -1;
+        np_graph_in(site->graph, node, site->ins[i]);
+        sum = np_site_output(site, node);
+    }
+    return sum;
+}
+
+static int add_concat(const struct np_layer_site *site, const void *object)
+{
+    struct np_shape whole = np_site_shape(site, site->ins[0]);
+    int node;
+
+    (void)object;
+    for (int i = 1; i < site->nr_ins; i++) {
+        struct np_shape x = np_site_shape(site, site->ins[i]);
+
+        if (x.h != whole.h || x.w != whole.w)
+            return np_layer_mistake(site,
+                "its inputs differ in height or width: %dx%dx%d and %dx%dx%d", whole.h, whole.w,
+                whole.c, x.h, x.w, x.c);
+        if (whole.c > (int)(NP_MAX_ELEMENTS / 2) - x.c)
+            return np_layer_mistake(site, "its output has too many channels");
+        whole.c += x.c;
+    }
+    node = np_site_simple(site, NP_OP_CONCAT, whole);
+    for (int i = 1; node >= 0 && i < site->nr_ins; i++)
+        np_graph_in(site->graph, node, site->ins[i]);
+    return np_site_output(site, node);
+}
+
+/* --- rows ---------------------------------------------------------------------------------- */
+
+const struct np_layer np_layer_maxpool = {"maxpool", maxpool_options, sizeof(struct pool), 1,
+    add_maxpool, "Largest number of a window; sizes are rounded down."};
+const struct np_layer np_layer_avgpool = {"avgpool", avgpool_options, sizeof(struct pool), 1,
+    add_avgpool, "Mean of a window; padding counts as zeros, as in torch."};
+const struct np_layer np_layer_global_avgpool = {
+    "global_avgpool", no_options, 1, 1, add_global_avgpool, "Mean of each channel."};
+const struct np_layer np_layer_relu = {"relu", no_options, 1, 1, add_relu, "max(x, 0)."};
+const struct np_layer np_layer_dropout = {"dropout", dropout_options, sizeof(struct dropout), 1,
+    add_dropout, "Sets numbers to 0 at random, in training only (Srivastava et al., JMLR 15)."};
+const struct np_layer np_layer_flatten = {"flatten", no_options, 1, 1, add_flatten,
+    "Height, width and channels as one list, in torch's order (channels outermost)."};
+const struct np_layer np_layer_add = {"add", no_options, 1, NP_MAX_OPERANDS, add_add,
+    "Sum of its inputs; `add: [a, b]` is short for `add: {from: [a, b]}`."};
+const struct np_layer np_layer_concat = {"concat", no_options, 1, NP_MAX_OPERANDS, add_concat,
+    "Its inputs side by side on channels; `concat: [a, b]` is short for `concat: {from: [a, b]}`."};
