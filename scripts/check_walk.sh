@@ -1,13 +1,31 @@
 #!/bin/sh
-# Checks the walks of docs/ARCHITECTURE.md: each np_ function that a numbered row names is defined in a file that
-# the row names. Prints each one that is not; exit 1 if there is one.
+# Checks what README.md and docs/ say of the code: each file that they name is there, each np_ function is defined,
+# and where a table's row or a pair of brackets names a function and a file, in that file. File names are unique, so
+# one may stand without its folder; it may be a pattern. Prints each fault; exit 1 if there is one.
 cd "$(dirname "$0")/.." || exit 1
-lost=$(grep -E '^\| *[0-9]+ \|' docs/ARCHITECTURE.md | while read -r row; do
-    # A file without a folder is the service's; a name may be a pattern.
-    files=$(echo "$row" | grep -oE '`[a-z_/0-9*]+\.c`' | tr -d '`' | sed 's|^[^/]*$|daemon/service/&|')
-    echo "$row" | grep -oE '`np_[a-z0-9_]+\(\)`' | tr -d '`()' | while read -r name; do
+sources=$(find loader trainer daemon tests \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \))
+# the files that a name of the docs stands for
+meant() {
+    pattern=$(echo "$1" | sed 's/\./\\./g; s/\*/[a-z0-9_]*/g')
+    echo "$sources" | grep -E "(^|/)$pattern\$"
+}
+faults=$(grep -nE '`np_[a-z0-9_]+\(\)`|`[a-z_/0-9*]+\.(c|h|cu)`' README.md docs/*.md | while IFS=: read -r doc line text; do
+    files=
+    for name in $(echo "$text" | grep -oE '`[a-z_/0-9*]+\.(c|h|cu)`' | tr -d '`'); do
+        found=$(meant "$name")
+        [ -n "$found" ] || echo "$doc:$line: there is no $name"
+        files="$files $found"
+    done
+    case $text in
+    '| '*) ;; # a row: every function is in one of its files
+    *) files= ;;
+    esac
+    for name in $(echo "$text" | grep -oE '`np_[a-z0-9_]+\(\)`' | tr -d '`()'); do
+        own=$(echo "$text" | grep -oE "\`$name\(\)\` in \`[a-z_/0-9*]+\.c\`" | sed 's/.* in //' | tr -d '`' | head -n 1)
+        in=$files
+        [ -z "$own" ] || in=$(meant "$own")
         # shellcheck disable=SC2086 # words are files
-        cat $files | grep -qE "^[a-z].*[ *]$name\(" || echo "docs/ARCHITECTURE.md: $name() is not in" $files
+        grep -qE "^[a-z].*[ *]$name\(" ${in:-$sources} /dev/null || echo "$doc:$line: $name() is not in ${in:-any file}"
     done
 done)
-[ -z "$lost" ] || { echo "$lost" && exit 1; }
+[ -z "$faults" ] || { echo "$faults" && exit 1; }
