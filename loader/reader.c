@@ -126,7 +126,7 @@ static int read_run(struct np_reader *reader)
 /* --- the thread --------------------------------------------------------------------------- */
 
 /* The largest extent of both sets. */
-static size_t most_bytes(const struct np_reader_config *config)
+static size_t max_bytes(const struct np_reader_config *config)
 {
     size_t most = 1;
 
@@ -140,7 +140,7 @@ static int new_jobs(struct np_reader *reader, struct np_err *err)
 {
     const int depth = reader->config->depth;
 
-    reader->buffer_bytes = (most_bytes(reader->config) + 64 + 4095) / 4096 * 4096;
+    reader->buffer_bytes = (max_bytes(reader->config) + 64 + 4095) / 4096 * 4096;
     reader->jobs = np_alloc_array((size_t)depth, sizeof(*reader->jobs));
     for (int i = 0; reader->jobs && i < depth; i++)
         reader->jobs[i].own_fd = -1;

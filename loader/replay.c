@@ -7,10 +7,10 @@
 #define BEHIND 64 /* decoders and resizers may read so far */
 
 struct np_replay {
-    int nr_samples, most_samples;
+    int nr_samples, max_samples;
     uint64_t bytes, cap_bytes;
     bool full;
-    struct np_replayed samples[]; /* (most_samples) */
+    struct np_replayed samples[]; /* (max_samples) */
 };
 
 struct np_replay *np_replay_new(int nr_samples, uint64_t cap_bytes)
@@ -20,7 +20,7 @@ struct np_replay *np_replay_new(int nr_samples, uint64_t cap_bytes)
 
     if (!replay)
         return NULL;
-    replay->most_samples = nr_samples;
+    replay->max_samples = nr_samples;
     replay->cap_bytes = cap_bytes;
     return replay;
 }
@@ -55,7 +55,7 @@ struct np_replayed *np_replay_add(struct np_replay *replay, uint64_t sample, siz
     output->bytes = bytes;
     replay->bytes += bytes;
     replay->nr_samples++;
-    replay->full = replay->nr_samples == replay->most_samples || replay->bytes >= replay->cap_bytes;
+    replay->full = replay->nr_samples == replay->max_samples || replay->bytes >= replay->cap_bytes;
     return output;
 }
 

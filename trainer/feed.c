@@ -16,8 +16,8 @@
 #include "loader/base/clock.h"
 #include "trainer/staging.h"
 
-#define NR_BUFFERS        NP_FEED_BUFFERS
-#define MOST_STAGED_BYTES ((uint64_t)8 << 20) /* of a piece */
+#define NR_BUFFERS       NP_FEED_BUFFERS
+#define MAX_STAGED_BYTES ((uint64_t)8 << 20) /* of a piece */
 
 enum buffer_state {
     FREE,
@@ -126,7 +126,7 @@ int np_feed_keep(struct np_feed *feed, struct np_cache *cache, struct np_err *er
             device->name, (unsigned long long)np_cache_cap(cache) >> 20);
     feed->cache = cache;
     return np_staging_new(
-        device, piece < MOST_STAGED_BYTES ? piece : MOST_STAGED_BYTES, &feed->staging, err);
+        device, piece < MAX_STAGED_BYTES ? piece : MAX_STAGED_BYTES, &feed->staging, err);
 }
 
 void np_feed_stub(struct np_feed *feed, unsigned stubs)

@@ -6,8 +6,8 @@
 #include "daemon/analysis/words.h"
 
 #define ENOUGH       0.97 /* of what a key can bring: more of it is not worth its price */
-#define LEAST_WORTH  1.03 /* of the rate: less is no advice */
-#define MOST_SLOTS   16
+#define MIN_WORTH    1.03 /* of the rate: less is no advice */
+#define MAX_SLOTS    16
 #define SAVING_SHARE 0.01 /* of the time, that checkpoints may take */
 
 static void take(struct np_advice *advice, const char *key, double from, double to)
@@ -48,7 +48,7 @@ static void advise_cache(const struct np_model *model, const char *kind, uint64_
     advice->memory_bytes = bytes;
     snprintf(advice->text, sizeof(advice->text),
         "keep %s in memory (%s); it pays from the second epoch on", what,
-        np_telling_size(bytes, size));
+        np_words_size(bytes, size));
 }
 
 /* Into what a cache without a size of its own gets (loader.c), and half of what is free. */
@@ -76,7 +76,7 @@ static void advise_readers(
         const int to = smallest(model, &knobs, &knobs.readers, most);
 
         advice->rate = np_model_rate_with(model, &knobs);
-        if (to > from && advice->rate > model->rate * LEAST_WORTH) {
+        if (to > from && advice->rate > model->rate * MIN_WORTH) {
             take(advice, "loader.readers", from, to);
             advice->cores = advice->rate * (model->thread_s[NP_STAGE_DECOMPRESS] +
                                                model->thread_s[NP_STAGE_DECODE] +
@@ -92,7 +92,7 @@ static void advise_readers(
         advise_cache(model, "device", decoded, "the pictures on the GPU and the host", advice);
     else if (fits(model, decoded) && strcmp(model->knobs.cache, "decoded") != 0)
         advise_cache(model, "decoded", decoded, "the decoded pictures", advice);
-    if (advice->rate > model->rate * LEAST_WORTH) /* decoding shares the threads with the others */
+    if (advice->rate > model->rate * MIN_WORTH) /* decoding shares the threads with the others */
         return;
     *advice = (struct np_advice){0};
     snprintf(advice->text, sizeof(advice->text),
@@ -108,11 +108,11 @@ static void advise_read(const struct np_model *model, struct np_advice *advice)
     struct np_knobs knobs = model->knobs;
     const int from = knobs.depth;
 
-    if (model->read_most > model->read_rate && from < NP_MOST_DEPTH) {
-        const int to = smallest(model, &knobs, &knobs.depth, NP_MOST_DEPTH);
+    if (model->read_max > model->read_rate && from < NP_MAX_DEPTH) {
+        const int to = smallest(model, &knobs, &knobs.depth, NP_MAX_DEPTH);
 
         advice->rate = np_model_rate_with(model, &knobs);
-        if (to > from && advice->rate > model->rate * LEAST_WORTH) {
+        if (to > from && advice->rate > model->rate * MIN_WORTH) {
             take(advice, "loader.depth", from, to);
             advice->memory_bytes = (uint64_t)(knobs.readers * (to - from)) *
                                    (knobs.set_bytes / (knobs.nr_samples + 1));
@@ -125,7 +125,7 @@ static void advise_read(const struct np_model *model, struct np_advice *advice)
     knobs = model->knobs;
     if (fits(model, knobs.set_bytes) && strcmp(knobs.cache, "none") == 0) {
         advise_cache(model, "encoded", knobs.set_bytes, "the set's files", advice);
-        if (advice->rate > model->rate * LEAST_WORTH)
+        if (advice->rate > model->rate * MIN_WORTH)
             return;
     }
     *advice = (struct np_advice){0};
@@ -154,7 +154,7 @@ static void advise_batch(const struct np_model *model, struct np_advice *advice)
 {
     struct np_knobs knobs = model->knobs;
     const int from = knobs.prefetch;
-    const int to = smallest(model, &knobs, &knobs.prefetch, from < MOST_SLOTS ? MOST_SLOTS : from);
+    const int to = smallest(model, &knobs, &knobs.prefetch, from < MAX_SLOTS ? MAX_SLOTS : from);
 
     if (to == from) {
         snprintf(advice->text, sizeof(advice->text),

@@ -9,7 +9,7 @@
 
 struct check {
     const struct np_profile *profile;
-    struct np_telling_row rows[NP_NR_STAGES];
+    struct np_words_row rows[NP_NR_STAGES];
     int nr_rows;
     char *text;
     size_t bytes;
@@ -67,7 +67,7 @@ static bool next_limit_lies_below_all_other_bars(const struct check *check)
     const struct np_profile_verdict *verdict = &check->profile->verdict;
 
     for (int i = 0; i < check->nr_rows && verdict->kind == NP_LIMITED; i++) {
-        const struct np_telling_row *row = &check->rows[i];
+        const struct np_words_row *row = &check->rows[i];
 
         if (row->limiter || (on_threads(verdict->limiter) && on_threads(row->stage)))
             continue;
@@ -88,7 +88,7 @@ static bool gain_is_what_the_rates_say(const struct check *check)
     if (!alike(verdict->next_rate, verdict->gain * profile->model.rate))
         return wrong(check, "%.4g is not %.4g times %.4g", verdict->next_rate, verdict->gain,
             profile->model.rate);
-    if (verdict->gain < 1 + NP_LEAST_GAIN * (1 - ALIKE))
+    if (verdict->gain < 1 + NP_MIN_GAIN * (1 - ALIKE))
         return wrong(
             check, "%s limits, and gains %.4g", np_stage_names[verdict->limiter], verdict->gain);
     return verdict->next != verdict->limiter ||
@@ -109,7 +109,7 @@ static bool noise_and_verdict_agree(const struct check *check)
 {
     const struct np_profile *profile = check->profile;
 
-    return profile->noise <= NP_MOST_NOISE || profile->verdict.kind == NP_INCONCLUSIVE ||
+    return profile->noise <= NP_MAX_NOISE || profile->verdict.kind == NP_INCONCLUSIVE ||
            wrong(check, "noise of %.2g, and %s", profile->noise,
                np_verdict_names[profile->verdict.kind]);
 }
@@ -175,7 +175,7 @@ static bool shares_are_shares(const struct check *check)
     double blame = 0;
 
     for (int i = 0; i < check->nr_rows; i++) {
-        const struct np_telling_row *row = &check->rows[i];
+        const struct np_words_row *row = &check->rows[i];
 
         if (!is_share(row->busy) || (row->queue >= 0 && !is_share(row->queue)))
             return wrong(
@@ -205,7 +205,7 @@ bool np_profile_contradicts(const struct np_profile *profile, char *text, size_t
     };
     struct check check = {.profile = profile, .text = text, .bytes = bytes};
 
-    check.nr_rows = np_telling_rows(profile, check.rows);
+    check.nr_rows = np_words_rows(profile, check.rows);
     for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++)
         if (!rules[i](&check))
             return true;

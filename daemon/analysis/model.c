@@ -16,7 +16,7 @@ static const enum np_stage thread_stages[] = {
 /* A reader waits for the disk in so large a share of its time before the disk counts as the limit. */
 #define WAITS_FOR_DISK 0.3
 #define TOUCHES_DISK   0.02
-#define MOST_BRIDGED   0.95 /* of the time */
+#define MAX_BRIDGED    0.95 /* of the time */
 #define LOOSE          0.97 /* a coupling above this is no limit */
 
 static double at_least(double value, double least)
@@ -138,7 +138,7 @@ void np_model_make(const struct np_observation *o, const struct np_ceilings *cei
     *ret_model = (struct np_model){.knobs = *knobs,
         .cores = at_least(o->cores - o->other_cores, 0.5),
         .read_rate = read_rate(o, ceilings),
-        .read_most = ceilings->read_deep,
+        .read_max = ceilings->read_deep,
         .coupling = 1};
     make_threads(o, ret_model);
     make_device(o, ceilings, ret_model);
@@ -146,7 +146,7 @@ void np_model_make(const struct np_observation *o, const struct np_ceilings *cei
     const double bound = np_model_rate(ret_model, NULL);
     ret_model->coupling = bound > 0 && without < bound ? without / bound : 1;
     for (int i = 0; i < NP_FEED_BRIDGES; i++)
-        ret_model->bridged[i] = fmin(o->bridged_s[i] / seconds, MOST_BRIDGED);
+        ret_model->bridged[i] = fmin(o->bridged_s[i] / seconds, MAX_BRIDGED);
     if (knobs->checkpoint_steps > 0 && without > 0) {
         const double interval = knobs->checkpoint_steps * knobs->batch / without;
 
@@ -309,8 +309,8 @@ double np_model_rate_with(const struct np_model *model, const struct np_knobs *k
     }
     if (knobs->depth > model->knobs.depth && model->knobs.depth > 0) {
         other.read_rate *= (double)knobs->depth / model->knobs.depth;
-        if (model->read_most > 0)
-            other.read_rate = fmin(other.read_rate, fmax(model->read_most, model->read_rate));
+        if (model->read_max > 0)
+            other.read_rate = fmin(other.read_rate, fmax(model->read_max, model->read_rate));
     }
     if (knobs->prefetch > model->knobs.prefetch)
         other.coupling = fmin(

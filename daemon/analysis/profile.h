@@ -69,8 +69,8 @@ struct np_ceilings {
     double step;                 /* the training step on a batch that is there */
 };
 
-#define NP_DEEPER     8
-#define NP_MOST_DEPTH 64 /* that is measured or advised */
+#define NP_DEEPER    8
+#define NP_MAX_DEPTH 64 /* that is measured or advised */
 
 /* What a part alone did cannot be less than it did in the run: of the step the larger of both holds; another
  * part that was slower alone was not measured under the run's conditions, and is left out (0). */
@@ -105,7 +105,7 @@ struct np_model {
         thread_s[NP_NR_STAGES]; /* a reader thread's time in each of its stages: waits left out */
     double blocked_s[NP_NR_STAGES]; /* of it, in calls that wait without a core: a slow `open` */
     double read_rate;               /* what the disk gives at this concurrency */
-    double read_most;               /* and at any; 0: not known */
+    double read_max;                /* and at any; 0: not known */
     double copy_rate, step_rate;    /* 0: no such stage */
     double
         step_cpu_s; /* core-seconds of compute threads (the CPU device); else the trainer's own */
@@ -160,8 +160,8 @@ struct np_profile_verdict {
     struct np_advice advice;
     char reason[256]; /* balanced, inconclusive: why */
 };
-#define NP_MOST_NOISE 0.10
-#define NP_LEAST_GAIN 0.05 /* less, from any one stage: balanced */
+#define NP_MAX_NOISE 0.10
+#define NP_MIN_GAIN  0.05 /* less, from any one stage: balanced */
 /* noise: relative spread of equal trials (A/A), 0: not known. Limited: removing the limiter gains more
  * than 5 % (and than twice the noise); balanced: removing any one stage gains less; inconclusive: noise
  * above 10 %, or the parts do not explain the rate. */
@@ -180,7 +180,7 @@ struct np_config;
 struct np_overrides;
 struct np_rig; /* a config, and what the last trial of it was made of */
 
-#define NP_PROFILE_MOST_RIBBON 256
+#define NP_PROFILE_MAX_RIBBON 256
 struct np_ribbon { /* a tenth of a second of the run */
     double at_s, rate;
     double wait_s[NP_NR_STAGES]; /* stall by cause */
@@ -192,8 +192,8 @@ struct np_trial_options {
     struct np_overrides *overrides; /* more -o of this trial; NULL: none */
     unsigned stubs;         /* bits 1 << enum np_stage: replaced by replay of its stored output */
     struct np_trace *trace; /* NULL: no spans */
-    struct np_ribbon *
-        ribbon; /* (NP_PROFILE_MOST_RIBBON) filled as far as *nr_ribbon says; NULL: not asked for */
+    struct np_ribbon
+        *ribbon; /* (NP_PROFILE_MAX_RIBBON) filled as far as *nr_ribbon says; NULL: not asked for */
     int *nr_ribbon;
 };
 int np_rig_open(const char *config_path, const struct np_overrides *overrides, const char *device,
@@ -236,7 +236,7 @@ void np_deep_judge(const struct np_deep *deep, double base, struct np_model *mod
 
 /* --- the whole of it -------------------------------------------------------------------------- */
 
-#define NP_PROFILE_MOST_CURVE 32
+#define NP_PROFILE_MAX_CURVE  32
 #define NP_PROFILE_PATH_BYTES 4096
 struct np_deep_stage { /* --deep: measured with the stage replayed; 0: not measured */
     double rate;
@@ -261,8 +261,8 @@ struct np_profile {
     double verified_rate; /* --verify: with the advice applied */
     struct np_ribbon *ribbon;
     int nr_ribbon;
-    double curve_faster[NP_PROFILE_MOST_CURVE],
-        curve_rate[NP_PROFILE_MOST_CURVE]; /* what-if of the limiter */
+    double curve_faster[NP_PROFILE_MAX_CURVE],
+        curve_rate[NP_PROFILE_MAX_CURVE]; /* what-if of the limiter */
     int nr_curve;
     const struct np_profile *before; /* --compare: the other one; NULL: none */
 };

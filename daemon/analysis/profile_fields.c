@@ -93,7 +93,7 @@ const struct np_field np_fields_model[] = {
     FIELD(np_model, STAGES, "thread_seconds", thread_s),
     FIELD(np_model, STAGES, "blocked_seconds", blocked_s),
     FIELD(np_model, REAL, "read_rate", read_rate),
-    FIELD(np_model, REAL, "read_most", read_most),
+    FIELD(np_model, REAL, "read_most", read_max),
     FIELD(np_model, REAL, "copy_rate", copy_rate),
     FIELD(np_model, REAL, "step_rate", step_rate),
     FIELD(np_model, REAL, "step_cpu_seconds", step_cpu_s),

@@ -10,11 +10,11 @@
 #include "daemon/analysis/words.h"
 #include "loader/base/mem.h"
 
-#define MOST_FILE_BYTES (64u << 20)
+#define MAX_FILE_BYTES (64u << 20)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-static double queue_or_none(const struct np_telling_row *row)
+static double queue_or_none(const struct np_words_row *row)
 {
     return row->queue < 0 ? INFINITY : row->queue;
 }
@@ -22,8 +22,8 @@ static double queue_or_none(const struct np_telling_row *row)
 /* The readers' CPU stages have one ceiling: each carries it. */
 static void write_stages(struct np_json *json, const char *key, const struct np_profile *profile)
 {
-    struct np_telling_row rows[NP_NR_STAGES];
-    int n = np_telling_rows(profile, rows);
+    struct np_words_row rows[NP_NR_STAGES];
+    int n = np_words_rows(profile, rows);
 
     np_json_open(json, key, '[');
     for (int i = 0; i < n; i++) {
@@ -127,7 +127,7 @@ static void write_curve(struct np_json *json, const struct np_profile *profile)
 {
     np_json_line(json);
     np_json_open(json, "curve", '[');
-    for (int i = 0; i < profile->nr_curve && i < NP_PROFILE_MOST_CURVE; i++) {
+    for (int i = 0; i < profile->nr_curve && i < NP_PROFILE_MAX_CURVE; i++) {
         np_json_open(json, NULL, '[');
         np_json_item(json, profile->curve_faster[i]);
         np_json_item(json, profile->curve_rate[i]);
@@ -247,9 +247,9 @@ static int read_curve(const struct np_node *list, struct np_profile *profile, st
 
     if (!list)
         return 0;
-    if (list->kind != NP_NODE_LIST || list->nr_items > NP_PROFILE_MOST_CURVE)
+    if (list->kind != NP_NODE_LIST || list->nr_items > NP_PROFILE_MAX_CURVE)
         return np_err_set(
-            err, -EBADMSG, "\"curve\" is not a list of at most %d pairs", NP_PROFILE_MOST_CURVE);
+            err, -EBADMSG, "\"curve\" is not a list of at most %d pairs", NP_PROFILE_MAX_CURVE);
     for (int i = 0; i < list->nr_items; i++) {
         if (!read_row(list->items[i], row, 2))
             return np_err_set(err, -EBADMSG, "\"curve\": item %d is not a pair of numbers", i);
@@ -344,9 +344,9 @@ static int read_file(const char *path, char **ret_text, size_t *ret_bytes, struc
         n += fread(text + n, 1, room - n, file);
         if (ferror(file))
             code = np_err_set(err, -EIO, "%s: cannot be read", path);
-        else if (n > MOST_FILE_BYTES)
+        else if (n > MAX_FILE_BYTES)
             code = np_err_set(
-                err, -EFBIG, "%s: more than %u MiB is not a profile", path, MOST_FILE_BYTES >> 20);
+                err, -EFBIG, "%s: more than %u MiB is not a profile", path, MAX_FILE_BYTES >> 20);
     }
     if (file)
         fclose(file);

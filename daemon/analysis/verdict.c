@@ -71,7 +71,7 @@ static enum np_stage limiter_of(const struct np_model *model, double enough, dou
 
 static double enough_gain(double noise)
 {
-    return fmax(NP_LEAST_GAIN, 2 * noise);
+    return fmax(NP_MIN_GAIN, 2 * noise);
 }
 
 static void find_limiter(
@@ -103,7 +103,7 @@ void np_verdict_judge(const struct np_model *model, double noise, struct np_prof
     v->kind = NP_LIMITED;
     v->reason[0] = '\0';
     v->headroom = headroom(model, v->limiter);
-    if (noise > NP_MOST_NOISE) {
+    if (noise > NP_MAX_NOISE) {
         v->kind = NP_INCONCLUSIVE;
         snprintf(v->reason, sizeof(v->reason),
             "equal trials differ by %.0f %%: something else uses this box; try again when it is "
@@ -116,12 +116,12 @@ void np_verdict_judge(const struct np_model *model, double noise, struct np_prof
             "the run reaches %.0f %% of what its parts could do together, and the ring has slots "
             "enough: something outside of it holds it up",
             100 * model->coupling);
-    } else if (v->gain - 1 >= NP_LEAST_GAIN && v->gain - 1 < enough_gain(noise)) {
+    } else if (v->gain - 1 >= NP_MIN_GAIN && v->gain - 1 < enough_gain(noise)) {
         v->kind = NP_BALANCED;
         snprintf(v->reason, sizeof(v->reason),
             "%s would gain %.0f %% at most, and equal trials differ by %.0f %%: too close to tell",
             np_stage_names[v->limiter], 100 * (v->gain - 1), 100 * noise);
-    } else if (v->gain - 1 < NP_LEAST_GAIN) {
+    } else if (v->gain - 1 < NP_MIN_GAIN) {
         v->kind = NP_BALANCED;
         snprintf(v->reason, sizeof(v->reason),
             "%s and %s reach their limits together: either one alone gains %.0f %%",
@@ -143,18 +143,18 @@ void np_verdict_make(
 /* --- the whole -------------------------------------------------------------------------------- */
 
 /* The what-if curve goes to so many times a faster limiter; its last point is one that costs nothing. */
-#define MOST_CURVE 16.0
+#define MAX_CURVE 16.0
 
 void np_profile_curve(struct np_profile *profile)
 {
     const enum np_stage limiter = profile->verdict.limiter;
     double faster[NP_NR_STAGES];
 
-    profile->nr_curve = NP_PROFILE_MOST_CURVE;
+    profile->nr_curve = NP_PROFILE_MAX_CURVE;
     for (int i = 0; i < profile->nr_curve; i++) {
         for (int s = 0; s < NP_NR_STAGES; s++)
             faster[s] = 1;
-        faster[limiter] = pow(MOST_CURVE, (double)i / (profile->nr_curve - 1));
+        faster[limiter] = pow(MAX_CURVE, (double)i / (profile->nr_curve - 1));
         if (i + 1 == profile->nr_curve)
             faster[limiter] = INFINITY; /* where the curve ends up */
         profile->curve_faster[i] = faster[limiter];

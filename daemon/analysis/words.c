@@ -21,7 +21,7 @@ static void group_digits(double value, char text[NP_TELLING_BYTES])
     text[at] = '\0';
 }
 
-char *np_telling_rate(double rate, char text[NP_TELLING_BYTES])
+char *np_words_rate(double rate, char text[NP_TELLING_BYTES])
 {
     if (!isfinite(rate))
         snprintf(text, NP_TELLING_BYTES, "no limit");
@@ -40,7 +40,7 @@ static void three_digits(double value, char text[NP_TELLING_BYTES])
     snprintf(text, NP_TELLING_BYTES, value < 9.95 ? "%.1f" : value < 1e9 ? "%.0f" : "%.3g", value);
 }
 
-char *np_telling_time(double seconds, char text[NP_TELLING_BYTES])
+char *np_words_time(double seconds, char text[NP_TELLING_BYTES])
 {
     double value = seconds < 1e-3 ? seconds * 1e6 : seconds < 1 ? seconds * 1e3 : seconds;
     char digits[NP_TELLING_BYTES];
@@ -53,7 +53,7 @@ char *np_telling_time(double seconds, char text[NP_TELLING_BYTES])
     return text;
 }
 
-char *np_telling_share(double share, char text[NP_TELLING_BYTES])
+char *np_words_share(double share, char text[NP_TELLING_BYTES])
 {
     double percent = share * 100;
 
@@ -65,7 +65,7 @@ char *np_telling_share(double share, char text[NP_TELLING_BYTES])
     return text;
 }
 
-char *np_telling_size(uint64_t bytes, char text[NP_TELLING_BYTES])
+char *np_words_size(uint64_t bytes, char text[NP_TELLING_BYTES])
 {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double value = (double)bytes;
@@ -81,7 +81,7 @@ char *np_telling_size(uint64_t bytes, char text[NP_TELLING_BYTES])
     return text;
 }
 
-char *np_telling_gain(double gain, char text[NP_TELLING_BYTES])
+char *np_words_gain(double gain, char text[NP_TELLING_BYTES])
 {
     if (!isfinite(gain) || gain >= 1e6)
         snprintf(text, NP_TELLING_BYTES, "no limit");
@@ -90,7 +90,7 @@ char *np_telling_gain(double gain, char text[NP_TELLING_BYTES])
     return text;
 }
 
-char *np_telling_spread(double gain, double noise, char text[NP_TELLING_BYTES])
+char *np_words_spread(double gain, double noise, char text[NP_TELLING_BYTES])
 {
     double spread = gain * noise;
 
@@ -100,7 +100,7 @@ char *np_telling_spread(double gain, double noise, char text[NP_TELLING_BYTES])
     return text;
 }
 
-char *np_telling_loud(enum np_stage stage, char text[NP_TELLING_BYTES])
+char *np_words_loud(enum np_stage stage, char text[NP_TELLING_BYTES])
 {
     size_t n = 0;
 
@@ -157,7 +157,7 @@ static double ceiling_of(const struct np_profile *profile, enum np_stage stage, 
         profile->verdict.kind == NP_LIMITED ? profile->verdict.limiter : NP_NR_STAGES);
 }
 
-int np_telling_rows(const struct np_profile *profile, struct np_telling_row ret_rows[NP_NR_STAGES])
+int np_words_rows(const struct np_profile *profile, struct np_words_row ret_rows[NP_NR_STAGES])
 {
     enum np_stage named = named_reader_stage(profile);
     int n = 0;
@@ -174,7 +174,7 @@ int np_telling_rows(const struct np_profile *profile, struct np_telling_row ret_
 
         if (!there && !limiter)
             continue;
-        ret_rows[n++] = (struct np_telling_row){
+        ret_rows[n++] = (struct np_words_row){
             .stage = stage,
             .name = np_stage_names[s],
             .limiter = limiter,
@@ -189,8 +189,8 @@ int np_telling_rows(const struct np_profile *profile, struct np_telling_row ret_
     return n;
 }
 
-double np_telling_scale(
-    const struct np_profile *profile, const struct np_telling_row *rows, int nr_rows)
+double np_words_scale(
+    const struct np_profile *profile, const struct np_words_row *rows, int nr_rows)
 {
     double most = profile->model.rate;
 
@@ -204,11 +204,11 @@ double np_telling_scale(
 
 /* --- sentences -------------------------------------------------------------------------------- */
 
-static void sort_parts(struct np_telling_part *parts, int n)
+static void sort_parts(struct np_words_part *parts, int n)
 {
     for (int i = 1; i < n; i++)
         for (int j = i; j > 0 && parts[j].share > parts[j - 1].share; j--) {
-            struct np_telling_part part = parts[j];
+            struct np_words_part part = parts[j];
             parts[j] = parts[j - 1];
             parts[j - 1] = part;
         }
@@ -222,8 +222,8 @@ static double compute_s(const struct np_observation *observation)
     return observation->stages[NP_STAGE_STEP].work_s;
 }
 
-int np_telling_parts(
-    const struct np_profile *profile, struct np_telling_part ret_parts[NP_TELLING_PARTS])
+int np_words_parts(
+    const struct np_profile *profile, struct np_words_part ret_parts[NP_TELLING_PARTS])
 {
     const struct np_observation *observation = &profile->observation;
     double seconds = observation->seconds, rest = 1;
@@ -233,22 +233,22 @@ int np_telling_parts(
         return 0;
     for (int s = 0; s < NP_NR_STAGES; s++)
         if (observation->blame_s[s] > 0)
-            ret_parts[n++] = (struct np_telling_part){
+            ret_parts[n++] = (struct np_words_part){
                 NP_WHERE_WAIT, (enum np_stage)s, observation->blame_s[s] / seconds};
     if (observation->checkpoint_s > 0)
-        ret_parts[n++] = (struct np_telling_part){
+        ret_parts[n++] = (struct np_words_part){
             NP_WHERE_CHECKPOINT, NP_STAGE_CHECKPOINT, observation->checkpoint_s / seconds};
     for (int i = 0; i < n; i++)
         rest -= ret_parts[i].share;
     double compute = fmax(0, fmin(compute_s(observation) / seconds, rest));
-    ret_parts[n++] = (struct np_telling_part){NP_WHERE_COMPUTE, NP_STAGE_STEP, compute};
+    ret_parts[n++] = (struct np_words_part){NP_WHERE_COMPUTE, NP_STAGE_STEP, compute};
     if (rest - compute > 0.005)
-        ret_parts[n++] = (struct np_telling_part){NP_WHERE_ELSE, NP_STAGE_STEP, rest - compute};
+        ret_parts[n++] = (struct np_words_part){NP_WHERE_ELSE, NP_STAGE_STEP, rest - compute};
     sort_parts(ret_parts, n);
     return n;
 }
 
-void np_telling_cost(const struct np_profile *profile, char *text, size_t bytes)
+void np_words_cost(const struct np_profile *profile, char *text, size_t bytes)
 {
     const struct np_advice *advice = &profile->verdict.advice;
     double idle = profile->model.cores -
@@ -259,9 +259,9 @@ void np_telling_cost(const struct np_profile *profile, char *text, size_t bytes)
     if (fabs(advice->cores) >= 0.05)
         snprintf(cores, sizeof(cores), "%+.1f cores", advice->cores);
     if (cores[0] && advice->memory_bytes)
-        snprintf(text, bytes, "%s, +%s", cores, np_telling_size(advice->memory_bytes, size));
+        snprintf(text, bytes, "%s, +%s", cores, np_words_size(advice->memory_bytes, size));
     else if (advice->memory_bytes)
-        snprintf(text, bytes, "+%s", np_telling_size(advice->memory_bytes, size));
+        snprintf(text, bytes, "+%s", np_words_size(advice->memory_bytes, size));
     else
         snprintf(text, bytes, "%s", cores);
     if (advice->cores >= 0.05 && isfinite(idle) && strlen(text) < bytes)
@@ -273,17 +273,17 @@ static void tell_checkpoints(const struct np_profile *profile, char *text, size_
     char each[NP_TELLING_BYTES] = "", share[NP_TELLING_BYTES], every[48] = "";
 
     if (profile->observation.checkpoint_each_s > 0)
-        np_telling_time(profile->observation.checkpoint_each_s, each);
+        np_words_time(profile->observation.checkpoint_each_s, each);
     if (profile->knobs.checkpoint_steps >= 1)
         snprintf(
             every, sizeof(every), " every %.0f steps", fmin(profile->knobs.checkpoint_steps, 1e9));
-    np_telling_share(profile->model.checkpoint_share, share);
+    np_words_share(profile->model.checkpoint_share, share);
     snprintf(
         text, bytes, "%s%s%s%s of the time", each, every, each[0] || every[0] ? " = " : "", share);
 }
 
-void np_telling_note(
-    const struct np_profile *profile, const struct np_telling_row *row, char *text, size_t bytes)
+void np_words_note(
+    const struct np_profile *profile, const struct np_words_row *row, char *text, size_t bytes)
 {
     char share[NP_TELLING_BYTES];
 
@@ -294,21 +294,21 @@ void np_telling_note(
     else if (row->stage == NP_STAGE_CHECKPOINT)
         tell_checkpoints(profile, text, bytes);
     else if (row->stage == NP_STAGE_BATCH && profile->model.coupling < 1)
-        snprintf(text, bytes, "hand-over costs %s",
-            np_telling_share(1 - profile->model.coupling, share));
+        snprintf(
+            text, bytes, "hand-over costs %s", np_words_share(1 - profile->model.coupling, share));
 }
 
-void np_telling_trust(const struct np_profile *profile, char *text, size_t bytes)
+void np_words_trust(const struct np_profile *profile, char *text, size_t bytes)
 {
     char noise[NP_TELLING_BYTES], cost[NP_TELLING_BYTES];
     char noise_text[64] = "noise not measured", cost_text[64] = "profiler's cost not measured";
 
     if (profile->noise > 0)
         snprintf(noise_text, sizeof(noise_text), "noise ±%s (A/A)",
-            np_telling_share(profile->noise, noise));
+            np_words_share(profile->noise, noise));
     if (profile->overhead != 0)
         snprintf(cost_text, sizeof(cost_text), "profiler's cost %s",
-            np_telling_share(profile->overhead, cost));
+            np_words_share(profile->overhead, cost));
     snprintf(text, bytes, "%s · %s · other tenants %.1f cores", noise_text, cost_text,
         fmin(profile->observation.other_cores, 1e6));
 }

@@ -1,11 +1,11 @@
 /* What the screen and the page both tell of a profile: its rows, its sentences, and numbers as people
  * read them. Pure; any thread. */
-#ifndef NP_TELLING_H
-#define NP_TELLING_H
+#ifndef NP_WORDS_H
+#define NP_WORDS_H
 
 #include "daemon/analysis/profile.h"
 
-struct np_telling_row {
+struct np_words_row {
     enum np_stage stage;
     const char *name;
     bool limiter; /* of a limited profile */
@@ -19,43 +19,43 @@ struct np_telling_row {
 
 /* The stages that the run has, in the pipeline's order: at most NP_NR_STAGES. The CPU stages of the
  * readers have one ceiling: it is the row's of the one named, or else of the busiest; the others share. */
-int np_telling_rows(const struct np_profile *profile, struct np_telling_row ret_rows[NP_NR_STAGES]);
+int np_words_rows(const struct np_profile *profile, struct np_words_row ret_rows[NP_NR_STAGES]);
 /* What a bar from end to end stands for: a round number, at most 5 times the rate, so that bars beyond
  * it are cut. */
-double np_telling_scale(
-    const struct np_profile *profile, const struct np_telling_row *rows, int nr_rows);
+double np_words_scale(
+    const struct np_profile *profile, const struct np_words_row *rows, int nr_rows);
 
 /* Where the trainer's time went, the largest first: computing, waiting for a stage, checkpoints, else. */
-enum np_telling_where { NP_WHERE_COMPUTE, NP_WHERE_WAIT, NP_WHERE_CHECKPOINT, NP_WHERE_ELSE };
-struct np_telling_part {
-    enum np_telling_where where;
+enum np_words_where { NP_WHERE_COMPUTE, NP_WHERE_WAIT, NP_WHERE_CHECKPOINT, NP_WHERE_ELSE };
+struct np_words_part {
+    enum np_words_where where;
     enum np_stage stage; /* of a wait */
     double share;
 };
 #define NP_TELLING_PARTS (NP_NR_STAGES + 3)
-int np_telling_parts(
-    const struct np_profile *profile, struct np_telling_part ret_parts[NP_TELLING_PARTS]);
+int np_words_parts(
+    const struct np_profile *profile, struct np_words_part ret_parts[NP_TELLING_PARTS]);
 
 /* Of what a change costs: "+1.3 cores, +96 MiB; 4.0 cores are idle"; "": nothing. */
-void np_telling_cost(const struct np_profile *profile, char *text, size_t bytes);
+void np_words_cost(const struct np_profile *profile, char *text, size_t bytes);
 /* Of a stage without a rate of its own: "1.1 s every 500 steps = 0.4% of the time", "hand-over costs 3.1%",
  * "in the same 4 readers"; else "". */
-void np_telling_note(
-    const struct np_profile *profile, const struct np_telling_row *row, char *text, size_t bytes);
+void np_words_note(
+    const struct np_profile *profile, const struct np_words_row *row, char *text, size_t bytes);
 /* "noise ±1.8% (A/A) · profiler 0.3% · other tenants 0.1 cores". */
-void np_telling_trust(const struct np_profile *profile, char *text, size_t bytes);
+void np_words_trust(const struct np_profile *profile, char *text, size_t bytes);
 
 /* Each writes at most 32 bytes into text and returns it: "1,730", "48.2", "no limit"; "148 ms"; "0.4%",
  * "63%"; "96 MiB"; "1.65x". */
 #define NP_TELLING_BYTES 32
-char *np_telling_rate(double rate, char text[NP_TELLING_BYTES]);
-char *np_telling_time(double seconds, char text[NP_TELLING_BYTES]);
-char *np_telling_share(double share, char text[NP_TELLING_BYTES]);
-char *np_telling_size(uint64_t bytes, char text[NP_TELLING_BYTES]);
-char *np_telling_gain(double gain, char text[NP_TELLING_BYTES]);
+char *np_words_rate(double rate, char text[NP_TELLING_BYTES]);
+char *np_words_time(double seconds, char text[NP_TELLING_BYTES]);
+char *np_words_share(double share, char text[NP_TELLING_BYTES]);
+char *np_words_size(uint64_t bytes, char text[NP_TELLING_BYTES]);
+char *np_words_gain(double gain, char text[NP_TELLING_BYTES]);
 /* " ±0.03": what noise makes of a gain; "": not known. */
-char *np_telling_spread(double gain, double noise, char text[NP_TELLING_BYTES]);
+char *np_words_spread(double gain, double noise, char text[NP_TELLING_BYTES]);
 /* A stage's name in capitals. */
-char *np_telling_loud(enum np_stage stage, char text[NP_TELLING_BYTES]);
+char *np_words_loud(enum np_stage stage, char text[NP_TELLING_BYTES]);
 
 #endif

@@ -14,7 +14,7 @@
 
 #define DEFAULT_SECONDS 5.0
 #define WARMUP_STEPS    3
-#define MOST_TIMES      100000 /* steps whose times are kept */
+#define MAX_TIMES       100000 /* steps whose times are kept */
 
 struct step_bench {
     struct np_device *device;
@@ -130,7 +130,7 @@ static int open_step(struct np_bench *bench, struct step_bench *step, struct np_
         code = write_weights(bench, step, err);
     if (code == 0)
         code = make_batch(bench, step, err);
-    if (code == 0 && !(step->ms = np_alloc_array(MOST_TIMES, sizeof(*step->ms))))
+    if (code == 0 && !(step->ms = np_alloc_array(MAX_TIMES, sizeof(*step->ms))))
         code = np_err_set(err, -ENOMEM, "out of memory for the times");
     return code;
 }
@@ -189,7 +189,7 @@ static int run(const struct np_bench *bench, struct step_bench *step, struct np_
     int code = 0;
 
     while (code == 0 && (nr_done < nr_queued || !enough)) {
-        enough = enough || nr_queued == most || step->nr_steps + 1 >= MOST_TIMES ||
+        enough = enough || nr_queued == most || step->nr_steps + 1 >= MAX_TIMES ||
                  (!bench->steps && step->seconds >= bench->seconds);
         if (!enough)
             code = queue_step(bench, step, nr_queued++, err);

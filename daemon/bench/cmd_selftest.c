@@ -111,7 +111,7 @@ static void report(struct selftest *test, const struct np_selftest_row *row,
 static void run_row(struct selftest *test, const struct np_selftest_row *row,
     const struct np_node *root, enum np_dtype precision)
 {
-    const struct np_selftest_case kase = {.model = np_node_get(root, "model"),
+    const struct np_selftest_case the_case = {.model = np_node_get(root, "model"),
         .blocks = np_node_get(root, "blocks"),
         .loss = np_node_get(root, "loss"),
         .batch = row->batch,
@@ -128,7 +128,7 @@ static void run_row(struct selftest *test, const struct np_selftest_row *row,
     struct np_err err = {0};
 
     if ((row->trains ? np_selftest_train : np_selftest_run)(
-            test->device, test->cpu, &kase, precision, test->seed, &result, &err) < 0) {
+            test->device, test->cpu, &the_case, precision, test->seed, &result, &err) < 0) {
         result.ok = false;
         np_err_set(&err, -EIO, "a call failed and did not say why");
     }

@@ -15,14 +15,14 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-#define LEAST_MEMLOCK  (8ull << 20)
-#define LEAST_FREE     (2ull << 30)
-#define LEAST_DISK_MBS 200.0 /* about 2,000 photographs a second */
-#define DISK_FILE      (128ull << 20)
-#define DISK_ROOM      (1ull << 30) /* free beside the file, or it is not written */
-#define DISK_READ      (1u << 20)
-#define DISK_DEPTH     8
-#define DISK_NS        1000000000ull
+#define MIN_MEMLOCK  (8ull << 20)
+#define MIN_FREE     (2ull << 30)
+#define MIN_DISK_MBS 200.0 /* about 2,000 photographs a second */
+#define DISK_FILE    (128ull << 20)
+#define DISK_ROOM    (1ull << 30) /* free beside the file, or it is not written */
+#define DISK_READ    (1u << 20)
+#define DISK_DEPTH   8
+#define DISK_NS      1000000000ull
 
 static void say(np_found_fn found, void *context, enum np_verdict verdict, const char *what,
     const char *text, const char *advice)
@@ -55,7 +55,7 @@ static void look_at_limits(np_found_fn found, void *context)
     np_box_read(&box);
     if (box.memlock_bytes != UINT64_MAX)
         snprintf(room, sizeof(room), "%" PRIu64 " KiB", box.memlock_bytes >> 10);
-    say(found, context, box.memlock_bytes >= LEAST_MEMLOCK ? NP_FOUND_OK : NP_FOUND_WARN,
+    say(found, context, box.memlock_bytes >= MIN_MEMLOCK ? NP_FOUND_OK : NP_FOUND_WARN,
         "locked memory", room,
         "older kernels count io_uring and pinned pages against it: `ulimit -l unlimited`, "
         "LimitMEMLOCK=infinity of the unit, or --ulimit memlock=-1 of the container");
@@ -65,7 +65,7 @@ static void look_at_limits(np_found_fn found, void *context)
         "one CPU reads, decodes and computes in turn: give this process more");
     snprintf(text, sizeof(text), "%.1f GiB free of %.1f GiB (memory.max)",
         (double)box.free_bytes / (1 << 30), (double)box.memory_bytes / (1 << 30));
-    say(found, context, box.free_bytes >= LEAST_FREE ? NP_FOUND_OK : NP_FOUND_WARN, "memory", text,
+    say(found, context, box.free_bytes >= MIN_FREE ? NP_FOUND_OK : NP_FOUND_WARN, "memory", text,
         "batches and caches need room: end other programs, or raise the cgroup's memory.max");
 }
 
@@ -189,7 +189,7 @@ static void report_speed(
 
     snprintf(text, sizeof(text), "%.0f MB/s read from %.300s (%d reads of 1 MiB in flight, %s%s)",
         speed * 1e-6, path, DISK_DEPTH, io, direct ? "" : ", not past the page cache");
-    say(found, context, speed * 1e-6 >= LEAST_DISK_MBS ? NP_FOUND_OK : NP_FOUND_WARN, "disk", text,
+    say(found, context, speed * 1e-6 >= MIN_DISK_MBS ? NP_FOUND_OK : NP_FOUND_WARN, "disk", text,
         "that feeds about 2,000 photographs of 100 KB a second: keep data on a local NVMe disk, or "
         "set loader.cache: encoded where they fit the memory");
 }

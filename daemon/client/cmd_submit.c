@@ -15,9 +15,9 @@
 #include "loader/base/mem.h"
 #include "loader/base/option.h"
 
-#define MOST_CONFIG (1u << 20)
-#define MOST_AFTER  16
-#define NR_TRIES    50 /* a fifth of a second apart: a service that is restarted */
+#define MAX_CONFIG (1u << 20)
+#define MAX_AFTER  16
+#define NR_TRIES   50 /* a fifth of a second apart: a service that is restarted */
 
 struct submission {
     const char *name, *priority, *after, *device, *max_retries, *time_limit, *memory, *cpus,
@@ -30,16 +30,16 @@ struct submission {
 static char *read_config(const char *path, struct np_err *err)
 {
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
-    char *text = file ? np_alloc(MOST_CONFIG + 2) : NULL;
+    char *text = file ? np_alloc(MAX_CONFIG + 2) : NULL;
 
     if (!file) {
         np_err_set(err, -errno, "%s: cannot be read: %s", path, strerror(errno));
         return NULL;
     }
-    const size_t bytes = text ? fread(text, 1, MOST_CONFIG + 1, file) : 0;
+    const size_t bytes = text ? fread(text, 1, MAX_CONFIG + 1, file) : 0;
     if (file != stdin)
         fclose(file);
-    if (!text || bytes > MOST_CONFIG || memchr(text, 0, bytes)) {
+    if (!text || bytes > MAX_CONFIG || memchr(text, 0, bytes)) {
         np_err_set(err, -EINVAL, "%s: a config is text, of at most 1 MiB", path);
         np_free(text);
         return NULL;

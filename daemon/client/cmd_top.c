@@ -18,7 +18,7 @@
 #include "daemon/ui/terminal.h"
 #include "loader/base/mem.h"
 
-#define MOST_RUNS 256
+#define MAX_RUNS 256
 
 struct top {
     const char *run, *runs, *socket;
@@ -116,13 +116,13 @@ static int compare_names(const void *left, const void *right)
 
 static int show_all(struct top *top, struct np_err *err)
 {
-    char *dirs[MOST_RUNS];
+    char *dirs[MAX_RUNS];
     int n = 0, nr_running = 0;
     DIR *folder = opendir(top->runs);
 
     if (!folder && errno != ENOENT)
         return np_err_set(err, -errno, "%s: cannot be read: %s", top->runs, strerror(errno));
-    for (struct dirent *entry; folder && n < MOST_RUNS && (entry = readdir(folder));) {
+    for (struct dirent *entry; folder && n < MAX_RUNS && (entry = readdir(folder));) {
         char *dir = entry->d_name[0] == '.' ? NULL : np_format("%s/%s", top->runs, entry->d_name);
         struct np_top_run run;
 
@@ -203,19 +203,19 @@ static int show(struct top *top, struct np_err *err)
 
 static int show_live(struct top *top, struct np_err *err)
 {
-    struct np_screen screen;
-    int code = np_screen_open(&screen, err), key = NP_KEY_NONE;
+    struct np_terminal screen;
+    int code = np_terminal_open(&screen, err), key = NP_KEY_NONE;
 
     if (code < 0)
         return code;
     while (code == 0 && key != NP_KEY_END && key != 'q' && key != 'Q') {
-        top->out = np_screen_begin(&screen);
+        top->out = np_terminal_begin(&screen);
         top->columns = screen.columns;
         code = top->out ? show(top, err) : np_err_set(err, -ENOMEM, "out of memory");
-        if (code == 0 && (code = np_screen_show(&screen, "q: end")) == 0)
-            key = np_screen_key(&screen, 1000);
+        if (code == 0 && (code = np_terminal_show(&screen, "q: end")) == 0)
+            key = np_terminal_key(&screen, 1000);
     }
-    np_screen_close(&screen);
+    np_terminal_close(&screen);
     return code == -EPIPE ? 0 : code;
 }
 

@@ -1,6 +1,6 @@
 /* What the commands that ask the service have in common. Main thread. */
-#ifndef NP_ASKING_H
-#define NP_ASKING_H
+#ifndef NP_RETRY_H
+#define NP_RETRY_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -18,7 +18,7 @@
 
 struct top {
     const struct np_top_service *options;
-    struct np_screen screen;
+    struct np_terminal screen;
     struct np_node *answer;     /* of /v1/runs; owned; NULL: none yet */
     char tag[96];               /* of the answer, as the service marked it; "": not known */
     int64_t chosen, open;       /* ids; open 0: the list */
@@ -244,7 +244,7 @@ static void bottom(const struct top *top, char *text, size_t bytes)
 
 static int draw(struct top *top, struct np_err *err)
 {
-    FILE *out = np_screen_begin(&top->screen);
+    FILE *out = np_terminal_begin(&top->screen);
     const int width = top->screen.columns, most = top->screen.lines - LINES_ELSE;
     char text[400];
     int code = out ? 0 : -ENOMEM;
@@ -257,7 +257,7 @@ static int draw(struct top *top, struct np_err *err)
     if (code < 0)
         return np_err_set(err, code, "out of memory");
     bottom(top, text, sizeof(text));
-    return np_screen_show(&top->screen, text);
+    return np_terminal_show(&top->screen, text);
 }
 
 /* --- keys --------------------------------------------------------------------------------------- */
@@ -336,19 +336,19 @@ static int run_live(struct top *top, struct np_err *err)
     int code = look(top, err);
 
     if (code == 0)
-        code = np_screen_open(&top->screen, err);
+        code = np_terminal_open(&top->screen, err);
     if (code < 0)
         return code;
     for (bool ends = false; !ends && code == 0;) {
         keep_chosen(top);
         if ((code = draw(top, err)) < 0)
             break;
-        const int key = np_screen_key(&top->screen, EVERY_MS);
+        const int key = np_terminal_key(&top->screen, EVERY_MS);
         ends = take_key(top, key);
         if (!ends && key != NP_KEY_SIZE)
             code = look(top, err);
     }
-    np_screen_close(&top->screen);
+    np_terminal_close(&top->screen);
     return code == -EPIPE ? 0 : code;
 }
 

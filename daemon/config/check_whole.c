@@ -19,7 +19,7 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-#define MOST_TEXT (1u << 20)
+#define MAX_TEXT (1u << 20)
 /* At least, and what is left of those for the data: the caller waits for both. */
 #define FOLDER_SECONDS 3
 
@@ -90,7 +90,7 @@ static int ask_folder(const struct np_config *config, double seconds, struct fol
         .work = look_at_folder,
         .context = config,
         .epoll_fd = -1,
-        .most_s = seconds,
+        .max_s = seconds,
         .most = sizeof(*ret_folder)};
     struct np_child child = NP_NO_CHILD;
     struct np_err err = {0};
@@ -225,10 +225,10 @@ static void print_config(const struct np_config *config, const char *runs,
 /* All of standard input; NULL: too long, or no memory. np_free. */
 static char *read_input(size_t *ret_bytes)
 {
-    char *text = np_alloc(MOST_TEXT + 1);
+    char *text = np_alloc(MAX_TEXT + 1);
 
-    *ret_bytes = text ? fread(text, 1, MOST_TEXT + 1, stdin) : 0;
-    if (text && *ret_bytes <= MOST_TEXT)
+    *ret_bytes = text ? fread(text, 1, MAX_TEXT + 1, stdin) : 0;
+    if (text && *ret_bytes <= MAX_TEXT)
         return text;
     np_free(text);
     return NULL;
@@ -247,7 +247,7 @@ int np_check_whole(
 
     np_report_init(&report, as);
     if (!text)
-        np_report_add(&report, 0, 0, "a config has at most %u KiB", MOST_TEXT >> 10);
+        np_report_add(&report, 0, 0, "a config has at most %u KiB", MAX_TEXT >> 10);
     else if (np_config_load_text(
                  text, bytes, as, overrides->texts, overrides->nr_texts, &config, &report) == 0 &&
              (!device || np_config_set_device(config, device, &report) == 0))

@@ -23,8 +23,8 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-#define LEAST_TRIAL_S 0.1
-#define MOST_TRIAL_S  600.0
+#define MIN_TRIAL_S 0.1
+#define MAX_TRIAL_S 600.0
 
 struct profiling {
     const char *config_path, *device, *out, *html, *compare, *trace, *trace_limit;
@@ -287,7 +287,7 @@ static bool is_duration(const char *text)
     char *end;
     const double seconds = strtod(text, &end);
 
-    return *text && !*end && seconds >= LEAST_TRIAL_S && seconds <= MOST_TRIAL_S;
+    return *text && !*end && seconds >= MIN_TRIAL_S && seconds <= MAX_TRIAL_S;
 }
 
 /* Flags that do not go together, or say nothing. nr: operands. 0, or NP_EXIT_USAGE: it is said. */
@@ -305,7 +305,7 @@ static int check_usage(struct profiling *p, int nr)
         fprintf(stderr, "nnpipe profile: --trace-limit is the size of the file of --trace FILE\n");
     else if (p->seconds && !is_duration(p->seconds))
         fprintf(stderr, "nnpipe profile: --seconds %s is not a number from %g to %g\n", p->seconds,
-            LEAST_TRIAL_S, MOST_TRIAL_S);
+            MIN_TRIAL_S, MAX_TRIAL_S);
     else if (strcmp(p->config_path, "-") == 0)
         fprintf(stderr, "nnpipe profile: the config is read for every trial, and must be a file\n");
     else if (is_stored(p) && (p->device || p->out || p->html || p->trace || p->deep || p->verify ||

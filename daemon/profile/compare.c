@@ -8,8 +8,8 @@
 
 #include "daemon/analysis/words.h"
 
-#define LEAST_CHANGE 0.025 /* half of the slow-down that is to be found */
-#define NOISES       1.5   /* times both profiles' noise */
+#define MIN_CHANGE 0.025 /* half of the slow-down that is to be found */
+#define NOISES     1.5   /* times both profiles' noise */
 
 static double cost(double rate)
 {
@@ -62,7 +62,7 @@ static void find_stage(
     const struct np_model *then, const struct np_model *now, struct np_comparison *comparison)
 {
     const double before = np_model_rate(then, NULL);
-    double most_slower = 0.005, most_grown = 0;
+    double max_slower = 0.005, max_grown = 0;
     bool slows = false;
 
     for (int s = 0; s < NP_NR_STAGES; s++) {
@@ -70,12 +70,12 @@ static void find_stage(
         const double slower = 1 - rate_with(then, now, stage) / before;
         const double grown = stage_cost(now, stage) - stage_cost(then, stage);
 
-        if (slower > most_slower) {
-            most_slower = slower;
+        if (slower > max_slower) {
+            max_slower = slower;
             comparison->stage = stage;
             slows = true;
-        } else if (!slows && grown > most_grown) {
-            most_grown = grown;
+        } else if (!slows && grown > max_grown) {
+            max_grown = grown;
             comparison->stage = stage;
         }
     }
@@ -89,15 +89,15 @@ static void tell(
     const double before = stage_cost(&then->model, comparison->stage);
     const double after = stage_cost(&now->model, comparison->stage);
 
-    np_telling_rate(then->model.rate, a);
-    np_telling_rate(now->model.rate, b);
+    np_words_rate(then->model.rate, a);
+    np_words_rate(now->model.rate, b);
     if (comparison->regressed)
         snprintf(comparison->text, sizeof(comparison->text),
             "slower: %s img/s were %s (%+.1f%%, more than the %.1f%% that may be chance), by %s: "
             "an "
             "image takes %.1f us of it, %.1f then",
             b, a, 100 * comparison->change, 100 * comparison->least,
-            np_telling_loud(comparison->stage, name), 1e6 * after, 1e6 * before);
+            np_words_loud(comparison->stage, name), 1e6 * after, 1e6 * before);
     else
         snprintf(comparison->text, sizeof(comparison->text),
             "%s: %s img/s, %s then (%+.1f%%; up to %.1f%% may be chance)",
@@ -122,7 +122,7 @@ int np_profile_compare(const struct np_profile *then, const struct np_profile *n
         return np_err_set(err, -EINVAL,
             "a profile without a rate, or whose noise is no number, cannot be compared");
     *ret_comparison = (struct np_comparison){.change = now->model.rate / then->model.rate - 1,
-        .least = fmax(LEAST_CHANGE, NOISES * hypot(then->noise, now->noise))};
+        .least = fmax(MIN_CHANGE, NOISES * hypot(then->noise, now->noise))};
     ret_comparison->regressed = ret_comparison->change < -ret_comparison->least;
     find_stage(&then->model, &now->model, ret_comparison);
     tell(then, now, ret_comparison);

@@ -46,7 +46,7 @@ static void put_title(FILE *out, const struct np_profile *profile)
     char name[NP_TELLING_BYTES];
 
     if (verdict->kind == NP_LIMITED)
-        fprintf(out, "%s limits ", np_telling_loud(verdict->limiter, name));
+        fprintf(out, "%s limits ", np_words_loud(verdict->limiter, name));
     else
         fprintf(out, "%s: ", np_verdict_names[verdict->kind]);
     np_html_text(out, profile->config);
@@ -71,7 +71,7 @@ static void put_head(FILE *out, const struct np_profile *profile)
         fputs(" ", out);
     np_html_text(out, profile->knobs.precision);
     fprintf(out, ", batch %d</span><span>%s img/s</span><span>", profile->knobs.batch,
-        np_telling_rate(profile->model.rate, rate));
+        np_words_rate(profile->model.rate, rate));
     np_html_text(out, profile->started_at);
     fputs("</span></header>\n", out);
 }
@@ -85,9 +85,9 @@ static void put_limit(FILE *out, const struct np_profile *profile)
     fprintf(out,
         "<section class=\"verdict\" id=\"verdict\">\n<h1><em>%s</em> is the limit</h1>\n"
         "<p class=\"lead\"><b>%s</b> img/s now, <b>%s</b> (%s%s) once it is fixed.</p>\n",
-        np_telling_loud(verdict->limiter, name), np_telling_rate(profile->model.rate, now),
-        np_telling_rate(verdict->next_rate, then), np_telling_gain(verdict->gain, gain),
-        np_telling_spread(verdict->gain, profile->noise, spread));
+        np_words_loud(verdict->limiter, name), np_words_rate(profile->model.rate, now),
+        np_words_rate(verdict->next_rate, then), np_words_gain(verdict->gain, gain),
+        np_words_spread(verdict->gain, profile->noise, spread));
 }
 
 static void put_no_limit(FILE *out, const struct np_profile *profile)
@@ -98,7 +98,7 @@ static void put_no_limit(FILE *out, const struct np_profile *profile)
         "<section class=\"verdict\" id=\"verdict\">\n<h1>%s</h1>\n"
         "<p class=\"lead\"><b>%s</b> img/s now; ",
         profile->verdict.kind == NP_BALANCED ? "Balanced" : "Inconclusive",
-        np_telling_rate(profile->model.rate, now));
+        np_words_rate(profile->model.rate, now));
     np_html_text(out, profile->verdict.reason);
     fputs(".</p>\n", out);
 }
@@ -120,9 +120,9 @@ static void put_advice(FILE *out, const struct np_profile *profile)
         fputs("</s> → <b>", out);
         np_html_text(out, advice->to);
         fprintf(out, "</b></code></p>\n<p>brings <b>%s</b> img/s (%s)",
-            np_telling_rate(advice->rate, rate),
-            np_telling_gain(advice->rate / profile->model.rate, gain));
-        np_telling_cost(profile, cost, sizeof(cost));
+            np_words_rate(advice->rate, rate),
+            np_words_gain(advice->rate / profile->model.rate, gain));
+        np_words_cost(profile, cost, sizeof(cost));
         fprintf(out, "%s%s</p>\n", cost[0] ? "; needs " : "", cost);
     }
     if (advice->text[0]) {
@@ -146,9 +146,9 @@ static void put_next(FILE *out, const struct np_profile *profile)
         return;
     }
     fprintf(out, "<p class=\"key\"><b>%s</b> limits</p>\n<p>at <b>%s</b> img/s",
-        np_telling_loud(verdict->next, name), np_telling_rate(verdict->next_rate, rate));
+        np_words_loud(verdict->next, name), np_words_rate(verdict->next_rate, rate));
     if (verdict->headroom > 0)
-        fprintf(out, ": headroom %s", np_telling_share(verdict->headroom, headroom));
+        fprintf(out, ": headroom %s", np_words_share(verdict->headroom, headroom));
     fputs("</p>\n</div>\n", out);
 }
 
@@ -165,16 +165,16 @@ static void put_tried(FILE *out, const struct np_profile *profile)
     fprintf(out,
         "<div class=\"tile\"><h2>Tried</h2>\n<p class=\"key\"><b>%s</b> img/s</p>\n"
         "<p>measured with it: %s, predicted %s</p>\n</div>\n",
-        np_telling_rate(profile->verified_rate, rate),
-        np_telling_gain(profile->verified_rate / profile->model.rate, gain),
-        np_telling_rate(profile->verdict.advice.rate, told));
+        np_words_rate(profile->verified_rate, rate),
+        np_words_gain(profile->verified_rate / profile->model.rate, gain),
+        np_words_rate(profile->verdict.advice.rate, told));
 }
 
 static void put_foot(FILE *out, const struct np_profile *profile)
 {
     char trust[256], seconds[NP_TELLING_BYTES];
 
-    np_telling_trust(profile, trust, sizeof(trust));
+    np_words_trust(profile, trust, sizeof(trust));
     fprintf(out, "<footer><p><b>Trust</b> %s</p>\n<p>", trust);
     np_html_text(out, profile->config);
     fputs(" on ", out);
@@ -182,7 +182,7 @@ static void put_foot(FILE *out, const struct np_profile *profile)
     fputs(", nnpipe ", out);
     np_html_text(out, profile->version);
     fprintf(out, "; the profile took %s</p></footer>\n</main>\n</body>\n</html>\n",
-        np_telling_time(profile->seconds, seconds));
+        np_words_time(profile->seconds, seconds));
 }
 
 void np_profile_html_to(const struct np_profile *profile, FILE *out)

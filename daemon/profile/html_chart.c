@@ -9,19 +9,19 @@
 #define BAR_PX 20
 
 /* `near`: of a balanced run one of the limits that it reaches together. */
-static void put_bar(FILE *out, const struct np_telling_row *row, double scale, bool near)
+static void put_bar(FILE *out, const struct np_words_row *row, double scale, bool near)
 {
     double width = np_html_percent(row->ceiling, scale);
     char rate[NP_TELLING_BYTES], name[NP_TELLING_BYTES];
 
-    np_telling_rate(row->ceiling, rate);
+    np_words_rate(row->ceiling, rate);
     fprintf(out,
         "<rect class=\"bar%s\" data-stage=\"%s\" x=\"0\" y=\"%d\" width=\"%.2f%%\" "
         "height=\"%d\" rx=\"2\"><title>%s could do %s img/s</title></rect>",
         row->limiter ? " limit"
         : near       ? " near"
                      : "",
-        row->name, (ROW_PX - BAR_PX) / 2, width, BAR_PX, np_telling_loud(row->stage, name), rate);
+        row->name, (ROW_PX - BAR_PX) / 2, width, BAR_PX, np_words_loud(row->stage, name), rate);
     if (row->ceiling > scale * 1.001)
         fprintf(out, "<text class=\"beyond\" x=\"99%%\" y=\"%d\" text-anchor=\"end\">»</text>",
             ROW_PX / 2 + 5);
@@ -38,7 +38,7 @@ static void put_now_line(FILE *out, double rate, double scale)
         out, "<line class=\"now\" x1=\"%.2f%%\" x2=\"%.2f%%\" y1=\"0\" y2=\"%d\"/>", x, x, ROW_PX);
 }
 
-static void put_queue(FILE *out, const struct np_telling_row *row)
+static void put_queue(FILE *out, const struct np_words_row *row)
 {
     double full = np_html_percent(row->queue, 1);
 
@@ -54,7 +54,7 @@ static void put_queue(FILE *out, const struct np_telling_row *row)
 }
 
 static void put_row(
-    FILE *out, const struct np_profile *profile, const struct np_telling_row *row, double scale)
+    FILE *out, const struct np_profile *profile, const struct np_words_row *row, double scale)
 {
     char rate[NP_TELLING_BYTES] = "", note[160];
 
@@ -65,25 +65,25 @@ static void put_row(
         put_bar(out, row, scale,
             profile->verdict.kind == NP_BALANCED && row->ceiling < 1.05 * profile->model.rate);
     put_now_line(out, profile->model.rate, scale);
-    np_telling_note(profile, row, note, sizeof(note));
+    np_words_note(profile, row, note, sizeof(note));
     if (row->stage ==
         NP_STAGE_CHECKPOINT) /* the sentence is too long for a telephone: put_hints() */
-        snprintf(note, sizeof(note), "%s of the time", np_telling_share(row->busy, rate));
+        snprintf(note, sizeof(note), "%s of the time", np_words_share(row->busy, rate));
     if (!isfinite(row->ceiling) || row->limiter)
         fprintf(out, "<text class=\"note\" x=\"%.2f%%\" y=\"%d\" dx=\"%d\">%s</text>",
             np_html_percent(isfinite(row->ceiling) ? row->ceiling : profile->model.rate, scale),
             ROW_PX / 2 + 4, row->limiter ? 80 : 9, note);
     rate[0] = '\0';
     if (isfinite(row->ceiling))
-        np_telling_rate(row->ceiling, rate);
+        np_words_rate(row->ceiling, rate);
     fprintf(out, "</svg></td><td class=\"rate\">%s</td><td class=\"busy\">%.0f%%</td>", rate,
         np_html_percent(row->busy, 1));
     put_queue(out, row);
     fputs("</tr>\n", out);
 }
 
-static void put_hints(FILE *out, const struct np_profile *profile,
-    const struct np_telling_row *rows, int n, double scale)
+static void put_hints(FILE *out, const struct np_profile *profile, const struct np_words_row *rows,
+    int n, double scale)
 {
     char note[160];
 
@@ -95,16 +95,16 @@ static void put_hints(FILE *out, const struct np_profile *profile,
             break;
         }
     if (n > 0 && rows[n - 1].stage == NP_STAGE_CHECKPOINT) {
-        np_telling_note(profile, &rows[n - 1], note, sizeof(note));
+        np_words_note(profile, &rows[n - 1], note, sizeof(note));
         fprintf(out, "<p class=\"hint\">checkpoints: %s</p>\n", note);
     }
 }
 
 void np_html_chart(FILE *out, const struct np_profile *profile)
 {
-    struct np_telling_row rows[NP_NR_STAGES];
-    int n = np_telling_rows(profile, rows);
-    double scale = np_telling_scale(profile, rows, n);
+    struct np_words_row rows[NP_NR_STAGES];
+    int n = np_words_rows(profile, rows);
+    double scale = np_words_scale(profile, rows, n);
     double x = np_html_percent(profile->model.rate, scale);
     char now[NP_TELLING_BYTES];
 
@@ -120,7 +120,7 @@ void np_html_chart(FILE *out, const struct np_profile *profile)
         x > 85   ? "end"
         : x < 12 ? "start"
                  : "middle",
-        np_telling_rate(profile->model.rate, now));
+        np_words_rate(profile->model.rate, now));
     fputs("<th>img/s</th><th>busy</th><th>queue</th></tr></thead>\n<tbody>\n", out);
     for (int i = 0; i < n; i++)
         put_row(out, profile, &rows[i], scale);
@@ -153,9 +153,9 @@ static const char *say_change(double change, char text[NP_TELLING_BYTES])
     if (fabs(change) < 0.0005)
         return "same";
     if (change >= 1)
-        return np_telling_gain(change + 1, text);
+        return np_words_gain(change + 1, text);
     snprintf(
-        text, NP_TELLING_BYTES, "%s%.20s", change > 0 ? "+" : "", np_telling_share(change, share));
+        text, NP_TELLING_BYTES, "%s%.20s", change > 0 ? "+" : "", np_words_share(change, share));
     return text;
 }
 
@@ -170,8 +170,8 @@ static void put_pair(FILE *out, const struct pair *pair, double scale)
     put_half(out, pair->before, scale, pair->limit_before, true, 6);
     put_half(out, pair->after, scale, pair->limit_after, false, 19);
     fprintf(out, "</svg></td><td class=\"rate\">%s → %s</td>",
-        isfinite(pair->before) ? np_telling_rate(pair->before, before) : "none",
-        isfinite(pair->after) ? np_telling_rate(pair->after, after) : "none");
+        isfinite(pair->before) ? np_words_rate(pair->before, before) : "none",
+        isfinite(pair->after) ? np_words_rate(pair->after, after) : "none");
     if (isfinite(change))
         fprintf(out, "<td class=\"change%s\">%s</td></tr>\n", change < -0.02 ? " worse" : "",
             say_change(change, after));
@@ -179,8 +179,8 @@ static void put_pair(FILE *out, const struct pair *pair, double scale)
         fputs("<td class=\"change\"></td></tr>\n", out);
 }
 
-static const struct np_telling_row *find_row(
-    const struct np_telling_row *rows, int n, enum np_stage stage)
+static const struct np_words_row *find_row(
+    const struct np_words_row *rows, int n, enum np_stage stage)
 {
     for (int i = 0; i < n; i++)
         if (rows[i].stage == stage)
@@ -190,14 +190,14 @@ static const struct np_telling_row *find_row(
 
 static int make_pairs(const struct np_profile *profile, struct pair pairs[NP_NR_STAGES + 1])
 {
-    struct np_telling_row was[NP_NR_STAGES], is[NP_NR_STAGES];
-    int nr_was = np_telling_rows(profile->before, was), nr_is = np_telling_rows(profile, is), n = 0;
+    struct np_words_row was[NP_NR_STAGES], is[NP_NR_STAGES];
+    int nr_was = np_words_rows(profile->before, was), nr_is = np_words_rows(profile, is), n = 0;
 
     pairs[n++] =
         (struct pair){"the run", profile->before->model.rate, profile->model.rate, false, false};
     for (int s = 0; s < NP_NR_STAGES; s++) {
-        const struct np_telling_row *a = find_row(was, nr_was, (enum np_stage)s);
-        const struct np_telling_row *b = find_row(is, nr_is, (enum np_stage)s);
+        const struct np_words_row *a = find_row(was, nr_was, (enum np_stage)s);
+        const struct np_words_row *b = find_row(is, nr_is, (enum np_stage)s);
         struct pair pair = {np_stage_names[s], a ? a->ceiling : INFINITY, b ? b->ceiling : INFINITY,
             a && a->limiter, b && b->limiter};
         if (isfinite(pair.before) || isfinite(pair.after))

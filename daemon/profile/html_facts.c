@@ -25,15 +25,14 @@ static void put_stages(FILE *out, const struct np_profile *profile)
         fprintf(out, "<tr><th scope=\"row\">%s</th>", np_stage_names[s]);
         if (stage->items < 100)
             snprintf(text, sizeof(text), "%u", (unsigned)stage->items);
-        put_cell(
-            out, true, stage->items < 100 ? text : np_telling_rate((double)stage->items, text));
-        put_cell(out, stage->bytes > 0, np_telling_size(stage->bytes, text));
-        put_cell(out, stage->p50_s > 0, np_telling_time(stage->p50_s, text));
-        put_cell(out, stage->p99_s > 0, np_telling_time(stage->p99_s, text));
-        put_cell(out, stage->work_s > 0, np_telling_time(stage->work_s, text));
+        put_cell(out, true, stage->items < 100 ? text : np_words_rate((double)stage->items, text));
+        put_cell(out, stage->bytes > 0, np_words_size(stage->bytes, text));
+        put_cell(out, stage->p50_s > 0, np_words_time(stage->p50_s, text));
+        put_cell(out, stage->p99_s > 0, np_words_time(stage->p99_s, text));
+        put_cell(out, stage->work_s > 0, np_words_time(stage->work_s, text));
         if (profile->deep)
             put_cell(
-                out, profile->stubbed[s].rate > 0, np_telling_rate(profile->stubbed[s].rate, text));
+                out, profile->stubbed[s].rate > 0, np_words_rate(profile->stubbed[s].rate, text));
         fputs("</tr>\n", out);
     }
     fputs("</tbody>\n</table></div>\n", out);
@@ -51,7 +50,7 @@ static void put_rate_fact(FILE *out, const char *name, double rate)
     char text[NP_TELLING_BYTES];
 
     if (rate > 0)
-        put_fact(out, name, np_telling_rate(rate, text));
+        put_fact(out, name, np_words_rate(rate, text));
 }
 
 static void put_parts(FILE *out, const struct np_profile *profile)
@@ -78,10 +77,10 @@ static void put_readers(FILE *out, const struct np_profile *profile)
     fprintf(out, "<h3>Time of the %d reader%s</h3>\n<dl>\n", seen->nr_readers,
         seen->nr_readers == 1 ? "" : "s");
     for (int s = 0; whole > 0 && s < NP_NR_STATES; s++)
-        put_fact(out, names[s], np_telling_share(seen->reader_s[s] / whole, text));
+        put_fact(out, names[s], np_words_share(seen->reader_s[s] / whole, text));
     if (whole > 0)
-        put_fact(out, "of it ready, without a core",
-            np_telling_share(seen->reader_delay_s / whole, text));
+        put_fact(
+            out, "of it ready, without a core", np_words_share(seen->reader_delay_s / whole, text));
     fputs("</dl>\n", out);
 }
 
@@ -96,11 +95,11 @@ static void put_knobs(FILE *out, const struct np_profile *profile)
     put_fact(out, "loader", text);
     snprintf(text, sizeof(text), "%s, cache %s", knobs->io, knobs->cache);
     put_fact(out, "reads", text);
-    snprintf(text, sizeof(text), "%s images, %s", np_telling_rate((double)knobs->nr_samples, a),
-        np_telling_size(knobs->set_bytes, b));
+    snprintf(text, sizeof(text), "%s images, %s", np_words_rate((double)knobs->nr_samples, a),
+        np_words_size(knobs->set_bytes, b));
     put_fact(out, "data", text);
     snprintf(text, sizeof(text), "%.3g cores, %s free of %s", knobs->cores,
-        np_telling_size(knobs->free_bytes, a), np_telling_size(knobs->memory_bytes, b));
+        np_words_size(knobs->free_bytes, a), np_words_size(knobs->memory_bytes, b));
     put_fact(out, "box", text);
     fputs("</dl>\n", out);
 }

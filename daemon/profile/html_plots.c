@@ -17,19 +17,19 @@ static void open_inner(FILE *out, double top, double height)
 
 /* --- waits over time -------------------------------------------------------------------------- */
 
-#define MOST_COLUMNS 200
-#define RATE_TOP     18.0
-#define RATE_PX      52.0
-#define WAIT_TOP     96.0
-#define WAIT_PX      150.0
+#define MAX_COLUMNS 200
+#define RATE_TOP    18.0
+#define RATE_PX     52.0
+#define WAIT_TOP    96.0
+#define WAIT_PX     150.0
 
 struct column {
     double rate, wait[NP_NR_STAGES]; /* shares of its time */
 };
 struct ribbon {
-    struct column columns[MOST_COLUMNS];
+    struct column columns[MAX_COLUMNS];
     int n;
-    double seconds, most_rate;
+    double seconds, max_rate;
 };
 
 /* A tenth of a second a row; many rows a column. */
@@ -41,7 +41,7 @@ static void make_columns(const struct np_profile *profile, struct ribbon *ribbon
 
     memset(ribbon, 0, sizeof(*ribbon));
     each = isfinite(each) && each > 0 ? each : 0.1;
-    ribbon->n = n < MOST_COLUMNS ? n : MOST_COLUMNS;
+    ribbon->n = n < MAX_COLUMNS ? n : MAX_COLUMNS;
     ribbon->seconds = each * n;
     for (int i = 0; i < ribbon->n; i++) {
         struct column *column = &ribbon->columns[i];
@@ -52,7 +52,7 @@ static void make_columns(const struct np_profile *profile, struct ribbon *ribbon
                 column->wait[s] += fmin(fmax(0, rows[k].wait_s[s]) / each, 1) / (to - from);
         }
         column->rate = isfinite(column->rate) ? column->rate : 0;
-        ribbon->most_rate = fmax(ribbon->most_rate, column->rate);
+        ribbon->max_rate = fmax(ribbon->max_rate, column->rate);
     }
 }
 
@@ -77,7 +77,7 @@ static void put_band(FILE *out, const struct ribbon *ribbon, const double *feet,
 static void put_cause(FILE *out, const struct np_profile *profile, const struct ribbon *ribbon,
     enum np_stage stage, double *feet)
 {
-    double tops[MOST_COLUMNS] = {0};
+    double tops[MAX_COLUMNS] = {0};
     bool any = false;
 
     for (int i = 0; i < ribbon->n; i++) {
@@ -92,7 +92,7 @@ static void put_cause(FILE *out, const struct np_profile *profile, const struct 
 /* The limiter's band at the bottom, where it is seen best. */
 static void put_bands(FILE *out, const struct np_profile *profile, const struct ribbon *ribbon)
 {
-    double feet[MOST_COLUMNS] = {0};
+    double feet[MAX_COLUMNS] = {0};
     enum np_stage first = profile->verdict.limiter;
 
     open_inner(out, WAIT_TOP, WAIT_PX);
@@ -106,7 +106,7 @@ static void put_bands(FILE *out, const struct np_profile *profile, const struct 
 
 static void put_rates(FILE *out, const struct ribbon *ribbon)
 {
-    double scale = ribbon->most_rate > 0 ? ribbon->most_rate * 1.05 : 1;
+    double scale = ribbon->max_rate > 0 ? ribbon->max_rate * 1.05 : 1;
 
     open_inner(out, RATE_TOP, RATE_PX);
     fprintf(out, "<path class=\"rates\" d=\"M0 %.1f", RATE_PX);
@@ -130,8 +130,8 @@ static void put_seconds(FILE *out, const struct ribbon *ribbon)
 static void put_legend(FILE *out, const struct np_profile *profile)
 {
     static const char *const words[] = {"computing", "waiting for ", "checkpoints", "else"};
-    struct np_telling_part parts[NP_TELLING_PARTS];
-    int n = np_telling_parts(profile, parts);
+    struct np_words_part parts[NP_TELLING_PARTS];
+    int n = np_words_parts(profile, parts);
     char share[NP_TELLING_BYTES];
 
     fputs("<ul class=\"legend\">\n", out);
@@ -144,7 +144,7 @@ static void put_legend(FILE *out, const struct np_profile *profile)
             : parts[i].where == NP_WHERE_ELSE             ? "else"
                                                           : "compute",
             words[parts[i].where], wait ? np_stage_names[parts[i].stage] : "",
-            np_telling_share(parts[i].share, share));
+            np_words_share(parts[i].share, share));
     }
     fputs("</ul>\n", out);
 }
@@ -170,7 +170,7 @@ void np_html_ribbon(FILE *out, const struct np_profile *profile)
         fprintf(out,
             "<text class=\"tick\" x=\"0\" y=\"12\">images a second, up to %s</text>\n"
             "<text class=\"tick\" x=\"0\" y=\"%.0f\">share of the time, up to 100%%</text>\n",
-            np_telling_rate(ribbon.most_rate, most), WAIT_TOP - 6);
+            np_words_rate(ribbon.max_rate, most), WAIT_TOP - 6);
         put_seconds(out, &ribbon);
         fputs("</svg>\n", out);
     }
@@ -184,9 +184,9 @@ void np_html_ribbon(FILE *out, const struct np_profile *profile)
 
 struct curve {
     const struct np_profile *profile;
-    double most_faster, most_rate; /* finite */
-    bool endless;                  /* the last point: it costs nothing */
-    bool far;                      /* the next limit lies above the picture */
+    double max_faster, max_rate; /* finite */
+    bool endless;                /* the last point: it costs nothing */
+    bool far;                    /* the next limit lies above the picture */
 };
 
 static bool fit_curve(const struct np_profile *profile, struct curve *curve)
@@ -195,16 +195,16 @@ static bool fit_curve(const struct np_profile *profile, struct curve *curve)
     for (int i = 0; i < profile->nr_curve; i++) {
         double faster = profile->curve_faster[i], rate = profile->curve_rate[i];
         if (isfinite(faster))
-            curve->most_faster = fmax(curve->most_faster, faster);
+            curve->max_faster = fmax(curve->max_faster, faster);
         else
             curve->endless = true;
         if (isfinite(rate))
-            curve->most_rate = fmax(curve->most_rate, rate);
+            curve->max_rate = fmax(curve->max_rate, rate);
     }
-    curve->far = profile->verdict.next_rate > 2.5 * curve->most_rate;
+    curve->far = profile->verdict.next_rate > 2.5 * curve->max_rate;
     if (!curve->far)
-        curve->most_rate = fmax(curve->most_rate, profile->verdict.next_rate);
-    return profile->nr_curve >= 2 && curve->most_faster > 1 && curve->most_rate > 0;
+        curve->max_rate = fmax(curve->max_rate, profile->verdict.next_rate);
+    return profile->nr_curve >= 2 && curve->max_faster > 1 && curve->max_rate > 0;
 }
 
 /* Percent across: doublings; the last tenth for what costs nothing. */
@@ -214,13 +214,13 @@ static double curve_x(const struct curve *curve, double faster)
 
     if (!isfinite(faster))
         return 100;
-    return most * np_html_percent(log2(fmax(faster, 1)), log2(curve->most_faster)) / 100;
+    return most * np_html_percent(log2(fmax(faster, 1)), log2(curve->max_faster)) / 100;
 }
 
 static double curve_y(const struct curve *curve, double rate)
 {
     return CURVE_TOP +
-           (CURVE_PX - CURVE_TOP) * (1 - np_html_percent(rate, curve->most_rate * 1.18) / 100);
+           (CURVE_PX - CURVE_TOP) * (1 - np_html_percent(rate, curve->max_rate * 1.18) / 100);
 }
 
 /* The first point at the next limit: being faster brings nothing more. -1: the curve does not get there. */
@@ -241,8 +241,7 @@ static void put_level(FILE *out, const struct curve *curve, double rate, const c
     fprintf(out,
         "<line class=\"level-line %s\" x1=\"0\" x2=\"100%%\" y1=\"%.1f\" y2=\"%.1f\"/>\n"
         "<text class=\"words\" x=\"100%%\" y=\"%.1f\" text-anchor=\"end\">%s %s</text>\n",
-        class, y, y, above || y + 22 > CURVE_PX ? y - 7 : y + 16, words,
-        np_telling_rate(rate, text));
+        class, y, y, above || y + 22 > CURVE_PX ? y - 7 : y + 16, words, np_words_rate(rate, text));
 }
 
 static void put_curve_line(FILE *out, const struct curve *curve)
@@ -286,14 +285,14 @@ static void put_knee(FILE *out, const struct curve *curve)
             "<text class=\"words strong\" x=\"%.2f%%\" y=\"%.1f\" dx=\"%d\" "
             "text-anchor=\"%s\">%s faster is enough</text>\n",
             x, y + 26, x > 60 ? -12 : 12, x > 60 ? "end" : "start",
-            np_telling_gain(curve->profile->curve_faster[knee], gain));
+            np_words_gain(curve->profile->curve_faster[knee], gain));
 }
 
 static void put_faster(FILE *out, const struct curve *curve)
 {
-    double step = curve->most_faster > 16 ? 4 : 2;
+    double step = curve->max_faster > 16 ? 4 : 2;
 
-    for (double faster = 1; faster <= curve->most_faster * 1.001 && faster < 1e6; faster *= step) {
+    for (double faster = 1; faster <= curve->max_faster * 1.001 && faster < 1e6; faster *= step) {
         double x = curve_x(curve, faster);
         fprintf(out, "<text class=\"tick\" x=\"%.2f%%\" y=\"%.0f\" text-anchor=\"%s\">%gx</text>\n",
             x, CURVE_PX + 18,
@@ -322,14 +321,14 @@ void np_html_curve(FILE *out, const struct np_profile *profile)
         "of the whole run; to the right %s so many times faster.</p>\n"
         "<svg class=\"plot whatif\" role=\"img\" aria-label=\"what-if\" width=\"100%%\" "
         "height=\"%.0f\">\n<line class=\"axis\" x1=\"0\" x2=\"100%%\" y1=\"%.0f\" y2=\"%.0f\"/>\n",
-        np_telling_loud(verdict->limiter, name), np_stage_names[verdict->limiter], CURVE_PX + 26,
+        np_words_loud(verdict->limiter, name), np_stage_names[verdict->limiter], CURVE_PX + 26,
         CURVE_PX, CURVE_PX);
     put_gain(out, &curve);
     put_level(out, &curve, profile->model.rate, "at-now", "now", false);
-    snprintf(words, sizeof(words), "next limit: %s", np_telling_loud(verdict->next, name));
+    snprintf(words, sizeof(words), "next limit: %s", np_words_loud(verdict->next, name));
     if (verdict->kind == NP_LIMITED && curve.far && isfinite(verdict->next_rate))
         fprintf(out, "<text class=\"words\" x=\"0\" y=\"%.0f\">%s, far above, at %s</text>\n",
-            CURVE_TOP + 4, words, np_telling_rate(verdict->next_rate, name));
+            CURVE_TOP + 4, words, np_words_rate(verdict->next_rate, name));
     else if (verdict->kind == NP_LIMITED && isfinite(verdict->next_rate))
         put_level(out, &curve, verdict->next_rate, "at-next", words, true);
     put_curve_line(out, &curve);

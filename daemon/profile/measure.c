@@ -15,15 +15,15 @@
 #define PART_S  1.0
 /* `bench loader` always makes so many batches: where that takes long, the loader alone is left out. */
 #define LOADER_BATCHES 64
-#define MOST_LOADER_S  5.0
+#define MAX_LOADER_S   5.0
 #define NR_TRIALS      3
-#define MOST_TRIALS    6 /* where three lie further apart than a verdict may be based on */
+#define MAX_TRIALS     6 /* where three lie further apart than a verdict may be based on */
 
 struct measuring {
     struct np_rig *rig;
     struct np_profile *profile;
     struct np_ceilings parts; /* as they were measured */
-    struct np_observation trials[MOST_TRIALS];
+    struct np_observation trials[MAX_TRIALS];
     int nr_trials;
 };
 
@@ -164,7 +164,7 @@ static int stubbed(struct measuring *m, struct np_err *err)
     return code;
 }
 
-#define MOST_FILL_S 12.0 /* a cache's first epoch is waited for */
+#define MAX_FILL_S 12.0 /* a cache's first epoch is waited for */
 
 /* The advice applied and measured, beside the run as it is: one after the other, twice. How often to save
  * cannot be tried: hardly a save falls into a trial. */
@@ -184,7 +184,7 @@ static int verify(struct measuring *m, struct np_err *err)
     for (int i = 0; i < 4 && code == 0; i++) { /* A B B A */
         const bool applied = i == 1 || i == 2;
         const struct np_trial_options options = {.warmup_s = NP_WARMUP_S,
-            .fill_s = applied && caches ? MOST_FILL_S : 0,
+            .fill_s = applied && caches ? MAX_FILL_S : 0,
             .seconds = NP_TRIAL_S,
             .overrides = applied ? &with : NULL};
         struct np_observation seen;
@@ -216,7 +216,7 @@ static int measure_again(struct measuring *m, struct np_err *err)
     int code = 0;
 
     while (code == 0 && (m->nr_trials < NR_TRIALS ||
-                            (m->nr_trials < MOST_TRIALS && profile->noise > NP_MOST_NOISE))) {
+                            (m->nr_trials < MAX_TRIALS && profile->noise > NP_MAX_NOISE))) {
         code = trial(m, AGAIN_S, err);
         if (code == 0 && m->nr_trials >= NR_TRIALS)
             think(m);
@@ -252,7 +252,7 @@ int np_profile_measure(struct np_rig *rig, const struct np_measure_options *opti
     const uint64_t start = np_now_ns();
     int code;
 
-    profile->ribbon = np_alloc_array(NP_PROFILE_MOST_RIBBON, sizeof(*profile->ribbon));
+    profile->ribbon = np_alloc_array(NP_PROFILE_MAX_RIBBON, sizeof(*profile->ribbon));
     if (!profile->ribbon)
         return np_err_set(err, -ENOMEM, "out of memory");
     code = trial(&m, NP_TRIAL_S, err);
@@ -260,7 +260,7 @@ int np_profile_measure(struct np_rig *rig, const struct np_measure_options *opti
         return code;
     part(&m, NP_PART_READ_WARM, &ceilings->read_warm);
     if (LOADER_BATCHES * (double)np_rig_knobs(rig)->batch <
-        MOST_LOADER_S * m.trials[0].images_per_second)
+        MAX_LOADER_S * m.trials[0].images_per_second)
         part(&m, NP_PART_LOADER, &ceilings->loader);
     part(&m, NP_PART_STEP, &ceilings->step);
     think(&m);

@@ -126,14 +126,14 @@ static void tell_limit(struct line *line, FILE *out, const struct np_profile *pr
 
     label(line, "LIMIT:", RED);
     paint(line, RED);
-    add(line, np_telling_loud(verdict->limiter, name));
+    add(line, np_words_loud(verdict->limiter, name));
     plain(line);
-    addf(line, "   %s img/s now → ", np_telling_rate(profile->model.rate, now));
+    addf(line, "   %s img/s now → ", np_words_rate(profile->model.rate, now));
     paint(line, BOLD);
-    add(line, np_telling_rate(verdict->next_rate, then));
+    add(line, np_words_rate(verdict->next_rate, then));
     plain(line);
-    addf(line, " (%s%s) if fixed%s", np_telling_gain(verdict->gain, gain),
-        np_telling_spread(verdict->gain, profile->noise, spread),
+    addf(line, " (%s%s) if fixed%s", np_words_gain(verdict->gain, gain),
+        np_words_spread(verdict->gain, profile->noise, spread),
         profile->deep && profile->stubbed[verdict->limiter].rate > 0 ? ", measured" : "");
     put(line, out);
 }
@@ -150,9 +150,9 @@ static void tell_advice(struct line *line, FILE *out, const struct np_profile *p
         paint(line, BOLD);
         addf(line, "%s: %s -> %s", advice->key, advice->from, advice->to);
         plain(line);
-        addf(line, "   %s img/s (%s)", np_telling_rate(advice->rate, rate),
-            np_telling_gain(advice->rate / profile->model.rate, gain));
-        np_telling_cost(profile, cost, sizeof(cost));
+        addf(line, "   %s img/s (%s)", np_words_rate(advice->rate, rate),
+            np_words_gain(advice->rate / profile->model.rate, gain));
+        np_words_cost(profile, cost, sizeof(cost));
         if (cost[0] && line->columns + (int)strlen(cost) + 12 > line->width) {
             put(line, out);
             pad_to(line, INDENT);
@@ -173,12 +173,12 @@ static void tell_next(struct line *line, FILE *out, const struct np_profile *pro
 
     label(line, "THEN:", BOLD);
     if (isfinite(verdict->next_rate))
-        addf(line, "next limit is %s at %s img/s", np_telling_loud(verdict->next, name),
-            np_telling_rate(verdict->next_rate, rate));
+        addf(line, "next limit is %s at %s img/s", np_words_loud(verdict->next, name),
+            np_words_rate(verdict->next_rate, rate));
     else
         add(line, "nothing else limits");
     if (isfinite(verdict->next_rate) && verdict->headroom > 0)
-        addf(line, " (headroom %s)", np_telling_share(verdict->headroom, headroom));
+        addf(line, " (headroom %s)", np_words_share(verdict->headroom, headroom));
     put(line, out);
 }
 
@@ -196,9 +196,9 @@ static void tell_verified(struct line *line, FILE *out, const struct np_profile 
         return;
     }
     addf(line, "%s: %s gave %s img/s (%s), predicted %s", advice->key, advice->to,
-        np_telling_rate(profile->verified_rate, rate),
-        np_telling_gain(profile->verified_rate / profile->model.rate, gain),
-        np_telling_rate(advice->rate, told));
+        np_words_rate(profile->verified_rate, rate),
+        np_words_gain(profile->verified_rate / profile->model.rate, gain),
+        np_words_rate(advice->rate, told));
     put(line, out);
 }
 
@@ -215,7 +215,7 @@ static void tell_verdict(struct line *line, FILE *out, const struct np_profile *
         paint(line, BOLD);
         addf(line, "%s:", word);
         plain(line);
-        addf(line, " %s img/s now;", np_telling_rate(profile->model.rate, now));
+        addf(line, " %s img/s now;", np_words_rate(profile->model.rate, now));
         wrap(line, out, verdict->reason);
     }
     tell_advice(line, out, profile);
@@ -230,7 +230,7 @@ static void tell_verdict(struct line *line, FILE *out, const struct np_profile *
 #define RIGHT_W 25 /* columns of the numbers behind the bars */
 
 struct chart {
-    const struct np_telling_row *rows;
+    const struct np_words_row *rows;
     int nr_rows;
     int bar_w; /* columns */
     double scale, rate;
@@ -252,7 +252,7 @@ static void chart_head(struct line *line, FILE *out, const struct chart *chart)
     if (now_column(chart) >= (int)strlen("could do"))
         add(line, "could do");
     pad_to(line, BAR_AT + now_column(chart));
-    addf(line, "│ now, %s", np_telling_rate(chart->rate, now));
+    addf(line, "│ now, %s", np_words_rate(chart->rate, now));
     pad_to(line, BAR_AT + chart->bar_w);
     addf(line, "%9s  %5s  %6s", "img/s", "busy", "queue");
     put(line, out);
@@ -260,7 +260,7 @@ static void chart_head(struct line *line, FILE *out, const struct chart *chart)
 
 /* Blocks to an eighth of a column, the line of the present rate on top; one that leaves the scale ends
  * in an arrow. */
-static void bar(struct line *line, const struct chart *chart, const struct np_telling_row *row)
+static void bar(struct line *line, const struct chart *chart, const struct np_words_row *row)
 {
     static const char *const eighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
     double length = fmin(row->ceiling / chart->scale, 1) * chart->bar_w;
@@ -285,14 +285,14 @@ static void bar(struct line *line, const struct chart *chart, const struct np_te
     plain(line);
 }
 
-static void numbers(struct line *line, const struct chart *chart, const struct np_telling_row *row)
+static void numbers(struct line *line, const struct chart *chart, const struct np_words_row *row)
 {
     static const char *const levels[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     char rate[NP_TELLING_BYTES] = "", busy[NP_TELLING_BYTES], queue[NP_TELLING_BYTES];
 
     pad_to(line, BAR_AT + chart->bar_w);
     if (isfinite(row->ceiling))
-        np_telling_rate(row->ceiling, rate);
+        np_words_rate(row->ceiling, rate);
     snprintf(busy, sizeof(busy), "%.0f%%", fmin(fmax(row->busy, 0), 1) * 100);
     addf(line, "%9s  %5s  ", rate, busy);
     if (row->queue < 0) {
@@ -306,14 +306,14 @@ static void numbers(struct line *line, const struct chart *chart, const struct n
 
 /* A stage without a bar of its own says in words what it is. */
 static void chart_row(struct line *line, FILE *out, const struct np_profile *profile,
-    const struct chart *chart, const struct np_telling_row *row)
+    const struct chart *chart, const struct np_words_row *row)
 {
     char name[NP_TELLING_BYTES], note[160];
 
-    np_telling_note(profile, row, note, sizeof(note));
+    np_words_note(profile, row, note, sizeof(note));
     paint(line, row->limiter ? RED : "");
     add(line, row->limiter ? " >" : "  ");
-    add(line, row->limiter ? np_telling_loud(row->stage, name) : row->name);
+    add(line, row->limiter ? np_words_loud(row->stage, name) : row->name);
     plain(line);
     pad_to(line, BAR_AT);
     if (isfinite(row->ceiling))
@@ -334,12 +334,12 @@ static void chart_row(struct line *line, FILE *out, const struct np_profile *pro
 
 static void tell_chart(struct line *line, FILE *out, const struct np_profile *profile)
 {
-    struct np_telling_row rows[NP_NR_STAGES];
+    struct np_words_row rows[NP_NR_STAGES];
     struct chart chart = {.rows = rows, .rate = profile->model.rate};
     bool beyond = false;
 
-    chart.nr_rows = np_telling_rows(profile, rows);
-    chart.scale = np_telling_scale(profile, rows, chart.nr_rows);
+    chart.nr_rows = np_words_rows(profile, rows);
+    chart.scale = np_words_scale(profile, rows, chart.nr_rows);
     chart.bar_w = line->width - BAR_AT - RIGHT_W;
     if (chart.bar_w < 8)
         chart.bar_w = 8;
@@ -379,16 +379,16 @@ static void put_part(struct line *line, FILE *out, const char *between, const ch
 static void tell_blame(struct line *line, FILE *out, const struct np_profile *profile)
 {
     static const char *const words[] = {"compute", "waiting:", "checkpoints", "else"};
-    static const enum np_telling_where order[] = {
+    static const enum np_words_where order[] = {
         NP_WHERE_COMPUTE, NP_WHERE_WAIT, NP_WHERE_CHECKPOINT, NP_WHERE_ELSE};
     const struct np_observation *observation = &profile->observation;
-    struct np_telling_part parts[NP_TELLING_PARTS];
-    int n = np_telling_parts(profile, parts), nr_put = 0;
+    struct np_words_part parts[NP_TELLING_PARTS];
+    int n = np_words_parts(profile, parts), nr_put = 0;
     char share[NP_TELLING_BYTES], text[80];
 
     if (n == 0 || observation->steps == 0)
         return;
-    np_telling_time(observation->seconds / (double)observation->steps, share);
+    np_words_time(observation->seconds / (double)observation->steps, share);
     addf(line, " step %s:", share);
     for (size_t where = 0; where < sizeof(order) / sizeof(*order); where++) {
         bool more = false; /* of one kind: the largest first, as they come */
@@ -398,7 +398,7 @@ static void tell_blame(struct line *line, FILE *out, const struct np_profile *pr
             bool wait = parts[i].where == NP_WHERE_WAIT;
             snprintf(text, sizeof(text), "%s%s%s %s", more ? "" : words[parts[i].where],
                 wait && !more ? " " : "", wait ? np_stage_names[parts[i].stage] : "",
-                np_telling_share(parts[i].share, share));
+                np_words_share(parts[i].share, share));
             put_part(line, out, more ? ", " : nr_put ? " | " : " ", text);
             more = true;
             nr_put++;
@@ -416,11 +416,11 @@ static void tell_times(struct line *line, FILE *out, const struct np_profile *pr
 
     if (ceilings->read_cold > 0 || ceilings->read_warm > 0)
         addf(line, " disk alone, cold/warm %s/%s img/s",
-            ceilings->read_cold > 0 ? np_telling_rate(ceilings->read_cold, a) : "-",
-            ceilings->read_warm > 0 ? np_telling_rate(ceilings->read_warm, b) : "-");
+            ceilings->read_cold > 0 ? np_words_rate(ceilings->read_cold, a) : "-",
+            ceilings->read_warm > 0 ? np_words_rate(ceilings->read_warm, b) : "-");
     if (observed->p99_s > 0)
         addf(line, "%s p50/p99 %s %s/%s", line->columns ? " ·" : "", np_stage_names[stage],
-            np_telling_time(observed->p50_s, a), np_telling_time(observed->p99_s, b));
+            np_words_time(observed->p50_s, a), np_words_time(observed->p99_s, b));
     if (line->columns)
         put(line, out);
 }
@@ -434,7 +434,7 @@ static void tell_deep(struct line *line, FILE *out, const struct np_profile *pro
         if (profile->stubbed[s].rate > 0)
             n += snprintf(text + n, sizeof(text) - (size_t)n, "%s%s %s",
                 n ? " · " : "img/s without ", np_stage_names[s],
-                np_telling_rate(profile->stubbed[s].rate, rate));
+                np_words_rate(profile->stubbed[s].rate, rate));
     if (n == 0)
         return;
     add(line, " measured,");
@@ -448,11 +448,11 @@ static void tell_before(struct line *line, FILE *out, const struct np_profile *p
 
     if (!before)
         return;
-    addf(line, " before: %s img/s, now %s (%+.1f%%)", np_telling_rate(before->model.rate, was),
-        np_telling_rate(profile->model.rate, is),
+    addf(line, " before: %s img/s, now %s (%+.1f%%)", np_words_rate(before->model.rate, was),
+        np_words_rate(profile->model.rate, is),
         fmin(fmax(profile->model.rate / before->model.rate - 1, -1), 1e4) * 100);
     if (before->verdict.kind == NP_LIMITED)
-        addf(line, "; its limit was %s", np_telling_loud(before->verdict.limiter, was));
+        addf(line, "; its limit was %s", np_words_loud(before->verdict.limiter, was));
     put(line, out);
 }
 
@@ -485,7 +485,7 @@ void np_profile_screen(const struct np_profile *profile, int width, bool colour,
     tell_times(&line, out, profile);
     tell_deep(&line, out, profile);
     tell_before(&line, out, profile);
-    np_telling_trust(profile, trust, sizeof(trust));
+    np_words_trust(profile, trust, sizeof(trust));
     addf(&line, " trust: %s", trust);
     put(&line, out);
     tell_files(profile->files, out);

@@ -19,7 +19,7 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-#define LEAST_STEPS 3 /* of a warm-up: the first batches are waited for in any case */
+#define MIN_STEPS   3 /* of a warm-up: the first batches are waited for in any case */
 #define LONG_WARMUP 4 /* times warmup_s, for a cache to fill in its first epoch */
 
 struct np_rig {
@@ -113,7 +113,7 @@ static bool is_warm(const struct trial *trial, const struct np_run *run, uint64_
     const double fill =
         trial->options->fill_s > 0 ? trial->options->fill_s * trial->pace : LONG_WARMUP * warmup;
 
-    return step >= LEAST_STEPS && seconds >= (np_observe_fills(run, step) ? fill : warmup);
+    return step >= MIN_STEPS && seconds >= (np_observe_fills(run, step) ? fill : warmup);
 }
 
 /* None was due in the window: one is made, so that its price is known. */
@@ -139,7 +139,7 @@ static void add_ribbon(struct trial *trial, const struct np_run *run)
     uint64_t blame[NP_NR_STAGES];
 
     if (!options->ribbon || now - trial->ribbon_ns < RIBBON_NS ||
-        *options->nr_ribbon == NP_PROFILE_MOST_RIBBON)
+        *options->nr_ribbon == NP_PROFILE_MAX_RIBBON)
         return;
     np_feed_blame(run->feed, blame);
     if (trial->ribbon_ns >= trial->start.ns) {
@@ -253,7 +253,7 @@ int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
 
 /* --- parts, each a process -------------------------------------------------------------------- */
 
-#define MOST_WORDS (2 * NP_MAX_OVERRIDES + 16)
+#define MAX_WORDS (2 * NP_MAX_OVERRIDES + 16)
 
 /* The last line that the program prints with these words, and its exit code. */
 static int run_self(const char *const *words, char *text, size_t text_bytes, struct np_err *err)
@@ -306,7 +306,7 @@ int np_trial_part(
     struct np_rig *rig, enum np_part part, double seconds, double *ret_rate, struct np_err *err)
 {
     static const char *const names[] = {"io", "io", "io", "loader", "step"};
-    const char *words[MOST_WORDS] = {
+    const char *words[MAX_WORDS] = {
         "nnpipe", "bench", names[part], rig->config_path, "--json", "--seconds"};
     char number[32], depth[32], text[8192];
     int n = 6;
@@ -326,8 +326,8 @@ int np_trial_part(
     if (part == NP_PART_READ_DEEP) {
         const int deeper = NP_DEEPER * rig->knobs.depth;
 
-        snprintf(depth, sizeof(depth), "loader.depth=%d",
-            deeper < NP_MOST_DEPTH ? deeper : NP_MOST_DEPTH);
+        snprintf(
+            depth, sizeof(depth), "loader.depth=%d", deeper < NP_MAX_DEPTH ? deeper : NP_MAX_DEPTH);
         words[n++] = "-o";
         words[n++] = depth;
     }

@@ -12,8 +12,8 @@
 
 #define NR_LAST       4 /* trials in turn at the end */
 #define NR_SEARCH     (NP_TUNE_TRIALS - NR_LAST)
-#define LEAST_GAIN    0.01
-#define MOST_PREFETCH 32
+#define MIN_GAIN      0.01
+#define MAX_PREFETCH  32
 #define FAR_FROM_HOME 0.004 /* of the predicted rate, for each doubling of a knob */
 #define HOPELESS      0.8   /* predicted so far below the best: the model is not that wrong */
 #define HARDLY        0.98  /* the same of depth and prefetch, where more is seldom worse */
@@ -30,8 +30,8 @@ struct search {
     const struct np_tune_options *options;
     struct np_tuned *tuned;
     struct np_err *err;
-    int most_readers;
-    uint64_t most_memory;
+    int max_readers;
+    uint64_t max_memory;
     int best; /* index of a trial */
 };
 
@@ -56,9 +56,9 @@ uint64_t np_tune_memory(const struct np_knobs *knobs)
 
 static bool allowed(const struct search *s, const struct np_knobs *knobs)
 {
-    return knobs->readers >= 1 && knobs->readers <= s->most_readers && knobs->depth >= 1 &&
-           knobs->depth <= NP_MOST_DEPTH && knobs->prefetch >= 2 &&
-           knobs->prefetch <= MOST_PREFETCH && np_tune_memory(knobs) <= s->most_memory;
+    return knobs->readers >= 1 && knobs->readers <= s->max_readers && knobs->depth >= 1 &&
+           knobs->depth <= NP_MAX_DEPTH && knobs->prefetch >= 2 &&
+           knobs->prefetch <= MAX_PREFETCH && np_tune_memory(knobs) <= s->max_memory;
 }
 
 static bool same(const struct np_knobs *a, const struct np_knobs *b)
@@ -88,15 +88,15 @@ int np_tune_settings(
 /* Within the caps, by giving up what costs most first. */
 static void clamp(const struct search *s, struct np_knobs *knobs)
 {
-    if (knobs->readers > s->most_readers)
-        knobs->readers = s->most_readers;
-    if (np_tune_memory(knobs) > s->most_memory && !caches(knobs, "none"))
+    if (knobs->readers > s->max_readers)
+        knobs->readers = s->max_readers;
+    if (np_tune_memory(knobs) > s->max_memory && !caches(knobs, "none"))
         snprintf(knobs->cache, sizeof(knobs->cache), "none");
-    while (np_tune_memory(knobs) > s->most_memory && knobs->prefetch > 2)
+    while (np_tune_memory(knobs) > s->max_memory && knobs->prefetch > 2)
         knobs->prefetch--;
-    while (np_tune_memory(knobs) > s->most_memory && knobs->depth > 1)
+    while (np_tune_memory(knobs) > s->max_memory && knobs->depth > 1)
         knobs->depth--;
-    while (np_tune_memory(knobs) > s->most_memory && knobs->readers > 1)
+    while (np_tune_memory(knobs) > s->max_memory && knobs->readers > 1)
         knobs->readers--;
 }
 
@@ -108,7 +108,7 @@ static int refuse_cap(const struct search *s, const struct np_knobs *least)
     return np_err_set(s->err, -ERANGE,
         "--max-memory: the loader takes %" PRIu64 "K at the least (%d batches of %d ahead, one "
         "read, no cache), not %" PRIu64 " bytes",
-        kib, least->prefetch, least->batch, s->most_memory);
+        kib, least->prefetch, least->batch, s->max_memory);
 }
 
 /* --- measuring -------------------------------------------------------------------------------- */
@@ -194,9 +194,9 @@ static bool choose(const struct search *s, const char *cache, struct np_knobs *r
     double most = 0;
 
     snprintf(knobs.cache, sizeof(knobs.cache), "%s", cache);
-    for (int r = 0; r <= s->most_readers; r = next_reader(r))
-        for (int d = 0; d <= NP_MOST_DEPTH; d = d ? 2 * d : 1)
-            for (int p = 1; p <= MOST_PREFETCH; p *= 2) { /* the first of each: as it is */
+    for (int r = 0; r <= s->max_readers; r = next_reader(r))
+        for (int d = 0; d <= NP_MAX_DEPTH; d = d ? 2 * d : 1)
+            for (int p = 1; p <= MAX_PREFETCH; p *= 2) { /* the first of each: as it is */
                 knobs.readers = r ? r : readers;
                 knobs.depth = d ? d : depth;
                 knobs.prefetch = p > 1 ? p : prefetch;
@@ -270,8 +270,8 @@ static bool step(
     switch (move) {
     case MOVE_READERS:
         to->readers = up && !fine ? 2 * to->readers : to->readers + (up ? 1 : -1) * some;
-        if (to->readers > s->most_readers)
-            to->readers = s->most_readers;
+        if (to->readers > s->max_readers)
+            to->readers = s->max_readers;
         break;
     case MOVE_PREFETCH:
         to->prefetch = up ? 2 * to->prefetch : to->prefetch / 2;
@@ -282,8 +282,8 @@ static bool step(
         if (!disk_matters(s))
             return false;
         to->depth = !up ? to->depth / 2 : fine ? 2 * to->depth : 4 * to->depth;
-        if (to->depth > NP_MOST_DEPTH)
-            to->depth = NP_MOST_DEPTH;
+        if (to->depth > NP_MAX_DEPTH)
+            to->depth = NP_MAX_DEPTH;
         break;
     default:
         if (!up || !disk_matters(s))
@@ -398,8 +398,7 @@ static int judge(struct search *s)
         code = in_turn(s, &winner, sum, &agree);
         gain = sum[1] / sum[0] - 1;
         rounds++;
-        tuned->better =
-            gain > fmax(LEAST_GAIN, tuned->least / sqrt(rounds)) && (agree || rounds > 1);
+        tuned->better = gain > fmax(MIN_GAIN, tuned->least / sqrt(rounds)) && (agree || rounds > 1);
         if (tuned->better || gain < -tuned->least)
             break;
     }
@@ -420,15 +419,15 @@ int np_tune(const struct np_model *model, const struct np_tune_options *options,
         .options = options,
         .tuned = ret_tuned,
         .err = err ? err : &unasked,
-        .most_readers = options->max_cores > 0 ? options->max_cores : (int)ceil(model->knobs.cores),
-        .most_memory = options->max_memory ? options->max_memory : model->knobs.free_bytes / 2};
+        .max_readers = options->max_cores > 0 ? options->max_cores : (int)ceil(model->knobs.cores),
+        .max_memory = options->max_memory ? options->max_memory : model->knobs.free_bytes / 2};
     struct np_tuned *tuned = ret_tuned;
 
-    *tuned = (struct np_tuned){.base = model->knobs, .least = fmax(LEAST_GAIN, options->noise)};
-    if (options->max_cores <= 0 && s.most_readers < model->knobs.readers)
-        s.most_readers = model->knobs.readers; /* the user's own choice is no mistake */
+    *tuned = (struct np_tuned){.base = model->knobs, .least = fmax(MIN_GAIN, options->noise)};
+    if (options->max_cores <= 0 && s.max_readers < model->knobs.readers)
+        s.max_readers = model->knobs.readers; /* the user's own choice is no mistake */
     clamp(&s, &tuned->base);
-    if (options->max_memory && np_tune_memory(&tuned->base) > s.most_memory)
+    if (options->max_memory && np_tune_memory(&tuned->base) > s.max_memory)
         return refuse_cap(&s, &tuned->base);
     tuned->beyond = !same(&tuned->base, &model->knobs);
     tuned->best = tuned->base;

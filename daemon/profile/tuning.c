@@ -50,7 +50,7 @@ int np_tuning_caps(const char *max_memory, const char *max_cores,
 
 /* --- trials ----------------------------------------------------------------------------------- */
 
-#define MOST_FILL_S 12.0 /* is waited for a cache's first epoch */
+#define MAX_FILL_S 12.0 /* is waited for a cache's first epoch */
 
 struct run {
     struct np_rig *rig;
@@ -61,9 +61,9 @@ struct run {
 /* Is the first epoch over soon enough? Else the trial shows what it shows. */
 static double fill_seconds(const struct run *run, const struct np_knobs *knobs)
 {
-    const bool soon = (double)knobs->nr_samples < MOST_FILL_S * run->rate;
+    const bool soon = (double)knobs->nr_samples < MAX_FILL_S * run->rate;
 
-    return strcmp(knobs->cache, run->tuning->from.cache) != 0 && soon ? MOST_FILL_S : 0;
+    return strcmp(knobs->cache, run->tuning->from.cache) != 0 && soon ? MAX_FILL_S : 0;
 }
 
 static int trial(void *context, const struct np_knobs *knobs, double *ret_rate, struct np_err *err)
@@ -176,9 +176,9 @@ static void print_trial(const struct np_tuning *tuning, int i, FILE *out)
     fprintf(out, " %7d %6d %9d  %-8s %-6s", knobs->readers, knobs->depth, knobs->prefetch,
         knobs->cache, knobs->io);
     if (trial->rate > 0)
-        fprintf(out, " %9s %+7.1f%% %11s  %s\n", np_telling_rate(trial->rate, rate),
+        fprintf(out, " %9s %+7.1f%% %11s  %s\n", np_words_rate(trial->rate, rate),
             100 * (trial->rate / tuned->trials[0].rate - 1),
-            np_telling_rate(trial->predicted, predicted),
+            np_words_rate(trial->predicted, predicted),
             equal(knobs, &tuned->base)       ? "as it is"
             : tuning->fills[i]               ? "its cache still fills"
             : equal(knobs, &tuning->advised) ? "as advised"
@@ -222,8 +222,7 @@ static void print_outcome(const struct np_tuning *tuning, FILE *out)
 
     if (tuned->better)
         fprintf(out, " TUNED: %s img/s, %+.1f%% in turn with the config as it is\n",
-            np_telling_rate(tuned->best_rate, rate),
-            100 * (tuned->best_rate / tuned->base_rate - 1));
+            np_words_rate(tuned->best_rate, rate), 100 * (tuned->best_rate / tuned->base_rate - 1));
     else
         fprintf(out, " TUNED: nothing%s is better beyond noise (%.1f%%)%s\n",
             best >= 0 ? " that could be tried" : "", 100 * tuned->least,
@@ -232,7 +231,7 @@ static void print_outcome(const struct np_tuning *tuning, FILE *out)
         fprintf(out,
             " NOT TRIED: loader.cache: %s pays from the second epoch on, which no trial reached; "
             "%s img/s are predicted\n",
-            tuned->trials[best].knobs.cache, np_telling_rate(tuned->trials[best].predicted, rate));
+            tuned->trials[best].knobs.cache, np_words_rate(tuned->trials[best].predicted, rate));
 }
 
 void np_tuning_print(const struct np_tuning *tuning, FILE *out)

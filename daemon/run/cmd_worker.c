@@ -24,10 +24,10 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define MOST_SEGMENT (16 << 20) /* bytes of a log's segment */
-#define KEPT         4          /* segments */
-#define SAY_NS       1000000000ull
-#define NOT_ENDED    (-1)
+#define MAX_SEGMENT (16 << 20) /* bytes of a log's segment */
+#define KEPT        4          /* segments */
+#define SAY_NS      1000000000ull
+#define NOT_ENDED   (-1)
 
 struct worker {
     struct np_job job;
@@ -65,7 +65,7 @@ static void rotate(struct worker *w)
     struct stat stat_;
     struct np_err unrotated = {0};
 
-    if (fstat(STDERR_FILENO, &stat_) < 0 || stat_.st_size < MOST_SEGMENT)
+    if (fstat(STDERR_FILENO, &stat_) < 0 || stat_.st_size < MAX_SEGMENT)
         return;
     w->segment++;
     if (speak_into_log(w, &unrotated) == 0)

@@ -9,9 +9,9 @@
 #include "daemon/run/run.h"
 #include "loader/base/clock.h"
 
-#define EVERY_NS    2000000000ull
-#define LEAST_NS    500000000ull /* of a window that an evaluation ends, where lines come in time */
-#define LEAST_SHARE 0.005        /* a smaller stall reads "0%" */
+#define EVERY_NS  2000000000ull
+#define MIN_NS    500000000ull /* of a window that an evaluation ends, where lines come in time */
+#define MIN_SHARE 0.005        /* a smaller stall reads "0%" */
 
 struct np_run_pipeline {
     struct np_knobs knobs;    /* set once */
@@ -83,7 +83,7 @@ static bool is_due(
     const uint64_t window = now - pipeline->start.ns;
 
     return window >= EVERY_NS || report->step == run->nr_steps ||
-           (eval_follows && (window >= LEAST_NS || now - pipeline->told_ns >= EVERY_NS));
+           (eval_follows && (window >= MIN_NS || now - pipeline->told_ns >= EVERY_NS));
 }
 
 void np_run_pipeline_step(
@@ -122,15 +122,15 @@ const char *np_run_stall_cause(const struct np_run *run)
 {
     const struct np_run_pipeline *pipeline = run->pipeline;
     const struct np_run_sums *lately = &run->lately;
-    uint64_t now_ns[NP_NR_STAGES], most_ns = 0;
+    uint64_t now_ns[NP_NR_STAGES], max_ns = 0;
     const char *cause = NULL;
 
-    if (!pipeline || lately->stall_seconds < LEAST_SHARE * lately->seconds)
+    if (!pipeline || lately->stall_seconds < MIN_SHARE * lately->seconds)
         return NULL;
     np_feed_blame(run->feed, now_ns);
     for (int s = 0; s < NP_NR_STAGES; s++)
-        if (now_ns[s] - pipeline->blame_ns[s] > most_ns) {
-            most_ns = now_ns[s] - pipeline->blame_ns[s];
+        if (now_ns[s] - pipeline->blame_ns[s] > max_ns) {
+            max_ns = now_ns[s] - pipeline->blame_ns[s];
             cause = np_stage_names[s];
         }
     return cause;

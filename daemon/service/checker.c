@@ -11,8 +11,8 @@
 #include "daemon/service/as_user.h"
 #include "daemon/service/environment.h"
 
-#define MOST_S     60.0
-#define MOST_WORDS 160
+#define MAX_S     60.0
+#define MAX_WORDS 160
 
 /* A problem of the whole file, in the checker's own words. */
 static int say_failure(const struct np_check *check, int out_fd, int code)
@@ -39,13 +39,13 @@ static int say_failure(const struct np_check *check, int out_fd, int code)
 static int be_checker(const void *context, int out_fd)
 {
     const struct np_check *check = context;
-    const char *words[MOST_WORDS] = {
+    const char *words[MAX_WORDS] = {
         "nnpipe", "check", "-", "--json", "--as", check->path, "--whole"};
     const int config_fd = np_text_fd(check->config);
     char *folder = strdup(check->path);
     int n = 7, code = 0;
 
-    for (int i = 0; check->overrides && i < check->overrides->nr_items && n + 4 < MOST_WORDS; i++) {
+    for (int i = 0; check->overrides && i < check->overrides->nr_items && n + 4 < MAX_WORDS; i++) {
         words[n++] = "-o";
         words[n++] = check->overrides->items[i]->text;
     }
@@ -71,8 +71,8 @@ int np_checker_start(
         .work = be_checker,
         .context = check,
         .epoll_fd = epoll_fd,
-        .most_s = MOST_S,
-        .most = check->most_bytes};
+        .max_s = MAX_S,
+        .most = check->max_bytes};
 
     return np_child_start(&start, ret_child, err);
 }

@@ -11,7 +11,7 @@ struct np_check {
     uid_t uid;
     gid_t gid;
     const char *config; /* the text */
-    size_t most_bytes;  /* of what it answers */
+    size_t max_bytes;   /* of what it answers */
     const char *path;   /* absolute: messages name it, and its folder is where the check runs */
     const char *environment;         /* of the submitter's, "NAME=VALUE\n"..., or NULL */
     const struct np_node *overrides; /* a list of texts, or NULL */

@@ -21,8 +21,8 @@
 
 #define FIRST_ROOM 4096
 #define OUT_FD     3
-#define MOST_LEFT  1024 /* processes that could not be ended, of all users; */
-#define MOST_OWN   32   /* and of one */
+#define MAX_LEFT   1024 /* processes that could not be ended, of all users; */
+#define MAX_OWN    32   /* and of one */
 
 /* --- in the child ----------------------------------------------------------------------------- */
 
@@ -44,8 +44,8 @@ static int keep_only(int out_fd)
 
 static int prepare(const struct np_child_start *start, int out_fd, pid_t parent)
 {
-    const rlim_t most_s = (rlim_t)start->most_s + 1;
-    const struct rlimit seconds = {most_s, most_s}, none = {0, 0};
+    const rlim_t max_s = (rlim_t)start->max_s + 1;
+    const struct rlimit seconds = {max_s, max_s}, none = {0, 0};
     int code;
 
     setsid(); /* a group of its own, without a way to the daemon's terminal */
@@ -107,7 +107,7 @@ int np_child_say(int out_fd, const void *bytes, size_t nr)
 static struct {
     pid_t pid;
     uid_t uid;
-} left[MOST_LEFT];
+} left[MAX_LEFT];
 static int nr_left;
 
 bool np_child_reap(pid_t pid)
@@ -128,7 +128,7 @@ bool np_child_reap(pid_t pid)
 /* np_child_start() makes sure of the room; one left by another way may be beyond it, and stays unreaped. */
 void np_child_leave(pid_t pid, uid_t uid)
 {
-    if (waitpid(pid, NULL, WNOHANG) == 0 && nr_left < MOST_LEFT) {
+    if (waitpid(pid, NULL, WNOHANG) == 0 && nr_left < MAX_LEFT) {
         left[nr_left].pid = pid;
         left[nr_left++].uid = uid;
     }
@@ -141,7 +141,7 @@ static bool has_too_many(uid_t uid)
     np_child_reap(0);
     for (int i = 0; i < nr_left; i++)
         own += left[i].uid == uid;
-    return own >= MOST_OWN || nr_left >= MOST_LEFT / 2;
+    return own >= MAX_OWN || nr_left >= MAX_LEFT / 2;
 }
 
 /* --- in the service --------------------------------------------------------------------------- */
@@ -173,7 +173,7 @@ int np_child_start(
         .most = start->most,
         .room = FIRST_ROOM,
         .text = np_alloc(FIRST_ROOM),
-        .until_ns = np_now_ns() + (uint64_t)(start->most_s * 1e9),
+        .until_ns = np_now_ns() + (uint64_t)(start->max_s * 1e9),
         .uid = start->uid,
         .takes_fd = start->takes_fd,
         .passed_fd = -1};

@@ -27,14 +27,14 @@ struct np_child {
     int passed_fd; /* that it has passed, the caller's to take and close; -1: none */
 };
 #define NP_NO_CHILD ((struct np_child){.fd = -1, .epoll_fd = -1, .passed_fd = -1})
-/* epoll_fd: where its descriptor is waited for, as long as it lives. It has most_s seconds, and may say `most` bytes. */
+/* epoll_fd: where its descriptor is waited for, as long as it lives. It has max_s seconds, and may say `most` bytes. */
 struct np_child_start {
     uid_t uid;
     gid_t gid;
     np_child_fn *work;
     const void *context; /* read in the child alone: free at once */
     int epoll_fd;
-    double most_s;
+    double max_s;
     size_t most;
     bool takes_fd; /* it may pass a descriptor: np_child_pass() */
 };

@@ -22,11 +22,11 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-#define MOST_CONNECTIONS 4096
-#define BACKLOG          4096 /* a Unix socket has no other queue: who finds it full is turned away */
-#define MOST_TURNS       16
-#define LISTEN_NS        60000000000 /* between two tries at a port that is taken */
-#define STOP_SPARE_S     20          /* for what comes after the last checkpoint */
+#define MAX_CONNECTIONS 4096
+#define BACKLOG         4096 /* a Unix socket has no other queue: who finds it full is turned away */
+#define MAX_TURNS       16
+#define LISTEN_NS       60000000000 /* between two tries at a port that is taken */
+#define STOP_SPARE_S    20          /* for what comes after the last checkpoint */
 
 struct daemon {
     const char *config, *state, *socket, *listen;
@@ -276,7 +276,7 @@ static void turn(void *context)
     try_again(d);
 
     /* What was answered just now goes out, and what came in meanwhile is begun. */
-    for (int i = 0; i < MOST_TURNS; i++) {
+    for (int i = 0; i < MAX_TURNS; i++) {
         np_http_turn(d->http);
         if (!np_routes_turn(d->routes))
             break;
@@ -352,7 +352,7 @@ static int open_http(struct daemon *d, struct np_err *err)
         .group = group ? group->gr_gid : (gid_t)-1,
         .token = np_service_token(d->service),
         .user_of = np_routes_user_of,
-        .most_connections = MOST_CONNECTIONS,
+        .max_connections = MAX_CONNECTIONS,
         .handler = np_routes_handle,
         .hears = np_routes_hear,
         .context = d->routes};

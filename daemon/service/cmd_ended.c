@@ -18,7 +18,7 @@ int np_cmd_ended(int argc, char **argv)
         fprintf(stderr, "nnpipe ended: the service starts it, when a run is over\n");
         return NP_EXIT_USAGE;
     }
-    if (np_ending_do(STDIN_FILENO, &err) == 0)
+    if (np_notify_do(STDIN_FILENO, &err) == 0)
         return NP_EXIT_DONE;
     np_complain(&err);
     return NP_EXIT_FAILED;

@@ -12,9 +12,9 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-#define MOST_S     30
-#define AGAIN_S    60.0 /* before one that said nothing is asked again */
-#define MOST_BYTES (256u << 10)
+#define MAX_S     30
+#define AGAIN_S   60.0 /* before one that said nothing is asked again */
+#define MAX_BYTES (256u << 10)
 
 static int be_finder(const void *context, int out_fd)
 {
@@ -42,7 +42,7 @@ static const char *text_of(const struct np_node *map, const char *key)
 
 static int add(struct np_slotted *devices, int nr, const char *name, int nr_slots, const char *gone)
 {
-    if (nr == NP_MOST_DEVICES || !*name || strlen(name) >= sizeof(devices->name))
+    if (nr == NP_MAX_DEVICES || !*name || strlen(name) >= sizeof(devices->name))
         return nr;
     devices[nr] = (struct np_slotted){.nr_slots = nr_slots};
     snprintf(devices[nr].name, sizeof(devices[nr].name), "%s", name);
@@ -76,7 +76,7 @@ static void take_line(const struct np_node *line, int nr_slots, const struct np_
 
 int np_devices_take(const char *text, int nr_slots, struct np_slotted *devices, int nr)
 {
-    struct np_slotted now[NP_MOST_DEVICES];
+    struct np_slotted now[NP_MAX_DEVICES];
     int nr_now = 0;
 
     for (const char *at = text; *at;) {
@@ -154,8 +154,8 @@ static void ask(struct np_service *service)
         .gid = getegid(),
         .work = be_finder,
         .epoll_fd = service->epoll_fd,
-        .most_s = MOST_S,
-        .most = MOST_BYTES};
+        .max_s = MAX_S,
+        .most = MAX_BYTES};
     struct np_err err = {0};
 
     service->find_at = np_service_ticks() + AGAIN_S;

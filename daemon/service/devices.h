@@ -15,7 +15,7 @@ void np_devices_turn(struct np_service *service);
 
 /* Takes lines of `nnpipe devices --json`, and into devices (nr of MOST) those that are usable, nr_slots each, and GPUs
  * that were there before (slots or not) and are not usable now, without slots. The new number. */
-#define NP_MOST_DEVICES 64
+#define NP_MAX_DEVICES 64
 struct np_slotted;
 int np_devices_take(const char *text, int nr_slots, struct np_slotted *devices, int nr);
 

@@ -6,7 +6,7 @@
 
 #include "daemon/service/owners.h"
 
-#define MOST_DEVICES 64
+#define MAX_DEVICES 64
 
 struct place {
     int free;    /* slots nobody has */
@@ -97,7 +97,7 @@ static bool is_leaving(const struct np_entry *entry)
     return np_entry_has_worker(entry) && entry->state != NP_ENTRY_RUNNING;
 }
 
-static void count_places(const struct np_dispatch *d, struct place places[MOST_DEVICES])
+static void count_places(const struct np_dispatch *d, struct place places[MAX_DEVICES])
 {
     for (int i = 0; i < d->nr_devices; i++)
         places[i] = (struct place){
@@ -312,11 +312,11 @@ int np_dispatch(const struct np_dispatch *d, struct np_order *ret_orders, int mo
     struct turn *turns = calloc((size_t)d->nr_entries + 1, sizeof(*turns));
     bool *yields = calloc((size_t)d->nr_entries + 1, sizeof(*yields));
     struct np_owners running = {0};
-    struct place places[MOST_DEVICES];
+    struct place places[MAX_DEVICES];
     int nr = 0, nr_turns = 0;
 
     if (turns && yields && np_owners_init(&running, d->nr_entries) == 0 &&
-        d->nr_devices <= MOST_DEVICES) {
+        d->nr_devices <= MAX_DEVICES) {
         count_places(d, places);
         for (int e = 0; e < d->nr_entries; e++)
             if (np_entry_has_worker(d->entries[e]))

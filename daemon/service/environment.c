@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_NAME 128
+#define MAX_NAME 128
 
 extern char **environ;
 
@@ -27,7 +27,7 @@ static bool is_kept(const char *name)
 
 void np_environment_reduce(void)
 {
-    char name[MOST_NAME];
+    char name[MAX_NAME];
 
     if (!environ) /* after clearenv() */
         return;
@@ -64,7 +64,7 @@ bool np_environment_next(const char **at, char *ret_name, size_t bytes)
 
 bool np_environment_is_named(const char *name, const char *text)
 {
-    char found[MOST_NAME];
+    char found[MAX_NAME];
 
     while (np_environment_next(&text, found, sizeof(found)))
         if (strcmp(found, name) == 0)
@@ -74,7 +74,7 @@ bool np_environment_is_named(const char *name, const char *text)
 
 void np_environment_set(const char *lines)
 {
-    char name[MOST_NAME];
+    char name[MAX_NAME];
 
     while (*lines) {
         const size_t bytes = strcspn(lines, "\n"), of_name = strcspn(lines, "=\n");

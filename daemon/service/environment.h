@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define NP_ENVIRONMENT_MOST_BYTES 16384 /* of all that a submission brings */
+#define NP_ENVIRONMENT_MAX_BYTES 16384 /* of all that a submission brings */
 
 /* Unsets all variables of this process that are not on the list: users must not see a secret that the administrator
  * gave to the service. In a child of fork(). */

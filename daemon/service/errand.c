@@ -13,9 +13,9 @@
 
 #include "loader/base/mem.h"
 
-#define MOST_TEXT      4096
-#define MOST_BYTES     (MOST_TEXT + 64)
-#define MOST_PUT_OFF_S 15.0
+#define MAX_TEXT      4096
+#define MAX_BYTES     (MAX_TEXT + 64)
+#define MAX_PUT_OFF_S 15.0
 
 /* --- in the child ----------------------------------------------------------------------------- */
 
@@ -23,7 +23,7 @@ struct saying {
     int code;
     double number;
     int fd; /* -1: none */
-    char text[MOST_TEXT];
+    char text[MAX_TEXT];
 };
 
 /* An item of a run's folder. What is not the user's own, or is reached by a link at the folder's name, is as if it
@@ -58,12 +58,12 @@ static int open_file(const char *dir, const char *name)
     return -ENOENT;
 }
 
-static int read_start(int fd, char text[MOST_TEXT])
+static int read_start(int fd, char text[MAX_TEXT])
 {
     size_t nr = 0;
     ssize_t got = 0;
 
-    while (nr < MOST_TEXT - 1 && (got = read(fd, text + nr, MOST_TEXT - 1 - nr)) > 0)
+    while (nr < MAX_TEXT - 1 && (got = read(fd, text + nr, MAX_TEXT - 1 - nr)) > 0)
         nr += (size_t)got;
     text[nr] = '\0';
     return got < 0 ? -errno : 0;
@@ -113,7 +113,7 @@ static void name_process(pid_t pid, struct saying *say)
 static void find_holder(const char *dir, struct saying *say)
 {
     const int fd = open_file(dir, "lock");
-    char text[MOST_TEXT];
+    char text[MAX_TEXT];
 
     if (fd < 0) {
         say->code = fd == -ENOENT ? -ESRCH : fd;
@@ -168,7 +168,7 @@ static int go(const void *context, int out_fd)
 {
     const struct np_errand_wish *wish = context;
     struct saying say = {.fd = -1};
-    char head[64], all[MOST_BYTES];
+    char head[64], all[MAX_BYTES];
 
     switch (wish->kind) {
     case NP_ERRAND_ROOM: find_room(wish->dir, &say); break;
@@ -196,8 +196,8 @@ int np_errand_begin(struct np_errand *errand, const struct np_errand_wish *wish,
         .work = go,
         .context = wish,
         .epoll_fd = epoll_fd,
-        .most_s = of_unit ? NP_ERRAND_UNIT_S : NP_ERRAND_S,
-        .most = MOST_BYTES,
+        .max_s = of_unit ? NP_ERRAND_UNIT_S : NP_ERRAND_S,
+        .most = MAX_BYTES,
         .takes_fd = wish->kind == NP_ERRAND_PIPE};
 
     errand->kind = wish->kind;
@@ -240,9 +240,9 @@ void np_errand_end(struct np_errand *errand, bool failed, double now)
 
     errand->left = np_child_stop(&errand->child);
     errand->failures = failed ? errand->failures + 1 : 0;
-    for (int i = 1; i < errand->failures && wait < MOST_PUT_OFF_S; i++)
+    for (int i = 1; i < errand->failures && wait < MAX_PUT_OFF_S; i++)
         wait *= 2;
-    errand->next = failed ? now + (wait < MOST_PUT_OFF_S ? wait : MOST_PUT_OFF_S) : 0;
+    errand->next = failed ? now + (wait < MAX_PUT_OFF_S ? wait : MAX_PUT_OFF_S) : 0;
 }
 
 bool np_errand_may(struct np_errand *errand, double now)

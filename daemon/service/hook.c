@@ -63,7 +63,7 @@ int np_hook_run(const struct np_hook *hook)
         umask((mode_t)hook->umask & 0777);
     np_environment_set(hook->environment);
     signal(SIGALRM, end_group);
-    alarm(hook->most_s);
+    alarm(hook->max_s);
     const pid_t pid = input_fd < 0 ? -1 : fork();
     if (pid == 0)
         be_command(hook, input_fd);

@@ -8,7 +8,7 @@
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
 
-#define MOST_BYTES (8u << 20) /* a config has at most one MiB, before its text is quoted */
+#define MAX_BYTES (8u << 20) /* a config has at most one MiB, before its text is quoted */
 
 char *np_job_text(const struct np_job *job)
 {
@@ -35,8 +35,8 @@ static int read_all(int fd, char *text, size_t *ret_used, struct np_err *err)
     size_t used = 0;
     ssize_t nr = 1;
 
-    while (used < MOST_BYTES && nr != 0) {
-        nr = read(fd, text + used, MOST_BYTES - used);
+    while (used < MAX_BYTES && nr != 0) {
+        nr = read(fd, text + used, MAX_BYTES - used);
         if (nr < 0 && errno != EINTR)
             return np_err_set(err, -errno, "the job cannot be read: %s", strerror(errno));
         used += nr > 0 ? (size_t)nr : 0;
@@ -54,7 +54,7 @@ static const char *text_of(const struct np_node *map, const char *key)
 
 int np_job_read(int fd, struct np_job *ret_job, struct np_err *err)
 {
-    char *text = np_alloc(MOST_BYTES);
+    char *text = np_alloc(MAX_BYTES);
     struct np_job job = {0};
     size_t used = 0;
     int code = text ? read_all(fd, text, &used, err) : np_err_set(err, -ENOMEM, "out of memory");

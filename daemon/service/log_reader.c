@@ -16,10 +16,10 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define PAUSE_NS     200000000 /* between two looks for something new */
-#define MOST_ITEMS   10000     /* of a folder: its owner may put there what they like */
-#define BLOCK_BYTES  4096
-#define MOST_SEGMENT 99999999
+#define PAUSE_NS    200000000 /* between two looks for something new */
+#define MAX_ITEMS   10000     /* of a folder: its owner may put there what they like */
+#define BLOCK_BYTES 4096
+#define MAX_SEGMENT 99999999
 
 /* --- the log ---------------------------------------------------------------------------------- */
 
@@ -61,7 +61,7 @@ static void find_segments(int folder, int *ret_first, int *ret_last)
     const struct dirent *item;
 
     *ret_first = *ret_last = 0;
-    for (int n = 0; items && n < MOST_ITEMS && (item = readdir(items)); n++) {
+    for (int n = 0; items && n < MAX_ITEMS && (item = readdir(items)); n++) {
         const size_t digits = strspn(item->d_name, "0123456789");
         const int segment =
             digits >= 6 && digits <= 8 && !item->d_name[digits] ? atoi(item->d_name) : 0;
@@ -143,19 +143,19 @@ static void go_to(struct log *log, const struct np_log_wish *wish)
     }
 }
 
-/* Up to NP_MOST_LOG bytes from the place on; the place moves. Their number. */
+/* Up to NP_MAX_LOG bytes from the place on; the place moves. Their number. */
 static size_t take(struct log *log, char *text)
 {
     size_t used = 0;
 
-    while (used < NP_MOST_LOG) {
+    while (used < NP_MAX_LOG) {
         int64_t bytes;
         const int fd = open_segment(log, log->segment, &bytes);
-        const int after = log->segment < MOST_SEGMENT
+        const int after = log->segment < MAX_SEGMENT
                               ? open_segment(log, log->segment + 1, &bytes) /* then this is whole */
                               : -ENOENT;
         const ssize_t nr =
-            fd < 0 ? 0 : pread(fd, text + used, NP_MOST_LOG - used, (off_t)log->position);
+            fd < 0 ? 0 : pread(fd, text + used, NP_MAX_LOG - used, (off_t)log->position);
 
         if (fd >= 0)
             close(fd);
@@ -179,7 +179,7 @@ static int open_folder(const char *dir)
     return fd;
 }
 
-/* Up to NP_MOST_LOG bytes into text, now or within the time of the wish. */
+/* Up to NP_MAX_LOG bytes into text, now or within the time of the wish. */
 static size_t await(struct log *log, const struct np_log_wish *wish, char *text)
 {
     const uint64_t until_ns = np_now_ns() + (uint64_t)(wish->wait_s * 1e9);
@@ -201,7 +201,7 @@ int np_reader_log(const void *log_wish, int out_fd)
 {
     const struct np_log_wish *wish = log_wish;
     struct log log = {.folder = -1};
-    char *text = np_alloc(NP_MOST_LOG), place[48];
+    char *text = np_alloc(NP_MAX_LOG), place[48];
     const size_t used = text ? await(&log, wish, text) : 0;
 
     snprintf(place, sizeof(place), "%d:%lld\n", log.segment, (long long)log.position);
@@ -275,13 +275,13 @@ static int64_t place_of_lines(int fd, const struct np_metrics_wish *wish, int64_
 /* The place to go on at. */
 static int64_t say_metrics(FILE *out, const struct np_metrics_wish *wish, int fd, int64_t size)
 {
-    char *text = np_alloc(NP_MOST_METRICS);
+    char *text = np_alloc(NP_MAX_METRICS);
     const int64_t from = place_of_lines(fd, wish, size);
-    const ssize_t nr = text ? pread(fd, text, NP_MOST_METRICS, (off_t)from) : 0;
+    const ssize_t nr = text ? pread(fd, text, NP_MAX_METRICS, (off_t)from) : 0;
     const size_t used = nr > 0 ? say_points(out, text, (size_t)nr, wish->most) : 0;
     int64_t next = from + (int64_t)used;
 
-    if (used == 0 && nr == (ssize_t)NP_MOST_METRICS) { /* a line such as no run writes */
+    if (used == 0 && nr == (ssize_t)NP_MAX_METRICS) { /* a line such as no run writes */
         next = line_at(fd, from + 1);
         next = next < 0 ? from : next;
     }

@@ -1,7 +1,7 @@
 /* What a run's folder has to read: its log and its metrics. Both are np_child_fn: they run with its owner's rights, in
  * a process of their own, and take what they find as anybody's bytes. */
-#ifndef NP_READER_H
-#define NP_READER_H
+#ifndef NP_LOG_READER_H
+#define NP_LOG_READER_H
 
 #include <stdint.h>
 
@@ -17,8 +17,8 @@ struct np_log_wish {
     int64_t lines; /* with segment 0: the last so many lines; 0: from the start, or by tail */
     double wait_s; /* for something new */
 };
-/* Says "SEGMENT:POSITION\n", the place behind what follows: at most NP_MOST_LOG bytes of it. */
-#define NP_MOST_LOG (256u << 10)
+/* Says "SEGMENT:POSITION\n", the place behind what follows: at most NP_MAX_LOG bytes of it. */
+#define NP_MAX_LOG (256u << 10)
 int np_reader_log(const void *log_wish, int out_fd);
 
 struct np_metrics_wish {
@@ -29,7 +29,7 @@ struct np_metrics_wish {
 };
 /* Says {"points": [...], "next": N}: whole lines that are objects; others are left out. N below `from`: the file was cut
  * back, and this is its start. */
-#define NP_MOST_METRICS (1u << 20)
+#define NP_MAX_METRICS (1u << 20)
 int np_reader_metrics(const void *metrics_wish, int out_fd);
 
 #endif

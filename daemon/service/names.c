@@ -11,7 +11,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define MOST_S  10.0  /* that the database has */
+#define MAX_S   10.0  /* that the database has */
 #define HOLDS_S 600.0 /* an answer */
 #define AGAIN_S 30.0  /* before one that has not answered is asked again */
 #define MOST    1024  /* users; of more the numbers are shown */
@@ -125,7 +125,7 @@ static void ask_next(struct np_names *names)
             .work = be_asker,
             .context = &question,
             .epoll_fd = names->epoll_fd,
-            .most_s = MOST_S,
+            .max_s = MAX_S,
             .most = TEXT};
 
         if (!name->wanted)

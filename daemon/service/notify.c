@@ -22,13 +22,13 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-#define HOOK_S     60u
-#define WEBHOOK_S  30L
-#define NR_TRIES   3
-#define MOST_BYTES (1u << 20)
-#define JUMP_S     60.0
-#define STEADY_S   3600.0
-#define RETRY_S    5.0 /* before what could not be started is tried again */
+#define HOOK_S    60u
+#define WEBHOOK_S 30L
+#define NR_TRIES  3
+#define MAX_BYTES (1u << 20)
+#define JUMP_S    60.0
+#define STEADY_S  3600.0
+#define RETRY_S   5.0 /* before what could not be started is tried again */
 
 /* Without the address and curl's own message, which names it: it is often a secret, and others may read the log. */
 static void say_failed(CURLcode code, long status)
@@ -138,7 +138,7 @@ static void be_teller(const struct np_service_options *options, const char *json
 }
 
 static int begin(
-    struct np_service *service, struct np_teller *teller, const char *json, struct np_err *err)
+    struct np_service *service, struct np_notifier *teller, const char *json, struct np_err *err)
 {
     const pid_t child = fork();
 
@@ -169,7 +169,7 @@ static int begin_own(struct np_service *service, const struct np_entry *entry,
         .work = do_own,
         .context = own,
         .epoll_fd = service->epoll_fd,
-        .most_s = NP_HOOK_S + 5, /* it ends itself, and says so, before */
+        .max_s = NP_HOOK_S + 5, /* it ends itself, and says so, before */
         .most = 1};
     const int code = np_child_start(&start, child, err);
 
@@ -182,7 +182,7 @@ static int begin_own(struct np_service *service, const struct np_entry *entry,
 
 static void note_told(struct np_service *service, int64_t id, double ended)
 {
-    struct np_kept *run = np_service_run_of(service, id);
+    struct np_service_run *run = np_service_run_of(service, id);
     struct np_err unwritten = {0};
 
     if (!run || !np_entry_is_over(&run->entry) || run->entry.ended != ended)
@@ -192,7 +192,7 @@ static void note_told(struct np_service *service, int64_t id, double ended)
     np_service_commit(service, run, &to, &unwritten); /* else it is told again */
 }
 
-static void reap_one(struct np_service *service, struct np_teller *teller)
+static void reap_one(struct np_service *service, struct np_notifier *teller)
 {
     if (teller->pid > 0 && waitpid(teller->pid, NULL, WNOHANG) != 0) {
         if (teller->pid_fd >= 0)
@@ -207,30 +207,30 @@ static void reap_one(struct np_service *service, struct np_teller *teller)
     teller->id = 0;
 }
 
-static bool is_under_way(const struct np_tellers *tellers, int64_t id)
+static bool is_under_way(const struct np_notifiers *notifiers, int64_t id)
 {
-    for (int i = 0; i < NP_MOST_TELLERS; i++)
-        if (tellers->at[i].id == id)
+    for (int i = 0; i < NP_MAX_NOTIFIERS; i++)
+        if (notifiers->at[i].id == id)
             return true;
     return false;
 }
 
-static bool has_most_hooks(const struct np_tellers *tellers, uid_t uid)
+static bool has_most_hooks(const struct np_notifiers *notifiers, uid_t uid)
 {
     int nr = 0;
 
-    for (int i = 0; i < NP_MOST_TELLERS; i++)
-        nr += tellers->at[i].own.pid > 0 && tellers->at[i].own.uid == uid;
-    return nr >= NP_MOST_HOOKS;
+    for (int i = 0; i < NP_MAX_NOTIFIERS; i++)
+        nr += notifiers->at[i].own.pid > 0 && notifiers->at[i].own.uid == uid;
+    return nr >= NP_MAX_HOOKS;
 }
 
-void np_ending_stop(struct np_service *service)
+void np_notify_stop(struct np_service *service)
 {
-    for (int i = 0; i < NP_MOST_TELLERS; i++)
-        np_child_stop(&service->tellers.at[i].own);
+    for (int i = 0; i < NP_MAX_NOTIFIERS; i++)
+        np_child_stop(&service->notifiers.at[i].own);
 }
 
-bool np_ending_is_wanted(const struct np_service_options *options, const struct np_entry *entry)
+bool np_notify_is_wanted(const struct np_service_options *options, const struct np_entry *entry)
 {
     return options->on_end || options->webhook || entry->on_end;
 }
@@ -243,7 +243,7 @@ static const char *line_of(struct np_service *service, const struct np_entry *en
     return np_json_end(&service->json);
 }
 
-static int begin_all(struct np_service *service, struct np_teller *teller,
+static int begin_all(struct np_service *service, struct np_notifier *teller,
     const struct np_entry *entry, const struct np_hook *own, struct np_err *err)
 {
     const bool tells = service->options.on_end || service->options.webhook;
@@ -260,7 +260,7 @@ static int begin_all(struct np_service *service, struct np_teller *teller,
     return 0;
 }
 
-static int tell_of(struct np_service *service, struct np_teller *teller,
+static int tell_of(struct np_service *service, struct np_notifier *teller,
     const struct np_entry *entry, struct np_err *err)
 {
     const int64_t id = entry->id;
@@ -275,7 +275,7 @@ static int tell_of(struct np_service *service, struct np_teller *teller,
         .environment = environment ? environment : "",
         .run = line,
         .umask = (int)entry->umask,
-        .most_s = NP_HOOK_S};
+        .max_s = NP_HOOK_S};
     if (code == 0 && !service->start.units)
         code = begin_all(service, teller, entry, &own, err);
     else if (code == 0 && (code = tell_by_unit(service, &own, id, err)) == 0)
@@ -285,35 +285,35 @@ static int tell_of(struct np_service *service, struct np_teller *teller,
     return code;
 }
 
-void np_ending_turn(struct np_service *service)
+void np_notify_turn(struct np_service *service)
 {
-    struct np_tellers *tellers = &service->tellers;
+    struct np_notifiers *notifiers = &service->notifiers;
     int free_one = 0;
 
-    for (int i = 0; i < NP_MOST_TELLERS; i++) /* those that have ended make room */
-        reap_one(service, &tellers->at[i]);
-    if (np_service_ticks() < tellers->not_before)
+    for (int i = 0; i < NP_MAX_NOTIFIERS; i++) /* those that have ended make room */
+        reap_one(service, &notifiers->at[i]);
+    if (np_service_ticks() < notifiers->not_before)
         return;
     for (int i = 0; i < service->nr_runs; i++) {
         const struct np_entry *entry = service->entries[i];
         struct np_err err = {0};
 
-        if (!np_entry_is_over(entry) || entry->told || is_under_way(tellers, entry->id))
+        if (!np_entry_is_over(entry) || entry->told || is_under_way(notifiers, entry->id))
             continue;
-        if (!np_ending_is_wanted(&service->options, entry)) { /* any more */
+        if (!np_notify_is_wanted(&service->options, entry)) { /* any more */
             note_told(service, entry->id, entry->ended);
             continue;
         }
-        if (entry->on_end && has_most_hooks(tellers, entry->uid))
+        if (entry->on_end && has_most_hooks(notifiers, entry->uid))
             continue;
-        while (free_one < NP_MOST_TELLERS && tellers->at[free_one].id > 0)
+        while (free_one < NP_MAX_NOTIFIERS && notifiers->at[free_one].id > 0)
             free_one++;
-        if (free_one == NP_MOST_TELLERS)
+        if (free_one == NP_MAX_NOTIFIERS)
             return;
-        if (tell_of(service, &tellers->at[free_one], entry, &err) < 0) {
+        if (tell_of(service, &notifiers->at[free_one], entry, &err) < 0) {
             fprintf(stderr, "nnpipe daemon: on_end of run %lld is tried again: %s\n",
                 (long long)entry->id, err.text);
-            tellers->not_before = np_service_ticks() + RETRY_S;
+            notifiers->not_before = np_service_ticks() + RETRY_S;
             return;
         }
     }
@@ -335,7 +335,7 @@ static void do_own_here(const struct np_node *node)
         .environment = environment ? environment : "",
         .run = text_of(node, "run"),
         .umask = (int)np_node_number(node, "umask", -1),
-        .most_s = NP_HOOK_S};
+        .max_s = NP_HOOK_S};
     const pid_t pid = own.command && own.dir ? fork() : -1;
 
     if (pid == 0) {
@@ -347,14 +347,14 @@ static void do_own_here(const struct np_node *node)
         waitpid(pid, NULL, 0);
 }
 
-int np_ending_do(int fd, struct np_err *err)
+int np_notify_do(int fd, struct np_err *err)
 {
     struct np_node *node = NULL;
     char path[32], *text = NULL;
     uint64_t bytes;
 
     snprintf(path, sizeof(path), "/dev/fd/%d", fd);
-    int code = np_read_file(path, MOST_BYTES, &text, &bytes, err);
+    int code = np_read_file(path, MAX_BYTES, &text, &bytes, err);
     if (code == 0)
         code = np_json_parse(text, bytes, &node, err);
     if (code == 0 && !text_of(node, "run"))
@@ -385,7 +385,7 @@ static const struct np_entry *beyond_number(const struct np_service_options *opt
     return oldest;
 }
 
-bool np_ending_is_steady(struct np_steady *clock, double now, double ticks)
+bool np_notify_is_steady(struct np_steady *clock, double now, double ticks)
 {
     const double apart = now - ticks;
 
@@ -395,7 +395,7 @@ bool np_ending_is_steady(struct np_steady *clock, double now, double ticks)
     return ticks - clock->since >= STEADY_S;
 }
 
-int64_t np_ending_oldest(const struct np_service_options *options,
+int64_t np_notify_oldest(const struct np_service_options *options,
     const struct np_entry *const *entries, int nr, double now)
 {
     const struct np_entry *oldest = NULL, *beyond = NULL;

@@ -7,9 +7,9 @@
 
 #include "daemon/service/service_parts.h"
 
-#define MOST_S     600 /* a disk that hangs */
-#define MOST_BYTES (64u << 10)
-#define UNKNOWN    (-1.0) /* of np_kept.spare */
+#define MAX_S     600 /* a disk that hangs */
+#define MAX_BYTES (64u << 10)
+#define UNKNOWN   (-1.0) /* of np_kept.spare */
 
 struct order {
     const char *dir;
@@ -27,7 +27,7 @@ static int be_pruner(const void *context, int out_fd)
     return 1;
 }
 
-static void begin(struct np_service *service, const struct np_kept *run, bool prunes)
+static void begin(struct np_service *service, const struct np_service_run *run, bool prunes)
 {
     const struct np_entry *entry = &run->entry;
     const struct order order = {entry->dir, prunes};
@@ -36,13 +36,13 @@ static void begin(struct np_service *service, const struct np_kept *run, bool pr
         .work = be_pruner,
         .context = &order,
         .epoll_fd = service->epoll_fd,
-        .most_s = MOST_S,
-        .most = MOST_BYTES};
+        .max_s = MAX_S,
+        .most = MAX_BYTES};
     struct np_err later = {0}; /* with the next turn again */
 
-    if (np_child_start(&start, &service->keeper.child, &later) == 0) {
-        service->keeper.id = entry->id;
-        service->keeper.prunes = prunes;
+    if (np_child_start(&start, &service->retention.child, &later) == 0) {
+        service->retention.id = entry->id;
+        service->retention.prunes = prunes;
     }
 }
 
@@ -50,10 +50,10 @@ static void begin(struct np_service *service, const struct np_kept *run, bool pr
  * that is at work in it. */
 static void take_answer(struct np_service *service)
 {
-    struct np_keeper *keeper = &service->keeper;
-    struct np_kept *run = np_service_run_of(service, keeper->id);
+    struct np_retention *retention = &service->retention;
+    struct np_service_run *run = np_service_run_of(service, retention->id);
     struct np_node *answer = NULL;
-    const int code = np_child_turn(&keeper->child);
+    const int code = np_child_turn(&retention->child);
 
     if (code == 0)
         return;
@@ -61,33 +61,34 @@ static void take_answer(struct np_service *service)
         run->spare = 0;
     /* The run's line; another is the sum of all. */
     if (code == 1 && run &&
-        np_json_parse(keeper->child.text, strcspn(keeper->child.text, "\n"), &answer, NULL) == 0) {
+        np_json_parse(retention->child.text, strcspn(retention->child.text, "\n"), &answer, NULL) ==
+            0) {
         const double freed = np_node_number(answer, "freed_bytes", 0);
 
-        if (!keeper->prunes)
+        if (!retention->prunes)
             run->spare = freed;
         else
             fprintf(stderr, "nnpipe daemon: run %lld: %.1f MiB of old checkpoints are gone\n",
-                (long long)keeper->id, freed / (1 << 20));
+                (long long)retention->id, freed / (1 << 20));
     }
     np_node_free(answer);
-    keeper->left = np_child_stop(&keeper->child);
+    retention->left = np_child_stop(&retention->child);
 }
 
-void np_keep_turn(struct np_service *service)
+void np_retention_turn(struct np_service *service)
 {
-    struct np_keeper *keeper = &service->keeper;
-    struct np_kept *oldest = NULL;
+    struct np_retention *retention = &service->retention;
+    struct np_service_run *oldest = NULL;
     double sum = 0;
 
-    if (keeper->child.pid > 0)
+    if (retention->child.pid > 0)
         take_answer(service);
-    if (keeper->left > 0 && np_child_reap(keeper->left))
-        keeper->left = 0;
-    if (keeper->child.pid > 0 || keeper->left > 0 || service->options.keep_bytes == 0)
+    if (retention->left > 0 && np_child_reap(retention->left))
+        retention->left = 0;
+    if (retention->child.pid > 0 || retention->left > 0 || service->options.keep_bytes == 0)
         return;
     for (int i = 0; i < service->nr_runs; i++) {
-        struct np_kept *run = service->runs[i];
+        struct np_service_run *run = service->runs[i];
 
         if (!np_entry_is_over(&run->entry) || !run->entry.dir)
             continue;
@@ -103,13 +104,13 @@ void np_keep_turn(struct np_service *service)
         begin(service, oldest, true);
 }
 
-void np_keep_stop(struct np_keeper *keeper)
+void np_retention_stop(struct np_retention *retention)
 {
-    if (keeper->child.pid > 0)
-        keeper->left = np_child_stop(&keeper->child);
+    if (retention->child.pid > 0)
+        retention->left = np_child_stop(&retention->child);
 }
 
-bool np_keep_is_at(const struct np_keeper *keeper, int64_t id)
+bool np_retention_is_at(const struct np_retention *retention, int64_t id)
 {
-    return keeper->id == id && (keeper->child.pid > 0 || keeper->left > 0);
+    return retention->id == id && (retention->child.pid > 0 || retention->left > 0);
 }

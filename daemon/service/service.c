@@ -19,8 +19,8 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define MOST_ORDERS 64
-#define TICK_S      1
+#define MAX_ORDERS 64
+#define TICK_S     1
 
 double np_service_now(void)
 {
@@ -52,7 +52,7 @@ static int index_of(const struct np_service *service, int64_t id)
     return low < service->nr_runs && service->runs[low]->entry.id == id ? low : -1;
 }
 
-struct np_kept *np_service_run_of(const struct np_service *service, int64_t id)
+struct np_service_run *np_service_run_of(const struct np_service *service, int64_t id)
 {
     const int i = index_of(service, id);
 
@@ -65,7 +65,7 @@ static int make_room(struct np_service *service, struct np_err *err)
     if (service->nr_runs < service->room)
         return 0;
     const int room = 2 * service->room + 64;
-    struct np_kept **runs = np_alloc_array((size_t)room, sizeof(*runs));
+    struct np_service_run **runs = np_alloc_array((size_t)room, sizeof(*runs));
     const struct np_entry **entries = np_alloc_array((size_t)room, sizeof(*entries));
 
     if (!runs || !entries) {
@@ -85,7 +85,7 @@ static int make_room(struct np_service *service, struct np_err *err)
     return 0;
 }
 
-static void free_run(struct np_kept *run)
+static void free_run(struct np_service_run *run)
 {
     np_errand_end(&run->errand, false, 0);
     np_worker_forget(&run->found);
@@ -94,9 +94,9 @@ static void free_run(struct np_kept *run)
     np_free(run);
 }
 
-static struct np_kept *new_run(const struct np_entry *entry, struct np_err *err)
+static struct np_service_run *new_run(const struct np_entry *entry, struct np_err *err)
 {
-    struct np_kept *run = np_alloc(sizeof(*run));
+    struct np_service_run *run = np_alloc(sizeof(*run));
 
     if (!run) {
         np_err_set(err, -ENOMEM, "out of memory");
@@ -123,7 +123,7 @@ static struct np_kept *new_run(const struct np_entry *entry, struct np_err *err)
 int np_service_add(void *context, const struct np_entry *entry, struct np_err *err)
 {
     struct np_service *service = context;
-    struct np_kept *run;
+    struct np_service_run *run;
     int code = make_room(service, err);
 
     if (code < 0)
@@ -147,14 +147,14 @@ void np_service_drop(struct np_service *service, int index)
     service->version++;
 }
 
-int np_service_commit(
-    struct np_service *service, struct np_kept *run, const struct np_entry *to, struct np_err *err)
+int np_service_commit(struct np_service *service, struct np_service_run *run,
+    const struct np_entry *to, struct np_err *err)
 {
     const bool was_over = np_entry_is_over(&run->entry), is_over = np_entry_is_over(to);
     struct np_entry written = *to;
 
     if (is_over != was_over) /* where nobody is to be told, everybody has been */
-        written.told = is_over && !np_ending_is_wanted(&service->options, to);
+        written.told = is_over && !np_notify_is_wanted(&service->options, to);
     const int code = np_queue_update(service->queue, &written, err);
     if (code < 0)
         return code;
@@ -188,14 +188,14 @@ const struct np_entry *const *np_service_entries(const struct np_service *servic
 
 const struct np_entry *np_service_find(const struct np_service *service, int64_t id)
 {
-    const struct np_kept *run = np_service_run_of(service, id);
+    const struct np_service_run *run = np_service_run_of(service, id);
 
     return run ? &run->entry : NULL;
 }
 
 void np_service_said(const struct np_service *service, int64_t id, struct np_said *ret_said)
 {
-    const struct np_kept *run = np_service_run_of(service, id);
+    const struct np_service_run *run = np_service_run_of(service, id);
 
     *ret_said = run ? run->progress : (struct np_said){.said = 0};
 }
@@ -288,8 +288,8 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
     return code;
 }
 
-static int find(
-    const struct np_service *service, int64_t id, struct np_kept **ret_run, struct np_err *err)
+static int find(const struct np_service *service, int64_t id, struct np_service_run **ret_run,
+    struct np_err *err)
 {
     *ret_run = np_service_run_of(service, id);
     return *ret_run ? 0 : np_err_set(err, -ENOENT, "there is no run %lld", (long long)id);
@@ -299,7 +299,7 @@ static int find(
 static int leave(struct np_service *service, int64_t id, enum np_entry_state going,
     enum np_entry_state gone, struct np_err *err)
 {
-    struct np_kept *run;
+    struct np_service_run *run;
     int code = find(service, id, &run, err);
 
     if (code < 0)
@@ -334,7 +334,7 @@ int np_service_pause(struct np_service *service, int64_t id, struct np_err *err)
 
 int np_service_resume(struct np_service *service, int64_t id, struct np_err *err)
 {
-    struct np_kept *run;
+    struct np_service_run *run;
     int code = find(service, id, &run, err);
 
     if (code < 0)
@@ -356,7 +356,7 @@ int np_service_resume(struct np_service *service, int64_t id, struct np_err *err
 int np_service_set_priority(
     struct np_service *service, int64_t id, int64_t priority, struct np_err *err)
 {
-    struct np_kept *run;
+    struct np_service_run *run;
     int code = find(service, id, &run, err);
 
     if (code < 0)
@@ -381,7 +381,7 @@ static int64_t waiting_for(const struct np_service *service, int64_t id)
 
 int np_service_remove(struct np_service *service, int64_t id, struct np_err *err)
 {
-    struct np_kept *run;
+    struct np_service_run *run;
     int64_t next;
     int code = find(service, id, &run, err);
 
@@ -401,13 +401,13 @@ int np_service_remove(struct np_service *service, int64_t id, struct np_err *err
 /* Runs that are over, and are more or older than service.yaml keeps; a few at a time. */
 static void forget_old(struct np_service *service)
 {
-    const bool steady = np_ending_is_steady(&service->clock, np_service_now(), np_service_ticks());
+    const bool steady = np_notify_is_steady(&service->clock, np_service_now(), np_service_ticks());
     const double now = steady ? np_service_now() : 0; /* 0: nothing is old */
 
-    for (int i = 0; i < MOST_ORDERS; i++) {
+    for (int i = 0; i < MAX_ORDERS; i++) {
         struct np_err unwritten = {0};
         const int64_t id =
-            np_ending_oldest(&service->options, service->entries, service->nr_runs, now);
+            np_notify_oldest(&service->options, service->entries, service->nr_runs, now);
 
         if (id == 0 || np_service_remove(service, id, &unwritten) < 0)
             return;
@@ -470,7 +470,7 @@ bool np_service_find_token(struct np_service *service, const char *token, uid_t 
 
 static void carry_out(struct np_service *service, const struct np_order *order)
 {
-    struct np_kept *run = service->runs[order->entry];
+    struct np_service_run *run = service->runs[order->entry];
     struct np_entry to = run->entry;
     struct np_err err = {0};
 
@@ -500,7 +500,7 @@ static void carry_out(struct np_service *service, const struct np_order *order)
 
 static void dispatch(struct np_service *service)
 {
-    struct np_order orders[MOST_ORDERS];
+    struct np_order orders[MAX_ORDERS];
     const struct np_dispatch d = {.entries = service->entries,
         .nr_entries = service->nr_runs,
         .devices = service->options.devices,
@@ -516,7 +516,7 @@ static void dispatch(struct np_service *service)
         np_service_say_suspects(service);
     const bool waits =
         service->stopping || service->held || service->replaced || d.ticks < service->start_at;
-    const int nr = waits ? 0 : np_dispatch(&d, orders, MOST_ORDERS);
+    const int nr = waits ? 0 : np_dispatch(&d, orders, MAX_ORDERS);
 
     for (int i = 0; i < nr; i++)
         carry_out(service, &orders[i]);
@@ -542,7 +542,7 @@ void np_service_each_turn(struct np_service *service, void (*turn)(void *context
 static bool any_worker(const struct np_service *service)
 {
     for (int i = 0; i < service->nr_runs; i++) {
-        const struct np_kept *run = service->runs[i];
+        const struct np_service_run *run = service->runs[i];
 
         if (run->worker.pid > 0 || run->starting || (run->over && run->errand.failures == 0))
             return true;
@@ -596,8 +596,8 @@ int np_service_run(struct np_service *service, struct np_err *err)
             np_service_look_after(service, service->runs[i]);
         dispatch(service);
         forget_old(service);
-        np_keep_turn(service);
-        np_ending_turn(service);
+        np_retention_turn(service);
+        np_notify_turn(service);
         np_devices_turn(service);
         take_names(service);
         if (service->turn)

@@ -12,18 +12,19 @@
 #include "daemon/service/service_parts.h"
 #include "loader/base/mem.h"
 
-#define MOST_OWN       8   /* errands of one user at a time */
-#define PATIENCE_S     0.5 /* that a run's turn is kept for it while its disk is asked */
-#define ROOM_S         2.0 /* that an answer about room holds */
-#define LISTEN_S       0.2 /* between two looks for a report that is not there yet */
-#define MOST_PUT_OFF_S 60.0
-#define MOST_READS     5 /* of an exit.json that cannot be read */
+#define MAX_OWN       8   /* errands of one user at a time */
+#define PATIENCE_S    0.5 /* that a run's turn is kept for it while its disk is asked */
+#define ROOM_S        2.0 /* that an answer about room holds */
+#define LISTEN_S      0.2 /* between two looks for a report that is not there yet */
+#define MAX_PUT_OFF_S 60.0
+#define MAX_READS     5 /* of an exit.json that cannot be read */
 
 /* --- what to say ------------------------------------------------------------------------------ */
 
-static void say_reason(struct np_service *service, struct np_kept *run, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void say_reason(struct np_service *service, struct np_kept *run, const char *format, ...)
+static void say_reason(struct np_service *service, struct np_service_run *run, const char *format,
+    ...) __attribute__((format(printf, 3, 4)));
+static void say_reason(
+    struct np_service *service, struct np_service_run *run, const char *format, ...)
 {
     struct np_entry to = run->entry;
     struct np_err unwritten = {0};
@@ -44,7 +45,7 @@ static const char *why(int code)
                             : strerror(-code);
 }
 
-int np_service_put_off(struct np_service *service, struct np_kept *run, double seconds,
+int np_service_put_off(struct np_service *service, struct np_service_run *run, double seconds,
     const char *text, struct np_err *err)
 {
     struct np_entry to = run->entry;
@@ -62,7 +63,8 @@ static bool is_for_the_worker(int code)
     return code == -EACCES || code == -EPERM || code == -ELOOP || code == -ENAMETOOLONG;
 }
 
-static void take_room(struct np_service *service, struct np_kept *run, int code, double bytes)
+static void take_room(
+    struct np_service *service, struct np_service_run *run, int code, double bytes)
 {
     const double now = np_service_ticks();
     struct np_err unwritten = {0};
@@ -80,11 +82,11 @@ static void take_room(struct np_service *service, struct np_kept *run, int code,
     }
     snprintf(text, sizeof(text), "%.300s: %s; the run waits until its disk can be used",
         run->entry.dir, why(code));
-    np_service_put_off(
-        service, run, wait < MOST_PUT_OFF_S ? wait : MOST_PUT_OFF_S, text, &unwritten);
+    np_service_put_off(service, run, wait < MAX_PUT_OFF_S ? wait : MAX_PUT_OFF_S, text, &unwritten);
 }
 
-int np_service_await_room(struct np_service *service, struct np_kept *run, struct np_err *err)
+int np_service_await_room(
+    struct np_service *service, struct np_service_run *run, struct np_err *err)
 {
     const double now = np_service_ticks(), wanted = (double)service->options.spare_bytes;
     char text[512];
@@ -110,7 +112,7 @@ int np_service_await_room(struct np_service *service, struct np_kept *run, struc
 /* --- a worker from before --------------------------------------------------------------------- */
 
 /* It has ended; what it left says how. */
-static void note_over(struct np_kept *run)
+static void note_over(struct np_service_run *run)
 {
     np_worker_forget(&run->found);
     run->lost = run->starting = false;
@@ -120,7 +122,7 @@ static void note_over(struct np_kept *run)
 }
 
 /* Its process by that text, to be confirmed. */
-static void suspect(struct np_kept *run, const char *text)
+static void suspect(struct np_service_run *run, const char *text)
 {
     const int code = np_worker_find(text, &run->found);
 
@@ -128,7 +130,7 @@ static void suspect(struct np_kept *run, const char *text)
         note_over(run);
 }
 
-void np_service_adopt(struct np_service *service, struct np_kept *run)
+void np_service_adopt(struct np_service *service, struct np_service_run *run)
 {
     (void)service;
     if (!np_entry_has_worker(&run->entry))
@@ -139,7 +141,7 @@ void np_service_adopt(struct np_service *service, struct np_kept *run)
         suspect(run, run->entry.process);
 }
 
-static void note_process(struct np_service *service, struct np_kept *run, const char *text)
+static void note_process(struct np_service *service, struct np_service_run *run, const char *text)
 {
     struct np_entry to = run->entry;
     struct np_err unwritten = {0};
@@ -150,7 +152,7 @@ static void note_process(struct np_service *service, struct np_kept *run, const 
 
 /* The number was its own when the descriptor was made, if it is still. False: not known. */
 static bool take_process(
-    struct np_service *service, struct np_kept *run, int code, const char *text)
+    struct np_service *service, struct np_service_run *run, int code, const char *text)
 {
     if (np_pid_fd_is_over(run->found.pid_fd) ||
         (code == 0 && strcmp(text, run->entry.process) != 0)) {
@@ -168,7 +170,8 @@ static bool take_process(
 }
 
 /* Of the lock, or of systemd. */
-static bool take_holder(struct np_service *service, struct np_kept *run, int code, const char *text)
+static bool take_holder(
+    struct np_service *service, struct np_service_run *run, int code, const char *text)
 {
     if (code == 0) {
         note_process(service, run, text);
@@ -185,7 +188,8 @@ static bool take_holder(struct np_service *service, struct np_kept *run, int cod
 
 /* --- systemd's -------------------------------------------------------------------------------- */
 
-static void take_unit(struct np_service *service, struct np_kept *run, int code, const char *text)
+static void take_unit(
+    struct np_service *service, struct np_service_run *run, int code, const char *text)
 {
     struct np_worker worker = NP_NO_WORKER;
 
@@ -211,7 +215,7 @@ static void take_unit(struct np_service *service, struct np_kept *run, int code,
 
 /* False: it does not answer, and that is said. */
 static bool take_pipe(
-    struct np_service *service, struct np_kept *run, const struct np_errand_answer *answer)
+    struct np_service *service, struct np_service_run *run, const struct np_errand_answer *answer)
 {
     const double now = np_service_ticks();
 
@@ -227,7 +231,7 @@ static bool take_pipe(
     return answer->code != -ETIMEDOUT && answer->code != -EIO;
 }
 
-static void finish(struct np_kept *run)
+static void finish(struct np_service_run *run)
 {
     run->over = run->read = false;
     run->unbegun = run->absent && !run->left.begun;
@@ -235,12 +239,13 @@ static void finish(struct np_kept *run)
 }
 
 /* False: to be read again. A run that was to be stopped is stopped, whatever it left. */
-static bool take_exit(struct np_service *service, struct np_kept *run, int code, const char *text)
+static bool take_exit(
+    struct np_service *service, struct np_service_run *run, int code, const char *text)
 {
     const bool is_read = code == 0 || code == -ENOENT;
 
     if (!is_read && run->entry.state != NP_ENTRY_STOPPING &&
-        (code == -ETIMEDOUT || run->errand.failures < MOST_READS)) {
+        (code == -ETIMEDOUT || run->errand.failures < MAX_READS)) {
         struct np_entry to = run->entry;
         struct np_err unwritten = {0};
 
@@ -262,7 +267,7 @@ static bool take_exit(struct np_service *service, struct np_kept *run, int code,
     return true;
 }
 
-static void take_unit_end(struct np_kept *run, int code, double signal, const char *text)
+static void take_unit_end(struct np_service_run *run, int code, double signal, const char *text)
 {
     if (code == 0 && run->left.code < 0 && !run->left.signal)
         run->left.signal = signal > 0 && signal < 65 ? (int)signal : 0;
@@ -274,7 +279,7 @@ static void take_unit_end(struct np_kept *run, int code, double signal, const ch
 /* --- one after the other ---------------------------------------------------------------------- */
 
 /* False: there is nothing to ask. */
-static bool next_errand(const struct np_kept *run, enum np_errand_kind *ret_kind)
+static bool next_errand(const struct np_service_run *run, enum np_errand_kind *ret_kind)
 {
     if (run->starting)
         *ret_kind = NP_ERRAND_UNIT_START;
@@ -300,12 +305,12 @@ static bool has_place(const struct np_service *service, uid_t uid)
 
     for (int i = 0; i < service->nr_runs; i++)
         n += service->runs[i]->errand.child.pid > 0 && service->runs[i]->entry.uid == uid;
-    return n < MOST_OWN;
+    return n < MAX_OWN;
 }
 
 /* The answer, or -errno where there is none; false: it is to be asked again. */
 static bool take_answer(
-    struct np_service *service, struct np_kept *run, const struct np_errand_answer *answer)
+    struct np_service *service, struct np_service_run *run, const struct np_errand_answer *answer)
 {
     switch (run->errand.kind) {
     case NP_ERRAND_ROOM: take_room(service, run, answer->code, answer->number); break;
@@ -326,7 +331,7 @@ static bool take_answer(
     return true;
 }
 
-static void note_failure(struct np_service *service, struct np_kept *run, int code)
+static void note_failure(struct np_service *service, struct np_service_run *run, int code)
 {
     if (run->lost)
         say_reason(service, run, "whether its process still runs is not known yet: %.300s: %s",
@@ -338,8 +343,8 @@ static bool is_failure(const struct np_errand *errand, int code)
     return errand->kind == NP_ERRAND_ROOM && code < 0 && !is_for_the_worker(code);
 }
 
-static void take(
-    struct np_service *service, struct np_kept *run, int code, struct np_errand_answer *answer)
+static void take(struct np_service *service, struct np_service_run *run, int code,
+    struct np_errand_answer *answer)
 {
     const bool was_lost = run->lost;
 
@@ -356,7 +361,7 @@ static void take(
         &run->errand, !done || is_failure(&run->errand, answer->code), np_service_ticks());
 }
 
-static void begin(struct np_service *service, struct np_kept *run, enum np_errand_kind kind)
+static void begin(struct np_service *service, struct np_service_run *run, enum np_errand_kind kind)
 {
     const struct np_entry *entry = &run->entry;
     char *config = NULL, *environment = NULL;
@@ -397,7 +402,7 @@ static void begin(struct np_service *service, struct np_kept *run, enum np_erran
     }
 }
 
-void np_service_run_errands(struct np_service *service, struct np_kept *run)
+void np_service_run_errands(struct np_service *service, struct np_service_run *run)
 {
     const double now = np_service_ticks();
     struct np_errand_answer answer;
@@ -412,5 +417,5 @@ void np_service_run_errands(struct np_service *service, struct np_kept *run)
     if (run->entry.state != NP_ENTRY_QUEUED)
         run->wants_room = false;
     run->entry.unready = (run->wants_room && now - run->asked_at > PATIENCE_S) ||
-                         np_keep_is_at(&service->keeper, run->entry.id);
+                         np_retention_is_at(&service->retention, run->entry.id);
 }

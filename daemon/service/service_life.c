@@ -16,19 +16,18 @@
 #include "daemon/service/service_parts.h"
 #include "loader/base/mem.h"
 
-#define LISTEN_S 0.2  /* between two readings of a report */
-#define START_S  60.0 /* that a worker has to become its user */
-#define MOST_READS                                                                                 \
-    16 /* of a pipe at a time: who says more than a pipe holds waits for the others */
+#define LISTEN_S  0.2  /* between two readings of a report */
+#define START_S   60.0 /* that a worker has to become its user */
+#define MAX_READS 16 /* of a pipe at a time: who says more than a pipe holds waits for the others */
 
-#define MOST_HOLD_S 5.0  /* of all starts, behind one for which there was no process */
-#define KILLED_S    10.0 /* that a process may take to end after SIGKILL, until its run says so */
-#define UNKILLABLE  "does not end though it was killed"
+#define MAX_HOLD_S 5.0  /* of all starts, behind one for which there was no process */
+#define KILLED_S   10.0 /* that a process may take to end after SIGKILL, until its run says so */
+#define UNKILLABLE "does not end though it was killed"
 
 /* --- beginning -------------------------------------------------------------------------------- */
 
 void np_service_take_worker(
-    struct np_service *service, struct np_kept *run, const struct np_worker *worker)
+    struct np_service *service, struct np_service_run *run, const struct np_worker *worker)
 {
     struct epoll_event event = {.events = EPOLLIN};
 
@@ -39,7 +38,7 @@ void np_service_take_worker(
         np_service_tell(service, run);
 }
 
-void np_service_begin_life(struct np_kept *run)
+void np_service_begin_life(struct np_service_run *run)
 {
     run->progress = (struct np_said){.step = NAN,
         .total_steps = NAN,
@@ -61,7 +60,7 @@ void np_service_begin_life(struct np_kept *run)
 }
 
 /* As if it had died at once. */
-static void note_unstarted(struct np_kept *run, const char *why)
+static void note_unstarted(struct np_service_run *run, const char *why)
 {
     run->left = (struct np_worker_exit){.code = -1, .status = -1};
     snprintf(run->left.reason, sizeof(run->left.reason), "%.500s", why);
@@ -70,7 +69,7 @@ static void note_unstarted(struct np_kept *run, const char *why)
 
 /* The process is there before the file says so, and goes when it does: one that is in the file can be found. */
 static int start_child(
-    struct np_service *service, struct np_kept *run, struct np_entry *to, struct np_err *err)
+    struct np_service *service, struct np_service_run *run, struct np_entry *to, struct np_err *err)
 {
     char *config = NULL, *environment = NULL;
     struct np_worker worker = NP_NO_WORKER;
@@ -109,7 +108,7 @@ static int start_child(
 }
 
 int np_service_begin(
-    struct np_service *service, struct np_kept *run, const char *device, struct np_err *err)
+    struct np_service *service, struct np_service_run *run, const char *device, struct np_err *err)
 {
     int code = np_service_await_room(service, run, err);
 
@@ -145,7 +144,7 @@ static void take_text(char *to, size_t bytes, const struct np_node *map, const c
 }
 
 /* {"doing": "training", "step": 12, ...}: a field that is not there is as it was. */
-static void hear(struct np_service *service, struct np_kept *run, const char *line)
+static void hear(struct np_service *service, struct np_service_run *run, const char *line)
 {
     struct np_said *p = &run->progress;
     struct np_node *node = NULL;
@@ -178,7 +177,7 @@ static void hear(struct np_service *service, struct np_kept *run, const char *li
 
 /* The last whole line of what it has said since: each has all that it is at. However much it says, that is little
  * work, a few times a second. */
-static void listen_to(struct np_service *service, struct np_kept *run)
+static void listen_to(struct np_service *service, struct np_service_run *run)
 {
     const double now = np_service_ticks();
     char bytes[4096], last[sizeof(run->line)] = "";
@@ -187,7 +186,7 @@ static void listen_to(struct np_service *service, struct np_kept *run)
     if (run->worker.report_fd < 0 || now < run->listen_at)
         return;
     run->listen_at = now + LISTEN_S;
-    for (int n = 0; n < MOST_READS && (nr = read(run->worker.report_fd, bytes, sizeof(bytes))) > 0;
+    for (int n = 0; n < MAX_READS && (nr = read(run->worker.report_fd, bytes, sizeof(bytes))) > 0;
          n++)
         for (ssize_t i = 0; i < nr; i++) {
             if (bytes[i] == '\n') {
@@ -204,7 +203,7 @@ static void listen_to(struct np_service *service, struct np_kept *run)
 
 /* --- ending ----------------------------------------------------------------------------------- */
 
-void np_service_tell(struct np_service *service, struct np_kept *run)
+void np_service_tell(struct np_service *service, struct np_service_run *run)
 {
     (void)service;
     if (run->worker.pid == 0 || run->told > 0)
@@ -214,7 +213,7 @@ void np_service_tell(struct np_service *service, struct np_kept *run)
 }
 
 /* What the end says of the run's device. */
-static void note_device(struct np_service *service, struct np_kept *run)
+static void note_device(struct np_service *service, struct np_service_run *run)
 {
     const struct np_worker_exit *left = &run->left;
     const bool well = left->code == NP_EXIT_DONE || (left->code == NP_EXIT_STOPPED && left->saved);
@@ -241,7 +240,7 @@ static void note_device(struct np_service *service, struct np_kept *run)
 }
 
 /* A run that trains there speaks for a device that was set aside. */
-static void trust_device(struct np_service *service, const struct np_kept *run, double now)
+static void trust_device(struct np_service *service, const struct np_service_run *run, double now)
 {
     if (now - run->born < NP_QUICK_DEATH_S || !(run->progress.step > 0))
         return;
@@ -252,16 +251,16 @@ static void trust_device(struct np_service *service, const struct np_kept *run, 
 
 /* A machine that has no process for one run has none for the others either; not for long, though, for the reason may
  * be that one run's user. */
-static void hold_starts(struct np_service *service, const struct np_kept *run)
+static void hold_starts(struct np_service *service, const struct np_service_run *run)
 {
     service->nr_unstarted = run->unstarted ? service->nr_unstarted + 1 : 0;
     service->start_at = !run->unstarted
                             ? 0
                             : np_service_ticks() + np_back_off(service->options.retry_first_s,
-                                                       MOST_HOLD_S, service->nr_unstarted);
+                                                       MAX_HOLD_S, service->nr_unstarted);
 }
 
-static void decide(struct np_service *service, struct np_kept *run, struct np_entry *to)
+static void decide(struct np_service *service, struct np_service_run *run, struct np_entry *to)
 {
     np_service_leave_group(service, run);
     const struct np_end end = {.left = &run->left,
@@ -284,7 +283,7 @@ static void decide(struct np_service *service, struct np_kept *run, struct np_en
 }
 
 /* SIGKILL ends all but a process that waits in the kernel for storage or a device: it keeps its slot, and says why. */
-static void say_unkillable(struct np_service *service, struct np_kept *run, double now)
+static void say_unkillable(struct np_service *service, struct np_service_run *run, double now)
 {
     struct np_entry to = run->entry;
     struct np_err unwritten = {0};
@@ -299,7 +298,7 @@ static void say_unkillable(struct np_service *service, struct np_kept *run, doub
     np_service_commit(service, run, &to, &unwritten);
 }
 
-static void describe_start(struct np_kept *run, int code)
+static void describe_start(struct np_service_run *run, int code)
 {
     if (code == -ESRCH)
         snprintf(run->left.reason, sizeof(run->left.reason),
@@ -311,7 +310,7 @@ static void describe_start(struct np_kept *run, int code)
 }
 
 /* It has not become its user, or nnpipe, yet. */
-static void watch_start(struct np_kept *run, double now)
+static void watch_start(struct np_service_run *run, double now)
 {
     const int code = np_worker_begun(&run->worker);
 
@@ -326,7 +325,7 @@ static void watch_start(struct np_kept *run, double now)
     }
 }
 
-static void watch_worker(struct np_service *service, struct np_kept *run)
+static void watch_worker(struct np_service *service, struct np_service_run *run)
 {
     const double now = np_service_ticks();
 
@@ -358,7 +357,7 @@ static void watch_worker(struct np_service *service, struct np_kept *run)
     }
 }
 
-void np_service_look_after(struct np_service *service, struct np_kept *run)
+void np_service_look_after(struct np_service *service, struct np_service_run *run)
 {
     struct np_err unwritten = {0};
 

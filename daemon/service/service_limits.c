@@ -9,14 +9,14 @@
 #include "daemon/service/systemd/worker_unit.h"
 
 /* 0: there is none. */
-static int64_t most_running(const struct np_service *service)
+static int64_t max_running(const struct np_service *service)
 {
     return service->access.for_box ? service->options.limits.running_per_user : 0;
 }
 
 void np_service_mark_full(struct np_service *service)
 {
-    const int64_t most = most_running(service);
+    const int64_t most = max_running(service);
     struct np_owners running = {0};
     const bool counts = most > 0 && np_owners_init(&running, service->nr_runs) == 0;
 
@@ -24,7 +24,7 @@ void np_service_mark_full(struct np_service *service)
         if (np_entry_has_worker(service->entries[i]))
             ++*np_owners_count(&running, service->entries[i]->uid);
     for (int i = 0; i < service->nr_runs; i++) {
-        struct np_kept *run = service->runs[i];
+        struct np_service_run *run = service->runs[i];
         const bool full = counts && run->entry.state == NP_ENTRY_QUEUED &&
                           *np_owners_count(&running, run->entry.uid) >= most;
 
@@ -96,7 +96,7 @@ int np_service_enter_group(
         &service->cgroup, entry->id, entry->memory_bytes, entry->cpus, ret_fd, err);
 }
 
-void np_service_leave_group(const struct np_service *service, struct np_kept *run)
+void np_service_leave_group(const struct np_service *service, struct np_service_run *run)
 {
     const struct np_entry *entry = &run->entry;
     struct np_worker_exit *left = &run->left;

@@ -46,7 +46,7 @@ static bool is_unplaced(
 void np_service_say_unplaced(struct np_service *service)
 {
     for (int i = 0; i < service->nr_runs; i++) {
-        struct np_kept *run = service->runs[i];
+        struct np_service_run *run = service->runs[i];
         struct np_entry to = run->entry;
         struct np_err unwritten = {0};
 
@@ -111,7 +111,7 @@ int np_service_open(
     service->epoll_fd = service->signal_fd = -1;
     service->began = np_service_now();
     np_cgroup_open(&service->cgroup);
-    service->keeper.child = service->finder = NP_NO_CHILD;
+    service->retention.child = service->finder = NP_NO_CHILD;
     service->access = (struct np_access){.service_uid = geteuid(), .for_box = start->for_box};
     code = make_dir(start->dir, err);
     if (code == 0)
@@ -149,10 +149,10 @@ void np_service_close(struct np_service *service)
 {
     if (!service)
         return;
-    np_keep_stop(&service->keeper);
+    np_retention_stop(&service->retention);
     np_child_stop(&service->finder);
     np_names_free(service->names);
-    np_ending_stop(service);
+    np_notify_stop(service);
     while (service->nr_runs > 0)
         np_service_drop(service, service->nr_runs - 1);
     np_free(service->runs);

@@ -103,7 +103,7 @@ static int add_device(struct np_service_options *options, const char *name, int 
 {
     struct np_slotted *device = &options->devices[options->nr_devices];
 
-    if (options->nr_devices == NP_MOST_DEVICES || strlen(name) >= sizeof(device->name))
+    if (options->nr_devices == NP_MAX_DEVICES || strlen(name) >= sizeof(device->name))
         return -EINVAL;
     *device = (struct np_slotted){.nr_slots = nr_slots};
     strcpy(device->name, name);
@@ -134,7 +134,7 @@ static void take_devices(const struct np_node *node, int nr_slots,
         if (item->kind != NP_NODE_SCALAR || !is_device(item->text) ||
             add_device(options, item->text, nr_slots) < 0)
             np_report_add(report, item->line, item->column,
-                "devices: expected cuda:N, cpu or sim, at most %d of them", NP_MOST_DEVICES);
+                "devices: expected cuda:N, cpu or sim, at most %d of them", NP_MAX_DEVICES);
     }
 }
 
@@ -199,7 +199,7 @@ int np_service_options_read(
     const char *path, struct np_service_options *ret_options, struct np_err *err)
 {
     struct np_service_options options = {
-        .devices = np_alloc_array(NP_MOST_DEVICES, sizeof(*options.devices))};
+        .devices = np_alloc_array(NP_MAX_DEVICES, sizeof(*options.devices))};
     struct np_node *root = NULL;
     struct np_report report;
     int code = options.devices ? 0 : np_err_set(err, -ENOMEM, "out of memory");

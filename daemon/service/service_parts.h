@@ -14,7 +14,7 @@
 
 #define NP_DISK_WAIT_S 5.0 /* before a run whose disk is full is tried again */
 
-struct np_kept {
+struct np_service_run {
     struct np_entry entry;
     struct np_worker worker; /* pid 0: none */
     struct np_worker_exit left;
@@ -59,13 +59,13 @@ struct np_service {
     char problem[256];              /* with the daemon's sockets; "": none */
     char token[NP_TOKEN_CHARS + 1]; /* the administrator's */
     struct np_queue *queue;
-    struct np_kept **runs;           /* by id */
+    struct np_service_run **runs;    /* by id */
     const struct np_entry **entries; /* the same, for dispatch and routes */
     int nr_runs, room;
     int epoll_fd, signal_fd, timer_fd;
     struct np_json json; /* a run that is over, for on_end and webhook */
-    struct np_keeper keeper;
-    struct np_tellers tellers;
+    struct np_retention retention;
+    struct np_notifiers notifiers;
     struct np_steady clock;
     struct np_child finder; /* of devices; pid 0: none */
     struct np_names *names;
@@ -86,10 +86,10 @@ double np_service_now(void);   /* Unix time: what is said and kept */
 double np_service_ticks(void); /* CLOCK_MONOTONIC, in seconds: for limits and timeouts */
 int np_service_add(void *service, const struct np_entry *entry, struct np_err *err);
 void np_service_drop(struct np_service *service, int index);
-struct np_kept *np_service_run_of(const struct np_service *service, int64_t id);
+struct np_service_run *np_service_run_of(const struct np_service *service, int64_t id);
 /* Into the file, then into memory: *run's entry becomes *to (its texts are the entry's own). */
-int np_service_commit(
-    struct np_service *service, struct np_kept *run, const struct np_entry *to, struct np_err *err);
+int np_service_commit(struct np_service *service, struct np_service_run *run,
+    const struct np_entry *to, struct np_err *err);
 /* service_limits.c: of a child that is about to start: *ret_fd: cgroup.procs of its group, the caller's to close; it stays
  * where the run has no limits. */
 int np_service_enter_group(const struct np_service *service, const struct np_entry *entry,
@@ -102,15 +102,15 @@ void np_service_warn_of_limits(const struct np_service *service);
 /* Marks the queued runs that limits.running_per_user keeps from starting. */
 void np_service_mark_full(struct np_service *service);
 /* Its worker has ended: removes the group; run->left's reason says so where it needed more memory than its limit. */
-void np_service_leave_group(const struct np_service *service, struct np_kept *run);
+void np_service_leave_group(const struct np_service *service, struct np_service_run *run);
 /* service_queue.c: sets `drained` of devices, and `held`, from the queue's file. */
 int np_service_mark_drained(struct np_service *service, struct np_err *err);
 /* Gives queued runs that wait for a suspect device that reason. */
 void np_service_say_suspects(struct np_service *service);
 /* Takes down the running time of a run that has a worker, and stops it at its time limit. */
-void np_service_watch_time(struct np_service *service, struct np_kept *run);
+void np_service_watch_time(struct np_service *service, struct np_service_run *run);
 /* Its worker has ended: adds its running time to *to, whose state becomes timeout where the limit is reached. */
-void np_service_count_time(const struct np_kept *run, struct np_entry *to);
+void np_service_count_time(const struct np_service_run *run, struct np_entry *to);
 /* Finds out whether another file has taken the place of the program's; then queued runs get that reason. It stays so
  * until a restart. */
 #define NP_REPLACED "nnpipe was replaced while its daemon was running: restart the daemon"
@@ -118,25 +118,26 @@ void np_service_look_at_program(struct np_service *service);
 /* service_open.c: gives queued runs whose device is missing that reason. */
 void np_service_say_unplaced(struct np_service *service);
 /* service_errands.c: begins a run's next errand, and takes the answer of the one under way. */
-void np_service_run_errands(struct np_service *service, struct np_kept *run);
+void np_service_run_errands(struct np_service *service, struct np_service_run *run);
 /* Begins to look for the worker that an earlier daemon started for this run. */
-void np_service_adopt(struct np_service *service, struct np_kept *run);
+void np_service_adopt(struct np_service *service, struct np_service_run *run);
 /* service_life.c: a worker's beginning, signs of life, and end. */
 int np_service_begin(
-    struct np_service *service, struct np_kept *run, const char *device, struct np_err *err);
+    struct np_service *service, struct np_service_run *run, const char *device, struct np_err *err);
 /* 0: its disk has room; 1: it has not, or does not answer, so the run waits, and says so; 2: it is being asked;
  * -errno. */
-int np_service_await_room(struct np_service *service, struct np_kept *run, struct np_err *err);
+int np_service_await_room(
+    struct np_service *service, struct np_service_run *run, struct np_err *err);
 /* A queued run is not started before so many seconds from now, and says why. */
-int np_service_put_off(struct np_service *service, struct np_kept *run, double seconds,
+int np_service_put_off(struct np_service *service, struct np_service_run *run, double seconds,
     const char *why, struct np_err *err);
 /* Watches the worker; sends it a stop that was asked for before it existed. */
 void np_service_take_worker(
-    struct np_service *service, struct np_kept *run, const struct np_worker *worker);
-void np_service_tell(struct np_service *service, struct np_kept *run); /* to stop */
-void np_service_look_after(struct np_service *service, struct np_kept *run);
+    struct np_service *service, struct np_service_run *run, const struct np_worker *worker);
+void np_service_tell(struct np_service *service, struct np_service_run *run); /* to stop */
+void np_service_look_after(struct np_service *service, struct np_service_run *run);
 void np_service_begin_life(
-    struct np_kept *run); /* born is now; resets what is known of its worker */
+    struct np_service_run *run); /* born is now; resets what is known of its worker */
 /* run_json.c: a run's user's name, or their number while it is not known; lent until the next call. */
 const char *np_service_owner(const struct np_service *service, const struct np_entry *entry);
 /* The fields of RUN (docs/SERVICE.md), into the object that is open. Not whole: without names of users and files. */

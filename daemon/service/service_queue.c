@@ -10,8 +10,8 @@
 
 #define WRITE_S 60.0 /* between two notes of how long a run with a limit has run */
 
-static int find(
-    const struct np_service *service, int64_t id, struct np_kept **ret_run, struct np_err *err)
+static int find(const struct np_service *service, int64_t id, struct np_service_run **ret_run,
+    struct np_err *err)
 {
     *ret_run = np_service_run_of(service, id);
     return *ret_run ? 0 : np_err_set(err, -ENOENT, "there is no run %lld", (long long)id);
@@ -27,7 +27,7 @@ static bool may_retry(enum np_entry_state state)
 int np_service_retry(
     struct np_service *service, int64_t id, double time_limit_s, struct np_err *err)
 {
-    struct np_kept *run;
+    struct np_service_run *run;
     int code = find(service, id, &run, err);
 
     if (code < 0)
@@ -53,8 +53,8 @@ int np_service_retry(
     if ((code = np_service_commit(service, run, &to, err)) < 0)
         return code;
     run->spare = -1; /* its checkpoints are its own again */
-    if (np_keep_is_at(&service->keeper, id))
-        np_keep_stop(&service->keeper);
+    if (np_retention_is_at(&service->retention, id))
+        np_retention_stop(&service->retention);
     return 0;
 }
 
@@ -62,7 +62,7 @@ int np_service_retry(
 
 int np_service_hold(struct np_service *service, int64_t id, struct np_err *err)
 {
-    struct np_kept *run;
+    struct np_service_run *run;
     int code = find(service, id, &run, err);
 
     if (code < 0)
@@ -186,7 +186,7 @@ bool np_service_is_held(const struct np_service *service)
 int np_service_set_time_limit(
     struct np_service *service, int64_t id, double seconds, struct np_err *err)
 {
-    struct np_kept *run;
+    struct np_service_run *run;
     int code = find(service, id, &run, err);
 
     if (code < 0)
@@ -198,7 +198,7 @@ int np_service_set_time_limit(
 
 double np_service_ran(const struct np_service *service, const struct np_entry *entry)
 {
-    const struct np_kept *run = np_service_run_of(service, entry->id);
+    const struct np_service_run *run = np_service_run_of(service, entry->id);
 
     return entry->ran_s + (run && run->worker.pid > 0 ? np_service_ticks() - run->born : 0);
 }
@@ -221,7 +221,7 @@ static void say_over(struct np_entry *to)
 }
 
 /* The note of how long it has run is for a daemon that comes after this one. */
-void np_service_watch_time(struct np_service *service, struct np_kept *run)
+void np_service_watch_time(struct np_service *service, struct np_service_run *run)
 {
     const double lived_s = np_service_ticks() - run->born;
     struct np_entry to = run->entry;
@@ -241,7 +241,7 @@ void np_service_watch_time(struct np_service *service, struct np_kept *run)
     }
 }
 
-void np_service_count_time(const struct np_kept *run, struct np_entry *to)
+void np_service_count_time(const struct np_service_run *run, struct np_entry *to)
 {
     to->ran_s += run->lived_s;
     to->lived_s = 0;

@@ -5,8 +5,8 @@
 
 #include "loader/base/mem.h"
 
-#define GAP       2
-#define LEAST_CUT 8
+#define GAP     2
+#define MIN_CUT 8
 
 void np_table_fini(struct np_table *table)
 {
@@ -71,10 +71,10 @@ static void measure(const struct np_table *table, int width, int *widths)
         for (int c = 0; c < n; c++) {
             if (widths[c] && columns[c].spare > (worst < 0 ? 0 : columns[worst].spare))
                 worst = c;
-            if (columns[c].cuts && widths[c] > LEAST_CUT)
+            if (columns[c].cuts && widths[c] > MIN_CUT)
                 cut = c;
         }
-        if (cut >= 0 && (worst < 0 || sum - (widths[cut] - LEAST_CUT) / 2 <= width)) {
+        if (cut >= 0 && (worst < 0 || sum - (widths[cut] - MIN_CUT) / 2 <= width)) {
             sum--;
             widths[cut]--;
         } else if (worst >= 0) {
@@ -124,7 +124,7 @@ static void put_line(const struct np_table *table, const int *widths,
 
 void np_table_print(const struct np_table *table, const struct np_table_look *look, FILE *out)
 {
-    int widths[NP_TABLE_MOST_COLUMNS];
+    int widths[NP_TABLE_MAX_COLUMNS];
     const int end = look->most > 0 && look->first + look->most < table->nr_rows
                         ? look->first + look->most
                         : table->nr_rows;

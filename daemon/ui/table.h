@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#define NP_TABLE_MOST_COLUMNS 16
-#define NP_TABLE_CELL         64 /* bytes of a cell, its end included */
+#define NP_TABLE_MAX_COLUMNS 16
+#define NP_TABLE_CELL        64 /* bytes of a cell, its end included */
 
 struct np_column {
     const char *head; /* NULL: the last one's end */
@@ -18,7 +18,7 @@ struct np_column {
 };
 
 struct np_table_row {
-    char cells[NP_TABLE_MOST_COLUMNS][NP_TABLE_CELL];
+    char cells[NP_TABLE_MAX_COLUMNS][NP_TABLE_CELL];
     const char *colour; /* of the column `coloured`: an escape, or NULL */
 };
 struct np_table {

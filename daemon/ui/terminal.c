@@ -27,7 +27,7 @@ bool np_terminal_colour(int fd)
     return isatty(fd) && !(no_colour && *no_colour) && !(term && strcmp(term, "dumb") == 0);
 }
 
-static void measure(struct np_screen *screen)
+static void measure(struct np_terminal *screen)
 {
     struct winsize size;
     const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
@@ -36,11 +36,11 @@ static void measure(struct np_screen *screen)
     screen->lines = known && size.ws_row > 0 ? size.ws_row : 24;
 }
 
-int np_screen_open(struct np_screen *screen, struct np_err *err)
+int np_terminal_open(struct np_terminal *screen, struct np_err *err)
 {
     sigset_t signals;
 
-    *screen = (struct np_screen){.signal_fd = -1};
+    *screen = (struct np_terminal){.signal_fd = -1};
     screen->keyboard = tcgetattr(STDIN_FILENO, &screen->before) == 0;
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
@@ -65,7 +65,7 @@ int np_screen_open(struct np_screen *screen, struct np_err *err)
     return 0;
 }
 
-void np_screen_close(struct np_screen *screen)
+void np_terminal_close(struct np_terminal *screen)
 {
     if (screen->frame)
         fclose(screen->frame);
@@ -80,7 +80,7 @@ void np_screen_close(struct np_screen *screen)
     screen->text = NULL;
 }
 
-FILE *np_screen_begin(struct np_screen *screen)
+FILE *np_terminal_begin(struct np_terminal *screen)
 {
     measure(screen);
     if (screen->frame) /* one that was not shown */
@@ -92,7 +92,7 @@ FILE *np_screen_begin(struct np_screen *screen)
 }
 
 /* A line clears what stood there first: behind one as wide as the screen there is no place to do it from. */
-int np_screen_show(struct np_screen *screen, const char *bottom)
+int np_terminal_show(struct np_terminal *screen, const char *bottom)
 {
     const char *at;
     int line = 0;
@@ -125,7 +125,7 @@ static int key_of(const char *bytes, ssize_t nr)
     return NP_KEY_NONE;
 }
 
-int np_screen_key(struct np_screen *screen, int ms)
+int np_terminal_key(struct np_terminal *screen, int ms)
 {
     struct pollfd fds[2] = {
         {screen->signal_fd, POLLIN, 0}, {screen->keyboard ? STDIN_FILENO : -1, POLLIN, 0}};

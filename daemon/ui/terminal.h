@@ -1,6 +1,6 @@
 /* A terminal that is drawn whole, again and again, without a flicker; and what is typed into it. Main thread. */
-#ifndef NP_SCREEN_H
-#define NP_SCREEN_H
+#ifndef NP_TERMINAL_H
+#define NP_TERMINAL_H
 
 #include <signal.h>
 #include <stdbool.h>
@@ -16,7 +16,7 @@ bool np_terminal_colour(int fd);
 
 enum np_key { NP_KEY_NONE, NP_KEY_END = 256, NP_KEY_UP, NP_KEY_DOWN, NP_KEY_SIZE, NP_KEY_ESCAPE };
 
-struct np_screen {
+struct np_terminal {
     int columns, lines; /* as of the frame under way */
     struct termios before;
     bool keyboard;
@@ -27,14 +27,14 @@ struct np_screen {
     size_t bytes;
 };
 /* Takes the terminal of standard output over, and SIGINT, SIGTERM, SIGHUP and SIGWINCH with it. */
-int np_screen_open(struct np_screen *screen, struct np_err *err);
-void np_screen_close(struct np_screen *screen); /* all is as before */
+int np_terminal_open(struct np_terminal *screen, struct np_err *err);
+void np_terminal_close(struct np_terminal *screen); /* all is as before */
 /* A frame is written into what this returns (NULL: no memory), then shown; lines and columns beyond the
  * terminal's are cut. bottom: its last line. -EPIPE: nobody sees it any more. */
-FILE *np_screen_begin(struct np_screen *screen);
-int np_screen_show(struct np_screen *screen, const char *bottom);
+FILE *np_terminal_begin(struct np_terminal *screen);
+int np_terminal_show(struct np_terminal *screen, const char *bottom);
 /* What is typed within so many ms: a character, an np_key; NP_KEY_END: a signal wants it to end;
  * NP_KEY_SIZE: the terminal has another size. */
-int np_screen_key(struct np_screen *screen, int ms);
+int np_terminal_key(struct np_terminal *screen, int ms);
 
 #endif

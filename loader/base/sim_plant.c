@@ -8,7 +8,7 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-#define MOST_BYTES 4096
+#define MAX_BYTES 4096
 
 #define AT(name) offsetof(struct np_sim_plant, name)
 
@@ -60,7 +60,7 @@ int np_sim_plant_read(struct np_sim_plant *ret_plant, struct np_err *err)
     int status = 0;
 
     if (path && *path)
-        status = np_read_file(path, MOST_BYTES, &text, &bytes, err);
+        status = np_read_file(path, MAX_BYTES, &text, &bytes, err);
     if (status == 0 && text)
         status = np_sim_options(text, table, path, &plant, err);
     np_free(text);

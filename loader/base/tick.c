@@ -7,11 +7,11 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-#define PERIOD     (1ull << 27) /* ticks: some 50 ms; times a scale below 2^32 it fits 64 bits */
-#define LEAST      (1ull << 24) /* apart, for a scale good to some 1e-5 */
-#define CLOSE      2000         /* ticks */
-#define NR_TRIES   3
-#define MOST_DRIFT 0.01 /* of the scale: the counter does not keep its step */
+#define PERIOD    (1ull << 27) /* ticks: some 50 ms; times a scale below 2^32 it fits 64 bits */
+#define LEAST     (1ull << 24) /* apart, for a scale good to some 1e-5 */
+#define CLOSE     2000         /* ticks */
+#define NR_TRIES  3
+#define MAX_DRIFT 0.01 /* of the scale: the counter does not keep its step */
 
 static int is_invariant(void)
 {
@@ -31,7 +31,7 @@ static void set_scale(struct np_tick *tick, uint64_t ticks, uint64_t ns)
     const double scale = (double)(ns - tick->ns) / (double)(ticks - tick->ticks) * 4294967296.0;
     const double drift = tick->scale ? scale / (double)tick->scale - 1 : 0;
 
-    if (scale < 1 || scale >= 4294967296.0 || drift > MOST_DRIFT || drift < -MOST_DRIFT) {
+    if (scale < 1 || scale >= 4294967296.0 || drift > MAX_DRIFT || drift < -MAX_DRIFT) {
         tick->off = 1;
         tick->period = 0;
         return;

@@ -60,15 +60,15 @@ void np_decoder_limit(struct np_decoder *decoder, uint64_t max_pixels)
 static int check_limits(
     const struct np_decoder *decoder, const struct np_image_info *info, struct np_err *err)
 {
-    const uint64_t most = decoder->max_pixels, most_bytes = most + most / 2;
+    const uint64_t most = decoder->max_pixels, max_bytes = most + most / 2;
 
     if ((uint64_t)info->width * (uint64_t)info->height > most)
         return np_err_set(err, -EBADMSG, "%d x %d pixels are more than loader.max_pixels, %llu",
             info->width, info->height, (unsigned long long)most);
-    if (info->coefficient_bytes > most_bytes)
+    if (info->coefficient_bytes > max_bytes)
         return np_err_set(err, -EBADMSG,
             "its scans take %llu bytes together, more than %llu, 1.5 for each of loader.max_pixels",
-            (unsigned long long)info->coefficient_bytes, (unsigned long long)most_bytes);
+            (unsigned long long)info->coefficient_bytes, (unsigned long long)max_bytes);
     return 0;
 }
 

@@ -26,7 +26,7 @@
 #define MAX_SCANS  500   /* of a progressive file: more is an attack on our time */
 #define SMALL_SIDE 64    /* up to here a crop costs more than it saves */
 #define HALO       2     /* pixels that fancy upsampling looks past an edge */
-#define LEAST_CROP 16    /* a narrower picture would get plain upsampling */
+#define MIN_CROP   16    /* a narrower picture would get plain upsampling */
 #define MAX_ROWS   64    /* row pointers handed to libjpeg at a time */
 #define BLOCK      65536 /* bytes that Pillow reads from a file at a time */
 /* Rows begin this many bytes past NP_ALIGN: libjpeg-turbo writes rows that are aligned to 32 bytes
@@ -329,12 +329,12 @@ static void widen(j_decompress_ptr cinfo, struct np_rect *need)
         need->left -= HALO;
         need->right += HALO;
     }
-    if (need->right < need->left + LEAST_CROP)
-        need->right = need->left + LEAST_CROP;
+    if (need->right < need->left + MIN_CROP)
+        need->right = need->left + MIN_CROP;
     if (need->right > width) {
         need->right = width;
-        if (need->left > width - LEAST_CROP)
-            need->left = width - LEAST_CROP;
+        if (need->left > width - MIN_CROP)
+            need->left = width - MIN_CROP;
     }
     if (need->left < 0)
         need->left = 0;

@@ -20,9 +20,9 @@
 #include "loader/pixels/codec_convert.h"
 #include "loader/pixels/geometry.h"
 
-#define BLOCK           65536       /* bytes of image data that Pillow reads at a time */
-#define STORED          65535       /* bytes of a stored block, behind STORED_HEAD */
-#define MOST_ROWS_BYTES 2147000000u /* they and the heads of their blocks are one chunk */
+#define BLOCK          65536       /* bytes of image data that Pillow reads at a time */
+#define STORED         65535       /* bytes of a stored block, behind STORED_HEAD */
+#define MAX_ROWS_BYTES 2147000000u /* they and the heads of their blocks are one chunk */
 enum {
     MAGIC_BYTES = 8,
     HEADER_BYTES = 25,        /* of IHDR: length, type, 13 bytes, CRC */
@@ -280,7 +280,7 @@ static int inflate_image(struct png_state *state, uint32_t kept, struct np_err *
             state->rows_held += nr_rows++ < kept ? row_bytes : 0;
             most = row_bytes > most ? row_bytes : most;
         }
-    if (state->rows_bytes > MOST_ROWS_BYTES)
+    if (state->rows_bytes > MAX_ROWS_BYTES)
         return bad(err, "its rows take more than 2 GB");
     if (np_hold(&state->rows, &state->rows_room, state->rows_held + most))
         return no_memory(state, err);

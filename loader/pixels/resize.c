@@ -20,8 +20,8 @@ struct table {
     int lo, hi; /* scaled positions */
     bool flip, packs, valid;
     struct np_taps taps;
-    int16_t *packed;             /* taps as np_across3_avx2 wants them */
-    int least_start, most_start; /* of taps.start */
+    int16_t *packed;          /* taps as np_across3_avx2 wants them */
+    int min_start, max_start; /* of taps.start */
     size_t start_bytes, count_bytes, weight_bytes, scratch_bytes, packed_bytes;
 };
 
@@ -153,8 +153,8 @@ static int table_set(
     if (hold_taps(table, (size_t)n, (size_t)np_axis_most_taps(axis)))
         return -ENOMEM;
     np_axis_taps(axis, lo, n, taps);
-    table->least_start = taps->start[0];
-    table->most_start = taps->start[n - 1];
+    table->min_start = taps->start[0];
+    table->max_start = taps->start[n - 1];
     if (flip)
         reverse_taps(taps);
 #if defined(__x86_64__)
@@ -242,8 +242,8 @@ static void across_block(struct np_resizer *resizer, const struct picture *sourc
     int rows, uint8_t *out, ptrdiff_t stride)
 {
     const struct table *table = &resizer->across;
-    size_t row_bytes = (size_t)source->width * 3, from = 3 * (size_t)table->least_start;
-    size_t reads = 3 * (size_t)table->most_start + 12 * (size_t)np_across_groups(&table->taps) + 4;
+    size_t row_bytes = (size_t)source->width * 3, from = 3 * (size_t)table->min_start;
+    size_t reads = 3 * (size_t)table->max_start + 12 * (size_t)np_across_groups(&table->taps) + 4;
     const uint8_t *src[NP_RESIZE_ROWS];
     uint8_t *dst[NP_RESIZE_ROWS];
 

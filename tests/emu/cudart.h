@@ -58,7 +58,7 @@ uint64_t np_emu_draw(void); /* the next random number */
 /* What the process did so far: operations run, bytes of device memory in use, the most there were,
  * calls counted by np_emu_fails(). */
 struct np_emu_counts {
-    uint64_t ran, bytes, most_bytes, calls;
+    uint64_t ran, bytes, max_bytes, calls;
 };
 void np_emu_count(struct np_emu_counts *ret_counts);
 

@@ -34,7 +34,7 @@ struct range {                   /* of the host, known to the device */
 
 static struct block *blocks; /* by address */
 static struct range *ranges;
-static uint64_t used_bytes, most_bytes;
+static uint64_t used_bytes, max_bytes;
 static uint8_t *region; /* NULL: nothing was allocated yet */
 static size_t region_used;
 static bool shown;
@@ -42,7 +42,7 @@ static bool shown;
 void np_emu_count(struct np_emu_counts *ret_counts)
 {
     np_emu_lock();
-    *ret_counts = (struct np_emu_counts){np_emu_ran(), used_bytes, most_bytes, np_emu_calls()};
+    *ret_counts = (struct np_emu_counts){np_emu_ran(), used_bytes, max_bytes, np_emu_calls()};
     np_emu_unlock();
 }
 
@@ -236,7 +236,7 @@ cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
         return np_emu_leave(cudaErrorMemoryAllocation);
     block = new_block(bytes);
     used_bytes += bytes;
-    most_bytes = used_bytes > most_bytes ? used_bytes : most_bytes;
+    max_bytes = used_bytes > max_bytes ? used_bytes : max_bytes;
     *ret_memory = block->memory;
     return np_emu_leave(cudaSuccess);
 }

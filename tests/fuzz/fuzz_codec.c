@@ -7,7 +7,7 @@
 #include "loader/pixels/geometry.h"
 #include "loader/pixels/resize.h"
 
-#define MOST_PIXELS (1 << 20) /* larger ones are slow, not interesting */
+#define MAX_PIXELS (1 << 20) /* larger ones are slow, not interesting */
 
 static void geometry_of(
     uint32_t noise, const struct np_image_info *info, struct np_geometry *ret_geometry)
@@ -84,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     if (info.width < 1 || info.height < 1)
         abort(); /* an image has pixels */
-    if ((uint64_t)info.width * (uint64_t)info.height > MOST_PIXELS)
+    if ((uint64_t)info.width * (uint64_t)info.height > MAX_PIXELS)
         return 0;
     geometry_of(noise, &info, &g);
     channels = noise >> 4 & 1 ? 3 : 1;

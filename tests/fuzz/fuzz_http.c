@@ -22,10 +22,10 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define TOKEN       "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-#define MOST_SENT   (3u << 19)
-#define MOST_ANSWER (4u << 20)
-#define JUMP_NS     100000000000 /* longer than anything is waited for */
+#define TOKEN      "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define MAX_SENT   (3u << 19)
+#define MAX_ANSWER (4u << 20)
+#define JUMP_NS    100000000000 /* longer than anything is waited for */
 
 struct place {
     char dir[64], config[80], sockets[2][80], runs[80];
@@ -64,7 +64,7 @@ int __wrap_np_checker_start(
         .gid = check_->gid,
         .work = say_check,
         .epoll_fd = epoll_fd,
-        .most_s = 60,
+        .max_s = 60,
         .most = 4u << 20};
 
     return np_child_start(&start, ret_child, err);
@@ -158,7 +158,7 @@ static void set_up(void)
 {
     struct np_http_options options = {.group = (gid_t)-1,
         .token = TOKEN,
-        .most_connections = 64,
+        .max_connections = 64,
         .hears = np_routes_hear,
         .handler = np_routes_handle};
 
@@ -266,7 +266,7 @@ static void leave(void)
 
 static void send_it(bool tcp, const char *bytes, size_t nr)
 {
-    static char answer[MOST_ANSWER];
+    static char answer[MAX_ANSWER];
     const int fd = dial(tcp);
     const size_t used = talk(fd, bytes, nr, answer, sizeof(answer) - 1);
 
@@ -279,7 +279,7 @@ static void send_it(bool tcp, const char *bytes, size_t nr)
 
 static void send_whole(bool tcp, const uint8_t *data, size_t n)
 {
-    static char request[MOST_SENT];
+    static char request[MAX_SENT];
     const uint8_t *end = memchr(data, '\n', n);
     const size_t first = end ? (size_t)(end - data) : n, body = n - first - (end ? 1 : 0);
     const int head = snprintf(request, sizeof(request),

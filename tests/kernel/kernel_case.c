@@ -9,20 +9,21 @@
 #include "loader/base/mem.h"
 #include "loader/base/rng.h"
 
-void kernel_case_init(struct kernel_case *kase, enum np_op op, int batch)
+void kernel_case_init(struct kernel_case *the_case, enum np_op op, int batch)
 {
-    memset(kase, 0, sizeof(*kase));
-    kase->graph = calloc(1, sizeof(*kase->graph));
-    kase->graph->batch = batch;
-    kase->graph->images = kase->graph->labels = kase->graph->input = -1;
-    kase->graph->logits = kase->graph->loss = kase->graph->correct = kase->graph->top5 = -1;
-    np_graph_node(kase->graph, op, "node", 0);
-    kase->graph->nodes[0].attrs.window = (struct np_window){1, 1, 1, 0, 1, 1};
+    memset(the_case, 0, sizeof(*the_case));
+    the_case->graph = calloc(1, sizeof(*the_case->graph));
+    the_case->graph->batch = batch;
+    the_case->graph->images = the_case->graph->labels = the_case->graph->input = -1;
+    the_case->graph->logits = the_case->graph->loss = the_case->graph->correct =
+        the_case->graph->top5 = -1;
+    np_graph_node(the_case->graph, op, "node", 0);
+    the_case->graph->nodes[0].attrs.window = (struct np_window){1, 1, 1, 0, 1, 1};
 }
 
-struct np_op_node *kernel_case_node(struct kernel_case *kase)
+struct np_op_node *kernel_case_node(struct kernel_case *the_case)
 {
-    return &kase->graph->nodes[0];
+    return &the_case->graph->nodes[0];
 }
 
 static size_t bytes_of(const struct np_tensor *tensor)
@@ -50,43 +51,43 @@ static void fill(void *data, const struct np_tensor *tensor, int seed, float sca
 }
 
 /* Outputs start as something that is not the result. */
-static void add(struct kernel_case *kase, enum np_role role, enum np_dtype dtype, int nr_dims,
+static void add(struct kernel_case *the_case, enum np_role role, enum np_dtype dtype, int nr_dims,
     const int *dims, float scale, float offset, bool out)
 {
-    struct np_op_node *node = kernel_case_node(kase);
+    struct np_op_node *node = kernel_case_node(the_case);
     int at = node->nr_ins + node->nr_outs;
-    int tensor = np_graph_tensor(kase->graph, "tensor", role, dtype, nr_dims, dims);
-    size_t bytes = bytes_of(&kase->graph->tensors[tensor]);
+    int tensor = np_graph_tensor(the_case->graph, "tensor", role, dtype, nr_dims, dims);
+    size_t bytes = bytes_of(&the_case->graph->tensors[tensor]);
 
-    kase->reference[at] = np_alloc(bytes);
-    kase->tested[at] = np_alloc(bytes);
-    fill(kase->reference[at], &kase->graph->tensors[tensor], 1 + at, scale, offset);
+    the_case->reference[at] = np_alloc(bytes);
+    the_case->tested[at] = np_alloc(bytes);
+    fill(the_case->reference[at], &the_case->graph->tensors[tensor], 1 + at, scale, offset);
     if (out)
-        memset(kase->tested[at], 0x3f, bytes);
+        memset(the_case->tested[at], 0x3f, bytes);
     else
-        memcpy(kase->tested[at], kase->reference[at], bytes);
+        memcpy(the_case->tested[at], the_case->reference[at], bytes);
     if (out)
-        np_graph_out(kase->graph, 0, tensor);
+        np_graph_out(the_case->graph, 0, tensor);
     else
-        np_graph_in(kase->graph, 0, tensor);
+        np_graph_in(the_case->graph, 0, tensor);
 }
 
 void kernel_case_activation(
-    struct kernel_case *kase, enum np_dtype dtype, int h, int w, int c, bool out)
+    struct kernel_case *the_case, enum np_dtype dtype, int h, int w, int c, bool out)
 {
-    const int image[4] = {kase->graph->batch, h, w, c}, flat[2] = {kase->graph->batch, c};
+    const int image[4] = {the_case->graph->batch, h, w, c}, flat[2] = {the_case->graph->batch, c};
 
-    add(kase, NP_ROLE_ACTIVATION, dtype, h ? 4 : 2, h ? image : flat, 1, 0, out);
+    add(the_case, NP_ROLE_ACTIVATION, dtype, h ? 4 : 2, h ? image : flat, 1, 0, out);
 }
 
-void kernel_case_values(struct kernel_case *kase, const int dims[4], float scale, float offset,
+void kernel_case_values(struct kernel_case *the_case, const int dims[4], float scale, float offset,
     enum np_role role, bool out)
 {
     int nr = 0;
 
     while (nr < 4 && dims[nr])
         nr++;
-    add(kase, role, NP_F32, nr, dims, scale, offset, out);
+    add(the_case, role, NP_F32, nr, dims, scale, offset, out);
 }
 
 static void round_values(float *values, uint64_t n)
@@ -99,35 +100,35 @@ static void round_values(float *values, uint64_t n)
     }
 }
 
-void kernel_case_round(struct kernel_case *kase)
+void kernel_case_round(struct kernel_case *the_case)
 {
-    const struct np_op_node *node = kernel_case_node(kase);
+    const struct np_op_node *node = kernel_case_node(the_case);
 
     for (int i = 0; i < node->nr_ins; i++) {
         const struct np_tensor *tensor =
-            node->ins[i] < 0 ? NULL : &kase->graph->tensors[node->ins[i]];
+            node->ins[i] < 0 ? NULL : &the_case->graph->tensors[node->ins[i]];
 
         if (!tensor || tensor->dtype != NP_F32 || tensor->nr_dims < 2)
             continue;
-        round_values(kase->reference[i], np_tensor_elements(tensor));
-        round_values(kase->tested[i], np_tensor_elements(tensor));
+        round_values(the_case->reference[i], np_tensor_elements(tensor));
+        round_values(the_case->tested[i], np_tensor_elements(tensor));
     }
 }
 
-void kernel_case_absent(struct kernel_case *kase)
+void kernel_case_absent(struct kernel_case *the_case)
 {
-    np_graph_in(kase->graph, 0, -1);
+    np_graph_in(the_case->graph, 0, -1);
 }
 
-static int run(struct kernel_case *kase, bool reference, int lanes, int chunk)
+static int run(struct kernel_case *the_case, bool reference, int lanes, int chunk)
 {
-    const struct np_graph *graph = kase->graph;
+    const struct np_graph *graph = the_case->graph;
     const struct np_kernel *kernel;
     struct np_needs needs;
     struct np_operands operands;
     const struct np_step_info info = {.step = 3, .loss_scale = 0.125f};
     void *state, *scratch, *shared, *partials[8],
-        **data = reference ? kase->reference : kase->tested;
+        **data = reference ? the_case->reference : the_case->tested;
     struct np_err err = {0};
     int code;
 
@@ -136,7 +137,7 @@ static int run(struct kernel_case *kase, bool reference, int lanes, int chunk)
     if (code < 0)
         return code;
     if (!reference)
-        kase->kernel = kernel->name;
+        the_case->kernel = kernel->name;
     scratch = np_alloc(needs.scratch_bytes + 1);
     shared = np_alloc(needs.shared_bytes + 1);
     if (kernel->begin)
@@ -176,16 +177,17 @@ static int run(struct kernel_case *kase, bool reference, int lanes, int chunk)
     return 0;
 }
 
-bool kernel_case_run(struct kernel_case *kase, int lanes, int chunk)
+bool kernel_case_run(struct kernel_case *the_case, int lanes, int chunk)
 {
-    if (run(kase, true, 1, kase->graph->batch) < 0 || run(kase, false, lanes, chunk) < 0)
+    if (run(the_case, true, 1, the_case->graph->batch) < 0 ||
+        run(the_case, false, lanes, chunk) < 0)
         return false;
-    return strncmp(kase->kernel, "reference", 9) != 0;
+    return strncmp(the_case->kernel, "reference", 9) != 0;
 }
 
-void kernel_case_reference(struct kernel_case *kase)
+void kernel_case_reference(struct kernel_case *the_case)
 {
-    run(kase, true, 1, kase->graph->batch);
+    run(the_case, true, 1, the_case->graph->batch);
 }
 
 static double value(const void *data, const struct np_tensor *tensor, uint64_t i)
@@ -201,18 +203,18 @@ static double value(const void *data, const struct np_tensor *tensor, uint64_t i
     return f;
 }
 
-double kernel_case_error(const struct kernel_case *kase, int first_out)
+double kernel_case_error(const struct kernel_case *the_case, int first_out)
 {
-    const struct np_op_node *node = &kase->graph->nodes[0];
+    const struct np_op_node *node = &the_case->graph->nodes[0];
     double worst = 0;
 
     for (int o = first_out; o < node->nr_outs; o++) {
-        const struct np_tensor *tensor = &kase->graph->tensors[node->outs[o]];
-        double most = fmax(1e-30, kase->typical), off = 0;
+        const struct np_tensor *tensor = &the_case->graph->tensors[node->outs[o]];
+        double most = fmax(1e-30, the_case->typical), off = 0;
 
         for (uint64_t i = 0; i < np_tensor_elements(tensor); i++) {
-            double right = value(kase->reference[node->nr_ins + o], tensor, i);
-            double here = value(kase->tested[node->nr_ins + o], tensor, i);
+            double right = value(the_case->reference[node->nr_ins + o], tensor, i);
+            double here = value(the_case->tested[node->nr_ins + o], tensor, i);
             double difference = fabs(right - here);
 
             most = fmax(most, fabs(right));
@@ -224,17 +226,17 @@ double kernel_case_error(const struct kernel_case *kase, int first_out)
     return worst;
 }
 
-void kernel_case_say(const struct kernel_case *kase, double error)
+void kernel_case_say(const struct kernel_case *the_case, double error)
 {
-    const struct np_op_node *node = &kase->graph->nodes[0];
+    const struct np_op_node *node = &the_case->graph->nodes[0];
     const struct np_window *w = &node->attrs.window;
 
     fprintf(stderr, "%s, %s: off by %g; window %d, stride %d, pad %d, relu %d; operands",
-        np_op_names[node->op], kase->kernel ? kase->kernel : "no kernel", error, w->kernel_h,
-        w->stride, w->pad, node->attrs.relu);
+        np_op_names[node->op], the_case->kernel ? the_case->kernel : "no kernel", error,
+        w->kernel_h, w->stride, w->pad, node->attrs.relu);
     for (int i = 0; i < node->nr_ins + node->nr_outs; i++) {
         int at = i < node->nr_ins ? node->ins[i] : node->outs[i - node->nr_ins];
-        const struct np_tensor *tensor = at < 0 ? NULL : &kase->graph->tensors[at];
+        const struct np_tensor *tensor = at < 0 ? NULL : &the_case->graph->tensors[at];
 
         for (int d = 0; tensor && d < tensor->nr_dims; d++)
             fprintf(stderr, "%s%d", d == 0 ? " " : "x", tensor->dims[d]);
@@ -248,11 +250,12 @@ static double ulp(double size)
     return size > 0 ? ldexp(1, ilogb(size) - 7) : 1;
 }
 
-struct kernel_ulps kernel_case_ulps(const struct kernel_case *kase)
+struct kernel_ulps kernel_case_ulps(const struct kernel_case *the_case)
 {
-    const struct np_op_node *node = &kase->graph->nodes[0];
-    const struct np_tensor *tensor = &kase->graph->tensors[node->outs[0]];
-    const void *reference = kase->reference[node->nr_ins], *tested = kase->tested[node->nr_ins];
+    const struct np_op_node *node = &the_case->graph->nodes[0];
+    const struct np_tensor *tensor = &the_case->graph->tensors[node->outs[0]];
+    const void *reference = the_case->reference[node->nr_ins],
+               *tested = the_case->tested[node->nr_ins];
     const uint64_t n = np_tensor_elements(tensor);
     struct kernel_ulps ulps = {0};
     double largest = 0;
@@ -271,11 +274,11 @@ struct kernel_ulps kernel_case_ulps(const struct kernel_case *kase)
     return ulps;
 }
 
-void kernel_case_fini(struct kernel_case *kase)
+void kernel_case_fini(struct kernel_case *the_case)
 {
     for (int i = 0; i < 2 * NP_MAX_OPERANDS; i++) {
-        np_free(kase->reference[i]);
-        np_free(kase->tested[i]);
+        np_free(the_case->reference[i]);
+        np_free(the_case->tested[i]);
     }
-    np_graph_free(kase->graph);
+    np_graph_free(the_case->graph);
 }

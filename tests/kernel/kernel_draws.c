@@ -5,8 +5,8 @@
 
 #include "tests/test.h"
 
-#define FEW_SHAPES    8
-#define MOST_ELEMENTS 8000 /* the reference is through in a millisecond */
+#define FEW_SHAPES   8
+#define MAX_ELEMENTS 8000 /* the reference is through in a millisecond */
 
 void kernel_draws_init(struct kernel_draws *draws, int which)
 {
@@ -29,7 +29,7 @@ struct kernel_shape kernel_draws_shape(struct kernel_draws *draws)
     struct kernel_shape shape = {.batch = kernel_draws_int(draws, 1, 5),
         .h = pixel ? 1 : kernel_draws_int(draws, 1, 24),
         .w = pixel ? 1 : kernel_draws_int(draws, 1, 24)};
-    int most = MOST_ELEMENTS / (shape.batch * shape.h * shape.w), wanted = deep ? 600 : 70;
+    int most = MAX_ELEMENTS / (shape.batch * shape.h * shape.w), wanted = deep ? 600 : 70;
 
     shape.c = kernel_draws_int(draws, 1, most < wanted ? most : wanted);
     shape.lanes = kernel_draws_int(draws, 1, shape.batch < 3 ? shape.batch : 3);

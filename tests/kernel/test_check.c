@@ -24,7 +24,7 @@ static const struct shape shapes[] = {
 #define NR_SHAPES ((int)(sizeof(shapes) / sizeof(*shapes)))
 
 static void make_conv(
-    struct kernel_case *kase, const struct shape *s, enum np_op op, enum np_dtype dtype)
+    struct kernel_case *the_case, const struct shape *s, enum np_op op, enum np_dtype dtype)
 {
     int reach = s->dilation * (s->kernel - 1) + 1;
     int oh = (s->h + 2 * s->pad - reach) / s->stride + 1;
@@ -32,47 +32,47 @@ static void make_conv(
     const int weight[4] = {s->out, s->in / s->groups, s->kernel, s->kernel}, bias[4] = {s->out};
     bool forward = op == NP_OP_CONV, wgrad = op == NP_OP_CONV_WGRAD;
 
-    kernel_case_init(kase, op, 6);
-    kernel_case_node(kase)->attrs.window =
+    kernel_case_init(the_case, op, 6);
+    kernel_case_node(the_case)->attrs.window =
         (struct np_window){s->kernel, s->kernel, s->stride, s->pad, s->dilation, s->groups};
-    kernel_case_node(kase)->attrs.relu = forward;
+    kernel_case_node(the_case)->attrs.relu = forward;
     if (forward || wgrad)
-        kernel_case_activation(kase, dtype, s->h, s->w, s->in, false);
+        kernel_case_activation(the_case, dtype, s->h, s->w, s->in, false);
     if (!forward)
-        kernel_case_activation(kase, dtype, oh, ow, s->out, false);
-    kernel_case_values(kase, weight, 1, 0, wgrad ? NP_ROLE_GRAD : NP_ROLE_PARAM, wgrad);
+        kernel_case_activation(the_case, dtype, oh, ow, s->out, false);
+    kernel_case_values(the_case, weight, 1, 0, wgrad ? NP_ROLE_GRAD : NP_ROLE_PARAM, wgrad);
     if (forward || wgrad)
-        kernel_case_values(kase, bias, 1, 0, wgrad ? NP_ROLE_GRAD : NP_ROLE_PARAM, wgrad);
+        kernel_case_values(the_case, bias, 1, 0, wgrad ? NP_ROLE_GRAD : NP_ROLE_PARAM, wgrad);
     if (forward)
-        kernel_case_activation(kase, dtype, oh, ow, s->out, true);
+        kernel_case_activation(the_case, dtype, oh, ow, s->out, true);
     else if (!wgrad)
-        kernel_case_activation(kase, dtype, s->h, s->w, s->in, true);
+        kernel_case_activation(the_case, dtype, s->h, s->w, s->in, true);
 }
 
-static void make_linear(struct kernel_case *kase, enum np_op op, enum np_dtype dtype)
+static void make_linear(struct kernel_case *the_case, enum np_op op, enum np_dtype dtype)
 {
     const int weight[4] = {37, 300}, bias[4] = {37};
     bool forward = op == NP_OP_LINEAR, wgrad = op == NP_OP_LINEAR_WGRAD;
 
-    kernel_case_init(kase, op, 6);
+    kernel_case_init(the_case, op, 6);
     if (forward || wgrad)
-        kernel_case_activation(kase, dtype, 1, 1, 300, false);
+        kernel_case_activation(the_case, dtype, 1, 1, 300, false);
     if (!forward)
-        kernel_case_activation(kase, dtype, 1, 1, 37, false);
-    kernel_case_values(kase, weight, 1, 0, wgrad ? NP_ROLE_GRAD : NP_ROLE_PARAM, wgrad);
+        kernel_case_activation(the_case, dtype, 1, 1, 37, false);
+    kernel_case_values(the_case, weight, 1, 0, wgrad ? NP_ROLE_GRAD : NP_ROLE_PARAM, wgrad);
     if (forward || wgrad)
-        kernel_case_values(kase, bias, 1, 0, wgrad ? NP_ROLE_GRAD : NP_ROLE_PARAM, wgrad);
+        kernel_case_values(the_case, bias, 1, 0, wgrad ? NP_ROLE_GRAD : NP_ROLE_PARAM, wgrad);
     if (!wgrad)
-        kernel_case_activation(kase, dtype, 1, 1, forward ? 37 : 300, true);
+        kernel_case_activation(the_case, dtype, 1, 1, forward ? 37 : 300, true);
 }
 
-static double error_of(const struct kernel_case *kase, const struct np_kernel *kernel, int rows)
+static double error_of(const struct kernel_case *the_case, const struct np_kernel *kernel, int rows)
 {
     struct np_check_room room = {0};
     struct np_err err = {0};
     double error = NAN;
-    int code =
-        np_kernel_error(kernel, kase->graph, &kase->graph->nodes[0], rows, &room, &error, &err);
+    int code = np_kernel_error(
+        kernel, the_case->graph, &the_case->graph->nodes[0], rows, &room, &error, &err);
 
     np_check_room_fini(&room);
     return code < 0 ? -1 : error;
@@ -80,18 +80,18 @@ static double error_of(const struct kernel_case *kase, const struct np_kernel *k
 
 /* Every row of the table that takes the node; the number of those, or -1. */
 static int rows_pass(
-    const struct kernel_case *kase, const struct np_kernel *const *table, double most)
+    const struct kernel_case *the_case, const struct np_kernel *const *table, double most)
 {
-    const struct np_op_node *node = &kase->graph->nodes[0];
+    const struct np_op_node *node = &the_case->graph->nodes[0];
     const struct np_tensor *first =
-        &kase->graph->tensors[node->op == NP_OP_CONV_DGRAD ? node->outs[0] : node->ins[0]];
+        &the_case->graph->tensors[node->op == NP_OP_CONV_DGRAD ? node->outs[0] : node->ins[0]];
     int n = 0;
 
     for (; *table; table++) {
         if ((*table)->op != node->op || (*table)->dtype != first->dtype)
             continue;
         for (int rows = 1; rows <= 3; rows += 2) {
-            double error = error_of(kase, *table, rows);
+            double error = error_of(the_case, *table, rows);
 
             n += error >= 0;
             if (error == -1 || error <= most)
@@ -103,14 +103,14 @@ static int rows_pass(
     return n;
 }
 
-static bool tables_pass(struct kernel_case *kase)
+static bool tables_pass(struct kernel_case *the_case)
 {
     /* Whole numbers: the reference's sums are exact. */
-    bool good = rows_pass(kase, np_kernels_ref, 0) == 2 &&
-                rows_pass(kase, np_kernels_onednn, 1e-6) >= 2 &&
-                rows_pass(kase, np_kernels_cpu, NP_KERNEL_ERROR / 4) >= 0;
+    bool good = rows_pass(the_case, np_kernels_ref, 0) == 2 &&
+                rows_pass(the_case, np_kernels_onednn, 1e-6) >= 2 &&
+                rows_pass(the_case, np_kernels_cpu, NP_KERNEL_ERROR / 4) >= 0;
 
-    kernel_case_fini(kase);
+    kernel_case_fini(the_case);
     return good;
 }
 
@@ -121,14 +121,14 @@ Test(check, right_kernels_pass_exactly_and_winograd_within_a_quarter)
 
     for (int op = 0; op < 3; op++)
         for (int half = 0; half < 2; half++) {
-            struct kernel_case kase;
+            struct kernel_case the_case;
 
             for (int s = 0; s < NR_SHAPES; s++) {
-                make_conv(&kase, &shapes[s], convs[op], half ? NP_BF16 : NP_F32);
-                cr_assert(tables_pass(&kase), "%s, shape %d", np_op_names[convs[op]], s);
+                make_conv(&the_case, &shapes[s], convs[op], half ? NP_BF16 : NP_F32);
+                cr_assert(tables_pass(&the_case), "%s, shape %d", np_op_names[convs[op]], s);
             }
-            make_linear(&kase, linears[op], half ? NP_BF16 : NP_F32);
-            cr_assert(tables_pass(&kase), "%s", np_op_names[linears[op]]);
+            make_linear(&the_case, linears[op], half ? NP_BF16 : NP_F32);
+            cr_assert(tables_pass(&the_case), "%s", np_op_names[linears[op]]);
         }
 }
 
@@ -213,13 +213,13 @@ static const struct np_kernel spoiled[] = {
 
 static bool is_found(const struct np_kernel *kernel, enum np_dtype dtype, enum plant plant)
 {
-    struct kernel_case kase;
+    struct kernel_case the_case;
     double error;
 
     planted = plant;
-    make_conv(&kase, &shapes[0], kernel->op, dtype);
-    error = error_of(&kase, kernel, 2);
-    kernel_case_fini(&kase);
+    make_conv(&the_case, &shapes[0], kernel->op, dtype);
+    error = error_of(&the_case, kernel, 2);
+    kernel_case_fini(&the_case);
     return !(error <= NP_KERNEL_ERROR);
 }
 
@@ -244,14 +244,14 @@ Test(check, planted_faults_are_found_in_each_operation)
 
 /* --- the list ---------------------------------------------------------------------------------- */
 
-static int usable(struct np_checked *checked, const struct kernel_case *kase,
+static int usable(struct np_checked *checked, const struct kernel_case *the_case,
     const struct np_kernel *kernel, bool *ret_found)
 {
     struct np_err err = {0};
 
     *ret_found = false;
     return np_checked_usable(
-        checked, kernel, kase->graph, &kase->graph->nodes[0], 2, ret_found, &err);
+        checked, kernel, the_case->graph, &the_case->graph->nodes[0], 2, ret_found, &err);
 }
 
 /* What a check leaves, as text, with this planted in the kernel of the first shape. */
@@ -259,20 +259,20 @@ static char *state_with(const struct np_kernel *kernel, enum plant plant)
 {
     struct np_plan_options options = {0};
     struct np_checked *checked = np_checked_new(&options);
-    struct kernel_case kase;
+    struct kernel_case the_case;
     bool found;
     char *state;
 
     planted = plant;
-    make_conv(&kase, &shapes[0], kernel->op, NP_F32);
-    cr_assert_eq(usable(checked, &kase, kernel, &found), plant == NOTHING);
+    make_conv(&the_case, &shapes[0], kernel->op, NP_F32);
+    cr_assert_eq(usable(checked, &the_case, kernel, &found), plant == NOTHING);
     cr_assert_eq(found, plant != NOTHING);
     nr_prepared = 0;
-    cr_assert_eq(usable(checked, &kase, kernel, &found), plant == NOTHING);
+    cr_assert_eq(usable(checked, &the_case, kernel, &found), plant == NOTHING);
     cr_assert(nr_prepared == 0 && !found); /* it is known, and was told */
     state = np_checked_state(checked);
     np_checked_free(checked);
-    kernel_case_fini(&kase);
+    kernel_case_fini(&the_case);
     return state;
 }
 
@@ -281,20 +281,20 @@ Test(check, what_was_found_wrong_stays_so_and_the_rest_is_not_checked_again)
     char *state = state_with(&spoiled[0], OFF_BY_A_UNIT);
     struct np_plan_options options = {.state = state};
     struct np_checked *checked = np_checked_new(&options);
-    struct kernel_case kase, other;
+    struct kernel_case the_case, other;
     bool found;
     char *again;
 
     planted = NOTHING; /* right, this time */
     nr_prepared = 0;
-    make_conv(&kase, &shapes[0], NP_OP_CONV, NP_F32);
+    make_conv(&the_case, &shapes[0], NP_OP_CONV, NP_F32);
     make_conv(&other, &shapes[1], NP_OP_CONV, NP_F32);
-    cr_assert_eq(usable(checked, &kase, &spoiled[0], &found), 0);
+    cr_assert_eq(usable(checked, &the_case, &spoiled[0], &found), 0);
     cr_assert_eq(usable(checked, &other, &spoiled[0], &found), 1);
     cr_assert(nr_prepared == 0 && !found);
     again = np_checked_state(checked);
     cr_assert_str_eq(again, state);
-    kernel_case_fini(&kase);
+    kernel_case_fini(&the_case);
     kernel_case_fini(&other);
     np_checked_free(checked);
     np_free(again);
@@ -305,7 +305,7 @@ Test(check, with_another_library_all_that_was_right_is_checked_again)
 {
     char *state = state_with(&spoiled[0], OFF_BY_A_UNIT), *at = strstr(state, "oneDNN ");
     struct np_plan_options options = {.state = state};
-    struct kernel_case kase, other;
+    struct kernel_case the_case, other;
     struct np_checked *checked;
     bool found;
 
@@ -314,13 +314,13 @@ Test(check, with_another_library_all_that_was_right_is_checked_again)
     checked = np_checked_new(&options);
     planted = NOTHING;
     nr_prepared = 0;
-    make_conv(&kase, &shapes[0], NP_OP_CONV, NP_F32);
+    make_conv(&the_case, &shapes[0], NP_OP_CONV, NP_F32);
     make_conv(&other, &shapes[1], NP_OP_CONV, NP_F32);
-    cr_assert_eq(usable(checked, &kase, &spoiled[0], &found), 0);
+    cr_assert_eq(usable(checked, &the_case, &spoiled[0], &found), 0);
     cr_assert_eq(nr_prepared, 0);
     cr_assert_eq(usable(checked, &other, &spoiled[0], &found), 1);
     cr_assert_eq(nr_prepared, 1);
-    kernel_case_fini(&kase);
+    kernel_case_fini(&the_case);
     kernel_case_fini(&other);
     np_checked_free(checked);
     np_free(state);
@@ -343,13 +343,13 @@ Test(check, a_wrong_kernel_is_passed_over_for_the_next_one)
     struct np_kernel same = spoiled[0];
     struct np_needs needs;
     struct np_err err = {0};
-    struct kernel_case kase;
+    struct kernel_case the_case;
     void *state;
     bool found;
 
-    make_conv(&kase, &shapes[3], NP_OP_CONV, NP_BF16);
-    cr_assert_eq(np_kernel_find_right(
-                     kase.graph, kernel_case_node(&kase), 2, checked, &first, &state, &needs, &err),
+    make_conv(&the_case, &shapes[3], NP_OP_CONV, NP_BF16);
+    cr_assert_eq(np_kernel_find_right(the_case.graph, kernel_case_node(&the_case), 2, checked,
+                     &first, &state, &needs, &err),
         0);
     first->free(state);
     cr_assert_str_empty(said);
@@ -357,15 +357,15 @@ Test(check, a_wrong_kernel_is_passed_over_for_the_next_one)
     checked = np_checked_new(&options);
     same.name = first->name;
     planted = OFF_BY_A_UNIT;
-    cr_assert_eq(usable(checked, &kase, &same, &found), 0);
-    cr_assert_eq(np_kernel_find_right(kase.graph, kernel_case_node(&kase), 2, checked, &second,
-                     &state, &needs, &err),
+    cr_assert_eq(usable(checked, &the_case, &same, &found), 0);
+    cr_assert_eq(np_kernel_find_right(the_case.graph, kernel_case_node(&the_case), 2, checked,
+                     &second, &state, &needs, &err),
         0);
     second->free(state);
     cr_assert_str_neq(second->name, first->name);
-    np_checked_say(checked, kernel_case_node(&kase), first, second);
+    np_checked_say(checked, kernel_case_node(&the_case), first, second);
     cr_assert_not_null(strstr(said, "layer 'node'"));
     cr_assert_not_null(strstr(said, first->name));
     np_checked_free(checked);
-    kernel_case_fini(&kase);
+    kernel_case_fini(&the_case);
 }

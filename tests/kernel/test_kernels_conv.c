@@ -59,41 +59,41 @@ static int out_size(int in, const struct conv_case *c)
 }
 
 static void make_conv(
-    struct kernel_case *kase, const struct conv_case *c, enum np_op op, enum np_dtype dtype)
+    struct kernel_case *the_case, const struct conv_case *c, enum np_op op, enum np_dtype dtype)
 {
     int oh = out_size(c->h, c), ow = out_size(c->w, c);
     const int weight[4] = {c->out, c->in / c->groups, c->kernel, c->kernel}, bias[4] = {c->out};
     bool forward = op == NP_OP_CONV, wgrad = op == NP_OP_CONV_WGRAD;
 
-    kernel_case_init(kase, op, NP_TIMES(c->batch, 2));
-    kernel_case_node(kase)->attrs.window =
+    kernel_case_init(the_case, op, NP_TIMES(c->batch, 2));
+    kernel_case_node(the_case)->attrs.window =
         (struct np_window){c->kernel, c->kernel, c->stride, c->pad, c->dilation, c->groups};
-    kernel_case_node(kase)->attrs.relu = c->relu && forward;
+    kernel_case_node(the_case)->attrs.relu = c->relu && forward;
     if (forward || wgrad)
-        kernel_case_activation(kase, dtype, c->h, c->w, c->in, false);
+        kernel_case_activation(the_case, dtype, c->h, c->w, c->in, false);
     if (!forward)
-        kernel_case_activation(kase, dtype, oh, ow, c->out, false);
-    kernel_case_values(kase, weight, 0.2f, 0, wgrad ? NP_ROLE_GRAD : NP_ROLE_PARAM, wgrad);
+        kernel_case_activation(the_case, dtype, oh, ow, c->out, false);
+    kernel_case_values(the_case, weight, 0.2f, 0, wgrad ? NP_ROLE_GRAD : NP_ROLE_PARAM, wgrad);
     if (c->bias && (forward || wgrad))
-        kernel_case_values(kase, bias, 1, 0, wgrad ? NP_ROLE_GRAD : NP_ROLE_PARAM, wgrad);
+        kernel_case_values(the_case, bias, 1, 0, wgrad ? NP_ROLE_GRAD : NP_ROLE_PARAM, wgrad);
     if (forward)
-        kernel_case_activation(kase, dtype, oh, ow, c->out, true);
+        kernel_case_activation(the_case, dtype, oh, ow, c->out, true);
     else if (!wgrad)
-        kernel_case_activation(kase, dtype, c->h, c->w, c->in, true);
+        kernel_case_activation(the_case, dtype, c->h, c->w, c->in, true);
     if (dtype == NP_BF16)
-        kernel_case_round(kase);
+        kernel_case_round(the_case);
 }
 
 /* Is what was run the reference, up to rounding? Says what is not. */
-static bool is_right(const struct kernel_case *kase, const char *what)
+static bool is_right(const struct kernel_case *the_case, const char *what)
 {
-    const struct np_op_node *node = &kase->graph->nodes[0];
-    double error = kernel_case_error(kase, 0);
+    const struct np_op_node *node = &the_case->graph->nodes[0];
+    double error = kernel_case_error(the_case, 0);
     struct kernel_ulps ulps = {0};
 
-    if (kase->graph->tensors[node->outs[0]].dtype == NP_BF16) {
-        ulps = kernel_case_ulps(kase);
-        double n = (double)np_tensor_elements(&kase->graph->tensors[node->outs[0]]);
+    if (the_case->graph->tensors[node->outs[0]].dtype == NP_BF16) {
+        ulps = kernel_case_ulps(the_case);
+        double n = (double)np_tensor_elements(&the_case->graph->tensors[node->outs[0]]);
 
         if (ulps.most <= BF16_ULPS && ulps.share <= fmax(BF16_SHARE, 2.5 / n)) /* or two of few */
             return true;
@@ -101,7 +101,7 @@ static bool is_right(const struct kernel_case *kase, const char *what)
         return true;
     }
     fprintf(stderr, "%s, %s: off by %g of the largest, %g ulps, %g of the elements\n", what,
-        kase->kernel ? kase->kernel : "?", error, ulps.most, ulps.share);
+        the_case->kernel ? the_case->kernel : "?", error, ulps.most, ulps.share);
     return false;
 }
 
@@ -110,17 +110,17 @@ static bool conv_is_right(enum np_op op, enum np_dtype dtype, int lanes, int chu
     bool right = true;
 
     for (size_t i = 0; i < sizeof(conv_cases) / sizeof(*conv_cases); i++) {
-        struct kernel_case kase;
+        struct kernel_case the_case;
         char what[32];
 
         snprintf(what, sizeof(what), "conv case %zu", i);
-        make_conv(&kase, &conv_cases[i], op, dtype);
-        if (!kernel_case_run(&kase, lanes, chunk)) {
+        make_conv(&the_case, &conv_cases[i], op, dtype);
+        if (!kernel_case_run(&the_case, lanes, chunk)) {
             fprintf(stderr, "%s: no kernel but the reference\n", what);
             right = false;
         }
-        right = is_right(&kase, what) && right;
-        kernel_case_fini(&kase);
+        right = is_right(&the_case, what) && right;
+        kernel_case_fini(&the_case);
     }
     return right;
 }
@@ -187,7 +187,7 @@ static void draw_case(struct np_draws *draws, struct conv_case *ret_case)
 
 static bool drawn_is_right(const struct conv_case *c, enum np_op op, enum np_dtype dtype)
 {
-    struct kernel_case kase;
+    struct kernel_case the_case;
     char what[200];
     bool right;
 
@@ -195,10 +195,10 @@ static bool drawn_is_right(const struct conv_case *c, enum np_op op, enum np_dty
         "%s of %d x %dx%dx%d to %d, window %d, stride %d, pad %d, dilation %d, groups %d",
         np_op_names[op], c->batch, c->h, c->w, c->in, c->out, c->kernel, c->stride, c->pad,
         c->dilation, c->groups);
-    make_conv(&kase, c, op, dtype);
-    kernel_case_run(&kase, c->batch > 1 ? 2 : 1, 2); /* a lane has a row at least */
-    right = is_right(&kase, what);
-    kernel_case_fini(&kase);
+    make_conv(&the_case, c, op, dtype);
+    kernel_case_run(&the_case, c->batch > 1 ? 2 : 1, 2); /* a lane has a row at least */
+    right = is_right(&the_case, what);
+    kernel_case_fini(&the_case);
     return right;
 }
 
@@ -223,12 +223,12 @@ Test(kernels_conv, winograd_takes_what_it_is_made_for)
     static const enum np_op ops[] = {NP_OP_CONV, NP_OP_CONV_DGRAD, NP_OP_CONV_WGRAD};
 
     for (int i = 0; np_winograd_usable() && i < 3; i++) {
-        struct kernel_case kase;
+        struct kernel_case the_case;
 
-        make_conv(&kase, &conv_cases[0], ops[i], NP_F32);
-        cr_assert(kernel_case_run(&kase, 2, 2));
-        cr_assert_not_null(strstr(kase.kernel, "winograd"));
-        kernel_case_fini(&kase);
+        make_conv(&the_case, &conv_cases[0], ops[i], NP_F32);
+        cr_assert(kernel_case_run(&the_case, 2, 2));
+        cr_assert_not_null(strstr(the_case.kernel, "winograd"));
+        kernel_case_fini(&the_case);
     }
 }
 
@@ -254,11 +254,11 @@ static float rounded(float value)
 }
 
 /* One output of a 3x3 convolution with padding 1, channels last; TERM_DROPPED: without the first product. */
-static float plain_sum(const struct kernel_case *kase, const struct conv_case *c, enum plant plant,
-    int row, int y, int x, int o)
+static float plain_sum(const struct kernel_case *the_case, const struct conv_case *c,
+    enum plant plant, int row, int y, int x, int o)
 {
-    const uint16_t *in = kase->tested[0];
-    const float *weights = kase->tested[1];
+    const uint16_t *in = the_case->tested[0];
+    const float *weights = the_case->tested[1];
     float sum = 0;
     int term = 0;
 
@@ -282,26 +282,26 @@ static float plain_sum(const struct kernel_case *kase, const struct conv_case *c
 static bool planted_is_right(enum plant plant)
 {
     const struct conv_case c = {3, 8, 8, 16, 16, 3, 1, 1, 1, 1, false, false};
-    struct kernel_case kase;
+    struct kernel_case the_case;
     uint16_t *out;
     bool right;
 
-    make_conv(&kase, &c, NP_OP_CONV, NP_BF16);
-    kernel_case_run(&kase, 1, 3);
-    kase.kernel = "planted";
-    out = kase.tested[2];
-    for (int at = 0; at < kase.graph->batch * c.h * c.w * c.out; at++) {
+    make_conv(&the_case, &c, NP_OP_CONV, NP_BF16);
+    kernel_case_run(&the_case, 1, 3);
+    the_case.kernel = "planted";
+    out = the_case.tested[2];
+    for (int at = 0; at < the_case.graph->batch * c.h * c.w * c.out; at++) {
         int o = at % c.out, x = at / c.out % c.w, y = at / c.out / c.w % c.h;
         enum plant here = plant == TERM_DROPPED && at != 1234 ? RIGHT : plant;
-        float sum = plain_sum(&kase, &c, here, at / c.out / c.w / c.h, y, x, o);
+        float sum = plain_sum(&the_case, &c, here, at / c.out / c.w / c.h, y, x, o);
 
         if (plant == CUT_OFF)
             out[at] = cut_off(sum);
         else
             np_bf16_from_f32(out + at, &sum, 1);
     }
-    right = is_right(&kase, "a planted kernel");
-    kernel_case_fini(&kase);
+    right = is_right(&the_case, "a planted kernel");
+    kernel_case_fini(&the_case);
     return right;
 }
 
@@ -321,39 +321,39 @@ struct linear_case {
 };
 
 static void make_linear(
-    struct kernel_case *kase, const struct linear_case *c, enum np_op op, enum np_dtype dtype)
+    struct kernel_case *the_case, const struct linear_case *c, enum np_op op, enum np_dtype dtype)
 {
     const int in = c->in, out = c->out, weight[4] = {out, in}, bias[4] = {out};
     bool wgrad = op == NP_OP_LINEAR_WGRAD;
 
-    kernel_case_init(kase, op, c->batch);
-    kase->typical = op == NP_OP_LINEAR_DGRAD ? 0.2 : 1; /* a product's */
+    kernel_case_init(the_case, op, c->batch);
+    the_case->typical = op == NP_OP_LINEAR_DGRAD ? 0.2 : 1; /* a product's */
     if (op != NP_OP_LINEAR_DGRAD)
-        kernel_case_activation(kase, dtype, 1, 1, in, false);
+        kernel_case_activation(the_case, dtype, 1, 1, in, false);
     if (op != NP_OP_LINEAR)
-        kernel_case_activation(kase, dtype, 1, 1, out, false);
-    kernel_case_values(kase, weight, 0.2f, 0, NP_ROLE_PARAM, wgrad);
+        kernel_case_activation(the_case, dtype, 1, 1, out, false);
+    kernel_case_values(the_case, weight, 0.2f, 0, NP_ROLE_PARAM, wgrad);
     if (op != NP_OP_LINEAR_DGRAD && c->bias)
-        kernel_case_values(kase, bias, 1, 0, NP_ROLE_PARAM, wgrad);
-    kernel_case_node(kase)->attrs.relu = op == NP_OP_LINEAR && c->relu;
+        kernel_case_values(the_case, bias, 1, 0, NP_ROLE_PARAM, wgrad);
+    kernel_case_node(the_case)->attrs.relu = op == NP_OP_LINEAR && c->relu;
     if (!wgrad)
-        kernel_case_activation(kase, dtype, 1, 1, op == NP_OP_LINEAR ? out : in, true);
+        kernel_case_activation(the_case, dtype, 1, 1, op == NP_OP_LINEAR ? out : in, true);
 }
 
 /* One run a lane: chunk is at least a lane. */
 static bool linear_is_right(
     const struct linear_case *c, enum np_op op, enum np_dtype dtype, int lanes)
 {
-    struct kernel_case kase;
+    struct kernel_case the_case;
     char what[80];
     bool right;
 
     snprintf(what, sizeof(what), "%s of %d x %d -> %d, bias %d, relu %d", np_op_names[op], c->batch,
         c->in, c->out, c->bias, c->relu);
-    make_linear(&kase, c, op, dtype);
-    right = kernel_case_run(&kase, lanes, c->batch);
-    right = is_right(&kase, what) && right;
-    kernel_case_fini(&kase);
+    make_linear(&the_case, c, op, dtype);
+    right = kernel_case_run(&the_case, lanes, c->batch);
+    right = is_right(&the_case, what) && right;
+    kernel_case_fini(&the_case);
     return right;
 }
 

@@ -22,41 +22,42 @@ static struct kernel_shape shape_of(const int size[3], int batch)
     return (struct kernel_shape){batch, size[0], size[1], size[2], 2, 3};
 }
 
-static bool is_right(struct kernel_case *kase, enum np_dtype dtype, struct kernel_shape shape)
+static bool is_right(struct kernel_case *the_case, enum np_dtype dtype, struct kernel_shape shape)
 {
-    bool found = kernel_case_run(kase, shape.lanes, shape.chunk);
-    double error = kernel_case_error(kase, 0);
+    bool found = kernel_case_run(the_case, shape.lanes, shape.chunk);
+    double error = kernel_case_error(the_case, 0);
     bool right = found && error <= (dtype == NP_F32 ? F32_TOLERANCE : BF16_TOLERANCE);
 
     if (dtype == NP_BF16) {
-        const struct np_tensor *out = &kase->graph->tensors[kernel_case_node(kase)->outs[0]];
-        struct kernel_ulps ulps = kernel_case_ulps(kase);
+        const struct np_tensor *out =
+            &the_case->graph->tensors[kernel_case_node(the_case)->outs[0]];
+        struct kernel_ulps ulps = kernel_case_ulps(the_case);
         double few = 2.5 / (double)np_tensor_elements(out); /* two of a small output */
 
         right = right && ulps.most <= 1 && ulps.share <= fmax(BF16_SHARE, few);
     }
     if (!right)
-        kernel_case_say(kase, error);
+        kernel_case_say(the_case, error);
     return right;
 }
 
-static bool check(struct kernel_case *kase, enum np_dtype dtype, struct kernel_shape shape)
+static bool check(struct kernel_case *the_case, enum np_dtype dtype, struct kernel_shape shape)
 {
-    bool right = is_right(kase, dtype, shape);
+    bool right = is_right(the_case, dtype, shape);
 
-    kernel_case_fini(kase);
+    kernel_case_fini(the_case);
     return right;
 }
 
 static void activation(
-    struct kernel_case *kase, enum np_dtype dtype, struct kernel_shape shape, bool out)
+    struct kernel_case *the_case, enum np_dtype dtype, struct kernel_shape shape, bool out)
 {
-    kernel_case_activation(kase, dtype, shape.h, shape.w, shape.c, out);
+    kernel_case_activation(the_case, dtype, shape.h, shape.w, shape.c, out);
 }
 
-static void channel(struct kernel_case *kase, int c, float scale, float offset, bool out)
+static void channel(struct kernel_case *the_case, int c, float scale, float offset, bool out)
 {
-    kernel_case_values(kase, (const int[4]){c}, scale, offset, NP_ROLE_PARAM, out);
+    kernel_case_values(the_case, (const int[4]){c}, scale, offset, NP_ROLE_PARAM, out);
 }
 
 /* --- element by element -------------------------------------------------------------------- */
@@ -64,13 +65,13 @@ static void channel(struct kernel_case *kase, int c, float scale, float offset, 
 static bool element_is_right(
     enum np_op op, int nr_ins, bool relu, enum np_dtype dtype, struct kernel_shape shape)
 {
-    struct kernel_case kase;
+    struct kernel_case the_case;
 
-    kernel_case_init(&kase, op, shape.batch);
-    kernel_case_node(&kase)->attrs.relu = relu;
+    kernel_case_init(&the_case, op, shape.batch);
+    kernel_case_node(&the_case)->attrs.relu = relu;
     for (int i = 0; i <= nr_ins; i++)
-        activation(&kase, dtype, shape, i == nr_ins);
-    return check(&kase, dtype, shape);
+        activation(&the_case, dtype, shape, i == nr_ins);
+    return check(&the_case, dtype, shape);
 }
 
 static bool elements_are_right(enum np_op op, int nr_ins, bool relu)
@@ -93,25 +94,25 @@ Test(kernels_cpu, relu_and_its_gradient_are_the_reference)
 /* Of every bf16 number, in vectors and one by one, in place: -0, infinities and every NaN among them. */
 Test(kernels_cpu, relu_of_each_bf16_number_has_the_references_bits)
 {
-    struct kernel_case kase;
+    struct kernel_case the_case;
     uint16_t *numbers, *alone;
 
-    kernel_case_init(&kase, NP_OP_RELU, 1);
-    kernel_case_activation(&kase, NP_BF16, 256, 256, 1, false);
-    kernel_case_activation(&kase, NP_BF16, 256, 256, 1, true);
-    numbers = kase.reference[0];
-    alone = kase.tested[0];
+    kernel_case_init(&the_case, NP_OP_RELU, 1);
+    kernel_case_activation(&the_case, NP_BF16, 256, 256, 1, false);
+    kernel_case_activation(&the_case, NP_BF16, 256, 256, 1, true);
+    numbers = the_case.reference[0];
+    alone = the_case.tested[0];
     for (int i = 0; i < 1 << 16; i++)
         numbers[i] = alone[i] = (uint16_t)i;
-    kernel_case_reference(&kase);
+    kernel_case_reference(&the_case);
     np_cpu_relu(true, numbers, numbers, 1 << 16);
     for (int i = 0; i < 1 << 16; i++)
         np_cpu_relu(true, alone + i, alone + i, 1);
-    cr_assert_arr_eq(numbers, kase.reference[1], 2 << 16);
-    cr_assert_arr_eq(alone, kase.reference[1], 2 << 16);
-    cr_assert_eq(((uint16_t *)kase.reference[1])[0x8000], 0x8000);
-    cr_assert_eq(((uint16_t *)kase.reference[1])[0xff80], 0);
-    kernel_case_fini(&kase);
+    cr_assert_arr_eq(numbers, the_case.reference[1], 2 << 16);
+    cr_assert_arr_eq(alone, the_case.reference[1], 2 << 16);
+    cr_assert_eq(((uint16_t *)the_case.reference[1])[0x8000], 0x8000);
+    cr_assert_eq(((uint16_t *)the_case.reference[1])[0xff80], 0);
+    kernel_case_fini(&the_case);
 }
 
 Test(kernels_cpu, add_is_the_reference_with_and_without_relu)
@@ -122,18 +123,18 @@ Test(kernels_cpu, add_is_the_reference_with_and_without_relu)
 
 static bool input_is_right(enum np_dtype dtype, struct kernel_shape shape)
 {
-    struct kernel_case kase;
+    struct kernel_case the_case;
 
-    kernel_case_init(&kase, NP_OP_INPUT, shape.batch);
-    kernel_case_node(&kase)->attrs.mean[0] = 0.5f;
-    kernel_case_node(&kase)->attrs.mean[1] = 0.4f;
+    kernel_case_init(&the_case, NP_OP_INPUT, shape.batch);
+    kernel_case_node(&the_case)->attrs.mean[0] = 0.5f;
+    kernel_case_node(&the_case)->attrs.mean[1] = 0.4f;
     for (int i = 0; i < 4; i++)
-        kernel_case_node(&kase)->attrs.std[i] = 0.25f + 0.01f * (float)i;
-    activation(&kase, NP_U8, shape, false);
-    activation(&kase, dtype, shape, true);
-    kase.graph->tensors[0].role = NP_ROLE_INPUT;
-    kase.typical = 1;
-    return check(&kase, dtype, shape);
+        kernel_case_node(&the_case)->attrs.std[i] = 0.25f + 0.01f * (float)i;
+    activation(&the_case, NP_U8, shape, false);
+    activation(&the_case, dtype, shape, true);
+    the_case.graph->tensors[0].role = NP_ROLE_INPUT;
+    the_case.typical = 1;
+    return check(&the_case, dtype, shape);
 }
 
 Test(kernels_cpu, input_is_the_reference)
@@ -146,15 +147,15 @@ Test(kernels_cpu, input_is_the_reference)
 static bool flatten_is_right(bool back, enum np_dtype dtype, struct kernel_shape shape)
 {
     int flat = shape.h * shape.w * shape.c;
-    struct kernel_case kase;
+    struct kernel_case the_case;
 
-    kernel_case_init(&kase, back ? NP_OP_FLATTEN_DGRAD : NP_OP_FLATTEN, shape.batch);
+    kernel_case_init(&the_case, back ? NP_OP_FLATTEN_DGRAD : NP_OP_FLATTEN, shape.batch);
     if (back)
-        kernel_case_activation(&kase, dtype, 1, 1, flat, false);
-    activation(&kase, dtype, shape, back);
+        kernel_case_activation(&the_case, dtype, 1, 1, flat, false);
+    activation(&the_case, dtype, shape, back);
     if (!back)
-        kernel_case_activation(&kase, dtype, 1, 1, flat, true);
-    return check(&kase, dtype, shape);
+        kernel_case_activation(&the_case, dtype, 1, 1, flat, true);
+    return check(&the_case, dtype, shape);
 }
 
 Test(kernels_cpu, flatten_and_its_gradient_are_the_reference)
@@ -168,39 +169,40 @@ Test(kernels_cpu, flatten_and_its_gradient_are_the_reference)
 /* --- batchnorm ----------------------------------------------------------------------------- */
 
 /* The running mean and variance, which are inputs and outputs. */
-static bool running_are_right(const struct kernel_case *kase, int c)
+static bool running_are_right(const struct kernel_case *the_case, int c)
 {
     double most = 0;
 
     for (int i = 1; i < 3; i++)
         for (int k = 0; k < c; k++) {
-            double right = ((float *)kase->reference[i])[k], here = ((float *)kase->tested[i])[k];
+            double right = ((float *)the_case->reference[i])[k],
+                   here = ((float *)the_case->tested[i])[k];
 
             most = fmax(most, fabs(right - here) / fmax(1, fabs(right)));
         }
     if (most > F32_TOLERANCE)
-        kernel_case_say(kase, most);
+        kernel_case_say(the_case, most);
     return most <= F32_TOLERANCE;
 }
 
 static bool stats_are_right(enum np_dtype dtype, struct kernel_shape shape)
 {
     const int nr_values = shape.batch * shape.h * shape.w;
-    struct kernel_case kase;
+    struct kernel_case the_case;
     bool right;
 
-    kernel_case_init(&kase, NP_OP_BN_STATS, shape.batch);
-    kernel_case_node(&kase)->attrs.momentum = 0.1;
-    kernel_case_node(&kase)->attrs.eps =
+    kernel_case_init(&the_case, NP_OP_BN_STATS, shape.batch);
+    kernel_case_node(&the_case)->attrs.momentum = 0.1;
+    kernel_case_node(&the_case)->attrs.eps =
         nr_values < 64 ? 0.1 : 1e-5; /* few may lie close together */
-    kase.typical = 1;                /* a mean may be nearly 0 */
-    activation(&kase, dtype, shape, false);
-    channel(&kase, shape.c, 0.1f, 0, false);
-    channel(&kase, shape.c, 0.1f, 1, false);
-    channel(&kase, shape.c, 1, 0, true);
-    channel(&kase, shape.c, 1, 0, true);
-    right = is_right(&kase, NP_F32, shape) && running_are_right(&kase, shape.c);
-    kernel_case_fini(&kase);
+    the_case.typical = 1;            /* a mean may be nearly 0 */
+    activation(&the_case, dtype, shape, false);
+    channel(&the_case, shape.c, 0.1f, 0, false);
+    channel(&the_case, shape.c, 0.1f, 1, false);
+    channel(&the_case, shape.c, 1, 0, true);
+    channel(&the_case, shape.c, 1, 0, true);
+    right = is_right(&the_case, NP_F32, shape) && running_are_right(&the_case, shape.c);
+    kernel_case_fini(&the_case);
     return right;
 }
 
@@ -220,43 +222,44 @@ Test(kernels_cpu, batchnorm_statistics_are_the_reference)
 
 Test(kernels_cpu, a_large_mean_costs_the_variance_no_digits)
 {
-    struct kernel_case kase;
+    struct kernel_case the_case;
     const float *inv_std, *right;
     float *x;
 
-    kernel_case_init(&kase, NP_OP_BN_STATS, 8);
-    kernel_case_activation(&kase, NP_F32, 16, 16, 4, false);
+    kernel_case_init(&the_case, NP_OP_BN_STATS, 8);
+    kernel_case_activation(&the_case, NP_F32, 16, 16, 4, false);
     for (int i = 0; i < 4; i++)
-        channel(&kase, 4, 1, 0, i > 1);
-    x = kase.tested[0];
+        channel(&the_case, 4, 1, 0, i > 1);
+    x = the_case.tested[0];
     for (int i = 0; i < 8 * 16 * 16 * 4; i++)
-        ((float *)kase.reference[0])[i] = x[i] = 1000 + x[i];
-    cr_assert(kernel_case_run(&kase, 2, 2));
-    inv_std = kase.tested[4];
-    right = kase.reference[4];
+        ((float *)the_case.reference[0])[i] = x[i] = 1000 + x[i];
+    cr_assert(kernel_case_run(&the_case, 2, 2));
+    inv_std = the_case.tested[4];
+    right = the_case.reference[4];
     for (int c = 0; c < 4; c++)
         cr_assert_float_eq(inv_std[c], right[c], 1e-5);
-    kernel_case_fini(&kase);
+    kernel_case_fini(&the_case);
 }
 
 /* Where the relu's input, worked out again, is 0 up to rounding, dy is 0: either side of it is right. */
-static void spare_the_edge(struct kernel_case *kase, enum np_dtype dtype, struct kernel_shape shape)
+static void spare_the_edge(
+    struct kernel_case *the_case, enum np_dtype dtype, struct kernel_shape shape)
 {
-    const float *mean = kase->tested[2], *inv_std = kase->tested[3], *gamma = kase->tested[4],
-                *beta = kase->tested[5];
+    const float *mean = the_case->tested[2], *inv_std = the_case->tested[3],
+                *gamma = the_case->tested[4], *beta = the_case->tested[5];
 
     for (int i = 0; i < shape.batch * shape.h * shape.w * shape.c; i++) {
         int k = i % shape.c;
         float x;
 
         if (dtype == NP_F32)
-            x = ((float *)kase->tested[1])[i];
+            x = ((float *)the_case->tested[1])[i];
         else
-            np_f32_from_bf16(&x, (uint16_t *)kase->tested[1] + i, 1);
+            np_f32_from_bf16(&x, (uint16_t *)the_case->tested[1] + i, 1);
         if (fabsf((x - mean[k]) * inv_std[k] * gamma[k] + beta[k]) > 1e-4f)
             continue;
         for (int side = 0; side < 2; side++) {
-            void *dy = side ? kase->tested[0] : kase->reference[0];
+            void *dy = side ? the_case->tested[0] : the_case->reference[0];
 
             memset((char *)dy + (size_t)i * np_dtype_bytes(dtype), 0, np_dtype_bytes(dtype));
         }
@@ -264,50 +267,50 @@ static void spare_the_edge(struct kernel_case *kase, enum np_dtype dtype, struct
 }
 
 /* The operands of apply, reduce and dgrad in their order. */
-static void make_bn(struct kernel_case *kase, enum np_op op, enum np_dtype dtype,
+static void make_bn(struct kernel_case *the_case, enum np_op op, enum np_dtype dtype,
     struct kernel_shape shape, bool relu, bool add)
 {
     bool forward = op == NP_OP_BN_APPLY || op == NP_OP_BN_EVAL;
     int c = shape.c;
 
-    kernel_case_init(kase, op, shape.batch);
-    kernel_case_node(kase)->attrs.eps = 1e-5;
-    kernel_case_node(kase)->attrs.relu = relu;
+    kernel_case_init(the_case, op, shape.batch);
+    kernel_case_node(the_case)->attrs.eps = 1e-5;
+    kernel_case_node(the_case)->attrs.relu = relu;
     if (!forward)
-        activation(kase, dtype, shape, false); /* dy */
-    activation(kase, dtype, shape, false);
-    channel(kase, c, 0.1f, 0, false);
-    channel(kase, c, 0.05f, 1, false);
-    channel(kase, c, 0.5f, 1, false);
-    channel(kase, c, 0.5f, 0, false);
+        activation(the_case, dtype, shape, false); /* dy */
+    activation(the_case, dtype, shape, false);
+    channel(the_case, c, 0.1f, 0, false);
+    channel(the_case, c, 0.05f, 1, false);
+    channel(the_case, c, 0.5f, 1, false);
+    channel(the_case, c, 0.5f, 0, false);
     if (op == NP_OP_BN_DGRAD) {
-        channel(kase, c, 10, 0, false);
-        channel(kase, c, 10, 0, false);
+        channel(the_case, c, 10, 0, false);
+        channel(the_case, c, 10, 0, false);
     }
     if (add)
-        activation(kase, dtype, shape, false);
+        activation(the_case, dtype, shape, false);
 }
 
 static bool bn_is_right(
     enum np_op op, enum np_dtype dtype, struct kernel_shape shape, bool relu, bool add)
 {
     bool forward = op == NP_OP_BN_APPLY || op == NP_OP_BN_EVAL;
-    struct kernel_case kase;
+    struct kernel_case the_case;
 
-    make_bn(&kase, op, dtype, shape, relu, add);
-    kase.typical = 1;
+    make_bn(&the_case, op, dtype, shape, relu, add);
+    the_case.typical = 1;
     if (!forward && relu && !add)
-        spare_the_edge(&kase, dtype, shape);
+        spare_the_edge(&the_case, dtype, shape);
     if (op == NP_OP_BN_REDUCE) {
-        kase.typical = sqrt((double)shape.batch * shape.h * shape.w); /* sums of both signs */
-        channel(&kase, shape.c, 1, 0, true);
-        channel(&kase, shape.c, 1, 0, true);
-        return check(&kase, NP_F32, shape);
+        the_case.typical = sqrt((double)shape.batch * shape.h * shape.w); /* sums of both signs */
+        channel(&the_case, shape.c, 1, 0, true);
+        channel(&the_case, shape.c, 1, 0, true);
+        return check(&the_case, NP_F32, shape);
     }
-    activation(&kase, dtype, shape, true);
+    activation(&the_case, dtype, shape, true);
     if (op == NP_OP_BN_DGRAD && add)
-        activation(&kase, dtype, shape, true);
-    return check(&kase, dtype, shape);
+        activation(&the_case, dtype, shape, true);
+    return check(&the_case, dtype, shape);
 }
 
 static bool all_bn_are_right(enum np_op op)
@@ -361,12 +364,12 @@ static uint8_t in_picture(
     }
 }
 
-static void draw_argmax(struct kernel_case *kase, struct kernel_shape shape, int oh, int ow)
+static void draw_argmax(struct kernel_case *the_case, struct kernel_shape shape, int oh, int ow)
 {
-    const struct np_window *w = &kernel_case_node(kase)->attrs.window;
-    uint8_t *argmax[2] = {kase->reference[1], kase->tested[1]};
+    const struct np_window *w = &kernel_case_node(the_case)->attrs.window;
+    uint8_t *argmax[2] = {the_case->reference[1], the_case->tested[1]};
 
-    kase->graph->tensors[1].role = NP_ROLE_SAVED;
+    the_case->graph->tensors[1].role = NP_ROLE_SAVED;
     for (int i = 0; i < shape.batch * oh * ow * shape.c; i++)
         argmax[0][i] = argmax[1][i] =
             in_picture(w, shape, i / shape.c / ow % oh, i / shape.c % ow, argmax[0][i]);
@@ -377,25 +380,25 @@ static bool maxpool_is_right(
 {
     int oh = (shape.h + 2 * w.pad - w.kernel_h) / w.stride + 1;
     int ow = (shape.w + 2 * w.pad - w.kernel_w) / w.stride + 1;
-    struct kernel_case kase;
+    struct kernel_case the_case;
 
-    kernel_case_init(&kase, back ? NP_OP_MAXPOOL_DGRAD : NP_OP_MAXPOOL, shape.batch);
-    kernel_case_node(&kase)->attrs.window = w;
+    kernel_case_init(&the_case, back ? NP_OP_MAXPOOL_DGRAD : NP_OP_MAXPOOL, shape.batch);
+    kernel_case_node(&the_case)->attrs.window = w;
     if (back) {
-        kase.typical = 1; /* gradients of several windows add up */
-        kernel_case_activation(&kase, dtype, oh, ow, shape.c, false);
-        kernel_case_activation(&kase, NP_U8, oh, ow, shape.c, false);
-        draw_argmax(&kase, shape, oh, ow);
-        activation(&kase, dtype, shape, true);
+        the_case.typical = 1; /* gradients of several windows add up */
+        kernel_case_activation(&the_case, dtype, oh, ow, shape.c, false);
+        kernel_case_activation(&the_case, NP_U8, oh, ow, shape.c, false);
+        draw_argmax(&the_case, shape, oh, ow);
+        activation(&the_case, dtype, shape, true);
     } else {
-        activation(&kase, dtype, shape, false);
-        kernel_case_activation(&kase, dtype, oh, ow, shape.c, true);
+        activation(&the_case, dtype, shape, false);
+        kernel_case_activation(&the_case, dtype, oh, ow, shape.c, true);
         if (saves) {
-            kernel_case_activation(&kase, NP_U8, oh, ow, shape.c, true);
-            kase.graph->tensors[2].role = NP_ROLE_SAVED;
+            kernel_case_activation(&the_case, NP_U8, oh, ow, shape.c, true);
+            the_case.graph->tensors[2].role = NP_ROLE_SAVED;
         }
     }
-    return check(&kase, dtype, shape);
+    return check(&the_case, dtype, shape);
 }
 
 Test(kernels_cpu, maxpool_and_its_gradient_are_the_reference)
@@ -415,16 +418,17 @@ Test(kernels_cpu, maxpool_and_its_gradient_are_the_reference)
 
 static bool global_avgpool_is_right(bool back, enum np_dtype dtype, struct kernel_shape shape)
 {
-    struct kernel_case kase;
+    struct kernel_case the_case;
 
-    kernel_case_init(&kase, back ? NP_OP_GLOBAL_AVGPOOL_DGRAD : NP_OP_GLOBAL_AVGPOOL, shape.batch);
-    kase.typical = back ? 0 : 1 / sqrt((double)shape.h * shape.w);
+    kernel_case_init(
+        &the_case, back ? NP_OP_GLOBAL_AVGPOOL_DGRAD : NP_OP_GLOBAL_AVGPOOL, shape.batch);
+    the_case.typical = back ? 0 : 1 / sqrt((double)shape.h * shape.w);
     if (back)
-        kernel_case_activation(&kase, dtype, 1, 1, shape.c, false);
-    activation(&kase, dtype, shape, back);
+        kernel_case_activation(&the_case, dtype, 1, 1, shape.c, false);
+    activation(&the_case, dtype, shape, back);
     if (!back)
-        kernel_case_activation(&kase, dtype, 1, 1, shape.c, true);
-    return check(&kase, dtype, shape);
+        kernel_case_activation(&the_case, dtype, 1, 1, shape.c, true);
+    return check(&the_case, dtype, shape);
 }
 
 Test(kernels_cpu, global_average_and_its_gradient_are_the_reference)

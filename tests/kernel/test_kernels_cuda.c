@@ -21,52 +21,54 @@ static const int sizes[][3] = {
 #define NR_SIZES 8
 
 /* The node's launches on the tested operands, as a program would queue them. */
-static void run_cuda(struct kernel_case *kase, enum np_dtype dtype)
+static void run_cuda(struct kernel_case *the_case, enum np_dtype dtype)
 {
-    const struct np_op_node *node = kernel_case_node(kase);
-    struct np_cuda_step step = {
-        .step = 3, .loss_scale = 0.125f, .images = kase->tested[0], .labels = kase->tested[1]};
+    const struct np_op_node *node = kernel_case_node(the_case);
+    struct np_cuda_step step = {.step = 3,
+        .loss_scale = 0.125f,
+        .images = the_case->tested[0],
+        .labels = the_case->tested[1]};
     struct np_cuda_scaler scaler = {.scale = 1};
     struct np_cuda_numbers numbers[NP_CUDA_SLOTS];
     static struct np_cuda cuda;
     struct np_cuda_program program = {.cuda = &cuda,
-        .graph = kase->graph,
+        .graph = the_case->graph,
         .dtype = (enum np_cuda_dtype)dtype,
         .arrays = {.step = &step, .scaler = &scaler, .numbers = numbers}};
     struct np_cuda_call call = {.node = node};
     uint64_t most = 1;
 
-    for (int t = 0; t < kase->graph->nr_tensors; t++)
-        if (np_tensor_elements(&kase->graph->tensors[t]) > most)
-            most = np_tensor_elements(&kase->graph->tensors[t]);
+    for (int t = 0; t < the_case->graph->nr_tensors; t++)
+        if (np_tensor_elements(&the_case->graph->tensors[t]) > most)
+            most = np_tensor_elements(&the_case->graph->tensors[t]);
     program.workspace =
         np_alloc(np_cuda_channel_scratch(most, (int)most < 4096 ? (int)most : 4096));
-    memcpy(call.p, kase->tested, sizeof(call.p));
+    memcpy(call.p, the_case->tested, sizeof(call.p));
     np_cuda_lowerings[node->op].run(&program, &call);
     np_free(program.workspace);
 }
 
 /* Two orders of threads and blocks give the same bits, and the reference's values. */
-static bool check(struct kernel_case *kase, enum np_dtype dtype, int first_out)
+static bool check(struct kernel_case *the_case, enum np_dtype dtype, int first_out)
 {
     double error;
     bool right;
 
-    kernel_case_reference(kase);
+    kernel_case_reference(the_case);
     np_emu_seed(1);
-    run_cuda(kase, dtype);
-    error = kernel_case_error(kase, first_out);
+    run_cuda(the_case, dtype);
+    error = kernel_case_error(the_case, first_out);
     right = error <= (dtype == NP_F32 ? F32_TOLERANCE : BF16_TOLERANCE);
     if (!right)
-        fprintf(
-            stderr, "%s: off by %g\n", np_cuda_lowerings[kernel_case_node(kase)->op].name, error);
-    kernel_case_fini(kase);
+        fprintf(stderr, "%s: off by %g\n", np_cuda_lowerings[kernel_case_node(the_case)->op].name,
+            error);
+    kernel_case_fini(the_case);
     return right;
 }
 
-static void channel(struct kernel_case *kase, int c, float scale, float offset, bool out)
+static void channel(struct kernel_case *the_case, int c, float scale, float offset, bool out)
 {
-    kernel_case_values(kase, (const int[4]){c}, scale, offset, NP_ROLE_PARAM, out);
+    kernel_case_values(the_case, (const int[4]){c}, scale, offset, NP_ROLE_PARAM, out);
 }
 
 static bool elements_are_right(enum np_op op, int nr_ins, bool relu, double rate)
@@ -76,16 +78,16 @@ static bool elements_are_right(enum np_op op, int nr_ins, bool relu, double rate
     for (int s = 0; s < NR_SIZES; s++)
         for (int half = 0; half < 2; half++) {
             enum np_dtype dtype = half ? NP_BF16 : NP_F32;
-            struct kernel_case kase;
+            struct kernel_case the_case;
 
-            kernel_case_init(&kase, op, 7);
-            kernel_case_node(&kase)->attrs.relu = relu;
-            kernel_case_node(&kase)->attrs.rate = rate;
-            kernel_case_node(&kase)->attrs.seed = 0x123456789abcull;
+            kernel_case_init(&the_case, op, 7);
+            kernel_case_node(&the_case)->attrs.relu = relu;
+            kernel_case_node(&the_case)->attrs.rate = rate;
+            kernel_case_node(&the_case)->attrs.seed = 0x123456789abcull;
             for (int i = 0; i <= nr_ins; i++)
                 kernel_case_activation(
-                    &kase, dtype, sizes[s][0], sizes[s][1], sizes[s][2], i == nr_ins);
-            right = check(&kase, dtype, 0) && right;
+                    &the_case, dtype, sizes[s][0], sizes[s][1], sizes[s][2], i == nr_ins);
+            right = check(&the_case, dtype, 0) && right;
         }
     return right;
 }
@@ -109,17 +111,17 @@ Test(kernels_cuda, input_is_normalised_and_padded)
 {
     for (int half = 0; half < 2; half++) {
         enum np_dtype dtype = half ? NP_BF16 : NP_F32;
-        struct kernel_case kase;
+        struct kernel_case the_case;
 
-        kernel_case_init(&kase, NP_OP_INPUT, 5);
+        kernel_case_init(&the_case, NP_OP_INPUT, 5);
         for (int i = 0; i < 4; i++) {
-            kernel_case_node(&kase)->attrs.mean[i] = 0.4f + 0.05f * (float)i;
-            kernel_case_node(&kase)->attrs.std[i] = 0.25f + 0.01f * (float)i;
+            kernel_case_node(&the_case)->attrs.mean[i] = 0.4f + 0.05f * (float)i;
+            kernel_case_node(&the_case)->attrs.std[i] = 0.25f + 0.01f * (float)i;
         }
-        kernel_case_activation(&kase, NP_U8, 7, 9, 3, false);
-        kernel_case_activation(&kase, dtype, 7, 9, 3, true);
-        kase.graph->tensors[0].role = NP_ROLE_INPUT;
-        cr_assert(check(&kase, dtype, 0));
+        kernel_case_activation(&the_case, NP_U8, 7, 9, 3, false);
+        kernel_case_activation(&the_case, dtype, 7, 9, 3, true);
+        the_case.graph->tensors[0].role = NP_ROLE_INPUT;
+        cr_assert(check(&the_case, dtype, 0));
     }
     struct np_cuda_step step = {.images = (const uint8_t[]){0, 255, 51, 1, 2, 3}};
     const struct np_cuda_input input = {1, 1, 2, 3, 8, {0, 0.5f, 0}, {1, 0.5f, 1}};
@@ -188,20 +190,20 @@ static bool batchnorm_is_right(enum np_op op, bool relu, bool add)
         for (int half = 0; half < 2; half++) {
             enum np_dtype dtype = half ? NP_BF16 : NP_F32;
             int h = sizes[s][0], w = sizes[s][1], c = sizes[s][2];
-            struct kernel_case kase;
+            struct kernel_case the_case;
 
-            kernel_case_init(&kase, op, 6);
-            kernel_case_node(&kase)->attrs.eps = 1e-5;
-            kernel_case_node(&kase)->attrs.relu = relu;
-            kernel_case_activation(&kase, dtype, h, w, c, false);
-            channel(&kase, c, 0.1f, 0.2f, false);
-            channel(&kase, c, 0.1f, 1, false);
-            channel(&kase, c, 0.1f, 1, false);
-            channel(&kase, c, 0.1f, 0.1f, false);
+            kernel_case_init(&the_case, op, 6);
+            kernel_case_node(&the_case)->attrs.eps = 1e-5;
+            kernel_case_node(&the_case)->attrs.relu = relu;
+            kernel_case_activation(&the_case, dtype, h, w, c, false);
+            channel(&the_case, c, 0.1f, 0.2f, false);
+            channel(&the_case, c, 0.1f, 1, false);
+            channel(&the_case, c, 0.1f, 1, false);
+            channel(&the_case, c, 0.1f, 0.1f, false);
             if (add)
-                kernel_case_activation(&kase, dtype, h, w, c, false);
-            kernel_case_activation(&kase, dtype, h, w, c, true);
-            right = check(&kase, dtype, 0) && right;
+                kernel_case_activation(&the_case, dtype, h, w, c, false);
+            kernel_case_activation(&the_case, dtype, h, w, c, true);
+            right = check(&the_case, dtype, 0) && right;
         }
     return right;
 }
@@ -219,24 +221,24 @@ Test(kernels_cuda, statistics_are_the_references)
     for (int s = 0; s < NR_SIZES; s++)
         for (int half = 0; half < 2; half++) {
             enum np_dtype dtype = half ? NP_BF16 : NP_F32;
-            struct kernel_case kase;
+            struct kernel_case the_case;
 
-            kernel_case_init(&kase, NP_OP_BN_STATS, 40);
-            kernel_case_node(&kase)->attrs.eps = 1e-5;
-            kernel_case_node(&kase)->attrs.momentum = 0.1;
-            kernel_case_activation(&kase, dtype, sizes[s][0], sizes[s][1], sizes[s][2], false);
-            channel(&kase, sizes[s][2], 0.1f, 0.2f, false);
-            channel(&kase, sizes[s][2], 0.1f, 1, false);
-            channel(&kase, sizes[s][2], 1, 0, true);
-            channel(&kase, sizes[s][2], 1, 0, true);
-            kernel_case_reference(&kase);
-            run_cuda(&kase, dtype);
+            kernel_case_init(&the_case, NP_OP_BN_STATS, 40);
+            kernel_case_node(&the_case)->attrs.eps = 1e-5;
+            kernel_case_node(&the_case)->attrs.momentum = 0.1;
+            kernel_case_activation(&the_case, dtype, sizes[s][0], sizes[s][1], sizes[s][2], false);
+            channel(&the_case, sizes[s][2], 0.1f, 0.2f, false);
+            channel(&the_case, sizes[s][2], 0.1f, 1, false);
+            channel(&the_case, sizes[s][2], 1, 0, true);
+            channel(&the_case, sizes[s][2], 1, 0, true);
+            kernel_case_reference(&the_case);
+            run_cuda(&the_case, dtype);
             /* means are small beside what was added up */
             for (int o = 1; o < 5; o++)
                 for (int c = 0; c < sizes[s][2]; c++)
-                    cr_assert_float_eq(((float *)kase.reference[o])[c],
-                        ((float *)kase.tested[o])[c], 2e-5, "operand %d", o);
-            kernel_case_fini(&kase);
+                    cr_assert_float_eq(((float *)the_case.reference[o])[c],
+                        ((float *)the_case.tested[o])[c], 2e-5, "operand %d", o);
+            kernel_case_fini(&the_case);
         }
 }
 
@@ -248,31 +250,31 @@ static bool batchnorm_back_is_right(enum np_op op, bool relu, bool add)
         for (int half = 0; half < 2; half++) {
             enum np_dtype dtype = half ? NP_BF16 : NP_F32;
             int h = sizes[s][0], w = sizes[s][1], c = sizes[s][2];
-            struct kernel_case kase;
+            struct kernel_case the_case;
 
-            kernel_case_init(&kase, op, 6);
-            kernel_case_node(&kase)->attrs.relu = relu;
-            kernel_case_activation(&kase, dtype, h, w, c, false);
-            kernel_case_activation(&kase, dtype, h, w, c, false);
-            channel(&kase, c, 0.1f, 0.2f, false);
-            channel(&kase, c, 0.1f, 1, false);
-            channel(&kase, c, 0.1f, 1, false);
-            channel(&kase, c, 0.1f, 0.1f, false);
+            kernel_case_init(&the_case, op, 6);
+            kernel_case_node(&the_case)->attrs.relu = relu;
+            kernel_case_activation(&the_case, dtype, h, w, c, false);
+            kernel_case_activation(&the_case, dtype, h, w, c, false);
+            channel(&the_case, c, 0.1f, 0.2f, false);
+            channel(&the_case, c, 0.1f, 1, false);
+            channel(&the_case, c, 0.1f, 1, false);
+            channel(&the_case, c, 0.1f, 0.1f, false);
             if (op == NP_OP_BN_DGRAD) {
-                channel(&kase, c, 1, 0, false);
-                channel(&kase, c, 1, 0, false);
+                channel(&the_case, c, 1, 0, false);
+                channel(&the_case, c, 1, 0, false);
             }
             if (add)
-                kernel_case_activation(&kase, dtype, h, w, c, false);
+                kernel_case_activation(&the_case, dtype, h, w, c, false);
             if (op == NP_OP_BN_REDUCE) {
-                channel(&kase, c, 1, 0, true);
-                channel(&kase, c, 1, 0, true);
+                channel(&the_case, c, 1, 0, true);
+                channel(&the_case, c, 1, 0, true);
             } else {
-                kernel_case_activation(&kase, dtype, h, w, c, true);
+                kernel_case_activation(&the_case, dtype, h, w, c, true);
                 if (add)
-                    kernel_case_activation(&kase, dtype, h, w, c, true);
+                    kernel_case_activation(&the_case, dtype, h, w, c, true);
             }
-            right = check(&kase, dtype, 0) && right;
+            right = check(&the_case, dtype, 0) && right;
         }
     return right;
 }
@@ -301,29 +303,30 @@ static bool pool_is_right(
 {
     int oh = outputs(h, w->kernel_h, w), ow = outputs(wd, w->kernel_w, w);
     bool back = op == NP_OP_MAXPOOL_DGRAD || op == NP_OP_AVGPOOL_DGRAD;
-    struct kernel_case kase;
+    struct kernel_case the_case;
 
-    kernel_case_init(&kase, op, 3);
-    kernel_case_node(&kase)->attrs.window = *w;
+    kernel_case_init(&the_case, op, 3);
+    kernel_case_node(&the_case)->attrs.window = *w;
     if (!back) {
-        kernel_case_activation(&kase, dtype, h, wd, c, false);
-        kernel_case_activation(&kase, dtype, oh, ow, c, true);
+        kernel_case_activation(&the_case, dtype, h, wd, c, false);
+        kernel_case_activation(&the_case, dtype, oh, ow, c, true);
         if (op == NP_OP_MAXPOOL)
-            kernel_case_activation(&kase, NP_U8, oh, ow, c, true);
-        return check(&kase, dtype, 0);
+            kernel_case_activation(&the_case, NP_U8, oh, ow, c, true);
+        return check(&the_case, dtype, 0);
     }
-    kernel_case_activation(&kase, dtype, oh, ow, c, false);
+    kernel_case_activation(&the_case, dtype, oh, ow, c, false);
     if (op == NP_OP_MAXPOOL_DGRAD) {
-        kernel_case_activation(&kase, NP_U8, oh, ow, c, false);
+        kernel_case_activation(&the_case, NP_U8, oh, ow, c, false);
         for (int i = 0; i < 3 * oh * ow * c;
              i++) { /* positions inside the window, and the picture */
             int at = w->pad ? w->pad * w->kernel_w + w->pad : i % (w->kernel_h * w->kernel_w);
 
-            ((uint8_t *)kase.reference[1])[i] = ((uint8_t *)kase.tested[1])[i] = (uint8_t)at;
+            ((uint8_t *)the_case.reference[1])[i] = ((uint8_t *)the_case.tested[1])[i] =
+                (uint8_t)at;
         }
     }
-    kernel_case_activation(&kase, dtype, h, wd, c, true);
-    return check(&kase, dtype, 0);
+    kernel_case_activation(&the_case, dtype, h, wd, c, true);
+    return check(&the_case, dtype, 0);
 }
 
 Test(kernels_cuda, pools_are_the_reference_forward_and_back)
@@ -350,14 +353,14 @@ static bool picture_is_right(enum np_op op, enum np_dtype dtype, int h, int w, i
 {
     bool flat = op == NP_OP_FLATTEN || op == NP_OP_FLATTEN_DGRAD;
     bool back = op == NP_OP_FLATTEN_DGRAD || op == NP_OP_GLOBAL_AVGPOOL_DGRAD;
-    struct kernel_case kase;
+    struct kernel_case the_case;
 
-    kernel_case_init(&kase, op, 4);
+    kernel_case_init(&the_case, op, 4);
     kernel_case_activation(
-        &kase, dtype, back ? 1 : h, back ? 1 : w, back && flat ? h * w * c : c, false);
+        &the_case, dtype, back ? 1 : h, back ? 1 : w, back && flat ? h * w * c : c, false);
     kernel_case_activation(
-        &kase, dtype, back ? h : 1, back ? w : 1, !back && flat ? h * w * c : c, true);
-    return check(&kase, dtype, 0);
+        &the_case, dtype, back ? h : 1, back ? w : 1, !back && flat ? h * w * c : c, true);
+    return check(&the_case, dtype, 0);
 }
 
 Test(kernels_cuda, pictures_are_averaged_and_flattened_as_the_reference_does)
@@ -375,16 +378,16 @@ Test(kernels_cuda, pictures_are_averaged_and_flattened_as_the_reference_does)
 Test(kernels_cuda, parts_are_joined_and_taken_apart)
 {
     for (int back = 0; back < 2; back++) {
-        struct kernel_case kase;
+        struct kernel_case the_case;
 
-        kernel_case_init(&kase, back ? NP_OP_CONCAT_DGRAD : NP_OP_CONCAT, 5);
+        kernel_case_init(&the_case, back ? NP_OP_CONCAT_DGRAD : NP_OP_CONCAT, 5);
         if (back)
-            kernel_case_activation(&kase, NP_BF16, 3, 5, 21, false);
+            kernel_case_activation(&the_case, NP_BF16, 3, 5, 21, false);
         for (int i = 0; i < 3; i++)
-            kernel_case_activation(&kase, NP_BF16, 3, 5, i == 0 ? 1 : i == 1 ? 7 : 13, back);
+            kernel_case_activation(&the_case, NP_BF16, 3, 5, i == 0 ? 1 : i == 1 ? 7 : 13, back);
         if (!back)
-            kernel_case_activation(&kase, NP_BF16, 3, 5, 21, true);
-        cr_assert(check(&kase, NP_BF16, 0));
+            kernel_case_activation(&the_case, NP_BF16, 3, 5, 21, true);
+        cr_assert(check(&the_case, NP_BF16, 0));
     }
 }
 
@@ -396,21 +399,22 @@ Test(kernels_cuda, the_loss_is_the_references)
         for (int back = 0; back < 2; back++)
             for (int half = 0; half < 2; half++) {
                 enum np_dtype dtype = half ? NP_BF16 : NP_F32;
-                struct kernel_case kase;
+                struct kernel_case the_case;
                 const int rows[4] = {9};
 
-                kernel_case_init(&kase, back ? NP_OP_CROSS_ENTROPY_DGRAD : NP_OP_CROSS_ENTROPY, 9);
-                kernel_case_node(&kase)->attrs.label_smoothing = k % 2 ? 0.1 : 0;
-                kernel_case_activation(&kase, dtype, 1, 1, classes[k], false);
-                kernel_case_activation(&kase, NP_I32, 0, 0, 1, false);
+                kernel_case_init(
+                    &the_case, back ? NP_OP_CROSS_ENTROPY_DGRAD : NP_OP_CROSS_ENTROPY, 9);
+                kernel_case_node(&the_case)->attrs.label_smoothing = k % 2 ? 0.1 : 0;
+                kernel_case_activation(&the_case, dtype, 1, 1, classes[k], false);
+                kernel_case_activation(&the_case, NP_I32, 0, 0, 1, false);
                 for (int i = 0; i < 9; i++)
-                    ((int32_t *)kase.reference[1])[i] = ((int32_t *)kase.tested[1])[i] =
+                    ((int32_t *)the_case.reference[1])[i] = ((int32_t *)the_case.tested[1])[i] =
                         i == 4 ? -1 : i % classes[k];
                 for (int o = 0; o < 3 && !back; o++)
-                    kernel_case_values(&kase, rows, 1, 0, NP_ROLE_ACTIVATION, true);
+                    kernel_case_values(&the_case, rows, 1, 0, NP_ROLE_ACTIVATION, true);
                 if (back)
-                    kernel_case_activation(&kase, dtype, 1, 1, classes[k], true);
-                cr_assert(check(&kase, dtype, 0), "%d classes", classes[k]);
+                    kernel_case_activation(&the_case, dtype, 1, 1, classes[k], true);
+                cr_assert(check(&the_case, dtype, 0), "%d classes", classes[k]);
             }
 }
 #endif

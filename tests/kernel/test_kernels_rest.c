@@ -15,15 +15,15 @@
 #define LOSS_TOLERANCE 2e-6
 #define BF16_TOLERANCE 0.008 /* a unit in the last place of the largest: 2^-7 */
 
-static bool check(struct kernel_case *kase, double tolerance, int lanes, int chunk)
+static bool check(struct kernel_case *the_case, double tolerance, int lanes, int chunk)
 {
-    bool found = kernel_case_run(kase, lanes, chunk);
-    double error = kernel_case_error(kase, 0);
+    bool found = kernel_case_run(the_case, lanes, chunk);
+    double error = kernel_case_error(the_case, 0);
     bool right = found && error <= tolerance;
 
     if (!right)
-        kernel_case_say(kase, error);
-    kernel_case_fini(kase);
+        kernel_case_say(the_case, error);
+    kernel_case_fini(the_case);
     return right;
 }
 
@@ -35,16 +35,16 @@ static bool avgpool_is_right(
     int h = shape.h, w = shape.w, c = shape.c;
     int out_h = (h + 2 * window.pad - window.kernel_h) / window.stride + 1;
     int out_w = (w + 2 * window.pad - window.kernel_w) / window.stride + 1;
-    struct kernel_case kase;
+    struct kernel_case the_case;
 
-    kernel_case_init(&kase, back ? NP_OP_AVGPOOL_DGRAD : NP_OP_AVGPOOL, shape.batch);
-    kernel_case_node(&kase)->attrs.window = window;
+    kernel_case_init(&the_case, back ? NP_OP_AVGPOOL_DGRAD : NP_OP_AVGPOOL, shape.batch);
+    kernel_case_node(&the_case)->attrs.window = window;
     if (back)
-        kernel_case_activation(&kase, dtype, out_h, out_w, c, false);
-    kernel_case_activation(&kase, dtype, h, w, c, back);
+        kernel_case_activation(&the_case, dtype, out_h, out_w, c, false);
+    kernel_case_activation(&the_case, dtype, h, w, c, back);
     if (!back)
-        kernel_case_activation(&kase, dtype, out_h, out_w, c, true);
-    return check(&kase, 0, shape.lanes, shape.chunk);
+        kernel_case_activation(&the_case, dtype, out_h, out_w, c, true);
+    return check(&the_case, 0, shape.lanes, shape.chunk);
 }
 
 Test(kernels_rest, avgpool_and_its_gradient_are_the_references_bits)
@@ -70,19 +70,19 @@ Test(kernels_rest, avgpool_and_its_gradient_are_the_references_bits)
 static bool concat_is_right(
     const int channels[4], enum np_dtype dtype, struct kernel_shape shape, bool back)
 {
-    struct kernel_case kase;
+    struct kernel_case the_case;
     int all = 0;
 
     for (int i = 0; channels[i]; i++)
         all += channels[i];
-    kernel_case_init(&kase, back ? NP_OP_CONCAT_DGRAD : NP_OP_CONCAT, shape.batch);
+    kernel_case_init(&the_case, back ? NP_OP_CONCAT_DGRAD : NP_OP_CONCAT, shape.batch);
     if (back)
-        kernel_case_activation(&kase, dtype, shape.h, shape.w, all, false);
+        kernel_case_activation(&the_case, dtype, shape.h, shape.w, all, false);
     for (int i = 0; channels[i]; i++)
-        kernel_case_activation(&kase, dtype, shape.h, shape.w, channels[i], back);
+        kernel_case_activation(&the_case, dtype, shape.h, shape.w, channels[i], back);
     if (!back)
-        kernel_case_activation(&kase, dtype, shape.h, shape.w, all, true);
-    return check(&kase, 0, shape.lanes, shape.chunk);
+        kernel_case_activation(&the_case, dtype, shape.h, shape.w, all, true);
+    return check(&the_case, 0, shape.lanes, shape.chunk);
 }
 
 Test(kernels_rest, concat_and_its_gradient_are_the_references_bits)
@@ -101,14 +101,14 @@ Test(kernels_rest, concat_and_its_gradient_are_the_references_bits)
 
 static bool dropout_is_right(struct kernel_shape shape, double rate, enum np_dtype dtype, bool back)
 {
-    struct kernel_case kase;
+    struct kernel_case the_case;
 
-    kernel_case_init(&kase, back ? NP_OP_DROPOUT_DGRAD : NP_OP_DROPOUT, shape.batch);
-    kernel_case_node(&kase)->attrs.rate = rate;
-    kernel_case_node(&kase)->attrs.seed = 0x123456789abcdefull;
-    kernel_case_activation(&kase, dtype, shape.h, shape.w, shape.c, false);
-    kernel_case_activation(&kase, dtype, shape.h, shape.w, shape.c, true);
-    return check(&kase, 0, shape.lanes, shape.chunk);
+    kernel_case_init(&the_case, back ? NP_OP_DROPOUT_DGRAD : NP_OP_DROPOUT, shape.batch);
+    kernel_case_node(&the_case)->attrs.rate = rate;
+    kernel_case_node(&the_case)->attrs.seed = 0x123456789abcdefull;
+    kernel_case_activation(&the_case, dtype, shape.h, shape.w, shape.c, false);
+    kernel_case_activation(&the_case, dtype, shape.h, shape.w, shape.c, true);
+    return check(&the_case, 0, shape.lanes, shape.chunk);
 }
 
 Test(kernels_rest, dropout_and_its_gradient_are_the_references_bits)
@@ -136,41 +136,42 @@ struct loss_case {
 
 /* Logits and labels, masked ones among them. */
 static void make_loss(
-    struct kernel_case *kase, const struct loss_case *c, enum np_dtype dtype, bool back)
+    struct kernel_case *the_case, const struct loss_case *c, enum np_dtype dtype, bool back)
 {
     const int rows[4] = {c->batch};
 
-    kernel_case_init(kase, back ? NP_OP_CROSS_ENTROPY_DGRAD : NP_OP_CROSS_ENTROPY, c->batch);
-    kernel_case_node(kase)->attrs.label_smoothing = c->smoothing;
-    kernel_case_activation(kase, dtype, 1, 1, c->classes, false);
-    kernel_case_values(kase, rows, 1, 0, NP_ROLE_INPUT, false);
-    kase->graph->tensors[1].dtype = NP_I32;
+    kernel_case_init(the_case, back ? NP_OP_CROSS_ENTROPY_DGRAD : NP_OP_CROSS_ENTROPY, c->batch);
+    kernel_case_node(the_case)->attrs.label_smoothing = c->smoothing;
+    kernel_case_activation(the_case, dtype, 1, 1, c->classes, false);
+    kernel_case_values(the_case, rows, 1, 0, NP_ROLE_INPUT, false);
+    the_case->graph->tensors[1].dtype = NP_I32;
     for (int i = 0; i < c->batch * c->classes; i++)
         for (int which = 0; which < 2; which++) {
-            void *x = which ? kase->tested[0] : kase->reference[0];
+            void *x = which ? the_case->tested[0] : the_case->reference[0];
 
             if (dtype == NP_F32)
                 ((float *)x)[i] *= c->scale;
         }
     for (int i = 0; i < c->batch; i++)
-        ((int32_t *)kase->reference[1])[i] = ((int32_t *)kase->tested[1])[i] =
+        ((int32_t *)the_case->reference[1])[i] = ((int32_t *)the_case->tested[1])[i] =
             i == 3 ? -1 : (i * 37 + c->classes / 2) % c->classes;
     if (back)
-        kernel_case_activation(kase, dtype, 1, 1, c->classes, true);
+        kernel_case_activation(the_case, dtype, 1, 1, c->classes, true);
     for (int i = 0; !back && i < 3; i++)
-        kernel_case_values(kase, rows, 1, 0, NP_ROLE_SAVED, true);
+        kernel_case_values(the_case, rows, 1, 0, NP_ROLE_SAVED, true);
 }
 
 static bool loss_is_right(
     const struct loss_case *c, enum np_dtype dtype, bool back, int lanes, int chunk)
 {
-    struct kernel_case kase;
+    struct kernel_case the_case;
 
-    make_loss(&kase, c, dtype, back);
+    make_loss(&the_case, c, dtype, back);
     /* A sure row's is nearly 0. A gradient (its scale is 0.125) is e^(logit - sum), and the difference
      * is as exact as the sum, which is as large as the largest logit. */
-    kase.typical = back ? 0.125 * fmax(1, c->scale / 3) : 1;
-    return check(&kase, dtype == NP_BF16 && back ? BF16_TOLERANCE : LOSS_TOLERANCE, lanes, chunk);
+    the_case.typical = back ? 0.125 * fmax(1, c->scale / 3) : 1;
+    return check(
+        &the_case, dtype == NP_BF16 && back ? BF16_TOLERANCE : LOSS_TOLERANCE, lanes, chunk);
 }
 
 static bool losses_are_right(int classes, double smoothing, float scale)
@@ -198,18 +199,18 @@ Test(kernels_rest, cross_entropy_and_its_gradient_are_the_reference)
 /* Gradients over all classes cancel, up to rounding: of p they are exact where p is. */
 Test(kernels_rest, a_sure_and_right_row_has_no_gradient)
 {
-    struct kernel_case kase;
+    struct kernel_case the_case;
     const float *gradient;
     int label;
 
-    make_loss(&kase, &(struct loss_case){BATCH, 19, 0, 0}, NP_F32, true);
-    label = ((int32_t *)kase.tested[1])[0];
-    ((float *)kase.tested[0])[label] = ((float *)kase.reference[0])[label] = 200;
-    cr_assert(kernel_case_run(&kase, 1, BATCH));
-    gradient = kase.tested[2];
+    make_loss(&the_case, &(struct loss_case){BATCH, 19, 0, 0}, NP_F32, true);
+    label = ((int32_t *)the_case.tested[1])[0];
+    ((float *)the_case.tested[0])[label] = ((float *)the_case.reference[0])[label] = 200;
+    cr_assert(kernel_case_run(&the_case, 1, BATCH));
+    gradient = the_case.tested[2];
     for (int i = 0; i < 19; i++)
         cr_assert_eq(gradient[i], 0);
-    kernel_case_fini(&kase);
+    kernel_case_fini(&the_case);
 }
 
 /* A NaN shows in the loss and is never right; a class of no chance costs the others nothing. */
@@ -219,20 +220,20 @@ Test(kernels_rest, logits_that_are_no_numbers_show_in_the_loss)
 
     for (int at = 0; at < 21; at++) /* in a vector, and in what is left */
         for (int i = 0; i < 3; i++) {
-            struct kernel_case kase;
+            struct kernel_case the_case;
             float loss;
 
-            make_loss(&kase, &(struct loss_case){BATCH, 21, 0, 1}, NP_F32, false);
-            ((float *)kase.tested[0])[at] = ((float *)kase.reference[0])[at] = odd[i];
-            cr_assert(kernel_case_run(&kase, 1, BATCH));
-            loss = ((float *)kase.tested[2])[0];
+            make_loss(&the_case, &(struct loss_case){BATCH, 21, 0, 1}, NP_F32, false);
+            ((float *)the_case.tested[0])[at] = ((float *)the_case.reference[0])[at] = odd[i];
+            cr_assert(kernel_case_run(&the_case, 1, BATCH));
+            loss = ((float *)the_case.tested[2])[0];
             if (odd[i] < 0)
-                cr_assert_eq(isinf(loss) != 0, at == ((int32_t *)kase.tested[1])[0]);
+                cr_assert_eq(isinf(loss) != 0, at == ((int32_t *)the_case.tested[1])[0]);
             cr_assert_eq(isnan(loss) != 0, !(odd[i] < 0));
-            cr_assert_eq(isnan(((float *)kase.reference[2])[0]) != 0, isnan(loss) != 0);
+            cr_assert_eq(isnan(((float *)the_case.reference[2])[0]) != 0, isnan(loss) != 0);
             for (int o = 3; o < 5; o++)
-                cr_assert_eq(((float *)kase.tested[o])[0], ((float *)kase.reference[o])[0]);
-            kernel_case_fini(&kase);
+                cr_assert_eq(((float *)the_case.tested[o])[0], ((float *)the_case.reference[o])[0]);
+            kernel_case_fini(&the_case);
         }
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FILES = 8, MOST_NAME = 200 };
+enum { MAX_FILES = 8, MAX_NAME = 200 };
 enum kind { WRITE, TRUNCATE, DELETE, SYNC };
 
 struct call {
@@ -25,9 +25,9 @@ struct content {
     bool there;
 };
 struct disk {
-    char names[MOST_FILES][MOST_NAME];
+    char names[MAX_FILES][MAX_NAME];
     int nr_files;
-    struct content now[MOST_FILES];
+    struct content now[MAX_FILES];
     struct call *calls;
     int nr_calls, room, nr_syncs, skip_sync;
     bool keeps; /* calls */
@@ -96,7 +96,7 @@ static int find(const char *name, bool make)
     for (int i = 0; i < disk.nr_files; i++)
         if (strcmp(disk.names[i], name) == 0)
             return i;
-    if (!make || disk.nr_files == MOST_FILES || strlen(name) >= MOST_NAME)
+    if (!make || disk.nr_files == MAX_FILES || strlen(name) >= MAX_NAME)
         return -1;
     strcpy(disk.names[disk.nr_files], name);
     return disk.nr_files++;
@@ -369,7 +369,7 @@ static int v_time(sqlite3_vfs *vfs, double *ret_days)
 
 static sqlite3_vfs made_vfs = {.iVersion = 1,
     .szOsFile = sizeof(struct file),
-    .mxPathname = MOST_NAME,
+    .mxPathname = MAX_NAME,
     .zName = "made-disk",
     .xOpen = v_open,
     .xDelete = v_delete,
@@ -384,7 +384,7 @@ void made_disk_free(void)
     sqlite3_vfs_unregister(&made_vfs);
     for (int i = 0; i < disk.nr_calls; i++)
         free(disk.calls[i].bytes);
-    for (int i = 0; i < MOST_FILES; i++)
+    for (int i = 0; i < MAX_FILES; i++)
         free(disk.now[i].bytes);
     free(disk.calls);
     disk = (struct disk){.nr_files = 0};

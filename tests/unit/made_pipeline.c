@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_READERS 64
-#define BUFFERS      3 /* of the feed */
+#define MAX_READERS 64
+#define BUFFERS     3 /* of the feed */
 
 struct running {
     const struct made_pipeline *p;
-    double reader_free[MOST_READERS];
+    double reader_free[MAX_READERS];
     double *begun;               /* (rows) when a row was in a reader's hands */
     double *released, *step_end; /* (batches) its slot is free; its step has ended */
     double disk_free, copy_free;

@@ -75,7 +75,7 @@ static struct np_child begin(np_child_fn *work, const void *context, double seco
         .work = work,
         .context = context,
         .epoll_fd = -1,
-        .most_s = seconds,
+        .max_s = seconds,
         .most = most};
     struct np_child child = {.fd = -1};
 
@@ -137,7 +137,7 @@ Test(child, it_wakes_who_waits_and_leaves_nothing_behind, .timeout = 20)
         .work = say_much,
         .context = &nr,
         .epoll_fd = epoll_fd,
-        .most_s = 10,
+        .max_s = 10,
         .most = 100};
     struct epoll_event event;
     struct np_child child;
@@ -166,7 +166,7 @@ Test(child, a_descriptor_it_passes_is_taken_where_one_is_wanted, .timeout = 20)
             .gid = getgid(),
             .work = pass_a_pipe,
             .epoll_fd = -1,
-            .most_s = 10,
+            .max_s = 10,
             .most = 100,
             .takes_fd = wanted};
         struct np_child child;
@@ -205,7 +205,7 @@ Test(child, a_user_whose_processes_cannot_be_ended_gets_no_new_ones, .timeout = 
         .work = say_much,
         .context = &nr,
         .epoll_fd = -1,
-        .most_s = 10,
+        .max_s = 10,
         .most = 100};
     struct np_child child;
     struct np_err err = {0};

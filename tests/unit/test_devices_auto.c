@@ -7,7 +7,7 @@
 
 Test(devices_auto, takes_what_is_usable_and_keeps_the_place_of_what_is_gone)
 {
-    struct np_slotted devices[NP_MOST_DEVICES] = {{.name = "cuda:0", .nr_slots = 2},
+    struct np_slotted devices[NP_MAX_DEVICES] = {{.name = "cuda:0", .nr_slots = 2},
         {.name = "cuda:1", .nr_slots = 2}, {.name = "cpu", .nr_slots = 2}};
     const int nr = np_devices_take(
         "{\"event\": \"device\", \"name\": \"cuda:0\", \"usable\": true}\n"
@@ -30,7 +30,7 @@ Test(devices_auto, a_gpu_that_is_not_even_named_is_gone_and_comes_back)
 {
     static const char cpu[] = "{\"name\": \"cpu\", \"usable\": true}\n",
                       gpu[] = "{\"name\": \"cuda:0\", \"usable\": true}\n";
-    struct np_slotted devices[NP_MOST_DEVICES] = {
+    struct np_slotted devices[NP_MAX_DEVICES] = {
         {.name = "cuda:0", .nr_slots = 1}, {.name = "cpu", .nr_slots = 1}};
     int nr = np_devices_take(cpu, 1, devices, 2);
 

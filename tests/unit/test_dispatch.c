@@ -367,23 +367,26 @@ Test(access, nobody_has_more_rights_than_they_should)
                            members = {.user = true, .uid = 6}, admins = {.user = true, .uid = 100},
                            myself = {.socket = true, .uid = 1000};
 
-    for (int deed = 0; deed < NP_NR_DEEDS; deed++) {
-        const enum np_deed d = (enum np_deed)deed;
+    for (int action = 0; action < NP_NR_DEEDS; action++) {
+        const enum np_action d = (enum np_action)action;
 
         cr_assert(np_access_may(&box, &root, d, 5) && np_access_may(&own, &root, d, 5));
         cr_assert(np_access_may(&own, &myself, d, 1000));
-        cr_assert_eq(np_access_may(&box, &owner, d, 5), d != NP_DEED_MANAGE);
-        cr_assert_eq(np_access_may(&box, &member, d, 5),
-            d == NP_DEED_SUBMIT || d == NP_DEED_LIST || d == NP_DEED_TOKEN || d == NP_DEED_HEALTH);
-        cr_assert_eq(np_access_may(&box, &other, d, 5), d == NP_DEED_HEALTH);
-        cr_assert_eq(np_access_may(&own, &member, d, 5), d == NP_DEED_HEALTH);
-        cr_assert_eq(np_access_may(&box, &net, d, 5), d == NP_DEED_LIST || d == NP_DEED_HEALTH);
-        const bool by_net = d != NP_DEED_SUBMIT && d != NP_DEED_TOKEN && d != NP_DEED_MANAGE;
+        cr_assert_eq(np_access_may(&box, &owner, d, 5), d != NP_ACTION_MANAGE);
+        cr_assert_eq(
+            np_access_may(&box, &member, d, 5), d == NP_ACTION_SUBMIT || d == NP_ACTION_LIST ||
+                                                    d == NP_ACTION_TOKEN || d == NP_ACTION_HEALTH);
+        cr_assert_eq(np_access_may(&box, &other, d, 5), d == NP_ACTION_HEALTH);
+        cr_assert_eq(np_access_may(&own, &member, d, 5), d == NP_ACTION_HEALTH);
+        cr_assert_eq(np_access_may(&box, &net, d, 5), d == NP_ACTION_LIST || d == NP_ACTION_HEALTH);
+        const bool by_net = d != NP_ACTION_SUBMIT && d != NP_ACTION_TOKEN && d != NP_ACTION_MANAGE;
         cr_assert_eq(np_access_may(&box, &token, d, 5), by_net);
         cr_assert_eq(np_access_may(&box, &admins, d, 5), by_net);
         cr_assert_eq(np_access_may(&box, &owners, d, 5), by_net);
-        cr_assert_eq(np_access_may(&box, &members, d, 5), d == NP_DEED_LIST || d == NP_DEED_HEALTH);
-        cr_assert_eq(np_access_may(&own, &owners, d, 5), d == NP_DEED_LIST || d == NP_DEED_HEALTH);
+        cr_assert_eq(
+            np_access_may(&box, &members, d, 5), d == NP_ACTION_LIST || d == NP_ACTION_HEALTH);
+        cr_assert_eq(
+            np_access_may(&own, &owners, d, 5), d == NP_ACTION_LIST || d == NP_ACTION_HEALTH);
     }
 }
 

@@ -35,14 +35,14 @@ static void tear_down(void)
 }
 
 /* As the service does it: in a process that leads its group. */
-static int status_of(const char *command, const char *folder, unsigned most_s)
+static int status_of(const char *command, const char *folder, unsigned max_s)
 {
     const struct np_hook hook = {.command = command,
         .dir = folder,
         .environment = "OF_IT=its own\n",
         .run = "{\"id\": 7}\n",
         .umask = 077,
-        .most_s = most_s};
+        .max_s = max_s};
     const pid_t pid = fork();
     int status;
 

@@ -13,7 +13,7 @@
 #include "loader/base/mem.h"
 #include "tests/test.h"
 
-#define MOST_ANSWER (2u << 20)
+#define MAX_ANSWER (2u << 20)
 
 /* A server that says back what it was asked, or keeps what asks for /wait. */
 struct server {
@@ -82,7 +82,7 @@ static void start(struct server *server, bool as_tcp, int most, double idle_s)
         .tcp_fd = as_tcp ? fd : -1,
         .group = (gid_t)-1,
         .token = "0123456789abcdef",
-        .most_connections = most,
+        .max_connections = most,
         .idle_s = idle_s,
         .hears = hear,
         .handler = handle,
@@ -188,7 +188,7 @@ Test(http, refuses_a_target_that_is_no_path, .timeout = 20)
 Test(http, keeps_a_body_up_to_its_limit, .timeout = 30)
 {
     struct server server = {0};
-    const size_t most = NP_HTTP_MOST_BODY;
+    const size_t most = NP_HTTP_MAX_BODY;
     char head[128], text[4096], *body = calloc(1, most + 1);
 
     start(&server, false, 64, 10);

@@ -12,7 +12,7 @@ static void set(int i, uid_t uid, enum np_entry_state state, double ended)
     pointers[i] = &entries[i];
 }
 
-Test(ending, one_users_runs_do_not_push_out_anothers)
+Test(notify, one_users_runs_do_not_push_out_anothers)
 {
     const struct np_service_options options = {.keep_runs = 3};
 
@@ -20,32 +20,32 @@ Test(ending, one_users_runs_do_not_push_out_anothers)
     for (int i = 1; i < 5; i++)
         set(i, 2, NP_ENTRY_DONE, 100 - i);
     set(5, 2, NP_ENTRY_RUNNING, 0);
-    cr_assert_eq(np_ending_oldest(&options, pointers, 6, 1000), 5);
-    cr_assert_eq(np_ending_oldest(&options, pointers, 4, 1000), 0);
+    cr_assert_eq(np_notify_oldest(&options, pointers, 6, 1000), 5);
+    cr_assert_eq(np_notify_oldest(&options, pointers, 4, 1000), 0);
 }
 
-Test(ending, what_is_older_than_is_kept_goes)
+Test(notify, what_is_older_than_is_kept_goes)
 {
     const struct np_service_options options = {.keep_s = 50};
 
     set(0, 1, NP_ENTRY_DONE, 10);
     set(1, 1, NP_ENTRY_FAILED, 5);
     set(2, 1, NP_ENTRY_QUEUED, 0);
-    cr_assert_eq(np_ending_oldest(&options, pointers, 3, 55), 0);
-    cr_assert_eq(np_ending_oldest(&options, pointers, 3, 56), 2);
+    cr_assert_eq(np_notify_oldest(&options, pointers, 3, 55), 0);
+    cr_assert_eq(np_notify_oldest(&options, pointers, 3, 56), 2);
 }
 
-Test(ending, a_clock_is_believed_an_hour_after_it_was_set)
+Test(notify, a_clock_is_believed_an_hour_after_it_was_set)
 {
     struct np_steady clock = {0};
 
-    cr_expect(!np_ending_is_steady(&clock, 1e9, 5));
-    cr_expect(!np_ending_is_steady(&clock, 1e9 + 3599, 5 + 3599));
-    cr_expect(np_ending_is_steady(&clock, 1e9 + 3600, 5 + 3600));
+    cr_expect(!np_notify_is_steady(&clock, 1e9, 5));
+    cr_expect(!np_notify_is_steady(&clock, 1e9 + 3599, 5 + 3599));
+    cr_expect(np_notify_is_steady(&clock, 1e9 + 3600, 5 + 3600));
     cr_expect(
-        np_ending_is_steady(&clock, 1e9 + 3650, 5 + 3610)); /* ntpd slews, or steps a little */
-    cr_expect(!np_ending_is_steady(&clock, 2e9, 5 + 3620)); /* years ahead */
-    cr_expect(!np_ending_is_steady(&clock, 2e9 + 3599, 5 + 3620 + 3599));
-    cr_expect(!np_ending_is_steady(&clock, 1e9 + 7300, 5 + 7300)); /* and back */
-    cr_expect(np_ending_is_steady(&clock, 1e9 + 10900, 5 + 10900));
+        np_notify_is_steady(&clock, 1e9 + 3650, 5 + 3610)); /* ntpd slews, or steps a little */
+    cr_expect(!np_notify_is_steady(&clock, 2e9, 5 + 3620)); /* years ahead */
+    cr_expect(!np_notify_is_steady(&clock, 2e9 + 3599, 5 + 3620 + 3599));
+    cr_expect(!np_notify_is_steady(&clock, 1e9 + 7300, 5 + 7300)); /* and back */
+    cr_expect(np_notify_is_steady(&clock, 1e9 + 10900, 5 + 10900));
 }

@@ -128,7 +128,7 @@ Test(profile_screen, the_first_line_is_the_verdict_and_one_row_is_marked)
     for (int which = 0; which < NP_NR_STAGES; which++) {
         made_profile(which, &profile, ribbon);
         char *text = screen_of(&profile, 80, false);
-        snprintf(want, sizeof(want), " LIMIT:  %s ", np_telling_loud((enum np_stage)which, name));
+        snprintf(want, sizeof(want), " LIMIT:  %s ", np_words_loud((enum np_stage)which, name));
         cr_expect(strncmp(text, want, strlen(want)) == 0);
         snprintf(want, sizeof(want), "\n >%s", name);
         bool marked = is_marked_once(text, want);
@@ -219,35 +219,35 @@ Test(profile_screen, numbers_are_read_at_a_glance)
 {
     char text[NP_TELLING_BYTES];
 
-    cr_expect(strcmp(np_telling_rate(1730.4, text), "1,730") == 0);
-    cr_expect(strcmp(np_telling_rate(1234567, text), "1,234,567") == 0);
-    cr_expect(strcmp(np_telling_rate(999.7, text), "1,000") == 0);
-    cr_expect(strcmp(np_telling_rate(48.21, text), "48.2") == 0);
-    cr_expect(strcmp(np_telling_rate(0.354, text), "0.35") == 0);
-    cr_expect(strcmp(np_telling_rate(INFINITY, text), "no limit") == 0);
-    cr_expect(strcmp(np_telling_rate(1e300, text), "1e+300") == 0);
-    cr_expect(strcmp(np_telling_time(0.148, text), "148 ms") == 0);
-    cr_expect(strcmp(np_telling_time(0.000052, text), "52 µs") == 0);
-    cr_expect(strcmp(np_telling_time(1.12, text), "1.1 s") == 0);
-    cr_expect(strcmp(np_telling_share(0.0041, text), "0.4%") == 0);
-    cr_expect(strcmp(np_telling_share(0.634, text), "63%") == 0);
-    cr_expect(strcmp(np_telling_share(0, text), "0%") == 0);
-    cr_expect(strcmp(np_telling_size(115u << 20, text), "115 MiB") == 0);
-    cr_expect(strcmp(np_telling_size(900, text), "900 bytes") == 0);
-    cr_expect(strcmp(np_telling_size(UINT64_MAX, text), "16 EiB") == 0);
-    cr_expect(strcmp(np_telling_gain(1.653, text), "1.65x") == 0);
+    cr_expect(strcmp(np_words_rate(1730.4, text), "1,730") == 0);
+    cr_expect(strcmp(np_words_rate(1234567, text), "1,234,567") == 0);
+    cr_expect(strcmp(np_words_rate(999.7, text), "1,000") == 0);
+    cr_expect(strcmp(np_words_rate(48.21, text), "48.2") == 0);
+    cr_expect(strcmp(np_words_rate(0.354, text), "0.35") == 0);
+    cr_expect(strcmp(np_words_rate(INFINITY, text), "no limit") == 0);
+    cr_expect(strcmp(np_words_rate(1e300, text), "1e+300") == 0);
+    cr_expect(strcmp(np_words_time(0.148, text), "148 ms") == 0);
+    cr_expect(strcmp(np_words_time(0.000052, text), "52 µs") == 0);
+    cr_expect(strcmp(np_words_time(1.12, text), "1.1 s") == 0);
+    cr_expect(strcmp(np_words_share(0.0041, text), "0.4%") == 0);
+    cr_expect(strcmp(np_words_share(0.634, text), "63%") == 0);
+    cr_expect(strcmp(np_words_share(0, text), "0%") == 0);
+    cr_expect(strcmp(np_words_size(115u << 20, text), "115 MiB") == 0);
+    cr_expect(strcmp(np_words_size(900, text), "900 bytes") == 0);
+    cr_expect(strcmp(np_words_size(UINT64_MAX, text), "16 EiB") == 0);
+    cr_expect(strcmp(np_words_gain(1.653, text), "1.65x") == 0);
 }
 
 Test(profile_screen, shares_of_a_step_add_up_to_one)
 {
     struct np_ribbon ribbon[MADE_RIBBON];
     struct np_profile profile;
-    struct np_telling_part parts[NP_TELLING_PARTS];
+    struct np_words_part parts[NP_TELLING_PARTS];
 
     for (int which = 0; which < NR_MADE_PROFILES; which++) {
         double sum = 0;
         made_profile(which, &profile, ribbon);
-        int n = np_telling_parts(&profile, parts);
+        int n = np_words_parts(&profile, parts);
         for (int i = 0; i < n; i++) {
             sum += parts[i].share;
             cr_expect(i == 0 || parts[i].share <= parts[i - 1].share);
@@ -452,7 +452,7 @@ static char *page_of(const struct np_profile *profile)
 
 Test(profile_html, screen_and_page_have_the_same_numbers)
 {
-    struct np_telling_row rows[NP_NR_STAGES];
+    struct np_words_row rows[NP_NR_STAGES];
     struct np_ribbon ribbon[MADE_RIBBON];
     struct np_profile profile;
 
@@ -461,8 +461,8 @@ Test(profile_html, screen_and_page_have_the_same_numbers)
         char *screen = screen_of(&profile, 100, false), *page = page_of(&profile);
         char rate[NP_TELLING_BYTES], cell[64];
 
-        for (int n = np_telling_rows(&profile, rows), i = 0; i < n; i++) {
-            np_telling_rate(rows[i].ceiling, rate);
+        for (int n = np_words_rows(&profile, rows), i = 0; i < n; i++) {
+            np_words_rate(rows[i].ceiling, rate);
             snprintf(cell, sizeof(cell), "class=\"rate\">%s<", rate);
             cr_expect(!isfinite(rows[i].ceiling) || (strstr(screen, rate) && strstr(page, cell)),
                 "%d: %s of %s", which, rate, rows[i].name);
@@ -471,7 +471,7 @@ Test(profile_html, screen_and_page_have_the_same_numbers)
             profile.verdict.advice.rate, profile.ceilings.read_cold, profile.ceilings.read_warm};
         for (int i = 0; i < (profile.verdict.kind == NP_LIMITED ? 5 : 1); i++)
             cr_expect(told[i] == 0 ||
-                          (strstr(screen, np_telling_rate(told[i], rate)) && strstr(page, rate)),
+                          (strstr(screen, np_words_rate(told[i], rate)) && strstr(page, rate)),
                 "%d: %s", which, rate);
         free(screen);
         free(page);

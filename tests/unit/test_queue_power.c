@@ -9,14 +9,14 @@
 #include "tests/test.h"
 #include "tests/unit/made_disk.h"
 
-enum { MOST_DEEDS = 160, SEEDS = 3 };
+enum { MAX_ACTIONS = 160, SEEDS = 3 };
 
-/* What the queue holds, in short: runs' ids and states; a deed's end is acknowledged at `calls`. */
-struct deed {
+/* What the queue holds, in short: runs' ids and states; a action's end is acknowledged at `calls`. */
+struct action {
     uint64_t sum;
     int calls;
 };
-static struct deed deeds[MOST_DEEDS];
+static struct action deeds[MAX_ACTIONS];
 static int nr_deeds, first_syncs; /* until the first was acknowledged */
 
 static int add_to_sum(void *context, const struct np_entry *entry, struct np_err *err)
@@ -42,8 +42,8 @@ static void acknowledge(struct np_queue *queue)
 {
     if (nr_deeds == 0)
         first_syncs = made_disk_syncs();
-    if (nr_deeds < MOST_DEEDS)
-        deeds[nr_deeds++] = (struct deed){sum_of(queue), made_disk_calls()};
+    if (nr_deeds < MAX_ACTIONS)
+        deeds[nr_deeds++] = (struct action){sum_of(queue), made_disk_calls()};
 }
 
 /* Runs are added, changed and removed, long enough for the log to be written back. false: a call failed. */

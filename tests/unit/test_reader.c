@@ -171,7 +171,7 @@ Test(reader, metrics_that_were_cut_back_begin_again)
 
 Test(reader, a_line_that_never_ends_is_passed_over)
 {
-    const size_t bytes = NP_MOST_METRICS + 100;
+    const size_t bytes = NP_MAX_METRICS + 100;
     char *line = malloc(bytes + 1), expected[64];
 
     make_dir();

@@ -11,11 +11,11 @@
 
 #define FAST 50.0 /* 10^9 bytes a second */
 
-enum { MOST_BATCHES = 64, ROW_BYTES = SIDE * SIDE * 3 };
+enum { MAX_BATCHES = 64, ROW_BYTES = SIDE * SIDE * 3 };
 
 struct run {
-    uint64_t digests[MOST_BATCHES]; /* of images and labels on the device */
-    uint64_t last_bytes;            /* copied for the last training batch */
+    uint64_t digests[MAX_BATCHES]; /* of images and labels on the device */
+    uint64_t last_bytes;           /* copied for the last training batch */
     int nr_batches;
     char cache[16];
 };
@@ -148,7 +148,7 @@ static int differing_batches(const struct run *a, const struct run *b)
 {
     int n = a->nr_batches != b->nr_batches;
 
-    for (int i = 0; i < a->nr_batches && i < MOST_BATCHES; i++)
+    for (int i = 0; i < a->nr_batches && i < MAX_BATCHES; i++)
         n += a->digests[i] != b->digests[i];
     return n;
 }

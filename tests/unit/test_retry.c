@@ -3,7 +3,7 @@
 #include "loader/base/json.h"
 #include "tests/test.h"
 
-Test(asking, times_have_a_unit)
+Test(retry, times_have_a_unit)
 {
     static const struct {
         const char *text;
@@ -22,7 +22,7 @@ Test(asking, times_have_a_unit)
         cr_assert(!np_span(bad[i], &seconds) && seconds == -1);
 }
 
-Test(asking, an_exit_code_tells_how_a_run_ended)
+Test(retry, an_exit_code_tells_how_a_run_ended)
 {
     static const struct {
         const char *json;

@@ -5,7 +5,7 @@
 static enum np_entry_state after(
     enum np_entry_state state, double limit_s, double ran_s, double lived_s)
 {
-    const struct np_kept run = {.lived_s = lived_s};
+    const struct np_service_run run = {.lived_s = lived_s};
     struct np_entry to = {
         .state = state, .time_limit_s = limit_s, .ran_s = ran_s, .lived_s = lived_s};
 

@@ -150,24 +150,24 @@ static void model_of(const struct surface *s, struct np_model *model)
 
 static const char *const kinds[] = {"none", "encoded", "decoded"};
 
-static double grid_best(const struct surface *s, int most_readers, uint64_t most_memory)
+static double grid_best(const struct surface *s, int max_readers, uint64_t max_memory)
 {
     struct np_knobs k = s->knobs;
     double best = 0;
 
-    for (k.readers = 1; k.readers <= most_readers; k.readers++)
+    for (k.readers = 1; k.readers <= max_readers; k.readers++)
         for (k.depth = 1; k.depth <= 64; k.depth *= 2)
             for (k.prefetch = 2; k.prefetch <= 32; k.prefetch *= 2)
                 for (int c = 0; c < 3; c++) {
                     snprintf(k.cache, sizeof(k.cache), "%s", kinds[c]);
-                    if (np_tune_memory(&k) <= most_memory)
+                    if (np_tune_memory(&k) <= max_memory)
                         best = fmax(best, true_rate(s, &k));
                 }
     return best;
 }
 
 /* The best measured of as many random points, the config as it is among them. */
-static double random_search(const struct surface *s, uint64_t most_memory)
+static double random_search(const struct surface *s, uint64_t max_memory)
 {
     struct np_knobs k = s->knobs, best = k;
     double most = true_rate(s, &k) * (1 + s->noise * normal());
@@ -177,7 +177,7 @@ static double random_search(const struct surface *s, uint64_t most_memory)
         k.depth = 1 << (int)uniform(0, 6.999);
         k.prefetch = 2 << (int)uniform(0, 4.999);
         snprintf(k.cache, sizeof(k.cache), "%s", kinds[(int)uniform(0, 2.999)]);
-        if (np_tune_memory(&k) > most_memory)
+        if (np_tune_memory(&k) > max_memory)
             continue;
         const double rate = true_rate(s, &k) * (1 + s->noise * normal());
         if (rate > most) {
@@ -192,7 +192,7 @@ static double random_search(const struct surface *s, uint64_t most_memory)
 Test(tune, finds_the_best_of_two_hundred_surfaces)
 {
     double total = 0, total_random = 0, total_threads = 0, worst = INFINITY;
-    int near = 0, most_trials = 0;
+    int near = 0, max_trials = 0;
 
     for (int i = 0; i < SURFACES; i++) {
         struct surface s;
@@ -214,11 +214,11 @@ Test(tune, finds_the_best_of_two_hundred_surfaces)
         total_random += random_search(&s, memory) / best;
         total_threads += true_rate(&s, &threads) / best;
         worst = fmin(worst, found / base);
-        most_trials = s.nr_trials > most_trials ? s.nr_trials : most_trials;
+        max_trials = s.nr_trials > max_trials ? s.nr_trials : max_trials;
     }
     cr_assert_geq(near, SURFACES * 95 / 100);
     cr_assert_geq(worst, 0.99);
-    cr_assert_leq(most_trials, NP_TUNE_TRIALS);
+    cr_assert_leq(max_trials, NP_TUNE_TRIALS);
     cr_assert_gt(total, total_random);
     cr_assert_gt(total, total_threads);
 }
@@ -401,14 +401,14 @@ Test(tune, other_errors_end_it)
 }
 
 /* plain_model() with one read in flight and two batches of 32 ahead. */
-#define LEAST_BYTES (2 * 32 * 40000 + (10 << 20) / 1000)
+#define MIN_BYTES (2 * 32 * 40000 + (10 << 20) / 1000)
 
 Test(tune, a_cap_below_what_the_loader_takes_is_an_error)
 {
     const struct np_model model = plain_model();
     struct script script = {.factor = 1.1, .fails_at = -1};
     struct np_tune_options options = {
-        .max_memory = LEAST_BYTES - 1, .noise = 0.02, .trial = scripted, .context = &script};
+        .max_memory = MIN_BYTES - 1, .noise = 0.02, .trial = scripted, .context = &script};
     struct np_tuned tuned;
     struct np_err err = {0};
 
@@ -426,13 +426,13 @@ Test(tune, a_cap_that_one_reader_alone_keeps_is_kept)
     const struct np_model model = plain_model();
     struct script script = {.factor = 1.1, .fails_at = -1};
     const struct np_tune_options options = {
-        .max_memory = LEAST_BYTES, .noise = 0.02, .trial = scripted, .context = &script};
+        .max_memory = MIN_BYTES, .noise = 0.02, .trial = scripted, .context = &script};
     struct np_tuned tuned;
 
     cr_assert_eq(np_tune(&model, &options, &tuned, NULL), 0);
     cr_assert(tuned.beyond && tuned.nr_trials > 0);
     for (int i = 0; i < tuned.nr_trials; i++)
-        cr_assert_leq(np_tune_memory(&tuned.trials[i].knobs), LEAST_BYTES);
+        cr_assert_leq(np_tune_memory(&tuned.trials[i].knobs), MIN_BYTES);
 }
 
 /* Half of what is free is no wish of anybody's. */

@@ -232,7 +232,7 @@ Test(unpack, what_killed_processes_left_is_removed_also_when_the_file_is_damaged
 struct watched {
     const char *folder;
     uint64_t done_bytes, calls;
-    int most_copies;
+    int max_copies;
 };
 
 static void watch_unpack(void *context, const char *path, uint64_t done_bytes, uint64_t bytes)
@@ -243,7 +243,7 @@ static void watch_unpack(void *context, const char *path, uint64_t done_bytes, u
     cr_expect(strstr(path, "/f.gz") && done_bytes >= watched->done_bytes && done_bytes <= bytes);
     watched->done_bytes = done_bytes;
     watched->calls++;
-    watched->most_copies = copies > watched->most_copies ? copies : watched->most_copies;
+    watched->max_copies = copies > watched->max_copies ? copies : watched->max_copies;
 }
 
 static bool has_nameless_files(const char *folder)
@@ -269,7 +269,7 @@ Test(unpack, it_says_how_far_it_is_and_has_no_name_until_it_is_whole)
     cr_expect(holds(path, content, N));
     cr_expect_gt(watched.calls, 4);
     if (has_nameless_files(folder))
-        cr_expect_eq(watched.most_copies, 0);
+        cr_expect_eq(watched.max_copies, 0);
     np_free(path);
     free(content);
     remove_set(folder);

@@ -19,8 +19,8 @@
 
 #include "loader/base/mem.h"
 
-#define MOST_ELEMENTS (1u << 18) /* of the rows of one run, where a row has no more */
-#define MOST_LINEAR   16         /* rows of a linear layer */
+#define MAX_ELEMENTS (1u << 18) /* of the rows of one run, where a row has no more */
+#define MAX_LINEAR   16         /* rows of a linear layer */
 
 struct check {
     enum np_op op;
@@ -94,9 +94,9 @@ static void set_shapes(
     check->in = check->c / check->w.groups;
     check->out = check->out_c / check->w.groups;
     check->taps = check->w.kernel_h * check->w.kernel_w;
-    most = (int)(MOST_ELEMENTS / (uint64_t)(check->h * check->w_in * check->c +
-                                            check->out_h * check->out_w * check->out_c));
-    most = linear ? MOST_LINEAR : most < 1 ? 1 : most;
+    most = (int)(MAX_ELEMENTS / (uint64_t)(check->h * check->w_in * check->c +
+                                           check->out_h * check->out_w * check->out_c));
+    most = linear ? MAX_LINEAR : most < 1 ? 1 : most;
     check->rows = max_rows < most ? max_rows : most;
     check->batch = check->rows + (!linear && check->rows > 1); /* one row is left over */
 }
@@ -480,8 +480,8 @@ static double compare(struct check *check, float *added)
 /* Floats that are added up before the run, and after it. */
 static size_t added_floats(const struct check *check)
 {
-    int most_c = check->c > check->out_c ? check->c : check->out_c;
-    size_t weights = (size_t)check->taps * (size_t)most_c;
+    int max_c = check->c > check->out_c ? check->c : check->out_c;
+    size_t weights = (size_t)check->taps * (size_t)max_c;
     size_t pixels = y_floats(check) / (size_t)check->out;
 
     weights = weights > pixels ? weights : pixels;

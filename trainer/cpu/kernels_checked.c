@@ -6,10 +6,10 @@
 #include "loader/base/mem.h"
 #include "trainer/cpu/kernels_check.h"
 
-#define MOST_KEY 160
+#define MAX_KEY 160
 
 struct entry {
-    char key[MOST_KEY];
+    char key[MAX_KEY];
     bool wrong;
 };
 
@@ -33,12 +33,12 @@ static void write_with(char *text, size_t bytes)
 }
 
 /* A kernel and the shape it works on; rows do not count. */
-static void write_key(char key[MOST_KEY], const struct np_kernel *kernel,
+static void write_key(char key[MAX_KEY], const struct np_kernel *kernel,
     const struct np_graph *graph, const struct np_op_node *node)
 {
     const struct np_window *w = &node->attrs.window;
     size_t at = 0;
-    int n = snprintf(key, MOST_KEY, "%s:", kernel->name);
+    int n = snprintf(key, MAX_KEY, "%s:", kernel->name);
 
     for (int i = 0; n >= 0 && i < node->nr_ins + node->nr_outs; i++) {
         int t = i < node->nr_ins ? node->ins[i] : node->outs[i - node->nr_ins];
@@ -46,14 +46,14 @@ static void write_key(char key[MOST_KEY], const struct np_kernel *kernel,
         bool batch = tensor && tensor->role == NP_ROLE_ACTIVATION; /* dims[0] is the batch */
 
         at += (size_t)n;
-        n = snprintf(key + at, MOST_KEY - at, i == node->nr_ins ? " -> " : " ");
+        n = snprintf(key + at, MAX_KEY - at, i == node->nr_ins ? " -> " : " ");
         for (int d = batch; n >= 0 && tensor && d < tensor->nr_dims; d++) {
             at += (size_t)n;
-            n = snprintf(key + at, MOST_KEY - at, "%s%d", d > batch ? "x" : "", tensor->dims[d]);
+            n = snprintf(key + at, MAX_KEY - at, "%s%d", d > batch ? "x" : "", tensor->dims[d]);
         }
     }
     at += (size_t)n;
-    snprintf(key + at, MOST_KEY - at, ", stride %d, pad %d, dilation %d, groups %d", w->stride,
+    snprintf(key + at, MAX_KEY - at, ", stride %d, pad %d, dilation %d, groups %d", w->stride,
         w->pad, w->dilation, w->groups);
 }
 
@@ -137,7 +137,7 @@ int np_checked_usable(struct np_checked *checked, const struct np_kernel *kernel
     const struct np_graph *graph, const struct np_op_node *node, int max_rows, bool *ret_found,
     struct np_err *err)
 {
-    char key[MOST_KEY];
+    char key[MAX_KEY];
     double error;
 
     write_key(key, kernel, graph, node);
@@ -174,7 +174,7 @@ char *np_checked_state(const struct np_checked *checked)
     size_t bytes = 128, at;
 
     for (int i = 0; i < checked->nr; i++)
-        bytes += checked->entries[i].wrong ? MOST_KEY + 8 : 0;
+        bytes += checked->entries[i].wrong ? MAX_KEY + 8 : 0;
     char *text = np_alloc(bytes);
     if (!text)
         return NULL;

@@ -8,8 +8,8 @@
 #include "loader/base/mem.h"
 #include "trainer/cpu/simd.h"
 
-#define LEAST_TILE    64                       /* elements: a loop worth starting */
-#define MOST_CHANNELS (INT_MAX / NP_CPU_BLOCK) /* beyond, a period is no int */
+#define MIN_TILE     64                       /* elements: a loop worth starting */
+#define MAX_CHANNELS (INT_MAX / NP_CPU_BLOCK) /* beyond, a period is no int */
 
 static void shape_of(const struct np_tensor *tensor, int *ret_h, int *ret_w, int *ret_c)
 {
@@ -38,12 +38,12 @@ int np_cpu_init(struct np_cpu *cpu, const struct np_graph *graph, const struct n
     cpu->attrs = node->attrs;
     shape_of(out, &cpu->out_h, &cpu->out_w, &c);
     shape_of(in, &cpu->h, &cpu->w, &cpu->c);
-    if (cpu->c > MOST_CHANNELS)
+    if (cpu->c > MAX_CHANNELS)
         return -ENOTSUP;
     cpu->period = cpu->c;
     while (cpu->period % NP_CPU_BLOCK != 0) /* four times at most */
         cpu->period *= 2;
-    cpu->tile = cpu->period * ((LEAST_TILE + cpu->period - 1) / cpu->period);
+    cpu->tile = cpu->period * ((MIN_TILE + cpu->period - 1) / cpu->period);
     return 0;
 }
 

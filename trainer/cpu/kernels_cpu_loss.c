@@ -39,8 +39,8 @@
     })
 
 /* The largest logit (a NaN is none), and the sum of all e^(logit - largest). */
-NP_LOOP(sum_of_exps, (const float *x, size_t n, float *ret_most, float *ret_sum),
-    (x, n, ret_most, ret_sum))
+NP_LOOP(sum_of_exps, (const float *x, size_t n, float *ret_max, float *ret_sum),
+    (x, n, ret_max, ret_sum))
 {
     np_v8 largest = np_set(-INFINITY), sums = np_zero();
     float most = -INFINITY;
@@ -55,7 +55,7 @@ NP_LOOP(sum_of_exps, (const float *x, size_t n, float *ret_most, float *ret_sum)
         most = largest[j] > most ? largest[j] : most;
     for (size_t i = 0; i < n; i += 8)
         sums += EXP(LOGITS(x, i, n) - np_set(most));
-    *ret_most = most;
+    *ret_max = most;
     *ret_sum =
         ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }

@@ -13,10 +13,10 @@
 #include "trainer/cpu/winograd.h"
 
 #define CACHE_BYTES   (384u << 10) /* of transformed tiles */
-#define LEAST_TILES   24           /* of a block; more where the weights are not in a cache */
-#define MOST_TILES    96
+#define MIN_TILES     24           /* of a block; more where the weights are not in a cache */
+#define MAX_TILES     96
 #define WEIGHTS_CACHE (1u << 20)
-#define MOST_WEIGHTS  (12u << 20) /* bytes transformed: beyond, memory is worth more than time */
+#define MAX_WEIGHTS   (12u << 20) /* bytes transformed: beyond, memory is worth more than time */
 
 struct winograd {
     struct np_cpu cpu;
@@ -48,7 +48,7 @@ static bool takes(const struct winograd *wg, const struct np_window *w)
 
     return np_winograd_usable() && w->kernel_h == 3 && w->kernel_w == 3 && w->stride == 1 &&
            w->dilation == 1 && w->groups == 1 && w->pad <= 2 && wg->in_c % 8 == 0 &&
-           wg->out_c % 8 == 0 && weight_floats(wg) * sizeof(float) <= MOST_WEIGHTS &&
+           wg->out_c % 8 == 0 && weight_floats(wg) * sizeof(float) <= MAX_WEIGHTS &&
            2 * wg->out_h * wg->out_w >= covered; /* at most half of the tiles' pixels are cut off */
 }
 
@@ -56,7 +56,7 @@ static bool takes(const struct winograd *wg, const struct np_window *w)
 static void lay_out(struct winograd *wg, struct np_needs *ret_needs)
 {
     size_t n = (size_t)wg->block, at = 0;
-    int most_c = wg->in_c > wg->out_c ? wg->in_c : wg->out_c;
+    int max_c = wg->in_c > wg->out_c ? wg->in_c : wg->out_c;
 
     wg->in_row = (size_t)wg->in_c + (wg->in_c >= 128 ? 16 : 0);
     wg->out_row = (size_t)wg->out_c + (wg->out_c >= 128 ? 16 : 0);
@@ -65,7 +65,7 @@ static void lay_out(struct winograd *wg, struct np_needs *ret_needs)
     wg->tiles_at = at;
     at += (2 * n * sizeof(struct np_wg_tile) + NP_ALIGN - 1) / NP_ALIGN * NP_ALIGN;
     wg->zeros_at = at;
-    at += 6 * (size_t)most_c * sizeof(float);
+    at += 6 * (size_t)max_c * sizeof(float);
     wg->in_at = at;
     at += NP_WG_POINTS * wg->in_point * sizeof(float);
     wg->out_at = at;
@@ -98,9 +98,9 @@ static int choose_block(const struct winograd *wg, int max_rows)
     size_t tile = NP_WG_POINTS * sizeof(float) * (size_t)(wg->in_c + wg->out_c);
     int n = (int)(CACHE_BYTES / tile), all = max_rows * wg->tiles_y * wg->tiles_x;
 
-    n = n < LEAST_TILES ? LEAST_TILES : n;
-    if (n > MOST_TILES || is_wgrad(wg) || weight_floats(wg) * sizeof(float) > WEIGHTS_CACHE)
-        n = MOST_TILES;
+    n = n < MIN_TILES ? MIN_TILES : n;
+    if (n > MAX_TILES || is_wgrad(wg) || weight_floats(wg) * sizeof(float) > WEIGHTS_CACHE)
+        n = MAX_TILES;
     return n < all ? n : all;
 }
 

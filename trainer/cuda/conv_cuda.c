@@ -8,8 +8,8 @@
 
 #include "loader/base/mem.h"
 
-#define MAX_PLANS      24
-#define MOST_WORKSPACE (1ull << 30)
+#define MAX_PLANS     24
+#define MAX_WORKSPACE (1ull << 30)
 
 /* Of all nodes with this key. */
 struct shape {
@@ -24,7 +24,7 @@ struct shape {
 
 struct np_cuda_convs {
     const struct np_dnn_target *target;
-    uint64_t workspace_most; /* bytes that a plan may want where others want less */
+    uint64_t workspace_max; /* bytes that a plan may want where others want less */
     struct shape *shapes;
     int nr_lost;
     char lost_node[128], lost_id[NP_DNN_ID]; /* the first */
@@ -162,7 +162,7 @@ static void build_all(const struct np_cuda_convs *convs, struct shape *shape,
     for (int i = 0; i < n && (shape->nr_plans == 0 || shape->nr_plans + nr_large < most); i++) {
         if (np_dnn_build(convs->target, &offers[i], &plan, NULL) < 0)
             continue;
-        if (plan.workspace_bytes <= convs->workspace_most) {
+        if (plan.workspace_bytes <= convs->workspace_max) {
             shape->plans[shape->nr_plans++] = plan;
             continue;
         }
@@ -266,7 +266,7 @@ struct np_cuda_convs *np_cuda_convs_new(const struct np_dnn_target *target, uint
     if (!convs)
         return NULL;
     convs->target = target;
-    convs->workspace_most = part > 0 && part < MOST_WORKSPACE ? part : MOST_WORKSPACE;
+    convs->workspace_max = part > 0 && part < MAX_WORKSPACE ? part : MAX_WORKSPACE;
     return convs;
 }
 

@@ -11,12 +11,12 @@
 #include "trainer/cuda/device_cuda.h"
 #include "trainer/cuda/nvml.h"
 
-#define H2D_BYTES    (64ull << 20)
-#define D2D_BYTES    (256ull << 20)
-#define MEASURE_MS   300.0
-#define MAX_COPIES   2000
-#define LEAST_BUS    0.70 /* of the link's rate: headers and flow control take up to a fifth */
-#define LEAST_MEMORY 0.75
+#define H2D_BYTES  (64ull << 20)
+#define D2D_BYTES  (256ull << 20)
+#define MEASURE_MS 300.0
+#define MAX_COPIES 2000
+#define MIN_BUS    0.70 /* of the link's rate: headers and flow control take up to a fifth */
+#define MIN_MEMORY 0.75
 
 struct visit {
     struct np_device *device;
@@ -102,14 +102,14 @@ static double link_gbps(const char *speed, const char *width)
 
 static void judge_bus(const struct visit *visit, double gbps)
 {
-    char speed[64], width[32], most_speed[64], most_width[32], text[300];
+    char speed[64], width[32], max_speed[64], max_width[32], text[300];
     int ordinal = visit->cuda->ordinal;
     bool told = np_cuda_pci_file(ordinal, "current_link_speed", speed, sizeof(speed)) &
                 np_cuda_pci_file(ordinal, "current_link_width", width, sizeof(width)) &
-                np_cuda_pci_file(ordinal, "max_link_speed", most_speed, sizeof(most_speed)) &
-                np_cuda_pci_file(ordinal, "max_link_width", most_width, sizeof(most_width));
+                np_cuda_pci_file(ordinal, "max_link_speed", max_speed, sizeof(max_speed)) &
+                np_cuda_pci_file(ordinal, "max_link_width", max_width, sizeof(max_width));
     double link = told ? link_gbps(speed, width) : 0,
-           most = told ? link_gbps(most_speed, most_width) : 0;
+           most = told ? link_gbps(max_speed, max_width) : 0;
 
     if (most < link) /* an idle link is a slow one: it may have slept by now */
         most = link;
@@ -123,12 +123,12 @@ static void judge_bus(const struct visit *visit, double gbps)
     }
     snprintf(text, sizeof(text), "%.1f GB/s from pinned memory, %.0f%% of the link's %.1f (%s x%s)",
         gbps, 100 * gbps / link, link, speed, width);
-    say(visit, gbps >= LEAST_BUS * link ? NP_FOUND_OK : NP_FOUND_WARN, "host to device", text,
+    say(visit, gbps >= MIN_BUS * link ? NP_FOUND_OK : NP_FOUND_WARN, "host to device", text,
         "something shares the bus, or the memory is far: see the NUMA node below; other programs "
         "that copy; the IOMMU (iommu=pt)");
-    if (atoi(width) >= atoi(most_width) || atoi(most_width) > 16)
+    if (atoi(width) >= atoi(max_width) || atoi(max_width) > 16)
         return;
-    snprintf(text, sizeof(text), "x%s, and the GPU could do x%s", width, most_width);
+    snprintf(text, sizeof(text), "x%s, and the GPU could do x%s", width, max_width);
     say(visit, NP_FOUND_WARN, "PCIe width", text,
         "the slot, a riser or the board's layout gives it fewer lanes: try another slot");
 }
@@ -179,7 +179,7 @@ static void look_at_memory(struct visit *visit)
     } else {
         snprintf(text, sizeof(text), "%.0f GB/s copied within, %.0f%% of %.0f (%d MHz, %d bits)",
             gbps, most > 0 ? 100 * gbps / most : 0, most, khz / 1000, bits);
-        say(visit, gbps >= LEAST_MEMORY * most ? NP_FOUND_OK : NP_FOUND_WARN, "device memory", text,
+        say(visit, gbps >= MIN_MEMORY * most ? NP_FOUND_OK : NP_FOUND_WARN, "device memory", text,
             "another process uses the GPU (`nvidia-smi`), or its clocks are lowered: see below");
     }
     device->ops->free(device, from);
@@ -197,7 +197,7 @@ static void judge_clocks(const struct visit *visit)
     char text[256];
 
     snprintf(text, sizeof(text), "SM %d of %d MHz, memory %d of %d MHz, %d W of %d%s%s",
-        facts->sm_mhz, facts->most_sm_mhz, facts->memory_mhz, facts->most_memory_mhz, facts->watts,
+        facts->sm_mhz, facts->max_sm_mhz, facts->memory_mhz, facts->max_memory_mhz, facts->watts,
         facts->watts_limit,
         slowed && facts->slowed_reasons & NP_NVML_THERMAL ? "; slowed by heat"
         : slowed                                          ? "; slowed by the hardware"

@@ -9,8 +9,8 @@
 
 #include "trainer/cuda/device_cuda.h"
 
-#define LEAST_MAJOR  8 /* sm_80: bf16, and the copies that kernels rely on */
-#define LEAST_DRIVER (CUDART_VERSION >= 13000 ? 580 : 525)
+#define MIN_MAJOR  8 /* sm_80: bf16, and the copies that kernels rely on */
+#define MIN_DRIVER (CUDART_VERSION >= 13000 ? 580 : 525)
 #define INSTALL_DRIVER                                                                             \
     "install NVIDIA's driver %d or newer (in a container: run it with --gpus all), or use "        \
     "device: cpu"
@@ -72,12 +72,12 @@ static int no_driver(struct np_err *err)
 
     if (driver == NULL)
         return np_err_set(err, -ENODEV,
-            "no NVIDIA driver: libcuda.so.1 is not on this machine; " INSTALL_DRIVER, LEAST_DRIVER);
+            "no NVIDIA driver: libcuda.so.1 is not on this machine; " INSTALL_DRIVER, MIN_DRIVER);
     dlclose(driver);
     return np_err_set(err, -ENODEV,
         "the NVIDIA driver does not answer: libcuda.so.1 is there, its kernel module is not; load "
         "it (modprobe nvidia), or " INSTALL_DRIVER,
-        LEAST_DRIVER);
+        MIN_DRIVER);
 }
 
 static int old_driver(int version, struct np_err *err)
@@ -88,7 +88,7 @@ static int old_driver(int version, struct np_err *err)
     return np_err_set(err, -ENODEV,
         "the NVIDIA driver%s%s is made for CUDA %d.%d, and this plugin for %d.%d; " INSTALL_DRIVER,
         *name ? " " : "", name, version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
-        CUDART_VERSION % 1000 / 10, LEAST_DRIVER);
+        CUDART_VERSION % 1000 / 10, MIN_DRIVER);
 }
 
 static int no_gpu(struct np_err *err)
@@ -155,10 +155,10 @@ int np_cuda_usable(int ordinal, int n, struct cudaDeviceProp *ret_props, struct 
     code = np_cuda_check(NULL, cudaGetDeviceProperties(ret_props, ordinal), "its properties", err);
     if (code < 0)
         return code;
-    if (ret_props->major < LEAST_MAJOR)
+    if (ret_props->major < MIN_MAJOR)
         return np_err_set(err, -ENODEV,
             "cuda:%d: %.100s is sm_%d%d, and sm_%d0 is the least that is supported: Ampere (A100, "
             "RTX 30) or newer",
-            ordinal, ret_props->name, ret_props->major, ret_props->minor, LEAST_MAJOR);
+            ordinal, ret_props->name, ret_props->major, ret_props->minor, MIN_MAJOR);
     return check_mode(ordinal, err);
 }

@@ -109,9 +109,9 @@ void np_nvml_read(const struct np_nvml *nvml, struct np_nvml_facts *ret_facts)
     unsigned long long reasons = 0;
 
     ret_facts->sm_mhz = clock_of(nvml, nvmlDeviceGetClockInfo, CLOCK_SM);
-    ret_facts->most_sm_mhz = clock_of(nvml, nvmlDeviceGetMaxClockInfo, CLOCK_SM);
+    ret_facts->max_sm_mhz = clock_of(nvml, nvmlDeviceGetMaxClockInfo, CLOCK_SM);
     ret_facts->memory_mhz = clock_of(nvml, nvmlDeviceGetClockInfo, CLOCK_MEMORY);
-    ret_facts->most_memory_mhz = clock_of(nvml, nvmlDeviceGetMaxClockInfo, CLOCK_MEMORY);
+    ret_facts->max_memory_mhz = clock_of(nvml, nvmlDeviceGetMaxClockInfo, CLOCK_MEMORY);
     ret_facts->watts = number_of(nvml, nvmlDeviceGetPowerUsage, 1000);
     ret_facts->watts_limit = number_of(nvml, nvmlDeviceGetEnforcedPowerLimit, 1000);
     ret_facts->watts_default = number_of(nvml, nvmlDeviceGetPowerManagementDefaultLimit, 1000);

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 struct np_nvml_facts { /* -1: not told */
-    int sm_mhz, most_sm_mhz, memory_mhz, most_memory_mhz;
+    int sm_mhz, max_sm_mhz, memory_mhz, max_memory_mhz;
     int watts, watts_limit, watts_default;
     int ecc, ecc_pending;     /* 0 off, 1 on */
     long long ecc_errors;     /* uncorrected, since the driver was loaded */

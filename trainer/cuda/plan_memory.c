@@ -163,7 +163,7 @@ static int too_large(struct np_plan *plan, size_t free_bytes, size_t all, uint64
         (double)free_bytes * 1e-9, (double)all * 1e-9, advice);
 }
 
-static uint64_t most_bytes(
+static uint64_t max_bytes(
     const struct np_plan *plan, uint64_t (*bytes)(const struct np_cuda_program *program))
 {
     return greater(plan->train ? bytes(plan->train) : 0, plan->eval ? bytes(plan->eval) : 0);
@@ -182,12 +182,12 @@ static int bind(struct np_plan *plan, struct np_err *err)
 
 int np_cuda_take_arena(struct np_plan *plan, const struct np_graph *graph, struct np_err *err)
 {
-    uint64_t arena = most_bytes(plan, np_cuda_program_arena_bytes);
+    uint64_t arena = max_bytes(plan, np_cuda_program_arena_bytes);
     size_t free_bytes = 0, all = 0;
     struct np_err why = {0};
     int code;
 
-    plan->workspace_bytes = most_bytes(plan, np_cuda_program_workspace_bytes);
+    plan->workspace_bytes = max_bytes(plan, np_cuda_program_workspace_bytes);
     ask_memory(&free_bytes, &all);
     code = np_cuda_take(plan, plan->workspace_bytes, &plan->workspace, &why);
     if (code == 0)
@@ -203,7 +203,7 @@ int np_cuda_take_arena(struct np_plan *plan, const struct np_graph *graph, struc
 /* Nothing is queued that still uses the workspace: the last trial was waited for. */
 int np_cuda_settle_memory(struct np_plan *plan, struct np_err *err)
 {
-    uint64_t n = plan->layout->nr_params, bytes = most_bytes(plan, np_cuda_program_workspace_bytes);
+    uint64_t n = plan->layout->nr_params, bytes = max_bytes(plan, np_cuda_program_workspace_bytes);
     int code = np_cuda_plan_check(plan,
         cudaMemsetAsync(plan->arrays.params, 0, n * sizeof(float), np_cuda_stream(plan)),
         "device memory", err);

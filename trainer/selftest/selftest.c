@@ -10,7 +10,7 @@
 #include "loader/base/rng.h"
 #include "trainer/selftest/selftest_side.h"
 
-#define MOST_DRAWS 8
+#define MAX_DRAWS 8
 
 const char *const np_selftest_numbers[NP_SELF_NR] = {
     [NP_SELF_LOGITS] = "logits",
@@ -83,13 +83,13 @@ static double movement(enum np_dtype precision)
 
 /* A gradient smaller than this share of all is held against that share: one that is zero but for
  * rounding (a bias before batchnorm) has no digits to compare. */
-static double least_share(enum np_dtype precision)
+static double min_share(enum np_dtype precision)
 {
     return precision == NP_F32 ? 1e-2 : 5e-2;
 }
 
 struct trial {
-    const struct np_selftest_case *kase;
+    const struct np_selftest_case *the_case;
     enum np_dtype precision;
     struct np_self_side device, reference;
     float *params, *moved, *buffers; /* of this draw; moved: params within their rounding */
@@ -129,9 +129,10 @@ static void draw_weights(struct trial *trial, uint64_t seed)
 
 static int load_batch(struct trial *trial, int at, uint64_t seed, struct np_err *err)
 {
-    const struct np_selftest_case *kase = trial->kase;
-    size_t row_bytes = (size_t)kase->height * (size_t)kase->width * (size_t)kase->channels;
-    size_t rows = (size_t)kase->batch, valid = rows - (size_t)kase->nr_masked;
+    const struct np_selftest_case *the_case = trial->the_case;
+    size_t row_bytes =
+        (size_t)the_case->height * (size_t)the_case->width * (size_t)the_case->channels;
+    size_t rows = (size_t)the_case->batch, valid = rows - (size_t)the_case->nr_masked;
     uint8_t *images = np_alloc(rows * row_bytes);
     int32_t *labels = np_alloc_array(rows, sizeof(*labels));
     struct np_draws draws;
@@ -141,7 +142,7 @@ static int load_batch(struct trial *trial, int at, uint64_t seed, struct np_err 
     for (size_t i = 0; images && i < valid * row_bytes; i++)
         images[i] = (uint8_t)np_draw_below(&draws, 256);
     for (size_t r = 0; labels && r < rows; r++)
-        labels[r] = r < valid ? (int32_t)np_draw_below(&draws, (uint32_t)kase->classes) : -1;
+        labels[r] = r < valid ? (int32_t)np_draw_below(&draws, (uint32_t)the_case->classes) : -1;
     code = images && labels ? 0 : np_err_set(err, -ENOMEM, "no memory for a batch");
     if (code == 0)
         code = np_self_load(&trial->device, at, images, labels, err);
@@ -170,7 +171,7 @@ static double grads_error(
     const struct trial *trial, const float *found, const float *want, char *name, size_t name_bytes)
 {
     const struct np_graph *graph = trial->reference.train;
-    const double all = np_self_norm(want, graph->nr_params) * least_share(trial->precision);
+    const double all = np_self_norm(want, graph->nr_params) * min_share(trial->precision);
     double worst = -1;
 
     for (int t = 0; t < graph->nr_tensors; t++) {
@@ -374,10 +375,11 @@ out:
 static int open_trial(
     struct trial *trial, struct np_device *device, struct np_device *cpu, struct np_err *err)
 {
-    int code = np_self_open(&trial->device, device, trial->kase, trial->precision, false, err);
+    int code = np_self_open(&trial->device, device, trial->the_case, trial->precision, false, err);
 
     if (code == 0)
-        code = np_self_open(&trial->reference, cpu, trial->kase, NP_F32, !trial->kase->fast, err);
+        code = np_self_open(
+            &trial->reference, cpu, trial->the_case, NP_F32, !trial->the_case->fast, err);
     if (code < 0)
         return code;
     trial->params = np_alloc_array(trial->reference.train->nr_params + 1, sizeof(float));
@@ -391,8 +393,8 @@ static int open_trial(
 static void set_tolerances(struct trial *trial)
 {
     const int nr_kinks = count_kinks(trial->reference.train);
-    const struct np_selftest_case *kase = trial->kase;
-    const double loose = trial->precision == NP_F32 ? kase->loose_f32 : kase->loose;
+    const struct np_selftest_case *the_case = trial->the_case;
+    const double loose = trial->precision == NP_F32 ? the_case->loose_f32 : the_case->loose;
     double *tolerance = trial->result->tolerance;
 
     for (int k = 0; k < NP_SELF_NR; k++)
@@ -406,10 +408,10 @@ static void set_tolerances(struct trial *trial)
 }
 
 int np_selftest_run(struct np_device *device, struct np_device *cpu,
-    const struct np_selftest_case *kase, enum np_dtype precision, uint64_t seed,
+    const struct np_selftest_case *the_case, enum np_dtype precision, uint64_t seed,
     struct np_selftest_result *ret_result, struct np_err *err)
 {
-    struct trial trial = {.kase = kase, .precision = precision, .result = ret_result};
+    struct trial trial = {.the_case = the_case, .precision = precision, .result = ret_result};
     bool is_void_draw = true;
     int code;
 
@@ -417,7 +419,7 @@ int np_selftest_run(struct np_device *device, struct np_device *cpu,
     code = open_trial(&trial, device, cpu, err);
     if (code == 0)
         set_tolerances(&trial);
-    for (int i = 0; i < MOST_DRAWS && code == 0 && is_void_draw; i++) {
+    for (int i = 0; i < MAX_DRAWS && code == 0 && is_void_draw; i++) {
         ret_result->draws = i + 1;
         code = draw(&trial, seed + (uint64_t)i * 1000003, err);
         if (code == 0)

@@ -52,13 +52,13 @@ struct np_selftest_result {
  * Returns 0 with *ret_result filled, good or not; an error is the device's (out of memory, a call
  * that failed). */
 int np_selftest_run(struct np_device *device, struct np_device *cpu,
-    const struct np_selftest_case *kase, enum np_dtype precision, uint64_t seed,
+    const struct np_selftest_case *the_case, enum np_dtype precision, uint64_t seed,
     struct np_selftest_result *ret_result, struct np_err *err);
 
 /* Sixty steps on drawn pictures against the CPU device in f32 (the reference kernels where `device`
  * is a CPU itself), then the same again: equal weights, bit for bit. */
 int np_selftest_train(struct np_device *device, struct np_device *cpu,
-    const struct np_selftest_case *kase, enum np_dtype precision, uint64_t seed,
+    const struct np_selftest_case *the_case, enum np_dtype precision, uint64_t seed,
     struct np_selftest_result *ret_result, struct np_err *err);
 
 #endif

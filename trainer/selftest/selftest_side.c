@@ -9,15 +9,15 @@
 
 #define THREADS 2 /* and lanes: the reference's rounding should not depend on the box */
 
-static int build(struct np_self_side *side, const struct np_selftest_case *kase,
+static int build(struct np_self_side *side, const struct np_selftest_case *the_case,
     enum np_dtype precision, struct np_err *err)
 {
     static const float mean[4] = {0.5f, 0.4f, 0.3f, 0.45f}, std[4] = {0.25f, 0.2f, 0.3f, 0.22f};
-    const struct np_graph_input input = {.batch = kase->batch,
-        .height = kase->height,
-        .width = kase->width,
-        .channels = kase->channels,
-        .classes = kase->classes,
+    const struct np_graph_input input = {.batch = the_case->batch,
+        .height = the_case->height,
+        .width = the_case->width,
+        .channels = the_case->channels,
+        .classes = the_case->classes,
         .mean = mean,
         .std = std,
         .precision = precision,
@@ -25,7 +25,8 @@ static int build(struct np_self_side *side, const struct np_selftest_case *kase,
     struct np_report report;
 
     np_report_init(&report, "selftest");
-    side->train = np_graph_build(kase->model, kase->blocks, kase->loss, &input, &report);
+    side->train =
+        np_graph_build(the_case->model, the_case->blocks, the_case->loss, &input, &report);
     if (!side->train)
         np_err_set(err, -EINVAL, "the network cannot be built: %s",
             report.nr_errs ? report.errs[0].text : "no memory");
@@ -61,7 +62,7 @@ static int make_room(struct np_self_side *side, struct np_self_batch *batch, str
 }
 
 int np_self_open(struct np_self_side *side, struct np_device *device,
-    const struct np_selftest_case *kase, enum np_dtype precision, bool reference,
+    const struct np_selftest_case *the_case, enum np_dtype precision, bool reference,
     struct np_err *err)
 {
     const struct np_plan_options options = {
@@ -69,7 +70,7 @@ int np_self_open(struct np_self_side *side, struct np_device *device,
     int code;
 
     *side = (struct np_self_side){.device = device};
-    code = build(side, kase, precision, err);
+    code = build(side, the_case, precision, err);
     for (int i = 0; i < NP_SELF_BATCHES && code == 0; i++)
         code = make_room(side, &side->batches[i], err);
     if (code == 0)

@@ -28,7 +28,7 @@ struct np_self_numbers {
 
 /* Builds graph and plan; batches are filled by np_self_draw(). Closed in any case. */
 int np_self_open(struct np_self_side *side, struct np_device *device,
-    const struct np_selftest_case *kase, enum np_dtype precision, bool reference,
+    const struct np_selftest_case *the_case, enum np_dtype precision, bool reference,
     struct np_err *err);
 void np_self_close(struct np_self_side *side);
 

@@ -13,7 +13,7 @@
 #define LAST  10 /* whose mean is what was learnt */
 
 struct course {
-    const struct np_selftest_case *kase;
+    const struct np_selftest_case *the_case;
     uint64_t seed;
     uint8_t *images;
     int32_t *labels;
@@ -24,11 +24,11 @@ struct course {
 /* A class's picture: colours of its own in blocks of 4 x 4 pixels. */
 static void draw_row(struct course *course, int row, struct np_draws *noise)
 {
-    const struct np_selftest_case *kase = course->kase;
-    const int c = kase->channels, w = kase->width;
-    uint8_t *at = course->images + (size_t)row * (size_t)(kase->height * w * c);
+    const struct np_selftest_case *the_case = course->the_case;
+    const int c = the_case->channels, w = the_case->width;
+    uint8_t *at = course->images + (size_t)row * (size_t)(the_case->height * w * c);
 
-    for (int i = 0; i < kase->height * w * c; i++) {
+    for (int i = 0; i < the_case->height * w * c; i++) {
         struct np_draws block;
         uint32_t colour;
 
@@ -46,8 +46,8 @@ static void draw_batch(struct course *course, uint64_t step)
 
     np_draws_init(&labels, course->seed, NP_STREAM_TEST, 10, (uint32_t)step, 0);
     np_draws_init(&noise, course->seed, NP_STREAM_TEST, 11, (uint32_t)step, 0);
-    for (int row = 0; row < course->kase->batch; row++) {
-        course->labels[row] = (int32_t)np_draw_below(&labels, (uint32_t)course->kase->classes);
+    for (int row = 0; row < course->the_case->batch; row++) {
+        course->labels[row] = (int32_t)np_draw_below(&labels, (uint32_t)course->the_case->classes);
         draw_row(course, row, &noise);
     }
 }
@@ -83,7 +83,7 @@ static int train_once(struct np_device *device, struct course *course, enum np_d
 {
     struct np_self_side side;
     float *params = NULL;
-    int code = np_self_open(&side, device, course->kase, precision, reference, err);
+    int code = np_self_open(&side, device, course->the_case, precision, reference, err);
 
     if (code == 0 && !(params = np_alloc_array(side.train->nr_params + 1, sizeof(float))))
         code = np_err_set(err, -ENOMEM, "no memory for the weights");
@@ -135,14 +135,14 @@ static void judge(struct np_selftest_result *result, const double *found, const 
 }
 
 int np_selftest_train(struct np_device *device, struct np_device *cpu,
-    const struct np_selftest_case *kase, enum np_dtype precision, uint64_t seed,
+    const struct np_selftest_case *the_case, enum np_dtype precision, uint64_t seed,
     struct np_selftest_result *ret_result, struct np_err *err)
 {
-    const size_t rows = (size_t)kase->batch;
-    struct course course = {.kase = kase,
+    const size_t rows = (size_t)the_case->batch;
+    struct course course = {.the_case = the_case,
         .seed = seed,
-        .images =
-            np_alloc(rows * (size_t)kase->height * (size_t)kase->width * (size_t)kase->channels),
+        .images = np_alloc(
+            rows * (size_t)the_case->height * (size_t)the_case->width * (size_t)the_case->channels),
         .labels = np_alloc_array(rows, sizeof(int32_t))};
     const bool on_cpu = device->ops == cpu->ops;
     double losses[3][STEPS];

@@ -6,18 +6,18 @@ const char *const np_deed_names[NP_NR_DEEDS] = {
 
 enum who { ROOT, OWNER, MEMBER, OTHER, NET, NET_TOKEN, NET_OWNER, NET_MEMBER, NR_WHO };
 
-/* Rows by deed: root, owner, member of the group, others, TCP, TCP with the administrator's token, with the owner's,
+/* Rows by action: root, owner, member of the group, others, TCP, TCP with the administrator's token, with the owner's,
  * with that of another user. A run has its submitter's rights, and nobody submits without being somebody: not by TCP.
  * What a run reads and says is its owner's. With the administrator's token somebody acts as the administrator does,
  * but for submitting. */
 static const bool table[NP_NR_DEEDS][NR_WHO] = {
-    [NP_DEED_SUBMIT] = {true, true, true, false, false, false, false, false},
-    [NP_DEED_LIST] = {true, true, true, false, true, true, true, true},
-    [NP_DEED_READ] = {true, true, false, false, false, true, true, false},
-    [NP_DEED_CONTROL] = {true, true, false, false, false, true, true, false},
-    [NP_DEED_TOKEN] = {true, true, true, false, false, false, false, false},
-    [NP_DEED_MANAGE] = {true, false, false, false, false, false, false, false},
-    [NP_DEED_HEALTH] = {true, true, true, true, true, true, true, true},
+    [NP_ACTION_SUBMIT] = {true, true, true, false, false, false, false, false},
+    [NP_ACTION_LIST] = {true, true, true, false, true, true, true, true},
+    [NP_ACTION_READ] = {true, true, false, false, false, true, true, false},
+    [NP_ACTION_CONTROL] = {true, true, false, false, false, true, true, false},
+    [NP_ACTION_TOKEN] = {true, true, true, false, false, false, false, false},
+    [NP_ACTION_MANAGE] = {true, false, false, false, false, false, false, false},
+    [NP_ACTION_HEALTH] = {true, true, true, true, true, true, true, true},
 };
 
 /* The daemon's own user is to it what root is to a box. */
@@ -41,10 +41,10 @@ static enum who who_is(const struct np_access *access, const struct np_caller *c
     return caller->member ? MEMBER : OTHER;
 }
 
-bool np_access_may(
-    const struct np_access *access, const struct np_caller *caller, enum np_deed deed, uid_t owner)
+bool np_access_may(const struct np_access *access, const struct np_caller *caller,
+    enum np_action action, uid_t owner)
 {
-    return table[deed][who_is(access, caller, owner)];
+    return table[action][who_is(access, caller, owner)];
 }
 
 bool np_access_is_limited(const struct np_access *access, uid_t uid)

@@ -5,14 +5,14 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum np_deed {
-    NP_DEED_SUBMIT,
-    NP_DEED_LIST,    /* runs, their states and rates; devices; the page */
-    NP_DEED_READ,    /* a run's config, log and metrics */
-    NP_DEED_CONTROL, /* stop, pause, resume, remove, change its priority */
-    NP_DEED_TOKEN,   /* a token of the caller's own: make it anew, and take it back */
-    NP_DEED_MANAGE,  /* reload the settings, hold the queue, drain a device */
-    NP_DEED_HEALTH,  /* /healthz, /metrics */
+enum np_action {
+    NP_ACTION_SUBMIT,
+    NP_ACTION_LIST,    /* runs, their states and rates; devices; the page */
+    NP_ACTION_READ,    /* a run's config, log and metrics */
+    NP_ACTION_CONTROL, /* stop, pause, resume, remove, change its priority */
+    NP_ACTION_TOKEN,   /* a token of the caller's own: make it anew, and take it back */
+    NP_ACTION_MANAGE,  /* reload the settings, hold the queue, drain a device */
+    NP_ACTION_HEALTH,  /* /healthz, /metrics */
     NP_NR_DEEDS
 };
 extern const char *const np_deed_names[NP_NR_DEEDS];
@@ -31,8 +31,8 @@ struct np_access {
 };
 
 /* owner: the run's submitter; (uid_t)-1 where it is about no run. */
-bool np_access_may(
-    const struct np_access *access, const struct np_caller *caller, enum np_deed deed, uid_t owner);
+bool np_access_may(const struct np_access *access, const struct np_caller *caller,
+    enum np_action action, uid_t owner);
 
 /* Is this one of a box's users, for whom its limits are? Not so root, the service's own user, and the one user of
  * a service of their own. */

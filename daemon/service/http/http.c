@@ -18,7 +18,7 @@
 #define MEMORY_BYTES (16 << 10)  /* of a connection: heads longer than that are refused (431) */
 #define MAX_GROUPS   1024        /* of a caller who has more, the first group alone counts */
 #define OTHER_FILES  256         /* that the process opens besides connections */
-#define MOST_BODIES  (64u << 20) /* of all requests under way */
+#define MAX_BODIES   (64u << 20) /* of all requests under way */
 #define TURN_NS      10000000    /* at a time; what is left then is done in the next turn */
 
 struct np_http_held {
@@ -42,9 +42,9 @@ struct np_http {
     struct MHD_Daemon *daemons[2];  /* Unix, TCP */
     struct np_http_held *held;
     struct np_peers peers;
-    size_t bodies;      /* bytes of all bodies that are kept */
-    int most, most_tcp; /* connections */
-    int left_fd;        /* readable: a turn has left something to do */
+    size_t bodies;     /* bytes of all bodies that are kept */
+    int most, max_tcp; /* connections */
+    int left_fd;       /* readable: a turn has left something to do */
 };
 
 /* --- who asks --------------------------------------------------------------------------------- */
@@ -171,22 +171,22 @@ const char *np_http_field(const struct np_http_request *request, const char *nam
 }
 
 /* What bodies may take in all; a quarter of it is for the service's own user and root. */
-static size_t most_bodies(const struct np_http_held *held)
+static size_t max_bodies(const struct np_http_held *held)
 {
     const bool own = np_peer_is_own(&held->http->peers, &held->request.caller);
 
-    return own ? MOST_BODIES : MOST_BODIES - MOST_BODIES / 4;
+    return own ? MAX_BODIES : MAX_BODIES - MAX_BODIES / 4;
 }
 
 /* Room for so many bytes of the body and a NUL. */
 static bool grow_body(struct np_http_held *held, size_t bytes)
 {
-    const size_t room = bytes > NP_HTTP_MOST_BODY / 2 ? NP_HTTP_MOST_BODY + 1 : 2 * bytes + 256;
+    const size_t room = bytes > NP_HTTP_MAX_BODY / 2 ? NP_HTTP_MAX_BODY + 1 : 2 * bytes + 256;
     char *body;
 
     if (bytes < held->room)
         return true;
-    if (held->http->bodies + room - held->room > most_bodies(held) || !(body = np_alloc(room)))
+    if (held->http->bodies + room - held->room > max_bodies(held) || !(body = np_alloc(room)))
         return false;
     memcpy(body, held->request.body, held->request.body_bytes);
     np_free(held->body);
@@ -203,7 +203,7 @@ static void take_body(struct np_http_held *held, const char *bytes, size_t nr)
 
     if (held->refused || held->unheard)
         return;
-    if (nr > NP_HTTP_MOST_BODY - used) {
+    if (nr > NP_HTTP_MAX_BODY - used) {
         held->refused = MHD_HTTP_CONTENT_TOO_LARGE;
     } else if (!grow_body(held, used + nr)) {
         held->refused = MHD_HTTP_SERVICE_UNAVAILABLE;
@@ -386,7 +386,7 @@ static struct MHD_Daemon *start(struct np_http *http, int fd, int most)
 
 /* So many connections, or as many as the process may open files for: where it may open no more at all, nothing
  * works, least of all what would close some. */
-static int most_connections(int wanted)
+static int max_connections(int wanted)
 {
     const rlim_t files = (rlim_t)wanted + OTHER_FILES;
     struct rlimit limit;
@@ -406,7 +406,7 @@ static int most_connections(int wanted)
 /* which: 0: Unix, 1: TCP. fd -1: not at all. */
 static int listen_on(struct np_http *http, int which, int fd, struct np_err *err)
 {
-    const int most = which ? http->most_tcp : http->most - http->most_tcp;
+    const int most = which ? http->max_tcp : http->most - http->max_tcp;
 
     if (fd < 0 || (http->daemons[which] = start(http, fd, most)))
         return 0;
@@ -422,7 +422,7 @@ int np_http_add_tcp(struct np_http *http, int fd, struct np_err *err)
 int np_http_open(
     const struct np_http_options *options, struct np_http **ret_http, struct np_err *err)
 {
-    const int most = most_connections(options->most_connections), most_tcp = most / 8;
+    const int most = max_connections(options->max_connections), max_tcp = most / 8;
     struct np_http *http = np_alloc(sizeof(*http));
 
     if (!http)
@@ -433,10 +433,10 @@ int np_http_open(
         return np_err_set(err, -errno, "an eventfd: %s", strerror(errno));
     }
     /* Each has more room than its peers are given: one that is shut is there for a moment still. */
-    np_peers_init(&http->peers, most * 3 / 4, most_tcp * 3 / 4,
+    np_peers_init(&http->peers, most * 3 / 4, max_tcp * 3 / 4,
         options->idle_s > 0 ? options->idle_s : IDLE_S, geteuid());
     http->most = most;
-    http->most_tcp = most_tcp;
+    http->max_tcp = max_tcp;
     int code = listen_on(http, 0, options->socket_fd, err);
     if (code == 0)
         code = listen_on(http, 1, options->tcp_fd, err);

@@ -9,7 +9,7 @@
 #include "daemon/service/http/access.h"
 #include "loader/base/err.h"
 
-#define NP_HTTP_MOST_BODY (1u << 20)
+#define NP_HTTP_MAX_BODY (1u << 20)
 
 struct np_http_request {
     const char *method; /* "GET" */
@@ -37,7 +37,7 @@ struct np_http_options {
     gid_t group;              /* whose members are `member`; (gid_t)-1: nobody is */
     const char *token;        /* the administrator's, of TCP; NULL: nobody has one; borrowed */
     np_http_user_fn *user_of; /* NULL: no user has one */
-    int most_connections;     /* of all; fewer where the process may not open so many files */
+    int max_connections;      /* of all; fewer where the process may not open so many files */
     double idle_s;            /* that a connection is kept for which says nothing; 0: 75 */
     np_http_hears_fn *hears;
     np_http_handler_fn *handler;

@@ -8,14 +8,14 @@
 #define BODY_S   30 /* for a body of at most 1 MiB */
 #define ANSWER_S 60
 
-void np_peers_init(struct np_peers *peers, int most, int most_tcp, double idle_s, uid_t own_uid)
+void np_peers_init(struct np_peers *peers, int most, int max_tcp, double idle_s, uid_t own_uid)
 {
     const int each = most / 16;
 
-    *peers = (struct np_peers){.most_own = most / 2,
-        .most_others = most - most / 2,
-        .most_each = each > 0 ? each : 1,
-        .most_tcp = most_tcp,
+    *peers = (struct np_peers){.max_own = most / 2,
+        .max_others = most - most / 2,
+        .max_each = each > 0 ? each : 1,
+        .max_tcp = max_tcp,
         .idle_ns = (uint64_t)(idle_s * 1e9),
         .own_uid = own_uid};
     peers->body_ns =
@@ -75,11 +75,11 @@ static bool make_room(
 static bool may_come(const struct np_peers *peers, const struct np_caller *caller)
 {
     if (!caller->socket)
-        return make_room(peers, caller, TCP, peers->most_tcp);
+        return make_room(peers, caller, TCP, peers->max_tcp);
     if (np_peer_is_own(peers, caller))
-        return make_room(peers, caller, OWN, peers->most_own);
-    return make_room(peers, caller, EACH, peers->most_each) &&
-           make_room(peers, caller, OTHERS, peers->most_others);
+        return make_room(peers, caller, OWN, peers->max_own);
+    return make_room(peers, caller, EACH, peers->max_each) &&
+           make_room(peers, caller, OTHERS, peers->max_others);
 }
 
 struct np_peer *np_peers_add(

@@ -29,14 +29,14 @@ struct np_peer {
 };
 
 struct np_peers {
-    int most_own, most_others, most_each, most_tcp; /* set once */
-    uint64_t idle_ns, body_ns, answer_ns;           /* set once: how long a state lasts at most */
-    uid_t own_uid; /* set once: it and root are the service's own */
+    int max_own, max_others, max_each, max_tcp; /* set once */
+    uint64_t idle_ns, body_ns, answer_ns;       /* set once: how long a state lasts at most */
+    uid_t own_uid;                              /* set once: it and root are the service's own */
     struct np_peer *first;
 };
 
 /* most: of all; idle_s: for which an idle one is kept. */
-void np_peers_init(struct np_peers *peers, int most, int most_tcp, double idle_s, uid_t own_uid);
+void np_peers_init(struct np_peers *peers, int most, int max_tcp, double idle_s, uid_t own_uid);
 /* caller is copied. NULL: out of memory. The new one may be shut already. np_peers_drop() frees it. */
 struct np_peer *np_peers_add(
     struct np_peers *peers, int fd, const struct np_caller *caller, uint64_t now_ns);

@@ -15,43 +15,43 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define MOST_WAIT_S 60.0
-#define MOST_OWN    (NP_MOST_WAITS / 2) /* waits of the service's own user and root */
-#define MOST_TCP    (NP_MOST_WAITS / 8)
-#define MOST_OTHERS (NP_MOST_WAITS / 8) /* of each */
+#define MAX_WAIT_S 60.0
+#define MAX_OWN    (NP_MAX_WAITS / 2) /* waits of the service's own user and root */
+#define MAX_TCP    (NP_MAX_WAITS / 8)
+#define MAX_OTHERS (NP_MAX_WAITS / 8) /* of each */
 
 struct route {
     const char *method, *path; /* "#": a run's number; "*" at the end: anything */
-    enum np_deed deed;
+    enum np_action action;
     void (*answer)(struct np_call *call);
 };
 
 static const struct route routes_table[] = {
-    {"GET", "/v1/runs", NP_DEED_LIST, np_route_list},
-    {"POST", "/v1/runs", NP_DEED_SUBMIT, np_route_submit},
-    {"GET", "/v1/runs/#", NP_DEED_LIST, np_route_show},
-    {"PATCH", "/v1/runs/#", NP_DEED_CONTROL, np_route_patch},
-    {"DELETE", "/v1/runs/#", NP_DEED_CONTROL, np_route_remove},
-    {"POST", "/v1/runs/#/stop", NP_DEED_CONTROL, np_route_stop},
-    {"POST", "/v1/runs/#/pause", NP_DEED_CONTROL, np_route_pause},
-    {"POST", "/v1/runs/#/resume", NP_DEED_CONTROL, np_route_resume},
-    {"POST", "/v1/runs/#/retry", NP_DEED_CONTROL, np_route_retry},
-    {"POST", "/v1/runs/#/hold", NP_DEED_CONTROL, np_route_hold},
-    {"GET", "/v1/runs/#/config", NP_DEED_READ, np_route_config},
-    {"GET", "/v1/runs/#/log", NP_DEED_READ, np_route_log},
-    {"GET", "/v1/runs/#/metrics", NP_DEED_READ, np_route_metrics},
-    {"GET", "/v1/devices", NP_DEED_LIST, np_route_devices},
-    {"PATCH", "/v1/devices", NP_DEED_MANAGE, np_route_drain},
-    {"GET", "/v1/service", NP_DEED_LIST, np_route_service},
-    {"PATCH", "/v1/service", NP_DEED_MANAGE, np_route_hold_all},
-    {"POST", "/v1/service/reload", NP_DEED_MANAGE, np_route_reload},
-    {"POST", "/v1/tokens", NP_DEED_TOKEN, np_route_new_token},
-    {"DELETE", "/v1/tokens", NP_DEED_TOKEN, np_route_drop_token},
-    {"GET", "/healthz", NP_DEED_HEALTH, np_route_health},
-    {"GET", "/metrics", NP_DEED_HEALTH, np_route_prometheus},
-    {"GET", "/openapi.json", NP_DEED_LIST, np_route_page},
-    {"GET", "/assets/*", NP_DEED_LIST, np_route_page},
-    {"GET", "/", NP_DEED_LIST, np_route_page},
+    {"GET", "/v1/runs", NP_ACTION_LIST, np_route_list},
+    {"POST", "/v1/runs", NP_ACTION_SUBMIT, np_route_submit},
+    {"GET", "/v1/runs/#", NP_ACTION_LIST, np_route_show},
+    {"PATCH", "/v1/runs/#", NP_ACTION_CONTROL, np_route_patch},
+    {"DELETE", "/v1/runs/#", NP_ACTION_CONTROL, np_route_remove},
+    {"POST", "/v1/runs/#/stop", NP_ACTION_CONTROL, np_route_stop},
+    {"POST", "/v1/runs/#/pause", NP_ACTION_CONTROL, np_route_pause},
+    {"POST", "/v1/runs/#/resume", NP_ACTION_CONTROL, np_route_resume},
+    {"POST", "/v1/runs/#/retry", NP_ACTION_CONTROL, np_route_retry},
+    {"POST", "/v1/runs/#/hold", NP_ACTION_CONTROL, np_route_hold},
+    {"GET", "/v1/runs/#/config", NP_ACTION_READ, np_route_config},
+    {"GET", "/v1/runs/#/log", NP_ACTION_READ, np_route_log},
+    {"GET", "/v1/runs/#/metrics", NP_ACTION_READ, np_route_metrics},
+    {"GET", "/v1/devices", NP_ACTION_LIST, np_route_devices},
+    {"PATCH", "/v1/devices", NP_ACTION_MANAGE, np_route_drain},
+    {"GET", "/v1/service", NP_ACTION_LIST, np_route_service},
+    {"PATCH", "/v1/service", NP_ACTION_MANAGE, np_route_hold_all},
+    {"POST", "/v1/service/reload", NP_ACTION_MANAGE, np_route_reload},
+    {"POST", "/v1/tokens", NP_ACTION_TOKEN, np_route_new_token},
+    {"DELETE", "/v1/tokens", NP_ACTION_TOKEN, np_route_drop_token},
+    {"GET", "/healthz", NP_ACTION_HEALTH, np_route_health},
+    {"GET", "/metrics", NP_ACTION_HEALTH, np_route_prometheus},
+    {"GET", "/openapi.json", NP_ACTION_LIST, np_route_page},
+    {"GET", "/assets/*", NP_ACTION_LIST, np_route_page},
+    {"GET", "/", NP_ACTION_LIST, np_route_page},
 };
 #define NR_ROUTES (sizeof(routes_table) / sizeof(*routes_table))
 
@@ -214,7 +214,7 @@ static bool is_own(const struct np_routes *routes, const struct np_caller *calle
 static bool may_wait(const struct np_routes *routes, const struct np_caller *caller)
 {
     const bool own = is_own(routes, caller);
-    const int most = own ? MOST_OWN : caller->socket ? MOST_OTHERS : MOST_TCP;
+    const int most = own ? MAX_OWN : caller->socket ? MAX_OTHERS : MAX_TCP;
     int same = 0, others = 0;
 
     for (int i = 0; i < routes->nr_waits; i++) {
@@ -224,7 +224,7 @@ static bool may_wait(const struct np_routes *routes, const struct np_caller *cal
         others += !waits_own;
         same += own ? waits_own : np_peer_is_same(waits, caller) && waits->token == caller->token;
     }
-    return same < most && (own || others < NP_MOST_WAITS - MOST_OWN);
+    return same < most && (own || others < NP_MAX_WAITS - MAX_OWN);
 }
 
 struct np_wait *np_answer_later(struct np_call *call, enum np_wait_for what)
@@ -289,7 +289,7 @@ bool np_query_seconds(struct np_call *call, const char *name, double *ret_second
         np_answer_error(call, 400, "invalid", "%s: expected seconds, as 2.5", name);
         return false;
     }
-    *ret_seconds = seconds < MOST_WAIT_S ? seconds : MOST_WAIT_S;
+    *ret_seconds = seconds < MAX_WAIT_S ? seconds : MAX_WAIT_S;
     return true;
 }
 
@@ -323,11 +323,11 @@ bool np_query_states(struct np_call *call, const char *name, unsigned *ret_state
 
 /* --- requests --------------------------------------------------------------------------------- */
 
-static bool may(const struct np_call *call, enum np_deed deed)
+static bool may(const struct np_call *call, enum np_action action)
 {
     const struct np_service *service = call->routes->service;
 
-    return np_access_may(np_service_access(service), &call->request->caller, deed,
+    return np_access_may(np_service_access(service), &call->request->caller, action,
         call->entry ? call->entry->uid : (uid_t)-1);
 }
 
@@ -346,11 +346,11 @@ static void answer(struct np_call *call, const struct route *route)
 {
     if (call->id > 0)
         call->entry = np_service_find(call->routes->service, call->id);
-    if (call->id > 0 && !call->entry && may(call, NP_DEED_LIST))
+    if (call->id > 0 && !call->entry && may(call, NP_ACTION_LIST))
         np_answer_error(call, 404, "not_found", "there is no run %lld", (long long)call->id);
-    else if (!may(call, route->deed))
+    else if (!may(call, route->action))
         np_answer_error(call, 403, "forbidden", "you may not %s here: docs/SERVICE.md says who may",
-            np_deed_names[route->deed]);
+            np_deed_names[route->action]);
     else if (!has_right_type(call->request))
         np_answer_error(call, 415, "invalid", "a request's body is application/json");
     else
@@ -391,7 +391,7 @@ bool np_routes_hear(void *context, const struct np_http_request *request)
 
     if (call.id > 0)
         call.entry = np_service_find(call.routes->service, call.id);
-    return route && may(&call, route->deed);
+    return route && may(&call, route->action);
 }
 
 /* As np_answer_error(), and with what RFC 9110 wants beside it. */

@@ -99,7 +99,7 @@ static void write_caller(struct np_call *call)
     np_json_bool(json, "token", caller->token || caller->user);
     np_json_bool(json, "all_runs",
         np_access_may(
-            np_service_access(call->routes->service), caller, NP_DEED_CONTROL, (uid_t)-1));
+            np_service_access(call->routes->service), caller, NP_ACTION_CONTROL, (uid_t)-1));
     np_json_close(json, '}');
 }
 

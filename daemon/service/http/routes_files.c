@@ -34,14 +34,14 @@ static void answer_unread(struct np_call *call, int code)
 }
 
 static bool start_read(struct np_call *call, struct np_wait *wait, np_child_fn *work,
-    const void *wish, double most_s, size_t most)
+    const void *wish, double max_s, size_t most)
 {
     const struct np_child_start start = {.uid = call->entry->uid,
         .gid = call->entry->gid,
         .work = work,
         .context = wish,
         .epoll_fd = call->routes->epoll_fd,
-        .most_s = most_s,
+        .max_s = max_s,
         .most = most};
     struct np_err err = {0};
 
@@ -106,7 +106,7 @@ static bool start_log(struct np_call *call, struct np_wait *wait)
         wait->log.wait_s = 0;
     wait->log.dir = call->entry->dir;
     return start_read(
-        call, wait, np_reader_log, &wait->log, wait->log.wait_s + READ_S, NP_MOST_LOG + 64);
+        call, wait, np_reader_log, &wait->log, wait->log.wait_s + READ_S, NP_MAX_LOG + 64);
 }
 
 bool np_turn_log(struct np_routes *routes, struct np_wait *wait)
@@ -158,7 +158,7 @@ bool np_turn_metrics(struct np_routes *routes, struct np_wait *wait)
     wait->metrics.dir = call.entry->dir;
     if (wait->child.pid == 0)
         return !start_read(
-            &call, wait, np_reader_metrics, &wait->metrics, READ_S, 2 * NP_MOST_METRICS);
+            &call, wait, np_reader_metrics, &wait->metrics, READ_S, 2 * NP_MAX_METRICS);
     const int code = np_child_turn(&wait->child);
     if (code == 1 && wait->child.used > 0)
         np_answer_text(&call, "application/json", wait->child.text, wait->child.used, NULL);

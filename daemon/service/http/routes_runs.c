@@ -9,10 +9,10 @@
 #include "daemon/service/service_parts.h"
 #include "loader/base/clock.h"
 
-#define MOST_PRIORITY 100
-#define MOST_VALUES   1000 /* of a body */
-#define MOST_SECONDS  1e9
-#define MOST_PATTERN  100
+#define MAX_PRIORITY 100
+#define MAX_VALUES   1000 /* of a body */
+#define MAX_SECONDS  1e9
+#define MAX_PATTERN  100
 
 /* --- a run as JSON ---------------------------------------------------------------------------- */
 
@@ -31,7 +31,8 @@ static void write_fields(struct np_call *call, const struct np_entry *entry)
 
     np_service_write_run(service, json, entry, np_is_known(call));
     np_json_text(json, "on_end",
-        np_access_may(np_service_access(service), &call->request->caller, NP_DEED_READ, entry->uid)
+        np_access_may(
+            np_service_access(service), &call->request->caller, NP_ACTION_READ, entry->uid)
             ? entry->on_end
             : NULL);
 }
@@ -86,8 +87,8 @@ static bool take_filter(struct np_call *call, struct filter *filter)
         .name = np_http_query(call->request, "name"),
         .limit = INT64_MAX,
         .tail = INT64_MAX};
-    if (filter->name && strlen(filter->name) > MOST_PATTERN) {
-        np_answer_error(call, 400, "invalid", "name: a pattern has at most %d bytes", MOST_PATTERN);
+    if (filter->name && strlen(filter->name) > MAX_PATTERN) {
+        np_answer_error(call, 400, "invalid", "name: a pattern has at most %d bytes", MAX_PATTERN);
         return false;
     }
     return np_query_states(call, "state", &filter->states) &&
@@ -237,14 +238,14 @@ static bool is_small(const char *text, size_t bytes)
     bool in_text = false;
     int nr = 0;
 
-    for (size_t i = 0; i < bytes && nr <= MOST_VALUES; i++)
+    for (size_t i = 0; i < bytes && nr <= MAX_VALUES; i++)
         if (in_text && text[i] == '\\')
             i++;
         else if (text[i] == '"')
             in_text = !in_text;
         else if (!in_text)
             nr += text[i] == ',' || text[i] == '[' || text[i] == '{';
-    return nr <= MOST_VALUES;
+    return nr <= MAX_VALUES;
 }
 
 struct np_node *np_body_of(struct np_call *call, const char *const *keys)
@@ -253,7 +254,7 @@ struct np_node *np_body_of(struct np_call *call, const char *const *keys)
     struct np_err err = {0};
 
     if (!is_small(call->request->body, call->request->body_bytes)) {
-        np_answer_error(call, 400, "invalid", "the body has more than %d values", MOST_VALUES);
+        np_answer_error(call, 400, "invalid", "the body has more than %d values", MAX_VALUES);
         return NULL;
     }
     if (np_json_parse(call->request->body, call->request->body_bytes, &body, &err) < 0) {
@@ -317,7 +318,7 @@ bool np_body_seconds(const struct np_node *body, const char *key, double *ret_se
     if (node->kind != NP_NODE_SCALAR || node->quoted || !strchr("0123456789", *node->text))
         return false;
     const double seconds = strtod(node->text, &end);
-    if (*end || !(seconds > 0 && seconds <= MOST_SECONDS))
+    if (*end || !(seconds > 0 && seconds <= MAX_SECONDS))
         return false;
     *ret_seconds = seconds;
     return true;
@@ -357,7 +358,7 @@ void np_route_patch(struct np_call *call)
 
     if (!body)
         return;
-    if (!np_body_whole(body, "priority", -MOST_PRIORITY, MOST_PRIORITY, &priority) ||
+    if (!np_body_whole(body, "priority", -MAX_PRIORITY, MAX_PRIORITY, &priority) ||
         !np_body_seconds(body, "time_limit", &time_limit_s) ||
         (priority == INT64_MAX && time_limit_s < 0)) {
         np_answer_error(call, 400, "invalid",

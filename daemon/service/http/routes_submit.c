@@ -11,13 +11,13 @@
 #include "daemon/service/http/routes_parts.h"
 #include "loader/base/mem.h"
 
-#define MOST_PRIORITY  100
-#define MOST_RETRIES   1000
-#define MOST_PATH      4000
-#define MOST_SAID      (256u << 10) /* of a check, beside the config */
-#define MOST_PROBLEMS  100
-#define MOST_OVERRIDES 4096
-#define LEAST_MEMORY   (64 << 20) /* less, and it could not even begin */
+#define MAX_PRIORITY  100
+#define MAX_RETRIES   1000
+#define MAX_PATH      4000
+#define MAX_SAID      (256u << 10) /* of a check, beside the config */
+#define MAX_PROBLEMS  100
+#define MAX_OVERRIDES 4096
+#define MIN_MEMORY    (64 << 20) /* less, and it could not even begin */
 
 /* --- the body --------------------------------------------------------------------------------- */
 
@@ -93,13 +93,13 @@ static bool take_overrides(const struct np_node *list, struct np_entry *entry)
 
     if (!list || list->nr_items == 0)
         return true;
-    if (!(entry->overrides = np_alloc(MOST_OVERRIDES)))
+    if (!(entry->overrides = np_alloc(MAX_OVERRIDES)))
         return false;
     for (int i = 0; i < list->nr_items; i++) {
         const char *text = list->items[i]->text;
         char *at = entry->overrides + used;
 
-        if (used + strlen(text) + 2 > MOST_OVERRIDES)
+        if (used + strlen(text) + 2 > MAX_OVERRIDES)
             continue;
         used += (size_t)sprintf(at, "%s%s", used ? "\n" : "", text);
         for (at += *at == '\n'; *at; at++)
@@ -139,7 +139,7 @@ static char *take_environment(const struct np_node *body, const struct np_check 
 
         good = item->kind == NP_NODE_SCALAR && item->quoted && is_named(check, item->key) &&
                !np_text_control(item->text, &bytes) &&
-               strlen(lines) + strlen(item->text) + strlen(item->key) < NP_ENVIRONMENT_MOST_BYTES;
+               strlen(lines) + strlen(item->text) + strlen(item->key) < NP_ENVIRONMENT_MAX_BYTES;
         if (good) {
             char *more = np_format("%s%s=%s\n", lines, item->key, item->text);
 
@@ -174,11 +174,11 @@ static const char *take_body(
 {
     const char *name = np_body_text(body, "name", "", 63), *key = np_body_text(body, "key", "", 32);
     const char *device = np_body_text(body, "device", "", 31);
-    const char *on_end = np_body_text(body, "on_end", "", NP_HOOK_MOST_BYTES);
+    const char *on_end = np_body_text(body, "on_end", "", NP_HOOK_MAX_BYTES);
     size_t bytes;
 
-    check->config = np_body_text(body, "config", NULL, NP_HTTP_MOST_BODY);
-    check->path = np_body_text(body, "path", NULL, MOST_PATH);
+    check->config = np_body_text(body, "config", NULL, NP_HTTP_MAX_BODY);
+    check->path = np_body_text(body, "path", NULL, MAX_PATH);
     check->overrides = np_node_get(body, "overrides");
     check->device = device;
     if (!check->config || !check->path || !is_path(check->path))
@@ -191,11 +191,11 @@ static const char *take_body(
         return "\"key\": 32 hex digits";
     if (!device || (np_node_get(body, "device") && !is_device(device)))
         return "\"device\": auto, cpu, sim, gpu, cuda, cuda:N";
-    if (!np_body_whole(body, "priority", -MOST_PRIORITY, MOST_PRIORITY, &entry->priority))
+    if (!np_body_whole(body, "priority", -MAX_PRIORITY, MAX_PRIORITY, &entry->priority))
         return "\"priority\": a whole number, -100 to 100";
-    if (!np_body_whole(body, "max_retries", 0, MOST_RETRIES, &entry->max_retries))
+    if (!np_body_whole(body, "max_retries", 0, MAX_RETRIES, &entry->max_retries))
         return "\"max_retries\": a whole number, 0 to 1000";
-    if (!np_body_whole(body, "memory", LEAST_MEMORY, INT64_MAX, &entry->memory_bytes))
+    if (!np_body_whole(body, "memory", MIN_MEMORY, INT64_MAX, &entry->memory_bytes))
         return "\"memory\": bytes, at least 64 MiB";
     if (!take_cpus(np_node_get(body, "cpus"), &entry->cpus))
         return "\"cpus\": a number, 0.1 to 10000";
@@ -305,7 +305,7 @@ void np_route_submit(struct np_call *call)
     const int64_t most = np_service_options(call->routes->service)->limits.config_bytes;
     struct np_entry entry = {
         .uid = uid, .gid = gid, .umask = -1, .max_retries = 3, .exit_code = -1};
-    struct np_check check = {.uid = uid, .gid = gid, .most_bytes = 4 * (size_t)most + MOST_SAID};
+    struct np_check check = {.uid = uid, .gid = gid, .max_bytes = 4 * (size_t)most + MAX_SAID};
     struct np_wait *wait;
 
     if (!body)
@@ -360,7 +360,7 @@ static void answer_problems(struct np_call *call, const struct np_node *problems
     np_json_text(json, "code", "config");
     np_json_text(json, "text", text_of(problems->items[0], "text"));
     np_json_open(json, "problems", '[');
-    for (int i = 0; i < problems->nr_items && i < MOST_PROBLEMS; i++)
+    for (int i = 0; i < problems->nr_items && i < MAX_PROBLEMS; i++)
         write_problem(json, problems->items[i]);
     np_json_close(json, ']');
     np_json_close(json, '}');
@@ -406,7 +406,7 @@ static bool take_answer(const struct np_node *answer, struct np_entry *entry)
 {
     const char *config = np_body_text(answer, "config", NULL, SIZE_MAX);
     const char *name = np_body_text(answer, "name", NULL, 63),
-               *runs = np_body_text(answer, "runs", NULL, MOST_PATH);
+               *runs = np_body_text(answer, "runs", NULL, MAX_PATH);
     const char *device = np_body_text(answer, "device", "auto", 31);
     const char *note = np_body_text(answer, "note", "", 1000); /* of data that were not looked at */
 

@@ -25,7 +25,7 @@ static void say_wait(
     const struct np_service *service, const struct np_entry *entry, char *text, size_t bytes)
 {
     const struct np_service_options *options = &service->options;
-    const struct np_kept *run = np_service_run_of(service, entry->id);
+    const struct np_service_run *run = np_service_run_of(service, entry->id);
     const int drained = np_dispatch_drained(options->devices, options->nr_devices, entry);
 
     *text = '\0';

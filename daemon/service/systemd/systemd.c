@@ -11,7 +11,7 @@
 
 #define SYSTEMD "org.freedesktop.systemd1"
 #define MANAGER SYSTEMD ".Manager"
-#define MOST_US 10000000u /* of a call */
+#define MAX_US  10000000u /* of a call */
 
 static int open_private(const char *below, sd_bus **ret_bus)
 {
@@ -39,7 +39,7 @@ int np_systemd_open(const char *private_below, sd_bus **ret_bus, struct np_err *
     if (code < 0)
         return np_err_set(
             err, -EHOSTDOWN, "the user's systemd cannot be reached: %s", strerror(-code));
-    sd_bus_set_method_call_timeout(*ret_bus, MOST_US);
+    sd_bus_set_method_call_timeout(*ret_bus, MAX_US);
     return 0;
 }
 

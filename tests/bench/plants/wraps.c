@@ -26,7 +26,7 @@
 #include "loader/pixels/resize.h"
 #include "loader/ring.h"
 
-#define MOST_FDS 4096
+#define MAX_FDS 4096
 
 static struct {
     double decompress, decode, augment;
@@ -34,7 +34,7 @@ static struct {
     double write_mbps, fsync_ms;
 } plants = {.decompress = 1, .decode = 1, .augment = 1};
 
-static _Atomic uint64_t written[MOST_FDS]; /* bytes since the last fsync */
+static _Atomic uint64_t written[MAX_FDS]; /* bytes since the last fsync */
 
 __attribute__((constructor)) static void read_plants(void)
 {
@@ -181,7 +181,7 @@ ssize_t __wrap_write(int fd, const void *data, size_t bytes)
 {
     ssize_t wrote = __real_write(fd, data, bytes);
 
-    if (plants.write_mbps > 0 && wrote > 0 && fd >= 0 && fd < MOST_FDS)
+    if (plants.write_mbps > 0 && wrote > 0 && fd >= 0 && fd < MAX_FDS)
         atomic_fetch_add_explicit(&written[fd], (uint64_t)wrote, memory_order_relaxed);
     return wrote;
 }
@@ -193,7 +193,7 @@ int __wrap_fsync(int fd)
     double seconds = plants.fsync_ms * 1e-3;
     int result = __real_fsync(fd);
 
-    if (plants.write_mbps > 0 && fd >= 0 && fd < MOST_FDS)
+    if (plants.write_mbps > 0 && fd >= 0 && fd < MAX_FDS)
         seconds += (double)atomic_exchange_explicit(&written[fd], 0, memory_order_relaxed) * 1e-6 /
                    plants.write_mbps;
     if (seconds > 0)
