@@ -33,7 +33,7 @@ struct np_bad {
 
 int np_bad_new(const struct np_bad_options *options, struct np_bad **ret_bad, struct np_err *err)
 {
-    struct np_bad *bad = np_alloc(sizeof(*bad));
+    struct np_bad *bad = np_try_alloc(sizeof(*bad), NULL);
 
     if (!bad)
         return np_err_set(err, -ENOMEM, "out of memory for the bad-sample list");
@@ -89,7 +89,7 @@ static bool is_before(const struct np_bad_sample *a, const struct np_bad_sample 
 int np_bad_add(struct np_bad *bad, const struct np_bad_sample *sample, struct np_err *err)
 {
     const struct count *judged = &bad->counts[sample->kind];
-    struct entry *entry = np_alloc(sizeof(*entry)), **at;
+    struct entry *entry = np_try_alloc(sizeof(*entry), NULL), **at;
     uint64_t nr_bad = 1; /* up to this one, at least */
 
     if (!entry)

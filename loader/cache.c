@@ -36,7 +36,7 @@ struct np_cache {
 int np_cache_new(uint64_t cap_bytes, int nr_sets, const uint64_t *nr_samples,
     struct np_cache **ret_cache, struct np_err *err)
 {
-    struct np_cache *cache = np_alloc(sizeof(*cache));
+    struct np_cache *cache = np_try_alloc(sizeof(*cache), NULL);
     bool whole = cache != NULL;
 
     assert(nr_sets >= 1 && nr_sets <= 2);
@@ -54,7 +54,7 @@ int np_cache_new(uint64_t cap_bytes, int nr_sets, const uint64_t *nr_samples,
     }
     for (int s = 0; whole && s < nr_sets; s++) {
         cache->nr_samples[s] = nr_samples[s];
-        cache->words[s] = np_alloc_array(nr_samples[s] ? nr_samples[s] : 1, sizeof(uint64_t));
+        cache->words[s] = np_try_array(nr_samples[s] ? nr_samples[s] : 1, sizeof(uint64_t), NULL);
         whole = cache->words[s] != NULL;
     }
     if (!whole) {

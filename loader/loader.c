@@ -301,7 +301,7 @@ static int start_readers(struct np_loader *loader, int nr_readers, struct np_err
     int code = 0;
 
     np_files_allow(nr_readers * (loader->config.depth + 1)); /* a folder's files, a ring each */
-    loader->readers = np_alloc_array((size_t)nr_readers, sizeof(*loader->readers));
+    loader->readers = np_try_array((size_t)nr_readers, sizeof(*loader->readers), NULL);
     if (!loader->readers)
         return np_err_set(err, -ENOMEM, "out of memory for the readers");
     while (!code && loader->nr_readers < nr_readers) {
@@ -315,7 +315,7 @@ static int start_readers(struct np_loader *loader, int nr_readers, struct np_err
 int np_loader_start(
     const struct np_loader_config *config, struct np_loader **ret_loader, struct np_err *err)
 {
-    struct np_loader *loader = np_alloc(sizeof(*loader));
+    struct np_loader *loader = np_try_alloc(sizeof(*loader), NULL);
     int code;
 
     if (!loader)

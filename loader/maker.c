@@ -50,7 +50,7 @@ static int new_replays(struct np_maker *maker, struct np_err *err)
 int np_maker_new(
     const struct np_maker_options *options, struct np_maker **ret_maker, struct np_err *err)
 {
-    struct np_maker *maker = np_alloc(sizeof(*maker));
+    struct np_maker *maker = np_try_alloc(sizeof(*maker), NULL);
     int code = 0;
 
     if (!maker)
@@ -149,7 +149,7 @@ static int decode_full(struct np_maker *maker, const struct np_making *making,
     if (code)
         return code;
     /* Allocates only while larger pictures than before come in. */
-    if (np_hold(&maker->full, &maker->full_cap, bytes))
+    if (np_hold(&maker->full, &maker->full_cap, bytes, NULL))
         return np_err_set(err, -ENOMEM, "out of memory for a picture of %zu bytes", bytes);
     for (int y = 0; y < info->height; y++)
         memcpy(maker->full + (size_t)y * row_bytes,

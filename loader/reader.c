@@ -141,10 +141,10 @@ static int new_jobs(struct np_reader *reader, struct np_err *err)
     const int depth = reader->config->depth;
 
     reader->buffer_bytes = (max_bytes(reader->config) + 64 + 4095) / 4096 * 4096;
-    reader->jobs = np_alloc_array((size_t)depth, sizeof(*reader->jobs));
+    reader->jobs = np_try_array((size_t)depth, sizeof(*reader->jobs), NULL);
     for (int i = 0; reader->jobs && i < depth; i++)
         reader->jobs[i].own_fd = -1;
-    reader->free_jobs = np_alloc_array((size_t)depth, sizeof(*reader->free_jobs));
+    reader->free_jobs = np_try_array((size_t)depth, sizeof(*reader->free_jobs), NULL);
     reader->buffers = mmap(NULL, reader->buffer_bytes * (size_t)depth, PROT_READ | PROT_WRITE,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reader->buffers == MAP_FAILED)
@@ -286,7 +286,7 @@ static void free_reader(struct np_reader *reader)
 int np_reader_start(const struct np_reader_config *config, int number,
     struct np_reader **ret_reader, struct np_err *err)
 {
-    struct np_reader *reader = np_alloc(sizeof(*reader));
+    struct np_reader *reader = np_try_alloc(sizeof(*reader), NULL);
     sigset_t all, before;
     int code;
 

@@ -98,7 +98,7 @@ static int check_size(struct np_reader *reader, struct np_job *job)
             NP_MAX_SAMPLE_BYTES);
     if (job->record.bytes <= job->buffer_bytes)
         return 0;
-    if (np_hold(&job->own_buffer, &job->own_bytes, job->record.bytes))
+    if (np_hold(&job->own_buffer, &job->own_bytes, job->record.bytes, NULL))
         return np_err_set(
             &reader->why, -ENOMEM, "out of memory to read %u bytes", job->record.bytes);
     job->buffer = job->own_buffer;

@@ -16,7 +16,7 @@ struct np_replay {
 struct np_replay *np_replay_new(int nr_samples, uint64_t cap_bytes)
 {
     struct np_replay *replay =
-        np_alloc(sizeof(*replay) + (size_t)nr_samples * sizeof(*replay->samples));
+        np_try_alloc(sizeof(*replay) + (size_t)nr_samples * sizeof(*replay->samples), NULL);
 
     if (!replay)
         return NULL;
@@ -46,7 +46,7 @@ struct np_replayed *np_replay_add(struct np_replay *replay, uint64_t sample, siz
 
     struct np_replayed *output = &replay->samples[replay->nr_samples];
 
-    output->data = np_alloc(bytes + BEHIND);
+    output->data = np_try_alloc(bytes + BEHIND, NULL);
     if (!output->data) {
         replay->full = true;
         return NULL;

@@ -87,7 +87,7 @@ static int ring_memory(struct np_ring *ring, struct np_err *err)
 
     ring->memory_bytes = (size_t)ring->nr_slots * (image_bytes + label_bytes + about_bytes);
     ring->memory = ring->allocator.alloc(ring->allocator.context, ring->memory_bytes);
-    ring->slots = np_alloc_array((size_t)ring->nr_slots, sizeof *ring->slots);
+    ring->slots = np_try_array((size_t)ring->nr_slots, sizeof *ring->slots, NULL);
     if (!ring->memory || !ring->slots)
         return np_err_set(err, -ENOMEM,
             "cannot get %zu MiB of pinned memory for %d batches of %d x %d x %d x %d; lower "
@@ -109,7 +109,7 @@ static int ring_memory(struct np_ring *ring, struct np_err *err)
 int np_ring_new(const struct np_batch_shape *shape, int nr_slots,
     const struct np_allocator *allocator, struct np_ring **ret_ring, struct np_err *err)
 {
-    struct np_ring *ring = np_alloc(sizeof *ring);
+    struct np_ring *ring = np_try_alloc(sizeof *ring, NULL);
     int code;
 
     assert(nr_slots >= 2 && shape->rows > 0);

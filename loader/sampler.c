@@ -79,7 +79,7 @@ int np_sampler_new(
 
     if (code)
         return code;
-    sampler = np_alloc(sizeof *sampler);
+    sampler = np_try_alloc(sizeof *sampler, NULL);
     if (!sampler)
         return np_err_set(err, -ENOMEM, "out of memory for the sampler");
     sampler->options = *options;

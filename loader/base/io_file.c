@@ -239,7 +239,7 @@ out:
 static char *grow(char *data, uint64_t used, uint64_t *room, uint64_t limit)
 {
     uint64_t wider = *room > limit / 2 ? limit : *room * 2;
-    char *copy = np_alloc(wider);
+    char *copy = np_try_alloc(wider, NULL);
 
     if (copy)
         memcpy(copy, data, used);
@@ -262,7 +262,7 @@ static int read_all(int fd, uint64_t max_bytes, char **data, uint64_t *ret_bytes
         return -EFBIG;
     if (S_ISREG(info.st_mode) && info.st_size > 0)
         room = (uint64_t)info.st_size + 2; /* one for the NUL, one to see the end */
-    if (!(*data = np_alloc(room)))
+    if (!(*data = np_try_alloc(room, NULL)))
         return -ENOMEM;
     for (;;) {
         if (used + 1 == room && !(*data = grow(*data, used, &room, max_bytes + 2)))

@@ -60,8 +60,8 @@ static int open_sim(struct np_io *io, int depth, struct np_err *err)
         status = np_sim_plant_read(&plant, err);
     if (status)
         return status;
-    io->state =
-        np_alloc(sizeof(struct sim) + (size_t)depth * sizeof(((struct sim *)0)->pending[0]));
+    io->state = np_try_alloc(
+        sizeof(struct sim) + (size_t)depth * sizeof(((struct sim *)0)->pending[0]), NULL);
     if (!io->state)
         return np_err_set(err, -ENOMEM, "no memory for %d reads in flight", depth);
     np_io_sim_set(io, &options);

@@ -64,7 +64,7 @@ static int try_enter(const struct io_uring *ring)
 
 static int open_state(struct np_io *io, int depth, struct np_err *err)
 {
-    struct io_uring *ring = np_alloc(sizeof(*ring));
+    struct io_uring *ring = np_try_alloc(sizeof(*ring), NULL);
     int status = ring ? open_ring(ring, (unsigned)depth) : -ENOMEM;
 
     if (status == 0 && (status = try_enter(ring)) < 0)

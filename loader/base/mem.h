@@ -18,14 +18,30 @@ struct np_allocator {
 
 extern const struct np_allocator np_page_allocator; /* mmap, huge pages where offered */
 
-void *np_alloc(size_t bytes); /* aligned to NP_ALIGN, zeroed; NULL when out of memory */
-void *np_alloc_array(size_t n, size_t bytes); /* the same, overflow checked */
-void np_free(void *memory);                   /* of np_alloc */
+/* Small memory: at most 64 KiB, or as many small pieces as our own constants allow. Aligned to NP_ALIGN, zeroed, freed
+ * with np_free. Never NULL: when there is none the process ends with a message (abort), and a killed run loses
+ * nothing. Not for loader/, which is also a library. */
+void *np_alloc(size_t bytes);
+void *np_alloc_array(size_t n, size_t bytes);
+char *np_strdup(const char *text); /* NULL for NULL */
+char *np_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Makes *array (a pointer of any type to items of item_bytes, NULL at first) hold n items and keep what it held: room is
+ * doubled. *room: items that it holds. */
+void np_grow(void *array, size_t *room, size_t n, size_t item_bytes);
+
+/* The same for sizes that come from files, configs or the network, for arenas and caches, and for all of loader/: NULL
+ * or -ENOMEM, and err says how many bytes were asked for. err may be NULL. */
+void *np_try_alloc(size_t bytes, struct np_err *err);
+void *np_try_array(size_t n, size_t bytes, struct np_err *err); /* overflow checked */
+char *np_try_strdup(const char *text, struct np_err *err); /* NULL for NULL, and err as it was */
+char *np_try_format(struct np_err *err, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+int np_try_grow(void *array, size_t *room, size_t n, size_t item_bytes, struct np_err *err);
 /* Makes *memory (a pointer of any type, NULL at first) hold `bytes`, *room says how many it holds.
  * What it held is lost when it grows; a quarter more than asked, so that wandering sizes settle.
  * 0 or -ENOMEM, and then *memory is NULL. */
-int np_hold(void *memory, size_t *room, size_t bytes);
-char *np_strdup(const char *text); /* freed with np_free; NULL for NULL */
-char *np_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int np_hold(void *memory, size_t *room, size_t bytes, struct np_err *err);
+
+void np_free(void *memory); /* of any of these; NULL: nothing */
 
 #endif

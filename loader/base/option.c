@@ -229,7 +229,7 @@ static void parse_floats(const struct np_option *option, const struct np_node *n
         mistake(report, node, option, type_names[NP_OPT_FLOATS]);
         return;
     }
-    values = np_alloc_array((size_t)node->nr_items, sizeof(*values));
+    values = np_try_array((size_t)node->nr_items, sizeof(*values), NULL);
     for (int i = 0; values && i < node->nr_items; i++) {
         const struct np_node *item = node->items[i];
 
@@ -269,7 +269,7 @@ static void parse_value(const struct np_option *option, const struct np_node *no
         break;
     case NP_OPT_STRING:
         np_free(*(char **)field(option, object));
-        *(char **)field(option, object) = np_strdup(node->text);
+        *(char **)field(option, object) = np_try_strdup(node->text, NULL);
         break;
     case NP_OPT_WORD: parse_word(option, node, object, report); break;
     default: parse_number(option, node, object, report); break;

@@ -23,7 +23,7 @@ static const struct np_option table[] = {
 struct np_node *np_sim_pairs(const char *text)
 {
     struct np_node *map = np_node_new(NP_NODE_MAP, 1, 1);
-    char *copy = np_strdup(text), *rest = copy, *pair;
+    char *copy = np_try_strdup(text, NULL), *rest = copy, *pair;
 
     while ((pair = strsep(&rest, ",\n"))) {
         char *key = strsep(&pair, "=");

@@ -35,7 +35,7 @@ struct np_tracks {
 
 struct np_tracks *np_tracks_new(void)
 {
-    return np_alloc(sizeof(struct np_tracks));
+    return np_try_alloc(sizeof(struct np_tracks), NULL);
 }
 
 void np_tracks_free(struct np_tracks *tracks)
@@ -53,7 +53,7 @@ void np_tracks_free(struct np_tracks *tracks)
 
 struct np_spans *np_tracks_join(struct np_tracks *tracks, const char *name, int tid)
 {
-    struct np_spans *spans = np_alloc(sizeof(*spans)), *newest;
+    struct np_spans *spans = np_try_alloc(sizeof(*spans), NULL), *newest;
 
     if (!spans)
         return NULL;

@@ -89,7 +89,7 @@ struct np_stat {
 
 struct np_stat *np_stat_new(void)
 {
-    return np_alloc(sizeof(struct np_stat));
+    return np_try_alloc(sizeof(struct np_stat), NULL);
 }
 
 void np_stat_free(struct np_stat *stat)
@@ -107,7 +107,7 @@ void np_stat_free(struct np_stat *stat)
 
 struct np_block *np_stat_join(struct np_stat *stat, const char *thread)
 {
-    struct np_block *block = np_alloc(sizeof(*block)), *newest;
+    struct np_block *block = np_try_alloc(sizeof(*block), NULL), *newest;
 
     if (!block)
         return NULL;

@@ -29,7 +29,7 @@ struct np_fetch {
 
 int np_fetch_open(const struct np_index *index, struct np_fetch **ret_fetch, struct np_err *err)
 {
-    struct np_fetch *fetch = np_alloc(sizeof(*fetch));
+    struct np_fetch *fetch = np_try_alloc(sizeof(*fetch), NULL);
 
     if (fetch) {
         fetch->index = index;
@@ -73,7 +73,7 @@ static int open_file(
     if (fetch->fd >= 0)
         close(fetch->fd);
     np_free(fetch->fd_path);
-    fetch->fd_path = np_strdup(path);
+    fetch->fd_path = np_try_strdup(path, NULL);
     fetch->fd = -1;
     if (!fetch->fd_path)
         return np_err_set(err, -ENOMEM, "out of memory to read samples");
@@ -91,7 +91,7 @@ static int hold(uint8_t **buffer, size_t *room, size_t bytes, struct np_err *err
     if (bytes <= *room && *buffer)
         return 0;
     np_free(*buffer);
-    *buffer = np_alloc(bytes);
+    *buffer = np_try_alloc(bytes, NULL);
     *room = *buffer ? bytes : 0;
     return *buffer ? 0 : np_err_set(err, -ENOMEM, "out of memory for %zu bytes", bytes);
 }

@@ -33,7 +33,7 @@ static int no_memory(struct np_err *err)
 /* New shards among old ones would be one set to a glob. */
 static int check_empty(const struct np_packer *packer, struct np_err *err)
 {
-    char *old = np_format("%s/%s-[0-9]*.tar*", packer->out, packer->name);
+    char *old = np_try_format(NULL, "%s/%s-[0-9]*.tar*", packer->out, packer->name);
     glob_t found = {0};
     int code = old ? 0 : no_memory(err);
 
@@ -52,7 +52,7 @@ static int check_empty(const struct np_packer *packer, struct np_err *err)
 int np_packer_open(
     const struct np_pack_options *options, struct np_packer **ret_packer, struct np_err *err)
 {
-    struct np_packer *packer = np_alloc(sizeof(*packer));
+    struct np_packer *packer = np_try_alloc(sizeof(*packer), NULL);
     struct np_pack_options own = *options;
     char real[4096];
     int code = packer ? np_make_dirs(options->out, err) : no_memory(err);
@@ -60,10 +60,10 @@ int np_packer_open(
     if (!code && !realpath(options->out, real))
         code = np_err_set(err, -errno, "%s: %s", options->out, strerror(errno));
     if (!code) {
-        packer->out = np_strdup(real);
-        packer->name = np_strdup(options->name);
-        packer->pattern =
-            np_format("%s/%s-*.tar%s", real, options->name, options->zstd_level ? ".zst" : "");
+        packer->out = np_try_strdup(real, NULL);
+        packer->name = np_try_strdup(options->name, NULL);
+        packer->pattern = np_try_format(
+            NULL, "%s/%s-*.tar%s", real, options->name, options->zstd_level ? ".zst" : "");
         packer->index = np_index_new();
         if (!packer->out || !packer->name || !packer->pattern || !packer->index)
             code = no_memory(err);
@@ -115,7 +115,7 @@ static int claim(struct np_packer *packer, const char *name)
 {
     if (packer->samples * 2 >= packer->names_room) {
         const uint64_t room = packer->names_room ? packer->names_room * 2 : 1024;
-        uint64_t *larger = np_alloc_array(room, sizeof(*larger));
+        uint64_t *larger = np_try_array(room, sizeof(*larger), NULL);
 
         if (!larger)
             return -ENOMEM;

@@ -40,7 +40,7 @@ static int no_memory(struct np_err *err)
 int np_shards_open(const struct np_pack_options *options, struct np_index *index,
     struct np_shards **ret_shards, struct np_err *err)
 {
-    struct np_shards *shards = np_alloc(sizeof(*shards));
+    struct np_shards *shards = np_try_alloc(sizeof(*shards), NULL);
     int code;
 
     if (!shards)
@@ -48,7 +48,7 @@ int np_shards_open(const struct np_pack_options *options, struct np_index *index
     shards->options = *options;
     shards->index = index;
     shards->fd = -1;
-    shards->buffer = np_alloc(BUFFER_BYTES);
+    shards->buffer = np_try_alloc(BUFFER_BYTES, NULL);
     code = shards->buffer ? np_io_open(&shards->io, "pread", 1, err) : no_memory(err);
     shards->io_open = code == 0;
     if (!code && options->zstd_level)
@@ -73,8 +73,8 @@ uint64_t np_shards_bytes(const struct np_shards *shards)
 
 static char *path_of(const struct np_shards *shards, int shard, const char *ending)
 {
-    return np_format("%s/%s-%05d.tar%s%s", shards->options.out, shards->options.name, shard,
-        shards->options.zstd_level ? ".zst" : "", ending);
+    return np_try_format(NULL, "%s/%s-%05d.tar%s%s", shards->options.out, shards->options.name,
+        shard, shards->options.zstd_level ? ".zst" : "", ending);
 }
 
 char *np_shards_path(const struct np_shards *shards, int shard)
@@ -159,7 +159,7 @@ static int gather(struct np_shards *shards, const void *bytes, size_t n, struct 
 {
     if (shards->frame_bytes + n > shards->frame_room) {
         const size_t room = 2 * (shards->frame_bytes + n);
-        uint8_t *larger = np_alloc(room);
+        uint8_t *larger = np_try_alloc(room, NULL);
 
         if (!larger)
             return no_memory(err);

@@ -22,7 +22,7 @@ struct np_repacker {
 int np_repacker_new(const struct np_repack *options, const struct np_raw *raw,
     struct np_repacker **ret_repacker, struct np_err *err)
 {
-    struct np_repacker *repacker = np_alloc(sizeof(*repacker));
+    struct np_repacker *repacker = np_try_alloc(sizeof(*repacker), NULL);
 
     if (repacker) {
         repacker->options = *options;
@@ -75,7 +75,7 @@ static int decode(struct np_repacker *repacker, const struct np_geometry *geomet
 
     if (!code && bytes > repacker->pixels_room) {
         np_free(repacker->pixels);
-        repacker->pixels = np_alloc(bytes);
+        repacker->pixels = np_try_alloc(bytes, NULL);
         repacker->pixels_room = repacker->pixels ? bytes : 0;
         if (!repacker->pixels)
             code = np_err_set(err, -ENOMEM, "out of memory for a picture of %zu bytes", bytes);

@@ -210,7 +210,7 @@ static int parse_op(
         unknown_op(item, name, what, report);
         return 0;
     }
-    object = np_alloc(augment->object_bytes);
+    object = np_try_alloc(augment->object_bytes, NULL);
     if (!object)
         return -ENOMEM;
     chain->ops[chain->nr_ops].augment = augment;
@@ -242,7 +242,7 @@ static void check_chain(const struct np_chain *chain, const struct np_node *list
 int np_chain_parse(const struct np_node *list, const char *what, struct np_chain **ret_chain,
     struct np_report *report)
 {
-    struct np_chain *chain = np_alloc(sizeof(*chain));
+    struct np_chain *chain = np_try_alloc(sizeof(*chain), NULL);
     int before = report->nr_errs + report->nr_dropped, code = 0;
 
     if (!chain)

@@ -31,7 +31,7 @@ struct np_decoder {
 
 int np_decoder_new(struct np_decoder **ret_decoder, struct np_err *err)
 {
-    struct np_decoder *decoder = np_alloc(sizeof(*decoder));
+    struct np_decoder *decoder = np_try_alloc(sizeof(*decoder), NULL);
 
     if (!decoder)
         return np_err_set(err, -ENOMEM, "out of memory for a decoder");
@@ -198,7 +198,7 @@ static int decode_raw(struct np_decoder *decoder, const struct np_geometry *geom
 
         memcpy(&number, decoder->bytes, sizeof(number));
         if (np_hold(&decoder->pixels, &decoder->pixels_bytes,
-                (size_t)pixels.stride * (size_t)pixels.height))
+                (size_t)pixels.stride * (size_t)pixels.height, NULL))
             return np_err_set(err, -ENOMEM, "out of memory for raw pixels");
         np_synth_draw(raw->seed, number, raw->height, decoder->pixels, NULL);
         pixels.data = decoder->pixels;
@@ -207,7 +207,7 @@ static int decode_raw(struct np_decoder *decoder, const struct np_geometry *geom
         pixels.origin_y = need.top;
         pixels.height = need.bottom - need.top;
         if (np_hold(&decoder->pixels, &decoder->pixels_bytes,
-                (size_t)pixels.stride * (size_t)pixels.height))
+                (size_t)pixels.stride * (size_t)pixels.height, NULL))
             return np_err_set(err, -ENOMEM, "out of memory for raw pixels");
         interleave(raw, decoder->bytes, need.top, need.bottom, decoder->pixels);
         pixels.data = decoder->pixels;

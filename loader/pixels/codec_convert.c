@@ -57,7 +57,7 @@ int np_convert(struct np_pixels *pixels, int channels, uint8_t **buffer, size_t 
     assert(channels == 1 || channels == 3);
     if (pixels->channels == channels)
         return 0;
-    if (np_hold(buffer, buffer_bytes, stride * (size_t)pixels->height))
+    if (np_hold(buffer, buffer_bytes, stride * (size_t)pixels->height, NULL))
         return -ENOMEM;
     for (int y = 0; y < pixels->height; y++)
         convert_row(pixels->data + y * pixels->stride, pixels->width, pixels->channels, channels,

@@ -154,7 +154,7 @@ static void jpeg_fini(void *memory)
 
 static int jpeg_init(void **ret_state)
 {
-    struct jpeg_state *state = np_alloc(sizeof(*state));
+    struct jpeg_state *state = np_try_alloc(sizeof(*state), NULL);
 
     if (!state)
         return -ENOMEM;
@@ -400,7 +400,7 @@ static size_t hold_rows(struct jpeg_state *state, int nr_rows)
     const size_t stride = ((size_t)cinfo->output_width * cinfo->output_components + NP_ALIGN - 1) /
                           NP_ALIGN * NP_ALIGN;
 
-    if (np_hold(&state->pixels, &state->pixels_bytes, stride * (size_t)nr_rows + ODD))
+    if (np_hold(&state->pixels, &state->pixels_bytes, stride * (size_t)nr_rows + ODD, NULL))
         fail_with(state, -ENOMEM, "out of memory for an image");
     return stride;
 }
@@ -541,7 +541,7 @@ static void write_rows(struct jpeg_packer *packer, const uint8_t *pixels, int wi
 static int jpeg_encode(const uint8_t *pixels, int width, int height, int channels, int quality,
     uint8_t **ret_bytes, size_t *ret_nr_bytes, struct np_err *err)
 {
-    struct jpeg_packer *packer = np_alloc(sizeof(*packer));
+    struct jpeg_packer *packer = np_try_alloc(sizeof(*packer), NULL);
     uint8_t *copy = NULL;
     int code = 0;
 
@@ -558,7 +558,7 @@ static int jpeg_encode(const uint8_t *pixels, int width, int height, int channel
         goto out;
     }
     write_rows(packer, pixels, width, height, channels, quality);
-    copy = np_alloc(packer->nr_bytes);
+    copy = np_try_alloc(packer->nr_bytes, NULL);
     if (!copy) {
         code = np_err_set(err, -ENOMEM, "out of memory for writing a JPEG");
         goto out;

@@ -66,7 +66,7 @@ static bool png_sniff(const uint8_t *bytes, size_t nr_bytes)
 
 static int png_init(void **ret_state)
 {
-    *ret_state = np_alloc(sizeof(struct png_state));
+    *ret_state = np_try_alloc(sizeof(struct png_state), NULL);
     return *ret_state ? 0 : -ENOMEM;
 }
 
@@ -282,7 +282,7 @@ static int inflate_image(struct png_state *state, uint32_t kept, struct np_err *
         }
     if (state->rows_bytes > MAX_ROWS_BYTES)
         return bad(err, "its rows take more than 2 GB");
-    if (np_hold(&state->rows, &state->rows_room, state->rows_held + most))
+    if (np_hold(&state->rows, &state->rows_room, state->rows_held + most, NULL))
         return no_memory(state, err);
     if (!state->zlib_ready && inflateInit(&state->zlib) != Z_OK)
         return no_memory(state, err);
@@ -469,7 +469,7 @@ static int decode_open(struct png_state *state, const struct np_rect *need,
 
     if (code)
         return code;
-    if (np_hold(&state->pixels, &state->pixels_bytes, row_bytes * (size_t)(end - first + 1)))
+    if (np_hold(&state->pixels, &state->pixels_bytes, row_bytes * (size_t)(end - first + 1), NULL))
         return no_memory(state, err);
     write_data_head(state);
     code = read_rows(state, first, end, row_bytes, err);
@@ -547,7 +547,7 @@ static int png_encode(const uint8_t *pixels, int width, int height, int channels
         png = spng_get_png_buffer(context, &nr_bytes, &code);
     if (code)
         goto out;
-    copy = np_alloc(nr_bytes);
+    copy = np_try_alloc(nr_bytes, NULL);
     if (!copy) {
         code = SPNG_EMEM;
         goto out;

@@ -76,7 +76,7 @@ static int read_header(
 
 static int raw_init(void **ret_state)
 {
-    *ret_state = np_alloc(sizeof(struct raw_state));
+    *ret_state = np_try_alloc(sizeof(struct raw_state), NULL);
     return *ret_state ? 0 : -ENOMEM;
 }
 
@@ -116,7 +116,7 @@ static int scale_samples(struct raw_state *state, const uint8_t *bytes, const st
 {
     size_t n = (size_t)pnm->width * (size_t)pnm->height * (size_t)pnm->channels;
 
-    if (np_hold(&state->scaled, &state->scaled_bytes, n))
+    if (np_hold(&state->scaled, &state->scaled_bytes, n, NULL))
         return -ENOMEM;
     if (pnm->maxval > 255) {
         for (size_t i = 0; i < n; i++)
@@ -174,7 +174,7 @@ static int raw_encode(const uint8_t *pixels, int width, int height, int channels
     assert(channels == 1 || channels == 3);
     length =
         snprintf(header, sizeof(header), "P%d\n%d %d\n255\n", channels == 3 ? 6 : 5, width, height);
-    bytes = np_alloc((size_t)length + n);
+    bytes = np_try_alloc((size_t)length + n, NULL);
     if (!bytes)
         return np_err_set(err, -ENOMEM, "out of memory for an image of %d x %d", width, height);
     memcpy(bytes, header, (size_t)length);

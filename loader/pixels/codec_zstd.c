@@ -13,7 +13,7 @@ struct np_unzstd {
 
 struct np_unzstd *np_unzstd_new(void)
 {
-    struct np_unzstd *unzstd = np_alloc(sizeof(*unzstd));
+    struct np_unzstd *unzstd = np_try_alloc(sizeof(*unzstd), NULL);
 
     if (!unzstd)
         return NULL;

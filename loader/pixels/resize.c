@@ -66,7 +66,7 @@ int np_resize_set_simd(int level)
 
 struct np_resizer *np_resizer_new(void)
 {
-    return np_alloc(sizeof(struct np_resizer));
+    return np_try_alloc(sizeof(struct np_resizer), NULL);
 }
 
 static void table_fini(struct table *table)
@@ -98,7 +98,7 @@ static int hold(void *memory, size_t *room, size_t n, size_t bytes)
 {
     size_t total;
 
-    return __builtin_mul_overflow(n, bytes, &total) ? -ENOMEM : np_hold(memory, room, total);
+    return __builtin_mul_overflow(n, bytes, &total) ? -ENOMEM : np_hold(memory, room, total, NULL);
 }
 
 /* --- weights ------------------------------------------------------------------------------- */

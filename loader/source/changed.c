@@ -15,9 +15,9 @@ struct np_changed {
 
 struct np_changed *np_changed_new(uint64_t nr_samples)
 {
-    struct np_changed *changed = np_alloc(sizeof(*changed));
+    struct np_changed *changed = np_try_alloc(sizeof(*changed), NULL);
 
-    if (changed && !(changed->seen = np_alloc(nr_samples / 8 + 1))) {
+    if (changed && !(changed->seen = np_try_alloc(nr_samples / 8 + 1, NULL))) {
         np_free(changed);
         changed = NULL;
     }

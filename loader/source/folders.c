@@ -40,11 +40,11 @@ static int by_name(const void *a, const void *b)
 
 static int add_entry(struct np_folder *folder, const char *name)
 {
-    char *copy = np_strdup(name);
+    char *copy = np_try_strdup(name, NULL);
 
     if (copy && folder->nr_entries == folder->room) {
         const int room = folder->room ? folder->room * 2 : 64;
-        struct np_entry *larger = np_alloc_array((size_t)room, sizeof(*larger));
+        struct np_entry *larger = np_try_array((size_t)room, sizeof(*larger), NULL);
 
         if (larger && folder->nr_entries)
             memcpy(larger, folder->entries, (size_t)folder->nr_entries * sizeof(*larger));
@@ -201,7 +201,7 @@ static void start_thread(struct np_folders *folders)
 
 struct np_folders *np_folders_new(void (*tick)(void *context, uint64_t nr_seen), void *context)
 {
-    struct np_folders *folders = np_alloc(sizeof(*folders));
+    struct np_folders *folders = np_try_alloc(sizeof(*folders), NULL);
 
     if (!folders)
         return NULL;
@@ -231,10 +231,10 @@ void np_folders_free(struct np_folders *folders)
 
 struct np_folder *np_folders_ask(struct np_folders *folders, const char *path)
 {
-    struct np_folder *folder = np_alloc(sizeof(*folder));
+    struct np_folder *folder = np_try_alloc(sizeof(*folder), NULL);
     bool many;
 
-    if (folder && !(folder->path = np_strdup(path))) {
+    if (folder && !(folder->path = np_try_strdup(path, NULL))) {
         np_free(folder);
         return NULL;
     }

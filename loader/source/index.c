@@ -58,7 +58,7 @@ int np_index_skip_unlabelled(struct np_index *index)
 
     if (n == 0)
         return 0;
-    index->kept = np_alloc_array(index->nr_samples - n, sizeof(*index->kept));
+    index->kept = np_try_array(index->nr_samples - n, sizeof(*index->kept), NULL);
     if (!index->kept)
         return -ENOMEM;
     for (uint64_t i = 0; i < index->nr_samples; i++)
@@ -76,7 +76,7 @@ static uint64_t listed(const struct np_index *index, uint64_t i)
 
 int np_index_keep(struct np_index *index, const uint32_t *samples, uint64_t nr_samples)
 {
-    uint32_t *kept = np_alloc_array((size_t)nr_samples + 1, sizeof(*kept));
+    uint32_t *kept = np_try_array((size_t)nr_samples + 1, sizeof(*kept), NULL);
 
     if (!kept)
         return -ENOMEM;
@@ -242,7 +242,7 @@ const char *np_index_root(const struct np_index *index)
 int np_index_set_key(struct np_index *index, const char *key)
 {
     np_free(index->key);
-    index->key = np_strdup(key);
+    index->key = np_try_strdup(key, NULL);
     return index->key ? 0 : -ENOMEM;
 }
 

@@ -22,10 +22,10 @@ struct np_index_builder {
 
 struct np_index *np_index_new(void)
 {
-    struct np_index *index = np_alloc(sizeof(*index));
+    struct np_index *index = np_try_alloc(sizeof(*index), NULL);
 
     if (index)
-        index->builder = np_alloc(sizeof(*index->builder));
+        index->builder = np_try_alloc(sizeof(*index->builder), NULL);
     if (!index || !index->builder) {
         np_free(index);
         return NULL;
@@ -52,7 +52,7 @@ static int grow(void *array, uint64_t *cap, uint64_t used, uint64_t want, size_t
         return 0;
     while (more < want)
         more *= 2;
-    larger = np_alloc_array(more, bytes);
+    larger = np_try_array(more, bytes, NULL);
     if (!larger)
         return -ENOMEM;
     if (used)
@@ -73,7 +73,7 @@ int np_index_add_file(struct np_index *index, const char *path, uint64_t bytes, 
     if (grow(&index->stamps, &builder->stamps_cap, n, n + 1, sizeof(*index->stamps)) ||
         grow(&index->paths, &builder->paths_cap, n, n + 1, sizeof(*index->paths)))
         return -ENOMEM;
-    copy = np_strdup(path);
+    copy = np_try_strdup(path, NULL);
     if (!copy)
         return -ENOMEM;
     index->stamps[n] = (struct np_index_stamp){bytes, mtime_ns};
@@ -112,7 +112,7 @@ static int grow_slots(struct np_index *index)
 
     if (index->nr_classes * 2 < builder->nr_slots)
         return 0;
-    slots = np_alloc_array((size_t)nr_slots, sizeof(*slots));
+    slots = np_try_array((size_t)nr_slots, sizeof(*slots), NULL);
     if (!slots)
         return -ENOMEM;
     memset(slots, 0xff, (size_t)nr_slots * sizeof(*slots));
@@ -141,7 +141,7 @@ int np_index_add_class(struct np_index *index, const char *name)
             return -E2BIG;
         if (grow(&index->classes, &builder->classes_cap, n, n + 1, sizeof(*index->classes)))
             return -ENOMEM;
-        copy = np_strdup(name);
+        copy = np_try_strdup(name, NULL);
         if (!copy)
             return -ENOMEM;
         index->classes[n] = copy;
@@ -251,7 +251,7 @@ void np_index_set_raw(struct np_index *index, const struct np_raw *raw)
 void np_index_set_root(struct np_index *index, const char *root)
 {
     np_free(index->root);
-    index->root = np_strdup(root);
+    index->root = np_try_strdup(root, NULL);
 }
 
 void np_index_set_max_inner(struct np_index *index, uint32_t bytes)
@@ -292,8 +292,9 @@ static void sort_classes(const struct np_index *index, int *order)
 static int renumber_classes(struct np_index *index)
 {
     const size_t n = (size_t)index->nr_classes;
-    int *order = np_alloc_array(n, sizeof(*order)), *number = np_alloc_array(n, sizeof(*number));
-    char **sorted = np_alloc_array(n, sizeof(*sorted));
+    int *order = np_try_array(n, sizeof(*order), NULL),
+        *number = np_try_array(n, sizeof(*number), NULL);
+    char **sorted = np_try_array(n, sizeof(*sorted), NULL);
     int code = order && number && sorted ? 0 : -ENOMEM;
 
     if (!code) {
@@ -319,7 +320,7 @@ static int renumber_classes(struct np_index *index)
 static void trim(void *array, uint64_t used, size_t bytes)
 {
     void **place = array;
-    void *exact = used ? np_alloc_array(used, bytes) : NULL;
+    void *exact = used ? np_try_array(used, bytes, NULL) : NULL;
 
     if (exact) {
         memcpy(exact, *place, used * bytes);

@@ -20,7 +20,7 @@
 /* The folder of path, with a '/' at its end; symbolic links resolved. */
 static int folder_of(const char *path, char folder[PATH_MAX + 2])
 {
-    char *copy = np_strdup(path), *slash = copy ? strrchr(copy, '/') : NULL;
+    char *copy = np_try_strdup(path, NULL), *slash = copy ? strrchr(copy, '/') : NULL;
     const char *name = slash == copy && slash ? "/" : slash ? copy : ".";
     char *real;
 
@@ -125,7 +125,7 @@ static uint8_t *encode(
     uint8_t *whole;
 
     lay_out(index, folder, key, &layout);
-    whole = np_alloc(layout.total);
+    whole = np_try_alloc(layout.total, NULL);
     if (!whole)
         return NULL;
     for (uint64_t i = 0; i < index->nr_samples; i++) { /* a CRC may be set meanwhile */
@@ -270,13 +270,14 @@ static int take_strings(const struct reading *reading, int s, uint32_t n, const 
 
     if (n > bytes || (bytes && end[-1] != '\0'))
         return damaged(reading, err, "a list of names is cut short");
-    *ret_texts = np_alloc_array(n, sizeof(char *));
+    *ret_texts = np_try_array(n, sizeof(char *), NULL);
     if (!*ret_texts)
         return np_err_set(err, -ENOMEM, "%s: out of memory to read the index", reading->path);
     for (uint32_t i = 0; i < n; i++) {
         if (at == end)
             return damaged(reading, err, "a list of names is too short");
-        (*ret_texts)[i] = prefix && *at != '/' ? np_format("%s%s", prefix, at) : np_strdup(at);
+        (*ret_texts)[i] = prefix && *at != '/' ? np_try_format(NULL, "%s%s", prefix, at)
+                                               : np_try_strdup(at, NULL);
         *ret_nr = (int)i + 1;
         if (!(*ret_texts)[i])
             return np_err_set(err, -ENOMEM, "%s: out of memory to read the index", reading->path);
@@ -296,7 +297,7 @@ static int take_tables(const struct reading *reading, struct np_index *index, st
     if (header->nr_files > INT_MAX || header->nr_classes > NP_MAX_CLASSES ||
         !fits(reading, NP_SECTION_FILES, header->nr_files, sizeof(struct np_index_stamp)))
         return damaged(reading, err, "its tables do not fit its counts");
-    index->stamps = np_alloc(bytes);
+    index->stamps = np_try_alloc(bytes, NULL);
     if (!index->stamps)
         return np_err_set(err, -ENOMEM, "%s: out of memory to read the index", reading->path);
     memcpy(index->stamps, stamps, bytes);
@@ -435,7 +436,7 @@ int np_index_parse(
     void *whole, uint64_t bytes, const char *path, struct np_index **ret_index, struct np_err *err)
 {
     struct reading reading = {.path = path, .folder = "/", .whole = whole, .bytes = bytes};
-    struct np_index *index = np_alloc(sizeof(*index));
+    struct np_index *index = np_try_alloc(sizeof(*index), NULL);
     int code;
 
     if (!index) {
@@ -458,7 +459,7 @@ int np_index_open(
     const char *path, const char *key, uid_t owner, struct np_index **ret_index, struct np_err *err)
 {
     struct reading reading = {.path = path, .owner = owner};
-    struct np_index *index = np_alloc(sizeof(*index));
+    struct np_index *index = np_try_alloc(sizeof(*index), NULL);
     int code = index ? folder_of(path, reading.folder) : -ENOMEM;
 
     if (code)

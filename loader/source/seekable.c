@@ -59,7 +59,7 @@ static int add_frame(struct np_seek_table *table, uint64_t *cap, const struct np
 {
     if (table->nr_frames == *cap) {
         const uint64_t more = *cap ? *cap * 2 : 64;
-        struct np_seek_frame *larger = np_alloc_array(more, sizeof(*larger));
+        struct np_seek_frame *larger = np_try_array(more, sizeof(*larger), NULL);
 
         if (!larger)
             return -ENOMEM;
@@ -84,7 +84,7 @@ static int parse_entries(const uint8_t *entries, uint32_t nr_frames, uint64_t da
     const size_t entry_bytes = table->has_checksums ? 12 : 8;
     uint64_t offset = 0, cap = nr_frames;
 
-    table->frames = np_alloc_array(nr_frames, sizeof(*table->frames));
+    table->frames = np_try_array(nr_frames, sizeof(*table->frames), NULL);
     if (!table->frames)
         return np_err_set(err, -ENOMEM, "%s: out of memory for its seek table", path);
     for (uint32_t i = 0; i < nr_frames; i++) {
@@ -131,8 +131,8 @@ int np_seek_table_read(
     table_bytes = 8 + (uint64_t)nr_frames * (footer[4] & 0x80 ? 12 : 8) + FOOTER_BYTES;
     if (nr_frames > MAX_FRAMES || footer[4] & 0x7c || table_bytes > file_bytes)
         return np_err_set(err, -EBADMSG, "%s: its seek table has an impossible size", path);
-    whole = np_alloc(table_bytes);
-    table = np_alloc(sizeof(*table));
+    whole = np_try_alloc(table_bytes, NULL);
+    table = np_try_alloc(sizeof(*table), NULL);
     if (!whole || !table)
         code = np_err_set(err, -ENOMEM, "%s: out of memory for its seek table", path);
     else if (!read_at(fd, file_bytes - table_bytes, whole, table_bytes))
@@ -172,7 +172,7 @@ uint64_t np_seek_table_find(const struct np_seek_table *table, uint64_t content)
 uint8_t *np_seek_table_write(const struct np_seek_table *table, size_t *ret_bytes)
 {
     const size_t bytes = 8 + table->nr_frames * 12 + FOOTER_BYTES;
-    uint8_t *whole = table->nr_frames > MAX_FRAMES ? NULL : np_alloc(bytes), *at = whole;
+    uint8_t *whole = table->nr_frames > MAX_FRAMES ? NULL : np_try_alloc(bytes, NULL), *at = whole;
 
     if (!whole)
         return NULL;
@@ -209,10 +209,11 @@ int np_seek_reader_open(int fd, const char *path, const struct np_seek_table *ta
     if (table->max_content > NP_SEEK_MAX_CONTENT)
         return np_err_set(err, -EFBIG, "%s: a zstd frame of %u bytes is too large to seek in", path,
             table->max_content);
-    reader = np_alloc(sizeof(*reader));
+    reader = np_try_alloc(sizeof(*reader), NULL);
     if (reader) {
         *reader = (struct np_seek_reader){fd, path, table, ZSTD_createDCtx(),
-            np_alloc(table->max_bytes), np_alloc(table->max_content), UINT64_MAX};
+            np_try_alloc(table->max_bytes, NULL), np_try_alloc(table->max_content, NULL),
+            UINT64_MAX};
     }
     if (!reader || !reader->zstd || !reader->frame || !reader->content) {
         np_seek_reader_free(reader);
@@ -299,7 +300,7 @@ struct np_seek_writer {
 
 int np_seek_writer_new(int level, struct np_seek_writer **ret_writer, struct np_err *err)
 {
-    struct np_seek_writer *writer = np_alloc(sizeof(*writer));
+    struct np_seek_writer *writer = np_try_alloc(sizeof(*writer), NULL);
 
     if (writer)
         writer->zstd = ZSTD_createCCtx();
@@ -334,7 +335,7 @@ int np_seek_writer_frame(struct np_seek_writer *writer, const void *content, siz
         return np_err_set(err, -EFBIG, "%zu bytes are too many for one zstd frame", bytes);
     if (most > writer->frame_cap) {
         np_free(writer->frame);
-        writer->frame = np_alloc(most);
+        writer->frame = np_try_alloc(most, NULL);
         writer->frame_cap = writer->frame ? most : 0;
         if (!writer->frame)
             return np_err_set(err, -ENOMEM, "out of memory for a zstd frame");

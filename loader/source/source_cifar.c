@@ -24,7 +24,7 @@ struct names {
 static void read_names(const char *path, struct names *names)
 {
     const char *slash = strrchr(path, '/');
-    char *meta = np_format("%.*s/batches.meta.txt", (int)(slash - path), path);
+    char *meta = np_try_format(NULL, "%.*s/batches.meta.txt", (int)(slash - path), path);
     FILE *file = meta ? fopen(meta, "re") : NULL;
     char line[64];
     int n = 0;
@@ -76,7 +76,7 @@ static int scan_records(struct np_index *index, const char *path, const struct n
     const struct names *names, const struct np_source_progress *progress, struct np_err *err)
 {
     const uint64_t n = (file->bytes + RECORD_BYTES - 1) / RECORD_BYTES;
-    uint8_t *bytes = np_alloc(RECORDS_READ * RECORD_BYTES);
+    uint8_t *bytes = np_try_alloc(RECORDS_READ * RECORD_BYTES, NULL);
     int code = bytes ? 0 : np_err_set(err, -ENOMEM, "%s: out of memory to list it", path);
 
     if (file->bytes % RECORD_BYTES)

@@ -143,7 +143,7 @@ static int ask_ahead(struct walk *walk, struct below *below)
 
         if (!is_entered(entry))
             continue;
-        path = np_format("%s/%s", below->above->path, entry->name);
+        path = np_try_format(NULL, "%s/%s", below->above->path, entry->name);
         folder = path ? np_folders_ask(walk->folders, path) : NULL;
         np_free(path);
         if (!folder)
@@ -223,7 +223,7 @@ static int walk_all(struct walk *walk)
 static int scan(const struct np_source_options *options, struct np_index *index,
     const struct np_source_progress *progress, struct np_err *err)
 {
-    struct walk *walk = np_alloc(sizeof(*walk));
+    struct walk *walk = np_try_alloc(sizeof(*walk), NULL);
     struct np_paths paths = {NULL, 0};
     struct stat st;
     int code = walk ? np_paths_find(options->path, &paths, err)

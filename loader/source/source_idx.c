@@ -45,7 +45,7 @@ static int open_plain(const struct np_source_options *options, struct np_index *
     if (code)
         return code;
     if (wrapping == NP_WRAPPING_NONE)
-        idx->path = np_strdup(path);
+        idx->path = np_try_strdup(path, NULL);
     else {
         code = np_cache_dir(options, &cache, err);
         if (!code)
@@ -164,7 +164,7 @@ static int scan_pair(struct np_index *index, struct idx *images, struct idx *lab
             NP_RAW_HWC, (int)images->counts[1], (int)images->counts[2], 1, 0};
 
         np_index_set_raw(index, &raw);
-        bytes = np_alloc(labels->counts[0]);
+        bytes = np_try_alloc(labels->counts[0], NULL);
         if (!bytes)
             code = np_err_set(err, -ENOMEM, "%s: out of memory to list it", labels->path);
     }
@@ -187,7 +187,7 @@ static char *labels_beside(const char *path)
 
     if (!at || (at[6] != '-' && at[6] != '.') || strncmp(at + 7, "idx3", 4) != 0)
         return NULL;
-    return np_format("%.*slabels%cidx1%s", (int)(at - path), path, at[6], at + 11);
+    return np_try_format(NULL, "%.*slabels%cidx1%s", (int)(at - path), path, at[6], at + 11);
 }
 
 static int one_path(const char *pattern, char **ret_path, struct np_err *err)

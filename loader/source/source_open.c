@@ -45,13 +45,14 @@ int np_cache_dir(const struct np_source_options *options, char **ret_dir, struct
     int code = 0;
 
     if (options && options->cache_dir && *options->cache_dir)
-        dir = np_strdup(options->cache_dir);
+        dir = np_try_strdup(options->cache_dir, NULL);
     else if (xdg && *xdg == '/')
-        dir = np_format("%s/nnpipe", xdg);
+        dir = np_try_format(NULL, "%s/nnpipe", xdg);
     else if (home && *home == '/')
-        dir = np_format("%s/.cache/nnpipe", home);
+        dir = np_try_format(NULL, "%s/.cache/nnpipe", home);
     else {
-        dir = np_format("%s/nnpipe-%ld", tmp && *tmp == '/' ? tmp : "/tmp", (long)geteuid());
+        dir = np_try_format(
+            NULL, "%s/nnpipe-%ld", tmp && *tmp == '/' ? tmp : "/tmp", (long)geteuid());
         code = dir ? private_dir(dir, err) : 0;
     }
     if (!dir)
@@ -96,9 +97,9 @@ static const char *base_of(const char *path)
 /* What was asked for, without the folder. */
 static char *describe(const struct np_source_options *options)
 {
-    return np_format("nnpipe index %d\nsource=%s\npath=%s\nlabels=%s\nmatch=%s\n", SCAN_VERSION,
-        options->source, base_of(options->path), options->labels ? base_of(options->labels) : "",
-        options->match ? options->match : "");
+    return np_try_format(NULL, "nnpipe index %d\nsource=%s\npath=%s\nlabels=%s\nmatch=%s\n",
+        SCAN_VERSION, options->source, base_of(options->path),
+        options->labels ? base_of(options->labels) : "", options->match ? options->match : "");
 }
 
 /* asked, and one line per file, whose folder is left out where only `base` counts; a set may have tens
@@ -123,14 +124,14 @@ static char *describe_files(const char *asked, const struct np_paths *paths, boo
             S_ISREG(st.st_mode) ? (unsigned long long)st.st_size : 0ull,
             (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
     }
-    key = fclose(out) == 0 ? np_strdup(text) : NULL;
+    key = fclose(out) == 0 ? np_try_strdup(text, NULL) : NULL;
     free(text);
     return key;
 }
 
 static char *clean_base(const char *path)
 {
-    char *base = np_strdup(base_of(path));
+    char *base = np_try_strdup(base_of(path), NULL);
 
     for (char *at = base; at && *at; at++)
         if (strchr("*?[]{},: ", *at))
@@ -144,7 +145,8 @@ static char *clean_base(const char *path)
  * is the one above: inside it the index would change what it describes. */
 static char *folder_beside(const struct np_paths *paths)
 {
-    char *folder = np_strdup(paths->paths[0]), *slash = folder ? strrchr(folder, '/') : NULL;
+    char *folder = np_try_strdup(paths->paths[0], NULL),
+         *slash = folder ? strrchr(folder, '/') : NULL;
 
     if (slash)
         slash[slash == folder] = '\0';
@@ -157,8 +159,8 @@ static char *index_folder(const char *cache)
     struct stat st;
 
     if (stat(cache, &st) == 0 && st.st_uid != geteuid())
-        return np_format("%s/index-%ld", cache, (long)geteuid());
-    return np_format("%s/index", cache);
+        return np_try_format(NULL, "%s/index-%ld", cache, (long)geteuid());
+    return np_try_format(NULL, "%s/index", cache);
 }
 
 static bool is_set(const char *text)
@@ -172,10 +174,10 @@ static char *name_beside(
     char *base = clean_base(options->path), *name = NULL;
 
     if (base && (is_set(options->match) || is_set(options->labels)))
-        name =
-            np_format("%s/%s-%08x.npidx", folder, base, (unsigned)XXH64(asked, strlen(asked), 0));
+        name = np_try_format(
+            NULL, "%s/%s-%08x.npidx", folder, base, (unsigned)XXH64(asked, strlen(asked), 0));
     else if (base)
-        name = np_format("%s/%s.npidx", folder, base);
+        name = np_try_format(NULL, "%s/%s.npidx", folder, base);
     np_free(base);
     return name;
 }
@@ -183,12 +185,12 @@ static char *name_beside(
 static char *name_cached(
     const struct np_source_options *options, const char *folder, const char *asked)
 {
-    char *base = clean_base(options->path), *far = np_format("%s%s\n", asked, folder);
+    char *base = clean_base(options->path), *far = np_try_format(NULL, "%s%s\n", asked, folder);
     char *cache = NULL, *in = NULL, *name = NULL;
 
     if (base && far && np_cache_dir(options, &cache, NULL) == 0 && (in = index_folder(cache)))
-        name = np_format(
-            "%s/%s.%016llx.npidx", in, base, (unsigned long long)XXH64(far, strlen(far), 0));
+        name = np_try_format(
+            NULL, "%s/%s.%016llx.npidx", in, base, (unsigned long long)XXH64(far, strlen(far), 0));
     np_free(base);
     np_free(far);
     np_free(cache);
@@ -237,7 +239,7 @@ static int find_files(
     if (code)
         return code;
     both.nr_paths = paths.nr_paths + labels.nr_paths;
-    both.paths = np_alloc_array((size_t)both.nr_paths, sizeof(char *));
+    both.paths = np_try_array((size_t)both.nr_paths, sizeof(char *), NULL);
     if (!both.paths) {
         np_paths_fini(&paths);
         np_paths_fini(&labels);
@@ -290,7 +292,7 @@ static int save_in_cache(
 
     if (!places->cached)
         return np_err_set(err, places->no_cache.code, "%s", places->no_cache.text);
-    folder = np_strdup(places->cached);
+    folder = np_try_strdup(places->cached, NULL);
     if (!folder)
         return np_err_set(err, -ENOMEM, "out of memory to save an index");
     *strrchr(folder, '/') = '\0';
@@ -338,7 +340,7 @@ static int save_somewhere(const struct np_source_options *options, const struct 
     else
         code = save(&places, index, beside, err);
     if (!code && ret_path)
-        *ret_path = np_strdup(beside ? places.beside : places.cached);
+        *ret_path = np_try_strdup(beside ? places.beside : places.cached, NULL);
     places_fini(&places);
     return code;
 }

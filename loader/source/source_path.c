@@ -18,7 +18,7 @@
 /* Appends n bytes; the text before is freed. NULL stays NULL. */
 static char *append(char *text, const char *more, size_t n)
 {
-    char *longer = text ? np_format("%s%.*s", text, (int)n, more) : NULL;
+    char *longer = text ? np_try_format(NULL, "%s%.*s", text, (int)n, more) : NULL;
 
     np_free(text);
     return longer;
@@ -58,7 +58,7 @@ static char *append_variable(
 char *np_expand(const char *text, struct np_err *err)
 {
     const char *home = text[0] == '~' && (text[1] == '/' || !text[1]) ? getenv("HOME") : NULL;
-    char *result = np_strdup(home ? home : "");
+    char *result = np_try_strdup(home ? home : "", NULL);
     const char *at = home ? text + 1 : text;
 
     while (result && *at) {
@@ -98,7 +98,7 @@ char *np_resolve_path(const char *text, const char *config_dir, struct np_err *e
 
     if (!path || !*path || *path == '/' || !config_dir || !*config_dir)
         return path;
-    beside = np_format("%s/%s", config_dir, path);
+    beside = np_try_format(NULL, "%s/%s", config_dir, path);
     if (!beside)
         np_err_set(err, -ENOMEM, "out of memory to expand a path");
     if (beside && (matches_some(beside) || !matches_some(path))) {
@@ -122,7 +122,7 @@ static int add_path(struct np_paths *paths, int cap, const char *path, struct np
 
     if (!realpath(path, real))
         return np_err_set(err, -errno, "%s: %s", path, strerror(errno));
-    copy = np_strdup(real);
+    copy = np_try_strdup(real, NULL);
     if (!copy || paths->nr_paths >= cap) {
         np_free(copy);
         return np_err_set(err, -ENOMEM, "out of memory for the list of files");
@@ -170,7 +170,7 @@ int np_paths_find(const char *pattern, struct np_paths *ret_paths, struct np_err
         is_glob = true;
     }
     const size_t n = is_glob ? found.gl_pathc : 1;
-    paths.paths = np_alloc_array(n, sizeof(char *));
+    paths.paths = np_try_array(n, sizeof(char *), NULL);
     if (!paths.paths)
         code = np_err_set(err, -ENOMEM, "out of memory for the list of files");
     if (!code && !is_glob)

@@ -64,7 +64,7 @@ static uint64_t round_down(struct class *classes, int nr_classes, double share)
 /* How many each class keeps. -ENOMEM. */
 static int share_out(struct class *classes, int nr_classes, double share, uint64_t nr_wanted)
 {
-    struct class **sorted = np_alloc_array((size_t)nr_classes, sizeof(*sorted));
+    struct class **sorted = np_try_array((size_t)nr_classes, sizeof(*sorted), NULL);
     uint64_t nr_kept;
 
     if (!sorted)
@@ -123,8 +123,8 @@ static int by_class(
 {
     const uint64_t nr_samples = np_index_samples(index);
     const int nr_classes = np_index_classes(index) + 1;
-    struct class *classes = np_alloc_array((size_t)nr_classes, sizeof(*classes));
-    bool *kept = np_alloc_array((size_t)nr_samples + 1, sizeof(*kept));
+    struct class *classes = np_try_array((size_t)nr_classes, sizeof(*classes), NULL);
+    bool *kept = np_try_array((size_t)nr_samples + 1, sizeof(*kept), NULL);
     int code = classes && kept ? 0 : -ENOMEM;
 
     for (int c = 0; code == 0 && c < nr_classes; c++)
@@ -162,7 +162,7 @@ int np_split_make(const struct np_index *index, double share, uint64_t seed,
 
     if (nr_samples > UINT32_MAX)
         return np_err_set(err, -EOVERFLOW, "a set has more than 4294967295 samples");
-    split.order = np_alloc_array((size_t)nr_samples + 1, sizeof(*split.order));
+    split.order = np_try_array((size_t)nr_samples + 1, sizeof(*split.order), NULL);
     if (!split.order)
         code = -ENOMEM;
     else if (rule == NP_SPLIT_RANDOM)

@@ -32,7 +32,7 @@ int np_tar_init(
     struct np_tar *tar, const char *path, np_tar_read_fn read, void *context, struct np_err *err)
 {
     memset(tar, 0, sizeof(*tar));
-    tar->window = np_alloc(LARGE_WINDOW);
+    tar->window = np_try_alloc(LARGE_WINDOW, NULL);
     if (!tar->window)
         return np_err_set(err, -ENOMEM, "%s: out of memory to list it", path);
     tar->window_want = LARGE_WINDOW;
@@ -197,7 +197,7 @@ static int take_extended(struct np_tar *tar, char type, uint64_t offset, uint64_
 
     if (bytes > MAX_EXTENDED)
         return bad(tar, offset, err, "an extended header of over 1 MiB");
-    text = np_alloc(bytes + 1);
+    text = np_try_alloc(bytes + 1, NULL);
     if (!text)
         return np_err_set(err, -ENOMEM, "%s: out of memory to list it", tar->path);
     got = tar->read(tar->context, offset, text, bytes, &why);

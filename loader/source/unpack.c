@@ -273,7 +273,8 @@ static char *copy_name(const char *path, const struct stat *st, size_t *ret_same
     if (dot && !*ending && strcmp(dot, ".gz") != 0 && strcmp(dot, ".zst") != 0)
         end = base + strlen(base);
     *ret_same = 17;
-    return np_format("%016llx-%016llx-%.*s%s", (unsigned long long)XXH64(path, strlen(path), 0),
+    return np_try_format(NULL, "%016llx-%016llx-%.*s%s",
+        (unsigned long long)XXH64(path, strlen(path), 0),
         (unsigned long long)XXH64(stamp, sizeof(stamp), 0), (int)(end - base), base, ending);
 }
 
@@ -329,12 +330,12 @@ static int unpack_into(
     struct unpack *unpack, const char *folder, const char *copy, struct np_err *err)
 {
     enum np_wrapping wrapping;
-    char *part = np_format("%s.%ld.part", copy, (long)getpid());
+    char *part = np_try_format(NULL, "%s.%ld.part", copy, (long)getpid());
     uint64_t want;
     int code = np_unpack_sniff(unpack->path, &wrapping, err);
 
-    unpack->in = np_alloc(IN_BYTES);
-    unpack->out = np_alloc(OUT_BYTES);
+    unpack->in = np_try_alloc(IN_BYTES, NULL);
+    unpack->out = np_try_alloc(OUT_BYTES, NULL);
     if (!code && (!part || !unpack->in || !unpack->out))
         code = np_err_set(err, -ENOMEM, "%s: out of memory to unpack it", unpack->path);
     if (!code)
@@ -359,7 +360,7 @@ int np_unpack(const char *path, const char *cache_dir, const struct np_source_pr
     char **ret_path, struct np_err *err)
 {
     struct unpack unpack = {.path = path, .progress = progress, .in_fd = -1, .out_fd = -1};
-    char *folder = np_format("%s/unpacked", cache_dir), *name = NULL, *copy = NULL;
+    char *folder = np_try_format(NULL, "%s/unpacked", cache_dir), *name = NULL, *copy = NULL;
     struct stat st;
     size_t same;
     int code = 0;
@@ -371,7 +372,7 @@ int np_unpack(const char *path, const char *cache_dir, const struct np_source_pr
     }
     unpack.in_bytes = (uint64_t)st.st_size;
     name = copy_name(path, &st, &same);
-    copy = folder && name ? np_format("%s/%s", folder, name) : NULL;
+    copy = folder && name ? np_try_format(NULL, "%s/%s", folder, name) : NULL;
     if (!copy) {
         code = np_err_set(err, -ENOMEM, "%s: out of memory to unpack it", path);
         goto out;

@@ -1,4 +1,5 @@
 /* Memory and time. */
+#include <errno.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,17 +34,49 @@ Test(mem, blocks_are_aligned_and_zeroed)
     np_free(NULL);
 }
 
-Test(mem, sizes_beyond_all_memory_give_NULL)
+Test(mem, sizes_beyond_all_memory_give_NULL_and_an_error_with_the_size)
 {
     volatile size_t half = SIZE_MAX / 2 + 1;
+    struct np_err err = {0};
+    size_t room = 0;
+    int *array = NULL;
 
-    cr_assert_null(np_alloc_array(half, 2));
-    cr_assert_null(np_alloc_array(half, half));
+    cr_assert_null(np_try_array(half, 2, NULL));
+    cr_assert_null(np_try_array(half, half, &err));
+    cr_assert_eq(err.code, -ENOMEM);
+    cr_assert_not_null(strstr(err.text, "out of memory"));
+    cr_assert_eq(np_try_grow(&array, &room, half, 4, NULL), -ENOMEM);
+    cr_assert(!array && room == 0);
 #ifndef NP_SAN /* the sanitizers end the process at such a request */
-    cr_assert_null(np_alloc(SIZE_MAX - 10));
-    cr_assert_null(np_alloc(SIZE_MAX));
-    cr_assert_null(np_alloc(half));
+    cr_assert_null(np_try_alloc(SIZE_MAX - 10, NULL));
+    cr_assert_null(np_try_alloc(SIZE_MAX, NULL));
+    err = (struct np_err){0};
+    cr_assert_null(np_try_alloc(half, &err));
+    cr_assert_not_null(strstr(err.text, "9223372036854775808 bytes"));
 #endif
+}
+
+#ifndef NP_SAN
+Test(mem, small_memory_that_is_not_there_ends_the_process, .signal = SIGABRT)
+{
+    np_alloc(SIZE_MAX / 2);
+}
+#endif
+
+Test(mem, an_array_grows_and_keeps_what_it_held)
+{
+    size_t room = 0;
+    int *array = NULL;
+
+    for (int i = 0; i < 3000; i++) {
+        np_grow(&array, &room, (size_t)i + 1, sizeof(*array));
+        cr_assert_geq(room, (size_t)i + 1);
+        cr_assert_eq(array[i], 0);
+        array[i] = i;
+    }
+    for (int i = 0; i < 3000; i++)
+        cr_assert_eq(array[i], i);
+    np_free(array);
 }
 
 Test(mem, pages_are_aligned_zeroed_and_can_be_huge)
