@@ -6,6 +6,7 @@
 #define NP_CMD_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "loader/base/err.h"
 
@@ -50,6 +51,12 @@ int np_cmd_undrain(int argc, char **argv);
 int np_cmd_wait(int argc, char **argv);
 int np_cmd_token(int argc, char **argv);
 
+/* Pages of `nnpipe help`, from the option tables: docs/CONFIG.md; every key that -o takes, one per
+ * line ("loader.cache auto|none|..."); docs/SERVICE_CONFIG.md. */
+void np_config_reference(FILE *out);
+void np_config_keys(FILE *out);
+void np_service_reference(FILE *out);
+
 /* One flag of a command. */
 struct np_flag {
     const char *name;  /* "--json" */
@@ -79,6 +86,8 @@ struct np_config;
  * told without data. device NULL: the config's own. Returns 0 or NP_EXIT_USAGE. */
 int np_cmd_config(const char *path, const struct np_overrides *overrides, const char *device,
     struct np_config **ret_config);
+/* Is it a key of a config's top level? */
+bool np_cmd_is_key(const char *name);
 
 /* "nnpipe: text" to stderr, with file, line and column where the error has them. */
 void np_complain(const struct np_err *err);

@@ -5,21 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/config/config.h"
-#include "daemon/config/config_tables.h"
 #include "loader/base/option.h"
 
 #define MAX_FLAGS 64
-
-static bool is_key(const char *name)
-{
-    if (strchr(name, '.'))
-        return true;
-    for (const struct np_option *option = np_config_table; option->key; option++)
-        if (strcmp(option->key, name) == 0)
-            return true;
-    return false;
-}
 
 /* The key of the config that other trainers have a flag for: "--batch-size", "--lr=0.1". NULL: none. */
 static const char *key_of_flag(const char *word)
@@ -29,7 +17,7 @@ static const char *key_of_flag(const char *word)
 
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), word);
     for (int i = 0; (key = np_alias(name, i)); i++)
-        if (is_key(key))
+        if (strchr(key, '.') || np_cmd_is_key(key))
             return key;
     return NULL;
 }
@@ -175,18 +163,4 @@ void np_complain(const struct np_err *err)
 
     np_err_format(err, text, sizeof(text));
     fprintf(stderr, "nnpipe: %s\n", text);
-}
-
-void np_complain_report(struct np_report *report, const struct np_overrides *overrides)
-{
-    np_report_sort(report);
-    for (int i = 0; i < report->nr_errs; i++) {
-        char place[320];
-
-        np_config_place(&report->errs[i], overrides ? overrides->texts : NULL,
-            overrides ? overrides->nr_texts : 0, place, sizeof(place));
-        fprintf(stderr, "%s: %s\n", place, report->errs[i].text);
-    }
-    if (report->nr_dropped)
-        fprintf(stderr, "and %d more\n", report->nr_dropped);
 }

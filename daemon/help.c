@@ -4,8 +4,6 @@
 #include <string.h>
 
 #include "daemon/cmd.h"
-#include "daemon/config/config.h"
-#include "daemon/service/service.h"
 #include "loader/base/option.h"
 
 #define MAX_COMMANDS 64

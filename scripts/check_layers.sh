@@ -48,9 +48,6 @@ daemon/analysis/observe.h daemon/run/run.h
 daemon/client/top.c daemon/analysis/profile_fields.h
 daemon/client/top.h daemon/analysis/profile.h
 daemon/service/service.h daemon/service/http/access.h
-daemon/service/service_options.c daemon/config/config.h
-daemon/service/service_options.c daemon/config/config_tables.h
-daemon/service/systemd/dropin.c daemon/config/config.h
 loader/pixels/codec.c loader/source/synth.h
 loader/pixels/codec.h loader/source/index.h
 loader/pixels/resize.h loader/pixels/codec.h
@@ -120,7 +117,7 @@ only 'daemon/client/client\.c|daemon/service/notify\.c' 'curl/'
 only 'daemon/service/cmd_daemon\.c' 'systemd/sd-daemon'
 only 'daemon/service/systemd/systemd\.c' 'systemd/sd-bus'
 only 'loader/base/io_uring\.c' 'liburing\.h'
-only 'daemon/config/config_yaml\.c|daemon/config/config\.c' 'yaml\.h'
+only 'loader/base/yaml\.c' 'yaml\.h'
 only 'loader/pixels/codec_jpeg\.c' 'jpeglib\.h'
 only 'loader/pixels/codec_png\.c' 'spng\.h'
 only 'loader/pixels/codec_zstd\.c|loader/source/seekable\.c|loader/source/unpack\.c' 'zstd\.h'

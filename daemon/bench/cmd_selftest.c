@@ -11,6 +11,7 @@
 #include "trainer/selftest/selftest_cases.h"
 #include "daemon/ui/progress.h"
 #include "loader/base/clock.h"
+#include "loader/base/yaml.h"
 #include "trainer/selftest/selftest.h"
 
 struct selftest {

@@ -18,6 +18,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
+#include "loader/base/yaml.h"
 
 #define MAX_TEXT (1u << 20)
 /* At least, and what is left of those for the data: the caller waits for both. */

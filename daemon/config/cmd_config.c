@@ -5,6 +5,29 @@
 
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
+#include "daemon/config/config_tables.h"
+
+bool np_cmd_is_key(const char *name)
+{
+    for (const struct np_option *option = np_config_table; option->key; option++)
+        if (strcmp(option->key, name) == 0)
+            return true;
+    return false;
+}
+
+void np_complain_report(struct np_report *report, const struct np_overrides *overrides)
+{
+    np_report_sort(report);
+    for (int i = 0; i < report->nr_errs; i++) {
+        char place[320];
+
+        np_config_place(&report->errs[i], overrides ? overrides->texts : NULL,
+            overrides ? overrides->nr_texts : 0, place, sizeof(place));
+        fprintf(stderr, "%s: %s\n", place, report->errs[i].text);
+    }
+    if (report->nr_dropped)
+        fprintf(stderr, "and %d more\n", report->nr_dropped);
+}
 
 int np_cmd_config(const char *path, const struct np_overrides *overrides, const char *device,
     struct np_config **ret_config)

@@ -11,6 +11,7 @@
 #include "daemon/run/inference.h"
 #include "loader/base/json.h"
 #include "daemon/config/setup.h"
+#include "loader/base/yaml.h"
 
 static void note(void *context, const char *text)
 {

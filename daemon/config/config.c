@@ -1,6 +1,6 @@
 /* A config file -> struct np_config: the top-level option table, and each section handed to
  * the module that owns it. Nothing is read but the file, nothing is written; every mistake
- * goes into one report. The YAML itself: config_yaml.c; -o: config_override.c; the way
+ * goes into one report. YAML itself: loader/base/yaml.h; -o: config_override.c; the way
  * back: config_print.c. */
 #include "daemon/config/config.h"
 
@@ -15,8 +15,9 @@
 
 #include "daemon/config/config_tables.h"
 #include "daemon/config/setup.h"
+#include "loader/base/yaml.h"
 
-#define MAX_FILE       ((1u << 20) + 1) /* one byte more than np_yaml_parse() takes */
+#define MAX_FILE       (NP_YAML_MAX_BYTES + 1) /* one byte more than np_yaml_parse() takes */
 #define DEFAULT_EPOCHS 10
 
 /* --- tables ---------------------------------------------------------------------------------- */

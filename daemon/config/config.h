@@ -1,9 +1,6 @@
-/* YAML -> a checked config. The only file that includes yaml.h. Knows every option table;
- * each module parses its own part. */
+/* YAML -> a checked config. Knows every option table; each module parses its own part. */
 #ifndef NP_CONFIG_H
 #define NP_CONFIG_H
-
-#include <stdio.h>
 
 #include "loader/loader.h"
 #include "loader/source/source.h"
@@ -78,16 +75,6 @@ void np_config_free(struct np_config *config);
 int np_config_set_device(struct np_config *config, const char *name, struct np_report *report);
 /* Every key with its value, in table order; parses back to an equal config. Caller frees. */
 struct np_node *np_config_node(const struct np_config *config);
-/* Any node as YAML, block style with short flow mappings. */
-void np_node_print(FILE *out, const struct np_node *node);
-/* Every key that -o takes: "loader.cache auto|none|...", one per line. */
-void np_config_keys(FILE *out);
-/* docs/CONFIG.md from the option tables. */
-void np_config_reference(FILE *out);
-/* YAML text -> node tree, for tests and -o. -EINVAL: mistakes in report; *ret_node may be there
- * all the same (a key given twice), and is the caller's to free in any case. */
-int np_yaml_parse(
-    const char *text, size_t bytes, struct np_node **ret_node, struct np_report *report);
 /* Applies `key.path=value`, number `index` of the command line, to the tree. The nodes it makes
  * have line -1 - index, by which np_config_place() finds the text again. */
 int np_config_override(struct np_node *root, const char *text, int index, struct np_report *report);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/cmd.h"
 #include "daemon/config/config.h"
 #include "daemon/config/config_tables.h"
 #include "loader/base/choice.h"

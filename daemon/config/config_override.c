@@ -9,6 +9,7 @@
 
 #include "loader/base/choice.h"
 #include "loader/base/option.h"
+#include "loader/base/yaml.h"
 #include "trainer/graph/layers.h"
 #include "trainer/optim.h"
 #include "trainer/schedule.h"

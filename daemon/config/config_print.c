@@ -3,6 +3,7 @@
 #include "daemon/config/config.h"
 #include "loader/source/split.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,61 +1,11 @@
 /* docs/CONFIG.md, made from the option tables: what stands there is what the program reads. */
 #include <stdio.h>
-#include <string.h>
 
+#include "daemon/cmd.h"
 #include "daemon/config/config.h"
 #include "daemon/config/config_tables.h"
+#include "daemon/ui/reference.h"
 #include "trainer/graph/layers.h"
-
-static const char *const type_texts[] = {
-    [NP_OPT_BOOL] = "true or false",
-    [NP_OPT_INT] = "whole number",
-    [NP_OPT_BYTES] = "bytes (64M, 2G)",
-    [NP_OPT_FLOAT] = "number",
-    [NP_OPT_SHARE] = "share (10% or 0.1)",
-    [NP_OPT_STRING] = "text",
-    [NP_OPT_WORD] = "word",
-    [NP_OPT_FLOATS] = "list of numbers",
-    [NP_OPT_NODE] = "",
-};
-
-/* `|` would end the cell. */
-static void print_words(FILE *out, const char *words)
-{
-    for (; *words; words++)
-        fputs(*words == '|' ? ", " : (char[]){*words, '\0'}, out);
-}
-
-static void print_type(FILE *out, const struct np_option *option)
-{
-    fputs(option->type == NP_OPT_WORD ? "" : type_texts[option->type], out);
-    if (option->words) {
-        fputs(option->type == NP_OPT_WORD ? "" : " or ", out);
-        print_words(out, option->words);
-    }
-    bool range = (option->min != 0 || option->max != 0) && option->type != NP_OPT_SHARE;
-    if (range && option->max < 1e9)
-        fprintf(out, ", %.10g to %.10g", option->min, option->max);
-    else if (range && option->min != 0)
-        fprintf(out, ", at least %.10g", option->min);
-}
-
-void np_reference_table(FILE *out, const struct np_option *table)
-{
-    if (!table || !table->key)
-        return;
-    fputs("\n| key | default | value | what it is |\n|---|---|---|---|\n", out);
-    for (; table->key; table++) {
-        const char *fallback = table->fallback;
-        fprintf(out, "| `%s` | ", table->key);
-        if (!fallback)
-            fputs(table->type == NP_OPT_NODE ? "" : "required", out);
-        else
-            fprintf(out, "%s%s%s", *fallback ? "`" : "", fallback, *fallback ? "`" : "");
-        fputs(" | ", out);
-        print_type(out, table);
-        fprintf(out, " | %s |\n", table->help ? table->help : "");
-    }
-}
 
 static void print_choices(FILE *out, const struct np_choice *choices)
 {

@@ -2,15 +2,11 @@
 #ifndef NP_CONFIG_TABLES_H
 #define NP_CONFIG_TABLES_H
 
-#include <stdio.h>
-
 #include "loader/base/option.h"
 
 extern const struct np_option np_config_table[]; /* struct np_config */
 extern const struct np_option np_data_table[];   /* train, test, val, split */
 extern const struct np_option np_train_table[];  /* struct np_train_options */
 extern const struct np_option np_checkpoint_table[];
-/* config_reference.c: a table's options as a table of Markdown. */
-void np_reference_table(FILE *out, const struct np_option *table);
 
 #endif

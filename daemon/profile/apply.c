@@ -10,6 +10,7 @@
 #include "daemon/config/config.h"
 #include "loader/base/mem.h"
 #include "loader/base/node.h"
+#include "loader/base/yaml.h"
 
 #define MAX_PATH_KEYS 32
 #define MAX_SETTING   5000 /* a path of a data set, in quotes */

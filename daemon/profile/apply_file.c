@@ -10,6 +10,7 @@
 #include "daemon/config/config.h"
 #include "daemon/profile/apply.h"
 #include "loader/base/mem.h"
+#include "loader/base/yaml.h"
 
 #define NR_MOVED 10 /* a name, and three paths of three sets */
 

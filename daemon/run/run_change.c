@@ -8,6 +8,7 @@
 
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
+#include "loader/base/yaml.h"
 
 #define NR_DIALS 5
 #define PATH     80

@@ -17,6 +17,7 @@
 #include "loader/base/json.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
+#include "loader/base/yaml.h"
 #include "loader/source/split.h"
 
 #define MAX_TRIES  100

@@ -8,6 +8,7 @@
 #include "daemon/run/run.h"
 #include "daemon/run/run_folder.h"
 #include "daemon/run/run_same.h"
+#include "loader/base/yaml.h"
 
 const char *np_run_name(const struct np_run *run, const char *dir)
 {

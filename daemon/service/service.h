@@ -155,7 +155,5 @@ bool np_service_find_token(struct np_service *service, const char *token, uid_t 
 int np_service_reload(struct np_service *service, struct np_err *err);
 /* A number that grows with every change of an entry or its progress: what long polls wait for. */
 uint64_t np_service_version(const struct np_service *service);
-/* docs/SERVICE_CONFIG.md, from the table that service.yaml is read with. */
-void np_service_reference(FILE *out);
 
 #endif

@@ -6,13 +6,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/config/config.h"
-#include "daemon/config/config_tables.h"
+#include "daemon/cmd.h"
+#include "daemon/ui/reference.h"
 #include "loader/base/json.h"
 #include "daemon/service/devices.h"
 #include "daemon/service/service_parts.h"
 #include "loader/base/mem.h"
 #include "loader/base/option.h"
+#include "loader/base/yaml.h"
 
 #define MAX_FILE (256u << 10)
 

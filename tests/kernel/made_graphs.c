@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/config/config.h"
+#include "loader/base/yaml.h"
 
 struct np_graph *made_graph(const char *text, struct made made, struct np_report *report)
 {

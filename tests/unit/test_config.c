@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/cmd.h"
 #include "daemon/config/config.h"
 #include "daemon/config/setup.h"
+#include "loader/base/yaml.h"
 #include "tests/test.h"
 
 #define MODEL "model: [global_avgpool, flatten, {linear: {out: classes}}]\n"

@@ -4,6 +4,7 @@
 
 #include "daemon/config/config.h"
 #include "daemon/run/run_same.h"
+#include "loader/base/yaml.h"
 #include "tests/test.h"
 
 /* The mistakes of a text, one a line: "line:column: text". */

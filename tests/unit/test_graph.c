@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/config/config.h"
+#include "loader/base/yaml.h"
 #include "tests/kernel/made_graphs.h"
 #include "tests/test.h"
 

@@ -6,6 +6,7 @@
 #include "loader/base/json.h"
 #include "daemon/run/run.h"
 #include "daemon/run/run_same.h"
+#include "loader/base/yaml.h"
 #include "tests/test.h"
 
 static struct np_node *parsed(const char *text)

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/config/config.h"
 #include "loader/base/mem.h"
+#include "loader/base/yaml.h"
 
 struct dropin {
     FILE *out;
