@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loader/base/json.h"
+#include "loader/base/text.h"
 #include "daemon/config/setup.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"

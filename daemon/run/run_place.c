@@ -5,6 +5,7 @@
 
 #include "daemon/config/config.h"
 #include "loader/base/json.h"
+#include "loader/base/text.h"
 #include "daemon/run/run.h"
 #include "daemon/run/run_folder.h"
 #include "daemon/run/run_same.h"

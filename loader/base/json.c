@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/base/text.h"
+
 #define MAX_DEPTH 64
 
 /* --- writing --------------------------------------------------------------------------------- */
@@ -51,53 +53,11 @@ static void append_text(struct np_json *json, const char *text)
     append(json, text, strlen(text));
 }
 
-/* Length of the UTF-8 character at text, 0 if it is none (RFC 3629: no surrogates, no overlong). */
-static int utf8_length(const unsigned char *text)
-{
-    if (text[0] < 0x80)
-        return 1;
-    int n = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
-    if (text[0] < 0xc2 || text[0] > 0xf4)
-        return 0;
-    for (int i = 1; i < n; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    if ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) ||
-        (text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f))
-        return 0;
-    return n;
-}
-
-bool np_text_is_utf8(const char *text)
-{
-    for (int n; *text; text += n)
-        if ((n = utf8_length((const unsigned char *)text)) == 0)
-            return false;
-    return true;
-}
-
-void np_text_escape(const char *text, char *out, size_t out_bytes)
-{
-    size_t used = 0;
-
-    for (int n; *text && used + 5 < out_bytes; text += n) {
-        n = utf8_length((const unsigned char *)text);
-        if (n == 0) {
-            used += (size_t)snprintf(out + used, 5, "\\x%02x", (unsigned char)*text);
-            n = 1;
-        } else {
-            memcpy(out + used, text, (size_t)n);
-            used += (size_t)n;
-        }
-    }
-    out[used] = '\0';
-}
-
 static void append_string(struct np_json *json, const char *text)
 {
     append_text(json, "\"");
     while (*text) {
-        int n = utf8_length((const unsigned char *)text);
+        int n = np_text_utf8(text);
         char escape[8];
 
         if (n == 0) {
@@ -169,17 +129,13 @@ void np_json_int(struct np_json *json, const char *key, int64_t value)
 
 void np_json_real(struct np_json *json, const char *key, double value)
 {
-    char text[40];
+    char text[NP_REAL_TEXT];
 
     if (!isfinite(value)) {
         np_json_null(json, key);
         return;
     }
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
-            break;
-    }
+    np_text_of_real(value, text);
     append_key(json, key);
     append_text(json, text);
 }
@@ -360,10 +316,10 @@ int np_json_parse(const char *text, size_t bytes, struct np_node **ret_node, str
 double np_node_number(const struct np_node *map, const char *key, double fallback)
 {
     const struct np_node *node = np_node_get(map, key);
-    char *end;
+    double value;
 
-    if (!node || node->kind != NP_NODE_SCALAR || node->text[0] == '\0')
-        return fallback;
-    double value = strtod(node->text, &end);
-    return *end ? fallback : value;
+    return node && node->kind == NP_NODE_SCALAR &&
+                   np_text_real(node->text, -INFINITY, INFINITY, &value)
+               ? value
+               : fallback;
 }

@@ -44,9 +44,4 @@ int np_json_parse(const char *text, size_t bytes, struct np_node **ret_node, str
 /* Number under key of a mapping, or fallback. */
 double np_node_number(const struct np_node *map, const char *key, double fallback);
 
-/* What JSON and YAML can hold: other bytes are written as U+FFFD and do not come back. */
-bool np_text_is_utf8(const char *text);
-/* For people: bytes that are no UTF-8 become \xe9; cut where out (of at least 6 bytes) is full. */
-void np_text_escape(const char *text, char *out, size_t out_bytes);
-
 #endif

@@ -11,6 +11,7 @@
 #include <strings.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 #define MAX_WORD  64
 #define MAX_WORDS 32
@@ -55,37 +56,20 @@ static int nr_words(const char *words)
 
 /* --- scalars ------------------------------------------------------------------------------- */
 
-static bool parse_double(const char *text, double *ret_value)
+static bool parse_real(const char *text, double *ret_value)
 {
-    char *end;
-
-    if (!*text || isspace((unsigned char)*text))
-        return false;
-    *ret_value = strtod(text, &end);
-    return *end == '\0' && isfinite(*ret_value) && !strpbrk(text, "xX");
-}
-
-static bool parse_int(const char *text, int64_t *ret_value)
-{
-    char *end;
-
-    if (!*text || isspace((unsigned char)*text))
-        return false;
-    errno = 0;
-    *ret_value = strtoll(text, &end, 10);
-    return *end == '\0' && errno == 0;
+    return np_text_real(text, -INFINITY, INFINITY, ret_value);
 }
 
 bool np_option_bytes(const char *text, int64_t *ret_value)
 {
     static const char suffixes[] = "KMGT";
     double number, scale = 1;
-    char *end;
-    const char *suffix;
+    const char *suffix,
+        *end = isdigit((unsigned char)*text) ? np_text_real_end(text, &number) : NULL;
 
-    if (!isdigit((unsigned char)*text) || strpbrk(text, "xX"))
+    if (!end)
         return false;
-    number = strtod(text, &end);
     if (*end && (suffix = strchr(suffixes, toupper((unsigned char)*end)))) {
         scale = ldexp(1, 10 * (int)(suffix - suffixes + 1));
         end++;
@@ -104,10 +88,10 @@ static bool parse_share(const char *text, double *ret_value)
     size_t length = strlen(text);
 
     if (length == 0 || length >= sizeof(number) || text[length - 1] != '%')
-        return parse_double(text, ret_value);
+        return parse_real(text, ret_value);
     memcpy(number, text, length - 1);
     number[length - 1] = '\0';
-    if (!parse_double(number, ret_value))
+    if (!parse_real(number, ret_value))
         return false;
     *ret_value /= 100;
     return true;
@@ -165,10 +149,10 @@ static void parse_number(const struct np_option *option, const struct np_node *n
 
     if (word < 0) {
         switch (option->type) {
-        case NP_OPT_INT: good = parse_int(node->text, &integer); break;
+        case NP_OPT_INT: good = np_text_int(node->text, INT64_MIN, INT64_MAX, &integer); break;
         case NP_OPT_BYTES: good = np_option_bytes(node->text, &integer); break;
         case NP_OPT_SHARE: good = parse_share(node->text, &real); break;
-        default: good = parse_double(node->text, &real); break;
+        default: good = parse_real(node->text, &real); break;
         }
         if (good && !in_range(option, whole ? (double)integer : real)) {
             out_of_range(report, node, option);
@@ -233,7 +217,7 @@ static void parse_floats(const struct np_option *option, const struct np_node *n
     for (int i = 0; values && i < node->nr_items; i++) {
         const struct np_node *item = node->items[i];
 
-        if (item->kind != NP_NODE_SCALAR || !parse_double(item->text, &values[i])) {
+        if (item->kind != NP_NODE_SCALAR || !parse_real(item->text, &values[i])) {
             mistake(report, item, option, "a number");
             break;
         }
@@ -382,16 +366,6 @@ void np_options_fini(const struct np_option *table, void *object)
     }
 }
 
-/* The shortest text that reads back as the same double. */
-static void print_double(double value, char text[MAX_WORD])
-{
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, MAX_WORD, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
-            return;
-    }
-}
-
 static struct np_node *value_node(const struct np_option *option, const void *object)
 {
     const void *at = (const char *)object + option->offset;
@@ -412,7 +386,7 @@ static struct np_node *value_node(const struct np_option *option, const void *ob
         struct np_node *list = np_node_new(NP_NODE_LIST, 0, 0);
 
         for (int i = 0; i < floats->nr_values; i++) {
-            print_double(floats->values[i], text);
+            np_text_of_real(floats->values[i], text);
             np_node_add(list, NULL, np_node_scalar(text, 0, 0));
         }
         return list;
@@ -429,7 +403,7 @@ static struct np_node *value_node(const struct np_option *option, const void *ob
         if (option->words && *(const double *)at < 0)
             word_at(option->words, (int)(-1 - *(const double *)at), text);
         else
-            print_double(*(const double *)at, text);
+            np_text_of_real(*(const double *)at, text);
         break;
     }
     return np_node_scalar(text, 0, 0);

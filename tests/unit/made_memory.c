@@ -1,15 +1,116 @@
-/* Memory that runs out. The program's own symbols come before libc's, for libraries as well. */
+/* Memory that runs out. The linker puts __wrap_X in X's place where another file calls it (see the Makefile), and the
+ * program's own malloc() comes before libc's, for libraries as well. */
 #include "tests/unit/made_memory.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "loader/base/mem.h"
+
+/* --- np_try_* -------------------------------------------------------------------------------- */
+
+static _Atomic int failing, nr_calls, has_failed;
+
+void made_memory_fail(int n)
+{
+    atomic_store(&failing, n);
+    atomic_store(&nr_calls, 0);
+    atomic_store(&has_failed, 0);
+}
+
+int made_memory_failed(void)
+{
+    return atomic_load(&has_failed);
+}
+
+int made_memory_calls(void)
+{
+    return atomic_load(&nr_calls);
+}
+
+static int runs_out(struct np_err *err)
+{
+    if (atomic_fetch_add(&nr_calls, 1) + 1 != atomic_load(&failing))
+        return 0;
+    atomic_store(&has_failed, 1);
+    return np_err_set(err, -ENOMEM, "out of memory: a test has made it so");
+}
+
+void *__real_np_try_alloc(size_t bytes, struct np_err *err);
+void *__real_np_try_array(size_t n, size_t bytes, struct np_err *err);
+char *__real_np_try_strdup(const char *text, struct np_err *err);
+int __real_np_try_grow(void *array, size_t *room, size_t n, size_t item_bytes, struct np_err *err);
+int __real_np_hold(void *memory, size_t *room, size_t bytes, struct np_err *err);
+void *__wrap_np_try_alloc(size_t bytes, struct np_err *err);
+void *__wrap_np_try_array(size_t n, size_t bytes, struct np_err *err);
+char *__wrap_np_try_strdup(const char *text, struct np_err *err);
+char *__wrap_np_try_format(struct np_err *err, const char *format, ...);
+int __wrap_np_try_grow(void *array, size_t *room, size_t n, size_t item_bytes, struct np_err *err);
+int __wrap_np_hold(void *memory, size_t *room, size_t bytes, struct np_err *err);
+
+void *__wrap_np_try_alloc(size_t bytes, struct np_err *err)
+{
+    return runs_out(err) ? NULL : __real_np_try_alloc(bytes, err);
+}
+
+void *__wrap_np_try_array(size_t n, size_t bytes, struct np_err *err)
+{
+    return runs_out(err) ? NULL : __real_np_try_array(n, bytes, err);
+}
+
+char *__wrap_np_try_strdup(const char *text, struct np_err *err)
+{
+    return text && runs_out(err) ? NULL : __real_np_try_strdup(text, err);
+}
+
+char *__wrap_np_try_format(struct np_err *err, const char *format, ...)
+{
+    va_list args;
+    char *text = NULL;
+    int bytes;
+
+    if (runs_out(err))
+        return NULL;
+    va_start(args, format);
+    bytes = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (bytes >= 0 && (text = __real_np_try_alloc((size_t)bytes + 1, err))) {
+        va_start(args, format);
+        vsnprintf(text, (size_t)bytes + 1, format, args);
+        va_end(args);
+    }
+    return text;
+}
+
+int __wrap_np_try_grow(void *array, size_t *room, size_t n, size_t item_bytes, struct np_err *err)
+{
+    return n > *room && runs_out(err) ? -ENOMEM
+                                      : __real_np_try_grow(array, room, n, item_bytes, err);
+}
+
+int __wrap_np_hold(void *memory, size_t *room, size_t bytes, struct np_err *err)
+{
+    if (bytes <= *room || !runs_out(err))
+        return __real_np_hold(memory, room, bytes, err);
+    np_free(*(void **)memory); /* as it does where there is none */
+    *(void **)memory = NULL;
+    *room = 0;
+    return -ENOMEM;
+}
+
+/* --- malloc() -------------------------------------------------------------------------------- */
 
 static _Thread_local int left, failed; /* allocations until one fails; 0: never */
 
-void made_memory_fail(int n)
+void made_memory_fail_libc(int n)
 {
     left = n;
     failed = 0;
 }
 
-int made_memory_failed(void)
+int made_memory_failed_libc(void)
 {
     return failed;
 }

@@ -439,10 +439,10 @@ static int fail_each(const uint8_t *bytes, size_t nr_bytes, const struct np_geom
         int code, again, failed;
 
         np_decoder_new(&decoder, NULL);
-        made_memory_fail(k);
+        made_memory_fail_libc(k);
         code = made_decode(decoder, bytes, nr_bytes, g, 1, &pixels, NULL);
-        failed = made_memory_failed();
-        made_memory_fail(0);
+        failed = made_memory_failed_libc();
+        made_memory_fail_libc(0);
         again = made_decode(decoder, bytes, nr_bytes, g, 1, &pixels, NULL);
         np_decoder_free(decoder);
         if ((code && code != -ENOMEM) || again || (code && !failed)) {

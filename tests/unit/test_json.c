@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "loader/base/json.h"
+#include "loader/base/text.h"
 #include "tests/test.h"
 
 Test(json, writes_an_object_with_stable_numbers)

@@ -11,6 +11,7 @@
 #include "loader/base/mem.h"
 
 #include "tests/test.h"
+#include "tests/unit/made_memory.h"
 
 static bool all_zero(const unsigned char *bytes, size_t n)
 {
@@ -137,4 +138,40 @@ Test(clock, sleeping_goes_on_when_signals_arrive)
     np_sleep_until_ns(start - 1);
     np_sleep_until_ns(0);
     cr_assert_lt(np_now_ns() - start, 1000000000u);
+}
+
+Test(mem, a_test_can_fail_the_nth_allocation_and_the_caller_learns_of_it)
+{
+    struct np_err err = {0};
+    char *text = NULL;
+    int *grown = NULL;
+    size_t room = 0;
+
+    for (int n = 1; n <= 5; n++) {
+        int failed = 0;
+        void *a, *b;
+
+        made_memory_fail(n);
+        np_free(a = np_try_alloc(8, NULL));
+        np_free(b = np_try_array(2, 8, NULL));
+        failed += !a + !b;
+        np_free(a = np_try_strdup("a", NULL));
+        np_free(b = np_try_format(NULL, "%d", n));
+        failed += !a + !b;
+        cr_assert_null(np_try_strdup(NULL, NULL));
+        failed += np_try_grow(&grown, &room, room + 1, sizeof(int), &err) == -ENOMEM;
+        cr_assert_eq(failed, 1, "%d of 5 failed, of which the %d. should", failed, n);
+        cr_assert(made_memory_failed());
+        cr_assert_eq(made_memory_calls(), 5);
+    }
+    cr_assert_eq(err.code, -ENOMEM);
+    made_memory_fail(1);
+    room = 0;
+    cr_assert_eq(np_hold(&text, &room, 10, NULL), -ENOMEM);
+    made_memory_fail(0);
+    cr_assert_eq(np_hold(&text, &room, 10, NULL), 0);
+    cr_assert_eq(made_memory_calls(), 1);
+    cr_assert_not(made_memory_failed());
+    np_free(text);
+    np_free(grown);
 }

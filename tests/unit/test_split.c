@@ -154,11 +154,11 @@ Test(split, every_allocation_fails_once_and_is_said)
             struct np_split split = {0};
             struct np_err err = {0};
 
-            made_memory_fail(n);
+            made_memory_fail_libc(n);
             const int code = np_split_make(index, 0.2, 1, (enum np_split_rule)rule, &split, &err);
 
-            failed = made_memory_failed();
-            made_memory_fail(0);
+            failed = made_memory_failed_libc();
+            made_memory_fail_libc(0);
             cr_assert_eq(code, failed ? -ENOMEM : 0);
             cr_assert(
                 !failed || (!split.order && strstr(err.text, "out of memory to split 10 samples")));

@@ -308,10 +308,10 @@ Test(unpack, memory_that_is_missing_is_no_damage, .timeout = 60)
             char notes[1000], *path = NULL;
             int code;
 
-            made_memory_fail(k);
+            made_memory_fail_libc(k);
             code = unpack(folder, i ? "b.tar.gz" : "a.tar.zst", notes, &path, &err);
-            nr_failed += made_memory_failed();
-            made_memory_fail(0);
+            nr_failed += made_memory_failed_libc();
+            made_memory_fail_libc(0);
             np_free(path);
             cr_assert(code == 0 || code == -ENOMEM, "allocation %d: %s", k, err.text);
             if (code == 0)
