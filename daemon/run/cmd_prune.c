@@ -13,8 +13,8 @@
 #include "loader/base/json.h"
 #include "daemon/run/run_folder.h"
 #include "loader/base/mem.h"
-#include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/checkpoint_dir.h"
+#include "trainer/checkpoint/checkpoint_names.h"
 
 struct prune {
     int keep;
@@ -43,13 +43,6 @@ static uint64_t bytes_in(const char *dir)
     return bytes;
 }
 
-static int step_of(const char *name, uint64_t *ret_step)
-{
-    int nr = 0;
-
-    return sscanf(name, "step-%" SCNu64 "%n", ret_step, &nr) == 1 && name[nr] == '\0';
-}
-
 /* dropped: it may have lost its optimizer's state. */
 static bool is_whole(const char *dir, uint64_t step, bool dropped)
 {
@@ -75,64 +68,58 @@ static uint64_t best_of(const char *dir, uint64_t newest)
     return best == newest || (best && is_whole(dir, best, true)) ? best : 0;
 }
 
-static int newer_first(const struct dirent **a, const struct dirent **b)
-{
-    uint64_t left = 0, right = 0;
-
-    step_of((*a)->d_name, &left);
-    step_of((*b)->d_name, &right);
-    return left > right ? -1 : left < right;
-}
-
-static int is_checkpoint(const struct dirent *item)
-{
-    uint64_t step;
-
-    return step_of(item->d_name, &step);
-}
-
 /* How many stay beside the best: at least one where there is no best one. */
 static int keeps(int keep, const struct held *held)
 {
     return held->best || keep > 1 ? keep : 1;
 }
 
-static bool find_newest(const char *dir, struct dirent *const *items, int nr, uint64_t *ret_newest)
+static bool find_newest(
+    const char *dir, const struct np_checkpoint_name *names, int nr, uint64_t *ret_newest)
 {
-    uint64_t step = 0;
-
     for (int i = 0; i < nr; i++)
-        if (step_of(items[i]->d_name, &step) && is_whole(dir, step, false)) {
-            *ret_newest = step;
+        if (is_whole(dir, names[i].step, false)) {
+            *ret_newest = names[i].step;
             return true;
         }
     return false;
 }
 
+/* Leaves step-N alone in the list. */
+static int only_final(struct np_checkpoint_name *names, int n)
+{
+    int nr = 0;
+
+    for (int i = 0; i < n; i++)
+        if (names[i].kind == NP_CHECKPOINT_FINAL)
+            names[nr++] = names[i];
+    return nr;
+}
+
 /* What is there, and what would go with `keep`; what is newer than the newest whole one is damaged. */
 static int look(const char *dir, int keep, struct held *ret_held, struct np_err *err)
 {
-    struct dirent **items = NULL;
-    const int nr = scandir(dir, &items, is_checkpoint, newer_first);
+    struct np_checkpoint_name *names = NULL;
     struct held held = {0};
-    const bool found = find_newest(dir, items, nr, &held.newest);
-    int nr_kept = 0;
+    int nr = 0, nr_kept = 0, code = np_checkpoint_names(dir, &names, &nr, err);
+
+    if (code < 0)
+        return code;
+    nr = only_final(names, nr);
+    const bool found = find_newest(dir, names, nr, &held.newest);
 
     if (found)
         held.best = best_of(dir, held.newest);
     for (int i = 0; i < nr; i++) {
-        char *path = np_format("%s/%s", dir, items[i]->d_name);
-        const uint64_t bytes = path ? bytes_in(path) : 0;
-        uint64_t step = 0;
+        char *path = np_format("%s/%s", dir, names[i].text);
+        const uint64_t bytes = bytes_in(path), step = names[i].step;
 
-        step_of(items[i]->d_name, &step);
         held.bytes += bytes;
         if (step > held.newest || (nr_kept++ >= keeps(keep, &held) && step != held.best))
             held.spare += bytes;
         np_free(path);
-        free(items[i]);
     }
-    free(items);
+    np_free(names);
     *ret_held = held;
     if (nr > 0 && !found)
         return np_err_set(

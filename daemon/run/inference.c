@@ -11,7 +11,7 @@
 #include "daemon/run/run.h"
 #include "daemon/run/run_folder.h"
 #include "daemon/run/run_same.h"
-#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/weights.h"
 
 /* Said where the run's own is another than the config's; both owned, in normal form. */
 static void say_other(const struct np_source_progress *progress, struct np_node *run,

@@ -1,6 +1,5 @@
 /* Checkpoints of a run, found again: by its folder, by their names; what stands in their facts.
  * Reads only; any thread. */
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,52 +8,14 @@
 
 #include "loader/base/json.h"
 #include "daemon/run/run.h"
-#include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/checkpoint_dir.h"
+#include "trainer/checkpoint/checkpoint_names.h"
 
 static bool is_file(const char *path)
 {
     struct stat stat_;
 
     return stat(path, &stat_) == 0 && S_ISREG(stat_.st_mode);
-}
-
-/* The step of "step-N", or of ".step-N.old", which a kill between two renames can leave alone. */
-static bool step_of(const char *name, uint64_t *ret_step)
-{
-    bool old = *name == '.';
-    char *end;
-
-    if (strncmp(name + old, "step-", 5) != 0 || name[old + 5] < '0' || name[old + 5] > '9')
-        return false;
-    *ret_step = strtoull(name + old + 5, &end, 10);
-    return strcmp(end, old ? ".old" : "") == 0;
-}
-
-/* The folder of the largest step at or below most that has a manifest; NULL: none. np_free. */
-static char *newest_checkpoint(const char *dir, uint64_t most, uint64_t *ret_step)
-{
-    DIR *folder = opendir(dir);
-    char *best = NULL;
-
-    for (struct dirent *entry; folder && (entry = readdir(folder));) {
-        uint64_t step;
-        if (!step_of(entry->d_name, &step) || step > most || (best && step < *ret_step) ||
-            (best && step == *ret_step && entry->d_name[0] == '.'))
-            continue;
-        char *path = np_format("%s/%s", dir, entry->d_name);
-        char *manifest = np_format("%s/%s/manifest.json", dir, entry->d_name);
-        if (path && manifest && is_file(manifest)) {
-            np_free(best);
-            best = path;
-            *ret_step = step;
-        } else {
-            np_free(path);
-        }
-        np_free(manifest);
-    }
-    if (folder)
-        closedir(folder);
-    return best;
 }
 
 /* --- facts ----------------------------------------------------------------------------------- */
@@ -82,21 +43,26 @@ int np_facts_read(const char *checkpoint, struct np_node **ret_facts, struct np_
 
 int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_err *err)
 {
-    char *below = np_format("%s/checkpoints", dir), *path = NULL;
+    char *below = np_format("%s/checkpoints", dir);
+    struct np_checkpoint_name *names = NULL;
     struct np_node *facts = NULL;
-    uint64_t step, most = UINT64_MAX;
     struct np_err last = {0};
+    int n = 0, code = np_checkpoint_names(below, &names, &n, err);
 
     /* A damaged one is passed over; np_checkpoint_latest() names it. */
-    while (!facts && below && (path = newest_checkpoint(below, most, &step))) {
-        memset(&last, 0, sizeof(last));
+    for (int i = 0; i < n && !facts; i++) {
+        if (names[i].kind == NP_CHECKPOINT_TORN)
+            continue;
+        char *path = np_format("%s/%s", below, names[i].text);
+
+        last = (struct np_err){0};
         np_facts_read(path, &facts, &last);
         np_free(path);
-        if (!facts && step == 0)
-            break;
-        most = step - 1;
     }
+    np_free(names);
     np_free(below);
+    if (code < 0)
+        return code;
     if (!facts)
         return np_err_set(err, -ENOENT, "%s: no checkpoint to go on from%s%s", dir,
             last.code ? ": " : "", last.code ? last.text : "");
@@ -110,22 +76,8 @@ int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_e
 static char *newest_whole(const char *run, const struct np_source_progress *progress)
 {
     char *below = np_format("%s/checkpoints", run), *newest = NULL;
-    uint64_t step, most = UINT64_MAX;
 
-    while (below && (newest = newest_checkpoint(below, most, &step))) {
-        struct np_err damage = {0};
-
-        const int code = np_checkpoint_check(newest, &damage);
-
-        if (code == 0 || code == -ENODATA) /* weights are what it is asked for */
-            break;
-        progress->note(progress->context, damage.text);
-        np_free(newest);
-        newest = NULL;
-        if (step == 0)
-            break;
-        most = step - 1;
-    }
+    np_checkpoint_newest(below, &newest, progress->note, progress->context, NULL);
     np_free(below);
     return newest;
 }
@@ -137,14 +89,20 @@ static bool is_folder(const char *path)
     return stat(path, &stat_) == 0 && S_ISDIR(stat_.st_mode);
 }
 
+static bool is_step(const char *word)
+{
+    struct np_checkpoint_name name;
+
+    return np_checkpoint_name_parse(word, &name) && name.kind == NP_CHECKPOINT_FINAL;
+}
+
 /* One checkpoint of a run by its name: last, best, step-N. np_free. */
 static char *named_checkpoint(const char *run, const char *name,
     const struct np_source_progress *progress, struct np_err *err)
 {
     struct np_manifest manifest = {0};
-    uint64_t step;
 
-    if (step_of(name, &step) && *name != '.')
+    if (is_step(name))
         return np_format("%s/checkpoints/%s", run, name);
     char *newest = newest_whole(run, progress);
     if (!newest) {
@@ -173,10 +131,9 @@ static char *by_name(
     const char *word, const struct np_source_progress *progress, struct np_err *err)
 {
     const char *colon = strrchr(word, ':');
-    uint64_t step;
 
     if (!colon || access(word, F_OK) == 0 ||
-        (strcmp(colon, ":best") != 0 && strcmp(colon, ":last") != 0 && !step_of(colon + 1, &step)))
+        (strcmp(colon, ":best") != 0 && strcmp(colon, ":last") != 0 && !is_step(colon + 1)))
         return NULL;
     char *run = np_format("%.*s", (int)(colon - word), word), *path = NULL;
     if (run && is_folder(run))

@@ -3,6 +3,7 @@
 
 #include "daemon/run/run.h"
 #include "loader/base/box.h"
+#include "trainer/checkpoint/weights.h"
 
 const char *const np_precision_names[] = {"f32", "bf16", "f16"};
 

@@ -6,6 +6,7 @@
 #include "daemon/cmd.h"
 #include "daemon/run/run.h"
 #include "loader/base/clock.h"
+#include "trainer/checkpoint/weights.h"
 
 #define MAX_RESULT   (1u << 20)
 #define WORTH_A_WORD (64ull << 20) /* bytes of all checkpoints */

@@ -9,7 +9,7 @@
 #include <sys/statvfs.h>
 
 #include "loader/base/clock.h"
-#include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/checkpoint_dir.h"
 
 /* --- facts ----------------------------------------------------------------------------------- */
 

@@ -10,6 +10,7 @@
 
 #include "loader/base/mem.h"
 #include "trainer/checkpoint/checkpoint_dir.h"
+#include "trainer/checkpoint/checkpoint_names.h"
 
 static struct np_tensor tensors[] = {
     {.name = "conv1.weight", .role = NP_ROLE_PARAM, .dims = {2, 3, 3, 3}, .nr_dims = 4},

@@ -3,7 +3,7 @@
 #ifndef NP_MADE_CHECKPOINT_H
 #define NP_MADE_CHECKPOINT_H
 
-#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/checkpoint_dir.h"
 
 enum { NR_PARAMS = 54 + 4 + 4, NR_BUFFERS = 8 };
 

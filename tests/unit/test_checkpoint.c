@@ -3,12 +3,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "loader/base/mem.h"
 #include "tests/test.h"
 #include "tests/unit/made_checkpoint.h"
-#include "trainer/checkpoint/checkpoint_dir.h"
+#include "trainer/checkpoint/checkpoint_names.h"
 #include "trainer/checkpoint/safetensors.h"
 
 /* The one from before stays the newest, whichever number it is that has gone. */
@@ -284,5 +285,73 @@ Test(checkpoint, a_folder_that_cannot_be_made_is_named)
     box_set_step(box, 1);
     cr_assert_lt(np_checkpoint_write(&box->io, "/proc/none", &box->checkpoint, &err), 0);
     cr_assert_not_null(strstr(err.text, "/proc/none"));
+    box_free(box);
+}
+
+Test(checkpoint, names_are_parsed_strictly)
+{
+    static const char *const others[] = {"best", "step-", "step-07", "step-+7", "step-7x",
+        "step-7.old", ".step-7", ".step-7.odd", "step-18446744073709551616", "STEP-7"};
+    struct np_checkpoint_name name;
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+        cr_assert_not(np_checkpoint_name_parse(others[i], &name), "%s", others[i]);
+    cr_assert(np_checkpoint_name_parse("step-18446744073709551615", &name));
+    cr_assert_eq(name.step, UINT64_MAX);
+    cr_assert_eq(name.kind, NP_CHECKPOINT_FINAL);
+    cr_assert(np_checkpoint_name_parse(".step-7.old", &name));
+    cr_assert_eq(name.kind, NP_CHECKPOINT_OLD);
+    cr_assert(np_checkpoint_name_parse(".step-7.tmp", &name));
+    cr_assert_eq(name.kind, NP_CHECKPOINT_TORN);
+    cr_assert_str_eq(name.text, ".step-7.tmp");
+}
+
+/* Numbers, not texts, are compared; of one step the final one comes before that which made room for it. */
+Test(checkpoint, names_come_newest_first)
+{
+    static const char *const made[] = {".step-9.old", "step-10", "other", "step-9", ".step-11.tmp"};
+    static const char *const expected[] = {".step-11.tmp", "step-10", "step-9", ".step-9.old"};
+    struct box *box = box_new("pread");
+    struct np_checkpoint_name *names = NULL;
+    char path[200];
+    int n = -1;
+
+    cr_assert_eq(np_checkpoint_names("nothing/here", &names, &n, NULL), 0);
+    cr_assert_eq(n, 0);
+    mkdir(box->dir, 0777);
+    for (size_t i = 0; i < sizeof(made) / sizeof(*made); i++) {
+        snprintf(path, sizeof(path), "%s/%s", box->dir, made[i]);
+        cr_assert_eq(mkdir(path, 0777), 0);
+    }
+    cr_assert_eq(np_checkpoint_names(box->dir, &names, &n, NULL), 0);
+    cr_assert_eq(n, 4);
+    for (int i = 0; i < n; i++)
+        cr_assert_str_eq(names[i].text, expected[i]);
+    np_free(names);
+    for (size_t i = 0; i < sizeof(made) / sizeof(*made); i++) {
+        snprintf(path, sizeof(path), "%s/%s", box->dir, made[i]);
+        rmdir(path);
+    }
+    box_free(box);
+}
+
+/* Its weights are whole: what is asked for. A run cannot continue from it. */
+Test(checkpoint, the_newest_may_lack_its_optimizer)
+{
+    struct box *box = box_new("pread");
+    char path[200], *newest = NULL, *facts = NULL;
+
+    cr_assert_eq(np_checkpoint_newest(box->dir, &newest, NULL, NULL, NULL), -ENOENT);
+    cr_assert_eq(box_write(box, &box->io, 4, NULL), 0);
+    cr_assert_eq(box_write(box, &box->io, 12, NULL), 0);
+    snprintf(path, sizeof(path), "%s/step-12/optimizer.safetensors", box->dir);
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(np_checkpoint_newest(box->dir, &newest, NULL, NULL, NULL), 0);
+    snprintf(path, sizeof(path), "%s/step-12", box->dir);
+    cr_assert_str_eq(newest, path);
+    np_free(newest);
+    cr_assert_eq(np_checkpoint_latest(box->dir, &box->checkpoint, &facts, NULL, NULL, NULL), 0);
+    cr_assert_eq(box->checkpoint.position.step, 4);
+    np_free(facts);
     box_free(box);
 }

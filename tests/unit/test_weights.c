@@ -10,7 +10,7 @@
 #include "loader/base/mem.h"
 #include "tests/test.h"
 #include "trainer/checkpoint/weights_kind.h"
-#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/weights.h"
 #include "trainer/checkpoint/safetensors.h"
 
 static struct np_tensor tensors[] = {

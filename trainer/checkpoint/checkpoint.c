@@ -14,8 +14,7 @@
 #include <unistd.h>
 
 #include "loader/base/mem.h"
-#include "trainer/checkpoint/checkpoint_dir.h"
-#include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/checkpoint_names.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/weights.h"
 

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "loader/base/io.h"
 #include "loader/base/mem.h"
 
 #define FORMAT             1

@@ -2,10 +2,29 @@
 #ifndef NP_MANIFEST_H
 #define NP_MANIFEST_H
 
-#include "trainer/checkpoint/checkpoint.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loader/base/err.h"
+
+#define NP_MANIFEST "manifest.json"
 
 enum { NP_FILE_WEIGHTS, NP_FILE_OPTIMIZER, NP_NR_FILES };
 extern const char *const np_manifest_files[NP_NR_FILES]; /* "weights.safetensors", ... */
+
+/* Where a run stands besides its weights. Goes to manifest.json and back. */
+struct np_position {
+    uint64_t step;              /* training steps done */
+    bool eval_due;              /* the evaluation after that step has not been made */
+    uint64_t ticket_hash;       /* running XXH3 of all sample indices so far */
+    uint64_t nr_bad, bad_epoch; /* bad samples of that epoch */
+    uint64_t log_bytes, metrics_bytes, bad_bytes, history_bytes; /* logs are cut back to these */
+    double best_accuracy;
+    uint64_t best_step;
+    double train_seconds; /* so far */
+    double loss_sum;
+    uint64_t loss_rows; /* of the epoch so far */
+};
 
 struct np_manifest {
     struct np_position position;

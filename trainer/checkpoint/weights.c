@@ -1,4 +1,6 @@
 /* Weights by name from other people's files, and the hash that two runs are compared by. */
+#include "trainer/checkpoint/weights.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <openssl/evp.h>
@@ -7,9 +9,6 @@
 #include <string.h>
 
 #include "loader/base/mem.h"
-#include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/safetensors.h"
-#include "trainer/checkpoint/weights.h"
 
 bool np_tensor_is_weight(const struct np_tensor *tensor)
 {

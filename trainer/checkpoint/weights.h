@@ -10,4 +10,14 @@ bool np_tensor_is_weight(const struct np_tensor *tensor); /* a parameter or a bu
 bool np_tensor_fits(const struct np_tensor *tensor, const struct np_st_tensor *stored); /* shape */
 bool np_is_batch_count(const char *name); /* a batchnorm's num_batches_tracked */
 
+/* Weights by name from any safetensors (F32, F64, F16, BF16): missing, unexpected and misshapen are
+ * listed in *ret_text (np_free; NULL: none). A tensor whose shape differs is left as it was.
+ * -EINVAL: no tensor of the file fits. */
+int np_weights_load(const char *path, const struct np_graph *graph, float *params, float *buffers,
+    char **ret_text, struct np_err *err);
+/* SHA-256 over all weights and buffers in name order, hex: of each its name with the NUL, the number
+ * of sizes and the sizes (u64 each), the elements (f32), all little-endian. */
+void np_weights_sha256(
+    const struct np_graph *graph, const float *params, const float *buffers, char ret_hex[65]);
+
 #endif
