@@ -35,6 +35,7 @@ struct worker {
     int segment;
     uint64_t said_ns;
     const char *doing;
+    struct np_progress progress;
     struct np_json line;
     struct np_err err;
     enum np_device_trouble trouble;
@@ -113,30 +114,13 @@ static int write_record(struct worker *w, int code)
 /* One write, so that a line is whole; a pipe that is full loses it. */
 static void say(struct worker *w, const struct np_run *run, const char *doing)
 {
-    const struct np_run_sums *lately = &run->lately;
-    const double left = (double)(run->nr_steps - run->position.step);
-    const double done = (double)(run->position.step - run->first_step);
     struct np_json *line = &w->line;
 
+    np_run_progress(run, &w->progress);
+    snprintf(w->progress.doing, sizeof(w->progress.doing), "%s", doing);
     np_json_begin(line, NULL);
-    np_json_text(line, "doing", doing);
+    np_progress_write(line, &w->progress, false);
     np_json_int(line, "progress", (int64_t)run->nr_done);
-    if (run->nr_train > 0) {
-        np_json_int(line, "step", (int64_t)run->position.step);
-        np_json_int(line, "total_steps", (int64_t)run->nr_steps);
-        np_json_real(line, "epoch",
-            (double)run->position.step * (double)run->config->loader.batch / (double)run->nr_train);
-    }
-    if (lately->rows > 0 && lately->seconds > 0) {
-        np_json_real(line, "loss", lately->loss_sum / (double)lately->rows);
-        np_json_real(line, "images_per_second", (double)lately->rows / lately->seconds);
-        np_json_real(line, "stall_ratio", lately->stall_seconds / lately->seconds);
-        np_json_text(line, "cause", np_run_stall_cause(run));
-    }
-    if (run->eval.images > 0)
-        np_json_real(line, "accuracy", (double)run->eval.correct / (double)run->eval.images);
-    if (done > 0)
-        np_json_real(line, "eta_seconds", run->total.seconds / done * left);
     const char *text = np_json_end(line);
 
     if (text && w->report_fd >= 0 && write(w->report_fd, text, strlen(text)) < 0)
@@ -277,7 +261,7 @@ static int work(struct worker *w)
 
 int np_cmd_worker(int argc, char **argv)
 {
-    struct worker w = {.lock_fd = -1, .report_fd = -1};
+    struct worker w = {.lock_fd = -1, .report_fd = -1, .progress = np_progress_unknown};
     const struct np_flag flags[] = {{NULL, NULL, NULL, NULL}};
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 

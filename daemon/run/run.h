@@ -186,8 +186,8 @@ void np_run_pipeline_step(
     struct np_run *run, const struct np_step_report *report, bool eval_follows);
 /* An evaluation was made: what comes next is a window of its own. */
 void np_run_pipeline_cut(struct np_run *run);
-/* The stage that most of the stall in run->lately is due to; NULL: there is hardly any. */
-const char *np_run_stall_cause(const struct np_run *run);
+/* What is known of the run's progress; the rest of *progress stays as it was. */
+void np_run_progress(const struct np_run *run, struct np_progress *progress);
 void np_run_stall_restart(struct np_run *run); /* run->lately begins anew */
 void np_run_pipeline_free(struct np_run *run);
 /* The steps of a run of so many epochs, or steps where epochs is 0. */

@@ -161,30 +161,16 @@ static void add(struct np_run_sums *sums, const struct np_step_report *report)
 }
 
 /* The live line's numbers: of the last two seconds. */
-static void show_progress(struct np_run *run, const struct np_step_report *report)
+static void show_progress(struct np_run *run)
 {
-    const struct np_run_sums *lately = &run->lately;
-    uint64_t left = run->nr_steps - report->step;
-    double a_step = report->step > run->first_step
-                        ? run->total.seconds / (double)(report->step - run->first_step)
-                        : 0;
-    const struct np_progress progress = {
-        .step = report->step,
-        .nr_steps = run->nr_steps,
-        .epoch = report->epoch,
-        .nr_epochs =
-            run->config->run.epochs > 0 ? run->config->run.epochs : epoch_at(run, run->nr_steps),
-        .images_per_second = lately->seconds > 0 ? (double)lately->rows / lately->seconds : 0,
-        .stall_ratio = lately->seconds > 0 ? lately->stall_seconds / lately->seconds : 0,
-        .stall_cause = np_run_stall_cause(run),
-        .loss = lately->rows ? lately->loss_sum / (double)lately->rows : 0,
-        .evaluated = set_name(run),
-        .accuracy = run->eval.images ? (double)run->eval.correct / (double)run->eval.images : -1,
-        .eta_seconds = a_step > 0 ? a_step * (double)left : -1,
-    };
+    struct np_progress progress = np_progress_unknown;
 
+    np_run_progress(run, &progress);
+    progress.total_epochs =
+        run->config->run.epochs > 0 ? run->config->run.epochs : epoch_at(run, run->nr_steps);
+    progress.evaluated = set_name(run);
     np_ui_progress(&run->ui, &progress);
-    if (lately->seconds > 2) {
+    if (run->lately.seconds > 2) {
         memset(&run->lately, 0, sizeof(run->lately));
         np_run_stall_restart(run);
     }
@@ -295,7 +281,7 @@ static int on_step(void *context, const struct np_step_report *report)
     take_bad(run, report->step, false);
     np_run_say_changed(run, false);
     if (!run->options->probe) {
-        show_progress(run, report);
+        show_progress(run);
         np_run_pipeline_step(run, report, eval_follows(run, report->step));
     }
     if (np_run_epoch_ends(run, report->step) && !eval_follows(run, report->step))

@@ -2,6 +2,7 @@
  * every two seconds a `pipeline` line with all counters since the one before. Main thread.
  *
  * A look at all counters takes about a millisecond, so there are few of them; it allocates nothing. */
+#include <math.h>
 #include <string.h>
 
 #include "daemon/analysis/observe.h"
@@ -53,17 +54,18 @@ static void write_event(
     struct np_run *run, const struct np_step_report *report, const struct np_observation *seen)
 {
     struct np_json *line = &run->line;
+    struct np_progress progress = np_progress_unknown;
     struct np_profile look;
 
     np_profile_look(seen, &run->pipeline->knobs, &look);
+    np_run_progress(run, &progress);
+    progress.images_per_second = NAN; /* among the observation's */
+    progress.stall_ratio = seen->stall_s / seen->seconds;
+    progress.eta_seconds =
+        (double)(run->nr_steps - report->step) * seen->seconds / (double)seen->steps;
     np_json_begin(line, "pipeline");
-    np_json_int(line, "step", (int64_t)report->step);
-    np_json_real(line, "epoch", report->epoch);
-    np_json_int(line, "total_steps", (int64_t)run->nr_steps);
-    np_json_real(line, "stall_ratio", seen->stall_s / seen->seconds);
+    np_progress_write(line, &progress, true);
     write_causes(line, seen);
-    np_json_real(line, "eta_seconds",
-        (double)(run->nr_steps - report->step) * seen->seconds / (double)seen->steps);
     np_profile_write_look(line, &look);
     np_fields_write_observation(line, seen);
     np_json_open(line, "knobs", '{');
@@ -118,15 +120,16 @@ void np_run_pipeline_cut(struct np_run *run)
         run->pipeline->start.ns = 0;
 }
 
-const char *np_run_stall_cause(const struct np_run *run)
+/* The stage that most of the stall in run->lately is due to; "": there is hardly any. */
+static const char *stall_cause(const struct np_run *run)
 {
     const struct np_run_pipeline *pipeline = run->pipeline;
     const struct np_run_sums *lately = &run->lately;
     uint64_t now_ns[NP_NR_STAGES], max_ns = 0;
-    const char *cause = NULL;
+    const char *cause = "";
 
     if (!pipeline || lately->stall_seconds < MIN_SHARE * lately->seconds)
-        return NULL;
+        return "";
     np_feed_blame(run->feed, now_ns);
     for (int s = 0; s < NP_NR_STAGES; s++)
         if (now_ns[s] - pipeline->blame_ns[s] > max_ns) {
@@ -134,6 +137,28 @@ const char *np_run_stall_cause(const struct np_run *run)
             cause = np_stage_names[s];
         }
     return cause;
+}
+
+void np_run_progress(const struct np_run *run, struct np_progress *progress)
+{
+    const struct np_run_sums *lately = &run->lately;
+    const double step = (double)run->position.step, done = step - (double)run->first_step;
+
+    if (run->nr_train > 0) {
+        progress->step = step;
+        progress->total_steps = (double)run->nr_steps;
+        progress->epoch = step * (double)run->config->loader.batch / (double)run->nr_train;
+    }
+    if (lately->rows > 0 && lately->seconds > 0) {
+        progress->loss = lately->loss_sum / (double)lately->rows;
+        progress->images_per_second = (double)lately->rows / lately->seconds;
+        progress->stall_ratio = lately->stall_seconds / lately->seconds;
+        snprintf(progress->cause, sizeof(progress->cause), "%s", stall_cause(run));
+    }
+    if (run->eval.images > 0)
+        progress->accuracy = (double)run->eval.correct / (double)run->eval.images;
+    if (done > 0)
+        progress->eta_seconds = run->total.seconds / done * (progress->total_steps - step);
 }
 
 void np_run_stall_restart(struct np_run *run)

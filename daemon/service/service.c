@@ -106,6 +106,7 @@ static struct np_service_run *new_run(const struct np_entry *entry, struct np_er
     run->worker = run->found = NP_NO_WORKER;
     run->errand.child = (struct np_child){.fd = -1, .epoll_fd = -1, .passed_fd = -1};
     run->spare = -1;
+    run->progress = np_progress_unknown;
     run->entry.path = np_strdup(entry->path);
     run->entry.config = run->entry.environment = NULL; /* the queue's file has them */
     run->entry.dir = entry->dir ? np_strdup(entry->dir) : NULL;
@@ -193,11 +194,11 @@ const struct np_entry *np_service_find(const struct np_service *service, int64_t
     return run ? &run->entry : NULL;
 }
 
-void np_service_said(const struct np_service *service, int64_t id, struct np_said *ret_said)
+const struct np_progress *np_service_progress(const struct np_service *service, int64_t id)
 {
     const struct np_service_run *run = np_service_run_of(service, id);
 
-    *ret_said = run ? run->progress : (struct np_said){.said = 0};
+    return run ? &run->progress : &np_progress_unknown;
 }
 
 int np_service_config(struct np_service *service, int64_t id, char **ret_text, struct np_err *err)

@@ -30,6 +30,7 @@
 #include "daemon/service/http/access.h"
 #include "daemon/service/dispatch.h"
 #include "daemon/service/queue.h"
+#include "daemon/ui/progress_fields.h"
 
 /* Of a box's members; config_bytes, checks, memory_per_run and cpus_per_run hold for root and in a user's own service,
  * too. */
@@ -63,13 +64,6 @@ struct np_service_options {
     char *listen;  /* "127.0.0.1:7411", or NULL: no TCP */
 };
 
-struct np_said { /* of a run that goes on, as its worker last said; values not known: NAN */
-    double step, total_steps, epoch, loss, accuracy, images_per_second, stall_ratio, eta_s;
-    char doing[48]; /* "opening", "training", "evaluating", "saving" */
-    char cause[16]; /* of most of the stall; "" */
-    double said;    /* Unix time; 0: never */
-};
-
 struct np_service;
 struct np_units;
 /* dir: of the queue's file, the token and what is in force; made where it is not there. config: service.yaml, or
@@ -98,7 +92,8 @@ const struct np_access *np_service_access(const struct np_service *service);
 /* All, by id; lent until the next call that changes something. */
 const struct np_entry *const *np_service_entries(const struct np_service *service, int *ret_nr);
 const struct np_entry *np_service_find(const struct np_service *service, int64_t id);
-void np_service_said(const struct np_service *service, int64_t id, struct np_said *ret_said);
+/* A run's progress, as its worker last reported it; `said` NAN: it has not. Lent until the next turn. */
+const struct np_progress *np_service_progress(const struct np_service *service, int64_t id);
 const struct np_service_options *np_service_options(const struct np_service *service);
 /* A run's config in its normal form, read from the queue's file; np_free. */
 int np_service_config(struct np_service *service, int64_t id, char **ret_text, struct np_err *err);

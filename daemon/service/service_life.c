@@ -40,14 +40,7 @@ void np_service_take_worker(
 
 void np_service_begin_life(struct np_service_run *run)
 {
-    run->progress = (struct np_said){.step = NAN,
-        .total_steps = NAN,
-        .epoch = NAN,
-        .loss = NAN,
-        .accuracy = NAN,
-        .images_per_second = NAN,
-        .stall_ratio = NAN,
-        .eta_s = NAN};
+    run->progress = np_progress_unknown;
     run->ended = run->unbegun = run->unstarted = run->hung = run->noted = false;
     run->starting = run->lost = run->no_lock = run->over = run->read = run->absent = false;
     run->silent = run->wants_room = false;
@@ -135,18 +128,10 @@ int np_service_begin(
 
 /* --- signs of life ---------------------------------------------------------------------------- */
 
-static void take_text(char *to, size_t bytes, const struct np_node *map, const char *key)
-{
-    const struct np_node *node = np_node_get(map, key);
-
-    if (node && node->kind == NP_NODE_SCALAR)
-        snprintf(to, bytes, "%s", node->text);
-}
-
-/* {"doing": "training", "step": 12, ...}: a field that is not there is as it was. */
+/* {"step": 12, ..., "doing": "training", "progress": 40}: a field that is not there is as it was. */
 static void hear(struct np_service *service, struct np_service_run *run, const char *line)
 {
-    struct np_said *p = &run->progress;
+    struct np_progress *p = &run->progress;
     struct np_node *node = NULL;
     struct np_err unread = {0};
     char doing[sizeof(p->doing)];
@@ -156,16 +141,7 @@ static void hear(struct np_service *service, struct np_service_run *run, const c
         return;
     }
     memcpy(doing, p->doing, sizeof(doing));
-    take_text(p->doing, sizeof(p->doing), node, "doing");
-    take_text(p->cause, sizeof(p->cause), node, "cause");
-    p->step = np_node_number(node, "step", p->step);
-    p->total_steps = np_node_number(node, "total_steps", p->total_steps);
-    p->epoch = np_node_number(node, "epoch", p->epoch);
-    p->loss = np_node_number(node, "loss", p->loss);
-    p->accuracy = np_node_number(node, "accuracy", p->accuracy);
-    p->images_per_second = np_node_number(node, "images_per_second", p->images_per_second);
-    p->stall_ratio = np_node_number(node, "stall_ratio", p->stall_ratio);
-    p->eta_s = np_node_number(node, "eta_seconds", p->eta_s);
+    np_progress_read(node, p);
     p->said = np_service_now();
     const double at = np_node_number(node, "progress", run->at); /* batches done, of any kind */
     if (at > run->at || strcmp(doing, p->doing) != 0)

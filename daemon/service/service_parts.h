@@ -47,7 +47,7 @@ struct np_service_run {
     double went_on;   /* when it last made progress, by the same */
     double listen_at; /* when its pipe is opened or read again, by the same */
     double at;        /* batches done at went_on */
-    struct np_said progress;
+    struct np_progress progress;
     char line[4096]; /* of the report, under way */
     size_t used;
 };

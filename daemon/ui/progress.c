@@ -1,6 +1,7 @@
 /* See progress.h. */
 #include "daemon/ui/progress.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,14 +125,14 @@ static void append(char *text, size_t room, int width, const char *piece)
 
 void np_progress_text(const struct np_progress *p, int width, char *text, size_t text_bytes)
 {
-    double done = p->nr_steps ? (double)p->step / (double)p->nr_steps : 0;
+    const double done = p->total_steps > 0 ? p->step / p->total_steps : 0;
     char piece[80], eta[32], bar[BAR + 1];
 
     memset(bar, '.', BAR);
     memset(bar, '#', (size_t)(done * BAR));
     bar[BAR] = '\0';
     text[0] = '\0';
-    snprintf(piece, sizeof(piece), "epoch %.2f/%g", p->epoch, p->nr_epochs);
+    snprintf(piece, sizeof(piece), "epoch %.2f/%g", p->epoch, p->total_epochs);
     append(text, text_bytes, width, piece);
     if (width >= 100) {
         snprintf(piece, sizeof(piece), " [%s]", bar);
@@ -141,17 +142,17 @@ void np_progress_text(const struct np_progress *p, int width, char *text, size_t
     append(text, text_bytes, width, piece);
     snprintf(piece, sizeof(piece), "  %.0f img/s", p->images_per_second);
     append(text, text_bytes, width, piece);
-    snprintf(piece, sizeof(piece), "  stall %.0f%%%s%s", 100 * p->stall_ratio,
-        p->stall_cause ? " " : "", p->stall_cause ? p->stall_cause : "");
+    snprintf(piece, sizeof(piece), "  stall %.0f%%%s%s", 100 * p->stall_ratio, *p->cause ? " " : "",
+        p->cause);
     append(text, text_bytes, width, piece);
     snprintf(piece, sizeof(piece), "  loss %.4f", p->loss);
     append(text, text_bytes, width, piece);
-    if (p->accuracy >= 0) {
+    if (!isnan(p->accuracy)) {
         snprintf(piece, sizeof(piece), "  %s%saccuracy %.2f%%", p->evaluated ? p->evaluated : "",
             p->evaluated ? " " : "", 100 * p->accuracy);
         append(text, text_bytes, width, piece);
     }
-    if (p->eta_seconds >= 0) {
+    if (!isnan(p->eta_seconds)) {
         np_duration_text(p->eta_seconds, eta, sizeof(eta));
         snprintf(piece, sizeof(piece), "  ETA %s", eta);
         append(text, text_bytes, width, piece);

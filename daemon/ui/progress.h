@@ -9,18 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "loader/base/json.h"
-
-struct np_progress {
-    uint64_t step, nr_steps;
-    double epoch, nr_epochs;
-    double images_per_second, stall_ratio; /* lately */
-    const char *stall_cause;               /* of most of it: a stage; NULL: not worth a word */
-    double loss;                           /* lately */
-    double accuracy;                       /* of the last evaluation; negative: none yet */
-    const char *evaluated;                 /* what that was of: "val"; NULL: not said */
-    double eta_seconds;                    /* negative: not known */
-};
+#include "daemon/ui/progress_fields.h"
 
 struct np_ui {
     bool json, live, colour, hushed; /* set once */

@@ -196,14 +196,14 @@ def every_status():
 def every_route():
     """The server's own table, in its source, is the documented one."""
     source = open(os.path.join(ROOT, "daemon/service/http/routes.c")).read()
-    routes = {(m, p.replace("#", "{id}").replace("*", "{name}")) for m, p in re.findall(r'\{"([A-Z]+)", "([^"]+)", NP_DEED', source)}
+    routes = {(m, p.replace("#", "{id}").replace("*", "{name}")) for m, p in re.findall(r'\{"([A-Z]+)", "([^"]+)", NP_ACTION', source)}
     documented = {(m, p) for m, p, _ in operations()}
     expect(routes and routes == documented, "only here or there: %s" % sorted(routes ^ documented))
 
 
 def every_error():
     """The codes of errors and their statuses in the sources are those of docs/SERVICE.md and of docs/openapi.json."""
-    sources = "".join(open(path).read() for path in glob.glob(os.path.join(ROOT, "daemon/service/routes*.c")))
+    sources = "".join(open(path).read() for path in glob.glob(os.path.join(ROOT, "daemon/service/http/*.c")))
     pairs = set(re.findall(r'np_answer_error\(\s*&?\w+,\s*(\d+),\s*"(\w+)"', sources)) | {("405", "method"), ("413", "invalid")}
     text = open(os.path.join(ROOT, "docs/SERVICE.md")).read().split("`code` is one of")[1].split("What is no HTTP")[0]
     told = {(status, code) for code, statuses in re.findall(r"`(\w+)` \(([^)]*)\)", text) for status in re.findall(r"\b\d{3}\b", statuses)}

@@ -1,4 +1,5 @@
 /* The progress line, durations, and the picture of a run. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +11,9 @@
 #include "tests/test.h"
 
 static const struct np_progress progress = {.step = 50,
-    .nr_steps = 200,
+    .total_steps = 200,
     .epoch = 1.5,
-    .nr_epochs = 6,
+    .total_epochs = 6,
     .images_per_second = 4811.6,
     .stall_ratio = 0.02,
     .loss = 1.23456,
@@ -34,7 +35,7 @@ Test(progress, line_names_what_most_of_a_stall_is_due_to)
     char text[256];
 
     stalled.stall_ratio = 0.12;
-    stalled.stall_cause = "decode";
+    strcpy(stalled.cause, "decode");
     np_progress_text(&stalled, 160, text, sizeof(text));
     cr_assert_not_null(strstr(text, "  stall 12% decode  loss "));
 }
@@ -49,6 +50,36 @@ Test(progress, line_fits_a_narrow_terminal)
     }
     np_progress_text(&progress, 60, text, sizeof(text));
     cr_assert_str_eq(text, "epoch 1.50/6  25%  4812 img/s  stall 2%  loss 1.2346");
+}
+
+Test(progress, fields_come_back_and_null_is_not_known)
+{
+    struct np_progress back = np_progress_unknown;
+    struct np_json json = {0};
+    struct np_node *node = NULL;
+
+    strcpy(back.doing, "opening");
+    np_json_begin(&json, NULL);
+    np_progress_write(&json, &progress, true);
+    np_json_end(&json);
+    cr_assert_null(strstr(json.text, "null"));
+    cr_assert_eq(np_json_parse(json.text, strlen(json.text), &node, NULL), 0);
+    np_progress_read(node, &back);
+    np_node_free(node);
+    cr_assert(back.step == 50 && back.total_steps == 200 && back.epoch == 1.5);
+    cr_assert(back.loss == 1.23456 && back.accuracy == 0.7125 && back.eta_seconds == 75);
+    cr_assert(back.images_per_second == 4811.6 && back.stall_ratio == 0.02);
+    cr_assert_str_eq(back.doing, "opening"); /* not written, so as it was */
+
+    np_json_begin(&json, NULL);
+    np_progress_write(&json, &np_progress_unknown, false);
+    np_json_end(&json);
+    cr_assert_eq(np_json_parse(json.text, strlen(json.text), &node, NULL), 0);
+    np_progress_read(node, &back);
+    np_node_free(node);
+    cr_assert(isnan(back.step) && isnan(back.eta_seconds) && isnan(back.said));
+    cr_assert_str_eq(back.doing, "");
+    np_json_fini(&json);
 }
 
 Test(progress, durations_are_read_at_a_glance)

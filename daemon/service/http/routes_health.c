@@ -121,21 +121,21 @@ static void label(FILE *out, const char *key, const char *text)
 
 struct gauge {
     const char *name, *help;
-    size_t offset; /* of a double in struct np_said */
+    size_t offset; /* of a double in struct np_progress */
 };
-#define SAID(member) offsetof(struct np_said, member)
+#define AT(member) offsetof(struct np_progress, member)
 static const struct gauge gauges[] = {
-    {"nnpipe_run_step", "Steps done; fewer where a run went back to a checkpoint.", SAID(step)},
-    {"nnpipe_run_planned_steps", "Steps that it will have done when it ends.", SAID(total_steps)},
-    {"nnpipe_run_epoch", "Epochs done, with their fraction.", SAID(epoch)},
-    {"nnpipe_run_loss", "Training loss, lately.", SAID(loss)},
-    {"nnpipe_run_accuracy_ratio", "Of the last evaluation.", SAID(accuracy)},
-    {"nnpipe_run_images_per_second", "Lately.", SAID(images_per_second)},
+    {"nnpipe_run_step", "Steps done; fewer where a run went back to a checkpoint.", AT(step)},
+    {"nnpipe_run_planned_steps", "Steps that it will have done when it ends.", AT(total_steps)},
+    {"nnpipe_run_epoch", "Epochs done, with their fraction.", AT(epoch)},
+    {"nnpipe_run_loss", "Training loss, lately.", AT(loss)},
+    {"nnpipe_run_accuracy_ratio", "Of the last evaluation.", AT(accuracy)},
+    {"nnpipe_run_images_per_second", "Lately.", AT(images_per_second)},
     {"nnpipe_run_stall_ratio",
         "Of the time, lately, in which the device had nothing to do for want of a batch.",
-        SAID(stall_ratio)},
-    {"nnpipe_run_remaining_seconds", "Until it ends, as it goes now.", SAID(eta_s)},
-    {"nnpipe_run_report_timestamp_seconds", "When its process last said something.", SAID(said)},
+        AT(stall_ratio)},
+    {"nnpipe_run_remaining_seconds", "Until it ends, as it goes now.", AT(eta_seconds)},
+    {"nnpipe_run_report_timestamp_seconds", "When its process last said something.", AT(said)},
 };
 
 /* Of runs that have a process: those that wait or are over leave no series behind. */
@@ -146,14 +146,14 @@ static void write_gauge(FILE *out, const struct np_service *service, const struc
 
     head(out, gauge->name, "gauge", gauge->help);
     for (int i = 0; i < nr; i++) {
-        struct np_said said;
+        const struct np_progress *progress;
         double value;
 
         if (!np_entry_has_worker(entries[i]))
             continue;
-        np_service_said(service, entries[i]->id, &said);
-        memcpy(&value, (const char *)&said + gauge->offset, sizeof(value));
-        if (said.said == 0 || isnan(value))
+        progress = np_service_progress(service, entries[i]->id);
+        memcpy(&value, (const char *)progress + gauge->offset, sizeof(value));
+        if (isnan(progress->said) || isnan(value))
             continue;
         fprintf(out, "%s{id=\"%lld\",", gauge->name, (long long)entries[i]->id);
         label(out, "name", entries[i]->name);

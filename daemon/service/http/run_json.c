@@ -57,27 +57,14 @@ static void write_time(struct np_json *json, const char *key, double time)
     np_json_real(json, key, time > 0 ? time : NAN);
 }
 
-static void write_progress(struct np_json *json, const struct np_said *said)
+static void write_progress(struct np_json *json, const struct np_progress *progress)
 {
-    if (said->said == 0) {
+    if (isnan(progress->said)) {
         np_json_null(json, "progress");
         return;
     }
     np_json_open(json, "progress", '{');
-    write_word(json, "doing", said->doing);
-    np_json_real(json, "step", said->step);
-    np_json_real(json, "total_steps", said->total_steps);
-    np_json_real(json, "epoch", said->epoch);
-    np_json_real(json, "loss", said->loss);
-    np_json_real(json, "accuracy", said->accuracy);
-    np_json_real(json, "images_per_second", said->images_per_second);
-    np_json_real(json, "stall_ratio", said->stall_ratio);
-    if (*said->cause)
-        write_word(json, "cause", said->cause);
-    else
-        np_json_null(json, "cause");
-    np_json_real(json, "eta_seconds", said->eta_s);
-    np_json_real(json, "said", said->said);
+    np_progress_write(json, progress, false);
     np_json_close(json, '}');
 }
 
@@ -99,8 +86,6 @@ static void write_overrides(struct np_json *json, const char *lines)
 void np_service_write_run(const struct np_service *service, struct np_json *json,
     const struct np_entry *entry, bool whole)
 {
-    struct np_said said;
-
     np_json_int(json, "id", entry->id);
     np_json_text(json, "name", entry->name);
     np_json_text(json, "state", np_entry_states[entry->state]);
@@ -132,6 +117,5 @@ void np_service_write_run(const struct np_service *service, struct np_json *json
     write_time(json, "started", entry->started);
     write_time(json, "ended", entry->ended);
     write_time(json, "not_before", entry->not_before);
-    np_service_said(service, entry->id, &said);
-    write_progress(json, &said);
+    write_progress(json, np_service_progress(service, entry->id));
 }
