@@ -18,7 +18,6 @@ loader/
 trainer/graph/
 trainer/
 trainer/cpu/ trainer/cuda/ trainer/checkpoint/
-trainer/device.c
 trainer/selftest/
 daemon/cmd.h
 daemon/ui/

@@ -1,13 +1,11 @@
 /* The devices by name, and what `device:` means. Opening and listing: one thread, at start.
  * The work is the devices' own; the CUDA one is loaded from its plugin. */
 #include "trainer/device.h"
-#include "trainer/cpu/kernels.h"
 
 #include <assert.h>
 #include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,10 +21,12 @@ static const struct builtin {
     const char *name;
     const struct np_device_ops *ops;
     const struct np_plan_ops *plan_ops;
+    void (*describe)(
+        struct np_device_info *info); /* Optional: NULL means there is nothing to add */
 } builtins[] = {
-    {"cpu", &np_device_cpu, &np_plan_cpu},
-    {"sim", &np_device_sim, &np_plan_sim},
-    {NULL, NULL, NULL},
+    {"cpu", &np_device_cpu, &np_plan_cpu, np_cpu_describe},
+    {"sim", &np_device_sim, &np_plan_sim, NULL},
+    {NULL, NULL, NULL, NULL},
 };
 
 struct opened { /* what np_device_open() hands out, and the plugin it came from */
@@ -199,51 +199,96 @@ int np_device_blame(const struct np_device *device, struct np_err *err)
 
 /* --- listing ------------------------------------------------------------------------------- */
 
-static void list_one(void (*line)(void *context, const char *json), void *context, const char *name,
-    const char *kind, bool usable, const char *reason)
+void np_device_add_library(
+    struct np_device_info *info, const char *name, const char *version, const char *path)
 {
-    json_t *object = json_pack("{s:s, s:s, s:b, s:s, s:{}}", "name", name, "kind", kind, "usable",
-        (int)usable, "reason", reason, "versions");
-    json_t *versions = object ? json_object_get(object, "versions") : NULL;
-    char onednn[32];
+    struct np_library *library = &info->libraries[info->nr_libraries];
 
-    if (versions != NULL && strcmp(name, "cpu") == 0) {
-        np_onednn_version(onednn);
-        json_object_set_new(versions, "oneDNN", json_string(onednn));
-        json_object_set_new(versions, "vectors", json_string(np_cpu_vectors()));
-    }
-    if (object != NULL && strcmp(kind, "cuda") == 0) {
-        char sign[64] = "";
-
-        np_gpu_sign(sign, sizeof(sign));
-        json_object_set_new(object, "seen", json_string(sign));
-    }
-    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-
-    if (text != NULL)
-        line(context, text);
-    free(text);
-    json_decref(object);
+    if (!*version)
+        return;
+    assert(info->nr_libraries < NP_MAX_LIBRARIES);
+    info->nr_libraries++;
+    snprintf(library->name, sizeof(library->name), "%s", name);
+    snprintf(library->version, sizeof(library->version), "%s", version);
+    snprintf(library->path, sizeof(library->path), "%s", path);
 }
 
-void np_device_list(const char *name, void (*line)(void *context, const char *json), void *context)
+static void describe_builtin(const struct builtin *row, struct np_device_info *ret_info)
 {
-    const struct np_plugin *plugin;
-    void *library;
-    struct np_err err = {0};
+    *ret_info = (struct np_device_info){0};
+    snprintf(ret_info->name, sizeof(ret_info->name), "%s", row->name);
+    snprintf(ret_info->kind, sizeof(ret_info->kind), "%s", row->name);
+    if (row->describe)
+        row->describe(ret_info);
+}
 
-    for (const struct builtin *row = builtins; row->name != NULL; row++)
-        if (name == NULL || strcmp(name, row->name) == 0)
-            list_one(line, context, row->name, row->name, true, "");
-    if (name != NULL && find_builtin(name) != NULL)
-        return; /* NVIDIA's libraries are large: a run on the CPU has no use for them */
-    if (np_plugin_find(&library, &plugin, &err) < 0) {
-        list_one(line, context, "cuda:0", "cuda", false, err.text);
-        return;
+struct listing {
+    np_info_fn found;
+    void *context;
+    int nr;
+};
+
+/* Adds to what the plugin says of a GPU what its driver may not know. */
+static void pass_on(void *context, const struct np_device_info *info)
+{
+    struct listing *listing = context;
+    struct np_device_info mine = *info;
+
+    listing->nr++;
+    if (!*mine.gpu)
+        np_gpu_sign(mine.seen, sizeof(mine.seen));
+    listing->found(listing->context, &mine);
+}
+
+static void list_gpus(np_info_fn found, void *context)
+{
+    struct np_device_info none = {.name = "cuda:0", .kind = "cuda"};
+    struct listing listing = {found, context, 0};
+    const struct np_plugin *plugin;
+    struct np_err err = {0};
+    void *library = NULL;
+
+    if (np_plugin_find(&library, &plugin, &err) == 0)
+        plugin->list(pass_on, &listing);
+    if (listing.nr == 0) {
+        snprintf(
+            none.reason, sizeof(none.reason), "%s", library ? "no NVIDIA GPU found" : err.text);
+        pass_on(&listing, &none);
     }
-    if (plugin->list(line, context) == 0)
-        list_one(line, context, "cuda:0", "cuda", false, "no NVIDIA GPU found");
-    dlclose(library);
+    if (library)
+        dlclose(library);
+}
+
+void np_device_list(np_info_fn found, void *context)
+{
+    for (const struct builtin *row = builtins; row->name; row++) {
+        struct np_device_info info;
+
+        describe_builtin(row, &info);
+        found(context, &info);
+    }
+    list_gpus(found, context);
+}
+
+static void keep_named(void *context, const struct np_device_info *info)
+{
+    struct np_device_info *wanted = context;
+
+    if (strcmp(info->name, wanted->name) == 0)
+        *wanted = *info;
+}
+
+/* NVIDIA's libraries are large: of a device of the program itself they are not asked. */
+void np_device_describe(const char *name, struct np_device_info *ret_info)
+{
+    const struct builtin *row = find_builtin(name);
+
+    *ret_info = (struct np_device_info){.kind = "cuda"};
+    snprintf(ret_info->name, sizeof(ret_info->name), "%s", name);
+    if (row)
+        describe_builtin(row, ret_info);
+    else
+        list_gpus(keep_named, ret_info);
 }
 
 int np_device_doctor(const char *name, np_found_fn found, void *context, struct np_err *err)

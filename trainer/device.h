@@ -127,10 +127,32 @@ struct np_device {
 int np_device_open(const char *name, const struct np_device_options *options,
     struct np_device **ret_device, struct np_err *err);
 void np_device_close(struct np_device *device);
-/* name: NULL for all, or "cpu", "sim", or a GPU (lists all of these).
- * One JSON object a device this box could have, usable or not: name, kind, usable, reason, versions;
- * seen, where the driver counts no GPU: what says that there is one all the same, or "". */
-void np_device_list(const char *name, void (*line)(void *context, const char *json), void *context);
+
+/* What is known of a device without opening it. */
+struct np_library { /* that the device computes with */
+    char name[16], version[96];
+    char path[512]; /* where it was found; "": in the program */
+};
+#define NP_MAX_LIBRARIES 8
+struct np_device_info {
+    char name[32], kind[16]; /* "cuda:0", "cuda" */
+    char reason[2048];       /* why it is not usable; "": it is */
+    char gpu[256],
+        arch[16];          /* "NVIDIA H100", "sm_90"; "": no GPU, or none that the driver counts */
+    uint64_t memory_bytes; /* of the GPU */
+    char seen[64]; /* of kind cuda, where gpu is "": what says that there is one all the same */
+    struct np_library libraries[NP_MAX_LIBRARIES]; /* what rounding depends on */
+    int nr_libraries;
+};
+/* info is borrowed for the call. */
+typedef void (*np_info_fn)(void *context, const struct np_device_info *info);
+/* A call for each device that this machine could have, usable or not. */
+void np_device_list(np_info_fn found, void *context);
+/* What is known of one device by its name; a GPU that is not there has a reason, or no libraries. */
+void np_device_describe(const char *name, struct np_device_info *ret_info);
+/* Adds a library; version "": nothing is added. */
+void np_device_add_library(
+    struct np_device_info *info, const char *name, const char *version, const char *path);
 /* A device's name as users write it ("GPU", "cuda0") in the one form that programs compare: auto, cpu, sim,
  * cuda (any GPU; here the first), cuda:1. False: it is none. */
 #define NP_DEVICE_NAME  16
@@ -164,6 +186,7 @@ struct np_node *np_device_node(const char *name, const struct np_device_options 
 /* The devices in the program itself. */
 extern const struct np_device_ops np_device_cpu, np_device_sim;
 extern const struct np_plan_ops np_plan_cpu, np_plan_sim;
+void np_cpu_describe(struct np_device_info *info);
 
 /* What the streams of a sim device have done up to now; idle: compute had nothing to do between
  * its first step and its last. Trainer thread. */
@@ -174,15 +197,15 @@ struct np_sim_times {
 void np_sim_read(const struct np_device *device, struct np_sim_times *ret_times);
 
 /* The plugin's one symbol: `const struct np_plugin *np_plugin_cuda(void)`. */
-#define NP_PLUGIN_VERSION 2
+#define NP_PLUGIN_VERSION 3
 struct np_plugin {
     int version;          /* NP_PLUGIN_VERSION; another one is refused by name */
     const char *contract; /* NP_CONTRACT: of the headers it was built from; likewise */
     const char *build;    /* commit, for messages */
     const struct np_device_ops *ops;
     const struct np_plan_ops *plan_ops;
-    /* One JSON line a device for `nnpipe devices`; returns how many. */
-    int (*list)(void (*line)(void *context, const char *json), void *context);
+    /* A call for each GPU, or one that says why there is none. */
+    void (*list)(np_info_fn found, void *context);
     /* Optional: NULL means nothing to look at. Measures a GPU for a second or two; err: it cannot be
      * opened. */
     int (*doctor)(int ordinal, np_found_fn found, void *context, struct np_err *err);

@@ -6,69 +6,68 @@
 #include "loader/base/json.h"
 #include "trainer/device.h"
 
-static const char *text_of(const struct np_node *map, const char *key)
+/* Of a GPU a line each: "cudnn  9.19.0  /usr/lib/libcudnn.so.9"; else "oneDNN 3.1, vectors avx2". */
+static void print_library(const struct np_device_info *info, int i)
 {
-    const struct np_node *node = np_node_get(map, key);
+    const struct np_library *library = &info->libraries[i];
 
-    return node && node->kind == NP_NODE_SCALAR ? node->text : "";
+    if (strcmp(info->kind, "cuda") == 0)
+        printf("\n%15s %-9s %-14s %s", "", library->name, library->version, library->path);
+    else
+        printf("%s%s %s", i ? ", " : "  ", library->name, library->version);
 }
 
-/* {"a": "1", "b": "2"} as "a 1, b 2". */
-static void print_pairs(const struct np_node *node)
+static void print_text(void *context, const struct np_device_info *info)
 {
-    for (int i = 0; node && node->kind == NP_NODE_MAP && i < node->nr_items; i++)
-        if (node->items[i]->kind == NP_NODE_SCALAR)
-            printf("%s%s %s", i ? ", " : "  ", node->items[i]->key, node->items[i]->text);
-}
-
-/* A line each: "cudnn  9.19.0  /usr/lib/libcudnn.so.9". */
-static void print_libraries(const struct np_node *versions, const struct np_node *paths)
-{
-    for (int i = 0; versions && i < versions->nr_items; i++)
-        printf("\n%15s %-9s %-14s %s", "", versions->items[i]->key,
-            text_of(versions, versions->items[i]->key), text_of(paths, versions->items[i]->key));
-}
-
-static void print_text(void *context, const char *json)
-{
-    struct np_node *node = NULL;
-
     (void)context;
-    if (np_json_parse(json, strlen(json), &node, NULL) < 0)
-        return;
-    bool usable = np_node_is(np_node_get(node, "usable"), "true");
-    const struct np_node *versions = np_node_get(node, "versions"),
-                         *paths = np_node_get(node, "paths");
-    printf("%-8s %-6s %s", text_of(node, "name"), text_of(node, "kind"),
-        usable ? "usable" : "not usable");
-    if (*text_of(node, "gpu"))
-        printf("  %s, %s, %.1f GiB", text_of(node, "gpu"), text_of(node, "arch"),
-            np_node_number(node, "memory_bytes", 0) / (1 << 30));
-    if (!usable)
-        printf(": %s", text_of(node, "reason"));
-    if (paths)
-        print_libraries(versions, paths);
-    else if (usable)
-        print_pairs(versions);
+    printf("%-8s %-6s %s", info->name, info->kind, *info->reason ? "not usable" : "usable");
+    if (*info->gpu)
+        printf("  %s, %s, %.1f GiB", info->gpu, info->arch, (double)info->memory_bytes / (1 << 30));
+    if (*info->reason)
+        printf(": %s", info->reason);
+    for (int i = 0; i < info->nr_libraries; i++)
+        print_library(info, i);
     putchar('\n');
-    np_node_free(node);
 }
 
-static void print_json(void *context, const char *json)
+/* The map {library: version}, or {library: path} of those that have one. */
+static void put_libraries(
+    struct np_json *line, const char *key, const struct np_device_info *info, bool paths)
 {
+    np_json_open(line, key, '{');
+    for (int i = 0; i < info->nr_libraries; i++) {
+        const struct np_library *library = &info->libraries[i];
+
+        if (!paths || *library->path)
+            np_json_text(line, library->name, paths ? library->path : library->version);
+    }
+    np_json_close(line, '}');
+}
+
+static void print_json(void *context, const struct np_device_info *info)
+{
+    const bool cuda = strcmp(info->kind, "cuda") == 0;
     struct np_json line = {0};
-    struct np_node *node = NULL;
 
     (void)context;
-    if (np_json_parse(json, strlen(json), &node, NULL) < 0)
-        return;
     np_json_begin(&line, "device");
-    for (int i = 0; i < node->nr_items; i++)
-        np_json_node(&line, node->items[i]->key, node->items[i]);
+    np_json_text(&line, "name", info->name);
+    np_json_text(&line, "kind", info->kind);
+    np_json_bool(&line, "usable", !*info->reason);
+    np_json_text(&line, "reason", info->reason);
+    if (*info->gpu) {
+        np_json_text(&line, "gpu", info->gpu);
+        np_json_text(&line, "arch", info->arch);
+        np_json_int(&line, "memory_bytes", (int64_t)info->memory_bytes);
+    }
+    put_libraries(&line, "versions", info, false);
+    if (cuda && info->nr_libraries)
+        put_libraries(&line, "paths", info, true);
+    if (cuda && !*info->gpu)
+        np_json_text(&line, "seen", info->seen);
     const char *text = np_json_end(&line);
     fputs(text ? text : "", stdout);
     np_json_fini(&line);
-    np_node_free(node);
 }
 
 int np_cmd_devices(int argc, char **argv)
@@ -83,6 +82,6 @@ int np_cmd_devices(int argc, char **argv)
     }
     if (code)
         return code;
-    np_device_list(NULL, json ? print_json : print_text, NULL);
+    np_device_list(json ? print_json : print_text, NULL);
     return NP_EXIT_DONE;
 }

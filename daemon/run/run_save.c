@@ -21,36 +21,6 @@ enum np_state_kind np_state_kind(const struct np_device *device)
     return device->plan_ops == &np_plan_cpu ? NP_STATE_CPU : NP_STATE_GPU;
 }
 
-struct find_device {
-    const char *name;
-    struct np_node *found;
-};
-
-static void match_device(void *context, const char *json)
-{
-    struct find_device *find = context;
-    struct np_node *node = NULL;
-
-    if (find->found || np_json_parse(json, strlen(json), &node, NULL) < 0)
-        return;
-    if (np_node_is(np_node_get(node, "name"), find->name))
-        find->found = node;
-    else
-        np_node_free(node);
-}
-
-/* Library versions of the run's device: what rounding depends on besides lanes and precision. */
-static struct np_node *device_versions(const struct np_run *run)
-{
-    struct find_device find = {.name = run->device->name};
-
-    np_device_list(run->device->name, match_device, &find);
-    const struct np_node *versions = np_node_get(find.found, "versions");
-    struct np_node *copy = versions ? np_node_copy(versions) : np_node_new(NP_NODE_MAP, 0, 0);
-    np_node_free(find.found);
-    return copy;
-}
-
 /* What tells one training set from another of as many samples. The first holds wherever the set
  * lies and however its pictures are stored; the second tells pictures that were written anew. */
 static void sum_train(struct np_run *run)
@@ -67,8 +37,9 @@ static const char *facts_json(struct np_run *run)
 {
     struct np_json *json = &run->facts;
     int size[] = {run->setup.height, run->setup.width, (int)run->config->loader.channels};
-    struct np_node *versions = device_versions(run);
+    struct np_device_info device;
 
+    np_device_describe(run->device->name, &device);
     sum_train(run);
     np_json_begin(json, NULL);
     np_json_text(json, "name", run->config->name);
@@ -87,7 +58,10 @@ static const char *facts_json(struct np_run *run)
     np_json_text(json, "device", run->device->name);
     np_json_text(json, "precision", np_precision_names[run->precision]);
     np_json_int(json, "lanes", run->lanes);
-    np_json_node(json, "versions", versions);
+    np_json_open(json, "versions", '{'); /* what rounding depends on besides lanes and precision */
+    for (int i = 0; i < device.nr_libraries; i++)
+        np_json_text(json, device.libraries[i].name, device.libraries[i].version);
+    np_json_close(json, '}');
     for (int i = 0; i < NP_NR_STATE_KINDS; i++)
         if (run->device_state[i])
             np_json_text(json, np_state_keys[i], run->device_state[i]);
@@ -95,7 +69,6 @@ static const char *facts_json(struct np_run *run)
         np_json_node(json, "overrides", run->overrides);
     if (run->changes.list && run->changes.list->nr_items)
         np_json_node(json, "changes", run->changes.list);
-    np_node_free(versions);
     return np_json_end(json);
 }
 
@@ -282,23 +255,34 @@ static enum np_dtype precision_of(const char *name)
     return NP_F32;
 }
 
+/* The version of a library of the run's device; NULL: it has no such library. */
+static const char *version_of(const struct np_device_info *device, const char *name)
+{
+    for (int i = 0; i < device->nr_libraries; i++)
+        if (strcmp(device->libraries[i].name, name) == 0)
+            return device->libraries[i].version;
+    return NULL;
+}
+
 /* What has changed since the run began and may round differently. */
 static void say_changes(struct np_run *run, const struct np_node *facts)
 {
     const struct np_node *device = np_node_get(facts, "device");
     const struct np_node *then = np_node_get(facts, "versions");
-    struct np_node *now = device_versions(run);
+    struct np_device_info now;
 
+    np_device_describe(run->device->name, &now);
     if (device && !np_node_is(device, run->device->name))
         np_run_say(run, "the run was on %s and continues on %s: its weights will round differently",
             device->text, run->device->name);
     for (int i = 0; then && i < then->nr_items; i++) {
-        const struct np_node *was = then->items[i], *is = np_node_get(now, was->key);
-        if (was->kind == NP_NODE_SCALAR && !np_node_is(is, was->text))
+        const struct np_node *was = then->items[i];
+        const char *is = version_of(&now, was->key);
+
+        if (was->kind == NP_NODE_SCALAR && (!is || strcmp(is, was->text) != 0))
             np_run_say(run, "%s was %s and is %s: weights may round differently", was->key,
-                was->text, is && is->kind == NP_NODE_SCALAR ? is->text : "absent");
+                was->text, is ? is : "absent");
     }
-    np_node_free(now);
 }
 
 static bool same_names(const struct np_node *then, const struct np_node *now)

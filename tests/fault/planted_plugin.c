@@ -135,11 +135,10 @@ static int eval(struct np_plan *plan, const void *images, const void *labels, st
     return np_plan_cpu.eval(plan, images, labels, err);
 }
 
-static int list(void (*line)(void *context, const char *json), void *context)
+static void list(np_info_fn found, void *context)
 {
-    (void)line;
+    (void)found;
     (void)context;
-    return 0;
 }
 
 const struct np_plugin *np_plugin_cuda(void)

@@ -92,7 +92,7 @@ Test(device, a_plugin_of_another_version_is_refused_by_name, .timeout = 60)
     struct np_err err = {0};
     cr_assert_eq(load_text(PLUGIN("NP_PLUGIN_VERSION", NP_CONTRACT), &err), 0);
     cr_assert_eq(load_text(PLUGIN("NP_PLUGIN_VERSION + 1", NP_CONTRACT), &err), -EPROTO);
-    cr_assert_not_null(strstr(err.text, "p.so has plugin version 3, this nnpipe wants 2"));
+    cr_assert_not_null(strstr(err.text, "p.so has plugin version 4, this nnpipe wants 3"));
 }
 
 Test(device, a_plugin_from_another_build_is_refused_with_both_commits, .timeout = 60)
@@ -111,20 +111,36 @@ Test(device, a_library_that_is_no_plugin_is_refused, .timeout = 60)
     cr_assert_eq(load_text("int missing(void); void *x = missing;\n", &err), -ENOEXEC);
 }
 
-static void count_line(void *context, const char *json)
+static void count_device(void *context, const struct np_device_info *info)
 {
     int *counts = context;
+
     counts[0]++;
-    counts[1] += strstr(json, "\"name\":\"sim\"") || strstr(json, "\"name\":\"cpu\"");
-    counts[2] += strstr(json, "\"kind\":\"cuda\"") != NULL;
+    counts[1] += strcmp(info->name, "sim") == 0 || strcmp(info->name, "cpu") == 0;
+    counts[2] += strcmp(info->kind, "cuda") == 0 && (*info->reason || *info->gpu);
 }
 
 Test(device, list_has_cpu_and_sim_and_says_why_there_is_no_cuda)
 {
     int counts[3] = {0};
-    np_device_list(NULL, count_line, counts);
+    np_device_list(count_device, counts);
     cr_assert_eq(counts[1], 2);
     cr_assert_geq(counts[2], 1);
+}
+
+Test(device, description_names_libraries_and_says_why_a_gpu_is_none)
+{
+    struct np_device_info info;
+
+    np_device_describe("cpu", &info);
+    cr_assert_str_empty(info.reason);
+    cr_assert_eq(info.nr_libraries, 2);
+    cr_assert_str_eq(info.libraries[0].name, "oneDNN");
+    cr_assert_str_eq(info.libraries[1].name, "vectors");
+    np_device_describe("cuda:999", &info);
+    cr_assert_str_eq(info.name, "cuda:999");
+    cr_assert_str_empty(info.gpu);
+    cr_assert_eq(info.nr_libraries, 0);
 }
 
 Test(device, options_parse_and_print)

@@ -21,6 +21,15 @@ static int cpu_open(
     return 0;
 }
 
+void np_cpu_describe(struct np_device_info *info)
+{
+    char version[32];
+
+    np_onednn_version(version);
+    np_device_add_library(info, "oneDNN", version, "");
+    np_device_add_library(info, "vectors", np_cpu_vectors(), "");
+}
+
 static void cpu_close(struct np_device *device)
 {
     (void)device;
