@@ -2,58 +2,12 @@
 #ifndef NP_LOADER_H
 #define NP_LOADER_H
 
-#include "loader/pixels/augment.h"
+#include "loader/loader_options.h"
 #include "loader/base/stat.h"
 #include "loader/cache.h"
 #include "loader/source/index.h"
 #include "loader/ring.h"
 #include "loader/sampler.h"
-
-enum np_cache_kind {
-    NP_CACHE_AUTO,
-    NP_CACHE_NONE,
-    NP_CACHE_ENCODED,
-    NP_CACHE_DECODED,
-    NP_CACHE_DEVICE
-};
-
-/* `loader:` of the config. -1 stands for auto. */
-struct np_loader_options {
-    int64_t batch, readers, depth, prefetch;
-    char *io;            /* auto uring pread sim */
-    int cache;           /* enum np_cache_kind */
-    int64_t cache_bytes; /* -1: auto */
-    struct np_node const *shuffle_node, *bad_node, *augment_node, *test_augment_node,
-        *normalize_node, *cache_node;
-    enum np_shuffle shuffle;
-    int64_t window;
-    bool bad_fail;     /* policy: fail */
-    double bad_budget; /* share of an epoch */
-    float mean[4], std[4];
-    int nr_mean;
-    int64_t channels; /* 1 or 3 */
-    int pixels;       /* enum np_pixels_rule */
-    int64_t max_pixels;
-    /* Bits 1 << enum np_stage: replaced by replay of what it put out (loader/replay.h). Of no config:
-     * set by who measures a run. batch: a ring so long that nobody waits for its slots. */
-    unsigned stubs;
-};
-extern const struct np_option np_loader_option_table[];
-extern const struct np_option np_bad_option_table[];       /* of bad_samples */
-extern const struct np_option np_normalize_option_table[]; /* of normalize */
-extern const char *const np_pixels_names[];                /* by enum np_pixels_rule, NULL-ended */
-/* The rule of that name; -EINVAL: there is none. Any thread. */
-int np_pixels_find(const char *name, enum np_pixels_rule *ret_rule);
-/* Parses `loader:`. augment and test_augment stay nodes: np_chain_parse() is the caller's. */
-int np_loader_options_parse(
-    const struct np_node *node, struct np_loader_options *ret_options, struct np_report *report);
-/* `{mean: [...], std: [...]}` (NULL: the defaults) for options->channels. -EINVAL: mistakes in report,
- * options untouched. */
-int np_loader_normalize_parse(
-    const struct np_node *node, struct np_loader_options *options, struct np_report *report);
-void np_loader_options_fini(struct np_loader_options *options);
-/* Normal form, the chains as they were written. Caller frees. */
-struct np_node *np_loader_options_node(const struct np_loader_options *options);
 
 /* A sample that was replaced (training) or masked (evaluation). */
 struct np_bad_sample {

@@ -1,14 +1,158 @@
-/* `loader:` of a config: its option table, and the keys that a table cannot say (shuffle,
- * cache, bad_samples, normalize). Config time, one thread. */
-#include "loader/loader.h"
+/* See loader_options.h: the tables, and what they cannot say (sets, shuffle, cache, bad_samples,
+ * normalize, chains). */
+#include "loader/loader_options.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "loader/base/option.h"
+#include "loader/base/mem.h"
+#include "loader/source/split.h"
 
+/* --- data: ----------------------------------------------------------------------------------- */
+
+/* What the table fills; the sets are parsed from their nodes. */
+struct data_keys {
+    const struct np_node *train, *test, *val;
+    char *classes;
+    double split;
+    int64_t split_seed;
+    int split_by;
+};
+#define AT(field) offsetof(struct data_keys, field)
+const struct np_option np_data_option_table[] = {
+    {"train", NP_OPT_NODE, AT(train), NULL, 0, 0, NULL, "Required. The set to train on."},
+    {"test", NP_OPT_NODE, AT(test), NULL, 0, 0, NULL,
+        "The set to test on; may be absent. Classes are matched with `train`'s by name."},
+    {"val", NP_OPT_NODE, AT(val), NULL, 0, 0, NULL,
+        "A set to evaluate on while training; `test` is then used once, at the end."},
+    {"classes", NP_OPT_STRING, AT(classes), "", 0, 0, NULL,
+        "A text file with one class name per line: which classes there are, and in which order. By "
+        "default they are those of `train`, in byte order as torchvision has them (1, 10, 2)."},
+    {"split", NP_OPT_SHARE, AT(split), "0", 0, 0.9, NULL,
+        "Share of `train` kept apart as the `val` set, for evaluation while training: `10%`. The "
+        "run's `val.txt` lists its samples; `nnpipe data ls CONFIG --split val` does, too."},
+    {"split_seed", NP_OPT_INT, AT(split_seed), "1", 0, 9e15, NULL,
+        "Which samples `split` keeps apart: the same ones whatever `seed` is."},
+    {"split_by", NP_OPT_WORD, AT(split_by), "class", 0, 0, "class|random",
+        "`class`: each class keeps its share, at least one image where it has two. `random`: "
+        "without regard to classes, as runs of before this key have it."},
+    NP_OPTIONS_END,
+};
+
+static void make_absolute(char **path, struct np_err *err)
+{
+    char folder[PATH_MAX];
+
+    if (!*path || **path == '\0' || **path == '/' || !getcwd(folder, sizeof(folder)))
+        return;
+    char *whole = np_try_format(err, "%s/%s", folder, *path);
+    if (whole) {
+        np_free(*path);
+        *path = whole;
+    }
+}
+
+static void parse_set(const struct np_node *node, const char *dir,
+    struct np_source_options *options, struct np_report *report)
+{
+    struct np_err err = {0};
+
+    if (np_source_parse(node, dir, options, report) == 0) {
+        make_absolute(&options->path, &err);
+        make_absolute(&options->labels, &err);
+        make_absolute(&options->cache_dir, &err);
+    }
+    if (err.code)
+        np_report_add(report, node->line, node->column, "%s", err.text);
+}
+
+static void parse_classes(const struct np_node *node, const char *text, const char *dir,
+    struct np_data_options *options, struct np_report *report)
+{
+    struct np_err err = {0};
+
+    options->classes = text && *text ? np_resolve_path(text, dir, &err) : NULL;
+    make_absolute(&options->classes, &err);
+    if (err.code)
+        np_report_add(
+            report, node ? node->line : 0, node ? node->column : 0, "classes: %s", err.text);
+}
+
+int np_data_options_parse(const struct np_node *node, const char *dir,
+    struct np_data_options *ret_options, struct np_report *report)
+{
+    struct np_data_options *options = ret_options;
+    struct data_keys keys = {0};
+    const int before = report->nr_errs + report->nr_dropped;
+
+    *options = (struct np_data_options){0};
+    if (!node) {
+        np_report_add(report, 1, 1,
+            "data: the key is missing; it names the sets: "
+            "data: {train: {source: folder, path: DIR}}");
+        return -EINVAL;
+    }
+    np_options_parse(np_data_option_table, node, "data", NULL, &keys, report);
+    if (keys.train)
+        parse_set(keys.train, dir, &options->train, report);
+    else if (node->kind == NP_NODE_MAP)
+        np_report_add(report, node->key_line, node->key_column, "data: the key 'train' is missing");
+    options->has_test = keys.test != NULL;
+    if (keys.test)
+        parse_set(keys.test, dir, &options->test, report);
+    options->has_val = keys.val != NULL;
+    if (keys.val)
+        parse_set(keys.val, dir, &options->val, report);
+    options->split = keys.split;
+    options->split_seed = keys.split_seed;
+    options->split_by = keys.split_by;
+    parse_classes(np_node_get(node, "classes"), keys.classes, dir, options, report);
+    const struct np_node *split = np_node_get(node, "split");
+    if (keys.split > 0 && keys.val)
+        np_report_add(report, split->line, split->column,
+            "split: there is a 'val' set already; give one of the two");
+    np_options_fini(np_data_option_table, &keys);
+    return report->nr_errs + report->nr_dropped > before ? -EINVAL : 0;
+}
+
+void np_data_options_fini(struct np_data_options *options)
+{
+    np_source_options_fini(&options->train);
+    np_source_options_fini(&options->test);
+    np_source_options_fini(&options->val);
+    np_free(options->classes);
+    options->classes = NULL;
+}
+
+struct np_node *np_data_options_node(const struct np_data_options *options)
+{
+    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+    char text[40];
+
+    np_node_add(map, "train", np_source_options_node(&options->train));
+    if (options->has_test)
+        np_node_add(map, "test", np_source_options_node(&options->test));
+    if (options->has_val)
+        np_node_add(map, "val", np_source_options_node(&options->val));
+    if (options->classes)
+        np_node_add(map, "classes", np_node_scalar(options->classes, 0, 0));
+    if (options->split > 0) {
+        snprintf(text, sizeof(text), "%.17g", options->split);
+        np_node_add(map, "split", np_node_scalar(text, 0, 0));
+        snprintf(text, sizeof(text), "%lld", (long long)options->split_seed);
+        np_node_add(map, "split_seed", np_node_scalar(text, 0, 0));
+        np_node_add(map, "split_by", np_node_scalar(np_split_rules[options->split_by], 0, 0));
+    }
+    return map;
+}
+
+/* --- loader: --------------------------------------------------------------------------------- */
+
+#undef AT
 #define AT(field) offsetof(struct np_loader_options, field)
 
 /* Larger batches than this are a slip of the finger: rows are counted in int. */
@@ -243,6 +387,8 @@ int np_loader_options_parse(
     parse_cache(&options, report);
     parse_bad(&options, report);
     np_loader_normalize_parse(options.normalize_node, &options, report);
+    np_chain_parse(options.augment_node, "augment", &options.augment, report);
+    np_chain_parse(options.test_augment_node, "test_augment", &options.test_augment, report);
     np_loader_options_fini(ret_options);
     *ret_options = options;
     return report->nr_errs + report->nr_dropped > before ? -EINVAL : 0;
@@ -251,6 +397,30 @@ int np_loader_options_parse(
 void np_loader_options_fini(struct np_loader_options *options)
 {
     np_options_fini(np_loader_option_table, options);
+    np_chain_free(options->augment);
+    np_chain_free(options->test_augment);
+    options->augment = options->test_augment = NULL;
+}
+
+int np_loader_row_size(const struct np_loader_options *options, int *ret_height, int *ret_width,
+    struct np_report *report)
+{
+    int width = 0, height = 0, test_width = 0, test_height = 0;
+
+    if (options->augment)
+        np_chain_size(options->augment, &width, &height);
+    if (options->test_augment)
+        np_chain_size(options->test_augment, &test_width, &test_height);
+    if (width && test_width && (width != test_width || height != test_height)) {
+        const struct np_node *at = options->test_augment_node;
+        np_report_add(report, at ? at->line : 0, at ? at->column : 0,
+            "test_augment: it gives %dx%d, augment gives %dx%d; the network takes one size",
+            test_width, test_height, width, height);
+        return -EINVAL;
+    }
+    *ret_width = width ? width : test_width;
+    *ret_height = height ? height : test_height;
+    return 0;
 }
 
 static struct np_node *number_node(double value)
@@ -285,11 +455,6 @@ static struct np_node *floats_node(const float *values, int n)
     return list;
 }
 
-static struct np_node *chain_node(const struct np_node *chain)
-{
-    return chain ? np_node_copy(chain) : np_node_new(NP_NODE_LIST, 0, 0);
-}
-
 static struct np_node *special_node(const struct np_loader_options *options, const char *key)
 {
     if (strcmp(key, "shuffle") == 0) {
@@ -313,9 +478,9 @@ static struct np_node *special_node(const struct np_loader_options *options, con
         return map;
     }
     if (strcmp(key, "augment") == 0)
-        return chain_node(options->augment_node);
+        return np_chain_node(options->augment);
     if (strcmp(key, "test_augment") == 0)
-        return chain_node(options->test_augment_node);
+        return np_chain_node(options->test_augment);
     return NULL;
 }
 

@@ -145,8 +145,8 @@ void np_observe_knobs(const struct np_run *run, struct np_knobs *ret_knobs)
         .device_has_memory = run->device->ops->alloc != NULL,
         .cache_fills = np_observe_fills(run, run->position.step),
         .geometry_only =
-            !np_augment_has_apply(run->config->augment) &&
-            !(run->config->test_augment && np_augment_has_apply(run->config->test_augment))};
+            !np_augment_has_apply(run->config->loader.augment) &&
+            !(run->config->loader.test_augment && np_augment_has_apply(run->config->loader.test_augment))};
     if (run->device->ops->room && run->device->ops->make_rows)
         knobs->device_room = run->device->ops->room(run->device);
     knobs->row_bytes = (uint64_t)run->setup.height * (uint64_t)run->setup.width *

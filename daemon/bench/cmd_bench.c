@@ -57,9 +57,9 @@ static void guess_data(struct np_bench *bench, struct np_err *err)
 
     np_setup_fini(setup);
     np_report_init(&report, bench->config->path);
-    np_setup_size(bench->config, &setup->height, &setup->width, &report);
+    np_loader_row_size(&bench->config->loader, &setup->height, &setup->width, &report);
     np_report_fini(&report);
-    np_setup_guess(bench->config, &setup->height, &setup->width, &classes, guess);
+    np_network_guess(&bench->config->network, &setup->height, &setup->width, &classes, guess);
     np_ui_say(&bench->ui, "%s; %s", err->text, guess);
     setup->classes = np_node_new(NP_NODE_LIST, 0, 0);
     for (int i = 0; i < classes; i++)
@@ -84,7 +84,7 @@ static int open_data(struct np_bench *bench, const char *path)
     np_report_fini(&report);
     if (code)
         return NP_EXIT_USAGE;
-    bench->config->has_test = bench->config->has_val = false; /* the training set is enough */
+    bench->config->data.has_test = bench->config->data.has_val = false; /* the training set is enough */
     if (np_setup_data(bench->config, &progress, &bench->setup, &err) < 0 && bench->data_is_optional)
         guess_data(bench, &err);
     if (err.code == 0 && !(bench->stat = np_stat_new()))
@@ -135,8 +135,8 @@ void np_bench_loader_config(const struct np_bench *bench, uint64_t nr_steps,
             },
         .train = bench->setup.train,
         .train_labels = bench->setup.train_labels,
-        .augment = config->augment,
-        .test_augment = config->test_augment,
+        .augment = config->loader.augment,
+        .test_augment = config->loader.test_augment,
         .shape = {(int)options->batch, bench->setup.height, bench->setup.width,
             (int)options->channels},
         .allocator = allocator,

@@ -70,7 +70,7 @@ static _Noreturn void look(const struct np_config *config, int pipe_fd)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     keep_only(pipe_fd);
     message.code = np_setup_data(config, &progress, &setup, &err);
-    if (message.code == 0 && config->split > 0)
+    if (message.code == 0 && config->data.split > 0)
         message.code = np_setup_split(config, &setup, &err);
     snprintf(message.text, sizeof(message.text), "%s", err.text);
     message.height = setup.height;

@@ -148,7 +148,7 @@ static double look(const struct np_config *config, double seconds, struct np_dat
     np_check_data(config, seconds, NULL, data, report);
     const double left_s = seconds + FOLDER_SECONDS - (double)(np_now_ns() - began_ns) * 1e-9;
     if (report->nr_errs == 0 && data->nr_classes == 0) {
-        np_setup_check_model(config, 0, 0, 0, report);
+        np_network_check(&config->network, 0, 0, 0, report);
         check_room(config, 0, left_s, ret_folder, report);
     } else if (report->nr_errs == 0) {
         setup.height = data->height;

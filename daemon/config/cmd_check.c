@@ -32,9 +32,9 @@ static void check_model(const struct np_config *config, const struct np_data_che
     int height = data->height, width = data->width, classes = data->nr_classes;
 
     if (height == 0)
-        np_setup_size(config, &height, &width, report); /* loading has seen it work */
-    np_setup_guess(config, &height, &width, &classes, guess);
-    np_setup_check_model(config, height, width, data->nr_classes, report);
+        np_loader_row_size(&config->loader, &height, &width, report); /* loading has seen it work */
+    np_network_guess(&config->network, &height, &width, &classes, guess);
+    np_network_check(&config->network, height, width, data->nr_classes, report);
 }
 
 /* The exit code. */

@@ -137,16 +137,15 @@ static int show(const struct np_config *config, const struct np_overrides *overr
     char guess[NP_GUESS_TEXT];
 
     np_report_init(&report, config->path);
-    np_setup_size(config, &setup.height, &setup.width, &report);
+    np_loader_row_size(&config->loader, &setup.height, &setup.width, &report);
     if (np_setup_data(config, &progress, &setup, &err) < 0)
         fprintf(stderr, "the data are not checked: %s\n", err.text);
     int classes = setup.classes ? setup.classes->nr_items : 0;
-    bool guessed = np_setup_guess(config, &setup.height, &setup.width, &classes, guess);
-    np_setup_input(config, setup.height, setup.width, classes,
+    bool guessed = np_network_guess(&config->network, &setup.height, &setup.width, &classes, guess);
+    np_network_input(&config->network, setup.height, setup.width, classes,
         config->precision < 0 ? NP_F32 : (enum np_dtype)config->precision, &input);
     input.classes_guessed = !setup.classes;
-    struct np_graph *graph =
-        np_graph_build(config->model, config->blocks, config->loss, &input, &report);
+    struct np_graph *graph = np_network_build(&config->network, &input, &report);
     np_complain_report(&report, overrides);
     if (graph) {
         print_config(config, json);

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "daemon/config/config_tables.h"
-#include "daemon/config/setup.h"
 #include "loader/base/yaml.h"
 
 #define MAX_FILE       (NP_YAML_MAX_BYTES + 1) /* one byte more than np_yaml_parse() takes */
@@ -38,13 +37,13 @@ const struct np_option np_config_table[] = {
     {"precision", NP_OPT_WORD, AT(precision), "auto", 0, 0, "auto|f32|bf16|f16",
         "Of activations; weights are kept in f32. `auto` is bf16 on a GPU and on a CPU with "
         "AVX512-BF16, else f32; a run, `eval` and `predict` say which it is."},
-    {"data", NP_OPT_NODE, AT(data), NULL, 0, 0, NULL, "Required. The sets: see below."},
+    {"data", NP_OPT_NODE, AT(data_node), NULL, 0, 0, NULL, "Required. The sets: see below."},
     {"loader", NP_OPT_NODE, AT(loader_node), NULL, 0, 0, NULL, "How images reach the device."},
-    {"model", NP_OPT_NODE, AT(model), NULL, 0, 0, NULL,
+    {"model", NP_OPT_NODE, AT(network.model), NULL, 0, 0, NULL,
         "Required. The layers: a list runs in order; `name:` and `from:` make any graph."},
-    {"blocks", NP_OPT_NODE, AT(blocks), NULL, 0, 0, NULL,
+    {"blocks", NP_OPT_NODE, AT(network.blocks), NULL, 0, 0, NULL,
         "Named lists of layers with parameters (`$out`), for `block: {use: NAME}`."},
-    {"loss", NP_OPT_NODE, AT(loss), "cross_entropy", 0, 0, NULL,
+    {"loss", NP_OPT_NODE, AT(network.loss), "cross_entropy", 0, 0, NULL,
         "`cross_entropy`, or `{cross_entropy: {label_smoothing: 0.1}}`."},
     {"optimizer", NP_OPT_NODE, AT(optim_node), "sgd", 0, 0, NULL,
         "How gradients change the weights: `sgd`, or `{adamw: {lr: 1e-3}}`."},
@@ -102,33 +101,6 @@ const struct np_option np_checkpoint_table[] = {
 };
 
 #undef AT
-struct data_options {
-    const struct np_node *train, *test, *val;
-    char *classes;
-    double split;
-    int64_t split_seed;
-    int split_by;
-};
-#define AT(field) offsetof(struct data_options, field)
-const struct np_option np_data_table[] = {
-    {"train", NP_OPT_NODE, AT(train), NULL, 0, 0, NULL, "Required. The set to train on."},
-    {"test", NP_OPT_NODE, AT(test), NULL, 0, 0, NULL,
-        "The set to test on; may be absent. Classes are matched with `train`'s by name."},
-    {"val", NP_OPT_NODE, AT(val), NULL, 0, 0, NULL,
-        "A set to evaluate on while training; `test` is then used once, at the end."},
-    {"classes", NP_OPT_STRING, AT(classes), "", 0, 0, NULL,
-        "A text file with one class name per line: which classes there are, and in which order. By "
-        "default they are those of `train`, in byte order as torchvision has them (1, 10, 2)."},
-    {"split", NP_OPT_SHARE, AT(split), "0", 0, 0.9, NULL,
-        "Share of `train` kept apart as the `val` set, for evaluation while training: `10%`. The "
-        "run's `val.txt` lists its samples; `nnpipe data ls CONFIG --split val` does, too."},
-    {"split_seed", NP_OPT_INT, AT(split_seed), "1", 0, 9e15, NULL,
-        "Which samples `split` keeps apart: the same ones whatever `seed` is."},
-    {"split_by", NP_OPT_WORD, AT(split_by), "class", 0, 0, "class|random",
-        "`class`: each class keeps its share, at least one image where it has two. `random`: "
-        "without regard to classes, as runs of before this key have it."},
-    NP_OPTIONS_END,
-};
 
 /* --- sections -------------------------------------------------------------------------------- */
 
@@ -187,82 +159,6 @@ int np_config_set_device(struct np_config *config, const char *name, struct np_r
         config->device = new_name;
     }
     return code;
-}
-
-static void make_absolute(char **path)
-{
-    char folder[PATH_MAX];
-
-    if (!*path || **path == '\0' || **path == '/' || !getcwd(folder, sizeof(folder)))
-        return;
-    char *whole = np_format("%s/%s", folder, *path);
-    if (whole) {
-        np_free(*path);
-        *path = whole;
-    }
-}
-
-static void parse_set(struct np_config *config, const struct np_node *node,
-    struct np_source_options *options, struct np_report *report)
-{
-    if (np_source_parse(node, config->dir, options, report) == 0) {
-        make_absolute(&options->path);
-        make_absolute(&options->labels);
-        make_absolute(&options->cache_dir);
-    }
-}
-
-/* Takes the text over. */
-static void take_classes(struct np_config *config, char *text, struct np_report *report)
-{
-    const struct np_node *node = np_node_get(config->data, "classes");
-    struct np_err err = {0};
-
-    config->classes = text && *text ? np_resolve_path(text, config->dir, &err) : NULL;
-    if (err.code)
-        np_report_add(
-            report, node ? node->line : 0, node ? node->column : 0, "classes: %s", err.text);
-    make_absolute(&config->classes);
-    np_free(text);
-}
-
-static void parse_data(struct np_config *config, struct np_report *report)
-{
-    struct data_options data = {0};
-
-    if (!config->data) {
-        np_report_add(report, 1, 1,
-            "data: the key is missing; it names the sets: "
-            "data: {train: {source: folder, path: DIR}}");
-        return;
-    }
-    np_options_parse(np_data_table, config->data, "data", NULL, &data, report);
-    if (data.train)
-        parse_set(config, data.train, &config->train, report);
-    else if (config->data->kind == NP_NODE_MAP)
-        np_report_add(report, config->data->key_line, config->data->key_column,
-            "data: the key 'train' is missing");
-    config->has_test = data.test != NULL;
-    if (data.test)
-        parse_set(config, data.test, &config->test, report);
-    config->has_val = data.val != NULL;
-    if (data.val)
-        parse_set(config, data.val, &config->val, report);
-    config->split = data.split;
-    config->split_seed = data.split_seed;
-    config->split_by = data.split_by;
-    take_classes(config, data.classes, report);
-    const struct np_node *split = np_node_get(config->data, "split");
-    if (data.split > 0 && data.val)
-        np_report_add(report, split->line, split->column,
-            "split: there is a 'val' set already; give one of the two");
-}
-
-static void parse_loader(struct np_config *config, struct np_report *report)
-{
-    np_loader_options_parse(config->loader_node, &config->loader, report);
-    np_chain_parse(config->loader.augment_node, "augment", &config->augment, report);
-    np_chain_parse(config->loader.test_augment_node, "test_augment", &config->test_augment, report);
 }
 
 /* "1 epoch", "0.5 epochs", "500 steps", "never". */
@@ -358,13 +254,17 @@ static void check_precision(const struct np_config *config, struct np_report *re
 
 /* The model's mistakes, where the chains say how large the network's input is, or where the config
  * is wrong anyway: with a guessed size a shape could be called wrong that is right. */
-static void check_model(const struct np_config *config, struct np_report *report)
+static void check_model(struct np_config *config, struct np_report *report)
 {
     int height = 0, width = 0;
 
-    if (config->model && np_setup_size(config, &height, &width, report) == 0 &&
+    config->network.loader = &config->loader;
+    config->network.train = &config->data.train;
+    config->network.seed = config->seed;
+    if (config->network.model &&
+        np_loader_row_size(&config->loader, &height, &width, report) == 0 &&
         (height > 0 || report->nr_errs))
-        np_setup_check_model(config, height, width, 0, report);
+        np_network_check(&config->network, height, width, 0, report);
 }
 
 static void parse_sections(struct np_config *config, struct np_report *report)
@@ -376,9 +276,9 @@ static void parse_sections(struct np_config *config, struct np_report *report)
     if (config->root->kind != NP_NODE_MAP)
         return; /* one message is enough */
     np_device_parse(config->device_node, &config->device, &config->device_options, report);
-    parse_data(config, report);
-    parse_loader(config, report);
-    if (!config->model)
+    np_data_options_parse(config->data_node, config->dir, &config->data, report);
+    np_loader_options_parse(config->loader_node, &config->loader, report);
+    if (!config->network.model)
         np_report_add(report, 1, 1, "model: the key is missing; it lists the layers");
     np_optim_parse(config->optim_node, &config->optim, report);
     np_schedule_parse(config->schedule_node, &config->schedule, report);
@@ -488,14 +388,9 @@ void np_config_free(struct np_config *config)
     np_options_fini(np_train_table, &config->run);
     np_options_fini(np_checkpoint_table, &config->checkpoint);
     np_loader_options_fini(&config->loader);
-    np_source_options_fini(&config->train);
-    np_source_options_fini(&config->test);
-    np_source_options_fini(&config->val);
+    np_data_options_fini(&config->data);
     np_schedule_fini(&config->schedule);
-    np_chain_free(config->augment);
-    np_chain_free(config->test_augment);
     np_free(config->device);
-    np_free(config->classes);
     np_free(config->path);
     np_free(config->dir);
     np_node_free(config->root);

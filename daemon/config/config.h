@@ -2,8 +2,8 @@
 #ifndef NP_CONFIG_H
 #define NP_CONFIG_H
 
-#include "loader/loader.h"
-#include "loader/source/source.h"
+#include "daemon/config/network.h"
+#include "loader/loader_options.h"
 #include "trainer/device.h"
 #include "trainer/optim.h"
 #include "trainer/schedule.h"
@@ -42,15 +42,10 @@ struct np_config {
     const struct np_node *device_node;
     struct np_device_options device_options;
     int precision; /* enum np_dtype, or -1: auto */
-    struct np_source_options train, test, val;
-    bool has_test, has_val;
-    char *classes; /* data.classes; empty: train's own, in byte order */
-    double split;  /* share of train kept for validation; 0: none */
-    int64_t split_seed;
-    int split_by; /* enum np_split_rule */
+    struct np_data_options data;
     struct np_loader_options loader;
-    struct np_chain *augment, *test_augment;
-    const struct np_node *data, *loader_node, *model, *blocks, *loss;
+    struct np_network network;
+    const struct np_node *data_node, *loader_node;
     const struct np_node *optim_node, *schedule_node, *run_node, *checkpoint_node;
     struct np_optim_options optim;
     struct np_schedule_options schedule;

@@ -79,7 +79,7 @@ void np_config_keys(FILE *out)
     fputs("device auto|cpu|gpu|cuda:0|sim\n", out);
     print_table(out, "device.sim.", np_device_choices[0].table);
     print_sets(out);
-    for (const struct np_option *option = np_data_table; option->key; option++)
+    for (const struct np_option *option = np_data_option_table; option->key; option++)
         if (option->type != NP_OPT_NODE)
             print_key(out, "data.", option);
     print_table(out, "loader.", np_loader_option_table);

@@ -1,90 +1,13 @@
 /* A config in normal form: every key with its value, in table order, so that what `nnpipe
  * show` prints parses back to the same config. */
 #include "daemon/config/config.h"
-#include "loader/source/split.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/config/config_tables.h"
 #include "trainer/graph/graph.h"
 
 /* --- normal form ----------------------------------------------------------------------------- */
-
-static bool has_word(const char *words, const char *word)
-{
-    size_t n = strlen(word);
-
-    for (const char *at = words; (at = strstr(at, word)); at += n)
-        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
-            return true;
-    return false;
-}
-
-/* Only the keys that its source reads: others would be refused. `unlabelled` only where it says
- * something: configs of runs from before the key was there stay equal. */
-static struct np_node *set_node(const struct np_source_options *options)
-{
-    const struct np_source *source = np_source_find(options->source);
-    struct np_node *map = np_options_node(np_source_option_table, options);
-
-    for (int i = map->nr_items; source && i-- > 0;) {
-        const struct np_node *item = map->items[i];
-        bool empty = item->kind == NP_NODE_SCALAR &&
-                     (item->text[0] == '\0' ||
-                         (strcmp(item->key, "unlabelled") == 0 && np_node_is(item, "refuse")));
-        if (strcmp(item->key, "source") != 0 && !(strcmp(item->key, "cache_dir") == 0 && !empty) &&
-            !(has_word(source->keys, item->key) && !empty))
-            np_node_remove(map, i);
-    }
-    return map;
-}
-
-static struct np_node *data_node(const struct np_config *config)
-{
-    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
-
-    np_node_add(map, "train", set_node(&config->train));
-    if (config->has_test)
-        np_node_add(map, "test", set_node(&config->test));
-    if (config->has_val)
-        np_node_add(map, "val", set_node(&config->val));
-    if (config->classes)
-        np_node_add(map, "classes", np_node_scalar(config->classes, 0, 0));
-    if (config->split > 0) {
-        char text[40];
-        snprintf(text, sizeof(text), "%.17g", config->split);
-        np_node_add(map, "split", np_node_scalar(text, 0, 0));
-        snprintf(text, sizeof(text), "%lld", (long long)config->split_seed);
-        np_node_add(map, "split_seed", np_node_scalar(text, 0, 0));
-        np_node_add(map, "split_by", np_node_scalar(np_split_rules[config->split_by], 0, 0));
-    }
-    return map;
-}
-
-static void replace(struct np_node *map, const char *key, struct np_node *value)
-{
-    for (int i = 0; i < map->nr_items; i++) {
-        if (strcmp(map->items[i]->key, key) != 0)
-            continue;
-        struct np_node *old = map->items[i];
-        map->items[i] = value;
-        value->key = strdup(key);
-        np_node_free(old);
-        return;
-    }
-    np_node_add(map, key, value);
-}
-
-static struct np_node *loader_node(const struct np_config *config)
-{
-    struct np_node *map = np_loader_options_node(&config->loader);
-
-    replace(map, "augment", np_chain_node(config->augment));
-    replace(map, "test_augment", np_chain_node(config->test_augment));
-    return map;
-}
 
 static struct np_node *blocks_node(const struct np_node *blocks)
 {
@@ -122,15 +45,15 @@ static struct np_node *section_node(const struct np_config *config, const char *
     if (strcmp(key, "device") == 0)
         return np_device_node(config->device, &config->device_options);
     if (strcmp(key, "data") == 0)
-        return data_node(config);
+        return np_data_options_node(&config->data);
     if (strcmp(key, "loader") == 0)
-        return loader_node(config);
+        return np_loader_options_node(&config->loader);
     if (strcmp(key, "model") == 0)
-        return np_graph_model_node(config->model);
+        return np_graph_model_node(config->network.model);
     if (strcmp(key, "blocks") == 0)
-        return config->blocks ? blocks_node(config->blocks) : NULL;
+        return config->network.blocks ? blocks_node(config->network.blocks) : NULL;
     if (strcmp(key, "loss") == 0)
-        return loss_node(config->loss);
+        return loss_node(config->network.loss);
     if (strcmp(key, "optimizer") == 0)
         return np_optim_node(&config->optim);
     if (strcmp(key, "schedule") == 0)

@@ -22,7 +22,7 @@ static void print_sources(FILE *out)
         "directory; `${NAME}` and `${NAME:-default}` are taken from the environment (inside braces "
         "they must be quoted), and a first `~` is the home folder.\n",
         out);
-    np_reference_table(out, np_data_table);
+    np_reference_table(out, np_data_option_table);
     fputs("\nEach set is a mapping:\n", out);
     np_reference_table(out, np_source_option_table);
     fputs("\nThe class of an image in a `folder` or `tar` is the name of a folder on its path: the "

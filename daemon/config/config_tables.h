@@ -5,7 +5,6 @@
 #include "loader/base/option.h"
 
 extern const struct np_option np_config_table[]; /* struct np_config */
-extern const struct np_option np_data_table[];   /* train, test, val, split */
 extern const struct np_option np_train_table[];  /* struct np_train_options */
 extern const struct np_option np_checkpoint_table[];
 

@@ -8,12 +8,6 @@
 #include "loader/base/mem.h"
 #include "loader/pixels/codec.h"
 
-/* Where nothing is known the model is checked for a picture and a class count that fit most nets. */
-#define GUESS_SIDE         224
-#define GUESS_SMALL        96 /* pictures up to this size have few classes */
-#define GUESS_CLASSES      10
-#define GUESS_MANY_CLASSES 1000
-
 void np_setup_fini(struct np_setup *setup)
 {
     np_graph_free(setup->graph);
@@ -30,27 +24,6 @@ void np_setup_fini(struct np_setup *setup)
 }
 
 /* --- sizes ----------------------------------------------------------------------------------- */
-
-int np_setup_size(
-    const struct np_config *config, int *ret_height, int *ret_width, struct np_report *report)
-{
-    int width = 0, height = 0, test_width = 0, test_height = 0;
-
-    if (config->augment)
-        np_chain_size(config->augment, &width, &height);
-    if (config->test_augment)
-        np_chain_size(config->test_augment, &test_width, &test_height);
-    if (width && test_width && (width != test_width || height != test_height)) {
-        const struct np_node *at = config->loader.test_augment_node;
-        np_report_add(report, at ? at->line : 0, at ? at->column : 0,
-            "test_augment: it gives %dx%d, augment gives %dx%d; the network takes one size",
-            test_width, test_height, width, height);
-        return -EINVAL;
-    }
-    *ret_width = width ? width : test_width;
-    *ret_height = height ? height : test_height;
-    return 0;
-}
 
 static const char *chain_of(const char *what)
 {
@@ -163,7 +136,8 @@ static int open_other(const struct np_config *config, const struct other *other,
         code = np_match_classes(
             setup->classes, *other->ret_index, other->what, other->ret_labels, err);
     if (code == 0)
-        code = set_size(config, *other->ret_index, config->test_augment, other->what, setup, err);
+        code = set_size(
+            config, *other->ret_index, config->loader.test_augment, other->what, setup, err);
     return code;
 }
 
@@ -172,14 +146,15 @@ const char *const np_set_names[] = {"test", "val", "train", NULL};
 int np_setup_set(const struct np_config *config, enum np_which_set set,
     const struct np_source_progress *progress, struct np_setup *setup, struct np_err *err)
 {
-    const struct other test = {"data.test", &config->test, &setup->test, &setup->test_labels},
-                       val = {"data.val", &config->val, &setup->val, &setup->val_labels},
-                       train = {"data.train", &config->train, &setup->train, &setup->train_labels};
+    const struct other test = {"data.test", &config->data.test, &setup->test, &setup->test_labels},
+                       val = {"data.val", &config->data.val, &setup->val, &setup->val_labels},
+                       train = {
+                           "data.train", &config->data.train, &setup->train, &setup->train_labels};
 
     return open_other(config,
-        set == NP_SET_TEST                     ? &test
-        : set == NP_SET_VAL && config->has_val ? &val
-                                               : &train,
+        set == NP_SET_TEST                          ? &test
+        : set == NP_SET_VAL && config->data.has_val ? &val
+                                                    : &train,
         progress, setup, err);
 }
 
@@ -192,51 +167,36 @@ enum np_split_rule np_split_rule(const struct np_node *node)
 int np_setup_split(const struct np_config *config, struct np_setup *setup, struct np_err *err)
 {
     np_split_fini(&setup->split);
-    int code = np_split_make(setup->train, config->split, (uint64_t)config->split_seed,
-        (enum np_split_rule)config->split_by, &setup->split, err);
+    int code = np_split_make(setup->train, config->data.split, (uint64_t)config->data.split_seed,
+        (enum np_split_rule)config->data.split_by, &setup->split, err);
 
     if (code == 0 && (setup->split.nr_train == 0 || setup->split.nr_eval == 0))
         code = np_err_set(err, -EINVAL, "data.split: %g of %llu samples leaves one part empty",
-            config->split, (unsigned long long)np_index_samples(setup->train));
+            config->data.split, (unsigned long long)np_index_samples(setup->train));
     return code;
 }
 
 int np_setup_data(const struct np_config *config, const struct np_source_progress *progress,
     struct np_setup *setup, struct np_err *err)
 {
-    int code = open_set(&config->train, "data.train", progress, &setup->train, err);
+    int code = open_set(&config->data.train, "data.train", progress, &setup->train, err);
 
     if (code < 0)
         return code;
     if ((code = np_setup_classes(config, setup, err)) < 0)
         return code;
-    code = set_size(config, setup->train, config->augment, "data.train", setup, err);
-    if (code == 0 && config->split > 0) /* its second part goes through the test chain */
-        code = set_size(config, setup->train, config->test_augment, "data.split", setup, err);
-    if (code == 0 && config->has_val)
+    code = set_size(config, setup->train, config->loader.augment, "data.train", setup, err);
+    if (code == 0 && config->data.split > 0) /* its second part goes through the test chain */
+        code =
+            set_size(config, setup->train, config->loader.test_augment, "data.split", setup, err);
+    if (code == 0 && config->data.has_val)
         code = np_setup_set(config, NP_SET_VAL, progress, setup, err);
-    if (code == 0 && config->has_test)
+    if (code == 0 && config->data.has_test)
         code = np_setup_set(config, NP_SET_TEST, progress, setup, err);
     return code;
 }
 
 /* --- the graph ------------------------------------------------------------------------------- */
-
-void np_setup_input(const struct np_config *config, int height, int width, int classes,
-    enum np_dtype precision, struct np_graph_input *ret_input)
-{
-    *ret_input = (struct np_graph_input){
-        .batch = (int)config->loader.batch,
-        .height = height,
-        .width = width,
-        .channels = (int)config->loader.channels,
-        .classes = classes,
-        .mean = config->loader.mean,
-        .std = config->loader.std,
-        .precision = precision,
-        .seed = (uint64_t)config->seed,
-    };
-}
 
 int np_setup_graph(const struct np_config *config, enum np_dtype precision, struct np_setup *setup,
     struct np_report *report)
@@ -244,9 +204,9 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
     struct np_graph_input input;
     struct np_err err = {0};
 
-    np_setup_input(
-        config, setup->height, setup->width, setup->classes->nr_items, precision, &input);
-    setup->graph = np_graph_build(config->model, config->blocks, config->loss, &input, report);
+    np_network_input(
+        &config->network, setup->height, setup->width, setup->classes->nr_items, precision, &input);
+    setup->graph = np_network_build(&config->network, &input, report);
     if (!setup->graph)
         return -EINVAL;
     for (int i = 0; config->optim.decay_all && i < setup->graph->nr_tensors; i++)
@@ -257,53 +217,4 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
         return -EINVAL;
     }
     return 0;
-}
-
-static int guess_side(const struct np_source_options *source)
-{
-    if (!source->source)
-        return GUESS_SIDE;
-    return strcmp(source->source, "cifar10") == 0 ? 32
-           : strcmp(source->source, "idx") == 0   ? 28
-           : strcmp(source->source, "synth") == 0 ? (int)source->size
-                                                  : GUESS_SIDE;
-}
-
-bool np_setup_guess(
-    const struct np_config *config, int *height, int *width, int *classes, char text[NP_GUESS_TEXT])
-{
-    bool size = *height == 0, count = *classes == 0;
-
-    if (size)
-        *height = *width = guess_side(&config->train);
-    if (count)
-        *classes = *height > GUESS_SMALL ? GUESS_MANY_CLASSES : GUESS_CLASSES;
-    if (size && count)
-        snprintf(text, NP_GUESS_TEXT, "images of %dx%d and %d classes are assumed", *width, *height,
-            *classes);
-    else if (size)
-        snprintf(text, NP_GUESS_TEXT, "images of %dx%d are assumed", *width, *height);
-    else if (count)
-        snprintf(text, NP_GUESS_TEXT, "%d classes are assumed", *classes);
-    return size || count;
-}
-
-int np_setup_check_model(
-    const struct np_config *config, int height, int width, int classes, struct np_report *report)
-{
-    char guess[NP_GUESS_TEXT];
-    struct np_graph_input input;
-    bool guessed = classes == 0;
-
-    np_setup_guess(config, &height, &width, &classes, guess);
-    np_setup_input(config, height, width, classes, NP_F32, &input);
-    input.classes_guessed = guessed;
-    if (input.batch < 1) /* a mistake already said */
-        input.batch = 1;
-    if (input.channels != 1)
-        input.channels = 3;
-    struct np_graph *graph =
-        np_graph_build(config->model, config->blocks, config->loss, &input, report);
-    np_graph_free(graph);
-    return graph ? 0 : -EINVAL;
 }

@@ -59,24 +59,10 @@ int np_check_sizes(
 /* Width and height of sample 0, from its header or the set's. */
 int np_first_size(
     const struct np_index *index, int *ret_width, int *ret_height, struct np_err *err);
-/* Height and width of a row by the chains alone: 0 where the images decide. -EINVAL: the two chains
- * disagree, said at its place in report. */
-int np_setup_size(
-    const struct np_config *config, int *ret_height, int *ret_width, struct np_report *report);
 
-/* What np_graph_build() takes, from the config. */
-void np_setup_input(const struct np_config *config, int height, int width, int classes,
-    enum np_dtype precision, struct np_graph_input *ret_input);
 /* Both graphs for a device. Mistakes of the model go to report (-EINVAL). */
 int np_setup_graph(const struct np_config *config, enum np_dtype precision, struct np_setup *setup,
     struct np_report *report);
-/* Values for what is 0, by the kind of data; true: text says which were guessed. */
-#define NP_GUESS_TEXT 96
-bool np_setup_guess(const struct np_config *config, int *height, int *width, int *classes,
-    char text[NP_GUESS_TEXT]);
-/* The model's mistakes, for images and classes known, or guessed where 0. No data, no device. */
-int np_setup_check_model(
-    const struct np_config *config, int height, int width, int classes, struct np_report *report);
 /* Is it a mistake of the config or its data (a path, a class, a size), by the code of np_setup_data()? Else the
  * machine has failed: storage, memory. */
 bool np_setup_is_mistake(int code);

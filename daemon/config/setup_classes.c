@@ -200,7 +200,7 @@ static int check_several(
         "folders below the one given (of an archive, below those that all its members share). "
         "Give each class a folder there, or name the folder that holds the class folders with "
         "`match: \"FOLDER/*\"`, or name this one class in a file for data.classes",
-        config->train.path ? config->train.path : "", np_index_class(train, 0));
+        config->data.train.path ? config->data.train.path : "", np_index_class(train, 0));
 }
 
 /* A checkpoint keeps the names, and a resumed run is held to them. */
@@ -222,12 +222,13 @@ static int check_text(const struct np_node *classes, const char *what, struct np
 
 int np_setup_classes(const struct np_config *config, struct np_setup *setup, struct np_err *err)
 {
-    const bool from_file = config->classes && *config->classes;
-    const struct naming naming = {"data.train", from_file ? config->classes : "the training set"};
+    const bool from_file = config->data.classes && *config->data.classes;
+    const struct naming naming = {
+        "data.train", from_file ? config->data.classes : "the training set"};
     int code;
 
     if (from_file) {
-        code = np_classes_read(config->classes, &setup->classes, err);
+        code = np_classes_read(config->data.classes, &setup->classes, err);
         if (code < 0)
             return np_err_context(err, "data.classes");
     } else {

@@ -9,6 +9,7 @@
 #include "daemon/data/data.h"
 #include "daemon/config/setup.h"
 #include "loader/base/mem.h"
+#include "loader/loader.h"
 #include "loader/pixels/codec.h"
 
 struct view {
@@ -38,7 +39,7 @@ static int evaluation_config(struct view *view, struct np_loader_config *config,
     int code = 0;
 
     if (strcmp(view->split, "val") == 0) {
-        index = setup->val ? setup->val : view->config->split > 0 ? setup->train : NULL;
+        index = setup->val ? setup->val : view->config->data.split > 0 ? setup->train : NULL;
         labels = setup->val ? setup->val_labels : setup->train_labels;
         if (!setup->val && index && (code = np_setup_split(view->config, setup, err)) == 0 &&
             (code = np_index_keep(index, setup->split.order, setup->split.nr_eval)) < 0)
@@ -67,7 +68,7 @@ static int loader_config(struct view *view, struct np_stat *stat,
     const struct np_config *config = view->config;
     const struct np_loader_options *options = &config->loader;
     const struct np_split *split = &view->setup.split;
-    const int code = config->split > 0 ? np_setup_split(config, &view->setup, err) : 0;
+    const int code = config->data.split > 0 ? np_setup_split(config, &view->setup, err) : 0;
 
     if (code < 0)
         return code;
@@ -85,8 +86,8 @@ static int loader_config(struct view *view, struct np_stat *stat,
         .train_labels = view->setup.train_labels,
         .eval_labels = view->setup.train_labels,
         .eval = split->order ? view->setup.train : NULL,
-        .augment = config->augment,
-        .test_augment = config->test_augment,
+        .augment = config->loader.augment,
+        .test_augment = config->loader.test_augment,
         .shape = {(int)options->batch, view->setup.height, view->setup.width,
             (int)options->channels},
         .allocator = &np_page_allocator,

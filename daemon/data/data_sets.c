@@ -100,11 +100,11 @@ static int open_config(
     sets->sets = np_alloc_array(3, sizeof(*sets->sets));
     if (!sets->sets)
         return NP_EXIT_FAILED;
-    add_split(sets, choice, "train", true, &sets->config->train);
-    add_split(sets, choice, "test", sets->config->has_test, &sets->config->test);
-    add_split(sets, choice, "val", sets->config->has_val, &sets->config->val);
-    if (sets->nr_sets == 0 && sets->config->split > 0 && strcmp(choice->split, "val") == 0) {
-        add_split(sets, choice, "val", true, &sets->config->train);
+    add_split(sets, choice, "train", true, &sets->config->data.train);
+    add_split(sets, choice, "test", sets->config->data.has_test, &sets->config->data.test);
+    add_split(sets, choice, "val", sets->config->data.has_val, &sets->config->data.val);
+    if (sets->nr_sets == 0 && sets->config->data.split > 0 && strcmp(choice->split, "val") == 0) {
+        add_split(sets, choice, "val", true, &sets->config->data.train);
         sets->sets[0].split = sets->config;
     }
     if (sets->nr_sets)
@@ -176,10 +176,10 @@ static int keep_split(const struct np_config *config, struct np_index *index, st
     struct np_split split = {0};
     int code = 0;
 
-    if (config->train.unlabelled == NP_UNLABELLED_SKIP && np_index_skip_unlabelled(index) < 0)
+    if (config->data.train.unlabelled == NP_UNLABELLED_SKIP && np_index_skip_unlabelled(index) < 0)
         return np_err_set(err, -ENOMEM, "out of memory to leave samples out");
-    code = np_split_make(index, config->split, (uint64_t)config->split_seed,
-        (enum np_split_rule)config->split_by, &split, err);
+    code = np_split_make(index, config->data.split, (uint64_t)config->data.split_seed,
+        (enum np_split_rule)config->data.split_by, &split, err);
     if (code == 0)
         qsort(split.order, split.nr_eval, sizeof(*split.order), ascending);
     if (code == 0 && (code = np_index_keep(index, split.order, split.nr_eval)) < 0)

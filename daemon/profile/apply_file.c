@@ -74,8 +74,8 @@ static int moved_settings(
         {"data.test.path", "data.test.labels", "data.test.cache_dir"},
         {"data.val.path", "data.val.labels", "data.val.cache_dir"},
     };
-    const struct np_source_options *a[3] = {&wanted->train, &wanted->test, &wanted->val};
-    const struct np_source_options *b[3] = {&got->train, &got->test, &got->val};
+    const struct np_source_options *a[3] = {&wanted->data.train, &wanted->data.test, &wanted->data.val};
+    const struct np_source_options *b[3] = {&got->data.train, &got->data.test, &got->data.val};
     int nr = 0;
 
     add_moved("name", wanted->name, got->name, moved, &nr);

@@ -72,7 +72,7 @@ struct chosen {
 static int open_chosen(struct np_config *config, const struct np_source_progress *progress,
     struct np_setup *setup, struct chosen *chosen, struct np_err *err)
 {
-    const bool is_val = chosen->set == NP_SET_VAL && config->has_val;
+    const bool is_val = chosen->set == NP_SET_VAL && config->data.has_val;
     struct np_index *const *index = chosen->set == NP_SET_TEST ? &setup->test
                                     : is_val                   ? &setup->val
                                                                : &setup->train;
@@ -132,7 +132,7 @@ static int eval(struct np_config *config, const char *weights, struct chosen *ch
 static int choose(
     const struct np_config *config, const char *name, const char *path, enum np_which_set *ret_set)
 {
-    const bool has[] = {config->has_test, config->has_val || config->split > 0, true};
+    const bool has[] = {config->data.has_test, config->data.has_val || config->data.split > 0, true};
     int set = has[NP_SET_TEST] || !has[NP_SET_VAL] ? NP_SET_TEST : NP_SET_VAL;
 
     for (set = name ? 0 : set; name && np_set_names[set]; set++)

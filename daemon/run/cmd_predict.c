@@ -89,7 +89,7 @@ static void close_predictor(struct predictor *p)
 static int make_row(struct predictor *p, const uint8_t *bytes, size_t nr_bytes, struct np_err *err)
 {
     const struct np_setup *setup = &p->net.setup;
-    const struct np_chain *chain = p->net.config->test_augment;
+    const struct np_chain *chain = p->net.config->loader.test_augment;
     int channels = (int)p->net.config->loader.channels;
     uint64_t seed = (uint64_t)p->net.config->seed;
     struct np_geometry geometry;

@@ -4,6 +4,7 @@
 
 #include "daemon/config/config.h"
 #include "daemon/run/watch.h"
+#include "loader/loader.h"
 #include "loader/source/split.h"
 #include "trainer/trainer.h"
 

@@ -43,10 +43,10 @@ static int take_chain(
     np_report_fini(&report);
     if (err->code)
         return err->code;
-    say_other(progress, np_chain_node(chain), np_chain_node(inference->config->test_augment),
+    say_other(progress, np_chain_node(chain), np_chain_node(inference->config->loader.test_augment),
         "test_augment");
-    np_chain_free(inference->config->test_augment);
-    inference->config->test_augment = chain;
+    np_chain_free(inference->config->loader.test_augment);
+    inference->config->loader.test_augment = chain;
     return 0;
 }
 
@@ -119,7 +119,7 @@ static void take_split(struct np_inference *inference, const struct np_source_pr
     const double share = np_node_number(inference->facts, "split", 0);
     const double seed = np_node_number(inference->facts, "split_seed", 0);
 
-    if (config->split <= 0)
+    if (config->data.split <= 0)
         return;
     if (share <= 0) {
         progress->note(progress->context,
@@ -131,12 +131,12 @@ static void take_split(struct np_inference *inference, const struct np_source_pr
         return;
     }
     const int rule = (int)np_split_rule(np_node_get(inference->facts, "split_by"));
-    if (share != config->split || seed != (double)config->split_seed || rule != config->split_by)
+    if (share != config->data.split || seed != (double)config->data.split_seed || rule != config->data.split_by)
         progress->note(
             progress->context, "data.split and split_seed of the run are used, not the config's");
-    config->split = share;
-    config->split_by = rule;
-    config->split_seed = (int64_t)seed;
+    config->data.split = share;
+    config->data.split_by = rule;
+    config->data.split_seed = (int64_t)seed;
 }
 
 /* What the network's input is, from facts that a file may have garbled. */

@@ -94,7 +94,7 @@ static void count_unpacked(void *context, const char *path, uint64_t done_bytes,
 
 bool np_run_has_val(const struct np_run *run)
 {
-    return run->setup.val || run->config->split > 0;
+    return run->setup.val || run->config->data.split > 0;
 }
 
 /* What is evaluated while training: val, the split, or test. */
@@ -102,14 +102,14 @@ static struct np_index *eval_set(const struct np_run *run)
 {
     if (run->setup.val)
         return run->setup.val;
-    return run->config->split > 0 ? run->setup.train : run->setup.test;
+    return run->config->data.split > 0 ? run->setup.train : run->setup.test;
 }
 
 static const int32_t *eval_labels(const struct np_run *run)
 {
     if (run->setup.val)
         return run->setup.val_labels;
-    return run->config->split > 0 ? run->setup.train_labels : run->setup.test_labels;
+    return run->config->data.split > 0 ? run->setup.train_labels : run->setup.test_labels;
 }
 
 static void sampler_options(const struct np_run *run, struct np_sampler_options *ret_options)
@@ -126,7 +126,7 @@ static void sampler_options(const struct np_run *run, struct np_sampler_options 
         .eval_epochs = run->options->probe ? 0 : config->run.eval_every.epochs,
         .shuffle = config->loader.shuffle,
         .window = (uint64_t)config->loader.window,
-        .split = config->split > 0 ? run->setup.split.order : NULL,
+        .split = config->data.split > 0 ? run->setup.split.order : NULL,
     };
 }
 
@@ -149,13 +149,13 @@ static int open_order(struct np_run *run, struct np_err *err)
     const struct np_config *config = run->config;
     struct np_index *eval = eval_set(run);
     struct np_sampler_options options;
-    int code = config->split > 0 ? np_setup_split(config, &run->setup, err) : 0;
+    int code = config->data.split > 0 ? np_setup_split(config, &run->setup, err) : 0;
 
     if (code < 0)
         return code;
-    run->nr_eval = config->split > 0 ? run->setup.split.nr_eval : eval ? np_index_samples(eval) : 0;
+    run->nr_eval = config->data.split > 0 ? run->setup.split.nr_eval : eval ? np_index_samples(eval) : 0;
     run->nr_train =
-        config->split > 0 ? run->setup.split.nr_train : np_index_samples(run->setup.train);
+        config->data.split > 0 ? run->setup.split.nr_train : np_index_samples(run->setup.train);
     run->nr_steps = np_run_steps(run, config->run.epochs, config->run.steps);
     sampler_options(run, &options);
     np_sampler_free(run->sampler);
@@ -197,8 +197,8 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
         .eval = eval_set(run),
         .train_labels = run->setup.train_labels,
         .eval_labels = eval_labels(run),
-        .augment = run->config->augment,
-        .test_augment = run->config->test_augment,
+        .augment = run->config->loader.augment,
+        .test_augment = run->config->loader.test_augment,
         .allocator = &run->device->pinned,
         .stat = run->stat,
         .first_step = run->position.step,
@@ -242,7 +242,7 @@ void np_run_say_changed(struct np_run *run, bool end)
 {
     const struct np_config *config = run->config;
     const struct np_source_options *sets[] = {
-        &config->train, run->setup.val ? &config->val : &config->test};
+        &config->data.train, run->setup.val ? &config->data.val : &config->data.test};
     char first[1024];
 
     for (int kind = NP_BATCH_TRAIN; run->loader && kind <= NP_BATCH_EVAL; kind++) {
@@ -272,9 +272,9 @@ static void close_pipeline(struct np_run *run)
     np_feed_free(run->feed);
     np_loader_stop(run->loader);
     if (run->loader) {
-        keep_crcs(&run->config->train, run->setup.train);
-        keep_crcs(&run->config->val, run->setup.val);
-        keep_crcs(&run->config->test, run->setup.test);
+        keep_crcs(&run->config->data.train, run->setup.train);
+        keep_crcs(&run->config->data.val, run->setup.val);
+        keep_crcs(&run->config->data.test, run->setup.test);
     }
     run->feed = NULL;
     run->loader = NULL;

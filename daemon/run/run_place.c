@@ -139,9 +139,9 @@ static int take_own(
             name && name->text ? name->text : "");
     config->loader.pixels = rule;
     const struct np_node *data = np_node_get(normal, "data");
-    config->split_seed = (int64_t)np_node_number(data, "split_seed", (double)config->split_seed);
+    config->data.split_seed = (int64_t)np_node_number(data, "split_seed", (double)config->data.split_seed);
     if (np_node_get(data, "split_by"))
-        config->split_by = np_split_rule(np_node_get(data, "split_by"));
+        config->data.split_by = np_split_rule(np_node_get(data, "split_by"));
     return 0;
 }
 
@@ -157,8 +157,8 @@ static int hold_config(struct np_run *run, const char *dir, struct place *place,
     in_force = np_node_copy(began);
     place->normal = np_node_copy(run->normal);
     keep_own(run->config->loader_node, began, place->normal, "loader", "pixels");
-    keep_own(run->config->data, began, place->normal, "data", "split_seed");
-    keep_own(run->config->data, began, place->normal, "data", "split_by");
+    keep_own(run->config->data_node, began, place->normal, "data", "split_seed");
+    keep_own(run->config->data_node, began, place->normal, "data", "split_by");
     np_changes_open(&place->changes, np_node_get(place->facts, "changes"));
     if ((code = np_changes_apply(&place->changes, in_force, err)) < 0)
         np_err_context(err, "%s", dir);

@@ -110,7 +110,7 @@ static void put_facts(struct np_run *run)
         np_json_real(line, "best_accuracy", run->position.best_accuracy);
     }
     np_json_text(line, "name", run->config->name);
-    np_json_text(line, "data", run->config->train.path);
+    np_json_text(line, "data", run->config->data.train.path);
     np_json_real(line, "lr", run->config->optim.lr);
     np_json_real(line, "last_lr", run->lr);
     np_json_node(line, "overrides", run->overrides);

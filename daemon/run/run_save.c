@@ -49,9 +49,9 @@ static const char *facts_json(struct np_run *run)
         json, "test_augment", np_node_get(np_node_get(run->normal, "loader"), "test_augment"));
     np_json_text(json, "pixels", np_pixels_names[run->config->loader.pixels]);
     np_json_node(json, "normalize", np_node_get(np_node_get(run->normal, "loader"), "normalize"));
-    np_json_real(json, "split", run->config->split);
-    np_json_int(json, "split_seed", run->config->split_seed);
-    np_json_text(json, "split_by", np_split_rules[run->config->split_by]);
+    np_json_real(json, "split", run->config->data.split);
+    np_json_int(json, "split_seed", run->config->data.split_seed);
+    np_json_text(json, "split_by", np_split_rules[run->config->data.split_by]);
     np_json_int(json, "train_images", (int64_t)np_index_samples(run->setup.train));
     np_json_text(json, "train_names", run->train_names);
     np_json_text(json, "train_sum", run->train_sum);

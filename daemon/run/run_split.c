@@ -11,7 +11,7 @@ int np_run_write_split(struct np_run *run, struct np_err *err)
     const struct np_split *split = &run->setup.split;
     char *text = NULL, *path = np_format("%s/val.txt", run->dir), name[NP_MAX_NAME + 1];
     size_t bytes = 0;
-    FILE *out = path && run->config->split > 0 ? open_memstream(&text, &bytes) : NULL;
+    FILE *out = path && run->config->data.split > 0 ? open_memstream(&text, &bytes) : NULL;
     int code = 0;
 
     for (uint64_t i = 0; out && i < split->nr_eval; i++) {

@@ -177,3 +177,22 @@ void np_source_options_fini(struct np_source_options *options)
     np_options_fini(np_source_option_table, options);
     memset(options, 0, sizeof(*options));
 }
+
+/* Only the keys that its source reads: others would be refused. `unlabelled` only where it says
+ * something: configs of runs from before the key was there stay equal. */
+struct np_node *np_source_options_node(const struct np_source_options *options)
+{
+    const struct np_source *source = np_source_find(options->source);
+    struct np_node *map = np_options_node(np_source_option_table, options);
+
+    for (int i = map->nr_items; source && i-- > 0;) {
+        const struct np_node *item = map->items[i];
+        bool empty = item->kind == NP_NODE_SCALAR &&
+                     (item->text[0] == '\0' ||
+                         (strcmp(item->key, "unlabelled") == 0 && np_node_is(item, "refuse")));
+        if (strcmp(item->key, "source") != 0 && !(strcmp(item->key, "cache_dir") == 0 && !empty) &&
+            !(has_word(source->keys, item->key) && !empty))
+            np_node_remove(map, i);
+    }
+    return map;
+}

@@ -56,6 +56,8 @@ const struct np_source *np_source_find(const char *name);
 int np_source_parse(const struct np_node *node, const char *config_dir,
     struct np_source_options *ret_options, struct np_report *report);
 void np_source_options_fini(struct np_source_options *options);
+/* Normal form. Caller frees. */
+struct np_node *np_source_options_node(const struct np_source_options *options);
 
 /* The index of a split: the saved one when it is fresh (the caller's own in the cache folder, else one that
  * the caller, root or the data's owner has put beside the data), else a scan, then saved in the cache

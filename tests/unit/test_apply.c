@@ -333,8 +333,8 @@ static bool means(const char *path, const char *train, const char *test, const c
     np_report_init(&report, path);
     np_config_load(path, NULL, 0, &config, &report);
     const bool good = config && config->loader.depth == 4 &&
-                      strcmp(config->train.path, train) == 0 &&
-                      strcmp(config->test.path, test) == 0 && strcmp(config->name, name) == 0;
+                      strcmp(config->data.train.path, train) == 0 &&
+                      strcmp(config->data.test.path, test) == 0 && strcmp(config->name, name) == 0;
     np_report_fini(&report);
     np_config_free(config);
     return good;

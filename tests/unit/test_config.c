@@ -59,7 +59,7 @@ Test(config, the_least_config_has_good_defaults)
     cr_assert_str_eq(config->name, "my");
     cr_assert_str_eq(config->runs, "runs");
     cr_assert_str_eq(config->device, "auto");
-    cr_assert(config->seed == 1 && config->precision == -1 && !config->has_test);
+    cr_assert(config->seed == 1 && config->precision == -1 && !config->data.has_test);
     cr_assert(config->loader.batch == 128 && config->loader.readers == -1);
     cr_assert(config->loader.nr_mean == 3 && config->loader.mean[2] == 0.5f);
     cr_assert(config->run.epochs == 10 && config->run.steps == 0 && config->run.accumulate == 1);
@@ -183,10 +183,10 @@ Test(setup, guesses_size_and_classes_by_the_kind_of_data)
         snprintf(text, sizeof(text), "data: {train: %s}\n" MODEL, cases[i].data);
         struct np_config *config = load(text, NULL, 0);
         cr_assert_not_null(config);
-        cr_assert(np_setup_guess(config, &height, &width, &classes, guess));
+        cr_assert(np_network_guess(&config->network, &height, &width, &classes, guess));
         cr_assert(height == cases[i].side && width == height && classes == cases[i].classes);
         cr_assert(strstr(guess, "are assumed"));
-        cr_assert(!np_setup_guess(config, &height, &width, &classes, guess));
+        cr_assert(!np_network_guess(&config->network, &height, &width, &classes, guess));
         np_config_free(config);
     }
 }
@@ -199,8 +199,8 @@ Test(setup, a_guessed_class_count_makes_no_layer_wrong)
 
     cr_assert_not_null(config);
     np_report_init(&report, NULL);
-    cr_assert_eq(np_setup_check_model(config, 32, 32, 0, &report), 0);
-    cr_assert_eq(np_setup_check_model(config, 32, 32, 8, &report), -EINVAL);
+    cr_assert_eq(np_network_check(&config->network, 32, 32, 0, &report), 0);
+    cr_assert_eq(np_network_check(&config->network, 32, 32, 8, &report), -EINVAL);
     cr_assert(strstr(report.errs[0].text, "there are 8 classes"));
     np_report_fini(&report);
     np_config_free(config);
