@@ -154,7 +154,10 @@ $(B)/tests/cuda/plans: tests/cuda/plans.c $(B)/tests/kernel/made_graphs.o $(LIB)
 	    -Wl,--no-whole-archive ./libnnpipe-cuda.so -Wl,-rpath,'$$ORIGIN/../../..' $(LDLIBS) -lcriterion
 endif
 
-T       := $(patsubst tests/%.c,$(B)/tests/%.o,$(wildcard tests/unit/*.c tests/kernel/*.c))
+# A third I/O backend and a slower simulated device, for tests alone.
+SIM     := $(patsubst tests/%.c,$(B)/tests/%.o,$(wildcard tests/sim/*.c))
+SIMULATE = $(addprefix -Wl$(comma)--wrap=,np_io_open np_device_open)
+T       := $(patsubst tests/%.c,$(B)/tests/%.o,$(wildcard tests/unit/*.c tests/kernel/*.c)) $(SIM)
 UNIT     = $(B)/tests/unit_tests
 $(UNIT): $(T) $(EMU_O) $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $(T) $(EMU_O) $(LIB) $(LDLIBS) $(if $(EMU_O),-lstdc++) $(if $(SAN),,-lcriterion)
@@ -162,7 +165,7 @@ $(B)/tests/emu/fma/kernel_tests: $(T) $(FMA_CU) $(filter-out $(EMU_CU),$(EMU_O))
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++ $(if $(SAN),,-lcriterion)
 # Tests make the n-th np_try_* fail: tests/unit/made_memory.h.
-$(UNIT) $(B)/tests/emu/fma/kernel_tests: LDFLAGS += $(patsubst %,-Wl$(comma)--wrap=np_%,try_alloc try_array try_strdup try_format try_grow hold)
+$(UNIT) $(B)/tests/emu/fma/kernel_tests: LDFLAGS += $(SIMULATE) $(patsubst %,-Wl$(comma)--wrap=np_%,try_alloc try_array try_strdup try_format try_grow hold)
 unit: $(UNIT)
 	$(UNIT)
 
@@ -179,9 +182,9 @@ fuzz: $(FUZZ)
 # The program once more with planted bottlenecks, and what measures and makes their cases.
 PLANTED := $(addprefix $(B)/tests/plants/,nnpipe rate tenant hard_jpegs profile_check)
 WRAPPED  = np_unzstd_frame np_decoder_open np_decoder_decode np_resize np_ring_commit write fsync
-$(B)/tests/plants/nnpipe: $(B)/tests/bench/plants/wraps.o $(B)/daemon/main.o $(LIB)
+$(B)/tests/plants/nnpipe: $(B)/tests/bench/plants/wraps.o $(SIM) $(B)/daemon/main.o $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $(addprefix -Wl$(comma)--wrap=,$(WRAPPED)) -o $@ $^ $(LDLIBS)
+	$(CC) $(LDFLAGS) $(SIMULATE) $(addprefix -Wl$(comma)--wrap=,$(WRAPPED)) -o $@ $^ $(LDLIBS)
 $(B)/tests/plants/profile_check: $(B)/tests/bench/plants/profile_check.o $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)

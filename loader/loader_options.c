@@ -364,7 +364,7 @@ int np_loader_normalize_parse(
 static void check_io(
     const struct np_loader_options *options, const struct np_node *node, struct np_report *report)
 {
-    static const char *const names[] = {"auto", "uring", "pread", "sim", NULL};
+    static const char *const names[] = {"auto", "uring", "pread", NULL};
 
     for (int i = 0; names[i]; i++)
         if (strcmp(options->io, names[i]) == 0)

@@ -38,7 +38,7 @@ enum np_cache_kind {
 /* `loader:` of the config. -1 stands for auto. */
 struct np_loader_options {
     int64_t batch, readers, depth, prefetch;
-    char *io;            /* auto uring pread sim */
+    char *io;            /* auto uring pread */
     int cache;           /* enum np_cache_kind */
     int64_t cache_bytes; /* -1: auto */
     struct np_node const *shuffle_node, *bad_node, *augment_node, *test_augment_node,

@@ -16,7 +16,7 @@ echo "warnings as errors"
 make -s -j"$(nproc)" B=build-check NNPIPE=build-check/nnpipe WARN="-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wpointer-arith -Wno-format-truncation -Werror" build-check/nnpipe || status=1
 echo "tests, with Criterion and for the sanitizers' runner"
 for runner in NP_CRITERION NP_SAN; do
-    git ls-files 'tests/unit/*.c' 'tests/kernel/*.c' | xargs -P "$(nproc)" -n 8 \
+    git ls-files 'tests/unit/*.c' 'tests/kernel/*.c' 'tests/sim/*.c' | xargs -P "$(nproc)" -n 8 \
         gcc -std=c11 -D_GNU_SOURCE -I. -Ibuild-check -D$runner -Wall -Wextra -Wno-format-truncation -Werror -fsyntax-only || status=1
 done
 echo "cppcheck"

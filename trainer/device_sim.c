@@ -2,8 +2,7 @@
  * it. Two streams run in real time, each a time at which it will have done all its work: a copy
  * ends at max(now, copy stream's end) + bytes / h2d_gbps, a step at max(now, what it follows,
  * compute stream's end) + step_ms. Bytes arrive when their time has passed, not before: a slot
- * given back too early shows as wrong bytes. Tests make copies and steps slower than the config says
- * (loader/base/sim_plant.h). Trainer thread alone. */
+ * given back too early shows as wrong bytes. Trainer thread alone. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -11,7 +10,6 @@
 
 #include "loader/base/box.h"
 #include "loader/base/clock.h"
-#include "loader/base/sim_plant.h"
 #include "loader/pixels/resize.h"
 #include "trainer/device.h"
 
@@ -42,26 +40,17 @@ static int sim_open(
     struct np_device *device, const struct np_device_options *options, struct np_err *err)
 {
     struct sim *sim = np_alloc(sizeof(*sim));
-    struct np_sim_plant plant;
-    int status;
 
     if (sim == NULL)
         return np_err_set(err, -ENOMEM, "sim: out of memory");
-    status = np_sim_plant_read(&plant, err);
-    if (status) {
-        np_free(sim);
-        return status;
-    }
     sim->makes_rows = options->makes_rows;
     sim->resizer = np_resizer_new();
     if (sim->resizer == NULL) {
         np_free(sim);
         return np_err_set(err, -ENOMEM, "sim: out of memory");
     }
-    sim->bytes_per_ns = plant.h2d_gbps > 0      ? plant.h2d_gbps
-                        : options->h2d_gbps > 0 ? options->h2d_gbps
-                                                : 25;
-    sim->step_ns = (uint64_t)((plant.step_ms > 0 ? plant.step_ms : options->step_ms) * 1e6);
+    sim->bytes_per_ns = options->h2d_gbps > 0 ? options->h2d_gbps : 25;
+    sim->step_ns = (uint64_t)(options->step_ms * 1e6);
     device->state = sim;
     return 0;
 }

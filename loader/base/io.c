@@ -10,7 +10,7 @@
 
 #include "loader/base/mem.h"
 
-static const struct np_io_ops *const backends[] = {&np_io_uring, &np_io_pread, &np_io_sim};
+static const struct np_io_ops *const backends[] = {&np_io_uring, &np_io_pread};
 
 static int open_backend(
     struct np_io *io, const struct np_io_ops *ops, int depth, struct np_err *err)
@@ -43,7 +43,7 @@ int np_io_open(struct np_io *io, const char *name, int depth, struct np_err *err
     for (size_t i = 0; i < sizeof(backends) / sizeof(*backends); i++)
         if (strcmp(name, backends[i]->name) == 0)
             return open_backend(io, backends[i], depth, err);
-    return np_err_set(err, -EINVAL, "'%.40s' is no I/O backend: auto, uring, pread or sim", name);
+    return np_err_set(err, -EINVAL, "'%.40s' is no I/O backend: auto, uring or pread", name);
 }
 
 bool np_io_advance(struct np_io_read *read, int64_t returned)

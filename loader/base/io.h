@@ -1,6 +1,6 @@
-/* Reading and durable writing through a table of backends: `uring` (one io_uring a
- * thread), `pread` (the fallback, as in containers that refuse io_uring) and `sim`
- * (tests: short reads, errors, latency, power cuts). A np_io belongs to one thread. */
+/* Reading and durable writing through a table of backends: `uring` (one io_uring a thread) and `pread`
+ * (the fallback, as in containers that refuse io_uring). Tests bring a third. A np_io belongs to one
+ * thread. */
 #ifndef NP_IO_H
 #define NP_IO_H
 
@@ -58,12 +58,11 @@ struct np_io {
     uint64_t nr_reads, nr_cached; /* so far; of them complete at once */
 };
 
-extern const struct np_io_ops np_io_uring, np_io_pread, np_io_sim;
+extern const struct np_io_ops np_io_uring, np_io_pread;
 extern const struct np_io_write_ops np_io_posix_write;
 
-/* name: "auto" (uring, or pread where it cannot be set up, whatever the reason), "uring", "pread", "sim" (loader/base/
- * io_sim.h). io->ops->name tells which it became. Reads and the page cache's ring are allocated
- * here, nothing later. */
+/* name: "auto" (uring, or pread where it cannot be set up, whatever the reason), "uring", "pread". io->ops->name tells which it
+ * became. Reads and the page cache's ring are allocated here, nothing later. */
 int np_io_open(struct np_io *io, const char *name, int depth, struct np_err *err);
 /* Starts a read; at most io->depth may be in flight. The page cache is asked first (RWF_NOWAIT);
  * what is there completes at once. Does not wait for the disk. */

@@ -3,7 +3,7 @@
 # turn; the step limits it, on the sim device, and another file for that device slows it down, which the profiler never
 # sees. Every profile is compared with every other of its kind (nothing has changed: exit 3 is a false alarm) and
 # each of the first kind with each of the second (exit 3, and the step named, is what should be). Goals: false
-# alarms in at most 5 %, found in at least 95 %. Needs half a minute a profile.
+# alarms in at most 5 %, found in at least 95 %. Needs `make plants` and half a minute a profile.
 set -eu
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d "${TMPDIR:-/tmp}/nnpipe-bench.XXXXXX")
@@ -24,7 +24,7 @@ echo step_ms=4.2 >"$work/b.plant"
 n=${PROFILES:-10}
 for i in $(seq "$n"); do
     for side in a b; do
-        NNPIPE_SIM_PLANT=$work/$side.plant ./nnpipe profile "$work/run.yaml" --json --out "$work/$side$i" >/dev/null
+        NNPIPE_SIM_PLANT=$work/$side.plant build/tests/plants/nnpipe profile "$work/run.yaml" --json --out "$work/$side$i" >/dev/null
     done
 done
 tally() { # tally NAME OLDS NEWS: how many of these pairs end with exit code 3, and by which stage

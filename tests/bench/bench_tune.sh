@@ -33,8 +33,8 @@ crop='{random_crop: {size: 32, pad: 4}}'
 resize='{random_resized_crop: {size: 160}}'
 config one-reader small 128 "$crop" 1 'readers: 1, cache: none'
 config pictures photos 16 "$resize" 2 'cache: none'
-config slow-to-answer small 128 "$crop" 2 'readers: 1, depth: 1, io: sim, cache: none' 'disk_latency_us=150'
-config slow-disk photos 16 "$resize" 8 'io: sim, cache: none' 'disk_mbps=12'
+config slow-to-answer small 128 "$crop" 2 'readers: 1, depth: 1, io: uring, cache: none' 'disk_latency_us=150'
+config slow-disk photos 16 "$resize" 8 'io: uring, cache: none' 'disk_mbps=12'
 config short-ring small 128 "$crop" 4 'prefetch: 2, cache: none'
 config device-bound photos 16 "$resize" 40 'cache: none'
 python3 - "$work" <<'PY'
@@ -44,7 +44,7 @@ seconds = os.environ.get("RUN_SECONDS", "1")
 rounds = int(os.environ.get("ROUNDS", "2"))
 cores = int(os.environ.get("CORES", len(os.sched_getaffinity(0))))
 names = os.environ.get("WORKLOADS", "one-reader pictures slow-to-answer slow-disk short-ring device-bound").split()
-rate, nnpipe = "build/tests/plants/rate", "./nnpipe"
+rate, nnpipe = "build/tests/plants/rate", "build/tests/plants/nnpipe"
 readers = sorted({1, cores // 2 or 1, cores})
 grid = [dict(readers=r, depth=d, prefetch=p, cache=c)
         for r, d, p, c in itertools.product(readers, (1, 4, 16), (2, 8), ("none", "encoded", "decoded"))]

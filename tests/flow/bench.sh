@@ -34,7 +34,7 @@ digest() { bench loader "$@" && field digest; }
 same_digest() {
     want=$(digest --epochs 3 -o loader.readers=1 -o loader.io=pread) || return 1
     [ -n "$want" ] || return 1
-    for args in "-o loader.readers=4" "-o loader.io=sim" "-o loader.depth=1" \
+    for args in "-o loader.readers=4" "-o loader.io=uring" "-o loader.depth=1" \
         "-o loader.cache=encoded" "-o loader.cache=decoded -o loader.prefetch=3"; do
         # shellcheck disable=SC2086 # several words
         got=$(digest --epochs 3 $args) || return 1

@@ -1,8 +1,10 @@
 #!/bin/sh
 # Storage that hangs: a trainer that waits for a batch is reached by a stop, saves, and ends although
 # a reader is stuck in open() or in a read; the run goes on to the weights of one that nobody disturbed.
-# A FIFO in a picture's place hangs in open(), the `sim` backend's slow read hangs in a read.
+# A FIFO in a picture's place hangs in open(), a slow read of tests/sim/io_sim.h in place of uring's hangs in a read.
 . "$(dirname "$0")/../lib.sh"
+NNPIPE=${NNPIPE_BUILD:-$ROOT/build}/tests/plants/nnpipe
+[ -x "$NNPIPE" ] || { not_ok "the program with plants is there" "make plants"; exit 1; }
 cd "$TMP" || exit 1
 LIMIT_MS=10000 # generous: a box may be busy. What it took is printed
 
@@ -97,7 +99,7 @@ hung_accumulating() { # 8 whole after two updates of 4, then batch 6 hangs: whol
 t "within an accumulation the last update is what is saved" hung_accumulating
 
 hung_read() {
-    NNPIPE_IO_SIM="slow_read=26,slow_us=1000000000" stopped 75 6 -o loader.io=sim -o loader.readers=1 -o loader.depth="$1" && goes_on whole
+    NNPIPE_IO_SIM="slow_read=26,slow_us=1000000000" stopped 75 6 -o loader.io=uring -o loader.readers=1 -o loader.depth="$1" && goes_on whole
 }
 t "a reader that hangs in a read is left behind" hung_read 1
 t "so it is with more reads in flight" hung_read 3
@@ -106,7 +108,7 @@ t "so it is with more reads in flight" hung_read 3
 eval_hangs() {
     n=$1
     shift
-    NNPIPE_IO_SIM="slow_read=$((40 + n)),slow_us=1000000000" stopped 75 10 -o loader.io=sim -o loader.readers=1 -o loader.depth=1 &&
+    NNPIPE_IO_SIM="slow_read=$((40 + n)),slow_us=1000000000" stopped 75 10 -o loader.io=uring -o loader.readers=1 -o loader.depth=1 &&
         grep -q '"eval_due": *true' "$TMP/runs"/*/checkpoints/step-10/manifest.json && goes_on whole "$@"
 }
 t "an evaluation that hangs is still due afterwards" eval_hangs 3
@@ -122,7 +124,7 @@ CONFIG=
 
 # last_hangs: in the evaluation behind the last step of a run of one epoch
 last_hangs() {
-    NNPIPE_IO_SIM="slow_read=50,slow_us=1000000000" stopped 75 10 -o train.epochs=1 -o loader.io=sim -o loader.readers=1 -o loader.depth=1
+    NNPIPE_IO_SIM="slow_read=50,slow_us=1000000000" stopped 75 10 -o train.epochs=1 -o loader.io=uring -o loader.readers=1 -o loader.depth=1
 }
 train whole-1 -o runs=whole-runs -o train.epochs=1
 last_then() { last_hangs && goes_on "$@"; }
@@ -153,7 +155,7 @@ daemon=
 trap 'kill $daemon 2>/dev/null; wait; rm -rf "$TMP"' EXIT
 state_is() { "$NNPIPE" status 1 --json 2>/dev/null | grep -q "\"state\": *\"$1\""; }
 hung_pause() {
-    sed -e "s/depth: 2/depth: 1, io: sim/; s/readers: 2/readers: 1/" net.yaml >served.yaml && echo "runs: $TMP/served" >>served.yaml
+    sed -e "s/depth: 2/depth: 1, io: uring/; s/readers: 2/readers: 1/" net.yaml >served.yaml && echo "runs: $TMP/served" >>served.yaml
     NNPIPE_IO_SIM="slow_read=26,slow_us=1000000000" "$NNPIPE" daemon 2>"$TMP/daemon.log" &
     daemon=$!
     until_true "$NNPIPE" status >/dev/null 2>&1 && "$NNPIPE" submit served.yaml && until_true has_line && sleep 0.3 || { cat "$TMP/daemon.log"; return 1; }

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "loader/base/io_sim.h"
+#include "tests/sim/io_sim.h"
 #include "loader/base/mem.h"
 #include "tests/test.h"
 #include "tests/unit/made_checkpoint.h"

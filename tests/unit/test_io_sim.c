@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "loader/base/clock.h"
-#include "loader/base/io_sim.h"
+#include "tests/sim/io_sim.h"
 #include "loader/base/mem.h"
 
 #include "tests/test.h"

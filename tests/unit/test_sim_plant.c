@@ -9,7 +9,7 @@
 
 #include "loader/base/clock.h"
 #include "loader/base/io.h"
-#include "loader/base/sim_plant.h"
+#include "tests/sim/sim_plant.h"
 #include "trainer/device.h"
 
 #include "tests/test.h"

@@ -108,7 +108,7 @@ plant_files() { # of photographs, so many percent hard, that the loader is as sl
 }
 
 plant_read() {
-    io=sim
+    io=uring
     x=$(calc "$loader / 1.6")
     step_at "$x"
     if [ "$kind" = bandwidth ]; then
@@ -175,7 +175,7 @@ plant_control() { # the step and one or two others of one rate; the rest could d
     step_at "$x"
     case $kind in
     read | all)
-        io=sim
+        io=uring
         echo "disk_mbps=$(disk_at "$x")" | tee "$dir/clean.sim" >"$dir/planted.sim"
         ;;
     esac

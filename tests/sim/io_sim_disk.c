@@ -6,7 +6,7 @@
  * end); contents come and go on their own, and a lost end may be cut off or read as zeros.
  * Not told apart: a rename between folders is kept with the folder it leads to; a truncated
  * old file stays empty. The thread that opened the np_io. */
-#include "loader/base/io_sim.h"
+#include "tests/sim/io_sim.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* What a `sim` disk and a `sim` device really do, whatever the config says of them: for tests, which
- * plant a slow part under a pipeline and see whether the profiler finds it. Nothing else reads it.
- * $NNPIPE_SIM_PLANT names a file of lines NAME=VALUE; without it nothing is planted. */
+ * plant a slow part under a pipeline and see whether the profiler finds it. The device's part needs
+ * -Wl,--wrap=np_device_open. $NNPIPE_SIM_PLANT names a file of lines NAME=VALUE; without it nothing is planted. */
 #ifndef NP_SIM_PLANT_H
 #define NP_SIM_PLANT_H
 

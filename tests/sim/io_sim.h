@@ -1,7 +1,8 @@
-/* The `sim` backend: real files, and a machine that misbehaves as told, the same way for the
- * same seed. For tests. Its options come from the environment when it is opened
+/* The I/O backend `sim`: real files, and a machine that misbehaves as told, the same way for the same
+ * seed. Programs that are linked with it and -Wl,--wrap=np_io_open open it under the name "sim"; and in place of
+ * `uring` where $NNPIPE_IO_SIM or $NNPIPE_SIM_PLANT is set. Its options come from the environment when it is opened
  * (NNPIPE_IO_SIM="seed=1,short=50%,fail_read=10"), or from np_io_sim_set(). How fast its disk is,
- * loader/base/sim_plant.h says; without it reads take what the real files take.
+ * tests/sim/sim_plant.h says; without it reads take what the real files take.
  * Writing keeps a journal of what a disk would not have yet: contents until fsync, names until
  * fsync of their folder. When the power is cut it is rolled back by as much as the seed
  * decides, and every later write fails with EIO. */
