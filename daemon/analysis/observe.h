@@ -1,10 +1,10 @@
-/* What the counters of a run say over some seconds. Trainer thread, from np_run_probe's step(). */
+/* What the counters of a run say over some seconds. Trainer thread, between two steps; allocates nothing. */
 #ifndef NP_OBSERVE_H
 #define NP_OBSERVE_H
 
 #include "daemon/analysis/cores.h"
 #include "daemon/analysis/profile.h"
-#include "daemon/run/run.h"
+#include "loader/ring.h"
 
 /* All counters at one moment. */
 struct np_snapshot {
@@ -18,13 +18,20 @@ struct np_snapshot {
     struct np_cores cores;
 };
 
-void np_observe_now(const struct np_run *run, struct np_snapshot *ret_snapshot);
+/* What counts in a run, all borrowed. Whoever owns the run fills it in. */
+struct np_observed {
+    const struct np_stat *stat;
+    struct np_ring *ring;
+    struct np_feed *feed;
+    const struct np_knobs *knobs; /* `auto` decided */
+    uint64_t images, steps;       /* trained so far: images by this process, steps by the run */
+};
+
+void np_observe_now(const struct np_observed *seen, struct np_snapshot *ret_snapshot);
 /* From one moment to a later one of the same run. */
-void np_observe_between(const struct np_run *run, const struct np_snapshot *start,
+void np_observe_between(const struct np_observed *seen, const struct np_snapshot *start,
     const struct np_snapshot *end, struct np_observation *ret_observation);
 /* Has the run a cache that is still in its first epoch at this step? */
-bool np_observe_fills(const struct np_run *run, uint64_t step);
-/* What the run is made of, `auto` decided. */
-void np_observe_knobs(const struct np_run *run, struct np_knobs *ret_knobs);
+bool np_observe_fills(const struct np_knobs *knobs, uint64_t step);
 
 #endif

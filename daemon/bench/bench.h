@@ -37,7 +37,4 @@ void np_bench_loader_config(const struct np_bench *bench, uint64_t nr_steps,
 /* Batches of the training set to run: `steps`, `epochs`, or as many as `seconds` may take. */
 uint64_t np_bench_steps(const struct np_bench *bench, double default_epochs);
 
-double np_cpu_seconds(void);      /* user and system, of the process so far */
-uint64_t np_peak_rss_bytes(void); /* resident at most, so far */
-
 #endif

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "daemon/bench/bench.h"
-#include "daemon/run/run.h"
+#include "daemon/run/compute.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/base/rng.h"
@@ -116,8 +116,8 @@ static int open_step(struct np_bench *bench, struct step_bench *step, struct np_
         return code;
     if (*step->device->passed_over)
         np_ui_warn(&bench->ui, step->device->passed_over);
-    step->precision = np_run_precision(config, step->device);
-    step->threads = np_run_threads(config);
+    step->precision = np_compute_precision(config, step->device);
+    step->threads = np_compute_threads(config);
     options = (struct np_plan_options){.lanes = step->threads,
         .threads = step->threads,
         .deterministic = config->run.deterministic,
@@ -210,9 +210,7 @@ static void report(struct np_bench *bench, struct step_bench *step)
 {
     struct np_json *json = &bench->ui.object;
     const int batch = bench->setup.graph->batch;
-    const char *precision = step->precision == NP_F32    ? "f32"
-                            : step->precision == NP_BF16 ? "bf16"
-                                                         : "f16";
+    const char *precision = np_precision_names[step->precision];
     const double rate = (double)step->nr_steps * batch / step->seconds;
     double p50, p99;
 

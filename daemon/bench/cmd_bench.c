@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "daemon/bench/bench.h"
 #include "loader/base/mem.h"
@@ -155,21 +154,4 @@ uint64_t np_bench_steps(const struct np_bench *bench, double default_epochs)
     if (bench->seconds > 0 && bench->epochs == 0)
         return UINT32_MAX;
     return (uint64_t)ceil((bench->epochs > 0 ? bench->epochs : default_epochs) * epoch);
-}
-
-double np_cpu_seconds(void)
-{
-    struct rusage usage;
-
-    getrusage(RUSAGE_SELF, &usage);
-    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
-}
-
-uint64_t np_peak_rss_bytes(void)
-{
-    struct rusage usage;
-
-    getrusage(RUSAGE_SELF, &usage);
-    return (uint64_t)usage.ru_maxrss * 1024;
 }

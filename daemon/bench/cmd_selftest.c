@@ -7,7 +7,7 @@
 
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
-#include "daemon/run/run.h"
+#include "daemon/run/compute.h"
 #include "trainer/selftest/selftest_cases.h"
 #include "daemon/ui/progress.h"
 #include "loader/base/clock.h"

@@ -14,7 +14,7 @@
 
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
-#include "daemon/analysis/observe.h"
+#include "daemon/run/run.h"
 #include "loader/base/clock.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
@@ -96,7 +96,8 @@ struct trial {
     struct np_knobs *knobs;
     struct np_observation *observation;
     struct np_snapshot start;
-    uint64_t first_ns; /* end of the first step; 0: not yet */
+    uint64_t accumulate; /* the config's: steps of an update */
+    uint64_t first_ns;   /* end of the first step; 0: not yet */
     bool warm;
     uint64_t ribbon_ns, ribbon_images; /* up to here the ribbon is made */
     uint64_t ribbon_blame[NP_NR_STAGES];
@@ -105,7 +106,7 @@ struct trial {
 #define RIBBON_NS 100000000u
 
 /* A cache that fills in the first epoch is waited for, to a point. */
-static bool is_warm(const struct trial *trial, const struct np_run *run, uint64_t step)
+static bool is_warm(const struct trial *trial, const struct np_observed *seen)
 {
     const double seconds = (double)(np_now_ns() - trial->first_ns) * 1e-9;
     const double warmup = trial->options->warmup_s * trial->pace;
@@ -113,35 +114,34 @@ static bool is_warm(const struct trial *trial, const struct np_run *run, uint64_
     const double fill =
         trial->options->fill_s > 0 ? trial->options->fill_s * trial->pace : LONG_WARMUP * warmup;
 
-    return step >= MIN_STEPS && seconds >= (np_observe_fills(run, step) ? fill : warmup);
+    return seen->steps >= MIN_STEPS &&
+           seconds >= (np_observe_fills(seen->knobs, seen->steps) ? fill : warmup);
 }
 
 /* None was due in the window: one is made, so that its price is known. */
-static void time_checkpoint(struct trial *trial, struct np_run *run, uint64_t step)
+static void time_checkpoint(struct trial *trial, struct np_run *run)
 {
-    struct np_metrics unused;
-    struct np_err err = {0};
+    const double seconds =
+        trial->knobs->checkpoint_steps == 0 || trial->observation->nr_checkpoints > 0
+            ? 0
+            : np_run_time_save(run);
 
-    if (trial->knobs->checkpoint_steps == 0 || trial->observation->nr_checkpoints > 0 ||
-        run->device->plan_ops->metrics(run->plan, false, &unused, &err) < 0)
-        return; /* those wait for the steps that are queued, as a run does before it saves */
-    const uint64_t start = np_now_ns();
-    if (np_run_save(run, step, false, &err) == 0)
-        trial->observation->checkpoint_each_s = (double)(np_now_ns() - start) * 1e-9;
+    if (seconds > 0)
+        trial->observation->checkpoint_each_s = seconds;
 }
 
 /* A row a tenth of a second, or a step where that is longer. */
-static void add_ribbon(struct trial *trial, const struct np_run *run)
+static void add_ribbon(struct trial *trial, const struct np_observed *seen)
 {
     const struct np_trial_options *options = trial->options;
-    const uint64_t now = np_now_ns(), images = run->total.rows;
+    const uint64_t now = np_now_ns(), images = seen->images;
     const double seconds = (double)(now - trial->ribbon_ns) * 1e-9;
     uint64_t blame[NP_NR_STAGES];
 
     if (!options->ribbon || now - trial->ribbon_ns < RIBBON_NS ||
         *options->nr_ribbon == NP_PROFILE_MAX_RIBBON)
         return;
-    np_feed_blame(run->feed, blame);
+    np_feed_blame(seen->feed, blame);
     if (trial->ribbon_ns >= trial->start.ns) {
         struct np_ribbon *row = &options->ribbon[(*options->nr_ribbon)++];
 
@@ -155,7 +155,7 @@ static void add_ribbon(struct trial *trial, const struct np_run *run)
     trial->ribbon_images = images;
 }
 
-static bool on_step(void *context, struct np_run *run, const struct np_step_report *report)
+static bool on_step(void *context, struct np_run *run, const struct np_observed *seen)
 {
     struct trial *trial = context;
     struct np_snapshot end;
@@ -163,27 +163,27 @@ static bool on_step(void *context, struct np_run *run, const struct np_step_repo
     if (trial->first_ns == 0)
         trial->first_ns = np_now_ns();
     if (!trial->warm) {
-        trial->warm = is_warm(trial, run, report->step);
+        trial->warm = is_warm(trial, seen);
         if (trial->warm) {
-            np_observe_now(run, &trial->start);
+            np_observe_now(seen, &trial->start);
             trial->ribbon_ns = trial->start.ns;
             trial->ribbon_images = trial->start.images;
             memcpy(trial->ribbon_blame, trial->start.blame_ns, sizeof(trial->ribbon_blame));
         }
         return false;
     }
-    add_ribbon(trial, run);
+    add_ribbon(trial, seen);
     if ((double)(np_now_ns() - trial->start.ns) * 1e-9 < trial->options->seconds * trial->pace ||
-        report->step % (uint64_t)run->config->run.accumulate != 0) /* saves come between updates */
+        seen->steps % trial->accumulate != 0) /* saves come between updates */
         return false;
-    np_observe_now(run, &end);
-    np_observe_between(run, &trial->start, &end, trial->observation);
-    np_observe_knobs(run, trial->knobs);
-    trial->knobs->cache_fills = np_observe_fills(run, trial->start.steps);
+    np_observe_now(seen, &end);
+    np_observe_between(seen, &trial->start, &end, trial->observation);
+    np_run_knobs(run, trial->knobs);
+    trial->knobs->cache_fills = np_observe_fills(trial->knobs, trial->start.steps);
     if (trial->observation->nr_checkpoints > 0)
         trial->observation->checkpoint_each_s =
             trial->observation->checkpoint_s / (double)trial->observation->nr_checkpoints;
-    time_checkpoint(trial, run, report->step);
+    time_checkpoint(trial, run);
     return true;
 }
 
@@ -238,6 +238,7 @@ int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
         code = np_err_set(err, -EINVAL, "%s: the config is wrong", rig->config_path);
     if (code == 0) {
         config->loader.stubs = options->stubs;
+        trial.accumulate = (uint64_t)config->run.accumulate;
         code = own_folder(config, &dir, err);
     }
     if (code == 0 && np_run_train(config, &run) != NP_EXIT_DONE)

@@ -8,7 +8,7 @@
 #include "daemon/run/evaluate.h"
 #include "daemon/run/inference.h"
 #include "loader/base/json.h"
-#include "daemon/run/run.h"
+#include "daemon/run/compute.h"
 #include "daemon/ui/progress.h"
 
 static void note(void *context, const char *text)

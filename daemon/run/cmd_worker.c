@@ -14,7 +14,7 @@
 
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
-#include "daemon/run/run.h"
+#include "daemon/run/run_parts.h"
 #include "daemon/service/run_enter.h"
 #include "daemon/run/run_folder.h"
 #include "daemon/service/run_output.h"

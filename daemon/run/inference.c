@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include "loader/base/json.h"
-#include "daemon/run/run.h"
+#include "daemon/config/config.h"
+#include "daemon/run/compute.h"
 #include "daemon/run/run_folder.h"
 #include "daemon/run/run_same.h"
 #include "trainer/checkpoint/weights.h"
+#include "trainer/plan.h"
 
 /* Said where the run's own is another than the config's; both owned, in normal form. */
 static void say_other(const struct np_source_progress *progress, struct np_node *run,
@@ -174,14 +176,13 @@ static int take_facts(
 static int open_graph(struct np_inference *inference, const struct np_overrides *overrides,
     const struct np_source_progress *progress, struct np_err *err)
 {
-    enum np_dtype precision = np_run_precision(inference->config, inference->device);
+    enum np_dtype precision = np_compute_precision(inference->config, inference->device);
     const struct np_node *fact = np_node_get(inference->facts, "precision");
     struct np_report report;
     int code = 0;
 
-    for (int i = 0; fact && inference->config->precision < 0 && i < 3; i++)
-        if (np_node_is(fact, np_precision_names[i]))
-            precision = (enum np_dtype)i;
+    if (fact && fact->text && inference->config->precision < 0)
+        np_precision_find(fact->text, &precision);
     if (fact && fact->text && !np_node_is(fact, np_precision_names[precision])) {
         char text[120];
         snprintf(text, sizeof(text),
@@ -225,7 +226,7 @@ static int load(struct np_inference *inference, const char *path, struct np_err 
 static int open_plan(
     struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
 {
-    int threads = np_run_threads(inference->config);
+    int threads = np_compute_threads(inference->config);
     int lanes = (int)np_node_number(inference->facts, "lanes", threads);
     /* A GPU's choice is of engines for training; the CPU's is of kernels that are right. */
     bool cpu = np_state_kind(inference->device) == NP_STATE_CPU;

@@ -1,202 +1,27 @@
 /* See run.h. Everything a run needs is opened in one order, and closed in the other. */
-#include "daemon/run/run.h"
+#include "daemon/run/run_parts.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/cmd.h"
-#include "daemon/run/evaluate.h"
 #include "daemon/analysis/trace.h"
+#include "daemon/run/evaluate.h"
 #include "daemon/run/run_folder.h"
 #include "daemon/run/run_same.h"
 #include "loader/base/clock.h"
 
-#define PROBE_EPOCHS 1e6 /* until the probe ends it */
-
-void np_run_say(struct np_run *run, const char *format, ...)
-{
-    char text[1400];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    np_ui_say(&run->ui, "%s", text);
-    pthread_mutex_lock(&run->say_lock);
-    np_log_text(&run->log, text);
-    pthread_mutex_unlock(&run->say_lock);
-}
-
-void np_run_warn(struct np_run *run, const char *text)
-{
-    np_ui_warn(&run->ui, text);
-    pthread_mutex_lock(&run->say_lock);
-    np_log_text(&run->log, text);
-    pthread_mutex_unlock(&run->say_lock);
-}
-
-/* From the watchdog thread. */
-static void warn(void *context, const char *text)
-{
-    np_run_warn(context, text);
-}
-
-/* --- data, order, device --------------------------------------------------------------------- */
-
-void np_run_note(void *context, const char *text)
-{
-    np_run_say(context, "%s", text);
-}
-
-/* 1234567 as "1,234,567". */
-static void grouped(uint64_t n, char text[28])
-{
-    char plain[24];
-    const int digits = snprintf(plain, sizeof(plain), "%llu", (unsigned long long)n);
-
-    for (int i = 0; i < digits; i++) {
-        if (i && (digits - i) % 3 == 0)
-            *text++ = ',';
-        *text++ = plain[i];
-    }
-    *text = '\0';
-}
-
-/* A listing that gets no further is named by the watchdog. */
-static void count(void *context, const char *path, uint64_t samples)
-{
-    struct np_run *run = context;
-    char number[28];
-
-    np_stat_called(run->block);
-    np_stat_call(run->block, "listing", path, samples);
-    np_ui_listing(&run->ui, path, samples);
-    grouped(samples, number);
-    snprintf(run->opening, sizeof(run->opening), "listing %s files", number);
-    np_run_at(run, run->opening);
-}
-
-static void count_unpacked(void *context, const char *path, uint64_t done_bytes, uint64_t bytes)
-{
-    struct np_run *run = context;
-
-    np_stat_called(run->block);
-    np_stat_call(run->block, "unpacking", path, done_bytes);
-    snprintf(run->opening, sizeof(run->opening), "unpacking %llu of %llu MiB",
-        (unsigned long long)done_bytes >> 20, (unsigned long long)bytes >> 20);
-    np_run_at(run, run->opening);
-}
-
-bool np_run_has_val(const struct np_run *run)
-{
-    return run->setup.val || run->config->data.split > 0;
-}
-
-/* What is evaluated while training: val, the split, or test. */
-static struct np_index *eval_set(const struct np_run *run)
-{
-    if (run->setup.val)
-        return run->setup.val;
-    return run->config->data.split > 0 ? run->setup.train : run->setup.test;
-}
-
-static const int32_t *eval_labels(const struct np_run *run)
-{
-    if (run->setup.val)
-        return run->setup.val_labels;
-    return run->config->data.split > 0 ? run->setup.train_labels : run->setup.test_labels;
-}
-
-static void sampler_options(const struct np_run *run, struct np_sampler_options *ret_options)
-{
-    const struct np_config *config = run->config;
-
-    *ret_options = (struct np_sampler_options){
-        .seed = (uint64_t)config->seed,
-        .nr_train = run->nr_train,
-        .nr_eval = run->nr_eval,
-        .batch = (int)config->loader.batch,
-        .nr_steps = run->nr_steps,
-        .eval_steps = run->options->probe ? 0 : (uint64_t)config->run.eval_every.steps,
-        .eval_epochs = run->options->probe ? 0 : config->run.eval_every.epochs,
-        .shuffle = config->loader.shuffle,
-        .window = (uint64_t)config->loader.window,
-        .split = config->data.split > 0 ? run->setup.split.order : NULL,
-    };
-}
-
-/* As the config has it, or more than a probe will wait for. */
-uint64_t np_run_steps(const struct np_run *run, double epochs, int64_t steps)
-{
-    const struct np_config *config = run->config;
-    const uint64_t accumulate = (uint64_t)config->run.accumulate;
-    uint64_t n = (uint64_t)steps;
-
-    if (n == 0 || run->options->probe)
-        n = (uint64_t)ceil((run->options->probe ? PROBE_EPOCHS : epochs) * (double)run->nr_train /
-                           (double)config->loader.batch);
-    return (n + accumulate - 1) / accumulate * accumulate;
-}
-
-/* Samples, steps, and the order they come in. */
-static int open_order(struct np_run *run, struct np_err *err)
-{
-    const struct np_config *config = run->config;
-    struct np_index *eval = eval_set(run);
-    struct np_sampler_options options;
-    int code = config->data.split > 0 ? np_setup_split(config, &run->setup, err) : 0;
-
-    if (code < 0)
-        return code;
-    run->nr_eval = config->data.split > 0 ? run->setup.split.nr_eval : eval ? np_index_samples(eval) : 0;
-    run->nr_train =
-        config->data.split > 0 ? run->setup.split.nr_train : np_index_samples(run->setup.train);
-    run->nr_steps = np_run_steps(run, config->run.epochs, config->run.steps);
-    sampler_options(run, &options);
-    np_sampler_free(run->sampler);
-    run->sampler = NULL;
-    return np_sampler_new(&options, &run->sampler, err);
-}
-
-static int open_data(struct np_run *run, struct np_err *err)
-{
-    const struct np_source_progress progress = {
-        .note = np_run_note, .count = count, .unpack = count_unpacked, .context = run};
-    int code = np_setup_data(run->config, &progress, &run->setup, err);
-
-    np_stat_called(run->block);
-    if (code == 0)
-        code = open_order(run, err);
-    /* Data of a run that was going on may be away for a while; a new one's are as the config says. */
-    run->usage = np_setup_is_mistake(code) && (code == -EINVAL || !run->options->into);
-    return code;
-}
-
 /* --- the pipeline ---------------------------------------------------------------------------- */
-
-static void batch_shape(const struct np_run *run, struct np_batch_shape *ret_shape)
-{
-    *ret_shape = (struct np_batch_shape){
-        .rows = (int)run->config->loader.batch,
-        .height = run->setup.height,
-        .width = run->setup.width,
-        .channels = (int)run->config->loader.channels,
-    };
-}
 
 static int open_pipeline(struct np_run *run, struct np_err *err)
 {
     struct np_loader_config config = {
         .options = &run->config->loader,
         .train = run->setup.train,
-        .eval = eval_set(run),
         .train_labels = run->setup.train_labels,
-        .eval_labels = eval_labels(run),
         .augment = run->config->loader.augment,
         .test_augment = run->config->loader.test_augment,
         .allocator = &run->device->pinned,
@@ -209,8 +34,9 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
 
     if (run->device->ops->room)
         config.device_room = run->device->ops->room(run->device);
-    sampler_options(run, &config.sampler);
-    batch_shape(run, &config.shape);
+    config.eval = np_run_eval_set(run, &config.eval_labels);
+    np_run_sampler_options(run, &config.sampler);
+    np_run_shape(run, &config.shape);
     if (run->position.bad_epoch == epoch)
         config.nr_bad = run->position.nr_bad;
     int code = np_loader_start(&config, &run->loader, err);
@@ -227,42 +53,6 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
     return code < 0 ? np_device_blame(run->device, err) : 0;
 }
 
-/* Checksums that the readers have filled in are kept with a shard's index and checked from then on;
- * where they cannot be saved the next run fills them in again. Loose files are left to `data verify`:
- * whoever edits one picture of a folder does not mean it to be bad. */
-static void keep_crcs(const struct np_source_options *options, const struct np_index *index)
-{
-    struct np_err unsaved = {0};
-
-    if (index && !np_index_root(index) && np_index_new_crcs(index) > 0)
-        np_source_save(options, index, &unsaved);
-}
-
-void np_run_say_changed(struct np_run *run, bool end)
-{
-    const struct np_config *config = run->config;
-    const struct np_source_options *sets[] = {
-        &config->data.train, run->setup.val ? &config->data.val : &config->data.test};
-    char first[1024];
-
-    for (int kind = NP_BATCH_TRAIN; run->loader && kind <= NP_BATCH_EVAL; kind++) {
-        const uint64_t n =
-            np_loader_changed(run->loader, (enum np_batch_kind)kind, first, sizeof(first));
-
-        if (n && !run->said_changed[kind]) {
-            run->said_changed[kind] = true;
-            np_source_forget(sets[kind]);
-            np_run_say(run,
-                "%s has changed since it was listed; such files are read as they are now, and "
-                "listed anew at the next start",
-                first);
-        }
-        if (end && n > 1)
-            np_run_say(run, "%llu files have changed since they were listed, the first is %s",
-                (unsigned long long)n, first);
-    }
-}
-
 static void close_pipeline(struct np_run *run)
 {
     np_run_say_changed(run, true);
@@ -271,11 +61,8 @@ static void close_pipeline(struct np_run *run)
         np_trace_watch(run->options->trace, NULL, 0);
     np_feed_free(run->feed);
     np_loader_stop(run->loader);
-    if (run->loader) {
-        keep_crcs(&run->config->data.train, run->setup.train);
-        keep_crcs(&run->config->data.val, run->setup.val);
-        keep_crcs(&run->config->data.test, run->setup.test);
-    }
+    if (run->loader)
+        np_run_keep_crcs(run);
     run->feed = NULL;
     run->loader = NULL;
 }
@@ -358,7 +145,7 @@ static int final_test(struct np_run *run, struct np_err *err)
 
     if (!run->setup.test || !np_run_has_val(run))
         return 0;
-    batch_shape(run, &evaluation.shape);
+    np_run_shape(run, &evaluation.shape);
     run->testing = true;
     return np_evaluate(&evaluation, &run->test, err);
 }
@@ -374,7 +161,7 @@ static int open_base(struct np_run *run, struct np_err *err)
         return np_err_set(err, -ENOMEM, "out of memory");
     if (run->options->trace)
         np_stat_trace(run->stat, np_trace_tracks(run->options->trace));
-    if ((code = np_watch_start(run->stat, warn, run, &run->watch, err)) < 0)
+    if ((code = np_watch_start(run->stat, np_run_warn, run, &run->watch, err)) < 0)
         return code;
     if (run->options->probe) /* whoever measures clears up: no signal ends it on the spot */
         np_watch_arm(run->watch);
@@ -408,7 +195,7 @@ static int find_place(struct np_run *run, struct np_err *err)
 {
     int code = np_run_find_folder(run, err);
 
-    return code == 0 && run->dir ? open_order(run, err) : code;
+    return code == 0 && run->dir ? np_run_open_order(run, err) : code;
 }
 
 /* Whoever may write there may put another folder in the run's place. */
@@ -429,7 +216,7 @@ static int open_run(struct np_run *run, struct np_err *err)
 {
     int code = open_base(run, err);
 
-    if (code < 0 || (code = open_data(run, err)) < 0 || (code = find_place(run, err)) < 0 ||
+    if (code < 0 || (code = np_run_open_data(run, err)) < 0 || (code = find_place(run, err)) < 0 ||
         (code = np_run_open_model(run, err)) < 0)
         return code;
     /* The one place: the checkpoint's evaluation may be none of the config's any more. */
@@ -450,16 +237,6 @@ static int open_run(struct np_run *run, struct np_err *err)
         np_run_reload_curves(run);
     }
     return code;
-}
-
-void np_run_at(struct np_run *run, const char *doing)
-{
-    const struct np_run_follower *follower = run->options->follower;
-
-    run->nr_done++;
-    run->doing = doing;
-    if (follower)
-        follower->at(follower->context, run, doing);
 }
 
 /* New values are in a checkpoint before the first step that they rule: a run that is killed later

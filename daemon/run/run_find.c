@@ -7,7 +7,8 @@
 #include <unistd.h>
 
 #include "loader/base/json.h"
-#include "daemon/run/run.h"
+#include "daemon/run/run_folder.h"
+#include "loader/base/mem.h"
 #include "trainer/checkpoint/checkpoint_dir.h"
 #include "trainer/checkpoint/checkpoint_names.h"
 

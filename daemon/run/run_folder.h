@@ -1,4 +1,4 @@
-/* A run's folder, runs/NAME-ID/: made, locked while the run lasts, found again. */
+/* A run's folder, runs/NAME-ID/: made, locked while the run lasts, found again; the checkpoints in it. */
 #ifndef NP_RUN_FOLDER_H
 #define NP_RUN_FOLDER_H
 
@@ -6,6 +6,7 @@
 
 #include "loader/base/err.h"
 #include "loader/base/node.h"
+#include "loader/source/source.h"
 
 /* Makes runs/NAME-YYYYMMDD-HHMMSS-xxxx (UTC, four random hex digits). *ret_dir: np_free. */
 int np_folder_create(const char *runs, const char *name, char **ret_dir, struct np_err *err);
@@ -25,5 +26,16 @@ double np_folder_result(const char *dir);
  * *ret_dir NULL: none. np_free. */
 int np_folder_find(const char *runs, const char *name, bool (*fits)(void *context, const char *dir),
     void *context, char **ret_dir, struct np_err *err);
+
+/* The facts of a run's newest checkpoint that has readable ones. -ENOENT: none. np_node_free. */
+int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_err *err);
+/* The facts of a checkpoint's folder, without its arrays. np_node_free. */
+int np_facts_read(const char *checkpoint, struct np_node **ret_facts, struct np_err *err);
+/* From a safetensors file, a checkpoint's folder, a run's folder (the newest one), or RUN:best,
+ * RUN:last, RUN:step-N: the weights file (*ret_path) and the checkpoint's folder (*ret_checkpoint, NULL
+ * for a bare file). np_free both. A checkpoint's files are held against its manifest; of a run, damaged
+ * ones are named in a note and passed over. */
+int np_weights_find(const char *path, const struct np_source_progress *progress, char **ret_path,
+    char **ret_checkpoint, struct np_err *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* What happens at each batch, step, evaluation and boundary of a run. Trainer (main) thread. */
-#include "daemon/run/run.h"
+#include "daemon/run/run_parts.h"
 
 #include <errno.h>
 #include <math.h>
@@ -17,12 +17,7 @@ static uint64_t batch_of(const struct np_run *run)
     return (uint64_t)run->config->loader.batch;
 }
 
-static double epoch_at(const struct np_run *run, uint64_t step)
-{
-    return (double)step * (double)batch_of(run) / (double)run->nr_train;
-}
-
-bool np_run_epoch_ends(const struct np_run *run, uint64_t step)
+static bool epoch_ends(const struct np_run *run, uint64_t step)
 {
     return step > 0 &&
            step * batch_of(run) / run->nr_train > (step - 1) * batch_of(run) / run->nr_train;
@@ -58,12 +53,6 @@ static void drain_bad(struct np_run *run)
     }
 }
 
-/* The set that is evaluated now. */
-static const char *set_name(const struct np_run *run)
-{
-    return np_run_has_val(run) && !run->testing ? "val" : "test";
-}
-
 void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad)
 {
     struct np_json *line = &run->line;
@@ -78,7 +67,7 @@ void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad)
     np_json_text(line, "path", bad->path);
     np_json_int(line, "offset", (int64_t)bad->offset);
     np_json_text(line, "reason", bad->reason);
-    np_json_text(line, "set", bad->kind == NP_BATCH_TRAIN ? "train" : set_name(run));
+    np_json_text(line, "set", bad->kind == NP_BATCH_TRAIN ? "train" : np_run_set_name(run));
     np_json_int(line, "step", (int64_t)bad->step);
     np_json_int(line, "epoch", bad->epoch);
     np_json_int(line, "position", bad->position);
@@ -167,46 +156,13 @@ static void show_progress(struct np_run *run)
 
     np_run_progress(run, &progress);
     progress.total_epochs =
-        run->config->run.epochs > 0 ? run->config->run.epochs : epoch_at(run, run->nr_steps);
-    progress.evaluated = set_name(run);
+        run->config->run.epochs > 0 ? run->config->run.epochs : np_run_epoch_at(run, run->nr_steps);
+    progress.evaluated = np_run_set_name(run);
     np_ui_progress(&run->ui, &progress);
     if (run->lately.seconds > 2) {
         memset(&run->lately, 0, sizeof(run->lately));
         np_run_stall_restart(run);
     }
-}
-
-/* "val_loss": value. */
-static void put_of_set(struct np_json *line, const char *set, const char *what, double value)
-{
-    char key[40];
-
-    snprintf(key, sizeof(key), "%s_%s", set, what);
-    np_json_real(line, key, value);
-}
-
-double np_eval_accuracy(const struct np_eval_report *eval)
-{
-    return eval->images ? (double)eval->correct / (double)eval->images : NAN;
-}
-
-/* Loss and accuracy of one set; eval NULL or without images: null. */
-static void put_eval(struct np_json *line, const char *set, const struct np_eval_report *eval)
-{
-    const bool made = eval && eval->images;
-
-    put_of_set(line, set, "loss", made ? eval->loss : NAN);
-    put_of_set(line, set, "accuracy", made ? np_eval_accuracy(eval) : NAN);
-}
-
-void np_run_put_evals(
-    struct np_run *run, const struct np_eval_report *eval, const struct np_eval_report *test)
-{
-    const bool val = np_run_has_val(run);
-
-    if (val)
-        put_eval(&run->line, "val", eval);
-    put_eval(&run->line, "test", val ? test : eval);
 }
 
 static void report_epoch(struct np_run *run, bool evaluated)
@@ -229,7 +185,7 @@ static void report_epoch(struct np_run *run, bool evaluated)
     if (evaluated)
         np_run_say(run,
             "epoch %lld: train loss %.4f, %s loss %.4f, accuracy %.2f%%, %.0f img/s, %s",
-            (long long)epoch, loss, set_name(run), eval->loss, 100 * accuracy,
+            (long long)epoch, loss, np_run_set_name(run), eval->loss, 100 * accuracy,
             run->epoch.seconds > 0 ? (double)run->epoch.rows / run->epoch.seconds : 0, text);
     else
         np_run_say(run, "epoch %lld: train loss %.4f, %.0f img/s, %s", (long long)epoch, loss,
@@ -244,6 +200,17 @@ static bool eval_follows(void *context, uint64_t step)
     struct np_run *run = context;
 
     return run->nr_eval > 0 && np_sampler_eval_after(run->sampler, step);
+}
+
+static bool probe_ends(struct np_run *run)
+{
+    const struct np_run_probe *probe = run->options->probe;
+    struct np_observed seen;
+
+    if (!probe)
+        return false;
+    np_run_observed(run, &seen);
+    return probe->step(probe->context, run, &seen);
 }
 
 static int on_step(void *context, const struct np_step_report *report)
@@ -284,10 +251,9 @@ static int on_step(void *context, const struct np_step_report *report)
         show_progress(run);
         np_run_pipeline_step(run, report, eval_follows(run, report->step));
     }
-    if (np_run_epoch_ends(run, report->step) && !eval_follows(run, report->step))
+    if (epoch_ends(run, report->step) && !eval_follows(run, report->step))
         report_epoch(run, false);
-    const struct np_run_probe *probe = run->options->probe;
-    return probe && probe->step(probe->context, run, report) ? -ECANCELED : 0;
+    return probe_ends(run) ? -ECANCELED : 0;
 }
 
 /* --- evaluations ----------------------------------------------------------------------------- */
@@ -305,9 +271,9 @@ static void write_curves(struct np_run *run)
     struct np_err err = {0};
     char *path = np_format("%s/curves.svg", run->dir);
 
-    run->curves.evaluated = set_name(run);
-    if (path && np_curves_write(
-                    &run->curves, name_of(run->dir), epoch_at(run, run->nr_steps), path, &err) < 0)
+    run->curves.evaluated = np_run_set_name(run);
+    if (path && np_curves_write(&run->curves, name_of(run->dir),
+                    np_run_epoch_at(run, run->nr_steps), path, &err) < 0)
         np_run_say(run, "%s", err.text); /* a picture is no reason to stop */
     np_free(path);
 }
@@ -316,9 +282,9 @@ static int on_eval(void *context, const struct np_eval_report *report)
 {
     struct np_run *run = context;
     struct np_json *line = &run->line;
-    const char *set = set_name(run);
+    const char *set = np_run_set_name(run);
     double images = report->images ? (double)report->images : 1;
-    double accuracy = (double)report->correct / images, epoch = epoch_at(run, report->step);
+    double accuracy = (double)report->correct / images, epoch = np_run_epoch_at(run, report->step);
 
     run->eval = *report;
     np_run_pipeline_cut(run);
@@ -333,15 +299,15 @@ static int on_eval(void *context, const struct np_eval_report *report)
     np_json_real(line, "epoch", epoch);
     np_json_int(line, "images", (int64_t)report->images);
     np_json_text(line, "set", set);
-    put_of_set(line, set, "loss", report->loss);
-    put_of_set(line, set, "accuracy", accuracy);
-    put_of_set(line, set, "top5_accuracy", (double)report->top5 / images);
+    np_run_put_of_set(line, set, "loss", report->loss);
+    np_run_put_of_set(line, set, "accuracy", accuracy);
+    np_run_put_of_set(line, set, "top5_accuracy", (double)report->top5 / images);
     np_json_real(line, "seconds", report->seconds);
     send(run);
     np_curve_add(&run->curves.eval_loss, epoch, report->loss);
     np_curve_add(&run->curves.eval_accuracy, epoch, accuracy);
     write_curves(run);
-    if (np_run_epoch_ends(run, report->step))
+    if (epoch_ends(run, report->step))
         report_epoch(run, true);
     else
         np_run_say(run, "step %llu: %s loss %.4f, accuracy %.2f%%",
@@ -404,13 +370,6 @@ void np_run_reload_curves(struct np_run *run)
 
 /* --- boundaries ------------------------------------------------------------------------------ */
 
-bool np_run_stopping(void *context)
-{
-    const struct np_run *run = context;
-
-    return np_watch_stopping(run->watch) != 0;
-}
-
 /* Has a period of checkpoint.every ended since the boundary before? A function of the step alone. */
 static bool checkpoint_due(const struct np_run *run, uint64_t step)
 {
@@ -421,8 +380,8 @@ static bool checkpoint_due(const struct np_run *run, uint64_t step)
     if (every->steps > 0)
         return step / (uint64_t)every->steps > before / (uint64_t)every->steps;
     if (every->epochs > 0)
-        return floor(epoch_at(run, step) / every->epochs) >
-               floor(epoch_at(run, before) / every->epochs);
+        return floor(np_run_epoch_at(run, step) / every->epochs) >
+               floor(np_run_epoch_at(run, before) / every->epochs);
     return false;
 }
 

@@ -1,24 +1,9 @@
 /* A run's network: what its arithmetic rests on, the graph, its weights, the device's plan. */
 #include <errno.h>
 
-#include "daemon/run/run.h"
-#include "loader/base/box.h"
+#include "daemon/run/run_folder.h"
+#include "daemon/run/run_parts.h"
 #include "trainer/checkpoint/weights.h"
-
-const char *const np_precision_names[] = {"f32", "bf16", "f16"};
-
-int np_run_threads(const struct np_config *config)
-{
-    struct np_box box;
-
-    np_box_read(&box);
-    return config->run.threads > 0 ? (int)config->run.threads : box.nr_cpus;
-}
-
-enum np_dtype np_run_precision(const struct np_config *config, const struct np_device *device)
-{
-    return config->precision < 0 ? device->auto_precision : (enum np_dtype)config->precision;
-}
 
 static int open_graph(struct np_run *run, struct np_err *err)
 {
@@ -105,12 +90,8 @@ static int upload_weights(struct np_run *run, struct np_err *err)
 /* What rounding depends on is this box's choice, unless the run has made it already. */
 static int choose(struct np_run *run, struct np_err *err)
 {
-    struct np_box box;
-
-    run->precision = np_run_precision(run->config, run->device);
-    np_box_read(&box);
-    run->nr_cpus = box.nr_cpus;
-    run->threads = np_run_threads(run->config);
+    run->precision = np_compute_precision(run->config, run->device);
+    run->threads = np_compute_threads(run->config);
     run->lanes = run->threads;
     return run->dir ? np_run_load_facts(run, err) : 0;
 }

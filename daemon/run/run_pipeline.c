@@ -1,13 +1,14 @@
 /* What the pipeline says of itself while a run goes on: the cause of its stalls for the live line, and
  * every two seconds a `pipeline` line with all counters since the one before. Main thread.
  *
- * A look at all counters takes about a millisecond, so there are few of them; it allocates nothing. */
+ * A look at all counters takes about a millisecond, so there are few of them. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "daemon/analysis/observe.h"
 #include "daemon/analysis/profile_fields.h"
-#include "daemon/run/run.h"
+#include "daemon/run/run_parts.h"
+#include "loader/base/box.h"
 #include "loader/base/clock.h"
 
 #define EVERY_NS  2000000000ull
@@ -27,15 +28,83 @@ void np_run_pipeline_free(struct np_run *run)
     run->pipeline = NULL;
 }
 
-/* Without memory for it the run goes on, and says less. */
+/* --- knobs ------------------------------------------------------------------------------------ */
+
+static double checkpoint_steps(const struct np_run *run)
+{
+    const struct np_period *every = &run->config->checkpoint.every;
+
+    if (every->steps > 0)
+        return (double)every->steps;
+    return every->epochs * (double)run->nr_train / (double)run->config->loader.batch;
+}
+
+static uint64_t set_bytes(const struct np_index *index, bool *ret_packed)
+{
+    uint64_t bytes = 0;
+
+    for (uint64_t i = 0; i < np_index_samples(index); i++) {
+        const struct np_record record = np_index_get(index, i);
+
+        bytes += record.inner_bytes;
+        *ret_packed |= record.packing != NP_PACKING_NONE;
+    }
+    return bytes;
+}
+
+void np_run_knobs(const struct np_run *run, struct np_knobs *ret_knobs)
+{
+    struct np_knobs *knobs = ret_knobs;
+    struct np_box box;
+
+    np_box_read(&box);
+    *knobs = (struct np_knobs){.readers = np_loader_readers(run->loader),
+        .depth = np_loader_depth(run->loader),
+        .prefetch = np_ring_slots(np_loader_ring(run->loader)),
+        .batch = (int)run->config->loader.batch,
+        .checkpoint_steps = checkpoint_steps(run),
+        .nr_samples = run->nr_train,
+        .picture_bytes = np_picture_bytes(run->setup.train, (int)run->config->loader.channels),
+        .memory_bytes = box.memory_bytes,
+        .free_bytes = box.free_bytes,
+        .cores = box.nr_cpus,
+        .device_has_memory = run->device->ops->alloc != NULL,
+        .geometry_only = !np_augment_has_apply(run->config->loader.augment) &&
+                         !(run->config->loader.test_augment &&
+                             np_augment_has_apply(run->config->loader.test_augment))};
+    if (run->device->ops->room && run->device->ops->make_rows)
+        knobs->device_room = run->device->ops->room(run->device);
+    knobs->row_bytes = (uint64_t)run->setup.height * (uint64_t)run->setup.width *
+                       (uint64_t)run->config->loader.channels;
+    knobs->set_bytes = set_bytes(run->setup.train, &knobs->packed);
+    snprintf(knobs->io, sizeof(knobs->io), "%s", np_loader_io(run->loader));
+    snprintf(knobs->cache, sizeof(knobs->cache), "%s", np_loader_cache(run->loader));
+    snprintf(knobs->device, sizeof(knobs->device), "%s", run->device->name);
+    knobs->cache_fills = np_observe_fills(knobs, run->position.step);
+    snprintf(knobs->precision, sizeof(knobs->precision), "%s", np_precision_names[run->precision]);
+}
+
 static struct np_run_pipeline *pipeline_of(struct np_run *run)
 {
-    if (!run->pipeline && (run->pipeline = np_alloc(sizeof(*run->pipeline)))) {
+    if (!run->pipeline) {
+        run->pipeline = np_alloc(sizeof(*run->pipeline));
         run->pipeline->told_ns = np_now_ns();
-        np_observe_knobs(run, &run->pipeline->knobs);
+        np_run_knobs(run, &run->pipeline->knobs);
     }
     return run->pipeline;
 }
+
+void np_run_observed(struct np_run *run, struct np_observed *ret_seen)
+{
+    *ret_seen = (struct np_observed){.stat = run->stat,
+        .ring = np_loader_ring(run->loader),
+        .feed = run->feed,
+        .knobs = &pipeline_of(run)->knobs,
+        .images = run->total.rows,
+        .steps = run->position.step};
+}
+
+/* --- the line --------------------------------------------------------------------------------- */
 
 /* Shares of the stall: their sum is 1, or 0 where there was none. */
 static void write_causes(struct np_json *line, const struct np_observation *seen)
@@ -93,18 +162,18 @@ void np_run_pipeline_step(
 {
     struct np_run_pipeline *pipeline = pipeline_of(run);
     struct np_observation seen;
+    struct np_observed observed;
     struct np_snapshot end;
 
-    if (!pipeline)
-        return;
+    np_run_observed(run, &observed);
     if (pipeline->start.ns == 0) {
-        np_observe_now(run, &pipeline->start);
+        np_observe_now(&observed, &pipeline->start);
         return;
     }
     if (!is_due(run, np_now_ns(), report, eval_follows))
         return;
-    np_observe_now(run, &end);
-    np_observe_between(run, &pipeline->start, &end, &seen);
+    np_observe_now(&observed, &end);
+    np_observe_between(&observed, &pipeline->start, &end, &seen);
     const struct np_stage_sum *checkpoints = &end.trainer.stages[NP_STAGE_CHECKPOINT];
     if (checkpoints->items > 0) /* of all so far */
         seen.checkpoint_each_s = (double)checkpoints->work_ns * 1e-9 / (double)checkpoints->items;

@@ -5,18 +5,11 @@
 
 #include "daemon/config/config.h"
 #include "loader/base/json.h"
+#include "daemon/run/run_parts.h"
 #include "loader/base/text.h"
-#include "daemon/run/run.h"
 #include "daemon/run/run_folder.h"
 #include "daemon/run/run_same.h"
 #include "loader/base/yaml.h"
-
-const char *np_run_name(const struct np_run *run, const char *dir)
-{
-    const struct np_run_options *options = run->options;
-
-    return options->into_name && strcmp(dir, options->into) == 0 ? options->into_name : dir;
-}
 
 /* The config in normal form. free() it. */
 static char *config_text(struct np_run *run, size_t *ret_bytes, struct np_err *err)
@@ -139,7 +132,8 @@ static int take_own(
             name && name->text ? name->text : "");
     config->loader.pixels = rule;
     const struct np_node *data = np_node_get(normal, "data");
-    config->data.split_seed = (int64_t)np_node_number(data, "split_seed", (double)config->data.split_seed);
+    config->data.split_seed =
+        (int64_t)np_node_number(data, "split_seed", (double)config->data.split_seed);
     if (np_node_get(data, "split_by"))
         config->data.split_by = np_split_rule(np_node_get(data, "split_by"));
     return 0;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "daemon/cmd.h"
-#include "daemon/run/run.h"
+#include "daemon/run/run_parts.h"
 #include "loader/base/clock.h"
 #include "trainer/checkpoint/weights.h"
 

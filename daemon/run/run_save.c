@@ -1,5 +1,5 @@
-/* Checkpoints of a run: what is written beside the weights (facts), and the way back. */
-#include "daemon/run/run.h"
+/* Checkpoints of a run, written and read back. Main thread. */
+#include "daemon/run/run_parts.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,67 +10,6 @@
 
 #include "loader/base/clock.h"
 #include "trainer/checkpoint/checkpoint_dir.h"
-
-/* --- facts ----------------------------------------------------------------------------------- */
-
-const char *const np_state_keys[NP_NR_STATE_KINDS] = {
-    [NP_STATE_GPU] = "device_state", [NP_STATE_CPU] = "cpu_state"};
-
-enum np_state_kind np_state_kind(const struct np_device *device)
-{
-    return device->plan_ops == &np_plan_cpu ? NP_STATE_CPU : NP_STATE_GPU;
-}
-
-/* What tells one training set from another of as many samples. The first holds wherever the set
- * lies and however its pictures are stored; the second tells pictures that were written anew. */
-static void sum_train(struct np_run *run)
-{
-    if (run->train_names[0])
-        return;
-    snprintf(run->train_names, sizeof(run->train_names), "%016llx",
-        (unsigned long long)np_index_names_sum(run->setup.train, run->setup.train_labels));
-    snprintf(run->train_sum, sizeof(run->train_sum), "%016llx",
-        (unsigned long long)np_index_sizes_sum(run->setup.train, run->setup.train_labels));
-}
-
-static const char *facts_json(struct np_run *run)
-{
-    struct np_json *json = &run->facts;
-    int size[] = {run->setup.height, run->setup.width, (int)run->config->loader.channels};
-    struct np_device_info device;
-
-    np_device_describe(run->device->name, &device);
-    sum_train(run);
-    np_json_begin(json, NULL);
-    np_json_text(json, "name", run->config->name);
-    np_json_node(json, "classes", run->setup.classes);
-    np_json_ints(json, "size", size, 3);
-    np_json_node(
-        json, "test_augment", np_node_get(np_node_get(run->normal, "loader"), "test_augment"));
-    np_json_text(json, "pixels", np_pixels_names[run->config->loader.pixels]);
-    np_json_node(json, "normalize", np_node_get(np_node_get(run->normal, "loader"), "normalize"));
-    np_json_real(json, "split", run->config->data.split);
-    np_json_int(json, "split_seed", run->config->data.split_seed);
-    np_json_text(json, "split_by", np_split_rules[run->config->data.split_by]);
-    np_json_int(json, "train_images", (int64_t)np_index_samples(run->setup.train));
-    np_json_text(json, "train_names", run->train_names);
-    np_json_text(json, "train_sum", run->train_sum);
-    np_json_text(json, "device", run->device->name);
-    np_json_text(json, "precision", np_precision_names[run->precision]);
-    np_json_int(json, "lanes", run->lanes);
-    np_json_open(json, "versions", '{'); /* what rounding depends on besides lanes and precision */
-    for (int i = 0; i < device.nr_libraries; i++)
-        np_json_text(json, device.libraries[i].name, device.libraries[i].version);
-    np_json_close(json, '}');
-    for (int i = 0; i < NP_NR_STATE_KINDS; i++)
-        if (run->device_state[i])
-            np_json_text(json, np_state_keys[i], run->device_state[i]);
-    if (run->overrides->nr_items)
-        np_json_node(json, "overrides", run->overrides);
-    if (run->changes.list && run->changes.list->nr_items)
-        np_json_node(json, "changes", run->changes.list);
-    return np_json_end(json);
-}
 
 /* --- writing --------------------------------------------------------------------------------- */
 
@@ -197,7 +136,7 @@ static int write_checkpoint(struct np_run *run, char *dir, struct np_err *err)
     if (code < 0)
         return code;
     fill(run, &checkpoint);
-    checkpoint.facts_json = facts_json(run);
+    checkpoint.facts_json = np_run_facts_json(run);
     if (!checkpoint.facts_json)
         return np_err_set(err, -ENOMEM, "out of memory");
     if ((code = np_checkpoint_write(&run->io, dir, &checkpoint, err)) < 0)
@@ -245,159 +184,19 @@ int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err 
     return 0;
 }
 
-/* --- the way back ---------------------------------------------------------------------------- */
-
-static enum np_dtype precision_of(const char *name)
+double np_run_time_save(struct np_run *run)
 {
-    for (int i = 0; i < 3; i++)
-        if (strcmp(np_precision_names[i], name) == 0)
-            return (enum np_dtype)i;
-    return NP_F32;
-}
-
-/* The version of a library of the run's device; NULL: it has no such library. */
-static const char *version_of(const struct np_device_info *device, const char *name)
-{
-    for (int i = 0; i < device->nr_libraries; i++)
-        if (strcmp(device->libraries[i].name, name) == 0)
-            return device->libraries[i].version;
-    return NULL;
-}
-
-/* What has changed since the run began and may round differently. */
-static void say_changes(struct np_run *run, const struct np_node *facts)
-{
-    const struct np_node *device = np_node_get(facts, "device");
-    const struct np_node *then = np_node_get(facts, "versions");
-    struct np_device_info now;
-
-    np_device_describe(run->device->name, &now);
-    if (device && !np_node_is(device, run->device->name))
-        np_run_say(run, "the run was on %s and continues on %s: its weights will round differently",
-            device->text, run->device->name);
-    for (int i = 0; then && i < then->nr_items; i++) {
-        const struct np_node *was = then->items[i];
-        const char *is = version_of(&now, was->key);
-
-        if (was->kind == NP_NODE_SCALAR && (!is || strcmp(is, was->text) != 0))
-            np_run_say(run, "%s was %s and is %s: weights may round differently", was->key,
-                was->text, is ? is : "absent");
-    }
-}
-
-static bool same_names(const struct np_node *then, const struct np_node *now)
-{
-    bool same = then->kind == NP_NODE_LIST && then->nr_items == now->nr_items;
-
-    for (int i = 0; same && i < now->nr_items; i++)
-        same = np_node_is(then->items[i], now->items[i]->text);
-    return same;
-}
-
-/* The same classes in another order: data.classes has changed, or the run is from before folders that
- * are numbers were put in byte order. The weights hold to the order that they were trained in. */
-static bool keep_order(struct np_run *run, const struct np_node *classes)
-{
+    struct np_metrics unused;
     struct np_err err = {0};
 
-    if (np_setup_order_classes(&run->setup, classes, &err) < 0)
-        return false;
-    run->train_names[0] = '\0'; /* labels are other ones now */
-    run->kept_order = true;
-    return true;
+    if (run->device->plan_ops->metrics(run->plan, false, &unused, &err) < 0)
+        return 0;
+    const uint64_t start = np_now_ns();
+    const int code = np_run_save(run, run->position.step, false, &err);
+    return code < 0 ? 0 : (double)(np_now_ns() - start) * 1e-9;
 }
 
-/* A position means nothing in another set, and its labels would be other ones. */
-int np_run_check_data(
-    struct np_run *run, const char *dir, const struct np_node *facts, struct np_err *err)
-{
-    const uint64_t n = np_index_samples(run->setup.train);
-    const struct np_node *classes = np_node_get(facts, "classes"),
-                         *names = np_node_get(facts, "train_names"),
-                         *sizes = np_node_get(facts, "train_sum");
-    const double then = np_node_number(facts, "train_images", (double)n);
-
-    dir = np_run_name(run, dir);
-    if (then != (double)n)
-        return np_err_set(err, -EINVAL,
-            "%s: data.train has %llu samples and had %.0f when the run began; %s, or begin a new "
-            "run with its weights: --weights %s",
-            dir, (unsigned long long)n, then,
-            then > (double)n ? "bring the missing ones back" : "take the new ones out again", dir);
-    if (classes && !same_names(classes, run->setup.classes) && !keep_order(run, classes))
-        return np_err_set(err, -EINVAL,
-            "%s: data.train has other classes than the run began with; bring those back, or begin "
-            "a new run with its weights: --weights %s",
-            dir, dir);
-    sum_train(run);
-    if (names && !np_node_is(names, run->train_names))
-        return np_err_set(err, -EINVAL,
-            "%s: samples of data.train have other names or labels than when the run began; bring "
-            "those back, or begin a new run with its weights: --weights %s",
-            dir, dir);
-    if (!names && sizes && !np_node_is(sizes, run->train_sum)) /* of an older nnpipe */
-        return np_err_set(err, -EINVAL,
-            "%s: samples of data.train have other sizes or labels than when the run began; bring "
-            "those back, or begin a new run with its weights: --weights %s",
-            dir, dir);
-    return 0;
-}
-
-static void say_order(struct np_run *run)
-{
-    const struct np_node *classes = run->setup.classes;
-
-    if (run->kept_order)
-        np_run_say(run, "the classes keep the order that the run began with: %s, %s ...",
-            classes->items[0]->text, classes->items[classes->nr_items > 1]->text);
-}
-
-/* The same samples, stored in other bytes: the run goes on, its weights may be other ones. */
-static void say_rewritten(struct np_run *run, const struct np_node *facts)
-{
-    const struct np_node *sizes = np_node_get(facts, "train_sum");
-
-    sum_train(run);
-    if (sizes && !np_node_is(sizes, run->train_sum))
-        np_run_say(run, "data.train has the samples that the run began with, but some have another "
-                        "size now: where pixels changed, the weights will differ");
-}
-
-int np_run_load_facts(struct np_run *run, struct np_err *err)
-{
-    struct np_node *facts = NULL;
-    int code = np_run_newest_facts(run->dir, &facts, err);
-
-    if (code < 0)
-        return code;
-    const struct np_node *precision = np_node_get(facts, "precision");
-    int lanes = (int)np_node_number(facts, "lanes", 0);
-    enum np_dtype then = precision ? precision_of(precision->text) : run->precision;
-    if (run->config->precision >= 0 && run->config->precision != (int)then)
-        np_err_set(err, -EINVAL, "%s: the run computes in %s, the config asks for %s",
-            np_run_name(run, run->dir), np_precision_names[then],
-            np_precision_names[run->config->precision]);
-    run->precision = then;
-    if (lanes > 0 && lanes <= 65536)
-        run->lanes = lanes;
-    const struct np_node *overrides = np_node_get(facts, "overrides");
-    np_node_free(run->overrides); /* those of this start are changes */
-    run->overrides = overrides && overrides->kind == NP_NODE_LIST ? np_node_copy(overrides)
-                                                                  : np_node_new(NP_NODE_LIST, 0, 0);
-    for (int i = 0; i < NP_NR_STATE_KINDS; i++) {
-        const struct np_node *state = np_node_get(facts, np_state_keys[i]);
-
-        if (state && state->text && !(run->device_state[i] = np_strdup(state->text)))
-            np_err_set(err, -ENOMEM, "out of memory");
-    }
-    if (!err->code) {
-        say_order(run);
-        say_rewritten(run, facts);
-        say_changes(run, facts);
-    }
-    np_node_free(facts);
-    return err->code;
-}
+/* --- the way back ---------------------------------------------------------------------------- */
 
 int np_run_load(struct np_run *run, struct np_err *err)
 {

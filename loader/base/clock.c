@@ -2,6 +2,7 @@
 #include "loader/base/clock.h"
 
 #include <errno.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #define NS_PER_S 1000000000ull
@@ -20,4 +21,13 @@ void np_sleep_until_ns(uint64_t time_ns)
 
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &then, NULL) == EINTR)
         ;
+}
+
+double np_cpu_seconds(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
 }

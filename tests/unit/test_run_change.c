@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "loader/base/json.h"
-#include "daemon/run/run.h"
+#include "daemon/run/run_parts.h"
 #include "daemon/run/run_same.h"
 #include "loader/base/yaml.h"
 #include "tests/test.h"

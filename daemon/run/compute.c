@@ -1,0 +1,39 @@
+/* See compute.h. */
+#include "daemon/run/compute.h"
+
+#include <string.h>
+
+#include "loader/base/box.h"
+#include "trainer/plan.h"
+
+const char *const np_precision_names[] = {"f32", "bf16", "f16", NULL};
+const char *const np_state_keys[NP_NR_STATE_KINDS] = {
+    [NP_STATE_GPU] = "device_state", [NP_STATE_CPU] = "cpu_state"};
+
+int np_compute_threads(const struct np_config *config)
+{
+    struct np_box box;
+
+    np_box_read(&box);
+    return config->run.threads > 0 ? (int)config->run.threads : box.nr_cpus;
+}
+
+enum np_dtype np_compute_precision(const struct np_config *config, const struct np_device *device)
+{
+    return config->precision < 0 ? device->auto_precision : (enum np_dtype)config->precision;
+}
+
+bool np_precision_find(const char *name, enum np_dtype *ret_precision)
+{
+    for (int i = 0; np_precision_names[i]; i++)
+        if (strcmp(np_precision_names[i], name) == 0) {
+            *ret_precision = (enum np_dtype)i;
+            return true;
+        }
+    return false;
+}
+
+enum np_state_kind np_state_kind(const struct np_device *device)
+{
+    return device->plan_ops == &np_plan_cpu ? NP_STATE_CPU : NP_STATE_GPU;
+}

@@ -1,0 +1,106 @@
+/* What the parts of a run share: its voice, its name, where it stands. See run_parts.h. */
+#include "daemon/run/run_parts.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+void np_run_say(struct np_run *run, const char *format, ...)
+{
+    char text[1400];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    np_ui_say(&run->ui, "%s", text);
+    pthread_mutex_lock(&run->say_lock);
+    np_log_text(&run->log, text);
+    pthread_mutex_unlock(&run->say_lock);
+}
+
+void np_run_warn(void *context, const char *text)
+{
+    struct np_run *run = context;
+
+    np_ui_warn(&run->ui, text);
+    pthread_mutex_lock(&run->say_lock);
+    np_log_text(&run->log, text);
+    pthread_mutex_unlock(&run->say_lock);
+}
+
+void np_run_note(void *context, const char *text)
+{
+    np_run_say(context, "%s", text);
+}
+
+const char *np_run_name(const struct np_run *run, const char *dir)
+{
+    const struct np_run_options *options = run->options;
+
+    return options->into_name && strcmp(dir, options->into) == 0 ? options->into_name : dir;
+}
+
+void np_run_at(struct np_run *run, const char *doing)
+{
+    const struct np_run_follower *follower = run->options->follower;
+
+    run->nr_done++;
+    run->doing = doing;
+    if (follower)
+        follower->at(follower->context, run, doing);
+}
+
+bool np_run_stopping(void *context)
+{
+    const struct np_run *run = context;
+
+    return np_watch_stopping(run->watch) != 0;
+}
+
+const char *np_run_set_name(const struct np_run *run)
+{
+    return np_run_has_val(run) && !run->testing ? "val" : "test";
+}
+
+double np_run_epoch_at(const struct np_run *run, uint64_t step)
+{
+    return (double)step * (double)run->config->loader.batch / (double)run->nr_train;
+}
+
+bool np_run_has_val(const struct np_run *run)
+{
+    return run->setup.val || run->config->data.split > 0;
+}
+
+double np_eval_accuracy(const struct np_eval_report *eval)
+{
+    return eval->images ? (double)eval->correct / (double)eval->images : NAN;
+}
+
+void np_run_put_of_set(struct np_json *line, const char *set, const char *what, double value)
+{
+    char key[40];
+
+    snprintf(key, sizeof(key), "%s_%s", set, what);
+    np_json_real(line, key, value);
+}
+
+/* Loss and accuracy of one set; eval NULL or without images: null. */
+static void put_eval(struct np_json *line, const char *set, const struct np_eval_report *eval)
+{
+    const bool made = eval && eval->images;
+
+    np_run_put_of_set(line, set, "loss", made ? eval->loss : NAN);
+    np_run_put_of_set(line, set, "accuracy", made ? np_eval_accuracy(eval) : NAN);
+}
+
+void np_run_put_evals(
+    struct np_run *run, const struct np_eval_report *eval, const struct np_eval_report *test)
+{
+    const bool val = np_run_has_val(run);
+
+    if (val)
+        put_eval(&run->line, "val", eval);
+    put_eval(&run->line, "test", val ? test : eval);
+}
