@@ -305,8 +305,8 @@ int np_profile_read(const char *path, struct np_profile *ret_profile, struct np_
 int np_profile_parse(
     const char *text, size_t bytes, struct np_profile *ret_profile, struct np_err *err);
 void np_profile_fini(struct np_profile *profile); /* ribbon and before, of np_profile_read() */
-/* One self-contained file. */
-int np_profile_html(const struct np_profile *profile, const char *path, struct np_err *err);
-void np_profile_html_to(const struct np_profile *profile, FILE *out);
+/* profile.json as one page, a file that needs no other. */
+int np_profile_html(const char *json, const char *path, struct np_err *err);
+void np_profile_html_to(const char *json, FILE *out);
 
 #endif

@@ -24,6 +24,7 @@ static void write_stages(struct np_json *json, const char *key, const struct np_
 {
     struct np_words_row rows[NP_NR_STAGES];
     int n = np_words_rows(profile, rows);
+    char note[160];
 
     np_json_open(json, key, '[');
     for (int i = 0; i < n; i++) {
@@ -32,6 +33,8 @@ static void write_stages(struct np_json *json, const char *key, const struct np_
         np_json_real(json, "ceiling_images_per_second", rows[i].could_do);
         np_json_real(json, "busy", rows[i].busy);
         np_json_real(json, "queue", queue_or_none(&rows[i]));
+        np_words_note(profile, &rows[i], note, sizeof(note));
+        np_json_text(json, "note", note);
         np_json_close(json, '}');
     }
     np_json_close(json, ']');
@@ -166,16 +169,44 @@ static void write_details(struct np_json *json, const struct np_profile *profile
     write_ribbon(json, profile);
 }
 
+/* What words.c makes of it, for profile.html: its script draws, and derives nothing. */
+static void write_report(struct np_json *json, const struct np_profile *profile)
+{
+    static const char *const where[] = {"compute", "wait", "checkpoints", "else"};
+    struct np_words_part parts[NP_TELLING_PARTS];
+    int n = np_words_parts(profile, parts);
+    char text[256];
+
+    np_json_line(json);
+    np_json_open(json, "report", '{');
+    np_words_cost(profile, text, sizeof(text));
+    np_json_text(json, "cost", text);
+    np_words_trust(profile, text, sizeof(text));
+    np_json_text(json, "trust", text);
+    np_json_open(json, "parts", '[');
+    for (int i = 0; i < n; i++) {
+        np_json_open(json, NULL, '{');
+        np_json_text(json, "where", where[parts[i].where]);
+        np_json_text(json, "stage", np_stage_names[parts[i].stage]);
+        np_json_real(json, "share", parts[i].share);
+        np_json_close(json, '}');
+    }
+    np_json_close(json, ']');
+    np_json_close(json, '}');
+}
+
 char *np_profile_json(const struct np_profile *profile)
 {
     struct np_json json = {0};
 
     write_event(&json, profile);
     write_details(&json, profile);
-    if (profile->before) { /* of it neither its own `before` nor the event's derived fields */
+    write_report(&json, profile);
+    if (profile->before) { /* of it neither its own `before` nor the event's fields but stages */
         np_json_line(&json);
         np_json_open(&json, "before", '{');
         np_fields_write(&json, np_fields_profile, profile->before);
+        write_stages(&json, "stages", profile->before);
         write_details(&json, profile->before);
         np_json_close(&json, '}');
     }

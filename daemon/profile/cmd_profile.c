@@ -129,7 +129,7 @@ static int write_files(struct profiling *p, struct np_err *err)
     snprintf(p->profile.files, sizeof(p->profile.files), "%s  %s/profile.json%s%s",
         page ? page : "", p->dir, p->trace ? "  " : "", p->trace ? p->trace : "");
     char *json = np_profile_json(&p->profile);
-    int code = page && json ? np_profile_html(&p->profile, page, err)
+    int code = page && json ? np_profile_html(json, page, err)
                             : np_err_set(err, -ENOMEM, "out of memory");
 
     if (code == 0)

@@ -12,7 +12,10 @@
 
 FILE_BYTES(np_page_html, "daemon/ui/page/index.html")
 FILE_BYTES(np_page_css, "daemon/ui/page/page.css")
+FILE_BYTES(np_page_profile_css, "daemon/ui/page/profile.css")
+FILE_BYTES(np_page_words, "daemon/ui/page/words.js")
 FILE_BYTES(np_page_ask, "daemon/ui/page/ask.js")
+FILE_BYTES(np_page_profile, "daemon/ui/page/profile.js")
 FILE_BYTES(np_page_run, "daemon/ui/page/run.js")
 FILE_BYTES(np_page_js, "daemon/ui/page/page.js")
 FILE_BYTES(np_page_icon, "daemon/ui/page/icon.svg")
@@ -26,7 +29,11 @@ struct file {
 static const struct file files[] = {
     {"/", "text/html; charset=utf-8", np_page_html, np_page_html_end},
     {"/assets/page.css", "text/css; charset=utf-8", np_page_css, np_page_css_end},
+    {"/assets/profile.css", "text/css; charset=utf-8", np_page_profile_css,
+        np_page_profile_css_end},
+    {"/assets/words.js", "text/javascript; charset=utf-8", np_page_words, np_page_words_end},
     {"/assets/ask.js", "text/javascript; charset=utf-8", np_page_ask, np_page_ask_end},
+    {"/assets/profile.js", "text/javascript; charset=utf-8", np_page_profile, np_page_profile_end},
     {"/assets/run.js", "text/javascript; charset=utf-8", np_page_run, np_page_run_end},
     {"/assets/page.js", "text/javascript; charset=utf-8", np_page_js, np_page_js_end},
     {"/assets/icon.svg", "image/svg+xml", np_page_icon, np_page_icon_end},

@@ -437,77 +437,31 @@ Test(profile_json, names_of_a_file_move_no_cursor)
     np_profile_fini(&profile);
 }
 
-/* --- profile.html: the rest is looked at by tests/flow/profile_html.sh ------------------------- */
+/* --- profile.html: what is drawn of it is looked at by tests/flow/profile_html.sh ---------------- */
 
-static char *page_of(const struct np_profile *profile)
+Test(profile_html, the_page_holds_the_json_and_no_name_ends_it)
 {
-    char *text = NULL;
+    static const char config[] = "</script><!-- <script>\xe2\x80\xa8&amp;\"";
+    static const char begin[] = "<script type=\"application/json\" id=\"profile\">";
+    struct np_ribbon ribbon[MADE_RIBBON];
+    struct np_profile profile;
+    struct np_node *node = NULL;
+    char *page = NULL;
     size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
+    FILE *out = open_memstream(&page, &bytes);
 
-    np_profile_html_to(profile, out);
+    made_profile(NP_STAGE_DECODE, &profile, ribbon);
+    snprintf(profile.config, sizeof(profile.config), "%s", config);
+    profile.verdict.gain = NAN;
+    char *json = np_profile_json(&profile);
+    np_profile_html_to(json, out);
     fclose(out);
-    return text;
-}
-
-Test(profile_html, screen_and_page_have_the_same_numbers)
-{
-    struct np_words_row rows[NP_NR_STAGES];
-    struct np_ribbon ribbon[MADE_RIBBON];
-    struct np_profile profile;
-
-    for (int which = 0; which < NR_MADE_PROFILES; which++) {
-        made_profile(which, &profile, ribbon);
-        char *screen = screen_of(&profile, 100, false), *page = page_of(&profile);
-        char rate[NP_TELLING_BYTES], cell[64];
-
-        for (int n = np_words_rows(&profile, rows), i = 0; i < n; i++) {
-            np_words_rate(rows[i].ceiling, rate);
-            snprintf(cell, sizeof(cell), "class=\"rate\">%s<", rate);
-            cr_expect(!isfinite(rows[i].ceiling) || (strstr(screen, rate) && strstr(page, cell)),
-                "%d: %s of %s", which, rate, rows[i].name);
-        }
-        const double told[] = {profile.model.rate, profile.verdict.next_rate,
-            profile.verdict.advice.rate, profile.ceilings.read_cold, profile.ceilings.read_warm};
-        for (int i = 0; i < (profile.verdict.kind == NP_LIMITED ? 5 : 1); i++)
-            cr_expect(told[i] == 0 ||
-                          (strstr(screen, np_words_rate(told[i], rate)) && strstr(page, rate)),
-                "%d: %s", which, rate);
-        free(screen);
-        free(page);
-    }
-}
-
-Test(profile_html, names_are_text_and_no_markup)
-{
-    struct np_ribbon ribbon[MADE_RIBBON];
-    struct np_profile profile;
-
-    made_profile(NP_STAGE_DECODE, &profile, ribbon);
-    snprintf(profile.config, sizeof(profile.config), "<script>a&b</script>");
-    snprintf(profile.verdict.advice.text, sizeof(profile.verdict.advice.text), "<b onload=\"x\">");
-    char *page = page_of(&profile);
-    cr_expect(!strstr(page, "<script>") && !strstr(page, "<b onload"));
-    cr_expect(strstr(page, "&lt;script&gt;a&amp;b&lt;/script&gt;") != NULL);
-    free(page);
-}
-
-Test(profile_html, a_knee_is_drawn_where_the_curve_gets_to_the_next_limit_alone)
-{
-    struct np_ribbon ribbon[MADE_RIBBON];
-    struct np_profile profile;
-
-    made_profile(NP_STAGE_DECODE, &profile, ribbon);
-    char *page = page_of(&profile);
-    cr_expect(strstr(page, "class=\"knee\"") && strstr(page, "1.68x faster is enough"));
-    free(page);
-    for (int i = 0; i < profile.nr_curve; i++)
-        profile.curve_rate[i] *= 0.9;
-    page = page_of(&profile);
-    cr_expect(!strstr(page, "class=\"knee\"") && strstr(page, "next limit: STEP 2,860"));
-    free(page);
-    profile.verdict.next_rate = 1e6;
-    page = page_of(&profile);
-    cr_expect(!strstr(page, "class=\"knee\"") && strstr(page, "far above, at 1,000,000"));
+    const char *from = strstr(page, begin) + strlen(begin), *to = strstr(from, "</script>");
+    cr_assert_eq(np_json_parse(from, (size_t)(to - from), &node, NULL), 0);
+    cr_expect(np_node_is(np_node_get(node, "config"), config));
+    cr_expect(!memmem(from, (size_t)(to - from), "<", 1));
+    cr_expect(strstr(page, "drawProfile(") && strstr(page, ".bars"));
+    np_node_free(node);
+    free(json);
     free(page);
 }

@@ -1,12 +1,8 @@
-// What both parts of the page use: asking the service (the same HTTP API as the commands, docs/SERVICE.md),
-// the token, elements, and numbers as people read them.
+// The service, asked by the same HTTP API as the commands use (docs/SERVICE.md), and the token.
 "use strict";
 
-const $ = id => document.getElementById(id);
 const OVER = ["done", "failed", "stopped", "timeout"];
 const PATIENCE_MS = 15000;
-
-// --- asking -------------------------------------------------------------------------------------
 
 const token = {
   get: () => sessionStorage.getItem("nnpipe-token") || "",
@@ -35,32 +31,4 @@ async function askMarked(path) {
   const value = await answer.json();
   if (answer.headers.get("ETag")) marked.set(path, { mark: answer.headers.get("ETag"), value });
   return value;
-}
-
-// --- words --------------------------------------------------------------------------------------
-
-const known = value => value !== null && value !== undefined && !Number.isNaN(value);
-const fixed = (value, digits) => known(value) ? value.toFixed(digits) : "–";
-const whole = value => known(value) ? Math.round(value).toLocaleString("en") : "–";
-const percent = (value, digits = 1) => known(value) ? (100 * value).toFixed(digits) + "%" : "–";
-const clock = seconds => known(seconds) ? new Date(1000 * seconds).toLocaleString("sv") : "–";
-
-function duration(seconds) {
-  if (!known(seconds)) return "–";
-  const s = Math.max(0, Math.round(seconds)), pad = n => String(n).padStart(2, "0");
-  return s >= 3600 ? `${Math.floor(s / 3600)}:${pad(Math.floor(s / 60) % 60)}:${pad(s % 60)}` : `${Math.floor(s / 60)}:${pad(s % 60)}`;
-}
-
-// An element with text, never markup: names, paths and reasons come from users.
-function element(tag, text, className) {
-  const made = document.createElement(tag);
-  if (known(text)) made.textContent = text;
-  if (className) made.className = className;
-  return made;
-}
-
-// Changes what differs alone, so that focus, selection and a click under way stay.
-function put(node, text, className) {
-  if (node.textContent !== String(text)) node.textContent = text;
-  if (className !== undefined && node.className !== className) node.className = className;
 }

@@ -5,8 +5,6 @@ const POINTS = 400; // of a curve, at least; twice as many are averaged by pairs
 const PIECES = 6; // of a long history, between two looks at everything else
 const LOG_START = 30000, LOG_MOST = 200000; // characters
 const COLOURS = ["#3b7ddd", "#d9822b"];
-const NOTES = { read: "not measured alone", batch: "hand-over", copy: "not measured alone", step: "not measured alone", checkpoint: "all else waits for it" };
-const READERS = ["decompress", "decode", "augment"]; // share the readers' threads, and one ceiling
 
 // Its legend sets styles as text, which the page's policy forbids; what is pointed at stands beside the heading.
 Dygraph.PLUGINS = [Dygraph.Plugins.Axes, Dygraph.Plugins.Grid];
@@ -95,8 +93,7 @@ function addPoints(mine, points) {
 }
 
 // The file is the run's own: anybody's program may have written it.
-const isNumber = value => typeof value === "number" && Number.isFinite(value);
-const isPoint = point => Boolean(point) && typeof point === "object" && isNumber(point.step);
+const isPoint = point => Boolean(point) && typeof point === "object" && finite(point.step);
 
 // What is new of metrics.jsonl; true: there was something. A file that was cut back is read again.
 async function takeMetrics(mine) {
@@ -191,33 +188,6 @@ function tellVerdict(pipeline, goes) {
   else line.append(`: ${pipeline.reason}`);
 }
 
-// The bar is what a stage could do, the line across all bars what the run does: as `nnpipe top ID` draws it.
-function drawBars(pipeline) {
-  const rate = pipeline.images_per_second;
-  const share = pipeline.bars.filter(bar => READERS.includes(bar.name));
-  const named = share.find(bar => bar.name === pipeline.limiter) || share.reduce((a, b) => !a || b.busy > a.busy ? b : a, null);
-  const shown = bar => known(bar.ceiling_images_per_second) && (!READERS.includes(bar.name) || bar === named);
-  const most = Math.min(5 * rate, Math.max(rate, ...pipeline.bars.filter(shown).map(bar => bar.ceiling_images_per_second)));
-  $("bars").replaceChildren(...pipeline.bars.map(bar => {
-    const limit = bar.name === pipeline.limiter, ceiling = bar.ceiling_images_per_second;
-    const made = element("div", null, "bar" + (limit ? " limit" : "")), track = element("div", null, "track");
-    made.dataset.stage = bar.name;
-    if (shown(bar)) {
-      const fill = element("div", ceiling > 1.001 * most ? "»" : null, "fill");
-      fill.style.width = Math.min(100, 100 * ceiling / most) + "%";
-      track.append(fill);
-    } else {
-      track.append(element("span", NOTES[bar.name] || `with ${named.name}, in the same threads`, "note"));
-    }
-    const now = element("div", null, "now");
-    now.style.left = 100 * rate / most + "%";
-    track.append(now);
-    made.append(element("span", limit ? `${bar.name} ◄ limit` : bar.name, "stage"), track, element("span", shown(bar) ? `${whole(ceiling)} img/s` : "", "could"),
-      element("span", `${percent(bar.busy, 0)} busy`, "busy"), element("span", known(bar.queue) ? `queue ${percent(bar.queue, 0)}` : "", "queue"));
-    return made;
-  }));
-}
-
 function drawPipeline(run) {
   const pipeline = feed.pipeline, goes = run.state === "running";
   if (!pipeline || !pipeline.bars) {
@@ -228,7 +198,7 @@ function drawPipeline(run) {
   feed.drawn = pipeline;
   feed.drawnGoing = goes;
   tellVerdict(pipeline, goes);
-  drawBars(pipeline);
+  $("bars").replaceChildren(barsOf(pipeline.bars, pipeline.limiter, pipeline.images_per_second, false).made);
   const waits = Object.entries(pipeline.stall_causes || {}).filter(([, part]) => part * pipeline.stall_ratio >= 0.005).sort((a, b) => b[1] - a[1]);
   put($("waits"), waits.length ? `The device waited ${percent(pipeline.stall_ratio, 0)} of the time: ${waits.map(([stage, part]) => `for ${stage} ${percent(part * pipeline.stall_ratio, 0)}`).join(", ")}.`
     : "The device waited for nothing.");
