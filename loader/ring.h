@@ -38,7 +38,7 @@ void np_ring_late(
 /* The next batch in order (0, 1, 2 ... from first_seq); blocks. NULL: stopped, *err says why
  * (code 0: plain stop), or -EINTR: interrupted, and the batch is not ready. Trainer thread. */
 struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, struct np_err *err);
-/* Is the next batch ready? Never blocks. */
+/* Is the next batch ready? Never blocks. Trainer thread. */
 bool np_ring_ready(const struct np_ring *ring);
 /* Gives the slot back; any order. Trainer thread. */
 void np_ring_release(struct np_ring *ring, struct np_batch *batch);
