@@ -4,12 +4,18 @@
 #define NP_BATCH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Of every batch of a run. */
 struct np_batch_shape {
     int rows, height, width, channels;
 };
+
+static inline size_t np_batch_row_bytes(const struct np_batch_shape *shape)
+{
+    return (size_t)shape->height * (size_t)shape->width * (size_t)shape->channels;
+}
 
 enum np_border { NP_BORDER_ZERO, NP_BORDER_REFLECT };
 enum np_filter { NP_FILTER_BILINEAR, NP_FILTER_BICUBIC, NP_FILTER_NEAREST };
@@ -41,8 +47,8 @@ struct np_row {
     uint16_t attempts; /* samples replaced before this one was good */
     int32_t source_w, source_h;
     struct np_geometry geometry;
-    /* Where the source's pixels, u8 (source_h, source_w, channels), lie in the arena of a cache that the
-     * device has a copy of: it makes the row itself. NP_NOT_RESIDENT: the row's pixels are here. */
+    /* Where the source's pixels, u8 (source_h, source_w, channels), lie in the arena of a cache
+     * that the device has a copy of: it makes the row itself. NP_NOT_RESIDENT: the pixels are here. */
     uint64_t resident;
 };
 #define NP_NOT_RESIDENT UINT64_MAX

@@ -53,7 +53,7 @@ struct np_loader_options {
     int64_t channels; /* 1 or 3 */
     int pixels;       /* enum np_pixels_rule */
     int64_t max_pixels;
-    /* Bits 1 << enum np_stage: replaced by replay of what it put out (loader/replay.h). Of no config:
+    /* Bits 1 << enum np_stage: replaced by replay of what it put out (loader/row_replay.h). Of no config:
      * set by who measures a run. batch: a ring so long that nobody waits for its slots. */
     unsigned stubs;
 };

@@ -1,10 +1,16 @@
 /* The reader thread. Its loop: take tickets until `depth` reads are in flight, wait for one
  * of them, make its row. It waits in two named places: in np_io_reap() while reads are in
  * flight, and in np_ring_claim() while none is; so a batch under way is never held up by a
- * later one that finds no free slot. */
+ * later one that finds no free slot.
+ *
+ * A ticket's way (a job): find its sample, read it, make the row, hand it in; or report what is
+ * wrong and begin again with the sample that takes its place. Reads that fail are tried again and
+ * then end the run; bad content goes to the policy. The two never mix: what is trained on does not
+ * depend on the disk's mood. */
 #include "loader/reader.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,9 +22,396 @@
 
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
-#include "loader/reader_job.h"
+#include "loader/row_replay.h"
+#include "loader/source/changed.h"
+#include "loader/source/source.h"
 
 #define NICENESS 5 /* compute threads win */
+
+/* One ticket under way. */
+struct np_job {
+    struct np_ticket ticket;
+    struct np_batch *batch;
+    int attempt; /* samples of this position that were bad */
+    int nr_tries;
+    uint64_t tried_ns;  /* when its read was last submitted */
+    uint64_t submit_ns; /* how long that took, as np_stat_pass() */
+    int own_fd;         /* the sample's own file, or -1 */
+    bool in_flight;
+    uint8_t *buffer;
+    size_t buffer_bytes;
+    uint8_t *own_buffer; /* for a file that has become larger than all were when they were listed */
+    size_t own_bytes;
+    struct np_extent extent;
+    struct np_record record;
+    struct np_making making; /* the sample and its row */
+    struct np_io_read read;
+};
+
+/* Where a reader is: whoever ends the pipeline leaves one behind that hangs in a call. */
+enum np_reader_place { NP_READER_WORKS, NP_READER_CALLS, NP_READER_LEFT_BEHIND, NP_READER_ENDED };
+
+struct np_reader {
+    const struct np_reader_config *config; /* set once */
+    pthread_t thread;
+    int number;
+
+    pthread_mutex_t lock;
+    pthread_cond_t moved;       /* with `lock`: it has ended */
+    enum np_reader_place place; /* under lock */
+
+    /* reader thread only */
+    struct np_io io;
+    struct np_row_maker *maker;
+    struct np_row_replay *replay; /* NULL: no stage is replayed */
+    struct np_block *block;
+    struct np_job *jobs;
+    struct np_job **free_jobs; /* a stack */
+    int nr_free;
+    void *buffers;
+    size_t buffer_bytes;
+    bool has_held, ended;
+    struct np_ticket held; /* a ticket whose slot is not free yet */
+    struct np_err why;     /* what is wrong with the sample at hand */
+};
+
+/* --- calls that may hang ------------------------------------------------------------------- */
+
+static void move(struct np_reader *reader, enum np_reader_place place)
+{
+    pthread_mutex_lock(&reader->lock);
+    const bool left_behind = reader->place == NP_READER_LEFT_BEHIND;
+    if (!left_behind)
+        reader->place = place;
+    pthread_cond_signal(&reader->moved);
+    pthread_mutex_unlock(&reader->lock);
+    while (left_behind)
+        pause();
+}
+
+/* Around calls that may hang with the storage: in between it touches only its own. A reader that was
+ * left behind meanwhile never comes back from leave_call(): what it shared with others is gone. */
+static void enter_call(struct np_reader *reader)
+{
+    move(reader, NP_READER_CALLS);
+}
+
+static void leave_call(struct np_reader *reader)
+{
+    move(reader, NP_READER_WORKS);
+}
+
+/* --- a ticket's way ----------------------------------------------------------------------- */
+
+/* Before each further try of a read that failed. */
+static const int backoff_ms[] = {10, 100, 1000};
+enum { NR_RETRIES = sizeof(backoff_ms) / sizeof(*backoff_ms) };
+
+static void close_own(struct np_job *job)
+{
+    if (job->own_fd >= 0)
+        close(job->own_fd);
+    job->own_fd = -1;
+}
+
+static void free_job(struct np_job *job)
+{
+    close_own(job);
+    np_free(job->own_buffer);
+}
+
+static int32_t label_of(const struct np_reader *reader, const struct np_job *job)
+{
+    const struct np_set *set = &reader->config->sets[job->ticket.kind];
+
+    if (job->record.no_label)
+        return -1;
+    return set->labels ? set->labels[job->record.label] : (int32_t)job->record.label;
+}
+
+/* The row is written (good), or to be masked: hands it in. */
+static void commit(struct np_reader *reader, struct np_job *job, bool good)
+{
+    const struct np_ticket *ticket = &job->ticket;
+    struct np_batch *batch = job->batch;
+    struct np_row *about = &batch->about[ticket->row];
+
+    if (!good) {
+        memset(np_ring_row(reader->config->ring, batch, ticket->row), 0,
+            np_batch_row_bytes(&reader->config->shape));
+        memset(about, 0, sizeof(*about));
+        about->resident = NP_NOT_RESIDENT;
+    }
+    about->sample = good ? job->making.sample : UINT64_MAX;
+    about->position = ticket->position;
+    about->epoch = ticket->epoch;
+    about->attempts = (uint16_t)job->attempt;
+    batch->labels[ticket->row] = good ? label_of(reader, job) : -1;
+    if (ticket->row == 0) {
+        batch->kind = ticket->kind;
+        batch->step = ticket->step;
+        batch->part = ticket->part;
+        batch->nr_parts = ticket->nr_parts;
+    }
+    np_ring_commit(reader->config->ring, batch, reader->block);
+    close_own(job);
+    reader->free_jobs[reader->nr_free++] = job;
+}
+
+/* --- reading ------------------------------------------------------------------------------ */
+
+/* Sleeps until so long after the last try, unless the ring is stopped meanwhile. Where many reads
+ * failed at once, the others' time has passed too when the first is tried again. */
+static void back_off(struct np_reader *reader, const struct np_job *job, int milliseconds)
+{
+    const uint64_t end_ns = job->tried_ns + (uint64_t)milliseconds * 1000000;
+    uint64_t now_ns = np_now_ns();
+
+    np_stat_wait(
+        reader->block, NP_STATE_IO_WAIT, "another try", job->extent.path, job->record.offset);
+    for (; now_ns < end_ns && !np_ring_stopped(reader->config->ring); now_ns = np_now_ns())
+        np_sleep_until_ns(end_ns - now_ns < 10000000 ? end_ns : now_ns + 10000000);
+    np_stat_done(reader->block);
+}
+
+/* 0; -EBADMSG: no image has such a size; -ENOMEM: both are said. */
+static int check_size(struct np_reader *reader, struct np_job *job)
+{
+    if (job->record.bytes == 0)
+        return np_err_set(&reader->why, -EBADMSG, "is empty");
+    if (job->record.bytes > NP_MAX_SAMPLE_BYTES)
+        return np_err_set(&reader->why, -EBADMSG,
+            "has %u bytes, more than %u are read as one image", job->record.bytes,
+            NP_MAX_SAMPLE_BYTES);
+    if (job->record.bytes <= job->buffer_bytes)
+        return 0;
+    if (np_hold(&job->own_buffer, &job->own_bytes, job->record.bytes, &reader->why))
+        return -ENOMEM;
+    job->buffer = job->own_buffer;
+    job->buffer_bytes = job->own_bytes;
+    return 0;
+}
+
+/* The sample's own file, as it is now. 0; 1: it is no sample, or there is no memory, as why says; or
+ * what the storage failed with. */
+static int open_own(struct np_reader *reader, struct np_job *job)
+{
+    const struct np_set *set = &reader->config->sets[job->ticket.kind];
+
+    np_stat_call(reader->block, "open", job->extent.path, job->record.offset);
+    enter_call(reader);
+    job->own_fd = np_extent_open(job->extent.path, &job->record);
+    leave_call(reader);
+    np_stat_called(reader->block);
+    if (job->own_fd < 0) {
+        const int code = job->own_fd;
+
+        if (!np_extent_is_bad(set->index, code))
+            return code;
+        np_err_set(&reader->why, -EBADMSG, "cannot be opened: %s", strerror(-code));
+        return 1;
+    }
+    if (job->record.bytes != job->extent.record->bytes)
+        np_changed_add(set->changed, job->making.sample, job->extent.path);
+    return check_size(reader, job) ? 1 : 0;
+}
+
+/* As open_own(). */
+static int submit(struct np_reader *reader, struct np_job *job)
+{
+    const struct np_set *set = &reader->config->sets[job->ticket.kind];
+    int code;
+
+    job->tried_ns = np_now_ns();
+    if (np_index_root(set->index) && job->own_fd < 0 && (code = open_own(reader, job)))
+        return code;
+    job->read = (struct np_io_read){
+        .fd = job->own_fd >= 0 ? job->own_fd : np_files_fd(set->files, job->record.file),
+        .offset = job->record.offset,
+        .bytes = job->record.bytes,
+        .buffer = job->buffer,
+        .owner = job,
+    };
+    return np_io_submit(&reader->io, &job->read);
+}
+
+/* Submits, again and again while that fails. code: what failed before, or 0. 1: the read is in flight;
+ * -EBADMSG, -ENOMEM, -EIO: it never will be, as why says. */
+static int submit_again(struct np_reader *reader, struct np_job *job, int code)
+{
+    for (;;) {
+        if (code && job->nr_tries == NR_RETRIES)
+            return np_err_set(&reader->why, -EIO,
+                "%s: cannot read %u bytes at offset %llu: %s (tried %d times)", job->extent.path,
+                job->record.bytes, (unsigned long long)job->record.offset, strerror(-code),
+                NR_RETRIES + 1);
+        if (code) {
+            close_own(job);
+            back_off(reader, job, backoff_ms[job->nr_tries++]);
+        }
+        code = submit(reader, job);
+        if (code > 0)
+            return reader->why.code;
+        if (!code)
+            break;
+    }
+    job->in_flight = true;
+    job->submit_ns = np_stat_pass(reader->block, NP_STAGE_READ);
+    np_stat_hold(reader->block, reader->io.nr_in_flight);
+    return 1;
+}
+
+/* 1: the sample's read is in flight; 0: it needs none; -EBADMSG: it is bad; -EIO. */
+static int start(struct np_reader *reader, struct np_job *job)
+{
+    struct np_index *index = reader->config->sets[job->ticket.kind].index;
+    struct np_making *making = &job->making;
+    int code;
+
+    job->record = np_index_get(index, making->sample);
+    making->ticket = &job->ticket;
+    making->record = &job->record;
+    making->out = np_ring_row(reader->config->ring, job->batch, job->ticket.row);
+    making->about = &job->batch->about[job->ticket.row];
+    if (np_row_find(reader->maker, making))
+        return 0;
+    np_source_locate(index, making->sample, &job->extent);
+    if (!np_index_root(index) && (code = check_size(reader, job)) < 0)
+        return code;
+    return submit_again(reader, job, 0);
+}
+
+/* 1: in flight again; 0: all bytes are there; -EBADMSG: the file is too short; -EIO. */
+static int check_read(struct np_reader *reader, struct np_job *job)
+{
+    if (job->read.result < 0)
+        return submit_again(reader, job, job->read.result);
+    if ((uint32_t)job->read.result < job->record.bytes)
+        return np_err_set(&reader->why, -EBADMSG, "is torn: the file ends %u bytes before it does",
+            job->record.bytes - (uint32_t)job->read.result);
+    job->making.extent = job->buffer;
+    return 0;
+}
+
+/* --- rows --------------------------------------------------------------------------------- */
+
+/* 0, -EBADMSG: its content is bad, or -ENOMEM. */
+static int make(struct np_reader *reader, struct np_job *job)
+{
+    int code = np_row_make(reader->maker, &job->making, &reader->why);
+
+    return code && code != -ENOMEM ? -EBADMSG : code;
+}
+
+/* Reports the sample as bad: where it lies and what is wrong with it. As np_bad_add(). */
+static int report_bad(struct np_reader *reader, const struct np_job *job)
+{
+    const struct np_index *index = reader->config->sets[job->ticket.kind].index;
+    struct np_bad_sample bad = {
+        .step = job->ticket.step,
+        .sample = job->making.sample,
+        .seq = job->ticket.seq,
+        .row = job->ticket.row,
+        .attempt = job->attempt,
+        .position = job->ticket.position,
+        .epoch = job->ticket.epoch,
+        .kind = job->ticket.kind,
+        .offset = job->record.offset,
+    };
+    struct np_err err = {0};
+    int n = 0, code;
+
+    if (np_index_root(index))
+        n = snprintf(bad.path, sizeof(bad.path), "%s/", np_index_root(index));
+    else if (np_index_files(index) > (int)job->record.file)
+        n = snprintf(
+            bad.path, sizeof(bad.path), "%s:", np_index_file(index, (int)job->record.file));
+    if (n < (int)sizeof(bad.path))
+        np_index_name(index, job->making.sample, bad.path + n, (int)sizeof(bad.path) - n);
+    snprintf(bad.reason, sizeof(bad.reason), "%.255s", reader->why.text);
+    code = np_bad_add(reader->config->bad, &bad, &err);
+    reader->why = err;
+    return code;
+}
+
+/* Bytes that are bad since the shard has been written over are nothing that a replacement mends. */
+static int check_shard(struct np_reader *reader, const struct np_job *job)
+{
+    const struct np_set *set = &reader->config->sets[job->ticket.kind];
+
+    if (!np_files_changed(set->files, job->record.file))
+        return 0;
+    memset(&reader->why, 0, sizeof(reader->why));
+    return np_err_set(&reader->why, -ESTALE,
+        "%s has changed since the run began, so its samples are not the same any more: bring the "
+        "old file back, or start a new run",
+        np_index_file(set->index, (int)job->record.file));
+}
+
+/* A job's outcome. 1: another sample takes its place, to be started; 0: its row is handed in;
+ * or what ends the run. */
+static int settle(struct np_reader *reader, struct np_job *job, int outcome)
+{
+    int code;
+
+    if (outcome == 0)
+        commit(reader, job, true);
+    if (outcome != -EBADMSG)
+        return outcome;
+    if ((code = check_shard(reader, job)) < 0)
+        return code;
+    code = report_bad(reader, job);
+    close_own(job);
+    if (code < 0)
+        return code;
+    if (code > 0 || job->ticket.kind == NP_BATCH_EVAL) {
+        commit(reader, job, false);
+        return 0;
+    }
+    job->attempt++;
+    job->nr_tries = 0;
+    job->making.sample =
+        np_sampler_replacement(reader->config->sampler, &job->ticket, job->attempt);
+    return 1;
+}
+
+/* Starts a job; one that needs no read is finished here. */
+static int begin(struct np_reader *reader, struct np_job *job)
+{
+    int code;
+
+    if (job->ticket.masked) {
+        commit(reader, job, false);
+        return 0;
+    }
+    do {
+        code = start(reader, job);
+        if (code > 0)
+            return 0;
+        if (code == 0)
+            code = make(reader, job);
+        code = settle(reader, job, code);
+    } while (code > 0);
+    return code;
+}
+
+/* What follows a read. */
+static int finish(struct np_reader *reader, struct np_job *job)
+{
+    np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);
+
+    int code = check_read(reader, job);
+
+    if (code > 0)
+        return 0;
+    np_stat_lap(reader->block, NP_STAGE_READ, job->record.bytes, job->submit_ns);
+    if (code == 0)
+        code = make(reader, job);
+    code = settle(reader, job, code);
+    return code > 0 ? begin(reader, job) : code;
+}
+
+/* --- the loop ------------------------------------------------------------------------------ */
 
 static int nr_in_flight(const struct np_reader *reader)
 {
@@ -51,7 +444,7 @@ static struct np_job *next_job(struct np_reader *reader)
     job = reader->free_jobs[--reader->nr_free];
     job->ticket = reader->held;
     job->batch = batch;
-    job->sample = job->ticket.sample;
+    job->making.sample = job->ticket.sample;
     np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);
     job->attempt = job->nr_tries = 0;
     return job;
@@ -81,9 +474,9 @@ static struct np_job *reap(struct np_reader *reader)
         job = oldest_read(reader);
         np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);
         np_stat_wait(reader->block, NP_STATE_IO_WAIT, "read", job->extent.path, job->record.offset);
-        np_reader_calls(reader);
+        enter_call(reader);
         read = np_io_reap(&reader->io, true);
-        np_reader_back(reader);
+        leave_call(reader);
         np_stat_done(reader->block);
     }
     job = read->owner;
@@ -95,15 +488,13 @@ static struct np_job *reap(struct np_reader *reader)
 /* Tickets until all jobs are under way. */
 static int fill(struct np_reader *reader)
 {
-    const struct np_batch_shape *shape = &reader->config->shape;
-    const uint64_t row_bytes =
-        (uint64_t)shape->height * (uint64_t)shape->width * (uint64_t)shape->channels;
+    const size_t row_bytes = np_batch_row_bytes(&reader->config->shape);
     struct np_job *job = NULL;
     int code = 0;
 
     while (!code && reader->nr_free > 0 && (job = next_job(reader))) {
         np_stat_lap(reader->block, NP_STAGE_BATCH, row_bytes, 0);
-        code = np_job_begin(reader, job);
+        code = begin(reader, job);
     }
     if (!job) /* there is no slot, or no ticket: what it took to find out */
         np_stat_pass(reader->block, NP_STAGE_BATCH);
@@ -118,7 +509,7 @@ static int read_run(struct np_reader *reader)
         code = fill(reader);
         if (code || nr_in_flight(reader) == 0)
             break;
-        code = np_job_finish(reader, reap(reader));
+        code = finish(reader, reap(reader));
     }
     return code;
 }
@@ -141,18 +532,20 @@ static int new_jobs(struct np_reader *reader, struct np_err *err)
     const int depth = reader->config->depth;
 
     reader->buffer_bytes = (max_bytes(reader->config) + 64 + 4095) / 4096 * 4096;
-    reader->jobs = np_try_array((size_t)depth, sizeof(*reader->jobs), NULL);
+    reader->jobs = np_try_array((size_t)depth, sizeof(*reader->jobs), err);
     for (int i = 0; reader->jobs && i < depth; i++)
         reader->jobs[i].own_fd = -1;
-    reader->free_jobs = np_try_array((size_t)depth, sizeof(*reader->free_jobs), NULL);
+    reader->free_jobs = np_try_array((size_t)depth, sizeof(*reader->free_jobs), err);
+    if (!reader->jobs || !reader->free_jobs)
+        return -ENOMEM;
     reader->buffers = mmap(NULL, reader->buffer_bytes * (size_t)depth, PROT_READ | PROT_WRITE,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (reader->buffers == MAP_FAILED)
+    if (reader->buffers == MAP_FAILED) {
         reader->buffers = NULL;
-    if (!reader->jobs || !reader->free_jobs || !reader->buffers)
         return np_err_set(err, -ENOMEM,
             "out of memory for %d reads of %zu bytes in flight; lower loader.depth", depth,
             reader->buffer_bytes);
+    }
     for (int i = 0; i < depth; i++) {
         struct np_job *job = &reader->jobs[i];
 
@@ -161,6 +554,28 @@ static int new_jobs(struct np_reader *reader, struct np_err *err)
         reader->free_jobs[reader->nr_free++] = job;
     }
     return 0;
+}
+
+static int new_maker(struct np_reader *reader, struct np_err *err)
+{
+    const struct np_reader_config *config = reader->config;
+    const struct np_row_options options = {
+        .sets = config->sets,
+        .shape = config->shape,
+        .seed = config->seed,
+        .rule = config->rule,
+        .max_pixels = config->max_pixels,
+        .cache = config->cache,
+        .cache_decoded = config->cache_decoded,
+        .resident = config->resident,
+        .block = reader->block,
+    };
+    int code = np_row_maker_new(&options, &reader->maker, err);
+
+    if (!code)
+        code = np_row_replay_new(
+            reader->maker, config->stubs, config->replay_samples, &reader->replay, err);
+    return code;
 }
 
 static int set_up(struct np_reader *reader, struct np_err *err)
@@ -179,21 +594,7 @@ static int set_up(struct np_reader *reader, struct np_err *err)
     if (!code && !(reader->block = np_stat_join(config->stat, name)))
         code = np_err_set(err, -ENOMEM, "out of memory for a reader's counters");
     if (!code)
-        code = np_maker_new(
-            &(struct np_maker_options){
-                .sets = config->sets,
-                .shape = config->shape,
-                .seed = config->seed,
-                .rule = config->rule,
-                .max_pixels = config->max_pixels,
-                .cache = config->cache,
-                .cache_decoded = config->cache_decoded,
-                .resident = config->resident,
-                .block = reader->block,
-                .stubs = config->stubs,
-                .replay_samples = config->replay_samples,
-            },
-            &reader->maker, err);
+        code = new_maker(reader, err);
     return code;
 }
 
@@ -205,9 +606,9 @@ static void close_io(struct np_reader *reader)
     if (job)
         np_stat_wait(
             reader->block, NP_STATE_IO_WAIT, "end of read", job->extent.path, job->record.offset);
-    np_reader_calls(reader);
+    enter_call(reader);
     np_io_close(&reader->io);
-    np_reader_back(reader);
+    leave_call(reader);
     if (job)
         np_stat_done(reader->block);
 }
@@ -215,34 +616,13 @@ static void close_io(struct np_reader *reader)
 static void tear_down(struct np_reader *reader)
 {
     for (int i = 0; reader->jobs && i < reader->config->depth; i++)
-        np_job_free(&reader->jobs[i]);
-    np_maker_free(reader->maker);
+        free_job(&reader->jobs[i]);
+    np_row_replay_free(reader->replay);
+    np_row_maker_free(reader->maker);
     if (reader->buffers)
         munmap(reader->buffers, reader->buffer_bytes * (size_t)reader->config->depth);
     np_free(reader->free_jobs);
     np_free(reader->jobs);
-}
-
-static void move(struct np_reader *reader, enum np_reader_place place)
-{
-    pthread_mutex_lock(&reader->lock);
-    const bool left_behind = reader->place == NP_READER_LEFT_BEHIND;
-    if (!left_behind)
-        reader->place = place;
-    pthread_cond_signal(&reader->moved);
-    pthread_mutex_unlock(&reader->lock);
-    while (left_behind)
-        pause();
-}
-
-void np_reader_calls(struct np_reader *reader)
-{
-    move(reader, NP_READER_CALLS);
-}
-
-void np_reader_back(struct np_reader *reader)
-{
-    move(reader, NP_READER_WORKS);
 }
 
 static void *reader_main(void *context)
@@ -286,12 +666,12 @@ static void free_reader(struct np_reader *reader)
 int np_reader_start(const struct np_reader_config *config, int number,
     struct np_reader **ret_reader, struct np_err *err)
 {
-    struct np_reader *reader = np_try_alloc(sizeof(*reader), NULL);
+    struct np_reader *reader = np_try_alloc(sizeof(*reader), err);
     sigset_t all, before;
     int code;
 
     if (!reader)
-        return np_err_set(err, -ENOMEM, "out of memory for a reader");
+        return -ENOMEM;
     reader->config = config;
     reader->number = number;
     new_lock(reader);

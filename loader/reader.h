@@ -3,9 +3,9 @@
 #define NP_READER_H
 
 #include "loader/bad.h"
-#include "loader/source/files.h"
-#include "loader/maker.h"
 #include "loader/ring.h"
+#include "loader/row.h"
+#include "loader/source/files.h"
 
 /* What the readers of a run share. Set once before the first starts; borrowed. */
 struct np_reader_config {
@@ -17,13 +17,13 @@ struct np_reader_config {
     enum np_pixels_rule rule;
     uint64_t max_pixels;          /* as np_decoder_limit() */
     struct np_cache *cache;       /* NULL: none */
-    bool cache_decoded, resident; /* as np_maker_options */
+    bool cache_decoded, resident; /* as np_row_options */
     struct np_bad *bad;
     struct np_stat *stat;
     const char *io;
     int depth;          /* reads in flight */
-    unsigned stubs;     /* as np_maker_options */
-    int replay_samples; /* the same */
+    unsigned stubs;     /* as np_row_replay_new() */
+    int replay_samples; /* of a reader; the same */
 };
 
 struct np_reader;

@@ -100,7 +100,7 @@ int np_ring_new(const struct np_batch_shape *shape, int nr_slots,
     ring->shape = *shape;
     ring->nr_slots = nr_slots;
     ring->allocator = *allocator;
-    ring->row_bytes = (size_t)shape->height * (size_t)shape->width * (size_t)shape->channels;
+    ring->row_bytes = np_batch_row_bytes(shape);
     np_ring_wait_init(&ring->wait, is_open, is_ready);
     ring->gauge = np_ring_gauge_new(err);
     code = ring->gauge ? ring_memory(ring, err) : -ENOMEM;

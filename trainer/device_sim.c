@@ -44,7 +44,7 @@ static int sim_open(
     if (sim == NULL)
         return np_err_set(err, -ENOMEM, "sim: out of memory");
     sim->makes_rows = options->makes_rows;
-    sim->resizer = np_resizer_new();
+    sim->resizer = np_resizer_new(NULL);
     if (sim->resizer == NULL) {
         np_free(sim);
         return np_err_set(err, -ENOMEM, "sim: out of memory");

@@ -5,7 +5,7 @@
 
 #include "loader/pixels/codec.h"
 #include "loader/pack/fetch.h"
-#include "loader/maker.h"
+#include "loader/row.h"
 
 #define MAX_TRIES  16 /* bad samples before the size is given up */
 #define NR_HEADERS 32 /* that np_check_sizes() looks at */

@@ -48,7 +48,7 @@ static int open_predictor(struct predictor *p, struct np_err *err)
         (size_t)setup->height * (size_t)setup->width * (size_t)p->net.config->loader.channels;
     p->row = device->pinned.alloc(device->pinned.context, p->row_bytes);
     p->label = device->pinned.alloc(device->pinned.context, sizeof(*p->label));
-    p->resizer = np_resizer_new();
+    p->resizer = np_resizer_new(NULL);
     p->logits = np_alloc_array(classes, sizeof(*p->logits));
     p->odds = np_alloc_array(classes, sizeof(*p->odds));
     if (device->ops->alloc) {

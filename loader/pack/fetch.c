@@ -29,16 +29,16 @@ struct np_fetch {
 
 int np_fetch_open(const struct np_index *index, struct np_fetch **ret_fetch, struct np_err *err)
 {
-    struct np_fetch *fetch = np_try_alloc(sizeof(*fetch), NULL);
+    struct np_fetch *fetch = np_try_alloc(sizeof(*fetch), err);
 
-    if (fetch) {
-        fetch->index = index;
-        fetch->fd = -1;
-        fetch->unzstd = np_unzstd_new();
-    }
-    if (!fetch || !fetch->unzstd) {
+    if (!fetch)
+        return -ENOMEM;
+    fetch->index = index;
+    fetch->fd = -1;
+    fetch->unzstd = np_unzstd_new(err);
+    if (!fetch->unzstd) {
         np_fetch_close(fetch);
-        return np_err_set(err, -ENOMEM, "out of memory to read samples");
+        return -ENOMEM;
     }
     *ret_fetch = fetch;
     return 0;

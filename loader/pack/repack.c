@@ -22,16 +22,16 @@ struct np_repacker {
 int np_repacker_new(const struct np_repack *options, const struct np_raw *raw,
     struct np_repacker **ret_repacker, struct np_err *err)
 {
-    struct np_repacker *repacker = np_try_alloc(sizeof(*repacker), NULL);
+    struct np_repacker *repacker = np_try_alloc(sizeof(*repacker), err);
 
-    if (repacker) {
-        repacker->options = *options;
-        repacker->raw = *raw;
-        repacker->resizer = np_resizer_new();
-    }
-    if (!repacker || !repacker->resizer || np_decoder_new(&repacker->decoder, err)) {
+    if (!repacker)
+        return -ENOMEM;
+    repacker->options = *options;
+    repacker->raw = *raw;
+    repacker->resizer = np_resizer_new(err);
+    if (!repacker->resizer || np_decoder_new(&repacker->decoder, err)) {
         np_repacker_free(repacker);
-        return np_err_set(err, -ENOMEM, "out of memory to pack");
+        return -ENOMEM;
     }
     np_decoder_limit(repacker->decoder, options->max_pixels);
     *ret_repacker = repacker;

@@ -31,10 +31,10 @@ struct np_decoder {
 
 int np_decoder_new(struct np_decoder **ret_decoder, struct np_err *err)
 {
-    struct np_decoder *decoder = np_try_alloc(sizeof(*decoder), NULL);
+    struct np_decoder *decoder = np_try_alloc(sizeof(*decoder), err);
 
     if (!decoder)
-        return np_err_set(err, -ENOMEM, "out of memory for a decoder");
+        return -ENOMEM;
     decoder->max_pixels = NP_MAX_PIXELS;
     *ret_decoder = decoder;
     return 0;

@@ -68,7 +68,7 @@ int np_decoder_decode(struct np_decoder *decoder, const struct np_geometry *geom
 
 /* zstd, apart from images: one frame into memory (per-thread state). out must hold out_bytes. */
 struct np_unzstd;
-struct np_unzstd *np_unzstd_new(void);
+struct np_unzstd *np_unzstd_new(struct np_err *err); /* NULL: no memory */
 void np_unzstd_free(struct np_unzstd *unzstd);
 int np_unzstd_frame(struct np_unzstd *unzstd, const void *frame, size_t frame_bytes, void *out,
     size_t out_bytes, size_t *ret_bytes, struct np_err *err);

@@ -11,14 +11,15 @@ struct np_unzstd {
     ZSTD_DCtx *context;
 };
 
-struct np_unzstd *np_unzstd_new(void)
+struct np_unzstd *np_unzstd_new(struct np_err *err)
 {
-    struct np_unzstd *unzstd = np_try_alloc(sizeof(*unzstd), NULL);
+    struct np_unzstd *unzstd = np_try_alloc(sizeof(*unzstd), err);
 
     if (!unzstd)
         return NULL;
     unzstd->context = ZSTD_createDCtx();
     if (!unzstd->context) {
+        np_err_set(err, -ENOMEM, "out of memory for zstd");
         np_free(unzstd);
         return NULL;
     }

@@ -64,9 +64,9 @@ int np_resize_set_simd(int level)
     return simd_level();
 }
 
-struct np_resizer *np_resizer_new(void)
+struct np_resizer *np_resizer_new(struct np_err *err)
 {
-    return np_try_alloc(sizeof(struct np_resizer), NULL);
+    return np_try_alloc(sizeof(struct np_resizer), err);
 }
 
 static void table_fini(struct table *table)

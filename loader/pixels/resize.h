@@ -7,7 +7,7 @@
 #include "loader/pixels/codec.h"
 
 struct np_resizer; /* coefficient tables and scratch of one thread */
-struct np_resizer *np_resizer_new(void);
+struct np_resizer *np_resizer_new(struct np_err *err); /* NULL: no memory */
 void np_resizer_free(struct np_resizer *resizer);
 /* pixels must cover the geometry's box. out: u8 (window_h, window_w, channels), dense. */
 int np_resize(struct np_resizer *resizer, const struct np_pixels *pixels,

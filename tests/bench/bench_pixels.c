@@ -87,7 +87,7 @@ static double ours(
     const struct files *files, const struct np_chain *chain, uint32_t epoch, uint64_t *stage_ns)
 {
     static uint8_t out[224 * 224 * 3];
-    struct np_resizer *resizer = np_resizer_new();
+    struct np_resizer *resizer = np_resizer_new(NULL);
     struct np_decoder *decoder;
     uint64_t start = now_ns(), times[4] = {0};
 
@@ -171,7 +171,7 @@ int main(int argc, char **argv)
     const char *what = argc > 3 ? argv[3] : "both";
     bool alone = argc > 4;
     uint8_t *packed = malloc(MAX_BYTES);
-    struct np_unzstd *unzstd = np_unzstd_new();
+    struct np_unzstd *unzstd = np_unzstd_new(NULL);
     size_t n;
 
     if (argc < 2)

@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     uint32_t noise = (uint32_t)n * 2654435761u;
     int channels, code;
 
-    if (!decoder && (np_decoder_new(&decoder, NULL) || !(resizer = np_resizer_new())))
+    if (!decoder && (np_decoder_new(&decoder, NULL) || !(resizer = np_resizer_new(NULL))))
         return 0;
     for (size_t i = 0; i < n; i += 1 + n / 16)
         noise = noise * 31 + data[i];

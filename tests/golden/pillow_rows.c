@@ -88,7 +88,7 @@ static void take(struct file *file, const char *name)
 
 int main(int argc, char **argv)
 {
-    struct np_resizer *resizer = np_resizer_new();
+    struct np_resizer *resizer = np_resizer_new(NULL);
     struct np_decoder *decoder;
     struct file file = {.name = ""};
     char line[1024];

@@ -56,7 +56,7 @@ static int differing(int channels, uint64_t seed)
     uint8_t *arena = malloc(ROWS * picture), *images = malloc(ROWS * row_bytes);
     uint8_t *wanted = malloc(row_bytes);
     struct np_row rows[ROWS] = {0};
-    struct np_resizer *resizer = np_resizer_new();
+    struct np_resizer *resizer = np_resizer_new(NULL);
     int wrong = 0;
 
     rng = seed;

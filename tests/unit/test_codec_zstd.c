@@ -9,7 +9,7 @@
 
 Test(unzstd, a_frame_comes_back_and_what_follows_is_left)
 {
-    struct np_unzstd *unzstd = np_unzstd_new();
+    struct np_unzstd *unzstd = np_unzstd_new(NULL);
     char text[1000], frame[2000], out[1000];
     size_t n, got;
 
@@ -25,7 +25,7 @@ Test(unzstd, a_frame_comes_back_and_what_follows_is_left)
 
 Test(unzstd, a_frame_that_is_cut_torn_or_too_large_is_bad)
 {
-    struct np_unzstd *unzstd = np_unzstd_new();
+    struct np_unzstd *unzstd = np_unzstd_new(NULL);
     char text[1000] = "abc", frame[2000], out[1000];
     struct np_err err = {0};
     size_t n = ZSTD_compress(frame, sizeof(frame), text, sizeof(text), 3), got = 77;

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "loader/base/clock.h"
-#include "loader/replay.h"
 #include "tests/test.h"
 #include "tests/unit/made_loader.h"
 #include "trainer/feed.h"
@@ -13,51 +12,6 @@ enum {
     ROW_BYTES = SIDE * SIDE * 3,
     LEAST = 16 /* rows for a reader's store: two batches, two readers */
 };
-
-Test(replay, a_store_gives_back_what_it_was_given_once_it_is_full)
-{
-    struct np_replay *replay = np_replay_new(3, 1000);
-
-    for (uint64_t i = 0; i < 3; i++) {
-        struct np_replayed *output = np_replay_add(replay, 10 + i, 100);
-
-        cr_assert_not_null(output);
-        memset(output->data, (int)i + 1, 100);
-        cr_assert_eq(np_replay_find(replay, 10) != NULL, i == 2);
-    }
-    cr_assert_null(np_replay_add(replay, 13, 100));
-    for (uint64_t sample = 0; sample < 9; sample++) {
-        const struct np_replayed *output = np_replay_find(replay, sample);
-
-        cr_assert_eq(output->sample, 10 + sample % 3);
-        cr_assert_eq(output->bytes, 100u);
-        cr_assert_eq(output->data[99], sample % 3 + 1);
-        cr_assert_eq(output->data[100], 0);
-    }
-    np_replay_free(replay);
-}
-
-Test(replay, a_store_is_full_at_its_cap_or_when_it_is_closed)
-{
-    struct np_replay *replay = np_replay_new(3, 150);
-
-    np_replay_close(replay);
-    cr_assert_null(np_replay_find(replay, 1), "an empty store replays nothing");
-    cr_assert_not_null(np_replay_add(replay, 1, 100));
-    cr_assert_not_null(np_replay_add(replay, 2, 100));
-    cr_assert_null(np_replay_add(replay, 3, 1));
-    cr_assert_not_null(np_replay_find(replay, 1));
-    np_replay_free(replay);
-    replay = np_replay_new(3, 150);
-    cr_assert_not_null(np_replay_add(replay, 1, 100));
-    np_replay_close(replay);
-    cr_assert_eq(np_replay_find(replay, 77)->sample, 1u);
-    cr_assert_null(np_replay_add(replay, 2, 1));
-    np_replay_free(replay);
-    cr_assert_null(np_replay_find(NULL, 1));
-    cr_assert_null(np_replay_add(NULL, 1, 1));
-    np_replay_close(NULL);
-}
 
 /* --- runs ------------------------------------------------------------------------------------- */
 

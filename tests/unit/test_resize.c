@@ -30,7 +30,7 @@ static struct np_pixels view(const uint8_t *data, int width, int height, int cha
 static uint8_t *resized(const struct np_pixels *pixels, const struct np_geometry *geometry)
 {
     size_t n = (size_t)geometry->window_w * geometry->window_h * pixels->channels;
-    struct np_resizer *resizer = np_resizer_new();
+    struct np_resizer *resizer = np_resizer_new(NULL);
     uint8_t *out = malloc(n + 1);
 
     memset(out, 0xa5, n + 1);

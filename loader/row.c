@@ -1,0 +1,387 @@
+/* Bytes -> row. A sample comes from the cache or from a read; both ways are the same from the stage
+ * where they meet. The reader's thread alone; times go to its block. */
+#include "loader/row.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "loader/base/crc32c.h"
+#include "loader/base/mem.h"
+#include "loader/base/stat.h"
+#include "loader/pixels/geometry.h"
+#include "loader/pixels/resize.h"
+
+#define BEHIND 64 /* bytes behind a buffer that decoders may read */
+
+struct np_row_maker {
+    struct np_row_options options;      /* set once */
+    const struct np_row_stages *stages; /* set once */
+    void *context;                      /* of the stages */
+    struct np_decoder *decoder;
+    struct np_resizer *resizer;
+
+    struct np_unzstd *unzstd;
+    uint8_t *frame; /* the frame unpacked last */
+    size_t frame_cap, frame_bytes;
+    const struct np_index *frame_index; /* whose it is; NULL: none */
+    uint64_t frame_offset;
+    uint32_t frame_file;
+
+    uint8_t *dense; /* for the cache: a picture without gaps between rows */
+    size_t dense_cap;
+};
+
+static int new_frame(struct np_row_maker *maker, struct np_err *err)
+{
+    size_t max_bytes = 0;
+
+    for (int s = 0; s < 2; s++) {
+        const struct np_index *index = maker->options.sets[s].index;
+
+        if (index && np_index_max_inner(index) > max_bytes)
+            max_bytes = np_index_max_inner(index);
+    }
+    maker->frame_cap = max_bytes < NP_MAX_SAMPLE_BYTES ? max_bytes : NP_MAX_SAMPLE_BYTES;
+    /* Pages that no frame reaches are never touched. */
+    maker->frame = mmap(NULL, maker->frame_cap + BEHIND, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (maker->frame != MAP_FAILED)
+        return 0;
+    maker->frame = NULL;
+    return np_err_set(
+        err, -ENOMEM, "out of memory for a reader's frame of %zu bytes", maker->frame_cap);
+}
+
+int np_row_maker_new(
+    const struct np_row_options *options, struct np_row_maker **ret_maker, struct np_err *err)
+{
+    struct np_row_maker *maker = np_try_alloc(sizeof(*maker), err);
+    int code;
+
+    if (!maker)
+        return -ENOMEM;
+    maker->options = *options;
+    np_row_wrap(maker, &np_row_stages, maker);
+    code = np_decoder_new(&maker->decoder, err);
+    if (!code)
+        np_decoder_limit(maker->decoder, options->max_pixels);
+    if (!code && (!(maker->resizer = np_resizer_new(err)) || !(maker->unzstd = np_unzstd_new(err))))
+        code = -ENOMEM;
+    if (!code)
+        code = new_frame(maker, err);
+    if (code) {
+        np_row_maker_free(maker);
+        return code;
+    }
+    *ret_maker = maker;
+    return 0;
+}
+
+void np_row_maker_free(struct np_row_maker *maker)
+{
+    if (!maker)
+        return;
+    if (maker->frame)
+        munmap(maker->frame, maker->frame_cap + BEHIND);
+    np_free(maker->dense);
+    np_unzstd_free(maker->unzstd);
+    np_resizer_free(maker->resizer);
+    np_decoder_free(maker->decoder);
+    np_free(maker);
+}
+
+const struct np_row_options *np_row_options(const struct np_row_maker *maker)
+{
+    return &maker->options;
+}
+
+void np_row_wrap(struct np_row_maker *maker, const struct np_row_stages *stages, void *context)
+{
+    maker->stages = stages;
+    maker->context = context;
+}
+
+static const struct np_set *set_of(const struct np_row_maker *maker, const struct np_making *making)
+{
+    return &maker->options.sets[making->ticket->kind];
+}
+
+/* --- find --------------------------------------------------------------------------------- */
+
+/* Does the frame unpacked last hold the sample? */
+static bool in_frame(const struct np_row_maker *maker, const struct np_making *making)
+{
+    const struct np_record *record = making->record;
+
+    return record->packing == NP_PACKING_ZSTD &&
+           maker->frame_index == set_of(maker, making)->index &&
+           maker->frame_file == record->file && maker->frame_offset == record->offset;
+}
+
+static bool find(void *context, struct np_making *making)
+{
+    const struct np_row_maker *maker = context;
+    const struct np_set *set = set_of(maker, making);
+
+    if (maker->options.cache &&
+        np_cache_find(maker->options.cache, set->cache_set, making->sample, &making->cached)) {
+        making->bytes = making->cached.data;
+        making->nr_bytes = making->cached.bytes;
+        making->checked = true;
+        return true;
+    }
+    if (np_index_raw(set->index)->kind == NP_RAW_SYNTH) { /* drawn: its number is all its bytes */
+        making->bytes = (const uint8_t *)&making->record->offset;
+        making->nr_bytes = making->record->inner_bytes;
+        return true;
+    }
+    return in_frame(maker, making);
+}
+
+bool np_row_find(struct np_row_maker *maker, struct np_making *making)
+{
+    making->source = making->sample;
+    making->cached = (struct np_cached){0};
+    making->extent = making->bytes = NULL;
+    making->checked = making->has_crc = false;
+    return maker->stages->find(maker->context, making);
+}
+
+/* --- decompress ----------------------------------------------------------------------------- */
+
+/* The bytes against the index's checksum, once. */
+static int check_crc(struct np_making *making, struct np_err *err)
+{
+    const struct np_record *record = making->record;
+
+    if (making->checked)
+        return 0;
+    making->crc = np_crc32c(0, making->bytes, making->nr_bytes);
+    making->checked = making->has_crc = true;
+    if (!record->has_crc || making->crc == record->crc32c)
+        return 0;
+    return np_err_set(err, -EBADMSG, "wrong checksum: CRC32C is %08x, the index says %08x",
+        making->crc, record->crc32c);
+}
+
+static int unpack_frame(
+    struct np_row_maker *maker, const struct np_making *making, struct np_err *err)
+{
+    const struct np_record *record = making->record;
+    int code;
+
+    maker->frame_index = NULL;
+    code = np_unzstd_frame(maker->unzstd, making->extent, record->bytes, maker->frame,
+        maker->frame_cap, &maker->frame_bytes, err);
+    if (code)
+        return code;
+    maker->frame_index = set_of(maker, making)->index;
+    maker->frame_file = record->file;
+    maker->frame_offset = record->offset;
+    return 0;
+}
+
+static int decompress(void *context, struct np_making *making, struct np_err *err)
+{
+    struct np_row_maker *maker = context;
+    const struct np_record *record = making->record;
+    const uint64_t end = (uint64_t)record->inner_offset + record->inner_bytes;
+    int code;
+
+    if (!in_frame(maker, making) && (code = unpack_frame(maker, making, err)) < 0)
+        return code;
+    if (end > maker->frame_bytes)
+        return np_err_set(err, -EBADMSG,
+            "its zstd frame holds %zu bytes where the index puts it at %u to %llu",
+            maker->frame_bytes, record->inner_offset, (unsigned long long)end);
+    making->bytes = maker->frame + record->inner_offset;
+    making->nr_bytes = record->inner_bytes;
+    return check_crc(making, err);
+}
+
+/* --- decode --------------------------------------------------------------------------------- */
+
+static int draw(const struct np_row_maker *maker, const struct np_making *making, int width,
+    int height, struct np_err *err)
+{
+    const struct np_ticket *ticket = making->ticket;
+    const struct np_batch_shape *shape = &maker->options.shape;
+    struct np_geometry *geometry = &making->about->geometry;
+
+    making->about->source_w = width;
+    making->about->source_h = height;
+    np_augment_draw(set_of(maker, making)->chain, maker->options.seed, ticket->epoch,
+        ticket->position, width, height, geometry);
+    np_geometry_order(geometry, maker->options.rule);
+    if (geometry->window_w == shape->width && geometry->window_h == shape->height)
+        return 0;
+    return np_err_set(err, -EBADMSG,
+        "its %d x %d pixels come out as %d x %d where rows are %d x %d; add a resize to "
+        "loader.augment and loader.test_augment",
+        width, height, geometry->window_w, geometry->window_h, shape->width, shape->height);
+}
+
+/* Would a cache of pictures take this one whole? */
+static bool wants_whole(const struct np_row_maker *maker, const struct np_making *making)
+{
+    const struct np_row_options *options = &maker->options;
+    const uint64_t bytes = (uint64_t)making->about->source_w * (uint64_t)making->about->source_h *
+                           (uint64_t)options->shape.channels;
+
+    return options->cache && options->cache_decoded &&
+           np_cache_wants(options->cache, set_of(maker, making)->cache_set, making->sample, bytes);
+}
+
+static int decode(void *context, struct np_making *making, struct np_err *err)
+{
+    const struct np_row_maker *maker = context;
+    struct np_geometry geometry;
+    struct np_image_info info;
+    int code = check_crc(making, err);
+
+    if (!code)
+        code = np_decoder_open(maker->decoder, making->bytes, making->nr_bytes,
+            np_index_raw(set_of(maker, making)->index), &info, err);
+    if (!code)
+        code = draw(maker, making, info.width, info.height, err);
+    if (code)
+        return code;
+    geometry = making->about->geometry;
+    if (wants_whole(maker, making))
+        geometry = (struct np_geometry){.right = info.width,
+            .bottom = info.height,
+            .scaled_w = info.width,
+            .scaled_h = info.height,
+            .window_w = info.width,
+            .window_h = info.height};
+    return np_decoder_decode(
+        maker->decoder, &geometry, maker->options.shape.channels, &making->pixels, err);
+}
+
+/* A whole picture that the cache wants. */
+static int keep_pixels(
+    struct np_row_maker *maker, const struct np_making *making, struct np_err *err)
+{
+    const struct np_pixels *pixels = &making->pixels;
+    const int width = making->about->source_w, height = making->about->source_h;
+    const size_t row_bytes = (size_t)width * (size_t)pixels->channels;
+    const size_t bytes = row_bytes * (size_t)height;
+    struct np_cached cached = {pixels->data, (uint32_t)bytes, width, height, pixels->channels};
+
+    if (pixels->width < width || pixels->height < height || !wants_whole(maker, making))
+        return 0;
+    if (pixels->stride != (ptrdiff_t)row_bytes) {
+        /* Allocates only while larger pictures than before come in. */
+        if (np_hold(&maker->dense, &maker->dense_cap, bytes, err))
+            return -ENOMEM;
+        for (int y = 0; y < height; y++)
+            memcpy(
+                maker->dense + (size_t)y * row_bytes, pixels->data + y * pixels->stride, row_bytes);
+        cached.data = maker->dense;
+    }
+    np_cache_put(maker->options.cache, set_of(maker, making)->cache_set, making->sample, &cached);
+    return 0;
+}
+
+/* The sample has decoded well: its CRC goes into the index, it goes into the cache. */
+static int keep(struct np_row_maker *maker, const struct np_making *making, struct np_err *err)
+{
+    const struct np_set *set = set_of(maker, making);
+    const struct np_cached cached = {.data = making->bytes, .bytes = making->nr_bytes};
+
+    /* A picture that is a file of its own may be edited on purpose: its CRC is not kept. */
+    if (making->has_crc && !making->record->has_crc && !np_index_root(set->index))
+        np_index_set_crc(set->index, making->source, making->crc);
+    if (maker->options.cache_decoded)
+        return keep_pixels(maker, making, err);
+    if (maker->options.cache)
+        np_cache_put(maker->options.cache, set->cache_set, making->sample, &cached);
+    return 0;
+}
+
+/* --- augment -------------------------------------------------------------------------------- */
+
+static int augment(void *context, struct np_making *making, struct np_err *err)
+{
+    const struct np_row_maker *maker = context;
+    const struct np_ticket *ticket = making->ticket;
+    const struct np_batch_shape *shape = &maker->options.shape;
+    int code =
+        np_resize(maker->resizer, &making->pixels, &making->about->geometry, making->out, err);
+
+    if (!code)
+        np_augment_apply(set_of(maker, making)->chain, maker->options.seed, ticket->epoch,
+            ticket->position, making->out, shape->height, shape->width, shape->channels);
+    return code;
+}
+
+/* Does the device make the row? Then about->resident says where its picture lies. */
+static bool is_resident(const struct np_row_maker *maker, const struct np_making *making)
+{
+    const struct np_row_options *options = &maker->options;
+    struct np_row *about = making->about;
+    struct np_cached cached;
+
+    about->resident = NP_NOT_RESIDENT;
+    if (!options->resident ||
+        !np_cache_find(options->cache, set_of(maker, making)->cache_set, making->sample, &cached) ||
+        cached.width != about->source_w || cached.height != about->source_h)
+        return false; /* another reader has put another sample's picture there: stages may be wrapped */
+    about->resident = (uint64_t)(cached.data - np_cache_arena(options->cache));
+    return true;
+}
+
+/* --- the row -------------------------------------------------------------------------------- */
+
+const struct np_row_stages np_row_stages = {find, decompress, decode, augment};
+
+/* Pixels of a sample that the cache holds as pixels. */
+static int take_pixels(
+    const struct np_row_maker *maker, struct np_making *making, struct np_err *err)
+{
+    const struct np_cached *cached = &making->cached;
+
+    making->pixels = (struct np_pixels){.data = cached->data,
+        .width = cached->width,
+        .height = cached->height,
+        .channels = cached->channels,
+        .stride = (ptrdiff_t)cached->width * cached->channels};
+    return draw(maker, making, cached->width, cached->height, err);
+}
+
+/* Pixels of its encoded bytes, wherever they are. */
+static int make_pixels(struct np_row_maker *maker, struct np_making *making, struct np_err *err)
+{
+    struct np_block *block = maker->options.block;
+    int code;
+
+    if (!making->bytes && making->record->packing != NP_PACKING_NONE) {
+        code = maker->stages->decompress(maker->context, making, err);
+        if (code)
+            return code;
+        np_stat_lap(block, NP_STAGE_DECOMPRESS, making->nr_bytes, 0);
+    } else if (!making->bytes) {
+        making->bytes = making->extent;
+        making->nr_bytes = making->record->inner_bytes;
+    }
+    code = maker->stages->decode(maker->context, making, err);
+    if (!code && !making->cached.data)
+        code = keep(maker, making, err);
+    if (!code)
+        np_stat_lap(block, NP_STAGE_DECODE, making->nr_bytes, 0);
+    return code;
+}
+
+int np_row_make(struct np_row_maker *maker, struct np_making *making, struct np_err *err)
+{
+    int code = making->cached.width > 0 ? take_pixels(maker, making, err)
+                                        : make_pixels(maker, making, err);
+
+    if (!code && !is_resident(maker, making))
+        code = maker->stages->augment(maker->context, making, err);
+    if (!code)
+        np_stat_lap(
+            maker->options.block, NP_STAGE_AUGMENT, np_batch_row_bytes(&maker->options.shape), 0);
+    return code;
+}
