@@ -3,12 +3,16 @@
 
 #include <curl/curl.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/client/runs.h"
+#include "daemon/cmd.h"
+#include "loader/base/clock.h"
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
 
@@ -16,6 +20,8 @@
 #define ANSWER_S  90L /* a long poll takes up to 60 */
 #define BUSY      503
 #define NR_TRIES  12
+#define RETRY_NS  500000000
+#define POLL_S    50.0 /* of a long poll */
 
 struct np_client {
     CURL *curl;
@@ -256,6 +262,67 @@ int np_client_ask_node(struct np_client *client, const char *method, const char 
     int code = np_client_ask(client, method, target, body, &answer, err);
 
     return code < 0 ? code : np_json_parse(answer.body, answer.bytes, ret_node, err);
+}
+
+/* A service that is shutting down answers long polls with 503. */
+bool np_client_is_away(int code, const struct np_answer *answer)
+{
+    return code == -ECONNREFUSED || code == -EIO || (code == -EREMOTEIO && answer->status == 503);
+}
+
+int np_client_retry_get(
+    struct np_client *client, const char *target, struct np_answer *ret_answer, struct np_err *err)
+{
+    for (bool told = false;; told = true) {
+        struct np_err fresh = {0};
+        const int code = np_client_ask(client, "GET", target, NULL, ret_answer, &fresh);
+
+        if (!np_client_is_away(code, ret_answer)) {
+            if (code < 0)
+                *err = fresh;
+            else if (told)
+                fputs("nnpipe: the service is back\n", stderr);
+            return code;
+        }
+        if (!told)
+            fputs("nnpipe: the service does not answer; waiting until it is back\n", stderr);
+        nanosleep(&(struct timespec){.tv_nsec = RETRY_NS}, NULL);
+    }
+}
+
+int np_client_await_end(struct np_client *client, int64_t id, double until_s,
+    struct np_node **ret_run, struct np_err *err)
+{
+    for (;;) {
+        const double left_s = until_s - (double)np_now_ns() * 1e-9;
+        char target[160];
+
+        snprintf(target, sizeof(target), "/v1/runs/%lld?wait=%.3f&state=" NP_RUN_NOT_OVER,
+            (long long)id, fmin(fmax(left_s, 0), POLL_S));
+        struct np_node *run = NULL;
+        struct np_answer answer;
+        int code = np_client_retry_get(client, target, &answer, err);
+
+        if (code == 0)
+            code = np_json_parse(answer.body, answer.bytes, &run, err);
+        if (code < 0)
+            return code;
+        if (np_run_is_over(run)) {
+            *ret_run = run;
+            return 0;
+        }
+        np_node_free(run);
+        if (left_s <= 0)
+            return np_err_set(err, -ETIMEDOUT, "run %lld is not over yet", (long long)id);
+    }
+}
+
+int np_client_end(struct np_client *client, int code, const struct np_err *err)
+{
+    np_client_close(client);
+    if (code < 0)
+        np_complain(err);
+    return code < 0 ? NP_EXIT_FAILED : code;
 }
 
 char *np_client_escape(const char *text)

@@ -2,6 +2,9 @@
 #ifndef NP_CLIENT_H
 #define NP_CLIENT_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "loader/base/err.h"
 #include "loader/base/node.h"
 
@@ -28,6 +31,18 @@ void np_client_unless(struct np_client *client, const char *tag);
 /* The same, with the JSON of the answer as a node: np_node_free. */
 int np_client_ask_node(struct np_client *client, const char *method, const char *target,
     const char *body, struct np_node **ret_node, struct np_err *err);
+/* Is the service gone, so that the same request may succeed later? */
+bool np_client_is_away(int code, const struct np_answer *answer);
+/* GET, again and again while the service is away, which is said once on standard error. */
+int np_client_retry_get(
+    struct np_client *client, const char *target, struct np_answer *ret_answer, struct np_err *err);
+/* Waits, restarts of the service included, until a run is over or until until_s (np_now_ns() in seconds; INFINITY:
+ * however long): then -ETIMEDOUT. *ret_run: the last RUN; np_node_free. */
+int np_client_await_end(struct np_client *client, int64_t id, double until_s,
+    struct np_node **ret_run, struct np_err *err);
+/* The end of a command: closes the client (NULL: none), complains where code is below 0, and returns the exit code:
+ * NP_EXIT_FAILED for an error, else code. */
+int np_client_end(struct np_client *client, int code, const struct np_err *err);
 /* A text as it may stand in a target: np_free. NULL: no memory. */
 char *np_client_escape(const char *text);
 

@@ -4,8 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/client/retry.h"
+#include "daemon/client/client.h"
+#include "daemon/client/runs.h"
 #include "daemon/cmd.h"
+#include "loader/base/json.h"
 #include "loader/base/mem.h"
 
 static int is_over(struct np_client *client, int64_t id, bool *ret_over, struct np_err *err)
@@ -16,7 +18,7 @@ static int is_over(struct np_client *client, int64_t id, bool *ret_over, struct 
     int code;
 
     snprintf(target, sizeof(target), "/v1/runs/%lld", (long long)id);
-    code = np_ask_patiently(client, target, &answer, err);
+    code = np_client_retry_get(client, target, &answer, err);
     if (code == 0)
         code = np_json_parse(answer.body, answer.bytes, &run, err);
     if (code == 0)
@@ -68,7 +70,7 @@ static int print_log(
         snprintf(target, sizeof(target), "/v1/runs/%lld/log?from=%s%s%s", (long long)id, next,
             first ? begin : "", follow && !first && !over ? "&wait=50" : "");
         code = first ? np_client_ask(client, "GET", target, NULL, &answer, err)
-                     : np_ask_patiently(client, target, &answer, err);
+                     : np_client_retry_get(client, target, &answer, err);
         if (code < 0)
             return code;
         if ((code = print_part(&rest, answer.body, answer.bytes, err)) < 0)
@@ -122,8 +124,5 @@ int np_cmd_logs(int argc, char **argv)
     code = np_client_open(socket, &client, &err);
     if (code == 0)
         code = print_log(client, id, begin, follow || short_follow, &err);
-    np_client_close(client);
-    if (code < 0)
-        np_complain(&err);
-    return code < 0 ? NP_EXIT_FAILED : NP_EXIT_DONE;
+    return np_client_end(client, code, &err);
 }

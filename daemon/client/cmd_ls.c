@@ -4,21 +4,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/client/retry.h"
+#include "daemon/client/client.h"
+#include "daemon/client/runs.h"
 #include "daemon/cmd.h"
 #include "daemon/ui/terminal.h"
+#include "loader/base/json.h"
 #include "loader/base/mem.h"
 
-static int end(struct np_client *client, int code, const struct np_err *err)
-{
-    np_client_close(client);
-    if (code < 0)
-        np_complain(err);
-    return code < 0 ? NP_EXIT_FAILED : NP_EXIT_DONE;
-}
-
 /* A terminal gets a table as wide as it is, a pipe all of it. */
-static int print_list(const struct np_node *answer, bool json, bool all)
+static int print_list(const struct np_node *answer, bool json, bool all, struct np_err *err)
 {
     const struct np_node *runs = np_node_get(answer, "runs");
     const int nr = runs && runs->kind == NP_NODE_LIST ? runs->nr_items : 0;
@@ -33,7 +27,7 @@ static int print_list(const struct np_node *answer, bool json, bool all)
         if (json)
             np_run_print_json(runs->items[i], stdout);
         else
-            code = np_runs_add(&table, false, runs->items[i]);
+            code = np_runs_add(&table, runs->items[i], err);
     if (!json && nr > 0)
         np_table_print(&table, &look, stdout);
     else if (!json)
@@ -43,41 +37,29 @@ static int print_list(const struct np_node *answer, bool json, bool all)
     return code;
 }
 
-struct choice { /* of runs; NULL: any */
-    const char *state, *owner, *name, *number;
-};
-
-/* What the service is asked for it; np_free. NULL: no memory. */
-static char *target_of(const struct choice *choice)
+/* Appends "&key=value" to *target; value NULL: nothing. */
+static void narrow(char **target, const char *key, const char *value)
 {
-    const char *const pairs[][2] = {{"state", choice->state}, {"owner", choice->owner},
-        {"name", choice->name}, {"tail", choice->number}};
-    char *target = np_strdup("/v1/runs?");
+    if (!value)
+        return;
+    char *escaped = np_client_escape(value), *longer = np_format("%s&%s=%s", *target, key, escaped);
 
-    for (size_t i = 0; target && i < sizeof(pairs) / sizeof(*pairs); i++) {
-        char *value = pairs[i][1] ? np_client_escape(pairs[i][1]) : NULL;
-        char *longer = value ? np_format("%s&%s=%s", target, pairs[i][0], value) : NULL;
-
-        if (longer || pairs[i][1]) {
-            np_free(target);
-            target = longer;
-        }
-        np_free(value);
-    }
-    return target;
+    np_free(escaped);
+    np_free(*target);
+    *target = longer;
 }
 
 int np_cmd_ls(int argc, char **argv)
 {
     const char *socket = NULL;
-    struct choice choice = {0};
+    const char *state = NULL, *owner = NULL, *name = NULL, *number = NULL;
     bool all = false, mine = false, json = false;
     const struct np_flag flags[] = {
         {"--all", NULL, &all, NULL},
-        {"--state", &choice.state, NULL, NULL},
-        {"--owner", &choice.owner, NULL, NULL},
-        {"--name", &choice.name, NULL, NULL},
-        {"-n", &choice.number, NULL, NULL},
+        {"--state", &state, NULL, NULL},
+        {"--owner", &owner, NULL, NULL},
+        {"--name", &name, NULL, NULL},
+        {"-n", &number, NULL, NULL},
         {"--mine", NULL, &mine, NULL},
         {"--json", NULL, &json, NULL},
         {"--socket", &socket, NULL, NULL},
@@ -97,19 +79,22 @@ int np_cmd_ls(int argc, char **argv)
     char own[24];
     snprintf(own, sizeof(own), "%u", (unsigned)getuid());
     if (mine)
-        choice.owner = own;
-    if (!all && !choice.state)
-        choice.state = "queued,running,pausing,yielding,stopping,paused";
-    char *target = target_of(&choice);
-    code =
-        target ? np_client_open(socket, &client, &err) : np_err_set(&err, -ENOMEM, "out of memory");
+        owner = own;
+    if (!all && !state)
+        state = NP_RUN_NOT_OVER;
+    char *target = np_strdup("/v1/runs?");
+    narrow(&target, "state", state);
+    narrow(&target, "owner", owner);
+    narrow(&target, "name", name);
+    narrow(&target, "tail", number);
+    code = np_client_open(socket, &client, &err);
     if (code == 0)
         code = np_client_ask_node(client, "GET", target, NULL, &answer, &err);
-    if (code == 0 && print_list(answer, json, all) < 0)
-        code = np_err_set(&err, -ENOMEM, "out of memory");
+    if (code == 0)
+        code = print_list(answer, json, all, &err);
     np_node_free(answer);
     np_free(target);
-    return end(client, code, &err);
+    return np_client_end(client, code, &err);
 }
 
 static void print_devices(const struct np_node *answer)
@@ -188,5 +173,5 @@ int np_cmd_status(int argc, char **argv)
         np_run_print_whole(answer, stdout);
     np_node_free(devices);
     np_node_free(answer);
-    return end(client, code, &err);
+    return np_client_end(client, code, &err);
 }

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/client/retry.h"
+#include "daemon/client/client.h"
+#include "daemon/client/runs.h"
 #include "daemon/cmd.h"
+#include "loader/base/json.h"
 #include "loader/base/mem.h"
 
 /* One request for each operand. */
@@ -117,7 +119,7 @@ int np_cmd_retry(int argc, char **argv)
         code = np_run_ids("retry", argv + 1, nr);
     if (code)
         return code;
-    if (limit && !np_span(limit, &seconds)) {
+    if (limit && !np_parse_span(limit, &seconds)) {
         fprintf(stderr, NP_SPAN_EXPECTED, "retry", "--time-limit", limit);
         return NP_EXIT_USAGE;
     }

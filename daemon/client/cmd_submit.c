@@ -9,9 +9,11 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "daemon/client/retry.h"
+#include "daemon/client/client.h"
+#include "daemon/client/runs.h"
 #include "daemon/cmd.h"
 #include "daemon/service/environment.h"
+#include "loader/base/json.h"
 #include "loader/base/mem.h"
 #include "loader/base/option.h"
 
@@ -81,7 +83,7 @@ static bool add_span(struct np_json *json, const char *text)
 
     if (!text)
         return true;
-    if (!np_span(text, &seconds)) {
+    if (!np_parse_span(text, &seconds)) {
         fprintf(stderr, NP_SPAN_EXPECTED, "submit", "--time-limit", text);
         return false;
     }
@@ -231,7 +233,7 @@ static int send_it(struct np_client *client, const struct np_json *body, struct 
     for (int i = 0; i < NR_TRIES; i++) {
         *err = (struct np_err){0};
         code = np_client_ask(client, "POST", "/v1/runs", body->text, &answer, err);
-        if (!np_is_away(code, &answer) || (i == 0 && code == -ECONNREFUSED))
+        if (!np_client_is_away(code, &answer) || (i == 0 && code == -ECONNREFUSED))
             break; /* one that is not there at all is not waited for */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     }
@@ -273,9 +275,10 @@ static int submit(const struct submission *s, const struct np_json *body, struct
     }
     np_node_free(run);
     run = NULL;
-    if (code == 0 && s->wait && (code = np_await_end(client, id, INFINITY, &run, err)) == 0) {
+    if (code == 0 && s->wait &&
+        (code = np_client_await_end(client, id, INFINITY, &run, err)) == 0) {
         tell(s, run, true);
-        exit_code = np_exit_of_run(run);
+        exit_code = np_run_exit_code(run);
     }
     np_node_free(run);
     np_client_close(client);

@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/client/retry.h"
+#include "daemon/client/client.h"
+#include "daemon/client/runs.h"
 #include "daemon/cmd.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
@@ -138,11 +139,8 @@ int np_cmd_token(int argc, char **argv)
     code = np_client_open(socket, &client, &err);
     if (code == 0)
         code = revokes ? take_back(client, &err) : find_token(client, anew, token, &err);
-    np_client_close(client);
-    if (code < 0) {
-        np_complain(&err);
+    if (np_client_end(client, code, &err))
         return NP_EXIT_FAILED;
-    }
     if (json)
         printf("{\"event\": \"token\", \"token\": %s%s%s}\n", revokes ? "" : "\"",
             revokes ? "null" : token, revokes ? "" : "\"");

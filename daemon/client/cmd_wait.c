@@ -3,7 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "daemon/client/retry.h"
+#include "daemon/client/client.h"
+#include "daemon/client/runs.h"
 #include "daemon/cmd.h"
 #include "loader/base/clock.h"
 
@@ -40,11 +41,11 @@ static int await_all(
         struct np_node *run = NULL;
 
         np_run_id(words[i], &id);
-        const int code = np_await_end(client, id, until_s, &run, err);
+        const int code = np_client_await_end(client, id, until_s, &run, err);
         if (code < 0)
             return code;
         tell(run, json);
-        const int exit_code = np_exit_of_run(run);
+        const int exit_code = np_run_exit_code(run);
         worst = badness(exit_code) > badness(worst) ? exit_code : worst;
         np_node_free(run);
     }
@@ -70,16 +71,13 @@ int np_cmd_wait(int argc, char **argv)
         code = np_run_ids("wait", argv + 1, nr);
     if (code)
         return code;
-    if (timeout && !np_span(timeout, &seconds)) {
+    if (timeout && !np_parse_span(timeout, &seconds)) {
         fprintf(stderr, NP_SPAN_EXPECTED, "wait", "--timeout", timeout);
         return NP_EXIT_USAGE;
     }
     code = np_client_open(socket, &client, &err);
     if (code == 0)
         code = await_all(client, argv + 1, nr, (double)np_now_ns() * 1e-9 + seconds, json, &err);
-    np_client_close(client);
-    if (code >= 0)
-        return code;
-    np_complain(&err);
-    return code == -ETIMEDOUT ? EXIT_TIMED_OUT : NP_EXIT_FAILED;
+    const int exit_code = np_client_end(client, code, &err);
+    return code == -ETIMEDOUT ? EXIT_TIMED_OUT : exit_code;
 }

@@ -3,9 +3,12 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "daemon/cmd.h"
 #include "daemon/ui/progress.h"
 #include "loader/base/mem.h"
 
@@ -21,11 +24,12 @@ static double number(const struct np_node *map, const char *key)
     return map && map->kind == NP_NODE_MAP ? np_node_number(map, key, NAN) : NAN;
 }
 
-static const struct np_node *progress_of(const struct np_node *run)
+static struct np_progress progress_of(const struct np_node *run)
 {
-    const struct np_node *progress = np_node_get(run, "progress");
+    struct np_progress progress = np_progress_unknown;
 
-    return progress && progress->kind == NP_NODE_MAP ? progress : NULL;
+    np_progress_read(np_node_get(run, "progress"), &progress);
+    return progress;
 }
 
 static bool is_in(const struct np_node *run, const char *state)
@@ -46,6 +50,69 @@ static const char *device_of(const struct np_node *run)
     return *device ? device : np_node_text(run, "device");
 }
 
+/* --- words of a command line ---------------------------------------------------------------------- */
+
+bool np_run_id(const char *text, int64_t *ret_id)
+{
+    char *end;
+
+    errno = 0;
+    *ret_id = strtoll(text, &end, 10);
+    return end != text && *end == '\0' && errno == 0 && *ret_id > 0;
+}
+
+int np_run_ids(const char *command, char **words, int nr)
+{
+    int64_t id;
+
+    for (int i = 0; i < nr; i++)
+        if (!np_run_id(words[i], &id)) {
+            fprintf(stderr,
+                "nnpipe %s: expected a run's number, as `nnpipe ls` shows it, not '%s'\n", command,
+                words[i]);
+            return NP_EXIT_USAGE;
+        }
+    if (nr == 0) {
+        fprintf(stderr, "nnpipe %s: which run? `nnpipe ls` shows them\n", command);
+        return NP_EXIT_USAGE;
+    }
+    return 0;
+}
+
+bool np_parse_span(const char *text, double *ret_seconds)
+{
+    static const char units[] = "smhd";
+    static const double seconds[] = {1, 60, 3600, 86400};
+    double sum = 0;
+
+    do {
+        const size_t digits = strspn(text, "0123456789.");
+        char *end;
+        const double value = strtod(text, &end);
+        const char *unit = digits > 0 && *end ? strchr(units, *end) : NULL;
+
+        if (!unit || end != text + digits)
+            return false;
+        sum += value * seconds[unit - units];
+        text = end + 1;
+    } while (*text);
+    if (sum > 0)
+        *ret_seconds = sum;
+    return sum > 0;
+}
+
+int np_run_exit_code(const struct np_node *run)
+{
+    const char *state = np_node_text(run, "state");
+    const bool gave_up = np_node_number(run, "exit_code", -1) == NP_EXIT_GAVE_UP;
+
+    if (strcmp(state, "done") == 0)
+        return NP_EXIT_DONE;
+    if (strcmp(state, "stopped") == 0 || strcmp(state, "timeout") == 0)
+        return NP_EXIT_STOPPED;
+    return gave_up ? NP_EXIT_GAVE_UP : NP_EXIT_FAILED;
+}
+
 /* --- a table ------------------------------------------------------------------------------------ */
 
 enum {
@@ -56,53 +123,41 @@ enum {
     DEVICE,
     PRIORITY,
     STEP,
+    EPOCH,
     LOSS,
     ACCURACY,
     RATE,
     STALL,
-    TIME,
+    ETA,
+    SINCE,
     TRIES,
     WHY
 };
 
-/* Names leave the table last, and are cut before. */
-static const struct np_column list_columns[] = {
-    {"id", true, false, 0, false},
-    {"name", false, true, 0, false},
-    {"state", false, false, 0, false},
-    {"owner", false, false, 5, false},
-    {"device", false, false, 0, false},
-    {"prio", true, false, 6, false},
-    {"step", true, false, 0, false},
-    {"loss", true, false, 7, false},
-    {"acc", true, false, 8, false},
-    {"img/s", true, false, 0, false},
-    {"stall", false, false, 9, false},
-    {"since", true, false, 1, false},
-    {"tries", true, false, 2, true},
-    {"why", false, true, 3, true},
-    {NULL, false, false, 0, false},
-};
-static const struct np_column live_columns[] = {
-    {"id", true, false, 0, false},
-    {"name", false, true, 0, false},
-    {"state", false, false, 0, false},
-    {"owner", false, false, 8, false},
-    {"device", false, false, 5, false},
-    {"prio", true, false, 9, false},
-    {"step", true, false, 0, false},
-    {"loss", true, false, 0, false},
-    {"acc", true, false, 7, false},
-    {"img/s", true, false, 0, false},
-    {"stall", false, false, 0, false},
-    {"ETA", true, false, 1, false},
-    {NULL, false, false, 0, false},
+/* The numbers are when `ls` and `top` leave a column out. Names leave the table last, and are cut before. */
+static const struct np_column columns[] = {
+    [ID] = {"id", true, false, 0, false, 0},
+    [NAME] = {"name", false, true, 0, true, 0},
+    [STATE] = {"state", false, false, 0, false, 0},
+    [OWNER] = {"owner", false, false, 5, true, 8},
+    [DEVICE] = {"device", false, false, 0, false, 5},
+    [PRIORITY] = {"prio", true, false, 6, true, 9},
+    [STEP] = {"step", true, false, 0, false, 0},
+    [EPOCH] = {"epoch", true, false, -1, false, 10},
+    [LOSS] = {"loss", true, false, 7, false, 0},
+    [ACCURACY] = {"acc", true, false, 8, false, 7},
+    [RATE] = {"img/s", true, false, 0, false, 0},
+    [STALL] = {"stall", false, false, 9, false, 0},
+    [ETA] = {"ETA", true, false, -1, false, 1},
+    [SINCE] = {"since", true, false, 1, false, -1},
+    [TRIES] = {"tries", true, false, 2, true, -1},
+    [WHY] = {"why", false, true, 3, true, -1},
+    {NULL, false, false, 0, false, 0},
 };
 
 void np_runs_table(bool live, struct np_table *ret_table)
 {
-    *ret_table =
-        (struct np_table){.columns = live ? live_columns : list_columns, .coloured = STATE};
+    *ret_table = (struct np_table){.columns = columns, .live = live, .coloured = STATE};
 }
 
 static const char *colour_of(const struct np_node *run)
@@ -121,27 +176,30 @@ static void put(struct np_table_row *row, int column, const char *text)
     np_text_clean(row->cells[column]);
 }
 
-static void put_number(struct np_table_row *row, int column, const char *format, double value,
-    double factor) __attribute__((format(printf, 3, 0)));
-static void put_number(
-    struct np_table_row *row, int column, const char *format, double value, double factor)
+static void put_number(struct np_table_row *row, int column, const char *format, double value)
+    __attribute__((format(printf, 3, 0)));
+static void put_number(struct np_table_row *row, int column, const char *format, double value)
 {
-    if (isnan(value))
-        strcpy(row->cells[column], "-");
-    else
-        snprintf(row->cells[column], NP_TABLE_CELL, format, value * factor);
+    snprintf(row->cells[column], NP_TABLE_CELL, isnan(value) ? "-" : format, value);
+}
+
+/* The value under the key; a cell of a key that is missing stays empty. */
+static void put_key(
+    struct np_table_row *row, int column, const struct np_node *run, const char *key)
+{
+    if (np_node_get(run, key))
+        put(row, column, np_node_text(run, key));
 }
 
 /* "120/7820" */
-static void step_text(const struct np_node *run, char *text, size_t bytes)
+static void step_text(const struct np_progress *progress, char *text, size_t bytes)
 {
-    const struct np_node *progress = progress_of(run);
-    const double step = number(progress, "step"), total = number(progress, "total_steps");
-
-    if (isnan(step) || isnan(total))
+    if (isnan(progress->step))
         snprintf(text, bytes, "-");
+    else if (isnan(progress->total_steps))
+        snprintf(text, bytes, "%.0f", progress->step);
     else
-        snprintf(text, bytes, "%.0f/%.0f", step, total);
+        snprintf(text, bytes, "%.0f/%.0f", progress->step, progress->total_steps);
 }
 
 /* How long it has waited, run, or been over. */
@@ -152,52 +210,54 @@ static void put_age(struct np_table_row *row, const struct np_node *run)
                          : !isnan(started) ? started
                                            : number(run, "submitted");
 
-    np_duration_text((double)time(NULL) - since, row->cells[TIME], NP_TABLE_CELL);
+    np_duration_text((double)time(NULL) - since, row->cells[SINCE], NP_TABLE_CELL);
 }
 
-int np_runs_add(struct np_table *table, bool live, const struct np_node *run)
+int np_runs_add(struct np_table *table, const struct np_node *run, struct np_err *err)
 {
-    const struct np_node *progress = progress_of(run);
+    const struct np_progress p = progress_of(run);
     const bool goes = is_in(run, "running");
-    struct np_table_row *row = np_table_add(table);
+    struct np_table_row *row = np_table_add(table, err);
 
     if (!row)
         return -ENOMEM;
     row->colour = colour_of(run);
-    put(row, ID, np_node_text(run, "id"));
-    put(row, NAME, np_node_text(run, "name"));
-    put(row, STATE, np_node_text(run, "state"));
-    put(row, OWNER, np_node_text(run, "owner"));
-    put(row, DEVICE, device_of(run));
-    put(row, PRIORITY, np_node_text(run, "priority"));
-    step_text(run, row->cells[STEP], NP_TABLE_CELL);
-    put_number(row, LOSS, "%.4f", number(progress, "loss"), 1);
-    put_number(row, ACCURACY, "%.1f%%", number(progress, "accuracy"), 100);
-    put_number(row, RATE, "%.0f", goes ? number(progress, "images_per_second") : NAN, 1);
-    put_number(row, STALL, "%.0f%%", goes ? number(progress, "stall_ratio") : NAN, 100);
-    if (goes && *np_node_text(progress, "cause")) {
-        strncat(row->cells[STALL], " ", 2);
-        strncat(row->cells[STALL], np_node_text(progress, "cause"), 16);
+    if (np_node_get(run, "id")) {
+        put_key(row, ID, run, "id");
+        put_key(row, NAME, run, "name");
+    } else { /* of a folder, whose name is its id */
+        put_key(row, ID, run, "name");
     }
-    if (!live && number(run, "attempts") > 1)
-        put(row, TRIES, np_node_text(run, "attempts"));
-    if (!live && *np_node_text(run, "reason"))
-        put(row, WHY, np_node_text(run, "reason"));
-    if (!live)
-        put_age(row, run);
-    else if (!goes || isnan(number(progress, "eta_seconds")))
-        strcpy(row->cells[TIME], "-");
+    put(row, STATE, np_node_text(run, "state"));
+    put_key(row, OWNER, run, "owner");
+    put(row, DEVICE, device_of(run));
+    put_key(row, PRIORITY, run, "priority");
+    step_text(&p, row->cells[STEP], NP_TABLE_CELL);
+    put_number(row, EPOCH, "%.2f", p.epoch);
+    put_number(row, LOSS, "%.4f", p.loss);
+    put_number(row, ACCURACY, "%.1f%%", 100 * p.accuracy);
+    put_number(row, RATE, "%.0f", goes ? p.images_per_second : NAN);
+    put_number(row, STALL, "%.0f%%", goes ? 100 * p.stall_ratio : NAN);
+    if (goes && *p.cause)
+        strcat(strcat(row->cells[STALL], " "), p.cause);
+    if (goes && !isnan(p.eta_seconds))
+        np_duration_text(p.eta_seconds, row->cells[ETA], NP_TABLE_CELL);
     else
-        np_duration_text(number(progress, "eta_seconds"), row->cells[TIME], NP_TABLE_CELL);
+        strcpy(row->cells[ETA], "-");
+    put_age(row, run);
+    if (number(run, "attempts") > 1)
+        put_key(row, TRIES, run, "attempts");
+    if (*np_node_text(run, "reason"))
+        put_key(row, WHY, run, "reason");
     return 0;
 }
 
 /* --- JSON --------------------------------------------------------------------------------------- */
 
-/* From's key as JSON's: a text as a text, null where there is none. */
-static void copy(struct np_json *json, const char *as, const struct np_node *from, const char *key)
+/* The run's key as JSON's: a text as a text, null where there is none. */
+static void copy(struct np_json *json, const char *as, const struct np_node *run, const char *key)
 {
-    const struct np_node *node = from ? np_node_get(from, key) : NULL;
+    const struct np_node *node = np_node_get(run, key);
 
     if (node)
         np_json_node(json, as, node);
@@ -207,35 +267,25 @@ static void copy(struct np_json *json, const char *as, const struct np_node *fro
 
 void np_run_print_json(const struct np_node *run, FILE *out)
 {
-    static const char *const rest[] = {"owner", "uid", "priority", "after", "max_retries",
-        "retries", "attempts", "exit_code", "time_limit", "ran", "memory", "cpus", "overrides",
-        "on_end"};
-    static const char *const more[] = {"doing", "total_steps", "accuracy", "eta_seconds", "cause"};
-    const struct np_node *progress = progress_of(run);
+    static const char *const keys[][2] = {{"id", "id"}, {"name", "name"}, {"run", "name"},
+        {"state", "state"}, {"pid", "pid"}, {"config", "path"}, {"run_dir", "dir"},
+        {"submitted_at", "submitted"}, {"started_at", "started"}, {"ended_at", "ended"},
+        {"not_before", "not_before"}, {"reason", "reason"}, {"owner", "owner"}, {"uid", "uid"},
+        {"priority", "priority"}, {"after", "after"}, {"max_retries", "max_retries"},
+        {"retries", "retries"}, {"attempts", "attempts"}, {"exit_code", "exit_code"},
+        {"time_limit", "time_limit"}, {"ran", "ran"}, {"memory", "memory"}, {"cpus", "cpus"},
+        {"overrides", "overrides"}, {"on_end", "on_end"}};
+    const struct np_progress progress = progress_of(run);
     struct np_json json = {0};
 
     np_json_begin(&json, "run");
-    copy(&json, "id", run, "id");
-    copy(&json, "name", run, "name");
-    copy(&json, "state", run, "state");
-    copy(&json, "config", run, "path");
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+        copy(&json, keys[i][0], run, keys[i][1]);
+    np_json_bool(&json, "running", is_in(run, "running"));
     np_json_text(&json, "device", device_of(run));
-    copy(&json, "step", progress, "step");
-    copy(&json, "epoch", progress, "epoch");
-    np_json_real(&json, "progress", number(progress, "step") / number(progress, "total_steps"));
-    copy(&json, "images_per_second", progress, "images_per_second");
-    copy(&json, "stall_ratio", progress, "stall_ratio");
-    copy(&json, "loss", progress, "loss");
-    copy(&json, "submitted_at", run, "submitted");
-    copy(&json, "started_at", run, "started");
-    copy(&json, "ended_at", run, "ended");
-    copy(&json, "not_before", run, "not_before");
-    copy(&json, "run_dir", run, "dir");
-    copy(&json, "reason", run, "reason");
-    for (size_t i = 0; i < sizeof(rest) / sizeof(*rest); i++)
-        copy(&json, rest[i], run, rest[i]);
-    for (size_t i = 0; i < sizeof(more) / sizeof(*more); i++)
-        copy(&json, more[i], progress, more[i]);
+    np_progress_write(&json, &progress, false);
+    np_json_text(&json, "stall_cause", *progress.cause ? progress.cause : NULL);
+    np_json_real(&json, "progress", progress.step / progress.total_steps);
     const char *text = np_json_end(&json);
     fputs(text ? text : "", out);
     np_json_fini(&json);
@@ -299,28 +349,24 @@ static void tell_time_run(FILE *out, const struct np_node *run)
 
 static void tell_progress(FILE *out, const struct np_node *run)
 {
-    const struct np_node *progress = progress_of(run);
+    const struct np_progress p = progress_of(run);
     const bool goes = is_in(run, "running");
     char step[48], eta[32];
 
-    if (!progress)
+    if (isnan(p.said))
         return;
-    step_text(run, step, sizeof(step));
-    fprintf(out, "  %-11s %s%sstep %s, epoch %.2f\n", "at",
-        goes ? np_node_text(progress, "doing") : "", goes ? ", " : "", step,
-        isnan(number(progress, "epoch")) ? 0 : number(progress, "epoch"));
-    if (!isnan(number(progress, "loss")))
-        fprintf(out, "  %-11s %.4f\n", "loss", number(progress, "loss"));
-    if (!isnan(number(progress, "accuracy")))
-        fprintf(out, "  %-11s %.2f%%\n", "accuracy", 100 * number(progress, "accuracy"));
-    if (!goes)
-        return;
-    if (!isnan(number(progress, "images_per_second")))
-        fprintf(out, "  %-11s %.0f img/s, stall %.0f%% %s\n", "speed",
-            number(progress, "images_per_second"), 100 * number(progress, "stall_ratio"),
-            np_node_text(progress, "cause"));
-    if (!isnan(number(progress, "eta_seconds"))) {
-        np_duration_text(number(progress, "eta_seconds"), eta, sizeof(eta));
+    step_text(&p, step, sizeof(step));
+    fprintf(out, "  %-11s %s%sstep %s, epoch %.2f\n", "at", goes ? p.doing : "", goes ? ", " : "",
+        step, isnan(p.epoch) ? 0 : p.epoch);
+    if (!isnan(p.loss))
+        fprintf(out, "  %-11s %.4f\n", "loss", p.loss);
+    if (!isnan(p.accuracy))
+        fprintf(out, "  %-11s %.2f%%\n", "accuracy", 100 * p.accuracy);
+    if (goes && !isnan(p.images_per_second))
+        fprintf(out, "  %-11s %.0f img/s, stall %.0f%% %s\n", "speed", p.images_per_second,
+            100 * p.stall_ratio, p.cause);
+    if (goes && !isnan(p.eta_seconds)) {
+        np_duration_text(p.eta_seconds, eta, sizeof(eta));
         tell(out, "to go", eta);
     }
 }

@@ -164,7 +164,7 @@ static void put_changed(char *cell, const struct np_found_run *run)
 
 static int add_row(struct np_table *table, const struct np_found_run *run)
 {
-    struct np_table_row *row = np_table_add(table);
+    struct np_table_row *row = np_table_add(table, NULL);
     struct tm local;
 
     if (!row)

@@ -13,7 +13,7 @@
 
 #include "loader/base/json.h"
 #include "daemon/run/run_folder.h"
-#include "daemon/client/top.h"
+#include "daemon/run/runs_live.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 #include "trainer/checkpoint/manifest.h"
@@ -37,26 +37,6 @@ static time_t regular(const char *dir, const char *name)
 }
 
 /* --- metrics.jsonl ---------------------------------------------------------------------------- */
-
-/* The end of a file. np_free; NULL: there is none. */
-static char *read_tail(const char *dir, const char *name, size_t *ret_bytes)
-{
-    char *path = np_format("%s/%s", dir, name), *text = NULL;
-    const int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
-    struct stat stat_;
-
-    if (fd >= 0 && fstat(fd, &stat_) == 0 && S_ISREG(stat_.st_mode) &&
-        (text = np_alloc(TAIL_BYTES)) != NULL) {
-        const off_t from = stat_.st_size > TAIL_BYTES ? stat_.st_size - TAIL_BYTES : 0;
-        const ssize_t n = pread(fd, text, TAIL_BYTES, from);
-
-        *ret_bytes = n > 0 ? (size_t)n : 0;
-    }
-    if (fd >= 0)
-        close(fd);
-    np_free(path);
-    return text;
-}
 
 /* "val_loss" or "test_loss" of a line; fallback where it is null or missing. */
 static double of_set(const struct np_node *line, const char *set, const char *what, double fallback)
@@ -125,7 +105,7 @@ static bool worth_reading(const struct np_found_run *run, const char *text, size
 static void take_metrics(struct np_found_run *run)
 {
     size_t bytes = 0;
-    char *text = read_tail(run->dir, "metrics.jsonl", &bytes);
+    char *text = np_run_tail(run->dir, "metrics.jsonl", TAIL_BYTES, &bytes);
     const char *end = text ? memrchr(text, '\n', bytes) : NULL;
 
     for (int nr = 0; end && nr < NEVER_LINES; nr++) {
@@ -284,7 +264,7 @@ static int read_run(struct np_found_runs *runs, char *dir, struct np_err *err)
     run->bytes = bytes_in(AT_FDCWD, dir, DEEPEST);
     if (run->message && run->state != NP_RUN_DONE)
         run->state = NP_RUN_FAILED;
-    if (regular(dir, "lock") && np_top_holder(dir) > 0)
+    if (np_run_holder(dir) > 0)
         run->state = NP_RUN_RUNNING;
     return 0;
 }

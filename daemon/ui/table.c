@@ -12,23 +12,15 @@ void np_table_fini(struct np_table *table)
 {
     np_free(table->rows);
     table->rows = NULL;
-    table->nr_rows = table->room = 0;
+    table->nr_rows = 0;
+    table->room = 0;
 }
 
-struct np_table_row *np_table_add(struct np_table *table)
+struct np_table_row *np_table_add(struct np_table *table, struct np_err *err)
 {
-    if (table->nr_rows == table->room) {
-        const int room = 2 * table->room + 16;
-        struct np_table_row *rows = np_alloc_array((size_t)room, sizeof(*rows));
-
-        if (!rows)
-            return NULL;
-        if (table->nr_rows)
-            memcpy(rows, table->rows, (size_t)table->nr_rows * sizeof(*rows));
-        np_free(table->rows);
-        table->rows = rows;
-        table->room = room;
-    }
+    if (np_try_grow(
+            &table->rows, &table->room, (size_t)table->nr_rows + 1, sizeof(*table->rows), err) < 0)
+        return NULL;
     struct np_table_row *row = &table->rows[table->nr_rows++];
     memset(row, 0, sizeof(*row));
     return row;
@@ -42,6 +34,11 @@ static int columns_of(const char *text)
     for (; *text; text++)
         n += ((unsigned char)*text & 0xc0) != 0x80;
     return n;
+}
+
+static int spare_of(const struct np_table *table, int column)
+{
+    return table->live ? table->columns[column].live_spare : table->columns[column].spare;
 }
 
 /* Widths by column, 0: left out. */
@@ -60,7 +57,7 @@ static void measure(const struct np_table *table, int width, int *widths)
             widths[n] = cell > widths[n] ? cell : widths[n];
             any |= cell > 0;
         }
-        if (columns[n].if_any && !any)
+        if (spare_of(table, n) < 0 || (columns[n].if_any && !any))
             widths[n] = 0;
         else
             sum += widths[n] + GAP;
@@ -69,7 +66,9 @@ static void measure(const struct np_table *table, int width, int *widths)
         int worst = -1, cut = -1;
 
         for (int c = 0; c < n; c++) {
-            if (widths[c] && columns[c].spare > (worst < 0 ? 0 : columns[worst].spare))
+            const int spare = spare_of(table, c);
+
+            if (widths[c] && spare > (worst < 0 ? 0 : spare_of(table, worst)))
                 worst = c;
             if (columns[c].cuts && widths[c] > MIN_CUT)
                 cut = c;

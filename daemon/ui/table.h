@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "loader/base/err.h"
+
 #define NP_TABLE_MAX_COLUMNS 16
 #define NP_TABLE_CELL        64 /* bytes of a cell, its end included */
 
@@ -13,8 +15,9 @@ struct np_column {
     const char *head; /* NULL: the last one's end */
     bool right;       /* aligned */
     bool cuts;        /* may be cut, down to its head or 8 columns */
-    int spare;        /* left out where there is no room: the highest first; 0: never */
+    int spare;        /* left out where there is no room: the highest first; 0: never; -1: always */
     bool if_any;      /* left out where all its cells are empty */
+    int live_spare;   /* as spare, in a table that is live */
 };
 
 struct np_table_row {
@@ -23,13 +26,15 @@ struct np_table_row {
 };
 struct np_table {
     const struct np_column *columns;
+    bool live;
     int coloured; /* index of a column; -1: none */
     struct np_table_row *rows;
-    int nr_rows, room;
+    int nr_rows;
+    size_t room;
 };
 void np_table_fini(struct np_table *table);
-/* A row of empty cells at the end; NULL: no memory. Valid until the next one. */
-struct np_table_row *np_table_add(struct np_table *table);
+/* A row of empty cells at the end; NULL: no memory, and err says so. Valid until the next one. */
+struct np_table_row *np_table_add(struct np_table *table, struct np_err *err);
 
 struct np_table_look {
     int width; /* of a line; 0: any */

@@ -34,9 +34,11 @@ told() { [ "$(grep -c '"event": "pipeline"' "$run/metrics.jsonl")" -ge 3 ] || { 
 t "a run tells of its pipeline while it goes on" told
 before=$(ls -l --time-style=full-iso "$run/lock" "$run/config.yaml")
 "$NNPIPE" top --runs "$TMP/runs" --once >"$TMP/all.txt" 2>&1
-t "top --once names the run, its device and its cause of stall" grep -qE "^$(basename "$run") +[0-9]+/[0-9]+ .* sim " "$TMP/all.txt"
-top_json() { "$NNPIPE" top --runs "$TMP/runs" --json >"$TMP/top.json" && grep -q "\"running\": true, \"pid\": $pid," "$TMP/top.json" && [ "$(wc -l <"$TMP/top.json")" -eq 1 ]; }
+t "top --once names the run, its device and its cause of stall" grep -qE "^$(basename "$run") +running +sim +[0-9]+/[0-9]+ " "$TMP/all.txt"
+top_json() { "$NNPIPE" top --runs "$TMP/runs" --json >"$TMP/top.json" && grep -q "\"pid\": $pid,.* \"running\": true," "$TMP/top.json" && [ "$(wc -l <"$TMP/top.json")" -eq 1 ]; }
 t "top --json is one object a run, with the process that runs it" top_json
+schema() { for f in id name run state running pid config device step total_steps epoch loss images_per_second stall_ratio cause stall_cause eta_seconds owner run_dir; do grep -q "\"$f\": " "$TMP/top.json" || { echo "no $f"; return 1; }; done; }
+t "and has the fields that a run of the service has" schema
 stages() { "$NNPIPE" top "$(basename "$run")" --runs "$TMP/runs" >"$TMP/one.txt" && grep -q "decode .*img/s\|decode .*%" "$TMP/one.txt" && grep -q "not measured alone: read" "$TMP/one.txt" || { cat "$TMP/one.txt"; return 1; }; }
 t "top RUN shows the stages, and says what was not measured alone" stages
 mkdir "$TMP/runs/$(basename "$run" | cut -d- -f1)-older" && : >"$TMP/runs/$(basename "$run" | cut -d- -f1)-older/notes"
@@ -53,10 +55,10 @@ wait $pid
 code=$?
 t "and then ends with 75" [ $code -eq 75 ]
 
-gone() { says "no run is running" "$NNPIPE" top --runs "$TMP/runs" && says "not running" "$NNPIPE" top "$run" && [ -z "$("$NNPIPE" top --runs "$TMP/runs" --json)" ]; }
+gone() { says "no run is running" "$NNPIPE" top --runs "$TMP/runs" && says " stopped " "$NNPIPE" top "$run" && [ -z "$("$NNPIPE" top --runs "$TMP/runs" --json)" ]; }
 t "a run that has ended goes on no more" gone
 cp -r "$run" "$TMP/cut" && printf '{"event": "pipeline", "step": 12' >>"$TMP/cut/metrics.jsonl"
-t "a line under way is left out" says "$("$NNPIPE" top "$run" | sed -n 2p | cut -c37-120)" "$NNPIPE" top "$TMP/cut"
+t "a line under way is left out" says "$("$NNPIPE" top "$run" | sed -n 2p | grep -o "stopped.*")" "$NNPIPE" top "$TMP/cut"
 fields() { for f in step epoch total_steps images_per_second stall_ratio stall_causes eta_seconds verdict limiter gain reason bars reader_seconds feed knobs; do grep '"event": "pipeline"' "$run/metrics.jsonl" | grep -q "\"$f\": " || { echo "no $f"; return 1; }; done; }
 t "a pipeline event has its fields" fields
 # The parts add up, event by event. The thread that reads clock and counters may be off its core in between

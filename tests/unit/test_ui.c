@@ -231,8 +231,8 @@ Test(curves, a_folder_that_is_not_there_is_an_error)
     cr_assert(strstr(err.text, "/no/such/folder/c.svg"));
 }
 
-/* The list of the runs, as `nnpipe ls` prints it; free(). */
-static char *list_of(const char *const *runs)
+/* The list of the runs, as `nnpipe ls` or (live) `top` prints it; free(). */
+static char *list_of(bool live, const char *const *runs)
 {
     const struct np_table_look look = {.chosen = -1};
     struct np_table table;
@@ -241,12 +241,12 @@ static char *list_of(const char *const *runs)
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
 
-    np_runs_table(false, &table);
+    np_runs_table(live, &table);
     for (; *runs; runs++) {
         struct np_node *run = NULL;
 
         cr_assert_eq(np_json_parse(*runs, strlen(*runs), &run, &err), 0);
-        cr_assert_eq(np_runs_add(&table, false, run), 0);
+        cr_assert_eq(np_runs_add(&table, run, &err), 0);
         np_node_free(run);
     }
     np_table_print(&table, &look, out);
@@ -263,12 +263,27 @@ Test(runs, tries_and_reasons_are_listed_where_there_are_any)
                       tried[] =
                           "{\"id\": 2, \"name\": \"b\", \"state\": \"failed\", \"attempts\": 4, "
                           "\"reason\": \"its process was ended by SIGKILL\"}";
-    char *without = list_of((const char *const[]){plain, NULL});
-    char *with = list_of((const char *const[]){plain, tried, NULL});
+    char *without = list_of(false, (const char *const[]){plain, NULL});
+    char *with = list_of(false, (const char *const[]){plain, tried, NULL});
 
     cr_assert(!strstr(without, "tries") && !strstr(without, "why"));
     cr_assert(strstr(with, "tries") && strstr(with, "why"));
     cr_assert_not_null(strstr(with, "4  its process was ended by SIGKILL\n"));
     free(without);
     free(with);
+}
+
+Test(runs, a_run_of_a_folder_has_no_column_of_the_service)
+{
+    static const char folder[] =
+        "{\"name\": \"a\", \"state\": \"running\", \"assigned\": \"sim\", \"progress\": {\"step\": "
+        "7, "
+        "\"total_steps\": 40, \"epoch\": 0.5, \"images_per_second\": 320, \"stall_ratio\": 0.25, "
+        "\"cause\": \"decode\", \"eta_seconds\": 9}}";
+    char *text = list_of(true, (const char *const[]){folder, NULL});
+
+    cr_assert_str_eq(text,
+        "id  state    device  step  epoch  loss  acc  img/s  stall        ETA\n"
+        " a  running  sim     7/40   0.50     -    -    320  25% decode  0:09\n");
+    free(text);
 }

@@ -1,9 +1,9 @@
 /* Words of the commands that ask the service, and what their exit codes say. */
-#include "daemon/client/retry.h"
+#include "daemon/client/runs.h"
 #include "loader/base/json.h"
 #include "tests/test.h"
 
-Test(retry, times_have_a_unit)
+Test(runs, times_have_a_unit)
 {
     static const struct {
         const char *text;
@@ -14,15 +14,15 @@ Test(retry, times_have_a_unit)
     double seconds = -1;
 
     for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
-        cr_assert(np_span(good[i].text, &seconds));
+        cr_assert(np_parse_span(good[i].text, &seconds));
         cr_assert_eq(seconds, good[i].seconds);
     }
     seconds = -1;
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
-        cr_assert(!np_span(bad[i], &seconds) && seconds == -1);
+        cr_assert(!np_parse_span(bad[i], &seconds) && seconds == -1);
 }
 
-Test(retry, an_exit_code_tells_how_a_run_ended)
+Test(runs, an_exit_code_tells_how_a_run_ended)
 {
     static const struct {
         const char *json;
@@ -39,7 +39,7 @@ Test(retry, an_exit_code_tells_how_a_run_ended)
         struct np_node *run = NULL;
 
         cr_assert_eq(np_json_parse(cases[i].json, strlen(cases[i].json), &run, &err), 0);
-        cr_assert_eq(np_exit_of_run(run), cases[i].code);
+        cr_assert_eq(np_run_exit_code(run), cases[i].code);
         np_node_free(run);
     }
 }
