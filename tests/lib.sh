@@ -2,7 +2,10 @@
 #   t "a sentence" command [args]     passes when the command succeeds
 # $NNPIPE is the program, $TMP a fresh folder removed at the end, $OUT holds what the last
 # command printed (stdout and stderr). `skip "sentence" "why"` counts nothing but says so.
+# Bash runs the scripts, because it can tell which step of a test failed.
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -u
+shopt -s xpg_echo
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 NNPIPE=${NNPIPE:-$ROOT/nnpipe}
 TMP=$(mktemp -d "${TMPDIR:-/tmp}/nnpipe-test.XXXXXX")
@@ -10,26 +13,50 @@ trap 'unmount_faulty; rm -rf "$TMP"' EXIT
 export XDG_CACHE_HOME="$TMP/cache"
 export NNPIPE_PROFILE_STRICT=1 # a profile whose figures contradict each other ends the program
 OUT=$TMP/out.txt
+T_STEPS=$TMP/steps.txt
+exec {BASH_XTRACEFD}>>"$T_STEPS"
 failed=0
 
 ok()     { echo "ok - $1"; }
-not_ok() { echo "not ok - $1: ${2:-}"; failed=$((failed + 1)); }
 skip()   { echo "skip - $1: $2"; }
+# not_ok SENTENCE WHY [STEPS]: WHY in one line; the test's last steps as bash traced them, a line each
+not_ok() {
+    echo "not ok - $1: ${2:-}"
+    [ -z "${3:-}" ] || echo "$3" | sed 's/^+* */#   step: /' | cut -c 1-300
+    failed=$((failed + 1))
+}
 t() {
     what=$1
     shift
-    if "$@" >"$OUT" 2>&1; then ok "$what"; else not_ok "$what" "$* (exit $?): $(tail -n 3 "$OUT" | tr '\n' ' ')"; fi
+    : >"$T_STEPS"
+    set -x
+    "$@" >"$OUT" 2>&1
+    t_code=$?
+    set +x
+    if [ "$t_code" -eq 0 ]; then
+        ok "$what"
+    else
+        not_ok "$what" "$* ended with $t_code: $(tail -n 3 "$OUT" | tr '\n' ' ')" \
+            "$(grep -vE '^\++ (sleep|set \+x|t_code=|seq|break|return)' "$T_STEPS" | tail -n 3)"
+    fi
 }
 # tries N: words to loop over while waiting for what N tries are enough for on a quiet machine
 tries() { seq $(($1 * 6)); }
 # exits CODE command...: the command ends with exactly that exit code
-exits() { want=$1; shift; "$@"; got=$?; [ "$got" -eq "$want" ] || { echo "exit $got, not $want"; return 1; }; }
+exits() {
+    want=$1
+    shift
+    "$@"
+    got=$?
+    [ "$got" -eq "$want" ] || { echo "exit $got, not $want: $*"; return 1; }
+}
 # says TEXT command...: succeeds when the output (both streams) holds the text; an `exits` within counts, too
 says() {
     text=$1
     shift
     "$@" >"$TMP/says.txt" 2>&1
-    if grep -qF -- "$text" "$TMP/says.txt" && ! grep -q '^exit [0-9]*, not [0-9]*$' "$TMP/says.txt"; then return 0; fi
+    if grep -qF -- "$text" "$TMP/says.txt" && ! grep -q '^exit [0-9]*, not [0-9]*: ' "$TMP/says.txt"; then return 0; fi
+    echo "expected '$text' from $*, which printed:"
     tail -n 5 "$TMP/says.txt"
     return 1
 }

@@ -40,6 +40,6 @@ layers)
     ;;
 esac
 # In one write: others print at the same time.
-echo "$(grep -E "^not ok - $([ "$what" != unit ] || echo '|^# ')" "$out")
+echo "$(grep -E "^not ok - |^#   $([ "$what" != unit ] || echo '|^# ')" "$out")
 # $what: $(grep -c '^ok - ' "$out") ok, $(($(date +%s) - start)) s" | sed '/^$/d'
 exit 0
