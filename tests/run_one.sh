@@ -16,8 +16,10 @@ unit_tests() {
     # shellcheck disable=SC2086 # words
     timeout "$limit" "$build/tests/unit_tests" $jobs >"$out.raw" 2>&1
     code=$?
-    sed -n -e '/^\(ok\|not ok\|skip\) - /{p;d}' -e '/Test is disabled/d' -e 's/^\[PASS\] \([^:]*::[^:]*\):.*/ok - \1/p' \
-        -e 's/^\[FAIL\] \([^:]*::[^:]*\):.*/not ok - \1/p' -e 's/^\[SKIP\] \([^:]*::[^:]*\): \(.*\)$/skip - \1: \2/p' "$out.raw"
+    sed -n -e '/^\(ok\|not ok\|skip\) - /{p;d}' -e '/Test is disabled/d' -e \
+        's/^\[PASS\] \([^:]*::[^:]*\):.*/ok - \1/p' \
+        -e 's/^\[FAIL\] \([^:]*::[^:]*\):.*/not ok - \1/p' -e 's/^\[SKIP\] \([^:]*::[^:]*\): \(.*\)$/skip - \1: \2/p' \
+        "$out.raw"
     [ $code -ne 0 ] || return
     grep -qE '^(\[FAIL\]|not ok - )' "$out.raw" || echo "not ok - the unit tests ended with exit code $code"
     grep -E 'failed:|ERROR|WARNING: ThreadSanitizer|runtime error|^\[----\]' "$out.raw" | head -n 40 | sed 's/^/# /'

@@ -33,7 +33,8 @@ tally() { # tally NAME OLDS NEWS: how many of these pairs end with exit code 3, 
         for new in $3; do
             [ "$old" != "$new" ] || continue
             pairs=$((pairs + 1))
-            ./nnpipe profile "$work/$new/profile.json" --compare "$work/$old/profile.json" --json >"$work/said" && continue
+            ./nnpipe profile "$work/$new/profile.json" --compare "$work/$old/profile.json" --json >"$work/said" &&
+                continue
             [ $? = 3 ] || exit 1
             slower=$((slower + 1))
             ! grep -q '"stage": "step"' "$work/said" || step=$((step + 1))

@@ -27,7 +27,8 @@ train: {steps: ${STEPS:-600}, eval_every: never}
 checkpoint: {every: never}
 Y
 sed 's/cache: none/cache: decoded/' "$work/loader.yaml" >"$work/cached.yaml"
-${CC:-cc} -O2 -D_GNU_SOURCE -I. tests/bench/counter_cost.c build/libnnpipe.a -o "$work/counter_cost" -pthread -lm -lxxhash
+${CC:-cc} -O2 -D_GNU_SOURCE -I. tests/bench/counter_cost.c build/libnnpipe.a -o "$work/counter_cost" -pthread -lm \
+    -lxxhash
 "$work/counter_cost"
 echo
 python3 - "$work" "${BLOCKS:-15}" "${RUN_SECONDS:-2}" <<'PY'

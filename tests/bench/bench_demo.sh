@@ -4,7 +4,9 @@
 set -eu
 cd "$(dirname "$0")/../.."
 . tests/bench/field.sh
-[ -e data/shapes/.complete ] || { rm -rf data/shapes && ./nnpipe data synth --out data/shapes >&2 && : >data/shapes/.complete; }
+[ -e data/shapes/.complete ] || {
+    rm -rf data/shapes && ./nnpipe data synth --out data/shapes 1>&2 && : >data/shapes/.complete
+}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 echo "| config | test accuracy | seconds of training |"

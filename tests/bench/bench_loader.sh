@@ -11,8 +11,12 @@ cd "$(dirname "$0")/../.."
 : "${NNPIPE_DATA:?}" "${PEERS:?}" "${LOADERS:?}"
 rounds=${ROUNDS:-3} seconds=${SECONDS_EACH:-8}
 files=${FILES:-$PEERS/data}
-[ -d "$files/photos" ] || { mkdir -p "$files/photos" && tar xf "$NNPIPE_DATA/imagenet-sample-500.tar" -C "$files/photos"; }
-[ -d "$files/cifar" ] || { mkdir -p "$files/cifar" && zstd -dc "$NNPIPE_DATA/cifar10-jpeg.tar.zst" | tar x -C "$files/cifar"; }
+[ -d "$files/photos" ] || {
+    mkdir -p "$files/photos" && tar xf "$NNPIPE_DATA/imagenet-sample-500.tar" -C "$files/photos"
+}
+[ -d "$files/cifar" ] || {
+    mkdir -p "$files/cifar" && zstd -dc "$NNPIPE_DATA/cifar10-jpeg.tar.zst" | tar x -C "$files/cifar"
+}
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 
@@ -31,7 +35,11 @@ ours() { # ours WORK CONFIG [-o ...]
 export NNPIPE_PHOTOS="$files/photos"
 for round in $(seq "$rounds"); do
     for work in ${WORKS:-imagenet cifar}; do
-        if [ "$work" = imagenet ]; then dir=$files/photos config=tests/bench/photos.yaml; else dir=$files/cifar/train config=tests/bench/cifar.yaml; fi
+        if [ "$work" = imagenet ]; then
+            dir=$files/photos config=tests/bench/photos.yaml
+        else
+            dir=$files/cifar/train config=tests/bench/cifar.yaml
+        fi
         ours "$work" "$config"
         for name in ${PEER_NAMES:-torch torch-io spdl dali tf ffcv}; do
             peer "$name" "$work" "$dir"

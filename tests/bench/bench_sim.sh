@@ -5,5 +5,6 @@ set -eu
 cd "$(dirname "$0")/../.."
 : "${NNPIPE_DATA:?}"
 for round in $(seq "${ROUNDS:-3}"); do
-    ./nnpipe bench feed tests/bench/cifar.yaml -o 'device={sim: {h2d_gbps: 25, step_ms: 20}}' -o loader.batch=128 --seconds 10 --json | tail -n 1
+    ./nnpipe bench feed tests/bench/cifar.yaml -o 'device={sim: {h2d_gbps: 25, step_ms: 20}}' -o loader.batch=128 \
+        --seconds 10 --json | tail -n 1
 done

@@ -28,7 +28,8 @@ Y
 sed -e 's/^device:.*/device: cpu/' -e 's/steps: [0-9]*/steps: '"$((${STEPS:-1000} / 5))"'/' \
     -e 's/^model:.*/model: [{conv: {out: 16, kernel: 3, pad: 1}}, relu, {maxpool: {kernel: 4}}, flatten, {linear: {out: classes}}]/' \
     "$work/readers.yaml" >"$work/cpu.yaml"
-sed -e 's/steps: [0-9]*/steps: '"$((${STEPS:-1000} / 50))"'/' -e "s,$work/plain,$work/pictures," -e 's/size: 32, pad: 4/size: 224, pad: 8/' \
+sed -e 's/steps: [0-9]*/steps: '"$((${STEPS:-1000} / 50))"'/' -e "s,$work/plain,$work/pictures," -e \
+    's/size: 32, pad: 4/size: 224, pad: 8/' \
     "$work/readers.yaml" >"$work/pictures.yaml"
 python3 - "$work" "${BLOCKS:-10}" <<'PY'
 import json, math, os, resource, statistics, subprocess, sys

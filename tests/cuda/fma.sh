@@ -11,7 +11,10 @@ elif ! grep -qw fma /proc/cpuinfo; then
 fi
 kernels() { # all of them: a filter that fits nothing passes, too
     "$EMU/fma/kernel_tests" --filter 'kernels_@(cuda|stats|rows)/*' --jobs 1 >"$TMP/tests.txt" 2>&1 &&
-        [ "$(sed -n 's/.*Tested: \([0-9]*\).*/\1/p' "$TMP/tests.txt")" -ge 20 ] || { tail -n 3 "$TMP/tests.txt"; return 1; }
+        [ "$(sed -n 's/.*Tested: \([0-9]*\).*/\1/p' "$TMP/tests.txt")" -ge 20 ] || {
+            tail -n 3 "$TMP/tests.txt"
+            return 1
+        }
 }
 t "the kernels' tests pass with fused multiply-adds" kernels
 
@@ -35,14 +38,18 @@ Y
 export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1
 # train OUT FOLDER DEVICE: losses in $TMP/OUT.loss, the weights' hash in $TMP/OUT.hash
 train() {
-    "$2/nnpipe" train "$TMP/net.yaml" --json --device "$3" -o runs="$TMP/runs-$1" >"$TMP/$1" 2>"$TMP/$1.err" || { cat "$TMP/$1.err"; return 1; }
+    "$2/nnpipe" train "$TMP/net.yaml" --json --device "$3" -o runs="$TMP/runs-$1" >"$TMP/$1" 2>"$TMP/$1.err" || {
+        cat "$TMP/$1.err"
+        return 1
+    }
     sed -n 's/.*"event": "step".*"loss": \([^,]*\).*/\1/p' "$TMP/$1" >"$TMP/$1.loss"
     sed -n 's/.*"weights_sha256": "\([^"]*\).*/\1/p' "$TMP/$1" >"$TMP/$1.hash"
     [ "$(wc -l <"$TMP/$1.loss")" -eq 8 ]
 }
 follows() {
     train cpu "$EMU" cpu && train fma "$EMU/fma" cuda:0 &&
-        paste "$TMP/fma.loss" "$TMP/cpu.loss" | awk '{ d = $1 - $2; if (d < 0) d = -d; if (!(d <= 0.0001 * $1)) { print "line " NR ": " $0; bad = 1 } } END { exit bad }'
+        paste "$TMP/fma.loss" "$TMP/cpu.loss" |
+            awk '{ d = $1 - $2; if (d < 0) d = -d; if (!(d <= 0.0001 * $1)) { print "line " NR ": " $0; bad = 1 } } END { exit bad }'
 }
 t "a run's losses are the CPU device's in f32, to 0.0001" follows
 differs() { train plain "$EMU" cuda:0 && ! cmp -s "$TMP/plain.hash" "$TMP/fma.hash"; }

@@ -24,7 +24,8 @@ N
 # planned GPU PRECISION CONFIG SIZES... [free]: cuDNN has plans for all of it
 planned() {
     # shellcheck disable=SC2086 # sizes are words
-    LD_LIBRARY_PATH=$NNPIPE_BUILD/tests/cuda/stub:${LD_LIBRARY_PATH:-} "$PLANS" "tests/cuda/gpus/$1.json" "$2" "configs/$3.yaml" $4 $5 $6 $7 ${8:-} >"$OUT" 2>&1 || {
+    LD_LIBRARY_PATH=$NNPIPE_BUILD/tests/cuda/stub:${LD_LIBRARY_PATH:-} "$PLANS" "tests/cuda/gpus/$1.json" "$2" \
+        "configs/$3.yaml" $4 $5 $6 $7 ${8:-} >"$OUT" 2>&1 || {
         tail -n 2 "$OUT"
         return 1
     }
@@ -34,7 +35,14 @@ sample() {
     for gpu in h200 $([ -z "${ALL:-}" ] || echo a100 rtx4090 h100 b200); do
         for precision in bf16 f16 f32; do
             nets | while read -r sizes; do
-                [ -n "${ALL:-}" ] || [ $precision = bf16 ] || case $sizes in cifar10* | resnet50*) ;; *) continue ;; esac
+                [ -n "${ALL:-}" ] || [ $precision = bf16 ] || case $sizes in
+                    cifar10* | resnet50*)
+                
+                    ;;
+                    *)
+                        continue
+                    ;;
+                esac
                 echo "$gpu $precision $sizes"
             done
         done

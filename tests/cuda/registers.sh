@@ -1,5 +1,6 @@
 # What ptxas said of each own kernel when the plugin was built, for every GPU in it: nothing is spilled, no
-# array lies in local memory (a stack frame: ptxas calls that no spill), and what the most costly takes. A table is printed for docs/GPU.md.
+# array lies in local memory (a stack frame: ptxas calls that no spill), and what the most costly takes. A table is
+# printed for docs/GPU.md.
 . "$(dirname "$0")/../lib.sh"
 cd "$ROOT" || exit 1
 if ! ls build/cuda/*.ptxas >/dev/null 2>&1 || [ "$NNPIPE_BUILD" != "$ROOT/build" ]; then
@@ -33,7 +34,8 @@ t "none takes more than 128 registers a thread" few_registers
 # A pixel is 8 halves: written one by one they are eight stores of 2 bytes.
 one_store() {
     toolkit=$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
-    "$toolkit/nvcc" -std=c++17 -O3 -I. -arch=compute_80 -ptx -o "$TMP/pointwise.ptx" trainer/cuda/kernels_pointwise.cu || return 1
+    "$toolkit/nvcc" -std=c++17 -O3 -I. -arch=compute_80 -ptx -o "$TMP/pointwise.ptx" trainer/cuda/kernels_pointwise.cu \
+        || return 1
     awk '/\.entry/ { halves = /input_pixel.*Li8ELi8E/ } halves && /st\.global/ { if (/st\.global\.v4\.[a-z]32/) whole++; else parts++ }
         END { if (whole != 2 || parts) { print whole + 0 " stores of 16 bytes, " parts + 0 " others"; exit 1 } }' "$TMP/pointwise.ptx"
 }

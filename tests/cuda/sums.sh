@@ -42,17 +42,27 @@ trained() {
     }
 }
 loss() { sed -n 's/^epoch 2: train loss \([0-9.]*\).*/\1/p' "$TMP/$1.txt"; }
-close() { awk -v a="$(loss "$1")" -v b="$(loss "$2")" -v most="$3" 'BEGIN { d = a - b; d = d < 0 ? -d : d; if (!(a > 0 && b > 0 && d <= most)) { print a " and " b; exit 1 } }'; }
+close() {
+    awk -v a="$(loss "$1")" -v b="$(loss "$2")" -v most="$3" \
+        'BEGIN { d = a - b; d = d < 0 ? -d : d; if (!(a > 0 && b > 0 && d <= most)) { print a " and " b; exit 1 } }'
+}
 # choose ID: of all that a run timed, the sums' choice becomes this plan, or "apart"
 choose() { sed -i "/_+_stats_/s/ [^ ]* \([^ ]*\)\$/ $1 \1/" "$CACHE"; }
-choices() { cat "$TMP/runs/$1"/*/checkpoints/step-"$2"/manifest.json | tr '\\' '\n' | sed -n 's/.*_+_stats_[^ ]* \([^ ]*\) .*/\1/p' | sort -u | tr '\n' ' '; }
+choices() {
+    cat "$TMP/runs/$1"/*/checkpoints/step-"$2"/manifest.json | tr '\\' '\n' |
+        sed -n 's/.*_+_stats_[^ ]* \([^ ]*\) .*/\1/p' | sort -u | tr '\n' ' '
+}
 as_one=40:2=1 # one that is offered
 
 both_ways() {
     trained timed -o precision="$1" || return 1
     [ "$(grep -c '_+_stats_' "$CACHE")" -eq "$2" ] || { cat "$CACHE"; return 1; }
-    choose apart && trained "apart-$1" -o precision="$1" && choose $as_one && trained "as-one-$1" -o precision="$1" || return 1
-    [ "$(choices "apart-$1" 16)" = "apart " ] && [ "$(choices "as-one-$1" 16)" = "$as_one " ] || { echo "chosen: $(choices "apart-$1" 16), $(choices "as-one-$1" 16)"; return 1; }
+    choose apart && trained "apart-$1" -o precision="$1" && choose $as_one && trained "as-one-$1" -o precision="$1" ||
+        return 1
+    [ "$(choices "apart-$1" 16)" = "apart " ] && [ "$(choices "as-one-$1" 16)" = "$as_one " ] || {
+        echo "chosen: $(choices "apart-$1" 16), $(choices "as-one-$1" 16)"
+        return 1
+    }
     close "apart-$1" "as-one-$1" 0.015
     status=$?
     rm -f "$CACHE"
@@ -74,9 +84,13 @@ t "a resumed run sums as its checkpoint did, whatever the cache says" resumed
 weights() { sed -n 's/.*weights \([0-9a-f]*\),.*/\1/p' "$TMP/$1.txt"; }
 fixed_order() {
     rm -f "$CACHE"
-    trained one -o precision=bf16 -o train.deterministic=true && trained two -o precision=bf16 -o train.deterministic=true || return 1
+    trained one -o precision=bf16 -o train.deterministic=true &&
+        trained two -o precision=bf16 -o train.deterministic=true || return 1
     ! grep -q '_+_stats_' "$CACHE" || { echo "sums were timed"; return 1; }
-    [ -n "$(weights one)" ] && [ "$(weights one)" = "$(weights two)" ] || { echo "'$(weights one)' and '$(weights two)'"; return 1; }
+    [ -n "$(weights one)" ] && [ "$(weights one)" = "$(weights two)" ] || {
+        echo "'$(weights one)' and '$(weights two)'"
+        return 1
+    }
 }
 t "a deterministic run takes no such sums, and repeats itself" fixed_order
 

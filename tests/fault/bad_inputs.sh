@@ -65,10 +65,14 @@ w "a member longer than its archive is refused" 2 "huge_member.tar" tar_of huge_
 w "two .cls of one sample are refused" 2 "two members with the extension 'cls'" tar_of duplicate.tar
 w "a .cls that is no number is refused" 2 "holds no class number" tar_of bad_cls.tar
 w "a glob that matches nothing is said" 2 "no file matches" tar_of 'none-*.tar'
-w "a torn CIFAR file is said" 0 "is torn" train -o "data.train={source: cifar10, path: $BAD/cifar_torn/*.bin}" -o 'loader.bad_samples.budget=50%'
-w "a CIFAR label past 9 is refused" 2 "has label 200" train -o "data.train={source: cifar10, path: $BAD/cifar_label/*.bin}"
-w "an IDX file with a wrong magic is refused" 2 "not an IDX file" train -o "data.train={source: idx, path: $BAD/idx/bad_magic, labels: $BAD/idx/labels}"
-w "an IDX file with fewer labels than images is refused" 2 "has 19 labels" train -o "data.train={source: idx, path: $BAD/idx/images, labels: $BAD/idx/labels_short}"
+w "a torn CIFAR file is said" 0 "is torn" train -o "data.train={source: cifar10, path: $BAD/cifar_torn/*.bin}" -o \
+    'loader.bad_samples.budget=50%'
+w "a CIFAR label past 9 is refused" 2 "has label 200" train -o \
+    "data.train={source: cifar10, path: $BAD/cifar_label/*.bin}"
+w "an IDX file with a wrong magic is refused" 2 "not an IDX file" train -o \
+    "data.train={source: idx, path: $BAD/idx/bad_magic, labels: $BAD/idx/labels}"
+w "an IDX file with fewer labels than images is refused" 2 "has 19 labels" train -o \
+    "data.train={source: idx, path: $BAD/idx/images, labels: $BAD/idx/labels_short}"
 
 # --- configs and command lines (tests/golden has more)
 row "no command" 2 "nnpipe" "$NNPIPE"
@@ -98,33 +102,48 @@ open(sys.argv[1], "wb").write(b)
 P
 }
 copy; for f in "$TMP"/copy/checkpoints/step-*/weights.safetensors; do flip "$f"; done
-row "all checkpoints damaged: each is named" 1 "weights.safetensors" "$NNPIPE" eval "$CONFIG" --weights "$TMP/copy" -o "data.test={source: folder, path: $BAD/good}"
+row "all checkpoints damaged: each is named" 1 "weights.safetensors" \
+    "$NNPIPE" eval "$CONFIG" --weights "$TMP/copy" -o "data.test={source: folder, path: $BAD/good}"
 copy; flip "$TMP/copy/checkpoints/$(basename "$last")/weights.safetensors"
-row "the newest checkpoint damaged: the one before it is used" 0 "$(basename "$last")" "$NNPIPE" eval "$CONFIG" --weights "$TMP/copy" -o "data.test={source: folder, path: $BAD/good}"
+row "the newest checkpoint damaged: the one before it is used" 0 "$(basename "$last")" \
+    "$NNPIPE" eval "$CONFIG" --weights "$TMP/copy" -o "data.test={source: folder, path: $BAD/good}"
 copy; rm "$TMP/copy/checkpoints/$(basename "$last")/manifest.json"
-row "a checkpoint without its manifest is passed over" 0 "" "$NNPIPE" eval "$CONFIG" --weights "$TMP/copy" -o "data.test={source: folder, path: $BAD/good}"
+row "a checkpoint without its manifest is passed over" 0 "" \
+    "$NNPIPE" eval "$CONFIG" --weights "$TMP/copy" -o "data.test={source: folder, path: $BAD/good}"
 printf 'garbage' >"$TMP/w.safetensors"
 row "weights that are no safetensors" 1 "w.safetensors" "$NNPIPE" train "$CONFIG" --weights "$TMP/w.safetensors"
 row "weights that are not there" 1 "none.safetensors" "$NNPIPE" train "$CONFIG" --weights "$TMP/none.safetensors"
-row "an image that is none, to predict" 1 "readme.jpg" "$NNPIPE" predict "$CONFIG" --weights "$run" "$BAD/text/disc/readme.jpg"
+row "an image that is none, to predict" 1 "readme.jpg" \
+    "$NNPIPE" predict "$CONFIG" --weights "$run" "$BAD/text/disc/readme.jpg"
 
 # --- disks, pipes and rights
 row "a run folder that cannot be made" 1 "/dev/null/runs" sh "$TMP/words.sh" on_set good -o runs=/dev/null/runs
 if [ "$(id -u)" -eq 0 ] && mkdir -p "$TMP/small" && mount -t tmpfs -o size=200k none "$TMP/small" 2>/dev/null; then
-    w "a full disk is named, and nothing is lost" 74 "the disk is full" on_set good -o "runs=$TMP/small/runs" -o train.epochs=40 -o checkpoint.keep=50 -o 'checkpoint.every=1 steps'
+    w "a full disk is named, and nothing is lost" 74 "the disk is full" on_set good -o "runs=$TMP/small/runs" -o \
+        train.epochs=40 -o checkpoint.keep=50 -o 'checkpoint.every=1 steps'
     torn=$(find "$TMP/small" -name 'step-*' -type d | while read -r d; do [ -s "$d/manifest.json" ] || echo "$d"; done)
-    if [ -z "$torn" ]; then ok "no torn checkpoint is left on a full disk"; else not_ok "no torn checkpoint is left on a full disk" "$torn"; fi
+    if [ -z "$torn" ]; then
+        ok "no torn checkpoint is left on a full disk"
+    else
+        not_ok "no torn checkpoint is left on a full disk" "$torn"
+    fi
     umount "$TMP/small"
 else
     skip "a full disk" "needs root and mount"
 fi
-closed_pipe() { SET=$BAD/good "$NNPIPE" train "$CONFIG" --json 2>"$TMP/err.txt" | head -n 1 >/dev/null; r=$(ls -td "$RUNS"/tiny-* | head -n 1); [ -s "$r/result.json" ]; }
+closed_pipe() {
+    SET=$BAD/good "$NNPIPE" train "$CONFIG" --json 2>"$TMP/err.txt" | head -n 1 >/dev/null
+    r=$(ls -td "$RUNS"/tiny-* | head -n 1)
+    [ -s "$r/result.json" ]
+}
 t "a closed pipe does not lose the run" closed_pipe
 if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then
     chmod 755 "$TMP" "$BAD"
     cp "$NNPIPE" "$CONFIG" "$TMP" # where the other user can get at them
     cp -r "$BAD/good" "$BAD/locked" && chmod 0 "$BAD/locked/square/058.jpg" && chmod 777 "$RUNS"
-    w "a file that may not be read is replaced and named" 0 "square/058.jpg: cannot be opened: Permission denied" env HOME="$TMP" NNPIPE_COPY="$TMP/nnpipe" CONFIG_COPY="$TMP/tiny.yaml" setpriv --reuid=65534 --clear-groups sh "$TMP/words.sh" on_set locked -o "runs=$RUNS" -o loader.shuffle=none
+    w "a file that may not be read is replaced and named" 0 "square/058.jpg: cannot be opened: Permission denied" env \
+        HOME="$TMP" NNPIPE_COPY="$TMP/nnpipe" CONFIG_COPY="$TMP/tiny.yaml" setpriv --reuid=65534 --clear-groups sh \
+        "$TMP/words.sh" on_set locked -o "runs=$RUNS" -o loader.shuffle=none
 else
     skip "an unreadable file" "needs root and setpriv"
 fi

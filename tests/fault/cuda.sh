@@ -14,7 +14,8 @@ folder() { # folder NAME [PLUGIN] -> $TMP/NAME with the program and this plugin 
 fails() { # fails NAME TEXT [VAR=VALUE...]: train on cuda:$GPU ends at once with exit 1 and these words
     name=$1 text=$2
     shift 2
-    env "$@" timeout "$AT_ONCE_S" "$TMP/$name/nnpipe" train "$CONFIG" --device "cuda:${GPU:-0}" -o "runs=$TMP/runs" >"$TMP/said.txt" 2>&1
+    env "$@" timeout "$AT_ONCE_S" "$TMP/$name/nnpipe" train "$CONFIG" --device "cuda:${GPU:-0}" -o "runs=$TMP/runs" \
+        >"$TMP/said.txt" 2>&1
     code=$?
     [ $code -eq 1 ] && grep -qF -- "$text" "$TMP/said.txt" && return
     echo "exit $code: $(tail -n 2 "$TMP/said.txt")"
@@ -23,7 +24,10 @@ fails() { # fails NAME TEXT [VAR=VALUE...]: train on cuda:$GPU ends at once with
 lists() { # lists NAME TEXT [VAR=VALUE...]: devices ends at once with exit 0, and its line of cuda:0 has these words
     name=$1 text=$2
     shift 2
-    env "$@" timeout "$AT_ONCE_S" "$TMP/$name/nnpipe" devices --json >"$TMP/said.txt" 2>&1 || { echo "exit $?"; return 1; }
+    env "$@" timeout "$AT_ONCE_S" "$TMP/$name/nnpipe" devices --json >"$TMP/said.txt" 2>&1 || {
+        echo "exit $?"
+        return 1
+    }
     grep '"name": "cuda:0"' "$TMP/said.txt" | grep -qF -- "$text" || { tail -n 1 "$TMP/said.txt"; return 1; }
 }
 nothing_written() { [ ! -e "$TMP/runs" ]; }
@@ -58,7 +62,11 @@ auto_run() {
     name=$1
     shift
     rm -rf "$TMP/auto-runs"
-    env "$@" "$TMP/$name/nnpipe" train "$TMP/small.yaml" --device auto --json -o "runs=$TMP/auto-runs" >"$TMP/auto.json" 2>"$TMP/auto.err" || { cat "$TMP/auto.err"; return 1; }
+    env "$@" "$TMP/$name/nnpipe" train "$TMP/small.yaml" --device auto --json -o "runs=$TMP/auto-runs" \
+        >"$TMP/auto.json" 2>"$TMP/auto.err" || {
+            cat "$TMP/auto.err"
+            return 1
+        }
     grep -q '"event": "start".*"device": "cpu"' "$TMP/auto.json"
 }
 # warns NAME TEXT [VAR=VALUE...]: on the terminal, in the log and in --json
@@ -67,7 +75,10 @@ warns() {
     shift 2
     auto_run "$name" "$@" || return 1
     for file in "$TMP/auto.err" "$TMP/auto.json" "$TMP"/auto-runs/*/log; do
-        grep 'there seems to be an NVIDIA GPU (' "$file" | grep -F -- "$text" | grep -q 'nnpipe devices' || { echo "$file: $(grep -a auto "$file" | head -n 1)"; return 1; }
+        grep 'there seems to be an NVIDIA GPU (' "$file" | grep -F -- "$text" | grep -q 'nnpipe devices' || {
+            echo "$file: $(grep -a auto "$file" | head -n 1)"
+            return 1
+        }
     done
     grep -q '"device_reason": "device: auto took the CPU' "$TMP/auto.json"
 }
@@ -77,7 +88,8 @@ silent() { # silent NAME [VAR=VALUE...]
 }
 sees="LD_LIBRARY_PATH=$TMP/driver NNPIPE_STUB_GPUS=1"
 t "auto says why it took the CPU where the driver counts a GPU" warns bare "no CUDA plugin" $sees
-t "so does bench step" says "there seems to be an NVIDIA GPU" env $sees "$TMP/bare/nnpipe" bench step "$TMP/small.yaml" --steps 1 --device auto
+t "so does bench step" says "there seems to be an NVIDIA GPU" env $sees "$TMP/bare/nnpipe" bench step \
+    "$TMP/small.yaml" --steps 1 --device auto
 if [ -e /dev/nvidia0 ] || [ -n "$(ls /proc/driver/nvidia/gpus 2>/dev/null)" ]; then
     skip "auto is silent where nothing says that there is a GPU" "this machine has one"
 else
@@ -91,14 +103,20 @@ if [ -e libnnpipe-cuda.so ] && [ "$BUILD" = "$ROOT/build" ]; then
     if ldconfig -p | grep -q libcuda.so.1; then
         skip "without a driver the message says what to install" "this machine has one"
     else
-        t "without a driver the message says what to install" fails real "cuda:0: no NVIDIA driver: libcuda.so.1 is not on this machine"
+        t "without a driver the message says what to install" fails real \
+            "cuda:0: no NVIDIA driver: libcuda.so.1 is not on this machine"
         t "devices says so too" lists real '"usable": false, "reason": "no NVIDIA driver'
-        t "auto takes the CPU then" says '"device": "cpu"' "$TMP/real/nnpipe" bench step "$CONFIG" --steps 1 --device auto --json
+        t "auto takes the CPU then" says '"device": "cpu"' "$TMP/real/nnpipe" bench step "$CONFIG" --steps 1 --device \
+            auto --json
     fi
-    t "a driver too old is named with both versions" fails real "is made for CUDA 12.4, and this plugin for" LD_LIBRARY_PATH="$TMP/driver" NNPIPE_STUB_CUDA=12040
-    t "a driver without a GPU is told from no driver" fails real "the NVIDIA driver sees no GPU" LD_LIBRARY_PATH="$TMP/driver"
-    t "hidden GPUs are named as hidden" fails real "CUDA_VISIBLE_DEVICES is '-1'" LD_LIBRARY_PATH="$TMP/driver" CUDA_VISIBLE_DEVICES=-1
-    t "the doctor asked for a GPU that is not there ends with 1" exits 1 "$TMP/real/nnpipe" doctor --device cuda:0 "$TMP"
+    t "a driver too old is named with both versions" fails real "is made for CUDA 12.4, and this plugin for" \
+        LD_LIBRARY_PATH="$TMP/driver" NNPIPE_STUB_CUDA=12040
+    t "a driver without a GPU is told from no driver" fails real "the NVIDIA driver sees no GPU" \
+        LD_LIBRARY_PATH="$TMP/driver"
+    t "hidden GPUs are named as hidden" fails real "CUDA_VISIBLE_DEVICES is '-1'" LD_LIBRARY_PATH="$TMP/driver" \
+        CUDA_VISIBLE_DEVICES=-1
+    t "the doctor asked for a GPU that is not there ends with 1" exits 1 "$TMP/real/nnpipe" doctor --device cuda:0 \
+        "$TMP"
 
     only() { # only FOLDER TEXT: libraries are looked for in this folder alone
         lists real "$2" NNPIPE_CUDA_LIBS="$1" NNPIPE_CUDA_LIBS_ONLY=1
@@ -107,15 +125,19 @@ if [ -e libnnpipe-cuda.so ] && [ "$BUILD" = "$ROOT/build" ]; then
     [ -e "$libs/libcublasLt.so.13" ] || libs=/usr/local/cuda/lib64
     mkdir "$TMP/none" "$TMP/half" "$TMP/eight" "$TMP/lies" "$TMP/torn" "$TMP/bare_nine"
     for d in half eight lies torn bare_nine; do ln -s "$libs/libcublasLt.so.13" "$TMP/$d/"; done
-    t "a missing cuBLASLt is named, with the place and the package" only "$TMP/none" "cuBLASLt is missing: no libcublasLt.so.13 in $TMP/none; install"
-    t "a missing cuDNN is named, with the place and the package" only "$TMP/half" "cuDNN is missing: no libcudnn.so.9 in $TMP/half; install"
+    t "a missing cuBLASLt is named, with the place and the package" only "$TMP/none" \
+        "cuBLASLt is missing: no libcublasLt.so.13 in $TMP/none; install"
+    t "a missing cuDNN is named, with the place and the package" only "$TMP/half" \
+        "cuDNN is missing: no libcudnn.so.9 in $TMP/half; install"
     : >"$TMP/eight/libcudnn.so.8"
-    t "cuDNN 8 in place of 9 is named" only "$TMP/eight" "cuDNN is there in another version, $TMP/eight/libcudnn.so.8, and libcudnn.so.9 is needed"
+    t "cuDNN 8 in place of 9 is named" only "$TMP/eight" \
+        "cuDNN is there in another version, $TMP/eight/libcudnn.so.8, and libcudnn.so.9 is needed"
     echo 'unsigned long cudnnGetVersion(void) { return 8907; }' >"$TMP/lies.c"
     grep -o '"cudnn[A-Z][A-Za-z]*"' trainer/cuda/libs.c | tr -d '"' | sort -u | grep -v cudnnGetVersion |
         sed 's/.*/void &(void); void &(void) {}/' >>"$TMP/lies.c"
     gcc -shared -fPIC -o "$TMP/lies/libcudnn.so.9" "$TMP/lies.c"
-    t "a cuDNN that says it is 8 is refused" only "$TMP/lies" "$TMP/lies/libcudnn.so.9 is version 8.9.7, and 9 is needed"
+    t "a cuDNN that says it is 8 is refused" only "$TMP/lies" \
+        "$TMP/lies/libcudnn.so.9 is version 8.9.7, and 9 is needed"
     echo 'int nothing;' >"$TMP/nine.c"
     gcc -shared -fPIC -o "$TMP/bare_nine/libcudnn.so.9" "$TMP/nine.c"
     t "a library without the functions is refused by name" only "$TMP/bare_nine" "libcudnn.so.9 has no cudnnGetVersion"
@@ -128,14 +150,24 @@ if [ -e libnnpipe-cuda.so ] && [ "$BUILD" = "$ROOT/build" ]; then
     mkdir -p "$pip/cudnn/lib" "$pip/cu13/lib"
     ln -s "$libs"/libcudnn*.so.9 "$pip/cudnn/lib/"
     ln -s "$libs"/libcublasLt.so.13 "$libs"/libnvrtc.so.13 "$libs"/libnvrtc-builtins.so.13.* "$pip/cu13/lib/"
-    gcc -std=c11 -D_GNU_SOURCE -I. -I"$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")/../include" -I"$(sh scripts/find_cudnn.sh)" -o "$TMP/probe" \
-        tests/fault/libs_probe.c trainer/cuda/libs.c "$BUILD/libnnpipe.a" -ldl || echo "not ok - the probe builds: see above"
+    gcc -std=c11 -D_GNU_SOURCE -I. -I"$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")/../include" \
+        -I"$(sh scripts/find_cudnn.sh)" -o "$TMP/probe" \
+        tests/fault/libs_probe.c trainer/cuda/libs.c "$BUILD/libnnpipe.a" -ldl ||
+        echo "not ok - the probe builds: see above"
     beside() { # what the probe printed: every library from pip's folders
-        grep -q "^cuDNN 9.* $pip/cudnn/lib/libcudnn.so.9$" "$1" && grep -q "^libcudnn_graph.so.9 $pip/cudnn/lib/" "$1" &&
+        grep -q "^cuDNN 9.* $pip/cudnn/lib/libcudnn.so.9$" "$1" &&
+            grep -q "^libcudnn_graph.so.9 $pip/cudnn/lib/" "$1" &&
             grep -q "^cuBLASLt 13.* $pip/cu13/lib/" "$1" && grep -q "^NVRTC 13.* $pip/cu13/lib/" "$1" &&
             grep -q "^libnvrtc-builtins.* $pip/cu13/lib/" "$1"
     }
-    named() { NNPIPE_CUDA_LIBS=$pip/cudnn/lib:$pip/cu13/lib NNPIPE_CUDA_LIBS_ONLY=1 "$TMP/probe" >"$TMP/named.txt" && beside "$TMP/named.txt" || { cat "$TMP/named.txt"; return 1; }; }
+    function named ()
+    {
+        NNPIPE_CUDA_LIBS=$pip/cudnn/lib:$pip/cu13/lib NNPIPE_CUDA_LIBS_ONLY=1 "$TMP/probe" >"$TMP/named.txt" &&
+            beside "$TMP/named.txt" || {
+                cat "$TMP/named.txt"
+                return 1
+            }
+    }
     t "libraries of named folders bring their own parts from there" named
     if unshare -m true 2>/dev/null; then
         # The toolkit is hidden and the loader's cache with it; the real files stay reachable elsewhere.
@@ -166,12 +198,19 @@ if [ -e "$BUILD/tests/emu/libnnpipe-cuda.so" ]; then
     mkdir -p "$TMP/none"
     export LD_LIBRARY_PATH="$BUILD/tests/emu"
     GPU=5
-    t "a GPU that is not there is told from one that is" fails emu "there is no cuda:5: this machine has one GPU, cuda:0" NNPIPE_CUDA_LIBS="$BUILD/tests/emu"
+    t "a GPU that is not there is told from one that is" fails emu \
+        "there is no cuda:5: this machine has one GPU, cuda:0" NNPIPE_CUDA_LIBS="$BUILD/tests/emu"
     GPU=0
-    t "a missing library ends a run by its name" fails emu "cuda:0: cuBLASLt is missing: no libcublasLt.so.13 in $TMP/none" NNPIPE_CUDA_LIBS="$TMP/none" NNPIPE_CUDA_LIBS_ONLY=1
-    t "a GPU is not usable without it, and devices says why" lists emu '"usable": false, "reason": "cuBLASLt is missing' NNPIPE_CUDA_LIBS="$TMP/none" NNPIPE_CUDA_LIBS_ONLY=1
-    t "auto names the library that keeps it from the GPU" warns emu "cuda:0: cuBLASLt is missing" NNPIPE_CUDA_LIBS="$TMP/none" NNPIPE_CUDA_LIBS_ONLY=1 LD_LIBRARY_PATH="$TMP/driver:$BUILD/tests/emu" NNPIPE_STUB_GPUS=1
-    t "no GPU ends a run" fails emu "the NVIDIA driver sees no GPU" NNPIPE_EMU_DEVICES=0 NNPIPE_CUDA_LIBS="$BUILD/tests/emu"
+    t "a missing library ends a run by its name" fails emu \
+        "cuda:0: cuBLASLt is missing: no libcublasLt.so.13 in $TMP/none" NNPIPE_CUDA_LIBS="$TMP/none" \
+        NNPIPE_CUDA_LIBS_ONLY=1
+    t "a GPU is not usable without it, and devices says why" lists emu \
+        '"usable": false, "reason": "cuBLASLt is missing' NNPIPE_CUDA_LIBS="$TMP/none" NNPIPE_CUDA_LIBS_ONLY=1
+    t "auto names the library that keeps it from the GPU" warns emu "cuda:0: cuBLASLt is missing" \
+        NNPIPE_CUDA_LIBS="$TMP/none" NNPIPE_CUDA_LIBS_ONLY=1 LD_LIBRARY_PATH="$TMP/driver:$BUILD/tests/emu" \
+        NNPIPE_STUB_GPUS=1
+    t "no GPU ends a run" fails emu "the NVIDIA driver sees no GPU" NNPIPE_EMU_DEVICES=0 \
+        NNPIPE_CUDA_LIBS="$BUILD/tests/emu"
     unset LD_LIBRARY_PATH
 else
     skip "a GPU that is not there is told from one that is" "there is no emulated runtime in this build"

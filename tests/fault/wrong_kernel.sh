@@ -46,11 +46,21 @@ quiet() { ! grep -q "is not used" "$(field run_dir "$TMP/right")/log" "$TMP/righ
 t "nothing is said of right kernels" quiet
 named() {
     for layer in first second; do
-        [ "$(grep -c "layer '$layer': the kernel 'onednn conv f32' gives wrong numbers" "$run/log")" -eq 1 ] || { cat "$run/log"; return 1; }
+        [ "$(grep -c "layer '$layer': the kernel 'onednn conv f32' gives wrong numbers" "$run/log")" -eq 1 ] || {
+            cat "$run/log"
+            return 1
+        }
     done
 }
 t "the log names the layers and the kernel, once" named
-close() { awk -v a="$(field test_loss "$TMP/wrong")" -v b="$(field test_loss "$TMP/right")" 'BEGIN { exit !(a > 0 && (a - b) / b < 1e-3 && (b - a) / b < 1e-3) }' || { field test_loss "$TMP/wrong"; field test_loss "$TMP/right"; return 1; }; }
+close() {
+    awk -v a="$(field test_loss "$TMP/wrong")" -v b="$(field test_loss "$TMP/right")" \
+        'BEGIN { exit !(a > 0 && (a - b) / b < 1e-3 && (b - a) / b < 1e-3) }' || {
+            field test_loss "$TMP/wrong"
+            field test_loss "$TMP/right"
+            return 1
+        }
+}
 t "its numbers are those of the right library, up to rounding" close
 other_bits() { [ "$(field weights_sha256 "$TMP/wrong")" != "$(field weights_sha256 "$TMP/right")" ]; }
 t "but not its bits: other kernels round otherwise" other_bits
@@ -60,13 +70,26 @@ rm -rf "$run/checkpoints/step-8" "$run/result.json"
 lines=$(grep -c "is not used" "$run/log")
 resume() { "$NNPIPE" train "$TMP/net.yaml" --json --resume "$run" >"$TMP/resumed" 2>"$TMP/resumed.err"; }
 t "the run goes on from step 4 where the library is right" resume
-same_bits() { [ "$(field weights_sha256 "$TMP/resumed")" = "$(field weights_sha256 "$TMP/wrong")" ] || { field weights_sha256 "$TMP/resumed"; field weights_sha256 "$TMP/wrong"; return 1; }; }
+same_bits() {
+    [ "$(field weights_sha256 "$TMP/resumed")" = "$(field weights_sha256 "$TMP/wrong")" ] || {
+        field weights_sha256 "$TMP/resumed"
+        field weights_sha256 "$TMP/wrong"
+        return 1
+    }
+}
 t "and ends with the same weights, bit for bit" same_bits
 not_again() { [ "$(grep -c "is not used" "$run/log")" -eq "$lines" ]; }
 t "and says nothing twice" not_again
 evaluates() { # with the run's verdict: the wrong library is not even asked
-    wrong "$NNPIPE" eval "$TMP/net.yaml" --weights "$run" --json >"$TMP/eval" 2>"$TMP/eval.err" || { cat "$TMP/eval.err"; return 1; }
-    [ "$(field loss "$TMP/eval")" = "$(field test_loss "$TMP/resumed")" ] || { field loss "$TMP/eval"; field test_loss "$TMP/resumed"; return 1; }
+    wrong "$NNPIPE" eval "$TMP/net.yaml" --weights "$run" --json >"$TMP/eval" 2>"$TMP/eval.err" || {
+        cat "$TMP/eval.err"
+        return 1
+    }
+    [ "$(field loss "$TMP/eval")" = "$(field test_loss "$TMP/resumed")" ] || {
+        field loss "$TMP/eval"
+        field test_loss "$TMP/resumed"
+        return 1
+    }
 }
 t "eval takes the run's kernels, too: its loss is the run's" evaluates
 [ "$failed" -eq 0 ]

@@ -32,18 +32,35 @@ ends_then_goes_on() {
     acc=$1 saved=$2
     shift 2
     rm -rf runs whole-runs
-    train whole -o runs=whole-runs -o "train.accumulate=$acc" -o 'loader.bad_samples={budget: 5%}' || { cat whole.err; return 1; }
+    train whole -o runs=whole-runs -o "train.accumulate=$acc" -o 'loader.bad_samples={budget: 5%}' || {
+        cat whole.err
+        return 1
+    }
     train cut -o runs=runs -o "train.accumulate=$acc" "$@"
     [ $? -eq 1 ] && [ "$(ls runs/*/checkpoints)" = "step-$saved" ] || { cat cut.err; ls runs/*/checkpoints; return 1; }
-    lines "$(echo runs/*/bad_samples.jsonl)" 2 && grep -q 'pictures/1/21.ppm' runs/*/bad_samples.jsonl && grep -q 'pictures/1/23.ppm' runs/*/bad_samples.jsonl || return 1
-    train end -o runs=runs -o "train.accumulate=$acc" --resume -o 'loader.bad_samples={budget: 5%}' || { cat end.err; return 1; }
+    lines "$(echo runs/*/bad_samples.jsonl)" 2 && grep -q 'pictures/1/21.ppm' runs/*/bad_samples.jsonl &&
+        grep -q 'pictures/1/23.ppm' runs/*/bad_samples.jsonl || return 1
+    train end -o runs=runs -o "train.accumulate=$acc" --resume -o 'loader.bad_samples={budget: 5%}' || {
+        cat end.err
+        return 1
+    }
     cmp whole-runs/*/bad_samples.jsonl runs/*/bad_samples.jsonl && lines "$(echo runs/*/bad_samples.jsonl)" 4 &&
         [ -n "$(field weights_sha256 whole)" ] && [ "$(field weights_sha256 whole)" = "$(field weights_sha256 end)" ]
 }
-t "policy: fail ends at the step of the bad sample, saved and listed" ends_then_goes_on 1 6 -o 'loader.bad_samples={policy: fail}'
-named() { grep -q "bad sample: .*pictures/1/21.ppm: " cut.err && ! grep -q "replaced" cut.err || { cat cut.err; return 1; }; }
+t "policy: fail ends at the step of the bad sample, saved and listed" ends_then_goes_on 1 6 -o \
+    'loader.bad_samples={policy: fail}'
+named() {
+    grep -q "bad sample: .*pictures/1/21.ppm: " cut.err && ! grep -q "replaced" cut.err || {
+        cat cut.err
+        return 1
+    }
+}
 t "no sample is said to be replaced" named
 t "so does a spent budget" ends_then_goes_on 1 6 -o 'loader.bad_samples={budget: 0%}'
 t "within an accumulation the last update is saved" ends_then_goes_on 4 4 -o 'loader.bad_samples={policy: fail}'
-again() { rm -rf runs && train cut -o runs=runs -o 'loader.bad_samples={policy: fail}'; train cut -o runs=runs --resume -o 'loader.bad_samples={policy: fail}'; [ $? -eq 1 ] && lines "$(echo runs/*/bad_samples.jsonl)" 2; }
+again() {
+    rm -rf runs && train cut -o runs=runs -o 'loader.bad_samples={policy: fail}'
+    train cut -o runs=runs --resume -o 'loader.bad_samples={policy: fail}'
+    [ $? -eq 1 ] && lines "$(echo runs/*/bad_samples.jsonl)" 2
+}
 t "gone on with under the same policy it ends there again, and lists nothing twice" again

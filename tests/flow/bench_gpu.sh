@@ -30,29 +30,50 @@ Y
 chmod +x "$TMP/bin/nvidia-smi" "$TMP/bin/nsys"
 export PEER_LOG=$TMP/peer.log NSYS_LOG=$TMP/nsys.log PATH="$TMP/bin:$PATH" NNPIPE
 
-bench() { PYTHONDONTWRITEBYTECODE=1 sh "$TMP/root/scripts/bench_gpu.sh" --cpu --seconds 0.2 --out "$TMP/out" --parts step,profile --tools nnpipe,torch "$@"; }
+bench() {
+    PYTHONDONTWRITEBYTECODE=1 sh "$TMP/root/scripts/bench_gpu.sh" --cpu --seconds 0.2 --out "$TMP/out" --parts \
+        step,profile --tools nnpipe,torch "$@"
+}
 lines() { grep -c "$@" "$TMP/out/results.jsonl"; } # lines that have the word
 all() { [ "$(lines "$1")" -eq "$2" ] || { echo "$1: $(lines "$1") lines, not $2"; return 1; }; }
 t "it runs to its table" bench --tf32
 cp "$OUT" "$TMP/table.txt"
 both() { # twice each: f32 and bf16, nnpipe and torch
-    all '"part": "step".*"deterministic": "yes".*"ok": true' 4 && all '"part": "step".*"deterministic": "no".*"ok": true' 4
+    all '"part": "step".*"deterministic": "yes".*"ok": true' 4 &&
+        all '"part": "step".*"deterministic": "no".*"ok": true' 4
 }
 t "each row is measured deterministic and not, on both sides" both
 asked() { # the peer is asked for what the row says
-    [ "$(grep -c '^step .*--deterministic' "$PEER_LOG")" -eq 2 ] && [ "$(grep -vc -e --deterministic -e '^versions' -e '^profile' "$PEER_LOG")" -eq 2 ] || { cat "$PEER_LOG"; return 1; }
+    [ "$(grep -c '^step .*--deterministic' "$PEER_LOG")" -eq 2 ] &&
+        [ "$(grep -vc -e --deterministic -e '^versions' -e '^profile' "$PEER_LOG")" -eq 2 ] || {
+            cat "$PEER_LOG"
+            return 1
+        }
 }
 t "PyTorch is told so" asked
-t "TF32 goes to f32 alone, and is named" sh -c '[ "$(grep -c -- "--precision f32.*--tf32" "$1")" -ge 2 ] && ! grep -q -- "--precision bf16.*--tf32" "$1" && grep -q "step resnet18 4 tf32" "$2"' - "$PEER_LOG" "$TMP/out/results.jsonl"
-seen() { all '"part": "step".*"gpu_seen".*"clocks.sm": 1980.0.*"clocks_event_reasons.active": \["0x0000000000000000", "0x0000000000000004"\]' 8 && all '"cell": "box".*A GPU, 580.1' 1; }
+tf32_goes_f32() (
+    [ "$(grep -c -- "--precision f32.*--tf32" "$1")" -ge 2 ] && ! grep -q -- "--precision bf16.*--tf32" "$1" &&
+        grep -q "step resnet18 4 tf32" "$2"
+)
+t "TF32 goes to f32 alone, and is named" tf32_goes_f32 "$PEER_LOG" "$TMP/out/results.jsonl"
+seen() {
+    all '"part": "step".*"gpu_seen".*"clocks.sm": 1980.0.*"clocks_event_reasons.active": \["0x0000000000000000", "0x0000000000000004"\]' 8 && all '"cell": "box".*A GPU, 580.1' 1
+}
 t "clocks, power and what held them back are kept with each" seen
-t "the engines that were chosen are kept with nnpipe's steps" all '"tool": "nnpipe".*engines-some GPU.txt": \["conv 3 = engine 7"\]' 4
+t "the engines that were chosen are kept with nnpipe's steps" all \
+    '"tool": "nnpipe".*engines-some GPU.txt": \["conv 3 = engine 7"\]' 4
 where() { # 100 of 50 steps, and the command that was profiled
-    grep -q '^| void bn_dgrad<8>(x, y) | 2.0 | 0.100 |' "$TMP/table.txt" && grep -q '^| a_kernel | 2.0 | 1.500 |' "$TMP/table.txt" &&
+    grep -q '^| void bn_dgrad<8>(x, y) | 2.0 | 0.100 |' "$TMP/table.txt" &&
+        grep -q '^| a_kernel | 2.0 | 1.500 |' "$TMP/table.txt" &&
         grep -q 'train.deterministic=true' "$NSYS_LOG" && grep -q 'train.deterministic=false' "$NSYS_LOG"
 }
 t "where a step's time goes is in the table, of both sides" where
-rows() { [ "$(grep -c "^| resnet18 at 64" "$TMP/table.txt")" -eq 4 ] || { grep "^| resnet" "$TMP/table.txt"; return 1; }; }
+rows() {
+    [ "$(grep -c "^| resnet18 at 64" "$TMP/table.txt")" -eq 4 ] || {
+        grep "^| resnet" "$TMP/table.txt"
+        return 1
+    }
+}
 t "the table has a row for each" rows
 without() { # nsys has to be there for that part, and is named
     rm "$TMP/bin/nsys"

@@ -5,7 +5,8 @@
 cd "$TMP" || exit 1
 "$NNPIPE" data synth --out s --samples 64 --test 8 >/dev/null || exit 1
 mkdir flat small zebra noclass && tar --zstd -C flat -xf s/train-00000.tar.zst || exit 1
-"$NNPIPE" data pack flat --out packed --resize 20 --quality 90 >/dev/null && tar -C small -xf packed/train-00000.tar || exit 1
+"$NNPIPE" data pack flat --out packed --resize 20 --quality 90 >/dev/null && tar -C small -xf packed/train-00000.tar ||
+    exit 1
 first=$(ls flat | head -n 1)
 mkdir zebra/zebra && cp flat/"$first"/*.jpg zebra/zebra && cp flat/*/*.jpg noclass || exit 1
 cp -r flat mixed && for f in small/*/*; do cp "$f" "mixed/${f#small/}.jpg"; done || exit 1
@@ -42,7 +43,8 @@ t "so is a glob without a match" refused data.test "no file matches" '5s/folder/
 t "a class that train lacks" refused data.test "the class 'zebra' is not among the 8 classes" '5s/flat/zebra/'
 t "images in no class" refused data.train "64 of its 64 samples are in no class" '4s/flat/noclass/'
 t "one class" refused data.train "all its samples are of one class, 'zebra'" '4s/flat/zebra/'
-t "images of another size than the network's" refused data.test "its images are 20x20, the network is built for 32x32" '5s/flat/small/'
+t "images of another size than the network's" refused data.test "its images are 20x20, the network is built for 32x32" \
+    '5s/flat/small/'
 t "images of several sizes without a resize" refused data.train "its images differ in size" '4s/flat/mixed/'
 t "no image at all" refused data.train "is an image by its name" '4s/folder, path: flat/folder, path: packed/'
 t "a folder where a file should be" refused data.train "flat" '4s/folder/tar/'
@@ -62,7 +64,11 @@ t "and has none where it has looked" says '"note": ""' whole net.yaml
 t "train unpacks it" "$NNPIPE" train packed.yaml -o runs=runs
 t "after that check looks at it" says "the pictures were not decoded" "$NNPIPE" check packed.yaml
 rm -rf runs
-written() { find . -newer stamp ! -path './cache*' ! -name 'said.txt' ! -name 'out.txt' ! -name 'says.txt' -type f | grep . && return 1; return 0; }
+written() {
+    find . -newer stamp ! -path './cache*' ! -name 'said.txt' ! -name 'out.txt' ! -name 'says.txt' -type f | grep . &&
+        return 1
+    return 0
+}
 touch stamp
 "$NNPIPE" check net.yaml >/dev/null 2>&1
 t "check writes nothing but indexes" written
@@ -73,10 +79,18 @@ rm -rf "$XDG_CACHE_HOME"
 "$NNPIPE" daemon >daemon.txt 2>&1 &
 daemon=$!
 for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
-t "a set to unpack can be submitted, and that is said" says "has to be unpacked before it can be read" "$NNPIPE" submit packed.yaml --priority -1
+t "a set to unpack can be submitted, and that is said" says "has to be unpacked before it can be read" \
+    "$NNPIPE" submit packed.yaml --priority -1
 t "it was not unpacked by that" sh -c '! ls "$XDG_CACHE_HOME/nnpipe/unpacked"/*.part 2>/dev/null | grep .'
 state() { "$NNPIPE" status 1 --json | sed -n 's/.*"state": "\([a-z]*\)".*/\1/p'; }
-becomes_done() { for _ in $(tries 200); do [ "$(state)" = done ] && return; sleep 0.1; done; "$NNPIPE" status 1; return 1; }
+becomes_done() {
+    for _ in $(tries 200); do
+        [ "$(state)" = done ] && return
+        sleep 0.1
+    done
+    "$NNPIPE" status 1
+    return 1
+}
 t "the run unpacks it and is done" becomes_done
 t "one that is wrong is refused as before" exits 2 "$NNPIPE" submit wrong.yaml
 kill $daemon
@@ -87,8 +101,10 @@ if mount_faulty flat slow; then
     sed "4s|flat|$TMP/slow|" net.yaml >slow.yaml
     echo 'hang *' >slow/.control
     t "a listing that takes longer than the limit is no mistake" "$NNPIPE" check slow.yaml --seconds 0.5
-    t "and is said" says "the data were not looked at: listing them takes longer than 0.5 s" "$NNPIPE" check slow.yaml --seconds 0.5
-    t "the service's check says it" says '"note": "the data were not looked at: listing them takes longer than 2 s"' whole slow.yaml
+    t "and is said" says "the data were not looked at: listing them takes longer than 0.5 s" \
+        "$NNPIPE" check slow.yaml --seconds 0.5
+    t "the service's check says it" says '"note": "the data were not looked at: listing them takes longer than 2 s"' \
+        whole slow.yaml
     echo clear >slow/.control
     t "when it answers again the data are looked at" says "the pictures were not decoded" "$NNPIPE" check slow.yaml
 else

@@ -24,7 +24,8 @@ all_flags() {
     listed >"$TMP/all" && [ "$(wc -l <"$TMP/all")" -gt 20 ] || return 1
     while read -r command; do
         case $command in
-        data | bench) listed $command | while read -r second; do completes $command $second || { echo "$command $second"; return 1; }; done || return 1 ;;
+        data | bench) listed $command | while read -r second; do completes $command $second ||
+            { echo "$command $second"; return 1; }; done || return 1 ;;
         *) completes $command || { echo "$command"; return 1; } ;;
         esac
     done <"$TMP/all"
@@ -41,13 +42,15 @@ t "a command that is begun is ended" becomes "selftest" sel
 t "so is one of a group" becomes "stats" data st
 t "and one behind help" becomes "loader" help bench lo
 t "-o completes keys, up to the '='" becomes "train.epochs= train.eval_every=" train x.yaml -o train.e
-t "a key is completed with dots, not with folders" becomes "optimizer.adamw.beta1= optimizer.adamw.beta2=" train x.yaml -o optimizer.adamw.b
+t "a key is completed with dots, not with folders" becomes "optimizer.adamw.beta1= optimizer.adamw.beta2=" train \
+    x.yaml -o optimizer.adamw.b
 t "a key's values are completed behind the '='" becomes "decoded device" train x.yaml -o loader.cache = de
 t "or right behind it" becomes "false true" train x.yaml -o train.deterministic =
 t "a flag's value that has words" becomes "test train" eval x.yaml --set t
 mkdir "$TMP/files" "$TMP/files/data" && touch "$TMP/files/a.yaml" "$TMP/files/b.yml" "$TMP/files/Makefile"
 t "CONFIG is a YAML file or a folder" becomes "$TMP/files/a.yaml $TMP/files/b.yml $TMP/files/data" train "$TMP/files/"
-t "PATH may be anything" becomes "$TMP/files/Makefile $TMP/files/a.yaml $TMP/files/b.yml $TMP/files/data" data ls "$TMP/files/"
+t "PATH may be anything" becomes "$TMP/files/Makefile $TMP/files/a.yaml $TMP/files/b.yml $TMP/files/data" data ls \
+    "$TMP/files/"
 t "a flag that takes a folder gets folders" becomes "$TMP/files/data" data pack x --out "$TMP/files/"
 # Runs' numbers, by what may be done with them: as a service with these would tell.
 cat >"$TMP/nnpipe" <<'N'

@@ -45,19 +45,38 @@ Y
 
 # field NAME FILE: a field of the last line that has it
 field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
-same() { [ -n "$(field "$1" "$2")" ] && [ "$(field "$1" "$2")" = "$(field "$1" "$3")" ] || { echo "$1: $(field "$1" "$2") and $(field "$1" "$3")"; return 1; }; }
+same() {
+    [ -n "$(field "$1" "$2")" ] && [ "$(field "$1" "$2")" = "$(field "$1" "$3")" ] || {
+        echo "$1: $(field "$1" "$2") and $(field "$1" "$3")"
+        return 1
+    }
+}
 # close A B TOLERANCE: two numbers, by the larger one
-close() { awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN { d = a - b; m = a > b ? a : b; if (d < 0) d = -d; exit !(m > 0 && d <= t * m) }' || { echo "$1 and $2"; return 1; }; }
+close() {
+    awk -v a="$1" -v b="$2" -v t="$3" \
+        'BEGIN { d = a - b; m = a > b ? a : b; if (d < 0) d = -d; exit !(m > 0 && d <= t * m) }' || {
+            echo "$1 and $2"
+            return 1
+        }
+}
 # train OUT ARGS...: a run below its own folder, its JSON lines in $TMP/OUT
 train() {
     out=$1
     shift
-    "$NNPIPE" train "$TMP/net.yaml" --json -o runs="$TMP/runs-$out" "$@" >"$TMP/$out" 2>"$TMP/$out.err" || { code=$?; tail -n 2 "$TMP/$out.err"; return $code; }
+    "$NNPIPE" train "$TMP/net.yaml" --json -o runs="$TMP/runs-$out" "$@" >"$TMP/$out" 2>"$TMP/$out.err" || {
+        code=$?
+        tail -n 2 "$TMP/$out.err"
+        return $code
+    }
 }
 # curve A B TOLERANCE: the losses of all steps, and the test's
 curve() {
-    for f in "$1" "$2"; do sed -n 's/.*"event": "step".*"loss": \([^,]*\).*/\1/p; s/.*"test_loss": \([^,]*\).*"weights.*/\1/p' "$TMP/$f" >"$TMP/$f.loss"; done
-    [ "$(wc -l <"$TMP/$1.loss")" -eq 17 ] && paste "$TMP/$1.loss" "$TMP/$2.loss" | awk -v t="$3" '{ d = $1 - $2; if (d < 0) d = -d; if (!(d <= t * $1)) { print "line " NR ": " $0; bad = 1 } } END { exit bad }'
+    for f in "$1" "$2"; do
+        sed -n 's/.*"event": "step".*"loss": \([^,]*\).*/\1/p; s/.*"test_loss": \([^,]*\).*"weights.*/\1/p' "$TMP/$f" \
+            >"$TMP/$f.loss"
+    done
+    [ "$(wc -l < "$TMP/$1.loss")" -eq 17 ] && paste "$TMP/$1.loss" "$TMP/$2.loss" |
+        awk -v t="$3" '{ d = $1 - $2; if (d < 0) d = -d; if (!(d <= t * $1)) { print "line " NR ": " $0; bad = 1 } } END { exit bad }'
 }
 
 case $EMU in
@@ -74,7 +93,10 @@ t "and one in bf16" train cpu-bf16 --device cpu -o precision=bf16
 while read -r precision like tolerance; do
     t "$precision: a run ends with exit 0" train "$precision" -o precision="$precision"
     t "$precision: its losses are the CPU device's in $like, to $tolerance" curve "$precision" "cpu-$like" "$tolerance"
-    again() { train again -o precision="$precision" -o loader.readers=1 && same weights_sha256 "$TMP/$precision" "$TMP/again"; }
+    function again ()
+    {
+        train again -o precision="$precision" -o loader.readers=1 && same weights_sha256 "$TMP/$precision" "$TMP/again"
+    }
     t "$precision: the same seed gives the same weights again" again
 done <<TABLE
 f32 f32 0.0001
@@ -90,7 +112,11 @@ t "so they are where engines may add in any order" summed
 orders() {
     for seed in $(seq 2 $((seeds + 1))); do
         for precision in f32 f16; do
-            NNPIPE_EMU_SEED=$seed train order -o precision=$precision && same weights_sha256 "$TMP/$precision" "$TMP/order" || { echo "seed $seed, $precision"; return 1; }
+            NNPIPE_EMU_SEED=$seed train order -o precision=$precision &&
+                same weights_sha256 "$TMP/$precision" "$TMP/order" || {
+                    echo "seed $seed, $precision"
+                    return 1
+                }
         done
     done
 }
@@ -126,7 +152,8 @@ resumed() { # resumed NAME ARGS...: with another order of streams, and without t
 }
 t "f32: stopped with 75 and resumed gives the weights of one run" resumed f32
 falls() { # pixels so large that gradients overflow: the loss's scale falls
-    resumed f16 -o precision=f16 -o optimizer.sgd.lr=0.0001 -o 'loader.normalize={mean: [0.5, 0.5, 0.5], std: [0.005, 0.005, 0.005]}' \
+    resumed f16 -o precision=f16 -o optimizer.sgd.lr=0.0001 -o \
+        'loader.normalize={mean: [0.5, 0.5, 0.5], std: [0.005, 0.005, 0.005]}' \
         -o 'model=[{conv: {out: 12, kernel: 3}}, {block: {name: more, use: basic}}, global_avgpool, {linear: {out: classes}}]' || return 1
     grep -rqa 'scaler 8192 ' "$TMP/runs-half-f16" || { grep -rhoa 'scaler [0-9]* ' "$TMP/runs-half-f16"; return 1; }
 }
@@ -136,16 +163,25 @@ t "f16: so with a loss scale that has fallen" falls
 evals() {
     run=$(field run_dir "$TMP/f32")
     for device in cuda:0 cpu; do
-        "$NNPIPE" eval "$TMP/net.yaml" --weights "$run" --device $device --json >"$TMP/eval-$device" 2>"$TMP/eval.err" || { cat "$TMP/eval.err"; return 1; }
+        "$NNPIPE" eval "$TMP/net.yaml" --weights "$run" --device $device --json >"$TMP/eval-$device" 2>"$TMP/eval.err" \
+            || {
+                cat "$TMP/eval.err"
+                return 1
+            }
     done
-    same accuracy "$TMP/eval-cuda:0" "$TMP/eval-cpu" && close "$(field loss "$TMP/eval-cuda:0")" "$(field loss "$TMP/eval-cpu")" 0.00001 &&
+    same accuracy "$TMP/eval-cuda:0" "$TMP/eval-cpu" && close "$(field loss "$TMP/eval-cuda:0")" \
+        "$(field loss "$TMP/eval-cpu")" 0.00001 &&
         close "$(field loss "$TMP/eval-cuda:0")" "$(field test_loss "$TMP/f32")" 0.00001 # engines may be others
 }
 t "eval of its checkpoint gives the run's numbers there, and the CPU device's" evals
 
 # --- memory
 full() { # full BYTES TEXT: ends with 1 and these words
-    NNPIPE_EMU_MEMORY=$1 exits 1 "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-full" -o loader.batch=64 >"$TMP/full.txt" 2>&1 && grep -q -- "$2" "$TMP/full.txt" || { tail -n 1 "$TMP/full.txt"; return 1; }
+    NNPIPE_EMU_MEMORY=$1 exits 1 "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-full" -o loader.batch=64 \
+        >"$TMP/full.txt" 2>&1 && grep -q -- "$2" "$TMP/full.txt" || {
+            tail -n 1 "$TMP/full.txt"
+            return 1
+        }
 }
 fitting() { # 32 MiB of workspace, and half of what a batch of 64 wants
     full 35000000 "a batch of 64 takes 0.00. GB and 0.034 GB of workspace, and 0.035 of its 0.035 GB are free beside the weights; loader.batch: [0-9]* would fit" || return 1
@@ -159,7 +195,10 @@ steady() { NNPIPE_EMU_STEADY=1 train steady "$@"; }
 t "nothing is allocated behind the first steps" steady
 t "nor with AdamW and gradients of two batches" steady -o 'optimizer={adamw: {lr: 0.01}}' -o train.accumulate=2
 t "nor pageable memory copied where the GPU keeps the pictures" steady -o loader.cache=device
-allocates() { NNPIPE_EMU_STEADY=1 "$NNPIPE" selftest --device cuda:0 --precision f32 --only "batchnorm, relu"; [ $? -ge 128 ]; }
+allocates() {
+    NNPIPE_EMU_STEADY=1 "$NNPIPE" selftest --device cuda:0 --precision f32 --only "batchnorm, relu"
+    [ $? -ge 128 ]
+}
 t "which would be seen: the self-test does allocate" allocates
 
 # --- each call that can fail: some 3500 in a short run
@@ -177,8 +216,12 @@ t "$fails calls of CUDA, cuDNN and cuBLASLt, each failing once, end a run in wor
 
 # --- the self-test, on small networks of each kind
 small() {
-    for network in "conv 3x3 with bias" "conv 3x3 groups 4" "conv, relu" "batchnorm, add" "maxpool 3x3" "linear, relu" "dropout" "concat of" "cross-entropy, both" "residual block"; do
-        "$NNPIPE" selftest --device cuda:0 --only "$network" --seed 11 --json >"$TMP/self.txt" 2>&1 || { grep -v '"ok": true' "$TMP/self.txt" | tail -n 3; return 1; }
+    for network in "conv 3x3 with bias" "conv 3x3 groups 4" "conv, relu" "batchnorm, add" "maxpool 3x3" "linear, relu" \
+        "dropout" "concat of" "cross-entropy, both" "residual block"; do
+        "$NNPIPE" selftest --device cuda:0 --only "$network" --seed 11 --json >"$TMP/self.txt" 2>&1 || {
+            grep -v '"ok": true' "$TMP/self.txt" | tail -n 3
+            return 1
+        }
     done
 }
 t "the self-test passes" small

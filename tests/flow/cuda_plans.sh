@@ -4,7 +4,8 @@
 EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
 case $EMU in *build-thread*) thread=1 ;; *) thread= ;; esac
 if [ ! -e "$EMU/libnnpipe-cuda.so" ] || [ -n "$thread" ]; then
-    skip "cuDNN's plans over the emulated runtime" "${thread:+sixty times slower here}${thread:-this build has no headers of CUDA and cuDNN}"
+    skip "cuDNN's plans over the emulated runtime" \
+        "${thread:+sixty times slower here}${thread:-this build has no headers of CUDA and cuDNN}"
     exit 0
 fi
 NNPIPE=$EMU/nnpipe # the plugin is beside it
@@ -44,10 +45,19 @@ Y
 train() {
     out=$1
     shift
-    "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-$out" "$@" >"$TMP/$out" 2>&1 || { code=$?; tail -n 2 "$TMP/$out"; return $code; }
+    "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-$out" "$@" >"$TMP/$out" 2>&1 || {
+        code=$?
+        tail -n 2 "$TMP/$out"
+        return $code
+    }
 }
 weights() { sed -n 's/.*, weights \([0-9a-f]*\),.*/\1/p' "$TMP/$1"; }
-same() { [ -n "$(weights "$1")" ] && [ "$(weights "$1")" = "$(weights "$2")" ] || { echo "weights $(weights "$1") and $(weights "$2")"; return 1; }; }
+same() {
+    [ -n "$(weights "$1")" ] && [ "$(weights "$1")" = "$(weights "$2")" ] || {
+        echo "weights $(weights "$1") and $(weights "$2")"
+        return 1
+    }
+}
 said() { [ "$(grep -c -- "$2" "$TMP/$1")" -eq "${3:-1}" ] || { cat "$TMP/$1"; return 1; }; }
 
 t "a run to compare with" train first
@@ -60,9 +70,15 @@ refused() {
         said refused '^stem: cannot be captured in a CUDA graph: cuDNN refuses to run a plan: .*; steps are queued call by call'
 }
 t "an engine that refuses capture is named once, and the run ends with the same weights" refused
-silent() { NNPIPE_EMU_NO_CAPTURE="4=1 5=1" train silent && same first silent && said silent '^stem: cannot be captured in a CUDA graph'; }
+silent() {
+    NNPIPE_EMU_NO_CAPTURE="4=1 5=1" train silent && same first silent &&
+        said silent '^stem: cannot be captured in a CUDA graph'
+}
 t "so it is where the capture breaks without an error" silent
-ungraphed() { NNPIPE_EMU_NO_CAPTURE="4 5" NNPIPE_CUDA_GRAPH=0 train ungraphed && same first ungraphed && said ungraphed 'CUDA graph' 0; }
+ungraphed() {
+    NNPIPE_EMU_NO_CAPTURE="4 5" NNPIPE_CUDA_GRAPH=0 train ungraphed && same first ungraphed &&
+        said ungraphed 'CUDA graph' 0
+}
 t "NNPIPE_CUDA_GRAPH=0 captures nothing" ungraphed
 
 # --- which plans are built: five shapes (two forward, two weight gradients, one input gradient), two plans
@@ -103,7 +119,8 @@ left_out() { NNPIPE_EMU_NO_BUILD=4 train left && same second left && said left '
 t "and where one before it does not build" left_out
 gone() {
     NNPIPE_EMU_NO_BUILD=5 train gone && same other gone &&
-        said gone '^stem: the engine 40:2=1 of the cache is not there any more (5 of its convolutions): timed anew' && ! grep -q 40:2=1 "$CACHE"
+        said gone '^stem: the engine 40:2=1 of the cache is not there any more (5 of its convolutions): timed anew' &&
+        ! grep -q 40:2=1 "$CACHE"
 }
 t "a choice that does not build any more is told, and timed anew" gone
 resumes() {
@@ -118,8 +135,16 @@ older() {
 }
 t "choices of an older version are told, and made anew" older
 many() { # 5000 that other networks left
-    mkdir -p "${CACHE%/*}" && seq 5000 | sed 's/.*/plan other_& 7:1=1 0.5/' >"$CACHE" && train many && [ "$(wc -l <"$CACHE")" -eq 4096 ] && [ "$(grep -c conv_ "$CACHE")" -eq 5 ] || { wc -l "$CACHE"; return 1; }
-    grep -q 'plan conv_' "$TMP/runs-many"/*/checkpoints/step-8/manifest.json && ! grep -q 'plan other_' "$TMP/runs-many"/*/checkpoints/step-8/manifest.json || { echo "a checkpoint has others' choices"; return 1; }
+    mkdir -p "${CACHE%/*}" && seq 5000 | sed 's/.*/plan other_& 7:1=1 0.5/' >"$CACHE" && train many &&
+        [ "$(wc -l < "$CACHE")" -eq 4096 ] && [ "$(grep -c conv_ "$CACHE")" -eq 5 ] || {
+            wc -l "$CACHE"
+            return 1
+        }
+    grep -q 'plan conv_' "$TMP/runs-many"/*/checkpoints/step-8/manifest.json &&
+        ! grep -q 'plan other_' "$TMP/runs-many"/*/checkpoints/step-8/manifest.json || {
+            echo "a checkpoint has others' choices"
+            return 1
+        }
 }
 t "a full cache drops its oldest, and a checkpoint has this network's alone" many
 
@@ -136,23 +161,33 @@ rechosen() {
     (export NNPIPE_EMU_CLOCK=1 && for v in "$@"; do export "${v?}"; done && train chosen -o train.epochs=1) || return 1
     [ "$(cut -d' ' -f3 "$CACHE" | sort -u)" = "$id" ] || { cat "$CACHE"; return 1; }
 }
-t "the faster engine is taken, however long the host takes to queue it" chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=100 5=50" NNPIPE_EMU_HOST_US="5=900"
+t "the faster engine is taken, however long the host takes to queue it" chosen 40:2=1 \
+    NNPIPE_EMU_DEVICE_US="4=100 5=50" NNPIPE_EMU_HOST_US="5=900"
 has_time() { [ "$(cut -d' ' -f4 "$CACHE" | sort -u)" = 0.0505 ] || { cat "$CACHE"; return 1; }; }
 t "its time is kept" has_time
 t "another is asked for by NNPIPE_CUDA_RETUNE alone" rechosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=200 5=1000"
 t "which times again" rechosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=200 5=1000" NNPIPE_CUDA_RETUNE=1
 t "cuDNN's first choice stays where another is faster by 2 %" chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=2000 5=1960"
 t "and goes where it is so by 4 %" chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=2000 5=1920"
-t "an engine that cannot be captured is passed over" chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=200 5=1000" NNPIPE_EMU_NO_CAPTURE=4
+t "an engine that cannot be captured is passed over" chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=200 5=1000" \
+    NNPIPE_EMU_NO_CAPTURE=4
 t "and taken where there is no other" chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=200 5=1000" NNPIPE_EMU_NO_CAPTURE="4 5"
-t "so it is where nothing is captured" chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=200 5=1000" NNPIPE_EMU_NO_CAPTURE="4" NNPIPE_CUDA_GRAPH=0
+t "so it is where nothing is captured" chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=200 5=1000" NNPIPE_EMU_NO_CAPTURE="4" \
+    NNPIPE_CUDA_GRAPH=0
 
 # --- workspace: 32 MiB are the linear layer's
-t "a plan that wants a twentieth of the memory is left out" chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=200 5=1000" NNPIPE_EMU_MEMORY=100000000 NNPIPE_EMU_WORKSPACE="4=5000001"
-t "but not where the others want more" chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=1000 5=200" NNPIPE_EMU_MEMORY=100000000 NNPIPE_EMU_WORKSPACE="4=5000001 5=5000002"
+t "a plan that wants a twentieth of the memory is left out" chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=200 5=1000" \
+    NNPIPE_EMU_MEMORY=100000000 NNPIPE_EMU_WORKSPACE="4=5000001"
+t "but not where the others want more" chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=1000 5=200" NNPIPE_EMU_MEMORY=100000000 \
+    NNPIPE_EMU_WORKSPACE="4=5000001 5=5000002"
 given_back() { # 60 MB that are wanted by the slower plans
-    chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=1000 5=200" NNPIPE_EMU_WORKSPACE="4=60000000" NNPIPE_EMU_BYTES="$TMP/bytes" && [ "$(cat "$TMP/bytes")" -lt 40000000 ] &&
-        chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=200 5=1000" NNPIPE_EMU_WORKSPACE="4=60000000" NNPIPE_EMU_BYTES="$TMP/bytes" && [ "$(cat "$TMP/bytes")" -gt 60000000 ] || { cat "$TMP/bytes"; return 1; }
+    chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=1000 5=200" NNPIPE_EMU_WORKSPACE="4=60000000" NNPIPE_EMU_BYTES="$TMP/bytes" &&
+        [ "$(cat "$TMP/bytes")" -lt 40000000 ] &&
+        chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=200 5=1000" NNPIPE_EMU_WORKSPACE="4=60000000" \
+            NNPIPE_EMU_BYTES="$TMP/bytes" && [ "$(cat "$TMP/bytes")" -gt 60000000 ] || {
+                cat "$TMP/bytes"
+                return 1
+            }
 }
 t "the workspace is as large as the chosen plans want" given_back
 [ "$failed" -eq 0 ]

@@ -1,4 +1,5 @@
-# 500 damaged pictures among as many sound ones (tests/golden/damage.py): each has Pillow's verdict, decoded whole and as a
+# 500 damaged pictures among as many sound ones (tests/golden/damage.py): each has Pillow's verdict, decoded whole and
+# as a
 # crop; and a run on them ends with the same weights whatever the cache, the readers, the I/O backend,
 # and whether it is killed: at KILLS (20) of its 100 steps.
 . "$(dirname "$0")/../lib.sh"
@@ -8,7 +9,8 @@ kills=${KILLS:-20}
 [ -x "$python" ] || { skip "damaged pictures" "no $python"; exit 0; }
 cd "$ROOT" || exit 1
 mkdir "$TMP/bases" "$TMP/set"
-t "the tool that makes sound pictures builds" ${CC:-gcc} -std=c11 -D_GNU_SOURCE -I. -o "$TMP/make_bases" tests/golden/damage_bases.c tests/unit/made_images.c -ljpeg
+t "the tool that makes sound pictures builds" ${CC:-gcc} -std=c11 -D_GNU_SOURCE -I. -o "$TMP/make_bases" \
+    tests/golden/damage_bases.c tests/unit/made_images.c -ljpeg
 t "it makes them" "$TMP/make_bases" "$TMP/bases"
 t "500 damaged pictures" "$python" tests/golden/damage.py make "$TMP/bases" "$TMP/set"
 cat "$OUT"
@@ -50,7 +52,8 @@ t "decoded whole, those are bad that Pillow refuses" verify
 
 # run RUNS CACHE READERS IO: whole
 run() {
-    "$NNPIPE" train "$TMP/damaged.yaml" --json -o "runs=$TMP/$1" -o "loader.cache=$2" -o "loader.readers=$3" -o "loader.io=$4" >"$TMP/life" 2>"$TMP/err" || {
+    "$NNPIPE" train "$TMP/damaged.yaml" --json -o "runs=$TMP/$1" -o "loader.cache=$2" -o "loader.readers=$3" -o \
+        "loader.io=$4" >"$TMP/life" 2>"$TMP/err" || {
         tail -n 2 "$TMP/err"
         return 1
     }
@@ -60,7 +63,12 @@ run() {
 first() { run first none 1 pread && wanted=$weights && named "$dir/bad_samples.jsonl"; }
 t "decoded as crops, those are bad that Pillow refuses" first
 [ $failed -eq 0 ] || exit 1
-same() { run "$@" && named "$dir/bad_samples.jsonl" && [ "$weights" = "$wanted" ] || { echo "weights $weights, not $wanted"; return 1; }; }
+same() {
+    run "$@" && named "$dir/bad_samples.jsonl" && [ "$weights" = "$wanted" ] || {
+        echo "weights $weights, not $wanted"
+        return 1
+    }
+}
 other=uring
 t "the same weights with io_uring" same uring none 2 uring || other=pread
 n=2
@@ -78,16 +86,20 @@ killed() {
     set -- none encoded decoded "{decoded: 5M}"
     shift $((k % 4))
     : >"$TMP/life" # not left to the child, which may come late
-    "$NNPIPE" train "$TMP/damaged.yaml" --json -o "runs=$runs" -o "loader.cache=$1" -o "loader.readers=$((k % 8 + 1))" -o loader.io=pread >"$TMP/life" 2>"$TMP/err" &
+    "$NNPIPE" train "$TMP/damaged.yaml" --json -o "runs=$runs" -o "loader.cache=$1" -o "loader.readers=$((k % 8 + 1))" \
+        -o loader.io=pread >"$TMP/life" 2>"$TMP/err" &
     pid=$!
-    while kill -0 $pid 2>/dev/null && ! grep -q "\"event\": *\"step\".*\"step\": *$k[,}]" "$TMP/life"; do sleep 0.01; done
+    while kill -0 $pid 2>/dev/null && ! grep -q "\"event\": *\"step\".*\"step\": *$k[,}]" "$TMP/life"; do
+        sleep 0.01
+    done
     kill -KILL $pid 2>/dev/null
     wait $pid 2>/dev/null
     ls "$runs"/*/checkpoints/step-* >/dev/null || return 1
     [ ! -e "$runs"/*/result.json ] || return 0 # it was faster than the kill
     set -- none "{decoded: 5M}" encoded decoded
     shift $((k / 4 % 4))
-    "$NNPIPE" train "$TMP/damaged.yaml" --resume --json -o "runs=$runs" -o "loader.cache=$1" -o "loader.readers=$((k / 3 % 8 + 1))" -o "loader.io=$other" >"$TMP/life" 2>"$TMP/err" || {
+    "$NNPIPE" train "$TMP/damaged.yaml" --resume --json -o "runs=$runs" -o "loader.cache=$1" -o \
+        "loader.readers=$((k / 3 % 8 + 1))" -o "loader.io=$other" >"$TMP/life" 2>"$TMP/err" || {
         tail -n 2 "$TMP/err"
         return 1
     }

@@ -3,15 +3,25 @@
 cd "$TMP" || exit 1
 
 t "synth writes a set" "$NNPIPE" data synth --out shapes --samples 300 --test 50
-t "its shards are ordinary .tar.zst" sh -c 'mkdir x && tar --zstd -C x -xf shapes/train-00000.tar.zst && [ "$(find x -name "*.jpg" | wc -l)" -eq 300 ]'
+shards_ordinary_tar() (
+    mkdir x && tar --zstd -C x -xf shapes/train-00000.tar.zst && [ "$(find x -name "*.jpg" | wc -l)" -eq 300 ]
+)
+t "its shards are ordinary .tar.zst" shards_ordinary_tar
 t "verify finds nothing bad" says '"samples": 300, "bytes"' "$NNPIPE" data verify 'shapes/train-*.tar.zst' --json
 t "synth does not mix sets" exits 1 "$NNPIPE" data synth --out shapes --samples 3
-t "the same seed gives the same bytes" sh -c '"$1" data synth --out again --samples 300 --test 50 >/dev/null && cmp shapes/train-00000.tar.zst again/train-00000.tar.zst' sh "$NNPIPE"
+same_seed_gives() (
+    "$NNPIPE" data synth --out again --samples 300 --test 50 >/dev/null &&
+        cmp shapes/train-00000.tar.zst again/train-00000.tar.zst
+)
+t "the same seed gives the same bytes" same_seed_gives
 
 "$NNPIPE" data ls x --source folder 2>/dev/null | sort >folder.txt
 for format in gnu pax ustar v7; do
     tar --format=$format -C x -cf "$format.tar" .
-    t "a $format archive lists as its folder" sh -c '"$1" data ls "$2.tar" 2>/dev/null | sort | cmp - folder.txt' sh "$NNPIPE" $format
+    format_archive_lists() (
+        "$1" data ls "$2.tar" 2>/dev/null | sort | cmp - folder.txt
+    )
+    t "a $format archive lists as its folder" format_archive_lists "$NNPIPE" $format
 done
 gzip -k gnu.tar
 zstd -q gnu.tar
@@ -19,38 +29,92 @@ t "a .tar.gz lists as its folder" sh -c '"$1" data ls gnu.tar.gz 2>/dev/null | s
 t "a one-frame .tar.zst is unpacked, and that is said" says "unpacking" "$NNPIPE" data ls gnu.tar.zst
 t "and only once" sh -c '! "$1" data ls gnu.tar.zst 2>&1 | grep -q unpacking' sh "$NNPIPE"
 
-t "pack copies JPEGs byte for byte" sh -c '"$1" data pack x --out plain --shard-size 100K && mkdir y && for s in plain/*.tar; do tar -C y -xf $s; done && diff -r x y && [ "$(ls plain/*.tar | wc -l)" -gt 2 ]' sh "$NNPIPE"
+pack_copies_jpegs() (
+    "$NNPIPE" data pack x --out plain --shard-size 100K && mkdir y && for s in plain/*.tar; do
+        tar -C y -xf $s
+    done && diff -r x y && [ "$(ls plain/*.tar | wc -l)" -gt 2 ]
+)
+t "pack copies JPEGs byte for byte" pack_copies_jpegs
 shuffled() {
-    for seed in 1 1b 2; do "$NNPIPE" data pack x --out "shuffled-$seed" --shuffle "${seed%b}" >/dev/null || return 1; done
-    cmp shuffled-1/train-00000.tar shuffled-1b/train-00000.tar && ! cmp -s shuffled-1/train-00000.tar shuffled-2/train-00000.tar || return 1
+    for seed in 1 1b 2; do
+        "$NNPIPE" data pack x --out "shuffled-$seed" --shuffle "${seed%b}" >/dev/null || return 1
+    done
+    cmp shuffled-1/train-00000.tar shuffled-1b/train-00000.tar &&
+        ! cmp -s shuffled-1/train-00000.tar shuffled-2/train-00000.tar || return 1
     tar -tf shuffled-1/train-00000.tar >order.txt
-    [ "$(cut -d / -f 1 order.txt | uniq | wc -l)" -gt 100 ] && sort order.txt >sorted.txt && (cd x && find . -type f | cut -c 3- | sort) | cmp - sorted.txt
+    [ "$(cut -d / -f 1 order.txt | uniq | wc -l)" -gt 100 ] && sort order.txt >sorted.txt && (cd x && find . -type f |
+        cut -c 3- | sort) | cmp - sorted.txt
 }
 t "pack --shuffle mixes the classes, by the seed alone" shuffled
 rm -r shuffled-*
-t "pack to zstd, too" sh -c '"$1" data pack x --out packed --zstd 3 && mkdir z && tar --zstd -C z -xf packed/train-00000.tar.zst && diff -r x z && zstd -tq packed/*.zst' sh "$NNPIPE"
-t "a record that changed is found by its CRC" sh -c 'cp -r plain broken && f=broken/train-00000.tar && touch -r $f stamp && printf X | dd of=$f bs=1 seek=900 conv=notrunc 2>/dev/null && touch -r plain/train-00000.tar $f && for s in broken/*.tar; do touch -r plain/${s#broken/} $s; done && ! "$1" data verify "broken/train-*.tar" --json >v.txt 2>&1 && grep -q "CRC-32C" v.txt && grep -q "\"bad\": 1," v.txt' sh "$NNPIPE"
-t "pack leaves out what cannot be decoded" sh -c 'mkdir -p cut/a cut/b && cp x/*/00000000.jpg cut/b && head -c 300 x/*/00000000.jpg >cut/a/cut.jpg && "$1" data pack cut --out cutp >p.txt 2>&1 && grep -q "left out: .*cut.jpg: bad JPEG" p.txt && "$1" data verify "cutp/*" >/dev/null' sh "$NNPIPE"
-t "a second packing into the same folder says how to name the shards" says "another set with --split" "$NNPIPE" data pack x --out plain
-t "ls into head has no total of a part" sh -c '"$1" data ls --json x x x x x x 2>ls.txt | head -n 1 >/dev/null; ! grep -q samples ls.txt' sh "$NNPIPE"
-t "and a list that cannot be written is an error" sh -c '! "$1" data ls x >/dev/full 2>ls.txt && grep -q "cannot be written: No space" ls.txt && ! grep -q samples ls.txt' sh "$NNPIPE"
+pack_zstd() (
+    "$NNPIPE" data pack x --out packed --zstd 3 && mkdir z && tar --zstd -C z -xf packed/train-00000.tar.zst &&
+        diff -r x z && zstd -tq packed/*.zst
+)
+t "pack to zstd, too" pack_zstd
+record_changed_found() (
+    cp -r plain broken && f=broken/train-00000.tar && touch -r $f stamp && printf X |
+        dd of=$f bs=1 seek=900 conv=notrunc 2>/dev/null && touch -r plain/train-00000.tar $f &&
+        for s in broken/*.tar; do
+            touch -r plain/${s#broken/} $s
+        done && ! "$NNPIPE" data verify "broken/train-*.tar" --json >v.txt 2>&1 && grep -q "CRC-32C" v.txt &&
+            grep -q "\"bad\": 1," v.txt
+)
+t "a record that changed is found by its CRC" record_changed_found
+pack_leaves_out() (
+    mkdir -p cut/a cut/b && cp x/*/00000000.jpg cut/b && head -c 300 x/*/00000000.jpg >cut/a/cut.jpg &&
+        "$NNPIPE" data pack cut --out cutp >p.txt 2>&1 && grep -q "left out: .*cut.jpg: bad JPEG" p.txt &&
+        "$NNPIPE" data verify "cutp/*" >/dev/null
+)
+t "pack leaves out what cannot be decoded" pack_leaves_out
+t "a second packing into the same folder says how to name the shards" says "another set with --split" \
+    "$NNPIPE" data pack x --out plain
+ls_into_head() (
+    "$NNPIPE" data ls --json x x x x x x 2>ls.txt | head -n 1 >/dev/null
+    ! grep -q samples ls.txt
+)
+t "ls into head has no total of a part" ls_into_head
+list_cannot_written() (
+    ! "$NNPIPE" data ls x >/dev/full 2>ls.txt && grep -q "cannot be written: No space" ls.txt &&
+        ! grep -q samples ls.txt
+)
+t "and a list that cannot be written is an error" list_cannot_written
 cp -r x loose && cp x/*/00000000.jpg loose
-printf 'data: {train: {source: folder, path: loose, unlabelled: skip}}\nmodel: [flatten, {linear: {out: classes}}]\n' >skip.yaml
-t "verify says what training does with samples in no class" says "1 samples are in no class: training leaves them out" "$NNPIPE" data verify skip.yaml
+printf 'data: {train: {source: folder, path: loose, unlabelled: skip}}\nmodel: [flatten, {linear: {out: classes}}]\n' \
+    >skip.yaml
+t "verify says what training does with samples in no class" says "1 samples are in no class: training leaves them out" \
+    "$NNPIPE" data verify skip.yaml
 t "so does stats" says "in no class: training leaves them out" "$NNPIPE" data stats skip.yaml
-t "verify names a truncated picture" sh -c 'mkdir -p bad/a && for p in x/*/00000000.jpg; do head -c 300 $p >bad/a/cut.jpg; done && ! "$1" data verify bad >v.txt 2>&1 && grep -q "bad/a/cut.jpg" v.txt' sh "$NNPIPE"
+verify_names_truncated() (
+    mkdir -p bad/a && for p in x/*/00000000.jpg; do
+        head -c 300 $p >bad/a/cut.jpg
+    done && ! "$NNPIPE" data verify bad >v.txt 2>&1 && grep -q "bad/a/cut.jpg" v.txt
+)
+t "verify names a truncated picture" verify_names_truncated
 head -c 200000 gnu.tar >torn.tar
-t "a torn archive names its last whole member" says "torn.tar is torn: it ends in the middle; the last whole member is" "$NNPIPE" data ls torn.tar
+t "a torn archive names its last whole member" says \
+    "torn.tar is torn: it ends in the middle; the last whole member is" "$NNPIPE" data ls torn.tar
 t "and its cut member is bad" exits 1 "$NNPIPE" data verify torn.tar
 t "stats tells mean and std" says '"std": [0.' "$NNPIPE" data stats 'shapes/train-*.tar.zst' --json
 t "a path that is not there is named" says "none/a.tar: no such file or folder" "$NNPIPE" data ls none/a.tar
 t "an unknown command suggests the nearest" says "did you mean 'verify'" "$NNPIPE" data verfy x
-t "a wrong number is named" says "--quality: '101' is not a number from 1 to 100" "$NNPIPE" data pack x --out q --quality 101
+t "a wrong number is named" says "--quality: '101' is not a number from 1 to 100" \
+    "$NNPIPE" data pack x --out q --quality 101
 
 kept() { find . -name '*.npidx' ! -path './cache/*' | sort | tr '\n' ' '; }
-t "nothing is written beside data that are read" sh -c '[ "$1" = "./cutp/train-_.tar.npidx ./packed/train-_.tar.zst.npidx ./plain/train-_.tar.npidx ./shapes/test-_.tar.zst.npidx ./shapes/train-_.tar.zst.npidx " ] || { echo "$1"; false; }' sh "$(kept | sed 's|./again/[^ ]* ||g;s|./broken/[^ ]* ||g')"
+nothing_written_beside() (
+    [ "$1" = "./cutp/train-_.tar.npidx ./packed/train-_.tar.zst.npidx ./plain/train-_.tar.npidx ./shapes/test-_.tar.zst.npidx ./shapes/train-_.tar.zst.npidx " ] || {
+        echo "$1"
+        false
+    }
+)
+t "nothing is written beside data that are read" nothing_written_beside \
+    "$(kept | sed 's|./again/[^ ]* ||g;s|./broken/[^ ]* ||g')"
 t "data index --beside puts one there" says "/x.npidx" "$NNPIPE" data index x --beside
-t "which another user's cache does without" sh -c 'XDG_CACHE_HOME=$PWD/cache2 "$1" data ls x 2>/dev/null | sort | cmp - folder.txt && [ ! -e cache2 ]' sh "$NNPIPE"
+another_user_cache() (
+    XDG_CACHE_HOME=$PWD/cache2 "$NNPIPE" data ls x 2>/dev/null | sort | cmp - folder.txt && [ ! -e cache2 ]
+)
+t "which another user's cache does without" another_user_cache
 rm x.npidx
 
 cat >view.yaml <<'EOF'
@@ -58,8 +122,15 @@ data: {train: {source: tar, path: "shapes/train-*.tar.zst"}}
 loader: {batch: 8, augment: [{random_crop: {size: 32, pad: 4}}, flip]}
 model: [flatten, {linear: {out: classes}}]
 EOF
-t "view writes the rows of a step" sh -c '"$1" data view view.yaml --step 3 --out v --json >rows.txt && [ "$(grep -c "\"event\": \"row\"" rows.txt)" -eq 8 ] && [ "$(ls v/*.png | wc -l)" -eq 8 ]' sh "$NNPIPE"
-t "the same step has the same rows" sh -c '"$1" data view view.yaml --step 3 --out w --json >/dev/null && diff -r v w' sh "$NNPIPE"
+view_writes_rows() (
+    "$NNPIPE" data view view.yaml --step 3 --out v --json >rows.txt &&
+        [ "$(grep -c "\"event\": \"row\"" rows.txt)" -eq 8 ] && [ "$(ls v/*.png | wc -l)" -eq 8 ]
+)
+t "view writes the rows of a step" view_writes_rows
+same_step_same() (
+    "$NNPIPE" data view view.yaml --step 3 --out w --json >/dev/null && diff -r v w
+)
+t "the same step has the same rows" same_step_same
 
 cat >view-val.yaml <<'EOF'
 data: {train: {source: tar, path: "shapes/train-*.tar.zst"}, split: 20%, test: {source: tar, path: "shapes/test-*.tar.zst"}}
@@ -67,7 +138,10 @@ loader: {batch: 8, augment: [{random_crop: {size: 32, pad: 4}}, flip]}
 model: [flatten, {linear: {out: classes}}]
 EOF
 size_of() { od -An -tu1 -j16 -N8 "$1" | awk '{ print $4 + 256 * $3, $8 + 256 * $7 }'; }
-sheet() { "$NNPIPE" data view view.yaml --sheet sheet.png >rows.txt && [ "$(size_of sheet.png)" = "100 100" ] && grep -q "sheet: 3 columns" rows.txt; }
+sheet() {
+    "$NNPIPE" data view view.yaml --sheet sheet.png >rows.txt && [ "$(size_of sheet.png)" = "100 100" ] &&
+        grep -q "sheet: 3 columns" rows.txt
+}
 t "a sheet has all rows in one picture" sheet
 view_rows() { "$NNPIPE" data view view-val.yaml --split "$1" | sed -n 's/^row [0-9]*: \([^ ]*\) .*/\1/p'; }
 listed() { "$NNPIPE" data ls view-val.yaml --split "$1" 2>/dev/null | cut -f 1 | head -n 8; }
@@ -91,13 +165,20 @@ for f in x/*/0000002*.jpg; do printf more >>"$f"; done
 t "a run takes files as they are, and says so" grep -q "x/.*.jpg has changed since it was listed" changed.txt
 t "it says how many" grep -q "10 files have changed since they were listed" changed.txt
 t "it ends well" grep -q '"event": "done"' changed.json
-t "a link that leads nowhere is a bad sample" grep -q "bad sample replaced: .*broken.jpg.*cannot be opened: No such file" changed.txt
-t "the next one has listed them anew" sh -c '"$1" train changed.yaml -o loader.bad_samples.budget=1% >again.txt 2>&1 && ! grep -q "changed since" again.txt' sh "$NNPIPE"
+t "a link that leads nowhere is a bad sample" grep -q \
+    "bad sample replaced: .*broken.jpg.*cannot be opened: No such file" changed.txt
+next_listed_them() (
+    "$NNPIPE" train changed.yaml -o loader.bad_samples.budget=1% >again.txt 2>&1 && ! grep -q "changed since" again.txt
+)
+t "the next one has listed them anew" next_listed_them
 rm x/*/broken.jpg
 
 mkdir small
 if mount -t tmpfs -o size=64k none small 2>/dev/null; then
-    t "a full disk is said, and leaves no shard" sh -c '! "$1" data pack x --out small >full.txt 2>&1 && grep -q "full" full.txt && [ -z "$(ls small)" ]' sh "$NNPIPE"
+    full_disk_said() (
+        ! "$NNPIPE" data pack x --out small >full.txt 2>&1 && grep -q "full" full.txt && [ -z "$(ls small)" ]
+    )
+    t "a full disk is said, and leaves no shard" full_disk_said
     umount small
 else
     skip "a full disk is said, and leaves no shard" "no tmpfs can be mounted here"
@@ -105,10 +186,14 @@ fi
 
 if [ -n "${NNPIPE_DATA:-}" ]; then
     D=$NNPIPE_DATA
-    t "CIFAR-10's JPEGs: 50,000 to train on" says '"samples": 50000, "classes": 10' "$NNPIPE" data ls "$D/cifar10-jpeg.tar.zst" --match 'train/*' --json
-    t "WebDataset's own sample: 90 in 10 classes" says '"samples": 90, "classes": 10' "$NNPIPE" data ls "$D/conformance/webdataset/sample.tgz" --json
-    t "MNIST's test part verifies" says '"samples": 10000, "bytes": 7840000, "bad": 0' "$NNPIPE" data verify "$D/conformance/mnist/t10k-images-idx3-ubyte.gz" --json
-    t "photographs are packed at multiples of 4096" says '"aligned": true' "$NNPIPE" data pack "$D/imagenet-sample-500.tar" --out photos --json
+    t "CIFAR-10's JPEGs: 50,000 to train on" says '"samples": 50000, "classes": 10' \
+        "$NNPIPE" data ls "$D/cifar10-jpeg.tar.zst" --match 'train/*' --json
+    t "WebDataset's own sample: 90 in 10 classes" says '"samples": 90, "classes": 10' \
+        "$NNPIPE" data ls "$D/conformance/webdataset/sample.tgz" --json
+    t "MNIST's test part verifies" says '"samples": 10000, "bytes": 7840000, "bad": 0' \
+        "$NNPIPE" data verify "$D/conformance/mnist/t10k-images-idx3-ubyte.gz" --json
+    t "photographs are packed at multiples of 4096" says '"aligned": true' \
+        "$NNPIPE" data pack "$D/imagenet-sample-500.tar" --out photos --json
 else
     skip "real data" "NNPIPE_DATA is not set"
 fi

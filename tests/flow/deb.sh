@@ -26,6 +26,7 @@ if [ $code -eq 125 ]; then
 else
     grep -E '^(ok|not ok|skip) - ' "$TMP/package/out"
     failed=$((failed + $(grep -c '^not ok - ' "$TMP/package/out")))
-    [ $code -eq 0 ] || grep -q '^not ok - ' "$TMP/package/out" || not_ok "package.sh runs under systemd" "$(tail -n 2 "$OUT" "$TMP/package/out" | tr '\n' ' ')"
+    [ $code -eq 0 ] || grep -q '^not ok - ' "$TMP/package/out" ||
+        not_ok "package.sh runs under systemd" "$(tail -n 2 "$OUT" "$TMP/package/out" | tr '\n' ' ')"
 fi
 [ "$failed" -eq 0 ]

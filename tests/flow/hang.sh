@@ -35,7 +35,10 @@ same() {
 }
 train() { out=$1; shift; "$NNPIPE" train "${CONFIG:-net.yaml}" --json "$@" >"$out" 2>"$out.err"; }
 # block FILE, unblock FILE: a FIFO in its place, which listing does not see
-block() { cp -p "$1" "$TMP/kept" && touch -r "$(dirname "$1")" "$TMP/when" && rm "$1" && mkfifo "$1" && touch -r "$TMP/when" "$(dirname "$1")"; }
+block() {
+    cp -p "$1" "$TMP/kept" && touch -r "$(dirname "$1")" "$TMP/when" && rm "$1" && mkfifo "$1" &&
+        touch -r "$TMP/when" "$(dirname "$1")"
+}
 unblock() { rm "$1" && cp -p "$TMP/kept" "$1" && touch -r "$TMP/when" "$(dirname "$1")"; }
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 # until_true WORDS...: waits for a command to succeed
@@ -51,7 +54,8 @@ stopped() {
     "$NNPIPE" train net.yaml --json -o "runs=$TMP/runs" "$@" >"$TMP/cut" 2>"$TMP/cut.err" &
     pid=$!
     # a step's numbers come with the next one, unless a boundary follows
-    if [ "$step" -gt 1 ]; then until_true has_step $((step - 1)) "$TMP/cut"; else until_true grep -q '"start"' "$TMP/cut"; fi ||
+    if [ "$step" -gt 1 ]; then until_true has_step $((step - 1)) "$TMP/cut"; else until_true grep -q '"start"' \
+        "$TMP/cut"; fi ||
         { kill -9 $pid; cat "$TMP/cut.err"; return 1; }
     ${BEFORE_STOP:-sleep 0.3}
     start=$(now_ms)
@@ -60,7 +64,8 @@ stopped() {
     got=$?
     took=$(($(now_ms) - start))
     echo "# ended with $got after $took ms"
-    [ $got -eq "$code" ] && [ $took -lt $LIMIT_MS ] && [ -e "$(echo "$TMP/runs"/*/checkpoints/step-"${saved_step:-$step}")" ] ||
+    [ $got -eq "$code" ] && [ $took -lt $LIMIT_MS ] &&
+        [ -e "$(echo "$TMP/runs"/*/checkpoints/step-"${saved_step:-$step}")" ] ||
         { ls "$TMP/runs"/*/checkpoints; cat "$TMP/cut.err"; return 1; }
 }
 # goes_on WHOLE ARGS...: the stopped run, to WHOLE's weights
@@ -99,7 +104,8 @@ hung_accumulating() { # 8 whole after two updates of 4, then batch 6 hangs: whol
 t "within an accumulation the last update is what is saved" hung_accumulating
 
 hung_read() {
-    NNPIPE_IO_SIM="slow_read=26,slow_us=1000000000" stopped 75 6 -o loader.io=uring -o loader.readers=1 -o loader.depth="$1" && goes_on whole
+    NNPIPE_IO_SIM="slow_read=26,slow_us=1000000000" stopped 75 6 -o loader.io=uring -o loader.readers=1 -o \
+        loader.depth="$1" && goes_on whole
 }
 t "a reader that hangs in a read is left behind" hung_read 1
 t "so it is with more reads in flight" hung_read 3
@@ -108,7 +114,8 @@ t "so it is with more reads in flight" hung_read 3
 eval_hangs() {
     n=$1
     shift
-    NNPIPE_IO_SIM="slow_read=$((40 + n)),slow_us=1000000000" stopped 75 10 -o loader.io=uring -o loader.readers=1 -o loader.depth=1 &&
+    NNPIPE_IO_SIM="slow_read=$((40 + n)),slow_us=1000000000" stopped 75 10 -o loader.io=uring -o loader.readers=1 -o \
+        loader.depth=1 &&
         grep -q '"eval_due": *true' "$TMP/runs"/*/checkpoints/step-10/manifest.json && goes_on whole "$@"
 }
 t "an evaluation that hangs is still due afterwards" eval_hangs 3
@@ -116,7 +123,8 @@ evals() { [ "$(grep -c '"event": *"eval"' "$TMP/end")" -eq "$1" ] || { grep '"ev
 t "and is made when the run goes on" evals 2
 t "cut in its first batch it may be left away: eval_every: never" eval_hangs 1 -o train.eval_every=never
 t "then only the last one is made" evals 1
-t "cut in its middle: eval_every: 2 epochs, other readers, io and cache" eval_hangs 13 -o "train.eval_every=2 epochs" -o loader.readers=3 -o loader.io=pread -o loader.cache=decoded -o loader.prefetch=3
+t "cut in its middle: eval_every: 2 epochs, other readers, io and cache" eval_hangs 13 -o "train.eval_every=2 epochs" \
+    -o loader.readers=3 -o loader.io=pread -o loader.cache=decoded -o loader.prefetch=3
 CONFIG=no-test.yaml
 t "cut in its last batch: no evaluation set at all" eval_hangs 24
 t "and none was made" evals 0
@@ -124,7 +132,8 @@ CONFIG=
 
 # last_hangs: in the evaluation behind the last step of a run of one epoch
 last_hangs() {
-    NNPIPE_IO_SIM="slow_read=50,slow_us=1000000000" stopped 75 10 -o train.epochs=1 -o loader.io=uring -o loader.readers=1 -o loader.depth=1
+    NNPIPE_IO_SIM="slow_read=50,slow_us=1000000000" stopped 75 10 -o train.epochs=1 -o loader.io=uring -o \
+        loader.readers=1 -o loader.depth=1
 }
 train whole-1 -o runs=whole-runs -o train.epochs=1
 last_then() { last_hangs && goes_on "$@"; }
@@ -133,7 +142,8 @@ CONFIG=no-test.yaml
 t "or there is none any more, and the run is over" last_then whole-1 -o train.epochs=1
 CONFIG=
 t "or the run is longer now" last_then whole -o train.eval_every=7\ steps
-t "or another set is evaluated, and the test set at the end" last_then whole-1 -o train.epochs=1 -o "data.val={source: folder, path: $TMP/test}"
+t "or another set is evaluated, and the test set at the end" last_then whole-1 -o train.epochs=1 -o \
+    "data.val={source: folder, path: $TMP/test}"
 
 hung_before() { # the list of its classes: a FIFO that nobody writes to
     mkfifo "$TMP/classes" || return 1
@@ -144,7 +154,11 @@ hung_before() { # the list of its classes: a FIFO that nobody writes to
     kill -TERM $pid
     wait $pid
     code=$?
-    [ $code -eq 143 ] && [ $(($(now_ms) - start)) -lt $LIMIT_MS ] && [ ! -e "$TMP/none" ] || { echo "exit $code"; cat "$TMP/cut"; return 1; }
+    [ $code -eq 143 ] && [ $(($(now_ms) - start)) -lt $LIMIT_MS ] && [ ! -e "$TMP/none" ] || {
+        echo "exit $code"
+        cat "$TMP/cut"
+        return 1
+    }
 }
 t "a look at the data that hangs is ended at once, and nothing is left" hung_before
 
@@ -155,15 +169,20 @@ daemon=
 trap 'kill $daemon 2>/dev/null; wait; rm -rf "$TMP"' EXIT
 state_is() { "$NNPIPE" status 1 --json 2>/dev/null | grep -q "\"state\": *\"$1\""; }
 hung_pause() {
-    sed -e "s/depth: 2/depth: 1, io: uring/; s/readers: 2/readers: 1/" net.yaml >served.yaml && echo "runs: $TMP/served" >>served.yaml
+    sed -e "s/depth: 2/depth: 1, io: uring/; s/readers: 2/readers: 1/" net.yaml >served.yaml &&
+        echo "runs: $TMP/served" >>served.yaml
     NNPIPE_IO_SIM="slow_read=26,slow_us=1000000000" "$NNPIPE" daemon 2>"$TMP/daemon.log" &
     daemon=$!
-    until_true "$NNPIPE" status >/dev/null 2>&1 && "$NNPIPE" submit served.yaml && until_true has_line && sleep 0.3 || { cat "$TMP/daemon.log"; return 1; }
+    until_true "$NNPIPE" status >/dev/null 2>&1 && "$NNPIPE" submit served.yaml && until_true has_line && sleep 0.3 || {
+        cat "$TMP/daemon.log"
+        return 1
+    }
     start=$(now_ms)
     "$NNPIPE" pause 1 && until_true state_is paused || return 1
     took=$(($(now_ms) - start))
     echo "# paused after $took ms"
-    [ $took -lt $LIMIT_MS ] && ls "$TMP"/served/net-1/checkpoints/step-*/manifest.json && "$NNPIPE" logs 1 | grep -q 'stopped at step'
+    [ $took -lt $LIMIT_MS ] && ls "$TMP"/served/net-1/checkpoints/step-*/manifest.json && "$NNPIPE" logs 1 |
+        grep -q 'stopped at step'
 }
 has_line() { "$NNPIPE" logs 1 2>/dev/null | grep -q '^training'; }
 t "the service pauses a run whose reader hangs, with a checkpoint" hung_pause

@@ -65,8 +65,11 @@ every_sample_once() {
 life() {
     : >"$TMP/life" # not left to the child, which may come late
     resume=
-    for checkpoint in "$1"/*/checkpoints/step-* "$1"/*/checkpoints/.step-*.old; do [ ! -e "$checkpoint" ] || resume=--resume; done
-    "$NNPIPE" train "$TMP/kill.yaml" $resume --json -o "runs=$1" -o "loader.readers=$2" -o "loader.io=$3" >"$TMP/life" 2>"$TMP/life.err" &
+    for checkpoint in "$1"/*/checkpoints/step-* "$1"/*/checkpoints/.step-*.old; do
+        [ ! -e "$checkpoint" ] || resume=--resume
+    done
+    "$NNPIPE" train "$TMP/kill.yaml" $resume --json -o "runs=$1" -o "loader.readers=$2" -o "loader.io=$3" >"$TMP/life" \
+        2>"$TMP/life.err" &
 }
 
 # went_on STEP: the first step of the life is the one after STEP
@@ -87,10 +90,14 @@ ended() {
 # Three kinds of moments. random: 0..65535.
 anywhere() { sleep "$(awk "BEGIN { print $whole_seconds * 0.9 * $random / 65536 }")"; }
 after_some_steps() { # soon after the life before: twice in an epoch
-    while kill -0 $pid 2>/dev/null && [ "$(grep -c '"event": *"step"' "$TMP/life")" -le $((random % 9)) ]; do sleep 0.01; done
+    while kill -0 $pid 2>/dev/null && [ "$(grep -c '"event": *"step"' "$TMP/life")" -le $((random % 9)) ]; do
+        sleep 0.01
+    done
 }
 in_a_checkpoint() { # not always the first
-    while kill -0 $pid 2>/dev/null && [ "$(grep -c '"event": *"checkpoint"' "$TMP/life")" -lt $((random % 4)) ]; do sleep 0.01; done
+    while kill -0 $pid 2>/dev/null && [ "$(grep -c '"event": *"checkpoint"' "$TMP/life")" -lt $((random % 4)) ]; do
+        sleep 0.01
+    done
     tries=0
     while [ $((tries % 100)) -ne 0 ] || kill -0 $pid 2>/dev/null; do
         set -- "$runs"/*/checkpoints/.step-*.tmp
@@ -144,7 +151,10 @@ chain() {
     return 1
 }
 
-"$NNPIPE" data synth --out "$TMP/data" --samples 600 --test 200 --size 32 >"$OUT" 2>&1 || { not_ok "a sample set" "$(tail -n 2 "$OUT")"; exit 1; }
+"$NNPIPE" data synth --out "$TMP/data" --samples 600 --test 200 --size 32 >"$OUT" 2>&1 || {
+    not_ok "a sample set" "$(tail -n 2 "$OUT")"
+    exit 1
+}
 
 unkilled() {
     life "$TMP/runs-whole" 2 pread

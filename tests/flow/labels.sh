@@ -29,7 +29,12 @@ checkpoint: {every: 2 steps, keep: 20}
 Y
 }
 field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
-train() { "$NNPIPE" train "$1.yaml" --json -o runs="$TMP/runs-$1" >"$1.json" 2>"$1.err" || { tail -n 2 "$1.err"; return 1; }; }
+train() {
+    "$NNPIPE" train "$1.yaml" --json -o runs="$TMP/runs-$1" >"$1.json" 2>"$1.err" || {
+        tail -n 2 "$1.err"
+        return 1
+    }
+}
 same_weights() { w=$(field weights_sha256 "$1.json"); [ -n "$w" ] && [ "$w" = "$(field weights_sha256 "$2.json")" ]; }
 
 config folder "train: {source: folder, path: set}"
@@ -44,15 +49,25 @@ t "with a folder above, too" same_weights folder top
 seq 1 12 >by-value.txt
 config value "classes: by-value.txt, train: {source: folder, path: set}"
 t "a file of classes gives them another order" train value
-t "and so other weights" sh -c '! [ "$(sed -n "s/.*weights_sha256\": \"\([^\"]*\).*/\1/p" folder.json)" = "$(sed -n "s/.*weights_sha256\": \"\([^\"]*\).*/\1/p" value.json)" ]'
+other_weights() (
+    ! [ "$(sed -n "s/.*weights_sha256\": \"\([^\"]*\).*/\1/p" folder.json)" = \
+        "$(sed -n "s/.*weights_sha256\": \"\([^\"]*\).*/\1/p" value.json)" ]
+)
+t "and so other weights" other_weights
 # What a run of before byte order left: classes by value in its checkpoints, and no file of them.
 cp -r runs-value runs-older
 run=$(echo runs-older/*)
 rm -rf "$run/result.json" "$run"/checkpoints/step-[89] "$run"/checkpoints/step-1[0-9]
-sed -i -e '/^ *classes: .*by-value/d' -e 's/classes: [^,}]*by-value[^,}]*, *//' "$run/config.yaml" # on a line of its own, or not
+# on a line of its own, or not
+sed -i -e '/^ *classes: .*by-value/d' -e 's/classes: [^,}]*by-value[^,}]*, *//' "$run/config.yaml"
 config older "train: {source: folder, path: set}"
 sed -i 's/^name: .*/name: value/' older.yaml
-resume() { "$NNPIPE" train older.yaml --json --resume "$run" >older.json 2>older.err || { tail -n 2 older.err; return 1; }; }
+resume() {
+    "$NNPIPE" train older.yaml --json --resume "$run" >older.json 2>older.err || {
+        tail -n 2 older.err
+        return 1
+    }
+}
 t "a run in the order of values goes on without the file" resume
 t "it says so" grep -q "the classes keep the order that the run began with: 1, 2" older.err
 t "its weights are those of the whole run" same_weights value older
@@ -61,31 +76,60 @@ t "a class that the file lacks is named" says "the class '10' is not among the 1
 
 # A changed seed keeps the validation set; a run from before the keys had split by its seed, without regard to classes.
 config split "split: 25%, train: {source: folder, path: set}"
-evaluated() { "$NNPIPE" train split.yaml --json -o runs="$TMP/runs-$1" -o seed=$2 -o data.split_seed=$3 -o data.split_by=random >"$1.json" 2>&1; }
+evaluated() {
+    "$NNPIPE" train split.yaml --json -o runs="$TMP/runs-$1" -o seed=$2 -o data.split_seed=$3 -o data.split_by=random \
+        >"$1.json" 2>&1
+}
 t "a seed of its own splits" evaluated own 5 5
 cp -r runs-own runs-before
 run=$(echo runs-before/*)
 rm -rf "$run/result.json" "$run"/checkpoints/step-[6-9]
-sed -i -e 's/, split_seed: 5//' -e 's/, split_by: random//' -e '/^ *split_seed: 5/d' -e '/^ *split_by: /d' "$run/config.yaml"
+sed -i -e 's/, split_seed: 5//' -e 's/, split_by: random//' -e '/^ *split_seed: 5/d' -e '/^ *split_by: /d' \
+    "$run/config.yaml"
 t "the keys are gone" sh -c '! grep -q "split_seed\|split_by" "$1"' - "$run/config.yaml"
-goes_on() { "$NNPIPE" train split.yaml --json --resume "$run" -o seed=5 >before.json 2>before.err || { tail -n 2 before.err; return 1; }; }
+goes_on() {
+    "$NNPIPE" train split.yaml --json --resume "$run" -o seed=5 >before.json 2>before.err || {
+        tail -n 2 before.err
+        return 1
+    }
+}
 t "a run from before the key goes on" goes_on
 t "with the samples that it had" same_weights own before
-t "another seed of the split is another run" exits 2 "$NNPIPE" train split.yaml --resume "$run" -o seed=5 -o data.split_seed=6
+t "another seed of the split is another run" exits 2 \
+    "$NNPIPE" train split.yaml --resume "$run" -o seed=5 -o data.split_seed=6
 
 # By class: one image in four of each, the same whatever the seed, and listed.
-by_class() { "$NNPIPE" train split.yaml --json -o runs="$TMP/runs-class" -o seed=$1 -o train.steps=1 -o train.epochs=0 >class.json 2>class.err && cat runs-class/*/val.txt; }
-kept() { by_class 1 >val-1 && rm -r runs-class && by_class 2 >val-2 && cmp val-1 val-2 && [ "$(wc -l <val-1)" -eq 24 ]; }
+by_class() {
+    "$NNPIPE" train split.yaml --json -o runs="$TMP/runs-class" -o seed=$1 -o train.steps=1 -o train.epochs=0 \
+        >class.json 2>class.err && cat runs-class/*/val.txt
+}
+kept() {
+    by_class 1 >val-1 && rm -r runs-class && by_class 2 >val-2 && cmp val-1 val-2 && [ "$(wc -l < val-1)" -eq 24 ]
+}
 t "a split keeps the same samples whatever the seed, and val.txt names them" kept
-shares() { cut -d/ -f1 val-1 | sort | uniq -c | awk '$1 != 2 { bad = 1 } END { exit bad || NR != 12 }' || { cut -d/ -f1 val-1 | sort | uniq -c; return 1; }; }
+shares() {
+    cut -d/ -f1 val-1 | sort | uniq -c | awk '$1 != 2 { bad = 1 } END { exit bad || NR != 12 }' || {
+        cut -d/ -f1 val-1 | sort | uniq -c
+        return 1
+    }
+}
 t "each class keeps its share" shares
 listed() { "$NNPIPE" data ls split.yaml --split val | cut -f1 | cmp - val-1; }
 t "data ls --split val lists the same samples" listed
-named() { grep -q '"val_images": 24, "test_images": 0' class.json && grep -q '"event": "eval".*"set": "val".*"val_loss"' class.json && ! grep -q '"test_loss": [0-9]' class.json && grep -q '"event": "done".*"val_accuracy": [0-9]' class.json; }
+named() {
+    grep -q '"val_images": 24, "test_images": 0' class.json &&
+        grep -q '"event": "eval".*"set": "val".*"val_loss"' class.json && ! grep -q '"test_loss": [0-9]' class.json &&
+        grep -q '"event": "done".*"val_accuracy": [0-9]' class.json
+}
 t "every event calls it val" named
 said() {
-    "$NNPIPE" train split.yaml -o train.epochs=1 >said.txt 2>&1 && grep -q ": 72 training and 24 validation images of 12 classes" said.txt &&
-        grep -q "^epoch 1: train loss .*, val loss " said.txt && grep -q "^done in .*: val loss" said.txt && ! grep -q "test" said.txt || { cat said.txt; return 1; }
+    "$NNPIPE" train split.yaml -o train.epochs=1 >said.txt 2>&1 &&
+        grep -q ": 72 training and 24 validation images of 12 classes" said.txt &&
+        grep -q "^epoch 1: train loss .*, val loss " said.txt && grep -q "^done in .*: val loss" said.txt &&
+            ! grep -q "test" said.txt || {
+                cat said.txt
+                return 1
+            }
 }
 t "and so does every line" said
 
@@ -103,7 +147,8 @@ t "that is said" grep -q "1 of its 97 samples are in no class and left out" loos
 t "nothing else has changed" same_weights folder loose
 t "view shows such a set" exits 0 "$NNPIPE" data view loose.yaml --step 1
 
-t "pack leaves it out, too, and says so" says "1 samples in no class were left out" "$NNPIPE" data pack loose.yaml --out packed
+t "pack leaves it out, too, and says so" says "1 samples in no class were left out" \
+    "$NNPIPE" data pack loose.yaml --out packed
 config packed "train: {source: tar, path: \"packed/train-*.tar*\"}"
 t "what is packed trains as it is" train packed
 t "to the same weights" same_weights loose packed

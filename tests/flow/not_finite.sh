@@ -42,17 +42,35 @@ P
 spoil 0.weight 7 nan "$TMP/nan.safetensors" && spoil 4.bias 2 inf "$TMP/inf.safetensors" || exit 1
 
 fails_by_name() { # WHAT FILE PRECISION
-    exits 1 "$NNPIPE" eval "$TMP/net.yaml" --weights "$TMP/$2.safetensors" -o precision="$3" >"$TMP/said" 2>&1 || { cat "$TMP/said"; return 1; }
-    grep -q "[^ ]*: the network's output for class '[^']*' is $1" "$TMP/said" && ! grep -q "accuracy" "$TMP/said" || { cat "$TMP/said"; return 1; }
+    exits 1 "$NNPIPE" eval "$TMP/net.yaml" --weights "$TMP/$2.safetensors" -o precision="$3" >"$TMP/said" 2>&1 || {
+        cat "$TMP/said"
+        return 1
+    }
+    grep -q "[^ ]*: the network's output for class '[^']*' is $1" "$TMP/said" && ! grep -q "accuracy" "$TMP/said" || {
+        cat "$TMP/said"
+        return 1
+    }
 }
 predicts_by_name() {
-    exits 1 "$NNPIPE" predict "$TMP/net.yaml" --weights "$TMP/$2.safetensors" "$image" -o precision="$3" >"$TMP/said" 2>&1 || { cat "$TMP/said"; return 1; }
-    grep -qF "$image: the network's output for class" "$TMP/said" && grep -q "is $1" "$TMP/said" && ! grep -q "%" "$TMP/said" || { cat "$TMP/said"; return 1; }
+    exits 1 "$NNPIPE" predict "$TMP/net.yaml" --weights "$TMP/$2.safetensors" "$image" -o precision="$3" >"$TMP/said" \
+        2>&1 || {
+            cat "$TMP/said"
+            return 1
+        }
+    grep -qF "$image: the network's output for class" "$TMP/said" && grep -q "is $1" "$TMP/said" &&
+        ! grep -q "%" "$TMP/said" || {
+            cat "$TMP/said"
+            return 1
+        }
 }
-good() { "$NNPIPE" eval "$TMP/net.yaml" --weights "$weights" && "$NNPIPE" predict "$TMP/net.yaml" --weights "$weights" "$image"; }
+good() {
+    "$NNPIPE" eval "$TMP/net.yaml" --weights "$weights" && "$NNPIPE" predict "$TMP/net.yaml" --weights "$weights" \
+        "$image"
+}
 t "eval and predict take the weights as they are" good
 for precision in f32 bf16; do
-    t "eval of a NaN in a convolution's weights names an image and its output, in $precision" fails_by_name "not a number" nan $precision
+    t "eval of a NaN in a convolution's weights names an image and its output, in $precision" fails_by_name \
+        "not a number" nan $precision
     t "predict of it names the file and the output, in $precision" predicts_by_name "not a number" nan $precision
     t "an infinite bias is told likewise, in $precision" fails_by_name infinite inf $precision
     t "and by predict, in $precision" predicts_by_name infinite inf $precision

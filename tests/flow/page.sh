@@ -36,9 +36,11 @@ trap 'kill -9 $(cat "$TMP/pid") $(cat "$TMP"/runs/*/lock) 2>/dev/null; sleep 0.2
 for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
 queue() { "$NNPIPE" submit "$odd/net.yaml" "$@"; }
 runs() {
-    queue --name short --device cpu -o train.steps=20 --wait && queue --name gone --device cpu && "$NNPIPE" stop 2 && queue --name orphan --device cpu --after 2 &&
+    queue --name short --device cpu -o train.steps=20 --wait && queue --name gone --device cpu && "$NNPIPE" stop 2 &&
+        queue --name orphan --device cpu --after 2 &&
         queue --name held --device cpu && sleep 1 && "$NNPIPE" pause 4 && queue --name going && queue --name waiting
 }
 t "runs for the page are there" runs
-PYTHONDONTWRITEBYTECODE=1 python3 "$ROOT/tests/flow/page.py" "$browser" "$TMP" "http://127.0.0.1:$port/" "$NNPIPE" || failed=1
+PYTHONDONTWRITEBYTECODE=1 python3 "$ROOT/tests/flow/page.py" "$browser" "$TMP" "http://127.0.0.1:$port/" "$NNPIPE" ||
+    failed=1
 [ "$failed" -eq 0 ]

@@ -6,14 +6,18 @@
 build=${NNPIPE_BUILD:-$ROOT/build}
 san=$(basename "$build" | sed -n 's/^build-//p' | tr - ,)
 cd "$ROOT" || exit 1
-t "the tool that takes keys out of a manifest builds" ${CC:-gcc} -std=c11 -D_GNU_SOURCE ${san:+-fsanitize=$san} -I. -o "$TMP/older" tests/flow/older_manifest.c "$build/libnnpipe.a" -ljansson -lxxhash
+t "the tool that takes keys out of a manifest builds" ${CC:-gcc} -std=c11 -D_GNU_SOURCE ${san:+-fsanitize=$san} -I. -o \
+    "$TMP/older" tests/flow/older_manifest.c "$build/libnnpipe.a" -ljansson -lxxhash
 cd "$TMP" || exit 1
 
 for set in train test; do
     for class in a b; do
         mkdir -p "data/$set/$class"
         for i in 1 2 3 4 5 6 7 8; do
-            { printf 'P6 16 48 255\n'; seq "$i${#set}" 3 90000 | sed "s/$/$class/" | gzip -nc | tail -c +100 | head -c 2304; } >"data/$set/$class/$i.ppm"
+            {
+                printf 'P6 16 48 255\n'
+                seq "$i${#set}" 3 90000 | sed "s/$/$class/" | gzip -nc | tail -c +100 | head -c 2304
+            } >"data/$set/$class/$i.ppm"
         done
     done
 done
@@ -36,8 +40,18 @@ train() {
     shift
     "$NNPIPE" train tall.yaml --json "$@" >"$name.json" 2>"$name.err" || { cat "$name.err"; return 1; }
 }
-same() { [ -n "$(field "$1" "$2.json")" ] && [ "$(field "$1" "$2.json")" = "$(field "$1" "$3.json")" ] || { echo "$2: $(field "$1" "$2.json"), $3: $(field "$1" "$3.json")"; return 1; }; }
-other() { [ -n "$(field "$1" "$2.json")" ] && [ "$(field "$1" "$2.json")" != "$(field "$1" "$3.json")" ] || { echo "both $(field "$1" "$2.json")"; return 1; }; }
+same() {
+    [ -n "$(field "$1" "$2.json")" ] && [ "$(field "$1" "$2.json")" = "$(field "$1" "$3.json")" ] || {
+        echo "$2: $(field "$1" "$2.json"), $3: $(field "$1" "$3.json")"
+        return 1
+    }
+}
+other() {
+    [ -n "$(field "$1" "$2.json")" ] && [ "$(field "$1" "$2.json")" != "$(field "$1" "$3.json")" ] || {
+        echo "both $(field "$1" "$2.json")"
+        return 1
+    }
+}
 # half NAME ARGS...: a run of one epoch of two, in runs-NAME
 half() {
     name=$1
@@ -47,7 +61,9 @@ half() {
 # older DIR: the run as a program without the key, and without max_pixels, leaves it
 older() {
     sed -i "/^ *\(max_\)\{0,1\}pixels: /d" "$1/config.yaml" || return 1
-    for manifest in "$1"/checkpoints/step-*/manifest.json; do "$TMP/older" "$manifest" pixels overrides || return 1; done
+    for manifest in "$1"/checkpoints/step-*/manifest.json; do
+        "$TMP/older" "$manifest" pixels overrides || return 1
+    done
     ! grep -q pixels "$1/config.yaml" "$1"/checkpoints/step-*/manifest.json
 }
 
@@ -70,11 +86,17 @@ t "has lost it" older "$dir"
 t "is resumed to Pillow 12's weights" resumed old12 whole12
 t "half of one more such run" half again12 -o loader.pixels=pillow-12
 t "has lost it, too" older "$dir"
-newest() { train newest12 -o runs=runs-again12 --resume && [ "$(field run_dir newest12.json)" = "$dir" ] && same weights_sha256 newest12 whole12; }
+newest() {
+    train newest12 -o runs=runs-again12 --resume && [ "$(field run_dir newest12.json)" = "$dir" ] &&
+        same weights_sha256 newest12 whole12
+}
 t "is found as the newest that fits, and resumed to Pillow 12's weights" newest
 t "half a run by its own config" half own12 -o loader.pixels=pillow-12
 t "which has lost the key" older "$dir"
-own() { "$NNPIPE" train --resume "$dir" -o train.epochs=2 --json >own12-on.json 2>"$OUT" && same weights_sha256 own12-on whole12; }
+own() {
+    "$NNPIPE" train --resume "$dir" -o train.epochs=2 --json >own12-on.json 2>"$OUT" &&
+        same weights_sha256 own12-on whole12
+}
 t "goes on to Pillow 12's weights" own
 t "half a run of today" half half13
 t "is resumed to Pillow 13's weights" resumed half13 whole13
@@ -89,7 +111,8 @@ t "an old run refuses Pillow 13's pixels by name" refused "$(field run_dir old12
 evaluated() { # evaluated RUN ARGS...: as it was tested at its end
     run=$1
     shift
-    "$NNPIPE" eval tall.yaml --weights "$(field run_dir "$run.json")" --json "$@" >eval.json && [ "$(field loss eval.json)" = "$(field test_loss "$run.json")" ] ||
+    "$NNPIPE" eval tall.yaml --weights "$(field run_dir "$run.json")" --json "$@" >eval.json &&
+        [ "$(field loss eval.json)" = "$(field test_loss "$run.json")" ] ||
         { cat eval.json; field test_loss "$run.json"; return 1; }
 }
 t "eval takes the pixels of a run" evaluated whole12
@@ -115,7 +138,9 @@ for cache in none encoded decoded; do
     t "cache: $cache gives the same weights" cached
 done
 viewed() {
-    for rule in 12 13; do "$NNPIPE" data view tall.yaml --out "view-$rule" -o loader.pixels=pillow-$rule || return 1; done
+    for rule in 12 13; do
+        "$NNPIPE" data view tall.yaml --out "view-$rule" -o loader.pixels=pillow-$rule || return 1
+    done
     "$NNPIPE" data view tall.yaml --out view && cmp view/step000000-row0000.png view-13/step000000-row0000.png &&
         ! cmp -s view-12/step000000-row0000.png view-13/step000000-row0000.png
 }
@@ -123,6 +148,10 @@ t "data view shows the rows of the rule that the config names" viewed
 packed() { "$NNPIPE" data pack tall.yaml --out "pack-$1" --resize 8 --raw -o loader.pixels="$1" >"$OUT" 2>&1; }
 t "pack resizes as Pillow 12 does" packed pillow-12
 t "pack resizes as Pillow 13 does" packed pillow-13
-differ() { tar -xf pack-pillow-12/train-00000.tar -C pack-pillow-12 && tar -xf pack-pillow-13/train-00000.tar -C pack-pillow-13 && [ -e pack-pillow-13/a/1.ppm ] && ! cmp -s pack-pillow-12/a/1.ppm pack-pillow-13/a/1.ppm; }
+differ() {
+    tar -xf pack-pillow-12/train-00000.tar -C pack-pillow-12 &&
+        tar -xf pack-pillow-13/train-00000.tar -C pack-pillow-13 && [ -e pack-pillow-13/a/1.ppm ] &&
+        ! cmp -s pack-pillow-12/a/1.ppm pack-pillow-13/a/1.ppm
+}
 t "and gives other bytes" differ
 [ $failed -eq 0 ]

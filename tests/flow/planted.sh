@@ -31,7 +31,8 @@ above() { awk "BEGIN { exit !($1 > $2 * $3) }" || { echo "$1 is not above $3 tim
 bench '' || exit 1
 cp "$TMP/bench.json" "$TMP/none.json"
 "$NNPIPE" bench loader "$TMP/planted.yaml" --seconds 0.5 --json >"$TMP/real.json"
-t "the program with plants makes the bytes of the real one" [ "$(field digest "$TMP/none.json")" = "$(field digest "$TMP/real.json")" ]
+t "the program with plants makes the bytes of the real one" [ "$(field digest "$TMP/none.json")" = \
+    "$(field digest "$TMP/real.json")" ]
 
 # A stage done 12 times takes more than four times as long. Times on a busy box: best of three tries.
 slower() {
@@ -51,7 +52,8 @@ rate() {
     printf '%s\n' "$1" >"$TMP/calls"
     printf '%s\n' "$2" >"$TMP/sim"
     shift 2
-    NNPIPE_PLANT=$TMP/calls NNPIPE_SIM_PLANT=$TMP/sim "$bin/rate" 0.2 0.6 "$planted" train "$TMP/planted.yaml" --json "$@" 2>"$TMP/err" | cut -d ' ' -f 1
+    NNPIPE_PLANT=$TMP/calls NNPIPE_SIM_PLANT=$TMP/sim "$bin/rate" 0.2 0.6 "$planted" train "$TMP/planted.yaml" --json \
+        "$@" 2>"$TMP/err" | cut -d ' ' -f 1
 }
 # A plant bounds the rate from above; a busy box may be slower still.
 # near CALLS SIM LOW HIGH [-o ...]: the run does between LOW and HIGH batches a second
@@ -66,12 +68,15 @@ near() {
     return 1
 }
 t "a step of 20 ms in place of 2: at most 50 batches a second" near '' step_ms=20 0.01 50.5 -o checkpoint.every=never
-t "copies of 98,432 bytes at 2 MB/s: at most 20.4 batches a second" near '' h2d_gbps=0.002 0.01 20.6 -o checkpoint.every=never
-t "a disk whose reads take 50 ms, one in flight: few batches" near '' disk_latency_us=50000 0.01 30 -o checkpoint.every=never -o loader.io=uring
+t "copies of 98,432 bytes at 2 MB/s: at most 20.4 batches a second" near '' h2d_gbps=0.002 0.01 20.6 -o \
+    checkpoint.every=never
+t "a disk whose reads take 50 ms, one in flight: few batches" near '' disk_latency_us=50000 0.01 30 -o \
+    checkpoint.every=never -o loader.io=uring
 t "readers that pause 90 of 100 ms: a tenth, and what two slots hold" near 'pause_every_ms 100
 pause_ms 90' '' 0.01 260 -o checkpoint.every=never
 t "a checkpoint of 100 ms every 20 steps of 2 ms" near 'fsync_ms 100' '' 0.01 110
 printf 'decoed 2\n' >"$TMP/calls"
-t "a misspelt plant is refused" env NNPIPE_PLANT="$TMP/calls" sh -c '"$0" check "$1"; [ $? = 64 ]' "$planted" "$TMP/planted.yaml"
+t "a misspelt plant is refused" env NNPIPE_PLANT="$TMP/calls" sh -c '"$0" check "$1"; [ $? = 64 ]' "$planted" \
+    "$TMP/planted.yaml"
 
 [ "$failed" -eq 0 ]

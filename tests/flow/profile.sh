@@ -18,14 +18,20 @@ field() { sed -n "s/.*\"event\": *\"done\".*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/
 whole() {
     $P --json --out "$TMP/a" >"$TMP/a.json" 2>"$TMP/err" || { tail -n 2 "$TMP/err"; return 1; }
     case $(field verdict "$TMP/a.json") in limited | balanced | inconclusive) ;; *) return 1 ;; esac
-    for stage in decode augment copy step; do grep -q "\"name\": *\"$stage\", *\"ceiling_images_per_second\": *[0-9]" "$TMP/a.json" || { echo "no $stage"; return 1; }; done
+    for stage in decode augment copy step; do
+        grep -q "\"name\": *\"$stage\", *\"ceiling_images_per_second\": *[0-9]" "$TMP/a.json" || {
+            echo "no $stage"
+            return 1
+        }
+    done
     [ "$(grep -c '"event"' "$TMP/a.json")" -eq 1 ] && [ -s "$TMP/a/profile.json" ] && [ -s "$TMP/a/profile.html" ]
 }
 t "a profile says a verdict and a ceiling for each stage, in one JSON line" whole
 t "and leaves nothing but its folder" sh -c '[ -z "$(ls -A "$0" 2>/dev/null)" ]' "$TMP/runs"
 screen() {
     $P -o loader.readers=2 --html "$TMP/page.html" >"$TMP/screen" || return 1
-    grep -qE '^ (LIMIT|BALANCED|INCONCLUSIVE)' "$TMP/screen" && grep -q 'trust: noise' "$TMP/screen" && [ -s "$TMP/page.html" ] &&
+    grep -qE '^ (LIMIT|BALANCED|INCONCLUSIVE)' "$TMP/screen" && grep -q 'trust: noise' "$TMP/screen" &&
+        [ -s "$TMP/page.html" ] &&
         ls "$TMP"/runs/profile-net-*/profile.json >/dev/null
 }
 t "the screen has a verdict; the page goes where it is told; a folder below runs is made" screen
@@ -38,12 +44,17 @@ blame = sum(blame.values() if isinstance(blame, dict) else blame)
 assert abs(o["stall_seconds"] - blame) < 1e-6, (o["stall_seconds"], blame)
 PY
 }
-if command -v python3 >/dev/null; then t "the causes of the stall add up to it" shares; else skip "the causes of the stall add up to it" "no python3"; fi
+if command -v python3 >/dev/null; then
+    t "the causes of the stall add up to it" shares
+else
+    skip "the causes of the stall add up to it" "no python3"
+fi
 # How slow it really was is a busy box's to tell: what is said, and the exit code, follow from the numbers.
 slower() {
     $P --out "$TMP/b" --compare "$TMP/a/profile.json" -o 'device={sim: {h2d_gbps: 10, step_ms: 16}}' >"$TMP/said" 2>&1
     code=$?
-    if grep -q 'slower: .* by ' "$TMP/said"; then [ $code -eq 3 ]; else [ $code -eq 0 ] && grep -qE 'faster:|as fast as then' "$TMP/said"; fi ||
+    if grep -q 'slower: .* by ' "$TMP/said"; then [ $code -eq 3 ]; else [ $code -eq 0 ] &&
+        grep -qE 'faster:|as fast as then' "$TMP/said"; fi ||
         { echo "exit $code"; tail -n 1 "$TMP/said"; return 1; }
     [ -s "$TMP/b/profile.json" ]
 }
@@ -51,17 +62,27 @@ t "a run is compared with an older one, and the exit code is what the words are"
 stored() { # made up: the second has a step that takes four times as long, and hardly any scatter
     made=${NNPIPE_BUILD:-$ROOT/build}/tests/flow/render_profile
     "$made" --json balanced "$TMP/quick.json" && "$made" --json balanced "$TMP/slow.json" 4 || return 1
-    exits 3 "$NNPIPE" profile "$TMP/slow.json" --compare "$TMP/quick.json" >"$TMP/said" 2>&1 && grep -q 'slower: .* by STEP' "$TMP/said" &&
-        "$NNPIPE" profile "$TMP/quick.json" --compare "$TMP/slow.json" >"$TMP/said" && "$NNPIPE" profile "$TMP/quick.json" --compare "$TMP/quick.json" --json | grep -q '"verdict": "not slower"'
+    exits 3 "$NNPIPE" profile "$TMP/slow.json" --compare "$TMP/quick.json" >"$TMP/said" 2>&1 &&
+        grep -q 'slower: .* by STEP' "$TMP/said" &&
+        "$NNPIPE" profile "$TMP/quick.json" --compare "$TMP/slow.json" >"$TMP/said" &&
+        "$NNPIPE" profile "$TMP/quick.json" --compare "$TMP/quick.json" --json | grep -q '"verdict": "not slower"'
 }
 t "of two stored profiles the one with a slower step is found, with exit code 3" stored
 seconds() { for s in 0 0.05 601 2s ''; do exits 2 $P --seconds "$s" || return 1; done; }
 t "a trial's length that is none is a mistake of the command line" seconds
-other() { exits 1 $P --out "$TMP/c" --compare "$TMP/a/profile.json" -o loader.batch=16 >"$TMP/said" 2>&1 && grep -q 'cannot be compared' "$TMP/said"; }
+other() {
+    exits 1 $P --out "$TMP/c" --compare "$TMP/a/profile.json" -o loader.batch=16 >"$TMP/said" 2>&1 &&
+        grep -q 'cannot be compared' "$TMP/said"
+}
 t "profiles of other batches are not compared" other
-torn() { head -c 300 "$TMP/a/profile.json" >"$TMP/torn.json"; exits 1 $P --compare "$TMP/torn.json" >"$TMP/said" 2>&1 && grep -q 'torn.json' "$TMP/said"; }
+torn() {
+    head -c 300 "$TMP/a/profile.json" >"$TMP/torn.json"
+    exits 1 $P --compare "$TMP/torn.json" >"$TMP/said" 2>&1 && grep -q 'torn.json' "$TMP/said"
+}
 t "a torn profile.json is named" torn
-consistent() { "${NNPIPE_BUILD:-$ROOT/build}/tests/plants/profile_check" "$TMP"/?/profile.json "$TMP"/runs/*/profile.json; }
+consistent() {
+    "${NNPIPE_BUILD:-$ROOT/build}/tests/plants/profile_check" "$TMP"/?/profile.json "$TMP"/runs/*/profile.json
+}
 t "no figure of these profiles contradicts another" consistent
 t "no config is a mistake of the command line" exits 2 "$NNPIPE" profile
 wrong() { exits 2 $P -o loader.readers=none >"$TMP/said" 2>&1 && grep -q readers "$TMP/said"; }
@@ -86,6 +107,8 @@ stopped() { # stopped SECONDS
 }
 t "a signal ends it with 75 and leaves nothing behind" stopped 0.7
 t "also where a part is measured alone" stopped 2
-limit() { exits 2 $P --trace-limit 3 && exits 1 $P --trace "$TMP/none/t" >"$TMP/said" 2>&1 && grep -q none/t "$TMP/said"; }
+limit() {
+    exits 2 $P --trace-limit 3 && exits 1 $P --trace "$TMP/none/t" >"$TMP/said" 2>&1 && grep -q none/t "$TMP/said"
+}
 t "a trace that cannot be written is said at once" limit
 [ "$failed" -eq 0 ]

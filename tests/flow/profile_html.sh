@@ -20,8 +20,10 @@ ends_twice() { # the JSON's script, and the page's own
     [ "$(grep -o '</script' "$TMP/hostile.html" | wc -l)" = 2 ] && lacks '<!--|<img' "$TMP/hostile.html"
 }
 policy() {
-    grep -q "default-src 'none'; style-src 'nonce-[0-9a-f]*'; script-src 'nonce-[0-9a-f]*'" "$TMP/decode.html" || return 1
-    [ "$(grep -o 'nonce-[0-9a-f]*' "$TMP/decode.html" | sort -u)" != "$(grep -o 'nonce-[0-9a-f]*' "$TMP/pair.html" | sort -u)" ]
+    grep -q "default-src 'none'; style-src 'nonce-[0-9a-f]*'; script-src 'nonce-[0-9a-f]*'" "$TMP/decode.html" ||
+        return 1
+    [ "$(grep -o 'nonce-[0-9a-f]*' "$TMP/decode.html" | sort -u)" != \
+        "$(grep -o 'nonce-[0-9a-f]*' "$TMP/pair.html" | sort -u)" ]
 }
 t "a page is written of every verdict" all_rendered
 t "it names no other file" lacks '<link|<img|@import|url\(|src=' "$TMP"/[a-g]*.html "$TMP/pair.html"

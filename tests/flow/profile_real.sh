@@ -29,12 +29,16 @@ printf 'latency 15\n' >"$TMP/slow/.control"
 printf 'latency 10\n' >"$TMP/runs/.control"
 
 field() { sed -n "s/.*\"event\": *\"done\".*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | head -n 1; }
-# names STAGE CONFIG [FLAG...]: that stage, or nothing where the box is too busy to tell; and no figure contradicts another
+# names STAGE CONFIG [FLAG...]: that stage, or nothing where the box is too busy to tell; and no figure contradicts
+# another
 names() {
     stage=$1 config=$2
     shift 2
     rm -rf "$TMP/out"
-    "$NNPIPE" profile "$config" --seconds 0.3 --out "$TMP/out" --json "$@" >"$TMP/events" 2>&1 || { tail -n 2 "$TMP/events"; return 1; }
+    "$NNPIPE" profile "$config" --seconds 0.3 --out "$TMP/out" --json "$@" >"$TMP/events" 2>&1 || {
+        tail -n 2 "$TMP/events"
+        return 1
+    }
     said=$(field verdict "$TMP/events") limiter=$(field limiter "$TMP/events")
     [ "$said" = inconclusive ] || [ "$limiter" = "$stage" ] || { echo "$said: $limiter"; return 1; }
     "$check" "$TMP/out/profile.json"
@@ -43,8 +47,12 @@ t "slow reads are named, and no other stage is said to be slow" names read "$TMP
 t "slow saves are named" names checkpoint "$TMP/save.yaml"
 # Of 40 pictures at a few dozen a second no trial of 0.3 s sees a second epoch.
 filling() {
-    "$NNPIPE" profile "$TMP/read.yaml" -o loader.cache=encoded --seconds 0.1 --out "$TMP/fills" >"$TMP/said" 2>&1 || { tail -n 2 "$TMP/said"; return 1; }
-    grep -q '"cache_fills": *true' "$TMP/fills/profile.json" || return 0 # a box so slow that steps took longer than reads
+    "$NNPIPE" profile "$TMP/read.yaml" -o loader.cache=encoded --seconds 0.1 --out "$TMP/fills" >"$TMP/said" 2>&1 || {
+        tail -n 2 "$TMP/said"
+        return 1
+    }
+    # a box so slow that steps took longer than reads
+    grep -q '"cache_fills": *true' "$TMP/fills/profile.json" || return 0
     ! grep -q '^ LIMIT: *READ' "$TMP/said" || grep -q 'still fills' "$TMP/said" || { cat "$TMP/said"; return 1; }
 }
 t "a cache that still fills is said to" filling

@@ -1,4 +1,5 @@
-# Every command of README as it is printed there, in order, by somebody who has run the demo: in a folder with the tree's
+# Every command of README as it is printed there, in order, by somebody who has run the demo: in a folder with the
+# tree's
 # configs, a small sample set and a folder of pictures. Trials of the profiler are made shorter than README's.
 . "$(dirname "$0")/../lib.sh"
 command -v python3 >/dev/null || { skip "README's commands" "python3 is not here"; exit 0; }
@@ -31,7 +32,10 @@ for set in train test; do
     mkdir -p "$TMP/cats/$set"
     for shard in data/shapes/$set-*.tar.zst; do zstd -dc "$shard" | tar x -C "$TMP/cats/$set"; done
 done
-{ sed "s|/data/cats|$TMP/cats|" "$TMP/data.yaml"; sed '/^data:/,/^[a-z]*:/{/^data:/d;/^ /d}' configs/cnn.yaml; } >my.yaml
+{
+    sed "s|/data/cats|$TMP/cats|" "$TMP/data.yaml"
+    sed '/^data:/,/^[a-z]*:/{/^data:/d;/^ /d}' configs/cnn.yaml
+} >my.yaml
 cp "$(find "$TMP/cats/test" -name '*.jpg' | head -n 1)" cat.jpg
 
 as_printed() { # as_printed COMMAND: as README has it; NAME-ID is the newest run
@@ -51,7 +55,11 @@ while read -r command <&3; do
         t "$command" answers
         ;;
     *cuda:0) # where there is no such GPU it says so
-        if nnpipe devices --json | grep '"cuda:0"' | grep -q '"usable": *true'; then t "$command" as_printed "$command" ""; else t "$command: says that there is no GPU" says "cuda:0" as_printed "$command" ""; fi
+        if nnpipe devices --json | grep '"cuda:0"' | grep -q '"usable": *true'; then
+            t "$command" as_printed "$command" ""
+        else
+            t "$command: says that there is no GPU" says "cuda:0" as_printed "$command" ""
+        fi
         ;;
     "nnpipe profile"*) t "$command" as_printed "$command" "--seconds 0.2" ;;
     "nnpipe bench"*) t "$command" as_printed "$command" "--seconds 0.2" ;;

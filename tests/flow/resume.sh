@@ -22,7 +22,12 @@ Y
 export PLACE="$TMP/data"
 
 field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
-same() { [ -n "$(field weights_sha256 "$1")" ] && [ "$(field weights_sha256 "$1")" = "$(field weights_sha256 "$2")" ] || { tail -n 2 "$1.err" "$2.err"; return 1; }; }
+same() {
+    [ -n "$(field weights_sha256 "$1")" ] && [ "$(field weights_sha256 "$1")" = "$(field weights_sha256 "$2")" ] || {
+        tail -n 2 "$1.err" "$2.err"
+        return 1
+    }
+}
 # train OUT ARGS...: with the config file; go OUT ARGS...: without
 train() { out=$1; shift; go "$out" "$TMP/net.yaml" "$@"; }
 go() { out=$1; shift; "$NNPIPE" train "$@" --json >"$out" 2>"$out.err"; }
@@ -45,7 +50,9 @@ moved() {
 }
 t "a run whose data moved is found and goes on, to the same weights" moved
 moved_named() {
-    killed "$TMP/named" 20 && cp -r "$TMP/data" "$TMP/copy" && go "$TMP/named.json" --resume "$run" -o "data.train.path=$TMP/copy/train-*" && same "$TMP/whole.json" "$TMP/named.json"
+    killed "$TMP/named" 20 && cp -r "$TMP/data" "$TMP/copy" &&
+        go "$TMP/named.json" --resume "$run" -o "data.train.path=$TMP/copy/train-*" &&
+        same "$TMP/whole.json" "$TMP/named.json"
 }
 t "a run that is named takes its data from another path" moved_named
 cat >"$TMP/folder.yaml" <<Y
@@ -58,7 +65,12 @@ train: {epochs: 2, threads: 1}
 checkpoint: {every: 2 steps, keep: 100}
 Y
 ppm() { printf 'P6 %s %s 255\n' "$1" "$1" && head -c $((3 * $1 * $1)) /dev/zero | tr '\0' "$2"; }
-picture_set() { for i in 1 2 3 4 5 6 7 8; do mkdir -p "$TMP/pictures/a" "$TMP/pictures/b" && ppm 8 "$i" >"$TMP/pictures/a/$i.ppm" && ppm 8 z >"$TMP/pictures/b/$i.ppm" || return 1; done; }
+picture_set() {
+    for i in 1 2 3 4 5 6 7 8; do
+        mkdir -p "$TMP/pictures/a" "$TMP/pictures/b" && ppm 8 "$i" >"$TMP/pictures/a/$i.ppm" &&
+            ppm 8 z >"$TMP/pictures/b/$i.ppm" || return 1
+    done
+}
 unfinished() { rm -f "$folder/result.json" && rm -rf "$folder/checkpoints/step-4"; }
 picture_set && go "$TMP/folder.json" "$TMP/folder.yaml" -o "runs=$TMP/folder-runs" || exit 1
 folder=$(ls -d "$TMP"/folder-runs/*)
@@ -67,21 +79,32 @@ renamed() {
     exits 2 go "$TMP/renamed.json" --resume "$folder"
     code=$?
     mv "$TMP/pictures/a/33.ppm" "$TMP/pictures/a/3.ppm"
-    [ $code -eq 0 ] && grep -q "samples of data.train have other names or labels than when the run began; .*--weights $folder" "$TMP/renamed.json.err" || { cat "$TMP/renamed.json.err"; return 1; }
+    [ $code -eq 0 ] && grep -q "samples of data.train have other names or labels than when the run began; .*--weights $folder" "$TMP/renamed.json.err" || {
+        cat "$TMP/renamed.json.err"
+        return 1
+    }
 }
 t "a sample with another name is another set: refused, with 2" renamed
 more() { # one picture more, one less: said by what was and is
     unfinished && cp "$TMP/pictures/a/3.ppm" "$TMP/pictures/a/9.ppm"
-    exits 2 go "$TMP/more.json" --resume "$folder" && grep -q "data.train has 17 samples and had 16 when the run began; take the new ones out again" "$TMP/more.json.err" || { cat "$TMP/more.json.err"; return 1; }
+    exits 2 go "$TMP/more.json" --resume "$folder" &&
+        grep -q "data.train has 17 samples and had 16 when the run began; take the new ones out again" \
+        "$TMP/more.json.err" || {
+            cat "$TMP/more.json.err"
+            return 1
+        }
     rm "$TMP/pictures/a/9.ppm" && mv "$TMP/pictures/a/8.ppm" "$TMP/8.ppm"
-    exits 2 go "$TMP/more.json" --resume "$folder" && grep -q "data.train has 15 samples and had 16 when the run began; bring the missing ones back" "$TMP/more.json.err"
+    exits 2 go "$TMP/more.json" --resume "$folder" &&
+        grep -q "data.train has 15 samples and had 16 when the run began; bring the missing ones back" \
+        "$TMP/more.json.err"
     code=$?
     mv "$TMP/8.ppm" "$TMP/pictures/a/8.ppm"
     return $code
 }
 t "more or fewer samples are refused, and said so" more
 rewritten() {
-    unfinished && ppm 9 c >"$TMP/pictures/a/3.ppm" && go "$TMP/rewritten.json" --resume "$folder" && grep -q "some have another size now" "$TMP/rewritten.json.err" ||
+    unfinished && ppm 9 c >"$TMP/pictures/a/3.ppm" && go "$TMP/rewritten.json" --resume "$folder" &&
+        grep -q "some have another size now" "$TMP/rewritten.json.err" ||
         { cat "$TMP/rewritten.json.err"; return 1; }
 }
 t "a picture that was written anew is said, and the run goes on" rewritten
@@ -90,8 +113,10 @@ t "a picture that was written anew is said, and the run goes on" rewritten
 # trained that cannot be resumed
 bytes=$(printf 'caf\351')
 class_of_bytes() {
-    mkdir -p "$TMP/latin/$bytes" "$TMP/latin/b" && cp "$TMP"/pictures/a/1.ppm "$TMP/latin/$bytes" && cp "$TMP"/pictures/b/1.ppm "$TMP/latin/b" || return 1
-    exits 2 go "$TMP/latin.json" "$TMP/folder.yaml" -o "runs=$TMP/latin-runs" -o "data.train.path=$TMP/latin" && grep -qF "the class name 'caf\\xe9' is not UTF-8 text" "$TMP/latin.json.err" && [ ! -e "$TMP/latin-runs" ] ||
+    mkdir -p "$TMP/latin/$bytes" "$TMP/latin/b" && cp "$TMP"/pictures/a/1.ppm "$TMP/latin/$bytes" &&
+        cp "$TMP"/pictures/b/1.ppm "$TMP/latin/b" || return 1
+    exits 2 go "$TMP/latin.json" "$TMP/folder.yaml" -o "runs=$TMP/latin-runs" -o "data.train.path=$TMP/latin" &&
+        grep -qF "the class name 'caf\\xe9' is not UTF-8 text" "$TMP/latin.json.err" && [ ! -e "$TMP/latin-runs" ] ||
         { cat "$TMP/latin.json.err"; return 1; }
 }
 t "a class whose name is not UTF-8 is refused by name" class_of_bytes
@@ -99,7 +124,9 @@ path_of_bytes() {
     mkdir -p "$TMP/in$bytes" && cp -r "$TMP/pictures" "$TMP/in$bytes/p" || return 1
     export BYTES="$TMP/in$bytes"
     sed "s|$TMP/pictures|\${BYTES}/p|" "$TMP/folder.yaml" >"$TMP/bytes.yaml"
-    exits 2 go "$TMP/bytes.json" "$TMP/bytes.yaml" -o "runs=$TMP/bytes-runs" && grep -qF "not UTF-8 text" "$TMP/bytes.json.err" && grep -qF "path: \"$TMP/incaf\\xe9/p\"" "$TMP/bytes.json.err" &&
+    exits 2 go "$TMP/bytes.json" "$TMP/bytes.yaml" -o "runs=$TMP/bytes-runs" &&
+        grep -qF "not UTF-8 text" "$TMP/bytes.json.err" && grep -qF "path: \"$TMP/incaf\\xe9/p\"" \
+        "$TMP/bytes.json.err" &&
         [ ! -e "$TMP/bytes-runs" ] || { cat "$TMP/bytes.json.err"; return 1; }
 }
 t "so is a data path" path_of_bytes
@@ -107,34 +134,49 @@ t "so is a data path" path_of_bytes
 # --- rate, decay, schedule, length
 accident() {
     killed "$TMP/accident" 20 && sed 's/lr: 0.05/lr: 0.02/' "$TMP/net.yaml" >"$TMP/edited.yaml"
-    exits 2 go "$TMP/accident.json" "$TMP/edited.yaml" --resume "$run" && grep -q "optimizer.sgd.lr was 0.05 and is 0.02" "$TMP/accident.json.err" || return 1
+    exits 2 go "$TMP/accident.json" "$TMP/edited.yaml" --resume "$run" &&
+        grep -q "optimizer.sgd.lr was 0.05 and is 0.02" "$TMP/accident.json.err" || return 1
     sed 's/epochs: 4/epochs: 6/' "$TMP/net.yaml" >"$TMP/edited.yaml"
-    exits 2 go "$TMP/accident.json" "$TMP/edited.yaml" --resume "$run" && grep -q "train.epochs was 4 and is 6: this schedule depends on the length" "$TMP/accident.json.err" || return 1
-    exits 2 go "$TMP/accident.json" "$TMP/net.yaml" --resume -o "runs=$TMP/accident" -o loader.batch=4 && grep -q "loader.batch was 8 and is 4" "$TMP/accident.json.err"
+    exits 2 go "$TMP/accident.json" "$TMP/edited.yaml" --resume "$run" &&
+        grep -q "train.epochs was 4 and is 6: this schedule depends on the length" "$TMP/accident.json.err" || return 1
+    exits 2 go "$TMP/accident.json" "$TMP/net.yaml" --resume -o "runs=$TMP/accident" -o loader.batch=4 &&
+        grep -q "loader.batch was 8 and is 4" "$TMP/accident.json.err"
 }
 t "a rate or a length that changed by accident is refused by its name" accident
 ways() { # what can be done about it, for a key that may be changed on purpose and one that may not
     killed "$TMP/ways" 20 && sed 's/lr: 0.05/lr: 0.02/' "$TMP/net.yaml" >"$TMP/edited.yaml"
-    exits 2 go "$TMP/ways.json" "$TMP/edited.yaml" --resume "$run" && grep -q "give it by -o, or add --reset-schedule; --resume $run without CONFIG continues the run as it is, --weights $run begins a new run" "$TMP/ways.json.err" || return 1
-    exits 2 go "$TMP/ways.json" --resume "$run" -o loader.batch=4 && grep -q "loader.batch was 8 and is 4; --resume $run without CONFIG" "$TMP/ways.json.err"
+    exits 2 go "$TMP/ways.json" "$TMP/edited.yaml" --resume "$run" &&
+        grep -q "give it by -o, or add --reset-schedule; --resume $run without CONFIG continues the run as it is, --weights $run begins a new run" "$TMP/ways.json.err" || return 1
+    exits 2 go "$TMP/ways.json" --resume "$run" -o loader.batch=4 &&
+        grep -q "loader.batch was 8 and is 4; --resume $run without CONFIG" "$TMP/ways.json.err"
 }
 t "what can be done about a changed key is said" ways
 passed_over() { # three runs that do not fit: all are named with their reasons, and nothing is begun
-    killed "$TMP/passed" 20 && mv "$run" "$TMP/passed/net-20260101-000003-aaaa" && cp -r "$TMP"/whole/* "$TMP/passed/net-20260101-000002-aaaa" &&
-        mkdir "$TMP/passed/net-20260101-000001-aaaa" && cp "$TMP"/passed/net-20260101-000002-aaaa/config.yaml "$TMP/passed/net-20260101-000001-aaaa" || return 1
+    killed "$TMP/passed" 20 && mv "$run" "$TMP/passed/net-20260101-000003-aaaa" &&
+        cp -r "$TMP"/whole/* "$TMP/passed/net-20260101-000002-aaaa" &&
+        mkdir "$TMP/passed/net-20260101-000001-aaaa" && cp "$TMP"/passed/net-20260101-000002-aaaa/config.yaml \
+        "$TMP/passed/net-20260101-000001-aaaa" || return 1
     sed 's/lr: 0.05/lr: 0.02/' "$TMP/net.yaml" >"$TMP/edited.yaml"
     exits 2 go "$TMP/passed.json" "$TMP/edited.yaml" --resume -o "runs=$TMP/passed" || return 1
     grep -q "no unfinished run of 'net' with this config below $TMP/passed: net-20260101-000003-aaaa: optimizer.sgd.lr was 0.05 and is 0.02; net-20260101-000002-aaaa: optimizer.sgd.lr was 0.05 and is 0.02; net-20260101-000001-aaaa: no checkpoint to go on from; without --resume" "$TMP/passed.json.err" && [ "$(ls "$TMP/passed" | wc -l)" -eq 3 ] || return 1
     rm -r "$TMP/passed/net-20260101-000003-aaaa" # held: in the background
-    flock "$TMP/passed/net-20260101-000001-aaaa/lock" "$NNPIPE" train "$TMP/net.yaml" --resume -o "runs=$TMP/passed" >/dev/null 2>"$TMP/passed.err"
-    [ $? -eq 2 ] && grep -q "net-20260101-000002-aaaa: finished; net-20260101-000001-aaaa: running; without" "$TMP/passed.err" || { cat "$TMP/passed.err"; return 1; }
+    flock "$TMP/passed/net-20260101-000001-aaaa/lock" \
+        "$NNPIPE" train "$TMP/net.yaml" --resume -o "runs=$TMP/passed" >/dev/null 2>"$TMP/passed.err"
+    [ $? -eq 2 ] && grep -q "net-20260101-000002-aaaa: finished; net-20260101-000001-aaaa: running; without" \
+        "$TMP/passed.err" || {
+            cat "$TMP/passed.err"
+            return 1
+        }
 }
 t "a bare --resume names the runs that it passed over, and why" passed_over
 # changed NAME ARGS...: changed at step 20 and run to the end (NAME-a), and the same killed at step 28 (NAME-b)
 changed() {
     name=$1
     shift
-    killed "$TMP/$name-a" 20 && go "$TMP/$name-a.json" --resume "$run" "$@" || { cat "$TMP/$name-a.json.err"; return 1; }
+    killed "$TMP/$name-a" 20 && go "$TMP/$name-a.json" --resume "$run" "$@" || {
+        cat "$TMP/$name-a.json.err"
+        return 1
+    }
     rm -rf "$TMP/$name-b" && cp -r "$TMP/$name-a" "$TMP/$name-b"
     run=$(ls -d "$TMP/$name-b"/*)
     rm -f "$run/result.json"
@@ -143,8 +185,10 @@ changed() {
 # each key changed at step 20; then killed, and resumed by the folder, or by the unchanged config file
 rate() {
     changed rate -o optimizer.sgd.lr=0.02 -o optimizer.sgd.weight_decay=0.01 || return 1
-    grep -q "from step 20 on: optimizer.sgd.lr 0.02, was 0.05" "$TMP/rate-a.json.err" && grep -q "from step 20 on: optimizer.sgd.weight_decay 0.01, was 0.0005" "$TMP/rate-a.json.err" || return 1
-    ! same "$TMP/whole.json" "$TMP/rate-a.json" >/dev/null && go "$TMP/rate-b.json" --resume "$run" && same "$TMP/rate-a.json" "$TMP/rate-b.json" &&
+    grep -q "from step 20 on: optimizer.sgd.lr 0.02, was 0.05" "$TMP/rate-a.json.err" &&
+        grep -q "from step 20 on: optimizer.sgd.weight_decay 0.01, was 0.0005" "$TMP/rate-a.json.err" || return 1
+    ! same "$TMP/whole.json" "$TMP/rate-a.json" >/dev/null && go "$TMP/rate-b.json" --resume "$run" &&
+        same "$TMP/rate-a.json" "$TMP/rate-b.json" &&
         grep -q "from step 20 on: optimizer.sgd.lr 0.02, was 0.05" "$TMP/rate-b.json.err"
 }
 t "rate and decay changed by -o: said from which step on, kept over a kill" rate
@@ -159,33 +203,49 @@ at_once() { # killed before another checkpoint was written: the change is in the
 }
 t "a change is kept where the run is killed right after, and the config file may still hold the old value" at_once
 lr_at() { sed -n "s/.*\"event\": \"step\", \"step\": $1, .*\"lr\": \([0-9.e+-]*\).*/\1/p" "$2" | tail -n 1; }
-about() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a - b < 1e-6 && b - a < 1e-6) }' || { echo "$1, not $2"; return 1; }; }
+about() {
+    awk -v a="$1" -v b="$2" 'BEGIN { exit !(a - b < 1e-6 && b - a < 1e-6) }' || {
+        echo "$1, not $2"
+        return 1
+    }
+}
 # cosine over n updates, warm-up w: 0.05 * (1 + cos(pi * (u - w) / (n - w))) / 2
 cosine() { awk -v u="$1" -v n="$2" -v w="$3" 'BEGIN { print 0.05 * (1 + cos(atan2(0, -1) * (u - w) / (n - w))) / 2 }'; }
 extended() {
     changed long -o train.epochs=6 && [ "$(field steps "$TMP/long-a.json")" -eq 72 ] || return 1
-    about "$(lr_at 31 "$TMP/long-a.json")" "$(cosine 30 72 14.4)" && go "$TMP/long-b.json" --resume "$run" && same "$TMP/long-a.json" "$TMP/long-b.json" &&
+    about "$(lr_at 31 "$TMP/long-a.json")" "$(cosine 30 72 14.4)" && go "$TMP/long-b.json" --resume "$run" &&
+        same "$TMP/long-a.json" "$TMP/long-b.json" &&
         [ "$(field steps "$TMP/long-b.json")" -eq 72 ]
 }
 t "a cosine that is extended is that of the whole new length, and stays so" extended
 reset() {
     changed reset --reset-schedule -o train.epochs=6 -o 'schedule={cosine: {}}' || return 1
     grep -q "the schedule begins anew at this step" "$TMP/reset-a.json.err" || return 1
-    about "$(lr_at 21 "$TMP/reset-a.json")" 0.05 && about "$(lr_at 47 "$TMP/reset-a.json")" "$(cosine 26 52 0)" || return 1
+    about "$(lr_at 21 "$TMP/reset-a.json")" 0.05 && about "$(lr_at 47 "$TMP/reset-a.json")" "$(cosine 26 52 0)" ||
+        return 1
     go "$TMP/reset-b.json" --resume "$run" && same "$TMP/reset-a.json" "$TMP/reset-b.json"
 }
 t "--reset-schedule begins the schedule anew at the step of the resume" reset
 damaged() { # the checkpoint of the change, and all behind it, are damaged: it holds from the one before
     changed damaged --reset-schedule -o train.epochs=6 -o optimizer.sgd.lr=0.02 || return 1
-    for c in "$run"/checkpoints/step-*; do [ "${c##*-}" -lt 20 ] || printf x | dd of="$c/weights.safetensors" bs=1 seek=300 conv=notrunc 2>/dev/null || return 1; done
-    go "$TMP/damaged-b.json" --resume "$run" && grep -q "from step 16 on: optimizer.sgd.lr 0.02, was 0.05" "$TMP/damaged-b.json.err" && [ "$(field steps "$TMP/damaged-b.json")" -eq 72 ] || { cat "$TMP/damaged-b.json.err"; return 1; }
+    for c in "$run"/checkpoints/step-*; do
+        [ "${c##*-}" -lt 20 ] || printf x | dd of="$c/weights.safetensors" bs=1 seek=300 conv=notrunc 2>/dev/null ||
+            return 1
+    done
+    go "$TMP/damaged-b.json" --resume "$run" && grep -q "from step 16 on: optimizer.sgd.lr 0.02, was 0.05" \
+        "$TMP/damaged-b.json.err" && [ "$(field steps "$TMP/damaged-b.json")" -eq 72 ] || {
+            cat "$TMP/damaged-b.json.err"
+            return 1
+        }
     # a warm-up of 20 % of the 56 steps left, from 0.04 of the peak
     about "$(lr_at 17 "$run/metrics.jsonl")" 0.0008
 }
 t "a change whose checkpoint is damaged holds from the checkpoint before" damaged
 edited() { # --reset-schedule takes what the config file says now
-    killed "$TMP/edited" 20 && sed 's/lr: 0.05/lr: 0.02/; s/cosine: {warmup: 20%}/constant/' "$TMP/net.yaml" >"$TMP/edited.yaml"
-    go "$TMP/edited.json" "$TMP/edited.yaml" --resume "$run" --reset-schedule && about "$(lr_at 48 "$TMP/edited.json")" 0.02
+    killed "$TMP/edited" 20 && sed 's/lr: 0.05/lr: 0.02/; s/cosine: {warmup: 20%}/constant/' "$TMP/net.yaml" \
+        >"$TMP/edited.yaml"
+    go "$TMP/edited.json" "$TMP/edited.yaml" --resume "$run" --reset-schedule &&
+        about "$(lr_at 48 "$TMP/edited.json")" 0.02
 }
 t "--reset-schedule takes rate and schedule of an edited config file" edited
 t "--reset-schedule alone is a mistake of the command line" exits 2 "$NNPIPE" train "$TMP/net.yaml" --reset-schedule

@@ -39,7 +39,8 @@ becomes() { # becomes ID STATE: within half a minute
     return 1
 }
 worker_of() { # worker_of NAME-ID: its process, from the lock that it holds; fails where there is none
-    pid=$(cat "$TMP/runs/$1/lock" 2>/dev/null) && tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -q "nnpipe worker $1" && echo "$pid"
+    pid=$(cat "$TMP/runs/$1/lock" 2>/dev/null) && tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" |
+        grep -q "nnpipe worker $1" && echo "$pid"
 }
 trained() { # trained NAME-ID: waits for its first checkpoint
     for _ in $(tries 300); do ls "$TMP/runs/$1"/checkpoints/step-* >/dev/null 2>&1 && return; sleep 0.1; done
@@ -59,24 +60,40 @@ weights() { sha256sum "$1"/checkpoints/step-*"$2"/weights.safetensors | cut -d '
 t "a command without a service says how to start one" says "nnpipe daemon" exits 1 "$NNPIPE" ls
 t "the service starts" start
 echo precious >"$TMP/file"
-t "a file is not taken for a socket that was left, and stays" says "not a sock" exits 1 "$NNPIPE" daemon --state "$TMP/elsewhere" --socket "$TMP/file"
+t "a file is not taken for a socket that was left, and stays" says "not a sock" exits 1 \
+    "$NNPIPE" daemon --state "$TMP/elsewhere" --socket "$TMP/file"
 t "what it was is still there" grep -q precious "$TMP/file"
 t "a second one on the same queue is told" says "another nnpipe daemon" exits 1 "$NNPIPE" daemon --socket "$TMP/other"
 t "a run is done, and --wait says so" exits 0 "$NNPIPE" submit "$TMP/short.yaml" --wait
 t "its folder has its result" test -s "$TMP/runs/short-1/result.json"
 t "its log is read back" says "done in" "$NNPIPE" logs 1
-t "a config with a mistake is refused with its line" says "bad.yaml:3:" sh -c 'sed "s/^device: .*/device: cpu\nlodaer: 1/" "$2" >"$3"; exec "$1" submit "$3"' - "$NNPIPE" "$TMP/short.yaml" "$TMP/bad.yaml"
-t "data that is not there is refused with its line" says "lost.yaml:3" sh -c 'sed "s|source: synth, samples: 2000, size: 32|source: folder, path: /no/where|" "$2" >"$3"; exec "$1" submit "$3"' - "$NNPIPE" "$TMP/short.yaml" "$TMP/lost.yaml"
-t "a device that is not there is refused" says "no device 'cuda:7'" exits 2 "$NNPIPE" submit "$TMP/short.yaml" --device cuda:7
+config_mistake_refused() (
+    sed "s/^device: .*/device: cpu\nlodaer: 1/" "$2" >"$3"
+    exec "$1" submit "$3"
+)
+t "a config with a mistake is refused with its line" says "bad.yaml:3:" config_mistake_refused \
+    "$NNPIPE" "$TMP/short.yaml" "$TMP/bad.yaml"
+data_there_refused() (
+    sed "s|source: synth, samples: 2000, size: 32|source: folder, path: /no/where|" "$2" >"$3"
+    exec "$1" submit "$3"
+)
+t "data that is not there is refused with its line" says "lost.yaml:3" data_there_refused \
+    "$NNPIPE" "$TMP/short.yaml" "$TMP/lost.yaml"
+t "a device that is not there is refused" says "no device 'cuda:7'" exits 2 \
+    "$NNPIPE" submit "$TMP/short.yaml" --device cuda:7
 paused() {
     "$NNPIPE" submit "$TMP/long.yaml" --name pausing && trained pausing-2 && "$NNPIPE" pause 2 && becomes 2 paused &&
-        ls "$TMP"/runs/pausing-2/checkpoints/step-* && "$NNPIPE" resume 2 && becomes 2 running && "$NNPIPE" stop 2 && becomes 2 stopped
+        ls "$TMP"/runs/pausing-2/checkpoints/step-* && "$NNPIPE" resume 2 && becomes 2 running && "$NNPIPE" stop 2 &&
+        becomes 2 stopped
 }
 t "a run is paused with a checkpoint, resumed and stopped" paused
 t "what is over is forgotten" sh -c '"$1" rm 2 && ! "$1" status 2' - "$NNPIPE"
 order() {
-    "$NNPIPE" submit "$TMP/long.yaml" --name low --priority -5 && trained low-3 && "$NNPIPE" submit "$TMP/short.yaml" --name high --priority 5 --wait &&
-        [ -n "$(ls "$TMP"/runs/low-3/checkpoints/)" ] && becomes 3 running && "$NNPIPE" submit "$TMP/short.yaml" --name later --after 3 && becomes 5 queued && "$NNPIPE" stop 3 && becomes 3 stopped && becomes 5 failed
+    "$NNPIPE" submit "$TMP/long.yaml" --name low --priority -5 && trained low-3 &&
+        "$NNPIPE" submit "$TMP/short.yaml" --name high --priority 5 --wait &&
+        [ -n "$(ls "$TMP"/runs/low-3/checkpoints/)" ] && becomes 3 running &&
+        "$NNPIPE" submit "$TMP/short.yaml" --name later --after 3 && becomes 5 queued && "$NNPIPE" stop 3 &&
+        becomes 3 stopped && becomes 5 failed
 }
 t "a run of higher priority takes the device, and gives it back; one after a stopped run fails" order
 killed_worker() {
@@ -90,12 +107,19 @@ killed_daemon() {
 }
 t "a killed daemon finds its worker again" killed_daemon
 stopped_daemon() {
-    "$NNPIPE" submit "$TMP/counted.yaml" && trained counted-8 && kill -TERM $daemon && wait $daemon && ! workers && start && becomes 8 done
+    "$NNPIPE" submit "$TMP/counted.yaml" && trained counted-8 && kill -TERM $daemon && wait $daemon && ! workers &&
+        start && becomes 8 done
 }
 t "a stopped daemon leaves no worker, and goes on when it is started" stopped_daemon
 same() {
-    sed 's/^name: .*/name: alone/' "$TMP/counted.yaml" >"$TMP/alone.yaml" && "$NNPIPE" train "$TMP/alone.yaml" >/dev/null 2>&1 &&
-        want=$(weights "$TMP"/runs/alone-* 1500) && for run in counted-6 counted-7 counted-8; do [ "$(weights "$TMP/runs/$run" 1500)" = "$want" ] || { echo "$run has other weights"; return 1; }; done
+    sed 's/^name: .*/name: alone/' "$TMP/counted.yaml" >"$TMP/alone.yaml" &&
+        "$NNPIPE" train "$TMP/alone.yaml" >/dev/null 2>&1 &&
+        want=$(weights "$TMP"/runs/alone-* 1500) && for run in counted-6 counted-7 counted-8; do
+            [ "$(weights "$TMP/runs/$run" 1500)" = "$want" ] || {
+                echo "$run has other weights"
+                return 1
+            }
+        done
 }
 t "all of them have the weights of a run that nobody disturbed" same
 [ "$failed" -eq 0 ]

@@ -49,15 +49,32 @@ until_true() { for _ in $(tries 300); do "$@" >/dev/null 2>&1 && return; sleep 0
 
 start || { not_ok "the service starts" "$(tail -n 1 "$TMP/daemon.log")"; exit 1; }
 t "an empty queue says how to fill it" says "nnpipe submit CONFIG" "$NNPIPE" ls --all
-submitted() { "$NNPIPE" submit "$TMP/net.yaml" --name a-name-that-is-longer-than-most-are-and-as-long-as-one-may-be --device cpu --json >"$OUT.id" && grep -q '^{"event": "submitted", "id": 1, "name": "a-name-that' "$OUT.id"; }
+submitted() {
+    "$NNPIPE" submit "$TMP/net.yaml" --name a-name-that-is-longer-than-most-are-and-as-long-as-one-may-be --device cpu \
+        --json >"$OUT.id" && grep -q '^{"event": "submitted", "id": 1, "name": "a-name-that' "$OUT.id"
+}
 t "submit --json is an event with id and name" submitted
 t "the run goes on" becomes 1 running
-fields() { "$NNPIPE" ls --json >"$TMP/ls.json" && for f in id name state config device step epoch progress images_per_second stall_ratio loss submitted_at started_at ended_at run_dir reason; do grep -q "\"$f\": " "$TMP/ls.json" || { echo "no $f"; return 1; }; done; }
+fields() {
+    "$NNPIPE" ls --json >"$TMP/ls.json" && for f in id name state config device step epoch progress images_per_second \
+        stall_ratio loss submitted_at started_at ended_at run_dir reason; do
+            grep -q "\"$f\": " "$TMP/ls.json" || {
+                echo "no $f"
+                return 1
+            }
+        done
+}
 t "ls --json has the fields that scripts rely on" fields
-json() { "$NNPIPE" ls --json | python3 -c 'import json, sys; rows = [json.loads(line) for line in sys.stdin]; sys.exit(not (len(rows) == 1 and rows[0]["ended_at"] is None and rows[0]["id"] == 1 and 0 <= rows[0]["progress"] < 1))'; }
+json() {
+    "$NNPIPE" ls --json | python3 -c \
+        'import json, sys; rows = [json.loads(line) for line in sys.stdin]; sys.exit(not (len(rows) == 1 and rows[0]["ended_at"] is None and rows[0]["id"] == 1 and 0 <= rows[0]["progress"] < 1))'
+}
 until_true json
 t "and is JSON, null where nothing is known" json
-t "top in a pipe is plain lines, once" sh -c '"$1" top >"$2" && grep -q "a-name-that.*running.*cpu" "$2" && ! grep -q "$(printf "\033")" "$2"' - "$NNPIPE" "$TMP/top.txt"
+top_pipe_plain() (
+    "$1" top >"$2" && grep -q "a-name-that.*running.*cpu" "$2" && ! grep -q "$(printf "\033")" "$2"
+)
+t "top in a pipe is plain lines, once" top_pipe_plain "$NNPIPE" "$TMP/top.txt"
 t "top --json is ls --json" sh -c '"$1" top --json | grep -q "^{\"event\": \"run\", \"id\": 1, "' - "$NNPIPE"
 t "a run that is not there is told" says "there is no run 77" exits 1 "$NNPIPE" top 77
 t "what is no number is told" says "as \`nnpipe ls\` shows it" exits 2 "$NNPIPE" pause one
@@ -88,14 +105,19 @@ followed() {
     "$NNPIPE" stop 1 && wait $reader && cmp "$TMP/written" "$TMP/got" && grep -q "the service is back" "$TMP/got.err"
 }
 t "logs -f loses and doubles no byte over five rotations and a killed service" followed
-t "logs of what was rotated away begins with the oldest that is left" sh -c '"$1" logs 1 | head -n 1 | grep -q "^segment 3, piece 1, line 0"' - "$NNPIPE"
+logs_rotated_away() (
+    "$NNPIPE" logs 1 | head -n 1 | grep -q "^segment 3, piece 1, line 0"
+)
+t "logs of what was rotated away begins with the oldest that is left" logs_rotated_away
 rotated() {
     log=$TMP/runs/turns-2/output
     # paused before it has said a word, a run has no output yet
-    "$NNPIPE" submit "$TMP/net.yaml" --name turns --device cpu && becomes 2 running && until_true test -s "$log/000001" && "$NNPIPE" pause 2 && becomes 2 paused || return 1
+    "$NNPIPE" submit "$TMP/net.yaml" --name turns --device cpu && becomes 2 running &&
+        until_true test -s "$log/000001" && "$NNPIPE" pause 2 && becomes 2 paused || return 1
     truncate -s 16M "$log/000001" && "$NNPIPE" logs 2 -f >"$TMP/got" &
     reader=$!
-    "$NNPIPE" resume 2 && until_true test -e "$log/000002" && "$NNPIPE" stop 2 && wait $reader && cat "$log"/* | cmp - "$TMP/got"
+    "$NNPIPE" resume 2 && until_true test -e "$log/000002" && "$NNPIPE" stop 2 && wait $reader && cat "$log"/* |
+        cmp - "$TMP/got"
 }
 t "so it does where the run itself begins a new segment" rotated
 "$NNPIPE" stop 2 >/dev/null 2>&1
@@ -103,10 +125,17 @@ waited() {
     "$NNPIPE" submit "$TMP/net.yaml" --name waited -o train.steps=150 --wait >"$TMP/wait.txt" 2>"$TMP/wait.err" &
     waiting=$!
     until_true grep -q queued "$TMP/wait.txt" && becomes 3 running || return 1
-    restart && wait $waiting && grep -q "run 3: waited, done" "$TMP/wait.txt" && grep -q "waiting until it is back" "$TMP/wait.err"
+    restart && wait $waiting && grep -q "run 3: waited, done" "$TMP/wait.txt" &&
+        grep -q "waiting until it is back" "$TMP/wait.err"
 }
 t "submit --wait waits over a killed service" waited
-stopped() { "$NNPIPE" submit "$TMP/net.yaml" --name stopped --device cpu --wait >/dev/null & waiting=$!; becomes 4 running && "$NNPIPE" stop 4 && { wait $waiting; [ $? -eq 75 ]; }; }
+stopped() {
+    "$NNPIPE" submit "$TMP/net.yaml" --name stopped --device cpu --wait >/dev/null & waiting=$!
+    becomes 4 running && "$NNPIPE" stop 4 && {
+        wait $waiting
+        [ $? -eq 75 ]
+    }
+}
 t "and ends with 75 where the run is stopped" stopped
 
 # --- top in a terminal --------------------------------------------------------------------------
@@ -117,7 +146,14 @@ if ! command -v tmux >/dev/null; then
 fi
 tm() { tmux -L "nnpipe-$$" "$@"; }
 shows() { tm capture-pane -p -t top | grep -qE -- "$1"; }
-sees() { for _ in $(tries 80); do shows "$1" && return; sleep 0.1; done; tm capture-pane -p -t top | grep . ; return 1; }
+sees() {
+    for _ in $(tries 80); do
+        shows "$1" && return
+        sleep 0.1
+    done
+    tm capture-pane -p -t top | grep .
+    return 1
+}
 fits() { [ "$(tm capture-pane -p -t top | LC_ALL=C.UTF-8 wc -L)" -le "$1" ]; }
 "$NNPIPE" submit "$TMP/net.yaml" --name first >/dev/null
 "$NNPIPE" submit "$TMP/net.yaml" --name second >/dev/null

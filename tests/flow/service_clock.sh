@@ -5,7 +5,8 @@ export NNPIPE_SOCKET="$TMP/socket" XDG_STATE_HOME="$TMP/state" XDG_CONFIG_HOME="
 daemon=
 trap 'kill -9 $daemon $(cat "$TMP"/runs/*/lock 2>/dev/null) 2>/dev/null; rm -rf "$TMP"' EXIT
 mkdir -p "$TMP/config/nnpipe"
-printf 'devices: [cpu]\nretry: {first: 4, cap: 4}\nspare_bytes: 1M\nstop_seconds: 1\n' >"$TMP/config/nnpipe/service.yaml"
+printf 'devices: [cpu]\nretry: {first: 4, cap: 4}\nspare_bytes: 1M\nstop_seconds: 1\n' \
+    >"$TMP/config/nnpipe/service.yaml"
 cat >"$TMP/long.yaml" <<Y
 name: long
 device: cpu
@@ -43,7 +44,8 @@ ahead() { echo "$1" >"$TMP/ahead.new" && mv "$TMP/ahead.new" "$TMP/ahead"; }
 ahead 0
 cc -shared -fPIC -o "$TMP/clock.so" "$TMP/clock.c" -ldl
 # A sanitizer's runtime wants to come before all others.
-LD_PRELOAD="$(ldd "$NNPIPE" | awk '/lib[at]san/ { printf "%s:", $3 }')$TMP/clock.so" "$NNPIPE" daemon 2>"$TMP/daemon.log" &
+LD_PRELOAD="$(ldd "$NNPIPE" | awk '/lib[at]san/ { printf "%s:", $3 }')$TMP/clock.so" \
+    "$NNPIPE" daemon 2>"$TMP/daemon.log" &
 daemon=$!
 for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
 field() { "$NNPIPE" status "$1" --json | sed -n "s/.*\"$2\": *\"\{0,1\}\([^\",}]*\).*/\1/p" | head -n 1; }
@@ -52,10 +54,17 @@ becomes() { # becomes ID STATE SECONDS
     echo "run $1 is $(field "$1" state), not $2: $(field "$1" reason)"
     return 1
 }
-trained() { for _ in $(tries 300); do ls "$TMP/runs/$1"/checkpoints/step-* >/dev/null 2>&1 && return; sleep 0.1; done; return 1; }
+trained() {
+    for _ in $(tries 300); do
+        ls "$TMP/runs/$1"/checkpoints/step-* >/dev/null 2>&1 && return
+        sleep 0.1
+    done
+    return 1
+}
 
 forward() {
-    "$NNPIPE" submit "$TMP/long.yaml" && trained long-1 && pid=$(cat "$TMP/runs/long-1/lock") && kill -STOP "$pid" && sleep 1 && ahead 86400 && sleep 2.5 &&
+    "$NNPIPE" submit "$TMP/long.yaml" && trained long-1 && pid=$(cat "$TMP/runs/long-1/lock") && kill -STOP "$pid" &&
+        sleep 1 && ahead 86400 && sleep 2.5 &&
         kill -CONT "$pid" && [ "$(cat "$TMP/runs/long-1/lock")" = "$pid" ] && [ "$(field 1 state)" = running ]
 }
 t "a clock that is set forward by a day ends no run" forward

@@ -1,4 +1,5 @@
-# Two things at a time for one run: it is stopped, tried again or killed while the service asks its folder, tells of its end
+# Two things at a time for one run: it is stopped, tried again or killed while the service asks its folder, tells of its
+# end
 # or prunes its checkpoints.
 . "$(dirname "$0")/../lib.sh"
 what="a run is changed while something is asked about it"

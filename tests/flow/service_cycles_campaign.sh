@@ -12,7 +12,10 @@ trap 'kill -9 $daemon 2>/dev/null; rm -rf "$TMP"' EXIT
 export NNPIPE_SOCKET="$TMP/socket" XDG_STATE_HOME="$TMP/state" XDG_CONFIG_HOME="$TMP/config"
 mkdir -p "$TMP/config/nnpipe"
 printf 'devices: [cpu]\nspare_bytes: 1M\nkeep: {runs: 50}\n' >"$TMP/config/nnpipe/service.yaml"
-cc -shared -fPIC -o "$TMP/live.so" "$ROOT/tests/flow/live_bytes.c" -ldl || { not_ok "what counts live bytes builds" ""; exit 1; }
+cc -shared -fPIC -o "$TMP/live.so" "$ROOT/tests/flow/live_bytes.c" -ldl || {
+    not_ok "what counts live bytes builds" ""
+    exit 1
+}
 LIVE_BYTES="$TMP/live" LD_PRELOAD="$TMP/live.so" "$NNPIPE" daemon 2>"$TMP/daemon.log" &
 daemon=$!
 for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done

@@ -3,6 +3,9 @@
 what="a run has of an environment what it may"
 command -v python3 >/dev/null || { skip "$what" "python3 is not here"; exit 0; }
 [ "$(id -u)" -eq 0 ] || { skip "$what" "only root can be other users"; exit 0; }
-unshare -m true 2>/dev/null || { skip "$what" "no mount namespace here, in which /etc/group has the group nnpipe"; exit 0; }
+unshare -m true 2>/dev/null || {
+    skip "$what" "no mount namespace here, in which /etc/group has the group nnpipe"
+    exit 0
+}
 export NNPIPE
 python3 "$ROOT/tests/flow/service_environment.py"

@@ -32,7 +32,8 @@ start() { # start PREFIX... [--box]: up within a second, on a quiet machine
 }
 own() { start "$NNPIPE" daemon --config "$TMP/service.yaml" --state "$TMP/own/state"; }
 box() {
-    start setpriv --reuid $ANN --regid $ANN --clear-groups --inh-caps=+setuid,+setgid,+kill --ambient-caps=+setuid,+setgid,+kill \
+    start setpriv --reuid $ANN --regid $ANN --clear-groups --inh-caps=+setuid,+setgid,+kill \
+        --ambient-caps=+setuid,+setgid,+kill \
         env HOME="$TMP/own" "$NNPIPE" daemon --box --config "$TMP/service.yaml" --state "$TMP/own/box"
 }
 count() { "$NNPIPE" ls --all --json | grep -c "\"state\": *\"$1\""; }
@@ -74,7 +75,8 @@ hung() { # hung own|box: with the runs of MODE going on
     net hung 100000000 "$TMP/mount/runs"
     net healthy 20 "$TMP/own/runs"
     for i in $(seq "$RUNS"); do submit hung --name "hung$i" || return 1; done
-    submit hung --name late && counts running $((RUNS + 1)) && late=$("$NNPIPE" ls --json | sed -n 's/.*"id": *\([0-9]*\), "name": *"late".*/\1/p') &&
+    submit hung --name late && counts running $((RUNS + 1)) &&
+        late=$("$NNPIPE" ls --json | sed -n 's/.*"id": *\([0-9]*\), "name": *"late".*/\1/p') &&
         "$NNPIPE" pause "$late" >/dev/null && counts running "$RUNS" || return 1
     for _ in $(tries 300); do [ "$(ls "$TMP"/disk/runs/*/report | wc -l)" -gt "$RUNS" ] && break; sleep 0.1; done
     sleep 0.5
@@ -86,7 +88,10 @@ answered() { # while the daemon looks at what hangs, as it ends, and starts agai
 }
 others_go_on() { # of a user with hung runs, too; and one that would begin in the hung folder says what it waits for
     submit healthy && "$NNPIPE" resume "$late" >/dev/null && counts done 1 || return 1
-    for _ in $(tries 300); do "$NNPIPE" ls --json | grep '"name": *"late"' | grep -q 'does not answer' && return; sleep 0.1; done
+    for _ in $(tries 300); do
+        "$NNPIPE" ls --json | grep '"name": *"late"' | grep -q 'does not answer' && return
+        sleep 0.1
+    done
     "$NNPIPE" ls --json | grep '"late"'
     return 1
 }
@@ -95,10 +100,14 @@ refused() { says "$TMP/mount/runs: its storage does not answer" exits 2 "$NNPIPE
 found_again() { # when it answers
     echo clear >"$TMP/mount/.control"
     counts running $((RUNS + 1)) || return 1
-    for _ in $(tries 300); do [ "$("$NNPIPE" ls --json | grep '"state": *"running"' | grep -c '"step": *[1-9]')" -eq $((RUNS + 1)) ] && break; sleep 0.1; done
+    for _ in $(tries 300); do
+        [ "$("$NNPIPE" ls --json | grep '"state": *"running"' | grep -c '"step": *[1-9]')" -eq $((RUNS + 1)) ] && break
+        sleep 0.1
+    done
     ids=$("$NNPIPE" ls --json | sed -n 's/.*"id": *\([0-9]*\).*"state": *"running".*/\1/p')
     # shellcheck disable=SC2086 # words
-    "$NNPIPE" stop $ids >/dev/null && counts running 0 && counts stopping 0 && [ "$("$NNPIPE" ls --all --json | grep '"state": *"stopped"' | grep -c '"retries": *0')" -eq $((RUNS + 1)) ]
+    "$NNPIPE" stop $ids >/dev/null && counts running 0 && counts stopping 0 &&
+        [ "$("$NNPIPE" ls --all --json | grep '"state": *"stopped"' | grep -c '"retries": *0')" -eq $((RUNS + 1)) ]
 }
 all() { # all own|box
     t "$MODE: $RUNS runs begin" hung "$1"

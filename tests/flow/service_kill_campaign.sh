@@ -27,7 +27,10 @@ Y
 weights() { sha256sum "$1"/checkpoints/step-*"$2"/weights.safetensors | cut -d ' ' -f 1; }
 for steps in 300 600 900 1200; do
     net "n$steps" "$steps"
-    "$NNPIPE" train "$TMP/n$steps.yaml" >"$TMP/alone.txt" 2>&1 || { not_ok "a run alone" "$(tail -n 1 "$TMP/alone.txt")"; exit 1; }
+    "$NNPIPE" train "$TMP/n$steps.yaml" >"$TMP/alone.txt" 2>&1 || {
+        not_ok "a run alone" "$(tail -n 1 "$TMP/alone.txt")"
+        exit 1
+    }
     weights "$TMP/alone/n$steps-"* "$steps" >"$TMP/n$steps.weights"
 done
 
@@ -35,7 +38,15 @@ start() {
     "$NNPIPE" daemon 2>>"$TMP/daemon.log" &
     daemon=$!
 }
-answers() { for _ in $(seq 300); do "$NNPIPE" status >/dev/null 2>&1 && return; sleep 0.1; done; echo "the daemon does not come up"; tail -n 3 "$TMP/daemon.log"; return 1; }
+answers() {
+    for _ in $(seq 300); do
+        "$NNPIPE" status >/dev/null 2>&1 && return
+        sleep 0.1
+    done
+    echo "the daemon does not come up"
+    tail -n 3 "$TMP/daemon.log"
+    return 1
+}
 # field FILE NAME: of each object of a line
 field() { sed -n "s/.*\"$2\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$1"; }
 
@@ -45,16 +56,26 @@ submit_all() {
     while [ -e "$TMP/go" ]; do
         n=$((n + 1))
         steps=$((300 * (n % 4 + 1)))
-        "$NNPIPE" submit "$TMP/n$steps.yaml" -o "runs=$dir/runs" --name "s$n-$steps" --priority $((n % 3)) --max-retries 1000 --json \
-            >"$dir/answer.json" 2>/dev/null && echo "$(field "$dir/answer.json" id) s$n-$steps $steps" >>"$dir/acknowledged"
+        "$NNPIPE" submit "$TMP/n$steps.yaml" -o "runs=$dir/runs" --name "s$n-$steps" --priority $((n % 3)) \
+            --max-retries 1000 --json \
+            >"$dir/answer.json" 2>/dev/null && echo "$(field "$dir/answer.json" id) s$n-$steps $steps" \
+            >>"$dir/acknowledged"
         last=$(tail -n 1 "$dir/acknowledged" 2>/dev/null | cut -d ' ' -f 1)
-        [ $((n % 3)) -ne 0 ] || { "$NNPIPE" pause "${last:-1}"; sleep 0.2; "$NNPIPE" resume "${last:-1}"; } >/dev/null 2>&1
+        [ $((n % 3)) -ne 0 ] || {
+            "$NNPIPE" pause "${last:-1}"
+            sleep 0.2
+            "$NNPIPE" resume "${last:-1}"
+        } >/dev/null 2>&1
         while [ "$(pending)" -gt 4 ] && [ -e "$TMP/go" ]; do sleep 0.1; done
     done
 }
 pending() { "$NNPIPE" ls --json 2>/dev/null >"$dir/pending.json"; grep -c '"id"' "$dir/pending.json"; }
 
-workers() { for lock in "$dir"/runs/*/lock; do pid=$(cat "$lock" 2>/dev/null) && [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null && echo "$pid"; done; }
+workers() {
+    for lock in "$dir"/runs/*/lock; do
+        pid=$(cat "$lock" 2> /dev/null) && [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null && echo "$pid"
+    done
+}
 a_worker() { workers | shuf -n 1 --random-source="$TMP/random"; }
 kill_one() { # kill_one KIND
     victim=$(a_worker)
@@ -70,13 +91,25 @@ check_all() {
     "$NNPIPE" ls --all --json >"$dir/all.json" || return 1
     [ -s "$dir/acknowledged" ] || { echo "nothing was acknowledged"; return 1; }
     while read -r id name steps; do
-        [ "$(grep -c "\"name\": *\"$name\"" "$dir/all.json")" -eq 1 ] || { echo "run $id, $name, is there $(grep -c "\"name\": *\"$name\"" "$dir/all.json") times"; return 1; }
+        [ "$(grep -c "\"name\": *\"$name\"" "$dir/all.json")" -eq 1 ] || {
+            echo "run $id, $name, is there $(grep -c "\"name\": *\"$name\"" "$dir/all.json") times"
+            return 1
+        }
     done <"$dir/acknowledged"
     field "$dir/all.json" name >"$dir/names"
     while read -r name; do
-        run=$(ls -d "$dir/runs/$name"-*) && [ "$(echo "$run" | wc -l)" -eq 1 ] || { echo "$name has folders $run"; return 1; }
-        grep "\"name\": *\"$name\"" "$dir/all.json" | grep -q '"state": *"done"' || { echo "$name: $(grep "\"name\": *\"$name\"" "$dir/all.json")"; return 1; }
-        [ "$(weights "$run" "${name#*-}")" = "$(cat "$TMP/n${name#*-}.weights")" ] || { echo "$run has other weights"; return 1; }
+        run=$(ls -d "$dir/runs/$name"-*) && [ "$(echo "$run" | wc -l)" -eq 1 ] || {
+            echo "$name has folders $run"
+            return 1
+        }
+        grep "\"name\": *\"$name\"" "$dir/all.json" | grep -q '"state": *"done"' || {
+            echo "$name: $(grep "\"name\": *\"$name\"" "$dir/all.json")"
+            return 1
+        }
+        [ "$(weights "$run" "${name#*-}")" = "$(cat "$TMP/n${name#*-}.weights")" ] || {
+            echo "$run has other weights"
+            return 1
+        }
         if grep -l 'this run is running' "$run"/output/* ; then echo "a second worker came to $run"; return 1; fi
     done <"$dir/names"
 }
@@ -84,7 +117,9 @@ check_all() {
 settle() { # until nothing is left to do; who paused a run may have been cut off before it resumed it
     : >"$dir/pending.json"
     for _ in $(seq 600); do
-        for id in $(grep '"state": *"paus' "$dir/pending.json" | sed 's/.*"id": *\([0-9]*\).*/\1/'); do "$NNPIPE" resume "$id" >/dev/null 2>&1; done
+        for id in $(grep '"state": *"paus' "$dir/pending.json" | sed 's/.*"id": *\([0-9]*\).*/\1/'); do
+            "$NNPIPE" resume "$id" >/dev/null 2>&1
+        done
         [ "$(pending)" -eq 0 ] && "$NNPIPE" status >/dev/null 2>&1 && return
         sleep 0.2
     done
@@ -96,9 +131,13 @@ round() { # round NUMBER KILLS
     dir=$TMP/round-$1
     mkdir -p "$dir/config/nnpipe"
     export NNPIPE_SOCKET="$dir/socket" XDG_STATE_HOME="$dir/state" XDG_CONFIG_HOME="$dir/config"
-    printf 'devices: [cpu]\nruns_per_device: 2\nretry: {first: 0.05, cap: 0.2}\nspare_bytes: 1M\n' >"$dir/config/nnpipe/service.yaml"
-    awk -v seed="$seed$1" -v n="$2" 'BEGIN { srand(seed); for (i = 0; i < n; i++) printf "%.3f %d\n", rand() * 1.2, int(rand() * 3) }' >"$dir/moments"
-    awk -v seed="$seed$1" 'BEGIN { srand(seed); for (i = 0; i < 9999; i++) printf "%c", 33 + int(rand() * 90) }' >"$TMP/random"
+    printf 'devices: [cpu]\nruns_per_device: 2\nretry: {first: 0.05, cap: 0.2}\nspare_bytes: 1M\n' \
+        >"$dir/config/nnpipe/service.yaml"
+    awk -v seed="$seed$1" -v n="$2" \
+        'BEGIN { srand(seed); for (i = 0; i < n; i++) printf "%.3f %d\n", rand() * 1.2, int(rand() * 3) }' \
+        >"$dir/moments"
+    awk -v seed="$seed$1" 'BEGIN { srand(seed); for (i = 0; i < 9999; i++) printf "%c", 33 + int(rand() * 90) }' \
+        >"$TMP/random"
     : >"$TMP/go"
     start
     answers || return 1

@@ -20,10 +20,19 @@ start() {
     for _ in $(tries 300); do "$NNPIPE" status >/dev/null 2>&1 && return; sleep 0.1; done
     return 1
 }
-says() { for _ in $(tries 300); do "$NNPIPE" status 1 --json | grep -q "$1" && return; sleep 0.1; done; "$NNPIPE" status 1 --json; return 1; }
+says() {
+    for _ in $(tries 300); do
+        "$NNPIPE" status 1 --json | grep -q "$1" && return
+        sleep 0.1
+    done
+    "$NNPIPE" status 1 --json
+    return 1
+}
 replaced() {
-    cp "$NNPIPE" "$TMP/bin/new" && mv "$TMP/bin/new" "$TMP/bin/nnpipe" && "$NNPIPE" submit "$TMP/short.yaml" && says "restart the daemon" &&
-        curl -s --unix-socket "$NNPIPE_SOCKET" http://localhost/healthz | grep '"ok": *false' | grep "restart the daemon" && [ ! -e "$TMP/runs/short-1" ]
+    cp "$NNPIPE" "$TMP/bin/new" && mv "$TMP/bin/new" "$TMP/bin/nnpipe" && "$NNPIPE" submit "$TMP/short.yaml" &&
+        says "restart the daemon" &&
+        curl -s --unix-socket "$NNPIPE_SOCKET" http://localhost/healthz | grep '"ok": *false' |
+        grep "restart the daemon" && [ ! -e "$TMP/runs/short-1" ]
 }
 again() { kill $daemon && wait $daemon; start && says '"state": *"done"'; }
 start

@@ -19,8 +19,10 @@ Y
 printf 'devices: [cpu]\nspare_bytes: 1M\non_end: "cat /proc/self/status >%s/ann/hook.new && mv %s/ann/hook.new %s/ann/hook"\n' "$TMP" "$TMP" "$TMP" >"$TMP/service.yaml"
 start() { # start [--box]: a service of ann's, which may become anybody
     rm -f "$TMP/ann/hook" "$TMP/ann/socket"
-    setpriv --reuid $ANN --regid $ANN --clear-groups --inh-caps=+setuid,+setgid,+kill --ambient-caps=+setuid,+setgid,+kill \
-        env HOME="$TMP/ann" "$NNPIPE" daemon --config "$TMP/service.yaml" --state "$TMP/ann/state$*" "$@" 2>>"$TMP/daemon.log" &
+    setpriv --reuid $ANN --regid $ANN --clear-groups --inh-caps=+setuid,+setgid,+kill \
+        --ambient-caps=+setuid,+setgid,+kill \
+        env HOME="$TMP/ann" "$NNPIPE" daemon --config "$TMP/service.yaml" --state "$TMP/ann/state$*" "$@" \
+        2>>"$TMP/daemon.log" &
     daemon=$!
     for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && return; sleep 0.1; done
     tail -n 3 "$TMP/daemon.log"
@@ -30,7 +32,8 @@ told() { for _ in $(tries 100); do [ -s "$TMP/ann/hook" ] && return; sleep 0.1; 
 
 start
 roots() {
-    "$NNPIPE" submit "$TMP/short.yaml" --wait && [ "$(stat -c %u "$TMP/ann/runs/short-1")" = $ANN ] && "$NNPIPE" status 1 --json | grep -q "\"uid\": *$ANN"
+    "$NNPIPE" submit "$TMP/short.yaml" --wait && [ "$(stat -c %u "$TMP/ann/runs/short-1")" = $ANN ] &&
+        "$NNPIPE" status 1 --json | grep -q "\"uid\": *$ANN"
 }
 t "what root submits to a user's service is a run of that user's" roots
 kill $daemon
@@ -38,15 +41,23 @@ wait $daemon
 if setpriv --inh-caps=+setuid --ambient-caps=+setuid --reuid $ANN true 2>/dev/null; then
     start --box
     hook() {
-        setpriv --reuid $ANN --regid $ANN --clear-groups "$NNPIPE" submit "$TMP/short.yaml" --name hooked --wait && told &&
-            grep "^Uid:.$ANN" "$TMP/ann/hook" && grep "^CapEff:.0*$" "$TMP/ann/hook" && grep "^CapPrm:.0*$" "$TMP/ann/hook"
+        setpriv --reuid $ANN --regid $ANN --clear-groups "$NNPIPE" submit "$TMP/short.yaml" --name hooked --wait &&
+            told &&
+            grep "^Uid:.$ANN" "$TMP/ann/hook" && grep "^CapEff:.0*$" "$TMP/ann/hook" &&
+            grep "^CapPrm:.0*$" "$TMP/ann/hook"
     }
-    grep "CapEff" "/proc/$daemon/status" | grep -q e0 || not_ok "the box's service may become others" "$(grep Cap "/proc/$daemon/status")"
+    grep "CapEff" "/proc/$daemon/status" | grep -q e0 || not_ok "the box's service may become others" \
+        "$(grep Cap "/proc/$daemon/status")"
     t "a command that is told of a run's end may not become others, as the service may" hook
-    if mkdir -m 700 "$TMP/closed" && mkdir "$TMP/closed/private" && mount -t tmpfs -o size=6m none "$TMP/closed/private" 2>/dev/null; then
+    if mkdir -m 700 "$TMP/closed" && mkdir "$TMP/closed/private" &&
+        mount -t tmpfs -o size=6m none "$TMP/closed/private" 2>/dev/null; then
         room() { # of another's disk, in a folder that the service may not enter
-            head -c 5200k /dev/zero >"$TMP/closed/private/filler" && sed "s|^runs:.*|runs: $TMP/closed/private/runs|" "$TMP/short.yaml" >"$TMP/private.yaml" &&
-                "$NNPIPE" submit "$TMP/private.yaml" --name unseen && for _ in $(tries 50); do "$NNPIPE" status 2 --json | grep -q "disk of .* is full" && break; sleep 0.1; done
+            head -c 5200k /dev/zero >"$TMP/closed/private/filler" &&
+                sed "s|^runs:.*|runs: $TMP/closed/private/runs|" "$TMP/short.yaml" >"$TMP/private.yaml" &&
+                "$NNPIPE" submit "$TMP/private.yaml" --name unseen && for _ in $(tries 50); do
+                    "$NNPIPE" status 2 --json | grep -q "disk of .* is full" && break
+                    sleep 0.1
+                done
             "$NNPIPE" status 2 --json | grep "disk of .* is full"
         }
         t "whether there is room for a run is asked with its owner's rights" room

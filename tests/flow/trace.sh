@@ -38,8 +38,10 @@ mark() { sed -n "s/^mark $1: $2 //p" "$TMP/sum.txt"; }
 is() { [ "$2" = "$3" ] || { echo "$1: $2, not $3"; return 1; }; }
 
 t "a run is traced" train --trace "$TMP/a.pftrace"
-t "it says what it has written and who opens it" grep -q "^trace: [0-9]* spans, .* MiB in $TMP/a.pftrace (ui.perfetto.dev opens it)$" "$TMP/train.txt"
-t "another parser finds every field in Perfetto's format, times ascending, spans side by side" read_back "$TMP/a.pftrace"
+t "it says what it has written and who opens it" grep -q \
+    "^trace: [0-9]* spans, .* MiB in $TMP/a.pftrace (ui.perfetto.dev opens it)$" "$TMP/train.txt"
+t "another parser finds every field in Perfetto's format, times ascending, spans side by side" read_back \
+    "$TMP/a.pftrace"
 
 # 80 steps of 32, and after each epoch an evaluation of 96 in three batches.
 counts() {
@@ -47,7 +49,8 @@ counts() {
     for stage in batch read decode augment; do
         is "$stage" "$(spans reader $stage)" $((4 * 640 + 4 * 96)) || return 1
     done
-    is copy "$(spans 'device copy' copy)" $((80 + 4 * 3)) && is compute "$(spans 'device compute' compute)" $((80 + 4 * 3)) &&
+    is copy "$(spans 'device copy' copy)" $((80 + 4 * 3)) &&
+        is compute "$(spans 'device compute' compute)" $((80 + 4 * 3)) &&
         is step "$(spans trainer step)" 80 && is checkpoint "$(spans trainer checkpoint)" 4
 }
 t "each stage has as many spans as it had items" counts
@@ -63,18 +66,22 @@ batches() {
         END { exit bad }' "$TMP/sum.txt"
 }
 t "a batch can be followed from its rows to its step" batches
-t "the ring's batches and the rate are counters" sh -c "grep -q '^counter batches ready' '$TMP/sum.txt' && awk '/^counter images per second/ { found = \$NF > 1000 && \$NF < 16000 } END { exit !found }' '$TMP/sum.txt'"
+t "the ring's batches and the rate are counters" sh -c \
+    "grep -q '^counter batches ready' '$TMP/sum.txt' && awk '/^counter images per second/ { found = \$NF > 1000 && \$NF < 16000 } END { exit !found }' '$TMP/sum.txt'"
 
 packed() {
-    train --trace "$TMP/packed.pftrace" -o data.train.path="$TMP/data/train-*.tar.zst" && read_back "$TMP/packed.pftrace" &&
-        is decompress "$(spans reader decompress)" $((4 * 640)) && is decode "$(spans reader decode)" $((4 * 640 + 4 * 96))
+    train --trace "$TMP/packed.pftrace" -o data.train.path="$TMP/data/train-*.tar.zst" &&
+        read_back "$TMP/packed.pftrace" &&
+        is decompress "$(spans reader decompress)" $((4 * 640)) &&
+        is decode "$(spans reader decode)" $((4 * 640 + 4 * 96))
 }
 t "packed samples are decompressed, each with a span of its own" packed
 
 # The CPU computes on its own: no streams, no copies.
 cpu() {
     train --trace "$TMP/cpu.pftrace" -o device=cpu -o loader.cache=decoded && read_back "$TMP/cpu.pftrace" || return 1
-    is copies "$(spans 'device' copy)" 0 && is step "$(spans trainer step)" 80 && ! grep -q '^track device' "$TMP/sum.txt"
+    is copies "$(spans 'device' copy)" 0 && is step "$(spans trainer step)" 80 &&
+        ! grep -q '^track device' "$TMP/sum.txt"
 }
 t "on the CPU device too, with a cache" cpu
 
@@ -82,14 +89,17 @@ plain_weights() {
     train && sed -n 's/.*weights \([0-9a-f]*\),.*/\1/p' "$TMP/train.txt"
 }
 same() {
-    train --trace "$TMP/b.pftrace" -o device=cpu -o train.threads=1 && with=$(sed -n 's/.*weights \([0-9a-f]*\),.*/\1/p' "$TMP/train.txt") &&
-        train -o device=cpu -o train.threads=1 && is weights "$with" "$(sed -n 's/.*weights \([0-9a-f]*\),.*/\1/p' "$TMP/train.txt")" && [ -n "$with" ]
+    train --trace "$TMP/b.pftrace" -o device=cpu -o train.threads=1 &&
+        with=$(sed -n 's/.*weights \([0-9a-f]*\),.*/\1/p' "$TMP/train.txt") &&
+        train -o device=cpu -o train.threads=1 &&
+        is weights "$with" "$(sed -n 's/.*weights \([0-9a-f]*\),.*/\1/p' "$TMP/train.txt")" && [ -n "$with" ]
 }
 t "a traced run has the weights of one that is not" same
 
 # About 35000 spans do not fit a MiB.
 limit() {
-    train --trace "$TMP/small.pftrace" --trace-limit 1 -o train.epochs=12 -o 'device={sim: {step_ms: 1}}' && read_back "$TMP/small.pftrace" || return 1
+    train --trace "$TMP/small.pftrace" --trace-limit 1 -o train.epochs=12 -o 'device={sim: {step_ms: 1}}' &&
+        read_back "$TMP/small.pftrace" || return 1
     bytes=$(wc -c <"$TMP/small.pftrace")
     [ "$bytes" -le 1048576 ] && [ "$bytes" -gt 1000000 ] || { echo "$bytes bytes"; return 1; }
     left=$(mark 'end of trace' 'left out, file full')
@@ -103,12 +113,14 @@ full() {
         ulimit -f 1000
         train --trace "$TMP/full.pftrace" -o train.epochs=12 -o 'device={sim: {step_ms: 1}}'
     ) || { tail -n 3 "$TMP/train.txt"; return 1; }
-    says "it ends early, without" cat "$TMP/train.txt" && says "done in" cat "$TMP/train.txt" && read_back "$TMP/full.pftrace" || return 1
+    says "it ends early, without" cat "$TMP/train.txt" && says "done in" cat "$TMP/train.txt" &&
+        read_back "$TMP/full.pftrace" || return 1
     [ "$(mark 'end of trace' 'left out, file full')" -gt 1000 ] && whole_sum
 }
 t "a full disk ends the trace and not the run" full
 no_room() {
-    train --trace /dev/full && says "No space left on device" cat "$TMP/train.txt" && says "trace: 0 spans" cat "$TMP/train.txt"
+    train --trace /dev/full && says "No space left on device" cat "$TMP/train.txt" &&
+        says "trace: 0 spans" cat "$TMP/train.txt"
 }
 t "a disk that was full from the start, too" no_room
 
@@ -127,8 +139,10 @@ killed() {
 }
 t "of a run that is killed the trace is whole up to there" killed
 
-t "a file that cannot be made is said before anything is done" exits 1 "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/none" --trace "$TMP/no/where"
+t "a file that cannot be made is said before anything is done" exits 1 \
+    "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/none" --trace "$TMP/no/where"
 t "and no run's folder is left" test ! -e "$TMP/none"
-t "a limit that is no number is a mistake" exits 2 "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/none" --trace "$TMP/x" --trace-limit much
+t "a limit that is no number is a mistake" exits 2 "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/none" --trace \
+    "$TMP/x" --trace-limit much
 t "so is a limit without a trace" exits 2 "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/none" --trace-limit 5
 [ "$failed" -eq 0 ]

@@ -1,4 +1,5 @@
-# README's section "The service", followed as it stands: tests/systemd/trial.sh, in a system of its own. TRIAL_SCREENS: a
+# README's section "The service", followed as it stands: tests/systemd/trial.sh, in a system of its own. TRIAL_SCREENS:
+# a
 # folder that what was on the terminal and in the browser is copied to.
 . "$(dirname "$0")/../lib.sh"
 export ROOT
@@ -10,7 +11,8 @@ fi
 for program in tmux chromium python3 dpkg-shlibdeps; do
     command -v $program >/dev/null || { skip "$what" "there is no $program"; exit 0; }
 done
-mkdir -p "$TMP/trial/checkout/dist" && cp -r "$ROOT/configs" "$ROOT/README.md" "$TMP/trial/checkout/" && cp "$ROOT/tests/flow/browser.py" "$ROOT/tests/systemd/trial.py" "$TMP/trial/"
+mkdir -p "$TMP/trial/checkout/dist" && cp -r "$ROOT/configs" "$ROOT/README.md" "$TMP/trial/checkout/" &&
+    cp "$ROOT/tests/flow/browser.py" "$ROOT/tests/systemd/trial.py" "$TMP/trial/"
 t "make deb" sh "$ROOT/scripts/deb/build.sh" --version 0.1+trial --folder "$TMP/trial/checkout/dist"
 sh "$ROOT/tests/systemd/boot.sh" "$TMP/trial" "$ROOT/tests/systemd/trial.sh" >"$OUT" 2>&1
 code=$?
@@ -20,6 +22,7 @@ if [ $code -eq 125 ]; then
 else
     grep -E '^(ok|not ok|skip) - ' "$TMP/trial/out"
     failed=$((failed + $(grep -c '^not ok - ' "$TMP/trial/out")))
-    [ $code -eq 0 ] || grep -q '^not ok - ' "$TMP/trial/out" || not_ok "trial.sh runs under systemd" "$(tail -n 2 "$OUT" "$TMP/trial/out" | tr '\n' ' ')"
+    [ $code -eq 0 ] || grep -q '^not ok - ' "$TMP/trial/out" ||
+        not_ok "trial.sh runs under systemd" "$(tail -n 2 "$OUT" "$TMP/trial/out" | tr '\n' ' ')"
 fi
 [ "$failed" -eq 0 ]

@@ -13,7 +13,12 @@ Y
 P="$NNPIPE profile $TMP/net.yaml --seconds 0.2"
 
 # shellcheck disable=SC2086 # $P is words
-tune() { $P --tune --max-cores 2 --max-memory 1G --json --out "$TMP/a" >"$TMP/a.json" 2>"$TMP/err" || { tail -n 2 "$TMP/err"; return 1; }; }
+tune() {
+    $P --tune --max-cores 2 --max-memory 1G --json --out "$TMP/a" >"$TMP/a.json" 2>"$TMP/err" || {
+        tail -n 2 "$TMP/err"
+        return 1
+    }
+}
 t "a run is tuned" tune
 told() {
     grep -q '^{"event": *"tuned"' "$TMP/a.json" && tail -n 1 "$TMP/a.json" | grep -q '"event": *"done"' || return 1
@@ -33,6 +38,9 @@ t "the copy differs in the loader's line alone, or there is none" copied
 caps() { exits 2 $P --tune --max-memory lots && exits 2 $P --tune --max-cores -1 && exits 2 $P --max-cores 2; }
 t "caps that are none, or without --tune, are a mistake of the command line" caps
 # shellcheck disable=SC2086
-impossible() { exits 2 $P --tune --max-memory 1K --out "$TMP/b" >"$TMP/said" 2>&1 && grep -q 'max-memory: the loader takes [0-9]*K at the least' "$TMP/said" && [ ! -e "$TMP/b" ]; }
+impossible() {
+    exits 2 $P --tune --max-memory 1K --out "$TMP/b" >"$TMP/said" 2>&1 &&
+        grep -q 'max-memory: the loader takes [0-9]*K at the least' "$TMP/said" && [ ! -e "$TMP/b" ]
+}
 t "so is a cap below what the loader takes" impossible
 [ "$failed" -eq 0 ]

@@ -7,7 +7,10 @@ case ${NNPIPE_BUILD:-build} in
     exit 0
     ;;
 esac
-make -s -C "$ROOT" install DESTDIR="$TMP/made" PREFIX=/usr >"$OUT" 2>&1 || { not_ok "make install" "$(tail -n 3 "$OUT")"; exit 1; }
+make -s -C "$ROOT" install DESTDIR="$TMP/made" PREFIX=/usr >"$OUT" 2>&1 || {
+    not_ok "make install" "$(tail -n 3 "$OUT")"
+    exit 1
+}
 user=$TMP/made/usr/lib/systemd/user system=$TMP/made/usr/lib/systemd/system
 export XDG_RUNTIME_DIR="$TMP/run"
 mkdir -p "$XDG_RUNTIME_DIR"
@@ -27,11 +30,15 @@ for unit in "$user/nnpipe.service" "$system/nnpipe-box.service"; do
     t "$(basename "$unit"): processes that hang leave room for others" grep -qx TasksMax=infinity "$unit"
 done
 valid() { # as they lie below /usr, all of them: no complaint but of what is not there on this machine
-    mkdir -p "$TMP/units" && for unit in "$user"/* "$system"/*; do sed "s|/usr/bin/nnpipe|$NNPIPE|; /^Documentation=/d; s|^SocketUser=.*||; s|^SocketGroup=.*||; s|^User=nnpipe|User=root|; s|^Group=nnpipe|Group=root|" "$unit" >"$TMP/units/$(basename "$unit")"; done
+    mkdir -p "$TMP/units" && for unit in "$user"/* "$system"/*; do
+        sed "s|/usr/bin/nnpipe|$NNPIPE|; /^Documentation=/d; s|^SocketUser=.*||; s|^SocketGroup=.*||; s|^User=nnpipe|User=root|; s|^Group=nnpipe|Group=root|" "$unit" >"$TMP/units/$(basename "$unit")"
+    done
     for scope in user system; do
         names=$(cd "$TMP/made/usr/lib/systemd/$scope" && ls)
         # shellcheck disable=SC2086 # words are files
-        (cd "$TMP/units" && systemd-analyze --$scope --man=no verify $(for n in $names; do echo "./$n"; done)) 2>&1 | grep -E 'nnpipe' && return 1
+        ( cd "$TMP/units" && systemd-analyze --$scope --man=no verify $(for n in $names; do
+        echo "./$n"
+        done) ) 2>&1 | grep -E 'nnpipe' && return 1
     done
     return 0
 }
@@ -44,7 +51,8 @@ inside() { # inside SCRIPT: its lines are ours
     [ $code -ne 125 ] || { skip "units under a real systemd ($1)" "$(tail -n 1 "$OUT")"; return; }
     grep -E '^(ok|not ok|skip) - ' "$TMP/$1/out"
     failed=$((failed + $(grep -c '^not ok - ' "$TMP/$1/out")))
-    [ $code -eq 0 ] || grep -q '^not ok - ' "$TMP/$1/out" || not_ok "$1.sh runs under systemd" "$(tail -n 2 "$OUT" "$TMP/$1/out" | tr '\n' ' ')"
+    [ $code -eq 0 ] || grep -q '^not ok - ' "$TMP/$1/out" ||
+        not_ok "$1.sh runs under systemd" "$(tail -n 2 "$OUT" "$TMP/$1/out" | tr '\n' ' ')"
 }
 for script in ${UNITS:-user box}; do inside "$script"; done
 [ "$failed" -eq 0 ]

@@ -45,7 +45,10 @@ model:
 loss: {cross_entropy: {label_smoothing: 0.1}}
 train: {epochs: 2, threads: 2}
 Y
-weights() { "$NNPIPE" train "$TMP/net.yaml" --json -o precision="$1" | sed -n 's/.*"weights_sha256": "\([0-9a-f]*\)".*/\1/p' | tail -n 1; }
+weights() {
+    "$NNPIPE" train "$TMP/net.yaml" --json -o precision="$1" | sed -n 's/.*"weights_sha256": "\([0-9a-f]*\)".*/\1/p' |
+        tail -n 1
+}
 same_bits() {
     wide=$(weights "$1") && plain=$(NNPIPE_CPU=sse2 weights "$1") || return 1
     [ -n "$wide" ] && [ "$wide" = "$plain" ] || { echo "'$wide' and '$plain'"; return 1; }

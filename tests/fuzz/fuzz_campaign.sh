@@ -16,7 +16,8 @@ campaign() {
         export FUZZ_INPUT="$state/$1.input"
         before=$failed
         t "$1, $n of $2: ${FUZZ_SECONDS:-60} s of hostile inputs do no harm (seed $((seed + n)))" \
-            "$ROOT/build-address-undefined/tests/fuzz/$1" "$ROOT/tests/fuzz/corpus/${1#fuzz_}" "${FUZZ_SECONDS:-60}" "$((seed + n))"
+            "$ROOT/build-address-undefined/tests/fuzz/$1" "$ROOT/tests/fuzz/corpus/${1#fuzz_}" "${FUZZ_SECONDS:-60}" \
+            "$((seed + n))"
         [ "$failed" -gt "$before" ] || : >"$state/$1.$n"
     done
 }

@@ -13,7 +13,8 @@ commands() {
 }
 # The flags that a command takes, as it says itself when it is given another one; not the service's own.
 takes() {
-    "$NNPIPE" $1 --no-flag-of-any 2>&1 | sed -n 's/.*; it takes \(.*\): `.*/\1/p' | tr ',' '\n' | sed 's/^ *//; s/ .*//' |
+    "$NNPIPE" $1 --no-flag-of-any 2>&1 | sed -n 's/.*; it takes \(.*\): `.*/\1/p' | tr ',' '\n' |
+        sed 's/^ *//; s/ .*//' |
         grep -E '^-' | { [ "$1" = check ] && grep -vE '^--(whole|as|json|device)$' || cat; }
 }
 flags_in_help() {
@@ -22,8 +23,18 @@ flags_in_help() {
         takes "$command" >"$TMP/flags"
         [ -s "$TMP/flags" ] || { echo "$command does not say what it takes"; return 1; }
         "$NNPIPE" help $command | grep '^  -' >"$TMP/help"
-        while read -r flag; do grep -qE "^  (-[a-z], )?$flag([ ,]|$)" "$TMP/help" || { echo "$command: no $flag"; return 1; }; done <"$TMP/flags"
-        sed 's/^  \(-[-a-z]*\).*/\1/' "$TMP/help" | while read -r flag; do grep -qxe "$flag" "$TMP/flags" || { echo "$command takes no $flag"; return 1; }; done || return 1
+        while read -r flag; do
+            grep -qE "^  (-[a-z], )?$flag([ ,]|$)" "$TMP/help" || {
+                echo "$command: no $flag"
+                return 1
+            }
+        done <"$TMP/flags"
+        sed 's/^  \(-[-a-z]*\).*/\1/' "$TMP/help" | while read -r flag; do
+            grep -qxe "$flag" "$TMP/flags" || {
+                echo "$command takes no $flag"
+                return 1
+            }
+        done || return 1
     done <"$TMP/commands"
 }
 # The part of the page from the command's line to the next command's; a flag of all commands is under COMMON FLAGS.
@@ -38,13 +49,23 @@ flags_in_manual() {
             head { head = 0; on = on || ($0 ~ "^\\.(B|BR|BI) " command "([^a-z]|$)") }
             on { print }
             /^\.SH COMMON FLAGS/ { common = 1 } common { print }' >"$TMP/part"; fi
-        while read -r flag; do grep -qE -e "(^|[^a-z-])$flag([^a-z-]|$)" "$TMP/part" || { echo "$command: no $flag"; return 1; }; done <"$TMP/flags"
+        while read -r flag; do
+            grep -qE -e "(^|[^a-z-])$flag([^a-z-]|$)" "$TMP/part" || {
+                echo "$command: no $flag"
+                return 1
+            }
+        done <"$TMP/flags"
     done <"$TMP/commands"
 }
 settings() {
     "$NNPIPE" help service-reference | sed -n 's/^| `\([a-z_]*\)`.*/\1/p' >"$TMP/keys"
     [ "$(wc -l <"$TMP/keys")" -gt 10 ] || return 1
-    while read -r key; do grep -qw "$key" "$ROOT/docs/nnpipe-daemon.8" || { echo "no $key"; return 1; }; done <"$TMP/keys"
+    while read -r key; do
+        grep -qw "$key" "$ROOT/docs/nnpipe-daemon.8" || {
+            echo "no $key"
+            return 1
+        }
+    done <"$TMP/keys"
 }
 t "nnpipe(1) has every command" commands
 t "the help of a command has its flags, and no others" flags_in_help
@@ -52,7 +73,10 @@ t "nnpipe(1) has every flag of every command" flags_in_manual
 t "nnpipe-daemon(8) has every setting of service.yaml" settings
 for page in nnpipe.1 nnpipe-daemon.8; do
     if command -v groff >/dev/null && groff -man -Tutf8 /dev/null >/dev/null 2>&1; then
-        t "groff has nothing to say about $page" sh -c '[ -z "$(groff -ww -man -Tutf8 "$1" 2>&1 >/dev/null)" ]' - "$ROOT/docs/$page"
+        groff_nothing_say() (
+            [ -z "$(groff -ww -man -Tutf8 "$1" 2>&1 > /dev/null)" ]
+        )
+        t "groff has nothing to say about $page" groff_nothing_say "$ROOT/docs/$page"
     else
         skip "groff has nothing to say about $page" "no groff here"
     fi

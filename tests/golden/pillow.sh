@@ -8,7 +8,8 @@ build=${NNPIPE_BUILD:-$ROOT/build}
 san=$(basename "$build" | sed -n 's/^build-//p' | tr - ,)
 cd "$ROOT" || exit 1
 # shellcheck disable=SC2046
-t "the row tool builds" "${CC:-gcc}" -std=c11 -D_GNU_SOURCE -O2 ${san:+-fsanitize=$san} -I. -o "$TMP/rows" tests/golden/pillow_rows.c \
+t "the row tool builds" "${CC:-gcc}" -std=c11 -D_GNU_SOURCE -O2 ${san:+-fsanitize=$san} -I. -o "$TMP/rows" \
+    tests/golden/pillow_rows.c \
     "$build/libnnpipe.a" $(pkg-config --libs libjpeg spng zlib libzstd) -lm -pthread
 cd "$folder" || exit 1
 

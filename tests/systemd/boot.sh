@@ -24,7 +24,8 @@ inside() { # ROOT FOLDER SCRIPT: in namespaces of its own; what fails before sys
     mount --make-rprivate / || no "mounts cannot be made private"
     mount -t tmpfs tmpfs "$r" && mkdir "$r/upper" "$r/work" "$r/root" || no "no tmpfs can be mounted"
     n=$r/root
-    mount -t overlay overlay -o "lowerdir=/,upperdir=$r/upper,workdir=$r/work" "$n" 2>/dev/null || no "no overlay can be mounted over /"
+    mount -t overlay overlay -o "lowerdir=/,upperdir=$r/upper,workdir=$r/work" "$n" 2>/dev/null ||
+        no "no overlay can be mounted over /"
     mount -t proc proc "$n/proc" && mount -t sysfs -o ro sysfs "$n/sys" || no "proc or sysfs cannot be mounted"
     mount -t cgroup2 cgroup2 "$n/sys/fs/cgroup" 2>/dev/null || no "cgroup2 cannot be mounted"
     mount -t tmpfs -o mode=755 tmpfs "$n/dev"
@@ -65,7 +66,8 @@ folder=$1 script=/host/tree/tests/systemd/$(basename "$2")
 [ "$(id -u)" -eq 0 ] || no "not root"
 [ -x /lib/systemd/systemd ] || no "no systemd is installed"
 mkdir -p "$folder/root" "$folder/tree/tests" "$folder/tree/docs"
-cp -r "$ROOT/tests/lib.sh" "$ROOT/tests/systemd" "$folder/tree/tests/" && cp "$ROOT/docs/SYSTEMD.md" "$folder/tree/docs/" || no "the scripts cannot be copied"
+cp -r "$ROOT/tests/lib.sh" "$ROOT/tests/systemd" "$folder/tree/tests/" &&
+    cp "$ROOT/docs/SYSTEMD.md" "$folder/tree/docs/" || no "the scripts cannot be copied"
 : >"$folder/out"
 # --kill-child: with unshare all of it goes.
 timeout -k 5 "${BOOT_TIMEOUT:-150}" unshare --pid --fork --kill-child=SIGKILL --mount --cgroup --ipc --uts --net \

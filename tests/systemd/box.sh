@@ -3,7 +3,12 @@
 systemd-sysusers && systemd-tmpfiles --create nnpipe.conf || exit 1
 useradd -m ann && useradd -m bob && useradd -m eve && usermod -aG nnpipe ann && usermod -aG nnpipe bob || exit 1
 # Without a session they have no runtime folder: the box's socket is the one that is found.
-as() { who=$1; shift; setpriv --reuid="$(id -u "$who")" --regid="$(id -g "$who")" --init-groups env -i PATH="$PATH" HOME="/home/$who" USER="$who" "$@"; }
+as() {
+    who=$1
+    shift
+    setpriv --reuid="$(id -u "$who")" --regid="$(id -g "$who")" --init-groups env -i PATH="$PATH" HOME="/home/$who" \
+        USER="$who" "$@"
+}
 cat >/etc/nnpipe/service.yaml <<Y
 devices: [cpu]
 runs_per_device: 2
@@ -18,23 +23,32 @@ chmod 700 /home/ann /home/bob
 lock() { cat "$1/lock"; }
 status_of() { sed -n "s/^$2:[[:space:]]*//p" "/proc/$1/status" | tr '\t' ' ' | sed 's/ *$//'; }
 
-starts() { systemctl daemon-reload && systemctl enable --now nnpipe-box.socket && as ann nnpipe ls && [ "$(systemctl is-active nnpipe-box)" = active ]; }
+starts() {
+    systemctl daemon-reload && systemctl enable --now nnpipe-box.socket && as ann nnpipe ls &&
+        [ "$(systemctl is-active nnpipe-box)" = active ]
+}
 t "the socket starts the service" starts
 few_rights() {
     pid=$(systemctl show -p MainPID --value nnpipe-box)
     [ "$(status_of "$pid" Uid)" = "$(id -u nnpipe) $(id -u nnpipe) $(id -u nnpipe) $(id -u nnpipe)" ] &&
-        [ "$(status_of "$pid" CapEff)" = 00000000000000e0 ] && [ "$(status_of "$pid" CapBnd)" = 00000000000000e0 ] && [ "$(status_of "$pid" NoNewPrivs)" = 1 ]
+        [ "$(status_of "$pid" CapEff)" = 00000000000000e0 ] && [ "$(status_of "$pid" CapBnd)" = 00000000000000e0 ] &&
+        [ "$(status_of "$pid" NoNewPrivs)" = 1 ]
 }
 t "it is nobody, who may become somebody and signal them" few_rights
 t "who is not of its group is not heard" exits 1 as eve nnpipe ls
 t "a run in a home that is closed to others is done" exits 0 as ann nnpipe submit /home/ann/short.yaml --wait
 t "what is done at its end is done by the daemon's user" soon grep -q '"state": *"done"' /var/lib/nnpipe/ended.json
 theirs() {
-    as bob nnpipe submit /home/bob/long.yaml && becomes bob 2 running && soon test -s /home/bob/runs/long-2/lock || return 1
+    as bob nnpipe submit /home/bob/long.yaml && becomes bob 2 running && soon test -s /home/bob/runs/long-2/lock ||
+        return 1
     pid=$(lock /home/bob/runs/long-2) uid=$(id -u bob) gid=$(id -g bob)
-    for want in "Uid:$uid $uid $uid $uid" "Gid:$gid $gid $gid $gid" "Groups:$(id -G bob | tr ' ' '\n' | sort -n | tr '\n' ' ' | sed 's/ *$//')" CapEff:0000000000000000 \
+    for want in "Uid:$uid $uid $uid $uid" "Gid:$gid $gid $gid $gid" \
+        "Groups:$(id -G bob | tr ' ' '\n' | sort -n | tr '\n' ' ' | sed 's/ *$//')" CapEff:0000000000000000 \
         CapPrm:0000000000000000 CapInh:0000000000000000 CapAmb:0000000000000000 NoNewPrivs:1; do
-        [ "$(status_of "$pid" "${want%%:*}")" = "${want#*:}" ] || { echo "$want: $(status_of "$pid" "${want%%:*}")"; return 1; }
+        [ "$(status_of "$pid" "${want%%:*}")" = "${want#*:}" ] || {
+            echo "$want: $(status_of "$pid" "${want%%:*}")"
+            return 1
+        }
     done
     tr '\0' '\n' <"/proc/$pid/environ" | grep -qx HOME=/home/bob && ! find /home/bob/runs/long-2 ! -user bob | grep .
 }
@@ -48,13 +62,16 @@ t "nor has one of the daemon's own user" own
 others() { exits 1 as ann nnpipe stop 2 && [ "$(field bob 2 state)" = running ]; }
 t "nobody stops another's run" others
 daemon_dies() {
-    pid=$(lock /home/bob/runs/long-2) && kill -9 "$(systemctl show -p MainPID --value nnpipe-box)" && soon as bob nnpipe status 2 && becomes bob 2 running &&
+    pid=$(lock /home/bob/runs/long-2) && kill -9 "$(systemctl show -p MainPID --value nnpipe-box)" &&
+        soon as bob nnpipe status 2 && becomes bob 2 running &&
         [ "$(lock /home/bob/runs/long-2)" = "$pid" ] && kill -0 "$pid" && as bob nnpipe stop 2 && becomes bob 2 stopped
 }
 t "a killed daemon finds the run again, and may stop it" daemon_dies
 stops() {
-    as ann nnpipe submit /home/ann/counted.yaml && becomes ann 4 running && sleep 0.5 && pid=$(lock /home/ann/runs/counted-4) && systemctl stop nnpipe-box.service &&
-        ! kill -0 "$pid" 2>/dev/null && ls /home/ann/runs/counted-4/checkpoints/step-* >/dev/null && as ann nnpipe ls && becomes ann 4 done
+    as ann nnpipe submit /home/ann/counted.yaml && becomes ann 4 running && sleep 0.5 &&
+        pid=$(lock /home/ann/runs/counted-4) && systemctl stop nnpipe-box.service &&
+        ! kill -0 "$pid" 2>/dev/null && ls /home/ann/runs/counted-4/checkpoints/step-* >/dev/null && as ann nnpipe ls &&
+        becomes ann 4 done
 }
 t "stop has runs write their checkpoints; they go on when it is started again" stops
 [ "$failed" -eq 0 ]

@@ -13,7 +13,8 @@ make_data() {
     if [ -n "${NNPIPE_DATA:-}" ] && [ -e "$NNPIPE_DATA/imagenet-sample-500.tar" ]; then
         tar xf "$NNPIPE_DATA/imagenet-sample-500.tar" -C "$data/photos"
         printf '%s\n' "name: s" "data: {train: {source: tar, path: $NNPIPE_DATA/cifar10-jpeg.tar.zst, match: 'train/*'}}" \
-            "loader: {augment: [{random_crop: {size: 32}}]}" "model: [global_avgpool, flatten, linear: {out: classes}]" "optimizer: {sgd: {lr: 1}}" >"$data/small.yaml"
+            "loader: {augment: [{random_crop: {size: 32}}]}" \
+            "model: [global_avgpool, flatten, linear: {out: classes}]" "optimizer: {sgd: {lr: 1}}" >"$data/small.yaml"
         "$planted" data pack "$data/small.yaml" --out "$data/small" --zstd 3
     else
         "$planted" data synth --out "$data/drawn" --samples 300 --test 0 --size 480
@@ -60,17 +61,20 @@ as_clean() { NNPIPE_PLANT='' NNPIPE_SIM_PLANT=$dir/clean.sim PLANTED_SET=$set "$
 run_rate() {
     side=$1
     shift
-    "as_$side" timeout 60 "$bin/rate" "${warmup:-0.7}" "$seconds" "$planted" train "$dir/config.yaml" --json "$@" 2>"$dir/rate.err" |
+    "as_$side" timeout 60 "$bin/rate" "${warmup:-0.7}" "$seconds" "$planted" train "$dir/config.yaml" --json "$@" \
+        2>"$dir/rate.err" |
         awk -v batch="$batch" '{ print $1 * batch, $2; n = 1 } END { exit !n }'
 }
 
 # loader_rate SIDE: images a second of the loader alone.
 loader_rate() {
-    "as_$1" timeout 60 "$planted" bench loader "$dir/config.yaml" --seconds 1.5 --json 2>"$dir/bench.err" >"$dir/loader.json" &&
+    "as_$1" timeout 60 "$planted" bench loader "$dir/config.yaml" --seconds 1.5 --json 2>"$dir/bench.err" \
+        >"$dir/loader.json" &&
         json images_per_second <"$dir/loader.json"
 }
 bytes_a_read() {
-    as_clean "$planted" bench io "$dir/config.yaml" -o loader.io=auto --seconds 0.5 --json 2>"$dir/bench.err" >"$dir/io.json"
+    as_clean "$planted" bench io "$dir/config.yaml" -o loader.io=auto --seconds 0.5 --json 2>"$dir/bench.err" \
+        >"$dir/io.json"
     calc "$(json bytes <"$dir/io.json") / $(json reads <"$dir/io.json")"
 }
 
@@ -119,7 +123,8 @@ plant_read() {
     depth=2
     write_config
     echo "disk_mbps=$(disk_at "4 * $x")" >"$dir/clean.sim"
-    us=$(calc "1e6 * $readers * (2 * $severity / $x - 1 / $loader)") # a read and a picture's making in turn, two of them
+    # a read and a picture's making in turn, two of them
+    us=$(calc "1e6 * $readers * (2 * $severity / $x - 1 / $loader)")
     for round in 1 2 3; do
         us=$(awk "BEGIN { printf \"%d\", $us < 1 ? 1 : $us }")
         printf 'disk_mbps=%s\ndisk_latency_us=%d\n' "$(disk_at "4 * $x")" "$us" >"$dir/planted.sim"
@@ -163,7 +168,8 @@ plant_checkpoint() {
     write_config
     parameters=$("$planted" show "$dir/config.yaml" --json 2>/dev/null | grep '"total"' | json parameters)
     # weights and momentum, of 4 bytes each
-    printf 'write_mbps %s\n' "$(calc "8e-6 * $parameters / (1e-3 * $every_steps * $step_ms * ($severity - 1))")" >"$dir/planted.calls"
+    printf 'write_mbps %s\n' "$(calc "8e-6 * $parameters / (1e-3 * $every_steps * $step_ms * ($severity - 1))")" \
+        >"$dir/planted.calls"
 }
 
 plant_control() { # the step and one or two others of one rate; the rest could do 1.6 times as much

@@ -5,8 +5,8 @@
 #   ONLY=WORDS    the cases whose name has one of these words, to the terminal alone
 #   SAMPLE=1      three cases, likewise
 #   REPORT=1      runs nothing: the page from the results that are there
-#   JUDGE=1       exit code 1 where more than one in 24 is not named, keeps no promise, or any figure contradicts another
-#   SECONDS_EACH=N   seconds of a trial (1.5); TRIES=N: so often at most a case is begun whose verdict is inconclusive (2)
+# JUDGE=1 exit code 1 where more than one in 24 is not named, keeps no promise, or any figure contradicts another
+# SECONDS_EACH=N seconds of a trial (1.5); TRIES=N: so often at most a case is begun whose verdict is inconclusive (2)
 # Resumable: each case leaves a line in $STATE (build/plants/real); remove it to run the case again.
 cd "$(dirname "$0")/../../.." || exit 1
 here=tests/bench/plants
@@ -47,8 +47,12 @@ defaults() {
 }
 set_of() { source=$1 path=$2; }
 small() { set_of tar "$data/small/train-*.tar.zst"; batch=128 augment='{random_crop: {size: 32, pad: 4}}, flip'; }
-cnn() { model='[{conv: {out: 32, kernel: 3, pad: 1}}, batchnorm, relu, {conv: {out: 64, kernel: 3, pad: 1}}, relu, global_avgpool, {linear: {out: classes}}]'; }
-resnet() { model='[{conv: {out: 64, kernel: 7, stride: 2, pad: 3}}, relu, {conv: {out: 128, kernel: 3, pad: 1}}, relu, {conv: {out: 128, kernel: 3, pad: 1}}, relu, global_avgpool, {linear: {out: classes}}]'; }
+cnn() {
+    model='[{conv: {out: 32, kernel: 3, pad: 1}}, batchnorm, relu, {conv: {out: 64, kernel: 3, pad: 1}}, relu, global_avgpool, {linear: {out: classes}}]'
+}
+resnet() {
+    model='[{conv: {out: 64, kernel: 7, stride: 2, pad: 3}}, relu, {conv: {out: 128, kernel: 3, pad: 1}}, relu, {conv: {out: 128, kernel: 3, pad: 1}}, relu, global_avgpool, {linear: {out: classes}}]'
+}
 write_real() {
     cat >"$dir/config.yaml" <<END
 name: real-$name
@@ -73,7 +77,8 @@ as_case() (
 # --- one case ------------------------------------------------------------------------------------------
 
 real_rate() { # real_rate [-o KEY=VALUE]: images a second by the clock
-    as_case timeout 60 "$bin/rate" "$warmup" "$seconds" "$nnpipe" train "$dir/config.yaml" --json "$@" 2>"$dir/rate.err" |
+    as_case timeout 60 "$bin/rate" "$warmup" "$seconds" "$nnpipe" train "$dir/config.yaml" --json "$@" \
+        2>"$dir/rate.err" |
         awk -v batch="$batch" '{ print $1 * batch; n = 1 } END { exit !n }'
 }
 apply() {
@@ -90,15 +95,19 @@ one_case() {
     defaults
     "case_$name" || return
     write_real
-    as_case timeout 120 "$nnpipe" profile "$dir/config.yaml" --seconds "$seconds" --out "$dir/out" --json >"$dir/events" 2>"$dir/err" ||
+    as_case timeout 120 "$nnpipe" profile "$dir/config.yaml" --seconds "$seconds" --out "$dir/out" --json \
+        >"$dir/events" 2>"$dir/err" ||
         { echo "the profiler failed: $(tail -n 2 "$dir/err" "$dir/events" | tr '\n' ' ')"; return 1; }
     grep '"event": *"done"' "$dir/events" >"$dir/said"
     contradiction=$("$bin/profile_check" "$dir/out/profile.json" 2>&1) && contradiction=none
     case $(json reason <"$dir/out/profile.json") in *contradict*) contradiction='its own word' ;; esac
     apply
-    printf 'case=%s wanted=%s keys=%s before=%s applied=%s contradiction=%s others=%s reason=%s' "$name" "$wanted" "$keys" "$before" "$applied" \
-        "$(word "$contradiction")" "$(json other_cores <"$dir/out/profile.json")" "$(word "$(json reason <"$dir/out/profile.json")")"
-    for field in verdict limiter setting value images_per_second predicted_images_per_second next_limiter next_images_per_second noise seconds; do
+    printf 'case=%s wanted=%s keys=%s before=%s applied=%s contradiction=%s others=%s reason=%s' "$name" "$wanted" \
+        "$keys" "$before" "$applied" \
+        "$(word "$contradiction")" "$(json other_cores <"$dir/out/profile.json")" \
+        "$(word "$(json reason <"$dir/out/profile.json")")"
+    for field in verdict limiter setting value images_per_second predicted_images_per_second next_limiter \
+        next_images_per_second noise seconds; do
         printf ' %s=%s' "$field" "$(word "$(json "$field" <"$dir/said")")"
     done
     echo

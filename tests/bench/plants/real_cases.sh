@@ -14,10 +14,16 @@ few() {
     done
     mv "$data/few_$1.new" "$data/few_$1"
 }
-tar_of() { [ -d "$data/$2" ] || { "$nnpipe" data pack "$data/$1" --out "$data/$2.new" >/dev/null && mv "$data/$2.new" "$data/$2"; }; }
+tar_of() {
+    [ -d "$data/$2" ] || {
+        "$nnpipe" data pack "$data/$1" --out "$data/$2.new" >/dev/null && mv "$data/$2.new" "$data/$2"
+    }
+}
 big_pictures() { # 12 megapixels, as a camera writes them
     few 24
-    [ -d "$data/megapixels" ] || { "$bin/hard_jpegs" "$data/few_24" "$data/megapixels.new" 100 8 && mv "$data/megapixels.new" "$data/megapixels"; }
+    [ -d "$data/megapixels" ] || {
+        "$bin/hard_jpegs" "$data/few_24" "$data/megapixels.new" 100 8 && mv "$data/megapixels.new" "$data/megapixels"
+    }
 }
 three_times() { # the photographs three times, about 160 MB
     [ -d "$data/three" ] && return
@@ -54,7 +60,9 @@ for i in range(count):
 PY
 }
 zstd_of() { # zstd_of FOLDER NAME LEVEL
-    [ -d "$data/$2" ] || { "$nnpipe" data pack "$data/$1" --zstd "$3" --out "$data/$2.new" >/dev/null && mv "$data/$2.new" "$data/$2"; }
+    [ -d "$data/$2" ] || {
+        "$nnpipe" data pack "$data/$1" --zstd "$3" --out "$data/$2.new" >/dev/null && mv "$data/$2.new" "$data/$2"
+    }
 }
 
 # --- what makes a run slow ----------------------------------------------------------------------
@@ -91,8 +99,19 @@ tenants() { for share; do "$bin/tenant" "$share" & started="$started $!"; done; 
 # --- storage -------------------------------------------------------------------------------------
 
 photos() { set_of "folder" "$data/few_160"; }
-slow_folder() { few 160; slow_fs "$data/few_160" "$@" || return; set_of folder "$mounted"; wanted=read keys='loader.cache|none'; }
-slow_tar() { few 160; tar_of few_160 few_tar; slow_fs "$data/few_tar" "$@" || return; set_of tar "$mounted/train-*.tar"; wanted=read keys='loader.cache|loader.depth'; }
+slow_folder() {
+    few 160
+    slow_fs "$data/few_160" "$@" || return
+    set_of folder "$mounted"
+    wanted=read keys='loader.cache|none'
+}
+slow_tar() {
+    few 160
+    tar_of few_160 few_tar
+    slow_fs "$data/few_tar" "$@" || return
+    set_of tar "$mounted/train-*.tar"
+    wanted=read keys='loader.cache|loader.depth'
+}
 
 case_folder_latency() { slow_folder 'direct 1' 'latency 15'; }
 case_folder_rate() { slow_folder 'direct 1' 'rate 4000000'; }
@@ -107,7 +126,13 @@ case_tar_rate_cached() { # the cache is there, and still fills
     slow_tar 'direct 1' 'rate 3000000' || return
     cache=encoded keys=none
 }
-case_zstd_rate() { few 160; zstd_of few_160 few_zstd 3; slow_fs "$data/few_zstd" 'direct 1' 'rate 5000000' || return; set_of tar "$mounted/train-*.tar.zst"; wanted=read keys='loader.cache'; }
+case_zstd_rate() {
+    few 160
+    zstd_of few_160 few_zstd 3
+    slow_fs "$data/few_zstd" 'direct 1' 'rate 5000000' || return
+    set_of tar "$mounted/train-*.tar.zst"
+    wanted=read keys='loader.cache'
+}
 case_page_cache_too_small() { # 64 MB beside what the run takes itself, for a set of about 150
     three_times
     tar_of three three_tar
@@ -131,20 +156,51 @@ case_page_cache_large_enough() { # after the first epoch nothing is read of the 
 case_half_a_core() { few 160; photos; half_core || return; wanted=decode keys='loader.cache|none'; }
 case_half_a_core_steps() { small; cnn; half_core || return; device=cpu wanted=step keys=none; }
 case_one_core() { few 160; photos; prefix='taskset -c 0' readers=1 wanted=decode keys='loader.cache|none'; }
-case_one_reader() { few 160; photos; readers=1 wanted=decode keys='loader.readers|loader.cache'; [ "$cores" -gt 1 ] || keys='loader.cache|none'; }
+case_one_reader() {
+    few 160
+    photos
+    readers=1 wanted=decode keys='loader.readers|loader.cache'
+    [ "$cores" -gt 1 ] || keys='loader.cache|none'
+}
 case_tenant() { few 160; photos; tenants 0.5; wanted=decode keys='loader.cache|none'; }
 case_tenant_beside_steps() { small; cnn; tenants 0.5; device=cpu wanted=step keys=none; }
 
 # --- stages ------------------------------------------------------------------------------------------
 
 case_steps_small() { small; cnn; device=cpu wanted=step keys=none; }
-case_steps_photos() { few 160; photos; resnet; augment='{random_resized_crop: {size: 96}}, flip' device=cpu wanted=step keys=none; }
+case_steps_photos() {
+    few 160
+    photos
+    resnet
+    augment='{random_resized_crop: {size: 96}}, flip' device=cpu wanted=step keys=none
+}
 case_steps_f32() { small; cnn; device=cpu precision=f32 wanted=step keys=none; }
-case_decode_12_megapixels() { big_pictures; set_of folder "$data/megapixels"; batch=2 wanted=decode keys='loader.cache|none'; }
-case_decode_png() { drawn png 64 512 || return 77; set_of folder "$data/png_512"; augment='{random_crop: {size: 64}}' wanted=decode keys='loader.cache|none'; }
-case_decompress() { drawn ppm 128 512 || return 77; zstd_of ppm_512 ppm_zstd 1; set_of tar "$data/ppm_zstd/train-*.tar.zst"; augment='{random_crop: {size: 32}}' wanted=decompress keys='loader.cache|none'; }
-case_augment() { small; augment='{random_resized_crop: {size: 320}}' batch=16 wanted=augment keys='loader.readers|loader.cache|none'; }
-case_small_files() { drawn ppm 8000 16 || return 77; slow_fs "$data/ppm_16" 'direct 1' 'latency 0.5' || return; set_of folder "$mounted"; augment='{random_crop: {size: 16}}' batch=128 wanted=read keys='loader.cache|none'; }
+case_decode_12_megapixels() {
+    big_pictures
+    set_of folder "$data/megapixels"
+    batch=2 wanted=decode keys='loader.cache|none'
+}
+case_decode_png() {
+    drawn png 64 512 || return 77
+    set_of folder "$data/png_512"
+    augment='{random_crop: {size: 64}}' wanted=decode keys='loader.cache|none'
+}
+case_decompress() {
+    drawn ppm 128 512 || return 77
+    zstd_of ppm_512 ppm_zstd 1
+    set_of tar "$data/ppm_zstd/train-*.tar.zst"
+    augment='{random_crop: {size: 32}}' wanted=decompress keys='loader.cache|none'
+}
+case_augment() {
+    small
+    augment='{random_resized_crop: {size: 320}}' batch=16 wanted=augment keys='loader.readers|loader.cache|none'
+}
+case_small_files() {
+    drawn ppm 8000 16 || return 77
+    slow_fs "$data/ppm_16" 'direct 1' 'latency 0.5' || return
+    set_of folder "$mounted"
+    augment='{random_crop: {size: 16}}' batch=128 wanted=read keys='loader.cache|none'
+}
 
 # --- checkpoints -------------------------------------------------------------------------------------
 

@@ -35,7 +35,8 @@ mkdir -p "$state" "$data"
 [ -x "$planted" ] || { echo "make plants first"; exit 1; }
 # What the profiler says of the planted run, into $dir/said.
 profile() {
-    as_planted timeout 180 ${PROFILER:-$planted profile} "$dir/config.yaml" --json ${PROFILE_FLAGS:-} >"$dir/profile.json" 2>"$dir/profile.err" || return 1
+    as_planted timeout 180 ${PROFILER:-$planted profile} "$dir/config.yaml" --json ${PROFILE_FLAGS:-} \
+        >"$dir/profile.json" 2>"$dir/profile.err" || return 1
     grep '"event": *"done"' "$dir/profile.json" >"$dir/said"
 }
 
@@ -53,7 +54,10 @@ apply() {
 }
 
 # Core-seconds that the box has used so far, and the time.
-box_seconds() { awk 'NR == FNR { if ($1 == "cpu") used = ($2 + $3 + $4 + $7 + $8 + $9) / 100; next } { print used, $1 }' /proc/stat /proc/uptime; }
+box_seconds() {
+    awk 'NR == FNR { if ($1 == "cpu") used = ($2 + $3 + $4 + $7 + $8 + $9) / 100; next } { print used, $1 }' \
+        /proc/stat /proc/uptime
+}
 
 # Waits until nobody else uses a quarter of a core, half a minute at most.
 await_calm() {
@@ -73,7 +77,10 @@ word() { [ -n "${1:-}" ] && [ "$1" != null ] && echo "$1" | tr ' ' '_' || echo -
 # One case: planted, clean, clean, planted; then the profiler; then its setting. One line of NAME=VALUE.
 one_case() {
     make_case || return 1
-    p1=$(run_rate planted) && c1=$(run_rate clean) && c2=$(run_rate clean) && p2=$(run_rate planted) || { cat "$dir/rate.err"; return 1; }
+    p1=$(run_rate planted) && c1=$(run_rate clean) && c2=$(run_rate clean) && p2=$(run_rate planted) || {
+        cat "$dir/rate.err"
+        return 1
+    }
     others=$(printf '%s\n' "$p1" "$c1" "$c2" "$p2" | awk '{ s += $2 } END { printf "%.2f", s / NR }')
     slow=$(calc "(${p1% *} + ${p2% *}) / 2") clean=$(calc "(${c1% *} + ${c2% *}) / 2")
     spread=$(awk "BEGIN { a = ${p1% *} / ${p2% *}; b = ${c1% *} / ${c2% *}; a = a < 1 ? 1 - a : a - 1; b = b < 1 ? 1 - b : b - 1; printf \"%.4f\", (a > b ? a : b) }")
@@ -86,7 +93,8 @@ one_case() {
     fi
     printf '%s' "case=$name class=$class net=$net kind=$kind severity=$severity tenant=$tenant_on want_stage=$stage want_key=$key_wanted want_next=$next"
     printf '%s' " loader=$loader limit=$x slow=$slow clean=$clean spread=$spread others=$others applied=${applied:--}"
-    for field in verdict limiter setting value images_per_second predicted_images_per_second next_limiter next_images_per_second noise overhead; do
+    for field in verdict limiter setting value images_per_second predicted_images_per_second next_limiter \
+        next_images_per_second noise overhead; do
         printf ' %s=%s' "$field" "$(word "$(json "$field" <"$dir/said")")"
     done
     echo
