@@ -1,6 +1,6 @@
 #!/bin/sh
 # run.sh BUILD quick|all: the tests, side by side. quick: layers, unit and kernel tests, golden files,
-# one real run, kills and bad inputs. all: every shell test of golden, flow, fault, cuda and fuzz
+# one real run, kills and bad inputs. all: every script of golden, flow, fault, cuda and fuzz
 # besides. A line for each script as it ends and for each failure; then what was skipped, counted, with
 # its reason; the last line is `N passed, N failed`. Campaigns (*_campaign.sh) run whole in run_long.sh.
 #   JOBS          scripts at a time (default: three times the cores: most of them wait most of their time)
@@ -15,16 +15,16 @@ mkdir -p "$TEST_LOG"
 
 # The longest first, so that none of them is left alone at the end.
 list() {
-    ls tests/flow/profile.sh tests/flow/deb.sh tests/flow/units.sh tests/flow/service_trouble.sh tests/flow/readme.sh \
-        tests/flow/service_faults.sh tests/flow/service_hung.sh tests/flow/service_box.sh tests/flow/service_cycles.sh
+    ls tests/flow/profile.sh tests/flow/deb.sh tests/flow/units.sh tests/flow/service_trouble.py tests/flow/readme.sh \
+        tests/flow/service_faults.py tests/flow/service_hung.py tests/flow/service_box.py tests/flow/service_cycles.sh
     echo unit
     ls tests/fault/cuda.sh tests/flow/cuda.sh tests/flow/selftest.sh tests/cuda/*.sh tests/fuzz/*.sh
-    ls tests/golden/*.sh tests/flow/*.sh tests/fault/*.sh
+    ls tests/golden/*.sh tests/flow/*.sh tests/flow/service*.py tests/fault/*.sh
     echo layers
 }
 quick='^(layers|unit|tests/golden/.*|tests/flow/(train|kill)\.sh|tests/fault/bad_inputs\.sh)$'
 [ "${2:-quick}" = all ] && quick=.
-list | awk '!seen[$0]++' | grep -v '_campaign\.sh$' | grep -E "$quick" |
+list | awk '!seen[$0]++' | grep -v '_campaign\.' | grep -E "$quick" |
     xargs -n 1 -P "${JOBS:-$(($(nproc) * 3))}" sh tests/run_one.sh "$build"
 
 counted() { cat "$TEST_LOG"/*.log | grep -c "^$1 - "; }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# run_long.sh BUILD: the campaigns, whole: tests/*/*_campaign.sh. Resumable: a campaign that
+# run_long.sh BUILD: the campaigns, whole: tests/*/*_campaign.*. Resumable: a campaign that
 # passed at this commit is not run again; each keeps its own progress in $STATE. The result
 # goes to docs/TEST_LONG.md; that of a run shortened by KILLS or FUZZ_SECONDS stays in $STATE.
 build=${1:-build}
@@ -13,11 +13,11 @@ mkdir -p "$STATE"
 record=docs/TEST_LONG.md
 [ -z "$short" ] || record=$STATE/TEST_LONG.md
 passed=0 failed=0
-for test in tests/*/*_campaign.sh; do
-    name=$(basename "$test" .sh)
+for test in tests/*/*_campaign.sh tests/*/*_campaign.py; do
+    name=$(basename "${test%.*}")
     if [ ! -e "$STATE/$name.passed" ]; then
         {
-            sh "$test" 2>&1
+            case $test in *.py) python3 "$test" ;; *) sh "$test" ;; esac 2>&1
             code=$?
             [ $code -eq 0 ] && : >"$STATE/$name.passed"
             [ $code -eq 0 ] || echo "not ok - $name ended with exit code $code"

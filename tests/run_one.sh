@@ -3,7 +3,7 @@
 # a script, `unit` (the unit and kernel tests) or `layers`. Its lines (`ok - `, `not ok - `, `skip - `) go
 # to a file in the folder TEST_LOG; what is not ok is printed. By hand a script runs alone: sh tests/flow/train.sh
 build=$1 what=$2
-out=${TEST_LOG:?is set by tests/run.sh}/$(echo "${what%.sh}" | sed 's|^tests/||' | tr / -).log
+out=${TEST_LOG:?is set by tests/run.sh}/$(echo "${what%.*}" | sed 's|^tests/||' | tr / -).log
 limit=${TEST_TIMEOUT:-420}
 [ "$build" = build ] || limit=$((3 * limit))
 start=$(date +%s)
@@ -34,7 +34,10 @@ layers)
     fi >"$out"
     ;;
 *)
-    timeout "$limit" sh "$what" >"$out" 2>&1
+    case $what in
+    *.py) timeout "$limit" python3 "$what" ;;
+    *) timeout "$limit" sh "$what" ;;
+    esac >"$out" 2>&1
     code=$?
     # Dying half-way is a failure, too.
     [ $code -eq 0 ] || grep -q '^not ok - ' "$out" ||

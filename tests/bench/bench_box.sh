@@ -1,13 +1,13 @@
 #!/bin/sh
-# How long the service takes to answer honest requests while others abuse it (tests/flow/service_box.sh), and while the
-# folders of runs hang (tests/flow/service_hung.sh). The goal is 50 ms at p99. As root, with FUSE.
+# How long the service takes to answer honest requests while others abuse it (tests/flow/service_box.py), and while the
+# folders of runs hang (tests/flow/service_hung.py). The goal is 50 ms at p99. As root, with FUSE.
 set -eu
 cd "$(dirname "$0")/../.."
 TMP=$(mktemp -d)
 trap 'rm -rf "$TMP"' EXIT
-FIGURES="$TMP/figures" sh tests/flow/service_box.sh >"$TMP/box" || { cat "$TMP/box"; exit 1; }
+FIGURES="$TMP/figures" python3 tests/flow/service_box.py >"$TMP/box" || { cat "$TMP/box"; exit 1; }
 [ -s "$TMP/figures" ] || { cat "$TMP/box"; exit 1; } # skipped
-sh tests/flow/service_hung.sh >"$TMP/hung" || { cat "$TMP/hung"; exit 1; }
+python3 tests/flow/service_hung.py >"$TMP/hung" || { cat "$TMP/hung"; exit 1; }
 python3 - "$TMP/figures" <<'P'
 import json, sys
 said = json.load(open(sys.argv[1]))

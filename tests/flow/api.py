@@ -18,6 +18,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 NNPIPE = os.environ.get("NNPIPE", os.path.join(ROOT, "nnpipe"))
 API = json.load(open(os.path.join(ROOT, "docs/openapi.json")))
+SLOW = "build-" in os.environ.get("NNPIPE_BUILD", "")  # a sanitizer's build
 METHODS = ("get", "post", "patch", "delete", "put", "head", "options")
 failed = 0
 
@@ -27,9 +28,17 @@ def ok(what):
 
 
 def not_ok(what, why):
+    """why: its first line stands beside the test's sentence, the others (what ran, expected and seen) below it."""
     global failed
     failed += 1
-    print("not ok - %s: %s" % (what, str(why).replace("\n", " ")[:400]), flush=True)
+    first, _, rest = str(why).strip().partition("\n")
+    print("not ok - %s: %s" % (what, first[:400]), flush=True)
+    for line in rest.split("\n")[:20] if rest else []:
+        print("#   " + line[:300], flush=True)
+
+
+def skip(what, why):
+    print("skip - %s: %s" % (what, why), flush=True)
 
 
 @contextlib.contextmanager
@@ -45,6 +54,56 @@ def test(what):
 def expect(is_so, why):
     if not is_so:
         raise AssertionError(why)
+
+
+def equal(saw, expected, what):
+    expect(saw == expected, "%s\nexpected: %r\nsaw:      %r" % (what, expected, saw))
+
+
+def settles(what, why, seconds=60):
+    """Asks until what() is true, which it returns; why: a text, or a function that makes one."""
+    end = time.monotonic() + (3 * seconds if SLOW else seconds)
+    while True:
+        found = what()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError("%s (waited %d s)" % (why() if callable(why) else why, seconds))
+        time.sleep(0.05)
+
+
+STORIES = []
+
+
+def story(what):
+    """Above a function: it is the test of that sentence. run_stories() runs them in their order."""
+    def keep(body):
+        STORIES.append((what, body))
+        return body
+    return keep
+
+
+def run_stories(daemon=None):
+    """Runs them, closes the daemon, and ends the program with 1 where one has failed."""
+    try:
+        for what, body in STORIES:
+            with test(what):
+                body()
+    finally:
+        if daemon:
+            daemon.close()
+    done()
+
+
+def as_root(what):
+    """Ends the program with a skip where tests cannot be other users with a /etc of their own."""
+    if os.getuid() != 0:
+        skip(what, "only root can be other users")
+    elif subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL).returncode:
+        skip(what, "no mount namespace here, in which /etc has other users and groups")
+    else:
+        return
+    sys.exit(0)
 
 
 def done():
@@ -235,7 +294,7 @@ class Daemon:
             out.write("devices: [%s]\n" % devices + settings + ("listen: 127.0.0.1:%d\n" % self.port if self.port else ""))
 
     def start(self):
-        command = self.prefix + [NNPIPE, "daemon", "--config", self.config, "--state", self.state, "--socket", self.socket] + self.args
+        command = self.prefix + [getattr(self, "program", NNPIPE), "daemon", "--config", self.config, "--state", self.state, "--socket", self.socket] + self.args
         self.log = open(os.path.join(self.dir, "daemon.log"), "a")
         environment = dict(os.environ, HOME=self.dir, XDG_CACHE_HOME=os.path.join(self.dir, "cache"))
         self.process = subprocess.Popen(command, stderr=self.log, stdin=subprocess.DEVNULL, env=environment)

@@ -10,6 +10,8 @@ import subprocess
 import api
 from api import GROUP, MEMBER, OTHER, OWNER, ROOT, Daemon, ask_as, box, expect, operations, test
 
+api.as_root("who may do what over the socket and TCP")
+
 SECRET = "nobody may read this"
 
 

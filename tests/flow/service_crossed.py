@@ -1,16 +1,20 @@
-"""A daemon whose runs lie on storage that hangs on command (tests/fault/faulty_fs.c, mounted at $TMP/mount): what was
+"""A daemon whose runs lie on storage that hangs on command (tests/fault/faulty_fs.c): what was
 asked of a run is answered when the run is in another state."""
 import os
 import signal
 import subprocess
+import sys
 import time
 
-from api import Daemon, done, expect, test
+from api import Daemon, done, expect, skip, test
+from cli import Faulty
 
 FOREVER = 1000000
-MOUNT = os.environ["TMP"] + "/mount"
-RUNS = MOUNT + "/runs"
-NOTES = os.environ["TMP"]
+disk = Faulty()
+if not disk.is_there:
+    skip("a run is changed while something is asked about it", "no FUSE file system can be mounted here")
+    sys.exit(0)
+MOUNT, RUNS, NOTES = disk.mount, disk.mount + "/runs", disk.dir
 daemon = Daemon(tcp=False, settings="spare_bytes: 1M\nretry: {first: 0.1, cap: 1}\nruns_per_device: 4\n")
 
 
@@ -153,4 +157,5 @@ with test("a run that is tried again while its end is told of is told of again")
 with test("a run that is tried again while its checkpoints are pruned has its folder for itself"):
     tried_again_while_pruned()
 daemon.close()
+disk.close()
 done()

@@ -7,6 +7,8 @@ import time
 import api
 from api import GROUP, NNPIPE, OWNER, Daemon, ask_as, box, expect, test
 
+api.as_root("what a run has of an environment")
+
 SECRET = "hunter2"
 os.environ["NP_SECRET"] = SECRET
 os.environ["https_proxy"] = "http://user:%s@proxy" % SECRET

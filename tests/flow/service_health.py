@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 import urllib.parse
@@ -230,9 +231,14 @@ def by_prometheus():
         daemon.close()
 
 
+# A disk of its own is mounted in a mount namespace of this program's own.
+if "FULL_DISK" not in os.environ and os.getuid() == 0 and not subprocess.run(["unshare", "-m", "true"]).returncode:
+    os.execvp("unshare", ["unshare", "-m", "env", "FULL_DISK=1", sys.executable, __file__])
 if os.environ.get("FULL_DISK"):
     with test("a full disk is told by /healthz, refuses what it cannot keep, and loses nothing"):
         full_disk()
+else:
+    api.skip("a full disk is told", "only root can mount one of their own here")
 with test("a daemon that stops says so until it is gone"):
     stopping()
 by_prometheus()

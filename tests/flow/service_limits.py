@@ -9,6 +9,8 @@ import time
 import api
 from api import GROUP, MEMBER, OWNER, ask_as, box, expect, test
 
+api.as_root("one member of a box takes no more of it than service.yaml allows")
+
 BASE = "spare_bytes: 900T\n"  # no disk has so much to spare: nothing ever starts
 
 
