@@ -22,7 +22,7 @@ trainer/selftest/
 daemon/cmd.h
 daemon/ui/
 daemon/service/
-daemon/service/http/
+daemon/service/http/ daemon/service/systemd/
 daemon/client/
 daemon/config/
 daemon/data/
@@ -41,7 +41,6 @@ trainer/        loader/            loader/(base/|batch\.h|ring\.h|cache\.h|pixel
 
 # Still to be mended: these includes are let through, and named here once they are gone.
 known='
-daemon/service/service.h daemon/service/http/access.h
 loader/pixels/codec.c loader/source/synth.h
 loader/pixels/codec.h loader/source/index.h
 loader/pixels/resize.h loader/pixels/codec.h

@@ -16,7 +16,7 @@
 #include "daemon/service/environment.h"
 
 /* What the daemon may beyond a user is not passed on: from one user to another the kernel would keep it. */
-static int lay_down_rights(void)
+static int drop_rights(void)
 {
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct had[2] = {0}, none[2] = {0};
@@ -78,7 +78,7 @@ int np_become(uid_t uid, gid_t gid, const char *name)
     int code;
 
     if (uid == geteuid())
-        return uid == 0 ? 0 : lay_down_rights();
+        return uid == 0 ? 0 : drop_rights();
     if ((code = look_up(uid, &user)) < 0)
         return code;
     if (name && *name && (!user || strcmp(user->pw_name, name) != 0))
@@ -89,7 +89,7 @@ int np_become(uid_t uid, gid_t gid, const char *name)
         setresuid(uid, uid, uid) < 0)
         return -errno;
     take_environment(user);
-    return uid == 0 ? 0 : lay_down_rights();
+    return uid == 0 ? 0 : drop_rights();
 }
 
 void np_child_signals(void)

@@ -17,6 +17,7 @@
 #include "daemon/cmd.h"
 #include "daemon/service/http/http.h"
 #include "daemon/service/http/routes.h"
+#include "daemon/service/service.h"
 #include "daemon/service/systemd/worker_unit.h"
 #include "loader/base/clock.h"
 #include "loader/base/io.h"
@@ -185,21 +186,19 @@ static int bind_tcp(const char *text, int *ret_fd, struct np_err *err)
 static void say_alive(struct daemon *d)
 {
     const uint64_t now = np_now_ns();
-    int nr_runs, running = 0, queued = 0;
-    const struct np_entry *const *entries;
+    int running = 0, queued = 0;
     char status[64];
 
     if (d->watchdog_us > 0 && now - d->said_ns >= d->watchdog_us * 1000 / 4) {
         sd_notify(0, "WATCHDOG=1");
         d->said_ns = now;
     }
-    if (!d->notified || d->said_version == np_service_version(d->service))
+    if (!d->notified || d->said_version == d->service->version)
         return;
-    d->said_version = np_service_version(d->service);
-    entries = np_service_entries(d->service, &nr_runs);
-    for (int i = 0; i < nr_runs; i++) {
-        running += np_entry_has_worker(entries[i]);
-        queued += entries[i]->state == NP_ENTRY_QUEUED;
+    d->said_version = d->service->version;
+    for (int i = 0; i < d->service->nr_runs; i++) {
+        running += np_entry_has_worker(d->service->entries[i]);
+        queued += d->service->entries[i]->state == NP_ENTRY_QUEUED;
     }
     snprintf(status, sizeof(status), "STATUS=%d running, %d queued", running, queued);
     if (strcmp(status, d->status) != 0)
@@ -216,7 +215,7 @@ static void say_state(void *context, const char *state)
         d->listen_ns = 1; /* at once */
     if (strcmp(state, "STOPPING") == 0)
         sd_notifyf(0, "STOPPING=1\nSTATUS=waiting for checkpoints\nEXTEND_TIMEOUT_USEC=%.0f",
-            (np_service_options(d->service)->stop_s + STOP_SPARE_S) * 1e6);
+            (d->service->options.stop_s + STOP_SPARE_S) * 1e6);
     else
         sd_notifyf(0, "%s=1", state);
 }
@@ -224,7 +223,7 @@ static void say_state(void *context, const char *state)
 /* NULL: no TCP. */
 static const char *listen_at(const struct daemon *d)
 {
-    return d->listen ? d->listen : np_service_options(d->service)->listen;
+    return d->listen ? d->listen : d->service->options.listen;
 }
 
 /* A port that somebody else has is no reason to have no queue: any user of the box could take it. */
@@ -241,11 +240,11 @@ static int try_tcp(struct daemon *d, const char *address, int *ret_fd, struct np
     }
     if (code < 0) {
         snprintf(text, sizeof(text), "%.120s; it is tried again each minute", taken.text);
-        if (strcmp(np_service_problem(d->service), text) != 0)
+        if (strcmp(d->service->problem, text) != 0)
             fprintf(stderr, "nnpipe daemon: no page: %s\n", text);
         d->listen_ns = np_now_ns() + LISTEN_NS;
     }
-    np_service_set_problem(d->service, code < 0 ? text : "");
+    snprintf(d->service->problem, sizeof(d->service->problem), "%s", code < 0 ? text : "");
     return 0;
 }
 
@@ -350,7 +349,7 @@ static int open_http(struct daemon *d, struct np_err *err)
     struct np_http_options options = {.socket_fd = -1,
         .tcp_fd = -1,
         .group = group ? group->gr_gid : (gid_t)-1,
-        .token = np_service_token(d->service),
+        .token = d->service->token,
         .user_of = np_routes_user_of,
         .max_connections = MAX_CONNECTIONS,
         .handler = np_routes_handle,

@@ -8,11 +8,11 @@
 
 struct np_end {
     const struct np_worker_exit *left;
-    bool told;      /* the service has told the worker to stop */
-    bool hung;      /* it made no progress, and was killed */
-    bool unbegun;   /* the daemon went away before the worker had done anything */
-    bool unstarted; /* no process could be started; left->reason says why */
-    double now;     /* Unix time */
+    bool told;        /* the service has told the worker to stop */
+    bool hung;        /* it made no progress, and was killed */
+    bool never_began; /* the daemon went away before the worker had done anything */
+    bool unstarted;   /* no process could be started; left->reason says why */
+    double now;       /* Unix time */
     double retry_first_s, retry_cap_s; /* the wait doubles from one to the other */
 };
 

@@ -7,14 +7,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/service/commit.h"
 #include "loader/base/json.h"
-#include "daemon/service/service_parts.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
 #define MAX_S     30
 #define AGAIN_S   60.0 /* before one that said nothing is asked again */
 #define MAX_BYTES (256u << 10)
+#define SUSPECTED "it waits for"
 
 static int be_finder(const void *context, int out_fd)
 {
@@ -114,7 +115,7 @@ static void take_known(struct np_service *service)
     struct np_err unread = {0};
     uint64_t bytes;
 
-    if (path && np_read_file(path, 4096, &text, &bytes, &unread) == 0)
+    if (np_read_file(path, 4096, &text, &bytes, &unread) == 0)
         for (char *at = text, *gone; (gone = strsep(&at, "\n"));) {
             const char *name = strsep(&gone, " ");
 
@@ -133,8 +134,8 @@ static void take_known(struct np_service *service)
 static void write_known(const struct np_service *service)
 {
     const struct np_service_options *options = &service->options;
-    char *path = path_of(service), *made = path ? np_format("%s.new", path) : NULL;
-    FILE *file = made ? fopen(made, "we") : NULL;
+    char *path = path_of(service), *made = np_format("%s.new", path);
+    FILE *file = fopen(made, "we");
     bool good = file != NULL;
 
     for (int i = 0; file && i < options->nr_devices; i++)
@@ -144,6 +145,120 @@ static void write_known(const struct np_service *service)
         rename(made, path);
     np_free(made);
     np_free(path);
+}
+
+/* --- why runs wait for one -------------------------------------------------------------------- */
+
+/* Why no device of the service's can take the run; false: one can, or could if it were free. */
+static bool is_missing(
+    const struct np_service *service, const struct np_entry *entry, char *text, size_t bytes)
+{
+    const struct np_service_options *options = &service->options;
+    const struct np_slotted *gone = NULL;
+
+    for (int i = 0; i < options->nr_devices; i++) {
+        if (!np_dispatch_suits(options->devices, options->nr_devices, entry, i))
+            continue;
+        if (options->devices[i].nr_slots > 0)
+            return false;
+        gone = gone ? gone : &options->devices[i];
+    }
+    if (gone)
+        snprintf(
+            text, bytes, "%s cannot be used: %s; the run waits for it", gone->name, gone->gone);
+    else if (*entry->kind && strcmp(entry->device, "auto") == 0)
+        snprintf(text, bytes,
+            "the run began on a %s, and this service has none any more; it waits for one",
+            strcmp(entry->kind, "gpu") == 0 ? "GPU" : entry->kind);
+    else
+        snprintf(text, bytes,
+            "the service's settings have no device '%s' any more; it waits for one", entry->device);
+    return true;
+}
+
+/* Its start clears that. */
+void np_devices_say_missing(struct np_service *service)
+{
+    for (int i = 0; i < service->nr_runs; i++) {
+        struct np_service_run *run = service->runs[i];
+        char why[sizeof(run->entry.reason)];
+
+        if (run->entry.state == NP_ENTRY_QUEUED &&
+            is_missing(service, &run->entry, why, sizeof(why)))
+            np_commit_reason(service, run, "%s", why);
+    }
+}
+
+struct np_slotted *np_devices_find(const struct np_service *service, const char *name)
+{
+    for (int i = 0; i < service->options.nr_devices; i++)
+        if (strcmp(service->options.devices[i].name, name) == 0)
+            return &service->options.devices[i];
+    return NULL;
+}
+
+static void mark(void *context, const char *device)
+{
+    struct np_service *service = context;
+
+    struct np_slotted *drained = np_devices_find(service, device);
+
+    service->held |= strcmp(device, NP_ALL_DEVICES) == 0;
+    if (drained)
+        drained->drained = true;
+}
+
+/* Sets `drained` of devices, and `held`, from the queue's file. */
+static int mark_drained(struct np_service *service, struct np_err *err)
+{
+    return np_queue_drained(service->queue, mark, service, err);
+}
+
+int np_devices_drain(struct np_service *service, const char *name, bool drained, struct np_err *err)
+{
+    struct np_slotted *device = np_devices_find(service, name);
+
+    if (!device)
+        return np_err_set(err, -ENOENT, "this service has no device '%s'", name);
+    const int code = np_queue_drain(service->queue, name, drained, err);
+    if (code == 0)
+        device->drained = drained;
+    if (code == 0 && !drained) /* somebody has looked after it */
+        device->health = (struct np_device_health){0};
+    service->version++;
+    return code;
+}
+
+void np_devices_say_suspects(struct np_service *service)
+{
+    const struct np_service_options *options = &service->options;
+
+    for (int i = 0; i < service->nr_runs; i++) {
+        struct np_service_run *run = service->runs[i];
+        const struct np_entry *entry = &run->entry;
+        const int d = entry->state == NP_ENTRY_QUEUED ? np_dispatch_suspect(options->devices,
+                                                            options->nr_devices, entry->device)
+                                                      : -1;
+
+        if (d < 0 || strncmp(entry->reason, SUSPECTED, strlen(SUSPECTED)) == 0)
+            continue;
+        np_commit_reason(service, run,
+            SUSPECTED
+            " %s, which is set aside: %d starts in a row died there, the last: %.200s; the "
+            "service tries it again within %.0f minutes, or after `nnpipe undrain %s`",
+            options->devices[d].name, options->devices[d].health.nr_deaths,
+            options->devices[d].health.why, NP_SUSPECT_TRIAL_S / 60, options->devices[d].name);
+    }
+}
+
+int np_devices_hold_all(struct np_service *service, bool held, struct np_err *err)
+{
+    const int code = np_queue_drain(service->queue, NP_ALL_DEVICES, held, err);
+
+    if (code == 0)
+        service->held = held;
+    service->version++;
+    return code;
 }
 
 /* --- asking ----------------------------------------------------------------------------------- */
@@ -163,19 +278,20 @@ static void ask(struct np_service *service)
         fprintf(stderr, "nnpipe daemon: devices: auto: %s\n", err.text);
 }
 
-void np_devices_begin(struct np_service *service)
+int np_devices_begin(struct np_service *service, struct np_err *err)
 {
-    char *path;
-
     np_child_stop(&service->finder);
     service->find_at = 0;
     if (service->options.auto_slots > 0) {
         take_known(service);
         ask(service);
-    } else if ((path = path_of(service))) { /* GPUs that are gone are not waited for any more */
+    } else { /* GPUs that are gone are not waited for any more */
+        char *path = path_of(service);
+
         unlink(path);
         np_free(path);
     }
+    return mark_drained(service, err);
 }
 
 static void take_answer(struct np_service *service)
@@ -186,10 +302,10 @@ static void take_answer(struct np_service *service)
     options->nr_devices = np_devices_take(
         service->finder.text, options->auto_slots, options->devices, options->nr_devices);
     write_known(service);
-    np_service_mark_drained(service, &unwritten);
+    mark_drained(service, &unwritten);
     service->find_at = 0;
     service->version++;
-    np_service_say_unplaced(service);
+    np_devices_say_missing(service);
 }
 
 void np_devices_turn(struct np_service *service)

@@ -145,20 +145,20 @@ static void take_process(int code, struct np_worker *worker, struct saying *say)
 
 static void ask_systemd(const struct np_errand_wish *wish, struct saying *say)
 {
-    struct np_worker worker = {.pid_fd = -1, .report_fd = -1};
+    struct np_worker worker = NP_NO_WORKER;
     struct np_err err = {0};
 
     if (wish->kind == NP_ERRAND_UNIT_END) {
         struct np_worker_exit left = *wish->exit;
 
-        np_units_end(wish->units, wish->id, &left);
+        wish->units->end(wish->units, wish->id, &left);
         say->number = left.signal;
         snprintf(say->text, sizeof(say->text), "%s", left.reason);
         return;
     }
     take_process(wish->kind == NP_ERRAND_UNIT_START
-                     ? np_units_start(wish->units, wish->id, wish->start, &worker, &err)
-                     : np_units_find(wish->units, wish->id, &worker, &err),
+                     ? wish->units->start(wish->units, wish->id, wish->start, &worker, &err)
+                     : wish->units->find(wish->units, wish->id, &worker, &err),
         &worker, say);
     if (err.code)
         snprintf(say->text, sizeof(say->text), "%s", err.text);

@@ -6,7 +6,7 @@
 #define NP_ERRAND_H
 
 #include "daemon/service/child.h"
-#include "daemon/service/systemd/worker_unit.h"
+#include "daemon/service/worker.h"
 
 enum np_errand_kind {
     NP_ERRAND_ROOM,   /* number: free bytes where the folder is, or will be */
@@ -33,7 +33,7 @@ struct np_errand_wish {
     gid_t gid;
     const char *dir; /* the run's folder */
     pid_t pid;       /* PROCESS */
-    struct np_units *units;
+    const struct np_units *units;
     int64_t id;
     const struct np_worker_start *start; /* UNIT_START */
     struct np_worker_exit *exit;         /* UNIT_END: what is known already */

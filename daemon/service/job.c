@@ -10,7 +10,7 @@
 
 #define MAX_BYTES (8u << 20) /* a config has at most one MiB, before its text is quoted */
 
-char *np_job_text(const struct np_job *job)
+char *np_job_text(const struct np_job *job, struct np_err *err)
 {
     struct np_json json = {0};
 
@@ -25,7 +25,9 @@ char *np_job_text(const struct np_job *job)
         np_json_text(&json, "overrides", job->overrides);
     np_json_text(&json, "config", job->config);
     const char *text = np_json_end(&json);
-    char *copy = text ? np_strdup(text) : NULL;
+    char *copy = np_try_strdup(text, err);
+    if (!text)
+        np_err_set(err, -ENOMEM, "out of memory");
     np_json_fini(&json);
     return copy;
 }
@@ -54,10 +56,10 @@ static const char *text_of(const struct np_node *map, const char *key)
 
 int np_job_read(int fd, struct np_job *ret_job, struct np_err *err)
 {
-    char *text = np_alloc(MAX_BYTES);
+    char *text = np_try_alloc(MAX_BYTES, err);
     struct np_job job = {0};
     size_t used = 0;
-    int code = text ? read_all(fd, text, &used, err) : np_err_set(err, -ENOMEM, "out of memory");
+    int code = text ? read_all(fd, text, &used, err) : -ENOMEM;
 
     if (code == 0)
         code = np_json_parse(text, used, &job.node, err);

@@ -32,8 +32,8 @@ struct np_job {
     struct np_node *node; /* owns the texts of one that was read */
 };
 
-/* The object, with a newline; NULL: out of memory. np_free. */
-char *np_job_text(const struct np_job *job);
+/* The object, with a newline; np_free. NULL: -ENOMEM. */
+char *np_job_text(const struct np_job *job, struct np_err *err);
 /* Reads fd to its end; it may block. -EBADMSG: that is no job. np_job_fini in any case. */
 int np_job_read(int fd, struct np_job *ret_job, struct np_err *err);
 void np_job_fini(struct np_job *job);

@@ -1,9 +1,8 @@
-/* See ending.h. */
+/* See notify.h. */
 #include "daemon/service/notify.h"
 
 #include <curl/curl.h>
 #include <errno.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +15,8 @@
 #include "daemon/service/as_user.h"
 #include "daemon/service/environment.h"
 #include "daemon/service/hook.h"
-#include "daemon/service/owners.h"
-#include "daemon/service/service_parts.h"
-#include "daemon/service/systemd/worker_unit.h"
+#include "daemon/service/commit.h"
+#include "daemon/service/run_json.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
@@ -26,9 +24,22 @@
 #define WEBHOOK_S 30L
 #define NR_TRIES  3
 #define MAX_BYTES (1u << 20)
-#define JUMP_S    60.0
-#define STEADY_S  3600.0
 #define RETRY_S   5.0 /* before what could not be started is tried again */
+
+#define MAX_NOTIFIERS 4
+#define MAX_HOOKS     2 /* commands of one owner at a time: the others' have room */
+
+struct np_notifiers {
+    struct np_notifier {
+        int64_t id; /* of the run; 0: none */
+        pid_t pid;  /* of the service's command and webhook; 0: has ended, or none */
+        int pid_fd;
+        double ended;        /* of the run: it may have been retried, and have ended again, since */
+        struct np_child own; /* the run's command; pid 0: has ended, or none */
+    } at[MAX_NOTIFIERS];
+    double not_before;   /* by np_service_ticks(), after a process could not be started */
+    struct np_json json; /* of a run that is over */
+};
 
 /* Without the address and curl's own message, which names it: it is often a secret, and others may read the log. */
 static void say_failed(CURLcode code, long status)
@@ -117,7 +128,7 @@ static int tell_by_unit(
     np_json_text(&text, "environment", own->environment);
     np_json_int(&text, "umask", own->umask);
     const char *line = np_json_end(&text);
-    code = line ? np_units_tell_ended(service->start.units, id, line, err)
+    code = line ? service->start.units->notify(service->start.units, id, line, err)
                 : np_err_set(err, -ENOMEM, "out of memory");
     np_json_fini(&text);
     return code;
@@ -182,14 +193,14 @@ static int begin_own(struct np_service *service, const struct np_entry *entry,
 
 static void note_told(struct np_service *service, int64_t id, double ended)
 {
-    struct np_service_run *run = np_service_run_of(service, id);
+    struct np_service_run *run = np_book_run(service, id);
     struct np_err unwritten = {0};
 
     if (!run || !np_entry_is_over(&run->entry) || run->entry.ended != ended)
         return;
     struct np_entry to = run->entry;
     to.told = true;
-    np_service_commit(service, run, &to, &unwritten); /* else it is told again */
+    np_commit(service, run, &to, &unwritten); /* else it is told again */
 }
 
 static void reap_one(struct np_service *service, struct np_notifier *teller)
@@ -209,7 +220,7 @@ static void reap_one(struct np_service *service, struct np_notifier *teller)
 
 static bool is_under_way(const struct np_notifiers *notifiers, int64_t id)
 {
-    for (int i = 0; i < NP_MAX_NOTIFIERS; i++)
+    for (int i = 0; i < MAX_NOTIFIERS; i++)
         if (notifiers->at[i].id == id)
             return true;
     return false;
@@ -219,28 +230,34 @@ static bool has_most_hooks(const struct np_notifiers *notifiers, uid_t uid)
 {
     int nr = 0;
 
-    for (int i = 0; i < NP_MAX_NOTIFIERS; i++)
+    for (int i = 0; i < MAX_NOTIFIERS; i++)
         nr += notifiers->at[i].own.pid > 0 && notifiers->at[i].own.uid == uid;
-    return nr >= NP_MAX_HOOKS;
+    return nr >= MAX_HOOKS;
 }
 
-void np_notify_stop(struct np_service *service)
+struct np_notifiers *np_notify_new(void)
 {
-    for (int i = 0; i < NP_MAX_NOTIFIERS; i++)
-        np_child_stop(&service->notifiers.at[i].own);
+    return np_alloc(sizeof(struct np_notifiers));
 }
 
-bool np_notify_is_wanted(const struct np_service_options *options, const struct np_entry *entry)
+void np_notify_free(struct np_notifiers *notifiers)
 {
-    return options->on_end || options->webhook || entry->on_end;
+    if (!notifiers)
+        return;
+    for (int i = 0; i < MAX_NOTIFIERS; i++)
+        np_child_stop(&notifiers->at[i].own);
+    np_json_fini(&notifiers->json);
+    np_free(notifiers);
 }
 
 /* The run as JSON; lent until the next. NULL: no memory. */
-static const char *line_of(struct np_service *service, const struct np_entry *entry)
+static const char *line_of(struct np_service *service, const struct np_service_run *run)
 {
-    np_json_begin(&service->json, NULL);
-    np_service_write_run(service, &service->json, entry, true);
-    return np_json_end(&service->json);
+    struct np_json *json = &service->notifiers->json;
+
+    np_json_begin(json, NULL);
+    np_service_write_run(service, json, run, true);
+    return np_json_end(json);
 }
 
 static int begin_all(struct np_service *service, struct np_notifier *teller,
@@ -261,10 +278,11 @@ static int begin_all(struct np_service *service, struct np_notifier *teller,
 }
 
 static int tell_of(struct np_service *service, struct np_notifier *teller,
-    const struct np_entry *entry, struct np_err *err)
+    const struct np_service_run *run, struct np_err *err)
 {
+    const struct np_entry *entry = &run->entry;
     const int64_t id = entry->id;
-    const char *line = line_of(service, entry);
+    const char *line = line_of(service, run);
     char *config = NULL, *environment = NULL;
     int code = line ? 0 : np_err_set(err, -ENOMEM, "out of memory");
 
@@ -287,10 +305,10 @@ static int tell_of(struct np_service *service, struct np_notifier *teller,
 
 void np_notify_turn(struct np_service *service)
 {
-    struct np_notifiers *notifiers = &service->notifiers;
+    struct np_notifiers *notifiers = service->notifiers;
     int free_one = 0;
 
-    for (int i = 0; i < NP_MAX_NOTIFIERS; i++) /* those that have ended make room */
+    for (int i = 0; i < MAX_NOTIFIERS; i++) /* those that have ended make room */
         reap_one(service, &notifiers->at[i]);
     if (np_service_ticks() < notifiers->not_before)
         return;
@@ -300,17 +318,17 @@ void np_notify_turn(struct np_service *service)
 
         if (!np_entry_is_over(entry) || entry->told || is_under_way(notifiers, entry->id))
             continue;
-        if (!np_notify_is_wanted(&service->options, entry)) { /* any more */
+        if (!np_commit_notifies(&service->options, entry)) { /* any more */
             note_told(service, entry->id, entry->ended);
             continue;
         }
         if (entry->on_end && has_most_hooks(notifiers, entry->uid))
             continue;
-        while (free_one < NP_MAX_NOTIFIERS && notifiers->at[free_one].id > 0)
+        while (free_one < MAX_NOTIFIERS && notifiers->at[free_one].id > 0)
             free_one++;
-        if (free_one == NP_MAX_NOTIFIERS)
+        if (free_one == MAX_NOTIFIERS)
             return;
-        if (tell_of(service, &notifiers->at[free_one], entry, &err) < 0) {
+        if (tell_of(service, &notifiers->at[free_one], service->runs[i], &err) < 0) {
             fprintf(stderr, "nnpipe daemon: on_end of run %lld is tried again: %s\n",
                 (long long)entry->id, err.text);
             notifiers->not_before = np_service_ticks() + RETRY_S;
@@ -366,48 +384,4 @@ int np_notify_do(int fd, struct np_err *err)
     np_node_free(node);
     np_free(text);
     return code;
-}
-
-/* The oldest of an owner with more than keep_runs; NULL: nobody has so many. */
-static const struct np_entry *beyond_number(const struct np_service_options *options,
-    const struct np_entry *const *entries, int nr, struct np_owners *over)
-{
-    const struct np_entry *oldest = NULL;
-
-    for (int i = 0; i < nr; i++)
-        if (np_entry_is_over(entries[i]))
-            ++*np_owners_count(over, entries[i]->uid);
-    for (int i = 0; i < nr; i++)
-        if (np_entry_is_over(entries[i]) &&
-            *np_owners_count(over, entries[i]->uid) > options->keep_runs &&
-            (!oldest || entries[i]->ended < oldest->ended))
-            oldest = entries[i];
-    return oldest;
-}
-
-bool np_notify_is_steady(struct np_steady *clock, double now, double ticks)
-{
-    const double apart = now - ticks;
-
-    if (clock->since == 0 || fabs(apart - clock->apart) > JUMP_S)
-        clock->since = ticks;
-    clock->apart = apart;
-    return ticks - clock->since >= STEADY_S;
-}
-
-int64_t np_notify_oldest(const struct np_service_options *options,
-    const struct np_entry *const *entries, int nr, double now)
-{
-    const struct np_entry *oldest = NULL, *beyond = NULL;
-    struct np_owners over = {0};
-
-    if (options->keep_runs > 0 && np_owners_init(&over, nr) == 0)
-        beyond = beyond_number(options, entries, nr, &over);
-    np_owners_fini(&over);
-    for (int i = 0; i < nr; i++)
-        if (np_entry_is_over(entries[i]) && (!oldest || entries[i]->ended < oldest->ended))
-            oldest = entries[i];
-    if (!beyond && oldest && options->keep_s > 0 && now - oldest->ended > options->keep_s)
-        beyond = oldest;
-    return beyond ? beyond->id : 0;
 }

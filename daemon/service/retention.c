@@ -1,15 +1,28 @@
-/* See keep.h. */
+/* See retention.h. */
 #include "daemon/service/retention.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/service/service_parts.h"
+#include "daemon/service/owners.h"
+#include "loader/base/json.h"
+#include "loader/base/mem.h"
 
 #define MAX_S     600 /* a disk that hangs */
 #define MAX_BYTES (64u << 10)
-#define UNKNOWN   (-1.0) /* of np_kept.spare */
+#define UNKNOWN   (-1.0) /* of np_service_run.spare */
+#define JUMP_S    60.0
+#define STEADY_S  3600.0
+
+struct np_retention {
+    struct np_child child; /* pid 0: none */
+    int64_t id;            /* the run it is at */
+    bool prunes;           /* else it only looks */
+    pid_t left;            /* a child that was killed and has not ended yet; 0: none */
+    struct np_steady clock;
+};
 
 struct order {
     const char *dir;
@@ -40,9 +53,9 @@ static void begin(struct np_service *service, const struct np_service_run *run, 
         .most = MAX_BYTES};
     struct np_err later = {0}; /* with the next turn again */
 
-    if (np_child_start(&start, &service->retention.child, &later) == 0) {
-        service->retention.id = entry->id;
-        service->retention.prunes = prunes;
+    if (np_child_start(&start, &service->retention->child, &later) == 0) {
+        service->retention->id = entry->id;
+        service->retention->prunes = prunes;
     }
 }
 
@@ -50,8 +63,8 @@ static void begin(struct np_service *service, const struct np_service_run *run, 
  * that is at work in it. */
 static void take_answer(struct np_service *service)
 {
-    struct np_retention *retention = &service->retention;
-    struct np_service_run *run = np_service_run_of(service, retention->id);
+    struct np_retention *retention = service->retention;
+    struct np_service_run *run = np_book_run(service, retention->id);
     struct np_node *answer = NULL;
     const int code = np_child_turn(&retention->child);
 
@@ -77,7 +90,7 @@ static void take_answer(struct np_service *service)
 
 void np_retention_turn(struct np_service *service)
 {
-    struct np_retention *retention = &service->retention;
+    struct np_retention *retention = service->retention;
     struct np_service_run *oldest = NULL;
     double sum = 0;
 
@@ -104,13 +117,84 @@ void np_retention_turn(struct np_service *service)
         begin(service, oldest, true);
 }
 
-void np_retention_stop(struct np_retention *retention)
+void np_retention_leave(struct np_retention *retention, int64_t id)
 {
-    if (retention->child.pid > 0)
+    if (retention->id == id && retention->child.pid > 0)
         retention->left = np_child_stop(&retention->child);
+}
+
+struct np_retention *np_retention_new(void)
+{
+    struct np_retention *retention = np_alloc(sizeof(*retention));
+
+    retention->child = NP_NO_CHILD;
+    return retention;
+}
+
+void np_retention_free(struct np_retention *retention)
+{
+    if (retention)
+        np_child_stop(&retention->child);
+    np_free(retention);
 }
 
 bool np_retention_is_at(const struct np_retention *retention, int64_t id)
 {
     return retention->id == id && (retention->child.pid > 0 || retention->left > 0);
+}
+
+/* --- runs that are forgotten ------------------------------------------------------------------ */
+
+/* The oldest of an owner with more than keep_runs; NULL: nobody has so many. */
+static const struct np_entry *beyond_number(const struct np_service_options *options,
+    const struct np_entry *const *entries, int nr, struct np_owners *over)
+{
+    const struct np_entry *oldest = NULL;
+
+    for (int i = 0; i < nr; i++)
+        if (np_entry_is_over(entries[i]))
+            ++*np_owners_count(over, entries[i]->uid);
+    for (int i = 0; i < nr; i++)
+        if (np_entry_is_over(entries[i]) &&
+            *np_owners_count(over, entries[i]->uid) > options->keep_runs &&
+            (!oldest || entries[i]->ended < oldest->ended))
+            oldest = entries[i];
+    return oldest;
+}
+
+bool np_retention_is_steady(struct np_steady *clock, double now, double ticks)
+{
+    const double apart = now - ticks;
+
+    if (clock->since == 0 || fabs(apart - clock->apart) > JUMP_S)
+        clock->since = ticks;
+    clock->apart = apart;
+    return ticks - clock->since >= STEADY_S;
+}
+
+int64_t np_retention_oldest(const struct np_service_options *options,
+    const struct np_entry *const *entries, int nr, double now)
+{
+    const struct np_entry *oldest = NULL, *beyond = NULL;
+    struct np_owners over = {0};
+
+    if (options->keep_runs > 0 && np_owners_init(&over, nr) == 0)
+        beyond = beyond_number(options, entries, nr, &over);
+    np_owners_fini(&over);
+    for (int i = 0; i < nr; i++)
+        if (np_entry_is_over(entries[i]) && (!oldest || entries[i]->ended < oldest->ended))
+            oldest = entries[i];
+    if (!beyond && oldest && options->keep_s > 0 && now - oldest->ended > options->keep_s)
+        beyond = oldest;
+    return beyond ? beyond->id : 0;
+}
+
+struct np_service_run *np_retention_next(struct np_service *service)
+{
+    const double wall = np_service_now();
+    const bool steady =
+        np_retention_is_steady(&service->retention->clock, wall, np_service_ticks());
+
+    return np_book_run(service, np_retention_oldest(&service->options, service->entries,
+                                    service->nr_runs, steady ? wall : 0));
 }

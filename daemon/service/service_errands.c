@@ -1,15 +1,15 @@
-/* What the service asks about its runs (errand.h), one thing at a time for each run: is there room on its disk, where
- * is its report, how did it end, does its worker from before still live? What is not answered changes nothing but the
- * run's reason: it is asked again. */
+/* See service_errands.h. */
+#include "daemon/service/service_errands.h"
+
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/service/commit.h"
 #include "daemon/service/decide.h"
-#include "daemon/service/service_parts.h"
+#include "daemon/service/retention.h"
 #include "loader/base/mem.h"
 
 #define MAX_OWN       8   /* errands of one user at a time */
@@ -19,40 +19,12 @@
 #define MAX_PUT_OFF_S 60.0
 #define MAX_READS     5 /* of an exit.json that cannot be read */
 
-/* --- what to say ------------------------------------------------------------------------------ */
-
-static void say_reason(struct np_service *service, struct np_service_run *run, const char *format,
-    ...) __attribute__((format(printf, 3, 4)));
-static void say_reason(
-    struct np_service *service, struct np_service_run *run, const char *format, ...)
-{
-    struct np_entry to = run->entry;
-    struct np_err unwritten = {0};
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(to.reason, sizeof(to.reason), format, args);
-    va_end(args);
-    if (strcmp(to.reason, run->entry.reason) != 0)
-        np_service_commit(service, run, &to, &unwritten);
-}
-
 static const char *why(int code)
 {
     return code == -ETIMEDOUT ? "it does not answer"
            : code == -ENOSPC  ? "its disk has no room for more files"
            : code == -EBUSY ? "too many processes of its user hang in storage that does not answer"
                             : strerror(-code);
-}
-
-int np_service_put_off(struct np_service *service, struct np_service_run *run, double seconds,
-    const char *text, struct np_err *err)
-{
-    struct np_entry to = run->entry;
-
-    to.not_before = np_service_now() + seconds;
-    snprintf(to.reason, sizeof(to.reason), "%s", text);
-    return np_service_commit(service, run, &to, err);
 }
 
 /* --- room ------------------------------------------------------------------------------------- */
@@ -82,7 +54,7 @@ static void take_room(
     }
     snprintf(text, sizeof(text), "%.300s: %s; the run waits until its disk can be used",
         run->entry.dir, why(code));
-    np_service_put_off(service, run, wait < MAX_PUT_OFF_S ? wait : MAX_PUT_OFF_S, text, &unwritten);
+    np_commit_delay(service, run, wait < MAX_PUT_OFF_S ? wait : MAX_PUT_OFF_S, text, &unwritten);
 }
 
 int np_service_await_room(
@@ -105,7 +77,7 @@ int np_service_await_room(
         "is "
         "room",
         run->entry.dir, run->room / (1 << 30), wanted / (1 << 30));
-    const int code = np_service_put_off(service, run, NP_DISK_WAIT_S, text, err);
+    const int code = np_commit_delay(service, run, NP_DISK_WAIT_S, text, err);
     return code < 0 ? code : 1;
 }
 
@@ -130,12 +102,11 @@ static void suspect(struct np_service_run *run, const char *text)
         note_over(run);
 }
 
-void np_service_adopt(struct np_service *service, struct np_service_run *run)
+void np_service_adopt(struct np_service_run *run)
 {
-    (void)service;
     if (!np_entry_has_worker(&run->entry))
         return;
-    np_service_begin_life(run);
+    np_book_new_worker(run);
     run->lost = true;
     if (*run->entry.process)
         suspect(run, run->entry.process);
@@ -147,7 +118,7 @@ static void note_process(struct np_service *service, struct np_service_run *run,
     struct np_err unwritten = {0};
 
     snprintf(to.process, sizeof(to.process), "%s", text);
-    np_service_commit(service, run, &to, &unwritten);
+    np_commit(service, run, &to, &unwritten);
 }
 
 /* The number was its own when the descriptor was made, if it is still. False: not known. */
@@ -164,7 +135,7 @@ static bool take_process(
     const double age = np_service_now() - run->entry.started;
     run->lost = false;
     run->born -= age > run->entry.lived_s ? age : run->entry.lived_s;
-    np_service_take_worker(service, run, &run->found);
+    np_book_take_worker(service, run, &run->found);
     run->found = NP_NO_WORKER;
     return true;
 }
@@ -199,7 +170,7 @@ static void take_unit(
         code = np_worker_find(text, &worker);
     }
     if (code == 0) {
-        np_service_take_worker(service, run, &worker);
+        np_book_take_worker(service, run, &worker);
     } else if (code == -ECHILD || code == -ESRCH) {
         note_over(run);
         run->absent = false;
@@ -223,7 +194,7 @@ static bool take_pipe(
     if (answer->fd >= 0 && run->worker.pid > 0) {
         run->worker.report_fd = answer->fd;
         if (run->silent)
-            say_reason(service, run, "%s", "");
+            np_commit_reason(service, run, "%s", "");
         run->silent = false;
     } else if (answer->fd >= 0) {
         close(answer->fd); /* its worker has ended meanwhile */
@@ -234,7 +205,7 @@ static bool take_pipe(
 static void finish(struct np_service_run *run)
 {
     run->over = run->read = false;
-    run->unbegun = run->absent && !run->left.begun;
+    run->never_began = run->absent && !run->left.begun;
     run->ended = true;
 }
 
@@ -253,7 +224,7 @@ static bool take_exit(
         snprintf(to.reason, sizeof(to.reason),
             "its process has ended; how is not known until %.300s can be read: %s", to.dir,
             why(code));
-        np_service_commit(service, run, &to, &unwritten);
+        np_commit(service, run, &to, &unwritten);
         return false;
     }
     if (code == 0)
@@ -318,7 +289,7 @@ static bool take_answer(
         if (take_pipe(service, run, answer))
             break;
         run->silent = true;
-        say_reason(
+        np_commit_reason(
             service, run, "%.300s does not answer: nothing is heard of the run", run->entry.dir);
         return false;
     case NP_ERRAND_EXIT: return take_exit(service, run, answer->code, answer->text);
@@ -334,8 +305,9 @@ static bool take_answer(
 static void note_failure(struct np_service *service, struct np_service_run *run, int code)
 {
     if (run->lost)
-        say_reason(service, run, "whether its process still runs is not known yet: %.300s: %s",
-            run->entry.dir, why(code));
+        np_commit_reason(service, run,
+            "whether its process still runs is not known yet: %.300s: %s", run->entry.dir,
+            why(code));
 }
 
 static bool is_failure(const struct np_errand *errand, int code)
@@ -356,7 +328,7 @@ static void take(struct np_service *service, struct np_service_run *run, int cod
     if (!done)
         note_failure(service, run, answer->code);
     else if (was_lost && !run->lost && strstr(run->entry.reason, "not known yet"))
-        say_reason(service, run, "%s", "");
+        np_commit_reason(service, run, "%s", "");
     np_errand_end(
         &run->errand, !done || is_failure(&run->errand, answer->code), np_service_ticks());
 }
@@ -417,5 +389,5 @@ void np_service_run_errands(struct np_service *service, struct np_service_run *r
     if (run->entry.state != NP_ENTRY_QUEUED)
         run->wants_room = false;
     run->entry.unready = (run->wants_room && now - run->asked_at > PATIENCE_S) ||
-                         np_retention_is_at(&service->retention, run->entry.id);
+                         np_retention_is_at(service->retention, run->entry.id);
 }

@@ -1,8 +1,7 @@
-/* A worker's life as the service sees it: begun, heard, told to stop, ended; and what becomes of its run.
- * What is decided is in the queue's file before it is done. */
+/* See service_life.h. */
+#include "daemon/service/service_life.h"
+
 #include <errno.h>
-#include <fcntl.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,10 +9,13 @@
 #include <unistd.h>
 
 #include "daemon/cmd.h"
-#include "loader/base/json.h"
+#include "daemon/service/commit.h"
 #include "daemon/service/decide.h"
+#include "daemon/service/devices.h"
 #include "daemon/service/job.h"
-#include "daemon/service/service_parts.h"
+#include "daemon/service/service_errands.h"
+#include "daemon/service/service_limits.h"
+#include "loader/base/json.h"
 #include "loader/base/mem.h"
 
 #define LISTEN_S  0.2  /* between two readings of a report */
@@ -25,32 +27,6 @@
 #define UNKILLABLE "does not end though it was killed"
 
 /* --- beginning -------------------------------------------------------------------------------- */
-
-void np_service_take_worker(
-    struct np_service *service, struct np_service_run *run, const struct np_worker *worker)
-{
-    struct epoll_event event = {.events = EPOLLIN};
-
-    run->worker = *worker;
-    /* Where that cannot be, its end is seen with the next tick. */
-    epoll_ctl(service->epoll_fd, EPOLL_CTL_ADD, run->worker.pid_fd, &event);
-    if (run->entry.state != NP_ENTRY_RUNNING || service->stopping)
-        np_service_tell(service, run);
-}
-
-void np_service_begin_life(struct np_service_run *run)
-{
-    run->progress = np_progress_unknown;
-    run->ended = run->unbegun = run->unstarted = run->hung = run->noted = false;
-    run->starting = run->lost = run->no_lock = run->over = run->read = run->absent = false;
-    run->silent = run->wants_room = false;
-    run->room_until = 0; /* what it was told holds for one start */
-    run->told = run->killed = run->listen_at = 0;
-    run->used = 0;
-    run->at = -1;
-    run->went_on = run->born = np_service_ticks();
-    run->lived_s = 0;
-}
 
 /* As if it had died at once. */
 static void note_unstarted(struct np_service_run *run, const char *why)
@@ -89,12 +65,12 @@ static int start_child(
         close(group_fd);
     np_free(config);
     np_free(environment);
-    if ((code = np_service_commit(service, run, to, err)) < 0) {
+    if ((code = np_commit(service, run, to, err)) < 0) {
         np_worker_forget(&worker);
         return code;
     }
     if (begun == 0 && np_worker_go(&worker) == 0)
-        np_service_take_worker(service, run, &worker);
+        np_book_take_worker(service, run, &worker);
     else
         note_unstarted(run, why.text);
     return 0;
@@ -117,10 +93,10 @@ int np_service_begin(
     snprintf(to.assigned, sizeof(to.assigned), "%s", device);
     if (!*to.kind)
         snprintf(to.kind, sizeof(to.kind), "%s", np_dispatch_kind(device));
-    np_service_begin_life(run);
+    np_book_new_worker(run);
     if (!service->start.units)
         return start_child(service, run, &to, err);
-    if ((code = np_service_commit(service, run, &to, err)) < 0)
+    if ((code = np_commit(service, run, &to, err)) < 0)
         return code;
     run->starting = true;
     return 0;
@@ -128,8 +104,8 @@ int np_service_begin(
 
 /* --- signs of life ---------------------------------------------------------------------------- */
 
-/* {"step": 12, ..., "doing": "training", "progress": 40}: a field that is not there is as it was. */
-static void hear(struct np_service *service, struct np_service_run *run, const char *line)
+/* {"doing": "training", "step": 12, ...}: a field that is not there is as it was. */
+static void take_report(struct np_service *service, struct np_service_run *run, const char *line)
 {
     struct np_progress *p = &run->progress;
     struct np_node *node = NULL;
@@ -174,23 +150,15 @@ static void listen_to(struct np_service *service, struct np_service_run *run)
             }
         }
     if (*last)
-        hear(service, run, last);
+        take_report(service, run, last);
 }
 
 /* --- ending ----------------------------------------------------------------------------------- */
 
-void np_service_tell(struct np_service *service, struct np_service_run *run)
-{
-    (void)service;
-    if (run->worker.pid == 0 || run->told > 0)
-        return;
-    run->told = np_service_ticks();
-    np_worker_signal(&run->worker, SIGTERM);
-}
-
 /* What the end says of the run's device. */
 static void note_device(struct np_service *service, struct np_service_run *run)
 {
+    struct np_slotted *device = np_devices_find(service, run->entry.assigned);
     const struct np_worker_exit *left = &run->left;
     const bool well = left->code == NP_EXIT_DONE || (left->code == NP_EXIT_STOPPED && left->saved);
     const struct np_device_end end = {.run = run->entry.id,
@@ -202,27 +170,21 @@ static void note_device(struct np_service *service, struct np_service_run *run)
 
     snprintf(run->died_on, sizeof(run->died_on), "%s",
         end.device_failed || end.died ? run->entry.assigned : "");
-    for (int i = 0; i < service->options.nr_devices; i++) {
-        struct np_slotted *device = &service->options.devices[i];
-
-        if (strcmp(device->name, run->entry.assigned) == 0 && !run->unstarted &&
-            np_device_ended(&device->health, device->name, &end, np_service_ticks()))
-            fprintf(stderr,
-                "nnpipe daemon: %s is set aside for %.0f minutes: %d starts died there, the last: "
-                "%s\n",
-                device->name, NP_SUSPECT_TRIAL_S / 60, device->health.nr_deaths,
-                device->health.why);
-    }
+    if (device && !run->unstarted &&
+        np_device_ended(&device->health, device->name, &end, np_service_ticks()))
+        fprintf(stderr,
+            "nnpipe daemon: %s is set aside for %.0f minutes: %d starts died there, the last: "
+            "%s\n",
+            device->name, NP_SUSPECT_TRIAL_S / 60, device->health.nr_deaths, device->health.why);
 }
 
 /* A run that trains there speaks for a device that was set aside. */
 static void trust_device(struct np_service *service, const struct np_service_run *run, double now)
 {
-    if (now - run->born < NP_QUICK_DEATH_S || !(run->progress.step > 0))
-        return;
-    for (int i = 0; i < service->options.nr_devices; i++)
-        if (strcmp(service->options.devices[i].name, run->entry.assigned) == 0)
-            service->options.devices[i].health = (struct np_device_health){0};
+    struct np_slotted *device = np_devices_find(service, run->entry.assigned);
+
+    if (device && now - run->born >= NP_QUICK_DEATH_S && run->progress.step > 0)
+        device->health = (struct np_device_health){0};
 }
 
 /* A machine that has no process for one run has none for the others either; not for long, though, for the reason may
@@ -242,7 +204,7 @@ static void decide(struct np_service *service, struct np_service_run *run, struc
     const struct np_end end = {.left = &run->left,
         .told = run->told > 0,
         .hung = run->hung,
-        .unbegun = run->unbegun,
+        .never_began = run->never_began,
         .unstarted = run->unstarted,
         .now = np_service_now(),
         .retry_first_s = service->options.retry_first_s,
@@ -261,17 +223,13 @@ static void decide(struct np_service *service, struct np_service_run *run, struc
 /* SIGKILL ends all but a process that waits in the kernel for storage or a device: it keeps its slot, and says why. */
 static void say_unkillable(struct np_service *service, struct np_service_run *run, double now)
 {
-    struct np_entry to = run->entry;
-    struct np_err unwritten = {0};
-
     if (run->killed == 0)
         run->killed = now;
-    if (now - run->killed < KILLED_S || strstr(to.reason, UNKILLABLE))
-        return;
-    snprintf(to.reason, sizeof(to.reason),
-        "process %d " UNKILLABLE ": it waits in the kernel for storage or its device, and keeps %s",
-        (int)run->worker.pid, to.assigned);
-    np_service_commit(service, run, &to, &unwritten);
+    if (now - run->killed >= KILLED_S && !strstr(run->entry.reason, UNKILLABLE))
+        np_commit_reason(service, run,
+            "process %d " UNKILLABLE
+            ": it waits in the kernel for storage or its device, and keeps %s",
+            (int)run->worker.pid, run->entry.assigned);
 }
 
 static void describe_start(struct np_service_run *run, int code)
@@ -301,7 +259,7 @@ static void watch_start(struct np_service_run *run, double now)
     }
 }
 
-static void watch_worker(struct np_service *service, struct np_service_run *run)
+static void watch_process(struct np_service *service, struct np_service_run *run)
 {
     const double now = np_service_ticks();
 
@@ -333,12 +291,12 @@ static void watch_worker(struct np_service *service, struct np_service_run *run)
     }
 }
 
-void np_service_look_after(struct np_service *service, struct np_service_run *run)
+void np_service_watch_worker(struct np_service *service, struct np_service_run *run)
 {
     struct np_err unwritten = {0};
 
     if (run->worker.pid > 0)
-        watch_worker(service, run);
+        watch_process(service, run);
     np_service_run_errands(service, run);
     if (run->ended) { /* until it is written, it is tried again with each turn */
         struct np_entry to = run->entry;
@@ -346,7 +304,7 @@ void np_service_look_after(struct np_service *service, struct np_service_run *ru
 
         decide(service, run, &to);
         to.process[0] = '\0';
-        if (np_service_commit(service, run, &to, &unwritten) == 0)
+        if (np_commit(service, run, &to, &unwritten) == 0)
             run->ended = false;
         else
             run->waits = waits;

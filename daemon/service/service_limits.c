@@ -1,12 +1,32 @@
-/* Limits of a run: memory and CPUs (who sets them, and what the service says where nobody can), and runs at a time. The service's thread. */
+/* See service_limits.h. */
+#include "daemon/service/service_limits.h"
+
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "daemon/service/commit.h"
 #include "daemon/service/owners.h"
-#include "daemon/service/service_parts.h"
-#include "daemon/service/systemd/worker_unit.h"
+
+#define WRITE_S 60.0 /* between two notes of how long a run with a limit has run */
+
+int np_service_may_queue(const struct np_service *service, uid_t uid, struct np_err *err)
+{
+    const int64_t most = service->options.limits.queued_per_user;
+    int64_t nr = 0;
+
+    if (!np_access_is_limited(&service->access, uid))
+        return 0;
+    for (int i = 0; i < service->nr_runs; i++)
+        nr += service->entries[i]->uid == uid && !np_entry_is_over(service->entries[i]);
+    if (nr < most)
+        return 0;
+    return np_err_set(err, -EDQUOT,
+        "you have %lld runs that are not over, and each user may have %lld here "
+        "(limits.queued_per_user); stop some, or wait until some are done",
+        (long long)nr, (long long)most);
+}
 
 /* 0: there is none. */
 static int64_t max_running(const struct np_service *service)
@@ -104,11 +124,68 @@ void np_service_leave_group(const struct np_service *service, struct np_service_
 
     if (!is_limited(entry))
         return;
-    no_memory = service->start.units ? strcmp(left->reason, NP_UNITS_NO_MEMORY) == 0
+    no_memory = service->start.units ? strcmp(left->reason, NP_WORKER_NO_MEMORY) == 0
                                      : np_cgroup_end(&service->cgroup, entry->id);
     if (no_memory && left->code < 0 && entry->memory_bytes > 0)
         snprintf(left->reason, sizeof(left->reason),
             "its processes needed more than its memory limit of %.1f GiB: smaller batches, fewer "
             "readers or a smaller cache need less",
             (double)entry->memory_bytes / (1 << 30));
+}
+
+/* --- time ------------------------------------------------------------------------------------- */
+
+double np_service_ran(const struct np_service_run *run)
+{
+    return run->entry.ran_s + (run->worker.pid > 0 ? np_service_ticks() - run->born : 0);
+}
+
+/* "8h", "90m", "20s". */
+static void write_span(double seconds, char *text, size_t bytes)
+{
+    const double unit = fmod(seconds, 3600) == 0 ? 3600 : fmod(seconds, 60) == 0 ? 60 : 1;
+
+    snprintf(text, bytes, "%g%s", seconds / unit, unit == 3600 ? "h" : unit == 60 ? "m" : "s");
+}
+
+static void say_over(struct np_entry *to)
+{
+    char span[32];
+
+    write_span(to->time_limit_s, span, sizeof(span));
+    snprintf(to->reason, sizeof(to->reason),
+        "its time limit of %s is over; retry continues from its checkpoint", span);
+}
+
+/* The note of how long it has run is for a daemon that comes after this one. */
+void np_service_watch_time(struct np_service *service, struct np_service_run *run)
+{
+    const double lived_s = np_service_ticks() - run->born;
+    struct np_entry to = run->entry;
+    struct np_err unwritten = {0};
+
+    run->lived_s = lived_s;
+    if (to.time_limit_s == 0)
+        return;
+    to.lived_s = lived_s;
+    if (to.state == NP_ENTRY_RUNNING && to.ran_s + lived_s >= to.time_limit_s) {
+        to.state = NP_ENTRY_STOPPING;
+        say_over(&to);
+        if (np_commit(service, run, &to, &unwritten) == 0)
+            np_service_request_stop(run);
+    } else if (lived_s - run->entry.lived_s >= WRITE_S) {
+        np_commit(service, run, &to, &unwritten);
+    }
+}
+
+void np_service_count_time(const struct np_service_run *run, struct np_entry *to)
+{
+    to->ran_s += run->lived_s;
+    to->lived_s = 0;
+    if (to->time_limit_s == 0 || to->ran_s < to->time_limit_s ||
+        (to->state != NP_ENTRY_QUEUED && to->state != NP_ENTRY_STOPPED))
+        return;
+    to->state = NP_ENTRY_TIMEOUT;
+    to->ended = np_service_now();
+    say_over(to);
 }

@@ -1,16 +1,13 @@
-/* service.yaml: an option table. What `auto` devices are is devices.c's. */
+/* See service_options.h. What `auto` devices are is devices.c's. */
+#include "daemon/service/service_options.h"
+
 #include <errno.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/cmd.h"
 #include "daemon/ui/reference.h"
-#include "loader/base/json.h"
-#include "daemon/service/devices.h"
-#include "daemon/service/service_parts.h"
+#include "loader/base/io.h"
 #include "loader/base/mem.h"
 #include "loader/base/option.h"
 #include "loader/base/yaml.h"
@@ -178,20 +175,12 @@ static int take_all(
 static int parse_file(
     const char *path, struct np_node **ret_root, struct np_report *report, struct np_err *err)
 {
-    FILE *file = fopen(path, "re");
-    char *text = file ? np_alloc(MAX_FILE + 1) : NULL;
-    int code = 0;
+    char *text = NULL;
+    uint64_t bytes;
+    int code = np_read_file(path, MAX_FILE, &text, &bytes, err);
 
-    if (!file)
-        return np_err_set(err, -errno, "%s: cannot be read: %s", path, strerror(errno));
-    const size_t bytes = text ? fread(text, 1, MAX_FILE + 1, file) : 0;
-    if (!text)
-        code = np_err_set(err, -ENOMEM, "out of memory");
-    else if (bytes > MAX_FILE)
-        code = np_err_set(err, -EFBIG, "%s: larger than %u KiB", path, MAX_FILE >> 10);
-    else
+    if (code == 0)
         code = np_yaml_parse(text, bytes, ret_root, report);
-    fclose(file);
     np_free(text);
     return code;
 }
@@ -203,10 +192,10 @@ int np_service_options_read(
         .devices = np_alloc_array(NP_MAX_DEVICES, sizeof(*options.devices))};
     struct np_node *root = NULL;
     struct np_report report;
-    int code = options.devices ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+    int code = 0;
 
     np_report_init(&report, path ? path : "service.yaml");
-    if (code == 0 && path && access(path, F_OK) == 0)
+    if (path && access(path, F_OK) == 0)
         code = parse_file(path, &root, &report, err);
     if (code == 0)
         code = take_all(root, &options, &report);

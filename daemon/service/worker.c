@@ -35,7 +35,8 @@ static int job_fd(const struct np_worker_start *start)
         .umask = start->umask,
         .attempt = start->attempt,
         .parent = getpid()};
-    char *text = np_job_text(&job);
+    struct np_err none = {0};
+    char *text = np_job_text(&job, &none);
     const int fd = text ? np_text_fd(text) : -ENOMEM;
 
     np_free(text);

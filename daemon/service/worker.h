@@ -76,4 +76,22 @@ void np_worker_forget(
 /* Has the process of a pidfd ended? */
 bool np_pid_fd_is_over(int pid_fd);
 
+/* Where runs are units of systemd's instead of the service's children: what the service asks of it
+ * (systemd/worker_unit.c). All Required; each blocks, milliseconds as a rule, so a short-lived child asks (errand.c). */
+struct np_units {
+    /* Starts the run's unit. -EBUSY: it has a process already. A process that has ended at once is there as a worker
+     * that is over. */
+    int (*start)(const struct np_units *units, int64_t id, const struct np_worker_start *start,
+        struct np_worker *ret_worker, struct np_err *err);
+    /* Finds the unit's process, which may not have taken its lock yet. -ESRCH: there is none. */
+    int (*find)(
+        const struct np_units *units, int64_t id, struct np_worker *ret_worker, struct np_err *err);
+    /* The unit has ended: adds to *exit what the worker itself has not said; the unit is forgotten. */
+    void (*end)(const struct np_units *units, int64_t id, struct np_worker_exit *exit);
+    /* Starts nnpipe-ended@ID.service with this text as its standard input. */
+    int (*notify)(const struct np_units *units, int64_t id, const char *text, struct np_err *err);
+};
+/* The reason of a worker that the kernel killed for want of memory. */
+#define NP_WORKER_NO_MEMORY "the machine had no memory left for it"
+
 #endif

@@ -17,8 +17,10 @@
 #include <unistd.h>
 
 #include "daemon/service/http/http.h"
-#include "daemon/service/http/routes_parts.h"
-#include "daemon/service/service_parts.h"
+#include "daemon/service/http/answer.h"
+#include "daemon/service/http/routes.h"
+#include "daemon/service/service.h"
+#include "daemon/service/service_queue.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
@@ -127,10 +129,11 @@ static void open_service(void)
     need(np_service_open(&start, &place.service, NULL) == 0, "np_service_open");
     for (int i = 0; i < 3; i++)
         add_run(i);
-    need(np_service_stop(place.service, 3, NULL) == 0, "stop"); /* one that is over */
+    need(np_service_stop(place.service, np_book_run(place.service, 3), NULL) == 0,
+        "stop"); /* one that is over */
     if (place.routes)
         place.routes->service = place.service;
-    place.version = np_service_version(place.service);
+    place.version = place.service->version;
 }
 
 static int listen_at(const char *path)
@@ -258,7 +261,7 @@ static void leave(void)
         turn();
     ahead_ns = 0;
     place.routes->health.until_ns = 0;
-    if (np_service_version(place.service) != place.version) {
+    if (place.service->version != place.version) {
         np_service_close(place.service);
         open_service();
     }

@@ -173,7 +173,7 @@ Test(decide, a_process_that_died_is_named_and_counted)
     cr_assert(strstr(run.reason, "another one is at work there"), "%s", run.reason);
     cr_assert_eq(run.retries, 1);
     fresh(NP_ENTRY_RUNNING, -1, "");
-    end.unbegun = true;
+    end.never_began = true;
     np_decide(&end, &run, &waits);
     cr_assert_eq(run.retries, 0);
     cr_assert_eq(run.not_before, 0);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/service/http/access.h"
+#include "daemon/service/access.h"
 #include "daemon/service/dispatch.h"
 #include "tests/test.h"
 

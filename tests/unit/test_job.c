@@ -29,7 +29,7 @@ Test(job, comes_back_as_it_was)
         .umask = 027,
         .attempt = 1234567890123,
         .parent = 4321};
-    char *text = np_job_text(&job);
+    char *text = np_job_text(&job, NULL);
     struct np_job back;
     struct np_err err = {0};
 
@@ -55,7 +55,7 @@ Test(job, a_long_config_comes_through_a_pipe_in_pieces)
 
     memset(config, '\n', bytes); /* two bytes each, quoted */
     const struct np_job job = {.dir = "/r", .device = "cpu", .config = config};
-    char *text = np_job_text(&job);
+    char *text = np_job_text(&job, NULL);
     cr_assert_eq(pipe(ends), 0);
     const pid_t child = fork();
     if (child == 0) {

@@ -1,5 +1,5 @@
 /* What a run's time limit makes of it when its worker has ended. */
-#include "daemon/service/service_parts.h"
+#include "daemon/service/service_limits.h"
 #include "tests/test.h"
 
 static enum np_entry_state after(

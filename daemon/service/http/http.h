@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/service/http/access.h"
+#include "daemon/service/access.h"
 #include "loader/base/err.h"
 
 #define NP_HTTP_MAX_BODY (1u << 20)

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "daemon/service/http/access.h"
+#include "daemon/service/access.h"
 
 enum np_peer_state {
     NP_PEER_AWAITED,  /* nothing of a request is there, or not all of its head */

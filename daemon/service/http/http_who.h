@@ -3,7 +3,7 @@
 #ifndef NP_HTTP_WHO_H
 #define NP_HTTP_WHO_H
 
-#include "daemon/service/http/access.h"
+#include "daemon/service/access.h"
 
 /* The user and the group of who connected, and whether they are of `group` ((gid_t)-1: nobody is). One whom the kernel
  * does not name stays as if on TCP. */

@@ -2,23 +2,14 @@
 #include "daemon/service/http/routes.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "daemon/service/http/http_peers.h"
 #include "daemon/service/http/routes_parts.h"
-#include "daemon/service/service_parts.h"
-#include "loader/base/clock.h"
+#include "daemon/service/service_queue.h"
 #include "loader/base/mem.h"
-
-#define MAX_WAIT_S 60.0
-#define MAX_OWN    (NP_MAX_WAITS / 2) /* waits of the service's own user and root */
-#define MAX_TCP    (NP_MAX_WAITS / 8)
-#define MAX_OTHERS (NP_MAX_WAITS / 8) /* of each */
 
 struct route {
     const char *method, *path; /* "#": a run's number; "*" at the end: anything */
@@ -90,245 +81,14 @@ static bool fits(const char *pattern, const char *path, int64_t *ret_id)
     return *path == '\0';
 }
 
-/* --- answers ---------------------------------------------------------------------------------- */
-
-void np_answer_json(struct np_call *call, unsigned status)
-{
-    const char *text = np_json_end(&call->routes->json);
-
-    if (!text) {
-        status = 500;
-        text = "{\"error\": {\"code\": \"internal\", \"text\": \"out of memory\"}}\n";
-    }
-    call->routes->answers[status / 100]++;
-    np_http_reply(call->held, status, "application/json", text, strlen(text), NULL);
-}
-
-/* What a caller sees of it depends on who that is. */
-static void tag_of(const struct np_call *call, char *tag, size_t bytes)
-{
-    const struct np_service *service = call->routes->service;
-    const struct np_caller *caller = &call->request->caller;
-
-    snprintf(tag, bytes, "\"%.0f-%d-%llu-%d%d%d-%u\"", service->began, (int)getpid(),
-        (unsigned long long)np_service_version(service), caller->socket, caller->token,
-        caller->user, (unsigned)caller->uid);
-}
-
-void np_answer_tagged(struct np_call *call)
-{
-    const char *text = np_json_end(&call->routes->json);
-    char tag[96];
-    const struct np_http_field field = {"ETag", tag};
-
-    if (!text) {
-        np_answer_json(call, 500);
-        return;
-    }
-    tag_of(call, tag, sizeof(tag));
-    call->routes->answers[2]++;
-    np_http_reply(call->held, 200, "application/json", text, strlen(text), &field);
-}
-
-bool np_answer_unchanged(struct np_call *call)
-{
-    const char *known = np_http_field(call->request, "If-None-Match");
-    char tag[96];
-    const struct np_http_field field = {"ETag", tag};
-
-    tag_of(call, tag, sizeof(tag));
-    if (!known || !strstr(known, tag))
-        return false;
-    call->routes->answers[3]++;
-    np_http_reply(call->held, 304, "application/json", "", 0, &field);
-    return true;
-}
-
-void np_answer_text(
-    struct np_call *call, const char *type, const char *text, size_t bytes, const char *next)
-{
-    const struct np_http_field field = {"X-Next", next};
-
-    call->routes->answers[2]++;
-    np_http_reply(call->held, 200, type, text, bytes, next ? &field : NULL);
-}
-
-void np_answer_nothing(struct np_call *call)
-{
-    call->routes->answers[2]++;
-    np_http_reply(call->held, 204, "application/json", "", 0, NULL);
-}
-
-void np_answer_error(
-    struct np_call *call, unsigned status, const char *code, const char *format, ...)
-{
-    struct np_json *json = &call->routes->json;
-    char text[1024];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    np_json_begin(json, NULL);
-    np_json_open(json, "error", '{');
-    np_json_text(json, "code", code);
-    np_json_text(json, "text", text);
-    np_json_close(json, '}');
-    np_answer_json(call, status);
-}
-
-void np_answer_failure(struct np_call *call, int code, const struct np_err *err)
-{
-    switch (code) {
-    case -ENOENT: np_answer_error(call, 404, "not_found", "%s", err->text); break;
-    case -EINVAL:
-    case -EBUSY: np_answer_error(call, 409, "conflict", "%s", err->text); break;
-    case -EAGAIN: np_answer_error(call, 503, "busy", "%s", err->text); break;
-    case -ENODEV: np_answer_error(call, 422, "config", "%s", err->text); break;
-    case -ENOSPC: np_answer_error(call, 507, "disk", "%s", err->text); break;
-    case -EDQUOT: np_answer_error(call, 429, "limit", "%s", err->text); break;
-    default: np_answer_error(call, 500, "internal", "%s", err->text);
-    }
-}
-
-void np_answer_too_large(struct np_call *call, const char *what)
-{
-    np_answer_error(call, 413, "limit", "%s is larger than the %lld bytes of limits.config_bytes",
-        what, (long long)np_service_options(call->routes->service)->limits.config_bytes);
-}
-
-void np_answer_high_priority(struct np_call *call)
-{
-    np_answer_error(call, 403, "limit",
-        "members of this box may give priorities up to %lld (limits.priority_max)",
-        (long long)np_service_options(call->routes->service)->limits.priority_max);
-}
-
-static bool is_own(const struct np_routes *routes, const struct np_caller *caller)
-{
-    return caller->socket &&
-           (caller->uid == 0 || caller->uid == np_service_access(routes->service)->service_uid);
-}
-
-/* Nobody can take all the places: the service's own user and root have some that are theirs alone. */
-static bool may_wait(const struct np_routes *routes, const struct np_caller *caller)
-{
-    const bool own = is_own(routes, caller);
-    const int most = own ? MAX_OWN : caller->socket ? MAX_OTHERS : MAX_TCP;
-    int same = 0, others = 0;
-
-    for (int i = 0; i < routes->nr_waits; i++) {
-        const struct np_caller *waits = &routes->waits[i].request->caller;
-        const bool waits_own = is_own(routes, waits);
-
-        others += !waits_own;
-        same += own ? waits_own : np_peer_is_same(waits, caller) && waits->token == caller->token;
-    }
-    return same < most && (own || others < NP_MAX_WAITS - MAX_OWN);
-}
-
-struct np_wait *np_answer_later(struct np_call *call, enum np_wait_for what)
-{
-    struct np_routes *routes = call->routes;
-
-    if (!may_wait(routes, &call->request->caller)) {
-        np_answer_error(
-            call, 503, "busy", "too many of your requests wait already; ask again later");
-        return NULL;
-    }
-    struct np_wait *wait = &routes->waits[routes->nr_waits++];
-    *wait = (struct np_wait){.what = what,
-        .request = np_http_hold(call->request),
-        .id = call->id,
-        .until_ns = np_now_ns(),
-        .child = {.fd = -1, .epoll_fd = -1}};
-    return wait;
-}
-
-struct np_call np_call_of(struct np_routes *routes, const struct np_wait *wait)
-{
-    return (struct np_call){.routes = routes,
-        .request = wait->request,
-        .held = wait->request->held,
-        .id = wait->id,
-        .entry = wait->id > 0 ? np_service_find(routes->service, wait->id) : NULL};
-}
-
-/* --- the query -------------------------------------------------------------------------------- */
-
-bool np_query_whole(
-    struct np_call *call, const char *name, int64_t least, int64_t most, int64_t *ret_value)
-{
-    const char *text = np_http_query(call->request, name);
-    char *end;
-
-    if (!text)
-        return true;
-    errno = 0;
-    const long long value = strtoll(text, &end, 10);
-    if (strspn(text, "0123456789") != strlen(text) || end == text || errno || value < least ||
-        value > most) {
-        np_answer_error(call, 400, "invalid", "%s: expected a whole number, %lld to %lld", name,
-            (long long)least, (long long)most);
-        return false;
-    }
-    *ret_value = value;
-    return true;
-}
-
-bool np_query_seconds(struct np_call *call, const char *name, double *ret_seconds)
-{
-    const char *text = np_http_query(call->request, name);
-
-    if (!text)
-        return true;
-    const size_t digits = strspn(text, "0123456789"),
-                 more = text[digits] == '.' ? strspn(text + digits + 1, "0123456789") : 0;
-    const double seconds = strtod(text, NULL);
-    if (digits == 0 || digits > 9 || text[digits + (more ? more + 1 : 0)]) {
-        np_answer_error(call, 400, "invalid", "%s: expected seconds, as 2.5", name);
-        return false;
-    }
-    *ret_seconds = seconds < MAX_WAIT_S ? seconds : MAX_WAIT_S;
-    return true;
-}
-
-static unsigned state_of(const char *word, size_t bytes)
-{
-    for (int i = 0; i < NP_NR_ENTRY_STATES; i++)
-        if (strlen(np_entry_states[i]) == bytes && memcmp(np_entry_states[i], word, bytes) == 0)
-            return 1u << i;
-    return 0;
-}
-
-bool np_query_states(struct np_call *call, const char *name, unsigned *ret_states)
-{
-    const char *text = np_http_query(call->request, name);
-    unsigned states = 0;
-
-    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        const unsigned state = state_of(at, strcspn(at, ","));
-
-        if (!state) {
-            np_answer_error(call, 400, "invalid",
-                "%s: '%.*s' is no state: docs/SERVICE.md names them", name, (int)strcspn(at, ","),
-                at);
-            return false;
-        }
-        states |= state;
-    }
-    *ret_states = states;
-    return true;
-}
-
 /* --- requests --------------------------------------------------------------------------------- */
 
 static bool may(const struct np_call *call, enum np_action action)
 {
     const struct np_service *service = call->routes->service;
 
-    return np_access_may(np_service_access(service), &call->request->caller, action,
-        call->entry ? call->entry->uid : (uid_t)-1);
+    return np_access_may(&service->access, &call->request->caller, action,
+        call->run ? call->run->entry.uid : (uid_t)-1);
 }
 
 /* Bodies are JSON: a form of a page of elsewhere is not (it could be sent without asking). */
@@ -345,8 +105,8 @@ static bool has_right_type(const struct np_http_request *request)
 static void answer(struct np_call *call, const struct route *route)
 {
     if (call->id > 0)
-        call->entry = np_service_find(call->routes->service, call->id);
-    if (call->id > 0 && !call->entry && may(call, NP_ACTION_LIST))
+        call->run = np_book_run(call->routes->service, call->id);
+    if (call->id > 0 && !call->run && may(call, NP_ACTION_LIST))
         np_answer_error(call, 404, "not_found", "there is no run %lld", (long long)call->id);
     else if (!may(call, route->action))
         np_answer_error(call, 403, "forbidden", "you may not %s here: docs/SERVICE.md says who may",
@@ -390,7 +150,7 @@ bool np_routes_hear(void *context, const struct np_http_request *request)
     const struct route *route = find_route(request, &call.id, allowed, sizeof(allowed));
 
     if (call.id > 0)
-        call.entry = np_service_find(call.routes->service, call.id);
+        call.run = np_book_run(call.routes->service, call.id);
     return route && may(&call, route->action);
 }
 
@@ -475,13 +235,12 @@ int np_routes_fd(const struct np_routes *routes)
 
 int np_routes_new(struct np_service *service, struct np_routes **ret_routes, struct np_err *err)
 {
-    struct np_routes *routes = np_alloc(sizeof(*routes));
+    const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 
-    if (!routes || (routes->epoll_fd = epoll_create1(EPOLL_CLOEXEC)) < 0) {
-        np_free(routes);
-        return np_err_set(err, -ENOMEM, "out of memory, or of descriptors");
-    }
-    routes->service = service;
+    if (epoll_fd < 0)
+        return np_err_set(err, -errno, "an epoll descriptor: %s", strerror(errno));
+    struct np_routes *routes = np_alloc(sizeof(*routes));
+    *routes = (struct np_routes){.service = service, .epoll_fd = epoll_fd};
     *ret_routes = routes;
     return 0;
 }

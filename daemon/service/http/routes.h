@@ -3,8 +3,8 @@
 #define NP_ROUTES_H
 
 #include "daemon/service/http/http.h"
-#include "daemon/service/service.h"
 
+struct np_service;
 struct np_routes;
 /* Neither is owned. */
 int np_routes_new(struct np_service *service, struct np_routes **ret_routes, struct np_err *err);

@@ -1,57 +1,18 @@
-/* Runs: listed, shown, changed. */
+/* Runs: listed, shown, changed; their config, and their log and metrics, which a child with the owner's rights reads
+ * from the run's folder. */
 #include <errno.h>
 #include <fnmatch.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/service/http/routes_parts.h"
-#include "daemon/service/service_parts.h"
+#include "daemon/service/service_queue.h"
 #include "loader/base/clock.h"
+#include "loader/base/mem.h"
 
 #define MAX_PRIORITY 100
-#define MAX_VALUES   1000 /* of a body */
-#define MAX_SECONDS  1e9
 #define MAX_PATTERN  100
-
-/* --- a run as JSON ---------------------------------------------------------------------------- */
-
-bool np_is_known(const struct np_call *call)
-{
-    const struct np_caller *caller = &call->request->caller;
-
-    return caller->socket || caller->token || caller->user;
-}
-
-/* A command may hold a secret: it is for those alone who may read what the run says. */
-static void write_fields(struct np_call *call, const struct np_entry *entry)
-{
-    const struct np_service *service = call->routes->service;
-    struct np_json *json = &call->routes->json;
-
-    np_service_write_run(service, json, entry, np_is_known(call));
-    np_json_text(json, "on_end",
-        np_access_may(
-            np_service_access(service), &call->request->caller, NP_ACTION_READ, entry->uid)
-            ? entry->on_end
-            : NULL);
-}
-
-void np_write_run(struct np_call *call, const char *key, const struct np_entry *entry)
-{
-    struct np_json *json = &call->routes->json;
-
-    np_json_open(json, key, '{');
-    write_fields(call, entry);
-    np_json_close(json, '}');
-}
-
-void np_answer_run(struct np_call *call, int64_t id, unsigned status)
-{
-    np_json_begin(&call->routes->json, NULL);
-    write_fields(call, np_service_find(call->routes->service, id));
-    np_answer_json(call, status);
-}
+#define READ_S       10.0 /* a read that takes longer hangs */
 
 /* --- listing ---------------------------------------------------------------------------------- */
 
@@ -61,7 +22,7 @@ static bool is_of(const struct np_service *service, const struct np_entry *entry
     char number[24];
 
     snprintf(number, sizeof(number), "%u", (unsigned)entry->uid);
-    return strcmp(owner, number) == 0 || strcmp(owner, np_service_owner(service, entry)) == 0;
+    return strcmp(owner, number) == 0 || strcmp(owner, np_book_owner(service, entry)) == 0;
 }
 
 struct filter {
@@ -100,8 +61,8 @@ static bool take_filter(struct np_call *call, struct filter *filter)
 void np_route_list(struct np_call *call)
 {
     struct filter filter;
-    int nr, first = 0;
-    const struct np_entry *const *entries = np_service_entries(call->routes->service, &nr);
+    const struct np_service *service = call->routes->service;
+    int nr = service->nr_runs, first = 0;
 
     if (!take_filter(call, &filter) || np_answer_unchanged(call))
         return;
@@ -109,12 +70,12 @@ void np_route_list(struct np_call *call)
         nr = 0; /* it would tell whose each is */
     if (filter.tail < nr)
         for (first = nr; first > 0 && filter.tail > 0; first--)
-            filter.tail -= passes(&filter, entries[first - 1]);
+            filter.tail -= passes(&filter, service->entries[first - 1]);
     np_json_begin(&call->routes->json, NULL);
     np_json_open(&call->routes->json, "runs", '[');
     for (int i = first; i < nr && filter.limit > 0; i++)
-        if (passes(&filter, entries[i])) {
-            np_write_run(call, NULL, entries[i]);
+        if (passes(&filter, service->entries[i])) {
+            np_write_run(call, NULL, service->runs[i]);
             filter.limit--;
         }
     np_json_close(&call->routes->json, ']');
@@ -131,8 +92,8 @@ void np_route_show(struct np_call *call)
 
     if (!np_query_states(call, "state", &states) || !np_query_seconds(call, "wait", &seconds))
         return;
-    if (seconds == 0 || !(states & 1u << call->entry->state)) {
-        np_answer_run(call, call->id, 200);
+    if (seconds == 0 || !(states & 1u << call->run->entry.state)) {
+        np_answer_run(call, call->run, 200);
     } else if ((wait = np_answer_later(call, NP_WAIT_STATE))) {
         wait->until_ns += (uint64_t)(seconds * 1e9);
         wait->states = states;
@@ -143,25 +104,25 @@ bool np_turn_state(struct np_routes *routes, struct np_wait *wait)
 {
     struct np_call call = np_call_of(routes, wait);
 
-    if (!call.entry)
+    if (!call.run)
         np_answer_error(&call, 404, "not_found", "run %lld has been removed", (long long)wait->id);
-    else if (np_now_ns() >= wait->until_ns || !(wait->states & 1u << call.entry->state))
-        np_answer_run(&call, wait->id, 200);
+    else if (np_now_ns() >= wait->until_ns || !(wait->states & 1u << call.run->entry.state))
+        np_answer_run(&call, call.run, 200);
     else
         return false;
     return true;
 }
 
-static void change(
-    struct np_call *call, int (*to)(struct np_service *service, int64_t id, struct np_err *err))
+static void change(struct np_call *call,
+    int (*to)(struct np_service *service, struct np_service_run *run, struct np_err *err))
 {
     struct np_err err = {0};
-    const int code = to(call->routes->service, call->id, &err);
+    const int code = to(call->routes->service, call->run, &err);
 
     if (code < 0 && code != -EALREADY)
         np_answer_failure(call, code, &err);
     else
-        np_answer_run(call, call->id, 200);
+        np_answer_run(call, call->run, 200);
 }
 
 void np_route_stop(struct np_call *call)
@@ -187,7 +148,7 @@ static void answer_changed(struct np_call *call, int code, const struct np_err *
     if (code < 0)
         np_answer_failure(call, code, err);
     else
-        np_answer_run(call, call->id, 200);
+        np_answer_run(call, call->run, 200);
 }
 
 /* A body, {"time_limit": seconds}, may be left out. */
@@ -204,7 +165,7 @@ void np_route_retry(struct np_call *call)
     if (body && !np_body_seconds(body, "time_limit", &time_limit_s)) {
         np_answer_error(call, 400, "invalid", "\"time_limit\": seconds, above 0, or null");
     } else {
-        const int code = np_service_retry(call->routes->service, call->id, time_limit_s, &err);
+        const int code = np_service_retry(call->routes->service, call->run, time_limit_s, &err);
 
         answer_changed(call, code, &err);
     }
@@ -214,7 +175,7 @@ void np_route_retry(struct np_call *call)
 void np_route_remove(struct np_call *call)
 {
     struct np_err err = {0};
-    const int code = np_service_remove(call->routes->service, call->id, &err);
+    const int code = np_service_remove(call->routes->service, call->run, &err);
 
     if (code < 0)
         np_answer_failure(call, code, &err);
@@ -222,129 +183,13 @@ void np_route_remove(struct np_call *call)
         np_answer_nothing(call);
 }
 
-/* --- bodies ----------------------------------------------------------------------------------- */
-
-static bool is_among(const char *const *keys, const char *key)
-{
-    for (; *keys; keys++)
-        if (strcmp(*keys, key) == 0)
-            return true;
-    return false;
-}
-
-/* Has it no more values than any request has? A body of half a million would take all others' time. */
-static bool is_small(const char *text, size_t bytes)
-{
-    bool in_text = false;
-    int nr = 0;
-
-    for (size_t i = 0; i < bytes && nr <= MAX_VALUES; i++)
-        if (in_text && text[i] == '\\')
-            i++;
-        else if (text[i] == '"')
-            in_text = !in_text;
-        else if (!in_text)
-            nr += text[i] == ',' || text[i] == '[' || text[i] == '{';
-    return nr <= MAX_VALUES;
-}
-
-struct np_node *np_body_of(struct np_call *call, const char *const *keys)
-{
-    struct np_node *body = NULL;
-    struct np_err err = {0};
-
-    if (!is_small(call->request->body, call->request->body_bytes)) {
-        np_answer_error(call, 400, "invalid", "the body has more than %d values", MAX_VALUES);
-        return NULL;
-    }
-    if (np_json_parse(call->request->body, call->request->body_bytes, &body, &err) < 0) {
-        np_answer_error(call, 400, "invalid", "the body is not JSON: %s", err.text);
-        return NULL;
-    }
-    for (int i = 0; body->kind == NP_NODE_MAP && i < body->nr_items; i++)
-        if (!is_among(keys, body->items[i]->key)) {
-            np_answer_error(call, 400, "invalid", "\"%s\": no such key", body->items[i]->key);
-            np_node_free(body);
-            return NULL;
-        }
-    if (body->kind == NP_NODE_MAP)
-        return body;
-    np_answer_error(call, 400, "invalid", "the body is not an object");
-    np_node_free(body);
-    return NULL;
-}
-
-const char *np_body_text(
-    const struct np_node *body, const char *key, const char *fallback, size_t most)
-{
-    const struct np_node *node = np_node_get(body, key);
-
-    if (!node)
-        return fallback;
-    if (node->kind != NP_NODE_SCALAR || !node->quoted || strlen(node->text) > most)
-        return NULL;
-    return node->text;
-}
-
-bool np_body_whole(
-    const struct np_node *body, const char *key, int64_t least, int64_t most, int64_t *ret_value)
-{
-    const struct np_node *node = np_node_get(body, key);
-    char *end;
-
-    if (!node)
-        return true;
-    if (node->kind != NP_NODE_SCALAR || node->quoted || !*node->text)
-        return false;
-    errno = 0;
-    const long long value = strtoll(node->text, &end, 10);
-    if (errno || *end || value < least || value > most)
-        return false;
-    *ret_value = value;
-    return true;
-}
-
-bool np_body_seconds(const struct np_node *body, const char *key, double *ret_seconds)
-{
-    const struct np_node *node = np_node_get(body, key);
-    char *end;
-
-    if (!node)
-        return true;
-    if (node->kind == NP_NODE_SCALAR && !node->quoted && !*node->text) { /* null */
-        *ret_seconds = 0;
-        return true;
-    }
-    if (node->kind != NP_NODE_SCALAR || node->quoted || !strchr("0123456789", *node->text))
-        return false;
-    const double seconds = strtod(node->text, &end);
-    if (*end || !(seconds > 0 && seconds <= MAX_SECONDS))
-        return false;
-    *ret_seconds = seconds;
-    return true;
-}
-
-bool np_body_bool(const struct np_node *body, const char *key, bool *ret_value)
-{
-    const struct np_node *node = np_node_get(body, key);
-
-    if (!node)
-        return true;
-    if (node->kind != NP_NODE_SCALAR || node->quoted ||
-        (strcmp(node->text, "true") != 0 && strcmp(node->text, "false") != 0))
-        return false;
-    *ret_value = strcmp(node->text, "true") == 0;
-    return true;
-}
-
 /* For a member: more than the settings allow and than it has. */
 static bool is_too_high(const struct np_call *call, int64_t priority)
 {
     const struct np_service *service = call->routes->service;
 
-    return np_access_caller_is_limited(np_service_access(service), &call->request->caller) &&
-           priority > np_service_options(service)->limits.priority_max &&
-           priority > call->entry->priority;
+    return np_access_caller_is_limited(&service->access, &call->request->caller) &&
+           priority > service->options.limits.priority_max && priority > call->run->entry.priority;
 }
 
 void np_route_patch(struct np_call *call)
@@ -367,10 +212,169 @@ void np_route_patch(struct np_call *call)
         np_answer_high_priority(call);
     } else {
         if (priority != INT64_MAX)
-            code = np_service_set_priority(call->routes->service, call->id, priority, &err);
+            code = np_service_set_priority(call->routes->service, call->run, priority, &err);
         if (code == 0 && time_limit_s >= 0)
-            code = np_service_set_time_limit(call->routes->service, call->id, time_limit_s, &err);
+            code = np_service_set_time_limit(call->routes->service, call->run, time_limit_s, &err);
         answer_changed(call, code, &err);
     }
     np_node_free(body);
+}
+
+/* --- its files -------------------------------------------------------------------------------- */
+
+void np_route_config(struct np_call *call)
+{
+    struct np_err err = {0};
+    char *text;
+    const int code = np_service_config(call->routes->service, call->id, &text, &err);
+
+    if (code < 0) {
+        np_answer_failure(call, code, &err);
+        return;
+    }
+    np_answer_text(call, "application/yaml", text, strlen(text), NULL);
+    np_free(text);
+}
+
+/* The child has ended without a word, or cannot be started. */
+static void answer_unread(struct np_call *call, int code)
+{
+    if (code == -ETIMEDOUT)
+        np_answer_error(call, 500, "internal", "the run's folder does not answer: its disk hangs");
+    else
+        np_answer_error(call, 503, "busy", "the run's folder cannot be read now; ask again later");
+}
+
+static bool start_read(struct np_call *call, struct np_wait *wait, np_child_fn *work,
+    const void *wish, double max_s, size_t most)
+{
+    const struct np_child_start start = {.uid = call->run->entry.uid,
+        .gid = call->run->entry.gid,
+        .work = work,
+        .context = wish,
+        .epoll_fd = call->routes->epoll_fd,
+        .max_s = max_s,
+        .most = most};
+    struct np_err err = {0};
+
+    if (np_child_start(&start, &wait->child, &err) == 0)
+        return true;
+    answer_unread(call, err.code);
+    return false;
+}
+
+/* --- the log ---------------------------------------------------------------------------------- */
+
+/* "SEGMENT:POSITION", as X-Next gave it. */
+static bool take_place(const char *text, int *ret_segment, int64_t *ret_position)
+{
+    const size_t digits = strspn(text, "0123456789"),
+                 more = text[digits] == ':' ? strspn(text + digits + 1, "0123456789") : 0;
+
+    if (digits == 0 || digits > 8 || more == 0 || more > 18 || text[digits + 1 + more])
+        return false;
+    *ret_segment = atoi(text);
+    *ret_position = strtoll(text + digits + 1, NULL, 10);
+    return true;
+}
+
+void np_route_log(struct np_call *call)
+{
+    const char *from = np_http_query(call->request, "from");
+    struct np_log_wish wish = {.tail = -1};
+    struct np_wait *wait;
+
+    if (from && !take_place(from, &wish.segment, &wish.position)) {
+        np_answer_error(call, 400, "invalid", "from: SEGMENT:POSITION, as X-Next gave it");
+        return;
+    }
+    if (!np_query_whole(call, "tail", 0, INT64_MAX, &wish.tail) ||
+        !np_query_whole(call, "lines", 1, INT64_MAX, &wish.lines) ||
+        !np_query_seconds(call, "wait", &wish.wait_s))
+        return;
+    if (!call->run->entry.dir)
+        np_answer_text(call, "text/plain; charset=utf-8", "", 0, "0:0");
+    else if ((wait = np_answer_later(call, NP_WAIT_LOG)))
+        wait->log = wish; /* the next turn starts its read */
+}
+
+static void answer_log(struct np_call *call, const struct np_child *child)
+{
+    char *text = memchr(child->text, '\n', child->used);
+
+    if (!text) {
+        answer_unread(call, -ECHILD);
+        return;
+    }
+    *text++ = '\0';
+    np_answer_text(call, "text/plain; charset=utf-8", text,
+        child->used - (size_t)(text - child->text), child->text);
+}
+
+/* A run that is over says nothing more: what there is is read at once. */
+static bool start_log(struct np_call *call, struct np_wait *wait)
+{
+    if (np_entry_is_over(&call->run->entry))
+        wait->log.wait_s = 0;
+    wait->log.dir = call->run->entry.dir;
+    return start_read(
+        call, wait, np_reader_log, &wait->log, wait->log.wait_s + READ_S, NP_MAX_LOG + 64);
+}
+
+bool np_turn_log(struct np_routes *routes, struct np_wait *wait)
+{
+    struct np_call call = np_call_of(routes, wait);
+
+    if (!call.run) {
+        np_answer_error(&call, 404, "not_found", "run %lld has been removed", (long long)wait->id);
+        return true;
+    }
+    if (wait->child.pid > 0 && wait->log.wait_s > 0 && np_entry_is_over(&call.run->entry))
+        np_child_stop(&wait->child);
+    if (wait->child.pid == 0)
+        return !start_log(&call, wait);
+    const int code = np_child_turn(&wait->child);
+    if (code == 1)
+        answer_log(&call, &wait->child);
+    else if (code < 0)
+        answer_unread(&call, code);
+    return code != 0;
+}
+
+/* --- metrics ---------------------------------------------------------------------------------- */
+
+void np_route_metrics(struct np_call *call)
+{
+    static const char none[] = "{\"points\": [], \"next\": 0}\n";
+    struct np_metrics_wish wish = {.dir = call->run->entry.dir, .most = 5000};
+    struct np_wait *wait;
+
+    if (!np_query_whole(call, "from", 0, INT64_MAX, &wish.from) ||
+        !np_query_whole(call, "tail", 0, INT64_MAX, &wish.tail) ||
+        !np_query_whole(call, "most", 1, 1000000, &wish.most))
+        return;
+    if (!wish.dir)
+        np_answer_text(call, "application/json", none, strlen(none), NULL);
+    else if ((wait = np_answer_later(call, NP_WAIT_METRICS)))
+        wait->metrics = wish;
+}
+
+bool np_turn_metrics(struct np_routes *routes, struct np_wait *wait)
+{
+    struct np_call call = np_call_of(routes, wait);
+
+    if (!call.run) {
+        np_answer_error(&call, 404, "not_found", "run %lld has been removed", (long long)wait->id);
+        return true;
+    }
+    wait->metrics.dir = call.run->entry.dir;
+    if (wait->child.pid == 0)
+        return !start_read(
+            &call, wait, np_reader_metrics, &wait->metrics, READ_S, 2 * NP_MAX_METRICS);
+    const int code = np_child_turn(&wait->child);
+    if (code == 1 && wait->child.used > 0)
+        np_answer_text(&call, "application/json", wait->child.text, wait->child.used, NULL);
+    else if (code != 0)
+        answer_unread(&call, code == 1 ? -ECHILD : code);
+    return code != 0;
 }

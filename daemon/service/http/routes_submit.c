@@ -9,6 +9,8 @@
 #include "daemon/service/hook.h"
 #include "daemon/service/http/http_peers.h"
 #include "daemon/service/http/routes_parts.h"
+#include "daemon/service/service_limits.h"
+#include "daemon/service/service_queue.h"
 #include "loader/base/mem.h"
 
 #define MAX_PRIORITY  100
@@ -221,15 +223,15 @@ static const char *take_body(
 /* --- was it submitted before? ---------------------------------------------------------------------- */
 
 /* A key is its caller's own. */
-static const struct np_entry *find_key(
+static const struct np_service_run *find_key(
     const struct np_service *service, const struct np_entry *asked)
 {
-    int nr;
-    const struct np_entry *const *entries = np_service_entries(service, &nr);
+    for (int i = 0; *asked->key && i < service->nr_runs; i++) {
+        const struct np_entry *entry = service->entries[i];
 
-    for (int i = 0; *asked->key && i < nr; i++)
-        if (entries[i]->uid == asked->uid && strcmp(entries[i]->key, asked->key) == 0)
-            return entries[i];
+        if (entry->uid == asked->uid && strcmp(entry->key, asked->key) == 0)
+            return service->runs[i];
+    }
     return NULL;
 }
 
@@ -247,16 +249,18 @@ static bool has_config(struct np_service *service, const struct np_entry *known,
 
 /* The answer to what was submitted before. config: in normal form, or NULL where the check
  * could not say (what it looks at may have gone since). */
-static void answer_known(struct np_call *call, const struct np_entry *known,
+static void answer_known(struct np_call *call, const struct np_service_run *run,
     const struct np_entry *asked, const char *config)
 {
+    const struct np_entry *known = &run->entry;
+
     if (strcmp(known->path, asked->path) != 0 ||
         (*asked->name && strcmp(known->name, asked->name) != 0) ||
         (config && !has_config(call->routes->service, known, config)))
         np_answer_error(call, 409, "conflict",
             "this key was given to another submission: a new one needs a key of its own");
     else
-        np_answer_run(call, known->id, 200);
+        np_answer_run(call, run, 200);
 }
 
 /* --- the check -------------------------------------------------------------------------------- */
@@ -266,7 +270,7 @@ static bool is_within_limits(
     struct np_call *call, const struct np_entry *entry, const struct np_check *check)
 {
     const struct np_service *service = call->routes->service;
-    const struct np_limits *limits = &np_service_options(service)->limits;
+    const struct np_limits *limits = &service->options.limits;
     const struct np_caller *caller = &call->request->caller;
     struct np_err err = {0};
     int code;
@@ -281,7 +285,7 @@ static bool is_within_limits(
         np_answer_too_large(call, "the config");
         return false;
     }
-    if (np_access_caller_is_limited(np_service_access(service), caller) &&
+    if (np_access_caller_is_limited(&service->access, caller) &&
         entry->priority > limits->priority_max) {
         np_answer_high_priority(call);
         return false;
@@ -299,10 +303,10 @@ void np_route_submit(struct np_call *call)
     const struct np_caller *caller = &call->request->caller;
     struct np_node *body = np_body_of(call, keys);
     /* A user's service has runs of that user alone, whoever submits them. */
-    const bool for_box = np_service_access(call->routes->service)->for_box;
+    const bool for_box = call->routes->service->access.for_box;
     const uid_t uid = for_box ? caller->uid : geteuid();
     const gid_t gid = for_box ? caller->gid : getegid();
-    const int64_t most = np_service_options(call->routes->service)->limits.config_bytes;
+    const int64_t most = call->routes->service->options.limits.config_bytes;
     struct np_entry entry = {
         .uid = uid, .gid = gid, .umask = -1, .max_retries = 3, .exit_code = -1};
     struct np_check check = {.uid = uid, .gid = gid, .max_bytes = 4 * (size_t)most + MAX_SAID};
@@ -426,7 +430,7 @@ static bool take_answer(const struct np_node *answer, struct np_entry *entry)
 
 static void submit(struct np_call *call, const struct np_entry *entry)
 {
-    const struct np_service_options *options = np_service_options(call->routes->service);
+    const struct np_service_options *options = &call->routes->service->options;
     struct np_err err = {0};
     int64_t id;
     bool known;
@@ -442,7 +446,7 @@ static void submit(struct np_call *call, const struct np_entry *entry)
     else if (code < 0)
         np_answer_failure(call, code, &err);
     else
-        np_answer_run(call, id, known ? 200 : 201);
+        np_answer_run(call, np_book_run(call->routes->service, id), known ? 200 : 201);
 }
 
 /* The check has ended, with code and perhaps an answer. */
@@ -451,7 +455,7 @@ static void answer_check(
 {
     const bool good = code == 1 && np_node_is(np_node_get(answer, "ok"), "true");
     const struct np_node *problems = np_node_get(answer, "problems");
-    const struct np_entry *known = find_key(call->routes->service, &wait->entry);
+    const struct np_service_run *known = find_key(call->routes->service, &wait->entry);
 
     if (known)
         answer_known(
@@ -474,7 +478,7 @@ static void answer_check(
 /* Is there a process for it? So that nobody is kept waiting by another's many submissions, each has half of them. */
 static bool may_check(const struct np_routes *routes, const struct np_wait *asked)
 {
-    const int64_t most = np_service_options(routes->service)->limits.checks;
+    const int64_t most = routes->service->options.limits.checks;
     int64_t all = 0, same = 0;
 
     for (int i = 0; i < routes->nr_waits; i++) {

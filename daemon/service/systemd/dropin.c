@@ -87,7 +87,7 @@ int np_dropin_text(
     np_node_free(root);
     np_report_fini(&report);
     const bool whole = !ferror(d.out) & (fclose(d.out) == 0);
-    *ret_text = whole && !d.bad ? np_strdup(made) : NULL;
+    *ret_text = whole && !d.bad ? np_try_strdup(made, err) : NULL;
     free(made);
     if (d.bad)
         return np_err_set(err, -EINVAL,

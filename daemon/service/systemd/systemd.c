@@ -17,7 +17,7 @@ static int open_private(const char *below, sd_bus **ret_bus)
 {
     char *address = np_format("unix:path=%s/systemd/private", below);
     sd_bus *bus = NULL;
-    int code = address ? sd_bus_new(&bus) : -ENOMEM;
+    int code = sd_bus_new(&bus);
 
     if (code >= 0)
         code = sd_bus_set_address(bus, address);

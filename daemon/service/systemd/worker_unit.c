@@ -14,9 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/service/job.h"
 #include "daemon/service/run_enter.h"
 #include "daemon/service/systemd/dropin.h"
-#include "daemon/service/job.h"
 #include "daemon/service/systemd/systemd.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
@@ -26,95 +26,43 @@
 #define LOOK_US 2000 /* between two looks at a unit */
 #define LOOKS   1000
 
-struct np_units {
-    char *runtime;     /* $XDG_RUNTIME_DIR */
-    char *cache;       /* the loader's; NULL: there is no home */
-    bool over_private; /* systemd's own socket: there is no bus, or systemd is not on it */
+struct units {
+    struct np_units base; /* first: what callers have */
+    char *runtime;        /* $XDG_RUNTIME_DIR */
+    char *cache;          /* the loader's; NULL: there is no home */
+    bool over_private;    /* systemd's own socket: there is no bus, or systemd is not on it */
 };
 
-static int join(const struct np_units *units, struct sd_bus **ret_bus, struct np_err *err)
+/* A unit, and a connection to ask about it. */
+struct unit {
+    const struct units *units;
+    int64_t id;
+    char name[64];
+    struct sd_bus *bus;
+    char *path;                          /* its object, once it is loaded; free() */
+    const struct np_worker_start *start; /* of one that is started */
+    struct np_worker *worker;            /* the same; NULL: not yet */
+};
+
+/* of: "worker", "ended". close_unit() in any case. */
+static int open_unit(
+    struct unit *unit, const struct np_units *units, const char *of, int64_t id, struct np_err *err)
 {
-    return np_systemd_open(units->over_private ? units->runtime : NULL, ret_bus, err);
+    *unit = (struct unit){.units = (const struct units *)units, .id = id};
+    snprintf(unit->name, sizeof(unit->name), "nnpipe-%s@%lld.service", of, (long long)id);
+    return np_systemd_open(
+        unit->units->over_private ? unit->units->runtime : NULL, &unit->bus, err);
 }
 
-/* --- open ------------------------------------------------------------------------------------- */
-
-static void name_unit(char *unit, size_t bytes, const char *of, int64_t id)
+static int load(struct unit *unit, struct np_err *err)
 {
-    snprintf(unit, bytes, "nnpipe-%s@%lld.service", of, (long long)id);
+    return np_systemd_load(unit->bus, unit->name, &unit->path, err);
 }
 
-static int look_for_template(struct np_units *units, struct np_err *err)
+static void close_unit(struct unit *unit)
 {
-    char unit[64], state[32] = "", *path = NULL;
-    struct sd_bus *bus = NULL;
-    int code = join(units, &bus, err);
-
-    name_unit(unit, sizeof(unit), "worker", 0);
-    if (code == 0)
-        code = np_systemd_load(bus, unit, &path, err);
-    if (code == 0) {
-        np_systemd_text(bus, path, UNIT, "LoadState", state, sizeof(state));
-        if (strcmp(state, "loaded") != 0)
-            code = np_err_set(err, -ENOENT,
-                "systemd does not know nnpipe-worker@.service (%s): install it, then `systemctl "
-                "--user daemon-reload`",
-                *state ? state : "no answer");
-    }
-    free(path);
-    np_systemd_close(bus);
-    return code;
-}
-
-static char *cache_dir(void)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-
-    if (cache && *cache == '/')
-        return np_format("%s/nnpipe", cache);
-    return home && *home == '/' ? np_format("%s/.cache/nnpipe", home) : NULL;
-}
-
-int np_units_open(struct np_units **ret_units, struct np_err *err)
-{
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
-    struct np_units *units = np_alloc(sizeof(*units));
-    struct np_err first = {0};
-    int code;
-
-    if (!runtime || *runtime != '/') {
-        np_free(units);
-        return np_err_set(err, -EHOSTDOWN,
-            "XDG_RUNTIME_DIR is not set: there is no systemd here "
-            "that could start units");
-    }
-    if (units)
-        *units = (struct np_units){.runtime = np_strdup(runtime), .cache = cache_dir()};
-    if (!units || !units->runtime) {
-        np_units_close(units);
-        return np_err_set(err, -ENOMEM, "out of memory");
-    }
-    code = look_for_template(units, &first);
-    if (code < 0 && code != -ENOENT) {
-        units->over_private = true;
-        code = look_for_template(units, err);
-    } else if (code < 0) {
-        *err = first;
-    }
-    if (code < 0)
-        np_units_close(units);
-    else
-        *ret_units = units;
-    return code;
-}
-
-void np_units_close(struct np_units *units)
-{
-    if (!units)
-        return;
-    np_free(units->runtime);
-    np_free(units->cache);
-    np_free(units);
+    free(unit->path);
+    np_systemd_close(unit->bus);
 }
 
 /* --- files ------------------------------------------------------------------------------------ */
@@ -124,7 +72,7 @@ static int write_file(const char *folder, const char *name, const char *text, st
 {
     char *path = np_format("%s/%s", folder, name), *made = np_format("%s/.%s.new", folder, name);
     const mode_t before = umask(0077);
-    int code = path && made ? np_make_dirs(folder, err) : np_err_set(err, -ENOMEM, "out of memory");
+    int code = np_make_dirs(folder, err);
     const size_t bytes = strlen(text);
 
     umask(before);
@@ -142,14 +90,21 @@ static int write_file(const char *folder, const char *name, const char *text, st
     return code;
 }
 
-static char *work_dir(const struct np_units *units, const char *of)
+/* What the unit reads from its standard input: of is "work" or "ended". */
+static int write_input(
+    const struct unit *unit, const char *of, const char *text, struct np_err *err)
 {
-    return np_format("%s/nnpipe/%s", units->runtime, of);
+    char *folder = np_format("%s/nnpipe/%s", unit->units->runtime, of), name[32];
+
+    snprintf(name, sizeof(name), "%lld", (long long)unit->id);
+    const int code = write_file(folder, name, text, err);
+    np_free(folder);
+    return code;
 }
 
-static char *dropin_dir(const struct np_units *units, const char *unit)
+static char *dropin_dir(const struct unit *unit)
 {
-    return np_format("%s/systemd/user/%s.d", units->runtime, unit);
+    return np_format("%s/systemd/user/%s.d", unit->units->runtime, unit->name);
 }
 
 static bool is_text(const char *path, const char *text)
@@ -164,45 +119,34 @@ static bool is_text(const char *path, const char *text)
     return same;
 }
 
-/* systemd.resource-control(5); *text becomes another. */
-static int add_limits(const struct np_worker_start *start, char **text, struct np_err *err)
+/* The drop-in with its limits (systemd.resource-control(5)), unless it is there already: a file that is newer than what
+ * systemd has read means a reload. */
+static int write_dropin(struct unit *unit, struct np_err *err)
 {
+    const struct np_worker_start *start = unit->start;
+    char *folder = dropin_dir(unit), *path = np_format("%s/run.conf", folder), *text = NULL;
     char memory[64] = "", cpus[64] = "";
 
     if (start->memory_bytes > 0)
         snprintf(memory, sizeof(memory), "MemoryMax=%lld\n", (long long)start->memory_bytes);
     if (start->cpus > 0)
         snprintf(cpus, sizeof(cpus), "CPUQuota=%.0f%%\n", start->cpus * 100);
-    char *longer = np_format("%s%s%s", *text, memory, cpus);
-    if (!longer)
-        return np_err_set(err, -ENOMEM, "out of memory");
-    np_free(*text);
-    *text = longer;
-    return 0;
-}
-
-/* The drop-in, unless it is there already: a file that is newer than what systemd has read means a reload. */
-static int write_dropin(const struct np_units *units, const char *unit,
-    const struct np_worker_start *start, struct np_err *err)
-{
-    char *folder = dropin_dir(units, unit), *text = NULL;
-    char *path = folder ? np_format("%s/run.conf", folder) : NULL;
-    int code = path ? np_dropin_text(start->dir, units->cache, start->config, &text, err)
-                    : np_err_set(err, -ENOMEM, "out of memory");
-
-    if (code == 0)
-        code = add_limits(start, &text, err);
-    if (code == 0 && !is_text(path, text))
-        code = write_file(folder, "run.conf", text, err);
+    int code = np_dropin_text(start->dir, unit->units->cache, start->config, &text, err);
+    char *whole = code == 0 ? np_try_format(err, "%s%s%s", text, memory, cpus) : NULL;
+    if (code == 0 && !whole)
+        code = -ENOMEM;
+    if (code == 0 && !is_text(path, whole))
+        code = write_file(folder, "run.conf", whole, err);
+    np_free(whole);
     np_free(text);
     np_free(path);
     np_free(folder);
     return code;
 }
 
-static int write_job(const struct np_units *units, int64_t id, const struct np_worker_start *start,
-    struct np_err *err)
+static int write_job(struct unit *unit, struct np_err *err)
 {
+    const struct np_worker_start *start = unit->start;
     const struct np_job job = {.dir = start->dir,
         .device = start->device,
         .config = start->config,
@@ -210,32 +154,24 @@ static int write_job(const struct np_units *units, int64_t id, const struct np_w
         .overrides = start->overrides,
         .umask = start->umask,
         .attempt = start->attempt};
-    char *folder = work_dir(units, "work"), *text = np_job_text(&job), name[32];
-    int code;
+    char *text = np_job_text(&job, err);
+    const int code = text ? write_input(unit, "work", text, err) : -ENOMEM;
 
-    snprintf(name, sizeof(name), "%lld", (long long)id);
-    code = folder && text ? write_file(folder, name, text, err)
-                          : np_err_set(err, -ENOMEM, "out of memory");
     np_free(text);
-    np_free(folder);
     return code;
 }
 
-static void remove_files(const struct np_units *units, int64_t id, const char *unit)
+static void remove_files(const struct unit *unit)
 {
-    char *dropins = dropin_dir(units, unit), *work = work_dir(units, "work");
-    char *paths[] = {work ? np_format("%s/%lld", work, (long long)id) : NULL,
-        dropins ? np_format("%s/run.conf", dropins) : NULL};
+    char *dropins = dropin_dir(unit), *dropin = np_format("%s/run.conf", dropins);
+    char *job = np_format("%s/nnpipe/work/%lld", unit->units->runtime, (long long)unit->id);
 
-    for (int i = 0; i < 2; i++) {
-        if (paths[i])
-            unlink(paths[i]);
-        np_free(paths[i]);
-    }
-    if (dropins)
-        rmdir(dropins);
+    unlink(job);
+    unlink(dropin);
+    rmdir(dropins);
+    np_free(job);
+    np_free(dropin);
     np_free(dropins);
-    np_free(work);
 }
 
 /* --- starting and finding --------------------------------------------------------------------- */
@@ -252,126 +188,130 @@ static bool is_down(const char *state)
     return strcmp(state, "inactive") == 0 || strcmp(state, "failed") == 0;
 }
 
-/* The process as a worker. The number is the unit's still when the descriptor is there, so it is no other's. */
-static bool take_process(struct sd_bus *bus, const char *path, struct np_worker *ret_worker)
+static void read_state(const struct unit *unit, char state[32])
 {
-    const pid_t pid = (pid_t)np_systemd_number(bus, path, SERVICE, "MainPID", 'u');
+    np_systemd_text(unit->bus, unit->path, UNIT, "ActiveState", state, 32);
+}
+
+/* The process as a worker. The number is the unit's still when the descriptor is there, so it is no other's. */
+static bool take_process(const struct unit *unit, struct np_worker *ret_worker)
+{
+    const pid_t pid = (pid_t)np_systemd_number(unit->bus, unit->path, SERVICE, "MainPID", 'u');
     const int pid_fd = pid > 1 ? pidfd_open(pid, 0) : -1;
 
     if (pid_fd < 0)
         return false;
-    if (np_systemd_number(bus, path, SERVICE, "MainPID", 'u') != pid) {
+    if (np_systemd_number(unit->bus, unit->path, SERVICE, "MainPID", 'u') != pid) {
         close(pid_fd);
         return false;
     }
-    *ret_worker = (struct np_worker){.pid = pid, .pid_fd = pid_fd, .report_fd = -1, .start_fd = -1};
+    *ret_worker = NP_NO_WORKER;
+    ret_worker->pid = pid;
+    ret_worker->pid_fd = pid_fd;
     return true;
 }
 
 /* When its last process began; 0: it had none. Systemd remembers that after its end, for as long as it likes. */
-static int64_t began(struct sd_bus *bus, const char *path)
+static int64_t began(const struct unit *unit)
 {
-    return np_systemd_number(bus, path, SERVICE, "ExecMainStartTimestampMonotonic", 't');
+    return np_systemd_number(
+        unit->bus, unit->path, SERVICE, "ExecMainStartTimestampMonotonic", 't');
 }
 
 /* Waits for its process, one that did not begin at `last`: a job that is queued leaves what was before to be read.
  * One that is gone already is a worker whose descriptor says at once that it is over. */
-static int await_process(struct sd_bus *bus, const char *path, const char *unit, int64_t last,
-    struct np_worker *ret_worker, struct np_err *err)
+static int await_process(
+    const struct unit *unit, int64_t last, struct np_worker *ret_worker, struct np_err *err)
 {
     char state[32];
     int64_t now;
 
     for (int i = 0; i < LOOKS; i++, rest()) {
-        if (take_process(bus, path, ret_worker))
+        if (take_process(unit, ret_worker))
             return 0;
-        np_systemd_text(bus, path, UNIT, "ActiveState", state, sizeof(state));
-        now = began(bus, path);
+        read_state(unit, state);
+        now = began(unit);
         if (is_down(state) && now && now != last) {
             const int over = eventfd(1, EFD_CLOEXEC);
 
-            *ret_worker =
-                (struct np_worker){.pid = INT_MAX, .pid_fd = over, .report_fd = -1, .start_fd = -1};
-            return over < 0 ? np_err_set(err, -errno, "%s: %s", unit, strerror(errno)) : 0;
+            *ret_worker = NP_NO_WORKER;
+            ret_worker->pid = INT_MAX;
+            ret_worker->pid_fd = over;
+            return over < 0 ? np_err_set(err, -errno, "%s: %s", unit->name, strerror(errno)) : 0;
         }
         if (strcmp(state, "failed") == 0)
-            return np_err_set(
-                err, -EIO, "systemd could not start %s: see `journalctl --user -u %s`", unit, unit);
+            return np_err_set(err, -EIO,
+                "systemd could not start %s: see `journalctl --user -u %s`", unit->name,
+                unit->name);
     }
-    return np_err_set(err, -ETIMEDOUT, "systemd: %s has no process yet", unit);
+    return np_err_set(err, -ETIMEDOUT, "systemd: %s has no process yet", unit->name);
 }
 
-/* Loaded as its files are now. free() *ret_path. */
-static int load_anew(const struct np_units *units, struct sd_bus *bus, const char *unit,
-    char **ret_path, struct np_err *err)
+static int make_folders(struct unit *unit, struct np_err *err)
 {
-    char *dropins = dropin_dir(units, unit);
-    int code = dropins ? np_systemd_load(bus, unit, ret_path, err)
-                       : np_err_set(err, -ENOMEM, "out of memory");
+    const int code = np_folder_make(unit->start->dir, unit->start->attempt <= 1, err);
 
-    if (code == 0 && (!np_systemd_has_dropin(bus, *ret_path, dropins) ||
-                         np_systemd_number(bus, *ret_path, UNIT, "NeedDaemonReload", 'b')))
-        code = np_systemd_reload(bus, err);
+    return code == 0 && unit->units->cache ? np_make_dirs(unit->units->cache, err) : code;
+}
+
+/* Loaded as its files are now. */
+static int load_anew(struct unit *unit, struct np_err *err)
+{
+    char *dropins = dropin_dir(unit);
+    int code = load(unit, err);
+
+    if (code == 0 && (!np_systemd_has_dropin(unit->bus, unit->path, dropins) ||
+                         np_systemd_number(unit->bus, unit->path, UNIT, "NeedDaemonReload", 'b')))
+        code = np_systemd_reload(unit->bus, err);
     np_free(dropins);
     return code;
 }
 
-int np_units_start(struct np_units *units, int64_t id, const struct np_worker_start *start,
+static int start_process(struct unit *unit, struct np_err *err)
+{
+    struct np_err none = {0};
+    char state[32];
+
+    read_state(unit, state);
+    if (!is_down(state))
+        return np_err_set(err, -EBUSY, "systemd: %s is %s already", unit->name, state);
+    np_systemd_call(unit->bus, "ResetFailedUnit", unit->name, NULL, &none);
+    const int64_t last = began(unit);
+    const int code = np_systemd_call(unit->bus, "StartUnit", unit->name, "replace", err);
+    return code < 0 ? code : await_process(unit, last, unit->worker, err);
+}
+
+static int start(const struct np_units *units, int64_t id, const struct np_worker_start *how,
     struct np_worker *ret_worker, struct np_err *err)
 {
-    char unit[64], state[32], *path = NULL;
-    struct np_err none = {0};
-    struct sd_bus *bus = NULL;
-    int64_t last = 0;
-    int code = join(units, &bus, err);
+    static int (*const steps[])(struct unit *, struct np_err *) = {
+        make_folders, write_dropin, write_job, load_anew, start_process};
+    struct unit unit;
+    int code = open_unit(&unit, units, "worker", id, err);
 
-    name_unit(unit, sizeof(unit), "worker", id);
-    if (code == 0)
-        code = np_folder_make(start->dir, start->attempt <= 1, err);
-    if (code == 0 && units->cache)
-        code = np_make_dirs(units->cache, err);
-    if (code == 0)
-        code = write_dropin(units, unit, start, err);
-    if (code == 0)
-        code = write_job(units, id, start, err);
-    if (code == 0)
-        code = load_anew(units, bus, unit, &path, err);
-    if (code == 0) {
-        np_systemd_text(bus, path, UNIT, "ActiveState", state, sizeof(state));
-        if (!is_down(state))
-            code = np_err_set(err, -EBUSY, "systemd: %s is %s already", unit, state);
-    }
-    if (code == 0) {
-        np_systemd_call(bus, "ResetFailedUnit", unit, NULL, &none);
-        last = began(bus, path);
-        code = np_systemd_call(bus, "StartUnit", unit, "replace", err);
-    }
-    if (code == 0)
-        code = await_process(bus, path, unit, last, ret_worker, err);
-    if (code == -ETIMEDOUT) /* it must not begin once the run is another try's */
-        np_systemd_call(bus, "StopUnit", unit, "replace", &none);
-    free(path);
-    np_systemd_close(bus);
+    unit.start = how;
+    unit.worker = ret_worker;
+    for (size_t i = 0; i < sizeof(steps) / sizeof(*steps) && code == 0; i++)
+        code = steps[i](&unit, err);
+    close_unit(&unit);
     return code;
 }
 
-int np_units_find(
-    struct np_units *units, int64_t id, struct np_worker *ret_worker, struct np_err *err)
+static int find(
+    const struct np_units *units, int64_t id, struct np_worker *ret_worker, struct np_err *err)
 {
-    char unit[64], state[32], *path = NULL;
-    struct sd_bus *bus = NULL;
-    int code = join(units, &bus, err);
+    char state[32];
+    struct unit unit;
+    int code = open_unit(&unit, units, "worker", id, err);
 
-    name_unit(unit, sizeof(unit), "worker", id);
     if (code == 0)
-        code = np_systemd_load(bus, unit, &path, err);
+        code = load(&unit, err);
     if (code == 0) {
-        np_systemd_text(bus, path, UNIT, "ActiveState", state, sizeof(state));
-        code = is_down(state) || !*state ? np_err_set(err, -ESRCH, "%s has no process", unit)
-                                         : await_process(bus, path, unit, 0, ret_worker, err);
+        read_state(&unit, state);
+        code = is_down(state) || !*state ? np_err_set(err, -ESRCH, "%s has no process", unit.name)
+                                         : await_process(&unit, 0, ret_worker, err);
     }
-    free(path);
-    np_systemd_close(bus);
+    close_unit(&unit);
     return code;
 }
 
@@ -380,72 +320,139 @@ int np_units_find(
 /* Where a process that never came to nnpipe's own code was stopped: systemd.exec(5), "process exit codes". */
 static const char *step_of(int64_t status)
 {
-    return status == 203   ? "nnpipe cannot be run"
-           : status == 208 ? "the job cannot be read"
-           : status == 218 ? "its rights cannot be dropped"
-           : status == 226
-               ? "its view of the file system cannot be made: does this machine let users "
-                 "have namespaces?"
-           : status == 228 ? "its system calls cannot be filtered"
-           : status == 217
-               ? "it cannot have a user namespace: does this machine let users have them?"
-               : "its sandbox cannot be made";
+    static const struct {
+        int status;
+        const char *text;
+    } steps[] = {
+        {203, "nnpipe cannot be run"},
+        {208, "the job cannot be read"},
+        {217, "it cannot have a user namespace: does this machine let users have them?"},
+        {218, "its rights cannot be dropped"},
+        {226, "its view of the file system cannot be made: does this machine let users have "
+              "namespaces?"},
+        {228, "its system calls cannot be filtered"},
+    };
+
+    for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++)
+        if (steps[i].status == status)
+            return steps[i].text;
+    return "its sandbox cannot be made";
 }
 
-static void read_result(
-    struct sd_bus *bus, const char *path, const char *unit, struct np_worker_exit *exit)
+static void read_result(const struct unit *unit, struct np_worker_exit *exit)
 {
-    const int64_t how = np_systemd_number(bus, path, SERVICE, "ExecMainCode", 'i');
-    const int64_t status = np_systemd_number(bus, path, SERVICE, "ExecMainStatus", 'i');
+    const int64_t how = np_systemd_number(unit->bus, unit->path, SERVICE, "ExecMainCode", 'i');
+    const int64_t status = np_systemd_number(unit->bus, unit->path, SERVICE, "ExecMainStatus", 'i');
     char result[32];
 
-    np_systemd_text(bus, path, SERVICE, "Result", result, sizeof(result));
+    np_systemd_text(unit->bus, unit->path, SERVICE, "Result", result, sizeof(result));
     if (how == CLD_KILLED || how == CLD_DUMPED)
         exit->signal = (int)status;
     if (strcmp(result, "oom-kill") == 0)
-        snprintf(exit->reason, sizeof(exit->reason), NP_UNITS_NO_MEMORY);
+        snprintf(exit->reason, sizeof(exit->reason), NP_WORKER_NO_MEMORY);
     else if (how == CLD_EXITED && status >= 200 && status < 250)
         snprintf(exit->reason, sizeof(exit->reason),
             "systemd could not start it: %s (status %lld; `journalctl --user -u %s`)",
-            step_of(status), (long long)status, unit);
+            step_of(status), (long long)status, unit->name);
 }
 
-void np_units_end(struct np_units *units, int64_t id, struct np_worker_exit *exit)
+static void end(const struct np_units *units, int64_t id, struct np_worker_exit *exit)
 {
-    char unit[64], state[32], *path = NULL;
+    char state[32];
     struct np_err none = {0};
-    struct sd_bus *bus = NULL;
+    struct unit unit;
 
-    name_unit(unit, sizeof(unit), "worker", id);
-    if (join(units, &bus, &none) == 0 && np_systemd_load(bus, unit, &path, &none) == 0) {
+    if (open_unit(&unit, units, "worker", id, &none) == 0 && load(&unit, &none) == 0) {
         for (int i = 0; i < LOOKS; i++, rest()) { /* systemd sees its end when we do, or soon */
-            np_systemd_text(bus, path, UNIT, "ActiveState", state, sizeof(state));
+            read_state(&unit, state);
             if (is_down(state) || !*state)
                 break;
         }
         if (exit->code < 0 && !exit->signal)
-            read_result(bus, path, unit, exit);
-        np_systemd_call(bus, "ResetFailedUnit", unit, NULL, &none);
+            read_result(&unit, exit);
+        np_systemd_call(unit.bus, "ResetFailedUnit", unit.name, NULL, &none);
     }
-    remove_files(units, id, unit);
-    free(path);
-    np_systemd_close(bus);
+    remove_files(&unit);
+    close_unit(&unit);
 }
 
-int np_units_tell_ended(struct np_units *units, int64_t id, const char *text, struct np_err *err)
+static int notify(const struct np_units *units, int64_t id, const char *text, struct np_err *err)
 {
-    char unit[64], name[32], *folder = work_dir(units, "ended");
-    struct sd_bus *bus = NULL;
-    int code = join(units, &bus, err);
+    struct unit unit;
+    int code = open_unit(&unit, units, "ended", id, err);
 
-    snprintf(name, sizeof(name), "%lld", (long long)id);
-    name_unit(unit, sizeof(unit), "ended", id);
     if (code == 0)
-        code = folder ? write_file(folder, name, text, err)
-                      : np_err_set(err, -ENOMEM, "out of memory");
+        code = write_input(&unit, "ended", text, err);
     if (code == 0)
-        code = np_systemd_call(bus, "StartUnit", unit, "replace", err);
-    np_free(folder);
-    np_systemd_close(bus);
+        code = np_systemd_call(unit.bus, "StartUnit", unit.name, "replace", err);
+    close_unit(&unit);
     return code;
+}
+
+/* --- open ------------------------------------------------------------------------------------- */
+
+static int look_for_template(const struct units *units, struct np_err *err)
+{
+    char state[32] = "";
+    struct unit unit;
+    int code = open_unit(&unit, &units->base, "worker", 0, err);
+
+    if (code == 0)
+        code = load(&unit, err);
+    if (code == 0) {
+        np_systemd_text(unit.bus, unit.path, UNIT, "LoadState", state, sizeof(state));
+        if (strcmp(state, "loaded") != 0)
+            code = np_err_set(err, -ENOENT,
+                "systemd does not know nnpipe-worker@.service (%s): install it, then `systemctl "
+                "--user daemon-reload`",
+                *state ? state : "no answer");
+    }
+    close_unit(&unit);
+    return code;
+}
+
+static char *cache_dir(void)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+
+    if (cache && *cache == '/')
+        return np_format("%s/nnpipe", cache);
+    return home && *home == '/' ? np_format("%s/.cache/nnpipe", home) : NULL;
+}
+
+int np_units_open(struct np_units **ret_units, struct np_err *err)
+{
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    struct np_err first = {0};
+
+    if (!runtime || *runtime != '/')
+        return np_err_set(err, -EHOSTDOWN,
+            "XDG_RUNTIME_DIR is not set: there is no systemd here that could start units");
+    struct units *units = np_alloc(sizeof(*units));
+    *units = (struct units){.base = {.start = start, .find = find, .end = end, .notify = notify},
+        .runtime = np_strdup(runtime),
+        .cache = cache_dir()};
+    int code = look_for_template(units, &first);
+    if (code < 0 && code != -ENOENT) {
+        units->over_private = true;
+        code = look_for_template(units, err);
+    } else if (code < 0) {
+        *err = first;
+    }
+    if (code < 0)
+        np_units_close(&units->base);
+    else
+        *ret_units = &units->base;
+    return code;
+}
+
+void np_units_close(struct np_units *base)
+{
+    struct units *units = (struct units *)base;
+
+    if (!units)
+        return;
+    np_free(units->runtime);
+    np_free(units->cache);
+    np_free(units);
 }

@@ -1,5 +1,5 @@
 /* See access.h. */
-#include "daemon/service/http/access.h"
+#include "daemon/service/access.h"
 
 const char *const np_deed_names[NP_NR_DEEDS] = {
     "submit", "list", "read", "control", "token", "manage", "health"};

@@ -1,14 +1,11 @@
-/* A run as JSON: RUN of docs/SERVICE.md. */
+/* See run_json.h. */
+#include "daemon/service/run_json.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/service/service_parts.h"
-
-const char *np_service_owner(const struct np_service *service, const struct np_entry *entry)
-{
-    return *entry->user ? entry->user : np_names_of(service->names, entry->uid, NULL);
-}
+#include "daemon/service/service_limits.h"
 
 /* What a run's own process said, on one line: it ends up on others' terminals. */
 static void write_word(struct np_json *json, const char *key, const char *text)
@@ -22,11 +19,10 @@ static void write_word(struct np_json *json, const char *key, const char *text)
 
 /* What holds a queued run back now; "": its turn. */
 static void say_wait(
-    const struct np_service *service, const struct np_entry *entry, char *text, size_t bytes)
+    const struct np_service *service, const struct np_service_run *run, char *text, size_t bytes)
 {
     const struct np_service_options *options = &service->options;
-    const struct np_service_run *run = np_service_run_of(service, entry->id);
-    const int drained = np_dispatch_drained(options->devices, options->nr_devices, entry);
+    const int drained = np_dispatch_drained(options->devices, options->nr_devices, &run->entry);
 
     *text = '\0';
     if (service->held)
@@ -34,7 +30,7 @@ static void say_wait(
     else if (drained >= 0)
         snprintf(text, bytes, "%s is drained; `nnpipe undrain %s` lets runs start there",
             options->devices[drained].name, options->devices[drained].name);
-    else if (run && run->full)
+    else if (run->full)
         snprintf(text, bytes,
             "it waits for another run of its owner to end: %lld may run at a time "
             "(limits.running_per_user)",
@@ -43,12 +39,13 @@ static void say_wait(
 
 /* What is in the queue's file; else what holds a queued run back now. */
 static void write_reason(
-    const struct np_service *service, struct np_json *json, const struct np_entry *entry)
+    const struct np_service *service, struct np_json *json, const struct np_service_run *run)
 {
+    const struct np_entry *entry = &run->entry;
     char text[160] = "";
 
     if (!*entry->reason && entry->state == NP_ENTRY_QUEUED)
-        say_wait(service, entry, text, sizeof(text));
+        say_wait(service, run, text, sizeof(text));
     write_word(json, "reason", *text ? text : entry->reason);
 }
 
@@ -84,12 +81,14 @@ static void write_overrides(struct np_json *json, const char *lines)
 }
 
 void np_service_write_run(const struct np_service *service, struct np_json *json,
-    const struct np_entry *entry, bool whole)
+    const struct np_service_run *run, bool whole)
 {
+    const struct np_entry *entry = &run->entry;
+
     np_json_int(json, "id", entry->id);
     np_json_text(json, "name", entry->name);
     np_json_text(json, "state", np_entry_states[entry->state]);
-    np_json_text(json, "owner", whole ? np_service_owner(service, entry) : "");
+    np_json_text(json, "owner", whole ? np_book_owner(service, entry) : "");
     np_json_real(json, "uid", whole ? (double)entry->uid : NAN);
     np_json_text(json, "path", whole ? entry->path : "");
     np_json_text(json, "device", entry->device);
@@ -103,12 +102,12 @@ void np_service_write_run(const struct np_service *service, struct np_json *json
     np_json_int(json, "retries", entry->retries);
     np_json_int(json, "attempts", entry->attempt);
     write_time(json, "time_limit", entry->time_limit_s);
-    np_json_real(json, "ran", np_service_ran(service, entry));
+    np_json_real(json, "ran", np_service_ran(run));
     np_json_real(json, "memory", entry->memory_bytes > 0 ? (double)entry->memory_bytes : NAN);
     np_json_real(json, "cpus", entry->cpus > 0 ? entry->cpus : NAN);
     write_overrides(json, whole ? entry->overrides : NULL);
     if (whole)
-        write_reason(service, json, entry);
+        write_reason(service, json, run);
     else
         np_json_text(json, "reason", "");
     np_json_text(json, "dir", whole ? entry->dir : NULL);
@@ -117,5 +116,5 @@ void np_service_write_run(const struct np_service *service, struct np_json *json
     write_time(json, "started", entry->started);
     write_time(json, "ended", entry->ended);
     write_time(json, "not_before", entry->not_before);
-    write_progress(json, np_service_progress(service, entry->id));
+    write_progress(json, &run->progress);
 }

@@ -1,0 +1,186 @@
+/* See book.h. */
+#include "daemon/service/book.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+
+double np_service_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+double np_service_ticks(void)
+{
+    return (double)np_now_ns() * 1e-9;
+}
+
+int np_service_wake_on(struct np_service *service, int fd, struct np_err *err)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+
+    if (epoll_ctl(service->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
+        return np_err_set(err, -errno, "the service cannot wait: %s", strerror(errno));
+    return 0;
+}
+
+/* --- runs ------------------------------------------------------------------------------------- */
+
+static int index_of(const struct np_service *service, int64_t id)
+{
+    int low = 0, high = service->nr_runs;
+
+    while (low < high) {
+        const int middle = (low + high) / 2;
+
+        if (service->runs[middle]->entry.id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < service->nr_runs && service->runs[low]->entry.id == id ? low : -1;
+}
+
+struct np_service_run *np_book_run(const struct np_service *service, int64_t id)
+{
+    const int i = index_of(service, id);
+
+    return i < 0 ? NULL : service->runs[i];
+}
+
+int np_book_make_room(struct np_service *service, struct np_err *err)
+{
+    const size_t nr = (size_t)service->nr_runs + 1;
+    int code = np_try_grow(&service->runs, &service->runs_room, nr, sizeof(*service->runs), err);
+
+    if (code == 0)
+        code = np_try_grow(
+            &service->entries, &service->entries_room, nr, sizeof(*service->entries), err);
+    return code;
+}
+
+static void free_run(struct np_service_run *run)
+{
+    np_errand_end(&run->errand, false, 0);
+    np_worker_forget(&run->found);
+    np_worker_forget(&run->worker);
+    np_entry_fini(&run->entry);
+    np_free(run);
+}
+
+static struct np_service_run *new_run(const struct np_entry *entry, struct np_err *err)
+{
+    struct np_service_run *run = np_alloc(sizeof(*run));
+    struct np_err none = {0};
+
+    run->entry = *entry;
+    run->worker = run->found = NP_NO_WORKER;
+    run->errand.child = NP_NO_CHILD;
+    run->spare = -1;
+    run->progress = np_progress_unknown;
+    run->entry.config = run->entry.environment = NULL; /* the queue's file has them */
+    run->entry.path = np_try_strdup(entry->path, &none);
+    run->entry.dir = np_try_strdup(entry->dir, &none);
+    run->entry.overrides = np_try_strdup(entry->overrides, &none);
+    run->entry.on_end = np_try_strdup(entry->on_end, &none);
+    if (none.code == 0)
+        return run;
+    free_run(run);
+    np_err_set(err, none.code, "%s", none.text);
+    return NULL;
+}
+
+int np_book_add(void *context, const struct np_entry *entry, struct np_err *err)
+{
+    struct np_service *service = context;
+    struct np_service_run *run;
+    int code = np_book_make_room(service, err);
+
+    if (code < 0)
+        return code;
+    if (!(run = new_run(entry, err)))
+        return -ENOMEM;
+    service->runs[service->nr_runs] = run;
+    service->entries[service->nr_runs++] = &run->entry;
+    service->version++;
+    return 0;
+}
+
+void np_book_drop(struct np_service *service, struct np_service_run *run)
+{
+    const int index = index_of(service, run->entry.id);
+    const size_t after = (size_t)(service->nr_runs - index - 1);
+
+    memmove(&service->runs[index], &service->runs[index + 1], after * sizeof(*service->runs));
+    memmove(
+        &service->entries[index], &service->entries[index + 1], after * sizeof(*service->entries));
+    service->nr_runs--;
+    service->version++;
+    free_run(run);
+}
+
+const struct np_entry *np_book_find(const struct np_service *service, int64_t id)
+{
+    const struct np_service_run *run = np_book_run(service, id);
+
+    return run ? &run->entry : NULL;
+}
+
+const char *np_book_owner(const struct np_service *service, const struct np_entry *entry)
+{
+    return *entry->user ? entry->user : np_names_of(service->names, entry->uid, NULL);
+}
+
+void np_book_name_user(const struct np_service *service, struct np_entry *entry)
+{
+    bool is_name;
+    const char *name = np_names_of(service->names, entry->uid, &is_name);
+
+    if (is_name && !*entry->user)
+        snprintf(entry->user, sizeof(entry->user), "%s", name);
+}
+
+/* --- their workers ---------------------------------------------------------------------------- */
+
+void np_book_new_worker(struct np_service_run *run)
+{
+    run->progress = np_progress_unknown;
+    run->ended = run->never_began = run->unstarted = run->hung = run->noted = false;
+    run->starting = run->lost = run->no_lock = run->over = run->read = run->absent = false;
+    run->silent = run->wants_room = false;
+    run->room_until = 0; /* what it was told holds for one start */
+    run->told = run->killed = run->listen_at = 0;
+    run->used = 0;
+    run->at = -1;
+    run->went_on = run->born = np_service_ticks();
+    run->lived_s = 0;
+}
+
+void np_service_request_stop(struct np_service_run *run)
+{
+    if (run->worker.pid == 0 || run->told > 0)
+        return;
+    run->told = np_service_ticks();
+    np_worker_signal(&run->worker, SIGTERM);
+}
+
+void np_book_take_worker(
+    struct np_service *service, struct np_service_run *run, const struct np_worker *worker)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+
+    run->worker = *worker;
+    /* Where that cannot be, its end is seen with the next tick. */
+    epoll_ctl(service->epoll_fd, EPOLL_CTL_ADD, run->worker.pid_fd, &event);
+    if (run->entry.state != NP_ENTRY_RUNNING || service->stopping)
+        np_service_request_stop(run);
+}

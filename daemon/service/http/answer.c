@@ -1,0 +1,406 @@
+/* See answer.h. */
+#include "daemon/service/http/answer.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/service/http/http_peers.h"
+#include "daemon/service/run_json.h"
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+
+#define MAX_WAIT_S  60.0
+#define MAX_OWN     (NP_MAX_WAITS / 2) /* waits of the service's own user and root */
+#define MAX_TCP     (NP_MAX_WAITS / 8)
+#define MAX_OTHERS  (NP_MAX_WAITS / 8) /* of each */
+#define MAX_VALUES  1000               /* of a body */
+#define MAX_SECONDS 1e9
+
+void np_answer_json(struct np_call *call, unsigned status)
+{
+    const char *text = np_json_end(&call->routes->json);
+
+    if (!text) {
+        status = 500;
+        text = "{\"error\": {\"code\": \"internal\", \"text\": \"out of memory\"}}\n";
+    }
+    call->routes->answers[status / 100]++;
+    np_http_reply(call->held, status, "application/json", text, strlen(text), NULL);
+}
+
+/* What a caller sees of it depends on who that is. */
+static void tag_of(const struct np_call *call, char *tag, size_t bytes)
+{
+    const struct np_service *service = call->routes->service;
+    const struct np_caller *caller = &call->request->caller;
+
+    snprintf(tag, bytes, "\"%.0f-%d-%llu-%d%d%d-%u\"", service->began, (int)getpid(),
+        (unsigned long long)service->version, caller->socket, caller->token, caller->user,
+        (unsigned)caller->uid);
+}
+
+void np_answer_tagged(struct np_call *call)
+{
+    const char *text = np_json_end(&call->routes->json);
+    char tag[96];
+    const struct np_http_field field = {"ETag", tag};
+
+    if (!text) {
+        np_answer_json(call, 500);
+        return;
+    }
+    tag_of(call, tag, sizeof(tag));
+    call->routes->answers[2]++;
+    np_http_reply(call->held, 200, "application/json", text, strlen(text), &field);
+}
+
+bool np_answer_unchanged(struct np_call *call)
+{
+    const char *known = np_http_field(call->request, "If-None-Match");
+    char tag[96];
+    const struct np_http_field field = {"ETag", tag};
+
+    tag_of(call, tag, sizeof(tag));
+    if (!known || !strstr(known, tag))
+        return false;
+    call->routes->answers[3]++;
+    np_http_reply(call->held, 304, "application/json", "", 0, &field);
+    return true;
+}
+
+void np_answer_text(
+    struct np_call *call, const char *type, const char *text, size_t bytes, const char *next)
+{
+    const struct np_http_field field = {"X-Next", next};
+
+    call->routes->answers[2]++;
+    np_http_reply(call->held, 200, type, text, bytes, next ? &field : NULL);
+}
+
+void np_answer_nothing(struct np_call *call)
+{
+    call->routes->answers[2]++;
+    np_http_reply(call->held, 204, "application/json", "", 0, NULL);
+}
+
+void np_answer_error(
+    struct np_call *call, unsigned status, const char *code, const char *format, ...)
+{
+    struct np_json *json = &call->routes->json;
+    char text[1024];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    np_json_begin(json, NULL);
+    np_json_open(json, "error", '{');
+    np_json_text(json, "code", code);
+    np_json_text(json, "text", text);
+    np_json_close(json, '}');
+    np_answer_json(call, status);
+}
+
+void np_answer_failure(struct np_call *call, int code, const struct np_err *err)
+{
+    switch (code) {
+    case -ENOENT: np_answer_error(call, 404, "not_found", "%s", err->text); break;
+    case -EINVAL:
+    case -EBUSY: np_answer_error(call, 409, "conflict", "%s", err->text); break;
+    case -EAGAIN: np_answer_error(call, 503, "busy", "%s", err->text); break;
+    case -ENODEV: np_answer_error(call, 422, "config", "%s", err->text); break;
+    case -ENOSPC: np_answer_error(call, 507, "disk", "%s", err->text); break;
+    case -EDQUOT: np_answer_error(call, 429, "limit", "%s", err->text); break;
+    default: np_answer_error(call, 500, "internal", "%s", err->text);
+    }
+}
+
+void np_answer_too_large(struct np_call *call, const char *what)
+{
+    np_answer_error(call, 413, "limit", "%s is larger than the %lld bytes of limits.config_bytes",
+        what, (long long)call->routes->service->options.limits.config_bytes);
+}
+
+void np_answer_high_priority(struct np_call *call)
+{
+    np_answer_error(call, 403, "limit",
+        "members of this box may give priorities up to %lld (limits.priority_max)",
+        (long long)call->routes->service->options.limits.priority_max);
+}
+
+/* --- a run ------------------------------------------------------------------------------------ */
+
+bool np_is_known(const struct np_call *call)
+{
+    const struct np_caller *caller = &call->request->caller;
+
+    return caller->socket || caller->token || caller->user;
+}
+
+/* A command may hold a secret: it is for those alone who may read what the run says. */
+static void write_fields(struct np_call *call, const struct np_service_run *run)
+{
+    const struct np_service *service = call->routes->service;
+    struct np_json *json = &call->routes->json;
+    const struct np_entry *entry = &run->entry;
+
+    np_service_write_run(service, json, run, np_is_known(call));
+    np_json_text(json, "on_end",
+        np_access_may(&service->access, &call->request->caller, NP_ACTION_READ, entry->uid)
+            ? entry->on_end
+            : NULL);
+}
+
+void np_write_run(struct np_call *call, const char *key, const struct np_service_run *run)
+{
+    struct np_json *json = &call->routes->json;
+
+    np_json_open(json, key, '{');
+    write_fields(call, run);
+    np_json_close(json, '}');
+}
+
+void np_answer_run(struct np_call *call, const struct np_service_run *run, unsigned status)
+{
+    np_json_begin(&call->routes->json, NULL);
+    write_fields(call, run);
+    np_answer_json(call, status);
+}
+
+/* --- later ------------------------------------------------------------------------------------ */
+
+static bool is_own(const struct np_routes *routes, const struct np_caller *caller)
+{
+    return caller->socket &&
+           (caller->uid == 0 || caller->uid == routes->service->access.service_uid);
+}
+
+/* Nobody can take all the places: the service's own user and root have some that are theirs alone. */
+static bool may_wait(const struct np_routes *routes, const struct np_caller *caller)
+{
+    const bool own = is_own(routes, caller);
+    const int most = own ? MAX_OWN : caller->socket ? MAX_OTHERS : MAX_TCP;
+    int same = 0, others = 0;
+
+    for (int i = 0; i < routes->nr_waits; i++) {
+        const struct np_caller *waits = &routes->waits[i].request->caller;
+        const bool waits_own = is_own(routes, waits);
+
+        others += !waits_own;
+        same += own ? waits_own : np_peer_is_same(waits, caller) && waits->token == caller->token;
+    }
+    return same < most && (own || others < NP_MAX_WAITS - MAX_OWN);
+}
+
+struct np_wait *np_answer_later(struct np_call *call, enum np_wait_for what)
+{
+    struct np_routes *routes = call->routes;
+
+    if (!may_wait(routes, &call->request->caller)) {
+        np_answer_error(
+            call, 503, "busy", "too many of your requests wait already; ask again later");
+        return NULL;
+    }
+    struct np_wait *wait = &routes->waits[routes->nr_waits++];
+    *wait = (struct np_wait){.what = what,
+        .request = np_http_hold(call->request),
+        .id = call->id,
+        .until_ns = np_now_ns(),
+        .child = {.fd = -1, .epoll_fd = -1}};
+    return wait;
+}
+
+struct np_call np_call_of(struct np_routes *routes, const struct np_wait *wait)
+{
+    return (struct np_call){.routes = routes,
+        .request = wait->request,
+        .held = wait->request->held,
+        .id = wait->id,
+        .run = wait->id > 0 ? np_book_run(routes->service, wait->id) : NULL};
+}
+
+/* --- the query -------------------------------------------------------------------------------- */
+
+bool np_query_whole(
+    struct np_call *call, const char *name, int64_t least, int64_t most, int64_t *ret_value)
+{
+    const char *text = np_http_query(call->request, name);
+    char *end;
+
+    if (!text)
+        return true;
+    errno = 0;
+    const long long value = strtoll(text, &end, 10);
+    if (strspn(text, "0123456789") != strlen(text) || end == text || errno || value < least ||
+        value > most) {
+        np_answer_error(call, 400, "invalid", "%s: expected a whole number, %lld to %lld", name,
+            (long long)least, (long long)most);
+        return false;
+    }
+    *ret_value = value;
+    return true;
+}
+
+bool np_query_seconds(struct np_call *call, const char *name, double *ret_seconds)
+{
+    const char *text = np_http_query(call->request, name);
+
+    if (!text)
+        return true;
+    const size_t digits = strspn(text, "0123456789"),
+                 more = text[digits] == '.' ? strspn(text + digits + 1, "0123456789") : 0;
+    const double seconds = strtod(text, NULL);
+    if (digits == 0 || digits > 9 || text[digits + (more ? more + 1 : 0)]) {
+        np_answer_error(call, 400, "invalid", "%s: expected seconds, as 2.5", name);
+        return false;
+    }
+    *ret_seconds = seconds < MAX_WAIT_S ? seconds : MAX_WAIT_S;
+    return true;
+}
+
+static unsigned state_of(const char *word, size_t bytes)
+{
+    for (int i = 0; i < NP_NR_ENTRY_STATES; i++)
+        if (strlen(np_entry_states[i]) == bytes && memcmp(np_entry_states[i], word, bytes) == 0)
+            return 1u << i;
+    return 0;
+}
+
+bool np_query_states(struct np_call *call, const char *name, unsigned *ret_states)
+{
+    const char *text = np_http_query(call->request, name);
+    unsigned states = 0;
+
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        const unsigned state = state_of(at, strcspn(at, ","));
+
+        if (!state) {
+            np_answer_error(call, 400, "invalid",
+                "%s: '%.*s' is no state: docs/SERVICE.md names them", name, (int)strcspn(at, ","),
+                at);
+            return false;
+        }
+        states |= state;
+    }
+    *ret_states = states;
+    return true;
+}
+
+/* --- bodies ----------------------------------------------------------------------------------- */
+
+static bool is_among(const char *const *keys, const char *key)
+{
+    for (; *keys; keys++)
+        if (strcmp(*keys, key) == 0)
+            return true;
+    return false;
+}
+
+/* Has it no more values than any request has? A body of half a million would take all others' time. */
+static bool is_small(const char *text, size_t bytes)
+{
+    bool in_text = false;
+    int nr = 0;
+
+    for (size_t i = 0; i < bytes && nr <= MAX_VALUES; i++)
+        if (in_text && text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            in_text = !in_text;
+        else if (!in_text)
+            nr += text[i] == ',' || text[i] == '[' || text[i] == '{';
+    return nr <= MAX_VALUES;
+}
+
+struct np_node *np_body_of(struct np_call *call, const char *const *keys)
+{
+    struct np_node *body = NULL;
+    struct np_err err = {0};
+
+    if (!is_small(call->request->body, call->request->body_bytes)) {
+        np_answer_error(call, 400, "invalid", "the body has more than %d values", MAX_VALUES);
+        return NULL;
+    }
+    if (np_json_parse(call->request->body, call->request->body_bytes, &body, &err) < 0) {
+        np_answer_error(call, 400, "invalid", "the body is not JSON: %s", err.text);
+        return NULL;
+    }
+    for (int i = 0; body->kind == NP_NODE_MAP && i < body->nr_items; i++)
+        if (!is_among(keys, body->items[i]->key)) {
+            np_answer_error(call, 400, "invalid", "\"%s\": no such key", body->items[i]->key);
+            np_node_free(body);
+            return NULL;
+        }
+    if (body->kind == NP_NODE_MAP)
+        return body;
+    np_answer_error(call, 400, "invalid", "the body is not an object");
+    np_node_free(body);
+    return NULL;
+}
+
+const char *np_body_text(
+    const struct np_node *body, const char *key, const char *fallback, size_t most)
+{
+    const struct np_node *node = np_node_get(body, key);
+
+    if (!node)
+        return fallback;
+    if (node->kind != NP_NODE_SCALAR || !node->quoted || strlen(node->text) > most)
+        return NULL;
+    return node->text;
+}
+
+bool np_body_whole(
+    const struct np_node *body, const char *key, int64_t least, int64_t most, int64_t *ret_value)
+{
+    const struct np_node *node = np_node_get(body, key);
+    char *end;
+
+    if (!node)
+        return true;
+    if (node->kind != NP_NODE_SCALAR || node->quoted || !*node->text)
+        return false;
+    errno = 0;
+    const long long value = strtoll(node->text, &end, 10);
+    if (errno || *end || value < least || value > most)
+        return false;
+    *ret_value = value;
+    return true;
+}
+
+bool np_body_seconds(const struct np_node *body, const char *key, double *ret_seconds)
+{
+    const struct np_node *node = np_node_get(body, key);
+    char *end;
+
+    if (!node)
+        return true;
+    if (node->kind == NP_NODE_SCALAR && !node->quoted && !*node->text) { /* null */
+        *ret_seconds = 0;
+        return true;
+    }
+    if (node->kind != NP_NODE_SCALAR || node->quoted || !strchr("0123456789", *node->text))
+        return false;
+    const double seconds = strtod(node->text, &end);
+    if (*end || !(seconds > 0 && seconds <= MAX_SECONDS))
+        return false;
+    *ret_seconds = seconds;
+    return true;
+}
+
+bool np_body_bool(const struct np_node *body, const char *key, bool *ret_value)
+{
+    const struct np_node *node = np_node_get(body, key);
+
+    if (!node)
+        return true;
+    if (node->kind != NP_NODE_SCALAR || node->quoted ||
+        (strcmp(node->text, "true") != 0 && strcmp(node->text, "false") != 0))
+        return false;
+    *ret_value = strcmp(node->text, "true") == 0;
+    return true;
+}

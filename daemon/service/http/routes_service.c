@@ -1,0 +1,431 @@
+/* The service itself: its devices, its settings, tokens, health, metrics for Prometheus, and its page. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "build_id.h"
+#include "daemon/service/devices.h"
+#include "daemon/service/http/routes_parts.h"
+#include "daemon/service/service.h"
+#include "daemon/service/service_limits.h"
+#include "daemon/service/service_queue.h"
+#include "daemon/ui/page.h"
+#include "loader/base/clock.h"
+
+#define KNOWN_NS    2000000000 /* that an answer of the disk's holds for */
+#define PROBE_BYTES 65536      /* more than the queue's next changes take */
+
+static int count_runs(const struct np_service *service, enum np_entry_state state)
+{
+    int n = 0;
+
+    for (int i = 0; i < service->nr_runs; i++)
+        n += service->entries[i]->state == state;
+    return n;
+}
+
+static bool is_on_device(const struct np_entry *entry, const struct np_slotted *device)
+{
+    return np_entry_has_worker(entry) && strcmp(entry->assigned, device->name) == 0;
+}
+
+static const char *state_of(const struct np_slotted *device)
+{
+    return *device->gone                           ? "gone"
+           : device->drained                       ? "drained"
+           : np_device_is_suspect(&device->health) ? "suspect"
+                                                   : "ok";
+}
+
+void np_route_devices(struct np_call *call)
+{
+    const struct np_service *service = call->routes->service;
+    const struct np_service_options *options = &service->options;
+    struct np_json *json = &call->routes->json;
+
+    np_json_begin(json, NULL);
+    np_json_open(json, "devices", '[');
+    for (int d = 0; d < options->nr_devices; d++) {
+        np_json_open(json, NULL, '{');
+        np_json_text(json, "name", options->devices[d].name);
+        np_json_int(json, "slots", options->devices[d].nr_slots);
+        np_json_text(json, "state", state_of(&options->devices[d]));
+        np_json_text(json, "reason",
+            *options->devices[d].gone                           ? options->devices[d].gone
+            : np_device_is_suspect(&options->devices[d].health) ? options->devices[d].health.why
+                                                                : "");
+        np_json_open(json, "runs", '[');
+        for (int i = 0; i < service->nr_runs; i++)
+            if (is_on_device(service->entries[i], &options->devices[d]))
+                np_json_item(json, (double)service->entries[i]->id);
+        np_json_close(json, ']');
+        np_json_close(json, '}');
+    }
+    np_json_close(json, ']');
+    np_answer_json(call, 200);
+}
+
+/* {"device": NAME, "drained": BOOL} */
+void np_route_drain(struct np_call *call)
+{
+    static const char *const keys[] = {"device", "drained", NULL};
+    struct np_node *body = np_body_of(call, keys);
+    const char *device = body ? np_body_text(body, "device", NULL, 31) : NULL;
+    struct np_err err = {0};
+    bool drained = false;
+
+    if (!body)
+        return;
+    if (!device || !np_node_get(body, "drained") || !np_body_bool(body, "drained", &drained)) {
+        np_answer_error(
+            call, 400, "invalid", "expected {\"device\": NAME, \"drained\": true or false}");
+    } else {
+        const int code = np_devices_drain(call->routes->service, device, drained, &err);
+
+        if (code < 0)
+            np_answer_failure(call, code, &err);
+        else
+            np_route_devices(call);
+    }
+    np_node_free(body);
+}
+
+/* What the page needs to know of who looks at it. */
+static void write_caller(struct np_call *call)
+{
+    const struct np_caller *caller = &call->request->caller;
+    struct np_json *json = &call->routes->json;
+
+    np_json_open(json, "caller", '{');
+    np_json_real(json, "uid", caller->socket || caller->user ? (double)caller->uid : NAN);
+    np_json_bool(json, "token", caller->token || caller->user);
+    np_json_bool(json, "all_runs",
+        np_access_may(&call->routes->service->access, caller, NP_ACTION_CONTROL, (uid_t)-1));
+    np_json_close(json, '}');
+}
+
+void np_route_service(struct np_call *call)
+{
+    const struct np_service *service = call->routes->service;
+    struct np_json *json = &call->routes->json;
+
+    np_json_begin(json, NULL);
+    np_json_text(json, "version", NP_COMMIT);
+    np_json_int(json, "pid", getpid());
+    np_json_real(json, "started", service->began);
+    np_json_text(json, "mode", service->access.for_box ? "box" : "user");
+    np_json_text(json, "state_dir", np_is_known(call) ? service->start.dir : "");
+    np_json_bool(json, "held", service->held);
+    np_json_int(json, "queued", count_runs(service, NP_ENTRY_QUEUED));
+    np_json_int(json, "running", count_runs(service, NP_ENTRY_RUNNING));
+    write_caller(call);
+    np_answer_json(call, 200);
+}
+
+/* {"held": BOOL} */
+void np_route_hold_all(struct np_call *call)
+{
+    static const char *const keys[] = {"held", NULL};
+    struct np_node *body = np_body_of(call, keys);
+    struct np_err err = {0};
+    bool held = false;
+
+    if (!body)
+        return;
+    if (!np_node_get(body, "held") || !np_body_bool(body, "held", &held)) {
+        np_answer_error(call, 400, "invalid", "expected {\"held\": true or false}");
+    } else {
+        const int code = np_devices_hold_all(call->routes->service, held, &err);
+
+        if (code < 0)
+            np_answer_failure(call, code, &err);
+        else
+            np_route_service(call);
+    }
+    np_node_free(body);
+}
+
+void np_route_reload(struct np_call *call)
+{
+    struct np_err err = {0};
+
+    if (np_service_reload(call->routes->service, &err) < 0)
+        np_answer_error(call, 422, "config", "nothing is changed: %s", err.text);
+    else
+        np_answer_nothing(call);
+}
+
+/* --- tokens ----------------------------------------------------------------------------------- */
+
+void np_route_new_token(struct np_call *call)
+{
+    const uid_t uid = call->request->caller.uid;
+    char token[NP_TOKEN_CHARS + 1];
+    struct np_err err = {0};
+    const int code = np_service_new_token(call->routes->service, uid, token, &err);
+
+    if (code < 0) {
+        np_answer_failure(call, code, &err);
+        return;
+    }
+    np_json_begin(&call->routes->json, NULL);
+    np_json_int(&call->routes->json, "uid", uid);
+    np_json_text(&call->routes->json, "token", token);
+    np_answer_json(call, 201);
+}
+
+/* Root may take back anybody's: of one who is not of the group any more, say. */
+void np_route_drop_token(struct np_call *call)
+{
+    const struct np_caller *caller = &call->request->caller;
+    const bool is_root =
+        caller->uid == 0 || caller->uid == call->routes->service->access.service_uid;
+    int64_t uid = caller->uid;
+    struct np_err err = {0};
+    int code;
+
+    if (!np_query_whole(call, "uid", 0, UINT32_MAX, &uid))
+        return;
+    if (uid != caller->uid && !is_root)
+        np_answer_error(call, 403, "forbidden", "a token is taken back by its user, or by root");
+    else if ((code = np_service_drop_token(call->routes->service, (uid_t)uid, &err)) < 0)
+        np_answer_failure(call, code, &err);
+    else
+        np_answer_nothing(call);
+}
+
+/* --- health ----------------------------------------------------------------------------------- */
+
+/* Some bytes without a name, and gone when they are closed. -errno: what the queue would meet, too. */
+static int probe(const char *dir)
+{
+    static const char nothing[PROBE_BYTES];
+    const int fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    int code = 0;
+
+    if (fd < 0)
+        return errno == EOPNOTSUPP || errno == EISDIR ? 0
+                                                      : -errno; /* such a file system: no word */
+    for (size_t used = 0; used < PROBE_BYTES && code == 0;) {
+        const ssize_t nr = write(fd, nothing + used, PROBE_BYTES - used);
+
+        if (nr <= 0)
+            code = nr < 0 ? -errno : -ENOSPC;
+        else
+            used += (size_t)nr;
+    }
+    close(fd);
+    return code;
+}
+
+static const char *problem_of(struct np_routes *routes)
+{
+    struct np_health *health = &routes->health;
+    const char *dir = routes->service->start.dir;
+
+    if (routes->service->replaced)
+        return NP_REPLACED ", which starts no runs until then";
+    if (np_now_ns() < health->until_ns)
+        return health->problem;
+    const int code = probe(dir);
+    health->until_ns = np_now_ns() + KNOWN_NS;
+    health->problem[0] = '\0';
+    if (code < 0)
+        snprintf(health->problem, sizeof(health->problem), "%s: the queue cannot be written: %s",
+            dir, strerror(-code));
+    return health->problem;
+}
+
+/* The service itself is well with them: they are listed, and `ok` stays. */
+static void write_suspects(struct np_json *json, const struct np_service_options *options)
+{
+    char text[400];
+
+    for (int i = 0; i < options->nr_devices; i++)
+        if (np_device_is_suspect(&options->devices[i].health)) {
+            snprintf(text, sizeof(text), "%s is set aside, starts die there: %s",
+                options->devices[i].name, options->devices[i].health.why);
+            np_json_text(json, NULL, text);
+        }
+}
+
+static void write_limits(struct np_json *json, const struct np_service *service)
+{
+    char text[NP_LIMITS_TEXT];
+
+    if (np_service_lacks_limits(service, text, sizeof(text)))
+        np_json_text(json, NULL, text);
+}
+
+void np_route_health(struct np_call *call)
+{
+    struct np_json *json = &call->routes->json;
+    const char *problem = problem_of(call->routes);
+    const bool stops = call->routes->service->stopping, ok = !*problem && !stops;
+
+    np_json_begin(json, NULL);
+    np_json_bool(json, "ok", ok);
+    np_json_text(json, "state", stops ? "stopping" : "serving");
+    np_json_open(json, "problems", '[');
+    if (*problem)
+        np_json_text(json, NULL, problem);
+    if (*call->routes->service->problem)
+        np_json_text(json, NULL, call->routes->service->problem);
+    write_limits(json, call->routes->service);
+    write_suspects(json, &call->routes->service->options);
+    np_json_close(json, ']');
+    np_answer_json(call, ok ? 200 : 503);
+}
+
+/* --- Prometheus' text format, version 0.0.4 ------------------------------------------------------- */
+
+static void head(FILE *out, const char *name, const char *type, const char *help)
+{
+    fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* key="text" */
+static void label(FILE *out, const char *key, const char *text)
+{
+    fprintf(out, "%s=\"", key);
+    for (; *text; text++)
+        if (*text == '\n')
+            fputs("\\n", out);
+        else if (*text == '"' || *text == '\\')
+            fprintf(out, "\\%c", *text);
+        else
+            fputc(*text, out);
+    fputc('"', out);
+}
+
+struct gauge {
+    const char *name, *help;
+    size_t offset; /* of a double in struct np_progress */
+};
+#define AT(member) offsetof(struct np_progress, member)
+static const struct gauge gauges[] = {
+    {"nnpipe_run_step", "Steps done; fewer where a run went back to a checkpoint.", AT(step)},
+    {"nnpipe_run_planned_steps", "Steps that it will have done when it ends.", AT(total_steps)},
+    {"nnpipe_run_epoch", "Epochs done, with their fraction.", AT(epoch)},
+    {"nnpipe_run_loss", "Training loss, lately.", AT(loss)},
+    {"nnpipe_run_accuracy_ratio", "Of the last evaluation.", AT(accuracy)},
+    {"nnpipe_run_images_per_second", "Lately.", AT(images_per_second)},
+    {"nnpipe_run_stall_ratio",
+        "Of the time, lately, in which the device had nothing to do for want of a batch.",
+        AT(stall_ratio)},
+    {"nnpipe_run_remaining_seconds", "Until it ends, as it goes now.", AT(eta_seconds)},
+    {"nnpipe_run_report_timestamp_seconds", "When its process last said something.", AT(said)},
+};
+
+/* Of runs that have a process: those that wait or are over leave no series behind. */
+static void write_gauge(FILE *out, const struct np_service *service, const struct gauge *gauge)
+{
+
+    head(out, gauge->name, "gauge", gauge->help);
+    for (int i = 0; i < service->nr_runs; i++) {
+        const struct np_progress *progress = &service->runs[i]->progress;
+        double value;
+
+        memcpy(&value, (const char *)progress + gauge->offset, sizeof(value));
+        if (!np_entry_has_worker(service->entries[i]) || isnan(progress->said) || isnan(value))
+            continue;
+        fprintf(out, "%s{id=\"%lld\",", gauge->name, (long long)service->entries[i]->id);
+        label(out, "name", service->entries[i]->name);
+        fputc(',', out);
+        label(out, "device", service->entries[i]->assigned);
+        fprintf(out, "} %.15g\n", value);
+    }
+}
+
+static void write_devices(FILE *out, const struct np_service *service)
+{
+    const struct np_service_options *options = &service->options;
+
+    for (int what = 0; what < 2; what++) {
+        const char *name = what ? "nnpipe_device_runs" : "nnpipe_device_slots";
+
+        head(out, name, "gauge",
+            what ? "Runs that a device has." : "Runs that a device is given at a time.");
+        for (int d = 0; d < options->nr_devices; d++) {
+            int n = what ? 0 : options->devices[d].nr_slots;
+
+            for (int i = 0; what && i < service->nr_runs; i++)
+                n += is_on_device(service->entries[i], &options->devices[d]);
+            fprintf(out, "%s{", name);
+            label(out, "device", options->devices[d].name);
+            fprintf(out, "} %d\n", n);
+        }
+    }
+}
+
+static void write_suspect_gauge(FILE *out, const struct np_service_options *options)
+{
+    head(out, "nnpipe_device_suspect", "gauge",
+        "1 where start after start died: no run is started there for a while.");
+    for (int d = 0; d < options->nr_devices; d++) {
+        fputs("nnpipe_device_suspect{", out);
+        label(out, "device", options->devices[d].name);
+        fprintf(out, "} %d\n", np_device_is_suspect(&options->devices[d].health));
+    }
+}
+
+static void write_service(FILE *out, struct np_routes *routes)
+{
+    const struct np_service *service = routes->service;
+
+    head(out, "nnpipe_info", "gauge", "The program.");
+    fputs("nnpipe_info{", out);
+    label(out, "version", NP_COMMIT);
+    fputs("} 1\n", out);
+    head(out, "nnpipe_start_time_seconds", "gauge", "When the service was started.");
+    fprintf(out, "nnpipe_start_time_seconds %.3f\n", service->began);
+    head(out, "nnpipe_healthy", "gauge", "As /healthz says: 0 where something is wrong.");
+    fprintf(out, "nnpipe_healthy %d\n", !*problem_of(routes) && !service->stopping);
+    head(out, "nnpipe_http_responses_total", "counter", "Answers by the class of their status.");
+    for (int class = 2; class <= 5; class ++)
+        fprintf(out, "nnpipe_http_responses_total{class=\"%dxx\"} %llu\n", class,
+            (unsigned long long)routes->answers[class]);
+    head(out, "nnpipe_runs", "gauge", "Runs of the queue by state.");
+    for (int s = 0; s < NP_NR_ENTRY_STATES; s++)
+        fprintf(out, "nnpipe_runs{state=\"%s\"} %d\n", np_entry_states[s],
+            count_runs(service, (enum np_entry_state)s));
+}
+
+void np_route_prometheus(struct np_call *call)
+{
+    const struct np_service *service = call->routes->service;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    if (!out) {
+        np_answer_error(call, 500, "internal", "out of memory");
+        return;
+    }
+    write_service(out, call->routes);
+    write_devices(out, service);
+    write_suspect_gauge(out, &service->options);
+    for (size_t i = 0; i < sizeof(gauges) / sizeof(*gauges); i++)
+        write_gauge(out, service, &gauges[i]);
+    if (fclose(out) == 0)
+        np_answer_text(call, "text/plain; version=0.0.4; charset=utf-8", text, bytes, NULL);
+    else
+        np_answer_error(call, 500, "internal", "out of memory");
+    free(text);
+}
+
+/* --- the page --------------------------------------------------------------------------------- */
+
+void np_route_page(struct np_call *call)
+{
+    struct np_asset asset;
+
+    if (np_page_asset(call->request->path, &asset))
+        np_answer_text(call, asset.type, asset.bytes, asset.nr_bytes, NULL);
+    else
+        np_answer_error(call, 404, "not_found", "there is no %s", call->request->path);
+}
