@@ -1,20 +1,9 @@
 /* profile.html: profile.json and the script and style of the service's page that draw it, in one file that
  * needs no other and no network. Its policy runs no script but these: each has the file's own random nonce. */
-#include <errno.h>
-#include <string.h>
 #include <sys/random.h>
 
 #include "daemon/analysis/profile.h"
 #include "daemon/ui/page.h"
-#include "loader/base/mem.h"
-
-static void put_asset(FILE *out, const char *path)
-{
-    struct np_asset asset;
-
-    if (np_page_asset(path, &asset))
-        fwrite(asset.bytes, 1, asset.nr_bytes, out);
-}
 
 /* In JSON a '<' stands in texts alone, and may be written so: no name can end the script or open a comment. */
 static void put_json(FILE *out, const char *json)
@@ -43,7 +32,7 @@ void np_profile_html_to(const char *json, FILE *out)
         "<meta name=\"color-scheme\" content=\"light dark\">\n<title>nnpipe profile</title>\n"
         "<style nonce=\"%s\">\n",
         nonce, nonce, nonce);
-    put_asset(out, "/assets/profile.css");
+    np_page_put("/assets/profile.css", out);
     fputs("</style>\n</head>\n<body>\n<main id=\"report\" class=\"report\"><noscript>JavaScript "
           "draws this "
           "report; profile.json holds the same as text.</noscript></main>\n"
@@ -51,33 +40,19 @@ void np_profile_html_to(const char *json, FILE *out)
         out);
     put_json(out, json);
     fprintf(out, "</script>\n<script nonce=\"%s\">\n", nonce);
-    put_asset(out, "/assets/words.js");
-    put_asset(out, "/assets/profile.js");
+    np_page_put("/assets/words.js", out);
+    np_page_put("/assets/profile.js", out);
     fputs("drawProfile(JSON.parse($(\"profile\").textContent), $(\"report\"));\n</script>\n"
           "</body>\n</html>\n",
         out);
 }
 
-/* Beside the old one, and then in its place. */
+static void put(FILE *out, const void *json)
+{
+    np_profile_html_to(json, out);
+}
+
 int np_profile_html(const char *json, const char *path, struct np_err *err)
 {
-    char *beside = np_format("%s.new", path);
-    FILE *out = fopen(beside, "we");
-    int code = out ? 0 : -errno;
-
-    if (out) {
-        np_profile_html_to(json, out);
-        const bool bad = ferror(out) != 0;
-        if (fclose(out) != 0 || bad)
-            code = errno ? -errno : -EIO;
-    }
-    if (code == 0 && rename(beside, path) < 0)
-        code = -errno;
-    if (code < 0) {
-        if (out)
-            remove(beside);
-        np_err_set(err, code, "%s: cannot be written: %s", path, strerror(-code));
-    }
-    np_free(beside);
-    return code;
+    return np_page_write(path, put, json, err);
 }

@@ -2,7 +2,10 @@
  * libjs-dygraphs. */
 #include "daemon/ui/page.h"
 
+#include <errno.h>
 #include <string.h>
+
+#include "loader/base/mem.h"
 
 /* name and name_end: the file's bytes. */
 #define FILE_BYTES(name, path)                                                                     \
@@ -12,6 +15,7 @@
 
 FILE_BYTES(np_page_html, "daemon/ui/page/index.html")
 FILE_BYTES(np_page_css, "daemon/ui/page/page.css")
+FILE_BYTES(np_page_curves_css, "daemon/ui/page/curves.css")
 FILE_BYTES(np_page_profile_css, "daemon/ui/page/profile.css")
 FILE_BYTES(np_page_words, "daemon/ui/page/words.js")
 FILE_BYTES(np_page_ask, "daemon/ui/page/ask.js")
@@ -29,6 +33,7 @@ struct file {
 static const struct file files[] = {
     {"/", "text/html; charset=utf-8", np_page_html, np_page_html_end},
     {"/assets/page.css", "text/css; charset=utf-8", np_page_css, np_page_css_end},
+    {"/assets/curves.css", "text/css; charset=utf-8", np_page_curves_css, np_page_curves_css_end},
     {"/assets/profile.css", "text/css; charset=utf-8", np_page_profile_css,
         np_page_profile_css_end},
     {"/assets/words.js", "text/javascript; charset=utf-8", np_page_words, np_page_words_end},
@@ -53,4 +58,35 @@ bool np_page_asset(const char *path, struct np_asset *ret_asset)
             return true;
         }
     return false;
+}
+
+void np_page_put(const char *path, FILE *out)
+{
+    struct np_asset asset;
+
+    if (np_page_asset(path, &asset))
+        fwrite(asset.bytes, 1, asset.nr_bytes, out);
+}
+
+int np_page_write(const char *path, np_put_fn *put, const void *what, struct np_err *err)
+{
+    char *beside = np_format("%s.new", path);
+    FILE *out = fopen(beside, "we");
+    int code = out ? 0 : -errno;
+
+    if (out) {
+        put(out, what);
+        const bool bad = ferror(out) != 0;
+        if (fclose(out) != 0 || bad)
+            code = errno ? -errno : -EIO;
+    }
+    if (code == 0 && rename(beside, path) < 0)
+        code = -errno;
+    if (code < 0) {
+        if (out)
+            remove(beside);
+        np_err_set(err, code, "%s: cannot be written: %s", path, strerror(-code));
+    }
+    np_free(beside);
+    return code;
 }

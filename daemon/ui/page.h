@@ -4,6 +4,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
+
+#include "loader/base/err.h"
 
 struct np_asset {
     const char *type;
@@ -12,5 +15,10 @@ struct np_asset {
 };
 /* path: "/", "/assets/dygraph.js", "/openapi.json". false: there is none of that path. */
 bool np_page_asset(const char *path, struct np_asset *ret_asset);
+void np_page_put(const char *path, FILE *out); /* its bytes */
+
+typedef void np_put_fn(FILE *out, const void *what);
+/* A file that is seen whole or as it was: `put` writes one beside it, which is then renamed. */
+int np_page_write(const char *path, np_put_fn *put, const void *what, struct np_err *err);
 
 #endif
