@@ -59,7 +59,7 @@ static int cuda_ordinal(const char *name)
 
 static const struct builtin *find_builtin(const char *name)
 {
-    for (const struct builtin *row = builtins; row->name != NULL; row++)
+    for (const struct builtin *row = builtins; row->name; row++)
         if (strcasecmp(row->name, name) == 0)
             return row;
     return NULL;
@@ -70,7 +70,7 @@ bool np_device_find(const char *word, char name[NP_DEVICE_NAME])
     const struct builtin *row = find_builtin(word);
     const int ordinal = cuda_ordinal(word);
 
-    if (row != NULL)
+    if (row)
         snprintf(name, NP_DEVICE_NAME, "%s", row->name);
     else if (ordinal >= 0 && isdigit((unsigned char)word[strlen(word) - 1]))
         snprintf(name, NP_DEVICE_NAME, "cuda:%d", ordinal);
@@ -89,18 +89,16 @@ static int open_with(const struct np_device_ops *ops, const struct np_plan_ops *
 {
     struct opened *opened = np_alloc(sizeof(*opened));
 
-    if (opened == NULL)
-        return np_err_set(err, -ENOMEM, "%s: out of memory", name);
     struct np_device *device = &opened->device;
     device->ops = ops;
     device->plan_ops = plan_ops;
     device->pinned = np_page_allocator;
     device->auto_precision = NP_F32;
     snprintf(device->name, sizeof(device->name), "%s", name);
-    int result = ops->open(device, options, err);
-    if (result < 0) {
+    int code = ops->open(device, options, err);
+    if (code < 0) {
         np_free(opened);
-        return result;
+        return code;
     }
     opened->library = library;
     *ret_device = device;
@@ -113,17 +111,17 @@ static int open_cuda(
     const struct np_plugin *plugin;
     void *library;
     char name[32];
-    int result = np_plugin_find(&library, &plugin, err);
+    int code = np_plugin_find(&library, &plugin, err);
 
     snprintf(name, sizeof(name), "cuda:%d", options->ordinal);
-    if (result < 0) {
+    if (code < 0) {
         np_err_context(err, "%s", name);
-        return result;
+        return code;
     }
-    result = open_with(plugin->ops, plugin->plan_ops, name, options, library, ret_device, err);
-    if (result < 0)
+    code = open_with(plugin->ops, plugin->plan_ops, name, options, library, ret_device, err);
+    if (code < 0)
         dlclose(library);
-    return result;
+    return code;
 }
 
 /* The first GPU, or the CPU, which then knows why where there seems to be a GPU. */
@@ -138,13 +136,13 @@ static int open_auto(
     mine.ordinal = 0;
     if (open_cuda(&mine, ret_device, &why) == 0)
         return 0;
-    int result = open_with(row->ops, row->plan_ops, row->name, &mine, NULL, ret_device, err);
-    if (result == 0 && np_gpu_sign(sign, sizeof(sign)))
+    int code = open_with(row->ops, row->plan_ops, row->name, &mine, NULL, ret_device, err);
+    if (code == 0 && np_gpu_sign(sign, sizeof(sign)))
         snprintf((*ret_device)->passed_over, sizeof((*ret_device)->passed_over),
             "device: auto took the CPU, and there seems to be an NVIDIA GPU (%s): %s; `nnpipe "
             "devices` says what was found",
             sign, why.text);
-    return result;
+    return code;
 }
 
 int np_device_open(const char *name, const struct np_device_options *options,
@@ -160,7 +158,7 @@ int np_device_open(const char *name, const struct np_device_options *options,
         return open_cuda(&mine, ret_device, err);
     }
     row = find_builtin(name);
-    if (row == NULL)
+    if (!row)
         return np_err_set(
             err, -EINVAL, "there is no device '%s': expected " NP_DEVICE_NAMES " or sim", name);
     return open_with(row->ops, row->plan_ops, name, &mine, NULL, ret_device, err);
@@ -168,12 +166,12 @@ int np_device_open(const char *name, const struct np_device_options *options,
 
 void np_device_close(struct np_device *device)
 {
-    if (device == NULL)
+    if (!device)
         return;
     void *library = ((struct opened *)device)->library; /* device is its first field */
     device->ops->close(device);
     np_free(device);
-    if (library != NULL)
+    if (library)
         dlclose(library);
 }
 
@@ -295,14 +293,14 @@ int np_device_doctor(const char *name, np_found_fn found, void *context, struct 
 {
     const struct np_plugin *plugin;
     void *library;
-    int ordinal = cuda_ordinal(name), result = np_plugin_find(&library, &plugin, err);
+    int ordinal = cuda_ordinal(name), code = np_plugin_find(&library, &plugin, err);
 
-    if (result < 0)
-        return result;
-    result = plugin->doctor ? plugin->doctor(ordinal < 0 ? 0 : ordinal, found, context, err)
-                            : np_err_set(err, -ENOSYS, "%s: the plugin measures nothing", name);
+    if (code < 0)
+        return code;
+    code = plugin->doctor ? plugin->doctor(ordinal < 0 ? 0 : ordinal, found, context, err)
+                          : np_err_set(err, -ENOSYS, "%s: the plugin measures nothing", name);
     dlclose(library);
-    return result;
+    return code;
 }
 
 /* --- the config ---------------------------------------------------------------------------- */
@@ -329,7 +327,7 @@ int np_device_parse(const struct np_node *node, char **ret_name,
     const struct np_node *args = NULL;
     const char *name = "auto";
 
-    if (node != NULL && (!np_node_named(node, &name, &args) || !np_device_find(name, canonical))) {
+    if (node && (!np_node_named(node, &name, &args) || !np_device_find(name, canonical))) {
         np_report_add(report, node->line, node->column,
             "device: expected " NP_DEVICE_NAMES " or {sim: {...}}%s%.40s%s",
             node->kind == NP_NODE_SCALAR ? ", not '" : "",
@@ -337,9 +335,9 @@ int np_device_parse(const struct np_node *node, char **ret_name,
             node->kind == NP_NODE_SCALAR ? "'" : "");
         return -EINVAL;
     }
-    if (node != NULL)
+    if (node)
         name = canonical;
-    if (args != NULL && strcmp(name, "sim") != 0) {
+    if (args && strcmp(name, "sim") != 0) {
         np_report_add(report, args->line, args->column, "device: %s takes no options", name);
         return -EINVAL;
     }
@@ -347,10 +345,7 @@ int np_device_parse(const struct np_node *node, char **ret_name,
         np_options_parse(sim_table, args, "device.sim", NULL, &options, report) < 0)
         return -EINVAL;
     options.ordinal = cuda_ordinal(name) > 0 ? cuda_ordinal(name) : 0;
-    char *copy = np_strdup(name);
-    if (copy == NULL)
-        return -ENOMEM;
-    *ret_name = copy;
+    *ret_name = np_strdup(name);
     *ret_options = options;
     return 0;
 }

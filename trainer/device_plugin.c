@@ -19,11 +19,11 @@ static int check(
     void *symbol = dlsym(library, "np_plugin_cuda");
     plugin_fn entry;
 
-    if (symbol == NULL)
+    if (!symbol)
         return np_err_set(err, -ENOEXEC, "%s is no nnpipe plugin: it has no np_plugin_cuda", path);
     memcpy(&entry, &symbol, sizeof(entry)); /* ISO C has no cast from an object pointer */
     const struct np_plugin *plugin = entry();
-    if (plugin == NULL)
+    if (!plugin)
         return np_err_set(err, -ENOEXEC, "%s: np_plugin_cuda gave nothing", path);
     if (plugin->version != NP_PLUGIN_VERSION)
         return np_err_set(err, -EPROTO,
@@ -44,19 +44,19 @@ int np_plugin_load(
     if (strchr(path, '/') != NULL && access(path, F_OK) != 0)
         return np_err_set(err, -ENOENT, "%s: no such file", path);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) {
+    if (!library) {
         const char *why = dlerror();
-        bool absent = strchr(path, '/') == NULL && why != NULL &&
-                      strncmp(why, path, strlen(path)) == 0 && strstr(why, "No such file") != NULL;
+        bool absent = strchr(path, '/') == NULL && why && strncmp(why, path, strlen(path)) == 0 &&
+                      strstr(why, "No such file") != NULL;
         return np_err_set(err, absent ? -ENOENT : -ENOEXEC, "%s does not load: %s", path,
             why ? why : "unknown reason");
     }
-    int result = check(path, library, ret_plugin, err);
-    if (result < 0)
+    int code = check(path, library, ret_plugin, err);
+    if (code < 0)
         dlclose(library);
     else
         *ret_library = library;
-    return result;
+    return code;
 }
 
 int np_plugin_find(void **ret_library, const struct np_plugin **ret_plugin, struct np_err *err)
@@ -65,26 +65,26 @@ int np_plugin_find(void **ret_library, const struct np_plugin **ret_plugin, stru
     char exe[PATH_MAX] = "", path[PATH_MAX + 64];
     ssize_t length = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
     struct np_err why = {0};
-    int result = -ENOENT;
+    int code = -ENOENT;
 
     exe[length > 0 ? length : 0] = '\0';
     char *slash = strrchr(exe, '/');
-    if (slash != NULL)
+    if (slash)
         slash[1] = '\0';
-    for (int i = 0; i < 2 && slash != NULL && result == -ENOENT; i++) {
+    for (int i = 0; i < 2 && slash && code == -ENOENT; i++) {
         why = (struct np_err){0};
         snprintf(path, sizeof(path), "%s%s" NP_PLUGIN_FILE, exe, places[i]);
-        result = np_plugin_load(path, ret_library, ret_plugin, &why);
+        code = np_plugin_load(path, ret_library, ret_plugin, &why);
     }
-    if (result == -ENOENT) {
+    if (code == -ENOENT) {
         why = (struct np_err){0};
-        result = np_plugin_load(NP_PLUGIN_FILE, ret_library, ret_plugin, &why);
+        code = np_plugin_load(NP_PLUGIN_FILE, ret_library, ret_plugin, &why);
     }
-    if (result == -ENOENT)
+    if (code == -ENOENT)
         return np_err_set(err, -ENOENT,
             "no CUDA plugin: " NP_PLUGIN_FILE " is neither in %s nor in %s../lib/nnpipe nor on the "
             "library path; `make` builds it where nvcc and cuDNN are installed; device: cpu needs "
             "neither",
             exe, exe);
-    return result < 0 ? np_err_set(err, result, "%s", why.text) : 0;
+    return code < 0 ? np_err_set(err, code, "%s", why.text) : 0;
 }

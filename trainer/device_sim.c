@@ -41,14 +41,11 @@ static int sim_open(
 {
     struct sim *sim = np_alloc(sizeof(*sim));
 
-    if (sim == NULL)
-        return np_err_set(err, -ENOMEM, "sim: out of memory");
-    sim->makes_rows = options->makes_rows;
-    sim->resizer = np_resizer_new(NULL);
-    if (sim->resizer == NULL) {
+    if (!(sim->resizer = np_resizer_new(err))) {
         np_free(sim);
-        return np_err_set(err, -ENOMEM, "sim: out of memory");
+        return -ENOMEM;
     }
+    sim->makes_rows = options->makes_rows;
     sim->bytes_per_ns = options->h2d_gbps > 0 ? options->h2d_gbps : 25;
     sim->step_ns = (uint64_t)(options->step_ms * 1e6);
     device->state = sim;
@@ -218,7 +215,7 @@ struct np_plan {
 
 static void plan_free(struct np_plan *plan)
 {
-    if (plan == NULL)
+    if (!plan)
         return;
     for (int i = 0; i <= NP_ARRAY_GRADS; i++)
         np_free(plan->arrays[i]);
@@ -233,17 +230,15 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
 
     (void)eval;
     (void)options;
-    if (plan == NULL)
-        return np_err_set(err, -ENOMEM, "sim: out of memory");
     plan->sim = device->state;
     plan->batch = train->batch;
     plan->classes = train->classes;
     for (int i = 0; i <= NP_ARRAY_GRADS; i++) {
         plan->elements[i] = i == NP_ARRAY_BUFFERS ? train->nr_buffers : train->nr_params;
-        plan->arrays[i] = np_alloc_array(plan->elements[i] + 1, sizeof(float));
-        if (plan->arrays[i] == NULL) {
+        plan->arrays[i] = np_try_array(plan->elements[i], sizeof(float), err);
+        if (!plan->arrays[i]) {
             plan_free(plan);
-            return np_err_set(err, -ENOMEM, "sim: out of memory for the parameters");
+            return np_err_context(err, "the network's parameters");
         }
     }
     *ret_plan = plan;

@@ -174,21 +174,15 @@ static void place_all(
     }
 }
 
-int np_memory_plan(
-    const struct np_graph *graph, const int *when, struct np_memory *ret_memory, struct np_err *err)
+void np_memory_plan(const struct np_graph *graph, const int *when, struct np_memory *ret_memory)
 {
     size_t n = (size_t)graph->nr_tensors;
     struct life *lives = np_alloc_array(n, sizeof(*lives));
     struct life **roots = np_alloc_array(n, sizeof(struct life *));
     struct place *busy = np_alloc_array(n, sizeof(*busy));
     struct np_memory memory = {.offsets = np_alloc_array(n, sizeof(uint64_t))};
-    int nr_roots = 0, code = 0;
+    int nr_roots = 0;
 
-    if (!lives || !roots || !busy || !memory.offsets) {
-        np_memory_fini(&memory);
-        code = np_err_set(err, -ENOMEM, "no memory to plan %d tensors", graph->nr_tensors);
-        goto out;
-    }
     find_lives(graph, when, lives);
     take_places(graph, when, lives);
     for (size_t t = 0; t < n; t++) {
@@ -201,11 +195,9 @@ int np_memory_plan(
         if (lives[t].used)
             memory.offsets[t] = memory.offsets[lives[t].root];
     *ret_memory = memory;
-out:
     np_free(busy);
     np_free(roots);
     np_free(lives);
-    return code;
 }
 
 void np_memory_fini(struct np_memory *memory)

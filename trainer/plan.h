@@ -18,8 +18,7 @@ struct np_memory {
 };
 /* when: (nr_nodes) time of each node, not falling; nodes of one time may overlap in any order
  * across rows, and gradients of weights may come last of their time. NULL: one after the other. */
-int np_memory_plan(const struct np_graph *graph, const int *when, struct np_memory *ret_memory,
-    struct np_err *err);
+void np_memory_plan(const struct np_graph *graph, const int *when, struct np_memory *ret_memory);
 void np_memory_fini(struct np_memory *memory);
 /* The operand whose place out 0 may take, or -1. */
 int np_op_in_place(const struct np_op_node *node, int in);

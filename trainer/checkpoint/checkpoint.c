@@ -35,21 +35,19 @@ static void list_fini(struct list *list)
     np_free(list->tensors);
 }
 
-static int list_init(struct list *list, int room)
+static void list_init(struct list *list, int room)
 {
     *list = (struct list){0};
     list->tensors = np_alloc_array((size_t)room, sizeof(*list->tensors));
     list->names = np_alloc_array((size_t)room, sizeof(*list->names));
-    return list->tensors && list->names ? 0 : -ENOMEM;
 }
 
-/* name: owned from now on; NULL: out of memory. */
-static int list_add(
+/* name: owned from now on. */
+static void list_add(
     struct list *list, char *name, const struct np_tensor *tensor, const float *data)
 {
-    if (name == NULL)
-        return -ENOMEM;
     struct np_st_tensor *entry = &list->tensors[list->n];
+
     list->names[list->n++] = name;
     *entry = (struct np_st_tensor){.name = name,
         .dtype = "F32",
@@ -58,58 +56,54 @@ static int list_add(
         .bytes = np_tensor_elements(tensor) * sizeof(float)};
     for (int i = 0; i < tensor->nr_dims; i++)
         entry->dims[i] = tensor->dims[i];
-    return 0;
 }
 
 /* The batchnorm whose buffer this is counts its batches: "bn1.running_mean" gives
  * "bn1.num_batches_tracked", anything else NULL. np_free. */
-static bool counts_batches(const struct np_tensor *tensor, char **ret_name)
+static char *batch_count_of(const struct np_tensor *tensor)
 {
     static const char suffix[] = ".running_mean";
-    size_t length = strlen(tensor->name), tail = sizeof(suffix) - 1;
+    const size_t length = strlen(tensor->name), tail = sizeof(suffix) - 1;
 
     if (tensor->role != NP_ROLE_BUFFER || length < tail ||
         strcmp(tensor->name + length - tail, suffix) != 0)
-        return false;
-    *ret_name = np_format("%.*s.num_batches_tracked", (int)(length - tail), tensor->name);
-    return true;
+        return NULL;
+    return np_format("%.*s.num_batches_tracked", (int)(length - tail), tensor->name);
 }
 
-static int list_weights(
+static void list_weights(
     struct list *list, const struct np_checkpoint *checkpoint, const int64_t *nr_batches)
 {
     const struct np_graph *graph = checkpoint->graph;
-    int result = list_init(list, 2 * graph->nr_tensors);
-    char *name;
 
-    for (int i = 0; i < graph->nr_tensors && result == 0; i++) {
+    list_init(list, 2 * graph->nr_tensors);
+    for (int i = 0; i < graph->nr_tensors; i++) {
         const struct np_tensor *tensor = &graph->tensors[i];
+
         if (!np_tensor_is_weight(tensor))
             continue;
-        result = list_add(list, np_strdup(tensor->name), tensor,
+        list_add(list, np_strdup(tensor->name), tensor,
             tensor->role == NP_ROLE_PARAM ? checkpoint->params : checkpoint->buffers);
-        if (result < 0 || !counts_batches(tensor, &name))
+        char *name = batch_count_of(tensor);
+
+        if (!name)
             continue;
-        if (name == NULL)
-            return -ENOMEM;
         list->names[list->n] = name;
         list->tensors[list->n++] =
             (struct np_st_tensor){.name = name, .dtype = "I64", .data = nr_batches, .bytes = 8};
     }
-    return result;
 }
 
-static int list_optimizer(struct list *list, const struct np_checkpoint *checkpoint)
+static void list_optimizer(struct list *list, const struct np_checkpoint *checkpoint)
 {
     const struct np_graph *graph = checkpoint->graph;
-    int result = list_init(list, 2 * graph->nr_tensors);
 
+    list_init(list, 2 * graph->nr_tensors);
     for (int s = 0; s < 2; s++)
-        for (int i = 0; i < graph->nr_tensors && checkpoint->state[s] && result == 0; i++)
+        for (int i = 0; i < graph->nr_tensors && checkpoint->state[s]; i++)
             if (graph->tensors[i].role == NP_ROLE_PARAM)
-                result = list_add(list, np_format("state%d.%s", s, graph->tensors[i].name),
+                list_add(list, np_format("state%d.%s", s, graph->tensors[i].name),
                     &graph->tensors[i], checkpoint->state[s]);
-    return result;
 }
 
 static int write_tensors(struct np_io *io, const char *folder, int which,
@@ -119,52 +113,52 @@ static int write_tensors(struct np_io *io, const char *folder, int which,
     const int64_t nr_batches = (int64_t)checkpoint->position.step;
     char path[PATH_MAX];
     struct list list;
-    int result = which == NP_FILE_WEIGHTS ? list_weights(&list, checkpoint, &nr_batches)
-                                          : list_optimizer(&list, checkpoint);
 
-    snprintf(path, sizeof(path), "%s/%s", folder, np_manifest_files[which]);
-    if (result < 0)
-        np_err_set(err, result, "%s: out of memory", path);
+    if (which == NP_FILE_WEIGHTS)
+        list_weights(&list, checkpoint, &nr_batches);
     else
-        result = np_st_write(io, path, list.tensors, list.n, metadata,
-            &manifest->files[which].bytes, &manifest->files[which].xxh3, err);
+        list_optimizer(&list, checkpoint);
+    snprintf(path, sizeof(path), "%s/%s", folder, np_manifest_files[which]);
+    const int code = np_st_write(io, path, list.tensors, list.n, metadata,
+        &manifest->files[which].bytes, &manifest->files[which].xxh3, err);
+
     list_fini(&list);
-    return result;
+    return code;
 }
 
 static int write_manifest(struct np_io *io, const char *folder, const struct np_manifest *manifest,
     const char *facts_json, struct np_err *err)
 {
     char path[PATH_MAX], *text = NULL;
-    int fd, result = np_manifest_dump(manifest, facts_json, &text, err);
+    int fd, code = np_manifest_dump(manifest, facts_json, &text, err);
 
-    if (result < 0)
-        return result;
+    if (code < 0)
+        return code;
     snprintf(path, sizeof(path), "%s/" NP_MANIFEST, folder);
-    result = np_io_create(io, path, &fd, err);
-    if (result == 0) {
-        result = np_io_append(io, fd, text, strlen(text), err);
-        int closed = np_io_sync_close(io, fd, result < 0 ? NULL : err);
-        if (result == 0)
-            result = closed;
+    code = np_io_create(io, path, &fd, err);
+    if (code == 0) {
+        code = np_io_append(io, fd, text, strlen(text), err);
+        int closed = np_io_sync_close(io, fd, code < 0 ? NULL : err);
+        if (code == 0)
+            code = closed;
     }
     free(text);
-    return result;
+    return code;
 }
 
 static int write_folder(struct np_io *io, const char *folder,
     const struct np_checkpoint *checkpoint, struct np_err *err)
 {
     struct np_manifest manifest = {.position = checkpoint->position};
-    int result = 0;
+    int code = 0;
 
     if (mkdir(folder, 0777) < 0)
         return np_err_set(err, -errno, "cannot create %s: %s", folder, strerror(errno));
-    for (int which = 0; which < NP_NR_FILES && result == 0; which++)
-        result = write_tensors(io, folder, which, checkpoint, &manifest, err);
-    if (result == 0)
-        result = write_manifest(io, folder, &manifest, checkpoint->facts_json, err);
-    return result == 0 ? np_io_sync_dir(io, folder, err) : result;
+    for (int which = 0; which < NP_NR_FILES && code == 0; which++)
+        code = write_tensors(io, folder, which, checkpoint, &manifest, err);
+    if (code == 0)
+        code = write_manifest(io, folder, &manifest, checkpoint->facts_json, err);
+    return code == 0 ? np_io_sync_dir(io, folder, err) : code;
 }
 
 /* folder becomes final. One of the same step makes room under a name that np_checkpoint_latest()
@@ -173,14 +167,14 @@ static int put_in_place(
     struct np_io *io, const char *folder, const char *final, const char *old, struct np_err *err)
 {
     bool replaces = access(final, F_OK) == 0;
-    int result = replaces ? np_io_rename(io, final, old, err) : 0;
+    int code = replaces ? np_io_rename(io, final, old, err) : 0;
 
-    if (result < 0)
-        return result;
-    result = np_io_rename(io, folder, final, err);
-    if (result < 0 && replaces)
+    if (code < 0)
+        return code;
+    code = np_io_rename(io, folder, final, err);
+    if (code < 0 && replaces)
         np_io_rename(io, old, final, NULL);
-    return result;
+    return code;
 }
 
 /* Weights that are no numbers would push good ones out of the folder, and no run goes on from them:
@@ -215,12 +209,12 @@ int np_checkpoint_write(
     char folder[PATH_MAX], final[PATH_MAX], old[PATH_MAX];
     uint64_t step = checkpoint->position.step;
     bool is_new = access(dir, F_OK) != 0;
-    int result = check_numbers(checkpoint, err);
+    int code = check_numbers(checkpoint, err);
 
-    if (result == 0)
-        result = np_make_dirs(dir, err);
-    if (result < 0)
-        return result;
+    if (code == 0)
+        code = np_make_dirs(dir, err);
+    if (code < 0)
+        return code;
     if (snprintf(folder, sizeof(folder), "%s/.step-%" PRIu64 ".tmp", dir, step) >=
         PATH_MAX - 32) /* and the names within */
         return np_err_set(err, -ENAMETOOLONG, "%s: the path is too long", dir);
@@ -229,21 +223,21 @@ int np_checkpoint_write(
     np_remove_folder(folder);
     if (access(final, F_OK) == 0)
         np_remove_folder(old);
-    result = write_folder(io, folder, checkpoint, err);
-    if (result == 0)
-        result = put_in_place(io, folder, final, old, err);
-    if (result == 0)
-        result = np_io_sync_dir(io, dir, err);
-    if (result == 0 && is_new) { /* the folder's own name */
+    code = write_folder(io, folder, checkpoint, err);
+    if (code == 0)
+        code = put_in_place(io, folder, final, old, err);
+    if (code == 0)
+        code = np_io_sync_dir(io, dir, err);
+    if (code == 0 && is_new) { /* the folder's own name */
         snprintf(final, sizeof(final), "%s/..", dir);
-        result = np_io_sync_dir(io, final, err);
+        code = np_io_sync_dir(io, final, err);
     }
-    if (result == 0)
+    if (code == 0)
         np_remove_folder(old);
     np_remove_folder(folder);
-    if (result < 0)
+    if (code < 0)
         np_err_context(err, "no checkpoint of step %" PRIu64, step);
-    return result;
+    return code;
 }
 
 /* --- reading ------------------------------------------------------------------------------- */
@@ -262,22 +256,22 @@ static int open_file(const char *folder, int which, const struct np_manifest *ma
             "%s: its optimizer's state is gone (checkpoint.optimizer: newest keeps the newest one "
             "alone): --weights can begin a run with its weights, --resume cannot continue from it",
             folder);
-    int result = np_st_open(path, &file, err);
-    if (result < 0)
-        return result;
-    result = np_st_hash(file, &bytes, &xxh3, err);
-    if (result == 0 && bytes != manifest->files[which].bytes)
-        result = np_err_set(err, -EBADMSG,
+    int code = np_st_open(path, &file, err);
+    if (code < 0)
+        return code;
+    code = np_st_hash(file, &bytes, &xxh3, err);
+    if (code == 0 && bytes != manifest->files[which].bytes)
+        code = np_err_set(err, -EBADMSG,
             "%s: damaged: has %" PRIu64 " bytes, was written with %" PRIu64, path, bytes,
             manifest->files[which].bytes);
-    else if (result == 0 && xxh3 != manifest->files[which].xxh3)
-        result = np_err_set(
+    else if (code == 0 && xxh3 != manifest->files[which].xxh3)
+        code = np_err_set(
             err, -EBADMSG, "%s: damaged: its XXH3 is not the one it was written with", path);
-    if (result < 0)
+    if (code < 0)
         np_st_close(file);
     else
         *ret_file = file;
-    return result;
+    return code;
 }
 
 /* The stored tensor that belongs to a tensor of the graph. prefix: "" or "state0." */
@@ -285,19 +279,16 @@ static int find_tensor(const struct np_st_file *file, const char *prefix,
     const struct np_tensor *tensor, const struct np_st_tensor **ret_stored, struct np_err *err)
 {
     char *name = np_format("%s%s", prefix, tensor->name);
-
-    if (name == NULL)
-        return np_err_set(err, -ENOMEM, "out of memory");
     const struct np_st_tensor *stored = np_st_find(file, name);
-    int result = 0;
-    if (stored == NULL)
-        result = np_err_set(err, -EINVAL, "%s is missing: another network's checkpoint?", name);
+    int code = 0;
+    if (!stored)
+        code = np_err_set(err, -EINVAL, "%s is missing: another network's checkpoint?", name);
     else if (!np_tensor_fits(tensor, stored) || strcmp(stored->dtype, "F32") != 0)
-        result = np_err_set(
+        code = np_err_set(
             err, -EINVAL, "%s has another shape or type: another network's checkpoint?", name);
     np_free(name);
     *ret_stored = stored;
-    return result;
+    return code;
 }
 
 /* All tensors of one role from a file; array NULL: only looks whether they are there and fit. */
@@ -309,12 +300,12 @@ static int read_role(const struct np_st_file *file, const char *prefix,
         const struct np_st_tensor *stored = NULL;
         if (tensor->role != role)
             continue;
-        int result = find_tensor(file, prefix, tensor, &stored, err);
-        if (result < 0)
-            return result;
-        if (array != NULL &&
-            (result = np_st_read(file, stored, 0, array + tensor->offset, stored->bytes, err)) < 0)
-            return result;
+        int code = find_tensor(file, prefix, tensor, &stored, err);
+        if (code < 0)
+            return code;
+        if (array &&
+            (code = np_st_read(file, stored, 0, array + tensor->offset, stored->bytes, err)) < 0)
+            return code;
         (*nr_seen)++;
     }
     return 0;
@@ -340,23 +331,23 @@ static int read_arrays(const struct np_st_file *const files[NP_NR_FILES],
     static const char *const prefixes[] = {"state0.", "state1."};
     const struct np_st_file *weights = files[NP_FILE_WEIGHTS];
     const struct np_graph *graph = checkpoint->graph;
-    int result = 0;
+    int code = 0;
 
-    for (int round = 0; round < 2 && result == 0; round++) {
+    for (int round = 0; round < 2 && code == 0; round++) {
         int nr_seen = 0, nr_states = 0;
-        result = read_role(
+        code = read_role(
             weights, "", graph, NP_ROLE_PARAM, round ? checkpoint->params : NULL, &nr_seen, err);
-        if (result == 0)
-            result = read_role(weights, "", graph, NP_ROLE_BUFFER,
-                round ? checkpoint->buffers : NULL, &nr_seen, err);
-        if (result == 0)
-            result = check_unexpected(weights, nr_seen, err);
-        for (int s = 0; s < 2 && result == 0; s++)
-            if (checkpoint->state[s] != NULL)
-                result = read_role(files[NP_FILE_OPTIMIZER], prefixes[s], graph, NP_ROLE_PARAM,
+        if (code == 0)
+            code = read_role(weights, "", graph, NP_ROLE_BUFFER, round ? checkpoint->buffers : NULL,
+                &nr_seen, err);
+        if (code == 0)
+            code = check_unexpected(weights, nr_seen, err);
+        for (int s = 0; s < 2 && code == 0; s++)
+            if (checkpoint->state[s])
+                code = read_role(files[NP_FILE_OPTIMIZER], prefixes[s], graph, NP_ROLE_PARAM,
                     round ? checkpoint->state[s] : NULL, &nr_states, err);
     }
-    return result;
+    return code;
 }
 
 int np_checkpoint_read(
@@ -368,19 +359,19 @@ int np_checkpoint_read(
 
     if (snprintf(manifest_path, sizeof(manifest_path), "%s/" NP_MANIFEST, path) >= PATH_MAX - 32)
         return np_err_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
-    int result = np_manifest_read(manifest_path, &manifest, &facts, err);
-    for (int which = 0; which < NP_NR_FILES && result == 0; which++)
-        result = open_file(path, which, &manifest, &files[which], err);
-    if (result == 0) {
-        result = read_arrays((const struct np_st_file *const *)files, checkpoint, err);
-        if (result < 0)
+    int code = np_manifest_read(manifest_path, &manifest, &facts, err);
+    for (int which = 0; which < NP_NR_FILES && code == 0; which++)
+        code = open_file(path, which, &manifest, &files[which], err);
+    if (code == 0) {
+        code = read_arrays((const struct np_st_file *const *)files, checkpoint, err);
+        if (code < 0)
             np_err_context(err, "%s", path);
     }
     for (int which = 0; which < NP_NR_FILES; which++)
         np_st_close(files[which]);
-    if (result < 0) {
+    if (code < 0) {
         free(facts);
-        return result;
+        return code;
     }
     checkpoint->position = manifest.position;
     *ret_facts_json = facts;
@@ -394,13 +385,13 @@ int np_checkpoint_check(const char *path, struct np_err *err)
 
     if (snprintf(manifest_path, sizeof(manifest_path), "%s/" NP_MANIFEST, path) >= PATH_MAX - 32)
         return np_err_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
-    int result = np_manifest_read(manifest_path, &manifest, &facts, err);
-    for (int which = 0; which < NP_NR_FILES && result == 0; which++) {
+    int code = np_manifest_read(manifest_path, &manifest, &facts, err);
+    for (int which = 0; which < NP_NR_FILES && code == 0; which++) {
         struct np_st_file *file = NULL;
 
-        result = open_file(path, which, &manifest, &file, err);
+        code = open_file(path, which, &manifest, &file, err);
         np_st_close(file);
     }
     free(facts);
-    return result;
+    return code;
 }

@@ -100,7 +100,7 @@ static int hash_of(const json_t *root, uint64_t *ret_hash)
 {
     char *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | DUMP);
 
-    if (text == NULL)
+    if (!text)
         return -ENOMEM;
     *ret_hash = XXH3_64bits(text, strlen(text));
     free(text);
@@ -122,11 +122,11 @@ int np_manifest_dump(
     json_t *root = json_pack("{s:i, s:o, s:o, s:o}", "format", FORMAT, "position",
         position_json(&manifest->position), "files", files_json(manifest), "facts", facts);
     char *text = NULL;
-    if (root != NULL && hash_of(root, &hash) == 0 &&
+    if (root && hash_of(root, &hash) == 0 &&
         json_object_set_new(root, "xxh3", hash_json(hash)) == 0)
         text = json_dumps(root, JSON_INDENT(2) | DUMP);
     json_decref(root);
-    if (text == NULL)
+    if (!text)
         return np_err_set(err, -ENOMEM, "out of memory for a manifest");
     *ret_text = text;
     return 0;
@@ -204,13 +204,13 @@ static int parse(const char *path, json_t *root, struct np_manifest *manifest,
             "%s: has format %" JSON_INTEGER_FORMAT
             ", this nnpipe reads %d: use the one that wrote it",
             path, json_integer_value(format), FORMAT);
-    int result = read_root(path, root, &mine, err);
-    if (result == 0)
-        result = check_hash(path, root, err);
-    if (result < 0)
-        return result;
+    int code = read_root(path, root, &mine, err);
+    if (code == 0)
+        code = check_hash(path, root, err);
+    if (code < 0)
+        return code;
     char *facts = json_dumps(json_object_get(root, "facts"), JSON_COMPACT | DUMP);
-    if (facts == NULL)
+    if (!facts)
         return np_err_set(err, -EBADMSG, "%s: facts are missing", path);
     *manifest = mine;
     *ret_facts_json = facts;
@@ -223,16 +223,16 @@ int np_manifest_read(
     char *text;
     uint64_t bytes;
     json_error_t why;
-    int result = np_read_file(path, MAX_MANIFEST_BYTES, &text, &bytes, err);
+    int code = np_read_file(path, MAX_MANIFEST_BYTES, &text, &bytes, err);
 
-    if (result < 0)
-        return result;
+    if (code < 0)
+        return code;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
     np_free(text);
     if (!json_is_object(root))
-        result = np_err_set(err, -EBADMSG, "%s: damaged: %s", path, root ? "no object" : why.text);
+        code = np_err_set(err, -EBADMSG, "%s: damaged: %s", path, root ? "no object" : why.text);
     else
-        result = parse(path, root, ret_manifest, ret_facts_json, err);
+        code = parse(path, root, ret_manifest, ret_facts_json, err);
     json_decref(root);
-    return result;
+    return code;
 }

@@ -114,12 +114,11 @@ static int parse_tensor(const struct np_st_file *file, const char *name, const j
     if (dtype == NULL || np_st_dtype_bytes(dtype) == 0)
         return np_err_set(err, -EBADMSG, "%s: %s: dtype %s is not known", file->name, name,
             dtype ? dtype : "is missing or");
-    int result = parse_shape(file, json_object_get(entry, "shape"), tensor, &elements, err);
-    if (result == 0)
-        result =
-            parse_offsets(file, json_object_get(entry, "data_offsets"), data_start, tensor, err);
-    if (result < 0)
-        return result;
+    int code = parse_shape(file, json_object_get(entry, "shape"), tensor, &elements, err);
+    if (code == 0)
+        code = parse_offsets(file, json_object_get(entry, "data_offsets"), data_start, tensor, err);
+    if (code < 0)
+        return code;
     if (__builtin_mul_overflow(elements, np_st_dtype_bytes(dtype), &bytes) ||
         bytes != tensor->bytes)
         return np_err_set(err, -EBADMSG,
@@ -182,18 +181,18 @@ static int parse_entries(struct np_st_file *file, uint64_t data_start, struct np
 {
     size_t room = json_object_size(file->root);
 
-    file->tensors = np_alloc_array(room, sizeof(*file->tensors));
-    file->by_name = np_alloc_array(room, sizeof(*file->by_name));
-    if (file->tensors == NULL || file->by_name == NULL)
-        return np_err_set(err, -ENOMEM, "%s: out of memory for its header", file->name);
+    file->tensors = np_try_array(room, sizeof(*file->tensors), err);
+    file->by_name = np_try_array(room, sizeof(*file->by_name), err);
+    if (!file->tensors || !file->by_name)
+        return np_err_context(err, "%s", file->name);
     for (void *at = json_object_iter(file->root); at; at = json_object_iter_next(file->root, at)) {
         const char *name = json_object_iter_key(at);
         json_t *entry = json_object_iter_value(at);
-        int result = strcmp(name, "__metadata__") == 0 ? parse_metadata(file, entry, err)
-                                                       : parse_tensor(file, name, entry, data_start,
-                                                             &file->tensors[file->n++], err);
-        if (result < 0)
-            return result;
+        int code = strcmp(name, "__metadata__") == 0 ? parse_metadata(file, entry, err)
+                                                     : parse_tensor(file, name, entry, data_start,
+                                                           &file->tensors[file->n++], err);
+        if (code < 0)
+            return code;
     }
     qsort(file->tensors, (size_t)file->n, sizeof(*file->tensors), by_place);
     for (int i = 0; i < file->n; i++)
@@ -240,25 +239,25 @@ int np_st_hash(
     const struct np_st_file *file, uint64_t *ret_nr_bytes, uint64_t *ret_xxh3, struct np_err *err)
 {
     XXH3_state_t *state = XXH3_createState();
-    uint8_t *piece = np_alloc(HASH_PIECE);
-    int result = state && piece ? 0 : np_err_set(err, -ENOMEM, "%s: out of memory", file->name);
+    uint8_t *piece = np_try_alloc(HASH_PIECE, err);
+    int code = state && piece ? 0 : np_err_set(err, -ENOMEM, "%s: out of memory", file->name);
 
-    if (result == 0)
+    if (code == 0)
         XXH3_64bits_reset(state);
-    for (uint64_t at = 0; result == 0 && at < file->nr_bytes;) {
+    for (uint64_t at = 0; code == 0 && at < file->nr_bytes;) {
         uint64_t left = file->nr_bytes - at, n = left < HASH_PIECE ? left : HASH_PIECE;
-        result = read_at(file, at, piece, n, err);
-        if (result == 0)
+        code = read_at(file, at, piece, n, err);
+        if (code == 0)
             XXH3_64bits_update(state, piece, n);
         at += n;
     }
-    if (result == 0) {
+    if (code == 0) {
         *ret_nr_bytes = file->nr_bytes;
         *ret_xxh3 = XXH3_64bits_digest(state);
     }
     XXH3_freeState(state);
     np_free(piece);
-    return result;
+    return code;
 }
 
 /* --- files --------------------------------------------------------------------------------- */
@@ -268,10 +267,10 @@ static int not_safetensors(const struct np_st_file *file, uint64_t header_bytes,
     const size_t n = file->nr_bytes < NP_KIND_BYTES ? (size_t)file->nr_bytes : NP_KIND_BYTES;
     uint8_t start[NP_KIND_BYTES];
     char kind[600];
-    int result = read_at(file, 0, start, n, err);
+    int code = read_at(file, 0, start, n, err);
 
-    if (result < 0)
-        return result;
+    if (code < 0)
+        return code;
     if (np_weights_kind(file->name, start, n, kind, sizeof(kind)))
         return np_err_set(err, -EBADMSG, "%s: not a safetensors file but %s", file->name, kind);
     return np_err_set(err, -EBADMSG,
@@ -289,25 +288,26 @@ static int parse_file(struct np_st_file *file, struct np_err *err)
     if (file->nr_bytes < 8)
         return np_err_set(err, -EBADMSG, "%s: %" PRIu64 " bytes are not a safetensors file",
             file->name, file->nr_bytes);
-    int result = read_at(file, 0, start, file->nr_bytes < 9 ? 8 : 9, err);
-    if (result < 0)
-        return result;
+    int code = read_at(file, 0, start, file->nr_bytes < 9 ? 8 : 9, err);
+    if (code < 0)
+        return code;
     for (int i = 7; i >= 0; i--)
         header_bytes = header_bytes << 8 | start[i];
     if (header_bytes > MAX_HEADER || header_bytes > file->nr_bytes - 8 || header_bytes < 2 ||
         start[8] != '{')
         return not_safetensors(file, header_bytes, err);
-    char *header = np_alloc(header_bytes);
-    if (header == NULL)
-        return np_err_set(err, -ENOMEM, "%s: out of memory for its header", file->name);
-    result = read_at(file, 8, header, header_bytes, err);
-    if (result == 0)
+    char *header = np_try_alloc(header_bytes, err);
+
+    if (!header)
+        return np_err_context(err, "%s", file->name);
+    code = read_at(file, 8, header, header_bytes, err);
+    if (code == 0)
         file->root = json_loadb(header, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &why);
     np_free(header);
-    if (result == 0 && file->root == NULL)
-        result = np_err_set(err, -EBADMSG, "%s: its header is broken at byte %d: %s", file->name,
+    if (code == 0 && file->root == NULL)
+        code = np_err_set(err, -EBADMSG, "%s: its header is broken at byte %d: %s", file->name,
             why.position + 8, why.text);
-    return result == 0 ? parse_entries(file, 8 + header_bytes, err) : result;
+    return code == 0 ? parse_entries(file, 8 + header_bytes, err) : code;
 }
 
 /* fd: owned from now on; -1: bytes are in memory. */
@@ -316,21 +316,16 @@ static int open_bytes(const char *name, int fd, const void *bytes, uint64_t nr_b
 {
     struct np_st_file *file = np_alloc(sizeof(*file));
 
-    if (file == NULL || (file->name = np_strdup(name)) == NULL) {
-        np_free(file);
-        if (fd >= 0)
-            close(fd);
-        return np_err_set(err, -ENOMEM, "%s: out of memory", name);
-    }
+    file->name = np_strdup(name);
     file->fd = fd;
     file->bytes = bytes;
     file->nr_bytes = nr_bytes;
-    int result = parse_file(file, err);
-    if (result < 0)
+    int code = parse_file(file, err);
+    if (code < 0)
         np_st_close(file);
     else
         *ret_file = file;
-    return result;
+    return code;
 }
 
 int np_st_parse(const char *name, const void *bytes, uint64_t nr_bytes,
@@ -342,24 +337,24 @@ int np_st_parse(const char *name, const void *bytes, uint64_t nr_bytes,
 int np_st_open(const char *path, struct np_st_file **ret_file, struct np_err *err)
 {
     struct stat info;
-    int result = 0, fd = open(path, O_RDONLY | O_CLOEXEC);
+    int code = 0, fd = open(path, O_RDONLY | O_CLOEXEC);
 
     if (fd < 0)
         return np_err_set(err, -errno, "%s: cannot be opened: %s", path, strerror(errno));
     if (fstat(fd, &info) < 0)
-        result = np_err_set(err, -errno, "%s: %s", path, strerror(errno));
+        code = np_err_set(err, -errno, "%s: %s", path, strerror(errno));
     else if (!S_ISREG(info.st_mode))
-        result = np_err_set(err, -EINVAL, "%s: is no regular file", path);
-    if (result < 0) {
+        code = np_err_set(err, -EINVAL, "%s: is no regular file", path);
+    if (code < 0) {
         close(fd);
-        return result;
+        return code;
     }
     return open_bytes(path, fd, NULL, (uint64_t)info.st_size, ret_file, err);
 }
 
 void np_st_close(struct np_st_file *file)
 {
-    if (file == NULL)
+    if (!file)
         return;
     if (file->fd >= 0)
         close(file->fd);

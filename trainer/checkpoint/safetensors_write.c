@@ -17,12 +17,12 @@ struct writer {
 
 static int append(struct writer *writer, const void *data, uint64_t bytes, struct np_err *err)
 {
-    int result = bytes > 0 ? np_io_append(writer->io, writer->fd, data, bytes, err) : 0;
+    int code = bytes > 0 ? np_io_append(writer->io, writer->fd, data, bytes, err) : 0;
 
-    if (result == 0 && bytes > 0)
+    if (code == 0 && bytes > 0)
         XXH3_64bits_update(writer->hash, data, bytes);
     writer->bytes += bytes;
-    return result;
+    return code;
 }
 
 /* Larger elements first; else as given. */
@@ -66,22 +66,22 @@ static char *make_header(
 {
     json_t *root = json_object();
     uint64_t first = 0;
-    int result = 0;
+    int code = 0;
 
-    if (metadata != NULL)
-        result = json_object_set_new(root, "__metadata__", metadata_json(metadata));
-    for (int i = 0; i < n && result == 0; i++) {
+    if (metadata)
+        code = json_object_set_new(root, "__metadata__", metadata_json(metadata));
+    for (int i = 0; i < n && code == 0; i++) {
         const struct np_st_tensor *tensor = &tensors[order[i]];
-        result = json_object_set_new(root, tensor->name, tensor_json(tensor, first));
+        code = json_object_set_new(root, tensor->name, tensor_json(tensor, first));
         first += tensor->bytes;
     }
-    char *text = result == 0 ? json_dumps(root, JSON_COMPACT) : NULL;
+    char *text = code == 0 ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
-    if (text == NULL)
+    if (!text)
         return NULL;
     size_t length = strlen(text), padded = (length + 7) / 8 * 8;
     char *header = realloc(text, padded + 1);
-    if (header == NULL) {
+    if (!header) {
         free(text);
         return NULL;
     }
@@ -98,12 +98,12 @@ static int write_all(struct writer *writer, const char *header, const struct np_
 
     for (int i = 0; i < 8; i++)
         prefix[i] = (uint8_t)(length >> (8 * i));
-    int result = append(writer, prefix, sizeof(prefix), err);
-    if (result == 0)
-        result = append(writer, header, length, err);
-    for (int i = 0; i < n && result == 0; i++)
-        result = append(writer, tensors[order[i]].data, tensors[order[i]].bytes, err);
-    return result;
+    int code = append(writer, prefix, sizeof(prefix), err);
+    if (code == 0)
+        code = append(writer, header, length, err);
+    for (int i = 0; i < n && code == 0; i++)
+        code = append(writer, tensors[order[i]].data, tensors[order[i]].bytes, err);
+    return code;
 }
 
 int np_st_write(struct np_io *io, const char *path, const struct np_st_tensor *tensors, int n,
@@ -112,33 +112,33 @@ int np_st_write(struct np_io *io, const char *path, const struct np_st_tensor *t
     struct writer writer = {.io = io, .fd = -1, .hash = XXH3_createState()};
     int *order = np_alloc_array((size_t)n, sizeof(*order));
     char *header = NULL;
-    int result = -ENOMEM;
+    int code = -ENOMEM;
 
-    if (writer.hash != NULL && order != NULL) {
+    if (writer.hash && order) {
         for (int i = 0; i < n; i++)
             order[i] = i;
         qsort_r(order, (size_t)n, sizeof(*order), by_element, (void *)tensors);
         header = make_header(tensors, order, n, metadata);
     }
-    if (header == NULL) {
-        np_err_set(err, result, "%s: out of memory, or a name that is no UTF-8", path);
+    if (!header) {
+        np_err_set(err, code, "%s: out of memory, or a name that is no UTF-8", path);
         goto out;
     }
     XXH3_64bits_reset(writer.hash);
-    result = np_io_create(io, path, &writer.fd, err);
-    if (result < 0)
+    code = np_io_create(io, path, &writer.fd, err);
+    if (code < 0)
         goto out;
-    result = write_all(&writer, header, tensors, order, n, err);
-    int closed = np_io_sync_close(io, writer.fd, result < 0 ? NULL : err);
-    if (result == 0)
-        result = closed;
-    if (result == 0 && ret_bytes != NULL)
+    code = write_all(&writer, header, tensors, order, n, err);
+    int closed = np_io_sync_close(io, writer.fd, code < 0 ? NULL : err);
+    if (code == 0)
+        code = closed;
+    if (code == 0 && ret_bytes)
         *ret_bytes = writer.bytes;
-    if (result == 0 && ret_xxh3 != NULL)
+    if (code == 0 && ret_xxh3)
         *ret_xxh3 = XXH3_64bits_digest(writer.hash);
 out:
     XXH3_freeState(writer.hash);
     np_free(order);
     free(header);
-    return result;
+    return code;
 }

@@ -84,17 +84,17 @@ static int read_f32(const struct np_st_file *file, const struct np_st_tensor *te
 {
     const uint64_t size = np_st_dtype_bytes(tensor->dtype), n = tensor->bytes / size;
     uint8_t piece[PIECE * 8];
-    int result = 0;
+    int code = 0;
 
     if (strcmp(tensor->dtype, "F32") == 0)
         return np_st_read(file, tensor, 0, out, tensor->bytes, err);
-    for (uint64_t i = 0; result == 0 && i < n; i += PIECE) {
+    for (uint64_t i = 0; code == 0 && i < n; i += PIECE) {
         uint64_t some = n - i < PIECE ? n - i : PIECE;
-        result = np_st_read(file, tensor, i * size, piece, some * size, err);
-        if (result == 0)
+        code = np_st_read(file, tensor, i * size, piece, some * size, err);
+        if (code == 0)
             convert(out + i, piece, some, tensor->dtype);
     }
-    return result;
+    return code;
 }
 
 struct listing { /* "missing: a, b and 3 more; unexpected: c" */
@@ -135,7 +135,7 @@ static void print_dims(FILE *out, const struct np_st_tensor *stored, const struc
 static int load_all(const struct np_st_file *file, const struct np_graph *graph, float *params,
     float *buffers, struct listing *listing, int *ret_nr_loaded, struct np_err *err)
 {
-    int nr_loaded = 0, result;
+    int nr_loaded = 0, code;
 
     for (int i = 0; i < graph->nr_tensors; i++) {
         const struct np_tensor *tensor = &graph->tensors[i];
@@ -149,12 +149,12 @@ static int load_all(const struct np_st_file *file, const struct np_graph *graph,
         const struct np_tensor *tensor = &graph->tensors[i];
         const struct np_st_tensor *stored =
             np_tensor_is_weight(tensor) ? np_st_find(file, tensor->name) : NULL;
-        if (stored == NULL)
+        if (!stored)
             continue;
         float *array = tensor->role == NP_ROLE_PARAM ? params : buffers;
         if (np_tensor_fits(tensor, stored) && is_float(stored->dtype)) {
-            if ((result = read_f32(file, stored, array + tensor->offset, err)) < 0)
-                return result;
+            if ((code = read_f32(file, stored, array + tensor->offset, err)) < 0)
+                return code;
             nr_loaded++;
         } else if (list_next(listing, "another shape or type, not loaded"))
             print_dims(listing->out, stored, tensor);
@@ -170,14 +170,12 @@ static int compare_text(const void *a, const void *b)
 }
 
 /* Names in the file that the network does not have; batch counts are not weights. */
-static int list_unexpected(
+static void list_unexpected(
     const struct np_st_file *file, const struct np_graph *graph, struct listing *listing)
 {
     const char **names = np_alloc_array((size_t)graph->nr_tensors, sizeof(*names));
     size_t n = 0;
 
-    if (names == NULL)
-        return -ENOMEM;
     for (int i = 0; i < graph->nr_tensors; i++)
         if (np_tensor_is_weight(&graph->tensors[i]))
             names[n++] = graph->tensors[i].name;
@@ -191,7 +189,6 @@ static int list_unexpected(
     }
     list_kind(listing);
     np_free(names);
-    return 0;
 }
 
 /* Are the network's names in the file behind one prefix, as DistributedDataParallel's "module."? *ret: where
@@ -213,7 +210,7 @@ static const char *prefixed(
         if (n <= m || name[n - m - 1] != '.' || strcmp(name + n - m, first) != 0)
             continue;
         char *other = np_format("%.*s%s", (int)(n - m), name, last);
-        const bool there = other && np_st_find(file, other);
+        const bool there = np_st_find(file, other);
         np_free(other);
         *ret = n - m;
         if (there)
@@ -244,33 +241,33 @@ int np_weights_load(const char *path, const struct np_graph *graph, float *param
     struct listing listing = {0};
     char *text = NULL;
     size_t length;
-    int nr_loaded = 0, result = np_st_open(path, &file, err);
+    int nr_loaded = 0, code = np_st_open(path, &file, err);
 
-    if (result < 0)
-        return result;
+    if (code < 0)
+        return code;
     listing.out = open_memstream(&text, &length);
-    result = listing.out ? 0 : -ENOMEM;
-    if (result == 0) {
-        result = load_all(file, graph, params, buffers, &listing, &nr_loaded, err);
-        if (result == 0)
-            result = list_unexpected(file, graph, &listing);
+    code = listing.out ? 0 : -ENOMEM;
+    if (code == 0) {
+        code = load_all(file, graph, params, buffers, &listing, &nr_loaded, err);
+        if (code == 0)
+            list_unexpected(file, graph, &listing);
         if (fclose(listing.out) != 0)
-            result = -ENOMEM;
+            code = -ENOMEM;
     }
-    if (result == 0 && nr_loaded == 0)
+    if (code == 0 && nr_loaded == 0)
         say_misfit(file, graph, path, text, err);
     np_st_close(file);
-    if (result == 0 && nr_loaded == 0)
-        result = -EINVAL;
-    else if (result < 0) /* a read that failed has said so */
-        np_err_set(err, result, "%s: out of memory", path);
-    if (result < 0 || text[0] == '\0') {
+    if (code == 0 && nr_loaded == 0)
+        code = -EINVAL;
+    else if (code < 0) /* a read that failed has said so */
+        np_err_set(err, code, "%s: out of memory", path);
+    if (code < 0 || text[0] == '\0') {
         free(text);
         text = NULL;
     }
-    if (result == 0)
+    if (code == 0)
         *ret_text = text;
-    return result;
+    return code;
 }
 
 /* --- the hash ------------------------------------------------------------------------------ */
@@ -309,7 +306,7 @@ void np_weights_sha256(
     EVP_MD_CTX *hash = EVP_MD_CTX_new();
     unsigned char digest[EVP_MAX_MD_SIZE];
     size_t n = 0;
-    int good = sorted != NULL && hash != NULL && EVP_DigestInit_ex(hash, EVP_sha256(), NULL);
+    int good = hash && EVP_DigestInit_ex(hash, EVP_sha256(), NULL);
 
     for (int i = 0; i < graph->nr_tensors && good; i++)
         if (np_tensor_is_weight(&graph->tensors[i]))

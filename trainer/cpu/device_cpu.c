@@ -98,37 +98,30 @@ static int add_program(struct np_plan *plan, const struct np_graph *graph,
     struct np_program **ret_program, struct np_err *err)
 {
     const struct np_arrays arrays = {plan->params, plan->buffers, plan->grads};
-    int code;
 
     *ret_graph = np_graph_copy(graph);
-    if (!*ret_graph)
-        return np_err_set(err, -ENOMEM, "no memory for the graph");
-    code = np_fuse(*ret_graph, &fusions, err);
-    return code < 0 ? code
-                    : np_program_new(*ret_graph, options, plan->pool, &arrays, plan->checked,
-                          ret_program, err);
+    np_fuse(*ret_graph, &fusions);
+    return np_program_new(
+        *ret_graph, options, plan->pool, &arrays, plan->checked, ret_program, err);
 }
 
 static int add_arrays(
     struct np_plan *plan, const struct np_graph *graph, bool training, struct np_err *err)
 {
-    uint64_t n = graph->nr_params, nr_blocks = (n + NP_NORM_BLOCK - 1) / NP_NORM_BLOCK;
+    const uint64_t n = graph->nr_params;
+    bool all = true;
 
     plan->nr_params = n;
     plan->nr_buffers = graph->nr_buffers;
-    plan->params = np_alloc_array(n, sizeof(float));
-    plan->buffers = np_alloc_array(graph->nr_buffers, sizeof(float));
-    if (!plan->params || !plan->buffers)
-        goto no_memory;
-    if (!training)
-        return 0;
-    plan->grads = np_alloc_array(n, sizeof(float));
-    plan->state[0] = np_alloc_array(n, sizeof(float));
-    plan->block_sums = np_alloc_array(nr_blocks, sizeof(double));
-    if (plan->grads && plan->state[0] && plan->block_sums)
-        return 0;
-no_memory:
-    return np_err_set(err, -ENOMEM, "no memory for %llu parameters", (unsigned long long)n);
+    all &= (plan->params = np_try_array(n, sizeof(float), err)) != NULL;
+    all &= (plan->buffers = np_try_array(graph->nr_buffers, sizeof(float), err)) != NULL;
+    if (training) {
+        all &= (plan->grads = np_try_array(n, sizeof(float), err)) != NULL;
+        all &= (plan->state[0] = np_try_array(n, sizeof(float), err)) != NULL;
+        all &= (plan->block_sums = np_try_array(
+                    (n + NP_NORM_BLOCK - 1) / NP_NORM_BLOCK, sizeof(double), err)) != NULL;
+    }
+    return all ? 0 : np_err_context(err, "the network's parameters");
 }
 
 static int plan_prepare(struct np_device *device, const struct np_graph *train,
@@ -140,12 +133,8 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     int code;
 
     (void)device;
-    if (!plan)
-        return np_err_set(err, -ENOMEM, "no memory for a plan");
-    if (!options->reference && !(plan->checked = np_checked_new(options))) {
-        plan_free(plan);
-        return np_err_set(err, -ENOMEM, "no memory for a plan");
-    }
+    if (!options->reference)
+        plan->checked = np_checked_new(options);
     code = np_pool_new(options->threads > 0 ? options->threads : 1, &plan->pool, err);
     if (code == 0)
         code = add_arrays(plan, train ? train : eval, train != NULL, err);
@@ -161,13 +150,16 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
         arena_bytes = np_program_arena_bytes(plan->train_program);
     if (eval && np_program_arena_bytes(plan->eval_program) > arena_bytes)
         arena_bytes = np_program_arena_bytes(plan->eval_program);
-    plan->arena = np_alloc(arena_bytes);
+    plan->arena = np_try_alloc(arena_bytes, err);
+    if (!plan->arena) {
+        code = np_err_context(err, "the network's activations");
+        goto out;
+    }
     if (train)
-        code = np_program_set_arena(plan->train_program, plan->arena, err);
-    if (code == 0 && eval)
-        code = np_program_set_arena(plan->eval_program, plan->arena, err);
-    if (code == 0)
-        *ret_plan = plan;
+        np_program_set_arena(plan->train_program, plan->arena);
+    if (eval)
+        np_program_set_arena(plan->eval_program, plan->arena);
+    *ret_plan = plan;
 out:
     if (code < 0)
         plan_free(plan);
@@ -252,11 +244,9 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
     const struct np_step_info info = {.step = step, .loss_scale = loss_scale};
 
     /* Gradients of this batch stay apart: batchnorm's backward reads its own. */
-    if (accumulate && !plan->sum) {
-        plan->sum = np_alloc_array(plan->nr_params, sizeof(float));
-        if (!plan->sum)
-            return np_err_set(err, -ENOMEM, "no memory to accumulate gradients");
-    }
+    if (accumulate && !plan->sum &&
+        !(plan->sum = np_try_array(plan->nr_params, sizeof(float), err)))
+        return np_err_context(err, "the sum of gradients");
     if (!accumulate)
         plan->summing = false; /* what was summed and never used is gone */
     else if (!plan->summing) {
@@ -313,8 +303,8 @@ static void update_tensor(void *context, int item, int thread)
 static int second_state(struct np_plan *plan, struct np_err *err)
 {
     if (!plan->state[1])
-        plan->state[1] = np_alloc_array(plan->nr_params, sizeof(float));
-    return plan->state[1] ? 0 : np_err_set(err, -ENOMEM, "no memory for AdamW's second state");
+        plan->state[1] = np_try_array(plan->nr_params, sizeof(float), err);
+    return plan->state[1] ? 0 : np_err_context(err, "AdamW's second state");
 }
 
 static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
@@ -399,7 +389,8 @@ static int plan_write(struct np_plan *plan, int array, const float *in, struct n
 static int plan_state(struct np_plan *plan, char **ret_text, struct np_err *err)
 {
     *ret_text = plan->checked ? np_checked_state(plan->checked) : np_strdup("");
-    return *ret_text ? 0 : np_err_set(err, -ENOMEM, "no memory for the plan's state");
+    (void)err;
+    return 0;
 }
 
 static float half_to_float(uint16_t bits)

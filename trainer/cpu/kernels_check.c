@@ -345,8 +345,8 @@ static int hold(struct room *room, struct np_check_room *memory, struct np_err *
                  partial = align(room->needs.partial_bytes);
     const size_t all = scratch + partial + align(room->needs.shared_bytes) + NP_ALIGN;
 
-    if (np_hold(&memory->kernel, &memory->kernel_bytes, all, NULL) < 0)
-        return np_err_set(err, -ENOMEM, "no memory to check a kernel");
+    if (np_hold(&memory->kernel, &memory->kernel_bytes, all, err) < 0)
+        return -ENOMEM;
     memset(memory->kernel, 0xff, all);
     room->scratch = memory->kernel;
     room->partial = (char *)room->scratch + scratch;
@@ -527,8 +527,8 @@ static int hold_arrays(struct check *check, struct np_err *err)
     check->room = &counted;
     take_arrays(check);
     check->room = room;
-    if (np_hold(&room->arrays, &room->arrays_bytes, check->at, NULL) < 0)
-        return np_err_set(err, -ENOMEM, "no memory to check a kernel");
+    if (np_hold(&room->arrays, &room->arrays_bytes, check->at, err) < 0)
+        return -ENOMEM;
     take_arrays(check);
     return 0;
 }

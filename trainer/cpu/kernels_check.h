@@ -28,7 +28,7 @@ void np_check_room_fini(struct np_check_room *room);
 struct np_checked;
 /* options->state: what np_checked_state() gave when the run began (NULL: a new run). With the same
  * oneDNN and the same vectors nothing is checked again, so that a resumed run uses the same kernels;
- * else what was wrong stays so and the rest is checked anew. NULL: out of memory. */
+ * else what was wrong stays so and the rest is checked anew. */
 struct np_checked *np_checked_new(const struct np_plan_options *options);
 void np_checked_free(struct np_checked *checked);
 /* May the kernel be used for this node? Checks it where that is not known yet. *ret_found: it was just
@@ -41,7 +41,7 @@ void np_checked_settle(struct np_checked *checked);
 /* Says through options->note that `wrong` is not used for this layer, and which kernel is. */
 void np_checked_say(const struct np_checked *checked, const struct np_op_node *node,
     const struct np_kernel *wrong, const struct np_kernel *instead);
-/* A line on what was checked with, then a line a wrong kernel. np_free; NULL: out of memory. */
+/* A line on what was checked with, then a line a wrong kernel. np_free. */
 char *np_checked_state(const struct np_checked *checked);
 
 #endif

@@ -1,5 +1,4 @@
 /* The list of kernels that were checked. See kernels_check.h. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +14,8 @@ struct entry {
 
 struct np_checked {
     struct entry *entries;
-    int nr, nr_entries;
+    int nr;
+    size_t room_for;
     struct np_check_room room;
     bool trusts; /* what is not in the list is right: it was checked on this very machine */
     void (*note)(void *context, const char *text);
@@ -65,57 +65,40 @@ static struct entry *find(const struct np_checked *checked, const char *key)
     return NULL;
 }
 
-static bool add(struct np_checked *checked, const char *key, size_t length, bool wrong)
+static void add(struct np_checked *checked, const char *key, size_t length, bool wrong)
 {
-    if (checked->nr == checked->nr_entries) {
-        int most = checked->nr ? 2 * checked->nr : 32;
-        struct entry *entries = np_alloc_array((size_t)most, sizeof(*entries));
-
-        if (!entries)
-            return false;
-        if (checked->nr)
-            memcpy(entries, checked->entries, (size_t)checked->nr * sizeof(*entries));
-        np_free(checked->entries);
-        checked->entries = entries;
-        checked->nr_entries = most;
-    }
+    np_grow(
+        &checked->entries, &checked->room_for, (size_t)checked->nr + 1, sizeof(*checked->entries));
     struct entry *entry = &checked->entries[checked->nr++];
     snprintf(entry->key, sizeof(entry->key), "%.*s", (int)length, key);
     entry->wrong = wrong;
-    return true;
 }
 
 /* The lines of a state: with what, then the wrong ones. */
-static bool take_state(struct np_checked *checked, const char *state)
+static void take_state(struct np_checked *checked, const char *state)
 {
     char with[128];
-    bool good = true;
 
     write_with(with, sizeof(with));
-    for (const char *line = state; good && *line; line += strcspn(line, "\n")) {
+    for (const char *line = state; *line; line += strcspn(line, "\n")) {
         line += *line == '\n';
         size_t length = strcspn(line, "\n");
 
         if (strncmp(line, "wrong ", 6) == 0)
-            good = add(checked, line + 6, length - 6, true);
+            add(checked, line + 6, length - 6, true);
         else if (length == strlen(with) && strncmp(line, with, length) == 0)
             checked->trusts = true;
     }
-    return good;
 }
 
 struct np_checked *np_checked_new(const struct np_plan_options *options)
 {
     struct np_checked *checked = np_alloc(sizeof(*checked));
 
-    if (!checked)
-        return NULL;
     checked->note = options->note;
     checked->context = options->note_context;
-    if (options->state && !take_state(checked, options->state)) {
-        np_checked_free(checked);
-        return NULL;
-    }
+    if (options->state)
+        take_state(checked, options->state);
     return checked;
 }
 
@@ -148,8 +131,7 @@ int np_checked_usable(struct np_checked *checked, const struct np_kernel *kernel
     if (code < 0)
         return code;
     bool wrong = !(error <= NP_KERNEL_ERROR); /* a NaN is */
-    if (!add(checked, key, strlen(key), wrong))
-        return np_err_set(err, -ENOMEM, "no memory for what was checked");
+    add(checked, key, strlen(key), wrong);
     *ret_found = wrong;
     return !wrong;
 }
@@ -176,8 +158,6 @@ char *np_checked_state(const struct np_checked *checked)
     for (int i = 0; i < checked->nr; i++)
         bytes += checked->entries[i].wrong ? MAX_KEY + 8 : 0;
     char *text = np_alloc(bytes);
-    if (!text)
-        return NULL;
     write_with(text, bytes);
     at = strlen(text);
     for (int i = 0; i < checked->nr; i++)

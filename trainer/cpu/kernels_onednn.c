@@ -287,8 +287,6 @@ static int prepare(const struct np_graph *graph, const struct np_op_node *node, 
     struct conv *conv = np_alloc(sizeof(*conv));
     dnnl_status_t status;
 
-    if (!conv)
-        return np_err_set(err, -ENOMEM, "no memory for a convolution");
     omp_set_num_threads(1); /* primitives are made for this many */
     conv->op = node->op;
     conv->half = graph->tensors[first].dtype == NP_BF16;

@@ -64,10 +64,7 @@ int np_pool_new(int nr_threads, struct np_pool **ret_pool, struct np_err *err)
     struct np_pool *pool = np_alloc(sizeof(*pool));
     int code = 0;
 
-    if (!pool || !(pool->threads = np_alloc_array((size_t)nr_threads, sizeof(pthread_t)))) {
-        np_free(pool);
-        return np_err_set(err, -ENOMEM, "no memory for %d compute threads", nr_threads);
-    }
+    pool->threads = np_alloc_array((size_t)nr_threads, sizeof(pthread_t));
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->work_came, NULL);
     pthread_cond_init(&pool->work_done, NULL);

@@ -23,7 +23,6 @@ struct call {
     size_t partial_at; /* in its lane's sums */
     void **partials;   /* (nr_lanes) */
     bool whole_lane;   /* one run a lane, after the group's chunks */
-    uint64_t *ns;      /* (nr_lanes) each written by the thread that runs the lane */
 };
 
 struct group {
@@ -176,10 +175,8 @@ static int prepare_call(struct np_program *program, struct call *call, const str
     if (code < 0)
         return np_err_context(err, "layer '%s'", call->node->name ? call->node->name : "?");
     call->partials = np_alloc_array((size_t)program->nr_lanes, sizeof(void *));
-    call->ns = np_alloc_array((size_t)program->nr_lanes, sizeof(uint64_t));
-    if (!call->partials || !call->ns ||
-        (call->needs.shared_bytes && !(call->shared = np_alloc(call->needs.shared_bytes))))
-        return np_err_set(err, -ENOMEM, "no memory for layer '%s'", call->node->name);
+    if (call->needs.shared_bytes && !(call->shared = np_try_alloc(call->needs.shared_bytes, err)))
+        return np_err_context(err, "layer '%s'", call->node->name);
     return 0;
 }
 
@@ -199,9 +196,8 @@ static int place_partials(struct np_program *program, struct np_err *err)
         most = bytes > most ? bytes : most;
     }
     for (int lane = 0; lane < program->nr_lanes; lane++) {
-        program->sums[lane] = np_alloc(most);
-        if (!program->sums[lane])
-            return np_err_set(err, -ENOMEM, "no memory: %zu bytes of sums a lane", most);
+        if (!(program->sums[lane] = np_try_alloc(most, err)))
+            return np_err_context(err, "the sums of a lane");
         for (int c = 0; c < program->nr_calls; c++)
             program->calls[c].partials[lane] = program->sums[lane] + program->calls[c].partial_at;
     }
@@ -226,8 +222,8 @@ static int prepare_calls(struct np_program *program, const struct taste *taste, 
         }
     }
     for (int t = 0; t < np_pool_threads(program->pool); t++)
-        if (!(program->scratch[t] = np_alloc(scratch_bytes)))
-            return np_err_set(err, -ENOMEM, "no memory: %zu bytes of scratch", scratch_bytes);
+        if (!(program->scratch[t] = np_try_alloc(scratch_bytes, err)))
+            return np_err_context(err, "the scratch of a thread");
     return 0;
 }
 
@@ -240,10 +236,6 @@ int np_program_new(const struct np_graph *graph, const struct np_plan_options *o
     size_t n = (size_t)graph->nr_nodes;
     int *when = np_alloc_array(n + 1, sizeof(*when)), code;
 
-    if (!program || !when) {
-        code = np_err_set(err, -ENOMEM, "no memory for a plan");
-        goto out;
-    }
     program->graph = graph;
     program->pool = pool;
     program->arrays = *arrays;
@@ -254,22 +246,16 @@ int np_program_new(const struct np_graph *graph, const struct np_plan_options *o
     program->groups = np_alloc_array(n + 1, sizeof(*program->groups));
     program->scratch = np_alloc_array((size_t)np_pool_threads(pool), sizeof(void *));
     program->sums = np_alloc_array((size_t)program->nr_lanes, sizeof(char *));
-    if (!program->calls || !program->groups || !program->scratch || !program->sums) {
-        code = np_err_set(err, -ENOMEM, "no memory for a plan of %zu nodes", n);
-        goto out;
-    }
     program->nr_calls = graph->nr_nodes;
     for (size_t c = 0; c < n; c++)
         program->calls[c].node = &graph->nodes[c];
     make_groups(program, when);
-    code = np_memory_plan(graph, when, &program->memory, err);
-    if (code == 0)
-        code = prepare_calls(program, &taste, err);
+    np_memory_plan(graph, when, &program->memory);
+    code = prepare_calls(program, &taste, err);
     if (code == 0)
         code = place_partials(program, err);
     if (code == 0)
         *ret_program = program;
-out:
     if (code < 0)
         np_program_free(program);
     np_free(when);
@@ -286,7 +272,6 @@ void np_program_free(struct np_program *program)
         if (call->kernel && call->kernel->free)
             call->kernel->free(call->state);
         np_free(call->partials);
-        np_free(call->ns);
         np_free(call->shared);
     }
     for (int t = 0; program->scratch && t < np_pool_threads(program->pool); t++)
@@ -324,7 +309,7 @@ static void *address(const struct np_program *program, int t)
     return program->arena + program->memory.offsets[t];
 }
 
-int np_program_set_arena(struct np_program *program, void *arena, struct np_err *err)
+void np_program_set_arena(struct np_program *program, void *arena)
 {
     program->arena = arena;
     for (int c = 0; c < program->nr_calls; c++) {
@@ -337,10 +322,6 @@ int np_program_set_arena(struct np_program *program, void *arena, struct np_err 
             call->operands.ptr[i] = t < 0 ? NULL : address(program, t);
         }
     }
-    return arena || program->memory.arena_bytes == 0
-               ? 0
-               : np_err_set(err, -ENOMEM, "the network's activations need %llu MiB",
-                     (unsigned long long)(program->memory.arena_bytes >> 20));
 }
 
 const void *np_program_tensor(const struct np_program *program, int tensor)
@@ -385,10 +366,8 @@ static void run_rows(struct np_program *program, struct call *call, int lane, in
         .scratch = program->scratch[thread],
         .partial = call->partials[lane],
         .shared = call->shared};
-    uint64_t start = np_now_ns();
 
     call->kernel->run(call->state, &run);
-    call->ns[lane] += np_now_ns() - start;
 }
 
 /* Calls first..end of the group, chunk by chunk. */
@@ -491,19 +470,4 @@ void np_program_run(struct np_program *program, const void *images, const void *
         np_pool_run(program->pool, program->nr_lanes, run_lane, program);
         finish_group(program, program->group);
     }
-}
-
-int np_program_calls(const struct np_program *program)
-{
-    return program->nr_calls;
-}
-
-uint64_t np_program_call_ns(const struct np_program *program, int call, const char **ret_kernel)
-{
-    uint64_t ns = 0;
-
-    for (int lane = 0; lane < program->nr_lanes; lane++)
-        ns += program->calls[call].ns[lane];
-    *ret_kernel = program->calls[call].kernel->name;
-    return ns;
 }

@@ -22,14 +22,11 @@ int np_program_new(const struct np_graph *graph, const struct np_plan_options *o
     struct np_program **ret_program, struct np_err *err);
 void np_program_free(struct np_program *program);
 uint64_t np_program_arena_bytes(const struct np_program *program);
-int np_program_set_arena(struct np_program *program, void *arena, struct np_err *err);
+void np_program_set_arena(struct np_program *program, void *arena);
 /* Runs all nodes on one batch. */
 void np_program_run(struct np_program *program, const void *images, const void *labels,
     const struct np_step_info *info);
 /* Where a tensor lies, valid until the next run. */
 const void *np_program_tensor(const struct np_program *program, int tensor);
-/* Nanoseconds each call took in all runs so far, all lanes added; calls in node order. For profiles. */
-int np_program_calls(const struct np_program *program);
-uint64_t np_program_call_ns(const struct np_program *program, int call, const char **ret_kernel);
 
 #endif

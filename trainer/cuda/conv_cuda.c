@@ -104,8 +104,6 @@ static struct np_dnn *build(const struct np_dnn_target *target, const struct np_
     cudnnDataType_t type;
     int a, b, c;
 
-    if (!dnn)
-        return NULL;
     if (node->op == NP_OP_CONV) {
         type = type_of(graph->tensors[node->ins[0]].dtype);
         build_forward(dnn, graph, node, type, pattern);
@@ -223,15 +221,11 @@ static int add_shape(struct np_cuda_convs *convs, const struct np_conv_request *
     struct shape *shape = np_alloc(sizeof(*shape));
     int code;
 
-    if (!shape)
-        return np_err_set(err, -ENOMEM, "no memory for a convolution");
     snprintf(shape->key, sizeof(shape->key), "%s", key);
     shape->pattern = pattern;
     shape->next = convs->shapes;
     convs->shapes = shape;
     shape->dnn = build(convs->target, request->graph, request->node, pattern);
-    if (!shape->dnn)
-        return np_err_set(err, -ENOMEM, "no memory for a convolution");
     code = np_dnn_finish(shape->dnn, err);
     return code == 0 ? build_plans(convs, shape, request, err) : code;
 }
@@ -263,8 +257,6 @@ struct np_cuda_convs *np_cuda_convs_new(const struct np_dnn_target *target, uint
     struct np_cuda_convs *convs = np_alloc(sizeof(*convs));
     uint64_t part = device_bytes / 20;
 
-    if (!convs)
-        return NULL;
     convs->target = target;
     convs->workspace_max = part > 0 && part < MAX_WORKSPACE ? part : MAX_WORKSPACE;
     return convs;
@@ -311,8 +303,6 @@ static int prepare(struct np_cuda_convs *convs, const struct np_conv_request *re
     bool again = or_plain && pattern != NP_CONV_PLAIN;
     int code;
 
-    if (!conv)
-        return np_err_set(err, -ENOMEM, "no memory for a convolution");
     conv->target = convs->target;
     code = find_shape(convs, request, pattern, &conv->shape, again ? NULL : err);
     if (code < 0 && again)

@@ -19,8 +19,7 @@ extern const char *const np_conv_patterns[];
 /* Plans are made once for all nodes of the same operation, shapes, types and rules, of all programs
  * that share the store. target: borrowed. free: after the last convolution of it. */
 struct np_cuda_convs;
-struct np_cuda_convs *np_cuda_convs_new(
-    const struct np_dnn_target *target, uint64_t device_bytes); /* NULL: no memory */
+struct np_cuda_convs *np_cuda_convs_new(const struct np_dnn_target *target, uint64_t device_bytes);
 void np_cuda_convs_free(struct np_cuda_convs *convs);
 /* What was known and is not there, since the store was made: how many shapes; the first one's layer
  * and what was known of it. 0: all was found. */

@@ -119,8 +119,6 @@ static int cuda_open(
     struct np_cuda *cuda = np_alloc(sizeof(*cuda));
     int code;
 
-    if (cuda == NULL)
-        return np_err_set(err, -ENOMEM, "%s: out of memory", device->name);
     device->state = cuda;
     cuda->device = device;
     cuda->ordinal = options ? options->ordinal : 0;

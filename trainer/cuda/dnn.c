@@ -81,8 +81,7 @@ struct np_dnn *np_dnn_new(const struct np_dnn_target *target)
 {
     struct np_dnn *dnn = np_alloc(sizeof(*dnn));
 
-    if (dnn)
-        dnn->target = target;
+    dnn->target = target;
     return dnn;
 }
 
@@ -105,11 +104,11 @@ void np_dnn_free(struct np_dnn *dnn)
 }
 
 static int add_tensor(
-    struct np_dnn *dnn, cudnnDataType_t type, const int64_t dims[4], bool is_virtual, bool by_value)
+    struct np_dnn *dnn, cudnnDataType_t type, const int64_t dims[4], bool is_virtual)
 {
     /* NHWC: c is next to c, then w, h, n. */
     const int64_t strides[4] = {dims[1] * dims[2] * dims[3], 1, dims[1] * dims[3], dims[1]};
-    int64_t uid = dnn->nr_tensors + 1, alignment = by_value ? 4 : 16;
+    int64_t uid = dnn->nr_tensors + 1, alignment = 16;
     cudnnBackendDescriptor_t t;
 
     if (dnn->nr_tensors == NP_DNN_MAX) {
@@ -124,8 +123,6 @@ static int add_tensor(
     set(dnn, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment, "an alignment");
     set(dnn, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual,
         "a virtual tensor");
-    if (by_value)
-        set(dnn, t, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value, "a scalar");
     finalize(dnn, t, "a tensor");
     if (!is_virtual)
         dnn->bound[dnn->nr_bound++] = uid;
@@ -136,17 +133,12 @@ int np_dnn_tensor(
     struct np_dnn *dnn, enum np_dnn_kind kind, cudnnDataType_t type, const int64_t dims[4])
 {
     dnn->has_f32 |= type == CUDNN_DATA_FLOAT && kind == NP_DNN_REAL;
-    return add_tensor(dnn, type, dims, kind == NP_DNN_VIRTUAL, false);
+    return add_tensor(dnn, type, dims, kind == NP_DNN_VIRTUAL);
 }
 
 int np_dnn_channels(struct np_dnn *dnn, int64_t c)
 {
-    return add_tensor(dnn, CUDNN_DATA_FLOAT, (const int64_t[]){1, c, 1, 1}, false, false);
-}
-
-int np_dnn_scalar(struct np_dnn *dnn)
-{
-    return add_tensor(dnn, CUDNN_DATA_FLOAT, (const int64_t[]){1, 1, 1, 1}, false, true);
+    return add_tensor(dnn, CUDNN_DATA_FLOAT, (const int64_t[]){1, c, 1, 1}, false);
 }
 
 /* An operation; its attributes follow, then finalize(). */
@@ -256,7 +248,7 @@ void np_dnn_wgrad(struct np_dnn *dnn, const struct np_window *window, int x, int
         names, (const int[]){x, dy, dw});
 }
 
-static cudnnBackendDescriptor_t add_pointwise(struct np_dnn *dnn, cudnnPointwiseMode_t mode)
+void np_dnn_pointwise(struct np_dnn *dnn, cudnnPointwiseMode_t mode, int x, int b, int y)
 {
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
     cudnnBackendDescriptor_t op,
@@ -268,26 +260,9 @@ static cudnnBackendDescriptor_t add_pointwise(struct np_dnn *dnn, cudnnPointwise
     op = add_op(dnn, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "a pointwise operation");
     set(dnn, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
         &part, "a pointwise operation");
-    return op;
-}
-
-void np_dnn_pointwise(struct np_dnn *dnn, cudnnPointwiseMode_t mode, int x, int b, int y)
-{
-    cudnnBackendDescriptor_t op = add_pointwise(dnn, mode);
-
     operand(dnn, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
     operand(dnn, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
     operand(dnn, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
-    finalize(dnn, op, "a pointwise operation");
-}
-
-void np_dnn_pointwise_back(struct np_dnn *dnn, cudnnPointwiseMode_t mode, int dy, int x, int dx)
-{
-    cudnnBackendDescriptor_t op = add_pointwise(dnn, mode);
-
-    operand(dnn, op, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx);
     finalize(dnn, op, "a pointwise operation");
 }
 
@@ -304,50 +279,6 @@ void np_dnn_stats(struct np_dnn *dnn, int x, int sum, int square_sum)
     operand(dnn, op, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sum);
     operand(dnn, op, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, square_sum);
     finalize(dnn, op, "sums of channels");
-}
-
-void np_dnn_norm(struct np_dnn *dnn, const struct np_dnn_norm *norm)
-{
-    const cudnnBackendNormMode_t mode = CUDNN_BATCH_NORM;
-    const cudnnBackendNormFwdPhase_t phase = CUDNN_NORM_FWD_TRAINING;
-    cudnnBackendDescriptor_t op =
-        add_op(dnn, CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR, "batchnorm");
-
-    set(dnn, op, CUDNN_ATTR_OPERATION_NORM_FWD_MODE, CUDNN_TYPE_NORM_MODE, 1, &mode, "a mode");
-    set(dnn, op, CUDNN_ATTR_OPERATION_NORM_FWD_PHASE, CUDNN_TYPE_NORM_FWD_PHASE, 1, &phase,
-        "training");
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_FWD_XDESC, norm->x);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC, norm->mean);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC, norm->inv_std);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC, norm->scale);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC, norm->bias);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC, norm->eps);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_FWD_EXP_AVG_FACTOR_DESC, norm->momentum);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_MEAN_DESC, norm->running_mean);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_VAR_DESC, norm->running_var);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_MEAN_DESC, norm->next_mean);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_VAR_DESC, norm->next_var);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_FWD_YDESC, norm->y);
-    finalize(dnn, op, "batchnorm");
-}
-
-void np_dnn_norm_back(struct np_dnn *dnn, int x, int mean, int inv_std, int scale, int dy,
-    int dscale, int dbias, int dx)
-{
-    const cudnnBackendNormMode_t mode = CUDNN_BATCH_NORM;
-    cudnnBackendDescriptor_t op =
-        add_op(dnn, CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR, "batchnorm's gradient");
-
-    set(dnn, op, CUDNN_ATTR_OPERATION_NORM_BWD_MODE, CUDNN_TYPE_NORM_MODE, 1, &mode, "a mode");
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_BWD_XDESC, x);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_BWD_MEAN_DESC, mean);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_BWD_INV_VARIANCE_DESC, inv_std);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_BWD_SCALE_DESC, scale);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_BWD_DYDESC, dy);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_BWD_DSCALE_DESC, dscale);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_BWD_DBIAS_DESC, dbias);
-    operand(dnn, op, CUDNN_ATTR_OPERATION_NORM_BWD_DXDESC, dx);
-    finalize(dnn, op, "batchnorm's gradient");
 }
 
 int np_dnn_finish(struct np_dnn *dnn, struct np_err *err)

@@ -59,8 +59,6 @@ int np_dnn_tensor(
     struct np_dnn *dnn, enum np_dnn_kind kind, cudnnDataType_t type, const int64_t dims[4]);
 /* Statistics and parameters of channels: (1, c, 1, 1), f32. */
 int np_dnn_channels(struct np_dnn *dnn, int64_t c);
-/* One f32 by value. */
-int np_dnn_scalar(struct np_dnn *dnn);
 
 /* w: dims (out, in/groups, kh, kw), stored out, kh, kw, in. */
 void np_dnn_conv(struct np_dnn *dnn, const struct np_window *window, int x, int w, int y);
@@ -68,20 +66,8 @@ void np_dnn_dgrad(struct np_dnn *dnn, const struct np_window *window, int dy, in
 void np_dnn_wgrad(struct np_dnn *dnn, const struct np_window *window, int x, int dy, int dw);
 /* y = mode(x, b); b -1: of x alone. */
 void np_dnn_pointwise(struct np_dnn *dnn, cudnnPointwiseMode_t mode, int x, int b, int y);
-/* dx = mode(dy, x). */
-void np_dnn_pointwise_back(struct np_dnn *dnn, cudnnPointwiseMode_t mode, int dy, int x, int dx);
 /* Sum and sum of squares of each channel of x. */
 void np_dnn_stats(struct np_dnn *dnn, int x, int sum, int square_sum);
-struct np_dnn_norm {
-    int x, scale, bias, eps, momentum; /* eps, momentum: scalars */
-    int mean, inv_std;                 /* of the batch, written */
-    int running_mean, running_var;     /* read and written in place */
-    int next_mean, next_var;           /* the same memory as the two above, as outputs */
-    int y;
-};
-void np_dnn_norm(struct np_dnn *dnn, const struct np_dnn_norm *norm);
-void np_dnn_norm_back(struct np_dnn *dnn, int x, int mean, int inv_std, int scale, int dy,
-    int dscale, int dbias, int dx);
 /* The graph is whole. Errors: cuDNN's own words about what it did not take. */
 int np_dnn_finish(struct np_dnn *dnn, struct np_err *err);
 
@@ -115,8 +101,7 @@ void np_dnn_offers_free(const struct np_cudnn *cudnn, struct np_dnn_offer *offer
 int np_dnn_build(const struct np_dnn_target *target, const struct np_dnn_offer *offer,
     struct np_dnn_plan *ret_plan, struct np_err *err);
 void np_dnn_plan_free(const struct np_cudnn *cudnn, struct np_dnn_plan *plan);
-/* What a graph's plans run on: pointers in the order of its real tensors and scalars (host pointers
- * for these), and room for the largest workspace. Any plan of the graph takes it. Replaces *pack;
+/* What a graph's plans run on: pointers in the order of its real tensors, and room for the largest workspace. Any plan of the graph takes it. Replaces *pack;
  * np_dnn_pack_free(). */
 int np_dnn_bind(const struct np_dnn *dnn, void *const *pointers, void *workspace,
     cudnnBackendDescriptor_t *pack, struct np_err *err);

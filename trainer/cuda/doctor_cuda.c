@@ -326,8 +326,6 @@ int np_cuda_doctor(int ordinal, np_found_fn found, void *context, struct np_err 
     char id[32] = "";
     int code;
 
-    if (device == NULL)
-        return np_err_set(err, -ENOMEM, "out of memory");
     device->ops = &np_cuda_ops;
     snprintf(device->name, sizeof(device->name), "cuda:%d", ordinal);
     code = np_cuda_ops.open(device, &options, err);

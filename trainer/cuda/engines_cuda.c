@@ -76,13 +76,13 @@ int np_engines_old(const struct np_engines *engines)
 static int grow(struct np_engines *engines, struct np_err *err)
 {
     int room = engines->room ? 2 * engines->room : 64;
-    struct np_engine *list = np_alloc_array((size_t)room, sizeof(*list));
-    int *places = np_alloc_array(2 * (size_t)room, sizeof(*places));
+    struct np_engine *list = np_try_array((size_t)room, sizeof(*list), err);
+    int *places = np_try_array(2 * (size_t)room, sizeof(*places), err);
 
     if (!list || !places) {
         np_free(list);
         np_free(places);
-        return np_err_set(err, -ENOMEM, "no memory for the choice of engines");
+        return -ENOMEM;
     }
     if (engines->n)
         memcpy(list, engines->list, (size_t)engines->n * sizeof(*list));
@@ -185,7 +185,7 @@ static int print_engine(const struct np_engine *engine, char out[LINE])
     return snprintf(out, LINE, "plan %s %s %.4g\n", engine->key, engine->id, (double)engine->ms);
 }
 
-int np_engines_print(const struct np_engines *engines, char **text, struct np_err *err)
+void np_engines_print(const struct np_engines *engines, char **text)
 {
     size_t length = *text ? strlen(*text) : 0, room = length + 1;
     char line[LINE], *out;
@@ -193,8 +193,6 @@ int np_engines_print(const struct np_engines *engines, char **text, struct np_er
     for (int i = 0; i < engines->n; i++)
         room += engines->list[i].used ? (size_t)print_engine(&engines->list[i], line) : 0;
     out = np_alloc(room);
-    if (!out)
-        return np_err_set(err, -ENOMEM, "no memory for the choice of engines");
     if (*text)
         memcpy(out, *text, length);
     for (int i = 0; i < engines->n; i++)
@@ -204,7 +202,6 @@ int np_engines_print(const struct np_engines *engines, char **text, struct np_er
         }
     np_free(*text);
     *text = out;
-    return 0;
 }
 
 void np_engine_key(const struct np_graph *graph, const struct np_op_node *node, const char *pattern,
@@ -295,10 +292,9 @@ void np_engines_merge(const struct np_engines *engines, const char *path)
 {
     struct np_engines *all = np_engines_new();
     char beside[4200];
-    int lock = lock_file(path), code = all ? 0 : -ENOMEM;
+    int lock = lock_file(path), code = 0;
 
-    if (all)
-        np_engines_read(all, path);
+    np_engines_read(all, path);
     for (int i = 0; code == 0 && i < engines->n; i++)
         if (engines->list[i].chosen)
             code = put(all, &engines->list[i], NULL);

@@ -22,7 +22,7 @@ struct np_engine {
 };
 
 struct np_engines;
-struct np_engines *np_engines_new(void); /* NULL: no memory */
+struct np_engines *np_engines_new(void);
 void np_engines_free(struct np_engines *engines);
 /* NULL: not known. Good until the next put, parse or load. */
 const struct np_engine *np_engines_find(const struct np_engines *engines, const char *key);
@@ -37,7 +37,7 @@ int np_engines_old(const struct np_engines *engines);
 /* A line each, "plan KEY ID MS"; lines of another kind are left alone. Malformed: -EBADMSG. */
 int np_engines_parse(struct np_engines *engines, const char *text, struct np_err *err);
 /* Appends the lines of what this network uses to *text, which grows; caller frees with np_free(). */
-int np_engines_print(const struct np_engines *engines, char **text, struct np_err *err);
+void np_engines_print(const struct np_engines *engines, char **text);
 
 /* "conv_conv_+_relu_bf16_256x56x56x64_64x3x3x64_s1_p1_d1_g1". Rules that let cuDNN offer other
  * plans than usual are in it: "free", "tf32", "built" (none compiled at run time). */

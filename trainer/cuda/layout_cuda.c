@@ -31,7 +31,7 @@ struct np_graph *np_cuda_graph(const struct np_graph *graph)
     struct np_graph *copy = np_graph_copy(graph);
     int padded = np_cuda_padded(graph);
 
-    if (!copy || padded == graph->tensors[graph->input].dims[3])
+    if (padded == graph->tensors[graph->input].dims[3])
         return copy;
     copy->tensors[copy->input].dims[3] = padded;
     for (int n = 0; n < copy->nr_nodes; n++) {
@@ -73,15 +73,13 @@ int np_cuda_layout_init(struct np_cuda_layout *layout, const struct np_graph *fi
 {
     *layout = (struct np_cuda_layout){.files = files};
     layout->offsets = np_alloc_array((size_t)device->nr_tensors, sizeof(*layout->offsets));
-    if (!layout->offsets)
-        return np_err_set(err, -ENOMEM, "no memory for the layout of the weights");
     place(layout, device, true);
     layout->nr_convs = layout->nr_params;
     place(layout, device, false);
-    layout->decay = np_alloc(layout->nr_params / NP_CUDA_CHUNK + 1);
+    layout->decay = np_try_alloc(layout->nr_params / NP_CUDA_CHUNK + 1, err);
     if (!layout->decay) {
         np_cuda_layout_fini(layout);
-        return np_err_set(err, -ENOMEM, "no memory for the layout of the weights");
+        return -ENOMEM;
     }
     for (int t = 0; t < device->nr_tensors; t++)
         if (device->tensors[t].role == NP_ROLE_PARAM && device->tensors[t].decay)

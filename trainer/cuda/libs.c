@@ -230,7 +230,7 @@ static int load_from(const char *folder, const char *file, int flags,
     if (*folder && access(path, F_OK) != 0)
         return -ENOENT;
     library->handle = dlopen(path, RTLD_NOW | RTLD_NODELETE | flags);
-    if (library->handle == NULL) {
+    if (!library->handle) {
         const char *why = dlerror();
 
         if (*folder == '\0' && is_absent(file, why))
@@ -371,7 +371,7 @@ static void load_builtins(const struct np_cuda_library *nvrtc, int major, int mi
 
     snprintf(folder, sizeof(folder), "%s", nvrtc->path);
     slash = strrchr(folder, '/');
-    if (slash == NULL)
+    if (!slash)
         return;
     *slash = '\0';
     snprintf(file, sizeof(file), "libnvrtc-builtins.so.%d.%d", major, minor);
@@ -402,8 +402,6 @@ int np_cuda_libs_open(struct np_cuda_libs *libs, struct np_err *err)
     struct places *places = np_alloc(sizeof(*places));
     int code;
 
-    if (places == NULL)
-        return np_err_set(err, -ENOMEM, "no memory to look for libraries");
     *libs = (struct np_cuda_libs){0};
     find_places(places);
     open_nvrtc(libs, places);

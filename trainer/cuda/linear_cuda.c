@@ -140,8 +140,6 @@ int np_cuda_linear_new(const struct np_cublaslt *lt, cublasLtHandle_t handle,
     cublasStatus_t status;
     int n = 0, code = 0;
 
-    if (!linear)
-        return np_err_set(err, -ENOMEM, "no memory for a linear layer");
     linear->lt = lt;
     linear->handle = handle;
     linear->a = product.a;

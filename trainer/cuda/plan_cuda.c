@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "trainer/cuda/capture_cuda.h"
-#include "trainer/cuda/plan_cuda.h"
+#include "trainer/cuda/plan_memory.h"
 #include "trainer/cuda/range.h"
 #include "trainer/optim.h"
 
@@ -35,8 +35,7 @@ static int add_layout(
     const struct np_graph *graph, struct np_cuda_layout *layout, struct np_err *err)
 {
     struct np_graph *device = np_cuda_graph(graph);
-    int code = device ? np_cuda_layout_init(layout, graph, device, err)
-                      : np_err_set(err, -ENOMEM, "no memory for the graph");
+    const int code = np_cuda_layout_init(layout, graph, device, err);
 
     np_graph_free(device);
     return code;
@@ -49,8 +48,6 @@ static int add_engines(struct np_plan *plan, const char *state, struct np_err *e
 
     plan->convs = np_cuda_convs_new(&plan->cuda->target, plan->cuda->props.totalGlobalMem);
     plan->engines = np_engines_new();
-    if (!plan->engines || !plan->convs)
-        return np_err_set(err, -ENOMEM, "no memory for the choice of engines");
     if (state)
         return np_engines_parse(plan->engines, state, err);
     if (!retune || strcmp(retune, "1") != 0)
@@ -103,8 +100,6 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
 
     assert(graph);
     enum np_dtype precision = graph->tensors[graph->input].dtype;
-    if (!plan)
-        return np_err_set(err, -ENOMEM, "no memory for a plan");
     plan->device = device;
     plan->cuda = device->state;
     plan->nr_buffers = graph->nr_buffers;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "trainer/cuda/plan_cuda.h"
+#include "trainer/cuda/plan_memory.h"
 #include "trainer/feed.h"
 
 #define F16_SCALE 65536.0f /* of the loss to begin with, as torch's GradScaler */
@@ -268,8 +268,8 @@ static int begin_copy(struct np_plan *plan, int array, float **ret_device, float
         return np_err_set(err, -EINVAL, "this plan only evaluates: it has no array %d", array);
     *ret_bytes =
         (array == NP_ARRAY_BUFFERS ? plan->nr_buffers : plan->layout->nr_params) * sizeof(float);
-    *ret_host = np_alloc(*ret_bytes + 1);
-    return *ret_host ? 0 : np_err_set(err, -ENOMEM, "no memory to copy an array");
+    *ret_host = np_try_alloc(*ret_bytes, err);
+    return *ret_host ? 0 : -ENOMEM;
 }
 
 /* f16's gradients carry the loss's scale. */
@@ -369,12 +369,10 @@ int np_cuda_plan_state(struct np_plan *plan, char **ret_text, struct np_err *err
 
     if (code == 0)
         code = np_cuda_plan_check(plan, cudaStreamSynchronize(np_cuda_stream(plan)), "a copy", err);
-    if (code == 0 && plan->f16) {
+    if (code == 0 && plan->f16)
         text = np_format("scaler %.9g %d\n", (double)scaler.scale, scaler.good);
-        code = text ? 0 : np_err_set(err, -ENOMEM, "out of memory");
-    }
     if (code == 0)
-        code = np_engines_print(plan->engines, &text, err);
+        np_engines_print(plan->engines, &text);
     if (code < 0)
         np_free(text);
     else

@@ -108,26 +108,15 @@ int np_cuda_program_new(const struct np_cuda_parts *parts, const struct np_graph
     struct np_cuda_program *program = np_alloc(sizeof(*program));
     int code = 0;
 
-    if (!program)
-        return np_err_set(err, -ENOMEM, "no memory for a program");
     program->cuda = parts->cuda;
     program->arrays = *arrays;
     program->rules = *rules;
     program->rules.runtime = parts->cuda->libs.nvrtc_library.handle != NULL;
     program->graph = np_cuda_graph(graph);
     program->dtype = (enum np_cuda_dtype)graph->tensors[graph->input].dtype;
-    if (!program->graph) {
-        code = np_err_set(err, -ENOMEM, "no memory for the graph");
-        goto out;
-    }
-    code = np_fuse(program->graph, &fusions, err);
-    if (code == 0)
-        code = np_memory_plan(program->graph, NULL, &program->memory, err);
-    if (code < 0)
-        goto out;
+    np_fuse(program->graph, &fusions);
+    np_memory_plan(program->graph, NULL, &program->memory);
     program->calls = np_alloc_array((size_t)program->graph->nr_nodes, sizeof(*program->calls));
-    if (!program->calls)
-        code = np_err_set(err, -ENOMEM, "no memory for a program");
     for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++) {
         program->calls[n].node = &program->graph->nodes[n];
         code = prepare_call(program, parts, &program->calls[n], err);
@@ -135,7 +124,6 @@ int np_cuda_program_new(const struct np_cuda_parts *parts, const struct np_graph
     for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++)
         if (program->graph->nodes[n].op == NP_OP_BN_STATS)
             code = pair_call(program, parts, &program->calls[n], err);
-out:
     if (code < 0)
         np_cuda_program_free(program);
     else

@@ -4,8 +4,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "loader/base/mem.h"
 #include "trainer/graph/graph.h"
 
 struct tape {
@@ -203,14 +203,11 @@ static int check_all_reached(const struct np_graph *graph, struct np_err *err)
 int np_autodiff(struct np_graph *graph, struct np_err *err)
 {
     size_t n = (size_t)graph->nr_tensors;
-    struct tape tape = {graph, graph->nr_nodes, calloc(n, sizeof(bool)), malloc(n * sizeof(int))};
+    struct tape tape = {
+        graph, graph->nr_nodes, np_alloc(n * sizeof(bool)), np_alloc_array(n, sizeof(int))};
     int code = 0;
 
     assert(graph->nr_nodes == graph->nr_forward);
-    if (!tape.wanted || !tape.grads) {
-        code = np_err_set(err, -ENOMEM, "no memory to differentiate the graph");
-        goto out;
-    }
     for (size_t t = 0; t < n; t++)
         tape.grads[t] = -1;
     find_wanted(&tape);
@@ -218,8 +215,7 @@ int np_autodiff(struct np_graph *graph, struct np_err *err)
         code = differentiate(&tape, i, err);
     if (code == 0)
         code = check_all_reached(graph, err);
-out:
-    free(tape.grads);
-    free(tape.wanted);
+    np_free(tape.grads);
+    np_free(tape.wanted);
     return code;
 }

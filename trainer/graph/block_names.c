@@ -1,6 +1,5 @@
 /* Names of layers, and finding a layer's inputs by them. Config time, one thread. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "loader/base/mem.h"
@@ -39,14 +38,7 @@ void np_blocks_add_output(
     if (twice)
         np_report_add(
             NP_AT(node), "the name '%s' is taken by the layer in line %d", name, twice->node->line);
-    if ((b->nr_outputs & (b->nr_outputs - 1)) == 0) {
-        size_t room = b->nr_outputs ? 2 * (size_t)b->nr_outputs : 1;
-        struct np_output *outputs = realloc(b->outputs, room * sizeof(*outputs));
-
-        if (!outputs)
-            abort();
-        b->outputs = outputs;
-    }
+    np_grow(&b->outputs, &b->outputs_room, (size_t)b->nr_outputs + 1, sizeof(*b->outputs));
     b->outputs[b->nr_outputs] = (struct np_output){name, tensor, node, layer};
     *find_slot(b, name) = ++b->nr_outputs; /* of two alike the later one is found */
 }
@@ -61,7 +53,7 @@ static bool resolve(
     }
     for (; scope; scope = scope->parent) {
         char *full = np_format("%s%s", scope->prefix, name);
-        const struct np_output *output = full ? find_output(b, full) : NULL;
+        const struct np_output *output = find_output(b, full);
 
         np_free(full);
         if (output) {

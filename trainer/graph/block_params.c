@@ -1,7 +1,6 @@
 /* Mistakes and parameters of blocks: `$out*4` in a layer's options -> a number, and whether a block
  * gets the parameters it asks for. Config time, one thread. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "trainer/graph/block_scope.h"
@@ -114,9 +113,10 @@ static struct np_node *calculate(
         const char *given = param_of(&lookup, node->text + 1, strlen(node->text + 1));
 
         if (given) {
-            result = np_node_copy(node);
-            free(result->text);
-            result->text = strdup(given);
+            result = np_node_scalar(given, node->line, node->column);
+            result->key_line = node->key_line;
+            result->key_column = node->key_column;
+            result->quoted = node->quoted;
             return result;
         }
     }

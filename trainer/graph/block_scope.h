@@ -38,6 +38,7 @@ struct np_builder {
     struct np_report mine;    /* of the layer at hand, merged when it is done */
     int first_mistake;        /* in report: what stands before is not ours */
     struct np_output *outputs;
+    size_t outputs_room;
     int *slots; /* (NP_NAME_SLOTS) open hash of names: number of the output + 1, or 0 */
     int nr_outputs, nr_layers;
     bool *used; /* (blocks->nr_items) */

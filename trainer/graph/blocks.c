@@ -5,7 +5,6 @@
 
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -59,8 +58,6 @@ static void read_item(struct np_builder *b, const struct np_scope *scope,
     item.good &= item.name != NULL;
     if (!item.name)
         item.name = np_format("%s%d", scope->prefix, index);
-    if (!item.name)
-        abort();
     item.good &= np_blocks_find_inputs(b, scope, &item, max_ins, layer, previous) == 0;
     item.absent = np_node_is(np_node_get(item.args, "when"), "0");
     for (int i = 0; i < item.nr_ins; i++)
@@ -77,8 +74,6 @@ static int add_layer(struct np_builder *b, const struct np_scope *scope,
     struct np_item item;
     int tensor = -1;
 
-    if (!object)
-        abort();
     read_item(b, scope, node, raw, index, layer->max_ins, layer->name, previous, &item);
     if (item.known) {
         /* A missing key is shown where the layer stands. */
@@ -174,8 +169,6 @@ static int repeat_list(struct np_builder *b, const struct np_scope *parent,
             .input = previous};
         int before = np_blocks_mistakes(b);
 
-        if (!prefix)
-            abort();
         previous = add_list(b, &scope, list);
         if (repeat) {
             np_blocks_add_output(b, np_format("%s.%d", item->name, r), previous, item->node, NULL);
@@ -304,8 +297,6 @@ static bool *find_needed(const struct np_graph *graph, int output)
 {
     bool *needed = np_alloc((size_t)graph->nr_tensors);
 
-    if (!needed)
-        abort();
     needed[output] = true;
     for (int n = graph->nr_nodes - 1; n >= 0; n--) {
         const struct np_op_node *node = &graph->nodes[n];
@@ -398,18 +389,14 @@ int np_blocks_expand(struct np_graph *graph, const struct np_node *model,
         return -1;
     }
     b.slots = np_alloc_array(NP_NAME_SLOTS, sizeof(*b.slots));
-    if (!b.slots)
-        abort();
     b.used = b.blocks ? np_alloc((size_t)blocks->nr_items) : NULL;
-    if (b.blocks && blocks->nr_items && !b.used)
-        abort();
     tensor = add_list(&b, &top, model);
     if (tensor >= 0 && np_blocks_mistakes(&b) == b.first_mistake)
         check_unused(&b, tensor);
     check_blocks(&b, model);
     for (int i = 0; i < b.nr_outputs; i++)
         np_free(b.outputs[i].name);
-    free(b.outputs);
+    np_free(b.outputs);
     np_free(b.slots);
     np_free(b.used);
     return tensor;

@@ -2,10 +2,9 @@
  * backward ones: a fused forward whose backward still wanted the tensor between them would be
  * wrong, so a pair is taken only when all its readers are known. Runs once, at start. */
 #include <assert.h>
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "loader/base/mem.h"
 #include "trainer/graph/graph.h"
 
 /* Readers of a tensor; more than asked for: returns that there are more. */
@@ -192,18 +191,16 @@ static void fuse_relu(struct np_graph *graph, int n)
 /* --- sweeping ------------------------------------------------------------------------------- */
 
 /* Removes the killed nodes; numbers that point at nodes move along. */
-static int sweep(struct np_graph *graph, struct np_err *err)
+static void sweep(struct np_graph *graph)
 {
-    int *moved = malloc((size_t)graph->nr_nodes * sizeof(*moved)), kept = 0, forward = 0;
+    int *moved = np_alloc_array((size_t)graph->nr_nodes, sizeof(*moved)), kept = 0, forward = 0;
 
-    if (!moved)
-        return np_err_set(err, -ENOMEM, "no memory to fuse the graph");
     for (int n = 0; n < graph->nr_nodes; n++) {
         struct np_op_node *node = &graph->nodes[n];
 
         moved[n] = node->nr_outs ? kept : -1;
         if (!node->nr_outs) {
-            free(node->name);
+            np_free(node->name);
             continue;
         }
         forward += n < graph->nr_forward;
@@ -214,11 +211,10 @@ static int sweep(struct np_graph *graph, struct np_err *err)
             graph->nodes[n].forward = moved[graph->nodes[n].forward];
     graph->nr_nodes = kept;
     graph->nr_forward = forward;
-    free(moved);
-    return 0;
+    np_free(moved);
 }
 
-int np_fuse(struct np_graph *graph, const struct np_fusions *fusions, struct np_err *err)
+void np_fuse(struct np_graph *graph, const struct np_fusions *fusions)
 {
     for (int n = 0; n < graph->nr_forward; n++) {
         enum np_op op = graph->nodes[n].op;
@@ -236,5 +232,5 @@ int np_fuse(struct np_graph *graph, const struct np_fusions *fusions, struct np_
                  (op == NP_OP_ADD && fusions->add_relu))
             fuse_relu(graph, n);
     }
-    return sweep(graph, err);
+    sweep(graph);
 }

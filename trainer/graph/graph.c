@@ -4,9 +4,9 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "loader/base/mem.h"
 #include "loader/base/rng.h"
 
 const char *const np_op_names[NP_NR_OPS] = {"input", "conv", "conv_dgrad", "conv_wgrad", "bn_stats",
@@ -32,34 +32,19 @@ uint64_t np_tensor_elements(const struct np_tensor *tensor)
     return n;
 }
 
-/* As in node.c: a graph is made once at start, and out of memory there ends the program. */
-static void *must(void *memory)
-{
-    if (!memory)
-        abort();
-    return memory;
-}
-
-/* Room for one more in an array that grows by doubling. */
-static void *grow(void *array, int n, size_t bytes)
-{
-    if ((n & (n - 1)) != 0)
-        return array;
-    return must(realloc(array, (n ? 2 * (size_t)n : 1) * bytes));
-}
-
 int np_graph_tensor(struct np_graph *graph, const char *name, enum np_role role,
     enum np_dtype dtype, int nr_dims, const int *dims)
 {
     struct np_tensor *tensor;
-    int copy[4] = {0}; /* dims may lie in the array that grows */
+    int copy[4] = {0}; /* name and dims may lie in the array that grows */
+    char *own_name = np_strdup(name);
 
     assert(nr_dims <= 4);
     memcpy(copy, dims, (size_t)nr_dims * sizeof(*dims));
-    graph->tensors = grow(graph->tensors, graph->nr_tensors, sizeof(*tensor));
+    np_grow(&graph->tensors, &graph->tensors_room, (size_t)graph->nr_tensors + 1, sizeof(*tensor));
     tensor = &graph->tensors[graph->nr_tensors];
     *tensor = (struct np_tensor){
-        .name = must(strdup(name)), .role = role, .dtype = dtype, .nr_dims = nr_dims, .grad = -1};
+        .name = own_name, .role = role, .dtype = dtype, .nr_dims = nr_dims, .grad = -1};
     memcpy(tensor->dims, copy, sizeof(copy));
     if (role == NP_ROLE_PARAM) {
         tensor->offset = graph->nr_params;
@@ -73,9 +58,11 @@ int np_graph_tensor(struct np_graph *graph, const char *name, enum np_role role,
 
 int np_graph_node(struct np_graph *graph, enum np_op op, const char *name, int line)
 {
-    graph->nodes = grow(graph->nodes, graph->nr_nodes, sizeof(*graph->nodes));
+    char *own_name = np_strdup(name);
+
+    np_grow(&graph->nodes, &graph->nodes_room, (size_t)graph->nr_nodes + 1, sizeof(*graph->nodes));
     graph->nodes[graph->nr_nodes] =
-        (struct np_op_node){.op = op, .name = must(strdup(name)), .line = line, .forward = -1};
+        (struct np_op_node){.op = op, .name = own_name, .line = line, .forward = -1};
     return graph->nr_nodes++;
 }
 
@@ -95,31 +82,21 @@ void np_graph_out(struct np_graph *graph, int node, int tensor)
     at->outs[at->nr_outs++] = tensor;
 }
 
-/* An array copied with the room grow() expects: the next power of two. */
-static void *copy_array(const void *array, int n, size_t bytes)
-{
-    size_t room = 1;
-    void *copy;
-
-    while (room < (size_t)n)
-        room *= 2;
-    copy = must(calloc(room, bytes));
-    if (n)
-        memcpy(copy, array, (size_t)n * bytes);
-    return copy;
-}
-
 struct np_graph *np_graph_copy(const struct np_graph *graph)
 {
-    struct np_graph *copy = must(malloc(sizeof(*copy)));
+    struct np_graph *copy = np_alloc(sizeof(*copy));
 
     *copy = *graph;
-    copy->tensors = copy_array(graph->tensors, graph->nr_tensors, sizeof(*graph->tensors));
-    copy->nodes = copy_array(graph->nodes, graph->nr_nodes, sizeof(*graph->nodes));
+    copy->tensors_room = (size_t)graph->nr_tensors;
+    copy->nodes_room = (size_t)graph->nr_nodes;
+    copy->tensors = np_alloc_array(copy->tensors_room, sizeof(*graph->tensors));
+    copy->nodes = np_alloc_array(copy->nodes_room, sizeof(*graph->nodes));
+    memcpy(copy->tensors, graph->tensors, copy->tensors_room * sizeof(*graph->tensors));
+    memcpy(copy->nodes, graph->nodes, copy->nodes_room * sizeof(*graph->nodes));
     for (int t = 0; t < copy->nr_tensors; t++)
-        copy->tensors[t].name = must(strdup(graph->tensors[t].name));
+        copy->tensors[t].name = np_strdup(graph->tensors[t].name);
     for (int n = 0; n < copy->nr_nodes; n++)
-        copy->nodes[n].name = must(strdup(graph->nodes[n].name));
+        copy->nodes[n].name = np_strdup(graph->nodes[n].name);
     return copy;
 }
 
@@ -128,12 +105,12 @@ void np_graph_free(struct np_graph *graph)
     if (!graph)
         return;
     for (int t = 0; t < graph->nr_tensors; t++)
-        free(graph->tensors[t].name);
+        np_free(graph->tensors[t].name);
     for (int n = 0; n < graph->nr_nodes; n++)
-        free(graph->nodes[n].name);
-    free(graph->tensors);
-    free(graph->nodes);
-    free(graph);
+        np_free(graph->nodes[n].name);
+    np_free(graph->tensors);
+    np_free(graph->nodes);
+    np_free(graph);
 }
 
 uint64_t np_node_flops(const struct np_graph *graph, const struct np_op_node *node)
@@ -206,7 +183,7 @@ void np_graph_init(const struct np_graph *graph, uint64_t seed, float *params, f
 
 static void drop_node(struct np_graph *graph, int n)
 {
-    free(graph->nodes[n].name);
+    np_free(graph->nodes[n].name);
     memmove(graph->nodes + n, graph->nodes + n + 1,
         (size_t)(graph->nr_nodes - n - 1) * sizeof(*graph->nodes));
     graph->nr_nodes--;

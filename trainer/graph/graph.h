@@ -111,8 +111,9 @@ struct np_op_node {
 
 struct np_graph {
     struct np_tensor *tensors;
-    int nr_tensors;
     struct np_op_node *nodes;
+    size_t tensors_room, nodes_room;
+    int nr_tensors;
     int nr_nodes;       /* in execution order */
     int nr_forward;     /* nodes before this one are the forward pass and the loss */
     int images, labels; /* tensors: u8 (n, h, w, c), i32 (n) */
@@ -165,6 +166,6 @@ struct np_graph *np_graph_eval(const struct np_graph *graph);
 struct np_fusions {
     bool bn_relu, bn_add_relu, conv_relu, linear_relu, add_relu;
 };
-int np_fuse(struct np_graph *graph, const struct np_fusions *fusions, struct np_err *err);
+void np_fuse(struct np_graph *graph, const struct np_fusions *fusions);
 
 #endif

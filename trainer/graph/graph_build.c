@@ -1,9 +1,9 @@
 /* `model:`, `blocks:` and `loss:` -> the forward graph, and the normal form of a list of layers.
  * Config time, one thread. */
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "loader/base/mem.h"
 #include "trainer/graph/blocks.h"
 #include "trainer/graph/graph.h"
 #include "trainer/graph/layers.h"
@@ -13,12 +13,10 @@
 /* Images, labels, and the node that normalises. */
 static struct np_graph *start_graph(const struct np_graph_input *input)
 {
-    struct np_graph *graph = calloc(1, sizeof(*graph));
+    struct np_graph *graph = np_alloc(sizeof(*graph));
     const int dims[] = {input->batch, input->height, input->width, input->channels};
     int node;
 
-    if (!graph)
-        return NULL;
     graph->batch = input->batch;
     graph->classes = input->classes;
     graph->logits = graph->loss = graph->correct = graph->top5 = -1;

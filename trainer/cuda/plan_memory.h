@@ -1,7 +1,7 @@
 /* A plan's inside, shared by plan_cuda.c (preparing and queueing steps) and plan_memory.c (what it
  * holds on the device, and copies of it). */
-#ifndef NP_PLAN_CUDA_H
-#define NP_PLAN_CUDA_H
+#ifndef NP_PLAN_MEMORY_H
+#define NP_PLAN_MEMORY_H
 
 #include "trainer/cuda/conv_cuda.h"
 #include "trainer/cuda/program_cuda.h"
