@@ -8,6 +8,7 @@
 
 #include "daemon/analysis/profile_fields.h"
 #include "daemon/analysis/words.h"
+#include "loader/base/io.h"
 #include "loader/base/mem.h"
 
 #define MAX_FILE_BYTES (64u << 20)
@@ -299,9 +300,9 @@ static int read_ribbon(const struct np_node *list, struct np_profile *profile, s
         return 0;
     if (list->kind != NP_NODE_LIST)
         return np_err_set(err, -EBADMSG, "\"ribbon\" is not a list");
-    profile->ribbon = np_alloc_array((size_t)list->nr_items, sizeof(*profile->ribbon));
+    profile->ribbon = np_try_array((size_t)list->nr_items, sizeof(*profile->ribbon), err);
     if (!profile->ribbon)
-        return np_err_set(err, -ENOMEM, "no memory for %d rows of \"ribbon\"", list->nr_items);
+        return err->code;
     for (int i = 0; i < list->nr_items; i++) {
         if (!read_row(list->items[i], row, 2 + NP_NR_STAGES))
             return np_err_set(
@@ -349,45 +350,11 @@ static int read_tree(const struct np_node *root, struct np_profile *profile, str
     if (code || !before_map)
         return code;
     struct np_profile *before = np_alloc(sizeof(*before));
-    if (!before)
-        return np_err_set(err, -ENOMEM, "no memory for the profile before");
     profile->before = before;
     code = read_profile(before_map, before, err);
     if (code)
         np_err_context(err, "\"before\"");
     return code;
-}
-
-static int read_file(const char *path, char **ret_text, size_t *ret_bytes, struct np_err *err)
-{
-    FILE *file = fopen(path, "re");
-    size_t room = 0, n = 0;
-    char *text = NULL;
-    int code = file ? 0 : np_err_set(err, -errno, "%s: %s", path, strerror(errno));
-
-    while (code == 0 && !feof(file)) {
-        char *more = n < room ? text : realloc(text, room = room ? 2 * room : 65536);
-        if (!more) {
-            code = np_err_set(err, -ENOMEM, "%s: no memory for it", path);
-            break;
-        }
-        text = more;
-        n += fread(text + n, 1, room - n, file);
-        if (ferror(file))
-            code = np_err_set(err, -EIO, "%s: cannot be read", path);
-        else if (n > MAX_FILE_BYTES)
-            code = np_err_set(
-                err, -EFBIG, "%s: more than %u MiB is not a profile", path, MAX_FILE_BYTES >> 20);
-    }
-    if (file)
-        fclose(file);
-    if (code) {
-        free(text);
-        return code;
-    }
-    *ret_text = text;
-    *ret_bytes = n;
-    return 0;
 }
 
 int np_profile_parse(
@@ -410,14 +377,12 @@ int np_profile_parse(
 int np_profile_read(const char *path, struct np_profile *ret_profile, struct np_err *err)
 {
     char *text;
-    size_t bytes;
-    int code = read_file(path, &text, &bytes, err);
+    uint64_t bytes;
+    int code = np_read_file(path, MAX_FILE_BYTES, &text, &bytes, err);
 
     if (code)
         return code;
     code = np_profile_parse(text, bytes, ret_profile, err);
-    free(text);
-    if (code)
-        np_err_context(err, "%s", path);
-    return code;
+    np_free(text);
+    return code ? np_err_context(err, "%s", path) : 0;
 }

@@ -335,17 +335,15 @@ int np_trace_open(
     if (code < 0)
         return code;
     trace = np_alloc(sizeof(*trace));
-    if (!trace)
-        return np_err_set(err, -ENOMEM, "out of memory for a trace");
     trace->fd = -1;
     trace->limit = limit;
     trace->path = np_strdup(path);
     trace->tracks = np_tracks_new();
-    trace->out.bytes = np_alloc(BUFFER_BYTES);
+    trace->out.bytes = np_try_alloc(BUFFER_BYTES, err);
     trace->out.room = BUFFER_BYTES;
-    trace->about = np_alloc_array(MAX_TRACKS, sizeof(*trace->about));
+    trace->about = np_try_array(MAX_TRACKS, sizeof(*trace->about), err);
     trace->chunk = np_alloc_array(CHUNK, sizeof(*trace->chunk));
-    if (!trace->path || !trace->tracks || !trace->out.bytes || !trace->about || !trace->chunk)
+    if (!trace->tracks || !trace->out.bytes || !trace->about)
         code = np_err_set(err, -ENOMEM, "out of memory for a trace");
     if (code == 0)
         code = open_file(trace, err);

@@ -125,7 +125,7 @@ static void *io_thread(void *context)
     struct np_err err = {0};
     int code;
 
-    if (!reads || !buffers)
+    if (!buffers)
         code = np_err_set(&err, -ENOMEM, "out of memory for %d reads", bench->depth);
     else
         code = np_io_open(&io, bench->io, bench->depth, &err);
@@ -137,7 +137,7 @@ static void *io_thread(void *context)
         code = read_all(bench, &io, reads, &err);
     __atomic_fetch_add(&bench->cached_reads, io.nr_cached, __ATOMIC_RELAXED);
     np_io_close(&io); /* waits for what is in flight */
-    for (int i = 0; reads && i < bench->depth; i++)
+    for (int i = 0; i < bench->depth; i++)
         if (reads[i].own_fd > 0)
             close(reads[i].own_fd);
     np_page_allocator.free(NULL, buffers, bytes * (size_t)bench->depth + 1);

@@ -52,13 +52,11 @@ static int write_weights(struct np_bench *bench, const struct step_bench *step, 
 {
     const struct np_graph *graph = bench->setup.graph;
     const struct np_plan_ops *ops = step->device->plan_ops;
-    float *params = np_alloc_array(graph->nr_params + 1, sizeof(float));
-    float *buffers = np_alloc_array(graph->nr_buffers + 1, sizeof(float));
-    int code = 0;
+    float *params = np_try_array(graph->nr_params + 1, sizeof(float), err);
+    float *buffers = np_try_array(graph->nr_buffers + 1, sizeof(float), err);
+    int code = err->code;
 
-    if (!params || !buffers)
-        code = np_err_set(err, -ENOMEM, "out of memory for the weights");
-    else
+    if (code == 0)
         np_graph_init(graph, (uint64_t)bench->config->seed, params, buffers);
     if (code == 0)
         code = ops->write(step->plan, NP_ARRAY_PARAMS, params, err);
@@ -79,10 +77,10 @@ static int make_batch(struct np_bench *bench, struct step_bench *step, struct np
     struct np_event copied = {0};
     struct np_draws draws;
 
-    step->images = np_alloc(bytes);
-    step->labels = np_alloc_array(rows, sizeof(*step->labels));
+    step->images = np_try_alloc(bytes, err);
+    step->labels = np_try_array(rows, sizeof(*step->labels), err);
     if (!step->images || !step->labels)
-        return np_err_set(err, -ENOMEM, "out of memory for a batch");
+        return err->code;
     np_draws_init(&draws, (uint64_t)bench->config->seed, NP_STREAM_TEST, 0, 0, 0);
     for (size_t i = 0; i < bytes; i++)
         step->images[i] = (uint8_t)np_draw_below(&draws, 256);
@@ -130,8 +128,8 @@ static int open_step(struct np_bench *bench, struct step_bench *step, struct np_
         code = write_weights(bench, step, err);
     if (code == 0)
         code = make_batch(bench, step, err);
-    if (code == 0 && !(step->ms = np_alloc_array(MAX_TIMES, sizeof(*step->ms))))
-        code = np_err_set(err, -ENOMEM, "out of memory for the times");
+    if (code == 0 && !(step->ms = np_try_array(MAX_TIMES, sizeof(*step->ms), err)))
+        code = err->code;
     return code;
 }
 

@@ -83,7 +83,8 @@ static int open_data(struct np_bench *bench, const char *path)
     np_report_fini(&report);
     if (code)
         return NP_EXIT_USAGE;
-    bench->config->data.has_test = bench->config->data.has_val = false; /* the training set is enough */
+    bench->config->data.has_test = bench->config->data.has_val =
+        false; /* the training set is enough */
     if (np_setup_data(bench->config, &progress, &bench->setup, &err) < 0 && bench->data_is_optional)
         guess_data(bench, &err);
     if (err.code == 0 && !(bench->stat = np_stat_new()))

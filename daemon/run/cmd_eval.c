@@ -132,7 +132,8 @@ static int eval(struct np_config *config, const char *weights, struct chosen *ch
 static int choose(
     const struct np_config *config, const char *name, const char *path, enum np_which_set *ret_set)
 {
-    const bool has[] = {config->data.has_test, config->data.has_val || config->data.split > 0, true};
+    const bool has[] = {
+        config->data.has_test, config->data.has_val || config->data.split > 0, true};
     int set = has[NP_SET_TEST] || !has[NP_SET_VAL] ? NP_SET_TEST : NP_SET_VAL;
 
     for (set = name ? 0 : set; name && np_set_names[set]; set++)

@@ -12,6 +12,7 @@
 #include "daemon/config/config.h"
 #include "daemon/run/evaluate.h"
 #include "daemon/run/inference.h"
+#include "daemon/run/run_folder.h"
 #include "loader/base/json.h"
 #include "daemon/ui/progress.h"
 #include "loader/pixels/augment.h"
@@ -48,9 +49,9 @@ static int open_predictor(struct predictor *p, struct np_err *err)
         (size_t)setup->height * (size_t)setup->width * (size_t)p->net.config->loader.channels;
     p->row = device->pinned.alloc(device->pinned.context, p->row_bytes);
     p->label = device->pinned.alloc(device->pinned.context, sizeof(*p->label));
-    p->resizer = np_resizer_new(NULL);
-    p->logits = np_alloc_array(classes, sizeof(*p->logits));
-    p->odds = np_alloc_array(classes, sizeof(*p->odds));
+    p->resizer = np_resizer_new(err);
+    p->logits = np_try_array(classes, sizeof(*p->logits), err);
+    p->odds = np_try_array(classes, sizeof(*p->odds), err);
     if (device->ops->alloc) {
         p->device_row = device->ops->alloc(device, p->row_bytes);
         p->device_label = device->ops->alloc(device, sizeof(*p->label));
@@ -245,34 +246,21 @@ static void note(void *context, const char *text)
 
 struct images {
     char **paths; /* owned */
-    int nr_paths, room;
+    int nr_paths;
+    size_t room;
 };
 
 /* path: taken over. */
 static int add_image(struct images *images, char *path, struct np_err *err)
 {
-    if (path && images->nr_paths == images->room) {
-        const int room = images->room ? 2 * images->room : 64;
-        char **more = realloc(images->paths, (size_t)room * sizeof(*more));
+    const size_t n = (size_t)images->nr_paths + 1;
 
-        if (more) {
-            images->paths = more;
-            images->room = room;
-        }
-    }
-    if (!path || images->nr_paths == images->room) {
+    if (np_try_grow(&images->paths, &images->room, n, sizeof(path), err) < 0) {
         np_free(path);
-        return np_err_set(err, -ENOMEM, "out of memory for the names of images");
+        return err->code;
     }
     images->paths[images->nr_paths++] = path;
     return 0;
-}
-
-static bool is_folder(const char *path)
-{
-    struct stat stat_;
-
-    return stat(path, &stat_) == 0 && S_ISDIR(stat_.st_mode);
 }
 
 static int by_bytes(const struct dirent **a, const struct dirent **b)
@@ -305,7 +293,7 @@ static int add_folder(struct images *images, const char *folder, struct np_err *
         const char *name = entries[i]->d_name, *end = folder + strlen(folder) - 1;
         char *path = code == 0 ? np_format("%s%s%s", folder, *end == '/' ? "" : "/", name) : NULL;
 
-        if (path && is_folder(path)) {
+        if (path && np_is_folder(path)) {
             code = is_link(path) ? 0 : add_folder(images, path, err);
             np_free(path);
         } else if (code == 0 && np_is_image_name(name)) {
@@ -326,7 +314,7 @@ static int find_images(char **words, int nr_words, struct images *images, struct
     for (int i = 0; i < nr_words && code == 0; i++) {
         const int before = images->nr_paths;
 
-        if (!is_folder(words[i]))
+        if (!np_is_folder(words[i]))
             code = add_image(images, np_strdup(words[i]), err);
         else if ((code = add_folder(images, words[i], err)) == 0 && images->nr_paths == before)
             code = np_err_set(err, -ENOENT, "%s: there is no image in this folder", words[i]);
@@ -374,7 +362,7 @@ static int predict(struct np_config *config, const struct asked *asked, struct n
     }
     for (int i = 0; i < images.nr_paths; i++)
         np_free(images.paths[i]);
-    free(images.paths);
+    np_free(images.paths);
     close_predictor(&p);
     return exit_code;
 }

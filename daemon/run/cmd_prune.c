@@ -48,7 +48,7 @@ static bool is_whole(const char *dir, uint64_t step, bool dropped)
 {
     char *path = np_format("%s/step-%" PRIu64, dir, step);
     struct np_err damage = {0};
-    const int code = path ? np_checkpoint_check(path, &damage) : -ENOMEM;
+    const int code = np_checkpoint_check(path, &damage);
 
     np_free(path);
     return code == 0 || (dropped && code == -ENODATA);
@@ -60,7 +60,7 @@ static uint64_t best_of(const char *dir, uint64_t newest)
     char *path = np_format("%s/step-%" PRIu64 "/manifest.json", dir, newest), *facts = NULL;
     struct np_manifest manifest = {0};
     struct np_err err = {0};
-    const int code = path ? np_manifest_read(path, &manifest, &facts, &err) : -ENOMEM;
+    const int code = np_manifest_read(path, &manifest, &facts, &err);
     const uint64_t best = code == 0 ? manifest.position.best_step : 0;
 
     np_free(path);
@@ -152,11 +152,11 @@ static void tell(struct prune *p, const char *run, const struct held *held)
 static int prune(struct prune *p, const char *run, struct np_err *err)
 {
     char *dir = np_format("%s/checkpoints", run);
-    int lock_fd = -1, code = dir ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+    int lock_fd = -1, code = 0;
     struct stat stat_;
     struct held held;
 
-    if (code == 0 && stat(run, &stat_) < 0)
+    if (stat(run, &stat_) < 0)
         code = np_err_set(err, -errno, "%s: %s", run, strerror(errno));
     if (code == 0 && stat(dir, &stat_) < 0)
         code = np_err_set(err, -ENOENT,

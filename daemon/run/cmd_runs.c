@@ -252,10 +252,8 @@ static int show(struct np_found_runs *runs, const struct asked *asked)
 {
     const int nr = runs->nr_runs < asked->most ? runs->nr_runs : asked->most;
     struct np_json line = {0};
-    int code = np_runs_differ(runs);
 
-    if (code < 0)
-        return code;
+    np_runs_differ(runs);
     if (runs->nr_runs)
         qsort(
             runs->runs, (size_t)runs->nr_runs, sizeof(struct np_found_run), asked->order->compare);

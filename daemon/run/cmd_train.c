@@ -1,22 +1,14 @@
 /* `nnpipe train CONFIG`: a run in the foreground. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
 #include "daemon/analysis/trace.h"
 #include "daemon/run/run.h"
+#include "daemon/run/run_folder.h"
 #include "loader/base/mem.h"
-
-static bool is_folder(const char *word)
-{
-    struct stat stat_;
-
-    return stat(word, &stat_) == 0 && S_ISDIR(stat_.st_mode);
-}
 
 static int train_traced(struct np_config *config, struct np_run_options *options, const char *path,
     const char *limit_text)
@@ -53,7 +45,7 @@ static int check_usage(const struct np_run_options *options, char **argv, int nr
             "where the run is resumed\n");
     else if (trace_limit && !trace)
         fprintf(stderr, "nnpipe train: --trace-limit is the size of the file of --trace FILE\n");
-    else if (nr == 2 && newest && !is_folder(argv[2]))
+    else if (nr == 2 && newest && !np_is_folder(argv[2]))
         fprintf(stderr,
             "nnpipe train: %s is not a folder: --resume takes a run's, or nothing for the "
             "newest of the config\n",
@@ -63,7 +55,7 @@ static int check_usage(const struct np_run_options *options, char **argv, int nr
             "nnpipe train: expected one CONFIG, not %d; to go on with a run: nnpipe train "
             "--resume RUN\n",
             nr);
-    else if (nr == 1 && is_folder(argv[1]))
+    else if (nr == 1 && np_is_folder(argv[1]))
         fprintf(stderr,
             "nnpipe train: %s is a folder, CONFIG is a file; to go on with a run: nnpipe train "
             "--resume %s\n",
@@ -79,7 +71,7 @@ int np_cmd_train(int argc, char **argv)
     struct np_run_options options = {.overrides = &overrides};
     const char *device = NULL, *trace = NULL, *trace_limit = NULL;
     const struct np_flag flags[] = {
-        {"--resume", &options.resume_dir, &options.resume, is_folder},
+        {"--resume", &options.resume_dir, &options.resume, np_is_folder},
         {"--reset-schedule", NULL, &options.reset_schedule, NULL},
         {"--weights", &options.weights, NULL, NULL},
         {"--device", &device, NULL, NULL},

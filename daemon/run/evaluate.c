@@ -141,10 +141,10 @@ static int blame(const struct np_evaluation *evaluation, double loss, struct np_
     struct np_eval_report again;
     int code;
 
-    look.logits = np_alloc_array(
-        (size_t)evaluation->shape.rows * (size_t)evaluation->classes->nr_items, sizeof(float));
+    look.logits = np_try_array(
+        (size_t)evaluation->shape.rows * (size_t)evaluation->classes->nr_items, sizeof(float), err);
     if (!look.logits)
-        return np_err_set(err, -ENOMEM, "out of memory for a batch's outputs");
+        return err->code;
     code = pass(evaluation, &hooks, &again, err);
     np_free(look.logits);
     if (look.err.code) {

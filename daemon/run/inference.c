@@ -11,7 +11,7 @@
 #include "daemon/config/config.h"
 #include "daemon/run/compute.h"
 #include "daemon/run/run_folder.h"
-#include "daemon/run/run_same.h"
+#include "daemon/run/run_change.h"
 #include "trainer/checkpoint/weights.h"
 #include "trainer/plan.h"
 
@@ -103,7 +103,7 @@ static void add_older_facts(const char *checkpoint, struct np_node *facts)
     char *run = np_format("%s/../..", checkpoint);
     struct np_node *config = NULL;
 
-    if (run && !np_node_get(facts, "split") && np_folder_config(run, &config, NULL) == 0)
+    if (!np_node_get(facts, "split") && np_folder_config(run, &config, NULL) == 0)
         for (int i = 0; i < 3; i++) {
             const struct np_node *value = np_node_get(np_node_get(config, "data"), keys[i]);
             const char *text = value && value->kind == NP_NODE_SCALAR ? value->text : "0";
@@ -133,7 +133,8 @@ static void take_split(struct np_inference *inference, const struct np_source_pr
         return;
     }
     const int rule = (int)np_split_rule(np_node_get(inference->facts, "split_by"));
-    if (share != config->data.split || seed != (double)config->data.split_seed || rule != config->data.split_by)
+    if (share != config->data.split || seed != (double)config->data.split_seed ||
+        rule != config->data.split_by)
         progress->note(
             progress->context, "data.split and split_seed of the run are used, not the config's");
     config->data.split = share;
@@ -204,10 +205,10 @@ static int load(struct np_inference *inference, const char *path, struct np_err 
 {
     const struct np_graph *graph = inference->setup.graph;
     const struct np_plan_ops *ops = inference->device->plan_ops;
-    float *params = np_alloc_array(graph->nr_params + 1, sizeof(*params));
-    float *buffers = np_alloc_array(graph->nr_buffers + 1, sizeof(*buffers));
+    float *params = np_try_array(graph->nr_params + 1, sizeof(*params), err);
+    float *buffers = np_try_array(graph->nr_buffers + 1, sizeof(*buffers), err);
     char *text = NULL;
-    int code = params && buffers ? 0 : np_err_set(err, -ENOMEM, "out of memory for the weights");
+    int code = err->code;
 
     if (code == 0)
         code = np_weights_load(path, graph, params, buffers, &text, err);
@@ -249,7 +250,7 @@ static int open_plan(
 static bool is_there(const char *path, const char *below)
 {
     char *file = np_format("%s/%s", path, below);
-    const bool is = file && access(file, F_OK) == 0;
+    const bool is = access(file, F_OK) == 0;
 
     np_free(file);
     return is;
@@ -264,11 +265,11 @@ char *np_inference_config(const char *weights)
          *outer = slash ? np_format("%.*s", (int)(slash - weights), weights) : np_strdup(".");
     char *path = NULL;
 
-    if (folder && is_there(folder, "config.yaml"))
+    if (is_there(folder, "config.yaml"))
         path = np_format("%s/config.yaml", folder);
-    else if (folder && is_there(folder, "manifest.json") && is_there(folder, "../../config.yaml"))
+    else if (is_there(folder, "manifest.json") && is_there(folder, "../../config.yaml"))
         path = np_format("%s/../../config.yaml", folder); /* of a checkpoint's folder */
-    else if (outer && is_there(outer, "manifest.json") && is_there(outer, "../../config.yaml"))
+    else if (is_there(outer, "manifest.json") && is_there(outer, "../../config.yaml"))
         path = np_format("%s/../../config.yaml", outer); /* of a file in it */
     np_free(folder);
     np_free(outer);

@@ -11,7 +11,6 @@
 #include "daemon/analysis/trace.h"
 #include "daemon/run/evaluate.h"
 #include "daemon/run/run_folder.h"
-#include "daemon/run/run_same.h"
 #include "loader/base/clock.h"
 
 /* --- the pipeline ---------------------------------------------------------------------------- */
@@ -360,8 +359,7 @@ static struct np_node *overrides_list(const struct np_run_options *options)
 
     for (int i = 0; overrides && i < overrides->nr_texts; i++)
         add_text(list, overrides->texts[i]);
-    for (char *line = lines ? strtok_r(lines, "\n", &rest) : NULL; line;
-         line = strtok_r(NULL, "\n", &rest))
+    for (char *line = strtok_r(lines, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
         add_text(list, line);
     np_free(lines);
     return list;
@@ -373,8 +371,6 @@ int np_run_train(struct np_config *config, const struct np_run_options *options)
     struct np_err err = {0};
     int exit_code = NP_EXIT_DONE;
 
-    if (!run)
-        return NP_EXIT_FAILED;
     run->config = config;
     run->options = options;
     run->start_ns = np_now_ns();

@@ -67,31 +67,31 @@ static bool put(struct np_node *config, const char *path, struct np_node *value)
     return false;
 }
 
-/* As YAML, on one line. free() it. */
+/* As YAML, on one line. np_free. */
 static char *text_of(const struct np_node *value)
 {
     char *text = NULL;
     size_t bytes = 0;
+    FILE *out = value->kind == NP_NODE_SCALAR ? NULL : open_memstream(&text, &bytes);
 
-    if (value->kind == NP_NODE_SCALAR)
-        return strdup(value->text);
-    FILE *out = open_memstream(&text, &bytes);
     if (!out)
-        return NULL;
+        return np_strdup(value->text ? value->text : "");
     np_node_print(out, value);
     fclose(out);
     while (bytes > 0 && text[bytes - 1] == '\n')
-        text[--bytes] = '\0';
-    return text;
+        bytes--;
+    char *copy = np_format("%.*s", (int)bytes, text);
+    free(text);
+    return copy;
 }
 
 static bool same_value(const struct np_node *a, const struct np_node *b)
 {
     char *left = text_of(a), *right = text_of(b);
-    bool same = left && right && strcmp(left, right) == 0;
+    const bool same = strcmp(left, right) == 0;
 
-    free(left);
-    free(right);
+    np_free(left);
+    np_free(right);
     return same;
 }
 
@@ -149,11 +149,11 @@ int np_changes_apply(const struct np_changes *changes, struct np_node *config, s
 static void add_text(struct np_node *entry, const char *key, const struct np_node *value)
 {
     char *text = text_of(value);
-    struct np_node *word = np_node_scalar(text ? text : "", 0, 0);
+    struct np_node *word = np_node_scalar(text, 0, 0);
 
     word->quoted = true;
     np_node_add(entry, key, word);
-    free(text);
+    np_free(text);
 }
 
 static void add_change(struct np_changes *changes, const char *path, const struct np_node *from,
@@ -283,4 +283,125 @@ int np_changes_take(const struct np_node *normal, struct np_config *config, stru
     config->run.epochs = np_node_number(train, "epochs", 0);
     config->run.steps = (int64_t)np_node_number(train, "steps", 0);
     return 0;
+}
+
+/* --- what may differ freely -------------------------------------------------------------------- */
+
+/* Key paths that change no weight. Precision and compute lanes are kept by the checkpoint's facts;
+ * the training set may lie anywhere, the facts tell it by its names and labels. */
+static const char *const free_keys[] = {"name", "runs", "device", "precision", "checkpoint",
+    "data.test", "data.val", "data.classes", "data.train.path", "data.train.labels",
+    "data.train.cache_dir", "loader.readers", "loader.io", "loader.depth", "loader.prefetch",
+    "loader.cache", "loader.bad_samples", "loader.test_augment", "train.eval_every",
+    "train.threads", "train.history", NULL};
+/* May grow where the schedule allows it. */
+static const char *const growing_keys[] = {"train.epochs", "train.steps", NULL};
+
+struct comparison {
+    bool extends;
+    char *why;
+    size_t why_bytes;
+    char path[512];
+};
+
+static bool among(const char *const *words, const char *word)
+{
+    for (; *words; words++)
+        if (strcmp(*words, word) == 0)
+            return true;
+    return false;
+}
+
+static void show(const struct np_node *node, char *text, size_t text_bytes)
+{
+    if (!node)
+        snprintf(text, text_bytes, "absent");
+    else if (node->kind == NP_NODE_SCALAR)
+        snprintf(text, text_bytes, "%s", node->text);
+    else
+        snprintf(text, text_bytes, "a %s of %d", node->kind == NP_NODE_LIST ? "list" : "mapping",
+            node->nr_items);
+}
+
+static bool differ(
+    struct comparison *c, const struct np_node *then, const struct np_node *now, const char *more)
+{
+    char a[160], b[160];
+
+    show(then, a, sizeof(a));
+    show(now, b, sizeof(b));
+    snprintf(c->why, c->why_bytes, "%s was %s and is %s%s", c->path, a, b, more);
+    return false;
+}
+
+static bool compare_growing(
+    struct comparison *c, const struct np_node *then, const struct np_node *now)
+{
+    if (then && now && strcmp(then->text, now->text) == 0)
+        return true;
+    if (!then || !now)
+        return differ(c, then, now, "");
+    if (atof(now->text) < atof(then->text))
+        return differ(c, then, now, ": a run can be made longer, not shorter");
+    if (!c->extends)
+        return differ(c, then, now, ": this schedule depends on the length of the run");
+    return true;
+}
+
+static bool compare(struct comparison *c, const struct np_node *then, const struct np_node *now);
+
+static bool compare_child(
+    struct comparison *c, const char *key, const struct np_node *then, const struct np_node *now)
+{
+    size_t used = strlen(c->path);
+    bool same = true;
+
+    snprintf(c->path + used, sizeof(c->path) - used, "%s%s", used ? "." : "", key);
+    if (among(growing_keys, c->path))
+        same = compare_growing(c, then, now);
+    else if (!among(free_keys, c->path))
+        same = compare(c, then, now);
+    c->path[used] = '\0';
+    return same;
+}
+
+static bool compare_lists(
+    struct comparison *c, const struct np_node *then, const struct np_node *now)
+{
+    if (then->nr_items != now->nr_items)
+        return differ(c, then, now, "");
+    for (int i = 0; i < then->nr_items; i++) {
+        char number[16];
+        snprintf(number, sizeof(number), "%d", i);
+        if (!compare_child(c, number, then->items[i], now->items[i]))
+            return false;
+    }
+    return true;
+}
+
+static bool compare(struct comparison *c, const struct np_node *then, const struct np_node *now)
+{
+    if (!then || !now || then->kind != now->kind)
+        return then == now || differ(c, then, now, "");
+    if (then->kind == NP_NODE_SCALAR)
+        return strcmp(then->text, now->text) == 0 || differ(c, then, now, "");
+    if (then->kind == NP_NODE_LIST)
+        return compare_lists(c, then, now);
+    for (int i = 0; i < then->nr_items; i++)
+        if (!compare_child(
+                c, then->items[i]->key, then->items[i], np_node_get(now, then->items[i]->key)))
+            return false;
+    for (int i = 0; i < now->nr_items; i++) /* what is new */
+        if (!np_node_get(then, now->items[i]->key) &&
+            !compare_child(c, now->items[i]->key, NULL, now->items[i]))
+            return false;
+    return true;
+}
+
+bool np_config_same(const struct np_node *then, const struct np_node *now, bool extends, char *why,
+    size_t why_bytes)
+{
+    struct comparison c = {.extends = extends, .why = why, .why_bytes = why_bytes};
+
+    return compare(&c, then, now);
 }

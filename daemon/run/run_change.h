@@ -49,4 +49,12 @@ bool np_changes_text(const struct np_changes *changes, int i, char *text, size_t
 /* Rate, decay, schedule and length of a config in normal form, into a config that was parsed. */
 int np_changes_take(const struct np_node *normal, struct np_config *config, struct np_err *err);
 
+/* Do two configs in normal form give the same weights? What may change from one start of a run to the next
+ * (readers, I/O, evaluation, checkpoints ...) is passed over.
+ *
+ * True, or false with a sentence in why: the first key that differs, with both values. `extends`: the
+ * schedule allows now's train.epochs (or steps) to be larger. */
+bool np_config_same(const struct np_node *then, const struct np_node *now, bool extends, char *why,
+    size_t why_bytes);
+
 #endif

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define PROBE_EPOCHS 1e6 /* until the probe ends it */
 
@@ -137,7 +138,7 @@ int np_run_write_split(struct np_run *run, struct np_err *err)
     const struct np_split *split = &run->setup.split;
     char *text = NULL, *path = np_format("%s/val.txt", run->dir), name[NP_MAX_NAME + 1];
     size_t bytes = 0;
-    FILE *out = path && run->config->data.split > 0 ? open_memstream(&text, &bytes) : NULL;
+    FILE *out = run->config->data.split > 0 ? open_memstream(&text, &bytes) : NULL;
     int code = 0;
 
     for (uint64_t i = 0; out && i < split->nr_eval; i++) {
@@ -146,7 +147,7 @@ int np_run_write_split(struct np_run *run, struct np_err *err)
         fprintf(out, "%s\n", name);
     }
     if (out && fclose(out) != 0)
-        code = np_err_set(err, -ENOMEM, "out of memory for the names of data.split");
+        code = np_err_set(err, -errno, "the names of data.split: %s", strerror(errno));
     if (out && code == 0)
         code = np_io_replace(&run->io, path, text, bytes, err);
     free(text);

@@ -19,6 +19,8 @@
 #include "loader/base/mem.h"
 #include "loader/base/yaml.h"
 #include "loader/source/split.h"
+#include "trainer/checkpoint/checkpoint_dir.h"
+#include "trainer/checkpoint/checkpoint_names.h"
 
 #define MAX_TRIES  100
 #define MAX_CONFIG (4u << 20)
@@ -43,14 +45,14 @@ int np_folder_create(const char *runs, const char *name, char **ret_dir, struct 
 
     for (int i = 0; code == 0 && i < MAX_TRIES; i++) {
         char *dir = new_name(runs, name);
-        if (dir && mkdir(dir, 0755) == 0) {
+
+        if (mkdir(dir, 0755) == 0) {
             *ret_dir = dir;
             return 0;
         }
-        code = dir && errno == EEXIST ? 0
-                                      : np_err_set(err, dir ? -errno : -ENOMEM,
-                                            "%s: the run's folder cannot be made: %s",
-                                            dir ? dir : runs, strerror(dir ? errno : ENOMEM));
+        if (errno != EEXIST)
+            code = np_err_set(
+                err, -errno, "%s: the run's folder cannot be made: %s", dir, strerror(errno));
         np_free(dir);
     }
     return code ? code : np_err_set(err, -EEXIST, "%s: no free name for a run", runs);
@@ -59,7 +61,7 @@ int np_folder_create(const char *runs, const char *name, char **ret_dir, struct 
 bool np_folder_has_checkpoint(const char *dir)
 {
     char *path = np_format("%s/checkpoints", dir);
-    DIR *folder = path ? opendir(path) : NULL;
+    DIR *folder = opendir(path);
     bool found = false;
 
     for (const struct dirent *item; folder && !found && (item = readdir(folder));)
@@ -75,7 +77,7 @@ int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err)
     char *path = np_format("%s/lock", dir);
     char text[32] = "";
     int code = 0;
-    int fd = path ? open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666) : -1;
+    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
 
     if (fd < 0) {
         code = np_err_set(err, -errno, "%s/lock: cannot be opened: %s", dir, strerror(errno));
@@ -103,7 +105,7 @@ int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err)
 bool np_folder_running(const char *dir, char *text, size_t text_bytes)
 {
     char *path = np_format("%s/lock", dir), pid[24] = "";
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     const bool running = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 
     if (running && read(fd, pid, sizeof(pid) - 1) < 0)
@@ -153,8 +155,7 @@ int np_folder_config(const char *dir, struct np_node **ret_node, struct np_err *
     struct np_node *node = NULL;
     struct np_report report;
     uint64_t bytes = 0;
-    int code = path ? np_read_file(path, MAX_CONFIG, &text, &bytes, err)
-                    : np_err_set(err, -ENOMEM, "out of memory");
+    int code = np_read_file(path, MAX_CONFIG, &text, &bytes, err);
 
     np_report_init(&report, path);
     if (code == 0 && np_yaml_parse(text, bytes, &node, &report) < 0) {
@@ -180,7 +181,7 @@ double np_folder_result(const char *dir)
     uint64_t bytes = 0;
     double steps = -1;
 
-    if (path && np_read_file(path, MAX_CONFIG, &text, &bytes, NULL) == 0 &&
+    if (np_read_file(path, MAX_CONFIG, &text, &bytes, NULL) == 0 &&
         np_json_parse(text, bytes, &node, NULL) == 0 &&
         np_node_is(np_node_get(node, "event"), "done"))
         steps = np_node_number(node, "steps", -1);
@@ -227,4 +228,179 @@ int np_folder_find(const char *runs, const char *name, bool (*fits)(void *contex
     free(entries);
     *ret_dir = found;
     return 0;
+}
+
+/* --- checkpoints in it ----------------------------------------------------------------------- */
+
+static bool is_file(const char *path)
+{
+    struct stat stat_;
+
+    return stat(path, &stat_) == 0 && S_ISREG(stat_.st_mode);
+}
+
+int np_facts_read(const char *checkpoint, struct np_node **ret_facts, struct np_err *err)
+{
+    char *path = np_format("%s/manifest.json", checkpoint), *facts = NULL;
+    struct np_manifest manifest;
+    struct np_node *node = NULL;
+    int code = np_manifest_read(path, &manifest, &facts, err);
+
+    if (code == 0 && (code = np_json_parse(facts, strlen(facts), &node, err)) < 0)
+        np_err_context(err, "%s", path);
+    if (code == 0 && node->kind != NP_NODE_MAP) {
+        code = np_err_set(err, -EBADMSG, "%s: it has no facts", path);
+        np_node_free(node);
+    }
+    if (code == 0)
+        *ret_facts = node;
+    np_free(facts);
+    np_free(path);
+    return code;
+}
+
+int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_err *err)
+{
+    char *below = np_format("%s/checkpoints", dir);
+    struct np_checkpoint_name *names = NULL;
+    struct np_node *facts = NULL;
+    struct np_err last = {0};
+    int n = 0, code = np_checkpoint_names(below, &names, &n, err);
+
+    /* A damaged one is passed over; np_checkpoint_latest() names it. */
+    for (int i = 0; i < n && !facts; i++) {
+        if (names[i].kind == NP_CHECKPOINT_TORN)
+            continue;
+        char *path = np_format("%s/%s", below, names[i].text);
+
+        last = (struct np_err){0};
+        np_facts_read(path, &facts, &last);
+        np_free(path);
+    }
+    np_free(names);
+    np_free(below);
+    if (code < 0)
+        return code;
+    if (!facts)
+        return np_err_set(err, -ENOENT, "%s: no checkpoint to go on from%s%s", dir,
+            last.code ? ": " : "", last.code ? last.text : "");
+    *ret_facts = facts;
+    return 0;
+}
+
+/* --- weights --------------------------------------------------------------------------------- */
+
+/* The newest whole checkpoint of a run; damaged ones are named and passed over. NULL: none. */
+static char *newest_whole(const char *run, const struct np_source_progress *progress)
+{
+    char *below = np_format("%s/checkpoints", run), *newest = NULL;
+
+    np_checkpoint_newest(below, &newest, progress->note, progress->context, NULL);
+    np_free(below);
+    return newest;
+}
+
+bool np_is_folder(const char *path)
+{
+    struct stat stat_;
+
+    return stat(path, &stat_) == 0 && S_ISDIR(stat_.st_mode);
+}
+
+static bool is_step(const char *word)
+{
+    struct np_checkpoint_name name;
+
+    return np_checkpoint_name_parse(word, &name) && name.kind == NP_CHECKPOINT_FINAL;
+}
+
+/* One checkpoint of a run by its name: last, best, step-N. np_free. */
+static char *named_checkpoint(const char *run, const char *name,
+    const struct np_source_progress *progress, struct np_err *err)
+{
+    struct np_manifest manifest = {0};
+
+    if (is_step(name))
+        return np_format("%s/checkpoints/%s", run, name);
+    char *newest = newest_whole(run, progress);
+    if (!newest) {
+        np_err_set(err, -ENOENT, "%s: no whole checkpoint in it", run);
+        return NULL;
+    }
+    if (strcmp(name, "last") == 0)
+        return newest;
+    char *path = np_format("%s/manifest.json", newest), *facts = NULL, *best = NULL;
+    np_free(newest);
+    if (np_manifest_read(path, &manifest, &facts, err) == 0 && manifest.position.best_step == 0)
+        np_err_set(
+            err, -ENOENT, "%s: the run was never evaluated, so it has no best checkpoint", run);
+    else if (!err->code)
+        best = np_format(
+            "%s/checkpoints/step-%llu", run, (unsigned long long)manifest.position.best_step);
+    np_free(path);
+    np_free(facts);
+    return best;
+}
+
+/* "RUN:best" and the like, where no file has that name: the checkpoint's folder; NULL without a
+ * mistake in err: it is no such word. */
+static char *by_name(
+    const char *word, const struct np_source_progress *progress, struct np_err *err)
+{
+    const char *colon = strrchr(word, ':');
+
+    if (!colon || access(word, F_OK) == 0 ||
+        (strcmp(colon, ":best") != 0 && strcmp(colon, ":last") != 0 && !is_step(colon + 1)))
+        return NULL;
+    char *run = np_format("%.*s", (int)(colon - word), word), *path = NULL;
+    if (np_is_folder(run))
+        path = named_checkpoint(run, colon + 1, progress, err);
+    np_free(run);
+    return path;
+}
+
+/* A folder that holds weights: a checkpoint's, or the newest whole one of a run's. */
+static int checkpoint_of(const char *path, const struct np_source_progress *progress,
+    char **ret_checkpoint, struct np_err *err)
+{
+    char *weights = np_format("%s/weights.safetensors", path);
+    bool is_checkpoint = is_file(weights);
+
+    np_free(weights);
+    if (is_checkpoint) {
+        *ret_checkpoint = np_strdup(path);
+        struct np_err damage = {0};
+        const int code = np_checkpoint_check(path, &damage);
+
+        if (code == 0 || code == -ENODATA)
+            return 0;
+        *err = damage;
+        return code;
+    }
+    *ret_checkpoint = newest_whole(path, progress);
+    if (*ret_checkpoint)
+        return 0;
+    return np_err_set(err, -ENOENT,
+        "%s: no whole weights in it: expected a safetensors file, a checkpoint's folder or a "
+        "run's folder",
+        path);
+}
+
+int np_weights_find(const char *path, const struct np_source_progress *progress, char **ret_path,
+    char **ret_checkpoint, struct np_err *err)
+{
+    char *named = by_name(path, progress, err);
+    const char *at = named ? named : path;
+    int code = err->code;
+
+    *ret_path = *ret_checkpoint = NULL;
+    if (code == 0 && access(at, F_OK) < 0)
+        code = np_err_set(err, -errno, "%s: cannot be opened: %s", at, strerror(errno));
+    if (code == 0 && !np_is_folder(at)) {
+        *ret_path = np_strdup(at);
+    } else if (code == 0 && (code = checkpoint_of(at, progress, ret_checkpoint, err)) == 0) {
+        *ret_path = np_format("%s/weights.safetensors", *ret_checkpoint);
+    }
+    np_free(named);
+    return code;
 }

@@ -8,6 +8,7 @@
 #include "loader/base/node.h"
 #include "loader/source/source.h"
 
+bool np_is_folder(const char *path);
 /* Makes runs/NAME-YYYYMMDD-HHMMSS-xxxx (UTC, four random hex digits). *ret_dir: np_free. */
 int np_folder_create(const char *runs, const char *name, char **ret_dir, struct np_err *err);
 /* Locks dir/lock until the descriptor is closed; writes this process's number into it. -EBUSY: a

@@ -39,14 +39,8 @@ static void drain_bad(struct np_run *run)
     struct np_bad_sample bad;
 
     for (;;) {
-        if (run->nr_bad == run->room_bad) {
-            int room = run->room_bad ? 2 * run->room_bad : 16;
-            struct np_bad_sample *more = realloc(run->bad, (size_t)room * sizeof(*more));
-            if (!more)
-                return; /* the loader keeps what is not taken */
-            run->bad = more;
-            run->room_bad = room;
-        }
+        if (np_try_grow(&run->bad, &run->room_bad, (size_t)run->nr_bad + 1, sizeof(bad), NULL) < 0)
+            return; /* the loader keeps what is not taken */
         if (!np_loader_next_bad(run->loader, &bad))
             return;
         run->bad[run->nr_bad++] = bad;
@@ -272,8 +266,8 @@ static void write_curves(struct np_run *run)
     char *path = np_format("%s/curves.svg", run->dir);
 
     run->curves.evaluated = np_run_set_name(run);
-    if (path && np_curves_write(&run->curves, name_of(run->dir),
-                    np_run_epoch_at(run, run->nr_steps), path, &err) < 0)
+    if (np_curves_write(
+            &run->curves, name_of(run->dir), np_run_epoch_at(run, run->nr_steps), path, &err) < 0)
         np_run_say(run, "%s", err.text); /* a picture is no reason to stop */
     np_free(path);
 }
@@ -357,7 +351,7 @@ static void reload_line(struct np_run *run, const char *text, size_t bytes)
 void np_run_reload_curves(struct np_run *run)
 {
     char *path = np_format("%s/metrics.jsonl", run->dir), *line = NULL;
-    FILE *file = path ? fopen(path, "re") : NULL;
+    FILE *file = fopen(path, "re");
     size_t room = 0;
 
     for (ssize_t n; file && (n = getline(&line, &room, file)) > 0;)

@@ -15,8 +15,7 @@ static int open_one(const struct np_run_log *log, const char *name, const uint64
     FILE **ret_file, struct np_err *err)
 {
     char *path = np_format("%s/%s", log->dir, name);
-    const int fd =
-        path ? open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666) : -1;
+    const int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "a+");
     struct stat stat;
     int code = 0;
@@ -53,8 +52,6 @@ int np_log_open(struct np_run_log *log, const char *dir, bool history,
     const struct np_position *position, struct np_err *err)
 {
     log->dir = np_strdup(dir);
-    if (!log->dir)
-        return np_err_set(err, -ENOMEM, "out of memory");
     int code = open_one(log, "log", NULL, &log->log, err);
     if (code == 0)
         code = open_one(
@@ -103,10 +100,8 @@ void np_log_text(struct np_run_log *log, const char *text)
     }
     char *early = np_format("%s%s %s\n", log->early ? log->early : "", stamp, clean);
 
-    if (early) {
-        np_free(log->early);
-        log->early = early;
-    }
+    np_free(log->early);
+    log->early = early;
 }
 
 void np_log_line(FILE *file, const char *line)

@@ -26,16 +26,12 @@ static int open_arrays(struct np_run *run, struct np_err *err)
     const struct np_graph *graph = run->setup.graph;
 
     run->nr_states = np_optim_states(&run->config->optim);
-    run->params = np_alloc_array(graph->nr_params + 1, sizeof(float));
-    run->buffers = np_alloc_array(graph->nr_buffers + 1, sizeof(float));
+    run->params = np_try_array(graph->nr_params + 1, sizeof(float), err);
+    run->buffers = np_try_array(graph->nr_buffers + 1, sizeof(float), err);
     bool good = run->params && run->buffers;
-    for (int i = 0; i < run->nr_states; i++) {
-        run->state[i] = np_alloc_array(graph->nr_params + 1, sizeof(float));
-        good = good && run->state[i];
-    }
-    return good ? 0
-                : np_err_set(err, -ENOMEM, "out of memory for %llu parameters",
-                      (unsigned long long)graph->nr_params);
+    for (int i = 0; i < run->nr_states; i++)
+        good = (run->state[i] = np_try_array(graph->nr_params + 1, sizeof(float), err)) && good;
+    return good ? 0 : np_err_context(err, "%llu parameters", (unsigned long long)graph->nr_params);
 }
 
 static int open_plan(struct np_run *run, struct np_err *err)

@@ -93,7 +93,8 @@ struct np_run {
     struct np_node *overrides;  /* the texts of -o that the run began with: a list */
     double lr;                  /* of the last step; NAN: none yet */
     struct np_bad_sample *bad;  /* not yet reported: of steps to come */
-    int nr_bad, room_bad;
+    int nr_bad;
+    size_t room_bad;
     struct np_run_sums lately, epoch, total;
     struct np_run_pipeline *pipeline; /* of run_pipeline.c */
     struct np_curves curves;

@@ -8,7 +8,6 @@
 #include "daemon/run/run_parts.h"
 #include "loader/base/text.h"
 #include "daemon/run/run_folder.h"
-#include "daemon/run/run_same.h"
 #include "loader/base/yaml.h"
 
 /* The config in normal form. free() it. */
@@ -18,7 +17,7 @@ static char *config_text(struct np_run *run, size_t *ret_bytes, struct np_err *e
     FILE *out = open_memstream(&text, ret_bytes);
 
     if (!out) {
-        np_err_set(err, -ENOMEM, "out of memory");
+        np_err_set(err, -errno, "the config cannot be written: %s", strerror(errno));
         return NULL;
     }
     np_node_print(out, run->normal);
@@ -29,7 +28,7 @@ static char *config_text(struct np_run *run, size_t *ret_bytes, struct np_err *e
 /* A path from the working directory or the environment may hold any bytes; YAML holds text. */
 static int check_text(struct np_run *run, const char *text, struct np_err *err)
 {
-    char *copy = np_text_is_utf8(text) ? NULL : strdup(text), *rest = copy, *line, shown[600];
+    char *copy = np_text_is_utf8(text) ? NULL : np_strdup(text), *rest = copy, *line, shown[600];
 
     while ((line = strsep(&rest, "\n")))
         if (!np_text_is_utf8(line)) {
@@ -41,15 +40,14 @@ static int check_text(struct np_run *run, const char *text, struct np_err *err)
                 shown);
             break;
         }
-    free(copy);
+    np_free(copy);
     return err->code;
 }
 
 static int write_config(struct np_run *run, const char *text, size_t bytes, struct np_err *err)
 {
     char *path = np_format("%s/config.yaml", run->dir);
-    int code = path ? np_io_replace(&run->io, path, text, bytes, err)
-                    : np_err_set(err, -ENOMEM, "out of memory");
+    int code = np_io_replace(&run->io, path, text, bytes, err);
 
     np_free(path);
     return code;
@@ -63,8 +61,6 @@ static int make_folder(struct np_run *run, struct np_err *err)
         run->dir = np_strdup(run->options->into);
     else
         code = np_folder_create(run->config->runs, run->config->name, &run->dir, err);
-    if (code == 0 && !run->dir)
-        code = np_err_set(err, -ENOMEM, "out of memory");
     if (code == 0 && !run->options->into)
         code = np_folder_lock(run->dir, &run->lock_fd, err);
     return code;
@@ -194,7 +190,7 @@ static int settle(struct np_run *run, const char *dir, struct place *place, stru
     place->normal = NULL;
     place->changes = (struct np_changes){0};
     run->dir = np_strdup(dir);
-    return run->dir ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+    return 0;
 }
 
 /* May -o change this key when a run is resumed? */

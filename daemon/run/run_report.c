@@ -153,7 +153,7 @@ int np_run_report_done(struct np_run *run, struct np_err *err)
         run, "done in %s: %sweights %.16s, %s", text, evals, hex, np_run_name(run, run->dir));
     np_ui_event(&run->ui, object);
     char *path = np_format("%s/result.json", run->dir);
-    if (path && object)
+    if (object)
         code = np_io_replace(&run->io, path, object, strlen(object), err);
     np_free(path);
     return code;
@@ -163,8 +163,7 @@ int np_run_report_finished(struct np_run *run, struct np_err *err)
 {
     char *path = np_format("%s/result.json", run->dir), *text = NULL;
     uint64_t bytes = 0;
-    int code = path ? np_read_file(path, MAX_RESULT, &text, &bytes, err)
-                    : np_err_set(err, -ENOMEM, "out of memory");
+    int code = np_read_file(path, MAX_RESULT, &text, &bytes, err);
 
     if (code == 0) {
         np_ui_say(&run->ui, "%s is finished: all of its %llu steps are done, nothing is changed",

@@ -94,8 +94,8 @@ int np_run_mark(struct np_run *run, struct np_err *err)
 
     if (run->config->run.accumulate <= 1)
         return 0;
-    if (!run->mark_buffers && !(run->mark_buffers = np_alloc(bytes + 1)))
-        return np_err_set(err, -ENOMEM, "out of memory for the buffers of the last update");
+    if (!run->mark_buffers && !(run->mark_buffers = np_try_alloc(bytes + 1, err)))
+        return err->code;
     int code = np_log_sizes(&run->log, &run->position, err);
     run->mark = run->position;
     return code < 0
@@ -138,7 +138,7 @@ static int write_checkpoint(struct np_run *run, char *dir, struct np_err *err)
     fill(run, &checkpoint);
     checkpoint.facts_json = np_run_facts_json(run);
     if (!checkpoint.facts_json)
-        return np_err_set(err, -ENOMEM, "out of memory");
+        return np_err_set(err, -EINVAL, "the checkpoint's facts cannot be written as JSON");
     if ((code = np_checkpoint_write(&run->io, dir, &checkpoint, err)) < 0)
         return code;
     name_best(run, dir);
@@ -161,7 +161,7 @@ int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err 
     np_run_at(run, "saving");
     run->position.step = step;
     run->position.eval_due = eval_due;
-    int code = dir ? write_checkpoint(run, dir, err) : np_err_set(err, -ENOMEM, "out of memory");
+    int code = write_checkpoint(run, dir, err);
     if (code < 0) {
         explain(run, step, code, err);
         np_free(dir);
@@ -204,8 +204,7 @@ int np_run_load(struct np_run *run, struct np_err *err)
     struct np_checkpoint checkpoint;
 
     fill(run, &checkpoint);
-    int code = dir ? np_checkpoint_latest(dir, &checkpoint, &facts, np_run_note, run, err)
-                   : np_err_set(err, -ENOMEM, "out of memory");
+    int code = np_checkpoint_latest(dir, &checkpoint, &facts, np_run_note, run, err);
     np_free(facts);
     if (code == 0) {
         run->position = checkpoint.position;

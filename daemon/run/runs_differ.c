@@ -1,5 +1,4 @@
 /* In which keys runs of one network differ: what a sweep has changed. See runs_found.h. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,6 @@ struct leaves {
     size_t nr_leaves, room;
     uint64_t network;
     int run;
-    bool failed; /* out of memory */
 };
 
 /* Every run has its own, or they are compared whole. */
@@ -38,22 +36,8 @@ static bool left_out(const char *key)
 
 static void add_leaf(struct leaves *all, const char *path, const char *text)
 {
-    if (all->nr_leaves == all->room) {
-        const size_t room = all->room ? 2 * all->room : 256;
-        struct leaf *more = realloc(all->leaves, room * sizeof(*more));
-
-        if (!more) {
-            all->failed = true;
-            return;
-        }
-        all->leaves = more;
-        all->room = room;
-    }
-    char *copy = np_strdup(path);
-
-    all->failed |= !copy;
-    if (copy)
-        all->leaves[all->nr_leaves++] = (struct leaf){all->network, all->run, copy, text};
+    np_grow(&all->leaves, &all->room, all->nr_leaves + 1, sizeof(*all->leaves));
+    all->leaves[all->nr_leaves++] = (struct leaf){all->network, all->run, np_strdup(path), text};
 }
 
 static void flatten(struct leaves *all, const struct np_node *node, const char *path)
@@ -165,12 +149,12 @@ static void compare(struct np_found_runs *runs, const struct leaves *all, const 
     }
 }
 
-int np_runs_differ(struct np_found_runs *runs)
+void np_runs_differ(struct np_found_runs *runs)
 {
     uint64_t *networks = np_alloc_array((size_t)runs->nr_runs + 1, sizeof(*networks));
-    struct leaves all = {.failed = !networks};
+    struct leaves all = {0};
 
-    for (int i = 0; !all.failed && i < runs->nr_runs; i++) {
+    for (int i = 0; i < runs->nr_runs; i++) {
         const struct np_node *config = runs->runs[i].config;
 
         if (!config || config->kind != NP_NODE_MAP)
@@ -180,13 +164,12 @@ int np_runs_differ(struct np_found_runs *runs)
         all.run = i;
         flatten(&all, config, "");
     }
-    if (!all.failed && all.nr_leaves > 0) {
+    if (all.nr_leaves > 0) {
         qsort(all.leaves, all.nr_leaves, sizeof(*all.leaves), by_network_and_path);
         compare(runs, &all, networks);
     }
     for (size_t i = 0; i < all.nr_leaves; i++)
         np_free(all.leaves[i].path);
-    free(all.leaves);
+    np_free(all.leaves);
     np_free(networks);
-    return all.failed ? -ENOMEM : 0;
 }

@@ -30,7 +30,7 @@ static time_t regular(const char *dir, const char *name)
 {
     char *path = np_format("%s/%s", dir, name);
     struct stat stat_;
-    const bool is = path && stat(path, &stat_) == 0 && S_ISREG(stat_.st_mode);
+    const bool is = stat(path, &stat_) == 0 && S_ISREG(stat_.st_mode);
 
     np_free(path);
     return is ? stat_.st_mtime : 0;
@@ -157,7 +157,7 @@ static void take_result(struct np_found_run *run)
     struct np_node *result = NULL;
     uint64_t bytes = 0;
 
-    if (path && regular(run->dir, "result.json") &&
+    if (regular(run->dir, "result.json") &&
         np_read_file(path, MAX_RESULT, &text, &bytes, NULL) == 0 &&
         np_json_parse(text, bytes, &result, NULL) == 0 && result->kind == NP_NODE_MAP &&
         np_node_is(np_node_get(result, "event"), "done") &&
@@ -175,7 +175,7 @@ static void take_best(struct np_found_run *run)
     struct np_manifest manifest = {0};
     struct np_node *node = NULL;
 
-    if (path && regular(run->dir, "checkpoints/best/manifest.json") &&
+    if (regular(run->dir, "checkpoints/best/manifest.json") &&
         np_manifest_read(path, &manifest, &facts, NULL) == 0) {
         if (manifest.position.best_step > 0 &&
             !(manifest.position.best_accuracy < run->best_accuracy)) {
@@ -221,29 +221,12 @@ static bool is_run(const char *dir)
     return regular(dir, "config.yaml") != 0;
 }
 
-static struct np_found_run *add(struct np_found_runs *runs)
-{
-    if (runs->nr_runs == runs->room) {
-        const int room = runs->room ? 2 * runs->room : 64;
-        struct np_found_run *more = realloc(runs->runs, (size_t)room * sizeof(*more));
-
-        if (!more)
-            return NULL;
-        runs->runs = more;
-        runs->room = room;
-    }
-    return &runs->runs[runs->nr_runs++];
-}
-
 /* dir: taken over. */
-static int read_run(struct np_found_runs *runs, char *dir, struct np_err *err)
+static void read_run(struct np_found_runs *runs, char *dir)
 {
-    struct np_found_run *run = dir ? add(runs) : NULL;
+    np_grow(&runs->runs, &runs->room, (size_t)runs->nr_runs + 1, sizeof(*runs->runs));
+    struct np_found_run *run = &runs->runs[runs->nr_runs++];
 
-    if (!run) {
-        np_free(dir);
-        return np_err_set(err, -ENOMEM, "out of memory");
-    }
     *run = (struct np_found_run){.dir = dir,
         .name = strrchr(dir, '/') ? strrchr(dir, '/') + 1 : dir,
         .started = regular(dir, "config.yaml"),
@@ -266,7 +249,6 @@ static int read_run(struct np_found_runs *runs, char *dir, struct np_err *err)
         run->state = NP_RUN_FAILED;
     if (np_run_holder(dir) > 0)
         run->state = NP_RUN_RUNNING;
-    return 0;
 }
 
 /* Without the slashes at its end. np_free. */
@@ -281,25 +263,25 @@ static char *trimmed(const char *dir)
 
 int np_runs_find(const char *dir, struct np_found_runs *runs, struct np_err *err)
 {
-    int code = 0;
-
-    if (is_run(dir))
-        return read_run(runs, trimmed(dir), err);
+    if (is_run(dir)) {
+        read_run(runs, trimmed(dir));
+        return 0;
+    }
     DIR *folder = opendir(dir);
     if (!folder)
         return np_err_set(err, -errno, "%s: cannot be read: %s", dir, strerror(errno));
     char *base = trimmed(dir);
-    for (const struct dirent *item; code == 0 && base && (item = readdir(folder));) {
+    for (const struct dirent *item; (item = readdir(folder));) {
         char *path = item->d_name[0] == '.' ? NULL : np_format("%s/%s", base, item->d_name);
 
         if (path && is_run(path))
-            code = read_run(runs, path, err);
+            read_run(runs, path);
         else
             np_free(path);
     }
     closedir(folder);
     np_free(base);
-    return code;
+    return 0;
 }
 
 void np_runs_free(struct np_found_runs *runs)
@@ -311,6 +293,6 @@ void np_runs_free(struct np_found_runs *runs)
         np_node_free(runs->runs[i].overrides);
         np_node_free(runs->runs[i].differs);
     }
-    free(runs->runs);
+    np_free(runs->runs);
     *runs = (struct np_found_runs){0};
 }

@@ -31,14 +31,15 @@ struct np_found_run {
 
 struct np_found_runs {
     struct np_found_run *runs;
-    int nr_runs, room;
+    int nr_runs;
+    size_t room;
 };
 
 /* Adds the run in dir, or the runs in folders right below it. -ENOENT and the like: dir cannot be read. */
 int np_runs_find(const char *dir, struct np_found_runs *runs, struct np_err *err);
 void np_runs_free(struct np_found_runs *runs);
 /* Fills differs: runs of one network are compared with each other, key by key; their names and folders
- * are left out. -ENOMEM. */
-int np_runs_differ(struct np_found_runs *runs);
+ * are left out. */
+void np_runs_differ(struct np_found_runs *runs);
 
 #endif

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "loader/base/clock.h"
+#include "loader/base/mem.h"
 
 #define LONG_WAIT_NS 4500000000ull /* with the period: named before it has lasted 5 s */
 #define PERIOD_MS    400
@@ -124,10 +125,8 @@ static void block_signals(struct np_watch *watch)
 int np_watch_start(struct np_stat *stat, void (*say)(void *context, const char *text),
     void *context, struct np_watch **ret_watch, struct np_err *err)
 {
-    struct np_watch *watch = calloc(1, sizeof(*watch));
+    struct np_watch *watch = np_alloc(sizeof(*watch));
 
-    if (!watch)
-        return np_err_set(err, -ENOMEM, "out of memory");
     watch->stat = stat;
     watch->say = say;
     watch->context = context;
@@ -145,7 +144,7 @@ int np_watch_start(struct np_stat *stat, void (*say)(void *context, const char *
         if (watch->end_fd >= 0)
             close(watch->end_fd);
         pthread_sigmask(SIG_SETMASK, &watch->old_mask, NULL);
-        free(watch);
+        np_free(watch);
         return code;
     }
     *ret_watch = watch;
@@ -197,5 +196,5 @@ void np_watch_stop(struct np_watch *watch)
     close(watch->signal_fd);
     close(watch->end_fd);
     pthread_mutex_destroy(&watch->lock);
-    free(watch);
+    np_free(watch);
 }

@@ -5,7 +5,6 @@
 
 #include "loader/base/json.h"
 #include "daemon/run/run_parts.h"
-#include "daemon/run/run_same.h"
 #include "loader/base/yaml.h"
 #include "tests/test.h"
 
