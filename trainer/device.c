@@ -12,6 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "loader/base/text.h"
 #include "trainer/device_plugin.h"
 #include "trainer/gpu_sign.h"
 
@@ -39,7 +40,7 @@ struct opened { /* what np_device_open() hands out, and the plugin it came from 
 static int cuda_ordinal(const char *name)
 {
     static const char *const words[] = {"cuda", "gpu", "nvidia", NULL};
-    char *end;
+    int64_t ordinal;
 
     for (int i = 0; words[i]; i++) {
         const char *number = name + strlen(words[i]);
@@ -51,8 +52,7 @@ static int cuda_ordinal(const char *name)
         number += *number == ':';
         if (*number < '0' || *number > '9')
             return -1;
-        unsigned long ordinal = strtoul(number, &end, 10);
-        return *end == '\0' && ordinal <= MAX_ORDINAL ? (int)ordinal : -1;
+        return np_text_int(number, 0, MAX_ORDINAL, &ordinal) ? (int)ordinal : -1;
     }
     return -1;
 }

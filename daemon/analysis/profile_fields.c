@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/base/text.h"
+
 #define FIELD(type, kind, key, member)                                                             \
     {                                                                                              \
         key, NP_FIELD_##kind, offsetof(struct type, member), sizeof(((struct type *)0)->member)    \
@@ -206,34 +208,20 @@ int np_field_stage(const char *name)
 
 bool np_field_number(const struct np_node *node, double *ret_value)
 {
-    char *end;
-
     if (!node || node->kind != NP_NODE_SCALAR || node->quoted)
         return false;
     if (node->text[0] == '\0') { /* null */
         *ret_value = INFINITY;
         return true;
     }
-    double value = strtod(node->text, &end);
-    if (*end || end == node->text || !isfinite(value))
-        return false;
-    *ret_value = value;
-    return true;
+    return np_text_real(node->text, -INFINITY, INFINITY, ret_value);
 }
 
 static bool whole_number(
-    const struct np_node *node, long long least, long long most, long long *ret_value)
+    const struct np_node *node, int64_t least, int64_t most, int64_t *ret_value)
 {
-    char *end;
-
-    if (node->kind != NP_NODE_SCALAR || node->quoted || node->text[0] == '\0')
-        return false;
-    errno = 0;
-    long long value = strtoll(node->text, &end, 10);
-    if (*end || errno || value < least || value > most)
-        return false;
-    *ret_value = value;
-    return true;
+    return node->kind == NP_NODE_SCALAR && !node->quoted &&
+           np_text_int(node->text, least, most, ret_value);
 }
 
 static bool read_numbers(const struct np_node *map, double *values, const char *const *names, int n)
@@ -259,7 +247,7 @@ static bool read_text(const struct np_node *node, char *text, size_t size)
 
 static bool read_field(const struct np_node *node, const struct np_field *field, void *at)
 {
-    long long whole;
+    int64_t whole;
     int stage;
 
     switch (field->kind) {

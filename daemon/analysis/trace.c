@@ -20,6 +20,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/base/stat.h"
+#include "loader/base/text.h"
 
 #define TICK_NS      25000000ull  /* a ring holds four and more, at 80 000 images a second */
 #define FLUSH_NS     500000000ull /* what a kill may lose */
@@ -276,12 +277,9 @@ static uint64_t boot_ns(void)
 
 static int parse_limit(const char *text, uint64_t *ret_limit, struct np_err *err)
 {
-    char *end = NULL;
-    long mib = NP_TRACE_MIB;
+    int64_t mib = NP_TRACE_MIB;
 
-    if (text)
-        mib = strtol(text, &end, 10);
-    if ((text && (end == text || *end)) || mib < 1 || mib > 1 << 20)
+    if (text && !np_text_int(text, 1, 1 << 20, &mib))
         return np_err_set(err, -EINVAL,
             "--trace-limit: expected MiB, a whole number from 1 to 1048576, not '%s'", text);
     *ret_limit = (uint64_t)mib << 20;

@@ -6,15 +6,11 @@
 
 #include "daemon/bench/bench.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 static int parse_number(const char *flag, const char *text, double most, double *ret_value)
 {
-    char *end;
-
-    if (!text)
-        return 0;
-    *ret_value = strtod(text, &end);
-    if (*end == '\0' && end != text && *ret_value > 0 && *ret_value <= most)
+    if (!text || (np_text_real(text, 0, most, ret_value) && *ret_value > 0))
         return 0;
     fprintf(stderr, "nnpipe bench: %s takes a number above 0, not '%s'\n", flag, text);
     return NP_EXIT_USAGE;

@@ -8,6 +8,7 @@
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
 #include "daemon/run/compute.h"
+#include "loader/base/text.h"
 #include "trainer/selftest/selftest_cases.h"
 #include "daemon/ui/progress.h"
 #include "loader/base/clock.h"
@@ -191,7 +192,7 @@ static int open_devices(struct selftest *test, struct np_err *err)
 
 static int parse_seed(struct selftest *test)
 {
-    char *end;
+    int64_t seed;
 
     if (!test->seed_text) {
         uint32_t word = 0;
@@ -201,13 +202,13 @@ static int parse_seed(struct selftest *test)
         test->seed = word;
         return 0;
     }
-    errno = 0;
-    test->seed = strtoull(test->seed_text, &end, 10);
-    if (*test->seed_text >= '0' && *test->seed_text <= '9' && *end == '\0' && errno == 0 &&
-        test->seed <= INT64_MAX)
-        return 0;
-    fprintf(stderr, "nnpipe selftest: --seed takes a whole number, not '%s'\n", test->seed_text);
-    return NP_EXIT_USAGE;
+    if (!np_text_int(test->seed_text, 0, INT64_MAX, &seed)) {
+        fprintf(
+            stderr, "nnpipe selftest: --seed takes a whole number, not '%s'\n", test->seed_text);
+        return NP_EXIT_USAGE;
+    }
+    test->seed = (uint64_t)seed;
+    return 0;
 }
 
 static int parse(int argc, char **argv, struct selftest *test)

@@ -15,6 +15,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 #define CONNECT_S 5L
 #define ANSWER_S  90L /* a long poll takes up to 60 */
@@ -38,15 +39,6 @@ static bool is_there(const char *path)
     return path && access(path, F_OK) == 0;
 }
 
-static char *own_socket(void)
-{
-    const char *dir = getenv("XDG_RUNTIME_DIR"), *home = getenv("HOME");
-
-    if (dir && dir[0] == '/')
-        return np_format("%s/nnpipe/socket", dir);
-    return home && *home ? np_format("%s/.local/state/nnpipe/socket", home) : NULL;
-}
-
 static char *find_socket(const char *path)
 {
     const char *named = path ? path : getenv("NNPIPE_SOCKET");
@@ -54,7 +46,7 @@ static char *find_socket(const char *path)
 
     if (named && *named)
         return np_strdup(named);
-    own = own_socket();
+    own = np_xdg_folder("XDG_RUNTIME_DIR", ".local/state", "nnpipe/socket");
     if (is_there(own) || !is_there("/run/nnpipe/socket"))
         return own ? own : np_strdup("/run/nnpipe/socket");
     np_free(own);

@@ -1,6 +1,5 @@
 /* What is asked of runs by their numbers: `nnpipe stop|pause|resume|retry|hold|release|rm ID...`,
  * `nnpipe priority ID... N`; and of devices: `nnpipe drain|undrain DEVICE...`. Main thread. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "daemon/cmd.h"
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 /* One request for each operand. */
 struct wish {
@@ -154,21 +154,21 @@ int np_cmd_priority(int argc, char **argv)
     };
     const char *number = take_number(&argc, argv);
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
-    char body[64], *end = NULL;
+    char body[64];
+    int64_t value;
 
     if (code)
         return code;
     if (!number && nr > 0)
         number = argv[nr--];
-    const long value = number ? strtol(number, &end, 10) : 0;
-    if (nr == 0 || end == number || *end) {
+    if (nr == 0 || !np_text_int(number, INT64_MIN, INT64_MAX, &value)) {
         fprintf(stderr, "nnpipe priority: expected runs' numbers, then their priority: "
                         "`nnpipe priority 7 -5`\n");
         return NP_EXIT_USAGE;
     }
     if ((code = np_run_ids("priority", argv + 1, nr)))
         return code;
-    snprintf(body, sizeof(body), "{\"priority\": %ld}", value);
+    snprintf(body, sizeof(body), "{\"priority\": %lld}", (long long)value);
     wish.body = body;
     return for_each(&wish, argv + 1, nr);
 }

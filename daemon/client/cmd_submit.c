@@ -16,6 +16,7 @@
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
 #include "loader/base/option.h"
+#include "loader/base/text.h"
 
 #define MAX_CONFIG (1u << 20)
 #define MAX_AFTER  16
@@ -63,12 +64,11 @@ static void make_key(char key[33])
 
 static bool add_whole(struct np_json *json, const char *key, const char *text, const char *flag)
 {
-    char *end;
-    const long value = text ? strtol(text, &end, 10) : 0;
+    int64_t value;
 
     if (!text)
         return true;
-    if (end == text || *end) {
+    if (!np_text_int(text, INT64_MIN, INT64_MAX, &value)) {
         fprintf(stderr, "nnpipe submit: %s: expected a whole number, not '%s'\n", flag, text);
         return false;
     }
@@ -109,12 +109,11 @@ static bool add_memory(struct np_json *json, const char *text)
 /* --cpus 2.5 */
 static bool add_cpus(struct np_json *json, const char *text)
 {
-    char *end;
-    const double cpus = text ? strtod(text, &end) : 0;
+    double cpus;
 
     if (!text)
         return true;
-    if (end == text || *end || !(cpus > 0 && cpus < 1e9)) {
+    if (!np_text_real(text, 0, 1e9, &cpus) || cpus <= 0) {
         fprintf(stderr, "nnpipe submit: --cpus: expected a number as 4 or 0.5, not '%s'\n", text);
         return false;
     }

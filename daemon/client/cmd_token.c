@@ -14,18 +14,9 @@
 #include "daemon/cmd.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 #define TOKEN_BYTES 64 /* hex digits */
-
-/* $XDG_STATE_HOME/nnpipe, or ~/.local/state/nnpipe; np_free. NULL: there is no home. */
-static char *state_dir(void)
-{
-    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-
-    if (state && *state == '/')
-        return np_format("%s/nnpipe", state);
-    return home && *home == '/' ? np_format("%s/.local/state/nnpipe", home) : NULL;
-}
 
 /* false: there is none, or it is not this user's to read. */
 static bool read_token(const char *path, char token[TOKEN_BYTES + 1])
@@ -77,7 +68,8 @@ static int make_token(struct np_client *client, char token[TOKEN_BYTES + 1], str
 static int find_token(
     struct np_client *client, bool anew, char token[TOKEN_BYTES + 1], struct np_err *err)
 {
-    char *dir = state_dir(), *path = dir ? np_format("%s/page-token", dir) : NULL, *own = NULL;
+    char *dir = np_xdg_folder("XDG_STATE_HOME", ".local/state", "nnpipe"),
+         *path = dir ? np_format("%s/page-token", dir) : NULL, *own = NULL;
     struct np_node *service = NULL;
     int code = path ? np_client_ask_node(client, "GET", "/v1/service", NULL, &service, err)
                     : np_err_set(err, -ENOENT, "HOME is not set: there is no place for a token");
@@ -103,7 +95,8 @@ static int find_token(
 
 static int take_back(struct np_client *client, struct np_err *err)
 {
-    char *dir = state_dir(), *path = dir ? np_format("%s/page-token", dir) : NULL;
+    char *dir = np_xdg_folder("XDG_STATE_HOME", ".local/state", "nnpipe"),
+         *path = dir ? np_format("%s/page-token", dir) : NULL;
     struct np_answer answer;
     const int code = np_client_ask(client, "DELETE", "/v1/tokens", NULL, &answer, err);
 

@@ -11,6 +11,7 @@
 #include "daemon/cmd.h"
 #include "daemon/ui/progress.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 const char *np_node_text(const struct np_node *map, const char *key)
 {
@@ -54,11 +55,7 @@ static const char *device_of(const struct np_node *run)
 
 bool np_run_id(const char *text, int64_t *ret_id)
 {
-    char *end;
-
-    errno = 0;
-    *ret_id = strtoll(text, &end, 10);
-    return end != text && *end == '\0' && errno == 0 && *ret_id > 0;
+    return np_text_int(text, 1, INT64_MAX, ret_id);
 }
 
 int np_run_ids(const char *command, char **words, int nr)
@@ -86,12 +83,11 @@ bool np_parse_span(const char *text, double *ret_seconds)
     double sum = 0;
 
     do {
-        const size_t digits = strspn(text, "0123456789.");
-        char *end;
-        const double value = strtod(text, &end);
-        const char *unit = digits > 0 && *end ? strchr(units, *end) : NULL;
+        double value;
+        const char *end = np_text_real_end(text, &value);
+        const char *unit = end && *end ? strchr(units, *end) : NULL;
 
-        if (!unit || end != text + digits)
+        if (!unit || end != text + strspn(text, "0123456789."))
             return false;
         sum += value * seconds[unit - units];
         text = end + 1;

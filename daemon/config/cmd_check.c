@@ -1,5 +1,4 @@
 /* `nnpipe check CONFIG...`: every mistake in them, with their data, and nothing else happens. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,6 +6,7 @@
 #include "daemon/config/check_whole.h"
 #include "daemon/config/config.h"
 #include "daemon/config/setup.h"
+#include "loader/base/text.h"
 
 /* For the data of a config, without --seconds. */
 #define SECONDS       20
@@ -81,10 +81,9 @@ static int check_all(const struct check *check, int nr, char **paths)
 
 static bool take_seconds(const char *text, double *ret_seconds)
 {
-    char *end;
-    const double seconds = strtod(text, &end);
+    double seconds;
 
-    if (end == text || *end || !(seconds > 0 && seconds <= MAX_SECONDS)) {
+    if (!np_text_real(text, 0, MAX_SECONDS, &seconds) || seconds <= 0) {
         fprintf(stderr, "nnpipe check: --seconds: expected a number up to %d, not '%s'\n",
             MAX_SECONDS, text);
         return false;

@@ -9,6 +9,7 @@
 
 #include "loader/base/choice.h"
 #include "loader/base/option.h"
+#include "loader/base/text.h"
 #include "loader/base/yaml.h"
 #include "trainer/graph/layers.h"
 #include "trainer/optim.h"
@@ -42,10 +43,9 @@ static bool open_scalar(struct np_node *node, const char *key)
 static int list_item(
     const struct np_node *list, const char *key, int line, struct np_report *report)
 {
-    char *end;
-    long i = strtol(key, &end, 10);
+    int64_t i;
 
-    if (end == key || *end || i < 0 || i >= list->nr_items) {
+    if (!np_text_int(key, 0, list->nr_items - 1, &i)) {
         np_report_add(report, line, 0, "'%s' is not an item of this list; it has 0 to %d", key,
             list->nr_items - 1);
         return -EINVAL;

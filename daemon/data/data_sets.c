@@ -10,6 +10,7 @@
 #include "daemon/data/data.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 #include "loader/source/split.h"
 
 #define LISTING_NS 5000000000ull /* from line to line */
@@ -229,25 +230,19 @@ bool np_data_number(
     const char *flag, const char *text, bool bytes, int64_t min, int64_t max, int64_t *number)
 {
     static const char units[] = "KMG";
-    const char *unit;
-    char *end;
-    long long value;
+    const char *unit, *end;
+    int64_t value;
 
     if (!text)
         return true;
-    errno = 0;
-    value = strtoll(text, &end, 10);
-    unit = bytes && *end ? strchr(units, *end & ~0x20) : NULL;
-    if (unit && end != text) {
-        const int shift = 10 * (int)(unit - units + 1);
-
-        if (value > INT64_MAX >> shift)
-            errno = ERANGE;
-        else
-            value <<= shift;
+    end = np_text_int_end(text, &value);
+    unit = end && bytes && *end ? strchr(units, *end & ~0x20) : NULL;
+    if (unit) {
         end += strncasecmp(end + 1, "iB", 2) == 0 ? 3 : 1;
+        if (__builtin_mul_overflow(value, (int64_t)1 << 10 * (unit - units + 1), &value))
+            end = NULL;
     }
-    if (end == text || *end || errno || value < min || value > max) {
+    if (!end || *end || value < min || value > max) {
         fprintf(stderr, "nnpipe data: %s: '%s' is not a number from %lld to %lld%s\n", flag, text,
             (long long)min, (long long)max, bytes ? " (K, M, G may follow)" : "");
         return false;

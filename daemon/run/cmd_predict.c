@@ -15,6 +15,7 @@
 #include "daemon/run/run_folder.h"
 #include "loader/base/json.h"
 #include "daemon/ui/progress.h"
+#include "loader/base/text.h"
 #include "loader/pixels/augment.h"
 #include "loader/base/io.h"
 #include "loader/pixels/codec.h"
@@ -388,14 +389,14 @@ int np_cmd_predict(int argc, char **argv)
     struct np_overrides overrides = {0};
     struct np_config *config = NULL;
     struct np_ui ui;
-    char *end;
+    int64_t number;
     int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
 
     if (code)
         return code;
-    asked.top = (int)strtol(top, &end, 10);
-    if (end == top || *end || asked.top < 1)
+    if (!np_text_int(top, 1, INT32_MAX, &number))
         return usage("--top takes a number from 1 on");
+    asked.top = (int)number;
     const bool named = nr > 0 && asked.weights && np_inference_names_config(argv[1], asked.weights);
     asked.overrides = &overrides;
     asked.words = argv + 1 + named;

@@ -13,6 +13,7 @@
 #include "loader/base/json.h"
 #include "daemon/run/run_folder.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 #include "trainer/checkpoint/checkpoint_dir.h"
 #include "trainer/checkpoint/checkpoint_names.h"
 
@@ -209,12 +210,11 @@ int np_cmd_prune(int argc, char **argv)
         {NULL, NULL, NULL, NULL},
     };
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
-    char *end = NULL;
+    int64_t number;
 
     if (code)
         return code;
-    const long number = strtol(keep, &end, 10);
-    if (nr < 1 || *end || end == keep || number < 0 || number > 1000000) {
+    if (nr < 1 || !np_text_int(keep, 0, 1000000, &number)) {
         fprintf(stderr, nr < 1 ? "nnpipe prune: expected folders of runs\n"
                                : "nnpipe prune: --keep: expected a number from 0 on\n");
         return NP_EXIT_USAGE;

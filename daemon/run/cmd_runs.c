@@ -12,6 +12,7 @@
 #include "daemon/ui/terminal.h"
 #include "daemon/ui/table.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 /* --- order ------------------------------------------------------------------------------------- */
 
@@ -226,7 +227,7 @@ static int usage(const char *text, const char *word)
 
 static int parse(const char *sort, const char *number, struct asked *asked)
 {
-    char *end = NULL;
+    int64_t value;
 
     asked->order = &orders[0];
     asked->most = INT32_MAX;
@@ -239,9 +240,7 @@ static int parse(const char *sort, const char *number, struct asked *asked)
         }
     }
     if (number) {
-        const long value = strtol(number, &end, 10);
-
-        if (end == number || *end || value < 1 || value > INT32_MAX)
+        if (!np_text_int(number, 1, INT32_MAX, &value))
             return usage("-n takes a number from 1 on", number);
         asked->most = (int)value;
     }

@@ -1,5 +1,6 @@
 /* In which keys runs of one network differ: what a sweep has changed. See runs_found.h. */
 #include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -7,6 +8,7 @@
 #include "daemon/config/config.h"
 #include "daemon/run/runs_found.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 /* One scalar of one run's config. */
 struct leaf {
@@ -111,12 +113,13 @@ static bool same(const struct leaf *first, const struct leaf *end, int nr_runs)
 /* 0.20000000000000001, as a config in normal form has it, is 0.2 to people. */
 static struct np_node *readable(const char *text)
 {
-    char *end, number[32];
-    const double value = strtod(text, &end);
+    char number[32] = "";
+    double value;
     struct np_node *node;
 
-    snprintf(number, sizeof(number), "%.9g", value);
-    node = np_node_scalar(*text && !*end && strlen(text) > strlen(number) ? number : text, 0, 0);
+    if (np_text_real(text, -INFINITY, INFINITY, &value))
+        snprintf(number, sizeof(number), "%.9g", value);
+    node = np_node_scalar(*number && strlen(text) > strlen(number) ? number : text, 0, 0);
     node->quoted = true;
     return node;
 }

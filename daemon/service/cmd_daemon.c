@@ -22,6 +22,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 #define MAX_CONNECTIONS 4096
 #define BACKLOG         4096 /* a Unix socket has no other queue: who finds it full is turned away */
@@ -47,33 +48,24 @@ struct daemon {
 
 /* --- places ----------------------------------------------------------------------------------- */
 
-/* $variable/rest, or $HOME/otherwise/rest. */
-static char *own_path(const char *variable, const char *otherwise, const char *rest)
-{
-    const char *dir = getenv(variable), *home = getenv("HOME");
-
-    if (dir && dir[0] == '/')
-        return np_format("%s/%s", dir, rest);
-    return home && *home ? np_format("%s/%s/%s", home, otherwise, rest) : NULL;
-}
-
 static int find_places(struct daemon *d, struct np_err *err)
 {
     const char *socket = getenv("NNPIPE_SOCKET");
 
     if (!d->state)
-        d->state = d->paths[0] = d->for_box ? np_strdup("/var/lib/nnpipe")
-                                            : own_path("XDG_STATE_HOME", ".local/state", "nnpipe");
+        d->state = d->paths[0] = d->for_box
+                                     ? np_strdup("/var/lib/nnpipe")
+                                     : np_xdg_folder("XDG_STATE_HOME", ".local/state", "nnpipe");
     if (!d->config)
         d->config = d->paths[1] =
             d->for_box ? np_strdup("/etc/nnpipe/service.yaml")
-                       : own_path("XDG_CONFIG_HOME", ".config", "nnpipe/service.yaml");
+                       : np_xdg_folder("XDG_CONFIG_HOME", ".config", "nnpipe/service.yaml");
     if (!d->socket && socket && *socket)
         d->socket = d->paths[2] = np_strdup(socket);
     if (!d->socket)
         d->socket = d->paths[2] =
             d->for_box ? np_strdup("/run/nnpipe/socket")
-                       : own_path("XDG_RUNTIME_DIR", ".local/state", "nnpipe/socket");
+                       : np_xdg_folder("XDG_RUNTIME_DIR", ".local/state", "nnpipe/socket");
     if (!d->state || !d->config || !d->socket)
         return np_err_set(err, -EINVAL,
             "neither HOME nor XDG_STATE_HOME is set: give --state, --config and --socket");
@@ -153,12 +145,11 @@ static int bind_tcp(const char *text, int *ret_fd, struct np_err *err)
     const char *port_text = is_v6                                  ? text + 6
                             : strncmp(text, "127.0.0.1:", 10) == 0 ? text + 10
                                                                    : "";
-    char *end;
-    const long port = strtol(port_text, &end, 10);
+    int64_t port;
     const int one = 1;
     int fd;
 
-    if (end == port_text || *end || port < 1 || port > 65535)
+    if (!np_text_int(port_text, 1, 65535, &port))
         return np_err_set(err, -EINVAL,
             "listen: expected 127.0.0.1:PORT or [::1]:PORT, not '%s': other machines come in by "
             "ssh",

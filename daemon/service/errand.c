@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 #define MAX_TEXT      4096
 #define MAX_BYTES     (MAX_TEXT + 64)
@@ -114,6 +115,7 @@ static void find_holder(const char *dir, struct saying *say)
 {
     const int fd = open_file(dir, "lock");
     char text[MAX_TEXT];
+    int64_t pid;
 
     if (fd < 0) {
         say->code = fd == -ENOENT ? -ESRCH : fd;
@@ -123,8 +125,8 @@ static void find_holder(const char *dir, struct saying *say)
         say->code = -ESRCH;
     else if (errno != EWOULDBLOCK || (say->code = read_start(fd, text)) < 0)
         say->code = -errno;
-    else if (strtol(text, NULL, 10) > 1)
-        name_process((pid_t)strtol(text, NULL, 10), say);
+    else if (np_text_int_end(text, &pid) && pid > 1)
+        name_process((pid_t)pid, say);
     else
         say->code = -EAGAIN; /* it has the lock, and is about to write its number */
     if (say->code == -ESRCH && flock(fd, LOCK_SH | LOCK_NB) < 0)

@@ -14,6 +14,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "loader/base/text.h"
+
 #define MAX_LINE 4096
 
 static bool read_line(const char *path, char line[MAX_LINE])
@@ -31,36 +33,14 @@ static bool read_line(const char *path, char line[MAX_LINE])
 /* The number a file holds; false for "max", "-1" and none. */
 static bool read_number(const char *folder, const char *name, uint64_t *ret_number)
 {
-    char path[PATH_MAX + 64], line[MAX_LINE], *end;
-    uint64_t number;
+    char path[PATH_MAX + 64], line[MAX_LINE];
+    int64_t number;
 
     snprintf(path, sizeof(path), "%s/%s", folder, name);
-    if (!read_line(path, line) || line[0] < '0' || line[0] > '9')
+    if (!read_line(path, line) || !np_text_int(line, 0, INT64_MAX, &number))
         return false;
-    number = strtoull(line, &end, 10);
-    if (*end)
-        return false;
-    *ret_number = number;
+    *ret_number = (uint64_t)number;
     return true;
-}
-
-/* CPUs in "0-3,8,10-11"; 0 where that is empty or nonsense. */
-static int count_list(const char *text)
-{
-    long n = 0;
-
-    while (*text >= '0' && *text <= '9') {
-        char *end;
-        long from = strtol(text, &end, 10), to = from;
-
-        if (*end == '-')
-            to = strtol(end + 1, &end, 10);
-        if (to < from || to > 1 << 20)
-            return 0;
-        n += to - from + 1;
-        text = *end == ',' ? end + 1 : end;
-    }
-    return *text == '\0' && n < 1 << 20 ? (int)n : 0;
 }
 
 static void limit_cpus(struct np_box *box, uint64_t nr_cpus)
@@ -80,8 +60,10 @@ static void limit_cpuset(struct np_box *box, const char *folder, const char *nam
     char path[PATH_MAX + 64], line[MAX_LINE];
 
     snprintf(path, sizeof(path), "%s/%s", folder, name);
-    if (read_line(path, line))
-        limit_cpus(box, (uint64_t)count_list(line));
+    const int nr_cpus = read_line(path, line) ? np_text_cpus(line, NULL) : 0;
+
+    if (nr_cpus > 0)
+        limit_cpus(box, (uint64_t)nr_cpus);
 }
 
 static void limit_time(struct np_box *box, uint64_t quota_us, uint64_t period_us)

@@ -15,6 +15,7 @@
 #include <xxhash.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 #include "loader/source/source_scan.h"
 
 #define SCAN_VERSION 2 /* of the rules by which sources list: a change makes indexes stale */
@@ -40,16 +41,14 @@ static int private_dir(const char *path, struct np_err *err)
 
 int np_cache_dir(const struct np_source_options *options, char **ret_dir, struct np_err *err)
 {
-    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME"), *tmp = getenv("TMPDIR");
+    const char *home = getenv("HOME"), *tmp = getenv("TMPDIR"), *xdg = getenv("XDG_CACHE_HOME");
     char *dir;
     int code = 0;
 
     if (options && options->cache_dir && *options->cache_dir)
         dir = np_try_strdup(options->cache_dir, NULL);
-    else if (xdg && *xdg == '/')
-        dir = np_try_format(NULL, "%s/nnpipe", xdg);
-    else if (home && *home == '/')
-        dir = np_try_format(NULL, "%s/.cache/nnpipe", home);
+    else if ((xdg && *xdg == '/') || (home && *home == '/'))
+        dir = np_xdg_folder("XDG_CACHE_HOME", ".cache", "nnpipe");
     else {
         dir = np_try_format(
             NULL, "%s/nnpipe-%ld", tmp && *tmp == '/' ? tmp : "/tmp", (long)geteuid());

@@ -15,7 +15,7 @@ struct np_tar_group {
     uint64_t extensions[NP_TAR_MAX_GROUP]; /* hashes */
     int nr_extensions;
     bool open, has_image;
-    long cls;
+    int64_t cls;
     struct np_record record;
     char name[NP_TAR_MAX_NAME + 1];
 };
@@ -31,7 +31,7 @@ struct np_tar_scan {
     struct np_tar tar;
     bool webdataset, decided;
     uint64_t shard_first; /* sample of this shard */
-    long max_cls;
+    int64_t max_cls;
     uint64_t nr_skipped;
     char skipped[256]; /* the first of them */
     uint64_t nr_links; /* of them images by name, and wanted */

@@ -16,9 +16,11 @@
 #include <xxhash.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 #include "loader/source/source_tar.h"
 
 #define MAX_CLS_BYTES 32
+#define BLANKS        " \t\r\n\v\f"
 #define MAX_CLS       1000000 /* class numbers are below */
 #define MAX_FILLED    65536   /* below, classes nobody has are filled in */
 #define NO_CLASS      (-1)
@@ -176,7 +178,8 @@ static int check_twice(struct np_tar_scan *scan, const char *extension)
 static int take_cls(struct np_tar_scan *scan)
 {
     const struct np_tar_member *member = &scan->member;
-    char text[MAX_CLS_BYTES + 1] = {0}, *end;
+    char text[MAX_CLS_BYTES + 1] = {0};
+    const char *end;
     int64_t got;
 
     if (member->torn)
@@ -186,11 +189,8 @@ static int take_cls(struct np_tar_scan *scan)
                                               text, member->bytes, scan->err);
     if (got < 0)
         return (int)got;
-    errno = 0;
-    scan->group.cls = strtol(text, &end, 10);
-    while (isspace((unsigned char)*end))
-        end++;
-    if (end == text || *end || errno || scan->group.cls < 0 || scan->group.cls >= MAX_CLS)
+    end = np_text_int_end(text + strspn(text, BLANKS), &scan->group.cls);
+    if (!end || end[strspn(end, BLANKS)] || scan->group.cls < 0 || scan->group.cls >= MAX_CLS)
         return np_err_set(scan->err, -EBADMSG,
             "%s: the member '%s' at offset %llu holds no class number from 0 to %d", scan->path,
             member->name, (unsigned long long)member->data_offset, MAX_CLS - 1);

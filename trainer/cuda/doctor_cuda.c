@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/base/text.h"
 #include "trainer/cuda/device_cuda.h"
 #include "trainer/cuda/nvml.h"
 
@@ -237,31 +238,11 @@ static void judge_persistence(const struct visit *visit)
 
 /* --- the rest ------------------------------------------------------------------------------ */
 
-/* CPUs of "0-3,8" that this process may use. */
-static int count_allowed(const char *list)
-{
-    cpu_set_t allowed;
-    int n = 0;
-
-    CPU_ZERO(&allowed);
-    sched_getaffinity(0, sizeof(allowed), &allowed);
-    while (*list >= '0' && *list <= '9') {
-        char *end;
-        long from = strtol(list, &end, 10), to = from;
-
-        if (*end == '-')
-            to = strtol(end + 1, &end, 10);
-        for (long cpu = from; cpu <= to && cpu < CPU_SETSIZE; cpu++)
-            n += CPU_ISSET((size_t)cpu, &allowed) != 0;
-        list = *end == ',' ? end + 1 : end;
-    }
-    return n;
-}
-
 static void look_at_node(const struct visit *visit)
 {
     char path[96], list[400] = "", text[560];
     int node = visit->cuda->node, n;
+    cpu_set_t allowed;
     FILE *file;
 
     snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
@@ -275,8 +256,11 @@ static void look_at_node(const struct visit *visit)
         return;
     }
     list[strcspn(list, "\n")] = '\0';
-    n = count_allowed(list);
-    snprintf(text, sizeof(text), "%d; this process may use %d of its cores (%s)", node, n, list);
+    CPU_ZERO(&allowed);
+    sched_getaffinity(0, sizeof(allowed), &allowed);
+    n = np_text_cpus(list, &allowed);
+    snprintf(text, sizeof(text), "%d; this process may use %d of its cores (%s)", node,
+        n > 0 ? n : 0, list);
     char advice[500];
     snprintf(advice, sizeof(advice),
         "all batches cross between sockets: `taskset -c %s nnpipe ...`, or cpuset.cpus", list);

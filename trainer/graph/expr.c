@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/base/text.h"
+
 #define MAX_DEPTH 32
 #define MAX_VALUE (1ll << 53)
 
@@ -70,12 +72,11 @@ static int64_t in_range(struct reader *r, double exact, int64_t value)
 
 static int64_t number_of(struct reader *r)
 {
-    char *end;
+    const char *end;
     int64_t value;
 
-    errno = 0;
-    value = strtoll(r->at, &end, 10);
-    if (errno || value > MAX_VALUE)
+    end = np_text_int_end(r->at, &value);
+    if (!end || value > MAX_VALUE)
         return fail(r, "too large a number");
     if (name_char(*end) || *end == '.')
         return fail(r, "not a whole number");
@@ -87,7 +88,6 @@ static int64_t param_of(struct reader *r)
 {
     const char *name = r->at, *text;
     size_t length = name_length(name);
-    char *end;
     int64_t value;
 
     r->at += length;
@@ -100,9 +100,7 @@ static int64_t param_of(struct reader *r)
                 r->text, (int)(length > 64 ? 64 : length), name);
         return 0;
     }
-    errno = 0;
-    value = strtoll(text, &end, 10);
-    if (end == text || *end || errno || value > MAX_VALUE || value < -MAX_VALUE) {
+    if (!np_text_int(text, -MAX_VALUE, MAX_VALUE, &value)) {
         if (r->code == 0)
             r->code = np_err_set(r->err, -EINVAL, "'%.80s': $%.*s is '%.40s', no whole number",
                 r->text, (int)(length > 64 ? 64 : length), name, text);

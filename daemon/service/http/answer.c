@@ -12,6 +12,7 @@
 #include "daemon/service/run_json.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 #define MAX_WAIT_S  60.0
 #define MAX_OWN     (NP_MAX_WAITS / 2) /* waits of the service's own user and root */
@@ -229,32 +230,25 @@ bool np_query_whole(
     struct np_call *call, const char *name, int64_t least, int64_t most, int64_t *ret_value)
 {
     const char *text = np_http_query(call->request, name);
-    char *end;
 
     if (!text)
         return true;
-    errno = 0;
-    const long long value = strtoll(text, &end, 10);
-    if (strspn(text, "0123456789") != strlen(text) || end == text || errno || value < least ||
-        value > most) {
+    if (!np_text_int(text, least, most, ret_value)) {
         np_answer_error(call, 400, "invalid", "%s: expected a whole number, %lld to %lld", name,
             (long long)least, (long long)most);
         return false;
     }
-    *ret_value = value;
     return true;
 }
 
 bool np_query_seconds(struct np_call *call, const char *name, double *ret_seconds)
 {
     const char *text = np_http_query(call->request, name);
+    double seconds;
 
     if (!text)
         return true;
-    const size_t digits = strspn(text, "0123456789"),
-                 more = text[digits] == '.' ? strspn(text + digits + 1, "0123456789") : 0;
-    const double seconds = strtod(text, NULL);
-    if (digits == 0 || digits > 9 || text[digits + (more ? more + 1 : 0)]) {
+    if (!np_text_real(text, 0, 1e9, &seconds)) {
         np_answer_error(call, 400, "invalid", "%s: expected seconds, as 2.5", name);
         return false;
     }
@@ -358,37 +352,23 @@ bool np_body_whole(
     const struct np_node *body, const char *key, int64_t least, int64_t most, int64_t *ret_value)
 {
     const struct np_node *node = np_node_get(body, key);
-    char *end;
 
-    if (!node)
-        return true;
-    if (node->kind != NP_NODE_SCALAR || node->quoted || !*node->text)
-        return false;
-    errno = 0;
-    const long long value = strtoll(node->text, &end, 10);
-    if (errno || *end || value < least || value > most)
-        return false;
-    *ret_value = value;
-    return true;
+    return !node || (node->kind == NP_NODE_SCALAR && !node->quoted &&
+                        np_text_int(node->text, least, most, ret_value));
 }
 
 bool np_body_seconds(const struct np_node *body, const char *key, double *ret_seconds)
 {
     const struct np_node *node = np_node_get(body, key);
-    char *end;
+    double seconds = 0;
 
     if (!node)
         return true;
-    if (node->kind == NP_NODE_SCALAR && !node->quoted && !*node->text) { /* null */
-        *ret_seconds = 0;
-        return true;
-    }
-    if (node->kind != NP_NODE_SCALAR || node->quoted || !strchr("0123456789", *node->text))
+    if (node->kind != NP_NODE_SCALAR || node->quoted)
         return false;
-    const double seconds = strtod(node->text, &end);
-    if (*end || !(seconds > 0 && seconds <= MAX_SECONDS))
+    if (*node->text && (!np_text_real(node->text, 0, MAX_SECONDS, &seconds) || seconds <= 0))
         return false;
-    *ret_seconds = seconds;
+    *ret_seconds = seconds; /* 0: null */
     return true;
 }
 

@@ -9,6 +9,7 @@
 #include "daemon/service/service_queue.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 #define MAX_PRIORITY 100
 #define MAX_PATTERN  100
@@ -268,13 +269,13 @@ static bool start_read(struct np_call *call, struct np_wait *wait, np_child_fn *
 /* "SEGMENT:POSITION", as X-Next gave it. */
 static bool take_place(const char *text, int *ret_segment, int64_t *ret_position)
 {
-    const size_t digits = strspn(text, "0123456789"),
-                 more = text[digits] == ':' ? strspn(text + digits + 1, "0123456789") : 0;
+    int64_t segment;
+    const char *end = np_text_int_end(text, &segment);
 
-    if (digits == 0 || digits > 8 || more == 0 || more > 18 || text[digits + 1 + more])
+    if (!end || *end != ':' || segment < 0 || segment > 99999999 ||
+        !np_text_int(end + 1, 0, INT64_MAX, ret_position))
         return false;
-    *ret_segment = atoi(text);
-    *ret_position = strtoll(text + digits + 1, NULL, 10);
+    *ret_segment = (int)segment;
     return true;
 }
 

@@ -12,6 +12,7 @@
 #include "daemon/service/service_limits.h"
 #include "daemon/service/service_queue.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 #define MAX_PRIORITY  100
 #define MAX_RETRIES   1000
@@ -64,12 +65,10 @@ static bool take_after(const struct np_node *body, struct np_entry *entry)
         return false;
     for (int i = 0; i < list->nr_items; i++) {
         const struct np_node *item = list->items[i];
-        char *end;
+        int64_t id;
 
-        if (item->kind != NP_NODE_SCALAR || item->quoted)
-            return false;
-        const long long id = strtoll(item->text, &end, 10);
-        if (*end || end == item->text || id < 1)
+        if (item->kind != NP_NODE_SCALAR || item->quoted ||
+            !np_text_int(item->text, 1, INT64_MAX, &id))
             return false;
         if (!is_after(entry, id))
             entry->after[entry->nr_after++] = id;
@@ -157,17 +156,8 @@ static char *take_environment(const struct np_node *body, const struct np_check 
 
 static bool take_cpus(const struct np_node *node, double *ret_cpus)
 {
-    char *end;
-
-    if (!node)
-        return true;
-    if (node->kind != NP_NODE_SCALAR || node->quoted || !*node->text)
-        return false;
-    const double cpus = strtod(node->text, &end);
-    if (*end || !(cpus >= 0.1 && cpus <= 10000))
-        return false;
-    *ret_cpus = cpus;
-    return true;
+    return !node || (node->kind == NP_NODE_SCALAR && !node->quoted &&
+                        np_text_real(node->text, 0.1, 10000, ret_cpus));
 }
 
 /* What is wrong with the body, or NULL: then entry and check are of it. */

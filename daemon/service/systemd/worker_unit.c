@@ -20,6 +20,7 @@
 #include "daemon/service/systemd/systemd.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 #define UNIT    NP_SYSTEMD_UNIT
 #define SERVICE NP_SYSTEMD_SERVICE
@@ -411,15 +412,6 @@ static int look_for_template(const struct units *units, struct np_err *err)
     return code;
 }
 
-static char *cache_dir(void)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-
-    if (cache && *cache == '/')
-        return np_format("%s/nnpipe", cache);
-    return home && *home == '/' ? np_format("%s/.cache/nnpipe", home) : NULL;
-}
-
 int np_units_open(struct np_units **ret_units, struct np_err *err)
 {
     const char *runtime = getenv("XDG_RUNTIME_DIR");
@@ -431,7 +423,7 @@ int np_units_open(struct np_units **ret_units, struct np_err *err)
     struct units *units = np_alloc(sizeof(*units));
     *units = (struct units){.base = {.start = start, .find = find, .end = end, .notify = notify},
         .runtime = np_strdup(runtime),
-        .cache = cache_dir()};
+        .cache = np_xdg_folder("XDG_CACHE_HOME", ".cache", "nnpipe")};
     int code = look_for_template(units, &first);
     if (code < 0 && code != -ENOENT) {
         units->over_private = true;
