@@ -43,38 +43,59 @@ struct buffer {
 
 struct np_feed {
     struct np_device *device; /* set once */
+    bool has_memory;          /* the device has: of its own */
     struct np_ring *ring;
     struct np_block *block;
     size_t image_bytes, label_bytes;
     struct np_batch_shape shape;
-    struct np_cache *cache; /* what the device has a copy of; NULL: nothing */
-    void *arena;            /* device: the copy, each picture where it lies in the cache's arena */
+    struct np_cache *cache;     /* what the device has a copy of; NULL: nothing */
+    const uint8_t *cache_arena; /* its arena */
+    void *arena; /* device: the copy, each picture where it lies in the cache's arena */
     struct np_staging *staging; /* of pictures on their way there */
 
+    /* The copy stage of the pixels: upload(), or what np_feed_stub() set. */
+    int (*copy_pixels)(struct np_feed *feed, struct buffer *buffer, const void *images);
     struct buffer buffers[NR_BUFFERS]; /* filled and handed out in turn */
-    unsigned stubs;                    /* bits 1 << enum np_stage */
     unsigned nr_filled, nr_handed;     /* so far, modulo NR_BUFFERS the next one */
     struct np_event last_compute;      /* recorded at the last release */
     bool has_computed;
     uint64_t taken_ns; /* when the last batch was; 0: none has been */
     struct np_account account;
-    int failed; /* what a device call gave where nobody could be told; np_feed_upload() does */
+    int failed; /* what a device call gave where nobody could be told; np_feed_next() does */
 };
 
-static bool has_memory(const struct np_feed *feed)
+static int upload(
+    struct np_feed *feed, struct buffer *buffer, void *dst, const void *src, size_t bytes)
 {
-    return feed->device->ops->alloc != NULL;
+    buffer->bytes += bytes;
+    return feed->device->ops->upload(feed->device, dst, src, bytes);
 }
 
-static int buffer_init(struct np_feed *feed, struct buffer *buffer)
+static int copy_pixels(struct np_feed *feed, struct buffer *buffer, const void *images)
+{
+    return upload(feed, buffer, buffer->images, images, feed->image_bytes);
+}
+
+/* The pixels that a buffer got first do for all. */
+static int copy_first_pixels(struct np_feed *feed, struct buffer *buffer, const void *images)
+{
+    return feed->nr_filled < NR_BUFFERS ? copy_pixels(feed, buffer, images) : 0;
+}
+
+static int buffer_init(struct np_feed *feed, struct buffer *buffer, struct np_err *err)
 {
     const struct np_device_ops *ops = feed->device->ops;
+    const size_t rows = (size_t)feed->shape.rows;
 
     buffer->images = ops->alloc(feed->device, feed->image_bytes);
     buffer->labels = ops->alloc(feed->device, feed->label_bytes);
-    buffer->about = np_alloc_array((size_t)feed->shape.rows, sizeof(*buffer->about));
-    buffer->host_labels = np_alloc_array((size_t)feed->shape.rows, sizeof(*buffer->host_labels));
-    return buffer->images && buffer->labels && buffer->about && buffer->host_labels ? 0 : -ENOMEM;
+    if (!buffer->images || !buffer->labels)
+        return np_err_set(err, -ENOMEM,
+            "%s: no memory for %d batches of %zu MiB on the device; use a smaller loader.batch",
+            feed->device->name, NR_BUFFERS, (feed->image_bytes + feed->label_bytes) >> 20);
+    buffer->about = np_try_array(rows, sizeof(*buffer->about), err);
+    buffer->host_labels = np_try_array(rows, sizeof(*buffer->host_labels), err);
+    return buffer->about && buffer->host_labels ? 0 : -ENOMEM;
 }
 
 int np_feed_new(struct np_device *device, struct np_ring *ring, const struct np_batch_shape *shape,
@@ -82,26 +103,24 @@ int np_feed_new(struct np_device *device, struct np_ring *ring, const struct np_
 {
     struct np_feed *feed = np_alloc(sizeof(*feed));
 
-    if (feed == NULL)
-        return np_err_set(err, -ENOMEM, "%s: out of memory", device->name);
     feed->device = device;
+    feed->has_memory = device->ops->alloc != NULL;
+    feed->copy_pixels = copy_pixels;
     feed->ring = ring;
     feed->block = block;
-    feed->account = (struct np_account){.block = block, .ring = ring};
+    feed->account = (struct np_account){.block = block};
     feed->shape = *shape;
-    feed->image_bytes = (size_t)shape->rows * (size_t)shape->height * (size_t)shape->width *
-                        (size_t)shape->channels;
+    feed->image_bytes = (size_t)shape->rows * np_batch_row_bytes(shape);
     feed->label_bytes = (size_t)shape->rows * sizeof(int32_t);
-    for (int i = 0; i < NR_BUFFERS && has_memory(feed); i++) {
-        if (buffer_init(feed, &feed->buffers[i]) < 0) {
-            size_t mib = (feed->image_bytes + feed->label_bytes) >> 20;
+    for (int i = 0; i < NR_BUFFERS && feed->has_memory; i++) {
+        const int result = buffer_init(feed, &feed->buffers[i], err);
+
+        if (result < 0) {
             np_feed_free(feed);
-            return np_err_set(err, -ENOMEM,
-                "%s: no memory for %d batches of %zu MiB on the device; use a smaller loader.batch",
-                device->name, NR_BUFFERS, mib);
+            return result;
         }
     }
-    if (has_memory(feed)) {
+    if (feed->has_memory) {
         feed->account.copies = np_stat_track(block, "device copy");
         feed->account.computes = np_stat_track(block, "device compute");
     }
@@ -125,6 +144,7 @@ int np_feed_keep(struct np_feed *feed, struct np_cache *cache, struct np_err *er
             "take `decoded`",
             device->name, (unsigned long long)np_cache_cap(cache) >> 20);
     feed->cache = cache;
+    feed->cache_arena = np_cache_arena(cache);
     return np_staging_new(
         device, piece < MAX_STAGED_BYTES ? piece : MAX_STAGED_BYTES, &feed->staging, err);
 }
@@ -132,7 +152,8 @@ int np_feed_keep(struct np_feed *feed, struct np_cache *cache, struct np_err *er
 void np_feed_stub(struct np_feed *feed, unsigned stubs)
 {
     assert(feed->nr_filled == 0);
-    feed->stubs = stubs;
+    if (stubs & 1u << NP_STAGE_COPY)
+        feed->copy_pixels = copy_first_pixels;
 }
 
 /* When a batch's event passed; one behind it has. */
@@ -145,58 +166,47 @@ static uint64_t passed_ns(struct np_feed *feed, struct np_event *event)
     return event->passed_ns;
 }
 
-/* The copy has passed: count it, give the slot back. */
-static void finish_copy(struct np_feed *feed, struct buffer *buffer)
+/* The slot's copy, or the calls that read the buffer, or both have passed. */
+static void finish(struct np_feed *feed, struct buffer *buffer, bool copied, bool consumed)
 {
-    const uint64_t start_ns = passed_ns(feed, &buffer->copying);
+    struct np_account_step step = {.seq = buffer->batch.seq,
+        .bytes = buffer->bytes,
+        .copied = copied,
+        .consumed = consumed,
+        .queued_ns = buffer->handed_ns};
 
-    np_ring_release(feed->ring, buffer->slot);
-    buffer->slot = NULL;
-    np_account_copy(
-        &feed->account, start_ns, buffer->copied.passed_ns, buffer->batch.seq, buffer->bytes);
+    step.copying_ns = passed_ns(feed, &buffer->copying);
+    step.copied_ns = buffer->copied.passed_ns;
+    step.start_ns = consumed ? passed_ns(feed, &buffer->computing) : 0;
+    step.end_ns = buffer->consumed.passed_ns;
+    if (consumed)
+        buffer->state = FREE;
+    np_account_step(&feed->account, &step);
+    if (copied) {
+        np_ring_release(feed->ring, buffer->slot);
+        buffer->slot = NULL;
+    }
 }
 
-/* The calls that read the buffer have passed. */
-static void finish_compute(struct np_feed *feed, struct buffer *buffer)
-{
-    np_account_compute(
-        &feed->account, &(struct np_account_step){.start_ns = passed_ns(feed, &buffer->computing),
-                            .end_ns = buffer->consumed.passed_ns,
-                            .queued_ns = buffer->handed_ns,
-                            .copying_ns = buffer->copying.passed_ns,
-                            .copied_ns = buffer->copied.passed_ns,
-                            .seq = buffer->batch.seq});
-    buffer->state = FREE;
-}
-
-/* Gives back the slots and buffers whose events have passed; wait: for every copy under way. */
-static void collect(struct np_feed *feed, bool wait)
+/* Gives back the slots and buffers whose events have passed. It waits for every copy under way where
+ * `copies`, for the next buffer's calls where `next`. */
+static void collect(struct np_feed *feed, bool copies, bool next)
 {
     const struct np_device_ops *ops = feed->device->ops;
 
     for (unsigned i = 0; i < NR_BUFFERS && feed->failed == 0; i++) {
         struct buffer *buffer = &feed->buffers[(feed->nr_filled + i) % NR_BUFFERS]; /* by age */
-        int passed = 0;
-        if (buffer->slot != NULL) {
-            passed = ops->done(feed->device, &buffer->copied, wait);
-            if (passed > 0)
-                finish_copy(feed, buffer);
-        }
-        if (passed >= 0 && buffer->state == DRAINING && buffer->slot == NULL) {
-            passed = ops->done(feed->device, &buffer->consumed, false);
-            if (passed > 0)
-                finish_compute(feed, buffer);
-        }
-        if (passed < 0)
-            feed->failed = passed;
-    }
-}
+        int copied = 0, consumed = 0;
 
-static int upload(
-    struct np_feed *feed, struct buffer *buffer, void *dst, const void *src, size_t bytes)
-{
-    buffer->bytes += bytes;
-    return feed->device->ops->upload(feed->device, dst, src, bytes);
+        if (buffer->slot != NULL)
+            copied = ops->done(feed->device, &buffer->copied, copies);
+        if (copied >= 0 && buffer->state == DRAINING && (copied > 0 || buffer->slot == NULL))
+            consumed = ops->done(feed->device, &buffer->consumed, next && i == 0);
+        if (copied > 0 || consumed > 0)
+            finish(feed, buffer, copied > 0, consumed > 0);
+        if (feed->failed == 0)
+            feed->failed = copied < 0 ? copied : consumed < 0 ? consumed : 0;
+    }
 }
 
 /* The cache's memory is pageable. */
@@ -207,7 +217,7 @@ static int upload_picture(struct np_feed *feed, struct buffer *buffer, const str
 
     buffer->bytes += bytes;
     return np_staging_upload(feed->staging, (uint8_t *)feed->arena + row->resident,
-        np_cache_arena(feed->cache) + row->resident, bytes);
+        feed->cache_arena + row->resident, bytes);
 }
 
 /* Rows that are made on the device: the pictures it has not got yet, and what was drawn.
@@ -232,12 +242,6 @@ static int upload_rows(
     return result;
 }
 
-/* Are the pixels that a buffer got first to do for all? */
-static bool keeps_pixels(const struct np_feed *feed)
-{
-    return feed->stubs & 1u << NP_STAGE_COPY && feed->nr_filled >= NR_BUFFERS;
-}
-
 static int upload_batch(struct np_feed *feed, struct buffer *buffer, const struct np_batch *batch)
 {
     struct np_residents residents = {
@@ -252,8 +256,8 @@ static int upload_batch(struct np_feed *feed, struct buffer *buffer, const struc
     buffer->bytes = 0;
     if (feed->cache)
         result = upload_rows(feed, buffer, batch, &all_resident);
-    if (result == 0 && !all_resident && !keeps_pixels(feed))
-        result = upload(feed, buffer, buffer->images, batch->images, feed->image_bytes);
+    if (result == 0 && !all_resident)
+        result = feed->copy_pixels(feed, buffer, batch->images);
     if (result == 0)
         result = upload(feed, buffer, buffer->labels, batch->labels, feed->label_bytes);
     if (result == 0 && feed->cache)
@@ -284,113 +288,92 @@ static void start_copy(struct np_feed *feed, struct np_batch *batch)
     feed->nr_filled++;
 }
 
-/* Starts every copy that needs no waiting. */
-static void prefetch(struct np_feed *feed)
+/* What of a wait for readers the device spent without work is the stall. */
+static void count_stall(struct np_feed *feed, struct np_account_wait *wait)
 {
-    while (feed->failed == 0 && feed->buffers[feed->nr_filled % NR_BUFFERS].state == FREE &&
-           np_ring_ready(feed->ring)) {
-        struct np_batch *batch = np_ring_take(feed->ring, feed->block, NULL);
-        if (batch == NULL)
-            return; /* stopped in between: the next upload says so */
-        start_copy(feed, batch);
+    if (feed->has_memory && feed->has_computed) {
+        int passed = feed->device->ops->done(feed->device, &feed->last_compute, false);
+
+        if (passed == 0)
+            return; /* it had work all the time */
+        if (passed < 0)
+            feed->failed = passed;
+        else if (feed->last_compute.passed_ns > wait->start_ns)
+            wait->start_ns = feed->last_compute.passed_ns;
     }
+    np_account_wait(&feed->account, wait);
 }
 
-/* What the device takes for a batch: one that reads the host's memory works between two takes. */
-static uint64_t batch_ns(const struct np_feed *feed, uint64_t now_ns)
+/* 1: the next batch; 0: the ring has none, and it is not awaited. */
+static int take(struct np_feed *feed, bool awaits, struct np_batch **ret_batch, struct np_err *err)
 {
-    if (has_memory(feed))
-        return np_account_batch_ns(&feed->account);
-    return feed->taken_ns > 0 ? now_ns - feed->taken_ns : 0;
-}
-
-/* The next batch, waited for. What of the wait the device spent without work is the stall. */
-static int take(struct np_feed *feed, struct np_batch **ret_batch, struct np_err *err)
-{
-    uint64_t start = np_now_ns();
-    const uint64_t each = batch_ns(feed, start);
-    bool waits = !np_ring_ready(feed->ring);
+    struct np_account_wait wait = {.start_ns = np_now_ns()};
     struct np_err why = {0};
-    struct np_batch *batch = np_ring_take(feed->ring, feed->block, &why);
-    uint64_t end = np_now_ns();
 
+    /* What the device takes for a batch: one that reads the host's memory works between two takes. */
+    wait.batch_ns = feed->has_memory     ? np_account_batch_ns(&feed->account)
+                    : feed->taken_ns > 0 ? wait.start_ns - feed->taken_ns
+                                         : 0;
+    const bool waits = !np_ring_ready(feed->ring);
+    if (waits && !awaits)
+        return 0;
+    struct np_batch *batch = np_ring_take(feed->ring, feed->block, &why);
+    if (batch != NULL && waits)
+        np_ring_late(feed->ring, batch, wait.did_ns);
+    wait.end_ns = feed->taken_ns = np_now_ns();
     if (batch == NULL)
         return np_err_set(err, why.code ? why.code : -ESHUTDOWN, "%s",
             why.code ? why.text : "the loader was stopped");
+    if (waits)
+        count_stall(feed, &wait);
     *ret_batch = batch;
-    feed->taken_ns = end;
-    if (!waits)
-        return 0;
-    if (has_memory(feed) && feed->has_computed) {
-        int passed = feed->device->ops->done(feed->device, &feed->last_compute, false);
-        if (passed == 0)
-            return 0;
-        if (passed < 0)
-            feed->failed = passed; /* np_feed_upload() tells */
-        else if (feed->last_compute.passed_ns > start)
-            start = feed->last_compute.passed_ns;
-    }
-    np_account_wait(&feed->account, batch, end > start ? end - start : 0, each);
-    return 0;
+    return 1;
 }
 
-/* Waits until the next buffer is free: the device has more than enough to do. */
-static void wait_for_buffer(struct np_feed *feed)
+/* Waits until the next buffer is free (the device has more than enough to do), and where the ring has
+ * no batch for all copies under way: the readers may lack the very slots that they hold. */
+static void wait_for_room(struct np_feed *feed)
 {
-    struct buffer *buffer = &feed->buffers[feed->nr_filled % NR_BUFFERS];
+    const struct buffer *buffer = &feed->buffers[feed->nr_filled % NR_BUFFERS];
+    const bool is_free = buffer->state == FREE;
+    bool copies = !is_free && buffer->slot != NULL;
 
-    assert(buffer->state == DRAINING); /* more inputs held than there are buffers */
+    if (!np_ring_ready(feed->ring))
+        for (int i = 0; i < NR_BUFFERS; i++)
+            copies |= feed->buffers[i].slot != NULL;
+    if (is_free && !copies)
+        return;
+    assert(is_free || buffer->state == DRAINING); /* else more inputs are held than buffers */
     np_stat_about(feed->block, buffer->batch.seq, -1);
     np_stat_wait(
-        feed->block, NP_STATE_BLOCKED, "np_feed_upload", feed->device->name, buffer->batch.seq);
-    if (buffer->slot != NULL && feed->failed == 0)
-        collect(feed, true);
-    if (feed->failed == 0) {
-        int passed = feed->device->ops->done(feed->device, &buffer->consumed, true);
-        if (passed > 0)
-            finish_compute(feed, buffer);
-        else
-            feed->failed = passed < 0 ? passed : -EIO;
-    }
+        feed->block, NP_STATE_BLOCKED, "np_feed_next", feed->device->name, buffer->batch.seq);
+    collect(feed, copies, !is_free);
+    if (buffer->state != FREE && feed->failed == 0)
+        feed->failed = -EIO;
     np_stat_done(feed->block);
 }
 
-/* Gives back the slots of all copies under way: the readers might lack the very slots that we hold. */
-static void wait_for_copies(struct np_feed *feed)
-{
-    bool any = false;
-
-    for (int i = 0; i < NR_BUFFERS; i++)
-        any |= feed->buffers[i].slot != NULL;
-    if (!any)
-        return;
-    np_stat_wait(
-        feed->block, NP_STATE_BLOCKED, "np_feed_upload", feed->device->name, feed->nr_filled);
-    collect(feed, true);
-    np_stat_done(feed->block);
-}
-
-static int load_one(struct np_feed *feed, struct np_err *err)
+/* Starts every copy that needs no waiting; awaits: the first one whatever it takes, and err says why it
+ * could not be. */
+static int fill(struct np_feed *feed, bool awaits, struct np_err *err)
 {
     struct np_batch *batch;
 
-    if (feed->buffers[feed->nr_filled % NR_BUFFERS].state != FREE)
-        wait_for_buffer(feed);
-    if (!np_ring_ready(feed->ring))
-        wait_for_copies(feed);
-    if (feed->failed < 0)
-        return 0;
-    int result = take(feed, &batch, err);
-    if (result < 0)
-        return result;
-    start_copy(feed, batch);
+    while (feed->failed == 0 && feed->buffers[feed->nr_filled % NR_BUFFERS].state == FREE) {
+        int result = take(feed, awaits, &batch, awaits ? err : NULL);
+
+        if (result <= 0)
+            return awaits ? result : 0; /* the next np_feed_next() says so */
+        start_copy(feed, batch);
+        awaits = false;
+    }
     return 0;
 }
 
-static int upload_slot(struct np_feed *feed, struct np_input *ret_input, struct np_err *err)
+static int next_slot(struct np_feed *feed, struct np_input *ret_input, struct np_err *err)
 {
     struct np_batch *batch;
-    int result = take(feed, &batch, err);
+    int result = take(feed, true, &batch, err);
 
     if (result < 0)
         return result;
@@ -402,18 +385,20 @@ static int upload_slot(struct np_feed *feed, struct np_input *ret_input, struct 
     return 0;
 }
 
-int np_feed_upload(struct np_feed *feed, struct np_input *ret_input, struct np_err *err)
+int np_feed_next(struct np_feed *feed, struct np_input *ret_input, struct np_err *err)
 {
     struct buffer *buffer = &feed->buffers[feed->nr_handed % NR_BUFFERS];
 
-    if (!has_memory(feed))
-        return upload_slot(feed, ret_input, err);
-    collect(feed, false);
-    if (feed->nr_handed == feed->nr_filled && feed->failed == 0) {
-        int result = load_one(feed, err);
-        if (result < 0)
-            return result;
-    }
+    if (!feed->has_memory)
+        return next_slot(feed, ret_input, err);
+    const bool empty = feed->nr_handed == feed->nr_filled;
+    if (empty && feed->failed == 0)
+        wait_for_room(feed);
+    else
+        collect(feed, false, false);
+    int result = fill(feed, empty, err);
+    if (result < 0)
+        return result;
     if (feed->failed < 0)
         return np_err_set(err, feed->failed, "%s: a copy to the device failed: %s",
             feed->device->name,
@@ -428,13 +413,12 @@ int np_feed_upload(struct np_feed *feed, struct np_input *ret_input, struct np_e
         .about = buffer->batch,
         .buffer = (int)(feed->nr_handed % NR_BUFFERS)};
     feed->nr_handed++;
-    prefetch(feed);
     return 0;
 }
 
 void np_feed_release(struct np_feed *feed, struct np_input *input)
 {
-    if (!has_memory(feed)) {
+    if (!feed->has_memory) {
         np_ring_release(feed->ring, input->slot);
         input->slot = NULL;
         return;
@@ -445,8 +429,8 @@ void np_feed_release(struct np_feed *feed, struct np_input *input)
     feed->last_compute = buffer->consumed;
     feed->has_computed = true;
     buffer->state = DRAINING;
-    collect(feed, false);
-    prefetch(feed);
+    collect(feed, false, false);
+    fill(feed, false, NULL);
 }
 
 void np_feed_times(const struct np_feed *feed, struct np_feed_times *ret_times)
@@ -473,9 +457,9 @@ void np_feed_free(struct np_feed *feed)
 {
     if (feed == NULL)
         return;
-    collect(feed, true);
+    collect(feed, true, false);
     np_staging_free(feed->staging);
-    for (int i = 0; i < NR_BUFFERS && has_memory(feed); i++) {
+    for (int i = 0; i < NR_BUFFERS && feed->has_memory; i++) {
         struct buffer *buffer = &feed->buffers[i];
         if (buffer->images != NULL)
             feed->device->ops->free(feed->device, buffer->images);

@@ -32,7 +32,7 @@ void np_feed_free(struct np_feed *feed);
 /* Takes the next batch of the ring and starts its copy, the one after it too if it is ready; the
  * compute stream follows the copy. Blocks while the ring has none; that time is the stall.
  * -ESHUTDOWN: the ring was stopped. */
-int np_feed_upload(struct np_feed *feed, struct np_input *ret_input, struct np_err *err);
+int np_feed_next(struct np_feed *feed, struct np_input *ret_input, struct np_err *err);
 /* The compute calls that read the input are queued: its buffer, and the slot of a device that
  * reads the host's memory, go back once they have passed. */
 void np_feed_release(struct np_feed *feed, struct np_input *input);
@@ -47,7 +47,7 @@ struct np_feed_times {
 };
 void np_feed_times(const struct np_feed *feed, struct np_feed_times *ret_times);
 /* So far: the time in which the device had nothing to do for want of a batch: of the waits in
- * np_feed_upload(), and of what was queued behind a copy, told once it has passed. */
+ * np_feed_next(), and of what was queued behind a copy, told once it has passed. */
 uint64_t np_feed_stall_ns(const struct np_feed *feed);
 /* The same by cause, adding up to it to the nanosecond: what the reader of the late batch's last row did
  * while the trainer waited for it (np_ring_late()), or its copy. Trainer thread; others read

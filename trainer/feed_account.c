@@ -22,70 +22,62 @@ static void charge(struct np_account *account, enum np_stage stage, uint64_t ns)
 
 /* Shared out as the reader of the late batch's last row spent the time that was waited; what rounding
  * leaves goes to the largest share. Nothing known of it: it was as good as there. */
-static void blame_reader(
-    struct np_account *account, const struct np_batch *batch, uint64_t stall_ns)
+void np_account_wait(struct np_account *account, const struct np_account_wait *wait)
 {
-    uint64_t did_ns[NP_NR_STAGES], total_ns = 0, left_ns = stall_ns;
+    const uint64_t stall_ns = between(wait->start_ns, wait->end_ns);
+    uint64_t share_ns[NP_NR_STAGES] = {0}, total_ns = 0, left_ns = stall_ns;
     enum np_stage largest = NP_STAGE_BATCH;
 
-    np_ring_late(account->ring, batch, did_ns);
-    for (int i = 0; i < NP_NR_STAGES; i++) {
-        total_ns += did_ns[i];
-        largest = did_ns[i] > did_ns[largest] ? (enum np_stage)i : largest;
-    }
-    for (int i = 0; i < NP_NR_STAGES && total_ns > 0; i++) {
-        const double share = (double)did_ns[i] / (double)total_ns;
-        uint64_t ns = (uint64_t)((double)stall_ns * share);
-
-        ns = ns < left_ns ? ns : left_ns;
-        left_ns -= ns;
-        charge(account, (enum np_stage)i, ns);
-    }
-    charge(account, largest, left_ns);
-}
-
-void np_account_wait(
-    struct np_account *account, const struct np_batch *batch, uint64_t stall_ns, uint64_t batch_ns)
-{
-    blame_reader(account, batch, stall_ns);
     for (int i = 0; i < NP_FEED_BRIDGES; i++) {
-        const uint64_t ahead_ns = batch_ns << i;
+        const uint64_t ahead_ns = wait->batch_ns << i;
 
         account->bridged_ns[i] += stall_ns < ahead_ns ? stall_ns : ahead_ns;
     }
+    for (int i = 0; i < NP_NR_STAGES; i++) {
+        total_ns += wait->did_ns[i];
+        largest = wait->did_ns[i] > wait->did_ns[largest] ? (enum np_stage)i : largest;
+    }
+    for (int i = 0; i < NP_NR_STAGES && total_ns > 0; i++) {
+        const double share = (double)wait->did_ns[i] / (double)total_ns;
+        const uint64_t ns = (uint64_t)((double)stall_ns * share);
+
+        share_ns[i] = ns < left_ns ? ns : left_ns;
+        left_ns -= share_ns[i];
+    }
+    share_ns[largest] += left_ns;
+    for (int i = 0; i < NP_NR_STAGES; i++)
+        charge(account, (enum np_stage)i, share_ns[i]);
 }
 
-void np_account_copy(
-    struct np_account *account, uint64_t start_ns, uint64_t end_ns, uint64_t seq, uint64_t bytes)
-{
-    const uint64_t took = between(start_ns, end_ns);
-
-    np_stat_item(account->block, NP_STAGE_COPY, bytes, took);
-    account->times.copy_ns += took;
-    np_spans_put_at(account->copies, NP_STAGE_COPY, start_ns, end_ns, seq, bytes);
-}
-
-/* The step was queued, nothing before it was left to do, and its batch was on the way. */
-static void blame_copy(struct np_account *account, const struct np_account_step *step)
-{
-    const uint64_t since_ns =
-        later(later(account->last_consumed_ns, step->queued_ns), step->copying_ns);
-
-    if (account->last_consumed_ns > 0)
-        charge(account, NP_STAGE_COPY, between(since_ns, step->copied_ns));
-}
-
-void np_account_compute(struct np_account *account, const struct np_account_step *step)
+void np_account_step(struct np_account *account, const struct np_account_step *step)
 {
     struct np_feed_times *times = &account->times;
+    const uint64_t last_ns = account->last_consumed_ns;
+    const uint64_t took_ns = between(step->copying_ns, step->copied_ns);
+    uint64_t stall_ns = 0;
 
-    blame_copy(account, step);
-    times->nr_batches++;
-    times->compute_ns += between(step->start_ns, step->end_ns);
-    if (account->last_consumed_ns > 0)
-        times->idle_ns += between(account->last_consumed_ns, step->start_ns);
-    account->last_consumed_ns = step->end_ns;
-    np_spans_put_at(account->computes, NP_SPAN_COMPUTE, step->start_ns, step->end_ns, step->seq, 0);
+    if (step->copied)
+        times->copy_ns += took_ns;
+    if (step->consumed) {
+        times->nr_batches++;
+        times->compute_ns += between(step->start_ns, step->end_ns);
+        account->last_consumed_ns = step->end_ns;
+    }
+    if (step->consumed && last_ns > 0) {
+        times->idle_ns += between(last_ns, step->start_ns);
+        /* The calls were queued, nothing before them was left to do, and their batch was on the way. */
+        stall_ns =
+            between(later(later(last_ns, step->queued_ns), step->copying_ns), step->copied_ns);
+    }
+    charge(account, NP_STAGE_COPY, stall_ns);
+    if (step->consumed)
+        np_spans_put_at(
+            account->computes, NP_SPAN_COMPUTE, step->start_ns, step->end_ns, step->seq, 0);
+    if (!step->copied)
+        return;
+    np_stat_item(account->block, NP_STAGE_COPY, step->bytes, took_ns);
+    np_spans_put_at(
+        account->copies, NP_STAGE_COPY, step->copying_ns, step->copied_ns, step->seq, step->bytes);
 }
 
 uint64_t np_account_batch_ns(const struct np_account *account)

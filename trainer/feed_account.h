@@ -7,7 +7,6 @@
 
 struct np_account {
     struct np_block *block; /* borrowed */
-    struct np_ring *ring;   /* borrowed */
     struct np_feed_times times;
     uint64_t last_consumed_ns; /* of the batches that have passed; 0: none has */
     uint64_t stall_ns;
@@ -16,18 +15,20 @@ struct np_account {
     struct np_spans *copies, *computes;   /* of a trace; NULL: there is none */
 };
 
-/* The device waited so long for a batch that readers had not done; batch_ns: what it takes for one. */
-void np_account_wait(
-    struct np_account *account, const struct np_batch *batch, uint64_t stall_ns, uint64_t batch_ns);
-/* The copy of batch `seq` was under way from start to end. */
-void np_account_copy(
-    struct np_account *account, uint64_t start_ns, uint64_t end_ns, uint64_t seq, uint64_t bytes);
-/* The calls that read it likewise; they were queued at queued_ns, its copy began at copying_ns and had
- * passed at copied_ns: what of that nothing else was left to do in is the copy's stall. */
-struct np_account_step {
-    uint64_t start_ns, end_ns, queued_ns, copying_ns, copied_ns, seq;
+/* The device waited for a batch that readers had not done. batch_ns: what it takes for one; did_ns: as of
+ * np_ring_late(). */
+struct np_account_wait {
+    uint64_t start_ns, end_ns, batch_ns, did_ns[NP_NR_STAGES];
 };
-void np_account_compute(struct np_account *account, const struct np_account_step *step);
+void np_account_wait(struct np_account *account, const struct np_account_wait *wait);
+/* A batch's copy has passed (copied), or the calls that read it, or both: what is not is left aside. The
+ * copy ran from copying_ns to copied_ns; the calls were queued at queued_ns and ran from start_ns to
+ * end_ns. What of the copy nothing else was left to do in is the copy's stall. */
+struct np_account_step {
+    bool copied, consumed;
+    uint64_t copying_ns, copied_ns, bytes, queued_ns, start_ns, end_ns, seq;
+};
+void np_account_step(struct np_account *account, const struct np_account_step *step);
 /* The mean of what the device takes for a batch; 0: none has passed. */
 uint64_t np_account_batch_ns(const struct np_account *account);
 

@@ -136,7 +136,7 @@ static int train_step(struct loop *loop, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
     struct np_input input;
-    int code = np_feed_upload(config->feed, &input, err);
+    int code = np_feed_next(config->feed, &input, err);
 
     loop->before_lr = loop->lr;
     loop->no_batch = code < 0;
@@ -166,7 +166,7 @@ static int eval_batch(
     const struct np_trainer_config *config, uint64_t step, bool *ret_last, struct np_err *err)
 {
     struct np_input input;
-    int code = np_feed_upload(config->feed, &input, err);
+    int code = np_feed_next(config->feed, &input, err);
 
     if (code < 0)
         return code;

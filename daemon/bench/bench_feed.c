@@ -59,7 +59,7 @@ static int open_feed(struct np_bench *bench, struct feed_bench *feed, struct np_
 static int step(struct feed_bench *feed, uint64_t i, struct np_err *err)
 {
     struct np_input input;
-    int code = np_feed_upload(feed->feed, &input, err);
+    int code = np_feed_next(feed->feed, &input, err);
 
     if (code)
         return code;

@@ -115,7 +115,7 @@ void made_feed_run(struct made_feed *bench, int nr_batches)
     for (int i = 0; i < nr_batches; i++) {
         struct np_input input;
 
-        np_feed_upload(bench->feed, &input, NULL);
+        np_feed_next(bench->feed, &input, NULL);
         made_feed_step(bench, &input);
         np_feed_release(bench->feed, &input);
     }

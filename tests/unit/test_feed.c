@@ -20,7 +20,7 @@ Test(feed, sim_gets_every_batch_in_order_with_its_own_bytes, .timeout = 60)
     made_feed_start(bench, 200, 0);
     for (uint64_t seq = 0; seq < 200; seq++) {
         struct np_input input;
-        if (np_feed_upload(bench->feed, &input, &err) < 0)
+        if (np_feed_next(bench->feed, &input, &err) < 0)
             break;
         made_feed_step(bench, &input);
         made_feed_drain(bench); /* the step follows the copy, so the bytes are there */
@@ -39,7 +39,7 @@ Test(feed, a_device_that_reads_the_host_gets_the_slot_itself, .timeout = 60)
     made_feed_start(bench, 100, 0);
     for (uint64_t seq = 0; seq < 100; seq++) {
         struct np_input input;
-        np_feed_upload(bench->feed, &input, NULL);
+        np_feed_next(bench->feed, &input, NULL);
         nr_right += made_feed_holds(&input, seq) && input.images == input.about.images;
         np_feed_release(bench->feed, &input);
     }
@@ -54,10 +54,10 @@ Test(feed, facts_stay_while_the_slot_is_refilled, .timeout = 60)
     struct np_input first, second;
 
     made_feed_start(bench, 8, 0);
-    np_feed_upload(bench->feed, &first, NULL);
+    np_feed_next(bench->feed, &first, NULL);
     made_feed_step(bench, &first);
     made_feed_drain(bench);
-    np_feed_upload(bench->feed, &second, NULL); /* its slots go back and are written again */
+    np_feed_next(bench->feed, &second, NULL); /* its slots go back and are written again */
     made_feed_step(bench, &second);
     made_feed_drain(bench);
     np_sleep_until_ns(np_now_ns() + 20 * MS);
@@ -104,7 +104,7 @@ Test(feed, stop_wakes_a_waiting_upload, .timeout = 60)
         pthread_t thread;
 
         pthread_create(&thread, NULL, stop_later, bench->ring);
-        int result = np_feed_upload(bench->feed, &input, &err);
+        int result = np_feed_next(bench->feed, &input, &err);
         pthread_join(thread, NULL);
         cr_assert_eq(result, -ESHUTDOWN);
         cr_assert_eq(err.code, -ESHUTDOWN);
@@ -121,9 +121,9 @@ Test(feed, a_loader_that_failed_is_what_upload_reports, .timeout = 60)
 
     np_err_set(&why, -EIO, "x.tar: cannot be read");
     np_ring_stop(bench->ring, &why);
-    cr_assert_eq(np_feed_upload(bench->feed, &input, &err), -EIO);
+    cr_assert_eq(np_feed_next(bench->feed, &input, &err), -EIO);
     cr_assert_str_eq(err.text, "x.tar: cannot be read");
-    cr_assert_eq(np_feed_upload(bench->feed, &input, NULL), -EIO);
+    cr_assert_eq(np_feed_next(bench->feed, &input, NULL), -EIO);
     made_feed_free(bench);
 }
 
@@ -134,7 +134,7 @@ Test(feed, leaving_with_copies_under_way_is_fine, .timeout = 60)
     struct np_input input;
 
     made_feed_start(bench, 3, 0);
-    np_feed_upload(bench->feed, &input, NULL);
+    np_feed_next(bench->feed, &input, NULL);
     np_sleep_until_ns(np_now_ns() + 5 * MS);
     np_feed_release(bench->feed, &input); /* starts two more copies */
     made_feed_free(bench);
@@ -166,7 +166,7 @@ static int run_failing(struct made_feed *bench)
     for (int i = 0; i < 30; i++) {
         struct np_input input;
         struct np_err err = {0};
-        int result = np_feed_upload(bench->feed, &input, &err);
+        int result = np_feed_next(bench->feed, &input, &err);
         if (result < 0)
             return strstr(err.text, "sim: ") ? result : -EINVAL;
         made_feed_step(bench, &input);

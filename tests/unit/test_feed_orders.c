@@ -107,7 +107,7 @@ static int64_t train(struct order *order, struct np_device *device, struct np_pl
 
         if (seq == stop_at)
             np_ring_stop(order->ring, NULL);
-        code = np_feed_upload(feed, &input, &err);
+        code = np_feed_next(feed, &input, &err);
         if (code == -ESHUTDOWN && seq >= stop_at)
             return (int64_t)seq;
         if (code < 0 || !train_one(order, device, plan, feed, &input, seq))

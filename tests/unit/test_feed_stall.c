@@ -183,7 +183,7 @@ Test(feed, ready_batches_add_up_their_time_in_the_ring, .timeout = 60)
     np_sleep_until_ns(np_now_ns() + 20 * MS);
     for (int i = 0; i < 2; i++) {
         struct np_input input;
-        np_feed_upload(bench->feed, &input, NULL);
+        np_feed_next(bench->feed, &input, NULL);
         np_feed_release(bench->feed, &input);
     }
     cr_assert_geq(np_ring_ready_ns(bench->ring), 2 * 20 * MS);
@@ -223,9 +223,9 @@ static bool host_wait(void)
     struct np_input input;
 
     made_feed_start(bench, 2, 20 * MS);
-    np_feed_upload(bench->feed, &input, NULL);
+    np_feed_next(bench->feed, &input, NULL);
     np_feed_release(bench->feed, &input);
-    np_feed_upload(bench->feed, &input, NULL);
+    np_feed_next(bench->feed, &input, NULL);
     np_feed_release(bench->feed, &input);
     bool right = np_feed_stall_ns(bench->feed) >= 38 * MS;
     made_feed_free(bench);

@@ -245,7 +245,7 @@ static int feed_bytes(unsigned stubs, uint8_t ret_seen[NR_FED], int32_t ret_labe
         struct np_event event = {0};
         struct np_input input;
 
-        failed |= np_feed_upload(feed, &input, NULL) < 0;
+        failed |= np_feed_next(feed, &input, NULL) < 0;
         device->ops->record(device, NP_STREAM_COMPUTE, &event);
         device->ops->done(device, &event, true);
         ret_seen[nr] = ((const uint8_t *)input.images)[15];

@@ -55,7 +55,7 @@ static void go(struct rig *rig, bool resident, double h2d_gbps, struct run *run)
 
         run->nr_batches++;
         np_sim_read(device, &before);
-        if (np_feed_upload(feed, &input, &err) < 0)
+        if (np_feed_next(feed, &input, &err) < 0)
             break;
         run->digests[run->nr_batches - 1] = digest_of(device, &input);
         np_feed_release(feed, &input);
