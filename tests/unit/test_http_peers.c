@@ -11,6 +11,9 @@
 static const struct np_caller root = {.socket = true, .uid = 0}, own = {.socket = true, .uid = 7},
                               ann = {.socket = true, .uid = 1000}, tcp = {.socket = false};
 
+static const size_t shared[] = {
+    [NP_SHARED_CONNECTIONS] = 64, [NP_SHARED_WAITS] = 16, [NP_SHARED_BODIES] = 8000};
+
 static int count(const struct np_peers *peers, const struct np_caller *caller)
 {
     int n = 0;
@@ -31,7 +34,7 @@ Test(http_peers, others_cannot_take_what_is_the_services_own)
     struct np_peers peers;
     struct np_caller other = {.socket = true};
 
-    np_peers_init(&peers, 64, 8, 75, 7);
+    np_peers_init(&peers, shared, 75, 7);
     for (uint64_t i = 0; i < 1000; i++) {
         other.uid = (uid_t)(1000 + i % 100);
         cr_assert_not_null(np_peers_add(&peers, -1, &other, i));
@@ -48,16 +51,16 @@ Test(http_peers, others_cannot_take_what_is_the_services_own)
     drop_all(&peers);
 }
 
-Test(http_peers, one_user_has_a_share_and_tcp_another)
+Test(http_peers, one_user_has_a_share_and_tcp_the_same)
 {
     struct np_peers peers;
 
-    np_peers_init(&peers, 64, 8, 75, 7);
+    np_peers_init(&peers, shared, 75, 7);
     for (uint64_t i = 0; i < 100; i++) {
         np_peers_add(&peers, -1, &ann, i);
         np_peers_add(&peers, -1, &tcp, i);
     }
-    cr_assert_eq(count(&peers, &ann), 4);
+    cr_assert_eq(count(&peers, &ann), 8);
     cr_assert_eq(count(&peers, &tcp), 8);
     drop_all(&peers);
 }
@@ -66,11 +69,43 @@ Test(http_peers, one_that_is_seen_to_stays_and_the_newcomer_goes)
 {
     struct np_peers peers;
 
-    np_peers_init(&peers, 64, 8, 75, 7);
-    for (int i = 0; i < 4; i++)
+    np_peers_init(&peers, shared, 75, 7);
+    for (int i = 0; i < 8; i++)
         np_peer_becomes(np_peers_add(&peers, -1, &ann, 0), NP_PEER_SERVED, 0);
     const struct np_peer *last = np_peers_add(&peers, -1, &ann, 1);
-    cr_assert(last->shut && count(&peers, &ann) == 4);
+    cr_assert(last->shut && count(&peers, &ann) == 8);
+    drop_all(&peers);
+}
+
+Test(http_peers, waits_and_bodies_are_shared_as_connections_are)
+{
+    static const struct np_caller page = {.token = true}, bob = {.user = true, .uid = 1001},
+                                  eve = {.user = true, .uid = 1002};
+    const struct np_caller *callers[] = {&ann, &tcp, &page, &bob, &eve};
+    struct np_peers peers;
+
+    np_peers_init(&peers, shared, 75, 7);
+    for (int i = 0; i < 4; i++) { /* each has its share, and these are the others' half */
+        cr_expect(np_peers_may(&peers, callers[i], NP_SHARED_WAITS, 2));
+        cr_expect(!np_peers_may(&peers, callers[i], NP_SHARED_WAITS, 3));
+        cr_expect(np_peers_may(&peers, callers[i], NP_SHARED_BODIES, 1000));
+        cr_expect(!np_peers_may(&peers, callers[i], NP_SHARED_BODIES, 1001));
+        for (int k = 0; k < 2; k++) {
+            struct np_peer *peer = np_peers_add(&peers, -1, callers[i], 0);
+
+            np_peer_becomes(peer, NP_PEER_SERVED, 0);
+            peer->body_bytes = 500;
+        }
+        cr_expect(!np_peers_may(&peers, callers[i], NP_SHARED_WAITS, 1));
+        cr_expect(!np_peers_may(&peers, callers[i], NP_SHARED_BODIES, 1));
+    }
+    cr_expect(!np_peers_may(&peers, &eve, NP_SHARED_WAITS, 1));
+    cr_expect(!np_peers_may(&peers, &eve, NP_SHARED_BODIES, 1));
+    cr_expect(np_peers_may(&peers, &root, NP_SHARED_WAITS, 8));
+    cr_expect(!np_peers_may(&peers, &own, NP_SHARED_WAITS, 9));
+    cr_expect(np_peers_may(&peers, &own, NP_SHARED_BODIES, 4000));
+    np_peers_drop(peers.first); /* a wait of bob's less */
+    cr_expect(np_peers_may(&peers, &eve, NP_SHARED_WAITS, 1));
     drop_all(&peers);
 }
 
@@ -82,7 +117,7 @@ Test(http_peers, each_state_has_its_time)
         [NP_PEER_ANSWERED] = 60};
     struct np_peers peers;
 
-    np_peers_init(&peers, 64, 8, 75, 7);
+    np_peers_init(&peers, shared, 75, 7);
     for (int state = 0; state < 4; state++) {
         int pair[2];
         char byte;

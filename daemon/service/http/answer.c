@@ -8,17 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/service/http/http_peers.h"
 #include "daemon/service/run_json.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/base/text.h"
 
 #define MAX_WAIT_S  60.0
-#define MAX_OWN     (NP_MAX_WAITS / 2) /* waits of the service's own user and root */
-#define MAX_TCP     (NP_MAX_WAITS / 8)
-#define MAX_OTHERS  (NP_MAX_WAITS / 8) /* of each */
-#define MAX_VALUES  1000               /* of a body */
+#define MAX_VALUES  1000 /* of a body */
 #define MAX_SECONDS 1e9
 
 void np_answer_json(struct np_call *call, unsigned status)
@@ -174,41 +170,19 @@ void np_answer_run(struct np_call *call, const struct np_service_run *run, unsig
 
 /* --- later ------------------------------------------------------------------------------------ */
 
-static bool is_own(const struct np_routes *routes, const struct np_caller *caller)
-{
-    return caller->socket &&
-           (caller->uid == 0 || caller->uid == routes->service->access.service_uid);
-}
-
-/* Nobody can take all the places: the service's own user and root have some that are theirs alone. */
-static bool may_wait(const struct np_routes *routes, const struct np_caller *caller)
-{
-    const bool own = is_own(routes, caller);
-    const int most = own ? MAX_OWN : caller->socket ? MAX_OTHERS : MAX_TCP;
-    int same = 0, others = 0;
-
-    for (int i = 0; i < routes->nr_waits; i++) {
-        const struct np_caller *waits = &routes->waits[i].request->caller;
-        const bool waits_own = is_own(routes, waits);
-
-        others += !waits_own;
-        same += own ? waits_own : np_peer_is_same(waits, caller) && waits->token == caller->token;
-    }
-    return same < most && (own || others < NP_MAX_WAITS - MAX_OWN);
-}
-
 struct np_wait *np_answer_later(struct np_call *call, enum np_wait_for what)
 {
+    const struct np_http_request *request = np_http_hold(call->request);
     struct np_routes *routes = call->routes;
 
-    if (!may_wait(routes, &call->request->caller)) {
+    if (!request) {
         np_answer_error(
             call, 503, "busy", "too many of your requests wait already; ask again later");
         return NULL;
     }
     struct np_wait *wait = &routes->waits[routes->nr_waits++];
     *wait = (struct np_wait){.what = what,
-        .request = np_http_hold(call->request),
+        .request = request,
         .id = call->id,
         .until_ns = np_now_ns(),
         .child = {.fd = -1, .epoll_fd = -1}};

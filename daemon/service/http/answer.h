@@ -9,8 +9,6 @@
 #include "daemon/service/log_reader.h"
 #include "loader/base/json.h"
 
-#define NP_MAX_WAITS 256
-
 enum np_wait_for { NP_WAIT_STATE, NP_WAIT_CHECK, NP_WAIT_LOG, NP_WAIT_METRICS };
 
 struct np_wait { /* a request that is answered later */
@@ -34,9 +32,9 @@ struct np_health {     /* of the disk that the queue is on */
 
 struct np_routes {
     struct np_service *service;
-    int epoll_fd;                       /* of the waits' children */
-    struct np_json json;                /* of the answer under way */
-    struct np_wait waits[NP_MAX_WAITS]; /* in the order in which they came */
+    int epoll_fd;                            /* of the waits' children */
+    struct np_json json;                     /* of the answer under way */
+    struct np_wait waits[NP_HTTP_MAX_WAITS]; /* in the order in which they came */
     int nr_waits;
     struct np_health health;
     uint64_t answers[6]; /* by the first digit of their status */

@@ -42,9 +42,8 @@ struct np_http {
     struct MHD_Daemon *daemons[2];  /* Unix, TCP */
     struct np_http_held *held;
     struct np_peers peers;
-    size_t bodies;     /* bytes of all bodies that are kept */
-    int most, max_tcp; /* connections */
-    int left_fd;       /* readable: a turn has left something to do */
+    int most;    /* connections */
+    int left_fd; /* readable: a turn has left something to do */
 };
 
 /* --- who asks --------------------------------------------------------------------------------- */
@@ -89,6 +88,7 @@ static void find_caller(
         MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
     const char *token = field ? np_who_token(field) : NULL;
 
+    caller->uid = 0;
     caller->token = token && options->token && np_who_same_token(token, options->token);
     caller->user = token && !caller->token && options->user_of &&
                    options->user_of(options->context, token, &caller->uid);
@@ -105,7 +105,7 @@ static void free_held(struct np_http_held *held)
     }
     if (held->response)
         MHD_destroy_response(held->response);
-    held->http->bodies -= held->room;
+    held->peer->body_bytes = 0;
     np_free(held->method);
     np_free(held->path);
     np_free(held->body);
@@ -122,9 +122,8 @@ static struct np_peer *peer_of(struct MHD_Connection *connection)
 
 static unsigned refusal_of(struct np_http *http, struct np_http_held *held)
 {
-    struct np_caller *caller = &held->request.caller;
+    struct np_caller *caller = &held->peer->caller;
 
-    *caller = held->peer->caller;
     /* On the socket too: ssh -L may lead a browser there. */
     if (!comes_from_here(held->connection, caller->socket))
         return MHD_HTTP_FORBIDDEN;
@@ -133,7 +132,7 @@ static unsigned refusal_of(struct np_http *http, struct np_http_held *held)
     return held->peer->bad_target ? MHD_HTTP_BAD_REQUEST : 0;
 }
 
-/* NULL: no memory, or the connection goes. */
+/* NULL: the connection goes. */
 static struct np_http_held *new_held(
     struct np_http *http, struct MHD_Connection *connection, const char *path, const char *method)
 {
@@ -147,13 +146,10 @@ static struct np_http_held *new_held(
     held->peer = peer;
     held->method = np_strdup(method);
     held->path = np_strdup(path);
-    if (!held->method || !held->path) {
-        free_held(held);
-        return NULL;
-    }
     held->request = (struct np_http_request){
         .method = held->method, .path = held->path, .body = "", .held = held};
     held->refused = refusal_of(http, held);
+    held->request.caller = peer->caller;
     if (!held->refused)
         held->unheard = !http->options.hears(http->options.context, &held->request);
     np_peer_becomes(peer, NP_PEER_TAKEN, np_now_ns());
@@ -170,14 +166,6 @@ const char *np_http_field(const struct np_http_request *request, const char *nam
     return MHD_lookup_connection_value(request->held->connection, MHD_HEADER_KIND, name);
 }
 
-/* What bodies may take in all; a quarter of it is for the service's own user and root. */
-static size_t max_bodies(const struct np_http_held *held)
-{
-    const bool own = np_peer_is_own(&held->http->peers, &held->request.caller);
-
-    return own ? MAX_BODIES : MAX_BODIES - MAX_BODIES / 4;
-}
-
 /* Room for so many bytes of the body and a NUL. */
 static bool grow_body(struct np_http_held *held, size_t bytes)
 {
@@ -186,11 +174,13 @@ static bool grow_body(struct np_http_held *held, size_t bytes)
 
     if (bytes < held->room)
         return true;
-    if (held->http->bodies + room - held->room > max_bodies(held) || !(body = np_alloc(room)))
+    if (!np_peers_may(
+            &held->http->peers, &held->peer->caller, NP_SHARED_BODIES, room - held->room) ||
+        !(body = np_try_alloc(room, NULL)))
         return false;
     memcpy(body, held->request.body, held->request.body_bytes);
     np_free(held->body);
-    held->http->bodies += room - held->room;
+    held->peer->body_bytes = room;
     held->body = body;
     held->room = room;
     return true;
@@ -335,6 +325,8 @@ const struct np_http_request *np_http_hold(const struct np_http_request *request
     struct np_http_held *held = request->held;
     struct np_http *http = held->http;
 
+    if (!np_peers_may(&http->peers, &held->peer->caller, NP_SHARED_WAITS, 1))
+        return NULL;
     MHD_suspend_connection(held->connection);
     np_peer_becomes(held->peer, NP_PEER_SERVED, np_now_ns());
     held->suspended = true;
@@ -406,7 +398,7 @@ static int max_connections(int wanted)
 /* which: 0: Unix, 1: TCP. fd -1: not at all. */
 static int listen_on(struct np_http *http, int which, int fd, struct np_err *err)
 {
-    const int most = which ? http->max_tcp : http->most - http->max_tcp;
+    const int max_tcp = http->most / 8, most = which ? max_tcp : http->most - max_tcp;
 
     if (fd < 0 || (http->daemons[which] = start(http, fd, most)))
         return 0;
@@ -422,21 +414,18 @@ int np_http_add_tcp(struct np_http *http, int fd, struct np_err *err)
 int np_http_open(
     const struct np_http_options *options, struct np_http **ret_http, struct np_err *err)
 {
-    const int most = max_connections(options->max_connections), max_tcp = most / 8;
-    struct np_http *http = np_alloc(sizeof(*http));
+    const int most = max_connections(options->max_connections);
+    /* A quarter is for those that are shut: they are there for a moment still. */
+    const size_t shared[] = {[NP_SHARED_CONNECTIONS] = (size_t)most * 3 / 4,
+        [NP_SHARED_WAITS] = NP_HTTP_MAX_WAITS,
+        [NP_SHARED_BODIES] = MAX_BODIES};
+    const int left_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
-    if (!http)
-        return np_err_set(err, -ENOMEM, "out of memory");
-    http->options = *options;
-    if ((http->left_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
-        np_free(http);
+    if (left_fd < 0)
         return np_err_set(err, -errno, "an eventfd: %s", strerror(errno));
-    }
-    /* Each has more room than its peers are given: one that is shut is there for a moment still. */
-    np_peers_init(&http->peers, most * 3 / 4, max_tcp * 3 / 4,
-        options->idle_s > 0 ? options->idle_s : IDLE_S, geteuid());
-    http->most = most;
-    http->max_tcp = max_tcp;
+    struct np_http *http = np_alloc(sizeof(*http));
+    *http = (struct np_http){.options = *options, .left_fd = left_fd, .most = most};
+    np_peers_init(&http->peers, shared, options->idle_s > 0 ? options->idle_s : IDLE_S, geteuid());
     int code = listen_on(http, 0, options->socket_fd, err);
     if (code == 0)
         code = listen_on(http, 1, options->tcp_fd, err);

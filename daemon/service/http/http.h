@@ -9,7 +9,8 @@
 #include "daemon/service/access.h"
 #include "loader/base/err.h"
 
-#define NP_HTTP_MAX_BODY (1u << 20)
+#define NP_HTTP_MAX_BODY  (1u << 20)
+#define NP_HTTP_MAX_WAITS 256 /* requests that are kept, of all callers */
 
 struct np_http_request {
     const char *method; /* "GET" */
@@ -62,7 +63,8 @@ struct np_http_field { /* of a reply's head */
 /* body is copied. type: "application/json". field: one more, or NULL. Once a request. */
 void np_http_reply(struct np_http_held *held, unsigned status, const char *type, const char *body,
     size_t bytes, const struct np_http_field *field);
-/* The request, with method, path, body and query, stays until it is answered. */
+/* The request, with method, path, body and query, stays until it is answered. NULL: the caller has as many as it may
+ * (http_peers.h). */
 const struct np_http_request *np_http_hold(const struct np_http_request *request);
 
 #endif

@@ -1,6 +1,7 @@
 /* See http_peers.h. */
 #include "daemon/service/http/http_peers.h"
 
+#include <string.h>
 #include <sys/socket.h>
 
 #include "loader/base/mem.h"
@@ -8,42 +9,88 @@
 #define BODY_S   30 /* for a body of at most 1 MiB */
 #define ANSWER_S 60
 
-void np_peers_init(struct np_peers *peers, int most, int max_tcp, double idle_s, uid_t own_uid)
+void np_peers_init(
+    struct np_peers *peers, const size_t most[NP_NR_SHARED], double idle_s, uid_t own_uid)
 {
-    const int each = most / 16;
+    const uint64_t idle_ns = (uint64_t)(idle_s * 1e9), body_ns = BODY_S * 1000000000ull;
 
-    *peers = (struct np_peers){.max_own = most / 2,
-        .max_others = most - most / 2,
-        .max_each = each > 0 ? each : 1,
-        .max_tcp = max_tcp,
-        .idle_ns = (uint64_t)(idle_s * 1e9),
+    *peers = (struct np_peers){.idle_ns = idle_ns,
+        .body_ns = idle_ns < body_ns ? idle_ns : body_ns,
+        .answer_ns = ANSWER_S * 1000000000ull,
         .own_uid = own_uid};
-    peers->body_ns =
-        peers->idle_ns < BODY_S * 1000000000ull ? peers->idle_ns : BODY_S * 1000000000ull;
-    peers->answer_ns = ANSWER_S * 1000000000ull;
-}
-
-bool np_peer_is_own(const struct np_peers *peers, const struct np_caller *caller)
-{
-    return caller->socket && (caller->uid == 0 || caller->uid == peers->own_uid);
+    memcpy(peers->most, most, sizeof(peers->most));
 }
 
 bool np_peer_is_same(const struct np_caller *a, const struct np_caller *b)
 {
-    return a->socket == b->socket && (!a->socket || a->uid == b->uid);
+    if (a->socket != b->socket || a->token != b->token || a->user != b->user)
+        return false;
+    return (!a->socket && !a->user) || a->uid == b->uid;
 }
 
-enum share { OWN, EACH, OTHERS, TCP };
+/* --- shares ----------------------------------------------------------------------------------- */
 
-static bool shares(const struct np_peers *peers, const struct np_peer *peer,
-    const struct np_caller *caller, enum share share)
+static bool is_own(const struct np_peers *peers, const struct np_caller *caller)
 {
-    switch (share) {
-    case OWN: return np_peer_is_own(peers, &peer->caller);
-    case OTHERS: return peer->caller.socket && !np_peer_is_own(peers, &peer->caller);
-    default: return np_peer_is_same(&peer->caller, caller);
+    return caller->socket && (caller->uid == 0 || caller->uid == peers->own_uid);
+}
+
+/* Do they share a share? */
+static bool is_same(
+    const struct np_peers *peers, const struct np_caller *a, const struct np_caller *b)
+{
+    return is_own(peers, a) ? is_own(peers, b) : np_peer_is_same(a, b);
+}
+
+/* One that is shut keeps its request, and what that takes, until it is answered. */
+static size_t amount_of(const struct np_peer *peer, enum np_shared what)
+{
+    switch (what) {
+    case NP_SHARED_CONNECTIONS: return !peer->shut;
+    case NP_SHARED_WAITS: return peer->state == NP_PEER_SERVED;
+    default: return peer->body_bytes;
     }
 }
+
+static size_t share_of(
+    const struct np_peers *peers, const struct np_caller *caller, enum np_shared what)
+{
+    const size_t share = peers->most[what] / (is_own(peers, caller) ? 2 : 8);
+
+    return share > 0 ? share : 1;
+}
+
+static size_t used_by(
+    const struct np_peers *peers, const struct np_caller *caller, enum np_shared what)
+{
+    size_t used = 0;
+
+    for (const struct np_peer *peer = peers->first; peer; peer = peer->next)
+        if (is_same(peers, &peer->caller, caller))
+            used += amount_of(peer, what);
+    return used;
+}
+
+static size_t used_by_others(const struct np_peers *peers, enum np_shared what)
+{
+    size_t used = 0;
+
+    for (const struct np_peer *peer = peers->first; peer; peer = peer->next)
+        if (!is_own(peers, &peer->caller))
+            used += amount_of(peer, what);
+    return used;
+}
+
+bool np_peers_may(
+    const struct np_peers *peers, const struct np_caller *caller, enum np_shared what, size_t more)
+{
+    if (used_by(peers, caller, what) + more > share_of(peers, caller, what))
+        return false;
+    return is_own(peers, caller) ||
+           used_by_others(peers, what) + more <= peers->most[what] - peers->most[what] / 2;
+}
+
+/* --- connections ------------------------------------------------------------------------------ */
 
 static void shut(struct np_peer *peer)
 {
@@ -51,45 +98,32 @@ static void shut(struct np_peer *peer)
     shutdown(peer->fd, SHUT_RDWR);
 }
 
-/* Makes room in a share for one more; false: all of it is being seen to. */
-static bool make_room(
-    const struct np_peers *peers, const struct np_caller *caller, enum share share, int most)
+/* Makes room for one more of the caller's: one of its own goes where it has its share, else one of anybody's but the
+ * service's own. False: all of them are being answered. */
+static bool make_room(const struct np_peers *peers, const struct np_caller *caller)
 {
+    const enum np_shared what = NP_SHARED_CONNECTIONS;
+    const bool is_full = used_by(peers, caller, what) >= share_of(peers, caller, what);
     struct np_peer *oldest = NULL;
-    int nr = 0;
 
-    for (struct np_peer *peer = peers->first; peer; peer = peer->next) {
-        if (peer->shut || !shares(peers, peer, caller, share))
-            continue;
-        nr++;
-        if (peer->state != NP_PEER_SERVED && (!oldest || peer->since_ns < oldest->since_ns))
-            oldest = peer;
-    }
-    if (nr < most)
+    if (np_peers_may(peers, caller, what, 1))
         return true;
+    for (struct np_peer *peer = peers->first; peer; peer = peer->next)
+        if (!peer->shut && peer->state != NP_PEER_SERVED &&
+            (is_full ? is_same(peers, &peer->caller, caller) : !is_own(peers, &peer->caller)) &&
+            (!oldest || peer->since_ns < oldest->since_ns))
+            oldest = peer;
     if (oldest)
         shut(oldest);
     return oldest != NULL;
-}
-
-static bool may_come(const struct np_peers *peers, const struct np_caller *caller)
-{
-    if (!caller->socket)
-        return make_room(peers, caller, TCP, peers->max_tcp);
-    if (np_peer_is_own(peers, caller))
-        return make_room(peers, caller, OWN, peers->max_own);
-    return make_room(peers, caller, EACH, peers->max_each) &&
-           make_room(peers, caller, OTHERS, peers->max_others);
 }
 
 struct np_peer *np_peers_add(
     struct np_peers *peers, int fd, const struct np_caller *caller, uint64_t now_ns)
 {
     struct np_peer *peer = np_alloc(sizeof(*peer));
-    const bool welcome = may_come(peers, caller);
+    const bool welcome = make_room(peers, caller);
 
-    if (!peer)
-        return NULL;
     *peer = (struct np_peer){.fd = fd,
         .caller = *caller,
         .since_ns = now_ns,
