@@ -23,21 +23,31 @@ static struct windows windows_of(const struct np_cpu *cpu, bool back)
         w->pad};
 }
 
-/* The part of a window that lies in the picture: elements first..end of n at place `at`. */
-static inline void clip(int at, int n, int kernel, int *ret_first, int *ret_end)
+/* One window: where it begins, and its elements y0..y1, x0..x1 that lie in the picture. */
+struct window {
+    int top, left, y0, y1, x0, x1;
+    size_t small; /* its first channel on the small side */
+};
+
+static inline struct window window_at(const struct windows *g, int oy, int ox)
 {
-    *ret_first = at < 0 ? -at : 0;
-    *ret_end = at + kernel > n ? n - at : kernel;
+    const int top = oy * g->stride - g->pad, left = ox * g->stride - g->pad;
+
+    return (struct window){top, left, top < 0 ? -top : 0,
+        top + g->kernel_h > g->h ? g->h - top : g->kernel_h, left < 0 ? -left : 0,
+        left + g->kernel_w > g->w ? g->w - left : g->kernel_w,
+        ((size_t)oy * (size_t)g->out_w + (size_t)ox) * (size_t)g->c};
 }
 
 /* --- max pool ------------------------------------------------------------------------------ */
 
-/* Visits a window at its elements in the picture; NaN counts as the largest, as in torch. */
+/* Visits window v at its elements in the picture; NaN counts as the largest, as in torch. */
 #define EACH_IN_WINDOW(visit_)                                                                     \
-    for (int ky = y0; ky < y1; ky++)                                                               \
-        for (int kx = x0; kx < x1; kx++) {                                                         \
-            size_t at = ((size_t)(top + ky) * (size_t)g->w + (size_t)(left + kx)) * (size_t)g->c + \
-                        (size_t)k;                                                                 \
+    for (int ky = v.y0; ky < v.y1; ky++)                                                           \
+        for (int kx = v.x0; kx < v.x1; kx++) {                                                     \
+            size_t at =                                                                            \
+                ((size_t)(v.top + ky) * (size_t)g->w + (size_t)(v.left + kx)) * (size_t)g->c +     \
+                (size_t)k;                                                                         \
             visit_                                                                                 \
         }
 
@@ -46,21 +56,19 @@ NP_LOOP_HALF(max_picture, (void *out, uint8_t *argmax, const void *x, const stru
 {
     for (int oy = 0; oy < g->out_h; oy++)
         for (int ox = 0; ox < g->out_w; ox++) {
-            int top = oy * g->stride - g->pad, left = ox * g->stride - g->pad, y0, y1, x0, x1,
-                k = 0;
-            size_t to = ((size_t)oy * (size_t)g->out_w + (size_t)ox) * (size_t)g->c;
+            const struct window v = window_at(g, oy, ox);
+            const size_t to = v.small;
+            int k = 0;
 
-            clip(top, g->h, g->kernel_h, &y0, &y1);
-            clip(left, g->w, g->kernel_w, &x0, &x1);
             for (; k + 8 <= g->c; k += 8) {
                 np_v8 most = np_set(-INFINITY);
                 np_v8i best = {0};
 
                 EACH_IN_WINDOW({
-                    np_v8 v = np_get(x, at, half);
-                    np_v8i more = (v > most) | (v != v);
+                    np_v8 got = np_get(x, at, half);
+                    np_v8i more = (got > most) | (got != got);
 
-                    most = (np_v8)(((np_v8i)v & more) | ((np_v8i)most & ~more));
+                    most = (np_v8)(((np_v8i)got & more) | ((np_v8i)most & ~more));
                     best = ((ky * g->kernel_w + kx) & more) | (best & ~more);
                 })
                 np_put(out, to + (size_t)k, half, most);
@@ -75,10 +83,10 @@ NP_LOOP_HALF(max_picture, (void *out, uint8_t *argmax, const void *x, const stru
                 int best = 0;
 
                 EACH_IN_WINDOW({
-                    float v = np_get1(x, at, half);
+                    float got = np_get1(x, at, half);
 
-                    if (v > most || v != v) {
-                        most = v;
+                    if (got > most || got != got) {
+                        most = got;
                         best = ky * g->kernel_w + kx;
                     }
                 })
@@ -109,12 +117,10 @@ NP_LOOP_HALF(max_scatter,
 {
     for (int oy = 0; oy < g->out_h; oy++)
         for (int ox = 0; ox < g->out_w; ox++) {
-            int top = oy * g->stride - g->pad, left = ox * g->stride - g->pad, y0, y1, x0, x1,
-                k = 0;
-            size_t from = ((size_t)oy * (size_t)g->out_w + (size_t)ox) * (size_t)g->c;
+            const struct window v = window_at(g, oy, ox);
+            const size_t from = v.small;
+            int k = 0;
 
-            clip(top, g->h, g->kernel_h, &y0, &y1);
-            clip(left, g->w, g->kernel_w, &x0, &x1);
             for (; k + 8 <= g->c; k += 8) {
                 np_v8 d = np_get(dy, from + (size_t)k, half);
                 np_v8b bytes;
@@ -136,25 +142,6 @@ NP_LOOP_HALF(max_scatter,
         }
 }
 
-static void maxpool_dgrad_run(void *state, const struct np_run *run)
-{
-    struct np_cpu *cpu = state;
-    struct windows g = windows_of(cpu, true);
-    size_t dy_row = np_cpu_row(cpu), row = (size_t)(cpu->out_h * cpu->out_w * cpu->c);
-    const uint8_t *argmax = run->operands->ptr[1];
-
-    for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++) {
-        void *dx = np_cpu_at(cpu, run->operands->ptr[2], r * row);
-        float *sum = cpu->half ? run->scratch : dx;
-
-        memset(sum, 0, row * sizeof(float));
-        max_scatter(cpu->half, sum, np_cpu_at(cpu, run->operands->ptr[0], r * dy_row),
-            argmax + r * dy_row, &g);
-        if (cpu->half)
-            np_bf16_from_f32(dx, sum, row);
-    }
-}
-
 /* --- average pool -------------------------------------------------------------------------- */
 
 /* Sums in the window's order, then one division: the reference's bits. */
@@ -164,12 +151,10 @@ NP_LOOP_HALF(mean_picture, (void *out, const void *x, const struct windows *g), 
 
     for (int oy = 0; oy < g->out_h; oy++)
         for (int ox = 0; ox < g->out_w; ox++) {
-            int top = oy * g->stride - g->pad, left = ox * g->stride - g->pad, y0, y1, x0, x1,
-                k = 0;
-            size_t to = ((size_t)oy * (size_t)g->out_w + (size_t)ox) * (size_t)g->c;
+            const struct window v = window_at(g, oy, ox);
+            const size_t to = v.small;
+            int k = 0;
 
-            clip(top, g->h, g->kernel_h, &y0, &y1);
-            clip(left, g->w, g->kernel_w, &x0, &x1);
             for (; k + 8 <= g->c; k += 8) {
                 np_v8 sum = np_zero();
 
@@ -203,12 +188,10 @@ NP_LOOP_HALF(mean_scatter, (float *dx, const void *dy, const struct windows *g),
 
     for (int oy = 0; oy < g->out_h; oy++)
         for (int ox = 0; ox < g->out_w; ox++) {
-            int top = oy * g->stride - g->pad, left = ox * g->stride - g->pad, y0, y1, x0, x1,
-                k = 0;
-            size_t from = ((size_t)oy * (size_t)g->out_w + (size_t)ox) * (size_t)g->c;
+            const struct window v = window_at(g, oy, ox);
+            const size_t from = v.small;
+            int k = 0;
 
-            clip(top, g->h, g->kernel_h, &y0, &y1);
-            clip(left, g->w, g->kernel_w, &x0, &x1);
             for (; k + 8 <= g->c; k += 8) {
                 np_v8 d = np_get(dy, from + (size_t)k, half) * np_set(share);
 
@@ -222,21 +205,35 @@ NP_LOOP_HALF(mean_scatter, (float *dx, const void *dy, const struct windows *g),
         }
 }
 
-static void avgpool_dgrad_run(void *state, const struct np_run *run)
+/* dx of rows, summed in f32. argmax: of a max pool. */
+static void dgrad_run(struct np_cpu *cpu, const struct np_run *run, void *dx, const uint8_t *argmax)
 {
-    struct np_cpu *cpu = state;
-    struct windows g = windows_of(cpu, true);
-    size_t dy_row = np_cpu_row(cpu), row = (size_t)(cpu->out_h * cpu->out_w * cpu->c);
+    const struct windows g = windows_of(cpu, true);
+    const size_t dy_row = np_cpu_row(cpu), row = (size_t)(cpu->out_h * cpu->out_w * cpu->c);
 
     for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++) {
-        void *dx = np_cpu_at(cpu, run->operands->ptr[1], r * row);
-        float *sum = cpu->half ? run->scratch : dx;
+        const void *dy = np_cpu_at(cpu, run->operands->ptr[0], r * dy_row);
+        void *out = np_cpu_at(cpu, dx, r * row);
+        float *sum = cpu->half ? run->scratch : out;
 
         memset(sum, 0, row * sizeof(float));
-        mean_scatter(cpu->half, sum, np_cpu_at(cpu, run->operands->ptr[0], r * dy_row), &g);
+        if (argmax)
+            max_scatter(cpu->half, sum, dy, argmax + r * dy_row, &g);
+        else
+            mean_scatter(cpu->half, sum, dy, &g);
         if (cpu->half)
-            np_bf16_from_f32(dx, sum, row);
+            np_bf16_from_f32(out, sum, row);
     }
+}
+
+static void maxpool_dgrad_run(void *state, const struct np_run *run)
+{
+    dgrad_run(state, run, run->operands->ptr[2], run->operands->ptr[1]);
+}
+
+static void avgpool_dgrad_run(void *state, const struct np_run *run)
+{
+    dgrad_run(state, run, run->operands->ptr[1], NULL);
 }
 
 /* --- global average ------------------------------------------------------------------------ */
