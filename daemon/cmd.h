@@ -38,16 +38,10 @@ int np_cmd_submit(int argc, char **argv);
 int np_cmd_ls(int argc, char **argv);
 int np_cmd_status(int argc, char **argv);
 int np_cmd_logs(int argc, char **argv);
-int np_cmd_stop(int argc, char **argv);
-int np_cmd_pause(int argc, char **argv);
-int np_cmd_resume(int argc, char **argv);
-int np_cmd_rm(int argc, char **argv);
-int np_cmd_retry(int argc, char **argv);
+int np_cmd_change(int argc, char **argv); /* stop, pause, resume, retry, rm */
 int np_cmd_priority(int argc, char **argv);
-int np_cmd_hold(int argc, char **argv);
-int np_cmd_release(int argc, char **argv);
-int np_cmd_drain(int argc, char **argv);
-int np_cmd_undrain(int argc, char **argv);
+int np_cmd_hold(int argc, char **argv);  /* hold, release */
+int np_cmd_drain(int argc, char **argv); /* drain, undrain */
 int np_cmd_wait(int argc, char **argv);
 int np_cmd_token(int argc, char **argv);
 

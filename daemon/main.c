@@ -223,10 +223,10 @@ static const struct np_command commands[] = {
         "  -f, --follow     print what follows, until the run has ended\n"
         "  -n N             only the last N lines\n"
         "  --tail N         only the last N bytes\n" OF_SERVICE},
-    {"stop", np_cmd_stop, "ID...", "end runs of the service, with a checkpoint", ASKING},
-    {"pause", np_cmd_pause, "ID...", "write a checkpoint and free the device", ASKING},
-    {"resume", np_cmd_resume, "ID...", "queue paused runs again", ASKING},
-    {"retry", np_cmd_retry, "ID...", "queue stopped or failed runs again",
+    {"stop", np_cmd_change, "ID...", "end runs of the service, with a checkpoint", ASKING},
+    {"pause", np_cmd_change, "ID...", "write a checkpoint and free the device", ASKING},
+    {"resume", np_cmd_change, "ID...", "queue paused runs again", ASKING},
+    {"retry", np_cmd_change, "ID...", "queue stopped or failed runs again",
         "  --time-limit T   a new time limit; default: the old one\n" ASKING "\n"
         "For a run that is stopped, failed or timeout. It continues from its checkpoint, in its\n"
         "folder; retries and running time are counted from zero. A run that is done cannot be\n"
@@ -234,7 +234,7 @@ static const struct np_command commands[] = {
     {"priority", np_cmd_priority, "ID... N", "set the priority of runs, -100 to 100", ASKING},
     {"hold", np_cmd_hold, "ID... | --all", "do not start queued runs for now",
         "  --all            the whole queue: no run is started; running ones continue\n" ASKING},
-    {"release", np_cmd_release, "ID... | --all", "let held runs start",
+    {"release", np_cmd_hold, "ID... | --all", "let held runs start",
         "  --all            the whole queue\n" ASKING},
     {"wait", np_cmd_wait, "ID...", "wait until runs have ended",
         "  --timeout T      at most this time (90s, 30m, 8h), then exit with 124\n" ASKING "\n"
@@ -244,7 +244,7 @@ static const struct np_command commands[] = {
         "through restarts of the service.\n"},
     {"drain", np_cmd_drain, "DEVICE...", "start no new runs on devices of the service",
         ASKING "\nRunning runs continue. It lasts through restarts of the service.\n"},
-    {"undrain", np_cmd_undrain, "DEVICE...", "start runs on drained devices again", ASKING},
+    {"undrain", np_cmd_drain, "DEVICE...", "start runs on drained devices again", ASKING},
     {"token", np_cmd_token, "", "print your token for the page of the service",
         "  --new            a new one, in place of the old\n"
         "  --revoke         the old one is no longer valid\n" ASKING "\n"
@@ -253,7 +253,7 @@ static const struct np_command commands[] = {
         "rights. It is kept in ~/.local/state/nnpipe/page-token; the service keeps only a hash. "
         "The\n"
         "administrator, and the user of one's own service, are shown the token of the service.\n"},
-    {"rm", np_cmd_rm, "ID...", "forget finished runs; their folders stay", ASKING},
+    {"rm", np_cmd_change, "ID...", "forget finished runs; their folders stay", ASKING},
     {"prune", np_cmd_prune, "RUN...", "remove old checkpoints of finished runs",
         "  --keep N         the newest N stay, and the best one; default 1\n"
         "  --dry-run        only say what would go\n"

@@ -32,6 +32,7 @@ struct np_client {
     char next[64], tag[96];
     char unless[128]; /* a field of the next request; "" */
     char error[CURL_ERROR_SIZE];
+    struct np_err memory; /* the answer did not fit into it; code 0: it did */
 };
 
 static bool is_there(const char *path)
@@ -58,18 +59,8 @@ static size_t take(char *bytes, size_t size, size_t nr, void *context)
     struct np_client *client = context;
     const size_t more = size * nr;
 
-    if (client->bytes + more + 1 > client->room) {
-        const size_t room = 2 * (client->bytes + more) + 4096;
-        char *body = np_alloc(room);
-
-        if (!body)
-            return 0;
-        if (client->bytes)
-            memcpy(body, client->body, client->bytes);
-        np_free(client->body);
-        client->body = body;
-        client->room = room;
-    }
+    if (np_try_grow(&client->body, &client->room, client->bytes + more + 1, 1, &client->memory) < 0)
+        return 0;
     memcpy(client->body + client->bytes, bytes, more);
     client->bytes += more;
     client->body[client->bytes] = '\0';
@@ -105,7 +96,9 @@ int np_client_open(const char *path, struct np_client **ret_client, struct np_er
 {
     struct np_client *client = np_alloc(sizeof(*client));
 
-    if (!client || !(client->path = find_socket(path)) || !(client->curl = curl_easy_init())) {
+    client->path = find_socket(path);
+    client->curl = curl_easy_init();
+    if (!client->curl) {
         np_client_close(client);
         return np_err_set(err, -ENOMEM, "out of memory");
     }
@@ -165,7 +158,9 @@ static int no_service(const struct np_client *client, CURLcode code, struct np_e
             "%s: no service answers there; start one: `nnpipe daemon`, or `systemctl --user start "
             "nnpipe`",
             client->path);
-    if (code == CURLE_OUT_OF_MEMORY || code == CURLE_WRITE_ERROR)
+    if (client->memory.code)
+        return np_err_set(err, -ENOMEM, "%s", client->memory.text);
+    if (code == CURLE_OUT_OF_MEMORY)
         return np_err_set(err, -ENOMEM, "out of memory");
     return np_err_set(err, -EIO, "%s: %s", client->path,
         *client->error ? client->error : curl_easy_strerror(code));
@@ -175,6 +170,7 @@ static CURLcode send_once(struct np_client *client, const char *method, const ch
     const char *body, struct np_answer *ret_answer)
 {
     client->bytes = 0;
+    client->memory = (struct np_err){0};
     client->next[0] = client->tag[0] = client->error[0] = '\0';
     take((char *)"", 1, 0, client);
     curl_easy_setopt(client->curl, CURLOPT_URL, url);
@@ -203,16 +199,6 @@ static bool is_busy(const struct np_client *client, CURLcode code, long status)
     return code == CURLE_OK && status == BUSY && strstr(client->body, "\"busy\"");
 }
 
-/* NULL: no memory; then the list is gone, too. */
-static struct curl_slist *append(struct curl_slist *fields, const char *field)
-{
-    struct curl_slist *longer = curl_slist_append(fields, field);
-
-    if (!longer)
-        curl_slist_free_all(fields);
-    return longer;
-}
-
 void np_client_unless(struct np_client *client, const char *tag)
 {
     client->unless[0] = '\0';
@@ -228,11 +214,11 @@ int np_client_ask(struct np_client *client, const char *method, const char *targ
     CURLcode code = CURLE_OUT_OF_MEMORY;
 
     *ret_answer = (struct np_answer){.status = 0};
-    if (fields && *client->unless)
-        fields = append(fields, client->unless);
+    if (fields && *client->unless) /* without memory for it the answer comes whole */
+        curl_slist_append(fields, client->unless);
     client->unless[0] = '\0';
     curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, fields);
-    for (int i = 0; url && fields && i < NR_TRIES; i++) {
+    for (int i = 0; fields && i < NR_TRIES; i++) {
         if (i > 0)
             nanosleep(&(struct timespec){.tv_sec = i / 4, .tv_nsec = i % 4 * 250000000L}, NULL);
         code = send_once(client, method, url, body, ret_answer);
@@ -322,7 +308,7 @@ char *np_client_escape(const char *text)
     static const char kept[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~";
     char *escaped = np_alloc(3 * strlen(text) + 1), *at = escaped;
 
-    for (; escaped && *text; text++)
+    for (; *text; text++)
         at += strchr(kept, *text) ? sprintf(at, "%c", *text)
                                   : sprintf(at, "%%%02X", (unsigned char)*text);
     return escaped;

@@ -5,8 +5,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/cmd.h"
 #include "loader/base/err.h"
 #include "loader/base/node.h"
+
+/* The last rows of a command's table of flags: where to put --json (a bool) and --socket (a text). */
+#define NP_SERVICE_FLAGS(json, socket)                                                             \
+    {"--json", NULL, &(json), NULL}, {"--socket", &(socket), NULL, NULL},                          \
+    {                                                                                              \
+        NULL, NULL, NULL, NULL                                                                     \
+    }
 
 struct np_client;
 /* path NULL: $NNPIPE_SOCKET, the user's socket where there is one, else the box's. -ENOENT, -ECONNREFUSED:
@@ -43,7 +51,7 @@ int np_client_await_end(struct np_client *client, int64_t id, double until_s,
 /* The end of a command: closes the client (NULL: none), complains where code is below 0, and returns the exit code:
  * NP_EXIT_FAILED for an error, else code. */
 int np_client_end(struct np_client *client, int code, const struct np_err *err);
-/* A text as it may stand in a target: np_free. NULL: no memory. */
+/* A text as it may stand in a target: np_free. */
 char *np_client_escape(const char *text);
 
 #endif

@@ -37,14 +37,14 @@ struct rest {
 static int print_part(struct rest *rest, const char *body, size_t bytes, struct np_err *err)
 {
     const size_t nr = rest->nr + bytes;
-    char *all;
 
     if (!isatty(STDOUT_FILENO)) {
         fwrite(body, 1, bytes, stdout);
         return 0;
     }
-    if (!(all = np_alloc(nr + 1)))
-        return np_err_set(err, -ENOMEM, "out of memory");
+    char *all = np_try_alloc(nr + 1, err);
+    if (!all)
+        return -ENOMEM;
     memcpy(all, rest->bytes, rest->nr);
     memcpy(all + rest->nr, body, bytes);
     const size_t whole = np_text_clean_log(all, nr, bytes == 0);

@@ -54,17 +54,9 @@ int np_cmd_ls(int argc, char **argv)
     const char *socket = NULL;
     const char *state = NULL, *owner = NULL, *name = NULL, *number = NULL;
     bool all = false, mine = false, json = false;
-    const struct np_flag flags[] = {
-        {"--all", NULL, &all, NULL},
-        {"--state", &state, NULL, NULL},
-        {"--owner", &owner, NULL, NULL},
-        {"--name", &name, NULL, NULL},
-        {"-n", &number, NULL, NULL},
-        {"--mine", NULL, &mine, NULL},
-        {"--json", NULL, &json, NULL},
-        {"--socket", &socket, NULL, NULL},
-        {NULL, NULL, NULL, NULL},
-    };
+    const struct np_flag flags[] = {{"--all", NULL, &all, NULL}, {"--state", &state, NULL, NULL},
+        {"--owner", &owner, NULL, NULL}, {"--name", &name, NULL, NULL}, {"-n", &number, NULL, NULL},
+        {"--mine", NULL, &mine, NULL}, NP_SERVICE_FLAGS(json, socket)};
     struct np_client *client = NULL;
     struct np_node *answer = NULL;
     struct np_err err = {0};
@@ -136,11 +128,7 @@ int np_cmd_status(int argc, char **argv)
 {
     const char *socket = NULL;
     bool json = false;
-    const struct np_flag flags[] = {
-        {"--json", NULL, &json, NULL},
-        {"--socket", &socket, NULL, NULL},
-        {NULL, NULL, NULL, NULL},
-    };
+    const struct np_flag flags[] = {NP_SERVICE_FLAGS(json, socket)};
     struct np_client *client = NULL;
     struct np_node *answer = NULL, *devices = NULL;
     struct np_err err = {0};

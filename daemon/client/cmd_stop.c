@@ -8,22 +8,23 @@
 #include "daemon/client/runs.h"
 #include "daemon/cmd.h"
 #include "loader/base/json.h"
-#include "loader/base/mem.h"
 #include "loader/base/text.h"
 
 /* One request for each operand. */
 struct wish {
-    const char *command, *method;
-    const char *verb; /* behind /v1/runs/ID/; NULL: nothing */
-    const char *body; /* JSON, or NULL */
+    int (*ask)(
+        struct np_client *client, const struct wish *wish, const char *operand, struct np_err *err);
+    const char *method, *verb; /* of ask_run(): verb NULL: nothing behind /v1/runs/ID */
+    const char *body;          /* JSON, or NULL */
     const char *socket;
     bool json;
+    bool on; /* hold, not release; drain, not undrain */
 };
 
 static int ask_run(
     struct np_client *client, const struct wish *wish, const char *operand, struct np_err *err)
 {
-    const bool removes = strcmp(wish->method, "DELETE") == 0;
+    const bool removes = !wish->verb && !wish->body;
     struct np_answer answer;
     struct np_node *run = NULL;
     char target[64];
@@ -47,76 +48,80 @@ static int ask_run(
     return 0;
 }
 
-/* One that is refused does not keep the others. */
+/* A PATCH whose answer is printed with --json, else the text. */
+static int patch(struct np_client *client, const struct wish *wish, const char *target,
+    const char *text, struct np_err *err)
+{
+    struct np_answer answer;
+    const int code = np_client_ask(client, "PATCH", target, wish->body, &answer, err);
+
+    if (code == 0 && wish->json)
+        fwrite(answer.body, 1, answer.bytes, stdout);
+    else if (code == 0)
+        printf("%s\n", text);
+    return code;
+}
+
+static int ask_queue(
+    struct np_client *client, const struct wish *wish, const char *operand, struct np_err *err)
+{
+    (void)operand;
+    return patch(client, wish, "/v1/service",
+        wish->on ? "the queue is held: no run is started until `nnpipe release --all`"
+                 : "the queue is released",
+        err);
+}
+
+static int ask_device(
+    struct np_client *client, const struct wish *wish, const char *operand, struct np_err *err)
+{
+    struct wish to = *wish;
+    struct np_json body = {0};
+    char text[256];
+
+    np_json_begin(&body, NULL);
+    np_json_text(&body, "device", operand);
+    np_json_bool(&body, "drained", wish->on);
+    to.body = np_json_end(&body);
+    snprintf(text, sizeof(text), "%s: %s", operand,
+        wish->on ? "drained: no new run is started there; running runs continue" : "takes runs");
+    const int code = patch(client, &to, "/v1/devices", text, err);
+    np_json_fini(&body);
+    return code;
+}
+
+/* A request that is refused does not keep the others from being sent. */
 static int for_each(const struct wish *wish, char **operands, int nr)
 {
     struct np_client *client = NULL;
     struct np_err err = {0};
-    int failed = 0;
+    int code = np_client_open(wish->socket, &client, &err), failed = 0;
 
-    if (np_client_open(wish->socket, &client, &err) < 0) {
-        np_complain(&err);
-        return NP_EXIT_FAILED;
-    }
-    for (int i = 0; i < nr; i++) {
+    for (int i = 0; code == 0 && i < nr; i++) {
         err = (struct np_err){0};
-        if (ask_run(client, wish, operands[i], &err) < 0) {
+        if (wish->ask(client, wish, operands[i], &err) < 0) {
             np_complain(&err);
-            failed = 1;
+            failed = NP_EXIT_FAILED;
         }
     }
-    np_client_close(client);
-    return failed ? NP_EXIT_FAILED : NP_EXIT_DONE;
+    return np_client_end(client, code < 0 ? code : failed, &err);
 }
 
-static int ask_runs(int argc, char **argv, const char *method, const char *verb)
+/* stop, pause, resume, retry, rm */
+int np_cmd_change(int argc, char **argv)
 {
-    struct wish wish = {.command = argv[0], .method = method, .verb = verb};
-    const struct np_flag flags[] = {
-        {"--json", NULL, &wish.json, NULL},
-        {"--socket", &wish.socket, NULL, NULL},
-        {NULL, NULL, NULL, NULL},
-    };
-    int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
-
-    if (code == 0)
-        code = np_run_ids(argv[0], argv + 1, nr);
-    return code ? code : for_each(&wish, argv + 1, nr);
-}
-
-int np_cmd_stop(int argc, char **argv)
-{
-    return ask_runs(argc, argv, "POST", "stop");
-}
-int np_cmd_pause(int argc, char **argv)
-{
-    return ask_runs(argc, argv, "POST", "pause");
-}
-int np_cmd_resume(int argc, char **argv)
-{
-    return ask_runs(argc, argv, "POST", "resume");
-}
-int np_cmd_rm(int argc, char **argv)
-{
-    return ask_runs(argc, argv, "DELETE", NULL);
-}
-
-int np_cmd_retry(int argc, char **argv)
-{
-    struct wish wish = {.command = "retry", .method = "POST", .verb = "retry"};
+    const bool removes = strcmp(argv[0], "rm") == 0, retries = strcmp(argv[0], "retry") == 0;
+    struct wish wish = {
+        .ask = ask_run, .method = removes ? "DELETE" : "POST", .verb = removes ? NULL : argv[0]};
     const char *limit = NULL;
     const struct np_flag flags[] = {
-        {"--time-limit", &limit, NULL, NULL},
-        {"--json", NULL, &wish.json, NULL},
-        {"--socket", &wish.socket, NULL, NULL},
-        {NULL, NULL, NULL, NULL},
-    };
-    int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
+        {"--time-limit", &limit, NULL, NULL}, NP_SERVICE_FLAGS(wish.json, wish.socket)};
+    int nr, code = np_flags_parse(argc, argv, retries ? flags : flags + 1, NULL, &nr);
     double seconds;
     char body[64];
 
     if (code == 0)
-        code = np_run_ids("retry", argv + 1, nr);
+        code = np_run_ids(argv[0], argv + 1, nr);
     if (code)
         return code;
     if (limit && !np_parse_span(limit, &seconds)) {
@@ -146,12 +151,8 @@ static const char *take_number(int *argc, char **argv)
 
 int np_cmd_priority(int argc, char **argv)
 {
-    struct wish wish = {.command = "priority", .method = "PATCH"};
-    const struct np_flag flags[] = {
-        {"--json", NULL, &wish.json, NULL},
-        {"--socket", &wish.socket, NULL, NULL},
-        {NULL, NULL, NULL, NULL},
-    };
+    struct wish wish = {.ask = ask_run, .method = "PATCH"};
+    const struct np_flag flags[] = {NP_SERVICE_FLAGS(wish.json, wish.socket)};
     const char *number = take_number(&argc, argv);
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
     char body[64];
@@ -173,72 +174,38 @@ int np_cmd_priority(int argc, char **argv)
     return for_each(&wish, argv + 1, nr);
 }
 
-/* --- the queue and its devices ------------------------------------------------------------------ */
-
-static int ask_service(const struct wish *wish, const char *target, struct np_err *err)
+/* hold, release */
+int np_cmd_hold(int argc, char **argv)
 {
-    struct np_client *client = NULL;
-    struct np_answer answer;
-    int code = np_client_open(wish->socket, &client, err);
-
-    if (code == 0)
-        code = np_client_ask(client, "PATCH", target, wish->body, &answer, err);
-    if (code == 0 && wish->json)
-        fwrite(answer.body, 1, answer.bytes, stdout);
-    np_client_close(client);
-    return code;
-}
-
-static int hold(int argc, char **argv, bool held)
-{
-    struct wish wish = {.command = argv[0], .method = "POST", .verb = held ? "hold" : "resume"};
+    const bool held = strcmp(argv[0], "hold") == 0;
+    struct wish wish = {
+        .ask = ask_run, .method = "POST", .verb = held ? "hold" : "resume", .on = held};
     bool all = false;
     const struct np_flag flags[] = {
-        {"--all", NULL, &all, NULL},
-        {"--json", NULL, &wish.json, NULL},
-        {"--socket", &wish.socket, NULL, NULL},
-        {NULL, NULL, NULL, NULL},
-    };
-    struct np_err err = {0};
+        {"--all", NULL, &all, NULL}, NP_SERVICE_FLAGS(wish.json, wish.socket)};
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 
+    if (code == 0 && !all)
+        code = np_run_ids(argv[0], argv + 1, nr);
     if (code)
         return code;
     if (!all)
-        return (code = np_run_ids(argv[0], argv + 1, nr)) ? code : for_each(&wish, argv + 1, nr);
+        return for_each(&wish, argv + 1, nr);
     if (nr > 0) {
         fprintf(stderr, "nnpipe %s: --all is the whole queue; no runs beside it\n", argv[0]);
         return NP_EXIT_USAGE;
     }
+    wish.ask = ask_queue;
     wish.body = held ? "{\"held\": true}" : "{\"held\": false}";
-    if (ask_service(&wish, "/v1/service", &err) < 0) {
-        np_complain(&err);
-        return NP_EXIT_FAILED;
-    }
-    if (!wish.json)
-        puts(held ? "the queue is held: no run is started until `nnpipe release --all`"
-                  : "the queue is released");
-    return NP_EXIT_DONE;
+    return for_each(&wish, argv, 1);
 }
 
-int np_cmd_hold(int argc, char **argv)
+/* drain, undrain */
+int np_cmd_drain(int argc, char **argv)
 {
-    return hold(argc, argv, true);
-}
-int np_cmd_release(int argc, char **argv)
-{
-    return hold(argc, argv, false);
-}
-
-static int drain(int argc, char **argv, bool drained)
-{
-    struct wish wish = {.command = argv[0]};
-    const struct np_flag flags[] = {
-        {"--json", NULL, &wish.json, NULL},
-        {"--socket", &wish.socket, NULL, NULL},
-        {NULL, NULL, NULL, NULL},
-    };
-    int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr), failed = 0;
+    struct wish wish = {.ask = ask_device, .on = strcmp(argv[0], "drain") == 0};
+    const struct np_flag flags[] = {NP_SERVICE_FLAGS(wish.json, wish.socket)};
+    int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 
     if (code)
         return code;
@@ -246,32 +213,5 @@ static int drain(int argc, char **argv, bool drained)
         fprintf(stderr, "nnpipe %s: which device? `nnpipe status` shows them\n", argv[0]);
         return NP_EXIT_USAGE;
     }
-    for (int i = 1; i <= nr; i++) {
-        struct np_json body = {0};
-        struct np_err err = {0};
-
-        np_json_begin(&body, NULL);
-        np_json_text(&body, "device", argv[i]);
-        np_json_bool(&body, "drained", drained);
-        wish.body = np_json_end(&body);
-        if (ask_service(&wish, "/v1/devices", &err) < 0) {
-            np_complain(&err);
-            failed = 1;
-        } else if (!wish.json) {
-            printf("%s: %s\n", argv[i],
-                drained ? "drained: no new run is started there; running runs continue"
-                        : "takes runs");
-        }
-        np_json_fini(&body);
-    }
-    return failed ? NP_EXIT_FAILED : NP_EXIT_DONE;
-}
-
-int np_cmd_drain(int argc, char **argv)
-{
-    return drain(argc, argv, true);
-}
-int np_cmd_undrain(int argc, char **argv)
-{
-    return drain(argc, argv, false);
+    return for_each(&wish, argv + 1, nr);
 }

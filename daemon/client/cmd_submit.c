@@ -33,7 +33,7 @@ struct submission {
 static char *read_config(const char *path, struct np_err *err)
 {
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
-    char *text = file ? np_alloc(MAX_CONFIG + 2) : NULL;
+    char *text = file ? np_try_alloc(MAX_CONFIG + 2, err) : NULL;
 
     if (!file) {
         np_err_set(err, -errno, "%s: cannot be read: %s", path, strerror(errno));
@@ -42,13 +42,12 @@ static char *read_config(const char *path, struct np_err *err)
     const size_t bytes = text ? fread(text, 1, MAX_CONFIG + 1, file) : 0;
     if (file != stdin)
         fclose(file);
-    if (!text || bytes > MAX_CONFIG || memchr(text, 0, bytes)) {
+    if (text && (bytes > MAX_CONFIG || memchr(text, 0, bytes))) {
         np_err_set(err, -EINVAL, "%s: a config is text, of at most 1 MiB", path);
         np_free(text);
         return NULL;
     }
-    text[bytes] = '\0';
-    return text;
+    return text; /* its end is zeroed */
 }
 
 /* Sent again with the same key where no answer came: the service takes it once. */
@@ -301,10 +300,8 @@ int np_cmd_submit(int argc, char **argv)
         {"--memory", &s.memory, NULL, NULL},
         {"--cpus", &s.cpus, NULL, NULL},
         {"--on-end", &s.on_end, NULL, NULL},
-        {"--socket", &s.socket, NULL, NULL},
         {"--wait", NULL, &s.wait, NULL},
-        {"--json", NULL, &s.json, NULL},
-        {NULL, NULL, NULL, NULL},
+        NP_SERVICE_FLAGS(s.json, s.socket),
     };
     struct np_err err = {0};
     struct np_json body = {0};

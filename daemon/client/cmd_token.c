@@ -111,13 +111,8 @@ int np_cmd_token(int argc, char **argv)
 {
     const char *socket = NULL;
     bool json = false, anew = false, revokes = false;
-    const struct np_flag flags[] = {
-        {"--new", NULL, &anew, NULL},
-        {"--revoke", NULL, &revokes, NULL},
-        {"--json", NULL, &json, NULL},
-        {"--socket", &socket, NULL, NULL},
-        {NULL, NULL, NULL, NULL},
-    };
+    const struct np_flag flags[] = {{"--new", NULL, &anew, NULL},
+        {"--revoke", NULL, &revokes, NULL}, NP_SERVICE_FLAGS(json, socket)};
     struct np_client *client = NULL;
     struct np_err err = {0};
     char token[TOKEN_BYTES + 1] = "";

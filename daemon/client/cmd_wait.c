@@ -57,11 +57,7 @@ int np_cmd_wait(int argc, char **argv)
     const char *socket = NULL, *timeout = NULL;
     bool json = false;
     const struct np_flag flags[] = {
-        {"--timeout", &timeout, NULL, NULL},
-        {"--json", NULL, &json, NULL},
-        {"--socket", &socket, NULL, NULL},
-        {NULL, NULL, NULL, NULL},
-    };
+        {"--timeout", &timeout, NULL, NULL}, NP_SERVICE_FLAGS(json, socket)};
     struct np_client *client = NULL;
     struct np_err err = {0};
     double seconds = INFINITY;

@@ -441,8 +441,7 @@ int np_cmd_top(int argc, char **argv)
     const char *socket = NULL;
     bool once = false;
     const struct np_flag flags[] = {{"--runs", &top.runs, NULL, NULL},
-        {"--once", NULL, &once, NULL}, {"--json", NULL, &top.json, NULL},
-        {"--socket", &socket, NULL, NULL}, {NULL, NULL, NULL, NULL}};
+        {"--once", NULL, &once, NULL}, NP_SERVICE_FLAGS(top.json, socket)};
     struct np_err err = {0};
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 
