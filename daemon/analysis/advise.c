@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/analysis/model.h"
 #include "daemon/analysis/words.h"
 
 #define ENOUGH       0.97 /* of what a key can bring: more of it is not worth its price */

@@ -1,8 +1,10 @@
 /* What no profile may say: figures that contradict each other. Each rule is one function, which reads what
  * the screen, the page and profile.json show. Pure. */
+#include <stdio.h>
 #include <math.h>
 #include <stdarg.h>
 
+#include "daemon/analysis/model.h"
 #include "daemon/analysis/words.h"
 
 #define ALIKE 1e-6 /* relative: what is computed twice */

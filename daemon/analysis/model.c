@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "daemon/analysis/profile.h"
+#include "daemon/analysis/model.h"
 
 /* The stages that a reader's thread works in, one after the other. */
 static const enum np_stage thread_stages[] = {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/analysis/profile.h"
+#include "daemon/analysis/model.h"
 
 #define UNEXPLAINED 0.80 /* a coupling below this, with slots enough, has another cause */
 #define FEW_SLOTS   4

@@ -1,9 +1,12 @@
-/* See telling.h. Nothing here measures or decides: the verdict is the model's, this puts it in words. */
+/* See words.h. Nothing here measures or decides: the verdict is the model's, this puts it in words. */
 #include "daemon/analysis/words.h"
 
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "daemon/analysis/model.h"
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 

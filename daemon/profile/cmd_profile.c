@@ -14,7 +14,7 @@
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
 #include "daemon/profile/compare.h"
-#include "daemon/analysis/profile.h"
+#include "daemon/profile/trial.h"
 #include "daemon/analysis/trace.h"
 #include "daemon/profile/tuning.h"
 #include "daemon/run/run_folder.h"

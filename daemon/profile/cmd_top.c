@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/analysis/profile.h"
+#include "daemon/profile/trial.h"
 #include "daemon/client/client.h"
 #include "daemon/client/runs.h"
 #include "daemon/cmd.h"

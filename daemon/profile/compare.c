@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/analysis/model.h"
 #include "daemon/analysis/words.h"
 
 #define MIN_CHANGE 0.025 /* half of the slow-down that is to be found */

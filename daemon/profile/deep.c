@@ -3,7 +3,8 @@
  * arithmetic. */
 #include <math.h>
 
-#include "daemon/analysis/profile.h"
+#include "daemon/analysis/model.h"
+#include "daemon/profile/trial.h"
 
 #define CLEARLY 0.05 /* so much more does another stage gain than the model's limiter */
 

@@ -2,7 +2,7 @@
  * needs no other and no network. Its policy runs no script but these: each has the file's own random nonce. */
 #include <sys/random.h>
 
-#include "daemon/analysis/profile.h"
+#include "daemon/profile/trial.h"
 #include "daemon/ui/page.h"
 
 /* In JSON a '<' stands in texts alone, and may be written so: no name can end the script or open a comment. */

@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "daemon/cmd.h"
-#include "daemon/analysis/profile.h"
+#include "daemon/analysis/model.h"
+#include "daemon/profile/trial.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "daemon/profile/trial.h"
 #include "daemon/analysis/words.h"
 
 #define RED  "\033[1;31m"

@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/analysis/model.h"
+#include "daemon/profile/trial.h"
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
 #include "daemon/run/run.h"

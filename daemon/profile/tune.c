@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/analysis/model.h"
+
 #define NR_LAST       4 /* trials in turn at the end */
 #define NR_SEARCH     (NP_TUNE_TRIALS - NR_LAST)
 #define MIN_GAIN      0.01

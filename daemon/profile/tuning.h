@@ -3,6 +3,7 @@
 #ifndef NP_TUNING_H
 #define NP_TUNING_H
 
+#include "daemon/profile/trial.h"
 #include "loader/base/json.h"
 #include "daemon/profile/tune.h"
 

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/analysis/model.h"
 #include "daemon/analysis/profile_fields.h"
 #include "daemon/run/run_folder.h"
 #include "daemon/ui/progress_fields.h"

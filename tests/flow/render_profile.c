@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/profile/trial.h"
 #include "tests/unit/made_profile.h"
 
 static int find(const char *name)

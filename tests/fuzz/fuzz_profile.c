@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/analysis/profile.h"
+#include "daemon/profile/trial.h"
 
 static void tell(const struct np_profile *profile, const char *json, int width)
 {

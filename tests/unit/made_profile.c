@@ -2,6 +2,7 @@
 #include "tests/unit/made_profile.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define RATE    1730.0

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/analysis/model.h"
 #include "daemon/profile/compare.h"
 #include "tests/test.h"
 #include "tests/unit/made_pipeline.h"

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/analysis/model.h"
+#include "daemon/profile/trial.h"
 #include "daemon/analysis/words.h"
 #include "tests/test.h"
 #include "tests/unit/made_pipeline.h"

@@ -2,6 +2,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "daemon/analysis/model.h"
+#include "daemon/profile/trial.h"
 #include "tests/test.h"
 #include "tests/unit/made_pipeline.h"
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/analysis/model.h"
 #include "tests/test.h"
 #include "tests/unit/made_pipeline.h"
 

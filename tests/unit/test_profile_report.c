@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/profile/trial.h"
 #include "loader/base/json.h"
 #include "daemon/analysis/profile_fields.h"
 #include "daemon/analysis/words.h"

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/analysis/model.h"
 #include "daemon/run/runs_live.h"
 #include "daemon/ui/progress_fields.h"
 #include "loader/base/json.h"

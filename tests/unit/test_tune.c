@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/analysis/model.h"
 #include "daemon/profile/tune.h"
 #include "tests/test.h"
 
