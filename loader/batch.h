@@ -1,5 +1,5 @@
-/* What a batch looks like in memory, and how each of its rows came about. Shared by the
- * loader that fills it and the trainer that takes it. */
+/* What samples and a batch of them look like in memory, and how each row came about. Shared by
+ * source/ and pixels/, and by the loader that fills a batch and the trainer that takes it. */
 #ifndef NP_BATCH_H
 #define NP_BATCH_H
 
@@ -16,6 +16,15 @@ static inline size_t np_batch_row_bytes(const struct np_batch_shape *shape)
 {
     return (size_t)shape->height * (size_t)shape->width * (size_t)shape->channels;
 }
+
+/* How raw pixels without a header lie (CIFAR, IDX); kind NP_RAW_NONE: samples are sniffed.
+ * NP_RAW_SYNTH: no bytes anywhere; a sample is its number, drawn from seed (base/synth.h). */
+enum np_raw_kind { NP_RAW_NONE, NP_RAW_HWC, NP_RAW_CHW, NP_RAW_SYNTH };
+struct np_raw {
+    enum np_raw_kind kind;
+    int height, width, channels;
+    uint64_t seed; /* NP_RAW_SYNTH */
+};
 
 enum np_border { NP_BORDER_ZERO, NP_BORDER_REFLECT };
 enum np_filter { NP_FILTER_BILINEAR, NP_FILTER_BICUBIC, NP_FILTER_NEAREST };

@@ -6,7 +6,7 @@
 #include "loader/base/mem.h"
 #include "loader/pixels/codec.h"
 #include "loader/pack/pack.h"
-#include "loader/source/synth.h"
+#include "loader/base/synth.h"
 
 #define QUALITY     90
 #define ZSTD_LEVEL  3

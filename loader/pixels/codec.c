@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "loader/base/mem.h"
-#include "loader/source/synth.h"
+#include "loader/base/synth.h"
 #include "loader/pixels/codec_convert.h"
 #include "loader/pixels/geometry.h"
 

@@ -9,19 +9,10 @@
 
 #include "loader/base/err.h"
 #include "loader/batch.h"
-#include "loader/source/index.h"
+#include "loader/pixels/geometry.h"
 
 #define NP_MAX_SIDE   65500          /* pixels; JPEG's own limit */
 #define NP_MAX_PIXELS (178956970ull) /* loader.max_pixels, if not said; Pillow's, twice 89478485 */
-
-/* Decoded pixels: u8, interleaved (height, width, channels). Owned by the codec's state
- * and valid until its next call. origin_* is where pixel (0, 0) lies in the source. */
-struct np_pixels {
-    const uint8_t *data;
-    int width, height, channels;
-    ptrdiff_t stride; /* bytes from row to row */
-    int origin_x, origin_y;
-};
 
 struct np_image_info {
     int width, height, channels; /* of the file: 1, 3 or 4 */

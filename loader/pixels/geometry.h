@@ -4,7 +4,18 @@
 #ifndef NP_GEOMETRY_H
 #define NP_GEOMETRY_H
 
+#include <stddef.h>
+
 #include "loader/batch.h"
+
+/* Decoded pixels: u8, interleaved (height, width, channels). Owned by the codec's state
+ * and valid until its next call. origin_* is where pixel (0, 0) lies in the source. */
+struct np_pixels {
+    const uint8_t *data;
+    int width, height, channels;
+    ptrdiff_t stride; /* bytes from row to row */
+    int origin_x, origin_y;
+};
 
 #define NP_RESIZE_BITS 22 /* of a weight behind the point */
 

@@ -4,7 +4,8 @@
 #ifndef NP_RESIZE_H
 #define NP_RESIZE_H
 
-#include "loader/pixels/codec.h"
+#include "loader/base/err.h"
+#include "loader/pixels/geometry.h"
 
 struct np_resizer; /* coefficient tables and scratch of one thread */
 struct np_resizer *np_resizer_new(struct np_err *err); /* NULL: no memory */

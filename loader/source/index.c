@@ -11,6 +11,13 @@
 
 #include "loader/base/mem.h"
 
+void np_index_builder_free(struct np_index_builder *builder)
+{
+    if (builder)
+        np_free(builder->slots);
+    np_free(builder);
+}
+
 void np_index_free(struct np_index *index)
 {
     if (!index)

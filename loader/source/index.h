@@ -11,6 +11,7 @@
 
 #include "loader/base/err.h"
 #include "loader/base/io.h"
+#include "loader/batch.h"
 
 enum np_packing { NP_PACKING_NONE, NP_PACKING_ZSTD }; /* of an extent */
 
@@ -27,15 +28,6 @@ struct np_record {
     uint32_t has_crc : 1;
     uint32_t packing : 4; /* enum np_packing */
     uint32_t unused : 4;
-};
-
-/* How raw pixels without a header lie (CIFAR, IDX); kind NP_RAW_NONE: samples are sniffed.
- * NP_RAW_SYNTH: no bytes anywhere; sample number record.offset is drawn from seed (synth.h). */
-enum np_raw_kind { NP_RAW_NONE, NP_RAW_HWC, NP_RAW_CHW, NP_RAW_SYNTH };
-struct np_raw {
-    enum np_raw_kind kind;
-    int height, width, channels;
-    uint64_t seed; /* NP_RAW_SYNTH */
 };
 
 struct np_index; /* immutable once opened or finished */

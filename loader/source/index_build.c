@@ -9,17 +9,6 @@
 
 #include "loader/base/mem.h"
 
-struct np_index_builder {
-    uint64_t records_cap, blocks_cap, names_cap;
-    uint64_t stamps_cap, paths_cap, classes_cap;
-    int *slots; /* hash table of class numbers, -1: free */
-    int nr_slots;
-    bool numbered;  /* np_index_set_numbered() */
-    int last_class; /* the one most samples ask for again */
-    char last_name[NP_MAX_NAME + 1];
-    int last_length;
-};
-
 struct np_index *np_index_new(void)
 {
     struct np_index *index = np_try_alloc(sizeof(*index), NULL);
@@ -34,35 +23,6 @@ struct np_index *np_index_new(void)
     return index;
 }
 
-void np_index_builder_free(struct np_index_builder *builder)
-{
-    if (builder)
-        np_free(builder->slots);
-    np_free(builder);
-}
-
-/* Makes room for `want` items of `bytes` in *array, doubling. */
-static int grow(void *array, uint64_t *cap, uint64_t used, uint64_t want, size_t bytes)
-{
-    void **place = array;
-    uint64_t more = *cap ? *cap : 64;
-    void *larger;
-
-    if (want <= *cap)
-        return 0;
-    while (more < want)
-        more *= 2;
-    larger = np_try_array(more, bytes, NULL);
-    if (!larger)
-        return -ENOMEM;
-    if (used)
-        memcpy(larger, *place, used * bytes);
-    np_free(*place);
-    *place = larger;
-    *cap = more;
-    return 0;
-}
-
 int np_index_add_file(struct np_index *index, const char *path, uint64_t bytes, uint64_t mtime_ns)
 {
     struct np_index_builder *builder = index->builder;
@@ -70,8 +30,8 @@ int np_index_add_file(struct np_index *index, const char *path, uint64_t bytes, 
     char *copy;
 
     assert(builder && path[0] == '/');
-    if (grow(&index->stamps, &builder->stamps_cap, n, n + 1, sizeof(*index->stamps)) ||
-        grow(&index->paths, &builder->paths_cap, n, n + 1, sizeof(*index->paths)))
+    if (np_try_grow(&index->stamps, &builder->stamps_cap, n + 1, sizeof(*index->stamps), NULL) ||
+        np_try_grow(&index->paths, &builder->paths_cap, n + 1, sizeof(*index->paths), NULL))
         return -ENOMEM;
     copy = np_try_strdup(path, NULL);
     if (!copy)
@@ -139,7 +99,8 @@ int np_index_add_class(struct np_index *index, const char *name)
     if (builder->slots[slot] < 0) {
         if (index->nr_classes >= NP_MAX_CLASSES)
             return -E2BIG;
-        if (grow(&index->classes, &builder->classes_cap, n, n + 1, sizeof(*index->classes)))
+        if (np_try_grow(
+                &index->classes, &builder->classes_cap, n + 1, sizeof(*index->classes), NULL))
             return -ENOMEM;
         copy = np_try_strdup(name, NULL);
         if (!copy)
@@ -177,8 +138,8 @@ static int add_name(struct np_index *index, const char *name)
         front++;
     while (back < most - front && end[-1 - back] == last_end[-1 - back])
         back++;
-    if (grow(&index->names, &builder->names_cap, index->names_bytes,
-            index->names_bytes + NP_MAX_NAME + 16, 1))
+    if (np_try_grow(
+            &index->names, &builder->names_cap, index->names_bytes + NP_MAX_NAME + 16, 1, NULL))
         return -ENOMEM;
     to = put_varint(index->names + index->names_bytes, (unsigned)front);
     to = put_varint(to, (unsigned)back);
@@ -199,8 +160,8 @@ int np_index_add(struct np_index *index, const struct np_record *record, const c
 
     if (n >= UINT32_MAX)
         return -E2BIG;
-    if (grow(&index->records, &builder->records_cap, n, n + 1, sizeof(*record)) ||
-        grow(&index->blocks, &builder->blocks_cap, block, block + 1, sizeof(*index->blocks)))
+    if (np_try_grow(&index->records, &builder->records_cap, n + 1, sizeof(*record), NULL) ||
+        np_try_grow(&index->blocks, &builder->blocks_cap, block + 1, sizeof(*index->blocks), NULL))
         return -ENOMEM;
     code = add_name(index, name);
     if (code)

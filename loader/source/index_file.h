@@ -46,7 +46,17 @@ struct np_index_stamp {
     uint64_t bytes, mtime_ns;
 };
 
-struct np_index_builder; /* index_build.c */
+/* While an index is built: room of its arrays, and what was added last. */
+struct np_index_builder {
+    size_t records_cap, blocks_cap, names_cap;
+    size_t stamps_cap, paths_cap, classes_cap;
+    int *slots; /* hash table of class numbers, -1: free */
+    int nr_slots;
+    bool numbered;  /* np_index_set_numbered() */
+    int last_class; /* the one most samples ask for again */
+    char last_name[NP_MAX_NAME + 1];
+    int last_length;
+};
 
 struct np_index {
     struct np_record *records; /* (nr_samples) */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "loader/source/source_scan.h"
-#include "loader/source/synth.h"
+#include "loader/base/synth.h"
 
 static int scan(const struct np_source_options *options, struct np_index *index,
     const struct np_source_progress *progress, struct np_err *err)

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "loader/base/mem.h"
-#include "loader/source/synth.h"
+#include "loader/base/synth.h"
 #include "tests/test.h"
 #include "tests/unit/made_sets.h"
 

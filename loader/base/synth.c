@@ -1,6 +1,6 @@
 /* Drawn shapes. Each is a distance function in its own coordinates (1: its radius); coverage of a
  * pixel is the distance to the outline, which gives soft edges for one evaluation a pixel. */
-#include "loader/source/synth.h"
+#include "loader/base/synth.h"
 
 #include <math.h>
 
