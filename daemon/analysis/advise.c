@@ -39,7 +39,6 @@ static void advise_cache(const struct np_model *model, const char *kind, uint64_
     const char *what, struct np_advice *advice)
 {
     struct np_knobs knobs = model->knobs;
-    char size[NP_TELLING_BYTES];
 
     snprintf(knobs.cache, sizeof(knobs.cache), "%s", kind);
     snprintf(advice->key, sizeof(advice->key), "loader.cache");
@@ -49,7 +48,7 @@ static void advise_cache(const struct np_model *model, const char *kind, uint64_
     advice->memory_bytes = bytes;
     snprintf(advice->text, sizeof(advice->text),
         "keep %s in memory (%s); it pays from the second epoch on", what,
-        np_words_size(bytes, size));
+        np_words_size(bytes).text);
 }
 
 /* Into what a cache without a size of its own gets (loader.c), and half of what is free. */

@@ -174,7 +174,7 @@ static void write_details(struct np_json *json, const struct np_profile *profile
 static void write_report(struct np_json *json, const struct np_profile *profile)
 {
     static const char *const where[] = {"compute", "wait", "checkpoints", "else"};
-    struct np_words_part parts[NP_TELLING_PARTS];
+    struct np_words_part parts[NP_WORDS_PARTS];
     int n = np_words_parts(profile, parts);
     char text[256];
 

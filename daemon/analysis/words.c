@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,107 +11,105 @@
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 
-/* 1234567 -> "1,234,567" */
-static void group_digits(double value, char text[NP_TELLING_BYTES])
+static struct np_words words(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static struct np_words words(const char *format, ...)
 {
-    char digits[NP_TELLING_BYTES];
-    int n = snprintf(digits, sizeof(digits), "%.0f", value), at = 0;
+    struct np_words words;
+    va_list args;
 
-    for (int i = 0; i < n; i++) {
-        if (i > 0 && (n - i) % 3 == 0)
-            text[at++] = ',';
-        text[at++] = digits[i];
-    }
-    text[at] = '\0';
+    va_start(args, format);
+    vsnprintf(words.text, sizeof(words.text), format, args);
+    va_end(args);
+    return words;
 }
 
-char *np_words_rate(double rate, char text[NP_TELLING_BYTES])
+/* 1234567 -> "1,234,567" */
+static struct np_words grouped(double value)
+{
+    const struct np_words digits = words("%.0f", value);
+    struct np_words grouped;
+    int at = 0;
+
+    for (int i = 0, n = (int)strlen(digits.text); i < n; i++) {
+        if (i > 0 && (n - i) % 3 == 0)
+            grouped.text[at++] = ',';
+        grouped.text[at++] = digits.text[i];
+    }
+    grouped.text[at] = '\0';
+    return grouped;
+}
+
+struct np_words np_words_rate(double rate)
 {
     if (!isfinite(rate))
-        snprintf(text, NP_TELLING_BYTES, "no limit");
-    else if (rate < 0 || rate >= 1e12)
-        snprintf(text, NP_TELLING_BYTES, "%.3g", rate);
-    else if (rate < 99.95)
-        snprintf(text, NP_TELLING_BYTES, rate < 9.995 ? "%.2f" : "%.1f", rate);
-    else
-        group_digits(rate, text);
-    return text;
+        return words("no limit");
+    if (rate < 0 || rate >= 1e12)
+        return words("%.3g", rate);
+    return rate < 9.995 ? words("%.2f", rate) : rate < 99.95 ? words("%.1f", rate) : grouped(rate);
 }
 
 /* Three digits at most, without a point that says nothing. */
-static void three_digits(double value, char text[NP_TELLING_BYTES])
+static struct np_words three_digits(double value)
 {
-    snprintf(text, NP_TELLING_BYTES, value < 9.95 ? "%.1f" : value < 1e9 ? "%.0f" : "%.3g", value);
+    return value < 9.95  ? words("%.1f", value)
+           : value < 1e9 ? words("%.0f", value)
+                         : words("%.3g", value);
 }
 
-char *np_words_time(double seconds, char text[NP_TELLING_BYTES])
+struct np_words np_words_time(double seconds)
 {
-    double value = seconds < 1e-3 ? seconds * 1e6 : seconds < 1 ? seconds * 1e3 : seconds;
-    char digits[NP_TELLING_BYTES];
-
-    three_digits(value, digits);
-    snprintf(text, NP_TELLING_BYTES, "%.20s %s", digits,
-        seconds < 1e-3 ? "µs"
-        : seconds < 1  ? "ms"
-                       : "s");
-    return text;
+    if (seconds < 1e-3)
+        return words("%.20s µs", three_digits(seconds * 1e6).text);
+    if (seconds < 1)
+        return words("%.20s ms", three_digits(seconds * 1e3).text);
+    return words("%.20s s", three_digits(seconds).text);
 }
 
-char *np_words_share(double share, char text[NP_TELLING_BYTES])
+struct np_words np_words_share(double share)
 {
-    double percent = share * 100;
+    const double percent = share * 100;
 
     if (!isfinite(percent) || fabs(percent) >= 1e6)
-        snprintf(text, NP_TELLING_BYTES, "-");
-    else
-        snprintf(text, NP_TELLING_BYTES, fabs(percent) < 9.95 && percent != 0 ? "%.1f%%" : "%.0f%%",
-            percent);
-    return text;
+        return words("-");
+    return words("%.*f%%", fabs(percent) < 9.95 && percent != 0, percent);
 }
 
-char *np_words_size(uint64_t bytes, char text[NP_TELLING_BYTES])
+struct np_words np_words_size(uint64_t bytes)
 {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double value = (double)bytes;
     size_t unit = 0;
-    char digits[NP_TELLING_BYTES];
 
     for (; value >= 999.5 && unit + 1 < sizeof(units) / sizeof(*units); unit++)
         value /= 1024;
-    three_digits(value, digits);
     if (unit == 0)
-        snprintf(digits, sizeof(digits), "%.0f", value);
-    snprintf(text, NP_TELLING_BYTES, "%.20s %s", digits, units[unit]);
-    return text;
+        return words("%.0f bytes", value);
+    return words("%.20s %s", three_digits(value).text, units[unit]);
 }
 
-char *np_words_gain(double gain, char text[NP_TELLING_BYTES])
+struct np_words np_words_gain(double gain)
 {
     if (!isfinite(gain) || gain >= 1e6)
-        snprintf(text, NP_TELLING_BYTES, "no limit");
-    else
-        snprintf(text, NP_TELLING_BYTES, gain < 9.995 ? "%.2fx" : "%.0fx", gain);
-    return text;
+        return words("no limit");
+    return words(gain < 9.995 ? "%.2fx" : "%.0fx", gain);
 }
 
-char *np_words_spread(double gain, double noise, char text[NP_TELLING_BYTES])
+struct np_words np_words_spread(double gain, double noise)
 {
-    double spread = gain * noise;
+    const double spread = gain * noise;
 
-    text[0] = '\0';
-    if (noise > 0 && isfinite(spread))
-        snprintf(text, NP_TELLING_BYTES, gain < 9.995 ? " ±%.2f" : " ±%.0f", fmin(spread, 1e6));
-    return text;
+    if (!(noise > 0) || !isfinite(spread))
+        return words("%s", "");
+    return words(gain < 9.995 ? " ±%.2f" : " ±%.0f", fmin(spread, 1e6));
 }
 
-char *np_words_loud(enum np_stage stage, char text[NP_TELLING_BYTES])
+struct np_words np_words_loud(enum np_stage stage)
 {
-    size_t n = 0;
+    struct np_words loud = words("%s", np_stage_names[stage]);
 
-    for (const char *name = np_stage_names[stage]; name[n] && n + 1 < NP_TELLING_BYTES; n++)
-        text[n] = (char)toupper((unsigned char)name[n]);
-    text[n] = '\0';
-    return text;
+    for (char *at = loud.text; *at; at++)
+        *at = (char)toupper((unsigned char)*at);
+    return loud;
 }
 
 /* --- rows ------------------------------------------------------------------------------------- */
@@ -225,8 +224,7 @@ static double compute_s(const struct np_observation *observation)
     return observation->stages[NP_STAGE_STEP].work_s;
 }
 
-int np_words_parts(
-    const struct np_profile *profile, struct np_words_part ret_parts[NP_TELLING_PARTS])
+int np_words_parts(const struct np_profile *profile, struct np_words_part ret_parts[NP_WORDS_PARTS])
 {
     const struct np_observation *observation = &profile->observation;
     double seconds = observation->seconds, rest = 1;
@@ -254,64 +252,55 @@ int np_words_parts(
 void np_words_cost(const struct np_profile *profile, char *text, size_t bytes)
 {
     const struct np_advice *advice = &profile->verdict.advice;
-    double idle = profile->model.cores -
-                  profile->observation.process_cpu_s / fmax(profile->observation.seconds, 1e-9);
-    char cores[32] = "", size[NP_TELLING_BYTES];
+    const struct np_observation *seen = &profile->observation;
+    const double idle = profile->model.cores - seen->process_cpu_s / fmax(seen->seconds, 1e-9);
+    const bool takes_cores = fabs(advice->cores) >= 0.05;
+    const struct np_words cores =
+        takes_cores ? words("%+.1f cores", advice->cores) : words("%s", "");
+    const struct np_words left = advice->cores >= 0.05 && isfinite(idle)
+                                     ? words("; %.1f idle", fmax(0, idle))
+                                     : words("%s", "");
 
-    text[0] = '\0';
-    if (fabs(advice->cores) >= 0.05)
-        snprintf(cores, sizeof(cores), "%+.1f cores", advice->cores);
-    if (cores[0] && advice->memory_bytes)
-        snprintf(text, bytes, "%s, +%s", cores, np_words_size(advice->memory_bytes, size));
-    else if (advice->memory_bytes)
-        snprintf(text, bytes, "+%s", np_words_size(advice->memory_bytes, size));
+    if (advice->memory_bytes)
+        snprintf(text, bytes, "%s%s+%s%s", cores.text, takes_cores ? ", " : "",
+            np_words_size(advice->memory_bytes).text, left.text);
     else
-        snprintf(text, bytes, "%s", cores);
-    if (advice->cores >= 0.05 && isfinite(idle) && strlen(text) < bytes)
-        snprintf(text + strlen(text), bytes - strlen(text), "; %.1f idle", fmax(0, idle));
+        snprintf(text, bytes, "%s%s", cores.text, left.text);
 }
 
-static void tell_checkpoints(const struct np_profile *profile, char *text, size_t bytes)
+/* "1.1 s every 500 steps = 0.4% of the time" */
+static void checkpoint_note(const struct np_profile *profile, char *text, size_t bytes)
 {
-    char each[NP_TELLING_BYTES] = "", share[NP_TELLING_BYTES], every[48] = "";
+    const double each = profile->observation.checkpoint_each_s,
+                 steps = profile->knobs.checkpoint_steps;
+    const struct np_words every =
+        steps >= 1 ? words(" every %.0f steps", fmin(steps, 1e9)) : words("%s", "");
 
-    if (profile->observation.checkpoint_each_s > 0)
-        np_words_time(profile->observation.checkpoint_each_s, each);
-    if (profile->knobs.checkpoint_steps >= 1)
-        snprintf(
-            every, sizeof(every), " every %.0f steps", fmin(profile->knobs.checkpoint_steps, 1e9));
-    np_words_share(profile->model.checkpoint_share, share);
-    snprintf(
-        text, bytes, "%s%s%s%s of the time", each, every, each[0] || every[0] ? " = " : "", share);
+    snprintf(text, bytes, "%s%s%s%s of the time", each > 0 ? np_words_time(each).text : "",
+        every.text, each > 0 || steps >= 1 ? " = " : "",
+        np_words_share(profile->model.checkpoint_share).text);
 }
 
 void np_words_note(
     const struct np_profile *profile, const struct np_words_row *row, char *text, size_t bytes)
 {
-    char share[NP_TELLING_BYTES];
-
     text[0] = '\0';
     if (row->shares)
         snprintf(text, bytes, "in the same %d reader%s", profile->knobs.readers,
             profile->knobs.readers == 1 ? "" : "s");
     else if (row->stage == NP_STAGE_CHECKPOINT)
-        tell_checkpoints(profile, text, bytes);
+        checkpoint_note(profile, text, bytes);
     else if (row->stage == NP_STAGE_BATCH && profile->model.coupling < 1)
         snprintf(
-            text, bytes, "hand-over costs %s", np_words_share(1 - profile->model.coupling, share));
+            text, bytes, "hand-over costs %s", np_words_share(1 - profile->model.coupling).text);
 }
 
 void np_words_trust(const struct np_profile *profile, char *text, size_t bytes)
 {
-    char noise[NP_TELLING_BYTES], cost[NP_TELLING_BYTES];
-    char noise_text[64] = "noise not measured", cost_text[64] = "profiler's cost not measured";
+    const double noise = profile->noise, cost = profile->overhead;
 
-    if (profile->noise > 0)
-        snprintf(noise_text, sizeof(noise_text), "noise ±%s (A/A)",
-            np_words_share(profile->noise, noise));
-    if (profile->overhead != 0)
-        snprintf(cost_text, sizeof(cost_text), "profiler's cost %s",
-            np_words_share(profile->overhead, cost));
-    snprintf(text, bytes, "%s · %s · other tenants %.1f cores", noise_text, cost_text,
+    snprintf(text, bytes, "%s%s%s · profiler's cost %s · other tenants %.1f cores",
+        noise > 0 ? "noise ±" : "noise not measured", noise > 0 ? np_words_share(noise).text : "",
+        noise > 0 ? " (A/A)" : "", cost != 0 ? np_words_share(cost).text : "not measured",
         fmin(profile->observation.other_cores, 1e6));
 }

@@ -1,4 +1,4 @@
-/* What the screen and the page both tell of a profile: its rows, its sentences, and numbers as people
+/* What the terminal and profile.html both say of a profile: its rows, its sentences, and numbers as people
  * read them. Pure; any thread. */
 #ifndef NP_WORDS_H
 #define NP_WORDS_H
@@ -8,9 +8,8 @@
 struct np_words_row {
     enum np_stage stage;
     const char *name;
-    bool limiter; /* of a limited profile */
-    bool
-        shares; /* runs in the reader threads together with another row, whose bar is its own too */
+    bool limiter;    /* of a limited profile */
+    bool shares;     /* of reader stages all but one: that one's bar is theirs too */
     double ceiling;  /* images a second; INFINITY: this row has no bar */
     double could_do; /* the same, also where the bar is another row's */
     double busy;     /* share of what it runs on */
@@ -32,9 +31,9 @@ struct np_words_part {
     enum np_stage stage; /* of a wait */
     double share;
 };
-#define NP_TELLING_PARTS (NP_NR_STAGES + 3)
+#define NP_WORDS_PARTS (NP_NR_STAGES + 3)
 int np_words_parts(
-    const struct np_profile *profile, struct np_words_part ret_parts[NP_TELLING_PARTS]);
+    const struct np_profile *profile, struct np_words_part ret_parts[NP_WORDS_PARTS]);
 
 /* Of what a change costs: "+1.3 cores, +96 MiB; 4.0 cores are idle"; "": nothing. */
 void np_words_cost(const struct np_profile *profile, char *text, size_t bytes);
@@ -45,17 +44,18 @@ void np_words_note(
 /* "noise ±1.8% (A/A) · profiler 0.3% · other tenants 0.1 cores". */
 void np_words_trust(const struct np_profile *profile, char *text, size_t bytes);
 
-/* Each writes at most 32 bytes into text and returns it: "1,730", "48.2", "no limit"; "148 ms"; "0.4%",
- * "63%"; "96 MiB"; "1.65x". */
-#define NP_TELLING_BYTES 32
-char *np_words_rate(double rate, char text[NP_TELLING_BYTES]);
-char *np_words_time(double seconds, char text[NP_TELLING_BYTES]);
-char *np_words_share(double share, char text[NP_TELLING_BYTES]);
-char *np_words_size(uint64_t bytes, char text[NP_TELLING_BYTES]);
-char *np_words_gain(double gain, char text[NP_TELLING_BYTES]);
-/* " ±0.03": what noise makes of a gain; "": not known. */
-char *np_words_spread(double gain, double noise, char text[NP_TELLING_BYTES]);
-/* A stage's name in capitals. */
-char *np_words_loud(enum np_stage stage, char text[NP_TELLING_BYTES]);
+/* A number or a name as text; `np_words_rate(rate).text` lasts to the end of the full expression. "1,730", "48.2",
+ * "no limit"; "148 ms"; "0.4%", "63%"; "96 MiB"; "1.65x"; " ±0.03", what noise makes of a gain, or "" where it is not
+ * known; a stage's name in capitals. */
+struct np_words {
+    char text[32];
+};
+struct np_words np_words_rate(double rate);
+struct np_words np_words_time(double seconds);
+struct np_words np_words_share(double share);
+struct np_words np_words_size(uint64_t bytes);
+struct np_words np_words_gain(double gain);
+struct np_words np_words_spread(double gain, double noise);
+struct np_words np_words_loud(enum np_stage stage);
 
 #endif

@@ -86,24 +86,23 @@ static void find_stage(
 static void tell(
     const struct np_profile *then, const struct np_profile *now, struct np_comparison *comparison)
 {
-    char a[NP_TELLING_BYTES], b[NP_TELLING_BYTES], name[NP_TELLING_BYTES];
+    const struct np_words was = np_words_rate(then->model.rate),
+                          is = np_words_rate(now->model.rate);
     const double before = stage_cost(&then->model, comparison->stage);
     const double after = stage_cost(&now->model, comparison->stage);
 
-    np_words_rate(then->model.rate, a);
-    np_words_rate(now->model.rate, b);
     if (comparison->regressed)
         snprintf(comparison->text, sizeof(comparison->text),
             "slower: %s img/s were %s (%+.1f%%, more than the %.1f%% that may be chance), by %s: "
             "an "
             "image takes %.1f us of it, %.1f then",
-            b, a, 100 * comparison->change, 100 * comparison->least,
-            np_words_loud(comparison->stage, name), 1e6 * after, 1e6 * before);
+            is.text, was.text, 100 * comparison->change, 100 * comparison->least,
+            np_words_loud(comparison->stage).text, 1e6 * after, 1e6 * before);
     else
         snprintf(comparison->text, sizeof(comparison->text),
             "%s: %s img/s, %s then (%+.1f%%; up to %.1f%% may be chance)",
-            comparison->change > comparison->least ? "faster" : "as fast as then", b, a,
-            100 * comparison->change, 100 * comparison->least);
+            comparison->change > comparison->least ? "faster" : "as fast as then", is.text,
+            was.text, 100 * comparison->change, 100 * comparison->least);
 }
 
 int np_profile_compare(const struct np_profile *then, const struct np_profile *now,

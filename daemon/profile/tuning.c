@@ -171,14 +171,12 @@ static void print_trial(const struct np_tuning *tuning, int i, FILE *out)
     const struct np_tuned *tuned = &tuning->tuned;
     const struct np_tune_trial *trial = &tuned->trials[i];
     const struct np_knobs *knobs = &trial->knobs;
-    char rate[NP_TELLING_BYTES], predicted[NP_TELLING_BYTES];
 
     fprintf(out, " %7d %6d %9d  %-8s %-6s", knobs->readers, knobs->depth, knobs->prefetch,
         knobs->cache, knobs->io);
     if (trial->rate > 0)
-        fprintf(out, " %9s %+7.1f%% %11s  %s\n", np_words_rate(trial->rate, rate),
-            100 * (trial->rate / tuned->trials[0].rate - 1),
-            np_words_rate(trial->predicted, predicted),
+        fprintf(out, " %9s %+7.1f%% %11s  %s\n", np_words_rate(trial->rate).text,
+            100 * (trial->rate / tuned->trials[0].rate - 1), np_words_rate(trial->predicted).text,
             equal(knobs, &tuned->base)       ? "as it is"
             : tuning->fills[i]               ? "its cache still fills"
             : equal(knobs, &tuning->advised) ? "as advised"
@@ -218,11 +216,10 @@ static void print_outcome(const struct np_tuning *tuning, FILE *out)
 {
     const struct np_tuned *tuned = &tuning->tuned;
     const int best = untried(tuning);
-    char rate[NP_TELLING_BYTES];
 
     if (tuned->better)
         fprintf(out, " TUNED: %s img/s, %+.1f%% in turn with the config as it is\n",
-            np_words_rate(tuned->best_rate, rate), 100 * (tuned->best_rate / tuned->base_rate - 1));
+            np_words_rate(tuned->best_rate).text, 100 * (tuned->best_rate / tuned->base_rate - 1));
     else
         fprintf(out, " TUNED: nothing%s is better beyond noise (%.1f%%)%s\n",
             best >= 0 ? " that could be tried" : "", 100 * tuned->least,
@@ -231,7 +228,7 @@ static void print_outcome(const struct np_tuning *tuning, FILE *out)
         fprintf(out,
             " NOT TRIED: loader.cache: %s pays from the second epoch on, which no trial reached; "
             "%s img/s are predicted\n",
-            tuned->trials[best].knobs.cache, np_words_rate(tuned->trials[best].predicted, rate));
+            tuned->trials[best].knobs.cache, np_words_rate(tuned->trials[best].predicted).text);
 }
 
 void np_tuning_print(const struct np_tuning *tuning, FILE *out)

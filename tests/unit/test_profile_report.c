@@ -124,14 +124,14 @@ Test(profile_screen, the_first_line_is_the_verdict_and_one_row_is_marked)
 {
     struct np_ribbon ribbon[MADE_RIBBON];
     struct np_profile profile;
-    char name[NP_TELLING_BYTES], want[64];
+    char want[64];
 
     for (int which = 0; which < NP_NR_STAGES; which++) {
         made_profile(which, &profile, ribbon);
         char *text = screen_of(&profile, 80, false);
-        snprintf(want, sizeof(want), " LIMIT:  %s ", np_words_loud((enum np_stage)which, name));
+        snprintf(want, sizeof(want), " LIMIT:  %s ", np_words_loud((enum np_stage)which).text);
         cr_expect(strncmp(text, want, strlen(want)) == 0);
-        snprintf(want, sizeof(want), "\n >%s", name);
+        snprintf(want, sizeof(want), "\n >%s", np_words_loud((enum np_stage)which).text);
         bool marked = is_marked_once(text, want);
         free(text);
         cr_expect(marked);
@@ -218,32 +218,30 @@ Test(profile_screen, a_cache_that_did_not_fill_was_not_tried)
 
 Test(profile_screen, numbers_are_read_at_a_glance)
 {
-    char text[NP_TELLING_BYTES];
-
-    cr_expect(strcmp(np_words_rate(1730.4, text), "1,730") == 0);
-    cr_expect(strcmp(np_words_rate(1234567, text), "1,234,567") == 0);
-    cr_expect(strcmp(np_words_rate(999.7, text), "1,000") == 0);
-    cr_expect(strcmp(np_words_rate(48.21, text), "48.2") == 0);
-    cr_expect(strcmp(np_words_rate(0.354, text), "0.35") == 0);
-    cr_expect(strcmp(np_words_rate(INFINITY, text), "no limit") == 0);
-    cr_expect(strcmp(np_words_rate(1e300, text), "1e+300") == 0);
-    cr_expect(strcmp(np_words_time(0.148, text), "148 ms") == 0);
-    cr_expect(strcmp(np_words_time(0.000052, text), "52 µs") == 0);
-    cr_expect(strcmp(np_words_time(1.12, text), "1.1 s") == 0);
-    cr_expect(strcmp(np_words_share(0.0041, text), "0.4%") == 0);
-    cr_expect(strcmp(np_words_share(0.634, text), "63%") == 0);
-    cr_expect(strcmp(np_words_share(0, text), "0%") == 0);
-    cr_expect(strcmp(np_words_size(115u << 20, text), "115 MiB") == 0);
-    cr_expect(strcmp(np_words_size(900, text), "900 bytes") == 0);
-    cr_expect(strcmp(np_words_size(UINT64_MAX, text), "16 EiB") == 0);
-    cr_expect(strcmp(np_words_gain(1.653, text), "1.65x") == 0);
+    cr_expect(strcmp(np_words_rate(1730.4).text, "1,730") == 0);
+    cr_expect(strcmp(np_words_rate(1234567).text, "1,234,567") == 0);
+    cr_expect(strcmp(np_words_rate(999.7).text, "1,000") == 0);
+    cr_expect(strcmp(np_words_rate(48.21).text, "48.2") == 0);
+    cr_expect(strcmp(np_words_rate(0.354).text, "0.35") == 0);
+    cr_expect(strcmp(np_words_rate(INFINITY).text, "no limit") == 0);
+    cr_expect(strcmp(np_words_rate(1e300).text, "1e+300") == 0);
+    cr_expect(strcmp(np_words_time(0.148).text, "148 ms") == 0);
+    cr_expect(strcmp(np_words_time(0.000052).text, "52 µs") == 0);
+    cr_expect(strcmp(np_words_time(1.12).text, "1.1 s") == 0);
+    cr_expect(strcmp(np_words_share(0.0041).text, "0.4%") == 0);
+    cr_expect(strcmp(np_words_share(0.634).text, "63%") == 0);
+    cr_expect(strcmp(np_words_share(0).text, "0%") == 0);
+    cr_expect(strcmp(np_words_size(115u << 20).text, "115 MiB") == 0);
+    cr_expect(strcmp(np_words_size(900).text, "900 bytes") == 0);
+    cr_expect(strcmp(np_words_size(UINT64_MAX).text, "16 EiB") == 0);
+    cr_expect(strcmp(np_words_gain(1.653).text, "1.65x") == 0);
 }
 
 Test(profile_screen, shares_of_a_step_add_up_to_one)
 {
     struct np_ribbon ribbon[MADE_RIBBON];
     struct np_profile profile;
-    struct np_words_part parts[NP_TELLING_PARTS];
+    struct np_words_part parts[NP_WORDS_PARTS];
 
     for (int which = 0; which < NR_MADE_PROFILES; which++) {
         double sum = 0;
