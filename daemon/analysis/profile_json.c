@@ -302,7 +302,7 @@ static int read_ribbon(const struct np_node *list, struct np_profile *profile, s
         return np_err_set(err, -EBADMSG, "\"ribbon\" is not a list");
     profile->ribbon = np_try_array((size_t)list->nr_items, sizeof(*profile->ribbon), err);
     if (!profile->ribbon)
-        return err->code;
+        return -ENOMEM;
     for (int i = 0; i < list->nr_items; i++) {
         if (!read_row(list->items[i], row, 2 + NP_NR_STAGES))
             return np_err_set(

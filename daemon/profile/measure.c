@@ -254,8 +254,6 @@ int np_profile_measure(struct np_rig *rig, const struct np_measure_options *opti
     int code;
 
     profile->ribbon = np_alloc_array(NP_PROFILE_MAX_RIBBON, sizeof(*profile->ribbon));
-    if (!profile->ribbon)
-        return np_err_set(err, -ENOMEM, "out of memory");
     code = trial(&m, NP_TRIAL_S, err);
     if (code < 0)
         return code;

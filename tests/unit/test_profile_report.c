@@ -13,6 +13,7 @@
 #include "daemon/analysis/words.h"
 #include "loader/base/mem.h"
 #include "tests/test.h"
+#include "tests/unit/made_memory.h"
 #include "tests/unit/made_profile.h"
 
 static char *screen_of(const struct np_profile *profile, int width, bool colour)
@@ -434,6 +435,30 @@ Test(profile_json, names_of_a_file_move_no_cursor)
         0);
     cr_assert_str_eq(profile.verdict.advice.text, "a?[2Jb");
     np_profile_fini(&profile);
+}
+
+Test(profile_json, memory_that_runs_out_while_it_is_read_is_told_and_nothing_leaks)
+{
+    struct np_ribbon ribbon[MADE_RIBBON], ribbon_before[MADE_RIBBON];
+    struct np_profile profile, before, again;
+
+    made_profile(NP_STAGE_DECODE, &profile, ribbon);
+    made_profile(NP_STAGE_READ, &before, ribbon_before);
+    profile.before = &before;
+    char *text = np_profile_json(&profile);
+    made_memory_fail(0);
+    cr_assert_eq(np_profile_parse(text, strlen(text), &again, NULL), 0);
+    const int calls = made_memory_calls();
+    np_profile_fini(&again);
+    cr_expect(calls >= 2); /* both ribbons */
+    for (int n = 1; n <= calls; n += n < calls - 8 ? 97 : 1) {
+        struct np_err err = {0};
+        made_memory_fail(n);
+        const int code = np_profile_parse(text, strlen(text), &again, &err);
+        cr_expect_eq(code, -ENOMEM, "%d of %d: %d %s", n, calls, code, err.text);
+    }
+    made_memory_fail(0);
+    free(text);
 }
 
 /* --- profile.html: what is drawn of it is looked at by tests/flow/profile_html.sh ---------------- */
