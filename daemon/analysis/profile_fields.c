@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/analysis/model.h"
 #include "loader/base/text.h"
 
 #define FIELD(type, kind, key, member)                                                             \
@@ -310,4 +311,25 @@ int np_fields_read_observation(
         code = np_fields_read(
             np_node_get(map, "feed"), "feed", np_fields_feed, &observation->feed, err);
     return code;
+}
+
+bool np_fields_read_profile(
+    const struct np_node *pipeline, struct np_profile *ret_profile, char *text, size_t bytes)
+{
+    struct np_observation seen = {0};
+    struct np_knobs knobs = {0};
+
+    if (np_fields_read_observation(pipeline, &seen, NULL) < 0 ||
+        np_fields_read(np_node_get(pipeline, "knobs"), "knobs", np_fields_knobs, &knobs, NULL) <
+            0 ||
+        !(seen.seconds > 0) || knobs.readers <= 0)
+        return false;
+    np_profile_look(&seen, &knobs, ret_profile);
+    text[0] = '\0';
+    for (int s = 0; s < NP_STAGE_CHECKPOINT; s++)
+        if (s != NP_STAGE_BATCH && seen.stages[s].items > 0 &&
+            isinf(np_model_ceiling(&ret_profile->model, (enum np_stage)s, NP_NR_STAGES)))
+            snprintf(text + strlen(text), bytes - strlen(text), "%s%s", *text ? ", " : "",
+                np_stage_names[s]);
+    return true;
 }

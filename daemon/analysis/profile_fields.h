@@ -38,6 +38,10 @@ int np_fields_read(const struct np_node *map, const char *where, const struct np
     void *to, struct np_err *err);
 int np_fields_read_observation(
     const struct np_node *map, struct np_observation *observation, struct np_err *err);
+/* The profile that a `pipeline` line of metrics.jsonl gives (np_profile_look). Sets text to the names of stages without a
+ * ceiling, since no part was measured alone: "read, batch". false: it is not a whole line. */
+bool np_fields_read_profile(
+    const struct np_node *pipeline, struct np_profile *ret_profile, char *text, size_t bytes);
 /* "decode" -> NP_STAGE_DECODE; -1: none of that name. */
 int np_field_stage(const char *name);
 /* A scalar as a number: null is INFINITY. false: something else. */

@@ -1,6 +1,7 @@
 /* `nnpipe top [ID | RUN]`: the running runs, one line each, or one with its stages; once a second, or once. They are
  * those of the service where one answers, else those of the folders below `runs`; both come as the RUNs of
  * docs/SERVICE.md. What is drawn is what was read last. Main thread. */
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -8,11 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/profile/trial.h"
+#include "daemon/analysis/profile_fields.h"
 #include "daemon/client/client.h"
 #include "daemon/client/runs.h"
 #include "daemon/cmd.h"
-#include "daemon/run/runs_live.h"
+#include "daemon/profile/trial.h"
+#include "daemon/run/runs_found.h"
 #include "daemon/ui/terminal.h"
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
@@ -75,6 +77,70 @@ static const struct np_node *run_of(const struct top *top, const char *id)
 
 /* --- reading ------------------------------------------------------------------------------------ */
 
+static void take_line(struct top *top, struct np_node *line)
+{
+    if (line) {
+        np_node_free(top->pipeline);
+        top->pipeline = line;
+    }
+}
+
+/* A folder's run as a RUN, as far as the folder tells. */
+static void write_run(struct np_json *json, const struct np_found_run *run)
+{
+    const struct np_node *knobs = run->pipeline ? np_node_get(run->pipeline, "knobs") : NULL;
+    const char *device = np_node_text(knobs, "device");
+
+    np_json_open(json, NULL, '{');
+    np_json_text(json, "name", run->name);
+    np_json_text(json, "state", np_run_states[run->state]);
+    np_json_int(json, "pid", run->pid);
+    np_json_text(json, "dir", run->dir);
+    np_json_text(json, "assigned", *device ? device : NULL);
+    np_json_open(json, "progress", '{');
+    np_progress_write(json, &run->progress, false);
+    np_json_close(json, '}');
+    np_json_close(json, '}');
+}
+
+static int by_name(const void *left, const void *right)
+{
+    return strcmp(
+        ((const struct np_found_run *)left)->dir, ((const struct np_found_run *)right)->dir);
+}
+
+/* The running runs below `runs`, or the open one and its pipeline. */
+static int take_folders(struct top *top, struct np_node **ret_answer, struct np_err *err)
+{
+    struct np_found_runs runs = {0};
+    struct np_json json = {0};
+    struct np_err unread = {0};
+    int code = np_runs_find(*top->open ? top->open : top->runs, true, &runs, &unread);
+
+    if (code == -ENOENT && !*top->open)
+        code = 0; /* no run was started here */
+    if (runs.nr_runs > 0)
+        qsort(runs.runs, (size_t)runs.nr_runs, sizeof(*runs.runs), by_name);
+    np_json_begin(&json, NULL);
+    np_json_open(&json, "runs", '[');
+    for (int i = 0; i < runs.nr_runs; i++)
+        write_run(&json, &runs.runs[i]);
+    np_json_close(&json, ']');
+    const char *text = np_json_end(&json);
+    if (code < 0)
+        *err = unread;
+    else
+        code = text ? np_json_parse(text, strlen(text), ret_answer, err)
+                    : np_err_set(err, -ENOMEM, "out of memory");
+    if (code == 0 && *top->open && runs.nr_runs == 1) {
+        take_line(top, runs.runs[0].pipeline);
+        runs.runs[0].pipeline = NULL;
+    }
+    np_json_fini(&json);
+    np_runs_free(&runs);
+    return code;
+}
+
 /* The open run, where it is over and so not among the others; a run that was removed is left out. */
 static int take_open(struct top *top, struct np_err *err)
 {
@@ -105,7 +171,7 @@ static int take_runs(struct top *top, struct np_err *err)
         if (code == 0 && answer.status != 304)
             code = np_json_parse(answer.body, answer.bytes, &node, err);
     } else {
-        code = np_live_runs(top->runs, *top->open ? top->open : NULL, &node, err);
+        code = take_folders(top, &node, err);
     }
     if (node) {
         np_node_free(top->answer);
@@ -115,12 +181,16 @@ static int take_runs(struct top *top, struct np_err *err)
     return code < 0 || !top->client ? code : take_open(top, err);
 }
 
-static void take_line(struct top *top, struct np_node *line)
+/* Of lines of a metrics.jsonl, oldest first: the newest pipeline line; NULL: there is none. */
+static const struct np_node *newest_pipeline(const struct np_node *points)
 {
-    if (line) {
-        np_node_free(top->pipeline);
-        top->pipeline = line;
+    for (int i = points && points->kind == NP_NODE_LIST ? points->nr_items - 1 : -1; i >= 0; i--) {
+        const struct np_node *line = points->items[i];
+
+        if (line->kind == NP_NODE_MAP && np_node_is(np_node_get(line, "event"), "pipeline"))
+            return line;
     }
+    return NULL;
 }
 
 /* What is new of the open run's pipeline. Its metrics are its owner's: others see the run's line alone. */
@@ -130,10 +200,6 @@ static int take_pipeline(struct top *top, struct np_err *err)
     char target[RUN_ID + 64];
     int code;
 
-    if (!top->client) {
-        take_line(top, np_live_read_pipeline(top->open));
-        return 0;
-    }
     if (top->next < 0)
         snprintf(
             target, sizeof(target), "/v1/runs/%s/metrics?tail=" TAIL "&most=100000", top->open);
@@ -142,7 +208,7 @@ static int take_pipeline(struct top *top, struct np_err *err)
             (long long)top->next);
     if ((code = np_client_ask_node(top->client, "GET", target, NULL, &answer, err)) < 0)
         return code;
-    take_line(top, np_node_copy(np_live_pipeline(np_node_get(answer, "points"))));
+    take_line(top, np_node_copy(newest_pipeline(np_node_get(answer, "points"))));
     const int64_t next = (int64_t)np_node_number(answer, "next", 0);
     top->next = next < top->next ? -1 : next; /* cut back: its end again, the next time */
     np_node_free(answer);
@@ -161,7 +227,8 @@ static int look(struct top *top, struct np_err *err)
     int code = take_runs(top, &fresh);
 
     top->away = top->client && is_away(code) && top->answer;
-    if (code == 0 && run_of(top, top->open) && (code = take_pipeline(top, &fresh)) == -EREMOTEIO) {
+    if (code == 0 && top->client && run_of(top, top->open) &&
+        (code = take_pipeline(top, &fresh)) == -EREMOTEIO) {
         snprintf(top->said, sizeof(top->said), "%s", fresh.text);
         code = 0;
     }
@@ -257,7 +324,8 @@ static int put_stages(const struct top *top, FILE *out, struct np_err *err)
     if (*np_node_text(run, "reason"))
         fprintf(out, "\n%s\n", np_node_text(run, "reason"));
     fputc('\n', out);
-    if (!top->pipeline || !np_live_profile(top->pipeline, &profile, missing, sizeof(missing))) {
+    if (!top->pipeline ||
+        !np_fields_read_profile(top->pipeline, &profile, missing, sizeof(missing))) {
         fputs("nothing of its pipeline is told yet: a line comes every two seconds of training\n",
             out);
         return 0;
@@ -374,10 +442,8 @@ static bool take_key(struct top *top, int key)
 
 static int run_live(struct top *top, struct np_err *err)
 {
-    int code = look(top, err);
+    int code = np_terminal_open(&top->screen, err);
 
-    if (code == 0)
-        code = np_terminal_open(&top->screen, err);
     if (code < 0)
         return code;
     for (bool ends = false; !ends && code == 0;) {
@@ -412,6 +478,46 @@ static int run_once(struct top *top, struct np_err *err)
     if (!top->json)
         code = *top->open ? put_stages(top, stdout, err) : put_table(top, NULL, 0, stdout, err);
     return code;
+}
+
+/* NULL: no name begins with the word. np_free. */
+static char *find_prefix(const char *runs, const char *word)
+{
+    DIR *folder = *word ? opendir(runs) : NULL;
+    char *found = NULL;
+    time_t newest = 0;
+
+    for (const struct dirent *entry; folder && (entry = readdir(folder));) {
+        struct stat status;
+        char *metrics = np_format("%s/%s/metrics.jsonl", runs, entry->d_name);
+
+        if (strncmp(entry->d_name, word, strlen(word)) == 0 && stat(metrics, &status) == 0 &&
+            (!found || status.st_mtime >= newest)) {
+            np_free(found);
+            found = np_format("%s/%s", runs, entry->d_name);
+            newest = status.st_mtime;
+        }
+        np_free(metrics);
+    }
+    if (folder)
+        closedir(folder);
+    return found;
+}
+
+/* The folder that RUN names: a folder below `runs`, a path, or the beginning of a name below `runs`. np_free. */
+static char *find_folder(const char *runs, const char *word)
+{
+    char *below = strchr(word, '/') ? NULL : np_format("%s/%s", runs, word);
+
+    if (below && access(below, F_OK) == 0)
+        return below;
+    if (below && access(word, F_OK) != 0) {
+        np_free(below);
+        below = find_prefix(runs, word);
+        return below ? below : np_strdup(word);
+    }
+    np_free(below);
+    return np_strdup(word);
 }
 
 /* Does a service answer? A caller that names folders does not ask it. */
@@ -456,12 +562,19 @@ int np_cmd_top(int argc, char **argv)
     top.live = isatty(STDOUT_FILENO) && !once && !top.json;
     top.colour = np_terminal_colour(STDOUT_FILENO);
     if (!has_service(&top, nr ? argv[1] : NULL, socket) && nr) {
-        char *dir = np_live_find(top.runs, argv[1]);
+        char *dir = find_folder(top.runs, argv[1]);
 
         snprintf(top.open, sizeof(top.open), "%s", dir);
+        for (size_t n = strlen(dir); n > 1 && dir[n - 1] == '/'; n--)
+            top.open[n - 1] = '\0';
         np_free(dir);
     }
-    code = top.live ? run_live(&top, &err) : run_once(&top, &err);
+    code = look(&top, &err);
+    if (code == 0 && *top.open && !run_of(&top, top.open))
+        code = np_err_set(&err, -ENOENT, "there is no run %s; `nnpipe %s` shows them", top.open,
+            top.client ? "ls --all" : "runs");
+    if (code == 0)
+        code = top.live ? run_live(&top, &err) : run_once(&top, &err);
     np_node_free(top.pipeline);
     np_node_free(top.answer);
     return np_client_end(top.client, code, &err);

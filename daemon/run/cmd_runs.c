@@ -83,9 +83,9 @@ static void print_json(struct np_json *line, const struct np_found_run *run)
     np_json_text(line, "run_dir", run->dir);
     np_json_text(line, "state", np_run_states[run->state]);
     np_json_text(line, "started_at", *when ? when : NULL);
-    np_json_real(line, "step", run->step);
-    np_json_real(line, "total_steps", run->total_steps);
-    np_json_real(line, "epoch", run->epoch);
+    np_json_real(line, "step", run->progress.step);
+    np_json_real(line, "total_steps", run->progress.total_steps);
+    np_json_real(line, "epoch", run->progress.epoch);
     np_json_real(line, "train_loss", run->train_loss);
     np_json_real(line, "lr", run->lr);
     np_json_text(line, "set", *run->set ? run->set : NULL);
@@ -175,11 +175,11 @@ static int add_row(struct np_table *table, const struct np_found_run *run)
     if (run->started && localtime_r(&run->started, &local))
         strftime(row->cells[WHEN], NP_TABLE_CELL, "%Y-%m-%d %H:%M", &local);
     snprintf(row->cells[STATE], NP_TABLE_CELL, "%s", np_run_states[run->state]);
-    if (isnan(run->total_steps))
-        put_number(row->cells[STEP], "%.0f", run->step);
+    if (isnan(run->progress.total_steps))
+        put_number(row->cells[STEP], "%.0f", run->progress.step);
     else
-        snprintf(row->cells[STEP], NP_TABLE_CELL, "%.0f/%.0f", isnan(run->step) ? 0 : run->step,
-            run->total_steps);
+        snprintf(row->cells[STEP], NP_TABLE_CELL, "%.0f/%.0f",
+            isnan(run->progress.step) ? 0 : run->progress.step, run->progress.total_steps);
     put_number(row->cells[BEST], "%.2f%%", 100 * run->best_accuracy);
     put_number(row->cells[LAST], "%.2f%%", 100 * run->accuracy);
     put_number(row->cells[LOSS], "%.4f", run->loss);
@@ -283,7 +283,7 @@ int np_cmd_runs(int argc, char **argv)
     for (int i = 0; i < (nr ? nr : 1); i++) {
         struct np_err one = {0};
 
-        if (np_runs_find(dirs[i], &runs, &one) < 0) {
+        if (np_runs_find(dirs[i], false, &runs, &one) < 0) {
             if (nr == 0 && one.code == -ENOENT)
                 fputs("nnpipe: no run was started here: there is no folder runs; `nnpipe runs DIR` "
                       "shows the runs below DIR\n",

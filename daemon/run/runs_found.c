@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,12 +14,12 @@
 
 #include "loader/base/json.h"
 #include "daemon/run/run_folder.h"
-#include "daemon/run/runs_live.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 #include "trainer/checkpoint/manifest.h"
 
-#define TAIL_BYTES  (256u << 10) /* of metrics.jsonl */
+#define LIVE_BYTES  (1u << 20)   /* of metrics.jsonl: a pipeline line is 3 KiB, a step's 0.2 */
+#define TAIL_BYTES  (256u << 10) /* the same of a run that is not watched */
 #define MAX_RESULT  (1u << 20)
 #define DEEPEST     4    /* folders below a run's that are summed up */
 #define NEVER_LINES 4096 /* lines of the tail that are looked at */
@@ -34,6 +35,66 @@ static time_t regular(const char *dir, const char *name)
 
     np_free(path);
     return is ? stat_.st_mtime : 0;
+}
+
+/* --- its process ------------------------------------------------------------------------------ */
+
+/* At most the last max_bytes of a regular file; np_free. NULL: there is none, or no memory. A FIFO or a device would
+ * keep the caller waiting. */
+static char *read_tail(const char *dir, const char *name, size_t max_bytes, size_t *ret_bytes)
+{
+    char *path = np_format("%s/%s", dir, name), *text = NULL;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat stat_;
+
+    if (fd >= 0 && fstat(fd, &stat_) == 0 && S_ISREG(stat_.st_mode) &&
+        (text = np_try_alloc(max_bytes, NULL)) != NULL) {
+        const off_t more = stat_.st_size - (off_t)max_bytes;
+        const ssize_t n = pread(fd, text, max_bytes, more > 0 ? more : 0);
+
+        *ret_bytes = n > 0 ? (size_t)n : 0;
+    }
+    if (fd >= 0)
+        close(fd);
+    np_free(path);
+    return text;
+}
+
+/* Does the process have the file open? Where its descriptors are not ours to see: yes. */
+static bool has_open(int pid, const char *path)
+{
+    char folder[64], link[PATH_MAX], want[PATH_MAX];
+    bool found = false;
+
+    snprintf(folder, sizeof(folder), "/proc/%d/fd", pid);
+    DIR *fds = opendir(folder);
+    if (!fds)
+        return errno == EACCES;
+    const bool known = realpath(path, want) != NULL;
+    for (struct dirent *entry; known && !found && (entry = readdir(fds));) {
+        const ssize_t n = readlinkat(dirfd(fds), entry->d_name, link, sizeof(link) - 1);
+
+        link[n > 0 ? n : 0] = '\0';
+        found = strcmp(link, want) == 0;
+    }
+    closedir(fds);
+    return found;
+}
+
+/* Asked of /proc: if the lock were tried, even for a moment, a run that starts just now might be refused. */
+static int holder_of(const char *dir)
+{
+    size_t bytes = 0;
+    char *path = np_format("%s/lock", dir), *text = read_tail(dir, "lock", 32, &bytes);
+    char number[32] = "";
+
+    if (text)
+        snprintf(number, sizeof(number), "%.*s", (int)bytes, text);
+    const int pid = atoi(number);
+    const bool held = pid > 0 && has_open(pid, path);
+    np_free(text);
+    np_free(path);
+    return held ? pid : 0;
 }
 
 /* --- metrics.jsonl ---------------------------------------------------------------------------- */
@@ -70,57 +131,97 @@ static void take_eval(struct np_found_run *run, const struct np_node *line)
     }
 }
 
-/* One line; the lines come the newest first. */
-static void take_line(struct np_found_run *run, const struct np_node *line, bool newest)
+/* One line; the lines come the newest first. true: it is kept. */
+static bool take_line(struct np_found_run *run, struct np_node *line, bool newest)
 {
     const struct np_node *event = np_node_get(line, "event"),
                          *message = np_node_get(line, "message");
+    struct np_node **place = np_node_is(event, "step")       ? &run->step
+                             : np_node_is(event, "pipeline") ? &run->pipeline
+                                                             : NULL;
 
     if (np_node_is(event, "error") && newest && message && message->kind == NP_NODE_SCALAR)
         run->message = np_strdup(message->text);
-    if (np_node_is(event, "step") && isnan(run->step)) {
-        run->step = np_node_number(line, "step", NAN);
-        run->epoch = np_node_number(line, "epoch", NAN);
-        run->train_loss = np_node_number(line, "loss", NAN);
-        run->lr = np_node_number(line, "lr", NAN);
-    }
-    if (np_node_is(event, "pipeline") && isnan(run->total_steps))
-        run->total_steps = np_node_number(line, "total_steps", NAN);
     if (np_node_is(event, "eval"))
         take_eval(run, line);
+    if (!place || *place)
+        return false;
+    *place = line;
+    return true;
 }
 
-/* Steps behind the newest one are passed over unread: there are many. */
+/* Steps and pipeline lines behind the newest one are passed over unread: there are many. */
 static bool worth_reading(const struct np_found_run *run, const char *text, size_t bytes)
 {
     static const char step[] = "{\"event\": \"step\"", pipeline[] = "{\"event\": \"pipeline\"";
 
     if (bytes > sizeof(step) && memcmp(text, step, sizeof(step) - 1) == 0)
-        return isnan(run->step);
+        return !run->step;
     if (bytes > sizeof(pipeline) && memcmp(text, pipeline, sizeof(pipeline) - 1) == 0)
-        return isnan(run->total_steps);
+        return !run->pipeline;
     return true;
 }
 
-static void take_metrics(struct np_found_run *run)
+/* Lines of earlier versions have the shares of stages alone. */
+static void take_cause(const struct np_node *pipeline, struct np_progress *progress)
+{
+    const struct np_node *causes = np_node_get(pipeline, "stall_causes");
+    double max = 0;
+
+    if (*progress->cause || !(progress->stall_ratio >= 0.005) || !causes ||
+        causes->kind != NP_NODE_MAP)
+        return;
+    for (int i = 0; i < causes->nr_items; i++) {
+        const char *stage = causes->items[i]->key;
+        const double share = np_node_number(causes, stage, 0);
+
+        if (share > max)
+            snprintf(progress->cause, sizeof(progress->cause), "%s", stage);
+        max = fmax(max, share);
+    }
+    np_text_clean(progress->cause);
+}
+
+static void read_progress(struct np_found_run *run)
+{
+    struct np_progress *progress = &run->progress;
+    const struct np_node *step = run->step;
+
+    np_progress_read(run->pipeline, progress);
+    if (run->pipeline)
+        take_cause(run->pipeline, progress);
+    if (!step)
+        return;
+    run->train_loss = np_node_number(step, "loss", NAN);
+    run->lr = np_node_number(step, "lr", NAN);
+    if (!(np_node_number(step, "step", NAN) < progress->step)) {
+        progress->step = np_node_number(step, "step", NAN);
+        progress->epoch = np_node_number(step, "epoch", NAN);
+    }
+    if (isnan(progress->loss))
+        progress->loss = run->train_loss;
+}
+
+/* live: a window of the pipeline is among what is read, and nothing older is needed. */
+static void take_metrics(struct np_found_run *run, bool live)
 {
     size_t bytes = 0;
-    char *text = np_run_tail(run->dir, "metrics.jsonl", TAIL_BYTES, &bytes);
+    char *text = read_tail(run->dir, "metrics.jsonl", live ? LIVE_BYTES : TAIL_BYTES, &bytes);
     const char *end = text ? memrchr(text, '\n', bytes) : NULL;
 
-    for (int nr = 0; end && nr < NEVER_LINES; nr++) {
+    for (int nr = 0; end && (live ? !run->step || !run->pipeline : nr < NEVER_LINES); nr++) {
         const char *before = memrchr(text, '\n', (size_t)(end - text));
         const char *begin = before ? before + 1 : text;
         struct np_node *line = NULL;
 
-        if (worth_reading(run, begin, (size_t)(end - begin)) &&
-            np_json_parse(begin, (size_t)(end - begin), &line, NULL) == 0 &&
-            line->kind == NP_NODE_MAP)
-            take_line(run, line, nr == 0);
-        np_node_free(line);
+        if (!worth_reading(run, begin, (size_t)(end - begin)) ||
+            np_json_parse(begin, (size_t)(end - begin), &line, NULL) < 0 ||
+            line->kind != NP_NODE_MAP || !take_line(run, line, nr == 0))
+            np_node_free(line);
         end = before;
     }
     np_free(text);
+    read_progress(run);
 }
 
 /* --- result.json, checkpoints, config.yaml --------------------------------------------------------- */
@@ -137,8 +238,8 @@ static void take_done(struct np_found_run *run, const struct np_node *result)
     const char *name = set && set->kind == NP_NODE_SCALAR ? set->text : val ? "val" : "test";
 
     run->state = NP_RUN_DONE;
-    run->step = run->total_steps = np_node_number(result, "steps", NAN);
-    run->epoch = np_node_number(result, "epochs", NAN);
+    run->progress.step = run->progress.total_steps = np_node_number(result, "steps", NAN);
+    run->progress.epoch = np_node_number(result, "epochs", NAN);
     run->best_accuracy = np_node_number(result, "best_accuracy", run->best_accuracy);
     run->best_step = np_node_number(result, "best_step", run->best_step);
     run->lr = np_node_number(result, "last_lr", run->lr);
@@ -161,7 +262,7 @@ static void take_result(struct np_found_run *run)
         np_read_file(path, MAX_RESULT, &text, &bytes, NULL) == 0 &&
         np_json_parse(text, bytes, &result, NULL) == 0 && result->kind == NP_NODE_MAP &&
         np_node_is(np_node_get(result, "event"), "done") &&
-        !(np_node_number(result, "steps", -1) < run->step))
+        !(np_node_number(result, "steps", -1) < run->progress.step))
         take_done(run, result);
     np_node_free(result);
     np_free(text);
@@ -222,7 +323,7 @@ static bool is_run(const char *dir)
 }
 
 /* dir: taken over. */
-static void read_run(struct np_found_runs *runs, char *dir)
+static void read_run(struct np_found_runs *runs, char *dir, int pid, bool live)
 {
     np_grow(&runs->runs, &runs->room, (size_t)runs->nr_runs + 1, sizeof(*runs->runs));
     struct np_found_run *run = &runs->runs[runs->nr_runs++];
@@ -231,23 +332,24 @@ static void read_run(struct np_found_runs *runs, char *dir)
         .name = strrchr(dir, '/') ? strrchr(dir, '/') + 1 : dir,
         .started = regular(dir, "config.yaml"),
         .state = NP_RUN_STOPPED,
-        .step = NAN,
-        .total_steps = NAN,
-        .epoch = NAN,
+        .pid = pid,
+        .progress = np_progress_unknown,
         .train_loss = NAN,
         .lr = NAN,
         .loss = NAN,
         .accuracy = NAN,
         .best_accuracy = NAN,
         .best_step = NAN};
-    take_metrics(run);
+    take_metrics(run, live);
     take_result(run);
-    take_best(run);
-    np_folder_config(dir, &run->config, NULL);
-    run->bytes = bytes_in(AT_FDCWD, dir, DEEPEST);
+    if (!live) {
+        take_best(run);
+        np_folder_config(dir, &run->config, NULL);
+        run->bytes = bytes_in(AT_FDCWD, dir, DEEPEST);
+    }
     if (run->message && run->state != NP_RUN_DONE)
         run->state = NP_RUN_FAILED;
-    if (np_run_holder(dir) > 0)
+    if (pid > 0)
         run->state = NP_RUN_RUNNING;
 }
 
@@ -261,10 +363,10 @@ static char *trimmed(const char *dir)
     return np_format("%.*s", (int)n, dir);
 }
 
-int np_runs_find(const char *dir, struct np_found_runs *runs, struct np_err *err)
+int np_runs_find(const char *dir, bool live, struct np_found_runs *runs, struct np_err *err)
 {
     if (is_run(dir)) {
-        read_run(runs, trimmed(dir));
+        read_run(runs, trimmed(dir), holder_of(dir), live);
         return 0;
     }
     DIR *folder = opendir(dir);
@@ -274,8 +376,10 @@ int np_runs_find(const char *dir, struct np_found_runs *runs, struct np_err *err
     for (const struct dirent *item; (item = readdir(folder));) {
         char *path = item->d_name[0] == '.' ? NULL : np_format("%s/%s", base, item->d_name);
 
-        if (path && is_run(path))
-            read_run(runs, path);
+        const int pid = path && is_run(path) ? holder_of(path) : -1;
+
+        if (pid > (live ? 0 : -1))
+            read_run(runs, path, pid, live);
         else
             np_free(path);
     }
@@ -289,6 +393,8 @@ void np_runs_free(struct np_found_runs *runs)
     for (int i = 0; i < runs->nr_runs; i++) {
         np_free(runs->runs[i].dir);
         np_free(runs->runs[i].message);
+        np_node_free(runs->runs[i].step);
+        np_node_free(runs->runs[i].pipeline);
         np_node_free(runs->runs[i].config);
         np_node_free(runs->runs[i].overrides);
         np_node_free(runs->runs[i].differs);

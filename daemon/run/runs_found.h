@@ -1,4 +1,4 @@
-/* Runs as their folders tell: for `nnpipe runs`. Nothing of a run is touched, and what is missing,
+/* Runs as their folders tell: for `nnpipe runs`, and `nnpipe top` without a service. Nothing of a run is touched, and what is missing,
  * damaged or not a regular file is passed over. Main thread. */
 #ifndef NP_RUNS_FOUND_H
 #define NP_RUNS_FOUND_H
@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "daemon/ui/progress_fields.h"
 #include "loader/base/err.h"
 #include "loader/base/node.h"
 
@@ -17,8 +18,10 @@ struct np_found_run {
     const char *name; /* its last part */
     time_t started;   /* when its config was written; 0: not known */
     enum np_run_state state;
-    double step, total_steps, epoch; /* NAN: not known, and so for all numbers here */
-    double train_loss, lr;           /* of the last step */
+    int pid;                         /* of the process that holds its lock; 0: none */
+    struct np_node *step, *pipeline; /* the newest lines of its metrics. Owned; NULL: none */
+    struct np_progress progress;
+    double train_loss, lr; /* of the last step; NAN: not known, and so for all numbers here */
     double loss, accuracy; /* of the last evaluation: of the test set at the end, if there */
     double best_accuracy, best_step;    /* of the evaluations while training */
     char set[8];                        /* that those were of: "val", "test"; "": none was made */
@@ -35,8 +38,9 @@ struct np_found_runs {
     size_t room;
 };
 
-/* Adds the run in dir, or the runs in folders right below it. -ENOENT and the like: dir cannot be read. */
-int np_runs_find(const char *dir, struct np_found_runs *runs, struct np_err *err);
+/* Adds the run in dir, or the runs in folders right below it: with live the running ones alone, and what takes long to
+ * find out (size, config, the best checkpoint) is left out. -ENOENT and the like: dir cannot be read. */
+int np_runs_find(const char *dir, bool live, struct np_found_runs *runs, struct np_err *err);
 void np_runs_free(struct np_found_runs *runs);
 /* Fills differs: runs of one network are compared with each other, key by key; their names and folders
  * are left out. */

@@ -70,6 +70,7 @@ begins() {
         exits 1 "$NNPIPE" top none --runs "$TMP/runs"
 }
 t "the beginning of its name is enough" begins
+t "so is its path, with a slash at its end" says " running " "$NNPIPE" top "$run/" --once
 live() {
     [ "$(printf q | timeout 10 script -qec "'$NNPIPE' top --runs '$TMP/runs'" /dev/null | grep -c "$(basename "$run")")" -ge 1 ]
 }
