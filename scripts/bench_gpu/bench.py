@@ -556,7 +556,8 @@ def box(args):
              "time": time.strftime("%Y-%m-%d %H:%M:%S"), "dry_run": args.cpu}
     for key, command in (("nnpipe", [NNPIPE, "--version"]), ("devices", [NNPIPE, "devices"]),
                          ("gpu", ["nvidia-smi", "--query-gpu=name,driver_version,vbios_version,persistence_mode,"
-                                  "compute_mode,clocks.max.sm,clocks.applications.graphics,power.limit", "--format=csv,noheader"])):
+                                  "compute_mode,clocks.max.sm,clocks.applications.graphics,power.limit",
+                                  "--format=csv,noheader"])):
         try:
             facts[key] = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout.strip()
         except OSError as error:

@@ -137,7 +137,8 @@ def sanitizer(tool):
                 raise NotRun(text.strip("= "))
             if code != 0:
                 raise RuntimeError(f"'{only}': exit {code}, {tool}{i}.log: "
-                                   + next((line for line in reversed(lines) if "ERROR" in line or "FAILED" in line), ""))
+                                   + next((line for line in reversed(lines) if "ERROR" in line or "FAILED" in line),
+                                          ""))
         return f"{len(SANITIZED)} networks"
 
     return run
@@ -198,7 +199,8 @@ def curve(check):
 
 def properties(check):
     code, lines = check.run("properties.log", [sys.executable, os.path.join(HERE, "cudnn_props.py"),
-                                               "--ordinal", check.args.device.rpartition(":")[2].replace("cpu", "0")], 120)
+                                               "--ordinal", check.args.device.rpartition(":")[2].replace("cpu", "0")],
+                                               120)
     if code == 3:
         raise NotRun(lines[-1])
     if code != 0:
@@ -224,7 +226,8 @@ def main():
     if unknown:
         parser.error("there is no part " + ", ".join(sorted(unknown)))
     check = Check(args)
-    check.say(time.strftime("%Y-%m-%d %H:%M:%S ") + subprocess.run([NNPIPE, "--version"], capture_output=True, text=True,
+    check.say(time.strftime("%Y-%m-%d %H:%M:%S ") + subprocess.run([NNPIPE, "--version"], capture_output=True,
+        text=True,
                                                                    check=False).stdout.strip())
     for name, function in parts:
         if name in wanted:

@@ -36,7 +36,8 @@ def folders_of(package):
     """The system's, the toolkit's, pip's."""
     found = ["", "/usr/local/cuda/lib64"] + os.environ.get("NNPIPE_CUDA_LIBS", "").split(":")
     for path in sys.path:
-        found += glob.glob(os.path.join(path, "nvidia", package, "lib")) + glob.glob(os.path.join(path, "nvidia", "cu*", "lib"))
+        found += glob.glob(os.path.join(path, "nvidia", package, "lib")) + glob.glob(os.path.join(path, "nvidia", "cu*",
+            "lib"))
     return found
 
 

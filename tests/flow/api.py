@@ -225,7 +225,8 @@ def validate(value, schema, at="$"):
     if isinstance(value, str):
         expect(re.search(schema.get("pattern", ""), value) is not None, "%s: %r against pattern" % (at, value))
     if isinstance(value, (int, float)):
-        expect(schema.get("minimum", value) <= value <= schema.get("maximum", value), "%s: %r out of bounds" % (at, value))
+        expect(schema.get("minimum", value) <= value <= schema.get("maximum", value),
+               "%s: %r out of bounds" % (at, value))
     if isinstance(value, dict):
         known = schema.get("properties", {})
         for key in schema.get("required", []):
@@ -291,10 +292,12 @@ class Daemon:
 
     def write_settings(self, settings, devices="cpu"):
         with open(self.config, "w") as out:
-            out.write("devices: [%s]\n" % devices + settings + ("listen: 127.0.0.1:%d\n" % self.port if self.port else ""))
+            out.write("devices: [%s]\n" % devices + settings + ("listen: 127.0.0.1:%d\n" % self.port if self.port
+                else ""))
 
     def start(self):
-        command = self.prefix + [getattr(self, "program", NNPIPE), "daemon", "--config", self.config, "--state", self.state, "--socket", self.socket] + self.args
+        command = self.prefix + [getattr(self, "program", NNPIPE), "daemon", "--config", self.config, "--state",
+                                 self.state, "--socket", self.socket] + self.args
         self.log = open(os.path.join(self.dir, "daemon.log"), "a")
         environment = dict(os.environ, HOME=self.dir, XDG_CACHE_HOME=os.path.join(self.dir, "cache"))
         self.process = subprocess.Popen(command, stderr=self.log, stdin=subprocess.DEVNULL, env=environment)

@@ -105,7 +105,8 @@ class Browser:
         if text:
             more["text"] = text
         self.call("Input.dispatchKeyEvent", type="keyDown", key=name, code=name, **more)
-        self.call("Input.dispatchKeyEvent", type="keyUp", key=name, code=name, **({"windowsVirtualKeyCode": code} if code else {}))
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=name, code=name,
+                  **({"windowsVirtualKeyCode": code} if code else {}))
 
     def type(self, text):
         self.call("Input.insertText", text=text)

@@ -1,5 +1,5 @@
-"""What the stories of the service on the command line share: a daemon of their own, and `nnpipe` run against it. Where one
-fails it says what ran, what was expected and what was seen."""
+"""What the stories of the service on the command line share: a daemon of their own, and `nnpipe` run against it.
+Where one fails it says what ran, what was expected and what was seen."""
 import glob
 import json
 import os
@@ -79,7 +79,8 @@ class Service(Daemon):
 
     def its_environment(self):
         """Of commands: its socket, and a cache of their own; a profile that contradicts itself ends them."""
-        return dict(os.environ, NNPIPE_SOCKET=self.socket, XDG_CACHE_HOME=self.dir + "/cache", NNPIPE_PROFILE_STRICT="1",
+        return dict(os.environ, NNPIPE_SOCKET=self.socket, XDG_CACHE_HOME=self.dir + "/cache",
+                    NNPIPE_PROFILE_STRICT="1",
                     **self.environment)
 
     def popen(self, *words, **more):
@@ -194,7 +195,8 @@ class Faulty:
         made = subprocess.run(["cc", "-O2", "-o", program, ROOT + "/tests/fault/faulty_fs.c", *flags.split()],
                               capture_output=True)
         return made.returncode == 0 and subprocess.run(
-            [program, self.disk, self.mount, "-o", "allow_other,default_permissions"], capture_output=True).returncode == 0
+            [program, self.disk, self.mount, "-o", "allow_other,default_permissions"],
+            capture_output=True).returncode == 0
 
     def tell(self, command):
         """What faulty_fs.c takes: "hang PATTERN", "fail ERRNO PATTERN", "quota BYTES", "clear"."""

@@ -53,10 +53,12 @@ test("each run has a row with its state", seen, browser.see(STATES))
 
 # --- without the token --------------------------------------------------------------------------
 off = '[...document.querySelectorAll("td.actions button")].map(button => button.disabled)'
-test("without the token all buttons are off", browser.see(f"{off}.length === 6 && {off}.every(Boolean)"), browser.see(off))
+test("without the token all buttons are off", browser.see(f"{off}.length === 6 && {off}.every(Boolean)"),
+     browser.see(off))
 browser.see('document.querySelector("tr[data-id=\\"5\\"] a").click()')
 shown = browser.wait('!document.getElementById("denied").hidden && document.getElementById("shown").hidden', 5)
-test("nor are curves and log asked for", shown and not any("/metrics" in u or "/log" in u for u in browser.asked), browser.asked[-5:])
+test("nor are curves and log asked for", shown and not any("/metrics" in u or "/log" in u for u in browser.asked),
+     browser.asked[-5:])
 browser.see('document.getElementById("token").focus()')
 browser.type("0" * 64)
 browser.key("Enter", 13, "\r")
@@ -67,7 +69,8 @@ with open(f"{folder}/state/nnpipe/token", encoding="ascii") as file:
     browser.see('document.getElementById("token").focus()')
     browser.type(file.read())
     browser.key("Enter", 13, "\r")
-test("with the token the buttons are on", browser.wait(f"{off}.length === 6 && !{off}.some(Boolean)", 5), browser.see(off))
+test("with the token the buttons are on", browser.wait(f"{off}.length === 6 && !{off}.some(Boolean)", 5),
+     browser.see(off))
 test("a path with markup in it stands there as text",
      browser.wait('document.getElementById("facts").textContent.includes("<img src=x") && !document.querySelector("main img") && document.title !== "1"', 5),
      browser.see('document.getElementById("facts").innerHTML'))
@@ -95,7 +98,8 @@ for scheme in "light", "dark":
     browser.scheme(scheme)
     browser.size(390, 800, True)
     time.sleep(0.3)
-    test(f"nothing goes beyond a telephone's width, {scheme}", browser.see("document.documentElement.scrollWidth <= 390"))
+    test(f"nothing goes beyond a telephone's width, {scheme}",
+         browser.see("document.documentElement.scrollWidth <= 390"))
 browser.size(1280, 1000)
 
 press('tr[data-id="5"] button[data-verb="pause"]')
@@ -114,13 +118,16 @@ press("#sure-yes")
 test("Stop stops it", becomes(5, "stopped"), state_of(5))
 
 # --- a run that writes what no run writes ---------------------------------------------------------
-lines = ['null', '7', '{"event": "step"}', '{"event": "step", "step": 21, "loss": "<b>", "accuracy": {}}', '{"event": "eval", "step": 21, "set": {}}',
+lines = ['null', '7', '{"event": "step"}', '{"event": "step", "step": 21, "loss": "<b>", "accuracy": {}}',
+         '{"event": "eval", "step": 21, "set": {}}',
          '{"event": "pipeline", "step": 22, "bars": [null], "verdict": 7, "images_per_second": "x"}']
 with open(f"{folder}/runs/short-1/metrics.jsonl", "a", encoding="utf-8") as file:
     file.write("\n".join(lines) + "\n")
 browser.see("location.hash = 'run-1'")
-told = browser.wait('document.getElementById("verdict").textContent.startsWith("What the run wrote cannot be drawn")', 5)
-test("what a run has written does not break the page", told and browser.see('!document.body.classList.contains("lost") && document.getElementById("problem").hidden && document.getElementById("log").textContent.length > 0'),
+told = browser.wait('document.getElementById("verdict").textContent.startsWith("What the run wrote cannot be drawn")',
+                    5)
+test("what a run has written does not break the page", told
+     and browser.see('!document.body.classList.contains("lost") && document.getElementById("problem").hidden && document.getElementById("log").textContent.length > 0'),
      browser.see('document.getElementById("problem").textContent + document.getElementById("verdict").textContent'))
 browser.see("location.hash = 'run-5'")
 browser.wait('document.getElementById("one-name").textContent === "5 going"', 5)
@@ -133,9 +140,11 @@ gone = browser.wait('document.body.classList.contains("lost") && !document.getEl
 test("a service that is gone is told", gone and browser.see(f"{off}.every(Boolean)"))
 subprocess.Popen([f"{folder}/serve"])
 back = browser.wait('!document.body.classList.contains("lost") && document.getElementById("problem").hidden', 15)
-test("when it is back the page goes on", back and browser.wait(f"!{off}.some(Boolean)", 5), browser.see('document.getElementById("problem").textContent'))
+test("when it is back the page goes on", back and browser.wait(f"!{off}.some(Boolean)", 5),
+     browser.see('document.getElementById("problem").textContent'))
 browser.see("location.reload()")
-test("a reload keeps the token and the run", browser.wait('document.getElementById("one-name").textContent === "5 going" && !document.getElementById("token-taken").hidden', 10))
+test("a reload keeps the token and the run",
+     browser.wait('document.getElementById("one-name").textContent === "5 going" && !document.getElementById("token-taken").hidden', 10))
 others = [u for u in browser.asked if not u.startswith(url) and not u.startswith("about:")]
 test("nobody but the service was asked for anything", not others, others[:3])
 test("the console is empty", not quiet, quiet[:2])

@@ -51,20 +51,23 @@ def looks(name, **wanted):
     """None, or the first thing that is not as wanted."""
     wanted = {"unbroken": True, "large": True, "ribbon": True, "fits": True, "whole": True, **wanted}
     seen = browser.see(LOOK)
-    return next((f"{name}: {key} is {seen[key]!r}, not {value!r}" for key, value in wanted.items() if seen[key] != value), None)
+    return next((f"{name}: {key} is {seen[key]!r}, not {value!r}" for key, value in wanted.items()
+                 if seen[key] != value), None)
 
 
 browser = Browser(program, folder)
 numbers = None
 for stage in STAGES:
     show(stage)
-    wrong = looks(stage, verdict=f"{stage.upper()} is the limit", title=f"{stage.upper()} limits configs/imagenet_resnet50.yaml - nnpipe profile",
+    wrong = looks(stage, verdict=f"{stage.upper()} is the limit",
+                  title=f"{stage.upper()} limits configs/imagenet_resnet50.yaml - nnpipe profile",
                   limiters=stage, red=stage, marked=1, shortest=True, knee=True)
     test(f"{stage} is the one red bar and the shortest; verdict, ribbon and curve are seen", wrong is None, wrong)
     with open(f"{folder}/{stage}.txt", encoding="utf-8") as file:
         screen = file.read()
     lead = browser.see('[...document.querySelectorAll(".lead b, .tile.do b, .tile.do + .tile b, #numbers dl:first-of-type dd")].map(e => e.textContent)')
-    numbers = numbers or next((f"{rate} of {stage}" for rate in browser.see(RATES) + lead[:2] if rate not in screen), None)
+    numbers = numbers or next((f"{rate} of {stage}" for rate in browser.see(RATES) + lead[:2] if rate not in screen),
+                              None)
 test("the page's rates are the terminal's", numbers is None, numbers)
 for name in "balanced", "inconclusive":
     show(name)
@@ -75,7 +78,8 @@ show("decode")
 test("without a profile before there is no such part", browser.see('!document.getElementById("pair")'))
 told = browser.see("[inRate(1730.4), inRate(1234567), inRate(999.7), inRate(48.21), inRate(0.354), inRate(null), inRate(1e300), inTime(0.148), inTime(0.000052), "
                    "inTime(1.12), inShare(0.0041), inShare(0.634), inShare(0), inSize(115 * 2 ** 20), inSize(900), inSize(2 ** 64), inGain(1.653)]")
-wanted = ["1,730", "1,234,567", "1,000", "48.2", "0.35", "no limit", "1e+300", "148 ms", "52 µs", "1.1 s", "0.4%", "63%", "0%", "115 MiB", "900 bytes", "16 EiB", "1.65x"]
+wanted = ["1,730", "1,234,567", "1,000", "48.2", "0.35", "no limit", "1e+300", "148 ms", "52 µs", "1.1 s", "0.4%",
+          "63%", "0%", "115 MiB", "900 bytes", "16 EiB", "1.65x"]
 test("numbers are read at a glance, as the terminal's", told == wanted, told)
 knee = browser.see(f"""(() => {{
     const p = {PROFILE}, drawn = more => {{ const made = whatIfOf({{ ...p, ...more }}); return [Boolean(made.querySelector(".knee")), made.textContent]; }};
@@ -83,7 +87,8 @@ knee = browser.see(f"""(() => {{
     return [drawn({{}}), drawn({{ curve }}), drawn({{ curve, finding: far }})];
 }})()""")
 test("a knee is drawn where the curve gets to the next limit alone",
-     [k for k, _ in knee] == [True, False, False] and "1.68x faster is enough" in knee[0][1] and "next limit: STEP 2,860" in knee[1][1] and "far above, at 1,000,000" in knee[2][1], knee)
+     [k for k, _ in knee] == [True, False, False] and "1.68x faster is enough" in knee[0][1]
+     and "next limit: STEP 2,860" in knee[1][1] and "far above, at 1,000,000" in knee[2][1], knee)
 deep = browser.see(f"""(() => {{
     const p = {PROFILE}, more = {{ ...p, deep: true, stubbed: {{ ...p.stubbed, decode: 2810 }}, verified: true, verified_images_per_second: 2570 }};
     return [numbersOf(more).textContent, verdictOf(more).textContent, verdictOf({{ ...p, verify_cache_fills: true }}).textContent];
@@ -110,7 +115,8 @@ for scheme in "light", "dark":
     test(f"it fits a telephone, {scheme}", wrong is None, wrong)
 show("pair")
 wrong = looks("pair", red="decode")
-test("before and after fit, too", wrong is None and browser.see('document.querySelectorAll("#pair .fill.limit.before, #pair .fill.limit").length === 2'), wrong)
+test("before and after fit, too", wrong is None
+     and browser.see('document.querySelectorAll("#pair .fill.limit.before, #pair .fill.limit").length === 2'), wrong)
 browser.size(1280, 1000)
 show("hostile")
 seen = browser.see(f'[document.title, {PROFILE}.config, document.querySelector("header span").textContent, document.querySelectorAll("img").length, document.scripts.length]')

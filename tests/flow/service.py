@@ -1,4 +1,5 @@
-"""The service from the command line: runs are queued, done, paused, stopped and refused; daemon and workers are killed."""
+"""The service from the command line: runs are queued, done, paused, stopped and refused; daemon and workers are
+killed."""
 import os
 import re
 import signal
@@ -120,7 +121,8 @@ def stopped_daemon():
 
 @story("all of them have the weights of a run that nobody disturbed")
 def same():
-    daemon.command("train", changed(COUNTED, "alone.yaml", ("^name: .*", "name: alone"), ("^runs: .*", "runs: %s/alone" % daemon.dir)))
+    daemon.command("train", changed(COUNTED, "alone.yaml", ("^name: .*", "name: alone"),
+                                    ("^runs: .*", "runs: %s/alone" % daemon.dir)))
     path = next(os.path.join(at, name) for at, _, names in os.walk(daemon.dir + "/alone")
                 for name in names if at.endswith("1500") and name == "weights.safetensors")
     want = open(path, "rb").read()

@@ -23,7 +23,8 @@ def table():
 
 
 CALLERS = ("root", "owner", "group", "other", "tcp", "token")
-IDS = {"root": (0, 0, []), "owner": (OWNER, OWNER, [GROUP]), "group": (MEMBER, MEMBER, [GROUP]), "other": (OTHER, OTHER, [])}
+IDS = {"root": (0, 0, []), "owner": (OWNER, OWNER, [GROUP]), "group": (MEMBER, MEMBER, [GROUP]),
+       "other": (OTHER, OTHER, [])}
 
 
 def ask(daemon, caller, method, target, body=None):
@@ -47,8 +48,10 @@ def new_run(daemon):
 
 
 def request_of(daemon, method, path, run):
-    bodies = {"/v1/runs/{id}": {"priority": -7}, "/v1/devices": {"device": "cpu", "drained": False}, "/v1/service": {"held": False}}
-    body = bodies.get(path) if method == "PATCH" else submission(daemon) if (method, path) == ("POST", "/v1/runs") else None
+    bodies = {"/v1/runs/{id}": {"priority": -7}, "/v1/devices": {"device": "cpu", "drained": False},
+              "/v1/service": {"held": False}}
+    body = bodies.get(path) if method == "PATCH" else submission(daemon) if (method, path) == ("POST",
+        "/v1/runs") else None
     if (method, path) == ("POST", "/v1/runs"):
         body = daemon.submission(runs="/tmp/nnpipe-nobody" if run is None else daemon.dir + "/anybodys")
     return path.replace("{id}", str(run)).replace("{name}", "page.js"), body
@@ -68,7 +71,8 @@ def whole_table(daemon, columns, expected_of):
                 continue
             target, body = request_of(daemon, method, path, kept or 1)
             answer = ask(daemon, caller, method, target, body)
-            expect(answer.status == 403 and answer.json()["error"]["code"] == "forbidden", "%s %s by %s: %s" % (method, target, caller, answer))
+            expect(answer.status == 403 and answer.json()["error"]["code"] == "forbidden",
+                   "%s %s by %s: %s" % (method, target, caller, answer))
             cells += 1
     expect(there() == before, "a refused request has changed something")
     for (method, path), callers in allowed.items():
@@ -87,8 +91,10 @@ def whole_table(daemon, columns, expected_of):
 def foreign_pages(daemon):
     """Whatever the path and the token, and whatever is said in which order."""
     here = "localhost:%d" % daemon.port
-    heads = [{"Host": "evil.example"}, {"Host": "localhost.evil.example"}, {"Host": "127.0.0.1.evil.example"}, {"Host": "0.0.0.0"}, {"Host": ""},
-             {"Host": here, "Origin": "http://evil.example"}, {"Host": here, "Origin": "null"}, {"Host": here, "Origin": "https://" + here},
+    heads = [{"Host": "evil.example"}, {"Host": "localhost.evil.example"}, {"Host": "127.0.0.1.evil.example"},
+             {"Host": "0.0.0.0"}, {"Host": ""},
+             {"Host": here, "Origin": "http://evil.example"}, {"Host": here, "Origin": "null"},
+             {"Host": here, "Origin": "https://" + here},
              {"Host": here, "Origin": "http://localhost:1"}]
     for method, path, _ in operations():
         target, body = request_of(daemon, method, path, 1)
@@ -99,7 +105,8 @@ def foreign_pages(daemon):
             expect(answer.fields.get("cross-origin-resource-policy") == "same-origin", answer.fields)
             answer = daemon.ask(method, target, body, fields=head)  # by ssh -L a browser comes to the socket, too
             expect(answer.status == 403, "%s %s on the socket with %s: %s" % (method, target, head, answer))
-    expect(daemon.ask_tcp("GET", "/v1/runs", fields={"Host": here, "Origin": "http://" + here}).status == 200, "our own page")
+    expect(daemon.ask_tcp("GET", "/v1/runs", fields={"Host": here, "Origin": "http://" + here}).status == 200,
+           "our own page")
 
 
 def wrong_tokens(daemon):
@@ -116,11 +123,13 @@ def nameless(daemon):
     run = new_run(daemon)
     for target in ("/v1/runs/%d" % run, "/v1/runs"):
         answer = daemon.ask_tcp("GET", target)
-        expect(answer.status == 200 and daemon.dir not in answer.body.decode() and str(OWNER) not in answer.body.decode(), answer)
+        expect(answer.status == 200 and daemon.dir not in answer.body.decode()
+               and str(OWNER) not in answer.body.decode(), answer)
         api.hold(answer, "GET", target.replace(str(run), "{id}"))
         tag = answer.fields.get("etag")
         answer = daemon.ask_tcp("GET", target, token=daemon.token(), fields={"If-None-Match": tag} if tag else None)
-        expect(answer.status == 200 and daemon.dir + "/owners" in answer.body.decode() and str(OWNER) in answer.body.decode(), answer)
+        expect(answer.status == 200 and daemon.dir + "/owners" in answer.body.decode()
+               and str(OWNER) in answer.body.decode(), answer)
     expect(daemon.ask_tcp("GET", "/v1/runs?owner=%d" % OWNER).json()["runs"] == [], "by owner")
     expect(daemon.ask_tcp("GET", "/v1/service").json()["state_dir"] == "", "the state's folder")
 
@@ -142,12 +151,16 @@ def users_tokens(daemon):
     expect(caller == {"uid": OWNER, "token": True, "all_runs": False}, caller)
     again = token("owner")
     expect(by(of_owner, "GET", at + "/config") == 403 and by(again, "GET", at + "/config") == 200, "the old one")
-    expect(daemon.token() not in (again, of_member) and again.encode() not in open(daemon.state + "/queue.db", "rb").read(), "kept")
+    expect(daemon.token() not in (again, of_member)
+           and again.encode() not in open(daemon.state + "/queue.db", "rb").read(), "kept")
     expect(ask(daemon, "group", "DELETE", "/v1/tokens?uid=%d" % OWNER).status == 403, "another's")
-    expect(ask(daemon, "owner", "DELETE", "/v1/tokens").status == 204 and by(again, "GET", at + "/config") == 403, "back")
-    expect(ask(daemon, "root", "DELETE", "/v1/tokens?uid=%d" % MEMBER).status == 204 and by(of_member, "PATCH", at, {"priority": 0}) == 403, "by root")
+    expect(ask(daemon, "owner", "DELETE", "/v1/tokens").status == 204 and by(again, "GET", at + "/config") == 403,
+           "back")
+    expect(ask(daemon, "root", "DELETE", "/v1/tokens?uid=%d" % MEMBER).status == 204
+           and by(of_member, "PATCH", at, {"priority": 0}) == 403, "by root")
     old = daemon.token()
-    expect(token("root") == daemon.token() != old and by(old, "GET", at + "/config") == 403 and by(daemon.token(), "GET", at + "/config") == 200, "root's")
+    expect(token("root") == daemon.token() != old and by(old, "GET", at + "/config") == 403
+           and by(daemon.token(), "GET", at + "/config") == 200, "root's")
 
 
 def token_command(daemon):
@@ -159,8 +172,10 @@ def token_command(daemon):
 
     def says(*words, who="owner"):
         uid, gid, groups = IDS[who]
-        done = subprocess.run([api.NNPIPE, "token", *words], env={"HOME": home if uid else "/nowhere", "NNPIPE_SOCKET": daemon.socket},
-                              user=uid, group=gid, extra_groups=groups, cwd="/", capture_output=True, text=True, timeout=60)
+        done = subprocess.run([api.NNPIPE, "token", *words],
+                              env={"HOME": home if uid else "/nowhere", "NNPIPE_SOCKET": daemon.socket},
+                              user=uid, group=gid, extra_groups=groups, cwd="/", capture_output=True, text=True,
+                              timeout=60)
         expect(done.returncode == 0, done)
         return done.stdout.strip()
 
@@ -222,18 +237,21 @@ def own_rights(daemon):
     os.rename(home + ".away", home)
     os.unlink(home + "/metrics.jsonl")
     os.rename(home + "/000001", home + "/metrics.jsonl")
-    expect(SECRET.encode() not in read("metrics").body and read("metrics").json()["points"] == [], "through a hard link")
+    expect(SECRET.encode() not in read("metrics").body and read("metrics").json()["points"] == [],
+           "through a hard link")
 
 
 def own_places(daemon):
     """A submission cannot name what its submitter may not enter or write."""
-    for path, runs in ((daemon.dir + "/secret/a.yaml", None), (None, daemon.dir + "/secret/runs"), (None, daemon.dir + "/private/runs")):
+    for path, runs in ((daemon.dir + "/secret/a.yaml", None), (None, daemon.dir + "/secret/runs"),
+                       (None, daemon.dir + "/private/runs")):
         body = daemon.submission(runs=runs or daemon.dir + "/owners")
         body["path"] = path or body["path"]
         answer = ask(daemon, "owner", "POST", "/v1/runs", body)
         expect(answer.status == 422 and answer.json()["error"]["problems"], "%s %s: %s" % (path, runs, answer))
     data = daemon.submission(runs=daemon.dir + "/owners")
-    data["config"] = data["config"].replace("source: synth, samples: 200, size: 32", "source: folder, path: %s/secret" % daemon.dir)
+    data["config"] = data["config"].replace("source: synth, samples: 200, size: 32",
+                                            "source: folder, path: %s/secret" % daemon.dir)
     answer = ask(daemon, "owner", "POST", "/v1/runs", data)
     expect(answer.status == 422 and SECRET not in answer.body.decode(), answer)
 
@@ -264,7 +282,8 @@ def of_a_box():
     try:
         mode = os.stat(daemon.socket)
         rows = table()
-        for name, uid, bits in (("owners", OWNER, 0o700), ("private", MEMBER, 0o700), ("anybodys", 0, 0o1777), ("secret", 0, 0o700)):
+        for name, uid, bits in (("owners", OWNER, 0o700), ("private", MEMBER, 0o700), ("anybodys", 0, 0o1777),
+                                ("secret", 0, 0o700)):
             os.mkdir(daemon.dir + "/" + name)
             os.chmod(daemon.dir + "/" + name, bits)
             os.chown(daemon.dir + "/" + name, uid, uid)
@@ -312,7 +331,8 @@ def of_one_user():
                     answer = ask(daemon, caller, method, target, body)
                     may = rows[operation["x-deed"]][column]
                     missing = "{id}" in path and rows["list"][column] and operation["x-deed"] != "list"
-                    expect((answer.status != 403) == (may or missing), "%s %s by %s: %s" % (method, target, caller, answer))
+                    expect((answer.status != 403) == (may or missing),
+                           "%s %s by %s: %s" % (method, target, caller, answer))
         with test("the user's service ends without a complaint"):
             expect(daemon.stop() == 0, "exit code")
     finally:

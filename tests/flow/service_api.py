@@ -46,11 +46,14 @@ def submitting():
     case("POST", "/v1/runs", 409, body=submission(key=key(1), steps=6))
     case("POST", "/v1/runs", 409, body=dict(submission(key=key(1)), path=daemon.dir + "/b.yaml"))
     for wrong in ({"priority": 101}, {"priority": 1.5}, {"priority": "1"}, {"priority": True}, {"after": [0]},
-                  {"after": ["1"]}, {"after": list(range(1, 18))}, {"name": "../a"}, {"name": ""}, {"key": "x"}, {"device": "tpu"},
-                  {"max_retries": -1}, {"overrides": ["x"]}, {"overrides": "a=b"}, {"path": "a.yaml"}, {"path": "/a\x1b[m"},
+                  {"after": ["1"]}, {"after": list(range(1, 18))}, {"name": "../a"}, {"name": ""}, {"key": "x"},
+                  {"device": "tpu"},
+                  {"max_retries": -1}, {"overrides": ["x"]}, {"overrides": "a=b"}, {"path": "a.yaml"},
+                  {"path": "/a\x1b[m"},
                   {"path": "/" + "a" * 4000}, {"config": None}, {"nonsense": 1}):
         case("POST", "/v1/runs", 400, body=dict(submission(), **wrong))
-    for wrong in (b"", b"{", b"[]", b"1", b'{"config": "a", "config": "b", "path": "/a"}', b'{"config": "\\u0000", "path": "/a"}',
+    for wrong in (b"", b"{", b"[]", b"1", b'{"config": "a", "config": "b", "path": "/a"}',
+                  b'{"config": "\\u0000", "path": "/a"}',
                   b'{"config": "\xff", "path": "/a"}', b"[" * 100000, b'{"priority": 1e999}',
                   b'{"a": [' + b"1," * 400000 + b"1]}"):
         case("POST", "/v1/runs", 400, body=wrong, fields={"Content-Type": "application/json"})
@@ -84,11 +87,13 @@ def one_run():
     rest = case("GET", "/v1/runs/{id}/log", 200, at + "/log?wait=5&from=" + log.fields["x-next"])
     expect(rest.body == b"" and rest.fields["x-next"] == log.fields["x-next"], rest)
     expect(len(case("GET", "/v1/runs/{id}/log", 200, at + "/log?tail=7").body) == 7, "tail")
-    for wrong in ("from=1", "from=1:", "from=:1", "from=-1:0", "from=1:99999999999999999999", "tail=-1", "tail=x", "wait=nan", "wait=1e9"):
+    for wrong in ("from=1", "from=1:", "from=:1", "from=-1:0", "from=1:99999999999999999999", "tail=-1", "tail=x",
+                  "wait=nan", "wait=1e9"):
         case("GET", "/v1/runs/{id}/log", 400, at + "/log?" + wrong)
     metrics = case("GET", "/v1/runs/{id}/metrics", 200, at + "/metrics").json()
     expect(metrics["points"] and metrics["next"] > 0, metrics)
-    expect(case("GET", "/v1/runs/{id}/metrics", 200, at + "/metrics?from=%d" % metrics["next"]).json()["points"] == [], "from")
+    expect(case("GET", "/v1/runs/{id}/metrics", 200, at + "/metrics?from=%d" % metrics["next"]).json()["points"] == [],
+           "from")
     expect(len(case("GET", "/v1/runs/{id}/metrics", 200, at + "/metrics?most=1").json()["points"]) == 1, "most")
     for wrong in ("from=-1", "from=x", "from=", "most=0", "from=99999999999999999999"):
         case("GET", "/v1/runs/{id}/metrics", 400, at + "/metrics?" + wrong)
@@ -108,7 +113,8 @@ def changes():
     at = "/v1/runs/%d" % waits
     daemon.becomes(busy, "running")
     expect(case("PATCH", "/v1/runs/{id}", 200, at, {"priority": -100}).json()["priority"] == -100, "priority")
-    for wrong in ({}, {"priority": 101}, {"priority": "1"}, {"priority": None}, {"priority": 1, "name": "b"}, [], {"priority": [1]}):
+    for wrong in ({}, {"priority": 101}, {"priority": "1"}, {"priority": None}, {"priority": 1, "name": "b"}, [],
+                  {"priority": [1]}):
         case("PATCH", "/v1/runs/{id}", 400, at, wrong)
     case("PATCH", "/v1/runs/{id}", 415, at, b'{"priority": 1}', {"Content-Type": "application/x-www-form-urlencoded"})
     case("DELETE", "/v1/runs/{id}", 409, at)
@@ -118,7 +124,8 @@ def changes():
     expect(case("POST", "/v1/runs/{id}/retry", 409, at + "/retry"), "a run that is paused is no failed one")
     expect(case("POST", "/v1/runs/{id}/stop", 200, at + "/stop").json()["state"] == "stopped", "stop")
     case("POST", "/v1/runs/{id}/hold", 409, at + "/hold")
-    for wrong in ({"time_limit": 0}, {"time_limit": -1}, {"time_limit": "1h"}, {"time_limit": 1e12}, {"priority": 1}, [1]):
+    for wrong in ({"time_limit": 0}, {"time_limit": -1}, {"time_limit": "1h"}, {"time_limit": 1e12}, {"priority": 1},
+                  [1]):
         case("POST", "/v1/runs/{id}/retry", 400, at + "/retry", wrong)
     case("POST", "/v1/runs/{id}/retry", 415, at + "/retry", b"{}", {"Content-Type": "text/plain"})
     daemon.write_settings("", devices="sim")
@@ -126,7 +133,8 @@ def changes():
     case("POST", "/v1/runs/{id}/retry", 422, at + "/retry")
     daemon.write_settings("")
     expect(daemon.ask("POST", "/v1/service/reload").status == 204, "reload")
-    expect(case("POST", "/v1/runs/{id}/retry", 200, at + "/retry", {"time_limit": 60}).json()["time_limit"] == 60, "retry")
+    expect(case("POST", "/v1/runs/{id}/retry", 200, at + "/retry", {"time_limit": 60}).json()["time_limit"] == 60,
+           "retry")
     expect(case("PATCH", "/v1/runs/{id}", 200, at, {"time_limit": None}).json()["time_limit"] is None, "no limit")
     daemon.ask("POST", at + "/stop")
     large, kind = b" " * ((1 << 20) + 1), {"Content-Type": "application/json"}
@@ -141,8 +149,11 @@ def changes():
 
 def holding_back():
     """A device, and the whole queue."""
-    for path, good, wrongs in (("/v1/devices", {"device": "cpu", "drained": True}, ({"device": "cpu"}, {"drained": True}, {"device": 1, "drained": True}, {"device": "cpu", "drained": "true"}, {"device": "cpu", "drained": True, "x": 1})),
-                               ("/v1/service", {"held": True}, ({}, {"held": 1}, {"held": None}, {"held": True, "x": 1}))):
+    for path, good, wrongs in (("/v1/devices", {"device": "cpu", "drained": True},
+                                ({"device": "cpu"}, {"drained": True}, {"device": 1, "drained": True},
+                                 {"device": "cpu", "drained": "true"}, {"device": "cpu", "drained": True, "x": 1})),
+                               ("/v1/service", {"held": True},
+                                ({}, {"held": 1}, {"held": None}, {"held": True, "x": 1}))):
         for wrong in wrongs + ([],):
             case("PATCH", path, 400, body=wrong)
         case("PATCH", path, 415, body=b"{}", fields={"Content-Type": "text/plain"})
@@ -166,7 +177,8 @@ def the_service():
     page = case("GET", "/", 200).body.decode()
     for asset in set(re.findall(r'"(/assets/[^"]+)"', page)):
         case("GET", "/assets/{name}", 200, asset)
-    for wrong in ("/assets/", "/assets/../../../etc/passwd", "/assets/%2e%2e/%2e%2e/etc/passwd", "/assets//etc/passwd", "/assets/x"):
+    for wrong in ("/assets/", "/assets/../../../etc/passwd", "/assets/%2e%2e/%2e%2e/etc/passwd", "/assets//etc/passwd",
+                  "/assets/x"):
         case("GET", "/assets/{name}", 404, wrong)
     case("POST", "/v1/service/reload", 204)
     daemon.write_settings("nonsense: 1\n")
@@ -182,7 +194,8 @@ def the_service():
         case("GET", "/v1/runs", 400, "/v1/runs?" + wrong)
     ids = [run["id"] for run in mine]
     pages = lambda query: [run["id"] for run in case("GET", "/v1/runs", 200, "/v1/runs?" + query).json()["runs"]]
-    expect(pages("after=%d&limit=1" % ids[0]) == ids[1:2] and pages("tail=2") == ids[-2:] and pages("limit=999&tail=999") == ids, "pages")
+    expect(pages("after=%d&limit=1" % ids[0]) == ids[1:2] and pages("tail=2") == ids[-2:]
+           and pages("limit=999&tail=999") == ids, "pages")
     tag = case("GET", "/v1/runs", 200).fields["etag"]
     case("GET", "/v1/runs", 304, fields={"If-None-Match": '"x", ' + tag})
 
@@ -196,7 +209,8 @@ def every_status():
 def every_route():
     """The server's own table, in its source, is the documented one."""
     source = open(os.path.join(ROOT, "daemon/service/http/routes.c")).read()
-    routes = {(m, p.replace("#", "{id}").replace("*", "{name}")) for m, p in re.findall(r'\{"([A-Z]+)", "([^"]+)", NP_ACTION', source)}
+    routes = {(m, p.replace("#", "{id}").replace("*", "{name}")) for m,
+              p in re.findall(r'\{"([A-Z]+)", "([^"]+)", NP_ACTION', source)}
     documented = {(m, p) for m, p, _ in operations()}
     expect(routes and routes == documented, "only here or there: %s" % sorted(routes ^ documented))
 
@@ -204,9 +218,11 @@ def every_route():
 def every_error():
     """The codes of errors and their statuses in the sources are those of docs/SERVICE.md and of docs/openapi.json."""
     sources = "".join(open(path).read() for path in glob.glob(os.path.join(ROOT, "daemon/service/http/*.c")))
-    pairs = set(re.findall(r'np_answer_error\(\s*&?\w+,\s*(\d+),\s*"(\w+)"', sources)) | {("405", "method"), ("413", "invalid")}
+    pairs = set(re.findall(r'np_answer_error\(\s*&?\w+,\s*(\d+),\s*"(\w+)"', sources)) | {("405", "method"),
+        ("413", "invalid")}
     text = open(os.path.join(ROOT, "docs/SERVICE.md")).read().split("`code` is one of")[1].split("What is no HTTP")[0]
-    told = {(status, code) for code, statuses in re.findall(r"`(\w+)` \(([^)]*)\)", text) for status in re.findall(r"\b\d{3}\b", statuses)}
+    told = {(status, code) for code, statuses in re.findall(r"`(\w+)` \(([^)]*)\)", text)
+            for status in re.findall(r"\b\d{3}\b", statuses)}
     expect(len(pairs) > 8 and pairs == told, "only in the sources or in docs/SERVICE.md: %s" % sorted(pairs ^ told))
     codes = api.API["components"]["schemas"]["Error"]["properties"]["error"]["properties"]["code"]["enum"]
     expect(set(codes) == {code for _, code in told}, "docs/openapi.json: %s" % codes)
@@ -216,9 +232,11 @@ def security():
     """A token helps where docs/SERVICE.md says so, and openapi.json says where."""
     with_token = {"read", "control"}
     for method, path, operation in operations():
-        expect(operation["security"] == ([{}, {"token": []}] if operation["x-deed"] in with_token else [{}]), (method, path))
+        expect(operation["security"] == ([{}, {"token": []}] if operation["x-deed"] in with_token else [{}]),
+               (method, path))
         expect("500" in operation["responses"] or not path.startswith("/v1"), "%s %s: no 500" % (method, path))
-        expect(method == "GET" or {"503", "507"} <= set(operation["responses"]), "%s %s: no 503 or 507" % (method, path))
+        expect(method == "GET" or {"503", "507"} <= set(operation["responses"]),
+               "%s %s: no 503 or 507" % (method, path))
 
 
 def other_methods():
@@ -231,8 +249,10 @@ def other_methods():
             answer = daemon.ask(method, target)
             expect(answer.status == 405, "%s %s: %s" % (method, path, answer))
             validate(answer.json(), {"$ref": "#/components/schemas/Error"})
-            expect(set(answer.fields["allow"].split(", ")) == allowed | ({"HEAD"} if "GET" in allowed else set()), answer.fields)
-    for target in ("/v1", "/v1/", "/v1/runs/", "/v1/runs/x", "/v1/runs/0", "/v1/runs/01", "/v1/runs/-1", "/v1/runs/1/", "/v1/runs/1/x",
+            expect(set(answer.fields["allow"].split(", ")) == allowed | ({"HEAD"} if "GET" in allowed else set()),
+                   answer.fields)
+    for target in ("/v1", "/v1/", "/v1/runs/", "/v1/runs/x", "/v1/runs/0", "/v1/runs/01", "/v1/runs/-1", "/v1/runs/1/",
+                   "/v1/runs/1/x",
                    "/v1/runs/9999999999999999999999", "/healthz/", "//healthz", "/v2/runs", "/%2e%2e/v1/runs", "*"):
         answer = daemon.ask("GET", target)
         expect(answer.status == 404 and answer.json()["error"]["code"] == "not_found", "%s: %s" % (target, answer))
@@ -243,7 +263,8 @@ def heads():
     """As GET, without the body."""
     for target in ("/healthz", "/v1/devices", "/openapi.json", "/v1/runs/999999", "/assets/page.js"):
         answer, head = daemon.ask("GET", target), daemon.ask("HEAD", target)
-        expect(head.status == answer.status and head.body in ("", b"") and head.type == answer.type, "%s: %s" % (target, head))
+        expect(head.status == answer.status and head.body in ("", b"") and head.type == answer.type,
+               "%s: %s" % (target, head))
 
 
 def long_polls():
@@ -269,14 +290,16 @@ def long_polls():
     expect(answers["gone"].status == 404, answers.get("gone"))
     busy = daemon.submit(steps=100000)
     waits = daemon.submit()
-    threads = [begin("log", "/v1/runs/%d/log?wait=60" % waits), begin("state", "/v1/runs/%d?wait=60&state=queued" % waits)]
+    threads = [begin("log", "/v1/runs/%d/log?wait=60" % waits),
+               begin("state", "/v1/runs/%d?wait=60&state=queued" % waits)]
     while daemon.ask("GET", "/v1/runs/%d/log?wait=0.1" % waits).status != 200:
         pass
     daemon.ask("POST", "/v1/runs/%d/stop" % waits)
     for thread in threads:
         thread.join(5)
     expect(answers["log"].status == 200 and answers["state"].json()["state"] == "stopped", answers)
-    threads = [begin("end", "/v1/runs/%d?wait=60&state=running,stopping,queued" % busy), begin("end log", "/v1/runs/%d/log?wait=60&from=1:99999999" % busy)]
+    threads = [begin("end", "/v1/runs/%d?wait=60&state=running,stopping,queued" % busy),
+               begin("end log", "/v1/runs/%d/log?wait=60&from=1:99999999" % busy)]
     daemon.becomes(busy, "running")
     expect(daemon.stop() == 0, "the daemon's exit code")
     for thread in threads:

@@ -82,7 +82,8 @@ def planted(daemon, folder, victim_files):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(home)
                 os.mkdir(home + "/checkpoints")
-                for link, target in zip(("lock", "log", "metrics.jsonl", "config.yaml.new", "exit.json.new", "report", "result.json", "output"),
+                for link, target in zip(("lock", "log", "metrics.jsonl", "config.yaml.new", "exit.json.new", "report",
+                                         "result.json", "output"),
                                         victim_files * 8):
                     os.symlink(target, home + "/" + link)
                 with open(home + "/exit.json", "w") as out:
@@ -95,7 +96,8 @@ def planted(daemon, folder, victim_files):
 
 def others_runs(daemon, run):
     """All that can be asked about, or done to, a run of ann's."""
-    deeds = [("POST", "/stop"), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/retry"), ("POST", "/hold"), ("POST", "/release"),
+    deeds = [("POST", "/stop"), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/retry"), ("POST", "/hold"),
+             ("POST", "/release"),
              ("DELETE", ""), ("PATCH", ""), ("GET", "/log"), ("GET", "/config"), ("GET", "/metrics")]
     answers = []
     for uid in (EVE, MALLORY):
@@ -111,7 +113,8 @@ def many_submissions(daemon, _):
     """More runs than one may queue, each before everybody else's."""
     answers = []
     for number in range(80):
-        answers.append(submit(daemon, EVE, name="flood", steps=100000, priority=100 if number % 2 else 0, runs=daemon.runs + "/../eves"))
+        answers.append(submit(daemon, EVE, name="flood", steps=100000, priority=100 if number % 2 else 0,
+                              runs=daemon.runs + "/../eves"))
         answers.append(submit(daemon, MALLORY, name="flood"))
     expect(all(a.status in REFUSED for a in answers[1::2]), "mallory has submitted")
     return answers
@@ -137,7 +140,8 @@ def foreign_hosts(daemon, _):
     if not daemon.port_is_ours:
         return answers
     here = "localhost:%d" % daemon.port
-    for head in ({"Host": "evil.example"}, {"Host": here, "Origin": "http://evil.example"}, {"Host": "127.0.0.1.evil.example"}, {"Host": ""}):
+    for head in ({"Host": "evil.example"}, {"Host": here, "Origin": "http://evil.example"},
+                 {"Host": "127.0.0.1.evil.example"}, {"Host": ""}):
         for method, target in (("GET", "/v1/runs"), ("POST", "/v1/runs/1/stop"), ("GET", "/metrics"), ("GET", "/")) * 4:
             answer = daemon.ask_tcp(method, target, fields=head)
             expect(answer.status == 403, "%s with %s: %s" % (target, head, answer))
@@ -184,8 +188,10 @@ def not_waited_for(daemon, target):
 def noise(daemon, _):
     """What is no request, or one for nothing that is there."""
     answers = []
-    for raw in (b"\x00" * 100, b"GET " + b"/" * 9000 + b" HTTP/1.1\r\n\r\n", b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n",
-                b"GET /v1/runs/../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /v1/runs/%2e%2e/x HTTP/1.1\r\nHost: localhost\r\n\r\n") * 10:
+    for raw in (b"\x00" * 100, b"GET " + b"/" * 9000 + b" HTTP/1.1\r\n\r\n",
+                b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n",
+                b"GET /v1/runs/../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                b"GET /v1/runs/%2e%2e/x HTTP/1.1\r\nHost: localhost\r\n\r\n") * 10:
         one = socket.socket(socket.AF_UNIX)
         one.settimeout(5)
         with contextlib.suppress(OSError):
@@ -194,7 +200,8 @@ def noise(daemon, _):
             answers.append(one.recv(4096))
         one.close()
     for uid in (EVE, MALLORY):
-        for target in ("/v1/runs/0", "/v1/runs/-1", "/v1/runs/99999999999999999999", "/v1/devices/cpu/drain", "/v1/service/reload", "/v1/tokens/0"):
+        for target in ("/v1/runs/0", "/v1/runs/-1", "/v1/runs/99999999999999999999", "/v1/devices/cpu/drain",
+                       "/v1/service/reload", "/v1/tokens/0"):
             for method in ("GET", "POST", "DELETE", "PATCH"):
                 answer = by(daemon, uid, method, target, {} if method in ("POST", "PATCH") else None)
                 expect(answer.status in REFUSED + (405,), "%s %s by %s: %s" % (method, target, NAMES[uid], answer))
@@ -220,7 +227,8 @@ class Honest:
         over, parent = [], os.getppid()
         signal.signal(signal.SIGTERM, lambda *_: over.append(1))
         times, wrong = [], []
-        targets = ("/v1/runs", "/v1/runs/%d" % run, "/v1/service", "/v1/devices", "/v1/runs/%d/log?tail=1000" % run, "/healthz")
+        targets = ("/v1/runs", "/v1/runs/%d" % run, "/v1/service", "/v1/devices", "/v1/runs/%d/log?tail=1000" % run,
+                   "/healthz")
         while not over and os.getppid() == parent:
             for target in targets:
                 began = time.perf_counter()
@@ -255,7 +263,8 @@ def waits_for(what, seconds=120):
 
 
 def memory_kib(daemon):
-    return int([line for line in open("/proc/%d/status" % daemon.process.pid) if line.startswith("VmRSS")][0].split()[1])
+    return int([line for line in open("/proc/%d/status" % daemon.process.pid)
+                if line.startswith("VmRSS")][0].split()[1])
 
 
 def abuse(daemon, folder, run, files):
@@ -320,22 +329,26 @@ def play(daemon, folder):
     with test("every honest request was answered"):
         expect(not said["wrong"] and len(said["times"]) > 50, said["wrong"][:5])
     print("# %d requests of abuse %s; %d honest requests: p50 %.1f ms, p99 %.1f ms, max %.1f ms; the daemon grew by %.1f MiB" % (
-        sum(counts.values()), counts, len(said["times"]), percentile(said["times"], 0.5) * 1e3, percentile(said["times"], 0.99) * 1e3,
+        sum(counts.values()), counts, len(said["times"]), percentile(said["times"], 0.5) * 1e3,
+        percentile(said["times"], 0.99) * 1e3,
         max(said["times"]) * 1e3, (memory_kib(daemon) - memory) / 1024))
     if "FIGURES" in os.environ:
         with open(os.environ["FIGURES"], "w") as out:
             json.dump({"abuse": sum(counts.values()), "times": said["times"]}, out)
     with test("no honest request waited for another's folder or config"):
-        expect(percentile(said["times"], 0.99) < 2 and max(said["times"]) < 10, "p99 %.2f s" % percentile(said["times"], 0.99))
+        expect(percentile(said["times"], 0.99) < 2 and max(said["times"]) < 10,
+               "p99 %.2f s" % percentile(said["times"], 0.99))
     with test("the daemon's memory is bounded"):
         expect(memory_kib(daemon) - memory < 200 * 1024, "%d KiB more" % (memory_kib(daemon) - memory))
     with test("no secret of the daemon's environment is in a run's"):
         children = open("/proc/%d/task/%d/children" % (daemon.process.pid, daemon.process.pid)).read().split()
         workers = [p for p in children if b"worker" in read_or_nothing("/proc/%s/cmdline" % p)]
-        expect(workers and not any(SECRET.encode() in read_or_nothing("/proc/%s/environ" % p) for p in workers), "of %s" % workers)
+        expect(workers and not any(SECRET.encode() in read_or_nothing("/proc/%s/environ" % p) for p in workers),
+               "of %s" % workers)
     with test("when ann stops, bob's run is next, whatever eve has queued"):
         expect(by(daemon, ANN, "POST", "/v1/runs/%d/stop" % run).status == 200, "stop")
-        waits_for(lambda: by(daemon, BOB, "GET", "/v1/runs/%d" % his.json()["id"]).json()["state"] in ("running", "done"))
+        waits_for(lambda: by(daemon, BOB, "GET", "/v1/runs/%d" % his.json()["id"]).json()["state"] in ("running",
+            "done"))
 
 
 def read_or_nothing(path):

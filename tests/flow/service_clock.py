@@ -1,5 +1,5 @@
-"""The machine's clock is set while runs are running: none is ended for it, and no limit is lost. And the program is replaced
-while its daemon is running: the daemon starts no run with parts of both."""
+"""The machine's clock is set while runs are running: none is ended for it, and no limit is lost. And the program is
+replaced while its daemon is running: the daemon starts no run with parts of both."""
 import os
 import shutil
 import signal
@@ -43,7 +43,8 @@ class Ahead(Service):
         linked = subprocess.run(["ldd", NNPIPE], capture_output=True, text=True).stdout.split("\n")
         # a sanitizer's runtime wants to come before all others
         first = [line.split()[2] for line in linked if "libasan" in line or "libtsan" in line]
-        self.environment = {"CLOCK_AHEAD": self.dir + "/ahead", "LD_PRELOAD": ":".join(first + [self.dir + "/clock.so"])}
+        self.environment = {"CLOCK_AHEAD": self.dir + "/ahead",
+                            "LD_PRELOAD": ":".join(first + [self.dir + "/clock.so"])}
         super().start()
         self.environment = {}
 

@@ -44,7 +44,8 @@ def deed(run, what):
 def children():
     """Of the daemon, but for workers."""
     found = []
-    for pid in subprocess.run(["ps", "-o", "pid=", "--ppid", str(daemon.process.pid)], capture_output=True, text=True).stdout.split():
+    for pid in subprocess.run(["ps", "-o", "pid=", "--ppid", str(daemon.process.pid)], capture_output=True,
+                              text=True).stdout.split():
         try:
             line = open("/proc/%s/cmdline" % pid, "rb").read().split(b"\0")
         except OSError:
@@ -66,7 +67,8 @@ def prunes(run):
 
 
 def saved(run):
-    settles(lambda: os.path.isdir(of(run)["dir"] + "/checkpoints") and os.listdir(of(run)["dir"] + "/checkpoints"), "nothing is saved")
+    settles(lambda: os.path.isdir(of(run)["dir"] + "/checkpoints") and os.listdir(of(run)["dir"] + "/checkpoints"),
+            "nothing is saved")
 
 
 def stopped_while_asked():
@@ -128,7 +130,8 @@ def tried_again_while_told():
 
 def tried_again_while_pruned():
     run = daemon.submit(steps=FOREVER, runs=RUNS)
-    settles(lambda: os.path.isdir(of_dir(run) + "/checkpoints") and len(os.listdir(of_dir(run) + "/checkpoints")) > 2, "too little is saved")
+    settles(lambda: os.path.isdir(of_dir(run) + "/checkpoints") and len(os.listdir(of_dir(run) + "/checkpoints")) > 2,
+            "too little is saved")
     deed(run, "pause")
     daemon.becomes(run, "paused")
     daemon.write_settings("spare_bytes: 1M\nkeep: {bytes: 1}\n")

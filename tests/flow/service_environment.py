@@ -42,7 +42,8 @@ def of_a_box(daemon):
     body = daemon.submission()
     body["config"] = with_data(body["config"], "/nowhere/${NP_SECRET}")
     answer = ask("POST", "/v1/runs", body)
-    expect(answer.status == 422 and "NP_SECRET is not set" in str(answer.json()) and SECRET not in str(answer.json()), answer)
+    expect(answer.status == 422 and "NP_SECRET is not set" in str(answer.json()) and SECRET not in str(answer.json()),
+           answer)
     answer = ask("POST", "/v1/runs", dict(body, environment={"NP_SECRET": "mine"}))
     expect(answer.status == 422 and "/nowhere/mine" in str(answer.json()), answer)
     for wrong in ({"NP_OTHER": "1"}, {"NP_SECRET": 1}, {"NP_SECRET": "a\nb"}, {"NP_SECRET": "x" * 20000}, []):
@@ -70,8 +71,10 @@ def of_a_user(daemon):
     expect(mode == 0o660, "config.yaml has mode %o" % mode)
 
 
-for what, make, work in (("a box's run has its submitter's variables and umask, and none of the service's secrets", box, of_a_box),
-                         ("a run has the variables of its config and the umask as they were where it was submitted", Daemon, of_a_user)):
+for what, make, work in (("a box's run has its submitter's variables and umask, and none of the service's secrets", box,
+                          of_a_box),
+                         ("a run has the variables of its config and the umask as they were where it was submitted",
+                          Daemon, of_a_user)):
     daemon = make("spare_bytes: 1M\n")
     try:
         with test(what):

@@ -1,5 +1,5 @@
-"""The service over what fails: a bad sector, a quota that is used up, a mount that hangs, a GPU that dies. Each run comes to
-a state, a reason and a number of attempts that its owner can act on, and none is started without a pause."""
+"""The service over what fails: a bad sector, a quota that is used up, a mount that hangs, a GPU that dies. Each run
+comes to a state, a reason and a number of attempts that its owner can act on, and none is started without a pause."""
 import glob
 import os
 import re
@@ -100,7 +100,8 @@ def with_faulty(disk):
         shown(run)
         disk.tell("clear")
         equal(state, "running", "its state while the mount hangs")
-        settles(lambda: (daemon.status(run)["step"] or 0) > at + 100, lambda: "it stays at %d: %s" % (at, daemon.about(run)))
+        settles(lambda: (daemon.status(run)["step"] or 0) > at + 100,
+                lambda: "it stays at %d: %s" % (at, daemon.about(run)))
         equal((daemon.status(run)["retries"], starts(run)), (0, 1), "failed attempts and starts")
         daemon.ends(run)
 
@@ -124,7 +125,8 @@ def with_few_inodes(folder):
         refused = daemon.run("submit", path)
         for name in taken:
             os.unlink(name)
-        expect(refused.code != 0 and "inodes has no room for more files" in refused.err, "it is not refused\n%s" % refused)
+        expect(refused.code != 0 and "inodes has no room for more files" in refused.err,
+               "it is not refused\n%s" % refused)
         expect(begun <= 3 and tries == 0, "%d starts, %d attempts counted" % (begun, tries))
         daemon.works_on(run)
         daemon.ends(run)
@@ -153,7 +155,8 @@ def with_gpu(emu):
         health = daemon.ask("GET", "/healthz").body.decode()
         expect(re.search("cuda:0 is set aside, starts die there: .", health), health)
         metrics = daemon.ask("GET", "/metrics").body.decode()
-        expect('nnpipe_device_suspect{device="cuda:0"} 1' in metrics and 'nnpipe_device_suspect{device="cpu"} 0' in metrics, metrics)
+        expect('nnpipe_device_suspect{device="cuda:0"} 1' in metrics
+               and 'nnpipe_device_suspect{device="cpu"} 0' in metrics, metrics)
 
     def works_again(run):
         """Once somebody has looked after the device."""
@@ -188,7 +191,8 @@ if disk.is_there:
     with_faulty(disk)
 else:
     skip("a bad sector, a full quota and a hung mount", "no FUSE can be mounted here")
-if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=50m,nr_inodes=100", "none", inodes], capture_output=True).returncode == 0:
+if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=50m,nr_inodes=100", "none", inodes],
+                  capture_output=True).returncode == 0:
     with_few_inodes(inodes)
 else:
     skip("a disk without inodes", "no tmpfs can be mounted here")

@@ -39,7 +39,8 @@ def settles(what, seconds=60):
 def trains(daemon, run):
     """Waits for its first loss: a worker that runs but has not come that far may not even have its handlers yet."""
     daemon.becomes(run, "running")
-    settles(lambda: expect(daemon.ask("GET", "/v1/runs/%d" % run).json()["progress"]["loss"] is not None, "no loss yet"))
+    settles(lambda: expect(daemon.ask("GET", "/v1/runs/%d" % run).json()["progress"]["loss"] is not None,
+                           "no loss yet"))
 
 
 def value_of(daemon, name):
@@ -159,7 +160,8 @@ class Prometheus:
         subprocess.run(["promtool", "check", "config", self.dir + "/prometheus.yml"], check=True, capture_output=True)
         self.process = subprocess.Popen(
             ["prometheus", "--config.file=" + self.dir + "/prometheus.yml", "--storage.tsdb.path=" + self.dir + "/data",
-             "--web.listen-address=127.0.0.1:%d" % self.port], stdout=subprocess.DEVNULL, stderr=open(self.dir + "/log", "w"))
+             "--web.listen-address=127.0.0.1:%d" % self.port], stdout=subprocess.DEVNULL,
+             stderr=open(self.dir + "/log", "w"))
 
     def query(self, what):
         """[(labels, value)]"""
@@ -179,7 +181,8 @@ class Prometheus:
 
 
 def ls(daemon):
-    out = subprocess.run([NNPIPE, "ls", "--all", "--json", "--socket", daemon.socket], capture_output=True, check=True).stdout
+    out = subprocess.run([NNPIPE, "ls", "--all", "--json", "--socket", daemon.socket], capture_output=True,
+                         check=True).stdout
     return [json.loads(line) for line in out.splitlines()]
 
 
@@ -190,13 +193,15 @@ def is_scraped(daemon, prometheus, run):
     settles(lambda: expect(step() > first, "the step does not grow"))
     listed = {r["id"]: r for r in ls(daemon)}
     labels, loss = settles(lambda: prometheus.query("nnpipe_run_loss")[0])
-    expect(labels["id"] == str(run) and labels["name"] == listed[run]["name"] and labels["device"] == listed[run]["device"], labels)
+    expect(labels["id"] == str(run) and labels["name"] == listed[run]["name"]
+           and labels["device"] == listed[run]["device"], labels)
     expect(abs(step() - listed[run]["step"]) < 100000 and loss > 0, "step, loss")
     for state in ("queued", "running", "done"):
         nr = sum(r["state"] == state for r in listed.values())
         settles(lambda: expect(prometheus.value('nnpipe_runs{state="%s"}' % state) == nr, state))
     expect(prometheus.value("nnpipe_device_runs") == 1 and prometheus.value("nnpipe_device_slots") == 1, "devices")
-    expect(abs(prometheus.value("nnpipe_start_time_seconds") - time.time()) < 600, prometheus.query("nnpipe_start_time_seconds"))
+    expect(abs(prometheus.value("nnpipe_start_time_seconds") - time.time()) < 600,
+           prometheus.query("nnpipe_start_time_seconds"))
 
 
 def is_forgotten(daemon, prometheus, run):
@@ -204,7 +209,8 @@ def is_forgotten(daemon, prometheus, run):
     daemon.ask("POST", "/v1/runs/%d/stop" % run)
     daemon.becomes(run, "stopped")
     settles(lambda: expect(prometheus.value('nnpipe_runs{state="stopped"}') == 1, "stopped"))
-    settles(lambda: expect(not [s for s in prometheus.query('{__name__=~"nnpipe_run_.*",id="%d"}' % run)], "its series"))
+    settles(lambda: expect(not [s for s in prometheus.query('{__name__=~"nnpipe_run_.*",id="%d"}' % run)],
+                           "its series"))
 
 
 def by_prometheus():

@@ -1,5 +1,5 @@
-"""Runs whose folders hang: every request is answered meanwhile, a daemon that is started then is up at once, and when the
-storage answers all runs are found and end. For one user, and for a box, where the runs are other users'.
+"""Runs whose folders hang: every request is answered meanwhile, a daemon that is started then is up at once, and
+when the storage answers all runs are found and end. For one user, and for a box, where the runs are other users'.
 HUNG_RUNS of them (20, and 8 of the box); HUNG_MODE: user or box alone."""
 import os
 import shutil
@@ -54,7 +54,8 @@ def hang(mode, nr, **more):
             daemon.submit(path, "--name", "hung%d" % i)
         late.append(daemon.submit(path, "--name", "late"))
         counts("running", nr + 1)
-        settles(lambda: all(os.path.exists("%s/runs/%s/report" % (disk.disk, name)) for name in os.listdir(disk.disk + "/runs")),
+        settles(lambda: all(os.path.exists("%s/runs/%s/report" % (disk.disk, name))
+                            for name in os.listdir(disk.disk + "/runs")),
                 "not all workers have their folder")
         daemon.command("pause", late[0])
         counts("running", nr)

@@ -1,7 +1,8 @@
-"""Daemon, worker, or both, killed with SIGKILL at random moments, while runs are submitted, paused and resumed by others who
-know nothing of it. Then: each run whose submission was acknowledged is there, once, and done; no run is there that nobody
-submitted; no two workers were ever in one folder; and every run has the weights of one that nobody disturbed.
-KILLS of them (1000), in rounds of up to 25; STATE keeps which rounds have passed. SEED names the moments."""
+"""Daemon, worker, or both, killed with SIGKILL at random moments, while runs are submitted, paused and resumed by
+others who know nothing of it. Then: each run whose submission was acknowledged is there, once, and done; no run is
+there that nobody submitted; no two workers were ever in one folder; and every run has the weights of one that
+nobody disturbed. KILLS of them (1000), in rounds of up to 25; STATE keeps which rounds have passed. SEED names the
+moments."""
 import collections
 import glob
 import json
@@ -31,7 +32,8 @@ def weights(folder, steps):
 def config(folder, steps):
     path = "%s/n%d.yaml" % (folder, steps)
     with open(path, "w") as out:
-        out.write(NET.format(name="n%d" % steps, device="cpu", batch=16, every=40, keep=2, steps=steps, runs=folder + "/alone",
+        out.write(NET.format(name="n%d" % steps, device="cpu", batch=16, every=40, keep=2, steps=steps,
+                             runs=folder + "/alone",
                              data="{source: synth, samples: 1000, size: 16}",
                              model="[{conv: {out: 8, kernel: 3, pad: 1}}, batchnorm, relu, global_avgpool, {linear: {out: classes}}]"))
     return path
@@ -53,7 +55,8 @@ class Submitter(threading.Thread):
             nr += 1
             steps = STEPS[nr % 4]
             name = "s%d-%d" % (nr, steps)
-            answer = self.daemon_.run("submit", "%s/n%d.yaml" % (self.folder, steps), "-o", "runs=" + self.daemon_.runs, "--name",
+            answer = self.daemon_.run("submit", "%s/n%d.yaml" % (self.folder, steps), "-o", "runs=" + self.daemon_.runs,
+                                      "--name",
                                       name, "--priority", nr % 3, "--max-retries", 1000, "--json")
             if answer.code == 0:
                 last = json.loads(answer.out.split("\n")[0])["id"]

@@ -111,7 +111,8 @@ def large_queue(daemon):
     last = queue.execute("SELECT max(id) FROM runs").fetchone()[0]
     for run in range(last + 1, last + 4001):
         queue.execute("INSERT INTO runs (id, name, uid, gid, path, device, priority, max_retries, submitted, dir, state) VALUES "
-                      "(?, 'a', ?, ?, '/a.yaml', 'cpu', 0, 3, 1, ?, 'paused')", (run, MEMBER, MEMBER, "/nowhere/a-%d" % run))
+                      "(?, 'a', ?, ?, '/a.yaml', 'cpu', 0, 3, 1, ?, 'paused')",
+                      (run, MEMBER, MEMBER, "/nowhere/a-%d" % run))
         queue.execute("INSERT INTO configs (id, config) VALUES (?, ?)", (run, "name: a\n#" + "x" * 32768))
     queue.commit()
     queue.close()
@@ -120,7 +121,8 @@ def large_queue(daemon):
     took = time.monotonic() - began
     expect(took < 20, "the start took %.1f s" % took)
     expect(memory_of(daemon.process.pid) < 64 << 20, "%d bytes" % memory_of(daemon.process.pid))
-    expect(len(daemon.ask("GET", "/v1/runs/%d/config" % (last + 7)).body) > 32768, "its config is there when it is asked for")
+    expect(len(daemon.ask("GET", "/v1/runs/%d/config" % (last + 7)).body) > 32768,
+           "its config is there when it is asked for")
     is_limit(submit(daemon, MEMBER), 429, "queued_per_user")
 
 

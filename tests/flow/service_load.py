@@ -123,7 +123,8 @@ def children_of(daemon):
 def submissions(daemon):
     """All are taken, and no more than so many are checked at a time."""
     statuses, most = [], 0
-    threads = [threading.Thread(target=lambda: statuses.append(daemon.ask("POST", "/v1/runs", daemon.submission()).status)) for _ in range(30)]
+    threads = [threading.Thread(target=lambda: statuses.append(daemon.ask("POST", "/v1/runs",
+        daemon.submission()).status)) for _ in range(30)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):

@@ -1,5 +1,5 @@
-"""The commands of a queue against a daemon: retry, hold, release, drain, time limits, priority, wait, lists and logs; and
-what of it a killed daemon's follower still knows."""
+"""The commands of a queue against a daemon: retry, hold, release, drain, time limits, priority, wait, lists and
+logs; and what of it a killed daemon's follower still knows."""
 import glob
 import json
 import os
@@ -202,7 +202,8 @@ def unchanged():
     submit("new", 5)
     other = daemon.ask("GET", "/v1/runs", fields={"If-None-Match": tag})
     expect(other.status == 200 and other.fields["etag"] != tag, other)
-    expect(daemon.ask_tcp("GET", "/v1/runs", fields={"If-None-Match": other.fields["etag"]}).status == 200, "another caller")
+    expect(daemon.ask_tcp("GET", "/v1/runs", fields={"If-None-Match": other.fields["etag"]}).status == 200,
+           "another caller")
     command("release", "--all")
 
 
@@ -237,7 +238,8 @@ def limits():
     trained(run)
     at = "%s/run-%d/" % (group, run)
     text = lambda name: open(at + name).read()
-    expect(text("memory.max") == str(512 << 20) and text("cpu.max") == "150000 100000" and text("cgroup.procs") == "0", os.listdir(at))
+    expect(text("memory.max") == str(512 << 20) and text("cpu.max") == "150000 100000" and text("cgroup.procs") == "0",
+           os.listdir(at))
     with open(at + "memory.events", "w") as out:
         out.write("oom 1\noom_kill 1\n")
     os.kill(int(open(of(run)["dir"] + "/lock").read()), signal.SIGKILL)
@@ -263,7 +265,8 @@ def own_hooks():
     expect(was["id"] == run and was["state"] == "done", was)
     settles(lambda: '"id": %d,' % run in open(daemon.dir + "/all").read(), "the service's own was not told")
     says("exit 3", "status", run)
-    expect(of(run)["on_end"].startswith("cat") and daemon.ask_tcp("GET", "/v1/runs/%d" % run).json()["on_end"] is None, of(run))
+    expect(of(run)["on_end"].startswith("cat") and daemon.ask_tcp("GET", "/v1/runs/%d" % run).json()["on_end"] is None,
+           of(run))
     os.unlink(folder + "/again")
     daemon.stop()
     daemon.start()
@@ -271,7 +274,8 @@ def own_hooks():
     never = submit("never", 5, "--on-end", "pwd >%s/where" % daemon.dir)
     command("stop", never)
     command("release", "--all")
-    settles(lambda: os.path.exists(daemon.dir + "/where") and open(daemon.dir + "/where").read() == "/\n", "not of one without a folder")
+    settles(lambda: os.path.exists(daemon.dir + "/where") and open(daemon.dir + "/where").read() == "/\n",
+            "not of one without a folder")
     expect(not os.path.exists(folder + "/again"), "it was run twice")
     for wrong in ("x" * 4097, "a\nb", 7):
         expect(daemon.ask("POST", "/v1/runs", daemon.submission(on_end=wrong)).status == 400, wrong)
@@ -293,7 +297,8 @@ def hook_of_a_box():
         expect("on_end" in run and run["on_end"], run)
         status = status_of(run["dir"] + "/status")
         expect(status["Uid"].split() == [str(api.OWNER)] * 4 and status["Gid"].split() == [str(api.OWNER)] * 4, status)
-        expect(status["CapEff"].strip("\t0") == status["CapPrm"].strip("\t0") == status["CapInh"].strip("\t0") == "", status)
+        expect(status["CapEff"].strip("\t0") == status["CapPrm"].strip("\t0") == status["CapInh"].strip("\t0") == "",
+               status)
         expect(status["NoNewPrivs"].strip() == "1" and os.stat(run["dir"] + "/status").st_mode & 0o777 == 0o640, status)
         expect("NP_SECRET" not in open(run["dir"] + "/env").read(), "a variable of the service's")
         for path in "/v1/runs/%d" % run["id"], "/v1/runs":

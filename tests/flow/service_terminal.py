@@ -1,5 +1,5 @@
-"""The service's commands in a terminal and in pipes: tables, --json, logs that are followed over rotation and a restart, --wait
-over a restart, and `nnpipe top` in a terminal of tmux's."""
+"""The service's commands in a terminal and in pipes: tables, --json, logs that are followed over rotation and a
+restart, --wait over a restart, and `nnpipe top` in a terminal of tmux's."""
 import json
 import os
 import re
@@ -161,7 +161,8 @@ def in_tmux():
         daemon.submit(NET, "--name", "first")
         daemon.submit(NET, "--name", "second")
         daemon.becomes(5, "running")
-        tmux("new-session", "-d", "-s", "top", "-x", "80", "-y", "24", "%s top; echo it has ended; sleep 100" % daemon.program)
+        tmux("new-session", "-d", "-s", "top", "-x", "80", "-y", "24",
+             "%s top; echo it has ended; sleep 100" % daemon.program)
         sees("nnpipe: 1 running, 1 queued")
         sees("^id .* ETA$")
 

@@ -183,7 +183,8 @@ def no_room():
     other = daemon.submit(daemon.dir + "/full.yaml", "--priority", 9)
     daemon.says_why(other, "disk")
     time.sleep(2)
-    equal((daemon.status(run)["state"], daemon.worker_of(run)), ("running", pid), "state and worker of the run that was there")
+    equal((daemon.status(run)["state"], daemon.worker_of(run)), ("running", pid),
+          "state and worker of the run that was there")
     clear()
     daemon.becomes(other, "done")
     daemon.ends(run)
@@ -210,7 +211,8 @@ def refused_full():
     large = daemon.net("large", 40, runs=small + "/runs",
                        model="[global_avgpool, {linear: {out: 400000}}, relu, {linear: {out: classes}}]")
     done = daemon.run("submit", large)
-    expect(done.code != 0 and re.search("large.yaml:[0-9]+", done.err + done.out), "it is not refused with a line\n%s" % done)
+    expect(done.code != 0 and re.search("large.yaml:[0-9]+", done.err + done.out),
+           "it is not refused with a line\n%s" % done)
 
 
 def with_small_disk():
@@ -267,7 +269,8 @@ def bad_hook():
     daemon.becomes(other, "done")
 
     def hooks():
-        return [int(pid) for pid in subprocess.run(["pgrep", "-fx", "sleep " + mark], capture_output=True, text=True).stdout.split()]
+        return [int(pid) for pid in subprocess.run(["pgrep", "-fx", "sleep " + mark], capture_output=True,
+                                                   text=True).stdout.split()]
     for pid in settles(hooks, "the hook was not run"):
         session = int(open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()[3])
         os.kill(session, signal.SIGALRM)  # as after some minutes
@@ -293,7 +296,8 @@ def pruned():
     daemon.becomes(run, "done")
     settles(lambda: len(daemon.saved(run)) == 1, lambda: "there are %s" % daemon.saved(run))
     expect(daemon.saved(run)[0].endswith("40"), "the wrong one stays: %s" % daemon.saved(run))
-    daemon.command("eval", SHORT, "--weights", daemon.folder(run), "-o", "data.test={source: synth, samples: 50, size: 32}")
+    daemon.command("eval", SHORT, "--weights", daemon.folder(run), "-o",
+                   "data.test={source: synth, samples: 50, size: 32}")
 
 
 @story("prune does the same by hand, and says first what would go")

@@ -1,5 +1,5 @@
-"""Users of a box: one who is deleted while a run waits, and the rights of what the service starts, which are its user's and
-no more."""
+"""Users of a box: one who is deleted while a run waits, and the rights of what the service starts, which are its
+user's and no more."""
 import os
 import pty
 import re

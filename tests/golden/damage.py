@@ -77,7 +77,8 @@ def rows(i, bad_filter=False):
     return w, h, lines
 
 
-def png(i, text=0, header=0, data=0, cut=0, flip=0, nr_rows=None, part=0, between=False, end=True, after=b"", filters=False):
+def png(i, text=0, header=0, data=0, cut=0, flip=0, nr_rows=None, part=0, between=False, end=True, after=b"",
+        filters=False):
     w, h, lines = rows(i, filters)
     z = bytearray(zlib.compress(b"".join(lines[:nr_rows]), 6))
     if flip:
@@ -87,7 +88,8 @@ def png(i, text=0, header=0, data=0, cut=0, flip=0, nr_rows=None, part=0, betwee
     body = [chunk(b"IDAT", p, data) for p in parts]
     if between:
         body.insert(1, chunk(b"tEXt", b"a\0b"))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, 8, 2, 0, 0, 0), header) + chunk(b"tEXt", b"a\0b", text) +
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, 8, 2, 0, 0, 0), header) + chunk(b"tEXt",
+        b"a\0b", text) +
             b"".join(body) + (chunk(b"IEND", b"") if end else b"") + after)
 
 
@@ -96,7 +98,8 @@ def cut_png(i, n):
 
 
 GOOD, BAD, OUT, IN = "good", "bad", "outside", "inside"
-KINDS = [(f"cut{k}", BAD, OUT if k > 15 else IN, "plain", lambda b, k=k: b[:4 + (len(b) - 6) * k // 20]) for k in range(20)] + [
+KINDS = [(f"cut{k}", BAD, OUT if k > 15 else IN, "plain", lambda b, k=k: b[:4 + (len(b) - 6) * k // 20])
+         for k in range(20)] + [
     ("codes-first-row", GOOD, OUT, "plain", lambda b: codes(b, 0.01)),
     ("codes-last-row", GOOD, OUT, "full", lambda b: codes(b, 0.97)),
     ("codes-middle", GOOD, IN, "grey", lambda b: codes(b, 0.5)),

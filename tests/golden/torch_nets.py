@@ -144,7 +144,8 @@ def compare_eval(name, weights, net, paths, images, labels):
 
 def compare_training(name, weights, net, images, labels):
     options = [f"loader.batch={len(labels)}", "train.epochs=0", f"train.steps={STEPS}", "schedule=constant",
-               f"optimizer.sgd.lr={LR}", f"optimizer.sgd.weight_decay={DECAY}", "train.eval_every=never", "checkpoint.every=never",
+               f"optimizer.sgd.lr={LR}", f"optimizer.sgd.weight_decay={DECAY}", "train.eval_every=never",
+               "checkpoint.every=never",
                "loader.augment=[{resize: {size: [256]}}, {center_crop: {size: [224]}}]", f"runs={tmp}/runs-{name}"]
     if name == "alexnet":
         options += [f"model.2.block.layers.{i}.dropout.rate=0" for i in (0, 3)]

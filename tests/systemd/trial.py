@@ -9,7 +9,8 @@ program, url, token = sys.argv[1:]
 
 
 def state():
-    return subprocess.run(["nnpipe", "status", "2", "--json"], capture_output=True, text=True).stdout.split('"state": "')[1].split('"')[0]
+    return subprocess.run(["nnpipe", "status", "2", "--json"], capture_output=True,
+                          text=True).stdout.split('"state": "')[1].split('"')[0]
 
 
 def must(what, seen):
