@@ -41,6 +41,12 @@ function svg(tag, attributes, ...children) {
 const wide = (y, height, ...children) => svg("svg", { y, height, width: "100%", viewBox: `0 0 1000 ${height}`, preserveAspectRatio: "none" }, ...children);
 const words = (x, y, text, className = "tick", more = {}) =>
   svg("text", { class: className, x: `${x}%`, y, "text-anchor": x > 98 ? "end" : x < 2 ? "start" : "middle", ...more }, text);
+// A picture, read out as its words.
+function picture(name, height, ...children) {
+  const made = svg("svg", { class: "plot " + name, role: "img", width: "100%", height }, ...children);
+  made.setAttribute("aria-label", [...made.querySelectorAll("text")].map(text => text.textContent).filter(Boolean).join("; "));
+  return made;
+}
 const section = (id, title, hint, ...children) => {
   const made = block("section", "", element("h2", title), hint ? element("p", hint, "hint") : null, ...children);
   made.id = id;
@@ -70,23 +76,24 @@ const scaleOf = (rows, rate) => Math.min(5 * rate, Math.max(rate, ...rows.map(ro
 
 function barOf(row, rate, scale, balanced) {
   const made = element("tr", null, row.limit ? "bar limit" : balanced && row.could < 1.05 * rate ? "bar near" : "bar");
-  const picture = element("td", null, "picture"), now = element("div", null, "now"), reach = clamp(finite(row.could) ? row.could : rate, scale);
+  const cell = element("td", null, "picture"), now = element("div", null, "now"), reach = clamp(finite(row.could) ? row.could : rate, scale);
   made.dataset.stage = row.name;
   if (finite(row.could)) {
     const fill = element("div", row.could > 1.001 * scale ? "»" : null, "fill");
     fill.style.width = reach + "%";
-    picture.append(fill);
+    cell.append(fill);
   }
   now.style.left = clamp(rate, scale) + "%";
   if (row.limit || (!finite(row.could) && row.note)) {
-    const note = block("div", reach > 60 ? "note inside" : "note", row.limit ? element("b", "◄ LIMIT ") : null, row.name === "checkpoint" ? `${inShare(row.busy)} of the time` : row.note);
+    const note = block("div", reach > 60 ? "note inside" : "note", row.limit ? element("b", "◄ LIMIT ") : null,
+      row.name === "checkpoint" ? `${inShare(row.busy)} of the time` : row.note);
     note.style[reach > 60 ? "right" : "left"] = (reach > 60 ? 100 - reach : reach) + "%";
-    picture.append(note);
+    cell.append(note);
   }
-  picture.append(now);
+  cell.append(now);
   const level = element("i");
   level.style.height = clamp(row.queue, 1) + "%";
-  made.append(headed("th", "row", row.name), picture, element("td", finite(row.could) ? inRate(row.could) : "", "could"),
+  made.append(headed("th", "row", row.name), cell, element("td", finite(row.could) ? inRate(row.could) : "", "could"),
     element("td", percent(clamp(row.busy, 1) / 100, 0), "busy"), block("td", "queue", ...known(row.queue) ? [block("span", "trough", level), " " + percent(clamp(row.queue, 1) / 100, 0)] : []));
   return made;
 }
@@ -119,7 +126,8 @@ function pairOf(profile) {
   const sides = [profile.before, profile].map(side => new Map(rowsOf(side.stages, limiterOf(side)).map(row => [row.name, row])));
   const pairs = [["the run", { could: profile.before.model.rate }, { could: profile.model.rate }], ...STAGES.map(name => [name, ...sides.map(side => side.get(name) || {})])]
     .filter(([, ...two]) => two.some(one => finite(one.could)));
-  const most = 5 * Math.max(profile.model.rate, profile.before.model.rate), scale = Math.min(most, Math.max(...pairs.flatMap(([, a, b]) => [a.could, b.could]).filter(finite)));
+  const most = 5 * Math.max(profile.model.rate, profile.before.model.rate);
+  const scale = Math.min(most, Math.max(...pairs.flatMap(([, a, b]) => [a.could, b.could]).filter(finite)));
   const body = pairs.map(([name, ...two]) => {
     const change = two.every(one => finite(one.could)) ? two[1].could / two[0].could - 1 : NaN;
     const halves = two.map((one, i) => {
@@ -162,10 +170,11 @@ function ribbonOf(profile) {
   let feet = none;
   for (const stage of [limiter, ...STAGES.keys()].filter((s, i) => i === 0 || s !== limiter)) { // the limiter's at the bottom, where it is seen best
     const tops = feet.map((foot, i) => Math.min(1, foot + columns[i].waits[stage]));
-    if (tops.some((top, i) => top > feet[i])) bands.push(svg("path", { class: `band ${causeClass(profile, STAGES[stage])}`, "data-cause": STAGES[stage], d: bandPath(tops, feet, WAIT_PX) }));
+    if (tops.some((top, i) => top > feet[i]))
+      bands.push(svg("path", { class: `band ${causeClass(profile, STAGES[stage])}`, d: bandPath(tops, feet, WAIT_PX) }));
     feet = tops;
   }
-  return svg("svg", { class: "plot ribbon", role: "img", "aria-label": "waits over time", width: "100%", height: WAIT_TOP + WAIT_PX + 26 },
+  return picture("ribbon", WAIT_TOP + WAIT_PX + 26,
     wide(18, RATE_PX, svg("path", { class: "rates", d: bandPath(columns.map(column => clamp(column.rate, 1.05 * fastest) / 100), none, RATE_PX) })),
     wide(WAIT_TOP, WAIT_PX, svg("rect", { class: "compute", width: 1000, height: WAIT_PX }), ...bands),
     words(0, 12, `images a second, up to ${inRate(fastest)}`), words(0, WAIT_TOP - 6, "share of the time, up to 100%"),
@@ -207,8 +216,9 @@ function kneeOf(profile, scales) {
   const knee = profile.curve.find(point => finite(scales.next) && point[1] >= 0.995 * scales.next);
   if (!knee) return [];
   const x = scales.x(knee[0]), y = scales.y(knee[1]), left = x > 60;
-  const marks = [svg("line", { class: "drop", x1: `${x}%`, x2: `${x}%`, y1: y, y2: CURVE_PX }), svg("circle", { class: "knee", cx: `${x}%`, cy: y, r: 6 })];
-  return finite(knee[0]) ? [...marks, words(x, y + 26, `${inGain(knee[0])} faster is enough`, "words strong", { dx: left ? -12 : 12, "text-anchor": left ? "end" : "start" })] : marks;
+  const text = finite(knee[0]) ? `${inGain(knee[0])} faster is enough` : "", anchor = { dx: left ? -12 : 12, "text-anchor": left ? "end" : "start" };
+  return [svg("line", { class: "drop", x1: `${x}%`, x2: `${x}%`, y1: y, y2: CURVE_PX }), svg("circle", { class: "knee", cx: `${x}%`, cy: y, r: 6 }),
+    words(x, y + 26, text, "words strong", anchor)];
 }
 
 function whatIfOf(profile) {
@@ -218,19 +228,20 @@ function whatIfOf(profile) {
   for (let times = 1; times <= 1.001 * scales.faster && times < 1e6; times *= scales.faster > 16 ? 4 : 2) ticks.push(words(scales.x(times), CURVE_PX + 18, `${times}x`));
   if (scales.endless) ticks.push(words(100, CURVE_PX + 18, "free"));
   return section("whatif", `What if ${loud(finding.limiter)} were faster`, `Images a second of the whole run; to the right ${finding.limiter} so many times faster.`,
-    svg("svg", { class: "plot whatif", role: "img", "aria-label": "what-if", width: "100%", height: CURVE_PX + 26 },
+    picture("whatif", CURVE_PX + 26,
       svg("line", { class: "axis", x1: 0, x2: "100%", y1: CURVE_PX, y2: CURVE_PX }),
       wide(0, CURVE_PX, svg("path", { class: "gain", d: `M0 ${now}` + line.map(([x, y]) => `L${x} ${Math.min(now, y)}`).join("") + `V${now}Z` })),
       ...levelOf(now, "at-now", `now ${inRate(profile.model.rate)}`, false),
-      ...!scales.limited ? [] : scales.far ? [words(0, CURVE_TOP + 4, `${next}, far above, at ${inRate(scales.next)}`, "words")] : levelOf(scales.y(scales.next), "at-next", `${next} ${inRate(scales.next)}`, true),
+      ...!scales.limited ? [] : scales.far ? [words(0, CURVE_TOP + 4, `${next}, far above, at ${inRate(scales.next)}`, "words")]
+        : levelOf(scales.y(scales.next), "at-next", `${next} ${inRate(scales.next)}`, true),
       wide(0, CURVE_PX, svg("polyline", { class: "curve", points: line.map(point => point.join()).join(" ") })), ...kneeOf(profile, scales), ...ticks));
 }
 
 // --- numbers ------------------------------------------------------------------------------------
 
 function stagesOf(profile) {
-  const columns = [["items", stage => stage.items, value => value < 100 ? String(value) : whole(value)], ["bytes", stage => stage.bytes, inSize], ["p50", stage => stage.p50_seconds, inTime],
-    ["p99", stage => stage.p99_seconds, inTime], ["threads' time", stage => stage.work_seconds, inTime]];
+  const columns = [["items", stage => stage.items, whole], ["bytes", stage => stage.bytes, inSize],
+    ["p50", stage => stage.p50_seconds, inTime], ["p99", stage => stage.p99_seconds, inTime], ["threads' time", stage => stage.work_seconds, inTime]];
   if (profile.deep) columns.push(["without it, img/s", (stage, name) => profile.stubbed[name], inRate]);
   const body = Object.entries(profile.observation.stages).filter(([, stage]) => stage.items > 0 || stage.work_seconds > 0).map(([name, stage]) =>
     block("tr", "", headed("th", "row", name), ...columns.map(([, value, text]) => element("td", value(stage, name) > 0 ? text(value(stage, name)) : ""))));
@@ -245,8 +256,10 @@ function numbersOf(profile) {
   const share = seconds => inShare(seconds / all), rate = (name, value) => value > 0 ? [name, inRate(value)] : null;
   const states = Object.entries({ work: "working", starved: "nothing to do", blocked: "no free slot", io_wait: "waiting for reads" });
   return section("numbers", "Numbers", null, stagesOf(profile), block("div", "columns",
-    factsOf("Parts alone, img/s", [rate("disk, cold", parts.read_cold), rate("disk, warm", parts.read_warm), rate("whole loader", parts.loader), rate("copies", parts.copy), rate("steps", parts.step)]),
-    factsOf(`Time of the ${seen.readers} reader${seen.readers === 1 ? "" : "s"}`, all > 0 ? [...states.map(([state, name]) => [name, share(seen.reader_seconds[state])]), ["of it ready, without a core", share(seen.reader_delay_seconds)]] : []),
+    factsOf("Parts alone, img/s", [rate("disk, cold", parts.read_cold), rate("disk, warm", parts.read_warm),
+      rate("whole loader", parts.loader), rate("copies", parts.copy), rate("steps", parts.step)]),
+    factsOf(`Time of the ${seen.readers} reader${seen.readers === 1 ? "" : "s"}`, all > 0 ?
+      [...states.map(([state, name]) => [name, share(seen.reader_seconds[state])]), ["of it ready, without a core", share(seen.reader_delay_seconds)]] : []),
     factsOf("The run", [["loader", `${knobs.readers} readers, depth ${knobs.depth}, prefetch ${knobs.prefetch}`], ["reads", `${knobs.io}, cache ${knobs.cache}`],
       ["data", `${inRate(knobs.samples)} images, ${inSize(knobs.set_bytes)}`], ["box", `${short(knobs.cores ?? 0)} cores, ${inSize(knobs.free_bytes)} free of ${inSize(knobs.memory_bytes)}`]])));
 }
