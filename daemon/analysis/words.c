@@ -23,8 +23,7 @@ static struct np_words words(const char *format, ...)
     return words;
 }
 
-/* 1234567 -> "1,234,567" */
-static struct np_words grouped(double value)
+struct np_words np_words_count(double value)
 {
     const struct np_words digits = words("%.0f", value);
     struct np_words grouped;
@@ -45,7 +44,7 @@ struct np_words np_words_rate(double rate)
         return words("no limit");
     if (rate < 0 || rate >= 1e12)
         return words("%.3g", rate);
-    return rate < 9.995 ? words("%.2f", rate) : rate < 99.95 ? words("%.1f", rate) : grouped(rate);
+    return rate < 9.995 ? words("%.2f", rate) : rate < 99.95 ? words("%.1f", rate) : np_words_count(rate);
 }
 
 /* Three digits at most, without a point that says nothing. */

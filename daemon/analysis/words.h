@@ -50,6 +50,7 @@ void np_words_trust(const struct np_profile *profile, char *text, size_t bytes);
 struct np_words {
     char text[32];
 };
+struct np_words np_words_count(double value); /* 1234567: "1,234,567" */
 struct np_words np_words_rate(double rate);
 struct np_words np_words_time(double seconds);
 struct np_words np_words_share(double share);

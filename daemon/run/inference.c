@@ -39,11 +39,12 @@ static int take_chain(
     if (!list)
         return 0;
     np_report_init(&report, NULL);
-    if (np_chain_parse(list, "test_augment", &chain, &report) < 0)
-        np_err_set(err, -EBADMSG, "the checkpoint's test chain: %s",
-            report.nr_errs ? report.errs[0].text : "cannot be read");
+    const int code = np_chain_parse(list, "test_augment", &chain, &report);
+    if (code < 0)
+        np_err_set(err, code == -ENOMEM ? code : -EBADMSG, "the checkpoint's test chain: %s",
+            report.nr_errs ? report.errs[0].text : strerror(-code));
     np_report_fini(&report);
-    if (err->code)
+    if (code < 0)
         return err->code;
     say_other(progress, np_chain_node(chain), np_chain_node(inference->config->loader.test_augment),
         "test_augment");

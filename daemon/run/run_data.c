@@ -7,33 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/analysis/words.h"
+
 #define PROBE_EPOCHS 1e6 /* until the probe ends it */
-
-/* 1234567 as "1,234,567". */
-static void grouped(uint64_t n, char text[28])
-{
-    char plain[24];
-    const int digits = snprintf(plain, sizeof(plain), "%llu", (unsigned long long)n);
-
-    for (int i = 0; i < digits; i++) {
-        if (i && (digits - i) % 3 == 0)
-            *text++ = ',';
-        *text++ = plain[i];
-    }
-    *text = '\0';
-}
 
 /* A listing that gets no further is named by the watchdog. */
 static void count(void *context, const char *path, uint64_t samples)
 {
     struct np_run *run = context;
-    char number[28];
 
     np_stat_called(run->block);
     np_stat_call(run->block, "listing", path, samples);
     np_ui_listing(&run->ui, path, samples);
-    grouped(samples, number);
-    snprintf(run->opening, sizeof(run->opening), "listing %s files", number);
+    snprintf(run->opening, sizeof(run->opening), "listing %s files",
+        np_words_count((double)samples).text);
     np_run_at(run, run->opening);
 }
 

@@ -290,12 +290,17 @@ int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_e
 
 /* --- weights --------------------------------------------------------------------------------- */
 
-/* The newest whole checkpoint of a run; damaged ones are named and passed over. NULL: none. */
-static char *newest_whole(const char *run, const struct np_source_progress *progress)
+/* The newest whole checkpoint of a run; damaged ones are named and passed over. NULL: none, or -ENOMEM
+ * in err. */
+static char *newest_whole(
+    const char *run, const struct np_source_progress *progress, struct np_err *err)
 {
     char *below = np_format("%s/checkpoints", run), *newest = NULL;
+    struct np_err why = {0};
 
-    np_checkpoint_newest(below, &newest, progress->note, progress->context, NULL);
+    np_checkpoint_newest(below, &newest, progress->note, progress->context, &why);
+    if (why.code == -ENOMEM)
+        *err = why;
     np_free(below);
     return newest;
 }
@@ -322,7 +327,7 @@ static char *named_checkpoint(const char *run, const char *name,
 
     if (is_step(name))
         return np_format("%s/checkpoints/%s", run, name);
-    char *newest = newest_whole(run, progress);
+    char *newest = newest_whole(run, progress, err);
     if (!newest) {
         np_err_set(err, -ENOENT, "%s: no whole checkpoint in it", run);
         return NULL;
@@ -377,9 +382,9 @@ static int checkpoint_of(const char *path, const struct np_source_progress *prog
         *err = damage;
         return code;
     }
-    *ret_checkpoint = newest_whole(path, progress);
-    if (*ret_checkpoint)
-        return 0;
+    *ret_checkpoint = newest_whole(path, progress, err);
+    if (*ret_checkpoint || err->code)
+        return err->code;
     return np_err_set(err, -ENOENT,
         "%s: no whole weights in it: expected a safetensors file, a checkpoint's folder or a "
         "run's folder",
