@@ -3,6 +3,7 @@
 #include "daemon/ui/curves.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -103,21 +104,33 @@ static double place_y(const struct panel *panel, double y)
     return TOP + PANEL_H * (1 - fmin(fmax(part, -0.02), 1.02));
 }
 
+/* class: of page/curves.css, which also says on what side of x it stands. */
+static void text(FILE *out, const char *class, double x, double y, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+static void text(FILE *out, const char *class, double x, double y, const char *format, ...)
+{
+    va_list args;
+
+    fprintf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">", class, x, y);
+    va_start(args, format);
+    vfprintf(out, format, args);
+    va_end(args);
+    fputs("</text>\n", out);
+}
+
 static void draw_grid(FILE *out, const struct panel *panel)
 {
-    const double step_x = nice_step(panel->max_x);
+    const double step_x = nice_step(panel->max_x), bottom = TOP + PANEL_H;
 
-    for (double y = panel->min_y; y <= panel->max_y + panel->tick_y / 2; y += panel->tick_y)
-        fprintf(out,
-            "<path class=\"grid\" d=\"M%.1f %.1fh%g\"/>\n"
-            "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%g%s</text>\n",
-            panel->left, place_y(panel, y), PANEL_W, panel->left - 8, place_y(panel, y) + 4,
-            y * panel->scale, panel->unit);
+    for (double y = panel->min_y; y <= panel->max_y + panel->tick_y / 2; y += panel->tick_y) {
+        const double at = place_y(panel, y);
+
+        fprintf(out, "<path class=\"grid\" d=\"M%g %.1fh%g\"/>\n", panel->left, at, PANEL_W);
+        text(out, "tick end", panel->left - 8, at + 4, "%g%s", y * panel->scale, panel->unit);
+    }
     for (double x = 0; x <= panel->max_x + step_x / 1e6; x += step_x)
-        fprintf(out, "<text class=\"tick middle\" x=\"%.1f\" y=\"%.1f\">%g</text>\n",
-            place_x(panel, x), TOP + PANEL_H + 18, x);
-    fprintf(out, "<text class=\"tick middle\" x=\"%.1f\" y=\"%.1f\">epoch</text>\n",
-        panel->left + PANEL_W / 2, TOP + PANEL_H + 36);
+        text(out, "tick middle", place_x(panel, x), bottom + 18, "%g", x);
+    text(out, "tick middle", panel->left + PANEL_W / 2, bottom + 36, "epoch");
 }
 
 /* Each point is the mean of `reach` neighbours on both sides. */
@@ -173,22 +186,17 @@ static void draw_series(FILE *out, const struct panel *panel, const struct np_cu
         draw_line(out, panel, curve, "raw train", 0);
     draw_line(out, panel, curve, class, reach);
     draw_marks(out, panel, curve, class, !train);
-    fprintf(out,
-        "<circle class=\"dot %s\" cx=\"%g\" cy=\"%g\" r=\"4\"/><text class=\"legend\" x=\"%g\" "
-        "y=\"%g\">%s "
-        "<tspan class=\"value\">%.*f%s</tspan></text>\n",
-        class, x, TOP - 20, x + 9, TOP - 16, name, panel->scale > 1 ? 2 : 4,
-        curve->y[curve->nr_points - 1] * panel->scale, panel->unit);
+    fprintf(out, "<circle class=\"dot %s\" cx=\"%g\" cy=\"%g\" r=\"4\"/>\n", class, x, TOP - 20);
+    text(out, "legend", x + 9, TOP - 16, "%s <tspan class=\"value\">%.*f%s</tspan>", name,
+        panel->scale > 1 ? 2 : 4, curve->y[curve->nr_points - 1] * panel->scale, panel->unit);
 }
 
 static void draw_panel(FILE *out, struct panel *panel, const char *evaluated)
 {
     fit_y(panel);
-    fprintf(out,
-        "<clipPath id=\"c%g\"><rect x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\"/></clipPath>\n"
-        "<text class=\"head\" x=\"%g\" y=\"%g\">%s</text>\n",
-        panel->left, panel->left, TOP - 4, PANEL_W, PANEL_H + 8, panel->left, TOP - 16,
-        panel->title);
+    fprintf(out, "<clipPath id=\"c%g\"><path d=\"M%g %gh%gv%gh-%gz\"/></clipPath>\n", panel->left,
+        panel->left, TOP - 4, PANEL_W, PANEL_H + 8, PANEL_W);
+    text(out, "head", panel->left, TOP - 16, "%s", panel->title);
     draw_grid(out, panel);
     draw_series(out, panel, panel->train, "train", "train");
     draw_series(out, panel, panel->eval, "test", evaluated);
@@ -205,10 +213,8 @@ static void draw_lr(FILE *out, const struct panel *panel, const struct np_curve 
     if (lr->nr_points < 2 || mine.max_y <= 0)
         return;
     draw_line(out, &mine, lr, "lr", 0);
-    fprintf(out,
-        "<text class=\"tick\" x=\"%g\" y=\"%g\" text-anchor=\"end\">dotted: learning rate "
-        "%.3g, at most %.3g</text>\n",
-        panel->left + PANEL_W, TOP + PANEL_H + 54, lr->y[lr->nr_points - 1], mine.max_y);
+    text(out, "tick end", panel->left + PANEL_W, TOP + PANEL_H + 54,
+        "dotted: learning rate %.3g, at most %.3g", lr->y[lr->nr_points - 1], mine.max_y);
 }
 
 struct picture {

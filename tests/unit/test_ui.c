@@ -157,9 +157,8 @@ static double top_of_loss(const char *text)
 {
     double top = 0, x, y, value;
 
-    for (const char *at = text; (at = strstr(at, "<text class=\"tick\"")) != NULL; at++)
-        if (sscanf(at, "<text class=\"tick\" x=\"%lf\" y=\"%lf\" text-anchor=\"end\">%lf<", &x, &y,
-                &value) == 3 &&
+    for (const char *at = text; (at = strstr(at, "<text class=\"tick end\"")) != NULL; at++)
+        if (sscanf(at, "<text class=\"tick end\" x=\"%lf\" y=\"%lf\">%lf<", &x, &y, &value) == 3 &&
             x < 60 && value > top)
             top = value;
     return top;
