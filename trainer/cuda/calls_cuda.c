@@ -38,26 +38,47 @@ static void run_input(struct np_cuda_program *p, const struct np_cuda_call *c)
     np_cuda_input(p->cuda->streams[NP_STREAM_COMPUTE], p->dtype, p->arrays.step, &input, c->p[1]);
 }
 
-static void run_batchnorm(struct np_cuda_program *p, const struct np_cuda_call *c)
+static void run_stats(struct np_cuda_program *p, const struct np_cuda_call *c)
 {
     const struct np_op_node *node = c->node;
     void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
-    const void *add = node->nr_ins > 5 ? q[5] : NULL;
-    uint64_t n = np_cuda_rows(p, node->ins[0]);
-    int ch = np_cuda_channels(p, node->ins[0]);
+    const struct np_cuda_stats stats = {
+        .x = q[0],
+        .rows = np_cuda_rows(p, node->ins[0]),
+        .c = np_cuda_channels(p, node->ins[0]),
+        .eps = node->attrs.eps,
+        .momentum = node->attrs.momentum,
+        .running_mean = q[1],
+        .running_var = q[2],
+        .mean = q[3],
+        .inv_std = q[4],
+    };
 
-    if (node->op == NP_OP_BN_STATS && c->source && c->source->sums)
-        np_cuda_bn_stats_of_sums(stream, p->dtype, q[0], n, ch, node->attrs.eps,
-            node->attrs.momentum, c->source->sum, c->source->square_sum, q[1], q[2], q[3], q[4]);
-    else if (node->op == NP_OP_BN_STATS)
-        np_cuda_bn_stats(stream, p->dtype, q[0], n, ch, node->attrs.eps, node->attrs.momentum, q[1],
-            q[2], q[3], q[4], p->workspace);
-    else if (node->op == NP_OP_BN_APPLY)
-        np_cuda_bn_apply(stream, p->dtype, q[0], q[1], q[2], q[3], q[4], add, node->attrs.relu,
-            q[node->nr_ins], n, ch);
+    if (c->source && c->source->sums)
+        np_cuda_bn_stats_of_sums(stream, p->dtype, &stats, c->source->sum, c->source->square_sum);
     else
-        np_cuda_bn_eval(stream, p->dtype, q[0], q[1], q[2], node->attrs.eps, q[3], q[4], add,
-            node->attrs.relu, q[node->nr_ins], n, ch);
+        np_cuda_bn_stats(stream, p->dtype, &stats, p->workspace);
+}
+
+static void run_batchnorm(struct np_cuda_program *p, const struct np_cuda_call *c)
+{
+    const struct np_op_node *node = c->node;
+    void *const *q = c->p;
+    const struct np_cuda_bn bn = {
+        .x = q[0],
+        .add = node->nr_ins > 5 ? q[5] : NULL,
+        .y = q[node->nr_ins],
+        .mean = q[1],
+        .second = q[2],
+        .gamma = q[3],
+        .beta = q[4],
+        .eps = node->op == NP_OP_BN_APPLY ? -1 : node->attrs.eps,
+        .rows = np_cuda_rows(p, node->ins[0]),
+        .c = np_cuda_channels(p, node->ins[0]),
+        .relu = node->attrs.relu,
+    };
+
+    np_cuda_bn_apply(p->cuda->streams[NP_STREAM_COMPUTE], p->dtype, &bn);
 }
 
 static void run_batchnorm_back(struct np_cuda_program *p, const struct np_cuda_call *c)
@@ -225,7 +246,7 @@ const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS] = {
     [NP_OP_CONV] = {"cudnn conv", NULL},
     [NP_OP_CONV_DGRAD] = {"cudnn dgrad", NULL},
     [NP_OP_CONV_WGRAD] = {"cudnn wgrad", NULL},
-    [NP_OP_BN_STATS] = {"own bn_stats", run_batchnorm},
+    [NP_OP_BN_STATS] = {"own bn_stats", run_stats},
     [NP_OP_BN_APPLY] = {"own bn_apply", run_batchnorm},
     [NP_OP_BN_EVAL] = {"own bn_eval", run_batchnorm},
     [NP_OP_BN_REDUCE] = {"own bn_reduce", run_batchnorm_back},

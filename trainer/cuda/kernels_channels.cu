@@ -84,8 +84,8 @@ template <typename T> struct bn_sums { /* dy x_hat, dy */
             out = *(const pack *)(y + i);
         for (int k = 0; k < N; k++) {
             float x_hat = (np_get(in.v[k]) - mean[c + k]) * inv_std[c + k];
-            float g = np_masked(d.v, y ? out.v : (const T *)NULL, relu, k, x_hat, gamma[c + k],
-                beta[c + k]);
+            float g = np_masked(
+                d.v, y ? out.v : (const T *)NULL, relu, k, x_hat, gamma[c + k], beta[c + k]);
 
             a[k] += g * x_hat;
             b[k] += g;
@@ -97,8 +97,8 @@ typedef np_pack<double, 2> pair;
 
 /* A thread's sums over its rows of a stretch, f32 in two levels, so that no sum takes up many. */
 template <typename S, int N>
-static __device__ inline void sum_own(const S &source, uint64_t row, uint64_t end, int turns, int c,
-    int channel, float *a, float *b)
+static __device__ inline void sum_own(
+    const S &source, uint64_t row, uint64_t end, int turns, int c, int channel, float *a, float *b)
 {
     for (; row < end; row += (uint64_t)turns * RUN) {
         float run_a[N] = {0}, run_b[N] = {0};
@@ -195,7 +195,7 @@ static void sum_packs(
 
     while (lanes < packs && lanes < WARP)
         lanes *= 2;
-    NP_LAUNCH((sum_stretch<S, N>), dim3(nr, (packs + lanes - 1) / lanes), WARP *WARPS, 0, stream,
+    NP_LAUNCH((sum_stretch<S, N>), dim3(nr, (packs + lanes - 1) / lanes), WARP * WARPS, 0, stream,
         source, rows, c, per, lanes, partial);
 }
 
@@ -235,58 +235,51 @@ extern "C" void np_cuda_bias_grad(void *stream, enum np_cuda_dtype dtype, const 
 
 /* --- batchnorm, forward ---------------------------------------------------------------------- */
 
-struct bn_numbers { /* (c) each */
-    double eps, momentum;
-    float *running_mean, *running_var, *mean, *inv_std;
-};
-
 /* One thread a channel: mean and (biased) variance of the batch, to where they go. */
 static __device__ inline void put_stats(
-    const bn_numbers &to, int channel, uint64_t rows, double mean, double var)
+    const np_cuda_stats &to, int channel, double mean, double var)
 {
-    double n = (double)rows;
+    double n = (double)to.rows;
     float m = (float)mean;
 
     var = var > 0 ? var : var == var ? 0 : var; /* rounding; a NaN stays */
     to.mean[channel] = m;
     to.inv_std[channel] = (float)(1 / sqrt(var + to.eps));
     to.running_mean[channel] += (float)to.momentum * (m - to.running_mean[channel]);
-    var = rows > 1 ? var * n / (n - 1) : var;
+    var = to.rows > 1 ? var * n / (n - 1) : var;
     to.running_var[channel] += (float)to.momentum * ((float)var - to.running_var[channel]);
 }
 
 /* Sums are of x - running_mean: near the mean once the running one has settled, so that squares
  * lose nothing. Variance is that of the shifted values: E[v^2] - E[v]^2. */
-static __global__ void finish_stats(
-    const double *partial, int nr, uint64_t rows, int c, bn_numbers to)
+static __global__ void finish_stats(const double *partial, int nr, np_cuda_stats to)
 {
     int channel = blockIdx.x * WARPS + threadIdx.x / WARP;
     double sum, squares;
 
-    if (channel >= c)
+    if (channel >= to.c)
         return;
-    add_stretches(partial, nr, c, channel, &sum, &squares);
+    add_stretches(partial, nr, to.c, channel, &sum, &squares);
     if (threadIdx.x % WARP != 0)
         return;
-    double n = (double)rows, shifted = sum / n;
+    double n = (double)to.rows, shifted = sum / n;
 
-    put_stats(to, channel, rows, shifted + (double)to.running_mean[channel],
-        squares / n - shifted * shifted);
+    put_stats(
+        to, channel, shifted + (double)to.running_mean[channel], squares / n - shifted * shifted);
 }
 
-extern "C" void np_cuda_bn_stats(void *stream, enum np_cuda_dtype dtype, const void *x,
-    uint64_t rows, int c, double eps, double momentum, float *running_mean, float *running_var,
-    float *mean, float *inv_std, void *scratch)
+extern "C" void np_cuda_bn_stats(
+    void *stream, enum np_cuda_dtype dtype, const np_cuda_stats *stats, void *scratch)
 {
     int nr = 0;
 
     NP_FOR_DTYPE(dtype, T, {
-        moments<T> source = {(const T *)x, running_mean};
+        moments<T> source = {(const T *)stats->x, stats->running_mean};
 
-        nr = sum_rows(stream, source, rows, c, scratch);
+        nr = sum_rows(stream, source, stats->rows, stats->c, scratch);
     });
-    NP_LAUNCH(finish_stats, warps_for(c), WARP * WARPS, 0, stream, (const double *)scratch, nr,
-        rows, c, bn_numbers{eps, momentum, running_mean, running_var, mean, inv_std});
+    NP_LAUNCH(finish_stats, warps_for(stats->c), WARP * WARPS, 0, stream, (const double *)scratch,
+        nr, *stats);
 }
 
 /* Sums of x - shift and of its square over one column, by a block; thread 0 has them. */
@@ -325,31 +318,29 @@ static __device__ inline void sum_column(
 #define CANCELS 64 /* mean^2 / variance */
 
 template <typename T>
-static __global__ void __launch_bounds__(WARP *WARPS) finish_sums_given(
-    const T *x, const float *sums, const float *squares, uint64_t rows, int c, bn_numbers to)
+static __global__ void __launch_bounds__(WARP *WARPS)
+    finish_sums_given(const float *sums, const float *squares, np_cuda_stats to)
 {
     int channel = blockIdx.x;
-    double n = (double)rows, mean = sums[channel] / n;
+    double n = (double)to.rows, mean = sums[channel] / n;
     double var = squares[channel] / n - mean * mean;
 
     if (var + to.eps < mean * mean / CANCELS) { /* alike in the whole block */
         double a, b;
 
-        sum_column(x, rows, c, channel, (float)mean, &a, &b);
+        sum_column((const T *)to.x, to.rows, to.c, channel, (float)mean, &a, &b);
         mean = (double)(float)mean + a / n;
         var = b / n - a / n * (a / n);
     }
     if (threadIdx.x == 0)
-        put_stats(to, channel, rows, mean, var);
+        put_stats(to, channel, mean, var);
 }
 
-extern "C" void np_cuda_bn_stats_of_sums(void *stream, enum np_cuda_dtype dtype, const void *x,
-    uint64_t rows, int c, double eps, double momentum, const float *sums, const float *squares,
-    float *running_mean, float *running_var, float *mean, float *inv_std)
+extern "C" void np_cuda_bn_stats_of_sums(void *stream, enum np_cuda_dtype dtype,
+    const np_cuda_stats *stats, const float *sums, const float *squares)
 {
     NP_FOR_DTYPE(dtype, T, {
-        NP_LAUNCH((finish_sums_given<T>), c, WARP * WARPS, 0, stream, (const T *)x, sums, squares,
-            rows, c, bn_numbers{eps, momentum, running_mean, running_var, mean, inv_std});
+        NP_LAUNCH((finish_sums_given<T>), stats->c, WARP * WARPS, 0, stream, sums, squares, *stats);
     });
 }
 

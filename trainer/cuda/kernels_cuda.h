@@ -93,23 +93,30 @@ size_t np_cuda_channel_scratch(uint64_t rows, int c);
 void np_cuda_bias_grad(void *stream, enum np_cuda_dtype dtype, const void *dy, float *dbias,
     uint64_t rows, int c, void *scratch);
 /* mean, inv_std of the batch; running ones move by momentum (variance: unbiased, as torch's). */
-void np_cuda_bn_stats(void *stream, enum np_cuda_dtype dtype, const void *x, uint64_t rows, int c,
-    double eps, double momentum, float *running_mean, float *running_var, float *mean,
-    float *inv_std, void *scratch);
+struct np_cuda_stats {
+    const void *x; /* (rows, c) */
+    uint64_t rows;
+    int c;
+    double eps, momentum;
+    float *running_mean, *running_var, *mean, *inv_std; /* (c) each */
+};
+void np_cuda_bn_stats(
+    void *stream, enum np_cuda_dtype dtype, const struct np_cuda_stats *stats, void *scratch);
 /* The same from what the convolution that made x has summed: sums (c) of x, squares (c) of x * x.
  * x is read again for channels alone whose variance these cannot give: see there. */
-void np_cuda_bn_stats_of_sums(void *stream, enum np_cuda_dtype dtype, const void *x, uint64_t rows,
-    int c, double eps, double momentum, const float *sums, const float *squares,
-    float *running_mean, float *running_var, float *mean, float *inv_std);
-/* y = (x - mean) * inv_std * gamma + beta [+ add], then max(0, y) where relu. add: NULL or (rows, c);
- * y may be x or add. */
-void np_cuda_bn_apply(void *stream, enum np_cuda_dtype dtype, const void *x, const float *mean,
-    const float *inv_std, const float *gamma, const float *beta, const void *add, bool relu,
-    void *y, uint64_t rows, int c);
-/* The same with running statistics. */
-void np_cuda_bn_eval(void *stream, enum np_cuda_dtype dtype, const void *x,
-    const float *running_mean, const float *running_var, double eps, const float *gamma,
-    const float *beta, const void *add, bool relu, void *y, uint64_t rows, int c);
+void np_cuda_bn_stats_of_sums(void *stream, enum np_cuda_dtype dtype,
+    const struct np_cuda_stats *stats, const float *sums, const float *squares);
+/* y = (x - mean) * inv_std * gamma + beta [+ add], then max(0, y) where relu. */
+struct np_cuda_bn {
+    const void *x, *add;                       /* (rows, c); add may be NULL */
+    void *y;                                   /* may be x or add */
+    const float *mean, *second, *gamma, *beta; /* second: inv_std, or with eps the variance */
+    double eps;                                /* negative: second is inv_std */
+    uint64_t rows;
+    int c;
+    bool relu;
+};
+void np_cuda_bn_apply(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_bn *bn);
 /* What both halves of batchnorm's gradient read. relu: dy is masked first, by y > 0 where y is
  * given (with an add in between), else by the sign computed again from x. */
 struct np_cuda_bn_back {

@@ -38,14 +38,14 @@ static __device__ inline void next_channel(bn_channel *channel)
     channel->at -= channel->at >= channel->c ? channel->c : 0;
 }
 
-/* N channels next to each other a thread; c is a multiple of N. eps < 0: second is inv_std. */
+/* N channels next to each other a thread; c is a multiple of N. */
 template <typename T, int N>
-static __global__ void __launch_bounds__(NP_THREADS)
-    bn_apply(const T *x, const float *mean, const float *second, const float *gamma,
-        const float *beta, const T *add, bool relu, double eps, T *y, uint64_t n, int c)
+static __global__ void __launch_bounds__(NP_THREADS) bn_apply(np_cuda_bn bn)
 {
     typedef np_pack<T, N> pack;
-    bn_channel channel = first_channel<N>(c);
+    const T *x = (const T *)bn.x, *add = (const T *)bn.add;
+    const uint64_t n = bn.rows * bn.c;
+    bn_channel channel = first_channel<N>(bn.c);
     float shift[N], scale[N], factor[N], offset[N];
     bool fresh = true;
 
@@ -55,10 +55,10 @@ static __global__ void __launch_bounds__(NP_THREADS)
         if (fresh) {
             NP_UNROLL(N)
             for (int k = 0; k < N; k++) {
-                shift[k] = mean[channel.at + k];
-                scale[k] = scale_of(second[channel.at + k], eps);
-                factor[k] = gamma[channel.at + k];
-                offset[k] = beta[channel.at + k];
+                shift[k] = bn.mean[channel.at + k];
+                scale[k] = scale_of(bn.second[channel.at + k], bn.eps);
+                factor[k] = bn.gamma[channel.at + k];
+                offset[k] = bn.beta[channel.at + k];
             }
         }
         NP_UNROLL(N)
@@ -66,45 +66,27 @@ static __global__ void __launch_bounds__(NP_THREADS)
             float v = (np_get(in.v[k]) - shift[k]) * scale[k] * factor[k] + offset[k];
 
             v += add ? np_get(other.v[k]) : 0.0f;
-            np_put(&in.v[k], relu ? np_relu(v) : v);
+            np_put(&in.v[k], bn.relu ? np_relu(v) : v);
         }
-        ((pack *)y)[i] = in;
+        ((pack *)bn.y)[i] = in;
         next_channel(&channel);
         fresh = channel.turn != 0;
     }
 }
 
-static void run_apply(void *stream, enum np_cuda_dtype dtype, const void *x, const float *mean,
-    const float *second, double eps, const float *gamma, const float *beta, const void *add,
-    bool relu, void *y, uint64_t rows, int c)
+extern "C" void np_cuda_bn_apply(void *stream, enum np_cuda_dtype dtype, const np_cuda_bn *bn)
 {
-    bool aligned = np_aligned(x) && np_aligned(add) && np_aligned(y);
+    bool aligned = np_aligned(bn->x) && np_aligned(bn->add) && np_aligned(bn->y);
+    uint64_t n = bn->rows * bn->c;
 
     NP_FOR_DTYPE(dtype, T, {
         const int wide = np_width<T>::n;
 
-        if (aligned && c % wide == 0)
-            NP_LAUNCH((bn_apply<T, wide>), few_blocks(rows * c / wide), NP_THREADS, 0, stream,
-                (const T *)x, mean, second, gamma, beta, (const T *)add, relu, eps, (T *)y,
-                rows * c, c);
+        if (aligned && bn->c % wide == 0)
+            NP_LAUNCH((bn_apply<T, wide>), few_blocks(n / wide), NP_THREADS, 0, stream, *bn);
         else
-            NP_LAUNCH((bn_apply<T, 1>), few_blocks(rows * c), NP_THREADS, 0, stream, (const T *)x,
-                mean, second, gamma, beta, (const T *)add, relu, eps, (T *)y, rows * c, c);
+            NP_LAUNCH((bn_apply<T, 1>), few_blocks(n), NP_THREADS, 0, stream, *bn);
     });
-}
-
-extern "C" void np_cuda_bn_apply(void *stream, enum np_cuda_dtype dtype, const void *x,
-    const float *mean, const float *inv_std, const float *gamma, const float *beta, const void *add,
-    bool relu, void *y, uint64_t rows, int c)
-{
-    run_apply(stream, dtype, x, mean, inv_std, -1, gamma, beta, add, relu, y, rows, c);
-}
-
-extern "C" void np_cuda_bn_eval(void *stream, enum np_cuda_dtype dtype, const void *x,
-    const float *running_mean, const float *running_var, double eps, const float *gamma,
-    const float *beta, const void *add, bool relu, void *y, uint64_t rows, int c)
-{
-    run_apply(stream, dtype, x, running_mean, running_var, eps, gamma, beta, add, relu, y, rows, c);
 }
 
 /* --- backward ----------------------------------------------------------------------------------- */

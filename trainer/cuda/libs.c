@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <glob.h>
+#include <limits.h>
 #include <link.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -41,47 +42,45 @@ struct wanted {
     const struct symbol *symbols;
 };
 
-#define CUDNN_SYMBOL(field, symbol)                                                                \
+#define SYMBOL(of_, field_, symbol_)                                                               \
     {                                                                                              \
-        symbol, offsetof(struct np_cudnn, field), false                                            \
-    }
-#define CUBLASLT_SYMBOL(field, symbol)                                                             \
-    {                                                                                              \
-        symbol, offsetof(struct np_cublaslt, field), false                                         \
+        symbol_, offsetof(struct of_, field_), false                                               \
     }
 
+/* clang-format off */
 static const struct symbol cudnn_symbols[] = {
-    CUDNN_SYMBOL(version, "cudnnGetVersion"),
-    CUDNN_SYMBOL(error_string, "cudnnGetErrorString"),
+    SYMBOL(np_cudnn, version, "cudnnGetVersion"),
+    SYMBOL(np_cudnn, error_string, "cudnnGetErrorString"),
     {"cudnnGetLastErrorString", offsetof(struct np_cudnn, last_error), true},
-    CUDNN_SYMBOL(create, "cudnnCreate"),
-    CUDNN_SYMBOL(destroy, "cudnnDestroy"),
-    CUDNN_SYMBOL(set_stream, "cudnnSetStream"),
-    CUDNN_SYMBOL(new_descriptor, "cudnnBackendCreateDescriptor"),
-    CUDNN_SYMBOL(free_descriptor, "cudnnBackendDestroyDescriptor"),
-    CUDNN_SYMBOL(finalize, "cudnnBackendFinalize"),
-    CUDNN_SYMBOL(set, "cudnnBackendSetAttribute"),
-    CUDNN_SYMBOL(get, "cudnnBackendGetAttribute"),
-    CUDNN_SYMBOL(execute, "cudnnBackendExecute"),
+    SYMBOL(np_cudnn, create, "cudnnCreate"),
+    SYMBOL(np_cudnn, destroy, "cudnnDestroy"),
+    SYMBOL(np_cudnn, set_stream, "cudnnSetStream"),
+    SYMBOL(np_cudnn, new_descriptor, "cudnnBackendCreateDescriptor"),
+    SYMBOL(np_cudnn, free_descriptor, "cudnnBackendDestroyDescriptor"),
+    SYMBOL(np_cudnn, finalize, "cudnnBackendFinalize"),
+    SYMBOL(np_cudnn, set, "cudnnBackendSetAttribute"),
+    SYMBOL(np_cudnn, get, "cudnnBackendGetAttribute"),
+    SYMBOL(np_cudnn, execute, "cudnnBackendExecute"),
     {NULL, 0, false},
 };
 static const struct symbol cublaslt_symbols[] = {
-    CUBLASLT_SYMBOL(version, "cublasLtGetVersion"),
-    CUBLASLT_SYMBOL(error_string, "cublasLtGetStatusString"),
-    CUBLASLT_SYMBOL(create, "cublasLtCreate"),
-    CUBLASLT_SYMBOL(destroy, "cublasLtDestroy"),
-    CUBLASLT_SYMBOL(matmul, "cublasLtMatmul"),
-    CUBLASLT_SYMBOL(new_matmul, "cublasLtMatmulDescCreate"),
-    CUBLASLT_SYMBOL(free_matmul, "cublasLtMatmulDescDestroy"),
-    CUBLASLT_SYMBOL(set_matmul, "cublasLtMatmulDescSetAttribute"),
-    CUBLASLT_SYMBOL(new_layout, "cublasLtMatrixLayoutCreate"),
-    CUBLASLT_SYMBOL(free_layout, "cublasLtMatrixLayoutDestroy"),
-    CUBLASLT_SYMBOL(new_preference, "cublasLtMatmulPreferenceCreate"),
-    CUBLASLT_SYMBOL(free_preference, "cublasLtMatmulPreferenceDestroy"),
-    CUBLASLT_SYMBOL(set_preference, "cublasLtMatmulPreferenceSetAttribute"),
-    CUBLASLT_SYMBOL(heuristic, "cublasLtMatmulAlgoGetHeuristic"),
+    SYMBOL(np_cublaslt, version, "cublasLtGetVersion"),
+    SYMBOL(np_cublaslt, error_string, "cublasLtGetStatusString"),
+    SYMBOL(np_cublaslt, create, "cublasLtCreate"),
+    SYMBOL(np_cublaslt, destroy, "cublasLtDestroy"),
+    SYMBOL(np_cublaslt, matmul, "cublasLtMatmul"),
+    SYMBOL(np_cublaslt, new_matmul, "cublasLtMatmulDescCreate"),
+    SYMBOL(np_cublaslt, free_matmul, "cublasLtMatmulDescDestroy"),
+    SYMBOL(np_cublaslt, set_matmul, "cublasLtMatmulDescSetAttribute"),
+    SYMBOL(np_cublaslt, new_layout, "cublasLtMatrixLayoutCreate"),
+    SYMBOL(np_cublaslt, free_layout, "cublasLtMatrixLayoutDestroy"),
+    SYMBOL(np_cublaslt, new_preference, "cublasLtMatmulPreferenceCreate"),
+    SYMBOL(np_cublaslt, free_preference, "cublasLtMatmulPreferenceDestroy"),
+    SYMBOL(np_cublaslt, set_preference, "cublasLtMatmulPreferenceSetAttribute"),
+    SYMBOL(np_cublaslt, heuristic, "cublasLtMatmulAlgoGetHeuristic"),
     {NULL, 0, false},
 };
+/* clang-format on */
 static const struct wanted cudnn_wanted = {
     "cuDNN", "libcudnn.so", CUDNN_MAJOR, INSTALL_CUDNN, cudnn_symbols};
 static const struct wanted cublaslt_wanted = {
@@ -124,73 +123,62 @@ static void add_matching(struct places *places, const char *root, const char *pa
  * being activated, or that a link of another folder points into. */
 static void add_pythons(struct places *places, const char *packages)
 {
-    const char *folders = getenv("PATH");
+    char *folders = np_strdup(getenv("PATH")), *rest = folders, *folder;
 
-    for (size_t length; folders && *folders; folders += length + (folders[length] == ':')) {
-        char path[512], to[512];
+    while (rest && (folder = strsep(&rest, ":"))) {
+        char at[PATH_MAX], to[PATH_MAX], prefix[PATH_MAX];
 
-        length = strcspn(folders, ":");
-        if (length == 0 || length > sizeof(path) - 16)
-            continue;
-        snprintf(path, sizeof(path), "%.*s/python3", (int)length, folders);
-        for (int links = 0; links < 8 && access(path, X_OK) == 0; links++) {
-            char *name = strrchr(path, '/');
-            ssize_t bytes;
+        snprintf(at, sizeof(at), "%s/python3", folder);
+        for (int links = 0; links < 8 && access(at, X_OK) == 0; links++) {
+            char *name = strrchr(at, '/');
+            const ssize_t bytes = readlink(at, to, sizeof(to) - 1);
 
-            if (name - path >= 4 && strncmp(name - 4, "/bin", 4) == 0) {
-                char prefix[512];
-
-                snprintf(prefix, sizeof(prefix), "%.*s", (int)(name - 4 - path), path);
-                add_matching(places, *prefix ? prefix : "/.", packages);
-            }
-            bytes = readlink(path, to, sizeof(to) - 1);
+            snprintf(name, sizeof(at) - (size_t)(name - at), "/..");
+            if (realpath(at, prefix))
+                add_matching(places, prefix, packages);
             if (bytes <= 0)
                 break;
             to[bytes] = '\0';
             if (*to == '/')
-                name = path;
+                name = at;
             else
                 name++; /* beside it */
-            if ((size_t)(name - path) + strlen(to) >= sizeof(path))
-                break;
-            strcpy(name, to);
+            snprintf(name, sizeof(at) - (size_t)(name - at), "%s", to);
         }
     }
+    np_free(folders);
 }
+
+#define TOOLKIT "/{lib64,lib}"
+#define PIP     "/lib/python3*/{site,dist}-packages/nvidia/*/lib"
 
 static void find_places(struct places *places)
 {
-    static const char toolkit[] = "/{lib64,lib}", packages[] = "/{site,dist}-packages/nvidia/*/lib";
-    const char *own = getenv("NNPIPE_CUDA_LIBS"), *only = getenv("NNPIPE_CUDA_LIBS_ONLY");
-    char pip[128];
+    static const struct {
+        const char *variable, *root, *pattern; /* the folder that a variable names, or this one */
+    } searched[] = {{"CUDA_HOME", NULL, TOOLKIT}, {"CUDA_PATH", NULL, TOOLKIT},
+        {NULL, "/usr/local/cuda", TOOLKIT}, {NULL, "/usr/local/cuda-*", TOOLKIT},
+        {"VIRTUAL_ENV", NULL, PIP}, {"CONDA_PREFIX", NULL, PIP}, {"CONDA_PREFIX", NULL, "/lib"},
+        {NULL, NULL, PIP}, /* the pythons in PATH */
+        {"HOME", NULL, "/.local" PIP}, {"HOME", NULL, "/.pyenv/versions/*" PIP},
+        {NULL, "/.", "/{usr/local,usr,opt/conda,opt/venv}" PIP}};
+    const char *only = getenv("NNPIPE_CUDA_LIBS_ONLY");
+    char *own = np_strdup(getenv("NNPIPE_CUDA_LIBS")), *rest = own, *folder;
 
-    for (size_t length; own && *own; own += length + (own[length] == ':')) {
-        char folder[256];
-
-        length = strcspn(own, ":");
-        if (length > 0 && length < sizeof(folder)) {
-            snprintf(folder, sizeof(folder), "%.*s", (int)length, own);
+    while (rest && (folder = strsep(&rest, ":")))
+        if (*folder)
             add_place(places, folder);
-        }
-    }
+    np_free(own);
     if (only && strcmp(only, "1") == 0)
         return;
     add_place(places, "");
-    add_matching(places, getenv("CUDA_HOME"), toolkit);
-    add_matching(places, getenv("CUDA_PATH"), toolkit);
-    add_matching(places, "/usr/local/cuda", toolkit);
-    add_matching(places, "/usr/local/cuda-*", toolkit);
-    snprintf(pip, sizeof(pip), "/lib/python3*%s", packages);
-    add_matching(places, getenv("VIRTUAL_ENV"), pip);
-    add_matching(places, getenv("CONDA_PREFIX"), pip);
-    add_matching(places, getenv("CONDA_PREFIX"), "/lib");
-    add_pythons(places, pip);
-    snprintf(pip, sizeof(pip), "/.local/lib/python3*%s", packages);
-    add_matching(places, getenv("HOME"), pip);
-    snprintf(pip, sizeof(pip), "/.pyenv/versions/*/lib/python3*%s", packages);
-    add_matching(places, getenv("HOME"), pip);
-    snprintf(pip, sizeof(pip), "/{usr/local,usr,opt/conda,opt/venv}/lib/python3*%s", packages);
-    add_matching(places, "/.", pip);
+    for (size_t i = 0; i < sizeof(searched) / sizeof(*searched); i++)
+        if (searched[i].variable || searched[i].root)
+            add_matching(places,
+                searched[i].variable ? getenv(searched[i].variable) : searched[i].root,
+                searched[i].pattern);
+        else
+            add_pythons(places, searched[i].pattern);
 }
 
 /* "/a, /b, the library path"; as many as the text holds. */
@@ -214,11 +202,6 @@ static void describe(const struct places *places, char *text, size_t text_bytes)
 
 /* --- loading one --------------------------------------------------------------------------- */
 
-static bool is_absent(const char *file, const char *why)
-{
-    return why && strncmp(why, file, strlen(file)) == 0 && strstr(why, "No such file") != NULL;
-}
-
 /* 0, or -ENOENT: not there; -ENOEXEC: there, and it does not load. */
 static int load_from(const char *folder, const char *file, int flags,
     struct np_cuda_library *library, struct np_err *err)
@@ -233,7 +216,7 @@ static int load_from(const char *folder, const char *file, int flags,
     if (!library->handle) {
         const char *why = dlerror();
 
-        if (*folder == '\0' && is_absent(file, why))
+        if (!*folder && why && strncmp(why, file, strlen(file)) == 0 && strstr(why, "No such file"))
             return -ENOENT;
         return np_err_set(err, -ENOEXEC, "%s does not load: %s", path, why ? why : "no reason");
     }
@@ -324,16 +307,16 @@ static int check_version(const struct wanted *wanted, size_t version,
 
 /* --- the three ----------------------------------------------------------------------------- */
 
-static int open_cublaslt(struct np_cuda_libs *libs, const struct places *places, struct np_err *err)
+/* functions: a struct of them, whose first gives the library's version. */
+static int open_one(const struct wanted *wanted, const struct places *places,
+    struct np_cuda_library *library, void *functions, struct np_err *err)
 {
-    int code = find(&cublaslt_wanted, places, &libs->cublaslt_library, err);
+    size_t (**version)(void) = functions;
+    int code = find(wanted, places, library, err);
 
     if (code == 0)
-        code = bind(&cublaslt_wanted, &libs->cublaslt_library, &libs->cublaslt, err);
-    if (code == 0)
-        code =
-            check_version(&cublaslt_wanted, libs->cublaslt.version(), &libs->cublaslt_library, err);
-    return code;
+        code = bind(wanted, library, functions, err);
+    return code == 0 ? check_version(wanted, (*version)(), library, err) : code;
 }
 
 /* cuDNN 9 comes in one file name for two CUDAs; only its own word tells them apart. */
@@ -349,17 +332,6 @@ static int check_cudart(const struct np_cuda_library *library, struct np_err *er
         "cuDNN at %s is made for CUDA %zu, and this plugin for %d: install %s, or name its folder "
         "in NNPIPE_CUDA_LIBS",
         library->path, version() / 1000, CUDA_MAJOR, cudnn_wanted.install);
-}
-
-static int open_cudnn(struct np_cuda_libs *libs, const struct places *places, struct np_err *err)
-{
-    int code = find(&cudnn_wanted, places, &libs->cudnn_library, err);
-
-    if (code == 0)
-        code = bind(&cudnn_wanted, &libs->cudnn_library, &libs->cudnn, err);
-    if (code == 0)
-        code = check_version(&cudnn_wanted, libs->cudnn.version(), &libs->cudnn_library, err);
-    return code == 0 ? check_cudart(&libs->cudnn_library, err) : code;
 }
 
 /* NVRTC opens its builtins by name: they are loaded before it needs them, from beside it. */
@@ -405,11 +377,11 @@ int np_cuda_libs_open(struct np_cuda_libs *libs, struct np_err *err)
     *libs = (struct np_cuda_libs){0};
     find_places(places);
     open_nvrtc(libs, places);
-    code = open_cublaslt(libs, places, err);
+    code = open_one(&cublaslt_wanted, places, &libs->cublaslt_library, &libs->cublaslt, err);
     if (code == 0)
-        code = open_cudnn(libs, places, err);
+        code = open_one(&cudnn_wanted, places, &libs->cudnn_library, &libs->cudnn, err);
     np_free(places);
-    return code;
+    return code == 0 ? check_cudart(&libs->cudnn_library, err) : code;
 }
 
 void np_cuda_libs_close(struct np_cuda_libs *libs)
