@@ -93,6 +93,7 @@ struct trial {
     enum np_dtype precision;
     struct np_self_side device, reference;
     float *params, *moved, *buffers; /* of this draw; moved: params within their rounding */
+    float *block;                    /* holds the three */
     uint64_t step;
     struct np_selftest_result *result;
 };
@@ -133,17 +134,16 @@ static int load_batch(struct trial *trial, int at, uint64_t seed, struct np_err 
     size_t row_bytes =
         (size_t)the_case->height * (size_t)the_case->width * (size_t)the_case->channels;
     size_t rows = (size_t)the_case->batch, valid = rows - (size_t)the_case->nr_masked;
-    uint8_t *images = np_alloc(rows * row_bytes);
+    uint8_t *images = np_try_alloc(rows * row_bytes, err);
     int32_t *labels = np_alloc_array(rows, sizeof(*labels));
     struct np_draws draws;
-    int code;
+    int code = images ? 0 : -ENOMEM;
 
     np_draws_init(&draws, seed, NP_STREAM_TEST, 2, (uint32_t)at, 0);
     for (size_t i = 0; images && i < valid * row_bytes; i++)
         images[i] = (uint8_t)np_draw_below(&draws, 256);
-    for (size_t r = 0; labels && r < rows; r++)
+    for (size_t r = 0; r < rows; r++)
         labels[r] = r < valid ? (int32_t)np_draw_below(&draws, (uint32_t)the_case->classes) : -1;
-    code = images && labels ? 0 : np_err_set(err, -ENOMEM, "no memory for a batch");
     if (code == 0)
         code = np_self_load(&trial->device, at, images, labels, err);
     if (code == 0)
@@ -274,7 +274,7 @@ static int find_noise(struct trial *trial, const struct np_self_numbers *want,
         compare(trial, &moved, want, error, NULL, 0);
         for (size_t i = 0; i < NR_ROUNDED; i++)
             noise[rounded[i]] = fmax(noise[rounded[i]], error[rounded[i]]);
-        np_self_numbers_fini(&moved);
+        np_free(moved.block);
     }
     return code;
 }
@@ -308,7 +308,7 @@ static int again(
     for (uint64_t i = 0; i < n && code == 0; i++)
         *ret_error += memcmp(&second.grads[i], &found->grads[i], sizeof(float)) != 0 ||
                       memcmp(&second.sum[i], &found->sum[i], sizeof(float)) != 0;
-    np_self_numbers_fini(&second);
+    np_free(second.block);
     return code;
 }
 
@@ -367,8 +367,8 @@ static int try_draw(struct trial *trial, bool *ret_void, struct np_err *err)
     judge(result);
     code = is_void(trial, &want, ret_void, err);
 out:
-    np_self_numbers_fini(&found);
-    np_self_numbers_fini(&want);
+    np_free(found.block);
+    np_free(want.block);
     return code;
 }
 
@@ -382,12 +382,12 @@ static int open_trial(
             &trial->reference, cpu, trial->the_case, NP_F32, !trial->the_case->fast, err);
     if (code < 0)
         return code;
-    trial->params = np_alloc_array(trial->reference.train->nr_params + 1, sizeof(float));
-    trial->moved = np_alloc_array(trial->reference.train->nr_params + 1, sizeof(float));
-    trial->buffers = np_alloc_array(trial->reference.train->nr_buffers + 1, sizeof(float));
-    return trial->params && trial->moved && trial->buffers
-               ? 0
-               : np_err_set(err, -ENOMEM, "no memory for the weights");
+    const struct np_graph *graph = trial->reference.train;
+
+    trial->block =
+        np_self_arrays((const uint64_t[]){graph->nr_params, graph->nr_params, graph->nr_buffers}, 3,
+            (float **const[]){&trial->params, &trial->moved, &trial->buffers}, err);
+    return trial->block ? 0 : -ENOMEM;
 }
 
 static void set_tolerances(struct trial *trial)
@@ -427,8 +427,6 @@ int np_selftest_run(struct np_device *device, struct np_device *cpu,
     }
     np_self_close(&trial.device);
     np_self_close(&trial.reference);
-    np_free(trial.params);
-    np_free(trial.moved);
-    np_free(trial.buffers);
+    np_free(trial.block);
     return code;
 }

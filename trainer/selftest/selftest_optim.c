@@ -11,30 +11,22 @@
 #define SETTLE_UPDATES 24 /* halvings from any power of two that float16 may start with */
 
 struct truth {
-    float *params, *state[2], *grads, *device;
+    float *params, *state[2], *grads, *device; /* (n) */
+    float *block;                              /* holds them all */
     uint64_t n;
 };
 
-static int truth_init(struct truth *truth, const float *params, uint64_t n)
+static int truth_init(struct truth *truth, const float *params, uint64_t n, struct np_err *err)
 {
-    float **const arrays[] = {
-        &truth->params, &truth->state[0], &truth->state[1], &truth->grads, &truth->device};
-
     *truth = (struct truth){.n = n};
-    for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++)
-        if (!(*arrays[i] = np_alloc_array(n + 1, sizeof(float))))
-            return -ENOMEM;
+    truth->block = np_self_arrays((const uint64_t[]){n, n, n, n, n}, 5,
+        (float **const[]){
+            &truth->params, &truth->state[0], &truth->state[1], &truth->grads, &truth->device},
+        err);
+    if (!truth->block)
+        return -ENOMEM;
     memcpy(truth->params, params, n * sizeof(float));
     return 0;
-}
-
-static void truth_fini(struct truth *truth)
-{
-    np_free(truth->params);
-    np_free(truth->state[0]);
-    np_free(truth->state[1]);
-    np_free(truth->grads);
-    np_free(truth->device);
 }
 
 static void update_truth(
@@ -75,21 +67,14 @@ static int update_both(struct np_self_side *side, struct truth *truth, const str
     return code;
 }
 
-/* Step and update as the trainer queues them where a device takes both at once; the gradients are read
- * afterwards. */
+/* Step and update as the trainer queues them; a step's gradients are there after its update, too. */
 static int step_update_both(struct np_self_side *side, struct truth *truth, int at, uint64_t step,
     const struct np_hyper *hyper, struct np_err *err)
 {
-    const struct np_plan_ops *ops = side->device->plan_ops;
-    int code;
+    int code = np_self_step_update(side, at, step, hyper, err);
 
-    if (!ops->step_update) {
-        code = np_self_step(side, at, step, false, err);
-        return code == 0 ? update_both(side, truth, hyper, err) : code;
-    }
-    code = np_self_step_update(side, at, step, hyper, err);
     if (code == 0)
-        code = ops->read(side->plan, NP_ARRAY_GRADS, truth->grads, err);
+        code = side->device->plan_ops->read(side->plan, NP_ARRAY_GRADS, truth->grads, err);
     if (code == 0)
         update_truth(truth, side->train, hyper);
     return code;
@@ -186,14 +171,12 @@ int np_self_optimizers(struct np_self_side *side, const float *params, const flo
     for (int adamw = 0; adamw < 2 && code == 0; adamw++) {
         struct truth truth;
 
-        code = truth_init(&truth, params, side->train->nr_params);
-        if (code < 0)
-            np_err_set(err, code, "no memory for the weights");
+        code = truth_init(&truth, params, side->train->nr_params, err);
         if (code == 0)
             code = np_self_write(side, params, buffers, adamw, err);
         if (code == 0)
             code = (adamw ? try_adamw : try_sgd)(side, &truth, params, step, error, err);
-        truth_fini(&truth);
+        np_free(truth.block);
     }
     return code;
 }

@@ -28,14 +28,11 @@ static int build(struct np_self_side *side, const struct np_selftest_case *the_c
     side->train =
         np_graph_build(the_case->model, the_case->blocks, the_case->loss, &input, &report);
     if (!side->train)
-        np_err_set(err, -EINVAL, "the network cannot be built: %s",
-            report.nr_errs ? report.errs[0].text : "no memory");
+        np_err_set(err, -EINVAL, "the network cannot be built: %s", report.errs[0].text);
     np_report_fini(&report);
     if (!side->train)
         return -EINVAL;
     side->eval = np_graph_eval(side->train);
-    if (!side->eval)
-        return np_err_set(err, -ENOMEM, "no memory for the evaluation graph");
     return np_autodiff(side->train, err);
 }
 
@@ -157,11 +154,11 @@ int np_self_write(struct np_self_side *side, const float *params, const float *b
     bool second_state, struct np_err *err)
 {
     const struct np_plan_ops *ops = side->device->plan_ops;
-    float *zeros = np_alloc_array(side->train->nr_params + 1, sizeof(float));
+    float *zeros = np_try_array(side->train->nr_params, sizeof(float), err);
     int code;
 
     if (!zeros)
-        return np_err_set(err, -ENOMEM, "no memory for the weights");
+        return -ENOMEM;
     code = ops->write(side->plan, NP_ARRAY_PARAMS, params, err);
     if (code == 0 && side->train->nr_buffers)
         code = ops->write(side->plan, NP_ARRAY_BUFFERS, buffers, err);
@@ -173,19 +170,33 @@ int np_self_write(struct np_self_side *side, const float *params, const float *b
     return code;
 }
 
-static int take_room(struct np_self_numbers *numbers, const struct np_graph *graph)
+float *np_self_arrays(const uint64_t *sizes, int n, float **const *ret_arrays, struct np_err *err)
 {
-    uint64_t nr_logits = (uint64_t)graph->batch * (uint64_t)graph->classes;
+    uint64_t all = 0;
 
-    numbers->logits = np_alloc_array(nr_logits, sizeof(float));
-    numbers->eval_logits = np_alloc_array(nr_logits, sizeof(float));
-    numbers->grads = np_alloc_array(graph->nr_params + 1, sizeof(float));
-    numbers->sum = np_alloc_array(graph->nr_params + 1, sizeof(float));
-    numbers->running = np_alloc_array(graph->nr_buffers + 1, sizeof(float));
-    return numbers->logits && numbers->eval_logits && numbers->grads && numbers->sum &&
-                   numbers->running
-               ? 0
-               : -ENOMEM;
+    for (int i = 0; i < n; i++)
+        all += sizes[i];
+    float *block = np_try_array(all, sizeof(float), err), *at = block;
+
+    for (int i = 0; block && i < n; i++) {
+        *ret_arrays[i] = at;
+        at += sizes[i];
+    }
+    return block;
+}
+
+static int take_room(
+    struct np_self_numbers *numbers, const struct np_graph *graph, struct np_err *err)
+{
+    const uint64_t logits = (uint64_t)graph->batch * (uint64_t)graph->classes;
+
+    numbers->block = np_self_arrays(
+        (const uint64_t[]){logits, logits, graph->nr_params, graph->nr_params, graph->nr_buffers},
+        5,
+        (float **const[]){&numbers->logits, &numbers->eval_logits, &numbers->grads, &numbers->sum,
+            &numbers->running},
+        err);
+    return numbers->block ? 0 : -ENOMEM;
 }
 
 static int measure_step(
@@ -222,10 +233,8 @@ int np_self_measure(struct np_self_side *side, const float *params, const float 
     const struct np_self_batch *batch = &side->batches[0];
     struct np_self_numbers numbers = {0};
     struct np_metrics old;
-    int code = take_room(&numbers, side->train);
+    int code = take_room(&numbers, side->train, err);
 
-    if (code < 0)
-        np_err_set(err, code, "no memory for the results");
     if (code == 0)
         code = np_self_write(side, params, buffers, false, err);
     if (code == 0)
@@ -239,20 +248,10 @@ int np_self_measure(struct np_self_side *side, const float *params, const float 
     if (code == 0)
         code = measure_step(side, step, &numbers, err);
     if (code < 0)
-        np_self_numbers_fini(&numbers);
+        np_free(numbers.block);
     else
         *ret_numbers = numbers;
     return code;
-}
-
-void np_self_numbers_fini(struct np_self_numbers *numbers)
-{
-    np_free(numbers->logits);
-    np_free(numbers->eval_logits);
-    np_free(numbers->grads);
-    np_free(numbers->sum);
-    np_free(numbers->running);
-    memset(numbers, 0, sizeof(*numbers));
 }
 
 double np_self_norm(const float *a, uint64_t n)

@@ -20,9 +20,10 @@ struct np_self_side {
     struct np_self_batch batches[NP_SELF_BATCHES];
 };
 
-/* What one forward and backward gives. Arrays: np_free. */
+/* What one forward and backward gives. */
 struct np_self_numbers {
     float *logits, *grads, *sum, *running, *eval_logits; /* sum, running: after both batches */
+    float *block;                                        /* holds them all; np_free */
     struct np_metrics step, eval;
 };
 
@@ -47,7 +48,9 @@ int np_self_write(struct np_self_side *side, const float *params, const float *b
 
 int np_self_measure(struct np_self_side *side, const float *params, const float *buffers,
     uint64_t step, struct np_self_numbers *ret_numbers, struct np_err *err);
-void np_self_numbers_fini(struct np_self_numbers *numbers);
+
+/* One block for arrays of so many floats each, zeroed; ret_arrays point into it. NULL: out of memory. */
+float *np_self_arrays(const uint64_t *sizes, int n, float **const *ret_arrays, struct np_err *err);
 
 /* Of a number in a precision. nr_kinks: how many layers of the network are relu or max pooling. */
 double np_self_tolerance(enum np_dtype precision, int nr_kinks, int number);

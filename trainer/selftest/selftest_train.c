@@ -17,7 +17,8 @@ struct course {
     uint64_t seed;
     uint8_t *images;
     int32_t *labels;
-    float *params, *buffers; /* to start with; NULL: not drawn yet */
+    float *params, *buffers; /* to start with */
+    float *block;            /* holds both; NULL: not drawn yet */
     uint64_t nr_params;
 };
 
@@ -85,16 +86,17 @@ static int train_once(struct np_device *device, struct course *course, enum np_d
     float *params = NULL;
     int code = np_self_open(&side, device, course->the_case, precision, reference, err);
 
-    if (code == 0 && !(params = np_alloc_array(side.train->nr_params + 1, sizeof(float))))
-        code = np_err_set(err, -ENOMEM, "no memory for the weights");
-    if (code == 0 && !course->params) {
+    if (code == 0 && !(params = np_try_array(side.train->nr_params, sizeof(float), err)))
+        code = -ENOMEM;
+    if (code == 0 && !course->block) {
         course->nr_params = side.train->nr_params;
-        course->params = np_alloc_array(side.train->nr_params + 1, sizeof(float));
-        course->buffers = np_alloc_array(side.train->nr_buffers + 1, sizeof(float));
-        if (!course->params || !course->buffers)
-            code = np_err_set(err, -ENOMEM, "no memory for the weights");
-        else
+        course->block =
+            np_self_arrays((const uint64_t[]){side.train->nr_params, side.train->nr_buffers}, 2,
+                (float **const[]){&course->params, &course->buffers}, err);
+        if (course->block)
             np_graph_init(side.train, course->seed, course->params, course->buffers);
+        else
+            code = -ENOMEM;
     }
     for (int at = 0; at < NP_SELF_BATCHES && code == 0; at++) {
         draw_batch(course, (uint64_t)at);
@@ -141,19 +143,18 @@ int np_selftest_train(struct np_device *device, struct np_device *cpu,
     const size_t rows = (size_t)the_case->batch;
     struct course course = {.the_case = the_case,
         .seed = seed,
-        .images = np_alloc(
-            rows * (size_t)the_case->height * (size_t)the_case->width * (size_t)the_case->channels),
+        .images = np_try_alloc(
+            rows * (size_t)the_case->height * (size_t)the_case->width * (size_t)the_case->channels,
+            err),
         .labels = np_alloc_array(rows, sizeof(int32_t))};
     const bool on_cpu = device->ops == cpu->ops;
     double losses[3][STEPS];
     float *params[3] = {0};
-    int code = 0;
+    int code = course.images ? 0 : -ENOMEM;
 
     *ret_result = (struct np_selftest_result){.draws = 1};
     for (int k = 0; k < NP_SELF_NR; k++)
         ret_result->tolerance[k] = k >= NP_SELF_AGAIN ? np_self_tolerance(precision, 1, k) : -1;
-    if (!course.images || !course.labels)
-        code = np_err_set(err, -ENOMEM, "no memory for a batch");
     for (int i = 0; i < 2 && code == 0; i++)
         code = train_once(device, &course, precision, false, losses[i], &params[i], err);
     if (code == 0)
@@ -165,8 +166,7 @@ int np_selftest_train(struct np_device *device, struct np_device *cpu,
         judge(ret_result, losses[0], losses[2]);
     np_free(course.images);
     np_free(course.labels);
-    np_free(course.params);
-    np_free(course.buffers);
+    np_free(course.block);
     for (int i = 0; i < 3; i++)
         np_free(params[i]);
     return code;
