@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "daemon/service/environment.h"
+#include "loader/base/mem.h"
 
 /* What the daemon may beyond a user is not passed on: from one user to another the kernel would keep it. */
 static int drop_rights(void)
@@ -59,16 +60,17 @@ static int look_up(uid_t uid, const struct passwd **ret_user)
 static int take_groups(const struct passwd *user, gid_t wanted, gid_t *ret_gid)
 {
     const int nr = initgroups(user->pw_name, user->pw_gid) < 0 ? -1 : getgroups(0, NULL);
-    gid_t *groups = nr < 0 ? NULL : calloc((size_t)nr + 1, sizeof(*groups));
+    gid_t *groups;
 
-    if (!groups)
-        return nr < 0 ? -errno : -ENOMEM;
+    if (nr < 0)
+        return -errno;
+    groups = np_alloc_array((size_t)nr + 1, sizeof(*groups));
     *ret_gid = user->pw_gid;
     if (getgroups(nr, groups) == nr)
         for (int i = 0; i < nr; i++)
             if (groups[i] == wanted)
                 *ret_gid = wanted;
-    free(groups);
+    np_free(groups);
     return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "loader/base/json.h"
 #include "daemon/service/as_user.h"
 #include "daemon/service/environment.h"
+#include "loader/base/mem.h"
 
 #define MAX_S     60.0
 #define MAX_WORDS 160
@@ -42,7 +43,7 @@ static int be_checker(const void *context, int out_fd)
     const char *words[MAX_WORDS] = {
         "nnpipe", "check", "-", "--json", "--as", check->path, "--whole"};
     const int config_fd = np_text_fd(check->config);
-    char *folder = strdup(check->path);
+    char *folder = np_strdup(check->path);
     int n = 7, code = 0;
 
     for (int i = 0; check->overrides && i < check->overrides->nr_items && n + 4 < MAX_WORDS; i++) {
@@ -55,7 +56,7 @@ static int be_checker(const void *context, int out_fd)
     }
     if (check->environment)
         np_environment_set(check->environment);
-    if (!folder || config_fd < 0 || chdir(dirname(folder)) < 0)
+    if (config_fd < 0 || chdir(dirname(folder)) < 0)
         code = config_fd < 0 ? config_fd : -errno;
     else if (dup2(config_fd, STDIN_FILENO) < 0 || dup2(out_fd, STDOUT_FILENO) < 0 ||
              execv("/proc/self/exe", (char *const *)words) < 0)

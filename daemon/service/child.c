@@ -19,7 +19,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define FIRST_ROOM 4096
+#define READ_BYTES 4096 /* at least, at a time */
 #define OUT_FD     3
 #define MAX_LEFT   1024 /* processes that could not be ended, of all users; */
 #define MAX_OWN    32   /* and of one */
@@ -171,23 +171,18 @@ int np_child_start(
 {
     struct np_child child = {.epoll_fd = start->epoll_fd,
         .most = start->most,
-        .room = FIRST_ROOM,
-        .text = np_alloc(FIRST_ROOM),
         .until_ns = np_now_ns() + (uint64_t)(start->max_s * 1e9),
         .uid = start->uid,
         .takes_fd = start->takes_fd,
         .passed_fd = -1};
     int fds[2] = {-1, -1};
-    const int code = has_too_many(start->uid) ? -EBUSY
-                     : child.text             ? fork_it(start, fds, &child)
-                                              : -ENOMEM;
+    const int code = has_too_many(start->uid) ? -EBUSY : fork_it(start, fds, &child);
 
     if (fds[1] >= 0)
         close(fds[1]);
     if (code < 0) {
         if (fds[0] >= 0)
             close(fds[0]);
-        np_free(child.text);
         if (code == -EBUSY)
             return np_err_set(err, code,
                 "no process can be started: too many of this user's hang in storage that does not "
@@ -202,20 +197,11 @@ int np_child_start(
 /* Room for one byte more and a NUL. */
 static int grow(struct np_child *child)
 {
-    const size_t room = 4 * child->room;
-    char *text;
-
     if (child->used + 1 < child->room)
         return 0;
     if (child->used >= child->most)
         return -EFBIG;
-    if (!(text = np_alloc(room)))
-        return -ENOMEM;
-    memcpy(text, child->text, child->used);
-    np_free(child->text);
-    child->text = text;
-    child->room = room;
-    return 0;
+    return np_try_grow(&child->text, &child->room, child->used + READ_BYTES, 1, NULL);
 }
 
 /* As read(), and takes the descriptor that comes with the bytes; where none is wanted read() drops it. */
@@ -281,6 +267,6 @@ pid_t np_child_stop(struct np_child *child)
     if (child->passed_fd >= 0)
         close(child->passed_fd);
     np_free(child->text);
-    *child = (struct np_child){.fd = -1, .epoll_fd = -1, .passed_fd = -1};
+    *child = NP_NO_CHILD;
     return np_child_reap(pid) ? 0 : pid;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/service/owners.h"
+#include "loader/base/mem.h"
 
 #define MAX_DEVICES 64
 
@@ -309,14 +310,14 @@ static int sort_out(const struct np_dispatch *d, struct turn *turns, int *ret_nr
 
 int np_dispatch(const struct np_dispatch *d, struct np_order *ret_orders, int most)
 {
-    struct turn *turns = calloc((size_t)d->nr_entries + 1, sizeof(*turns));
-    bool *yields = calloc((size_t)d->nr_entries + 1, sizeof(*yields));
+    const size_t nr_entries = (size_t)d->nr_entries + 1;
+    struct turn *turns = np_try_array(nr_entries, sizeof(*turns), NULL);
+    bool *yields = np_try_array(nr_entries, sizeof(*yields), NULL);
     struct np_owners running = {0};
     struct place places[MAX_DEVICES];
     int nr = 0, nr_turns = 0;
 
-    if (turns && yields && np_owners_init(&running, d->nr_entries) == 0 &&
-        d->nr_devices <= MAX_DEVICES) {
+    if (turns && yields && d->nr_devices <= MAX_DEVICES) {
         count_places(d, places);
         for (int e = 0; e < d->nr_entries; e++)
             if (np_entry_has_worker(d->entries[e]))
@@ -333,7 +334,7 @@ int np_dispatch(const struct np_dispatch *d, struct np_order *ret_orders, int mo
         }
     }
     np_owners_fini(&running);
-    free(turns);
-    free(yields);
+    np_free(turns);
+    np_free(yields);
     return nr;
 }

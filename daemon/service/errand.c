@@ -74,9 +74,9 @@ static void find_room(const char *path, struct saying *say)
 {
     char *dir = np_strdup(path), *slash = dir;
     struct statvfs stat_;
-    int code = dir ? -ENOENT : -ENOMEM;
+    int code = -ENOENT;
 
-    while (dir && (code == -ENOENT || code == -ENOTDIR) && slash) {
+    while ((code == -ENOENT || code == -ENOTDIR) && slash) {
         code = statvfs(*dir ? dir : "/", &stat_) < 0 ? -errno : 0;
         slash = strrchr(dir, '/');
         if (slash && code < 0)

@@ -201,7 +201,7 @@ int np_reader_log(const void *log_wish, int out_fd)
 {
     const struct np_log_wish *wish = log_wish;
     struct log log = {.folder = -1};
-    char *text = np_alloc(NP_MAX_LOG), place[48];
+    char *text = np_try_alloc(NP_MAX_LOG, NULL), place[48];
     const size_t used = text ? await(&log, wish, text) : 0;
 
     snprintf(place, sizeof(place), "%d:%lld\n", log.segment, (long long)log.position);
@@ -275,7 +275,7 @@ static int64_t place_of_lines(int fd, const struct np_metrics_wish *wish, int64_
 /* The place to go on at. */
 static int64_t say_metrics(FILE *out, const struct np_metrics_wish *wish, int fd, int64_t size)
 {
-    char *text = np_alloc(NP_MAX_METRICS);
+    char *text = np_try_alloc(NP_MAX_METRICS, NULL);
     const int64_t from = place_of_lines(fd, wish, size);
     const ssize_t nr = text ? pread(fd, text, NP_MAX_METRICS, (off_t)from) : 0;
     const size_t used = nr > 0 ? say_points(out, text, (size_t)nr, wish->most) : 0;
@@ -296,7 +296,7 @@ int np_reader_metrics(const void *metrics_wish, int out_fd)
     int64_t next = 0, size = 0;
     size_t bytes = 0;
     FILE *out = open_memstream(&answer, &bytes);
-    const int fd = path ? open_file(AT_FDCWD, path, &size) : -ENOMEM;
+    const int fd = open_file(AT_FDCWD, path, &size);
     bool failed = !out;
 
     if (out) {

@@ -27,7 +27,8 @@ struct name {
 
 struct np_names {
     struct name *names;
-    int nr, room;
+    size_t room;
+    int nr;
     int epoll_fd;
     np_name_fn *look_up;
     struct np_child child; /* pid 0: none */
@@ -66,8 +67,6 @@ struct np_names *np_names_new(int epoll_fd, np_name_fn *look_up_)
 {
     struct np_names *names = np_alloc(sizeof(*names));
 
-    if (!names)
-        return NULL;
     names->child = NP_NO_CHILD;
     names->epoll_fd = epoll_fd;
     names->look_up = look_up_ ? look_up_ : look_up;
@@ -95,18 +94,7 @@ static struct name *add(struct np_names *names, uid_t uid)
 {
     if (names->nr == MOST)
         return NULL;
-    if (names->nr == names->room) {
-        const int room = names->room ? 2 * names->room : 16;
-        struct name *more = np_alloc_array((size_t)room, sizeof(*more));
-
-        if (!more)
-            return NULL;
-        if (names->nr > 0)
-            memcpy(more, names->names, (size_t)names->nr * sizeof(*more));
-        np_free(names->names);
-        names->names = more;
-        names->room = room;
-    }
+    np_grow(&names->names, &names->room, (size_t)names->nr + 1, sizeof(*names->names));
     struct name *name = &names->names[names->nr++];
     *name = (struct name){.uid = uid};
     snprintf(name->text, sizeof(name->text), "%u", (unsigned)uid);

@@ -10,7 +10,6 @@ struct np_names;
 /* epoll_fd: wakes the service when an answer has come. look_up: asks the database, in the child: 0, and the name, or ""
  * where no user has that number; -errno: not known now. NULL: getpwuid(). */
 typedef int np_name_fn(uid_t uid, char *name, size_t bytes);
-/* NULL: out of memory. */
 struct np_names *np_names_new(int epoll_fd, np_name_fn *look_up);
 void np_names_free(struct np_names *names);
 /* The name, or the number while the name is not known, or nobody has it; lent until the next call. What is not known,

@@ -1,18 +1,10 @@
 /* See owners.h. */
 #include "daemon/service/owners.h"
 
-#include <assert.h>
-#include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "loader/base/mem.h"
-
-int np_owners_init(struct np_owners *owners, int room)
-{
-    *owners = (struct np_owners){.room = room > 0 ? room : 1};
-    owners->owners = np_alloc_array((size_t)owners->room, sizeof(*owners->owners));
-    return owners->owners ? 0 : -ENOMEM;
-}
 
 void np_owners_fini(struct np_owners *owners)
 {
@@ -32,9 +24,11 @@ int64_t *np_owners_count(struct np_owners *owners, uid_t uid)
         else
             high = middle;
     }
+    const bool is_new = low == owners->nr || owners->owners[low].uid != uid;
+    if (is_new)
+        np_grow(&owners->owners, &owners->room, (size_t)owners->nr + 1, sizeof(*owners->owners));
     struct np_owner *at = &owners->owners[low];
-    if (low == owners->nr || at->uid != uid) {
-        assert(owners->nr < owners->room);
+    if (is_new) {
         memmove(at + 1, at, (size_t)(owners->nr - low) * sizeof(*at));
         *at = (struct np_owner){.uid = uid};
         owners->nr++;

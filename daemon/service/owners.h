@@ -2,6 +2,7 @@
 #ifndef NP_OWNERS_H
 #define NP_OWNERS_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -11,13 +12,12 @@ struct np_owner {
 };
 struct np_owners {
     struct np_owner *owners; /* by uid */
-    int nr, room;
-};
+    int nr;
+    size_t room;
+}; /* zeroed at first */
 
-/* Room for so many owners; -ENOMEM. */
-int np_owners_init(struct np_owners *owners, int room);
 void np_owners_fini(struct np_owners *owners);
-/* The owner's number, 0 at first; lent until the next call. There must be room. */
+/* The owner's number, 0 at first; lent until the next call. */
 int64_t *np_owners_count(struct np_owners *owners, uid_t uid);
 
 #endif

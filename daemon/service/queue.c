@@ -306,14 +306,12 @@ int np_queue_open(
                       SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOFOLLOW;
     struct np_queue *queue = np_alloc(sizeof(*queue));
     const mode_t before = umask(0077); /* -wal and -shm take the file's own rights */
-    int result = SQLITE_NOMEM, code = 0;
+    const int result = sqlite3_open_v2(path, &queue->db, flags, vfs);
+    int code = 0;
 
-    if (queue && (queue->path = np_strdup(path)))
-        result = sqlite3_open_v2(path, &queue->db, flags, vfs);
     umask(before);
-    if (!queue || !queue->path)
-        code = np_err_set(err, -ENOMEM, "out of memory");
-    else if (result != SQLITE_OK)
+    queue->path = np_strdup(path);
+    if (result != SQLITE_OK)
         code = fail(queue, result, "opened", err);
     else if ((code = set_up(queue, err)) == 0)
         code = prepare(queue, err);
@@ -497,6 +495,14 @@ static const char *column(sqlite3_stmt *row, int *at)
     return text ? text : "";
 }
 
+/* NULL for "". */
+static char *copy_of(sqlite3_stmt *row, int *at, struct np_err *err)
+{
+    const char *text = column(row, at);
+
+    return *text ? np_try_strdup(text, err) : NULL;
+}
+
 static void copy(char *to, size_t bytes, const char *text)
 {
     snprintf(to, bytes, "%s", text);
@@ -526,6 +532,7 @@ static int read_after(struct np_queue *queue, struct np_entry *entry, struct np_
 static int read_entry(
     struct np_queue *queue, sqlite3_stmt *row, struct np_entry *entry, struct np_err *err)
 {
+    struct np_err none = {0};
     int at = 0, state;
 
     entry->id = sqlite3_column_int64(row, at++);
@@ -533,16 +540,13 @@ static int read_entry(
     copy(entry->name, sizeof(entry->name), column(row, &at));
     entry->uid = (uid_t)sqlite3_column_int64(row, at++);
     entry->gid = (gid_t)sqlite3_column_int64(row, at++);
-    entry->path = np_strdup(column(row, &at));
+    entry->path = np_try_strdup(column(row, &at), &none);
     copy(entry->device, sizeof(entry->device), column(row, &at));
     entry->priority = sqlite3_column_int64(row, at++);
     entry->max_retries = sqlite3_column_int64(row, at++);
     state = state_of(column(row, &at));
     copy(entry->assigned, sizeof(entry->assigned), column(row, &at));
-    const char *dir = column(row, &at);
-    entry->dir = *dir ? np_strdup(dir) : NULL;
-    if (!entry->path || (*dir && !entry->dir))
-        return np_err_set(err, -ENOMEM, "out of memory");
+    entry->dir = copy_of(row, &at, &none);
     copy(entry->reason, sizeof(entry->reason), column(row, &at));
     entry->retries = sqlite3_column_int64(row, at++);
     entry->attempt = sqlite3_column_int64(row, at++);
@@ -556,17 +560,15 @@ static int read_entry(
     entry->lived_s = sqlite3_column_double(row, at++);
     entry->memory_bytes = sqlite3_column_int64(row, at++);
     entry->cpus = sqlite3_column_double(row, at++);
-    const char *overrides = column(row, &at);
-    entry->overrides = *overrides ? np_strdup(overrides) : NULL;
+    entry->overrides = copy_of(row, &at, &none);
     copy(entry->process, sizeof(entry->process), column(row, &at));
     copy(entry->kind, sizeof(entry->kind), column(row, &at));
     entry->umask = sqlite3_column_int64(row, at++);
     entry->told = sqlite3_column_int(row, at++) != 0;
     copy(entry->user, sizeof(entry->user), column(row, &at));
-    const char *on_end = column(row, &at);
-    entry->on_end = *on_end ? np_strdup(on_end) : NULL;
-    if ((*overrides && !entry->overrides) || (*on_end && !entry->on_end))
-        return np_err_set(err, -ENOMEM, "out of memory");
+    entry->on_end = copy_of(row, &at, &none);
+    if (none.code)
+        return np_err_set(err, none.code, "%s", none.text);
     if (state < 0)
         return np_err_set(err, -EBADMSG, "%s: run %lld has a state that is none", queue->path,
             (long long)entry->id);
@@ -617,8 +619,8 @@ int np_queue_text(struct np_queue *queue, int64_t id, char **ret_config, char **
     bind_int(row, &at, id);
     const int result = sqlite3_step(row);
     if (result == SQLITE_ROW) {
-        config = np_strdup(column(row, &column_));
-        environment = np_strdup(column(row, &column_));
+        config = np_try_strdup(column(row, &column_), err);
+        environment = np_try_strdup(column(row, &column_), err);
     }
     if (result == SQLITE_DONE)
         code = np_err_set(
@@ -626,7 +628,7 @@ int np_queue_text(struct np_queue *queue, int64_t id, char **ret_config, char **
     else if (result != SQLITE_ROW)
         code = fail(queue, result, "read", err);
     else if (!config || !environment)
-        code = np_err_set(err, -ENOMEM, "out of memory");
+        code = -ENOMEM;
     sqlite3_reset(row);
     if (code < 0) {
         np_free(config);

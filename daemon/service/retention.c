@@ -178,7 +178,7 @@ int64_t np_retention_oldest(const struct np_service_options *options,
     const struct np_entry *oldest = NULL, *beyond = NULL;
     struct np_owners over = {0};
 
-    if (options->keep_runs > 0 && np_owners_init(&over, nr) == 0)
+    if (options->keep_runs > 0)
         beyond = beyond_number(options, entries, nr, &over);
     np_owners_fini(&over);
     for (int i = 0; i < nr; i++)

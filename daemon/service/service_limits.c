@@ -38,7 +38,7 @@ void np_service_mark_full(struct np_service *service)
 {
     const int64_t most = max_running(service);
     struct np_owners running = {0};
-    const bool counts = most > 0 && np_owners_init(&running, service->nr_runs) == 0;
+    const bool counts = most > 0;
 
     for (int i = 0; counts && i < service->nr_runs; i++)
         if (np_entry_has_worker(service->entries[i]))

@@ -50,6 +50,8 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
     np_free(added.dir);
     if (code == 0)
         np_devices_say_missing(service);
+    else /* else the file would have a run that memory has not */
+        np_queue_remove(service->queue, added.id, NULL);
     return code;
 }
 

@@ -53,7 +53,7 @@ int np_token_replace(const char *dir, char ret_token[NP_TOKEN_CHARS + 1], struct
 {
     char *path = np_format("%s/token", dir), *made = np_format("%s/token.new", dir);
     char token[NP_TOKEN_CHARS + 1];
-    int code = path && made ? np_token_make(token, err) : np_err_set(err, -ENOMEM, "out of memory");
+    int code = np_token_make(token, err);
 
     if (code == 0) {
         unlink(made); /* of one that was cut off */
@@ -100,9 +100,7 @@ int np_token_read(const char *dir, char ret_token[NP_TOKEN_CHARS + 1], struct np
     const int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
     int code;
 
-    if (!path)
-        code = np_err_set(err, -ENOMEM, "out of memory");
-    else if (fd >= 0)
+    if (fd >= 0)
         code = take(path, fd, token, err);
     else if (errno == ENOENT)
         code = 1;

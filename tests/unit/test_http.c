@@ -12,6 +12,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "tests/test.h"
+#include "tests/unit/made_memory.h"
 
 #define MAX_ANSWER (2u << 20)
 
@@ -212,6 +213,21 @@ Test(http, keeps_a_body_up_to_its_limit, .timeout = 30)
     }
     cr_assert(server.nr_handled == 1 && server.last_body == most);
     free(body);
+    stop(&server);
+}
+
+Test(http, refuses_a_body_that_there_is_no_memory_for, .timeout = 20)
+{
+    static const char request[] =
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody";
+    struct server server = {0};
+
+    start(&server, false, 64, 20);
+    made_memory_fail(1);
+    cr_assert(says(ask(&server, request), "503 "));
+    cr_assert(made_memory_failed() && server.nr_handled == 0);
+    made_memory_fail(0);
+    cr_assert(says(ask(&server, request), "200 "));
     stop(&server);
 }
 

@@ -222,7 +222,7 @@ bool np_query_seconds(struct np_call *call, const char *name, double *ret_second
 
     if (!text)
         return true;
-    if (!np_text_real(text, 0, 1e9, &seconds)) {
+    if (!np_text_real(text, 0, 1e9 - 1, &seconds)) {
         np_answer_error(call, 400, "invalid", "%s: expected seconds, as 2.5", name);
         return false;
     }

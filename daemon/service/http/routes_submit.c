@@ -88,14 +88,13 @@ static bool are_texts(const struct np_node *list)
 }
 
 /* For who asks later what was changed: a line each. What does not fit is left out. */
-static bool take_overrides(const struct np_node *list, struct np_entry *entry)
+static void take_overrides(const struct np_node *list, struct np_entry *entry)
 {
     size_t used = 0;
 
     if (!list || list->nr_items == 0)
-        return true;
-    if (!(entry->overrides = np_alloc(MAX_OVERRIDES)))
-        return false;
+        return;
+    entry->overrides = np_alloc(MAX_OVERRIDES);
     for (int i = 0; i < list->nr_items; i++) {
         const char *text = list->items[i]->text;
         char *at = entry->overrides + used;
@@ -106,7 +105,6 @@ static bool take_overrides(const struct np_node *list, struct np_entry *entry)
         for (at += *at == '\n'; *at; at++)
             *at = *at == '\n' ? ' ' : *at;
     }
-    return true;
 }
 
 /* It stands in others' lists, and on their terminals. */
@@ -135,7 +133,7 @@ static char *take_environment(const struct np_node *body, const struct np_check 
     size_t bytes = 0;
     bool good = !map || map->kind == NP_NODE_MAP;
 
-    for (int i = 0; lines && good && map && i < map->nr_items; i++) {
+    for (int i = 0; good && map && i < map->nr_items; i++) {
         const struct np_node *item = map->items[i];
 
         good = item->kind == NP_NODE_SCALAR && item->quoted && is_named(check, item->key) &&
@@ -200,8 +198,8 @@ static const char *take_body(
     check->environment = entry->environment;
     if (!on_end || np_text_control(on_end, &bytes))
         return "\"on_end\": a command on one line, of at most 4096 bytes";
-    if (*on_end && !(entry->on_end = np_strdup(on_end)))
-        return "out of memory";
+    if (*on_end)
+        entry->on_end = np_strdup(on_end);
     if (!take_after(body, entry))
         return "\"after\": a list of at most 16 runs";
     snprintf(entry->name, sizeof(entry->name), "%s", name);
@@ -309,11 +307,10 @@ void np_route_submit(struct np_call *call)
         np_service_default_limits(call->routes->service, &entry);
     if (wrong) {
         np_answer_error(call, 400, "invalid", "%s", wrong);
-    } else if (!is_within_limits(call, &entry, &check)) {
-        /* told */
-    } else if (!(entry.path = np_strdup(check.path)) || !take_overrides(check.overrides, &entry)) {
-        np_answer_error(call, 500, "internal", "out of memory");
-    } else if ((wait = np_answer_later(call, NP_WAIT_CHECK))) {
+    } else if (is_within_limits(call, &entry, &check) &&
+               (wait = np_answer_later(call, NP_WAIT_CHECK))) {
+        entry.path = np_strdup(check.path);
+        take_overrides(check.overrides, &entry);
         wait->entry = entry;
         wait->body = body;
         wait->check = check;
@@ -413,9 +410,9 @@ static bool take_answer(const struct np_node *answer, struct np_entry *entry)
     snprintf(entry->device, sizeof(entry->device), "%s", device);
     snprintf(entry->reason, sizeof(entry->reason), "%s", note ? note : "");
     np_text_clean(entry->reason);
-    entry->config = np_strdup(config);
+    entry->config = np_try_strdup(config, NULL);
     entry->dir = np_strdup(runs); /* np_service_submit() adds NAME-ID */
-    return entry->config && entry->dir;
+    return true;
 }
 
 static void submit(struct np_call *call, const struct np_entry *entry)
@@ -425,6 +422,10 @@ static void submit(struct np_call *call, const struct np_entry *entry)
     int64_t id;
     bool known;
 
+    if (!entry->config) {
+        np_answer_error(call, 500, "internal", "out of memory");
+        return;
+    }
     if (strlen(entry->config) > (size_t)options->limits.config_bytes) {
         np_answer_too_large(call, "the config's normal form");
         return;

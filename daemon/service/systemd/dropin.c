@@ -92,5 +92,7 @@ int np_dropin_text(
     if (d.bad)
         return np_err_set(err, -EINVAL,
             "%s: a path of this run has a character that no unit of systemd's can be told", dir);
-    return *ret_text ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+    if (!whole)
+        np_err_set(err, -ENOMEM, "out of memory");
+    return *ret_text ? 0 : -ENOMEM;
 }

@@ -90,8 +90,8 @@ int np_systemd_load(sd_bus *bus, const char *unit, char **ret_path, struct np_er
         code = sd_bus_message_read(reply, "o", &path);
     if (code < 0)
         complain(code, &error, "LoadUnit", unit, err);
-    else if (!(*ret_path = strdup(path)))
-        code = np_err_set(err, -ENOMEM, "out of memory");
+    else
+        *ret_path = np_strdup(path);
     sd_bus_message_unref(reply);
     return code < 0 ? code : 0;
 }

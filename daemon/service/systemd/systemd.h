@@ -20,7 +20,7 @@ void np_systemd_close(struct sd_bus *bus); /* NULL: nothing */
 int np_systemd_call(
     struct sd_bus *bus, const char *method, const char *unit, const char *mode, struct np_err *err);
 int np_systemd_reload(struct sd_bus *bus, struct np_err *err);
-/* The unit's object, loaded; free() *ret_path. */
+/* The unit's object, loaded; np_free. */
 int np_systemd_load(struct sd_bus *bus, const char *unit, char **ret_path, struct np_err *err);
 /* A text of the object's; "" where it cannot be had. */
 void np_systemd_text(struct sd_bus *bus, const char *path, const char *of, const char *key,

@@ -40,7 +40,7 @@ struct unit {
     int64_t id;
     char name[64];
     struct sd_bus *bus;
-    char *path;                          /* its object, once it is loaded; free() */
+    char *path;                          /* its object, once it is loaded */
     const struct np_worker_start *start; /* of one that is started */
     struct np_worker *worker;            /* the same; NULL: not yet */
 };
@@ -62,7 +62,7 @@ static int load(struct unit *unit, struct np_err *err)
 
 static void close_unit(struct unit *unit)
 {
-    free(unit->path);
+    np_free(unit->path);
     np_systemd_close(unit->bus);
 }
 
