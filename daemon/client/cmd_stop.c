@@ -125,7 +125,8 @@ int np_cmd_change(int argc, char **argv)
     if (code)
         return code;
     if (limit && !np_parse_span(limit, &seconds)) {
-        fprintf(stderr, NP_SPAN_EXPECTED, "retry", "--time-limit", limit);
+        fprintf(stderr, "nnpipe retry: --time-limit: expected " NP_SPAN_EXPECTED ", not \'%s\'\n",
+            limit);
         return NP_EXIT_USAGE;
     }
     if (limit) {

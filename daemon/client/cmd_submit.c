@@ -61,62 +61,48 @@ static void make_key(char key[33])
         snprintf(key + 2 * i, 3, "%02x", bytes[i]);
 }
 
-static bool add_whole(struct np_json *json, const char *key, const char *text, const char *flag)
+static bool parse_whole(const char *text, double *ret_value)
 {
-    int64_t value;
+    int64_t value = 0;
+    const bool is = np_text_int(text, INT64_MIN, INT64_MAX, &value);
 
-    if (!text)
-        return true;
-    if (!np_text_int(text, INT64_MIN, INT64_MAX, &value)) {
-        fprintf(stderr, "nnpipe submit: %s: expected a whole number, not '%s'\n", flag, text);
-        return false;
-    }
-    np_json_int(json, key, value);
-    return true;
+    *ret_value = (double)value;
+    return is;
 }
 
-/* --time-limit 8h */
-static bool add_span(struct np_json *json, const char *text)
+static bool parse_bytes(const char *text, double *ret_value)
 {
-    double seconds;
+    int64_t bytes = 0;
+    const bool is = np_option_bytes(text, &bytes);
 
-    if (!text)
-        return true;
-    if (!np_parse_span(text, &seconds)) {
-        fprintf(stderr, NP_SPAN_EXPECTED, "submit", "--time-limit", text);
-        return false;
-    }
-    np_json_real(json, "time_limit", seconds);
-    return true;
+    *ret_value = (double)bytes;
+    return is && bytes > 0;
 }
 
-/* --memory 16G */
-static bool add_memory(struct np_json *json, const char *text)
+static bool parse_cpus(const char *text, double *ret_value)
 {
-    int64_t bytes;
-
-    if (!text)
-        return true;
-    if (!np_option_bytes(text, &bytes) || bytes <= 0) {
-        fprintf(stderr, "nnpipe submit: --memory: expected bytes as 512M or 16G, not '%s'\n", text);
-        return false;
-    }
-    np_json_int(json, "memory", bytes);
-    return true;
+    return np_text_real(text, 0, 1e9, ret_value) && *ret_value > 0;
 }
 
-/* --cpus 2.5 */
-static bool add_cpus(struct np_json *json, const char *text)
-{
-    double cpus;
+/* A flag with a number; text NULL: it was not given. */
+struct number {
+    const char *flag, *key, *text;
+    bool (*parse)(const char *text, double *ret_value);
+    const char *expected;
+};
 
-    if (!text)
+static bool add_number(struct np_json *json, const struct number *number)
+{
+    double value;
+
+    if (!number->text)
         return true;
-    if (!np_text_real(text, 0, 1e9, &cpus) || cpus <= 0) {
-        fprintf(stderr, "nnpipe submit: --cpus: expected a number as 4 or 0.5, not '%s'\n", text);
+    if (!number->parse(number->text, &value)) {
+        fprintf(stderr, "nnpipe submit: %s: expected %s, not '%s'\n", number->flag,
+            number->expected, number->text);
         return false;
     }
-    np_json_real(json, "cpus", cpus);
+    np_json_real(json, number->key, value);
     return true;
 }
 
@@ -190,16 +176,22 @@ static bool write_body(
             np_json_text(json, NULL, s->overrides.texts[i]);
         np_json_close(json, ']');
     }
-    if (s->name)
-        np_json_text(json, "name", s->name);
-    if (s->device)
-        np_json_text(json, "device", s->device);
-    if (s->on_end)
-        np_json_text(json, "on_end", s->on_end);
-    return add_whole(json, "priority", s->priority, "--priority") &&
-           add_whole(json, "max_retries", s->max_retries, "--max-retries") &&
-           add_span(json, s->time_limit) && add_memory(json, s->memory) &&
-           add_cpus(json, s->cpus) && add_after(json, s->after) && np_json_end(json);
+    const char *const texts[][2] = {
+        {"name", s->name}, {"device", s->device}, {"on_end", s->on_end}};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+        if (texts[i][1])
+            np_json_text(json, texts[i][0], texts[i][1]);
+    const struct number numbers[] = {
+        {"--priority", "priority", s->priority, parse_whole, "a whole number"},
+        {"--max-retries", "max_retries", s->max_retries, parse_whole, "a whole number"},
+        {"--time-limit", "time_limit", s->time_limit, np_parse_span, NP_SPAN_EXPECTED},
+        {"--memory", "memory", s->memory, parse_bytes, "bytes as 512M or 16G"},
+        {"--cpus", "cpus", s->cpus, parse_cpus, "a number as 4 or 0.5"},
+    };
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+        if (!add_number(json, &numbers[i]))
+            return false;
+    return add_after(json, s->after) && np_json_end(json);
 }
 
 /* "FILE:LINE:COLUMN: TEXT", a line each. */

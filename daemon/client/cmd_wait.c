@@ -68,7 +68,8 @@ int np_cmd_wait(int argc, char **argv)
     if (code)
         return code;
     if (timeout && !np_parse_span(timeout, &seconds)) {
-        fprintf(stderr, NP_SPAN_EXPECTED, "wait", "--timeout", timeout);
+        fprintf(
+            stderr, "nnpipe wait: --timeout: expected " NP_SPAN_EXPECTED ", not \'%s\'\n", timeout);
         return NP_EXIT_USAGE;
     }
     code = np_client_open(socket, &client, &err);

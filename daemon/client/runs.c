@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -289,13 +290,23 @@ void np_run_print_json(const struct np_node *run, FILE *out)
 
 /* --- all of it ---------------------------------------------------------------------------------- */
 
-static void tell(FILE *out, const char *what, const char *text)
+static void tell(FILE *out, const char *what, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void tell(FILE *out, const char *what, const char *format, ...)
 {
-    char clean[4200];
+    char text[4200];
+    va_list args;
 
-    snprintf(clean, sizeof(clean), "%s", text);
-    np_text_clean(clean);
-    fprintf(out, "  %-11s %s\n", what, clean);
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    np_text_clean(text);
+    fprintf(out, "  %-11s %s\n", what, text);
+}
+
+static void tell_key(FILE *out, const char *what, const struct np_node *run, const char *key)
+{
+    tell(out, what, "%s", np_node_text(run, key));
 }
 
 static void tell_time(FILE *out, const char *what, double when)
@@ -307,7 +318,7 @@ static void tell_time(FILE *out, const char *what, double when)
     if (isnan(when))
         return;
     strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", localtime_r(&seconds, &local));
-    tell(out, what, text);
+    tell(out, what, "%s", text);
 }
 
 static void tell_after(FILE *out, const struct np_node *after)
@@ -324,23 +335,21 @@ static void tell_after(FILE *out, const struct np_node *after)
 static void tell_overrides(FILE *out, const struct np_node *list)
 {
     for (int i = 0; list && list->kind == NP_NODE_LIST && i < list->nr_items; i++)
-        tell(out, i == 0 ? "with -o" : "", list->items[i]->text);
+        tell(out, i == 0 ? "with -o" : "", "%s", list->items[i]->text);
 }
 
 /* "0:12 of 8:00:00" */
 static void tell_time_run(FILE *out, const struct np_node *run)
 {
     const double limit = number(run, "time_limit");
-    char text[80], most[32];
+    char ran[32], max[32];
 
-    if (!(number(run, "attempts") > 0) && isnan(limit))
-        return;
-    np_duration_text(number(run, "ran"), text, 32);
-    if (!isnan(limit)) {
-        np_duration_text(limit, most, sizeof(most));
-        strcat(strcat(text, " of "), most);
-    }
-    tell(out, "ran", text);
+    np_duration_text(number(run, "ran"), ran, sizeof(ran));
+    np_duration_text(limit, max, sizeof(max));
+    if (!isnan(limit))
+        tell(out, "ran", "%s of %s", ran, max);
+    else if (number(run, "attempts") > 0)
+        tell(out, "ran", "%s", ran);
 }
 
 static void tell_progress(FILE *out, const struct np_node *run)
@@ -352,19 +361,18 @@ static void tell_progress(FILE *out, const struct np_node *run)
     if (isnan(p.said))
         return;
     step_text(&p, step, sizeof(step));
-    fprintf(out, "  %-11s %s%sstep %s, epoch %.2f\n", "at", goes ? p.doing : "", goes ? ", " : "",
-        step, isnan(p.epoch) ? 0 : p.epoch);
+    tell(out, "at", "%s%sstep %s, epoch %.2f", goes ? p.doing : "", goes ? ", " : "", step,
+        isnan(p.epoch) ? 0 : p.epoch);
     if (!isnan(p.loss))
-        fprintf(out, "  %-11s %.4f\n", "loss", p.loss);
+        tell(out, "loss", "%.4f", p.loss);
     if (!isnan(p.accuracy))
-        fprintf(out, "  %-11s %.2f%%\n", "accuracy", 100 * p.accuracy);
+        tell(out, "accuracy", "%.2f%%", 100 * p.accuracy);
     if (goes && !isnan(p.images_per_second))
-        fprintf(out, "  %-11s %.0f img/s, stall %.0f%% %s\n", "speed", p.images_per_second,
-            100 * p.stall_ratio, p.cause);
-    if (goes && !isnan(p.eta_seconds)) {
-        np_duration_text(p.eta_seconds, eta, sizeof(eta));
-        tell(out, "to go", eta);
-    }
+        tell(out, "speed", "%.0f img/s, stall %.0f%% %s", p.images_per_second, 100 * p.stall_ratio,
+            p.cause);
+    np_duration_text(p.eta_seconds, eta, sizeof(eta));
+    if (goes && !isnan(p.eta_seconds))
+        tell(out, "to go", "%s", eta);
 }
 
 void np_run_print_whole(const struct np_node *run, FILE *out)
@@ -372,25 +380,25 @@ void np_run_print_whole(const struct np_node *run, FILE *out)
     fprintf(out, "run %s: %s, %s\n", np_node_text(run, "id"), np_node_text(run, "name"),
         np_node_text(run, "state"));
     if (*np_node_text(run, "reason"))
-        tell(out, "why", np_node_text(run, "reason"));
+        tell_key(out, "why", run, "reason");
     tell_progress(out, run);
-    tell(out, "owner", np_node_text(run, "owner"));
-    tell(out, "config", np_node_text(run, "path"));
-    tell(out, "folder", np_node_text(run, "dir"));
-    tell(out, "device", device_of(run));
-    tell(out, "priority", np_node_text(run, "priority"));
+    tell_key(out, "owner", run, "owner");
+    tell_key(out, "config", run, "path");
+    tell_key(out, "folder", run, "dir");
+    tell(out, "device", "%s", device_of(run));
+    tell_key(out, "priority", run, "priority");
     tell_after(out, np_node_get(run, "after"));
     tell_overrides(out, np_node_get(run, "overrides"));
     if (*np_node_text(run, "on_end"))
-        tell(out, "at its end", np_node_text(run, "on_end"));
+        tell_key(out, "at its end", run, "on_end");
     tell_time_run(out, run);
     if (!isnan(number(run, "memory")))
-        fprintf(out, "  %-11s at most %.4g GiB\n", "memory", number(run, "memory") / (1 << 30));
+        tell(out, "memory", "at most %.4g GiB", number(run, "memory") / (1 << 30));
     if (!isnan(number(run, "cpus")))
-        fprintf(out, "  %-11s at most %g\n", "CPUs", number(run, "cpus"));
-    tell(out, "attempts", np_node_text(run, "attempts"));
-    fprintf(out, "  %-11s %s of %s\n", "retries", np_node_text(run, "retries"),
-        np_node_text(run, "max_retries"));
+        tell(out, "CPUs", "at most %g", number(run, "cpus"));
+    tell_key(out, "attempts", run, "attempts");
+    tell(
+        out, "retries", "%s of %s", np_node_text(run, "retries"), np_node_text(run, "max_retries"));
     tell_time(out, "submitted", number(run, "submitted"));
     tell_time(out, "started", number(run, "started"));
     tell_time(out, "ended", number(run, "ended"));

@@ -22,8 +22,7 @@ bool np_run_id(const char *text, int64_t *ret_id);
 int np_run_ids(const char *command, char **words, int nr);
 /* "90s", "30m", "8h", "2d" (more than one: "1h30m"): seconds, above 0; else false. */
 bool np_parse_span(const char *text, double *ret_seconds);
-/* With a command, a flag and a word that np_parse_span() does not take. */
-#define NP_SPAN_EXPECTED "nnpipe %s: %s: expected a time as 90s, 30m, 8h or 2d, not '%s'\n"
+#define NP_SPAN_EXPECTED "a time as 90s, 30m, 8h or 2d"
 
 /* Columns of `nnpipe ls`, or with live of `nnpipe top`. */
 void np_runs_table(bool live, struct np_table *ret_table);

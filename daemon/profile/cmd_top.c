@@ -283,7 +283,7 @@ static int put_table(
     const struct top *top, const struct np_node *only, int max, FILE *out, struct np_err *err)
 {
     struct np_table_look look = {
-        .width = top->screen.columns, .most = max, .chosen = -1, .colour = top->colour};
+        .width = top->screen.columns, .max = max, .chosen = -1, .colour = top->colour};
     struct np_table table;
     int code = 0;
 

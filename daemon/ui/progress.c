@@ -5,9 +5,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "daemon/ui/terminal.h"
 #include "loader/base/clock.h"
 
 #define LIVE_NS  100000000ull   /* between two drawings of the live line */
@@ -17,14 +17,13 @@
 void np_ui_init(struct np_ui *ui, bool json)
 {
     const char *term = getenv("TERM");
-    const char *no_colour = getenv("NO_COLOR");
 
     memset(ui, 0, sizeof(*ui));
     pthread_mutex_init(&ui->lock, NULL);
     ui->json = json;
     ui->text = json ? stderr : stdout;
     ui->live = !json && isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
-    ui->colour = ui->live && !(no_colour && *no_colour);
+    ui->colour = ui->live && np_terminal_colour(STDOUT_FILENO);
     ui->last_ns = np_now_ns();
 }
 
@@ -159,13 +158,12 @@ void np_progress_text(const struct np_progress *p, int width, char *text, size_t
     }
 }
 
-static int terminal_width(void)
+/* Of a line: the terminal's but for its last column. */
+static int width_of(const struct np_ui *ui)
 {
-    struct winsize size;
+    const int columns = ui->live ? np_terminal_columns(STDOUT_FILENO) : 161;
 
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20)
-        return size.ws_col - 1;
-    return 79;
+    return columns > 20 ? columns - 1 : 79;
 }
 
 /* Over the live line, or as a line of its own. */
@@ -191,13 +189,13 @@ void np_ui_progress(struct np_ui *ui, const struct np_progress *progress)
     if (ui->json || ui->hushed || now - ui->last_ns < (ui->live ? LIVE_NS : PLAIN_NS))
         return;
     ui->last_ns = now;
-    np_progress_text(progress, ui->live ? terminal_width() : 160, text, sizeof(text));
+    np_progress_text(progress, width_of(ui), text, sizeof(text));
     show(ui, text);
 }
 
 void np_ui_listing(struct np_ui *ui, const char *path, uint64_t samples)
 {
-    const int width = ui->live ? terminal_width() : 160;
+    const int width = width_of(ui);
     uint64_t now = np_now_ns();
     char count[40], text[256];
     int room;

@@ -124,8 +124,8 @@ static void put_line(const struct np_table *table, const int *widths,
 void np_table_print(const struct np_table *table, const struct np_table_look *look, FILE *out)
 {
     int widths[NP_TABLE_MAX_COLUMNS];
-    const int end = look->most > 0 && look->first + look->most < table->nr_rows
-                        ? look->first + look->most
+    const int end = look->max > 0 && look->first + look->max < table->nr_rows
+                        ? look->first + look->max
                         : table->nr_rows;
 
     measure(table, look->width, widths);

@@ -39,8 +39,8 @@ struct np_table_row *np_table_add(struct np_table *table, struct np_err *err);
 struct np_table_look {
     int width; /* of a line; 0: any */
     bool colour;
-    int first, most; /* rows that are printed; most 0: all of them */
-    int chosen;      /* this row stands out; -1: none */
+    int first, max; /* rows that are printed; max 0: all of them */
+    int chosen;     /* this row stands out; -1: none */
 };
 void np_table_print(const struct np_table *table, const struct np_table_look *look, FILE *out);
 

@@ -1,4 +1,4 @@
-/* See screen.h. */
+/* See terminal.h. */
 #include "daemon/ui/terminal.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* The progress line, durations, and the picture of a run. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include "daemon/ui/progress.h"
 #include "daemon/client/runs.h"
 #include "tests/test.h"
+#include "tests/unit/made_memory.h"
 
 static const struct np_progress progress = {.step = 50,
     .total_steps = 200,
@@ -285,4 +287,21 @@ Test(runs, a_run_of_a_folder_has_no_column_of_the_service)
         "id  state    device  step  epoch  loss  acc  img/s  stall        ETA\n"
         " a  running  sim     7/40   0.50     -    -    320  25% decode  0:09\n");
     free(text);
+}
+
+Test(runs, a_row_without_memory_is_an_error)
+{
+    struct np_table table;
+    struct np_node *run = NULL;
+    struct np_err err = {0};
+
+    cr_assert_eq(np_json_parse("{\"id\": 1}", 9, &run, &err), 0);
+    np_runs_table(false, &table);
+    made_memory_fail(1);
+    cr_assert_eq(np_runs_add(&table, run, &err), -ENOMEM);
+    made_memory_fail(0);
+    cr_assert_eq(err.code, -ENOMEM);
+    cr_assert_eq(np_runs_add(&table, run, &err), 0);
+    np_table_fini(&table);
+    np_node_free(run);
 }
