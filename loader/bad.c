@@ -33,10 +33,10 @@ struct np_bad {
 
 int np_bad_new(const struct np_bad_options *options, struct np_bad **ret_bad, struct np_err *err)
 {
-    struct np_bad *bad = np_try_alloc(sizeof(*bad), NULL);
+    struct np_bad *bad = np_try_alloc(sizeof(*bad), err);
 
     if (!bad)
-        return np_err_set(err, -ENOMEM, "out of memory for the bad-sample list");
+        return -ENOMEM;
     bad->options = *options;
     bad->last = &bad->first;
     pthread_mutex_init(&bad->lock, NULL);
@@ -89,11 +89,11 @@ static bool is_before(const struct np_bad_sample *a, const struct np_bad_sample 
 int np_bad_add(struct np_bad *bad, const struct np_bad_sample *sample, struct np_err *err)
 {
     const struct count *judged = &bad->counts[sample->kind];
-    struct entry *entry = np_try_alloc(sizeof(*entry), NULL), **at;
+    struct entry *entry = np_try_alloc(sizeof(*entry), err), **at;
     uint64_t nr_bad = 1; /* up to this one, at least */
 
     if (!entry)
-        return np_err_set(err, -ENOMEM, "out of memory for the bad-sample list");
+        return -ENOMEM;
     entry->sample = *sample;
     pthread_mutex_lock(&bad->lock);
     for (at = &bad->unjudged; *at && is_before(&(*at)->sample, sample); at = &(*at)->next)

@@ -135,9 +135,9 @@ static int watch_files(struct np_loader *loader, int s, struct np_err *err)
         set->changed = loader->sets[0].changed;
         return 0;
     }
-    loader->changed[s] = np_changed_new(np_index_samples(set->index));
+    loader->changed[s] = np_changed_new(np_index_samples(set->index), err);
     set->changed = loader->changed[s];
-    return set->changed ? 0 : np_err_set(err, -ENOMEM, "out of memory for the files of a set");
+    return set->changed ? 0 : -ENOMEM;
 }
 
 static int open_sets(
@@ -301,9 +301,9 @@ static int start_readers(struct np_loader *loader, int nr_readers, struct np_err
     int code = 0;
 
     np_files_allow(nr_readers * (loader->config.depth + 1)); /* a folder's files, a ring each */
-    loader->readers = np_try_array((size_t)nr_readers, sizeof(*loader->readers), NULL);
+    loader->readers = np_try_array((size_t)nr_readers, sizeof(*loader->readers), err);
     if (!loader->readers)
-        return np_err_set(err, -ENOMEM, "out of memory for the readers");
+        return -ENOMEM;
     while (!code && loader->nr_readers < nr_readers) {
         code = np_reader_start(
             &loader->config, loader->nr_readers, &loader->readers[loader->nr_readers], err);
@@ -315,11 +315,11 @@ static int start_readers(struct np_loader *loader, int nr_readers, struct np_err
 int np_loader_start(
     const struct np_loader_config *config, struct np_loader **ret_loader, struct np_err *err)
 {
-    struct np_loader *loader = np_try_alloc(sizeof(*loader), NULL);
+    struct np_loader *loader = np_try_alloc(sizeof(*loader), err);
     int code;
 
     if (!loader)
-        return np_err_set(err, -ENOMEM, "out of memory for the loader");
+        return -ENOMEM;
     code = open_shared(loader, config, err);
     if (!code) {
         np_sampler_start(loader->config.sampler, config->first_step, config->eval_due);

@@ -79,9 +79,9 @@ int np_sampler_new(
 
     if (code)
         return code;
-    sampler = np_try_alloc(sizeof *sampler, NULL);
+    sampler = np_try_alloc(sizeof *sampler, err);
     if (!sampler)
-        return np_err_set(err, -ENOMEM, "out of memory for the sampler");
+        return -ENOMEM;
     sampler->options = *options;
     sampler->nr_parts =
         (options->nr_eval + (uint64_t)options->batch - 1) / (uint64_t)options->batch;

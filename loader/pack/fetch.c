@@ -73,10 +73,10 @@ static int open_file(
     if (fetch->fd >= 0)
         close(fetch->fd);
     np_free(fetch->fd_path);
-    fetch->fd_path = np_try_strdup(path, NULL);
+    fetch->fd_path = np_try_strdup(path, err);
     fetch->fd = -1;
     if (!fetch->fd_path)
-        return np_err_set(err, -ENOMEM, "out of memory to read samples");
+        return -ENOMEM;
     code = fetch->fd = own ? np_extent_open(path, record) : open(path, O_RDONLY | O_CLOEXEC);
     if (code >= 0)
         return 0;
@@ -91,9 +91,9 @@ static int hold(uint8_t **buffer, size_t *room, size_t bytes, struct np_err *err
     if (bytes <= *room && *buffer)
         return 0;
     np_free(*buffer);
-    *buffer = np_try_alloc(bytes, NULL);
+    *buffer = np_try_alloc(bytes, err);
     *room = *buffer ? bytes : 0;
-    return *buffer ? 0 : np_err_set(err, -ENOMEM, "out of memory for %zu bytes", bytes);
+    return *buffer ? 0 : -ENOMEM;
 }
 
 static int read_extent(struct np_fetch *fetch, struct np_record *record, struct np_err *err)

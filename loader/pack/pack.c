@@ -64,7 +64,7 @@ int np_packer_open(
         packer->name = np_try_strdup(options->name, NULL);
         packer->pattern = np_try_format(
             NULL, "%s/%s-*.tar%s", real, options->name, options->zstd_level ? ".zst" : "");
-        packer->index = np_index_new();
+        packer->index = np_index_new(err);
         if (!packer->out || !packer->name || !packer->pattern || !packer->index)
             code = no_memory(err);
     }
@@ -194,7 +194,7 @@ static int stamp(struct np_packer *packer, struct np_err *err)
         if (code)
             return code;
     }
-    return np_index_finish(packer->index) ? no_memory(err) : 0;
+    return np_index_finish(packer->index, err);
 }
 
 int np_packer_close(struct np_packer *packer, struct np_pack_result *ret_result, struct np_err *err)

@@ -75,10 +75,10 @@ static int decode(struct np_repacker *repacker, const struct np_geometry *geomet
 
     if (!code && bytes > repacker->pixels_room) {
         np_free(repacker->pixels);
-        repacker->pixels = np_try_alloc(bytes, NULL);
+        repacker->pixels = np_try_alloc(bytes, err);
         repacker->pixels_room = repacker->pixels ? bytes : 0;
         if (!repacker->pixels)
-            code = np_err_set(err, -ENOMEM, "out of memory for a picture of %zu bytes", bytes);
+            code = -ENOMEM;
     }
     return code ? code : np_resize(repacker->resizer, &pixels, geometry, repacker->pixels, err);
 }

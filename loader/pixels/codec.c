@@ -147,8 +147,8 @@ int np_decoder_open(struct np_decoder *decoder, const uint8_t *bytes, size_t nr_
 
         if (!codec->sniff(bytes, nr_bytes))
             continue;
-        if (!decoder->states[i] && codec->init(&decoder->states[i]))
-            return np_err_set(err, -ENOMEM, "out of memory for the %s codec", codec->name);
+        if (!decoder->states[i] && codec->init(&decoder->states[i], err))
+            return -ENOMEM;
         decoder->codec = i;
         code = codec->info(decoder->states[i], bytes, nr_bytes, &info, err);
         if (!code)
@@ -198,8 +198,8 @@ static int decode_raw(struct np_decoder *decoder, const struct np_geometry *geom
 
         memcpy(&number, decoder->bytes, sizeof(number));
         if (np_hold(&decoder->pixels, &decoder->pixels_bytes,
-                (size_t)pixels.stride * (size_t)pixels.height, NULL))
-            return np_err_set(err, -ENOMEM, "out of memory for raw pixels");
+                (size_t)pixels.stride * (size_t)pixels.height, err))
+            return -ENOMEM;
         np_synth_draw(raw->seed, number, raw->height, decoder->pixels, NULL);
         pixels.data = decoder->pixels;
     } else if (raw->kind == NP_RAW_CHW && raw->channels > 1) {
@@ -207,13 +207,13 @@ static int decode_raw(struct np_decoder *decoder, const struct np_geometry *geom
         pixels.origin_y = need.top;
         pixels.height = need.bottom - need.top;
         if (np_hold(&decoder->pixels, &decoder->pixels_bytes,
-                (size_t)pixels.stride * (size_t)pixels.height, NULL))
-            return np_err_set(err, -ENOMEM, "out of memory for raw pixels");
+                (size_t)pixels.stride * (size_t)pixels.height, err))
+            return -ENOMEM;
         interleave(raw, decoder->bytes, need.top, need.bottom, decoder->pixels);
         pixels.data = decoder->pixels;
     }
-    if (np_convert(&pixels, channels, &decoder->converted, &decoder->converted_bytes))
-        return np_err_set(err, -ENOMEM, "out of memory for converting an image");
+    if (np_convert(&pixels, channels, &decoder->converted, &decoder->converted_bytes, err))
+        return -ENOMEM;
     *ret_pixels = pixels;
     return 0;
 }

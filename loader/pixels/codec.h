@@ -24,7 +24,7 @@ struct np_codec {
     /* Required. Is it ours, by its first bytes? */
     bool (*sniff)(const uint8_t *bytes, size_t nr_bytes);
     /* Required. Per-thread state. */
-    int (*init)(void **ret_state);
+    int (*init)(void **ret_state, struct np_err *err);
     /* Required. Size from the header. */
     int (*info)(void *state, const uint8_t *bytes, size_t nr_bytes, struct np_image_info *ret_info,
         struct np_err *err);

@@ -50,14 +50,15 @@ static void convert_row(
     }
 }
 
-int np_convert(struct np_pixels *pixels, int channels, uint8_t **buffer, size_t *buffer_bytes)
+int np_convert(struct np_pixels *pixels, int channels, uint8_t **buffer, size_t *buffer_bytes,
+    struct np_err *err)
 {
     size_t stride = (size_t)pixels->width * (size_t)channels;
 
     assert(channels == 1 || channels == 3);
     if (pixels->channels == channels)
         return 0;
-    if (np_hold(buffer, buffer_bytes, stride * (size_t)pixels->height, NULL))
+    if (np_hold(buffer, buffer_bytes, stride * (size_t)pixels->height, err))
         return -ENOMEM;
     for (int y = 0; y < pixels->height; y++)
         convert_row(pixels->data + y * pixels->stride, pixels->width, pixels->channels, channels,

@@ -6,6 +6,7 @@
 
 /* Replaces *pixels (1 or 3 channels, or 4: CMYK stored as 255 - ink) by a copy with `channels`
  * (1 or 3) in *buffer, which grows as needed (np_hold). 0 or -ENOMEM. */
-int np_convert(struct np_pixels *pixels, int channels, uint8_t **buffer, size_t *buffer_bytes);
+int np_convert(struct np_pixels *pixels, int channels, uint8_t **buffer, size_t *buffer_bytes,
+    struct np_err *err);
 
 #endif

@@ -152,9 +152,9 @@ static void jpeg_fini(void *memory)
     np_free(state);
 }
 
-static int jpeg_init(void **ret_state)
+static int jpeg_init(void **ret_state, struct np_err *err)
 {
-    struct jpeg_state *state = np_try_alloc(sizeof(*state), NULL);
+    struct jpeg_state *state = np_try_alloc(sizeof(*state), err);
 
     if (!state)
         return -ENOMEM;
@@ -489,8 +489,8 @@ static int jpeg_decode(void *memory, const uint8_t *bytes, size_t nr_bytes,
     jpeg_abort_decompress(&state->cinfo);
     state->bytes = NULL;
     /* Adobe's CMYK lies inverted, and Pillow turns every CMYK JPEG over: so does np_convert. */
-    if (np_convert(&pixels, channels, &state->converted, &state->converted_bytes))
-        return np_err_set(err, -ENOMEM, "out of memory for converting an image");
+    if (np_convert(&pixels, channels, &state->converted, &state->converted_bytes, err))
+        return -ENOMEM;
     *ret_pixels = pixels;
     return 0;
 }
@@ -541,13 +541,13 @@ static void write_rows(struct jpeg_packer *packer, const uint8_t *pixels, int wi
 static int jpeg_encode(const uint8_t *pixels, int width, int height, int channels, int quality,
     uint8_t **ret_bytes, size_t *ret_nr_bytes, struct np_err *err)
 {
-    struct jpeg_packer *packer = np_try_alloc(sizeof(*packer), NULL);
+    struct jpeg_packer *packer = np_try_alloc(sizeof(*packer), err);
     uint8_t *copy = NULL;
     int code = 0;
 
     assert((channels == 1 || channels == 3) && quality >= 1 && quality <= 100);
     if (!packer)
-        return np_err_set(err, -ENOMEM, "out of memory for writing a JPEG");
+        return -ENOMEM;
     packer->cinfo.err = jpeg_std_error(&packer->errors);
     packer->errors.error_exit = fail_packing;
     packer->errors.output_message = say_nothing;
@@ -558,9 +558,9 @@ static int jpeg_encode(const uint8_t *pixels, int width, int height, int channel
         goto out;
     }
     write_rows(packer, pixels, width, height, channels, quality);
-    copy = np_try_alloc(packer->nr_bytes, NULL);
+    copy = np_try_alloc(packer->nr_bytes, err);
     if (!copy) {
-        code = np_err_set(err, -ENOMEM, "out of memory for writing a JPEG");
+        code = -ENOMEM;
         goto out;
     }
     memcpy(copy, packer->bytes, packer->nr_bytes);

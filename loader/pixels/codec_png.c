@@ -64,9 +64,9 @@ static bool png_sniff(const uint8_t *bytes, size_t nr_bytes)
     return nr_bytes >= sizeof(magic) && memcmp(bytes, magic, sizeof(magic)) == 0;
 }
 
-static int png_init(void **ret_state)
+static int png_init(void **ret_state, struct np_err *err)
 {
-    *ret_state = np_try_alloc(sizeof(struct png_state), NULL);
+    *ret_state = np_try_alloc(sizeof(struct png_state), err);
     return *ret_state ? 0 : -ENOMEM;
 }
 
@@ -517,8 +517,8 @@ static int png_decode(void *memory, const uint8_t *bytes, size_t nr_bytes,
         return code;
     if (channels == 1 && !(header->color_type & SPNG_COLOR_TYPE_TRUECOLOR))
         keep_first_channel(state, &pixels);
-    if (np_convert(&pixels, channels, &state->converted, &state->converted_bytes))
-        return np_err_set(err, -ENOMEM, "out of memory for converting an image");
+    if (np_convert(&pixels, channels, &state->converted, &state->converted_bytes, err))
+        return -ENOMEM;
     *ret_pixels = pixels;
     return 0;
 }

@@ -74,9 +74,9 @@ static int read_header(
     return 0;
 }
 
-static int raw_init(void **ret_state)
+static int raw_init(void **ret_state, struct np_err *err)
 {
-    *ret_state = np_try_alloc(sizeof(struct raw_state), NULL);
+    *ret_state = np_try_alloc(sizeof(struct raw_state), err);
     return *ret_state ? 0 : -ENOMEM;
 }
 
@@ -112,11 +112,12 @@ static uint8_t scale_sample(int sample, int maxval)
 }
 
 /* Samples that are not bytes up to 255 already. */
-static int scale_samples(struct raw_state *state, const uint8_t *bytes, const struct pnm *pnm)
+static int scale_samples(
+    struct raw_state *state, const uint8_t *bytes, const struct pnm *pnm, struct np_err *err)
 {
     size_t n = (size_t)pnm->width * (size_t)pnm->height * (size_t)pnm->channels;
 
-    if (np_hold(&state->scaled, &state->scaled_bytes, n, NULL))
+    if (np_hold(&state->scaled, &state->scaled_bytes, n, err))
         return -ENOMEM;
     if (pnm->maxval > 255) {
         for (size_t i = 0; i < n; i++)
@@ -150,16 +151,14 @@ static int raw_decode(void *memory, const uint8_t *bytes, size_t nr_bytes,
         .channels = pnm.channels,
         .stride = (ptrdiff_t)pnm.width * pnm.channels};
     if (pnm.maxval != 255) {
-        code = scale_samples(state, pixels.data, &pnm);
+        code = scale_samples(state, pixels.data, &pnm, err);
         pixels.data = state->scaled;
     }
     if (code == 0)
-        code = np_convert(&pixels, channels, &state->converted, &state->converted_bytes);
-    if (code)
-        return np_err_set(
-            err, code, "out of memory for an image of %d x %d", pnm.width, pnm.height);
-    *ret_pixels = pixels;
-    return 0;
+        code = np_convert(&pixels, channels, &state->converted, &state->converted_bytes, err);
+    if (code == 0)
+        *ret_pixels = pixels;
+    return code;
 }
 
 static int raw_encode(const uint8_t *pixels, int width, int height, int channels, int quality,
@@ -174,9 +173,9 @@ static int raw_encode(const uint8_t *pixels, int width, int height, int channels
     assert(channels == 1 || channels == 3);
     length =
         snprintf(header, sizeof(header), "P%d\n%d %d\n255\n", channels == 3 ? 6 : 5, width, height);
-    bytes = np_try_alloc((size_t)length + n, NULL);
+    bytes = np_try_alloc((size_t)length + n, err);
     if (!bytes)
-        return np_err_set(err, -ENOMEM, "out of memory for an image of %d x %d", width, height);
+        return -ENOMEM;
     memcpy(bytes, header, (size_t)length);
     memcpy(bytes + length, pixels, n);
     *ret_bytes = bytes;

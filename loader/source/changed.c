@@ -13,11 +13,11 @@ struct np_changed {
     char first[1024];
 };
 
-struct np_changed *np_changed_new(uint64_t nr_samples)
+struct np_changed *np_changed_new(uint64_t nr_samples, struct np_err *err)
 {
-    struct np_changed *changed = np_try_alloc(sizeof(*changed), NULL);
+    struct np_changed *changed = np_try_alloc(sizeof(*changed), err);
 
-    if (changed && !(changed->seen = np_try_alloc(nr_samples / 8 + 1, NULL))) {
+    if (changed && !(changed->seen = np_try_alloc(nr_samples / 8 + 1, err))) {
         np_free(changed);
         changed = NULL;
     }

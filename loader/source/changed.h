@@ -5,9 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "loader/base/err.h"
+
 struct np_changed;
 /* For a set of so many samples; NULL: out of memory. */
-struct np_changed *np_changed_new(uint64_t nr_samples);
+struct np_changed *np_changed_new(uint64_t nr_samples, struct np_err *err);
 void np_changed_free(struct np_changed *changed);
 /* path is copied. Any thread. */
 void np_changed_add(struct np_changed *changed, uint64_t sample, const char *path);

@@ -55,16 +55,16 @@ static int open_file(const char *path, int *ret_fd, struct stamp *ret_stamp, str
 
 int np_files_open(const struct np_index *index, struct np_files **ret_files, struct np_err *err)
 {
-    struct np_files *files = np_try_alloc(sizeof(*files), NULL);
+    struct np_files *files = np_try_alloc(sizeof(*files), err);
     int code = 0;
 
     if (!files)
-        return np_err_set(err, -ENOMEM, "out of memory for the list of shards");
+        return -ENOMEM;
     files->nr_files = np_index_root(index) ? 0 : np_index_files(index);
-    files->fds = np_try_array((size_t)files->nr_files, sizeof(int), NULL);
-    files->stamps = np_try_array((size_t)files->nr_files, sizeof(*files->stamps), NULL);
+    files->fds = np_try_array((size_t)files->nr_files, sizeof(int), err);
+    files->stamps = np_try_array((size_t)files->nr_files, sizeof(*files->stamps), err);
     if (!files->fds || !files->stamps)
-        code = np_err_set(err, -ENOMEM, "out of memory for the list of shards");
+        code = -ENOMEM;
     for (int i = 0; !code && i < files->nr_files; i++)
         files->fds[i] = -1;
     if (!code)

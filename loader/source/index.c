@@ -246,10 +246,10 @@ const char *np_index_root(const struct np_index *index)
     return index->root;
 }
 
-int np_index_set_key(struct np_index *index, const char *key)
+int np_index_set_key(struct np_index *index, const char *key, struct np_err *err)
 {
     np_free(index->key);
-    index->key = np_try_strdup(key, NULL);
+    index->key = np_try_strdup(key, err);
     return index->key ? 0 : -ENOMEM;
 }
 

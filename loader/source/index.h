@@ -36,7 +36,7 @@ struct np_index; /* immutable once opened or finished */
  * -ENOMEM; -ENAMETOOLONG past NP_MAX_NAME bytes; -E2BIG past what a record can hold. */
 #define NP_MAX_NAME    4095
 #define NP_MAX_CLASSES (1 << 22)
-struct np_index *np_index_new(void); /* NULL: out of memory */
+struct np_index *np_index_new(struct np_err *err); /* NULL: out of memory */
 /* A file that holds samples; size and mtime decide later whether the index is stale. Returns its number. */
 int np_index_add_file(struct np_index *index, const char *path, uint64_t bytes, uint64_t mtime_ns);
 /* Class number of a name, added if new. np_index_finish() renumbers classes by name in byte order, as
@@ -57,7 +57,7 @@ void np_index_set_extent(struct np_index *index, uint64_t i, uint64_t offset, ui
 void np_index_set_max_inner(struct np_index *index, uint32_t bytes);
 /* Takes back all samples after the first nr_samples; the files and classes they named stay. */
 void np_index_cut(struct np_index *index, uint64_t nr_samples);
-int np_index_finish(struct np_index *index);
+int np_index_finish(struct np_index *index, struct np_err *err);
 
 /* Writes it (through io, durably) / reads it back. A stale, torn or foreign file is an
  * error (-ESTALE, -EBADMSG; -ENOENT: none) and the caller scans again. Stale: a file's size
@@ -72,7 +72,7 @@ void np_index_free(struct np_index *index);
 
 /* The key of what was listed, kept so that the index is never saved under a later one: a shard that
  * came meanwhile would be lost to every run after. NULL: none was set. */
-int np_index_set_key(struct np_index *index, const char *key);
+int np_index_set_key(struct np_index *index, const char *key, struct np_err *err);
 const char *np_index_key(const struct np_index *index);
 
 /* Samples in no class; *ret_first is the first of them. */

@@ -9,12 +9,12 @@
 
 #include "loader/base/mem.h"
 
-struct np_index *np_index_new(void)
+struct np_index *np_index_new(struct np_err *err)
 {
-    struct np_index *index = np_try_alloc(sizeof(*index), NULL);
+    struct np_index *index = np_try_alloc(sizeof(*index), err);
 
     if (index)
-        index->builder = np_try_alloc(sizeof(*index->builder), NULL);
+        index->builder = np_try_alloc(sizeof(*index->builder), err);
     if (!index || !index->builder) {
         np_free(index);
         return NULL;
@@ -250,12 +250,12 @@ static void sort_classes(const struct np_index *index, int *order)
         index->builder->numbered ? by_value : by_name, index->classes);
 }
 
-static int renumber_classes(struct np_index *index)
+static int renumber_classes(struct np_index *index, struct np_err *err)
 {
     const size_t n = (size_t)index->nr_classes;
-    int *order = np_try_array(n, sizeof(*order), NULL),
-        *number = np_try_array(n, sizeof(*number), NULL);
-    char **sorted = np_try_array(n, sizeof(*sorted), NULL);
+    int *order = np_try_array(n, sizeof(*order), err),
+        *number = np_try_array(n, sizeof(*number), err);
+    char **sorted = np_try_array(n, sizeof(*sorted), err);
     int code = order && number && sorted ? 0 : -ENOMEM;
 
     if (!code) {
@@ -290,9 +290,9 @@ static void trim(void *array, uint64_t used, size_t bytes)
     }
 }
 
-int np_index_finish(struct np_index *index)
+int np_index_finish(struct np_index *index, struct np_err *err)
 {
-    int code = renumber_classes(index);
+    int code = renumber_classes(index, err);
 
     if (code)
         return code;

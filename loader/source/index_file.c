@@ -270,17 +270,17 @@ static int take_strings(const struct reading *reading, int s, uint32_t n, const 
 
     if (n > bytes || (bytes && end[-1] != '\0'))
         return damaged(reading, err, "a list of names is cut short");
-    *ret_texts = np_try_array(n, sizeof(char *), NULL);
+    *ret_texts = np_try_array(n, sizeof(char *), err);
     if (!*ret_texts)
-        return np_err_set(err, -ENOMEM, "%s: out of memory to read the index", reading->path);
+        return -ENOMEM;
     for (uint32_t i = 0; i < n; i++) {
         if (at == end)
             return damaged(reading, err, "a list of names is too short");
-        (*ret_texts)[i] = prefix && *at != '/' ? np_try_format(NULL, "%s%s", prefix, at)
-                                               : np_try_strdup(at, NULL);
+        (*ret_texts)[i] =
+            prefix && *at != '/' ? np_try_format(err, "%s%s", prefix, at) : np_try_strdup(at, err);
         *ret_nr = (int)i + 1;
         if (!(*ret_texts)[i])
-            return np_err_set(err, -ENOMEM, "%s: out of memory to read the index", reading->path);
+            return -ENOMEM;
         at += strlen(at) + 1;
     }
     return at == end ? 0 : damaged(reading, err, "a list of names is too long");
@@ -297,9 +297,9 @@ static int take_tables(const struct reading *reading, struct np_index *index, st
     if (header->nr_files > INT_MAX || header->nr_classes > NP_MAX_CLASSES ||
         !fits(reading, NP_SECTION_FILES, header->nr_files, sizeof(struct np_index_stamp)))
         return damaged(reading, err, "its tables do not fit its counts");
-    index->stamps = np_try_alloc(bytes, NULL);
+    index->stamps = np_try_alloc(bytes, err);
     if (!index->stamps)
-        return np_err_set(err, -ENOMEM, "%s: out of memory to read the index", reading->path);
+        return -ENOMEM;
     memcpy(index->stamps, stamps, bytes);
     code = take_strings(reading, NP_SECTION_PATHS, header->nr_files, reading->folder, &index->paths,
         &index->nr_files, err);
@@ -436,12 +436,12 @@ int np_index_parse(
     void *whole, uint64_t bytes, const char *path, struct np_index **ret_index, struct np_err *err)
 {
     struct reading reading = {.path = path, .folder = "/", .whole = whole, .bytes = bytes};
-    struct np_index *index = np_try_alloc(sizeof(*index), NULL);
+    struct np_index *index = np_try_alloc(sizeof(*index), err);
     int code;
 
     if (!index) {
         np_free(whole);
-        return np_err_set(err, -ENOMEM, "%s: out of memory to read the index", path);
+        return -ENOMEM;
     }
     index->whole = whole;
     index->whole_bytes = bytes;

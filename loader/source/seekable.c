@@ -84,9 +84,9 @@ static int parse_entries(const uint8_t *entries, uint32_t nr_frames, uint64_t da
     const size_t entry_bytes = table->has_checksums ? 12 : 8;
     uint64_t offset = 0, cap = nr_frames;
 
-    table->frames = np_try_array(nr_frames, sizeof(*table->frames), NULL);
+    table->frames = np_try_array(nr_frames, sizeof(*table->frames), err);
     if (!table->frames)
-        return np_err_set(err, -ENOMEM, "%s: out of memory for its seek table", path);
+        return -ENOMEM;
     for (uint32_t i = 0; i < nr_frames; i++) {
         const uint8_t *entry = entries + i * entry_bytes;
         const struct np_seek_frame frame = {
@@ -131,10 +131,10 @@ int np_seek_table_read(
     table_bytes = 8 + (uint64_t)nr_frames * (footer[4] & 0x80 ? 12 : 8) + FOOTER_BYTES;
     if (nr_frames > MAX_FRAMES || footer[4] & 0x7c || table_bytes > file_bytes)
         return np_err_set(err, -EBADMSG, "%s: its seek table has an impossible size", path);
-    whole = np_try_alloc(table_bytes, NULL);
-    table = np_try_alloc(sizeof(*table), NULL);
+    whole = np_try_alloc(table_bytes, err);
+    table = np_try_alloc(sizeof(*table), err);
     if (!whole || !table)
-        code = np_err_set(err, -ENOMEM, "%s: out of memory for its seek table", path);
+        code = -ENOMEM;
     else if (!read_at(fd, file_bytes - table_bytes, whole, table_bytes))
         code = np_err_set(err, -EIO, "%s: its seek table cannot be read", path);
     else if (get_u32(whole) != TABLE_MAGIC || get_u32(whole + 4) != table_bytes - 8)
@@ -335,10 +335,10 @@ int np_seek_writer_frame(struct np_seek_writer *writer, const void *content, siz
         return np_err_set(err, -EFBIG, "%zu bytes are too many for one zstd frame", bytes);
     if (most > writer->frame_cap) {
         np_free(writer->frame);
-        writer->frame = np_try_alloc(most, NULL);
+        writer->frame = np_try_alloc(most, err);
         writer->frame_cap = writer->frame ? most : 0;
         if (!writer->frame)
-            return np_err_set(err, -ENOMEM, "out of memory for a zstd frame");
+            return -ENOMEM;
     }
     got = ZSTD_compress2(writer->zstd, writer->frame, writer->frame_cap, content, bytes);
     if (ZSTD_isError(got))

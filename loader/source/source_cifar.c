@@ -76,8 +76,8 @@ static int scan_records(struct np_index *index, const char *path, const struct n
     const struct names *names, const struct np_source_progress *progress, struct np_err *err)
 {
     const uint64_t n = (file->bytes + RECORD_BYTES - 1) / RECORD_BYTES;
-    uint8_t *bytes = np_try_alloc(RECORDS_READ * RECORD_BYTES, NULL);
-    int code = bytes ? 0 : np_err_set(err, -ENOMEM, "%s: out of memory to list it", path);
+    uint8_t *bytes = np_try_alloc(RECORDS_READ * RECORD_BYTES, err);
+    int code = bytes ? 0 : -ENOMEM;
 
     if (file->bytes % RECORD_BYTES)
         np_source_note(progress,

@@ -164,9 +164,9 @@ static int scan_pair(struct np_index *index, struct idx *images, struct idx *lab
             NP_RAW_HWC, (int)images->counts[1], (int)images->counts[2], 1, 0};
 
         np_index_set_raw(index, &raw);
-        bytes = np_try_alloc(labels->counts[0], NULL);
+        bytes = np_try_alloc(labels->counts[0], err);
         if (!bytes)
-            code = np_err_set(err, -ENOMEM, "%s: out of memory to list it", labels->path);
+            code = -ENOMEM;
     }
     if (!code)
         code =

@@ -46,7 +46,7 @@ int np_cache_dir(const struct np_source_options *options, char **ret_dir, struct
     int code = 0;
 
     if (options && options->cache_dir && *options->cache_dir)
-        dir = np_try_strdup(options->cache_dir, NULL);
+        dir = np_try_strdup(options->cache_dir, err);
     else if ((xdg && *xdg == '/') || (home && *home == '/'))
         dir = np_xdg_folder("XDG_CACHE_HOME", ".cache", "nnpipe");
     else {
@@ -238,11 +238,11 @@ static int find_files(
     if (code)
         return code;
     both.nr_paths = paths.nr_paths + labels.nr_paths;
-    both.paths = np_try_array((size_t)both.nr_paths, sizeof(char *), NULL);
+    both.paths = np_try_array((size_t)both.nr_paths, sizeof(char *), err);
     if (!both.paths) {
         np_paths_fini(&paths);
         np_paths_fini(&labels);
-        return np_err_set(err, -ENOMEM, "out of memory for the list of files");
+        return -ENOMEM;
     }
     memcpy(both.paths, paths.paths, (size_t)paths.nr_paths * sizeof(char *));
     if (labels.nr_paths)
@@ -291,9 +291,9 @@ static int save_in_cache(
 
     if (!places->cached)
         return np_err_set(err, places->no_cache.code, "%s", places->no_cache.text);
-    folder = np_try_strdup(places->cached, NULL);
+    folder = np_try_strdup(places->cached, err);
     if (!folder)
-        return np_err_set(err, -ENOMEM, "out of memory to save an index");
+        return -ENOMEM;
     *strrchr(folder, '/') = '\0';
     code = np_make_dirs(folder, err);
     if (code == 0)
@@ -383,7 +383,7 @@ static int scan(const struct np_source_options *options, const struct np_source_
 {
     const struct np_source *source = np_source_find(options->source);
     struct np_source_progress own = progress ? *progress : (struct np_source_progress){0};
-    struct np_index *index = np_index_new();
+    struct np_index *index = np_index_new(err);
     int code;
 
     own.path = options->path ? options->path : "";
@@ -391,13 +391,13 @@ static int scan(const struct np_source_options *options, const struct np_source_
     if (!source)
         code = np_err_set(err, -EINVAL, "there is no source '%s'", options->source);
     else if (!index)
-        code = np_err_set(err, -ENOMEM, "out of memory to list the set");
+        code = -ENOMEM;
     else {
         np_source_count(&own, index);
         code = source->scan(options, index, &own, err);
     }
-    if (!code && np_index_finish(index))
-        code = np_err_set(err, -ENOMEM, "%s: out of memory to list the set", options->path);
+    if (!code)
+        code = np_index_finish(index, err);
     if (!code && np_index_samples(index) == 0)
         code = np_err_set(err, -ENODATA, "%s: no samples%s%s%s", options->path,
             options->match && *options->match ? " that match '" : "",
@@ -430,8 +430,8 @@ static int open_stored(const struct np_source_options *options,
         if (!code && save(&places, index, false, &unsaved))
             np_source_note(progress, "the index is not kept: %s", unsaved.text);
     }
-    if (!code && np_index_set_key(index, places.key))
-        code = np_err_set(err, -ENOMEM, "%s: out of memory to list the set", options->path);
+    if (!code)
+        code = np_index_set_key(index, places.key, err);
     places_fini(&places);
     if (code)
         np_index_free(index);

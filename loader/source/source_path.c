@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>
@@ -16,9 +17,9 @@
 #include "loader/source/source_scan.h"
 
 /* Appends n bytes; the text before is freed. NULL stays NULL. */
-static char *append(char *text, const char *more, size_t n)
+static char *append(char *text, const char *more, size_t n, struct np_err *err)
 {
-    char *longer = text ? np_try_format(NULL, "%s%.*s", text, (int)n, more) : NULL;
+    char *longer = text ? np_try_format(err, "%s%.*s", text, (int)n, more) : NULL;
 
     np_free(text);
     return longer;
@@ -44,9 +45,9 @@ static char *append_variable(
     value = getenv(variable);
     *ret_after = close + 1;
     if (value && *value)
-        return append(text, value, strlen(value));
+        return append(text, value, strlen(value), err);
     if (*end == ':')
-        return append(text, end + 2, (size_t)(close - end - 2));
+        return append(text, end + 2, (size_t)(close - end - 2), err);
     if (value)
         return text;
     np_err_set(err, -EINVAL, "'%s': the variable %s is not set; ${%s:-default} gives a default",
@@ -58,23 +59,18 @@ static char *append_variable(
 char *np_expand(const char *text, struct np_err *err)
 {
     const char *home = text[0] == '~' && (text[1] == '/' || !text[1]) ? getenv("HOME") : NULL;
-    char *result = np_try_strdup(home ? home : "", NULL);
+    char *result = np_try_strdup(home ? home : "", err);
     const char *at = home ? text + 1 : text;
 
     while (result && *at) {
         const char *next = strstr(at, "${");
         const size_t plain = next ? (size_t)(next - at) : strlen(at);
 
-        result = append(result, at, plain);
+        result = append(result, at, plain, err);
         at += plain;
-        if (result && next) {
+        if (result && next)
             result = append_variable(result, at, &at, text, err);
-            if (!result)
-                return NULL; /* said */
-        }
     }
-    if (!result)
-        np_err_set(err, -ENOMEM, "out of memory to expand a path");
     return result;
 }
 
@@ -98,10 +94,8 @@ char *np_resolve_path(const char *text, const char *config_dir, struct np_err *e
 
     if (!path || !*path || *path == '/' || !config_dir || !*config_dir)
         return path;
-    beside = np_try_format(NULL, "%s/%s", config_dir, path);
-    if (!beside)
-        np_err_set(err, -ENOMEM, "out of memory to expand a path");
-    if (beside && (matches_some(beside) || !matches_some(path))) {
+    beside = np_try_format(err, "%s/%s", config_dir, path);
+    if (!beside || matches_some(beside) || !matches_some(path)) {
         np_free(path);
         return beside;
     }
@@ -116,17 +110,15 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int add_path(struct np_paths *paths, int cap, const char *path, struct np_err *err)
+static int add_path(struct np_paths *paths, const char *path, struct np_err *err)
 {
     char real[PATH_MAX], *copy;
 
     if (!realpath(path, real))
         return np_err_set(err, -errno, "%s: %s", path, strerror(errno));
-    copy = np_try_strdup(real, NULL);
-    if (!copy || paths->nr_paths >= cap) {
-        np_free(copy);
-        return np_err_set(err, -ENOMEM, "out of memory for the list of files");
-    }
+    copy = np_try_strdup(real, err);
+    if (!copy)
+        return -ENOMEM;
     paths->paths[paths->nr_paths++] = copy;
     return 0;
 }
@@ -170,14 +162,14 @@ int np_paths_find(const char *pattern, struct np_paths *ret_paths, struct np_err
         is_glob = true;
     }
     const size_t n = is_glob ? found.gl_pathc : 1;
-    paths.paths = np_try_array(n, sizeof(char *), NULL);
+    paths.paths = np_try_array(n, sizeof(char *), err);
     if (!paths.paths)
-        code = np_err_set(err, -ENOMEM, "out of memory for the list of files");
+        code = -ENOMEM;
     if (!code && !is_glob)
-        code = add_path(&paths, (int)n, pattern, err);
+        code = add_path(&paths, pattern, err);
     for (size_t i = 0; !code && i < found.gl_pathc; i++)
         if (!np_is_index_name(found.gl_pathv[i])) /* nnpipe's own index, beside the files */
-            code = add_path(&paths, (int)n, found.gl_pathv[i], err);
+            code = add_path(&paths, found.gl_pathv[i], err);
     if (is_glob)
         globfree(&found);
     if (!code && paths.nr_paths == 0)
@@ -199,69 +191,7 @@ void np_paths_fini(struct np_paths *paths)
     *paths = (struct np_paths){NULL, 0};
 }
 
-/* --- globs over names ---------------------------------------------------- */
-
-/* [abc], [a-z], [!a-z] at pattern (behind '['); *ret_after is behind ']'. A '[' that is never
- * closed stands for itself: false in *ret_is_set. */
-static bool in_set(const char *pattern, char c, const char **ret_after, bool *ret_is_set)
-{
-    const bool negated = *pattern == '!' || *pattern == '^';
-    const char *at = pattern + negated;
-    bool found = false;
-
-    for (const char *first = at; *at && (*at != ']' || at == first); at++) {
-        if (at[1] == '-' && at[2] && at[2] != ']') {
-            found = found || ((uint8_t)c >= (uint8_t)at[0] && (uint8_t)c <= (uint8_t)at[2]);
-            at += 2;
-        } else
-            found = found || *at == c;
-    }
-    *ret_is_set = *at == ']';
-    *ret_after = at + 1;
-    return found != negated;
-}
-
-/* Does one item of the pattern take c? *ret_next is the item after. */
-static bool takes(const char *pattern, char c, const char **ret_next)
-{
-    bool is_set = false, found;
-
-    *ret_next = pattern + 1;
-    if (*pattern == '?')
-        return true;
-    if (*pattern == '[') {
-        const char *after;
-
-        found = in_set(pattern + 1, c, &after, &is_set);
-        if (is_set) {
-            *ret_next = after;
-            return found;
-        }
-    }
-    return *pattern == c;
-}
-
-/* Goes back only to the last '*': linear in practice, pattern x text at worst. */
 bool np_match(const char *pattern, const char *text)
 {
-    const char *star = NULL, *retry = NULL;
-
-    while (*text) {
-        const char *next;
-
-        if (*pattern == '*') {
-            star = ++pattern;
-            retry = text;
-        } else if (*pattern && takes(pattern, *text, &next)) {
-            pattern = next;
-            text++;
-        } else if (star) {
-            pattern = star;
-            text = ++retry;
-        } else
-            return false;
-    }
-    while (*pattern == '*')
-        pattern++;
-    return *pattern == '\0';
+    return fnmatch(pattern, text, FNM_NOESCAPE) == 0;
 }

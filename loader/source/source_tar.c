@@ -170,10 +170,9 @@ static int scan_shard(struct np_tar_scan *scan, const char *path)
 static int scan_all(const struct np_source_options *options, struct np_index *index,
     const struct np_source_progress *progress, struct np_err *err)
 {
-    struct np_tar_scan *scan = np_try_alloc(sizeof(*scan), NULL);
+    struct np_tar_scan *scan = np_try_alloc(sizeof(*scan), err);
     struct np_paths paths = {NULL, 0};
-    int code = scan ? np_paths_find(options->path, &paths, err)
-                    : np_err_set(err, -ENOMEM, "%s: out of memory to list it", options->path);
+    int code = scan ? np_paths_find(options->path, &paths, err) : -ENOMEM;
 
     if (!code) {
         scan->options = options;

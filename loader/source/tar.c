@@ -32,9 +32,9 @@ int np_tar_init(
     struct np_tar *tar, const char *path, np_tar_read_fn read, void *context, struct np_err *err)
 {
     memset(tar, 0, sizeof(*tar));
-    tar->window = np_try_alloc(LARGE_WINDOW, NULL);
+    tar->window = np_try_alloc(LARGE_WINDOW, err);
     if (!tar->window)
-        return np_err_set(err, -ENOMEM, "%s: out of memory to list it", path);
+        return -ENOMEM;
     tar->window_want = LARGE_WINDOW;
     tar->path = path;
     tar->read = read;
@@ -197,9 +197,9 @@ static int take_extended(struct np_tar *tar, char type, uint64_t offset, uint64_
 
     if (bytes > MAX_EXTENDED)
         return bad(tar, offset, err, "an extended header of over 1 MiB");
-    text = np_try_alloc(bytes + 1, NULL);
+    text = np_try_alloc(bytes + 1, err);
     if (!text)
-        return np_err_set(err, -ENOMEM, "%s: out of memory to list it", tar->path);
+        return -ENOMEM;
     got = tar->read(tar->context, offset, text, bytes, &why);
     if (got < 0) {
         code = (int)got;

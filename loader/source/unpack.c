@@ -330,14 +330,14 @@ static int unpack_into(
     struct unpack *unpack, const char *folder, const char *copy, struct np_err *err)
 {
     enum np_wrapping wrapping;
-    char *part = np_try_format(NULL, "%s.%ld.part", copy, (long)getpid());
+    char *part = np_try_format(err, "%s.%ld.part", copy, (long)getpid());
     uint64_t want;
     int code = np_unpack_sniff(unpack->path, &wrapping, err);
 
-    unpack->in = np_try_alloc(IN_BYTES, NULL);
-    unpack->out = np_try_alloc(OUT_BYTES, NULL);
+    unpack->in = np_try_alloc(IN_BYTES, err);
+    unpack->out = np_try_alloc(OUT_BYTES, err);
     if (!code && (!part || !unpack->in || !unpack->out))
-        code = np_err_set(err, -ENOMEM, "%s: out of memory to unpack it", unpack->path);
+        code = -ENOMEM;
     if (!code)
         code = check_space(unpack, wrapping, folder, &want, err);
     if (!code)

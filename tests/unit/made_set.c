@@ -131,7 +131,7 @@ int made_set(enum made_kind kind, int n, int height, int width, struct made_set 
     if (!mkdtemp(set.dir))
         return 1;
     snprintf(set.path, sizeof(set.path), "%s/shard", set.dir);
-    set.index = np_index_new();
+    set.index = np_index_new(NULL);
     np_index_add_class(set.index, "a");
     np_index_add_class(set.index, "b");
     np_index_add_class(set.index, "c");
@@ -142,7 +142,7 @@ int made_set(enum made_kind kind, int n, int height, int width, struct made_set 
         write_folder(&set);
     else
         write_shard(&set, kind);
-    np_index_finish(set.index);
+    np_index_finish(set.index, NULL);
     *ret_set = set;
     return 0;
 }

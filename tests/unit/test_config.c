@@ -256,7 +256,7 @@ Test(setup, sets_of_other_sizes_are_refused)
 Test(setup, classes_are_matched_by_name)
 {
     struct np_node *classes = np_node_new(NP_NODE_LIST, 0, 0);
-    struct np_index *index = np_index_new();
+    struct np_index *index = np_index_new(NULL);
     const struct np_record record = {.bytes = 1, .inner_bytes = 1};
     struct np_err err = {0};
     int32_t *labels = NULL;
@@ -268,7 +268,7 @@ Test(setup, classes_are_matched_by_name)
     np_index_add_class(index, "owl");
     np_index_add_class(index, "dog");
     np_index_add(index, &record, "a");
-    np_index_finish(index);
+    np_index_finish(index, NULL);
     cr_assert_eq(np_match_classes(classes, index, "data.test", &labels, &err), 0);
     cr_assert(labels && labels[0] == 1 && labels[1] == 2); /* dog, owl */
     np_free(labels);

@@ -22,7 +22,7 @@ static uint64_t mtime_of(const struct stat *st)
 /* n samples of three classes in one shard of 1 MiB; its file is folder/shard. */
 static struct np_index *make_index(const char *folder, int n)
 {
-    struct np_index *index = np_index_new();
+    struct np_index *index = np_index_new(NULL);
     char path[2048], name[64], *real;
     struct stat st;
     uint8_t *bytes = calloc(1, 1 << 20);
@@ -98,7 +98,7 @@ Test(index, names_come_back_whatever_they_share)
 {
     static const char *const names[] = {"a", "ab", "abc", "abc", "xbc", "x", "yyyyyyyyyy",
         "a/very/long/name/that/has/folders.jpeg", "a/very/long/name/that/has/folderz.jpeg", "s"};
-    struct np_index *index = np_index_new();
+    struct np_index *index = np_index_new(NULL);
     char longest[NP_MAX_NAME + 2], name[NP_MAX_NAME + 1];
     const struct np_record record = {.no_label = 1};
 
@@ -148,7 +148,7 @@ Test(index, samples_in_no_class_can_be_left_out)
 
     for (uint64_t i = 0; i < 60; i++)
         np_index_set_label(index, i, i % 20 == 17 || i >= 40 ? -1 : (int)i % 3);
-    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(np_index_finish(index, NULL), 0);
     cr_expect_eq(np_index_unlabelled(index, &first), 22);
     cr_expect_eq(first, 17);
     cr_assert_eq(np_index_skip_unlabelled(index), 0);
@@ -176,7 +176,7 @@ Test(index, samples_in_no_class_can_be_left_out)
 /* Three samples; which of them has another name, size or label; -1: none. */
 static struct np_index *make_three(int other_name, int other_size, int other_label)
 {
-    struct np_index *index = np_index_new();
+    struct np_index *index = np_index_new(NULL);
 
     for (int i = 0; i < 3; i++) {
         struct np_record record = {.bytes = i == other_size ? 9 : 8};
@@ -190,7 +190,7 @@ static struct np_index *make_three(int other_name, int other_size, int other_lab
         if (np_index_add(index, &record, name))
             abort();
     }
-    if (np_index_finish(index))
+    if (np_index_finish(index, NULL))
         abort();
     return index;
 }
@@ -233,7 +233,7 @@ Test(index, classes_are_numbered_in_byte_order)
     char *folder = make_set();
     struct np_index *index = make_index(folder, 9);
 
-    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(np_index_finish(index, NULL), 0);
     cr_assert_eq(np_index_classes(index), 3);
     cr_assert_str_eq(np_index_class(index, 0), "ant");
     cr_assert_str_eq(np_index_class(index, 2), "zebra");
@@ -247,7 +247,7 @@ Test(index, classes_are_numbered_in_byte_order)
 Test(index, classes_that_are_numbers_are_ordered_as_text_unless_they_are_labels)
 {
     for (int numbered = 0; numbered < 2; numbered++) {
-        struct np_index *index = np_index_new();
+        struct np_index *index = np_index_new(NULL);
 
         if (numbered)
             np_index_set_numbered(index);
@@ -255,7 +255,7 @@ Test(index, classes_that_are_numbers_are_ordered_as_text_unless_they_are_labels)
         cr_assert_eq(np_index_add_class(index, "9"), 1);
         cr_assert_eq(np_index_add_class(index, "0"), 2);
         cr_assert_eq(np_index_add_class(index, "9"), 1);
-        cr_assert_eq(np_index_finish(index), 0);
+        cr_assert_eq(np_index_finish(index, NULL), 0);
         cr_expect_str_eq(np_index_class(index, 0), "0");
         cr_expect_str_eq(np_index_class(index, 1), numbered ? "9" : "10");
         cr_expect_str_eq(np_index_class(index, 2), numbered ? "10" : "9");
@@ -265,7 +265,7 @@ Test(index, classes_that_are_numbers_are_ordered_as_text_unless_they_are_labels)
 
 Test(index, thousands_of_classes_keep_their_samples)
 {
-    struct np_index *index = np_index_new();
+    struct np_index *index = np_index_new(NULL);
     char name[32];
 
     for (int i = 0; i < 5000; i++) {
@@ -275,7 +275,7 @@ Test(index, thousands_of_classes_keep_their_samples)
         record.label = (uint32_t)np_index_add_class(index, name);
         cr_assert_eq(np_index_add(index, &record, name), 0);
     }
-    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(np_index_finish(index, NULL), 0);
     for (int i = 0; i < 5000; i++) {
         np_index_name(index, (uint64_t)i, name, sizeof(name));
         cr_assert_str_eq(
@@ -314,7 +314,7 @@ Test(index, comes_back_from_its_file)
     struct np_index *index = make_index(folder, 1000), *back = NULL;
 
     np_index_set_max_inner(index, 4711);
-    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(np_index_finish(index, NULL), 0);
     np_index_set_crc(index, 17, 0xdeadbeef);
     cr_assert_eq(save(index, folder, ".npidx", "a key"), 0);
     cr_assert_eq(open_at(folder, ".npidx", "a key", &back, NULL), 0);
@@ -332,7 +332,7 @@ Test(index, comes_back_from_its_file)
 
 Test(index, takes_at_most_64_bytes_a_sample)
 {
-    struct np_index *index = np_index_new();
+    struct np_index *index = np_index_new(NULL);
     char name[64];
 
     for (int i = 0; i < 100000; i++) { /* names as ImageNet's, in a shuffled order */
@@ -344,7 +344,7 @@ Test(index, takes_at_most_64_bytes_a_sample)
             1440000 + a % 13000000 / 7000 * 7000, a >> 17);
         cr_assert_eq(np_index_add(index, &record, name), 0);
     }
-    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(np_index_finish(index, NULL), 0);
     cr_assert_leq(np_index_memory(index), 64 * 100000u);
     np_index_free(index);
 }
@@ -355,14 +355,14 @@ Test(index, moves_together_with_its_shards)
     struct np_index *index = make_index(folder, 5), *back = NULL;
     char moved[2048];
 
-    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(np_index_finish(index, NULL), 0);
     np_index_free(index);
     snprintf(
         command, sizeof(command), "mkdir '%s/a' && mv '%s/shard' '%s/a/'", folder, folder, folder);
     cr_assert_eq(system(command), 0);
     snprintf(moved, sizeof(moved), "%s/a", folder);
     index = make_index(moved, 5);
-    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(np_index_finish(index, NULL), 0);
     cr_assert_eq(save(index, moved, "x.npidx", ""), 0);
     np_index_free(index);
     snprintf(command, sizeof(command), "mv '%s/a' '%s/b'", folder, folder);
@@ -380,7 +380,7 @@ Test(index, is_stale_when_file_or_key_differ)
     struct np_index *index = make_index(folder, 5), *back = NULL;
     struct np_err err = {0};
 
-    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(np_index_finish(index, NULL), 0);
     cr_assert_eq(save(index, folder, ".npidx", "key"), 0);
     np_index_free(index);
     cr_assert_eq(open_at(folder, ".npidx", "kex", &back, NULL), -ESTALE);
@@ -398,7 +398,7 @@ Test(index, of_another_user_is_not_believed)
     struct np_index *index = make_index(folder, 5), *back = NULL;
     struct np_err err = {0};
 
-    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(np_index_finish(index, NULL), 0);
     cr_assert_eq(save(index, folder, ".npidx", "key"), 0);
     np_index_free(index);
     snprintf(path, sizeof(path), "%s/.npidx", folder);
@@ -419,7 +419,7 @@ Test(index, any_flipped_byte_and_any_cut_is_found)
     uint8_t *bytes;
     int nr_padding = 0;
 
-    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(np_index_finish(index, NULL), 0);
     cr_assert_eq(save(index, folder, "i", "key"), 0);
     bytes = get_file(folder, "i", &n);
     for (size_t i = 0; i < n; i++) {
@@ -475,7 +475,7 @@ Test(index, an_enemy_with_right_checksums_is_refused)
     uint8_t *bytes, *work;
     int nr_taken = 0;
 
-    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(np_index_finish(index, NULL), 0);
     cr_assert_eq(save(index, folder, "i", "key"), 0);
     np_index_free(index);
     bytes = get_file(folder, "i", &n);
@@ -513,7 +513,7 @@ Test(index, records_out_of_range_are_refused)
     size_t n;
     uint8_t *bytes;
 
-    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(np_index_finish(index, NULL), 0);
     cr_assert_eq(save(index, folder, "i", "key"), 0);
     np_index_free(index);
     bytes = get_file(folder, "i", &n);

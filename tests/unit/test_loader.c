@@ -51,7 +51,7 @@ Test(loader, rows_are_the_samples_of_their_tickets, .timeout = 60)
 static int auto_depth(int n, uint32_t bytes, uint32_t outlier)
 {
     const struct np_loader_options options = {.depth = -1};
-    struct np_index *index = np_index_new();
+    struct np_index *index = np_index_new(NULL);
     int depth;
 
     for (int i = 0; i < n + (outlier > 0); i++) {
@@ -60,7 +60,7 @@ static int auto_depth(int n, uint32_t bytes, uint32_t outlier)
 
         cr_assert_eq(np_index_add(index, &record, "a"), 0);
     }
-    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(np_index_finish(index, NULL), 0);
     depth = np_loader_auto_depth(&options, index, NULL);
     cr_expect_eq(np_loader_auto_depth(&options, NULL, index), depth);
     np_index_free(index);

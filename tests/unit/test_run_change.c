@@ -194,12 +194,12 @@ Test(run_change, a_list_that_cannot_be_read_is_an_error)
 /* Two samples; the second has this name and size. */
 static struct np_index *set_of(const char *name, uint32_t bytes)
 {
-    struct np_index *index = np_index_new();
+    struct np_index *index = np_index_new(NULL);
     struct np_record one = {.bytes = 8, .inner_bytes = 8},
                      two = {.bytes = bytes, .inner_bytes = bytes};
 
     if (np_index_add_class(index, "ant") < 0 || np_index_add(index, &one, "a") < 0 ||
-        np_index_add(index, &two, name) < 0 || np_index_finish(index) < 0)
+        np_index_add(index, &two, name) < 0 || np_index_finish(index, NULL) < 0)
         abort();
     return index;
 }

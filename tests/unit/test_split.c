@@ -13,7 +13,7 @@
 /* A set whose class c has sizes[c] samples, the classes' samples between each other's. */
 static struct np_index *make(const int *sizes, int nr_classes)
 {
-    struct np_index *index = np_index_new();
+    struct np_index *index = np_index_new(NULL);
     char name[32];
     bool more = true;
     int file;
@@ -38,7 +38,7 @@ static struct np_index *make(const int *sizes, int nr_classes)
             cr_assert_eq(np_index_add(index, &record, name), 0);
         }
     }
-    cr_assert_eq(np_index_finish(index), 0);
+    cr_assert_eq(np_index_finish(index, NULL), 0);
     return index;
 }
 
