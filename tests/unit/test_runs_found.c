@@ -11,6 +11,7 @@
 #include "daemon/analysis/model.h"
 #include "daemon/run/runs_found.h"
 #include "tests/test.h"
+#include "tests/unit/made_memory.h"
 
 static void write_file(const char *dir, const char *name, const char *text)
 {
@@ -114,4 +115,18 @@ Test(runs_found, a_lock_that_names_a_process_without_it_is_of_no_run)
     struct np_found_runs runs = read_of("");
     cr_assert_eq(runs.runs[0].pid, 0);
     np_runs_free(&runs);
+}
+
+Test(runs_found, a_tail_without_memory_is_left_out)
+{
+    bool failed = true;
+
+    for (int n = 1; failed; n++) {
+        made_memory_fail(n);
+        struct np_found_runs runs = read_of(PIPELINE);
+        failed = made_memory_failed();
+        made_memory_fail(0);
+        cr_assert(failed || runs.runs[0].progress.step == 7);
+        np_runs_free(&runs);
+    }
 }
