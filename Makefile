@@ -1,7 +1,7 @@
 # make            ./nnpipe, and ./libnnpipe-cuda.so where nvcc and cuDNN are found
 # make demo       a small sample set, and a network trained on it
 # make test       the fast tests; make test-all: all of them; make test-long: the campaigns, resumable
-# make check      layers, the walk, format, warnings as errors, cppcheck
+# make check      layers, the walk, format, warnings as errors, unused public names, cppcheck
 # make SAN=address,undefined test-all      make SAN=thread test-all
 # make bench      ratios against peers, written to docs/BENCHMARKS.md
 # make dist       one folder, and a .tar.xz of it, that runs on any x86-64 Linux with glibc 2.36

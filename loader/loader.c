@@ -374,11 +374,6 @@ struct np_cache *np_loader_resident(struct np_loader *loader)
     return loader->config.resident ? loader->config.cache : NULL;
 }
 
-uint64_t np_loader_cache_bytes(const struct np_loader *loader)
-{
-    return loader->config.cache ? np_cache_bytes(loader->config.cache) : 0;
-}
-
 uint64_t np_loader_changed(
     struct np_loader *loader, enum np_batch_kind kind, char *first, size_t first_bytes)
 {

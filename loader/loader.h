@@ -53,7 +53,6 @@ int np_loader_readers(const struct np_loader *loader);
 const char *np_loader_io(const struct np_loader *loader);
 int np_loader_depth(const struct np_loader *loader);
 const char *np_loader_cache(const struct np_loader *loader);
-uint64_t np_loader_cache_bytes(const struct np_loader *loader); /* filled so far */
 /* cache: auto. Pixels are kept where all of them fit with room to spare (an eighth of the memory, a
  * quarter of what is free), decoding whole pictures costs nothing (they are small), and at least
  * two more epochs will be served from there; else nothing is, since the page cache keeps the

@@ -287,8 +287,3 @@ int np_ring_full(const struct np_ring *ring)
 {
     return np_ring_gauge_full(ring->gauge);
 }
-
-uint64_t np_ring_bytes(const struct np_ring *ring)
-{
-    return ring->memory_bytes;
-}

@@ -58,6 +58,5 @@ int np_ring_full(const struct np_ring *ring); /* slots ready and not taken; a ga
 /* So far: ready batches x time. Its growth between two moments over the time between them is the mean
  * number of batches that lay ready. Any thread. */
 uint64_t np_ring_ready_ns(const struct np_ring *ring);
-uint64_t np_ring_bytes(const struct np_ring *ring);
 
 #endif

@@ -1,5 +1,6 @@
 #!/bin/sh
-# make check: layers, the walk of ARCHITECTURE.md, format, a build with warnings as errors (tests too), cppcheck.
+# make check: layers, the walk of ARCHITECTURE.md, format, a build with warnings as errors (tests too), public names that
+# nobody uses, cppcheck.
 # Exit 1 names what failed.
 cd "$(dirname "$0")/.." || exit 1
 status=0
@@ -14,6 +15,8 @@ echo "format"
 clang-format --dry-run --Werror $sources 2>&1 | head -n 20 | grep . && status=1
 echo "warnings as errors"
 make -s -j"$(nproc)" B=build-check NNPIPE=build-check/nnpipe WARN="-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wpointer-arith -Wno-format-truncation -Werror" build-check/nnpipe || status=1
+echo "unused"
+sh scripts/check_unused.sh build-check || status=1
 echo "tests, with Criterion and for the sanitizers' runner"
 for runner in NP_CRITERION NP_SAN; do
     git ls-files 'tests/unit/*.c' 'tests/kernel/*.c' 'tests/sim/*.c' | xargs -P "$(nproc)" -n 8 \

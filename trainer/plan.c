@@ -33,7 +33,8 @@ static bool in_arena(const struct np_tensor *tensor)
     return tensor->role == NP_ROLE_ACTIVATION || tensor->role == NP_ROLE_SAVED;
 }
 
-int np_op_in_place(const struct np_op_node *node, int in)
+/* The operand whose place out 0 may take, or -1. */
+static int in_place(const struct np_op_node *node, int in)
 {
     switch (node->op) {
     case NP_OP_RELU:
@@ -99,7 +100,7 @@ static void take_places(const struct np_graph *graph, const int *when, struct li
             int in = node->ins[i];
             struct life *root;
 
-            if (in < 0 || np_op_in_place(node, i) != 0 || !in_arena(&graph->tensors[in]) ||
+            if (in < 0 || in_place(node, i) != 0 || !in_arena(&graph->tensors[in]) ||
                 lives[in].last_node != n || lives[in].bytes != lives[out].bytes ||
                 lives[in].last_sum == (when ? when[n] : n))
                 continue;

@@ -9,7 +9,7 @@
 /* Where each activation and saved tensor lies in one arena. Two tensors share bytes only when no
  * time is within both lives; best fit, biggest first (Pisarchyk and Lee, arXiv:2001.03288, "greedy
  * by size"). A node's first output takes an operand's very place where that dies with the node and
- * the operation is elementwise on it (np_op_in_place): kernels of these operations must read an
+ * the operation is elementwise on it: kernels of these operations must read an
  * element before they write it. */
 struct np_memory {
     uint64_t *offsets; /* (nr_tensors) bytes, aligned to 64; UINT64_MAX: not in the arena (params,
@@ -20,8 +20,6 @@ struct np_memory {
  * across rows, and gradients of weights may come last of their time. NULL: one after the other. */
 void np_memory_plan(const struct np_graph *graph, const int *when, struct np_memory *ret_memory);
 void np_memory_fini(struct np_memory *memory);
-/* The operand whose place out 0 may take, or -1. */
-int np_op_in_place(const struct np_op_node *node, int in);
 
 struct np_plan_options {
     int lanes;      /* of the batch; 0: as many as threads */

@@ -199,7 +199,7 @@ void np_fields_write_observation(struct np_json *json, const struct np_observati
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-int np_field_stage(const char *name)
+static int stage_of(const char *name)
 {
     for (int s = 0; s < NP_NR_STAGES; s++)
         if (strcmp(np_stage_names[s], name) == 0)
@@ -269,7 +269,7 @@ static bool read_field(const struct np_node *node, const struct np_field *field,
                (*(bool *)at || strcmp(node->text, "false") == 0);
     case NP_FIELD_TEXT: return read_text(node, at, field->size);
     case NP_FIELD_STAGE:
-        stage = node->kind == NP_NODE_SCALAR ? np_field_stage(node->text) : -1;
+        stage = node->kind == NP_NODE_SCALAR ? stage_of(node->text) : -1;
         if (stage >= 0)
             *(enum np_stage *)at = (enum np_stage)stage;
         return stage >= 0;

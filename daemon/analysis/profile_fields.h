@@ -42,8 +42,6 @@ int np_fields_read_observation(
  * ceiling, since no part was measured alone: "read, batch". false: it is not a whole line. */
 bool np_fields_read_profile(
     const struct np_node *pipeline, struct np_profile *ret_profile, char *text, size_t bytes);
-/* "decode" -> NP_STAGE_DECODE; -1: none of that name. */
-int np_field_stage(const char *name);
 /* A scalar as a number: null is INFINITY. false: something else. */
 bool np_field_number(const struct np_node *node, double *ret_value);
 

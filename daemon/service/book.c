@@ -128,13 +128,6 @@ void np_book_drop(struct np_service *service, struct np_service_run *run)
     free_run(run);
 }
 
-const struct np_entry *np_book_find(const struct np_service *service, int64_t id)
-{
-    const struct np_service_run *run = np_book_run(service, id);
-
-    return run ? &run->entry : NULL;
-}
-
 const char *np_book_owner(const struct np_service *service, const struct np_entry *entry)
 {
     return *entry->user ? entry->user : np_names_of(service->names, entry->uid, NULL);

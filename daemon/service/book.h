@@ -106,7 +106,6 @@ int np_book_add(void *service, const struct np_entry *entry, struct np_err *err)
 void np_book_drop(struct np_service *service, struct np_service_run *run);
 /* By number; NULL: there is none. */
 struct np_service_run *np_book_run(const struct np_service *service, int64_t id);
-const struct np_entry *np_book_find(const struct np_service *service, int64_t id);
 /* A run's user's name, or their number while it is not known; lent until the next call. */
 const char *np_book_owner(const struct np_service *service, const struct np_entry *entry);
 /* Fills in entry->user, once the name is known; later it may be another user's. */

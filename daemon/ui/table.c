@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 #define GAP     2
 #define MIN_CUT 8
@@ -26,16 +27,6 @@ struct np_table_row *np_table_add(struct np_table *table, struct np_err *err)
     return row;
 }
 
-/* Characters: bytes that do not go on with one. */
-static int columns_of(const char *text)
-{
-    int n = 0;
-
-    for (; *text; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80;
-    return n;
-}
-
 static int spare_of(const struct np_table *table, int column)
 {
     return table->live ? table->columns[column].live_spare : table->columns[column].spare;
@@ -50,9 +41,9 @@ static void measure(const struct np_table *table, int width, int *widths)
     for (; columns[n].head; n++) {
         bool any = false;
 
-        widths[n] = columns_of(columns[n].head);
+        widths[n] = np_text_columns(columns[n].head);
         for (int r = 0; r < table->nr_rows; r++) {
-            const int cell = columns_of(table->rows[r].cells[n]);
+            const int cell = np_text_columns(table->rows[r].cells[n]);
 
             widths[n] = cell > widths[n] ? cell : widths[n];
             any |= cell > 0;
@@ -87,7 +78,7 @@ static void measure(const struct np_table *table, int width, int *widths)
 
 static void put_cell(const char *text, int width, bool right, bool last, FILE *out)
 {
-    const int pad = width - columns_of(text);
+    const int pad = width - np_text_columns(text);
 
     if (right)
         fprintf(out, "%*s", pad > 0 ? pad : 0, "");

@@ -118,24 +118,6 @@ int np_err_set(struct np_err *err, int code, const char *format, ...)
     return code;
 }
 
-int np_err_at(
-    struct np_err *err, int code, const char *file, int line, int column, const char *format, ...)
-{
-    if (err && !err->code) {
-        va_list args;
-
-        va_start(args, format);
-        memset(err, 0, sizeof(*err));
-        err->code = code;
-        err->line = line;
-        err->column = column;
-        snprintf(err->file, sizeof(err->file), "%s", file ? file : "");
-        print(err->text, sizeof(err->text), format, args);
-        va_end(args);
-    }
-    return code;
-}
-
 int np_err_context(struct np_err *err, const char *format, ...)
 {
     char text[sizeof(err->text)];

@@ -18,9 +18,6 @@ struct np_err {
 /* Fills err unless it is filled already. Returns code, always. */
 int np_err_set(struct np_err *err, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same, at a place of a config file. */
-int np_err_at(struct np_err *err, int code, const char *file, int line, int column,
-    const char *format, ...) __attribute__((format(printf, 6, 7)));
 /* Puts "context: " before the text of a filled err. Returns err's code. */
 int np_err_context(struct np_err *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

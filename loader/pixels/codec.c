@@ -13,15 +13,15 @@
 
 #define SYNTH_BYTES 8 /* a drawn sample: its number, little-endian */
 
-const struct np_codec *const np_codecs[] = {&np_codec_jpeg, &np_codec_png, &np_codec_raw, NULL};
+static const struct np_codec *const codecs[] = {&np_codec_jpeg, &np_codec_png, &np_codec_raw, NULL};
 
-enum { NR_CODECS = sizeof(np_codecs) / sizeof(*np_codecs) - 1 };
+enum { NR_CODECS = sizeof(codecs) / sizeof(*codecs) - 1 };
 
 struct np_decoder {
     void *states[NR_CODECS];
     uint64_t max_pixels;
     /* Set by open: */
-    int codec; /* of np_codecs; -1: raw */
+    int codec; /* of codecs; -1: raw */
     struct np_raw raw;
     const uint8_t *bytes;
     size_t nr_bytes;
@@ -46,7 +46,7 @@ void np_decoder_free(struct np_decoder *decoder)
         return;
     for (int i = 0; i < NR_CODECS; i++)
         if (decoder->states[i])
-            np_codecs[i]->fini(decoder->states[i]);
+            codecs[i]->fini(decoder->states[i]);
     np_free(decoder->pixels);
     np_free(decoder->converted);
     np_free(decoder);
@@ -141,7 +141,7 @@ int np_decoder_open(struct np_decoder *decoder, const uint8_t *bytes, size_t nr_
         return open_raw(decoder, ret_info, err);
     }
     for (int i = 0; i < NR_CODECS; i++) {
-        const struct np_codec *codec = np_codecs[i];
+        const struct np_codec *codec = codecs[i];
         struct np_image_info info = {0};
         int code;
 
@@ -224,6 +224,6 @@ int np_decoder_decode(struct np_decoder *decoder, const struct np_geometry *geom
     assert(channels == 1 || channels == 3);
     if (decoder->codec < 0)
         return decode_raw(decoder, geometry, channels, ret_pixels, err);
-    return np_codecs[decoder->codec]->decode(decoder->states[decoder->codec], decoder->bytes,
+    return codecs[decoder->codec]->decode(decoder->states[decoder->codec], decoder->bytes,
         decoder->nr_bytes, geometry, channels, ret_pixels, err);
 }

@@ -41,7 +41,6 @@ struct np_codec {
 };
 
 extern const struct np_codec np_codec_jpeg, np_codec_png, np_codec_raw; /* raw: PPM/PGM (P5, P6) */
-extern const struct np_codec *const np_codecs[];                        /* NULL-ended */
 
 /* All codecs' states of one thread, opened as they are needed. */
 struct np_decoder;

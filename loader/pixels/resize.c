@@ -182,7 +182,8 @@ static uint8_t clip(int32_t sum)
     return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
 }
 
-void np_across_c(const struct np_taps *taps, const uint8_t *src, int channels, uint8_t *dst)
+/* One row across: dst (taps->n, channels) from src (pixels, channels). */
+static void across_c(const struct np_taps *taps, const uint8_t *src, int channels, uint8_t *dst)
 {
     for (int i = 0; i < taps->n; i++) {
         const int32_t *weight = taps->weight + (size_t)i * taps->room;
@@ -198,7 +199,8 @@ void np_across_c(const struct np_taps *taps, const uint8_t *src, int channels, u
     }
 }
 
-void np_down_c(
+/* One row down: `bytes` of dst from count rows of src, stride bytes apart. */
+static void down_c(
     const uint8_t *src, ptrdiff_t stride, const int32_t *weight, int count, int bytes, uint8_t *dst)
 {
     for (int x = 0; x < bytes; x++) {
@@ -298,7 +300,7 @@ static void across(struct np_resizer *resizer, const struct picture *source, int
     }
 #endif
     for (int y = 0; y < rows; y++)
-        np_across_c(&resizer->across.taps, source->data + y * source->stride, source->channels,
+        across_c(&resizer->across.taps, source->data + y * source->stride, source->channels,
             out + y * stride);
 }
 
@@ -331,7 +333,7 @@ static void down(struct np_resizer *resizer, const struct rows *source, int n, b
             continue;
         }
 #endif
-        np_down_c(src, source->stride, weight, taps->count[y], bytes, out);
+        down_c(src, source->stride, weight, taps->count[y], bytes, out);
     }
 }
 

@@ -15,12 +15,6 @@
  * the sum of both products is exact in 32 bits. */
 #define NP_WEIGHT_LOW_BITS 11
 
-/* One row across: dst (taps->n, channels) from src (pixels, channels). */
-void np_across_c(const struct np_taps *taps, const uint8_t *src, int channels, uint8_t *dst);
-/* One row down: `bytes` of dst from count rows of src, stride bytes apart. */
-void np_down_c(const uint8_t *src, ptrdiff_t stride, const int32_t *weight, int count, int bytes,
-    uint8_t *dst);
-
 /* Weights as np_across3_avx2 takes them: groups of four taps, (n, groups, 32) i16: high halves of
  * taps 0 1 four times, of 2 3 four times, then the low halves alike. */
 int np_across_groups(const struct np_taps *taps);
@@ -29,7 +23,8 @@ void np_across_pack(const struct np_taps *taps, int16_t *packed);
  * at dst: rows need NP_RESIZE_PAD. */
 void np_across3_avx2(const struct np_taps *taps, const int16_t *packed,
     const uint8_t *const src[NP_RESIZE_ROWS], uint8_t *const dst[NP_RESIZE_ROWS]);
-/* As np_down_c, but reads at least NP_RESIZE_LEAST bytes of each row. */
+/* One row down: `bytes` of dst from count rows of src, stride bytes apart. Reads at least NP_RESIZE_LEAST bytes of
+ * each row. */
 void np_down_avx2(const uint8_t *src, ptrdiff_t stride, const int32_t *weight, int count, int bytes,
     uint8_t *dst);
 /* n pixels of three bytes, the last first. src and dst do not overlap. */

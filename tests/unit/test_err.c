@@ -13,7 +13,6 @@ Test(err, the_first_error_wins)
 
     cr_assert_eq(np_err_set(&err, -ENOENT, "cannot read %s", "a.tar"), -ENOENT);
     cr_assert_eq(np_err_set(&err, -EIO, "another"), -EIO);
-    cr_assert_eq(np_err_at(&err, -EINVAL, "x.yaml", 3, 4, "a third"), -EINVAL);
     cr_assert_eq(err.code, -ENOENT);
     cr_assert_eq(err.line, 0);
     cr_assert_str_eq(err.text, "cannot read a.tar");
@@ -33,22 +32,20 @@ Test(err, context_goes_before_the_text)
 Test(err, who_does_not_care_passes_NULL)
 {
     cr_assert_eq(np_err_set(NULL, -EIO, "x"), -EIO);
-    cr_assert_eq(np_err_at(NULL, -EIO, NULL, 1, 1, "x"), -EIO);
     cr_assert_eq(np_err_context(NULL, "x"), 0);
 }
 
 Test(err, formats_with_what_is_known_of_the_place)
 {
-    struct np_err at = {0}, file = {0}, bare = {0};
+    const struct np_err at = {.text = "no", .file = "x.yaml", .line = 3, .column = 14};
+    const struct np_err file = {.text = "no", .file = "x.yaml"};
+    const struct np_err bare = {.text = "no", .line = 3, .column = 14};
     char text[100], small[8];
 
-    np_err_at(&at, -EINVAL, "x.yaml", 3, 14, "no");
     np_err_format(&at, text, sizeof(text));
     cr_assert_str_eq(text, "x.yaml:3:14: no");
-    np_err_at(&file, -EINVAL, "x.yaml", 0, 0, "no");
     np_err_format(&file, text, sizeof(text));
     cr_assert_str_eq(text, "x.yaml: no");
-    np_err_at(&bare, -EINVAL, NULL, 3, 14, "no");
     np_err_format(&bare, text, sizeof(text));
     cr_assert_str_eq(text, "no");
     np_err_format(&at, small, sizeof(small));
@@ -68,8 +65,7 @@ Test(err, long_texts_are_cut_and_hostile_ones_kept_on_one_line)
     np_err_context(&err, "%s", name);
     cr_assert_eq(strlen(err.text), sizeof(err.text) - 1);
     memset(&err, 0, sizeof(err));
-    np_err_at(&err, -EIO, name, 1, 1, "caf\xc3\xa9 \xe2\x82\xac");
-    cr_assert_eq(strlen(err.file), sizeof(err.file) - 1);
+    np_err_set(&err, -EIO, "caf\xc3\xa9 \xe2\x82\xac");
     cr_assert_str_eq(err.text, "caf\xc3\xa9 \xe2\x82\xac"); /* UTF-8 stays */
     np_err_context(&err, "a\tb");
     cr_assert_eq(strncmp(err.text, "a?b: caf", 8), 0);

@@ -34,7 +34,8 @@ int np_blocks_mistakes(const struct np_builder *b)
 
 /* --- parameters ---------------------------------------------------------------------------- */
 
-bool np_blocks_reserved(const char *key)
+/* Is it a key of `block` itself, or taken by $in? */
+static bool reserved(const char *key)
 {
     static const char *const keys[] = {
         "use", "layers", "repeat", "name", "from", "when", "in", "input", NULL};
@@ -52,7 +53,7 @@ static const char *own_param(const struct np_scope *scope, const char *name, siz
         const struct np_node *item = scope->args->items[i];
 
         if (strlen(item->key) != length || memcmp(item->key, name, length) != 0 ||
-            np_blocks_reserved(item->key))
+            reserved(item->key))
             continue;
         if (item->kind == NP_NODE_SCALAR)
             return item->text;
@@ -242,7 +243,7 @@ void np_blocks_check_params(
         const struct np_node *arg = item->args->items[i];
         bool asked = false;
 
-        if (np_blocks_reserved(arg->key) && strncmp(arg->key, "in", 2) != 0)
+        if (reserved(arg->key) && strncmp(arg->key, "in", 2) != 0)
             continue;
         for (int k = 0; k < names.nr_keys; k++)
             asked |= strcmp(names.keys[k], arg->key) == 0;

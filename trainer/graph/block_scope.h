@@ -66,8 +66,6 @@ void np_blocks_merge(struct np_builder *b);
 int np_blocks_mistakes(const struct np_builder *b);
 
 /* --- parameters: block_params.c --- */
-/* Is it a key of `block` itself, or taken by $in? */
-bool np_blocks_reserved(const char *key);
 /* A layer's options with every $ calculated; `layers:`, `from:` and `name:` are left out.
  * *ret_unknown: a value depends on a layer that has a mistake. NULL: a mistake. Caller frees. */
 struct np_node *np_blocks_calculate(struct np_builder *b, const struct np_scope *scope,
