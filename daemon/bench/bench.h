@@ -14,11 +14,9 @@ int np_bench_io(int argc, char **argv);
 int np_bench_feed(int argc, char **argv);
 int np_bench_step(int argc, char **argv);
 
-/* A benchmark's flags; which of them it knows is its own business. */
 struct np_bench {
     const char *seconds_text, *epochs_text, *steps_text, *device;
     bool json, cold;
-    bool data_is_optional;  /* in: without it size and classes are guessed, and that is said */
     double seconds, epochs; /* 0: not given */
     uint64_t steps;
     struct np_overrides overrides;
@@ -28,9 +26,15 @@ struct np_bench {
     struct np_stat *stat;
 };
 
-/* Flags, config and the training set; an exit code (mistakes have been printed), or -1 to go on. */
-int np_bench_open(int argc, char **argv, const struct np_flag *flags, struct np_bench *bench);
-void np_bench_close(struct np_bench *bench);
+struct np_bench_kind {
+    const char *flags;     /* its own, besides --seconds and --json: "--steps --device" */
+    bool data_is_optional; /* without it size and classes are guessed, and a message says so */
+    /* Measures for bench->seconds (five, where no flag says how long) and prints the result. */
+    int (*run)(struct np_bench *bench, struct np_err *err);
+};
+/* Flags, config and training set, then run(). An exit code. */
+int np_bench_main(int argc, char **argv, const struct np_bench_kind *kind);
+
 /* The training loader without evaluations, nr_steps batches long. */
 void np_bench_loader_config(const struct np_bench *bench, uint64_t nr_steps,
     const struct np_allocator *allocator, struct np_loader_config *ret_config);

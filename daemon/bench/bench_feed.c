@@ -9,8 +9,7 @@
 #include "trainer/feed.h"
 #include "trainer/plan.h"
 
-#define DEFAULT_SECONDS 5.0
-#define WARMUP_STEPS    3 /* the first batches are waited for in any case */
+#define WARMUP_STEPS 3 /* the first batches are waited for in any case */
 
 struct feed_bench {
     struct np_device *device;
@@ -140,33 +139,21 @@ static void close_feed(struct feed_bench *feed)
     np_device_close(feed->device);
 }
 
+static int measure(struct np_bench *bench, struct np_err *err)
+{
+    struct feed_bench feed = {0};
+    int code = open_feed(bench, &feed, err);
+
+    if (code == 0)
+        code = run(bench, &feed, err);
+    if (code == 0)
+        report(bench, &feed);
+    close_feed(&feed);
+    return code;
+}
+
 int np_bench_feed(int argc, char **argv)
 {
-    struct np_bench bench = {0};
-    const struct np_flag flags[] = {
-        {"--seconds", &bench.seconds_text, NULL, NULL},
-        {"--epochs", &bench.epochs_text, NULL, NULL},
-        {"--steps", &bench.steps_text, NULL, NULL},
-        {"--device", &bench.device, NULL, NULL},
-        {"--json", NULL, &bench.json, NULL},
-        {NULL, NULL, NULL, NULL},
-    };
-    struct feed_bench feed = {0};
-    struct np_err err = {0};
-    int code = np_bench_open(argc, argv, flags, &bench);
-
-    if (code >= 0)
-        return code;
-    if (!bench.steps && bench.epochs == 0 && bench.seconds == 0)
-        bench.seconds = DEFAULT_SECONDS;
-    code = open_feed(&bench, &feed, &err);
-    if (!code)
-        code = run(&bench, &feed, &err);
-    if (code)
-        np_complain(&err);
-    else
-        report(&bench, &feed);
-    close_feed(&feed);
-    np_bench_close(&bench);
-    return code ? NP_EXIT_FAILED : NP_EXIT_DONE;
+    return np_bench_main(argc, argv,
+        &(const struct np_bench_kind){.flags = "--epochs --steps --device", .run = measure});
 }

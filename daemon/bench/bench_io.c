@@ -18,8 +18,7 @@
 #include "loader/base/rng.h"
 #include "loader/source/files.h"
 
-#define DEFAULT_SECONDS 5.0
-#define MAX_THREADS     1024
+#define MAX_THREADS 1024
 
 /* Shared by the threads. */
 struct io_bench {
@@ -222,8 +221,11 @@ static int measure(struct np_bench *bench, struct np_err *err)
         .lock = PTHREAD_MUTEX_INITIALIZER};
     const int nr_threads = np_loader_auto_readers(options);
     struct np_io probe;
-    int code = np_io_open(&probe, options->io, io.depth, err);
+    int code;
 
+    if (np_index_raw(bench->setup.train)->kind == NP_RAW_SYNTH)
+        return np_err_set(err, -EINVAL, "this set is drawn, not read: there is no I/O to measure");
+    code = np_io_open(&probe, options->io, io.depth, err);
     if (code)
         return code;
     io.io = probe.ops->name;
@@ -234,8 +236,7 @@ static int measure(struct np_bench *bench, struct np_err *err)
     if (bench->cold)
         drop_cache(io.index);
     const uint64_t start_ns = np_now_ns();
-    io.end_ns =
-        start_ns + (uint64_t)((bench->seconds > 0 ? bench->seconds : DEFAULT_SECONDS) * 1e9);
+    io.end_ns = start_ns + (uint64_t)(bench->seconds * 1e9);
     run_threads(&io, nr_threads);
     np_files_close(io.files);
     if (io.err.code) {
@@ -248,24 +249,6 @@ static int measure(struct np_bench *bench, struct np_err *err)
 
 int np_bench_io(int argc, char **argv)
 {
-    struct np_bench bench = {0};
-    const struct np_flag flags[] = {
-        {"--seconds", &bench.seconds_text, NULL, NULL},
-        {"--cold", NULL, &bench.cold, NULL},
-        {"--json", NULL, &bench.json, NULL},
-        {NULL, NULL, NULL, NULL},
-    };
-    struct np_err err = {0};
-    int code = np_bench_open(argc, argv, flags, &bench);
-
-    if (code >= 0)
-        return code;
-    if (np_index_raw(bench.setup.train)->kind == NP_RAW_SYNTH)
-        code = np_err_set(&err, -EINVAL, "this set is drawn, not read: there is no I/O to measure");
-    else
-        code = measure(&bench, &err);
-    if (code)
-        np_complain(&err);
-    np_bench_close(&bench);
-    return code ? NP_EXIT_FAILED : NP_EXIT_DONE;
+    return np_bench_main(
+        argc, argv, &(const struct np_bench_kind){.flags = "--cold", .run = measure});
 }

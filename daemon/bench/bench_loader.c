@@ -1,6 +1,6 @@
 /* `nnpipe bench loader`: the training loader with a consumer that never waits. With --epochs or --steps it
- * measures exactly those, from the first reader's start to the last batch. Otherwise it runs for a time
- * (DEFAULT_SECONDS), and the clock starts once each slot of the ring has been used: a first use of memory
+ * measures exactly those, from the first reader's start to the last batch. Otherwise it runs for a time,
+ * and the clock starts once each slot of the ring has been used: a first use of memory
  * costs page faults, which a run of hours does not notice. The digest is XXH3-64 of the rows of the first
  * `digest_batches` batches, in order: all of them with --epochs or --steps; in a timed run the first
  * DIGEST_BATCHES (fewer in an epoch: those), which are always run. So equal settings digest the same rows
@@ -17,8 +17,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define DIGEST_BATCHES  64
-#define DEFAULT_SECONDS 5.0
+#define DIGEST_BATCHES 64
 
 /* Where the measurement began; what was before is warm-up. */
 struct start {
@@ -213,41 +212,27 @@ static void report_text(struct np_bench *bench, const struct np_loader *loader,
         np_ui_say(&bench->ui, "%" PRIu64 " bad samples", measured->nr_bad);
 }
 
-int np_bench_loader(int argc, char **argv)
+static int run(struct np_bench *bench, struct np_err *err)
 {
-    struct np_bench bench = {0};
-    const struct np_flag flags[] = {
-        {"--seconds", &bench.seconds_text, NULL, NULL},
-        {"--epochs", &bench.epochs_text, NULL, NULL},
-        {"--steps", &bench.steps_text, NULL, NULL},
-        {"--json", NULL, &bench.json, NULL},
-        {NULL, NULL, NULL, NULL},
-    };
     struct measured measured = {0};
     struct np_loader *loader = NULL;
     struct np_stat_sum sum;
-    struct np_err err = {0};
     char digest[20];
-    int code = np_bench_open(argc, argv, flags, &bench);
+    const int code = measure(bench, &loader, &measured, err);
 
-    if (code >= 0)
-        return code;
-    if (bench.seconds == 0 && bench.epochs == 0 && bench.steps == 0)
-        bench.seconds = DEFAULT_SECONDS;
-    code = measure(&bench, &loader, &measured, &err);
     if (loader)
-        count_bad(&bench, loader, &measured);
+        count_bad(bench, loader, &measured);
     if (code == 0) {
-        np_stat_read(bench.stat, "reader", &sum);
+        np_stat_read(bench->stat, "reader", &sum);
         snprintf(digest, sizeof(digest), "%016" PRIx64, XXH3_64bits_digest(&measured.hash));
-        if (bench.json)
-            report_json(&bench, loader, &measured, &sum, digest);
-        else
-            report_text(&bench, loader, &measured, &sum, digest);
-    } else {
-        np_complain(&err);
+        (bench->json ? report_json : report_text)(bench, loader, &measured, &sum, digest);
     }
     np_loader_stop(loader);
-    np_bench_close(&bench);
-    return code ? NP_EXIT_FAILED : NP_EXIT_DONE;
+    return code;
+}
+
+int np_bench_loader(int argc, char **argv)
+{
+    return np_bench_main(
+        argc, argv, &(const struct np_bench_kind){.flags = "--epochs --steps", .run = run});
 }

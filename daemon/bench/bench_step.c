@@ -12,9 +12,8 @@
 #include "loader/base/rng.h"
 #include "trainer/plan.h"
 
-#define DEFAULT_SECONDS 5.0
-#define WARMUP_STEPS    3
-#define MAX_TIMES       100000 /* steps whose times are kept */
+#define WARMUP_STEPS 3
+#define MAX_TIMES    100000 /* steps whose times are kept */
 
 struct step_bench {
     struct np_device *device;
@@ -249,32 +248,22 @@ static void close_step(struct step_bench *step)
     np_free(step->ms);
 }
 
+static int measure(struct np_bench *bench, struct np_err *err)
+{
+    struct step_bench step = {0};
+    int code = open_step(bench, &step, err);
+
+    if (code == 0)
+        code = run(bench, &step, err);
+    if (code == 0)
+        report(bench, &step);
+    close_step(&step);
+    return code;
+}
+
 int np_bench_step(int argc, char **argv)
 {
-    struct np_bench bench = {.data_is_optional = true};
-    const struct np_flag flags[] = {
-        {"--seconds", &bench.seconds_text, NULL, NULL},
-        {"--steps", &bench.steps_text, NULL, NULL},
-        {"--device", &bench.device, NULL, NULL},
-        {"--json", NULL, &bench.json, NULL},
-        {NULL, NULL, NULL, NULL},
-    };
-    struct step_bench step = {0};
-    struct np_err err = {0};
-    int code = np_bench_open(argc, argv, flags, &bench);
-
-    if (code >= 0)
-        return code;
-    if (bench.seconds == 0)
-        bench.seconds = DEFAULT_SECONDS;
-    code = open_step(&bench, &step, &err);
-    if (code == 0)
-        code = run(&bench, &step, &err);
-    if (code)
-        np_complain(&err);
-    else
-        report(&bench, &step);
-    close_step(&step);
-    np_bench_close(&bench);
-    return code ? NP_EXIT_FAILED : NP_EXIT_DONE;
+    return np_bench_main(argc, argv,
+        &(const struct np_bench_kind){
+            .flags = "--steps --device", .data_is_optional = true, .run = measure});
 }

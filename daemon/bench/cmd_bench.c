@@ -8,6 +8,8 @@
 #include "loader/base/mem.h"
 #include "loader/base/text.h"
 
+#define DEFAULT_SECONDS 5.0
+
 static int parse_number(const char *flag, const char *text, double most, double *ret_value)
 {
     if (!text || (np_text_real(text, 0, most, ret_value) && *ret_value > 0))
@@ -16,11 +18,24 @@ static int parse_number(const char *flag, const char *text, double most, double 
     return NP_EXIT_USAGE;
 }
 
-static int parse_flags(int argc, char **argv, const struct np_flag *flags, struct np_bench *bench)
+static int parse_flags(
+    int argc, char **argv, const struct np_bench_kind *kind, struct np_bench *bench)
 {
+    const struct np_flag all[] = {
+        {"--seconds", &bench->seconds_text, NULL, NULL},
+        {"--json", NULL, &bench->json, NULL},
+        {"--epochs", &bench->epochs_text, NULL, NULL},
+        {"--steps", &bench->steps_text, NULL, NULL},
+        {"--device", &bench->device, NULL, NULL},
+        {"--cold", NULL, &bench->cold, NULL},
+    };
+    struct np_flag flags[sizeof(all) / sizeof(*all) + 1] = {all[0], all[1]};
     double steps = 0;
     int nr_operands, code;
 
+    for (size_t i = 2, n = 2; i < sizeof(all) / sizeof(*all); i++)
+        if (strstr(kind->flags, all[i].name))
+            flags[n++] = all[i];
     code = np_flags_parse(argc, argv, flags, &bench->overrides, &nr_operands);
     if (code == 0 && nr_operands != 1) {
         fprintf(stderr, "nnpipe %s: expected one CONFIG, not %d; `nnpipe help %s` says more\n",
@@ -34,7 +49,9 @@ static int parse_flags(int argc, char **argv, const struct np_flag *flags, struc
     if (code == 0)
         code = parse_number("--steps", bench->steps_text, 1e12, &steps);
     bench->steps = (uint64_t)steps;
-    return code ? code : -1;
+    if (bench->seconds == 0 && bench->epochs == 0 && bench->steps == 0)
+        bench->seconds = DEFAULT_SECONDS;
+    return code;
 }
 
 static void say_note(void *context, const char *text)
@@ -62,11 +79,10 @@ static void guess_data(struct np_bench *bench, struct np_err *err)
     err->code = 0;
 }
 
-static int open_data(struct np_bench *bench, const char *path)
+static int open_data(struct np_bench *bench, const char *path, bool is_optional, struct np_err *err)
 {
     const struct np_source_progress progress = {.note = say_note, .context = &bench->ui};
     struct np_report report;
-    struct np_err err = {0};
     int code;
 
     np_report_init(&report, path);
@@ -81,35 +97,32 @@ static int open_data(struct np_bench *bench, const char *path)
         return NP_EXIT_USAGE;
     bench->config->data.has_test = bench->config->data.has_val =
         false; /* the training set is enough */
-    if (np_setup_data(bench->config, &progress, &bench->setup, &err) < 0 && bench->data_is_optional)
-        guess_data(bench, &err);
-    if (err.code == 0 && !(bench->stat = np_stat_new()))
-        np_err_set(&err, -ENOMEM, "out of memory for counters");
-    if (err.code == 0)
-        return -1;
-    np_complain(&err);
-    return NP_EXIT_FAILED;
+    if (np_setup_data(bench->config, &progress, &bench->setup, err) < 0 && is_optional)
+        guess_data(bench, err);
+    if (err->code == 0 && !(bench->stat = np_stat_new()))
+        np_err_set(err, -ENOMEM, "out of memory for counters");
+    return 0;
 }
 
-int np_bench_open(int argc, char **argv, const struct np_flag *flags, struct np_bench *bench)
+int np_bench_main(int argc, char **argv, const struct np_bench_kind *kind)
 {
-    int code = parse_flags(argc, argv, flags, bench);
+    struct np_bench bench = {0};
+    struct np_err err = {0};
+    int code = parse_flags(argc, argv, kind, &bench);
 
-    if (code >= 0)
+    if (code)
         return code;
-    np_ui_init(&bench->ui, bench->json);
-    code = open_data(bench, argv[1]);
-    if (code >= 0)
-        np_bench_close(bench);
+    np_ui_init(&bench.ui, bench.json);
+    code = open_data(&bench, argv[1], kind->data_is_optional, &err);
+    if (code == 0 && (err.code || kind->run(&bench, &err) < 0)) {
+        np_complain(&err);
+        code = NP_EXIT_FAILED;
+    }
+    np_setup_fini(&bench.setup);
+    np_config_free(bench.config);
+    np_stat_free(bench.stat);
+    np_ui_fini(&bench.ui);
     return code;
-}
-
-void np_bench_close(struct np_bench *bench)
-{
-    np_setup_fini(&bench->setup);
-    np_config_free(bench->config);
-    np_stat_free(bench->stat);
-    np_ui_fini(&bench->ui);
 }
 
 void np_bench_loader_config(const struct np_bench *bench, uint64_t nr_steps,

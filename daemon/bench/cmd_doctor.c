@@ -1,11 +1,30 @@
 /* `nnpipe doctor`: is this machine set up well? A line a finding: what was seen, and for what is
  * not as it could be, what to do. What was not looked at is said, too. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "daemon/cmd.h"
-#include "daemon/bench/doctor_box.h"
+#include "loader/base/box.h"
+#include "loader/base/clock.h"
+#include "loader/base/io.h"
 #include "loader/base/json.h"
+#include "loader/base/mem.h"
+#include "trainer/device.h"
+
+#define MIN_MEMLOCK  (8ull << 20)
+#define MIN_FREE     (2ull << 30)
+#define MIN_DISK_MBS 200.0 /* about 2,000 photographs a second */
+#define DISK_FILE    (128ull << 20)
+#define DISK_ROOM    (1ull << 30) /* free beside the file, or it is not written */
+#define DISK_READ    (1u << 20)
+#define DISK_DEPTH   8
+#define DISK_NS      1000000000ull
 
 struct doctor {
     bool json;
@@ -35,6 +54,217 @@ static void found(void *context, const struct np_finding *finding)
     const char *text = np_json_end(&doctor->line);
     fputs(text ? text : "", stdout);
 }
+
+static void say(struct doctor *doctor, enum np_verdict verdict, const char *what, const char *text,
+    const char *advice)
+{
+    const struct np_finding finding = {
+        verdict, what, text, verdict == NP_FOUND_WARN ? advice : NULL};
+
+    found(doctor, &finding);
+}
+
+/* --- the box ------------------------------------------------------------------------------------ */
+
+static void look_at_uring(struct doctor *doctor)
+{
+    struct np_err err = {0};
+    struct np_io io = {0};
+    bool works = np_io_open(&io, "uring", 64, &err) == 0;
+
+    np_io_close(&io);
+    say(doctor, works ? NP_FOUND_OK : NP_FOUND_WARN, "io_uring",
+        works ? "works, 64 reads in flight" : err.text,
+        "reads go through pread until it is allowed: `sysctl kernel.io_uring_disabled=0`; in a "
+        "container, a seccomp profile that has the io_uring calls");
+}
+
+static void look_at_limits(struct doctor *doctor)
+{
+    struct np_box box;
+    char text[160], room[32] = "no limit";
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+
+    np_box_read(&box);
+    if (box.memlock_bytes != UINT64_MAX)
+        snprintf(room, sizeof(room), "%" PRIu64 " KiB", box.memlock_bytes >> 10);
+    say(doctor, box.memlock_bytes >= MIN_MEMLOCK ? NP_FOUND_OK : NP_FOUND_WARN, "locked memory",
+        room,
+        "older kernels count io_uring and pinned pages against it: `ulimit -l unlimited`, "
+        "LimitMEMLOCK=infinity of the unit, or --ulimit memlock=-1 of the container");
+    snprintf(text, sizeof(text), "%d of the machine's %ld (affinity, cpuset, cpu.max)", box.nr_cpus,
+        online);
+    say(doctor, box.nr_cpus > 1 ? NP_FOUND_OK : NP_FOUND_WARN, "CPUs", text,
+        "one CPU reads, decodes and computes in turn: give this process more");
+    snprintf(text, sizeof(text), "%.1f GiB free of %.1f GiB (memory.max)",
+        (double)box.free_bytes / (1 << 30), (double)box.memory_bytes / (1 << 30));
+    say(doctor, box.free_bytes >= MIN_FREE ? NP_FOUND_OK : NP_FOUND_WARN, "memory", text,
+        "batches and caches need room: end other programs, or raise the cgroup's memory.max");
+}
+
+static void look_at_huge_pages(struct doctor *doctor)
+{
+    char *text = NULL;
+    uint64_t bytes;
+    struct np_err err = {0};
+
+    if (np_read_file("/sys/kernel/mm/transparent_hugepage/enabled", 4096, &text, &bytes, &err) <
+        0) {
+        say(doctor, NP_FOUND_SKIPPED, "huge pages", "this kernel has none", NULL);
+        return;
+    }
+    bool never = strstr(text, "[never]") != NULL;
+    text[strcspn(text, "\n")] = '\0';
+    say(doctor, never ? NP_FOUND_WARN : NP_FOUND_OK, "huge pages", text,
+        "the slots of batches are large: `echo madvise > "
+        "/sys/kernel/mm/transparent_hugepage/enabled`");
+    np_free(text);
+}
+
+static void look_at_box(struct doctor *doctor)
+{
+    look_at_uring(doctor);
+    look_at_limits(doctor);
+    look_at_huge_pages(doctor);
+}
+
+/* --- disk ---------------------------------------------------------------------------------- */
+
+/* A file in folder that has no name, full of what does not compress, and on the disk. */
+static int make_file(const char *folder, void *buffer, int *ret_fd, struct np_err *err)
+{
+    struct statvfs room;
+    int fd;
+
+    if (statvfs(folder, &room) == 0 && (uint64_t)room.f_bavail * room.f_frsize < DISK_ROOM)
+        return np_err_set(err, -ENOSPC, "%s: not enough room to write a file there", folder);
+    fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return np_err_set(
+            err, -errno, "%s: no file can be written there: %s", folder, strerror(errno));
+    uint64_t word = 1, *words = buffer;
+    for (uint64_t at = 0; at < DISK_FILE; at += DISK_READ) {
+        for (size_t i = 0; i < DISK_READ / sizeof(word); i++)
+            words[i] = word = word * 6364136223846793005u + 1442695040888963407u;
+        if (write(fd, buffer, DISK_READ) != (ssize_t)DISK_READ) {
+            np_err_set(err, -EIO, "%s: cannot write there: %s", folder, strerror(errno));
+            break;
+        }
+    }
+    if (err->code == 0 && fsync(fd) < 0)
+        np_err_set(err, -errno, "%s: cannot write there: %s", folder, strerror(errno));
+    if (err->code)
+        close(fd);
+    else
+        *ret_fd = fd;
+    return err->code;
+}
+
+/* The same file, past the page cache where the file system can. */
+static int reopen_direct(int fd, bool *ret_direct)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    int direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    *ret_direct = direct >= 0;
+    if (direct < 0) {
+        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        direct = dup(fd);
+    }
+    return direct;
+}
+
+/* Reads from the start on for a second at most; bytes a second. */
+static int read_speed(int fd, uint64_t file_bytes, char *buffers, double *ret_speed,
+    const char **ret_io, struct np_err *err)
+{
+    struct np_io_read reads[DISK_DEPTH] = {0}, *read;
+    struct np_io io = {0};
+    uint64_t next = 0, done = 0, start_ns;
+    int code = np_io_open(&io, "auto", DISK_DEPTH, err);
+
+    if (code < 0)
+        return code;
+    start_ns = np_now_ns();
+    for (int i = 0; i < DISK_DEPTH; i++) {
+        reads[i] = (struct np_io_read){
+            .fd = fd, .bytes = DISK_READ, .buffer = buffers + (size_t)i * DISK_READ};
+        if (next + DISK_READ > file_bytes)
+            break;
+        reads[i].offset = next;
+        next += DISK_READ;
+        np_io_submit(&io, &reads[i]);
+    }
+    while ((read = np_io_reap(&io, true)) != NULL) {
+        if (read->result < 0) {
+            code = np_err_set(err, read->result, "cannot read: %s", strerror(-read->result));
+            break;
+        }
+        done += (uint64_t)read->result;
+        if (np_now_ns() - start_ns > DISK_NS || next + DISK_READ > file_bytes)
+            continue;
+        read->offset = next;
+        read->done_bytes = 0;
+        next += DISK_READ;
+        np_io_submit(&io, read);
+    }
+    *ret_speed = (double)done / ((double)(np_now_ns() - start_ns) * 1e-9);
+    *ret_io = io.ops->name;
+    np_io_close(&io);
+    return code;
+}
+
+static void report_speed(
+    const char *path, double speed, const char *io, bool direct, struct doctor *doctor)
+{
+    char text[512];
+
+    snprintf(text, sizeof(text), "%.0f MB/s read from %.300s (%d reads of 1 MiB in flight, %s%s)",
+        speed * 1e-6, path, DISK_DEPTH, io, direct ? "" : ", not past the page cache");
+    say(doctor, speed * 1e-6 >= MIN_DISK_MBS ? NP_FOUND_OK : NP_FOUND_WARN, "disk", text,
+        "that feeds about 2,000 photographs of 100 KB a second: keep data on a local NVMe disk, or "
+        "set loader.cache: encoded where they fit the memory");
+}
+
+static void look_at_disk(const char *path, struct doctor *doctor)
+{
+    char *buffers = np_page_allocator.alloc(NULL, (size_t)DISK_DEPTH * DISK_READ);
+    struct np_err err = {0};
+    struct stat info = {0};
+    double speed = 0;
+    bool direct = false;
+    const char *io = "";
+    int fd = -1, direct_fd = -1;
+
+    if (buffers == NULL)
+        np_err_set(&err, -ENOMEM, "out of memory");
+    else if (stat(path, &info) < 0)
+        np_err_set(&err, -errno, "%s: %s", path, strerror(errno));
+    else if (S_ISDIR(info.st_mode))
+        make_file(path, buffers, &fd, &err);
+    else if (!S_ISREG(info.st_mode) || info.st_size < (off_t)DISK_READ)
+        np_err_set(&err, -EINVAL, "%s: neither a folder nor a file of 1 MiB or more", path);
+    else if ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        np_err_set(&err, -errno, "%s: %s", path, strerror(errno));
+    if (fd >= 0 && (direct_fd = reopen_direct(fd, &direct)) < 0)
+        np_err_set(&err, -errno, "%s: %s", path, strerror(errno));
+    if (direct_fd >= 0) {
+        uint64_t bytes = S_ISDIR(info.st_mode) ? DISK_FILE : (uint64_t)info.st_size;
+        read_speed(direct_fd, bytes, buffers, &speed, &io, &err);
+    }
+    if (err.code)
+        say(doctor, NP_FOUND_SKIPPED, "disk", err.text, NULL);
+    else
+        report_speed(path, speed, io, direct, doctor);
+    if (direct_fd >= 0)
+        close(direct_fd);
+    if (fd >= 0)
+        close(fd);
+    np_page_allocator.free(NULL, buffers, (size_t)DISK_DEPTH * DISK_READ);
+}
+
+/* --- the device, the command ----------------------------------------------------------------------- */
 
 /* Without a GPU: nothing to look at, unless one was asked for. */
 static void look_at_device(struct doctor *doctor, const char *name)
@@ -90,8 +320,8 @@ int np_cmd_doctor(int argc, char **argv)
     }
     if (code)
         return code;
-    np_doctor_box(found, &doctor);
-    np_doctor_disk(nr ? argv[1] : ".", found, &doctor);
+    look_at_box(&doctor);
+    look_at_disk(nr ? argv[1] : ".", &doctor);
     look_at_device(&doctor, name);
     return end(&doctor);
 }
