@@ -6,6 +6,7 @@
 
 #include "loader/base/mem.h"
 #include "loader/base/rng.h"
+#include "trainer/cpu/kernels_find.h"
 
 struct interp_call {
     const struct np_kernel *kernel;

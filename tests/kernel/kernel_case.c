@@ -8,6 +8,7 @@
 
 #include "loader/base/mem.h"
 #include "loader/base/rng.h"
+#include "trainer/cpu/kernels_find.h"
 
 void kernel_case_init(struct kernel_case *the_case, enum np_op op, int batch)
 {

@@ -7,7 +7,7 @@
 #include "loader/base/mem.h"
 #include "tests/kernel/kernel_case.h"
 #include "tests/test.h"
-#include "trainer/cpu/kernels_check.h"
+#include "trainer/cpu/kernels_find.h"
 #include "trainer/cpu/kernels_ref.h"
 
 struct shape {

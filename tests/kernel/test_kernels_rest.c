@@ -10,6 +10,7 @@
 #include "tests/kernel/kernel_draws.h"
 #include "tests/kernel/made_graphs.h"
 #include "tests/test.h"
+#include "trainer/cpu/kernels_find.h"
 
 #define BATCH          5
 #define LOSS_TOLERANCE 2e-6

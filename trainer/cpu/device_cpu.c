@@ -7,6 +7,7 @@
 #include "loader/base/clock.h"
 #include "trainer/device.h"
 #include "trainer/cpu/kernels_check.h"
+#include "trainer/cpu/kernels_onednn.h"
 #include "trainer/optim.h"
 #include "trainer/cpu/program.h"
 #include "trainer/cpu/simd.h"

@@ -69,24 +69,6 @@ extern const struct np_kernel *const np_kernels_ref[];    /* NULL-ended */
 extern const struct np_kernel *const np_kernels_onednn[]; /* in order of preference */
 extern const struct np_kernel *const np_kernels_cpu[];    /* own: AVX2, what oneDNN has none for */
 
-/* First row of the tables that takes the node; `reference` asks kernels_ref alone. */
-int np_kernel_find(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
-    bool reference, const struct np_kernel **ret_kernel, void **ret_state,
-    struct np_needs *ret_needs, struct np_err *err);
-
-/* The same, but a convolution's or linear layer's kernel that gives wrong numbers for the node's shape is
- * passed over, and that is said when it is found. checked: borrowed; kernels_check.h. */
-struct np_checked;
-int np_kernel_find_right(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
-    struct np_checked *checked, const struct np_kernel **ret_kernel, void **ret_state,
-    struct np_needs *ret_needs, struct np_err *err);
-
-/* What the CPU's rounding depends on besides lanes: "2.6.3", the instructions oneDNN uses (its own bits),
- * and the widest vectors used. */
-void np_onednn_version(char ret_text[32]);
-unsigned np_onednn_isa(void);
-const char *np_cpu_vectors(void);
-
 /* bf16 <-> f32, round to nearest even. */
 void np_bf16_from_f32(uint16_t *out, const float *in, size_t n);
 void np_f32_from_bf16(float *out, const uint16_t *in, size_t n);

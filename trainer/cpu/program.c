@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
 #define CACHE_BYTES     (1u << 20) /* of a core's share of the caches that a chunk's tensors may take */

@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-#include "trainer/cpu/kernels.h"
-
 static const char *const names[] = {"sse2", "avx2", "avx512", "avx512_bf16"};
 static enum np_vectors level; /* written before main() alone */
 

@@ -18,6 +18,7 @@ typedef uint8_t np_v8b __attribute__((vector_size(8)));
  * tests run the plain code on any machine. oneDNN has ONEDNN_MAX_CPU_ISA for the same. */
 enum np_vectors { NP_SSE2, NP_AVX2, NP_AVX512, NP_AVX512_BF16 };
 enum np_vectors np_vectors_used(void);
+const char *np_cpu_vectors(void); /* by name: rounding depends on it, too */
 
 #define NP_INLINE  static inline __attribute__((always_inline, unused))
 #define NP_AS_AVX2 __attribute__((target("avx2,fma"), optimize("O3")))
