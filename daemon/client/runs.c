@@ -279,7 +279,7 @@ void np_run_print_json(const struct np_node *run, FILE *out)
     for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
         copy(&json, keys[i][0], run, keys[i][1]);
     np_json_bool(&json, "running", is_in(run, "running"));
-    np_json_text(&json, "device", device_of(run));
+    np_json_text(&json, "device", *device_of(run) ? device_of(run) : NULL);
     np_progress_write(&json, &progress, false);
     np_json_text(&json, "stall_cause", *progress.cause ? progress.cause : NULL);
     np_json_real(&json, "progress", progress.step / progress.total_steps);
