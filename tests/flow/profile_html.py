@@ -76,6 +76,10 @@ for name in "balanced", "inconclusive":
 
 show("decode")
 test("without a profile before there is no such part", browser.see('!document.getElementById("pair")'))
+rows = browser.see("""[null, "augment"].map(limiter => rowsOf([{ name: "decode", busy: 0.9, ceiling_images_per_second: 5 },
+    { name: "augment", busy: 0.1, ceiling_images_per_second: 5 }], limiter).map(row => [row.limit, row.could, row.note]))""")
+test("the readers' stages have one bar, the limiter's or the busiest's; a run of before notes says why", rows == [
+    [[False, 5, ""], [False, None, "with decode, in the same threads"]], [[False, None, "with augment, in the same threads"], [True, 5, ""]]], rows)
 told = browser.see("[inRate(1730.4), inRate(1234567), inRate(999.7), inRate(48.21), inRate(0.354), inRate(null), inRate(1e300), inTime(0.148), inTime(0.000052), "
                    "inTime(1.12), inShare(0.0041), inShare(0.634), inShare(0), inSize(115 * 2 ** 20), inSize(900), inSize(2 ** 64), inGain(1.653)]")
 wanted = ["1,730", "1,234,567", "1,000", "48.2", "0.35", "no limit", "1e+300", "148 ms", "52 µs", "1.1 s", "0.4%",
