@@ -9,7 +9,7 @@
 #include "loader/base/box.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
-#include "loader/source/changed.h"
+#include "loader/source/files.h"
 #include "loader/reader.h"
 
 #define MIB (1024ull * 1024)

@@ -23,8 +23,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/row_replay.h"
-#include "loader/source/changed.h"
-#include "loader/source/source.h"
+#include "loader/source/files.h"
 
 #define NICENESS 5 /* compute threads win */
 

@@ -24,8 +24,6 @@ int np_staging_new(struct np_device *device, size_t piece_bytes, struct np_stagi
     struct np_staging *staging = np_alloc(sizeof(*staging));
     const struct np_allocator *pinned = &device->pinned;
 
-    if (staging == NULL)
-        return np_err_set(err, -ENOMEM, "%s: out of memory", device->name);
     staging->device = device;
     staging->piece_bytes = piece_bytes;
     staging->memory = pinned->alloc(pinned->context, NP_STAGING_PIECES * piece_bytes);

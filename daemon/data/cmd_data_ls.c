@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/data/data.h"
+#include "loader/source/files.h"
 
 /* Sums over all sets. */
 struct totals {

@@ -11,6 +11,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/base/text.h"
+#include "loader/source/files.h"
 #include "loader/source/split.h"
 
 #define LISTING_NS 5000000000ull /* from line to line */

@@ -10,6 +10,7 @@
 #include "loader/base/crc32c.h"
 #include "loader/base/mem.h"
 #include "loader/pixels/codec.h"
+#include "loader/source/files.h"
 
 struct np_fetch {
     const struct np_index *index;

@@ -1,5 +1,6 @@
-/* Packing: names for the members, the shards (pack_shard.c), and the index of what was written.
- * One thread. */
+/* Packing: names for the members, the shards that they are written to, and the index of what was
+ * written. A shard under way is NAME.part, its bytes gathered to 1 MiB; all get their names at the
+ * end, so that a packing that was killed leaves none that could be taken for whole. One thread. */
 #include "loader/pack/pack.h"
 
 #include <errno.h>
@@ -8,34 +9,334 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <xxhash.h>
 
 #include "loader/base/crc32c.h"
 #include "loader/base/mem.h"
-#include "loader/pack/pack_shard.h"
+#include "loader/source/seekable.h"
 #include "loader/source/source.h"
 #include "loader/source/tar.h"
 
+#define BUFFER_BYTES (1u << 20)
+#define FRAME_BYTES  (16u << 10) /* of content: what a random small record costs to unpack */
+#define ALIGN        4096u
+#define MAX_HEAD     (32u << 10) /* a member's headers: pax of a long name and an alignment */
+
+struct shards {
+    struct np_pack_options options;
+    struct np_index *index;
+    struct np_io io;
+    bool io_open;
+    int fd; /* of the shard under way, -1: none */
+    int nr_shards, nr_published;
+    uint64_t content, written, bytes; /* of the shard under way; of all */
+    size_t buffered;
+    uint8_t *buffer;               /* (BUFFER_BYTES) */
+    struct np_seek_writer *frames; /* NULL: plain */
+    uint8_t *frame;                /* content gathered for the frame under way */
+    size_t frame_bytes, frame_room;
+    uint64_t frame_first; /* the first sample in it */
+};
+
+/* Caller frees. */
+static char *path_of(const struct shards *shards, int shard, const char *ending, struct np_err *err)
+{
+    return np_try_format(err, "%s/%s-%05d.tar%s%s", shards->options.out, shards->options.name,
+        shard, shards->options.zstd_level ? ".zst" : "", ending);
+}
+
+static void free_shards(struct shards *shards)
+{
+    if (!shards)
+        return;
+    if (shards->fd >= 0)
+        close(shards->fd);
+    for (int i = shards->nr_published; i < shards->nr_shards; i++) {
+        char *path = path_of(shards, i, ".part", NULL);
+
+        if (path)
+            unlink(path);
+        np_free(path);
+    }
+    if (shards->io_open)
+        np_io_close(&shards->io);
+    np_seek_writer_free(shards->frames);
+    np_free(shards->buffer);
+    np_free(shards->frame);
+    np_free(shards);
+}
+
+static int open_shards(const struct np_pack_options *options, struct np_index *index,
+    struct shards **ret_shards, struct np_err *err)
+{
+    struct shards *shards = np_try_alloc(sizeof(*shards), err);
+    int code;
+
+    if (!shards)
+        return -ENOMEM;
+    shards->options = *options;
+    shards->index = index;
+    shards->fd = -1;
+    shards->buffer = np_try_alloc(BUFFER_BYTES, err);
+    code = shards->buffer ? np_io_open(&shards->io, "pread", 1, err) : -ENOMEM;
+    shards->io_open = code == 0;
+    if (!code && options->zstd_level)
+        code = np_seek_writer_new(options->zstd_level, &shards->frames, err);
+    if (code) {
+        free_shards(shards);
+        return code;
+    }
+    *ret_shards = shards;
+    return 0;
+}
+
+/* --- bytes --------------------------------------------------------------- */
+
+static int flush(struct shards *shards, struct np_err *err)
+{
+    const size_t bytes = shards->buffered;
+
+    shards->buffered = 0;
+    return bytes ? np_io_append(&shards->io, shards->fd, shards->buffer, bytes, err) : 0;
+}
+
+static int put(struct shards *shards, const void *bytes, size_t n, struct np_err *err)
+{
+    const uint8_t *from = bytes;
+    int code = 0;
+
+    shards->written += n;
+    while (n && !code) {
+        const size_t room = BUFFER_BYTES - shards->buffered, part = n < room ? n : room;
+
+        memcpy(shards->buffer + shards->buffered, from, part);
+        shards->buffered += part;
+        from += part;
+        n -= part;
+        if (shards->buffered == BUFFER_BYTES)
+            code = flush(shards, err);
+    }
+    return code;
+}
+
+/* Compresses what is gathered; the samples in it now have their place. */
+static int end_frame(struct shards *shards, struct np_err *err)
+{
+    const uint64_t offset = shards->written, n = np_index_samples(shards->index);
+    const void *frame;
+    size_t bytes;
+    int code;
+
+    if (shards->frame_bytes == 0)
+        return 0;
+    code = np_seek_writer_frame(
+        shards->frames, shards->frame, shards->frame_bytes, &frame, &bytes, err);
+    if (!code)
+        code = put(shards, frame, bytes, err);
+    for (uint64_t i = shards->frame_first; !code && i < n; i++)
+        if (np_index_record(shards->index, i)->packing == NP_PACKING_ZSTD)
+            np_index_set_extent(shards->index, i, offset, (uint32_t)bytes);
+    np_index_set_max_inner(shards->index, (uint32_t)shards->frame_bytes);
+    shards->frame_first = n;
+    shards->frame_bytes = 0;
+    return code;
+}
+
+static int gather(struct shards *shards, const void *bytes, size_t n, struct np_err *err)
+{
+    if (np_try_grow(&shards->frame, &shards->frame_room, shards->frame_bytes + n, 1, err))
+        return -ENOMEM;
+    if (n)
+        memcpy(shards->frame + shards->frame_bytes, bytes, n);
+    shards->frame_bytes += n;
+    return 0;
+}
+
+/* Archive bytes: to the frame under way, or to the file. */
+static int write_content(struct shards *shards, const void *bytes, size_t n, struct np_err *err)
+{
+    shards->content += n;
+    return shards->frames ? gather(shards, bytes, n, err) : put(shards, bytes, n, err);
+}
+
+/* --- shards -------------------------------------------------------------- */
+
+static int begin_shard(struct shards *shards, struct np_err *err)
+{
+    char *path = path_of(shards, shards->nr_shards, ".part", err);
+    int code = path ? np_io_create(&shards->io, path, &shards->fd, err) : -ENOMEM;
+
+    np_free(path);
+    if (code)
+        return code;
+    shards->nr_shards++;
+    shards->content = shards->written = 0;
+    if (shards->frames)
+        np_seek_writer_reset(shards->frames);
+    return 0;
+}
+
+static int put_table(struct shards *shards, struct np_err *err)
+{
+    size_t bytes;
+    uint8_t *table = np_seek_table_write(np_seek_writer_table(shards->frames), &bytes);
+    int code = table ? put(shards, table, bytes, err)
+                     : np_err_set(err, -ENOMEM, "out of memory for a seek table");
+
+    np_free(table);
+    return code;
+}
+
+static int end_shard(struct shards *shards, struct np_err *err)
+{
+    static const uint8_t zeros[2 * NP_TAR_BLOCK];
+    int code;
+
+    if (shards->fd < 0)
+        return 0;
+    code = shards->frames ? end_frame(shards, err) : 0;
+    if (!code)
+        code = write_content(shards, zeros, sizeof(zeros), err);
+    if (!code && shards->frames)
+        code = end_frame(shards, err);
+    if (!code && shards->frames)
+        code = put_table(shards, err);
+    if (!code)
+        code = flush(shards, err);
+    shards->bytes += shards->written;
+    if (code)
+        close(shards->fd);
+    else
+        code = np_io_sync_close(&shards->io, shards->fd, err);
+    shards->fd = -1;
+    return code;
+}
+
+static int publish(struct shards *shards, struct np_err *err)
+{
+    int code = end_shard(shards, err);
+
+    while (!code && shards->nr_published < shards->nr_shards) {
+        char *from = path_of(shards, shards->nr_published, ".part", err);
+        char *to = path_of(shards, shards->nr_published, "", err);
+
+        code = from && to ? np_io_rename(&shards->io, from, to, err) : -ENOMEM;
+        shards->nr_published += !code;
+        np_free(from);
+        np_free(to);
+    }
+    return code ? code : np_io_sync_dir(&shards->io, shards->options.out, err);
+}
+
+/* --- members ------------------------------------------------------------- */
+
+/* A pax header of records, padded to whole blocks: its bytes. */
+static size_t put_pax(uint8_t *to, const char *records, size_t n)
+{
+    const size_t whole = (n + NP_TAR_BLOCK - 1) / NP_TAR_BLOCK * NP_TAR_BLOCK;
+
+    np_tar_put_header(to, "pax-header", n, 'x');
+    memcpy(to + NP_TAR_BLOCK, records, n);
+    memset(to + NP_TAR_BLOCK + n, 0, whole - n);
+    return NP_TAR_BLOCK + whole;
+}
+
+/* A comment record of exactly n bytes, at least 32: nothing but room. */
+static void put_comment(char *text, size_t n)
+{
+    const int head = sprintf(text, "%zu comment=", n);
+
+    memset(text + head, ' ', n - (size_t)head);
+    text[n - 1] = '\n';
+}
+
+/* A member's headers into head (MAX_HEAD); their bytes. at: where they will lie in the archive. */
+static size_t make_head(const char *name, uint32_t nr_bytes, uint64_t at, bool align, uint8_t *head)
+{
+    char records[MAX_HEAD / 2], start[101];
+    uint8_t header[NP_TAR_BLOCK];
+    size_t used = 0, n = 0;
+
+    if (np_tar_put_header(header, name, nr_bytes, '0') != 0) {
+        n = np_tar_pax_record(records, "path", name);
+        snprintf(start, sizeof(start), "%s", name); /* for readers that know no pax */
+        np_tar_put_header(header, start, nr_bytes, '0');
+        used = put_pax(head, records, n);
+    }
+    if (align && nr_bytes && (at + used + NP_TAR_BLOCK) % ALIGN) {
+        size_t gap = ALIGN - (size_t)((at + 2 * NP_TAR_BLOCK) % ALIGN);
+
+        while (gap < n + 32)
+            gap += ALIGN;
+        put_comment(records + n, gap - n);
+        used = put_pax(head, records, gap); /* in place of the first: a member has but one */
+    }
+    memcpy(head + used, header, sizeof(header));
+    return used + sizeof(header);
+}
+
+static int write_member(struct shards *shards, const char *name, const void *bytes,
+    uint32_t nr_bytes, struct np_record *record, struct np_err *err)
+{
+    static const uint8_t zeros[NP_TAR_BLOCK];
+    const size_t rest = nr_bytes % NP_TAR_BLOCK ? NP_TAR_BLOCK - nr_bytes % NP_TAR_BLOCK : 0;
+    uint8_t head[MAX_HEAD];
+    size_t head_bytes;
+    int code = 0;
+
+    if (shards->frames && shards->frame_bytes &&
+        shards->frame_bytes + NP_TAR_BLOCK + nr_bytes + rest > FRAME_BYTES)
+        code = end_frame(shards, err);
+    head_bytes = make_head(name, nr_bytes, shards->content, shards->options.align, head);
+    if (!code)
+        code = write_content(shards, head, head_bytes, err);
+    if (shards->frames && nr_bytes) {
+        record->packing = NP_PACKING_ZSTD; /* its extent is set when the frame ends */
+        record->inner_offset = (uint32_t)shards->frame_bytes;
+    } else if (nr_bytes)
+        record->offset = shards->written;
+    if (!code)
+        code = write_content(shards, bytes, nr_bytes, err);
+    return code ? code : write_content(shards, zeros, rest, err);
+}
+
+static int add_member(struct shards *shards, const char *name, const void *bytes, uint32_t nr_bytes,
+    struct np_record *record, struct np_err *err)
+{
+    int code = 0;
+
+    if (shards->fd >= 0 && shards->content >= (uint64_t)shards->options.shard_bytes)
+        code = end_shard(shards, err);
+    if (!code && shards->fd < 0)
+        code = begin_shard(shards, err);
+    if (code)
+        return code;
+    record->file = (uint32_t)shards->nr_shards - 1;
+    record->bytes = record->inner_bytes = nr_bytes;
+    code = write_member(shards, name, bytes, nr_bytes, record, err);
+    if (!code && np_index_add(shards->index, record, name))
+        code = np_err_set(err, -ENOMEM, "out of memory for the index");
+    return code;
+}
+
+/* --- the packer ------------------------------------------------------------------------- */
+
 struct np_packer {
     char *out, *name, *pattern;
-    struct np_shards *shards;
+    struct shards *shards;
     struct np_index *index;
     uint64_t samples, *names; /* hash set of the members' names */
     uint64_t names_room;
 };
 
-static int no_memory(struct np_err *err)
-{
-    return np_err_set(err, -ENOMEM, "out of memory to pack");
-}
-
 /* New shards among old ones would be one set to a glob. */
 static int check_empty(const struct np_packer *packer, struct np_err *err)
 {
-    char *old = np_try_format(NULL, "%s/%s-[0-9]*.tar*", packer->out, packer->name);
+    char *old = np_try_format(err, "%s/%s-[0-9]*.tar*", packer->out, packer->name);
     glob_t found = {0};
-    int code = old ? 0 : no_memory(err);
+    int code = old ? 0 : -ENOMEM;
 
     if (old && glob(old, GLOB_NOSORT, NULL, &found) == 0)
         for (size_t i = 0; !code && i < found.gl_pathc; i++)
@@ -52,21 +353,21 @@ static int check_empty(const struct np_packer *packer, struct np_err *err)
 int np_packer_open(
     const struct np_pack_options *options, struct np_packer **ret_packer, struct np_err *err)
 {
-    struct np_packer *packer = np_try_alloc(sizeof(*packer), NULL);
+    struct np_packer *packer = np_try_alloc(sizeof(*packer), err);
     struct np_pack_options own = *options;
     char real[4096];
-    int code = packer ? np_make_dirs(options->out, err) : no_memory(err);
+    int code = packer ? np_make_dirs(options->out, err) : -ENOMEM;
 
     if (!code && !realpath(options->out, real))
         code = np_err_set(err, -errno, "%s: %s", options->out, strerror(errno));
     if (!code) {
-        packer->out = np_try_strdup(real, NULL);
-        packer->name = np_try_strdup(options->name, NULL);
+        packer->out = np_try_strdup(real, err);
+        packer->name = np_try_strdup(options->name, err);
         packer->pattern = np_try_format(
-            NULL, "%s/%s-*.tar%s", real, options->name, options->zstd_level ? ".zst" : "");
+            err, "%s/%s-*.tar%s", real, options->name, options->zstd_level ? ".zst" : "");
         packer->index = np_index_new(err);
         if (!packer->out || !packer->name || !packer->pattern || !packer->index)
-            code = no_memory(err);
+            code = -ENOMEM;
     }
     if (!code)
         code = check_empty(packer, err);
@@ -74,7 +375,7 @@ int np_packer_open(
         own.out = packer->out;
         own.name = packer->name;
         own.align = options->align && !options->zstd_level;
-        code = np_shards_open(&own, packer->index, &packer->shards, err);
+        code = open_shards(&own, packer->index, &packer->shards, err);
     }
     if (code) {
         np_packer_abort(packer);
@@ -88,7 +389,7 @@ void np_packer_abort(struct np_packer *packer)
 {
     if (!packer)
         return;
-    np_shards_free(packer->shards);
+    free_shards(packer->shards);
     np_index_free(packer->index);
     np_free(packer->out);
     np_free(packer->name);
@@ -111,11 +412,11 @@ static bool add_hash(uint64_t *names, uint64_t room, uint64_t hash)
 }
 
 /* 1: the name is new; 0: it was used before; -ENOMEM. */
-static int claim(struct np_packer *packer, const char *name)
+static int claim(struct np_packer *packer, const char *name, struct np_err *err)
 {
     if (packer->samples * 2 >= packer->names_room) {
         const uint64_t room = packer->names_room ? packer->names_room * 2 : 1024;
-        uint64_t *larger = np_try_array(room, sizeof(*larger), NULL);
+        uint64_t *larger = np_try_array(room, sizeof(*larger), err);
 
         if (!larger)
             return -ENOMEM;
@@ -146,15 +447,15 @@ static int make_name(struct np_packer *packer, const char *class_name, const cha
     if (class_name)
         used = (size_t)sprintf(text, "%s/", class_name);
     sprintf(text + used, "%.*s.%s", base_bytes, base, ending);
-    claimed = claim(packer, text);
+    claimed = claim(packer, text, err);
     if (claimed == 0) {
         sprintf(text + used, "%.*s-%08llu.%s", base_bytes, base,
             (unsigned long long)packer->samples, ending);
-        claimed = claim(packer, text);
+        claimed = claim(packer, text, err);
     }
     if (claimed == 0)
         return np_err_set(err, -EEXIST, "%s: two members of that name", text);
-    return claimed < 0 ? no_memory(err) : 0;
+    return claimed < 0 ? -ENOMEM : 0;
 }
 
 int np_packer_add(struct np_packer *packer, const char *class_name, const char *name,
@@ -164,13 +465,13 @@ int np_packer_add(struct np_packer *packer, const char *class_name, const char *
         .crc32c = np_crc32c(0, bytes, nr_bytes), .has_crc = 1, .no_label = !class_name};
     const int label = class_name ? np_index_add_class(packer->index, class_name) : 0;
     char member[NP_TAR_MAX_NAME + 1];
-    int code = label < 0 ? no_memory(err) : 0;
+    int code = label < 0 ? np_err_set(err, label, "out of memory for the index") : 0;
 
     record.label = label < 0 ? 0 : (uint32_t)label;
     if (!code)
         code = make_name(packer, class_name, name, extension, member, err);
     if (!code)
-        code = np_shards_add(packer->shards, member, bytes, nr_bytes, &record, err);
+        code = add_member(packer->shards, member, bytes, nr_bytes, &record, err);
     packer->samples++;
     return code;
 }
@@ -178,18 +479,18 @@ int np_packer_add(struct np_packer *packer, const char *class_name, const char *
 /* The shards as they now are, for the index. */
 static int stamp(struct np_packer *packer, struct np_err *err)
 {
-    for (int i = 0; i < np_shards_count(packer->shards); i++) {
-        char *path = np_shards_path(packer->shards, i);
+    for (int i = 0; i < packer->shards->nr_shards; i++) {
+        char *path = path_of(packer->shards, i, "", err);
         struct stat st;
         int code = 0;
 
         if (!path)
-            code = no_memory(err);
+            code = -ENOMEM;
         else if (stat(path, &st) < 0)
             code = np_err_set(err, -errno, "%s: %s", path, strerror(errno));
         else if (np_index_add_file(packer->index, path, (uint64_t)st.st_size,
                      (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec) < 0)
-            code = no_memory(err);
+            code = np_err_set(err, -ENOMEM, "out of memory for the index");
         np_free(path);
         if (code)
             return code;
@@ -202,7 +503,7 @@ int np_packer_close(struct np_packer *packer, struct np_pack_result *ret_result,
     char tar[] = "tar", none[] = "";
     const struct np_source_options options = {
         .source = tar, .path = packer->pattern, .match = none, .labels = none, .cache_dir = none};
-    int code = packer->samples ? np_shards_publish(packer->shards, err)
+    int code = packer->samples ? publish(packer->shards, err)
                                : np_err_set(err, -ENODATA, "no samples to pack");
 
     if (!code)
@@ -211,8 +512,8 @@ int np_packer_close(struct np_packer *packer, struct np_pack_result *ret_result,
         code = np_source_save_beside(&options, packer->index, NULL, err);
     if (!code) {
         ret_result->samples = packer->samples;
-        ret_result->bytes = np_shards_bytes(packer->shards);
-        ret_result->nr_shards = np_shards_count(packer->shards);
+        ret_result->bytes = packer->shards->bytes;
+        ret_result->nr_shards = packer->shards->nr_shards;
         snprintf(ret_result->pattern, sizeof(ret_result->pattern), "%s", packer->pattern);
     }
     np_packer_abort(packer);

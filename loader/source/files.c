@@ -1,9 +1,11 @@
-/* Shard files of a set. Opened and closed by the thread that starts the loader; readers
- * share the descriptors, since reads name their offset. */
+/* See files.h. Shards are opened and closed by the thread that starts the loader; readers share the
+ * descriptors, since reads name their offset. */
 #include "loader/source/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -105,4 +107,117 @@ bool np_files_changed(const struct np_files *files, uint32_t file)
     return st.st_size != files->stamps[file].bytes ||
            st.st_mtim.tv_sec != files->stamps[file].mtime.tv_sec ||
            st.st_mtim.tv_nsec != files->stamps[file].mtime.tv_nsec;
+}
+
+/* --- one sample ---------------------------------------------------------------------------- */
+
+void np_source_locate(const struct np_index *index, uint64_t sample, struct np_extent *ret_extent)
+{
+    const char *root = np_index_root(index);
+
+    ret_extent->record = np_index_record(index, sample);
+    ret_extent->path_buffer[0] = '\0';
+    if (root) {
+        const int room = (int)sizeof(ret_extent->path_buffer);
+        int used = snprintf(ret_extent->path_buffer, (size_t)room, "%s/", root);
+
+        used = used < room ? used : room - 1; /* a scan refuses such a root; a file may say it */
+        np_index_name(index, sample, ret_extent->path_buffer + used, room - used);
+        ret_extent->path = ret_extent->path_buffer;
+    } else if (np_index_raw(index)->kind == NP_RAW_SYNTH)
+        ret_extent->path = "synth";
+    else
+        ret_extent->path = np_index_file(index, (int)ret_extent->record->file);
+}
+
+int np_extent_open(const char *path, struct np_record *record)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    uint32_t bytes;
+
+    if (fd < 0)
+        return -errno;
+    const int code = fstat(fd, &st) < 0 ? -errno : S_ISDIR(st.st_mode) ? -EISDIR : 0;
+    if (code) {
+        close(fd);
+        return code;
+    }
+    if (!S_ISREG(st.st_mode))
+        return fd;
+    bytes = st.st_size > UINT32_MAX ? UINT32_MAX : (uint32_t)st.st_size;
+    if (bytes != record->bytes)
+        record->has_crc = 0;
+    record->bytes = record->inner_bytes = bytes;
+    return fd;
+}
+
+bool np_extent_is_bad(const struct np_index *index, int code)
+{
+    struct stat st;
+
+    switch (-code) {
+    case ENOENT:
+    case ENOTDIR:
+    case EACCES:
+    case EPERM:
+    case ELOOP:
+    case EISDIR:
+    case ENAMETOOLONG: return stat(np_index_root(index), &st) == 0 && S_ISDIR(st.st_mode);
+    default: return false;
+    }
+}
+
+/* --- files that have changed --------------------------------------------------------------- */
+
+struct np_changed {
+    pthread_mutex_t lock;
+    uint8_t *seen; /* under lock: a bit a sample */
+    uint64_t nr;   /* under lock */
+    char first[1024];
+};
+
+struct np_changed *np_changed_new(uint64_t nr_samples, struct np_err *err)
+{
+    struct np_changed *changed = np_try_alloc(sizeof(*changed), err);
+
+    if (changed && !(changed->seen = np_try_alloc(nr_samples / 8 + 1, err))) {
+        np_free(changed);
+        changed = NULL;
+    }
+    if (changed)
+        pthread_mutex_init(&changed->lock, NULL);
+    return changed;
+}
+
+void np_changed_free(struct np_changed *changed)
+{
+    if (!changed)
+        return;
+    pthread_mutex_destroy(&changed->lock);
+    np_free(changed->seen);
+    np_free(changed);
+}
+
+void np_changed_add(struct np_changed *changed, uint64_t sample, const char *path)
+{
+    const uint8_t bit = (uint8_t)(1u << sample % 8);
+
+    pthread_mutex_lock(&changed->lock);
+    if (!(changed->seen[sample / 8] & bit) && changed->nr++ == 0)
+        snprintf(changed->first, sizeof(changed->first), "%s", path);
+    changed->seen[sample / 8] |= bit;
+    pthread_mutex_unlock(&changed->lock);
+}
+
+uint64_t np_changed_read(struct np_changed *changed, char *first, size_t first_bytes)
+{
+    uint64_t nr;
+
+    pthread_mutex_lock(&changed->lock);
+    nr = changed->nr;
+    if (nr)
+        snprintf(first, first_bytes, "%s", changed->first);
+    pthread_mutex_unlock(&changed->lock);
+    return nr;
 }

@@ -79,22 +79,6 @@ int np_source_save_beside(const struct np_source_options *options, const struct 
  * that the index does not see. */
 void np_source_forget(const struct np_source_options *options);
 
-/* One sample's place; *ret_record points into the index. No reading. */
-struct np_extent {
-    const struct np_record *record;
-    const char *path; /* file to open; for folders written into path_buffer */
-    char path_buffer[4096];
-};
-void np_source_locate(const struct np_index *index, uint64_t sample, struct np_extent *ret_extent);
-
-/* extent.c. Opens a sample that is a file of its own, and takes into record what the file is now: it may
- * have been written anew since it was listed, and then a checksum counts no more. Returns the
- * descriptor or -errno. Blocks on the disk. */
-int np_extent_open(const char *path, struct np_record *record);
-/* Does this -errno speak of the one file (it is gone, may not be read, is a folder)? What the storage
- * fails with does not; nor does anything while the set's own folder is not there. Blocks on the disk. */
-bool np_extent_is_bad(const struct np_index *index, int code);
-
 /* Expands ${NAME} and ${NAME:-default}, and a first ~ to $HOME; -EINVAL names a variable that is not set.
  * Caller frees. */
 char *np_expand(const char *text, struct np_err *err);

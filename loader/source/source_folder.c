@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "loader/base/mem.h"
+#include "loader/source/files.h"
 #include "loader/source/folders.h"
 #include "loader/source/source_scan.h"
 

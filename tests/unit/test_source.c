@@ -10,6 +10,7 @@
 
 #include "loader/base/mem.h"
 #include "loader/base/synth.h"
+#include "loader/source/files.h"
 #include "tests/test.h"
 #include "tests/unit/made_sets.h"
 
