@@ -5,9 +5,9 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "loader/base/mem.h"
 #include "loader/base/text.h"
 
 #define MAX_DEPTH 64
@@ -16,27 +16,15 @@
 
 void np_json_fini(struct np_json *json)
 {
-    free(json->text);
+    np_free(json->text);
     memset(json, 0, sizeof(*json));
 }
 
 static bool reserve(struct np_json *json, size_t bytes)
 {
-    if (json->failed)
-        return false;
-    if (json->used + bytes + 1 <= json->room)
-        return true;
-    size_t room = json->room ? json->room : 256;
-    while (room < json->used + bytes + 1)
-        room *= 2;
-    char *text = realloc(json->text, room);
-    if (!text) {
-        json->failed = true;
-        return false;
-    }
-    json->text = text;
-    json->room = room;
-    return true;
+    if (!json->failed)
+        json->failed = np_try_grow(&json->text, &json->room, json->used + bytes + 1, 1, NULL) < 0;
+    return !json->failed;
 }
 
 static void append(struct np_json *json, const char *text, size_t bytes)
@@ -246,69 +234,77 @@ const char *np_json_end(struct np_json *json)
 
 /* --- reading --------------------------------------------------------------------------------- */
 
-static struct np_node *scalar_of(const json_t *value)
+static struct np_node *scalar_of(const json_t *value, struct np_err *err)
 {
-    char text[40];
+    char text[40] = "";
 
     if (json_is_string(value)) {
-        struct np_node *node = np_node_scalar(json_string_value(value), 0, 0);
-        node->quoted = true;
+        struct np_node *node = np_node_try(NP_NODE_SCALAR, json_string_value(value), 0, 0, err);
+
+        if (node)
+            node->quoted = true;
         return node;
     }
     if (json_is_integer(value))
         snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(value));
     else if (json_is_real(value))
         snprintf(text, sizeof(text), "%.17g", json_real_value(value));
-    else
-        snprintf(text, sizeof(text), "%s",
-            json_is_true(value)    ? "true"
-            : json_is_false(value) ? "false"
-                                   : "");
-    return np_node_scalar(text, 0, 0);
+    else if (json_is_boolean(value))
+        snprintf(text, sizeof(text), "%s", json_is_true(value) ? "true" : "false");
+    return np_node_try(NP_NODE_SCALAR, text, 0, 0, err);
 }
 
-static struct np_node *node_of(json_t *value, int depth)
+/* NULL: err says why. */
+static struct np_node *node_of(json_t *value, int depth, struct np_err *err)
 {
-    if (!json_is_array(value) && !json_is_object(value))
-        return scalar_of(value);
-    if (depth == MAX_DEPTH)
-        return NULL;
-    struct np_node *node = np_node_new(json_is_array(value) ? NP_NODE_LIST : NP_NODE_MAP, 0, 0);
-    struct np_node *child = NULL;
-    size_t i;
+    const bool list = json_is_array(value);
+    struct np_node *node;
     const char *key;
     json_t *item;
+    size_t i;
+    int code = 0;
 
+    if (!list && !json_is_object(value))
+        return scalar_of(value, err);
+    if (depth == MAX_DEPTH) {
+        np_err_set(err, -EBADMSG, "JSON nested deeper than %d levels", MAX_DEPTH);
+        return NULL;
+    }
+    node = np_node_try(list ? NP_NODE_LIST : NP_NODE_MAP, NULL, 0, 0, err);
+    if (!node)
+        return NULL;
     json_array_foreach(value, i, item)
     {
-        if (!(child = node_of(item, depth + 1)))
-            goto fail;
-        np_node_add(node, NULL, child);
+        if (code == 0)
+            code = np_node_try_add(node, NULL, node_of(item, depth + 1, err), err);
     }
     json_object_foreach(value, key, item)
     {
-        if (!(child = node_of(item, depth + 1)))
-            goto fail;
-        np_node_add(node, key, child);
+        if (code == 0)
+            code = np_node_try_add(node, key, node_of(item, depth + 1, err), err);
     }
-    return node;
-fail:
+    if (code == 0)
+        return node;
     np_node_free(node);
     return NULL;
 }
 
 int np_json_parse(const char *text, size_t bytes, struct np_node **ret_node, struct np_err *err)
 {
+    struct np_err why = {0};
     json_error_t error;
     json_t *value = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    struct np_node *node;
 
+    if (!value && json_error_code(&error) == json_error_out_of_memory)
+        return np_err_set(err, -ENOMEM, "out of memory for %zu bytes of JSON", bytes);
     if (!value)
         return np_err_set(err, -EBADMSG, "not JSON: line %d, column %d: %s", error.line,
             error.column, error.text);
-    struct np_node *node = node_of(value, 0);
+    node = node_of(value, 0, &why);
     json_decref(value);
     if (!node)
-        return np_err_set(err, -EBADMSG, "JSON nested deeper than %d levels", MAX_DEPTH);
+        return np_err_set(err, why.code, "%s", why.text);
     *ret_node = node;
     return 0;
 }

@@ -39,7 +39,7 @@ void np_json_line(struct np_json *json); /* the next key begins a new line */
 /* Closes the object; the text is one line with its newline, or NULL when it failed. */
 const char *np_json_end(struct np_json *json);
 
-/* JSON text -> node tree: strings are quoted scalars. -EBADMSG: not JSON, or nested too deep. */
+/* JSON text -> node tree: strings are quoted scalars. -EBADMSG: not JSON, or nested too deep. -ENOMEM. */
 int np_json_parse(const char *text, size_t bytes, struct np_node **ret_node, struct np_err *err);
 /* Number under key of a mapping, or fallback. */
 double np_node_number(const struct np_node *map, const char *key, double fallback);

@@ -1,34 +1,75 @@
 /* The node tree. One thread at a time. */
 #include "loader/base/node.h"
 
-#include <stdlib.h>
+#include <errno.h>
 #include <string.h>
 
-/* A config is small and read once at start: running out of memory here is fatal for whoever
- * calls, so allocation failure aborts rather than threading an error through every caller. */
-static void *must(void *memory)
-{
-    if (!memory)
-        abort();
-    return memory;
-}
+#include "loader/base/mem.h"
 
-struct np_node *np_node_new(enum np_node_kind kind, int line, int column)
+static struct np_node *fill(struct np_node *node, enum np_node_kind kind, int line, int column)
 {
-    struct np_node *node = must(calloc(1, sizeof(*node)));
-
     node->kind = kind;
     node->line = line;
     node->column = column;
     return node;
 }
 
+/* key: owned from now on. There is room. */
+static void append(struct np_node *node, char *key, struct np_node *child)
+{
+    if (key) {
+        np_free(child->key);
+        child->key = key;
+    }
+    node->items[node->nr_items++] = child;
+}
+
+struct np_node *np_node_new(enum np_node_kind kind, int line, int column)
+{
+    return fill(np_alloc(sizeof(struct np_node)), kind, line, column);
+}
+
 struct np_node *np_node_scalar(const char *text, int line, int column)
 {
     struct np_node *node = np_node_new(NP_NODE_SCALAR, line, column);
 
-    node->text = must(strdup(text));
+    node->text = np_strdup(text);
     return node;
+}
+
+void np_node_add(struct np_node *node, const char *key, struct np_node *child)
+{
+    np_grow(&node->items, &node->room, (size_t)node->nr_items + 1, sizeof(*node->items));
+    append(node, np_strdup(key), child); /* key may be child's own */
+}
+
+struct np_node *np_node_try(
+    enum np_node_kind kind, const char *text, int line, int column, struct np_err *err)
+{
+    struct np_node *node = np_try_alloc(sizeof(*node), err);
+
+    if (node && text && !(node->text = np_try_strdup(text, err))) {
+        np_free(node);
+        node = NULL;
+    }
+    return node ? fill(node, kind, line, column) : NULL;
+}
+
+int np_node_try_add(
+    struct np_node *node, const char *key, struct np_node *child, struct np_err *err)
+{
+    char *copy = NULL;
+
+    if (!child)
+        return -ENOMEM;
+    if (np_try_grow(
+            &node->items, &node->room, (size_t)node->nr_items + 1, sizeof(*node->items), err) < 0 ||
+        (key && !(copy = np_try_strdup(key, err)))) {
+        np_node_free(child);
+        return -ENOMEM;
+    }
+    append(node, copy, child);
+    return 0;
 }
 
 struct np_node *np_node_copy(const struct np_node *node)
@@ -41,30 +82,11 @@ struct np_node *np_node_copy(const struct np_node *node)
     copy->key_line = node->key_line;
     copy->key_column = node->key_column;
     copy->quoted = node->quoted;
-    if (node->key)
-        copy->key = must(strdup(node->key));
-    if (node->text)
-        copy->text = must(strdup(node->text));
+    copy->key = np_strdup(node->key);
+    copy->text = np_strdup(node->text);
     for (int i = 0; i < node->nr_items; i++)
         np_node_add(copy, node->items[i]->key, np_node_copy(node->items[i]));
     return copy;
-}
-
-void np_node_add(struct np_node *node, const char *key, struct np_node *child)
-{
-    /* Grows by doubling: the capacity is the power of two at or above nr_items. */
-    if ((node->nr_items & (node->nr_items - 1)) == 0) {
-        size_t room = node->nr_items ? 2 * (size_t)node->nr_items : 1;
-
-        node->items = must(realloc(node->items, room * sizeof(*node->items)));
-    }
-    if (key) {
-        char *copy = must(strdup(key)); /* key may be child's own */
-
-        free(child->key);
-        child->key = copy;
-    }
-    node->items[node->nr_items++] = child;
 }
 
 void np_node_remove(struct np_node *node, int index)
@@ -81,10 +103,10 @@ void np_node_free(struct np_node *node)
         return;
     for (int i = 0; i < node->nr_items; i++)
         np_node_free(node->items[i]);
-    free(node->items);
-    free(node->key);
-    free(node->text);
-    free(node);
+    np_free(node->items);
+    np_free(node->key);
+    np_free(node->text);
+    np_free(node);
 }
 
 const struct np_node *np_node_get(const struct np_node *map, const char *key)

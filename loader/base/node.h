@@ -5,6 +5,9 @@
 #define NP_NODE_H
 
 #include <stdbool.h>
+#include <stddef.h>
+
+#include "loader/base/err.h"
 
 enum np_node_kind { NP_NODE_SCALAR, NP_NODE_LIST, NP_NODE_MAP };
 
@@ -18,13 +21,21 @@ struct np_node {
     bool quoted;              /* scalars: written in quotes */
     struct np_node **items;   /* owned; lists and mappings, in file order */
     int nr_items;
+    size_t room; /* items that fit */
 };
 
+/* These end the process where there is no memory (loader/base/mem.h): for what our own code writes down. */
 struct np_node *np_node_new(enum np_node_kind kind, int line, int column);
 struct np_node *np_node_scalar(const char *text, int line, int column);
 struct np_node *np_node_copy(const struct np_node *node); /* deep */
 /* Appends child, which node owns from now on; key (copied) for mappings, else NULL. */
 void np_node_add(struct np_node *node, const char *key, struct np_node *child);
+/* For parsers, which follow what a file or a request holds. NULL: out of memory. text: copied, NULL where there is none. */
+struct np_node *np_node_try(
+    enum np_node_kind kind, const char *text, int line, int column, struct np_err *err);
+/* -ENOMEM, also where child is NULL since its own np_node_try() failed; child is freed then. */
+int np_node_try_add(
+    struct np_node *node, const char *key, struct np_node *child, struct np_err *err);
 void np_node_remove(struct np_node *node, int index);
 void np_node_free(struct np_node *node);
 

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <yaml.h>
 
+#include "loader/base/mem.h"
+
 #define MAX_DEPTH 64
 #define MAX_KEYS  4096 /* of one mapping; each new key is compared with all */
 
@@ -239,8 +241,9 @@ static int read_items(struct reader *reader, struct np_node *node, yaml_event_ty
         if (code == 0 && key.type && np_node_get(node, (char *)key.data.scalar.value)) {
             np_node_free(child);
         } else if (code == 0) {
-            np_node_add(node, key.type ? (char *)key.data.scalar.value : NULL, child);
-            if (key.type) {
+            code =
+                np_node_try_add(node, key.type ? (char *)key.data.scalar.value : NULL, child, NULL);
+            if (code == 0 && key.type) {
                 child->key_line = (int)key.start_mark.line + 1;
                 child->key_column = (int)key.start_mark.column + 1;
             }
@@ -260,7 +263,7 @@ static int read_scalar(struct reader *reader, const yaml_event_t *event, struct 
         np_report_add(reader->report, node->line, node->column, "a NUL byte inside text");
         return -EINVAL;
     }
-    node->text = strdup(text);
+    node->text = np_try_strdup(text, NULL);
     if (!node->text)
         return -ENOMEM;
     node->quoted = event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
@@ -286,7 +289,7 @@ static int read_node(struct reader *reader, const yaml_event_t *event, struct np
         np_report_add(reader->report, line, column, "nested deeper than %d levels", MAX_DEPTH);
         return -EINVAL;
     }
-    struct np_node *node = np_node_new(kind, line, column);
+    struct np_node *node = np_node_try(kind, NULL, line, column, NULL);
     if (!node)
         return -ENOMEM;
     reader->depth++;
@@ -364,6 +367,8 @@ int np_yaml_parse(
         np_report_add(report, 0, 0, "out of memory");
     /* A key given twice leaves a usable tree: the caller can go on and find more. */
     *ret_node = root;
+    if (code == -ENOMEM)
+        return code;
     return report->nr_errs + report->nr_dropped > before ? -EINVAL : code;
 }
 

@@ -1,10 +1,13 @@
 /* JSON lines out, JSON in. */
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "loader/base/json.h"
 #include "loader/base/text.h"
+#include "loader/base/yaml.h"
 #include "tests/test.h"
+#include "tests/unit/made_memory.h"
 
 Test(json, writes_an_object_with_stable_numbers)
 {
@@ -133,4 +136,33 @@ Test(json, numbers_of_a_mapping_have_a_fallback)
     cr_assert_float_eq(np_node_number(node, "d", 9), 9, 0);
     cr_assert_float_eq(np_node_number(node, "e", 9), 9, 0);
     np_node_free(node);
+}
+
+/* Whichever allocation fails, a parser says -ENOMEM and leaves nothing behind. */
+static int fail_each(const char *text, bool yaml)
+{
+    for (int n = 1;; n++) {
+        struct np_node *node = NULL;
+        struct np_report report;
+        int code;
+
+        np_report_init(&report, "x");
+        made_memory_fail(n);
+        code = yaml ? np_yaml_parse(text, strlen(text), &node, &report)
+                    : np_json_parse(text, strlen(text), &node, NULL);
+        np_node_free(node);
+        np_report_fini(&report);
+        if (!made_memory_failed()) {
+            made_memory_fail(0);
+            return code == 0 ? n : -1;
+        }
+        if (code != -ENOMEM)
+            return -1;
+    }
+}
+
+Test(json, a_parser_without_memory_says_so)
+{
+    cr_assert_gt(fail_each("{\"a\": [1, \"b\", null], \"c\": {\"d\": true}}", false), 10);
+    cr_assert_gt(fail_each("a: [1, b]\nc: {d: e}\n", true), 10);
 }
