@@ -340,18 +340,8 @@ static void begin(struct np_service *service, struct np_service_run *run, enum n
     struct np_err err = {0};
     const bool starts = kind == NP_ERRAND_UNIT_START;
     int code = starts ? np_queue_text(service->queue, entry->id, &config, &environment, &err) : 0;
-    const struct np_worker_start start = {.uid = entry->uid,
-        .gid = entry->gid,
-        .user = entry->user,
-        .dir = entry->dir,
-        .config = config,
-        .environment = environment,
-        .overrides = entry->overrides,
-        .umask = (int)entry->umask,
-        .device = entry->assigned,
-        .memory_bytes = entry->memory_bytes,
-        .cpus = entry->cpus,
-        .attempt = entry->attempt};
+    const struct np_worker_start start = {
+        .entry = entry, .config = config, .environment = environment};
     const struct np_errand_wish wish = {.kind = kind,
         .uid = entry->uid,
         .gid = entry->gid,

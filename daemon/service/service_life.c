@@ -47,17 +47,8 @@ static int start_child(
     int begun = np_queue_text(service->queue, to->id, &config, &environment, &why);
     if (begun == 0)
         begun = np_service_enter_group(service, to, &group_fd, &why);
-    const struct np_worker_start start = {.uid = to->uid,
-        .gid = to->gid,
-        .user = to->user,
-        .dir = to->dir,
-        .config = config,
-        .environment = environment,
-        .overrides = to->overrides,
-        .umask = (int)to->umask,
-        .device = to->assigned,
-        .group_fd = group_fd,
-        .attempt = to->attempt};
+    const struct np_worker_start start = {
+        .entry = to, .config = config, .environment = environment, .group_fd = group_fd};
 
     if (begun == 0)
         begun = np_worker_start(&start, &worker, to->process, sizeof(to->process), &why);

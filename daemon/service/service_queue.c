@@ -9,7 +9,6 @@
 #include "daemon/service/devices.h"
 #include "daemon/service/retention.h"
 #include "daemon/service/service_limits.h"
-#include "daemon/service/sha256.h"
 #include "loader/base/mem.h"
 
 int np_service_config(struct np_service *service, int64_t id, char **ret_text, struct np_err *err)
@@ -213,14 +212,14 @@ int np_service_hold(struct np_service *service, struct np_service_run *run, stru
 int np_service_new_token(
     struct np_service *service, uid_t uid, char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err)
 {
-    char token[NP_TOKEN_CHARS + 1], hash[65];
+    char token[NP_TOKEN_CHARS + 1], hash[NP_TOKEN_CHARS + 1];
     int code;
 
     if (uid == 0 || uid == service->access.service_uid) {
         code = np_token_replace(service->start.dir, service->token, err);
         memcpy(token, service->token, sizeof(token));
     } else if ((code = np_token_make(token, err)) == 0) {
-        np_sha256(token, strlen(token), hash);
+        np_token_hash(token, hash);
         code = np_queue_set_token(service->queue, uid, hash, np_service_now(), err);
     }
     if (code == 0)
@@ -237,10 +236,10 @@ bool np_service_find_token(struct np_service *service, const char *token, uid_t 
 {
     struct np_err unread = {0};
     bool found = false;
-    char hash[65];
+    char hash[NP_TOKEN_CHARS + 1];
 
     if (strlen(token) != NP_TOKEN_CHARS)
         return false;
-    np_sha256(token, NP_TOKEN_CHARS, hash);
+    np_token_hash(token, hash);
     return np_queue_find_token(service->queue, hash, ret_uid, &found, &unread) == 0 && found;
 }

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <openssl/sha.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -114,4 +115,14 @@ int np_token_read(const char *dir, char ret_token[NP_TOKEN_CHARS + 1], struct np
     if (code == 0)
         memcpy(ret_token, token, sizeof(token));
     return code;
+}
+
+void np_token_hash(const char *token, char ret_hex[NP_TOKEN_CHARS + 1])
+{
+    unsigned char digest[SHA256_DIGEST_LENGTH];
+
+    SHA256((const unsigned char *)token, strlen(token),
+        digest); /* takes no memory, and does not fail */
+    for (int i = 0; i < SHA256_DIGEST_LENGTH; i++)
+        snprintf(ret_hex + 2 * i, 3, "%02x", digest[i]);
 }

@@ -13,5 +13,7 @@ int np_token_make(char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err);
 int np_token_read(const char *dir, char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err);
 /* Replaces DIR/token by a new token. When this fails the old one still holds. */
 int np_token_replace(const char *dir, char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err);
+/* The hex digits of its SHA-256, all that is kept of a user's own token. */
+void np_token_hash(const char *token, char ret_hex[NP_TOKEN_CHARS + 1]);
 
 #endif

@@ -24,19 +24,25 @@
 
 /* --- starting --------------------------------------------------------------------------------- */
 
+char *np_worker_job(const struct np_worker_start *start, pid_t parent, struct np_err *err)
+{
+    const struct np_entry *entry = start->entry;
+    const struct np_job job = {.dir = entry->dir,
+        .device = entry->assigned,
+        .config = start->config,
+        .environment = start->environment,
+        .overrides = entry->overrides,
+        .umask = (int)entry->umask,
+        .attempt = entry->attempt,
+        .parent = parent};
+
+    return np_job_text(&job, err);
+}
+
 /* The job as a descriptor to read from, or -errno. */
 static int job_fd(const struct np_worker_start *start)
 {
-    const struct np_job job = {.dir = start->dir,
-        .device = start->device,
-        .config = start->config,
-        .environment = start->environment,
-        .overrides = start->overrides,
-        .umask = start->umask,
-        .attempt = start->attempt,
-        .parent = getpid()};
-    struct np_err none = {0};
-    char *text = np_job_text(&job, &none);
+    char *text = np_worker_job(start, getpid(), NULL);
     const int fd = text ? np_text_fd(text) : -ENOMEM;
 
     np_free(text);
@@ -50,8 +56,8 @@ static int job_fd(const struct np_worker_start *start)
  * may take long to find out. */
 static int be_worker(const struct np_worker_start *start, int input_fd, int start_fd)
 {
-    const char *name = strrchr(start->dir, '/');
-    const char *words[] = {"nnpipe", "worker", name ? name + 1 : start->dir, NULL};
+    const char *name = strrchr(start->entry->dir, '/');
+    const char *words[] = {"nnpipe", "worker", name ? name + 1 : start->entry->dir, NULL};
     const int kept = fcntl(start_fd, F_DUPFD_CLOEXEC, START_FD + 1);
     char byte = 0;
     int code;
@@ -67,7 +73,7 @@ static int be_worker(const struct np_worker_start *start, int input_fd, int star
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if (outside)
         return outside;
-    if ((code = np_become(start->uid, start->gid, start->user)) < 0)
+    if ((code = np_become(start->entry->uid, start->entry->gid, start->entry->user)) < 0)
         return code;
     np_environment_reduce();
     if (chdir("/") < 0)

@@ -11,23 +11,19 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "daemon/service/queue.h"
 #include "loader/base/err.h"
 
 struct np_worker_start {
-    uid_t uid;
-    gid_t gid;
-    const char *user;        /* the submitter's name, which the user must still have; "": any */
-    const char *dir;         /* the run's folder, absolute; made where it is not there */
+    /* dir: made where it is not there; user: must still be the uid's name, "": any */
+    const struct np_entry *entry;
     const char *config;      /* its text, in normal form */
-    const char *device;      /* "cuda:1" */
     const char *environment; /* of the submitter's, "NAME=VALUE\n"... */
-    const char *overrides;   /* as they were submitted, a line each; NULL: none */
-    int umask;               /* the submitter's; -1: the service's */
-    int64_t attempt;         /* comes back in exit.json */
-    int group_fd;            /* cgroup.procs of the group it is to be in; 0: none */
-    int64_t memory_bytes;    /* of a unit: what it may use; 0: any */
-    double cpus;             /* the same */
+    int group_fd;            /* of a child: cgroup.procs of the group it is to be in; 0: none */
 };
+/* The job that the worker reads from its standard input (job.h). parent: the daemon that it is a child of; 0: a unit.
+ * np_free; NULL: -ENOMEM. */
+char *np_worker_job(const struct np_worker_start *start, pid_t parent, struct np_err *err);
 
 struct np_worker {
     pid_t pid;

@@ -14,7 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/service/job.h"
 #include "daemon/service/run_enter.h"
 #include "daemon/service/systemd/dropin.h"
 #include "daemon/service/systemd/systemd.h"
@@ -124,15 +123,15 @@ static bool is_text(const char *path, const char *text)
  * systemd has read means a reload. */
 static int write_dropin(struct unit *unit, struct np_err *err)
 {
-    const struct np_worker_start *start = unit->start;
+    const struct np_entry *entry = unit->start->entry;
     char *folder = dropin_dir(unit), *path = np_format("%s/run.conf", folder), *text = NULL;
     char memory[64] = "", cpus[64] = "";
 
-    if (start->memory_bytes > 0)
-        snprintf(memory, sizeof(memory), "MemoryMax=%lld\n", (long long)start->memory_bytes);
-    if (start->cpus > 0)
-        snprintf(cpus, sizeof(cpus), "CPUQuota=%.0f%%\n", start->cpus * 100);
-    int code = np_dropin_text(start->dir, unit->units->cache, start->config, &text, err);
+    if (entry->memory_bytes > 0)
+        snprintf(memory, sizeof(memory), "MemoryMax=%lld\n", (long long)entry->memory_bytes);
+    if (entry->cpus > 0)
+        snprintf(cpus, sizeof(cpus), "CPUQuota=%.0f%%\n", entry->cpus * 100);
+    int code = np_dropin_text(entry->dir, unit->units->cache, unit->start->config, &text, err);
     char *whole = code == 0 ? np_try_format(err, "%s%s%s", text, memory, cpus) : NULL;
     if (code == 0 && !whole)
         code = -ENOMEM;
@@ -147,15 +146,7 @@ static int write_dropin(struct unit *unit, struct np_err *err)
 
 static int write_job(struct unit *unit, struct np_err *err)
 {
-    const struct np_worker_start *start = unit->start;
-    const struct np_job job = {.dir = start->dir,
-        .device = start->device,
-        .config = start->config,
-        .environment = start->environment,
-        .overrides = start->overrides,
-        .umask = start->umask,
-        .attempt = start->attempt};
-    char *text = np_job_text(&job, err);
+    char *text = np_worker_job(unit->start, 0, err);
     const int code = text ? write_input(unit, "work", text, err) : -ENOMEM;
 
     np_free(text);
@@ -250,7 +241,7 @@ static int await_process(
 
 static int make_folders(struct unit *unit, struct np_err *err)
 {
-    const int code = np_folder_make(unit->start->dir, unit->start->attempt <= 1, err);
+    const int code = np_folder_make(unit->start->entry->dir, unit->start->entry->attempt <= 1, err);
 
     return code == 0 && unit->units->cache ? np_make_dirs(unit->units->cache, err) : code;
 }
