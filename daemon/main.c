@@ -141,10 +141,11 @@ static const struct np_command commands[] = {
     {"profile", np_cmd_profile, "CONFIG", "which stage limits a run, and which key to change",
         "  --device NAME    auto, cpu, gpu, cuda:N or sim\n"
         "  --deep           measure: each stage replaced by replay in turn\n"
-        "  --verify         apply the advice and measure again\n"
+        "  --verify         apply the advice and measure again; where it gains, write a config that\n"
+        "                   builds on this one (base:) with it\n"
         "  --tune           try readers, depth, prefetch, cache and io in up to 15 trials; write "
         "the\n"
-        "                   best into a copy of the config\n"
+        "                   best into a config that builds on this one (base:)\n"
         "  --max-memory N   with --tune: bytes the loader may take; default: half of what is free\n"
         "  --max-cores N    with --tune: the largest number of readers\n"
         "  --compare FILE   an older profile.json of the same config: exit 3 where the run has\n"

@@ -3,13 +3,12 @@
 #include "loader/loader_options.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/path.h"
 #include "loader/source/split.h"
 
 /* --- data: ----------------------------------------------------------------------------------- */
@@ -43,40 +42,12 @@ const struct np_option np_data_option_table[] = {
     NP_OPTIONS_END,
 };
 
-static void make_absolute(char **path, struct np_err *err)
-{
-    char folder[PATH_MAX];
-
-    if (!*path || **path == '\0' || **path == '/' || !getcwd(folder, sizeof(folder)))
-        return;
-    char *whole = np_try_format(err, "%s/%s", folder, *path);
-    if (whole) {
-        np_free(*path);
-        *path = whole;
-    }
-}
-
-static void parse_set(const struct np_node *node, const char *dir,
-    struct np_source_options *options, struct np_report *report)
-{
-    struct np_err err = {0};
-
-    if (np_source_parse(node, dir, options, report) == 0) {
-        make_absolute(&options->path, &err);
-        make_absolute(&options->labels, &err);
-        make_absolute(&options->cache_dir, &err);
-    }
-    if (err.code)
-        np_report_add(report, node->line, node->column, "%s", err.text);
-}
-
 static void parse_classes(const struct np_node *node, const char *text, const char *dir,
     struct np_data_options *options, struct np_report *report)
 {
     struct np_err err = {0};
 
     options->classes = text && *text ? np_resolve_path(text, dir, &err) : NULL;
-    make_absolute(&options->classes, &err);
     if (err.code)
         np_report_add(
             report, node ? node->line : 0, node ? node->column : 0, "classes: %s", err.text);
@@ -98,15 +69,15 @@ int np_data_options_parse(const struct np_node *node, const char *dir,
     }
     np_options_parse(np_data_option_table, node, "data", NULL, &keys, report);
     if (keys.train)
-        parse_set(keys.train, dir, &options->train, report);
+        np_source_parse(keys.train, dir, &options->train, report);
     else if (node->kind == NP_NODE_MAP)
         np_report_add(report, node->key_line, node->key_column, "data: the key 'train' is missing");
     options->has_test = keys.test != NULL;
     if (keys.test)
-        parse_set(keys.test, dir, &options->test, report);
+        np_source_parse(keys.test, dir, &options->test, report);
     options->has_val = keys.val != NULL;
     if (keys.val)
-        parse_set(keys.val, dir, &options->val, report);
+        np_source_parse(keys.val, dir, &options->val, report);
     options->split = keys.split;
     options->split_seed = keys.split_seed;
     options->split_by = keys.split_by;

@@ -37,7 +37,7 @@ static int open_graph(struct np_bench *bench, const struct step_bench *step, str
     struct np_report report;
     int code;
 
-    np_report_init(&report, bench->config->path);
+    np_config_report(bench->config, &report);
     code = np_setup_graph(bench->config, step->precision, &bench->setup, &report);
     if (code < 0) {
         np_complain_report(&report, &bench->overrides);

@@ -68,7 +68,7 @@ static void guess_data(struct np_bench *bench, struct np_err *err)
     int classes = 0;
 
     np_setup_fini(setup);
-    np_report_init(&report, bench->config->path);
+    np_config_report(bench->config, &report);
     np_loader_row_size(&bench->config->loader, &setup->height, &setup->width, &report);
     np_report_fini(&report);
     np_network_guess(&bench->config->network, &setup->height, &setup->width, &classes, guess);

@@ -13,10 +13,12 @@
 #include "daemon/client/runs.h"
 #include "daemon/cmd.h"
 #include "daemon/service/environment.h"
+#include "loader/base/config_file.h"
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
 #include "loader/base/option.h"
 #include "loader/base/text.h"
+#include "loader/base/yaml.h"
 
 #define MAX_CONFIG (1u << 20)
 #define MAX_AFTER  16
@@ -27,6 +29,10 @@ struct submission {
         *on_end, *socket;
     bool wait, json;
     struct np_overrides overrides;
+    /* Of a config that builds on others: */
+    struct np_config_file file;
+    const char *name_given,
+        *merged; /* the config's name, and what is sent in its place; NULL: it is sent as it is */
 };
 
 /* The file's bytes; np_free. */
@@ -48,6 +54,38 @@ static char *read_config(const char *path, struct np_err *err)
         return NULL;
     }
     return text; /* its end is zeroed */
+}
+
+/* A config that builds on others is sent whole, since the service need not see those. *text is exchanged
+ * then. -EINVAL: its mistakes are printed. */
+static int merge_bases(struct submission *s, const char *path, char **text, struct np_err *err)
+{
+    struct np_report report;
+    char *merged = NULL;
+    size_t bytes = 0;
+
+    np_report_init(&report, path);
+    int code = np_config_file_parse(*text, strlen(*text), path, &s->file, &report);
+    if (!s->file.has_base) {
+        np_report_fini(&report);
+        return 0; /* what is wrong with it, the service says */
+    }
+    if (code < 0)
+        np_complain_report(&report, NULL);
+    np_report_fini(&report);
+    if (code < 0)
+        return -EINVAL;
+    FILE *out = open_memstream(&merged, &bytes);
+    if (out) {
+        np_node_print(out, s->file.root);
+        fclose(out);
+    }
+    np_free(*text);
+    *text = out && bytes <= MAX_CONFIG ? np_strdup(merged) : NULL;
+    free(merged);
+    s->name_given = path;
+    s->merged = *text;
+    return *text ? 0 : np_err_set(err, -E2BIG, "%s: with what it builds on, over 1 MiB", path);
 }
 
 /* Sent again with the same key where no answer came: the service takes it once. */
@@ -195,7 +233,7 @@ static bool write_body(
 }
 
 /* "FILE:LINE:COLUMN: TEXT", a line each. */
-static void print_problems(const struct np_answer *answer)
+static void print_problems(const struct submission *s, const struct np_answer *answer)
 {
     struct np_node *node = NULL;
 
@@ -206,16 +244,22 @@ static void print_problems(const struct np_answer *answer)
         error && error->kind == NP_NODE_MAP ? np_node_get(error, "problems") : NULL;
     for (int i = 0; list && list->kind == NP_NODE_LIST && i < list->nr_items; i++) {
         const struct np_node *problem = list->items[i];
+        const int line = (int)np_node_number(problem, "line", 0);
+        const int column = (int)np_node_number(problem, "column", 0);
+        char place[PATH_MAX + 64];
 
-        fprintf(stderr, "%s: %s\n", np_node_text(problem, "place"), np_node_text(problem, "text"));
+        if (!s->merged || !np_config_file_place(&s->file, s->name_given, s->merged, line, column,
+                              place, sizeof(place)))
+            snprintf(place, sizeof(place), "%s", np_node_text(problem, "place"));
+        fprintf(stderr, "%s: %s\n", place, np_node_text(problem, "text"));
     }
     if (!list)
         fprintf(stderr, "nnpipe submit: %s\n", np_node_text(error, "text"));
     np_node_free(node);
 }
 
-static int send_it(struct np_client *client, const struct np_json *body, struct np_node **ret_run,
-    struct np_err *err)
+static int send_it(const struct submission *s, struct np_client *client, const struct np_json *body,
+    struct np_node **ret_run, struct np_err *err)
 {
     struct np_answer answer = {0};
     int code = 0;
@@ -228,7 +272,7 @@ static int send_it(struct np_client *client, const struct np_json *body, struct 
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     }
     if (code == -EREMOTEIO && answer.status == 422) {
-        print_problems(&answer);
+        print_problems(s, &answer);
         return -EINVAL;
     }
     return code < 0 ? code : np_json_parse(answer.body, answer.bytes, ret_run, err);
@@ -258,7 +302,7 @@ static int submit(const struct submission *s, const struct np_json *body, struct
     int code = np_client_open(s->socket, &client, err), exit_code = NP_EXIT_DONE;
 
     if (code == 0)
-        code = send_it(client, body, &run, err);
+        code = send_it(s, client, body, &run, err);
     if (code == 0) {
         tell(s, run, false);
         np_run_id(np_node_text(run, "id"), &id);
@@ -315,12 +359,17 @@ int np_cmd_submit(int argc, char **argv)
             np_err_set(&err, -errno, "%s: %s", argv[1], strerror(errno));
         np_complain(&err);
         code = NP_EXIT_FAILED;
+    } else if ((code = merge_bases(&s, argv[1], &text, &err)) < 0) {
+        if (err.code)
+            np_complain(&err);
+        code = NP_EXIT_USAGE;
     } else if (!write_body(&s, text, as ? as : path, &body)) {
         code = NP_EXIT_USAGE;
     } else {
         code = submit(&s, &body, &err);
     }
     np_json_fini(&body);
+    np_config_file_fini(&s.file);
     np_free(as);
     np_free(text);
     return code;

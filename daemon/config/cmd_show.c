@@ -136,7 +136,7 @@ static int show(const struct np_config *config, const struct np_overrides *overr
     struct np_err err = {0};
     char guess[NP_GUESS_TEXT];
 
-    np_report_init(&report, config->path);
+    np_config_report(config, &report);
     np_loader_row_size(&config->loader, &setup.height, &setup.width, &report);
     if (np_setup_data(config, &progress, &setup, &err) < 0)
         fprintf(stderr, "the data are not checked: %s\n", err.text);

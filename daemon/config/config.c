@@ -4,19 +4,16 @@
  * back: config_print.c. */
 #include "daemon/config/config.h"
 
-#include <assert.h>
 #include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "daemon/config/config_tables.h"
+#include "loader/base/path.h"
 #include "loader/base/yaml.h"
 
-#define MAX_FILE       (NP_YAML_MAX_BYTES + 1) /* one byte more than np_yaml_parse() takes */
 #define DEFAULT_EPOCHS 10
 
 /* --- tables ---------------------------------------------------------------------------------- */
@@ -24,6 +21,8 @@
 #define AT(field) offsetof(struct np_config, field)
 
 const struct np_option np_config_table[] = {
+    {"base", NP_OPT_NODE, AT(base_node), NULL, 0, 0, NULL,
+        "Another config, which this one changes: see below."},
     {"name", NP_OPT_STRING, AT(name), "", 0, 0, NULL,
         "Name of the run, for its folder; default: the file's name."},
     {"seed", NP_OPT_INT, AT(seed), "1", 0, 9e15, NULL,
@@ -275,6 +274,11 @@ static void parse_sections(struct np_config *config, struct np_report *report)
     expand_runs(config, report);
     if (config->root->kind != NP_NODE_MAP)
         return; /* one message is enough */
+    if (config->base_node) { /* what it lacks may be there */
+        np_report_add(report, config->base_node->line, config->base_node->column,
+            "base: only a config's file can name the one that it builds on");
+        return;
+    }
     np_device_parse(config->device_node, &config->device, &config->device_options, report);
     np_data_options_parse(config->data_node, config->dir, &config->data, report);
     np_loader_options_parse(config->loader_node, &config->loader, report);
@@ -290,61 +294,16 @@ static void parse_sections(struct np_config *config, struct np_report *report)
 
 /* --- the file -------------------------------------------------------------------------------- */
 
-static int read_text(const char *path, char **ret_text, size_t *ret_bytes, struct np_report *report)
-{
-    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
-    char *text = file ? malloc(MAX_FILE) : NULL;
-    int code = 0;
-
-    if (!text) {
-        code = file ? -ENOMEM : -errno;
-    } else {
-        *ret_bytes = fread(text, 1, MAX_FILE, file);
-        if (ferror(file))
-            code = errno ? -errno : -EIO;
-    }
-    if (code < 0) {
-        np_report_add(report, 0, 0, "cannot be read: %s", strerror(-code));
-        free(text);
-    } else {
-        *ret_text = text;
-    }
-    if (file && file != stdin)
-        fclose(file);
-    return code;
-}
-
-/* The folder that relative paths start at, absolute. */
-static char *folder_of(const char *path)
-{
-    char whole[PATH_MAX], *slash;
-
-    if (strcmp(path, "-") == 0 || !realpath(path, whole))
-        return getcwd(whole, sizeof(whole)) ? np_strdup(whole) : np_strdup(".");
-    slash = strrchr(whole, '/');
-    *(slash == whole ? slash + 1 : slash) = '\0';
-    return np_strdup(whole);
-}
-
 static bool has_length(const struct np_config *config, const char *key)
 {
     return np_node_get(np_node_get(config->root, "train"), key) != NULL;
 }
 
-int np_config_load_text(const char *text, size_t bytes, const char *path,
-    const char *const *overrides, int nr_overrides, struct np_config **ret_config,
-    struct np_report *report)
+/* Everything behind the reading of the file. Takes config over. */
+static int finish(struct np_config *config, const char *const *overrides, int nr_overrides,
+    struct np_config **ret_config, struct np_report *report)
 {
-    struct np_config *config = np_alloc(sizeof(*config));
-
-    *ret_config = NULL;
-    if (!config)
-        return -ENOMEM;
-    if (!report->file)
-        report->file = path;
-    config->path = np_strdup(path);
-    config->dir = folder_of(path);
-    np_yaml_parse(text, bytes, &config->root, report);
+    config->root = config->file.root;
     if (config->root) {
         const bool epochs = has_length(config, "epochs"), steps = has_length(config, "steps");
 
@@ -357,6 +316,7 @@ int np_config_load_text(const char *text, size_t bytes, const char *path,
     }
     if (report->nr_errs) {
         np_report_sort(report);
+        report->files = NULL; /* the config's */
         np_config_free(config);
         return -EINVAL;
     }
@@ -364,20 +324,43 @@ int np_config_load_text(const char *text, size_t bytes, const char *path,
     return 0;
 }
 
+static struct np_config *begin(const char *path, struct np_report *report)
+{
+    struct np_config *config = np_alloc(sizeof(*config));
+
+    if (!report->file)
+        report->file = path;
+    config->path = np_strdup(path);
+    config->dir = np_config_folder(path);
+    return config;
+}
+
+int np_config_load_text(const char *text, size_t bytes, const char *path,
+    const char *const *overrides, int nr_overrides, struct np_config **ret_config,
+    struct np_report *report)
+{
+    struct np_config *config = begin(path, report);
+
+    *ret_config = NULL;
+    np_yaml_parse(text, bytes, &config->file.root, report);
+    return finish(config, overrides, nr_overrides, ret_config, report);
+}
+
 int np_config_load(const char *path, const char *const *overrides, int nr_overrides,
     struct np_config **ret_config, struct np_report *report)
 {
-    char *text = NULL;
-    size_t bytes = 0;
+    struct np_config *config = begin(path, report);
 
     *ret_config = NULL;
-    if (!report->file)
-        report->file = path;
-    int code = read_text(path, &text, &bytes, report);
-    if (code == 0)
-        code = np_config_load_text(text, bytes, path, overrides, nr_overrides, ret_config, report);
-    free(text);
-    return code;
+    const int code = np_config_file_read(path, &config->file, report);
+    const int finished = finish(config, overrides, nr_overrides, ret_config, report);
+    return finished < 0 && code < 0 ? code : finished;
+}
+
+void np_config_report(const struct np_config *config, struct np_report *report)
+{
+    np_report_init(report, config->path);
+    report->files = (const char *const *)config->file.bases;
 }
 
 void np_config_free(struct np_config *config)
@@ -393,6 +376,6 @@ void np_config_free(struct np_config *config)
     np_free(config->device);
     np_free(config->path);
     np_free(config->dir);
-    np_node_free(config->root);
+    np_config_file_fini(&config->file);
     np_free(config);
 }

@@ -3,6 +3,7 @@
 #define NP_CONFIG_H
 
 #include "daemon/config/network.h"
+#include "loader/base/config_file.h"
 #include "loader/loader_options.h"
 #include "trainer/device.h"
 #include "trainer/optim.h"
@@ -34,8 +35,10 @@ struct np_checkpoint_options {
 };
 
 struct np_config {
-    char *path, *dir;     /* of the file; "-": standard input */
-    struct np_node *root; /* the file with -o applied; owns what others borrow */
+    char *path, *dir; /* of the file; "-": standard input */
+    struct np_config_file file;
+    struct np_node *root; /* the file's, with -o applied; owns what others borrow */
+    const struct np_node *base_node;
     char *name, *runs;
     int64_t seed;
     char *device; /* auto, cpu, cuda:0, sim */
@@ -60,11 +63,13 @@ struct np_config {
  * for a file that cannot be read (one entry in report). */
 int np_config_load(const char *path, const char *const *overrides, int nr_overrides,
     struct np_config **ret_config, struct np_report *report);
-/* The same of a text that stood in the file `path`. */
+/* The same of a text that stood in the file `path`, and builds on no other. */
 int np_config_load_text(const char *text, size_t bytes, const char *path,
     const char *const *overrides, int nr_overrides, struct np_config **ret_config,
     struct np_report *report);
 void np_config_free(struct np_config *config);
+/* A report for mistakes in the config's nodes, while the config is there. */
+void np_config_report(const struct np_config *config, struct np_report *report);
 /* `--device NAME`: takes the place of `device:`; -EINVAL with the mistake in report, under the flag's
  * name. */
 int np_config_set_device(struct np_config *config, const char *name, struct np_report *report);

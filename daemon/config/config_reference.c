@@ -15,6 +15,29 @@ static void print_choices(FILE *out, const struct np_choice *choices)
     }
 }
 
+static const char base_text[] =
+    "\n## base\n\n`base: cnn.yaml` names another config, which this file changes: keys given here "
+    "win. "
+    "A relative name starts at the folder of the file that it stands in (from standard input: at "
+    "the "
+    "working directory); `${NAME}` and `~` work. A base may have a base, 16 files deep.\n\n"
+    "- Mappings are merged key by key; a key with nothing behind it changes nothing.\n"
+    "- Lists are replaced whole, and so is a choice with its options: `optimizer`, `schedule`, "
+    "`loss`, `device`, `loader.shuffle`, `loader.cache`, and a set of `data` with another "
+    "`source`. "
+    "With a `model` of its own a file does not get the blocks that only the base's model used.\n"
+    "- `train.epochs` takes the place of the base's `steps`, `data.split` that of its `val`, and "
+    "the "
+    "other way round.\n"
+    "- Relative paths of sets belong to the file that they stand in.\n"
+    "- `-o` comes last.\n\n"
+    "Mistakes name the file that they are in. `nnpipe show` prints the whole; `nnpipe submit` "
+    "sends "
+    "the whole, and runs and checkpoints keep it, so they do not need the base again. `nnpipe "
+    "profile --tune` writes such a file.\n\n"
+    "```yaml\nbase: cnn.yaml\nloader: {batch: 256}\noptimizer: {sgd: {lr: 0.4, momentum: 0.9}}\n"
+    "train: {steps: 5000}\n```\n";
+
 static void print_sources(FILE *out)
 {
     fputs(
@@ -85,6 +108,7 @@ void np_config_reference(FILE *out)
 {
     fputs(head, out);
     np_reference_table(out, np_config_table);
+    fputs(base_text, out);
     print_sources(out);
     fputs("\n## loader\n", out);
     np_reference_table(out, np_loader_option_table);

@@ -42,6 +42,7 @@ struct profiling {
     struct np_rig *rig;
     struct np_ui ui;
     char *dir;
+    char *advised;          /* --verify: the config with the advice; NULL: there is none */
     struct np_trace *trace; /* open from the start, so that a wrong path is an error at once */
     struct np_profile profile, then; /* then: of --compare */
     struct np_comparison comparison;
@@ -154,9 +155,25 @@ static int print_events(struct profiling *p, struct np_err *err)
         print_comparison(p);
     if (p->ask.tune)
         np_ui_event(&p->ui, np_tuning_event(&p->tuning, &p->ui.object));
+    if (p->advised) {
+        np_json_begin(&p->ui.object, "advised");
+        np_json_text(&p->ui.object, "file", p->advised);
+        np_ui_event(&p->ui, np_json_end(&p->ui.object));
+    }
     fputs(done, stdout);
     free(done);
     return 0;
+}
+
+/* Without a file the settings are told all the same. */
+static void write_changes(struct profiling *p)
+{
+    struct np_err tuned = {0}, advised = {0};
+
+    if (p->ask.tune && np_tuning_write(&p->tuning, p->ask.config_path, p->dir, &tuned) < 0)
+        np_ui_warn(&p->ui, tuned.text);
+    if (np_advice_write(&p->profile, p->ask.config_path, p->dir, &p->advised, &advised) < 0)
+        np_ui_warn(&p->ui, advised.text);
 }
 
 static void print_text(struct profiling *p)
@@ -164,6 +181,8 @@ static void print_text(struct profiling *p)
     const int columns = np_terminal_columns(STDOUT_FILENO);
 
     np_profile_screen(&p->profile, columns >= 60 ? columns : 80, p->ui.colour, stdout);
+    if (p->advised)
+        printf(" the advice in a config that builds on this one: %s\n", p->advised);
     if (p->ask.tune)
         np_tuning_print(&p->tuning, stdout);
     if (p->ask.compare)
@@ -172,7 +191,6 @@ static void print_text(struct profiling *p)
 
 static int report(struct profiling *p, struct np_err *err)
 {
-    struct np_err tuned = {0};
 
     if (p->ask.compare)
         p->profile.before = &p->then;
@@ -180,9 +198,7 @@ static int report(struct profiling *p, struct np_err *err)
 
     if (code < 0)
         return code;
-    /* without a copy the settings are printed all the same */
-    if (p->ask.tune && np_tuning_write(&p->tuning, p->ask.config_path, p->dir, &tuned) < 0)
-        np_ui_warn(&p->ui, tuned.text);
+    write_changes(p);
     if (p->ask.json)
         return print_events(p, err);
     print_text(p);
@@ -326,6 +342,7 @@ static void close_all(struct profiling *p)
     np_profile_fini(&p->then);
     np_tuning_fini(&p->tuning);
     np_free(p->dir);
+    np_free(p->advised);
     np_config_free(p->config);
     np_ui_fini(&p->ui);
 }

@@ -2,16 +2,19 @@
 #include "daemon/profile/tuning.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/cmd.h"
-#include "daemon/profile/apply.h"
+#include "daemon/analysis/model.h"
 #include "daemon/analysis/words.h"
+#include "loader/base/io.h"
 #include "loader/base/mem.h"
 #include "loader/base/option.h"
+#include "loader/base/yaml.h"
 
 /* --- caps ------------------------------------------------------------------------------------- */
 
@@ -118,6 +121,7 @@ int np_tuning_run(struct np_rig *rig, const struct np_profile *profile,
     struct np_tune_options options = *caps;
 
     ret_tuning->from = ret_tuning->advised = profile->knobs;
+    ret_tuning->model = &profile->model;
     if (with_advice(&profile->verdict, &ret_tuning->advised))
         options.advised = &ret_tuning->advised;
     options.noise = profile->noise;
@@ -126,38 +130,12 @@ int np_tuning_run(struct np_rig *rig, const struct np_profile *profile,
     return np_tune(&profile->model, &options, &ret_tuning->tuned, err);
 }
 
-/* --- the copy --------------------------------------------------------------------------------- */
+/* --- a config that builds on the one measured --------------------------------------------------- */
 
 static int settings_of(const struct np_tuning *tuning, char settings[NP_TUNE_KEYS][48])
 {
     return np_tune_settings(&tuning->from, &tuning->tuned.best, settings);
 }
-
-int np_tuning_write(
-    struct np_tuning *tuning, const char *config_path, const char *dir, struct np_err *err)
-{
-    const char *slash = strrchr(config_path, '/'), *base = slash ? slash + 1 : config_path;
-    const char *end = strrchr(base, '.');
-    char settings[NP_TUNE_KEYS][48];
-    const char *texts[NP_TUNE_KEYS];
-    const int n = settings_of(tuning, settings);
-
-    if (n == 0)
-        return 0;
-    for (int i = 0; i < n; i++)
-        texts[i] = settings[i];
-    char *path = np_format(
-        "%s/%.*s.tuned.yaml", dir, (int)(end ? (size_t)(end - base) : strlen(base)), base);
-    int code = path ? np_apply_file(config_path, path, texts, n, err)
-                    : np_err_set(err, -ENOMEM, "out of memory");
-    if (code == 0)
-        tuning->file = path;
-    else
-        np_free(path);
-    return code;
-}
-
-/* --- telling ---------------------------------------------------------------------------------- */
 
 static bool equal(const struct np_knobs *a, const struct np_knobs *b)
 {
@@ -165,6 +143,137 @@ static bool equal(const struct np_knobs *a, const struct np_knobs *b)
 
     return np_tune_settings(a, b, settings) == 0;
 }
+
+static bool sets(const char *setting, const char *key)
+{
+    return strncmp(setting, key, strlen(key)) == 0;
+}
+
+/* What one setting adds to the others: by a trial without it, else by the model. */
+static void print_worth(const struct np_tuning *tuning, const char *setting, FILE *out)
+{
+    const struct np_tuned *tuned = &tuning->tuned;
+    const struct np_knobs *from = &tuning->from;
+    struct np_knobs without = tuned->best;
+    double rate = 0, best = 0;
+
+    if (sets(setting, "loader.readers="))
+        without.readers = from->readers;
+    else if (sets(setting, "loader.depth="))
+        without.depth = from->depth;
+    else if (sets(setting, "loader.prefetch="))
+        without.prefetch = from->prefetch;
+    else if (sets(setting, "loader.cache="))
+        memcpy(without.cache, from->cache, sizeof(without.cache));
+    else
+        memcpy(without.io, from->io, sizeof(without.io));
+    for (int i = 0; i < tuned->nr_trials; i++) {
+        if (equal(&tuned->trials[i].knobs, &without))
+            rate = tuned->trials[i].rate;
+        if (equal(&tuned->trials[i].knobs, &tuned->best))
+            best = tuned->trials[i].rate;
+    }
+    const bool measured = rate > 0 && best > 0;
+    if (!measured) {
+        rate = np_model_rate_with(tuning->model, &without);
+        best = np_model_rate_with(tuning->model, &tuned->best);
+    }
+    fprintf(out, "%+.1f%% %s", 100 * (best / rate - 1), measured ? "measured" : "predicted");
+}
+
+/* dir/NAME.kind.yaml, where config_path is NAME.yaml: head, a comment, and the changes, YAML. */
+static int write_changes(const char *config_path, const char *dir, const char *kind,
+    const char *head, const char *changes, char **ret_path, struct np_err *err)
+{
+    const char *slash = strrchr(config_path, '/'), *base = slash ? slash + 1 : config_path;
+    const char *dot = strrchr(base, '.');
+    char whole[PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+
+    if (!realpath(config_path, whole))
+        return np_err_set(err, -errno, "%s: %s", config_path, strerror(errno));
+    FILE *out = open_memstream(&text, &bytes);
+    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0), *name = np_node_scalar(whole, 0, 0);
+
+    if (!out)
+        abort();
+    name->quoted = true;
+    np_node_add(map, "base", name);
+    fprintf(out, "# %s\n", head);
+    np_node_print(out, map);
+    fputs(changes, out);
+    fclose(out);
+    np_node_free(map);
+    char *path = np_format(
+        "%s/%.*s.%s.yaml", dir, (int)(dot ? (size_t)(dot - base) : strlen(base)), base, kind);
+    int code = np_io_replace(NULL, path, text, bytes, err);
+
+    free(text);
+    if (code == 0)
+        *ret_path = path;
+    else
+        np_free(path);
+    return code;
+}
+
+int np_tuning_write(
+    struct np_tuning *tuning, const char *config_path, const char *dir, struct np_err *err)
+{
+    const struct np_tuned *tuned = &tuning->tuned;
+    char settings[NP_TUNE_KEYS][48], before[NP_TUNE_KEYS][48];
+    const int n = settings_of(tuning, settings);
+    char *changes = NULL;
+    size_t bytes = 0;
+
+    if (n == 0)
+        return 0;
+    np_tune_settings(&tuned->best, &tuning->from, before); /* the same keys */
+    FILE *out = open_memstream(&changes, &bytes);
+    if (!out)
+        abort();
+    fputs("loader:\n", out);
+    for (int i = 0; i < n; i++) {
+        const char *value = strchr(settings[i], '=');
+        const char *key = settings[i] + strlen("loader.");
+
+        fprintf(out, "  %.*s: %s # not %s: ", (int)(value - key), key, value + 1,
+            strchr(before[i], '=') + 1);
+        print_worth(tuning, settings[i], out);
+        fputc('\n', out);
+    }
+    fclose(out);
+    char *head =
+        np_format("nnpipe profile --tune: %s img/s, %+.1f%% in turn with the config as it is",
+            np_words_rate(tuned->best_rate).text, 100 * (tuned->best_rate / tuned->base_rate - 1));
+    int code = write_changes(config_path, dir, "tuned", head, changes, &tuning->file, err);
+
+    np_free(head);
+    free(changes);
+    return code;
+}
+
+int np_advice_write(const struct np_profile *profile, const char *config_path, const char *dir,
+    char **ret_path, struct np_err *err)
+{
+    const struct np_advice *advice = &profile->verdict.advice;
+    const char *dot = strchr(advice->key, '.');
+    const double gain = profile->verified_rate / profile->model.rate - 1;
+
+    if (!profile->verified || !dot || !(gain > profile->noise))
+        return 0;
+    char *changes = np_format("%.*s:\n  %s: %s # not %s: %+.1f%% measured\n",
+        (int)(dot - advice->key), advice->key, dot + 1, advice->to, advice->from, 100 * gain);
+    char *head =
+        np_format("nnpipe profile --verify: %s img/s, %+.1f%% in turn with the config as it is",
+            np_words_rate(profile->verified_rate).text, 100 * gain);
+    int code = write_changes(config_path, dir, "advised", head, changes, ret_path, err);
+
+    np_free(head);
+    np_free(changes);
+    return code;
+}
+
+/* --- telling ---------------------------------------------------------------------------------- */
 
 static void print_trial(const struct np_tuning *tuning, int i, FILE *out)
 {
@@ -246,7 +355,7 @@ void np_tuning_print(const struct np_tuning *tuning, FILE *out)
     for (int i = 0; i < n; i++)
         fprintf(out, "   -o %s\n", settings[i]);
     if (tuning->file)
-        fprintf(out, "   in a copy of the config: %s\n", tuning->file);
+        fprintf(out, "   in a config that builds on it: %s\n", tuning->file);
 }
 
 static void add_knobs(struct np_json *json, const struct np_knobs *knobs)

@@ -1,5 +1,5 @@
-/* `nnpipe profile --tune` around np_tune(): trials of the real run, the table, the copy of the config. Main
- * thread. */
+/* `nnpipe profile --tune` around np_tune(): trials of the real run, the table, and the config with what came
+ * of them. Main thread. */
 #ifndef NP_TUNING_H
 #define NP_TUNING_H
 
@@ -13,7 +13,8 @@ struct np_tuning {
     struct np_knobs
         advised; /* with the verdict's setting; from, where it has none of these knobs */
     bool fills[NP_TUNE_TRIALS]; /* of a trial: at its end the cache was still in its first epoch */
-    char *file;                 /* the copy; NULL: there is none */
+    char *file;                 /* that builds on the config; NULL: there is none */
+    const struct np_model *model; /* borrowed: the profile's */
 };
 
 /* The caps' texts ("8G", "4"; NULL: none) into options; -EINVAL says which is none. */
@@ -23,9 +24,14 @@ int np_tuning_caps(const char *max_memory, const char *max_cores,
 int np_tuning_run(struct np_rig *rig, const struct np_profile *profile,
     const struct np_tune_options *caps, double seconds, struct np_tuning *ret_tuning,
     struct np_err *err);
-/* NAME.tuned.yaml into dir, where anything is to change. */
+/* NAME.tuned.yaml into dir, where anything is to change: `base:` the config, and the settings, each with its gain in a
+ * comment. */
 int np_tuning_write(
     struct np_tuning *tuning, const char *config_path, const char *dir, struct np_err *err);
+/* --verify: NAME.advised.yaml, where the advice was measured to gain more than noise. *ret_path: the file, np_free;
+ * untouched where there is none. */
+int np_advice_write(const struct np_profile *profile, const char *config_path, const char *dir,
+    char **ret_path, struct np_err *err);
 /* The trials, a line each, and what came of them. */
 void np_tuning_print(const struct np_tuning *tuning, FILE *out);
 /* The event `tuned`; the line is json's. */

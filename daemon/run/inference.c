@@ -193,7 +193,7 @@ static int open_graph(struct np_inference *inference, const struct np_overrides 
         progress->note(progress->context, text);
     }
     inference->precision = precision;
-    np_report_init(&report, inference->config->path);
+    np_config_report(inference->config, &report);
     if (np_setup_graph(inference->config, precision, &inference->setup, &report) < 0) {
         np_complain_report(&report, overrides);
         code = np_err_set(err, -ENOEXEC, "the model cannot be built");

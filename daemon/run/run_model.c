@@ -10,7 +10,7 @@ static int open_graph(struct np_run *run, struct np_err *err)
     struct np_report report;
     int code;
 
-    np_report_init(&report, run->config->path);
+    np_config_report(run->config, &report);
     code = np_setup_graph(run->config, run->precision, &run->setup, &report);
     if (code < 0) {
         np_complain_report(&report, run->options->overrides);

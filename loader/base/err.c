@@ -151,36 +151,54 @@ void np_report_init(struct np_report *report, const char *file)
     report->file = file;
 }
 
-void np_report_add(struct np_report *report, int line, int column, const char *format, ...)
+/* Room for one more; NULL: it is counted as dropped. */
+static struct np_err *next_err(struct np_report *report)
 {
-    struct np_err *errs, *err;
-    va_list args;
+    struct np_err *errs = report->nr_errs < MAX_REPORTED
+                              ? realloc(report->errs, (size_t)(report->nr_errs + 1) * sizeof(*errs))
+                              : NULL;
 
-    if (report->nr_errs == MAX_REPORTED) {
-        report->nr_dropped++;
-        return;
-    }
-    errs = realloc(report->errs, (size_t)(report->nr_errs + 1) * sizeof(*errs));
     if (!errs) {
         report->nr_dropped++;
-        return;
+        return NULL;
     }
     report->errs = errs;
-    err = &errs[report->nr_errs++];
+    return &errs[report->nr_errs++];
+}
+
+void np_report_add(struct np_report *report, int line, int column, const char *format, ...)
+{
+    struct np_err *err = next_err(report);
+    const int nr = report->files && line > 0 ? line / NP_LINE_FILE : 0;
+    const char *file = nr ? report->files[nr - 1] : report->file;
+    va_list args;
+
+    if (!err)
+        return;
     memset(err, 0, sizeof(*err));
     err->code = -EINVAL;
-    err->line = line;
+    err->line = line - nr * NP_LINE_FILE;
     err->column = column;
-    snprintf(err->file, sizeof(err->file), "%s", report->file ? report->file : "");
+    snprintf(err->file, sizeof(err->file), "%s", file ? file : "");
     va_start(args, format);
     print(err->text, sizeof(err->text), format, args);
     va_end(args);
 }
 
-static int compare_places(const void *left, const void *right)
+void np_report_take(struct np_report *report, const struct np_err *err)
 {
-    const struct np_err *a = left, *b = right;
+    struct np_err *copy = next_err(report);
 
+    if (copy)
+        *copy = *err;
+}
+
+static int compare_places(const char *own, const struct np_err *a, const struct np_err *b)
+{
+    if (strcmp(a->file, b->file) != 0)
+        return own && strcmp(a->file, own) == 0   ? -1
+               : own && strcmp(b->file, own) == 0 ? 1
+                                                  : strcmp(a->file, b->file);
     return a->line != b->line ? a->line - b->line : a->column - b->column;
 }
 
@@ -191,7 +209,7 @@ void np_report_sort(struct np_report *report)
         struct np_err err = report->errs[i];
         int j = i;
 
-        for (; j > 0 && compare_places(&report->errs[j - 1], &err) > 0; j--)
+        for (; j > 0 && compare_places(report->file, &report->errs[j - 1], &err) > 0; j--)
             report->errs[j] = report->errs[j - 1];
         report->errs[j] = err;
     }

@@ -34,9 +34,14 @@ size_t np_text_clean_log(char *bytes, size_t nr, bool is_end);
 /* The first of those in a text, and its bytes; NULL: there is none. */
 const char *np_text_control(const char *text, size_t *ret_bytes);
 
+/* A place in the n-th of the files that a config builds on has a line that is n times this more. */
+#define NP_LINE_FILE (1 << 21)
+
 /* All mistakes of one input, in the order found. Keeps the first 100 and counts the rest. */
 struct np_report {
     const char *file; /* borrowed; goes into each error */
+    const char *const
+        *files; /* borrowed: of lines beyond NP_LINE_FILE; NULL: these stay as they are */
     struct np_err *errs;
     int nr_errs, nr_dropped;
 };
@@ -44,7 +49,9 @@ struct np_report {
 void np_report_init(struct np_report *report, const char *file);
 void np_report_add(struct np_report *report, int line, int column, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-void np_report_sort(struct np_report *report); /* by line, column */
+/* A mistake of another report, with its place. */
+void np_report_take(struct np_report *report, const struct np_err *err);
+void np_report_sort(struct np_report *report); /* by file, the report's own first, line, column */
 void np_report_fini(struct np_report *report);
 
 #endif

@@ -1,5 +1,5 @@
 /* A tree of scalars, lists and mappings with the place each came from: what a
- * config is between its parser (daemon/config/config.c) and the option tables. Knows
+ * config is between its parser (loader/base/yaml.h) and the option tables. Knows
  * nothing of YAML. Immutable once built; one owner, freed whole. */
 #ifndef NP_NODE_H
 #define NP_NODE_H
@@ -13,8 +13,7 @@ enum np_node_kind { NP_NODE_SCALAR, NP_NODE_LIST, NP_NODE_MAP };
 
 struct np_node {
     enum np_node_kind kind;
-    int line, column;         /* of the value, 1-based; 0: from a default or `-o` */
-    int end_line, end_column; /* just behind the value, as its parser saw it; 0: as line */
+    int line, column;         /* of the value, 1-based, see NP_LINE_FILE; 0: a default; < 0: `-o` */
     int key_line, key_column; /* of its key, when it stands in a mapping */
     char *key;                /* owned; NULL outside a mapping */
     char *text;               /* owned; scalars only */

@@ -205,16 +205,6 @@ static int check_key(struct reader *reader, const struct np_node *map, const yam
     return refuse_extras(reader, event, event->data.scalar.anchor, event->data.scalar.tag);
 }
 
-/* Where a mapping or list ends: at its bracket, or where its last item does. */
-static void set_end(struct np_node *node, const yaml_event_t *end)
-{
-    const struct np_node *last = node->nr_items ? node->items[node->nr_items - 1] : NULL;
-    const bool bracket = end->start_mark.index != end->end_mark.index;
-
-    node->end_line = bracket || !last ? (int)end->end_mark.line + 1 : last->end_line;
-    node->end_column = bracket || !last ? (int)end->end_mark.column + 1 : last->end_column;
-}
-
 static int read_items(struct reader *reader, struct np_node *node, yaml_event_type_t end)
 {
     int code = 0;
@@ -226,7 +216,6 @@ static int read_items(struct reader *reader, struct np_node *node, yaml_event_ty
         if ((code = next_event(reader, &event)) < 0)
             return code;
         if (event.type == end) {
-            set_end(node, &event);
             yaml_event_delete(&event);
             return 0;
         }
@@ -267,8 +256,6 @@ static int read_scalar(struct reader *reader, const yaml_event_t *event, struct 
     if (!node->text)
         return -ENOMEM;
     node->quoted = event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
-    node->end_line = (int)event->end_mark.line + 1;
-    node->end_column = (int)event->end_mark.column + 1;
     return refuse_extras(reader, event, event->data.scalar.anchor, event->data.scalar.tag);
 }
 

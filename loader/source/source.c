@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "loader/base/path.h"
 #include "loader/base/mem.h"
 #include "loader/source/source_scan.h"
 

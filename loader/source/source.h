@@ -79,12 +79,6 @@ int np_source_save_beside(const struct np_source_options *options, const struct 
  * that the index does not see. */
 void np_source_forget(const struct np_source_options *options);
 
-/* Expands ${NAME} and ${NAME:-default}, and a first ~ to $HOME; -EINVAL names a variable that is not set.
- * Caller frees. */
-char *np_expand(const char *text, struct np_err *err);
-/* A path as a config has it: expanded; a relative one starts at config_dir (NULL: the working
- * directory) unless only the working directory has it. Caller frees. */
-char *np_resolve_path(const char *text, const char *config_dir, struct np_err *err);
 /* The files that a path or glob names: absolute, in byte order, at least one. -ENOENT says what
  * was looked for. Brackets and stars in the name of a file that exists are no glob. */
 struct np_paths {

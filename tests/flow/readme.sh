@@ -11,13 +11,13 @@ ln -s "$NNPIPE" "$TMP/bin/nnpipe"
 PATH=$TMP/bin:$PATH
 
 python3 - "$ROOT/README.md" "$TMP" <<'P'
-"""Into commands: each line of README's blocks that is a command, as it stands. Into data.yaml: the block of `data:`."""
+"""Into commands: each line of README's blocks that is a command, as it stands. Into data.yaml: the block of `base:`."""
 import re, sys
 blocks = re.findall(r"^```\w*\n(.*?)^```$", open(sys.argv[1]).read(), re.M | re.S)
 with open(sys.argv[2] + "/commands", "w") as out:
     for block in blocks:
         session = block.startswith("$ ")
-        if block.startswith("data:"):
+        if block.startswith("base:"):
             open(sys.argv[2] + "/data.yaml", "w").write(block)
         elif session or re.match(r"(nnpipe|sh) ", block):
             for line in block.splitlines():
@@ -32,10 +32,7 @@ for set in train test; do
     mkdir -p "$TMP/cats/$set"
     for shard in data/shapes/$set-*.tar.zst; do zstd -dc "$shard" | tar x -C "$TMP/cats/$set"; done
 done
-{
-    sed "s|/data/cats|$TMP/cats|" "$TMP/data.yaml"
-    sed '/^data:/,/^[a-z]*:/{/^data:/d;/^ /d}' configs/cnn.yaml
-} >my.yaml
+sed "s|/data/cats|$TMP/cats|" "$TMP/data.yaml" >my.yaml
 cp "$(find "$TMP/cats/test" -name '*.jpg' | head -n 1)" cat.jpg
 
 as_printed() { # as_printed COMMAND: as README has it; NAME-ID is the newest run

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/config/config.h"
+#include "loader/base/config_file.h"
 #include "loader/base/yaml.h"
 
 struct np_graph *made_graph(const char *text, struct made made, struct np_report *report)
@@ -49,15 +50,18 @@ struct np_graph *made_good_graph(const char *text, struct made made)
 
 char *made_read(const char *path)
 {
-    FILE *file = fopen(path, "r");
-    char *text = calloc(1, 65536);
+    struct np_config_file file;
+    struct np_report report;
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
 
-    if (file) {
-        size_t n = fread(text, 1, 65535, file);
-
-        text[n] = '\0';
-        fclose(file);
-    }
+    np_report_init(&report, path);
+    if (np_config_file_read(path, &file, &report) == 0)
+        np_node_print(out, file.root);
+    fclose(out);
+    np_config_file_fini(&file);
+    np_report_fini(&report);
     return text;
 }
 

@@ -36,8 +36,8 @@ void np_blocks_add_output(
     const struct np_output *twice = find_output(b, name);
 
     if (twice)
-        np_report_add(
-            NP_AT(node), "the name '%s' is taken by the layer in line %d", name, twice->node->line);
+        np_report_add(NP_AT(node), "the name '%s' is taken by the layer in line %d", name,
+            twice->node->line % NP_LINE_FILE);
     np_grow(&b->outputs, &b->outputs_room, (size_t)b->nr_outputs + 1, sizeof(*b->outputs));
     b->outputs[b->nr_outputs] = (struct np_output){name, tensor, node, layer};
     *find_slot(b, name) = ++b->nr_outputs; /* of two alike the later one is found */

@@ -19,12 +19,15 @@ void np_blocks_merge(struct np_builder *b)
         bool twice = false;
 
         for (int j = b->first_mistake; j < known && !twice; j++)
-            twice =
-                b->report->errs[j].line == err->line && b->report->errs[j].column == err->column;
+            twice = b->report->errs[j].line == err->line &&
+                    b->report->errs[j].column == err->column &&
+                    strcmp(b->report->errs[j].file, err->file) == 0;
         if (!twice)
-            np_report_add(b->report, err->line, err->column, "%s", err->text);
+            np_report_take(b->report, err);
     }
     np_report_fini(&b->mine);
+    b->mine.file = b->report->file;
+    b->mine.files = b->report->files;
 }
 
 int np_blocks_mistakes(const struct np_builder *b)

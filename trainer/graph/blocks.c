@@ -378,6 +378,7 @@ int np_blocks_expand(struct np_graph *graph, const struct np_node *model,
     int tensor;
 
     np_report_init(&b.mine, report->file);
+    b.mine.files = report->files;
     b.first_mistake = report->nr_errs;
     if (blocks && blocks->kind != NP_NODE_MAP)
         np_report_add(report, blocks->line, blocks->column,
