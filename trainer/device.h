@@ -18,8 +18,8 @@ enum np_which { NP_STREAM_COPY, NP_STREAM_COMPUTE, NP_NR_STREAMS };
 struct np_device_options {
     int ordinal;              /* cuda:N */
     double h2d_gbps, step_ms; /* sim: 10^9 bytes a second; milliseconds a training step */
-    bool
-        makes_rows; /* sim, for tests: make_rows() makes them, at the price of the trainer thread's time */
+    /* sim, for tests: make_rows() makes them, at the price of the trainer thread's time */
+    bool makes_rows;
 };
 
 /* An event, pooled by its owner, zeroed before its first use; `mark` and `state` are the device's. */

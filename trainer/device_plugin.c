@@ -29,7 +29,7 @@ static int check(
         return np_err_set(err, -EPROTO,
             "%s has plugin version %d, this nnpipe wants %d: build both from one source (make)",
             path, plugin->version, NP_PLUGIN_VERSION);
-    if (plugin->contract == NULL || strcmp(plugin->contract, NP_CONTRACT) != 0)
+    if (!plugin->contract || strcmp(plugin->contract, NP_CONTRACT) != 0)
         return np_err_set(err, -EPROTO,
             "%s is from another build (%s; this nnpipe: %s) and does not fit: build both from one "
             "source (make)",

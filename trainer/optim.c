@@ -137,7 +137,7 @@ void np_sgd_update(float *params, float *state, const float *grads, uint64_t n,
 {
     float weight_decay = decay ? hyper->weight_decay : 0;
 
-    assert(!hyper->decoupled && (state != NULL || hyper->momentum == 0));
+    assert(!hyper->decoupled && (state || hyper->momentum == 0));
     if (hyper->momentum == 0)
         sgd_plain(params, grads, n, hyper->lr, weight_decay, grad_scale);
     else if (hyper->nesterov)
@@ -173,7 +173,7 @@ void np_adamw_update(float *params, float *m, float *v, const float *grads, uint
     double t = (double)hyper->update + 1;
     double bias1 = 1 - pow(hyper->beta1, t), bias2 = 1 - pow(hyper->beta2, t);
 
-    assert(hyper->decoupled && m != NULL && v != NULL);
+    assert(hyper->decoupled && m && v);
     adamw_loop(params, m, v, grads, n,
         (struct adamw_scalars){
             .keep = (float)(decay ? 1 - (double)hyper->lr * hyper->weight_decay : 1),

@@ -16,8 +16,7 @@ struct np_checkpoint {
     const struct np_graph *graph;
     struct np_position position;
     float *params, *buffers, *state[2]; /* flat; state[i] NULL: not used */
-    const char
-        *facts_json; /* class names, test chain, rounding facts: an object, stored as it is */
+    const char *facts_json; /* class names, test chain ...: an object, stored as it is */
 };
 
 /* Writes dir/step-N whole or not at all; one of the same step is replaced. Nothing is left of one

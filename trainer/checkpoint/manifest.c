@@ -56,7 +56,7 @@ static bool hash_value(const json_t *value, uint64_t *ret_hash)
 {
     const char *text = json_string_value(value);
 
-    if (text == NULL || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
+    if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
         return false;
     *ret_hash = strtoull(text, NULL, 16);
     return true;

@@ -111,7 +111,7 @@ static int parse_tensor(const struct np_st_file *file, const char *name, const j
 
     tensor->name = name;
     tensor->dtype = dtype;
-    if (dtype == NULL || np_st_dtype_bytes(dtype) == 0)
+    if (!dtype || np_st_dtype_bytes(dtype) == 0)
         return np_err_set(err, -EBADMSG, "%s: %s: dtype %s is not known", file->name, name,
             dtype ? dtype : "is missing or");
     int code = parse_shape(file, json_object_get(entry, "shape"), tensor, &elements, err);
@@ -304,7 +304,7 @@ static int parse_file(struct np_st_file *file, struct np_err *err)
     if (code == 0)
         file->root = json_loadb(header, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &why);
     np_free(header);
-    if (code == 0 && file->root == NULL)
+    if (code == 0 && !file->root)
         code = np_err_set(err, -EBADMSG, "%s: its header is broken at byte %d: %s", file->name,
             why.position + 8, why.text);
     return code == 0 ? parse_entries(file, 8 + header_bytes, err) : code;

@@ -16,13 +16,12 @@ struct np_cuda_call {
     uint64_t scratch_bytes;       /* in the workspace, of our own kernels */
 
     /* A convolution whose output a batchnorm takes the statistics of: */
-    struct np_cuda_conv
-        *summing; /* the same with the channels' sums; NULL: cuDNN has no such plan */
-    bool sums;    /* summing runs, not conv */
-    struct np_cuda_call *reader; /* the BN_STATS */
-    uint64_t sums_at;            /* bytes into the workspace: what the sums take */
-    float *sum, *square_sum;     /* there, (c) each */
-    float *spare[2];             /* there, to time with */
+    struct np_cuda_conv *summing; /* with the channels' sums; NULL: cuDNN has no such plan */
+    bool sums;                    /* summing runs, not conv */
+    struct np_cuda_call *reader;  /* the BN_STATS */
+    uint64_t sums_at;             /* bytes into the workspace: what the sums take */
+    float *sum, *square_sum;      /* there, (c) each */
+    float *spare[2];              /* there, to time with */
     /* That BN_STATS: */
     const struct np_cuda_call *source; /* the convolution; or NULL */
 };

@@ -202,7 +202,7 @@ static cudaError_t new_event(struct np_cuda *cuda, cudaEvent_t *ret_event)
         int room = cuda->events_room ? 2 * cuda->events_room : 16;
         cudaEvent_t *events = np_alloc_array((size_t)room, sizeof(cudaEvent_t));
 
-        if (events == NULL)
+        if (!events)
             return cudaErrorMemoryAllocation;
         if (cuda->nr_events)
             memcpy(events, cuda->events, (size_t)cuda->nr_events * sizeof(cudaEvent_t));
@@ -222,7 +222,7 @@ static void cuda_record(struct np_device *device, enum np_which stream, struct n
     cudaEvent_t own = event->state;
     cudaError_t status = cudaSuccess;
 
-    if (own == NULL && (status = new_event(cuda, &own)) == cudaSuccess)
+    if (!own && (status = new_event(cuda, &own)) == cudaSuccess)
         event->state = own;
     if (status == cudaSuccess)
         status = cudaEventRecord(own, cuda->streams[stream]);
@@ -246,7 +246,7 @@ static int cuda_done(struct np_device *device, struct np_event *event, bool wait
 
     if (cuda->failed < 0)
         return cuda->failed;
-    if (event->state == NULL) { /* never recorded: nothing to wait for */
+    if (!event->state) { /* never recorded: nothing to wait for */
         event->passed_ns = np_now_ns();
         return 1;
     }

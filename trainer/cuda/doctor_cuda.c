@@ -142,7 +142,7 @@ static void look_at_bus(struct visit *visit)
     struct np_err err = {0};
     double gbps = 0;
 
-    if (host == NULL || memory == NULL)
+    if (!host || !memory)
         np_err_set(&err, -ENOMEM, "%s", device->fault);
     else
         measure(
@@ -168,7 +168,7 @@ static void look_at_memory(struct visit *visit)
     cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, visit->cuda->ordinal);
     cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, visit->cuda->ordinal);
     most = 2.0 * khz * 1e3 * bits / 8 * 1e-9; /* two transfers a clock */
-    if (from == NULL || to == NULL)
+    if (!from || !to)
         np_err_set(&err, -ENOMEM, "%s", device->fault);
     else
         measure(

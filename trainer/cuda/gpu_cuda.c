@@ -70,7 +70,7 @@ static int no_driver(struct np_err *err)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
 
-    if (driver == NULL)
+    if (!driver)
         return np_err_set(err, -ENODEV,
             "no NVIDIA driver: libcuda.so.1 is not on this machine; " INSTALL_DRIVER, MIN_DRIVER);
     dlclose(driver);

@@ -110,7 +110,7 @@ static void add_matching(struct places *places, const char *root, const char *pa
     char whole[512];
     glob_t found;
 
-    if (root == NULL || *root == '\0' ||
+    if (!root || *root == '\0' ||
         (size_t)snprintf(whole, sizeof(whole), "%s%s", root, pattern) >= sizeof(whole) ||
         glob(whole, GLOB_ONLYDIR | GLOB_BRACE, NULL, &found) != 0)
         return;
@@ -278,7 +278,7 @@ static int bind(const struct wanted *wanted, const struct np_cuda_library *libra
     for (const struct symbol *symbol = wanted->symbols; symbol->name; symbol++) {
         void *address = dlsym(library->handle, symbol->name);
 
-        if (address == NULL && !symbol->optional)
+        if (!address && !symbol->optional)
             return np_err_set(err, -EPROTO,
                 "%s at %s has no %s: it is no %s %d, or damaged; install %s", wanted->name,
                 library->path, symbol->name, wanted->name, wanted->major, wanted->install);
@@ -326,7 +326,7 @@ static int check_cudart(const struct np_cuda_library *library, struct np_err *er
     void *address = dlsym(library->handle, "cudnnGetCudartVersion");
 
     memcpy(&version, &address, sizeof(version));
-    if (version == NULL || version() / 1000 == CUDA_MAJOR)
+    if (!version || version() / 1000 == CUDA_MAJOR)
         return 0;
     return np_err_set(err, -EPROTO,
         "cuDNN at %s is made for CUDA %zu, and this plugin for %d: install %s, or name its folder "
@@ -361,7 +361,7 @@ static void open_nvrtc(struct np_cuda_libs *libs, const struct places *places)
         return;
     address = dlsym(library->handle, "nvrtcVersion");
     memcpy(&version, &address, sizeof(version));
-    if (version == NULL || version(&major, &minor) != 0 || major != CUDA_MAJOR) {
+    if (!version || version(&major, &minor) != 0 || major != CUDA_MAJOR) {
         *library = (struct np_cuda_library){0};
         return;
     }

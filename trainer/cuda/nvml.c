@@ -37,7 +37,7 @@ struct np_nvml *np_nvml_open(const char *pci_id)
 {
     struct np_nvml *nvml = np_alloc(sizeof(*nvml));
 
-    if (nvml == NULL)
+    if (!nvml)
         return NULL;
     nvml->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (nvml->library) {
@@ -53,7 +53,7 @@ struct np_nvml *np_nvml_open(const char *pci_id)
 
 void np_nvml_close(struct np_nvml *nvml)
 {
-    if (nvml == NULL)
+    if (!nvml)
         return;
     if (nvml->device) {
         FUNCTION(plain_fn, nvmlShutdown);

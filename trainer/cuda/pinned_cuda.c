@@ -90,7 +90,7 @@ static bool hold(struct np_cuda *cuda, void *memory, size_t bytes)
         int room = cuda->blocks_room ? 2 * cuda->blocks_room : 8;
         struct np_cuda_block *blocks = np_alloc_array((size_t)room, sizeof(*blocks));
 
-        if (blocks == NULL)
+        if (!blocks)
             return false;
         if (cuda->nr_blocks)
             memcpy(blocks, cuda->blocks, (size_t)cuda->nr_blocks * sizeof(*blocks));
@@ -115,9 +115,9 @@ void *np_cuda_pinned_alloc(void *context, size_t bytes)
     all = round_up(bytes ? bytes : 1, page);
     if (page == HUGE_PAGE)
         memory = map_pool(all, cuda->node);
-    if (memory == NULL)
+    if (!memory)
         memory = map_pages(all, cuda->node);
-    if (memory == NULL) {
+    if (!memory) {
         snprintf(device->fault, sizeof(device->fault), "no %zu MiB of memory are free: %s",
             all >> 20, strerror(errno));
         return NULL;
