@@ -138,7 +138,7 @@ static int write_checkpoint(struct np_run *run, char *dir, struct np_err *err)
     fill(run, &checkpoint);
     checkpoint.facts_json = np_run_facts_json(run);
     if (!checkpoint.facts_json)
-        return np_err_set(err, -EINVAL, "the checkpoint's facts cannot be written as JSON");
+        return np_err_set(err, -ENOMEM, "out of memory for the checkpoint's facts");
     if ((code = np_checkpoint_write(&run->io, dir, &checkpoint, err)) < 0)
         return code;
     name_best(run, dir);

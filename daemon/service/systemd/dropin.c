@@ -71,12 +71,14 @@ int np_dropin_text(
     struct np_report report;
     char *made = NULL;
     size_t bytes;
+    int parsed;
     struct dropin d = {.out = open_memstream(&made, &bytes)};
 
     if (!d.out)
         return np_err_set(err, -ENOMEM, "out of memory");
     np_report_init(&report, "config");
-    if (np_yaml_parse(config, strlen(config), &root, &report) < 0)
+    parsed = np_yaml_parse(config, strlen(config), &root, &report);
+    if (parsed < 0)
         d.bad = true; /* it was checked, and is said by the worker */
     fputs("[Service]\n", d.out);
     put_writable(&d, dir);
@@ -89,6 +91,8 @@ int np_dropin_text(
     const bool whole = !ferror(d.out) & (fclose(d.out) == 0);
     *ret_text = whole && !d.bad ? np_try_strdup(made, err) : NULL;
     free(made);
+    if (parsed == -ENOMEM)
+        return np_err_set(err, -ENOMEM, "%s: out of memory for the run's config", dir);
     if (d.bad)
         return np_err_set(err, -EINVAL,
             "%s: a path of this run has a character that no unit of systemd's can be told", dir);
