@@ -8,7 +8,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #include "loader/ring_gauge.h"
 #include "loader/ring_wait.h"

@@ -2,9 +2,7 @@
  * devices; run once, at prepare. */
 #include "trainer/plan.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "loader/base/mem.h"
 

@@ -7,11 +7,9 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "daemon/bench/bench.h"
-#include "loader/base/box.h"
 #include "loader/base/clock.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"

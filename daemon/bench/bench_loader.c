@@ -7,7 +7,6 @@
  * however fast the box is. Main thread. */
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 #include <sys/resource.h>
 
 #define XXH_INLINE_ALL

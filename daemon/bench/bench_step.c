@@ -3,11 +3,9 @@
  * the config as far as it tells. Main thread. */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "daemon/bench/bench.h"
 #include "daemon/run/compute.h"
-#include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/base/rng.h"
 #include "trainer/plan.h"

@@ -1,5 +1,4 @@
 /* `nnpipe ls` and `nnpipe status [ID]`: what the service has. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -11,7 +11,6 @@
 
 #include "daemon/cmd.h"
 #include "daemon/ui/progress.h"
-#include "loader/base/mem.h"
 #include "loader/base/text.h"
 
 const char *np_node_text(const struct np_node *map, const char *key)

@@ -1,9 +1,7 @@
 /* `nnpipe show CONFIG|RUN`: the full config in normal form, then the layers with shapes,
  * parameters and FLOPs of one image. What is printed is a config again: the layers stand in
  * comments. */
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "daemon/cmd.h"

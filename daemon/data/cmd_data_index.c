@@ -1,8 +1,6 @@
 /* `nnpipe data index`: lists sets ahead of time, into the cache folder, or with --beside into a file
  * beside the data, for all who read them. Main thread. */
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "daemon/data/data.h"
 #include "loader/base/mem.h"

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "daemon/data/data.h"
 #include "daemon/data/data_pixels.h"

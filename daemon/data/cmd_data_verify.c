@@ -1,6 +1,5 @@
 /* `nnpipe data verify`: reads and decodes every sample, compares CRCs and fills in those that were
  * missing. Bad ones are named; one is enough for exit code 1. Main thread. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 

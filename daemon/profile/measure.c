@@ -1,7 +1,6 @@
 /* The order of a profile's measurements: a trial and the parts, then a first verdict; more trials, then the
  * one that counts; then what was asked for beside. What they mean is model.c's and verdict.c's. Main
  * thread. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

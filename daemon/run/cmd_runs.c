@@ -11,7 +11,6 @@
 #include "daemon/run/runs_found.h"
 #include "daemon/ui/terminal.h"
 #include "daemon/ui/table.h"
-#include "loader/base/mem.h"
 #include "loader/base/text.h"
 
 /* --- order ------------------------------------------------------------------------------------- */

@@ -1,7 +1,6 @@
 /* `nnpipe train CONFIG`: a run in the foreground. */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"

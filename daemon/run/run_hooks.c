@@ -8,7 +8,6 @@
 #include <xxhash.h>
 
 #include "daemon/ui/curves.h"
-#include "loader/base/clock.h"
 
 #define MAX_METRICS (1ull << 32) /* bytes of metrics.jsonl that curves are read back from */
 

@@ -4,7 +4,6 @@
  * A look at all counters takes about a millisecond, so there are few of them. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "daemon/analysis/profile_fields.h"
 #include "daemon/run/run_parts.h"

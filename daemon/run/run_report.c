@@ -1,5 +1,4 @@
 /* What a run says at its start and its end, as text and as JSON. */
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 

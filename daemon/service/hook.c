@@ -2,7 +2,6 @@
 #include "daemon/service/hook.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stddef.h>
-#include <string.h>
 
 #define REAL(member)                                                                               \
     {                                                                                              \

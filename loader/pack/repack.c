@@ -1,6 +1,5 @@
 /* What becomes of a sample's bytes on the way into a shard. One thread. */
 #include <errno.h>
-#include <string.h>
 
 #include "loader/base/mem.h"
 #include "loader/pixels/codec.h"

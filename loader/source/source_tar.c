@@ -4,7 +4,6 @@
  * is of it, its cut member too, which then cannot be decoded and is treated as a bad sample. One
  * thread. */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

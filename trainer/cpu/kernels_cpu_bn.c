@@ -10,10 +10,8 @@
  * writes goes straight on instead, tile by tile: lines of the cache in order are worth more. */
 #include "trainer/cpu/kernels_cpu.h"
 
-#include <errno.h>
 #include <math.h>
 
-#include "loader/base/mem.h"
 #include "trainer/cpu/simd.h"
 
 #define STRETCH 256 /* periods that are summed in f32 */

@@ -2,7 +2,6 @@
  * window it found each maximum, and sends the gradient there. */
 #include "trainer/cpu/kernels_cpu.h"
 
-#include <errno.h>
 #include <math.h>
 
 #include "trainer/cpu/simd.h"

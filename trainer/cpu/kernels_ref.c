@@ -3,7 +3,6 @@
  * dropout JMLR 15 (2014), label smoothing arXiv:1512.00567. Any pool thread, each its own lane. */
 #include "trainer/cpu/kernels_ref.h"
 
-#include <errno.h>
 #include <math.h>
 
 #include "loader/base/mem.h"

@@ -2,7 +2,6 @@
  * between runs. Items are handed out in order under one lock: an item is milliseconds of work. */
 #include "trainer/cpu/pool.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,6 @@
 #include "trainer/cpu/program.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <string.h>
 
 #include "loader/base/mem.h"
 

@@ -3,7 +3,6 @@
 
 #include <immintrin.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "trainer/cpu/simd.h"
 

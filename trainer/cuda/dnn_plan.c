@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loader/base/mem.h"
 #include "trainer/cuda/dnn_graph.h"
 
 #define MAX_NOTES 16

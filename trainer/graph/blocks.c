@@ -4,7 +4,6 @@
 #include "trainer/graph/blocks.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 

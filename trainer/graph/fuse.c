@@ -1,7 +1,6 @@
 /* Rewrites pairs of nodes that a device runs as one. Forward nodes go together with their
  * backward ones: a fused forward whose backward still wanted the tensor between them would be
  * wrong, so a pair is taken only when all its readers are known. Runs once, at start. */
-#include <assert.h>
 #include <string.h>
 
 #include "loader/base/mem.h"

@@ -10,7 +10,6 @@
 
 #include "daemon/service/run_json.h"
 #include "loader/base/clock.h"
-#include "loader/base/mem.h"
 #include "loader/base/text.h"
 
 #define MAX_WAIT_S  60.0
