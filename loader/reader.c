@@ -256,7 +256,7 @@ static int submit_again(struct np_reader *reader, struct np_job *job, int code)
     }
     job->in_flight = true;
     job->submit_ns = np_stat_pass(reader->block, NP_STAGE_READ);
-    np_stat_hold(reader->block, reader->io.nr_in_flight);
+    np_stat_in_flight(reader->block, reader->io.nr_in_flight);
     return 1;
 }
 
@@ -480,7 +480,7 @@ static struct np_job *reap(struct np_reader *reader)
     }
     job = read->owner;
     job->in_flight = false;
-    np_stat_hold(reader->block, reader->io.nr_in_flight);
+    np_stat_in_flight(reader->block, reader->io.nr_in_flight);
     return job;
 }
 

@@ -86,7 +86,7 @@ void np_observe_between(const struct np_observed *seen, const struct np_snapshot
     };
     o->ring_full = (double)(end->ring_ready_ns - start->ring_ready_ns) * 1e-9 /
                    (o->seconds * np_ring_slots(seen->ring));
-    o->reads_full = (double)(end->readers.held_ns - start->readers.held_ns) * 1e-9 /
+    o->reads_full = (double)(end->readers.in_flight_ns - start->readers.in_flight_ns) * 1e-9 /
                     (o->seconds * o->nr_readers * seen->knobs->depth);
     for (int s = 0; s < NP_NR_STAGES; s++)
         o->blame_s[s] = (double)(end->blame_ns[s] - start->blame_ns[s]) * 1e-9;

@@ -1,26 +1,23 @@
 /* Single-writer counters. The owner adds with a plain load and store, relaxed: nobody else
  * writes, so no locked instruction is needed; readers see each number whole and soon, not all
  * of one instant. Blocks are only ever added, to a list whose head is an atomic.
- * The times that have to add up lie in a ledger that its readers read again when it was written
- * meanwhile; the writer never waits.
- * A wait's words are borrowed from its caller, so a reader of them holds the wait open
- * (HELD) while it copies: np_stat_done() then waits for that copy, and for nothing else. */
+ * The time in each state is the ledger's (loader/base/ledger.h), the words of a wait wait.h's. */
 #include "loader/base/stat.h"
 
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "loader/base/clock.h"
+#include "loader/base/ledger.h"
 #include "loader/base/mem.h"
 #include "loader/base/sched.h"
 #include "loader/base/span.h"
 #include "loader/base/tick.h"
+#include "loader/base/wait.h"
 
-#define HELD     (1ull << 63) /* of `since_ns` */
-#define SUB_BITS 4            /* 16 buckets an octave */
+#define SUB_BITS 4 /* 16 buckets an octave */
 #define MAX_NAME 32
 
 /* A build that counts nothing, to measure what counting costs (tests/bench/bench_counters.sh). */
@@ -39,15 +36,7 @@ struct stage {
     _Atomic uint64_t buckets[NP_HIST_BUCKETS];
 };
 
-/* Where the thread's time has gone up to since_ns, and what it is at since then. */
-struct ledger {
-    _Atomic uint64_t version; /* odd: it is being written */
-    _Atomic uint64_t since_ns;
-    _Atomic uint64_t state; /* enum np_state; NP_NR_STATES: the thread has left */
-    _Atomic uint64_t held;
-    _Atomic uint64_t state_ns[NP_NR_STATES];
-    _Atomic uint64_t held_ns;
-};
+_Static_assert(NP_LEDGER_STATES == NP_NR_STATES, "a ledger has every state");
 
 /* Something that a thread did, waits inside left out. */
 struct doing {
@@ -57,15 +46,10 @@ struct doing {
 
 struct np_block {
     _Alignas(NP_ALIGN) struct stage stages[NP_NR_STAGES];
-    _Alignas(NP_ALIGN) struct ledger ledger;
+    _Alignas(NP_ALIGN) struct np_ledger ledger;
     _Atomic uint64_t blame_ns[NP_NR_STAGES];
     _Atomic uint64_t cpu_ns, delay_ns; /* of a thread that has left */
-    _Atomic uint64_t since_ns;         /* 0: no wait; HELD while somebody copies its words */
-    _Atomic(const char *) what;
-    _Atomic(const char *) where;
-    _Atomic uint64_t detail;
-    /* Under HELD: how often the wait that began then has been told of. */
-    _Atomic uint64_t told_since_ns, nr_told;
+    struct np_wait wait;
 
     /* the block's own thread only */
     struct np_tick tick;
@@ -115,7 +99,7 @@ struct np_block *np_stat_join(struct np_stat *stat, const char *thread)
     block->tid = gettid();
     np_tick_init(&block->tick);
     block->lap_ns = block->now_ns = np_now_ns();
-    atomic_init(&block->ledger.since_ns, block->now_ns);
+    np_ledger_init(&block->ledger, block->now_ns);
     block->tracks = stat->tracks;
     if (stat->tracks)
         block->spans = np_tracks_join(stat->tracks, thread, gettid());
@@ -160,17 +144,6 @@ static uint64_t get(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-/* For others to see with all that was stored before it; and the other side of that. */
-static void put(_Atomic uint64_t *counter, uint64_t n)
-{
-    atomic_store_explicit(counter, n, memory_order_release);
-}
-
-static uint64_t take(const _Atomic uint64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_acquire);
-}
-
 /* Below 16 ns one bucket a nanosecond; above, 16 equal ones from 2^k to 2^(k+1). */
 static int bucket_of(uint64_t ns)
 {
@@ -213,28 +186,6 @@ void np_stat_item(struct np_block *block, enum np_stage stage, uint64_t bytes, u
 }
 
 /* --- the thread's time ---------------------------------------------------------------------------- */
-
-/* Closes the ledger at the clock's last look and goes on with another state or number. A reader who
- * sees one of the values stored here sees the odd version before it, too. */
-static void turn(struct np_block *block, enum np_state state, uint64_t held)
-{
-    struct ledger *ledger = &block->ledger;
-
-    if (OFF)
-        return;
-    const uint64_t version = get(&ledger->version);
-    const uint64_t passed_ns = block->now_ns - get(&ledger->since_ns);
-    const uint64_t before = get(&ledger->state);
-
-    atomic_store_explicit(&ledger->version, version + 1, memory_order_relaxed);
-    if (before < NP_NR_STATES)
-        put(&ledger->state_ns[before], get(&ledger->state_ns[before]) + passed_ns);
-    put(&ledger->held_ns, get(&ledger->held_ns) + get(&ledger->held) * passed_ns);
-    put(&ledger->since_ns, block->now_ns);
-    put(&ledger->state, (uint64_t)state);
-    put(&ledger->held, held);
-    put(&ledger->version, version + 2);
-}
 
 static void remember(struct np_block *block, enum np_stage stage, uint64_t ns)
 {
@@ -281,16 +232,6 @@ uint64_t np_stat_pass(struct np_block *block, enum np_stage stage)
     return ns;
 }
 
-static void name_wait(
-    struct np_block *block, const char *what, const char *where, uint64_t detail, uint64_t since_ns)
-{
-    atomic_store_explicit(&block->what, what, memory_order_relaxed);
-    atomic_store_explicit(&block->where, where, memory_order_relaxed);
-    atomic_store_explicit(&block->detail, detail, memory_order_relaxed);
-    /* Pairs with the exchange in copy_wait(). */
-    atomic_store_explicit(&block->since_ns, since_ns, memory_order_release);
-}
-
 void np_stat_wait(struct np_block *block, enum np_state state, const char *what, const char *where,
     uint64_t detail)
 {
@@ -298,53 +239,37 @@ void np_stat_wait(struct np_block *block, enum np_state state, const char *what,
         return;
     look(block, np_now_ns());
     block->waited_ns = block->now_ns;
-    turn(block, state, get(&block->ledger.held));
-    name_wait(block, what, where, detail, block->now_ns);
+    if (!OFF)
+        np_ledger_enter(&block->ledger, (int)state, block->now_ns);
+    np_wait_begin(&block->wait, what, where, detail, block->now_ns);
 }
 
 void np_stat_call(struct np_block *block, const char *what, const char *where, uint64_t detail)
 {
     if (block)
-        name_wait(block, what, where, detail, np_now_ns());
-}
-
-/* The words are nobody's any more. */
-static void end_wait(struct np_block *block)
-{
-    uint64_t since = atomic_load_explicit(&block->since_ns, memory_order_relaxed);
-
-    for (;;) {
-        since &= ~HELD;
-        /* Pairs with the release at the end of copy_wait(). */
-        if (atomic_compare_exchange_weak_explicit(
-                &block->since_ns, &since, 0, memory_order_acquire, memory_order_relaxed))
-            return;
-        if (since & HELD)
-            sched_yield(); /* somebody is printing one line */
-    }
+        np_wait_begin(&block->wait, what, where, detail, np_now_ns());
 }
 
 void np_stat_called(struct np_block *block)
 {
     if (block)
-        end_wait(block);
+        np_wait_end(&block->wait);
 }
 
 void np_stat_done(struct np_block *block)
 {
-    enum np_state state;
-
     if (!block)
         return;
-    end_wait(block);
-    state = (enum np_state)get(&block->ledger.state);
+    np_wait_end(&block->wait);
+    const int state = np_ledger_state(&block->ledger);
     look(block, np_now_ns());
     const uint64_t ns = block->now_ns - block->waited_ns;
-    turn(block, NP_STATE_WORK, get(&block->ledger.held));
+    if (!OFF)
+        np_ledger_enter(&block->ledger, NP_STATE_WORK, block->now_ns);
     block->lap_ns += ns;
     remember(block, state == NP_STATE_IO_WAIT ? NP_STAGE_READ : NP_STAGE_BATCH, ns);
     if (block->spans)
-        np_spans_put(block->spans, NP_SPAN_STATE + (int)state, 0, ns, block->now_ns);
+        np_spans_put(block->spans, NP_SPAN_STATE + state, 0, ns, block->now_ns);
 }
 
 void np_stat_leave(struct np_block *block)
@@ -354,16 +279,17 @@ void np_stat_leave(struct np_block *block)
     uint64_t cpu_ns, delay_ns;
     look(block, np_now_ns());
     if (np_sched_read(block->tid, &cpu_ns, &delay_ns)) { /* before it counts as having left */
-        put(&block->cpu_ns, cpu_ns);
-        put(&block->delay_ns, delay_ns);
+        atomic_store_explicit(&block->cpu_ns, cpu_ns, memory_order_relaxed);
+        atomic_store_explicit(&block->delay_ns, delay_ns, memory_order_relaxed);
     }
-    turn(block, (enum np_state)NP_NR_STATES, 0);
+    if (!OFF)
+        np_ledger_leave(&block->ledger, block->now_ns);
 }
 
-void np_stat_hold(struct np_block *block, int number)
+void np_stat_in_flight(struct np_block *block, int nr_reads)
 {
     if (block && !OFF)
-        turn(block, (enum np_state)get(&block->ledger.state), (uint64_t)number);
+        np_ledger_in_flight(&block->ledger, nr_reads, block->now_ns);
 }
 
 void np_stat_recent(
@@ -392,29 +318,6 @@ void np_stat_blame(struct np_block *block, enum np_stage stage, uint64_t ns)
 
 /* --- reading ------------------------------------------------------------------------------------- */
 
-/* Pairs with the stores in turn(): when the version has not moved, all is of one moment. */
-static void add_ledger(const struct ledger *ledger, struct np_stat_sum *sum)
-{
-    uint64_t version, since_ns, now_ns, state, held, held_ns, state_ns[NP_NR_STATES];
-
-    do {
-        version = take(&ledger->version);
-        since_ns = take(&ledger->since_ns);
-        state = take(&ledger->state);
-        held = take(&ledger->held);
-        held_ns = take(&ledger->held_ns);
-        for (int i = 0; i < NP_NR_STATES; i++)
-            state_ns[i] = take(&ledger->state_ns[i]);
-        now_ns = np_now_ns();
-    } while (version % 2 == 1 || get(&ledger->version) != version);
-    const uint64_t passed_ns = now_ns > since_ns ? now_ns - since_ns : 0;
-    if (state < NP_NR_STATES)
-        state_ns[state] += passed_ns;
-    sum->held_ns += held_ns + held * passed_ns;
-    for (int i = 0; i < NP_NR_STATES; i++)
-        sum->state_ns[i] += state_ns[i];
-}
-
 void np_stat_read(const struct np_stat *stat, const char *prefix, struct np_stat_sum *ret_sum)
 {
     struct np_stat_sum sum = {.nr_threads = 0};
@@ -429,7 +332,7 @@ void np_stat_read(const struct np_stat *stat, const char *prefix, struct np_stat
             sum.stages[i].work_ns += get(&block->stages[i].work_ns);
             sum.blame_ns[i] += get(&block->blame_ns[i]);
         }
-        add_ledger(&block->ledger, &sum);
+        np_ledger_add(&block->ledger, sum.state_ns, &sum.in_flight_ns);
     }
     *ret_sum = sum;
 }
@@ -444,10 +347,10 @@ void np_stat_sched(
         if (prefix && strncmp(block->thread, prefix, strlen(prefix)) != 0)
             continue;
         /* One that has left may not have ended yet; one that has ended has left. */
-        if (take(&block->ledger.state) >= NP_NR_STATES ||
+        if (np_ledger_state(&block->ledger) == NP_LEDGER_LEFT ||
             !np_sched_read(block->tid, &cpu_ns, &delay_ns)) {
-            cpu_ns = take(&block->cpu_ns);
-            delay_ns = take(&block->delay_ns);
+            cpu_ns = get(&block->cpu_ns);
+            delay_ns = get(&block->delay_ns);
         }
         *ret_cpu_ns += cpu_ns;
         *ret_delay_ns += delay_ns;
@@ -476,51 +379,13 @@ uint64_t np_stat_quantile(const struct np_stat *stat, enum np_stage stage, doubl
     return bucket_middle(NP_HIST_BUCKETS - 1);
 }
 
-/* Under HELD: has the wait lasted min_ns once more since it was last told of? */
-static int is_due(struct np_block *block, uint64_t since, uint64_t now, uint64_t min_ns)
-{
-    const uint64_t nr_told = get(&block->told_since_ns) == since ? get(&block->nr_told) : 0;
-
-    if (now - since < (nr_told + 1) * min_ns)
-        return 0;
-    atomic_store_explicit(&block->told_since_ns, since, memory_order_relaxed);
-    atomic_store_explicit(&block->nr_told, nr_told + 1, memory_order_relaxed);
-    return 1;
-}
-
-/* Prints the wait that is open since `since`, unless it has ended meanwhile or is not due. */
-static int copy_wait(
-    struct np_block *block, uint64_t since, uint64_t min_ns, char *text, size_t bytes)
-{
-    const uint64_t now = np_now_ns();
-    int due;
-
-    if (!atomic_compare_exchange_strong_explicit(
-            &block->since_ns, &since, since | HELD, memory_order_acquire, memory_order_relaxed))
-        return 0;
-    due = is_due(block, since, now, min_ns);
-    if (due) {
-        const char *where = atomic_load_explicit(&block->where, memory_order_relaxed);
-
-        snprintf(text, bytes, "%s: %s: %s %llu, for %.1f s", block->thread,
-            atomic_load_explicit(&block->what, memory_order_relaxed), where ? where : "",
-            (unsigned long long)get(&block->detail), (double)(now - since) * 1e-9);
-    }
-    atomic_store_explicit(&block->since_ns, since, memory_order_release);
-    return due;
-}
-
 void np_stat_waits(struct np_stat *stat, uint64_t min_ns,
     void (*report)(void *context, const char *text), void *context)
 {
     for (struct np_block *block = first(stat); block; block = (struct np_block *)block->older) {
-        uint64_t since = get(&block->since_ns), now = np_now_ns();
         char text[1200];
 
-        /* HELD: another reader is at this wait and reports it. */
-        if (since == 0 || since & HELD || now < since || now - since < min_ns)
-            continue;
-        if (copy_wait(block, since, min_ns, text, sizeof(text)))
+        if (np_wait_due(&block->wait, block->thread, min_ns, text, sizeof(text)))
             report(context, text);
     }
 }

@@ -75,9 +75,8 @@ void np_stat_called(struct np_block *block);
 /* The thread ends; reads what the scheduler says of it. */
 void np_stat_leave(struct np_block *block);
 
-/* From now on the thread has so many of something in its hands: reads in flight. The block's own
- * thread only. */
-void np_stat_hold(struct np_block *block, int number);
+/* From now on the thread has so many reads in flight. The block's own thread only. */
+void np_stat_in_flight(struct np_block *block, int nr_reads);
 /* What the thread did between since_ns and now_ns: laps and passes by stage, waits for the disk as `read`,
  * those for a free slot as `batch`, and so what it does since. Of its newest NP_STAT_RECENT doings alone.
  * The block's own thread only. */
@@ -94,7 +93,7 @@ struct np_stage_sum {
 struct np_stat_sum {
     struct np_stage_sum stages[NP_NR_STAGES];
     uint64_t state_ns[NP_NR_STATES]; /* add up to the threads' time */
-    uint64_t held_ns;                /* np_stat_hold(): number x time */
+    uint64_t in_flight_ns;           /* np_stat_in_flight(): reads x time */
     uint64_t blame_ns[NP_NR_STAGES]; /* np_stat_blame() */
     int nr_threads;
 };

@@ -21,9 +21,9 @@ static void pass(void)
 {
     np_stat_pass(block, NP_STAGE_READ);
 }
-static void hold(void)
+static void in_flight(void)
 {
-    np_stat_hold(block, 3);
+    np_stat_in_flight(block, 3);
 }
 static void wait_and_done(void)
 {
@@ -51,8 +51,8 @@ int main(void)
     struct np_stat *stat = np_stat_new();
 
     block = np_stat_join(stat, "reader 0");
-    printf("ns: the clock %.1f, a lap %.1f, a pass %.1f, a number held %.1f, a wait %.1f\n",
-        best_of(look), best_of(lap), best_of(pass), best_of(hold), best_of(wait_and_done));
+    printf("ns: the clock %.1f, a lap %.1f, a pass %.1f, reads in flight %.1f, a wait %.1f\n",
+        best_of(look), best_of(lap), best_of(pass), best_of(in_flight), best_of(wait_and_done));
     np_stat_free(stat);
     return 0;
 }

@@ -63,7 +63,7 @@ static void measure(struct rig *rig, uint64_t slow_ns, struct window *ret_window
         ret_window->stages += (double)(end.stages[i].work_ns - start.stages[i].work_ns);
     for (int i = 0; i < NP_NR_STATES; i++)
         ret_window->state[i] = (double)(end.state_ns[i] - start.state_ns[i]);
-    ret_window->held = (double)(end.held_ns - start.held_ns);
+    ret_window->held = (double)(end.in_flight_ns - start.in_flight_ns);
 }
 
 #define DEPTH 8

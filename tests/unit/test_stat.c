@@ -98,26 +98,26 @@ Test(stat, a_threads_time_is_in_one_state_and_its_work_in_one_stage)
     np_stat_free(stat);
 }
 
-Test(stat, what_is_held_is_integrated_over_time)
+Test(stat, reads_in_flight_are_integrated_over_time)
 {
     struct np_stat *stat = np_stat_new();
     struct np_block *block = np_stat_join(stat, "reader 0");
     struct np_stat_sum sum;
 
     np_stat_pass(block, NP_STAGE_READ);
-    np_stat_hold(block, 3);
+    np_stat_in_flight(block, 3);
     const uint64_t start = np_now_ns();
     pause_ms(4);
     np_stat_read(stat, NULL, &sum);
-    cr_assert_geq(sum.held_ns, 12 * MS);
-    cr_assert_leq(sum.held_ns, 3 * (np_now_ns() - start) + 100000);
+    cr_assert_geq(sum.in_flight_ns, 12 * MS);
+    cr_assert_leq(sum.in_flight_ns, 3 * (np_now_ns() - start) + 100000);
     np_stat_pass(block, NP_STAGE_READ);
-    np_stat_hold(block, 0);
+    np_stat_in_flight(block, 0);
     np_stat_read(stat, NULL, &sum);
-    const uint64_t held = sum.held_ns;
+    const uint64_t before = sum.in_flight_ns;
     pause_ms(2);
     np_stat_read(stat, NULL, &sum);
-    cr_assert_eq(sum.held_ns, held);
+    cr_assert_eq(sum.in_flight_ns, before);
     np_stat_free(stat);
 }
 
@@ -159,7 +159,7 @@ Test(stat, a_missing_block_counts_nothing)
     np_stat_item(NULL, NP_STAGE_READ, 1, 1);
     np_stat_lap(NULL, NP_STAGE_READ, 1, 1);
     cr_assert_eq(np_stat_pass(NULL, NP_STAGE_READ), 0u);
-    np_stat_hold(NULL, 1);
+    np_stat_in_flight(NULL, 1);
     np_stat_blame(NULL, NP_STAGE_READ, 1);
     np_stat_wait(NULL, NP_STATE_BLOCKED, "a", "b", 1);
     np_stat_done(NULL);
