@@ -276,7 +276,7 @@ static char *state_with(const struct np_kernel *kernel, enum plant plant)
     return state;
 }
 
-Test(check, what_was_found_wrong_stays_so_and_the_rest_is_not_checked_again)
+Test(check, results_are_kept_and_not_checked_again)
 {
     char *state = state_with(&spoiled[0], OFF_BY_A_UNIT);
     struct np_plan_options options = {.state = state};
@@ -301,7 +301,7 @@ Test(check, what_was_found_wrong_stays_so_and_the_rest_is_not_checked_again)
     np_free(state);
 }
 
-Test(check, with_another_library_all_that_was_right_is_checked_again)
+Test(check, with_another_library_right_kernels_are_checked_again)
 {
     char *state = state_with(&spoiled[0], OFF_BY_A_UNIT), *at = strstr(state, "oneDNN ");
     struct np_plan_options options = {.state = state};
@@ -335,7 +335,7 @@ static void hear(void *context, const char *text)
 }
 
 /* The kernel that stands first in the table, called wrong by a planted one of its name. */
-Test(check, a_wrong_kernel_is_passed_over_for_the_next_one)
+Test(check, a_wrong_kernel_is_skipped_for_the_next_one)
 {
     struct np_plan_options options = {.note = hear};
     struct np_checked *checked = np_checked_new(&options);

@@ -394,7 +394,7 @@ Test(dags, sharing_memory_changes_no_bit)
 
 /* The gradient of a sum goes to both sides: one side's weights read it at the end of their lane,
  * while the other side would write what it makes of it in its place. */
-Test(dags, a_gradient_that_weights_wait_for_is_not_overwritten)
+Test(dags, a_gradient_that_weights_still_need_is_not_overwritten)
 {
     static const char *const nets[] = {
         "model:\n  - conv: {name: a, out: 16, kernel: 3, pad: 1}\n"

@@ -237,7 +237,7 @@ Test(gradients, of_residual_blocks)
     cr_assert(kinked("  - block: {use: basic, repeat: 2, out: 6, stride: [2, 1]}\n", blocks));
 }
 
-Test(gradients, masked_rows_count_for_nothing)
+Test(gradients, masked_rows_do_not_count)
 {
     struct np_graph *graph =
         made_good_graph("model: [global_avgpool, linear: {name: l, out: classes}]", tiny);

@@ -218,7 +218,7 @@ Test(kernels_conv, shapes_drawn_at_random_are_the_reference, .timeout = 3600)
     kernel_draws_done(&draws);
 }
 
-Test(kernels_conv, winograd_takes_what_it_is_made_for)
+Test(kernels_conv, winograd_takes_only_the_shapes_it_supports)
 {
     static const enum np_op ops[] = {NP_OP_CONV, NP_OP_CONV_DGRAD, NP_OP_CONV_WGRAD};
 
@@ -305,7 +305,7 @@ static bool planted_is_right(enum plant plant)
     return right;
 }
 
-Test(kernels_conv, the_measure_of_bf16_sees_each_kind_of_wrong_kernel)
+Test(kernels_conv, the_tolerance_of_bf16_catches_each_kind_of_wrong_kernel)
 {
     cr_assert(planted_is_right(RIGHT));
     cr_assert_not(planted_is_right(BF16_SUMS));

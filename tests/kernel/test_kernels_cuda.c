@@ -92,7 +92,7 @@ static bool elements_are_right(enum np_op op, int nr_ins, bool relu, double rate
     return right;
 }
 
-Test(kernels_cuda, element_by_element_they_are_the_reference)
+Test(kernels_cuda, elementwise_kernels_are_the_reference)
 {
     cr_assert(elements_are_right(NP_OP_RELU, 1, false, 0));
     cr_assert(elements_are_right(NP_OP_RELU_DGRAD, 2, false, 0));
@@ -173,7 +173,7 @@ static bool pixels_are_exact(enum np_cuda_dtype dtype, int padded)
     return right && (uint16_t)bits_of(x, dtype, 256 * (size_t)padded) == 0x5a5a;
 }
 
-Test(kernels_cuda, every_pixel_value_has_the_formula_s_bits)
+Test(kernels_cuda, every_pixel_value_has_the_bits_of_the_formula)
 {
     static const int padded[] = {1, 3, 4, 8};
 
@@ -216,7 +216,7 @@ Test(kernels_cuda, batchnorm_is_applied_as_the_reference_does)
     cr_assert(batchnorm_is_right(NP_OP_BN_EVAL, false, true));
 }
 
-Test(kernels_cuda, statistics_are_the_references)
+Test(kernels_cuda, statistics_are_the_reference)
 {
     for (int s = 0; s < NR_SIZES; s++)
         for (int half = 0; half < 2; half++) {
@@ -279,7 +279,7 @@ static bool batchnorm_back_is_right(enum np_op op, bool relu, bool add)
     return right;
 }
 
-Test(kernels_cuda, batchnorms_gradient_is_the_references)
+Test(kernels_cuda, batchnorm_gradient_is_the_reference)
 {
     cr_assert(batchnorm_back_is_right(NP_OP_BN_REDUCE, false, false));
     cr_assert(batchnorm_back_is_right(NP_OP_BN_REDUCE, true, false));
@@ -375,7 +375,7 @@ Test(kernels_cuda, pictures_are_averaged_and_flattened_as_the_reference_does)
                     ops[o], half ? NP_BF16 : NP_F32, sizes[s][0], sizes[s][1], sizes[s][2]));
 }
 
-Test(kernels_cuda, parts_are_joined_and_taken_apart)
+Test(kernels_cuda, concat_joins_and_splits_parts)
 {
     for (int back = 0; back < 2; back++) {
         struct kernel_case the_case;
@@ -391,7 +391,7 @@ Test(kernels_cuda, parts_are_joined_and_taken_apart)
     }
 }
 
-Test(kernels_cuda, the_loss_is_the_references)
+Test(kernels_cuda, the_loss_is_the_reference)
 {
     static const int classes[] = {1, 2, 10, 33, 257, 1000};
 

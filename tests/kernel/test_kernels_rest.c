@@ -198,7 +198,7 @@ Test(kernels_rest, cross_entropy_and_its_gradient_are_the_reference)
 }
 
 /* Gradients over all classes cancel, up to rounding: of p they are exact where p is. */
-Test(kernels_rest, a_sure_and_right_row_has_no_gradient)
+Test(kernels_rest, a_certain_and_right_row_has_no_gradient)
 {
     struct kernel_case the_case;
     const float *gradient;
@@ -215,7 +215,7 @@ Test(kernels_rest, a_sure_and_right_row_has_no_gradient)
 }
 
 /* A NaN shows in the loss and is never right; a class of no chance costs the others nothing. */
-Test(kernels_rest, logits_that_are_no_numbers_show_in_the_loss)
+Test(kernels_rest, nan_logits_show_in_the_loss)
 {
     static const float odd[] = {NAN, INFINITY, -INFINITY};
 

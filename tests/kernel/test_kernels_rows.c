@@ -92,7 +92,7 @@ static int differing(int channels, uint64_t seed)
     return wrong;
 }
 
-Test(kernels_rows, are_those_of_the_loader)
+Test(kernels_rows, equal_those_of_the_loader)
 {
     for (uint64_t seed = 1; seed <= 40; seed++) {
         cr_assert_eq(differing(3, seed), 0, "seed %d", (int)seed);

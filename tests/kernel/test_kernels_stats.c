@@ -104,7 +104,7 @@ Test(kernels_stats, they_come_from_a_convolutions_sums)
 }
 
 /* A mean 100 times the deviation: of f32's sums of squares nothing is left, the rows are read again. */
-Test(kernels_stats, a_variance_that_the_sums_lost_is_taken_from_the_rows)
+Test(kernels_stats, a_variance_lost_by_cancellation_is_computed_from_the_rows)
 {
     for (uint64_t seed = 1; seed < 3; seed++) {
         np_emu_seed(seed);
@@ -114,7 +114,7 @@ Test(kernels_stats, a_variance_that_the_sums_lost_is_taken_from_the_rows)
     np_emu_seed(1);
 }
 
-Test(kernels_stats, a_sum_that_is_no_number_stays_one)
+Test(kernels_stats, a_nan_sum_stays_nan)
 {
     float x[4] = {1, 2, NAN, 4}, sums[2] = {NAN, NAN}, running[2] = {0, 1}, mean = 0, inv_std = 0;
 
@@ -171,7 +171,7 @@ static void check_sums(enum np_cuda_dtype dtype, int rows, int c, int skip)
 
 /* Packs of a row: none, fewer than a warp, not a power of two, more than a warp; rows: fewer than a
  * block takes, a whole run of each thread, one more. */
-Test(kernels_stats, sums_of_channels_are_right_whatever_their_number)
+Test(kernels_stats, sums_are_right_for_any_number_of_channels)
 {
     static const int channels[] = {1, 3, 8, 24, 64, 100, 264, 520}, rows[] = {1, 63, 257, 2048};
 

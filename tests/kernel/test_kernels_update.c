@@ -74,7 +74,7 @@ static void optimizers_agree(bool decoupled, bool nesterov, double clip)
     }
 }
 
-Test(kernels_cuda, updates_are_those_of_the_cpu)
+Test(kernels_cuda, updates_equal_those_of_the_cpu)
 {
     optimizers_agree(false, false, 0);
     optimizers_agree(false, true, 0.5);
@@ -82,7 +82,7 @@ Test(kernels_cuda, updates_are_those_of_the_cpu)
     optimizers_agree(true, false, 1);
 }
 
-Test(kernels_cuda, a_gradient_that_is_no_number_skips_the_update_and_halves_the_scale)
+Test(kernels_cuda, a_nan_gradient_skips_the_update_and_halves_the_scale)
 {
     float params[NP_CUDA_CHUNK] = {1}, m[NP_CUDA_CHUNK] = {0}, grads[NP_CUDA_CHUNK] = {INFINITY};
     uint8_t decay[1] = {0};
@@ -104,7 +104,7 @@ Test(kernels_cuda, a_gradient_that_is_no_number_skips_the_update_and_halves_the_
     cr_assert(scaler.scale == 1024 && scaler.good == 0);
 }
 
-Test(kernels_cuda, clipping_an_infinite_gradient_ends_in_no_number_as_on_the_cpu)
+Test(kernels_cuda, clipping_an_infinite_gradient_gives_nan_as_on_the_cpu)
 {
     float params[NP_CUDA_CHUNK] = {1}, m[NP_CUDA_CHUNK] = {0}, grads[NP_CUDA_CHUNK] = {INFINITY};
     uint8_t decay[1] = {0};
@@ -137,7 +137,7 @@ Test(kernels_cuda, casts_round_to_nearest_even_and_back)
     cr_assert_float_eq(back[4], 3e-5, 1e-7);
 }
 
-Test(kernels_cuda, what_is_timed_is_filled_with_small_numbers_of_both_signs)
+Test(kernels_cuda, timed_buffers_hold_small_numbers_of_both_signs)
 {
     float x[N], sum = 0, squares = 0;
 
@@ -152,7 +152,7 @@ Test(kernels_cuda, what_is_timed_is_filled_with_small_numbers_of_both_signs)
     cr_assert_float_eq(squares / N, 0.05f * 0.05f / 3, 0.0001f);
 }
 
-Test(kernels_cuda, numbers_are_summed_without_masked_rows)
+Test(kernels_cuda, metrics_are_summed_without_masked_rows)
 {
     float loss[70], correct[70], top5[70];
     int32_t labels[70];

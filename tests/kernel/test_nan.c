@@ -124,7 +124,7 @@ static bool convs_keep(enum np_op op)
     return kept;
 }
 
-Test(nan, stays_behind_a_convolution_with_relu)
+Test(nan, stays_after_a_convolution_with_relu)
 {
     cr_assert(convs_keep(NP_OP_CONV));
 }
@@ -157,7 +157,7 @@ static void make_linear(struct kernel_case *the_case, enum np_op op, enum np_dty
         kernel_case_activation(the_case, dtype, 1, 1, forward ? 21 : 35, true);
 }
 
-Test(nan, stays_behind_a_linear_layer_with_relu_and_in_its_gradients)
+Test(nan, stays_after_a_linear_layer_with_relu_and_in_its_gradients)
 {
     static const enum np_op ops[] = {NP_OP_LINEAR, NP_OP_LINEAR_DGRAD, NP_OP_LINEAR_WGRAD};
 
@@ -209,7 +209,7 @@ Test(nan, stays_in_relu_add_and_pools)
 
 /* --- batchnorm ------------------------------------------------------------------------------- */
 
-Test(nan, stays_behind_batchnorm_with_relu)
+Test(nan, stays_after_batchnorm_with_relu)
 {
     static const enum np_op ops[] = {NP_OP_BN_APPLY, NP_OP_BN_EVAL};
     const int channels[4] = {13};

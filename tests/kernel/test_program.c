@@ -204,13 +204,13 @@ static bool step_is_right(
     return ran;
 }
 
-Test(program, a_step_in_f32_is_the_references, .timeout = 120)
+Test(program, a_step_in_f32_is_the_reference, .timeout = 120)
 {
     cr_assert(step_is_right(0, NP_F32, NULL));
     cr_assert(step_is_right(1, NP_F32, NULL));
 }
 
-Test(program, a_step_in_bf16_is_the_references, .timeout = 120)
+Test(program, a_step_in_bf16_is_the_reference, .timeout = 120)
 {
     cr_assert(step_is_right(0, NP_BF16, NULL));
     cr_assert(step_is_right(1, NP_BF16, NULL));
@@ -255,7 +255,7 @@ static void lose_bits(const struct np_graph *graph, float *params)
     }
 }
 
-Test(program, the_measure_of_a_step_in_bf16_sees_one_layer_that_is_wrong, .timeout = 120)
+Test(program, the_tolerance_of_a_step_in_bf16_catches_one_wrong_layer, .timeout = 120)
 {
     for (int which = 0; which < 2; which++) {
         cr_assert_not(step_is_right(which, NP_BF16, drop_terms));

@@ -127,7 +127,7 @@ Test(values, groups_and_dilation_take_the_right_taps)
     stop(&p);
 }
 
-Test(values, pools_are_torchs)
+Test(values, pools_equal_those_of_torch)
 {
     struct pixels p;
     uint8_t *images = counted(25);

@@ -38,7 +38,7 @@ static gid_t group_of(uid_t uid, gid_t gid, bool *ret_among)
     return said.gid;
 }
 
-Test(as_user, a_group_that_a_user_is_no_member_of_any_more_is_not_taken)
+Test(as_user, a_group_that_the_user_has_left_is_not_taken)
 {
     const struct passwd *user = getpwnam("nobody");
     bool among;
@@ -53,7 +53,7 @@ Test(as_user, a_group_that_a_user_is_no_member_of_any_more_is_not_taken)
     cr_expect(among);
 }
 
-Test(as_user, a_user_without_a_name_has_the_group_that_was_asked_for)
+Test(as_user, a_user_without_a_name_gets_the_requested_group)
 {
     bool among;
 

@@ -110,7 +110,7 @@ Test(augment, draws_depend_on_seed_epoch_and_position_only)
     np_chain_free(chain);
 }
 
-Test(augment, random_crop_reaches_every_place_and_no_other)
+Test(augment, random_crop_reaches_every_position_and_no_other)
 {
     char text[512];
     struct np_chain *chain = CHAIN("random_crop size 32 pad 4");
@@ -199,7 +199,7 @@ Test(augment, a_crop_before_the_resize_bounds_its_support)
     np_chain_free(chain);
 }
 
-Test(augment, a_resize_cuts_off_what_hangs_over)
+Test(augment, a_resize_crops_the_longer_side)
 {
     char text[512];
     struct np_chain *chain = CHAIN("random_crop size 20 pad 4", "resize size [8,8]");
@@ -225,7 +225,7 @@ Test(augment, a_crop_after_a_flip_counts_from_the_other_side)
     cr_assert_not(fold.geometry.flip);
 }
 
-Test(augment, a_crop_that_sticks_out_of_a_crop_sees_no_more_than_that)
+Test(augment, a_crop_beyond_an_earlier_crop_is_cut_to_it)
 {
     struct np_fold fold;
 
@@ -316,7 +316,7 @@ Test(augment, normal_form_names_every_option)
     np_chain_free(chain);
 }
 
-Test(augment, a_value_alone_is_the_first_option)
+Test(augment, a_bare_value_is_the_first_option)
 {
     struct np_node *list = np_node_new(NP_NODE_LIST, 1, 1), *map = np_node_new(NP_NODE_MAP, 1, 1);
     struct np_report report;

@@ -27,7 +27,7 @@ static int add(struct np_bad *bad, enum np_batch_kind kind, uint32_t epoch, uint
     return np_bad_judge(bad, one.seq, NULL);
 }
 
-Test(bad, the_budget_is_an_epochs)
+Test(bad, the_budget_is_per_epoch)
 {
     const struct np_bad_options options = {.budget = 0.02, .nr_train = 100, .nr_eval = 50};
     struct np_bad *bad = NULL;
@@ -54,7 +54,7 @@ Test(bad, an_evaluation_has_a_budget_of_its_own)
     np_bad_free(bad);
 }
 
-Test(bad, a_restart_goes_on_counting)
+Test(bad, a_resumed_run_continues_the_count)
 {
     const struct np_bad_options options = {
         .budget = 0.05, .nr_train = 100, .epoch = 67, .nr_bad = 4};
@@ -74,7 +74,7 @@ Test(bad, a_restart_goes_on_counting)
     np_bad_free(bad);
 }
 
-Test(bad, a_small_budget_allows_one_and_none_allows_none)
+Test(bad, a_small_budget_allows_one_and_a_zero_budget_none)
 {
     struct np_bad_options options = {.budget = 0.001, .nr_train = 10};
     struct np_bad *bad = NULL;
@@ -106,7 +106,7 @@ static void found(struct np_bad *bad, const int order[9])
     }
 }
 
-Test(bad, what_ends_a_run_depends_on_no_order_of_finding)
+Test(bad, the_end_of_a_run_depends_on_no_order_of_finding)
 {
     static const int orders[][9] = {
         {0, 1, 2, 3, 4, 5, 6, 7, 8}, {8, 7, 6, 5, 4, 3, 2, 1, 0}, {6, 7, 8, 3, 4, 0, 1, 5, 2}};
@@ -132,7 +132,7 @@ Test(bad, what_ends_a_run_depends_on_no_order_of_finding)
     }
 }
 
-Test(bad, a_row_that_cannot_be_passed_asks_for_no_more_samples)
+Test(bad, a_row_that_ends_the_run_requests_no_more_samples)
 {
     const struct np_bad_options options = {.budget = 0.03, .nr_train = 100};
     struct np_bad_sample one = sample(NP_BATCH_TRAIN, 0, 1);
@@ -150,7 +150,7 @@ Test(bad, a_row_that_cannot_be_passed_asks_for_no_more_samples)
     np_bad_free(bad); /* the address sanitizer counts */
 }
 
-Test(bad, a_row_with_nothing_good_after_many_attempts_ends_the_run)
+Test(bad, a_row_without_a_good_sample_after_many_attempts_ends_the_run)
 {
     const struct np_bad_options options = {.budget = 1, .nr_train = 1000000};
     struct np_bad_sample one = sample(NP_BATCH_TRAIN, 0, 1);
@@ -166,7 +166,7 @@ Test(bad, a_row_with_nothing_good_after_many_attempts_ends_the_run)
     np_bad_free(bad);
 }
 
-Test(bad, the_list_gives_each_once_in_order_and_what_is_left_is_freed)
+Test(bad, the_list_gives_each_once_in_order_and_frees_the_rest)
 {
     const struct np_bad_options options = {.budget = 1, .nr_train = 1000};
     struct np_bad_sample got;

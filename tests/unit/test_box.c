@@ -45,7 +45,7 @@ static struct np_box read_box(const struct file *files, int n)
     return box;
 }
 
-Test(box, without_groups_all_is_ours)
+Test(box, without_groups_there_is_no_limit)
 {
     struct np_box box = read_box(NULL, 0);
 
@@ -54,7 +54,7 @@ Test(box, without_groups_all_is_ours)
     cr_assert_eq(box.free_bytes, 1024 * MIB);
 }
 
-Test(box, v2_takes_the_tightest_of_a_group_and_those_above)
+Test(box, v2_takes_the_tightest_limit_of_a_group_and_its_parents)
 {
     const struct file files[] = {
         {"proc/self/cgroup", "0::/user.slice/job\n"},
@@ -82,7 +82,7 @@ Test(box, v2_counts_its_cpuset)
     cr_assert_eq(read_box(files, 4).nr_cpus, 5);
 }
 
-Test(box, a_container_whose_group_does_not_show_has_the_limits_of_its_top)
+Test(box, a_container_whose_group_is_hidden_has_the_root_groups_limits)
 {
     const char *groups[] = {"0::/docker/1f2e\n", "0::/../../other\n", "0::/\n"};
 
@@ -152,7 +152,7 @@ Test(box, nonsense_limits_nothing)
     }
 }
 
-Test(box, this_box_is_read_and_its_affinity_obeyed)
+Test(box, this_machine_is_read_and_its_affinity_obeyed)
 {
     struct np_box box;
     cpu_set_t was, one;

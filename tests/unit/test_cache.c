@@ -61,7 +61,7 @@ Test(cache, many_threads_put_and_find_the_same, .timeout = 60)
     np_cache_free(cache);
 }
 
-Test(cache, the_cap_holds_and_what_is_in_stays)
+Test(cache, the_cap_holds_and_cached_samples_stay)
 {
     const uint64_t nr_samples[1] = {100};
     struct np_cache *cache = NULL;
@@ -102,7 +102,7 @@ Test(cache, pictures_keep_their_size)
     np_cache_free(cache);
 }
 
-Test(cache, memory_that_is_not_there_is_an_error)
+Test(cache, want_of_memory_is_an_error)
 {
     const uint64_t nr_samples[1] = {3};
     struct np_cache *cache = NULL;

@@ -46,7 +46,7 @@ static bool holds(const char *name, const char *text)
     return text && strcmp(there, text) == 0;
 }
 
-Test(cgroup, a_run_gets_one_with_its_limits, .init = set_up, .fini = tear_down)
+Test(cgroup, a_run_gets_a_cgroup_with_its_limits, .init = set_up, .fini = tear_down)
 {
     struct np_err err = {0};
     int fd = -1;
@@ -64,7 +64,7 @@ Test(cgroup, a_run_gets_one_with_its_limits, .init = set_up, .fini = tear_down)
     cr_assert(holds("run-8/memory.max", NULL) && holds("run-8/cpu.max", "100000 100000"));
 }
 
-Test(cgroup, one_that_ran_out_of_memory_is_told_apart, .init = set_up, .fini = tear_down)
+Test(cgroup, a_kill_for_memory_is_told_from_other_kills, .init = set_up, .fini = tear_down)
 {
     struct np_err err = {0};
     char path[128];
@@ -82,7 +82,7 @@ Test(cgroup, one_that_ran_out_of_memory_is_told_apart, .init = set_up, .fini = t
     cr_assert(!np_cgroup_end(&cgroup, 99));
 }
 
-Test(cgroup, a_service_without_one_says_so)
+Test(cgroup, a_service_without_a_cgroup_reports_it)
 {
     struct np_cgroup none;
     struct np_err err = {0};

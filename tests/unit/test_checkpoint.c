@@ -13,7 +13,7 @@
 #include "trainer/checkpoint/safetensors.h"
 
 /* The one from before stays the newest, whichever number it is that has gone. */
-Test(checkpoint, weights_that_are_no_numbers_are_refused)
+Test(checkpoint, weights_that_are_not_numbers_are_refused)
 {
     static const float odd[] = {NAN, INFINITY, -INFINITY};
     struct box *box = box_new("pread");
@@ -35,7 +35,7 @@ Test(checkpoint, weights_that_are_no_numbers_are_refused)
     box_free(box);
 }
 
-Test(checkpoint, what_is_written_reads_back)
+Test(checkpoint, a_written_checkpoint_reads_back)
 {
     struct box *box = box_new("pread");
     struct np_err err = {0};
@@ -48,7 +48,7 @@ Test(checkpoint, what_is_written_reads_back)
     box_free(box);
 }
 
-Test(checkpoint, numbers_that_are_none_come_back)
+Test(checkpoint, nan_and_infinity_come_back)
 {
     struct box *box = box_new("pread");
     char path[128], *facts = NULL;
@@ -147,7 +147,7 @@ Test(checkpoint, another_network_is_refused_and_the_arrays_are_left_alone)
     box_free(box);
 }
 
-Test(checkpoint, facts_that_are_no_object_are_refused)
+Test(checkpoint, facts_that_are_not_an_object_are_refused)
 {
     struct box *box = box_new("pread");
     static const char *const wrong[] = {"[1]", "{", "", "7"};
@@ -190,7 +190,7 @@ Test(checkpoint, prune_keeps_the_newest_and_the_best)
 }
 
 /* A run that is resumed behind two damaged checkpoints, and keeps two. */
-Test(checkpoint, prune_keeps_no_damaged_ones_in_the_places_of_whole_ones)
+Test(checkpoint, prune_counts_only_whole_ones)
 {
     struct box *box = box_new("pread");
 
@@ -211,7 +211,7 @@ static uint64_t best_of(const struct box *box)
     return readlink(path, to, sizeof(to) - 1) > 5 ? strtoull(to + 5, NULL, 10) : 0;
 }
 
-Test(checkpoint, best_is_a_name_of_the_best_one)
+Test(checkpoint, best_names_the_best_checkpoint)
 {
     struct box *box = box_new("pread");
     struct np_checkpoint *checkpoint = &box->checkpoint;
@@ -239,7 +239,7 @@ Test(checkpoint, best_is_a_name_of_the_best_one)
     box_free(box);
 }
 
-Test(checkpoint, a_best_that_cannot_be_named_is_an_error_and_nothing_is_left)
+Test(checkpoint, a_failed_rename_to_best_is_an_error_and_leaves_nothing)
 {
     struct box *box = box_new("pread");
     struct np_err err = {0};
@@ -257,7 +257,7 @@ Test(checkpoint, a_best_that_cannot_be_named_is_an_error_and_nothing_is_left)
     box_free(box);
 }
 
-Test(checkpoint, names_that_only_look_like_ours_are_left)
+Test(checkpoint, folders_with_similar_names_are_left_alone)
 {
     static const char *const names[] = {"step-", "step-+3", "step-03", "step-99999999999999999999",
         ".step-3", ".step-3.tmpx", "step-3.old", "steps", "."};

@@ -32,7 +32,7 @@ static bool fail_at(struct box *box, bool again, const struct np_io_sim_options 
     return failed;
 }
 
-Test(checkpoint, every_call_fails_once_and_none_is_lost, .timeout = 60)
+Test(checkpoint, every_call_fails_once_and_no_checkpoint_is_lost, .timeout = 60)
 {
     struct box *box = box_new("pread");
     int nr_calls = 0;
@@ -57,7 +57,7 @@ Test(checkpoint, every_call_fails_once_and_none_is_lost, .timeout = 60)
     box_free(box);
 }
 
-Test(checkpoint, the_power_is_cut_at_every_call_and_a_whole_one_is_left, .timeout = 120)
+Test(checkpoint, a_power_cut_at_any_call_leaves_a_whole_one, .timeout = 120)
 {
     struct box *box = box_new("pread");
     int nr_cuts = 0, nr_new = 0;
@@ -86,7 +86,7 @@ Test(checkpoint, the_power_is_cut_at_every_call_and_a_whole_one_is_left, .timeou
     box_free(box);
 }
 
-Test(checkpoint, what_was_reported_written_survives_a_cut_right_after, .timeout = 60)
+Test(checkpoint, a_checkpoint_reported_as_written_survives_a_power_cut, .timeout = 60)
 {
     struct box *box = box_new("pread");
 
@@ -106,7 +106,8 @@ Test(checkpoint, what_was_reported_written_survives_a_cut_right_after, .timeout 
 
 /* checkpoint.optimizer: newest. A run drops older states once the write was reported done, so a cut at any
  * call leaves one to continue from. */
-Test(checkpoint, older_optimizers_go_and_a_power_cut_leaves_one_to_continue_from, .timeout = 60)
+Test(checkpoint, older_optimizers_are_deleted_and_a_power_cut_leaves_one_to_resume_from,
+    .timeout = 60)
 {
     struct box *box = box_new("pread");
     bool cut = true;
@@ -132,7 +133,7 @@ Test(checkpoint, older_optimizers_go_and_a_power_cut_leaves_one_to_continue_from
     box_free(box);
 }
 
-Test(checkpoint, one_without_its_optimizer_is_said_and_not_continued_from, .timeout = 60)
+Test(checkpoint, one_without_its_optimizer_is_reported_and_not_resumed_from, .timeout = 60)
 {
     struct box *box = box_new("pread");
     struct np_err err = {0};
@@ -169,7 +170,7 @@ static bool best_is(struct box *box, uint64_t step)
 }
 
 /* As a run does it: a better one is written and named, then what was the best is removed. */
-Test(checkpoint, the_power_is_cut_at_every_call_and_best_is_a_whole_one, .timeout = 120)
+Test(checkpoint, a_power_cut_at_any_call_leaves_best_whole, .timeout = 120)
 {
     struct box *box = box_new("pread");
     int nr_old = 0, nr_new = 0;
@@ -202,7 +203,7 @@ Test(checkpoint, the_power_is_cut_at_every_call_and_best_is_a_whole_one, .timeou
     box_free(box);
 }
 
-Test(checkpoint, a_full_disk_leaves_the_one_before_and_no_pieces, .timeout = 60)
+Test(checkpoint, a_full_disk_leaves_the_previous_one_and_no_partial_files, .timeout = 60)
 {
     struct box *box = box_new("pread");
     struct np_err err = {0};
@@ -251,7 +252,7 @@ static bool damage(const char *path, long at, bool cut, bool undo)
     return fclose(file) == 0;
 }
 
-Test(checkpoint, damage_to_any_byte_is_named_and_the_one_before_is_used, .timeout = 120)
+Test(checkpoint, damage_to_any_byte_is_named_and_the_previous_one_is_used, .timeout = 120)
 {
     static const char *const names[] = {
         "weights.safetensors", "optimizer.safetensors", "manifest.json"};

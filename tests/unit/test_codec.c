@@ -191,7 +191,7 @@ Test(codec_jpeg, wrong_and_lost_restarts_are_concealed_alike_in_every_crop)
     }
 }
 
-Test(codec_jpeg, a_scan_that_ends_early_is_good_alike_in_every_crop)
+Test(codec_jpeg, a_scan_that_ends_early_is_accepted_alike_in_every_crop)
 {
     const struct made_jpeg kinds[] = {{131, 97, 3, .h = 2, .v = 2},
         {131, 97, 3, .h = 2, .v = 2, .restart = 3},
@@ -237,7 +237,7 @@ Test(codec_jpeg, a_stray_marker_is_judged_alike_whatever_the_crop)
     }
 }
 
-Test(codec_jpeg, what_stands_behind_the_block_of_the_last_row_goes_unread)
+Test(codec_jpeg, bytes_after_the_last_rows_block_are_not_read)
 {
     struct made_jpeg made = {131, 97, 3, .h = 2, .v = 2};
 
@@ -284,7 +284,7 @@ static void drop_segment(uint8_t *bytes, uint8_t marker, int n)
 
 /* A decoder that has seen a whole file judges one that lacks a table, and makes its pixels, as a new
  * decoder does: without codes libjpeg takes the usual ones, without quantization it fails. */
-Test(codec_jpeg, no_file_lends_its_tables_to_the_next)
+Test(codec_jpeg, tables_of_one_file_are_not_used_for_the_next)
 {
     struct made_jpeg made = {131, 97, 3, .h = 2, .v = 2};
     struct np_geometry g = made_box(0, 0, 131, 97);
@@ -317,7 +317,7 @@ Test(codec_jpeg, no_file_lends_its_tables_to_the_next)
     }
 }
 
-Test(codec_jpeg, a_decoder_goes_on_after_a_bad_file)
+Test(codec_jpeg, a_decoder_can_be_used_after_a_bad_file)
 {
     struct made_jpeg made = {131, 97, 3, .h = 2, .v = 2};
     struct np_geometry g = made_box(0, 0, 131, 97);
@@ -358,7 +358,7 @@ Test(codec_jpeg, absurd_sizes_are_refused_by_the_header)
     cr_assert(good);
 }
 
-Test(codec_jpeg, what_is_written_is_read_again)
+Test(codec_jpeg, a_written_file_reads_back)
 {
     uint8_t *pixels = made_pixels(40, 30, 1, 3), *bytes;
     struct np_decoder *decoder;
@@ -415,7 +415,7 @@ Test(codec_raw, bad_headers_are_refused)
         cr_assert(made_refuses((const uint8_t *)texts[i], strlen(texts[i]), &g, "bad PNM"));
 }
 
-Test(codec_raw, what_is_written_is_read_again)
+Test(codec_raw, a_written_file_reads_back)
 {
     uint8_t *pixels = made_pixels(9, 5, 3, 4), *bytes;
     size_t n;
@@ -455,7 +455,7 @@ static int fail_each(const uint8_t *bytes, size_t nr_bytes, const struct np_geom
     return -1;
 }
 
-Test(codec, memory_that_is_missing_is_no_bad_sample)
+Test(codec, want_of_memory_does_not_make_a_bad_sample)
 {
     const struct made_jpeg kinds[] = {{131, 97, 3, .h = 2, .v = 2},
         {131, 97, 3, .h = 2, .v = 2, .progressive = true},
@@ -538,7 +538,7 @@ Test(codec, coefficients_of_many_scans_have_a_limit_of_their_own)
     cr_assert_eq(plain, 0);
 }
 
-Test(codec, content_decides_and_strangers_are_refused)
+Test(codec, content_decides_and_unknown_formats_are_refused)
 {
     struct np_geometry g = made_box(0, 0, 1, 1);
 
@@ -553,7 +553,7 @@ Test(codec, content_decides_and_strangers_are_refused)
     cr_assert(made_refuses((const uint8_t *)"\xff\xd8", 2, &g, "neither"));
 }
 
-Test(codec, bare_pixels_come_as_they_are)
+Test(codec, raw_pixels_are_returned_unchanged)
 {
     const uint8_t planes[12] = {1, 2, 3, 4, 11, 12, 13, 14, 21, 22, 23, 24};
     const uint8_t want[12] = {1, 11, 21, 2, 12, 22, 3, 13, 23, 4, 14, 24};

@@ -120,7 +120,7 @@ static bool ends(struct png *png, int code)
     return good;
 }
 
-Test(codec_png, what_is_written_is_read_again_and_cropped)
+Test(codec_png, a_written_file_reads_back_and_can_be_cropped)
 {
     for (int channels = 1; channels <= 3; channels += 2) {
         uint8_t *pixels = made_pixels(41, 30, channels, 4), *bytes;
@@ -314,7 +314,7 @@ Test(codec_png, a_filter_that_does_not_exist_is_bad)
     cr_assert(ends(&png, -EBADMSG));
 }
 
-Test(codec_png, rows_that_the_stream_lacks_are_black)
+Test(codec_png, missing_rows_are_black)
 {
     static const struct plan plan = {.nr_rows = 20};
     struct np_geometry low = made_box(0, 20, 61, 40);

@@ -7,7 +7,7 @@
 #include "loader/pixels/codec.h"
 #include "tests/test.h"
 
-Test(unzstd, a_frame_comes_back_and_what_follows_is_left)
+Test(unzstd, a_frame_is_unpacked_and_the_rest_is_left)
 {
     struct np_unzstd *unzstd = np_unzstd_new(NULL);
     char text[1000], frame[2000], out[1000];
@@ -23,7 +23,7 @@ Test(unzstd, a_frame_comes_back_and_what_follows_is_left)
     np_unzstd_free(unzstd);
 }
 
-Test(unzstd, a_frame_that_is_cut_torn_or_too_large_is_bad)
+Test(unzstd, a_truncated_damaged_or_too_large_frame_is_bad)
 {
     struct np_unzstd *unzstd = np_unzstd_new(NULL);
     char text[1000] = "abc", frame[2000], out[1000];

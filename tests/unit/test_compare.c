@@ -100,7 +100,7 @@ Test(compare, equal_runs_raise_no_alarm, .timeout = 60)
     cr_assert_leq(nr_found(decode_limited, NP_STAGE_DECODE, 1, &by_stage), PAIRS * 5 / 100);
 }
 
-Test(compare, a_twentieth_slower_is_found_and_named, .timeout = 60)
+Test(compare, a_loss_of_5_percent_is_found_and_named, .timeout = 60)
 {
     int by_stage;
 
@@ -110,7 +110,7 @@ Test(compare, a_twentieth_slower_is_found_and_named, .timeout = 60)
     cr_assert_geq(by_stage, PAIRS * 95 / 100);
 }
 
-Test(compare, other_batches_or_devices_are_no_comparison)
+Test(compare, runs_with_other_batches_or_devices_are_not_compared)
 {
     const struct made_pipeline p = step_limited(1);
     struct np_profile then, now;

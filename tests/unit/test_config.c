@@ -83,7 +83,7 @@ Test(config, periods_and_lengths)
     np_config_free(config);
 }
 
-Test(config, loader_options_that_tables_cannot_say)
+Test(config, loader_options_that_tables_cannot_describe)
 {
     struct np_config *config = load(SYNTH MODEL
         "loader:\n  shuffle: {window: 50}\n  cache: {encoded: 2G}\n  bad_samples: {policy: fail, "
@@ -156,7 +156,7 @@ Test(config, a_device_of_the_command_line_wins)
     np_config_free(config);
 }
 
-Test(config, a_file_that_is_not_there_is_one_mistake)
+Test(config, a_missing_file_is_one_mistake)
 {
     struct np_config *config = NULL;
     struct np_report report;
@@ -283,7 +283,7 @@ Test(setup, classes_are_matched_by_name)
 
 /* --- words of other trainers ------------------------------------------------------------------- */
 
-Test(config, words_of_other_trainers_lead_to_keys_that_there_are)
+Test(config, words_of_other_trainers_lead_to_our_keys)
 {
     static const char *const words[] = {"batch_size", "num_workers", "learning_rate", "lr",
         "weight-decay", "momentum", "label_smoothing", "epochs", "max_steps", "grad_clip", "seed",

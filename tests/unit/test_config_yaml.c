@@ -90,7 +90,7 @@ Test(config_yaml, refuses_anchors_aliases_tags_and_second_documents)
     cr_assert(says("? [a]\n: 1\n", "1:3: a key must be a word"));
 }
 
-Test(config_yaml, says_quote_it_at_traps)
+Test(config_yaml, advises_quotes_for_ambiguous_words)
 {
     cr_assert(says(
         "a: {path: ${X}/y}\n", "1:11: ${ inside braces or brackets must be quoted: \"${...}\""));
@@ -108,7 +108,7 @@ Test(config_yaml, takes_dollars_where_yaml_does)
     cr_assert(says("a: ${X:-b}/c\nb: {c: \"${X}\", d: $out}\n", ""));
 }
 
-Test(config_yaml, names_a_key_given_twice_and_goes_on)
+Test(config_yaml, names_a_key_given_twice_and_continues)
 {
     cr_assert(
         says("a: 1\nb: 2\na: 3\nb: 4\n", "3:1: a: this key stands here twice, first in line 1\n"
@@ -157,7 +157,7 @@ Test(config_yaml, deep_nesting_of_any_kind_ends_quickly, .timeout = 10)
     free(text);
 }
 
-Test(config_yaml, refuses_what_is_no_text)
+Test(config_yaml, refuses_bytes_that_are_not_text)
 {
     cr_assert(says("a: b\nc: \xff\n", "2:4: not text: byte 0xff; a config is UTF-8 text"));
     cr_assert(says("a: \"x\\0y\"\n", "1:4: a NUL byte inside text"));
@@ -247,7 +247,7 @@ Test(config_override, finds_items_of_lists_by_number)
         becomes("m: [a, b]\n", "m.x=c", "-o m.x: 'x' is not an item of this list; it has 0 to 1"));
 }
 
-Test(config_override, opens_a_word_that_stands_for_a_mapping)
+Test(config_override, expands_a_word_that_stands_for_a_mapping)
 {
     cr_assert(becomes("loss: cross_entropy\n", "loss.cross_entropy.label_smoothing=0.1",
         "loss: {cross_entropy: {label_smoothing: 0.1}}\n"));
@@ -282,7 +282,7 @@ static bool same(const char *then, const char *now, bool extends, const char *wa
     return good;
 }
 
-Test(run_same, passes_over_what_changes_no_weight)
+Test(run_same, ignores_keys_that_change_no_weight)
 {
     cr_assert(same("loader: {batch: 8, readers: 1, io: uring}\ntrain: {threads: 1}\nruns: a\n",
         "loader: {batch: 8, readers: 4, io: pread}\ntrain: {threads: 2}\nruns: b\n", false, NULL));
@@ -305,7 +305,7 @@ Test(run_same, names_the_key_that_differs)
         same("data: {split: 0.1}\n", "data: {}\n", false, "data.split was 0.1 and is absent"));
 }
 
-Test(run_same, lets_a_run_grow_where_the_schedule_does)
+Test(run_same, allows_a_longer_run_if_the_schedule_extends)
 {
     cr_assert(same("train: {epochs: 2}\n", "train: {epochs: 3}\n", true, NULL));
     cr_assert(same("train: {epochs: 2}\n", "train: {epochs: 2}\n", false, NULL));

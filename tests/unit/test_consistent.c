@@ -134,7 +134,7 @@ static void agrees(const struct np_profile *profile, const char *what, uint64_t 
     cr_assert(
         !np_profile_contradicts(profile, text, sizeof(text)), "%s %d: %s", what, (int)seed, text);
 }
-Test(consistent, nothing_that_is_measured_makes_a_contradiction, .timeout = 60)
+Test(consistent, measured_profiles_make_no_contradiction, .timeout = 60)
 {
     int limited[NP_NR_STAGES] = {0}, advised = 0;
 
@@ -154,7 +154,7 @@ Test(consistent, nothing_that_is_measured_makes_a_contradiction, .timeout = 60)
 }
 
 /* What the run did without one stage, a little more or less than it can be. */
-Test(consistent, nor_do_gains_that_are_measured, .timeout = 60)
+Test(consistent, measured_gains_make_no_contradiction, .timeout = 60)
 {
     for (uint64_t seed = 0; seed < CASES; seed++) {
         struct np_profile profile;
@@ -174,7 +174,7 @@ Test(consistent, nor_do_gains_that_are_measured, .timeout = 60)
     }
 }
 
-Test(consistent, nor_do_pipelines_that_are_computed, .timeout = 60)
+Test(consistent, computed_pipelines_make_no_contradiction, .timeout = 60)
 {
     for (uint64_t seed = 0; seed < PIPELINES; seed++) {
         struct np_profile profile = {.noise = 0.01};
@@ -248,7 +248,7 @@ Test(consistent, readers_that_wait_in_calls_do_not_make_decoding_slow)
     cr_assert_eq(profile.ceilings.read_warm, 0);
 }
 
-Test(consistent, half_a_precision_is_not_advised_to_a_run_that_has_it)
+Test(consistent, half_precision_is_not_advised_to_a_run_that_has_it)
 {
     struct np_model model = {.rate = 100, .step_rate = 101, .coupling = 1};
     struct np_advice advice;
@@ -262,7 +262,7 @@ Test(consistent, half_a_precision_is_not_advised_to_a_run_that_has_it)
     cr_assert(strstr(advice.text, "larger batch"), "%s", advice.text);
 }
 
-Test(consistent, a_cache_that_still_fills_is_said_to)
+Test(consistent, a_cache_that_still_fills_is_reported)
 {
     struct np_model model = {.rate = 26, .read_rate = 26, .coupling = 1};
     struct np_advice advice;
@@ -398,7 +398,7 @@ Test(consistent, a_part_that_was_slower_alone_is_found)
     breaks(&profile, "the step alone");
 }
 
-Test(consistent, shares_that_are_none_are_found)
+Test(consistent, shares_out_of_range_are_found)
 {
     struct np_profile profile;
 

@@ -52,7 +52,7 @@ static bool even(int cpu)
     return cpu % 2 == 0;
 }
 
-Test(cores, count_what_all_but_idleness_took_on_our_cpus)
+Test(cores, count_all_time_on_our_cpus_but_idle_time)
 {
     struct np_cores cores;
 
@@ -64,7 +64,7 @@ Test(cores, count_what_all_but_idleness_took_on_our_cpus)
     remove_root();
 }
 
-Test(cores, find_the_groups_account_in_both_versions_and_in_a_container)
+Test(cores, find_the_cgroups_cpu_time_in_both_versions_and_in_a_container)
 {
     struct np_cores cores;
 
@@ -91,7 +91,7 @@ Test(cores, find_the_groups_account_in_both_versions_and_in_a_container)
     remove_root();
 }
 
-Test(cores, others_took_what_is_not_ours_and_no_more_than_there_is)
+Test(cores, time_of_others_is_the_rest_and_at_most_all)
 {
     struct np_cores start = {.machine_s = 10, .group_s = -1, .nr_cpus = 8}, end = start;
 
@@ -112,7 +112,7 @@ Test(cores, others_took_what_is_not_ours_and_no_more_than_there_is)
     cr_assert_float_eq(np_cores_others(&start, &end, 2, 6, 2), 0, 1e-9);
 }
 
-Test(cores, the_schedulers_account_of_a_thread_grows_and_ends_with_it)
+Test(cores, the_cpu_time_of_a_thread_grows_and_ends_with_it)
 {
     uint64_t cpu = 0, delay = 0, later = 0;
 

@@ -24,7 +24,7 @@ Test(crc32c, known_answers)
     cr_assert_eq(np_crc32c_plain(0, "123456789", 9), 0xe3069283u);
 }
 
-Test(crc32c, any_length_place_and_split_give_what_the_table_gives)
+Test(crc32c, any_length_offset_and_split_equal_the_table)
 {
     unsigned char bytes[300];
     struct np_draws draws;

@@ -27,7 +27,7 @@ static void again(void)
     np_decide(&end, &run, &waits);
 }
 
-Test(decide, one_that_is_done_is_done_whatever_was_wished)
+Test(decide, a_finished_run_stays_done_whatever_was_requested)
 {
     for (int wish = NP_ENTRY_RUNNING; wish <= NP_ENTRY_STOPPING; wish++) {
         fresh((enum np_entry_state)wish, NP_EXIT_DONE, "");
@@ -40,7 +40,7 @@ Test(decide, one_that_is_done_is_done_whatever_was_wished)
     }
 }
 
-Test(decide, a_stop_that_was_told_costs_nothing_and_starts_at_once)
+Test(decide, a_requested_stop_costs_no_attempt_and_resumes_at_once)
 {
     fresh(NP_ENTRY_RUNNING, NP_EXIT_STOPPED, "stopped");
     run.retries = 2;
@@ -59,7 +59,7 @@ Test(decide, a_stop_that_was_told_costs_nothing_and_starts_at_once)
     cr_assert_eq(run.ended, 0);
 }
 
-Test(decide, giving_up_counts_waits_longer_each_time_and_fails_in_the_end)
+Test(decide, temporary_failures_wait_longer_each_time_and_then_fail)
 {
     const double waits_s[] = {10, 20, 40};
 
@@ -78,7 +78,7 @@ Test(decide, giving_up_counts_waits_longer_each_time_and_fails_in_the_end)
     cr_assert_str_eq(run.reason, "cannot read a.jpg: Input/output error");
 }
 
-Test(decide, a_run_that_saves_between_two_troubles_never_fails_of_them)
+Test(decide, errors_with_a_checkpoint_between_them_never_fail_a_run)
 {
     fresh(NP_ENTRY_RUNNING, NP_EXIT_GAVE_UP, "cannot read a.jpg");
     left.saved = true;
@@ -90,7 +90,7 @@ Test(decide, a_run_that_saves_between_two_troubles_never_fails_of_them)
     }
 }
 
-Test(decide, a_wish_is_fulfilled_and_what_went_wrong_on_the_way_is_kept)
+Test(decide, a_request_is_carried_out_and_errors_on_the_way_are_kept)
 {
     const enum np_entry_state wishes[] = {NP_ENTRY_STOPPING, NP_ENTRY_PAUSING, NP_ENTRY_YIELDING},
                               gone[] = {NP_ENTRY_STOPPED, NP_ENTRY_PAUSED, NP_ENTRY_QUEUED};
@@ -109,7 +109,7 @@ Test(decide, a_wish_is_fulfilled_and_what_went_wrong_on_the_way_is_kept)
     cr_assert_str_eq(run.reason, "the checkpoint could not be written");
 }
 
-Test(decide, a_full_disk_is_waited_for_without_counting_and_ever_more_slowly)
+Test(decide, a_full_disk_is_retried_at_growing_intervals_without_counting)
 {
     const double waits_s[] = {10, 20, 40, 80, 100, 100};
 
@@ -130,7 +130,7 @@ Test(decide, a_full_disk_is_waited_for_without_counting_and_ever_more_slowly)
     cr_assert_eq(waits, 0);
 }
 
-Test(decide, what_the_machine_could_not_start_does_not_count)
+Test(decide, a_process_that_could_not_start_does_not_count)
 {
     fresh(NP_ENTRY_RUNNING, -1, "a worker cannot be started: Resource temporarily unavailable");
     end.unstarted = true;
@@ -149,7 +149,7 @@ Test(decide, what_the_machine_could_not_start_does_not_count)
     cr_assert(strstr(run.reason, "cuda:0: out of order; that does not count"), "%s", run.reason);
 }
 
-Test(decide, a_config_that_is_wrong_fails_without_another_try)
+Test(decide, a_wrong_config_fails_without_a_retry)
 {
     fresh(NP_ENTRY_RUNNING, NP_EXIT_USAGE, "this config would not give the same weights");
     np_decide(&end, &run, &waits);
@@ -179,7 +179,7 @@ Test(decide, a_process_that_died_is_named_and_counted)
     cr_assert_eq(run.not_before, 0);
 }
 
-Test(decide, a_folder_that_is_not_the_runs_fails_it_at_once_and_is_named)
+Test(decide, a_folder_of_another_owner_fails_the_run_at_once_and_is_named)
 {
     const int statuses[] = {NP_WORKER_TAKEN, NP_WORKER_UNSAFE};
     const char *const texts[] = {"/runs/cnn-1 exists already", "/runs/cnn-1 is a link, or"};
@@ -195,7 +195,7 @@ Test(decide, a_folder_that_is_not_the_runs_fails_it_at_once_and_is_named)
     }
 }
 
-Test(decide, a_worker_that_had_no_room_for_its_record_waits_for_room)
+Test(decide, a_worker_without_space_for_its_record_waits_for_space)
 {
     fresh(NP_ENTRY_RUNNING, -1, "");
     run.dir = (char *)"/runs/cnn-1";

@@ -17,7 +17,7 @@ static struct np_device *sim(double h2d_gbps, double step_ms)
     return device;
 }
 
-Test(device, an_unknown_name_says_which_are_known)
+Test(device, an_unknown_name_lists_the_known_ones)
 {
     struct np_device *device = NULL;
     struct np_err err = {0};
@@ -26,7 +26,7 @@ Test(device, an_unknown_name_says_which_are_known)
     cr_assert_null(device);
 }
 
-Test(device, auto_is_the_cpu_where_no_gpu_is_usable)
+Test(device, auto_is_the_cpu_if_no_gpu_is_usable)
 {
     struct np_device *device = NULL;
     struct np_err err = {0};
@@ -38,7 +38,7 @@ Test(device, auto_is_the_cpu_where_no_gpu_is_usable)
     cr_assert_eq(strncmp(err.text, "cuda:3: ", 8), 0);
 }
 
-Test(device, a_missing_plugin_says_what_to_do)
+Test(device, a_missing_plugin_gives_advice)
 {
     struct np_err err = {0};
     void *library;
@@ -102,7 +102,7 @@ Test(device, a_plugin_from_another_build_is_refused_with_both_commits, .timeout 
     cr_assert_not_null(strstr(err.text, "another build (abc123; this nnpipe: " NP_COMMIT));
 }
 
-Test(device, a_library_that_is_no_plugin_is_refused, .timeout = 60)
+Test(device, a_library_that_is_not_a_plugin_is_refused, .timeout = 60)
 {
     struct np_err err = {0};
     cr_assert_eq(load_text("int nothing;\n", &err), -ENOEXEC);
@@ -120,7 +120,7 @@ static void count_device(void *context, const struct np_device_info *info)
     counts[2] += strcmp(info->kind, "cuda") == 0 && (*info->reason || *info->gpu);
 }
 
-Test(device, list_has_cpu_and_sim_and_says_why_there_is_no_cuda)
+Test(device, a_list_has_cpu_and_sim_and_why_there_is_no_cuda)
 {
     int counts[3] = {0};
     np_device_list(count_device, counts);
@@ -128,7 +128,7 @@ Test(device, list_has_cpu_and_sim_and_says_why_there_is_no_cuda)
     cr_assert_geq(counts[2], 1);
 }
 
-Test(device, description_names_libraries_and_says_why_a_gpu_is_none)
+Test(device, a_description_names_libraries_and_why_a_gpu_is_unusable)
 {
     struct np_device_info info;
 
@@ -200,7 +200,7 @@ Test(device, names_are_understood_as_users_write_them)
     }
 }
 
-Test(device, options_that_make_no_sense_are_reported)
+Test(device, wrong_options_are_reported)
 {
     struct np_report report;
     struct np_device_options options;
@@ -286,7 +286,7 @@ Test(device, sim_counts_busy_and_idle_time_of_its_steps)
     np_device_close(device);
 }
 
-Test(device, sim_keeps_what_is_written)
+Test(device, sim_stores_written_bytes)
 {
     struct np_device *device = sim(25, 0);
     struct np_graph graph = {.batch = 1, .classes = 2, .nr_params = 3, .nr_buffers = 1};

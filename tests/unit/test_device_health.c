@@ -17,7 +17,7 @@ static bool ends(int64_t run, bool device_failed, bool died, double lived_s)
     return np_device_ended(&health, "cuda:0", &end, 100);
 }
 
-Test(device_health, three_failures_of_the_device_in_a_row_set_it_aside_for_a_while)
+Test(device_health, three_failures_in_a_row_make_a_device_suspect_for_a_while)
 {
     health = (struct np_device_health){0};
     cr_assert(!ends(1, true, false, 1));
@@ -33,7 +33,7 @@ Test(device_health, three_failures_of_the_device_in_a_row_set_it_aside_for_a_whi
     cr_assert_eq(np_device_slots(&health, 4, 100), 0);
 }
 
-Test(device_health, quick_deaths_count_where_they_are_of_different_runs)
+Test(device_health, quick_deaths_count_if_they_are_of_different_runs)
 {
     health = (struct np_device_health){0};
     for (int i = 0; i < 10; i++)
@@ -42,7 +42,7 @@ Test(device_health, quick_deaths_count_where_they_are_of_different_runs)
     cr_assert(ends(3, false, true, 1));
 }
 
-Test(device_health, what_speaks_for_the_device_clears_it_and_what_says_nothing_does_not)
+Test(device_health, success_clears_a_device_and_other_ends_do_not)
 {
     const struct np_device_end done = {.run = 9, .well = true, .lived_s = 1, .why = ""};
 
@@ -59,7 +59,7 @@ Test(device_health, what_speaks_for_the_device_clears_it_and_what_says_nothing_d
     cr_assert_eq(health.nr_deaths, 0);
 }
 
-Test(device_health, the_cpu_is_never_set_aside)
+Test(device_health, the_cpu_is_never_suspect)
 {
     const struct np_device_end end = {.run = 1, .device_failed = true, .why = "?"};
     struct np_device_health cpu = {0};

@@ -5,7 +5,7 @@
 #include "daemon/service/dispatch.h"
 #include "tests/test.h"
 
-Test(devices_auto, takes_what_is_usable_and_keeps_the_place_of_what_is_gone)
+Test(devices_auto, takes_usable_devices_and_keeps_the_place_of_lost_ones)
 {
     struct np_slotted devices[NP_MAX_DEVICES] = {{.name = "cuda:0", .nr_slots = 2},
         {.name = "cuda:1", .nr_slots = 2}, {.name = "cpu", .nr_slots = 2}};
@@ -26,7 +26,7 @@ Test(devices_auto, takes_what_is_usable_and_keeps_the_place_of_what_is_gone)
     cr_assert_str_eq(devices[2].name, "cpu");
 }
 
-Test(devices_auto, a_gpu_that_is_not_even_named_is_gone_and_comes_back)
+Test(devices_auto, a_gpu_missing_from_the_list_is_gone_and_comes_back)
 {
     static const char cpu[] = "{\"name\": \"cpu\", \"usable\": true}\n",
                       gpu[] = "{\"name\": \"cuda:0\", \"usable\": true}\n";

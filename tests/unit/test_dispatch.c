@@ -52,7 +52,7 @@ static bool is_start(const struct np_order *order, int entry, int device)
     return order->kind == NP_ORDER_START && order->entry == entry && order->device == device;
 }
 
-Test(dispatch, a_run_whose_disk_does_not_answer_is_passed_over)
+Test(dispatch, a_run_whose_disk_hangs_is_skipped)
 {
     struct np_order orders[MOST];
 
@@ -96,7 +96,7 @@ Test(dispatch, goes_by_priority_then_by_age)
     cr_assert(is_start(&orders[1], 2, 1));
 }
 
-Test(dispatch, spreads_over_devices_and_keeps_to_what_is_wanted)
+Test(dispatch, spreads_over_devices_and_obeys_the_requested_one)
 {
     struct np_order orders[MOST];
 
@@ -116,7 +116,7 @@ Test(dispatch, spreads_over_devices_and_keeps_to_what_is_wanted)
     cr_assert(!np_dispatch_knows(a_box, 2, "cuda:1"));
 }
 
-Test(dispatch, waits_for_what_comes_before_and_fails_with_it)
+Test(dispatch, waits_for_the_predecessor_and_fails_with_it)
 {
     struct np_order orders[MOST];
 
@@ -134,7 +134,7 @@ Test(dispatch, waits_for_what_comes_before_and_fails_with_it)
     cr_assert(orders[0].kind == NP_ORDER_FAIL && orders[0].entry == 1 && orders[0].other == 1);
 }
 
-Test(dispatch, a_paused_run_fails_with_what_it_comes_after_and_is_not_started)
+Test(dispatch, a_paused_run_fails_with_its_predecessor_and_is_not_started)
 {
     struct np_order orders[MOST];
     struct np_entry *first, *second;
@@ -151,7 +151,7 @@ Test(dispatch, a_paused_run_fails_with_what_it_comes_after_and_is_not_started)
     cr_assert(orders[0].kind == NP_ORDER_FAIL && orders[0].entry == 1 && orders[0].other == 1);
 }
 
-Test(dispatch, a_drained_device_gets_no_new_run_and_nobody_yields_there)
+Test(dispatch, a_drained_device_gets_no_new_run_and_no_run_yields_there)
 {
     struct np_slotted devices[] = {
         {.name = "cuda:0", .nr_slots = 1, .drained = true}, {.name = "cuda:1", .nr_slots = 1}};
@@ -188,7 +188,7 @@ Test(dispatch, backs_off_until_its_time)
     cr_assert_eq(dispatch(two_gpus, 2, false, orders), 1);
 }
 
-Test(dispatch, the_lowest_and_youngest_yields_once)
+Test(dispatch, the_lowest_and_youngest_run_yields_once)
 {
     struct np_order orders[MOST];
 
@@ -217,7 +217,7 @@ static struct np_entry *add_of(uid_t uid, const char *device, int priority)
     return entry;
 }
 
-Test(dispatch, of_equals_the_one_with_fewer_runs_is_next)
+Test(dispatch, of_equal_runs_that_of_the_user_with_fewer_runs_is_next)
 {
     struct np_order orders[MOST];
 
@@ -233,7 +233,7 @@ Test(dispatch, of_equals_the_one_with_fewer_runs_is_next)
     cr_assert(is_start(&orders[0], 1, 1));
 }
 
-Test(dispatch, a_queue_of_one_users_does_not_keep_another_waiting)
+Test(dispatch, runs_of_one_user_do_not_keep_another_waiting)
 {
     static const struct np_slotted wide[] = {{.name = "cpu", .nr_slots = 6}};
     struct np_order orders[MOST];
@@ -252,7 +252,7 @@ Test(dispatch, a_queue_of_one_users_does_not_keep_another_waiting)
     cr_assert(of[1] == 3 && of[2] == 3);
 }
 
-Test(dispatch, nobody_has_more_runs_at_a_time_than_the_limit)
+Test(dispatch, no_user_has_more_runs_at_a_time_than_the_limit)
 {
     static const struct np_slotted wide[] = {{.name = "cpu", .nr_slots = 6}};
     struct np_order orders[MOST];
@@ -326,7 +326,7 @@ static bool fits_slots(const struct np_slotted *devices, int nr)
     return true;
 }
 
-Test(dispatch, random_days_end_with_every_run_over, .timeout = 60)
+Test(dispatch, random_events_end_with_every_run_finished, .timeout = 60)
 {
     static const char *const wants[] = {"auto", "cuda", "cuda:0", "cpu"};
 
@@ -356,7 +356,7 @@ Test(dispatch, random_days_end_with_every_run_over, .timeout = 60)
 
 /* --- who may ---------------------------------------------------------------------------------- */
 
-Test(access, nobody_has_more_rights_than_they_should)
+Test(access, no_user_has_more_rights_than_the_table_gives)
 {
     const struct np_access box = {.service_uid = 100, .for_box = true}, own = {.service_uid = 1000};
     const struct np_caller root = {.socket = true},

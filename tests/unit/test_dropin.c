@@ -16,7 +16,7 @@ static char *text_of(const char *dir, const char *cache, const char *config)
     return text ? text : np_strdup(err.text);
 }
 
-Test(dropin, names_what_may_be_written)
+Test(dropin, names_writable_paths)
 {
     char *text = text_of("/home/ann/runs/cnn-7", "/home/ann/.cache/nnpipe",
         "name: cnn\ndata: {train: {source: tar, path: /data/x.tar, cache_dir: /scratch/c}}\n");
@@ -28,7 +28,7 @@ Test(dropin, names_what_may_be_written)
     np_free(text);
 }
 
-Test(dropin, brings_back_what_a_private_tmp_hides)
+Test(dropin, binds_paths_that_a_private_tmp_hides)
 {
     char *text = text_of("/tmp/ann/runs/cnn-7", NULL,
         "data: {train: {path: /tmp/sets/a/b-*.tar}, test: {path: /var/tmp/t}, x: /tmp/, y: "
@@ -49,7 +49,7 @@ Test(dropin, keeps_a_path_within_its_word)
     np_free(text);
 }
 
-Test(dropin, refuses_what_no_line_can_hold)
+Test(dropin, refuses_paths_that_no_line_can_hold)
 {
     struct np_err err = {0};
     char *text = NULL;

@@ -46,7 +46,7 @@ static void remove_cache(const char *path)
     unlink(lock);
 }
 
-Test(engines, prints_the_choices_of_this_network_alone_and_reads_them_again)
+Test(engines, prints_only_this_networks_choices_and_reads_them_back)
 {
     int code;
     struct np_engines *engines =
@@ -67,7 +67,7 @@ Test(engines, prints_the_choices_of_this_network_alone_and_reads_them_again)
     np_free(text);
 }
 
-Test(engines, leaves_out_and_counts_choices_that_are_places_in_a_list)
+Test(engines, leaves_out_and_counts_choices_stored_as_list_positions)
 {
     int code;
     struct np_engines *engines = parsed("engine a 3\nplan b 41 0\nengine c 0\n", &code);
@@ -120,7 +120,7 @@ Test(engines, drops_the_oldest_of_a_full_cache)
 }
 
 /* Each of four processes adds a choice twenty times. */
-Test(engines, loses_no_choice_of_processes_that_save_at_once, .timeout = 60)
+Test(engines, loses_no_choice_when_processes_save_at_once, .timeout = 60)
 {
     struct np_engines *engines;
     char path[64], name[16];

@@ -7,7 +7,7 @@
 
 extern char **environ;
 
-Test(environment, a_secret_of_the_services_is_nobody_elses)
+Test(environment, a_secret_of_the_service_reaches_no_run)
 {
     static char *own[] = {(char *)"PATH=/bin", (char *)"SLACK_TOKEN=secret", (char *)"LC_ALL=C",
         (char *)"http_proxy=http://user:secret@proxy", (char *)"=secret", (char *)"NNPIPE_CPU=sse2",
@@ -32,7 +32,7 @@ Test(environment, names_of_a_config_are_found)
         cr_expect_not(np_environment_is_named(*name, text), "%s", *name);
 }
 
-Test(environment, what_was_submitted_is_set)
+Test(environment, submitted_variables_are_set)
 {
     np_environment_set("NP_A=1=2\nNP_B=\n=3\nnothing\nNP_C=x");
     cr_assert_str_eq(getenv("NP_A"), "1=2");

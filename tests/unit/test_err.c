@@ -29,13 +29,13 @@ Test(err, context_goes_before_the_text)
     cr_assert_str_eq(err.text, "member 7 of b.tar: bad block");
 }
 
-Test(err, who_does_not_care_passes_NULL)
+Test(err, NULL_is_allowed_for_err)
 {
     cr_assert_eq(np_err_set(NULL, -EIO, "x"), -EIO);
     cr_assert_eq(np_err_context(NULL, "x"), 0);
 }
 
-Test(err, formats_with_what_is_known_of_the_place)
+Test(err, formats_with_the_known_parts_of_the_place)
 {
     const struct np_err at = {.text = "no", .file = "x.yaml", .line = 3, .column = 14};
     const struct np_err file = {.text = "no", .file = "x.yaml"};
@@ -94,7 +94,7 @@ Test(err, a_report_sorts_by_place_and_keeps_the_order_of_one_place)
     np_report_fini(&report);
 }
 
-Test(err, a_report_keeps_a_hundred_and_counts_the_rest)
+Test(err, a_report_holds_a_hundred_and_counts_the_rest)
 {
     struct np_report report;
 
@@ -107,7 +107,7 @@ Test(err, a_report_keeps_a_hundred_and_counts_the_rest)
     np_report_fini(&report);
 }
 
-Test(err, a_log_keeps_its_lines_and_moves_no_cursor_wherever_it_is_cut)
+Test(err, a_log_keeps_its_lines_and_moves_no_cursor_at_any_cut)
 {
     static const char log[] =
         "a\tb\n\033[2J\r\xc2\x9b 0\0\xe2\x80\xaeX \xc3\xa4\xe2\x82\xac\xf0\x9f\x90\x9b\n\xe2";
@@ -125,7 +125,7 @@ Test(err, a_log_keeps_its_lines_and_moves_no_cursor_wherever_it_is_cut)
     }
 }
 
-Test(err, no_text_moves_a_terminals_cursor_or_turns_its_writing)
+Test(err, no_text_moves_the_cursor_or_changes_the_writing_direction)
 {
     /* an escape, DEL, C1 (CSI) as UTF-8 and as a byte, bidirectional overrides and isolates */
     char text[] = "a\033[2J\x7f \xc2\x9b"

@@ -38,7 +38,7 @@ Test(expr, calculates_by_precedence)
     }
 }
 
-Test(expr, says_what_is_wrong)
+Test(expr, errors_name_the_mistake)
 {
     static const char *const cases[][2] = {{"$nobody", "no parameter $nobody"},
         {"$word*2", "$word is 'same', no whole number"}, {"1/0", "division by 0"},

@@ -47,7 +47,7 @@ Test(feed, a_device_that_reads_the_host_gets_the_slot_itself, .timeout = 60)
     made_feed_free(bench);
 }
 
-Test(feed, facts_stay_while_the_slot_is_refilled, .timeout = 60)
+Test(feed, a_batchs_facts_stay_while_the_slot_is_refilled, .timeout = 60)
 {
     struct np_device_options options = {.h2d_gbps = 10, .step_ms = 1};
     struct made_feed *bench = made_feed_new(2, &options);
@@ -112,7 +112,7 @@ Test(feed, stop_wakes_a_waiting_upload, .timeout = 60)
     }
 }
 
-Test(feed, a_loader_that_failed_is_what_upload_reports, .timeout = 60)
+Test(feed, upload_reports_a_failed_loader, .timeout = 60)
 {
     struct np_device_options options = {.h2d_gbps = 25, .step_ms = 1};
     struct made_feed *bench = made_feed_new(2, &options);
@@ -195,7 +195,7 @@ Test(feed, a_device_that_fails_is_named_by_the_next_upload, .timeout = 60)
     }
 }
 
-Test(feed, no_device_memory_says_to_use_a_smaller_batch, .timeout = 60)
+Test(feed, without_device_memory_the_error_advises_a_smaller_batch, .timeout = 60)
 {
     for (int call = 0; call < 6; call++) {
         struct np_device_options options = {.h2d_gbps = 25, .step_ms = 0.1};

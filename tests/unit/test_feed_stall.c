@@ -60,7 +60,7 @@ static bool told_by_events(void)
     return right;
 }
 
-Test(feed, events_tell_copies_steps_and_idleness, .timeout = 60)
+Test(feed, events_give_times_of_copies_steps_and_idleness, .timeout = 60)
 {
     cr_assert(made_feed_measures(told_by_events));
 }
@@ -85,7 +85,7 @@ static bool busy_device(void)
     return right;
 }
 
-Test(feed, a_busy_device_is_the_brake_and_no_stall, .timeout = 60)
+Test(feed, a_busy_device_is_the_limit_and_makes_no_stall, .timeout = 60)
 {
     cr_assert(made_feed_measures(busy_device));
 }
@@ -142,7 +142,7 @@ static bool blames_reader(void)
     return right;
 }
 
-Test(feed, a_stall_is_shared_out_as_the_late_reader_spent_it, .timeout = 60)
+Test(feed, a_stall_is_divided_as_the_late_reader_spent_it, .timeout = 60)
 {
     cr_assert(made_feed_measures(blames_reader));
 }
@@ -167,7 +167,7 @@ static bool blames_copy(void)
     return right;
 }
 
-Test(feed, waiting_for_a_copy_is_a_stall_by_the_copy, .timeout = 60)
+Test(feed, a_wait_for_a_copy_is_a_stall_by_the_copy, .timeout = 60)
 {
     cr_assert(made_feed_measures(blames_copy));
 }
@@ -212,7 +212,7 @@ static bool slow_reader(void)
     return right;
 }
 
-Test(feed, a_slow_reader_is_a_stall_less_what_the_device_worked_on, .timeout = 60)
+Test(feed, a_slow_reader_is_a_stall_less_the_devices_work, .timeout = 60)
 {
     cr_assert(made_feed_measures(slow_reader));
 }
@@ -259,7 +259,7 @@ static bool tells_what_is_bridged(void)
            bridged[4] == stall;
 }
 
-Test(feed, a_wait_is_bridged_by_a_steps_time_a_slot, .timeout = 60)
+Test(feed, each_slot_bridges_a_wait_of_one_step, .timeout = 60)
 {
     cr_assert(made_feed_measures(tells_what_is_bridged));
 }

@@ -65,7 +65,7 @@ static void read_text(const char *name, char text[512])
     fclose(file);
 }
 
-Test(hook, has_the_run_its_folder_and_its_log, .init = set_up, .fini = tear_down)
+Test(hook, has_the_runs_variables_its_folder_and_its_log, .init = set_up, .fini = tear_down)
 {
     char text[512];
     struct stat stat_;
@@ -79,7 +79,7 @@ Test(hook, has_the_run_its_folder_and_its_log, .init = set_up, .fini = tear_down
     cr_assert(stat(text, &stat_) == 0 && (stat_.st_mode & 0777) == 0600);
 }
 
-Test(hook, that_fails_says_so_in_the_log, .init = set_up, .fini = tear_down)
+Test(hook, that_fails_is_named_in_the_log, .init = set_up, .fini = tear_down)
 {
     char text[512];
 
@@ -113,7 +113,7 @@ Test(hook, that_takes_too_long_ends_with_all_its_processes, .init = set_up, .fin
     cr_assert_fail("it goes on");
 }
 
-Test(hook, of_a_run_whose_folder_is_a_link_is_run_elsewhere, .init = set_up, .fini = tear_down)
+Test(hook, of_a_run_whose_folder_is_a_link_runs_elsewhere, .init = set_up, .fini = tear_down)
 {
     char link[96], text[512], command[160];
 

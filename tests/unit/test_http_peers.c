@@ -29,7 +29,7 @@ static void drop_all(struct np_peers *peers)
         np_peers_drop(peers->first);
 }
 
-Test(http_peers, others_cannot_take_what_is_the_services_own)
+Test(http_peers, the_service_users_share_cannot_be_taken)
 {
     struct np_peers peers;
     struct np_caller other = {.socket = true};
@@ -51,7 +51,7 @@ Test(http_peers, others_cannot_take_what_is_the_services_own)
     drop_all(&peers);
 }
 
-Test(http_peers, one_user_has_a_share_and_tcp_the_same)
+Test(http_peers, one_user_has_a_share_and_tcp_has_one)
 {
     struct np_peers peers;
 
@@ -65,7 +65,7 @@ Test(http_peers, one_user_has_a_share_and_tcp_the_same)
     drop_all(&peers);
 }
 
-Test(http_peers, one_that_is_seen_to_stays_and_the_newcomer_goes)
+Test(http_peers, a_connection_being_served_stays_and_the_new_one_is_closed)
 {
     struct np_peers peers;
 
@@ -109,7 +109,7 @@ Test(http_peers, waits_and_bodies_are_shared_as_connections_are)
     drop_all(&peers);
 }
 
-Test(http_peers, each_state_has_its_time)
+Test(http_peers, each_state_has_its_timeout)
 {
     static const uint64_t most[] = {[NP_PEER_AWAITED] = 75,
         [NP_PEER_TAKEN] = 30,

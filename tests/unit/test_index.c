@@ -195,7 +195,7 @@ static struct np_index *make_three(int other_name, int other_size, int other_lab
     return index;
 }
 
-Test(index, sums_tell_names_and_labels_from_sizes)
+Test(index, checksums_cover_names_and_labels_but_not_sizes)
 {
     static const int32_t turned[] = {1, 0};
     struct np_index *plain = make_three(-1, -1, -1), *name = make_three(1, -1, -1),
@@ -217,7 +217,7 @@ Test(index, sums_tell_names_and_labels_from_sizes)
 }
 
 /* What checkpoints hold: a number that changed with the program would stop every run from going on. */
-Test(index, sums_are_the_same_in_every_version)
+Test(index, checksums_are_the_same_in_every_version)
 {
     struct np_index *index = make_three(-1, 1, 2);
 
@@ -284,7 +284,7 @@ Test(index, thousands_of_classes_keep_their_samples)
     np_index_free(index);
 }
 
-Test(index, cutting_leaves_what_was_before)
+Test(index, cutting_leaves_the_earlier_records)
 {
     for (int keep = 0; keep <= 40; keep++) {
         char *folder = make_set();
@@ -308,7 +308,7 @@ Test(index, cutting_leaves_what_was_before)
     }
 }
 
-Test(index, comes_back_from_its_file)
+Test(index, reads_back_from_its_file)
 {
     char *folder = make_set();
     struct np_index *index = make_index(folder, 1000), *back = NULL;
@@ -392,7 +392,7 @@ Test(index, is_stale_when_file_or_key_differ)
     remove_set(folder);
 }
 
-Test(index, of_another_user_is_not_believed)
+Test(index, of_another_user_is_not_trusted)
 {
     char *folder = make_set(), path[2048];
     struct np_index *index = make_index(folder, 5), *back = NULL;
@@ -466,7 +466,7 @@ static int parse(const uint8_t *bytes, size_t n, struct np_index **ret_index)
     return np_index_parse(copy, n, "test", ret_index, NULL);
 }
 
-Test(index, an_enemy_with_right_checksums_is_refused)
+Test(index, a_hostile_file_with_right_checksums_is_refused)
 {
     char *folder = make_set();
     struct np_index *index = make_index(folder, 40), *back = NULL;

@@ -128,7 +128,7 @@ Test(io, the_backend_alone_reads_the_same_bytes, .timeout = 60)
     }
 }
 
-Test(io, a_read_that_fails_says_why)
+Test(io, a_failed_read_gives_its_cause)
 {
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         struct np_io io;
@@ -170,7 +170,7 @@ Test(io, empty_reads_and_empty_files_give_nothing)
     }
 }
 
-Test(io, closing_waits_for_what_is_in_flight)
+Test(io, closing_waits_for_reads_in_flight)
 {
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         int fd = make_file(FILE_BYTES, true);
@@ -196,7 +196,7 @@ Test(io, closing_waits_for_what_is_in_flight)
     }
 }
 
-Test(io, advance_retries_goes_on_and_ends)
+Test(io, advance_retries_continues_and_ends)
 {
     struct np_io_read read = {.bytes = 100};
 
@@ -294,7 +294,7 @@ static void in_a_child(unsigned call, int error)
     cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "call %u, errno %d", call, error);
 }
 
-Test(io, where_io_uring_is_refused_auto_is_pread_and_uring_says_why, .timeout = 60)
+Test(io, without_io_uring_auto_is_pread_and_uring_is_an_error, .timeout = 60)
 {
     const int errors[] = {ENOSYS, EPERM, EACCES, ENOMEM, EMFILE, EINVAL, EOPNOTSUPP};
 
@@ -305,7 +305,7 @@ Test(io, where_io_uring_is_refused_auto_is_pread_and_uring_says_why, .timeout = 
     }
 }
 
-Test(io, the_ring_takes_nothing_but_reads)
+Test(io, the_ring_accepts_only_reads)
 {
     struct np_io io;
     struct np_err err = {0};

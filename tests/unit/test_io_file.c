@@ -136,7 +136,7 @@ Test(io_file, errors_name_the_file_and_the_cause)
     cr_assert_eq(np_io_sync_close(NULL, -1, &err), -EBADF);
 }
 
-Test(io_file, a_full_disk_says_how_much_is_wanted_and_free)
+Test(io_file, a_full_disk_is_reported_with_bytes_needed_and_free)
 {
     struct np_err err = {0};
     char data[5000] = "";
@@ -205,7 +205,7 @@ static void *replace_often(void *context)
     return (void *)failures;
 }
 
-Test(io_file, of_many_writers_each_leaves_a_whole_file, .timeout = 60)
+Test(io_file, many_writers_leave_a_whole_file, .timeout = 60)
 {
     char *folder = make_folder(), *path = np_format("%s/a", folder);
     struct writer writers[WRITERS];
@@ -236,7 +236,7 @@ Test(io_file, of_many_writers_each_leaves_a_whole_file, .timeout = 60)
     remove_folder(folder);
 }
 
-Test(io_file, read_file_takes_files_without_a_size_and_ends_with_NUL)
+Test(io_file, read_file_reads_files_without_a_size_and_adds_a_NUL)
 {
     char *data = NULL;
     uint64_t bytes = 0;
@@ -261,7 +261,7 @@ Test(io_file, read_file_takes_files_without_a_size_and_ends_with_NUL)
     close(ends[0]);
 }
 
-Test(io_file, read_file_refuses_what_is_too_large_missing_or_a_folder)
+Test(io_file, read_file_refuses_large_and_missing_files_and_folders)
 {
     char *folder = make_folder(), *path = np_format("%s/a", folder);
     char *data = (char *)1;
@@ -284,7 +284,7 @@ Test(io_file, read_file_refuses_what_is_too_large_missing_or_a_folder)
     remove_folder(folder);
 }
 
-Test(io_file, make_dirs_makes_all_of_a_path_and_says_what_stands_in_the_way)
+Test(io_file, make_dirs_makes_a_whole_path_and_names_an_obstacle)
 {
     char *folder = make_folder();
     char *path = np_format("%s/a//b/c/", folder), *file = np_format("%s/a/file", folder);

@@ -141,7 +141,7 @@ Test(io_sim, chosen_reads_fail_and_succeed_when_tried_again)
     close(fd);
 }
 
-Test(io_sim, a_slow_read_is_not_there_yet)
+Test(io_sim, a_slow_read_is_not_ready_at_once)
 {
     struct np_io_sim_options options = {.slow_read = 1, .slow_us = 30000};
     struct np_io io = open_sim(&options, 2);
@@ -288,7 +288,7 @@ static int replace_without_sync_dir(struct np_io *io, const struct place *place)
     return replace_carelessly(io, place, true, false);
 }
 
-Test(io_sim, a_replaced_file_is_old_or_new_at_whatever_call_the_power_is_cut)
+Test(io_sim, a_power_cut_at_any_call_leaves_the_old_or_the_new_file)
 {
     struct cuts cuts = cut_everywhere(replace_well);
 
@@ -383,7 +383,7 @@ Test(io_sim, without_power_nothing_can_be_written)
     remove_place(&place);
 }
 
-Test(io_sim, when_any_one_call_fails_the_file_is_whole_and_the_next_replace_works)
+Test(io_sim, a_failure_of_any_call_leaves_a_whole_file_and_the_next_replace_works)
 {
     for (int fail = 1; fail <= 6; fail++) {
         struct np_io_sim_options options = {.fail_write = fail, .space = -1};
@@ -405,7 +405,7 @@ Test(io_sim, when_any_one_call_fails_the_file_is_whole_and_the_next_replace_work
     }
 }
 
-Test(io_sim, a_disk_that_fills_up_says_so_and_keeps_the_old_file)
+Test(io_sim, a_disk_that_fills_up_is_reported_and_keeps_the_old_file)
 {
     struct np_io_sim_options options = {.space = 10};
     struct np_io io = open_sim(&options, 1);

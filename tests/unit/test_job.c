@@ -19,7 +19,7 @@ static int read_text(const char *text, struct np_job *ret_job, struct np_err *er
     return code;
 }
 
-Test(job, comes_back_as_it_was)
+Test(job, reads_back_unchanged)
 {
     const struct np_job job = {.dir = "/home/ann/a \"b\"\n/cnn-7",
         .device = "cuda:1",
@@ -81,7 +81,7 @@ Test(job, a_long_config_comes_through_a_pipe_in_pieces)
     np_free(config);
 }
 
-Test(job, what_is_none_is_refused)
+Test(job, a_malformed_job_is_refused)
 {
     static const char *const texts[] = {"", "{", "[]", "null", "{}",
         "{\"dir\": \"r/a-1\", \"device\": \"cpu\", \"attempt\": 1, \"config\": \"\"}",

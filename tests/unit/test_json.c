@@ -30,7 +30,7 @@ Test(json, writes_an_object_with_stable_numbers)
     np_json_fini(&json);
 }
 
-Test(json, text_that_does_not_come_back_is_told_and_shown)
+Test(json, text_that_does_not_read_back_is_reported)
 {
     char shown[32], small[8];
 
@@ -106,7 +106,7 @@ Test(json, null_stays_null)
     np_node_free(node);
 }
 
-Test(json, refuses_what_is_no_json)
+Test(json, refuses_malformed_json)
 {
     char deep[300];
     struct np_node *node = NULL;
@@ -161,7 +161,7 @@ static int fail_each(const char *text, bool yaml)
     }
 }
 
-Test(json, a_parser_without_memory_says_so)
+Test(json, a_parser_without_memory_reports_it)
 {
     cr_assert_gt(fail_each("{\"a\": [1, \"b\", null], \"c\": {\"d\": true}}", false), 10);
     cr_assert_gt(fail_each("a: [1, b]\nc: {d: e}\n", true), 10);

@@ -22,7 +22,7 @@ static bool gives(const struct np_graph *graph, const char *name, int h, int w, 
     return false;
 }
 
-Test(layers, shapes_are_torchs)
+Test(layers, shapes_equal_those_of_torch)
 {
     struct np_graph *graph = made_good_graph(
         "model:\n"
@@ -97,7 +97,7 @@ Test(layers, names_are_found_in_the_list_then_around_it)
     np_graph_free(graph);
 }
 
-Test(layers, a_condition_that_does_not_hold_passes_the_input_on)
+Test(layers, a_false_condition_passes_the_input_on)
 {
     const char *text =
         "model:\n"
@@ -270,7 +270,7 @@ static const struct {
         "3:5: linear '1': with its weight the model has 2^31 parameters or more\n"},
 };
 
-Test(layers, each_mistake_is_told_where_it_stands)
+Test(layers, each_mistake_is_reported_at_its_place)
 {
     int failed = 0;
 
@@ -289,7 +289,7 @@ Test(layers, each_mistake_is_told_where_it_stands)
     cr_assert_eq(failed, 0);
 }
 
-Test(layers, a_batch_too_large_is_told)
+Test(layers, a_batch_too_large_is_reported)
 {
     char *all = mistakes_of("model:\n  - conv: {out: 4096, kernel: 1}\n" TAIL,
         (struct made){128, 224, 224, 3, 10, NP_F32});
@@ -302,7 +302,7 @@ Test(layers, a_batch_too_large_is_told)
     free(all);
 }
 
-Test(layers, hostile_nesting_and_repetition_end_soon, .timeout = 20)
+Test(layers, hostile_nesting_and_repetition_end_quickly, .timeout = 20)
 {
     char *text = calloc(1, 1 << 20), *all;
 

@@ -10,7 +10,7 @@
 #include "tests/test.h"
 #include "tests/unit/made_loader.h"
 
-Test(loader, rows_are_the_samples_of_their_tickets, .timeout = 60)
+Test(loader, rows_hold_the_samples_of_their_tickets, .timeout = 60)
 {
     for (int kind = MADE_RAW; kind <= MADE_FOLDER; kind++) {
         struct rig rig;
@@ -67,7 +67,7 @@ static int auto_depth(int n, uint32_t bytes, uint32_t outlier)
     return depth;
 }
 
-Test(loader, one_large_file_does_not_make_the_reads_of_a_set_few)
+Test(loader, one_large_file_does_not_reduce_the_reads_in_flight)
 {
     cr_expect_eq(auto_depth(1000, 4 << 10, 0), 16);
     cr_expect_eq(auto_depth(1000, 4 << 10, 8 << 20), 16);
@@ -158,7 +158,7 @@ Test(loader, a_run_resumed_at_any_step_gives_the_same_batches, .timeout = 60)
     rig_free(&rig);
 }
 
-Test(loader, a_cache_changes_nothing_but_the_reading, .timeout = 60)
+Test(loader, a_cache_changes_only_the_number_of_reads, .timeout = 60)
 {
     for (int kind = MADE_RAW; kind <= MADE_FOLDER; kind++) {
         struct rig rig;

@@ -65,7 +65,7 @@ Test(loader, a_bad_evaluation_sample_is_masked_and_counted, .timeout = 60)
     rig_free(&rig);
 }
 
-Test(loader, past_the_budget_the_run_fails_and_says_how_many, .timeout = 60)
+Test(loader, past_the_budget_the_run_fails_with_the_count, .timeout = 60)
 {
     struct outcome outcome;
     struct rig rig;
@@ -87,7 +87,7 @@ Test(loader, past_the_budget_the_run_fails_and_says_how_many, .timeout = 60)
     rig_free(&rig);
 }
 
-Test(loader, policy_fail_ends_the_run_at_the_first_one, .timeout = 60)
+Test(loader, policy_fail_ends_the_run_at_the_first_bad_sample, .timeout = 60)
 {
     struct outcome outcome;
     struct rig rig;
@@ -127,7 +127,7 @@ Test(loader, a_bad_sample_ends_the_run_at_its_own_batch, .timeout = 60)
     }
 }
 
-Test(loader, a_set_with_nothing_good_ends, .timeout = 60)
+Test(loader, a_set_without_a_good_sample_ends_the_run, .timeout = 60)
 {
     struct outcome outcome;
     struct rig rig;
@@ -151,7 +151,7 @@ static const char *file_of(const struct rig *rig, int sample)
     return path;
 }
 
-Test(loader, one_file_that_is_gone_is_a_bad_sample, .timeout = 60)
+Test(loader, a_missing_file_is_a_bad_sample, .timeout = 60)
 {
     struct outcome outcome;
     struct rig rig;
@@ -178,7 +178,7 @@ Test(loader, one_file_that_is_gone_is_a_bad_sample, .timeout = 60)
 }
 
 /* A disk that is not mounted, say: nothing is known of its files. */
-Test(loader, a_folder_that_is_gone_stops_the_run_and_is_named, .timeout = 60)
+Test(loader, a_lost_folder_stops_the_run_and_is_named, .timeout = 60)
 {
     char command[256], moved[80];
     struct outcome outcome;
@@ -212,7 +212,7 @@ static void write_anew(const struct rig *rig, int sample, int comment_bytes)
     fclose(file);
 }
 
-Test(loader, a_file_that_was_written_anew_is_read_as_it_is, .timeout = 60)
+Test(loader, a_rewritten_file_is_read_as_it_is_now, .timeout = 60)
 {
     struct outcome before, after;
     struct rig rig;
@@ -233,7 +233,7 @@ Test(loader, a_file_that_was_written_anew_is_read_as_it_is, .timeout = 60)
     }
 }
 
-Test(loader, files_that_were_written_anew_are_counted_once, .timeout = 60)
+Test(loader, rewritten_files_are_counted_once, .timeout = 60)
 {
     char first[256] = "";
     struct np_block *block;
@@ -295,7 +295,7 @@ static void turn_pixels(const struct rig *rig)
     }
 }
 
-Test(loader, pictures_that_are_edited_under_way_are_no_bad_samples, .timeout = 60)
+Test(loader, pictures_edited_during_the_run_are_not_bad_samples, .timeout = 60)
 {
     struct outcome outcome;
     struct rig rig;
@@ -314,7 +314,7 @@ static void cut_shard(const struct rig *rig)
         abort();
 }
 
-Test(loader, a_shard_written_over_under_way_ends_the_run, .timeout = 60)
+Test(loader, a_shard_overwritten_during_the_run_ends_it, .timeout = 60)
 {
     struct outcome outcome;
     struct rig rig;
@@ -326,7 +326,7 @@ Test(loader, a_shard_written_over_under_way_ends_the_run, .timeout = 60)
     rig_free(&rig);
 }
 
-Test(loader, a_disk_that_misbehaves_changes_nothing, .timeout = 120)
+Test(loader, temporary_disk_errors_change_nothing, .timeout = 120)
 {
     static const char *const weathers[] = {"seed=1,short=40%", "seed=2,shuffle=true,latency_us=300",
         "seed=3,fail_read=10",
@@ -348,7 +348,7 @@ Test(loader, a_disk_that_misbehaves_changes_nothing, .timeout = 120)
     rig_free(&rig);
 }
 
-Test(loader, a_disk_that_fails_for_good_stops_the_run_and_is_named, .timeout = 60)
+Test(loader, a_permanent_disk_error_stops_the_run_and_is_named, .timeout = 60)
 {
     struct outcome outcome;
     struct rig rig;
@@ -367,7 +367,7 @@ Test(loader, a_disk_that_fails_for_good_stops_the_run_and_is_named, .timeout = 6
     rig_free(&rig);
 }
 
-Test(loader, a_shard_that_is_gone_is_said_at_the_start)
+Test(loader, a_missing_shard_is_reported_at_the_start)
 {
     struct outcome outcome;
     struct rig rig;
@@ -380,7 +380,7 @@ Test(loader, a_shard_that_is_gone_is_said_at_the_start)
     rig_free(&rig);
 }
 
-Test(loader, a_backend_that_does_not_exist_is_said_at_the_start)
+Test(loader, a_missing_backend_is_reported_at_the_start)
 {
     struct outcome outcome;
     struct rig rig;

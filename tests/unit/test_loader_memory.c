@@ -28,7 +28,7 @@ static int run(struct rig *rig, struct np_block *block, struct np_err *err)
     return code;
 }
 
-Test(loader_memory, a_loader_and_its_first_batches_do_without_any_allocation, .timeout = 120)
+Test(loader_memory, a_loader_and_its_first_batches_survive_any_failed_allocation, .timeout = 120)
 {
     for (int kind = MADE_RAW; kind <= MADE_FOLDER; kind++)
         for (int cache = NP_CACHE_NONE; cache <= NP_CACHE_DECODED; cache++) {
@@ -106,7 +106,7 @@ static void make_all(const char *folder)
     tar_free(&tar);
 }
 
-Test(loader_memory, listing_a_set_does_without_any_allocation, .timeout = 60)
+Test(loader_memory, listing_a_set_survives_any_failed_allocation, .timeout = 60)
 {
     char *folder = make_set();
 

@@ -58,13 +58,13 @@ Test(mem, sizes_beyond_all_memory_give_NULL_and_an_error_with_the_size)
 }
 
 #ifndef NP_SAN
-Test(mem, small_memory_that_is_not_there_ends_the_process, .signal = SIGABRT)
+Test(mem, a_failed_small_allocation_ends_the_process, .signal = SIGABRT)
 {
     np_alloc(SIZE_MAX / 2);
 }
 #endif
 
-Test(mem, an_array_grows_and_keeps_what_it_held)
+Test(mem, an_array_grows_and_keeps_its_content)
 {
     size_t room = 0;
     int *array = NULL;
@@ -118,7 +118,7 @@ static void ignore(int signal)
     (void)signal;
 }
 
-Test(clock, sleeping_goes_on_when_signals_arrive)
+Test(clock, a_sleep_continues_after_signals)
 {
     struct sigaction action = {.sa_handler = ignore}, was;
     struct itimerval often = {{0, 2000}, {0, 2000}}, never = {{0, 0}, {0, 0}};
@@ -140,7 +140,7 @@ Test(clock, sleeping_goes_on_when_signals_arrive)
     cr_assert_lt(np_now_ns() - start, 1000000000u);
 }
 
-Test(mem, a_test_can_fail_the_nth_allocation_and_the_caller_learns_of_it)
+Test(mem, a_test_can_fail_the_nth_allocation_and_the_caller_gets_the_error)
 {
     struct np_err err = {0};
     char *text = NULL;

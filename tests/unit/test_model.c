@@ -108,7 +108,7 @@ static bool is_largest(const struct made_pipeline *p, enum np_stage stage)
     return true;
 }
 
-Test(model, a_planted_stage_is_named_and_what_its_removal_brings, .timeout = 300)
+Test(model, a_planted_stage_is_named_with_the_gain_of_its_removal, .timeout = 300)
 {
     static const double severities[] = {1.25, 2, 4};
     static double errors[CASES * 3];
@@ -189,7 +189,7 @@ Test(model, noise_makes_it_inconclusive)
     cr_assert(strstr(verdict.reason, "20 %"), "%s", verdict.reason);
 }
 
-Test(model, one_reader_with_idle_cores_is_told_how_many_to_take)
+Test(model, one_reader_with_idle_cores_gets_advice_how_many_to_use)
 {
     struct made_pipeline p = any_pipeline(3);
     struct np_model model;
@@ -211,7 +211,7 @@ Test(model, one_reader_with_idle_cores_is_told_how_many_to_take)
     cr_assert_float_eq(verdict.advice.rate / real, 1, 0.03);
 }
 
-Test(model, checkpoints_that_take_a_third_of_the_time_are_made_rarer)
+Test(model, for_checkpoints_that_take_a_third_of_the_time_a_longer_interval_is_advised)
 {
     struct made_pipeline p = any_pipeline(4);
     struct np_model model;
@@ -230,7 +230,7 @@ Test(model, checkpoints_that_take_a_third_of_the_time_are_made_rarer)
 }
 
 /* Readers that all stand still now and then: more slots bridge it, each by a step. */
-Test(model, a_longer_ring_brings_what_was_said, .timeout = 60)
+Test(model, a_longer_ring_gives_the_predicted_rate, .timeout = 60)
 {
     static double errors[300];
     int n = 0;
@@ -259,7 +259,7 @@ Test(model, a_longer_ring_brings_what_was_said, .timeout = 60)
 }
 
 /* The loader goes on while a save is written, and the trainer catches up afterwards. */
-Test(model, a_save_costs_what_the_batches_ahead_do_not_hide, .timeout = 60)
+Test(model, a_save_costs_the_time_that_prefetched_batches_do_not_hide, .timeout = 60)
 {
     static double errors[100];
     int n = 0;

@@ -56,7 +56,7 @@ Test(node, a_copy_is_deep_and_whole)
     cr_assert_null(np_node_copy(NULL));
 }
 
-Test(node, items_come_and_go_in_order)
+Test(node, items_are_added_and_removed_in_order)
 {
     struct np_node *list = np_node_new(NP_NODE_LIST, 1, 1);
     char text[16];

@@ -84,7 +84,7 @@ Test(optim, sgd_is_torch_SGD)
     cr_assert_lt(sgd_error(0.9, true, 5e-4), 1e-6);
 }
 
-Test(optim, nesterov_is_something_else_than_momentum)
+Test(optim, nesterov_differs_from_momentum)
 {
     struct np_hyper hyper = {.lr = 1, .momentum = 0.5f, .nesterov = true};
     float p[2] = {0, 0}, state[2] = {0, 0}, grads[2] = {1, 1};

@@ -130,7 +130,7 @@ Test(option, values_of_every_type)
     }
 }
 
-Test(option, mistakes_say_where_what_was_expected_and_what_stood_there)
+Test(option, mistakes_give_place_expected_and_actual_value)
 {
     static const struct {
         const char *key, *text, *want;
@@ -204,7 +204,7 @@ Test(option, all_mistakes_are_found_at_once)
     np_node_free(map);
 }
 
-Test(option, keys_of_others_are_passed_over_and_suggested)
+Test(option, keys_of_other_tables_are_skipped_and_suggested)
 {
     static const char *const others[] = {"policy", NULL};
     struct np_node *map = one("policy", "x");
@@ -240,7 +240,7 @@ Test(option, a_required_key_that_is_missing_is_named_with_its_mapping)
     np_node_free(list);
 }
 
-Test(option, a_key_with_nothing_behind_it_is_an_empty_mapping)
+Test(option, a_key_without_a_value_is_an_empty_mapping)
 {
     struct np_node *nothing = np_node_scalar("", 1, 1);
     struct things things = {0};
@@ -362,7 +362,7 @@ Test(option, words_of_other_trainers_are_understood)
 static const struct np_choice choices[] = {
     {"sgd", table, "first"}, {"adamw", table, "second"}, {NULL, NULL, NULL}};
 
-Test(choice, a_name_stands_alone_with_options_or_not_at_all)
+Test(choice, a_choice_is_a_name_or_a_name_with_options_or_absent)
 {
     struct np_node *alone = np_node_scalar("adamw", 1, 1), *with = one("sgd", "x");
     const struct np_node *args = alone;

@@ -160,7 +160,7 @@ Test(pack, old_shards_are_not_mixed_with_new_ones)
     remove_set(folder);
 }
 
-Test(pack, giving_up_leaves_nothing)
+Test(pack, an_aborted_pack_leaves_nothing)
 {
     char *folder = make_set(), out[1024], command[1100];
     const struct np_pack_options options = {.out = out, .name = "train", .shard_bytes = 10};
@@ -191,7 +191,7 @@ static int repack(const struct np_repack *options, const struct np_raw *raw, con
     return np_repack(*ret_repacker, bytes, (uint32_t)n, ret_bytes, ret_n, ret_extension, NULL);
 }
 
-Test(pack, jpeg_is_passed_on_byte_for_byte_unless_asked)
+Test(pack, jpeg_is_copied_byte_for_byte_unless_requested)
 {
     const struct made_jpeg made = {
         .width = 60, .height = 40, .components = 3, .h = 2, .v = 2, .quality = 80};
@@ -244,7 +244,7 @@ Test(pack, the_shorter_side_is_resized_and_the_other_follows)
     free(pixels);
 }
 
-Test(pack, bare_pixels_become_pnm_exactly)
+Test(pack, raw_pixels_become_pnm_exactly)
 {
     const struct np_raw raw = {.kind = NP_RAW_CHW, .height = 2, .width = 1, .channels = 3},
                         grey = {.kind = NP_RAW_HWC, .height = 1, .width = 2, .channels = 1};

@@ -13,7 +13,7 @@ static void count(void *context, int item, int thread)
     __atomic_add_fetch(&counts[item], 1, __ATOMIC_RELAXED);
 }
 
-Test(pool, every_item_runs_once_whatever_the_threads)
+Test(pool, every_item_runs_once_with_any_number_of_threads)
 {
     for (int nr_threads = 1; nr_threads <= 5; nr_threads++) {
         struct np_pool *pool;

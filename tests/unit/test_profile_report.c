@@ -52,7 +52,7 @@ static void show_difference(const char *got, const char *golden)
 }
 
 /* tests/golden/screens.txt; NNPIPE_GOLDEN=write writes it anew, to be looked at before a commit. */
-Test(profile_screen, all_verdicts_are_told_as_the_golden_text_has_it)
+Test(profile_screen, all_verdicts_print_the_golden_text)
 {
     struct np_ribbon ribbon[MADE_RIBBON];
     struct np_profile profile;
@@ -168,7 +168,7 @@ Test(profile_screen, colour_adds_escapes_and_changes_no_word)
     cr_assert(same);
 }
 
-Test(profile_screen, a_trial_of_the_advice_and_the_profile_before_are_told)
+Test(profile_screen, a_trial_of_the_advice_and_the_previous_profile_are_shown)
 {
     struct np_ribbon ribbon[MADE_RIBBON], ribbon_before[MADE_RIBBON];
     struct np_profile profile, before;
@@ -217,7 +217,7 @@ Test(profile_screen, a_cache_that_did_not_fill_was_not_tried)
     free(text);
 }
 
-Test(profile_screen, numbers_are_read_at_a_glance)
+Test(profile_screen, numbers_have_short_forms)
 {
     cr_expect(strcmp(np_words_rate(1730.4).text, "1,730") == 0);
     cr_expect(strcmp(np_words_rate(1234567).text, "1,234,567") == 0);
@@ -328,7 +328,7 @@ Test(profile_json, no_field_of_a_struct_is_forgotten)
         feed + sizeof(struct np_feed_times)));
 }
 
-Test(profile_json, what_is_written_is_read_back_the_same)
+Test(profile_json, a_written_profile_reads_back_the_same)
 {
     struct np_ribbon ribbon[MADE_RIBBON], ribbon_before[MADE_RIBBON];
     struct np_profile profile, before, again;
@@ -382,7 +382,7 @@ Test(profile_json, the_event_has_the_fields_that_scripts_rely_on)
     free(text);
 }
 
-Test(profile_json, what_is_no_profile_is_refused_and_says_where)
+Test(profile_json, a_malformed_profile_is_refused_with_the_place)
 {
     static const struct {
         const char *text, *says;
@@ -437,7 +437,7 @@ Test(profile_json, names_of_a_file_move_no_cursor)
     np_profile_fini(&profile);
 }
 
-Test(profile_json, memory_that_runs_out_while_it_is_read_is_told_and_nothing_leaks)
+Test(profile_json, want_of_memory_during_a_read_is_reported_and_nothing_leaks)
 {
     struct np_ribbon ribbon[MADE_RIBBON], ribbon_before[MADE_RIBBON];
     struct np_profile profile, before, again;

@@ -86,7 +86,7 @@ static int see(void *context, const struct np_entry *entry, struct np_err *err)
     return 0;
 }
 
-Test(queue, what_was_acknowledged_is_there_again, .init = set_up, .fini = tear_down)
+Test(queue, acknowledged_changes_are_there_after_a_restart, .init = set_up, .fini = tear_down)
 {
     struct np_queue *queue = open_queue();
     struct np_entry entry = entry_of("a");
@@ -180,7 +180,7 @@ static bool is_config(struct np_queue *queue, int64_t id, const char *text)
     return is;
 }
 
-Test(queue, one_of_the_first_release_is_read, .init = set_up, .fini = tear_down)
+Test(queue, a_queue_of_the_first_release_is_read, .init = set_up, .fini = tear_down)
 {
     struct np_queue *queue;
     struct seen seen = {0};
@@ -229,7 +229,7 @@ Test(queue, drained_devices_are_remembered, .init = set_up, .fini = tear_down)
     cr_assert_str_eq(devices, "* cuda:1 ");
 }
 
-Test(queue, a_key_is_one_run_and_an_id_never_comes_twice, .init = set_up, .fini = tear_down)
+Test(queue, a_key_is_one_run_and_an_id_is_never_reused, .init = set_up, .fini = tear_down)
 {
     struct np_queue *queue = open_queue();
     struct np_entry entry = entry_of("same");
@@ -251,7 +251,7 @@ Test(queue, a_key_is_one_run_and_an_id_never_comes_twice, .init = set_up, .fini 
     np_queue_close(queue);
 }
 
-Test(queue, a_key_is_its_users_own_and_none_is_none, .init = set_up, .fini = tear_down)
+Test(queue, a_key_belongs_to_its_user_and_may_be_absent, .init = set_up, .fini = tear_down)
 {
     struct np_queue *queue = open_queue();
     struct np_entry entries[] = {entry_of("same"), entry_of("same"), entry_of(""), entry_of("")};
@@ -267,7 +267,7 @@ Test(queue, a_key_is_its_users_own_and_none_is_none, .init = set_up, .fini = tea
     np_queue_close(queue);
 }
 
-Test(queue, a_second_daemon_is_told, .init = set_up, .fini = tear_down)
+Test(queue, a_second_daemon_gets_an_error, .init = set_up, .fini = tear_down)
 {
     struct np_queue *queue = open_queue(), *second = NULL;
     struct np_err err = {0};
@@ -305,7 +305,7 @@ Test(queue, a_damaged_file_is_left_as_it_is, .init = set_up, .fini = tear_down)
     cr_assert_eq(before.st_size, after.st_size);
 }
 
-Test(queue, one_of_a_later_version_is_refused_in_words, .init = set_up, .fini = tear_down)
+Test(queue, a_queue_of_a_later_version_is_refused_with_a_reason, .init = set_up, .fini = tear_down)
 {
     struct np_queue *queue = open_queue();
     struct np_err err = {0};
@@ -343,7 +343,7 @@ Test(queue, a_change_of_state_does_not_write_the_config_again, .init = set_up, .
     np_free(config);
 }
 
-Test(queue, a_token_is_one_users_until_there_is_another, .init = set_up, .fini = tear_down)
+Test(queue, a_token_belongs_to_one_user_until_it_is_replaced, .init = set_up, .fini = tear_down)
 {
     struct np_queue *queue = open_queue();
     struct np_err err = {0};

@@ -119,7 +119,7 @@ static int count_losses(int stride, int *ret_cuts)
     return losses;
 }
 
-Test(queue, has_what_was_acknowledged_wherever_the_power_is_cut, .timeout = 300)
+Test(queue, keeps_acknowledged_changes_after_any_power_cut, .timeout = 300)
 {
     int cuts = 0;
 

@@ -84,7 +84,7 @@ static bool metrics_are(struct np_metrics_wish wish, const char *expected)
     return is;
 }
 
-Test(reader, a_log_goes_on_over_its_segments)
+Test(reader, a_log_continues_over_its_segments)
 {
     make_dir();
     cr_expect(log_is((struct np_log_wish){.tail = -1}, "1:0\n"));
@@ -103,7 +103,7 @@ Test(reader, a_log_goes_on_over_its_segments)
     remove_dir();
 }
 
-Test(reader, a_log_is_files_and_nothing_else, .timeout = 20)
+Test(reader, a_log_must_be_a_regular_file, .timeout = 20)
 {
     char path[128];
 
@@ -158,7 +158,7 @@ Test(reader, metrics_are_whole_lines_of_objects)
     remove_dir();
 }
 
-Test(reader, metrics_that_were_cut_back_begin_again)
+Test(reader, truncated_metrics_are_read_from_the_beginning)
 {
     make_dir();
     put("metrics.jsonl", "{\"step\": 1}\n{\"step\": 2}\n");
@@ -169,7 +169,7 @@ Test(reader, metrics_that_were_cut_back_begin_again)
     remove_dir();
 }
 
-Test(reader, a_line_that_never_ends_is_passed_over)
+Test(reader, a_line_that_never_ends_is_skipped)
 {
     const size_t bytes = NP_MAX_METRICS + 100;
     char *line = malloc(bytes + 1), expected[64];

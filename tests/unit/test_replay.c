@@ -102,7 +102,7 @@ Test(replay, rows_stay_pictures_of_the_set_under_their_own_names, .timeout = 120
             }
 }
 
-Test(replay, reads_end_once_the_stores_are_full_and_all_else_goes_on, .timeout = 60)
+Test(replay, reads_end_once_the_stores_are_full_and_the_rest_continues, .timeout = 60)
 {
     for (int kind = MADE_RAW; kind <= MADE_FOLDER; kind++) {
         const struct seen all = run((enum made_kind)kind, NP_CACHE_NONE, 0);
@@ -196,7 +196,7 @@ static bool takes_its_time_alone(enum made_kind kind, enum np_stage stage)
     return true;
 }
 
-Test(replay, a_stage_takes_its_own_time_away_and_no_others, .timeout = 120)
+Test(replay, an_omitted_stage_removes_only_its_own_time, .timeout = 120)
 {
     static const struct {
         enum made_kind kind;
@@ -259,7 +259,7 @@ static int feed_bytes(unsigned stubs, uint8_t ret_seen[NR_FED], int32_t ret_labe
     return failed ? -1 : nr;
 }
 
-Test(replay, a_copy_left_out_leaves_each_buffer_its_first_pixels, .timeout = 60)
+Test(replay, an_omitted_copy_leaves_each_buffer_its_first_pixels, .timeout = 60)
 {
     uint8_t seen[NR_FED];
     int32_t labels[NR_FED];

@@ -91,7 +91,7 @@ static int differing(
     return wrong;
 }
 
-Test(resident, rows_are_the_bytes_that_the_readers_would_have_made, .timeout = 120)
+Test(resident, rows_have_the_same_bytes_as_those_of_readers, .timeout = 120)
 {
     for (int kind = MADE_RAW; kind <= MADE_FOLDER; kind++) {
         static struct run run;
@@ -101,7 +101,7 @@ Test(resident, rows_are_the_bytes_that_the_readers_would_have_made, .timeout = 1
     }
 }
 
-Test(resident, pictures_beyond_the_cap_come_with_their_pixels, .timeout = 120)
+Test(resident, pictures_beyond_the_cap_come_as_pixels, .timeout = 120)
 {
     static struct run run;
 
@@ -111,7 +111,7 @@ Test(resident, pictures_beyond_the_cap_come_with_their_pixels, .timeout = 120)
 
 /* The ring holds 11 of a batch's 16 pictures, and the bus is so slow that a piece filled too early is
  * seen. */
-Test(resident, pictures_pass_a_pinned_ring_smaller_than_they_are, .timeout = 120)
+Test(resident, pictures_pass_through_a_smaller_pinned_ring, .timeout = 120)
 {
     static struct run run;
 
@@ -153,7 +153,7 @@ static int differing_batches(const struct run *a, const struct run *b)
     return n;
 }
 
-Test(resident, tall_pictures_go_down_first_wherever_they_lie, .timeout = 120)
+Test(resident, tall_pictures_are_resized_vertically_first_on_host_and_device, .timeout = 120)
 {
     static struct run runs[2][3]; /* of Pillow 12 and 13: none, decoded, device */
     static const int caches[3] = {NP_CACHE_NONE, NP_CACHE_DECODED, NP_CACHE_DEVICE};
@@ -173,7 +173,7 @@ Test(resident, tall_pictures_go_down_first_wherever_they_lie, .timeout = 120)
     rig_free(&rig);
 }
 
-Test(resident, later_epochs_copy_only_what_was_drawn, .timeout = 120)
+Test(resident, later_epochs_copy_only_the_drawn_geometry, .timeout = 120)
 {
     static struct run run;
 
@@ -181,7 +181,7 @@ Test(resident, later_epochs_copy_only_what_was_drawn, .timeout = 120)
     cr_assert_lt(run.last_bytes, BATCH * (sizeof(struct np_row) + sizeof(int32_t)));
 }
 
-Test(resident, more_than_the_device_has_is_refused_with_both_numbers)
+Test(resident, a_set_larger_than_the_device_is_refused_with_both_sizes)
 {
     struct np_loader *loader = NULL;
     struct np_err err = {0};
@@ -196,7 +196,7 @@ Test(resident, more_than_the_device_has_is_refused_with_both_numbers)
     rig_free(&rig);
 }
 
-Test(resident, without_a_device_that_keeps_them_pictures_are_kept_by_the_host, .timeout = 60)
+Test(resident, without_a_device_cache_pictures_are_cached_on_the_host, .timeout = 60)
 {
     static struct run run;
     struct rig rig;

@@ -65,7 +65,7 @@ Test(resize, doubling_interpolates)
     free(out);
 }
 
-Test(resize, a_tall_picture_goes_down_first_under_pillow_13)
+Test(resize, a_tall_picture_is_resized_vertically_first_under_pillow_13)
 {
     /* Image.frombytes('L', (5, 14), ...).resize((3, 4), BICUBIC) */
     const uint8_t of_12[12] = {143, 139, 154, 142, 155, 159, 168, 103, 102, 141, 77, 122};
@@ -106,7 +106,7 @@ static bool goes_down_first(int width, int height, int scaled_w, int scaled_h)
     return geometry.down_first;
 }
 
-Test(resize, down_goes_first_where_it_drops_more_than_twice_as_much)
+Test(resize, vertical_comes_first_if_it_drops_more_than_twice_as_much)
 {
     cr_expect(!goes_down_first(100, 120, 90, 100)); /* 20 rows, 10 columns */
     cr_expect(goes_down_first(100, 120, 90, 99));
@@ -214,7 +214,7 @@ static bool needs_no_more(bool down_first)
     return equal;
 }
 
-Test(resize, only_what_is_needed_is_read)
+Test(resize, only_needed_pixels_are_read)
 {
     cr_expect(needs_no_more(false));
     cr_expect(needs_no_more(true));
@@ -261,7 +261,7 @@ Test(resize, a_reflected_border_does_not_repeat_the_edge)
     cr_assert(row_is(&geometry, want));
 }
 
-Test(resize, a_window_beside_the_picture_is_all_border)
+Test(resize, a_window_outside_the_picture_is_all_border)
 {
     const uint8_t black[4] = {0}, mirrored[4] = {1, 2, 4, 5};
     struct np_geometry geometry = whole(3, 2, 3, 2);
@@ -273,7 +273,7 @@ Test(resize, a_window_beside_the_picture_is_all_border)
     cr_assert(row_is(&geometry, mirrored));
 }
 
-Test(resize, only_what_is_shown_is_seen)
+Test(resize, only_visible_pixels_count)
 {
     const uint8_t want[6] = {0, 2, 0, 0, 5, 0};
     struct np_geometry geometry = whole(3, 2, 3, 2);

@@ -12,7 +12,7 @@ static void set(int i, uid_t uid, enum np_entry_state state, double ended)
     pointers[i] = &entries[i];
 }
 
-Test(retention, one_users_runs_do_not_push_out_anothers)
+Test(retention, runs_of_one_user_do_not_evict_those_of_another)
 {
     const struct np_service_options options = {.keep_runs = 3};
 
@@ -24,7 +24,7 @@ Test(retention, one_users_runs_do_not_push_out_anothers)
     cr_assert_eq(np_retention_oldest(&options, pointers, 4, 1000), 0);
 }
 
-Test(retention, what_is_older_than_is_kept_goes)
+Test(retention, runs_older_than_the_retention_are_deleted)
 {
     const struct np_service_options options = {.keep_s = 50};
 
@@ -35,7 +35,7 @@ Test(retention, what_is_older_than_is_kept_goes)
     cr_assert_eq(np_retention_oldest(&options, pointers, 3, 56), 2);
 }
 
-Test(retention, a_clock_is_believed_an_hour_after_it_was_set)
+Test(retention, a_clock_is_trusted_an_hour_after_it_was_set)
 {
     struct np_steady clock = {0};
 

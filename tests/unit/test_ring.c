@@ -172,7 +172,7 @@ static void *stop_later(void *context)
     return NULL;
 }
 
-Test(ring, stop_wakes_readers_and_the_trainer_and_says_why, .timeout = 30)
+Test(ring, stop_wakes_readers_and_the_trainer_with_the_reason, .timeout = 30)
 {
     for (int plain = 0; plain <= 1; plain++) {
         struct np_stat *stat = np_stat_new();
@@ -240,7 +240,7 @@ static void no_free(void *context, void *memory, size_t bytes)
     abort();
 }
 
-Test(ring, memory_that_is_not_there_is_an_error_that_says_what_to_do)
+Test(ring, want_of_memory_is_an_error_with_advice)
 {
     static const struct np_allocator none = {.alloc = no_memory, .free = no_free};
     struct np_ring *ring = NULL;
@@ -292,7 +292,7 @@ static void start_trainer(struct trainer *trainer, struct np_ring *ring)
     np_sleep_until_ns(np_now_ns() + 20000000);
 }
 
-Test(ring, a_batch_whose_readers_have_all_left_is_an_error_and_no_wait, .timeout = 30)
+Test(ring, a_batch_whose_readers_have_all_left_is_an_error_at_once, .timeout = 30)
 {
     for (int early = 0; early <= 1; early++) { /* before or while the trainer waits */
         struct np_ring *ring = make(2, 7);
@@ -315,7 +315,7 @@ Test(ring, a_batch_whose_readers_have_all_left_is_an_error_and_no_wait, .timeout
     }
 }
 
-Test(ring, batches_that_are_ready_are_taken_though_all_readers_have_left, .timeout = 30)
+Test(ring, ready_batches_are_taken_after_all_readers_have_left, .timeout = 30)
 {
     struct np_ring *ring = make(2, 0);
     struct np_err err = {0};
@@ -337,7 +337,7 @@ static void *claim_third(void *context)
     return np_ring_claim(context, 2, NULL);
 }
 
-Test(ring, a_reader_and_a_trainer_that_wait_for_each_other_are_told, .timeout = 30)
+Test(ring, waiting_readers_and_trainers_are_counted, .timeout = 30)
 {
     struct np_ring *ring = make(2, 0);
     struct trainer trainer;
@@ -356,7 +356,7 @@ Test(ring, a_reader_and_a_trainer_that_wait_for_each_other_are_told, .timeout = 
     np_ring_free(ring);
 }
 
-Test(ring, an_interrupted_trainer_takes_what_is_ready_and_waits_for_nothing, .timeout = 30)
+Test(ring, an_interrupted_trainer_takes_ready_batches_without_waiting, .timeout = 30)
 {
     struct np_ring *ring = make(2, 0);
     struct np_err err = {0};
@@ -384,7 +384,7 @@ static void *claim_late(void *context)
     return np_ring_claim(party->ring, seq, NULL);
 }
 
-Test(ring, a_slot_given_back_wakes_the_reader_that_waits_for_it, .timeout = 30)
+Test(ring, a_released_slot_wakes_the_waiting_reader, .timeout = 30)
 {
     struct party party = {.ring = make(3, 0), .next = 3};
     struct np_batch *taken[3];

@@ -118,7 +118,7 @@ Test(run_change, another_value_in_the_file_is_refused_by_its_name)
     np_changes_close(&changes);
 }
 
-Test(run_change, a_path_above_or_below_gives_the_value_too)
+Test(run_change, a_parent_or_child_path_gives_the_value_too)
 {
     static const char *const given[] = {"schedule=constant", "schedule.constant.warmup=0.1"};
     char why[256] = "";
@@ -136,7 +136,7 @@ Test(run_change, a_path_above_or_below_gives_the_value_too)
     }
 }
 
-Test(run_change, a_reset_begins_the_schedule_anew_and_takes_the_file)
+Test(run_change, a_reset_restarts_the_schedule_and_takes_the_files_values)
 {
     struct np_node *now = config("0.02", "{cosine: {final: 0.5}}", "6");
     struct np_changes changes = {0};
@@ -157,7 +157,7 @@ Test(run_change, a_reset_begins_the_schedule_anew_and_takes_the_file)
     np_changes_close(&changes);
 }
 
-Test(run_change, a_change_of_a_damaged_checkpoint_holds_from_the_one_before)
+Test(run_change, a_change_in_a_damaged_checkpoint_holds_from_the_previous_one)
 {
     struct np_node *list = parsed("[{key: train.epochs, from: '4', to: '6', step: 10}, "
                                   "{key: schedule, from: a, to: b, reset: true, step: 40}]");
@@ -237,7 +237,7 @@ static const char *facts_of(bool old)
     return text;
 }
 
-Test(run_place, a_set_is_told_by_names_and_labels_and_not_by_sizes)
+Test(run_place, a_set_is_identified_by_names_and_labels_and_not_by_sizes)
 {
     char why[256];
 
@@ -247,7 +247,7 @@ Test(run_place, a_set_is_told_by_names_and_labels_and_not_by_sizes)
     cr_assert_not_null(strstr(why, "runs/x: samples of data.train have other names or labels"));
 }
 
-Test(run_place, an_older_checkpoint_is_held_to_labels_and_sizes)
+Test(run_place, an_older_checkpoint_is_compared_by_labels_and_sizes)
 {
     char why[256];
 
@@ -256,7 +256,7 @@ Test(run_place, an_older_checkpoint_is_held_to_labels_and_sizes)
     cr_assert_not_null(strstr(why, "samples of data.train have other sizes or labels"));
 }
 
-Test(run_place, a_count_and_a_class_that_differ_are_said)
+Test(run_place, a_different_count_and_class_are_reported)
 {
     char why[256];
 

@@ -64,7 +64,7 @@ static int entered(const char *name, const char *text)
     return code;
 }
 
-Test(run_enter, a_first_try_makes_the_folder_and_refuses_one_that_is_there)
+Test(run_enter, a_first_attempt_makes_the_folder_and_refuses_an_existing_one)
 {
     struct np_err err = {0};
     struct stat stat_;
@@ -81,7 +81,7 @@ Test(run_enter, a_first_try_makes_the_folder_and_refuses_one_that_is_there)
     end();
 }
 
-Test(run_enter, what_is_opened_afterwards_lies_in_the_folder_that_was_checked)
+Test(run_enter, files_opened_later_lie_in_the_checked_folder)
 {
     begin();
     put_folder("cnn-1", 0755);
@@ -94,7 +94,7 @@ Test(run_enter, what_is_opened_afterwards_lies_in_the_folder_that_was_checked)
     end();
 }
 
-Test(run_enter, a_link_in_the_folders_place_is_refused)
+Test(run_enter, a_link_instead_of_the_folder_is_refused)
 {
     begin();
     put_folder("elsewhere", 0755);
@@ -103,7 +103,7 @@ Test(run_enter, a_link_in_the_folders_place_is_refused)
     end();
 }
 
-Test(run_enter, a_folder_loses_the_right_of_others_to_write)
+Test(run_enter, a_folder_becomes_unwritable_for_others)
 {
     struct stat stat_;
 
@@ -151,7 +151,7 @@ Test(run_enter, links_to_what_a_run_writes_to_are_refused_and_those_of_checkpoin
     end();
 }
 
-Test(run_enter, what_belongs_to_another_user_is_refused_wherever_it_lies)
+Test(run_enter, files_of_another_user_are_refused_anywhere)
 {
     const char *const planted[] = {"", "/lock", "/config.yaml", "/checkpoints",
         "/checkpoints/step-9", "/checkpoints/step-9/manifest.json"};

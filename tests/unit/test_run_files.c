@@ -62,7 +62,7 @@ static bool in_order(const char *text, const char *const *parts)
 
 /* --- files ----------------------------------------------------------------------------------- */
 
-Test(run_log, what_a_checkpoint_has_not_seen_is_cut_off_but_from_the_log)
+Test(run_log, lines_after_the_checkpoint_are_cut_off_except_in_the_log)
 {
     static const char *const parts[] = {"Z first\n", "Z second\n", /* people read what went wrong */
         "torn\n2", "Z resumed: the files beside this log are cut back to step 1\n", "Z third\n",
@@ -132,7 +132,7 @@ Test(run_log, a_folder_that_cannot_be_written_is_named)
     np_log_close(&log);
 }
 
-Test(run_log, a_write_that_failed_comes_out_at_sync)
+Test(run_log, a_failed_write_is_reported_by_sync)
 {
     struct np_position position = {0};
     struct np_run_log log = {0};
@@ -172,7 +172,7 @@ Test(run_folder, a_place_that_cannot_be_written_is_named)
     cr_assert(strstr(err.text, "/proc/no") && !dir);
 }
 
-Test(run_folder, a_lock_is_held_by_one_and_says_by_whom)
+Test(run_folder, a_lock_has_one_holder_and_names_it)
 {
     char *dir = new_folder(), want[64], text[64];
     struct np_err err = {0};
@@ -217,7 +217,7 @@ static bool has_seed_1(void *context, const char *dir)
     return has;
 }
 
-Test(run_folder, asks_the_newest_run_of_a_name_first)
+Test(run_folder, newest_run_of_a_name_comes_first)
 {
     static const char same[] = "name: net\nseed: 1\nloader: {readers: 3}\n";
     char *runs = new_folder(), *dir = NULL;
@@ -277,7 +277,7 @@ static int answer(struct np_watch *watch)
     return np_watch_stopping(watch);
 }
 
-Test(watch, a_signal_asks_once_armed, .timeout = 30)
+Test(watch, a_signal_requests_a_stop_once_armed, .timeout = 30)
 {
     struct np_watch *watch = NULL;
     int lines = 0;
@@ -363,7 +363,7 @@ static void one_too_late(struct np_watch *watch)
     _exit(7);
 }
 
-Test(watch, a_signal_after_all_is_written_changes_no_exit_code, .timeout = 30)
+Test(watch, a_signal_after_the_last_write_changes_no_exit_code, .timeout = 30)
 {
     char said[256];
 

@@ -90,7 +90,7 @@ static bool run_without(int n, struct np_err *ret_err, int *ret_code)
     return failed;
 }
 
-Test(run_memory, any_allocation_that_fails_ends_a_run_with_a_sentence, .init = begin, .fini = clear,
+Test(run_memory, any_failed_allocation_ends_a_run_with_an_error, .init = begin, .fini = clear,
     .timeout = 60)
 {
     int n = 1, code, nr_ended = 0;
@@ -125,7 +125,7 @@ static bool open_without(int n, const char *weights, int *ret_code, struct np_er
     return failed;
 }
 
-Test(run_memory, weights_that_find_no_memory_are_not_evaluated, .init = begin, .fini = clear,
+Test(run_memory, weights_without_memory_are_not_evaluated, .init = begin, .fini = clear,
     .timeout = 60)
 {
     char command[160], weights[160] = "";

@@ -22,7 +22,7 @@ Test(runs, times_have_a_unit)
         cr_assert(!np_parse_span(bad[i], &seconds) && seconds == -1);
 }
 
-Test(runs, an_exit_code_tells_how_a_run_ended)
+Test(runs, an_exit_code_gives_the_end_of_a_run)
 {
     static const struct {
         const char *json;

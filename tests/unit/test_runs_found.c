@@ -54,7 +54,7 @@ static struct np_found_runs read_of(const char *metrics)
     "{\"items\": 640, "                                                                            \
     "\"work_seconds\": 3.5}}, \"knobs\": {\"readers\": 2, \"batch\": 32, \"device\": \"sim\"}}\n"
 
-Test(runs_found, the_newest_lines_tell_and_one_under_way_is_left_out)
+Test(runs_found, the_newest_whole_lines_count)
 {
     struct np_found_runs runs =
         read_of("{\"event\": \"step\", \"step\": 6, \"epoch\": 0.4, \"loss\": 3}\n" PIPELINE
@@ -91,7 +91,7 @@ Test(runs_found, a_profile_names_what_was_not_measured_alone)
     np_runs_free(&runs);
 }
 
-Test(runs_found, nothing_and_nonsense_tell_nothing)
+Test(runs_found, empty_and_malformed_lines_give_nothing)
 {
     static const char *const texts[] = {"", "\n\n", "{", "[1]\n", "{\"event\": \"pipeline\"}\n",
         "{\"event\": \"pipeline\", \"knobs\": 3, \"stall_causes\": [], \"seconds\": \"x\"}\n",
@@ -110,7 +110,7 @@ Test(runs_found, nothing_and_nonsense_tell_nothing)
     }
 }
 
-Test(runs_found, a_lock_that_names_a_process_without_it_is_of_no_run)
+Test(runs_found, a_lock_naming_a_process_without_it_means_no_run)
 {
     struct np_found_runs runs = read_of("");
     cr_assert_eq(runs.runs[0].pid, 0);

@@ -107,7 +107,7 @@ Test(safetensors, hostile_headers_are_refused_with_the_reason)
     cr_assert(refuses("{\"a\":{},\"a\":{}}", 0, "broken"));
 }
 
-Test(safetensors, overlaps_and_holes_are_refused)
+Test(safetensors, overlaps_and_gaps_are_refused)
 {
     struct np_st_file *file = parse(TWO("[4,8]", "[0,4]"), "abcdefgh", 8);
     cr_assert_not_null(file);
@@ -118,7 +118,7 @@ Test(safetensors, overlaps_and_holes_are_refused)
     cr_assert(refuses(TWO("[1,5]", "[5,9]"), 9, "hole"));
 }
 
-Test(safetensors, lengths_that_lie_are_refused)
+Test(safetensors, wrong_lengths_are_refused)
 {
     uint8_t bytes[16] = {0};
     struct np_st_file *file = NULL;
@@ -177,7 +177,7 @@ static const char *temporary(void)
     return path;
 }
 
-Test(safetensors, what_is_written_reads_back)
+Test(safetensors, a_written_file_reads_back)
 {
     float w[6] = {1, -2, 3, 4.5f, 5, 6}, b = 7;
     int64_t steps = 12345678901;

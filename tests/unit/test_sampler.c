@@ -126,7 +126,7 @@ Test(sampler, evaluation_has_the_split_in_its_order_whatever_the_seed)
     }
 }
 
-Test(sampler, a_window_shuffles_blocks_and_inside_blocks_alone)
+Test(sampler, a_window_shuffles_only_blocks_and_within_blocks)
 {
     struct np_sampler_options options = {.seed = 3,
         .nr_train = 1003,
@@ -195,7 +195,7 @@ static int walk(const struct np_sampler_options *options)
     return wrong;
 }
 
-Test(sampler, evaluations_stand_at_their_points_and_after_the_last_step)
+Test(sampler, evaluations_come_at_their_points_and_after_the_last_step)
 {
     static const double epochs[] = {0, 0.1, 0.25, 1, 1.5, 3, 100};
     static const uint64_t steps[] = {1, 2, 7, 50, 1000};

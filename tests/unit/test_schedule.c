@@ -59,7 +59,7 @@ Test(schedule, cosine_is_torch_CosineAnnealingLR)
     cr_assert_lt(worst(&options, 80, points, 4), 1e-12);
 }
 
-Test(schedule, warmup_is_torch_LinearLR_and_the_cosine_starts_behind_it)
+Test(schedule, warmup_is_torch_LinearLR_and_the_cosine_starts_after_it)
 {
     struct np_schedule_options options = {
         .kind = NP_COSINE, .warmup = 0.2, .warmup_from = 0.04, .final = 0.01};
@@ -92,7 +92,7 @@ Test(schedule, every_factor_lies_between_0_and_1_over_odd_runs)
                 }
 }
 
-Test(schedule, only_what_has_no_share_of_the_run_extends)
+Test(schedule, only_schedules_without_shares_of_the_run_extend)
 {
     struct np_schedule_options constant = {.kind = NP_CONSTANT}, warm = {.warmup = 0.1};
     struct np_schedule_options multistep = {.kind = NP_MULTISTEP}, cosine = {.kind = NP_COSINE};

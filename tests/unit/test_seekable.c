@@ -108,7 +108,7 @@ static void put_u32(uint8_t *at, uint32_t value)
     memcpy(at, &value, 4);
 }
 
-Test(seekable, tables_that_cannot_be_right_are_refused)
+Test(seekable, impossible_tables_are_refused)
 {
     char *folder = make_set();
     uint8_t content[CONTENT], *bytes, *work;

@@ -97,7 +97,7 @@ Test(setup_classes, samples_in_no_class_are_refused_by_name)
     remove_set(folder);
 }
 
-Test(setup_classes, samples_in_no_class_are_left_out_where_that_is_asked_for)
+Test(setup_classes, samples_in_no_class_are_left_out_on_request)
 {
     char *folder = make_folder();
     struct taken taken;
@@ -151,7 +151,7 @@ Test(setup_classes, a_test_set_of_one_class_takes_its_number_from_the_training_s
     remove_set(folder);
 }
 
-Test(setup_classes, a_file_says_which_classes_there_are_and_in_which_order)
+Test(setup_classes, a_file_gives_the_classes_and_their_order)
 {
     static const char file[] = "\xef\xbb\xbf"
                                "cow\r\nbee\r\nant";
@@ -180,7 +180,7 @@ Test(setup_classes, a_file_says_which_classes_there_are_and_in_which_order)
 }
 
 /* Runs from before folders that are numbers were put in byte order. */
-Test(setup_classes, a_checkpoints_order_takes_the_place_of_the_sets_own)
+Test(setup_classes, a_checkpoints_class_order_replaces_that_of_the_set)
 {
     char *folder = make_set();
     struct np_node *then = np_node_new(NP_NODE_LIST, 0, 0);
@@ -229,7 +229,7 @@ static const char *mistake(const char *bytes, size_t n)
     return text;
 }
 
-Test(setup_classes, a_mistake_in_a_file_of_classes_is_told_with_its_line)
+Test(setup_classes, a_mistake_in_a_file_of_classes_is_reported_with_its_line)
 {
     char *large = malloc(NP_MAX_NAME + 10);
 

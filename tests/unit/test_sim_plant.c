@@ -82,7 +82,7 @@ Test(sim_plant, all_readers_share_the_disk)
     cr_assert_leq(seconds, 0.6);
 }
 
-Test(sim_plant, latencies_pass_side_by_side)
+Test(sim_plant, latencies_overlap)
 {
     double seconds;
 
@@ -126,7 +126,7 @@ Test(sim_plant, copies_take_the_planted_time)
     np_device_close(device);
 }
 
-Test(sim_plant, mistakes_are_named_and_no_plant_is_none)
+Test(sim_plant, mistakes_are_named_and_an_empty_plant_is_allowed)
 {
     struct np_sim_plant it = {.step_ms = 7};
     struct np_err err = {0};

@@ -36,7 +36,7 @@ static const char *mistakes(const char *const *pairs, struct np_source_options *
     return text;
 }
 
-Test(source, takes_right_options)
+Test(source, accepts_right_options)
 {
     struct np_source_options options = {0};
 
@@ -74,7 +74,7 @@ Test(source, names_each_mistake)
     cr_assert_not_null(strstr(text, "size"));
 }
 
-Test(source, a_folder_a_class_in_byte_order)
+Test(source, each_folder_is_a_class_in_byte_order)
 {
     char *folder = make_set();
     struct np_index *index;
@@ -118,7 +118,7 @@ Test(source, match_chooses_a_split_of_a_folder)
     remove_set(folder);
 }
 
-Test(source, a_file_that_comes_or_goes_makes_a_folders_index_stale)
+Test(source, a_new_or_lost_file_makes_a_folders_index_stale)
 {
     char *folder = make_set(), path[1024];
     struct np_index *index;
@@ -219,7 +219,7 @@ Test(source, a_mistake_among_many_folders_is_the_first_one)
 }
 
 /* It may be there when it is asked for; if not it is one bad sample, and no reason to list nothing. */
-Test(source, a_link_that_leads_nowhere_is_listed)
+Test(source, a_dangling_link_is_listed)
 {
     char *folder = make_set(), command[1024];
     struct np_index *index;
@@ -237,7 +237,7 @@ Test(source, a_link_that_leads_nowhere_is_listed)
     remove_set(folder);
 }
 
-Test(source, a_set_is_listed_anew_when_its_index_was_forgotten)
+Test(source, a_set_without_its_index_is_listed_again)
 {
     char *folder = make_set(), path[1024], folder_word[] = "folder", none[] = "";
     struct np_source_options options = {
@@ -304,7 +304,7 @@ Test(source, nothing_is_written_beside_the_data)
     remove_set(folder);
 }
 
-Test(source, a_set_that_was_moved_is_listed_anew)
+Test(source, a_moved_set_is_listed_again)
 {
     char *folder = make_set(), command[2048];
 
@@ -320,7 +320,7 @@ Test(source, a_set_that_was_moved_is_listed_anew)
     remove_set(folder);
 }
 
-Test(source, a_folder_of_anothers_cache_is_not_written_to)
+Test(source, a_cache_folder_of_another_user_is_not_written_to)
 {
     char *folder = make_set(), path[1024], want[64];
     struct np_index *index;
@@ -337,7 +337,7 @@ Test(source, a_folder_of_anothers_cache_is_not_written_to)
     remove_set(folder);
 }
 
-Test(source, an_index_beside_the_data_is_there_on_purpose)
+Test(source, an_index_beside_the_data_is_used_if_made_on_purpose)
 {
     char *folder = make_set(), path[1024], word[] = "folder", none[] = "", *at = NULL;
     struct np_source_options options = {
@@ -378,7 +378,7 @@ Test(source, a_hidden_index_beside_the_data_is_not_read)
     remove_set(folder);
 }
 
-Test(source, indexes_that_nobody_opens_for_90_days_are_removed)
+Test(source, indexes_unused_for_90_days_are_removed)
 {
     char *folder = make_set(), path[1024];
     const time_t now = time(NULL);
@@ -397,7 +397,7 @@ Test(source, indexes_that_nobody_opens_for_90_days_are_removed)
     remove_set(folder);
 }
 
-Test(source, an_index_that_cannot_be_kept_is_no_error)
+Test(source, an_index_that_cannot_be_stored_is_not_an_error)
 {
     char *folder = make_set();
     struct np_index *index;
@@ -427,7 +427,7 @@ static int cache_with(const char *folder, mode_t mode, char **ret_dir, struct np
     return np_cache_dir(NULL, ret_dir, err);
 }
 
-Test(source, a_cache_without_a_home_is_ours_alone)
+Test(source, a_cache_without_a_home_is_private)
 {
     char *folder = make_set(), *dir = NULL, path[1024];
     struct np_err err = {0};
@@ -456,7 +456,7 @@ Test(source, a_cache_without_a_home_is_ours_alone)
     remove_set(folder);
 }
 
-Test(source, crcs_that_were_filled_in_come_back)
+Test(source, filled_in_crcs_read_back)
 {
     char *folder = make_set(), path[1024], folder_word[] = "folder", none[] = "";
     struct np_source_options options = {
@@ -476,7 +476,7 @@ Test(source, crcs_that_were_filled_in_come_back)
 }
 
 /* A run saves its set's checksums when it ends: under the files it has listed, not those of then. */
-Test(source, a_shard_that_comes_while_an_index_is_in_use_is_not_lost)
+Test(source, a_shard_added_while_an_index_is_in_use_is_not_lost)
 {
     char *folder = make_set(), path[1024], tar_word[] = "tar", none[] = "";
     struct np_source_options options = {
@@ -522,7 +522,7 @@ Test(source, a_pipe_is_refused_and_not_waited_for, .timeout = 20)
     remove_set(folder);
 }
 
-Test(source, tells_what_is_wrong_with_a_folder)
+Test(source, names_what_is_wrong_with_a_folder)
 {
     char *folder = make_set(), command[2048];
     struct np_index *index;

@@ -65,7 +65,7 @@ Test(source_path, names_a_variable_that_is_not_set)
     cr_assert(refused("${A-b}", "begins a variable"));
 }
 
-Test(source_path, match_knows_stars_sets_and_slashes)
+Test(source_path, match_handles_stars_sets_and_slashes)
 {
     static const struct {
         const char *pattern, *text;
@@ -95,7 +95,7 @@ Test(source_path, match_knows_stars_sets_and_slashes)
             cases[i].pattern, cases[i].text);
 }
 
-Test(source_path, relative_paths_start_at_the_config_then_here)
+Test(source_path, relative_paths_start_at_the_config_then_the_current_folder)
 {
     char *folder = make_set(), *got, want[1024], here[1024];
 
@@ -148,7 +148,7 @@ Test(source_path, globs_are_sorted_and_literal_names_win)
     remove_set(folder);
 }
 
-Test(source_path, a_glob_passes_over_indexes_beside_the_files)
+Test(source_path, a_glob_skips_indexes_beside_the_files)
 {
     char *folder = make_set(), pattern[1024];
     struct np_paths paths;

@@ -104,7 +104,7 @@ Test(source_tar, a_chain_of_folders_has_its_class_at_the_top)
     cr_expect_str_eq(classes_of(NAMES("cat/1.jpg", "cat/b1/2.jpg"), NULL), "cat cat");
 }
 
-Test(source_tar, classes_lie_below_the_folders_that_match_begins_with)
+Test(source_tar, classes_lie_below_the_folders_at_the_start_of_match)
 {
     const char *const *members = NAMES("./n/train/cat/1.jpg", "./n/test/dog/1.jpg");
 
@@ -113,7 +113,7 @@ Test(source_tar, classes_lie_below_the_folders_that_match_begins_with)
     cr_expect_str_eq(classes_of(members, "*.jpg"), "train test");
 }
 
-Test(source_tar, what_shards_share_is_what_all_of_them_share)
+Test(source_tar, shards_share_only_the_folders_that_all_of_them_have)
 {
     char *folder = make_set();
     struct made_tar a = {0}, b = {0};
@@ -151,7 +151,7 @@ Test(source_tar, a_folders_classes_that_are_numbers_are_in_byte_order)
 }
 
 /* Else a run on what is left of an archive would be refused for samples that have no class. */
-Test(source_tar, what_a_torn_webdataset_has_lost_is_a_bad_sample_of_some_class)
+Test(source_tar, a_member_lost_from_a_truncated_webdataset_is_a_bad_sample_of_some_class)
 {
     char *folder = make_set();
     struct made_tar tar = {0};
@@ -197,7 +197,7 @@ Test(source_tar, shards_by_glob_are_one_set)
     remove_set(folder);
 }
 
-Test(source_tar, links_are_left_out_and_said_to_be_links)
+Test(source_tar, links_are_left_out_and_reported_as_links)
 {
     char *folder = make_set();
     struct made_notes notes = {.nr_notes = 0};
@@ -285,7 +285,7 @@ Test(source_tar, webdatasets_mistakes_are_named)
     cr_assert_not_null(strstr(text, "none of its 1 members is an image"));
 }
 
-Test(source_tar, a_label_far_behind_pictures_without_is_a_mixed_set)
+Test(source_tar, a_label_long_after_pictures_without_one_is_a_mixed_set)
 {
     char *folder = make_set(), name[32];
     struct made_tar tar = {0};
@@ -304,7 +304,7 @@ Test(source_tar, a_label_far_behind_pictures_without_is_a_mixed_set)
     remove_set(folder);
 }
 
-Test(source_tar, a_torn_archive_gives_what_is_there_and_says_so)
+Test(source_tar, a_truncated_archive_gives_its_members_and_a_warning)
 {
     char *folder = make_set();
     struct made_tar tar = {0};
@@ -405,7 +405,7 @@ Test(source_tar, seekable_zstd_is_read_in_place)
     remove_set(folder);
 }
 
-Test(source_tar, members_over_the_edge_of_a_frame_mean_unpacking)
+Test(source_tar, members_across_frames_mean_unpacking)
 {
     char *folder = make_set();
     struct made_tar tar = {0};

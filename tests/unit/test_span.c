@@ -16,7 +16,7 @@ Test(span, is_32_bytes)
     cr_assert_eq(sizeof(struct np_span), 32u);
 }
 
-Test(span, a_track_gives_back_what_was_put_in)
+Test(span, a_track_returns_its_spans)
 {
     struct np_tracks *tracks = np_tracks_new();
     struct np_spans *spans = np_tracks_join(tracks, "reader 0", 7);
@@ -83,7 +83,7 @@ Test(span, a_full_ring_drops_the_newest_and_counts)
     np_tracks_free(tracks);
 }
 
-Test(span, nothing_is_written_where_there_is_no_track)
+Test(span, nothing_is_written_without_a_track)
 {
     np_spans_about(NULL, 1, 1);
     np_spans_put(NULL, 0, 0, 0, 0);
@@ -91,7 +91,7 @@ Test(span, nothing_is_written_where_there_is_no_track)
     np_tracks_free(NULL);
 }
 
-Test(span, counters_write_spans_only_where_a_run_is_traced)
+Test(span, counters_write_spans_only_if_a_run_is_traced)
 {
     struct np_stat *stat = np_stat_new();
     struct np_tracks *tracks = np_tracks_new();
@@ -169,7 +169,7 @@ static int take_some(struct np_spans *spans, uint64_t *next, bool *ret_whole)
 }
 
 /* With what was dropped it is all that was put in. */
-Test(span, a_reader_beside_writers_sees_whole_spans, .timeout = 60)
+Test(span, a_reader_during_writes_sees_whole_spans, .timeout = 60)
 {
     struct np_tracks *tracks = np_tracks_new();
     pthread_t threads[2];

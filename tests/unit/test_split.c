@@ -144,7 +144,7 @@ Test(split, at_random_is_the_permutation_that_older_runs_had)
 }
 
 #ifndef NP_SAN /* they have an allocator of their own */
-Test(split, every_allocation_fails_once_and_is_said)
+Test(split, every_allocation_fails_once_and_is_reported)
 {
     static const int sizes[] = {5, 5};
     struct np_index *index = make(sizes, 2);

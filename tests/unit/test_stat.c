@@ -121,7 +121,7 @@ Test(stat, reads_in_flight_are_integrated_over_time)
     np_stat_free(stat);
 }
 
-Test(stat, recent_doings_are_cut_to_the_time_asked_for)
+Test(stat, recent_states_are_cut_to_the_requested_time)
 {
     struct np_stat *stat = np_stat_new();
     struct np_block *block = np_stat_join(stat, "reader 0");
@@ -179,7 +179,7 @@ static void *work_and_leave(void *context)
     return NULL;
 }
 
-Test(stat, the_schedulers_account_of_a_thread_outlives_it)
+Test(stat, the_cpu_time_of_a_thread_outlives_it)
 {
     struct np_stat *stat = np_stat_new();
     uint64_t cpu_ns, again_ns, delay_ns;
@@ -233,7 +233,7 @@ Test(stat, quantiles_lie_within_half_a_bucket_of_an_exact_sort)
     free(values);
 }
 
-Test(stat, small_times_are_exact_and_endless_ones_are_kept)
+Test(stat, small_times_are_exact_and_huge_ones_are_kept)
 {
     struct np_stat *stat = np_stat_new();
     struct np_block *block = np_stat_join(stat, "a");

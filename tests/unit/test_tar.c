@@ -169,7 +169,7 @@ Test(tar, reads_base_256_sizes)
     tar_free(&tar);
 }
 
-Test(tar, tells_a_wrong_checksum_with_the_last_whole_member)
+Test(tar, reports_a_wrong_checksum_with_the_last_whole_member)
 {
     struct made_tar tar = {0};
     struct np_tar walker;
@@ -186,7 +186,7 @@ Test(tar, tells_a_wrong_checksum_with_the_last_whole_member)
     tar_free(&tar);
 }
 
-Test(tar, says_that_other_files_are_no_archive)
+Test(tar, reports_that_other_files_are_not_archives)
 {
     struct made_tar tar = {0};
     struct np_tar walker;
@@ -199,7 +199,7 @@ Test(tar, says_that_other_files_are_no_archive)
     tar_free(&tar);
 }
 
-Test(tar, gives_of_a_torn_member_what_is_there)
+Test(tar, gives_the_present_part_of_a_truncated_member)
 {
     struct made_tar tar = {0};
     struct np_tar walker;

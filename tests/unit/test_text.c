@@ -9,7 +9,7 @@
 
 #include "tests/test.h"
 
-Test(text, a_whole_number_is_the_whole_text_and_within_its_range)
+Test(text, an_integer_is_the_whole_text_and_within_its_range)
 {
     static const char *const none[] = {"", " 1", "1 ", "+", "-", "--1", "1.0", "0x10", "1e3",
         "9223372036854775808", "-9223372036854775809", "10", "-6"};
@@ -65,7 +65,7 @@ Test(text, columns_are_characters)
     cr_assert_eq(np_text_columns("a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"), 4);
 }
 
-Test(text, cpus_are_counted_once_the_list_is_one)
+Test(text, cpus_of_a_valid_list_are_counted)
 {
     static const char *const none[] = {"a", "0-", "3-1", "0;1", "0-9999999", " 1", "-1"};
     cpu_set_t allowed;
@@ -81,7 +81,7 @@ Test(text, cpus_are_counted_once_the_list_is_one)
     cr_assert_eq(np_text_cpus("0-3,8,10-5000", &allowed), 2);
 }
 
-Test(text, a_users_folder_is_of_its_variable_or_below_home)
+Test(text, a_users_folder_is_in_its_variable_or_below_home)
 {
     char *folder;
 

@@ -35,7 +35,7 @@ Test(tick, keeps_to_the_clock, .timeout = 60)
     cr_assert_lt(worst_error(&tick, 100), 50000u);
 }
 
-Test(tick, asks_the_clock_where_the_counter_has_lost_its_step, .timeout = 60)
+Test(tick, uses_the_clock_if_the_counter_drifts, .timeout = 60)
 {
     struct np_tick tick;
 

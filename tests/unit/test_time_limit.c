@@ -14,7 +14,7 @@ static enum np_entry_state after(
     return to.state;
 }
 
-Test(time_limit, counts_all_attempts_and_spares_what_is_done)
+Test(time_limit, counts_all_attempts_and_spares_finished_runs)
 {
     cr_assert_eq(after(NP_ENTRY_QUEUED, 10, 6, 3.5), NP_ENTRY_QUEUED);
     cr_assert_eq(after(NP_ENTRY_QUEUED, 10, 6, 4), NP_ENTRY_TIMEOUT); /* it has to wait no more */

@@ -36,7 +36,7 @@ static void put(const char *text, mode_t mode)
     close(fd);
 }
 
-Test(token, is_made_once_and_is_the_users_alone, .init = set_up, .fini = tear_down)
+Test(token, is_made_once_and_only_the_user_can_read_it, .init = set_up, .fini = tear_down)
 {
     char first[NP_TOKEN_CHARS + 1], again[NP_TOKEN_CHARS + 1];
     struct np_err err = {0};
@@ -54,7 +54,7 @@ Test(token, is_made_once_and_is_the_users_alone, .init = set_up, .fini = tear_do
     cr_assert_str_eq(first, again);
 }
 
-Test(token, an_empty_one_is_made_anew_and_a_wrong_one_is_refused, .init = set_up, .fini = tear_down)
+Test(token, an_empty_one_is_replaced_and_a_wrong_one_is_refused, .init = set_up, .fini = tear_down)
 {
     char token[NP_TOKEN_CHARS + 1], other[96];
     struct np_err err = {0};
@@ -73,7 +73,7 @@ Test(token, an_empty_one_is_made_anew_and_a_wrong_one_is_refused, .init = set_up
     cr_assert_eq(np_token_read(dir, token, &err), -ELOOP);
 }
 
-Test(token, what_is_left_of_one_that_was_cut_off_is_no_hindrance, .init = set_up, .fini = tear_down)
+Test(token, the_rest_of_an_interrupted_write_is_replaced, .init = set_up, .fini = tear_down)
 {
     char token[NP_TOKEN_CHARS + 1], made[104];
     struct np_err err = {0};

@@ -186,7 +186,7 @@ Test(trace, no_call_appends_more_than_it_may)
     }
 }
 
-Test(trace, a_track_says_its_thread_and_the_names_of_its_spans)
+Test(trace, a_track_names_its_thread_and_its_spans)
 {
     const struct np_trace_file file = {.uuid = 1000, .pid = 42};
     uint8_t bytes[NP_TRACE_MOST];
@@ -295,7 +295,7 @@ Test(trace, a_full_disk_ends_it_with_its_error, .timeout = 60)
     np_trace_free(trace);
 }
 
-Test(trace, what_cannot_be_written_or_meant_is_an_error)
+Test(trace, impossible_paths_and_options_are_errors)
 {
     static const char *const limits[] = {"", "0", "-1", "1.5", "12x", "99999999999999999999"};
     struct np_trace *trace = NULL;

@@ -267,7 +267,7 @@ static bool no_boundary(void *context, uint64_t step)
     return false;
 }
 
-Test(trainer, numbers_are_read_a_step_late_where_no_boundary_follows, .timeout = 20)
+Test(trainer, metrics_are_read_a_step_late_if_no_boundary_follows, .timeout = 20)
 {
     struct bench bench;
 
@@ -290,7 +290,7 @@ Test(trainer, a_stop_ends_at_the_boundary, .timeout = 20)
     teardown(&bench);
 }
 
-Test(trainer, a_stop_cuts_an_evaluation_and_says_so, .timeout = 20)
+Test(trainer, a_stop_cuts_an_evaluation_and_marks_it, .timeout = 20)
 {
     struct bench bench;
 
@@ -313,7 +313,7 @@ Test(trainer, a_stop_within_an_accumulation_lets_its_evaluation_end, .timeout = 
     teardown(&bench);
 }
 
-Test(trainer, goes_on_from_a_step_with_its_evaluation, .timeout = 20)
+Test(trainer, resumes_from_a_step_with_its_evaluation, .timeout = 20)
 {
     struct bench bench;
 
@@ -341,7 +341,7 @@ Test(trainer, a_hook_that_fails_ends_the_loop_with_its_code, .timeout = 20)
     teardown(&bench);
 }
 
-Test(trainer, a_loss_that_is_no_number_is_an_error_with_step_and_rate, .timeout = 20)
+Test(trainer, a_nan_loss_is_an_error_with_step_and_rate, .timeout = 20)
 {
     struct np_err err = {0};
     struct bench bench;
@@ -361,7 +361,7 @@ Test(trainer, a_loss_that_is_no_number_is_an_error_with_step_and_rate, .timeout 
     teardown(&bench);
 }
 
-Test(trainer, a_norm_of_the_gradients_that_is_no_number_is_one_too, .timeout = 20)
+Test(trainer, a_nan_norm_of_the_gradients_is_an_error_too, .timeout = 20)
 {
     struct np_err err = {0};
     struct bench bench;
@@ -405,7 +405,7 @@ static void run_to_unreadable(struct bench *bench, uint64_t eval_every, int accu
     teardown(bench);
 }
 
-Test(trainer, what_cannot_be_read_leaves_whole_weights_to_be_saved, .timeout = 20)
+Test(trainer, after_a_read_error_the_weights_can_be_saved, .timeout = 20)
 {
     struct bench bench;
 
@@ -417,7 +417,7 @@ Test(trainer, what_cannot_be_read_leaves_whole_weights_to_be_saved, .timeout = 2
     cr_assert(strcmp(calls, "x") == 0 || !strchr(calls, 'x'));
 }
 
-Test(trainer, a_stop_while_a_batch_is_waited_for_keeps_the_last_update, .timeout = 20)
+Test(trainer, a_stop_during_a_wait_for_a_batch_keeps_the_last_update, .timeout = 20)
 {
     for (int accumulate = 1; accumulate <= 2; accumulate++) {
         struct np_err err = {0};
@@ -435,7 +435,7 @@ Test(trainer, a_stop_while_a_batch_is_waited_for_keeps_the_last_update, .timeout
     }
 }
 
-Test(trainer, a_stop_while_an_evaluation_waits_cuts_it, .timeout = 20)
+Test(trainer, a_stop_during_a_wait_of_an_evaluation_cuts_it, .timeout = 20)
 {
     struct np_err err = {0};
     struct bench bench;

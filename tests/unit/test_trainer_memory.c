@@ -120,7 +120,7 @@ static int load_weights(void *context, struct np_err *err)
 }
 
 /* A checkpoint that is whole is not called damaged where memory was short. */
-Test(trainer_memory, a_checkpoint_and_foreign_weights)
+Test(trainer_memory, a_checkpoint_and_weights_of_other_programs)
 {
     struct box *box = box_new("pread");
 

@@ -347,7 +347,7 @@ static int first_of_all(
     return 0;
 }
 
-Test(tune, the_verdicts_advice_is_tried_before_all_else)
+Test(tune, the_verdicts_advice_is_tried_first)
 {
     const struct np_model model = plain_model();
     struct np_knobs advised = model.knobs, tried[2] = {{0}};
@@ -377,7 +377,7 @@ Test(tune, a_gain_within_the_noise_changes_nothing)
     }
 }
 
-Test(tune, a_wish_that_cannot_be_had_is_passed_over)
+Test(tune, a_setting_that_cannot_work_is_skipped)
 {
     struct script script = {.factor = 1.1, .fails_at = -2, .code = -ENOMEM};
     struct np_tuned tuned;
@@ -404,7 +404,7 @@ Test(tune, other_errors_end_it)
 /* plain_model() with one read in flight and two batches of 32 ahead. */
 #define MIN_BYTES (2 * 32 * 40000 + (10 << 20) / 1000)
 
-Test(tune, a_cap_below_what_the_loader_takes_is_an_error)
+Test(tune, a_cap_below_the_loaders_minimum_is_an_error)
 {
     const struct np_model model = plain_model();
     struct script script = {.factor = 1.1, .fails_at = -1};
@@ -422,7 +422,7 @@ Test(tune, a_cap_below_what_the_loader_takes_is_an_error)
     cr_assert_eq(script.nr, tuned.nr_trials);
 }
 
-Test(tune, a_cap_that_one_reader_alone_keeps_is_kept)
+Test(tune, a_cap_that_only_one_reader_meets_is_obeyed)
 {
     const struct np_model model = plain_model();
     struct script script = {.factor = 1.1, .fails_at = -1};

@@ -35,7 +35,7 @@ static char *said(const struct np_tuning *tuning)
     return text;
 }
 
-Test(tuning, a_cache_that_no_trial_filled_is_not_denied)
+Test(tuning, a_cache_that_no_trial_filled_is_still_advised)
 {
     struct np_tuning tuning;
 
@@ -50,7 +50,7 @@ Test(tuning, a_cache_that_no_trial_filled_is_not_denied)
     free(text);
 }
 
-Test(tuning, advice_that_did_not_hold_is_said_to)
+Test(tuning, failed_advice_is_reported)
 {
     struct np_tuning tuning;
 

@@ -22,7 +22,7 @@ static const struct np_progress progress = {.step = 50,
     .accuracy = 0.7125,
     .eta_seconds = 75};
 
-Test(progress, line_says_all)
+Test(progress, line_has_all_parts)
 {
     char text[256];
 
@@ -31,7 +31,7 @@ Test(progress, line_says_all)
                            "1.2346  accuracy 71.25%  ETA 1:15");
 }
 
-Test(progress, line_names_what_most_of_a_stall_is_due_to)
+Test(progress, line_names_the_main_cause_of_a_stall)
 {
     struct np_progress stalled = progress;
     char text[256];
@@ -54,7 +54,7 @@ Test(progress, line_fits_a_narrow_terminal)
     cr_assert_str_eq(text, "epoch 1.50/6  25%  4812 img/s  stall 2%  loss 1.2346");
 }
 
-Test(progress, fields_come_back_and_null_is_not_known)
+Test(progress, fields_read_back_and_null_is_unknown)
 {
     struct np_progress back = np_progress_unknown;
     struct np_json json = {0};
@@ -84,7 +84,7 @@ Test(progress, fields_come_back_and_null_is_not_known)
     np_json_fini(&json);
 }
 
-Test(progress, durations_are_read_at_a_glance)
+Test(progress, durations_have_short_forms)
 {
     static const struct {
         double seconds;
@@ -99,7 +99,7 @@ Test(progress, durations_are_read_at_a_glance)
     }
 }
 
-Test(curves, a_long_run_is_thinned_out_and_keeps_its_mean)
+Test(curves, a_long_run_is_thinned_and_keeps_its_mean)
 {
     struct np_curve curve = {0};
     double sum = 0;
@@ -223,7 +223,7 @@ Test(curves, picture_of_nothing_and_of_one_value_is_a_picture)
     free(text);
 }
 
-Test(curves, a_folder_that_is_not_there_is_an_error)
+Test(curves, a_missing_folder_is_an_error)
 {
     struct np_curves curves = {0};
     struct np_err err = {0};
@@ -256,7 +256,7 @@ static char *list_of(bool live, const char *const *runs)
     return text;
 }
 
-Test(runs, tries_and_reasons_are_listed_where_there_are_any)
+Test(runs, attempts_and_reasons_are_listed_if_there_are_any)
 {
     static const char plain[] =
         "{\"id\": 1, \"name\": \"a\", \"state\": \"done\", \"attempts\": 1, "

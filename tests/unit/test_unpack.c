@@ -120,7 +120,7 @@ static int nr_copies(const char *folder)
     return n;
 }
 
-Test(unpack, once_and_anew_when_the_file_changes)
+Test(unpack, once_and_again_when_the_file_changes)
 {
     char *folder = make_set(), notes[1000], *path, *again;
     uint8_t *content = make_content();
@@ -144,7 +144,7 @@ Test(unpack, once_and_anew_when_the_file_changes)
     remove_set(folder);
 }
 
-Test(unpack, of_a_torn_file_what_is_there)
+Test(unpack, the_present_part_of_a_truncated_file)
 {
     char *folder = make_set(), notes[1000], *path;
     uint8_t *content = make_content();
@@ -192,7 +192,7 @@ Test(unpack, damaged_bytes_are_an_error_and_leave_nothing)
     remove_set(folder);
 }
 
-Test(unpack, too_little_room_is_said_before_anything_is_written)
+Test(unpack, too_little_space_is_reported_before_anything_is_written)
 {
     char *folder = make_set(), notes[1000], *path;
     /* A zstd frame that says it holds 1 EiB: magic, descriptor (8-byte size, single segment). */
@@ -208,7 +208,7 @@ Test(unpack, too_little_room_is_said_before_anything_is_written)
 }
 
 /* Whatever the number in its name: it may be that of a process of another machine, or of a later one. */
-Test(unpack, what_killed_processes_left_is_removed_also_when_the_file_is_damaged)
+Test(unpack, files_of_killed_processes_are_removed_also_for_a_damaged_file)
 {
     char *folder = make_set(), notes[1000], *path, part[1100], held[1100];
     int fd;
@@ -255,7 +255,7 @@ static bool has_nameless_files(const char *folder)
     return fd >= 0;
 }
 
-Test(unpack, it_says_how_far_it_is_and_has_no_name_until_it_is_whole)
+Test(unpack, it_reports_progress_and_has_no_name_until_it_is_whole)
 {
     char *folder = make_set(), *path, file[1024], cache[1024];
     struct watched watched = {.folder = folder};
@@ -275,7 +275,7 @@ Test(unpack, it_says_how_far_it_is_and_has_no_name_until_it_is_whole)
     remove_set(folder);
 }
 
-Test(unpack, where_it_may_not_nothing_is_written)
+Test(unpack, without_permission_nothing_is_written)
 {
     char *folder = make_set(), *path = NULL, file[1024], cache[1024];
     const struct np_source_progress progress = {.no_unpack = true};
@@ -293,7 +293,7 @@ Test(unpack, where_it_may_not_nothing_is_written)
 }
 
 #ifndef NP_SAN /* they have an allocator of their own */
-Test(unpack, memory_that_is_missing_is_no_damage, .timeout = 60)
+Test(unpack, want_of_memory_is_not_damage, .timeout = 60)
 {
     char *folder = make_set();
     uint8_t *content = make_content();

@@ -50,7 +50,7 @@ static struct loaded load(const struct np_st_tensor *stored, int n)
 
 static const float six[6] = {10, 20, 30, 40, 50, 60}, two[2] = {70, 80};
 
-Test(weights, a_file_with_all_of_them_says_nothing)
+Test(weights, a_file_with_all_tensors_reports_nothing)
 {
     int64_t count = 5;
     struct np_st_tensor stored[] = {{"bn.num_batches_tracked", "I64", {0}, 0, &count, 8, 0},
@@ -64,7 +64,7 @@ Test(weights, a_file_with_all_of_them_says_nothing)
     cr_assert_eq(memcmp(loaded.buffers, two, 8), 0);
 }
 
-Test(weights, missing_unexpected_and_misshapen_are_listed)
+Test(weights, missing_unexpected_and_misshapen_tensors_are_listed)
 {
     struct np_st_tensor stored[] = {{"fc.bias", "F32", {2}, 1, two, 8, 0},
         {"fc.weight", "F32", {3, 2}, 2, six, 24, 0}, {"head.bias", "F32", {2}, 1, two, 8, 0}};
@@ -103,7 +103,7 @@ Test(weights, a_file_of_another_network_is_an_error)
         -ENOENT);
 }
 
-Test(weights, names_behind_a_prefix_are_said)
+Test(weights, names_with_a_prefix_are_reported)
 {
     struct np_st_tensor stored[] = {{"module.fc.bias", "F32", {2}, 1, two, 8, 0},
         {"module.fc.weight", "F32", {2, 3}, 2, six, 24, 0},
@@ -114,7 +114,7 @@ Test(weights, names_behind_a_prefix_are_said)
     cr_assert_not_null(strstr(loaded.text, "k.removeprefix(\"module.\")"));
 }
 
-Test(weights, files_of_other_programs_are_known_by_their_content)
+Test(weights, files_of_other_programs_are_recognised_by_content)
 {
 #define BYTES(text) (const uint8_t *)(text), sizeof(text) - 1
     char text[600];
@@ -158,7 +158,7 @@ Test(weights, half_and_double_precision_are_converted)
     cr_assert(loaded.buffers[0] == 0.1f && isinf(loaded.buffers[1]));
 }
 
-Test(weights, whole_numbers_are_no_weights)
+Test(weights, integers_are_not_weights)
 {
     int32_t ints[2] = {1, 2};
     struct np_st_tensor stored[] = {
