@@ -15,10 +15,11 @@
 #
 # Needs the driver, cuDNN, python3 with PyTorch (PYTHON names another); works in a build's tree and in the
 # folder of `make dist`. Both sides run on the NVIDIA libraries that pip put beside PyTorch, unless
-# NNPIPE_CUDA_LIBS names others for nnpipe. A GPU nobody else uses. NNPIPE_DATA: the folder of imagenet-sample-500.tar (or
-# --photos PATH; else pictures are drawn) and of cifar10-jpeg.tar.zst (else cifar is left out).
-# With the numbers of each measurement go the GPU's clocks, power and what held clocks back, read once a second
-# by nvidia-smi, and with nnpipe's steps the engines it has chosen; driver and libraries are the first line.
+# NNPIPE_CUDA_LIBS names others for nnpipe. No other process may use the GPU. NNPIPE_DATA: the folder of
+# imagenet-sample-500.tar (or --photos PATH; without both, pictures are drawn) and of cifar10-jpeg.tar.zst (without
+# it, cifar is left out).
+# Each measurement is stored with the GPU's clocks, power and the reasons for lower clocks, which nvidia-smi reads
+# once a second, and nnpipe's steps with the engines it chose; the first line has driver and libraries.
 # Each measurement has a time cap and is one line of DIR/results.jsonl (default dist/bench_gpu); the same
 # command goes on where it was stopped. The table comes at the end and with --table. --cpu: a dry run of all
 # of it on the CPU in tiny sizes, whose numbers mean nothing.

@@ -89,7 +89,8 @@ grep -HE '^#include "(loader|trainer|daemon)/' $files | awk -v floors="$floors" 
                 split("", seen)
                 reach(file, file)
                 for (other in seen)
-                    if (other ~ "^" rule[2] && other !~ "^" rule[3]) print rule[1] " knows nothing of " other ": " seen[other]
+                    if (other ~ "^" rule[2] && other !~ "^" rule[3])
+                        print rule[1] " knows nothing of " other ": " seen[other]
             }
         }
     }' | sort -u >>"$broken"

@@ -1,18 +1,20 @@
 #!/bin/sh
-# check_unused.sh [BUILD]: names the public functions and objects of the product (np_*) that no other file of the product
-# uses: each is dead, or should be static, or has its reason below. Looks at BUILD's objects; the CUDA plugin, which may
-# not be built, is read as text. Exit 1 where there is one, or where one that is allowed is used or gone.
+# check_unused.sh [BUILD]: prints the public functions and objects of the product (np_*) that no other file of the
+# product uses. Each of them is dead, or should be static, or is allowed below. The script reads BUILD's objects, and
+# the text of the CUDA plugin, which may not be built. Exit 1 if it finds one, or if an allowed name is used or gone.
 cd "$(dirname "$0")/.." || exit 1
 build=${1:-build}
 
-# Tests and fuzzers enter here: bytes in place of a file, another root, what one of two ways alone does, what the
-# product never asks.
+# Entries for tests and fuzzers: they take bytes instead of a file or another root, run one of two implementations,
+# or return values that the product does not need.
 allowed='
 np_st_parse np_st_metadata np_index_parse np_profile_parse np_profile_html_to np_classes_read np_plugin_load
 np_box_read_under np_cores_read_under np_devices_take
 np_crc32c_plain np_resize_set_simd np_ref_prepare np_ref_free np_fold_init np_io_posix_write
-np_fields_feed np_fields_observation np_fields_observed_stage np_progress_text np_retention_is_steady np_retention_oldest
-np_index_memory np_cache_bytes np_loader_auto_cache np_loader_sampler np_sampler_evals_before np_sampler_nr_batches np_sampler_ticket
+np_fields_feed np_fields_observation np_fields_observed_stage np_progress_text np_retention_is_steady
+np_retention_oldest
+np_index_memory np_cache_bytes np_loader_auto_cache np_loader_sampler np_sampler_evals_before np_sampler_nr_batches
+np_sampler_ticket
 np_sim_read np_tune_memory
 '
 objects=$(find daemon loader trainer -name '*.c' ! -path 'trainer/cuda/*' | sed "s|^|$build/|; s|c\$|o|")

@@ -1,19 +1,20 @@
 #!/bin/sh
-# Checks what README.md and docs/ say of the code: each file that they name is there, each np_ function is defined,
-# and where a table's row or a pair of brackets names a function and a file, in that file. File names are unique, so
-# one may stand without its folder; it may be a pattern. Prints each fault; exit 1 if there is one.
+# Checks the names in README.md and docs/: each named file exists, each np_ function is defined, and a function that
+# stands with a file, in a table's row or as `function()` in `file.c`, is defined in that file. File names are unique,
+# so the folder may be left out; a name may be a pattern. Prints each fault; exit 1 if there is one.
 cd "$(dirname "$0")/.." || exit 1
 sources=$(find loader trainer daemon tests \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \))
-# the files that a name of the docs stands for
-meant() {
+# matching NAME: the files of that name or pattern
+matching() {
     pattern=$(echo "$1" | sed 's/\./\\./g; s/\*/[a-z0-9_]*/g')
     echo "$sources" | grep -E "(^|/)$pattern\$"
 }
-faults=$(grep -nE '`np_[a-z0-9_]+\(\)`|`[a-z_/0-9*]+\.(c|h|cu)`' README.md docs/*.md | while IFS=: read -r doc line text; do
+named='`np_[a-z0-9_]+\(\)`|`[a-z_/0-9*]+\.(c|h|cu)`'
+faults=$(grep -nE "$named" README.md docs/*.md | while IFS=: read -r doc line text; do
     files=
     for name in $(echo "$text" | grep -oE '`[a-z_/0-9*]+\.(c|h|cu)`' | tr -d '`'); do
-        found=$(meant "$name")
-        [ -n "$found" ] || echo "$doc:$line: there is no $name"
+        found=$(matching "$name")
+        [ -n "$found" ] || echo "$doc:$line: no such file: $name"
         files="$files $found"
     done
     case $text in
@@ -21,9 +22,10 @@ faults=$(grep -nE '`np_[a-z0-9_]+\(\)`|`[a-z_/0-9*]+\.(c|h|cu)`' README.md docs/
     *) files= ;;
     esac
     for name in $(echo "$text" | grep -oE '`np_[a-z0-9_]+\(\)`' | tr -d '`()'); do
-        own=$(echo "$text" | grep -oE "\`$name\(\)\` in \`[a-z_/0-9*]+\.c\`" | sed 's/.* in //' | tr -d '`' | head -n 1)
+        own=$(echo "$text" | grep -oE "\`$name\(\)\` in \`[a-z_/0-9*]+\.c\`" | sed 's/.* in //' | tr -d '`' |
+            head -n 1)
         in=$files
-        [ -z "$own" ] || in=$(meant "$own")
+        [ -z "$own" ] || in=$(matching "$own")
         # shellcheck disable=SC2086 # words are files
         grep -qE "^[a-z].*[ *]$name\(" ${in:-$sources} /dev/null || echo "$doc:$line: $name() is not in ${in:-any file}"
     done

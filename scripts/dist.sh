@@ -1,14 +1,14 @@
 #!/bin/sh
-# make dist: everything a run needs in one folder, and that folder as .tar.xz:
-#   dist/nnpipe-VERSION-linux-x86_64/   nnpipe, libnnpipe-cuda.so where it was built, lib/ with the shared
+# make dist: puts everything that a run needs into one folder, and packs that folder as .tar.xz:
+#   dist/nnpipe-VERSION-linux-x86_64/   nnpipe, libnnpipe-cuda.so if it was built, lib/ with the shared
 #                                       libraries, configs, a sample set, scripts, docs, licenses
-# It runs on x86-64 Linux with glibc 2.36 or newer; CUDA's own libraries are looked for when it runs.
-#   dist.sh [--folder DIR]    the folder alone, made as DIR
-# nnpipe is linked again, with the folder lib/ beside it as the first place for libraries (DT_RPATH, which
-# counts for the libraries' own needs too). Fails where something would not be found on another machine.
+# It runs on x86-64 Linux with glibc 2.36 or newer, and looks for CUDA's own libraries when it starts.
+#   dist.sh [--folder DIR]    makes only the folder, as DIR
+# nnpipe is linked again so that it looks for libraries in lib/ beside it first (DT_RPATH, which also counts for
+# libraries that these libraries need). Fails if another machine would lack a library.
 set -eu
 cd "$(dirname "$0")/.."
-most_mib=64 glibc=2.36
+max_mib=64 glibc=2.36
 name=nnpipe-$(./nnpipe --version | cut -d' ' -f2)-linux-x86_64
 out=dist/$name
 [ "${1:-}" != --folder ] || out=$2
@@ -28,7 +28,7 @@ done
 if [ -e libnnpipe-cuda.so ]; then
     cp libnnpipe-cuda.so "$out/"
 else
-    echo "no libnnpipe-cuda.so was built: this folder is for the CPU alone"
+    echo "libnnpipe-cuda.so was not built: this folder trains on the CPU only"
 fi
 find "$out" -name '*.so*' -exec chmod 755 {} + -exec strip --strip-unneeded {} +
 strip "$out/nnpipe"
@@ -36,17 +36,17 @@ cp LICENSE "$out/licenses/nnpipe"
 
 cp -r configs "$out/"
 cat >"$out/README" <<'TEXT'
-nnpipe: trains vision networks from one YAML file. This folder runs where it lies, on x86-64 Linux with
-glibc 2.36 or newer (Debian 12, Ubuntu 24.04); /proc has to be there.
+nnpipe: trains vision networks from one YAML file. This folder needs no installation. It runs on
+x86-64 Linux with glibc 2.36 or newer (Debian 12, Ubuntu 24.04) and needs /proc.
 
-  ./nnpipe devices                        what it could train on, and why not
+  ./nnpipe devices                        the devices it can train on, and why it cannot use others
   ./nnpipe train configs/cnn.yaml         a first run, on the sample set in data/
-  ./nnpipe selftest --device cuda:0       is this GPU computed right?
-  sh scripts/check_gpu.sh                 that, the sanitizers, repeatability: docs/GPU.md
-  sh scripts/bench_gpu.sh                 against PyTorch on the same box
+  ./nnpipe selftest --device cuda:0       does this GPU compute correctly?
+  sh scripts/check_gpu.sh                 the self-test, sanitizers, repeatability: docs/GPU.md
+  sh scripts/bench_gpu.sh                 compares with PyTorch on the same machine
   man docs/nnpipe.1, docs/CONFIG.md       the manual
 
-A GPU needs NVIDIA's driver 580 or newer, cuDNN 9 and cuBLAS 13, of the toolkit, the system, or
+A GPU needs NVIDIA's driver 580 or newer, and cuDNN 9 and cuBLAS 13 from the toolkit, the system, or
 `pip install nvidia-cudnn-cu13 nvidia-cublas`.
 TEXT
 cp docs/*.md docs/nnpipe.1 "$out/docs/"
@@ -56,24 +56,29 @@ rm -rf "$out"/scripts/*/__pycache__
 ./nnpipe data synth --out "$out/data/shapes" >/dev/null
 git log -1 --format='%H %cs' >"$out/COMMIT" 2>/dev/null || echo "not from a git tree" >"$out/COMMIT"
 
-# Nothing but the system's own may come from outside, and nothing may want a newer glibc.
+# Only the system's libraries may come from outside, and no file may need a newer glibc.
 for file in "$out/nnpipe" "$out"/*.so "$out"/lib/*; do
     [ -e "$file" ] || continue
     newest=$(objdump -T "$file" | grep -oE 'GLIBC_[0-9.]+' | cut -d_ -f2 | sort -uV | tail -n 1)
     if [ "$(printf '%s\n%s\n' "${newest:-0}" $glibc | sort -V | tail -n 1)" != $glibc ]; then
-        echo "$file wants glibc $newest; build on a system with $glibc" >&2
+        echo "$file needs glibc $newest; build on a system with $glibc" >&2
         exit 1
     fi
 done
-outside=$(ldd "$out/nnpipe" | grep -vF "$(cd "$out" && pwd)/lib/" | awk '{ print $1 }' | sed 's|.*/||' | grep -vE "$system" || true)
+outside=$(ldd "$out/nnpipe" | grep -vF "$(cd "$out" && pwd)/lib/" | awk '{ print $1 }' | sed 's|.*/||' |
+    grep -vE "$system" || true)
 [ -z "$outside" ] || { echo "not in the folder: $outside" >&2; exit 1; }
 if [ -e "$out/libnnpipe-cuda.so" ]; then
-    outside=$(objdump -p "$out/libnnpipe-cuda.so" | awk '$1 == "NEEDED" { print $2 }' | grep -vE "$system" | grep -vE '^lib(stdc\+\+|gcc_s)\.so' || true)
-    [ -z "$outside" ] || { echo "libnnpipe-cuda.so needs $outside, which a driverless machine has not" >&2; exit 1; }
+    outside=$(objdump -p "$out/libnnpipe-cuda.so" | awk '$1 == "NEEDED" { print $2 }' | grep -vE "$system" |
+        grep -vE '^lib(stdc\+\+|gcc_s)\.so' || true)
+    if [ -n "$outside" ]; then
+        echo "libnnpipe-cuda.so needs $outside, which a machine without a driver lacks" >&2
+        exit 1
+    fi
 fi
 [ "${1:-}" != --folder ] || exit 0
 
 tar -C dist --owner=0 --group=0 --numeric-owner --sort=name -cf - "$name" | xz -9 -T0 >"$out.tar.xz"
 bytes=$(stat -c %s "$out.tar.xz")
 echo "$out.tar.xz: $((bytes / 1048576)).$((bytes % 1048576 * 10 / 1048576)) MiB"
-[ "$bytes" -lt $((most_mib * 1048576)) ] || { echo "more than $most_mib MiB" >&2; exit 1; }
+[ "$bytes" -lt $((max_mib * 1048576)) ] || { echo "more than $max_mib MiB" >&2; exit 1; }

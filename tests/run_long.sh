@@ -1,11 +1,11 @@
 #!/bin/sh
-# run_long.sh BUILD: the campaigns, whole: tests/*/*_campaign.*. Resumable: a campaign that
-# passed at this commit is not run again; each keeps its own progress in $STATE. The result
-# goes to docs/TEST_LONG.md; that of a run shortened by KILLS or FUZZ_SECONDS stays in $STATE.
+# run_long.sh BUILD: runs all of each campaign, tests/*/*_campaign.*. It can be resumed: a campaign that passed at
+# this commit does not run again, and each keeps its progress in $STATE. Writes docs/TEST_LONG.md; the result of a
+# run shortened by KILLS or FUZZ_SECONDS stays in $STATE.
 build=${1:-build}
 cd "$(dirname "$0")/.." || exit 1
 [ "$build" = build ] || NNPIPE=$PWD/$build/nnpipe
-export NNPIPE="${NNPIPE:-$PWD/nnpipe}" NNPIPE_BUILD="$PWD/$build" NNPIPE_LONG=1
+export NNPIPE="${NNPIPE:-$PWD/nnpipe}" NNPIPE_BUILD="$PWD/$build" NNPIPE_LONG=1 PYTHONDONTWRITEBYTECODE=1
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 short=${KILLS:+-$KILLS-kills}${FUZZ_SECONDS:+-$FUZZ_SECONDS-seconds}
 export STATE="$PWD/$build/long/$commit$short"

@@ -1,15 +1,15 @@
 #!/bin/sh
-# run_one.sh BUILD WHAT: one of the tests of run.sh, which calls it and sets NNPIPE, NNPIPE_BUILD and TEST_LOG:
-# a script, `unit` (the unit and kernel tests) or `layers`. Its lines (`ok - `, `not ok - `, `skip - `) go
-# to a file in the folder TEST_LOG; what is not ok is printed. By hand a script runs alone: sh tests/flow/train.sh
+# run_one.sh BUILD WHAT: runs one test for run.sh, which sets NNPIPE, NNPIPE_BUILD and TEST_LOG: a script, `unit` (the
+# unit and kernel tests) or `layers`. Its lines (`ok - `, `not ok - `, `skip - `) go to a file in the folder
+# TEST_LOG; failures are printed too. A script also runs alone: sh tests/flow/train.sh
 build=$1 what=$2
 out=${TEST_LOG:?is set by tests/run.sh}/$(echo "${what%.*}" | sed 's|^tests/||' | tr / -).log
+export PYTHONDONTWRITEBYTECODE=1
 limit=${TEST_TIMEOUT:-420}
 [ "$build" = build ] || limit=$((3 * limit))
 start=$(date +%s)
 
-# The tests' program has two runners: Criterion, and a plain one for the sanitizers, which prints such lines
-# itself.
+# unit_tests has two runners: Criterion, and a plain one for the sanitizers, which prints `ok - ` lines itself.
 unit_tests() {
     jobs=
     [ "$build" != build ] || jobs="--jobs $(nproc) --timeout 120 --verbose"
@@ -39,12 +39,12 @@ layers)
     *) timeout "$limit" sh "$what" ;;
     esac >"$out" 2>&1
     code=$?
-    # Dying half-way is a failure, too.
+    # A script that dies half-way is a failure, too.
     [ $code -eq 0 ] || grep -q '^not ok - ' "$out" ||
         echo "not ok - $what ended with exit code $code: $(tail -n 2 "$out" | tr '\n' ' ')" >>"$out"
     ;;
 esac
-# In one write: others print at the same time.
+# In one write, because other tests print at the same time.
 echo "$(grep -E "^not ok - |^#   $([ "$what" != unit ] || echo '|^# ')" "$out")
 # $what: $(grep -c '^ok - ' "$out") ok, $(($(date +%s) - start)) s" | sed '/^$/d'
 exit 0

@@ -485,8 +485,8 @@ def ratio(ours, theirs):
 def table_step(rows):
     keys = ("model", "batch", "precision", "size", "deterministic")
     rows = [{"deterministic": "yes" if r["tool"] == "nnpipe" else "no", **r} for r in rows]  # of older results
-    print("\n| resident data, images/s | deterministic | nnpipe | torch eager | torch compiled | to eager | to compiled |\n"
-          "|---|---|---|---|---|---|---|")
+    print("\n| resident data, images/s | deterministic | nnpipe | torch eager | torch compiled | to eager "
+          "| to compiled |\n|---|---|---|---|---|---|---|")
     for work in sorted({tuple(r[key] for key in keys) for r in rows}):
         facts = dict(zip(keys, work))
         model, batch, precision, size, deterministic = work
@@ -499,7 +499,8 @@ def table_step(rows):
 def table_copy(rows):
     print("\n| host to device, GB/s by the device's clock | nnpipe | torch, pinned | ratio |\n|---|---|---|---|")
     ours, theirs = (middle(rows, "gigabytes_per_second", tool=tool) for tool in ("nnpipe", "torch"))
-    print(f"| batches of {rows[0]['batch']} pictures | {number(ours, 1)} | {number(theirs, 1)} | {ratio(ours, theirs)} |")
+    print(f"| batches of {rows[0]['batch']} pictures "
+          f"| {number(ours, 1)} | {number(theirs, 1)} | {ratio(ours, theirs)} |")
 
 
 def table_feed(rows, steps):
@@ -520,7 +521,8 @@ def table_cifar(rows):
           "|---|---|---|---|")
     for tool in ("nnpipe", "torch", "torch compiled"):
         print(f"| {tool} | {number(middle(rows, 'seconds_to_target', tool=tool), 1)} | "
-              f"{number(middle(rows, 'test_accuracy', tool=tool), 4)} | {number(middle(rows, 'seconds', tool=tool), 1)} |")
+              f"{number(middle(rows, 'test_accuracy', tool=tool), 4)} | "
+              f"{number(middle(rows, 'seconds', tool=tool), 1)} |")
 
 
 def table_profile(rows):

@@ -1,7 +1,8 @@
 #!/bin/sh
-# make deb: dist/nnpipe_VERSION_ARCH.deb, of what `make install` puts, for the Debian that it is built on.
-#   build.sh [--version V] [--folder DIR]    the version, as 0.1+2; where the package goes
-# DEBFULLNAME and DEBEMAIL name its maintainer. Needs dpkg-dev alone. The same tree gives the same bytes: times are the last commit's.
+# make deb: builds dist/nnpipe_VERSION_ARCH.deb, with the files of `make install`, for this machine's Debian.
+#   build.sh [--version V] [--folder DIR]    the version, such as 0.1+2; the folder for the package
+# DEBFULLNAME and DEBEMAIL name the maintainer. Needs only dpkg-dev. The same tree gives the same bytes: all times
+# in the package are that of the last commit.
 set -eu
 cd "$(dirname "$0")/../.."
 version=$(./nnpipe --version | cut -d' ' -f2) out=dist
@@ -45,13 +46,16 @@ mkdir -p "$work/debian" "$tree/DEBIAN"
 printf 'Source: nnpipe\nPackage: nnpipe\nArchitecture: any\n' >"$work/debian/control"
 objects=$(find "$tree/usr" -name nnpipe -type f -path '*/bin/*' -o -name '*.so')
 # shellcheck disable=SC2086 # words are files
-depends=$(cd "$work" && dpkg-shlibdeps -O $(for o in $objects; do printf -- '-e%s ' "$o"; done) 2>"$work/shlibdeps" | sed -n 's/^shlibs:Depends=//p')
+depends=$(cd "$work" && dpkg-shlibdeps -O $(for o in $objects; do printf -- '-e%s ' "$o"; done) 2>"$work/shlibdeps" |
+    sed -n 's/^shlibs:Depends=//p')
 [ -n "$depends" ] || { cat "$work/shlibdeps" >&2; exit 1; }
 
 for script in postinst prerm postrm; do install -m 755 "scripts/deb/$script" "$tree/DEBIAN/"; done
 echo /etc/nnpipe/service.yaml >"$tree/DEBIAN/conffiles"
 (cd "$tree" && find usr -type f | LC_ALL=C sort | xargs -d '\n' md5sum) >"$tree/DEBIAN/md5sums"
-sed -e "s/@MAINTAINER@/$maintainer/; s/@VERSION@/$version/; s/@ARCH@/$arch/; s/@DEPENDS@/$depends/; s/@SIZE@/$(du -sk --exclude=DEBIAN "$tree" | cut -f1)/" scripts/deb/control >"$tree/DEBIAN/control"
+size=$(du -sk --exclude=DEBIAN "$tree" | cut -f1)
+sed -e "s/@MAINTAINER@/$maintainer/; s/@VERSION@/$version/; s/@ARCH@/$arch/; s/@DEPENDS@/$depends/" \
+    -e "s/@SIZE@/$size/" scripts/deb/control >"$tree/DEBIAN/control"
 find "$work/nnpipe" -newermt "@$SOURCE_DATE_EPOCH" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 mkdir -p "$out"
 dpkg-deb --root-owner-group -Zxz --build "$tree" "$deb" >/dev/null

@@ -17,7 +17,8 @@ for round in $(seq "$rounds"); do
     ./nnpipe bench loader "$config" --seconds 6 --json | field images_per_second >>"$out/loader"
     ./nnpipe train "$config" $quiet -o train.epochs="$epochs" --json >"$out/train.json"
     tail -n 1 "$out/train.json" |
-        awk -v RS=, '/"images":/ { split($0, a, ":"); i = a[2] } /"train_seconds":/ { split($0, a, ":"); s = a[2] } END { print i / s }' >>"$out/train"
+        awk -v RS=, '/"images":/ { split($0, a, ":"); i = a[2] } /"train_seconds":/ { split($0, a, ":"); s = a[2] }
+            END { print i / s }' >>"$out/train"
 done
 step=$(median <"$out/step") loader=$(median <"$out/loader") train=$(median <"$out/train")
 echo "| $config | images/s |"

@@ -43,12 +43,14 @@ for block in range(6):
             times.setdefault((what, len(idle)), []).append(time.perf_counter() - began)
     for one in idle:
         one.close()
-print("| | idle connections | times | median ms | p99 ms | most ms |")
+print("| | idle connections | times | median ms | p99 ms | max ms |")
 print("|---|---|---|---|---|---|")
 for (what, nr), all in sorted(times.items()):
     all.sort()
-    print("| %s | %d | %d | %.2f | %.2f | %.2f |" % (what, nr, len(all), 1e3 * all[len(all) // 2], 1e3 * all[len(all) * 99 // 100], 1e3 * all[-1]))
+    print("| %s | %d | %d | %.2f | %.2f | %.2f |" % (
+        what, nr, len(all), 1e3 * all[len(all) // 2], 1e3 * all[len(all) * 99 // 100], 1e3 * all[-1]))
 cpu.sort()
-print("\nThe command itself takes %.1f ms of CPU time (median); load average %.1f on %d cores." % (1e3 * cpu[len(cpu) // 2], os.getloadavg()[0], os.cpu_count()))
+print("\nThe command itself takes %.1f ms of CPU time (median); load average %.1f on %d cores." % (
+    1e3 * cpu[len(cpu) // 2], os.getloadavg()[0], os.cpu_count()))
 daemon.close()
 P

@@ -25,8 +25,9 @@ optimizer: {sgd: {lr: 1e-4}}
 train: {steps: ${STEPS:-1000}, eval_every: never}
 checkpoint: {every: never}
 Y
+head='flatten, {linear: {out: classes}}'
 sed -e 's/^device:.*/device: cpu/' -e 's/steps: [0-9]*/steps: '"$((${STEPS:-1000} / 5))"'/' \
-    -e 's/^model:.*/model: [{conv: {out: 16, kernel: 3, pad: 1}}, relu, {maxpool: {kernel: 4}}, flatten, {linear: {out: classes}}]/' \
+    -e "s/^model:.*/model: [{conv: {out: 16, kernel: 3, pad: 1}}, relu, {maxpool: {kernel: 4}}, $head]/" \
     "$work/readers.yaml" >"$work/cpu.yaml"
 sed -e 's/steps: [0-9]*/steps: '"$((${STEPS:-1000} / 50))"'/' -e "s,$work/plain,$work/pictures," -e \
     's/size: 32, pad: 4/size: 224, pad: 8/' \
@@ -34,7 +35,8 @@ sed -e 's/steps: [0-9]*/steps: '"$((${STEPS:-1000} / 50))"'/' -e "s,$work/plain,
 python3 - "$work" "${BLOCKS:-10}" <<'PY'
 import json, math, os, resource, statistics, subprocess, sys
 work, blocks = sys.argv[1], int(sys.argv[2])
-T975 = [0, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09, 2.09]
+T975 = [0, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23,
+        2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09, 2.09]
 
 def run(config, traced):
     args = ["./nnpipe", "train", f"{work}/{config}.yaml", "-o", f"runs={work}/runs", "--json"]

@@ -62,7 +62,8 @@ def run(name, knobs):
 
 def tune(name):
     env = dict(os.environ, NNPIPE_SIM_PLANT=f"{work}/{name}.plant")
-    words = [nnpipe, "profile", f"{work}/{name}.yaml", "--tune", "--max-cores", str(cores), "--json", "--out", f"{work}/out"]
+    words = [nnpipe, "profile", f"{work}/{name}.yaml", "--tune", "--max-cores", str(cores), "--json",
+             "--out", f"{work}/out"]
     lines = subprocess.run(words, capture_output=True, text=True, timeout=400, env=env).stdout.splitlines()
     tuned = next(json.loads(l) for l in lines if '"tuned"' in l)
     return {k.split(".", 1)[1]: v for k, v in tuned["settings"].items()}, len(tuned["trials"])
@@ -70,7 +71,8 @@ def tune(name):
 def text(knobs):
     return " ".join(f"{k} {v}" for k, v in knobs.items()) or "as it is"
 
-print(f"| workload | trials | default | random | tuned | grid's best | tuned / best | tuned / default | tuned / random | tuned to | best is |")
+print("| workload | trials | default | random | tuned | grid's best | tuned / best | tuned / default "
+      "| tuned / random | tuned to | best is |")
 print("|---|---|---|---|---|---|---|---|---|---|---|")
 random.seed(7)
 totals = dict(default=0, random=0, tuned=0, best=0)
@@ -91,5 +93,6 @@ for name in names:
     print(f"| {name} | {trials} | {r['default']:,.0f} | {r['random']:,.0f} | {r['tuned']:,.0f} | {r['best']:,.0f} "
           f"| {r['tuned'] / r['best']:.3f} | {r['tuned'] / r['default']:.3f} | {r['tuned'] / r['random']:.3f} "
           f"| {text(chosen)} | {text(best)} |", flush=True)
-print(f"| mean of shares of the best | | {totals['default']:.3f} | {totals['random']:.3f} | {totals['tuned']:.3f} | 1 | | | | | |")
+print(f"| mean of shares of the best | | {totals['default']:.3f} | {totals['random']:.3f} | {totals['tuned']:.3f} "
+      "| 1 | | | | | |")
 PY

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Every benchmark in turn, into docs/BENCHMARKS.md. What cannot run here (no peers, no data) is
-# said in its place. NNPIPE_DATA, PEERS, LOADERS as in bench_loader.sh.
+# Runs every benchmark in turn and writes docs/BENCHMARKS.md. A benchmark that cannot run here (no peers, no data)
+# has its reason in its place. NNPIPE_DATA, PEERS, LOADERS: see bench_loader.sh.
 cd "$(dirname "$0")/../.." || exit 1
 file=docs/BENCHMARKS.md
 part() { # part "Title" "sentence" command...
@@ -12,23 +12,34 @@ part() { # part "Title" "sentence" command...
 {
     echo "# Benchmarks"
     echo
-    echo "\`make bench\` makes this page. Ratios count, taken in one run with the sides in turn; the machine is shared"
-    echo "and its absolute figures move. $(date -u +%Y-%m-%d), commit $(git rev-parse --short HEAD),"
-    echo "$(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)$(grep -q avx512f /proc/cpuinfo && echo ', AVX-512' || echo ', AVX2, no AVX-512'), no GPU."
+    echo "\`make bench\` writes this page. Look at the ratios: both sides were measured in turn in one run, while other"
+    echo "work on the machine moves the absolute figures. $(date -u +%Y-%m-%d), commit $(git rev-parse --short HEAD),"
+    cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+    vectors=$(grep -q avx512f /proc/cpuinfo && echo 'AVX-512' || echo 'AVX2, no AVX-512')
+    echo "$(nproc) cores of $cpu, $vectors, no GPU."
     part "The loader against other loaders" \
-        "Images a second with two workers or threads each, the same files, from the page cache. \`imagenet\`: 500 photographs, random resized crop to 224, flip. \`cifar\`: CIFAR-10's JPEGs, from the tar for nnpipe and from a folder for the others, crop 32 of 40, flip." sh tests/bench/bench_loader.sh
+        "Images a second with two workers or threads each, the same files, from the page cache. \`imagenet\`: 500
+photographs, random resized crop to 224, flip. \`cifar\`: CIFAR-10's JPEGs, from the tar for nnpipe and from a folder
+for the others, crop 32 of 40, flip." sh tests/bench/bench_loader.sh
     part "The training step against PyTorch" "ResNet-20, 32x32, batch 128, two threads, PyTorch in channels_last." sh \
         tests/bench/bench_step.sh
     part "Training end to end" "Readers and compute threads share the cores." sh tests/bench/bench_end_to_end.sh
-    part "A simulated device of 20 ms a step" "Is it ever idle?" sh tests/bench/bench_sim.sh
-    part "What a trace costs" "Whole runs with \`--trace\` and without, the same work each, in blocks of plain, traced, traced, plain; means with 95 % intervals. The goal is 2 %." sh tests/bench/bench_trace.sh
-    part "What counting costs" "The always-on counters: the program against a build of it that counts nothing, in blocks of with, without, without, with; medians with 95 % intervals. The goal is 0.5 %." sh tests/bench/bench_counters.sh
-    part "Tuning" "\`profile --tune\` against an exhaustive grid, against threads = cores and against as many trials at random: images a second of real runs, in turn. The goals: within 3 % of the grid's best in at most 15 trials, nowhere below the other two." sh tests/bench/bench_tune.sh
-    part "Comparing profiles" "\`profile --compare\` on real runs, as they are and 5 % slower. The goals: at most 5 % false alarms, at least 95 % found." sh tests/bench/bench_compare.sh
+    part "A simulated device of 20 ms a step" "Is the device ever idle?" sh tests/bench/bench_sim.sh
+    part "The cost of a trace" "Whole runs with \`--trace\` and without it, with equal work, in blocks of plain, traced,
+traced, plain; means with 95 % intervals. The goal is 2 %." sh tests/bench/bench_trace.sh
+    part "The cost of counters" "The counters are always on. This compares the program with a build that counts nothing,
+in blocks of with, without, without, with; medians with 95 % intervals. The goal is 0.5 %." sh \
+        tests/bench/bench_counters.sh
+    part "Tuning" "\`profile --tune\` against an exhaustive grid (readers x depth x prefetch x cache), against
+threads = cores and against as many random trials: images a second of real runs, in turn. The goals: within 3 % of
+the grid's best in at most 15 trials, and never below the other two." sh tests/bench/bench_tune.sh
+    part "Comparing profiles" "\`profile --compare\` on real runs, unchanged and 5 % slower. The goals: at most 5 %
+false alarms, at least 95 % found." sh tests/bench/bench_compare.sh
     part "The service with a thousand idle connections" \
-        "Half of them with half a request; 20 runs wait. The goal is 50 ms at p99." sh tests/bench/bench_service.sh
+        "Half of them have sent half a request; 20 runs are queued. The goal is 50 ms at p99." sh \
+        tests/bench/bench_service.sh
     part "The first batch of a large set" "1.28 million samples." sh tests/bench/bench_start.sh
-    part "The demo" "\`configs/cnn.yaml\` on the sample set, and one linear layer on the same." sh \
+    part "The demo" "\`configs/cnn.yaml\` on the sample set, and a single linear layer on the same set." sh \
         tests/bench/bench_demo.sh
     part "CIFAR-10" "\`configs/cifar10.yaml\` on the real images: accuracy and seconds of training." sh \
         tests/bench/bench_cifar10.sh

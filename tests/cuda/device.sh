@@ -21,7 +21,8 @@ library() { # library FILE VERSION_FUNCTION VERSION PREFIX
 mkdir "$TMP/libs"
 library libcudnn.so.9 cudnnGetVersion 91900 cudnn
 library libcublasLt.so.13 cublasLtGetVersion 130100 cublasLt
-flags="-g -O1 -pthread -fsanitize=address,undefined -fno-sanitize-recover=undefined -I. -I$EMU -isystem $headers -isystem $toolkit"
+flags="-g -O1 -pthread -fsanitize=address,undefined -fno-sanitize-recover=undefined"
+flags="$flags -I. -I$EMU -isystem $headers -isystem $toolkit"
 # shellcheck disable=SC2086 # words are flags
 {
 g++ -std=c++17 $flags -c -o "$TMP/grid.o" tests/emu/grid.cc &&

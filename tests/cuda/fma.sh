@@ -49,7 +49,8 @@ train() {
 follows() {
     train cpu "$EMU" cpu && train fma "$EMU/fma" cuda:0 &&
         paste "$TMP/fma.loss" "$TMP/cpu.loss" |
-            awk '{ d = $1 - $2; if (d < 0) d = -d; if (!(d <= 0.0001 * $1)) { print "line " NR ": " $0; bad = 1 } } END { exit bad }'
+            awk '{ d = $1 - $2; if (d < 0) d = -d; if (!(d <= 0.0001 * $1)) { print "line " NR ": " $0; bad = 1 } }
+                END { exit bad }'
 }
 t "a run's losses are the CPU device's in f32, to 0.0001" follows
 differs() { train plain "$EMU" cuda:0 && ! cmp -s "$TMP/plain.hash" "$TMP/fma.hash"; }

@@ -12,7 +12,9 @@ kernels() {
     cat build/cuda/*.ptxas | awk '
         /Compiling entry function/ { split($0, quoted, "\047"); name = quoted[2]; arch = quoted[4] }
         /bytes stack frame/ { frame = $1; spilled = $5 + $9; }
-        /Used [0-9]+ registers/ { for (i = 1; i < NF; i++) if ($i == "Used") print arch, $(i + 1), spilled, frame, name }'
+        /Used [0-9]+ registers/ {
+            for (i = 1; i < NF; i++) if ($i == "Used") print arch, $(i + 1), spilled, frame, name
+        }'
 }
 kernels >"$TMP/kernels"
 none_spills() {
@@ -22,7 +24,8 @@ none_spills() {
 # Weights that a row of pictures keeps are as many as the scale makes: make_rows has a frame by design.
 no_frame() {
     awk '$4 !~ /^[0-9]+$/ { print $5 ": no word of its stack frame"; bad = 1 }
-        $4 > 0 && $5 !~ /make_rows/ { print $5 " has a stack frame of " $4 " bytes on " $1; bad = 1 } END { exit bad }' "$TMP/kernels"
+        $4 > 0 && $5 !~ /make_rows/ { print $5 " has a stack frame of " $4 " bytes on " $1; bad = 1 }
+        END { exit bad }' "$TMP/kernels"
 }
 # 256 threads of at most 128 registers: two blocks share the 65536 of a multiprocessor
 few_registers() {
@@ -36,8 +39,11 @@ one_store() {
     toolkit=$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
     "$toolkit/nvcc" -std=c++17 -O3 -I. -arch=compute_80 -ptx -o "$TMP/pointwise.ptx" trainer/cuda/kernels_pointwise.cu \
         || return 1
-    awk '/\.entry/ { halves = /input_pixel.*Li8ELi8E/ } halves && /st\.global/ { if (/st\.global\.v4\.[a-z]32/) whole++; else parts++ }
-        END { if (whole != 2 || parts) { print whole + 0 " stores of 16 bytes, " parts + 0 " others"; exit 1 } }' "$TMP/pointwise.ptx"
+    awk '/\.entry/ { halves = /input_pixel.*Li8ELi8E/ }
+        halves && /st\.global/ { if (/st\.global\.v4\.[a-z]32/) whole++; else parts++ }
+        END { if (whole != 2 || parts) { print whole + 0 " stores of 16 bytes, " parts + 0 " others"; exit 1 } }' \
+        "$TMP/pointwise.ptx"
 }
 t "the input's pixel of 8 halves leaves in one store of 16 bytes" one_store
-awk '{ if ($2 > most[$1]) { most[$1] = $2; name[$1] = $5 } n[$1]++ } END { for (a in n) print "# " a ": " n[a] " kernels, the most is " most[a] " registers" }' "$TMP/kernels" | sort
+awk '{ if ($2 > max[$1]) max[$1] = $2; n[$1]++ }
+    END { for (a in n) print "# " a ": " n[a] " kernels, at most " max[a] " registers" }' "$TMP/kernels" | sort

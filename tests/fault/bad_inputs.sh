@@ -79,7 +79,12 @@ row "no command" 2 "nnpipe" "$NNPIPE"
 row "an unknown command gets the nearest" 2 "train" "$NNPIPE" trian x.yaml
 row "an unknown flag gets the nearest" 2 "--resume" "$NNPIPE" train "$CONFIG" --resum
 row "a config that is not there" 2 "no.yaml" "$NNPIPE" train "$TMP/no.yaml"
-printf 'name: x\ndata: {train: {source: synth, samples: 10, size: 32}}\nloader: {augment: [{random_crop: {size: 32}}]}\nmodel: [conv: {out: 3, kernle: 3}]\n' >"$TMP/typo.yaml"
+cat >"$TMP/typo.yaml" <<'Y'
+name: x
+data: {train: {source: synth, samples: 10, size: 32}}
+loader: {augment: [{random_crop: {size: 32}}]}
+model: [conv: {out: 3, kernle: 3}]
+Y
 row "a misspelt key, with its place" 2 "typo.yaml:4:" "$NNPIPE" check "$TMP/typo.yaml"
 head -c 3000000 /dev/zero | tr '\0' 'a' >"$TMP/big.yaml"
 row "a config of 3 MB" 2 "big.yaml" "$NNPIPE" check "$TMP/big.yaml"

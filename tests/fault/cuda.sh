@@ -37,7 +37,12 @@ folder bare
 t "without the plugin the message says how to get it" fails bare "no CUDA plugin: libnnpipe-cuda.so is neither in"
 t "devices says so too" lists bare "no CUDA plugin"
 plugin() { # plugin NAME VERSION CONTRACT: a program with a plugin of this version and contract
-    printf '#include "trainer/device.h"\nstatic const struct np_plugin p = {.version = %s, .contract = "%s", .build = "0123abcd"};\nconst struct np_plugin *np_plugin_cuda(void);\nconst struct np_plugin *np_plugin_cuda(void) { return &p; }\n' "$2" "$3" >"$TMP/p.c"
+    cat >"$TMP/p.c" <<C
+#include "trainer/device.h"
+static const struct np_plugin p = {.version = $2, .contract = "$3", .build = "0123abcd"};
+const struct np_plugin *np_plugin_cuda(void);
+const struct np_plugin *np_plugin_cuda(void) { return &p; }
+C
     gcc -I. -fPIC -shared -o "$TMP/p.so" "$TMP/p.c" && folder "$1" "$TMP/p.so"
 }
 plugin old "NP_PLUGIN_VERSION - 1" none
@@ -172,7 +177,8 @@ if [ -e libnnpipe-cuda.so ] && [ "$BUILD" = "$ROOT/build" ]; then
     if unshare -m true 2>/dev/null; then
         # The toolkit is hidden and the loader's cache with it; the real files stay reachable elsewhere.
         hidden() { # hidden VAR=VALUE...
-            env -u CUDA_HOME -u CUDA_PATH -u VIRTUAL_ENV -u CONDA_PREFIX "$@" unshare -m sh -c 'mkdir -p "$1/kept" && mount --bind "$2" "$1/kept" && mount -t tmpfs none "$2" &&
+            env -u CUDA_HOME -u CUDA_PATH -u VIRTUAL_ENV -u CONDA_PREFIX "$@" unshare -m sh -c '
+                mkdir -p "$1/kept" && mount --bind "$2" "$1/kept" && mount -t tmpfs none "$2" &&
                 for l in "$3"/*/lib/*; do ln -sf "$1/kept/${l##*/}" "$l"; done
                 "$1/probe"' - "$TMP" "$libs" "$pip" >"$TMP/hidden.txt" 2>&1
             beside "$TMP/hidden.txt" || { cat "$TMP/hidden.txt"; return 1; }

@@ -323,7 +323,8 @@ class Daemon:
         return open(os.path.join(self.state, "token")).read()
 
     def config_text(self, name="a", steps=5, runs=None):
-        return ("name: %s\ndevice: cpu\ndata: {train: {source: synth, samples: 200, size: 32}}\nloader: {batch: 32, cache: none}\n"
+        return ("name: %s\ndevice: cpu\n"
+                "data: {train: {source: synth, samples: 200, size: 32}}\nloader: {batch: 32, cache: none}\n"
                 "model: [{conv: {out: 4, kernel: 3}}, global_avgpool, {linear: {out: classes}}]\n"
                 "train: {steps: %d, eval_every: never}\ncheckpoint: {every: 20 steps}\nruns: %s\n"
                 % (name, steps, runs or self.runs))

@@ -13,12 +13,17 @@ import json, os, sys
 with open(os.environ["PEER_LOG"], "a") as log:
     log.write(" ".join(sys.argv[1:]) + "\n")
 kernels = [{"name": "a_kernel", "calls": 2, "ms": 1.5}]
-print(json.dumps({"event": "done", "torch": "0", "images_per_second": 10, "gigabytes_per_second": 5, "kernels": kernels}))
+print(json.dumps({"event": "done", "torch": "0", "images_per_second": 10, "gigabytes_per_second": 5,
+                  "kernels": kernels}))
 Y
 cat >"$TMP/bin/nvidia-smi" <<'Y'
 #!/bin/sh
 case "$*" in *driver_version*) echo "A GPU, 580.1"; exit ;; esac
-while :; do echo "1980, 2619, 650.5, 61, 99, 0x0000000000000004"; echo "[N/A], 2619, 700.5, 63, 99, 0x0000000000000000"; sleep 0.1; done
+while :; do
+    echo "1980, 2619, 650.5, 61, 99, 0x0000000000000004"
+    echo "[N/A], 2619, 700.5, 63, 99, 0x0000000000000000"
+    sleep 0.1
+done
 Y
 cat >"$TMP/bin/nsys" <<'Y'
 #!/bin/sh
@@ -57,7 +62,8 @@ tf32_goes_f32() (
 )
 t "TF32 goes to f32 alone, and is named" tf32_goes_f32 "$PEER_LOG" "$TMP/out/results.jsonl"
 seen() {
-    all '"part": "step".*"gpu_seen".*"clocks.sm": 1980.0.*"clocks_event_reasons.active": \["0x0000000000000000", "0x0000000000000004"\]' 8 && all '"cell": "box".*A GPU, 580.1' 1
+    reasons='"clocks_event_reasons.active": \["0x0000000000000000", "0x0000000000000004"\]'
+    all '"part": "step".*"gpu_seen".*"clocks.sm": 1980.0.*'"$reasons" 8 && all '"cell": "box".*A GPU, 580.1' 1
 }
 t "clocks, power and what held them back are kept with each" seen
 t "the engines that were chosen are kept with nnpipe's steps" all \

@@ -65,7 +65,8 @@ t "train unpacks it" "$NNPIPE" train packed.yaml -o runs=runs
 t "after that check looks at it" says "the pictures were not decoded" "$NNPIPE" check packed.yaml
 rm -rf runs
 written() {
-    find . -newer stamp ! -path './cache*' ! -name 'said.txt' ! -name 'out.txt' ! -name 'says.txt' ! -name 'steps.txt' -type f | grep . &&
+    find . -newer stamp ! -path './cache*' ! -name 'said.txt' ! -name 'out.txt' ! -name 'says.txt' \
+        ! -name 'steps.txt' -type f | grep . &&
         return 1
     return 0
 }

@@ -57,7 +57,7 @@ cat >"$TMP/nnpipe" <<'N'
 #!/bin/sh
 [ "$*" = "ls --all --json" ] || exit 1
 for run in 1done 2running 3paused 12queued 4failed; do
-    echo "{\"event\": \"run\", \"id\": ${run%%[a-z]*}, \"name\": \"n\", \"state\": \"${run##*[0-9]}\", \"config\": \"/x\"}"
+    printf '{"event": "run", "id": %s, "name": "n", "state": "%s", "config": "/x"}\n' "${run%%[a-z]*}" "${run##*[0-9]}"
 done
 N
 chmod +x "$TMP/nnpipe"

@@ -47,7 +47,7 @@ t "the trainer's states add up to its time" near "$(sum trainer_seconds)" "$(top
     "0.05 + 0.005 * $(top seconds)"
 t "the shares of the stall add up to it" near "$(sum blame_seconds)" "$(top stall_seconds)" 0.000001
 t "the stages that a reader works in add up to its work" near \
-    "$(number read work_seconds) + $(number decompress work_seconds) + $(number decode work_seconds) + $(number augment work_seconds) + $(number batch work_seconds)" \
+    "$(for stage in read decompress decode augment batch; do printf '%s + ' "$(number $stage work_seconds)"; done)0" \
     "$(number reader_seconds work)" "$late"
 t "every image of the steps since went through decode" near "$(number decode items)" "100 * $(top steps)" 1200
 t "both checkpoints are counted" near "$(number checkpoint items)" 2 0

@@ -76,7 +76,8 @@ curve() {
             >"$TMP/$f.loss"
     done
     [ "$(wc -l < "$TMP/$1.loss")" -eq 17 ] && paste "$TMP/$1.loss" "$TMP/$2.loss" |
-        awk -v t="$3" '{ d = $1 - $2; if (d < 0) d = -d; if (!(d <= t * $1)) { print "line " NR ": " $0; bad = 1 } } END { exit bad }'
+        awk -v t="$3" '{ d = $1 - $2; if (d < 0) d = -d; if (!(d <= t * $1)) { print "line " NR ": " $0; bad = 1 } }
+            END { exit bad }'
 }
 
 case $EMU in
@@ -154,7 +155,8 @@ t "f32: stopped with 75 and resumed gives the weights of one run" resumed f32
 falls() { # pixels so large that gradients overflow: the loss's scale falls
     resumed f16 -o precision=f16 -o optimizer.sgd.lr=0.0001 -o \
         'loader.normalize={mean: [0.5, 0.5, 0.5], std: [0.005, 0.005, 0.005]}' \
-        -o 'model=[{conv: {out: 12, kernel: 3}}, {block: {name: more, use: basic}}, global_avgpool, {linear: {out: classes}}]' || return 1
+        -o 'model=[{conv: {out: 12, kernel: 3}}, {block: {name: more, use: basic}}, global_avgpool,
+            {linear: {out: classes}}]' || return 1
     grep -rqa 'scaler 8192 ' "$TMP/runs-half-f16" || { grep -rhoa 'scaler [0-9]* ' "$TMP/runs-half-f16"; return 1; }
 }
 t "f16: so with a loss scale that has fallen" falls
@@ -184,7 +186,9 @@ full() { # full BYTES TEXT: ends with 1 and these words
         }
 }
 fitting() { # 32 MiB of workspace, and half of what a batch of 64 wants
-    full 35000000 "a batch of 64 takes 0.00. GB and 0.034 GB of workspace, and 0.035 of its 0.035 GB are free beside the weights; loader.batch: [0-9]* would fit" || return 1
+    need="a batch of 64 takes 0.00. GB and 0.034 GB of workspace"
+    full 35000000 "$need, and 0.035 of its 0.035 GB are free beside the weights; loader.batch: [0-9]* would fit" ||
+        return 1
     batch=$(sed -n 's/.*loader.batch: \([0-9]*\) would fit.*/\1/p' "$TMP/full.txt")
     [ "$batch" -gt 8 ] && [ "$batch" -lt 64 ] && NNPIPE_EMU_MEMORY=35000000 train fits -o loader.batch="$batch"
 }

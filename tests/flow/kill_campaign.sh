@@ -49,7 +49,11 @@ every_sample_once() {
         part == 0 { step = $1; part = 1; next }
         part == 1 { step += $1 * 4294967296; part = 2; next }
         part == 2 { rows = left = $1; part = 3
-            if (step != wanted || rows != batch) { print "step " step " with " rows " rows, not " wanted; bad = 1; exit }
+            if (step != wanted || rows != batch) {
+                print "step " step " with " rows " rows, not " wanted
+                bad = 1
+                exit
+            }
             wanted++; next }
         { p = step * batch + rows - left; epoch = int(p / n)
           if ($1 >= n || seen[epoch, $1]++) { print "sample " $1 " twice in epoch " epoch; bad = 1; exit }
@@ -58,7 +62,8 @@ every_sample_once() {
             if (part != 0) { print "the last record is torn"; exit 1 }
             if (wanted == 0) { print "no history"; exit 1 }
             whole = int(wanted * batch / n)
-            for (e = 0; e < whole; e++) if (count[e] != n) { print count[e] " samples in epoch " e ", not " n; exit 1 } }'
+            for (e = 0; e < whole; e++)
+                if (count[e] != n) { print count[e] " samples in epoch " e ", not " n; exit 1 } }'
 }
 
 # life RUNS READERS IO: starts a run or goes on with it, in the background; $! is the process
@@ -183,9 +188,9 @@ while [ $nr_done -lt "$kills" ]; do
     echo "$nr_resumed $nr_in_checkpoints" >"$state/chain-$number"
     nr_resumed=0 nr_in_checkpoints=0
 done
-enough() { # over all chains: lives that went on from a checkpoint, and kills while one was written
-    cat "$state"/chain-* | awk '{ resumed += $1; inside += $2 }
-        END { print resumed " went on, " inside " killed in a checkpoint"; exit !(resumed >= '"$kills"' / 4 && inside > 0) }'
+enough() { # over all chains: attempts that resumed from a checkpoint, and kills while one was written
+    cat "$state"/chain-* | awk -v kills="$kills" '{ resumed += $1; inside += $2 }
+        END { print resumed " resumed, " inside " killed in a checkpoint"; exit !(resumed >= kills / 4 && inside > 0) }'
 }
-t "lives went on from a checkpoint, and some died writing one" enough
+t "attempts resumed from a checkpoint, and some were killed while they wrote one" enough
 [ $failed -eq 0 ]

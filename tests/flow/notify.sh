@@ -117,7 +117,8 @@ elif part in ("sockets", "foreign"):
         must("it never says READY=1", listen(10, "READY=1"))
         with urllib.request.urlopen("http://127.0.0.1:%d/healthz" % tcp.getsockname()[1], timeout=5) as answer:
             must("no answer by TCP", b"true" in answer.read())
-        out = subprocess.run([program, "ls", "--socket", folder + "/passed-" + part], env={"HOME": folder}, capture_output=True)
+        out = subprocess.run([program, "ls", "--socket", folder + "/passed-" + part], env={"HOME": folder},
+                             capture_output=True)
         must("no answer by the Unix socket: %s" % out.stderr, out.returncode == 0)
         must("it made a socket of its own", not os.path.exists(folder + "/run/nnpipe/socket"))
         daemon.send(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What page.sh has set up, in a browser: page.py BROWSER FOLDER URL NNPIPE. A line for each test."""
+"""Tests the page of page.sh's service in a browser: page.py BROWSER FOLDER URL NNPIPE. A line for each test."""
 import json
 import os
 import signal
@@ -31,14 +31,14 @@ def becomes(run, state):
 
 
 def limiter_at(run, step):
-    """As the run itself told it."""
+    """The limiter that the run itself reported at this step."""
     with open(f"{folder}/runs/{run}/metrics.jsonl", encoding="utf-8") as lines:
-        told = [json.loads(line) for line in lines if line.startswith('{"event": "pipeline"') and line.endswith("\n")]
-    return next((line["limiter"] for line in told if line["step"] == step), "nothing")
+        events = [json.loads(line) for line in lines if line.startswith('{"event": "pipeline"') and line.endswith("\n")]
+    return next((line["limiter"] for line in events if line["step"] == step), "nothing")
 
 
 def press(what):
-    """A button, by keyboard."""
+    """Presses a button with the keyboard."""
     browser.see(f"document.querySelector({what!r}).focus()")
     browser.key("Enter", 13, "\r")
 
@@ -62,7 +62,8 @@ test("nor are curves and log asked for", shown and not any("/metrics" in u or "/
 browser.see('document.getElementById("token").focus()')
 browser.type("0" * 64)
 browser.key("Enter", 13, "\r")
-test("a wrong token is told so", browser.wait('document.getElementById("token-hint").textContent.startsWith("That is not the token")', 5))
+hint = 'document.getElementById("token-hint").textContent'
+test("a wrong token is refused with a hint", browser.wait(f'{hint}.startsWith("That is not the token")', 5))
 
 # --- with it ------------------------------------------------------------------------------------
 with open(f"{folder}/state/nnpipe/token", encoding="ascii") as file:
@@ -72,26 +73,30 @@ with open(f"{folder}/state/nnpipe/token", encoding="ascii") as file:
 test("with the token the buttons are on", browser.wait(f"{off}.length === 6 && !{off}.some(Boolean)", 5),
      browser.see(off))
 test("a path with markup in it stands there as text",
-     browser.wait('document.getElementById("facts").textContent.includes("<img src=x") && !document.querySelector("main img") && document.title !== "1"', 5),
+     browser.wait('document.getElementById("facts").textContent.includes("<img src=x") && '
+                  '!document.querySelector("main img") && document.title !== "1"', 5),
      browser.see('document.getElementById("facts").innerHTML'))
 points = '(feed && feed.charts.loss ? feed.charts.loss.numRows() : 0)'
 before = browser.wait(points)
 test("a curve is drawn, and gets points", before and browser.wait(f"{points} > {before}", 10), before)
-painted = '[...document.querySelectorAll("#loss canvas")].some(c => c.getContext("2d").getImageData(0, 0, c.width, c.height).data.some(Boolean))'
+painted = """[...document.querySelectorAll("#loss canvas")].some(
+    c => c.getContext("2d").getImageData(0, 0, c.width, c.height).data.some(Boolean))"""
 test("it is on the screen", browser.see(painted))
 log = 'document.getElementById("log").textContent.length'
 before = browser.wait(log)
 test("the log grows", before and browser.wait(f"{log} > {before}", 15), before)
 browser.wait('Boolean(document.querySelector(".bar.limit"))')
 limit, step, red, words = browser.see("""(() => {
-    const bars = [...document.querySelectorAll(".bar.limit")], fill = bars.length ? bars[0].querySelector(".fill") : null;
+    const bars = [...document.querySelectorAll(".bar.limit")];
+    const fill = bars.length ? bars[0].querySelector(".fill") : null;
     const [r, g, b] = fill ? getComputedStyle(fill).backgroundColor.match(/\\d+/g).map(Number) : [0, 0, 0];
-    return [bars.map(bar => bar.dataset.stage).join(), feed.drawn.step, r > 150 && g < 100 && b < 100, document.querySelector("#verdict b").textContent];
+    return [bars.map(bar => bar.dataset.stage).join(), feed.drawn.step, r > 150 && g < 100 && b < 100,
+            document.querySelector("#verdict b").textContent];
 })()""")
-told = limiter_at("going-5", step)
-test("the limiter's bar is marked, and no other", limit and limit == told, f"{limit}, not {told}")
-test("it is red, and said in words", red and words == f"limited by {limit}", f"{red} {words}")
-test("the device says whom it has", browser.see('document.getElementById("devices").textContent.includes("5 going")'))
+wanted = limiter_at("going-5", step)
+test("only the limiter's bar is marked", limit and limit == wanted, f"{limit}, not {wanted}")
+test("it is red, and named in words", red and words == f"limited by {limit}", f"{red} {words}")
+test("the device names its run", browser.see('document.getElementById("devices").textContent.includes("5 going")'))
 browser.shot(f"{folder}/page.png")
 test("a picture is taken", os.path.getsize(f"{folder}/page.png") > 30000)
 for scheme in "light", "dark":
@@ -106,7 +111,8 @@ press('tr[data-id="5"] button[data-verb="pause"]')
 test("Pause pauses the run", becomes(5, "paused"), state_of(5))
 test("and the page says so", browser.wait('document.getElementById("one-state").textContent === "paused"', 5))
 press('tr[data-id="4"] button[data-verb="resume"]')
-test("Resume queues a run again", browser.wait('["queued", "running"].includes(document.querySelector("tr[data-id=\\"4\\"]").dataset.state)', 5), state_of(4))
+row = """document.querySelector('tr[data-id="4"]')"""
+test("Resume queues a run again", browser.wait(f'["queued", "running"].includes({row}.dataset.state)', 5), state_of(4))
 press('tr[data-id="5"] button[data-verb="stop"]')
 asked = browser.wait('document.getElementById("sure").open', 5)
 browser.key("Escape", 27)
@@ -117,36 +123,38 @@ browser.wait('document.getElementById("sure").open', 5)
 press("#sure-yes")
 test("Stop stops it", becomes(5, "stopped"), state_of(5))
 
-# --- a run that writes what no run writes ---------------------------------------------------------
+# --- a run that writes damaged metrics ------------------------------------------------------------
 lines = ['null', '7', '{"event": "step"}', '{"event": "step", "step": 21, "loss": "<b>", "accuracy": {}}',
          '{"event": "eval", "step": 21, "set": {}}',
          '{"event": "pipeline", "step": 22, "bars": [null], "verdict": 7, "images_per_second": "x"}']
 with open(f"{folder}/runs/short-1/metrics.jsonl", "a", encoding="utf-8") as file:
     file.write("\n".join(lines) + "\n")
 browser.see("location.hash = 'run-1'")
-told = browser.wait('document.getElementById("verdict").textContent.startsWith("What the run wrote cannot be drawn")',
-                    5)
-test("what a run has written does not break the page", told
-     and browser.see('!document.body.classList.contains("lost") && document.getElementById("problem").hidden && document.getElementById("log").textContent.length > 0'),
+verdict = 'document.getElementById("verdict").textContent'
+reported = browser.wait(f'{verdict}.startsWith("What the run wrote cannot be drawn")', 5)
+test("damaged metrics of a run do not break the page", reported
+     and browser.see('!document.body.classList.contains("lost") && document.getElementById("problem").hidden && '
+                     'document.getElementById("log").textContent.length > 0'),
      browser.see('document.getElementById("problem").textContent + document.getElementById("verdict").textContent'))
 browser.see("location.hash = 'run-5'")
 browser.wait('document.getElementById("one-name").textContent === "5 going"', 5)
 
-# --- the service goes and comes -----------------------------------------------------------------
+# --- the service dies and returns ---------------------------------------------------------------
 quiet = list(browser.complaints)
 with open(f"{folder}/pid", encoding="ascii") as file:
     os.kill(int(file.read()), signal.SIGKILL)
 gone = browser.wait('document.body.classList.contains("lost") && !document.getElementById("problem").hidden', 10)
-test("a service that is gone is told", gone and browser.see(f"{off}.every(Boolean)"))
+test("a lost service is reported", gone and browser.see(f"{off}.every(Boolean)"))
 subprocess.Popen([f"{folder}/serve"])
 back = browser.wait('!document.body.classList.contains("lost") && document.getElementById("problem").hidden', 15)
-test("when it is back the page goes on", back and browser.wait(f"!{off}.some(Boolean)", 5),
+test("when it is back the page continues", back and browser.wait(f"!{off}.some(Boolean)", 5),
      browser.see('document.getElementById("problem").textContent'))
 browser.see("location.reload()")
 test("a reload keeps the token and the run",
-     browser.wait('document.getElementById("one-name").textContent === "5 going" && !document.getElementById("token-taken").hidden', 10))
+     browser.wait('document.getElementById("one-name").textContent === "5 going" && '
+                  '!document.getElementById("token-taken").hidden', 10))
 others = [u for u in browser.asked if not u.startswith(url) and not u.startswith("about:")]
-test("nobody but the service was asked for anything", not others, others[:3])
+test("the page sent requests to the service only", not others, others[:3])
 test("the console is empty", not quiet, quiet[:2])
 browser.close()
 sys.exit(failed > 0)

@@ -79,7 +79,8 @@ renamed() {
     exits 2 go "$TMP/renamed.json" --resume "$folder"
     code=$?
     mv "$TMP/pictures/a/33.ppm" "$TMP/pictures/a/3.ppm"
-    [ $code -eq 0 ] && grep -q "samples of data.train have other names or labels than when the run began; .*--weights $folder" "$TMP/renamed.json.err" || {
+    renamed="samples of data.train have other names or labels than when the run began"
+    [ $code -eq 0 ] && grep -q "$renamed; .*--weights $folder" "$TMP/renamed.json.err" || {
         cat "$TMP/renamed.json.err"
         return 1
     }
@@ -146,7 +147,8 @@ t "a rate or a length that changed by accident is refused by its name" accident
 ways() { # what can be done about it, for a key that may be changed on purpose and one that may not
     killed "$TMP/ways" 20 && sed 's/lr: 0.05/lr: 0.02/' "$TMP/net.yaml" >"$TMP/edited.yaml"
     exits 2 go "$TMP/ways.json" "$TMP/edited.yaml" --resume "$run" &&
-        grep -q "give it by -o, or add --reset-schedule; --resume $run without CONFIG continues the run as it is, --weights $run begins a new run" "$TMP/ways.json.err" || return 1
+        grep -q "give it by -o, or add --reset-schedule; --resume $run without CONFIG continues the run as it is" \
+            "$TMP/ways.json.err" && grep -q ", --weights $run begins a new run" "$TMP/ways.json.err" || return 1
     exits 2 go "$TMP/ways.json" --resume "$run" -o loader.batch=4 &&
         grep -q "loader.batch was 8 and is 4; --resume $run without CONFIG" "$TMP/ways.json.err"
 }
@@ -158,7 +160,11 @@ passed_over() { # three runs that do not fit: all are named with their reasons, 
         "$TMP/passed/net-20260101-000001-aaaa" || return 1
     sed 's/lr: 0.05/lr: 0.02/' "$TMP/net.yaml" >"$TMP/edited.yaml"
     exits 2 go "$TMP/passed.json" "$TMP/edited.yaml" --resume -o "runs=$TMP/passed" || return 1
-    grep -q "no unfinished run of 'net' with this config below $TMP/passed: net-20260101-000003-aaaa: optimizer.sgd.lr was 0.05 and is 0.02; net-20260101-000002-aaaa: optimizer.sgd.lr was 0.05 and is 0.02; net-20260101-000001-aaaa: no checkpoint to go on from; without --resume" "$TMP/passed.json.err" && [ "$(ls "$TMP/passed" | wc -l)" -eq 3 ] || return 1
+    changed="optimizer.sgd.lr was 0.05 and is 0.02"
+    reasons="net-20260101-000003-aaaa: $changed; net-20260101-000002-aaaa: $changed"
+    reasons="$reasons; net-20260101-000001-aaaa: no checkpoint to go on from; without --resume"
+    grep -q "no unfinished run of 'net' with this config below $TMP/passed: $reasons" "$TMP/passed.json.err" &&
+        [ "$(ls "$TMP/passed" | wc -l)" -eq 3 ] || return 1
     rm -r "$TMP/passed/net-20260101-000003-aaaa" # held: in the background
     flock "$TMP/passed/net-20260101-000001-aaaa/lock" \
         "$NNPIPE" train "$TMP/net.yaml" --resume -o "runs=$TMP/passed" >/dev/null 2>"$TMP/passed.err"

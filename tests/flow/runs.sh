@@ -35,7 +35,8 @@ t "with what its result says" agrees
 result_tells() {
     r=$(echo runs/lr-0.5-*/result.json)
     grep -q '"best_set": "test", "best_step": [0-9]*, "best_epoch": [0-9.]*, "best_accuracy": ' "$r" &&
-        grep -q '"name": "lr-0.5", "data": "[^"]*train-\*.tar.zst", "lr": 0.5, "last_lr": 0.5, "overrides": \["optimizer.sgd.lr=0.5", "name=lr-0.5"\]' "$r" || {
+        grep -q '"name": "lr-0.5", "data": "[^"]*train-\*.tar.zst", "lr": 0.5, "last_lr": 0.5, "overrides": ' "$r" &&
+        grep -q ' "overrides": \["optimizer.sgd.lr=0.5", "name=lr-0.5"\]' "$r" || {
             cat "$r"
             return 1
         }

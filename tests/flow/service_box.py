@@ -328,7 +328,8 @@ def play(daemon, folder):
         expect((now["state"], now["priority"], now["retries"]) == ("running", 0, 0), now)
     with test("every honest request was answered"):
         expect(not said["wrong"] and len(said["times"]) > 50, said["wrong"][:5])
-    print("# %d requests of abuse %s; %d honest requests: p50 %.1f ms, p99 %.1f ms, max %.1f ms; the daemon grew by %.1f MiB" % (
+    print("# %d requests of abuse %s; %d honest requests: p50 %.1f ms, p99 %.1f ms, max %.1f ms; "
+          "the daemon grew by %.1f MiB" % (
         sum(counts.values()), counts, len(said["times"]), percentile(said["times"], 0.5) * 1e3,
         percentile(said["times"], 0.99) * 1e3,
         max(said["times"]) * 1e3, (memory_kib(daemon) - memory) / 1024))

@@ -112,7 +112,8 @@ def of_dir(run):
 
 
 def tried_again_while_told():
-    daemon.write_settings("spare_bytes: 1M\non_end: \"echo told >>%s/told; until test -e %s/go; do sleep 0.02; done\"\n" % (NOTES, NOTES))
+    daemon.write_settings("spare_bytes: 1M\non_end: \"echo told >>%s/told; "
+                          "until test -e %s/go; do sleep 0.02; done\"\n" % (NOTES, NOTES))
     daemon.ask("POST", "/v1/service/reload")
     told = lambda: os.path.exists(NOTES + "/told") and open(NOTES + "/told").read().count("told")
     daemon.ask("PATCH", "/v1/service", {"held": True})

@@ -156,7 +156,8 @@ class Prometheus:
         os.mkdir(self.dir)
         self.port = api.free_port()
         with open(self.dir + "/prometheus.yml", "w") as out:
-            out.write("global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: nnpipe\n  static_configs:\n  - targets: ['127.0.0.1:%d']\n" % daemon.port)
+            out.write("global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: nnpipe\n  static_configs:\n"
+                      "  - targets: ['127.0.0.1:%d']\n" % daemon.port)
         subprocess.run(["promtool", "check", "config", self.dir + "/prometheus.yml"], check=True, capture_output=True)
         self.process = subprocess.Popen(
             ["prometheus", "--config.file=" + self.dir + "/prometheus.yml", "--storage.tsdb.path=" + self.dir + "/data",

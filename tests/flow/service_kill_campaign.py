@@ -35,7 +35,8 @@ def config(folder, steps):
         out.write(NET.format(name="n%d" % steps, device="cpu", batch=16, every=40, keep=2, steps=steps,
                              runs=folder + "/alone",
                              data="{source: synth, samples: 1000, size: 16}",
-                             model="[{conv: {out: 8, kernel: 3, pad: 1}}, batchnorm, relu, global_avgpool, {linear: {out: classes}}]"))
+                             model="[{conv: {out: 8, kernel: 3, pad: 1}}, batchnorm, relu, global_avgpool, "
+                                   "{linear: {out: classes}}]"))
     return path
 
 

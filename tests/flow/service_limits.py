@@ -110,8 +110,9 @@ def large_queue(daemon):
     queue.execute("PRAGMA synchronous=OFF")
     last = queue.execute("SELECT max(id) FROM runs").fetchone()[0]
     for run in range(last + 1, last + 4001):
-        queue.execute("INSERT INTO runs (id, name, uid, gid, path, device, priority, max_retries, submitted, dir, state) VALUES "
-                      "(?, 'a', ?, ?, '/a.yaml', 'cpu', 0, 3, 1, ?, 'paused')",
+        queue.execute("INSERT INTO runs "
+                      "(id, name, uid, gid, path, device, priority, max_retries, submitted, dir, state) "
+                      "VALUES (?, 'a', ?, ?, '/a.yaml', 'cpu', 0, 3, 1, ?, 'paused')",
                       (run, MEMBER, MEMBER, "/nowhere/a-%d" % run))
         queue.execute("INSERT INTO configs (id, config) VALUES (?, ?)", (run, "name: a\n#" + "x" * 32768))
     queue.commit()
@@ -164,7 +165,8 @@ def hooks():
     place = one.dir + "/hooks"
     os.makedirs(place + "/now")
     try:
-        one.write_settings(BASE + 'on_end: "f=$(mktemp %s/now/XXXXXX); ls %s/now | wc -l >>%s/nr; cat >>%s/told; sleep 0.2; rm $f"\n'
+        one.write_settings(BASE + 'on_end: "f=$(mktemp %s/now/XXXXXX); ls %s/now | wc -l >>%s/nr; cat >>%s/told; '
+                           'sleep 0.2; rm $f"\n'
                            % (place, place, place, place))
         expect(one.ask("POST", "/v1/service/reload").status == 204, "reload")
         first = one.submit()

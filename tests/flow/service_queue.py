@@ -337,7 +337,7 @@ try:
         unchanged()
     with test("a run's memory and CPUs are limited by its cgroup; where there is none it is refused"):
         limits()
-    with test("a run's own command is run at its end, in its folder, once; again where the service was killed meanwhile"):
+    with test("a run's own on_end runs in its folder, once; again if the service was killed meanwhile"):
         own_hooks()
     if os.getuid() == 0:
         with test("in a box it has its submitter's rights and no others, and they alone see it"):

@@ -72,7 +72,8 @@ begins() {
 t "the beginning of its name is enough" begins
 t "so is its path, with a slash at its end" says " running " "$NNPIPE" top "$run/" --once
 live() {
-    [ "$(printf q | timeout 10 script -qec "'$NNPIPE' top --runs '$TMP/runs'" /dev/null | grep -c "$(basename "$run")")" -ge 1 ]
+    printf q | timeout 10 script -qec "'$NNPIPE' top --runs '$TMP/runs'" /dev/null >"$TMP/live.txt"
+    grep -q "$(basename "$run")" "$TMP/live.txt"
 }
 if command -v script >/dev/null; then
     t "on a terminal q ends it" live

@@ -66,8 +66,11 @@ batches() {
         END { exit bad }' "$TMP/sum.txt"
 }
 t "a batch can be followed from its rows to its step" batches
-t "the ring's batches and the rate are counters" sh -c \
-    "grep -q '^counter batches ready' '$TMP/sum.txt' && awk '/^counter images per second/ { found = \$NF > 1000 && \$NF < 16000 } END { exit !found }' '$TMP/sum.txt'"
+counters() {
+    grep -q '^counter batches ready' "$TMP/sum.txt" &&
+        awk '/^counter images per second/ { found = $NF > 1000 && $NF < 16000 } END { exit !found }' "$TMP/sum.txt"
+}
+t "the ring's batches and the rate are counters" counters
 
 packed() {
     train --trace "$TMP/packed.pftrace" -o data.train.path="$TMP/data/train-*.tar.zst" &&

@@ -31,7 +31,8 @@ for unit in "$user/nnpipe.service" "$system/nnpipe-box.service"; do
 done
 valid() { # as they lie below /usr, all of them: no complaint but of what is not there on this machine
     mkdir -p "$TMP/units" && for unit in "$user"/* "$system"/*; do
-        sed "s|/usr/bin/nnpipe|$NNPIPE|; /^Documentation=/d; s|^SocketUser=.*||; s|^SocketGroup=.*||; s|^User=nnpipe|User=root|; s|^Group=nnpipe|Group=root|" "$unit" >"$TMP/units/$(basename "$unit")"
+        sed "s|/usr/bin/nnpipe|$NNPIPE|; /^Documentation=/d; s|^SocketUser=.*||; s|^SocketGroup=.*||
+            s|^User=nnpipe|User=root|; s|^Group=nnpipe|Group=root|" "$unit" >"$TMP/units/$(basename "$unit")"
     done
     for scope in user system; do
         names=$(cd "$TMP/made/usr/lib/systemd/$scope" && ls)

@@ -61,7 +61,8 @@ t "-o knows a key without its section" override \
 t "-o optimizer.lr is answered with the whole key" override \
     "-o optimizer.lr: 'lr' is a key of sgd: -o optimizer.sgd.lr=0.01" -o optimizer.lr=0.01
 t "-o of another optimizer's key says both ways" override \
-    "-o optimizer.adamw.lr: the config's optimizer is sgd; -o optimizer.sgd.lr=0.01 changes it, -o 'optimizer={adamw: {lr: 0.01}}' takes adamw in its place" -o optimizer.adamw.lr=0.01
+    "-o optimizer.adamw.lr: the config's optimizer is sgd; -o optimizer.sgd.lr=0.01 changes it, \
+-o 'optimizer={adamw: {lr: 0.01}}' takes adamw in its place" -o optimizer.adamw.lr=0.01
 t "so does one of another schedule" override \
     "-o schedule.cosine: the config's schedule is one_cycle; -o 'schedule={cosine: {}}' takes cosine in its place" -o \
     schedule.cosine={}
@@ -109,7 +110,8 @@ t "an unknown flag is answered with the nearest" usage \
 t "a command of a group is named whole" usage "nnpipe data ls: there is no flag --splt; did you mean --split?" data ls \
     --splt
 t "an unknown flag that resembles none is answered with the flags there are" usage \
-    "nnpipe data ls: there is no flag --foo; it takes --split, --source, --match, --json, -o KEY=VALUE: \`nnpipe help data ls\`" data ls --foo
+    "nnpipe data ls: there is no flag --foo; it takes --split, --source, --match, --json, -o KEY=VALUE: \
+\`nnpipe help data ls\`" data ls --foo
 t "an unknown command of a group is answered with the nearest" usage \
     "nnpipe data: there is no command 'stat'; did you mean 'stats'?" data stat
 t "a group alone says its commands" usage \
@@ -117,10 +119,12 @@ t "a group alone says its commands" usage \
 t "a group's command without the group is found" usage "nnpipe: there is no command 'pack'; did you mean 'data pack'?" \
     pack
 t "what another program calls it is understood" usage \
-    "nnpipe: there is no command 'tune'; \`nnpipe profile CONFIG --tune\` tries readers, depth, prefetch, cache and io" tune
+    "nnpipe: there is no command 'tune'; \`nnpipe profile CONFIG --tune\` tries readers, depth, prefetch, cache \
+and io" tune
 t "a flag of other trainers is answered with the key" usage \
     "nnpipe train: there is no flag --epochs; it is a key of the config: -o train.epochs=2" train x.yaml --epochs 2
-t "with its value, too" usage "nnpipe train: there is no flag --lr; it is a key of the config: -o optimizer.sgd.lr=0.1" train x.yaml --lr=0.1
+t "with its value, too" usage \
+    "nnpipe train: there is no flag --lr; it is a key of the config: -o optimizer.sgd.lr=0.1" train x.yaml --lr=0.1
 t "or with the flag" usage "nnpipe train: there is no flag --pretrained; did you mean --weights?" train x.yaml \
     --pretrained w
 t "a key without -o is noticed" usage "nnpipe train: -o is missing before train.epochs=1" train x.yaml train.epochs=1

@@ -17,7 +17,8 @@ nr_rows() { grep -vc '^#' "$1"; }
 same() { # same FILE SIMD
     "$TMP/rows" "$2" <"$1" >"$TMP/rows.txt" || return 1
     [ "$(nr_rows "$1")" -gt 0 ] && cmp "$1" "$TMP/rows.txt" && return
-    echo "$(diff "$1" "$TMP/rows.txt" | grep -c '^<') of $(nr_rows "$1") rows differ, the first: $(diff "$1" "$TMP/rows.txt" | sed -n '2p')"
+    diff "$1" "$TMP/rows.txt" >"$TMP/rows.diff"
+    echo "$(grep -c '^<' "$TMP/rows.diff") of $(nr_rows "$1") rows differ, the first: $(sed -n 2p "$TMP/rows.diff")"
     return 1
 }
 for file in rows-*.txt; do

@@ -13,6 +13,7 @@
 
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
+#include "loader/pixels/codec.h"
 #include "loader/pixels/geometry.h"
 #include "loader/pixels/resize.h"
 

@@ -170,11 +170,13 @@ def compare_training(name, weights, net, images, labels):
     off = {}
     for key, b in net.state_dict().items():
         if not key.endswith("num_batches_tracked"):
-            off[key] = ((got[key] - b).norm() / b.norm()).item(), ((got[key] - b).norm() / (b - begin[key]).norm()).item()
+            error = (got[key] - b).norm()
+            off[key] = (error / b.norm()).item(), (error / (b - begin[key]).norm()).item()
     of_size, of_change = (max(off, key=lambda k: off[k][i]) for i in (0, 1))
     check(off[of_size][0] < 1e-4 and off[of_change][1] < 5e-2,
           f"{name}: weights after {STEPS} steps are torch's, to {off[of_size][0]:.0e}",
-          f"{of_size} is off by {off[of_size][0]:.2e} of its size, {of_change} by {off[of_change][1]:.2e} of its change")
+          f"{of_size} is off by {off[of_size][0]:.2e} of its size, "
+          f"{of_change} by {off[of_change][1]:.2e} of its change")
     return got
 
 

@@ -55,7 +55,8 @@ theirs() {
 t "a run has its submitter's rights, groups, home, and none of the daemon's" theirs
 own() { # the daemon's own user may submit too, and gets no more than anybody
     install -d -o nnpipe /srv/nn && net /srv/nn/own.yaml own 1000000 /srv/nn/runs && chown nnpipe /srv/nn/own.yaml &&
-        id=$(setpriv --reuid=nnpipe --regid=nnpipe --init-groups nnpipe submit /srv/nn/own.yaml --json | grep -o '"id": *[0-9]*' | grep -o '[0-9]*$') && soon test -s "/srv/nn/runs/own-$id/lock" &&
+        id=$(setpriv --reuid=nnpipe --regid=nnpipe --init-groups nnpipe submit /srv/nn/own.yaml --json |
+            grep -o '"id": *[0-9]*' | grep -o '[0-9]*$') && soon test -s "/srv/nn/runs/own-$id/lock" &&
         [ "$(status_of "$(lock "/srv/nn/runs/own-$id")" CapPrm)" = 0000000000000000 ] && nnpipe stop "$id"
 }
 t "nor has one of the daemon's own user" own

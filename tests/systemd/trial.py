@@ -21,7 +21,12 @@ def must(what, seen):
 
 def press(what):
     must(what, browser.wait(f"document.querySelector({what!r}) && !document.querySelector({what!r}).disabled", 10))
-    x, y = browser.see(f"(() => {{ const e = document.querySelector({what!r}); e.scrollIntoView({{block: 'center'}}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] }})()")
+    x, y = browser.see(f"""(() => {{
+        const e = document.querySelector({what!r});
+        e.scrollIntoView({{block: 'center'}});
+        const r = e.getBoundingClientRect();
+        return [r.x + r.width / 2, r.y + r.height / 2];
+    }})()""")
     for kind in "mousePressed", "mouseReleased":
         browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 

@@ -1,18 +1,19 @@
-/* Memory that runs out, for tests. */
+/* Failing allocations, for tests. */
 #ifndef MADE_MEMORY_H
 #define MADE_MEMORY_H
 
-/* The n-th call from now on, of any thread, of np_try_alloc, np_try_array, np_try_strdup, np_try_format, np_try_grow and
- * np_hold together fails with -ENOMEM (1: the next); 0: none does. Calls that allocate nothing (a NULL text, an array
- * that is large enough) are not counted. Counts anew. Also under the sanitizers. */
+/* Makes the n-th call from now on (1: the next; 0: none), by any thread, fail with -ENOMEM, counted
+ * over np_try_alloc, np_try_array, np_try_strdup, np_try_format, np_try_grow and np_hold together.
+ * Calls that allocate nothing (a NULL text, an array that is large enough) are not counted. Starts
+ * the count again. Works under the sanitizers too. */
 void made_memory_fail(int n);
-/* Has it failed? */
+/* Has that call failed? */
 int made_memory_failed(void);
-/* So many there were since made_memory_fail(). */
+/* The calls since made_memory_fail(). */
 int made_memory_calls(void);
 
-/* The same for malloc() and its like, also as libraries call them: the n-th of this thread. Not under the sanitizers,
- * which have their own: there none fails. */
+/* The same for malloc(), calloc() and realloc(), also where libraries call them: the n-th call of
+ * this thread. Under the sanitizers, which have their own malloc(), none fails. */
 void made_memory_fail_libc(int n);
 int made_memory_failed_libc(void);
 

@@ -84,7 +84,8 @@ static int plan_of(const char *device, enum np_dtype precision)
     return nr;
 }
 
-/* Parameters, buffers, gradients, two states, a sum; sums and scratch of lanes; the arena; what kernels are checked with. */
+/* Parameters, buffers, gradients, two states, a sum; sums and scratch of lanes; the arena; the
+ * buffers of the kernels' check. */
 Test(trainer_memory, a_plan_on_the_cpu, .timeout = 60)
 {
     cr_assert_geq(plan_of("cpu", NP_F32), 12);

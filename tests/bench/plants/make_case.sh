@@ -12,7 +12,8 @@ make_data() {
     mkdir -p "$data/photos"
     if [ -n "${NNPIPE_DATA:-}" ] && [ -e "$NNPIPE_DATA/imagenet-sample-500.tar" ]; then
         tar xf "$NNPIPE_DATA/imagenet-sample-500.tar" -C "$data/photos"
-        printf '%s\n' "name: s" "data: {train: {source: tar, path: $NNPIPE_DATA/cifar10-jpeg.tar.zst, match: 'train/*'}}" \
+        printf '%s\n' "name: s" \
+            "data: {train: {source: tar, path: $NNPIPE_DATA/cifar10-jpeg.tar.zst, match: 'train/*'}}" \
             "loader: {augment: [{random_crop: {size: 32}}]}" \
             "model: [global_avgpool, flatten, linear: {out: classes}]" "optimizer: {sgd: {lr: 1}}" >"$data/small.yaml"
         "$planted" data pack "$data/small.yaml" --out "$data/small" --zstd 3
@@ -43,7 +44,9 @@ write_config() {
 name: plants-$net
 data:
   train: {source: tar, path: "\${PLANTED_SET:-$set}/train-*.tar*"}
-loader: {batch: $batch, readers: $readers, depth: $depth, prefetch: $prefetch, io: $io, cache: none, augment: [$augment, flip]}
+loader:
+  {batch: $batch, readers: $readers, depth: $depth, prefetch: $prefetch, io: $io, cache: none,
+   augment: [$augment, flip]}
 model: $model
 optimizer: {sgd: {lr: 0.1, momentum: 0.9}}
 device: {sim: {h2d_gbps: $h2d_gbps, step_ms: $step_ms}}
@@ -107,7 +110,10 @@ plant_files() { # of photographs, so many percent hard, that the loader is as sl
     write_config
     planted_set=$(hard_set 100)
     got=$(loader_rate planted)
-    percent=$(awk "BEGIN { p = 100 * ($severity / $x - 1 / $loader) / (1 / $got - 1 / $loader); print int((p > 100 || p < 0) ? 100 : p + 0.5) }")
+    percent=$(awk "BEGIN {
+        p = 100 * ($severity / $x - 1 / $loader) / (1 / $got - 1 / $loader)
+        print int((p > 100 || p < 0) ? 100 : p + 0.5)
+    }")
     planted_set=$(hard_set "$percent")
 }
 

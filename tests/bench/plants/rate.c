@@ -1,7 +1,8 @@
-/* rate WARMUP SECONDS COMMAND...: what a training run really does. Starts `COMMAND... --json` in a group
- * of its own, counts its steps by the clock from WARMUP seconds after the first one on (`epochs`: after half a
- * second of the second epoch, when a cache has filled), kills it, and prints "STEPS_PER_SECOND OTHER_CORES": the second is what other processes used meanwhile. Where the
- * run writes checkpoints, it counts from the end of one to the end of another. */
+/* rate WARMUP SECONDS COMMAND...: measures the real rate of a training run. Starts `COMMAND... --json` in a process
+ * group of its own, counts its steps by the clock from WARMUP seconds after the first step (`epochs`: after half a
+ * second of the second epoch, when a cache has filled), kills it, and prints "STEPS_PER_SECOND OTHER_CORES": the
+ * second number is the cores that other processes used meanwhile. If the run writes checkpoints, it counts from the
+ * end of one to the end of another. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -47,17 +47,20 @@ defaults() {
 }
 set_of() { source=$1 path=$2; }
 small() { set_of tar "$data/small/train-*.tar.zst"; batch=128 augment='{random_crop: {size: 32, pad: 4}}, flip'; }
+head='global_avgpool, {linear: {out: classes}}'
 cnn() {
-    model='[{conv: {out: 32, kernel: 3, pad: 1}}, batchnorm, relu, {conv: {out: 64, kernel: 3, pad: 1}}, relu, global_avgpool, {linear: {out: classes}}]'
+    model="[{conv: {out: 32, kernel: 3, pad: 1}}, batchnorm, relu, {conv: {out: 64, kernel: 3, pad: 1}}, relu, $head]"
 }
 resnet() {
-    model='[{conv: {out: 64, kernel: 7, stride: 2, pad: 3}}, relu, {conv: {out: 128, kernel: 3, pad: 1}}, relu, {conv: {out: 128, kernel: 3, pad: 1}}, relu, global_avgpool, {linear: {out: classes}}]'
+    model="[{conv: {out: 64, kernel: 7, stride: 2, pad: 3}}, relu, {conv: {out: 128, kernel: 3, pad: 1}}, relu,
+        {conv: {out: 128, kernel: 3, pad: 1}}, relu, $head]"
 }
 write_real() {
     cat >"$dir/config.yaml" <<END
 name: real-$name
 data: {train: {source: $source, path: "$path"}}
-loader: {batch: $batch, readers: $readers, depth: $depth, prefetch: $prefetch, io: $io, cache: $cache, augment: [$augment]}
+loader:
+  {batch: $batch, readers: $readers, depth: $depth, prefetch: $prefetch, io: $io, cache: $cache, augment: [$augment]}
 model: $model
 optimizer: {sgd: {lr: 0.01}}
 precision: $precision
@@ -152,7 +155,8 @@ write_page() {
         echo
         cat "$here/about_real.md"
         echo
-        echo "Measured $(date -u +%Y-%m-%d), commit $(git rev-parse --short HEAD), $cores cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)."
+        cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+        echo "Measured $(date -u +%Y-%m-%d), commit $(git rev-parse --short HEAD), $cores cores of $cpu."
         echo
         awk -f "$here/real.awk" "$work/all"
     } >"$page.new" && mv "$page.new" "$page"

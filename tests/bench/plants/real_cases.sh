@@ -41,7 +41,8 @@ drawn() {
     python3 - "$data/$1_$3.new" "$@" <<'PY' && mv "$data/$1_$3.new" "$data/$1_$3"
 import glob, os, struct, sys, zlib
 folder, kind, count, size = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-text = b"".join(open(f, "rb").read() for f in sorted(glob.glob("daemon/**/*.c", recursive=True) + glob.glob("loader/**/*.c", recursive=True)))
+files = glob.glob("daemon/**/*.c", recursive=True) + glob.glob("loader/**/*.c", recursive=True)
+text = b"".join(open(f, "rb").read() for f in sorted(files))
 row = 3 * size
 def chunk(name, body):
     return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
@@ -220,7 +221,8 @@ case_checkpoint_busy_disk() { # somebody else writes to the same disk for as lon
     started="$started $!"
 }
 
-all_cases='folder_latency folder_rate folder_latency_rate folder_latency_pread folder_latency_one_reader folder_latency_four_readers
+all_cases='folder_latency folder_rate folder_latency_rate
+folder_latency_pread folder_latency_one_reader folder_latency_four_readers
 tar_latency tar_network tar_rate tar_rate_cached zstd_rate page_cache_too_small page_cache_large_enough
 half_a_core half_a_core_steps one_core one_reader tenant tenant_beside_steps
 steps_small steps_photos steps_f32 decode_12_megapixels decode_png decompress augment small_files

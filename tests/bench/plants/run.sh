@@ -65,7 +65,8 @@ await_calm() {
         before=$(box_seconds)
         sleep 1
         printf '%s\n%s\n' "$before" "$(box_seconds)" |
-            awk -v mine="$tenant_on" 'NR == 1 { used = $1; at = $2 } END { exit !(($1 - used) / ($2 - at) <= 0.25 + 0.5 * mine) }' && return
+            awk -v mine="$tenant_on" 'NR == 1 { used = $1; at = $2 }
+                END { exit !(($1 - used) / ($2 - at) <= 0.25 + 0.5 * mine) }' && return
     done
 }
 
@@ -83,7 +84,11 @@ one_case() {
     }
     others=$(printf '%s\n' "$p1" "$c1" "$c2" "$p2" | awk '{ s += $2 } END { printf "%.2f", s / NR }')
     slow=$(calc "(${p1% *} + ${p2% *}) / 2") clean=$(calc "(${c1% *} + ${c2% *}) / 2")
-    spread=$(awk "BEGIN { a = ${p1% *} / ${p2% *}; b = ${c1% *} / ${c2% *}; a = a < 1 ? 1 - a : a - 1; b = b < 1 ? 1 - b : b - 1; printf \"%.4f\", (a > b ? a : b) }")
+    spread=$(awk "BEGIN {
+        a = ${p1% *} / ${p2% *}; a = a < 1 ? 1 - a : a - 1
+        b = ${c1% *} / ${c2% *}; b = b < 1 ? 1 - b : b - 1
+        printf \"%.4f\", (a > b ? a : b)
+    }")
     [ "$try" -ge "$tries" ] || calm || return 2
     : >"$dir/said"
     applied=-
@@ -91,7 +96,8 @@ one_case() {
         profile || { tail -n 3 "$dir/profile.err" | tr '\n' ' '; echo "(the profiler failed)"; }
         applied=$(apply)
     fi
-    printf '%s' "case=$name class=$class net=$net kind=$kind severity=$severity tenant=$tenant_on want_stage=$stage want_key=$key_wanted want_next=$next"
+    printf '%s' "case=$name class=$class net=$net kind=$kind severity=$severity tenant=$tenant_on"
+    printf '%s' " want_stage=$stage want_key=$key_wanted want_next=$next"
     printf '%s' " loader=$loader limit=$x slow=$slow clean=$clean spread=$spread others=$others applied=${applied:--}"
     for field in verdict limiter setting value images_per_second predicted_images_per_second next_limiter \
         next_images_per_second noise overhead; do
@@ -105,8 +111,9 @@ chosen() {
     [ -z "${ONLY:-}" ] || { for word in $ONLY; do case $name in *"$word"*) return 0 ;; esac; done; return 1; }
     [ -n "${SAMPLE:-}" ] || return 0
     case $name in
-    read-small-bandwidth-2 | decompress-photos-repeat-1.6 | decode-photos-files-1.6 | augment-small-repeat-2.5 | batch-small-pauses-1.75 | \
-        copy-photos-slow-1.6 | step-small-slow-1.6 | checkpoint-small-slow-1.6 | control-small-copy-1) return 0 ;;
+    read-small-bandwidth-2 | decompress-photos-repeat-1.6 | decode-photos-files-1.6 | augment-small-repeat-2.5 | \
+        batch-small-pauses-1.75 | copy-photos-slow-1.6 | step-small-slow-1.6 | checkpoint-small-slow-1.6 | \
+        control-small-copy-1) return 0 ;;
     esac
     return 1
 }
@@ -157,7 +164,8 @@ main() {
     cat "$here/about.md" >"$page.new" &&
         {
             echo
-            echo "Measured $(date -u +%Y-%m-%d), commit $(git rev-parse --short HEAD), $cores cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)."
+            cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+            echo "Measured $(date -u +%Y-%m-%d), commit $(git rev-parse --short HEAD), $cores cores of $cpu."
             echo
             awk -f "$here/report.awk" "$work/all"
             echo
