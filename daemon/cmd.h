@@ -80,8 +80,6 @@ struct np_config;
  * told without data. device NULL: the config's own. Returns 0 or NP_EXIT_USAGE. */
 int np_cmd_config(const char *path, const struct np_overrides *overrides, const char *device,
     struct np_config **ret_config);
-/* Is it a key of a config's top level? */
-bool np_cmd_is_key(const char *name);
 
 /* "nnpipe: text" to stderr, with file, line and column where the error has them. */
 void np_complain(const struct np_err *err);

@@ -5,7 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "loader/base/option.h"
+#include "loader/base/alias.h"
+#include "loader/base/nearest.h"
 
 #define MAX_FLAGS 64
 
@@ -13,13 +14,9 @@
 static const char *key_of_flag(const char *word)
 {
     char name[64];
-    const char *key;
 
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), word);
-    for (int i = 0; (key = np_alias(name, i)); i++)
-        if (strchr(key, '.') || np_cmd_is_key(key))
-            return key;
-    return NULL;
+    return np_alias_key(name);
 }
 
 /* The flag of names that was meant: what other trainers call it, or the nearest one. NULL: none. */

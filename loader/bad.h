@@ -2,7 +2,23 @@
 #ifndef NP_BAD_H
 #define NP_BAD_H
 
-#include "loader/loader.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loader/base/err.h"
+#include "loader/batch.h"
+
+/* A sample that was replaced (training) or masked (evaluation). */
+struct np_bad_sample {
+    uint64_t step, sample;
+    uint64_t seq;     /* the ring's number of its batch, and where in it */
+    int row, attempt; /* samples before it that were bad at this place */
+    uint32_t position, epoch;
+    enum np_batch_kind kind;
+    char path[1024]; /* file, or shard:member */
+    uint64_t offset; /* in the file */
+    char reason[256];
+};
 
 struct np_bad;
 

@@ -4,22 +4,11 @@
 
 #include "loader/loader_options.h"
 #include "loader/base/stat.h"
+#include "loader/bad.h"
 #include "loader/cache.h"
 #include "loader/source/index.h"
 #include "loader/ring.h"
 #include "loader/sampler.h"
-
-/* A sample that was replaced (training) or masked (evaluation). */
-struct np_bad_sample {
-    uint64_t step, sample;
-    uint64_t seq;     /* the ring's number of its batch, and where in it */
-    int row, attempt; /* samples before it that were bad at this place */
-    uint32_t position, epoch;
-    enum np_batch_kind kind;
-    char path[1024]; /* file, or shard:member */
-    uint64_t offset; /* in the file */
-    char reason[256];
-};
 
 struct np_loader_config {
     const struct np_loader_options *options;

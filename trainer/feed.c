@@ -7,7 +7,7 @@
  *
  * Where the device keeps a copy of the cache's pictures, only what was drawn is copied for a row
  * whose picture is there, and the device makes the row, behind the copies, before `copied`. */
-#include "trainer/feed_account.h"
+#include "trainer/feed.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -5,6 +5,7 @@
 #include "loader/cache.h"
 #include "loader/ring.h"
 #include "trainer/device.h"
+#include "trainer/feed_account.h"
 
 #define NP_FEED_BUFFERS 3 /* batches on a device with memory of its own */
 
@@ -36,15 +37,6 @@ int np_feed_next(struct np_feed *feed, struct np_input *ret_input, struct np_err
 /* The compute calls that read the input are queued: its buffer, and the slot of a device that
  * reads the host's memory, go back once they have passed. */
 void np_feed_release(struct np_feed *feed, struct np_input *input);
-/* What the device's own clock says of the batches that have passed, on a device with memory of its own
- * (else 0): from the four events of each, read when it has passed. */
-struct np_feed_times {
-    uint64_t nr_batches;
-    uint64_t copy_ns;    /* copies under way */
-    uint64_t compute_ns; /* the calls between upload and release, from their start to their end */
-    uint64_t
-        idle_ns; /* between one batch's and the next one's: the device had nothing to compute */
-};
 void np_feed_times(const struct np_feed *feed, struct np_feed_times *ret_times);
 /* So far: the time in which the device had nothing to do for want of a batch: of the waits in
  * np_feed_next(), and of what was queued behind a copy, told once it has passed. */
@@ -55,7 +47,6 @@ uint64_t np_feed_stall_ns(const struct np_feed *feed);
 void np_feed_blame(const struct np_feed *feed, uint64_t ret_ns[NP_NR_STAGES]);
 /* What of the stall a longer ring would have bridged: with 1, 2, 4, 8, 16 more slots, had they been
  * full at each wait for readers. */
-#define NP_FEED_BRIDGES 5
 void np_feed_bridged(const struct np_feed *feed, uint64_t ret_ns[NP_FEED_BRIDGES]);
 
 #endif

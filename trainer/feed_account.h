@@ -3,7 +3,23 @@
 #ifndef NP_FEED_ACCOUNT_H
 #define NP_FEED_ACCOUNT_H
 
-#include "trainer/feed.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loader/base/span.h"
+#include "loader/base/stat.h"
+
+#define NP_FEED_BRIDGES 5 /* rings with 1, 2, 4, 8, 16 more slots */
+
+/* What the device's own clock says of the batches that have passed, on a device with memory of its own
+ * (else 0): from the four events of each, read when it has passed. */
+struct np_feed_times {
+    uint64_t nr_batches;
+    uint64_t copy_ns;    /* copies under way */
+    uint64_t compute_ns; /* the calls between upload and release, from their start to their end */
+    /* Between one batch's and the next one's: the device had nothing to compute. */
+    uint64_t idle_ns;
+};
 
 struct np_account {
     struct np_block *block; /* borrowed */

@@ -7,14 +7,6 @@
 #include "daemon/config/config.h"
 #include "daemon/config/config_tables.h"
 
-bool np_cmd_is_key(const char *name)
-{
-    for (const struct np_option *option = np_config_table; option->key; option++)
-        if (strcmp(option->key, name) == 0)
-            return true;
-    return false;
-}
-
 void np_complain_report(struct np_report *report, const struct np_overrides *overrides)
 {
     np_report_sort(report);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/base/alias.h"
 #include "loader/base/choice.h"
 #include "loader/base/option.h"
 #include "loader/base/text.h"

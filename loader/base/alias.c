@@ -3,14 +3,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "loader/base/option.h"
+#include "loader/base/alias.h"
 
-/* Words are compared without case, '-' and '_'. A name with a dot is a key of the config by its whole
- * path. A word may have several names; "" says that the word is known and there is nothing like it. */
-static const struct alias {
+/* Words are compared without case, '-' and '_'. A word may have several names; "" says that the word is
+ * known and there is nothing like it. */
+struct alias {
     const char *word, *name;
-} aliases[] = {
-    /* keys */
+};
+
+/* Keys of a config, by their whole path. */
+static const struct alias key_aliases[] = {
     {"batch", "loader.batch"},
     {"batchsize", "loader.batch"},
     {"bs", "loader.batch"},
@@ -41,9 +43,6 @@ static const struct alias {
     {"optim", "optimizer"},
     {"scheduler", "schedule"},
     {"lrscheduler", "schedule"},
-    {"warmupepochs", "warmup"},
-    {"warmupsteps", "warmup"},
-    {"warmupiters", "warmup"},
     {"epochs", "train.epochs"},
     {"numepochs", "train.epochs"},
     {"maxepochs", "train.epochs"},
@@ -82,17 +81,25 @@ static const struct alias {
     {"data", "data.train.path"},
     {"datadir", "data.train.path"},
     {"dataset", "data"},
-    {"root", "path"},
-    {"dir", "path"},
-    {"folder", "path"},
     {"valsplit", "data.split"},
     {"validationsplit", "data.split"},
     {"split", "data.split"},
-    {"validation", "val"},
-    {"valid", "val"},
     {"network", "model"},
     {"arch", "model"},
     {"architecture", "model"},
+    {NULL, NULL},
+};
+
+static const struct alias other_aliases[] = {
+    /* keys within an object */
+    {"warmupepochs", "warmup"},
+    {"warmupsteps", "warmup"},
+    {"warmupiters", "warmup"},
+    {"root", "path"},
+    {"dir", "path"},
+    {"folder", "path"},
+    {"validation", "val"},
+    {"valid", "val"},
     /* flags */
     {"pretrained", "--weights"},
     {"checkpoint", "--weights"},
@@ -189,10 +196,25 @@ static bool same_word(const char *word, const char *plain)
     return *plain == '\0';
 }
 
-const char *np_alias(const char *word, int index)
+/* The index-th name of the word in a table; index goes down by those before it. */
+static const char *find(const struct alias *aliases, const char *word, int *index)
 {
     for (const struct alias *row = aliases; row->word; row++)
-        if (same_word(word, row->word) && index-- == 0)
+        if (same_word(word, row->word) && (*index)-- == 0)
             return row->name;
     return NULL;
+}
+
+const char *np_alias(const char *word, int index)
+{
+    const char *name = find(key_aliases, word, &index);
+
+    return name ? name : find(other_aliases, word, &index);
+}
+
+const char *np_alias_key(const char *word)
+{
+    const char *key = find(key_aliases, word, &(int){0});
+
+    return key && *key ? key : NULL;
 }

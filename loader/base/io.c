@@ -10,42 +10,6 @@
 
 #include "loader/base/mem.h"
 
-static const struct np_io_ops *const backends[] = {&np_io_uring, &np_io_pread};
-
-static int open_backend(
-    struct np_io *io, const struct np_io_ops *ops, int depth, struct np_err *err)
-{
-    int status;
-
-    memset(io, 0, sizeof(*io));
-    io->ops = ops;
-    io->depth = depth;
-    io->complete = np_try_array((size_t)depth, sizeof(struct np_io_read *), NULL);
-    status = io->complete ? ops->open(io, depth, err)
-                          : np_err_set(err, -ENOMEM, "no memory for %d reads in flight", depth);
-    if (status) {
-        np_free(io->complete);
-        memset(io, 0, sizeof(*io));
-    }
-    return status;
-}
-
-int np_io_open(struct np_io *io, const char *name, int depth, struct np_err *err)
-{
-    assert(depth >= 1);
-    if (strcmp(name, "auto") == 0) {
-        /* Whatever refuses io_uring (an old kernel or one that is emulated, a seccomp profile or sysctl,
-         * a small RLIMIT_MEMLOCK, no descriptor left for one more ring), reading itself is fine. */
-        if (open_backend(io, &np_io_uring, depth, NULL) == 0)
-            return 0;
-        return open_backend(io, &np_io_pread, depth, err);
-    }
-    for (size_t i = 0; i < sizeof(backends) / sizeof(*backends); i++)
-        if (strcmp(name, backends[i]->name) == 0)
-            return open_backend(io, backends[i], depth, err);
-    return np_err_set(err, -EINVAL, "'%.40s' is no I/O backend: auto, uring or pread", name);
-}
-
 bool np_io_advance(struct np_io_read *read, int64_t returned)
 {
     if (returned == -EINTR || returned == -EAGAIN)

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "loader/base/option.h"
+#include "loader/base/nearest.h"
+
+#include "loader/base/alias.h"
 
 #define MAX_WORD 64
 

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "loader/base/err.h"
+#include "loader/base/nearest.h"
 #include "loader/base/node.h"
 
 enum np_option_type {
@@ -57,19 +58,6 @@ int np_options_parse(const struct np_option *table, const struct np_node *map, c
 void np_options_fini(const struct np_option *table, void *object);
 /* The object in normal form: a mapping with every key, in table order. Caller frees. */
 struct np_node *np_options_node(const struct np_option *table, const void *object);
-
-/* The nearest of `words` (NULL-ended) by edit distance, or NULL when none is near. */
-const char *np_nearest(const char *word, const char *const *words);
-/* What a word of torch, Keras and other trainers is called here: a key's whole path ("loader.batch"),
- * a name ("flip"), a flag ("--weights"), or "" where there is nothing like it. Some have several names:
- * index counts from 0; NULL: no more. */
-const char *np_alias(const char *word, int index);
-/* The one of `words` (NULL-ended) that `word` means: by np_alias(), then by np_nearest(); or NULL. */
-const char *np_meant(const char *word, const char *const *words);
-/* The end of a sentence about `word`, which is none of `words` (NULL-ended): "; did you mean 'batch'?",
- * by np_alias(), then by np_nearest(), or "; WHAT THERE IS: a, b". */
-void np_suggest(const char *word, const char *const *words, const char *what_there_is, char *text,
-    size_t text_bytes);
 
 /* "64M", "2.5GiB", "100": bytes; false: it is something else. */
 bool np_option_bytes(const char *text, int64_t *ret_value);

@@ -1,0 +1,322 @@
+/* The devices by name, and what `device:` means. Opening and listing: one thread, at start.
+ * The work is the devices' own; the CUDA one is loaded from its plugin. */
+#include "trainer/device.h"
+
+#include <ctype.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "loader/base/text.h"
+#include "trainer/device_plugin.h"
+#include "trainer/gpu_sign.h"
+
+#define MAX_ORDINAL 999
+
+static const struct builtin {
+    const char *name;
+    const struct np_device_ops *ops;
+    const struct np_plan_ops *plan_ops;
+    void (*describe)(
+        struct np_device_info *info); /* Optional: NULL means there is nothing to add */
+} builtins[] = {
+    {"cpu", &np_device_cpu, &np_plan_cpu, np_cpu_describe},
+    {"sim", &np_device_sim, &np_plan_sim, NULL},
+    {NULL, NULL, NULL, NULL},
+};
+
+struct opened { /* what np_device_open() hands out, and the plugin it came from */
+    struct np_device device;
+    void *library;
+};
+
+/* "cuda:1" -> 1; "cuda" and "gpu" -> 0. -1: something else. In upper or lower case, with or without the
+ * colon. */
+static int cuda_ordinal(const char *name)
+{
+    static const char *const words[] = {"cuda", "gpu", "nvidia", NULL};
+    int64_t ordinal;
+
+    for (int i = 0; words[i]; i++) {
+        const char *number = name + strlen(words[i]);
+
+        if (strncasecmp(name, words[i], strlen(words[i])) != 0)
+            continue;
+        if (*number == '\0')
+            return 0;
+        number += *number == ':';
+        if (*number < '0' || *number > '9')
+            return -1;
+        return np_text_int(number, 0, MAX_ORDINAL, &ordinal) ? (int)ordinal : -1;
+    }
+    return -1;
+}
+
+static const struct builtin *find_builtin(const char *name)
+{
+    for (const struct builtin *row = builtins; row->name; row++)
+        if (strcasecmp(row->name, name) == 0)
+            return row;
+    return NULL;
+}
+
+bool np_device_find(const char *word, char name[NP_DEVICE_NAME])
+{
+    const struct builtin *row = find_builtin(word);
+    const int ordinal = cuda_ordinal(word);
+
+    if (row)
+        snprintf(name, NP_DEVICE_NAME, "%s", row->name);
+    else if (ordinal >= 0 && isdigit((unsigned char)word[strlen(word) - 1]))
+        snprintf(name, NP_DEVICE_NAME, "cuda:%d", ordinal);
+    else if (ordinal >= 0)
+        snprintf(name, NP_DEVICE_NAME, "cuda");
+    else if (strcasecmp(word, "auto") == 0)
+        snprintf(name, NP_DEVICE_NAME, "auto");
+    else
+        return false;
+    return true;
+}
+
+static int open_with(const struct np_device_ops *ops, const struct np_plan_ops *plan_ops,
+    const char *name, const struct np_device_options *options, void *library,
+    struct np_device **ret_device, struct np_err *err)
+{
+    struct opened *opened = np_alloc(sizeof(*opened));
+
+    struct np_device *device = &opened->device;
+    device->ops = ops;
+    device->plan_ops = plan_ops;
+    device->pinned = np_page_allocator;
+    device->auto_precision = NP_F32;
+    snprintf(device->name, sizeof(device->name), "%s", name);
+    int code = ops->open(device, options, err);
+    if (code < 0) {
+        np_free(opened);
+        return code;
+    }
+    opened->library = library;
+    *ret_device = device;
+    return 0;
+}
+
+static int open_cuda(
+    const struct np_device_options *options, struct np_device **ret_device, struct np_err *err)
+{
+    const struct np_plugin *plugin;
+    void *library;
+    char name[32];
+    int code = np_plugin_find(&library, &plugin, err);
+
+    snprintf(name, sizeof(name), "cuda:%d", options->ordinal);
+    if (code < 0) {
+        np_err_context(err, "%s", name);
+        return code;
+    }
+    code = open_with(plugin->ops, plugin->plan_ops, name, options, library, ret_device, err);
+    if (code < 0)
+        dlclose(library);
+    return code;
+}
+
+/* The first GPU, or the CPU, which then knows why where there seems to be a GPU. */
+static int open_auto(
+    const struct np_device_options *options, struct np_device **ret_device, struct np_err *err)
+{
+    const struct builtin *row = find_builtin("cpu");
+    struct np_device_options mine = *options;
+    struct np_err why = {0};
+    char sign[64];
+
+    mine.ordinal = 0;
+    if (open_cuda(&mine, ret_device, &why) == 0)
+        return 0;
+    int code = open_with(row->ops, row->plan_ops, row->name, &mine, NULL, ret_device, err);
+    if (code == 0 && np_gpu_sign(sign, sizeof(sign)))
+        snprintf((*ret_device)->passed_over, sizeof((*ret_device)->passed_over),
+            "device: auto took the CPU, and there seems to be an NVIDIA GPU (%s): %s; `nnpipe "
+            "devices` says what was found",
+            sign, why.text);
+    return code;
+}
+
+int np_device_open(const char *name, const struct np_device_options *options,
+    struct np_device **ret_device, struct np_err *err)
+{
+    struct np_device_options mine = options ? *options : (struct np_device_options){0};
+    const struct builtin *row;
+
+    if (strcasecmp(name, "auto") == 0)
+        return open_auto(&mine, ret_device, err);
+    if (cuda_ordinal(name) >= 0) {
+        mine.ordinal = cuda_ordinal(name);
+        return open_cuda(&mine, ret_device, err);
+    }
+    row = find_builtin(name);
+    if (!row)
+        return np_err_set(
+            err, -EINVAL, "there is no device '%s': expected " NP_DEVICE_NAMES " or sim", name);
+    return open_with(row->ops, row->plan_ops, name, &mine, NULL, ret_device, err);
+}
+
+void np_device_close(struct np_device *device)
+{
+    if (!device)
+        return;
+    void *library = ((struct opened *)device)->library; /* device is its first field */
+    device->ops->close(device);
+    np_free(device);
+    if (library)
+        dlclose(library);
+}
+
+/* --- listing ------------------------------------------------------------------------------- */
+
+static void describe_builtin(const struct builtin *row, struct np_device_info *ret_info)
+{
+    *ret_info = (struct np_device_info){0};
+    snprintf(ret_info->name, sizeof(ret_info->name), "%s", row->name);
+    snprintf(ret_info->kind, sizeof(ret_info->kind), "%s", row->name);
+    if (row->describe)
+        row->describe(ret_info);
+}
+
+struct listing {
+    np_info_fn found;
+    void *context;
+    int nr;
+};
+
+/* Adds to what the plugin says of a GPU what its driver may not know. */
+static void pass_on(void *context, const struct np_device_info *info)
+{
+    struct listing *listing = context;
+    struct np_device_info mine = *info;
+
+    listing->nr++;
+    if (!*mine.gpu)
+        np_gpu_sign(mine.seen, sizeof(mine.seen));
+    listing->found(listing->context, &mine);
+}
+
+static void list_gpus(np_info_fn found, void *context)
+{
+    struct np_device_info none = {.name = "cuda:0", .kind = "cuda"};
+    struct listing listing = {found, context, 0};
+    const struct np_plugin *plugin;
+    struct np_err err = {0};
+    void *library = NULL;
+
+    if (np_plugin_find(&library, &plugin, &err) == 0)
+        plugin->list(pass_on, &listing);
+    if (listing.nr == 0) {
+        snprintf(
+            none.reason, sizeof(none.reason), "%s", library ? "no NVIDIA GPU found" : err.text);
+        pass_on(&listing, &none);
+    }
+    if (library)
+        dlclose(library);
+}
+
+void np_device_list(np_info_fn found, void *context)
+{
+    for (const struct builtin *row = builtins; row->name; row++) {
+        struct np_device_info info;
+
+        describe_builtin(row, &info);
+        found(context, &info);
+    }
+    list_gpus(found, context);
+}
+
+static void keep_named(void *context, const struct np_device_info *info)
+{
+    struct np_device_info *wanted = context;
+
+    if (strcmp(info->name, wanted->name) == 0)
+        *wanted = *info;
+}
+
+/* NVIDIA's libraries are large: of a device of the program itself they are not asked. */
+void np_device_describe(const char *name, struct np_device_info *ret_info)
+{
+    const struct builtin *row = find_builtin(name);
+
+    *ret_info = (struct np_device_info){.kind = "cuda"};
+    snprintf(ret_info->name, sizeof(ret_info->name), "%s", name);
+    if (row)
+        describe_builtin(row, ret_info);
+    else
+        list_gpus(keep_named, ret_info);
+}
+
+int np_device_doctor(const char *name, np_found_fn found, void *context, struct np_err *err)
+{
+    const struct np_plugin *plugin;
+    void *library;
+    int ordinal = cuda_ordinal(name), code = np_plugin_find(&library, &plugin, err);
+
+    if (code < 0)
+        return code;
+    code = plugin->doctor ? plugin->doctor(ordinal < 0 ? 0 : ordinal, found, context, err)
+                          : np_err_set(err, -ENOSYS, "%s: the plugin measures nothing", name);
+    dlclose(library);
+    return code;
+}
+
+/* --- the config ---------------------------------------------------------------------------- */
+
+static const struct np_option sim_table[] = {
+    {"h2d_gbps", NP_OPT_FLOAT, offsetof(struct np_device_options, h2d_gbps), "25", 1e-6, 1e6, NULL,
+        "Rate of copies to the device, 10^9 bytes per second."},
+    {"step_ms", NP_OPT_FLOAT, offsetof(struct np_device_options, step_ms), "20", 0, 1e6, NULL,
+        "Time of a training step, milliseconds; an evaluation step takes a third."},
+    NP_OPTIONS_END,
+};
+const struct np_choice np_device_choices[] = {
+    {"sim", sim_table,
+        "No real device: copies and steps take a given time and compute nothing, to measure the "
+        "pipeline before it."},
+    {NULL, NULL, NULL},
+};
+
+int np_device_parse(const struct np_node *node, char **ret_name,
+    struct np_device_options *ret_options, struct np_report *report)
+{
+    char canonical[NP_DEVICE_NAME];
+    struct np_device_options options = {0};
+    const struct np_node *args = NULL;
+    const char *name = "auto";
+
+    if (node && (!np_node_named(node, &name, &args) || !np_device_find(name, canonical))) {
+        np_report_add(report, node->line, node->column,
+            "device: expected " NP_DEVICE_NAMES " or {sim: {...}}%s%.40s%s",
+            node->kind == NP_NODE_SCALAR ? ", not '" : "",
+            node->kind == NP_NODE_SCALAR ? node->text : "",
+            node->kind == NP_NODE_SCALAR ? "'" : "");
+        return -EINVAL;
+    }
+    if (node)
+        name = canonical;
+    if (args && strcmp(name, "sim") != 0) {
+        np_report_add(report, args->line, args->column, "device: %s takes no options", name);
+        return -EINVAL;
+    }
+    if (strcmp(name, "sim") == 0 &&
+        np_options_parse(sim_table, args, "device.sim", NULL, &options, report) < 0)
+        return -EINVAL;
+    options.ordinal = cuda_ordinal(name) > 0 ? cuda_ordinal(name) : 0;
+    *ret_name = np_strdup(name);
+    *ret_options = options;
+    return 0;
+}
+
+struct np_node *np_device_node(const char *name, const struct np_device_options *options)
+{
+    if (strcmp(name, "sim") == 0)
+        return np_choice_node(&np_device_choices[0], options);
+    return np_node_scalar(name, 0, 0);
+}
