@@ -10,6 +10,7 @@
 
 #include <jpeglib.h>
 
+#include "loader/pixels/codec.h"
 #include "loader/pixels/augment.h"
 #include "loader/pixels/geometry.h"
 #include "loader/pixels/resize.h"

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/pixels/codec.h"
 #include "loader/pixels/geometry.h"
 #include "loader/pixels/resize.h"
 
