@@ -79,7 +79,7 @@ static int look_at_folder(const void *context, int out_fd)
     }
     if (!realpath(config->runs, folder.path))
         *folder.path = '\0';
-    return np_child_say(out_fd, &folder, sizeof(folder)) < 0;
+    return np_child_write(out_fd, &folder, sizeof(folder)) < 0;
 }
 
 /* Makes the folder where it is not there. A call on storage that hangs never returns, so a child makes it;
@@ -92,7 +92,7 @@ static int ask_folder(const struct np_config *config, double seconds, struct fol
         .context = config,
         .epoll_fd = -1,
         .max_s = seconds,
-        .most = sizeof(*ret_folder)};
+        .max_bytes = sizeof(*ret_folder)};
     struct np_child child = NP_NO_CHILD;
     struct np_err err = {0};
     int code = np_child_start(&start, &child, &err);

@@ -1,7 +1,7 @@
 /* See access.h. */
 #include "daemon/service/access.h"
 
-const char *const np_deed_names[NP_NR_DEEDS] = {
+const char *const np_action_names[NP_NR_ACTIONS] = {
     "submit", "list", "read", "control", "token", "manage", "health"};
 
 enum who { ROOT, OWNER, MEMBER, OTHER, NET, NET_TOKEN, NET_OWNER, NET_MEMBER, NR_WHO };
@@ -10,7 +10,7 @@ enum who { ROOT, OWNER, MEMBER, OTHER, NET, NET_TOKEN, NET_OWNER, NET_MEMBER, NR
  * with that of another user. A run has its submitter's rights, and nobody submits without being somebody: not by TCP.
  * What a run reads and says is its owner's. With the administrator's token somebody acts as the administrator does,
  * but for submitting. */
-static const bool table[NP_NR_DEEDS][NR_WHO] = {
+static const bool table[NP_NR_ACTIONS][NR_WHO] = {
     [NP_ACTION_SUBMIT] = {true, true, true, false, false, false, false, false},
     [NP_ACTION_LIST] = {true, true, true, false, true, true, true, true},
     [NP_ACTION_READ] = {true, true, false, false, false, true, true, false},

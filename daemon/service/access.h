@@ -1,4 +1,5 @@
-/* Who may do what. Pure; docs/SERVICE.md has the table, and a test holds it against this. */
+/* Decides which caller may do what. Pure. docs/SERVICE.md has the same table; a test compares
+ * them. */
 #ifndef NP_ACCESS_H
 #define NP_ACCESS_H
 
@@ -9,35 +10,35 @@ enum np_action {
     NP_ACTION_SUBMIT,
     NP_ACTION_LIST,    /* runs, their states and rates; devices; the page */
     NP_ACTION_READ,    /* a run's config, log and metrics */
-    NP_ACTION_CONTROL, /* stop, pause, resume, remove, change its priority */
-    NP_ACTION_TOKEN,   /* a token of the caller's own: make it anew, and take it back */
+    NP_ACTION_CONTROL, /* stop, pause, resume, remove, set the priority */
+    NP_ACTION_TOKEN,   /* make or revoke the caller's own token */
     NP_ACTION_MANAGE,  /* reload the settings, hold the queue, drain a device */
     NP_ACTION_HEALTH,  /* /healthz, /metrics */
-    NP_NR_DEEDS
+    NP_NR_ACTIONS
 };
-extern const char *const np_deed_names[NP_NR_DEEDS];
+extern const char *const np_action_names[NP_NR_ACTIONS];
 
 struct np_caller {
-    bool socket; /* on the Unix socket, so that the kernel vouches for uid and group */
+    bool socket; /* came over the Unix socket: the kernel vouches for uid and gid */
     uid_t uid;
     gid_t gid;
-    bool member; /* of the service's group */
-    bool token;  /* on TCP: it has shown the administrator's token */
-    bool user;   /* on TCP: it has shown that of the user uid */
+    bool member; /* belongs to the service's group */
+    bool token;  /* over TCP: showed the administrator's token */
+    bool user;   /* over TCP: showed the token of user uid */
 };
 struct np_access {
-    uid_t service_uid; /* of the daemon */
-    bool for_box;      /* a system service: members of its group submit; else its own user alone */
+    uid_t service_uid; /* the daemon's user */
+    bool for_box; /* a system service: members of its group submit; else only its own user does */
 };
 
-/* owner: the run's submitter; (uid_t)-1 where it is about no run. */
+/* May the caller do this? owner: the run's submitter; (uid_t)-1 when no run is concerned. */
 bool np_access_may(const struct np_access *access, const struct np_caller *caller,
     enum np_action action, uid_t owner);
 
-/* Is this one of a box's users, for whom its limits are? Not so root, the service's own user, and the one user of
- * a service of their own. */
+/* Do the limits of a box apply to this user? They do not apply to root, to the service's own
+ * user, or in a user's own service. */
 bool np_access_is_limited(const struct np_access *access, uid_t uid);
-/* The same of a caller; the box's token is the administrator's. */
+/* The same for a caller. They do not apply to a caller with the administrator's token. */
 bool np_access_caller_is_limited(const struct np_access *access, const struct np_caller *caller);
 
 #endif

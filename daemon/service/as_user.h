@@ -1,17 +1,19 @@
-/* A child of fork() becomes a user. Looking a user up may take long: never in the service's own thread. */
+/* Turns a child of fork() into another user. Looking up a user may block for long: never call
+ * this in the service's thread. */
 #ifndef NP_AS_USER_H
 #define NP_AS_USER_H
 
 #include <sys/types.h>
 
-/* In a child of fork(): the user, with the groups that they have now, their HOME, and no other right, for good; 0 or
- * -errno. gid is their group where they are a member of it, else their primary group is. A user without a name gets
- * the number alone, with the one group gid. name: the user must still have that one; NULL, "": any, or none. -EAGAIN:
- * who they are cannot be found out now. -ESRCH: nobody, or somebody else, has the number now. */
+/* In a child of fork(): takes the user's ID, current groups and HOME, and gives up all other
+ * rights for good. gid is kept where the user is a member of that group, else the primary group
+ * is used. A user without a name gets only the two numbers. name: the user must still have this
+ * name; NULL or "": any. Returns 0 or -errno; -EAGAIN: the user cannot be looked up now. -ESRCH:
+ * the number belongs to no user, or to one with another name. */
 int np_become(uid_t uid, gid_t gid, const char *name);
-/* No signal blocked. */
+/* In a child of fork(): unblocks all signals and restores SIGPIPE. */
 void np_child_signals(void);
-/* A text as a descriptor to read from, or -errno. */
+/* Returns a descriptor from which the text can be read (the caller closes it), or -errno. */
 int np_text_fd(const char *text);
 
 #endif

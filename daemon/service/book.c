@@ -151,18 +151,18 @@ void np_book_new_worker(struct np_service_run *run)
     run->starting = run->lost = run->no_lock = run->over = run->read = run->absent = false;
     run->silent = run->wants_room = false;
     run->room_until = 0; /* what it was told holds for one start */
-    run->told = run->killed = run->listen_at = 0;
+    run->stop_asked = run->killed = run->listen_at = 0;
     run->used = 0;
     run->at = -1;
-    run->went_on = run->born = np_service_ticks();
+    run->progressed = run->born = np_service_ticks();
     run->lived_s = 0;
 }
 
 void np_service_request_stop(struct np_service_run *run)
 {
-    if (run->worker.pid == 0 || run->told > 0)
+    if (run->worker.pid == 0 || run->stop_asked > 0)
         return;
-    run->told = np_service_ticks();
+    run->stop_asked = np_service_ticks();
     np_worker_signal(&run->worker, SIGTERM);
 }
 

@@ -1,7 +1,8 @@
-/* Limits of a run's memory and CPUs, where the service has a cgroup v2 of its own to divide: each limited run gets one
- * below it, run-ID. Its files are the kernel's, so nothing here waits. The service's thread.
+/* Limits a run's memory and CPUs by cgroup v2, where the service has a cgroup it may divide: each
+ * limited run gets a child group, run-ID. The files are the kernel's, so no call blocks. Called by
+ * the service's thread.
  *
- * Runs that are units of systemd's get their limits from it (dropin.h), and need none of this. */
+ * Runs that are systemd units get their limits from systemd (dropin.h). */
 #ifndef NP_CGROUP_H
 #define NP_CGROUP_H
 
@@ -11,18 +12,19 @@
 #include "loader/base/err.h"
 
 struct np_cgroup {
-    int fd;            /* of the folder that runs' groups are made in; -1: there is none */
-    char problem[256]; /* why not; "": it can be used */
+    int fd;            /* of the parent group; -1: there is none */
+    char problem[256]; /* why it cannot be used; "": it can */
 };
-/* $NNPIPE_CGROUP, or the parent of the daemon's own group where that is named `daemon`, as systemd's
- * DelegateSubgroup=daemon makes it. */
+/* Opens $NNPIPE_CGROUP, or the parent of the daemon's own group where that is named `daemon`
+ * (DelegateSubgroup=daemon of systemd creates it). Failure is reported in problem. */
 void np_cgroup_open(struct np_cgroup *ret_cgroup);
 void np_cgroup_close(struct np_cgroup *cgroup);
-/* The group of a run, made; memory_bytes and cpus 0: any. *ret_fd: a process that writes "0" to it is in the group; the
- * caller's to close. */
+/* Creates a run's group; memory_bytes and cpus 0: no limit. A process that writes "0" to *ret_fd
+ * joins the group; the caller closes it. -ENOTSUP: there is no cgroup to divide. */
 int np_cgroup_begin(const struct np_cgroup *cgroup, int64_t id, int64_t memory_bytes, double cpus,
     int *ret_fd, struct np_err *err);
-/* Ends what is left in it and removes it. Did the kernel end a process of it for want of memory? */
+/* Kills the processes left in the group and removes it. Returns whether the kernel killed one
+ * because of the memory limit. */
 bool np_cgroup_end(const struct np_cgroup *cgroup, int64_t id);
 
 #endif

@@ -34,7 +34,7 @@ static int say_failure(const struct np_check *check, int out_fd, int code)
     np_json_close(&json, '}');
     np_json_close(&json, ']');
     const char *text = np_json_end(&json);
-    return text ? np_child_say(out_fd, text, strlen(text)) : -ENOMEM;
+    return text ? np_child_write(out_fd, text, strlen(text)) : -ENOMEM;
 }
 
 static int be_checker(const void *context, int out_fd)
@@ -73,7 +73,7 @@ int np_checker_start(
         .context = check,
         .epoll_fd = epoll_fd,
         .max_s = MAX_S,
-        .most = check->max_bytes};
+        .max_bytes = check->max_bytes};
 
     return np_child_start(&start, ret_child, err);
 }

@@ -1,6 +1,6 @@
-/* `nnpipe check` of a submission, with the submitter's rights, in a process of its own: the service itself opens
- * nothing that a config names. What comes back is the submitter's word: they may do with their process what they
- * like. */
+/* Runs `nnpipe check` on a submission in a child with the submitter's rights: the service itself
+ * opens no file that a config names. The answer is untrusted, because submitters control their
+ * processes. */
 #ifndef NP_CHECKER_H
 #define NP_CHECKER_H
 
@@ -10,17 +10,18 @@
 struct np_check {
     uid_t uid;
     gid_t gid;
-    const char *config; /* the text */
-    size_t max_bytes;   /* of what it answers */
-    const char *path;   /* absolute: messages name it, and its folder is where the check runs */
-    const char *environment;         /* of the submitter's, "NAME=VALUE\n"..., or NULL */
+    const char *config;      /* the text */
+    size_t max_bytes;        /* of its answer */
+    const char *path;        /* absolute; messages name it, and the check runs in its folder */
+    const char *environment; /* the submitter's, "NAME=VALUE\n"..., or NULL */
     const struct np_node *overrides; /* a list of texts, or NULL */
-    const char *device;              /* "": the config's own */
+    const char *device;              /* "": as the config says */
 };
+/* Starts the child; check is not needed afterwards. Errors as np_child_start(). */
 int np_checker_start(
     const struct np_check *check, int epoll_fd, struct np_child *ret_child, struct np_err *err);
-/* 1: it has ended, and *ret_answer is its JSON, a mapping (np_node_free); 0: not yet; -EBADMSG: it has said nothing
- * that can be read; -ETIMEDOUT: it took longer than a minute. */
+/* Returns 1 when the child has ended: *ret_answer is its JSON mapping (np_node_free); 0: not
+ * yet; -EBADMSG: it gave no readable answer; -ETIMEDOUT: it took longer than a minute. */
 int np_checker_turn(struct np_child *child, struct np_node **ret_answer);
 
 #endif

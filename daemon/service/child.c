@@ -84,7 +84,7 @@ int np_child_pass(int out_fd, char byte, int fd)
     return sendmsg(out_fd, &message, 0) < 0 ? -errno : 0;
 }
 
-int np_child_say(int out_fd, const void *bytes, size_t nr)
+int np_child_write(int out_fd, const void *bytes, size_t nr)
 {
     const char *at = bytes;
 
@@ -170,7 +170,7 @@ int np_child_start(
     const struct np_child_start *start, struct np_child *ret_child, struct np_err *err)
 {
     struct np_child child = {.epoll_fd = start->epoll_fd,
-        .most = start->most,
+        .max_bytes = start->max_bytes,
         .until_ns = np_now_ns() + (uint64_t)(start->max_s * 1e9),
         .uid = start->uid,
         .takes_fd = start->takes_fd,
@@ -199,7 +199,7 @@ static int grow(struct np_child *child)
 {
     if (child->used + 1 < child->room)
         return 0;
-    if (child->used >= child->most)
+    if (child->used >= child->max_bytes)
         return -EFBIG;
     return np_try_grow(&child->text, &child->room, child->used + READ_BYTES, 1, NULL);
 }

@@ -344,7 +344,7 @@ static int open_http(struct daemon *d, struct np_err *err)
         .user_of = np_routes_user_of,
         .max_connections = MAX_CONNECTIONS,
         .handler = np_routes_handle,
-        .hears = np_routes_hear,
+        .allows = np_routes_allow,
         .context = d->routes};
     int fds[NP_HTTP_FDS], code = open_sockets(d, &options, err);
 

@@ -17,7 +17,7 @@ int np_commit(struct np_service *service, struct np_service_run *run, const stru
     struct np_entry written = *to;
 
     if (is_over != was_over) /* where nobody is to be told, everybody has been */
-        written.told = is_over && !np_commit_notifies(&service->options, to);
+        written.notified = is_over && !np_commit_notifies(&service->options, to);
     const int code = np_queue_update(service->queue, &written, err);
     if (code < 0)
         return code;

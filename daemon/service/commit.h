@@ -1,19 +1,20 @@
-/* Every change of a run: in the queue's file first, then in memory. The service's thread. */
+/* Changes a run: first in the queue's file, then in memory. Called by the service's thread. */
 #ifndef NP_COMMIT_H
 #define NP_COMMIT_H
 
 #include "daemon/service/book.h"
 
-/* run's entry becomes *to (its texts are the entry's own). On failure it stays as it was. */
+/* Replaces run's entry by *to, which shares its texts. On failure the entry is unchanged; errors
+ * as np_queue_update(). */
 int np_commit(struct np_service *service, struct np_service_run *run, const struct np_entry *to,
     struct np_err *err);
-/* The run's reason becomes this text; where the file cannot be written, it stays. */
+/* Sets the run's reason; if the file cannot be written, the reason is unchanged. */
 void np_commit_reason(struct np_service *service, struct np_service_run *run, const char *format,
     ...) __attribute__((format(printf, 3, 4)));
-/* A queued run is not started before so many seconds from now, and its reason says why. */
+/* Delays the start of a queued run by so many seconds; why becomes its reason. */
 int np_commit_delay(struct np_service *service, struct np_service_run *run, double seconds,
     const char *why, struct np_err *err);
-/* Is anything to be done when this run is over (notify.h)? */
+/* Must anybody be notified when this run is over (notify.h)? */
 bool np_commit_notifies(const struct np_service_options *options, const struct np_entry *entry);
 
 #endif

@@ -126,7 +126,7 @@ void np_decide(const struct np_end *end, struct np_entry *to, int *waits)
         obey(end, to, NP_ENTRY_STOPPED);
     } else if (to->state == NP_ENTRY_PAUSING) {
         obey(end, to, NP_ENTRY_PAUSED);
-    } else if (to->state == NP_ENTRY_YIELDING || code == NP_EXIT_STOPPED || end->told ||
+    } else if (to->state == NP_ENTRY_YIELDING || code == NP_EXIT_STOPPED || end->stop_asked ||
                end->never_began) {
         obey(end, to, NP_ENTRY_QUEUED);
     } else if (left->disk_full || left->status == NP_WORKER_FULL) {

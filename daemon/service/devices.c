@@ -270,7 +270,7 @@ static void ask(struct np_service *service)
         .work = be_finder,
         .epoll_fd = service->epoll_fd,
         .max_s = MAX_S,
-        .most = MAX_BYTES};
+        .max_bytes = MAX_BYTES};
     struct np_err err = {0};
 
     service->find_at = np_service_ticks() + AGAIN_S;

@@ -287,7 +287,7 @@ static bool order_for(const struct np_dispatch *d, const struct turn *turn, stru
 
 /* Its number of orders: of runs that will never start. *ret_turns: those that may start now. */
 static int sort_out(const struct np_dispatch *d, struct turn *turns, int *ret_nr_turns,
-    struct np_order *ret_orders, int most)
+    struct np_order *ret_orders, int max_orders)
 {
     int nr = 0;
 
@@ -299,7 +299,7 @@ static int sort_out(const struct np_dispatch *d, struct turn *turns, int *ret_nr
         if (entry->state != NP_ENTRY_QUEUED && entry->state != NP_ENTRY_PAUSED)
             continue;
         const int waits = look_before(d, entry, &other);
-        if (waits < 0 && nr < most)
+        if (waits < 0 && nr < max_orders)
             ret_orders[nr++] = (struct np_order){.kind = NP_ORDER_FAIL, .entry = e, .other = other};
         else if (waits == 0 && entry->state == NP_ENTRY_QUEUED && !entry->unready &&
                  (wait_s <= 0 || wait_s > d->longest_s))
@@ -308,7 +308,7 @@ static int sort_out(const struct np_dispatch *d, struct turn *turns, int *ret_nr
     return nr;
 }
 
-int np_dispatch(const struct np_dispatch *d, struct np_order *ret_orders, int most)
+int np_dispatch(const struct np_dispatch *d, struct np_order *ret_orders, int max_orders)
 {
     const size_t nr_entries = (size_t)d->nr_entries + 1;
     struct turn *turns = np_try_array(nr_entries, sizeof(*turns), NULL);
@@ -322,9 +322,9 @@ int np_dispatch(const struct np_dispatch *d, struct np_order *ret_orders, int mo
         for (int e = 0; e < d->nr_entries; e++)
             if (np_entry_has_worker(d->entries[e]))
                 ++*np_owners_count(&running, d->entries[e]->uid);
-        nr = sort_out(d, turns, &nr_turns, ret_orders, most);
+        nr = sort_out(d, turns, &nr_turns, ret_orders, max_orders);
         share_out(turns, nr_turns, &running);
-        for (int i = 0; i < nr_turns && nr < most; i++) {
+        for (int i = 0; i < nr_turns && nr < max_orders; i++) {
             int64_t *runs = np_owners_count(&running, turns[i].entry->uid);
 
             if (d->running_per_user > 0 && *runs >= d->running_per_user)

@@ -145,22 +145,23 @@ static void take_process(int code, struct np_worker *worker, struct saying *say)
         say->code = -ECHILD;
 }
 
-static void ask_systemd(const struct np_errand_wish *wish, struct saying *say)
+static void ask_systemd(const struct np_errand_request *request, struct saying *say)
 {
     struct np_worker worker = NP_NO_WORKER;
     struct np_err err = {0};
 
-    if (wish->kind == NP_ERRAND_UNIT_END) {
-        struct np_worker_exit left = *wish->exit;
+    if (request->kind == NP_ERRAND_UNIT_END) {
+        struct np_worker_exit left = *request->exit;
 
-        wish->units->end(wish->units, wish->id, &left);
+        request->units->end(request->units, request->id, &left);
         say->number = left.signal;
         snprintf(say->text, sizeof(say->text), "%s", left.reason);
         return;
     }
-    take_process(wish->kind == NP_ERRAND_UNIT_START
-                     ? wish->units->start(wish->units, wish->id, wish->start, &worker, &err)
-                     : wish->units->find(wish->units, wish->id, &worker, &err),
+    take_process(
+        request->kind == NP_ERRAND_UNIT_START
+            ? request->units->start(request->units, request->id, request->start, &worker, &err)
+            : request->units->find(request->units, request->id, &worker, &err),
         &worker, say);
     if (err.code)
         snprintf(say->text, sizeof(say->text), "%s", err.text);
@@ -168,41 +169,41 @@ static void ask_systemd(const struct np_errand_wish *wish, struct saying *say)
 
 static int go(const void *context, int out_fd)
 {
-    const struct np_errand_wish *wish = context;
+    const struct np_errand_request *request = context;
     struct saying say = {.fd = -1};
     char head[64], all[MAX_BYTES];
 
-    switch (wish->kind) {
-    case NP_ERRAND_ROOM: find_room(wish->dir, &say); break;
-    case NP_ERRAND_PIPE: open_pipe(wish->dir, &say); break;
-    case NP_ERRAND_EXIT: read_exit(wish->dir, &say); break;
-    case NP_ERRAND_HOLDER: find_holder(wish->dir, &say); break;
-    case NP_ERRAND_PROCESS: name_process(wish->pid, &say); break;
-    default: ask_systemd(wish, &say);
+    switch (request->kind) {
+    case NP_ERRAND_ROOM: find_room(request->dir, &say); break;
+    case NP_ERRAND_PIPE: open_pipe(request->dir, &say); break;
+    case NP_ERRAND_EXIT: read_exit(request->dir, &say); break;
+    case NP_ERRAND_HOLDER: find_holder(request->dir, &say); break;
+    case NP_ERRAND_PROCESS: name_process(request->pid, &say); break;
+    default: ask_systemd(request, &say);
     }
     if (say.fd >= 0 && np_child_pass(out_fd, ' ', say.fd) < 0)
         return 1;
     snprintf(head, sizeof(head), "%d %.0f", say.code, say.number);
     snprintf(all, sizeof(all), "%s\n%s", head, say.text);
-    return np_child_say(out_fd, all, strlen(all)) < 0;
+    return np_child_write(out_fd, all, strlen(all)) < 0;
 }
 
 /* --- in the service --------------------------------------------------------------------------- */
 
-int np_errand_begin(struct np_errand *errand, const struct np_errand_wish *wish, int epoll_fd,
+int np_errand_begin(struct np_errand *errand, const struct np_errand_request *request, int epoll_fd,
     double now, struct np_err *err)
 {
-    const bool of_unit = wish->kind >= NP_ERRAND_UNIT_START;
-    const struct np_child_start start = {.uid = of_unit ? geteuid() : wish->uid,
-        .gid = of_unit ? getegid() : wish->gid,
+    const bool of_unit = request->kind >= NP_ERRAND_UNIT_START;
+    const struct np_child_start start = {.uid = of_unit ? geteuid() : request->uid,
+        .gid = of_unit ? getegid() : request->gid,
         .work = go,
-        .context = wish,
+        .context = request,
         .epoll_fd = epoll_fd,
         .max_s = of_unit ? NP_ERRAND_UNIT_S : NP_ERRAND_S,
-        .most = MAX_BYTES,
-        .takes_fd = wish->kind == NP_ERRAND_PIPE};
+        .max_bytes = MAX_BYTES,
+        .takes_fd = request->kind == NP_ERRAND_PIPE};
 
-    errand->kind = wish->kind;
+    errand->kind = request->kind;
     errand->began = now;
     return np_child_start(&start, &errand->child, err);
 }

@@ -1,9 +1,9 @@
-/* A run as it is handed to its process: one JSON object on standard input, whether that is a child of the daemon
- * or a unit of systemd's.
+/* A job: the JSON object that a worker reads from its standard input, as a child of the daemon or
+ * as a systemd unit.
  *
- *   {"dir": "/home/ann/runs/cnn-7", "device": "cuda:0", "attempt": 2, "parent": 812, "umask": 18,
- *    "environment": "DATA=/data\n", "overrides": "train.steps=9\nseed=2",
- *    "config": "name: cnn\n..."} */
+ * {"dir": "/home/ann/runs/cnn-7", "device": "cuda:0", "attempt": 2, "parent": 812, "umask": 18,
+ * "environment": "DATA=/data\n", "overrides": "train.steps=9\nseed=2", "config": "name:
+ * cnn\n..."} */
 #ifndef NP_JOB_H
 #define NP_JOB_H
 
@@ -13,28 +13,29 @@
 #include "loader/base/err.h"
 #include "loader/base/node.h"
 
-/* Exit statuses of a worker that has not taken its run's folder, and so leaves no record there. */
+/* Exit statuses of a worker that could not take its run's folder, and so left no record there. */
 enum {
-    NP_WORKER_TAKEN = 81, /* the folder was there before the run's first try */
-    NP_WORKER_FULL = 83,  /* no room, or no quota, for its folder, the record or the lock */
-    NP_WORKER_UNSAFE = 82 /* it, or something in it, is not the submitter's */
+    NP_WORKER_TAKEN = 81, /* the folder existed before the run's first attempt */
+    NP_WORKER_FULL = 83,  /* no space or quota for its folder, the record or the lock */
+    NP_WORKER_UNSAFE = 82 /* it, or a file in it, belongs to another user */
 };
 
 struct np_job {
     const char *dir;         /* the run's folder, absolute */
     const char *device;      /* "cuda:1" */
-    const char *config;      /* its text, in normal form */
-    const char *environment; /* "NAME=VALUE\n"... of the submitter's; NULL: none */
-    const char *overrides;   /* -o of its submission, a line each; NULL: none */
-    int umask;               /* for what it writes; -1: as it is */
-    int64_t attempt;         /* comes back in exit.json */
-    pid_t parent; /* the daemon that it is a child of: without it it does not begin; 0: a unit */
-    struct np_node *node; /* owns the texts of one that was read */
+    const char *config;      /* its text, resolved */
+    const char *environment; /* the submitter's, "NAME=VALUE\n"...; NULL: none */
+    const char *overrides;   /* -o of its submission, one a line; NULL: none */
+    int umask;               /* for the files it writes; -1: unchanged */
+    int64_t attempt;         /* copied to exit.json */
+    pid_t parent; /* the daemon; if it has died, the worker does not start; 0: it is a unit */
+    struct np_node *node; /* owns the texts of a job that was read */
 };
 
-/* The object, with a newline; np_free. NULL: -ENOMEM. */
+/* The JSON object with a newline (np_free), or NULL: -ENOMEM. */
 char *np_job_text(const struct np_job *job, struct np_err *err);
-/* Reads fd to its end; it may block. -EBADMSG: that is no job. np_job_fini in any case. */
+/* Reads a job from fd up to its end; may block. -EBADMSG: it is not a job; -ENOMEM. Always call
+ * np_job_fini(). */
 int np_job_read(int fd, struct np_job *ret_job, struct np_err *err);
 void np_job_fini(struct np_job *job);
 

@@ -121,23 +121,23 @@ static void go_to_lines(struct log *log, int first, int last, int64_t lines)
             return;
 }
 
-/* Where the wish begins: a place that is gone is the oldest that is left. */
-static void go_to(struct log *log, const struct np_log_wish *wish)
+/* Where the request begins: a place that is gone is the oldest that is left. */
+static void go_to(struct log *log, const struct np_log_request *request)
 {
     int64_t bytes = 0;
     int first, last, fd;
 
     find_segments(log->folder, &first, &last);
-    log->segment = wish->segment;
-    log->position = wish->position;
-    if (wish->segment == 0 && wish->lines > 0 && last > 0) {
-        go_to_lines(log, first, last, wish->lines);
-    } else if (wish->segment == 0 && wish->tail >= 0 && last > 0) {
+    log->segment = request->segment;
+    log->position = request->position;
+    if (request->segment == 0 && request->lines > 0 && last > 0) {
+        go_to_lines(log, first, last, request->lines);
+    } else if (request->segment == 0 && request->tail >= 0 && last > 0) {
         log->segment = last;
         if ((fd = open_segment(log, last, &bytes)) >= 0)
             close(fd);
-        log->position = bytes > wish->tail ? bytes - wish->tail : 0;
-    } else if (wish->segment < first || wish->segment == 0) {
+        log->position = bytes > request->tail ? bytes - request->tail : 0;
+    } else if (request->segment < first || request->segment == 0) {
         log->segment = first > 0 ? first : 1;
         log->position = 0;
     }
@@ -179,17 +179,17 @@ static int open_folder(const char *dir)
     return fd;
 }
 
-/* Up to NP_MAX_LOG bytes into text, now or within the time of the wish. */
-static size_t await(struct log *log, const struct np_log_wish *wish, char *text)
+/* Up to NP_MAX_LOG bytes into text, now or within the time of the request. */
+static size_t await(struct log *log, const struct np_log_request *request, char *text)
 {
-    const uint64_t until_ns = np_now_ns() + (uint64_t)(wish->wait_s * 1e9);
+    const uint64_t until_ns = np_now_ns() + (uint64_t)(request->wait_s * 1e9);
     size_t used;
 
     for (;;) {
         if (log->folder < 0)
-            log->folder = open_folder(wish->dir);
+            log->folder = open_folder(request->dir);
         if (log->segment == 0)
-            go_to(log, wish);
+            go_to(log, request);
         used = take(log, text);
         if (used > 0 || np_now_ns() >= until_ns)
             return used;
@@ -197,16 +197,16 @@ static size_t await(struct log *log, const struct np_log_wish *wish, char *text)
     }
 }
 
-int np_reader_log(const void *log_wish, int out_fd)
+int np_reader_log(const void *context, int out_fd)
 {
-    const struct np_log_wish *wish = log_wish;
+    const struct np_log_request *request = context;
     struct log log = {.folder = -1};
     char *text = np_try_alloc(NP_MAX_LOG, NULL), place[48];
-    const size_t used = text ? await(&log, wish, text) : 0;
+    const size_t used = text ? await(&log, request, text) : 0;
 
     snprintf(place, sizeof(place), "%d:%lld\n", log.segment, (long long)log.position);
-    const bool failed = !text || np_child_say(out_fd, place, strlen(place)) < 0 ||
-                        np_child_say(out_fd, text, used) < 0;
+    const bool failed = !text || np_child_write(out_fd, place, strlen(place)) < 0 ||
+                        np_child_write(out_fd, text, used) < 0;
     if (log.folder >= 0)
         close(log.folder);
     np_free(text);
@@ -225,11 +225,11 @@ static bool is_object(const char *text, size_t bytes)
 }
 
 /* Whole lines, at most so many; how many bytes they are. A line under way is left for the next time. */
-static size_t say_points(FILE *out, const char *text, size_t bytes, int64_t most)
+static size_t say_points(FILE *out, const char *text, size_t bytes, int64_t max)
 {
     size_t at = 0;
 
-    for (int64_t n = 0; n < most;) {
+    for (int64_t n = 0; n < max;) {
         const char *end = at < bytes ? memchr(text + at, '\n', bytes - at) : NULL;
         const size_t nr = end ? (size_t)(end - (text + at)) : 0;
 
@@ -263,22 +263,23 @@ static int64_t line_at(int fd, int64_t from)
 
 /* Where to read: at `from` if a line begins there, else at 0: the file was cut back since (its run went on from a
  * checkpoint), and what was read of it is to be read again. Of a tail, its first whole line. */
-static int64_t place_of_lines(int fd, const struct np_metrics_wish *wish, int64_t size)
+static int64_t place_of_lines(int fd, const struct np_metrics_request *request, int64_t size)
 {
-    const int64_t at = line_at(fd, wish->tail > 0 ? size - wish->tail : wish->from);
+    const int64_t at = line_at(fd, request->tail > 0 ? size - request->tail : request->from);
 
-    if (wish->tail > 0)
+    if (request->tail > 0)
         return at < 0 ? size : at;
-    return at == wish->from ? at : 0;
+    return at == request->from ? at : 0;
 }
 
 /* The place to go on at. */
-static int64_t say_metrics(FILE *out, const struct np_metrics_wish *wish, int fd, int64_t size)
+static int64_t say_metrics(
+    FILE *out, const struct np_metrics_request *request, int fd, int64_t size)
 {
     char *text = np_try_alloc(NP_MAX_METRICS, NULL);
-    const int64_t from = place_of_lines(fd, wish, size);
+    const int64_t from = place_of_lines(fd, request, size);
     const ssize_t nr = text ? pread(fd, text, NP_MAX_METRICS, (off_t)from) : 0;
-    const size_t used = nr > 0 ? say_points(out, text, (size_t)nr, wish->most) : 0;
+    const size_t used = nr > 0 ? say_points(out, text, (size_t)nr, request->max_points) : 0;
     int64_t next = from + (int64_t)used;
 
     if (used == 0 && nr == (ssize_t)NP_MAX_METRICS) { /* a line such as no run writes */
@@ -289,10 +290,10 @@ static int64_t say_metrics(FILE *out, const struct np_metrics_wish *wish, int fd
     return next;
 }
 
-int np_reader_metrics(const void *metrics_wish, int out_fd)
+int np_reader_metrics(const void *context, int out_fd)
 {
-    const struct np_metrics_wish *wish = metrics_wish;
-    char *path = np_format("%s/metrics.jsonl", wish->dir), *answer = NULL;
+    const struct np_metrics_request *request = context;
+    char *path = np_format("%s/metrics.jsonl", request->dir), *answer = NULL;
     int64_t next = 0, size = 0;
     size_t bytes = 0;
     FILE *out = open_memstream(&answer, &bytes);
@@ -302,9 +303,9 @@ int np_reader_metrics(const void *metrics_wish, int out_fd)
     if (out) {
         fputs("{\"points\": [", out);
         if (fd >= 0)
-            next = say_metrics(out, wish, fd, size);
+            next = say_metrics(out, request, fd, size);
         fprintf(out, "], \"next\": %lld}\n", (long long)next);
-        failed = fclose(out) != 0 || np_child_say(out_fd, answer, bytes) < 0;
+        failed = fclose(out) != 0 || np_child_write(out_fd, answer, bytes) < 0;
     }
     if (fd >= 0)
         close(fd);

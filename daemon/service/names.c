@@ -60,7 +60,7 @@ static int be_asker(const void *context, int out_fd)
     if (question->look_up(question->uid, text + 1, TEXT) < 0)
         return 1;
     text[0] = text[1] ? '+' : '-';
-    return np_child_say(out_fd, text, strlen(text)) < 0;
+    return np_child_write(out_fd, text, strlen(text)) < 0;
 }
 
 struct np_names *np_names_new(int epoll_fd, np_name_fn *look_up_)
@@ -114,7 +114,7 @@ static void ask_next(struct np_names *names)
             .context = &question,
             .epoll_fd = names->epoll_fd,
             .max_s = MAX_S,
-            .most = TEXT};
+            .max_bytes = TEXT};
 
         if (!name->wanted)
             continue;

@@ -181,7 +181,7 @@ static int begin_own(struct np_service *service, const struct np_entry *entry,
         .context = own,
         .epoll_fd = service->epoll_fd,
         .max_s = NP_HOOK_S + 5, /* it ends itself, and says so, before */
-        .most = 1};
+        .max_bytes = 1};
     const int code = np_child_start(&start, child, err);
 
     if (code != -EBUSY)
@@ -199,7 +199,7 @@ static void note_told(struct np_service *service, int64_t id, double ended)
     if (!run || !np_entry_is_over(&run->entry) || run->entry.ended != ended)
         return;
     struct np_entry to = run->entry;
-    to.told = true;
+    to.notified = true;
     np_commit(service, run, &to, &unwritten); /* else it is told again */
 }
 
@@ -316,7 +316,7 @@ void np_notify_turn(struct np_service *service)
         const struct np_entry *entry = service->entries[i];
         struct np_err err = {0};
 
-        if (!np_entry_is_over(entry) || entry->told || is_under_way(notifiers, entry->id))
+        if (!np_entry_is_over(entry) || entry->notified || is_under_way(notifiers, entry->id))
             continue;
         if (!np_commit_notifies(&service->options, entry)) { /* any more */
             note_told(service, entry->id, entry->ended);

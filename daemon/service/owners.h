@@ -1,4 +1,4 @@
-/* A number for each owner of runs: how many of theirs run, wait, or are over. One thread. */
+/* One counter for each owner of runs. One thread. */
 #ifndef NP_OWNERS_H
 #define NP_OWNERS_H
 
@@ -11,13 +11,13 @@ struct np_owner {
     int64_t nr;
 };
 struct np_owners {
-    struct np_owner *owners; /* by uid */
+    struct np_owner *owners; /* sorted by uid */
     int nr;
     size_t room;
 }; /* zeroed at first */
 
 void np_owners_fini(struct np_owners *owners);
-/* The owner's number, 0 at first; lent until the next call. */
+/* The owner's counter, 0 at first; borrowed until the next call. */
 int64_t *np_owners_count(struct np_owners *owners, uid_t uid);
 
 #endif

@@ -451,7 +451,7 @@ int np_queue_update(struct np_queue *queue, const struct np_entry *entry, struct
     bind_real(update, &at, entry->lived_s);
     bind_text(update, &at, entry->process);
     bind_text(update, &at, entry->kind);
-    bind_int(update, &at, entry->told);
+    bind_int(update, &at, entry->notified);
     bind_text(update, &at, entry->user);
     bind_int(update, &at, entry->id);
     return step(queue, UPDATE, NULL, "written", err);
@@ -564,7 +564,7 @@ static int read_entry(
     copy(entry->process, sizeof(entry->process), column(row, &at));
     copy(entry->kind, sizeof(entry->kind), column(row, &at));
     entry->umask = sqlite3_column_int64(row, at++);
-    entry->told = sqlite3_column_int(row, at++) != 0;
+    entry->notified = sqlite3_column_int(row, at++) != 0;
     copy(entry->user, sizeof(entry->user), column(row, &at));
     entry->on_end = copy_of(row, &at, &none);
     if (none.code)

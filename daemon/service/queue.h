@@ -1,5 +1,6 @@
-/* The queue: every run that was submitted, in one SQLite file (WAL, synchronous=EXTRA). A call that has
- * returned 0 is on the disk, and a power cut does not take it back. The service's thread alone. */
+/* The queue: all submitted runs, in one SQLite file (WAL, synchronous=EXTRA). A call that has
+ * returned 0 is on the disk and survives a power cut. Called by the service's thread only; calls
+ * block on the disk. Errors, if not named: -EIO, -ENOSPC, -EBADMSG, -ENOMEM. */
 #ifndef NP_QUEUE_H
 #define NP_QUEUE_H
 
@@ -9,15 +10,15 @@
 
 #include "loader/base/err.h"
 
-/* What a run is at. Each is reached from the one before, or from where the arrows say:
+/* States of a run, and what leads from one to the next:
  *
  *   queued -> running -> done | failed
  *             running -> pausing -> paused -> queued   pause, resume
  *             running -> yielding -> queued            a run of higher priority wants the device
- *             running -> stopping -> stopped | timeout   told to; its time limit is over
- *   queued, paused -> stopped                          nothing to wait for
- *   queued, paused -> failed                           what it comes after will never be done
- *   running -> queued                                  its worker died: another try, not before a time
+ *             running -> stopping -> stopped | timeout   stop, or its time limit
+ *   queued, paused -> stopped                          stop
+ *   queued, paused -> failed                           a run that it depends on failed
+ *   running -> queued                                  its worker died: a retry, after a delay
  *   stopped, failed, timeout -> queued                 retry: from its checkpoint
  */
 enum np_entry_state {
@@ -38,85 +39,92 @@ extern const char *const np_entry_states[NP_NR_ENTRY_STATES];
 #define NP_MAX_AFTER 16
 
 struct np_entry {
-    int64_t id; /* from 1 on, never given twice */
-    char key
-        [40]; /* the client's own, or "": who submits twice for want of an answer gets the same run */
+    int64_t id; /* from 1 on, never reused */
+    /* the client's key, or "": a repeated submission with the same key gets the same run */
+    char key[40];
     char name[64]; /* letters, digits, - _ . */
     uid_t uid;     /* the submitter's */
     gid_t gid;
-    char user[40]; /* the submitter's name, once it is known; "": it is not, or they have none */
-    char *path;    /* of the config, as it was named; np_free */
-    char *config;  /* its normal form, which a later edit does not change; np_free. Of what is added
-                        * alone: NULL in what is read, for np_queue_text() reads it when it is needed */
-    char *environment; /* the same: of the submitter's, "NAME=VALUE" a line, or NULL */
-    char *overrides;   /* as they were submitted, a line each, or NULL; np_free */
-    char *on_end;      /* the submitter's command for its end (hook.h), or NULL; np_free */
-    char device[32];   /* wanted: "auto", or one by name */
-    int64_t priority;  /* -100..100, higher first */
+    char user[40]; /* the submitter's name; "": not known yet, or none */
+    char *path;    /* of the config, as submitted; np_free */
+    /* The resolved config and the submitter's environment ("NAME=VALUE" a line, or NULL); np_free.
+     * Only for np_queue_add(): NULL in what is read, np_queue_text() reads them on demand. */
+    char *config;
+    char *environment;
+    char *overrides;  /* as submitted, one a line, or NULL; np_free */
+    char *on_end;     /* the submitter's on_end command (hook.h), or NULL; np_free */
+    char device[32];  /* requested: "auto" or a device's name */
+    int64_t priority; /* -100..100, higher first */
     int64_t max_retries;
-    int64_t after[NP_MAX_AFTER]; /* ids that must be done first */
+    int64_t after[NP_MAX_AFTER]; /* IDs of runs that must be done first */
     int nr_after;
-    int64_t umask; /* the submitter's, for what the run writes; -1: the service's own */
+    int64_t umask; /* the submitter's, for the run's files; -1: the service's own */
 
-    char died_on
-        [32]; /* the device of its last death, for the next start; not in the file; "": none */
+    char
+        died_on[32]; /* device of its last death, for the next start; not in the file; \"\": none */
 
     /* these change */
     enum np_entry_state state;
     char assigned[32]; /* the device it runs on; "": none */
-    char process[96];  /* its worker: "PID START BOOT" (np_process_text); "": none, or not known */
-    char kind[8];      /* of the device it first began on: "gpu", "cpu", "sim"; "": not begun */
+    char process[96];  /* its worker: "PID START BOOT" (np_process_text); "": none, or unknown */
+    char kind[8];      /* kind of its first device: "gpu", "cpu", "sim"; "": not started yet */
     char *dir;         /* its run folder, RUNS/NAME-ID; np_free */
-    char reason[512];  /* why it waits, failed, or was tried again; "" */
-    int64_t attempt;   /* how often it was started */
-    int64_t retries;   /* so far, since it last made progress */
+    char reason[512];  /* why it waits, failed, or is retried; "" */
+    int64_t attempt;   /* number of starts */
+    int64_t retries;   /* in a row without progress */
     int64_t exit_code; /* of its last worker; -1: none has ended */
-    double not_before; /* Unix time; it is not started before */
+    double not_before; /* Unix time; the earliest next start */
     double submitted, started, ended; /* Unix time; 0: not yet */
-    double time_limit_s;              /* that it may run, all attempts together; 0: any */
-    double ran_s;                     /* that its attempts before this one ran */
-    double lived_s;                   /* and this one so far, as far as it was written down */
-    int64_t memory_bytes;             /* that its processes may use; 0: any */
-    double cpus;                      /* CPUs' worth of time that they may use; 0: any */
-    bool
-        unready; /* not in the file: passed over: its disk does not answer, or its folder is being pruned */
-    bool told; /* on_end and webhook have been told that it is over */
+    double time_limit_s;              /* running time of all attempts together; 0: no limit */
+    double ran_s;                     /* running time of its earlier attempts */
+    double lived_s;                   /* and of this attempt, as last recorded */
+    int64_t memory_bytes;             /* for all its processes; 0: no limit */
+    double cpus;                      /* CPU time per second, for all its processes; 0: no limit */
+    /* not in the file: not to be started now: its disk does not answer, or it is being pruned */
+    bool unready;
+    bool notified; /* on_end and webhook have been notified of its end */
 };
 void np_entry_fini(struct np_entry *entry);
-bool np_entry_is_over(const struct np_entry *entry); /* stopped, done, failed, timeout */
+bool np_entry_is_over(
+    const struct np_entry *entry); /* finished: stopped, done, failed or timeout */
+/* running, pausing, yielding or stopping */
 bool np_entry_has_worker(const struct np_entry *entry);
 
 struct np_queue;
-/* Makes the file, 0600, where there is none. A damaged one, or one of a later nnpipe, is left as it is:
- * -EBADMSG. -EAGAIN: another daemon has it. vfs: SQLite's name of one; NULL: its own. */
+/* Opens the file, or creates it with mode 0600. A damaged file, or one of a later nnpipe, is
+ * left unchanged: -EBADMSG. -EAGAIN: another daemon uses it. vfs: name of an SQLite VFS; NULL:
+ * the default. */
 int np_queue_open(
     const char *path, const char *vfs, struct np_queue **ret_queue, struct np_err *err);
 void np_queue_close(struct np_queue *queue);
-/* entry's dir is the folder of runs; the new one's is NAME-ID in it. *ret_id: the new run's; *ret_known: the key was there already, nothing was added, and it is that run's. */
+/* Adds a run; entry's dir is the folder of runs, the run's own becomes NAME-ID in it. *ret_id:
+ * the run's ID. *ret_known: the key was already there; nothing was added, and the ID is that
+ * run's. */
 int np_queue_add(struct np_queue *queue, const struct np_entry *entry, int64_t *ret_id,
     bool *ret_known, struct np_err *err);
-/* What changes of an entry; its config is not written again. */
+/* Writes the fields of an entry that can change. */
 int np_queue_update(struct np_queue *queue, const struct np_entry *entry, struct np_err *err);
 int np_queue_remove(struct np_queue *queue, int64_t id, struct np_err *err);
-/* A device that gets no new runs until this is undone, NP_ALL_DEVICES: none does. */
+/* Records that a device gets no new runs, or that it does again. NP_ALL_DEVICES: all devices. */
 #define NP_ALL_DEVICES "*"
 int np_queue_drain(struct np_queue *queue, const char *device, bool drained, struct np_err *err);
-/* Those; each is lent to `each` for the call. */
+/* Calls each for every drained device; the text is borrowed for the call. */
 int np_queue_drained(struct np_queue *queue, void (*each)(void *context, const char *device),
     void *context, struct np_err *err);
-/* All entries by id, without config and environment; each is lent to `each` for the call. */
+/* Calls each for every entry, by ID, without config and environment; the entry is borrowed for
+ * the call. */
 int np_queue_read(struct np_queue *queue,
     int (*each)(void *context, const struct np_entry *entry, struct np_err *err), void *context,
     struct np_err *err);
-/* A run's config and environment; np_free. -ENOENT: there is no such run. */
+/* Reads a run's config and environment; np_free. -ENOENT: no such run. */
 int np_queue_text(struct np_queue *queue, int64_t id, char **ret_config, char **ret_environment,
     struct np_err *err);
 
-/* A user's token for TCP, as the hex digits of its SHA-256; replaces the one before. */
+/* Stores the hash of a user's token for TCP (np_token_hash), in place of the old one. */
 int np_queue_set_token(
     struct np_queue *queue, uid_t uid, const char *hash, double now, struct np_err *err);
 int np_queue_drop_token(struct np_queue *queue, uid_t uid, struct np_err *err);
-/* Whose token it is; *ret_found: somebody's. */
+/* Finds the user with this token's hash; *ret_found: there is one. */
 int np_queue_find_token(
     struct np_queue *queue, const char *hash, uid_t *ret_uid, bool *ret_found, struct np_err *err);
 

@@ -50,7 +50,7 @@ static void begin(struct np_service *service, const struct np_service_run *run, 
         .context = &order,
         .epoll_fd = service->epoll_fd,
         .max_s = MAX_S,
-        .most = MAX_BYTES};
+        .max_bytes = MAX_BYTES};
     struct np_err later = {0}; /* with the next turn again */
 
     if (np_child_start(&start, &service->retention->child, &later) == 0) {

@@ -1,11 +1,11 @@
-/* A run as JSON: RUN of docs/SERVICE.md. */
+/* Writes a run as JSON: RUN of docs/SERVICE.md. */
 #ifndef NP_RUN_JSON_H
 #define NP_RUN_JSON_H
 
 #include "daemon/service/book.h"
 #include "loader/base/json.h"
 
-/* The fields of RUN, into the object that is open. Not whole: without names of users and files. */
+/* Adds the fields of RUN to the open object. whole false: without names of users and files. */
 void np_service_write_run(const struct np_service *service, struct np_json *json,
     const struct np_service_run *run, bool whole);
 

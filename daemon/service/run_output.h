@@ -1,13 +1,14 @@
-/* What a run of the service prints: output/ in its folder, in numbered segments. Relative to the working directory,
- * which is the run's folder (run_enter.h). */
+/* A run's output: numbered segments in output/ of its folder. Paths are relative to the working
+ * directory, which is the run's folder (run_enter.h). All calls block on the disk. */
 #ifndef NP_RUN_OUTPUT_H
 #define NP_RUN_OUTPUT_H
 
-/* The number of the newest segment; 0: there is none. Blocks on the disk. */
+/* The number of the newest segment; 0: none. */
 int np_output_last(void);
-/* A descriptor that appends to the segment, which is made where it is not there; or -errno. Follows no link. */
+/* Opens a segment for appending, and creates it if missing; follows no link. Returns the
+ * descriptor or -errno. */
 int np_output_open(int segment);
-/* Removes the segment, where it is there. */
+/* Removes the segment, if it exists. */
 void np_output_remove(int segment);
 
 #endif

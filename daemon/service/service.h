@@ -1,45 +1,46 @@
-/* The service: keeps runs, starts them one process each, and answers for them.
+/* The service: keeps runs, starts each as a process, and answers requests about them.
  *
  *   nnpipe submit, ls, ...   the page   Prometheus
- *            |                  |           |        HTTP/1.1 + JSON (docs/SERVICE.md, docs/openapi.json)
+ *            |                  |           |      HTTP/1.1 + JSON (docs/SERVICE.md, openapi.json)
  *            v                  v           v
- *        http/http.c   the socket and, where asked for, loopback TCP: bytes -> requests of callers (libmicrohttpd)
+ *        http/http.c     Unix socket and loopback TCP: bytes -> requests of callers (libmicrohttpd)
  *            v
- *        http/routes.c   request -> may they (access.c)? -> a call of service_queue.c -> JSON (answer.c)
+ *        http/routes.c   request -> allowed (access.c)? -> service_queue.c -> JSON (answer.c)
  *
- *        service.c   the one loop: timers, signals; carries out what dispatch.c orders
+ *        service.c   the one loop: timers, signals; carries out the orders of dispatch.c
  *          |
- *          |- service_life.c, service_errands.c   a worker begun, heard, ended; what is asked about it
- *          |- service_queue.c, service_limits.c, devices.c   what users ask for, and what they may have
- *          |- notify.c, retention.c   what is done with runs that are over
+ *          |- service_life.c, service_errands.c   start, watch and end workers; errands
+ *          |- service_queue.c, service_limits.c, devices.c   requests of users, and their limits
+ *          |- notify.c, retention.c   after a run's end
  *          v
  *        commit.c   a change: in the queue's file (queue.c, SQLite), then in memory (book.c)
  *          v
- *        worker.c   a process a run (systemd/: a unit a run): started, watched over a pipe, told to stop, found again
+ *        worker.c   one process a run (systemd/: one unit a run): starts, watches, stops, finds it
  *          v
  *        run folder: config.yaml, checkpoints, metrics.jsonl, output/, report (the pipe)
  *
- * Beside it short-lived processes with the rights of a run's owner, so that the loop waits for nobody's disk
- * (child.c, as_user.c): a submission's check (checker.c), its log and curves (log_reader.c), old checkpoints
- * (retention.c), and the command that a run's owner wants run when it is over (notify.c).
+ * Short-lived children with the rights of a run's owner do what may block on that user's disk
+ * (child.c, as_user.c): check a submission (checker.c), read its log and metrics (log_reader.c),
+ * prune checkpoints (retention.c), run the owner's on_end command (notify.c).
  *
- * One thread, one epoll: nothing here is locked. The queue's file is the truth of what is to be done, a run's
- * folder of what was done; all else can be lost at any moment. A change is in the file before it is answered
- * or carried out. */
+ * One thread, one epoll: nothing is locked. The queue's file is the truth of what is to be done, a
+ * run's folder of what was done; everything else may be lost at any moment. A change is in the file
+ * before it is answered or carried out. */
 #ifndef NP_SERVICE_H
 #define NP_SERVICE_H
 
 #include "daemon/service/book.h"
 
-/* Runs that have a worker from before are found again. */
+/* Opens the queue and looks for workers of an earlier daemon. Errors: settings, queue, token. */
 int np_service_open(
     const struct np_service_start *start, struct np_service **ret_service, struct np_err *err);
-/* The loop calls turn in each round. */
+/* Sets the function that the loop calls in each turn. */
 void np_service_each_turn(struct np_service *service, void (*turn)(void *context), void *context);
-/* Until SIGTERM or SIGINT: then every run is asked to write its checkpoint, and stays queued. */
+/* Runs the loop until SIGTERM or SIGINT; then waits until every run has written its checkpoint and
+ * ended. The runs stay queued. */
 int np_service_run(struct np_service *service, struct np_err *err);
 void np_service_close(struct np_service *service); /* workers continue */
-/* Reads service.yaml again; one that is wrong changes nothing. */
+/* Reads service.yaml again. -EINVAL: it is wrong; nothing has changed. */
 int np_service_reload(struct np_service *service, struct np_err *err);
 
 #endif

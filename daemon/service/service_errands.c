@@ -342,7 +342,7 @@ static void begin(struct np_service *service, struct np_service_run *run, enum n
     int code = starts ? np_queue_text(service->queue, entry->id, &config, &environment, &err) : 0;
     const struct np_worker_start start = {
         .entry = entry, .config = config, .environment = environment};
-    const struct np_errand_wish wish = {.kind = kind,
+    const struct np_errand_request request = {.kind = kind,
         .uid = entry->uid,
         .gid = entry->gid,
         .dir = entry->dir,
@@ -353,7 +353,7 @@ static void begin(struct np_service *service, struct np_service_run *run, enum n
         .exit = &run->left};
 
     if (code == 0)
-        code = np_errand_begin(&run->errand, &wish, service->epoll_fd, np_service_ticks(), &err);
+        code = np_errand_begin(&run->errand, &request, service->epoll_fd, np_service_ticks(), &err);
     np_free(config);
     np_free(environment);
     if (code < 0) {

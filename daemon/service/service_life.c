@@ -112,7 +112,7 @@ static void take_report(struct np_service *service, struct np_service_run *run, 
     p->said = np_service_now();
     const double at = np_node_number(node, "progress", run->at); /* batches done, of any kind */
     if (at > run->at || strcmp(doing, p->doing) != 0)
-        run->went_on = np_service_ticks();
+        run->progressed = np_service_ticks();
     run->at = at;
     service->version++;
     np_node_free(node);
@@ -154,7 +154,7 @@ static void note_device(struct np_service *service, struct np_service_run *run)
     const bool well = left->code == NP_EXIT_DONE || (left->code == NP_EXIT_STOPPED && left->saved);
     const struct np_device_end end = {.run = run->entry.id,
         .device_failed = left->no_device || left->device_failed,
-        .died = left->code < 0 && left->begun && !run->hung && run->told == 0,
+        .died = left->code < 0 && left->begun && !run->hung && run->stop_asked == 0,
         .well = well,
         .lived_s = run->lived_s,
         .why = *left->reason ? left->reason : "its process was killed, or crashed"};
@@ -193,7 +193,7 @@ static void decide(struct np_service *service, struct np_service_run *run, struc
 {
     np_service_leave_group(service, run);
     const struct np_end end = {.left = &run->left,
-        .told = run->told > 0,
+        .stop_asked = run->stop_asked > 0,
         .hung = run->hung,
         .never_began = run->never_began,
         .unstarted = run->unstarted,
@@ -242,7 +242,7 @@ static void watch_start(struct np_service_run *run, double now)
     if (code < 0) {
         describe_start(run, code);
         run->unstarted = true;
-    } else if (code == 0 && now - run->went_on > START_S && !run->unstarted) {
+    } else if (code == 0 && now - run->progressed > START_S && !run->unstarted) {
         snprintf(run->left.reason, sizeof(run->left.reason),
             "a worker cannot be started: its user was not looked up within %.0f s", START_S);
         run->unstarted = true;
@@ -274,9 +274,9 @@ static void watch_process(struct np_service *service, struct np_service_run *run
         run->ended =
             run->unstarted || left.status == NP_WORKER_TAKEN || left.status == NP_WORKER_UNSAFE;
         run->over = !run->ended;
-    } else if (run->told > 0 ? now - run->told > service->options.stop_s
-                             : now - run->went_on > service->options.hang_s) {
-        run->hung = run->told == 0;
+    } else if (run->stop_asked > 0 ? now - run->stop_asked > service->options.stop_s
+                                   : now - run->progressed > service->options.hang_s) {
+        run->hung = run->stop_asked == 0;
         np_worker_signal(&run->worker, SIGKILL);
         say_unkillable(service, run, now);
     }

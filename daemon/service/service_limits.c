@@ -13,19 +13,19 @@
 
 int np_service_may_queue(const struct np_service *service, uid_t uid, struct np_err *err)
 {
-    const int64_t most = service->options.limits.queued_per_user;
+    const int64_t max = service->options.limits.queued_per_user;
     int64_t nr = 0;
 
     if (!np_access_is_limited(&service->access, uid))
         return 0;
     for (int i = 0; i < service->nr_runs; i++)
         nr += service->entries[i]->uid == uid && !np_entry_is_over(service->entries[i]);
-    if (nr < most)
+    if (nr < max)
         return 0;
     return np_err_set(err, -EDQUOT,
         "you have %lld runs that are not over, and each user may have %lld here "
         "(limits.queued_per_user); stop some, or wait until some are done",
-        (long long)nr, (long long)most);
+        (long long)nr, (long long)max);
 }
 
 /* 0: there is none. */
@@ -36,9 +36,9 @@ static int64_t max_running(const struct np_service *service)
 
 void np_service_mark_full(struct np_service *service)
 {
-    const int64_t most = max_running(service);
+    const int64_t max = max_running(service);
     struct np_owners running = {0};
-    const bool counts = most > 0;
+    const bool counts = max > 0;
 
     for (int i = 0; counts && i < service->nr_runs; i++)
         if (np_entry_has_worker(service->entries[i]))
@@ -46,7 +46,7 @@ void np_service_mark_full(struct np_service *service)
     for (int i = 0; i < service->nr_runs; i++) {
         struct np_service_run *run = service->runs[i];
         const bool full = counts && run->entry.state == NP_ENTRY_QUEUED &&
-                          *np_owners_count(&running, run->entry.uid) >= most;
+                          *np_owners_count(&running, run->entry.uid) >= max;
 
         service->version += full != run->full;
         run->full = full;

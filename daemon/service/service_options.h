@@ -1,4 +1,4 @@
-/* service.yaml: its settings, read from an option table. */
+/* Settings of the service: service.yaml, read by option tables. */
 #ifndef NP_SERVICE_OPTIONS_H
 #define NP_SERVICE_OPTIONS_H
 
@@ -9,43 +9,44 @@
 #include "daemon/service/dispatch.h"
 #include "loader/base/err.h"
 
-/* Of a box's members; config_bytes, checks, memory_per_run and cpus_per_run hold for root and in a user's own service,
- * too. */
+/* Limits for members of a box; config_bytes, checks, memory_per_run and cpus_per_run apply to
+ * root and to a user's own service, too. */
 struct np_limits {
-    int64_t queued_per_user;  /* runs that are not over, of one user */
-    int64_t running_per_user; /* 0: any number */
-    int64_t config_bytes;     /* of a config, as it is sent and in its normal form */
-    int64_t checks;           /* of submissions at a time; of one caller half of them */
-    int64_t priority_max;     /* that a member may give a run; lower ones are free */
-    int64_t memory_per_run;   /* bytes, of one that is submitted without; 0: any */
-    double cpus_per_run;      /* the same; 0: any */
+    int64_t queued_per_user;  /* unfinished runs of one user */
+    int64_t running_per_user; /* running runs of one user; 0: no limit */
+    int64_t config_bytes;     /* of a config, as sent and resolved */
+    int64_t checks;           /* concurrent checks of submissions; one caller gets half */
+    int64_t priority_max;     /* highest priority that a member may give */
+    int64_t memory_per_run;   /* bytes, for a run submitted without --memory; 0: no limit */
+    double cpus_per_run;      /* for a run submitted without --cpus; 0: no limit */
 };
 
 #define NP_MAX_DEVICES 64
 
 struct np_service_options {
-    struct np_slotted *devices; /* `devices: auto` is what `nnpipe devices` says */
+    struct np_slotted *devices; /* with `devices: auto`, the answer of `nnpipe devices` */
     int nr_devices;
-    int auto_slots; /* `devices: auto`: of each that is found; 0: the list is the settings' own */
+    int auto_slots; /* slots of each device with `devices: auto`; 0: a list */
     bool preempt;
-    double retry_first_s, retry_cap_s; /* doubled from one try to the next */
+    double retry_first_s, retry_cap_s; /* doubled with each retry */
     double hang_s;                     /* a worker without progress for so long is killed */
-    double stop_s;                     /* that a worker has to write its checkpoint and end */
+    double stop_s;                     /* time for a worker to write its checkpoint and end */
     struct np_limits limits;
-    int64_t keep_runs; /* of each owner, that are over; older ones are forgotten, folders stay */
+    int64_t keep_runs; /* finished runs of each owner; older ones leave the queue, folders stay */
     double keep_s;
-    uint64_t keep_bytes;  /* of checkpoints of runs that are over (retention.h); 0: any */
-    uint64_t spare_bytes; /* free on the disk of a run's folder, for it to be started */
-    char *on_end;  /* a command, or NULL: run when a run is over; its JSON on standard input */
-    char *webhook; /* an URL, or NULL: the same by POST */
+    uint64_t keep_bytes;  /* of checkpoints of finished runs (retention.h); 0: no limit */
+    uint64_t spare_bytes; /* needed free space on the disk of a run's folder */
+    char *on_end;  /* a command, or NULL: run when a run is over, its JSON on standard input */
+    char *webhook; /* a URL, or NULL: gets the same by POST */
     char *listen;  /* "127.0.0.1:7411", or NULL: no TCP */
 };
 
-/* path: a file that is not there, or NULL, means the defaults. -EINVAL: err names the place; -ENOMEM. */
+/* Reads the settings; a missing file, or NULL, means the defaults. -EINVAL: err names the place;
+ * -ENOMEM. */
 int np_service_options_read(
     const char *path, struct np_service_options *ret_options, struct np_err *err);
 void np_service_options_fini(struct np_service_options *options);
-/* docs/SERVICE_CONFIG.md, from the table that service.yaml is read with. */
+/* Writes docs/SERVICE_CONFIG.md from the option tables. */
 void np_service_reference(FILE *out);
 
 #endif

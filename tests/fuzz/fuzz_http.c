@@ -54,7 +54,7 @@ uint64_t __wrap_np_now_ns(void)
 static int say_check(const void *context, int out_fd)
 {
     (void)context;
-    return np_child_say(out_fd, check, check_bytes) < 0;
+    return np_child_write(out_fd, check, check_bytes) < 0;
 }
 
 int __wrap_np_checker_start(
@@ -67,7 +67,7 @@ int __wrap_np_checker_start(
         .work = say_check,
         .epoll_fd = epoll_fd,
         .max_s = 60,
-        .most = 4u << 20};
+        .max_bytes = 4u << 20};
 
     return np_child_start(&start, ret_child, err);
 }
@@ -162,7 +162,7 @@ static void set_up(void)
     struct np_http_options options = {.group = (gid_t)-1,
         .token = TOKEN,
         .max_connections = 64,
-        .hears = np_routes_hear,
+        .allows = np_routes_allow,
         .handler = np_routes_handle};
 
     snprintf(place.dir, sizeof(place.dir), "%s/nnpipe-fuzz.XXXXXX",

@@ -21,7 +21,7 @@ static int say_much(const void *context, int out_fd)
     for (size_t left = *nr; left > 0;) {
         const size_t n = left < sizeof(text) ? left : sizeof(text);
 
-        if (np_child_say(out_fd, text, n) < 0)
+        if (np_child_write(out_fd, text, n) < 0)
             return 1;
         left -= n;
     }
@@ -31,7 +31,7 @@ static int say_much(const void *context, int out_fd)
 static int hang(const void *context, int out_fd)
 {
     (void)context;
-    np_child_say(out_fd, "x", 1);
+    np_child_write(out_fd, "x", 1);
     while (pause() < 0)
         ;
     return 0;
@@ -46,7 +46,7 @@ static int say_open(const void *context, int out_fd)
     for (int fd = 0; fd < 256; fd++)
         if (fcntl(fd, F_GETFD) >= 0) {
             snprintf(text, sizeof(text), "%d ", fd);
-            np_child_say(out_fd, text, strlen(text));
+            np_child_write(out_fd, text, strlen(text));
         }
     return 0;
 }
@@ -76,7 +76,7 @@ static struct np_child begin(np_child_fn *work, const void *context, double seco
         .context = context,
         .epoll_fd = -1,
         .max_s = seconds,
-        .most = most};
+        .max_bytes = most};
     struct np_child child = {.fd = -1};
 
     if (np_child_start(&start, &child, NULL) < 0) /* its fd is -1 then, and nothing is gathered */
@@ -138,7 +138,7 @@ Test(child, its_end_wakes_the_waiting_caller_and_leaves_nothing_behind, .timeout
         .context = &nr,
         .epoll_fd = epoll_fd,
         .max_s = 10,
-        .most = 100};
+        .max_bytes = 100};
     struct epoll_event event;
     struct np_child child;
 
@@ -156,7 +156,7 @@ static int pass_a_pipe(const void *context, int out_fd)
 
     (void)context;
     return pipe(fds) < 0 || write(fds[1], "hello", 5) != 5 ||
-           np_child_pass(out_fd, '0', fds[0]) < 0 || np_child_say(out_fd, "1", 1) < 0;
+           np_child_pass(out_fd, '0', fds[0]) < 0 || np_child_write(out_fd, "1", 1) < 0;
 }
 
 Test(child, a_passed_descriptor_is_taken_where_one_is_expected, .timeout = 20)
@@ -167,7 +167,7 @@ Test(child, a_passed_descriptor_is_taken_where_one_is_expected, .timeout = 20)
             .work = pass_a_pipe,
             .epoll_fd = -1,
             .max_s = 10,
-            .most = 100,
+            .max_bytes = 100,
             .takes_fd = wanted};
         struct np_child child;
         char text[8] = "";
@@ -206,7 +206,7 @@ Test(child, a_user_whose_processes_cannot_be_killed_gets_no_new_ones, .timeout =
         .context = &nr,
         .epoll_fd = -1,
         .max_s = 10,
-        .most = 100};
+        .max_bytes = 100};
     struct np_child child;
     struct np_err err = {0};
     int fds[2], code = 0, n = 0;

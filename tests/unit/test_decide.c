@@ -102,7 +102,7 @@ Test(decide, a_request_is_carried_out_and_errors_on_the_way_are_kept)
         cr_assert_str_eq(run.reason, "the checkpoint could not be written");
     }
     fresh(NP_ENTRY_RUNNING, NP_EXIT_GAVE_UP, "the checkpoint could not be written");
-    end.told = true; /* the service is going down */
+    end.stop_asked = true; /* the service is going down */
     np_decide(&end, &run, &waits);
     cr_assert_eq(run.state, NP_ENTRY_QUEUED);
     cr_assert_eq(run.not_before, 0);

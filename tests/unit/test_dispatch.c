@@ -367,7 +367,7 @@ Test(access, no_user_has_more_rights_than_the_table_gives)
                            members = {.user = true, .uid = 6}, admins = {.user = true, .uid = 100},
                            myself = {.socket = true, .uid = 1000};
 
-    for (int action = 0; action < NP_NR_DEEDS; action++) {
+    for (int action = 0; action < NP_NR_ACTIONS; action++) {
         const enum np_action d = (enum np_action)action;
 
         cr_assert(np_access_may(&box, &root, d, 5) && np_access_may(&own, &root, d, 5));

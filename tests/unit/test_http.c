@@ -85,7 +85,7 @@ static void start(struct server *server, bool as_tcp, int most, double idle_s)
         .token = "0123456789abcdef",
         .max_connections = most,
         .idle_s = idle_s,
-        .hears = hear,
+        .allows = hear,
         .handler = handle,
         .context = server};
 

@@ -111,7 +111,7 @@ Test(queue, acknowledged_changes_are_there_after_a_restart, .init = set_up, .fin
     entry.retries = 3;
     entry.exit_code = 75;
     entry.not_before = 1e9 + 0.5;
-    entry.told = true;
+    entry.notified = true;
     entry.max_retries = 5;
     entry.ran_s = 12.5;
     entry.lived_s = 0.5;
@@ -130,7 +130,7 @@ Test(queue, acknowledged_changes_are_there_after_a_restart, .init = set_up, .fin
     cr_assert_eq(np_queue_text(queue, id + 1, &config, &environment, &err), -ENOENT);
     np_queue_close(queue);
     cr_assert_eq(seen.nr, 1);
-    cr_assert(seen.last.told && seen.last.umask == 027);
+    cr_assert(seen.last.notified && seen.last.umask == 027);
     cr_assert_str_eq(seen.last.dir, "/runs/cnn-1");
     cr_assert_str_eq(seen.last.overrides, "train.epochs=2\nname=a");
     cr_assert_str_eq(seen.last.on_end, "mail ann");

@@ -46,12 +46,12 @@ static void put(const char *name, const char *text)
 }
 
 /* What it says; free(). */
-static char *hear(int (*reader)(const void *wish, int out_fd), const void *wish)
+static char *hear(int (*reader)(const void *request, int out_fd), const void *request)
 {
     FILE *file = tmpfile();
     char *text = calloc(1, 3u << 20);
 
-    if (reader(wish, fileno(file)) != 0)
+    if (reader(request, fileno(file)) != 0)
         abort();
     rewind(file);
     text[fread(text, 1, (3u << 20) - 1, file)] = '\0';
@@ -59,10 +59,10 @@ static char *hear(int (*reader)(const void *wish, int out_fd), const void *wish)
     return text;
 }
 
-static bool log_is(struct np_log_wish wish, const char *expected)
+static bool log_is(struct np_log_request request, const char *expected)
 {
-    wish.dir = dir;
-    char *text = hear(np_reader_log, &wish);
+    request.dir = dir;
+    char *text = hear(np_reader_log, &request);
     const bool is = strcmp(text, expected) == 0;
 
     if (!is)
@@ -71,11 +71,11 @@ static bool log_is(struct np_log_wish wish, const char *expected)
     return is;
 }
 
-static bool metrics_are(struct np_metrics_wish wish, const char *expected)
+static bool metrics_are(struct np_metrics_request request, const char *expected)
 {
-    wish.dir = dir;
-    wish.most = wish.most ? wish.most : 5000;
-    char *text = hear(np_reader_metrics, &wish);
+    request.dir = dir;
+    request.max_points = request.max_points ? request.max_points : 5000;
+    char *text = hear(np_reader_metrics, &request);
     const bool is = strcmp(text, expected) == 0;
 
     if (!is)
@@ -87,19 +87,19 @@ static bool metrics_are(struct np_metrics_wish wish, const char *expected)
 Test(reader, a_log_continues_over_its_segments)
 {
     make_dir();
-    cr_expect(log_is((struct np_log_wish){.tail = -1}, "1:0\n"));
+    cr_expect(log_is((struct np_log_request){.tail = -1}, "1:0\n"));
     put("output/000003", "three\n");
     put("output/000004", "four\n");
-    cr_expect(log_is((struct np_log_wish){.tail = -1}, "4:5\nthree\nfour\n"));
-    cr_expect(
-        log_is((struct np_log_wish){.segment = 3, .position = 3, .tail = -1}, "4:5\nee\nfour\n"));
-    cr_expect(log_is((struct np_log_wish){.segment = 4, .position = 5, .tail = -1}, "4:5\n"));
+    cr_expect(log_is((struct np_log_request){.tail = -1}, "4:5\nthree\nfour\n"));
     cr_expect(log_is(
-        (struct np_log_wish){.segment = 1, .position = 9, .tail = -1}, "4:5\nthree\nfour\n"));
-    cr_expect(log_is((struct np_log_wish){.tail = 3}, "4:5\nur\n"));
-    cr_expect(log_is((struct np_log_wish){.tail = 0}, "4:5\n"));
+        (struct np_log_request){.segment = 3, .position = 3, .tail = -1}, "4:5\nee\nfour\n"));
+    cr_expect(log_is((struct np_log_request){.segment = 4, .position = 5, .tail = -1}, "4:5\n"));
     cr_expect(log_is(
-        (struct np_log_wish){.segment = 99999999, .position = 1, .tail = -1}, "99999999:1\n"));
+        (struct np_log_request){.segment = 1, .position = 9, .tail = -1}, "4:5\nthree\nfour\n"));
+    cr_expect(log_is((struct np_log_request){.tail = 3}, "4:5\nur\n"));
+    cr_expect(log_is((struct np_log_request){.tail = 0}, "4:5\n"));
+    cr_expect(log_is(
+        (struct np_log_request){.segment = 99999999, .position = 1, .tail = -1}, "99999999:1\n"));
     remove_dir();
 }
 
@@ -117,12 +117,12 @@ Test(reader, a_log_must_be_a_regular_file, .timeout = 20)
     cr_assert_eq(mkdir(path, 0700), 0);
     put("output/1", "x");
     put("output/0000004x", "x");
-    cr_expect(log_is((struct np_log_wish){.tail = -1}, "1:0\n"));
+    cr_expect(log_is((struct np_log_request){.tail = -1}, "1:0\n"));
     put("output/000004", "four\n");
-    cr_expect(log_is((struct np_log_wish){.segment = 3, .tail = -1}, "4:5\nfour\n"));
+    cr_expect(log_is((struct np_log_request){.segment = 3, .tail = -1}, "4:5\nfour\n"));
     snprintf(path, sizeof(path), "%s/metrics.jsonl", dir);
     cr_assert_eq(symlink("secret", path), 0);
-    cr_expect(metrics_are((struct np_metrics_wish){0}, "{\"points\": [], \"next\": 0}\n"));
+    cr_expect(metrics_are((struct np_metrics_request){0}, "{\"points\": [], \"next\": 0}\n"));
     remove_dir();
 }
 
@@ -134,10 +134,10 @@ Test(reader, a_log_is_waited_for, .timeout = 20)
         put("output/000001", "late\n");
         _exit(0);
     }
-    cr_expect(log_is((struct np_log_wish){.tail = -1, .wait_s = 10}, "1:5\nlate\n"));
+    cr_expect(log_is((struct np_log_request){.tail = -1, .wait_s = 10}, "1:5\nlate\n"));
     wait(NULL);
     cr_expect(log_is(
-        (struct np_log_wish){.segment = 1, .position = 5, .tail = -1, .wait_s = 0.3}, "1:5\n"));
+        (struct np_log_request){.segment = 1, .position = 5, .tail = -1, .wait_s = 0.3}, "1:5\n"));
     remove_dir();
 }
 
@@ -145,16 +145,16 @@ Test(reader, metrics_are_whole_lines_of_objects)
 {
     make_dir();
     put("metrics.jsonl", "{\"step\": 1}\n{\"step\": 2}\nno\n[1]\n\"]}\n{\"step\": 3}\n{\"st");
-    cr_expect(metrics_are((struct np_metrics_wish){0},
+    cr_expect(metrics_are((struct np_metrics_request){0},
         "{\"points\": [\n{\"step\": 1},\n{\"step\": 2},\n{\"step\": 3}], \"next\": 47}\n"));
-    cr_expect(metrics_are((struct np_metrics_wish){.from = 12},
+    cr_expect(metrics_are((struct np_metrics_request){.from = 12},
         "{\"points\": [\n{\"step\": 2},\n{\"step\": 3}], \"next\": 47}\n"));
-    cr_expect(metrics_are(
-        (struct np_metrics_wish){.most = 1}, "{\"points\": [\n{\"step\": 1}], \"next\": 12}\n"));
+    cr_expect(metrics_are((struct np_metrics_request){.max_points = 1},
+        "{\"points\": [\n{\"step\": 1}], \"next\": 12}\n"));
     cr_expect(
-        metrics_are((struct np_metrics_wish){.from = 47}, "{\"points\": [], \"next\": 47}\n"));
-    cr_expect(metrics_are(
-        (struct np_metrics_wish){.tail = 20}, "{\"points\": [\n{\"step\": 3}], \"next\": 47}\n"));
+        metrics_are((struct np_metrics_request){.from = 47}, "{\"points\": [], \"next\": 47}\n"));
+    cr_expect(metrics_are((struct np_metrics_request){.tail = 20},
+        "{\"points\": [\n{\"step\": 3}], \"next\": 47}\n"));
     remove_dir();
 }
 
@@ -162,9 +162,9 @@ Test(reader, truncated_metrics_are_read_from_the_beginning)
 {
     make_dir();
     put("metrics.jsonl", "{\"step\": 1}\n{\"step\": 2}\n");
-    cr_expect(metrics_are((struct np_metrics_wish){.from = 13},
+    cr_expect(metrics_are((struct np_metrics_request){.from = 13},
         "{\"points\": [\n{\"step\": 1},\n{\"step\": 2}], \"next\": 24}\n"));
-    cr_expect(metrics_are((struct np_metrics_wish){.from = 1000},
+    cr_expect(metrics_are((struct np_metrics_request){.from = 1000},
         "{\"points\": [\n{\"step\": 1},\n{\"step\": 2}], \"next\": 24}\n"));
     remove_dir();
 }
@@ -178,11 +178,11 @@ Test(reader, a_line_that_never_ends_is_skipped)
     memset(line, 'x', bytes);
     line[bytes] = '\0';
     put("metrics.jsonl", line);
-    cr_expect(metrics_are((struct np_metrics_wish){0}, "{\"points\": [], \"next\": 0}\n"));
+    cr_expect(metrics_are((struct np_metrics_request){0}, "{\"points\": [], \"next\": 0}\n"));
     put("metrics.jsonl", "\n{}\n");
     snprintf(expected, sizeof(expected), "{\"points\": [], \"next\": %zu}\n", bytes + 1);
-    cr_expect(metrics_are((struct np_metrics_wish){0}, expected));
-    cr_expect(metrics_are((struct np_metrics_wish){.from = (int64_t)bytes + 1},
+    cr_expect(metrics_are((struct np_metrics_request){0}, expected));
+    cr_expect(metrics_are((struct np_metrics_request){.from = (int64_t)bytes + 1},
         "{\"points\": [\n{}], \"next\": 1048680}\n"));
     free(line);
     remove_dir();
@@ -191,8 +191,8 @@ Test(reader, a_line_that_never_ends_is_skipped)
 /* The last lines of this log, as `logs -n` asks for them; free(). */
 static char *last_lines(int64_t lines)
 {
-    const struct np_log_wish wish = {.dir = dir, .tail = -1, .lines = lines};
-    char *said = hear(np_reader_log, &wish);
+    const struct np_log_request request = {.dir = dir, .tail = -1, .lines = lines};
+    char *said = hear(np_reader_log, &request);
 
     memmove(said, strchr(said, '\n') + 1, strlen(strchr(said, '\n')));
     return said;

@@ -170,7 +170,7 @@ Test(service_memory, a_drop_in_is_whole_or_not_at_all)
 static int speak(const void *context, int out_fd)
 {
     (void)context;
-    return np_child_say(out_fd, "word", 4) < 0;
+    return np_child_write(out_fd, "word", 4) < 0;
 }
 
 Test(service_memory, output_of_a_child_needs_memory, .timeout = 20)
@@ -180,7 +180,7 @@ Test(service_memory, output_of_a_child_needs_memory, .timeout = 20)
         .work = speak,
         .epoll_fd = -1,
         .max_s = 10,
-        .most = 100};
+        .max_bytes = 100};
     struct np_child child;
 
     cr_assert_eq(np_child_start(&start, &child, NULL), 0);

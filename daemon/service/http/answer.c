@@ -169,7 +169,7 @@ void np_answer_run(struct np_call *call, const struct np_service_run *run, unsig
 
 /* --- later ------------------------------------------------------------------------------------ */
 
-struct np_wait *np_answer_later(struct np_call *call, enum np_wait_for what)
+struct np_wait *np_answer_later(struct np_call *call, enum np_wait_kind kind)
 {
     const struct np_http_request *request = np_http_hold(call->request);
     struct np_routes *routes = call->routes;
@@ -180,7 +180,7 @@ struct np_wait *np_answer_later(struct np_call *call, enum np_wait_for what)
         return NULL;
     }
     struct np_wait *wait = &routes->waits[routes->nr_waits++];
-    *wait = (struct np_wait){.what = what,
+    *wait = (struct np_wait){.kind = kind,
         .request = request,
         .id = call->id,
         .until_ns = np_now_ns(),
@@ -200,15 +200,15 @@ struct np_call np_call_of(struct np_routes *routes, const struct np_wait *wait)
 /* --- the query -------------------------------------------------------------------------------- */
 
 bool np_query_whole(
-    struct np_call *call, const char *name, int64_t least, int64_t most, int64_t *ret_value)
+    struct np_call *call, const char *name, int64_t min, int64_t max, int64_t *ret_value)
 {
     const char *text = np_http_query(call->request, name);
 
     if (!text)
         return true;
-    if (!np_text_int(text, least, most, ret_value)) {
+    if (!np_text_int(text, min, max, ret_value)) {
         np_answer_error(call, 400, "invalid", "%s: expected a whole number, %lld to %lld", name,
-            (long long)least, (long long)most);
+            (long long)min, (long long)max);
         return false;
     }
     return true;
@@ -310,24 +310,24 @@ struct np_node *np_body_of(struct np_call *call, const char *const *keys)
 }
 
 const char *np_body_text(
-    const struct np_node *body, const char *key, const char *fallback, size_t most)
+    const struct np_node *body, const char *key, const char *fallback, size_t max_bytes)
 {
     const struct np_node *node = np_node_get(body, key);
 
     if (!node)
         return fallback;
-    if (node->kind != NP_NODE_SCALAR || !node->quoted || strlen(node->text) > most)
+    if (node->kind != NP_NODE_SCALAR || !node->quoted || strlen(node->text) > max_bytes)
         return NULL;
     return node->text;
 }
 
 bool np_body_whole(
-    const struct np_node *body, const char *key, int64_t least, int64_t most, int64_t *ret_value)
+    const struct np_node *body, const char *key, int64_t min, int64_t max, int64_t *ret_value)
 {
     const struct np_node *node = np_node_get(body, key);
 
     return !node || (node->kind == NP_NODE_SCALAR && !node->quoted &&
-                        np_text_int(node->text, least, most, ret_value));
+                        np_text_int(node->text, min, max, ret_value));
 }
 
 bool np_body_seconds(const struct np_node *body, const char *key, double *ret_seconds)

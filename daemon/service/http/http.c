@@ -29,7 +29,7 @@ struct np_http_held {
     char *method, *path, *body; /* np_free */
     size_t room;
     unsigned refused;              /* a status: what follows of the body is dropped */
-    bool unheard;                  /* its body is dropped, its answer is the handler's */
+    bool disallowed;               /* its body is dropped, its answer is the handler's */
     bool answered;                 /* response may be NULL then: no memory */
     struct MHD_Response *response; /* NULL: not yet */
     unsigned status;
@@ -42,7 +42,7 @@ struct np_http {
     struct MHD_Daemon *daemons[2];  /* Unix, TCP */
     struct np_http_held *held;
     struct np_peers peers;
-    int most;    /* connections */
+    int max;     /* connections */
     int left_fd; /* readable: a turn has left something to do */
 };
 
@@ -151,7 +151,7 @@ static struct np_http_held *new_held(
     held->refused = refusal_of(http, held);
     held->request.caller = peer->caller;
     if (!held->refused)
-        held->unheard = !http->options.hears(http->options.context, &held->request);
+        held->disallowed = !http->options.allows(http->options.context, &held->request);
     np_peer_becomes(peer, NP_PEER_TAKEN, np_now_ns());
     return held;
 }
@@ -191,7 +191,7 @@ static void take_body(struct np_http_held *held, const char *bytes, size_t nr)
 {
     const size_t used = held->request.body_bytes;
 
-    if (held->refused || held->unheard)
+    if (held->refused || held->disallowed)
         return;
     if (nr > NP_HTTP_MAX_BODY - used) {
         held->refused = MHD_HTTP_CONTENT_TOO_LARGE;
@@ -367,12 +367,12 @@ void np_http_reply(struct np_http_held *held, unsigned status, const char *type,
 
 /* --- open and close --------------------------------------------------------------------------- */
 
-static struct MHD_Daemon *start(struct np_http *http, int fd, int most)
+static struct MHD_Daemon *start(struct np_http *http, int fd, int max)
 {
     return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, handle, http,
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, completed, http,
         MHD_OPTION_NOTIFY_CONNECTION, connected, http, MHD_OPTION_UNESCAPE_CALLBACK, unescape, http,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)most, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)max, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
 }
 
@@ -398,9 +398,9 @@ static int max_connections(int wanted)
 /* which: 0: Unix, 1: TCP. fd -1: not at all. */
 static int listen_on(struct np_http *http, int which, int fd, struct np_err *err)
 {
-    const int max_tcp = http->most / 8, most = which ? max_tcp : http->most - max_tcp;
+    const int max_tcp = http->max / 8, max = which ? max_tcp : http->max - max_tcp;
 
-    if (fd < 0 || (http->daemons[which] = start(http, fd, most)))
+    if (fd < 0 || (http->daemons[which] = start(http, fd, max)))
         return 0;
     return np_err_set(
         err, -EIO, "libmicrohttpd cannot listen on the %s socket", which ? "TCP" : "Unix");
@@ -414,9 +414,9 @@ int np_http_add_tcp(struct np_http *http, int fd, struct np_err *err)
 int np_http_open(
     const struct np_http_options *options, struct np_http **ret_http, struct np_err *err)
 {
-    const int most = max_connections(options->max_connections);
+    const int max = max_connections(options->max_connections);
     /* A quarter is for those that are shut: they are there for a moment still. */
-    const size_t shared[] = {[NP_SHARED_CONNECTIONS] = (size_t)most * 3 / 4,
+    const size_t shared[] = {[NP_SHARED_CONNECTIONS] = (size_t)max * 3 / 4,
         [NP_SHARED_WAITS] = NP_HTTP_MAX_WAITS,
         [NP_SHARED_BODIES] = MAX_BODIES};
     const int left_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -424,7 +424,7 @@ int np_http_open(
     if (left_fd < 0)
         return np_err_set(err, -errno, "an eventfd: %s", strerror(errno));
     struct np_http *http = np_alloc(sizeof(*http));
-    *http = (struct np_http){.options = *options, .left_fd = left_fd, .most = most};
+    *http = (struct np_http){.options = *options, .left_fd = left_fd, .max = max};
     np_peers_init(&http->peers, shared, options->idle_s > 0 ? options->idle_s : IDLE_S, geteuid());
     int code = listen_on(http, 0, options->socket_fd, err);
     if (code == 0)

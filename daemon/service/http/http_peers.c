@@ -10,7 +10,7 @@
 #define ANSWER_S 60
 
 void np_peers_init(
-    struct np_peers *peers, const size_t most[NP_NR_SHARED], double idle_s, uid_t own_uid)
+    struct np_peers *peers, const size_t max[NP_NR_SHARED], double idle_s, uid_t own_uid)
 {
     const uint64_t idle_ns = (uint64_t)(idle_s * 1e9), body_ns = BODY_S * 1000000000ull;
 
@@ -18,7 +18,7 @@ void np_peers_init(
         .body_ns = idle_ns < body_ns ? idle_ns : body_ns,
         .answer_ns = ANSWER_S * 1000000000ull,
         .own_uid = own_uid};
-    memcpy(peers->most, most, sizeof(peers->most));
+    memcpy(peers->max, max, sizeof(peers->max));
 }
 
 bool np_peer_is_same(const struct np_caller *a, const struct np_caller *b)
@@ -55,7 +55,7 @@ static size_t amount_of(const struct np_peer *peer, enum np_shared what)
 static size_t share_of(
     const struct np_peers *peers, const struct np_caller *caller, enum np_shared what)
 {
-    const size_t share = peers->most[what] / (is_own(peers, caller) ? 2 : 8);
+    const size_t share = peers->max[what] / (is_own(peers, caller) ? 2 : 8);
 
     return share > 0 ? share : 1;
 }
@@ -87,7 +87,7 @@ bool np_peers_may(
     if (used_by(peers, caller, what) + more > share_of(peers, caller, what))
         return false;
     return is_own(peers, caller) ||
-           used_by_others(peers, what) + more <= peers->most[what] - peers->most[what] / 2;
+           used_by_others(peers, what) + more <= peers->max[what] - peers->max[what] / 2;
 }
 
 /* --- connections ------------------------------------------------------------------------------ */
@@ -155,12 +155,12 @@ void np_peer_becomes(struct np_peer *peer, enum np_peer_state state, uint64_t no
 
 void np_peers_turn(struct np_peers *peers, uint64_t now_ns)
 {
-    const uint64_t most[] = {[NP_PEER_AWAITED] = peers->idle_ns,
+    const uint64_t max[] = {[NP_PEER_AWAITED] = peers->idle_ns,
         [NP_PEER_TAKEN] = peers->body_ns,
         [NP_PEER_SERVED] = UINT64_MAX,
         [NP_PEER_ANSWERED] = peers->answer_ns};
 
     for (struct np_peer *peer = peers->first; peer; peer = peer->next)
-        if (!peer->shut && now_ns - peer->since_ns > most[peer->state])
+        if (!peer->shut && now_ns - peer->since_ns > max[peer->state])
             shut(peer);
 }

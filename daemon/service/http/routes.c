@@ -110,7 +110,7 @@ static void answer(struct np_call *call, const struct route *route)
         np_answer_error(call, 404, "not_found", "there is no run %lld", (long long)call->id);
     else if (!may(call, route->action))
         np_answer_error(call, 403, "forbidden", "you may not %s here: docs/SERVICE.md says who may",
-            np_deed_names[route->action]);
+            np_action_names[route->action]);
     else if (!has_right_type(call->request))
         np_answer_error(call, 415, "invalid", "a request's body is application/json");
     else
@@ -143,7 +143,7 @@ static const struct route *find_route(
     return NULL;
 }
 
-bool np_routes_hear(void *context, const struct np_http_request *request)
+bool np_routes_allow(void *context, const struct np_http_request *request)
 {
     struct np_call call = {.routes = context, .request = request};
     char allowed[64];
@@ -198,7 +198,7 @@ static void forget(struct np_wait *wait)
 
 static bool turn(struct np_routes *routes, struct np_wait *wait)
 {
-    switch (wait->what) {
+    switch (wait->kind) {
     case NP_WAIT_CHECK: return np_turn_check(routes, wait);
     case NP_WAIT_LOG: return np_turn_log(routes, wait);
     case NP_WAIT_METRICS: return np_turn_metrics(routes, wait);

@@ -1,4 +1,4 @@
-/* The routes, for the table in routes.c. Each answers its call, or keeps it for later. */
+/* The routes, for the table in routes.c. Each answers its call, or holds it for later. */
 #ifndef NP_ROUTES_PARTS_H
 #define NP_ROUTES_PARTS_H
 
@@ -27,7 +27,7 @@ void np_route_drop_token(struct np_call *call);
 void np_route_health(struct np_call *call);
 void np_route_prometheus(struct np_call *call);
 void np_route_page(struct np_call *call);
-/* Of a wait: true: it was answered. */
+/* Continues a held request; returns true once it is answered. */
 bool np_turn_check(struct np_routes *routes, struct np_wait *wait);
 bool np_turn_state(struct np_routes *routes, struct np_wait *wait);
 bool np_turn_log(struct np_routes *routes, struct np_wait *wait);

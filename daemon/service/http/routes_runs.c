@@ -247,15 +247,15 @@ static void answer_unread(struct np_call *call, int code)
 }
 
 static bool start_read(struct np_call *call, struct np_wait *wait, np_child_fn *work,
-    const void *wish, double max_s, size_t most)
+    const void *query, double max_s, size_t max_bytes)
 {
     const struct np_child_start start = {.uid = call->run->entry.uid,
         .gid = call->run->entry.gid,
         .work = work,
-        .context = wish,
+        .context = query,
         .epoll_fd = call->routes->epoll_fd,
         .max_s = max_s,
-        .most = most};
+        .max_bytes = max_bytes};
     struct np_err err = {0};
 
     if (np_child_start(&start, &wait->child, &err) == 0)
@@ -282,21 +282,21 @@ static bool take_place(const char *text, int *ret_segment, int64_t *ret_position
 void np_route_log(struct np_call *call)
 {
     const char *from = np_http_query(call->request, "from");
-    struct np_log_wish wish = {.tail = -1};
+    struct np_log_request query = {.tail = -1};
     struct np_wait *wait;
 
-    if (from && !take_place(from, &wish.segment, &wish.position)) {
+    if (from && !take_place(from, &query.segment, &query.position)) {
         np_answer_error(call, 400, "invalid", "from: SEGMENT:POSITION, as X-Next gave it");
         return;
     }
-    if (!np_query_whole(call, "tail", 0, INT64_MAX, &wish.tail) ||
-        !np_query_whole(call, "lines", 1, INT64_MAX, &wish.lines) ||
-        !np_query_seconds(call, "wait", &wish.wait_s))
+    if (!np_query_whole(call, "tail", 0, INT64_MAX, &query.tail) ||
+        !np_query_whole(call, "lines", 1, INT64_MAX, &query.lines) ||
+        !np_query_seconds(call, "wait", &query.wait_s))
         return;
     if (!call->run->entry.dir)
         np_answer_text(call, "text/plain; charset=utf-8", "", 0, "0:0");
     else if ((wait = np_answer_later(call, NP_WAIT_LOG)))
-        wait->log = wish; /* the next turn starts its read */
+        wait->log = query; /* the next turn starts its read */
 }
 
 static void answer_log(struct np_call *call, const struct np_child *child)
@@ -347,17 +347,17 @@ bool np_turn_log(struct np_routes *routes, struct np_wait *wait)
 void np_route_metrics(struct np_call *call)
 {
     static const char none[] = "{\"points\": [], \"next\": 0}\n";
-    struct np_metrics_wish wish = {.dir = call->run->entry.dir, .most = 5000};
+    struct np_metrics_request query = {.dir = call->run->entry.dir, .max_points = 5000};
     struct np_wait *wait;
 
-    if (!np_query_whole(call, "from", 0, INT64_MAX, &wish.from) ||
-        !np_query_whole(call, "tail", 0, INT64_MAX, &wish.tail) ||
-        !np_query_whole(call, "most", 1, 1000000, &wish.most))
+    if (!np_query_whole(call, "from", 0, INT64_MAX, &query.from) ||
+        !np_query_whole(call, "tail", 0, INT64_MAX, &query.tail) ||
+        !np_query_whole(call, "most", 1, 1000000, &query.max_points))
         return;
-    if (!wish.dir)
+    if (!query.dir)
         np_answer_text(call, "application/json", none, strlen(none), NULL);
     else if ((wait = np_answer_later(call, NP_WAIT_METRICS)))
-        wait->metrics = wish;
+        wait->metrics = query;
 }
 
 bool np_turn_metrics(struct np_routes *routes, struct np_wait *wait)

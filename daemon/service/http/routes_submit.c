@@ -294,10 +294,10 @@ void np_route_submit(struct np_call *call)
     const bool for_box = call->routes->service->access.for_box;
     const uid_t uid = for_box ? caller->uid : geteuid();
     const gid_t gid = for_box ? caller->gid : getegid();
-    const int64_t most = call->routes->service->options.limits.config_bytes;
+    const int64_t max = call->routes->service->options.limits.config_bytes;
     struct np_entry entry = {
         .uid = uid, .gid = gid, .umask = -1, .max_retries = 3, .exit_code = -1};
-    struct np_check check = {.uid = uid, .gid = gid, .max_bytes = 4 * (size_t)most + MAX_SAID};
+    struct np_check check = {.uid = uid, .gid = gid, .max_bytes = 4 * (size_t)max + MAX_SAID};
     struct np_wait *wait;
 
     if (!body)
@@ -469,18 +469,18 @@ static void answer_check(
 /* Is there a process for it? So that nobody is kept waiting by another's many submissions, each has half of them. */
 static bool may_check(const struct np_routes *routes, const struct np_wait *asked)
 {
-    const int64_t most = routes->service->options.limits.checks;
+    const int64_t max = routes->service->options.limits.checks;
     int64_t all = 0, same = 0;
 
     for (int i = 0; i < routes->nr_waits; i++) {
         const struct np_wait *wait = &routes->waits[i];
 
-        if (wait->what != NP_WAIT_CHECK || wait->child.pid == 0)
+        if (wait->kind != NP_WAIT_CHECK || wait->child.pid == 0)
             continue;
         all++;
         same += np_peer_is_same(&wait->request->caller, &asked->request->caller);
     }
-    return all < most && same < most / 2;
+    return all < max && same < max / 2;
 }
 
 bool np_turn_check(struct np_routes *routes, struct np_wait *wait)
