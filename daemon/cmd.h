@@ -1,7 +1,5 @@
-/* The commands of the program. main.c has the table; each command is one file, cmd_NAME.c.
- * A command returns its exit code: 0 done, 1 failed, 2 the command line or the config is
- * wrong, 3 a comparison found a regression, 74 gave up by itself with a checkpoint, 75 told to stop, with a
- * checkpoint. */
+/* The commands of the program: main.c has their table, each command is one file, cmd_NAME.c. What they share: exit
+ * codes, flags, messages. Main thread. */
 #ifndef NP_CMD_H
 #define NP_CMD_H
 
@@ -10,80 +8,63 @@
 
 #include "loader/base/err.h"
 
+/* Exit codes; NP_EXIT_REGRESSED (3) is in daemon/profile/compare.h. */
 enum {
     NP_EXIT_DONE = 0,
     NP_EXIT_FAILED = 1,
-    NP_EXIT_USAGE = 2,
+    NP_EXIT_USAGE = 2,    /* the command line, the config or its data are wrong */
     NP_EXIT_GAVE_UP = 74, /* storage or device failed; --resume continues from the checkpoint */
-    NP_EXIT_STOPPED = 75  /* a signal asked for it; --resume continues from the checkpoint */
+    NP_EXIT_STOPPED = 75  /* stopped by a signal; --resume continues from the checkpoint */
 };
 
-/* argv[0] is the command's name. Main thread. */
-int np_cmd_train(int argc, char **argv);
-int np_cmd_eval(int argc, char **argv);
-int np_cmd_predict(int argc, char **argv);
-int np_cmd_check(int argc, char **argv);
-int np_cmd_show(int argc, char **argv);
-int np_cmd_devices(int argc, char **argv);
-int np_cmd_doctor(int argc, char **argv);
-int np_cmd_selftest(int argc, char **argv);
-int np_cmd_profile(int argc, char **argv);
-int np_cmd_top(int argc, char **argv);
-int np_cmd_runs(int argc, char **argv);
-int np_cmd_prune(int argc, char **argv);
-int np_cmd_worker(int argc, char **argv);
-int np_cmd_ended(int argc, char **argv);
-int np_cmd_daemon(int argc, char **argv);
-int np_cmd_submit(int argc, char **argv);
-int np_cmd_ls(int argc, char **argv);
-int np_cmd_status(int argc, char **argv);
-int np_cmd_logs(int argc, char **argv);
-int np_cmd_change(int argc, char **argv); /* stop, pause, resume, retry, rm */
-int np_cmd_priority(int argc, char **argv);
-int np_cmd_hold(int argc, char **argv);  /* hold, release */
-int np_cmd_drain(int argc, char **argv); /* drain, undrain */
-int np_cmd_wait(int argc, char **argv);
-int np_cmd_token(int argc, char **argv);
+/* A command: argv[0] is its name; returns the exit code. */
+typedef int np_cmd_fn(int argc, char **argv);
+np_cmd_fn np_cmd_train, np_cmd_eval, np_cmd_predict, np_cmd_check, np_cmd_show, np_cmd_devices,
+    np_cmd_doctor, np_cmd_selftest, np_cmd_profile, np_cmd_top, np_cmd_runs, np_cmd_prune,
+    np_cmd_worker, np_cmd_ended, np_cmd_daemon, np_cmd_submit, np_cmd_ls, np_cmd_status,
+    np_cmd_logs, np_cmd_priority, np_cmd_wait, np_cmd_token,
+    np_cmd_change, /* stop, pause, resume, retry, rm */
+    np_cmd_hold,   /* hold, release */
+    np_cmd_drain;  /* drain, undrain */
 
-/* Pages of `nnpipe help`, from the option tables: docs/CONFIG.md; every key that -o takes, one per
- * line ("loader.cache auto|none|..."); docs/SERVICE_CONFIG.md. */
+/* Pages of `nnpipe help`, printed from the option tables: docs/CONFIG.md; all keys for -o, one per line
+ * ("loader.cache auto|none|..."); docs/SERVICE_CONFIG.md. */
 void np_config_reference(FILE *out);
 void np_config_keys(FILE *out);
 void np_service_reference(FILE *out);
 
-/* One flag of a command. */
+/* A flag of a command. */
 struct np_flag {
     const char *name;  /* "--json" */
-    const char **text; /* takes a value: where it goes; given twice, the last one counts */
-    bool *set;         /* takes none: true when given. With text too: the value may be absent,
-                          and counts as given when it does not start with '-' and
-                          `maybe` says so */
-    bool (*maybe)(const char *word); /* NULL: a flag's value is always there */
+    const char **text; /* for a flag with a value: gets it; the last one counts */
+    bool *set;         /* for a flag without a value: becomes true. With text too the value is
+                          optional: the next word is one if it has no '-' in front and maybe()
+                          accepts it */
+    bool (*maybe)(const char *word); /* NULL unless the value is optional */
 };
 
-/* -o key=value of a command line, in order. */
+/* -o KEY=VALUE of a command line, in order. */
 #define NP_MAX_OVERRIDES 64
 struct np_overrides {
     const char *texts[NP_MAX_OVERRIDES];
     int nr_texts;
 };
 
-/* Takes flags out of argv[1..]; what is left are the operands, moved to argv[1..], their number in
- * *ret_nr. Flags may stand anywhere; `--` ends them; `--flag=value` works. `overrides` NULL: the
- * command has no -o. The table ends with a NULL name. Returns 0, or NP_EXIT_USAGE with the mistake
- * (nearest flag suggested) printed to stderr. */
+/* Parses the flags in argv[1..] and moves the operands to argv[1..], their number to *ret_nr. Flags may
+ * stand anywhere; `--` ends them; `--flag=value` works. flags ends with a NULL name; overrides NULL: the
+ * command has no -o. 0, or NP_EXIT_USAGE after a message. */
 int np_flags_parse(int argc, char **argv, const struct np_flag *flags,
     struct np_overrides *overrides, int *ret_nr);
 
 struct np_config;
-/* The config of a command line, checked: every mistake printed, the model's too as far as it can be
- * told without data. device NULL: the config's own. Returns 0 or NP_EXIT_USAGE. */
+/* Loads and checks a config; device NULL: the config's own. The caller frees *ret_config with
+ * np_config_free(). 0, or NP_EXIT_USAGE after printing every mistake. */
 int np_cmd_config(const char *path, const struct np_overrides *overrides, const char *device,
     struct np_config **ret_config);
 
-/* "nnpipe: text" to stderr, with file, line and column where the error has them. */
+/* Prints "nnpipe: FILE:LINE:COLUMN: TEXT" to stderr, or "nnpipe: TEXT". */
 void np_complain(const struct np_err *err);
-/* All mistakes of a report, sorted, one a line, and how many more there were. */
+/* Sorts a report and prints its mistakes to stderr, one per line, and how many were dropped. */
 void np_complain_report(struct np_report *report, const struct np_overrides *overrides);
 
 #endif

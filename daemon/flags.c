@@ -1,4 +1,4 @@
-/* Command lines: flags out of argv, and mistakes said on stderr. Main thread. */
+/* Parses the flags of a command line. See cmd.h. */
 #include "daemon/cmd.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #define MAX_FLAGS 64
 
-/* The key of the config that other trainers have a flag for: "--batch-size", "--lr=0.1". NULL: none. */
+/* The config key for a flag of other trainers, "--batch-size" or "--lr=0.1"; NULL: none. */
 static const char *key_of_flag(const char *word)
 {
     char name[64];
@@ -19,8 +19,8 @@ static const char *key_of_flag(const char *word)
     return np_alias_key(name);
 }
 
-/* The flag of names that was meant: what other trainers call it, or the nearest one. NULL: none. */
-static const char *meant(const char *word, const char *const *names)
+/* The most similar flag, by its name in other trainers or by spelling; NULL: none. */
+static const char *similar_flag(const char *word, const char *const *names)
 {
     const char *alias;
 
@@ -31,8 +31,8 @@ static const char *meant(const char *word, const char *const *names)
     return np_nearest(word, names);
 }
 
-/* next: the word behind it, or NULL. */
-static void unknown_flag(const char *command, const char *word, const char *next,
+/* next: the word after it, or NULL. */
+static void print_unknown(const char *command, const char *word, const char *next,
     const struct np_flag *flags, bool overrides)
 {
     const char *names[MAX_FLAGS] = {0}, *equals = strchr(word, '=');
@@ -41,7 +41,7 @@ static void unknown_flag(const char *command, const char *word, const char *next
 
     for (const struct np_flag *flag = flags; flag->name && n + 1 < MAX_FLAGS; flag++)
         names[n++] = flag->name;
-    const char *nearest = meant(word, names), *key = key_of_flag(word);
+    const char *nearest = similar_flag(word, names), *key = key_of_flag(word);
     fprintf(stderr, "nnpipe %s: there is no flag %.*s", command, (int)strcspn(word, "="), word);
     if (key && overrides && !nearest) {
         fprintf(stderr, "; it is a key of the config: -o %s=%s\n", key, value);
@@ -57,7 +57,6 @@ static void unknown_flag(const char *command, const char *word, const char *next
     fprintf(stderr, "%s: `nnpipe help %s`\n", overrides ? ", -o KEY=VALUE" : "", command);
 }
 
-/* The flag that word (up to an '=') names, or NULL. */
 static const struct np_flag *find_flag(
     const struct np_flag *flags, const char *word, size_t name_bytes)
 {
@@ -67,7 +66,7 @@ static const struct np_flag *find_flag(
     return NULL;
 }
 
-/* Takes argv[i], a flag; returns how many further words it took, or -1 after a message. */
+/* Parses the flag argv[i]. Returns how many more words it used, or -1 after a message. */
 static int take_flag(int argc, char **argv, int i, const struct np_flag *flags, bool overrides)
 {
     const char *word = argv[i], *equals = strchr(word, '=');
@@ -76,7 +75,7 @@ static int take_flag(int argc, char **argv, int i, const struct np_flag *flags, 
     const char *next = i + 1 < argc ? argv[i + 1] : NULL;
 
     if (!flag) {
-        unknown_flag(argv[0], word, next, flags, overrides);
+        print_unknown(argv[0], word, next, flags, overrides);
         return -1;
     }
     if (flag->set)
@@ -109,14 +108,14 @@ static int take_override(int argc, char **argv, int i, struct np_overrides *over
         return -1;
     }
     if (overrides->nr_texts == NP_MAX_OVERRIDES) {
-        fprintf(stderr, "nnpipe %s: more than %d times -o\n", argv[0], NP_MAX_OVERRIDES);
+        fprintf(stderr, "nnpipe %s: at most %d -o are possible\n", argv[0], NP_MAX_OVERRIDES);
         return -1;
     }
     overrides->texts[overrides->nr_texts++] = text;
     return argv[i][2] ? 0 : 1;
 }
 
-/* KEY=VALUE, and no file of that name. */
+/* Is it KEY=VALUE, and not the name of a file? */
 static bool is_override(const char *word)
 {
     const size_t key_bytes = strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789_.");

@@ -8,7 +8,7 @@
 
 #define MAX_COMMANDS 64
 
-/* What other programs call it. */
+/* Commands of other programs. */
 static const struct hint {
     const char *word, *answer;
 } hints[] = {
@@ -22,22 +22,22 @@ static const struct hint {
     {"infer", "`nnpipe predict` labels images"},
     {"inference", "`nnpipe predict` labels images"},
     {"test", "`nnpipe eval` measures a network on the test set"},
-    {"evaluate", "`nnpipe eval` does it"},
+    {"evaluate", "`nnpipe eval` measures a network on the test set"},
     {"validate", "`nnpipe eval` measures a network, `nnpipe check` checks a config"},
-    {"fit", "`nnpipe train` does it"},
+    {"fit", "`nnpipe train` trains a network"},
     {"run", "`nnpipe train` trains here, `nnpipe submit` in the service"},
     {"summary", "`nnpipe show` prints the layers with shapes, parameters and FLOPs"},
-    {"list", "`nnpipe runs` lists runs' folders, `nnpipe ls` the service's runs, `nnpipe data ls` "
+    {"list", "`nnpipe runs` lists run folders, `nnpipe ls` runs of the service, `nnpipe data ls` "
              "samples"},
-    {"cancel", "`nnpipe stop` ends runs of the service, with a checkpoint"},
-    {"kill", "`nnpipe stop` ends runs of the service, with a checkpoint"},
+    {"cancel", "`nnpipe stop` stops runs of the service, with a checkpoint"},
+    {"kill", "`nnpipe stop` stops runs of the service, with a checkpoint"},
     {"delete", "`nnpipe rm` forgets finished runs, `nnpipe prune` removes old checkpoints"},
     {NULL, NULL},
 };
 
 /* --- the table ------------------------------------------------------------------------------- */
 
-/* "pack" of the row "data pack" where group is "data"; NULL: the row is not below the group. */
+/* "pack" for the row "data pack" and the group "data"; NULL: the row is not in the group. */
 static const char *below(const struct np_command *row, const char *group)
 {
     const size_t bytes = strlen(group);
@@ -46,7 +46,7 @@ static const char *below(const struct np_command *row, const char *group)
                                                                             : NULL;
 }
 
-/* Group NULL: commands of one word. */
+/* group NULL: searches commands of one word. */
 static const struct np_command *find(
     const struct np_command *commands, const char *group, const char *word)
 {
@@ -73,8 +73,8 @@ static const char *nearest(const struct np_command *commands, const char *group,
     return np_nearest(word, names);
 }
 
-/* "nnpipe: there is no command 'trian'; did you mean 'train'?" */
-static void complain(const struct np_command *commands, const char *group, const char *word)
+/* Prints "nnpipe: there is no command 'trian'; did you mean 'train'?" */
+static void print_unknown(const struct np_command *commands, const char *group, const char *word)
 {
     const char *near = nearest(commands, group, word), *space = group ? " " : "";
     const struct hint *hint = hints;
@@ -102,7 +102,7 @@ const struct np_command *np_command_find(
     const char *second = nr_words > 1 ? words[1] : "-";
 
     if (!command) {
-        complain(commands, NULL, words[0]);
+        print_unknown(commands, NULL, words[0]);
         return NULL;
     }
     *ret_nr_words = 1;
@@ -111,7 +111,7 @@ const struct np_command *np_command_find(
     *ret_nr_words = 2;
     command = find(commands, command->name, second);
     if (!command)
-        complain(commands, words[0], second);
+        print_unknown(commands, words[0], second);
     return command;
 }
 
@@ -125,7 +125,7 @@ int np_command_missing(const struct np_command *commands, const struct np_comman
             fprintf(stderr, "%s%s", comma, below(c, group->name));
             comma = ", ";
         }
-    fprintf(stderr, "; `nnpipe help %s` says more\n", group->name);
+    fprintf(stderr, "; see `nnpipe help %s`\n", group->name);
     return NP_EXIT_USAGE;
 }
 
@@ -137,8 +137,9 @@ void np_help_commands(FILE *out, const struct np_command *commands)
     for (const struct np_command *c = commands; c->name; c++)
         if (c->summary && !strchr(c->name, ' '))
             fprintf(out, "  %-8s %-32s %s\n", c->name, c->operands, c->summary);
-    fputs("\nnnpipe help COMMAND says more; nnpipe help config-reference is the manual of the "
-          "config,\nnnpipe help service-reference that of the service's settings.\n",
+    fputs("\nnnpipe help COMMAND lists its flags, nnpipe help config-reference the keys of a "
+          "config,\n"
+          "nnpipe help service-reference the settings of the service.\n",
         out);
 }
 

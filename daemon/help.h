@@ -1,4 +1,4 @@
-/* The command table's words: `nnpipe help`, and what is said to a command that does not exist. */
+/* The command table: `nnpipe help`, finding a command, and the messages for an unknown one. Main thread. */
 #ifndef NP_HELP_H
 #define NP_HELP_H
 
@@ -6,25 +6,24 @@
 
 #define NP_VERSION "0.1"
 
-/* One command. A name of two words, "data pack", is a command of the group "data", whose own row has
- * no run(). */
+/* One command. The name "data pack" is a command of the group "data", whose own row has no run(). */
 struct np_command {
     const char *name;
     int (*run)(int argc, char **argv); /* NULL: a group */
     const char *operands;
-    const char *summary; /* NULL: the service's own, in no list */
-    const char *flags;   /* the rest of its help, one flag per line first */
+    const char *summary; /* NULL: internal, in no list */
+    const char *flags;   /* the rest of its help; begins with one flag per line */
 };
 
-/* The table ends with a NULL name. Main thread, all of them. */
+/* Prints the list of commands. Tables end with a NULL name. */
 void np_help_commands(FILE *out, const struct np_command *commands);
-/* `nnpipe help WORDS...`: a command, config-reference, or the list. Returns the exit code. */
+/* `nnpipe help WORDS...`: prints the help of a command, a reference, or the list. The exit code. */
 int np_help(const struct np_command *commands, int nr_words, char **words);
-/* The command that words (at least one) begin with, and how many of them name it. A group alone, or
- * with a flag behind it, is that group. NULL, after a message that suggests the nearest one. */
+/* Finds the command that words (at least one) begin with, and how many of them are its name; a group if no
+ * command of it follows. NULL after a message that suggests the nearest one. */
 const struct np_command *np_command_find(
     const struct np_command *commands, int nr_words, char **words, int *ret_nr_words);
-/* Says which commands the group has. NP_EXIT_USAGE. */
+/* Prints the commands of a group as an error. Returns NP_EXIT_USAGE. */
 int np_command_missing(const struct np_command *commands, const struct np_command *group);
 
 #endif

@@ -1,4 +1,4 @@
-/* argv -> command table. Nobody else calls exit(). */
+/* main(): finds the command in the table and runs it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -12,288 +12,246 @@
 #include "daemon/data/data.h"
 #include "daemon/help.h"
 
-#define JSON     "  --json           one JSON object per line instead of text\n"
-#define OVERRIDE "  -o KEY=VALUE     change a key of the config\n"
-/* Of commands that read sets. */
+#define JSON     "  --json           print one JSON object per line instead of text\n"
+#define OVERRIDE "  -o KEY=VALUE     change a key of the config; may be repeated\n"
+#define DEVICE   "  --device NAME    auto, cpu, gpu, cuda:N or sim\n"
 #define OF_PATHS                                                                                   \
-    "  --source NAME    of a PATH: what it is, as data.train.source; default: by its looks\n"      \
-    "  --match GLOB     of a PATH: only the samples whose names match\n"
+    "  --source NAME    what a PATH is, as data.train.source; default: recognised by its name\n"   \
+    "  --match GLOB     only samples of a PATH whose names match\n"
 #define OF_SETS                                                                                    \
-    "  --split SET      train, test or val of a config; default: all\n" OF_PATHS OVERRIDE JSON
-/* Flags of all commands that ask the service. */
-#define OF_SERVICE                                                                                 \
-    "  --socket PATH    of the service; default: $NNPIPE_SOCKET, the user's, the box's\n"
-#define ASKING JSON OF_SERVICE
+    "  --split SET      only train, test or val of a config; default: all\n" OF_PATHS OVERRIDE JSON
+#define OF_LENGTH                                                                                  \
+    "  --epochs E       how much of the training set to use\n"                                     \
+    "  --steps N        how many batches to use\n" OVERRIDE JSON
+#define SOCKET                                                                                     \
+    "  --socket PATH    the service's socket; default: $NNPIPE_SOCKET, the user's, the box's\n"
+#define OF_SERVICE JSON SOCKET
+#define WEIGHTS                                                                                    \
+    "  --weights FILE   a safetensors file, a checkpoint folder, a run folder (its newest\n"       \
+    "                   checkpoint), RUN:best, RUN:last or RUN:step-N. The weights of a run\n"     \
+    "                   need no CONFIG: it is the run's own\n"
 
 static const struct np_command commands[] = {
     {"train", np_cmd_train, "CONFIG", "train a network",
-        "  --resume [RUN]   continue the run in folder RUN (CONFIG may be left out), or the "
-        "newest\n"
-        "                   unfinished run of CONFIG; where there is none, say why and end with "
-        "2.\n"
-        "                   -o changes rate, weight decay, schedule and length: see nnpipe(1)\n"
-        "  --reset-schedule with --resume: the schedule begins again at this step, and CONFIG's\n"
-        "                   rate, decay, schedule and length hold from now on\n"
-        "  --weights FILE   begin a new run with the weights of a safetensors file, a checkpoint\n"
-        "                   or a run (RUN:best)\n"
-        "  --device NAME    auto, cpu, gpu, cuda:N or sim\n"
-        "  -o KEY=VALUE     change a key of the config: -o train.epochs=2 (may be repeated)\n"
-        "  --trace FILE     write what each thread and the device did when, for ui.perfetto.dev\n"
-        "  --trace-limit N  the trace ends at N MiB (default: 256)\n"
-        "  --json           one JSON object per line instead of text\n"
-        "\n"
-        "Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and ends with 75; a second "
-        "one\n"
-        "ends the run at once. Before the first step there is nothing to save: the signal ends "
-        "the\n"
-        "run and says so. A closed standard output does not stop a run: its log continues.\n"
-        "A run that cannot read its data or write a checkpoint gives up with 74 where it has a\n"
+        "  --resume [RUN]   continue the run in folder RUN (CONFIG is optional), or the newest\n"
+        "                   unfinished run of CONFIG; if there is none, say why and exit with 2.\n"
+        "                   -o may change rate, weight decay, schedule and length: see nnpipe(1)\n"
+        "  --reset-schedule with --resume: start the schedule again at this step, with the rate,\n"
+        "                   decay, schedule and length of CONFIG\n"
+        "  --weights FILE   start a new run with the weights of a safetensors file, a checkpoint\n"
+        "                   or a run (RUN:best)\n" DEVICE OVERRIDE
+        "  --trace FILE     record what each thread and the device did, for ui.perfetto.dev\n"
+        "  --trace-limit N  end the trace at N MiB; default 256\n" JSON "\n"
+        "Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and exits with 75; a second\n"
+        "one ends the run at once. Before the first step there is nothing to save: the signal\n"
+        "ends the run with a message. A closed standard output does not stop a run.\n"
+        "A run that cannot read its data or write a checkpoint exits with 74 if it has a\n"
         "checkpoint, else with 1.\n"},
-    {"eval", np_cmd_eval, "[CONFIG] --weights FILE",
-        "loss and accuracy on the test set, or another",
-        "  --weights FILE   a safetensors file, a checkpoint's folder, a run's folder (its newest\n"
-        "                   checkpoint), or RUN:best, RUN:last, RUN:step-N; CONFIG may be left "
-        "out\n"
-        "                   where they are a run's: it is the run's own then\n"
+    {"eval", np_cmd_eval, "[CONFIG] --weights FILE", "loss and accuracy on the test or another set",
+        WEIGHTS
         "  --set NAME       test, val (or the part that data.split keeps apart) or train;\n"
-        "                   default: test, or val where there is no test set\n"
-        "  --device NAME    auto, cpu, gpu, cuda:N or sim\n"
-        "  -o KEY=VALUE     change a key of the config\n"
-        "  --json           one JSON object per line instead of text\n"},
-    {"predict", np_cmd_predict, "[CONFIG] --weights FILE IMAGE|FOLDER...", "labels of images",
-        "  --weights FILE   a safetensors file, a checkpoint's folder, a run's folder (its newest\n"
-        "                   checkpoint), or RUN:best, RUN:last, RUN:step-N; CONFIG (*.yaml) may "
-        "be\n"
-        "                   left out where they are a run's: it is the run's own then\n"
-        "  --top N          how many classes to print per image; default 5\n"
-        "  --device NAME    auto, cpu, gpu, cuda:N or sim\n"
-        "  -o KEY=VALUE     change a key of the config\n"
-        "  --json           one JSON object per line instead of text\n"
+        "                   default: test, or val if there is no test set\n" DEVICE OVERRIDE JSON},
+    {"predict", np_cmd_predict, "[CONFIG] --weights FILE IMAGE|FOLDER...", "classify images",
+        WEIGHTS
+        "  --top N          how many classes to print per image; default 5\n" DEVICE OVERRIDE JSON
         "\n"
-        "Of a FOLDER: every image in it and in the folders below it, in byte order of the "
-        "names.\n"},
-    {"check", np_cmd_check, "CONFIG...", "every mistake of configs, and of their data",
-        "  -o KEY=VALUE     change a key of the config\n"
-        "  --no-data        the config alone: its data may lie on another machine\n"
-        "  --seconds S      how long to look at a config's data; default 20\n"
+        "A FOLDER stands for all images in it and below it, in byte order of their names. The\n"
+        "first operand is CONFIG if it ends in .yaml or .yml.\n"},
+    {"check", np_cmd_check, "CONFIG...", "report every mistake in configs and their data",
+        OVERRIDE
+        "  --no-data        check only the config: its data may be on another machine\n"
+        "  --seconds S      how long to look at the data of a config; default 20\n"
         "\n"
-        "The data are listed, as a run would do it: are they there, do their classes and sizes "
-        "fit.\n"
-        "Pictures are not decoded (`nnpipe data verify` does that), archives not unpacked. Exit "
-        "0:\n"
-        "\"ok\"; 2: there are mistakes, each with its place: `nnpipe train` would not start.\n"
-        "Nothing is written but indexes, into the cache folder.\n"},
-    {"show", np_cmd_show, "CONFIG | RUN", "the whole config, and the layers with shapes and FLOPs",
-        "  -o KEY=VALUE     change a key of the config\n"
-        "  --json           one JSON object per line instead of text\n"},
-    {"data", NULL, "COMMAND ...", "make, pack, list, check and look at sets",
+        "Lists the data as a run would: do the files exist, do classes and sizes fit. Does not\n"
+        "decode images (`nnpipe data verify` does) or unpack archives. Prints \"ok\" and exits\n"
+        "with 0, or prints each mistake with its place and exits with 2: `nnpipe train` would\n"
+        "not start. Writes nothing but indexes, into the cache folder.\n"},
+    {"show", np_cmd_show, "CONFIG | RUN", "print all keys, and the layers with shapes and FLOPs",
+        OVERRIDE JSON},
+    {"data", NULL, "COMMAND ...", "create, pack, list, check and inspect sets",
         "A PATH is a folder with one folder of images per class, a .tar, .tar.gz or .tar.zst\n"
-        "(WebDataset too), a glob of such, CIFAR-10's *_batch*.bin or an IDX file of images.\n"},
-    {"data synth", np_data_synth, "--out DIR", "draw a sample set of shapes, in eight classes",
-        "  --out DIR        write the shards there\n"
+        "(also WebDataset), a glob of these, CIFAR-10's *_batch*.bin or an IDX file of images.\n"},
+    {"data synth", np_data_synth, "--out DIR", "draw a sample set of shapes in eight classes",
+        "  --out DIR        write the shards into this folder\n"
         "  --samples N      training images; default 10000\n"
         "  --test N         test images; default 2000\n"
         "  --size PX        width and height; default 32\n"
-        "  --seed S         other images; default 1\n" JSON},
-    {"data pack", np_data_pack, "CONFIG|PATH... --out DIR",
-        "write images into shards, with an index",
-        "  --out DIR        write the shards there: SPLIT-NNNNN.tar\n"
-        "  --split SET      train, test or val of a config; default train. Shards have its name,\n"
-        "                   also those of a PATH\n"
-        "  --resize PX      shorter side at most PX; smaller pictures stay\n"
-        "  --quality Q      as JPEG of quality Q (1 to 100)\n"
-        "  --raw            as PPM and PGM: pixels, no compression\n"
-        "  --shuffle SEED   samples in an order drawn from SEED, for readers that stream shards;\n"
-        "                   default: as they are listed, class by class\n"
-        "  --zstd LEVEL     .tar.zst: frames of 16 KiB with a seek table\n"
-        "  --shard-size N   bytes of a shard; default 256M\n" OF_PATHS OVERRIDE JSON},
+        "  --seed S         draw other images; default 1\n" JSON},
+    {"data pack", np_data_pack, "CONFIG|PATH... --out DIR", "write images into indexed shards",
+        "  --out DIR        write the shards into this folder, as SPLIT-NNNNN.tar\n"
+        "  --split SET      train, test or val of a config, default train; also the name of the\n"
+        "                   shards of a PATH\n"
+        "  --resize PX      reduce larger images to a shorter side of PX\n"
+        "  --quality Q      write JPEGs of quality Q (1 to 100)\n"
+        "  --raw            write PPM and PGM: pixels without compression\n"
+        "  --shuffle SEED   write the samples in a random order drawn from SEED, for readers that\n"
+        "                   stream shards; default: as listed, class by class\n"
+        "  --zstd LEVEL     write .tar.zst, in frames of 16 KiB with a seek table\n"
+        "  --shard-size N   bytes per shard; default 256M\n" OF_PATHS OVERRIDE JSON},
     {"data ls", np_data_ls, "CONFIG|PATH...", "list the samples", OF_SETS},
     {"data verify", np_data_verify, "CONFIG|PATH...",
-        "read, check and decode every sample; CRCs go into the index", OF_SETS},
+        "read, check and decode every sample; add checksums to the index", OF_SETS},
     {"data stats", np_data_stats, "CONFIG|PATH...",
         "sizes, classes, and mean and std for `normalize:`", OF_SETS},
-    {"data index", np_data_index, "CONFIG|PATH...", "list the samples ahead of time",
-        "  --beside         put the index beside the data, as NAME.npidx, for all who read them,\n"
-        "                   not into the cache folder\n" OF_SETS},
+    {"data index", np_data_index, "CONFIG|PATH...", "build the index ahead of time",
+        "  --beside         write the index beside the data, as NAME.npidx, for all users, not\n"
+        "                   into the cache folder\n" OF_SETS},
     {"data view", np_data_view, "CONFIG", "the rows of a training step as the trainer gets them",
         "  --step N         which step; default 0\n"
-        "  --split SET      train, or val or test: its rows in their order, through the test "
-        "chain\n"
-        "  --sheet FILE     write all rows into one PNG file, in the order they are listed in\n"
-        "  --out DIR        write the rows there as PNG files\n" OVERRIDE JSON},
+        "  --split SET      train, or val or test: their rows in order, after test_augment\n"
+        "  --sheet FILE     write all rows into one PNG file, in the order of the list\n"
+        "  --out DIR        write the rows into this folder as PNG files\n" OVERRIDE JSON},
     {"bench", NULL, "WHAT CONFIG", "measure one part alone", ""},
-    {"bench loader", np_bench_loader, "CONFIG", "reading, decoding and augmenting alone",
-        "  --seconds S      how long; default 5, after a warm-up\n"
-        "  --epochs E       how much of the training set, from the first reader's start\n"
-        "  --steps N        how many batches\n" OVERRIDE JSON},
-    {"bench io", np_bench_io, "CONFIG", "reading the files' bytes alone, in random order",
+    {"bench loader", np_bench_loader, "CONFIG", "only reading, decoding and augmenting",
+        "  --seconds S      how long, after a warm-up; default 5\n" OF_LENGTH},
+    {"bench io", np_bench_io, "CONFIG", "only reading the files, in random order",
         "  --seconds S      how long; default 5\n"
         "  --cold           drop the files from the page cache first\n" OVERRIDE JSON},
     {"bench feed", np_bench_feed, "CONFIG", "the loader and the copies to a device",
         "  --seconds S      how long\n"
-        "  --epochs E       how much of the training set\n"
-        "  --steps N        how many batches\n"
-        "  --device NAME    default: the config's if it is sim, else sim\n" OVERRIDE JSON},
-    {"bench step", np_bench_step, "CONFIG", "the training step alone, on random pixels",
+        "  --device NAME    default: the config's if it is sim, else sim\n" OF_LENGTH},
+    {"bench step", np_bench_step, "CONFIG", "only the training step, on random pixels",
         "  --seconds S      how long\n"
         "  --steps N        how many batches\n"
         "  --device NAME    default: the config's\n" OVERRIDE JSON},
-    {"profile", np_cmd_profile, "CONFIG", "which stage limits a run, and which key to change",
-        "  --device NAME    auto, cpu, gpu, cuda:N or sim\n"
-        "  --deep           measure: each stage replaced by replay in turn\n"
-        "  --verify         apply the advice and measure again; where it gains, write a config that\n"
-        "                   builds on this one (base:) with it\n"
-        "  --tune           try readers, depth, prefetch, cache and io in up to 15 trials; write "
-        "the\n"
-        "                   best into a config that builds on this one (base:)\n"
-        "  --max-memory N   with --tune: bytes the loader may take; default: half of what is free\n"
+    {"profile", np_cmd_profile, "CONFIG", "find the stage that limits a run, and the key to change",
+        DEVICE
+        "  --deep           replace each stage by replay in turn, and measure\n"
+        "  --verify         apply the advice and measure again; if it gains, write a config that\n"
+        "                   builds on this one (base:)\n"
+        "  --tune           try readers, depth, prefetch, cache and io in up to 15 trials; write\n"
+        "                   the best into a config that builds on this one (base:)\n"
+        "  --max-memory N   with --tune: bytes for the loader; default: half of the free memory\n"
         "  --max-cores N    with --tune: the largest number of readers\n"
-        "  --compare FILE   an older profile.json of the same config: exit 3 where the run has\n"
-        "                   become slower, and name the stage; CONFIG may be a profile.json, too\n"
-        "  --seconds S      length of a trial; default 2. Short ones are quick and noisier\n"
-        "  --html FILE      the report as one page; default: profile.html in the profile's folder\n"
-        "  --trace FILE     write two more seconds for ui.perfetto.dev\n"
-        "  --trace-limit N  the trace ends at N MiB; default 256\n"
-        "  --out DIR        where the profile goes; default: a new folder below `runs`\n"
-        "  -o KEY=VALUE     change a key of the config\n"
-        "  --json           one JSON object instead of the screen\n"},
-    {"top", np_cmd_top, "[ID | RUN]", "the running runs, and what limits each",
-        "  --once           print once and end; the default where standard output is not a "
-        "terminal\n"
-        "  --json           one JSON object per run, once\n"
-        "  --runs DIR       without a service: the runs whose folders are in DIR; default: "
-        "runs\n" OF_SERVICE "\n"
-        "One line per run, every second: of the service where one answers, else of the folders "
-        "below\n"
-        "`runs`. With ID, or RUN (a folder, or the beginning of its name below `runs`), also the "
-        "stages\n"
-        "of that run.\n"
-        "Keys: j and k or the arrows choose a run, Enter shows its stages, Escape all runs; p\n"
-        "pauses, r resumes, s stops it, and each asks first; q ends.\n"},
-    {"runs", np_cmd_runs, "[DIR...]", "the runs below folders, with their results",
+        "  --compare FILE   compare with an older profile.json: exit 3 if the run has become\n"
+        "                   slower, and name the stage; CONFIG may be a profile.json, too\n"
+        "  --seconds S      length of a trial; default 2. Shorter trials are less exact\n"
+        "  --html FILE      the report as a web page; default: profile.html beside profile.json\n"
+        "  --trace FILE     record two more seconds for ui.perfetto.dev\n"
+        "  --trace-limit N  end the trace at N MiB; default 256\n"
+        "  --out DIR        folder of the profile; default: a new folder below `runs`\n" OVERRIDE
+        "  --json           print one JSON object instead of the screen\n"},
+    {"top", np_cmd_top, "[ID | RUN]", "watch the running runs, and what limits each",
+        "  --once           print once and exit; the default if the output is no terminal\n"
+        "  --runs DIR       show the runs in this folder (default: runs), not the "
+        "service's\n" OF_SERVICE "\n"
+        "Updates one line per run every second: the service's runs if a service answers, else\n"
+        "those below `runs`. ID, or RUN (a folder, or the beginning of its name below `runs`)\n"
+        "adds the stages of that run. --json prints once.\n"
+        "Keys: j, k and the arrows choose a run, Enter shows its stages, Escape all runs; p\n"
+        "pauses, r resumes and s stops it, after a question; q quits.\n"},
+    {"runs", np_cmd_runs, "[DIR...]", "list the runs in folders, with their results",
         "  --sort KEY       when (default, newest first), accuracy, loss, size or name\n"
-        "  -n N             the first N only\n"
-        "  --json           one JSON object per run instead of a table\n"
-        "\n"
+        "  -n N             list only the first N\n" JSON "\n"
         "DIR is a folder of runs (default: runs), or one run. `best` is the best evaluation while\n"
-        "training, `last` and `loss` are the last one, of the test set where it was made.\n"
-        "`changed` are the keys in which runs of one network differ, by their last word; for a "
-        "run\n"
-        "without another of its network, what -o gave.\n"},
-    {"daemon", np_cmd_daemon, "", "the service: keeps a queue of runs and starts them",
-        "  --config FILE    its settings; default: ~/.config/nnpipe/service.yaml\n"
-        "  --state DIR      the queue and the token; default: ~/.local/state/nnpipe\n"
-        "  --socket PATH    where it answers; default: $NNPIPE_SOCKET, "
-        "$XDG_RUNTIME_DIR/nnpipe/socket\n"
-        "  --units          each run is a unit of the user's systemd, as nnpipe.service has it\n"
-        "  --listen ADDRESS loopback TCP for the page and Prometheus: 127.0.0.1:7411\n"
-        "  --box            for all users of this machine: /etc, /var/lib and /run/nnpipe; as "
-        "root\n"
+        "training; `last` and `loss` are the last evaluation, on the test set if there was one.\n"
+        "`changed` lists the keys, by their last word, in which runs of one network differ; for\n"
+        "the only run of a network, those that -o changed.\n"},
+    {"daemon", np_cmd_daemon, "", "the service: queues runs and starts them",
+        "  --config FILE    settings; default: ~/.config/nnpipe/service.yaml\n"
+        "  --state DIR      folder of queue and token; default: ~/.local/state/nnpipe\n"
+        "  --socket PATH    default: $NNPIPE_SOCKET, $XDG_RUNTIME_DIR/nnpipe/socket\n"
+        "  --units          start each run as a unit of the user's systemd, as nnpipe.service "
+        "does\n"
+        "  --listen ADDRESS serve the page and Prometheus on loopback TCP: 127.0.0.1:7411\n"
+        "  --box            serve all users of this machine, from /etc, /var/lib and /run/nnpipe;\n"
+        "                   as root\n"
         "\n"
-        "Runs in the foreground. SIGTERM: every run writes its checkpoint, and continues when the\n"
-        "service is started again.\n"
-        "SIGHUP: the service reads its settings again; `nnpipe help service-reference` lists "
-        "them,\n"
-        "docs/SERVICE.md has the rest.\n"},
-    {"submit", np_cmd_submit, "CONFIG [-o KEY=VALUE]...", "put a run into the queue of the service",
+        "Runs in the foreground. On SIGTERM every run writes its checkpoint; the runs continue\n"
+        "when the service starts again. On SIGHUP the service reads its settings again. `nnpipe\n"
+        "help service-reference` lists them; see docs/SERVICE.md.\n"},
+    {"submit", np_cmd_submit, "CONFIG [-o KEY=VALUE]...", "queue a run in the service",
         OVERRIDE
         "  --name NAME      default: the config's\n"
         "  --priority N     -100 to 100, higher first; default 0\n"
         "  --after ID,...   start when these runs are done\n"
         "  --device NAME    default: the config's\n"
-        "  --max-retries N  tries after its process has died; default 3\n"
-        "  --time-limit T   stop after this running time (90s, 30m, 8h, 2d), with a checkpoint;\n"
-        "                   the state is timeout then\n"
-        "  --memory BYTES   at most so much, as 16G; it is ended where it needs more\n"
-        "  --cpus N         at most so many CPUs, as 4 or 0.5\n"
-        "  --on-end COMMAND  sh runs it when the run is over, in the run's folder, with the run "
-        "as\n"
-        "                   JSON on standard input; its output goes to the run's log\n"
-        "  --wait           wait until the run has ended; exit with its code, as `nnpipe "
-        "wait`\n" ASKING},
-    {"ls", np_cmd_ls, "", "the runs of the service",
-        "  --all            the finished ones, too\n"
-        "  --state S,...    only those in these states: queued, running, pausing, yielding,\n"
+        "  --max-retries N  how often to restart a run whose process died; default 3\n"
+        "  --time-limit T   stop after this running time (90s, 30m, 8h, 2d), with a checkpoint "
+        "and\n"
+        "                   the state timeout\n"
+        "  --memory BYTES   memory limit, as 16G; a run that exceeds it is killed\n"
+        "  --cpus N         CPU limit, as 4 or 0.5\n"
+        "  --on-end COMMAND  run this with sh in the run's folder when the run has finished, with\n"
+        "                   the run as JSON on standard input; its output goes to the run's log\n"
+        "  --wait           wait for the run to finish; exit with its code, as `nnpipe "
+        "wait`\n" OF_SERVICE},
+    {"ls", np_cmd_ls, "", "list the runs of the service",
+        "  --all            also finished runs\n"
+        "  --state S,...    only runs in these states: queued, running, pausing, yielding,\n"
         "                   stopping, paused, done, failed, stopped, timeout\n"
-        "  --mine           only those of this user\n"
-        "  --owner USER     only those of USER, a name or a number\n"
-        "  --name PATTERN   only those with such a name: 'cnn-*'\n"
-        "  -n N             only the newest N\n" ASKING},
-    {"status", np_cmd_status, "[ID]", "the service, or one of its runs", ASKING},
-    {"logs", np_cmd_logs, "ID [-f]", "the log of a run of the service",
-        "  -f, --follow     print what follows, until the run has ended\n"
-        "  -n N             only the last N lines\n"
-        "  --tail N         only the last N bytes\n" OF_SERVICE},
-    {"stop", np_cmd_change, "ID...", "end runs of the service, with a checkpoint", ASKING},
-    {"pause", np_cmd_change, "ID...", "write a checkpoint and free the device", ASKING},
-    {"resume", np_cmd_change, "ID...", "queue paused runs again", ASKING},
+        "  --mine           only your runs\n"
+        "  --owner USER     only runs of USER, a name or a number\n"
+        "  --name PATTERN   only runs with such a name: 'cnn-*'\n"
+        "  -n N             only the newest N\n" OF_SERVICE},
+    {"status", np_cmd_status, "[ID]", "show the service or one of its runs", OF_SERVICE},
+    {"logs", np_cmd_logs, "ID [-f]", "print the log of a run",
+        "  -f, --follow     continue to print until the run has finished\n"
+        "  -n N             print only the last N lines\n"
+        "  --tail N         print only the last N bytes\n" SOCKET},
+    {"stop", np_cmd_change, "ID...", "stop runs, with a checkpoint", OF_SERVICE},
+    {"pause", np_cmd_change, "ID...", "write a checkpoint and free the device", OF_SERVICE},
+    {"resume", np_cmd_change, "ID...", "queue paused runs again", OF_SERVICE},
     {"retry", np_cmd_change, "ID...", "queue stopped or failed runs again",
-        "  --time-limit T   a new time limit; default: the old one\n" ASKING "\n"
-        "For a run that is stopped, failed or timeout. It continues from its checkpoint, in its\n"
-        "folder; retries and running time are counted from zero. A run that is done cannot be\n"
+        "  --time-limit T   a new time limit; default: the old one\n" OF_SERVICE "\n"
+        "A run that is stopped, failed or timeout continues from its checkpoint, in its folder;\n"
+        "its retries and running time are counted from zero. A run that is done cannot be\n"
         "retried: submit it with more epochs.\n"},
-    {"priority", np_cmd_priority, "ID... N", "set the priority of runs, -100 to 100", ASKING},
-    {"hold", np_cmd_hold, "ID... | --all", "do not start queued runs for now",
-        "  --all            the whole queue: no run is started; running ones continue\n" ASKING},
+    {"priority", np_cmd_priority, "ID... N", "set the priority of runs, -100 to 100", OF_SERVICE},
+    {"hold", np_cmd_hold, "ID... | --all", "keep queued runs from starting",
+        "  --all            hold the whole queue; running runs continue\n" OF_SERVICE},
     {"release", np_cmd_hold, "ID... | --all", "let held runs start",
-        "  --all            the whole queue\n" ASKING},
-    {"wait", np_cmd_wait, "ID...", "wait until runs have ended",
-        "  --timeout T      at most this time (90s, 30m, 8h), then exit with 124\n" ASKING "\n"
-        "Exits with the code of the run: 0 done, 1 failed, 74 gave up by itself with a "
-        "checkpoint,\n"
-        "75 stopped or timeout; with several runs the worst, in the order 1, 74, 75, 0. Waits\n"
-        "through restarts of the service.\n"},
-    {"drain", np_cmd_drain, "DEVICE...", "start no new runs on devices of the service",
-        ASKING "\nRunning runs continue. It lasts through restarts of the service.\n"},
-    {"undrain", np_cmd_drain, "DEVICE...", "start runs on drained devices again", ASKING},
-    {"token", np_cmd_token, "", "print your token for the page of the service",
-        "  --new            a new one, in place of the old\n"
-        "  --revoke         the old one is no longer valid\n" ASKING "\n"
-        "With it the page shows your runs' curves and logs and lets you stop them; it has no "
-        "other\n"
-        "rights. It is kept in ~/.local/state/nnpipe/page-token; the service keeps only a hash. "
-        "The\n"
-        "administrator, and the user of one's own service, are shown the token of the service.\n"},
-    {"rm", np_cmd_change, "ID...", "forget finished runs; their folders stay", ASKING},
-    {"prune", np_cmd_prune, "RUN...", "remove old checkpoints of finished runs",
-        "  --keep N         the newest N stay, and the best one; default 1\n"
-        "  --dry-run        only say what would go\n"
-        "  --json           one JSON object per line instead of text\n"
+        "  --all            release the whole queue\n" OF_SERVICE},
+    {"wait", np_cmd_wait, "ID...", "wait for runs to finish",
+        "  --timeout T      wait at most this long (90s, 30m, 8h), then exit with 124\n" OF_SERVICE
         "\n"
-        "RUN is the folder of a run. A running one is left alone.\n"},
+        "Exits with the code of the run: 0 done, 1 failed, 74 gave up with a checkpoint, 75\n"
+        "stopped or timeout; for several runs the worst, in the order 1, 74, 75, 0. Keeps\n"
+        "waiting while the service restarts.\n"},
+    {"drain", np_cmd_drain, "DEVICE...", "start no new runs on devices",
+        OF_SERVICE "\nRunning runs continue. A device stays drained when the service restarts.\n"},
+    {"undrain", np_cmd_drain, "DEVICE...", "start runs on drained devices again", OF_SERVICE},
+    {"token", np_cmd_token, "", "print your token for the page of the service",
+        "  --new            replace the token by a new one\n"
+        "  --revoke         make the token invalid\n" OF_SERVICE "\n"
+        "With the token the page shows your runs' curves and logs and can stop them; it gives no\n"
+        "other rights. It is stored in ~/.local/state/nnpipe/page-token; the service stores only\n"
+        "a hash. The administrator, and the owner of a user's service, get the service's token.\n"},
+    {"rm", np_cmd_change, "ID...", "forget finished runs, but keep their folders", OF_SERVICE},
+    {"prune", np_cmd_prune, "RUN...", "remove old checkpoints of finished runs",
+        "  --keep N         keep the newest N, and the best one; default 1\n"
+        "  --dry-run        only print what would be removed\n" JSON "\n"
+        "RUN is the folder of a run. Running runs are not changed.\n"},
     {"worker", np_cmd_worker, "", NULL,
-        "The service starts this for each of its runs; the job comes by standard input. `nnpipe\n"
-        "train` is the command for a run in the foreground.\n"},
+        "The service starts this process for each run, and sends the job over standard input.\n"
+        "`nnpipe train` trains in the foreground.\n"},
     {"ended", np_cmd_ended, "", NULL,
-        "systemd starts this when a run of the service has ended; the run comes by standard\n"
+        "systemd starts this when a run of the service has ended, with the run on standard\n"
         "input.\n"},
-    {"selftest", np_cmd_selftest, "", "a device's layers against the reference",
+    {"selftest", np_cmd_selftest, "", "compare a device's layers with the reference",
         "  --device NAME      auto, cpu, gpu or cuda:N\n"
         "  --precision P      only f32, bf16 or f16\n"
-        "  --only TEXT        the networks whose name contains TEXT\n"
-        "  --seed N           repeat a test; default: random, in the last line\n"
-        "  --json             one JSON object per line instead of text\n"
+        "  --only TEXT        only networks whose names contain TEXT\n"
+        "  --seed N           repeat a test; default: random, printed in the last line\n"
+        "  --json             print one JSON object per line instead of text\n"
         "\n"
-        "Small networks on random weights and pixels, each layer in odd shapes: logits, loss,\n"
-        "counts, gradients, running statistics, evaluation and both optimizers, against plain C\n"
-        "in f32; then a short training; on a GPU ResNet-50's shapes too. A line shows the\n"
-        "number that comes nearest to its tolerance. Exit 0: all within; 1: not.\n"},
-    {"devices", np_cmd_devices, "", "the devices of this machine, and why one is not usable",
-        "  --json           one JSON object per line instead of text\n"},
-    {"doctor", np_cmd_doctor, "[PATH]", "is this machine set up well; what to do where it is not",
-        "  --device NAME    cuda:0: this GPU too; auto: the first, if there is one; cpu: none\n"
-        "  --json           one JSON object per line instead of text\n"
-        "\n"
-        "io_uring, locked memory, the cgroup's CPUs and memory, huge pages, the disk that PATH (a\n"
-        "file to read, or a folder to write 128 MiB into and read back; default: this folder) is\n"
-        "on; with a GPU its bus, memory, clocks, ECC, persistence and NUMA node. Exit 0: nothing "
-        "to\n"
-        "do; 1: something is to be looked at.\n"},
+        "Runs small networks on random weights and pixels, each layer in odd shapes: logits,\n"
+        "loss, counts, gradients, running statistics, evaluation and both optimizers, against\n"
+        "plain C in f32; then a short training; on a GPU also ResNet-50's shapes. Each line shows\n"
+        "the number closest to its tolerance. Exits with 0 if all are within tolerance, else 1.\n"},
+    {"devices", np_cmd_devices, "", "list devices, and why one is not usable", JSON},
+    {"doctor", np_cmd_doctor, "[PATH]", "check this machine's setup, and advise",
+        "  --device NAME    cuda:0: also this GPU; auto: the first GPU if there is one; cpu: "
+        "none\n" JSON "\n"
+        "Checks io_uring, locked memory, the cgroup's CPUs and memory, huge pages, and the disk\n"
+        "of PATH (a file to read, or a folder to write 128 MiB into and read back; default: this\n"
+        "folder); for a GPU its bus, memory, clocks, ECC, persistence and NUMA node. Exits with 0\n"
+        "if all is well, 1 if something needs attention.\n"},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-/* A program that is started with a standard stream closed would give its number to the next file,
- * and then write its text into that one. */
+/* If a standard stream is closed at the start, the next file would get its number, and the program would
+ * print into that file. */
 static void fill_standard_streams(void)
 {
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
@@ -309,7 +267,7 @@ static bool asks_for_help(int argc, char **argv)
     return false;
 }
 
-/* argv: the command's words and what follows them. */
+/* argv: the command's words, then its arguments. */
 static int run_command(int argc, char **argv)
 {
     char name[32];
@@ -328,8 +286,8 @@ static int run_command(int argc, char **argv)
 int main(int argc, char **argv)
 {
     fill_standard_streams();
-    signal(SIGPIPE, SIG_IGN); /* a reader that goes away ends no run */
-    signal(SIGXFSZ, SIG_IGN); /* a file too large is an error like a full disk */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe does not end a run */
+    signal(SIGXFSZ, SIG_IGN); /* a file over the size limit is an error, as a full disk */
     if (argc < 2) {
         np_help_commands(stderr, commands);
         return NP_EXIT_USAGE;
@@ -342,7 +300,7 @@ int main(int argc, char **argv)
         code = np_help(commands, argc - 2, argv + 2);
     else
         code = run_command(argc - 1, argv + 1);
-    /* What could not be written (a full disk) is a failure; a reader that went away is not. */
+    /* Failing to print (a full disk) is an error; a closed pipe is not. */
     if (fflush(stdout) != 0 && errno != EPIPE && code == 0)
         code = NP_EXIT_FAILED;
     return code;

@@ -65,8 +65,7 @@ static void print_json(void *context, const struct np_device_info *info)
         put_libraries(&line, "paths", info, true);
     if (cuda && !*info->gpu)
         np_json_text(&line, "seen", info->seen);
-    const char *text = np_json_end(&line);
-    fputs(text ? text : "", stdout);
+    np_json_print(&line, stdout);
     np_json_fini(&line);
 }
 

@@ -51,8 +51,7 @@ static void found(void *context, const struct np_finding *finding)
     np_json_text(&doctor->line, "verdict", verdicts[finding->verdict]);
     np_json_text(&doctor->line, "text", finding->text);
     np_json_text(&doctor->line, "advice", finding->advice);
-    const char *text = np_json_end(&doctor->line);
-    fputs(text ? text : "", stdout);
+    np_json_print(&doctor->line, stdout);
 }
 
 static void say(struct doctor *doctor, enum np_verdict verdict, const char *what, const char *text,
@@ -290,8 +289,7 @@ static int end(struct doctor *doctor)
         np_json_int(&doctor->line, "ok", counts[NP_FOUND_OK]);
         np_json_int(&doctor->line, "warn", counts[NP_FOUND_WARN]);
         np_json_int(&doctor->line, "not_checked", counts[NP_FOUND_SKIPPED]);
-        const char *text = np_json_end(&doctor->line);
-        fputs(text ? text : "", stdout);
+        np_json_print(&doctor->line, stdout);
     } else {
         printf("%d ok, %d to look at, %d not checked\n", counts[NP_FOUND_OK], counts[NP_FOUND_WARN],
             counts[NP_FOUND_SKIPPED]);

@@ -1,4 +1,4 @@
-/* See client.h. The only user of libcurl besides the webhook. */
+/* See client.h. Uses libcurl. */
 #include "daemon/client/client.h"
 
 #include <curl/curl.h>
@@ -18,11 +18,11 @@
 #include "loader/base/text.h"
 
 #define CONNECT_S 5L
-#define ANSWER_S  90L /* a long poll takes up to 60 */
+#define TIMEOUT_S 90L /* a long poll takes up to 60 */
 #define BUSY      503
 #define NR_TRIES  12
 #define RETRY_NS  500000000
-#define POLL_S    50.0 /* of a long poll */
+#define POLL_S    50.0 /* length of a long poll */
 
 struct np_client {
     CURL *curl;
@@ -30,14 +30,14 @@ struct np_client {
     char *body;
     size_t bytes, room;
     char next[64], tag[96];
-    char unless[128]; /* a field of the next request; "" */
+    char condition[128]; /* a header field of the next request; "" */
     char error[CURL_ERROR_SIZE];
-    struct np_err memory; /* the answer did not fit into it; code 0: it did */
+    struct np_err memory; /* why the body could not be stored; code 0: it was */
 };
 
 static bool is_there(const char *path)
 {
-    return path && access(path, F_OK) == 0;
+    return access(path, F_OK) == 0;
 }
 
 static char *find_socket(const char *path)
@@ -48,13 +48,13 @@ static char *find_socket(const char *path)
     if (named && *named)
         return np_strdup(named);
     own = np_xdg_folder("XDG_RUNTIME_DIR", ".local/state", "nnpipe/socket");
-    if (is_there(own) || !is_there("/run/nnpipe/socket"))
-        return own ? own : np_strdup("/run/nnpipe/socket");
+    if (own && (is_there(own) || !is_there("/run/nnpipe/socket")))
+        return own;
     np_free(own);
     return np_strdup("/run/nnpipe/socket");
 }
 
-static size_t take(char *bytes, size_t size, size_t nr, void *context)
+static size_t append_body(char *bytes, size_t size, size_t nr, void *context)
 {
     struct np_client *client = context;
     const size_t more = size * nr;
@@ -67,8 +67,8 @@ static size_t take(char *bytes, size_t size, size_t nr, void *context)
     return more;
 }
 
-/* The value of the field `name`, where the line has it. */
-static void take_value(const char *line, size_t bytes, const char *name, char *to, size_t room)
+/* Copies the value if the line is the header field `name`. */
+static void copy_value(const char *line, size_t bytes, const char *name, char *to, size_t room)
 {
     const size_t used = strlen(name);
 
@@ -83,12 +83,12 @@ static void take_value(const char *line, size_t bytes, const char *name, char *t
     snprintf(to, room, "%.*s", (int)left, value);
 }
 
-static size_t take_field(char *line, size_t size, size_t nr, void *context)
+static size_t read_header(char *line, size_t size, size_t nr, void *context)
 {
     struct np_client *client = context;
 
-    take_value(line, size * nr, "X-Next:", client->next, sizeof(client->next));
-    take_value(line, size * nr, "ETag:", client->tag, sizeof(client->tag));
+    copy_value(line, size * nr, "X-Next:", client->next, sizeof(client->next));
+    copy_value(line, size * nr, "ETag:", client->tag, sizeof(client->tag));
     return size * nr;
 }
 
@@ -106,11 +106,11 @@ int np_client_open(const char *path, struct np_client **ret_client, struct np_er
     curl_easy_setopt(client->curl, CURLOPT_PROXY, "");
     curl_easy_setopt(client->curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(client->curl, CURLOPT_CONNECTTIMEOUT, CONNECT_S);
-    curl_easy_setopt(client->curl, CURLOPT_TIMEOUT, ANSWER_S);
+    curl_easy_setopt(client->curl, CURLOPT_TIMEOUT, TIMEOUT_S);
     curl_easy_setopt(client->curl, CURLOPT_ERRORBUFFER, client->error);
-    curl_easy_setopt(client->curl, CURLOPT_WRITEFUNCTION, take);
+    curl_easy_setopt(client->curl, CURLOPT_WRITEFUNCTION, append_body);
     curl_easy_setopt(client->curl, CURLOPT_WRITEDATA, client);
-    curl_easy_setopt(client->curl, CURLOPT_HEADERFUNCTION, take_field);
+    curl_easy_setopt(client->curl, CURLOPT_HEADERFUNCTION, read_header);
     curl_easy_setopt(client->curl, CURLOPT_HEADERDATA, client);
     *ret_client = client;
     return 0;
@@ -127,36 +127,37 @@ void np_client_close(struct np_client *client)
     np_free(client);
 }
 
-/* {"error": {"text": ...}} as an error of ours. */
-static int refused(const struct np_answer *answer, struct np_err *err)
+/* Turns a body {"error": {"text": ...}} into err. */
+static int set_refused(const struct np_response *response, struct np_err *err)
 {
     struct np_err unread = {0};
     struct np_node *node = NULL;
     const struct np_node *error, *text = NULL;
 
-    if (np_json_parse(answer->body, answer->bytes, &node, &unread) == 0 &&
+    if (np_json_parse(response->body, response->bytes, &node, &unread) == 0 &&
         (error = np_node_get(node, "error")) && error->kind == NP_NODE_MAP)
         text = np_node_get(error, "text");
     if (text && text->kind == NP_NODE_SCALAR)
         np_err_set(err, -EREMOTEIO, "%s", text->text);
     else
-        np_err_set(err, -EREMOTEIO, "the service answers with status %ld", answer->status);
+        np_err_set(err, -EREMOTEIO, "the service returned HTTP status %ld", response->status);
     np_node_free(node);
     return -EREMOTEIO;
 }
 
-static int no_service(const struct np_client *client, CURLcode code, struct np_err *err)
+static int set_unreachable(const struct np_client *client, CURLcode code, struct np_err *err)
 {
     long error = 0;
 
     curl_easy_getinfo(client->curl, CURLINFO_OS_ERRNO, &error);
     if (code == CURLE_COULDNT_CONNECT && error == EACCES)
         return np_err_set(err, -EACCES,
-            "%s: you may not ask this service: who may is in the group nnpipe", client->path);
+            "%s: permission denied: only members of the group nnpipe may use this service",
+            client->path);
     if (code == CURLE_COULDNT_CONNECT)
         return np_err_set(err, -ECONNREFUSED,
-            "%s: no service answers there; start one: `nnpipe daemon`, or `systemctl --user start "
-            "nnpipe`",
+            "%s: no service answers there; start one with `nnpipe daemon` or "
+            "`systemctl --user start nnpipe`",
             client->path);
     if (client->memory.code)
         return np_err_set(err, -ENOMEM, "%s", client->memory.text);
@@ -167,12 +168,12 @@ static int no_service(const struct np_client *client, CURLcode code, struct np_e
 }
 
 static CURLcode send_once(struct np_client *client, const char *method, const char *url,
-    const char *body, struct np_answer *ret_answer)
+    const char *body, struct np_response *ret_response)
 {
     client->bytes = 0;
     client->memory = (struct np_err){0};
     client->next[0] = client->tag[0] = client->error[0] = '\0';
-    take((char *)"", 1, 0, client);
+    append_body((char *)"", 1, 0, client);
     curl_easy_setopt(client->curl, CURLOPT_URL, url);
     curl_easy_setopt(client->curl, CURLOPT_POSTFIELDS, body ? body : "");
     curl_easy_setopt(client->curl, CURLOPT_POST, body ? 1L : 0L);
@@ -181,14 +182,14 @@ static CURLcode send_once(struct np_client *client, const char *method, const ch
     curl_easy_setopt(client->curl, CURLOPT_CUSTOMREQUEST, method);
     const CURLcode code = client->body ? curl_easy_perform(client->curl) : CURLE_OUT_OF_MEMORY;
 
-    *ret_answer = (struct np_answer){.body = client->body, .bytes = client->bytes};
-    curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &ret_answer->status);
-    snprintf(ret_answer->next, sizeof(ret_answer->next), "%s", client->next);
-    snprintf(ret_answer->tag, sizeof(ret_answer->tag), "%s", client->tag);
+    *ret_response = (struct np_response){.body = client->body, .bytes = client->bytes};
+    curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &ret_response->status);
+    snprintf(ret_response->next, sizeof(ret_response->next), "%s", client->next);
+    snprintf(ret_response->tag, sizeof(ret_response->tag), "%s", client->tag);
     return code;
 }
 
-/* The service has no room now: nothing was done, and it may be asked again. */
+/* Is the service overloaded? It has done nothing, so the request can be repeated. */
 static bool is_busy(const struct np_client *client, CURLcode code, long status)
 {
     long error = 0;
@@ -199,99 +200,99 @@ static bool is_busy(const struct np_client *client, CURLcode code, long status)
     return code == CURLE_OK && status == BUSY && strstr(client->body, "\"busy\"");
 }
 
-void np_client_unless(struct np_client *client, const char *tag)
+void np_client_if_changed(struct np_client *client, const char *tag)
 {
-    client->unless[0] = '\0';
+    client->condition[0] = '\0';
     if (*tag)
-        snprintf(client->unless, sizeof(client->unless), "If-None-Match: %s", tag);
+        snprintf(client->condition, sizeof(client->condition), "If-None-Match: %s", tag);
 }
 
-int np_client_ask(struct np_client *client, const char *method, const char *target,
-    const char *body, struct np_answer *ret_answer, struct np_err *err)
+int np_client_request(struct np_client *client, const char *method, const char *target,
+    const char *body, struct np_response *ret_response, struct np_err *err)
 {
     char *url = np_format("http://localhost%s", target);
     struct curl_slist *fields = curl_slist_append(NULL, "Content-Type: application/json");
     CURLcode code = CURLE_OUT_OF_MEMORY;
 
-    *ret_answer = (struct np_answer){.status = 0};
-    if (fields && *client->unless) /* without memory for it the answer comes whole */
-        curl_slist_append(fields, client->unless);
-    client->unless[0] = '\0';
+    *ret_response = (struct np_response){.status = 0};
+    if (fields && *client->condition) /* if this runs out of memory, the body is sent in full */
+        curl_slist_append(fields, client->condition);
+    client->condition[0] = '\0';
     curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, fields);
     for (int i = 0; fields && i < NR_TRIES; i++) {
         if (i > 0)
             nanosleep(&(struct timespec){.tv_sec = i / 4, .tv_nsec = i % 4 * 250000000L}, NULL);
-        code = send_once(client, method, url, body, ret_answer);
-        if (!is_busy(client, code, ret_answer->status))
+        code = send_once(client, method, url, body, ret_response);
+        if (!is_busy(client, code, ret_response->status))
             break;
     }
     curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, NULL);
     curl_slist_free_all(fields);
     np_free(url);
     if (code != CURLE_OK)
-        return no_service(client, code, err);
-    return ret_answer->status >= 400 ? refused(ret_answer, err) : 0;
+        return set_unreachable(client, code, err);
+    return ret_response->status >= 400 ? set_refused(ret_response, err) : 0;
 }
 
-int np_client_ask_node(struct np_client *client, const char *method, const char *target,
+int np_client_request_node(struct np_client *client, const char *method, const char *target,
     const char *body, struct np_node **ret_node, struct np_err *err)
 {
-    struct np_answer answer;
-    int code = np_client_ask(client, method, target, body, &answer, err);
+    struct np_response response;
+    int code = np_client_request(client, method, target, body, &response, err);
 
-    return code < 0 ? code : np_json_parse(answer.body, answer.bytes, ret_node, err);
+    return code < 0 ? code : np_json_parse(response.body, response.bytes, ret_node, err);
 }
 
 /* A service that is shutting down answers long polls with 503. */
-bool np_client_is_away(int code, const struct np_answer *answer)
+bool np_client_is_away(int code, const struct np_response *response)
 {
-    return code == -ECONNREFUSED || code == -EIO || (code == -EREMOTEIO && answer->status == 503);
+    return code == -ECONNREFUSED || code == -EIO || (code == -EREMOTEIO && response->status == 503);
 }
 
-int np_client_retry_get(
-    struct np_client *client, const char *target, struct np_answer *ret_answer, struct np_err *err)
+int np_client_retry_get(struct np_client *client, const char *target,
+    struct np_response *ret_response, struct np_err *err)
 {
-    for (bool told = false;; told = true) {
+    for (bool waits = false;; waits = true) {
         struct np_err fresh = {0};
-        const int code = np_client_ask(client, "GET", target, NULL, ret_answer, &fresh);
+        const int code = np_client_request(client, "GET", target, NULL, ret_response, &fresh);
 
-        if (!np_client_is_away(code, ret_answer)) {
+        if (!np_client_is_away(code, ret_response)) {
             if (code < 0)
                 *err = fresh;
-            else if (told)
+            else if (waits)
                 fputs("nnpipe: the service is back\n", stderr);
             return code;
         }
-        if (!told)
+        if (!waits)
             fputs("nnpipe: the service does not answer; waiting until it is back\n", stderr);
         nanosleep(&(struct timespec){.tv_nsec = RETRY_NS}, NULL);
     }
 }
 
-int np_client_await_end(struct np_client *client, int64_t id, double until_s,
+int np_client_wait_end(struct np_client *client, int64_t id, double until_s,
     struct np_node **ret_run, struct np_err *err)
 {
     for (;;) {
         const double left_s = until_s - (double)np_now_ns() * 1e-9;
         char target[160];
 
-        snprintf(target, sizeof(target), "/v1/runs/%lld?wait=%.3f&state=" NP_RUN_NOT_OVER,
+        snprintf(target, sizeof(target), "/v1/runs/%lld?wait=%.3f&state=" NP_RUN_UNFINISHED,
             (long long)id, fmin(fmax(left_s, 0), POLL_S));
         struct np_node *run = NULL;
-        struct np_answer answer;
-        int code = np_client_retry_get(client, target, &answer, err);
+        struct np_response response;
+        int code = np_client_retry_get(client, target, &response, err);
 
         if (code == 0)
-            code = np_json_parse(answer.body, answer.bytes, &run, err);
+            code = np_json_parse(response.body, response.bytes, &run, err);
         if (code < 0)
             return code;
-        if (np_run_is_over(run)) {
+        if (np_run_is_finished(run)) {
             *ret_run = run;
             return 0;
         }
         np_node_free(run);
         if (left_s <= 0)
-            return np_err_set(err, -ETIMEDOUT, "run %lld is not over yet", (long long)id);
+            return np_err_set(err, -ETIMEDOUT, "run %lld has not finished yet", (long long)id);
     }
 }
 
@@ -305,11 +306,12 @@ int np_client_end(struct np_client *client, int code, const struct np_err *err)
 
 char *np_client_escape(const char *text)
 {
-    static const char kept[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~";
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~";
     char *escaped = np_alloc(3 * strlen(text) + 1), *at = escaped;
 
     for (; *text; text++)
-        at += strchr(kept, *text) ? sprintf(at, "%c", *text)
-                                  : sprintf(at, "%%%02X", (unsigned char)*text);
+        at += strchr(plain, *text) ? sprintf(at, "%c", *text)
+                                   : sprintf(at, "%%%02X", (unsigned char)*text);
     return escaped;
 }

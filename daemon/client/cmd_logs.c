@@ -1,4 +1,4 @@
-/* `nnpipe logs ID [-f]`: what a run has said, and what it goes on saying. */
+/* `nnpipe logs ID [-f]`: prints a run's log, and with -f follows it. Main thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,33 +7,29 @@
 #include "daemon/client/client.h"
 #include "daemon/client/runs.h"
 #include "daemon/cmd.h"
-#include "loader/base/json.h"
 #include "loader/base/mem.h"
 
 static int is_over(struct np_client *client, int64_t id, bool *ret_over, struct np_err *err)
 {
     struct np_node *run = NULL;
-    struct np_answer answer;
-    char target[64];
-    int code;
+    struct np_err fresh = {0};
+    const int code = np_client_wait_end(client, id, 0, &run, &fresh);
 
-    snprintf(target, sizeof(target), "/v1/runs/%lld", (long long)id);
-    code = np_client_retry_get(client, target, &answer, err);
-    if (code == 0)
-        code = np_json_parse(answer.body, answer.bytes, &run, err);
-    if (code == 0)
-        *ret_over = np_run_is_over(run);
     np_node_free(run);
+    *ret_over = code == 0;
+    if (code == 0 || code == -ETIMEDOUT)
+        return 0;
+    *err = fresh;
     return code;
 }
 
-/* What of a letter has come so far. */
+/* The first bytes of a UTF-8 character that the last part cut off. */
 struct rest {
     char bytes[4];
     size_t nr;
 };
 
-/* A run may print what would move the reader's cursor, or worse: a terminal gets none of that, a file all. */
+/* A log may hold control characters that change a terminal: these are removed there, not for files. */
 static int print_part(struct rest *rest, const char *body, size_t bytes, struct np_err *err)
 {
     const size_t nr = rest->nr + bytes;
@@ -55,31 +51,31 @@ static int print_part(struct rest *rest, const char *body, size_t bytes, struct 
     return 0;
 }
 
-/* Until there is nothing more; with follow, until the run is over and all is printed. X-Next names the
- * next byte whatever was rotated meanwhile, and whichever process of the service is asked. */
+/* Prints to the end of the log; with follow, until the run has finished and all is printed. X-Next names
+ * the next byte, and stays valid when the log is rotated or the service restarted. */
 static int print_log(
     struct np_client *client, int64_t id, const char *begin, bool follow, struct np_err *err)
 {
     char next[64] = "0:0", target[160];
     bool first = true, over = false;
-    struct np_answer answer;
+    struct np_response response;
     struct rest rest = {.nr = 0};
     int code;
 
     for (;;) {
         snprintf(target, sizeof(target), "/v1/runs/%lld/log?from=%s%s%s", (long long)id, next,
             first ? begin : "", follow && !first && !over ? "&wait=50" : "");
-        code = first ? np_client_ask(client, "GET", target, NULL, &answer, err)
-                     : np_client_retry_get(client, target, &answer, err);
+        code = first ? np_client_request(client, "GET", target, NULL, &response, err)
+                     : np_client_retry_get(client, target, &response, err);
         if (code < 0)
             return code;
-        if ((code = print_part(&rest, answer.body, answer.bytes, err)) < 0)
+        if ((code = print_part(&rest, response.body, response.bytes, err)) < 0)
             return code;
         if (fflush(stdout) != 0)
-            return 0; /* nobody reads any more */
-        snprintf(next, sizeof(next), "%s", answer.next);
+            return 0; /* a closed pipe */
+        snprintf(next, sizeof(next), "%s", response.next);
         first = false;
-        if (answer.bytes > 0)
+        if (response.bytes > 0)
             continue;
         if (!follow || over)
             return 0;
@@ -115,8 +111,8 @@ int np_cmd_logs(int argc, char **argv)
         return code;
     if (nr != 1 || !np_run_id(argv[1], &id) || !is_number(tail) || !is_number(lines) ||
         (tail && lines)) {
-        fprintf(stderr, "nnpipe logs: expected one run's number, as `nnpipe ls` shows it; -n takes "
-                        "lines, or --tail bytes\n");
+        fprintf(stderr, "nnpipe logs: expected one run number from `nnpipe ls`, and -n LINES or "
+                        "--tail BYTES\n");
         return NP_EXIT_USAGE;
     }
     if (tail || lines)

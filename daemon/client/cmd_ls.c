@@ -1,4 +1,4 @@
-/* `nnpipe ls` and `nnpipe status [ID]`: what the service has. */
+/* `nnpipe ls` and `nnpipe status [ID]`: the runs of the service, and its state. Main thread. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,10 +10,10 @@
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
 
-/* A terminal gets a table as wide as it is, a pipe all of it. */
-static int print_list(const struct np_node *answer, bool json, bool all, struct np_err *err)
+/* On a terminal the table is as wide as the screen, in a pipe it has all columns. */
+static int print_list(const struct np_node *response, bool json, bool all, struct np_err *err)
 {
-    const struct np_node *runs = np_node_get(answer, "runs");
+    const struct np_node *runs = np_node_get(response, "runs");
     const int nr = runs && runs->kind == NP_NODE_LIST ? runs->nr_items : 0;
     struct np_table_look look = {.chosen = -1,
         .width = np_terminal_columns(STDOUT_FILENO),
@@ -30,14 +30,14 @@ static int print_list(const struct np_node *answer, bool json, bool all, struct 
     if (!json && nr > 0)
         np_table_print(&table, &look, stdout);
     else if (!json)
-        puts(all ? "no such run; `nnpipe submit CONFIG` adds one"
-                 : "no such run is queued or running; `nnpipe ls --all` shows finished ones, too");
+        puts(all ? "no runs; `nnpipe submit CONFIG` queues one"
+                 : "no queued or running runs; `nnpipe ls --all` lists finished ones, too");
     np_table_fini(&table);
     return code;
 }
 
-/* Appends "&key=value" to *target; value NULL: nothing. */
-static void narrow(char **target, const char *key, const char *value)
+/* Appends "&key=value" to *target unless value is NULL. */
+static void add_filter(char **target, const char *key, const char *value)
 {
     if (!value)
         return;
@@ -57,14 +57,14 @@ int np_cmd_ls(int argc, char **argv)
         {"--owner", &owner, NULL, NULL}, {"--name", &name, NULL, NULL}, {"-n", &number, NULL, NULL},
         {"--mine", NULL, &mine, NULL}, NP_SERVICE_FLAGS(json, socket)};
     struct np_client *client = NULL;
-    struct np_node *answer = NULL;
+    struct np_node *response = NULL;
     struct np_err err = {0};
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 
     if (code)
         return code;
     if (nr != 0) {
-        fprintf(stderr, "nnpipe ls: no operands are expected; `nnpipe status ID` shows one run\n");
+        fprintf(stderr, "nnpipe ls: it takes no operands; `nnpipe status ID` shows one run\n");
         return NP_EXIT_USAGE;
     }
     char own[24];
@@ -72,25 +72,25 @@ int np_cmd_ls(int argc, char **argv)
     if (mine)
         owner = own;
     if (!all && !state)
-        state = NP_RUN_NOT_OVER;
+        state = NP_RUN_UNFINISHED;
     char *target = np_strdup("/v1/runs?");
-    narrow(&target, "state", state);
-    narrow(&target, "owner", owner);
-    narrow(&target, "name", name);
-    narrow(&target, "tail", number);
+    add_filter(&target, "state", state);
+    add_filter(&target, "owner", owner);
+    add_filter(&target, "name", name);
+    add_filter(&target, "tail", number);
     code = np_client_open(socket, &client, &err);
     if (code == 0)
-        code = np_client_ask_node(client, "GET", target, NULL, &answer, &err);
+        code = np_client_request_node(client, "GET", target, NULL, &response, &err);
     if (code == 0)
-        code = print_list(answer, json, all, &err);
-    np_node_free(answer);
+        code = print_list(response, json, all, &err);
+    np_node_free(response);
     np_free(target);
     return np_client_end(client, code, &err);
 }
 
-static void print_devices(const struct np_node *answer)
+static void print_devices(const struct np_node *response)
 {
-    const struct np_node *devices = np_node_get(answer, "devices");
+    const struct np_node *devices = np_node_get(response, "devices");
 
     for (int i = 0; devices && devices->kind == NP_NODE_LIST && i < devices->nr_items; i++) {
         const struct np_node *device = devices->items[i], *runs = np_node_get(device, "runs");
@@ -109,12 +109,11 @@ static void print_service(const struct np_node *service, bool json)
         np_json_begin(&line, "service");
         for (int i = 0; i < service->nr_items; i++)
             np_json_node(&line, service->items[i]->key, service->items[i]);
-        const char *text = np_json_end(&line);
-        fputs(text ? text : "", stdout);
+        np_json_print(&line, stdout);
         np_json_fini(&line);
         return;
     }
-    printf("nnpipe %s, process %s, for %s\n  running %s, queued %s; the queue is in %s\n",
+    printf("nnpipe %s, process %s, for %s\n  %s running, %s queued; the queue is in %s\n",
         np_node_text(service, "version"), np_node_text(service, "pid"),
         strcmp(np_node_text(service, "mode"), "box") == 0 ? "the box" : "one user",
         np_node_text(service, "running"), np_node_text(service, "queued"),
@@ -129,7 +128,7 @@ int np_cmd_status(int argc, char **argv)
     bool json = false;
     const struct np_flag flags[] = {NP_SERVICE_FLAGS(json, socket)};
     struct np_client *client = NULL;
-    struct np_node *answer = NULL, *devices = NULL;
+    struct np_node *response = NULL, *devices = NULL;
     struct np_err err = {0};
     int64_t id = 0;
     char target[64] = "/v1/service";
@@ -139,26 +138,26 @@ int np_cmd_status(int argc, char **argv)
         return code;
     if (nr > 1 || (nr == 1 && !np_run_id(argv[1], &id))) {
         fprintf(
-            stderr, "nnpipe status: expected at most one run's number, as `nnpipe ls` shows it\n");
+            stderr, "nnpipe status: expected at most one run number, as `nnpipe ls` shows it\n");
         return NP_EXIT_USAGE;
     }
     if (id > 0)
         snprintf(target, sizeof(target), "/v1/runs/%lld", (long long)id);
     code = np_client_open(socket, &client, &err);
     if (code == 0)
-        code = np_client_ask_node(client, "GET", target, NULL, &answer, &err);
+        code = np_client_request_node(client, "GET", target, NULL, &response, &err);
     if (code == 0 && id == 0) {
-        print_service(answer, json);
+        print_service(response, json);
         if (!json)
-            code = np_client_ask_node(client, "GET", "/v1/devices", NULL, &devices, &err);
+            code = np_client_request_node(client, "GET", "/v1/devices", NULL, &devices, &err);
         if (code == 0 && !json)
             print_devices(devices);
     }
     if (code == 0 && id > 0 && json)
-        np_run_print_json(answer, stdout);
+        np_run_print_json(response, stdout);
     else if (code == 0 && id > 0)
-        np_run_print_whole(answer, stdout);
+        np_run_print_whole(response, stdout);
     np_node_free(devices);
-    np_node_free(answer);
+    np_node_free(response);
     return np_client_end(client, code, &err);
 }

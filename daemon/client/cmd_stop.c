@@ -1,5 +1,5 @@
-/* What is asked of runs by their numbers: `nnpipe stop|pause|resume|retry|hold|release|rm ID...`,
- * `nnpipe priority ID... N`; and of devices: `nnpipe drain|undrain DEVICE...`. Main thread. */
+/* Commands that change runs: `nnpipe stop|pause|resume|retry|hold|release|rm ID...`, `nnpipe priority ID... N`;
+ * and devices: `nnpipe drain|undrain DEVICE...`. One request per operand. Main thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,37 +10,36 @@
 #include "loader/base/json.h"
 #include "loader/base/text.h"
 
-/* One request for each operand. */
-struct wish {
-    int (*ask)(
-        struct np_client *client, const struct wish *wish, const char *operand, struct np_err *err);
-    const char *method, *verb; /* of ask_run(): verb NULL: nothing behind /v1/runs/ID */
+struct action {
+    int (*send)(struct np_client *client, const struct action *action, const char *operand,
+        struct np_err *err);
+    const char *method, *verb; /* for send_run(): /v1/runs/ID/verb, or /v1/runs/ID for NULL */
     const char *body;          /* JSON, or NULL */
     const char *socket;
     bool json;
-    bool on; /* hold, not release; drain, not undrain */
+    bool on; /* hold or drain, else release or undrain */
 };
 
-static int ask_run(
-    struct np_client *client, const struct wish *wish, const char *operand, struct np_err *err)
+static int send_run(
+    struct np_client *client, const struct action *action, const char *operand, struct np_err *err)
 {
-    const bool removes = !wish->verb && !wish->body;
-    struct np_answer answer;
+    const bool removes = !action->verb && !action->body;
+    struct np_response response;
     struct np_node *run = NULL;
     char target[64];
 
-    snprintf(target, sizeof(target), "/v1/runs/%s%s%s", operand, wish->verb ? "/" : "",
-        wish->verb ? wish->verb : "");
-    int code = np_client_ask(client, wish->method, target, wish->body, &answer, err);
+    snprintf(target, sizeof(target), "/v1/runs/%s%s%s", operand, action->verb ? "/" : "",
+        action->verb ? action->verb : "");
+    int code = np_client_request(client, action->method, target, action->body, &response, err);
     if (code == 0 && !removes)
-        code = np_json_parse(answer.body, answer.bytes, &run, err);
+        code = np_json_parse(response.body, response.bytes, &run, err);
     if (code < 0)
         return code;
-    if (removes && wish->json)
+    if (removes && action->json)
         printf("{\"event\": \"removed\", \"id\": %s}\n", operand);
     else if (removes)
         printf("run %s: removed; its folder stays\n", operand);
-    else if (wish->json)
+    else if (action->json)
         np_run_print_json(run, stdout);
     else
         printf("run %s: %s\n", operand, np_node_text(run, "state"));
@@ -48,58 +47,59 @@ static int ask_run(
     return 0;
 }
 
-/* A PATCH whose answer is printed with --json, else the text. */
-static int patch(struct np_client *client, const struct wish *wish, const char *target,
+/* Sends a PATCH, then prints the response if --json was given, else text. */
+static int patch(struct np_client *client, const struct action *action, const char *target,
     const char *text, struct np_err *err)
 {
-    struct np_answer answer;
-    const int code = np_client_ask(client, "PATCH", target, wish->body, &answer, err);
+    struct np_response response;
+    const int code = np_client_request(client, "PATCH", target, action->body, &response, err);
 
-    if (code == 0 && wish->json)
-        fwrite(answer.body, 1, answer.bytes, stdout);
+    if (code == 0 && action->json)
+        fwrite(response.body, 1, response.bytes, stdout);
     else if (code == 0)
         printf("%s\n", text);
     return code;
 }
 
-static int ask_queue(
-    struct np_client *client, const struct wish *wish, const char *operand, struct np_err *err)
+static int send_queue(
+    struct np_client *client, const struct action *action, const char *operand, struct np_err *err)
 {
     (void)operand;
-    return patch(client, wish, "/v1/service",
-        wish->on ? "the queue is held: no run is started until `nnpipe release --all`"
-                 : "the queue is released",
+    return patch(client, action, "/v1/service",
+        action->on ? "the queue is held: no run is started until `nnpipe release --all`"
+                   : "the queue is released: runs start again",
         err);
 }
 
-static int ask_device(
-    struct np_client *client, const struct wish *wish, const char *operand, struct np_err *err)
+static int send_device(
+    struct np_client *client, const struct action *action, const char *operand, struct np_err *err)
 {
-    struct wish to = *wish;
+    struct action one = *action;
     struct np_json body = {0};
     char text[256];
 
     np_json_begin(&body, NULL);
     np_json_text(&body, "device", operand);
-    np_json_bool(&body, "drained", wish->on);
-    to.body = np_json_end(&body);
+    np_json_bool(&body, "drained", action->on);
+    one.body = np_json_end(&body);
     snprintf(text, sizeof(text), "%s: %s", operand,
-        wish->on ? "drained: no new run is started there; running runs continue" : "takes runs");
-    const int code = patch(client, &to, "/v1/devices", text, err);
+        action->on ? "drained: no new run is started there; running runs continue"
+                   : "not drained: runs start there again");
+    const int code = patch(client, &one, "/v1/devices", text, err);
     np_json_fini(&body);
     return code;
 }
 
-/* A request that is refused does not keep the others from being sent. */
-static int for_each(const struct wish *wish, char **operands, int nr)
+/* A refused request does not stop the others. */
+static int for_each(const struct action *action, char **operands, int nr)
 {
     struct np_client *client = NULL;
     struct np_err err = {0};
-    int code = np_client_open(wish->socket, &client, &err), failed = 0;
+    int code = np_client_open(action->socket, &client, &err), failed = 0;
 
     for (int i = 0; code == 0 && i < nr; i++) {
         err = (struct np_err){0};
-        if (wish->ask(client, wish, operands[i], &err) < 0) {
+        if (action->send(client, action, operands[i], &err) < 0) {
             np_complain(&err);
             failed = NP_EXIT_FAILED;
         }
@@ -111,11 +111,11 @@ static int for_each(const struct wish *wish, char **operands, int nr)
 int np_cmd_change(int argc, char **argv)
 {
     const bool removes = strcmp(argv[0], "rm") == 0, retries = strcmp(argv[0], "retry") == 0;
-    struct wish wish = {
-        .ask = ask_run, .method = removes ? "DELETE" : "POST", .verb = removes ? NULL : argv[0]};
+    struct action action = {
+        .send = send_run, .method = removes ? "DELETE" : "POST", .verb = removes ? NULL : argv[0]};
     const char *limit = NULL;
     const struct np_flag flags[] = {
-        {"--time-limit", &limit, NULL, NULL}, NP_SERVICE_FLAGS(wish.json, wish.socket)};
+        {"--time-limit", &limit, NULL, NULL}, NP_SERVICE_FLAGS(action.json, action.socket)};
     int nr, code = np_flags_parse(argc, argv, retries ? flags : flags + 1, NULL, &nr);
     double seconds;
     char body[64];
@@ -131,12 +131,12 @@ int np_cmd_change(int argc, char **argv)
     }
     if (limit) {
         snprintf(body, sizeof(body), "{\"time_limit\": %.15g}", seconds);
-        wish.body = body;
+        action.body = body;
     }
-    return for_each(&wish, argv + 1, nr);
+    return for_each(&action, argv + 1, nr);
 }
 
-/* The number may be below 0, which is no flag here: it is taken out of the words. */
+/* Removes a negative number from argv, since np_flags_parse() would take it for a flag. NULL: none. */
 static const char *take_number(int *argc, char **argv)
 {
     for (int i = 1; i < *argc; i++)
@@ -152,8 +152,8 @@ static const char *take_number(int *argc, char **argv)
 
 int np_cmd_priority(int argc, char **argv)
 {
-    struct wish wish = {.ask = ask_run, .method = "PATCH"};
-    const struct np_flag flags[] = {NP_SERVICE_FLAGS(wish.json, wish.socket)};
+    struct action action = {.send = send_run, .method = "PATCH"};
+    const struct np_flag flags[] = {NP_SERVICE_FLAGS(action.json, action.socket)};
     const char *number = take_number(&argc, argv);
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
     char body[64];
@@ -164,26 +164,26 @@ int np_cmd_priority(int argc, char **argv)
     if (!number && nr > 0)
         number = argv[nr--];
     if (nr == 0 || !np_text_int(number, INT64_MIN, INT64_MAX, &value)) {
-        fprintf(stderr, "nnpipe priority: expected runs' numbers, then their priority: "
+        fprintf(stderr, "nnpipe priority: expected run numbers, then their priority: "
                         "`nnpipe priority 7 -5`\n");
         return NP_EXIT_USAGE;
     }
     if ((code = np_run_ids("priority", argv + 1, nr)))
         return code;
     snprintf(body, sizeof(body), "{\"priority\": %lld}", (long long)value);
-    wish.body = body;
-    return for_each(&wish, argv + 1, nr);
+    action.body = body;
+    return for_each(&action, argv + 1, nr);
 }
 
 /* hold, release */
 int np_cmd_hold(int argc, char **argv)
 {
     const bool held = strcmp(argv[0], "hold") == 0;
-    struct wish wish = {
-        .ask = ask_run, .method = "POST", .verb = held ? "hold" : "resume", .on = held};
+    struct action action = {
+        .send = send_run, .method = "POST", .verb = held ? "hold" : "resume", .on = held};
     bool all = false;
     const struct np_flag flags[] = {
-        {"--all", NULL, &all, NULL}, NP_SERVICE_FLAGS(wish.json, wish.socket)};
+        {"--all", NULL, &all, NULL}, NP_SERVICE_FLAGS(action.json, action.socket)};
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 
     if (code == 0 && !all)
@@ -191,28 +191,28 @@ int np_cmd_hold(int argc, char **argv)
     if (code)
         return code;
     if (!all)
-        return for_each(&wish, argv + 1, nr);
+        return for_each(&action, argv + 1, nr);
     if (nr > 0) {
-        fprintf(stderr, "nnpipe %s: --all is the whole queue; no runs beside it\n", argv[0]);
+        fprintf(stderr, "nnpipe %s: give run numbers or --all, not both\n", argv[0]);
         return NP_EXIT_USAGE;
     }
-    wish.ask = ask_queue;
-    wish.body = held ? "{\"held\": true}" : "{\"held\": false}";
-    return for_each(&wish, argv, 1);
+    action.send = send_queue;
+    action.body = held ? "{\"held\": true}" : "{\"held\": false}";
+    return for_each(&action, argv, 1);
 }
 
 /* drain, undrain */
 int np_cmd_drain(int argc, char **argv)
 {
-    struct wish wish = {.ask = ask_device, .on = strcmp(argv[0], "drain") == 0};
-    const struct np_flag flags[] = {NP_SERVICE_FLAGS(wish.json, wish.socket)};
+    struct action action = {.send = send_device, .on = strcmp(argv[0], "drain") == 0};
+    const struct np_flag flags[] = {NP_SERVICE_FLAGS(action.json, action.socket)};
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 
     if (code)
         return code;
     if (nr == 0) {
-        fprintf(stderr, "nnpipe %s: which device? `nnpipe status` shows them\n", argv[0]);
+        fprintf(stderr, "nnpipe %s: expected a device, as `nnpipe status` shows it\n", argv[0]);
         return NP_EXIT_USAGE;
     }
-    return for_each(&wish, argv + 1, nr);
+    return for_each(&action, argv + 1, nr);
 }

@@ -1,4 +1,4 @@
-/* `nnpipe submit CONFIG`: into the service's queue. */
+/* `nnpipe submit CONFIG`: puts a run into the service's queue. Main thread. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -22,20 +22,19 @@
 
 #define MAX_CONFIG (1u << 20)
 #define MAX_AFTER  16
-#define NR_TRIES   50 /* a fifth of a second apart: a service that is restarted */
+#define NR_TRIES   50 /* 0.2 s apart: time for a service to restart */
 
 struct submission {
     const char *name, *priority, *after, *device, *max_retries, *time_limit, *memory, *cpus,
         *on_end, *socket;
     bool wait, json;
     struct np_overrides overrides;
-    /* Of a config that builds on others: */
+    /* For a config that builds on others: */
     struct np_config_file file;
-    const char *name_given,
-        *merged; /* the config's name, and what is sent in its place; NULL: it is sent as it is */
+    const char *path, *merged; /* its name, and the text that is sent; NULL: the file's own text */
 };
 
-/* The file's bytes; np_free. */
+/* The file as NUL-ended text; np_free. */
 static char *read_config(const char *path, struct np_err *err)
 {
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
@@ -49,15 +48,15 @@ static char *read_config(const char *path, struct np_err *err)
     if (file != stdin)
         fclose(file);
     if (text && (bytes > MAX_CONFIG || memchr(text, 0, bytes))) {
-        np_err_set(err, -EINVAL, "%s: a config is text, of at most 1 MiB", path);
+        np_err_set(err, -EINVAL, "%s: a config is text of at most 1 MiB", path);
         np_free(text);
         return NULL;
     }
-    return text; /* its end is zeroed */
+    return text;
 }
 
-/* A config that builds on others is sent whole, since the service need not see those. *text is exchanged
- * then. -EINVAL: its mistakes are printed. */
+/* Replaces *text of a config that builds on others by the merged config, because the service may not be
+ * able to read the others. -EINVAL: has printed the mistakes. */
 static int merge_bases(struct submission *s, const char *path, char **text, struct np_err *err)
 {
     struct np_report report;
@@ -68,7 +67,7 @@ static int merge_bases(struct submission *s, const char *path, char **text, stru
     int code = np_config_file_parse(*text, strlen(*text), path, &s->file, &report);
     if (!s->file.has_base) {
         np_report_fini(&report);
-        return 0; /* what is wrong with it, the service says */
+        return 0; /* the service reports its mistakes */
     }
     if (code < 0)
         np_complain_report(&report, NULL);
@@ -83,12 +82,12 @@ static int merge_bases(struct submission *s, const char *path, char **text, stru
     np_free(*text);
     *text = out && bytes <= MAX_CONFIG ? np_strdup(merged) : NULL;
     free(merged);
-    s->name_given = path;
+    s->path = path;
     s->merged = *text;
-    return *text ? 0 : np_err_set(err, -E2BIG, "%s: with what it builds on, over 1 MiB", path);
+    return *text ? 0 : np_err_set(err, -E2BIG, "%s: merged with its bases it is over 1 MiB", path);
 }
 
-/* Sent again with the same key where no answer came: the service takes it once. */
+/* A random key by which the service recognises a repeated submission. */
 static void make_key(char key[33])
 {
     unsigned char bytes[16];
@@ -122,9 +121,8 @@ static bool parse_cpus(const char *text, double *ret_value)
     return np_text_real(text, 0, 1e9, ret_value) && *ret_value > 0;
 }
 
-/* A flag with a number; text NULL: it was not given. */
 struct number {
-    const char *flag, *key, *text;
+    const char *flag, *key, *text; /* text NULL: the flag was not given */
     bool (*parse)(const char *text, double *ret_value);
     const char *expected;
 };
@@ -157,7 +155,7 @@ static bool add_after(struct np_json *json, const char *text)
         snprintf(word, sizeof(word), "%.*s", (int)strcspn(at, ","), at);
         if (!np_run_id(word, &id)) {
             fprintf(
-                stderr, "nnpipe submit: --after: expected runs' numbers, as 3,4, not '%s'\n", text);
+                stderr, "nnpipe submit: --after: expected run numbers as 3,4, not '%s'\n", text);
             return false;
         }
         np_json_item(json, (double)id);
@@ -166,7 +164,7 @@ static bool add_after(struct np_json *json, const char *text)
     return true;
 }
 
-/* Of this shell's environment what the config names: the run looks where its submitter does. */
+/* Sends the environment variables that the config names, so that the run finds the user's paths. */
 static void add_environment(struct np_json *json, const struct submission *s, const char *text)
 {
     char name[128], added[4096] = " ";
@@ -187,7 +185,7 @@ static void add_environment(struct np_json *json, const struct submission *s, co
     np_json_close(json, '}');
 }
 
-/* As umask() gives it, which cannot be asked for without setting it. */
+/* umask() can be read only by setting it. */
 static int64_t own_umask(void)
 {
     const mode_t mask = umask(0);
@@ -232,12 +230,12 @@ static bool write_body(
     return add_after(json, s->after) && np_json_end(json);
 }
 
-/* "FILE:LINE:COLUMN: TEXT", a line each. */
-static void print_problems(const struct submission *s, const struct np_answer *answer)
+/* One line per problem: "FILE:LINE:COLUMN: TEXT". */
+static void print_problems(const struct submission *s, const struct np_response *response)
 {
     struct np_node *node = NULL;
 
-    if (np_json_parse(answer->body, answer->bytes, &node, NULL) < 0)
+    if (np_json_parse(response->body, response->bytes, &node, NULL) < 0)
         return;
     const struct np_node *error = np_node_get(node, "error");
     const struct np_node *list =
@@ -248,8 +246,8 @@ static void print_problems(const struct submission *s, const struct np_answer *a
         const int column = (int)np_node_number(problem, "column", 0);
         char place[PATH_MAX + 64];
 
-        if (!s->merged || !np_config_file_place(&s->file, s->name_given, s->merged, line, column,
-                              place, sizeof(place)))
+        if (!s->merged ||
+            !np_config_file_place(&s->file, s->path, s->merged, line, column, place, sizeof(place)))
             snprintf(place, sizeof(place), "%s", np_node_text(problem, "place"));
         fprintf(stderr, "%s: %s\n", place, np_node_text(problem, "text"));
     }
@@ -258,39 +256,34 @@ static void print_problems(const struct submission *s, const struct np_answer *a
     np_node_free(node);
 }
 
-static int send_it(const struct submission *s, struct np_client *client, const struct np_json *body,
+static int post(const struct submission *s, struct np_client *client, const struct np_json *body,
     struct np_node **ret_run, struct np_err *err)
 {
-    struct np_answer answer = {0};
+    struct np_response response = {0};
     int code = 0;
 
     for (int i = 0; i < NR_TRIES; i++) {
         *err = (struct np_err){0};
-        code = np_client_ask(client, "POST", "/v1/runs", body->text, &answer, err);
-        if (!np_client_is_away(code, &answer) || (i == 0 && code == -ECONNREFUSED))
-            break; /* one that is not there at all is not waited for */
+        code = np_client_request(client, "POST", "/v1/runs", body->text, &response, err);
+        if (!np_client_is_away(code, &response) || (i == 0 && code == -ECONNREFUSED))
+            break; /* at first -ECONNREFUSED means that there is no service */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     }
-    if (code == -EREMOTEIO && answer.status == 422) {
-        print_problems(s, &answer);
+    if (code == -EREMOTEIO && response.status == 422) {
+        print_problems(s, &response);
         return -EINVAL;
     }
-    return code < 0 ? code : np_json_parse(answer.body, answer.bytes, ret_run, err);
+    return code < 0 ? code : np_json_parse(response.body, response.bytes, ret_run, err);
 }
 
-/* The name stands in JSON as it is: letters, digits, - _ . alone. */
-static void tell(const struct submission *s, const struct np_node *run, bool over)
+static void print_submitted(const struct np_node *run, bool json)
 {
-    const char *id = np_node_text(run, "id"), *name = np_node_text(run, "name");
-    const char *reason = np_node_text(run, "reason");
-
-    if (s->json && over)
-        np_run_print_json(run, stdout);
-    else if (s->json)
-        printf("{\"event\": \"submitted\", \"id\": %s, \"name\": \"%s\"}\n", id, name);
+    if (json)
+        printf("{\"event\": \"submitted\", \"id\": %s, \"name\": \"%s\"}\n",
+            np_node_text(run, "id"),
+            np_node_text(run, "name")); /* a name needs no escapes: letters, digits, - _ . */
     else
-        printf("run %s: %s, %s%s%s\n", id, name, np_node_text(run, "state"), *reason ? ": " : "",
-            reason);
+        np_run_print_state(run, false, stdout);
     fflush(stdout);
 }
 
@@ -302,22 +295,21 @@ static int submit(const struct submission *s, const struct np_json *body, struct
     int code = np_client_open(s->socket, &client, err), exit_code = NP_EXIT_DONE;
 
     if (code == 0)
-        code = send_it(s, client, body, &run, err);
+        code = post(s, client, body, &run, err);
     if (code == 0) {
-        tell(s, run, false);
+        print_submitted(run, s->json);
         np_run_id(np_node_text(run, "id"), &id);
     }
     np_node_free(run);
     run = NULL;
-    if (code == 0 && s->wait &&
-        (code = np_client_await_end(client, id, INFINITY, &run, err)) == 0) {
-        tell(s, run, true);
+    if (code == 0 && s->wait && (code = np_client_wait_end(client, id, INFINITY, &run, err)) == 0) {
+        np_run_print_state(run, s->json, stdout);
         exit_code = np_run_exit_code(run);
     }
     np_node_free(run);
     np_client_close(client);
     if (code == -EINVAL)
-        return NP_EXIT_USAGE; /* told already */
+        return NP_EXIT_USAGE; /* the problems are printed */
     if (code < 0)
         np_complain(err);
     return code < 0 ? NP_EXIT_FAILED : exit_code;

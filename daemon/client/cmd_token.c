@@ -1,7 +1,6 @@
-/* `nnpipe token`: the caller's own token, with which a browser may see their runs on the service's page.
- *
- * The service keeps a hash of it alone, so this side remembers it: in the user's state folder, 0600. Who may read the
- * service's own token (root, or the user of one's own service) is shown that one. Main thread. */
+/* `nnpipe token`: prints a token with which a browser shows the user's runs on the service's page. The service
+ * keeps only its hash, so this command stores it in the user's state folder, mode 0600. Callers who can read
+ * the service's own token (root, or the owner of a user's service) get that one. Main thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,7 +17,7 @@
 
 #define TOKEN_BYTES 64 /* hex digits */
 
-/* false: there is none, or it is not this user's to read. */
+/* False: there is none, or it cannot be read. */
 static bool read_token(const char *path, char token[TOKEN_BYTES + 1])
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -30,9 +29,10 @@ static bool read_token(const char *path, char token[TOKEN_BYTES + 1])
     return bytes == TOKEN_BYTES && strspn(token, "0123456789abcdef") == TOKEN_BYTES;
 }
 
-static int write_token(const char *dir, const char *path, const char *token, struct np_err *err)
+static int write_token(const char *path, const char *token, struct np_err *err)
 {
-    char *made = np_format("%s.new", path);
+    char *made = np_format("%s.new", path),
+         *dir = np_format("%.*s", (int)(strrchr(path, '/') - path), path);
     int code = np_make_dirs(dir, err);
 
     if (code == 0) {
@@ -47,71 +47,65 @@ static int write_token(const char *dir, const char *path, const char *token, str
             close(fd);
     }
     np_free(made);
+    np_free(dir);
     return code;
 }
 
-/* A new one of the service's, in token. */
+/* Asks the service for a new token. */
 static int make_token(struct np_client *client, char token[TOKEN_BYTES + 1], struct np_err *err)
 {
     struct np_node *made = NULL;
-    int code = np_client_ask_node(client, "POST", "/v1/tokens", NULL, &made, err);
+    int code = np_client_request_node(client, "POST", "/v1/tokens", NULL, &made, err);
 
     if (code == 0 && strlen(np_node_text(made, "token")) != TOKEN_BYTES)
-        code = np_err_set(err, -EBADMSG, "the service has answered with something else");
+        code = np_err_set(err, -EBADMSG, "the service's response has no token");
     if (code == 0)
         snprintf(token, TOKEN_BYTES + 1, "%s", np_node_text(made, "token"));
     np_node_free(made);
     return code;
 }
 
-/* The one that there is, or with `anew`, or where there is none, a new one. */
+/* The stored token; a new one if there is none or `renew` is set. */
 static int find_token(
-    struct np_client *client, bool anew, char token[TOKEN_BYTES + 1], struct np_err *err)
+    struct np_client *client, bool renew, char token[TOKEN_BYTES + 1], struct np_err *err)
 {
-    char *dir = np_xdg_folder("XDG_STATE_HOME", ".local/state", "nnpipe"),
-         *path = dir ? np_format("%s/page-token", dir) : NULL, *own = NULL;
+    char *path = np_xdg_folder("XDG_STATE_HOME", ".local/state", "nnpipe/page-token"), *own = NULL;
     struct np_node *service = NULL;
-    int code = path ? np_client_ask_node(client, "GET", "/v1/service", NULL, &service, err)
-                    : np_err_set(err, -ENOENT, "HOME is not set: there is no place for a token");
+    int code = path ? np_client_request_node(client, "GET", "/v1/service", NULL, &service, err)
+                    : np_err_set(err, -ENOENT, "HOME is not set: the token cannot be stored");
 
     if (code == 0 && *np_node_text(service, "state_dir") == '/')
         own = np_format("%s/token", np_node_text(service, "state_dir"));
-    if (code < 0) {
-        /* told by the caller */
-    } else if (own && access(own, R_OK) == 0) { /* the administrator's, which the service keeps */
-        if (anew || !read_token(own, token))
-            code = make_token(client, token, err);
-    } else if (anew || !read_token(path, token)) {
+    /* The administrator's token is in the service's own file, which the service writes. */
+    const bool is_own = code == 0 && own && access(own, R_OK) == 0;
+    if (code == 0 && (renew || !read_token(is_own ? own : path, token))) {
         code = make_token(client, token, err);
-        if (code == 0)
-            code = write_token(dir, path, token, err);
+        if (code == 0 && !is_own)
+            code = write_token(path, token, err);
     }
     np_node_free(service);
     np_free(own);
     np_free(path);
-    np_free(dir);
     return code;
 }
 
-static int take_back(struct np_client *client, struct np_err *err)
+static int revoke_token(struct np_client *client, struct np_err *err)
 {
-    char *dir = np_xdg_folder("XDG_STATE_HOME", ".local/state", "nnpipe"),
-         *path = dir ? np_format("%s/page-token", dir) : NULL;
-    struct np_answer answer;
-    const int code = np_client_ask(client, "DELETE", "/v1/tokens", NULL, &answer, err);
+    char *path = np_xdg_folder("XDG_STATE_HOME", ".local/state", "nnpipe/page-token");
+    struct np_response response;
+    const int code = np_client_request(client, "DELETE", "/v1/tokens", NULL, &response, err);
 
     if (code == 0 && path)
         unlink(path);
     np_free(path);
-    np_free(dir);
     return code;
 }
 
 int np_cmd_token(int argc, char **argv)
 {
     const char *socket = NULL;
-    bool json = false, anew = false, revokes = false;
-    const struct np_flag flags[] = {{"--new", NULL, &anew, NULL},
+    bool json = false, renew = false, revokes = false;
+    const struct np_flag flags[] = {{"--new", NULL, &renew, NULL},
         {"--revoke", NULL, &revokes, NULL}, NP_SERVICE_FLAGS(json, socket)};
     struct np_client *client = NULL;
     struct np_err err = {0};
@@ -120,13 +114,13 @@ int np_cmd_token(int argc, char **argv)
 
     if (code)
         return code;
-    if (nr > 0 || (anew && revokes)) {
-        fprintf(stderr, "nnpipe token: expected --new, --revoke or nothing\n");
+    if (nr > 0 || (renew && revokes)) {
+        fprintf(stderr, "nnpipe token: expected --new, --revoke or no flag\n");
         return NP_EXIT_USAGE;
     }
     code = np_client_open(socket, &client, &err);
     if (code == 0)
-        code = revokes ? take_back(client, &err) : find_token(client, anew, token, &err);
+        code = revokes ? revoke_token(client, &err) : find_token(client, renew, token, &err);
     if (np_client_end(client, code, &err))
         return NP_EXIT_FAILED;
     if (json)

@@ -1,4 +1,5 @@
-/* `nnpipe wait ID...`: until runs are over; ends with the worst of their exit codes. Main thread. */
+/* `nnpipe wait ID...`: waits until runs have finished; exits with the worst of their exit codes. Main
+ * thread. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,9 +9,9 @@
 #include "daemon/cmd.h"
 #include "loader/base/clock.h"
 
-#define EXIT_TIMED_OUT 124 /* as timeout(1) has it */
+#define EXIT_TIMED_OUT 124 /* as timeout(1) */
 
-/* Failed, gave up, stopped, done: an exit code of one of these, and how bad it is. */
+/* The order of np_run_exit_code()'s values, from good to bad. */
 static int badness(int code)
 {
     return code == NP_EXIT_FAILED    ? 3
@@ -19,19 +20,7 @@ static int badness(int code)
                                      : 0;
 }
 
-static void tell(const struct np_node *run, bool json)
-{
-    const char *reason = np_node_text(run, "reason");
-
-    if (json)
-        np_run_print_json(run, stdout);
-    else
-        printf("run %s: %s, %s%s%s\n", np_node_text(run, "id"), np_node_text(run, "name"),
-            np_node_text(run, "state"), *reason ? ": " : "", reason);
-    fflush(stdout);
-}
-
-static int await_all(
+static int wait_all(
     struct np_client *client, char **words, int nr, double until_s, bool json, struct np_err *err)
 {
     int worst = NP_EXIT_DONE;
@@ -41,10 +30,10 @@ static int await_all(
         struct np_node *run = NULL;
 
         np_run_id(words[i], &id);
-        const int code = np_client_await_end(client, id, until_s, &run, err);
+        const int code = np_client_wait_end(client, id, until_s, &run, err);
         if (code < 0)
             return code;
-        tell(run, json);
+        np_run_print_state(run, json, stdout);
         const int exit_code = np_run_exit_code(run);
         worst = badness(exit_code) > badness(worst) ? exit_code : worst;
         np_node_free(run);
@@ -74,7 +63,7 @@ int np_cmd_wait(int argc, char **argv)
     }
     code = np_client_open(socket, &client, &err);
     if (code == 0)
-        code = await_all(client, argv + 1, nr, (double)np_now_ns() * 1e-9 + seconds, json, &err);
+        code = wait_all(client, argv + 1, nr, (double)np_now_ns() * 1e-9 + seconds, json, &err);
     const int exit_code = np_client_end(client, code, &err);
     return code == -ETIMEDOUT ? EXIT_TIMED_OUT : exit_code;
 }

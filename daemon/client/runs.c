@@ -33,15 +33,15 @@ static struct np_progress progress_of(const struct np_node *run)
     return progress;
 }
 
-static bool is_in(const struct np_node *run, const char *state)
+static bool has_state(const struct np_node *run, const char *state)
 {
     return strcmp(np_node_text(run, "state"), state) == 0;
 }
 
-bool np_run_is_over(const struct np_node *run)
+bool np_run_is_finished(const struct np_node *run)
 {
-    return is_in(run, "done") || is_in(run, "failed") || is_in(run, "stopped") ||
-           is_in(run, "timeout");
+    return has_state(run, "done") || has_state(run, "failed") || has_state(run, "stopped") ||
+           has_state(run, "timeout");
 }
 
 static const char *device_of(const struct np_node *run)
@@ -64,13 +64,12 @@ int np_run_ids(const char *command, char **words, int nr)
 
     for (int i = 0; i < nr; i++)
         if (!np_run_id(words[i], &id)) {
-            fprintf(stderr,
-                "nnpipe %s: expected a run's number, as `nnpipe ls` shows it, not '%s'\n", command,
-                words[i]);
+            fprintf(stderr, "nnpipe %s: expected a run number, as `nnpipe ls` shows it, not '%s'\n",
+                command, words[i]);
             return NP_EXIT_USAGE;
         }
     if (nr == 0) {
-        fprintf(stderr, "nnpipe %s: which run? `nnpipe ls` shows them\n", command);
+        fprintf(stderr, "nnpipe %s: expected a run number, as `nnpipe ls` shows it\n", command);
         return NP_EXIT_USAGE;
     }
     return 0;
@@ -130,7 +129,7 @@ enum {
     WHY
 };
 
-/* The numbers are when `ls` and `top` leave a column out. Names leave the table last, and are cut before. */
+/* The two numbers: in which order `ls` and `top` drop columns from a narrow table (daemon/ui/table.h). */
 static const struct np_column columns[] = {
     [ID] = {"id", true, false, 0, false, 0},
     [NAME] = {"name", false, true, 0, true, 0},
@@ -158,28 +157,27 @@ void np_runs_table(bool live, struct np_table *ret_table)
 
 static const char *colour_of(const struct np_node *run)
 {
-    return is_in(run, "failed")                            ? "\033[31m"
-           : is_in(run, "done")                            ? "\033[32m"
-           : is_in(run, "running")                         ? "\033[36m"
-           : is_in(run, "queued") || is_in(run, "stopped") ? NULL
-                                                           : "\033[33m";
+    return has_state(run, "failed")                                ? "\033[31m"
+           : has_state(run, "done")                                ? "\033[32m"
+           : has_state(run, "running")                             ? "\033[36m"
+           : has_state(run, "queued") || has_state(run, "stopped") ? NULL
+                                                                   : "\033[33m";
 }
 
 static void put(struct np_table_row *row, int column, const char *text)
 {
     if (snprintf(row->cells[column], NP_TABLE_CELL, "%s", *text ? text : "-") >= NP_TABLE_CELL)
-        row->cells[column][NP_TABLE_CELL - 2] = '~'; /* it is cut */
+        row->cells[column][NP_TABLE_CELL - 2] = '~'; /* truncated */
     np_text_clean(row->cells[column]);
 }
 
-static void put_number(struct np_table_row *row, int column, const char *format, double value)
-    __attribute__((format(printf, 3, 0)));
-static void put_number(struct np_table_row *row, int column, const char *format, double value)
+__attribute__((format(printf, 3, 0))) static void put_number(
+    struct np_table_row *row, int column, const char *format, double value)
 {
     snprintf(row->cells[column], NP_TABLE_CELL, isnan(value) ? "-" : format, value);
 }
 
-/* The value under the key; a cell of a key that is missing stays empty. */
+/* Leaves the cell empty if the run lacks the key. */
 static void put_key(
     struct np_table_row *row, int column, const struct np_node *run, const char *key)
 {
@@ -198,7 +196,7 @@ static void step_text(const struct np_progress *progress, char *text, size_t byt
         snprintf(text, bytes, "%.0f/%.0f", progress->step, progress->total_steps);
 }
 
-/* How long it has waited, run, or been over. */
+/* The time since it finished, started or was queued: the latest of these. */
 static void put_age(struct np_table_row *row, const struct np_node *run)
 {
     const double ended = number(run, "ended"), started = number(run, "started");
@@ -212,7 +210,7 @@ static void put_age(struct np_table_row *row, const struct np_node *run)
 int np_runs_add(struct np_table *table, const struct np_node *run, struct np_err *err)
 {
     const struct np_progress p = progress_of(run);
-    const bool goes = is_in(run, "running");
+    const bool runs = has_state(run, "running");
     struct np_table_row *row = np_table_add(table, err);
 
     if (!row)
@@ -221,7 +219,7 @@ int np_runs_add(struct np_table *table, const struct np_node *run, struct np_err
     if (np_node_get(run, "id")) {
         put_key(row, ID, run, "id");
         put_key(row, NAME, run, "name");
-    } else { /* of a folder, whose name is its id */
+    } else { /* without a service its folder's name is its id */
         put_key(row, ID, run, "name");
     }
     put(row, STATE, np_node_text(run, "state"));
@@ -232,11 +230,11 @@ int np_runs_add(struct np_table *table, const struct np_node *run, struct np_err
     put_number(row, EPOCH, "%.2f", p.epoch);
     put_number(row, LOSS, "%.4f", p.loss);
     put_number(row, ACCURACY, "%.1f%%", 100 * p.accuracy);
-    put_number(row, RATE, "%.0f", goes ? p.images_per_second : NAN);
-    put_number(row, STALL, "%.0f%%", goes ? 100 * p.stall_ratio : NAN);
-    if (goes && *p.cause)
+    put_number(row, RATE, "%.0f", runs ? p.images_per_second : NAN);
+    put_number(row, STALL, "%.0f%%", runs ? 100 * p.stall_ratio : NAN);
+    if (runs && *p.cause)
         strcat(strcat(row->cells[STALL], " "), p.cause);
-    if (goes && !isnan(p.eta_seconds))
+    if (runs && !isnan(p.eta_seconds))
         np_duration_text(p.eta_seconds, row->cells[ETA], NP_TABLE_CELL);
     else
         strcpy(row->cells[ETA], "-");
@@ -250,7 +248,7 @@ int np_runs_add(struct np_table *table, const struct np_node *run, struct np_err
 
 /* --- JSON --------------------------------------------------------------------------------------- */
 
-/* The run's key as JSON's: a text as a text, null where there is none. */
+/* null if the run lacks the key. */
 static void copy(struct np_json *json, const char *as, const struct np_node *run, const char *key)
 {
     const struct np_node *node = np_node_get(run, key);
@@ -277,21 +275,31 @@ void np_run_print_json(const struct np_node *run, FILE *out)
     np_json_begin(&json, "run");
     for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
         copy(&json, keys[i][0], run, keys[i][1]);
-    np_json_bool(&json, "running", is_in(run, "running"));
+    np_json_bool(&json, "running", has_state(run, "running"));
     np_json_text(&json, "device", *device_of(run) ? device_of(run) : NULL);
     np_progress_write(&json, &progress, false);
     np_json_text(&json, "stall_cause", *progress.cause ? progress.cause : NULL);
     np_json_real(&json, "progress", progress.step / progress.total_steps);
-    const char *text = np_json_end(&json);
-    fputs(text ? text : "", out);
+    np_json_print(&json, out);
     np_json_fini(&json);
 }
 
-/* --- all of it ---------------------------------------------------------------------------------- */
+void np_run_print_state(const struct np_node *run, bool json, FILE *out)
+{
+    const char *reason = np_node_text(run, "reason");
 
-static void tell(FILE *out, const char *what, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void tell(FILE *out, const char *what, const char *format, ...)
+    if (json)
+        np_run_print_json(run, out);
+    else
+        fprintf(out, "run %s: %s, %s%s%s\n", np_node_text(run, "id"), np_node_text(run, "name"),
+            np_node_text(run, "state"), *reason ? ": " : "", reason);
+    fflush(out);
+}
+
+/* --- all fields --------------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 3, 4))) static void print(
+    FILE *out, const char *what, const char *format, ...)
 {
     char text[4200];
     va_list args;
@@ -303,12 +311,12 @@ static void tell(FILE *out, const char *what, const char *format, ...)
     fprintf(out, "  %-11s %s\n", what, text);
 }
 
-static void tell_key(FILE *out, const char *what, const struct np_node *run, const char *key)
+static void print_key(FILE *out, const char *what, const struct np_node *run, const char *key)
 {
-    tell(out, what, "%s", np_node_text(run, key));
+    print(out, what, "%s", np_node_text(run, key));
 }
 
-static void tell_time(FILE *out, const char *what, double when)
+static void print_time(FILE *out, const char *what, double when)
 {
     const time_t seconds = (time_t)when;
     struct tm local;
@@ -317,10 +325,10 @@ static void tell_time(FILE *out, const char *what, double when)
     if (isnan(when))
         return;
     strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", localtime_r(&seconds, &local));
-    tell(out, what, "%s", text);
+    print(out, what, "%s", text);
 }
 
-static void tell_after(FILE *out, const struct np_node *after)
+static void print_after(FILE *out, const struct np_node *after)
 {
     if (!after || after->kind != NP_NODE_LIST || after->nr_items == 0)
         return;
@@ -330,15 +338,15 @@ static void tell_after(FILE *out, const struct np_node *after)
     fputc('\n', out);
 }
 
-/* -o's of its submission. */
-static void tell_overrides(FILE *out, const struct np_node *list)
+/* The -o of `nnpipe submit`. */
+static void print_overrides(FILE *out, const struct np_node *list)
 {
     for (int i = 0; list && list->kind == NP_NODE_LIST && i < list->nr_items; i++)
-        tell(out, i == 0 ? "with -o" : "", "%s", list->items[i]->text);
+        print(out, i == 0 ? "overrides" : "", "%s", list->items[i]->text);
 }
 
 /* "0:12 of 8:00:00" */
-static void tell_time_run(FILE *out, const struct np_node *run)
+static void print_time_run(FILE *out, const struct np_node *run)
 {
     const double limit = number(run, "time_limit");
     char ran[32], max[32];
@@ -346,32 +354,32 @@ static void tell_time_run(FILE *out, const struct np_node *run)
     np_duration_text(number(run, "ran"), ran, sizeof(ran));
     np_duration_text(limit, max, sizeof(max));
     if (!isnan(limit))
-        tell(out, "ran", "%s of %s", ran, max);
+        print(out, "ran", "%s of %s", ran, max);
     else if (number(run, "attempts") > 0)
-        tell(out, "ran", "%s", ran);
+        print(out, "ran", "%s", ran);
 }
 
-static void tell_progress(FILE *out, const struct np_node *run)
+static void print_progress(FILE *out, const struct np_node *run)
 {
     const struct np_progress p = progress_of(run);
-    const bool goes = is_in(run, "running");
+    const bool runs = has_state(run, "running");
     char step[48], eta[32];
 
     if (isnan(p.said))
         return;
     step_text(&p, step, sizeof(step));
-    tell(out, "at", "%s%sstep %s, epoch %.2f", goes ? p.doing : "", goes ? ", " : "", step,
+    print(out, "at", "%s%sstep %s, epoch %.2f", runs ? p.doing : "", runs ? ", " : "", step,
         isnan(p.epoch) ? 0 : p.epoch);
     if (!isnan(p.loss))
-        tell(out, "loss", "%.4f", p.loss);
+        print(out, "loss", "%.4f", p.loss);
     if (!isnan(p.accuracy))
-        tell(out, "accuracy", "%.2f%%", 100 * p.accuracy);
-    if (goes && !isnan(p.images_per_second))
-        tell(out, "speed", "%.0f img/s, stall %.0f%% %s", p.images_per_second, 100 * p.stall_ratio,
+        print(out, "accuracy", "%.2f%%", 100 * p.accuracy);
+    if (runs && !isnan(p.images_per_second))
+        print(out, "speed", "%.0f img/s, stall %.0f%% %s", p.images_per_second, 100 * p.stall_ratio,
             p.cause);
     np_duration_text(p.eta_seconds, eta, sizeof(eta));
-    if (goes && !isnan(p.eta_seconds))
-        tell(out, "to go", "%s", eta);
+    if (runs && !isnan(p.eta_seconds))
+        print(out, "time left", "%s", eta);
 }
 
 void np_run_print_whole(const struct np_node *run, FILE *out)
@@ -379,27 +387,27 @@ void np_run_print_whole(const struct np_node *run, FILE *out)
     fprintf(out, "run %s: %s, %s\n", np_node_text(run, "id"), np_node_text(run, "name"),
         np_node_text(run, "state"));
     if (*np_node_text(run, "reason"))
-        tell_key(out, "why", run, "reason");
-    tell_progress(out, run);
-    tell_key(out, "owner", run, "owner");
-    tell_key(out, "config", run, "path");
-    tell_key(out, "folder", run, "dir");
-    tell(out, "device", "%s", device_of(run));
-    tell_key(out, "priority", run, "priority");
-    tell_after(out, np_node_get(run, "after"));
-    tell_overrides(out, np_node_get(run, "overrides"));
+        print_key(out, "reason", run, "reason");
+    print_progress(out, run);
+    print_key(out, "owner", run, "owner");
+    print_key(out, "config", run, "path");
+    print_key(out, "folder", run, "dir");
+    print(out, "device", "%s", device_of(run));
+    print_key(out, "priority", run, "priority");
+    print_after(out, np_node_get(run, "after"));
+    print_overrides(out, np_node_get(run, "overrides"));
     if (*np_node_text(run, "on_end"))
-        tell_key(out, "at its end", run, "on_end");
-    tell_time_run(out, run);
+        print_key(out, "on end", run, "on_end");
+    print_time_run(out, run);
     if (!isnan(number(run, "memory")))
-        tell(out, "memory", "at most %.4g GiB", number(run, "memory") / (1 << 30));
+        print(out, "memory", "at most %.4g GiB", number(run, "memory") / (1 << 30));
     if (!isnan(number(run, "cpus")))
-        tell(out, "CPUs", "at most %g", number(run, "cpus"));
-    tell_key(out, "attempts", run, "attempts");
-    tell(
+        print(out, "CPUs", "at most %g", number(run, "cpus"));
+    print_key(out, "attempts", run, "attempts");
+    print(
         out, "retries", "%s of %s", np_node_text(run, "retries"), np_node_text(run, "max_retries"));
-    tell_time(out, "submitted", number(run, "submitted"));
-    tell_time(out, "started", number(run, "started"));
-    tell_time(out, "ended", number(run, "ended"));
-    tell_time(out, "not before", number(run, "not_before"));
+    print_time(out, "submitted", number(run, "submitted"));
+    print_time(out, "started", number(run, "started"));
+    print_time(out, "ended", number(run, "ended"));
+    print_time(out, "not before", number(run, "not_before"));
 }

@@ -189,8 +189,7 @@ static void print_problems(struct np_report *report, const struct np_overrides *
         np_json_close(&json, '}');
     }
     np_json_close(&json, ']');
-    const char *text = np_json_end(&json);
-    fputs(text ? text : "", stdout);
+    np_json_print(&json, stdout);
     np_json_fini(&json);
 }
 
@@ -216,8 +215,7 @@ static void print_config(const struct np_config *config, const char *runs,
     np_json_text(&json, "config", text);
     np_json_real(&json, "checkpoint_bytes", bytes);
     np_json_text(&json, "note", data->looked ? "" : data->note);
-    const char *line = np_json_end(&json);
-    fputs(line ? line : "", stdout);
+    np_json_print(&json, stdout);
     np_json_fini(&json);
     np_node_free(node);
     free(text);

@@ -1,6 +1,6 @@
-/* `nnpipe top [ID | RUN]`: the running runs, one line each, or one with its stages; once a second, or once. They are
- * those of the service where one answers, else those of the folders below `runs`; both come as the RUNs of
- * docs/SERVICE.md. What is drawn is what was read last. Main thread. */
+/* `nnpipe top [ID | RUN]`: lists the running runs, or shows one run with its stages; every second, or once. The
+ * runs come from the service if there is one, else from the folders below `runs`; both as RUN of
+ * docs/SERVICE.md. Main thread. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -19,31 +19,31 @@
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
 
-#define EVERY_MS   1000
-#define TAIL       "1000000" /* bytes of metrics: a window of the pipeline is among them */
-#define LINES_ELSE 4         /* of a frame, beside the runs */
-#define RUN_ID     PATH_MAX
+#define EVERY_MS  1000
+#define TAIL      "1000000" /* bytes of metrics: enough to hold a pipeline line */
+#define NR_OTHERS 4         /* lines of the screen that are not runs */
+#define RUN_ID    PATH_MAX
 
 struct top {
     struct np_client *client; /* NULL: there is no service */
-    const char *runs;         /* the folder of runs, where there is no service */
+    const char *runs;         /* the folder of runs if there is no service */
     bool live, json, colour;
-    bool unasked; /* --runs was given: no service was looked for */
+    bool folders_only; /* --runs was given: do not look for a service */
     struct np_terminal screen;
-    struct np_node *answer;            /* {"runs": [RUN...]}; NULL: none yet */
-    char tag[96];                      /* of the answer, as the service marked it; "": not known */
-    char chosen[RUN_ID], open[RUN_ID]; /* as id_of(); open "": the list */
+    struct np_node *response;          /* {"runs": [RUN...]}; NULL: none yet */
+    char tag[96];                      /* the response's ETag; "": none */
+    char chosen[RUN_ID], open[RUN_ID]; /* as id_of(); open "": the list is shown */
     int chosen_at;                     /* the row of the chosen run */
     const char *verb;                  /* the action that waits for a yes; NULL: none */
-    bool away;                         /* the service does not answer: what is shown is old */
-    char said[256];                    /* on the last line, until the next key */
-    int64_t next;                      /* of the open run's metrics; -1: its end is not read yet */
+    bool away;                         /* the service does not answer: the screen is old */
+    char message[256];                 /* on the last line, until the next key */
+    int64_t next;                      /* byte of the open run's metrics; -1: read their end */
     struct np_node *pipeline;          /* the open run's newest pipeline line; NULL: none */
 };
 
 static const struct np_node *runs_of(const struct top *top)
 {
-    const struct np_node *runs = top->answer ? np_node_get(top->answer, "runs") : NULL;
+    const struct np_node *runs = top->response ? np_node_get(top->response, "runs") : NULL;
 
     return runs && runs->kind == NP_NODE_LIST ? runs : NULL;
 }
@@ -53,13 +53,13 @@ static int nr_runs(const struct top *top)
     return runs_of(top) ? runs_of(top)->nr_items : 0;
 }
 
-/* What a run is named by: its number, or without a service its folder. */
+/* A run's number, or without a service its folder. */
 static const char *id_of(const struct np_node *run)
 {
     return np_node_get(run, "id") ? np_node_text(run, "id") : np_node_text(run, "dir");
 }
 
-/* -1: it is not among the runs. */
+/* -1: not found. */
 static int index_of(const struct top *top, const char *id)
 {
     for (int i = 0; *id && i < nr_runs(top); i++)
@@ -77,7 +77,7 @@ static const struct np_node *run_of(const struct top *top, const char *id)
 
 /* --- reading ------------------------------------------------------------------------------------ */
 
-static void take_line(struct top *top, struct np_node *line)
+static void set_pipeline(struct top *top, struct np_node *line)
 {
     if (line) {
         np_node_free(top->pipeline);
@@ -85,7 +85,7 @@ static void take_line(struct top *top, struct np_node *line)
     }
 }
 
-/* A folder's run as a RUN, as far as the folder tells. */
+/* Writes a folder's run as a RUN, with the fields that a folder has. */
 static void write_run(struct np_json *json, const struct np_found_run *run)
 {
     const struct np_node *knobs = run->pipeline ? np_node_get(run->pipeline, "knobs") : NULL;
@@ -105,20 +105,21 @@ static void write_run(struct np_json *json, const struct np_found_run *run)
 
 static int by_name(const void *left, const void *right)
 {
-    return strcmp(
-        ((const struct np_found_run *)left)->dir, ((const struct np_found_run *)right)->dir);
+    const struct np_found_run *a = left, *b = right;
+
+    return strcmp(a->dir, b->dir);
 }
 
-/* The running runs below `runs`, or the open one and its pipeline. */
-static int take_folders(struct top *top, struct np_node **ret_answer, struct np_err *err)
+/* Reads the running runs below `runs`, or the open run and its pipeline line. */
+static int read_folders(struct top *top, struct np_node **ret_response, struct np_err *err)
 {
     struct np_found_runs runs = {0};
     struct np_json json = {0};
-    struct np_err unread = {0};
-    int code = np_runs_find(*top->open ? top->open : top->runs, true, &runs, &unread);
+    struct np_err fresh = {0};
+    int code = np_runs_find(*top->open ? top->open : top->runs, true, &runs, &fresh);
 
     if (code == -ENOENT && !*top->open)
-        code = 0; /* no run was started here */
+        code = 0; /* no run was ever started here */
     if (runs.nr_runs > 0)
         qsort(runs.runs, (size_t)runs.nr_runs, sizeof(*runs.runs), by_name);
     np_json_begin(&json, NULL);
@@ -128,12 +129,12 @@ static int take_folders(struct top *top, struct np_node **ret_answer, struct np_
     np_json_close(&json, ']');
     const char *text = np_json_end(&json);
     if (code < 0)
-        *err = unread;
+        *err = fresh;
     else
-        code = text ? np_json_parse(text, strlen(text), ret_answer, err)
+        code = text ? np_json_parse(text, strlen(text), ret_response, err)
                     : np_err_set(err, -ENOMEM, "out of memory");
     if (code == 0 && *top->open && runs.nr_runs == 1) {
-        take_line(top, runs.runs[0].pipeline);
+        set_pipeline(top, runs.runs[0].pipeline);
         runs.runs[0].pipeline = NULL;
     }
     np_json_fini(&json);
@@ -141,47 +142,46 @@ static int take_folders(struct top *top, struct np_node **ret_answer, struct np_
     return code;
 }
 
-/* The open run, where it is over and so not among the others; a run that was removed is left out. */
-static int take_open(struct top *top, struct np_err *err)
+/* Adds the open run to the list if it has finished; a removed run is left out. */
+static int read_open_run(struct top *top, struct np_err *err)
 {
-    struct np_node *runs = (struct np_node *)runs_of(top),
-                   *run = NULL; /* of answer, which is ours */
+    struct np_node *runs = (struct np_node *)runs_of(top), *run = NULL;
     char target[RUN_ID + 16];
 
     if (!*top->open || !runs || run_of(top, top->open))
         return 0;
     snprintf(target, sizeof(target), "/v1/runs/%s", top->open);
-    const int code = np_client_ask_node(top->client, "GET", target, NULL, &run, err);
+    const int code = np_client_request_node(top->client, "GET", target, NULL, &run, err);
     if (code == 0)
         np_node_add(runs, NULL, run);
     return code == -EREMOTEIO ? 0 : code;
 }
 
-/* The runs that are not over, and the open one. An answer that has not changed is not sent again. */
-static int take_runs(struct top *top, struct np_err *err)
+/* Reads the unfinished runs and the open one. The service does not send an unchanged list again. */
+static int read_runs(struct top *top, struct np_err *err)
 {
-    struct np_answer answer = {0};
+    struct np_response response = {0};
     struct np_node *node = NULL;
     int code;
 
     if (top->client) {
-        np_client_unless(top->client, top->answer ? top->tag : "");
-        code = np_client_ask(
-            top->client, "GET", "/v1/runs?state=" NP_RUN_NOT_OVER, NULL, &answer, err);
-        if (code == 0 && answer.status != 304)
-            code = np_json_parse(answer.body, answer.bytes, &node, err);
+        np_client_if_changed(top->client, top->response ? top->tag : "");
+        code = np_client_request(
+            top->client, "GET", "/v1/runs?state=" NP_RUN_UNFINISHED, NULL, &response, err);
+        if (code == 0 && response.status != 304)
+            code = np_json_parse(response.body, response.bytes, &node, err);
     } else {
-        code = take_folders(top, &node, err);
+        code = read_folders(top, &node, err);
     }
     if (node) {
-        np_node_free(top->answer);
-        top->answer = node;
-        snprintf(top->tag, sizeof(top->tag), "%s", answer.tag);
+        np_node_free(top->response);
+        top->response = node;
+        snprintf(top->tag, sizeof(top->tag), "%s", response.tag);
     }
-    return code < 0 || !top->client ? code : take_open(top, err);
+    return code < 0 || !top->client ? code : read_open_run(top, err);
 }
 
-/* Of lines of a metrics.jsonl, oldest first: the newest pipeline line; NULL: there is none. */
+/* The last pipeline line of a list of metrics, oldest first; NULL: none. */
 static const struct np_node *newest_pipeline(const struct np_node *points)
 {
     for (int i = points && points->kind == NP_NODE_LIST ? points->nr_items - 1 : -1; i >= 0; i--) {
@@ -193,10 +193,10 @@ static const struct np_node *newest_pipeline(const struct np_node *points)
     return NULL;
 }
 
-/* What is new of the open run's pipeline. Its metrics are its owner's: others see the run's line alone. */
-static int take_pipeline(struct top *top, struct np_err *err)
+/* Reads the open run's new pipeline lines. -EREMOTEIO: the metrics belong to another user. */
+static int read_pipeline(struct top *top, struct np_err *err)
 {
-    struct np_node *answer = NULL;
+    struct np_node *response = NULL;
     char target[RUN_ID + 64];
     int code;
 
@@ -206,50 +206,44 @@ static int take_pipeline(struct top *top, struct np_err *err)
     else
         snprintf(target, sizeof(target), "/v1/runs/%s/metrics?from=%lld&most=100000", top->open,
             (long long)top->next);
-    if ((code = np_client_ask_node(top->client, "GET", target, NULL, &answer, err)) < 0)
+    if ((code = np_client_request_node(top->client, "GET", target, NULL, &response, err)) < 0)
         return code;
-    take_line(top, np_node_copy(newest_pipeline(np_node_get(answer, "points"))));
-    const int64_t next = (int64_t)np_node_number(answer, "next", 0);
-    top->next = next < top->next ? -1 : next; /* cut back: its end again, the next time */
-    np_node_free(answer);
+    set_pipeline(top, np_node_copy(newest_pipeline(np_node_get(response, "points"))));
+    const int64_t next = (int64_t)np_node_number(response, "next", 0);
+    top->next = next < top->next ? -1 : next; /* the file was truncated: read its end again */
+    np_node_free(response);
     return 0;
 }
 
-static bool is_away(int code)
-{
-    return code == -ECONNREFUSED || code == -EIO;
-}
-
-/* 0, also where the service is away; what it says about the open run's metrics is on the last line. */
-static int look(struct top *top, struct np_err *err)
+/* Reads everything that the screen shows. 0 also if the service is away. */
+static int refresh(struct top *top, struct np_err *err)
 {
     struct np_err fresh = {0};
-    int code = take_runs(top, &fresh);
+    int code = read_runs(top, &fresh);
 
-    top->away = top->client && is_away(code) && top->answer;
     if (code == 0 && top->client && run_of(top, top->open) &&
-        (code = take_pipeline(top, &fresh)) == -EREMOTEIO) {
-        snprintf(top->said, sizeof(top->said), "%s", fresh.text);
+        (code = read_pipeline(top, &fresh)) == -EREMOTEIO) {
+        snprintf(top->message, sizeof(top->message), "%s", fresh.text);
         code = 0;
     }
-    if (top->client && is_away(code) && top->answer)
+    top->away = top->client && top->response && (code == -ECONNREFUSED || code == -EIO);
+    if (code == 0 || top->away)
         return 0;
-    if (code < 0)
-        *err = fresh;
+    *err = fresh;
     return code;
 }
 
 static void change(struct top *top, const char *verb, const char *id)
 {
-    struct np_answer answer;
+    struct np_response response;
     struct np_err err = {0};
     char target[RUN_ID + 32];
 
     snprintf(target, sizeof(target), "/v1/runs/%s/%s", id, verb);
-    if (np_client_ask(top->client, "POST", target, NULL, &answer, &err) < 0)
-        snprintf(top->said, sizeof(top->said), "%s", err.text);
+    if (np_client_request(top->client, "POST", target, NULL, &response, &err) < 0)
+        snprintf(top->message, sizeof(top->message), "%s", err.text);
     else
-        snprintf(top->said, sizeof(top->said), "run %.40s: told to %s", id, verb);
+        snprintf(top->message, sizeof(top->message), "run %.40s: %s requested", id, verb);
 }
 
 /* --- drawing ------------------------------------------------------------------------------------ */
@@ -272,13 +266,13 @@ static void put_summary(const struct top *top, FILE *out)
 static void put_no_runs(const struct top *top, FILE *out)
 {
     if (top->client)
-        fputs("no run waits or goes on; `nnpipe submit CONFIG` adds one\n", out);
+        fputs("no queued or running runs; `nnpipe submit CONFIG` queues one\n", out);
     else
-        fprintf(out, "no run is running below %s%s\n", top->runs,
-            top->unasked ? "" : ", and no service answers");
+        fprintf(out, "no running runs below %s%s\n", top->runs,
+            top->folders_only ? "" : ", and no service answers");
 }
 
-/* only: one run's line, or NULL: all, at most `max` of them (0: any number) with the chosen one among them. */
+/* Draws the row of one run, or if only is NULL up to `max` rows (0: all), with the chosen one among them. */
 static int put_table(
     const struct top *top, const struct np_node *only, int max, FILE *out, struct np_err *err)
 {
@@ -316,7 +310,7 @@ static int put_stages(const struct top *top, FILE *out, struct np_err *err)
     int code;
 
     if (!run) {
-        fprintf(out, "run %s is not there any more\n", top->open);
+        fprintf(out, "run %s no longer exists\n", top->open);
         return 0;
     }
     if ((code = put_table(top, run, 0, out, err)) < 0)
@@ -326,8 +320,7 @@ static int put_stages(const struct top *top, FILE *out, struct np_err *err)
     fputc('\n', out);
     if (!top->pipeline ||
         !np_fields_read_profile(top->pipeline, &profile, missing, sizeof(missing))) {
-        fputs("nothing of its pipeline is told yet: a line comes every two seconds of training\n",
-            out);
+        fputs("no pipeline measurements yet: they come every two seconds of training\n", out);
         return 0;
     }
     np_profile_screen(&profile, width >= 40 ? width : 100, top->colour, out);
@@ -336,7 +329,7 @@ static int put_stages(const struct top *top, FILE *out, struct np_err *err)
     return 0;
 }
 
-static void bottom(const struct top *top, char *text, size_t bytes)
+static void write_bottom(const struct top *top, char *text, size_t bytes)
 {
     const struct np_node *run = run_of(top, *top->open ? top->open : top->chosen);
     const char *bold = top->colour ? "\033[1m" : "", *dim = top->colour ? "\033[2m" : "";
@@ -344,20 +337,20 @@ static void bottom(const struct top *top, char *text, size_t bytes)
     if (top->verb && run)
         snprintf(text, bytes, "%s%s run %s, %s? y: yes, any other key: no", bold, top->verb,
             np_node_text(run, "id"), np_node_text(run, "name"));
-    else if (*top->said)
-        snprintf(text, bytes, "%s%s", bold, top->said);
+    else if (*top->message)
+        snprintf(text, bytes, "%s%s", bold, top->message);
     else if (top->away)
-        snprintf(text, bytes, "%sthe service does not answer: this is from before", bold);
+        snprintf(text, bytes, "%sthe service does not answer: this screen is not up to date", bold);
     else
         snprintf(text, bytes, "%s%s %sq: end", dim,
-            *top->open ? "escape: all runs " : "j, k: choose  enter: its stages ",
+            *top->open ? "escape: all runs " : "j, k: choose  enter: stages ",
             top->client ? "p: pause  r: resume  s: stop  " : "");
 }
 
 static int draw(struct top *top, struct np_err *err)
 {
     FILE *out = np_terminal_begin(&top->screen);
-    const int max = top->screen.lines - LINES_ELSE;
+    const int max = top->screen.lines - NR_OTHERS;
     char text[400];
     int code;
 
@@ -369,7 +362,7 @@ static int draw(struct top *top, struct np_err *err)
         *top->open ? put_stages(top, out, err) : put_table(top, NULL, max > 0 ? max : 1, out, err);
     if (code < 0)
         return code;
-    bottom(top, text, sizeof(text));
+    write_bottom(top, text, sizeof(text));
     return np_terminal_show(&top->screen, text);
 }
 
@@ -383,7 +376,7 @@ static void choose(struct top *top, int at)
     snprintf(top->chosen, sizeof(top->chosen), "%s", id_of(runs_of(top)->items[at]));
 }
 
-/* The chosen run, or the one that stands where it stood. */
+/* Keeps the choice when rows move; if the run has gone, chooses the row in its place. */
 static void keep_chosen(struct top *top)
 {
     const int at = index_of(top, top->chosen), last = nr_runs(top) - 1;
@@ -394,26 +387,26 @@ static void keep_chosen(struct top *top)
 static void open_run(struct top *top, const char *id)
 {
     snprintf(top->open, sizeof(top->open), "%s", id);
-    top->tag[0] = '\0'; /* the list had the run that was open before, and may lack this one */
+    top->tag[0] = '\0'; /* the list must be read again: this run may not be in it */
     top->next = -1;
     np_node_free(top->pipeline);
     top->pipeline = NULL;
 }
 
-static void ask(struct top *top, const char *verb)
+static void confirm(struct top *top, const char *verb)
 {
     if (top->client && run_of(top, *top->open ? top->open : top->chosen))
         top->verb = verb;
 }
 
-/* true: it ends. */
-static bool take_key(struct top *top, int key)
+/* True: the user wants to quit. */
+static bool handle_key(struct top *top, int key)
 {
     if (key == NP_KEY_NONE || key == NP_KEY_SIZE)
         return false;
     if (key == NP_KEY_END)
         return true;
-    top->said[0] = '\0';
+    top->message[0] = '\0';
     if (top->verb) {
         if (key == 'y' || key == 'Y')
             change(top, top->verb, *top->open ? top->open : top->chosen);
@@ -432,9 +425,9 @@ static bool take_key(struct top *top, int key)
     case NP_KEY_ESCAPE:
     case 127:
     case 8: open_run(top, ""); break;
-    case 'p': ask(top, "pause"); break;
-    case 'r': ask(top, "resume"); break;
-    case 's': ask(top, "stop"); break;
+    case 'p': confirm(top, "pause"); break;
+    case 'r': confirm(top, "resume"); break;
+    case 's': confirm(top, "stop"); break;
     default: break;
     }
     return false;
@@ -451,9 +444,9 @@ static int run_live(struct top *top, struct np_err *err)
         if ((code = draw(top, err)) < 0)
             break;
         const int key = np_terminal_key(&top->screen, EVERY_MS);
-        ends = take_key(top, key);
+        ends = handle_key(top, key);
         if (!ends && key != NP_KEY_SIZE)
-            code = look(top, err);
+            code = refresh(top, err);
     }
     np_terminal_close(&top->screen);
     return code == -EPIPE ? 0 : code;
@@ -463,7 +456,7 @@ static int run_live(struct top *top, struct np_err *err)
 
 static int run_once(struct top *top, struct np_err *err)
 {
-    int code = look(top, err);
+    int code = refresh(top, err);
     const struct np_node *only = run_of(top, top->open);
 
     top->screen.columns = np_terminal_columns(STDOUT_FILENO);
@@ -480,7 +473,7 @@ static int run_once(struct top *top, struct np_err *err)
     return code;
 }
 
-/* NULL: no name begins with the word. np_free. */
+/* The newest run below `runs` whose name begins with word; NULL: none. np_free. */
 static char *find_prefix(const char *runs, const char *word)
 {
     DIR *folder = *word ? opendir(runs) : NULL;
@@ -504,7 +497,7 @@ static char *find_prefix(const char *runs, const char *word)
     return found;
 }
 
-/* The folder that RUN names: a folder below `runs`, a path, or the beginning of a name below `runs`. np_free. */
+/* The folder of RUN: a name below `runs`, a path, or the beginning of a name. np_free. */
 static char *find_folder(const char *runs, const char *word)
 {
     char *below = strchr(word, '/') ? NULL : np_format("%s/%s", runs, word);
@@ -520,17 +513,18 @@ static char *find_folder(const char *runs, const char *word)
     return np_strdup(word);
 }
 
-/* Does a service answer? A caller that names folders does not ask it. */
-static bool has_service(struct top *top, const char *run, const char *socket)
+/* Connects to the service, unless the user named a folder. False: there is none. */
+static bool find_service(struct top *top, const char *run, const char *socket)
 {
-    struct np_answer answer;
-    struct np_err unasked = {0};
+    struct np_response response;
+    struct np_err ignored = {0};
     int64_t id = 0;
 
-    if (top->unasked || (run && !np_run_id(run, &id)) ||
-        np_client_open(socket, &top->client, &unasked) < 0)
+    if (top->folders_only || (run && !np_run_id(run, &id)) ||
+        np_client_open(socket, &top->client, &ignored) < 0)
         return false;
-    const int code = np_client_ask(top->client, "GET", "/v1/service", NULL, &answer, &unasked);
+    const int code =
+        np_client_request(top->client, "GET", "/v1/service", NULL, &response, &ignored);
     if (code == 0 || socket) {
         if (id > 0)
             snprintf(top->open, sizeof(top->open), "%lld", (long long)id);
@@ -554,14 +548,14 @@ int np_cmd_top(int argc, char **argv)
     if (code)
         return code;
     if (nr > 1) {
-        fprintf(stderr, "nnpipe top: expected one RUN at most, not %d\n", nr);
+        fprintf(stderr, "nnpipe top: expected at most one ID or RUN, not %d\n", nr);
         return NP_EXIT_USAGE;
     }
-    top.unasked = top.runs != NULL;
+    top.folders_only = top.runs != NULL;
     top.runs = top.runs ? top.runs : "runs";
     top.live = isatty(STDOUT_FILENO) && !once && !top.json;
     top.colour = np_terminal_colour(STDOUT_FILENO);
-    if (!has_service(&top, nr ? argv[1] : NULL, socket) && nr) {
+    if (!find_service(&top, nr ? argv[1] : NULL, socket) && nr) {
         char *dir = find_folder(top.runs, argv[1]);
 
         snprintf(top.open, sizeof(top.open), "%s", dir);
@@ -569,13 +563,13 @@ int np_cmd_top(int argc, char **argv)
             top.open[n - 1] = '\0';
         np_free(dir);
     }
-    code = look(&top, &err);
+    code = refresh(&top, &err);
     if (code == 0 && *top.open && !run_of(&top, top.open))
         code = np_err_set(&err, -ENOENT, "there is no run %s; `nnpipe %s` shows them", top.open,
             top.client ? "ls --all" : "runs");
     if (code == 0)
         code = top.live ? run_live(&top, &err) : run_once(&top, &err);
     np_node_free(top.pipeline);
-    np_node_free(top.answer);
+    np_node_free(top.response);
     return np_client_end(top.client, code, &err);
 }

@@ -144,9 +144,7 @@ static void tell(struct prune *p, const char *run, const struct held *held)
     np_json_text(&json, "run", run);
     np_json_int(&json, "freed_bytes", (int64_t)held->spare);
     np_json_int(&json, "kept_bytes", (int64_t)(held->bytes - held->spare));
-    const char *text = np_json_end(&json);
-    if (text)
-        fputs(text, stdout);
+    np_json_print(&json, stdout);
     np_json_fini(&json);
 }
 
@@ -193,9 +191,7 @@ static void tell_total(const struct prune *p)
     np_json_int(&json, "runs", p->nr_runs);
     np_json_int(&json, "freed_bytes", (int64_t)p->freed);
     np_json_int(&json, "kept_bytes", (int64_t)p->kept);
-    const char *text = np_json_end(&json);
-    if (text)
-        fputs(text, stdout);
+    np_json_print(&json, stdout);
     np_json_fini(&json);
 }
 

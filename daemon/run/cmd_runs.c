@@ -102,8 +102,7 @@ static void print_json(struct np_json *line, const struct np_found_run *run)
     else
         np_json_null(line, "differs");
     np_json_text(line, "message", run->message);
-    const char *text = np_json_end(line);
-    fputs(text ? text : "", stdout);
+    np_json_print(line, stdout);
 }
 
 /* --- as a table -------------------------------------------------------------------------------- */

@@ -93,7 +93,7 @@ static void print_layers(const struct np_graph *graph, bool json)
         np_json_ints(&line, "shape", shape, n);
         np_json_int(&line, "parameters", (int64_t)own);
         np_json_int(&line, "flops", (int64_t)work);
-        fputs(np_json_end(&line), stdout);
+        np_json_print(&line, stdout);
     }
     if (!json) {
         printf("# %-32s %-16s %-16s %12llu %16llu\n", "total", "", "", (unsigned long long)params,
@@ -103,7 +103,7 @@ static void print_layers(const struct np_graph *graph, bool json)
     np_json_begin(&line, "total");
     np_json_int(&line, "parameters", (int64_t)params);
     np_json_int(&line, "flops", (int64_t)flops);
-    fputs(np_json_end(&line), stdout);
+    np_json_print(&line, stdout);
     np_json_fini(&line);
 }
 
@@ -115,8 +115,7 @@ static void print_config(const struct np_config *config, bool json)
     if (json) {
         np_json_begin(&line, "config");
         np_json_node(&line, "config", normal);
-        const char *text = np_json_end(&line);
-        fputs(text ? text : "", stdout);
+        np_json_print(&line, stdout);
     } else {
         np_node_print(stdout, normal);
     }

@@ -231,6 +231,13 @@ const char *np_json_end(struct np_json *json)
     return json->failed ? NULL : json->text;
 }
 
+void np_json_print(struct np_json *json, FILE *out)
+{
+    const char *text = np_json_end(json);
+
+    fputs(text ? text : "", out);
+}
+
 /* --- reading --------------------------------------------------------------------------------- */
 
 static struct np_node *scalar_of(const json_t *value, struct np_err *err)

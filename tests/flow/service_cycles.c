@@ -127,7 +127,7 @@ static int64_t submit(struct np_client *client, const char *dir, int64_t after)
         np_json_item(&body, (double)after);
         np_json_close(&body, ']');
     }
-    if (np_client_ask_node(client, "POST", "/v1/runs", np_json_end(&body), &run, &err) < 0)
+    if (np_client_request_node(client, "POST", "/v1/runs", np_json_end(&body), &run, &err) < 0)
         fail(&err);
     const int64_t id = (int64_t)np_node_number(run, "id", 0);
     np_node_free(run);
@@ -139,23 +139,23 @@ static int64_t submit(struct np_client *client, const char *dir, int64_t after)
 
 static void ask(struct np_client *client, const char *method, int64_t id, const char *what)
 {
-    struct np_answer answer;
+    struct np_response answer;
     struct np_err err = {0};
     char target[64];
 
     snprintf(target, sizeof(target), "/v1/runs/%lld%s", (long long)id, what);
-    if (np_client_ask(client, method, target, NULL, &answer, &err) < 0)
+    if (np_client_request(client, method, target, NULL, &answer, &err) < 0)
         fail(&err);
 }
 
 static void await(struct np_client *client, int64_t id, const char *while_it_is)
 {
-    struct np_answer answer;
+    struct np_response answer;
     struct np_err err = {0};
     char target[128];
 
     snprintf(target, sizeof(target), "/v1/runs/%lld?wait=60&state=%s", (long long)id, while_it_is);
-    if (np_client_ask(client, "GET", target, NULL, &answer, &err) < 0)
+    if (np_client_request(client, "GET", target, NULL, &answer, &err) < 0)
         fail(&err);
 }
 

@@ -145,7 +145,7 @@ def time_limits():
 
 def waiting():
     good, bad = submit("good", 5), submit("bad", FOREVER)
-    says("not over yet", "wait", bad, "--timeout", "1s", code=124)
+    says("not finished yet", "wait", bad, "--timeout", "1s", code=124)
     command("stop", bad)
     out = command("wait", good, bad, "--json", code=75)
     expect([json.loads(line)["state"] for line in out.splitlines()] == ["done", "stopped"], out)
@@ -165,7 +165,7 @@ def priorities():
     expect(of(run)["priority"] == -7, of(run))
     command("priority", run, 3)
     expect(of(run)["priority"] == 3, of(run))
-    says("expected runs' numbers", "priority", run, "high", code=2)
+    says("expected run numbers", "priority", run, "high", code=2)
     command("stop", run)
     command("release", "--all")
 
@@ -315,7 +315,7 @@ def lines():
     expect(len(whole) > 1, whole)
     for n in 1, 2, len(whole), len(whole) + 10:
         expect(command("logs", run, "-n", n).splitlines() == whole[-n:], n)
-    says("lines", "logs", run, "-n", "x", code=2)
+    says("LINES", "logs", run, "-n", "x", code=2)
 
 
 try:

@@ -194,7 +194,7 @@ def in_tmux():
     @story("a service that is gone is named, and the runs stay; they move again when it is back")
     def away():
         daemon.kill()
-        sees("this is from before")
+        sees("not up to date")
         daemon.start()
         sees("j, k: choose")
 

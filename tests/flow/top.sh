@@ -90,7 +90,7 @@ code=$?
 t "and then ends with 75" [ $code -eq 75 ]
 
 gone() {
-    says "no run is running" "$NNPIPE" top --runs "$TMP/runs" && says " stopped " "$NNPIPE" top "$run" &&
+    says "no running runs" "$NNPIPE" top --runs "$TMP/runs" && says " stopped " "$NNPIPE" top "$run" &&
         [ -z "$("$NNPIPE" top --runs "$TMP/runs" --json)" ]
 }
 t "a run that has ended goes on no more" gone

@@ -115,7 +115,7 @@ t "an unknown flag that resembles none is answered with the flags there are" usa
 t "an unknown command of a group is answered with the nearest" usage \
     "nnpipe data: there is no command 'stat'; did you mean 'stats'?" data stat
 t "a group alone says its commands" usage \
-    "nnpipe bench: expected one of loader, io, feed, step; \`nnpipe help bench\` says more" bench
+    "nnpipe bench: expected one of loader, io, feed, step; see \`nnpipe help bench\`" bench
 t "a group's command without the group is found" usage "nnpipe: there is no command 'pack'; did you mean 'data pack'?" \
     pack
 t "what another program calls it is understood" usage \

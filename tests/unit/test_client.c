@@ -1,4 +1,4 @@
-/* Answers of the service as the client takes them, from a socket that answers each request alike. */
+/* The client against a socket that sends the same response to each request. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -68,8 +68,7 @@ static void close_server(struct server *server)
     rmdir(server->dir);
 }
 
-Test(
-    client, an_answer_that_memory_is_too_small_for_is_an_error_and_the_next_is_whole, .timeout = 60)
+Test(client, a_response_too_large_for_memory_is_an_error_and_the_next_one_is_whole, .timeout = 60)
 {
     struct server server;
     struct np_client *client = NULL;
@@ -77,16 +76,16 @@ Test(
 
     open_server(&server, "200 OK");
     for (bool failed = true; failed; n++) {
-        struct np_answer answer;
+        struct np_response answer;
         struct np_err err = {0};
 
         cr_assert_eq(np_client_open(server.address.sun_path, &client, &err), 0);
         made_memory_fail(n);
-        const int code = np_client_ask(client, "GET", "/", NULL, &answer, &err);
+        const int code = np_client_request(client, "GET", "/", NULL, &answer, &err);
         failed = made_memory_failed();
         made_memory_fail(0);
         cr_assert_eq(code, failed ? -ENOMEM : 0, "%d: %s", n, err.text);
-        cr_assert_eq(np_client_ask(client, "GET", "/", NULL, &answer, &err), 0);
+        cr_assert_eq(np_client_request(client, "GET", "/", NULL, &answer, &err), 0);
         cr_assert(answer.bytes == BODY_BYTES && answer.status == 200);
         cr_assert_str_eq(answer.tag, "\"7\"");
         cr_assert_str_eq(answer.next, "3:4");
@@ -100,16 +99,16 @@ Test(client, a_refusal_is_an_error_with_the_text_of_the_service, .timeout = 60)
 {
     struct server server;
     struct np_client *client = NULL;
-    struct np_answer answer;
+    struct np_response answer;
     struct np_err err = {0};
 
     open_server(&server, "409 Conflict");
     cr_assert_eq(np_client_open(server.address.sun_path, &client, &err), 0);
-    cr_assert_eq(np_client_ask(client, "GET", "/", NULL, &answer, &err), -EREMOTEIO);
+    cr_assert_eq(np_client_request(client, "GET", "/", NULL, &answer, &err), -EREMOTEIO);
     cr_assert_str_eq(err.text, "no");
     cr_assert(answer.status == 409 && !np_client_is_away(-EREMOTEIO, &answer));
     close_server(&server);
-    cr_assert_eq(np_client_ask(client, "GET", "/", NULL, &answer, &err), -ECONNREFUSED);
+    cr_assert_eq(np_client_request(client, "GET", "/", NULL, &answer, &err), -ECONNREFUSED);
     cr_assert(np_client_is_away(-ECONNREFUSED, &answer));
     np_client_close(client);
 }
