@@ -14,6 +14,7 @@
 #include "daemon/cmd.h"
 #include "daemon/service/environment.h"
 #include "loader/base/config_file.h"
+#include "loader/base/io.h"
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
 #include "loader/base/option.h"
@@ -37,22 +38,20 @@ struct submission {
 /* The file as NUL-ended text; np_free. */
 static char *read_config(const char *path, struct np_err *err)
 {
-    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
-    char *text = file ? np_try_alloc(MAX_CONFIG + 2, err) : NULL;
+    struct np_err why = {0};
+    char *text = NULL;
+    uint64_t bytes;
+    const int code =
+        np_read_file(strcmp(path, "-") == 0 ? "/dev/stdin" : path, MAX_CONFIG, &text, &bytes, &why);
 
-    if (!file) {
-        np_err_set(err, -errno, "%s: cannot be read: %s", path, strerror(errno));
-        return NULL;
-    }
-    const size_t bytes = text ? fread(text, 1, MAX_CONFIG + 1, file) : 0;
-    if (file != stdin)
-        fclose(file);
-    if (text && (bytes > MAX_CONFIG || memchr(text, 0, bytes))) {
+    if (code == 0 && !memchr(text, 0, bytes))
+        return text;
+    np_free(text);
+    if (code == 0 || code == -EFBIG)
         np_err_set(err, -EINVAL, "%s: a config is text of at most 1 MiB", path);
-        np_free(text);
-        return NULL;
-    }
-    return text;
+    else
+        np_err_set(err, code, "%s", why.text);
+    return NULL;
 }
 
 /* Replaces *text of a config that builds on others by the merged config, because the service may not be

@@ -31,22 +31,11 @@ static bool read_token(const char *path, char token[TOKEN_BYTES + 1])
 
 static int write_token(const char *path, const char *token, struct np_err *err)
 {
-    char *made = np_format("%s.new", path),
-         *dir = np_format("%.*s", (int)(strrchr(path, '/') - path), path);
+    char *dir = np_format("%.*s", (int)(strrchr(path, '/') - path), path);
     int code = np_make_dirs(dir, err);
 
-    if (code == 0) {
-        unlink(made);
-        const int fd = open(made, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-
-        if (fd < 0 || write(fd, token, TOKEN_BYTES) != TOKEN_BYTES || fsync(fd) < 0 ||
-            rename(made, path) < 0)
-            code = np_err_set(err, errno ? -errno : -EIO, "%s: cannot be written: %s", path,
-                strerror(errno ? errno : EIO));
-        if (fd >= 0)
-            close(fd);
-    }
-    np_free(made);
+    if (code == 0)
+        code = np_write_file(path, token, TOKEN_BYTES, NP_WRITE_PRIVATE | NP_WRITE_DURABLE, err);
     np_free(dir);
     return code;
 }

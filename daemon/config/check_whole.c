@@ -221,18 +221,6 @@ static void print_config(const struct np_config *config, const char *runs,
     free(text);
 }
 
-/* All of standard input; NULL: too long, or no memory. np_free. */
-static char *read_input(size_t *ret_bytes)
-{
-    char *text = np_alloc(MAX_TEXT + 1);
-
-    *ret_bytes = text ? fread(text, 1, MAX_TEXT + 1, stdin) : 0;
-    if (text && *ret_bytes <= MAX_TEXT)
-        return text;
-    np_free(text);
-    return NULL;
-}
-
 int np_check_whole(
     const char *as, const char *device, double seconds, const struct np_overrides *overrides)
 {
@@ -240,12 +228,12 @@ int np_check_whole(
     struct np_data_check data = {0};
     struct folder folder = {0};
     struct np_report report;
-    size_t bytes;
+    uint64_t bytes;
     double each = 0;
-    char *text = read_input(&bytes);
+    char *text = NULL;
 
     np_report_init(&report, as);
-    if (!text)
+    if (np_read_file("/dev/stdin", MAX_TEXT, &text, &bytes, NULL) < 0)
         np_report_add(&report, 0, 0, "a config has at most %u KiB", MAX_TEXT >> 10);
     else if (np_config_load_text(
                  text, bytes, as, overrides->texts, overrides->nr_texts, &config, &report) == 0 &&

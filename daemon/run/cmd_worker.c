@@ -21,6 +21,7 @@
 #include "daemon/service/as_user.h"
 #include "daemon/service/environment.h"
 #include "loader/base/clock.h"
+#include "loader/base/io.h"
 #include "loader/base/mem.h"
 
 #define MAX_SEGMENT (16 << 20) /* bytes of a log's segment */
@@ -82,10 +83,6 @@ static bool is_full(int code)
 /* exit.json: of this try, also while it goes on: one that is killed has written how far it came. */
 static int write_record(struct worker *w, int code)
 {
-    const int fd =
-        open("exit.json.new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    int status = fd < 0 ? -errno : 0;
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     struct np_json *line = &w->line;
 
     np_json_begin(line, NULL);
@@ -97,15 +94,7 @@ static int write_record(struct worker *w, int code)
     np_json_bool(line, "device_failed", w->trouble == NP_DEVICE_FAILED);
     np_json_text(line, "reason", w->err.code ? w->err.text : "");
     const char *text = np_json_end(line);
-    if (status == 0 && (!file || !text))
-        status = -ENOMEM;
-    if (status == 0 && (fputs(text, file) < 0 || fflush(file) != 0))
-        status = -errno;
-    if (file && fclose(file) != 0 && status == 0)
-        status = -errno;
-    else if (fd >= 0 && !file)
-        close(fd);
-    return status < 0 ? status : rename("exit.json.new", "exit.json") < 0 ? -errno : 0;
+    return text ? np_write_file("exit.json", text, strlen(text), 0, NULL) : -ENOMEM;
 }
 
 /* --- what it is at ---------------------------------------------------------------------------- */

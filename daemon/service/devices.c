@@ -134,16 +134,17 @@ static void take_known(struct np_service *service)
 static void write_known(const struct np_service *service)
 {
     const struct np_service_options *options = &service->options;
-    char *path = path_of(service), *made = np_format("%s.new", path);
-    FILE *file = fopen(made, "we");
-    bool good = file != NULL;
+    char *path = path_of(service), *text = NULL;
+    struct np_err unwritten = {0}; /* looked for again at the next start */
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
 
-    for (int i = 0; file && i < options->nr_devices; i++)
-        good &= fprintf(file, *options->devices[i].gone ? "%s %s\n" : "%s\n",
-                    options->devices[i].name, options->devices[i].gone) > 0;
-    if (file && fclose(file) == 0 && good)
-        rename(made, path);
-    np_free(made);
+    for (int i = 0; out && i < options->nr_devices; i++)
+        fprintf(out, *options->devices[i].gone ? "%s %s\n" : "%s\n", options->devices[i].name,
+            options->devices[i].gone);
+    if (out && fclose(out) == 0)
+        np_write_file(path, text, bytes, 0, &unwritten);
+    free(text);
     np_free(path);
 }
 

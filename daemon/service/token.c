@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "loader/base/io.h"
 #include "loader/base/mem.h"
 
 int np_token_make(char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err)
@@ -23,55 +24,16 @@ int np_token_make(char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err)
     return 0;
 }
 
-/* All of it, synced. */
-static int write_whole(const char *path, const char *token)
-{
-    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int code = 0;
-
-    if (fd < 0)
-        return -errno;
-    const ssize_t nr = write(fd, token, NP_TOKEN_CHARS);
-    if (nr != NP_TOKEN_CHARS)
-        code = nr < 0 ? -errno : -ENOSPC;
-    else if (fsync(fd) < 0)
-        code = -errno;
-    close(fd);
-    return code;
-}
-
-static int sync_dir(const char *dir)
-{
-    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const int code = fd < 0 || fsync(fd) < 0 ? -errno : 0;
-
-    if (fd >= 0)
-        close(fd);
-    return code;
-}
-
 int np_token_replace(const char *dir, char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err)
 {
-    char *path = np_format("%s/token", dir), *made = np_format("%s/token.new", dir);
-    char token[NP_TOKEN_CHARS + 1];
+    char *path = np_format("%s/token", dir), token[NP_TOKEN_CHARS + 1];
     int code = np_token_make(token, err);
 
-    if (code == 0) {
-        unlink(made); /* of one that was cut off */
-        code = write_whole(made, token);
-        if (code == 0 && rename(made, path) < 0)
-            code = -errno;
-        if (code == 0)
-            code = sync_dir(dir);
-        if (code < 0) {
-            unlink(made);
-            np_err_set(err, code, "%s: cannot be written: %s", path, strerror(-code));
-        }
-    }
+    if (code == 0)
+        code = np_write_file(path, token, NP_TOKEN_CHARS, NP_WRITE_PRIVATE | NP_WRITE_DURABLE, err);
     if (code == 0)
         memcpy(ret_token, token, sizeof(token));
     np_free(path);
-    np_free(made);
     return code;
 }
 
@@ -98,7 +60,7 @@ static int take(const char *path, int fd, char token[NP_TOKEN_CHARS + 1], struct
 int np_token_read(const char *dir, char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err)
 {
     char *path = np_format("%s/token", dir), token[NP_TOKEN_CHARS + 1] = "";
-    const int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     int code;
 
     if (fd >= 0)

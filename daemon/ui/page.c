@@ -3,9 +3,10 @@
 #include "daemon/ui/page.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "loader/base/mem.h"
+#include "loader/base/io.h"
 
 /* name and name_end: the file's bytes. */
 #define FILE_BYTES(name, path)                                                                     \
@@ -70,23 +71,15 @@ void np_page_put(const char *path, FILE *out)
 
 int np_page_write(const char *path, np_put_fn *put, const void *what, struct np_err *err)
 {
-    char *beside = np_format("%s.new", path);
-    FILE *out = fopen(beside, "we");
-    int code = out ? 0 : -errno;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
 
-    if (out) {
+    if (out)
         put(out, what);
-        const bool bad = ferror(out) != 0;
-        if (fclose(out) != 0 || bad)
-            code = errno ? -errno : -EIO;
-    }
-    if (code == 0 && rename(beside, path) < 0)
-        code = -errno;
-    if (code < 0) {
-        if (out)
-            remove(beside);
-        np_err_set(err, code, "%s: cannot be written: %s", path, strerror(-code));
-    }
-    np_free(beside);
+    const int code = out && fclose(out) == 0
+                         ? np_write_file(path, text, bytes, 0, err)
+                         : np_err_set(err, -ENOMEM, "%s: out of memory to write it", path);
+    free(text);
     return code;
 }

@@ -92,8 +92,16 @@ int np_io_sync_dir(struct np_io *io, const char *path, struct np_err *err);
 int np_io_replace(
     struct np_io *io, const char *path, const void *data, uint64_t bytes, struct np_err *err);
 
+#define NP_WRITE_PRIVATE 1 /* for its owner alone: mode 0600 */
+#define NP_WRITE_DURABLE 2 /* synced, and its folder */
+/* As np_io_replace(), with the POSIX calls and without the lock: of two that write at once, one may fail. What is left
+ * at `path.new`, a link too, is removed first. */
+int np_write_file(
+    const char *path, const void *data, uint64_t bytes, int flags, struct np_err *err);
+
 /* Whole file into memory (caller frees with np_free), at most max_bytes; ret_data has a
- * NUL after its last byte. Errors name the file. */
+ * NUL after its last byte. "/dev/stdin" is what this process has open, from where it is, though it may not be
+ * allowed to open that. Errors name the file. */
 int np_read_file(
     const char *path, uint64_t max_bytes, char **ret_data, uint64_t *ret_bytes, struct np_err *err);
 int np_make_dirs(const char *path, struct np_err *err); /* mkdir -p */

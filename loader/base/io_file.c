@@ -233,6 +233,31 @@ out:
     return status ? status : np_io_sync_dir(io, folder, err);
 }
 
+int np_write_file(const char *path, const void *data, uint64_t bytes, int flags, struct np_err *err)
+{
+    char beside[PATH_MAX], folder[PATH_MAX];
+    int fd, status;
+
+    if (snprintf(beside, sizeof(beside), "%s.new", path) >= (int)sizeof(beside))
+        return failed(err, -ENAMETOOLONG, "cannot write", path, 0);
+    folder_of(path, folder);
+    unlink(beside);
+    fd = open(
+        beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, flags & NP_WRITE_PRIVATE ? 0600 : 0666);
+    status = fd < 0 ? -errno : posix_append(NULL, fd, data, bytes);
+    if (status == 0 && flags & NP_WRITE_DURABLE)
+        status = posix_sync(NULL, fd);
+    if (fd >= 0 && close(fd) < 0 && status == 0)
+        status = -errno;
+    if (status == 0)
+        status = posix_rename(NULL, beside, path);
+    if (status < 0 && fd >= 0)
+        unlink(beside);
+    if (status == 0 && flags & NP_WRITE_DURABLE)
+        status = posix_sync_dir(NULL, folder);
+    return status ? failed(err, status, "cannot write", path, bytes) : 0;
+}
+
 /* --- reading and folders ----------------------------------------------------------------- */
 
 /* Twice the room, up to limit; the old block is given back. */
@@ -284,7 +309,8 @@ static int read_all(int fd, uint64_t max_bytes, char **data, uint64_t *ret_bytes
 int np_read_file(
     const char *path, uint64_t max_bytes, char **ret_data, uint64_t *ret_bytes, struct np_err *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC), status;
+    const bool input = strcmp(path, "/dev/stdin") == 0;
+    int fd = input ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC), status;
     char *data = NULL;
     uint64_t bytes = 0;
 

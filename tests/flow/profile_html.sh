@@ -29,7 +29,7 @@ t "a page is written of every verdict" all_rendered
 t "it names no other file" lacks '<link|<img|@import|url\(|src=' "$TMP"/[a-g]*.html "$TMP/pair.html"
 t "no name ends a script or opens a comment" ends_twice
 t "its policy lets its own script run and fetches nothing, by a nonce of each file" policy
-t "a folder that is not there is named" says "$TMP/none/p.html: cannot be written" "$render" decode "$TMP/none/p.html"
+t "a folder that is not there is named" says "cannot write $TMP/none/p.html: " "$render" decode "$TMP/none/p.html"
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
 if [ -z "$browser" ]; then

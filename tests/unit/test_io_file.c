@@ -71,6 +71,29 @@ Test(io_file, replace_makes_and_replaces_and_leaves_nothing_beside)
     remove_folder(folder);
 }
 
+Test(io_file, a_written_file_is_whole_and_private_and_follows_no_link_that_lies_beside_it)
+{
+    char *folder = make_folder(), *path = np_format("%s/a", folder);
+    char *beside = np_format("%s.new", path), *other = np_format("%s/other", folder);
+    struct np_err err = {0};
+    struct stat stat_;
+
+    cr_assert_eq(np_write_file(other, "untouched", 9, NP_WRITE_DURABLE, &err), 0, "%s", err.text);
+    cr_assert_eq(symlink(other, beside), 0);
+    cr_assert_eq(np_write_file(path, "first", 5, NP_WRITE_PRIVATE, &err), 0, "%s", err.text);
+    cr_assert(holds(path, "first") && holds(other, "untouched"));
+    cr_assert_eq(lstat(path, &stat_), 0);
+    cr_assert_eq(stat_.st_mode, S_IFREG | 0600);
+    cr_assert_eq(mkdir(beside, 0700), 0); /* in the way */
+    cr_assert_eq(np_write_file(path, "second", 6, 0, &err), -EEXIST);
+    cr_assert_not_null(strstr(err.text, "cannot write "));
+    cr_assert(holds(path, "first"));
+    np_free(path);
+    np_free(beside);
+    np_free(other);
+    remove_folder(folder);
+}
+
 Test(io_file, replace_through_an_open_io_works_in_the_current_folder)
 {
     char *folder = make_folder(), *was = getcwd(NULL, 0);
@@ -151,7 +174,7 @@ Test(io_file, a_full_disk_is_reported_with_bytes_needed_and_free)
 }
 
 /* In a process of its own: files may have 1000 bytes, so that writing stops in the middle. */
-static int short_of_room(const char *path)
+static int short_of_room(const char *path, bool durable)
 {
     struct rlimit limit = {1000, 1000};
     struct np_err err = {0};
@@ -160,9 +183,9 @@ static int short_of_room(const char *path)
     memset(data, 'x', sizeof(data));
     signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &limit);
-    return np_io_replace(NULL, path, data, sizeof(data), &err) == -EFBIG && strstr(err.text, path)
-               ? 0
-               : 1;
+    const int code = durable ? np_io_replace(NULL, path, data, sizeof(data), &err)
+                             : np_write_file(path, data, sizeof(data), 0, &err);
+    return code == -EFBIG && strstr(err.text, path) ? 0 : 1;
 }
 
 Test(io_file, a_replace_that_fails_leaves_the_old_file_and_nothing_beside)
@@ -173,13 +196,15 @@ Test(io_file, a_replace_that_fails_leaves_the_old_file_and_nothing_beside)
     pid_t child;
 
     cr_assert_eq(np_io_replace(NULL, path, "old", 3, NULL), 0);
-    child = fork();
-    if (child == 0)
-        _exit(short_of_room(path));
-    waitpid(child, &status, 0);
-    cr_assert_eq(status, 0);
-    cr_assert(holds(path, "old"));
-    cr_assert_neq(access(beside, F_OK), 0);
+    for (int durable = 0; durable < 2; durable++) {
+        child = fork();
+        if (child == 0)
+            _exit(short_of_room(path, durable));
+        waitpid(child, &status, 0);
+        cr_assert_eq(status, 0);
+        cr_assert(holds(path, "old"));
+        cr_assert_neq(access(beside, F_OK), 0);
+    }
     np_free(path);
     np_free(beside);
     remove_folder(folder);

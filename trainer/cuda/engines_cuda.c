@@ -12,7 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "loader/base/io.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 #define LINE (NP_ENGINE_KEY + NP_DNN_ID + 32)
 
@@ -225,26 +227,19 @@ void np_engine_key(const struct np_graph *graph, const struct np_op_node *node, 
 
 /* --- the cache file -------------------------------------------------------------------------- */
 
-/* engines-NVIDIA_H200-91900.txt below the user's cache folder; makes the folder. */
-static bool cache_path(const struct np_cuda *cuda, char *path, size_t bytes)
+/* engines-NVIDIA_H200-91900.txt below the user's cache folder, which it makes. np_free. NULL: there is none. */
+static char *cache_path(const struct np_cuda *cuda)
 {
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char name[300];
-    int n = base && *base   ? snprintf(path, bytes, "%s", base)
-            : home && *home ? snprintf(path, bytes, "%s/.cache", home)
-                            : -1;
+    char *folder = np_xdg_folder("XDG_CACHE_HOME", ".cache", "nnpipe"), *path = NULL, name[300];
 
-    if (n < 0 || (size_t)n + 340 > bytes)
-        return false;
-    mkdir(path, 0777);
-    n += snprintf(path + n, bytes - (size_t)n, "/nnpipe");
-    mkdir(path, 0777);
     snprintf(name, sizeof(name), "%s-%zu", cuda->props.name, cuda->libs.cudnn.version());
     for (char *c = name; *c; c++)
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-", *c))
             *c = '_';
-    snprintf(path + n, bytes - (size_t)n, "/engines-%s.txt", name);
-    return true;
+    if (folder && np_make_dirs(folder, NULL) == 0)
+        path = np_format("%s/engines-%s.txt", folder, name);
+    np_free(folder);
+    return path;
 }
 
 void np_engines_read(struct np_engines *engines, const char *path)
@@ -274,33 +269,33 @@ static int lock_file(const char *path)
     return fd;
 }
 
-static bool write_file(const struct np_engines *engines, const char *path)
+static void write_engines(const struct np_engines *engines, const char *path)
 {
-    char line[LINE];
-    FILE *file = fopen(path, "we");
-    bool good = file != NULL;
+    char line[LINE], *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
 
     for (int i = engines->n > NP_ENGINE_MOST ? engines->n - NP_ENGINE_MOST : 0;
-         good && i < engines->n; i++) {
+         out && i < engines->n; i++) {
         print_engine(&engines->list[i], line);
-        good = fputs(line, file) >= 0;
+        fputs(line, out);
     }
-    return file && fclose(file) == 0 && good;
+    if (out && fclose(out) == 0)
+        np_write_file(path, text, bytes, 0, NULL);
+    free(text);
 }
 
 void np_engines_merge(const struct np_engines *engines, const char *path)
 {
     struct np_engines *all = np_engines_new();
-    char beside[4200];
     int lock = lock_file(path), code = 0;
 
     np_engines_read(all, path);
     for (int i = 0; code == 0 && i < engines->n; i++)
         if (engines->list[i].chosen)
             code = put(all, &engines->list[i], NULL);
-    snprintf(beside, sizeof(beside), "%s.%ld", path, (long)getpid());
-    if (code == 0 && (!write_file(all, beside) || rename(beside, path) != 0))
-        unlink(beside);
+    if (code == 0)
+        write_engines(all, path);
     if (lock >= 0)
         close(lock);
     np_engines_free(all);
@@ -308,16 +303,18 @@ void np_engines_merge(const struct np_engines *engines, const char *path)
 
 void np_engines_load(struct np_engines *engines, const struct np_cuda *cuda)
 {
-    char path[4096];
+    char *path = cache_path(cuda);
 
-    if (cache_path(cuda, path, sizeof(path)))
+    if (path)
         np_engines_read(engines, path);
+    np_free(path);
 }
 
 void np_engines_save(const struct np_engines *engines, const struct np_cuda *cuda)
 {
-    char path[4096];
+    char *path = cache_path(cuda);
 
-    if (cache_path(cuda, path, sizeof(path)))
+    if (path)
         np_engines_merge(engines, path);
+    np_free(path);
 }

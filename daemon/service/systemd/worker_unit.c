@@ -67,26 +67,17 @@ static void close_unit(struct unit *unit)
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-/* folder/name, 0600, as a whole or not at all. What it holds is not for others, and lost with a reboot. */
+/* folder/name. What it holds is not for others, and lost with a reboot. */
 static int write_file(const char *folder, const char *name, const char *text, struct np_err *err)
 {
-    char *path = np_format("%s/%s", folder, name), *made = np_format("%s/.%s.new", folder, name);
+    char *path = np_format("%s/%s", folder, name);
     const mode_t before = umask(0077);
     int code = np_make_dirs(folder, err);
-    const size_t bytes = strlen(text);
 
     umask(before);
-    if (code == 0) {
-        const int fd = open(made, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-
-        if (fd < 0 || write(fd, text, bytes) != (ssize_t)bytes || rename(made, path) < 0)
-            code = np_err_set(err, errno ? -errno : -EIO, "%s: cannot be written: %s", path,
-                strerror(errno ? errno : EIO));
-        if (fd >= 0)
-            close(fd);
-    }
+    if (code == 0)
+        code = np_write_file(path, text, strlen(text), NP_WRITE_PRIVATE, err);
     np_free(path);
-    np_free(made);
     return code;
 }
 
