@@ -260,25 +260,12 @@ int np_write_file(const char *path, const void *data, uint64_t bytes, int flags,
 
 /* --- reading and folders ----------------------------------------------------------------- */
 
-/* Twice the room, up to limit; the old block is given back. */
-static char *grow(char *data, uint64_t used, uint64_t *room, uint64_t limit)
-{
-    uint64_t wider = *room > limit / 2 ? limit : *room * 2;
-    char *copy = np_try_alloc(wider, NULL);
-
-    if (copy)
-        memcpy(copy, data, used);
-    np_free(data);
-    *room = wider;
-    return copy;
-}
-
 /* Reads fd to its end. A size says how much to expect, not how much will come: files in /proc
  * have none, a pipe has none, and others may grow. */
 static int read_all(int fd, uint64_t max_bytes, char **data, uint64_t *ret_bytes)
 {
     struct stat info;
-    uint64_t room = 4096, used = 0;
+    size_t room = 4096, used = 0;
     ssize_t got;
 
     if (fstat(fd, &info) < 0)
@@ -286,18 +273,18 @@ static int read_all(int fd, uint64_t max_bytes, char **data, uint64_t *ret_bytes
     if (S_ISREG(info.st_mode) && (uint64_t)info.st_size > max_bytes)
         return -EFBIG;
     if (S_ISREG(info.st_mode) && info.st_size > 0)
-        room = (uint64_t)info.st_size + 2; /* one for the NUL, one to see the end */
+        room = (size_t)info.st_size + 2; /* one for the NUL, one to see the end */
     if (!(*data = np_try_alloc(room, NULL)))
         return -ENOMEM;
     for (;;) {
-        if (used + 1 == room && !(*data = grow(*data, used, &room, max_bytes + 2)))
+        if (used + 1 == room && np_try_grow(data, &room, room + 1, 1, NULL) < 0)
             return -ENOMEM;
         got = read(fd, *data + used, room - 1 - used);
         if (got < 0 && errno != EINTR)
             return -errno;
         if (got == 0)
             break;
-        used += got > 0 ? (uint64_t)got : 0;
+        used += got > 0 ? (size_t)got : 0;
         if (used > max_bytes)
             return -EFBIG;
     }

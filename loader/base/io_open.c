@@ -16,9 +16,8 @@ static int open_backend(
     memset(io, 0, sizeof(*io));
     io->ops = ops;
     io->depth = depth;
-    io->complete = np_try_array((size_t)depth, sizeof(struct np_io_read *), NULL);
-    status = io->complete ? ops->open(io, depth, err)
-                          : np_err_set(err, -ENOMEM, "no memory for %d reads in flight", depth);
+    io->complete = np_try_array((size_t)depth, sizeof(struct np_io_read *), err);
+    status = io->complete ? ops->open(io, depth, err) : -ENOMEM;
     if (status) {
         np_free(io->complete);
         memset(io, 0, sizeof(*io));

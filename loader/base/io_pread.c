@@ -17,8 +17,8 @@ struct queue {
 static int open_queue(struct np_io *io, int depth, struct np_err *err)
 {
     io->state = np_try_alloc(
-        sizeof(struct queue) + (size_t)depth * sizeof(((struct queue *)0)->reads[0]), NULL);
-    return io->state ? 0 : np_err_set(err, -ENOMEM, "no memory for %d reads in flight", depth);
+        sizeof(struct queue) + (size_t)depth * sizeof(((struct queue *)0)->reads[0]), err);
+    return io->state ? 0 : -ENOMEM;
 }
 
 static int submit(struct np_io *io, struct np_io_read *read)

@@ -35,35 +35,25 @@ struct np_folders {
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const struct np_entry *)a)->name, ((const struct np_entry *)b)->name);
+    return strcmp(
+        ((const struct np_folder_entry *)a)->name, ((const struct np_folder_entry *)b)->name);
 }
 
 static int add_entry(struct np_folder *folder, const char *name)
 {
     char *copy = np_try_strdup(name, NULL);
 
-    if (copy && folder->nr_entries == folder->room) {
-        const int room = folder->room ? folder->room * 2 : 64;
-        struct np_entry *larger = np_try_array((size_t)room, sizeof(*larger), NULL);
-
-        if (larger && folder->nr_entries)
-            memcpy(larger, folder->entries, (size_t)folder->nr_entries * sizeof(*larger));
-        if (larger) {
-            np_free(folder->entries);
-            folder->entries = larger;
-            folder->room = room;
-        }
-    }
-    if (!copy || folder->nr_entries == folder->room) {
+    if (!copy || np_try_grow(&folder->entries, &folder->room, (size_t)folder->nr_entries + 1,
+                     sizeof(*folder->entries), NULL) < 0) {
         np_free(copy);
         return -ENOMEM;
     }
-    folder->entries[folder->nr_entries++] = (struct np_entry){.name = copy};
+    folder->entries[folder->nr_entries++] = (struct np_folder_entry){.name = copy};
     return 0;
 }
 
 /* What it is, and how large; what the folder tells itself is not asked for. */
-static void look_at(int fd, struct np_entry *entry, unsigned char type)
+static void look_at(int fd, struct np_folder_entry *entry, unsigned char type)
 {
     struct stat st;
 

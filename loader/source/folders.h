@@ -5,11 +5,12 @@
 #define NP_FOLDERS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
 /* Something in a folder. */
-struct np_entry {
+struct np_folder_entry {
     char *name;
     bool is_folder, is_file; /* links are followed; neither: a pipe, say */
     uint64_t bytes;          /* of a file with the name of an image; else 0 */
@@ -21,9 +22,10 @@ struct np_folder {
     int code; /* 0, or -errno: it could not be read, `what` it could not */
     const char *what;
     struct stat st;
-    struct np_entry *entries; /* (nr_entries), in byte order of their names */
-    int nr_entries, room;
-    int state; /* folders.c's own, under its lock */
+    struct np_folder_entry *entries; /* (nr_entries), in byte order of their names */
+    int nr_entries;
+    size_t room; /* entries that fit */
+    int state;   /* folders.c's own, under its lock */
     struct np_folder *next;
 };
 

@@ -55,20 +55,10 @@ void np_seek_table_free(struct np_seek_table *table)
     np_free(table);
 }
 
-static int add_frame(struct np_seek_table *table, uint64_t *cap, const struct np_seek_frame *frame)
+static int add_frame(struct np_seek_table *table, size_t *room, const struct np_seek_frame *frame)
 {
-    if (table->nr_frames == *cap) {
-        const uint64_t more = *cap ? *cap * 2 : 64;
-        struct np_seek_frame *larger = np_try_array(more, sizeof(*larger), NULL);
-
-        if (!larger)
-            return -ENOMEM;
-        if (table->nr_frames)
-            memcpy(larger, table->frames, table->nr_frames * sizeof(*larger));
-        np_free(table->frames);
-        table->frames = larger;
-        *cap = more;
-    }
+    if (np_try_grow(&table->frames, room, table->nr_frames + 1, sizeof(*table->frames), NULL) < 0)
+        return -ENOMEM;
     table->frames[table->nr_frames++] = *frame;
     table->content_bytes += frame->content_bytes;
     table->max_bytes = frame->bytes > table->max_bytes ? frame->bytes : table->max_bytes;
@@ -82,7 +72,8 @@ static int parse_entries(const uint8_t *entries, uint32_t nr_frames, uint64_t da
     const char *path, struct np_seek_table *table, struct np_err *err)
 {
     const size_t entry_bytes = table->has_checksums ? 12 : 8;
-    uint64_t offset = 0, cap = nr_frames;
+    uint64_t offset = 0;
+    size_t room = nr_frames;
 
     table->frames = np_try_array(nr_frames, sizeof(*table->frames), err);
     if (!table->frames)
@@ -101,7 +92,7 @@ static int parse_entries(const uint8_t *entries, uint32_t nr_frames, uint64_t da
             return np_err_set(err, -EBADMSG,
                 "%s: its seek table puts frame %u past the end of the file", path, i);
         offset += frame.bytes;
-        add_frame(table, &cap, &frame);
+        add_frame(table, &room, &frame); /* there is room */
     }
     if (offset != data_bytes)
         return np_err_set(err, -EBADMSG,

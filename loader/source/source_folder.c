@@ -130,7 +130,7 @@ struct below {
     int next; /* entry that was not looked at yet */
 };
 
-static bool is_entered(const struct np_entry *entry)
+static bool is_entered(const struct np_folder_entry *entry)
 {
     return entry->is_folder && *entry->name != '.';
 }
@@ -138,7 +138,7 @@ static bool is_entered(const struct np_entry *entry)
 static int ask_ahead(struct walk *walk, struct below *below)
 {
     for (; below->next < below->above->nr_entries && below->nr_asked < AHEAD; below->next++) {
-        const struct np_entry *entry = &below->above->entries[below->next];
+        const struct np_folder_entry *entry = &below->above->entries[below->next];
         struct np_folder *folder;
         char *path;
 
@@ -170,8 +170,8 @@ static int enter_next(struct walk *walk, struct below *below, size_t used, int d
     return code;
 }
 
-static int visit(
-    struct walk *walk, struct below *below, const struct np_entry *entry, size_t used, int depth)
+static int visit(struct walk *walk, struct below *below, const struct np_folder_entry *entry,
+    size_t used, int depth)
 {
     int code = step_to(walk, used, entry->name, entry->is_folder ? "/" : "");
 

@@ -198,18 +198,7 @@ static int cuda_make_rows(struct np_device *device, const struct np_residents *r
 /* Timed, and waited for without spinning. */
 static cudaError_t new_event(struct np_cuda *cuda, cudaEvent_t *ret_event)
 {
-    if (cuda->nr_events == cuda->events_room) {
-        int room = cuda->events_room ? 2 * cuda->events_room : 16;
-        cudaEvent_t *events = np_alloc_array((size_t)room, sizeof(cudaEvent_t));
-
-        if (!events)
-            return cudaErrorMemoryAllocation;
-        if (cuda->nr_events)
-            memcpy(events, cuda->events, (size_t)cuda->nr_events * sizeof(cudaEvent_t));
-        np_free(cuda->events);
-        cuda->events = events;
-        cuda->events_room = room;
-    }
+    np_grow(&cuda->events, &cuda->events_room, (size_t)cuda->nr_events + 1, sizeof(*cuda->events));
     cudaError_t status = cudaEventCreateWithFlags(ret_event, cudaEventBlockingSync);
     if (status == cudaSuccess)
         cuda->events[cuda->nr_events++] = *ret_event;

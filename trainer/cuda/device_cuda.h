@@ -33,9 +33,11 @@ struct np_cuda {
     int node; /* the GPU's NUMA node; -1: none, or not known */
     struct np_cuda_clock clock;
     cudaEvent_t *events; /* the pool: all that record() made, destroyed by close() */
-    int nr_events, events_room;
+    int nr_events;
+    size_t events_room;
     struct np_cuda_block *blocks; /* of the pinned allocator */
-    int nr_blocks, blocks_room;
+    int nr_blocks;
+    size_t blocks_room;
     bool warm;  /* its clocks went up once: see tune_cuda.c */
     int failed; /* of a call that could not say so; done() does */
 };

@@ -84,22 +84,10 @@ static void say_refused(struct np_device *device, size_t bytes, cudaError_t stat
         bytes >> 20, cudaGetErrorName(status), cudaGetErrorString(status), most);
 }
 
-static bool hold(struct np_cuda *cuda, void *memory, size_t bytes)
+static void hold(struct np_cuda *cuda, void *memory, size_t bytes)
 {
-    if (cuda->nr_blocks == cuda->blocks_room) {
-        int room = cuda->blocks_room ? 2 * cuda->blocks_room : 8;
-        struct np_cuda_block *blocks = np_alloc_array((size_t)room, sizeof(*blocks));
-
-        if (!blocks)
-            return false;
-        if (cuda->nr_blocks)
-            memcpy(blocks, cuda->blocks, (size_t)cuda->nr_blocks * sizeof(*blocks));
-        np_free(cuda->blocks);
-        cuda->blocks = blocks;
-        cuda->blocks_room = room;
-    }
+    np_grow(&cuda->blocks, &cuda->blocks_room, (size_t)cuda->nr_blocks + 1, sizeof(*cuda->blocks));
     cuda->blocks[cuda->nr_blocks++] = (struct np_cuda_block){memory, bytes};
-    return true;
 }
 
 void *np_cuda_pinned_alloc(void *context, size_t bytes)
@@ -123,11 +111,9 @@ void *np_cuda_pinned_alloc(void *context, size_t bytes)
         return NULL;
     }
     status = cudaHostRegister(memory, all, cudaHostRegisterDefault);
-    if (status == cudaSuccess && hold(cuda, memory, all))
-        return memory;
     if (status == cudaSuccess) {
-        cudaHostUnregister(memory);
-        status = cudaErrorMemoryAllocation;
+        hold(cuda, memory, all);
+        return memory;
     }
     cudaGetLastError();
     say_refused(device, all, status);
@@ -161,5 +147,6 @@ void np_cuda_pinned_fini(struct np_cuda *cuda)
         drop(&cuda->blocks[i]);
     np_free(cuda->blocks);
     cuda->blocks = NULL;
-    cuda->nr_blocks = cuda->blocks_room = 0;
+    cuda->nr_blocks = 0;
+    cuda->blocks_room = 0;
 }
