@@ -1,6 +1,5 @@
-# Every command of README as it is printed there, in order, by somebody who has run the demo: in a folder with the
-# tree's
-# configs, a small sample set and a folder of pictures. Trials of the profiler are made shorter than README's.
+# Every command of README and docs/USING.md as it is printed there, in order, by a user who has run the demo: in a
+# folder with the tree's configs, a small sample set and a folder of pictures. Trials of the profiler are shorter.
 . "$(dirname "$0")/../lib.sh"
 command -v python3 >/dev/null || { skip "README's commands" "python3 is not here"; exit 0; }
 export NNPIPE_SOCKET="$TMP/socket" HOME="$TMP/home" XDG_STATE_HOME="$TMP/home/state"
@@ -10,15 +9,16 @@ mkdir -p "$TMP/tree" "$TMP/home" "$TMP/bin" && cp -r "$ROOT/configs" "$TMP/tree/
 ln -s "$NNPIPE" "$TMP/bin/nnpipe"
 PATH=$TMP/bin:$PATH
 
-python3 - "$ROOT/README.md" "$TMP" <<'P'
+python3 - "$ROOT/README.md" "$ROOT/docs/USING.md" "$TMP" <<'P'
 """Into commands: each line of README's blocks that is a command, as it stands. Into data.yaml: the block of `base:`."""
 import re, sys
-blocks = re.findall(r"^```\w*\n(.*?)^```$", open(sys.argv[1]).read(), re.M | re.S)
-with open(sys.argv[2] + "/commands", "w") as out:
+text = "".join(open(path).read() for path in sys.argv[1:-1])
+blocks = re.findall(r"^```\w*\n(.*?)^```$", text, re.M | re.S)
+with open(sys.argv[-1] + "/commands", "w") as out:
     for block in blocks:
         session = block.startswith("$ ")
         if block.startswith("base:"):
-            open(sys.argv[2] + "/data.yaml", "w").write(block)
+            open(sys.argv[-1] + "/data.yaml", "w").write(block)
         elif session or re.match(r"(nnpipe|sh) ", block):
             for line in block.splitlines():
                 if session and not line.startswith("$ "):
@@ -36,7 +36,7 @@ sed "s|/data/cats|$TMP/cats|" "$TMP/data.yaml" >my.yaml
 cp "$(find "$TMP/cats/test" -name '*.jpg' | head -n 1)" cat.jpg
 
 as_printed() { # as_printed COMMAND: as README has it; NAME-ID is the newest run
-    run=$(ls -td runs/my-* runs/* 2>/dev/null | head -n 1)
+    run=$(ls -td runs/*/result.json 2>/dev/null | head -n 1) run=${run%/*}
     eval "$(echo "$1" | sed "s|runs/NAME-ID|$run|g") $2"
 }
 answers() { for _ in $(tries 100); do nnpipe status >/dev/null 2>&1 && return; sleep 0.1; done; return 1; }

@@ -166,12 +166,12 @@ def full_before():
 
 
 def full_between():
-    run = daemon.submit(daemon.net("filling", 3000, runs=small + "/runs"))
+    run = daemon.submit(daemon.net("filling", 1500, runs=small + "/runs"))
     daemon.becomes(run, "running")
     fill()
     settles(lambda: re.search("No space|full", daemon.status(run)["reason"] or ""), lambda: daemon.about(run))
     clear()
-    daemon.becomes(run, "done")
+    daemon.becomes(run, "done", seconds=150)
     equal(daemon.status(run)["retries"], 0, "its failed attempts")
 
 
