@@ -5,7 +5,7 @@
 # make SAN=address,undefined test-all      make SAN=thread test-all
 # make bench      ratios against peers, written to docs/BENCHMARKS.md
 # make dist       one folder, and a .tar.xz of it, that runs on any x86-64 Linux with glibc 2.36
-# make install    PREFIX=/usr/local DESTDIR= SYSCONFDIR=/etc; docs/SYSTEMD.md has what comes next
+# make install    PREFIX=/usr/local DESTDIR= SYSCONFDIR=/etc; the next steps are in docs/SYSTEMD.md
 # make deb        dist/nnpipe_VERSION_amd64.deb, for this Debian
 CC       = gcc
 SAN      =
@@ -15,7 +15,7 @@ PREFIX   = /usr/local
 
 PKGS     = liburing libzstd zlib yaml-0.1 libjpeg jansson libxxhash libcrypto spng sqlite3 libmicrohttpd libcurl libsystemd
 OPT      = -O2 -g
-# What bugs in parsers of foreign bytes meet; FORTIFY is not for the sanitizers, which see more.
+# Against bugs in parsers of foreign bytes; no FORTIFY under sanitizers, which find more.
 HARDEN   = -fstack-protector-strong -fstack-clash-protection -fcf-protection $(if $(SAN),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
 WARN     = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wpointer-arith -Wno-format-truncation
 CFLAGS   = -std=c11 -D_GNU_SOURCE $(OPT) $(HARDEN) $(WARN) -fno-strict-aliasing -fno-math-errno -ffp-contract=off -pthread -I. -I$(B) \
@@ -29,7 +29,7 @@ OBJS    := $(SRCS:%.c=$(B)/%.o)
 LIB      = $(B)/libnnpipe.a
 NNPIPE   = $(if $(SAN),$(B)/nnpipe,nnpipe)
 
-# Which commit, and of which shared headers: $(B)/build_id.h, written where it changes.
+# The commit and a checksum of the shared headers: $(B)/build_id.h, written only when it changes.
 $(shell sh scripts/build_id.sh $(B)/build_id.h)
 
 .PHONY: all plugin demo test test-all test-long check bench dist deb install clean unit fuzz docs
@@ -42,12 +42,12 @@ $(LIB): $(filter-out $(B)/daemon/main.o,$(OBJS))
 	@rm -f $@
 	ar rcs $@ $^
 
-# The service's page is taken in as it is; dygraphs is Debian's libjs-dygraphs.
+# The service's page is embedded unchanged; dygraphs is Debian's libjs-dygraphs.
 DYGRAPHS = /usr/share/javascript/dygraphs
 $(B)/daemon/ui/page.o: CFLAGS += -DNP_DYGRAPHS='"$(DYGRAPHS)"'
 $(B)/daemon/ui/page.o: $(wildcard daemon/ui/page/*) docs/openapi.json $(DYGRAPHS)/dygraph.min.js
 
-# With which flags the objects were made; others make them anew.
+# The flags of the objects; other flags rebuild them.
 $(shell mkdir -p $(B) && echo '$(CFLAGS)' | cmp -s - $(B)/flags || echo '$(CFLAGS)' >$(B)/flags)
 
 $(B)/tests/%.o: HARDEN =
@@ -56,9 +56,9 @@ $(B)/%.o: %.c $(B)/flags
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # --- the CUDA plugin ---------------------------------------------------------
-# C by gcc, kernels by nvcc for each GPU it knows of CUDA_ARCHS, and PTX of the newest for those to
-# come. The runtime is in it; cuDNN and cuBLASLt are looked for when it runs. What ptxas says of each
-# kernel (registers, spills, stack frames) stays in *.ptxas, where tests/cuda/registers.sh judges it.
+# gcc compiles C; nvcc compiles kernels for each GPU of CUDA_ARCHS that it supports, and PTX of the newest for
+# later GPUs. The runtime is linked in; cuDNN and cuBLASLt are found when it runs. The output of ptxas for each
+# kernel (registers, spills, stack frames) stays in *.ptxas; tests/cuda/registers.sh tests it.
 NVCC       := $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 CUDNN      := $(shell sh scripts/find_cudnn.sh 2>/dev/null)
 TOOLKIT    := $(dir $(NVCC))..
@@ -66,7 +66,7 @@ CUDA_ARCHS ?= 80 86 89 90 100 120
 CUDA_KNOWN  = $(filter $(patsubst sm_%,%,$(shell $(NVCC) --list-gpu-code)),$(CUDA_ARCHS))
 GENCODE     = $(foreach a,$(CUDA_KNOWN),-gencode arch=compute_$a,code=sm_$a) \
               -gencode arch=compute_$(lastword $(CUDA_KNOWN)),code=compute_$(lastword $(CUDA_KNOWN))
-# Of which GPUs the kernels in build/cuda are; another list makes them anew.
+# The GPUs of the kernels in build/cuda; another list rebuilds them.
 ifneq ($(NVCC),)
 $(shell mkdir -p build/cuda && echo "$(CUDA_KNOWN)" | cmp -s - build/cuda/archs || echo "$(CUDA_KNOWN)" >build/cuda/archs)
 endif
@@ -93,9 +93,9 @@ plugin:
 endif
 
 # --- tests -------------------------------------------------------------------
-# The plugin's kernels as plain C++ on an emulated grid, and what queues them; the whole plugin over an
-# emulated runtime, cuDNN and cuBLASLt, with a program beside it; and a program that puts whole networks
-# before cuDNN for GPUs that are only described.
+# The plugin's kernels as plain C++ on an emulated grid, and their callers; the whole plugin over an emulated
+# runtime, cuDNN and cuBLASLt, with a program beside it; and a program that lets cuDNN plan whole networks for
+# GPUs given as descriptions.
 ifneq ($(and $(NVCC),$(CUDNN)),)
 EMU_CU  := $(patsubst trainer/cuda/%.cu,$(B)/emu/%.cu.o,$(wildcard trainer/cuda/*.cu))
 EMU_O   := $(EMU_CU) $(B)/emu/grid.o $(patsubst %,$(B)/emu/%.o,calls_cuda conv_cuda engines_cuda linear_cuda dnn dnn_plan)
@@ -112,8 +112,8 @@ $(patsubst %,$(B)/tests/kernel/test_kernels_%.o,cuda rows stats update) $(B)/tes
 $(B)/emu/%.cu.o: trainer/cuda/%.cu $(B)/flags
 	@mkdir -p $(@D)
 	$(CXX) -x c++ $(CXXFLAGS) -MMD -MP -c -o $@ $<
-# The kernels once more, contracted to fused multiply-adds as nvcc does it: tests/cuda/fma.sh. kernels_rows is
-# built without by nvcc, too.
+# The kernels again, with fused multiply-adds as nvcc contracts them: tests/cuda/fma.sh. nvcc also builds
+# kernels_rows without them.
 FMA_CU  := $(patsubst $(B)/emu/%,$(B)/emu/fma/%,$(filter-out %/kernels_rows.cu.o,$(EMU_CU))) $(B)/emu/kernels_rows.cu.o
 $(B)/emu/fma/%.cu.o: trainer/cuda/%.cu $(B)/flags
 	@mkdir -p $(@D)
@@ -154,7 +154,7 @@ $(B)/tests/cuda/plans: tests/cuda/plans.c $(B)/tests/kernel/made_graphs.o $(LIB)
 	    -Wl,--no-whole-archive ./libnnpipe-cuda.so -Wl,-rpath,'$$ORIGIN/../../..' $(LDLIBS) -lcriterion
 endif
 
-# A third I/O backend and a slower simulated device, for tests alone.
+# A third I/O backend and a slower simulated device, only for tests.
 SIM     := $(patsubst tests/%.c,$(B)/tests/%.o,$(wildcard tests/sim/*.c))
 SIMULATE = $(addprefix -Wl$(comma)--wrap=,np_io_open np_device_open)
 T       := $(patsubst tests/%.c,$(B)/tests/%.o,$(wildcard tests/unit/*.c tests/kernel/*.c)) $(SIM)
@@ -169,17 +169,17 @@ $(UNIT) $(B)/tests/emu/fma/kernel_tests: LDFLAGS += $(SIMULATE) $(patsubst %,-Wl
 unit: $(UNIT)
 	$(UNIT)
 
-# One target a parser, each with a corpus; tests/fuzz/fuzz.sh runs them.
+# One target for each parser, with a corpus; tests/fuzz/fuzz.sh runs them.
 FUZZ_O  := $(patsubst tests/%.c,$(B)/tests/%.o,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ    := $(filter-out %/fuzz_driver,$(FUZZ_O:.o=))
 .SECONDARY: $(FUZZ_O)
 $(FUZZ): %: %.o $(B)/tests/fuzz/fuzz_driver.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/fuzz_driver.o $(LIB) $(LDLIBS)
-# The service's sockets with a clock of their own, and submissions that are checked by what the input says.
+# The service's sockets with a simulated clock, and submissions whose check ends as the input says.
 $(B)/tests/fuzz/fuzz_http: LDFLAGS += $(addprefix -Wl$(comma)--wrap=,np_now_ns np_checker_start)
 fuzz: $(FUZZ)
 
-# The program once more with planted bottlenecks, and what measures and makes their cases.
+# The program again with planted bottlenecks, and programs that make and measure their cases.
 PLANTED := $(addprefix $(B)/tests/plants/,nnpipe rate tenant hard_jpegs profile_check)
 WRAPPED  = np_unzstd_frame np_decoder_open np_decoder_decode np_resize np_ring_commit write fsync
 $(B)/tests/plants/nnpipe: $(B)/tests/bench/plants/wraps.o $(SIM) $(B)/daemon/main.o $(LIB)
@@ -194,18 +194,18 @@ $(B)/tests/plants/%: $(B)/tests/bench/plants/%.o
 .PHONY: plants
 plants: $(NNPIPE) $(PLANTED)
 
-# Draws reports of made-up profiles, for the tests that look at them in a browser.
+# Draws reports of made-up profiles, for tests in a browser.
 RENDER   = $(B)/tests/flow/render_profile
 $(RENDER): $(B)/tests/flow/render_profile.o $(B)/tests/unit/made_profile.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-# Puts a service through its paces over one connection.
+# Submits, pauses, resumes and stops runs of a service in cycles over one connection.
 CYCLES   = $(B)/tests/flow/service_cycles
 $(CYCLES): $(B)/tests/flow/service_cycles.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 TESTED   = all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED) $(RENDER) $(CYCLES)
-# Without this make's flags and job server: what a test builds it builds by itself.
+# Without this make's flags and job server: tests run their own make.
 BY_ITSELF = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL CUDA_ARCHS="$(CUDA_ARCHS)"
 test: all $(UNIT)
 	@$(BY_ITSELF) sh tests/run.sh $(B) quick
@@ -228,7 +228,7 @@ docs/SERVICE_CONFIG.md: REFERENCE = service-reference
 docs/CONFIG.md docs/SERVICE_CONFIG.md: $(if $(SAN),,$(NNPIPE))
 	$(if $(SAN),@true,./nnpipe help $(REFERENCE) > $@.new && if cmp -s $@.new $@; then rm $@.new && touch $@; else mv $@.new $@; fi)
 
-# What is there already of /etc is the administrator's.
+# An existing file in /etc is never overwritten.
 SYSCONFDIR = /etc
 UNITS    = $(DESTDIR)$(PREFIX)/lib/systemd
 install: all

@@ -21,7 +21,7 @@
 # Each measurement is stored with the GPU's clocks, power and the reasons for lower clocks, which nvidia-smi reads
 # once a second, and nnpipe's steps with the engines it chose; the first line has driver and libraries.
 # Each measurement has a time cap and is one line of DIR/results.jsonl (default dist/bench_gpu); the same
-# command goes on where it was stopped. The table comes at the end and with --table. --cpu: a dry run of all
-# of it on the CPU in tiny sizes, whose numbers mean nothing.
+# command continues where it was stopped. The table comes at the end and with --table. --cpu: a dry run of all
+# of it on the CPU in tiny sizes; its numbers mean nothing.
 cd "$(dirname "$0")/.." || exit 1
 exec "${PYTHON:-python3}" scripts/bench_gpu/bench.py "$@"

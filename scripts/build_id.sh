@@ -1,7 +1,7 @@
 #!/bin/sh
 # build_id.sh FILE: writes the C header FILE where it would change: NP_COMMIT, the commit that is built, and
 # NP_CONTRACT, a hash of the headers that program and plugin share, by which a plugin from another
-# build is told.
+# build is recognised.
 cd "$(dirname "$0")/.." || exit 1
 commit=$(git rev-parse --short=12 HEAD 2>/dev/null) || commit=unknown
 contract=$(cat trainer/*.h trainer/graph/*.h loader/batch.h loader/pixels/axis.h loader/base/*.h |

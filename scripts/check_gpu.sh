@@ -10,7 +10,7 @@
 #   curve       CIFAR-10 (NNPIPE_DATA) on the GPU and on the CPU, f32: the losses of two epochs
 #   properties  the GPU as cuDNN describes it, beside the description the planner's tests use
 #
-# What cannot be run here is said, and is not counted as passed. Each part has a time cap; logs go into DIR
+# Parts that cannot run here are named, and do not count as passed. Each part has a time cap; logs go into DIR
 # (default dist/check_gpu), with the summary in DIR/summary.txt. --device cpu: a dry run.
 cd "$(dirname "$0")/.." || exit 1
 exec "${PYTHON:-python3}" scripts/check_gpu/check.py "$@"

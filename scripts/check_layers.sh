@@ -8,7 +8,7 @@ trap 'rm -f "$broken"' EXIT
 files=$(find loader trainer daemon -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
 
 # The floors, ground floor first; rooms of one line do not know each other. A file belongs to the longest name
-# here that it begins with. Commands (cmd_*.c) are included by nobody and stand on the top floor.
+# here that it begins with. Commands (cmd_*.c) are never included and stand on the top floor.
 floors='
 loader/base/
 loader/batch.h

@@ -1,5 +1,5 @@
 #!/bin/sh
-# From nothing to a trained network: installs what is missing, builds, writes a small sample
+# From nothing to a trained network: installs missing packages, builds, writes a small sample
 # set of drawn shapes into data/shapes and trains configs/cnn.yaml on it.
 set -eu
 cd "$(dirname "$0")/.."

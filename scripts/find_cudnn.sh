@@ -1,6 +1,6 @@
 #!/bin/sh
 # Prints the folder that holds cudnn.h: CUDNN_INCLUDE, the system's, the toolkit's, or pip's (of an environment
-# that is active, of the user, of the python3 in PATH); nothing where there is none.
+# that is active, of the user, of the python3 in PATH). Prints nothing if there is none.
 first() { # first FOLDER...
     for dir; do
         if [ -e "$dir/cudnn.h" ]; then

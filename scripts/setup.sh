@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs with apt what the build and the tests need and this machine lacks. Says what it does;
-# does nothing where nothing is missing. Debian 12 and later, as root or with sudo.
+# Installs the missing packages for the build and the tests with apt, and prints their names;
+# does nothing if none is missing. Debian 12 and later, as root or with sudo.
 set -eu
 
 packages="build-essential pkg-config liburing-dev libzstd-dev zlib1g-dev libyaml-dev
@@ -31,7 +31,7 @@ else
 fi
 echo "setup: installing$missing"
 # shellcheck disable=SC2086 # words are packages
-# No service of theirs is started, now or later (prometheus is for a test that starts its own).
+# No service of these packages is started or enabled (a test starts its own prometheus).
 $sudo env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes sh -ec "
     policy=/usr/sbin/policy-rc.d
     if [ ! -e \$policy ]; then

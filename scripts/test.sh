@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what is missing, builds, and runs all tests but the long campaigns. The plugin's kernels are
+# Installs missing packages, builds, and runs all tests except the long campaigns. The plugin's kernels are
 # compiled for one GPU alone here (CUDA_ARCHS). The last line is `N passed, N failed`.
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,8 +1,8 @@
-# Common words of the shell tests. A test file sources this, then calls `t` for each test:
+# Functions of all shell tests. A test file sources this, then calls `t` for each test:
 #   t "a sentence" command [args]     passes when the command succeeds
 # $NNPIPE is the program, $TMP a fresh folder removed at the end, $OUT holds what the last
-# command printed (stdout and stderr). `skip "sentence" "why"` counts nothing but says so.
-# Bash runs the scripts, because it can tell which step of a test failed.
+# command printed (stdout and stderr). `skip "sentence" "why"` prints that a test was skipped.
+# Bash runs the scripts, because it can trace which step of a test failed.
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -u
 shopt -s xpg_echo
@@ -19,7 +19,7 @@ failed=0
 
 ok()     { echo "ok - $1"; }
 skip()   { echo "skip - $1: $2"; }
-# not_ok SENTENCE WHY [STEPS]: WHY in one line; the test's last steps as bash traced them, a line each
+# not_ok SENTENCE WHY [STEPS]: prints a failure; WHY: one line; STEPS: the last commands that bash traced
 not_ok() {
     echo "not ok - $1: ${2:-}"
     [ -z "${3:-}" ] || echo "$3" | sed 's/^+* */#   step: /' | cut -c 1-300
@@ -40,7 +40,7 @@ t() {
             "$(grep -vE '^\++ (sleep|set \+x|t_code=|seq|break|return)' "$T_STEPS" | tail -n 3)"
     fi
 }
-# tries N: words to loop over while waiting for what N tries are enough for on a quiet machine
+# tries N: words for a loop that waits; N are enough on a quiet machine, six times as many are given
 tries() { seq $(($1 * 6)); }
 # exits CODE command...: the command ends with exactly that exit code
 exits() {
@@ -50,7 +50,7 @@ exits() {
     got=$?
     [ "$got" -eq "$want" ] || { echo "exit $got, not $want: $*"; return 1; }
 }
-# says TEXT command...: succeeds when the output (both streams) holds the text; an `exits` within counts, too
+# says TEXT command...: succeeds if the output (both streams) holds the text and no `exits` in the command fails
 says() {
     text=$1
     shift
@@ -60,8 +60,8 @@ says() {
     tail -n 5 "$TMP/says.txt"
     return 1
 }
-# mount_faulty FOLDER MOUNT: FOLDER shown at MOUNT by tests/fault/faulty_fs.c, which says what can be written to
-# MOUNT/.control; fails where there is no FUSE (then `skip`). All are unmounted at the end.
+# mount_faulty FOLDER MOUNT: mounts FOLDER at MOUNT with tests/fault/faulty_fs.c, which lists the commands for
+# MOUNT/.control; fails without FUSE (then `skip`). All are unmounted at the end.
 mount_faulty() {
     [ -x "$TMP/faulty_fs" ] || cc -O2 -o "$TMP/faulty_fs" "$ROOT/tests/fault/faulty_fs.c" \
         $(pkg-config --cflags --libs fuse3 2>/dev/null) >"$TMP/faulty_fs.log" 2>&1 || return 1

@@ -1,6 +1,6 @@
 /* Test(suite, sentence) { cr_assert(...); }: Criterion; under a sanitizer a plain runner
- * with the same words, because Criterion 2.4.1 does not start under gcc's thread sanitizer
- * and calls a leaking test passed under the address sanitizer. */
+ * with the same macros, because Criterion 2.4.1 does not start under gcc's thread sanitizer
+ * and reports a leaking test as passed under the address sanitizer. */
 #ifndef NP_TEST_H
 #define NP_TEST_H
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct np_test_options { /* as Criterion's are called; the plain runner has one alarm for all */
+struct np_test_options { /* Criterion's names; the plain runner has one alarm for all */
     void (*init)(void);
     void (*fini)(void);
     double timeout;
@@ -37,7 +37,7 @@ _Noreturn void np_test_end(void); /* also from a function that the test called *
         np_test_add(&test);                                                                        \
     }                                                                                              \
     static void suite_##_##name_##_run(void)
-                                  /* As in Criterion an assertion that fails ends the test. */
+                                  /* As in Criterion, a failed assertion ends the test. */
 #define NP_CR_CHECK(condition, what)                                                               \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -63,7 +63,7 @@ _Noreturn void np_test_end(void); /* also from a function that the test called *
 #define cr_assert_null(p, ...)         NP_CR_CHECK((p) == NULL, #p " is NULL")
 #define cr_assert_not_null(p, ...)     NP_CR_CHECK((p) != NULL, #p " is not NULL")
 #define cr_assert_arr_eq(a, b, n, ...) NP_CR_CHECK(memcmp(a, b, n) == 0, #a " equals " #b)
-                                  /* One that fails is said, and the test goes on. */
+                                  /* A failure is printed, and the test continues. */
 #define cr_expect(condition, ...)                                                                  \
     do {                                                                                           \
         if (!(condition))                                                                          \

@@ -10,7 +10,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --version) version=$2 ;;
     --folder) out=$2 ;;
-    *) echo "build.sh: what is $1?" >&2; exit 2 ;;
+    *) echo "build.sh: unknown argument $1" >&2; exit 2 ;;
     esac
     shift 2
 done

@@ -3,7 +3,7 @@
 # cores, and against as many trials drawn at random from the grid, on six workloads on the sim device. All
 # are real runs, counted by the clock from outside (tests/bench/plants/rate.c); with a cache they are counted
 # from the second epoch on. At the end the four choices run in turn, ROUNDS times there and back. Goals: within
-# 3 % of the grid's best, in at most 15 trials, nowhere below the default or the random search.
+# 3 % of the grid's best, in at most 15 trials, and never below the default or the random search.
 #   WORKLOADS (all)  RUN_SECONDS (1)  ROUNDS (2)  CORES (as there are): grid's and search's cap of readers
 # Needs `make plants` and python3; twenty minutes.
 set -eu

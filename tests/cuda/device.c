@@ -162,15 +162,15 @@ static void test_doctor(void)
         "the doctor finds GPU, libraries, bus and memory", err.text);
     is(np_cuda_doctor(7, ignore, counts, &err) == -ENODEV &&
             strstr(err.text, "there is no cuda:7: this machine has one GPU, cuda:0"),
-        "the doctor of a GPU that is not there says how many are", err.text);
+        "the doctor of a missing GPU prints the number of GPUs", err.text);
 }
 
-/* Every call of the runtime fails once: the device says so or did not need it, and nothing leaks. */
+/* Every call of the runtime fails once: the device reports it or did not need the call, and nothing leaks. */
 static void test_faults(void)
 {
     struct np_emu_counts counts;
     struct np_device device;
-    uint64_t nr_calls, told = 0, silent = 0;
+    uint64_t nr_calls, reported = 0, silent = 0;
     uint8_t last;
 
     np_emu_set(1, 256u << 20, 0);
@@ -186,13 +186,13 @@ static void test_faults(void)
         np_emu_set(1, 256u << 20, i);
         int code = open_device(&device, 0, &err);
         if (code < 0) {
-            told += *err.text != '\0';
+            reported += *err.text != '\0';
             silent += *err.text == '\0';
             continue;
         }
         code = copy_in_turn(&device, &last);
         if (code < 0) {
-            told += *device.fault != '\0';
+            reported += *device.fault != '\0';
             silent += *device.fault == '\0';
         }
         np_cuda_ops.close(&device);
@@ -200,8 +200,9 @@ static void test_faults(void)
         silent += counts.bytes != 0;
     }
     np_emu_set(1, 256u << 20, 0);
-    printf("# %llu calls, %llu told\n", (unsigned long long)nr_calls, (unsigned long long)told);
-    is(nr_calls > 20 && told > nr_calls / 2 && silent == 0,
+    printf("# %llu calls, %llu reported\n", (unsigned long long)nr_calls,
+        (unsigned long long)reported);
+    is(nr_calls > 20 && reported > nr_calls / 2 && silent == 0,
         "every call of the runtime fails once, with words and without a leak",
         "some failed without a word, or kept memory");
 }
@@ -225,7 +226,7 @@ static void test_refused(void)
     np_emu_set(1, 256u << 20, 0);
     *device.fault = '\0';
     is(!device.ops->alloc(&device, 1ull << 40) && strstr(device.fault, "out of memory"),
-        "device memory that is not there is said", device.fault);
+        "missing device memory is reported", device.fault);
     np_cuda_ops.close(&device);
 }
 
@@ -449,7 +450,7 @@ static void test_sticky(void)
     is(cudaMalloc(&more, 64) == cudaErrorMemoryAllocation &&
             cudaGetLastError() == cudaErrorMemoryAllocation && cudaGetLastError() == cudaSuccess &&
             cudaStreamSynchronize(compute(&device)) == cudaSuccess,
-        "memory that is not there fails one call", "it did not");
+        "missing memory fails one call", "it did not");
     np_emu_set(1, 256u << 20, 1);
     is(cudaStreamSynchronize(compute(&device)) == cudaErrorLaunchFailure &&
             cudaMalloc(&more, 64) == cudaErrorLaunchFailure &&
@@ -479,7 +480,7 @@ static void test_launch(void)
     for (int i = 0; i < 100 && code == 0; i++)
         code = device.ops->done(&device, &event, false);
     is(code < 0 && strstr(device.fault, "cudaErrorLaunchOutOfResources"),
-        "a launch that fails is told by who asks for an event", device.fault);
+        "a failed launch is reported by the call that queries an event", device.fault);
     device.ops->free(&device, memory);
     np_cuda_ops.close(&device);
     np_emu_set(1, 256u << 20, 0);

@@ -171,7 +171,7 @@ bool np_emu_enter(const char *call)
     return !np_emu_fails(call);
 }
 
-/* Is it the error of a kernel or a copy that ran, and not of the call that tells of it? */
+/* Is it the error of an earlier kernel or copy, and not of the call that returns it? */
 static bool is_sticky(cudaError_t status)
 {
     return status == cudaErrorLaunchFailure || status == cudaErrorIllegalAddress;

@@ -1,5 +1,5 @@
 /* A CUDA runtime on the CPU, for tests: the functions of cuda_runtime_api.h that the plugin calls,
- * over one made-up GPU, "Emulated H200". What is queued on a stream does not run then but when the
+ * over one made-up GPU, "Emulated H200". An operation queued on a stream does not run then but when the
  * host must see it, or asks for an event, or frees memory; and then in an order among the streams
  * that is drawn from a seed, with waits for events honoured. So a wait that was left out shows as
  * wrong bytes with some seed, and the same seed gives the same run. One thread at a time: a lock is
@@ -52,7 +52,7 @@ _Noreturn void np_emu_die(const char *who, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Counts a call that can fail; true where NNPIPE_EMU_FAIL says that this one does. */
 bool np_emu_fails(const char *call);
-/* As if the environment had said so: seed, bytes of the GPU, the call that fails (counted anew). */
+/* Sets what the environment sets otherwise: seed, bytes of the GPU, the call that fails (the count restarts). */
 void np_emu_set(uint64_t seed, uint64_t memory_bytes, uint64_t fail);
 uint64_t np_emu_draw(void); /* the next random number */
 /* What the process did so far: operations run, bytes of device memory in use, the most there were,

@@ -28,7 +28,7 @@ struct op {
 };
 struct CUstream_st {
     bool blocking;  /* ordered with the default stream */
-    bool destroyed; /* what is queued still runs */
+    bool destroyed; /* queued operations still run */
     struct op *first, *last;
     struct capture *capture; /* NULL: not capturing */
     int lane;                /* of the capture */
@@ -81,7 +81,7 @@ bool np_emu_enter(const char *call);
 cudaError_t np_emu_leave(cudaError_t status);
 void np_emu_lock(void); /* for calls that are never made to fail */
 void np_emu_unlock(void);
-bool np_emu_dead(void);                        /* what is queued does not run any more */
+bool np_emu_dead(void);                        /* queued operations no longer run */
 void np_emu_refuse_launch(cudaError_t status); /* becomes the last error */
 void *np_emu_new(size_t bytes);                /* zeroed; never NULL */
 void np_emu_run(struct work *work);
@@ -97,7 +97,7 @@ uint64_t np_emu_calls(void);
 void np_emu_launch_kernel(void *handle, void (*run)(void *job), void (*drop)(void *job), void *job);
 struct CUstream_st *np_emu_stream(cudaStream_t stream, const char *call);
 void np_emu_push(struct CUstream_st *stream, struct op op);
-/* Runs one operation of one stream that can go on; false: none can. */
+/* Runs one operation of one stream that can proceed; false if no stream can. */
 bool np_emu_advance(void);
 /* Runs until the stream (NULL: all of them) is empty, or the record has passed. */
 void np_emu_finish_stream(struct CUstream_st *stream, const char *call);

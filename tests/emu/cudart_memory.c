@@ -1,5 +1,5 @@
 /* Memory of the emulated runtime: the device's, pinned host memory, and copies. Device memory lies in a
- * region of its own, which can be reached while what is queued runs, and else by nobody: the host that
+ * region of its own, which is accessible only while queued operations run: the host that
  * follows a device pointer faults. Guards around allocations are looked at whenever the host waits;
  * under the address sanitizer it watches them itself. */
 #include <stdlib.h>

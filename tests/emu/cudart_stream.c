@@ -1,6 +1,6 @@
 /* Streams and events of the emulated runtime: queues, and the order in which they are worked off.
  *
- * The order is drawn anew at each operation, but with moods, each for a while: any stream at random,
+ * The order is drawn again at each operation, but with moods, each for a while: any stream at random,
  * or one stream until it must wait. Evenly drawn orders alone would hardly ever run one stream far
  * ahead of another. */
 #include <stdlib.h>
@@ -171,7 +171,7 @@ void np_emu_queue(void *handle, void (*run)(void *job), void (*drop)(void *job),
     np_emu_unlock();
 }
 
-/* A launch has no status of its own: what is wrong with it is the last error. */
+/* A launch has no status of its own: its error is the last error. */
 void np_emu_launch_kernel(void *handle, void (*run)(void *job), void (*drop)(void *job), void *job)
 {
     np_emu_lock();
@@ -220,7 +220,7 @@ static uint64_t later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Can the stream's first operation go on? */
+/* Can the stream's first operation run now? */
 static bool ready(const struct CUstream_st *stream)
 {
     return stream->first && (stream->first->kind != OP_WAIT || stream->first->record->passed);
@@ -261,7 +261,7 @@ bool np_emu_advance(void)
 
         mood_left = (int)(np_emu_draw() % longest);
         favourite = NULL;
-        chosen = (int)(np_emu_draw() % (uint64_t)(nr_ready + 1)); /* the last: nobody's */
+        chosen = (int)(np_emu_draw() % (uint64_t)(nr_ready + 1)); /* the last number: no stream */
         for (struct CUstream_st *stream = streams; stream; stream = stream->next)
             if (ready(stream) && chosen-- == 0)
                 favourite = stream;
@@ -281,7 +281,7 @@ bool np_emu_advance(void)
 
 static void stuck(const char *call)
 {
-    np_emu_die(call, "nothing can go on: streams wait for each other");
+    np_emu_die(call, "no operation can run: streams wait for each other");
 }
 
 static void drop_queued(struct CUstream_st *stream)
@@ -364,7 +364,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret_stream, unsigned int fla
     return np_emu_leave(cudaSuccess);
 }
 
-/* As in CUDA it does not wait: what is queued runs later. */
+/* As in CUDA it does not wait: queued operations run later. */
 cudaError_t cudaStreamDestroy(cudaStream_t handle)
 {
     struct CUstream_st *stream;

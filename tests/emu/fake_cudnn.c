@@ -258,7 +258,7 @@ static cudnnStatus_t finish(struct descriptor *descriptor)
     switch ((int)descriptor->type) {
     case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR: return fake_lower(descriptor, &program);
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: return fake_plan_finish(descriptor);
-    default: return CUDNN_STATUS_SUCCESS; /* whoever reads them checks them */
+    default: return CUDNN_STATUS_SUCCESS; /* their readers check them */
     }
 }
 

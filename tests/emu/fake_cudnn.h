@@ -65,7 +65,7 @@ enum rounding { EXACT, TO_TF32, TO_BF16 };
 struct manner {             /* what an engine does its own way */
     enum rounding products; /* f32 is rounded to this before it is multiplied */
     bool backwards;         /* sums run from the end */
-    bool any_order;         /* sums of a batch in an order drawn anew each time */
+    bool any_order;         /* sums of a batch in a newly drawn order each time */
 };
 struct fake_conv {
     int64_t n, h, w, c, out_h, out_w, out, kernel_h, kernel_w, groups;
@@ -76,7 +76,7 @@ void fake_forward(const struct fake_conv *conv, const float *x, const float *wei
 void fake_dgrad(const struct fake_conv *conv, const float *dy, const float *weights, float *dx);
 void fake_wgrad(const struct fake_conv *conv, const float *x, const float *dy, float *dw);
 
-/* fake_cudnn_graph.c: an operation graph as what is to be done. */
+/* fake_cudnn_graph.c: an operation graph as a list of steps. */
 enum fake_kind { FORWARD, DGRAD, WGRAD };
 struct fake_operand {
     int64_t uid; /* 0: there is none */

@@ -11,7 +11,7 @@
 
 /* In the order of preference. The first ones are for those who ignore notes. The last two are what
  * is left in f32 when all notes count; they round differently, so that which one was taken shows,
- * and are one engine with another knob: its number alone does not tell them apart. */
+ * and are one engine with another knob: the engine's number does not distinguish them. */
 static const struct engine {
     int64_t index, knob;
     int numerical, behavior; /* its notes */
@@ -64,7 +64,7 @@ static void note_build(int64_t row)
     }
 }
 
-/* --- what is offered ------------------------------------------------------------------------- */
+/* --- the offered engines --------------------------------------------------------------------- */
 
 static bool may_fuse(void)
 {
@@ -222,7 +222,7 @@ static void store(const struct job *job, const float *y)
 }
 
 /* As cuDNN's own kernels do: parts of the batch are added to what the memory holds, in f32, in an
- * order drawn anew each time, whatever the engine's notes say. */
+ * newly drawn order each time, whatever the engine's notes are. */
 static void add_sums(const struct job *job, const float *y)
 {
     const struct fake_program *p = &job->program;
@@ -339,7 +339,7 @@ cudnnStatus_t fake_execute(
         (p->sums[0].uid && (!job->sums[0] || !job->sums[1]))) {
         free(job);
         return fake_error(CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER,
-            "a tensor has no pointer, or one that is not aligned as was said");
+            "a tensor has no pointer, or one not aligned as declared");
     }
     spend(row_of(engine));
     np_emu_queue(stream, run, free, job);

@@ -1,6 +1,6 @@
 /* The emulated grid's inside: fibers, barriers, warps. A thread that launches owns a set of fibers.
  * A fiber runs one thread of the block after another to its end; only a thread that waits at a
- * barrier or a shuffle keeps its fiber, and another one goes on with the threads not yet begun. So
+ * barrier or a shuffle keeps its fiber, and another one continues with the threads not yet begun. So
  * kernels without barriers cost a function call a thread. */
 #include "tests/emu/grid.h"
 
@@ -124,7 +124,7 @@ struct runner {
     fiber home;
     std::vector<std::unique_ptr<fiber>> fibers;
     std::vector<fiber *> idle;
-    fiber *fresh = nullptr; /* the one that home has just switched to for new threads */
+    fiber *fresh = nullptr; /* the fiber that home has just switched to for new threads */
     const std::function<void()> *body = nullptr;
     unsigned nr = 0, begun = 0, nr_done = 0, nr_waiting = 0; /* threads of the block */
     unsigned current = 0;
@@ -266,7 +266,7 @@ void go_on()
         if (me->states[t] == READY)
             ready[nr++] = t;
     if (nr == 0)
-        die("every thread waits: for a lane or a barrier that nobody else comes to");
+        die("every thread waits: for a lane or a barrier that no other thread reaches");
     shuffle(ready, nr);
     for (unsigned i = 0; i < nr; i++) {
         enter(ready[i]);
@@ -415,7 +415,7 @@ uint64_t np_emu_exchange(unsigned mask, uint64_t value, int source)
     lane_set *warp = &me->warps[me->current / 32];
 
     if (!(mask >> lane & 1) || !(mask >> source & 1) || (mask & warp->gone))
-        die("a shuffle whose mask lacks the lane itself or its source, or names one that is gone");
+        die("a shuffle whose mask lacks the lane itself or its source, or names a finished lane");
     warp->given[lane] = value;
     warp->masks[lane] = mask;
     warp->arrived |= 1u << lane;

@@ -54,7 +54,7 @@ extern void (*np_emu_enqueue)(
 /* NULL, or asked for each of np_emu_arguments, at the launch and when it runs; ends the program where a
  * GPU could not reach what the word points at. */
 extern void (*np_emu_argument)(const char *kernel, uint64_t word, int is_pointer);
-/* NULL, or told of each launch before it is queued: a kernel is loaded at its first one. */
+/* NULL, or called before each launch is queued: a kernel is loaded at its first launch. */
 extern void (*np_emu_load)(void *stream, const void *kernel);
 /* Is a job, as np_emu_enqueue has it, given an address in these bytes? */
 bool np_emu_job_uses(const void *job, const void *memory, size_t bytes);

@@ -1,7 +1,7 @@
 /* libcuda.so.1 for machines without a GPU: modules and kernels can be loaded, into nothing, and
  * everything else fails with "no device". cuDNN asks no more of a driver to compile a plan for a
  * GPU that is only described, so that its engines compiled at run time can be had, checked and
- * refused by their own words where there is no GPU. Nothing can run. */
+ * refused with their own messages without a GPU. Nothing can run. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,7 +105,7 @@ int cuFuncGetAttribute(int *out, int which, void *function)
     return attribute(out);
 }
 
-/* "1": it counts this many GPUs, for whoever asks no more of it. */
+/* "1": it reports this many GPUs, for callers that need only the count. */
 static int nr_gpus(void)
 {
     const char *count = getenv("NNPIPE_STUB_GPUS");

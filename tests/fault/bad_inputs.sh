@@ -1,4 +1,4 @@
-# A table of bad inputs: what each is told, and with which exit code. None may crash, hang, or
+# A table of bad inputs: the message and the exit code for each. None may crash, hang, or
 # lose a checkpoint. Every row: exit code, words the message must hold, what to run.
 . "$(dirname "$0")/../lib.sh"
 if ! /usr/bin/python3 -c 'import PIL' 2>/dev/null; then
@@ -50,22 +50,23 @@ w "a JPEG with a damaged scan is replaced and named" 0 "disc/bad.jpg: bad JPEG" 
 w "past the budget the run fails" 1 "more than loader.bad_samples.budget allows" on_set all_bad
 w "policy fail ends at the first bad sample" 1 "disc/bad.jpg" on_set truncated -o 'loader.bad_samples={policy: fail}'
 w "an empty folder is refused" 2 "no samples" on_set empty_dir
-w "a folder that is not there is named" 2 "missing: no such file or folder" on_set missing
+w "a missing folder is named" 2 "missing: no such file or folder" on_set missing
 w "pictures in no class folder are refused" 2 "are in no class, the first is 'a.jpg'" on_set one_file_no_class
 
 # --- archives
 w "a good tar trains" 0 "done in" tar_of good.tar
-w "a torn tar is said, and what is whole is used" 0 "is torn" tar_of torn.tar
+w "a truncated tar is reported, and its whole members are used" 0 "is torn" tar_of torn.tar
 w "a tar with a wrong checksum is refused" 2 "wrong checksum at offset 0" tar_of bad_checksum.tar
 w "a file that is no tar is refused" 2 "no tar archive" tar_of not_a.tar
 w "an empty tar is refused" 2 "no samples" tar_of empty.tar
-w "a torn tar.gz is said, and what is whole is used" 0 "torn" tar_of torn.tar.gz
+w "a truncated tar.gz is reported, and its whole members are used" 0 "torn" tar_of torn.tar.gz
 w "damaged zstd is refused" 2 "damaged zstd data" tar_of garbage.tar.zst
 w "a member longer than its archive is refused" 2 "huge_member.tar" tar_of huge_member.tar
 w "two .cls of one sample are refused" 2 "two members with the extension 'cls'" tar_of duplicate.tar
 w "a .cls that is no number is refused" 2 "holds no class number" tar_of bad_cls.tar
-w "a glob that matches nothing is said" 2 "no file matches" tar_of 'none-*.tar'
-w "a torn CIFAR file is said" 0 "is torn" train -o "data.train={source: cifar10, path: $BAD/cifar_torn/*.bin}" -o \
+w "a glob without a match is reported" 2 "no file matches" tar_of 'none-*.tar'
+w "a truncated CIFAR file is reported" 0 "is torn" train -o 
+    "data.train={source: cifar10, path: $BAD/cifar_torn/*.bin}" -o \
     'loader.bad_samples.budget=50%'
 w "a CIFAR label past 9 is refused" 2 "has label 200" train -o \
     "data.train={source: cifar10, path: $BAD/cifar_label/*.bin}"
@@ -78,7 +79,7 @@ w "an IDX file with fewer labels than images is refused" 2 "has 19 labels" train
 row "no command" 2 "nnpipe" "$NNPIPE"
 row "an unknown command gets the nearest" 2 "train" "$NNPIPE" trian x.yaml
 row "an unknown flag gets the nearest" 2 "--resume" "$NNPIPE" train "$CONFIG" --resum
-row "a config that is not there" 2 "no.yaml" "$NNPIPE" train "$TMP/no.yaml"
+row "a missing config" 2 "no.yaml" "$NNPIPE" train "$TMP/no.yaml"
 cat >"$TMP/typo.yaml" <<'Y'
 name: x
 data: {train: {source: synth, samples: 10, size: 32}}
@@ -110,15 +111,15 @@ copy; for f in "$TMP"/copy/checkpoints/step-*/weights.safetensors; do flip "$f";
 row "all checkpoints damaged: each is named" 1 "weights.safetensors" \
     "$NNPIPE" eval "$CONFIG" --weights "$TMP/copy" -o "data.test={source: folder, path: $BAD/good}"
 copy; flip "$TMP/copy/checkpoints/$(basename "$last")/weights.safetensors"
-row "the newest checkpoint damaged: the one before it is used" 0 "$(basename "$last")" \
+row "the newest checkpoint damaged: the previous one is used" 0 "$(basename "$last")" \
     "$NNPIPE" eval "$CONFIG" --weights "$TMP/copy" -o "data.test={source: folder, path: $BAD/good}"
 copy; rm "$TMP/copy/checkpoints/$(basename "$last")/manifest.json"
-row "a checkpoint without its manifest is passed over" 0 "" \
+row "a checkpoint without its manifest is skipped" 0 "" \
     "$NNPIPE" eval "$CONFIG" --weights "$TMP/copy" -o "data.test={source: folder, path: $BAD/good}"
 printf 'garbage' >"$TMP/w.safetensors"
-row "weights that are no safetensors" 1 "w.safetensors" "$NNPIPE" train "$CONFIG" --weights "$TMP/w.safetensors"
-row "weights that are not there" 1 "none.safetensors" "$NNPIPE" train "$CONFIG" --weights "$TMP/none.safetensors"
-row "an image that is none, to predict" 1 "readme.jpg" \
+row "weights that are not safetensors" 1 "w.safetensors" "$NNPIPE" train "$CONFIG" --weights "$TMP/w.safetensors"
+row "missing weights" 1 "none.safetensors" "$NNPIPE" train "$CONFIG" --weights "$TMP/none.safetensors"
+row "predict on a file that is not an image" 1 "readme.jpg" \
     "$NNPIPE" predict "$CONFIG" --weights "$run" "$BAD/text/disc/readme.jpg"
 
 # --- disks, pipes and rights
@@ -128,9 +129,9 @@ if [ "$(id -u)" -eq 0 ] && mkdir -p "$TMP/small" && mount -t tmpfs -o size=200k 
         train.epochs=40 -o checkpoint.keep=50 -o 'checkpoint.every=1 steps'
     torn=$(find "$TMP/small" -name 'step-*' -type d | while read -r d; do [ -s "$d/manifest.json" ] || echo "$d"; done)
     if [ -z "$torn" ]; then
-        ok "no torn checkpoint is left on a full disk"
+        ok "no incomplete checkpoint is left on a full disk"
     else
-        not_ok "no torn checkpoint is left on a full disk" "$torn"
+        not_ok "no incomplete checkpoint is left on a full disk" "$torn"
     fi
     umount "$TMP/small"
 else

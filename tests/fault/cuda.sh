@@ -1,5 +1,5 @@
 # What the CUDA plugin needs and does not find: no plugin, one of another build, no driver, an old one, no GPU, a
-# GPU that is not there, libraries missing, of another version, damaged. Each has its own words and exit
+# missing GPU, libraries that are missing, of another version or damaged. Each has its own message and exit
 # code, and comes at once.
 . "$(dirname "$0")/../lib.sh"
 cd "$ROOT" || exit 1
@@ -34,8 +34,8 @@ nothing_written() { [ ! -e "$TMP/runs" ]; }
 
 # --- the plugin itself
 folder bare
-t "without the plugin the message says how to get it" fails bare "no CUDA plugin: libnnpipe-cuda.so is neither in"
-t "devices says so too" lists bare "no CUDA plugin"
+t "without the plugin the message tells how to get it" fails bare "no CUDA plugin: libnnpipe-cuda.so is neither in"
+t "devices prints it too" lists bare "no CUDA plugin"
 plugin() { # plugin NAME VERSION CONTRACT: a program with a plugin of this version and contract
     cat >"$TMP/p.c" <<C
 #include "trainer/device.h"
@@ -92,35 +92,35 @@ silent() { # silent NAME [VAR=VALUE...]
     ! grep -q 'NVIDIA\|device_reason' "$TMP/auto.err" "$TMP/auto.json" "$TMP"/auto-runs/*/log
 }
 sees="LD_LIBRARY_PATH=$TMP/driver NNPIPE_STUB_GPUS=1"
-t "auto says why it took the CPU where the driver counts a GPU" warns bare "no CUDA plugin" $sees
+t "auto gives the reason for the CPU if the driver counts a GPU" warns bare "no CUDA plugin" $sees
 t "so does bench step" says "there seems to be an NVIDIA GPU" env $sees "$TMP/bare/nnpipe" bench step \
     "$TMP/small.yaml" --steps 1 --device auto
 if [ -e /dev/nvidia0 ] || [ -n "$(ls /proc/driver/nvidia/gpus 2>/dev/null)" ]; then
-    skip "auto is silent where nothing says that there is a GPU" "this machine has one"
+    skip "auto is silent without a sign of a GPU" "this machine has one"
 else
-    t "auto is silent where nothing says that there is a GPU" silent bare
-    t "auto is silent where a driver counts none" silent bare LD_LIBRARY_PATH="$TMP/driver"
+    t "auto is silent without a sign of a GPU" silent bare
+    t "auto is silent if a driver counts none" silent bare LD_LIBRARY_PATH="$TMP/driver"
 fi
 
 # --- driver and libraries, with the plugin that was built
 if [ -e libnnpipe-cuda.so ] && [ "$BUILD" = "$ROOT/build" ]; then
     folder real libnnpipe-cuda.so
     if ldconfig -p | grep -q libcuda.so.1; then
-        skip "without a driver the message says what to install" "this machine has one"
+        skip "without a driver the message names what to install" "this machine has one"
     else
-        t "without a driver the message says what to install" fails real \
+        t "without a driver the message names what to install" fails real \
             "cuda:0: no NVIDIA driver: libcuda.so.1 is not on this machine"
-        t "devices says so too" lists real '"usable": false, "reason": "no NVIDIA driver'
+        t "devices prints it too" lists real '"usable": false, "reason": "no NVIDIA driver'
         t "auto takes the CPU then" says '"device": "cpu"' "$TMP/real/nnpipe" bench step "$CONFIG" --steps 1 --device \
             auto --json
     fi
     t "a driver too old is named with both versions" fails real "is made for CUDA 12.4, and this plugin for" \
         LD_LIBRARY_PATH="$TMP/driver" NNPIPE_STUB_CUDA=12040
-    t "a driver without a GPU is told from no driver" fails real "the NVIDIA driver sees no GPU" \
+    t "a driver without a GPU is distinguished from no driver" fails real "the NVIDIA driver sees no GPU" \
         LD_LIBRARY_PATH="$TMP/driver"
     t "hidden GPUs are named as hidden" fails real "CUDA_VISIBLE_DEVICES is '-1'" LD_LIBRARY_PATH="$TMP/driver" \
         CUDA_VISIBLE_DEVICES=-1
-    t "the doctor asked for a GPU that is not there ends with 1" exits 1 "$TMP/real/nnpipe" doctor --device cuda:0 \
+    t "the doctor of a missing GPU ends with 1" exits 1 "$TMP/real/nnpipe" doctor --device cuda:0 \
         "$TMP"
 
     only() { # only FOLDER TEXT: libraries are looked for in this folder alone
@@ -141,14 +141,14 @@ if [ -e libnnpipe-cuda.so ] && [ "$BUILD" = "$ROOT/build" ]; then
     grep -o '"cudnn[A-Z][A-Za-z]*"' trainer/cuda/libs.c | tr -d '"' | sort -u | grep -v cudnnGetVersion |
         sed 's/.*/void &(void); void &(void) {}/' >>"$TMP/lies.c"
     gcc -shared -fPIC -o "$TMP/lies/libcudnn.so.9" "$TMP/lies.c"
-    t "a cuDNN that says it is 8 is refused" only "$TMP/lies" \
+    t "a cuDNN that reports version 8 is refused" only "$TMP/lies" \
         "$TMP/lies/libcudnn.so.9 is version 8.9.7, and 9 is needed"
     echo 'int nothing;' >"$TMP/nine.c"
     gcc -shared -fPIC -o "$TMP/bare_nine/libcudnn.so.9" "$TMP/nine.c"
     t "a library without the functions is refused by name" only "$TMP/bare_nine" "libcudnn.so.9 has no cudnnGetVersion"
     echo torn >"$TMP/torn/libcudnn.so.9"
     t "a damaged library is named" only "$TMP/torn" "$TMP/torn/libcudnn.so.9 does not load"
-    t "what else is missing is named beside the driver" only "$TMP/none" "or use device: cpu; cuBLASLt is missing"
+    t "other missing libraries are named with the driver" only "$TMP/none" "or use device: cpu; cuBLASLt is missing"
 
     # --- where they lie: as pip lays them out, cuDNN's own parts beside it
     pip=$TMP/home/.local/lib/python3.11/site-packages/nvidia
@@ -183,8 +183,8 @@ if [ -e libnnpipe-cuda.so ] && [ "$BUILD" = "$ROOT/build" ]; then
                 "$1/probe"' - "$TMP" "$libs" "$pip" >"$TMP/hidden.txt" 2>&1
             beside "$TMP/hidden.txt" || { cat "$TMP/hidden.txt"; return 1; }
         }
-        t "pip's nvidia/*/lib of the user is found where there is no toolkit" hidden HOME="$TMP/home"
-        # An environment nobody activated: python3 of PATH is a link into it.
+        t "pip's nvidia/*/lib of the user is found without a toolkit" hidden HOME="$TMP/home"
+        # An environment that is not activated: python3 of PATH is a link into it.
         mkdir -p "$TMP/venv/bin" "$TMP/links"
         mv "$TMP/home/.local/lib" "$TMP/venv/lib"
         pip=$TMP/venv/lib/python3.11/site-packages/nvidia
@@ -192,7 +192,7 @@ if [ -e libnnpipe-cuda.so ] && [ "$BUILD" = "$ROOT/build" ]; then
         ln -s "$TMP/venv/bin/python3" "$TMP/links/python3"
         t "pip's nvidia/*/lib of the python3 in PATH is found" hidden HOME="$TMP/home" PATH="$TMP/links:$PATH"
     else
-        skip "pip's nvidia/*/lib of the user is found where there is no toolkit" "needs a mount namespace"
+        skip "pip's nvidia/*/lib of the user is found without a toolkit" "needs a mount namespace"
     fi
 else
     skip "driver and libraries of the CUDA plugin" "this build has none"
@@ -204,22 +204,22 @@ if [ -e "$BUILD/tests/emu/libnnpipe-cuda.so" ]; then
     mkdir -p "$TMP/none"
     export LD_LIBRARY_PATH="$BUILD/tests/emu"
     GPU=5
-    t "a GPU that is not there is told from one that is" fails emu \
+    t "a missing GPU is distinguished from one that is there" fails emu \
         "there is no cuda:5: this machine has one GPU, cuda:0" NNPIPE_CUDA_LIBS="$BUILD/tests/emu"
     GPU=0
     t "a missing library ends a run by its name" fails emu \
         "cuda:0: cuBLASLt is missing: no libcublasLt.so.13 in $TMP/none" NNPIPE_CUDA_LIBS="$TMP/none" \
         NNPIPE_CUDA_LIBS_ONLY=1
-    t "a GPU is not usable without it, and devices says why" lists emu \
+    t "a GPU is not usable without it, and devices prints the reason" lists emu \
         '"usable": false, "reason": "cuBLASLt is missing' NNPIPE_CUDA_LIBS="$TMP/none" NNPIPE_CUDA_LIBS_ONLY=1
-    t "auto names the library that keeps it from the GPU" warns emu "cuda:0: cuBLASLt is missing" \
+    t "auto names the library that the GPU lacks" warns emu "cuda:0: cuBLASLt is missing" \
         NNPIPE_CUDA_LIBS="$TMP/none" NNPIPE_CUDA_LIBS_ONLY=1 LD_LIBRARY_PATH="$TMP/driver:$BUILD/tests/emu" \
         NNPIPE_STUB_GPUS=1
     t "no GPU ends a run" fails emu "the NVIDIA driver sees no GPU" NNPIPE_EMU_DEVICES=0 \
         NNPIPE_CUDA_LIBS="$BUILD/tests/emu"
     unset LD_LIBRARY_PATH
 else
-    skip "a GPU that is not there is told from one that is" "there is no emulated runtime in this build"
+    skip "a missing GPU is distinguished from one that is there" "there is no emulated runtime in this build"
 fi
 t "no run was begun" nothing_written
 [ "$failed" -eq 0 ]

@@ -8,7 +8,7 @@
  *   fail ERRNO GLOB  a call on such a path, but a listing or stat, fails with that number
  *   quota BYTES      writes past so many bytes from now on fail with EDQUOT, though statvfs shows room
  *   direct 0|1       files opened from now on bypass the page cache
- *   clear            no faults from now on; hung calls go on
+ *   clear            no faults from now on; hung calls continue
  *
  * Usage: faulty_fs FOLDER MOUNT [FUSE options]. It goes into the background once mounted; `umount` ends it.
  * FUSE's own threads run all of this; `faults` and what waits in it are under `lock`.
@@ -143,13 +143,13 @@ static int done(int result)
     return result < 0 ? -errno : 0;
 }
 
-/* What was made belongs to who asked for it. */
+/* A new file belongs to the caller. */
 static int give(const char *path, int result)
 {
-    const struct fuse_context *who = fuse_get_context();
+    const struct fuse_context *caller = fuse_get_context();
     int code = done(result);
 
-    if (code == 0 && fchownat(root, below(path), who->uid, who->gid, AT_SYMLINK_NOFOLLOW) < 0)
+    if (code == 0 && fchownat(root, below(path), caller->uid, caller->gid, AT_SYMLINK_NOFOLLOW) < 0)
         code = -errno;
     return code;
 }

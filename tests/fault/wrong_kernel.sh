@@ -1,7 +1,7 @@
 #!/bin/sh
 # A kernel of the library that is wrong on this machine (planted: every forward convolution of oneDNN's) is
-# found at a run's start, named, and not used; the run goes on with the same kernels when it is resumed
-# where the library is right: bit for bit. With the library as it is nothing is said.
+# found at a run's start, named, and not used; the run keeps the same kernels when it is resumed
+# where the library is right: bit for bit. With the unchanged library there is no message.
 . "$(dirname "$0")/../lib.sh"
 cd "$TMP" || exit 1
 what="a wrong kernel of the library is found, avoided, and stays so on resume"
@@ -39,11 +39,11 @@ train() { # OUT: a run in a folder of its own; what wraps it stands in front
     shift
     "$@" "$NNPIPE" train "$TMP/net.yaml" --json -o runs="$TMP/runs-$(basename "$out")" >"$out" 2>"$out.err"
 }
-t "a run with the library as it is" train "$TMP/right" env
-t "and one with a library whose convolutions are wrong" train "$TMP/wrong" wrong
+t "a run with the unchanged library" train "$TMP/right" env
+t "and one with a library with wrong convolutions" train "$TMP/wrong" wrong
 run=$(field run_dir "$TMP/wrong")
 quiet() { ! grep -q "is not used" "$(field run_dir "$TMP/right")/log" "$TMP/right.err"; }
-t "nothing is said of right kernels" quiet
+t "right kernels give no message" quiet
 named() {
     for layer in first second; do
         [ "$(grep -c "layer '$layer': the kernel 'onednn conv f32' gives wrong numbers" "$run/log")" -eq 1 ] || {
@@ -69,7 +69,7 @@ t "but not its bits: other kernels round otherwise" other_bits
 rm -rf "$run/checkpoints/step-8" "$run/result.json"
 lines=$(grep -c "is not used" "$run/log")
 resume() { "$NNPIPE" train "$TMP/net.yaml" --json --resume "$run" >"$TMP/resumed" 2>"$TMP/resumed.err"; }
-t "the run goes on from step 4 where the library is right" resume
+t "the run resumes from step 4 with the right library" resume
 same_bits() {
     [ "$(field weights_sha256 "$TMP/resumed")" = "$(field weights_sha256 "$TMP/wrong")" ] || {
         field weights_sha256 "$TMP/resumed"
@@ -79,7 +79,7 @@ same_bits() {
 }
 t "and ends with the same weights, bit for bit" same_bits
 not_again() { [ "$(grep -c "is not used" "$run/log")" -eq "$lines" ]; }
-t "and says nothing twice" not_again
+t "and prints nothing twice" not_again
 evaluates() { # with the run's verdict: the wrong library is not even asked
     wrong "$NNPIPE" eval "$TMP/net.yaml" --weights "$run" --json >"$TMP/eval" 2>"$TMP/eval.err" || {
         cat "$TMP/eval.err"

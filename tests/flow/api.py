@@ -1,5 +1,5 @@
-"""What the tests of the service's HTTP share: a daemon of their own, requests of other users, and a reader of
-docs/openapi.json that holds answers against it. Prints `ok - ` and `not ok - ` lines as tests/lib.sh does."""
+"""Helpers for tests of the service over HTTP: a daemon of their own, requests as other users, and a check of answers
+against docs/openapi.json. Prints `ok - ` and `not ok - ` lines as tests/lib.sh does. cli.py has those for commands."""
 import atexit
 import contextlib
 import http.client
@@ -28,7 +28,7 @@ def ok(what):
 
 
 def not_ok(what, why):
-    """why: its first line stands beside the test's sentence, the others (what ran, expected and seen) below it."""
+    """why: its first line is printed after the test's sentence, the others (command, expected, seen) below it."""
     global failed
     failed += 1
     first, _, rest = str(why).strip().partition("\n")
@@ -47,7 +47,7 @@ def test(what):
     try:
         yield
         ok("%s (%.1f s)" % (what, time.monotonic() - began) if os.environ.get("TIMES") else what)
-    except Exception as error:  # of any kind: the test has failed
+    except Exception as error:  # any exception fails the test
         not_ok(what, "%s: %s" % (type(error).__name__, error))
 
 
@@ -61,7 +61,7 @@ def equal(saw, expected, what):
 
 
 def settles(what, why, seconds=60):
-    """Asks until what() is true, which it returns; why: a text, or a function that makes one."""
+    """Calls what() until it returns a true value, and returns that; why: a text, or a function that makes one."""
     end = time.monotonic() + (3 * seconds if SLOW else seconds)
     while True:
         found = what()
@@ -76,7 +76,7 @@ STORIES = []
 
 
 def story(what):
-    """Above a function: it is the test of that sentence. run_stories() runs them in their order."""
+    """Decorator: makes a function the test of that sentence. run_stories() runs them in order."""
     def keep(body):
         STORIES.append((what, body))
         return body
@@ -84,7 +84,7 @@ def story(what):
 
 
 def run_stories(daemon=None):
-    """Runs them, closes the daemon, and ends the program with 1 where one has failed."""
+    """Runs all stories, closes the daemon, and ends the program: with 1 if one has failed."""
     try:
         for what, body in STORIES:
             with test(what):
@@ -96,7 +96,7 @@ def run_stories(daemon=None):
 
 
 def as_root(what):
-    """Ends the program with a skip where tests cannot be other users with a /etc of their own."""
+    """Skips the whole program if it cannot become other users with an /etc of its own."""
     if os.getuid() != 0:
         skip(what, "only root can be other users")
     elif subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL).returncode:
@@ -137,7 +137,7 @@ class OverUnix(http.client.HTTPConnection):
 
 
 def ask(connection, method, target, body=None, fields=None):
-    """One request; body: what JSON is made of, or bytes as they are."""
+    """Sends one request and returns its Answer; body: bytes, or a value to send as JSON."""
     fields = dict(fields or {})
     if body is not None and not isinstance(body, bytes):
         body = json.dumps(body).encode()
@@ -150,7 +150,7 @@ def ask(connection, method, target, body=None, fields=None):
 
 
 def ask_as(uid, gid, groups, path, method, target, body=None):
-    """The same over the Unix socket, by another user: in a child that becomes them."""
+    """The same over the Unix socket as another user, from a child process."""
     if uid == os.getuid():
         return ask(OverUnix(path, 20), method, target, body)
     read_end, write_end = os.pipe()
@@ -173,8 +173,8 @@ def ask_as(uid, gid, groups, path, method, target, body=None):
                     json.dump(said, out)
             os._exit(code)
     os.close(write_end)
-    with os.fdopen(read_end) as told:
-        text = told.read()
+    with os.fdopen(read_end) as child_output:
+        text = child_output.read()
     os.waitpid(child, 0)
     said = json.loads(text)
     if "error" in said:
@@ -186,7 +186,7 @@ def ask_as(uid, gid, groups, path, method, target, body=None):
 
 
 def operations():
-    """(method, path, operation) of all."""
+    """Yields (method, path, operation) for every operation."""
     for path, item in API["paths"].items():
         for method, operation in item.items():
             if method in METHODS:
@@ -207,7 +207,7 @@ def is_of_type(value, name):
 
 
 def validate(value, schema, at="$"):
-    """Raises where the value is not of the schema, or the schema has a word that is not known here."""
+    """Raises if the value does not fit the schema, or if the schema has a word that this function lacks."""
     expect(not set(schema) - KNOWN_WORDS, "%s: the schema's %s is not known" % (at, set(schema) - KNOWN_WORDS))
     if "$ref" in schema:
         return validate(value, API["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]], at)
@@ -242,7 +242,7 @@ def validate(value, schema, at="$"):
 
 
 def hold(answer, method, path):
-    """The answer against what docs/openapi.json says of the operation."""
+    """Raises if the answer differs from docs/openapi.json's description of the operation."""
     operation = API["paths"][path][method.lower()]
     said = operation["responses"].get(str(answer.status))
     expect(said is not None, "%s %s: status %d is not documented: %s" % (method, path, answer.status, answer))
@@ -262,7 +262,7 @@ def hold(answer, method, path):
 
 
 def free_port():
-    """Below the ports that the system gives to connections: none of those takes it before the daemon does."""
+    """Returns a free port below the system's ephemeral ports, so that no connection takes it before the daemon."""
     for port in random.sample(range(10000, 32768), 1000):
         with socket.socket() as one, contextlib.suppress(OSError):
             one.bind(("127.0.0.1", port))
@@ -271,7 +271,7 @@ def free_port():
 
 
 class Daemon:
-    """In a folder of its own, removed with it. settings: of service.yaml. prefix: of its command line."""
+    """A daemon in a temporary folder. settings: lines of service.yaml. prefix: words before its command."""
 
     def __init__(self, settings="", args=(), prefix=(), tcp=True, owner=None, state=None):
         self.dir = tempfile.mkdtemp(prefix="nnpipe-api.", dir=os.environ.get("TMPDIR", "/tmp"))
@@ -348,7 +348,7 @@ class Daemon:
         raise AssertionError("run %d is %s, not %s" % (run, self.state_of(run), states))
 
     def stop(self, number=signal.SIGTERM):
-        """Its exit code; what a sanitizer had to say is part of the failure."""
+        """Ends the daemon and returns its exit code; fails if a sanitizer reported an error."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         code = self.process.wait(60)
@@ -364,15 +364,15 @@ class Daemon:
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
-GROUP, OWNER, MEMBER, OTHER = 64320, 64321, 64322, 64323  # a group, two users of it, and one who is not
+GROUP, OWNER, MEMBER, OTHER = 64320, 64321, 64322, 64323  # a group, two members and a stranger
 
 
 def box(settings=""):
-    """A daemon of root's for the box, in whose eyes /etc/group has the group nnpipe."""
+    """A box's daemon, run by root, that sees an /etc/group with the group nnpipe."""
     group = open("/etc/group").read() + "nnpipe:x:%d:\n" % GROUP
     path = "/tmp/nnpipe-group.%d" % os.getpid()
     with open(path, "w") as out:
         out.write(group)
     prefix = ["unshare", "-m", "sh", "-c", 'mount --bind %s /etc/group && exec "$@"' % path, "-"]
-    atexit.register(lambda: os.path.exists(path) and os.unlink(path))  # a daemon that is started again reads it again
+    atexit.register(lambda: os.path.exists(path) and os.unlink(path))  # a restarted daemon reads it again
     return Daemon(settings=settings, args=["--box"], prefix=prefix)

@@ -55,7 +55,7 @@ named() {
         return 1
     }
 }
-t "no sample is said to be replaced" named
+t "no message calls a sample replaced" named
 t "so does a spent budget" ends_then_goes_on 1 6 -o 'loader.bad_samples={budget: 0%}'
 t "within an accumulation the last update is saved" ends_then_goes_on 4 4 -o 'loader.bad_samples={policy: fail}'
 again() {
@@ -63,4 +63,4 @@ again() {
     train cut -o runs=runs --resume -o 'loader.bad_samples={policy: fail}'
     [ $? -eq 1 ] && lines "$(echo runs/*/bad_samples.jsonl)" 2
 }
-t "gone on with under the same policy it ends there again, and lists nothing twice" again
+t "resumed under the same policy it ends there again, and lists nothing twice" again

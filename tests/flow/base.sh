@@ -26,7 +26,11 @@ Y
 export NNPIPE_SOCKET="$TMP/socket" XDG_STATE_HOME="$TMP/state" XDG_CONFIG_HOME="$TMP/config"
 
 # shows WORDS CONFIG ARGS...: the normal form has a line with the words
-shows() { words=$1; shift; "$NNPIPE" show "$@" >shown.txt && grep -qF -- "$words" shown.txt || { cat shown.txt; return 1; }; }
+shows() {
+    words=$1
+    shift
+    "$NNPIPE" show "$@" >shown.txt && grep -qF -- "$words" shown.txt || { cat shown.txt; return 1; }
+}
 t "check takes it" "$NNPIPE" check mine/net.yaml
 t "a choice is replaced whole" shows "momentum: 0" mine/net.yaml
 t "mappings are merged" shows "batch: 8" mine/net.yaml
@@ -57,10 +61,12 @@ mv nets/gone.yaml nets/net.yaml
 daemon=$!
 for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
 t "it is submitted whole" "$NNPIPE" submit mine/net.yaml --wait -o seed=9
-t "and the run has it whole" sh -c 'grep -q "steps: 12" runs/net-1/config.yaml && grep -q "seed: 9" runs/net-1/config.yaml'
+has_it_whole() { grep -q "steps: 12" runs/net-1/config.yaml && grep -q "seed: 9" runs/net-1/config.yaml; }
+t "and the run has it whole" has_it_whole
 bad_data() { sed 's|shapes/train|no/where|' nets/net.yaml >nets/lost.yaml; echo 'base: nets/lost.yaml' >lost.yaml; }
 bad_data
-t "what the service finds is told with its place in the files" says "nets/lost.yaml:5:" exits 2 "$NNPIPE" submit lost.yaml
+t "a mistake that the service finds is reported with its place in the files" says "nets/lost.yaml:5:" exits 2 \
+    "$NNPIPE" submit lost.yaml
 t "and so is what cannot be merged" says "two.yaml:1:7: base: two.yaml: it builds on this file itself" \
     exits 2 sh -c 'echo "base: two.yaml" >two.yaml; exec "$0" submit two.yaml' "$NNPIPE"
 kill "$daemon" && wait "$daemon"

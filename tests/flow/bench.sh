@@ -1,6 +1,6 @@
 #!/bin/sh
 # nnpipe bench: the digest depends on seed and data alone, the numbers are there and add up, and
-# what cannot work is said.
+# impossible settings are reported.
 . "$(dirname "$0")/../lib.sh"
 
 # 60 pictures of 12 x 12 in three classes, as PPM.
@@ -104,7 +104,7 @@ no_data() {
     says "10 classes are assumed" "$NNPIPE" bench step "$TMP/bench.yaml" --steps 1 \
         -o data.train.path="$TMP/absent"
 }
-t "bench step without data guesses what it needs and says so" no_data
+t "bench step without data guesses what it needs and prints it" no_data
 
 printf 'GIF89a' >"$TMP/set/c0/bad.ppm"
 t "a bad sample is named and counted" says "c0/bad.ppm" "$NNPIPE" bench loader "$TMP/bench.yaml" \
@@ -115,9 +115,9 @@ t "an unknown benchmark is a usage error" exits 2 "$NNPIPE" bench lodaer "$TMP/b
 t "no config is a usage error" exits 2 "$NNPIPE" bench loader
 t "a number that is none is a usage error" exits 2 "$NNPIPE" bench loader "$TMP/bench.yaml" \
     --seconds soon
-t "a config that is not there is said" says "absent.yaml" "$NNPIPE" bench loader "$TMP/absent.yaml"
+t "a missing config is reported" says "absent.yaml" "$NNPIPE" bench loader "$TMP/absent.yaml"
 
-photographs() { # the same bytes of real files, whoever reads them
+photographs() { # the same bytes of real files, with any readers
     cat >"$TMP/bench.yaml" <<YAML
 name: photographs
 data:

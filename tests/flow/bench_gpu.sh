@@ -55,7 +55,7 @@ asked() { # the peer is asked for what the row says
             return 1
         }
 }
-t "PyTorch is told so" asked
+t "PyTorch gets the same setting" asked
 tf32_goes_f32() (
     [ "$(grep -c -- "--precision f32.*--tf32" "$1")" -ge 2 ] && ! grep -q -- "--precision bf16.*--tf32" "$1" &&
         grep -q "step resnet18 4 tf32" "$2"
@@ -65,15 +65,15 @@ seen() {
     reasons='"clocks_event_reasons.active": \["0x0000000000000000", "0x0000000000000004"\]'
     all '"part": "step".*"gpu_seen".*"clocks.sm": 1980.0.*'"$reasons" 8 && all '"cell": "box".*A GPU, 580.1' 1
 }
-t "clocks, power and what held them back are kept with each" seen
-t "the engines that were chosen are kept with nnpipe's steps" all \
+t "clocks, power and reasons for lower clocks are stored with each" seen
+t "the chosen engines are stored with nnpipe's steps" all \
     '"tool": "nnpipe".*engines-some GPU.txt": \["conv 3 = engine 7"\]' 4
 where() { # 100 of 50 steps, and the command that was profiled
     grep -q '^| void bn_dgrad<8>(x, y) | 2.0 | 0.100 |' "$TMP/table.txt" &&
         grep -q '^| a_kernel | 2.0 | 1.500 |' "$TMP/table.txt" &&
         grep -q 'train.deterministic=true' "$NSYS_LOG" && grep -q 'train.deterministic=false' "$NSYS_LOG"
 }
-t "where a step's time goes is in the table, of both sides" where
+t "the kernels of a step are in the table, for both sides" where
 rows() {
     [ "$(grep -c "^| resnet18 at 64" "$TMP/table.txt")" -eq 4 ] || {
         grep "^| resnet" "$TMP/table.txt"

@@ -1,4 +1,4 @@
-"""A real Chromium, driven over the DevTools protocol by a pipe: pages opened, looked at, and typed into."""
+"""Drives a real Chromium over a pipe with the DevTools protocol: opens pages, evaluates scripts, types."""
 import base64
 import json
 import os
@@ -8,7 +8,7 @@ import time
 
 
 class Browser:
-    """One page. What it asks for, what it says on its console and what goes wrong in it are kept."""
+    """One page. Its requests, console lines and errors are recorded."""
 
     def __init__(self, program, folder, width=1280, height=1000):
         to_read, self.to_write = os.pipe()
@@ -85,14 +85,14 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
 
     def see(self, expression):
-        """The value of some JavaScript."""
+        """Returns the value of a JavaScript expression."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
     def wait(self, expression, seconds=20):
-        """Until it is true; the last value. What cannot be said yet, for the page is not there, is not true."""
+        """Evaluates it until it is true; returns the last value. An error, as before the page is loaded, is false."""
         until = time.monotonic() + seconds
         while True:
             value = self.see(f"(() => {{ try {{ return {expression} }} catch {{ return null }} }})()")

@@ -22,11 +22,11 @@ model: [{conv: {out: 4, kernel: 3}}, relu, global_avgpool, flatten, {linear: {ou
 train: {epochs: 1, threads: 1}
 Y
 t "a config with its data is right" says "64 samples" sh -c '"$1" check net.yaml 2>&1 | sed s/128/64/' - "$NNPIPE"
-t "it says what it did not look at" says "the pictures were not decoded" "$NNPIPE" check net.yaml
+t "it reports the checks that it left out" says "the pictures were not decoded" "$NNPIPE" check net.yaml
 several() { [ "$("$NNPIPE" check net.yaml net.yaml 2>/dev/null)" = "net.yaml: ok
 net.yaml: ok" ]; }
 t "several configs are checked" several
-t "one that is wrong is enough for 2" exits 2 "$NNPIPE" check net.yaml none.yaml net.yaml
+t "one wrong config is enough for 2" exits 2 "$NNPIPE" check net.yaml none.yaml net.yaml
 
 # refused WHAT TEXT SED: both commands end with 2 and say the text; check with the place
 refused() {
@@ -38,7 +38,7 @@ refused() {
         [ $command = train ] || grep -q "^wrong.yaml:[345]:.*$1" said.txt || { head -n 3 said.txt; return 1; }
     done
 }
-t "a path that is not there is a mistake" refused data.train "none: no such file or folder" '4s/flat/none/'
+t "a missing path is a mistake" refused data.train "none: no such file or folder" '4s/flat/none/'
 t "so is a glob without a match" refused data.test "no file matches" '5s/folder/tar/;5s/flat/none-*.tar/'
 t "a class that train lacks" refused data.test "the class 'zebra' is not among the 8 classes" '5s/flat/zebra/'
 t "images in no class" refused data.train "64 of its 64 samples are in no class" '4s/flat/noclass/'
@@ -56,7 +56,7 @@ t "--seconds is a number" bad_number
 # Archives are unpacked by a run, not by a check.
 sed '4s/folder, path: flat/tar, path: flat.tar.gz/' net.yaml >packed.yaml
 t "an archive to unpack is no mistake" "$NNPIPE" check packed.yaml
-t "and is said" says "flat.tar.gz: it has to be unpacked before it can be read" "$NNPIPE" check packed.yaml
+t "and is reported" says "flat.tar.gz: it has to be unpacked before it can be read" "$NNPIPE" check packed.yaml
 t "it was not unpacked" sh -c '! ls "$XDG_CACHE_HOME/nnpipe/unpacked" 2>/dev/null | grep .'
 whole() { "$NNPIPE" check - --whole --json --as "$PWD/$1" --seconds 2 <"$1"; }
 t "the service's check takes it, too, with a note" says '"note": "the data were not looked at: ' whole packed.yaml
@@ -74,13 +74,13 @@ touch stamp
 "$NNPIPE" check net.yaml >/dev/null 2>&1
 t "check writes nothing but indexes" written
 
-# A set that the check does not look at is taken by the service, which says so; the run unpacks it.
+# The service accepts a set that check does not list, and reports it; the run unpacks it.
 export NNPIPE_SOCKET="$TMP/socket" XDG_STATE_HOME="$TMP/state" XDG_CONFIG_HOME="$TMP/config"
 rm -rf "$XDG_CACHE_HOME"
 "$NNPIPE" daemon >daemon.txt 2>&1 &
 daemon=$!
 for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
-t "a set to unpack can be submitted, and that is said" says "has to be unpacked before it can be read" \
+t "a set to unpack can be submitted, with a note" says "has to be unpacked before it can be read" \
     "$NNPIPE" submit packed.yaml --priority -1
 t "it was not unpacked by that" sh -c '! ls "$XDG_CACHE_HOME/nnpipe/unpacked"/*.part 2>/dev/null | grep .'
 state() { "$NNPIPE" status 1 --json | sed -n 's/.*"state": "\([a-z]*\)".*/\1/p'; }
@@ -93,7 +93,7 @@ becomes_done() {
     return 1
 }
 t "the run unpacks it and is done" becomes_done
-t "one that is wrong is refused as before" exits 2 "$NNPIPE" submit wrong.yaml
+t "a wrong config is refused as before" exits 2 "$NNPIPE" submit wrong.yaml
 kill $daemon
 wait $daemon 2>/dev/null
 
@@ -102,7 +102,7 @@ if mount_faulty flat slow; then
     sed "4s|flat|$TMP/slow|" net.yaml >slow.yaml
     echo 'hang *' >slow/.control
     t "a listing that takes longer than the limit is no mistake" "$NNPIPE" check slow.yaml --seconds 0.5
-    t "and is said" says "the data were not looked at: listing them takes longer than 0.5 s" \
+    t "and is reported" says "the data were not looked at: listing them takes longer than 0.5 s" \
         "$NNPIPE" check slow.yaml --seconds 0.5
     t "the service's check says it" says '"note": "the data were not looked at: listing them takes longer than 2 s"' \
         whole slow.yaml

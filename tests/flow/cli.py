@@ -1,5 +1,5 @@
-"""What the stories of the service on the command line share: a daemon of their own, and `nnpipe` run against it.
-Where one fails it says what ran, what was expected and what was seen."""
+"""Helpers for tests of the service from the command line: a daemon of their own, and `nnpipe` commands against it.
+A failure prints the command, the expected result and the actual one."""
 import glob
 import json
 import os
@@ -24,7 +24,7 @@ runs: {runs}
 
 
 def alive(pid):
-    """Is the process there, and not a zombie?"""
+    """Does the process run (and is not a zombie)?"""
     try:
         return open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
@@ -47,7 +47,7 @@ class Done:
 
 
 class Service(Daemon):
-    """A daemon whose settings, state, socket and runs lie in a folder of its own. Runs are small."""
+    """A daemon with settings, state, socket and small runs in a temporary folder."""
 
     def __init__(self, settings="", devices="cpu", program=NNPIPE, environment=(), **more):
         self.program, self.environment, self.devices = program, dict(environment), devices
@@ -58,7 +58,7 @@ class Service(Daemon):
             out.write("devices: [%s]\nspare_bytes: 1M\n" % (devices or self.devices) + settings)
 
     def settings(self, settings="", devices=None):
-        """Writes them, and has the daemon read them."""
+        """Writes the settings and makes the daemon reload them."""
         self.write_settings(settings, devices)
         self.process.send_signal(signal.SIGHUP)
 
@@ -78,7 +78,7 @@ class Service(Daemon):
     # --- commands -------------------------------------------------------------------------------
 
     def its_environment(self):
-        """Of commands: its socket, and a cache of their own; a profile that contradicts itself ends them."""
+        """The environment of commands: the socket, a cache of their own, and an error for contradictory profiles."""
         return dict(os.environ, NNPIPE_SOCKET=self.socket, XDG_CACHE_HOME=self.dir + "/cache",
                     NNPIPE_PROFILE_STRICT="1",
                     **self.environment)
@@ -88,20 +88,20 @@ class Service(Daemon):
                                 env=self.its_environment(), **more)
 
     def run(self, *words, prefix=(), **environment):
-        """The command to its end, whatever that is."""
+        """Runs a command to its end and returns it, whatever its exit code is."""
         command = [*prefix, self.program, *map(str, words)]
         done = subprocess.run(command, env=dict(self.its_environment(), **environment),
                               capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
         return Done(command, done.returncode, done.stdout, done.stderr)
 
     def command(self, *words, code=0, **more):
-        """Its standard output; it must end with that code."""
+        """Runs a command that must end with that code, and returns its standard output."""
         done = self.run(*words, **more)
         expect(done.code == code, "a command ends with %d, not %d\n%s" % (done.code, code, done))
         return done.out
 
     def says(self, text, *words, code=0, **more):
-        """The command ends with that code and prints the text, on either stream."""
+        """Runs a command that must end with that code and print the text, on either stream."""
         done = self.run(*words, **more)
         expect(done.code == code and text in done.out + done.err,
                "a command does not say %r and end with %d\n%s" % (text, code, done))
@@ -110,7 +110,7 @@ class Service(Daemon):
 
     def net(self, name, steps=FOREVER, every=20, keep=2, batch=32, data="{source: synth, samples: 2000, size: 32}",
             model=MODEL, runs=None, device="cpu"):
-        """A config's path."""
+        """Writes a config and returns its path."""
         path = os.path.join(self.dir, name + ".yaml")
         with open(path, "w") as out:
             out.write(NET.format(name=name, steps=steps, every=every, keep=keep, batch=batch, data=data, model=model,
@@ -118,11 +118,11 @@ class Service(Daemon):
         return path
 
     def submit(self, path, *words, **more):
-        """The run's number."""
+        """Submits a config and returns the run's number."""
         return json.loads(self.command("submit", path, "--json", *words, **more).split("\n")[0])["id"]
 
     def status(self, run):
-        """What `nnpipe status ID --json` says of it."""
+        """Returns `nnpipe status ID --json`."""
         return json.loads(self.command("status", run, "--json").split("\n")[0])
 
     def all(self):
@@ -144,14 +144,14 @@ class Service(Daemon):
         return self.status(run)["run_dir"]
 
     def saved(self, run):
-        """The folders of its checkpoints, the oldest first."""
+        """Returns the folders of its checkpoints, the oldest first."""
         return sorted(glob.glob(self.folder(run) + "/checkpoints/step-*[0-9]"))
 
     def trained(self, run):
         settles(lambda: self.saved(run), lambda: "it saves no checkpoint: " + self.about(run))
 
     def worker_of(self, run):
-        """The process of its worker, from the lock that it holds; 0: none."""
+        """Returns the pid of its worker, from the lock file; 0 if there is none."""
         try:
             pid = int(open(self.folder(run) + "/lock").read() or 0)
             return pid if pid and b"worker" in open("/proc/%d/cmdline" % pid, "rb").read().split(b"\0") else 0
@@ -162,13 +162,13 @@ class Service(Daemon):
         os.kill(settles(lambda: self.worker_of(run), "run %d has no worker" % run), signal.SIGKILL)
 
     def works_on(self, run, steps=20):
-        """It makes that many steps more."""
+        """Waits until it has made that many more steps."""
         at = self.status(run)["step"] or 0
         settles(lambda: (self.status(run)["step"] or 0) > at + steps,
                 lambda: "it stays at step %s: %s" % (at, self.about(run)))
 
     def ends(self, *runs):
-        """Stops them."""
+        """Stops the runs and waits for their end."""
         self.command("stop", *runs)
         for run in runs:
             self.becomes(run, "stopped")
@@ -179,7 +179,7 @@ class Service(Daemon):
 
 
 class Faulty:
-    """A folder shown at another place by tests/fault/faulty_fs.c, which hangs or fails on command."""
+    """A folder mounted at another path by tests/fault/faulty_fs.c, which hangs or fails on command."""
 
     def __init__(self):
         self.dir = tempfile.mkdtemp(prefix="nnpipe-faulty.", dir=os.environ.get("TMPDIR", "/tmp"))
@@ -198,8 +198,8 @@ class Faulty:
             [program, self.disk, self.mount, "-o", "allow_other,default_permissions"],
             capture_output=True).returncode == 0
 
-    def tell(self, command):
-        """What faulty_fs.c takes: "hang PATTERN", "fail ERRNO PATTERN", "quota BYTES", "clear"."""
+    def control(self, command):
+        """Writes a command of faulty_fs.c: "hang PATTERN", "fail ERRNO PATTERN", "quota BYTES", "clear"."""
         with open(self.mount + "/.control", "w") as out:
             out.write(command + "\n")
 

@@ -52,7 +52,7 @@ t "CONFIG is a YAML file or a folder" becomes "$TMP/files/a.yaml $TMP/files/b.ym
 t "PATH may be anything" becomes "$TMP/files/Makefile $TMP/files/a.yaml $TMP/files/b.yml $TMP/files/data" data ls \
     "$TMP/files/"
 t "a flag that takes a folder gets folders" becomes "$TMP/files/data" data pack x --out "$TMP/files/"
-# Runs' numbers, by what may be done with them: as a service with these would tell.
+# Runs' numbers, by the commands that apply to them, from a made-up list of the service.
 cat >"$TMP/nnpipe" <<'N'
 #!/bin/sh
 [ "$*" = "ls --all --json" ] || exit 1
@@ -78,7 +78,7 @@ t "what may be stopped is offered to stop" offers stop "" "2 3 12"
 t "to pause" offers pause "" "2 12"
 t "to resume" offers resume "" "3"
 t "what may be tried again is offered to retry" offers retry "" "4"
-t "what is queued is offered to hold" offers hold "" "12"
-t "what is not over is offered to wait" offers wait "" "2 3 12"
-t "what is over is offered to rm" offers rm "" "1 4"
+t "hold completes queued runs" offers hold "" "12"
+t "wait completes unfinished runs" offers wait "" "2 3 12"
+t "rm completes finished runs" offers rm "" "1 4"
 [ "$failed" -eq 0 ]

@@ -40,7 +40,7 @@ near() {
 
 t "a run ends with a line about its pipeline, on the screen's side too" \
     sh -c '[ -s "$0/lines" ] && grep -q "\"event\": \"pipeline\"" "$0/out.json"' "$TMP"
-# The readers end a little before the run does, and one that is not on a core counts what it is at later.
+# The readers end a little before the run does, and a reader without a core counts its current work later.
 late="0.2 + 0.05 * 2 * $(top seconds)"
 t "the readers' states add up to their time" near "$(sum reader_seconds)" "2 * $(top seconds)" "$late"
 t "the trainer's states add up to its time" near "$(sum trainer_seconds)" "$(top seconds)" \

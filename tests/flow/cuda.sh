@@ -192,9 +192,9 @@ fitting() { # 32 MiB of workspace, and half of what a batch of 64 wants
     batch=$(sed -n 's/.*loader.batch: \([0-9]*\) would fit.*/\1/p' "$TMP/full.txt")
     [ "$batch" -gt 8 ] && [ "$batch" -lt 64 ] && NNPIPE_EMU_MEMORY=35000000 train fits -o loader.batch="$batch"
 }
-t "too little memory ends with 1, says what is wanted, and the batch it names fits" fitting
+t "too little memory ends with 1 and the needed bytes, and the batch that it names fits" fitting
 t "no batch fits where the workspace does not" full 30000000 "not even a batch of 1 fits"
-t "a model too large is told from a batch too large" full 20000 "parameters with gradients and momentum take"
+t "a model too large is distinguished from a batch too large" full 20000 "parameters with gradients and momentum take"
 steady() { NNPIPE_EMU_STEADY=1 train steady "$@"; }
 t "nothing is allocated behind the first steps" steady
 t "nor with AdamW and gradients of two batches" steady -o 'optimizer={adamw: {lr: 0.01}}' -o train.accumulate=2

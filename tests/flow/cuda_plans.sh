@@ -100,7 +100,7 @@ interrupted() { # interrupted NAME: the run as it was at step 4
     run=$(echo "$TMP/runs-$1"/*)
     rm -rf "$run/checkpoints/step-8" "$run/result.json"
 }
-again() { # again NAME: goes on with it, without the cache
+again() { # again NAME: resumes it, without the cache
     rm -rf "$XDG_CACHE_HOME"
     "$NNPIPE" train --resume "$(echo "$TMP/runs-$1"/*)" >"$TMP/$1" 2>&1 || { tail -n 2 "$TMP/$1"; return 1; }
 }
@@ -123,7 +123,7 @@ gone() {
         said gone '^stem: the engine 40:2=1 of the cache is not there any more (5 of its convolutions): timed anew' &&
         ! grep -q 40:2=1 "$CACHE"
 }
-t "a choice that does not build any more is told, and timed anew" gone
+t "a choice that no longer builds is reported, and timed again" gone
 resumes() {
     interrupted second && NNPIPE_EMU_SHIFT=5 again second && same shifted second && said second 'engine' 0 &&
         interrupted second && NNPIPE_EMU_NO_BUILD=5 again second &&
@@ -135,7 +135,7 @@ older() {
     choose 40:2=1 && sed -i 's/^plan \([^ ]*\) .*/engine \1 1/' "$CACHE" && train older && ! grep -q ^engine "$CACHE" &&
         said older 'the cache of engines is of an older version, which did not name engines: they are timed anew'
 }
-t "choices of an older version are told, and made anew" older
+t "choices of an older version are reported, and made again" older
 many() { # 5000 that other networks left
     mkdir -p "${CACHE%/*}" && seq 5000 | sed 's/.*/plan other_& 7:1=1 0.5/' >"$CACHE" && train many &&
         [ "$(wc -l < "$CACHE")" -eq 4096 ] && [ "$(grep -c conv_ "$CACHE")" -eq 5 ] || {
@@ -150,7 +150,7 @@ many() { # 5000 that other networks left
 }
 t "a full cache drops its oldest, and a checkpoint has this network's alone" many
 
-# --- what is timed, in the emulation's modelled clock: its device alone counts
+# --- timing, in the emulation's modelled clock: only the device's time counts
 chosen() { # chosen ID VAR=VALUE...: by a run without a cache, for all shapes
     id=$1
     shift
@@ -173,7 +173,7 @@ t "cuDNN's first choice stays where another is faster by 2 %" chosen 40:2=0 NNPI
 t "and goes where it is so by 4 %" chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=2000 5=1920"
 t "an engine that cannot be captured is passed over" chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=200 5=1000" \
     NNPIPE_EMU_NO_CAPTURE=4
-t "and taken where there is no other" chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=200 5=1000" NNPIPE_EMU_NO_CAPTURE="4 5"
+t "and taken if there is no other" chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=200 5=1000" NNPIPE_EMU_NO_CAPTURE="4 5"
 t "so it is where nothing is captured" chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=200 5=1000" NNPIPE_EMU_NO_CAPTURE="4" \
     NNPIPE_CUDA_GRAPH=0
 

@@ -26,7 +26,7 @@ done
 gzip -k gnu.tar
 zstd -q gnu.tar
 t "a .tar.gz lists as its folder" sh -c '"$1" data ls gnu.tar.gz 2>/dev/null | sort | cmp - folder.txt' sh "$NNPIPE"
-t "a one-frame .tar.zst is unpacked, and that is said" says "unpacking" "$NNPIPE" data ls gnu.tar.zst
+t "a one-frame .tar.zst is unpacked, with a message" says "unpacking" "$NNPIPE" data ls gnu.tar.zst
 t "and only once" sh -c '! "$1" data ls gnu.tar.zst 2>&1 | grep -q unpacking' sh "$NNPIPE"
 
 pack_copies_jpegs() (
@@ -95,8 +95,8 @@ head -c 200000 gnu.tar >torn.tar
 t "a torn archive names its last whole member" says \
     "torn.tar is torn: it ends in the middle; the last whole member is" "$NNPIPE" data ls torn.tar
 t "and its cut member is bad" exits 1 "$NNPIPE" data verify torn.tar
-t "stats tells mean and std" says '"std": [0.' "$NNPIPE" data stats 'shapes/train-*.tar.zst' --json
-t "a path that is not there is named" says "none/a.tar: no such file or folder" "$NNPIPE" data ls none/a.tar
+t "stats prints mean and std" says '"std": [0.' "$NNPIPE" data stats 'shapes/train-*.tar.zst' --json
+t "a missing path is named" says "none/a.tar: no such file or folder" "$NNPIPE" data ls none/a.tar
 t "an unknown command suggests the nearest" says "did you mean 'verify'" "$NNPIPE" data verfy x
 t "a wrong number is named" says "--quality: '101' is not a number from 1 to 100" \
     "$NNPIPE" data pack x --out q --quality 101
@@ -152,9 +152,9 @@ listed() { "$NNPIPE" data ls view-val.yaml --split "$1" 2>/dev/null | cut -f 1 |
 same_rows() { [ "$(view_rows "$1" | wc -l)" -eq 8 ] && [ "$(view_rows "$1")" = "$(listed "$1")" ]; }
 t "view --split val shows the samples that data.split keeps" same_rows val
 t "view --split test shows the test set in its order" same_rows test
-t "a set that is not there is said" says "there is no data.val in the config" "$NNPIPE" data view view.yaml --split val
+t "a missing set is reported" says "there is no data.val in the config" "$NNPIPE" data view view.yaml --split val
 
-# Pictures that were written anew in place: their folders do not tell.
+# Pictures rewritten in place: the folder's mtime does not change.
 cat >changed.yaml <<'EOF'
 data: {train: {source: folder, path: x}}
 device: cpu
@@ -166,7 +166,8 @@ ln -s nowhere.jpg "$(ls -d x/* | head -n 1)/broken.jpg"
 "$NNPIPE" data ls changed.yaml >/dev/null 2>&1
 for f in x/*/0000002*.jpg; do printf more >>"$f"; done
 "$NNPIPE" train changed.yaml --json -o loader.bad_samples.budget=1% >changed.json 2>changed.txt
-t "a run takes files as they are, and says so" grep -q "x/.*.jpg has changed since it was listed" changed.txt
+t "a run takes files as they are now, and reports the change" 
+    grep -q "x/.*.jpg has changed since it was listed" changed.txt
 t "it says how many" grep -q "10 files have changed since they were listed" changed.txt
 t "it ends well" grep -q '"event": "done"' changed.json
 t "a link that leads nowhere is a bad sample" grep -q \
@@ -174,7 +175,7 @@ t "a link that leads nowhere is a bad sample" grep -q \
 next_listed_them() (
     "$NNPIPE" train changed.yaml -o loader.bad_samples.budget=1% >again.txt 2>&1 && ! grep -q "changed since" again.txt
 )
-t "the next one has listed them anew" next_listed_them
+t "the next run has listed them again" next_listed_them
 rm x/*/broken.jpg
 
 mkdir small
@@ -182,10 +183,10 @@ if mount -t tmpfs -o size=64k none small 2>/dev/null; then
     full_disk_said() (
         ! "$NNPIPE" data pack x --out small >full.txt 2>&1 && grep -q "full" full.txt && [ -z "$(ls small)" ]
     )
-    t "a full disk is said, and leaves no shard" full_disk_said
+    t "a full disk is reported, and leaves no shard" full_disk_said
     umount small
 else
-    skip "a full disk is said, and leaves no shard" "no tmpfs can be mounted here"
+    skip "a full disk is reported, and leaves no shard" "no tmpfs can be mounted here"
 fi
 
 if [ -n "${NNPIPE_DATA:-}" ]; then

@@ -24,12 +24,12 @@ disk() { # disk PATH TEXT: the finding about the disk
     grep '"what": "disk"' "$TMP/found.json" | grep -F -- "$2" || { grep disk "$TMP/found.json"; return 1; }
 }
 t "the counts at the end are those of the findings, and the exit code follows" counted
-t "what warns says what to do, what is well says nothing" advised
+t "warnings come with advice, good results without" advised
 t "a folder's disk is written and read back" disk "$TMP" "MB/s read from $TMP"
 t "nothing is left there" [ -z "$(find "$TMP" -size +1M)" ]
 head -c 3000000 /dev/zero >"$TMP/file"
 t "a file's disk is read" disk "$TMP/file" "MB/s read from $TMP/file"
-t "a path that is not there is not checked, and said" disk "$TMP/none" \
+t "a missing path is not checked, but reported" disk "$TMP/none" \
     '"verdict": "not checked", "text": "'"$TMP/none: No such file"
 t "a small file is not checked, and said" disk "$ROOT/Makefile" "neither a folder nor a file of 1 MiB or more"
 t "an unknown device is a mistake of the command line" exits 2 "$NNPIPE" doctor --device tpu

@@ -51,12 +51,12 @@ normalize() {
     go "$TMP/n.json" eval "$TMP/plain.yaml" --weights "$run" && as_run "$TMP/n.json" &&
         grep -q "loader.normalize of the run is used, not the config's" "$TMP/n.json.err"
 }
-t "eval takes the run's normalize and says so" normalize
+t "eval takes the run's normalize and prints it" normalize
 chain() {
     go "$TMP/c.json" eval "$TMP/chain.yaml" --weights "$run" && as_run "$TMP/c.json" &&
         grep -q "loader.test_augment of the run is used, not the config's" "$TMP/c.json.err"
 }
-t "eval takes the run's test chain and says so" chain
+t "eval takes the run's test chain and prints it" chain
 checkpoint() { go "$TMP/k.json" eval "$TMP/plain.yaml" --weights "$run/checkpoints/step-36" && as_run "$TMP/k.json"; }
 t "so with a checkpoint's folder" checkpoint
 bare() {
@@ -172,7 +172,7 @@ in_val() { # a val set with the test set's files
         "data.val={source: tar, path: '$TMP/data/test-*.tar*'}" && as_run "$TMP/s2.json" &&
         grep -q '"set": "val", "images": 40' "$TMP/s2.json"
 }
-t "val where there is no test" in_val
+t "val if there is no test" in_val
 go "$TMP/split.json" train "$TMP/notest.yaml" -o "runs=$TMP/runs-split" -o data.split=25% -o data.split_seed=7 ||
     cat "$TMP/split.json.err"
 split_run=$(field run_dir "$TMP/split.json")
@@ -188,7 +188,7 @@ in_split() { # the very samples that the run kept apart, whatever share and seed
         grep -q "data.split and split_seed of the run are used" "$TMP/s4.json.err"
 }
 t "--set val evaluates the samples that the run kept apart" in_split
-older_split() { # a run of before split_seed, whose checkpoints do not tell the split: it was split by its seed
+older_split() { # a run from before split_seed, whose checkpoints do not have the split: it was split by its seed
     go "$TMP/b.json" train "$TMP/notest.yaml" -o "runs=$TMP/runs-before" -o seed=5 -o data.split=25% -o \
         data.split_seed=5 -o data.split_by=random && before=$(field run_dir "$TMP/b.json") || {
             cat "$TMP/b.json.err"
@@ -210,7 +210,7 @@ kept_none() {
     go "$TMP/n1.json" eval "$TMP/notest.yaml" --weights "$run" --set val -o data.split=25% &&
         grep -q "the run kept no samples apart: those of data.split are samples it trained on" "$TMP/n1.json.err"
 }
-t "that a run kept none apart is said" kept_none
+t "a run without an evaluation set is reported" kept_none
 bare_val() {
     go "$TMP/s5.json" eval "$TMP/notest.yaml" --weights "$split_run/checkpoints/best/weights.safetensors" --set val -o \
         data.split=25% -o data.split_seed=7 && grep -q '"set": "val", "images": 24' "$TMP/s5.json"
@@ -224,7 +224,7 @@ no_set() {
             exits 2 go "$TMP/s6.json" eval "$TMP/net.yaml" --weights "$run" --set best &&
             grep -q "takes test, val or train, not best" "$TMP/s6.json.err"
 }
-t "a set that is not there is a mistake of the command line" no_set
+t "a missing set is a mistake of the command line" no_set
 
 # --- which of the run's checkpoints
 best=$(field best_step "$run/result.json")
@@ -264,7 +264,7 @@ missing() {
     exits 1 go "$TMP/m.json" eval "$TMP/net.yaml" --weights "$run:step-7" &&
         grep -q "step-7: cannot be opened: No such file" "$TMP/m.json.err"
 }
-t "a step that is not there is named" missing
+t "a missing step is named" missing
 never() {
     go "$TMP/v.json" train "$TMP/net.yaml" -o "runs=$TMP/runs-v" -o 'data={train: {source: synth, samples: 16}}' -o \
         train.epochs=1 && exits 1 go "$TMP/v2.json" eval "$TMP/net.yaml" --weights \

@@ -17,7 +17,7 @@ finds() {
     [ "$(cat "$TMP/found.txt")" = "$want" ] || { echo "$(cat "$TMP/found.txt"), not $want"; return 1; }
 }
 pip=lib/python3.11/site-packages/nvidia/cudnn
-t "nothing is found where there is nothing" finds ""
+t "without cuDNN nothing is found" finds ""
 put "$TMP/named here"
 t "in the folder that CUDNN_INCLUDE names" finds "$TMP/named here" CUDNN_INCLUDE="$TMP/named here"
 put "$TMP/venv/$pip/include"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Storage that hangs: a trainer that waits for a batch is reached by a stop, saves, and ends although
-# a reader is stuck in open() or in a read; the run goes on to the weights of one that nobody disturbed.
+# a reader is stuck in open() or in a read; the resumed run ends with the weights of an undisturbed run.
 # A FIFO in a picture's place hangs in open(), a slow read of tests/sim/io_sim.h in place of uring's hangs in a read.
 . "$(dirname "$0")/../lib.sh"
 NNPIPE=${NNPIPE_BUILD:-$ROOT/build}/tests/plants/nnpipe
@@ -86,7 +86,7 @@ t "a stop reaches a trainer whose reader hangs in open(): 75, a checkpoint, the 
 [ ! -e "$OUT" ] || grep '^#' "$OUT"
 
 hung_at_once() {
-    first=$TMP/pictures/0/12.ppm # not the one that sizes are taken from
+    first=$TMP/pictures/0/12.ppm # not the picture whose size is guessed for all
     block "$first" && stopped 75 0
     code=$?
     unblock "$first"
@@ -101,7 +101,7 @@ hung_accumulating() { # 8 whole after two updates of 4, then batch 6 hangs: whol
     saved_step=
     [ $code -eq 0 ] && goes_on whole-4 -o train.accumulate=4
 }
-t "within an accumulation the last update is what is saved" hung_accumulating
+t "within an accumulation the last update is saved" hung_accumulating
 
 hung_read() {
     NNPIPE_IO_SIM="slow_read=26,slow_us=1000000000" stopped 75 6 -o loader.io=uring -o loader.readers=1 -o \
@@ -120,7 +120,7 @@ eval_hangs() {
 }
 t "an evaluation that hangs is still due afterwards" eval_hangs 3
 evals() { [ "$(grep -c '"event": *"eval"' "$TMP/end")" -eq "$1" ] || { grep '"eval"' "$TMP/end"; return 1; }; }
-t "and is made when the run goes on" evals 2
+t "and is made when the run resumes" evals 2
 t "cut in its first batch it may be left away: eval_every: never" eval_hangs 1 -o train.eval_every=never
 t "then only the last one is made" evals 1
 t "cut in its middle: eval_every: 2 epochs, other readers, io and cache" eval_hangs 13 -o "train.eval_every=2 epochs" \
@@ -145,7 +145,7 @@ t "or the run is longer now" last_then whole -o train.eval_every=7\ steps
 t "or another set is evaluated, and the test set at the end" last_then whole-1 -o train.epochs=1 -o \
     "data.val={source: folder, path: $TMP/test}"
 
-hung_before() { # the list of its classes: a FIFO that nobody writes to
+hung_before() { # the list of its classes is a FIFO without a writer
     mkfifo "$TMP/classes" || return 1
     "$NNPIPE" train net.yaml -o "runs=$TMP/none" -o "data.classes=$TMP/classes" >"$TMP/cut" 2>&1 &
     pid=$!

@@ -1,7 +1,7 @@
 # Kills with SIGKILL at random moments, some twice in an epoch, some while a checkpoint is being
-# written; each time the run goes on with other readers and another I/O backend. Then: the same
-# weights as the run that nobody killed, every sample exactly once an epoch in history.bin, and
-# each life going on from the last checkpoint that was in place.
+# written; each time the run resumes with other readers and another I/O backend. Then: the same
+# weights as the run without kills, every sample exactly once an epoch in history.bin, and
+# each attempt resumes from the last checkpoint that was in place.
 # KILLS of them (50), in chains of up to 5; STATE keeps which chains have passed.
 . "$(dirname "$0")/../lib.sh"
 kills=${KILLS:-50}
@@ -66,7 +66,7 @@ every_sample_once() {
                 if (count[e] != n) { print count[e] " samples in epoch " e ", not " n; exit 1 } }'
 }
 
-# life RUNS READERS IO: starts a run or goes on with it, in the background; $! is the process
+# life RUNS READERS IO: starts or resumes a run in the background; $! is the process
 life() {
     : >"$TMP/life" # not left to the child, which may come late
     resume=
@@ -85,7 +85,7 @@ went_on() {
     [ "$first" -eq $(($1 + 1)) ] || { echo "went on with step $first after the checkpoint of step $1"; return 1; }
 }
 
-# ended RUNS: the life came to the end of the run: is all as if nobody had killed it?
+# ended RUNS: the run is finished: is everything as without kills?
 ended() {
     hash=$(field weights_sha256 "$TMP/life") dir=$(field run_dir "$TMP/life")
     [ "$hash" = "$whole_hash" ] || { echo "weights $hash, not $whole_hash"; return 1; }
@@ -169,14 +169,14 @@ unkilled() {
     cp "$(field run_dir "$TMP/life")/history.bin" "$TMP/whole.history"
     [ ${#whole_hash} -eq 64 ] && every_sample_once "$TMP/whole.history" "$samples"
 }
-t "a run that nobody kills has every sample once an epoch in its history" unkilled
+t "a run without kills has every sample once an epoch in its history" unkilled
 [ $failed -eq 0 ] || exit 1
 
 backends="uring pread"
 life "$TMP/runs-uring" 1 uring
 if ! wait $!; then
     backends="pread pread"
-    skip "going on with io_uring" "$(tail -n 1 "$TMP/life.err")"
+    skip "resuming with io_uring" "$(tail -n 1 "$TMP/life.err")"
 fi
 
 nr_resumed=0 nr_in_checkpoints=0 nr_done=0 number=0

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Which label an image gets: the same from a folder and from archives of it, in torchvision's order or a
-# file's; images in no class are refused, or left out where that is asked for; a run goes on with the
+# file's; images in no class are refused, or left out on request; a run resumes with the
 # order it began with.
 . "$(dirname "$0")/../lib.sh"
 cd "$TMP" || exit 1
@@ -68,8 +68,8 @@ resume() {
         return 1
     }
 }
-t "a run in the order of values goes on without the file" resume
-t "it says so" grep -q "the classes keep the order that the run began with: 1, 2" older.err
+t "a run in the order of values resumes without the file" resume
+t "with a message" grep -q "the classes keep the order that the run began with: 1, 2" older.err
 t "its weights are those of the whole run" same_weights value older
 sed -i 's/^10$/ten/' by-value.txt
 t "a class that the file lacks is named" says "the class '10' is not among the 12 classes of" "$NNPIPE" train value.yaml
@@ -87,13 +87,13 @@ rm -rf "$run/result.json" "$run"/checkpoints/step-[6-9]
 sed -i -e 's/, split_seed: 5//' -e 's/, split_by: random//' -e '/^ *split_seed: 5/d' -e '/^ *split_by: /d' \
     "$run/config.yaml"
 t "the keys are gone" sh -c '! grep -q "split_seed\|split_by" "$1"' - "$run/config.yaml"
-goes_on() {
+older_resumes() {
     "$NNPIPE" train split.yaml --json --resume "$run" -o seed=5 >before.json 2>before.err || {
         tail -n 2 before.err
         return 1
     }
 }
-t "a run from before the key goes on" goes_on
+t "a run from before the key resumes" older_resumes
 t "with the samples that it had" same_weights own before
 t "another seed of the split is another run" exits 2 \
     "$NNPIPE" train split.yaml --resume "$run" -o seed=5 -o data.split_seed=6
@@ -138,19 +138,19 @@ cp flat/*/00000000.jpg loose/0.jpg
 config loose "train: {source: folder, path: loose}"
 t "an image in no class is refused" exits 2 "$NNPIPE" train loose.yaml
 t "it is named" says "1 of its 97 samples are in no class, the first is '0.jpg'" "$NNPIPE" train loose.yaml
-t "view says so too" says "in no class, the first is '0.jpg'" "$NNPIPE" data view loose.yaml
+t "view reports it too" says "in no class, the first is '0.jpg'" "$NNPIPE" data view loose.yaml
 t "stats counts it" says "1  in no class" "$NNPIPE" data stats loose.yaml
 t "ls lists it" says "0.jpg	-" "$NNPIPE" data ls loose.yaml
 sed -i 's/path: loose/path: loose, unlabelled: skip/' loose.yaml
 t "it is left out where that is asked for" train loose
-t "that is said" grep -q "1 of its 97 samples are in no class and left out" loose.err
+t "with a message of its own" grep -q "1 of its 97 samples are in no class and left out" loose.err
 t "nothing else has changed" same_weights folder loose
 t "view shows such a set" exits 0 "$NNPIPE" data view loose.yaml --step 1
 
-t "pack leaves it out, too, and says so" says "1 samples in no class were left out" \
+t "pack leaves it out, too, and reports it" says "1 samples in no class were left out" \
     "$NNPIPE" data pack loose.yaml --out packed
 config packed "train: {source: tar, path: \"packed/train-*.tar*\"}"
-t "what is packed trains as it is" train packed
+t "a packed set trains without changes" train packed
 t "to the same weights" same_weights loose packed
 t "pack without it keeps all" says "97 samples" "$NNPIPE" data pack loose --out packed-all
 

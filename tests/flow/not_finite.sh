@@ -72,7 +72,7 @@ for precision in f32 bf16; do
     t "eval of a NaN in a convolution's weights names an image and its output, in $precision" fails_by_name \
         "not a number" nan $precision
     t "predict of it names the file and the output, in $precision" predicts_by_name "not a number" nan $precision
-    t "an infinite bias is told likewise, in $precision" fails_by_name infinite inf $precision
+    t "an infinite bias is reported likewise, in $precision" fails_by_name infinite inf $precision
     t "and by predict, in $precision" predicts_by_name infinite inf $precision
 done
 [ "$failed" -eq 0 ]

@@ -1,7 +1,7 @@
-# What the daemon says to who started it, and the sockets that it takes from them: without a systemd, by a listener
+# The daemon's notifications, and the sockets that it inherits: without systemd, from a listener
 # and passed descriptors of our own.
 . "$(dirname "$0")/../lib.sh"
-command -v python3 >/dev/null || { skip "what systemd is told" "there is no python3"; exit 0; }
+command -v python3 >/dev/null || { skip "notifications to systemd" "there is no python3"; exit 0; }
 export XDG_STATE_HOME="$TMP/state" XDG_CONFIG_HOME="$TMP/config" XDG_RUNTIME_DIR="$TMP/run"
 mkdir -p "$TMP/config/nnpipe" "$TMP/run"
 unset NNPIPE_SOCKET DBUS_SESSION_BUS_ADDRESS
@@ -96,11 +96,11 @@ if part == "life":
     del heard[:]
     daemon.send(signal.SIGTERM)
     must("no STOPPING=1", listen(5, "STOPPING=1"))
-    must("systemd is not told how long it takes", any(line == "EXTEND_TIMEOUT_USEC=100000000" for _, line in heard))
+    must("systemd does not get the time limit", any(line == "EXTEND_TIMEOUT_USEC=100000000" for _, line in heard))
     must("it did not end well", daemon.wait() == 0)
 elif part == "status":
     daemon = start()
-    must("nothing is said of what there is to do", listen(10, "STATUS=0 running, 0 queued"))
+    must("there is no status line", listen(10, "STATUS=0 running, 0 queued"))
     daemon.send(signal.SIGTERM)
     must("it did not end well", daemon.wait() == 0)
 elif part in ("sockets", "foreign"):
@@ -130,8 +130,8 @@ P
 play() { python3 "$TMP/play.py" "$NNPIPE" "$TMP" "$1"; }
 t "READY, a sign of life in time, RELOADING, STOPPING" play life
 t "what there is to do" play status
-t "a Unix and a TCP socket are taken from who started it" play sockets
+t "a Unix and a TCP socket are inherited" play sockets
 t "a socket that other machines could reach is not" play foreign
-t "--units without a systemd says what is missing" says "cannot be reached" exits 1 "$NNPIPE" daemon --units
+t "--units without systemd names what is missing" says "cannot be reached" exits 1 "$NNPIPE" daemon --units
 t "--units is not for a box" exits 2 "$NNPIPE" daemon --units --box
 [ "$failed" -eq 0 ]

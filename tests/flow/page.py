@@ -109,7 +109,7 @@ browser.size(1280, 1000)
 
 press('tr[data-id="5"] button[data-verb="pause"]')
 test("Pause pauses the run", becomes(5, "paused"), state_of(5))
-test("and the page says so", browser.wait('document.getElementById("one-state").textContent === "paused"', 5))
+test("and the page shows it", browser.wait('document.getElementById("one-state").textContent === "paused"', 5))
 press('tr[data-id="4"] button[data-verb="resume"]')
 row = """document.querySelector('tr[data-id="4"]')"""
 test("Resume queues a run again", browser.wait(f'["queued", "running"].includes({row}.dataset.state)', 5), state_of(4))

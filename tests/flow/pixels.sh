@@ -1,5 +1,5 @@
 #!/bin/sh
-# Whose pixels a run has (loader.pixels): stored with it, kept by what resumes it, evaluates it or
+# The resizing rule of a run (loader.pixels): stored with it, used when a command resumes it, evaluates it or
 # predicts with it, and Pillow 12's where a run is older than the key. The pictures are tall, so that
 # the two rules give other bytes.
 . "$(dirname "$0")/../lib.sh"
@@ -74,7 +74,7 @@ t "the run's config says pillow-13" grep -q '^  pixels: pillow-13$' "$(field run
 t "the run's config says pillow-12" grep -q '^  pixels: pillow-12$' "$(field run_dir whole12.json)/config.yaml"
 
 # --- resume
-resumed() { # resumed HALF WHOLE ARGS...: goes on to WHOLE's weights
+resumed() { # resumed HALF WHOLE ARGS...: HALF resumes and ends with WHOLE's weights
     from=$1 whole=$2
     shift 2
     train "$from-on" --resume "$dir" "$@" && same weights_sha256 "$from-on" "$whole"
@@ -97,7 +97,7 @@ own() {
     "$NNPIPE" train --resume "$dir" -o train.epochs=2 --json >own12-on.json 2>"$OUT" &&
         same weights_sha256 own12-on whole12
 }
-t "goes on to Pillow 12's weights" own
+t "resumes and ends with Pillow 12's weights" own
 t "half a run of today" half half13
 t "is resumed to Pillow 13's weights" resumed half13 whole13
 refused() { # refused DIR ASKED WAS

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The plants that the profiler is judged by (tests/bench/plants): each makes its own stage slower,
-# and none changes a byte of what is trained on.
+# and none changes a byte of the batches.
 . "$(dirname "$0")/../lib.sh"
 
 bin=${NNPIPE_BUILD:-$ROOT/build}/tests/plants

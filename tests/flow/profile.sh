@@ -1,5 +1,5 @@
 # `nnpipe profile` from the command line: what it says, writes and leaves behind. Whether it is right is
-# tests/bench/plants' to tell: these boxes are too noisy for that here.
+# measured in tests/bench/plants: the machines that run these tests are too noisy.
 . "$(dirname "$0")/../lib.sh"
 cat >"$TMP/net.yaml" <<Y
 name: net
@@ -34,7 +34,7 @@ screen() {
         [ -s "$TMP/page.html" ] &&
         ls "$TMP"/runs/profile-net-*/profile.json >/dev/null
 }
-t "the screen has a verdict; the page goes where it is told; a folder below runs is made" screen
+t "the screen has a verdict; --out places the page; a folder below runs is made" screen
 shares() {
     python3 - "$TMP/a/profile.json" <<'PY'
 import json, sys
@@ -49,7 +49,7 @@ if command -v python3 >/dev/null; then
 else
     skip "the causes of the stall add up to it" "no python3"
 fi
-# How slow it really was is a busy box's to tell: what is said, and the exit code, follow from the numbers.
+# The slowdown itself depends on other load; message and exit code must follow from the numbers.
 slower() {
     $P --out "$TMP/b" --compare "$TMP/a/profile.json" -o 'device={sim: {h2d_gbps: 10, step_ms: 16}}' >"$TMP/said" 2>&1
     code=$?
@@ -86,13 +86,13 @@ consistent() {
 t "no figure of these profiles contradicts another" consistent
 t "no config is a mistake of the command line" exits 2 "$NNPIPE" profile
 wrong() { exits 2 $P -o loader.readers=none >"$TMP/said" 2>&1 && grep -q readers "$TMP/said"; }
-t "a wrong config is said, before anything is measured" wrong
+t "a wrong config is reported, before anything is measured" wrong
 page_stays() { # the folder cannot be made, once the page has been found writable
     echo kept >"$TMP/kept.html"
     for page in none kept; do exits 1 $P --html "$TMP/$page.html" --out "$TMP/net.yaml/d" || return 1; done
     [ ! -e "$TMP/none.html" ] && [ "$(cat "$TMP/kept.html")" = kept ] && exits 1 $P --html "$TMP/none/p.html"
 }
-t "one that fails leaves no page behind, and an older one as it was" page_stays
+t "a failed profile leaves no page, and an older page unchanged" page_stays
 stopped() { # stopped SECONDS
     rm -rf "$TMP/runs"
     "$NNPIPE" profile "$TMP/net.yaml" --out "$TMP/d" --html "$TMP/d.html" >"$TMP/said" 2>&1 &
@@ -110,5 +110,5 @@ t "also where a part is measured alone" stopped 2
 limit() {
     exits 2 $P --trace-limit 3 && exits 1 $P --trace "$TMP/none/t" >"$TMP/said" 2>&1 && grep -q none/t "$TMP/said"
 }
-t "a trace that cannot be written is said at once" limit
+t "a trace that cannot be written is reported at once" limit
 [ "$failed" -eq 0 ]

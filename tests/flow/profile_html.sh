@@ -1,5 +1,5 @@
-# profile.html of made-up profiles: one file that holds all it needs; what a reader sees of it in a real browser is
-# tests/flow/profile_html.py's.
+# profile.html of made-up profiles: one file that holds all it needs; tests/flow/profile_html.py tests what a reader
+# sees of it in a real browser.
 . "$(dirname "$0")/../lib.sh"
 render=${NNPIPE_BUILD:-$ROOT/build}/tests/flow/render_profile
 kinds="read decompress decode augment batch copy step checkpoint balanced inconclusive"
@@ -25,11 +25,11 @@ policy() {
     [ "$(grep -o 'nonce-[0-9a-f]*' "$TMP/decode.html" | sort -u)" != \
         "$(grep -o 'nonce-[0-9a-f]*' "$TMP/pair.html" | sort -u)" ]
 }
-t "a page is written of every verdict" all_rendered
+t "every verdict gives a page" all_rendered
 t "it names no other file" lacks '<link|<img|@import|url\(|src=' "$TMP"/[a-g]*.html "$TMP/pair.html"
 t "no name ends a script or opens a comment" ends_twice
 t "its policy lets its own script run and fetches nothing, by a nonce of each file" policy
-t "a folder that is not there is named" says "cannot write $TMP/none/p.html: " "$render" decode "$TMP/none/p.html"
+t "a missing folder is named" says "cannot write $TMP/none/p.html: " "$render" decode "$TMP/none/p.html"
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
 if [ -z "$browser" ]; then

@@ -29,7 +29,7 @@ printf 'latency 15\n' >"$TMP/slow/.control"
 printf 'latency 10\n' >"$TMP/runs/.control"
 
 field() { sed -n "s/.*\"event\": *\"done\".*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | head -n 1; }
-# names STAGE CONFIG [FLAG...]: that stage, or nothing where the box is too busy to tell; and no figure contradicts
+# names STAGE CONFIG [FLAG...]: that stage, or none if the machine is too busy; and no figure contradicts
 # another
 names() {
     stage=$1 config=$2
@@ -43,7 +43,7 @@ names() {
     [ "$said" = inconclusive ] || [ "$limiter" = "$stage" ] || { echo "$said: $limiter"; return 1; }
     "$check" "$TMP/out/profile.json"
 }
-t "slow reads are named, and no other stage is said to be slow" names read "$TMP/read.yaml"
+t "slow reads are named, and no other stage is" names read "$TMP/read.yaml"
 t "slow saves are named" names checkpoint "$TMP/save.yaml"
 # Of 40 pictures at a few dozen a second no trial of 0.3 s sees a second epoch.
 filling() {
@@ -55,5 +55,5 @@ filling() {
     grep -q '"cache_fills": *true' "$TMP/fills/profile.json" || return 0
     ! grep -q '^ LIMIT: *READ' "$TMP/said" || grep -q 'still fills' "$TMP/said" || { cat "$TMP/said"; return 1; }
 }
-t "a cache that still fills is said to" filling
+t "a cache that still fills is reported" filling
 [ "$failed" -eq 0 ]

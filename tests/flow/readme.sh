@@ -51,7 +51,7 @@ while read -r command <&3; do
         daemon=$!
         t "$command" answers
         ;;
-    *cuda:0) # where there is no such GPU it says so
+    *cuda:0) # without such a GPU there is a message
         if nnpipe devices --json | grep '"cuda:0"' | grep -q '"usable": *true'; then
             t "$command" as_printed "$command" ""
         else

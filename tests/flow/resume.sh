@@ -48,7 +48,7 @@ moved() {
     mv "$TMP/other-node" "$TMP/data"
     [ $code -eq 0 ] && [ "$(ls "$TMP/moved" | wc -l)" -eq 1 ] && same "$TMP/whole.json" "$TMP/moved.json"
 }
-t "a run whose data moved is found and goes on, to the same weights" moved
+t "a run whose data moved is found and resumes, to the same weights" moved
 moved_named() {
     killed "$TMP/named" 20 && cp -r "$TMP/data" "$TMP/copy" &&
         go "$TMP/named.json" --resume "$run" -o "data.train.path=$TMP/copy/train-*" &&
@@ -108,7 +108,7 @@ rewritten() {
         grep -q "some have another size now" "$TMP/rewritten.json.err" ||
         { cat "$TMP/rewritten.json.err"; return 1; }
 }
-t "a picture that was written anew is said, and the run goes on" rewritten
+t "a rewritten picture is reported, and the run resumes" rewritten
 
 # --- what a checkpoint or a config cannot keep: refused before anything is written, so that no run is
 # trained that cannot be resumed
@@ -152,7 +152,7 @@ ways() { # what can be done about it, for a key that may be changed on purpose a
     exits 2 go "$TMP/ways.json" --resume "$run" -o loader.batch=4 &&
         grep -q "loader.batch was 8 and is 4; --resume $run without CONFIG" "$TMP/ways.json.err"
 }
-t "what can be done about a changed key is said" ways
+t "the message for a changed key says what to do" ways
 passed_over() { # three runs that do not fit: all are named with their reasons, and nothing is begun
     killed "$TMP/passed" 20 && mv "$run" "$TMP/passed/net-20260101-000003-aaaa" &&
         cp -r "$TMP"/whole/* "$TMP/passed/net-20260101-000002-aaaa" &&
@@ -231,7 +231,7 @@ reset() {
         return 1
     go "$TMP/reset-b.json" --resume "$run" && same "$TMP/reset-a.json" "$TMP/reset-b.json"
 }
-t "--reset-schedule begins the schedule anew at the step of the resume" reset
+t "--reset-schedule restarts the schedule at the step of the resume" reset
 damaged() { # the checkpoint of the change, and all behind it, are damaged: it holds from the one before
     changed damaged --reset-schedule -o train.epochs=6 -o optimizer.sgd.lr=0.02 || return 1
     for c in "$run"/checkpoints/step-*; do
@@ -246,7 +246,7 @@ damaged() { # the checkpoint of the change, and all behind it, are damaged: it h
     # a warm-up of 20 % of the 56 steps left, from 0.04 of the peak
     about "$(lr_at 17 "$run/metrics.jsonl")" 0.0008
 }
-t "a change whose checkpoint is damaged holds from the checkpoint before" damaged
+t "a change with a damaged checkpoint holds from the previous checkpoint" damaged
 edited() { # --reset-schedule takes what the config file says now
     killed "$TMP/edited" 20 && sed 's/lr: 0.05/lr: 0.02/; s/cosine: {warmup: 20%}/constant/' "$TMP/net.yaml" \
         >"$TMP/edited.yaml"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# `nnpipe runs`: what folders of runs tell, in any state, and what no run's folder should hold.
+# `nnpipe runs`: the facts in folders of runs, in any state, and with files that belong to no run.
 . "$(dirname "$0")/../lib.sh"
 cd "$TMP" || exit 1
 "$NNPIPE" data synth --out s --samples 160 --test 40 >/dev/null || exit 1
@@ -18,7 +18,7 @@ for lr in 0.1 0.01 0.5; do "$NNPIPE" train net.yaml -o optimizer.sgd.lr=$lr -o n
 "$NNPIPE" train net.yaml -o name=other -o "model=[global_avgpool, flatten, {linear: {out: classes}}]" >/dev/null ||
     exit 1
 
-# --- what is told
+# --- output
 all() { "$NNPIPE" runs --json >all.json && [ "$(wc -l <all.json)" -eq 5 ]; }
 t "every run is listed" all
 of() { grep "\"run\": \"$1-" all.json >one.json; }
@@ -78,7 +78,7 @@ usage() {
     exits 2 "$NNPIPE" runs --sort speed 2>err && grep -q "when, accuracy, loss, size or name, not speed" err &&
         exits 2 "$NNPIPE" runs -n 0 && exits 1 "$NNPIPE" runs nowhere
 }
-t "mistakes are told" usage
+t "mistakes are reported" usage
 
 # --- runs that are not done
 "$NNPIPE" train net.yaml -o name=stopped -o train.epochs=4 -o runs=states -o checkpoint.every="10 steps" --json \
@@ -96,14 +96,14 @@ states() {
     "$NNPIPE" runs states --json >all.json && of stopped && [ "$(field state one.json)" = stopped ] &&
         [ "$(field step one.json)" = 40 ] && [ -n "$(field best_accuracy one.json)" ]
 }
-t "a run that was cut off is stopped, and how far it came is told" states
+t "a run that was cut off is stopped, and its last step is shown" states
 failed() {
     of bad && [ "$(field state one.json)" = failed ] && grep -q '"message": "[^"]*pictures/' one.json || {
         cat all.json bad.txt
         return 1
     }
 }
-t "one that failed says why" failed
+t "a failed run has its reason" failed
 resumed() {
     "$NNPIPE" train --resume "$stopped" >/dev/null 2>&1 && "$NNPIPE" runs "$stopped" --json |
         grep -q '"state": "done"' && ! grep -q '"event": "error"' "$stopped/metrics.jsonl"
@@ -122,7 +122,7 @@ running() {
     wait $pid 2>/dev/null
     [ $code -eq 0 ] && "$NNPIPE" runs states --json | grep '"run": "long-' | grep -q '"state": "stopped"'
 }
-t "one that runs is running, and stopped once it was killed" running
+t "a run is running while it lives, and stopped once it was killed" running
 
 # --- one run's config
 shown() {
@@ -206,7 +206,7 @@ odd() {
     timeout 20 "$NNPIPE" runs odd --json >odd.json && [ "$(wc -l < odd.json)" -eq 4 ] && timeout 20 "$NNPIPE" runs odd |
         tail -n 1 | grep -q "^4 runs"
 }
-t "folders that no run has left are listed with what is known" odd
+t "folders that no run has written are listed with the known facts" odd
 mkdir -p empty
 nowhere() {
     ( cd empty && says "no run was started here" exits 1 "$NNPIPE" runs ) &&

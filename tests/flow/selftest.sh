@@ -90,7 +90,7 @@ race again f32 relu
 nesterov curve f32 training, 60 steps
 nesterov curve bf16 training, 60 steps
 TABLE
-t "a device that fails is told with its words" says "FAILED: a planted error" env NP_PLANT=error \
+t "a device that fails is reported with its message" says "FAILED: a planted error" env NP_PLANT=error \
     sh -c "ASAN_OPTIONS=detect_leaks=0 '$TMP/nnpipe' selftest --device cuda:0 --precision f32 --only relu"
 
 [ "$failed" -eq 0 ]

@@ -23,12 +23,12 @@ def changed(path, name, *changes):
     return os.path.join(daemon.dir, name)
 
 
-@story("a command without a service says how to start one")
+@story("a command without a service prints how to start one")
 def alone():
     daemon.says("nnpipe daemon", "ls", "--socket", daemon.dir + "/none", code=1)
 
 
-@story("a file is not taken for a socket that was left, and stays")
+@story("a file at the socket's path is not unlinked")
 def not_a_socket():
     path = daemon.dir + "/file"
     with open(path, "w") as out:
@@ -42,14 +42,14 @@ def second():
     daemon.says("another nnpipe daemon", "daemon", "--state", daemon.state, "--socket", daemon.dir + "/other", code=1)
 
 
-@story("a run is done, and --wait says so; its folder has its result, and its log can be read")
+@story("a run is done, and --wait prints it; its folder has its result, and its log can be read")
 def is_done():
     daemon.command("submit", SHORT, "--wait")
     expect(os.path.getsize(daemon.folder(1) + "/result.json") > 0, "there is no result")
     daemon.says("done in", "logs", 1)
 
 
-@story("a config with a mistake is refused with its line, and so are data and a device that are not there")
+@story("a config with a mistake is refused with its line, and so are missing data and a missing device")
 def refused():
     bad = changed(SHORT, "bad.yaml", ("^device: .*", "device: cpu\nlodaer: 1"))
     daemon.says("bad.yaml:3:", "submit", bad, code=2)
@@ -119,7 +119,7 @@ def stopped_daemon():
     daemon.becomes(run, "done")
 
 
-@story("all of them have the weights of a run that nobody disturbed")
+@story("all of them have the weights of an undisturbed run")
 def same():
     daemon.command("train", changed(COUNTED, "alone.yaml", ("^name: .*", "name: alone"),
                                     ("^runs: .*", "runs: %s/alone" % daemon.dir)))

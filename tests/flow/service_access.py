@@ -1,6 +1,6 @@
 """The table of docs/SERVICE.md, cell by cell: every operation of docs/openapi.json by root, the run's owner, another of
-the group, somebody else, over TCP without and with the token, of a service for a box and of one for a user. And that
-the service looks at nobody's files with more than their rights."""
+the group, a stranger, over TCP without and with the token, for a box's service and for one user's. And the service
+looks at a user's files with that user's rights only."""
 import errno
 import os
 import re
@@ -16,7 +16,7 @@ SECRET = "nobody may read this"
 
 
 def table():
-    """{deed: [root, owner, group, others, TCP, TCP with the token]} of the documentation."""
+    """Returns the documented {action: [root, owner, group, others, TCP, TCP with the token]}."""
     text = open(os.path.join(ROOT, "docs/SERVICE.md")).read()
     rows = re.findall(r"^\| ([a-z]+)(?::[^|]*)? ((?:\| (?:yes|no) ){6})\|$", text, re.M)
     return {deed: [cell == "yes" for cell in re.findall("yes|no", cells)] for deed, cells in rows}
@@ -41,7 +41,7 @@ def submission(daemon, **more):
 
 
 def new_run(daemon):
-    """Of the owner's; it never starts, for no disk has so much to spare."""
+    """Submits a run of the owner; it never starts, because no disk has that much space."""
     answer = ask(daemon, "owner", "POST", "/v1/runs", submission(daemon))
     expect(answer.status == 201, answer)
     return answer.json()["id"]
@@ -53,12 +53,12 @@ def request_of(daemon, method, path, run):
     body = bodies.get(path) if method == "PATCH" else submission(daemon) if (method, path) == ("POST",
         "/v1/runs") else None
     if (method, path) == ("POST", "/v1/runs"):
-        body = daemon.submission(runs="/tmp/nnpipe-nobody" if run is None else daemon.dir + "/anybodys")
+        body = daemon.submission(runs="/tmp/nnpipe-nobody" if run is None else daemon.dir + "/shared")
     return path.replace("{id}", str(run)).replace("{name}", "page.js"), body
 
 
 def whole_table(daemon, columns, expected_of):
-    """Each cell; what is refused changes nothing."""
+    """Tests each cell; a refused request changes nothing."""
     kept = new_run(daemon) if "owner" in columns else None
     there = lambda: [(r["id"], r["state"], r["priority"]) for r in daemon.ask("GET", "/v1/runs").json()["runs"]]
     before = there()
@@ -89,7 +89,7 @@ def whole_table(daemon, columns, expected_of):
 
 
 def foreign_pages(daemon):
-    """Whatever the path and the token, and whatever is said in which order."""
+    """For any path, token and order of the request's parts."""
     here = "localhost:%d" % daemon.port
     heads = [{"Host": "evil.example"}, {"Host": "localhost.evil.example"}, {"Host": "127.0.0.1.evil.example"},
              {"Host": "0.0.0.0"}, {"Host": ""},
@@ -119,7 +119,7 @@ def wrong_tokens(daemon):
 
 
 def nameless(daemon):
-    """Over TCP without a token nobody learns of users and files."""
+    """Over TCP without a token no response names users or files."""
     run = new_run(daemon)
     for target in ("/v1/runs/%d" % run, "/v1/runs"):
         answer = daemon.ask_tcp("GET", target)
@@ -135,7 +135,7 @@ def nameless(daemon):
 
 
 def users_tokens(daemon):
-    """A user's own token has their rights over TCP, until there is another, or it is taken back."""
+    """A user's own token has their rights over TCP, until it is replaced or revoked."""
     run = new_run(daemon)
     token = lambda who: ask(daemon, who, "POST", "/v1/tokens").json()["token"]
     of_owner, of_member = token("owner"), token("group")
@@ -164,7 +164,7 @@ def users_tokens(daemon):
 
 
 def token_command(daemon):
-    """`nnpipe token` as a member: made once, remembered, replaced, taken back; root is shown the service's."""
+    """`nnpipe token` as a member: made once, remembered, replaced, revoked; root gets the service's token."""
     run = new_run(daemon)
     home = daemon.dir + "/home"
     os.makedirs(home, exist_ok=True)
@@ -192,7 +192,7 @@ def token_command(daemon):
 
 
 def unseen_runs(daemon):
-    """To who may not list runs, one that is there looks like one that is not."""
+    """For a caller who may not list runs, an existing run looks like a missing one."""
     for target in ("/v1/runs/1", "/v1/runs/999999"):
         expect(ask(daemon, "other", "GET", target).status == 403, target)
     expect(ask(daemon, "group", "GET", "/v1/runs/999999/log").status == 404, "of a member")
@@ -205,7 +205,7 @@ def put(path, text, uid=OWNER):
 
 
 def own_rights(daemon):
-    """What stands in a run's folder is read as its owner could, whoever asks."""
+    """A run's folder is read with its owner's rights, whoever the caller is."""
     os.chmod(daemon.dir + "/secret", 0o700)
     run = new_run(daemon)
     home = "%s/owners/a-%d" % (daemon.dir, run)
@@ -215,7 +215,7 @@ def own_rights(daemon):
     read = lambda what: ask(daemon, "root", "GET", "/v1/runs/%d/%s" % (run, what))
     put(home + "/output/000001", "said\n")
     put(home + "/metrics.jsonl", '{"step": 1}\n')
-    expect(read("log").body == b"said\n" and len(read("metrics").json()["points"]) == 1, "what is the owner's own")
+    expect(read("log").body == b"said\n" and len(read("metrics").json()["points"]) == 1, "files of the owner")
     os.unlink(home + "/output/000001")
     os.unlink(home + "/metrics.jsonl")
     os.symlink(daemon.dir + "/secret/000001", home + "/output/000001")
@@ -242,7 +242,7 @@ def own_rights(daemon):
 
 
 def own_places(daemon):
-    """A submission cannot name what its submitter may not enter or write."""
+    """A submission cannot name folders that its submitter may not enter or write."""
     for path, runs in ((daemon.dir + "/secret/a.yaml", None), (None, daemon.dir + "/secret/runs"),
                        (None, daemon.dir + "/private/runs")):
         body = daemon.submission(runs=runs or daemon.dir + "/owners")
@@ -257,11 +257,11 @@ def own_places(daemon):
 
 
 def same_key(daemon):
-    """A key is its caller's: another's makes another run."""
+    """A key belongs to its caller: the same key of another caller makes another run."""
     key = "%032x" % 77
     first = ask(daemon, "owner", "POST", "/v1/runs", submission(daemon, key=key))
     expect(first.status == 201, first)
-    other = ask(daemon, "group", "POST", "/v1/runs", daemon.submission(runs=daemon.dir + "/anybodys", key=key))
+    other = ask(daemon, "group", "POST", "/v1/runs", daemon.submission(runs=daemon.dir + "/shared", key=key))
     expect(other.status == 201 and other.json()["uid"] == MEMBER, other)
     again = ask(daemon, "owner", "POST", "/v1/runs", submission(daemon, key=key))
     expect(again.status == 200 and again.json()["id"] == first.json()["id"], again)
@@ -271,7 +271,7 @@ def closed_socket(daemon):
     os.chmod(daemon.socket, 0o660)
     try:
         ask(daemon, "other", "GET", "/healthz")
-        raise AssertionError("somebody else has opened the socket")
+        raise AssertionError("a stranger has opened the socket")
     except OSError as error:
         expect(error.errno == errno.EACCES, error)
     expect(ask(daemon, "group", "GET", "/healthz").status == 200, "a member")
@@ -290,12 +290,12 @@ def of_a_box():
         put(daemon.dir + "/secret/000001", SECRET, 0)
         put(daemon.dir + "/secret/metrics.jsonl", '{"step": "%s"}\n' % SECRET, 0)
         os.chmod(daemon.dir + "/secret/metrics.jsonl", 0o600)
-        with test("the documented table has a row for every deed and a deed for every path"):
+        with test("the documented table has a row for every action and an action for every path"):
             expect({o.get("x-deed") for _, _, o in operations()} == set(rows) and len(rows) == 7, rows)
-        with test("the box's socket is its group's, 0660"):
+        with test("the box's socket belongs to its group, 0660"):
             expect(mode.st_gid == GROUP and mode.st_mode & 0o777 == 0o660, oct(mode.st_mode))
         os.chmod(daemon.socket, 0o666)  # so that others get as far as the service itself
-        with test("every path by everybody, of a service for a box"):
+        with test("every path by every caller, for a box's service"):
             cells = whole_table(daemon, CALLERS, lambda deed, caller: rows[deed][CALLERS.index(caller)])
             expect(cells == len(list(operations())) * len(CALLERS), cells)
         for what, work in (("a foreign Host or Origin is refused for every path, whatever the token", foreign_pages),
@@ -303,11 +303,11 @@ def of_a_box():
                            ("over TCP without a token there are no names of users and files", nameless),
                            ("a user's own token has that user's rights, and no other's", users_tokens),
                            ("the command token prints, replaces and revokes a user's own", token_command),
-                           ("who may not list runs is not told which there are", unseen_runs),
+                           ("a caller who may not list runs does not learn which exist", unseen_runs),
                            ("a run's folder is read with its owner's rights alone", own_rights),
                            ("a submission names no place that its submitter may not", own_places),
                            ("a key is its caller's", same_key),
-                           ("somebody outside the group cannot open the socket", closed_socket)):
+                           ("a stranger to the group cannot open the socket", closed_socket)):
             with test(what):
                 work(daemon)
         with test("the box's service ends without a complaint"):
@@ -320,11 +320,11 @@ def of_one_user():
     rows = table()
     daemon = Daemon(prefix=["setpriv", "--reuid", str(OWNER), "--regid", str(OWNER), "--clear-groups"], owner=OWNER)
     try:
-        with test("a user's socket is theirs alone, 0600"):
+        with test("a user's socket is private, 0600"):
             expect(os.stat(daemon.socket).st_mode & 0o777 == 0o600, "mode")
         os.chmod(daemon.socket, 0o666)
         expected = {"root": 0, "owner": 0, "group": 3, "other": 3, "tcp": 4, "token": 5}  # the column that each is in
-        with test("every path by everybody, of a service for one user"):
+        with test("every path by every caller, for one user's service"):
             for method, path, operation in operations():
                 for caller, column in expected.items():
                     target, body = request_of(daemon, method, path, 999999)

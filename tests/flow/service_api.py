@@ -1,5 +1,5 @@
-"""Held against docs/openapi.json: every operation with every status it documents, every route of the server, and what
-the commands print with --json."""
+"""Compares with docs/openapi.json: every operation with every documented status, every route of the server, and the
+output of commands with --json."""
 import glob
 import os
 import re
@@ -24,7 +24,7 @@ seen = set()
 
 
 def case(method, path, status, target=None, body=None, fields=None):
-    """The operation answers with that status, as it is documented."""
+    """Sends a request that must get that status, with a documented answer, and returns the answer."""
     answer = daemon.ask(method, target or path, body, fields)
     expect(answer.status == status, "%s %s: %s, not %d" % (method, target or path, answer, status))
     hold(answer, method, path)
@@ -73,7 +73,7 @@ def submitting():
 
 
 def one_run():
-    """A run from its beginning to its end, and what there is to read of it."""
+    """A run from submission to its end, with everything that can be read of it."""
     run = daemon.submit(steps=10, max_retries=0)
     at = "/v1/runs/%d" % run
     daemon.becomes(run, "done")
@@ -108,7 +108,7 @@ def one_run():
 
 
 def changes():
-    """Of runs that go on, wait, and are over."""
+    """Requests for runs that are running, queued and finished."""
     busy, waits = daemon.submit(steps=100000), daemon.submit()
     at = "/v1/runs/%d" % waits
     daemon.becomes(busy, "running")
@@ -207,7 +207,7 @@ def every_status():
 
 
 def every_route():
-    """The server's own table, in its source, is the documented one."""
+    """The table of routes in the server's source is the documented one."""
     source = open(os.path.join(ROOT, "daemon/service/http/routes.c")).read()
     routes = {(m, p.replace("#", "{id}").replace("*", "{name}")) for m,
               p in re.findall(r'\{"([A-Z]+)", "([^"]+)", NP_ACTION', source)}
@@ -221,15 +221,16 @@ def every_error():
     pairs = set(re.findall(r'np_answer_error\(\s*&?\w+,\s*(\d+),\s*"(\w+)"', sources)) | {("405", "method"),
         ("413", "invalid")}
     text = open(os.path.join(ROOT, "docs/SERVICE.md")).read().split("`code` is one of")[1].split("What is no HTTP")[0]
-    told = {(status, code) for code, statuses in re.findall(r"`(\w+)` \(([^)]*)\)", text)
+    documented = {(status, code) for code, statuses in re.findall(r"`(\w+)` \(([^)]*)\)", text)
             for status in re.findall(r"\b\d{3}\b", statuses)}
-    expect(len(pairs) > 8 and pairs == told, "only in the sources or in docs/SERVICE.md: %s" % sorted(pairs ^ told))
+    expect(len(pairs) > 8 and pairs == documented,
+           "only in sources or docs/SERVICE.md: %s" % sorted(pairs ^ documented))
     codes = api.API["components"]["schemas"]["Error"]["properties"]["error"]["properties"]["code"]["enum"]
-    expect(set(codes) == {code for _, code in told}, "docs/openapi.json: %s" % codes)
+    expect(set(codes) == {code for _, code in documented}, "docs/openapi.json: %s" % codes)
 
 
 def security():
-    """A token helps where docs/SERVICE.md says so, and openapi.json says where."""
+    """A token gives the rights of docs/SERVICE.md's table, and openapi.json marks them."""
     with_token = {"read", "control"}
     for method, path, operation in operations():
         expect(operation["security"] == ([{}, {"token": []}] if operation["x-deed"] in with_token else [{}]),
@@ -268,7 +269,7 @@ def heads():
 
 
 def long_polls():
-    """One ends with the run, one when the run is removed, one with its time, all with the daemon."""
+    """Long polls end with the run, with its removal, with their timeout, and with the daemon."""
     paused = daemon.submit()
     at = "/v1/runs/%d" % paused
     answers = {}

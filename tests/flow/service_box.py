@@ -74,7 +74,7 @@ def submit(daemon, uid, **more):
 
 
 def planted(daemon, folder, victim_files):
-    """eve makes the folders that the next runs may get, full of links to what is ann's and bob's."""
+    """eve makes the folders that the next runs may get, full of links to files of ann and bob."""
     newest = max(run["id"] for run in by(daemon, EVE, "GET", "/v1/runs").json()["runs"])
     for number in range(newest + 1, newest + 13):
         for name in ("honest", "a"):
@@ -95,7 +95,7 @@ def planted(daemon, folder, victim_files):
 
 
 def others_runs(daemon, run):
-    """All that can be asked about, or done to, a run of ann's."""
+    """Every request about a run of ann."""
     deeds = [("POST", "/stop"), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/retry"), ("POST", "/hold"),
              ("POST", "/release"),
              ("DELETE", ""), ("PATCH", ""), ("GET", "/log"), ("GET", "/config"), ("GET", "/metrics")]
@@ -110,7 +110,7 @@ def others_runs(daemon, run):
 
 
 def many_submissions(daemon, _):
-    """More runs than one may queue, each before everybody else's."""
+    """More runs than a member may queue, each with the highest priority."""
     answers = []
     for number in range(80):
         answers.append(submit(daemon, EVE, name="flood", steps=100000, priority=100 if number % 2 else 0,
@@ -127,7 +127,7 @@ def huge_configs(daemon, _):
         body = daemon.submission(name="huge")
         body["config"] = filler * kib + body["config"]
         for _ in range(4):
-            with contextlib.suppress(OSError):  # it may hang up on what is longer than it reads
+            with contextlib.suppress(OSError):  # it may close the connection on a request longer than its limit
                 answers.append(by(daemon, EVE, "POST", "/v1/runs", body))
     for text in ("[" * 20000, "a: " + "{b: " * 500, "\x00\x01", "name: &a [*a]", "🙂" * 1000):
         answers.append(by(daemon, EVE, "POST", "/v1/runs", dict(daemon.submission(), config=text)))
@@ -150,7 +150,7 @@ def foreign_hosts(daemon, _):
 
 
 def hosts_on_the_socket(daemon, _):
-    """A browser that reaches the socket through a forwarded port, led there by a name of eve's."""
+    """Requests of a browser that a name of eve leads to the socket, through a forwarded port."""
     answers = []
     for _ in range(10):
         for target in ("/v1/runs", "/v1/runs/1/log", "/metrics"):
@@ -161,7 +161,7 @@ def hosts_on_the_socket(daemon, _):
 
 
 def hung_folders(daemon, _):
-    """Runs of eve's in folders that do not answer."""
+    """Runs of eve in folders that hang."""
     if "HUNG" not in os.environ:
         return []
     answers = [submit(daemon, EVE, name="hung", runs=os.environ["HUNG"] + "/runs") for _ in range(20)]
@@ -176,7 +176,7 @@ def hung_folders(daemon, _):
 
 
 def not_waited_for(daemon, target):
-    """eve asks for it and leaves, whatever becomes of the request."""
+    """eve sends a request and disconnects before the answer."""
     one = socket.socket(socket.AF_UNIX)
     one.connect(daemon.socket)
     one.send(("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % target).encode())
@@ -186,7 +186,7 @@ def not_waited_for(daemon, target):
 
 
 def noise(daemon, _):
-    """What is no request, or one for nothing that is there."""
+    """Malformed requests, and requests for missing things."""
     answers = []
     for raw in (b"\x00" * 100, b"GET " + b"/" * 9000 + b" HTTP/1.1\r\n\r\n",
                 b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n",
@@ -213,7 +213,7 @@ def noise(daemon, _):
 
 
 class Honest:
-    """ann, in a process of her own: what people ask for all day, every 20 ms, each timed from connect to answer."""
+    """ann, in a process of her own: everyday requests every 20 ms, each timed from connect to answer."""
 
     def __init__(self, daemon, run):
         self.read_end, write_end = os.pipe()
@@ -245,8 +245,8 @@ class Honest:
 
     def stop(self):
         os.kill(self.child, signal.SIGTERM)
-        with os.fdopen(self.read_end) as told:
-            said = json.load(told)
+        with os.fdopen(self.read_end) as output:
+            said = json.load(output)
         os.waitpid(self.child, 0)
         return said
 
@@ -268,7 +268,7 @@ def memory_kib(daemon):
 
 
 def abuse(daemon, folder, run, files):
-    """All kinds at once, in two threads; the number of requests and what each kind failed with."""
+    """Sends all kinds at once, in two threads; returns the number of requests and the failures of each kind."""
     def plant(daemon, _):
         return planted(daemon, folder, files)
 
@@ -284,7 +284,7 @@ def abuse(daemon, folder, run, files):
                 with lock:
                     counts[name] = len(answers)
                     if any(SECRET.encode() in (a.body if isinstance(a, api.Answer) else a) for a in answers):
-                        faults.append(name + ": a secret was told")
+                        faults.append(name + ": a secret was revealed")
             except Exception as error:  # of any kind
                 with lock:
                     faults.append("%s: %s" % (name, str(error)[:300]))
@@ -319,9 +319,9 @@ def play(daemon, folder):
 
     with test("every kind of abuse is refused or harmless"):
         expect(not faults, faults)
-    with test("at least 500 requests of abuse were sent"):
+    with test("at least 500 abusive requests were sent"):
         expect(sum(counts.values()) >= 500 - (60 if "HUNG" not in os.environ else 0), counts)
-    with test("nothing in others' files has changed"):
+    with test("no file of others has changed"):
         expect({path: open(path).read() for path in files} == before, "changed")
     with test("ann's run is running as she left it, without a retry"):
         now = by(daemon, ANN, "GET", "/v1/runs/%d" % run).json()
@@ -346,7 +346,7 @@ def play(daemon, folder):
         workers = [p for p in children if b"worker" in read_or_nothing("/proc/%s/cmdline" % p)]
         expect(workers and not any(SECRET.encode() in read_or_nothing("/proc/%s/environ" % p) for p in workers),
                "of %s" % workers)
-    with test("when ann stops, bob's run is next, whatever eve has queued"):
+    with test("when ann stops, bob's run is next, although eve has queued many"):
         expect(by(daemon, ANN, "POST", "/v1/runs/%d/stop" % run).status == 200, "stop")
         waits_for(lambda: by(daemon, BOB, "GET", "/v1/runs/%d" % his.json()["id"]).json()["state"] in ("running",
             "done"))

@@ -1,5 +1,5 @@
-"""The machine's clock is set while runs are running: none is ended for it, and no limit is lost. And the program is
-replaced while its daemon is running: the daemon starts no run with parts of both."""
+"""The machine's clock is set while runs are running: no run ends because of it, and no limit is lost. And the program
+is replaced while its daemon is running: the daemon starts no run with parts of both."""
 import os
 import shutil
 import signal
@@ -34,7 +34,7 @@ int clock_gettime(clockid_t id, struct timespec *now)
 
 
 class Ahead(Service):
-    """A daemon whose time of day is so many seconds ahead; no other process's is."""
+    """A daemon with its clock so many seconds ahead of all other processes."""
 
     def start(self):
         self.ahead(0)

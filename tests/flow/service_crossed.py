@@ -1,5 +1,5 @@
-"""A daemon whose runs lie on storage that hangs on command (tests/fault/faulty_fs.c): what was
-asked of a run is answered when the run is in another state."""
+"""A daemon whose runs lie on storage that hangs on command (tests/fault/faulty_fs.c):
+answers of child processes that come when the run is already in another state."""
 import os
 import signal
 import subprocess
@@ -12,7 +12,7 @@ from cli import Faulty
 FOREVER = 1000000
 disk = Faulty()
 if not disk.is_there:
-    skip("a run is changed while something is asked about it", "no FUSE file system can be mounted here")
+    skip("a run changes state while a child reads its folder", "no FUSE file system can be mounted here")
     sys.exit(0)
 MOUNT, RUNS, NOTES = disk.mount, disk.mount + "/runs", disk.dir
 daemon = Daemon(tcp=False, settings="spare_bytes: 1M\nretry: {first: 0.1, cap: 1}\nruns_per_device: 4\n")
@@ -42,7 +42,7 @@ def deed(run, what):
 
 
 def children():
-    """Of the daemon, but for workers."""
+    """Returns the daemon's children except workers."""
     found = []
     for pid in subprocess.run(["ps", "-o", "pid=", "--ppid", str(daemon.process.pid)], capture_output=True,
                               text=True).stdout.split():
@@ -119,11 +119,11 @@ def tried_again_while_told():
     daemon.ask("PATCH", "/v1/service", {"held": True})
     run = daemon.submit(steps=5, runs=RUNS)
     deed(run, "stop")
-    settles(told, "nobody is told")
+    settles(told, "on_end does not run")
     deed(run, "retry")
     deed(run, "stop")
     open(NOTES + "/go", "w").close()
-    settles(lambda: told() == 2, "nobody is told of its second end")
+    settles(lambda: told() == 2, "on_end does not run for its second end")
     daemon.write_settings("spare_bytes: 1M\n")
     daemon.ask("POST", "/v1/service/reload")
     daemon.ask("PATCH", "/v1/service", {"held": False})
@@ -152,13 +152,13 @@ def tried_again_while_pruned():
 
 
 os.mkdir(RUNS)
-with test("a run that is stopped while its disk is asked keeps its own reason"):
+with test("a run stopped while a child checks its disk keeps its own reason"):
     stopped_while_asked()
-with test("a run that is killed while its report is opened leaves no descriptor behind"):
+with test("a run killed while its report is opened leaves no descriptor open"):
     killed_while_its_report_is_opened()
-with test("a run that is tried again while its end is told of is told of again"):
+with test("a run retried while its on_end runs has on_end run again at its next end"):
     tried_again_while_told()
-with test("a run that is tried again while its checkpoints are pruned has its folder for itself"):
+with test("a run retried while its checkpoints are pruned starts after the pruning"):
     tried_again_while_pruned()
 daemon.close()
 disk.close()

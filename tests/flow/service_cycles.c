@@ -1,5 +1,5 @@
 /* service_cycles SOCKET PID DIR CYCLES LIVE: submits a run, pauses, resumes and stops it, CYCLES times,
- * over one connection; every tenth run has a worker, the others come after one that stays paused. After
+ * over one connection; every tenth run has a worker, the others wait for a run that stays paused. After
  * a warm-up it looks at what the daemon has allocated and not freed (the file LIVE, of live_bytes.c), its
  * descriptors and threads, and again at the end, both times with nothing under way; then at its processor
  * time over some idle seconds. Prints what it saw; 1: descriptors or threads have grown, or what is
@@ -18,7 +18,7 @@
 #define IDLE_S  5
 #define WARM_UP 120 /* cycles: more than the runs it keeps, so that the oldest are being removed */
 #define SLACK   16384 /* bytes: SQLite's and the heap's own caches, which fill slowly */
-#define LEAK    4     /* bytes a cycle: what is lost each time, or every tenth, is more */
+#define LEAK    4     /* bytes a cycle: a leak in each cycle, or in every tenth, is more */
 
 struct seen {
     long live_bytes, resident_kib, descriptors, threads;

@@ -1,5 +1,5 @@
-"""What of an environment a run has: of the service's nothing that is not on its list, of its submitter's what the
-config names, and their umask. Of a box, and of one user's service by its commands."""
+"""The environment of a run: from the service only listed variables, from its submitter those that the config names,
+and their umask. For a box, and for one user's service through commands."""
 import os
 import subprocess
 import time

@@ -19,7 +19,7 @@ table = []
 
 
 def starts(run):
-    """How often it was started."""
+    """Returns how often it was started."""
     text = open(daemon.folder(run) + "/exit.json").read()
     return int(re.search('"attempt": *([0-9]+)', text).group(1))
 
@@ -52,9 +52,9 @@ def with_faulty(disk):
         waiter = daemon.popen("submit", folder, "--max-retries", 2, "--wait", stdout=subprocess.DEVNULL)
         settles(lambda: daemon.all(), "it is not queued")
         daemon.trained(1)
-        disk.tell("fail 5 " + bad)
+        disk.control("fail 5 " + bad)
         daemon.becomes(1, "failed", seconds=90)
-        disk.tell("clear")
+        disk.control("clear")
         shown(1)
         equal(waiter.wait(60), 74, "the exit code of submit --wait")
         of = daemon.status(1)
@@ -62,43 +62,43 @@ def with_faulty(disk):
         equal((of["exit_code"], of["retries"]), (74, 3), "exit code and attempts")
         expect(starts(1) <= 6, "it was started %d times" % starts(1))
 
-    @story("a quota that is used up is waited for with longer and longer pauses, and the run continues with room")
+    @story("a run over its quota is retried at growing intervals, and continues with space")
     def full():  # statvfs shows room, as it does where a user's quota is used up
         run = daemon.submit(quota)
         daemon.trained(run)
-        disk.tell("quota 0")
+        disk.control("quota 0")
         daemon.says_why(run, "quota")
         time.sleep(3)
         daemon.says_why(run, "quota")
         shown(run)
         begun, tries = starts(run), daemon.status(run)["retries"]
-        disk.tell("clear")
+        disk.control("clear")
         expect(begun <= 7 and tries == 0, "%d starts, %d attempts counted" % (begun, tries))
         daemon.works_on(run)
         daemon.ends(run)
 
-    @story("so it is waited for where not even the run's folder can be made")
+    @story("the same if not even the run's folder can be made")
     def unmade():
-        disk.tell("fail 122 *runs/*")
+        disk.control("fail 122 *runs/*")
         run = daemon.submit(quota, "-o", "train.steps=20")
         daemon.says_why(run, "quota there is used up")
         time.sleep(1)
         tries = daemon.status(run)["retries"]
-        disk.tell("clear")
+        disk.control("clear")
         equal(tries, 0, "failed attempts")
         daemon.becomes(run, "done")
 
-    @story("a mount that hangs for a while delays its run alone, which continues afterwards")
+    @story("a mount that hangs for a while delays only its run, which continues afterwards")
     def hung():
         run = daemon.submit(folder)
         daemon.trained(run)
-        disk.tell("hang data/*")
+        disk.control("hang data/*")
         time.sleep(1)
         at = daemon.status(run)["step"] or 0
         daemon.command("submit", OTHER, "--wait")
         state = daemon.status(run)["state"]
         shown(run)
-        disk.tell("clear")
+        disk.control("clear")
         equal(state, "running", "its state while the mount hangs")
         settles(lambda: (daemon.status(run)["step"] or 0) > at + 100,
                 lambda: "it stays at %d: %s" % (at, daemon.about(run)))
@@ -107,7 +107,7 @@ def with_faulty(disk):
 
 
 def with_few_inodes(folder):
-    @story("a disk without inodes is waited for, and named")
+    @story("a run on a disk without inodes waits, with that reason")
     def no_inodes():  # bytes are left, inodes are not
         path = net("inodes", folder)
         run = daemon.submit(path)
@@ -146,7 +146,7 @@ def with_gpu(emu):
             out.write("%d\n" % steps)
 
     def set_aside(run, nr):
-        """The run waits for the device, was started that often, and is not any more."""
+        """Waits until the run was started that often and now waits for the device."""
         daemon.says_why(run, "waits for cuda:0, which is set aside: 3 starts in a row died there")
         time.sleep(2)  # six times the first pause
         shown(run)
@@ -159,14 +159,14 @@ def with_gpu(emu):
                and 'nnpipe_device_suspect{device="cpu"} 0' in metrics, metrics)
 
     def works_again(run):
-        """Once somebody has looked after the device."""
+        """After the device was repaired."""
         os.unlink(dies)
         daemon.command("undrain", "cuda:0")
         equal(state(), "ok: ", "the device")
         daemon.becomes(run, "running")
         daemon.works_on(run)
 
-    @story("a GPU that dies under start after start is set aside after three, and works again once it is mended")
+    @story("a GPU that dies in three starts in a row gets no runs, and works again once it is repaired")
     def dying():  # in the middle of its work, then so that it cannot even be opened
         daemon.stop()
         daemon.program = emu + "/nnpipe"  # the plugin is beside it

@@ -37,7 +37,7 @@ def settles(what, seconds=60):
 
 
 def trains(daemon, run):
-    """Waits for its first loss: a worker that runs but has not come that far may not even have its handlers yet."""
+    """Waits for its first loss: before it, a worker may not have installed its handlers yet."""
     daemon.becomes(run, "running")
     settles(lambda: expect(daemon.ask("GET", "/v1/runs/%d" % run).json()["progress"]["loss"] is not None,
                            "no loss yet"))
@@ -149,7 +149,7 @@ def metrics_are_well_made(daemon, run):
 
 
 class Prometheus:
-    """A real one, that scrapes the daemon each second."""
+    """A real Prometheus that scrapes the daemon each second."""
 
     def __init__(self, daemon):
         self.dir = daemon.dir + "/prometheus"
@@ -206,7 +206,7 @@ def is_scraped(daemon, prometheus, run):
 
 
 def is_forgotten(daemon, prometheus, run):
-    """One that is over leaves no series, and the counts say where it went."""
+    """A finished run leaves no series, and is counted in its state."""
     daemon.ask("POST", "/v1/runs/%d/stop" % run)
     daemon.becomes(run, "stopped")
     settles(lambda: expect(prometheus.value('nnpipe_runs{state="stopped"}') == 1, "stopped"))
@@ -225,11 +225,11 @@ def by_prometheus():
         daemon.becomes(first, "done")
         run, waits = daemon.submit(steps=1000000), daemon.submit()
         trains(daemon, run)
-        with test("/metrics is as promtool and Prometheus' conventions have it"):
+        with test("/metrics passes promtool and follows Prometheus' conventions"):
             metrics_are_well_made(daemon, run)
         with test("a real Prometheus scrapes it, and knows what `nnpipe ls` knows"):
             is_scraped(daemon, prometheus, run)
-        with test("a run that is over leaves the metrics"):
+        with test("a finished run leaves the metrics"):
             daemon.ask("POST", "/v1/runs/%d/stop" % waits)
             daemon.ask("DELETE", "/v1/runs/%d" % waits)
             is_forgotten(daemon, prometheus, run)
@@ -242,11 +242,11 @@ def by_prometheus():
 if "FULL_DISK" not in os.environ and os.getuid() == 0 and not subprocess.run(["unshare", "-m", "true"]).returncode:
     os.execvp("unshare", ["unshare", "-m", "env", "FULL_DISK=1", sys.executable, __file__])
 if os.environ.get("FULL_DISK"):
-    with test("a full disk is told by /healthz, refuses what it cannot keep, and loses nothing"):
+    with test("/healthz reports a full disk; the service refuses what it cannot store, and loses nothing"):
         full_disk()
 else:
-    api.skip("a full disk is told", "only root can mount one of their own here")
-with test("a daemon that stops says so until it is gone"):
+    api.skip("/healthz reports a full disk", "only root can mount one of their own here")
+with test("a stopping daemon reports it until it ends"):
     stopping()
 by_prometheus()
 api.done()

@@ -20,7 +20,7 @@ PATHS = ["/v1/runs", "/healthz", "/v1/devices", "/v1/service", "/metrics", "/v1/
 
 
 def requests(daemon, seconds):
-    """Of all kinds, one after the other; how long each took, sorted."""
+    """Sends requests of all kinds in turn; returns their times, sorted."""
     took, end = [], time.monotonic() + seconds
     while time.monotonic() < end:
         began = time.monotonic()
@@ -60,7 +60,7 @@ def hang(mode, nr, **more):
         daemon.command("pause", late[0])
         counts("running", nr)
         time.sleep(0.5)
-        disk.tell("hang *")
+        disk.control("hang *")
 
     @story("%s: while their folders hang every request is answered, before and after a restart" % mode)
     def answered():
@@ -76,7 +76,7 @@ def hang(mode, nr, **more):
         expect(p99 < 1, "one in a hundred requests takes %.1f s" % p99)
         equal(count("running"), nr, "running runs after the restart")
 
-    @story("%s: another run is done, and one that would begin in a hung folder waits and says why" % mode)
+    @story("%s: another run is done, and a run for a hung folder waits with that reason" % mode)
     def others():
         run = daemon.submit(daemon.net("healthy", 20, **TINY))
         daemon.command("resume", late[0])
@@ -87,9 +87,9 @@ def hang(mode, nr, **more):
     def refused():  # its check has a minute; a folder that hangs has its answer long before
         daemon.says(disk.mount + "/runs: its storage does not answer", "submit", path, "--name", "new", code=2)
 
-    @story("%s: when the folders answer all runs are found, report their progress, and stop when told" % mode)
+    @story("%s: when the folders answer all runs are found, report their progress, and stop on request" % mode)
     def found_again():
-        disk.tell("clear")
+        disk.control("clear")
         counts("running", nr + 1)
         settles(lambda: sum((run["step"] or 0) > 0 for run in daemon.all() if run["state"] == "running") == nr + 1,
                 "not all report progress")

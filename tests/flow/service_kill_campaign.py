@@ -1,7 +1,7 @@
 """Daemon, worker, or both, killed with SIGKILL at random moments, while runs are submitted, paused and resumed by
 others who know nothing of it. Then: each run whose submission was acknowledged is there, once, and done; no run is
-there that nobody submitted; no two workers were ever in one folder; and every run has the weights of one that
-nobody disturbed. KILLS of them (1000), in rounds of up to 25; STATE keeps which rounds have passed. SEED names the
+there that was not submitted; no two workers were ever in one folder; and every run has the weights of an
+undisturbed run. KILLS of them (1000), in rounds of up to 25; STATE keeps which rounds have passed. SEED names the
 moments."""
 import collections
 import glob
@@ -41,7 +41,7 @@ def config(folder, steps):
 
 
 class Submitter(threading.Thread):
-    """Submits, pauses and resumes until told; acknowledged: name -> (number, steps)."""
+    """Submits, pauses and resumes until it is stopped; acknowledged: name -> (number, steps)."""
 
     def __init__(self, daemon, folder):
         super().__init__()
@@ -94,7 +94,7 @@ def kill_some(daemon, kind, draw, counted):
 
 
 def is_settled(daemon):
-    """Nothing is left to do; who paused a run may have been cut off before resuming it."""
+    """Is nothing left to do? A submitter that paused a run may have been cut off before it resumed it."""
     left = [json.loads(line) for line in daemon.run("ls", "--json").out.split("\n") if '"id"' in line]
     for run in left:
         if run["state"].startswith("paus"):

@@ -1,5 +1,5 @@
-"""What one member of a box may take of it: runs in the queue, bytes of a config, a priority; and that a queue of
-thousands opens."""
+"""Limits of one member of a box: runs in the queue, bytes of a config, priority; and a queue of thousands of runs is
+opened quickly."""
 import os
 import signal
 import socket
@@ -37,7 +37,7 @@ def queue_ends(daemon):
     settings(daemon, "queued_per_user: 3")
     ids = [submit(daemon, OWNER, key="%032x" % n).json()["id"] for n in range(3)]
     is_limit(submit(daemon, OWNER), 429, "limits.queued_per_user")
-    expect(submit(daemon, OWNER, key="%032x" % 2).status == 200, "one that was submitted before is no new one")
+    expect(submit(daemon, OWNER, key="%032x" % 2).status == 200, "a run submitted before is not a new one")
     expect(submit(daemon, MEMBER).status == 201, "another member has a queue of their own")
     for _ in range(4):
         expect(submit(daemon, 0).status == 201, "root has no limit")
@@ -76,7 +76,7 @@ def priorities_end(daemon):
 
 
 def one_at_a_time():
-    """Of two runs of one member one waits, and says why."""
+    """Of two runs of one member one waits, with the reason."""
     one = box("spare_bytes: 1M\nruns_per_device: 4\nlimits: {running_per_user: 1}\n")
     try:
         os.chmod(one.socket, 0o666)
@@ -104,7 +104,7 @@ def memory_of(pid):
 
 
 def large_queue(daemon):
-    """4,000 runs of 32 KiB each: 128 MiB, which the daemon does not read to begin."""
+    """4,000 runs of 32 KiB each: 128 MiB, which the daemon does not read at its start."""
     expect(daemon.stop() == 0, "exit code")
     queue = sqlite3.connect(daemon.state + "/queue.db")
     queue.execute("PRAGMA synchronous=OFF")
@@ -128,7 +128,7 @@ def large_queue(daemon):
 
 
 def taken_port():
-    """Somebody else has it; when they are gone, a reload is enough."""
+    """The port is taken; when it is free again, a reload is enough."""
     port = api.free_port()
     taken = socket.socket()
     taken.bind(("127.0.0.1", port))
@@ -185,26 +185,26 @@ def hooks():
             if not missing():
                 break
             time.sleep(0.05)
-        expect(not missing(), "nobody was told of %s" % missing())
+        expect(not missing(), "on_end did not run for %s" % missing())
         counts = [int(line) for line in open(place + "/nr")]
         expect(max(counts) <= 8, counts)  # 4 of each daemon
         before = told()
         one.ask("POST", "/v1/service/reload")
-        expect(one.stop() == 0 and told() == before, "told again without a reason")
+        expect(one.stop() == 0 and told() == before, "on_end ran again without a reason")
     finally:
         one.close()
 
 
-with test("of many ends at once hooks are told a few at a time, and each at least once"):
+with test("for many ends at once a few hooks run at a time, and each at least once"):
     hooks()
-with test("a run that its owner's other runs keep waiting says so"):
+with test("a run that waits for its owner's other runs gives that as its reason"):
     one_at_a_time()
-with test("a port that is taken keeps nobody from the queue, and one that is none is told with 2"):
+with test("a taken port does not stop the service, and a wrong port ends it with 2"):
     taken_port()
 daemon = box(BASE)
 try:
     os.chmod(daemon.socket, 0o666)
-    for what, work in (("a member's queue has an end, and nobody else's does with it", queue_ends),
+    for what, work in (("a member's queue has a limit, which does not touch other members", queue_ends),
                        ("a config has a size, in its normal form, too", configs_end),
                        ("a member's priority goes down, and up as far as the settings allow", priorities_end),
                        ("a queue of thousands opens at once, without its configs in memory", large_queue)):

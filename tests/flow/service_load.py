@@ -1,4 +1,4 @@
-"""A thousand idle connections, too few descriptors, more long polls and submissions than there are places for."""
+"""A thousand idle connections, too few descriptors, more long polls and submissions than the limits allow."""
 import contextlib
 import os
 import resource
@@ -25,7 +25,7 @@ def files_of(daemon):
 
 
 def seconds_of(daemon):
-    """Of CPU time, so far."""
+    """Returns its CPU time so far."""
     fields = open("/proc/%d/stat" % daemon.process.pid).read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -53,7 +53,7 @@ def idle_thousand(daemon):
 
 
 def tcp_flood(daemon):
-    """TCP as a whole has its share; who comes last is let in, and the socket is another door."""
+    """All TCP callers share one limit; the newest gets in, and the socket has limits of its own."""
     before = files_of(daemon)
     idle = [dial(daemon, tcp=True) for _ in range(1000)]
     expect(daemon.ask_tcp("GET", "/v1/service", timeout=30).status == 200, "the newest on TCP")
@@ -65,7 +65,7 @@ def tcp_flood(daemon):
 
 
 def stranger_flood(daemon):
-    """Another user takes all they can get; the service's own user notices nothing."""
+    """Another user opens as many connections as possible; the service's own user is not slowed."""
     os.chmod(daemon.socket, 0o666)
     ready, go = os.pipe(), os.pipe()
     child = os.fork()
@@ -121,7 +121,7 @@ def children_of(daemon):
 
 
 def submissions(daemon):
-    """All are taken, and no more than so many are checked at a time."""
+    """All submissions are accepted, and only a few are checked at a time."""
     statuses, most = [], 0
     threads = [threading.Thread(target=lambda: statuses.append(daemon.ask("POST", "/v1/runs",
         daemon.submission()).status)) for _ in range(30)]
@@ -139,7 +139,7 @@ def submissions(daemon):
 
 
 def few_files():
-    """A process that may open 150 files has fewer connections, and goes on."""
+    """A process that may open 150 files has fewer connections, and continues."""
     daemon = Daemon(prefix=["sh", "-c", 'ulimit -n 150 && exec "$@"', "-"], settings="spare_bytes: 1M\n")
     try:
         idle = [dial(daemon) for _ in range(300)]
@@ -160,7 +160,7 @@ one = Daemon(settings="spare_bytes: 1M\n")
 try:
     for what, work in (("a thousand idle connections leave room and cost nothing", idle_thousand),
                        ("TCP's connections are a share of their own", tcp_flood),
-                       ("long polls beyond a caller's share are told to come again", long_polls),
+                       ("long polls beyond a caller's share are answered with a retry", long_polls),
                        ("many submissions are checked a few at a time", submissions)):
         with test(what):
             work(one)

@@ -1,5 +1,5 @@
 """The commands of a queue against a daemon: retry, hold, release, drain, time limits, priority, wait, lists and
-logs; and what of it a killed daemon's follower still knows."""
+logs; and what the next daemon remembers of it after a kill."""
 import glob
 import json
 import os
@@ -15,7 +15,7 @@ daemon = Daemon(settings="spare_bytes: 1M\nretry: {first: 0.1, cap: 1}\nruns_per
 
 
 def command(*words, code=0):
-    """What it prints; of several, all streams."""
+    """Runs a command that must end with that code; returns both streams."""
     done = subprocess.run([NNPIPE, *map(str, words)], env=dict(os.environ, NNPIPE_SOCKET=daemon.socket),
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
     expect(done.returncode == code, "%s: exit %d, not %d: %s" % (words, done.returncode, code, done.stdout))
@@ -63,11 +63,11 @@ def retrying():
     at = max(int(path.rsplit("-", 1)[1]) for path in saved(run))
     says("run %d: queued" % run, "retry", run)
     daemon.becomes(run, "running")
-    settles(lambda: ((of(run)["progress"] or {}).get("step") or 0) >= at, "it does not go on")
+    settles(lambda: ((of(run)["progress"] or {}).get("step") or 0) >= at, "it does not resume")
     expect(of(run)["attempts"] == 2 and of(run)["ended"] is None, of(run))
     command("stop", run)
     daemon.becomes(run, "stopped")
-    expect("step %d" % at in command("logs", run), "it began anew: " + command("logs", run)[-500:])
+    expect("step %d" % at in command("logs", run), "it began from step 0: " + command("logs", run)[-500:])
     done = submit("done", 5)
     command("wait", done)
     says("is done", "retry", done, code=1)
@@ -183,7 +183,7 @@ def lists():
     expect(of(names[3])["overrides"] == given, of(names[3]))
     result = json.load(open(of(names[3])["dir"] + "/result.json"))
     expect(result["overrides"] == given and result["steps"] == 6, result)
-    expect(not json.load(open(of(names[0])["dir"] + "/result.json")).get("overrides"), "overrides of nobody")
+    expect(not json.load(open(of(names[0])["dir"] + "/result.json")).get("overrides"), "has overrides")
     says("train.steps=6", "status", names[3])
     get = lambda query: [run["id"] for run in daemon.ask("GET", "/v1/runs?" + query).json()["runs"]]
     expect(get("after=%d&limit=2" % names[0]) == names[1:3], "a page")
@@ -208,7 +208,7 @@ def unchanged():
 
 
 def limits():
-    """On a folder that stands for a cgroup; and a service that has none."""
+    """A folder stands for the cgroup; then a service without one."""
     path = daemon.dir + "/limited.yaml"
     says("cannot limit memory or CPUs", "submit", path, "--memory", "16G", code=2)
     for flag, value, code in (("--memory", "lots", 2), ("--memory", "1M", 1), ("--cpus", "0", 2), ("--cpus", "x", 2)):
@@ -248,7 +248,7 @@ def limits():
 
 
 def status_of(path):
-    """What a hook has written of /proc/self/status."""
+    """Returns the /proc/self/status that a hook has copied to path."""
     settles(lambda: os.path.exists(path), path + " is not there")
     return dict(line.split(":", 1) for line in open(path).read().splitlines() if ":" in line)
 
@@ -263,7 +263,7 @@ def own_hooks():
     expect(os.path.realpath(folder) in command("logs", run), command("logs", run))
     was = json.load(open(folder + "/was"))
     expect(was["id"] == run and was["state"] == "done", was)
-    settles(lambda: '"id": %d,' % run in open(daemon.dir + "/all").read(), "the service's own was not told")
+    settles(lambda: '"id": %d,' % run in open(daemon.dir + "/all").read(), "the service's own on_end did not run")
     says("exit 3", "status", run)
     expect(of(run)["on_end"].startswith("cat") and daemon.ask_tcp("GET", "/v1/runs/%d" % run).json()["on_end"] is None,
            of(run))
@@ -300,7 +300,7 @@ def hook_of_a_box():
         expect(status["CapEff"].strip("\t0") == status["CapPrm"].strip("\t0") == status["CapInh"].strip("\t0") == "",
                status)
         expect(status["NoNewPrivs"].strip() == "1" and os.stat(run["dir"] + "/status").st_mode & 0o777 == 0o640, status)
-        expect("NP_SECRET" not in open(run["dir"] + "/env").read(), "a variable of the service's")
+        expect("NP_SECRET" not in open(run["dir"] + "/env").read(), "a variable of the service")
         for path in "/v1/runs/%d" % run["id"], "/v1/runs":
             seen = ask(api.MEMBER, "GET", path).json()
             expect((seen if "id" in seen else seen["runs"][0])["on_end"] is None, seen)
@@ -319,28 +319,28 @@ def lines():
 
 
 try:
-    with test("a run that was stopped is tried again from its checkpoint; one that is done is not"):
+    with test("retry resumes a stopped run from its checkpoint, and refuses a run that is done"):
         retrying()
     with test("a held run and a held queue start nothing until they are released, over a kill of the service"):
         holding()
     with test("a drained device keeps its runs and gets no new ones, over a kill and a reload"):
         draining()
-    with test("a run whose time is over saves, is told apart, and may go on with more; over a kill of the service"):
+    with test("at its time limit a run saves, is timeout, and may be retried with more; over a kill of the service"):
         time_limits()
-    with test("wait ends with the worst of the runs' codes, after a time, and over a restart"):
+    with test("wait ends with the worst of the runs' codes, after its timeout, and over a restart"):
         waiting()
     with test("a priority is changed, below 0 too"):
         priorities()
-    with test("lists by state, owner, name and number; what was overridden is told"):
+    with test("lists by state, owner, name and number, with the overrides"):
         lists()
-    with test("a list that has not changed is not sent again"):
+    with test("an unchanged list is not sent again"):
         unchanged()
-    with test("a run's memory and CPUs are limited by its cgroup; where there is none it is refused"):
+    with test("a run's memory and CPUs are limited by its cgroup; without a cgroup limits are refused"):
         limits()
     with test("a run's own on_end runs in its folder, once; again if the service was killed meanwhile"):
         own_hooks()
     if os.getuid() == 0:
-        with test("in a box it has its submitter's rights and no others, and they alone see it"):
+        with test("in a box on_end has only its submitter's rights, and only the submitter sees it"):
             os.environ["NP_SECRET"] = "hunter2"
             hook_of_a_box()
     with test("the last lines of a log"):

@@ -1,5 +1,5 @@
 """The service's commands in a terminal and in pipes: tables, --json, logs that are followed over rotation and a
-restart, --wait over a restart, and `nnpipe top` in a terminal of tmux's."""
+restart, --wait over a restart, and `nnpipe top` in tmux."""
 import json
 import os
 import re
@@ -28,7 +28,7 @@ def listed(*words):
     return [json.loads(line) for line in daemon.command(*words, "--json").strip().split("\n")]
 
 
-@story("an empty queue says how to fill it")
+@story("an empty queue prints how to fill it")
 def empty():
     daemon.says("nnpipe submit CONFIG", "ls", "--all")
 
@@ -58,7 +58,7 @@ def piped():
     expect(re.search("a-name-that.*running.*cpu", said) and "\033" not in said, said)
 
 
-@story("a run that is not there is named, and so is what is no number")
+@story("a missing run is named, and so is a wrong number")
 def wrong():
     daemon.says("there is no run 77", "top", 77, code=1)
     daemon.says("as `nnpipe ls` shows it", "pause", "one", code=2)
@@ -68,7 +68,7 @@ def wrong():
 
 
 def follow(run):
-    """`nnpipe logs -f`, and the files of its output and errors."""
+    """Starts `nnpipe logs -f`; returns it with the files of its output and errors."""
     got = daemon.dir + "/got"
     return daemon.popen("logs", run, "-f", stdout=open(got, "wb"), stderr=open(got + ".err", "wb")), got
 
@@ -99,7 +99,7 @@ def followed():
     equal(first, "segment 3, piece 1, line 0", "the oldest line that is left")
 
 
-@story("so it does where the run itself begins a new segment")
+@story("the same if the run itself begins a new segment")
 def rotated():
     run = daemon.submit(NET, "--name", "turns", "--device", "cpu")
     output = daemon.folder(run) + "/output"
@@ -166,7 +166,7 @@ def in_tmux():
         sees("nnpipe: 1 running, 1 queued")
         sees("^id .* ETA$")
 
-    @story("p asks about the run that j chose; n leaves it, y pauses it, and the screen says so")
+    @story("p asks about the run that j chose; n leaves it, y pauses it, and the screen shows it")
     def pausing():
         keys("j", "p")
         sees("pause run 6, second[?] y: yes")

@@ -1,5 +1,5 @@
-"""The service when things go wrong: hung workers, full disks, wrong settings, runs that die each time, folders that are
-another's; and what happens to runs that have finished."""
+"""The service when things go wrong: hung workers, full disks, wrong settings, runs that die each time, folders of
+other users; and retention of finished runs."""
 import glob
 import http.server
 import json
@@ -73,7 +73,7 @@ def waiting():
     daemon.ends(run)
 
 
-@story("a worker that ignores SIGTERM does not keep the daemon from ending, and its run continues later")
+@story("a worker that ignores SIGTERM does not delay the daemon's end, and its run continues later")
 def deaf():
     settings("stop_seconds: 1")
     run = daemon.submit(LONG, "--name", "deaf")
@@ -111,7 +111,7 @@ def wrong_settings():
     daemon.ends(run)
 
 
-@story("a run on a device that is taken out of the settings continues, and one that waits for the device says so")
+@story("a run on a device that is taken out of the settings continues, and one that waits for it gives the reason")
 def removed_device():
     settings(devices="cpu, sim")
     settles(lambda: '"sim"' in daemon.ask("GET", "/v1/devices").body.decode(), "there is no device sim")
@@ -138,7 +138,7 @@ def free():
 
 
 def fill(left=0):
-    """Takes all of the small disk but so many bytes."""
+    """Fills the small disk up to so many bytes."""
     clear()
     with open(filler, "wb") as out:
         try:
@@ -220,11 +220,11 @@ def with_small_disk():
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "none", small], capture_output=True).returncode:
         skip("full disks", "no file system can be mounted here")
         return
-    story("a run whose disk is full is not started, says so, and is started when there is room")(full_before)
-    story("a run whose disk becomes full waits, says so, and continues when there is room")(full_between)
+    story("a run whose disk is full is not started, gives the reason, and is started when there is space")(full_before)
+    story("a run whose disk becomes full waits, gives the reason, and continues when there is space")(full_between)
     story("a run of higher priority whose disk is full makes no other yield")(no_room)
-    story("a service whose queue cannot be written ends when it is told to, and its runs continue later")(deaf_queue)
-    story("a run whose checkpoints have no room is refused with its line")(refused_full)
+    story("a service whose queue cannot be written ends on request, and its runs continue later")(deaf_queue)
+    story("a run without space for its checkpoints is refused with its line")(refused_full)
     story("the small disk is given back")(lambda: subprocess.run(["umount", "-l", small], check=True))
 
 
@@ -260,10 +260,10 @@ def notified():
         equal((of["id"], of["state"], of["exit_code"]), (run, "done", 0), "id, state and exit code in the notification")
 
 
-@story("a hook that hangs and an address where nobody listens delay no run, and the hook is killed in time")
+@story("a hook that hangs and an address without a listener delay no run, and the hook is killed in time")
 def bad_hook():
     mark = "300.%d" % os.getpid()
-    settings('on_end: "sleep %s"' % mark, 'webhook: "http://127.0.0.1:1/nobody"')
+    settings('on_end: "sleep %s"' % mark, 'webhook: "http://127.0.0.1:1/none"')
     run = daemon.submit(SHORT)
     other = daemon.submit(SHORT, "--after", run)
     daemon.becomes(other, "done")
@@ -278,7 +278,7 @@ def bad_hook():
     settings()
 
 
-@story("no more runs are kept than the settings say, and their folders stay")
+@story("finished runs beyond the retention are forgotten, and their folders stay")
 def forgotten():
     settings("keep: {runs: 2}")
     for _ in range(3):
@@ -289,7 +289,7 @@ def forgotten():
     expect(os.path.isdir("%s/short-%d" % (daemon.runs, last - 2)), "the folder of a run that was forgotten is gone")
 
 
-@story("checkpoints of finished runs take no more than the settings say; one of each run stays and can be evaluated")
+@story("checkpoints of finished runs beyond the retention are pruned; one of each run stays and can be evaluated")
 def pruned():
     settings("keep: {bytes: 1K}")
     run = daemon.submit(SHORT)
@@ -300,7 +300,7 @@ def pruned():
                    "data.test={source: synth, samples: 50, size: 32}")
 
 
-@story("prune does the same by hand, and says first what would go")
+@story("the prune command does the same, and --dry-run prints it first")
 def by_hand():
     daemon.command("train", SHORT, "-o", "name=hand", "-o", "checkpoint.keep=100", "-o", "checkpoint.every=10 steps")
     run = glob.glob(daemon.runs + "/hand-*")[0]
@@ -320,7 +320,7 @@ def by_hand():
 # --- folders that are another's -----------------------------------------------------------------
 
 
-@story("a folder in which another process works is left to it, and the run says so")
+@story("a folder in which another process works is left alone, and the run gives the reason")
 def rival():
     settings()
     run = daemon.submit(LONG, "--name", "rival", "--max-retries", 0)
@@ -345,7 +345,7 @@ def listing(folder):
                   for at, _, names in os.walk(folder) for name in names)
 
 
-@story("a folder of another run is left as it is, and nothing is tried twice")
+@story("a folder of another run is left alone, and the run is not retried")
 def other_config():
     def queue_anew():
         daemon.stop()
@@ -369,7 +369,7 @@ def other_config():
     equal(listing(folder), before, "the other run's folder")
 
 
-@story("a folder that is there before the run is refused, and no link in it is followed")
+@story("a folder made before the run is refused, and no link in it is followed")
 def planted():
     with open(daemon.dir + "/mine", "w") as out:
         out.write("mine")
@@ -386,7 +386,7 @@ def planted():
     equal(os.listdir(folder), ["lock"], "the folder that was there")
 
 
-@story("and so is a link in its place later")
+@story("and so is a link that replaces it later")
 def swapped():
     run = daemon.submit(LONG, "--name", "swapped")
     daemon.trained(run)

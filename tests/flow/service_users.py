@@ -1,5 +1,5 @@
-"""Users of a box: one who is deleted while a run waits, and the rights of what the service starts, which are its
-user's and no more."""
+"""Users of a box: a user deleted while a run waits, and the rights of the service's children, which are its user's
+and no more."""
 import os
 import pty
 import re
@@ -20,14 +20,14 @@ TINY = dict(data="{source: synth, samples: 64, size: 8}", batch=8, model="[flatt
 
 
 def users(daemon_dir, *names):
-    """Who is there, by the /etc/passwd that the daemon sees. In place, for it is mounted."""
+    """Writes the users into the /etc/passwd that the daemon sees; in place, because the file is mounted."""
     with open(daemon_dir + "/passwd", "w") as out:
         out.write(open("/etc/passwd").read() + "".join(
             "%s:x:%d:%d::%s/ann:/bin/sh\n" % (name, ANN, ANN, daemon_dir) for name in names))
 
 
 class Box(Service):
-    """A box's daemon of root's, in whose eyes ann is a user and a member of the group nnpipe."""
+    """A box's daemon, run by root, that sees the user ann as a member of the group nnpipe."""
 
     def start(self):
         users(self.dir, "ann")
@@ -38,7 +38,7 @@ class Box(Service):
         super().start()
 
 
-@story("a run whose user does not exist any more waits, and says so; it is done when the user is back")
+@story("a run whose user was deleted waits, with that reason; it is done when the user is back")
 def gone():
     daemon = Box("retry: {first: 0.2, cap: 1}\n")
     try:
@@ -62,13 +62,13 @@ def gone():
 
 
 class OfAnn(Service):
-    """A daemon of ann's, which may become any user."""
+    """A daemon of ann with the right to become any user."""
 
     def __init__(self, settings="", **more):
         super().__init__(settings, prefix=CAPABLE + ["env", "HOME=/tmp"], owner=ANN, **more)
 
 
-@story("what root submits to a user's service is a run of that user's")
+@story("a run that root submits to a user's service belongs to that user")
 def roots():
     daemon = OfAnn()
     try:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What a run says of its pipeline while it goes on: the `pipeline` events of metrics.jsonl add up, and
-# are cut back with the rest; `nnpipe top` tells of them from another process.
+# What a run reports of its pipeline while it runs: the `pipeline` events of metrics.jsonl add up, and
+# are cut back with the rest; `nnpipe top` shows them from another process.
 . "$(dirname "$0")/../lib.sh"
 cd "$TMP" || exit 1
 "$NNPIPE" data synth --out "$TMP/data" --samples 600 --test 100 --size 64 >/dev/null || exit 1
@@ -30,13 +30,13 @@ for i in $(tries 300); do
     sleep 0.1
 done
 run=$(ls -d "$TMP"/runs/*)
-told() {
+reports() {
     [ "$(grep -c '"event": "pipeline"' "$run/metrics.jsonl")" -ge 3 ] || {
         tail -n 3 "$TMP/train.txt"
         return 1
     }
 }
-t "a run tells of its pipeline while it goes on" told
+t "a run reports its pipeline while it runs" reports
 before=$(ls -l --time-style=full-iso "$run/lock" "$run/config.yaml")
 "$NNPIPE" top --runs "$TMP/runs" --once >"$TMP/all.txt" 2>&1
 t "top --once names the run, its device and its cause of stall" grep -qE \
@@ -83,7 +83,7 @@ fi
 t "a folder that is no run is an error" exits 1 "$NNPIPE" top "$TMP/data"
 t "two runs are one too many" exits 2 "$NNPIPE" top a b
 untouched() { kill -0 $pid && [ "$(ls -l --time-style=full-iso "$run/lock" "$run/config.yaml")" = "$before" ]; }
-t "the run goes on, its files as they were" untouched
+t "the run continues, with its files unchanged" untouched
 kill -TERM $pid
 wait $pid
 code=$?
@@ -93,7 +93,7 @@ gone() {
     says "no running runs" "$NNPIPE" top --runs "$TMP/runs" && says " stopped " "$NNPIPE" top "$run" &&
         [ -z "$("$NNPIPE" top --runs "$TMP/runs" --json)" ]
 }
-t "a run that has ended goes on no more" gone
+t "a run that has ended is not shown as running" gone
 cp -r "$run" "$TMP/cut" && printf '{"event": "pipeline", "step": 12' >>"$TMP/cut/metrics.jsonl"
 t "a line under way is left out" says "$("$NNPIPE" top "$run" | sed -n 2p | grep -o "stopped.*")" \
     "$NNPIPE" top "$TMP/cut"
@@ -108,7 +108,7 @@ fields() {
 }
 t "a pipeline event has its fields" fields
 # The parts add up, event by event. The thread that reads clock and counters may be off its core in between
-# on a busy machine: how exactly they do is tests/unit/test_counters.c's to tell.
+# on a busy machine; tests/unit/test_counters.c tests the exact sums.
 lines() {
     grep '^{"event": "pipeline"' "$run/metrics.jsonl" | sed 's/.*"'"$1"'": {\([^}]*\)}.*/\1/; s/"[a-z_]*": //g; s/,//g'
 }

@@ -24,7 +24,7 @@ train: {epochs: 4, eval_every: 1 epoch}
 checkpoint: {every: 20 steps}
 Y
 train() { "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs" "$@" >"$TMP/train.txt" 2>&1; }
-# read_back FILE: sum.txt tells what is in it; fails where it is no trace as it should be
+# read_back FILE: writes its contents to sum.txt; fails if the trace is malformed
 read_back() {
     protoc --decode=Trace -I "$here" trace.proto <"$1" >"$TMP/decoded.txt" || return 1
     awk -f "$here/trace_read.awk" "$TMP/decoded.txt" >"$TMP/sum.txt" || { grep ^wrong "$TMP/sum.txt"; return 1; }
@@ -38,7 +38,7 @@ mark() { sed -n "s/^mark $1: $2 //p" "$TMP/sum.txt"; }
 is() { [ "$2" = "$3" ] || { echo "$1: $2, not $3"; return 1; }; }
 
 t "a run is traced" train --trace "$TMP/a.pftrace"
-t "it says what it has written and who opens it" grep -q \
+t "it prints the file and the program that opens it" grep -q \
     "^trace: [0-9]* spans, .* MiB in $TMP/a.pftrace (ui.perfetto.dev opens it)$" "$TMP/train.txt"
 t "another parser finds every field in Perfetto's format, times ascending, spans side by side" read_back \
     "$TMP/a.pftrace"
@@ -58,7 +58,7 @@ whole_sum() {
     is spans "$(mark 'end of trace' spans)" "$(awk '$1 == "span" { n += $NF } END { print n }' "$TMP/sum.txt")" &&
         is message "$(sed -n 's/^trace: \([0-9]*\) spans.*/\1/p' "$TMP/train.txt")" "$(mark 'end of trace' spans)"
 }
-t "the file and the message tell the number of spans that are there" whole_sum
+t "the file and the message have the right number of spans" whole_sum
 batches() {
     is batches "$(grep -c '^batch ' "$TMP/sum.txt")" 92 || return 1
     # every one was made by readers, row for row, copied and computed
@@ -97,7 +97,7 @@ same() {
         train -o device=cpu -o train.threads=1 &&
         is weights "$with" "$(sed -n 's/.*weights \([0-9a-f]*\),.*/\1/p' "$TMP/train.txt")" && [ -n "$with" ]
 }
-t "a traced run has the weights of one that is not" same
+t "a traced run has the weights of an untraced one" same
 
 # About 35000 spans do not fit a MiB.
 limit() {
@@ -108,9 +108,9 @@ limit() {
     left=$(mark 'end of trace' 'left out, file full')
     [ "$left" -gt 1000 ] && whole_sum && says "; $left spans left out: it is at its limit of 1 MiB" cat "$TMP/train.txt"
 }
-t "at its limit it ends, counts what is left out, and is a trace" limit
+t "at its limit it ends, counts the spans left out, and is valid" limit
 
-# A limit of the shell's on files (blocks of 512 bytes) stands for a full disk.
+# The shell's limit on files (blocks of 512 bytes) stands for a full disk.
 full() {
     (
         ulimit -f 1000
@@ -142,7 +142,7 @@ killed() {
 }
 t "of a run that is killed the trace is whole up to there" killed
 
-t "a file that cannot be made is said before anything is done" exits 1 \
+t "a file that cannot be made is reported before anything is done" exits 1 \
     "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/none" --trace "$TMP/no/where"
 t "and no run's folder is left" test ! -e "$TMP/none"
 t "a limit that is no number is a mistake" exits 2 "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/none" --trace \

@@ -1,4 +1,4 @@
-# Reads what `protoc --decode=Trace` prints of a trace; says what is in it, a line each:
+# Reads the output of `protoc --decode=Trace` and prints its contents, a line each:
 #   span TRACK NAME COUNT      track TRACK      counter TRACK VALUES MOST
 #   batch NUMBER TRACKS        (tracks that have a span of that batch)
 #   mark NAME ANNOTATION VALUE (of instants)
@@ -58,7 +58,7 @@ function packet(    track, i, k, what, role) {
     else if (flags == 2 && !(seq in cleared)) wrong("a packet that needs a state which was never set")
     if (uuid != "") {
         if (uuid in named && named[uuid] != track_name) wrong("two names of one track: " named[uuid] " and " track_name)
-        if (parent != "" && !(parent in named)) wrong("a track below one that is not there")
+        if (parent != "" && !(parent in named)) wrong("a track below a missing one")
         named[uuid] = track_name
     }
     if (type == "") return
@@ -73,7 +73,7 @@ function packet(    track, i, k, what, role) {
         row_last[track] = stamp
     }
     what = event
-    if (what ~ /^#/) { what = event_name[seq, substr(what, 2)]; if (what == "") wrong("a name that is not there") }
+    if (what ~ /^#/) { what = event_name[seq, substr(what, 2)]; if (what == "") wrong("a missing name") }
     if (type == "TYPE_SLICE_BEGIN") {
         if (open[seq]++) wrong("a span begins within another on " track)
         gsub(/[, ]+/, "_", what)

@@ -114,7 +114,7 @@ of_itself() {
     grep -q "cache decoded" "$TMP/a.json.err" && grep -q '"event": "start".*"cache": "decoded"' "$TMP/a.json" &&
         grep -q "cache none" "$TMP/e.json.err"
 }
-t "small pictures that fit are kept for later epochs, and that is said" of_itself
+t "small pictures that fit are cached for later epochs, with a message" of_itself
 t "with no cache" train "$TMP/n.json" -o loader.cache=none
 t "no cache changes no weight" same_field weights_sha256 "$TMP/a.json" "$TMP/n.json"
 t "cache: device on a device without a cache is reported" says "keeps no samples in its own memory; done as decoded" \
@@ -147,7 +147,7 @@ stop_and_resume() {
         return 1
     }
 }
-t "SIGTERM ends with 75 and --resume goes on, to the end" stop_and_resume TERM
+t "SIGTERM ends with 75 and --resume continues to the end" stop_and_resume TERM
 t "stopped and resumed, the weights are the same" same_field weights_sha256 "$TMP/a.json" "$TMP/stop.json"
 one_run() { [ "$(ls "$TMP/runs-stop" | wc -l)" -eq 1 ]; }
 t "all lives share one folder" one_run
@@ -227,25 +227,25 @@ no_run_left() { # and nothing is written
         "$TMP/left.json.err" &&
         [ "$(find "$TMP/runs-stop" | sort)" = "$before" ] || { cat "$TMP/left.json.err"; return 1; }
 }
-t "where all runs are finished --resume says so and ends with 2" no_run_left
+t "if all runs are finished --resume reports it and ends with 2" no_run_left
 none_below() {
     exits 2 train "$TMP/left.json" --resume -o runs="$TMP/no-runs" &&
         grep -q "no unfinished run of 'net' with this config below $TMP/no-runs" "$TMP/left.json.err" &&
         [ ! -e "$TMP/no-runs" ]
 }
-t "where there is no run --resume says so and ends with 2" none_below
-finished() { # by its folder alone: told again, nothing written
+t "if there is no run --resume reports it and ends with 2" none_below
+finished() { # by its folder alone: its result is printed again, nothing is written
     before=$(cd "$stop_dir" && md5sum result.json log metrics.jsonl config.yaml | md5sum)
     "$NNPIPE" train --resume "$stop_dir" --json >"$OUT" 2>"$OUT.err" &&
         grep -q "is finished: all of its 188 steps" "$OUT.err" &&
         cmp "$OUT" "$stop_dir/result.json" &&
         [ "$(cd "$stop_dir" && md5sum result.json log metrics.jsonl config.yaml | md5sum)" = "$before" ]
 }
-t "a finished run that is named is left as it is, and its result told" finished
+t "a finished run that is named is left as it is, and its result printed" finished
 as_config() {
     exits 2 "$NNPIPE" train "$stop_dir" --resume >"$OUT" 2>&1 && grep -q -- "train --resume $stop_dir" "$OUT"
 }
-t "a run in CONFIG's place is told how to go on with it" as_config
+t "a run in CONFIG's place gets advice how to resume it" as_config
 other() {
     exits 2 "$NNPIPE" train "$TMP/net.yaml" --resume "$stop_dir" -o loader.batch=16 >"$OUT" 2>&1
     grep -q "loader.batch was 32 and is 16" "$OUT"
@@ -276,12 +276,12 @@ changed() {
     cp "$TMP"/data/train-* "$TMP/changed" && touch "$TMP"/changed/train-* &&
         "$@" --resume -o train.epochs=51 >"$OUT" 2>&1
 }
-t "a run does not go on with other data, and does with a copy of its own" changed
+t "a run does not resume with other data, but with a copy of its own" changed
 resume_nothing() {
     exits 2 "$NNPIPE" train "$TMP/net.yaml" --resume "$TMP/nowhere" >"$OUT" 2>&1 &&
         grep -q "nowhere is not a folder" "$OUT"
 }
-t "a run to resume that is not there is named" resume_nothing
+t "a missing run is named by --resume" resume_nothing
 longer() {
     "$NNPIPE" train "$TMP/net.yaml" --json -o runs="$TMP/runs-long" -o schedule=constant -o train.epochs=1 \
         >"$TMP/l1.json" 2>/dev/null &&
@@ -355,7 +355,7 @@ nan() {
         >"$OUT" 2>&1
     grep -qE "step [0-9]+: the (loss|norm of the gradients) is (not a number|infinite) at a learning rate of" "$OUT"
 }
-t "a loss that is no number ends the run with step and rate" nan
+t "a NaN loss ends the run with step and rate" nan
 t "no evaluation set at all" sh -c \
     'grep -v "^  test:" "$1" >"$2" && "$0" train "$2" -o runs="$3" -o train.epochs=1 >/dev/null' \
     "$NNPIPE" "$TMP/net.yaml" "$TMP/notest.yaml" "$TMP/runs-notest"
@@ -390,12 +390,12 @@ closed_streams() {
         rm -rf "$TMP/runs-closed"
     done
 }
-t "no file of a run takes the place of a closed standard stream" closed_streams
+t "no file of a run becomes a standard stream that was closed" closed_streams
 few_files() {
     ( ulimit -n 24
     "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-few" -o train.epochs=0.2 -o loader.readers=32 )
 }
-t "auto reads without io_uring where no descriptor is left for a ring" few_files
+t "auto reads without io_uring if no descriptor is left for a ring" few_files
 odd_names() { # newlines and escapes in names reach neither screen nor log
     odd=$(printf 'a\nb\033[31m')
     mkdir -p "$TMP/names/$odd" "$TMP/names/other" && cp $(head -n 40 "$TMP/list.txt") "$TMP/names/$odd/" &&
@@ -443,7 +443,7 @@ unreadable() {
         grep -q "going on from the checkpoint" "$TMP/gone.err" &&
         same_field weights_sha256 "$TMP/m.json" "$TMP/gone.json"
 }
-t "files that vanish end a run with 74, and it goes on when they are back" unreadable
+t "files that vanish end a run with 74, and it resumes when they are back" unreadable
 
 # --- a rate far too large: the last good checkpoint stays the newest
 cat >"$TMP/far.yaml" <<Y
@@ -478,7 +478,7 @@ finite() {
     header=$(od -An -N8 -tu8 "$1" | tr -d ' ')
     ! od -An -v -j$((8 + header)) -tf4 "$1" | grep -q -E 'inf|nan'
 }
-t "weights that are no numbers end a run with 1 and are not saved" far
+t "NaN weights end a run with 1 and are not saved" far
 
 # --- a full disk: the checkpoint before it is kept
 mkdir "$TMP/small"
@@ -499,7 +499,7 @@ if mount -t tmpfs -o size=700k none "$TMP/small" 2>/dev/null; then
             grep -q "going on from the checkpoint" "$TMP/full.err" &&
             same_field weights_sha256 "$TMP/a.json" "$TMP/full.json"
     }
-    t "a full disk ends with 74 and the run goes on with room" full
+    t "a full disk ends with 74 and the run resumes when there is space" full
     umount "$TMP/small"
 else
     skip "a full disk ends with 74" "no tmpfs can be mounted here"

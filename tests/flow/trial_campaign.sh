@@ -3,7 +3,7 @@
 # folder that what was on the terminal and in the browser is copied to.
 . "$(dirname "$0")/../lib.sh"
 export ROOT
-what="the service as README tells it, from the package to a finished run, in a terminal and a browser"
+what="the service as README describes it, from the package to a finished run, in a terminal and a browser"
 if [ -n "${NNPIPE_BUILD:-}" ] && [ "${NNPIPE_BUILD##*/}" != build ]; then
     skip "$what" "a build with sanitizers is not packed"
     exit 0

@@ -1,5 +1,5 @@
 # `nnpipe profile --tune` from the command line: what it says and writes. Whether the search is good is
-# tests/unit/test_tune.c's to tell.
+# tested by tests/unit/test_tune.c.
 . "$(dirname "$0")/../lib.sh"
 cat >"$TMP/net.yaml" <<Y
 name: net
@@ -20,13 +20,13 @@ tune() {
     }
 }
 t "a run is tuned" tune
-told() {
+reported() {
     grep -q '^{"event": *"tuned"' "$TMP/a.json" && tail -n 1 "$TMP/a.json" | grep -q '"event": *"done"' || return 1
     n=$(grep '"tuned"' "$TMP/a.json" | grep -o '"predicted_images_per_second"' | wc -l)
     echo "$n trials"
     [ "$n" -ge 2 ] && [ "$n" -le 15 ]
 }
-t "the event has at most 15 trials, and comes before done" told
+t "the event has at most 15 trials, and comes before done" reported
 # The config that comes of it builds on the one measured: its settings, each with what it is worth.
 built() {
     if grep -q '"settings": *{}' "$TMP/a.json"; then [ ! -e "$TMP/a/net.tuned.yaml" ] && return 0; fi
@@ -37,14 +37,14 @@ built() {
         grep -vE '^  [a-z]+: [0-9a-z]+ # not [0-9a-z]+: [-+][0-9.]+% (measured|predicted)$' &&
         "$NNPIPE" check "$TMP/a/net.tuned.yaml" && "$NNPIPE" show "$TMP/a/net.tuned.yaml" | grep -q '^name: net$'
 }
-t "the config that comes of it builds on the one measured, or there is none" built
+t "the config that it writes builds on the measured one, or there is none" built
 # shellcheck disable=SC2086
 caps() { exits 2 $P --tune --max-memory lots && exits 2 $P --tune --max-cores -1 && exits 2 $P --max-cores 2; }
-t "caps that are none, or without --tune, are a mistake of the command line" caps
+t "wrong caps, or caps without --tune, are a mistake of the command line" caps
 # shellcheck disable=SC2086
 impossible() {
     exits 2 $P --tune --max-memory 1K --out "$TMP/b" >"$TMP/said" 2>&1 &&
         grep -q 'max-memory: the loader takes [0-9]*K at the least' "$TMP/said" && [ ! -e "$TMP/b" ]
 }
-t "so is a cap below what the loader takes" impossible
+t "so is a cap below the loader's minimum" impossible
 [ "$failed" -eq 0 ]

@@ -29,7 +29,7 @@ fi
 for unit in "$user/nnpipe.service" "$system/nnpipe-box.service"; do
     t "$(basename "$unit"): processes that hang leave room for others" grep -qx TasksMax=infinity "$unit"
 done
-valid() { # as they lie below /usr, all of them: no complaint but of what is not there on this machine
+valid() { # as installed below /usr, all of them: complaints only about things that this machine lacks
     mkdir -p "$TMP/units" && for unit in "$user"/* "$system"/*; do
         sed "s|/usr/bin/nnpipe|$NNPIPE|; /^Documentation=/d; s|^SocketUser=.*||; s|^SocketGroup=.*||
             s|^User=nnpipe|User=root|; s|^Group=nnpipe|Group=root|" "$unit" >"$TMP/units/$(basename "$unit")"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The code for CPUs without AVX2, on one that has it (NNPIPE_CPU=sse2): the kernels hold against the
+# The code for CPUs without AVX2, on a CPU with it (NNPIPE_CPU=sse2): the kernels hold against the
 # reference, and the program's own loops give the same bits either way. What needs AVX-512 runs
 # only on a CPU that has it.
 . "$(dirname "$0")/../lib.sh"

@@ -74,7 +74,7 @@ static void change_number(struct np_draws *draws, uint8_t *data, size_t bytes)
         memcpy(data + np_draw_below(draws, (uint32_t)(bytes - width + 1)), &number, width);
 }
 
-/* Bytes of the input itself somewhere else in it, over what is there or put in between. */
+/* Copies bytes of the input to another place in it, overwriting or inserting. */
 static size_t move_bytes(struct np_draws *draws, uint8_t *data, size_t bytes)
 {
     size_t from = np_draw_below(draws, (uint32_t)bytes), to = np_draw_below(draws, (uint32_t)bytes);

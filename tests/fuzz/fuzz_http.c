@@ -1,9 +1,9 @@
 /* Hostile bytes at the service's sockets: libmicrohttpd, http.c and all routes over a queue with runs in it. The first
  * byte says how the rest is sent:
- *   s, t   as it is, to the Unix socket or to what is served as TCP
+ *   s, t   unchanged, to the Unix socket or to the one served as TCP
  *   j, J   "METHOD TARGET\n" and a body, made into a whole request, likewise (J with the token)
  * and what follows a byte 0x1e is what the check of a submission says, which is its submitter's word.
- * Whatever comes: the service goes on, and what it calls JSON is JSON. */
+ * For any bytes the service continues, and every body of type JSON is JSON. */
 #include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -130,7 +130,7 @@ static void open_service(void)
     for (int i = 0; i < 3; i++)
         add_run(i);
     need(np_service_stop(place.service, np_book_run(place.service, 3), NULL) == 0,
-        "stop"); /* one that is over */
+        "stop"); /* a finished run */
     if (place.routes)
         place.routes->service = place.service;
     place.version = place.service->version;
@@ -274,7 +274,7 @@ static void send_it(bool tcp, const char *bytes, size_t nr)
     const size_t used = talk(fd, bytes, nr, answer, sizeof(answer) - 1);
 
     answer[used] = '\0';
-    if (!memmem(bytes, nr, "HEAD", 4)) /* whose answer has no body */
+    if (!memmem(bytes, nr, "HEAD", 4)) /* an answer without a body */
         look_at(answer, used);
     close(fd);
     leave();

@@ -1,4 +1,4 @@
-/* Hostile bytes as an index file, checksums made right; what is taken must be usable whole. */
+/* Hostile bytes as an index file with right checksums; all of an accepted index must be usable. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Hostile bytes as a profile.json. What is taken can be told in all three ways, and written again it is
+/* Hostile bytes as a profile.json. An accepted profile can be drawn in all three forms, and written again it is
  * read again as the same. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "daemon/profile/trial.h"
 
-static void tell(const struct np_profile *profile, const char *json, int width)
+static void draw(const struct np_profile *profile, const char *json, int width)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     char *second = np_profile_json(&again);
     if (!second || strcmp(first, second) != 0)
         abort();
-    tell(&again, second, (int)(n % 120));
+    draw(&again, second, (int)(n % 120));
     free(first);
     free(second);
     np_profile_fini(&profile);

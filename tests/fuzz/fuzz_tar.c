@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     while (np_tar_next(&tar, &member, NULL) > 0) {
         if (member.data_offset > n || member.bytes > n - member.data_offset ||
             member.data_offset <= last)
-            abort(); /* a member that is not there, or no progress */
+            abort(); /* a member beyond the end, or no progress */
         last = member.data_offset;
     }
     np_tar_fini(&tar);

@@ -60,13 +60,13 @@ t "-o knows a key without its section" override \
     "-o epochs: epochs: unknown key in the config; did you mean 'train.epochs'?" -o epochs=1
 t "-o optimizer.lr is answered with the whole key" override \
     "-o optimizer.lr: 'lr' is a key of sgd: -o optimizer.sgd.lr=0.01" -o optimizer.lr=0.01
-t "-o of another optimizer's key says both ways" override \
+t "-o of another optimizer's key names both ways" override \
     "-o optimizer.adamw.lr: the config's optimizer is sgd; -o optimizer.sgd.lr=0.01 changes it, \
 -o 'optimizer={adamw: {lr: 0.01}}' takes adamw in its place" -o optimizer.adamw.lr=0.01
 t "so does one of another schedule" override \
     "-o schedule.cosine: the config's schedule is one_cycle; -o 'schedule={cosine: {}}' takes cosine in its place" -o \
     schedule.cosine={}
-t "-o of no key of the optimizer says where the keys are" override \
+t "-o with an unknown key of the optimizer names the place of its keys" override \
     "-o optimizer.foo: expected -o optimizer.sgd.KEY=VALUE; \`nnpipe help config-reference\` has the keys of sgd" -o \
     optimizer.foo=1
 other_optimizer() {
@@ -74,7 +74,7 @@ other_optimizer() {
         grep -q 'adamw: {lr: 0.01, .*eps: 1e-06'
 }
 t "another optimizer is taken, and then its keys" other_optimizer
-length() { # length WANT SAID ARGS...: the length that show prints, and what is said of it
+length() { # length WANT SAID ARGS...: the length that show prints, and the message about it
     want=$1 said=$2
     shift 2
     "$NNPIPE" show "$ROOT/configs/cnn.yaml" "$@" >"$TMP/shown" 2>"$TMP/got.txt" || { cat "$TMP/got.txt"; return 1; }
@@ -86,7 +86,7 @@ length() { # length WANT SAID ARGS...: the length that show prints, and what is 
         return 1
     }
 }
-t "-o train.steps takes the place of the file's epochs" length "steps: 7" \
+t "-o train.steps replaces the file's epochs" length "steps: 7" \
     "-o train.steps takes the place of train.epochs in" -o train.steps=7
 t "-o train.epochs=0 with steps still works" length "steps: 7" "" -o train.epochs=0 -o train.steps=7
 t "-o train.epochs changes the file's" length "epochs: 2" "" -o train.epochs=2
@@ -114,11 +114,11 @@ t "an unknown flag that resembles none is answered with the flags there are" usa
 \`nnpipe help data ls\`" data ls --foo
 t "an unknown command of a group is answered with the nearest" usage \
     "nnpipe data: there is no command 'stat'; did you mean 'stats'?" data stat
-t "a group alone says its commands" usage \
+t "a group alone prints its commands" usage \
     "nnpipe bench: expected one of loader, io, feed, step; see \`nnpipe help bench\`" bench
 t "a group's command without the group is found" usage "nnpipe: there is no command 'pack'; did you mean 'data pack'?" \
     pack
-t "what another program calls it is understood" usage \
+t "a command name of other programs is understood" usage \
     "nnpipe: there is no command 'tune'; \`nnpipe profile CONFIG --tune\` tries readers, depth, prefetch, cache \
 and io" tune
 t "a flag of other trainers is answered with the key" usage \
@@ -130,10 +130,10 @@ t "or with the flag" usage "nnpipe train: there is no flag --pretrained; did you
 t "a key without -o is noticed" usage "nnpipe train: -o is missing before train.epochs=1" train x.yaml train.epochs=1
 t "a flag without its value is named" usage "nnpipe train: --weights needs a value" train x.yaml --weights
 t "a value that a flag does not take is named" usage "nnpipe train: --json takes no value" train x.yaml --json=1
-t "eval wants weights" usage "nnpipe eval: expected CONFIG --weights FILE, or --weights RUN alone" eval x.yaml
-t "a config that is not there is named" usage "no/such.yaml: cannot be read: No such file or directory" check \
+t "eval needs weights" usage "nnpipe eval: expected CONFIG --weights FILE, or --weights RUN alone" eval x.yaml
+t "a missing config is named" usage "no/such.yaml: cannot be read: No such file or directory" check \
     no/such.yaml
-t "a folder is no config" usage "$ROOT/configs: cannot be read: Is a directory" check "$ROOT/configs"
+t "a folder is not a config" usage "$ROOT/configs: cannot be read: Is a directory" check "$ROOT/configs"
 t "an unknown device is named" usage \
     "--device tpu: device: expected auto, cpu, gpu, cuda:N or {sim: {...}}, not 'tpu'" train "$ROOT/configs/cnn.yaml" \
     --device tpu
@@ -156,11 +156,11 @@ t "version is a word, too" says "nnpipe 0" "$NNPIPE" version
 unlisted() {
     ! "$NNPIPE" help | grep -qE '^  (worker|ended) ' && "$NNPIPE" help worker | grep -q "^usage: nnpipe worker"
 }
-t "what the service starts is in no list" unlisted
+t "internal commands are in no list" unlisted
 reference() { "$NNPIPE" help config-reference | diff "$ROOT/docs/CONFIG.md" -; }
-t "docs/CONFIG.md is what the program prints" reference
+t "docs/CONFIG.md is the program's output" reference
 settings() { "$NNPIPE" help service-reference | diff "$ROOT/docs/SERVICE_CONFIG.md" -; }
-t "docs/SERVICE_CONFIG.md is what the program prints" settings
+t "docs/SERVICE_CONFIG.md is the program's output" settings
 t "check reads no config above 1 MiB" sh -c \
     'head -c 2000000 /dev/zero | tr "\0" a | "$0" check - 2>&1 | grep -q "at most 1 MiB"' "$NNPIPE"
 [ "$failed" -eq 0 ]

@@ -76,9 +76,9 @@ for page in nnpipe.1 nnpipe-daemon.8; do
         groff_nothing_say() (
             [ -z "$(groff -ww -man -Tutf8 "$1" 2>&1 > /dev/null)" ]
         )
-        t "groff has nothing to say about $page" groff_nothing_say "$ROOT/docs/$page"
+        t "groff has no complaint about $page" groff_nothing_say "$ROOT/docs/$page"
     else
-        skip "groff has nothing to say about $page" "no groff here"
+        skip "groff has no complaint about $page" "no groff here"
     fi
 done
 [ "$failed" -eq 0 ]

@@ -1,5 +1,5 @@
 """Rows as Pillow makes them: pillow.py FOLDER COUNT [DATA] writes pictures of every kind that Pillow writes
-into FOLDER (one that is there stays), and rows-N.txt: a line for each row, with the CRC-32 of its bytes, as
+into FOLDER (existing pictures stay), and rows-N.txt: a line for each row, with the CRC-32 of its bytes, as
 pillow_rows.c reads it. N is 12 for Pillows that resize as 12 does, 13 for those that resize as 13. COUNT: rows of
 noise, and of photographs where DATA has imagenet-sample-500.tar.
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # pillow.sh [FOLDER]: pixels are Pillow's, in plain C and with AVX2. FOLDER has pictures and, in rows-*.txt, the
 # CRC-32 of each row that pillow.py made of them and of noise; tests/golden/pillow has those of Pillow 12 and
-# Pillow 13, so that no Pillow is needed. pillow_campaign.sh asks the one that is installed.
+# Pillow 13, so that no Pillow is needed. pillow_campaign.sh uses the installed Pillow.
 . "$(dirname "$0")/../lib.sh"
 folder=${1:-$ROOT/tests/golden/pillow}
 build=${NNPIPE_BUILD:-$ROOT/build}

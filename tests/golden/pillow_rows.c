@@ -1,5 +1,5 @@
 /* Rows for pillow.sh and pillow_campaign.sh: reads what pillow.py wrote from stdin and writes it to
- * stdout with the CRC-32 of nnpipe's rows in the place of Pillow's.
+ * stdout with the CRC-32 of nnpipe's rows instead of Pillow's.
  *   pillow_rows SIMD_LEVEL
  *   line: left top right bottom scaled_w scaled_h window_x window_y window_w window_h flip border
  *         filter rule channels PICTURE CRC

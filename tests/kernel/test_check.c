@@ -1,5 +1,5 @@
 /* The check of a network's own kernels at a run's start: right kernels of all shapes pass, planted wrong
- * ones do not, and what was found wrong stays so when a run goes on. */
+ * ones do not, and the results stay the same when a run resumes. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -269,7 +269,7 @@ static char *state_with(const struct np_kernel *kernel, enum plant plant)
     cr_assert_eq(found, plant != NOTHING);
     nr_prepared = 0;
     cr_assert_eq(usable(checked, &the_case, kernel, &found), plant == NOTHING);
-    cr_assert(nr_prepared == 0 && !found); /* it is known, and was told */
+    cr_assert(nr_prepared == 0 && !found); /* known and reported before */
     state = np_checked_state(checked);
     np_checked_free(checked);
     kernel_case_fini(&the_case);

@@ -118,7 +118,7 @@ static void add_residual(struct maker *m)
     m->nr_layers += 7;
 }
 
-/* All that nobody has read is joined in the end. */
+/* All tensors without a reader are joined at the end. */
 static const char *make(struct maker *m, uint64_t seed)
 {
     bool first = true;

@@ -23,7 +23,7 @@
 
 static const struct made tiny = {3, 9, 9, 2, 3, NP_F32};
 
-/* Loss with one parameter moved by delta. Running averages move along; nobody reads them here. */
+/* Loss with one parameter moved by delta. Running averages move too; this test does not read them. */
 static double loss_at(struct interp *interp, const uint8_t *images, const int32_t *labels,
     uint64_t element, double delta)
 {

@@ -84,7 +84,7 @@ static void make_conv(
         kernel_case_round(the_case);
 }
 
-/* Is what was run the reference, up to rounding? Says what is not. */
+/* Is the result the reference, up to rounding? Prints differences. */
 static bool is_right(const struct kernel_case *the_case, const char *what)
 {
     const struct np_op_node *node = &the_case->graph->nodes[0];

@@ -219,7 +219,7 @@ Test(kernels_rest, nan_logits_show_in_the_loss)
 {
     static const float odd[] = {NAN, INFINITY, -INFINITY};
 
-    for (int at = 0; at < 21; at++) /* in a vector, and in what is left */
+    for (int at = 0; at < 21; at++) /* in a vector, and in the rest */
         for (int i = 0; i < 3; i++) {
             struct kernel_case the_case;
             float loss;
@@ -296,7 +296,7 @@ Test(kernels_rest, shapes_drawn_at_random_are_the_reference, .timeout = 3600)
     kernel_draws_done(&draws);
 }
 
-/* --- who computes --------------------------------------------------------------------------- */
+/* --- the choice of kernels ------------------------------------------------------------------ */
 
 /* Nodes that only the reference takes; prints them. */
 static int slow_nodes(const char *path, const struct np_graph *graph)

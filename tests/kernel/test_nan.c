@@ -35,7 +35,7 @@ static void put_nan(struct kernel_case *the_case, int operand, uint64_t i)
     }
 }
 
-/* Runs the case; every NaN of the reference, of which there is one at least, is one of the kernel's. */
+/* Runs the case; the reference has at least one NaN, and the kernel has each NaN of the reference. */
 static bool stays(struct kernel_case *the_case, const char *what)
 {
     const struct np_op_node *node = kernel_case_node(the_case);
@@ -197,7 +197,7 @@ Test(nan, stays_in_relu_add_and_pools)
 
     for (int i = 0; i < 5; i++)
         for (int half = 0; half < 2; half++)
-            for (uint64_t at = 0; at < 13; at++) { /* in a vector, and in what is left */
+            for (uint64_t at = 0; at < 13; at++) { /* in a vector, and in the rest */
                 struct kernel_case the_case;
 
                 make_simple(&the_case, ops[i], half ? NP_BF16 : NP_F32, 13);

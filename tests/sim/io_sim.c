@@ -1,4 +1,4 @@
-/* The `sim` backend's reads: as slow, short, unordered and faulty as its options say. What is
+/* The `sim` backend's reads: as slow, short, unordered and faulty as its options say. Data that is
  * drawn depends on the seed and the order of calls. The thread that opened the np_io. */
 #include "tests/sim/io_sim.h"
 
@@ -19,7 +19,7 @@ struct pending {
 };
 
 /* Until when the planted disk is busy with the reads it has been given. All threads read from one
- * disk: hence the only state here that is nobody's own. */
+ * disk: hence the only shared state in this file. */
 static _Atomic uint64_t disk_free_ns;
 
 struct sim {

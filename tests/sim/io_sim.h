@@ -1,4 +1,4 @@
-/* The I/O backend `sim`: real files, and a machine that misbehaves as told, the same way for the same
+/* The I/O backend `sim`: real files, and a machine that fails as configured, the same way for the same
  * seed. Programs that are linked with it and -Wl,--wrap=np_io_open open it under the name "sim"; and in place of
  * `uring` where $NNPIPE_IO_SIM or $NNPIPE_SIM_PLANT is set. Its options come from the environment when it is opened
  * (NNPIPE_IO_SIM="seed=1,short=50%,fail_read=10"), or from np_io_sim_set(). How fast its disk is,

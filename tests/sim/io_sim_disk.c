@@ -3,8 +3,8 @@
  * has been synced. Each holds its file open, because the file may get another name, or its folder
  * one, before it is undone; and a hard link to the file that a rename replaced.
  * Of names a disk keeps those up to some moment (all of a journal's beginning, none of its
- * end); contents come and go on their own, and a lost end may be cut off or read as zeros.
- * Not told apart: a rename between folders is kept with the folder it leads to; a truncated
+ * end); contents appear and vanish independently, and a lost end may be cut off or read as zeros.
+ * Not modelled: a rename between folders is kept with the folder it leads to; a truncated
  * old file stays empty. The thread that opened the np_io. */
 #include "tests/sim/io_sim.h"
 
@@ -210,13 +210,13 @@ void np_sim_disk_fini(struct np_sim_disk *disk)
 
 /* --- the write table ----------------------------------------------------------------------- */
 
-/* Counts a sync that goes on; true: it is one to be left out. */
+/* Counts a sync; true if this one is to be left out. */
 static bool skips(struct np_sim_disk *disk)
 {
     return ++disk->nr_syncs == disk->options.skip_sync;
 }
 
-/* Counts a call. 0: go on; -EIO: it fails, or there is no power (any more). */
+/* Counts a call. 0: proceed; -EIO: it fails, or there is no power (any more). */
 static int begin(struct np_sim_disk *disk)
 {
     disk->nr_calls++;

@@ -13,8 +13,8 @@
 struct np_sim_plant {
     double disk_mbps;        /* 10^6 bytes a second that the disk moves, for all threads; 0: any */
     int64_t disk_latency_us; /* until a read's bytes begin to come; reads wait side by side */
-    double h2d_gbps;         /* in place of the config's; 0: as configured */
-    double step_ms;          /* in place of the config's; 0: as configured */
+    double h2d_gbps;         /* replaces the config's; 0: as configured */
+    double step_ms;          /* replaces the config's; 0: as configured */
 };
 
 /* Any thread. Errors name the file and the line's key. */

@@ -6,7 +6,7 @@
 # 125: this machine cannot do that; why is the last line said. As root.
 #   boot.sh --inside ...    the part within
 set -u
-# Of the machine's own units only what a script may need: no udevd, no login, no timers, nothing that touches devices.
+# Only those of the machine's units that a script may need: no udevd, no login, no timers, nothing that touches devices.
 masked="systemd-udevd.service systemd-udev-trigger.service systemd-udevd-control.socket systemd-udevd-kernel.socket
     systemd-logind.service systemd-journal-flush.service systemd-tmpfiles-clean.timer systemd-networkd.service
     systemd-resolved.service systemd-timesyncd.service timers.target getty.target remote-fs.target cron.service
@@ -19,7 +19,7 @@ no() {
     exit 125
 }
 
-inside() { # ROOT FOLDER SCRIPT: in namespaces of its own; what fails before systemd is there is said
+inside() { # ROOT FOLDER SCRIPT: in namespaces of its own; failures before systemd runs are printed
     r=$1 folder=$2 script=$3
     mount --make-rprivate / || no "mounts cannot be made private"
     mount -t tmpfs tmpfs "$r" && mkdir "$r/upper" "$r/work" "$r/root" || no "no tmpfs can be mounted"

@@ -1,8 +1,8 @@
-# The service of a box under a real systemd: each run with its submitter's rights and no more, whoever asks.
+# The service of a box under a real systemd: each run has only its submitter's rights, whoever the caller is.
 . "$ROOT/tests/systemd/inside.sh"
 systemd-sysusers && systemd-tmpfiles --create nnpipe.conf || exit 1
 useradd -m ann && useradd -m bob && useradd -m eve && usermod -aG nnpipe ann && usermod -aG nnpipe bob || exit 1
-# Without a session they have no runtime folder: the box's socket is the one that is found.
+# Without a session they have no runtime folder: they find the box's socket.
 as() {
     who=$1
     shift
@@ -34,10 +34,10 @@ few_rights() {
         [ "$(status_of "$pid" CapEff)" = 00000000000000e0 ] && [ "$(status_of "$pid" CapBnd)" = 00000000000000e0 ] &&
         [ "$(status_of "$pid" NoNewPrivs)" = 1 ]
 }
-t "it is nobody, who may become somebody and signal them" few_rights
-t "who is not of its group is not heard" exits 1 as eve nnpipe ls
+t "it runs as nnpipe, with the rights to become a user and signal their processes" few_rights
+t "a user outside its group is refused" exits 1 as eve nnpipe ls
 t "a run in a home that is closed to others is done" exits 0 as ann nnpipe submit /home/ann/short.yaml --wait
-t "what is done at its end is done by the daemon's user" soon grep -q '"state": *"done"' /var/lib/nnpipe/ended.json
+t "the service's on_end runs as the daemon's user" soon grep -q '"state": *"done"' /var/lib/nnpipe/ended.json
 theirs() {
     as bob nnpipe submit /home/bob/long.yaml && becomes bob 2 running && soon test -s /home/bob/runs/long-2/lock ||
         return 1
@@ -53,15 +53,15 @@ theirs() {
     tr '\0' '\n' <"/proc/$pid/environ" | grep -qx HOME=/home/bob && ! find /home/bob/runs/long-2 ! -user bob | grep .
 }
 t "a run has its submitter's rights, groups, home, and none of the daemon's" theirs
-own() { # the daemon's own user may submit too, and gets no more than anybody
+own() { # the daemon's own user may submit too, and gets no more than other users
     install -d -o nnpipe /srv/nn && net /srv/nn/own.yaml own 1000000 /srv/nn/runs && chown nnpipe /srv/nn/own.yaml &&
         id=$(setpriv --reuid=nnpipe --regid=nnpipe --init-groups nnpipe submit /srv/nn/own.yaml --json |
             grep -o '"id": *[0-9]*' | grep -o '[0-9]*$') && soon test -s "/srv/nn/runs/own-$id/lock" &&
         [ "$(status_of "$(lock "/srv/nn/runs/own-$id")" CapPrm)" = 0000000000000000 ] && nnpipe stop "$id"
 }
-t "nor has one of the daemon's own user" own
+t "a run of the daemon's own user has no more" own
 others() { exits 1 as ann nnpipe stop 2 && [ "$(field bob 2 state)" = running ]; }
-t "nobody stops another's run" others
+t "no member stops another member's run" others
 daemon_dies() {
     pid=$(lock /home/bob/runs/long-2) && kill -9 "$(systemctl show -p MainPID --value nnpipe-box)" &&
         soon as bob nnpipe status 2 && becomes bob 2 running &&
@@ -74,5 +74,5 @@ stops() {
         ! kill -0 "$pid" 2>/dev/null && ls /home/ann/runs/counted-4/checkpoints/step-* >/dev/null && as ann nnpipe ls &&
         becomes ann 4 done
 }
-t "stop has runs write their checkpoints; they go on when it is started again" stops
+t "stop lets runs write their checkpoints; they resume when it is started again" stops
 [ "$failed" -eq 0 ]

@@ -43,19 +43,19 @@ upgrade() {
         soon sh -c 'systemctl is-active --quiet nnpipe-box' && [ "$(main)" != "$daemon" ] &&
         cmp "/proc/$(main)/exe" /usr/bin/nnpipe
 }
-t "an upgrade replaces the daemon beneath a run, which goes on; the settings stay" upgrade
+t "an upgrade replaces the daemon during a run, which continues; the settings stay" upgrade
 removes() {
     run=$(cat /home/ann/runs/long-1/lock) && dpkg -r nnpipe && ! kill -0 "$run" 2>/dev/null &&
         ls /home/ann/runs/long-1/checkpoints/step-* && [ -z "$(pgrep -x nnpipe)" ] &&
         [ ! -e /usr/bin/nnpipe ] && [ -e /etc/nnpipe/service.yaml ] && [ -e /var/lib/nnpipe/queue.db ] &&
         ! find /etc/systemd /usr/lib/systemd | grep nnpipe
 }
-t "removed, it has runs write their checkpoints, and leaves settings and queue" removes
+t "removed, it lets runs write their checkpoints, and leaves settings and queue" removes
 again() {
     dpkg -i "$second" && systemctl start nnpipe-box && becomes ann 1 running && as ann nnpipe stop 1 &&
         becomes ann 1 stopped
 }
-t "installed again, it goes on with them" again
+t "installed again, it continues with them" again
 purges() { # the administrator's own files and the user stay
     mkdir -p /etc/systemd/system/nnpipe-box.service.d &&
         echo '[Service]' >/etc/systemd/system/nnpipe-box.service.d/own.conf || return 1

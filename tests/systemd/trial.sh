@@ -1,4 +1,4 @@
-# README's section "The service" as somebody new would follow it: in a terminal (tmux) and a browser, in its own words.
+# README's section "The service" as a new user follows it: in a terminal (tmux) and a browser, with its own commands.
 # What they had before them is left in /host/screens, a file a step.
 . "$ROOT/tests/systemd/inside.sh"
 useradd -m -s /bin/bash ann && useradd -m -s /bin/bash ben && manager ann && ip link set lo up || {
@@ -6,7 +6,7 @@ useradd -m -s /bin/bash ann && useradd -m -s /bin/bash ben && manager ann && ip 
     exit 1
 }
 mkdir -p /host/screens && rm -f /usr/sbin/policy-rc.d # of containers, where no package may start or stop a thing
-for who in ann ben; do # a copy of the tree, and an editor; the shell tells when it asks again, and the exit code
+for who in ann ben; do # a copy of the tree, and an editor; the prompt shows the exit code of the last command
     cp -r /host/checkout "/home/$who/nnpipe" && cat >>"/home/$who/.bashrc" <<'R' && chown -R "$who:" "/home/$who"
 PS1='$ '
 export EDITOR=~/editor
@@ -22,7 +22,8 @@ session() { # session USER: a terminal of theirs
 mux() { who=$1; shift; as "$who" LANG=C.UTF-8 tmux -u "$@"; }
 screen() { mux "$1" capture-pane -p -t t | sed -e :a -e '/^\n*$/{$d;N;ba' -e '}' | tee "/host/screens/$2"; }
 keys() { mux "$1" send-keys -t t -l -- "$2"; }
-# types USER FILE LINE: at the prompt; until that is back, a minute at most; what is on the screen, its exit code
+# types USER FILE LINE: types at the prompt, waits for the next one (a minute at most), saves the screen, and returns
+# the exit code
 types() {
     before=$(cut -d' ' -f2 "/home/$1/.asked")
     mux "$1" send-keys -t t C-l && keys "$1" "$3" && mux "$1" send-keys -t t Enter
@@ -110,7 +111,7 @@ looks() {
     return $code
 }
 t "the page in a browser: looked at, token, Pause, Resume, Stop" looks
-t "all runs are told" types ann 40-ls 'nnpipe ls --all'
+t "all runs are listed" types ann 40-ls 'nnpipe ls --all'
 finished() { types ann 41-run 'ls configs/runs/cnn-1; nnpipe status 1' && sees ann 41-run 'result.json' 'curves.svg'; }
 t "the finished run has its folder" finished
 leaves() {
@@ -133,5 +134,5 @@ box_page() {
 }
 t "its page, by service.yaml" box_page
 no_longer_hers() { usermod -aG nnpipe ann && as ann nnpipe ls --all | grep -E '^ 1 +cnn +done +ben'; }
-t "who has turned their own service off is heard by the box's" no_longer_hers
+t "a user without a service of their own uses the box's" no_longer_hers
 [ "$failed" -eq 0 ]

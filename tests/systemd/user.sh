@@ -1,4 +1,4 @@
-# The service of one user under a real systemd: units, sandbox, watchdog, reload, crash, stop, what is told at the end.
+# The service of one user under a real systemd: units, sandbox, watchdog, reload, crash, stop, on_end.
 . "$ROOT/tests/systemd/inside.sh"
 useradd -m ann && manager ann || exit 1
 uid=$(user_of ann) home=/home/ann run=/run/user/$(user_of ann)
@@ -22,12 +22,12 @@ status_of() { sed -n "s/^$2:[[:space:]]*//p" "/proc/$1/status"; }
 starts() { ctl enable --now nnpipe.socket && as ann nnpipe ls && [ "$(ctl is-active nnpipe.service)" = active ]; }
 t "the socket starts the service" starts
 says_status() { [ "$(ctl show -p StatusText --value nnpipe)" = "$1" ]; }
-t "systemd is told what there is to do" soon says_status "0 running, 0 queued"
+t "systemd gets the status line" soon says_status "0 running, 0 queued"
 t "a run is done" exits 0 as ann nnpipe submit $home/short.yaml --wait
-t "what is done at its end has been told of it" soon grep -q '"state": *"done"' $home/ended.json
+t "its on_end gets the run's end" soon grep -q '"state": *"done"' $home/ended.json
 tidy() { [ -z "$(ls -A "$run/nnpipe/work")" ] && ! ls -d "$run"/systemd/user/nnpipe-worker@* 2>/dev/null; }
 t "nothing of its unit is left" soon tidy
-t "a run below /tmp is done, which a unit has for itself" exits 0 as ann nnpipe submit $home/tmp.yaml --wait
+t "a run below /tmp is done, though units have a private /tmp" exits 0 as ann nnpipe submit $home/tmp.yaml --wait
 
 sandboxed() {
     as ann nnpipe submit $home/long.yaml && becomes ann 3 running && soon test -s $home/runs/long-3/lock || return 1
@@ -65,7 +65,7 @@ hangs() {
     kill -STOP "$before" && sleep 6 && as ann nnpipe status 3 && [ "$(main nnpipe)" != "$before" ] &&
         kill -0 "$(lock long-3)"
 }
-t "a daemon that hangs is replaced, one that is well is not; its run goes on" hangs
+t "a hanging daemon is replaced, a healthy one is not; its run continues" hangs
 reloads() {
     settings <<Y
 devices: [cpu, sim]
@@ -81,7 +81,7 @@ Y
     printf 'devices: [cpu]\nretry: {first: 0.1, cap: 1}\nspare_bytes: 1M\n' | settings
     ctl reload nnpipe && [ "$(ctl is-active nnpipe)" = active ]
 }
-t "reload takes a new file whole, and a wrong one not at all" reloads
+t "reload takes all of a new file, and nothing of a wrong one" reloads
 # begun UNIT: it has a process; a run is `running` from when systemd is asked for one
 begun() {
     [ "$(main "$1")" -gt 1 ]
@@ -99,7 +99,7 @@ remembered() { # systemd keeps a unit that another wants, and with it what its l
     done
     ctl stop keeps.service
 }
-t "a resumed run is not taken for its last process, which systemd remembers" remembered
+t "a resumed run is not mistaken for its previous process, which systemd remembers" remembered
 stops() {
     as ann nnpipe stop 3 && becomes ann 3 stopped && as ann nnpipe submit $home/counted.yaml && becomes ann 4 running &&
         soon begun nnpipe-worker@4.service && soon trains 4 || return 1
@@ -107,14 +107,14 @@ stops() {
     ctl stop nnpipe.service && ! kill -0 "$pid" 2>/dev/null && ls $home/runs/counted-4/checkpoints/step-* >/dev/null &&
         as ann nnpipe ls && becomes ann 4 done
 }
-t "stop has runs write their checkpoints; they go on when it is started again" stops
+t "stop lets runs write their checkpoints; they resume when it is started again" stops
 same() {
     sed "s|^runs:.*|runs: $home/alone|" $home/counted.yaml >$home/alone.yaml &&
         as ann sh -c 'cd && nnpipe train alone.yaml' &&
         [ "$(cat $home/alone/*/checkpoints/step-*1500/weights.safetensors | sha256sum)" = \
         "$(cat $home/runs/counted-4/checkpoints/step-*1500/weights.safetensors | sha256sum)" ]
 }
-t "with the weights of a run that nobody disturbed" same
+t "with the weights of an undisturbed run" same
 tcp() {
     mkdir -p "$run/systemd/user/nnpipe.socket.d" && printf '[Socket]\nListenStream=127.0.0.1:7411\n' \
         >"$run/systemd/user/nnpipe.socket.d/tcp.conf" &&
@@ -140,7 +140,7 @@ fails() {
     as bob systemctl --user start nnpipe.service
     as bob systemctl --user show -p ExecMainStatus --value nnpipe.service | grep -xE '217|226'
 }
-t "without namespaces the service says so" fails
+t "without namespaces the service reports it" fails
 plain() { # the drop-in of docs/SYSTEMD.md
     mkdir -p /home/bob/.config/systemd/user/nnpipe.service.d && {
         echo '[Service]'

@@ -19,7 +19,7 @@ struct box { /* a checkpoint with its arrays, and a folder */
 /* A fresh folder under /tmp and an io of this backend; one at a time. */
 struct box *box_new(const char *backend);
 void box_free(struct box *box);
-/* Removes what is in the folder, checkpoints and all. */
+/* Removes everything in the folder, checkpoints too. */
 void box_empty(const struct box *box);
 /* Every number follows from the step, so that a mix of two checkpoints shows. */
 void box_set_step(struct box *box, uint64_t step);

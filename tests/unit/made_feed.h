@@ -21,7 +21,7 @@ struct made_feed {
     uint64_t nr_batches, batch_ns; /* reader: how many, and the time it takes for one */
 };
 
-/* On a sim device, or (NULL) on one that reads the host's memory. One at a time. */
+/* On a sim device, or (NULL) on a device that reads the host's memory. One at a time. */
 struct made_feed *made_feed_new(int nr_slots, const struct np_device_options *sim);
 void made_feed_free(struct made_feed *bench);
 /* Batch seq's bytes, labels and facts, handed in row by row. */
@@ -34,9 +34,9 @@ bool made_feed_holds(const struct np_input *input, uint64_t seq);
 void made_feed_step(struct made_feed *bench, const struct np_input *input);
 /* The next batches, one after the other: uploaded, computed with, released. */
 void made_feed_run(struct made_feed *bench, int nr_batches);
-/* Waits until what is queued on the compute stream has passed: then the copies have too. */
+/* Waits until the compute stream is empty: then the copies are done too. */
 void made_feed_drain(struct made_feed *bench);
-/* Measures anew up to five times: a busy machine spoils some of them, code that is wrong all. */
+/* Measures up to five times: a busy machine spoils some measurements, wrong code all. */
 bool made_feed_measures(bool (*measure)(void));
 
 #endif

@@ -1,4 +1,4 @@
-/* Images for tests. Aborts on failure: a test cannot go on without them. */
+/* Images for tests. Aborts on failure: a test cannot continue without them. */
 #include "tests/unit/made_images.h"
 
 #include <stdio.h>

@@ -111,7 +111,7 @@ static void step(struct running *run, int b, double ready)
     }
 }
 
-static void tell(struct running *run, double seconds, struct np_observation *ret_observation,
+static void observe(struct running *run, double seconds, struct np_observation *ret_observation,
     struct np_ceilings *ret_ceilings, struct np_knobs *ret_knobs)
 {
     const struct made_pipeline *p = run->p;
@@ -173,7 +173,7 @@ double made_pipeline_run(const struct made_pipeline *p, int nr_batches,
             run.from = run.step_end[b];
     }
     const double seconds = run.step_end[nr_batches - 1] - run.from;
-    tell(&run, seconds, ret_observation, ret_ceilings, ret_knobs);
+    observe(&run, seconds, ret_observation, ret_ceilings, ret_knobs);
     free(run.begun);
     free(run.released);
     free(run.step_end);

@@ -1,4 +1,4 @@
-/* Profiles made up for the tests of what tells them: one limited by each stage, one balanced, one
+/* Made-up profiles for the tests of reports: one limited by each stage, one balanced, one
  * inconclusive; with numbers of a run of pictures on a GPU. */
 #ifndef NP_MADE_PROFILE_H
 #define NP_MADE_PROFILE_H

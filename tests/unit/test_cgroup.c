@@ -1,4 +1,4 @@
-/* What a run's cgroup is told, on a folder that stands for one. */
+/* The limits written to a run's cgroup; a folder stands for the cgroup. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Checkpoints: round trip, what is in them, what is refused, pruning. */
+/* Checkpoints: round trip, contents, refused files, pruning. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -246,7 +246,7 @@ Test(checkpoint, a_failed_rename_to_best_is_an_error_and_leaves_nothing)
     char path[128];
 
     box_write(box, &box->io, 10, NULL);
-    snprintf(path, sizeof(path), "%s/best/x", box->dir); /* somebody's folder */
+    snprintf(path, sizeof(path), "%s/best/x", box->dir); /* a folder of that name */
     np_make_dirs(path, NULL);
     cr_assert(np_checkpoint_name_best(&box->io, box->dir, 10, &err) < 0);
     cr_assert_not_null(strstr(err.text, "best"));
@@ -335,7 +335,7 @@ Test(checkpoint, names_come_newest_first)
     box_free(box);
 }
 
-/* Its weights are whole: what is asked for. A run cannot continue from it. */
+/* Its weights are whole, as requested. A run cannot resume from it. */
 Test(checkpoint, the_newest_may_lack_its_optimizer)
 {
     struct box *box = box_new("pread");

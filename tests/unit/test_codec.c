@@ -1,4 +1,4 @@
-/* Codecs: crops equal to the whole decode for every kind of JPEG and PNM, and what is refused. */
+/* Codecs: crops equal to the whole decode for every kind of JPEG and PNM, and refused files. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -221,7 +221,7 @@ Test(codec_png, colours_that_a_palette_lacks_are_grey)
 /* Image data, all of it or cut, between other chunks. */
 struct plan {
     const char *what;
-    uint32_t text_off, data_off; /* what is added to CRCs */
+    uint32_t text_off, data_off; /* added to the CRCs */
     size_t nr_rows, cut, part;   /* rows there are; bytes the data lack; of an IDAT (0: one) */
     size_t flip;                 /* the so manieth byte of the data from its end; 0: none */
     bool between, no_end;        /* a chunk amid the data; no IEND */

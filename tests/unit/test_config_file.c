@@ -1,4 +1,4 @@
-/* `base:`: what is merged and what is replaced, whose a path is, which file a mistake is in. */
+/* `base:`: merged and replaced keys, the file that a path starts at, the file that a mistake is in. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -194,7 +194,7 @@ Test(config_file, what_leads_nowhere_is_refused_at_its_place)
         "0.yaml", "16.yaml:1:7: base: 17.yaml: more than 16 files, each built on the next\n");
 }
 
-/* Of what is wrong in the end: in own, in its base and by -o. */
+/* Mistakes in the merged config: from the file itself, from its base and from -o. */
 Test(config_file, a_mistake_names_the_file_that_it_is_in)
 {
     static const char *const overrides[] = {"train.threads=x"};

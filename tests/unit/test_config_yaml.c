@@ -1,4 +1,4 @@
-/* YAML as the config reads it: what is refused, and with which words; printing and back. */
+/* YAML as the config reads it: refused texts with their messages; printing and reading back. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* No profile contradicts itself: whatever was measured, what is made of it obeys the rules of consistent.c,
+/* No profile contradicts itself: for any measurements the report obeys the rules of consistent.c,
  * on the screen and on the page too; and each rule finds the profile that breaks it. */
 #include <math.h>
 #include <stdio.h>
@@ -274,7 +274,7 @@ Test(consistent, a_cache_that_still_fills_is_reported)
     np_advise(&model, NP_STAGE_READ, 200, &advice);
     cr_assert(strstr(advice.text, "still fills"), "%s", advice.text);
     np_advise(&model, NP_STAGE_DECODE, 200, &advice);
-    cr_assert_null(strstr(advice.text, "fills"), "decoding goes on: %s", advice.text);
+    cr_assert_null(strstr(advice.text, "fills"), "decoding continues: %s", advice.text);
 }
 
 /* --- each rule has a profile that breaks it --------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* Who has used the cores: /proc/stat and a cgroup's accounts, made up below a folder. */
+/* CPU time of the cgroup and of others: made-up /proc/stat and cgroup files below a folder. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +60,7 @@ Test(cores, count_all_time_on_our_cpus_but_idle_time)
     np_cores_read_under(root, even, &cores);
     cr_assert_eq(cores.nr_cpus, 2);
     cr_assert_float_eq(cores.machine_s * (double)sysconf(_SC_CLK_TCK), 240, 1e-6);
-    cr_assert_lt(cores.group_s, 0); /* no cgroup is told of */
+    cr_assert_lt(cores.group_s, 0); /* no cgroup is given */
     remove_root();
 }
 

@@ -68,7 +68,7 @@ static void measure(struct rig *rig, uint64_t slow_ns, struct window *ret_window
 
 #define DEPTH 8
 
-/* Shares of the window. Who reads clock and counters may lose its core in between, and a reader in the
+/* Shares of the window. The thread that reads clock and counters may lose its core in between, and a reader in the
  * middle of a piece of work: a window in which that has happened proves nothing, and another is taken. */
 static double states_off(const struct window *w)
 {

@@ -1,4 +1,4 @@
-/* What becomes of a run whose worker has ended: every way to end, against every wish. */
+/* The next state of a run whose worker has ended: every way to end, with every request. */
 #include <string.h>
 
 #include "daemon/cmd.h"

@@ -1,4 +1,4 @@
-/* Verdicts from measured gains, on pipelines whose every event is computed. */
+/* Verdicts from measured gains, on pipelines with computed events. */
 #include <math.h>
 #include <string.h>
 
@@ -105,7 +105,7 @@ Test(deep, no_measured_gain_is_balanced_and_noise_stays_inconclusive)
         c.deep.rate[stages[i]] = 0.98 * base;
     np_deep_judge(&c.deep, base, &c.model, 0.01, &c.verdict);
     cr_expect_eq(c.verdict.kind, NP_BALANCED);
-    cr_expect_float_eq(c.verdict.gain, 1, 1e-9, "what is less is noise");
+    cr_expect_float_eq(c.verdict.gain, 1, 1e-9, "a smaller gain is noise");
     cr_expect_str_empty(c.verdict.advice.key);
     np_deep_judge(&c.deep, base, &c.model, 0.3, &c.verdict);
     cr_expect_eq(c.verdict.kind, NP_INCONCLUSIVE);

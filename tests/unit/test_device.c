@@ -62,7 +62,7 @@ static int build_plugin(const char *dir, const char *text)
     return system(command);
 }
 
-/* What np_plugin_load() gives for a plugin with this text; err tells more. */
+/* The result of np_plugin_load() for a plugin with this text; the cause is in err. */
 static int load_text(const char *text, struct np_err *err)
 {
     char dir[] = "/tmp/nnpipe-plugin.XXXXXX", path[64], command[64];

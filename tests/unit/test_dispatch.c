@@ -1,4 +1,4 @@
-/* Who runs next: priorities, places, dependencies, yielding; and a simulated day on random queues, in which
+/* The next run: priorities, devices, dependencies, yielding; and simulated days on random queues, in which
  * nothing is ever started twice, over a device's slots, or past a run that should come first. */
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +78,7 @@ Test(dispatch, a_run_stays_on_the_kind_of_device_it_began_on)
     cr_assert_eq(dispatch(both, 2, true, orders), 1);
     cr_assert(is_start(&orders[0], 0, 1));
     nr_entries = 0;
-    add("auto", 0); /* one that has not begun waits for the GPU that is gone, too */
+    add("auto", 0); /* a run that has not begun waits for the lost GPU, too */
     cr_assert_eq(dispatch(gone, 2, true, orders), 0);
     cr_assert_eq(dispatch(none, 1, true, orders), 1);
 }
@@ -106,7 +106,7 @@ Test(dispatch, spreads_over_devices_and_obeys_the_requested_one)
     add("auto", 0);
     add("auto", 0);
     add("cpu", 0);
-    add("sim", 0); /* nobody has it */
+    add("sim", 0); /* no user has it */
     cr_assert_eq(dispatch(a_box, 2, true, orders), 3);
     cr_assert(is_start(&orders[0], 0, 1));
     cr_assert(is_start(&orders[1], 1, 0));
@@ -241,7 +241,7 @@ Test(dispatch, runs_of_one_user_do_not_keep_another_waiting)
 
     nr_entries = 0;
     for (int i = 0; i < 40; i++)
-        add_of(1, "cuda", 0); /* nobody has it: counts for nothing */
+        add_of(1, "cuda", 0); /* no such device: does not count */
     for (int i = 0; i < 10; i++)
         add_of(1, "cpu", 0);
     for (int i = 0; i < 4; i++)
@@ -354,7 +354,7 @@ Test(dispatch, random_events_end_with_every_run_finished, .timeout = 60)
     }
 }
 
-/* --- who may ---------------------------------------------------------------------------------- */
+/* --- rights ----------------------------------------------------------------------------------- */
 
 Test(access, no_user_has_more_rights_than_the_table_gives)
 {

@@ -1,4 +1,4 @@
-/* What a run's unit is told: only folders of its own may be written, and no path breaks out of its line. */
+/* The drop-in of a run's unit: only the run's folders are writable, and no path breaks out of its line. */
 #include "daemon/service/systemd/dropin.h"
 
 #include <errno.h>

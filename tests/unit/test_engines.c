@@ -1,4 +1,4 @@
-/* What is kept of cuDNN's plans that were chosen: lines of checkpoints, and the cache file. */
+/* The chosen plans of cuDNN as they are stored: lines of checkpoints, and the cache file. */
 #ifdef NP_EMULATED_CUDA
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Errors: the first wins, context goes before, nobody need care; reports keep and sort. */
+/* Errors: the first wins, context goes before, NULL is allowed; reports store and sort. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The feed on the sim device and on one that reads the host's memory: order and bytes, copies
+/* The feed on the sim device and on a device that reads the host's memory: order and bytes, copies
  * beside steps, stopping, a loader and a device that fail. */
 #include <errno.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* What the feed says of its time on the sim device and on one that reads the host's memory: busyness, copies
- * beside steps, the stall, whose it is, and what a longer ring would have bridged. */
+/* The feed's times on the sim device and on a device that reads the host's memory: busyness, copies beside
+ * steps, the stall and its cause, and the part that a longer ring would have bridged. */
 #include <math.h>
 
 #include "loader/base/clock.h"

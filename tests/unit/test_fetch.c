@@ -1,4 +1,4 @@
-/* Samples read one by one, and what is found wrong with them. */
+/* Samples read one by one, and the faults found in them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* A run's own command for its end: what it is given, what is said of it, and when it is over. */
+/* A run's own on_end: its environment, its lines in the log, and its time limit. */
 #include <stdbool.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -110,7 +110,7 @@ Test(hook, that_takes_too_long_ends_with_all_its_processes, .init = set_up, .fin
         if (!lives)
             return;
     }
-    cr_assert_fail("it goes on");
+    cr_assert_fail("it still runs");
 }
 
 Test(hook, of_a_run_whose_folder_is_a_link_runs_elsewhere, .init = set_up, .fini = tear_down)

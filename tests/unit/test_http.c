@@ -21,7 +21,7 @@ struct server {
     struct np_http *http;
     const struct np_http_request *kept;
     int nr_handled;
-    bool deaf; /* hears nobody's body */
+    bool deaf; /* refuses every caller at the headers */
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
     char last[256];
     size_t last_body;
@@ -300,7 +300,7 @@ Test(http, outlives_a_client_that_leaves_before_its_response, .timeout = 20)
     stop(&server);
 }
 
-/* One that says nothing, one that says a little now and then, one whose body does not come. */
+/* A silent connection, one that sends a few bytes now and then, one whose body does not come. */
 Test(http, ends_connections_that_take_too_long, .timeout = 30)
 {
     struct server server = {0};

@@ -1,4 +1,4 @@
-/* Shares of connections: who gives way to whom. */
+/* Shares of connections: which one is closed for a new one. */
 #include <errno.h>
 #include <sys/socket.h>
 #include <unistd.h>

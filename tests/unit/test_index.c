@@ -1,4 +1,4 @@
-/* The index: what is put in comes out, from memory and from its file; files that are stale, torn,
+/* The index: round trips in memory and through its file; files that are stale, truncated,
  * flipped or made by an enemy are refused. */
 #include <errno.h>
 #include <stdio.h>
@@ -138,7 +138,7 @@ Test(index, names_come_one_after_the_other)
     remove_set(folder);
 }
 
-/* The view of a run; what is saved has all of them, so that the key can be changed. */
+/* The view of a run; the saved index has all samples, so that the key can be changed. */
 Test(index, samples_in_no_class_can_be_left_out)
 {
     char *folder = make_set(), name[NP_MAX_NAME + 1];
@@ -216,7 +216,7 @@ Test(index, checksums_cover_names_and_labels_but_not_sizes)
     np_index_free(label);
 }
 
-/* What checkpoints hold: a number that changed with the program would stop every run from going on. */
+/* Checkpoints hold these numbers: if they changed with the program, no run could resume. */
 Test(index, checksums_are_the_same_in_every_version)
 {
     struct np_index *index = make_three(-1, 1, 2);

@@ -394,7 +394,7 @@ Test(io_sim, a_failure_of_any_call_leaves_a_whole_file_and_the_next_replace_work
 
         np_io_replace(NULL, place.path, old_text, strlen(old_text), NULL);
         status = np_io_replace(&io, place.path, new_text, strlen(new_text), &err);
-        cr_assert(fail == 5 || status == -EIO); /* 5: close, of what is on the disk already */
+        cr_assert(fail == 5 || status == -EIO); /* 5: close, after the data is on the disk */
         cr_assert(fail == 5 || strstr(err.text, place.folder));
         cr_assert(holds(place.path, fail < 5 ? old_text : new_text));
         cr_assert_neq(access(place.beside, F_OK), 0);

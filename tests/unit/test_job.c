@@ -1,4 +1,4 @@
-/* A job survives its way to the worker, and what is none is refused. */
+/* A job reaches the worker unchanged, and a malformed one is refused. */
 #include "daemon/service/job.h"
 
 #include <errno.h>

@@ -257,7 +257,7 @@ static const struct {
         "2:17: '$out': there is no parameter $out here\n"},
     {"model:\n  - relu: {when: maybe}\n" TAIL,
         "2:18: 'maybe': a number or a $parameter should stand before the rest\n"},
-    /* behind a mistake only what is sure is said: no shape follows from a wrong one */
+    /* after a mistake only certain ones are reported: no shape follows from a wrong one */
     {"model:\n  - conv: {out: 4, kernel: 33}\n  - block: {use: a}\n  - add: [nobody, \"0\"]\n" TAIL
      "blocks: {a: [{conv: {out: $in*2, kernel: 1}}, {relu: {x: 1}}]}\n",
         "2:5: conv '0': input 32x32 is smaller than kernel 33x33\n4:11: from: no layer before this "

@@ -1,4 +1,4 @@
-/* The pipeline whole: what is in a batch depends on seed and step alone; caches; stopping. */
+/* The whole pipeline: a batch depends on seed and step only; caches; stopping. */
 #include <errno.h>
 #include <malloc.h>
 #include <stdio.h>

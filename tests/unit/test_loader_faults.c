@@ -197,7 +197,7 @@ Test(loader, a_lost_folder_stops_the_run_and_is_named, .timeout = 60)
     rig_free(&rig);
 }
 
-/* Writes the file of a sample anew: the same picture with a comment of so many bytes in its header. */
+/* Rewrites the file of a sample: the same picture with a comment of so many bytes in its header. */
 static void write_anew(const struct rig *rig, int sample, int comment_bytes)
 {
     const char *path = file_of(rig, sample);
@@ -258,7 +258,7 @@ Test(loader, rewritten_files_are_counted_once, .timeout = 60)
     rig_free(&rig);
 }
 
-/* A run whose set is changed by `change` behind its first batch. */
+/* A run whose set `change` modifies after its first batch. */
 static struct outcome change_under_way(const struct rig *rig, void (*change)(const struct rig *rig))
 {
     struct outcome outcome = {0};

@@ -56,7 +56,7 @@ Test(loader_memory, a_loader_and_its_first_batches_survive_any_failed_allocation
         }
 }
 
-/* Listed anew (again: read back) with each allocation failing once. */
+/* Lists the set (again: reads it back) with each allocation failing once. */
 static void open_failing(const char *folder, const char *source, const char *path, bool again)
 {
     char *cache = strdup(getenv("XDG_CACHE_HOME"));

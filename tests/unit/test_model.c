@@ -1,4 +1,4 @@
-/* The profiler's model against pipelines whose every event is computed: predictions of what a faster
+/* The profiler's model against pipelines with computed events: predictions of what a faster
  * stage brings, the limiter and the next one, balanced ones, advice. */
 #include <math.h>
 #include <stdio.h>
@@ -258,7 +258,7 @@ Test(model, a_longer_ring_gives_the_predicted_rate, .timeout = 60)
     errors_are_small("slots", errors, n);
 }
 
-/* The loader goes on while a save is written, and the trainer catches up afterwards. */
+/* The loader continues while a save is written, and the trainer catches up afterwards. */
 Test(model, a_save_costs_the_time_that_prefetched_batches_do_not_hide, .timeout = 60)
 {
     static double errors[100];

@@ -51,7 +51,7 @@ static struct np_node *one(const char *key, const char *text)
     return map;
 }
 
-/* What is wrong with {key: text}; "" for nothing. things holds what was parsed. */
+/* The mistakes in {key: text}; "" if there are none. things holds the parsed values. */
 static const char *complaint(const char *key, const char *text, struct things *things)
 {
     static char line[1024];

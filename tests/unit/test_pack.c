@@ -1,4 +1,4 @@
-/* Packing: what is written is an archive that says the same as its index. */
+/* Packing: the written archive agrees with its index. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* What is told of a profile: the terminal's screen against its golden text, numbers as people read them,
+/* The report of a profile: the terminal's screen against its golden text, numbers as people read them,
  * and profile.json there and back. */
 #include <errno.h>
 #include <math.h>
@@ -39,7 +39,7 @@ static char *whole_file(const char *path)
     return text;
 }
 
-/* Where the two part, for who has to find out why. */
+/* Prints the first difference, for the reader of a failure. */
 static void show_difference(const char *got, const char *golden)
 {
     size_t line = 0, i = 0;
@@ -51,7 +51,7 @@ static void show_difference(const char *got, const char *golden)
         (int)strcspn(golden + line, "\n"), golden + line);
 }
 
-/* tests/golden/screens.txt; NNPIPE_GOLDEN=write writes it anew, to be looked at before a commit. */
+/* tests/golden/screens.txt; NNPIPE_GOLDEN=write rewrites it; read it before a commit. */
 Test(profile_screen, all_verdicts_print_the_golden_text)
 {
     struct np_ribbon ribbon[MADE_RIBBON];
@@ -461,7 +461,7 @@ Test(profile_json, want_of_memory_during_a_read_is_reported_and_nothing_leaks)
     free(text);
 }
 
-/* --- profile.html: what is drawn of it is looked at by tests/flow/profile_html.sh ---------------- */
+/* --- profile.html: tests/flow/profile_html.sh looks at its drawing ------------------------------- */
 
 Test(profile_html, the_page_holds_the_json_and_no_name_ends_it)
 {

@@ -1,4 +1,4 @@
-/* The queue's file: what is acknowledged is there when it is opened again, once; a damaged or later file is
+/* The queue's file: acknowledged changes are there when it is opened again, once; a damaged or later file is
  * left as it is. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* The queue when the power is cut: behind every write, truncation, deletion and sync of a life, the disk is had in
  * all the ways in which it could be found, and the queue opened: it has what was acknowledged, or what was
- * being written; and with any one sync left out that matters, this says so. */
+ * being written; and if any one sync that matters is left out, the test finds it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +85,7 @@ static bool live(int nr_rounds)
     return good;
 }
 
-/* Is what is found the last that was acknowledged before the cut, or the one that was under way? */
+/* Is the found state the last acknowledged one before the cut, or the one being written? */
 static bool is_right(int calls)
 {
     struct np_queue *queue = NULL;

@@ -1,4 +1,4 @@
-/* A stage replaced by replay of what it put out: its work ends, that of the others goes on, and rows
+/* A stage replaced by replay of what it put out: its work ends, that of the others continues, and rows
  * keep to be pictures of the set. */
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +23,8 @@ struct seen {
     struct np_stat_sum sum;
 };
 
-/* Which sample's pixels are these? N: nobody's. */
-static uint64_t whose(const uint8_t *pixels)
+/* Which sample's pixels are these? N: of none. */
+static uint64_t sample_of(const uint8_t *pixels)
 {
     for (uint64_t sample = 0; sample < N; sample++) {
         int i = 0;
@@ -40,7 +40,7 @@ static uint64_t whose(const uint8_t *pixels)
 static void see_row(
     struct np_loader *loader, const struct np_batch *batch, int row, struct seen *seen)
 {
-    const uint64_t sample = whose(batch->images + row * ROW_BYTES);
+    const uint64_t sample = sample_of(batch->images + row * ROW_BYTES);
     struct np_ticket ticket;
 
     np_sampler_ticket(np_loader_sampler(loader), batch->seq, row, &ticket);
@@ -51,7 +51,7 @@ static void see_row(
                          batch->labels[row] != (int32_t)(ticket.sample % MADE_CLASSES);
 }
 
-/* A run of two readers over pictures without augmentation; stubs: what is replayed. */
+/* A run of two readers over pictures without augmentation; stubs: the replayed stages. */
 static struct seen run(enum made_kind kind, int cache, unsigned stubs)
 {
     struct seen seen = {0};
@@ -180,7 +180,7 @@ static int row_times(enum made_kind kind, unsigned stubs, uint64_t ret_ns[NP_NR_
 }
 
 /* Does the stage take less than half of its time when it is replayed, and no other one less than half
- * or more than twice its own? One that takes next to nothing is not asked. */
+ * or more than twice its own? A stage that takes almost no time is not tested. */
 static bool takes_its_time_alone(enum made_kind kind, enum np_stage stage)
 {
     uint64_t all[NP_NR_STAGES], left[NP_NR_STAGES];

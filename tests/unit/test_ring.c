@@ -267,7 +267,7 @@ Test(ring, slots_are_apart_and_aligned)
     np_stat_free(stat);
 }
 
-/* --- waits that nobody can end ------------------------------------------------------------------ */
+/* --- waits without end -------------------------------------------------------------------------- */
 
 struct trainer {
     struct np_ring *ring;
@@ -346,7 +346,7 @@ Test(ring, waiting_readers_and_trainers_are_counted, .timeout = 30)
 
     np_ring_join(ring);
     pthread_create(
-        &reader, NULL, claim_third, ring); /* its slot is batch 0's, which nobody makes */
+        &reader, NULL, claim_third, ring); /* its slot is batch 0's, which no reader makes */
     start_trainer(&trainer, ring);
     pthread_join(reader, &got);
     cr_assert_null(got);

@@ -1,4 +1,4 @@
-/* Known answers of Philox; what is drawn from it, and the permutation, against chi-square bounds
+/* Known answers of Philox; its draws and the permutation against chi-square bounds
  * that a sound generator passes for fixed seeds and a broken one misses by far. */
 #include <math.h>
 #include <stdbool.h>

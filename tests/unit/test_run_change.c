@@ -31,7 +31,7 @@ static struct np_node *config(const char *lr, const char *schedule, const char *
 }
 
 /* One start: `now` with -o given (NULL: none) against a run that began with 0.1, cosine, 4. The changes
- * so far are in `changes`. True: it may go on; now then holds what is in force. */
+ * so far are in `changes`. True: it may resume; now then holds the values in force. */
 static bool starts(
     struct np_changes *changes, struct np_node *now, const char *given, bool reset, char why[256])
 {
@@ -204,7 +204,7 @@ static struct np_index *set_of(const char *name, uint32_t bytes)
     return index;
 }
 
-/* May a run whose facts are these go on with that set? `why` is filled where it may not. */
+/* May a run with these facts resume with that set? If not, `why` is filled. */
 static bool may(const char *facts, const char *name, uint32_t bytes, char why[256])
 {
     struct np_run *run = np_alloc(sizeof(*run));

@@ -1,4 +1,4 @@
-/* The folder of a run below a folder that others may write to: what somebody else has put there is not used. */
+/* The folder of a run below a folder that others may write to: files of other users are not used. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "tests/test.h"
 
 static char base[64], was[512];
-static const uid_t somebody = 65534;
+static const uid_t stranger = 65534;
 
 static const char *in_base(const char *name)
 {
@@ -74,7 +74,7 @@ Test(run_enter, a_first_attempt_makes_the_folder_and_refuses_an_existing_one)
     cr_assert_eq(np_folder_make(in_base("runs/a/cnn-1"), true, &err), 0, "%s", err.text);
     umask(mask);
     cr_assert_eq(stat(in_base("runs/a/cnn-1"), &stat_), 0);
-    cr_assert_eq(stat_.st_mode & 07777, 0755, "nobody else may write there, whatever the umask");
+    cr_assert_eq(stat_.st_mode & 07777, 0755, "no other user may write there, with any umask");
     cr_assert_eq(np_folder_make(in_base("runs/a/cnn-1"), true, &err), -EEXIST);
     cr_assert(strstr(err.text, "is not this run's"), "%s", err.text);
     cr_assert_eq(np_folder_make(in_base("runs/a/cnn-1"), false, NULL), 0);
@@ -86,7 +86,8 @@ Test(run_enter, files_opened_later_lie_in_the_checked_folder)
     begin();
     put_folder("cnn-1", 0755);
     cr_assert_eq(entered("cnn-1", NULL), 0);
-    cr_assert_eq(rename(in_base("cnn-1"), in_base("away")), 0); /* the folder above is anybody's */
+    cr_assert_eq(
+        rename(in_base("cnn-1"), in_base("away")), 0); /* any user may write to the folder above */
     put_folder("cnn-1", 0777);
     close(open("lock", O_WRONLY | O_CREAT, 0644));
     cr_assert_eq(access(in_base("away/lock"), F_OK), 0);
@@ -170,7 +171,7 @@ Test(run_enter, files_of_another_user_are_refused_anywhere)
         char name[64];
 
         snprintf(name, sizeof(name), "cnn-1%s", planted[i]);
-        cr_assert_eq(chown(in_base(name), somebody, (gid_t)-1), 0);
+        cr_assert_eq(chown(in_base(name), stranger, (gid_t)-1), 0);
         cr_assert_eq(entered("cnn-1", "another user"), -EPERM, "%s", planted[i]);
         cr_assert_eq(chown(in_base(name), 0, (gid_t)-1), 0);
     }

@@ -216,7 +216,7 @@ Test(safetensors, a_written_file_reads_back)
     np_io_close(&io);
 }
 
-/* As on a network's disk: somebody else writes the file anew while it is open here. */
+/* As on a network's disk: another machine rewrites the file while it is open here. */
 Test(safetensors, a_file_cut_short_while_it_is_open_is_an_error_of_the_read)
 {
     static float w[5000] = {1};

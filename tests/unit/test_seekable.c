@@ -1,4 +1,4 @@
-/* The seek table and what is read through it. */
+/* The seek table and reads through it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -135,7 +135,7 @@ Test(seekable, impossible_tables_are_refused)
         if (what == 5)
             put_u32(start + 8, 0xfffffff0); /* a frame past the end */
         if (what == 6)
-            start[8]--; /* bytes nobody accounts for */
+            start[8]--; /* bytes that no frame covers */
         put_file(folder, "f.zst", work, n);
         fd = open_file(folder);
         cr_assert_eq(np_seek_table_read(fd, "f", &table, NULL), -EBADMSG);

@@ -1,4 +1,4 @@
-/* What the service allocates by the size of files and requests: each allocation fails once, is told as -ENOMEM, and
+/* What the service allocates by the size of files and requests: each allocation fails once, is reported as -ENOMEM, and
  * nothing is left behind or half done. */
 #include <errno.h>
 #include <stdio.h>

@@ -97,7 +97,7 @@ Test(source, each_folder_is_a_class_in_byte_order)
     np_source_locate(index, 2, &extent);
     cr_assert_not_null(strstr(extent.path, "/set/dog/2.jpg"));
     cr_assert_eq(access(extent.path, R_OK), 0);
-    cr_assert_not_null(strstr(notes.text, "1 files are not images")); /* hidden: not told */
+    cr_assert_not_null(strstr(notes.text, "1 files are not images")); /* hidden: not reported */
     np_index_free(index);
     remove_set(folder);
 }
@@ -177,7 +177,7 @@ Test(source, many_folders_are_listed_in_their_order)
     remove_set(folder);
 }
 
-/* Whoever waits for it sees that it goes on, before there is a first sample. */
+/* A waiting user sees progress before there is a first sample. */
 Test(source, a_large_folder_is_counted_while_it_is_read)
 {
     char *folder = make_set(), name[64], path[1024], word[] = "folder", none[] = "";
@@ -248,7 +248,7 @@ Test(source, a_set_without_its_index_is_listed_again)
     snprintf(path, sizeof(path), "%s/set", folder);
     cr_assert_eq(np_source_open(&options, NULL, &index, NULL), 0);
     np_index_free(index);
-    put_file(folder, "set/a/1.jpg", "abc", 3); /* in place: the folder does not tell */
+    put_file(folder, "set/a/1.jpg", "abc", 3); /* in place: the folder's mtime does not change */
     np_source_forget(&options);
     cr_assert_eq(np_source_open(&options, NULL, &index, NULL), 0);
     cr_expect_eq(np_index_record(index, 0)->bytes, 3);
@@ -273,15 +273,15 @@ static const char *tree(const char *folder)
     return text;
 }
 
-/* Lists the set anew or not: does a sample's size that its folder did not tell of come back? */
+/* Is the set listed again? Then a size that changed without the folder's mtime is seen. */
 static bool is_listed_anew(const char *folder, const char *set, uint32_t bytes)
 {
     struct np_index *index;
 
     cr_assert_eq(open_set(folder, "folder", set, NULL, NULL, &index, NULL), 0);
-    const bool anew = np_index_record(index, 0)->bytes == bytes;
+    const bool relisted = np_index_record(index, 0)->bytes == bytes;
     np_index_free(index);
-    return anew;
+    return relisted;
 }
 
 Test(source, nothing_is_written_beside_the_data)
@@ -299,7 +299,7 @@ Test(source, nothing_is_written_beside_the_data)
     cr_assert_eq(np_source_save(&options, index, NULL), 0);
     np_index_free(index);
     cr_expect_eq(strchr(tree(folder), ' ')[1], '\0', "%s", tree(folder));
-    put_file(folder, "set/a/1.jpg", "abc", 3); /* in place: the folder does not tell */
+    put_file(folder, "set/a/1.jpg", "abc", 3); /* in place: the folder's mtime does not change */
     cr_expect(!is_listed_anew(folder, "set", 3));
     remove_set(folder);
 }
@@ -363,7 +363,7 @@ Test(source, an_index_beside_the_data_is_used_if_made_on_purpose)
     remove_set(folder);
 }
 
-/* As releases before had them, and as anybody might bring them. */
+/* As earlier releases wrote them, and as a stranger might bring them. */
 Test(source, a_hidden_index_beside_the_data_is_not_read)
 {
     char *folder = make_set(), command[2048];
@@ -411,7 +411,7 @@ Test(source, an_index_that_cannot_be_stored_is_not_an_error)
     remove_set(folder);
 }
 
-/* mode of the folder in $TMPDIR that is the cache where there is no home; 0: a link to one. */
+/* mode of the folder in $TMPDIR that is the cache without a home; 0: a link to one. */
 static int cache_with(const char *folder, mode_t mode, char **ret_dir, struct np_err *err)
 {
     char path[1024];

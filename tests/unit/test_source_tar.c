@@ -150,7 +150,7 @@ Test(source_tar, a_folders_classes_that_are_numbers_are_in_byte_order)
     remove_set(folder);
 }
 
-/* Else a run on what is left of an archive would be refused for samples that have no class. */
+/* Otherwise a run on the rest of an archive would be refused for samples without a class. */
 Test(source_tar, a_member_lost_from_a_truncated_webdataset_is_a_bad_sample_of_some_class)
 {
     char *folder = make_set();

@@ -111,7 +111,7 @@ Test(span, counters_write_spans_only_if_a_run_is_traced)
     np_stat_lap(block, NP_STAGE_DECODE, 20, 0);
     np_stat_wait(block, NP_STATE_BLOCKED, "claim", "here", 0);
     np_stat_done(block);
-    np_stat_item(block, NP_STAGE_COPY, 10, 3); /* the feed tells of it, on the device's track */
+    np_stat_item(block, NP_STAGE_COPY, 10, 3); /* the feed writes it, on the device's track */
     cr_assert_not_null(np_tracks_newest(tracks));
     cr_assert_null(np_spans_older(np_tracks_newest(tracks)));
     cr_assert_eq(np_spans_take(np_tracks_newest(tracks), out, 8), 4);

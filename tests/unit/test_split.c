@@ -10,7 +10,7 @@
 #include "tests/test.h"
 #include "tests/unit/made_memory.h"
 
-/* A set whose class c has sizes[c] samples, the classes' samples between each other's. */
+/* A set whose class c has sizes[c] samples, with the classes interleaved. */
 static struct np_index *make(const int *sizes, int nr_classes)
 {
     struct np_index *index = np_index_new(NULL);

@@ -31,7 +31,7 @@ Test(tick, keeps_to_the_clock, .timeout = 60)
     np_tick_init(&tick);
     cr_assert_lt(worst_error(&tick, 300), 50000u);
     cr_assert(tick.off || tick.period > 0, "it is set after 300 ms");
-    np_sleep_until_ns(np_now_ns() + 300 * (uint64_t)MS); /* nobody looks for a while */
+    np_sleep_until_ns(np_now_ns() + 300 * (uint64_t)MS); /* no reading for a while */
     cr_assert_lt(worst_error(&tick, 100), 50000u);
 }
 

@@ -19,7 +19,7 @@ Test(time_limit, counts_all_attempts_and_spares_finished_runs)
     cr_assert_eq(after(NP_ENTRY_QUEUED, 10, 6, 3.5), NP_ENTRY_QUEUED);
     cr_assert_eq(after(NP_ENTRY_QUEUED, 10, 6, 4), NP_ENTRY_TIMEOUT); /* it has to wait no more */
     cr_assert_eq(after(NP_ENTRY_STOPPED, 10, 6, 4), NP_ENTRY_TIMEOUT);
-    cr_assert_eq(after(NP_ENTRY_STOPPED, 10, 6, 3), NP_ENTRY_STOPPED); /* by somebody */
+    cr_assert_eq(after(NP_ENTRY_STOPPED, 10, 6, 3), NP_ENTRY_STOPPED); /* by a user */
     cr_assert_eq(after(NP_ENTRY_DONE, 10, 6, 9), NP_ENTRY_DONE);
     cr_assert_eq(after(NP_ENTRY_FAILED, 10, 6, 9), NP_ENTRY_FAILED);
     cr_assert_eq(after(NP_ENTRY_PAUSED, 10, 6, 9), NP_ENTRY_PAUSED);

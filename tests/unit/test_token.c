@@ -1,4 +1,4 @@
-/* The box's token: made once, whole on the disk, and nobody else's; and SHA-256, as which users' tokens are kept. */
+/* The box's token: made once, whole on the disk, and private; and SHA-256, as which users' tokens are kept. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

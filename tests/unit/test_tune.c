@@ -29,7 +29,7 @@ static double normal(void)
     return sum;
 }
 
-/* A number whose logarithm is evenly spread. */
+/* A log-uniform number. */
 static double spread(double from, double to)
 {
     return from * pow(to / from, uniform(0, 1));
@@ -417,7 +417,7 @@ Test(tune, a_cap_below_the_loaders_minimum_is_an_error)
     cr_assert_eq(err.code, -ERANGE);
     cr_assert_not_null(strstr(err.text, "--max-memory: the loader takes 2511K at the least"));
     cr_assert_eq(script.nr, 0);
-    options.max_memory = 2511 << 10; /* as it is told */
+    options.max_memory = 2511 << 10; /* as given */
     cr_assert_eq(np_tune(&model, &options, &tuned, NULL), 0);
     cr_assert_eq(script.nr, tuned.nr_trials);
 }
@@ -436,7 +436,7 @@ Test(tune, a_cap_that_only_one_reader_meets_is_obeyed)
         cr_assert_leq(np_tune_memory(&tuned.trials[i].knobs), MIN_BYTES);
 }
 
-/* Half of what is free is no wish of anybody's. */
+/* The default, half of the free memory, is not a user's limit. */
 Test(tune, little_free_memory_is_no_error)
 {
     struct np_model model = plain_model();

@@ -221,7 +221,7 @@ Test(unpack, files_of_killed_processes_are_removed_also_for_a_damaged_file)
     fd = open(held, O_RDONLY);
     cr_assert_eq(flock(fd, LOCK_EX), 0);
     cr_assert_eq(unpack(folder, "f", notes, &path, NULL), -EBADMSG);
-    cr_expect_eq(nr_copies(folder), 1); /* whoever writes it has a lock */
+    cr_expect_eq(nr_copies(folder), 1); /* its writer has a lock */
     cr_expect_eq(access(held, F_OK), 0);
     close(fd);
     cr_assert_eq(unpack(folder, "f", notes, &path, NULL), -EBADMSG);

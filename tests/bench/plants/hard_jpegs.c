@@ -20,7 +20,7 @@ static void widen(unsigned char *row, size_t n)
         memmove(row + 3 * to, row + 3 * (to / (size_t)times), 3);
 }
 
-/* Decodes FROM and writes it anew. libjpeg ends the program on what it cannot read. */
+/* Decodes FROM and encodes it again. libjpeg ends the program if it cannot read a file. */
 static void rewrite(const char *from, const char *to)
 {
     struct jpeg_error_mgr errors;

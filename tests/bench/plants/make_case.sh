@@ -1,5 +1,5 @@
 # One case after the other: data, configs and plants: sourced by run.sh. $planted: the program with the plants in it;
-# $data, $work: folders; $cores. A case is told by $class $net $kind $severity, and its files lie in $dir:
+# $data, $work: folders; $cores. A case is identified by $class $net $kind $severity, and its files lie in $dir:
 # config.yaml, and for both sides (planted, clean) what the plants read.
 
 json() { # json NAME: the first number or text behind "NAME" on standard input

@@ -78,7 +78,7 @@ static pid_t start(char **command, FILE **ret_lines)
 struct count {
     double warmup, seconds;  /* set once */
     double first;            /* when the first step ended; 0: none has */
-    double from, last;       /* what is counted lies between; 0: nothing is */
+    double from, last;       /* steps between these are counted; 0: none */
     long nr_steps, nr_after; /* up to `last`, and since */
     double cpu, own;         /* at `from`: of the box, of the run */
     int by_checkpoints, by_epochs;

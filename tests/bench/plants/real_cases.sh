@@ -215,7 +215,7 @@ slow_saves() { # a save after each half second of steps, of about 8 MB
 }
 case_checkpoint_rate() { slow_saves 'rate 20000000'; }
 case_checkpoint_latency() { slow_saves 'latency 8'; }
-case_checkpoint_busy_disk() { # somebody else writes to the same disk for as long as it takes
+case_checkpoint_busy_disk() { # another process writes to the same disk during the whole case
     slow_saves 'rate 60000000' || return
     sh -c 'while dd if=/dev/zero of="$0" bs=128k count=400 2>/dev/null; do :; done' "$mounted/others" &
     started="$started $!"

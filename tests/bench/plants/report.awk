@@ -62,7 +62,7 @@ function plant(t,    said, real, right, key, gain, e, next_right, promised, got,
 }
 
 # The other side of a control has a step of half the time, and no rate is above the step's (limit). One in which
-# that gains 5 % is not balanced, and no control: what is said of it is in the table, and counts for nothing.
+# that gains 5 % is not balanced, and not a control: its verdict is in the table, but does not count.
 function control(t,    gain, alarm) {
     gain = (v["clean"] > v["limit"] ? v["clean"] : v["limit"]) / v["slow"] - 1
     alarm = gain < 0.05 && v["verdict"] != "balanced"
@@ -92,7 +92,7 @@ function table_of(t,    i, j, n, names, columns, line, list) {
     print "- Printed setting applied: at least 80 % of the promised gain in " share(kept[t] + 0, fixable[t]) "; a loss over 1 %: " share(lost[t] + 0, fixable[t]) "."
 }
 
-# What is asked for, as lines of a test.
+# The goals, as lines of a test.
 function ask(good, what, got) { print good ? "ok - " what : "not ok - " what ": " got }
 function judge_half(t, where,    i, n, list) {
     n = nr_errors[t] + 0

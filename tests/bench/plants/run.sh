@@ -9,7 +9,7 @@
 #   NO_PROFILE=1  only checks that the plants slow the runs down as stated
 #   REPORT=1      runs nothing: the page from the lines that are there
 #   JUDGE=1       says of each thing that is asked for whether it holds, as a test does
-#   TRIES=N       so often at most a case begins anew where the box is not quiet (3); QUIET_WAIT=N: the
+#   TRIES=N       at most so many repetitions of a case if the machine is not quiet (3); QUIET_WAIT=N: the
 #                 seconds that are waited before each for others to rest (30)
 # Resumable: each case leaves a line in $STATE (build/plants/COMMIT); remove it to run a case again.
 cd "$(dirname "$0")/../../.." || exit 1
@@ -40,7 +40,7 @@ profile() {
     grep '"event": *"done"' "$dir/profile.json" >"$dir/said"
 }
 
-# The planted run with the printed setting: images a second, or - where there is none.
+# The planted run with the printed setting: images a second, or - without a setting.
 apply() {
     key=$(json setting <"$dir/said") value=$(json value <"$dir/said")
     case $key in '' | null | -) echo - ;;
@@ -59,7 +59,7 @@ box_seconds() {
         /proc/stat /proc/uptime
 }
 
-# Waits until nobody else uses a quarter of a core, half a minute at most.
+# Waits, at most half a minute, until other processes use less than a quarter of a core.
 await_calm() {
     for second in $(seq "${QUIET_WAIT:-30}"); do
         before=$(box_seconds)

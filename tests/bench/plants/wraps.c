@@ -1,5 +1,5 @@
-/* Planted bottlenecks: calls of the program's own functions, done more often or later than the program
- * knows. Linked with -Wl,--wrap=NAME to a second copy of the program, whose objects are the very same.
+/* Planted bottlenecks: functions of the program that run more often or later than the program
+ * knows. Linked with -Wl,--wrap=NAME to a second copy of the program, from the same objects.
  * $NNPIPE_PLANT names a file of lines "NAME VALUE"; without it every call goes straight through.
  *
  *   decompress N     np_unzstd_frame() is done N times      (fractions are made up over the calls:
