@@ -68,7 +68,7 @@ struct chosen {
     const struct np_split *split; /* NULL: all of it */
 };
 
-/* Opened, unless bare weights had all sets opened for their classes. */
+/* Opens the set, unless np_inference_open() has opened all sets to find the classes. */
 static int open_chosen(struct np_config *config, const struct np_source_progress *progress,
     struct np_setup *setup, struct chosen *chosen, struct np_err *err)
 {
@@ -128,7 +128,7 @@ static int eval(struct np_config *config, const char *weights, struct chosen *ch
     return code;
 }
 
-/* --set NAME; NULL: test, where there is none val. */
+/* --set NAME; NULL: test, or val if there is no test. */
 static int choose(
     const struct np_config *config, const char *name, const char *path, enum np_which_set *ret_set)
 {
@@ -146,10 +146,10 @@ static int choose(
     if (!has[set]) {
         fprintf(stderr, "%s: data: there is no '%s' set to evaluate on%s\n", path,
             np_set_names[set],
-            !name              ? ", and no 'val'; --set train takes the training set"
+            !name              ? ", and no 'val'; use --set train for the training set"
             : has[NP_SET_TEST] ? "; there is 'test'"
             : has[NP_SET_VAL]  ? "; there is 'val'"
-                               : "; there is 'train' alone");
+                               : "; there is only 'train'");
         return NP_EXIT_USAGE;
     }
     *ret_set = (enum np_which_set)set;
@@ -179,7 +179,7 @@ int np_cmd_eval(int argc, char **argv)
     char *own = nr == 0 && weights ? np_inference_config(weights) : NULL;
     const char *path = nr == 1 ? argv[1] : own;
     if (!weights || !path || nr > 1) {
-        fprintf(stderr, "nnpipe eval: expected CONFIG --weights FILE, or --weights RUN alone\n");
+        fprintf(stderr, "nnpipe eval: expected CONFIG --weights FILE, or only --weights RUN\n");
         code = NP_EXIT_USAGE;
     }
     if (code == 0)

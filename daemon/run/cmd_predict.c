@@ -1,5 +1,5 @@
-/* `nnpipe predict [CONFIG] --weights FILE IMAGE|FOLDER...`: what the network sees in single images.
- * Each goes through the same decoder, chain and resizer as a test image of a run. */
+/* `nnpipe predict [CONFIG] --weights FILE IMAGE|FOLDER...`: classifies single images. Each passes the
+ * same decoder, chain and resizer as a test image of a run. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -31,13 +31,13 @@ struct predictor {
     struct np_decoder *decoder;
     struct np_resizer *resizer;
     uint8_t *row;     /* (height, width, channels), pinned */
-    int32_t *label;   /* one, masked */
+    int32_t *label;   /* one; -1: not counted */
     void *device_row; /* NULL: the device reads row itself */
     void *device_label;
     size_t row_bytes;
     float *logits; /* (classes) */
     double *odds;  /* (classes) */
-    int top;       /* classes that are told of each image */
+    int top;       /* classes to print per image */
 };
 
 static int open_predictor(struct predictor *p, struct np_err *err)
@@ -105,8 +105,8 @@ static int make_row(struct predictor *p, const uint8_t *bytes, size_t nr_bytes, 
     np_geometry_order(&geometry, (enum np_pixels_rule)p->net.config->loader.pixels);
     if (geometry.window_w != setup->width || geometry.window_h != setup->height)
         return np_err_set(err, -EINVAL,
-            "its %dx%d pixels come out of the test chain as %dx%d, the network takes %dx%d; a "
-            "resize and center_crop in loader.test_augment fit any size",
+            "the test chain turns its %dx%d pixels into %dx%d, the network takes %dx%d; with "
+            "resize and center_crop in loader.test_augment any size fits",
             info.width, info.height, geometry.window_w, geometry.window_h, setup->width,
             setup->height);
     code = np_decoder_decode(p->decoder, &geometry, channels, &pixels, err);
@@ -117,7 +117,7 @@ static int make_row(struct predictor *p, const uint8_t *bytes, size_t nr_bytes, 
     return code;
 }
 
-/* Row and label where the device sees them. */
+/* Copies row and label to the device if it has its own memory. */
 static int upload(struct predictor *p, const void **ret_row, const void **ret_label)
 {
     struct np_device *device = p->net.device;
@@ -137,7 +137,7 @@ static int upload(struct predictor *p, const void **ret_row, const void **ret_la
     return code < 0 ? code : 0;
 }
 
-/* Softmax, in double, against the largest so that nothing overflows. */
+/* Softmax in double; the maximum is subtracted so that nothing overflows. */
 static void softmax(const float *logits, int n, double *odds)
 {
     double max = -INFINITY, sum = 0;
@@ -158,7 +158,7 @@ static int run_net(struct predictor *p, struct np_err *err)
     int code = upload(p, &row, &label);
 
     if (code < 0)
-        return np_err_set(err, code, "the device could not take the image");
+        return np_err_set(err, code, "the image could not be copied to the device");
     if ((code = ops->eval(p->net.plan, row, label, err)) < 0 ||
         (code = ops->metrics(p->net.plan, false, &metrics, err)) < 0 ||
         (code = ops->logits(p->net.plan, p->logits, err)) < 0 ||
@@ -185,7 +185,7 @@ static int predict_file(struct predictor *p, const char *path, struct np_err *er
     return code;
 }
 
-/* The largest probability among those not taken yet (taken: -1 in odds). */
+/* The index of the largest probability; report() sets those it has used to -1. */
 static int take_best(double *odds, int n)
 {
     int best = 0;
@@ -251,7 +251,7 @@ struct images {
     size_t room;
 };
 
-/* path: taken over. */
+/* Takes path. */
 static int add_image(struct images *images, char *path, struct np_err *err)
 {
     const size_t n = (size_t)images->nr_paths + 1;
@@ -281,8 +281,8 @@ static bool is_link(const char *path)
     return lstat(path, &stat_) == 0 && S_ISLNK(stat_.st_mode);
 }
 
-/* Images of a folder and of those below it, in byte order; folders that are links are left out, for they
- * may lead back. */
+/* Adds the images of a folder and those below it in byte order; links to folders are skipped, for they
+ * may form a circle. */
 static int add_folder(struct images *images, const char *folder, struct np_err *err)
 {
     struct dirent **entries = NULL;
@@ -325,25 +325,25 @@ static int find_images(char **words, int nr_words, struct images *images, struct
 
 /* --- the command ---------------------------------------------------------------------------------- */
 
-/* What a command line asks for. */
-struct asked {
+struct request {
     const char *weights;
     const struct np_overrides *overrides;
     char **words; /* images and folders */
     int nr_words, top;
 };
 
-static int predict(struct np_config *config, const struct asked *asked, struct np_ui *ui)
+static int predict(struct np_config *config, const struct request *request, struct np_ui *ui)
 {
     const struct np_source_progress progress = {.note = note};
-    struct predictor p = {.top = asked->top};
+    struct predictor p = {.top = request->top};
     struct images images = {0};
     struct np_err err = {0};
     char how[160];
     int exit_code = NP_EXIT_DONE;
 
-    if (find_images(asked->words, asked->nr_words, &images, &err) < 0 ||
-        np_inference_open(config, asked->weights, asked->overrides, &progress, &p.net, &err) < 0 ||
+    if (find_images(request->words, request->nr_words, &images, &err) < 0 ||
+        np_inference_open(config, request->weights, request->overrides, &progress, &p.net, &err) <
+            0 ||
         open_predictor(&p, &err) < 0) {
         np_ui_error(ui, &err);
         exit_code = err.code == -ENOEXEC ? NP_EXIT_USAGE : NP_EXIT_FAILED;
@@ -378,9 +378,9 @@ int np_cmd_predict(int argc, char **argv)
 {
     const char *device = NULL, *top = TOP;
     bool json = false;
-    struct asked asked = {0};
+    struct request request = {0};
     const struct np_flag flags[] = {
-        {"--weights", &asked.weights, NULL, NULL},
+        {"--weights", &request.weights, NULL, NULL},
         {"--top", &top, NULL, NULL},
         {"--device", &device, NULL, NULL},
         {"--json", NULL, &json, NULL},
@@ -395,22 +395,24 @@ int np_cmd_predict(int argc, char **argv)
     if (code)
         return code;
     if (!np_text_int(top, 1, INT32_MAX, &number))
-        return usage("--top takes a number from 1 on");
-    asked.top = (int)number;
-    const bool named = nr > 0 && asked.weights && np_inference_names_config(argv[1], asked.weights);
-    asked.overrides = &overrides;
-    asked.words = argv + 1 + named;
-    asked.nr_words = nr - named;
-    if (!asked.weights || asked.nr_words < 1)
-        return usage("expected [CONFIG] --weights FILE IMAGE...; of a RUN the CONFIG is known");
-    char *own = named ? NULL : np_inference_config(asked.weights);
+        return usage("--top takes a number of at least 1");
+    request.top = (int)number;
+    const bool named =
+        nr > 0 && request.weights && np_inference_names_config(argv[1], request.weights);
+    request.overrides = &overrides;
+    request.words = argv + 1 + named;
+    request.nr_words = nr - named;
+    if (!request.weights || request.nr_words < 1)
+        return usage(
+            "expected [CONFIG] --weights FILE IMAGE...; the weights of a RUN need no CONFIG");
+    char *own = named ? NULL : np_inference_config(request.weights);
     code = np_cmd_config(named ? argv[1] : own, &overrides, device, &config);
     np_free(own);
     if (code)
         return code;
     config->loader.batch = 1;
     np_ui_init(&ui, json);
-    code = predict(config, &asked, &ui);
+    code = predict(config, &request, &ui);
     np_ui_fini(&ui);
     np_config_free(config);
     return code;

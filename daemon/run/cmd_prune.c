@@ -1,4 +1,4 @@
-/* `nnpipe prune RUN...`: of runs that are over, every checkpoint but the best and the newest few. */
+/* `nnpipe prune RUN...`: deletes the checkpoints of runs but for the best and the newest few. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,13 +20,13 @@
 struct prune {
     int keep;
     bool dry_run, json;
-    int nr_runs; /* so far, and what goes and stays of them */
-    uint64_t freed, kept;
+    int nr_runs;          /* so far */
+    uint64_t freed, kept; /* bytes of those */
 };
 
-struct held {              /* of a folder of checkpoints */
-    uint64_t newest, best; /* steps: of the newest whole one; of the best, 0: none that is whole */
-    uint64_t bytes, spare; /* of all; of those that would go */
+struct usage {             /* of a folder of checkpoints */
+    uint64_t newest, best; /* steps of the newest and the best complete one; best 0: none */
+    uint64_t bytes, spare; /* of all; of those to be deleted */
 };
 
 static uint64_t bytes_in(const char *dir)
@@ -44,7 +44,7 @@ static uint64_t bytes_in(const char *dir)
     return bytes;
 }
 
-/* dropped: it may have lost its optimizer's state. */
+/* dropped: is one without optimizer state complete too? */
 static bool is_whole(const char *dir, uint64_t step, bool dropped)
 {
     char *path = np_format("%s/step-%" PRIu64, dir, step);
@@ -55,7 +55,7 @@ static bool is_whole(const char *dir, uint64_t step, bool dropped)
     return code == 0 || (dropped && code == -ENODATA);
 }
 
-/* Where the best one was, as the newest whole one says; 0: none, or it is damaged. */
+/* The step of the best checkpoint, from the newest one's manifest; 0: none, or it is damaged. */
 static uint64_t best_of(const char *dir, uint64_t newest)
 {
     char *path = np_format("%s/step-%" PRIu64 "/manifest.json", dir, newest), *facts = NULL;
@@ -69,10 +69,10 @@ static uint64_t best_of(const char *dir, uint64_t newest)
     return best == newest || (best && is_whole(dir, best, true)) ? best : 0;
 }
 
-/* How many stay beside the best: at least one where there is no best one. */
-static int keeps(int keep, const struct held *held)
+/* The number of newest checkpoints to keep: at least one if there is no best one. */
+static int keeps(int keep, const struct usage *usage)
 {
-    return held->best || keep > 1 ? keep : 1;
+    return usage->best || keep > 1 ? keep : 1;
 }
 
 static bool find_newest(
@@ -86,7 +86,7 @@ static bool find_newest(
     return false;
 }
 
-/* Leaves step-N alone in the list. */
+/* Removes all names but step-N from the list; returns their number. */
 static int only_final(struct np_checkpoint_name *names, int n)
 {
     int nr = 0;
@@ -97,53 +97,58 @@ static int only_final(struct np_checkpoint_name *names, int n)
     return nr;
 }
 
-/* What is there, and what would go with `keep`; what is newer than the newest whole one is damaged. */
-static int look(const char *dir, int keep, struct held *ret_held, struct np_err *err)
+/* Sizes what is there and what `keep` would delete. Any newer than the newest complete one is damaged. */
+static int measure(const char *dir, int keep, struct usage *ret_usage, struct np_err *err)
 {
     struct np_checkpoint_name *names = NULL;
-    struct held held = {0};
+    struct usage usage = {0};
     int nr = 0, nr_kept = 0, code = np_checkpoint_names(dir, &names, &nr, err);
 
     if (code < 0)
         return code;
     nr = only_final(names, nr);
-    const bool found = find_newest(dir, names, nr, &held.newest);
+    const bool found = find_newest(dir, names, nr, &usage.newest);
 
     if (found)
-        held.best = best_of(dir, held.newest);
+        usage.best = best_of(dir, usage.newest);
     for (int i = 0; i < nr; i++) {
         char *path = np_format("%s/%s", dir, names[i].text);
         const uint64_t bytes = bytes_in(path), step = names[i].step;
 
-        held.bytes += bytes;
-        if (step > held.newest || (nr_kept++ >= keeps(keep, &held) && step != held.best))
-            held.spare += bytes;
+        usage.bytes += bytes;
+        if (step > usage.newest || (nr_kept++ >= keeps(keep, &usage) && step != usage.best))
+            usage.spare += bytes;
         np_free(path);
     }
     np_free(names);
-    *ret_held = held;
+    *ret_usage = usage;
     if (nr > 0 && !found)
         return np_err_set(
             err, -EBADMSG, "%s: all %d checkpoints are damaged; nothing was removed", dir, nr);
     return 0;
 }
 
-static void tell(struct prune *p, const char *run, const struct held *held)
+/* Prints the bytes of a run, or of all runs (run NULL), as text or JSON. */
+static void report(const struct prune *p, const char *run, uint64_t freed, uint64_t kept)
 {
     struct np_json json = {0};
 
-    p->nr_runs++;
-    p->freed += held->spare;
-    p->kept += held->bytes - held->spare;
+    if (!p->json && run)
+        printf("%s: ", run);
+    else if (!p->json)
+        printf("%d runs: ", p->nr_runs);
     if (!p->json) {
-        printf("%s: %.1f MiB %s, %.1f MiB kept\n", run, (double)held->spare / (1 << 20),
-            p->dry_run ? "would go" : "freed", (double)(held->bytes - held->spare) / (1 << 20));
+        printf("%.1f MiB %s, %.1f MiB kept\n", (double)freed / (1 << 20),
+            p->dry_run ? "would be freed" : "freed", (double)kept / (1 << 20));
         return;
     }
-    np_json_begin(&json, "pruned");
-    np_json_text(&json, "run", run);
-    np_json_int(&json, "freed_bytes", (int64_t)held->spare);
-    np_json_int(&json, "kept_bytes", (int64_t)(held->bytes - held->spare));
+    np_json_begin(&json, run ? "pruned" : "done");
+    if (run)
+        np_json_text(&json, "run", run);
+    else
+        np_json_int(&json, "runs", p->nr_runs);
+    np_json_int(&json, "freed_bytes", (int64_t)freed);
+    np_json_int(&json, "kept_bytes", (int64_t)kept);
     np_json_print(&json, stdout);
     np_json_fini(&json);
 }
@@ -153,7 +158,7 @@ static int prune(struct prune *p, const char *run, struct np_err *err)
     char *dir = np_format("%s/checkpoints", run);
     int lock_fd = -1, code = 0;
     struct stat stat_;
-    struct held held;
+    struct usage usage;
 
     if (stat(run, &stat_) < 0)
         code = np_err_set(err, -errno, "%s: %s", run, strerror(errno));
@@ -165,34 +170,19 @@ static int prune(struct prune *p, const char *run, struct np_err *err)
     if (code == 0 && !p->dry_run)
         code = np_folder_lock(run, &lock_fd, err);
     if (code == 0)
-        code = look(dir, p->keep, &held, err);
-    if (code == 0 && !p->dry_run && held.bytes)
-        code = np_checkpoint_prune(dir, keeps(p->keep, &held), held.newest, held.best, err);
-    if (code == 0)
-        tell(p, run, &held);
+        code = measure(dir, p->keep, &usage, err);
+    if (code == 0 && !p->dry_run && usage.bytes)
+        code = np_checkpoint_prune(dir, keeps(p->keep, &usage), usage.newest, usage.best, err);
+    if (code == 0) {
+        p->nr_runs++;
+        p->freed += usage.spare;
+        p->kept += usage.bytes - usage.spare;
+        report(p, run, usage.spare, usage.bytes - usage.spare);
+    }
     if (lock_fd >= 0)
         close(lock_fd);
     np_free(dir);
     return code;
-}
-
-static void tell_total(const struct prune *p)
-{
-    struct np_json json = {0};
-
-    if (!p->json) {
-        if (p->nr_runs > 1)
-            printf("%d runs: %.1f MiB %s, %.1f MiB kept\n", p->nr_runs,
-                (double)p->freed / (1 << 20), p->dry_run ? "would go" : "freed",
-                (double)p->kept / (1 << 20));
-        return;
-    }
-    np_json_begin(&json, "done");
-    np_json_int(&json, "runs", p->nr_runs);
-    np_json_int(&json, "freed_bytes", (int64_t)p->freed);
-    np_json_int(&json, "kept_bytes", (int64_t)p->kept);
-    np_json_print(&json, stdout);
-    np_json_fini(&json);
 }
 
 int np_cmd_prune(int argc, char **argv)
@@ -212,7 +202,7 @@ int np_cmd_prune(int argc, char **argv)
         return code;
     if (nr < 1 || !np_text_int(keep, 0, 1000000, &number)) {
         fprintf(stderr, nr < 1 ? "nnpipe prune: expected folders of runs\n"
-                               : "nnpipe prune: --keep: expected a number from 0 on\n");
+                               : "nnpipe prune: --keep takes a number of at least 0\n");
         return NP_EXIT_USAGE;
     }
     p.keep = (int)number;
@@ -224,6 +214,7 @@ int np_cmd_prune(int argc, char **argv)
             code = NP_EXIT_FAILED;
         }
     }
-    tell_total(&p);
+    if (p.json || p.nr_runs > 1)
+        report(&p, NULL, p.freed, p.kept);
     return code;
 }

@@ -1,4 +1,4 @@
-/* `nnpipe runs [DIR...]`: the runs below folders, with how far they came and in what they differ. */
+/* `nnpipe runs [DIR...]`: lists the runs in folders, with their progress and differences. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 /* --- order ------------------------------------------------------------------------------------- */
 
-/* Larger first; what is not known last. */
+/* Larger first; unknown last. */
 static int larger(double a, double b)
 {
     if (isnan(a) || isnan(b))
@@ -139,7 +139,7 @@ static void put_size(char *cell, uint64_t bytes)
         mib >= 10240 ? mib / 1024 : mib);
 }
 
-/* "lr=0.1 batch=64": each key by its last word, or what -o gave where there is no other run. */
+/* "lr=0.1 batch=64": the last word of each key that differs; the -o texts if there is no other run. */
 static void put_changed(char *cell, const struct np_found_run *run)
 {
     const struct np_node *list = run->differs ? run->differs : run->overrides;
@@ -211,9 +211,9 @@ static int print_table(const struct np_found_runs *runs, int nr)
 
 /* --- the command ------------------------------------------------------------------------------- */
 
-struct asked {
+struct request {
     const struct order *order;
-    int most; /* runs that are shown */
+    int max_runs;
     bool json;
 };
 
@@ -223,38 +223,38 @@ static int usage(const char *text, const char *word)
     return NP_EXIT_USAGE;
 }
 
-static int parse(const char *sort, const char *number, struct asked *asked)
+static int parse(const char *sort, const char *number, struct request *request)
 {
     int64_t value;
 
-    asked->order = &orders[0];
-    asked->most = INT32_MAX;
+    request->order = &orders[0];
+    request->max_runs = INT32_MAX;
     for (size_t i = 0; sort && i <= sizeof(orders) / sizeof(*orders); i++) {
         if (i == sizeof(orders) / sizeof(*orders))
             return usage("--sort takes when, accuracy, loss, size or name", sort);
         if (strcmp(orders[i].name, sort) == 0) {
-            asked->order = &orders[i];
+            request->order = &orders[i];
             break;
         }
     }
     if (number) {
         if (!np_text_int(number, 1, INT32_MAX, &value))
-            return usage("-n takes a number from 1 on", number);
-        asked->most = (int)value;
+            return usage("-n takes a number of at least 1", number);
+        request->max_runs = (int)value;
     }
     return 0;
 }
 
-static int show(struct np_found_runs *runs, const struct asked *asked)
+static int show(struct np_found_runs *runs, const struct request *request)
 {
-    const int nr = runs->nr_runs < asked->most ? runs->nr_runs : asked->most;
+    const int nr = runs->nr_runs < request->max_runs ? runs->nr_runs : request->max_runs;
     struct np_json line = {0};
 
     np_runs_differ(runs);
     if (runs->nr_runs)
-        qsort(
-            runs->runs, (size_t)runs->nr_runs, sizeof(struct np_found_run), asked->order->compare);
-    if (!asked->json)
+        qsort(runs->runs, (size_t)runs->nr_runs, sizeof(struct np_found_run),
+            request->order->compare);
+    if (!request->json)
         return print_table(runs, nr);
     for (int i = 0; i < nr; i++)
         print_json(&line, &runs->runs[i]);
@@ -266,15 +266,15 @@ int np_cmd_runs(int argc, char **argv)
 {
     static char *const here[] = {"runs"};
     const char *sort = NULL, *number = NULL;
-    struct asked asked = {0};
+    struct request request = {0};
     const struct np_flag flags[] = {{"--sort", &sort, NULL, NULL}, {"-n", &number, NULL, NULL},
-        {"--json", NULL, &asked.json, NULL}, {NULL, NULL, NULL, NULL}};
+        {"--json", NULL, &request.json, NULL}, {NULL, NULL, NULL, NULL}};
     struct np_found_runs runs = {0};
     struct np_err err = {0};
     int nr, exit_code = NP_EXIT_DONE, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 
     if (code == 0)
-        code = parse(sort, number, &asked);
+        code = parse(sort, number, &request);
     if (code)
         return code;
     char *const *dirs = nr ? argv + 1 : here;
@@ -283,17 +283,17 @@ int np_cmd_runs(int argc, char **argv)
 
         if (np_runs_find(dirs[i], false, &runs, &one) < 0) {
             if (nr == 0 && one.code == -ENOENT)
-                fputs("nnpipe: no run was started here: there is no folder runs; `nnpipe runs DIR` "
-                      "shows the runs below DIR\n",
+                fputs("nnpipe: no run was started here: there is no folder 'runs'; `nnpipe runs "
+                      "DIR` lists the runs in DIR\n",
                     stderr);
             else
                 np_complain(&one);
             exit_code = NP_EXIT_FAILED;
         }
     }
-    if (runs.nr_runs == 0 && exit_code == NP_EXIT_DONE && !asked.json)
-        printf("no runs below %s%s\n", dirs[0], nr > 1 ? " and the others" : "");
-    else if (runs.nr_runs && show(&runs, &asked) < 0) {
+    if (runs.nr_runs == 0 && exit_code == NP_EXIT_DONE && !request.json)
+        printf("no runs in %s%s\n", dirs[0], nr > 1 ? " and the other folders" : "");
+    else if (runs.nr_runs && show(&runs, &request) < 0) {
         np_err_set(&err, -ENOMEM, "out of memory");
         np_complain(&err);
         exit_code = NP_EXIT_FAILED;

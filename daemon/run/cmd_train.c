@@ -29,34 +29,35 @@ static int train_traced(struct np_config *config, struct np_run_options *options
     return code;
 }
 
-/* Flags and operands (argv[1] to argv[nr]) that do not go together. 0, or NP_EXIT_USAGE: it is said. */
+/* Checks flags and operands (argv[1] to argv[nr]) together. 0, or NP_EXIT_USAGE after a message. */
 static int check_usage(const struct np_run_options *options, char **argv, int nr, const char *trace,
     const char *trace_limit)
 {
     const bool newest = options->resume && !options->resume_dir;
 
     if (options->resume && options->weights)
-        fprintf(stderr, "nnpipe train: --weights begins a run, --resume goes on with one; give one "
-                        "of the two\n");
+        fprintf(stderr,
+            "nnpipe train: --weights begins a new run, --resume continues one; use only "
+            "one of them\n");
     else if (options->reset_schedule && !options->resume)
         fprintf(stderr,
-            "nnpipe train: --reset-schedule goes with --resume: the schedule begins anew "
-            "where the run is resumed\n");
+            "nnpipe train: --reset-schedule needs --resume: it restarts the schedule where the "
+            "run is resumed\n");
     else if (trace_limit && !trace)
-        fprintf(stderr, "nnpipe train: --trace-limit is the size of the file of --trace FILE\n");
+        fprintf(stderr, "nnpipe train: --trace-limit needs --trace FILE: it limits its size\n");
     else if (nr == 2 && newest && !np_is_folder(argv[2]))
         fprintf(stderr,
-            "nnpipe train: %s is not a folder: --resume takes a run's, or nothing for the "
-            "newest of the config\n",
+            "nnpipe train: %s is not a folder: --resume takes a run's folder; without one it "
+            "resumes the config's newest run\n",
             argv[2]);
     else if (nr != 1 && !(nr == 0 && options->resume_dir))
         fprintf(stderr,
-            "nnpipe train: expected one CONFIG, not %d; to go on with a run: nnpipe train "
-            "--resume RUN\n",
+            "nnpipe train: expected one CONFIG, not %d; to resume a run: nnpipe train --resume "
+            "RUN\n",
             nr);
     else if (nr == 1 && np_is_folder(argv[1]))
         fprintf(stderr,
-            "nnpipe train: %s is a folder, CONFIG is a file; to go on with a run: nnpipe train "
+            "nnpipe train: %s is a folder, CONFIG is a file; to resume a run: nnpipe train "
             "--resume %s\n",
             argv[1], argv[1]);
     else

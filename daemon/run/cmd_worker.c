@@ -1,7 +1,7 @@
-/* `nnpipe worker`: a run of the service's, in a folder of its own. The job (daemon/service/job.h) comes by standard
- * input, and the operand is only for people that look at a list of processes. What it says goes to output/ in
- * segments, what it is at to the pipe `report`, how it ended to exit.json. The service starts it
- * (daemon/service/worker.c); nobody else has to. */
+/* `nnpipe worker`: trains a queued run in a folder of its own. Only the service starts it
+ * (daemon/service/worker.c). Reads the job (daemon/service/job.h) from standard input; the operand is only
+ * shown in lists of processes. Writes its log to output/ in segments, progress to the pipe `report`, the
+ * result to exit.json. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -25,15 +25,15 @@
 #include "loader/base/mem.h"
 
 #define MAX_SEGMENT (16 << 20) /* bytes of a log's segment */
-#define KEPT        4          /* segments */
-#define SAY_NS      1000000000ull
+#define NR_SEGMENTS 4          /* that are kept */
+#define REPORT_NS   1000000000ull
 #define NOT_ENDED   (-1)
 
 struct worker {
     struct np_job job;
     int lock_fd, report_fd; /* -1: none */
     int segment;
-    uint64_t said_ns;
+    uint64_t report_ns; /* time of the last report */
     const char *doing;
     struct np_progress progress;
     struct np_json line;
@@ -42,9 +42,9 @@ struct worker {
     bool saved;
 };
 
-/* --- what it says ----------------------------------------------------------------------------- */
+/* --- log -------------------------------------------------------------------------------------- */
 
-static int speak_into_log(struct worker *w, struct np_err *err)
+static int redirect_output(struct worker *w, struct np_err *err)
 {
     const int fd = np_output_open(w->segment);
 
@@ -60,7 +60,7 @@ static int speak_into_log(struct worker *w, struct np_err *err)
     return 0;
 }
 
-/* A full segment is followed by the next; the oldest goes. */
+/* Starts a new segment when this one is full, and deletes the oldest. */
 static void rotate(struct worker *w)
 {
     struct stat stat_;
@@ -69,18 +69,18 @@ static void rotate(struct worker *w)
     if (fstat(STDERR_FILENO, &stat_) < 0 || stat_.st_size < MAX_SEGMENT)
         return;
     w->segment++;
-    if (speak_into_log(w, &unrotated) == 0)
-        np_output_remove(w->segment - KEPT);
+    if (redirect_output(w, &unrotated) == 0)
+        np_output_remove(w->segment - NR_SEGMENTS);
 }
 
-/* --- how far it came -------------------------------------------------------------------------- */
+/* --- result ----------------------------------------------------------------------------------- */
 
 static bool is_full(int code)
 {
     return code == -ENOSPC || code == -EDQUOT;
 }
 
-/* exit.json: of this try, also while it goes on: one that is killed has written how far it came. */
+/* Writes exit.json of this attempt. Also called while it runs, so that a killed attempt leaves one. */
 static int write_record(struct worker *w, int code)
 {
     struct np_json *line = &w->line;
@@ -97,10 +97,10 @@ static int write_record(struct worker *w, int code)
     return text ? np_write_file("exit.json", text, strlen(text), 0, NULL) : -ENOMEM;
 }
 
-/* --- what it is at ---------------------------------------------------------------------------- */
+/* --- progress --------------------------------------------------------------------------------- */
 
-/* One write, so that a line is whole; a pipe that is full loses it. */
-static void say(struct worker *w, const struct np_run *run, const char *doing)
+/* One write() per line keeps it whole; if the pipe is full the line is lost. */
+static void report(struct worker *w, const struct np_run *run, const char *doing)
 {
     struct np_json *line = &w->line;
 
@@ -124,15 +124,15 @@ static void at(void *context, const struct np_run *run, const char *doing)
         w->saved = true;
         write_record(w, NOT_ENDED);
     }
-    if (w->doing && strcmp(w->doing, doing) == 0 && now - w->said_ns < SAY_NS)
+    if (w->doing && strcmp(w->doing, doing) == 0 && now - w->report_ns < REPORT_NS)
         return;
     w->doing = doing;
-    w->said_ns = now;
-    say(w, run, doing);
+    w->report_ns = now;
+    report(w, run, doing);
     rotate(w);
 }
 
-/* Opened for both ways: it works without a reader, and one may come and go. */
+/* Opened for reading and writing, so that readers may come and go. */
 static void open_report(struct worker *w)
 {
     struct stat stat_;
@@ -145,10 +145,10 @@ static void open_report(struct worker *w)
     }
 }
 
-/* --- all of it -------------------------------------------------------------------------------- */
+/* --- the command ------------------------------------------------------------------------------ */
 
-/* The run's folder is the working directory from here on: what lies at its name may change. A unit's was made by
- * the service, which is the same user's. */
+/* Makes the run's folder the working directory: its path may get another folder later. For a systemd unit
+ * the service, of the same user, has created it. */
 static int enter_folder(struct worker *w, struct np_err *err)
 {
     const bool is_unit = w->job.parent == 0;
@@ -169,17 +169,17 @@ static int make_places(struct worker *w, struct np_err *err)
     if (w->segment == 0)
         w->segment = 1;
     open_report(w);
-    return speak_into_log(w, err);
+    return redirect_output(w, err);
 }
 
-/* A daemon that was killed between fork() and the lock does not know of this process, and the next one will
- * begin the run itself: it may not go on. With the daemon still there, whoever comes next finds the lock. */
+/* Was the daemon killed between fork() and our lock? It did not record this process, and the next daemon
+ * starts the run itself: this process must end. If it is killed later, the next worker finds the lock. */
 static bool is_orphan(const struct np_job *job)
 {
     return job->parent > 0 && getppid() != job->parent;
 }
 
-/* What is read as a config from standard input is the job's. */
+/* Makes standard input the job's config, to be opened as "-". */
 static int put_config(const struct np_job *job, struct np_err *err)
 {
     const int fd = np_text_fd(job->config);
@@ -214,7 +214,7 @@ static int train(struct worker *w)
     if (code == 0)
         code = np_run_train(config, &options);
     else
-        np_err_set(&w->err, -EINVAL, "the config is not right any more: see the log");
+        np_err_set(&w->err, -EINVAL, "the config is no longer valid: see the log");
     np_config_free(config);
     return code;
 }
@@ -236,7 +236,7 @@ static int work(struct worker *w)
         np_complain(&w->err);
         if (is_full(w->err.code))
             return NP_WORKER_FULL;
-        if (w->err.code == -EBUSY) /* exit.json is who has the lock's */
+        if (w->err.code == -EBUSY) /* exit.json belongs to the process that has the lock */
             return code;
     } else if (is_orphan(&w->job)) {
         return NP_EXIT_STOPPED;
@@ -256,7 +256,7 @@ int np_cmd_worker(int argc, char **argv)
     if (code)
         return code;
     if (nr > 1 || isatty(STDIN_FILENO)) {
-        fprintf(stderr, "nnpipe worker: the service starts it; `nnpipe train` is for you\n");
+        fprintf(stderr, "nnpipe worker: only the service starts it; use `nnpipe train`\n");
         return NP_EXIT_USAGE;
     }
     if (np_job_read(STDIN_FILENO, &w.job, &w.err) < 0) {

@@ -37,7 +37,7 @@ int np_outputs_check(const float *logits, const struct np_node *classes, struct 
     return 0;
 }
 
-/* The second pass, which looks at every image's outputs. */
+/* The second pass, which checks every image's outputs. */
 struct look {
     const struct np_evaluation *evaluation;
     float *logits; /* (rows, classes) */
@@ -125,14 +125,14 @@ static int pass(const struct np_evaluation *evaluation, const struct np_trainer_
         code = np_trainer_eval(&trainer, 0, &cut, ret_report, err);
     if (evaluation->watch)
         np_watch_wakes(evaluation->watch, NULL, NULL);
-    if (loader && !hooks->evaluated) /* they were told in the first pass */
+    if (loader && !hooks->evaluated) /* the first pass has reported them */
         take_bad(evaluation, loader);
     np_feed_free(trainer.feed);
     np_loader_stop(loader);
     return code == 0 && cut ? np_err_set(err, -EINTR, "stopped") : code;
 }
 
-/* Says which image's output is to blame for a loss that is not finite. */
+/* Finds the image whose output made the loss not finite. */
 static int blame(const struct np_evaluation *evaluation, double loss, struct np_err *err)
 {
     struct look look = {.evaluation = evaluation};

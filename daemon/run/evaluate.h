@@ -1,4 +1,4 @@
-/* One pass over a set with given weights: what `eval` does, and a run's last test. */
+/* One pass over a set with given weights: for `eval` and a run's final test. */
 #ifndef NP_EVALUATE_H
 #define NP_EVALUATE_H
 
@@ -11,28 +11,27 @@
 struct np_evaluation {
     const struct np_config *config;
     struct np_device *device;
-    struct np_plan *plan; /* weights in it */
+    struct np_plan *plan; /* holds the weights */
     struct np_index *index;
-    const struct np_split *split;  /* its evaluation part; NULL: all of it */
-    const int32_t *labels;         /* class -> the network's; NULL: equal */
+    const struct np_split *split;  /* evaluates its val part; NULL: the whole index */
+    const int32_t *labels;         /* class in the index -> the network's; NULL: equal */
     const struct np_node *classes; /* the network's, by name */
     struct np_batch_shape shape;
     struct np_stat *stat;
     struct np_block *block;
-    struct np_watch
-        *watch; /* Optional: armed while batches come, and a stop ends waiting for one */
-    /* Optional. Asked after each batch; true ends it with -EINTR. */
+    struct np_watch *watch; /* Optional: armed during the pass; a stop ends the wait for a batch */
+    /* Optional. Called after each batch; true ends the pass with -EINTR. */
     bool (*stopping)(void *context);
-    /* Optional. A sample that could not be read. */
+    /* Optional. Called for a sample that could not be read. */
     void (*bad)(void *context, const struct np_bad_sample *bad);
     void *context;
 };
 
-/* Starts a loader, evaluates, stops it. Blocks. Where the loss is not finite it evaluates once more,
- * looks at each image's outputs, and fails with -EDOM, the first such image and output named. */
+/* Starts a loader, evaluates, stops it. Blocks. If the loss is not finite, evaluates again, checks each
+ * image's outputs, and fails with -EDOM; the error names the first such image and output. */
 int np_evaluate(
     const struct np_evaluation *evaluation, struct np_eval_report *ret_report, struct np_err *err);
-/* -EDOM, the class named, where one of the (classes) outputs for an image is not finite. */
+/* -EDOM, with the class, if one of the (classes) outputs for an image is not finite. */
 int np_outputs_check(const float *logits, const struct np_node *classes, struct np_err *err);
 
 #endif

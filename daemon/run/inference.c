@@ -15,7 +15,7 @@
 #include "trainer/checkpoint/weights.h"
 #include "trainer/plan.h"
 
-/* Said where the run's own is another than the config's; both owned, in normal form. */
+/* Notes that the run's value of a key is used, if the config's differs. Takes both nodes. */
 static void say_other(const struct np_source_progress *progress, struct np_node *run,
     struct np_node *config, const char *key)
 {
@@ -28,7 +28,7 @@ static void say_other(const struct np_source_progress *progress, struct np_node 
     np_node_free(config);
 }
 
-/* The test chain that the checkpoint was evaluated with takes the config's place. */
+/* Uses the test chain that the run was evaluated with. */
 static int take_chain(
     struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
 {
@@ -53,7 +53,7 @@ static int take_chain(
     return 0;
 }
 
-/* So do the mean and std that the network's input was made with. */
+/* Uses the mean and std that the network was trained with. */
 static int take_normalize(
     struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
 {
@@ -79,7 +79,7 @@ static int take_normalize(
     return err->code;
 }
 
-/* And whose pixels it was trained on: Pillow 12's before the facts told. */
+/* Uses the pixels rule of the run; older facts have none, and mean Pillow 12. */
 static int take_pixels(
     struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
 {
@@ -88,7 +88,7 @@ static int take_pixels(
     enum np_pixels_rule rule = NP_RULE_PILLOW_12;
 
     if (fact && (!fact->text || np_pixels_find(fact->text, &rule) < 0))
-        return np_err_set(err, -EBADMSG, "the checkpoint's pixels: '%.40s' is not known",
+        return np_err_set(err, -EBADMSG, "the checkpoint's pixels: unknown '%.40s'",
             fact->text ? fact->text : "");
     if (np_node_get(inference->config->loader_node, "pixels"))
         say_other(progress, np_node_scalar(np_pixels_names[rule], 0, 0),
@@ -97,7 +97,7 @@ static int take_pixels(
     return 0;
 }
 
-/* Checkpoints of before these facts: the run's own config, two folders up, knows what was kept apart. */
+/* Older facts have no split: adds it from the run's own config, two folders up. */
 static void add_older_facts(const char *checkpoint, struct np_node *facts)
 {
     static const char *const keys[] = {"split", "split_seed", "split_by"};
@@ -115,7 +115,7 @@ static void add_older_facts(const char *checkpoint, struct np_node *facts)
     np_free(run);
 }
 
-/* The samples that data.split keeps from training are the run's, by its share, seed and rule. */
+/* Uses the share, seed and rule of the run's data.split, so that val samples are those not trained on. */
 static void take_split(struct np_inference *inference, const struct np_source_progress *progress)
 {
     struct np_config *config = inference->config;
@@ -127,10 +127,9 @@ static void take_split(struct np_inference *inference, const struct np_source_pr
     if (share <= 0) {
         progress->note(progress->context,
             np_node_get(inference->facts, "split")
-                ? "the run kept no samples apart: those of data.split are samples it trained on"
-                : "the checkpoint does not say which samples its run kept apart: those of "
-                  "data.split "
-                  "may be samples it trained on");
+                ? "the run set no samples aside: it trained on those of data.split"
+                : "the checkpoint does not say which samples its run set aside: it may have "
+                  "trained on those of data.split");
         return;
     }
     const int rule = (int)np_split_rule(np_node_get(inference->facts, "split_by"));
@@ -143,7 +142,7 @@ static void take_split(struct np_inference *inference, const struct np_source_pr
     config->data.split_seed = (int64_t)seed;
 }
 
-/* What the network's input is, from facts that a file may have garbled. */
+/* Takes classes, size and preprocessing from the facts, which come from a file: checks them. */
 static int take_facts(
     struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
 {
@@ -160,7 +159,7 @@ static int take_facts(
         return np_err_set(err, -EBADMSG, "the checkpoint's facts have no classes or no size");
     for (int i = 0; i < classes->nr_items; i++)
         if (classes->items[i]->kind != NP_NODE_SCALAR)
-            return np_err_set(err, -EBADMSG, "the checkpoint's class names are no words");
+            return np_err_set(err, -EBADMSG, "the checkpoint's class names are not text");
     if (sides[2] != (int)inference->config->loader.channels)
         return np_err_set(err, -EINVAL,
             "the weights are for images of %d channels, the config has %d", sides[2],
@@ -187,9 +186,8 @@ static int open_graph(struct np_inference *inference, const struct np_overrides 
         np_precision_find(fact->text, &precision);
     if (fact && fact->text && !np_node_is(fact, np_precision_names[precision])) {
         char text[120];
-        snprintf(text, sizeof(text),
-            "the run computed in %.20s; in %s here, as the config names it", fact->text,
-            np_precision_names[precision]);
+        snprintf(text, sizeof(text), "the run computed in %.20s, this in %s, as the config says",
+            fact->text, np_precision_names[precision]);
         progress->note(progress->context, text);
     }
     inference->precision = precision;
@@ -230,7 +228,7 @@ static int open_plan(
 {
     int threads = np_compute_threads(inference->config);
     int lanes = (int)np_node_number(inference->facts, "lanes", threads);
-    /* A GPU's choice is of engines for training; the CPU's is of kernels that are right. */
+    /* A GPU's state has engines for training; the CPU's has the kernels that gave correct results. */
     bool cpu = np_state_kind(inference->device) == NP_STATE_CPU;
     const struct np_node *state =
         cpu ? np_node_get(inference->facts, np_state_keys[NP_STATE_CPU]) : NULL;
@@ -297,7 +295,7 @@ void np_inference_text(const struct np_inference *inference, char *text, size_t 
 
     snprintf(text, text_bytes, "in %s on %s, %s", precision, inference->device->name,
         as_run                              ? "as the run computed"
-        : inference->config->precision >= 0 ? "as the config names it"
+        : inference->config->precision >= 0 ? "as the config says"
                                             : "the default of this device");
 }
 

@@ -9,9 +9,9 @@
 #include "trainer/device.h"
 
 struct np_inference {
-    struct np_config
-        *config;           /* borrowed; test chain and normalize are the facts', if there are any */
-    struct np_setup setup; /* classes, size, graph; sets only where they had to be asked */
+    /* Borrowed; test chain, normalize, pixels and split are replaced by those of the facts, if any. */
+    struct np_config *config;
+    struct np_setup setup; /* classes, size, graph; the sets only if they were needed for these */
     struct np_node *facts; /* of the checkpoint; NULL: bare weights */
     struct np_device *device;
     enum np_dtype precision;
@@ -20,22 +20,21 @@ struct np_inference {
     struct np_block *block;
 };
 
-/* The config of the run that the weights are of: RUN, RUN:best, a checkpoint's folder, or a file in one.
- * NULL: there is none. np_free. */
+/* The path of config.yaml of the run that weights belong to: RUN, RUN:best, a checkpoint's folder, or a
+ * file in one. NULL: there is none. np_free. */
 char *np_inference_config(const char *weights);
-/* Is this operand a config, or does the run of the weights give one? By its name: *.yaml, *.yml or "-"; any
- * other is one, too, where the weights are of no run. */
+/* Is this operand a config? Yes if it is *.yaml, *.yml or "-", or if the weights belong to no run. */
 bool np_inference_names_config(const char *operand, const char *weights);
 /* "in bf16 on cpu, as the run computed" */
 void np_inference_text(const struct np_inference *inference, char *text, size_t text_bytes);
 
 /* Finds weights (np_weights_find()), takes classes and row size from their facts, else from the
- * training set, builds the network with config's batch, and loads it: every tensor must be there and
- * fit. The facts' test chain, normalize, pixels and split take their place in config; where they differ
- * from config's, progress->note says so (Required; borrowed until np_inference_close()). Where older
- * facts lack the split, the config.yaml of the checkpoint's run tells it. The facts' precision is used
- * unless config names one. np_inference_close() follows whether this failed or not. The model's own
- * mistakes are printed, and give -ENOEXEC. */
+ * training set, builds the network with config's batch, and loads it: every tensor must be present and
+ * fit. Test chain, normalize, pixels and split of the facts replace those of config; progress->note
+ * (Required; borrowed until np_inference_close()) reports the differences. If older facts lack the
+ * split, it comes from the config.yaml of the checkpoint's run. Uses the facts' precision unless config
+ * sets one. The caller calls np_inference_close() even after an error. Prints errors of the model itself
+ * and returns -ENOEXEC. */
 int np_inference_open(struct np_config *config, const char *weights,
     const struct np_overrides *overrides, const struct np_source_progress *progress,
     struct np_inference *inference, struct np_err *err);

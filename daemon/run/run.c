@@ -1,4 +1,4 @@
-/* See run.h. Everything a run needs is opened in one order, and closed in the other. */
+/* See run.h. Opens all that a run needs, and closes it in reverse order. */
 #include "daemon/run/run_parts.h"
 
 #include <errno.h>
@@ -68,7 +68,7 @@ static void close_pipeline(struct np_run *run)
 
 /* --- begin and end --------------------------------------------------------------------------- */
 
-/* From the watchdog thread: the trainer waits for no batch any more. */
+/* Watchdog thread: ends the trainer's wait for a batch. */
 static void interrupt(void *context)
 {
     np_ring_interrupt(context);
@@ -123,8 +123,8 @@ static void bad_in_test(void *context, const struct np_bad_sample *bad)
     np_run_write_bad(run, &placed);
 }
 
-/* The test set, once, when something else was evaluated while training. Stopped, it is done whole
- * when the run goes on. */
+/* Evaluates the test set once, if another set was evaluated while training. If it is stopped, the resumed
+ * run repeats it from the start. */
 static int final_test(struct np_run *run, struct np_err *err)
 {
     struct np_evaluation evaluation = {
@@ -162,7 +162,7 @@ static int open_base(struct np_run *run, struct np_err *err)
         np_stat_trace(run->stat, np_trace_tracks(run->options->trace));
     if ((code = np_watch_start(run->stat, np_run_warn, run, &run->watch, err)) < 0)
         return code;
-    if (run->options->probe) /* whoever measures clears up: no signal ends it on the spot */
+    if (run->options->probe) /* the caller must clean up, so a signal may not end the process */
         np_watch_arm(run->watch);
     run->block = np_stat_join(run->stat, "trainer");
     if ((code = np_io_open(&run->io, "pread", 1, err)) < 0)
@@ -182,14 +182,13 @@ static bool is_over(const struct np_run *run)
     return run->position.step == run->nr_steps && !run->position.eval_due;
 }
 
-/* Over, and its result is written. */
 static bool is_finished(const struct np_run *run)
 {
     return run->saved_step != UINT64_MAX && is_over(run) &&
            np_folder_result(run->dir) >= (double)run->nr_steps;
 }
 
-/* The run's folder and what it fixes: its length may be another than the config file's. */
+/* Finds the run's folder; a resumed run's length may differ from the config file's. */
 static int find_place(struct np_run *run, struct np_err *err)
 {
     int code = np_run_find_folder(run, err);
@@ -197,7 +196,7 @@ static int find_place(struct np_run *run, struct np_err *err)
     return code == 0 && run->dir ? np_run_open_order(run, err) : code;
 }
 
-/* Whoever may write there may put another folder in the run's place. */
+/* In a folder without the sticky bit other users can replace the run's folder. */
 static void warn_of_open_runs(struct np_run *run)
 {
     struct stat stat_;
@@ -205,12 +204,12 @@ static void warn_of_open_runs(struct np_run *run)
     if (stat(run->config->runs, &stat_) == 0 && stat_.st_mode & S_IWOTH &&
         !(stat_.st_mode & S_ISVTX))
         np_run_say(run,
-            "runs: every user may rename and replace what is in %s; `chmod +t` keeps each run its "
-            "owner's",
+            "runs: every user can rename or replace the folders in %s; `chmod +t` allows it to "
+            "their owner only",
             run->config->runs);
 }
 
-/* In this order, so that a mistake is found before anything is written. */
+/* In this order, mistakes are found before anything is written. */
 static int open_run(struct np_run *run, struct np_err *err)
 {
     int code = open_base(run, err);
@@ -218,12 +217,12 @@ static int open_run(struct np_run *run, struct np_err *err)
     if (code < 0 || (code = np_run_open_data(run, err)) < 0 || (code = find_place(run, err)) < 0 ||
         (code = np_run_open_model(run, err)) < 0)
         return code;
-    /* The one place: the checkpoint's evaluation may be none of the config's any more. */
+    /* The config may have changed eval_every: then the checkpoint's evaluation is no longer due. */
     run->position.eval_due &= np_sampler_eval_after(run->sampler, run->position.step);
     bool resumed = run->saved_step != UINT64_MAX;
     if (!run->dir && (code = np_run_new_folder(run, err)) < 0)
         return code;
-    if (is_finished(run)) /* its log is whole */
+    if (is_finished(run)) /* leaves the log as it is */
         return 0;
     pthread_mutex_lock(&run->say_lock);
     code = np_log_open(
@@ -232,14 +231,14 @@ static int open_run(struct np_run *run, struct np_err *err)
     if (code == 0)
         warn_of_open_runs(run);
     if (code == 0 && resumed) {
-        np_watch_settle(run->watch, NP_EXIT_STOPPED); /* nothing to save, something to go on from */
+        np_watch_settle(run->watch, NP_EXIT_STOPPED); /* nothing to save, a checkpoint exists */
         np_run_reload_curves(run);
     }
     return code;
 }
 
-/* New values are in a checkpoint before the first step that they rule: a run that is killed later
- * goes on with them. */
+/* Writes changed values to a checkpoint before the first step that uses them, so that a run killed
+ * later resumes with them. */
 static int keep_changes(struct np_run *run, struct np_err *err)
 {
     char text[600];
@@ -313,28 +312,28 @@ static void close_run(struct np_run *run)
     np_ui_fini(&run->ui);
 }
 
-/* What a run that is not done ends with: its exit code. */
-static int say_end(struct np_run *run, int code, const struct np_err *err)
+/* Reports why the run did not finish; returns its exit code. */
+static int report_end(struct np_run *run, int code, const struct np_err *err)
 {
     const bool saved = run->saved_step != UINT64_MAX;
 
     if (code == -EINTR && saved) {
-        np_run_say(run, "stopped at step %llu; continue with --resume %s",
+        np_run_say(run, "stopped at step %llu; resume with --resume %s",
             (unsigned long long)run->saved_step, np_run_name(run, run->dir));
         return NP_EXIT_STOPPED;
     }
     np_run_report_error(run, err);
     if (run->usage)
         return NP_EXIT_USAGE;
-    /* weights that have left the numbers would do so again */
+    /* weights that are not finite would become so again */
     if (!saved || !run->stop_code || run->stop_code == -EDOM)
         return NP_EXIT_FAILED;
-    np_run_say(run, "given up; the checkpoint of step %llu is kept: continue with --resume %s",
+    np_run_say(run, "given up; the checkpoint of step %llu is kept: resume with --resume %s",
         (unsigned long long)run->saved_step, np_run_name(run, run->dir));
     return NP_EXIT_GAVE_UP;
 }
 
-static void tell_follower(
+static void report_to_follower(
     const struct np_run *run, const struct np_run_follower *follower, const struct np_err *err)
 {
     *follower->err = *err;
@@ -390,10 +389,10 @@ int np_run_train(struct np_config *config, const struct np_run_options *options)
                     : code == -EINTR   ? NP_EXIT_STOPPED
                                        : NP_EXIT_FAILED;
     } else if (code < 0) {
-        exit_code = say_end(run, code, &err);
+        exit_code = report_end(run, code, &err);
     }
     if (code < 0 && options->follower)
-        tell_follower(run, options->follower, &err);
+        report_to_follower(run, options->follower, &err);
     close_run(run);
     np_free(run);
     return exit_code;

@@ -1,5 +1,5 @@
-/* One run: opens loader, trainer and device, trains to the end or until it is stopped, closes all. The
- * only place where the loader meets the device. Main thread. run_parts.h names its files. */
+/* One run: opens loader, trainer and device, trains until it is finished or stopped, closes everything.
+ * Only here does the loader meet the device. Main thread. run_parts.h lists the files of this module. */
 #ifndef NP_RUN_H
 #define NP_RUN_H
 
@@ -9,17 +9,17 @@
 
 struct np_run;
 
-/* Measures a run instead of finishing it: no evaluations, no messages, no end of its own. */
+/* For a run that is measured: no evaluations, no messages; it runs until step() returns true. */
 struct np_run_probe {
-    /* After each step; true ends the run at once, without a checkpoint. `seen` lasts for the call. */
+    /* Called after each step; true ends the run without a checkpoint. `seen` is valid during the call. */
     bool (*step)(void *context, struct np_run *run, const struct np_observed *seen);
     void *context;
-    struct np_err *err; /* receives the run's error instead of the screen */
-    unsigned stubs;     /* bits 1 << enum np_stage: of copy and step, what to leave out */
+    struct np_err *err; /* receives the run's error; nothing is printed */
+    unsigned stubs;     /* bits 1 << enum np_stage: stages to skip, copy and step only */
 };
-/* For the probe: writes a checkpoint after all queued steps. Seconds that it took; 0: it failed. */
+/* For the probe: waits for queued steps, writes a checkpoint, returns its seconds; 0: it failed. */
 double np_run_time_save(struct np_run *run);
-/* What the run is made of at this moment, `auto` decided. */
+/* The settings of the run at this moment, with `auto` resolved. */
 void np_run_knobs(const struct np_run *run, struct np_knobs *ret_knobs);
 
 struct np_run_options {
@@ -29,9 +29,9 @@ struct np_run_options {
     const char *into_name; /* `into` in messages and records */
     bool json, resume, reset_schedule;
     const char *resume_dir;               /* NULL: the newest unfinished run */
-    const char *weights;                  /* NULL: fresh ones */
+    const char *weights;                  /* NULL: random ones */
     const struct np_overrides *overrides; /* for messages */
-    const char *submitted;  /* -o of a submission, a line each, already in the config; or NULL */
+    const char *submitted;  /* -o of a submitted run, a line each, already applied; or NULL */
     struct np_trace *trace; /* NULL: none; the caller finishes it afterwards */
 };
 int np_run_train(struct np_config *config, const struct np_run_options *options); /* exit code */

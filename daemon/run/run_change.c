@@ -15,7 +15,7 @@
 
 /* --- values of a tree -------------------------------------------------------------------------- */
 
-/* What may be changed, in a config of this optimizer. */
+/* The keys that may be changed, for the config's optimizer. */
 static void dials_of(const struct np_node *config, char paths[NR_DIALS][PATH])
 {
     const struct np_node *optimizer = np_node_get(config, "optimizer");
@@ -30,7 +30,7 @@ static void dials_of(const struct np_node *config, char paths[NR_DIALS][PATH])
     snprintf(paths[4], PATH, "train.steps");
 }
 
-/* The mapping that holds the last key of a path, and that key; NULL: there is none. */
+/* The mapping that holds the last key of a path, and that key; NULL if missing. */
 static struct np_node *parent_of(struct np_node *node, const char *path, const char **ret_key)
 {
     for (const char *dot; node && (dot = strchr(path, '.')); path = dot + 1) {
@@ -51,7 +51,7 @@ static const struct np_node *value_at(const struct np_node *config, const char *
     return parent ? np_node_get(parent, key) : NULL;
 }
 
-/* value: owned from now on. */
+/* Takes value. */
 static bool put(struct np_node *config, const char *path, struct np_node *value)
 {
     const char *key;
@@ -171,9 +171,9 @@ static void add_change(struct np_changes *changes, const char *path, const struc
     changes->nr_new++;
 }
 
-/* --- this start's ------------------------------------------------------------------------------ */
+/* --- changes of this start --------------------------------------------------------------------- */
 
-/* Does one of the two paths lead to the other? */
+/* Is one of the two paths the other, or above it? */
 static bool related(const char *text, const char *path)
 {
     size_t n = strcspn(text, "="), m = strlen(path), least = n < m ? n : m;
@@ -203,7 +203,7 @@ void np_changes_merge(struct np_changes *changes, const struct np_node *began,
         bool anew = reset && strcmp(path, "schedule") == 0;
 
         if (!first || !then || !mine)
-            continue; /* np_config_same() says it */
+            continue; /* np_config_same() reports it */
         bool differs = !same_value(mine, then), as_begun = same_value(mine, first);
         bool wished = given(overrides, path) || (reset && !as_begun);
         if (differs && as_begun && !wished) {
@@ -285,16 +285,16 @@ int np_changes_take(const struct np_node *normal, struct np_config *config, stru
     return 0;
 }
 
-/* --- what may differ freely -------------------------------------------------------------------- */
+/* --- comparing configs ------------------------------------------------------------------------- */
 
-/* Key paths that change no weight. Precision and compute lanes are kept by the checkpoint's facts;
- * the training set may lie anywhere, the facts tell it by its names and labels. */
+/* Key paths that change no weight. The checkpoint's facts have precision and compute lanes; the training
+ * set may be anywhere, for the facts have a checksum of its names and labels. */
 static const char *const free_keys[] = {"name", "runs", "device", "precision", "checkpoint",
     "data.test", "data.val", "data.classes", "data.train.path", "data.train.labels",
     "data.train.cache_dir", "loader.readers", "loader.io", "loader.depth", "loader.prefetch",
     "loader.cache", "loader.bad_samples", "loader.test_augment", "train.eval_every",
     "train.threads", "train.history", NULL};
-/* May grow where the schedule allows it. */
+/* Keys whose values may grow if the schedule allows it. */
 static const char *const growing_keys[] = {"train.epochs", "train.steps", NULL};
 
 struct comparison {
@@ -391,7 +391,7 @@ static bool compare(struct comparison *c, const struct np_node *then, const stru
         if (!compare_child(
                 c, then->items[i]->key, then->items[i], np_node_get(now, then->items[i]->key)))
             return false;
-    for (int i = 0; i < now->nr_items; i++) /* what is new */
+    for (int i = 0; i < now->nr_items; i++) /* new keys */
         if (!np_node_get(then, now->items[i]->key) &&
             !compare_child(c, now->items[i]->key, NULL, now->items[i]))
             return false;

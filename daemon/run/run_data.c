@@ -1,4 +1,4 @@
-/* A run's data: the sets, their order, the split's list, and files that change under way. Main thread. */
+/* A run's data: the sets, their order, val.txt, and files that change during the run. Main thread. */
 #include "daemon/run/run_parts.h"
 
 #include <errno.h>
@@ -9,9 +9,9 @@
 
 #include "daemon/analysis/words.h"
 
-#define PROBE_EPOCHS 1e6 /* until the probe ends it */
+#define PROBE_EPOCHS 1e6 /* practically endless: the probe ends the run */
 
-/* A listing that gets no further is named by the watchdog. */
+/* Keeps the current path in the stat block, so that the watchdog can name a listing that hangs. */
 static void count(void *context, const char *path, uint64_t samples)
 {
     struct np_run *run = context;
@@ -115,7 +115,7 @@ int np_run_open_data(struct np_run *run, struct np_err *err)
     np_stat_called(run->block);
     if (code == 0)
         code = np_run_open_order(run, err);
-    /* Data of a run that was going on may be away for a while; a new one's are as the config says. */
+    /* A queued run's data may be unavailable for a while: no usage error, so that it is retried. */
     run->usage = np_setup_is_mistake(code) && (code == -EINVAL || !run->options->into);
     return code;
 }
@@ -130,7 +130,7 @@ int np_run_write_split(struct np_run *run, struct np_err *err)
 
     for (uint64_t i = 0; out && i < split->nr_eval; i++) {
         np_index_name(run->setup.train, split->order[i], name, sizeof(name));
-        np_text_clean(name); /* a newline in it would be another sample's */
+        np_text_clean(name); /* a newline in it would begin another sample */
         fprintf(out, "%s\n", name);
     }
     if (out && fclose(out) != 0)
@@ -153,23 +153,23 @@ void np_run_say_changed(struct np_run *run, bool end)
         const uint64_t n =
             np_loader_changed(run->loader, (enum np_batch_kind)kind, first, sizeof(first));
 
-        if (n && !run->said_changed[kind]) {
-            run->said_changed[kind] = true;
+        if (n && !run->warned_changed[kind]) {
+            run->warned_changed[kind] = true;
             np_source_forget(sets[kind]);
             np_run_say(run,
-                "%s has changed since it was listed; such files are read as they are now, and "
-                "listed anew at the next start",
+                "%s has changed since it was listed; changed files are read as they are now, and "
+                "the next start lists the set again",
                 first);
         }
         if (end && n > 1)
-            np_run_say(run, "%llu files have changed since they were listed, the first is %s",
+            np_run_say(run, "%llu files have changed since they were listed; the first is %s",
                 (unsigned long long)n, first);
     }
 }
 
-/* Checksums that the readers have filled in are kept with a shard's index and checked from then on;
- * where they cannot be saved the next run fills them in again. Loose files are left to `data verify`:
- * whoever edits one picture of a folder does not mean it to be bad. */
+/* Saves checksums that the readers have computed in the index of a set of shards; later runs check them.
+ * If saving fails, the next run computes them again. Loose files are left to `data verify`: a user who
+ * edits one picture of a folder does not damage it. */
 static void keep_crcs(const struct np_source_options *options, const struct np_index *index)
 {
     struct np_err unsaved = {0};

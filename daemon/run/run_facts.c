@@ -1,4 +1,5 @@
-/* A checkpoint's facts: what is written beside the weights, and what a run that continues makes of them. Main thread. */
+/* A checkpoint's facts, JSON in its manifest: writes them, and checks them when a run resumes.
+ * Main thread. */
 #include "daemon/run/run_folder.h"
 #include "daemon/run/run_parts.h"
 
@@ -8,8 +9,8 @@
 
 /* --- written --------------------------------------------------------------------------------- */
 
-/* What tells one training set from another of as many samples. The first holds wherever the set
- * lies and however its pictures are stored; the second tells pictures that were written anew. */
+/* Two checksums of the training set. The first depends on neither its place nor how its pictures are
+ * stored; the second changes when pictures are rewritten. */
 static void sum_train(struct np_run *run)
 {
     if (run->train_names[0])
@@ -45,7 +46,7 @@ const char *np_run_facts_json(struct np_run *run)
     np_json_text(json, "device", run->device->name);
     np_json_text(json, "precision", np_precision_names[run->precision]);
     np_json_int(json, "lanes", run->lanes);
-    np_json_open(json, "versions", '{'); /* what rounding depends on besides lanes and precision */
+    np_json_open(json, "versions", '{'); /* rounding depends on them, lanes and precision */
     for (int i = 0; i < device.nr_libraries; i++)
         np_json_text(json, device.libraries[i].name, device.libraries[i].version);
     np_json_close(json, '}');
@@ -70,7 +71,7 @@ static const char *version_of(const struct np_device_info *device, const char *n
     return NULL;
 }
 
-/* What has changed since the run began and may round differently. */
+/* Reports the changes since the run began that may round differently. */
 static void say_changes(struct np_run *run, const struct np_node *facts)
 {
     const struct np_node *device = np_node_get(facts, "device");
@@ -100,20 +101,19 @@ static bool same_names(const struct np_node *then, const struct np_node *now)
     return same;
 }
 
-/* The same classes in another order: data.classes has changed, or the run is from before folders that
- * are numbers were put in byte order. The weights hold to the order that they were trained in. */
-static bool keep_order(struct np_run *run, const struct np_node *classes)
+/* If the same classes come in another order (data.classes changed, or an older nnpipe sorted numeric
+ * folders otherwise), takes the order that the weights were trained in. */
+static bool restore_order(struct np_run *run, const struct np_node *classes)
 {
     struct np_err err = {0};
 
     if (np_setup_order_classes(&run->setup, classes, &err) < 0)
         return false;
-    run->train_names[0] = '\0'; /* labels are other ones now */
-    run->kept_order = true;
+    run->train_names[0] = '\0'; /* labels have changed */
+    run->old_order = true;
     return true;
 }
 
-/* A position means nothing in another set, and its labels would be other ones. */
 int np_run_check_data(
     struct np_run *run, const char *dir, const struct np_node *facts, struct np_err *err)
 {
@@ -129,22 +129,22 @@ int np_run_check_data(
             "%s: data.train has %llu samples and had %.0f when the run began; %s, or begin a new "
             "run with its weights: --weights %s",
             dir, (unsigned long long)n, then,
-            then > (double)n ? "bring the missing ones back" : "take the new ones out again", dir);
-    if (classes && !same_names(classes, run->setup.classes) && !keep_order(run, classes))
+            then > (double)n ? "restore the missing ones" : "remove the new ones", dir);
+    if (classes && !same_names(classes, run->setup.classes) && !restore_order(run, classes))
         return np_err_set(err, -EINVAL,
-            "%s: data.train has other classes than the run began with; bring those back, or begin "
-            "a new run with its weights: --weights %s",
+            "%s: data.train has other classes than the run began with; restore those, or begin a "
+            "new run with its weights: --weights %s",
             dir, dir);
     sum_train(run);
     if (names && !np_node_is(names, run->train_names))
         return np_err_set(err, -EINVAL,
-            "%s: samples of data.train have other names or labels than when the run began; bring "
-            "those back, or begin a new run with its weights: --weights %s",
+            "%s: samples of data.train have other names or labels than when the run began; "
+            "restore those, or begin a new run with its weights: --weights %s",
             dir, dir);
-    if (!names && sizes && !np_node_is(sizes, run->train_sum)) /* of an older nnpipe */
+    if (!names && sizes && !np_node_is(sizes, run->train_sum)) /* from an older nnpipe */
         return np_err_set(err, -EINVAL,
-            "%s: samples of data.train have other sizes or labels than when the run began; bring "
-            "those back, or begin a new run with its weights: --weights %s",
+            "%s: samples of data.train have other sizes or labels than when the run began; "
+            "restore those, or begin a new run with its weights: --weights %s",
             dir, dir);
     return 0;
 }
@@ -153,12 +153,11 @@ static void say_order(struct np_run *run)
 {
     const struct np_node *classes = run->setup.classes;
 
-    if (run->kept_order)
+    if (run->old_order)
         np_run_say(run, "the classes keep the order that the run began with: %s, %s ...",
             classes->items[0]->text, classes->items[classes->nr_items > 1]->text);
 }
 
-/* The same samples, stored in other bytes: the run goes on, its weights may be other ones. */
 static void say_rewritten(struct np_run *run, const struct np_node *facts)
 {
     const struct np_node *sizes = np_node_get(facts, "train_sum");
@@ -166,7 +165,7 @@ static void say_rewritten(struct np_run *run, const struct np_node *facts)
     sum_train(run);
     if (sizes && !np_node_is(sizes, run->train_sum))
         np_run_say(run, "data.train has the samples that the run began with, but some have another "
-                        "size now: where pixels changed, the weights will differ");
+                        "size now: if pixels have changed, the weights will differ");
 }
 
 int np_run_load_facts(struct np_run *run, struct np_err *err)
@@ -190,7 +189,7 @@ int np_run_load_facts(struct np_run *run, struct np_err *err)
     if (lanes > 0 && lanes <= 65536)
         run->lanes = lanes;
     const struct np_node *overrides = np_node_get(facts, "overrides");
-    np_node_free(run->overrides); /* those of this start are changes */
+    np_node_free(run->overrides); /* the -o of this start are in run->changes */
     run->overrides = overrides && overrides->kind == NP_NODE_LIST ? np_node_copy(overrides)
                                                                   : np_node_new(NP_NODE_LIST, 0, 0);
     for (int i = 0; i < NP_NR_STATE_KINDS; i++) {

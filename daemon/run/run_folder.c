@@ -87,7 +87,7 @@ int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err)
         if (read(fd, text, sizeof(text) - 1) < 0)
             text[0] = '\0';
         text[strcspn(text, "\n")] = '\0';
-        code = np_err_set(err, -EBUSY, "%s: this run is running%s%s; stop it first, or wait", dir,
+        code = np_err_set(err, -EBUSY, "%s: this run is running%s%s; stop it or wait for it", dir,
             text[0] ? ", process " : "", text);
     } else {
         int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
@@ -119,16 +119,15 @@ bool np_folder_running(const char *dir, char *text, size_t text_bytes)
     return running;
 }
 
-/* `key: value` for a section that has no such key. */
-static void add_younger(struct np_node *section, const char *key, const char *value)
+static void add_missing(struct np_node *section, const char *key, const char *value)
 {
     if (!np_node_get(section, key))
         np_node_add(section, key, np_node_scalar(value, 0, 0));
 }
 
-/* Runs that began before the keys were there resized as Pillow 12 does, and split by their seed,
- * without regard to classes. */
-static void add_younger_keys(struct np_node *config)
+/* Runs older than these keys resized as Pillow 12 does, and split by their seed, without regard to
+ * classes. */
+static void add_missing_keys(struct np_node *config)
 {
     const struct np_node *seed = np_node_get(config, "seed");
 
@@ -138,13 +137,13 @@ static void add_younger_keys(struct np_node *config)
         if (section->kind != NP_NODE_MAP)
             continue;
         if (strcmp(section->key, "loader") == 0) {
-            add_younger(section, "pixels", "pillow-12");
-            add_younger(section, "max_pixels", "178956970");
+            add_missing(section, "pixels", "pillow-12");
+            add_missing(section, "max_pixels", "178956970");
         }
         if (strcmp(section->key, "data") == 0 && np_node_get(section, "split")) {
             if (seed && seed->kind == NP_NODE_SCALAR)
-                add_younger(section, "split_seed", seed->text);
-            add_younger(section, "split_by", np_split_rules[NP_SPLIT_RANDOM]);
+                add_missing(section, "split_seed", seed->text);
+            add_missing(section, "split_by", np_split_rules[NP_SPLIT_RANDOM]);
         }
     }
 }
@@ -168,7 +167,7 @@ int np_folder_config(const char *dir, struct np_node **ret_node, struct np_err *
     np_free(text);
     np_free(path);
     if (code == 0 && node->kind == NP_NODE_MAP)
-        add_younger_keys(node);
+        add_missing_keys(node);
     if (code == 0)
         *ret_node = node;
     return code;
@@ -191,7 +190,7 @@ double np_folder_result(const char *dir)
     return steps;
 }
 
-/* The part of a folder's name that sorts by time: behind "NAME-". NULL: another run's. */
+/* The part of a folder's name after "NAME-", which sorts by time. NULL: the name is another one. */
 static const char *stamp_of(const char *entry, const char *name)
 {
     size_t n = strlen(name);
@@ -199,7 +198,7 @@ static const char *stamp_of(const char *entry, const char *name)
     return strncmp(entry, name, n) == 0 && entry[n] == '-' ? entry + n + 1 : NULL;
 }
 
-/* For scandir(): the names have the same beginning, so the newest is the last in byte order. */
+/* For scandir(). The names begin alike and go on with the time, so the newest is last in byte order. */
 static int newest_first(const struct dirent **a, const struct dirent **b)
 {
     return -strcmp((*a)->d_name, (*b)->d_name);
@@ -249,7 +248,7 @@ int np_facts_read(const char *checkpoint, struct np_node **ret_facts, struct np_
     if (code == 0 && (code = np_json_parse(facts, strlen(facts), &node, err)) < 0)
         np_err_context(err, "%s", path);
     if (code == 0 && node->kind != NP_NODE_MAP) {
-        code = np_err_set(err, -EBADMSG, "%s: it has no facts", path);
+        code = np_err_set(err, -EBADMSG, "%s: the facts are missing", path);
         np_node_free(node);
     }
     if (code == 0)
@@ -267,7 +266,7 @@ int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_e
     struct np_err last = {0};
     int n = 0, code = np_checkpoint_names(below, &names, &n, err);
 
-    /* A damaged one is passed over; np_checkpoint_latest() names it. */
+    /* Skips damaged checkpoints; np_checkpoint_latest() reports them. */
     for (int i = 0; i < n && !facts; i++) {
         if (names[i].kind == NP_CHECKPOINT_TORN)
             continue;
@@ -282,7 +281,7 @@ int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_e
     if (code < 0)
         return code;
     if (!facts)
-        return np_err_set(err, -ENOENT, "%s: no checkpoint to go on from%s%s", dir,
+        return np_err_set(err, -ENOENT, "%s: no checkpoint to resume from%s%s", dir,
             last.code ? ": " : "", last.code ? last.text : "");
     *ret_facts = facts;
     return 0;
@@ -290,8 +289,8 @@ int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_e
 
 /* --- weights --------------------------------------------------------------------------------- */
 
-/* The newest whole checkpoint of a run; damaged ones are named and passed over. NULL: none, or -ENOMEM
- * in err. */
+/* The newest complete checkpoint of a run; skips damaged ones with a note. NULL: none, or -ENOMEM in
+ * err. */
 static char *newest_whole(
     const char *run, const struct np_source_progress *progress, struct np_err *err)
 {
@@ -329,7 +328,7 @@ static char *named_checkpoint(const char *run, const char *name,
         return np_format("%s/checkpoints/%s", run, name);
     char *newest = newest_whole(run, progress, err);
     if (!newest) {
-        np_err_set(err, -ENOENT, "%s: no whole checkpoint in it", run);
+        np_err_set(err, -ENOENT, "%s: no complete checkpoint", run);
         return NULL;
     }
     if (strcmp(name, "last") == 0)
@@ -347,8 +346,8 @@ static char *named_checkpoint(const char *run, const char *name,
     return best;
 }
 
-/* "RUN:best" and the like, where no file has that name: the checkpoint's folder; NULL without a
- * mistake in err: it is no such word. */
+/* The checkpoint's folder of "RUN:best" and the like. NULL with err empty: a file has that name, or the
+ * word has another form. */
 static char *by_name(
     const char *word, const struct np_source_progress *progress, struct np_err *err)
 {
@@ -364,7 +363,7 @@ static char *by_name(
     return path;
 }
 
-/* A folder that holds weights: a checkpoint's, or the newest whole one of a run's. */
+/* The checkpoint to take weights from: path itself, or the newest complete one of the run at path. */
 static int checkpoint_of(const char *path, const struct np_source_progress *progress,
     char **ret_checkpoint, struct np_err *err)
 {
@@ -386,8 +385,8 @@ static int checkpoint_of(const char *path, const struct np_source_progress *prog
     if (*ret_checkpoint || err->code)
         return err->code;
     return np_err_set(err, -ENOENT,
-        "%s: no whole weights in it: expected a safetensors file, a checkpoint's folder or a "
-        "run's folder",
+        "%s: no complete weights: expected a safetensors file, a checkpoint's folder or a run's "
+        "folder",
         path);
 }
 

@@ -1,4 +1,4 @@
-/* What happens at each batch, step, evaluation and boundary of a run. Trainer (main) thread. */
+/* The trainer's hooks: work at each batch, step, evaluation and boundary. Trainer (main) thread. */
 #include "daemon/run/run_parts.h"
 
 #include <errno.h>
@@ -8,8 +8,6 @@
 #include <xxhash.h>
 
 #include "daemon/ui/curves.h"
-
-#define MAX_METRICS (1ull << 32) /* bytes of metrics.jsonl that curves are read back from */
 
 static uint64_t batch_of(const struct np_run *run)
 {
@@ -22,7 +20,7 @@ static bool epoch_ends(const struct np_run *run, uint64_t step)
            step * batch_of(run) / run->nr_train > (step - 1) * batch_of(run) / run->nr_train;
 }
 
-/* A finished line: to the screen's reader and to metrics.jsonl. */
+/* Ends run->line and writes it to --json output and metrics.jsonl. */
 static void send(struct np_run *run)
 {
     const char *line = np_json_end(&run->line);
@@ -39,7 +37,7 @@ static void drain_bad(struct np_run *run)
 
     for (;;) {
         if (np_try_grow(&run->bad, &run->room_bad, (size_t)run->nr_bad + 1, sizeof(bad), NULL) < 0)
-            return; /* the loader keeps what is not taken */
+            return; /* out of memory: the loader keeps the rest for later */
         if (!np_loader_next_bad(run->loader, &bad))
             return;
         run->bad[run->nr_bad++] = bad;
@@ -89,8 +87,8 @@ static int compare_bad(const void *left, const void *right)
     return strcmp(a->path, b->path);
 }
 
-/* The readers are ahead: only what belongs to steps done is written, in the samples' order, so that
- * a resumed run writes the rest, once. */
+/* The readers are ahead of the trainer: writes only the bad samples of finished steps, in the samples'
+ * order, so that a resumed run writes each of the others exactly once. */
 static void take_bad(struct np_run *run, uint64_t steps_done, bool eval_done)
 {
     int kept = 0;
@@ -142,7 +140,7 @@ static void add(struct np_run_sums *sums, const struct np_step_report *report)
     sums->correct += report->correct;
 }
 
-/* The live line's numbers: of the last two seconds. */
+/* The live line shows means over the last two seconds. */
 static void show_progress(struct np_run *run)
 {
     struct np_progress progress = np_progress_unknown;
@@ -251,7 +249,7 @@ static int on_step(void *context, const struct np_step_report *report)
 
 /* --- evaluations ----------------------------------------------------------------------------- */
 
-/* The run's: the last part of its folder. */
+/* The last part of a path. */
 static const char *name_of(const char *dir)
 {
     const char *slash = strrchr(dir, '/');
@@ -267,7 +265,7 @@ static void write_curves(struct np_run *run)
     run->curves.evaluated = np_run_set_name(run);
     if (np_curves_write(
             &run->curves, name_of(run->dir), np_run_epoch_at(run, run->nr_steps), path, &err) < 0)
-        np_run_say(run, "%s", err.text); /* a picture is no reason to stop */
+        np_run_say(run, "%s", err.text); /* training continues without the picture */
     np_free(path);
 }
 
@@ -308,7 +306,7 @@ static int on_eval(void *context, const struct np_eval_report *report)
     return 0;
 }
 
-/* A number of an evaluation's line. Runs of before val had a name of its own called all of them test. */
+/* A number of an `eval` line. Older nnpipe wrote test_* for every set. */
 static double number_of_set(const struct np_node *line, const char *what)
 {
     char val[32], test[32];
@@ -318,7 +316,6 @@ static double number_of_set(const struct np_node *line, const char *what)
     return np_node_number(line, val, np_node_number(line, test, NAN));
 }
 
-/* One line of metrics.jsonl back into the curves. */
 static void reload_line(struct np_run *run, const char *text, size_t bytes)
 {
     struct np_node *line = NULL;
@@ -363,7 +360,7 @@ void np_run_reload_curves(struct np_run *run)
 
 /* --- boundaries ------------------------------------------------------------------------------ */
 
-/* Has a period of checkpoint.every ended since the boundary before? A function of the step alone. */
+/* Has a period of checkpoint.every ended since the previous boundary? Depends on the step only. */
 static bool checkpoint_due(const struct np_run *run, uint64_t step)
 {
     const struct np_period *every = &run->config->checkpoint.every;
@@ -415,8 +412,8 @@ static int on_boundary(void *context, uint64_t step, bool eval_due)
     return code;
 }
 
-/* A file that cannot be read now may be there again later, and so for a stop: the run ends with a
- * checkpoint to go on from. Bad content will be as bad again, but what is trained is kept. */
+/* After a stop, or when a file cannot be read (-EIO, perhaps only now), the run ends with a checkpoint
+ * and can be resumed. Bad content would fail again; its checkpoint keeps the training done so far. */
 static void on_rescue(void *context, uint64_t step, bool eval_due, int why)
 {
     struct np_run *run = context;

@@ -34,7 +34,7 @@ static int open_one(const struct np_run_log *log, const char *name, const uint64
     return code;
 }
 
-/* Behind what the life before has logged, whose last line a power cut may have torn. */
+/* Logs the resume on a line of its own, even if a power cut left the last line incomplete. */
 static void say_cut(struct np_run_log *log, uint64_t step)
 {
     bool torn = fseek(log->log, -1, SEEK_END) == 0 && fgetc(log->log) != '\n';
@@ -43,7 +43,7 @@ static void say_cut(struct np_run_log *log, uint64_t step)
     fseek(log->log, 0, SEEK_END); /* from reading to writing */
     if (torn)
         fputc('\n', log->log);
-    snprintf(text, sizeof(text), "resumed: the files beside this log are cut back to step %llu",
+    snprintf(text, sizeof(text), "resumed: metrics and other lists were cut back to step %llu",
         (unsigned long long)step);
     np_log_text(log, text);
 }
@@ -113,7 +113,7 @@ void np_log_line(FILE *file, const char *line)
 void np_log_flush(struct np_run_log *log)
 {
     if (log->metrics)
-        fflush(log->metrics); /* an error stays with the file: np_log_sync() tells of it */
+        fflush(log->metrics); /* an error stays with the file: np_log_sizes() returns it */
 }
 
 static void put_le(unsigned char *out, uint64_t value, int bytes)
@@ -153,8 +153,8 @@ static int size_one(const struct np_run_log *log, FILE *file, const char *name, 
     return 0;
 }
 
-static int sizes(
-    const struct np_run_log *log, bool sync, struct np_position *position, struct np_err *err)
+int np_log_sizes(
+    struct np_run_log *log, bool sync, struct np_position *position, struct np_err *err)
 {
     int code = size_one(log, log->log, "log", sync, &position->log_bytes, err);
 
@@ -165,14 +165,4 @@ static int sizes(
     if (code == 0)
         code = size_one(log, log->history, "history.bin", sync, &position->history_bytes, err);
     return code;
-}
-
-int np_log_sizes(struct np_run_log *log, struct np_position *position, struct np_err *err)
-{
-    return sizes(log, false, position, err);
-}
-
-int np_log_sync(struct np_run_log *log, struct np_position *position, struct np_err *err)
-{
-    return sizes(log, true, position, err);
 }

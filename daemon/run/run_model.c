@@ -1,4 +1,4 @@
-/* A run's network: what its arithmetic rests on, the graph, its weights, the device's plan. */
+/* A run's network: precision and lanes, the graph, its weights, the device's plan. */
 #include <errno.h>
 
 #include "daemon/run/run_folder.h"
@@ -48,7 +48,7 @@ static int open_plan(struct np_run *run, struct np_err *err)
         run->device, run->setup.graph, run->setup.eval_graph, &options, &run->plan, err);
 }
 
-/* --weights: what fits by name; what does not is said. */
+/* --weights: loads the tensors that fit by name, reports the others. */
 static int load_weights(struct np_run *run, struct np_err *err)
 {
     const struct np_source_progress progress = {.note = np_run_note, .context = run};
@@ -83,7 +83,7 @@ static int upload_weights(struct np_run *run, struct np_err *err)
     return code;
 }
 
-/* What rounding depends on is this box's choice, unless the run has made it already. */
+/* Sets what rounding depends on: this machine's choice, or that of the run's checkpoint. */
 static int choose(struct np_run *run, struct np_err *err)
 {
     run->precision = np_compute_precision(run->config, run->device);

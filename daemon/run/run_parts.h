@@ -1,13 +1,13 @@
-/* What the files of a run share; others take run.h.
+/* Private to the files of a run; other code includes run.h.
  *
- *   run.c        opens, wires, closes: the conductor; no other file calls it
- *   run_hooks.c  what happens at each step     run_model.c   network, weights, plan
- *   run_place.c  which folder, may it continue run_data.c    sets, order, val.txt
- *   run_report.c start and end                 run_save.c    checkpoints
- *   run_pipeline.c  what its counters say      run_facts.c   what stands beside the weights
+ *   run.c        opens, connects, closes: calls all parts, is called by none
+ *   run_hooks.c  work at each step             run_model.c   network, weights, plan
+ *   run_place.c  which folder; may it resume?  run_data.c    sets, order, val.txt
+ *   run_report.c messages at start and end     run_save.c    checkpoints
+ *   run_pipeline.c  pipeline counters          run_facts.c   facts stored with the weights
  * and below them, without struct np_run:
- *   run_folder.c the folder, its checkpoints   run_change.c  rates and length changed on the way
- *   run_log.c    its files                     watch.c       signals and what hangs */
+ *   run_folder.c the folder, its checkpoints   run_change.c  rates and length changed on resume
+ *   run_log.c    log files                     watch.c       signals and long waits */
 #ifndef NP_RUN_PARTS_H
 #define NP_RUN_PARTS_H
 
@@ -24,12 +24,12 @@
 
 enum np_device_trouble { NP_DEVICE_WELL, NP_DEVICE_ABSENT /* not opened */, NP_DEVICE_FAILED };
 
-/* Hears what the run is doing, with each batch and each change. Trainer thread. */
+/* Called with each batch, and when the activity changes. Trainer thread. */
 struct np_run_follower {
     void (*at)(void *context, const struct np_run *run, const char *doing);
     void *context;
-    struct np_err *err; /* receives the error of a run that failed; the screen has it too */
-    enum np_device_trouble *trouble; /* and whether its device was the reason */
+    struct np_err *err;              /* receives the error of a failed run, which is also printed */
+    enum np_device_trouble *trouble; /* receives whether the device caused it */
 };
 
 /* Sums since the last progress line, since the epoch's start, and of the whole run. */
@@ -44,14 +44,14 @@ struct np_run {
     struct np_ui ui;
     uint64_t start_ns;
 
-    char *dir; /* the run's folder, for opening; NULL: not yet. np_run_name() for people */
+    char *dir; /* path of the run folder; NULL: not yet. Messages use np_run_name() */
     int lock_fd;
-    pthread_mutex_t say_lock; /* of the log: the watchdog writes into it too */
+    pthread_mutex_t say_lock; /* of the log: the watchdog also writes to it */
     struct np_run_log log;
     struct np_json line, facts;
     /* plan_ops->state() of the newest checkpoint on a device of each kind, np_state_kind(); NULL: none */
     char *device_state[NP_NR_STATE_KINDS];
-    struct np_node *normal; /* the config in normal form */
+    struct np_node *normal; /* the resolved config */
 
     struct np_setup setup;
     struct np_device *device;
@@ -65,34 +65,34 @@ struct np_run {
     struct np_stat *stat;
     struct np_block *block;
     struct np_watch *watch;
-    struct np_sampler *sampler; /* asked for the order only */
+    struct np_sampler *sampler; /* for questions about the order; the loader has its own */
     struct np_loader *loader;
     struct np_feed *feed;
-    struct np_io io; /* for what must survive */
+    struct np_io io; /* for files that must survive a power cut */
     bool io_open;
 
     uint64_t nr_train, nr_eval, nr_steps;
-    char train_names[17];      /* sum over names and labels; empty: not asked for yet */
+    char train_names[17];      /* checksum over names and labels; empty: not computed yet */
     char train_sum[17];        /* over labels and sizes */
-    bool said_changed[2];      /* by enum np_batch_kind: np_run_say_changed() */
-    bool kept_order;           /* classes are in a checkpoint's order, not in the config's */
+    bool warned_changed[2];    /* by enum np_batch_kind: np_run_say_changed() */
+    bool old_order;            /* classes are in the checkpoint's order, not the config's */
     struct np_changes changes; /* of rate, schedule and length since the run began */
     struct np_position position;
-    /* np_run_mark(): what batches that were accumulated since have moved; the weights have not. */
+    /* np_run_mark(): position and buffers at the last update; later batches are accumulated only. */
     struct np_position mark;
     float *mark_buffers; /* NULL: none */
-    bool at_mark;        /* `position` is `mark`: the arrays' buffers are ahead of it */
+    bool at_mark;        /* `position` is `mark`: the plan's buffers are ahead of it */
     uint64_t first_step; /* of this process */
     uint64_t saved_step; /* of the last checkpoint; UINT64_MAX: none */
     bool saved_eval_due;
     bool best_unsaved; /* the last evaluation was the best one so far */
-    /* The last one of val, or of test where there is no val; images 0: none. */
+    /* The last evaluation of val, or of test without val; images 0: none. */
     struct np_eval_report eval;
-    struct np_eval_report test; /* at the end, where there is a val; images 0: none */
-    bool testing;               /* this one is under way */
-    struct np_node *overrides;  /* the texts of -o that the run began with: a list */
+    struct np_eval_report test; /* at the end, if there is a val; images 0: none */
+    bool testing;               /* the final test is running */
+    struct np_node *overrides;  /* the -o texts that the run began with: a list */
     double lr;                  /* of the last step; NAN: none yet */
-    struct np_bad_sample *bad;  /* not yet reported: of steps to come */
+    struct np_bad_sample *bad;  /* of batches prefetched, not yet reported */
     int nr_bad;
     size_t room_bad;
     struct np_run_sums lately, epoch, total;
@@ -100,67 +100,67 @@ struct np_run {
     struct np_curves curves;
     int stop_code; /* why a hook ended the loop: 0 or -errno */
     struct np_err stop_err;
-    bool usage; /* the error is one of the config */
-    /* Batches of any kind, checkpoints, and steps of a listing: it goes on as long as this grows. */
+    bool usage; /* the config or command line caused the error: exit code NP_EXIT_USAGE */
+    /* Counts batches of any kind, checkpoints, steps of a listing: while it grows, the run is alive. */
     uint64_t nr_done;
     const char *doing; /* "opening", "listing 512 files", "training", "evaluating", "saving" */
-    char opening[48];  /* what `doing` points at while data are listed or unpacked */
+    char opening[48];  /* buffer of `doing` while data are listed or unpacked */
 };
 
-/* --- run_say.c: what the parts call; none of them calls another but as its line below says ---------- */
+/* --- run_say.c: shared by the parts; a part calls another part only where its line says so ---------- */
 
-/* To the screen and the run's log. warn: to stderr; any thread. */
+/* Prints to the screen and the run's log. warn: to stderr; any thread. */
 void np_run_say(struct np_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void np_run_note(void *run, const char *text);
 void np_run_warn(void *run, const char *text);
-void np_run_at(struct np_run *run, const char *doing); /* for the follower */
-bool np_run_stopping(void *run);                       /* has a signal asked for it? */
-/* What dir, the run's folder or another one, is called in messages. */
+void np_run_at(struct np_run *run, const char *doing); /* reports the activity to the follower */
+bool np_run_stopping(void *run);                       /* has a signal requested a stop? */
+/* The name of dir, this run's folder or another one, for messages. */
 const char *np_run_name(const struct np_run *run, const char *dir);
 double np_run_epoch_at(const struct np_run *run, uint64_t step);
-/* Does the run evaluate a val set while it trains, its own or data.split's? Else it is the test set. */
+/* Does the run evaluate a val set (data.val or data.split) while it trains? If not: the test set. */
 bool np_run_has_val(const struct np_run *run);
-const char *np_run_set_name(const struct np_run *run); /* of the set evaluated now: "val", "test" */
+const char *np_run_set_name(const struct np_run *run); /* the set being evaluated: "val", "test" */
 /* "val_loss": value. */
 void np_run_put_of_set(struct np_json *line, const char *set, const char *what, double value);
-/* Into run->line: loss and accuracy of what is evaluated while training (`eval`) and of the test at the
- * end of a run with a val set; NULL or without images: null. test_* are always there, val_* where there is
- * a val set. */
+/* Writes val_* and test_* loss and accuracy to run->line. eval: of the set evaluated while training;
+ * test: of the final test of a run with a val set. NULL or no images: null. test_* are always written,
+ * val_* if there is a val set. */
 void np_run_put_evals(
     struct np_run *run, const struct np_eval_report *eval, const struct np_eval_report *test);
 double np_eval_accuracy(const struct np_eval_report *eval); /* 0 to 1; NAN: no images */
 
 /* --- run_data.c ------------------------------------------------------------------------------------ */
 
-int np_run_open_data(struct np_run *run, struct np_err *err); /* and their order */
-/* Samples, steps and sampler: anew when run_place.c has taken over another length. */
+int np_run_open_data(struct np_run *run, struct np_err *err); /* opens the sets and their order */
+/* Sets samples, steps and sampler; again after run_place.c has changed the run's length. */
 int np_run_open_order(struct np_run *run, struct np_err *err);
-/* The steps of a run of so many epochs, or steps where epochs is 0; of a probe more than it waits for. */
+/* Steps of a run with that many epochs, or, if epochs is 0, steps. For a probe: practically endless. */
 uint64_t np_run_steps(const struct np_run *run, double epochs, int64_t steps);
-/* What is evaluated while training: val, the split, or test. */
+/* The set evaluated while training: val, the split, or test. */
 struct np_index *np_run_eval_set(const struct np_run *run, const int32_t **ret_labels);
 void np_run_sampler_options(const struct np_run *run, struct np_sampler_options *ret_options);
 void np_run_shape(const struct np_run *run, struct np_batch_shape *ret_shape);
-/* val.txt in the run's folder, where data.split keeps samples from training. */
+/* With data.split: writes val.txt, the names of the val samples, to the run's folder. */
 int np_run_write_split(struct np_run *run, struct np_err *err);
-/* Files that are not as they were listed: the first one when it is met, their number at the end; the
- * set's index is not kept. */
+/* Reports files that changed since they were listed: the first one when it is read, the number of them
+ * at the end. The stored index of that set is deleted. */
 void np_run_say_changed(struct np_run *run, bool end);
-void np_run_keep_crcs(const struct np_run *run); /* once the loader is stopped */
+void np_run_keep_crcs(const struct np_run *run); /* after the loader has stopped */
 
 /* --- run_facts.c ----------------------------------------------------------------------------------- */
 
 const char *np_run_facts_json(struct np_run *run); /* valid until the next call */
-/* Is data.train what the run in dir was trained on? -EINVAL: it is not, and in what it differs. */
+/* Is data.train the set that the run in dir was trained on? -EINVAL names the difference. */
 int np_run_check_data(
     struct np_run *run, const char *dir, const struct np_node *facts, struct np_err *err);
-/* Lanes and precision of the newest checkpoint; says what has changed since. */
+/* Takes lanes and precision from the newest checkpoint; reports what has changed since. */
 int np_run_load_facts(struct np_run *run, struct np_err *err);
 
 /* --- run_place.c ----------------------------------------------------------------------------------- */
 
-/* The run to continue: its folder in run->dir, locked, and the values in force there in the config;
- * run->dir NULL: a new one follows. */
+/* Finds the run to resume: run->dir is its folder, locked, and the config gets its current values.
+ * run->dir stays NULL if a new run begins. */
 int np_run_find_folder(struct np_run *run, struct np_err *err);
 int np_run_new_folder(struct np_run *run, struct np_err *err);
 
@@ -168,19 +168,19 @@ int np_run_new_folder(struct np_run *run, struct np_err *err);
 
 int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);
 uint64_t np_run_checkpoint_bytes(const struct np_run *run);
-/* With train.accumulate above 1: remembers where the run stands with an update made. Before the first
+/* With train.accumulate above 1: remembers the position right after an update. Called before the first
  * update, and after each. */
 int np_run_mark(struct np_run *run, struct np_err *err);
-/* Where the mark is of this step, batches accumulated since are as if they had not been: np_run_save()
- * then saves what stood there. The run ends with it. */
+/* If the mark is of this step, goes back to it, so that np_run_save() leaves out the batches that were
+ * accumulated since. Only for a run that ends. */
 void np_run_go_to_mark(struct np_run *run, uint64_t step);
-/* The newest whole checkpoint of the folder into the host arrays (which are there) and the position.
- * Before the plan is made. */
+/* Reads the newest complete checkpoint of the folder into the host arrays (allocated by the caller) and
+ * the position. Before the plan is made. */
 int np_run_load(struct np_run *run, struct np_err *err);
 
 /* --- run_model.c, run_report.c --------------------------------------------------------------------- */
 
-/* Precision and lanes, graph, weights (fresh, given, or the checkpoint's: run_save.c), plan. */
+/* Sets precision and lanes, graph, weights (random, given, or a checkpoint's: run_save.c), plan. */
 int np_run_open_model(struct np_run *run, struct np_err *err);
 void np_run_report_start(struct np_run *run);
 int np_run_report_done(struct np_run *run, struct np_err *err);
@@ -191,22 +191,22 @@ void np_run_report_error(struct np_run *run, const struct np_err *err);
 /* --- run_pipeline.c -------------------------------------------------------------------------------- */
 
 void np_run_observed(struct np_run *run, struct np_observed *ret_seen);
-/* After a step: every few seconds a line of what the pipeline did. */
+/* After a step: every two seconds writes a line of the pipeline's counters. */
 void np_run_pipeline_step(
     struct np_run *run, const struct np_step_report *report, bool eval_follows);
-void np_run_pipeline_cut(struct np_run *run); /* after an evaluation: a new window begins */
-/* What is known of the run's progress; the rest of *progress stays as it was. */
+void np_run_pipeline_cut(struct np_run *run); /* after an evaluation: starts a new window */
+/* Fills the known fields of *progress and leaves the others as they were. */
 void np_run_progress(const struct np_run *run, struct np_progress *progress);
-void np_run_stall_restart(struct np_run *run); /* run->lately begins anew */
+void np_run_stall_restart(struct np_run *run); /* with run->lately set to zero */
 void np_run_pipeline_free(struct np_run *run);
 
 /* --- run_hooks.c: calls run_data, run_save, run_pipeline ---------------------------------------------- */
 
 void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks);
-/* Names a bad sample in bad_samples.jsonl, the log and on the screen. */
+/* Reports a bad sample in bad_samples.jsonl, the log and on the screen. */
 void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad);
-/* Bad samples ended the run: names those of batches ahead of the steps done, too. What continues from the
- * checkpoint cuts the list back to it. */
+/* When bad samples ended the run: also reports those of prefetched batches. A resumed run cuts the list
+ * back to its checkpoint. */
 void np_run_list_bad(struct np_run *run);
 void np_run_reload_curves(struct np_run *run); /* from metrics.jsonl */
 

@@ -1,7 +1,7 @@
-/* What the pipeline says of itself while a run goes on: the cause of its stalls for the live line, and
- * every two seconds a `pipeline` line with all counters since the one before. Main thread.
+/* Reports of the pipeline during a run: the cause of stalls for the live line, and every two seconds a
+ * `pipeline` line with all counters of that time. Main thread.
  *
- * A look at all counters takes about a millisecond, so there are few of them. */
+ * Reading all counters takes about a millisecond, so it is not done at each step. */
 #include <math.h>
 #include <stdio.h>
 
@@ -11,14 +11,14 @@
 #include "loader/base/clock.h"
 
 #define EVERY_NS  2000000000ull
-#define MIN_NS    500000000ull /* of a window that an evaluation ends, where lines come in time */
-#define MIN_SHARE 0.005        /* a smaller stall reads "0%" */
+#define MIN_NS    500000000ull /* of a window that an evaluation cuts short */
+#define MIN_SHARE 0.005        /* a smaller stall is shown as "0%" */
 
 struct np_run_pipeline {
-    struct np_knobs knobs;    /* set once */
-    struct np_snapshot start; /* of the window under way; ns 0: it begins with the next step */
-    uint64_t told_ns;         /* the last line */
-    uint64_t blame_ns[NP_NR_STAGES]; /* at the start of the live line's numbers */
+    struct np_knobs knobs;           /* set once */
+    struct np_snapshot start;        /* of the current window; ns 0: it begins with the next step */
+    uint64_t line_ns;                /* time of the last line */
+    uint64_t blame_ns[NP_NR_STAGES]; /* when run->lately was last set to zero */
 };
 
 void np_run_pipeline_free(struct np_run *run)
@@ -87,7 +87,7 @@ static struct np_run_pipeline *pipeline_of(struct np_run *run)
 {
     if (!run->pipeline) {
         run->pipeline = np_alloc(sizeof(*run->pipeline));
-        run->pipeline->told_ns = np_now_ns();
+        run->pipeline->line_ns = np_now_ns();
         np_run_knobs(run, &run->pipeline->knobs);
     }
     return run->pipeline;
@@ -105,7 +105,7 @@ void np_run_observed(struct np_run *run, struct np_observed *ret_seen)
 
 /* --- the line --------------------------------------------------------------------------------- */
 
-/* Shares of the stall: their sum is 1, or 0 where there was none. */
+/* Shares of the stall by stage: their sum is 1, or 0 without a stall. */
 static void write_causes(struct np_json *line, const struct np_observation *seen)
 {
     double sum = 0;
@@ -127,7 +127,7 @@ static void write_event(
 
     np_profile_look(seen, &run->pipeline->knobs, &look);
     np_run_progress(run, &progress);
-    progress.images_per_second = NAN; /* among the observation's */
+    progress.images_per_second = NAN; /* written with the observation */
     progress.stall_ratio = seen->stall_s / seen->seconds;
     progress.eta_seconds =
         (double)(run->nr_steps - report->step) * seen->seconds / (double)seen->steps;
@@ -145,7 +145,7 @@ static void write_event(
     np_ui_event(&run->ui, text);
 }
 
-/* Lines come in time: the evaluation that follows ends a window that is short yet, if it must. */
+/* A window that is still short ends before an evaluation if the last line is more than EVERY_NS old. */
 static bool is_due(
     const struct np_run *run, uint64_t now, const struct np_step_report *report, bool eval_follows)
 {
@@ -153,7 +153,7 @@ static bool is_due(
     const uint64_t window = now - pipeline->start.ns;
 
     return window >= EVERY_NS || report->step == run->nr_steps ||
-           (eval_follows && (window >= MIN_NS || now - pipeline->told_ns >= EVERY_NS));
+           (eval_follows && (window >= MIN_NS || now - pipeline->line_ns >= EVERY_NS));
 }
 
 void np_run_pipeline_step(
@@ -174,10 +174,10 @@ void np_run_pipeline_step(
     np_observe_now(&observed, &end);
     np_observe_between(&observed, &pipeline->start, &end, &seen);
     const struct np_stage_sum *checkpoints = &end.trainer.stages[NP_STAGE_CHECKPOINT];
-    if (checkpoints->items > 0) /* of all so far */
+    if (checkpoints->items > 0) /* a mean over the run, not the window */
         seen.checkpoint_each_s = (double)checkpoints->work_ns * 1e-9 / (double)checkpoints->items;
     pipeline->start = end;
-    pipeline->told_ns = end.ns;
+    pipeline->line_ns = end.ns;
     if (seen.steps > 0)
         write_event(run, report, &seen);
 }
@@ -188,7 +188,7 @@ void np_run_pipeline_cut(struct np_run *run)
         run->pipeline->start.ns = 0;
 }
 
-/* The stage that most of the stall in run->lately is due to; "": there is hardly any. */
+/* The stage that caused most of the stall in run->lately; "" if there is hardly any. */
 static const char *stall_cause(const struct np_run *run)
 {
     const struct np_run_pipeline *pipeline = run->pipeline;

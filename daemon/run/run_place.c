@@ -1,4 +1,4 @@
-/* A run's folder: which one it goes on in, or a new one with its config. */
+/* Chooses a run's folder: the one to resume in, or a new one with its config. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "daemon/run/run_folder.h"
 #include "loader/base/yaml.h"
 
-/* The config in normal form. free() it. */
+/* The resolved config as YAML. free() it. */
 static char *config_text(struct np_run *run, size_t *ret_bytes, struct np_err *err)
 {
     char *text = NULL;
@@ -25,7 +25,7 @@ static char *config_text(struct np_run *run, size_t *ret_bytes, struct np_err *e
     return text;
 }
 
-/* A path from the working directory or the environment may hold any bytes; YAML holds text. */
+/* A path from the working directory or the environment may contain any bytes, YAML only UTF-8. */
 static int check_text(struct np_run *run, const char *text, struct np_err *err)
 {
     char *copy = np_text_is_utf8(text) ? NULL : np_strdup(text), *rest = copy, *line, shown[600];
@@ -35,8 +35,8 @@ static int check_text(struct np_run *run, const char *text, struct np_err *err)
             np_text_escape(line + strspn(line, " "), shown, sizeof(shown));
             run->usage = true;
             np_err_set(err, -EINVAL,
-                "the config holds what is not UTF-8 text, so the run's folder cannot keep it: %s; "
-                "rename the folder, or go there by a link with another name",
+                "the config is not UTF-8 text, so it cannot be stored in the run's folder: %s; "
+                "rename the folder, or use a symbolic link with another name",
                 shown);
             break;
         }
@@ -82,14 +82,14 @@ int np_run_new_folder(struct np_run *run, struct np_err *err)
     return code;
 }
 
-/* --- may it go on? --------------------------------------------------------------------------- */
+/* --- may it resume? -------------------------------------------------------------------------- */
 
-/* What a run that goes on stands on. */
+/* A run folder to resume in. */
 struct place {
     struct np_node *facts;  /* of its newest checkpoint */
-    struct np_node *normal; /* this start's config, with the values in force */
+    struct np_node *normal; /* this start's resolved config, with the folder's current values */
     struct np_changes changes;
-    char differs[512]; /* the key of the config that forbids it, with both values; or empty */
+    char differs[512]; /* the config key that prevents resuming, with both values; or empty */
 };
 
 static void place_fini(struct place *place)
@@ -99,7 +99,7 @@ static void place_fini(struct place *place)
     np_changes_close(&place->changes);
 }
 
-/* Where the config does not write a key of a section, the run keeps its own. */
+/* A key that the config does not set keeps the run's value. */
 static void keep_own(const struct np_node *written, const struct np_node *began,
     struct np_node *normal, const char *section, const char *key)
 {
@@ -124,7 +124,7 @@ static int take_own(
     enum np_pixels_rule rule;
 
     if (!name || !name->text || np_pixels_find(name->text, &rule) < 0)
-        return np_err_set(err, -EINVAL, "%s/config.yaml: loader.pixels: '%.40s' is not known", dir,
+        return np_err_set(err, -EINVAL, "%s/config.yaml: loader.pixels: unknown '%.40s'", dir,
             name && name->text ? name->text : "");
     config->loader.pixels = rule;
     const struct np_node *data = np_node_get(normal, "data");
@@ -135,8 +135,9 @@ static int take_own(
     return 0;
 }
 
-/* Would the folder's config give the same weights, but for what is changed on purpose? */
-static int hold_config(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
+/* Does this start's config give the same weights as the folder's, but for changes made on purpose? */
+static int compare_config(
+    struct np_run *run, const char *dir, struct place *place, struct np_err *err)
 {
     struct np_node *began = NULL, *in_force = NULL;
     int code = np_folder_config(dir, &began, err);
@@ -165,18 +166,18 @@ static int hold_config(struct np_run *run, const char *dir, struct place *place,
     return code;
 }
 
-/* -EINVAL: it may not, and why. place_fini() follows in any case. */
-static int judge(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
+/* -EINVAL: the run cannot resume in dir, and why. The caller calls place_fini() in any case. */
+static int check_place(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
 {
     int code = np_run_newest_facts(dir, &place->facts, err);
 
     if (code == 0)
-        code = hold_config(run, dir, place, err);
+        code = compare_config(run, dir, place, err);
     return code == 0 ? np_run_check_data(run, dir, place->facts, err) : code;
 }
 
-/* The run goes on in dir; what is in force there takes the config's place. */
-static int settle(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
+/* Resumes in dir: the folder's current values replace the config's. */
+static int use_place(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
 {
     int code = take_own(place->normal, np_run_name(run, dir), run->config, err);
 
@@ -205,10 +206,10 @@ static bool is_dial(const char *why)
                    (bytes > 13 && strncmp(why + bytes - 13, ".weight_decay", 13) == 0)));
 }
 
-/* The config differs in a key: what can be done about it. */
-static void say_ways(const char *dir, const char *differs, struct np_err *err)
+/* Replaces the error about a differing key by one that says what the user can do. */
+static void add_advice(const char *dir, const char *differs, struct np_err *err)
 {
-    const char *dial = is_dial(differs) ? "to change it on purpose give it by -o, or add "
+    const char *dial = is_dial(differs) ? "to change it on purpose, use -o or add "
                                           "--reset-schedule; "
                                         : "";
     const int code = err->code;
@@ -220,29 +221,27 @@ static void say_ways(const char *dir, const char *differs, struct np_err *err)
         dir, differs, dial, dir, dir);
 }
 
-/* A folder that was named. */
 static int named_folder(struct np_run *run, const char *dir, struct np_err *err)
 {
     struct place place = {0};
-    int code = judge(run, dir, &place, err);
+    int code = check_place(run, dir, &place, err);
 
-    /* the same command fails again */
     run->usage = code == -EINVAL || (code == -ENOENT && !run->options->into);
     if (code < 0 && *place.differs)
-        say_ways(dir, place.differs, err);
+        add_advice(dir, place.differs, err);
     if (code == 0)
-        code = settle(run, dir, &place, err);
+        code = use_place(run, dir, &place, err);
     place_fini(&place);
     return code;
 }
 
-/* --- the newest that fits ---------------------------------------------------------------------- */
+/* --- the newest run that fits ------------------------------------------------------------------ */
 
 #define MAX_NAMED 3
 
 struct search {
     struct np_run *run;
-    char passed[600]; /* the runs of this name that do not fit, and why: the newest few */
+    char passed[600]; /* the newest runs of this name that do not fit, with reasons */
     int nr_passed;
 };
 
@@ -281,7 +280,7 @@ static bool fits(void *context, const char *dir)
 
     if (!has_name(dir, run->config->name))
         return false;
-    int code = judge(run, dir, &place, &why);
+    int code = check_place(run, dir, &place, &why);
     if (code == 0) {
         const struct np_node *train = np_node_get(place.normal, "train");
         uint64_t steps = np_run_steps(

@@ -1,4 +1,4 @@
-/* What a run says at its start and its end, as text and as JSON. */
+/* A run's reports at its start and end, as text and as JSON. */
 #include <math.h>
 #include <string.h>
 
@@ -7,10 +7,9 @@
 #include "loader/base/clock.h"
 #include "trainer/checkpoint/weights.h"
 
-#define MAX_RESULT   (1u << 20)
-#define WORTH_A_WORD (64ull << 20) /* bytes of all checkpoints */
+#define MAX_RESULT      (1u << 20)
+#define MIN_CHECKPOINTS (64ull << 20) /* bytes of all checkpoints together that are reported */
 
-/* What the checkpoints will take, where that is worth a word. */
 static void say_checkpoints(struct np_run *run)
 {
     const struct np_checkpoint_options *options = &run->config->checkpoint;
@@ -19,12 +18,12 @@ static void say_checkpoints(struct np_run *run)
                    older = newest ? each / (1 + (uint64_t)run->nr_states) : each,
                    all = each + (kept - 1) * older;
 
-    if (all < WORTH_A_WORD)
+    if (all < MIN_CHECKPOINTS)
         return;
     np_run_say(run,
-        "checkpoints: %.0f MiB each%s, up to %llu kept, the best one among them: %.0f MiB "
+        "checkpoints: %.0f MiB each%s, up to %llu kept, including the best: %.0f MiB in all "
         "(checkpoint.keep, checkpoint.optimizer)",
-        (double)each / (1 << 20), newest ? ", the older ones' weights alone" : "",
+        (double)each / (1 << 20), newest ? " (older ones: weights only)" : "",
         (unsigned long long)kept, (double)all / (1 << 20));
 }
 
@@ -75,14 +74,14 @@ void np_run_report_start(struct np_run *run)
         np_run_warn(run, run->device->passed_over);
     if (run->config->loader.cache == NP_CACHE_DEVICE && run->loader && strcmp(cache, "device") != 0)
         np_run_say(run,
-            "loader.cache: device: the device '%s' keeps no samples in its own memory; done as %s",
+            "loader.cache: device: the device '%s' has no memory for samples; using cache: %s",
             run->device->name, cache);
     if (run->saved_step != UINT64_MAX)
-        np_run_say(run, "going on from the checkpoint of step %llu of %llu",
+        np_run_say(run, "resuming from the checkpoint of step %llu of %llu",
             (unsigned long long)run->position.step, (unsigned long long)run->nr_steps);
 }
 
-/* "val loss 0.6931, accuracy 97.80%, test loss ..., "; "" where nothing was evaluated. */
+/* "val loss 0.6931, accuracy 97.80%, test loss ..., "; "" if nothing was evaluated. */
 static void evals_text(const struct np_run *run, char *text, size_t room)
 {
     const bool val = np_run_has_val(run);
@@ -95,7 +94,7 @@ static void evals_text(const struct np_run *run, char *text, size_t room)
                 i ? "test" : "val", evals[i]->loss, 100 * np_eval_accuracy(evals[i]));
 }
 
-/* What tells this run from others: the best evaluation, the rate, what was changed. */
+/* For comparing runs: the best evaluation, the learning rate, the changed values. */
 static void put_facts(struct np_run *run)
 {
     const uint64_t best = run->position.best_step;
@@ -165,7 +164,7 @@ int np_run_report_finished(struct np_run *run, struct np_err *err)
     int code = np_read_file(path, MAX_RESULT, &text, &bytes, err);
 
     if (code == 0) {
-        np_ui_say(&run->ui, "%s is finished: all of its %llu steps are done, nothing is changed",
+        np_ui_say(&run->ui, "%s is finished: all of its %llu steps are done; nothing was changed",
             np_run_name(run, run->dir), (unsigned long long)run->nr_steps);
         np_ui_event(&run->ui, text);
     }
@@ -180,7 +179,7 @@ void np_run_report_error(struct np_run *run, const struct np_err *err)
 
     np_err_format(err, text, sizeof(text));
     np_log_text(&run->log, text);
-    /* A run that is resumed cuts it off again. */
+    /* A resumed run cuts this line off again. */
     np_json_begin(&run->line, "error");
     np_json_text(&run->line, "message", text);
     np_log_line(run->log.metrics, np_json_end(&run->line));

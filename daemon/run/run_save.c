@@ -20,7 +20,7 @@ uint64_t np_run_checkpoint_bytes(const struct np_run *run)
            65536;
 }
 
-/* A full disk: how much it takes, how much there is. Weights that are no numbers say it themselves. */
+/* Adds the checkpoint's size and the free space to err. -EDOM (weights not finite) needs neither. */
 static int explain(struct np_run *run, uint64_t step, int code, struct np_err *err)
 {
     struct statvfs fs;
@@ -61,7 +61,7 @@ static void fill(struct np_run *run, struct np_checkpoint *ret_checkpoint)
     };
 }
 
-/* What the device wants to find again beside the arrays. */
+/* The state that the device stores beside the arrays. */
 static int read_device_state(struct np_run *run, struct np_err *err)
 {
     char *text = NULL;
@@ -78,8 +78,8 @@ static int read_device_state(struct np_run *run, struct np_err *err)
     return code;
 }
 
-/* For people and scripts: what goes on reads best_step, so nothing is lost without the link. */
-static void name_best(struct np_run *run, const char *dir)
+/* The link `best` is for users: a resumed run reads best_step, so a failure only prints a message. */
+static void link_best(struct np_run *run, const char *dir)
 {
     struct np_err unnamed = {0};
 
@@ -95,7 +95,7 @@ int np_run_mark(struct np_run *run, struct np_err *err)
         return 0;
     if (!run->mark_buffers && !(run->mark_buffers = np_try_alloc(bytes + 1, err)))
         return err->code;
-    int code = np_log_sizes(&run->log, &run->position, err);
+    int code = np_log_sizes(&run->log, false, &run->position, err);
     run->mark = run->position;
     return code < 0
                ? code
@@ -109,11 +109,11 @@ void np_run_go_to_mark(struct np_run *run, uint64_t step)
         run->position = run->mark;
 }
 
-/* Logs whole on the disk, the arrays on the host; the position with the logs' sizes. */
+/* Syncs the logs, reads the arrays to the host, and puts the logs' sizes into the position. */
 static int collect(struct np_run *run, struct np_err *err)
 {
     struct np_position now = run->position;
-    int code = np_log_sync(&run->log, &now, err);
+    int code = np_log_sizes(&run->log, true, &now, err);
 
     if (code == 0)
         code = read_arrays(run, err);
@@ -140,14 +140,14 @@ static int write_checkpoint(struct np_run *run, char *dir, struct np_err *err)
         return np_err_set(err, -ENOMEM, "out of memory for the checkpoint's facts");
     if ((code = np_checkpoint_write(&run->io, dir, &checkpoint, err)) < 0)
         return code;
-    name_best(run, dir);
+    link_best(run, dir);
     if (np_checkpoint_prune(dir, (int)run->config->checkpoint.keep, run->position.step,
             run->position.best_step, &prune_err) < 0)
-        np_run_say(run, "old checkpoints stay: %s", prune_err.text);
+        np_run_say(run, "old checkpoints could not be deleted: %s", prune_err.text);
     memset(&prune_err, 0, sizeof(prune_err));
     if (run->config->checkpoint.optimizer == NP_OPTIMIZER_NEWEST &&
         np_checkpoint_drop_optimizers(dir, run->position.step, &prune_err) < 0)
-        np_run_say(run, "older optimizer states stay: %s", prune_err.text);
+        np_run_say(run, "older optimizer states could not be deleted: %s", prune_err.text);
     return 0;
 }
 
@@ -195,7 +195,7 @@ double np_run_time_save(struct np_run *run)
     return code < 0 ? 0 : (double)(np_now_ns() - start) * 1e-9;
 }
 
-/* --- the way back ---------------------------------------------------------------------------- */
+/* --- reading --------------------------------------------------------------------------------- */
 
 int np_run_load(struct np_run *run, struct np_err *err)
 {
@@ -207,7 +207,7 @@ int np_run_load(struct np_run *run, struct np_err *err)
     np_free(facts);
     if (code == 0) {
         run->position = checkpoint.position;
-        name_best(run, dir); /* a kill may have come before it */
+        link_best(run, dir); /* a kill may have prevented it */
     }
     np_free(dir);
     if (code < 0)
@@ -217,7 +217,7 @@ int np_run_load(struct np_run *run, struct np_err *err)
     run->first_step = run->position.step;
     np_changes_settle(&run->changes, run->position.step);
     if (run->position.step > run->nr_steps)
-        return np_err_set(err, -EINVAL, "%s: it is at step %llu already, the config ends at %llu",
+        return np_err_set(err, -EINVAL, "%s: it is already at step %llu, the config ends at %llu",
             np_run_name(run, run->dir), (unsigned long long)run->position.step,
             (unsigned long long)run->nr_steps);
     return 0;

@@ -1,4 +1,4 @@
-/* What the parts of a run share: its voice, its name, where it stands. See run_parts.h. */
+/* Shared by the parts of a run: messages, names, position. See run_parts.h. */
 #include "daemon/run/run_parts.h"
 
 #include <math.h>
@@ -86,7 +86,6 @@ void np_run_put_of_set(struct np_json *line, const char *set, const char *what, 
     np_json_real(line, key, value);
 }
 
-/* Loss and accuracy of one set; eval NULL or without images: null. */
 static void put_eval(struct np_json *line, const char *set, const struct np_eval_report *eval)
 {
     const bool made = eval && eval->images;

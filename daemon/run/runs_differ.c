@@ -1,4 +1,4 @@
-/* In which keys runs of one network differ: what a sweep has changed. See runs_found.h. */
+/* Finds the keys in which runs of the same network differ, as in a sweep. See runs_found.h. */
 #include <stdio.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct leaf {
     uint64_t network; /* hash of the run's model */
     int run;
     char *path;       /* "optimizer.sgd.lr"; owned */
-    const char *text; /* borrowed of the config */
+    const char *text; /* borrowed from the config */
 };
 
 struct leaves {
@@ -99,7 +99,7 @@ static int runs_of(const struct np_found_runs *runs, const uint64_t *networks, u
     return n;
 }
 
-/* The leaves [first, end) are of one key: is it the same in all of the network's runs? */
+/* The leaves [first, end) have the same key. Do all of the network's runs have it, with one value? */
 static bool same(const struct leaf *first, const struct leaf *end, int nr_runs)
 {
     if (end - first != nr_runs)
@@ -110,7 +110,7 @@ static bool same(const struct leaf *first, const struct leaf *end, int nr_runs)
     return true;
 }
 
-/* 0.20000000000000001, as a config in normal form has it, is 0.2 to people. */
+/* A resolved config has 0.20000000000000001; shows 0.2. */
 static struct np_node *readable(const char *text)
 {
     char number[32] = "";
@@ -124,7 +124,8 @@ static struct np_node *readable(const char *text)
     return node;
 }
 
-static void tell(struct np_found_runs *runs, const struct leaf *first, const struct leaf *end)
+static void add_differs(
+    struct np_found_runs *runs, const struct leaf *first, const struct leaf *end)
 {
     for (const struct leaf *leaf = first; leaf < end; leaf++) {
         struct np_found_run *run = &runs->runs[leaf->run];
@@ -148,7 +149,7 @@ static void compare(struct np_found_runs *runs, const struct leaves *all, const 
              next < end && next->network == network && strcmp(next->path, first->path) == 0;)
             next++;
         if (!same(first, next, nr_runs))
-            tell(runs, first, next);
+            add_differs(runs, first, next);
     }
 }
 

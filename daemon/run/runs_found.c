@@ -18,15 +18,15 @@
 #include "loader/base/mem.h"
 #include "trainer/checkpoint/manifest.h"
 
-#define LIVE_BYTES  (1u << 20)   /* of metrics.jsonl: a pipeline line is 3 KiB, a step's 0.2 */
-#define TAIL_BYTES  (256u << 10) /* the same of a run that is not watched */
-#define MAX_RESULT  (1u << 20)
-#define DEEPEST     4    /* folders below a run's that are summed up */
-#define NEVER_LINES 4096 /* lines of the tail that are looked at */
+#define LIVE_BYTES (1u << 20)   /* of metrics.jsonl: a pipeline line is 3 KiB, a step's 0.2 */
+#define TAIL_BYTES (256u << 10) /* the same without `live` */
+#define MAX_RESULT (1u << 20)
+#define MAX_DEPTH  4    /* of folders below a run's for its size */
+#define MAX_LINES  4096 /* of the tail */
 
 const char *const np_run_states[] = {"running", "done", "failed", "stopped"};
 
-/* A FIFO or a device would keep the caller waiting. Returns its mtime; 0: no regular file. */
+/* The mtime of a regular file, else 0: opening a FIFO or a device could block. */
 static time_t regular(const char *dir, const char *name)
 {
     char *path = np_format("%s/%s", dir, name);
@@ -39,8 +39,7 @@ static time_t regular(const char *dir, const char *name)
 
 /* --- its process ------------------------------------------------------------------------------ */
 
-/* At most the last max_bytes of a regular file; np_free. NULL: there is none, or no memory. A FIFO or a device would
- * keep the caller waiting. */
+/* Reads at most the last max_bytes of a regular file. NULL: no such file, or out of memory. np_free. */
 static char *read_tail(const char *dir, const char *name, size_t max_bytes, size_t *ret_bytes)
 {
     char *path = np_format("%s/%s", dir, name), *text = NULL;
@@ -60,7 +59,7 @@ static char *read_tail(const char *dir, const char *name, size_t max_bytes, size
     return text;
 }
 
-/* Does the process have the file open? Where its descriptors are not ours to see: yes. */
+/* Does the process have the file open? If /proc/PID/fd is not readable: assume yes. */
 static bool has_open(int pid, const char *path)
 {
     char folder[64], link[PATH_MAX], want[PATH_MAX];
@@ -81,7 +80,7 @@ static bool has_open(int pid, const char *path)
     return found;
 }
 
-/* Asked of /proc: if the lock were tried, even for a moment, a run that starts just now might be refused. */
+/* The process that holds dir/lock, from /proc: locking it, even briefly, could make a starting run fail. */
 static int holder_of(const char *dir)
 {
     size_t bytes = 0;
@@ -99,7 +98,7 @@ static int holder_of(const char *dir)
 
 /* --- metrics.jsonl ---------------------------------------------------------------------------- */
 
-/* "val_loss" or "test_loss" of a line; fallback where it is null or missing. */
+/* "val_loss" or "test_loss" of a line; fallback if null or missing. */
 static double of_set(const struct np_node *line, const char *set, const char *what, double fallback)
 {
     char key[40];
@@ -131,7 +130,7 @@ static void take_eval(struct np_found_run *run, const struct np_node *line)
     }
 }
 
-/* One line; the lines come the newest first. true: it is kept. */
+/* Takes one line; the newest comes first. true: run owns the line now. */
 static bool take_line(struct np_found_run *run, struct np_node *line, bool newest)
 {
     const struct np_node *event = np_node_get(line, "event"),
@@ -150,7 +149,7 @@ static bool take_line(struct np_found_run *run, struct np_node *line, bool newes
     return true;
 }
 
-/* Steps and pipeline lines behind the newest one are passed over unread: there are many. */
+/* Steps and pipeline lines other than the newest are not parsed: there are many. */
 static bool worth_reading(const struct np_found_run *run, const char *text, size_t bytes)
 {
     static const char step[] = "{\"event\": \"step\"", pipeline[] = "{\"event\": \"pipeline\"";
@@ -162,7 +161,7 @@ static bool worth_reading(const struct np_found_run *run, const char *text, size
     return true;
 }
 
-/* Lines of earlier versions have the shares of stages alone. */
+/* Older versions wrote the shares of stages but no cause. */
 static void take_cause(const struct np_node *pipeline, struct np_progress *progress)
 {
     const struct np_node *causes = np_node_get(pipeline, "stall_causes");
@@ -202,14 +201,14 @@ static void read_progress(struct np_found_run *run)
         progress->loss = run->train_loss;
 }
 
-/* live: a window of the pipeline is among what is read, and nothing older is needed. */
+/* live: stops after the newest step and pipeline lines. */
 static void take_metrics(struct np_found_run *run, bool live)
 {
     size_t bytes = 0;
     char *text = read_tail(run->dir, "metrics.jsonl", live ? LIVE_BYTES : TAIL_BYTES, &bytes);
     const char *end = text ? memrchr(text, '\n', bytes) : NULL;
 
-    for (int nr = 0; end && (live ? !run->step || !run->pipeline : nr < NEVER_LINES); nr++) {
+    for (int nr = 0; end && (live ? !run->step || !run->pipeline : nr < MAX_LINES); nr++) {
         const char *before = memrchr(text, '\n', (size_t)(end - text));
         const char *begin = before ? before + 1 : text;
         struct np_node *line = NULL;
@@ -251,7 +250,7 @@ static void take_done(struct np_found_run *run, const struct np_node *result)
         run->overrides = np_node_copy(np_node_get(result, "overrides"));
 }
 
-/* A run that was made longer has an older result; its metrics tell more. */
+/* Ignores the result of a run that has been made longer since: its metrics are newer. */
 static void take_result(struct np_found_run *run)
 {
     char *path = np_format("%s/result.json", run->dir), *text = NULL;
@@ -269,7 +268,7 @@ static void take_result(struct np_found_run *run)
     np_free(path);
 }
 
-/* The best one's manifest was written when it was the best. */
+/* The manifest of `best` was written when that checkpoint was the best. */
 static void take_best(struct np_found_run *run)
 {
     char *path = np_format("%s/checkpoints/best/manifest.json", run->dir), *facts = NULL;
@@ -292,7 +291,7 @@ static void take_best(struct np_found_run *run)
     np_free(path);
 }
 
-/* What a folder and those below it take; links are not followed. */
+/* Bytes on the disk of a folder and those below it; does not follow links. */
 static uint64_t bytes_in(int parent, const char *name, int depth)
 {
     const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -322,7 +321,7 @@ static bool is_run(const char *dir)
     return regular(dir, "config.yaml") != 0;
 }
 
-/* dir: taken over. */
+/* Takes dir. */
 static void read_run(struct np_found_runs *runs, char *dir, int pid, bool live)
 {
     np_grow(&runs->runs, &runs->room, (size_t)runs->nr_runs + 1, sizeof(*runs->runs));
@@ -345,7 +344,7 @@ static void read_run(struct np_found_runs *runs, char *dir, int pid, bool live)
     if (!live) {
         take_best(run);
         np_folder_config(dir, &run->config, NULL);
-        run->bytes = bytes_in(AT_FDCWD, dir, DEEPEST);
+        run->bytes = bytes_in(AT_FDCWD, dir, MAX_DEPTH);
     }
     if (run->message && run->state != NP_RUN_DONE)
         run->state = NP_RUN_FAILED;
@@ -353,7 +352,7 @@ static void read_run(struct np_found_runs *runs, char *dir, int pid, bool live)
         run->state = NP_RUN_RUNNING;
 }
 
-/* Without the slashes at its end. np_free. */
+/* dir without slashes at its end. np_free. */
 static char *trimmed(const char *dir)
 {
     size_t n = strlen(dir);

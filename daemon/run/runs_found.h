@@ -1,5 +1,5 @@
-/* Runs as their folders tell: for `nnpipe runs`, and `nnpipe top` without a service. Nothing of a run is touched, and what is missing,
- * damaged or not a regular file is passed over. Main thread. */
+/* Finds runs by reading their folders: for `nnpipe runs`, and `nnpipe top` without a service. Writes and
+ * locks nothing; skips files that are missing, damaged or not regular. Main thread. */
 #ifndef NP_RUNS_FOUND_H
 #define NP_RUNS_FOUND_H
 
@@ -16,20 +16,19 @@ extern const char *const np_run_states[];
 struct np_found_run {
     char *dir;        /* the folder's path; owned */
     const char *name; /* its last part */
-    time_t started;   /* when its config was written; 0: not known */
+    time_t started;   /* when its config was written; 0: unknown */
     enum np_run_state state;
     int pid;                         /* of the process that holds its lock; 0: none */
     struct np_node *step, *pipeline; /* the newest lines of its metrics. Owned; NULL: none */
     struct np_progress progress;
-    double train_loss, lr; /* of the last step; NAN: not known, and so for all numbers here */
-    double loss, accuracy; /* of the last evaluation: of the test set at the end, if there */
-    double best_accuracy, best_step;    /* of the evaluations while training */
-    char set[8];                        /* that those were of: "val", "test"; "": none was made */
-    uint64_t bytes;                     /* on the disk */
-    char *message;                      /* why it failed; NULL: it did not. Owned */
+    double train_loss, lr;           /* of the last step; NAN: unknown, as for all numbers here */
+    double loss, accuracy;           /* of the final test, else of the last evaluation */
+    double best_accuracy, best_step; /* of the evaluations while training */
+    char set[8];                     /* the set of those: "val", "test"; "": none was made */
+    uint64_t bytes;                  /* on the disk */
+    char *message;                   /* why it failed; NULL: it did not fail. Owned */
     struct np_node *config, *overrides; /* its config.yaml; the texts of -o. Owned; NULL: none */
-    /* np_runs_differ(): the keys in which it differs from others, a map of texts; owned; NULL: none. */
-    struct np_node *differs;
+    struct np_node *differs; /* key: value where it differs from other runs. Owned; NULL: none */
 };
 
 struct np_found_runs {
@@ -38,12 +37,11 @@ struct np_found_runs {
     size_t room;
 };
 
-/* Adds the run in dir, or the runs in folders right below it: with live the running ones alone, and what takes long to
- * find out (size, config, the best checkpoint) is left out. -ENOENT and the like: dir cannot be read. */
+/* Adds the run in dir, or the runs in the folders directly in it. live: only running ones, without the
+ * fields that take long (size, config, the best checkpoint). -ENOENT and the like: dir cannot be read. */
 int np_runs_find(const char *dir, bool live, struct np_found_runs *runs, struct np_err *err);
 void np_runs_free(struct np_found_runs *runs);
-/* Fills differs: runs of one network are compared with each other, key by key; their names and folders
- * are left out. */
+/* Sets `differs`: compares the configs of runs of the same network key by key, but for name and folder. */
 void np_runs_differ(struct np_found_runs *runs);
 
 #endif

@@ -15,7 +15,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define LONG_WAIT_NS 4500000000ull /* with the period: named before it has lasted 5 s */
+#define LONG_WAIT_NS 4500000000ull /* plus the period: below 5 s */
 #define PERIOD_MS    400
 #define ECHO_NS      500000000ull
 
@@ -31,13 +31,12 @@ struct np_watch {
     int stopping;                /* under lock */
     uint64_t stopping_ns;        /* under lock */
     bool settled;                /* under lock */
-    void (*wake)(void *context); /* under lock; NULL: nobody waits */
+    void (*wake)(void *context); /* under lock; NULL: none */
     void *wake_context;          /* under lock */
     int exit_code;               /* under lock */
 };
 
-/* A line on standard error, unless nobody reads there: what ends the process waits for nothing, not
- * for the screen's lock either. */
+/* Prints to stderr unless that would block, and without the screen's lock: the process is ending. */
 static void say_at_once(int number, const char *text)
 {
     struct pollfd screen = {STDERR_FILENO, POLLOUT, 0};
@@ -47,7 +46,6 @@ static void say_at_once(int number, const char *text)
             sigabbrev_np(number), text);
 }
 
-/* The signal does what it would have done without us. */
 static void die_of(const struct np_watch *watch, int number)
 {
     signal(number, SIG_DFL);
@@ -68,7 +66,7 @@ static void take_signal(struct np_watch *watch)
     bool armed = watch->armed, first = armed && !watch->stopping;
     if (watch->settled) {
         if (watch->exit_code != 0 && !watch->stopping)
-            say_at_once(number, ": ended at once, what was saved before stays");
+            say_at_once(number, ": ended at once; earlier checkpoints are kept");
         _exit(watch->exit_code);
     }
     if (first) {
@@ -77,13 +75,13 @@ static void take_signal(struct np_watch *watch)
         if (watch->wake)
             watch->wake(watch->wake_context);
     }
-    /* timeout(1) signals the process and its group, systemd sends SIGTERM and SIGHUP: one wish. */
+    /* timeout(1) signals the process and its group, systemd sends SIGTERM and SIGHUP: one request. */
     bool echo = !first && armed && np_now_ns() - watch->stopping_ns < ECHO_NS;
     pthread_mutex_unlock(&watch->lock);
     if (echo)
         return;
     if (!first) {
-        say_at_once(number, armed ? " again: ended at once, what was saved before stays"
+        say_at_once(number, armed ? " again: ended at once; earlier checkpoints are kept"
                                   : ": ended before the first step, nothing was saved");
         die_of(watch, number);
     }
@@ -116,7 +114,7 @@ static void block_signals(struct np_watch *watch)
     sigemptyset(&watch->signals);
     sigaddset(&watch->signals, SIGINT);
     sigaddset(&watch->signals, SIGTERM);
-    /* Under nohup a terminal that goes away is none of our business. */
+    /* Under nohup SIGHUP is ignored and stays so. */
     if (sigaction(SIGHUP, NULL, &action) == 0 && action.sa_handler != SIG_IGN)
         sigaddset(&watch->signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &watch->signals, &watch->old_mask);

@@ -1,13 +1,13 @@
-/* The watchdog thread of a run: takes SIGINT, SIGTERM and SIGHUP, and names waits before
- * they have lasted 5 s, and as often again. What a signal does depends on what it finds:
+/* The watchdog thread of a run: handles SIGINT, SIGTERM and SIGHUP, and reports each wait before it has
+ * lasted 5 s, and every 5 s after that. The effect of a signal depends on the state:
  *
- *   nothing to save yet   says so and ends the process, which dies of it
- *   armed, the first      asks the run to stop at the next step's end, with a checkpoint
- *   armed, a second one   ends the process at once, which dies of it; within half a second of the
- *                         first it is an echo of that, and nothing happens
- *   settled               ends the process at once, with the exit code it would have ended with
+ *   nothing to save yet   prints a line; the signal kills the process
+ *   armed, first signal   asks the run to stop at the next step's end, with a checkpoint
+ *   armed, second signal  kills the process at once; within half a second of the first it is taken
+ *                         for the same request and ignored
+ *   settled               ends the process at once, with the exit code given
  *
- * Arming ends a settled time: there is something to save again. */
+ * Arming leaves the settled state: there is something to save again. */
 #ifndef NP_WATCH_H
 #define NP_WATCH_H
 
@@ -17,21 +17,20 @@
 #include "loader/base/stat.h"
 
 struct np_watch;
-/* Blocks the signals in the calling thread, so that every thread started later blocks them too. Call
- * it before any other thread starts. say (any thread may call it) gets a line for each long wait and
- * each signal. */
+/* Blocks the signals in the calling thread and in every thread it starts later: call this before any
+ * other thread starts. Calls say, from its own thread, with a line for each long wait and signal. */
 int np_watch_start(struct np_stat *stat, void (*say)(void *context, const char *text),
     void *context, struct np_watch **ret_watch, struct np_err *err);
 void np_watch_arm(struct np_watch *watch);
-/* All that has to be kept is written: who is in a hurry now loses nothing. */
+/* Everything is saved: from now on a signal may end the process without loss. */
 void np_watch_settle(struct np_watch *watch, int exit_code);
-/* Called with the first signal that asks (at once, where one has): wake must not block. Watchdog thread or
- * the caller's. NULL: nobody any more; it is not under way when this returns. */
+/* Sets the function to call at the first stop signal, or now if it has come; it must not block. It runs
+ * in the watchdog thread or the caller's. NULL: none; wake is not running any more when this returns. */
 void np_watch_wakes(struct np_watch *watch, void (*wake)(void *context), void *context);
-/* The signal that asked, or 0. Any thread. */
+/* The signal that requested the stop, or 0. Any thread. */
 int np_watch_stopping(struct np_watch *watch);
-/* Joins the thread. The signals stay blocked: the process is about to end, and one that comes only
- * now must not change how. NULL works. */
+/* Joins the thread. The signals stay blocked: the process is about to end, and a late signal must not
+ * change its exit code. NULL works. */
 void np_watch_stop(struct np_watch *watch);
 
 #endif

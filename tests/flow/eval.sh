@@ -149,7 +149,7 @@ no_images() {
 t "no image is a mistake" no_images
 how() {
     says "evaluating in f32 on cpu, as the run computed" "$NNPIPE" eval --weights "$run" &&
-        says "evaluating in bf16 on cpu, as the config names it" "$NNPIPE" eval --weights "$run" -o precision=bf16 &&
+        says "evaluating in bf16 on cpu, as the config says" "$NNPIPE" eval --weights "$run" -o precision=bf16 &&
         says "predicting in f32 on cpu" "$NNPIPE" predict --weights "$run" "$TMP/album" &&
         grep -q '"precision": "f32", "device": "cpu"' "$TMP/o.json"
 }
@@ -202,13 +202,13 @@ older_split() { # a run from before split_seed, whose checkpoints do not have th
             return 1
         }
     cp -r "$before/checkpoints/step-27" "$TMP/alone" && go "$TMP/b2.json" eval "$TMP/notest.yaml" --weights \
-        "$TMP/alone" --set val -o data.split=25% && grep -q "does not say which samples its run kept apart" \
+        "$TMP/alone" --set val -o data.split=25% && grep -q "does not say which samples its run set aside" \
         "$TMP/b2.json.err"
 }
 t "so of a run that is older than the facts, by its own config" older_split
 kept_none() {
     go "$TMP/n1.json" eval "$TMP/notest.yaml" --weights "$run" --set val -o data.split=25% &&
-        grep -q "the run kept no samples apart: those of data.split are samples it trained on" "$TMP/n1.json.err"
+        grep -q "the run set no samples aside: it trained on those of data.split" "$TMP/n1.json.err"
 }
 t "a run without an evaluation set is reported" kept_none
 bare_val() {

@@ -89,14 +89,14 @@ t "a sample with another name is another set: refused, with 2" renamed
 more() { # one picture more, one less: said by what was and is
     unfinished && cp "$TMP/pictures/a/3.ppm" "$TMP/pictures/a/9.ppm"
     exits 2 go "$TMP/more.json" --resume "$folder" &&
-        grep -q "data.train has 17 samples and had 16 when the run began; take the new ones out again" \
+        grep -q "data.train has 17 samples and had 16 when the run began; remove the new ones" \
         "$TMP/more.json.err" || {
             cat "$TMP/more.json.err"
             return 1
         }
     rm "$TMP/pictures/a/9.ppm" && mv "$TMP/pictures/a/8.ppm" "$TMP/8.ppm"
     exits 2 go "$TMP/more.json" --resume "$folder" &&
-        grep -q "data.train has 15 samples and had 16 when the run began; bring the missing ones back" \
+        grep -q "data.train has 15 samples and had 16 when the run began; restore the missing ones" \
         "$TMP/more.json.err"
     code=$?
     mv "$TMP/8.ppm" "$TMP/pictures/a/8.ppm"

@@ -181,7 +181,7 @@ cost() {
 t "a run says what its checkpoints will take where it is much" cost
 total() {
     "$NNPIPE" prune lean/* whole/* --dry-run >total.txt && tail -n 1 total.txt |
-        grep -q "^2 runs: .* would go, .* kept$" && "$NNPIPE" prune lean/* whole/* --dry-run --json | tail -n 1 |
+        grep -q "^2 runs: .* would be freed, .* kept$" && "$NNPIPE" prune lean/* whole/* --dry-run --json | tail -n 1 |
         grep -q '"event": "done", "runs": 2, "freed_bytes": [1-9]' || {
             cat total.txt
             return 1

@@ -308,7 +308,7 @@ def by_hand():
     def kept():
         return len(glob.glob(run + "/checkpoints/step-*"))
     equal(kept(), 4, "checkpoints before")
-    daemon.says("would go", "prune", run, "--dry-run")
+    daemon.says("would be freed", "prune", run, "--dry-run")
     equal(kept(), 4, "checkpoints after --dry-run")
     daemon.command("prune", run, "--keep", 2)
     equal(kept(), 2, "checkpoints after --keep 2")

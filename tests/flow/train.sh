@@ -117,7 +117,7 @@ of_itself() {
 t "small pictures that fit are cached for later epochs, with a message" of_itself
 t "with no cache" train "$TMP/n.json" -o loader.cache=none
 t "no cache changes no weight" same_field weights_sha256 "$TMP/a.json" "$TMP/n.json"
-t "cache: device on a device without a cache is reported" says "keeps no samples in its own memory; done as decoded" \
+t "cache: device on a device without a cache is reported" says "has no memory for samples; using cache: decoded" \
     "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-dev" -o loader.cache=device -o train.epochs=0.1
 
 # --- stopped and resumed: a signal as soon as 20 steps are done, until the run is
@@ -434,13 +434,13 @@ unreadable() {
     mv "$TMP/folder" "$TMP/away"
     wait $pid
     [ $? -eq 74 ] && grep -q "cannot" "$TMP/gone.err" &&
-        grep -q "given up; the checkpoint of step [0-9]* is kept: continue with --resume" "$TMP/gone.err" || {
+        grep -q "given up; the checkpoint of step [0-9]* is kept: resume with --resume" "$TMP/gone.err" || {
             tail -n 2 "$TMP/gone.err"
             return 1
         }
     mv "$TMP/away" "$TMP/folder"
     on_folder --resume -o runs="$TMP/runs-gone" >"$TMP/gone.json" 2>"$TMP/gone.err" &&
-        grep -q "going on from the checkpoint" "$TMP/gone.err" &&
+        grep -q "resuming from the checkpoint" "$TMP/gone.err" &&
         same_field weights_sha256 "$TMP/m.json" "$TMP/gone.json"
 }
 t "files that vanish end a run with 74, and it resumes when they are back" unreadable
@@ -496,7 +496,7 @@ if mount -t tmpfs -o size=700k none "$TMP/small" 2>/dev/null; then
         mount -o remount,size=50M "$TMP/small"
         "$NNPIPE" train "$TMP/net.yaml" --json --resume -o runs="$TMP/small/runs" -o checkpoint.keep=100 \
             >"$TMP/full.json" 2>"$TMP/full.err" &&
-            grep -q "going on from the checkpoint" "$TMP/full.err" &&
+            grep -q "resuming from the checkpoint" "$TMP/full.err" &&
             same_field weights_sha256 "$TMP/a.json" "$TMP/full.json"
     }
     t "a full disk ends with 74 and the run resumes when there is space" full
@@ -509,7 +509,7 @@ open_runs() { # open_runs MODE: is a folder of runs with these rights warned of?
         tail -n 2 open.txt
         return 2
     }
-    grep -q "every user may rename and replace what is in .*open; .chmod +t" open.txt
+    grep -q "every user can rename or replace the folders in .*open; .chmod +t" open.txt
 }
 t "a folder of runs that every user may write to is warned of" open_runs 0777
 t "one with the sticky bit is not" exits 1 open_runs 1777

@@ -262,7 +262,7 @@ Test(run_place, a_different_count_and_class_are_reported)
 
     cr_assert_not(may("{train_images: 3}", "b", 8, why));
     cr_assert_not_null(strstr(
-        why, "data.train has 2 samples and had 3 when the run began; bring the missing ones back"));
+        why, "data.train has 2 samples and had 3 when the run began; restore the missing ones"));
     cr_assert_not(may("{train_images: 2, classes: [bee]}", "b", 8, why));
     cr_assert_not_null(strstr(why, "data.train has other classes"));
 }

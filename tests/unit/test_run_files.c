@@ -65,7 +65,7 @@ static bool in_order(const char *text, const char *const *parts)
 Test(run_log, lines_after_the_checkpoint_are_cut_off_except_in_the_log)
 {
     static const char *const parts[] = {"Z first\n", "Z second\n", /* people read what went wrong */
-        "torn\n2", "Z resumed: the files beside this log are cut back to step 1\n", "Z third\n",
+        "torn\n2", "Z resumed: metrics and other lists were cut back to step 1\n", "Z third\n",
         NULL};
     char *dir = new_folder(), *text;
     struct np_position position = {.step = 1};
@@ -75,7 +75,7 @@ Test(run_log, lines_after_the_checkpoint_are_cut_off_except_in_the_log)
     cr_assert_eq(np_log_open(&log, dir, false, NULL, NULL), 0);
     np_log_line(log.metrics, "{\"step\": 1}\n");
     np_log_text(&log, "first");
-    cr_assert_eq(np_log_sync(&log, &position, NULL), 0);
+    cr_assert_eq(np_log_sizes(&log, true, &position, NULL), 0);
     cr_assert_eq(position.metrics_bytes, 12);
     cr_assert_eq(position.history_bytes, 0);
     np_log_line(log.metrics, "{\"step\": 2}\n");
@@ -112,7 +112,7 @@ Test(run_log, history_is_step_rows_and_samples_little_endian)
 
     cr_assert_eq(np_log_open(&log, dir, true, NULL, NULL), 0);
     np_log_history(&log, &batch, 2);
-    cr_assert_eq(np_log_sync(&log, &position, NULL), 0);
+    cr_assert_eq(np_log_sizes(&log, true, &position, NULL), 0);
     cr_assert_eq(position.history_bytes, sizeof(want));
     np_log_close(&log);
     char *text = read_all(dir, "history.bin", &bytes);
@@ -141,7 +141,7 @@ Test(run_log, a_failed_write_is_reported_by_sync)
     log.dir = np_strdup("run");
     log.metrics = fopen("/dev/full", "w");
     np_log_line(log.metrics, "lost\n");
-    cr_assert_eq(np_log_sync(&log, &position, &err), -ENOSPC);
+    cr_assert_eq(np_log_sizes(&log, true, &position, &err), -ENOSPC);
     cr_assert_str_eq(err.text, "run/metrics.jsonl: cannot be written: No space left on device");
     np_log_close(&log);
 }
