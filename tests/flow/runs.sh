@@ -174,7 +174,7 @@ goes_on() {
 }
 t "a run continues from the newest, and says why not from an older one" goes_on
 cost() {
-    says "up to 10001 kept, the best one among them" \
+    says "up to 10001 kept, including the best" \
         "$NNPIPE" train net.yaml -o runs=cost -o checkpoint.keep=10000 -o train.epochs=1 &&
         ! "$NNPIPE" train net.yaml -o runs=cost -o train.epochs=1 | grep "^checkpoints:"
 }
