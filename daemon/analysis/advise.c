@@ -1,4 +1,4 @@
-/* From the limiter to the key that moves it, with what that brings and costs. Pure arithmetic. */
+/* From the limiter to the key that raises it, with the gain and the cost. Pure arithmetic. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,10 +6,10 @@
 #include "daemon/analysis/model.h"
 #include "daemon/analysis/words.h"
 
-#define ENOUGH       0.97 /* of what a key can bring: more of it is not worth its price */
-#define MIN_WORTH    1.03 /* of the rate: less is no advice */
+#define ENOUGH       0.97 /* of the best rate a key can reach: more is not worth its cost */
+#define MIN_WORTH    1.03 /* of the rate: less is not advised */
 #define MAX_SLOTS    16
-#define SAVING_SHARE 0.01 /* of the time, that checkpoints may take */
+#define SAVING_SHARE 0.01 /* of the time, for checkpoints */
 
 static void take(struct np_advice *advice, const char *key, double from, double to)
 {
@@ -18,15 +18,15 @@ static void take(struct np_advice *advice, const char *key, double from, double 
     snprintf(advice->to, sizeof(advice->to), "%g", to);
 }
 
-/* The smallest value of one knob that brings nearly all that it can. */
-static int smallest(const struct np_model *model, struct np_knobs *knobs, int *knob, int most)
+/* The smallest value of a knob that reaches nearly its best rate. */
+static int smallest(const struct np_model *model, struct np_knobs *knobs, int *knob, int max)
 {
     const int from = *knob;
     int to = from;
 
-    *knob = most;
+    *knob = max;
     const double best = np_model_rate_with(model, knobs);
-    for (to = from; to < most; to++) {
+    for (to = from; to < max; to++) {
         *knob = to;
         if (np_model_rate_with(model, knobs) >= ENOUGH * best)
             break;
@@ -47,11 +47,10 @@ static void advise_cache(const struct np_model *model, const char *kind, uint64_
     advice->rate = np_model_rate_with(model, &knobs);
     advice->memory_bytes = bytes;
     snprintf(advice->text, sizeof(advice->text),
-        "keep %s in memory (%s); it pays from the second epoch on", what,
-        np_words_size(bytes).text);
+        "keep %s in memory (%s); faster from the second epoch on", what, np_words_size(bytes).text);
 }
 
-/* Into what a cache without a size of its own gets (loader.c), and half of what is free. */
+/* Does it fit a cache of default size (loader.c), and half of the free memory? */
 static bool fits(const struct np_model *model, uint64_t bytes)
 {
     return bytes > 0 && bytes < model->knobs.free_bytes / 2 &&
@@ -64,16 +63,16 @@ static bool fits_device(const struct np_model *model, uint64_t bytes)
            bytes < model->knobs.device_room / 2 && strcmp(model->knobs.cache, "device") != 0;
 }
 
-/* decompress, decode, augment: more threads while cores are idle, then pictures kept decoded. */
+/* decompress, decode, augment: more threads while cores are idle, then a cache of decoded pictures. */
 static void advise_readers(
     const struct np_model *model, enum np_stage limiter, struct np_advice *advice)
 {
     struct np_knobs knobs = model->knobs;
     const uint64_t decoded = knobs.picture_bytes * knobs.nr_samples;
-    const int from = knobs.readers, most = (int)ceil(model->cores);
+    const int from = knobs.readers, max = (int)ceil(model->cores);
 
-    if (most > from) {
-        const int to = smallest(model, &knobs, &knobs.readers, most);
+    if (max > from) {
+        const int to = smallest(model, &knobs, &knobs.readers, max);
 
         advice->rate = np_model_rate_with(model, &knobs);
         if (to > from && advice->rate > model->rate * MIN_WORTH) {
@@ -84,7 +83,7 @@ static void advise_readers(
                             from;
             advice->cores = advice->cores > 0 ? advice->cores : to - from;
             snprintf(advice->text, sizeof(advice->text),
-                "more reader threads: %d instead of %d, cores are idle", to, from);
+                "more reader threads: %d instead of %d; cores are idle", to, from);
             return;
         }
     }
@@ -97,10 +96,10 @@ static void advise_readers(
     *advice = (struct np_advice){0};
     snprintf(advice->text, sizeof(advice->text),
         limiter == NP_STAGE_AUGMENT
-            ? "all cores work: cheaper operations in loader.augment, or pictures packed at the "
-              "size they are trained at (nnpipe data pack --resize)"
-            : "all cores work: pack the pictures smaller (nnpipe data pack --resize), or take "
-              "a box with more cores");
+            ? "all cores are busy: use cheaper operations in loader.augment, or pack the pictures "
+              "at their training size (nnpipe data pack --resize)"
+            : "all cores are busy: pack the pictures smaller (nnpipe data pack --resize), or use "
+              "a machine with more cores");
 }
 
 static void advise_read(const struct np_model *model, struct np_advice *advice)
@@ -117,7 +116,7 @@ static void advise_read(const struct np_model *model, struct np_advice *advice)
             advice->memory_bytes = (uint64_t)(knobs.readers * (to - from)) *
                                    (knobs.set_bytes / (knobs.nr_samples + 1));
             snprintf(advice->text, sizeof(advice->text),
-                "more reads in flight a reader: %d instead of %d, the disk can do more at once", to,
+                "more reads in flight per reader: %d instead of %d; the disk can serve more", to,
                 from);
             return;
         }
@@ -132,9 +131,9 @@ static void advise_read(const struct np_model *model, struct np_advice *advice)
     snprintf(advice->text, sizeof(advice->text),
         2 * model->blocked_s[NP_STAGE_READ] > model->thread_s[NP_STAGE_READ] &&
                 model->read_rate > 1.5 * model->rate
-            ? "each open and read waits for the file system: more loader.readers, also more than "
-              "there are cores, or archives in place of single files (nnpipe data pack)"
-            : "the disk gives no more: a faster disk, or smaller files (nnpipe data pack "
+            ? "each open and read waits for the file system: use more loader.readers, even more "
+              "than cores, or archives instead of single files (nnpipe data pack)"
+            : "the disk is at its limit: use a faster disk, or smaller files (nnpipe data pack "
               "--resize)");
 }
 
@@ -146,8 +145,8 @@ static void advise_copy(const struct np_model *model, struct np_advice *advice)
         advise_cache(model, "device", decoded, "the pictures on the device", advice);
     else
         snprintf(advice->text, sizeof(advice->text),
-            "the bus to the device gives no more: train on smaller pictures, or give the device a "
-            "wider link");
+            "the bus to the device is at its limit: train on smaller pictures, or use a wider "
+            "link");
 }
 
 static void advise_batch(const struct np_model *model, struct np_advice *advice)
@@ -158,8 +157,8 @@ static void advise_batch(const struct np_model *model, struct np_advice *advice)
 
     if (to == from) {
         snprintf(advice->text, sizeof(advice->text),
-            "readers and device wait for each other, and %d slots do not bridge it: what holds the "
-            "readers up lies outside of the run",
+            "readers and device wait for each other, and %d slots are not enough: something "
+            "outside the run delays the readers",
             from);
         return;
     }
@@ -167,7 +166,7 @@ static void advise_batch(const struct np_model *model, struct np_advice *advice)
     advice->rate = np_model_rate_with(model, &knobs);
     advice->memory_bytes = (uint64_t)(to - from) * (uint64_t)knobs.batch * knobs.row_bytes;
     snprintf(advice->text, sizeof(advice->text),
-        "more batches ready ahead: %d instead of %d; readers and device wait for each other", to,
+        "prefetch more batches: %d instead of %d; readers and device wait for each other", to,
         from);
 }
 
@@ -182,20 +181,19 @@ static void advise_checkpoint(const struct np_model *model, struct np_advice *ad
     snprintf(advice->to, sizeof(advice->to), "%.0f steps", knobs.checkpoint_steps);
     advice->rate = np_model_rate_with(model, &knobs);
     snprintf(advice->text, sizeof(advice->text),
-        "save less often: a kill then costs up to %.0f s of training again",
+        "save less often; after a kill up to %.0f s of training are repeated",
         knobs.checkpoint_steps * knobs.batch / advice->rate);
 }
 
 static void advise_step(const struct np_model *model, struct np_advice *advice)
 {
     snprintf(advice->text, sizeof(advice->text),
-        "the device is the limit, and the loader keeps it busy: nothing of the loader gains; %s "
-        "may",
-        strcmp(model->knobs.precision, "f32") == 0 ? "a half precision or a larger batch"
+        "the device is the limit, and the loader keeps it busy: no loader key helps; %s may",
+        strcmp(model->knobs.precision, "f32") == 0 ? "half precision or a larger batch"
                                                    : "a larger batch");
 }
 
-/* Does the stage's work end once the cache is filled? */
+/* Does a filled cache save this stage's work? */
 static bool spared_by_cache(const struct np_model *model, enum np_stage limiter)
 {
     const char *cache = model->knobs.cache;
@@ -208,13 +206,13 @@ static bool spared_by_cache(const struct np_model *model, enum np_stage limiter)
 }
 
 void np_advise(
-    const struct np_model *model, enum np_stage limiter, double most, struct np_advice *ret_advice)
+    const struct np_model *model, enum np_stage limiter, double max, struct np_advice *ret_advice)
 {
     memset(ret_advice, 0, sizeof(*ret_advice));
     if (spared_by_cache(model, limiter)) {
         snprintf(ret_advice->text, sizeof(ret_advice->text),
-            "nothing to change: the cache (%s) still fills, and from the second epoch on this "
-            "stage has no work; a profile with longer trials (--seconds) sees that",
+            "nothing to change: the cache (%s) is still filling, and from the second epoch on "
+            "this stage has no work; longer trials (--seconds) will show that",
             model->knobs.cache);
         ret_advice->rate = model->rate;
         return;
@@ -227,7 +225,7 @@ void np_advise(
     case NP_STAGE_CHECKPOINT: advise_checkpoint(model, ret_advice); break;
     default: advise_readers(model, limiter, ret_advice);
     }
-    ret_advice->rate = fmin(ret_advice->rate, most);
+    ret_advice->rate = fmin(ret_advice->rate, max);
     if (ret_advice->rate < model->rate) { /* what has no key has no rate either */
         ret_advice->key[0] = '\0';
         ret_advice->rate = model->rate;

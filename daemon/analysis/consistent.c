@@ -1,5 +1,5 @@
-/* What no profile may say: figures that contradict each other. Each rule is one function, which reads what
- * the screen, the page and profile.json show. Pure. */
+/* Finds figures of a profile that contradict each other. Each rule is one function, and reads the figures
+ * that the screen, the page and profile.json show. Pure. */
 #include <stdio.h>
 #include <math.h>
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 #include "daemon/analysis/model.h"
 #include "daemon/analysis/words.h"
 
-#define ALIKE 1e-6 /* relative: what is computed twice */
+#define ALIKE 1e-6 /* relative, for figures computed in two ways */
 
 struct check {
     const struct np_profile *profile;
@@ -17,7 +17,7 @@ struct check {
     size_t bytes;
 };
 
-/* Says what is wrong; false, so that a rule can end with it. */
+/* Writes the contradiction; returns false, so that a rule can end with it. */
 __attribute__((format(printf, 2, 3))) static bool wrong(
     const struct check *check, const char *format, ...)
 {
@@ -123,7 +123,7 @@ static bool advice_promises_no_more_than_the_fix(const struct check *check)
     const struct np_advice *advice = &verdict->advice;
 
     if (advice->key[0] == '\0')
-        return !profile->verified || wrong(check, "advice was tried that there is not");
+        return !profile->verified || wrong(check, "advice was verified, but there is none");
     if (verdict->kind != NP_LIMITED)
         return wrong(check, "%s, and %s is advised", np_verdict_names[verdict->kind], advice->key);
     if (below(advice->rate, profile->model.rate) || below(verdict->next_rate, advice->rate))

@@ -1,4 +1,4 @@
-/* /proc/stat by CPU, and the accounts of the process's own cgroup (v2: cpu.stat, v1: cpuacct.usage).
+/* Reads /proc/stat by CPU, and the usage of the process's cgroup (v2: cpu.stat, v1: cpuacct.usage).
  * Allocates nothing. Any thread. */
 #include "daemon/analysis/cores.h"
 
@@ -12,8 +12,8 @@
 #define MAX_STAT 65536 /* the lines of a thousand CPUs */
 #define MAX_LINE 4096
 
-/* Of "cpu3 USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL ...", in ticks (proc_stat(5)): all that is not
- * idle; guests are in user already. */
+/* Sums the ticks in "cpu3 USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL ..." (proc_stat(5)) that are not
+ * idle; USER includes guests. */
 static bool busy_ticks(const char *line, int *ret_cpu, unsigned long long *ret_ticks)
 {
     unsigned long long user, nice, system, idle, iowait, irq, softirq, steal;
@@ -25,7 +25,7 @@ static bool busy_ticks(const char *line, int *ret_cpu, unsigned long long *ret_t
     return true;
 }
 
-/* The file's first bytes, NUL-ended; empty where there is none. */
+/* The first bytes of a file, ended by NUL; empty if it cannot be read. */
 static void read_text(const char *path, char *text, size_t text_bytes)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -38,7 +38,7 @@ static void read_text(const char *path, char *text, size_t text_bytes)
     text[used] = '\0';
 }
 
-/* Behind the line's end; NULL: that was the last. */
+/* NULL: that was the last line. */
 static const char *next_line(const char *line)
 {
     const char *end = strchr(line, '\n');
@@ -63,7 +63,7 @@ static void read_machine(const char *root, bool (*mine)(int cpu), struct np_core
         cores->machine_s = (double)sum / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* The number in a file, behind a word or alone. */
+/* The number after `word` at the beginning of a line. */
 static bool read_account(const char *path, const char *word, double scale, double *ret_s)
 {
     unsigned long long value;
@@ -79,7 +79,7 @@ static bool read_account(const char *path, const char *word, double scale, doubl
     return false;
 }
 
-/* The group's folder, or the mount's top: in a container that is the container's own. */
+/* Tries the group's folder, then the mount's root, which in a container is the container's group. */
 static bool read_folder(const char *mount, const char *group, const char *name, const char *word,
     struct np_cores *cores)
 {
@@ -127,7 +127,7 @@ void np_cores_read_under(const char *root, bool (*mine)(int cpu), struct np_core
     *ret_cores = cores;
 }
 
-/* With more CPUs than such a set holds none is known to be another's. */
+/* If the machine has more CPUs than cpu_set_t, all count. */
 static bool is_mine(int cpu)
 {
     cpu_set_t set;

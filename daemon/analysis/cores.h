@@ -1,22 +1,23 @@
-/* How much of the cores that this process may use others have used. */
+/* How many of the cores that this process may use were used by other processes. */
 #ifndef NP_CORES_H
 #define NP_CORES_H
 
 #include <stdbool.h>
 
-/* Seconds that cores have worked for anybody, at one moment. */
+/* CPU seconds used by all processes so far. */
 struct np_cores {
-    double machine_s; /* of the CPUs of this process's affinity; below 0: not known */
-    double group_s;   /* in this process's cgroup; below 0: not known */
+    double machine_s; /* on the CPUs of this process's affinity; below 0: unknown */
+    double group_s;   /* in this process's cgroup; below 0: unknown */
     int nr_cpus;      /* of the affinity */
 };
 
 void np_cores_read(struct np_cores *ret_cores);
-/* For tests: with /proc and /sys under root; mine says which CPUs count. */
+/* For tests: reads /proc and /sys under root; mine() says which CPUs count. */
 void np_cores_read_under(const char *root, bool (*mine)(int cpu), struct np_cores *ret_cores);
-/* The mean of cores that others took between two moments, of `usable` ones (np_box.nr_cpus, which knows the
- * cgroup's limit). own_s: what this process has used. Of what a limit leaves unused nobody has taken
- * anything; of the limit itself what others of the group have used is gone. 0 where nothing is known. */
+/* The mean number of cores that others used between two moments, out of `usable` (np_box.nr_cpus, within
+ * the cgroup's limit). own_s: CPU seconds of this process. With a limit, only use by others that reduces
+ * what this process can get counts: by its cgroup, or by the machine beyond what the limit leaves unused.
+ * 0 if unknown. */
 double np_cores_others(const struct np_cores *start, const struct np_cores *end, double seconds,
     double own_s, double usable);
 

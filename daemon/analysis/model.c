@@ -1,21 +1,19 @@
-/* Costs an image, and the rate they allow. Every resource bounds the rate by what there is of it over what
- * an image takes of it (the utilisation law: Denning and Buzen, "The Operational Analysis of
- * Queueing Network Models", ACM Computing Surveys 10(3), 1978); the smallest bound is the rate of
- * a pipeline whose queues never run dry. What hand-over costs beside that is measured as one
- * factor, `coupling`. Pure arithmetic. */
+/* Costs per image, and the rate they allow. Each resource bounds the rate: its capacity divided by what an
+ * image takes of it (the utilisation law: Denning and Buzen, "The Operational Analysis of Queueing Network
+ * Models", ACM Computing Surveys 10(3), 1978). The smallest bound is the rate of a pipeline whose queues
+ * never run empty; the loss when they do is measured as one factor, `coupling`. Pure arithmetic. */
 #include <math.h>
 #include <string.h>
 
 #include "daemon/analysis/model.h"
 
-/* The stages that a reader's thread works in, one after the other. */
+/* The stages of a reader thread, in order. */
 static const enum np_stage thread_stages[] = {
     NP_STAGE_READ, NP_STAGE_DECOMPRESS, NP_STAGE_DECODE, NP_STAGE_AUGMENT, NP_STAGE_BATCH};
 #define NR_THREAD_STAGES (int)(sizeof(thread_stages) / sizeof(*thread_stages))
 
-/* A reader waits for the disk in so large a share of its time before the disk counts as the limit. */
-#define WAITS_FOR_DISK 0.3
-#define TOUCHES_DISK   0.02
+#define WAITS_FOR_DISK 0.3  /* share of the readers' time; above it the disk can be the limit */
+#define TOUCHES_DISK   0.02 /* below it the files come from the page cache */
 #define MAX_BRIDGED    0.95 /* of the time */
 #define LOOSE          0.97 /* a coupling above this is no limit */
 
@@ -24,21 +22,21 @@ static double at_least(double value, double least)
     return value > least ? value : least;
 }
 
-/* --- making it -------------------------------------------------------------------------------- */
+/* --- making the model ------------------------------------------------------------------------- */
 
-/* Images that the readers made: each goes through `batch` once, masked rows too. */
+/* Images that the readers made: each passes `batch` once, masked rows too. */
 static double images_made(const struct np_observation *o)
 {
-    uint64_t most = o->stages[NP_STAGE_BATCH].items;
+    uint64_t max = o->stages[NP_STAGE_BATCH].items;
 
     for (int i = 0; i < NR_THREAD_STAGES; i++)
-        if (o->stages[thread_stages[i]].items > most)
-            most = o->stages[thread_stages[i]].items;
-    return most ? (double)most : at_least((double)o->images, 1);
+        if (o->stages[thread_stages[i]].items > max)
+            max = o->stages[thread_stages[i]].items;
+    return max ? (double)max : at_least((double)o->images, 1);
 }
 
-/* Of `seconds` of work those in which the reader had no core and wanted none: a call waited, as `open` does
- * on a network's file system. Reading's own calls first; the rest is shared out by the stages' work. */
+/* Distributes `seconds` in which readers waited inside a call without a core, as `open` does on a network
+ * file system: to `read` first, the rest to the other stages in proportion to their work. */
 static void make_blocked(double seconds, double images, struct np_model *model)
 {
     double *const read_s = &model->blocked_s[NP_STAGE_READ];
@@ -54,7 +52,7 @@ static void make_blocked(double seconds, double images, struct np_model *model)
             model->blocked_s[thread_stages[i]] = left * model->thread_s[thread_stages[i]];
 }
 
-/* Work is counted by the wall's clock: what of it was spent ready but without a core is taken off. */
+/* Stages measure wall-clock time; subtracts the time spent runnable but without a core. */
 static void make_threads(const struct np_observation *o, struct np_model *model)
 {
     double work = 0, images = images_made(o);
@@ -68,26 +66,26 @@ static void make_threads(const struct np_observation *o, struct np_model *model)
         make_blocked(at_least(work * on_core - o->reader_cpu_s, 0), images, model);
 }
 
-/* The share of their time in which the readers waited for the disk. */
+/* The share of the readers' time spent waiting for the disk. */
 static double disk_waits(const struct np_observation *o)
 {
     return o->reader_s[NP_STATE_IO_WAIT] / at_least(o->nr_readers * o->seconds, 1e-9);
 }
 
-/* The disk at this depth: as it was seen where the readers waited for it; as it was measured where they
- * did so now and then; from the page cache where they never did. 0: not known. */
+/* The disk's rate at this depth: as observed if the readers waited for it; as measured cold if they
+ * sometimes did; the page cache's if they never did. 0: unknown. */
 static double read_rate(const struct np_observation *o, const struct np_ceilings *ceilings)
 {
     if (o->stages[NP_STAGE_READ].items == 0)
         return 0;
     if (disk_waits(o) > WAITS_FOR_DISK && o->stall_s > 0.05 * o->seconds)
-        return o->images_per_second; /* also while a save is written */
+        return o->images_per_second; /* also while a checkpoint is written */
     if (disk_waits(o) > TOUCHES_DISK)
         return ceilings->read_cold;
     return ceilings->read_warm > 0 ? ceilings->read_warm : ceilings->read_cold;
 }
 
-/* Of the step in this run, waits left out; 0: not known. */
+/* The step's rate in this run, without waits; 0: unknown. */
 static double step_speed(const struct np_observation *o)
 {
     const double work_s = o->stages[NP_STAGE_STEP].work_s;
@@ -104,7 +102,7 @@ void np_ceilings_settle(const struct np_observation *o, struct np_ceilings *c)
         c->step = at_least(c->step, step_speed(o));
     if (c->loader < o->images_per_second)
         c->loader = 0;
-    /* A run that does not wait for the disk has its files in memory: cold, that is slower. */
+    /* A run that does not wait for the disk has its files in memory: the cold rate may be lower. */
     if (elsewhere || (c->read_cold < reads && (c->read_warm <= 0 || disk_waits(o) > TOUCHES_DISK)))
         c->read_cold = 0;
     if (elsewhere)
@@ -133,7 +131,7 @@ void np_model_make(const struct np_observation *o, const struct np_ceilings *cei
     const struct np_knobs *knobs, struct np_model *ret_model)
 {
     const double seconds = at_least(o->seconds - o->checkpoint_s, 1e-9);
-    const double without = (double)o->images / seconds; /* checkpoints left out */
+    const double without = (double)o->images / seconds; /* without checkpoints */
 
     *ret_model = (struct np_model){.knobs = *knobs,
         .cores = at_least(o->cores - o->other_cores, 0.5),
@@ -187,7 +185,7 @@ void np_model_reach(struct np_model *model, double rate, enum np_stage without)
         model->step_rate = at_least(model->step_rate, rate);
 }
 
-/* --- asking it -------------------------------------------------------------------------------- */
+/* --- using the model -------------------------------------------------------------------------- */
 
 static double lower(double bound, double rate, double faster)
 {
@@ -199,7 +197,7 @@ static double factor(const double *faster, enum np_stage stage)
     return faster ? faster[stage] : 1;
 }
 
-/* Seconds of a thread that an image takes in the readers' stages. */
+/* Thread seconds per image in the readers' stages. */
 static double thread_seconds(const struct np_model *model, const double *faster)
 {
     double sum = 0;
@@ -209,7 +207,7 @@ static double thread_seconds(const struct np_model *model, const double *faster)
     return sum;
 }
 
-/* The same without the time in which it needs no core. */
+/* Core seconds per image in the readers' stages. */
 static double core_seconds(const struct np_model *model, const double *faster)
 {
     double sum = 0;
@@ -222,9 +220,9 @@ static double core_seconds(const struct np_model *model, const double *faster)
     return sum;
 }
 
-/* Saving stops the trainer alone: what is before it goes on until the batches ahead of the trainer are
- * full, and these are made up for afterwards. So it loses a save less the time that they take it; the
- * step, which has none ahead, loses the whole. */
+/* A checkpoint stops only the trainer. The stages before it continue until the batches ahead of it are
+ * full, and the trainer catches up with these afterwards. So a stage loses the time of the checkpoint less
+ * the time that filling `ahead` images takes; the step, with nothing ahead, loses all of it. */
 static double with_saving(double rate, double each_s, double interval, double ahead)
 {
     const double lost = each_s - ahead / rate;
@@ -264,9 +262,8 @@ double np_model_rate(const struct np_model *model, const double faster[NP_NR_STA
     return fmin(rate, fmin(copy, step));
 }
 
-/* The share of the time that so many more slots give back. Each bridges a batch's time of every wait that
- * is so long, so the more there are, the less each adds: a straight line between two numbers that are
- * known is never too much. */
+/* The share of the time that `more` slots save. Each further slot saves less than the one before, so linear
+ * interpolation between two known numbers never gives too much. */
 static double bridged_by(const struct np_model *model, int more)
 {
     double low = 0;
@@ -319,13 +316,13 @@ double np_model_rate_with(const struct np_model *model, const struct np_knobs *k
     return np_model_rate(&other, NULL);
 }
 
-/* A stage of the readers' threads has what all of them leave it together. */
+/* The CPU stages of the readers have one common ceiling. */
 static bool shares_threads(enum np_stage stage)
 {
     return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
 }
 
-/* What the coupling leaves of the rate. */
+/* The rate / the rate without coupling. */
 static double handing_over(const struct np_model *model)
 {
     double faster[NP_NR_STAGES];
@@ -335,7 +332,7 @@ static double handing_over(const struct np_model *model)
     return np_model_rate(model, NULL) / np_model_rate(model, faster);
 }
 
-/* Of the readers' threads together, `without` costing nothing. */
+/* The rate of the readers' threads if `without` cost nothing. */
 static double threads_rate(const struct np_model *model, enum np_stage without)
 {
     double faster[NP_NR_STAGES];
@@ -348,7 +345,7 @@ static double threads_rate(const struct np_model *model, enum np_stage without)
     return cores > 0 ? lower(rate, model->cores / cores, 1) : rate;
 }
 
-/* What the disk, the bus or the device can do; INFINITY: there is none. */
+/* The rate of the stage's own disk, bus or device; INFINITY: it has none. */
 static double own_rate(const struct np_model *model, enum np_stage stage)
 {
     const double rate = stage == NP_STAGE_READ   ? model->read_rate
@@ -359,8 +356,7 @@ static double own_rate(const struct np_model *model, enum np_stage stage)
     return rate > 0 ? rate : INFINITY;
 }
 
-/* Without saves. */
-static double rate_of_steps(const struct np_model *model)
+static double rate_without_checkpoints(const struct np_model *model)
 {
     double faster[NP_NR_STAGES];
 
@@ -378,7 +374,7 @@ double np_model_ceiling(const struct np_model *model, enum np_stage stage, enum 
                : shares_threads(limiter)   ? threads_rate(model, NP_NR_STAGES)
                                            : threads_rate(model, limiter);
     if (stage == NP_STAGE_BATCH && handing_over(model) < LOOSE)
-        return rate_of_steps(model);
+        return rate_without_checkpoints(model);
     if (stage == NP_STAGE_READ && stage == limiter)
         return fmin(own_rate(model, stage), threads_rate(model, NP_NR_STAGES));
     return own_rate(model, stage);
@@ -386,14 +382,14 @@ double np_model_ceiling(const struct np_model *model, enum np_stage stage, enum 
 
 double np_model_busy(const struct np_model *model, enum np_stage stage)
 {
-    const double rate = rate_of_steps(model);
+    const double rate = rate_without_checkpoints(model);
 
     if (stage == NP_STAGE_CHECKPOINT)
         return model->checkpoint_share;
     const double threads = rate * model->thread_s[stage] / at_least(model->knobs.readers, 1);
-    const double most = own_rate(model, stage);
+    const double own = own_rate(model, stage);
 
-    if (shares_threads(stage) || stage == NP_STAGE_BATCH || isinf(most))
+    if (shares_threads(stage) || stage == NP_STAGE_BATCH || isinf(own))
         return threads;
-    return stage == NP_STAGE_READ ? fmin(fmax(rate / most, threads), 1) : fmin(rate / most, 1);
+    return stage == NP_STAGE_READ ? fmin(fmax(rate / own, threads), 1) : fmin(rate / own, 1);
 }

@@ -1,4 +1,5 @@
-/* What the counters of a run say over some seconds. Trainer thread, between two steps; allocates nothing. */
+/* Observes a run for some seconds: two snapshots of its counters, and their difference. Trainer thread,
+ * between two steps; allocates nothing. */
 #ifndef NP_OBSERVE_H
 #define NP_OBSERVE_H
 
@@ -14,24 +15,24 @@ struct np_snapshot {
     uint64_t stall_ns, ring_ready_ns;
     uint64_t blame_ns[NP_NR_STAGES], bridged_ns[NP_FEED_BRIDGES];
     double process_cpu_s;
-    uint64_t reader_cpu_ns, reader_delay_ns; /* on a core; ready, and waiting for one */
+    uint64_t reader_cpu_ns, reader_delay_ns; /* on a core; runnable, waiting for one */
     struct np_cores cores;
 };
 
-/* What counts in a run, all borrowed. Whoever owns the run fills it in. */
+/* The counters of a run, all borrowed. Filled in by the owner of the run. */
 struct np_observed {
     const struct np_stat *stat;
     struct np_ring *ring;
     struct np_feed *feed;
-    const struct np_knobs *knobs; /* `auto` decided */
+    const struct np_knobs *knobs; /* with `auto` resolved */
     uint64_t images, steps;       /* trained so far: images by this process, steps by the run */
 };
 
 void np_observe_now(const struct np_observed *seen, struct np_snapshot *ret_snapshot);
-/* From one moment to a later one of the same run. */
+/* The difference of two snapshots of the same run. */
 void np_observe_between(const struct np_observed *seen, const struct np_snapshot *start,
     const struct np_snapshot *end, struct np_observation *ret_observation);
-/* Has the run a cache that is still in its first epoch at this step? */
+/* Is the run's cache still in its first epoch at this step? */
 bool np_observe_fills(const struct np_knobs *knobs, uint64_t step);
 
 #endif

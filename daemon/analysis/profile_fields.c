@@ -218,11 +218,10 @@ bool np_field_number(const struct np_node *node, double *ret_value)
     return np_text_real(node->text, -INFINITY, INFINITY, ret_value);
 }
 
-static bool whole_number(
-    const struct np_node *node, int64_t least, int64_t most, int64_t *ret_value)
+static bool whole_number(const struct np_node *node, int64_t min, int64_t max, int64_t *ret_value)
 {
     return node->kind == NP_NODE_SCALAR && !node->quoted &&
-           np_text_int(node->text, least, most, ret_value);
+           np_text_int(node->text, min, max, ret_value);
 }
 
 static bool read_numbers(const struct np_node *map, double *values, const char *const *names, int n)
@@ -291,7 +290,7 @@ int np_fields_read(const struct np_node *map, const char *where, const struct np
         const struct np_node *node = np_node_get(map, field->key);
         if (node && !read_field(node, field, (char *)to + field->offset))
             return np_err_set(
-                err, -EBADMSG, "\"%s\" of \"%s\" is not what it should be", field->key, where);
+                err, -EBADMSG, "\"%s\" of \"%s\" has a value of another kind", field->key, where);
     }
     return 0;
 }

@@ -1,6 +1,5 @@
-/* profile.json: the `done` event's fields at the first level, everything else of the profile below it.
- * What is read back is equal to what was written; null stands for INFINITY. docs/PROFILING.md has the
- * schema. */
+/* profile.json: the fields of the `done` event at the first level, the rest of the profile below it.
+ * Reading gives back what was written; null is INFINITY. docs/PROFILING.md has the schema. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -20,7 +19,7 @@ static double queue_or_none(const struct np_words_row *row)
     return row->queue < 0 ? INFINITY : row->queue;
 }
 
-/* The readers' CPU stages have one ceiling: each carries it. */
+/* The readers' CPU stages have one ceiling: it is written for each. */
 static void write_stages(struct np_json *json, const char *key, const struct np_profile *profile)
 {
     struct np_words_row rows[NP_NR_STAGES];
@@ -61,7 +60,7 @@ static void write_event(struct np_json *json, const struct np_profile *profile)
         json, "next_limiter", verdict->kind == NP_LIMITED ? np_stage_names[verdict->next] : NULL);
     np_json_real(json, "next_images_per_second",
         verdict->kind == NP_LIMITED ? verdict->next_rate : INFINITY);
-    np_fields_write(json, np_fields_profile, profile); /* noise and overhead among them */
+    np_fields_write(json, np_fields_profile, profile);
     write_stages(json, "stages", profile);
 }
 
@@ -140,7 +139,7 @@ static void write_curve(struct np_json *json, const struct np_profile *profile)
     np_json_close(json, ']');
 }
 
-/* Rows of at_s, rate and the waits by stage. */
+/* Rows: at_s, rate, then the waits by stage. */
 static void write_ribbon(struct np_json *json, const struct np_profile *profile)
 {
     np_json_line(json);
@@ -170,7 +169,7 @@ static void write_details(struct np_json *json, const struct np_profile *profile
     write_ribbon(json, profile);
 }
 
-/* What words.c makes of it, for profile.html: its script draws, and derives nothing. */
+/* The rows and parts of words.c, for profile.html: its script draws, and computes nothing itself. */
 static void write_report(struct np_json *json, const struct np_profile *profile)
 {
     static const char *const where[] = {"compute", "wait", "checkpoints", "else"};
@@ -203,7 +202,7 @@ char *np_profile_json(const struct np_profile *profile)
     write_event(&json, profile);
     write_details(&json, profile);
     write_report(&json, profile);
-    if (profile->before) { /* of it neither its own `before` nor the event's fields but stages */
+    if (profile->before) { /* without its own `before`; of the event only its stages */
         np_json_line(&json);
         np_json_open(&json, "before", '{');
         np_fields_write(&json, np_fields_profile, profile->before);

@@ -1,6 +1,6 @@
-/* The drain: a thread that forty times a second takes what the tracks' rings hold, encodes it
- * (trace_encode.c) and writes it. The buffer goes to the file in whole packets, so that a process that
- * is killed leaves a trace that is whole up to there. */
+/* The drain thread: forty times a second it takes the spans from the tracks' rings, encodes them
+ * (trace_encode.c) and writes them. It writes whole packets, so that a killed process leaves a valid
+ * trace. */
 #include "daemon/analysis/trace.h"
 
 #include <errno.h>
@@ -22,18 +22,18 @@
 #include "loader/base/stat.h"
 #include "loader/base/text.h"
 
-#define TICK_NS      25000000ull  /* a ring holds four and more, at 80 000 images a second */
-#define FLUSH_NS     500000000ull /* what a kill may lose */
-#define GAUGE_NS     100000000ull /* a counter that does not change is written as often */
+#define TICK_NS      25000000ull  /* a ring holds at least four ticks, at 80 000 images a second */
+#define FLUSH_NS     500000000ull /* a kill loses at most that */
+#define GAUGE_NS     100000000ull /* interval for a counter that does not change */
 #define CHUNK        512          /* spans taken at once */
 #define BUFFER_BYTES (256 << 10)
-#define TAIL_BYTES   256 /* kept for the last mark */
+#define TAIL_BYTES   256 /* reserved for the final mark */
 #define MAX_TRACKS   4096
-#define NICENESS     5 /* as the readers: compute threads win */
+#define NICENESS     5 /* as the readers: compute threads go first */
 
 struct track {
     bool begun;
-    uint64_t dropped; /* told of in the file */
+    uint64_t dropped; /* recorded in the file */
     uint64_t end_ns;  /* of the last span */
 };
 
@@ -59,10 +59,10 @@ struct np_trace {
     uint64_t flushed_ns;
     struct np_trace_sums sums;
     uint64_t pending;              /* of its spans, those in the buffer */
-    int code;                      /* why nothing is written any more */
-    struct track *about;           /* (MAX_TRACKS), by number */
+    int code;                      /* the error that ended writing; 0: none */
+    struct track *tracks_seen;     /* (MAX_TRACKS), by number */
     struct np_span *chunk;         /* (CHUNK) */
-    uint64_t rate_ns, rate_images; /* since then so many */
+    uint64_t rate_ns, rate_images; /* images since rate_ns */
     uint64_t ready_ns;
     int ready;
 };
@@ -84,7 +84,7 @@ static int write_all(int fd, const uint8_t *bytes, size_t nr)
     return 0;
 }
 
-/* What does not fit is lost as a whole, so that the file stays a trace. */
+/* Drops the whole buffer if it does not fit, so that the file stays valid. */
 static int flush(struct np_trace *trace)
 {
     const int code = write_all(trace->fd, trace->out.bytes, trace->out.nr);
@@ -108,15 +108,15 @@ static void flush_or_end(struct np_trace *trace)
         trace->code = flush(trace);
 }
 
-/* May another packet be encoded? */
+/* Is there room for another packet? */
 static bool has_room(struct np_trace *trace)
 {
     if (trace->code < 0)
         return false;
-    if (trace->out.room - trace->out.nr < NP_TRACE_MOST)
+    if (trace->out.room - trace->out.nr < NP_TRACE_MAX)
         flush_or_end(trace);
     return trace->code == 0 &&
-           trace->written + trace->out.nr + NP_TRACE_MOST + TAIL_BYTES <= trace->limit;
+           trace->written + trace->out.nr + NP_TRACE_MAX + TAIL_BYTES <= trace->limit;
 }
 
 /* --- spans --------------------------------------------------------------------------------------- */
@@ -143,7 +143,7 @@ static void begin_track(struct np_trace *trace, const struct np_spans *spans, st
     track->begun = true;
 }
 
-/* Images a second, at a step's end: over a tenth of a second and more. */
+/* Writes the rate at a step's end, over at least a tenth of a second. */
 static void count_images(struct np_trace *trace, uint64_t end_ns, int batch)
 {
     if (trace->rate_ns == 0 || end_ns < trace->rate_ns) {
@@ -173,7 +173,7 @@ static void write_span(struct np_trace *trace, const struct np_spans *spans, str
     trace->pending++;
 }
 
-/* Says where spans are missing: behind what was in the ring. */
+/* Marks missing spans, after those that were in the ring. */
 static void note_gap(struct np_trace *trace, const struct np_spans *spans, struct track *track)
 {
     const uint64_t dropped = np_spans_dropped(spans);
@@ -188,9 +188,9 @@ static void note_gap(struct np_trace *trace, const struct np_spans *spans, struc
 
 static void drain_track(struct np_trace *trace, struct np_spans *spans, int batch)
 {
-    struct track *track = &trace->about[np_spans_number(spans)];
-    int nr,
-        most = 2 * NP_SPAN_SLOTS / CHUNK; /* one that is fast shall not keep the others waiting */
+    struct track *track = &trace->tracks_seen[np_spans_number(spans)];
+    int nr, nr_chunks =
+                2 * NP_SPAN_SLOTS / CHUNK; /* at most, so that one track cannot delay the others */
 
     do {
         nr = np_spans_take(spans, trace->chunk, CHUNK);
@@ -201,7 +201,7 @@ static void drain_track(struct np_trace *trace, struct np_spans *spans, int batc
             if (trace->chunk[i].kind == NP_STAGE_STEP)
                 count_images(trace, track->end_ns, batch);
         }
-    } while (nr == CHUNK && --most > 0);
+    } while (nr == CHUNK && --nr_chunks > 0);
     note_gap(trace, spans, track);
 }
 
@@ -226,7 +226,7 @@ static void gauge_ready(struct np_trace *trace, int ready)
     trace->ready_ns = now_ns;
 }
 
-/* Sleeps a tick; false: it is time to stop. ret_ready: batches in the ring, -1: there is none. */
+/* Sleeps a tick; false: stop. ret_ready: batches in the ring, -1: no ring. */
 static bool next_tick(struct np_trace *trace, int *ret_ready, int *ret_batch)
 {
     const uint64_t then_ns = np_now_ns() + TICK_NS;
@@ -250,7 +250,7 @@ static void *drain_main(void *context)
     int ready, batch;
 
     pthread_setname_np(pthread_self(), "trace");
-    /* Linux: the calling thread alone. What it cannot have is no error. */
+    /* On Linux this changes the calling thread only. A failure is ignored. */
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), getpriority(PRIO_PROCESS, 0) + NICENESS);
     while (goes_on) {
         goes_on = next_tick(trace, &ready, &batch);
@@ -297,7 +297,7 @@ static int start_thread(struct np_trace *trace, struct np_err *err)
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&trace->wake, &clock);
     pthread_condattr_destroy(&clock);
-    /* Signals are the main thread's. */
+    /* Signals go to the main thread. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     code = -pthread_create(&trace->thread, NULL, drain_main, trace);
@@ -316,7 +316,7 @@ static int open_file(struct np_trace *trace, struct np_err *err)
     if (trace->fd < 0)
         return np_err_set(
             err, -errno, "%s: the trace cannot be written: %s", trace->path, strerror(errno));
-    /* Traces that are put together do not share a track. */
+    /* Merged traces must not share a track. */
     trace->file = (struct np_trace_file){.uuid = (now_ns << 14 | 1) & INT64_MAX, .pid = getpid()};
     np_trace_head(&trace->out, &trace->file, now_ns, boot_ns());
     trace->ready = -1;
@@ -339,9 +339,9 @@ int np_trace_open(
     trace->tracks = np_tracks_new();
     trace->out.bytes = np_try_alloc(BUFFER_BYTES, err);
     trace->out.room = BUFFER_BYTES;
-    trace->about = np_try_array(MAX_TRACKS, sizeof(*trace->about), err);
+    trace->tracks_seen = np_try_array(MAX_TRACKS, sizeof(*trace->tracks_seen), err);
     trace->chunk = np_alloc_array(CHUNK, sizeof(*trace->chunk));
-    if (!trace->tracks || !trace->out.bytes || !trace->about)
+    if (!trace->tracks || !trace->out.bytes || !trace->tracks_seen)
         code = np_err_set(err, -ENOMEM, "out of memory for a trace");
     if (code == 0)
         code = open_file(trace, err);
@@ -385,7 +385,7 @@ void np_trace_finish(struct np_trace *trace, struct np_trace_end *ret_end)
 {
     stop(trace);
     flush_or_end(trace);
-    /* On a disk that is full there may be room for this little now. */
+    /* A full disk may have room for this little by now. */
     np_trace_tail(&trace->out, np_now_ns(), &trace->sums);
     const int code = flush(trace);
     if (trace->code == 0)
@@ -429,7 +429,7 @@ void np_trace_free(struct np_trace *trace)
         close(trace->fd);
     np_tracks_free(trace->tracks);
     np_free(trace->out.bytes);
-    np_free(trace->about);
+    np_free(trace->tracks_seen);
     np_free(trace->chunk);
     np_free(trace->path);
     np_free(trace);

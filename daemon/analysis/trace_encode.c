@@ -1,4 +1,4 @@
-/* See trace_encode.h. Field numbers stand where they are used, named in the tables below. */
+/* See trace_encode.h. The tables below name the field numbers. */
 #include "daemon/analysis/trace_encode.h"
 
 #include <assert.h>
@@ -47,14 +47,14 @@ enum {
 enum { PROCESS_PID = 1, PROCESS_NAME = 6, THREAD_PID = 1, THREAD_TID = 2, THREAD_NAME = 5 };
 enum { COUNTER_UNIT = 6 };
 
-/* Sequences: the process and each counter have one, tracks follow. So do their tracks' uuids. */
+/* Sequence numbers: the process, each counter, then the tracks. uuids have the same order. */
 enum { SEQUENCE_FILE = 1, SEQUENCE_GAUGE, SEQUENCE_TRACK = SEQUENCE_GAUGE + NP_NR_TRACE_GAUGES };
 
 /* Names by number. */
 enum { BATCH = 1, ROW, BYTES };
 static const char *const annotation_names[] = {[BATCH] = "batch", [ROW] = "row", [BYTES] = "bytes"};
 
-/* --- the wire ------------------------------------------------------------------------------------ */
+/* --- encoding ------------------------------------------------------------------------------------ */
 
 static void varint(struct np_trace_buffer *out, uint64_t value)
 {
@@ -86,7 +86,7 @@ static void text(struct np_trace_buffer *out, int field, const char *text_)
     out->nr += bytes;
 }
 
-/* A message within: its length takes one byte, or two, which end() then makes room for. */
+/* Begins a nested message. Its length takes one byte; if it needs two, end() moves the message. */
 static size_t begin(struct np_trace_buffer *out, int field)
 {
     varint(out, (uint64_t)field << 3 | 2);
@@ -111,7 +111,7 @@ static void end(struct np_trace_buffer *out, size_t at)
 static size_t begin_packet(struct np_trace_buffer *out, int sequence, int flags)
 {
     assert(
-        out->room - out->nr >= NP_TRACE_MOST / 2); /* a call's packets are two large ones at most */
+        out->room - out->nr >= NP_TRACE_MAX / 2); /* a call's packets are two large ones at most */
     const size_t packet = begin(out, TRACE_PACKET);
 
     number(out, PACKET_SEQUENCE, (uint64_t)sequence);
@@ -157,7 +157,7 @@ static void name_kind(int kind, char *name, size_t room)
                                      : "compute");
 }
 
-/* A sequence begins: its clock, its track, and the names it refers to. */
+/* Begins a sequence: its clock, its track, and its table of names. */
 static void begin_sequence(struct np_trace_buffer *out, int sequence, uint64_t uuid, bool has_names)
 {
     const size_t packet = begin_packet(out, sequence, FLAG_STATE_CLEARED);
@@ -281,7 +281,7 @@ static void annotate_by_name(struct np_trace_buffer *out, const char *name, uint
     end(out, at);
 }
 
-/* A batch's first row, its copy, its step: an arrow joins them. */
+/* An arrow connects a batch's first row, its copy and its step. */
 static bool flows(const struct np_span *span)
 {
     return span->batch != NP_SPAN_NO_BATCH &&
@@ -289,8 +289,8 @@ static bool flows(const struct np_span *span)
                span->kind == NP_STAGE_STEP || span->kind == NP_SPAN_COMPUTE);
 }
 
-/* Spans are what a trace is made of: these write through a pointer alone (a byte stored through
- * out->bytes might change out->nr, for all that a compiler knows). Nothing in them has 128 bytes. */
+/* For speed, spans are written through a local pointer: for the compiler a byte stored through out->bytes
+ * might change out->nr. No part of a span has 128 bytes. */
 static uint8_t *quick_varint(uint8_t *at, uint64_t value)
 {
     for (; value >= 0x80; value >>= 7)
@@ -312,7 +312,7 @@ static uint8_t *quick_annotate(uint8_t *at, int iid, uint64_t value)
     return at;
 }
 
-/* Up to the event's type. The packet's and the event's lengths are to be set. */
+/* Writes a packet up to the event's type; the caller sets the lengths of packet and event. */
 static uint8_t *quick_event(
     uint8_t *at, int sequence, uint64_t now_ns, int type, uint8_t **ret_packet, uint8_t **ret_event)
 {
@@ -351,7 +351,7 @@ void np_trace_span(struct np_trace_buffer *out, int number_, const struct np_spa
     const int sequence = SEQUENCE_TRACK + number_;
     uint8_t *at = out->bytes + out->nr, *packet, *event;
 
-    assert(out->room - out->nr >= NP_TRACE_MOST);
+    assert(out->room - out->nr >= NP_TRACE_MAX);
     at = quick_event(at, sequence, span->start_ns, SLICE_BEGIN, &packet, &event);
     *at++ = EVENT_NAME_IID << 3;
     *at++ = (uint8_t)(span->kind + 1);

@@ -1,11 +1,11 @@
-/* What limits: the stage without whose cost the run would be fastest, the step last. Pure arithmetic. */
+/* Finds the limiter: the stage without whose cost the run would be fastest. Pure arithmetic. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "daemon/analysis/model.h"
 
-#define UNEXPLAINED 0.80 /* a coupling below this, with slots enough, has another cause */
+#define UNEXPLAINED 0.80 /* a coupling below this, with enough slots, has another cause */
 #define FEW_SLOTS   4
 #define ALIKE       1e-6
 
@@ -20,8 +20,8 @@ static double rate_without(const struct np_model *model, enum np_stage a, enum n
     return np_model_rate(model, faster);
 }
 
-/* The stage without which, and without `given` (NP_NR_STAGES: none), the run is fastest. Where two gain alike
- * (they share the readers' threads, and either would do) the one that takes more. */
+/* The stage whose removal, together with that of `given` (NP_NR_STAGES: none), makes the run fastest. If
+ * two gain the same (they share the readers' threads), the busier one. */
 static enum np_stage best_beside(
     const struct np_model *model, enum np_stage given, double *ret_rate)
 {
@@ -42,27 +42,27 @@ static enum np_stage best_beside(
     return best;
 }
 
-/* The three have one ceiling, so none of them is headroom to another. */
+/* These three have one ceiling, so none of them has headroom over another. */
 static bool on_threads(enum np_stage stage)
 {
     return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
 }
 
-/* Time in the step is time well spent: what stops it now and then, a save or a ring that runs dry, is the
- * limit wherever enough is to be gained there, even if a step that cost nothing would gain more. */
+/* The step is the useful work. So if checkpoints or an empty ring interrupt it and removing them gains
+ * enough, they are the limiter, even if a step without cost would gain more. */
 static enum np_stage limiter_of(const struct np_model *model, double enough, double *ret_rate)
 {
     static const enum np_stage stops[] = {NP_STAGE_BATCH, NP_STAGE_CHECKPOINT};
     const double now = np_model_rate(model, NULL);
-    double rate, most = now * (1 + enough);
+    double rate, max = now * (1 + enough);
     const enum np_stage best = best_beside(model, NP_NR_STAGES, &rate);
     enum np_stage limiter = best;
 
     *ret_rate = rate;
     for (size_t i = 0; best == NP_STAGE_STEP && i < sizeof(stops) / sizeof(*stops); i++) {
         rate = rate_without(model, NP_NR_STAGES, stops[i]);
-        if (rate > most) {
-            *ret_rate = most = rate;
+        if (rate > max) {
+            *ret_rate = max = rate;
             limiter = stops[i];
         }
     }
@@ -86,7 +86,6 @@ static void find_limiter(
     verdict->next = best_beside(model, verdict->limiter, &unused);
 }
 
-/* Of the lowest of the other stages' ceilings. */
 static double headroom(const struct np_model *model, enum np_stage limiter)
 {
     double lowest = INFINITY;
@@ -106,25 +105,26 @@ void np_verdict_judge(const struct np_model *model, double noise, struct np_prof
     if (noise > NP_MAX_NOISE) {
         v->kind = NP_INCONCLUSIVE;
         snprintf(v->reason, sizeof(v->reason),
-            "equal trials differ by %.0f %%: something else uses this box; try again when it is "
-            "quiet",
+            "equal trials differ by %.0f %%: other programs use this machine; try again when it "
+            "is idle",
             100 * noise);
     } else if (model->coupling < UNEXPLAINED && model->knobs.prefetch > FEW_SLOTS &&
                v->limiter == NP_STAGE_BATCH) {
         v->kind = NP_INCONCLUSIVE;
         snprintf(v->reason, sizeof(v->reason),
-            "the run reaches %.0f %% of what its parts could do together, and the ring has slots "
-            "enough: something outside of it holds it up",
+            "the run reaches %.0f %% of the rate its parts allow, and the ring has enough slots: "
+            "something outside the run slows it down",
             100 * model->coupling);
     } else if (v->gain - 1 >= NP_MIN_GAIN && v->gain - 1 < enough_gain(noise)) {
         v->kind = NP_BALANCED;
         snprintf(v->reason, sizeof(v->reason),
-            "%s would gain %.0f %% at most, and equal trials differ by %.0f %%: too close to tell",
+            "%s would gain at most %.0f %%, and equal trials differ by %.0f %%: too close to "
+            "decide",
             np_stage_names[v->limiter], 100 * (v->gain - 1), 100 * noise);
     } else if (v->gain - 1 < NP_MIN_GAIN) {
         v->kind = NP_BALANCED;
         snprintf(v->reason, sizeof(v->reason),
-            "%s and %s reach their limits together: either one alone gains %.0f %%",
+            "%s and %s reach their limits together: removing only one gains %.0f %%",
             np_stage_names[v->limiter], np_stage_names[v->next], 100 * (v->gain - 1));
     }
     np_advise(model, v->limiter, v->next_rate, &v->advice);
@@ -140,9 +140,9 @@ void np_verdict_make(
     np_verdict_judge(model, noise, ret_verdict);
 }
 
-/* --- the whole -------------------------------------------------------------------------------- */
+/* --- the curve, the profile ------------------------------------------------------------------- */
 
-/* The what-if curve goes to so many times a faster limiter; its last point is one that costs nothing. */
+/* The curve goes up to a limiter MAX_CURVE times faster; its last point is one without cost. */
 #define MAX_CURVE 16.0
 
 void np_profile_curve(struct np_profile *profile)
@@ -156,7 +156,7 @@ void np_profile_curve(struct np_profile *profile)
             faster[s] = 1;
         faster[limiter] = pow(MAX_CURVE, (double)i / (profile->nr_curve - 1));
         if (i + 1 == profile->nr_curve)
-            faster[limiter] = INFINITY; /* where the curve ends up */
+            faster[limiter] = INFINITY;
         profile->curve_faster[i] = faster[limiter];
         profile->curve_rate[i] = np_model_rate(&profile->model, faster);
     }
@@ -165,7 +165,7 @@ void np_profile_curve(struct np_profile *profile)
 
     if (!profile->deep || !isfinite(to))
         return;
-    if (to <= from) /* the model knows no way there */
+    if (to <= from) /* the model cannot reach the measured gain */
         profile->nr_curve = 0;
     for (int i = 0; i < profile->nr_curve; i++)
         profile->curve_rate[i] =

@@ -1,4 +1,4 @@
-/* See words.h. Nothing here measures or decides: the verdict is the model's, this puts it in words. */
+/* See words.h. Only formats: the figures and the verdict come from the model. */
 #include "daemon/analysis/words.h"
 
 #include <ctype.h>
@@ -44,10 +44,12 @@ struct np_words np_words_rate(double rate)
         return words("no limit");
     if (rate < 0 || rate >= 1e12)
         return words("%.3g", rate);
-    return rate < 9.995 ? words("%.2f", rate) : rate < 99.95 ? words("%.1f", rate) : np_words_count(rate);
+    return rate < 9.995   ? words("%.2f", rate)
+           : rate < 99.95 ? words("%.1f", rate)
+                          : np_words_count(rate);
 }
 
-/* Three digits at most, without a point that says nothing. */
+/* Three digits at most, without zeros at the end of a fraction. */
 static struct np_words three_digits(double value)
 {
     return value < 9.95  ? words("%.1f", value)
@@ -118,7 +120,7 @@ static bool in_readers(enum np_stage stage)
     return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
 }
 
-/* Of the readers' CPU stages the one that the ceiling is named after. */
+/* The reader stage whose row has the bar for all CPU stages of the readers. */
 static enum np_stage named_reader_stage(const struct np_profile *profile)
 {
     enum np_stage named = NP_STAGE_DECODE;
@@ -141,18 +143,18 @@ static double queue_of(const struct np_profile *profile, enum np_stage stage)
     case NP_STAGE_BATCH: return observation->ring_full;
     case NP_STAGE_COPY:
         return device > 0 ? (double)observation->feed.compute_ns / device
-                          : -1; /* a batch was there */
+                          : -1; /* a batch was ready */
     default: return -1;
     }
 }
 
-/* A checkpoint stops everything, and handing over slows everything: neither has a rate of its own. Where a
- * checkpoint limits, the bar is the run's. */
+/* Checkpoints stop everything and hand-over slows everything: neither has a rate of its own. If checkpoints
+ * are the limiter, their bar is the run's rate. */
 static double ceiling_of(const struct np_profile *profile, enum np_stage stage, bool limiter)
 {
     if (stage == NP_STAGE_CHECKPOINT)
         return limiter ? profile->model.rate : INFINITY;
-    if (stage == NP_STAGE_BATCH && !limiter) /* hand-over costs every rate a share */
+    if (stage == NP_STAGE_BATCH && !limiter) /* hand-over lowers each rate by a share */
         return INFINITY;
     return np_model_ceiling(&profile->model, stage,
         profile->verdict.kind == NP_LIMITED ? profile->verdict.limiter : NP_NR_STAGES);
@@ -193,14 +195,14 @@ int np_words_rows(const struct np_profile *profile, struct np_words_row ret_rows
 double np_words_scale(
     const struct np_profile *profile, const struct np_words_row *rows, int nr_rows)
 {
-    double most = profile->model.rate;
+    double max = profile->model.rate;
 
     for (int i = 0; i < nr_rows; i++)
-        if (isfinite(rows[i].ceiling) && rows[i].ceiling > most)
-            most = rows[i].ceiling;
-    if (most > 5 * profile->model.rate && profile->model.rate > 0)
-        most = 5 * profile->model.rate;
-    return most > 0 ? most : 1;
+        if (isfinite(rows[i].ceiling) && rows[i].ceiling > max)
+            max = rows[i].ceiling;
+    if (max > 5 * profile->model.rate && profile->model.rate > 0)
+        max = 5 * profile->model.rate;
+    return max > 0 ? max : 1;
 }
 
 /* --- sentences -------------------------------------------------------------------------------- */
@@ -215,7 +217,7 @@ static void sort_parts(struct np_words_part *parts, int n)
         }
 }
 
-/* The device's own clock where it has one; on a device that reads the host's memory, the trainer's. */
+/* By the device's clock if it has one, else (a device that uses the host's memory) by the trainer's. */
 static double compute_s(const struct np_observation *observation)
 {
     if (observation->feed.nr_batches > 0)

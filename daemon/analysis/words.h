@@ -1,5 +1,5 @@
-/* What the terminal and profile.html both say of a profile: its rows, its sentences, and numbers as people
- * read them. Pure; any thread. */
+/* The rows, sentences and formatted numbers of a profile, for the terminal and profile.html. Pure; any
+ * thread. */
 #ifndef NP_WORDS_H
 #define NP_WORDS_H
 
@@ -8,23 +8,22 @@
 struct np_words_row {
     enum np_stage stage;
     const char *name;
-    bool limiter;    /* of a limited profile */
-    bool shares;     /* of reader stages all but one: that one's bar is theirs too */
-    double ceiling;  /* images a second; INFINITY: this row has no bar */
-    double could_do; /* the same, also where the bar is another row's */
-    double busy;     /* share of what it runs on */
-    double queue;    /* how full; < 0: it has none */
+    bool limiter;    /* in a limited profile only */
+    bool shares;     /* a reader stage without its own bar: another row's bar is for both */
+    double ceiling;  /* images per second; INFINITY: this row has no bar */
+    double could_do; /* the same, also if the bar is on another row */
+    double busy;     /* np_model_busy() */
+    double queue;    /* share that is full; < 0: no queue */
 };
 
-/* The stages that the run has, in the pipeline's order: at most NP_NR_STAGES. The CPU stages of the
- * readers have one ceiling: it is the row's of the one named, or else of the busiest; the others share. */
+/* Fills the rows of the run's stages, in the pipeline's order; returns their number. The readers' CPU
+ * stages have one ceiling: the bar is on the limiter's row, else on the busiest one's. */
 int np_words_rows(const struct np_profile *profile, struct np_words_row ret_rows[NP_NR_STAGES]);
-/* What a bar from end to end stands for: a round number, at most 5 times the rate, so that bars beyond
- * it are cut. */
+/* The rate that a full bar stands for: a round number, at most 5 times the rate; longer bars are cut. */
 double np_words_scale(
     const struct np_profile *profile, const struct np_words_row *rows, int nr_rows);
 
-/* Where the trainer's time went, the largest first: computing, waiting for a stage, checkpoints, else. */
+/* The parts of the trainer's time, the largest first: computing, waiting for a stage, checkpoints, rest. */
 enum np_words_where { NP_WHERE_COMPUTE, NP_WHERE_WAIT, NP_WHERE_CHECKPOINT, NP_WHERE_ELSE };
 struct np_words_part {
     enum np_words_where where;
@@ -35,18 +34,18 @@ struct np_words_part {
 int np_words_parts(
     const struct np_profile *profile, struct np_words_part ret_parts[NP_WORDS_PARTS]);
 
-/* Of what a change costs: "+1.3 cores, +96 MiB; 4.0 cores are idle"; "": nothing. */
+/* The cost of the advice: "+1.3 cores, +96 MiB; 4.0 cores are idle"; "": none. */
 void np_words_cost(const struct np_profile *profile, char *text, size_t bytes);
-/* Of a stage without a rate of its own: "1.1 s every 500 steps = 0.4% of the time", "hand-over costs 3.1%",
- * "in the same 4 readers"; else "". */
+/* The note of a stage without a rate of its own: "1.1 s every 500 steps = 0.4% of the time",
+ * "hand-over costs 3.1%", "in the same 4 readers"; else "". */
 void np_words_note(
     const struct np_profile *profile, const struct np_words_row *row, char *text, size_t bytes);
 /* "noise ±1.8% (A/A) · profiler 0.3% · other tenants 0.1 cores". */
 void np_words_trust(const struct np_profile *profile, char *text, size_t bytes);
 
-/* A number or a name as text; `np_words_rate(rate).text` lasts to the end of the full expression. "1,730", "48.2",
- * "no limit"; "148 ms"; "0.4%", "63%"; "96 MiB"; "1.65x"; " ±0.03", what noise makes of a gain, or "" where it is not
- * known; a stage's name in capitals. */
+/* A number or a name as text; `np_words_rate(rate).text` is valid to the end of the full expression. Rate:
+ * "1,730", "48.2", "no limit"; time: "148 ms"; share: "0.4%", "63%"; size: "96 MiB"; gain: "1.65x"; spread,
+ * the uncertainty of a gain by noise: " ±0.03", or "" if unknown; loud: a stage's name in capitals. */
 struct np_words {
     char text[32];
 };

@@ -1,5 +1,5 @@
-/* `nnpipe bench`: parts of a run alone, each with a command line of its own. Main thread.
- * What they share: the config with its data, and the facts of a measurement. */
+/* `nnpipe bench`: measures single parts of a run, each with its own command line. Main thread.
+ * Shared by them: the config with its data, and the facts of a measurement. */
 #ifndef NP_BENCH_H
 #define NP_BENCH_H
 
@@ -27,18 +27,18 @@ struct np_bench {
 };
 
 struct np_bench_kind {
-    const char *flags;     /* its own, besides --seconds and --json: "--steps --device" */
-    bool data_is_optional; /* without it size and classes are guessed, and a message says so */
-    /* Measures for bench->seconds (five, where no flag says how long) and prints the result. */
+    const char *flags;     /* besides --seconds and --json: "--steps --device" */
+    bool data_is_optional; /* without data, size and classes are guessed, with a message */
+    /* Measures for bench->seconds (default: five) and prints the result. */
     int (*run)(struct np_bench *bench, struct np_err *err);
 };
-/* Flags, config and training set, then run(). An exit code. */
+/* Parses flags, opens config and training set, calls run(). Returns an exit code. */
 int np_bench_main(int argc, char **argv, const struct np_bench_kind *kind);
 
-/* The training loader without evaluations, nr_steps batches long. */
+/* Starts the training loader for nr_steps batches, without evaluations. */
 void np_bench_loader_config(const struct np_bench *bench, uint64_t nr_steps,
     const struct np_allocator *allocator, struct np_loader_config *ret_config);
-/* Batches of the training set to run: `steps`, `epochs`, or as many as `seconds` may take. */
+/* Number of training batches: of `steps` or `epochs`, else more than `seconds` can take. */
 uint64_t np_bench_steps(const struct np_bench *bench, double default_epochs);
 
 #endif

@@ -1,6 +1,6 @@
-/* `nnpipe bench feed`: loader, ring and the copies to a device. A sim device also "computes",
- * so that the stall says whether this box would keep a device of that speed busy; on any
- * other device a batch is given back as soon as it has been copied. Main thread. */
+/* `nnpipe bench feed`: loader, ring and the copies to a device. A sim device also simulates the step, so
+ * the stall shows whether this machine can keep a device of that speed busy; any other device releases a
+ * batch as soon as it has been copied. Main thread. */
 #include <errno.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "trainer/feed.h"
 #include "trainer/plan.h"
 
-#define WARMUP_STEPS 3 /* the first batches are waited for in any case */
+#define WARMUP_STEPS 3 /* every loader waits for its first batches */
 
 struct feed_bench {
     struct np_device *device;
@@ -18,10 +18,11 @@ struct feed_bench {
     struct np_feed *feed;
     struct np_block *block;
     uint64_t nr_steps, stall_ns;
-    double seconds, busy; /* busy: share of the time that a device with a plan had a step to do */
+    double seconds,
+        busy; /* busy: share of the time in which a device with a plan had a step to do */
 };
 
-/* A plan for the sim device: all it needs to know of a net is its batch. */
+/* A plan for the sim device, which needs only the batch size. */
 static int open_plan(struct np_bench *bench, struct feed_bench *feed, struct np_err *err)
 {
     const struct np_graph graph = {.batch = (int)bench->config->loader.batch, .classes = 1};

@@ -1,7 +1,6 @@
-/* `nnpipe bench io`: the extents of the training set, read in random order by as many threads
- * and with as many reads in flight as the loader would have; nothing is decoded. Each thread
- * draws positions from one counter, so no extent is read twice before all have been.
- * Main thread; the measuring threads share what is marked atomic. */
+/* `nnpipe bench io`: reads the extents of the training set in random order, with the loader's number of
+ * threads and reads in flight; decodes nothing. All threads take positions from one counter, so no extent
+ * is read twice before all have been read. Main thread; measuring threads share fields marked atomic. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -103,7 +102,7 @@ static int read_all(
         if (!code)
             code = submit(bench, io, one, err);
     }
-    /* What is under way counts too: on slow storage that is most of it. */
+    /* Reads in flight at the end count too: on slow storage they are most of the work. */
     for (int i = 0; !code && i < bench->depth; i++) {
         struct one_read *one = NULL;
 
@@ -133,7 +132,7 @@ static void *io_thread(void *context)
     if (!code)
         code = read_all(bench, &io, reads, &err);
     __atomic_fetch_add(&bench->cached_reads, io.nr_cached, __ATOMIC_RELAXED);
-    np_io_close(&io); /* waits for what is in flight */
+    np_io_close(&io); /* waits for reads in flight */
     for (int i = 0; i < bench->depth; i++)
         if (reads[i].own_fd > 0)
             close(reads[i].own_fd);
@@ -144,25 +143,27 @@ static void *io_thread(void *context)
     return NULL;
 }
 
-/* Drops the set's files from the page cache: what was written is on disk already. */
+static void drop_file(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+}
+
+/* Drops the set's files from the page cache, but for pages not written back yet. */
 static void drop_cache(const struct np_index *index)
 {
     struct np_extent extent;
 
     for (uint64_t i = 0; np_index_root(index) && i < np_index_samples(index); i++) {
-        int fd;
-
         np_source_locate(index, i, &extent);
-        fd = open(extent.path, O_RDONLY | O_CLOEXEC);
-        if (fd >= 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0)
-            close(fd);
+        drop_file(extent.path);
     }
-    for (int i = 0; !np_index_root(index) && i < np_index_files(index); i++) {
-        int fd = open(np_index_file(index, i), O_RDONLY | O_CLOEXEC);
-
-        if (fd >= 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0)
-            close(fd);
-    }
+    for (int i = 0; !np_index_root(index) && i < np_index_files(index); i++)
+        drop_file(np_index_file(index, i));
 }
 
 static void run_threads(struct io_bench *bench, int nr_threads)
@@ -222,7 +223,7 @@ static int measure(struct np_bench *bench, struct np_err *err)
     int code;
 
     if (np_index_raw(bench->setup.train)->kind == NP_RAW_SYNTH)
-        return np_err_set(err, -EINVAL, "this set is drawn, not read: there is no I/O to measure");
+        return np_err_set(err, -EINVAL, "this set is synthetic: there is no I/O to measure");
     code = np_io_open(&probe, options->io, io.depth, err);
     if (code)
         return code;

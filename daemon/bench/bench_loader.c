@@ -1,10 +1,9 @@
-/* `nnpipe bench loader`: the training loader with a consumer that never waits. With --epochs or --steps it
- * measures exactly those, from the first reader's start to the last batch. Otherwise it runs for a time,
- * and the clock starts once each slot of the ring has been used: a first use of memory
- * costs page faults, which a run of hours does not notice. The digest is XXH3-64 of the rows of the first
- * `digest_batches` batches, in order: all of them with --epochs or --steps; in a timed run the first
- * DIGEST_BATCHES (fewer in an epoch: those), which are always run. So equal settings digest the same rows
- * however fast the box is. Main thread. */
+/* `nnpipe bench loader`: the training loader with a consumer that takes each batch at once. With --epochs
+ * or --steps it measures exactly those, from the first reader's start to the last batch. Otherwise it runs
+ * for a time, and the clock starts when each slot of the ring has been used: first use of memory costs page
+ * faults. The digest is XXH3-64 of the rows of the first `digest_batches` batches, in order: all batches
+ * with --epochs or --steps; else the first DIGEST_BATCHES (at most an epoch), which are always run. So
+ * equal settings digest the same rows on any machine. Main thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <sys/resource.h>
@@ -18,7 +17,7 @@
 
 #define DIGEST_BATCHES 64
 
-/* Where the measurement began; what was before is warm-up. */
+/* The state when the measurement began, after the warm-up. */
 struct start {
     uint64_t ns, bytes_read;
     double cpu_seconds;
@@ -26,7 +25,7 @@ struct start {
 };
 
 struct measured {
-    uint64_t nr_taken;   /* batches, warm-up included */
+    uint64_t nr_taken;   /* batches, including warm-up */
     uint64_t nr_batches; /* since the clock started */
     uint64_t digest_batches, nr_bad;
     double images, epochs, seconds, cpu_seconds, bytes_read; /* since the clock started */
@@ -82,7 +81,7 @@ static bool is_over(const struct np_bench *bench, const struct measured *measure
            measured->nr_taken >= measured->digest_batches && np_now_ns() >= end_ns;
 }
 
-/* Takes batches until the run, or (once the digest is whole) the time is over. */
+/* Takes batches until the run ends, or until the time is over and the digest is complete. */
 static int drain(const struct np_bench *bench, struct np_loader *loader, uint64_t nr_steps,
     struct measured *measured, struct np_err *err)
 {
@@ -141,7 +140,7 @@ static void count_bad(struct np_bench *bench, struct np_loader *loader, struct m
     }
 }
 
-/* Microseconds of a stage an image, over all readers. */
+/* Microseconds per item by stage, over all readers. */
 static double stage_us(const struct np_stat_sum *sum, enum np_stage stage)
 {
     return sum->stages[stage].items
@@ -199,7 +198,7 @@ static void report_text(struct np_bench *bench, const struct np_loader *loader,
         np_loader_cache(loader));
     for (int stage = NP_STAGE_READ; stage <= NP_STAGE_BATCH; stage++)
         if (sum->stages[stage].items)
-            np_ui_say(&bench->ui, "  %-10s %9.2f us an item, %" PRIu64 " items",
+            np_ui_say(&bench->ui, "  %-10s %9.2f us per item, %" PRIu64 " items",
                 np_stage_names[stage], stage_us(sum, (enum np_stage)stage),
                 sum->stages[stage].items);
     np_ui_say(&bench->ui, "  readers waited %.2f s for files, %.2f s for a free slot",

@@ -1,6 +1,6 @@
-/* `nnpipe bench step`: the training step alone, on one batch of random pixels that lies ready on the
- * device: forward, backward, update. Needs no data: without it picture size and classes come from
- * the config as far as it tells. Main thread. */
+/* `nnpipe bench step`: the training step alone (forward, backward, update), on one batch of random pixels
+ * that is already on the device. Without data, picture size and classes come from the config, or are
+ * guessed. Main thread. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@
 #include "trainer/plan.h"
 
 #define WARMUP_STEPS 3
-#define MAX_TIMES    100000 /* steps whose times are kept */
+#define MAX_TIMES    100000 /* steps whose times are stored */
 
 struct step_bench {
     struct np_device *device;
@@ -21,8 +21,8 @@ struct step_bench {
     uint8_t *images;
     int32_t *labels;
     void *device_images, *device_labels; /* the same, or copies on the device */
-    struct np_event passed[2];           /* of the newest step and of the one before it */
-    uint64_t last_ns;                    /* when the newest finished one had passed */
+    struct np_event passed[2];           /* of the newest step and the one before it */
+    uint64_t last_ns;                    /* end of the newest finished step */
     double *ms;                          /* of each step */
     size_t nr_steps;
     double seconds;
@@ -64,7 +64,7 @@ static int write_weights(struct np_bench *bench, const struct step_bench *step, 
     return code;
 }
 
-/* Random pixels and labels, where the device reads them. */
+/* Makes random pixels and labels on the device. */
 static int make_batch(struct np_bench *bench, struct step_bench *step, struct np_err *err)
 {
     const struct np_device_ops *ops = step->device->ops;
@@ -157,7 +157,7 @@ static int queue_step(
     return code;
 }
 
-/* Waits for step i; its time is that since the one before had passed. */
+/* Waits for step i. Its time is from the end of the step before to its own end. */
 static int finish_step(struct step_bench *step, uint64_t i, struct np_err *err)
 {
     struct np_event *passed = &step->passed[i % 2];
@@ -175,7 +175,7 @@ static int finish_step(struct step_bench *step, uint64_t i, struct np_err *err)
     return 0;
 }
 
-/* As the trainer does it: the next step is queued before the one under way is waited for. */
+/* As the trainer does: queues the next step before it waits for the current one. */
 static int run(const struct np_bench *bench, struct step_bench *step, struct np_err *err)
 {
     const uint64_t most = bench->steps ? bench->steps + WARMUP_STEPS : UINT64_MAX;

@@ -1,4 +1,4 @@
-/* `nnpipe bench WHAT CONFIG`: what the benchmarks share. */
+/* `nnpipe bench WHAT CONFIG`: code shared by the benchmarks. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -38,8 +38,8 @@ static int parse_flags(
             flags[n++] = all[i];
     code = np_flags_parse(argc, argv, flags, &bench->overrides, &nr_operands);
     if (code == 0 && nr_operands != 1) {
-        fprintf(stderr, "nnpipe %s: expected one CONFIG, not %d; `nnpipe help %s` says more\n",
-            argv[0], nr_operands, argv[0]);
+        fprintf(stderr, "nnpipe %s: expected one CONFIG, not %d; see `nnpipe help %s`\n", argv[0],
+            nr_operands, argv[0]);
         return NP_EXIT_USAGE;
     }
     if (code == 0)
@@ -59,12 +59,12 @@ static void say_note(void *context, const char *text)
     np_ui_say(context, "%s", text);
 }
 
-/* What the data would have told. */
+/* Guesses what the data would have determined. */
 static void guess_data(struct np_bench *bench, struct np_err *err)
 {
     struct np_setup *setup = &bench->setup;
     char guess[NP_GUESS_TEXT];
-    struct np_report report; /* two chains that disagree have been found before */
+    struct np_report report; /* stays empty: chains that disagree have been reported before */
     int classes = 0;
 
     np_setup_fini(setup);

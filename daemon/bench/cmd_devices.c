@@ -1,4 +1,4 @@
-/* `nnpipe devices`: what this machine could train on, and why not. */
+/* `nnpipe devices`: lists the devices of this machine, and why some are not usable. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "loader/base/json.h"
 #include "trainer/device.h"
 
-/* Of a GPU a line each: "cudnn  9.19.0  /usr/lib/libcudnn.so.9"; else "oneDNN 3.1, vectors avx2". */
+/* For a GPU a line per library: "cudnn  9.19.0  /usr/lib/libcudnn.so.9"; else "oneDNN 3.1, vectors avx2". */
 static void print_library(const struct np_device_info *info, int i)
 {
     const struct np_library *library = &info->libraries[i];
@@ -30,7 +30,7 @@ static void print_text(void *context, const struct np_device_info *info)
     putchar('\n');
 }
 
-/* The map {library: version}, or {library: path} of those that have one. */
+/* Writes {library: version}, or {library: path} for libraries with a path. */
 static void put_libraries(
     struct np_json *line, const char *key, const struct np_device_info *info, bool paths)
 {
@@ -76,7 +76,7 @@ int np_cmd_devices(int argc, char **argv)
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 
     if (code == 0 && nr != 0) {
-        fprintf(stderr, "nnpipe devices: it takes no operands\n");
+        fprintf(stderr, "nnpipe devices: takes no operands\n");
         code = NP_EXIT_USAGE;
     }
     if (code)

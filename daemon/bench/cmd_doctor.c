@@ -1,5 +1,5 @@
-/* `nnpipe doctor`: is this machine set up well? A line a finding: what was seen, and for what is
- * not as it could be, what to do. What was not looked at is said, too. */
+/* `nnpipe doctor`: is this machine set up well? Prints a line per check, advice where it could be better,
+ * and the checks that were not made. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,7 +21,7 @@
 #define MIN_FREE     (2ull << 30)
 #define MIN_DISK_MBS 200.0 /* about 2,000 photographs a second */
 #define DISK_FILE    (128ull << 20)
-#define DISK_ROOM    (1ull << 30) /* free beside the file, or it is not written */
+#define DISK_ROOM    (1ull << 30) /* must stay free, else the test file is not written */
 #define DISK_READ    (1u << 20)
 #define DISK_DEPTH   8
 #define DISK_NS      1000000000ull
@@ -63,7 +63,7 @@ static void say(struct doctor *doctor, enum np_verdict verdict, const char *what
     found(doctor, &finding);
 }
 
-/* --- the box ------------------------------------------------------------------------------------ */
+/* --- the machine -------------------------------------------------------------------------------- */
 
 static void look_at_uring(struct doctor *doctor)
 {
@@ -74,8 +74,8 @@ static void look_at_uring(struct doctor *doctor)
     np_io_close(&io);
     say(doctor, works ? NP_FOUND_OK : NP_FOUND_WARN, "io_uring",
         works ? "works, 64 reads in flight" : err.text,
-        "reads go through pread until it is allowed: `sysctl kernel.io_uring_disabled=0`; in a "
-        "container, a seccomp profile that has the io_uring calls");
+        "pread is used instead; to allow io_uring: `sysctl kernel.io_uring_disabled=0`; in a "
+        "container, a seccomp profile that allows its calls");
 }
 
 static void look_at_limits(struct doctor *doctor)
@@ -89,16 +89,16 @@ static void look_at_limits(struct doctor *doctor)
         snprintf(room, sizeof(room), "%" PRIu64 " KiB", box.memlock_bytes >> 10);
     say(doctor, box.memlock_bytes >= MIN_MEMLOCK ? NP_FOUND_OK : NP_FOUND_WARN, "locked memory",
         room,
-        "older kernels count io_uring and pinned pages against it: `ulimit -l unlimited`, "
-        "LimitMEMLOCK=infinity of the unit, or --ulimit memlock=-1 of the container");
+        "older kernels count io_uring and pinned pages against it: raise it by `ulimit -l "
+        "unlimited`, LimitMEMLOCK=infinity of the unit, or --ulimit memlock=-1 of the container");
     snprintf(text, sizeof(text), "%d of the machine's %ld (affinity, cpuset, cpu.max)", box.nr_cpus,
         online);
     say(doctor, box.nr_cpus > 1 ? NP_FOUND_OK : NP_FOUND_WARN, "CPUs", text,
-        "one CPU reads, decodes and computes in turn: give this process more");
+        "one CPU must read, decode and compute in turn: give this process more");
     snprintf(text, sizeof(text), "%.1f GiB free of %.1f GiB (memory.max)",
         (double)box.free_bytes / (1 << 30), (double)box.memory_bytes / (1 << 30));
     say(doctor, box.free_bytes >= MIN_FREE ? NP_FOUND_OK : NP_FOUND_WARN, "memory", text,
-        "batches and caches need room: end other programs, or raise the cgroup's memory.max");
+        "batches and caches need memory: end other programs, or raise the cgroup's memory.max");
 }
 
 static void look_at_huge_pages(struct doctor *doctor)
@@ -129,14 +129,14 @@ static void look_at_box(struct doctor *doctor)
 
 /* --- disk ---------------------------------------------------------------------------------- */
 
-/* A file in folder that has no name, full of what does not compress, and on the disk. */
+/* Creates an unnamed file in folder with data that cannot be compressed, and syncs it. */
 static int make_file(const char *folder, void *buffer, int *ret_fd, struct np_err *err)
 {
     struct statvfs room;
     int fd;
 
     if (statvfs(folder, &room) == 0 && (uint64_t)room.f_bavail * room.f_frsize < DISK_ROOM)
-        return np_err_set(err, -ENOSPC, "%s: not enough room to write a file there", folder);
+        return np_err_set(err, -ENOSPC, "%s: not enough free space to write a file", folder);
     fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0)
         return np_err_set(
@@ -159,7 +159,7 @@ static int make_file(const char *folder, void *buffer, int *ret_fd, struct np_er
     return err->code;
 }
 
-/* The same file, past the page cache where the file system can. */
+/* Opens the same file for direct reads, if the file system allows it. */
 static int reopen_direct(int fd, bool *ret_direct)
 {
     char path[64];
@@ -174,7 +174,7 @@ static int reopen_direct(int fd, bool *ret_direct)
     return direct;
 }
 
-/* Reads from the start on for a second at most; bytes a second. */
+/* Reads from the start for at most a second; returns bytes per second. */
 static int read_speed(int fd, uint64_t file_bytes, char *buffers, double *ret_speed,
     const char **ret_io, struct np_err *err)
 {
@@ -220,10 +220,10 @@ static void report_speed(
     char text[512];
 
     snprintf(text, sizeof(text), "%.0f MB/s read from %.300s (%d reads of 1 MiB in flight, %s%s)",
-        speed * 1e-6, path, DISK_DEPTH, io, direct ? "" : ", not past the page cache");
+        speed * 1e-6, path, DISK_DEPTH, io, direct ? "" : ", through the page cache");
     say(doctor, speed * 1e-6 >= MIN_DISK_MBS ? NP_FOUND_OK : NP_FOUND_WARN, "disk", text,
-        "that feeds about 2,000 photographs of 100 KB a second: keep data on a local NVMe disk, or "
-        "set loader.cache: encoded where they fit the memory");
+        "200 MB/s feed about 2,000 photographs of 100 KB a second: use a local NVMe disk, or "
+        "loader.cache: encoded if the data fit the memory");
 }
 
 static void look_at_disk(const char *path, struct doctor *doctor)
@@ -265,7 +265,7 @@ static void look_at_disk(const char *path, struct doctor *doctor)
 
 /* --- the device, the command ----------------------------------------------------------------------- */
 
-/* Without a GPU: nothing to look at, unless one was asked for. */
+/* Without a GPU there is no finding, unless the user named one. */
 static void look_at_device(struct doctor *doctor, const char *name)
 {
     struct np_err err = {0};
@@ -276,7 +276,7 @@ static void look_at_device(struct doctor *doctor, const char *name)
     if (np_device_doctor(name, found, doctor, &err) == 0)
         return;
     const struct np_finding finding = {asked ? NP_FOUND_WARN : NP_FOUND_SKIPPED,
-        asked ? name : "GPU", err.text, asked ? "`nnpipe devices` lists what there is" : NULL};
+        asked ? name : "GPU", err.text, asked ? "`nnpipe devices` lists the devices" : NULL};
     found(doctor, &finding);
 }
 
@@ -308,7 +308,7 @@ int np_cmd_doctor(int argc, char **argv)
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 
     if (code == 0 && nr > 1) {
-        fprintf(stderr, "nnpipe doctor: one PATH at most\n");
+        fprintf(stderr, "nnpipe doctor: takes at most one PATH\n");
         code = NP_EXIT_USAGE;
     }
     if (code == 0 && !np_device_find(device, name)) {

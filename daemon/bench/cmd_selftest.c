@@ -1,4 +1,4 @@
-/* `nnpipe selftest`: a device against the reference, one table, one exit code. Main thread. */
+/* `nnpipe selftest`: compares a device with the reference and prints a table. Main thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,7 +132,7 @@ static void run_row(struct selftest *test, const struct np_selftest_row *row,
     if ((row->trains ? np_selftest_train : np_selftest_run)(
             test->device, test->cpu, &the_case, precision, test->seed, &result, &err) < 0) {
         result.ok = false;
-        np_err_set(&err, -EIO, "a call failed and did not say why");
+        np_err_set(&err, -EIO, "a call failed without a reason");
     }
     report(test, row, precision, &result, (double)(np_now_ns() - start) * 1e-9, &err);
 }
@@ -148,7 +148,7 @@ static void run_rows(struct selftest *test)
             continue;
         np_report_init(&report, "selftest");
         if (np_yaml_parse(row->yaml, strlen(row->yaml), &root, &report) < 0)
-            abort(); /* the table above is ours */
+            abort(); /* the table above is constant */
         np_report_fini(&report);
         for (size_t p = 0; p < sizeof(precisions) / sizeof(*precisions); p++)
             if (has_precision(test, precisions[p]) &&
@@ -184,7 +184,7 @@ static int open_devices(struct selftest *test, struct np_err *err)
     if (code == 0 && *test->device->passed_over)
         np_ui_warn(&test->ui, test->device->passed_over);
     if (code == 0 && strcmp(test->device->ops->name, "sim") == 0)
-        code = np_err_set(err, -EINVAL, "sim computes nothing, so there is nothing to test");
+        code = np_err_set(err, -EINVAL, "sim computes no values, so there is nothing to test");
     return code;
 }
 
@@ -226,7 +226,7 @@ static int parse(int argc, char **argv, struct selftest *test)
     char name[NP_DEVICE_NAME];
 
     if (code == 0 && nr != 0) {
-        fprintf(stderr, "nnpipe selftest: it takes no operands\n");
+        fprintf(stderr, "nnpipe selftest: takes no operands\n");
         code = NP_EXIT_USAGE;
     }
     for (size_t p = 0; p < sizeof(precisions) / sizeof(*precisions) && !known; p++)

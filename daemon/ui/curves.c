@@ -1,4 +1,4 @@
-/* See curves.h. Two panels side by side. Colours stand in plain rules, not in variables: many viewers know no
+/* See curves.h. Two panels side by side. The style has plain rules: many viewers do not support CSS
  * variables. */
 #include "daemon/ui/curves.h"
 
@@ -18,7 +18,7 @@ void np_curve_add(struct np_curve *curve, double x, double y)
     curve->sum_y += y;
     if (++curve->nr_pending < curve->stride)
         return;
-    if (curve->nr_points == NP_CURVE_POINTS) { /* full: two neighbours become one */
+    if (curve->nr_points == NP_CURVE_POINTS) { /* full: merges pairs of neighbours */
         for (int i = 0; i < NP_CURVE_POINTS / 2; i++) {
             curve->x[i] = (curve->x[2 * i] + curve->x[2 * i + 1]) / 2;
             curve->y[i] = (curve->y[2 * i] + curve->y[2 * i + 1]) / 2;
@@ -35,14 +35,14 @@ void np_curve_add(struct np_curve *curve, double x, double y)
 #define PANEL_W 380.0
 #define PANEL_H 250.0
 #define TOP     84.0
-/* Of fewer values none is an outlier. */
+/* With fewer values none counts as an outlier. */
 #define MANY_VALUES 20
 
 struct panel {
     const char *title, *unit;
     double left, max_x;
     double scale; /* of y in labels: 100 for percent */
-    bool clips;   /* values far above all others are marked at the upper end */
+    bool clips;   /* values far above all others are marked at the upper edge */
     const struct np_curve *train, *eval;
     double min_y, max_y, tick_y; /* fit_y() */
 };
@@ -62,8 +62,8 @@ static int ascending(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* From the smallest to the largest value, without the first few of many (a loss begins with a spike that would
- * flatten the rest), and without the upper 2 % where they lie far above all others. */
+/* The range from the smallest to the largest value. Ignores the first few of many (a loss begins with a
+ * spike that would flatten the rest), and the upper 2 % if they are far above all others. */
 static void fit_y(struct panel *panel)
 {
     static double values[2 * NP_CURVE_POINTS]; /* main thread */
@@ -104,7 +104,7 @@ static double place_y(const struct panel *panel, double y)
     return TOP + PANEL_H * (1 - fmin(fmax(part, -0.02), 1.02));
 }
 
-/* class: of page/curves.css, which also says on what side of x it stands. */
+/* class: in page/curves.css, which also sets the alignment to x. */
 static void text(FILE *out, const char *class, double x, double y, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 static void text(FILE *out, const char *class, double x, double y, const char *format, ...)
@@ -154,7 +154,7 @@ static void draw_line(FILE *out, const struct panel *panel, const struct np_curv
     fputs("\"/>\n", out);
 }
 
-/* A dot for each of few values; for one above the panel, a triangle at its upper end. */
+/* Draws a dot for each value if they are few; for a value above the panel, a triangle at its upper edge. */
 static void draw_marks(FILE *out, const struct panel *panel, const struct np_curve *curve,
     const char *class, bool dots)
 {
@@ -171,8 +171,8 @@ static void draw_marks(FILE *out, const struct panel *panel, const struct np_cur
     }
 }
 
-/* A line, and right of the title "train 0.52" in its colour. Of many points the line is faint, and over it lies
- * what an eye would draw through them. */
+/* Draws a line, and the legend "train 0.52" in its colour. A line of many points is faint, with a smoothed
+ * one over it. */
 static void draw_series(FILE *out, const struct panel *panel, const struct np_curve *curve,
     const char *class, const char *name)
 {
@@ -202,7 +202,7 @@ static void draw_panel(FILE *out, struct panel *panel, const char *evaluated)
     draw_series(out, panel, panel->eval, "test", evaluated);
 }
 
-/* The rate over the loss, thin, from 0 at the bottom to its largest value at the top. */
+/* Draws the learning rate in the loss panel, thin, from 0 at the bottom to its maximum at the top. */
 static void draw_lr(FILE *out, const struct panel *panel, const struct np_curve *lr)
 {
     struct panel mine = *panel;
@@ -214,7 +214,7 @@ static void draw_lr(FILE *out, const struct panel *panel, const struct np_curve 
         return;
     draw_line(out, &mine, lr, "lr", 0);
     text(out, "tick end", panel->left + PANEL_W, TOP + PANEL_H + 54,
-        "dotted: learning rate %.3g, at most %.3g", lr->y[lr->nr_points - 1], mine.max_y);
+        "dotted: learning rate %.3g, maximum %.3g", lr->y[lr->nr_points - 1], mine.max_y);
 }
 
 struct picture {

@@ -1,5 +1,4 @@
-/* See daemon/ui/page.h. The files are taken in by the assembler as they are; dygraphs is Debian's
- * libjs-dygraphs. */
+/* See page.h. The assembler includes the files unchanged; dygraphs is Debian's libjs-dygraphs. */
 #include "daemon/ui/page.h"
 
 #include <errno.h>
@@ -8,7 +7,7 @@
 
 #include "loader/base/io.h"
 
-/* name and name_end: the file's bytes. */
+/* Defines name and name_end around the file's bytes. */
 #define FILE_BYTES(name, path)                                                                     \
     __asm__(".section .rodata\n" #name ":\n.incbin \"" path "\"\n" #name                           \
             "_end:\n.byte 0\n.previous\n");                                                        \

@@ -1,4 +1,4 @@
-/* The page and what it needs, built into the program (daemon/ui/page/). Any thread. */
+/* The page and its assets (daemon/ui/page/), built into the program. Any thread. */
 #ifndef NP_PAGE_H
 #define NP_PAGE_H
 
@@ -10,15 +10,15 @@
 
 struct np_asset {
     const char *type;
-    const char *bytes; /* for ever */
+    const char *bytes; /* static */
     size_t nr_bytes;
 };
-/* path: "/", "/assets/dygraph.js", "/openapi.json". false: there is none of that path. */
+/* path: "/", "/assets/dygraph.js", "/openapi.json". false: no such path. */
 bool np_page_asset(const char *path, struct np_asset *ret_asset);
 void np_page_put(const char *path, FILE *out); /* its bytes */
 
 typedef void np_put_fn(FILE *out, const void *what);
-/* A file that is seen whole or as it was: `put` writes one beside it, which is then renamed. */
+/* Replaces a file at once: `put` writes a new file, which is then renamed to path. */
 int np_page_write(const char *path, np_put_fn *put, const void *what, struct np_err *err);
 
 #endif

@@ -117,7 +117,7 @@ static void append(char *text, size_t room, int width, const char *piece)
 {
     size_t used = strlen(text);
 
-    /* A piece that does not fit whole is left out. */
+    /* Appends a piece, or leaves it out if it does not fit. */
     if ((int)(used + strlen(piece)) <= width && used + strlen(piece) < room)
         strcpy(text + used, piece);
 }
@@ -158,7 +158,7 @@ void np_progress_text(const struct np_progress *p, int width, char *text, size_t
     }
 }
 
-/* Of a line: the terminal's but for its last column. */
+/* The usable width of a line: all but the terminal's last column. */
 static int width_of(const struct np_ui *ui)
 {
     const int columns = ui->live ? np_terminal_columns(STDOUT_FILENO) : 161;
@@ -166,7 +166,7 @@ static int width_of(const struct np_ui *ui)
     return columns > 20 ? columns - 1 : 79;
 }
 
-/* Over the live line, or as a line of its own. */
+/* Draws over the live line on a terminal, else prints a line. */
 static void show(struct np_ui *ui, const char *text)
 {
     if (!ui->live) {
@@ -201,7 +201,7 @@ void np_ui_listing(struct np_ui *ui, const char *path, uint64_t samples)
     int room;
 
     if (samples == 0)
-        ui->listing_ns = now; /* nothing is said of what is over at once */
+        ui->listing_ns = now; /* prints nothing for a short listing */
     if (ui->json || ui->hushed || now - ui->listing_ns < (ui->live ? LIVE_NS : PLAIN_NS))
         return;
     ui->listing_ns = now;

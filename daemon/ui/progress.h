@@ -1,6 +1,6 @@
-/* What a person sees of a run: a live line on a terminal, plain lines in a pipe. With --json
- * standard output holds JSON lines alone, and text goes to standard error. A reader that
- * goes away (a closed pipe) ends the output, never the run. Main thread; np_ui_say() and np_ui_warn() any. */
+/* The output of a run: a live line on a terminal, plain lines in a pipe. With --json standard output has
+ * only JSON lines, and text goes to standard error. A closed pipe ends the output, never the run. Main
+ * thread; np_ui_say() and np_ui_warn() any. */
 #ifndef NP_PROGRESS_H
 #define NP_PROGRESS_H
 
@@ -14,31 +14,31 @@
 struct np_ui {
     bool json, live, colour, hushed; /* set once */
     FILE *text;                      /* set once: stdout, or stderr with --json */
-    uint64_t last_ns;                /* main thread only: of the line drawn last */
+    uint64_t last_ns;                /* main thread only: time of the last line */
     uint64_t listing_ns;             /* the same, of listings */
-    struct np_json object;           /* main thread only: the event under way */
+    struct np_json object;           /* main thread only: the event being written */
     pthread_mutex_t lock;
-    bool drawn; /* under lock: a live line stands on the screen */
+    bool drawn; /* under lock: the screen shows a live line */
 };
 
 void np_ui_init(struct np_ui *ui, bool json);
-/* Nothing is shown from now on. */
+/* Prints nothing from now on. */
 void np_ui_hush(struct np_ui *ui);
 void np_ui_fini(struct np_ui *ui);
-/* A line of text. */
+/* Prints a line of text. */
 void np_ui_say(struct np_ui *ui, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same on standard error: what somebody should look at. */
+/* Prints a warning to standard error. */
 void np_ui_warn(struct np_ui *ui, const char *text);
-/* Redraws at most ten times a second; in a pipe a line every ten seconds. */
+/* Redraws the live line at most ten times a second; in a pipe, prints a line every ten seconds. */
 void np_ui_progress(struct np_ui *ui, const struct np_progress *progress);
-/* A set at path is being listed, and so many samples were found: as np_ui_progress(), in a pipe when it has
- * taken ten seconds. */
+/* Shows the number of samples found so far while a set is listed: like np_ui_progress(); in a pipe only
+ * after ten seconds. */
 void np_ui_listing(struct np_ui *ui, const char *path, uint64_t samples);
-/* Prints a finished JSON line when --json was given. */
+/* Prints a finished JSON line, with --json only. */
 void np_ui_event(struct np_ui *ui, const char *line);
-/* An error: to standard error, and as an `error` event with --json. */
+/* Prints an error to standard error, and as an `error` event with --json. */
 void np_ui_error(struct np_ui *ui, const struct np_err *err);
-/* The line, at most width columns, without colour or newline. */
+/* Writes the live line: at most width columns, no colour, no newline. */
 void np_progress_text(const struct np_progress *progress, int width, char *text, size_t text_bytes);
 /* 75 -> "1:15", 4000 -> "1:06:40". */
 void np_duration_text(double seconds, char *text, size_t text_bytes);

@@ -13,7 +13,7 @@ static const char *const type_texts[] = {
     [NP_OPT_NODE] = "",
 };
 
-/* `|` would end the cell. */
+/* Escapes `|`, which would end the cell. */
 static void print_words(FILE *out, const char *words)
 {
     for (; *words; words++)

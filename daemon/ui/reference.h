@@ -1,4 +1,4 @@
-/* The options of a table as a table of Markdown, for the pages of `nnpipe help`. */
+/* Prints an option table as Markdown, for the pages of `nnpipe help`. */
 #ifndef NP_REFERENCE_H
 #define NP_REFERENCE_H
 
@@ -6,7 +6,7 @@
 
 #include "loader/base/option.h"
 
-/* A row per key: its default, its values, what it is. table NULL or empty: nothing. */
+/* Prints a row per key: default, values, description. table NULL or empty: prints nothing. */
 void np_reference_table(FILE *out, const struct np_option *table);
 
 #endif

@@ -32,7 +32,7 @@ static int spare_of(const struct np_table *table, int column)
     return table->live ? table->columns[column].live_spare : table->columns[column].spare;
 }
 
-/* Widths by column, 0: left out. */
+/* Computes the width of each column; 0: left out. */
 static void measure(const struct np_table *table, int width, int *widths)
 {
     const struct np_column *columns = table->columns;

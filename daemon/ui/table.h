@@ -1,5 +1,5 @@
-/* A table of texts that fits a terminal: columns as wide as what is in them, and where that is too much the
- * least needed ones left out, then the one that may be cut. Main thread. */
+/* Prints a table of texts that fits a terminal: each column as wide as its cells. If the table is too wide,
+ * the least needed columns are left out, then one is cut. Main thread. */
 #ifndef NP_TABLE_H
 #define NP_TABLE_H
 
@@ -12,17 +12,17 @@
 #define NP_TABLE_CELL        64 /* bytes of a cell, its end included */
 
 struct np_column {
-    const char *head; /* NULL: the last one's end */
-    bool right;       /* aligned */
+    const char *head; /* NULL: end of the columns */
+    bool right;       /* right-aligned */
     bool cuts;        /* may be cut, down to its head or 8 columns */
-    int spare;        /* left out where there is no room: the highest first; 0: never; -1: always */
-    bool if_any;      /* left out where all its cells are empty */
-    int live_spare;   /* as spare, in a table that is live */
+    int spare;      /* left out if the table is too wide, the highest first; 0: never; -1: always */
+    bool if_any;    /* left out if all its cells are empty */
+    int live_spare; /* as spare, in a live table */
 };
 
 struct np_table_row {
     char cells[NP_TABLE_MAX_COLUMNS][NP_TABLE_CELL];
-    const char *colour; /* of the column `coloured`: an escape, or NULL */
+    const char *colour; /* escape for the cell in column `coloured`, or NULL */
 };
 struct np_table {
     const struct np_column *columns;
@@ -33,14 +33,14 @@ struct np_table {
     size_t room;
 };
 void np_table_fini(struct np_table *table);
-/* A row of empty cells at the end; NULL: no memory, and err says so. Valid until the next one. */
+/* Adds a row of empty cells at the end; valid until the next call. NULL: out of memory, with err set. */
 struct np_table_row *np_table_add(struct np_table *table, struct np_err *err);
 
 struct np_table_look {
     int width; /* of a line; 0: any */
     bool colour;
-    int first, max; /* rows that are printed; max 0: all of them */
-    int chosen;     /* this row stands out; -1: none */
+    int first, max; /* rows to print; max 0: all */
+    int chosen;     /* highlighted row; -1: none */
 };
 void np_table_print(const struct np_table *table, const struct np_table_look *look, FILE *out);
 

@@ -9,7 +9,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define ESCAPE_MS 20 /* the rest of a key follows in this */
+#define ESCAPE_MS 20 /* the rest of an escape sequence comes within this */
 
 int np_terminal_columns(int fd)
 {
@@ -51,7 +51,7 @@ int np_terminal_open(struct np_terminal *screen, struct np_err *err)
     screen->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (screen->signal_fd < 0) {
         sigprocmask(SIG_SETMASK, &screen->mask, NULL);
-        return np_err_set(err, -errno, "signals cannot be taken: %s", strerror(errno));
+        return np_err_set(err, -errno, "signals cannot be received: %s", strerror(errno));
     }
     if (screen->keyboard) {
         struct termios raw = screen->before;
@@ -59,7 +59,7 @@ int np_terminal_open(struct np_terminal *screen, struct np_err *err)
         raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
         tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     }
-    fputs("\033[?1049h\033[?25l\033[?7l", stdout); /* a screen of its own, no cursor, no wrapping */
+    fputs("\033[?1049h\033[?25l\033[?7l", stdout); /* alternate screen, no cursor, no wrapping */
     fflush(stdout);
     measure(screen);
     return 0;
@@ -83,7 +83,7 @@ void np_terminal_close(struct np_terminal *screen)
 FILE *np_terminal_begin(struct np_terminal *screen)
 {
     measure(screen);
-    if (screen->frame) /* one that was not shown */
+    if (screen->frame) /* not shown yet */
         fclose(screen->frame);
     free(screen->text);
     screen->text = NULL;
@@ -91,7 +91,7 @@ FILE *np_terminal_begin(struct np_terminal *screen)
     return screen->frame;
 }
 
-/* A line clears what stood there first: behind one as wide as the screen there is no place to do it from. */
+/* Clears each line before writing it: after a line of full width the cursor is not on that line any more. */
 int np_terminal_show(struct np_terminal *screen, const char *bottom)
 {
     const char *at;
@@ -111,7 +111,7 @@ int np_terminal_show(struct np_terminal *screen, const char *bottom)
     return fflush(stdout) == 0 ? 0 : -EPIPE;
 }
 
-/* "\033[A": an arrow; "\033" alone: the key. */
+/* "\033[A": an arrow key; "\033" alone: the escape key. */
 static int key_of(const char *bytes, ssize_t nr)
 {
     if (nr <= 0)
@@ -138,8 +138,8 @@ int np_terminal_key(struct np_terminal *screen, int ms)
         return info.ssi_signo == SIGWINCH ? NP_KEY_SIZE : NP_KEY_END;
     if (!fds[1].revents)
         return NP_KEY_NONE;
-    ssize_t nr = read(STDIN_FILENO, bytes, 1); /* what is typed ahead waits */
+    ssize_t nr = read(STDIN_FILENO, bytes, 1); /* one key at a time; the others wait */
     if (nr == 1 && bytes[0] == '\033' && poll(&fds[1], 1, ESCAPE_MS) == 1)
         nr += read(STDIN_FILENO, bytes + 1, sizeof(bytes) - 1);
-    return nr <= 0 ? NP_KEY_END : key_of(bytes, nr); /* a terminal that has gone */
+    return nr <= 0 ? NP_KEY_END : key_of(bytes, nr); /* the terminal is closed */
 }

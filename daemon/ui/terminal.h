@@ -1,4 +1,4 @@
-/* A terminal that is drawn whole, again and again, without a flicker; and what is typed into it. Main thread. */
+/* A full-screen terminal: draws frames without flicker, reads keys. Main thread. */
 #ifndef NP_TERMINAL_H
 #define NP_TERMINAL_H
 
@@ -9,32 +9,32 @@
 
 #include "loader/base/err.h"
 
-/* Of a terminal; 0: it is none, and lines may be of any length. */
+/* The width of a terminal; 0: not a terminal, lines may have any length. */
 int np_terminal_columns(int fd);
-/* It is a terminal, and NO_COLOR does not forbid it. */
+/* Is it a terminal, with NO_COLOR not set? */
 bool np_terminal_colour(int fd);
 
 enum np_key { NP_KEY_NONE, NP_KEY_END = 256, NP_KEY_UP, NP_KEY_DOWN, NP_KEY_SIZE, NP_KEY_ESCAPE };
 
 struct np_terminal {
-    int columns, lines; /* as of the frame under way */
+    int columns, lines; /* of the current frame */
     struct termios before;
     bool keyboard;
     int signal_fd;
-    sigset_t mask; /* of before */
+    sigset_t mask; /* before np_terminal_open() */
     FILE *frame;
-    char *text; /* of the frame; free() */
+    char *text; /* of the frame; free() it */
     size_t bytes;
 };
-/* Takes the terminal of standard output over, and SIGINT, SIGTERM, SIGHUP and SIGWINCH with it. */
+/* Takes over the terminal of standard output, and SIGINT, SIGTERM, SIGHUP and SIGWINCH. */
 int np_terminal_open(struct np_terminal *screen, struct np_err *err);
-void np_terminal_close(struct np_terminal *screen); /* all is as before */
-/* A frame is written into what this returns (NULL: no memory), then shown; lines and columns beyond the
- * terminal's are cut. bottom: its last line. -EPIPE: nobody sees it any more. */
+void np_terminal_close(struct np_terminal *screen); /* restores terminal and signals */
+/* Begins a frame: the caller writes it to the returned file (NULL: out of memory), then shows it; lines and
+ * columns beyond the terminal's are cut. bottom: the last line. -EPIPE: the terminal is closed. */
 FILE *np_terminal_begin(struct np_terminal *screen);
 int np_terminal_show(struct np_terminal *screen, const char *bottom);
-/* What is typed within so many ms: a character, an np_key; NP_KEY_END: a signal wants it to end;
- * NP_KEY_SIZE: the terminal has another size. */
+/* Waits that many ms for a key: a character or an np_key. NP_KEY_END: a signal asks to end; NP_KEY_SIZE: the
+ * terminal's size has changed. */
 int np_terminal_key(struct np_terminal *screen, int ms);
 
 #endif

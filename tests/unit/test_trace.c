@@ -123,7 +123,7 @@ Test(trace, a_span_is_two_packets_byte_for_byte)
         .batch = 300,
         .row = 7,
         .bytes = 2 << 20};
-    uint8_t bytes[NP_TRACE_MOST];
+    uint8_t bytes[NP_TRACE_MAX];
     struct np_trace_buffer out;
 
     use_buffer(&out, bytes, sizeof(bytes));
@@ -139,7 +139,7 @@ Test(trace, a_span_of_no_batch_has_no_annotations)
         .kind = NP_STAGE_STEP,
         .batch = NP_SPAN_NO_BATCH,
         .row = NP_SPAN_NO_ROW};
-    uint8_t bytes[NP_TRACE_MOST];
+    uint8_t bytes[NP_TRACE_MAX];
     struct np_trace_buffer out;
     struct field packet, event, field;
 
@@ -163,7 +163,7 @@ Test(trace, no_call_appends_more_than_it_may)
         .bytes = UINT64_MAX};
     const struct np_trace_sums sums = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
     char name[400];
-    uint8_t bytes[2 * NP_TRACE_MOST];
+    uint8_t bytes[2 * NP_TRACE_MAX];
     struct np_trace_buffer out;
     bool bad;
 
@@ -180,7 +180,7 @@ Test(trace, no_call_appends_more_than_it_may)
         case 5: np_trace_tail(&out, UINT64_MAX, &sums); break;
         }
         cr_assert_gt(out.nr, 0u);
-        cr_assert_leq(out.nr, NP_TRACE_MOST);
+        cr_assert_leq(out.nr, NP_TRACE_MAX);
         cr_assert_gt(count(bytes, out.nr, &bad), 0);
         cr_assert(!bad);
     }
@@ -189,7 +189,7 @@ Test(trace, no_call_appends_more_than_it_may)
 Test(trace, a_track_names_its_thread_and_its_spans)
 {
     const struct np_trace_file file = {.uuid = 1000, .pid = 42};
-    uint8_t bytes[NP_TRACE_MOST];
+    uint8_t bytes[NP_TRACE_MAX];
     struct np_trace_buffer out;
     struct wire trace;
     struct field packet, interned, name, track, thread, field;
