@@ -211,7 +211,7 @@ void np_advise(
     memset(ret_advice, 0, sizeof(*ret_advice));
     if (spared_by_cache(model, limiter)) {
         snprintf(ret_advice->text, sizeof(ret_advice->text),
-            "nothing to change: the cache (%s) is still filling, and from the second epoch on "
+            "nothing to change: the cache (%s) still fills, and from the second epoch on "
             "this stage has no work; longer trials (--seconds) will show that",
             model->knobs.cache);
         ret_advice->rate = model->rate;

@@ -364,7 +364,7 @@ Test(consistent, advice_beyond_the_fix_is_found)
     sound(&profile);
     profile.verified = true;
     profile.verdict.advice.key[0] = '\0';
-    breaks(&profile, "was tried");
+    breaks(&profile, "was verified");
 }
 
 Test(consistent, a_curve_that_does_not_fit_is_found)
