@@ -1,5 +1,5 @@
-/* See loader_options.h: the tables, and what they cannot say (sets, shuffle, cache, bad_samples,
- * normalize, chains). */
+/* See loader_options.h. Tables, and code for the keys that a table cannot describe: sets, shuffle, cache,
+ * bad_samples, normalize, chains. */
 #include "loader/loader_options.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 /* --- data: ----------------------------------------------------------------------------------- */
 
-/* What the table fills; the sets are parsed from their nodes. */
+/* Filled by the table; the sets are then parsed from their nodes. */
 struct data_keys {
     const struct np_node *train, *test, *val;
     char *classes;
@@ -25,20 +25,20 @@ struct data_keys {
 const struct np_option np_data_option_table[] = {
     {"train", NP_OPT_NODE, AT(train), NULL, 0, 0, NULL, "Required. The set to train on."},
     {"test", NP_OPT_NODE, AT(test), NULL, 0, 0, NULL,
-        "The set to test on; may be absent. Classes are matched with `train`'s by name."},
+        "The set to test on. Its classes are matched with those of `train` by name."},
     {"val", NP_OPT_NODE, AT(val), NULL, 0, 0, NULL,
-        "A set to evaluate on while training; `test` is then used once, at the end."},
+        "The set to evaluate on while training; `test` is then used only at the end."},
     {"classes", NP_OPT_STRING, AT(classes), "", 0, 0, NULL,
-        "A text file with one class name per line: which classes there are, and in which order. By "
-        "default they are those of `train`, in byte order as torchvision has them (1, 10, 2)."},
+        "A text file with the names of all classes in order, one per line. Default: the classes "
+        "of `train` in byte order, as in torchvision (1, 10, 2)."},
     {"split", NP_OPT_SHARE, AT(split), "0", 0, 0.9, NULL,
-        "Share of `train` kept apart as the `val` set, for evaluation while training: `10%`. The "
-        "run's `val.txt` lists its samples; `nnpipe data ls CONFIG --split val` does, too."},
+        "Share of `train` that becomes the `val` set: `10%`. The run's `val.txt` and `nnpipe data "
+        "ls CONFIG --split val` list its samples."},
     {"split_seed", NP_OPT_INT, AT(split_seed), "1", 0, 9e15, NULL,
-        "Which samples `split` keeps apart: the same ones whatever `seed` is."},
+        "Chooses the samples of `split`, independently of `seed`."},
     {"split_by", NP_OPT_WORD, AT(split_by), "class", 0, 0, "class|random",
-        "`class`: each class keeps its share, at least one image where it has two. `random`: "
-        "without regard to classes, as runs of before this key have it."},
+        "`class`: takes the share of each class, at least one image if it has two. `random`: "
+        "ignores classes, as runs did before this key existed."},
     NP_OPTIONS_END,
 };
 
@@ -85,7 +85,7 @@ int np_data_options_parse(const struct np_node *node, const char *dir,
     const struct np_node *split = np_node_get(node, "split");
     if (keys.split > 0 && keys.val)
         np_report_add(report, split->line, split->column,
-            "split: there is a 'val' set already; give one of the two");
+            "split: there is also a 'val' set; give one of the two");
     np_options_fini(np_data_option_table, &keys);
     return report->nr_errs + report->nr_dropped > before ? -EINVAL : 0;
 }
@@ -126,59 +126,55 @@ struct np_node *np_data_options_node(const struct np_data_options *options)
 #undef AT
 #define AT(field) offsetof(struct np_loader_options, field)
 
-/* Larger batches than this are a slip of the finger: rows are counted in int. */
+/* A larger batch must be a typing error. */
 #define MAX_BATCH 1048576
-/* Bytes of a picture's pixels are counted in 32 bits. */
+/* The bytes of an image's pixels fit 32 bits. */
 #define MAX_PIXELS 1073741824
 
 const struct np_option np_loader_option_table[] = {
     {"batch", NP_OPT_INT, AT(batch), "128", 1, MAX_BATCH, NULL, "Images in a batch."},
     {"readers", NP_OPT_INT, AT(readers), "auto", 1, 1024, "auto",
-        "Reader threads; each reads, decompresses, decodes and augments."},
+        "Threads that read, decompress, decode and augment images."},
     {"io", NP_OPT_STRING, AT(io), "auto", 0, 0, NULL,
-        "How files are read: `uring`, `pread`, or `auto`: uring where the kernel allows it."},
-    {"depth", NP_OPT_INT, AT(depth), "auto", 1, 4096, "auto", "Reads in flight, per reader."},
+        "How files are read: `uring`, `pread`, or `auto`: uring if the kernel allows it."},
+    {"depth", NP_OPT_INT, AT(depth), "auto", 1, 4096, "auto", "Reads in flight per reader."},
     {"prefetch", NP_OPT_INT, AT(prefetch), "auto", 2, 1024, "auto",
-        "Batches kept ready ahead, in pinned memory."},
+        "Batches made ahead of the trainer, in pinned memory."},
     {"cache", NP_OPT_NODE, AT(cache_node), "auto", 0, 0, NULL,
-        "What is kept in memory between epochs: `none`, `encoded` (files' bytes), `decoded` (whole "
-        "pictures) or `auto`; `{encoded: 2G}` with the most it may take, a quarter of the memory "
-        "without. `auto` is `decoded` where pictures have at most 64 KiB of pixels, all fit an "
-        "eighth of the memory and a quarter of what is free, and three or more epochs are to come: "
-        "CIFAR-10's later epochs then take the readers a sixth of the time, the first one 5 % "
-        "more. "
-        "Else it is `none`: files that fit the memory are in the page cache already, and of a "
-        "large "
-        "picture only the crop is decoded. `device`: whole pictures in the GPU's memory too, which "
-        "from the second epoch on makes the rows itself, the same bytes; only what was drawn "
-        "crosses the bus. Takes up to half of what the GPU has free and a quarter of the memory, "
-        "or "
-        "`{device: 20G}`; pictures beyond that come as ever. `decoded` where the device is not a "
-        "GPU."},
+        "What is kept in memory between epochs: `none`, `encoded` (file bytes), `decoded` (whole "
+        "images), `device` or `auto`. `{encoded: 2G}` sets the limit; default: a quarter of the "
+        "memory. `auto` is `decoded` if images have at most 64 KiB of pixels, all of them fit an "
+        "eighth of the memory and a quarter of the free memory, and at least three epochs remain: "
+        "later epochs of CIFAR-10 then take the readers a sixth of the time, the first one 5 % "
+        "more. Else it is `none`: the page cache holds files that fit the memory, and of a large "
+        "image only the crop is decoded. `device` keeps whole images in the GPU's memory too; from "
+        "the second epoch the GPU makes the rows itself, byte for byte the same, and only the "
+        "random draws cross the bus. It takes up to half of the GPU's free memory and a quarter of "
+        "the memory, or `{device: 20G}`; other images are loaded as usual. Without a GPU it is "
+        "`decoded`."},
     {"shuffle", NP_OPT_NODE, AT(shuffle_node), "full", 0, 0, NULL,
-        "Order of the training samples: `full`, `none`, or `{window: N}`: blocks of N positions "
-        "in random order, each shuffled within."},
+        "Order of the training samples: `full`, `none`, or `{window: N}`: blocks of N samples in "
+        "random order, shuffled within each block."},
     {"bad_samples", NP_OPT_NODE, AT(bad_node), "{policy: replace, budget: 0.1%}", 0, 0, NULL,
-        "What happens to a sample that cannot be decoded: `{policy: replace, budget: 0.1%}`; see "
+        "What to do with samples that cannot be decoded: `{policy: replace, budget: 0.1%}`; see "
         "below."},
     {"channels", NP_OPT_INT, AT(channels), "3", 1, 3, NULL,
         "Channels of the images: 3 (RGB) or 1 (grey)."},
     {"pixels", NP_OPT_WORD, AT(pixels), "pillow-13", 0, 0, "pillow-12|pillow-13",
-        "Whose pixels a resize gives, byte for byte: Pillow 13 begins with the vertical pass "
-        "where a picture loses many more rows than columns, older Pillows never do. A run keeps "
-        "the rule it began with: where the config does not have this key, a resumed run keeps "
-        "its own; `eval` and `predict` take the checkpoint's."},
+        "Which Pillow a resize matches, byte for byte: Pillow 13 does the vertical pass first when "
+        "an image loses many more rows than columns, older versions never do. If the config lacks "
+        "this key, a resumed run keeps its own, and `eval` and `predict` use the checkpoint's."},
     {"max_pixels", NP_OPT_INT, AT(max_pixels), "178956970", 1, MAX_PIXELS, NULL,
-        "A picture with more pixels is a bad sample. So is a JPEG of several scans (a progressive "
-        "one, for instance) whose coefficients take more than 1.5 bytes for each of these pixels, "
+        "An image with more pixels is a bad sample. So is a JPEG with several scans (for example a "
+        "progressive one) whose coefficients take more than 1.5 bytes for each of these pixels: "
         "256 MiB by default."},
     {"augment", NP_OPT_NODE, AT(augment_node), "[]", 0, 0, NULL,
-        "Operations on a training image, in order."},
+        "Operations on training images, in order."},
     {"test_augment", NP_OPT_NODE, AT(test_augment_node), "[]", 0, 0, NULL,
-        "Operations on a test image, in order."},
+        "Operations on test images, in order."},
     {"normalize", NP_OPT_NODE, AT(normalize_node), "{mean: [0.5], std: [0.25]}", 0, 0, NULL,
-        "`{mean: [...], std: [...]}`: one number per channel, or one for all, for pixels from 0 to "
-        "1; see below. `nnpipe data stats` computes them."},
+        "`{mean: [...], std: [...]}` for pixels from 0 to 1; see below. `nnpipe data stats` "
+        "computes them."},
     NP_OPTIONS_END,
 };
 
@@ -188,7 +184,7 @@ struct bad_options {
 };
 const struct np_option np_bad_option_table[] = {
     {"policy", NP_OPT_WORD, offsetof(struct bad_options, policy), "replace", 0, 0, "replace|fail",
-        "`replace`: another sample takes its place; `fail`: the run ends."},
+        "`replace`: another sample takes its place; `fail`: the run fails."},
     {"budget", NP_OPT_SHARE, offsetof(struct bad_options, budget), "0.1%", 0, 1, NULL,
         "The share of an epoch's samples that may be bad; above it the run fails."},
     NP_OPTIONS_END,
@@ -231,7 +227,7 @@ struct one_number {
     int64_t value;
 };
 
-/* The number under the one key of a mapping node. */
+/* Parses the number under the only key of a mapping. */
 static int keyed_number(const struct np_node *node, const char *what, enum np_option_type type,
     int64_t *ret_value, struct np_report *report)
 {
@@ -309,7 +305,7 @@ static void check_count(const struct np_floats *floats, const char *key,
 
     if (node && floats->nr_values != 1 && floats->nr_values != channels)
         np_report_add(report, node->line, node->column,
-            "%s: %d numbers for %d channels; it takes one a channel, or one for all", key,
+            "%s: %d numbers for %d channels; expected one per channel, or one for all", key,
             floats->nr_values, channels);
 }
 
@@ -385,7 +381,8 @@ int np_loader_row_size(const struct np_loader_options *options, int *ret_height,
     if (width && test_width && (width != test_width || height != test_height)) {
         const struct np_node *at = options->test_augment_node;
         np_report_add(report, at ? at->line : 0, at ? at->column : 0,
-            "test_augment: it gives %dx%d, augment gives %dx%d; the network takes one size",
+            "test_augment: its images are %dx%d, those of augment %dx%d; the network needs one "
+            "size",
             test_width, test_height, width, height);
         return -EINVAL;
     }
@@ -460,7 +457,7 @@ struct np_node *np_loader_options_node(const struct np_loader_options *options)
     struct np_loader_options plain = *options;
     struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
 
-    /* The nodes are said by special_node(), in the table's order. */
+    /* special_node() makes these. */
     plain.shuffle_node = plain.bad_node = plain.cache_node = NULL;
     plain.augment_node = plain.test_augment_node = plain.normalize_node = NULL;
     struct np_node *all = np_options_node(np_loader_option_table, &plain);

@@ -1,5 +1,4 @@
-/* `data:` and `loader:` of a config: which sets there are, how they are read, shuffled, cached and
- * augmented. Tables, parsing, and the normal form. Config time, one thread. */
+/* The sections `data:` and `loader:` of a config: tables, parsing, and the resolved form. One thread. */
 #ifndef NP_LOADER_OPTIONS_H
 #define NP_LOADER_OPTIONS_H
 
@@ -13,18 +12,18 @@
 struct np_data_options {
     struct np_source_options train, test, val;
     bool has_test, has_val;
-    char *classes; /* a file; NULL: train's own, in byte order */
-    double split;  /* share of train kept for validation; 0: none */
+    char *classes; /* a file; NULL: the classes of train, in byte order */
+    double split;  /* share of train for validation; 0: none */
     int64_t split_seed;
     int split_by; /* enum np_split_rule */
 };
 extern const struct np_option np_data_option_table[];
-/* Paths come out absolute: relative ones start at dir, else at the working directory. node NULL: the key is
- * missing, a mistake. -EINVAL: mistakes in report; *ret_options is to be freed in any case. */
+/* Parses `data:`; node NULL: the key is missing, a mistake. Relative paths are made absolute, from dir, else from
+ * the working directory. -EINVAL: report has the mistakes. The caller frees *ret_options in any case. */
 int np_data_options_parse(const struct np_node *node, const char *dir,
     struct np_data_options *ret_options, struct np_report *report);
 void np_data_options_fini(struct np_data_options *options);
-/* Normal form. Caller frees. */
+/* The resolved form. The caller frees it. */
 struct np_node *np_data_options_node(const struct np_data_options *options);
 
 enum np_cache_kind {
@@ -53,29 +52,30 @@ struct np_loader_options {
     int64_t channels; /* 1 or 3 */
     int pixels;       /* enum np_pixels_rule */
     int64_t max_pixels;
-    /* Bits 1 << enum np_stage: replaced by replay of what it put out (loader/row_replay.h). Of no config:
-     * set by who measures a run. batch: a ring so long that nobody waits for its slots. */
+    /* Not in configs; set by measurements. Bits 1 << enum np_stage: the stage is replaced by a replay of its
+     * output (loader/row_replay.h); batch: a ring so long that readers never wait for slots. */
     unsigned stubs;
 };
 extern const struct np_option np_loader_option_table[];
 extern const struct np_option np_bad_option_table[];       /* of bad_samples */
 extern const struct np_option np_normalize_option_table[]; /* of normalize */
 extern const char *const np_pixels_names[];                /* by enum np_pixels_rule, NULL-ended */
-/* The rule of that name; -EINVAL: there is none. Any thread. */
+/* The rule called name. -EINVAL: there is none. Any thread. */
 int np_pixels_find(const char *name, enum np_pixels_rule *ret_rule);
-/* Parses `loader:`. */
+/* Parses `loader:`; frees *ret_options (zeroed, or of an earlier call) first. -EINVAL: report has the
+ * mistakes. */
 int np_loader_options_parse(
     const struct np_node *node, struct np_loader_options *ret_options, struct np_report *report);
-/* `{mean: [...], std: [...]}` (NULL: the defaults) for options->channels. -EINVAL: mistakes in report,
- * options untouched. */
+/* Sets mean and std from `{mean: [...], std: [...]}` (NULL: the defaults) for options->channels. -EINVAL:
+ * report has the mistakes, options is unchanged. */
 int np_loader_normalize_parse(
     const struct np_node *node, struct np_loader_options *options, struct np_report *report);
 void np_loader_options_fini(struct np_loader_options *options);
-/* Height and width of a row by the chains alone: 0 where the images decide. -EINVAL: the two chains
- * disagree, said at its place in report. */
+/* Height and width of a row as the chains set them, 0 if they keep the images' size. -EINVAL: the two chains
+ * differ; report has the mistake. */
 int np_loader_row_size(const struct np_loader_options *options, int *ret_height, int *ret_width,
     struct np_report *report);
-/* Normal form. Caller frees. */
+/* The resolved form. The caller frees it. */
 struct np_node *np_loader_options_node(const struct np_loader_options *options);
 
 #endif

@@ -1,4 +1,4 @@
-/* See check_data.h. The child lists, and says what it found through a pipe; the parent waits with a limit. */
+/* See check_data.h. A child lists the data and sends messages through a pipe; the parent waits for them. */
 #include "daemon/config/check_data.h"
 
 #include <errno.h>
@@ -15,9 +15,9 @@
 #include "daemon/config/setup.h"
 #include "loader/base/clock.h"
 
-/* What the child says, each in one write that is whole (at most PIPE_BUF bytes). */
+/* Sent in one write, which is atomic up to PIPE_BUF bytes. */
 struct message {
-    bool is_end; /* else a note, of which only the text counts */
+    bool is_end; /* else a note, with only a text */
     int code;    /* of np_setup_data() */
     int height, width, nr_classes;
     uint64_t samples;
@@ -28,22 +28,22 @@ struct message {
 
 #define PIPE_FD 3
 
-static void say(const struct message *message)
+static void send_message(const struct message *message)
 {
     if (write(PIPE_FD, message, sizeof(*message)) < 0)
-        _exit(1); /* nobody listens */
+        _exit(1); /* the parent has gone */
 }
 
-static void say_note(void *context, const char *text)
+static void send_note(void *context, const char *text)
 {
     struct message message = {.is_end = false};
 
     (void)context;
     snprintf(message.text, sizeof(message.text), "%s", text);
-    say(&message);
+    send_message(&message);
 }
 
-/* It may hang for ever, and holds nothing then that anybody waits for: no terminal, no pipe of the parent's. */
+/* Closes the parent's terminal and pipes: a child that hangs must not keep them open. */
 static void keep_only(int pipe_fd)
 {
     const int null_fd = open("/dev/null", O_RDWR);
@@ -60,9 +60,9 @@ static uint64_t samples(const struct np_index *index)
     return index ? np_index_samples(index) : 0;
 }
 
-static _Noreturn void look(const struct np_config *config, int pipe_fd)
+static _Noreturn void list_data(const struct np_config *config, int pipe_fd)
 {
-    const struct np_source_progress progress = {.note = say_note, .no_unpack = true};
+    const struct np_source_progress progress = {.note = send_note, .no_unpack = true};
     struct message message = {.is_end = true};
     struct np_setup setup = {0};
     struct np_err err = {0};
@@ -77,13 +77,13 @@ static _Noreturn void look(const struct np_config *config, int pipe_fd)
     message.width = setup.width;
     message.nr_classes = setup.classes ? setup.classes->nr_items : 0;
     message.samples = samples(setup.train) + samples(setup.val) + samples(setup.test);
-    say(&message);
+    send_message(&message);
     _exit(0);
 }
 
 /* --- the parent ------------------------------------------------------------------------------- */
 
-/* Where the key stands that a message of np_setup_data() begins with: "data.test: ...". */
+/* The place of the key with which a message of np_setup_data() begins: "data.test: ...". */
 static void place_of(const struct np_config *config, const char *text, int *line, int *column)
 {
     static const char *const sets[] = {"test", "val", "split", "classes", "train"};
@@ -102,8 +102,8 @@ static void place_of(const struct np_config *config, const char *text, int *line
     }
 }
 
-/* 1: the next message; 0: there is none in time; -EPIPE: the child has gone. */
-static int listen_to(int pipe_fd, uint64_t until_ns, struct message *ret_message)
+/* 1: got a message; 0: timed out; -EPIPE: the child has gone. */
+static int receive(int pipe_fd, uint64_t until_ns, struct message *ret_message)
 {
     for (;;) {
         const uint64_t now_ns = np_now_ns();
@@ -120,29 +120,29 @@ static int listen_to(int pipe_fd, uint64_t until_ns, struct message *ret_message
     }
 }
 
-/* The end's message, its notes told. */
-static int await(int pipe_fd, uint64_t until_ns, void (*notes)(void *context, const char *text),
-    struct message *ret_message)
+/* Receives the last message, and passes on notes. Returns as receive(). */
+static int receive_end(int pipe_fd, uint64_t until_ns,
+    void (*notes)(void *context, const char *text), struct message *ret_message)
 {
     int code;
 
-    while ((code = listen_to(pipe_fd, until_ns, ret_message)) == 1 && !ret_message->is_end)
+    while ((code = receive(pipe_fd, until_ns, ret_message)) == 1 && !ret_message->is_end)
         if (notes)
             notes(NULL, ret_message->text);
     return code;
 }
 
-static void take(const struct np_config *config, const struct message *message,
+static void fill_check(const struct np_config *config, const struct message *message,
     struct np_data_check *check, struct np_report *report)
 {
     int line, column;
 
-    check->looked = true;
+    check->complete = true;
     check->height = message->height;
     check->width = message->width;
     check->nr_classes = message->nr_classes;
     snprintf(check->note, sizeof(check->note),
-        "the data: %" PRIu64 " samples in %d classes, listed; the pictures were not decoded "
+        "the data: %" PRIu64 " samples in %d classes are listed; images were not decoded "
         "(`nnpipe data verify` does that)",
         message->samples, message->nr_classes);
     if (message->code < 0) {
@@ -151,7 +151,7 @@ static void take(const struct np_config *config, const struct message *message,
     }
 }
 
-/* Its process, and the end of a pipe to read from; -errno. */
+/* Forks the child. Returns its process and the pipe to read from; -errno. */
 static pid_t start(const struct np_config *config, int *ret_fd)
 {
     int fds[2];
@@ -162,7 +162,7 @@ static pid_t start(const struct np_config *config, int *ret_fd)
     fflush(NULL);
     pid = fork();
     if (pid == 0)
-        look(config, fds[1]);
+        list_data(config, fds[1]);
     close(fds[1]);
     if (pid < 0) {
         pid = -errno;
@@ -183,23 +183,25 @@ void np_check_data(const struct np_config *config, double seconds,
     char why[800];
     int fd = -1;
     const pid_t pid = start(config, &fd);
-    const int heard = pid < 0 ? pid : await(fd, until_ns, notes, &message);
+    const int received = pid < 0 ? pid : receive_end(fd, until_ns, notes, &message);
 
-    if (heard == 1 && message.code != -EAGAIN)
-        take(config, &message, &check, report);
-    else if (heard == 0)
+    if (received == 1 && message.code != -EAGAIN)
+        fill_check(config, &message, &check, report);
+    else if (received == 0)
         snprintf(why, sizeof(why), "listing them takes longer than %g s", seconds);
     else
         snprintf(why, sizeof(why), "%s",
-            heard == 1 ? message.text : "the process that looks at them has died");
-    if (!check.looked)
-        snprintf(check.note, sizeof(check.note), "the data were not looked at: %.700s", why);
+            received == 1 ? message.text : "the process that checks them has died");
+    if (!check.complete)
+        snprintf(check.note, sizeof(check.note), "the data were not checked: %.700s", why);
     if (fd >= 0)
         close(fd);
     if (pid > 0) {
-        if (heard != 1)
+        if (received != 1)
             kill(pid, SIGKILL);
-        waitpid(pid, NULL, heard == 1 ? 0 : WNOHANG); /* in a call that hangs it does not die */
+        waitpid(pid, NULL,
+            received == 1 ? 0
+                          : WNOHANG); /* do not wait for a killed child: it may hang in a call */
     }
     *ret_check = check;
 }

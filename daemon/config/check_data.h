@@ -1,22 +1,21 @@
-/* What `nnpipe check` and the service's check of a submission find out about a config's data: are they
- * there, do their classes and sizes fit, as a run would find before its first step. Nothing is decoded but
- * headers, and nothing is written but indexes into the cache. */
+/* Checks a config's data as a run does before its first step: do the files exist, do classes and sizes fit.
+ * For `nnpipe check` and submissions. Decodes only headers, and writes only indexes, into the cache. */
 #ifndef NP_CHECK_DATA_H
 #define NP_CHECK_DATA_H
 
 #include "daemon/config/config.h"
 
 struct np_data_check {
-    bool looked;       /* false: the data, or a part of them, were not looked at */
-    int height, width; /* of a row; 0: not known */
-    int nr_classes;    /* 0: not known */
-    char note[800];    /* what was looked at and what was not, in words */
+    bool complete;     /* false: some data were not checked */
+    int height, width; /* of a row; 0: unknown */
+    int nr_classes;    /* 0: unknown */
+    char note[800];    /* a sentence: what was checked and what was not */
 };
 
-/* Looks for at most so many seconds. Mistakes go to report, with their places in the config; what would take
- * longer, or an archive that has to be unpacked first, is none: the note says so. A process of its own looks, and is
- * killed after that time, since a call on storage that hangs may not return even then. notes: of the listing,
- * NULL: none. The caller has no threads. */
+/* Blocks for at most `seconds`. A forked process does the check and is killed at the timeout, since a call on
+ * hung storage may never return; so the caller must have no threads. Mistakes go to report with their places
+ * in the config; a timeout, or an archive that must be unpacked first, is none, but ret_check->note names
+ * it. notes (may be NULL) gets the messages of the listing. */
 void np_check_data(const struct np_config *config, double seconds,
     void (*notes)(void *context, const char *text), struct np_data_check *ret_check,
     struct np_report *report);

@@ -12,40 +12,20 @@
 
 #include "daemon/config/check_data.h"
 #include "daemon/config/config.h"
-#include "loader/base/json.h"
-#include "daemon/service/child.h"
 #include "daemon/config/setup.h"
+#include "daemon/service/child.h"
 #include "loader/base/clock.h"
 #include "loader/base/io.h"
+#include "loader/base/json.h"
 #include "loader/base/mem.h"
 #include "loader/base/yaml.h"
 
-#define MAX_TEXT (1u << 20)
-/* At least, and what is left of those for the data: the caller waits for both. */
-#define FOLDER_SECONDS 3
+#define MAX_TEXT       (1u << 20)
+#define FOLDER_SECONDS 3 /* for the runs folder, beside what the data left of their time */
 
-/* --- where a key stands ----------------------------------------------------------------------- */
+/* --- checks ---------------------------------------------------------------------------------- */
 
-static const struct np_node *below(const struct np_node *node, const char *key)
-{
-    return node && node->kind == NP_NODE_MAP ? np_node_get(node, key) : NULL;
-}
-
-/* "data.train.path", or the deepest of it that is there. */
-static void place_of(const struct np_node *root, const char *const *keys, int *line, int *column)
-{
-    const struct np_node *node = root;
-
-    *line = *column = 0;
-    for (; *keys && (node = below(node, *keys)); keys++) {
-        *line = node->key_line > 0 ? node->key_line : node->line;
-        *column = node->key_line > 0 ? node->key_column : node->column;
-    }
-}
-
-/* --- what is looked at ------------------------------------------------------------------------ */
-
-/* Weights and what the optimizer keeps, of four bytes each. */
+/* Bytes of f32 weights and optimizer state, and of the manifest. */
 static double checkpoint_bytes(const struct np_config *config, const struct np_graph *graph)
 {
     const double states = np_optim_states(&config->optim);
@@ -53,15 +33,15 @@ static double checkpoint_bytes(const struct np_config *config, const struct np_g
     return 4 * ((double)graph->nr_params * (1 + states) + (double)graph->nr_buffers) + 65536;
 }
 
-/* What a process of its own found out about the folder of the runs. */
+/* The runs folder, as the child process reports it. */
 struct folder {
-    int code; /* 0, or why it cannot be written */
+    int code; /* 0, or -errno: not writable */
     bool has_size, is_full;
     double bytes_free;
-    char path[PATH_MAX]; /* without links; "": not known */
+    char path[PATH_MAX]; /* absolute; "": unknown */
 };
 
-static int look_at_folder(const void *context, int out_fd)
+static int inspect_folder(const void *context, int out_fd)
 {
     const struct np_config *config = context;
     struct folder folder = {0};
@@ -82,13 +62,13 @@ static int look_at_folder(const void *context, int out_fd)
     return np_child_write(out_fd, &folder, sizeof(folder)) < 0;
 }
 
-/* Makes the folder where it is not there. A call on storage that hangs never returns, so a child makes it;
- * -ETIMEDOUT: it has not answered. */
-static int ask_folder(const struct np_config *config, double seconds, struct folder *ret_folder)
+/* Makes the runs folder if it is missing, in a child, since a call on hung storage never returns. -ETIMEDOUT:
+ * it did not answer. */
+static int check_folder(const struct np_config *config, double seconds, struct folder *ret_folder)
 {
     const struct np_child_start start = {.uid = geteuid(),
         .gid = getegid(),
-        .work = look_at_folder,
+        .work = inspect_folder,
         .context = config,
         .epoll_fd = -1,
         .max_s = seconds,
@@ -100,9 +80,9 @@ static int ask_folder(const struct np_config *config, double seconds, struct fol
     if (code < 0)
         return code;
     while ((code = np_child_turn(&child)) == 0) {
-        struct pollfd said = {child.fd, POLLIN, 0};
+        struct pollfd poll_fd = {child.fd, POLLIN, 0};
 
-        poll(&said, 1, 100);
+        poll(&poll_fd, 1, 100);
     }
     if (code == 1 && child.used == sizeof(*ret_folder))
         memcpy(ret_folder, child.text, sizeof(*ret_folder));
@@ -112,16 +92,15 @@ static int ask_folder(const struct np_config *config, double seconds, struct fol
     return code < 0 ? code : ret_folder->code;
 }
 
-/* One more than are kept: the new one is written before the oldest goes. */
-static void check_room(const struct np_config *config, double each, double seconds,
+/* Space for one checkpoint more than are kept: the new one is written before the oldest is removed. */
+static void check_space(const struct np_config *config, double each, double seconds,
     struct folder *ret_folder, struct np_report *report)
 {
-    static const char *const keys[] = {"runs", NULL};
+    const struct np_node *node = np_node_get(config->root, "runs");
+    const int line = node ? node->key_line : 0, column = node ? node->key_column : 0;
     const double needed = each * (double)(config->checkpoint.keep + 1);
-    const int code = ask_folder(config, seconds, ret_folder);
-    int line, column;
+    const int code = check_folder(config, seconds, ret_folder);
 
-    place_of(config->root, keys, &line, &column);
     if (code == -ETIMEDOUT)
         np_report_add(report, line, column, "runs: %s: its storage does not answer", config->runs);
     else if (code < 0)
@@ -137,8 +116,8 @@ static void check_room(const struct np_config *config, double each, double secon
             needed * 1e-6);
 }
 
-/* Bytes of a checkpoint; 0: not known. */
-static double look(const struct np_config *config, double seconds, struct np_data_check *data,
+/* Returns the bytes of a checkpoint; 0: unknown. */
+static double check(const struct np_config *config, double seconds, struct np_data_check *data,
     struct folder *ret_folder, struct np_report *report)
 {
     struct np_setup setup = {0};
@@ -149,7 +128,7 @@ static double look(const struct np_config *config, double seconds, struct np_dat
     const double left_s = seconds + FOLDER_SECONDS - (double)(np_now_ns() - began_ns) * 1e-9;
     if (report->nr_errs == 0 && data->nr_classes == 0) {
         np_network_check(&config->network, 0, 0, 0, report);
-        check_room(config, 0, left_s, ret_folder, report);
+        check_space(config, 0, left_s, ret_folder, report);
     } else if (report->nr_errs == 0) {
         setup.height = data->height;
         setup.width = data->width;
@@ -158,14 +137,14 @@ static double look(const struct np_config *config, double seconds, struct np_dat
             np_node_add(setup.classes, NULL, np_node_scalar("class", 0, 0));
         if (np_setup_graph(config, NP_F32, &setup, report) == 0) {
             bytes = checkpoint_bytes(config, setup.graph);
-            check_room(config, bytes, left_s, ret_folder, report);
+            check_space(config, bytes, left_s, ret_folder, report);
         }
     }
     np_setup_fini(&setup);
     return bytes;
 }
 
-/* --- telling ---------------------------------------------------------------------------------- */
+/* --- printing -------------------------------------------------------------------------------- */
 
 static void print_problems(struct np_report *report, const struct np_overrides *overrides)
 {
@@ -193,7 +172,7 @@ static void print_problems(struct np_report *report, const struct np_overrides *
     np_json_fini(&json);
 }
 
-/* runs: the folder without links, or "". */
+/* runs: the absolute folder, or "". */
 static void print_config(const struct np_config *config, const char *runs,
     const struct np_data_check *data, double bytes)
 {
@@ -203,10 +182,10 @@ static void print_config(const struct np_config *config, const char *runs,
     FILE *out = open_memstream(&text, &nr);
     struct np_json json = {0};
 
-    if (out && node)
+    if (out) {
         np_node_print(out, node);
-    if (out)
         fclose(out);
+    }
     np_json_begin(&json, NULL);
     np_json_bool(&json, "ok", true);
     np_json_text(&json, "name", config->name);
@@ -214,7 +193,7 @@ static void print_config(const struct np_config *config, const char *runs,
     np_json_text(&json, "device", config->device);
     np_json_text(&json, "config", text);
     np_json_real(&json, "checkpoint_bytes", bytes);
-    np_json_text(&json, "note", data->looked ? "" : data->note);
+    np_json_text(&json, "note", data->complete ? "" : data->note);
     np_json_print(&json, stdout);
     np_json_fini(&json);
     np_node_free(node);
@@ -238,7 +217,7 @@ int np_check_whole(
     else if (np_config_load_text(
                  text, bytes, as, overrides->texts, overrides->nr_texts, &config, &report) == 0 &&
              (!device || np_config_set_device(config, device, &report) == 0))
-        each = look(config, seconds, &data, &folder, &report);
+        each = check(config, seconds, &data, &folder, &report);
     const bool good = report.nr_errs == 0;
     if (good)
         print_config(config, folder.path, &data, each);

@@ -1,4 +1,4 @@
-/* `nnpipe check CONFIG...`: every mistake in them, with their data, and nothing else happens. */
+/* `nnpipe check CONFIG...`: reports every mistake in configs and their data. Main thread. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -8,9 +8,9 @@
 #include "daemon/config/setup.h"
 #include "loader/base/text.h"
 
-/* For the data of a config, without --seconds. */
+/* Defaults of --seconds. */
 #define SECONDS       20
-#define WHOLE_SECONDS 10 /* somebody waits for the service's answer */
+#define WHOLE_SECONDS 10 /* `nnpipe submit` waits for it */
 #define MAX_SECONDS   86400
 
 struct check {
@@ -25,19 +25,19 @@ static void note(void *context, const char *text)
     fprintf(stderr, "%s\n", text);
 }
 
-/* The model against the data; guess says what had to be assumed of them, or "". */
+/* Checks the model with the data's sizes; guess: the assumptions where they are unknown, or "". */
 static void check_model(const struct np_config *config, const struct np_data_check *data,
     char guess[NP_GUESS_TEXT], struct np_report *report)
 {
     int height = data->height, width = data->width, classes = data->nr_classes;
 
     if (height == 0)
-        np_loader_row_size(&config->loader, &height, &width, report); /* loading has seen it work */
+        np_loader_row_size(
+            &config->loader, &height, &width, report); /* cannot fail: the config is loaded */
     np_network_guess(&config->network, &height, &width, &classes, guess);
     np_network_check(&config->network, height, width, data->nr_classes, report);
 }
 
-/* The exit code. */
 static int check_one(const struct check *check, const char *path)
 {
     struct np_data_check data = {0};
@@ -67,19 +67,15 @@ static int check_all(const struct check *check, int nr, char **paths)
 {
     int code = NP_EXIT_DONE;
 
-    for (int i = 0; i < nr; i++) {
-        const int one = check_one(check, paths[i]);
-
-        code = one ? one : code;
-        if (one == NP_EXIT_DONE && nr > 1)
-            printf("%s: ok\n", paths[i]);
-        else if (one == NP_EXIT_DONE)
-            puts("ok");
-    }
+    for (int i = 0; i < nr; i++)
+        if (check_one(check, paths[i]) != NP_EXIT_DONE)
+            code = NP_EXIT_USAGE;
+        else
+            printf("%s%sok\n", nr > 1 ? paths[i] : "", nr > 1 ? ": " : "");
     return code;
 }
 
-static bool take_seconds(const char *text, double *ret_seconds)
+static bool parse_seconds(const char *text, double *ret_seconds)
 {
     double seconds;
 
@@ -117,7 +113,7 @@ int np_cmd_check(int argc, char **argv)
         fprintf(stderr, "nnpipe check: --whole, --json and --as PATH go together\n");
         code = NP_EXIT_USAGE;
     }
-    if (code == 0 && seconds && !take_seconds(seconds, &check.seconds))
+    if (code == 0 && seconds && !parse_seconds(seconds, &check.seconds))
         code = NP_EXIT_USAGE;
     if (code)
         return code;

@@ -1,4 +1,4 @@
-/* What the commands that take a CONFIG have in common. */
+/* Loading a command's CONFIG, and printing its mistakes. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +41,7 @@ int np_cmd_config(const char *path, const struct np_overrides *overrides, const 
         return NP_EXIT_USAGE;
     }
     if (config->replaced)
-        fprintf(stderr, "-o train.%s takes the place of train.%s in %s\n",
+        fprintf(stderr, "-o train.%s replaces train.%s in %s\n",
             strcmp(config->replaced, "epochs") == 0 ? "steps" : "epochs", config->replaced, path);
     *ret_config = config;
     return 0;

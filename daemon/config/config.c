@@ -1,7 +1,5 @@
-/* A config file -> struct np_config: the top-level option table, and each section handed to
- * the module that owns it. Nothing is read but the file, nothing is written; every mistake
- * goes into one report. YAML itself: loader/base/yaml.h; -o: config_override.c; the way
- * back: config_print.c. */
+/* See config.h. Parses a config with the top-level option table, and each section with the table of its
+ * module. Reads only the config's files and writes none; all mistakes go into one report. */
 #include "daemon/config/config.h"
 
 #include <errno.h>
@@ -22,20 +20,18 @@
 
 const struct np_option np_config_table[] = {
     {"base", NP_OPT_NODE, AT(base_node), NULL, 0, 0, NULL,
-        "Another config, which this one changes: see below."},
+        "Another config that this one builds on: see below."},
     {"name", NP_OPT_STRING, AT(name), "", 0, 0, NULL,
-        "Name of the run, for its folder; default: the file's name."},
+        "Name of the run and its folder; default: the file's name."},
     {"seed", NP_OPT_INT, AT(seed), "1", 0, 9e15, NULL,
-        "All randomness: order, augmentation, initial weights, dropout."},
+        "Seed of all randomness: order, augmentation, initial weights, dropout."},
     {"device", NP_OPT_NODE, AT(device_node), "auto", 0, 0, NULL,
-        "`auto` (a usable GPU, else the CPU, with a warning where there seems to be a GPU), "
-        "`cpu`, `gpu` (the first one, in the service's queue any one; `cuda` is the same), "
-        "`cuda:0`, or `{sim: {h2d_gbps: 25, step_ms: "
-        "20}}`: a simulated one, to test a "
-        "pipeline against."},
+        "`auto` (a usable GPU, else the CPU, with a warning if a GPU was found but is not usable), "
+        "`cpu`, `gpu` (the first GPU; in the service any GPU; same as `cuda`), `cuda:0`, or "
+        "`{sim: {h2d_gbps: 25, step_ms: 20}}`: a simulated device, to test a pipeline."},
     {"precision", NP_OPT_WORD, AT(precision), "auto", 0, 0, "auto|f32|bf16|f16",
-        "Of activations; weights are kept in f32. `auto` is bf16 on a GPU and on a CPU with "
-        "AVX512-BF16, else f32; a run, `eval` and `predict` say which it is."},
+        "Precision of activations; weights are always f32. `auto` is bf16 on a GPU and on a CPU "
+        "with AVX512-BF16, else f32; a run, `eval` and `predict` print it."},
     {"data", NP_OPT_NODE, AT(data_node), NULL, 0, 0, NULL, "Required. The sets: see below."},
     {"loader", NP_OPT_NODE, AT(loader_node), NULL, 0, 0, NULL, "How images reach the device."},
     {"model", NP_OPT_NODE, AT(network.model), NULL, 0, 0, NULL,
@@ -47,14 +43,14 @@ const struct np_option np_config_table[] = {
     {"optimizer", NP_OPT_NODE, AT(optim_node), "sgd", 0, 0, NULL,
         "How gradients change the weights: `sgd`, or `{adamw: {lr: 1e-3}}`."},
     {"schedule", NP_OPT_NODE, AT(schedule_node), "constant", 0, 0, NULL,
-        "The learning rate over the run, a function of the step and the run's length. It can be "
-        "changed when a run is resumed, and so can the length, by `-o`: the new schedule is then "
-        "that of the whole run, from its first step on; with `--reset-schedule` it begins again at "
-        "the step where the run is resumed."},
+        "The learning rate as a function of the step and the run's length. When a run is resumed, "
+        "`-o` can change the schedule and the length: the new schedule covers the whole run, from "
+        "its first step; with `--reset-schedule` it starts at the step where the run resumes."},
     {"train", NP_OPT_NODE, AT(run_node), NULL, 0, 0, NULL, "How long to train, and how."},
-    {"checkpoint", NP_OPT_NODE, AT(checkpoint_node), NULL, 0, 0, NULL, "When the run is saved."},
+    {"checkpoint", NP_OPT_NODE, AT(checkpoint_node), NULL, 0, 0, NULL,
+        "When checkpoints are written, and how many are kept."},
     {"runs", NP_OPT_STRING, AT(runs), "runs", 0, 0, NULL,
-        "The folder for run folders; a relative one starts at the working directory. Takes "
+        "The folder of the run folders; relative to the working directory. May contain "
         "`${NAME}`."},
     NP_OPTIONS_END,
 };
@@ -63,24 +59,24 @@ const struct np_option np_config_table[] = {
 #define AT(field) offsetof(struct np_train_options, field)
 const struct np_option np_train_table[] = {
     {"epochs", NP_OPT_FLOAT, AT(epochs), "10", 0, 1e6, NULL,
-        "Times through the training set; give this or `steps`."},
+        "Passes over the training set; give this or `steps`."},
     {"steps", NP_OPT_INT, AT(steps), "0", 0, 1e12, NULL,
         "Batches to train on, instead of `epochs`."},
     {"eval_every", NP_OPT_STRING, AT(eval_every_text), "1 epoch", 0, 0, NULL,
-        "Evaluation while training: `1 epoch`, `0.5 epochs`, `500 steps` or `never`; there is "
-        "always one at the end."},
+        "How often to evaluate while training: `1 epoch`, `0.5 epochs`, `500 steps` or `never`; "
+        "the end is always evaluated."},
     {"threads", NP_OPT_INT, AT(threads), "auto", 1, 1024, "auto",
-        "Compute threads of the CPU device; what rounding depends on, so it is kept on resume."},
+        "Compute threads of the CPU device. Rounding depends on it, so a resumed run keeps it."},
     {"accumulate", NP_OPT_INT, AT(accumulate), "1", 1, 65536, NULL,
-        "Batches whose gradients make one update."},
+        "Number of batches whose gradients make one update."},
     {"clip_norm", NP_OPT_FLOAT, AT(clip_norm), "0", 0, 1e9, NULL,
-        "Gradients are scaled down to this norm; 0: they are not."},
+        "Larger gradients are scaled down to this norm; 0: no limit."},
     {"deterministic", NP_OPT_BOOL, AT(deterministic), "true", 0, 0, NULL,
         "The same run gives the same weights, bit for bit."},
     {"tf32", NP_OPT_BOOL, AT(tf32), "false", 0, 0, NULL,
-        "In f32 a GPU may round the factors of products to TF32's 10 bits: faster, less exact."},
+        "Lets a GPU in f32 round the factors of products to TF32's 10 bits: faster, less exact."},
     {"history", NP_OPT_BOOL, AT(history), "false", 0, 0, NULL,
-        "Keep history.bin: the sample numbers of every step."},
+        "Write history.bin: the sample numbers of every step."},
     NP_OPTIONS_END,
 };
 
@@ -88,14 +84,13 @@ const struct np_option np_train_table[] = {
 #define AT(field) offsetof(struct np_checkpoint_options, field)
 const struct np_option np_checkpoint_table[] = {
     {"every", NP_OPT_STRING, AT(every_text), "1 epoch", 0, 0, NULL,
-        "`1 epoch`, `0.5 epochs`, `500 steps` or `never`; there is always one at the end."},
+        "`1 epoch`, `0.5 epochs`, `500 steps` or `never`; the end always writes one."},
     {"keep", NP_OPT_INT, AT(keep), "3", 2, 1e6, NULL,
-        "How many of the newest are kept; the best one beside. A run's first lines say what they "
-        "take."},
+        "How many of the newest checkpoints are kept, beside the best one. A run's first lines "
+        "print their size."},
     {"optimizer", NP_OPT_WORD, AT(optimizer), "all", 0, 0, "all|newest",
-        "`newest`: older checkpoints keep their weights alone, which take a half (SGD) or a third "
-        "(AdamW); a run continues only from its newest one then, and not at all if that is "
-        "damaged."},
+        "`newest`: older checkpoints keep only their weights, half (SGD) or a third (AdamW) of the "
+        "size; a run can then resume only from the newest one, and not if it is damaged."},
     NP_OPTIONS_END,
 };
 
@@ -111,7 +106,7 @@ static bool plain_name(const char *name)
            strspn(name, good) == strlen(name);
 }
 
-/* The file's name without folder and ending; what no folder name should hold becomes '-'. */
+/* The file's name without folder and suffix, unusual characters replaced by '-'. */
 static char *name_of_file(const char *path)
 {
     const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
@@ -136,7 +131,7 @@ static void check_name(struct np_config *config, struct np_report *report)
         config->name = name_of_file(config->path);
     } else if (node && config->name && !plain_name(config->name)) {
         np_report_add(report, node->line, node->column,
-            "name: '%.80s' would not make a folder's name; use letters, digits, '.', '_' and '-', "
+            "name: '%.80s' cannot be a folder's name; use letters, digits, '.', '_' and '-', "
             "at most 64, not '.' or '-' first",
             config->name);
     }
@@ -148,7 +143,7 @@ int np_config_set_device(struct np_config *config, const char *name, struct np_r
     char *new_name = NULL, *flag = np_format("--device %.40s", name);
     const char *file = report->file;
 
-    report->file = flag; /* a mistake is the flag's */
+    report->file = flag; /* messages name the flag */
     int code = np_device_parse(node, &new_name, &config->device_options, report);
     report->file = file;
     np_free(flag);
@@ -207,7 +202,7 @@ static void parse_train(struct np_config *config, struct np_report *report)
         run->epochs = 0;
     if (run->epochs > 0 && run->steps > 0)
         np_report_add(report, steps->line, steps->column,
-            "steps: there is 'epochs' already; give one of the two");
+            "steps: there is also 'epochs'; give one of the two");
     if (run->epochs == 0 && run->steps == 0) {
         if ((epochs || steps) && report->nr_errs + report->nr_dropped == before)
             np_report_add(report, (epochs ? epochs : steps)->line,
@@ -226,7 +221,7 @@ static void parse_checkpoint(struct np_config *config, struct np_report *report)
         &config->checkpoint.every, report);
 }
 
-/* ${NAME} in `runs:`; what is wrong with it stands at its place. */
+/* Expands ${NAME} in `runs:`. */
 static void expand_runs(struct np_config *config, struct np_report *report)
 {
     const struct np_node *node = np_node_get(config->root, "runs");
@@ -241,7 +236,7 @@ static void expand_runs(struct np_config *config, struct np_report *report)
     config->runs = runs;
 }
 
-/* What the CPU device does not compute in; a GPU's limits are its plugin's to tell. */
+/* A GPU's limits are checked by its plugin. */
 static void check_precision(const struct np_config *config, struct np_report *report)
 {
     const struct np_node *node = np_node_get(config->root, "precision");
@@ -251,8 +246,8 @@ static void check_precision(const struct np_config *config, struct np_report *re
             "precision: f16 needs a GPU; the CPU computes in f32 or bf16");
 }
 
-/* The model's mistakes, where the chains say how large the network's input is, or where the config
- * is wrong anyway: with a guessed size a shape could be called wrong that is right. */
+/* Checks the model if the augmentation chains fix the input's size, or if the config is wrong anyway: with
+ * a guessed size a correct shape could be reported as wrong. */
 static void check_model(struct np_config *config, struct np_report *report)
 {
     int height = 0, width = 0;
@@ -269,14 +264,14 @@ static void check_model(struct np_config *config, struct np_report *report)
 static void parse_sections(struct np_config *config, struct np_report *report)
 {
     np_options_parse(np_config_table, config->root, "the config", NULL, config, report);
-    config->precision--; /* the word auto stands first */
+    config->precision--; /* from the index of its word: auto is -1 */
     check_name(config, report);
     expand_runs(config, report);
     if (config->root->kind != NP_NODE_MAP)
-        return; /* one message is enough */
-    if (config->base_node) { /* what it lacks may be there */
+        return;              /* one message is enough */
+    if (config->base_node) { /* missing keys may be in the base */
         np_report_add(report, config->base_node->line, config->base_node->column,
-            "base: only a config's file can name the one that it builds on");
+            "base: only a config file can build on another one");
         return;
     }
     np_device_parse(config->device_node, &config->device, &config->device_options, report);
@@ -286,7 +281,7 @@ static void parse_sections(struct np_config *config, struct np_report *report)
         np_report_add(report, 1, 1, "model: the key is missing; it lists the layers");
     np_optim_parse(config->optim_node, &config->optim, report);
     np_schedule_parse(config->schedule_node, &config->schedule, report);
-    parse_train(config, report); /* after the optimizer: it adds clip_norm to it */
+    parse_train(config, report); /* sets optim.clip_norm */
     parse_checkpoint(config, report);
     check_precision(config, report);
     check_model(config, report);
@@ -299,7 +294,7 @@ static bool has_length(const struct np_config *config, const char *key)
     return np_node_get(np_node_get(config->root, "train"), key) != NULL;
 }
 
-/* Everything behind the reading of the file. Takes config over. */
+/* Applies overrides and parses the tree. Takes ownership of config. */
 static int finish(struct np_config *config, const char *const *overrides, int nr_overrides,
     struct np_config **ret_config, struct np_report *report)
 {
@@ -316,7 +311,7 @@ static int finish(struct np_config *config, const char *const *overrides, int nr
     }
     if (report->nr_errs) {
         np_report_sort(report);
-        report->files = NULL; /* the config's */
+        report->files = NULL; /* owned by the config */
         np_config_free(config);
         return -EINVAL;
     }

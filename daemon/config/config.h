@@ -1,4 +1,4 @@
-/* YAML -> a checked config. Knows every option table; each module parses its own part. */
+/* A checked config, from YAML. Knows every option table; each module parses its own section. One thread. */
 #ifndef NP_CONFIG_H
 #define NP_CONFIG_H
 
@@ -16,14 +16,14 @@ struct np_period {
 };
 
 struct np_train_options {
-    double epochs; /* 0: steps decides */
+    double epochs; /* 0: use steps */
     int64_t steps;
-    struct np_period eval_every; /* both 0: only at the end */
+    struct np_period eval_every; /* all 0: only at the end */
     int64_t threads;             /* compute threads; -1: auto */
     int64_t accumulate;
     double clip_norm;
     bool deterministic, tf32;
-    bool history; /* keep history.bin: the sample indices of every step */
+    bool history; /* write history.bin: the sample indices of every step */
     char *eval_every_text;
 };
 enum np_keep_optimizer { NP_OPTIMIZER_ALL, NP_OPTIMIZER_NEWEST };
@@ -35,9 +35,9 @@ struct np_checkpoint_options {
 };
 
 struct np_config {
-    char *path, *dir; /* of the file; "-": standard input */
+    char *path, *dir; /* the file ("-": standard input) and its folder */
     struct np_config_file file;
-    struct np_node *root; /* the file's, with -o applied; owns what others borrow */
+    struct np_node *root; /* file.root with -o applied; the other nodes point into it */
     const struct np_node *base_node;
     char *name, *runs;
     int64_t seed;
@@ -54,31 +54,29 @@ struct np_config {
     struct np_schedule_options schedule;
     struct np_train_options run;
     struct np_checkpoint_options checkpoint;
-    const char
-        *replaced; /* "epochs" or "steps": the file's, for which -o gave the other; or NULL */
+    const char *replaced; /* "epochs" or "steps" of the file, if -o gave the other one; or NULL */
 };
 
-/* Reads, applies `-o key.path=value` overrides (value: YAML flow), checks everything that needs
- * no data: all mistakes into report. Returns 0, or -EINVAL with report filled, or another errno
- * for a file that cannot be read (one entry in report). */
+/* Reads a config, applies `-o key.path=value` overrides (value: YAML flow) and checks everything that
+ * needs no data. -EINVAL: report has all mistakes; another errno: the file cannot be read (one entry in
+ * report). The caller frees *ret_config. */
 int np_config_load(const char *path, const char *const *overrides, int nr_overrides,
     struct np_config **ret_config, struct np_report *report);
-/* The same of a text that stood in the file `path`, and builds on no other. */
+/* The same for the text of the file `path`; it must not have a base. */
 int np_config_load_text(const char *text, size_t bytes, const char *path,
     const char *const *overrides, int nr_overrides, struct np_config **ret_config,
     struct np_report *report);
 void np_config_free(struct np_config *config);
-/* A report for mistakes in the config's nodes, while the config is there. */
+/* Prepares a report for mistakes in the config's nodes; it borrows from config. */
 void np_config_report(const struct np_config *config, struct np_report *report);
-/* `--device NAME`: takes the place of `device:`; -EINVAL with the mistake in report, under the flag's
- * name. */
+/* Replaces `device:` by the value of --device. -EINVAL: report has the mistake, under the flag's name. */
 int np_config_set_device(struct np_config *config, const char *name, struct np_report *report);
-/* Every key with its value, in table order; parses back to an equal config. Caller frees. */
+/* The resolved config: every key with its value, in table order. The caller frees it. */
 struct np_node *np_config_node(const struct np_config *config);
-/* Applies `key.path=value`, number `index` of the command line, to the tree. The nodes it makes
- * have line -1 - index, by which np_config_place() finds the text again. */
+/* Applies `key.path=value`, override number `index`, to the tree. New nodes get line -1 - index, by which
+ * np_config_place() finds the override. -EINVAL: report has the mistake. */
 int np_config_override(struct np_node *root, const char *text, int index, struct np_report *report);
-/* Where a mistake stands: "FILE:LINE:COLUMN", "FILE", or "-o KEY". */
+/* The place of a mistake: "FILE:LINE:COLUMN", "FILE", or "-o KEY". */
 void np_config_place(const struct np_err *err, const char *const *overrides, int nr_overrides,
     char *text, size_t text_bytes);
 

@@ -1,5 +1,5 @@
-/* `nnpipe help config-keys`: every key that -o takes, one per line, with the words that it may have. For
- * shells that complete command lines; from the option tables. Main thread. */
+/* `nnpipe help config-keys`: every key for -o, one per line, with the words that its value may be, from the
+ * option tables. For shell completion. Main thread. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "loader/base/choice.h"
 #include "trainer/graph/layers.h"
 
-/* Values of keys whose table does not have them. */
+/* Values that the option tables do not list. */
 static const struct {
     const char *key, *words;
 } words_of[] = {

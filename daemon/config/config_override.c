@@ -1,5 +1,5 @@
-/* `-o key.path=value`: changes to the node tree before it is checked. The value is YAML
- * (flow style where it is more than a word); a list's items are named by number. */
+/* `-o key.path=value`: changes the tree before it is checked. The value is YAML, in flow style if it is
+ * more than a word; items of lists are named by number. */
 #include "daemon/config/config.h"
 
 #include <errno.h>
@@ -26,9 +26,8 @@ static void set_place(struct np_node *node, int line)
         set_place(node->items[i], line);
 }
 
-/* A word that stands for a name without arguments becomes `word: {}`, so that a path can go on
- * below it: `loss: cross_entropy`, then -o loss.cross_entropy.label_smoothing=0.1. An empty value
- * becomes an empty mapping. */
+/* Turns a name without arguments into a mapping `name: {}`, so that a path can continue below it:
+ * `loss: cross_entropy`, then -o loss.cross_entropy.label_smoothing=0.1; an empty value into {}. */
 static bool open_scalar(struct np_node *node, const char *key)
 {
     if (node->text[0] && strcmp(node->text, key) != 0)
@@ -47,14 +46,14 @@ static int list_item(
     int64_t i;
 
     if (!np_text_int(key, 0, list->nr_items - 1, &i)) {
-        np_report_add(report, line, 0, "'%s' is not an item of this list; it has 0 to %d", key,
-            list->nr_items - 1);
+        np_report_add(report, line, 0, "'%s' is not an item of this list; it has items 0 to %d",
+            key, list->nr_items - 1);
         return -EINVAL;
     }
     return (int)i;
 }
 
-/* The child of node called key; mappings get an empty one where it is missing. */
+/* The child of node under key; adds an empty one to a mapping without it. */
 static struct np_node *child_of(
     struct np_node *node, const char *key, int line, struct np_report *report)
 {
@@ -76,7 +75,7 @@ static struct np_node *child_of(
     return child;
 }
 
-/* node takes the value's place and keeps its own key. */
+/* Moves value into node, which keeps its key. */
 static void put_value(struct np_node *node, struct np_node *value)
 {
     char *key = node->key;
@@ -112,11 +111,11 @@ static struct np_node *parse_value(const char *text, int line, struct np_report 
 
 /* --- one name with its options --------------------------------------------------------------- */
 
-/* `optimizer: {sgd: {...}}` and its like: which choice the config has rules which keys there are. */
+/* Sections such as `optimizer: {sgd: {...}}`, whose keys depend on the choice. */
 static const struct section {
     const char *key;
     const struct np_choice *choices;
-    const char *fallback; /* where the config has none */
+    const char *fallback; /* the choice if the config has none */
 } sections[] = {
     {"optimizer", np_optim_choices, "sgd"},
     {"schedule", np_schedule_choices, "constant"},
@@ -132,7 +131,7 @@ static const struct np_choice *find_choice(const struct np_choice *choices, cons
     return NULL;
 }
 
-/* The key of the choice that word names, also by what other trainers call it; NULL: none. */
+/* The choice's key called word, here or in other trainers; NULL: none. */
 static const char *key_of(const struct np_choice *choice, const char *word)
 {
     for (const struct np_option *option = choice->table; option->key; option++) {
@@ -147,7 +146,7 @@ static const char *key_of(const struct np_choice *choice, const char *word)
     return NULL;
 }
 
-/* -o optimizer.adamw.lr=V where the config has sgd. rest: "lr", or "" */
+/* Refuses -o optimizer.adamw.lr=V if the config has sgd. rest: "lr" or "". */
 static int other_choice(const struct section *section, const struct np_choice *have,
     const struct np_choice *want, const char *rest, const char *value, int line,
     struct np_report *report)
@@ -161,12 +160,12 @@ static int other_choice(const struct section *section, const struct np_choice *h
     if (*rest && key_of(have, rest))
         snprintf(
             own, sizeof(own), "-o %s.%s.%s=%s changes it, ", section->key, have->name, rest, value);
-    np_report_add(report, line, 0, "the config's %s is %s; %s-o '%s=%s' takes %s in its place",
+    np_report_add(report, line, 0, "the config's %s is %s; %s-o '%s=%s' replaces it by %s",
         section->key, have->name, own, section->key, all, want->name);
     return -EINVAL;
 }
 
-/* Does the path, behind the section's key, lead into what the config has there? 0, or -EINVAL. */
+/* Checks that the path after the section's key fits the config's choice. */
 static int check_choice(const struct section *section, const struct np_node *node, const char *path,
     const char *value, int line, struct np_report *report)
 {
@@ -176,7 +175,7 @@ static int check_choice(const struct section *section, const struct np_node *nod
 
     snprintf(word, sizeof(word), "%.*s", (int)strcspn(path, "."), path);
     if (node && (!np_node_named(node, &name, &args) || !name))
-        return 0; /* wrong in the file */
+        return 0; /* reported as a mistake of the file */
     const struct np_choice *have = find_choice(section->choices, name);
     const struct np_choice *want = find_choice(section->choices, word);
     if (!have || (want && (want == have || !node)))
@@ -189,8 +188,7 @@ static int check_choice(const struct section *section, const struct np_node *nod
             section->key, have->name, key, value);
     else
         np_report_add(report, line, 0,
-            "expected -o %s.%s.KEY=VALUE; `nnpipe help "
-            "config-reference` has the keys of %s",
+            "expected -o %s.%s.KEY=VALUE; `nnpipe help config-reference` lists the keys of %s",
             section->key, have->name, have->name);
     return -EINVAL;
 }
@@ -207,8 +205,7 @@ static int check_path(const struct np_node *root, const char *path, const char *
     return 0;
 }
 
-/* The length of a run is given in epochs or in steps: the one of the command line takes the place of the
- * other one of the file. */
+/* A length in steps on the command line replaces epochs in the file, and the other way round. */
 static void replace_length(struct np_node *root, const char *text)
 {
     static const char *const other[][2] = {

@@ -1,5 +1,4 @@
-/* A config in normal form: every key with its value, in table order, so that what `nnpipe
- * show` prints parses back to the same config. */
+/* The resolved config: every key with its value, in table order. It parses back to the same config. */
 #include "daemon/config/config.h"
 
 #include <string.h>
@@ -22,7 +21,7 @@ static struct np_node *blocks_node(const struct np_node *blocks)
     return map;
 }
 
-/* The graph's builder checks what stands in it; here only the defaults are filled in. */
+/* Adds the defaults. */
 static struct np_node *loss_node(const struct np_node *loss)
 {
     struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
@@ -39,7 +38,7 @@ static struct np_node *loss_node(const struct np_node *loss)
     return map;
 }
 
-/* The value of a top-level key that is no plain option; NULL: leave it out. */
+/* The value of a top-level key that is no plain option; NULL: not set. */
 static struct np_node *section_node(const struct np_config *config, const char *key)
 {
     if (strcmp(key, "device") == 0)
@@ -65,7 +64,7 @@ static struct np_node *section_node(const struct np_config *config, const char *
     return NULL;
 }
 
-/* What the options node of struct np_config says itself. */
+/* The value of a plain option of struct np_config. */
 static struct np_node *plain_node(const struct np_config *config, const char *key)
 {
     struct np_config plain = {.name = config->name, .runs = config->runs, .seed = config->seed};
@@ -77,7 +76,7 @@ static struct np_node *plain_node(const struct np_config *config, const char *ke
     return value;
 }
 
-/* `steps: 0` and `epochs: 0` stand for the other one: only the one that decides is said. */
+/* Of epochs and steps only the one that decides is printed; the other one is 0. */
 static void drop_zero(struct np_node *map, const char *key)
 {
     for (int i = 0; i < map->nr_items; i++)

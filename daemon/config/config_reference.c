@@ -1,4 +1,4 @@
-/* docs/CONFIG.md, made from the option tables: what stands there is what the program reads. */
+/* `nnpipe help config-reference`: docs/CONFIG.md, printed from the option tables. */
 #include <stdio.h>
 
 #include "daemon/cmd.h"
@@ -16,25 +16,23 @@ static void print_choices(FILE *out, const struct np_choice *choices)
 }
 
 static const char base_text[] =
-    "\n## base\n\n`base: cnn.yaml` names another config, which this file changes: keys given here "
-    "win. "
-    "A relative name starts at the folder of the file that it stands in (from standard input: at "
-    "the "
-    "working directory); `${NAME}` and `~` work. A base may have a base, 16 files deep.\n\n"
-    "- Mappings are merged key by key; a key with nothing behind it changes nothing.\n"
-    "- Lists are replaced whole, and so is a choice with its options: `optimizer`, `schedule`, "
-    "`loss`, `device`, `loader.shuffle`, `loader.cache`, and a set of `data` with another "
-    "`source`. "
-    "With a `model` of its own a file does not get the blocks that only the base's model used.\n"
-    "- `train.epochs` takes the place of the base's `steps`, `data.split` that of its `val`, and "
-    "the "
-    "other way round.\n"
-    "- Relative paths of sets belong to the file that they stand in.\n"
-    "- `-o` comes last.\n\n"
-    "Mistakes name the file that they are in. `nnpipe show` prints the whole; `nnpipe submit` "
-    "sends "
-    "the whole, and runs and checkpoints keep it, so they do not need the base again. `nnpipe "
-    "profile --tune` writes such a file.\n\n"
+    "\n## base\n\n`base: cnn.yaml` names another config that this file changes: keys given here "
+    "win. A "
+    "relative name starts at the folder of the file that has the `base` (standard input: at the "
+    "working directory); `${NAME}` and `~` work. A base may have a base, up to 16 files.\n\n"
+    "- Mappings are merged key by key; a key without a value changes nothing.\n"
+    "- Lists are replaced as a whole, and so are choices with their options: `optimizer`, "
+    "`schedule`, `loss`, `device`, `loader.shuffle`, `loader.cache`, and a set of `data` whose "
+    "`source` differs. If a file has its own `model`, blocks that only the base's model used are "
+    "dropped.\n"
+    "- `train.epochs` replaces the base's `steps`, `data.split` its `val`, and the other way "
+    "round.\n"
+    "- Relative paths of sets start at the folder of the file that has them.\n"
+    "- `-o` is applied last.\n\n"
+    "Error messages name the file with the mistake. `nnpipe show` prints the merged config, "
+    "`nnpipe "
+    "submit` sends it, and runs and checkpoints store it, so they do not need the base again. "
+    "`nnpipe profile --tune` writes such a file.\n\n"
     "```yaml\nbase: cnn.yaml\nloader: {batch: 256}\noptimizer: {sgd: {lr: 0.4, momentum: 0.9}}\n"
     "train: {steps: 5000}\n```\n";
 
@@ -43,20 +41,20 @@ static void print_sources(FILE *out)
     fputs(
         "\n## data\n\nThe sets. A relative path starts at the config's folder, else at the working "
         "directory; `${NAME}` and `${NAME:-default}` are taken from the environment (inside braces "
-        "they must be quoted), and a first `~` is the home folder.\n",
+        "they must be quoted), and `~` at the beginning is the home folder.\n",
         out);
     np_reference_table(out, np_data_option_table);
     fputs("\nEach set is a mapping:\n", out);
     np_reference_table(out, np_source_option_table);
     fputs("\nThe class of an image in a `folder` or `tar` is the name of a folder on its path: the "
-          "first one below the folder given; in an archive, the first one below the folders that "
-          "all images of the set share; where `match` begins with folders (`train/*`), the first "
-          "one below these. So `n/cat/batch1/1.jpg` is a cat in the folder `n` and in a tar of it. "
-          "Where all images lie in one chain of folders, the class is the first of them. "
-          "WebDataset's `.cls` members are the numbers of their classes. Training needs two "
-          "classes, unless `classes:` names the one.\n",
+          "first one below the given folder; in an archive, the first one below the folders that "
+          "all images of the set share; if `match` begins with folders (`train/*`), the first one "
+          "below these. So `n/cat/batch1/1.jpg` is a cat, both in the folder `n` and in a tar of "
+          "it. If all images are in one chain of folders, the class is the first of them. "
+          "WebDataset's `.cls` members hold the numbers of the classes. Training needs at least "
+          "two classes, unless `classes:` names a single one.\n",
         out);
-    fputs("\n| source | what it reads | its keys |\n|---|---|---|\n", out);
+    fputs("\n| source | reads | keys |\n|---|---|---|\n", out);
     for (int i = 0; np_sources[i]; i++)
         fprintf(out, "| `%s` | %s | `%s` |\n", np_sources[i]->name, np_sources[i]->help,
             np_sources[i]->keys);
@@ -90,15 +88,14 @@ static void print_layers(FILE *out)
 
 static const char head[] =
     "# The config\n\n"
-    "`nnpipe help config-reference` prints this page from the tables that the program reads "
-    "configs "
-    "with.\n\n"
+    "`nnpipe help config-reference` prints this page from the tables with which the program reads "
+    "configs.\n\n"
     "One YAML file describes a run. Only `data` and `model` are required: every other key has a "
     "default, and `auto` chooses what suits this machine. `nnpipe check CONFIG` reports every "
     "mistake with its line and column, `nnpipe show CONFIG` prints all keys with their values. On "
-    "a command line `-o train.epochs=2` changes a key and `-o model.0.conv.out=16` a key of an "
-    "item in a list; `-o optimizer.sgd.lr=0.01` is the learning rate. `-o train.steps=500` takes "
-    "the place of the file's `train.epochs`, and the other way round.\n\n"
+    "a command line, `-o train.epochs=2` changes a key, `-o model.0.conv.out=16` a key of an item "
+    "in a list, `-o optimizer.sgd.lr=0.01` the learning rate. `-o train.steps=500` replaces the "
+    "file's `train.epochs`, and the other way round.\n\n"
     "A name alone stands for a mapping without options: `loss: cross_entropy`, `- flip`. A file "
     "has at most 1 MiB and 64 levels, each key once, and no anchors, aliases or tags. Quote text "
     "that begins with `*`, `&`, `!`, `%` or `@`, and `${` inside braces.\n\n"
@@ -122,7 +119,7 @@ void np_config_reference(FILE *out)
     print_choices(out, np_loss_choices);
     fputs("\n## optimizer\n", out);
     print_choices(out, np_optim_choices);
-    fputs("\n## schedule\n\nThe learning rate is `optimizer`'s `lr` times a factor.\n", out);
+    fputs("\n## schedule\n\nThe learning rate is the optimizer's `lr` times a factor.\n", out);
     print_choices(out, np_schedule_choices);
     fputs("\n## train\n", out);
     np_reference_table(out, np_train_table);

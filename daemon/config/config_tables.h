@@ -1,4 +1,4 @@
-/* The option tables of config.c, for config_print.c: the normal form and docs/CONFIG.md. */
+/* The option tables of config.c, for printing resolved configs and docs/CONFIG.md. */
 #ifndef NP_CONFIG_TABLES_H
 #define NP_CONFIG_TABLES_H
 

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where nothing is known the model is checked for a picture and a class count that fit most nets. */
+/* An image size and class count that most models accept. */
 #define GUESS_SIDE         224
-#define GUESS_SMALL        96 /* pictures up to this size have few classes */
+#define GUESS_SMALL        96 /* sets of images up to this size have few classes */
 #define GUESS_CLASSES      10
 #define GUESS_MANY_CLASSES 1000
 
@@ -72,7 +72,7 @@ int np_network_check(
     np_network_guess(network, &height, &width, &classes, guess);
     np_network_input(network, height, width, classes, NP_F32, &input);
     input.classes_guessed = guessed;
-    if (input.batch < 1) /* a mistake already said */
+    if (input.batch < 1) /* reported already */
         input.batch = 1;
     if (input.channels != 1)
         input.channels = 3;

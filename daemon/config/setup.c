@@ -30,7 +30,7 @@ static const char *chain_of(const char *what)
     return strcmp(what, "data.train") == 0 ? "augment" : "test_augment";
 }
 
-/* The rows of a set whose chain leaves the size alone are as large as its images. */
+/* The row size if the chain does not change it: that of the images. */
 static int images_size(const struct np_index *index, const struct np_config *config,
     const char *what, int *ret_width, int *ret_height, struct np_err *err)
 {
@@ -79,8 +79,8 @@ bool np_setup_is_mistake(int code)
 
 /* --- data ------------------------------------------------------------------------------------ */
 
-/* Samples in no class have no gradient, and would make each batch smaller than it says. */
-static int settle_unlabelled(const struct np_source_options *options, const char *what,
+/* Samples in no class have no gradient and would only make batches smaller. */
+static int check_unlabelled(const struct np_source_options *options, const char *what,
     const struct np_source_progress *progress, struct np_index *index, struct np_err *err)
 {
     const uint64_t all = np_index_samples(index);
@@ -95,9 +95,8 @@ static int settle_unlabelled(const struct np_source_options *options, const char
     if (options->unlabelled != NP_UNLABELLED_SKIP || n == all)
         return np_err_set(err, -EINVAL,
             "%s: %s: %llu of its %llu samples are in no class, the first is '%s'; give each class "
-            "a "
-            "folder, choose other samples with `match:`, or leave these out with `unlabelled: "
-            "skip`",
+            "a folder, choose other samples with `match:`, or leave these out with "
+            "`unlabelled: skip`",
             what, options->path, (unsigned long long)n, (unsigned long long)all, name);
     if (np_index_skip_unlabelled(index))
         return np_err_set(err, -ENOMEM, "%s: out of memory to leave samples out", what);
@@ -116,10 +115,10 @@ static int open_set(const struct np_source_options *options, const char *what,
 
     if (code < 0)
         return np_err_context(err, "%s", what);
-    return settle_unlabelled(options, what, progress, *ret_index, err);
+    return check_unlabelled(options, what, progress, *ret_index, err);
 }
 
-/* A set beside the training set, and where it goes in a setup. */
+/* A set and its fields of a setup. */
 struct other {
     const char *what;
     const struct np_source_options *options;
@@ -186,7 +185,7 @@ int np_setup_data(const struct np_config *config, const struct np_source_progres
     if ((code = np_setup_classes(config, setup, err)) < 0)
         return code;
     code = set_size(config, setup->train, config->loader.augment, "data.train", setup, err);
-    if (code == 0 && config->data.split > 0) /* its second part goes through the test chain */
+    if (code == 0 && config->data.split > 0) /* the val part uses the test chain */
         code =
             set_size(config, setup->train, config->loader.test_augment, "data.split", setup, err);
     if (code == 0 && config->data.has_val)
@@ -210,7 +209,7 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
     if (!setup->graph)
         return -EINVAL;
     for (int i = 0; config->optim.decay_all && i < setup->graph->nr_tensors; i++)
-        setup->graph->tensors[i].decay = true; /* else weights of conv and linear only */
+        setup->graph->tensors[i].decay = true; /* by default only weights of conv and linear */
     setup->eval_graph = np_graph_eval(setup->graph);
     if (!setup->eval_graph || np_autodiff(setup->graph, &err) < 0) {
         np_report_add(report, 0, 0, "%s", err.code ? err.text : "out of memory");

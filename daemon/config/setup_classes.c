@@ -1,5 +1,4 @@
-/* The classes of a run: the training set's by name, or a file's; and which number each set's classes
- * have among them. */
+/* See setup.h. The classes of a run, from the training set or a file, and the labels of each set. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,14 +25,14 @@ static int by_line(const void *left, const void *right)
     return order ? order : a->number - b->number;
 }
 
-/* The first line that says what one before it has said. */
-static int check_twice(const char *path, const struct np_node *list, struct np_err *err)
+/* Reports the first repeated line. */
+static int check_unique(const char *path, const struct np_node *list, struct np_err *err)
 {
-    struct line *lines = np_alloc_array((size_t)list->nr_items + 1, sizeof(*lines));
+    struct line *lines = np_try_array((size_t)list->nr_items + 1, sizeof(*lines), err);
     int twice = -1, before = -1;
 
     if (!lines)
-        return np_err_set(err, -ENOMEM, "%s: out of memory for class names", path);
+        return -ENOMEM;
     for (int i = 0; i < list->nr_items; i++)
         lines[i] = (struct line){list->items[i]->text, i};
     qsort(lines, (size_t)list->nr_items, sizeof(*lines), by_line);
@@ -46,8 +45,8 @@ static int check_twice(const char *path, const struct np_node *list, struct np_e
     np_free(lines);
     if (twice < 0)
         return 0;
-    return np_err_set(err, -EINVAL, "%s:%d: the class '%.200s' is there already, in line %d", path,
-        twice + 1, list->items[twice]->text, before + 1);
+    return np_err_set(err, -EINVAL, "%s:%d: the class '%.200s' is also in line %d", path, twice + 1,
+        list->items[twice]->text, before + 1);
 }
 
 static int add_line(
@@ -94,7 +93,7 @@ int np_classes_read(const char *path, struct np_node **ret_classes, struct np_er
     if (code == 0 && list->nr_items == 0)
         code = np_err_set(err, -EINVAL, "%s: it is empty; one class per line", path);
     if (code == 0)
-        code = check_twice(path, list, err);
+        code = check_unique(path, list, err);
     if (code < 0)
         np_node_free(list);
     else
@@ -116,7 +115,7 @@ static struct np_node *class_list(const struct np_index *index)
     return list;
 }
 
-/* Of messages: whose classes, and whom they are looked for in. */
+/* For messages: whose classes are looked up, and in whose classes. */
 struct naming {
     const char *what, *of;
 };
@@ -152,11 +151,11 @@ static int match(const struct np_node *classes, const struct np_index *index,
 {
     int n = np_index_classes(index), code = 0;
     bool equal = n <= classes->nr_items;
-    struct named *sorted = np_alloc_array((size_t)classes->nr_items + 1, sizeof(*sorted));
-    int32_t *labels = np_alloc_array((size_t)n + 1, sizeof(*labels));
+    struct named *sorted = np_try_array((size_t)classes->nr_items + 1, sizeof(*sorted), err);
+    int32_t *labels = np_try_array((size_t)n + 1, sizeof(*labels), err);
 
     if (!sorted || !labels)
-        code = np_err_set(err, -ENOMEM, "%s: out of memory for class names", naming->what);
+        code = -ENOMEM;
     for (int i = 0; code == 0 && i < classes->nr_items; i++)
         sorted[i] = (struct named){classes->items[i]->text, i};
     if (code == 0)
@@ -183,9 +182,9 @@ int np_match_classes(const struct np_node *classes, const struct np_index *index
     return match(classes, index, &naming, ret_labels, err);
 }
 
-/* --- a run's --------------------------------------------------------------------------------- */
+/* --- the classes of a run -------------------------------------------------------------------- */
 
-/* A network of one class learns nothing: most often its pictures lie one folder too deep or flat. */
+/* A single class is nearly always a mistake: the class folders are one level too deep or missing. */
 static int check_several(
     const struct np_config *config, const struct np_index *train, struct np_err *err)
 {
@@ -203,7 +202,7 @@ static int check_several(
         config->data.train.path ? config->data.train.path : "", np_index_class(train, 0));
 }
 
-/* A checkpoint keeps the names, and a resumed run is held to them. */
+/* A checkpoint stores the names in JSON, and a resumed run compares them. */
 static int check_text(const struct np_node *classes, const char *what, struct np_err *err)
 {
     char name[300];
@@ -213,7 +212,8 @@ static int check_text(const struct np_node *classes, const char *what, struct np
             continue;
         np_text_escape(classes->items[i]->text, name, sizeof(name));
         return np_err_set(err, -EINVAL,
-            "%s: the class name '%s' is not UTF-8 text, so a checkpoint cannot keep it; rename it, "
+            "%s: the class name '%s' is not UTF-8 text, so a checkpoint cannot store it; rename "
+            "it, "
             "for example with: convmv -r -f latin1 -t utf8 --notest DIR",
             what, name);
     }
@@ -257,7 +257,7 @@ int np_setup_order_classes(
             setup->classes->nr_items, classes->nr_items);
     for (int i = 0; i < classes->nr_items; i++)
         if (classes->items[i]->kind != NP_NODE_SCALAR)
-            return np_err_set(err, -EINVAL, "the class names are no words");
+            return np_err_set(err, -EINVAL, "the class names are not text");
     for (int s = 0; s < 3; s++) {
         int32_t *labels = NULL;
         int code = sets[s].index

@@ -1,4 +1,4 @@
-/* The size of a set's images, from its first sample: what an empty chain leaves as it is. */
+/* See setup.h. The size of a set's images, from the headers of some samples. */
 #include "daemon/config/setup.h"
 
 #include <errno.h>
@@ -7,8 +7,8 @@
 #include "loader/pack/fetch.h"
 #include "loader/row.h"
 
-#define MAX_TRIES  16 /* bad samples before the size is given up */
-#define NR_HEADERS 32 /* that np_check_sizes() looks at */
+#define MAX_TRIES  16 /* bad samples to skip */
+#define NR_HEADERS 32 /* read by np_check_sizes() */
 
 static int header_size(const struct np_index *index, const uint8_t *bytes, size_t nr_bytes,
     int *ret_width, int *ret_height, struct np_err *err)
@@ -63,8 +63,7 @@ int np_first_size(const struct np_index *index, int *ret_width, int *ret_height,
         return 0;
     np_index_name(index, 0, name, sizeof(name));
     return np_err_set(err, first.code,
-        "the size of the network's input comes from the first image, %.300s: %.400s", name,
-        first.text);
+        "the network's input size is taken from the first image, %.300s: %.400s", name, first.text);
 }
 
 int np_check_sizes(
@@ -81,12 +80,12 @@ int np_check_sizes(
     if ((code = np_fetch_open(index, &fetch, err)) < 0)
         return code;
     for (uint64_t k = 0; k < some; k++) {
-        /* Not at equal distances: sizes may alternate as names do. */
+        /* Unequal distances, because sizes may alternate. */
         const uint64_t stride = n / some, i = k * n / some + k * 7919 % stride;
         int w, h;
 
         if (sample_size(index, fetch, i, &w, &h, NULL) < 0 || (w == width && h == height))
-            continue; /* a bad sample is not of another size */
+            continue; /* a bad sample has no size */
         if (nr_other++ == 0) {
             other = i;
             other_width = w;

@@ -22,7 +22,7 @@ model: [{conv: {out: 4, kernel: 3}}, relu, global_avgpool, flatten, {linear: {ou
 train: {epochs: 1, threads: 1}
 Y
 t "a config with its data is right" says "64 samples" sh -c '"$1" check net.yaml 2>&1 | sed s/128/64/' - "$NNPIPE"
-t "it reports the checks that it left out" says "the pictures were not decoded" "$NNPIPE" check net.yaml
+t "it reports the checks that it left out" says "images were not decoded" "$NNPIPE" check net.yaml
 several() { [ "$("$NNPIPE" check net.yaml net.yaml 2>/dev/null)" = "net.yaml: ok
 net.yaml: ok" ]; }
 t "several configs are checked" several
@@ -59,10 +59,10 @@ t "an archive to unpack is no mistake" "$NNPIPE" check packed.yaml
 t "and is reported" says "flat.tar.gz: it has to be unpacked before it can be read" "$NNPIPE" check packed.yaml
 t "it was not unpacked" sh -c '! ls "$XDG_CACHE_HOME/nnpipe/unpacked" 2>/dev/null | grep .'
 whole() { "$NNPIPE" check - --whole --json --as "$PWD/$1" --seconds 2 <"$1"; }
-t "the service's check takes it, too, with a note" says '"note": "the data were not looked at: ' whole packed.yaml
+t "the service's check takes it, too, with a note" says '"note": "the data were not checked: ' whole packed.yaml
 t "and has none where it has looked" says '"note": ""' whole net.yaml
 t "train unpacks it" "$NNPIPE" train packed.yaml -o runs=runs
-t "after that check looks at it" says "the pictures were not decoded" "$NNPIPE" check packed.yaml
+t "after that check looks at it" says "images were not decoded" "$NNPIPE" check packed.yaml
 rm -rf runs
 written() {
     find . -newer stamp ! -path './cache*' ! -name 'said.txt' ! -name 'out.txt' ! -name 'says.txt' \
@@ -102,12 +102,12 @@ if mount_faulty flat slow; then
     sed "4s|flat|$TMP/slow|" net.yaml >slow.yaml
     echo 'hang *' >slow/.control
     t "a listing that takes longer than the limit is no mistake" "$NNPIPE" check slow.yaml --seconds 0.5
-    t "and is reported" says "the data were not looked at: listing them takes longer than 0.5 s" \
+    t "and is reported" says "the data were not checked: listing them takes longer than 0.5 s" \
         "$NNPIPE" check slow.yaml --seconds 0.5
-    t "the service's check says it" says '"note": "the data were not looked at: listing them takes longer than 2 s"' \
+    t "the service's check says it" says '"note": "the data were not checked: listing them takes longer than 2 s"' \
         whole slow.yaml
     echo clear >slow/.control
-    t "when it answers again the data are looked at" says "the pictures were not decoded" "$NNPIPE" check slow.yaml
+    t "when it answers again the data are looked at" says "images were not decoded" "$NNPIPE" check slow.yaml
 else
     skip "a listing that takes longer than the limit is no mistake" "no FUSE here"
 fi

@@ -55,19 +55,19 @@ override() {
 }
 t "-o names its key" override "-o loader.batch: batch: expected a whole number, not 'x'" -o loader.batch=x
 t "-o suggests the nearest key" override "-o trian: trian: unknown key in the config; did you mean 'train'?" -o trian=1
-t "-o knows a list's length" override "-o model.99: '99' is not an item of this list; it has 0 to 8" -o model.99=relu
+t "-o knows a list's length" override "-o model.99: '99' is not an item of this list; it has items 0 to 8" -o model.99=relu
 t "-o knows a key without its section" override \
     "-o epochs: epochs: unknown key in the config; did you mean 'train.epochs'?" -o epochs=1
 t "-o optimizer.lr is answered with the whole key" override \
     "-o optimizer.lr: 'lr' is a key of sgd: -o optimizer.sgd.lr=0.01" -o optimizer.lr=0.01
 t "-o of another optimizer's key names both ways" override \
     "-o optimizer.adamw.lr: the config's optimizer is sgd; -o optimizer.sgd.lr=0.01 changes it, \
--o 'optimizer={adamw: {lr: 0.01}}' takes adamw in its place" -o optimizer.adamw.lr=0.01
+-o 'optimizer={adamw: {lr: 0.01}}' replaces it by adamw" -o optimizer.adamw.lr=0.01
 t "so does one of another schedule" override \
-    "-o schedule.cosine: the config's schedule is one_cycle; -o 'schedule={cosine: {}}' takes cosine in its place" -o \
+    "-o schedule.cosine: the config's schedule is one_cycle; -o 'schedule={cosine: {}}' replaces it by cosine" -o \
     schedule.cosine={}
 t "-o with an unknown key of the optimizer names the place of its keys" override \
-    "-o optimizer.foo: expected -o optimizer.sgd.KEY=VALUE; \`nnpipe help config-reference\` has the keys of sgd" -o \
+    "-o optimizer.foo: expected -o optimizer.sgd.KEY=VALUE; \`nnpipe help config-reference\` lists the keys of sgd" -o \
     optimizer.foo=1
 other_optimizer() {
     "$NNPIPE" show "$ROOT/configs/cnn.yaml" -o 'optimizer={adamw: {lr: 0.01}}' -o optimizer.adamw.eps=1e-6 2>/dev/null |
@@ -87,11 +87,11 @@ length() { # length WANT SAID ARGS...: the length that show prints, and the mess
     }
 }
 t "-o train.steps replaces the file's epochs" length "steps: 7" \
-    "-o train.steps takes the place of train.epochs in" -o train.steps=7
+    "-o train.steps replaces train.epochs in" -o train.steps=7
 t "-o train.epochs=0 with steps still works" length "steps: 7" "" -o train.epochs=0 -o train.steps=7
 t "-o train.epochs changes the file's" length "epochs: 2" "" -o train.epochs=2
 t "epochs and steps by -o are a mistake" override \
-    "-o train.steps: steps: there is 'epochs' already; give one of the two" -o train.epochs=2 -o train.steps=7
+    "-o train.steps: steps: there is also 'epochs'; give one of the two" -o train.epochs=2 -o train.steps=7
 t "-o takes a YAML value" "$NNPIPE" check --no-data "$ROOT/configs/cnn.yaml" -o \
     'loader.augment=[flip, {random_crop: {size: 32}}]' -o model.0.conv.out=8
 t "-o needs a value" override "-o seed: expected KEY=VALUE" -o seed
