@@ -163,14 +163,10 @@ bool np_cache_mirror(struct np_cache *cache, uint64_t offset)
 {
     struct entry *entry = (void *)(cache->arena + offset - offsetof(struct entry, data));
 
-    assert(offset >= offsetof(struct entry, data) && offset < np_cache_bytes(cache));
+    assert(offset >= offsetof(struct entry, data) &&
+           offset < __atomic_load_n(&cache->used, __ATOMIC_RELAXED));
     if (entry->mirrored)
         return false;
     entry->mirrored = true;
     return true;
-}
-
-uint64_t np_cache_bytes(const struct np_cache *cache)
-{
-    return __atomic_load_n(&cache->used, __ATOMIC_RELAXED);
 }

@@ -30,7 +30,6 @@ bool np_cache_find(
 bool np_cache_wants(const struct np_cache *cache, int set, uint64_t sample, uint64_t bytes);
 /* Copies a sample in, unless it is there, on its way, or the cap is reached. Any thread. */
 void np_cache_put(struct np_cache *cache, int set, uint64_t sample, const struct np_cached *cached);
-uint64_t np_cache_bytes(const struct np_cache *cache); /* filled so far */
 
 /* For a device that keeps a copy of the whole arena: where it begins, how large it can become, and
  * whether the entry whose data lies so far behind the beginning is to be copied: true once. The

@@ -99,7 +99,7 @@ void np_sampler_free(struct np_sampler *sampler)
     np_free(sampler);
 }
 
-uint64_t np_sampler_evals_before(const struct np_sampler *sampler, uint64_t step)
+static uint64_t evals_before(const struct np_sampler *sampler, uint64_t step)
 {
     if (!sampler->nr_parts)
         return 0;
@@ -120,7 +120,7 @@ bool np_sampler_eval_after(const struct np_sampler *sampler, uint64_t nr_steps_d
 
 void np_sampler_start(struct np_sampler *sampler, uint64_t step, bool eval_due)
 {
-    uint64_t evals = np_sampler_evals_before(sampler, step);
+    uint64_t evals = evals_before(sampler, step);
 
     assert(step <= sampler->options.nr_steps);
     if (eval_due && np_sampler_eval_after(sampler, step))

@@ -47,7 +47,6 @@ void np_sampler_free(struct np_sampler *sampler);
 void np_sampler_start(struct np_sampler *sampler, uint64_t step, bool eval_due);
 uint64_t np_sampler_first_seq(const struct np_sampler *sampler);
 uint64_t np_sampler_nr_batches(const struct np_sampler *sampler); /* of the whole run, both kinds */
-uint64_t np_sampler_evals_before(const struct np_sampler *sampler, uint64_t step);
 bool np_sampler_eval_after(const struct np_sampler *sampler, uint64_t nr_steps_done);
 /* The next ticket, false at the end of the run. Any reader thread; one atomic add. */
 bool np_sampler_next(struct np_sampler *sampler, struct np_ticket *ret_ticket);

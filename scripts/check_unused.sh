@@ -5,17 +5,34 @@
 cd "$(dirname "$0")/.." || exit 1
 build=${1:-build}
 
-# Entries for tests and fuzzers: they take bytes instead of a file or another root, run one of two implementations,
-# or return values that the product does not need.
+# Entries for tests and fuzzers: a name and its reason, a line each.
 allowed='
-np_st_parse np_st_metadata np_index_parse np_profile_parse np_profile_html_to np_classes_read np_plugin_load
-np_box_read_under np_cores_read_under np_devices_take
-np_crc32c_plain np_resize_set_simd np_ref_prepare np_ref_free np_fold_init np_io_posix_write
-np_fields_feed np_fields_observation np_fields_observed_stage np_progress_text np_retention_is_steady
-np_retention_oldest
-np_index_memory np_cache_bytes np_loader_auto_cache np_loader_sampler np_sampler_evals_before np_sampler_nr_batches
-np_sampler_ticket
-np_sim_read np_tune_memory
+np_index_parse: fuzz_index gives bytes (a file is mapped, and its stamp is checked)
+np_profile_parse: fuzz_profile gives bytes
+np_profile_html_to: fuzz_profile takes the page without a file
+np_classes_read: fuzz_classes gives bytes
+np_plugin_load: a test loads plugins of other versions by their path
+np_box_read_under: tests bring their own /proc and /sys
+np_cores_read_under: tests bring their own /sys
+np_devices_take: a test changes the devices of a service without a GPU
+np_crc32c_plain: a test compares it with the instruction, which the product prefers
+np_resize_set_simd: a test compares the scalar code with the vector code
+np_ref_prepare: a planted kernel, which the check must find, prepares as the reference does
+np_ref_free: the same
+np_fold_init: tests compare the fold with the plain sum
+np_io_posix_write: the simulated disk of tests/sim writes through it
+np_fields_feed: a test looks for fields of the struct that the table lacks
+np_fields_observation: the same
+np_fields_observed_stage: the same
+np_progress_text: a test reads the line at each width, without a terminal
+np_retention_is_steady: a test checks the rule alone
+np_retention_oldest: the same
+np_loader_auto_cache: a test gives it machines of different memory
+np_loader_sampler: tests ask which sample belongs to a row
+np_sampler_ticket: the same
+np_sampler_nr_batches: tests take every batch of a run
+np_sim_read: tests read the memory of the simulated device
+np_tune_memory: a test checks the estimate without a run
 '
 objects=$(find daemon loader trainer -name '*.c' ! -path 'trainer/cuda/*' | sed "s|^|$build/|; s|c\$|o|")
 for object in $objects; do
@@ -28,11 +45,12 @@ done
     type == "U" { used[name] = 1 }
     type ~ /^[TDBRC]$/ { defined[name] = at[1] }
     END {
-        n = split(allowed, names, " ")
-        for (i = 1; i <= n; i++) {
-            let[names[i]] = 1
-            if (!(names[i] in defined) || names[i] in used)
-                print "scripts/check_unused.sh allows " names[i] ", which is used or gone"
+        for (n = split(allowed, lines, "\n"); n > 0; n--) {
+            name = lines[n]
+            sub(/:.*/, "", name)
+            let[name] = 1
+            if (name && (!(name in defined) || name in used))
+                print "scripts/check_unused.sh allows " name ", which is used or gone"
         }
         for (name in defined)
             if (!(name in used) && !(name in let)) print name " of " defined[name] ": no other file uses it"

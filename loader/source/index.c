@@ -258,24 +258,6 @@ const char *np_index_key(const struct np_index *index)
     return index->key;
 }
 
-uint64_t np_index_memory(const struct np_index *index)
-{
-    const uint64_t nr_blocks = (index->nr_samples + NP_INDEX_RESTART - 1) / NP_INDEX_RESTART;
-    uint64_t bytes = sizeof(*index);
-
-    if (index->whole)
-        bytes += index->whole_bytes;
-    else
-        bytes += index->nr_samples * sizeof(*index->records) + nr_blocks * sizeof(*index->blocks) +
-                 index->names_bytes;
-    bytes += index->nr_kept * sizeof(*index->kept);
-    for (int i = 0; i < index->nr_files; i++)
-        bytes += sizeof(*index->stamps) + sizeof(*index->paths) + strlen(index->paths[i]) + 1;
-    for (int i = 0; i < index->nr_classes; i++)
-        bytes += sizeof(*index->classes) + strlen(index->classes[i]) + 1;
-    return bytes;
-}
-
 uint32_t np_index_max_extent(const struct np_index *index)
 {
     return index->max_extent;

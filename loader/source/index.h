@@ -112,7 +112,6 @@ int np_index_classes(const struct np_index *index);
 const char *np_index_class(const struct np_index *index, int label);
 const struct np_raw *np_index_raw(const struct np_index *index);
 const char *np_index_root(const struct np_index *index); /* NULL: samples lie in shards */
-uint64_t np_index_memory(const struct np_index *index);  /* bytes held */
 /* Largest extent and largest frame, bytes: what a reader's buffers must hold. */
 uint32_t np_index_max_extent(const struct np_index *index);
 uint32_t np_index_mean_extent(const struct np_index *index); /* of a sample */

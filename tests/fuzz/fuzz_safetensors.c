@@ -1,7 +1,10 @@
-/* np_st_parse() on hostile bytes: it refuses, or every tensor lies within them. */
+/* np_st_open() on hostile bytes: it refuses, or every tensor lies within them. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "trainer/checkpoint/safetensors.h"
 
@@ -11,10 +14,14 @@ static void parse(const uint8_t *data, size_t bytes)
 {
     struct np_st_file *file = NULL;
     struct np_err err = {0};
-    volatile uint8_t sum = 0;
     uint64_t covered = 0;
+    char path[40];
+    const int fd = memfd_create("fuzz", MFD_CLOEXEC);
 
-    int result = np_st_parse("fuzz", data, bytes, &file, &err);
+    assert(fd >= 0 && write(fd, data, bytes) == (ssize_t)bytes);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    int result = np_st_open(path, &file, &err);
+    close(fd);
     assert((result == 0) == (file != NULL) && (result == 0) == (err.code == 0));
     if (result < 0) {
         assert(err.text[0] != '\0');
@@ -22,19 +29,19 @@ static void parse(const uint8_t *data, size_t bytes)
     }
     for (int i = 0; i < np_st_count(file); i++) {
         const struct np_st_tensor *tensor = np_st_at(file, i);
-        const uint8_t *at = tensor->data;
         uint64_t elements = 1;
-        assert(at >= data && tensor->bytes <= (uint64_t)(data + bytes - at));
+        assert(tensor->offset <= bytes && tensor->bytes <= bytes - tensor->offset);
         assert(np_st_find(file, tensor->name) == tensor);
         for (int d = 0; d < tensor->nr_dims; d++)
             elements *= (uint64_t)tensor->dims[d];
         assert(elements * np_st_dtype_bytes(tensor->dtype) == tensor->bytes);
-        for (uint64_t b = 0; b < tensor->bytes; b++)
-            sum = (uint8_t)(sum + at[b]);
+        uint8_t *copy = malloc(tensor->bytes + 1);
+        assert(np_st_read(file, tensor, 0, copy, tensor->bytes, &err) == 0);
+        assert(memcmp(copy, data + tensor->offset, tensor->bytes) == 0);
+        free(copy);
         covered += tensor->bytes;
     }
     assert(covered < bytes);
-    np_st_metadata(file, "format");
     np_st_close(file);
 }
 

@@ -3,10 +3,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include "loader/base/mem.h"
 #include "tests/test.h"
 #include "trainer/checkpoint/safetensors.h"
+
+static int open_bytes(const void *bytes, size_t n, struct np_st_file **ret_file, struct np_err *err)
+{
+    char path[40];
+    const int fd = memfd_create("x", MFD_CLOEXEC);
+
+    cr_assert(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    const int code = np_st_open(path, ret_file, err);
+    close(fd);
+    return code;
+}
 
 /* A file in memory: header text and data; NULL when it is refused (the reason in why). */
 static char why[1024];
@@ -24,7 +38,7 @@ static struct np_st_file *parse(const char *header, const void *data, size_t dat
     if (data_bytes > 0)
         memcpy(bytes + 8 + length, data, data_bytes);
     why[0] = '\0';
-    if (np_st_parse("x", bytes, 8 + length + data_bytes, &file, &err) < 0)
+    if (open_bytes(bytes, 8 + length + data_bytes, &file, &err) < 0)
         snprintf(why, sizeof(why), "%s", err.code == -EBADMSG ? err.text : "another code");
     return file;
 }
@@ -44,7 +58,7 @@ static bool refuses(const char *header, size_t data_bytes, const char *reason)
 
 Test(safetensors, tensors_come_in_the_order_of_their_bytes)
 {
-    float data[3] = {1, 2, 3};
+    float data[3] = {1, 2, 3}, back[2];
     struct np_st_file *file =
         parse("{\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]},"
               "\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},"
@@ -55,11 +69,10 @@ Test(safetensors, tensors_come_in_the_order_of_their_bytes)
     cr_assert_str_eq(np_st_at(file, 0)->name, "a");
     cr_assert_eq(np_st_at(file, 0)->nr_dims, 0);
     cr_assert_eq(np_st_at(file, 1)->dims[0], 2);
-    cr_assert_eq(memcmp(np_st_find(file, "b")->data, data + 1, 8), 0);
+    cr_assert_eq(np_st_read(file, np_st_find(file, "b"), 0, back, 8, NULL), 0);
+    cr_assert_eq(memcmp(back, data + 1, 8), 0);
     cr_assert_null(np_st_find(file, "c"));
     cr_assert_null(np_st_find(file, "__metadata__"));
-    cr_assert_str_eq(np_st_metadata(file, "format"), "pt");
-    cr_assert_null(np_st_metadata(file, "other"));
     np_st_close(file);
 }
 
@@ -69,7 +82,6 @@ Test(safetensors, an_empty_set_is_a_file)
     cr_assert_not_null(file);
     cr_assert_eq(np_st_count(file), 0);
     cr_assert_null(np_st_find(file, ""));
-    cr_assert_null(np_st_metadata(file, "format"));
     np_st_close(file);
 }
 
@@ -125,11 +137,11 @@ Test(safetensors, wrong_lengths_are_refused)
     static const uint64_t lengths[] = {0, 1, 9, 100000001, UINT64_MAX, UINT64_MAX - 7};
 
     for (uint64_t n = 0; n < 8; n++)
-        cr_assert_eq(np_st_parse("x", bytes, n, &file, NULL), -EBADMSG);
+        cr_assert_eq(open_bytes(bytes, n, &file, NULL), -EBADMSG);
     bytes[8] = '{';
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         memcpy(bytes, &lengths[i], 8);
-        cr_assert_eq(np_st_parse("x", bytes, sizeof(bytes), &file, NULL), -EBADMSG);
+        cr_assert_eq(open_bytes(bytes, sizeof(bytes), &file, NULL), -EBADMSG);
     }
     cr_assert_null(file);
 }
@@ -150,15 +162,10 @@ Test(safetensors, every_cut_of_a_good_file_is_refused)
     struct np_st_file *file = NULL;
 
     memcpy(bytes + 8, header, sizeof(header) - 1);
-    cr_assert_eq(np_st_parse("x", bytes, sizeof(bytes), &file, NULL), 0);
+    cr_assert_eq(open_bytes(bytes, sizeof(bytes), &file, NULL), 0);
     np_st_close(file);
-    for (size_t n = 0; n < sizeof(bytes); n++) {
-        uint8_t *copy = malloc(n + 1); /* an exact size, so that a sanitizer sees a step beyond */
-        memcpy(copy, bytes, n);
-        int result = np_st_parse("x", copy, n, &file, NULL);
-        free(copy);
-        cr_assert_eq(result, -EBADMSG);
-    }
+    for (size_t n = 0; n < sizeof(bytes); n++)
+        cr_assert_eq(open_bytes(bytes, n, &file, NULL), -EBADMSG);
 }
 
 Test(safetensors, missing_and_odd_files_are_named)
@@ -189,17 +196,19 @@ Test(safetensors, a_written_file_reads_back)
     struct np_err err = {0};
     struct np_io io = {0};
     uint64_t bytes, xxh3, there, hash;
-    char back[24];
+    char back[24], *text = NULL;
 
     cr_assert_eq(np_io_open(&io, "pread", 1, &err), 0);
     cr_assert_eq(np_st_write(&io, temporary(), tensors, 4, metadata, &bytes, &xxh3, &err), 0);
     cr_assert_eq(np_st_open(temporary(), &file, &err), 0);
+    cr_assert_eq(np_read_file(temporary(), 1 << 16, &text, &there, NULL), 0);
+    cr_assert_not_null(memmem(text, there, "{\"__metadata__\":{\"format\":\"pt\"", 31));
+    np_free(text);
     unlink(temporary());
     cr_assert_eq(np_st_hash(file, &there, &hash, NULL), 0);
     cr_assert_eq(there, bytes);
     cr_assert_eq(hash, xxh3);
     cr_assert_eq(np_st_count(file), 4);
-    cr_assert_str_eq(np_st_metadata(file, "format"), "pt");
     const struct np_st_tensor *tensor = np_st_find(file, tensors[0].name);
     cr_assert_not_null(tensor);
     cr_assert(tensor->nr_dims == 2 && tensor->dims[0] == 2 && tensor->dims[1] == 3);

@@ -164,14 +164,15 @@ static int walk(const struct np_sampler_options *options)
     const double period = options->eval_steps
                               ? (double)options->eval_steps
                               : options->eval_epochs * (double)options->nr_train / options->batch;
-    uint64_t seq = 0, evals = 0;
+    uint64_t seq = 0;
     int wrong = 0;
     struct np_ticket ticket;
 
     for (uint64_t step = 0; step < options->nr_steps; step++) {
         bool due = step + 1 == options->nr_steps;
 
-        wrong += np_sampler_evals_before(sampler, step) != evals;
+        np_sampler_start(sampler, step, false);
+        wrong += np_sampler_first_seq(sampler) != seq;
         np_sampler_ticket(sampler, seq++, 0, &ticket);
         wrong += ticket.kind != NP_BATCH_TRAIN || ticket.step != step;
         for (uint64_t e = 1; period > 0 && (double)(e - 1) * period <= (double)step + 1; e++) {
@@ -187,10 +188,10 @@ static int walk(const struct np_sampler_options *options)
             wrong += ticket.part != part || ticket.nr_parts != parts;
             wrong += ticket.masked != ((part + 1) * (uint64_t)options->batch > options->nr_eval);
         }
-        evals += due;
     }
     wrong += seq != np_sampler_nr_batches(sampler);
-    wrong += np_sampler_evals_before(sampler, options->nr_steps) != evals;
+    np_sampler_start(sampler, options->nr_steps, false);
+    wrong += np_sampler_first_seq(sampler) != seq;
     np_sampler_free(sampler);
     return wrong;
 }
@@ -341,9 +342,9 @@ Test(sampler, far_positions_are_exact)
 
     for (uint64_t step = options.nr_steps - 20000; step < options.nr_steps; step += 7) {
         struct np_ticket ticket;
-        uint64_t seq = step + np_sampler_evals_before(sampler, step) * 196;
 
-        np_sampler_ticket(sampler, seq, 255, &ticket);
+        np_sampler_start(sampler, step, false);
+        np_sampler_ticket(sampler, np_sampler_first_seq(sampler), 255, &ticket);
         cr_assert(ticket.kind == NP_BATCH_TRAIN && ticket.step == step);
         cr_assert_eq(ticket.position, (step * 256 + 255) % 1281167);
     }

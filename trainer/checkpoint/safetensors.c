@@ -20,12 +20,10 @@
 #define HASH_PIECE (1u << 20) /* bytes */
 
 struct np_st_file {
-    char *name;           /* for errors */
-    int fd;               /* -1: bytes are in memory */
-    const uint8_t *bytes; /* the caller's; NULL: in the file */
+    char *name; /* for errors */
+    int fd;
     uint64_t nr_bytes;
     json_t *root;
-    const json_t *metadata;
     struct np_st_tensor *tensors; /* (n) by where their bytes are */
     int *by_name;                 /* (n) */
     int n;
@@ -98,7 +96,6 @@ static int parse_offsets(const struct np_st_file *file, const json_t *offsets, u
             "%s: %s: ends at byte %" PRIu64 " of %" PRIu64 " there are: the file is cut off",
             file->name, tensor->name, (uint64_t)json_integer_value(last), data_bytes);
     tensor->offset = data_start + (uint64_t)json_integer_value(first);
-    tensor->data = file->bytes ? file->bytes + tensor->offset : NULL;
     tensor->bytes = (uint64_t)(json_integer_value(last) - json_integer_value(first));
     return 0;
 }
@@ -165,7 +162,7 @@ static int compare_names(const void *a, const void *b, void *context)
     return strcmp(tensors[*(const int *)a].name, tensors[*(const int *)b].name);
 }
 
-static int parse_metadata(struct np_st_file *file, json_t *metadata, struct np_err *err)
+static int check_metadata(const struct np_st_file *file, json_t *metadata, struct np_err *err)
 {
     if (!json_is_object(metadata))
         return np_err_set(err, -EBADMSG, "%s: __metadata__ is no mapping", file->name);
@@ -173,7 +170,6 @@ static int parse_metadata(struct np_st_file *file, json_t *metadata, struct np_e
         if (!json_is_string(json_object_iter_value(at)))
             return np_err_set(err, -EBADMSG, "%s: __metadata__: %s is no text", file->name,
                 json_object_iter_key(at));
-    file->metadata = metadata;
     return 0;
 }
 
@@ -188,7 +184,7 @@ static int parse_entries(struct np_st_file *file, uint64_t data_start, struct np
     for (void *at = json_object_iter(file->root); at; at = json_object_iter_next(file->root, at)) {
         const char *name = json_object_iter_key(at);
         json_t *entry = json_object_iter_value(at);
-        int code = strcmp(name, "__metadata__") == 0 ? parse_metadata(file, entry, err)
+        int code = strcmp(name, "__metadata__") == 0 ? check_metadata(file, entry, err)
                                                      : parse_tensor(file, name, entry, data_start,
                                                            &file->tensors[file->n++], err);
         if (code < 0)
@@ -209,9 +205,7 @@ static int read_at(
 {
     uint8_t *to = out;
 
-    if (file->fd < 0 && bytes > 0)
-        memcpy(out, file->bytes + from, bytes);
-    while (file->fd >= 0 && bytes > 0) {
+    while (bytes > 0) {
         ssize_t n = pread(file->fd, to, bytes < MAX_READ ? bytes : MAX_READ, (off_t)from);
         if (n < 0 && errno == EINTR)
             continue;
@@ -310,30 +304,6 @@ static int parse_file(struct np_st_file *file, struct np_err *err)
     return code == 0 ? parse_entries(file, 8 + header_bytes, err) : code;
 }
 
-/* fd: owned from now on; -1: bytes are in memory. */
-static int open_bytes(const char *name, int fd, const void *bytes, uint64_t nr_bytes,
-    struct np_st_file **ret_file, struct np_err *err)
-{
-    struct np_st_file *file = np_alloc(sizeof(*file));
-
-    file->name = np_strdup(name);
-    file->fd = fd;
-    file->bytes = bytes;
-    file->nr_bytes = nr_bytes;
-    int code = parse_file(file, err);
-    if (code < 0)
-        np_st_close(file);
-    else
-        *ret_file = file;
-    return code;
-}
-
-int np_st_parse(const char *name, const void *bytes, uint64_t nr_bytes,
-    struct np_st_file **ret_file, struct np_err *err)
-{
-    return open_bytes(name, -1, bytes, nr_bytes, ret_file, err);
-}
-
 int np_st_open(const char *path, struct np_st_file **ret_file, struct np_err *err)
 {
     struct stat info;
@@ -349,15 +319,23 @@ int np_st_open(const char *path, struct np_st_file **ret_file, struct np_err *er
         close(fd);
         return code;
     }
-    return open_bytes(path, fd, NULL, (uint64_t)info.st_size, ret_file, err);
+    struct np_st_file *file = np_alloc(sizeof(*file));
+    file->name = np_strdup(path);
+    file->fd = fd;
+    file->nr_bytes = (uint64_t)info.st_size;
+    code = parse_file(file, err);
+    if (code < 0)
+        np_st_close(file);
+    else
+        *ret_file = file;
+    return code;
 }
 
 void np_st_close(struct np_st_file *file)
 {
     if (!file)
         return;
-    if (file->fd >= 0)
-        close(file->fd);
+    close(file->fd);
     json_decref(file->root);
     np_free(file->tensors);
     np_free(file->by_name);
@@ -391,9 +369,4 @@ const struct np_st_tensor *np_st_find(const struct np_st_file *file, const char 
             first = middle + 1;
     }
     return NULL;
-}
-
-const char *np_st_metadata(const struct np_st_file *file, const char *key)
-{
-    return json_string_value(json_object_get(file->metadata, key));
 }

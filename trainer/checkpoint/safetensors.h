@@ -13,7 +13,7 @@ struct np_st_tensor {
     const char *dtype; /* "F32", "I64", ... */
     int64_t dims[NP_ST_MAX_DIMS];
     int nr_dims;
-    const void *data; /* the caller's when writing; parsed bytes, at any alignment; else NULL */
+    const void *data; /* the caller's when writing; NULL when reading */
     uint64_t bytes;
     uint64_t offset; /* of its bytes from the file's start, when reading */
 };
@@ -22,16 +22,12 @@ struct np_st_file;
  * mapped: a disk that fails, or a file cut short meanwhile, is an error of the call that reads. Checked: the header's length and JSON, known dtypes,
  * shapes against sizes, no holes, no overlaps, nothing behind the last tensor. */
 int np_st_open(const char *path, struct np_st_file **ret_file, struct np_err *err);
-/* The same on bytes in memory, which must stay until close; name stands in errors. */
-int np_st_parse(const char *name, const void *bytes, uint64_t nr_bytes,
-    struct np_st_file **ret_file, struct np_err *err);
 void np_st_close(struct np_st_file *file);
 int np_st_count(const struct np_st_file *file);
 /* Tensor i, in the order of their bytes. */
 const struct np_st_tensor *np_st_at(const struct np_st_file *file, int i);
 const struct np_st_tensor *np_st_find(
-    const struct np_st_file *file, const char *name);                       /* or NULL */
-const char *np_st_metadata(const struct np_st_file *file, const char *key); /* or NULL */
+    const struct np_st_file *file, const char *name); /* or NULL */
 /* Bytes [from, from + bytes) of a tensor. -EBADMSG: the file has become shorter. */
 int np_st_read(const struct np_st_file *file, const struct np_st_tensor *tensor, uint64_t from,
     void *out, uint64_t bytes, struct np_err *err);
