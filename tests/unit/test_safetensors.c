@@ -202,7 +202,7 @@ Test(safetensors, a_written_file_reads_back)
     cr_assert_eq(np_st_write(&io, temporary(), tensors, 4, metadata, &bytes, &xxh3, &err), 0);
     cr_assert_eq(np_st_open(temporary(), &file, &err), 0);
     cr_assert_eq(np_read_file(temporary(), 1 << 16, &text, &there, NULL), 0);
-    cr_assert_not_null(memmem(text, there, "{\"__metadata__\":{\"format\":\"pt\"", 31));
+    cr_assert_not_null(strstr(text + 8, "{\"__metadata__\":{\"format\":\"pt\""));
     np_free(text);
     unlink(temporary());
     cr_assert_eq(np_st_hash(file, &there, &hash, NULL), 0);
