@@ -6,10 +6,10 @@ const char *const np_action_names[NP_NR_ACTIONS] = {
 
 enum who { ROOT, OWNER, MEMBER, OTHER, NET, NET_TOKEN, NET_OWNER, NET_MEMBER, NR_WHO };
 
-/* Rows by action: root, owner, member of the group, others, TCP, TCP with the administrator's token, with the owner's,
- * with that of another user. A run has its submitter's rights, and nobody submits without being somebody: not by TCP.
- * What a run reads and says is its owner's. With the administrator's token somebody acts as the administrator does,
- * but for submitting. */
+/* Rows by action: root, owner, member of the group, others, TCP without a token, with the
+ * administrator's, the owner's, another user's token. A run has its submitter's rights, so only
+ * a known user can submit: not over TCP. A run's files are its owner's. The administrator's
+ * token gives the administrator's rights, except to submit. */
 static const bool table[NP_NR_ACTIONS][NR_WHO] = {
     [NP_ACTION_SUBMIT] = {true, true, true, false, false, false, false, false},
     [NP_ACTION_LIST] = {true, true, true, false, true, true, true, true},
@@ -20,7 +20,7 @@ static const bool table[NP_NR_ACTIONS][NR_WHO] = {
     [NP_ACTION_HEALTH] = {true, true, true, true, true, true, true, true},
 };
 
-/* The daemon's own user is to it what root is to a box. */
+/* The daemon's own user has root's rights here. */
 static enum who who_is(const struct np_access *access, const struct np_caller *caller, uid_t owner)
 {
     const bool is_admin = caller->uid == 0 || caller->uid == access->service_uid;

@@ -1,4 +1,4 @@
-/* See as_user.h. The daemon has one thread, so a child of fork() may do as it likes. */
+/* See as_user.h. The daemon has one thread, so a child of fork() may call any function. */
 #include "daemon/service/as_user.h"
 
 #include <errno.h>
@@ -16,7 +16,8 @@
 #include "daemon/service/environment.h"
 #include "loader/base/mem.h"
 
-/* What the daemon may beyond a user is not passed on: from one user to another the kernel would keep it. */
+/* The kernel keeps capabilities over a change from one user to another, so they are dropped
+ * here. */
 static int drop_rights(void)
 {
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -32,7 +33,7 @@ static int drop_rights(void)
                : 0;
 }
 
-/* Theirs, not the daemon's: what lies below a home is looked for there. */
+/* The user's, not the daemon's: folders below a home are found by these. */
 static void take_environment(const struct passwd *user)
 {
     static const char *const own[] = {"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
@@ -47,7 +48,7 @@ static void take_environment(const struct passwd *user)
     setenv("LOGNAME", user ? user->pw_name : "", 1);
 }
 
-/* Who the user is: 0, with *ret_user NULL where there is none of that number. */
+/* 0; *ret_user NULL if no user has this number. */
 static int look_up(uid_t uid, const struct passwd **ret_user)
 {
     errno = 0;
@@ -55,8 +56,8 @@ static int look_up(uid_t uid, const struct passwd **ret_user)
     return *ret_user || errno == 0 || errno == ENOENT || errno == ESRCH ? 0 : -EAGAIN;
 }
 
-/* The groups that the user has today. The group that they had when they submitted is theirs only as long as they are
- * still a member of it. */
+/* Takes the user's groups of today. The group of the submission counts only while the user still
+ * is a member. */
 static int take_groups(const struct passwd *user, gid_t wanted, gid_t *ret_gid)
 {
     const int nr = initgroups(user->pw_name, user->pw_gid) < 0 ? -1 : getgroups(0, NULL);
@@ -103,7 +104,6 @@ void np_child_signals(void)
     signal(SIGPIPE, SIG_DFL);
 }
 
-/* A text as a descriptor to read from. */
 int np_text_fd(const char *text)
 {
     const size_t bytes = strlen(text);

@@ -150,7 +150,7 @@ void np_book_new_worker(struct np_service_run *run)
     run->ended = run->never_began = run->unstarted = run->hung = run->noted = false;
     run->starting = run->lost = run->no_lock = run->over = run->read = run->absent = false;
     run->silent = run->wants_room = false;
-    run->room_until = 0; /* what it was told holds for one start */
+    run->room_until = 0; /* an answer is good for one start */
     run->stop_asked = run->killed = run->listen_at = 0;
     run->used = 0;
     run->at = -1;
@@ -172,7 +172,7 @@ void np_book_take_worker(
     struct epoll_event event = {.events = EPOLLIN};
 
     run->worker = *worker;
-    /* Where that cannot be, its end is seen with the next tick. */
+    /* If this fails, the next tick sees its end. */
     epoll_ctl(service->epoll_fd, EPOLL_CTL_ADD, run->worker.pid_fd, &event);
     if (run->entry.state != NP_ENTRY_RUNNING || service->stopping)
         np_service_request_stop(run);

@@ -23,7 +23,7 @@ struct np_service_start {
     bool for_box;
     const struct np_units *units; /* runs are systemd units; NULL: children. Borrowed */
     /* Called with "RELOADING", "READY" and "STOPPING", for systemd; NULL: none */
-    void (*say)(void *context, const char *state);
+    void (*notify)(void *context, const char *state);
     void *context;
 };
 

@@ -1,5 +1,6 @@
-/* See cgroup.h, and Documentation/admin-guide/cgroup-v2.rst of Linux: a group with controllers for its children has no
- * processes of its own, so the daemon must be in one beside its runs. */
+/* See cgroup.h, and Documentation/admin-guide/cgroup-v2.rst of Linux: a group that has
+ * controllers for its children cannot hold processes itself, so the daemon must be in a child
+ * beside its runs. */
 #include "daemon/service/cgroup.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 #define PERIOD_US 100000
 #define OWN       "daemon"
 
-/* The line of a file, "" where there is none. */
+/* The first bytes of a file; "" if it cannot be read. */
 static void read_line(int folder, const char *name, char *line, size_t bytes)
 {
     const int fd = openat(folder, name, O_RDONLY | O_CLOEXEC);
@@ -26,7 +27,7 @@ static void read_line(int folder, const char *name, char *line, size_t bytes)
     line[nr > 0 ? nr : 0] = '\0';
 }
 
-/* O_CREAT: of a group all files are there; a folder of a test has none. */
+/* O_CREAT: for tests; a real cgroup has all its files. */
 static int write_text(int folder, const char *name, const char *text)
 {
     const int fd = openat(folder, name, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -38,7 +39,7 @@ static int write_text(int folder, const char *name, const char *text)
     return code;
 }
 
-/* /sys/fs/cgroup/PARENT, where this process is in PARENT/daemon; np_free. NULL: it is elsewhere. */
+/* /sys/fs/cgroup/PARENT if this process is in PARENT/daemon (np_free), else NULL. */
 static char *parent_of_own(void)
 {
     char line[4096], *end;
@@ -63,15 +64,15 @@ void np_cgroup_open(struct np_cgroup *ret_cgroup)
     *c = (struct np_cgroup){.fd = -1};
     if (!path) {
         snprintf(c->problem, sizeof(c->problem),
-            "it has no cgroup of its own; docs/SYSTEMD.md says how it gets one");
+            "the service has no cgroup of its own; docs/SYSTEMD.md says how to give it one");
         return;
     }
     c->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const int code =
         c->fd < 0 ? -errno : write_text(c->fd, "cgroup.subtree_control", "+memory +cpu");
     if (code < 0) {
-        snprintf(c->problem, sizeof(c->problem), "%.180s: it may not divide this cgroup: %s", path,
-            strerror(-code));
+        snprintf(c->problem, sizeof(c->problem),
+            "%.180s: the service may not divide this cgroup: %s", path, strerror(-code));
         np_cgroup_close(c);
     }
     np_free(path);
@@ -100,7 +101,7 @@ static int set_limits(int group, int64_t memory_bytes, double cpus)
     if (memory_bytes > 0) {
         snprintf(text, sizeof(text), "%lld", (long long)memory_bytes);
         code = write_text(group, "memory.max", text);
-        if (code == 0) /* all of its processes or none: a loader without its trainer is of no use */
+        if (code == 0) /* kill all its processes or none: a loader without its trainer is useless */
             code = write_text(group, "memory.oom.group", "1");
     }
     if (code == 0 && cpus > 0) {
@@ -115,10 +116,10 @@ int np_cgroup_begin(const struct np_cgroup *cgroup, int64_t id, int64_t memory_b
 {
     char name[32];
 
-    np_cgroup_end(cgroup, id); /* of a try before, in another daemon's life */
+    np_cgroup_end(cgroup, id); /* of an attempt under an earlier daemon */
     snprintf(name, sizeof(name), "run-%lld", (long long)id);
     if (cgroup->fd < 0)
-        return np_err_set(err, -ENOTSUP, "the service cannot limit it: %s", cgroup->problem);
+        return np_err_set(err, -ENOTSUP, "the service cannot limit this run: %s", cgroup->problem);
     int code = mkdirat(cgroup->fd, name, 0700) < 0 && errno != EEXIST ? -errno : 0;
     const int group = code < 0 ? -1 : open_group(cgroup, id, name);
     if (code == 0)
@@ -129,9 +130,9 @@ int np_cgroup_begin(const struct np_cgroup *cgroup, int64_t id, int64_t memory_b
     }
     if (group >= 0)
         close(group);
-    return code < 0
-               ? np_err_set(err, code, "its cgroup %s cannot be set up: %s", name, strerror(-code))
-               : 0;
+    return code < 0 ? np_err_set(
+                          err, code, "cannot set up the run's cgroup %s: %s", name, strerror(-code))
+                    : 0;
 }
 
 bool np_cgroup_end(const struct np_cgroup *cgroup, int64_t id)
@@ -145,6 +146,7 @@ bool np_cgroup_end(const struct np_cgroup *cgroup, int64_t id)
     const char *kills = strstr(events, "oom_kill ");
     write_text(group, "cgroup.kill", "1");
     close(group);
-    unlinkat(cgroup->fd, name, AT_REMOVEDIR); /* one that is still emptied goes with the next try */
+    unlinkat(
+        cgroup->fd, name, AT_REMOVEDIR); /* if it is not empty yet, the next attempt removes it */
     return kills && atoi(kills + strlen("oom_kill ")) > 0;
 }

@@ -29,8 +29,8 @@ static int say_failure(const struct np_check *check, int out_fd, int code)
     np_json_int(&json, "column", 0);
     np_json_text(&json, "place", check->path);
     np_json_text(&json, "text",
-        code == -EACCES || code == -ENOENT ? "its folder cannot be entered by who submits it"
-                                           : "it cannot be checked: no process could be started");
+        code == -EACCES || code == -ENOENT ? "the submitter cannot enter its folder"
+                                           : "cannot check it: no process could be started");
     np_json_close(&json, '}');
     np_json_close(&json, ']');
     const char *text = np_json_end(&json);

@@ -19,14 +19,14 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define READ_BYTES 4096 /* at least, at a time */
+#define READ_BYTES 4096 /* least room for a read() */
 #define OUT_FD     3
-#define MAX_LEFT   1024 /* processes that could not be ended, of all users; */
-#define MAX_OWN    32   /* and of one */
+#define MAX_LEFT   1024 /* killed processes that have not ended, of all users */
+#define MAX_OWN    32   /* the same, of one user */
 
 /* --- in the child ----------------------------------------------------------------------------- */
 
-/* 0 to 2 are /dev/null, 3 is the pipe, and there is no other. */
+/* Leaves only 0 to 2 (/dev/null) and OUT_FD, the pipe, open. */
 static int keep_only(int out_fd)
 {
     const int null_fd = open("/dev/null", O_RDWR);
@@ -48,7 +48,7 @@ static int prepare(const struct np_child_start *start, int out_fd, pid_t parent)
     const struct rlimit seconds = {max_s, max_s}, none = {0, 0};
     int code;
 
-    setsid(); /* a group of its own, without a way to the daemon's terminal */
+    setsid(); /* own process group, no access to the daemon's terminal */
     np_child_signals();
     setrlimit(RLIMIT_CPU, &seconds);
     setrlimit(RLIMIT_CORE, &none);
@@ -58,7 +58,7 @@ static int prepare(const struct np_child_start *start, int out_fd, pid_t parent)
     if ((code = np_become(start->uid, start->gid, NULL)) < 0)
         return code;
     np_environment_reduce();
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* behind the change of the user, which undoes it */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* after the change of the user, which resets it */
     return getppid() == parent ? 0 : -ESRCH;
 }
 
@@ -101,9 +101,9 @@ int np_child_write(int out_fd, const void *bytes, size_t nr)
     return 0;
 }
 
-/* --- those that are left ---------------------------------------------------------------------- */
+/* --- children that have not ended ------------------------------------------------------------- */
 
-/* Of the process, as its children are. */
+/* Global, because children belong to the whole process. */
 static struct {
     pid_t pid;
     uid_t uid;
@@ -125,7 +125,8 @@ bool np_child_reap(pid_t pid)
     return !is_left;
 }
 
-/* np_child_start() makes sure of the room; one left by another way may be beyond it, and stays unreaped. */
+/* np_child_start() ensures the room; a child left by another way may find none, and stays
+ * unreaped. */
 void np_child_leave(pid_t pid, uid_t uid)
 {
     if (waitpid(pid, NULL, WNOHANG) == 0 && nr_left < MAX_LEFT) {
@@ -146,7 +147,7 @@ static bool has_too_many(uid_t uid)
 
 /* --- in the service --------------------------------------------------------------------------- */
 
-/* fds: ours and the child's. */
+/* fds: our end and the child's. */
 static int fork_it(const struct np_child_start *start, int fds[2], struct np_child *child)
 {
     const pid_t parent = getpid();
@@ -185,16 +186,16 @@ int np_child_start(
             close(fds[0]);
         if (code == -EBUSY)
             return np_err_set(err, code,
-                "no process can be started: too many of this user's hang in storage that does not "
-                "answer");
-        return np_err_set(err, code, "no process can be started: %s", strerror(-code));
+                "cannot start a process: too many of this user's processes hang in storage that "
+                "does not answer");
+        return np_err_set(err, code, "cannot start a process: %s", strerror(-code));
     }
     child.fd = fds[0];
     *ret_child = child;
     return 0;
 }
 
-/* Room for one byte more and a NUL. */
+/* Makes room for one more byte and a NUL. */
 static int grow(struct np_child *child)
 {
     if (child->used + 1 < child->room)
@@ -204,7 +205,7 @@ static int grow(struct np_child *child)
     return np_try_grow(&child->text, &child->room, child->used + READ_BYTES, 1, NULL);
 }
 
-/* As read(), and takes the descriptor that comes with the bytes; where none is wanted read() drops it. */
+/* As read(), and takes the descriptor that comes with the bytes, if the caller wants one. */
 static ssize_t receive(struct np_child *child, char *bytes, size_t room)
 {
     union control control = {0};

@@ -1,5 +1,5 @@
-/* `nnpipe daemon`: the service in the foreground, under systemd or without it. Sockets, the token, and who is told
- * that it is up; the rest is daemon/service/'s. One thread. */
+/* `nnpipe daemon`: runs the service in the foreground, under systemd or without it. Opens the
+ * sockets and notifies systemd; daemon/service/ does the rest. One thread. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,24 +25,25 @@
 #include "loader/base/text.h"
 
 #define MAX_CONNECTIONS 4096
-#define BACKLOG         4096 /* a Unix socket has no other queue: who finds it full is turned away */
-#define MAX_TURNS       16
-#define LISTEN_NS       60000000000 /* between two tries at a port that is taken */
-#define STOP_SPARE_S    20          /* for what comes after the last checkpoint */
+#define BACKLOG                                                                                    \
+    4096 /* of listen(); when it is full, connect() on a Unix socket fails with EAGAIN */
+#define MAX_TURNS    16
+#define LISTEN_NS    60000000000 /* between two attempts to bind a port that is taken */
+#define STOP_SPARE_S 20          /* for the work after the last checkpoint */
 
 struct daemon {
     const char *config, *state, *socket, *listen;
     bool for_box;
-    char *paths[3]; /* of the three, where they were not given; np_free */
+    char *paths[3]; /* defaults of those that were not given; np_free */
     struct np_service *service;
     struct np_routes *routes;
     struct np_http *http;
-    bool by_units;          /* asked for: runs are units of systemd's */
-    struct np_units *units; /* NULL: they are children */
-    bool notified;          /* somebody listens at NOTIFY_SOCKET */
-    uint64_t watchdog_us;   /* 0: nobody waits for a sign of life */
-    uint64_t said_ns, said_version;
-    uint64_t listen_ns; /* when a TCP port that was taken is tried again; 0: never */
+    bool by_units;          /* --units: runs are systemd units */
+    struct np_units *units; /* NULL: runs are children */
+    bool notified;          /* systemd listens at NOTIFY_SOCKET */
+    uint64_t watchdog_us;   /* 0: systemd expects no watchdog signal */
+    uint64_t watchdog_ns, status_version;
+    uint64_t listen_ns; /* when to try a TCP port again that was taken; 0: never */
     char status[64];
 };
 
@@ -99,7 +100,7 @@ static bool is_answered(const struct sockaddr_un *address)
     return is;
 }
 
-/* One that nobody answers on was left by a daemon that was killed. */
+/* Replaces a socket that nothing listens on: a killed daemon left it. */
 static int bind_unix(const struct daemon *d, int *ret_fd, struct np_err *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -110,12 +111,13 @@ static int bind_unix(const struct daemon *d, int *ret_fd, struct np_err *err)
     if (code < 0)
         return code;
     if (strlen(d->socket) >= sizeof(address.sun_path))
-        return np_err_set(err, -ENAMETOOLONG, "%s: a socket's path has at most %zu bytes",
+        return np_err_set(err, -ENAMETOOLONG, "%s: the path of a socket may have at most %zu bytes",
             d->socket, sizeof(address.sun_path) - 1);
     strcpy(address.sun_path, d->socket);
     if (is_answered(&address))
         return np_err_set(err, -EADDRINUSE,
-            "%s: another nnpipe daemon answers there; --socket names another place", d->socket);
+            "%s: another nnpipe daemon is listening there; choose another path with --socket",
+            d->socket);
     if (lstat(d->socket, &there) == 0 && !S_ISSOCK(there.st_mode))
         return np_err_set(err, -EEXIST, "%s: exists already and is not a socket", d->socket);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -123,12 +125,12 @@ static int bind_unix(const struct daemon *d, int *ret_fd, struct np_err *err)
     const mode_t before = umask(d->for_box ? 0117 : 0177);
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
         listen(fd, BACKLOG) < 0)
-        code = np_err_set(err, -errno, "%s: cannot listen there: %s", d->socket, strerror(errno));
+        code = np_err_set(err, -errno, "%s: cannot listen: %s", d->socket, strerror(errno));
     umask(before);
     if (code == 0 && group && group->gr_gid != getegid() &&
         chown(d->socket, (uid_t)-1, group->gr_gid) < 0)
         code = np_err_set(
-            err, -errno, "%s: cannot be given to the group nnpipe: %s", d->socket, strerror(errno));
+            err, -errno, "%s: cannot give it to the group nnpipe: %s", d->socket, strerror(errno));
     if (code < 0 && fd >= 0)
         close(fd);
     else if (code == 0)
@@ -136,7 +138,7 @@ static int bind_unix(const struct daemon *d, int *ret_fd, struct np_err *err)
     return code;
 }
 
-/* "127.0.0.1:7411" or "[::1]:7411": loopback alone. */
+/* text: "127.0.0.1:7411" or "[::1]:7411"; only loopback is allowed. */
 static int bind_tcp(const char *text, int *ret_fd, struct np_err *err)
 {
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -151,7 +153,7 @@ static int bind_tcp(const char *text, int *ret_fd, struct np_err *err)
 
     if (!np_text_int(port_text, 1, 65535, &port))
         return np_err_set(err, -EINVAL,
-            "listen: expected 127.0.0.1:PORT or [::1]:PORT, not '%s': other machines come in by "
+            "listen: expected 127.0.0.1:PORT or [::1]:PORT, not '%s'; from another machine, use "
             "ssh",
             text);
     v4.sin_port = v6.sin6_port = htons((uint16_t)port);
@@ -165,7 +167,7 @@ static int bind_tcp(const char *text, int *ret_fd, struct np_err *err)
 
         if (fd >= 0)
             close(fd);
-        return np_err_set(err, code, "%s: cannot listen there: %s", text, strerror(-code));
+        return np_err_set(err, code, "%s: cannot listen: %s", text, strerror(-code));
     }
     *ret_fd = fd;
     return 0;
@@ -173,20 +175,21 @@ static int bind_tcp(const char *text, int *ret_fd, struct np_err *err)
 
 /* --- all of it -------------------------------------------------------------------------------- */
 
-/* To systemd, where that asks: a sign of life at a quarter of what it waits for one, and what there is to do. */
-static void say_alive(struct daemon *d)
+/* Notifies systemd, if it asks: the watchdog after a quarter of its timeout, and the status
+ * line. */
+static void notify_alive(struct daemon *d)
 {
     const uint64_t now = np_now_ns();
     int running = 0, queued = 0;
     char status[64];
 
-    if (d->watchdog_us > 0 && now - d->said_ns >= d->watchdog_us * 1000 / 4) {
+    if (d->watchdog_us > 0 && now - d->watchdog_ns >= d->watchdog_us * 1000 / 4) {
         sd_notify(0, "WATCHDOG=1");
-        d->said_ns = now;
+        d->watchdog_ns = now;
     }
-    if (!d->notified || d->said_version == d->service->version)
+    if (!d->notified || d->status_version == d->service->version)
         return;
-    d->said_version = d->service->version;
+    d->status_version = d->service->version;
     for (int i = 0; i < d->service->nr_runs; i++) {
         running += np_entry_has_worker(d->service->entries[i]);
         queued += d->service->entries[i]->state == NP_ENTRY_QUEUED;
@@ -197,8 +200,8 @@ static void say_alive(struct daemon *d)
     strcpy(d->status, status);
 }
 
-/* At the end, systemd waits for as long as the runs have to write their checkpoints. */
-static void say_state(void *context, const char *state)
+/* When stopping, asks systemd to wait as long as the runs have for their checkpoints. */
+static void notify_state(void *context, const char *state)
 {
     struct daemon *d = context;
 
@@ -211,13 +214,13 @@ static void say_state(void *context, const char *state)
         sd_notifyf(0, "%s=1", state);
 }
 
-/* NULL: no TCP. */
+/* The TCP address, or NULL. */
 static const char *listen_at(const struct daemon *d)
 {
     return d->listen ? d->listen : d->service->options.listen;
 }
 
-/* A port that somebody else has is no reason to have no queue: any user of the box could take it. */
+/* A port that is taken must not stop the queue: any user of the box could take it. */
 static int try_tcp(struct daemon *d, const char *address, int *ret_fd, struct np_err *err)
 {
     struct np_err taken = {0};
@@ -230,7 +233,7 @@ static int try_tcp(struct daemon *d, const char *address, int *ret_fd, struct np
         return code;
     }
     if (code < 0) {
-        snprintf(text, sizeof(text), "%.120s; it is tried again each minute", taken.text);
+        snprintf(text, sizeof(text), "%.120s; retried every minute", taken.text);
         if (strcmp(d->service->problem, text) != 0)
             fprintf(stderr, "nnpipe daemon: no page: %s\n", text);
         d->listen_ns = np_now_ns() + LISTEN_NS;
@@ -265,13 +268,13 @@ static void turn(void *context)
 
     try_again(d);
 
-    /* What was answered just now goes out, and what came in meanwhile is begun. */
+    /* Sends what was just answered, and starts what came in meanwhile. */
     for (int i = 0; i < MAX_TURNS; i++) {
         np_http_turn(d->http);
         if (!np_routes_turn(d->routes))
             break;
     }
-    say_alive(d);
+    notify_alive(d);
 }
 
 static bool is_loopback(int fd)
@@ -290,7 +293,8 @@ static bool is_loopback(int fd)
                : ntohl(address.v4.sin_addr.s_addr) >> IN_CLASSA_NSHIFT == IN_LOOPBACKNET;
 }
 
-/* Sockets that came with us (systemd's nnpipe.socket): one of Unix, and one of loopback TCP at most. */
+/* Takes the sockets that systemd passes (nnpipe.socket): one Unix socket and at most one
+ * loopback TCP socket. */
 static int take_passed(struct np_http_options *options, struct np_err *err)
 {
     const int nr = sd_listen_fds(1);
@@ -300,14 +304,14 @@ static int take_passed(struct np_http_options *options, struct np_err *err)
         int *place = is_unix ? &options->socket_fd : &options->tcp_fd;
 
         if (!is_unix && sd_is_socket(fd, AF_UNSPEC, SOCK_STREAM, 1) <= 0)
-            return np_err_set(err, -EINVAL, "passed socket %d: nobody can be heard on it", fd);
+            return np_err_set(err, -EINVAL, "passed socket %d: not a listening stream socket", fd);
         if (!is_unix && !is_loopback(fd))
             return np_err_set(err, -EINVAL,
-                "passed socket %d: TCP is for loopback alone, 127.0.0.1 or [::1]: other machines "
-                "come in by ssh",
+                "passed socket %d: TCP is only allowed on loopback, 127.0.0.1 or [::1]; from "
+                "another machine, use ssh",
                 fd);
         if (*place >= 0)
-            return np_err_set(err, -EINVAL, "passed socket %d: there is one %s socket too many", fd,
+            return np_err_set(err, -EINVAL, "passed socket %d: more than one %s socket", fd,
                 is_unix ? "Unix" : "TCP");
         if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
             return np_err_set(err, -errno, "passed socket %d: %s", fd, strerror(errno));
@@ -327,9 +331,9 @@ static int open_sockets(struct daemon *d, struct np_http_options *options, struc
         return code;
     if (d->units)
         return np_err_set(err, -EINVAL,
-            "listen: under systemd the service has no network, and gets this socket from "
-            "nnpipe.socket: `systemctl --user edit nnpipe.socket`, with [Socket] and "
-            "ListenStream=%s; then remove listen",
+            "listen: under systemd the service has no network of its own; nnpipe.socket must open "
+            "the port: add [Socket] and ListenStream=%s with `systemctl --user edit "
+            "nnpipe.socket`, then remove listen",
             address);
     return try_tcp(d, address, &options->tcp_fd, err);
 }
@@ -370,7 +374,7 @@ static int serve(struct daemon *d, struct np_err *err)
         .socket = d->socket,
         .for_box = d->for_box,
         .units = d->units,
-        .say = say_state,
+        .notify = notify_state,
         .context = d};
     if (code == 0)
         code = np_service_open(&start, &d->service, err);
@@ -387,7 +391,7 @@ static int serve(struct daemon *d, struct np_err *err)
     if (listen_at(d) && d->listen_ns == 0)
         fprintf(stderr, "nnpipe daemon: the page is http://%s/, its token in %s/token\n",
             listen_at(d), d->state);
-    d->said_version = UINT64_MAX;
+    d->status_version = UINT64_MAX;
     d->notified = sd_notify(0, "READY=1") > 0;
     return np_service_run(d->service, err);
 }
@@ -423,6 +427,6 @@ int np_cmd_daemon(int argc, char **argv)
     np_units_close(d.units);
     for (int i = 0; i < 3; i++)
         np_free(d.paths[i]);
-    /* What is wrong in the settings is wrong when it is started again, too. */
+    /* Wrong settings stay wrong: systemd must not restart the daemon. */
     return code == -EINVAL ? NP_EXIT_USAGE : code < 0 ? NP_EXIT_FAILED : NP_EXIT_DONE;
 }

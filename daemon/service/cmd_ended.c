@@ -1,5 +1,5 @@
-/* `nnpipe ended`: tells on_end and webhook of a run that is over, which comes by standard input. The unit
- * nnpipe-ended@.service runs it; nobody else has to. */
+/* `nnpipe ended`: runs on_end and the webhook for a finished run, which it reads from standard
+ * input. For the unit nnpipe-ended@.service only. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ int np_cmd_ended(int argc, char **argv)
     if (code)
         return code;
     if (nr != 0 || isatty(STDIN_FILENO)) {
-        fprintf(stderr, "nnpipe ended: the service starts it, when a run is over\n");
+        fprintf(stderr, "nnpipe ended: only the service uses this command, when a run is over\n");
         return NP_EXIT_USAGE;
     }
     if (np_notify_do(STDIN_FILENO, &err) == 0)

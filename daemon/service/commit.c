@@ -16,7 +16,7 @@ int np_commit(struct np_service *service, struct np_service_run *run, const stru
     const bool was_over = np_entry_is_over(&run->entry), is_over = np_entry_is_over(to);
     struct np_entry written = *to;
 
-    if (is_over != was_over) /* where nobody is to be told, everybody has been */
+    if (is_over != was_over) /* nothing to notify counts as notified */
         written.notified = is_over && !np_commit_notifies(&service->options, to);
     const int code = np_queue_update(service->queue, &written, err);
     if (code < 0)

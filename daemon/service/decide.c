@@ -34,20 +34,21 @@ static void describe_death(const struct np_end *end, char *text, size_t bytes)
     const struct np_worker_exit *left = end->left;
 
     if (end->hung)
-        snprintf(text, bytes, "it made no progress, and was ended");
+        snprintf(text, bytes, "it made no progress and was killed");
     else if (*left->reason)
         snprintf(text, bytes, "%.400s", left->reason);
     else if (left->signal)
-        snprintf(text, bytes, "its process was ended by SIG%s", sigabbrev_np(left->signal));
+        snprintf(text, bytes, "its process was killed by SIG%s", sigabbrev_np(left->signal));
     else if (!left->begun)
         snprintf(text, bytes,
-            "its process has gone before it had the run's folder: another one is at work there, or "
-            "it cannot be written");
+            "its process ended before it could lock the run's folder: another process uses the "
+            "folder, or it is not writable");
     else
-        snprintf(text, bytes, "its process has gone");
+        snprintf(text, bytes, "its process ended without a record");
 }
 
-/* The worker did not take the run's folder, so its reason is not there either; "": it did. */
+/* Explains why the worker did not take the run's folder, in which case it left no reason there;
+ * "": it did. */
 static void describe_refusal(
     const struct np_worker_exit *left, const struct np_entry *run, char *text, size_t bytes)
 {
@@ -58,12 +59,12 @@ static void describe_refusal(
             run->dir);
     else if (!left->begun && left->status == NP_WORKER_UNSAFE)
         snprintf(text, bytes,
-            "%.300s is a link, or it or something in it does not belong to the submitter, so the "
-            "run does not use it; the service's log says what",
+            "%.300s is a link, or it or a file in it belongs to another user, so the run does not "
+            "use it; the service's log names the file",
             run->dir);
 }
 
-/* A checkpoint that was written in this try is progress: the count begins again. */
+/* A checkpoint written in this attempt is progress: counting starts again. */
 static void after_death(const struct np_end *end, struct np_entry *to)
 {
     char why[sizeof(to->reason)];
@@ -79,11 +80,11 @@ static void after_death(const struct np_end *end, struct np_entry *to)
 
     to->state = NP_ENTRY_QUEUED;
     to->not_before = end->now + wait;
-    say(to, "%.400s; try %lld of %lld in %.0f s", why, (long long)to->retries,
+    say(to, "%.400s; retry %lld of %lld in %.0f s", why, (long long)to->retries,
         (long long)to->max_retries, wait);
 }
 
-/* What the run can do nothing about: tried again without counting, less and less often. */
+/* The run is not at fault: it is retried without counting, with growing pauses. */
 static void wait_for_machine(
     const struct np_end *end, struct np_entry *to, int *waits, const char *what)
 {
@@ -95,11 +96,11 @@ static void wait_for_machine(
     if (*end->left->reason)
         say(to, "%.400s; %s, next in %.0f s", end->left->reason, what, wait);
     else
-        say(to, "the disk of %.300s is full, or the quota there is used up; %s, next in %.0f s",
-            to->dir, what, wait);
+        say(to, "the disk of %.300s is full, or its quota is used up; %s, next in %.0f s", to->dir,
+            what, wait);
 }
 
-/* The wish of somebody is fulfilled; where the worker had trouble on the way, that is kept. */
+/* The requested state is reached; if the worker had trouble on the way, that stays as reason. */
 static void obey(const struct np_end *end, struct np_entry *to, enum np_entry_state state)
 {
     to->state = state;
@@ -121,7 +122,7 @@ void np_decide(const struct np_end *end, struct np_entry *to, int *waits)
     *waits = 0;
     if (code == NP_EXIT_DONE) {
         to->state = NP_ENTRY_DONE;
-        to->reason[0] = '\0'; /* it was to make room, say */
+        to->reason[0] = '\0'; /* such as "it yields to run 7" */
     } else if (to->state == NP_ENTRY_STOPPING) {
         obey(end, to, NP_ENTRY_STOPPED);
     } else if (to->state == NP_ENTRY_PAUSING) {
@@ -131,10 +132,10 @@ void np_decide(const struct np_end *end, struct np_entry *to, int *waits)
         obey(end, to, NP_ENTRY_QUEUED);
     } else if (left->disk_full || left->status == NP_WORKER_FULL) {
         *waits = before;
-        wait_for_machine(end, to, waits, "it is tried again until there is room");
+        wait_for_machine(end, to, waits, "retried until there is room");
     } else if (end->unstarted || left->no_device) {
         *waits = before;
-        wait_for_machine(end, to, waits, "that does not count as a try");
+        wait_for_machine(end, to, waits, "that does not count as an attempt");
     } else if (code == NP_EXIT_USAGE || *refused) {
         to->state = NP_ENTRY_FAILED;
         say(to, "%.480s", *refused ? refused : left->reason);

@@ -1,4 +1,5 @@
-/* See devices.h. STATE/devices has one line per device: its name, and behind a space why it is gone. */
+/* See devices.h. STATE/devices has one line per device: its name, and after a space why it is
+ * gone. */
 #include "daemon/service/devices.h"
 
 #include <errno.h>
@@ -13,9 +14,9 @@
 #include "loader/base/mem.h"
 
 #define MAX_S     30
-#define AGAIN_S   60.0 /* before one that said nothing is asked again */
+#define AGAIN_S   60.0 /* before `nnpipe devices` is run again if it gave no answer */
 #define MAX_BYTES (256u << 10)
-#define SUSPECTED "it waits for"
+#define SUSPECTED "waiting for"
 
 static int be_finder(const void *context, int out_fd)
 {
@@ -27,7 +28,7 @@ static int be_finder(const void *context, int out_fd)
     return 1;
 }
 
-/* --- what is there ---------------------------------------------------------------------------- */
+/* --- parsing an answer ------------------------------------------------------------------------ */
 
 static bool is_gpu(const char *name)
 {
@@ -59,7 +60,7 @@ static bool has(const struct np_slotted *devices, int nr, const char *name)
     return false;
 }
 
-/* A GPU that seems to be there and cannot be used goes to the journal: `auto` leaves it out. */
+/* A GPU that exists but cannot be used is logged: `auto` leaves it out. */
 static void take_line(const struct np_node *line, int nr_slots, const struct np_slotted *before,
     int nr_before, struct np_slotted *devices, int *nr)
 {
@@ -92,7 +93,7 @@ int np_devices_take(const char *text, int nr_slots, struct np_slotted *devices, 
     for (int i = 0; i < nr; i++)
         if (is_gpu(devices[i].name) && !has(now, nr_now, devices[i].name))
             nr_now = add(now, nr_now, devices[i].name, 0, "it is not found");
-    for (int i = 0; i < nr_now; i++) /* what is known of how starts went there */
+    for (int i = 0; i < nr_now; i++) /* keep the history of starts */
         for (int k = 0; k < nr; k++)
             if (strcmp(now[i].name, devices[k].name) == 0)
                 now[i].health = devices[k].health;
@@ -100,14 +101,14 @@ int np_devices_take(const char *text, int nr_slots, struct np_slotted *devices, 
     return nr_now;
 }
 
-/* --- what was there --------------------------------------------------------------------------- */
+/* --- the last answer -------------------------------------------------------------------------- */
 
 static char *path_of(const struct np_service *service)
 {
     return np_format("%s/devices", service->start.dir);
 }
 
-/* As it was the last time; where there was none, GPUs that may be there are waited for. */
+/* Loads the last answer; without one, runs wait for GPUs that may exist. */
 static void take_known(struct np_service *service)
 {
     struct np_service_options *options = &service->options;
@@ -125,7 +126,7 @@ static void take_known(struct np_service *service)
     if (options->nr_devices == 0) {
         options->nr_devices = add(options->devices, 0, "cpu", options->auto_slots, "");
         options->nr_devices =
-            add(options->devices, 1, "cuda", 0, "whether this machine has GPUs is being looked at");
+            add(options->devices, 1, "cuda", 0, "the service is still looking for GPUs");
     }
     np_free(text);
     np_free(path);
@@ -148,9 +149,9 @@ static void write_known(const struct np_service *service)
     np_free(path);
 }
 
-/* --- why runs wait for one -------------------------------------------------------------------- */
+/* --- reasons to wait -------------------------------------------------------------------------- */
 
-/* Why no device of the service's can take the run; false: one can, or could if it were free. */
+/* Explains why no device can take the run; false: one can, or could if it were free. */
 static bool is_missing(
     const struct np_service *service, const struct np_entry *entry, char *text, size_t bytes)
 {
@@ -169,15 +170,15 @@ static bool is_missing(
             text, bytes, "%s cannot be used: %s; the run waits for it", gone->name, gone->gone);
     else if (*entry->kind && strcmp(entry->device, "auto") == 0)
         snprintf(text, bytes,
-            "the run began on a %s, and this service has none any more; it waits for one",
+            "the run started on a %s, and this service no longer has one; it waits for one",
             strcmp(entry->kind, "gpu") == 0 ? "GPU" : entry->kind);
     else
         snprintf(text, bytes,
-            "the service's settings have no device '%s' any more; it waits for one", entry->device);
+            "the service's settings now list no device '%s'; the run waits for it", entry->device);
     return true;
 }
 
-/* Its start clears that. */
+/* A start clears the reason. */
 void np_devices_say_missing(struct np_service *service)
 {
     for (int i = 0; i < service->nr_runs; i++) {
@@ -224,7 +225,7 @@ int np_devices_drain(struct np_service *service, const char *name, bool drained,
     const int code = np_queue_drain(service->queue, name, drained, err);
     if (code == 0)
         device->drained = drained;
-    if (code == 0 && !drained) /* somebody has looked after it */
+    if (code == 0 && !drained) /* the administrator vouches for it */
         device->health = (struct np_device_health){0};
     service->version++;
     return code;
@@ -245,7 +246,7 @@ void np_devices_say_suspects(struct np_service *service)
             continue;
         np_commit_reason(service, run,
             SUSPECTED
-            " %s, which is set aside: %d starts in a row died there, the last: %.200s; the "
+            " %s, which is suspect: %d starts in a row died there, the last one: %.200s; the "
             "service tries it again within %.0f minutes, or after `nnpipe undrain %s`",
             options->devices[d].name, options->devices[d].health.nr_deaths,
             options->devices[d].health.why, NP_SUSPECT_TRIAL_S / 60, options->devices[d].name);
@@ -262,7 +263,7 @@ int np_devices_hold_all(struct np_service *service, bool held, struct np_err *er
     return code;
 }
 
-/* --- asking ----------------------------------------------------------------------------------- */
+/* --- running `nnpipe devices` ----------------------------------------------------------------- */
 
 static void ask(struct np_service *service)
 {
@@ -286,7 +287,7 @@ int np_devices_begin(struct np_service *service, struct np_err *err)
     if (service->options.auto_slots > 0) {
         take_known(service);
         ask(service);
-    } else { /* GPUs that are gone are not waited for any more */
+    } else { /* runs no longer wait for GPUs that are gone */
         char *path = path_of(service);
 
         unlink(path);
@@ -317,8 +318,8 @@ void np_devices_turn(struct np_service *service)
         take_answer(service);
     else if (code != 0)
         fprintf(stderr,
-            "nnpipe daemon: devices: auto: `nnpipe devices` %s; what was there last is taken\n",
-            code == -ETIMEDOUT ? "did not answer within 30 s" : "said nothing");
+            "nnpipe daemon: devices: auto: `nnpipe devices` %s; its last answer stays valid\n",
+            code == -ETIMEDOUT ? "did not answer within 30 s" : "gave no answer");
     if (code != 0)
         np_child_stop(&service->finder);
     if (service->finder.pid == 0 && service->find_at > 0 && np_service_ticks() >= service->find_at)

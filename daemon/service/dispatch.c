@@ -10,7 +10,7 @@
 #define MAX_DEVICES 64
 
 struct place {
-    int free;    /* slots nobody has */
+    int free;    /* free slots */
     int leaving; /* slots of runs that are about to end */
 };
 
@@ -27,13 +27,13 @@ static bool has_gpu(const struct np_slotted *devices, int nr)
     return false;
 }
 
-/* May a run be started there, once it has a free slot? */
+/* Does the device start runs, once it has a free slot? */
 static bool is_open(const struct np_slotted *device)
 {
     return !device->drained && device->nr_slots > 0;
 }
 
-/* "cuda" is any of them. */
+/* "cuda" means any GPU. */
 static bool suits(
     const struct np_slotted *devices, int nr, const char *wanted, const struct np_slotted *device)
 {
@@ -126,9 +126,9 @@ static const struct np_entry *by_id(const struct np_dispatch *d, int64_t id)
     return low < d->nr_entries && d->entries[low]->id == id ? d->entries[low] : NULL;
 }
 
-/* What it comes after: all done (0), still to come (1), or never (-1; *ret_id says which). One that was
- * removed was over; nobody knows how, and nobody waits for it. */
-static int look_before(const struct np_dispatch *d, const struct np_entry *entry, int64_t *ret_id)
+/* The runs it depends on: all done (0), some not finished (1), or one failed (-1; *ret_id says
+ * which). A removed run was finished, and how is unknown: it is ignored. */
+static int check_after(const struct np_dispatch *d, const struct np_entry *entry, int64_t *ret_id)
 {
     int waits = 0;
 
@@ -146,7 +146,7 @@ static int look_before(const struct np_dispatch *d, const struct np_entry *entry
     return waits;
 }
 
-/* Rather not where the run has died last; else where most slots are free. */
+/* Avoids the device of the run's last death; else prefers the most free slots. */
 static bool is_better(const struct np_dispatch *d, const struct np_entry *entry,
     const struct place *places, int device, int best)
 {
@@ -156,7 +156,7 @@ static bool is_better(const struct np_dispatch *d, const struct np_entry *entry,
     return died != best_died ? best_died : places[device].free > places[best].free;
 }
 
-/* The suitable device with most free slots; -1: none has any. */
+/* The best suitable device with a free slot, or -1. */
 static int free_device(
     const struct np_dispatch *d, const struct np_entry *entry, const struct place *places)
 {
@@ -170,7 +170,7 @@ static int free_device(
     return best;
 }
 
-/* Takes a slot that will soon be free; false: there is none. */
+/* Takes a slot that is about to become free; false: there is none. */
 static bool take_leaving(
     const struct np_dispatch *d, const struct np_entry *entry, struct place *places)
 {
@@ -193,7 +193,7 @@ static bool on_suitable_device(
     return false;
 }
 
-/* Whom it may make yield; -1: nobody. */
+/* The run that has to yield to this one, or -1. */
 static int victim(const struct np_dispatch *d, const struct np_entry *entry, const bool *yields)
 {
     int best = -1;
@@ -212,11 +212,11 @@ static int victim(const struct np_dispatch *d, const struct np_entry *entry, con
     return best;
 }
 
-/* A run that is queued, and may start now. */
+/* A queued run that may start now. */
 struct turn {
     const struct np_entry *entry;
     int index;
-    int64_t share; /* runs of its owner that run, or come before it */
+    int64_t share; /* runs of its owner that are running, or ahead of it */
 };
 
 static int by_owner(const void *left, const void *right)
@@ -248,8 +248,8 @@ static bool is_same_owners(const struct np_entry *a, const struct np_entry *b)
     return a->uid == b->uid && a->priority == b->priority && strcmp(a->device, b->device) == 0;
 }
 
-/* The n-th of an owner comes after the n-th of every other. Those that want another device are counted for
- * themselves: what cannot be started must not hold back what can. */
+/* The n-th run of an owner comes after the n-th of every other owner. Runs for different devices
+ * are counted separately: what cannot start must not hold back what can. */
 static void share_out(struct turn *turns, int nr, struct np_owners *running)
 {
     int64_t ahead = 0;
@@ -262,7 +262,7 @@ static void share_out(struct turn *turns, int nr, struct np_owners *running)
     qsort(turns, (size_t)nr, sizeof(*turns), by_share);
 }
 
-/* What a run that may start now gets; false: nothing now. */
+/* The order for a run that may start now; false: none now. */
 static bool order_for(const struct np_dispatch *d, const struct turn *turn, struct place *places,
     bool *yields, struct np_order *ret_order)
 {
@@ -285,7 +285,8 @@ static bool order_for(const struct np_dispatch *d, const struct turn *turn, stru
     return true;
 }
 
-/* Its number of orders: of runs that will never start. *ret_turns: those that may start now. */
+/* Writes orders for runs that will never start and returns their number. turns: the runs that
+ * may start now. */
 static int sort_out(const struct np_dispatch *d, struct turn *turns, int *ret_nr_turns,
     struct np_order *ret_orders, int max_orders)
 {
@@ -298,7 +299,7 @@ static int sort_out(const struct np_dispatch *d, struct turn *turns, int *ret_nr
 
         if (entry->state != NP_ENTRY_QUEUED && entry->state != NP_ENTRY_PAUSED)
             continue;
-        const int waits = look_before(d, entry, &other);
+        const int waits = check_after(d, entry, &other);
         if (waits < 0 && nr < max_orders)
             ret_orders[nr++] = (struct np_order){.kind = NP_ORDER_FAIL, .entry = e, .other = other};
         else if (waits == 0 && entry->state == NP_ENTRY_QUEUED && !entry->unready &&

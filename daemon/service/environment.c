@@ -11,8 +11,8 @@
 
 extern char **environ;
 
-/* Where the system, the GPU's libraries, OpenMP and nnpipe itself look; and a sanitizer's options, in a build that has
- * one. HOME and its like are set anew for another user (as_user.c). */
+/* Where the system, GPU libraries, OpenMP and nnpipe find their files, and options of
+ * sanitizers. HOME and its like are set anew for another user (as_user.c). */
 static const char *const kept[] = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE",
     "LC_*", "TZ", "TMPDIR", "XDG_*", "LD_LIBRARY_PATH", "CUDA_*", "NVIDIA_*", "VIRTUAL_ENV",
     "CONDA_PREFIX", "OMP_*", "NNPIPE_*", "*SAN_OPTIONS"};
@@ -39,7 +39,8 @@ void np_environment_reduce(void)
             at++;
             continue;
         }
-        for (char **to = at; *to; to++) /* what has no name, too, which unsetenv() does not find */
+        for (char **to = at; *to;
+             to++) /* also entries without a name, which unsetenv() does not find */
             to[0] = to[1];
     }
 }

@@ -1,4 +1,5 @@
-/* See errand.h. A child says "CODE NUMBER\n" and a text; a descriptor goes with the first byte. */
+/* See errand.h. A child writes "CODE NUMBER\n" and a text; a descriptor comes with the first
+ * byte. */
 #include "daemon/service/errand.h"
 
 #include <errno.h>
@@ -20,15 +21,15 @@
 
 /* --- in the child ----------------------------------------------------------------------------- */
 
-struct saying {
+struct answer {
     int code;
     double number;
     int fd; /* -1: none */
     char text[MAX_TEXT];
 };
 
-/* An item of a run's folder. What is not the user's own, or is reached by a link at the folder's name, is as if it
- * were not there: somebody else has put it in the folder's place. */
+/* Opens a file of a run's folder. A folder that is a link, or a file of another user, counts as
+ * missing: somebody else has put it there. */
 static int open_item(const char *dir, const char *name)
 {
     const int at = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -47,7 +48,7 @@ static int open_item(const char *dir, const char *name)
     return fd;
 }
 
-/* The same, and nothing that could be waited for. */
+/* The same, for a regular file only: reading from anything else could block. */
 static int open_file(const char *dir, const char *name)
 {
     const int fd = open_item(dir, name);
@@ -70,7 +71,7 @@ static int read_start(int fd, char text[MAX_TEXT])
     return got < 0 ? -errno : 0;
 }
 
-static void find_room(const char *path, struct saying *say)
+static void find_room(const char *path, struct answer *answer)
 {
     char *dir = np_strdup(path), *slash = dir;
     struct statvfs stat_;
@@ -82,70 +83,70 @@ static void find_room(const char *path, struct saying *say)
         if (slash && code < 0)
             *slash = '\0';
     }
-    say->code = code;
+    answer->code = code;
     if (code == 0 && stat_.f_files > 0 && stat_.f_favail == 0)
-        say->code = -ENOSPC; /* bytes may be left, but each file takes an inode */
+        answer->code = -ENOSPC; /* bytes may be left, but each file needs an inode */
     else if (code == 0)
-        say->number = (double)stat_.f_bavail * (double)stat_.f_frsize;
+        answer->number = (double)stat_.f_bavail * (double)stat_.f_frsize;
     np_free(dir);
 }
 
-static void open_pipe(const char *dir, struct saying *say)
+static void open_pipe(const char *dir, struct answer *answer)
 {
     const int fd = open_item(dir, "report");
 
-    say->code = fd < 0 ? fd : 0;
-    say->fd = fd; /* whether it is a pipe the service sees by itself */
+    answer->code = fd < 0 ? fd : 0;
+    answer->fd = fd; /* the service itself checks that it is a pipe */
 }
 
-static void read_exit(const char *dir, struct saying *say)
+static void read_exit(const char *dir, struct answer *answer)
 {
     const int fd = open_file(dir, "exit.json");
 
-    say->code = fd < 0 ? fd : read_start(fd, say->text);
+    answer->code = fd < 0 ? fd : read_start(fd, answer->text);
 }
 
-static void name_process(pid_t pid, struct saying *say)
+static void name_process(pid_t pid, struct answer *answer)
 {
-    say->code = np_process_text(pid, say->text, sizeof(say->text));
+    answer->code = np_process_text(pid, answer->text, sizeof(answer->text));
 }
 
-/* Only that there is no such file, or nobody holds it, means nobody: all else is not known. */
-static void find_holder(const char *dir, struct saying *say)
+/* Only a missing or unlocked file means that there is no process; any other error means that it
+ * is unknown. */
+static void find_holder(const char *dir, struct answer *answer)
 {
     const int fd = open_file(dir, "lock");
     char text[MAX_TEXT];
     int64_t pid;
 
     if (fd < 0) {
-        say->code = fd == -ENOENT ? -ESRCH : fd;
+        answer->code = fd == -ENOENT ? -ESRCH : fd;
         return;
     }
     if (flock(fd, LOCK_SH | LOCK_NB) == 0)
-        say->code = -ESRCH;
-    else if (errno != EWOULDBLOCK || (say->code = read_start(fd, text)) < 0)
-        say->code = -errno;
+        answer->code = -ESRCH;
+    else if (errno != EWOULDBLOCK || (answer->code = read_start(fd, text)) < 0)
+        answer->code = -errno;
     else if (np_text_int_end(text, &pid) && pid > 1)
-        name_process((pid_t)pid, say);
+        name_process((pid_t)pid, answer);
     else
-        say->code = -EAGAIN; /* it has the lock, and is about to write its number */
-    if (say->code == -ESRCH && flock(fd, LOCK_SH | LOCK_NB) < 0)
-        say->code =
-            -EAGAIN; /* it is held, by a process that we cannot see, or that has just come */
+        answer->code = -EAGAIN; /* it holds the lock and is about to write its PID */
+    if (answer->code == -ESRCH && flock(fd, LOCK_SH | LOCK_NB) < 0)
+        answer->code = -EAGAIN; /* held by a process that is hidden or has just started */
 }
 
-static void take_process(int code, struct np_worker *worker, struct saying *say)
+static void take_process(int code, struct np_worker *worker, struct answer *answer)
 {
-    say->code = code;
+    answer->code = code;
     if (code == 0)
-        say->code = np_pid_fd_is_over(worker->pid_fd)
-                        ? -ECHILD
-                        : np_process_text(worker->pid, say->text, sizeof(say->text));
-    if (say->code == -ESRCH && code == 0)
-        say->code = -ECHILD;
+        answer->code = np_pid_fd_is_over(worker->pid_fd)
+                           ? -ECHILD
+                           : np_process_text(worker->pid, answer->text, sizeof(answer->text));
+    if (answer->code == -ESRCH && code == 0)
+        answer->code = -ECHILD;
 }
 
-static void ask_systemd(const struct np_errand_request *request, struct saying *say)
+static void ask_systemd(const struct np_errand_request *request, struct answer *answer)
 {
     struct np_worker worker = NP_NO_WORKER;
     struct np_err err = {0};
@@ -154,37 +155,37 @@ static void ask_systemd(const struct np_errand_request *request, struct saying *
         struct np_worker_exit left = *request->exit;
 
         request->units->end(request->units, request->id, &left);
-        say->number = left.signal;
-        snprintf(say->text, sizeof(say->text), "%s", left.reason);
+        answer->number = left.signal;
+        snprintf(answer->text, sizeof(answer->text), "%s", left.reason);
         return;
     }
     take_process(
         request->kind == NP_ERRAND_UNIT_START
             ? request->units->start(request->units, request->id, request->start, &worker, &err)
             : request->units->find(request->units, request->id, &worker, &err),
-        &worker, say);
+        &worker, answer);
     if (err.code)
-        snprintf(say->text, sizeof(say->text), "%s", err.text);
+        snprintf(answer->text, sizeof(answer->text), "%s", err.text);
 }
 
 static int go(const void *context, int out_fd)
 {
     const struct np_errand_request *request = context;
-    struct saying say = {.fd = -1};
+    struct answer answer = {.fd = -1};
     char head[64], all[MAX_BYTES];
 
     switch (request->kind) {
-    case NP_ERRAND_ROOM: find_room(request->dir, &say); break;
-    case NP_ERRAND_PIPE: open_pipe(request->dir, &say); break;
-    case NP_ERRAND_EXIT: read_exit(request->dir, &say); break;
-    case NP_ERRAND_HOLDER: find_holder(request->dir, &say); break;
-    case NP_ERRAND_PROCESS: name_process(request->pid, &say); break;
-    default: ask_systemd(request, &say);
+    case NP_ERRAND_ROOM: find_room(request->dir, &answer); break;
+    case NP_ERRAND_PIPE: open_pipe(request->dir, &answer); break;
+    case NP_ERRAND_EXIT: read_exit(request->dir, &answer); break;
+    case NP_ERRAND_HOLDER: find_holder(request->dir, &answer); break;
+    case NP_ERRAND_PROCESS: name_process(request->pid, &answer); break;
+    default: ask_systemd(request, &answer);
     }
-    if (say.fd >= 0 && np_child_pass(out_fd, ' ', say.fd) < 0)
+    if (answer.fd >= 0 && np_child_pass(out_fd, ' ', answer.fd) < 0)
         return 1;
-    snprintf(head, sizeof(head), "%d %.0f", say.code, say.number);
-    snprintf(all, sizeof(all), "%s\n%s", head, say.text);
+    snprintf(head, sizeof(head), "%d %.0f", answer.code, answer.number);
+    snprintf(all, sizeof(all), "%s\n%s", head, answer.text);
     return np_child_write(out_fd, all, strlen(all)) < 0;
 }
 
@@ -208,7 +209,7 @@ int np_errand_begin(struct np_errand *errand, const struct np_errand_request *re
     return np_child_start(&start, &errand->child, err);
 }
 
-/* A pipe, asked of the descriptor alone: whatever else it is might be waited for. */
+/* Asks the descriptor only: opening anything else could block. */
 static bool is_pipe(int fd)
 {
     return fcntl(fd, F_GETPIPE_SZ) > 0 && (fcntl(fd, F_GETFL) & O_NONBLOCK);
@@ -256,7 +257,7 @@ bool np_errand_may(struct np_errand *errand, double now)
         if (!np_child_reap(errand->left))
             return false;
         errand->left = 0;
-        errand->next = 0; /* what it waited for has answered */
+        errand->next = 0; /* its storage has answered */
     }
     return now >= errand->next;
 }

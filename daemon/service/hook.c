@@ -17,16 +17,16 @@
 
 static void end_group(int number)
 {
-    static const char text[] = "on_end: it did not end in time, and was killed\n";
+    static const char text[] = "on_end: killed, because it did not end in time\n";
 
     (void)number;
-    if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0) /* the log is full: nothing to be done */
+    if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0) /* the log is full: nothing can be done */
         kill(0, SIGKILL);
     kill(0, SIGKILL);
 }
 
-/* Standard output and error are the run's log from here on. */
-static void speak_into_log(const struct np_hook *hook)
+/* Redirects standard output and error to the run's log. */
+static void redirect_to_log(const struct np_hook *hook)
 {
     struct np_err err = {0};
 
@@ -48,7 +48,7 @@ static void be_command(const struct np_hook *hook, int input_fd)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (dup2(input_fd, STDIN_FILENO) >= 0)
         execl("/bin/sh", "sh", "-c", hook->command, (char *)NULL);
-    dprintf(STDERR_FILENO, "on_end: /bin/sh cannot be run: %s\n", strerror(errno));
+    dprintf(STDERR_FILENO, "on_end: cannot run /bin/sh: %s\n", strerror(errno));
     _exit(127);
 }
 
@@ -57,7 +57,7 @@ int np_hook_run(const struct np_hook *hook)
     const int input_fd = np_text_fd(hook->run);
     int status = 0;
 
-    speak_into_log(hook);
+    redirect_to_log(hook);
     if (hook->umask >= 0)
         umask((mode_t)hook->umask & 0777);
     np_environment_set(hook->environment);
@@ -67,7 +67,7 @@ int np_hook_run(const struct np_hook *hook)
     if (pid == 0)
         be_command(hook, input_fd);
     if (pid < 0) {
-        dprintf(STDERR_FILENO, "on_end: no process can be started\n");
+        dprintf(STDERR_FILENO, "on_end: cannot start a process\n");
         return 1;
     }
     while (waitpid(pid, &status, 0) < 0)

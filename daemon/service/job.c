@@ -40,7 +40,7 @@ static int read_all(int fd, char *text, size_t *ret_used, struct np_err *err)
     while (used < MAX_BYTES && nr != 0) {
         nr = read(fd, text + used, MAX_BYTES - used);
         if (nr < 0 && errno != EINTR)
-            return np_err_set(err, -errno, "the job cannot be read: %s", strerror(errno));
+            return np_err_set(err, -errno, "cannot read the job: %s", strerror(errno));
         used += nr > 0 ? (size_t)nr : 0;
     }
     *ret_used = used;
@@ -80,7 +80,7 @@ int np_job_read(int fd, struct np_job *ret_job, struct np_err *err)
     *ret_job = job;
     if (!job.dir || job.dir[0] != '/' || !job.device || !job.config || job.attempt < 0)
         return np_err_set(err, -EBADMSG,
-            "this is no job: an object of dir (absolute), device, attempt and config is expected");
+            "not a job: expected an object of dir (absolute), device, attempt and config");
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* See reader.h. */
+/* See log_reader.h. */
 #include "daemon/service/log_reader.h"
 
 #include <dirent.h>
@@ -16,8 +16,8 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define PAUSE_NS    200000000 /* between two looks for something new */
-#define MAX_ITEMS   10000     /* of a folder: its owner may put there what they like */
+#define PAUSE_NS    200000000 /* between two checks for new output */
+#define MAX_ITEMS   10000     /* of a folder: its owner may put anything there */
 #define BLOCK_BYTES 4096
 #define MAX_SEGMENT 99999999
 
@@ -29,7 +29,7 @@ struct log {
     int64_t position;
 };
 
-/* A file, and not what stands for another, or what could be waited for. */
+/* Opens a regular file: no link, and nothing that could block. */
 static int open_file(int folder, const char *name, int64_t *ret_bytes)
 {
     const int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -53,7 +53,7 @@ static int open_segment(const struct log *log, int segment, int64_t *ret_bytes)
     return open_file(log->folder, name, ret_bytes);
 }
 
-/* The oldest and the newest; 0: there is none. */
+/* The oldest and the newest segment; 0: none. */
 static void find_segments(int folder, int *ret_first, int *ret_last)
 {
     const int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -77,7 +77,8 @@ static void find_segments(int folder, int *ret_first, int *ret_last)
         closedir(items);
 }
 
-/* Behind the newline that makes up for *left, looking back from the end of a segment; false: it is not in this one. */
+/* Searches a segment backwards for the newline that makes *left zero and moves log behind it;
+ * false: it is not in this segment. */
 static bool find_line(struct log *log, int segment, int64_t *left)
 {
     char block[BLOCK_BYTES];
@@ -90,7 +91,7 @@ static bool find_line(struct log *log, int segment, int64_t *left)
         ssize_t i = pread(fd, block, (size_t)(end - begin), (off_t)begin);
 
         if (i < end - begin)
-            break; /* it is cut at this moment: what is before that counts no more */
+            break; /* the file was just cut: earlier bytes no longer count */
         while (!found && i-- > 0)
             found = block[i] == '\n' && (*left)-- == 0;
         log->segment = segment;
@@ -102,7 +103,7 @@ static bool find_line(struct log *log, int segment, int64_t *left)
     return found;
 }
 
-/* The last lines of all segments together. A newline at the very end ends a line, and begins none. */
+/* Goes to the last lines, across segments. A newline at the very end does not begin a line. */
 static void go_to_lines(struct log *log, int first, int last, int64_t lines)
 {
     int64_t left = lines, bytes = 0;
@@ -121,7 +122,7 @@ static void go_to_lines(struct log *log, int first, int last, int64_t lines)
             return;
 }
 
-/* Where the request begins: a place that is gone is the oldest that is left. */
+/* Goes to the requested position; if it is gone, to the oldest one. */
 static void go_to(struct log *log, const struct np_log_request *request)
 {
     int64_t bytes = 0;
@@ -143,7 +144,7 @@ static void go_to(struct log *log, const struct np_log_request *request)
     }
 }
 
-/* Up to NP_MAX_LOG bytes from the place on; the place moves. Their number. */
+/* Reads up to NP_MAX_LOG bytes and moves the position; returns their number. */
 static size_t take(struct log *log, char *text)
 {
     size_t used = 0;
@@ -151,9 +152,10 @@ static size_t take(struct log *log, char *text)
     while (used < NP_MAX_LOG) {
         int64_t bytes;
         const int fd = open_segment(log, log->segment, &bytes);
-        const int after = log->segment < MAX_SEGMENT
-                              ? open_segment(log, log->segment + 1, &bytes) /* then this is whole */
-                              : -ENOENT;
+        const int after =
+            log->segment < MAX_SEGMENT
+                ? open_segment(log, log->segment + 1, &bytes) /* then this segment is complete */
+                : -ENOENT;
         const ssize_t nr =
             fd < 0 ? 0 : pread(fd, text + used, NP_MAX_LOG - used, (off_t)log->position);
 
@@ -179,7 +181,7 @@ static int open_folder(const char *dir)
     return fd;
 }
 
-/* Up to NP_MAX_LOG bytes into text, now or within the time of the request. */
+/* Reads up to NP_MAX_LOG bytes, waiting as long as requested. */
 static size_t await(struct log *log, const struct np_log_request *request, char *text)
 {
     const uint64_t until_ns = np_now_ns() + (uint64_t)(request->wait_s * 1e9);
@@ -224,7 +226,8 @@ static bool is_object(const char *text, size_t bytes)
     return is;
 }
 
-/* Whole lines, at most so many; how many bytes they are. A line under way is left for the next time. */
+/* Writes at most so many whole lines and returns their bytes. An incomplete line is left for the
+ * next call. */
 static size_t say_points(FILE *out, const char *text, size_t bytes, int64_t max)
 {
     size_t at = 0;
@@ -242,7 +245,7 @@ static size_t say_points(FILE *out, const char *text, size_t bytes, int64_t max)
     return at;
 }
 
-/* Behind the first newline from the byte before the place on; -1: there is none. */
+/* The position after the first newline from the byte before `from` on; -1: none. */
 static int64_t line_at(int fd, int64_t from)
 {
     char text[8192];
@@ -261,8 +264,8 @@ static int64_t line_at(int fd, int64_t from)
     }
 }
 
-/* Where to read: at `from` if a line begins there, else at 0: the file was cut back since (its run went on from a
- * checkpoint), and what was read of it is to be read again. Of a tail, its first whole line. */
+/* Where to read: at `from` if a line begins there. Else at 0: the file was cut back since (its
+ * run resumed from a checkpoint) and must be read again. For a tail, its first whole line. */
 static int64_t place_of_lines(int fd, const struct np_metrics_request *request, int64_t size)
 {
     const int64_t at = line_at(fd, request->tail > 0 ? size - request->tail : request->from);
@@ -272,7 +275,7 @@ static int64_t place_of_lines(int fd, const struct np_metrics_request *request, 
     return at == request->from ? at : 0;
 }
 
-/* The place to go on at. */
+/* Returns the next position. */
 static int64_t say_metrics(
     FILE *out, const struct np_metrics_request *request, int fd, int64_t size)
 {
@@ -282,7 +285,7 @@ static int64_t say_metrics(
     const size_t used = nr > 0 ? say_points(out, text, (size_t)nr, request->max_points) : 0;
     int64_t next = from + (int64_t)used;
 
-    if (used == 0 && nr == (ssize_t)NP_MAX_METRICS) { /* a line such as no run writes */
+    if (used == 0 && nr == (ssize_t)NP_MAX_METRICS) { /* no run writes such a long line */
         next = line_at(fd, from + 1);
         next = next < 0 ? from : next;
     }

@@ -1,4 +1,4 @@
-/* See names.h. A child says "+NAME", or "-" for nobody, or nothing: not known. */
+/* See names.h. A child writes "+NAME", or "-" if the number has no user, or nothing: unknown. */
 #include "daemon/service/names.h"
 
 #include <errno.h>
@@ -11,17 +11,17 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define MAX_S   10.0  /* that the database has */
-#define HOLDS_S 600.0 /* an answer */
-#define AGAIN_S 30.0  /* before one that has not answered is asked again */
-#define MOST    1024  /* users; of more the numbers are shown */
-#define TEXT    40
+#define MAX_S     10.0  /* time limit of a lookup */
+#define HOLDS_S   600.0 /* how long an answer is valid */
+#define AGAIN_S   30.0  /* before a failed lookup is repeated */
+#define MAX_NAMES 1024  /* users; for more, the numbers are shown */
+#define TEXT      40
 
 struct name {
     uid_t uid;
-    bool wanted;       /* to be asked for as soon as no other is */
-    bool is_name;      /* text is; else the number */
-    uint64_t until_ns; /* that the answer holds */
+    bool wanted;       /* to be looked up next */
+    bool is_name;      /* text is a name, not the number */
+    uint64_t until_ns; /* end of the answer's validity */
     char text[TEXT];
 };
 
@@ -32,8 +32,8 @@ struct np_names {
     int epoll_fd;
     np_name_fn *look_up;
     struct np_child child; /* pid 0: none */
-    uid_t asked;           /* what the child asks for */
-    char number[16];       /* of a user beyond MOST */
+    uid_t asked;           /* user that the child looks up */
+    char number[16];       /* of a user beyond MAX_NAMES */
 };
 
 struct question {
@@ -92,7 +92,7 @@ static struct name *find(struct np_names *names, uid_t uid)
 
 static struct name *add(struct np_names *names, uid_t uid)
 {
-    if (names->nr == MOST)
+    if (names->nr == MAX_NAMES)
         return NULL;
     np_grow(&names->names, &names->room, (size_t)names->nr + 1, sizeof(*names->names));
     struct name *name = &names->names[names->nr++];
@@ -143,14 +143,14 @@ const char *np_names_of(struct np_names *names, uid_t uid, bool *is_name)
     return name->text;
 }
 
-static bool take(struct name *name, const char *said)
+static bool take(struct name *name, const char *answer)
 {
     char before[TEXT];
 
     memcpy(before, name->text, sizeof(before));
-    name->is_name = *said == '+';
+    name->is_name = *answer == '+';
     if (name->is_name)
-        snprintf(name->text, sizeof(name->text), "%s", said + 1);
+        snprintf(name->text, sizeof(name->text), "%s", answer + 1);
     else
         snprintf(name->text, sizeof(name->text), "%u", (unsigned)name->uid);
     name->until_ns = np_now_ns() + (uint64_t)(HOLDS_S * 1e9);

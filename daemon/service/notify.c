@@ -24,28 +24,29 @@
 #define WEBHOOK_S 30L
 #define NR_TRIES  3
 #define MAX_BYTES (1u << 20)
-#define RETRY_S   5.0 /* before what could not be started is tried again */
+#define RETRY_S   5.0 /* before a failed start is retried */
 
 #define MAX_NOTIFIERS 4
-#define MAX_HOOKS     2 /* commands of one owner at a time: the others' have room */
+#define MAX_HOOKS     2 /* commands of one owner at a time: the rest is for others */
 
 struct np_notifiers {
     struct np_notifier {
         int64_t id; /* of the run; 0: none */
-        pid_t pid;  /* of the service's command and webhook; 0: has ended, or none */
+        pid_t pid;  /* for on_end and webhook of the service; 0: ended, or none */
         int pid_fd;
-        double ended;        /* of the run: it may have been retried, and have ended again, since */
-        struct np_child own; /* the run's command; pid 0: has ended, or none */
+        double ended;        /* of the run; it may have been retried, and ended again, since */
+        struct np_child own; /* the run's command; pid 0: ended, or none */
     } at[MAX_NOTIFIERS];
-    double not_before;   /* by np_service_ticks(), after a process could not be started */
-    struct np_json json; /* of a run that is over */
+    double not_before;   /* by np_service_ticks(): no start before, because one has failed */
+    struct np_json json; /* a finished run */
 };
 
-/* Without the address and curl's own message, which names it: it is often a secret, and others may read the log. */
+/* Without the address and curl's own message, which contains it: the address is often a secret,
+ * and others may read the log. */
 static void say_failed(CURLcode code, long status)
 {
     if (code == CURLE_HTTP_RETURNED_ERROR)
-        fprintf(stderr, "nnpipe daemon: webhook: it answers with status %ld\n", status);
+        fprintf(stderr, "nnpipe daemon: webhook: the server answered with status %ld\n", status);
     else
         fprintf(stderr, "nnpipe daemon: webhook: %s\n", curl_easy_strerror(code));
 }
@@ -94,9 +95,9 @@ static void run_command(const char *command, const char *json)
             WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-static void tell(const char *on_end, const char *webhook, const char *json)
+static void notify_service(const char *on_end, const char *webhook, const char *json)
 {
-    signal(SIGPIPE, SIG_IGN); /* a command that does not read */
+    signal(SIGPIPE, SIG_IGN); /* a command that does not read its input */
     alarm(HOOK_S + NR_TRIES * (unsigned)WEBHOOK_S);
     if (on_end)
         run_command(on_end, json);
@@ -104,7 +105,7 @@ static void tell(const char *on_end, const char *webhook, const char *json)
         post(webhook, json);
 }
 
-/* Time is up: a command that goes on goes with it. */
+/* Time is up: kills this process and its command. */
 static void end_group(int number)
 {
     (void)number;
@@ -113,7 +114,7 @@ static void end_group(int number)
 
 /* --- at most a few at a time ------------------------------------------------------------------ */
 
-static int tell_by_unit(
+static int notify_by_unit(
     const struct np_service *service, const struct np_hook *own, int64_t id, struct np_err *err)
 {
     struct np_json text = {0};
@@ -135,43 +136,43 @@ static int tell_by_unit(
 }
 
 /* In the child. */
-static void be_teller(const struct np_service_options *options, const char *json)
+static void be_notifier(const struct np_service_options *options, const char *json)
 {
     np_child_signals();
     close_range(
-        3, ~0u, 0); /* the sockets above all: the next daemon may want them before this ends */
+        3, ~0u, 0); /* mainly the sockets: the next daemon may bind them before this process ends */
     setsid();
     signal(SIGALRM, end_group);
-    if (np_become(geteuid(), getegid(), NULL) ==
-        0) /* what it may beyond its user is not the command's */
-        tell(options->on_end, options->webhook, json);
+    if (np_become(geteuid(), getegid(), NULL) == 0) /* without the service's capabilities */
+        notify_service(options->on_end, options->webhook, json);
     _exit(0);
 }
 
 static int begin(
-    struct np_service *service, struct np_notifier *teller, const char *json, struct np_err *err)
+    struct np_service *service, struct np_notifier *notifier, const char *json, struct np_err *err)
 {
     const pid_t child = fork();
 
     if (child == 0)
-        be_teller(&service->options, json);
+        be_notifier(&service->options, json);
     if (child < 0)
         return np_err_set(err, -errno, "no process can be started: %s", strerror(errno));
-    teller->pid = child;
-    teller->pid_fd = pidfd_open(child, 0);
-    if (teller->pid_fd >= 0) /* else it is seen with the next tick */
-        np_service_wake_on(service, teller->pid_fd, NULL);
+    notifier->pid = child;
+    notifier->pid_fd = pidfd_open(child, 0);
+    if (notifier->pid_fd >= 0) /* else the next tick sees its end */
+        np_service_wake_on(service, notifier->pid_fd, NULL);
     return 0;
 }
 
-/* In a child with the owner's rights. */
+/* Runs in a child with the owner's rights. */
 static int do_own(const void *context, int out_fd)
 {
     (void)out_fd;
     return np_hook_run(context);
 }
 
-/* An owner whose storage hangs so many processes that they get no more goes without: others do not wait for that. */
+/* If too many of an owner's processes hang, the command is skipped, so that others need not
+ * wait. */
 static int begin_own(struct np_service *service, const struct np_entry *entry,
     const struct np_hook *own, struct np_child *child, struct np_err *err)
 {
@@ -180,18 +181,18 @@ static int begin_own(struct np_service *service, const struct np_entry *entry,
         .work = do_own,
         .context = own,
         .epoll_fd = service->epoll_fd,
-        .max_s = NP_HOOK_S + 5, /* it ends itself, and says so, before */
+        .max_s = NP_HOOK_S + 5, /* it ends itself, with a message, before that */
         .max_bytes = 1};
     const int code = np_child_start(&start, child, err);
 
     if (code != -EBUSY)
         return code;
-    fprintf(stderr, "nnpipe daemon: on_end of run %lld is left out: %s\n", (long long)entry->id,
+    fprintf(stderr, "nnpipe daemon: skipping on_end of run %lld: %s\n", (long long)entry->id,
         err->text);
     return 0;
 }
 
-static void note_told(struct np_service *service, int64_t id, double ended)
+static void record_notified(struct np_service *service, int64_t id, double ended)
 {
     struct np_service_run *run = np_book_run(service, id);
     struct np_err unwritten = {0};
@@ -200,22 +201,22 @@ static void note_told(struct np_service *service, int64_t id, double ended)
         return;
     struct np_entry to = run->entry;
     to.notified = true;
-    np_commit(service, run, &to, &unwritten); /* else it is told again */
+    np_commit(service, run, &to, &unwritten); /* on failure it is notified again */
 }
 
-static void reap_one(struct np_service *service, struct np_notifier *teller)
+static void reap_one(struct np_service *service, struct np_notifier *notifier)
 {
-    if (teller->pid > 0 && waitpid(teller->pid, NULL, WNOHANG) != 0) {
-        if (teller->pid_fd >= 0)
-            close(teller->pid_fd);
-        teller->pid = 0;
+    if (notifier->pid > 0 && waitpid(notifier->pid, NULL, WNOHANG) != 0) {
+        if (notifier->pid_fd >= 0)
+            close(notifier->pid_fd);
+        notifier->pid = 0;
     }
-    if (teller->own.pid > 0 && np_child_turn(&teller->own) != 0)
-        np_child_stop(&teller->own);
-    if (teller->id == 0 || teller->pid > 0 || teller->own.pid > 0)
+    if (notifier->own.pid > 0 && np_child_turn(&notifier->own) != 0)
+        np_child_stop(&notifier->own);
+    if (notifier->id == 0 || notifier->pid > 0 || notifier->own.pid > 0)
         return;
-    note_told(service, teller->id, teller->ended);
-    teller->id = 0;
+    record_notified(service, notifier->id, notifier->ended);
+    notifier->id = 0;
 }
 
 static bool is_under_way(const struct np_notifiers *notifiers, int64_t id)
@@ -226,7 +227,7 @@ static bool is_under_way(const struct np_notifiers *notifiers, int64_t id)
     return false;
 }
 
-static bool has_most_hooks(const struct np_notifiers *notifiers, uid_t uid)
+static bool has_max_hooks(const struct np_notifiers *notifiers, uid_t uid)
 {
     int nr = 0;
 
@@ -250,7 +251,7 @@ void np_notify_free(struct np_notifiers *notifiers)
     np_free(notifiers);
 }
 
-/* The run as JSON; lent until the next. NULL: no memory. */
+/* The run as JSON, borrowed until the next call. NULL: out of memory. */
 static const char *line_of(struct np_service *service, const struct np_service_run *run)
 {
     struct np_json *json = &service->notifiers->json;
@@ -260,24 +261,24 @@ static const char *line_of(struct np_service *service, const struct np_service_r
     return np_json_end(json);
 }
 
-static int begin_all(struct np_service *service, struct np_notifier *teller,
+static int begin_all(struct np_service *service, struct np_notifier *notifier,
     const struct np_entry *entry, const struct np_hook *own, struct np_err *err)
 {
-    const bool tells = service->options.on_end || service->options.webhook;
-    int code = own->command ? begin_own(service, entry, own, &teller->own, err) : 0;
+    const bool notifies = service->options.on_end || service->options.webhook;
+    int code = own->command ? begin_own(service, entry, own, &notifier->own, err) : 0;
 
-    if (code == 0 && tells)
-        code = begin(service, teller, own->run, err);
+    if (code == 0 && notifies)
+        code = begin(service, notifier, own->run, err);
     if (code < 0) {
-        np_child_stop(&teller->own);
+        np_child_stop(&notifier->own);
         return code;
     }
-    teller->id = entry->id;
-    teller->ended = entry->ended;
+    notifier->id = entry->id;
+    notifier->ended = entry->ended;
     return 0;
 }
 
-static int tell_of(struct np_service *service, struct np_notifier *teller,
+static int notify_of(struct np_service *service, struct np_notifier *notifier,
     const struct np_service_run *run, struct np_err *err)
 {
     const struct np_entry *entry = &run->entry;
@@ -295,9 +296,9 @@ static int tell_of(struct np_service *service, struct np_notifier *teller,
         .umask = (int)entry->umask,
         .max_s = NP_HOOK_S};
     if (code == 0 && !service->start.units)
-        code = begin_all(service, teller, entry, &own, err);
-    else if (code == 0 && (code = tell_by_unit(service, &own, id, err)) == 0)
-        note_told(service, id, entry->ended);
+        code = begin_all(service, notifier, entry, &own, err);
+    else if (code == 0 && (code = notify_by_unit(service, &own, id, err)) == 0)
+        record_notified(service, id, entry->ended);
     np_free(config);
     np_free(environment);
     return code;
@@ -308,7 +309,7 @@ void np_notify_turn(struct np_service *service)
     struct np_notifiers *notifiers = service->notifiers;
     int free_one = 0;
 
-    for (int i = 0; i < MAX_NOTIFIERS; i++) /* those that have ended make room */
+    for (int i = 0; i < MAX_NOTIFIERS; i++) /* finished ones make room */
         reap_one(service, &notifiers->at[i]);
     if (np_service_ticks() < notifiers->not_before)
         return;
@@ -318,18 +319,19 @@ void np_notify_turn(struct np_service *service)
 
         if (!np_entry_is_over(entry) || entry->notified || is_under_way(notifiers, entry->id))
             continue;
-        if (!np_commit_notifies(&service->options, entry)) { /* any more */
-            note_told(service, entry->id, entry->ended);
+        if (!np_commit_notifies(&service->options, entry)) { /* the settings have changed */
+            record_notified(service, entry->id, entry->ended);
             continue;
         }
-        if (entry->on_end && has_most_hooks(notifiers, entry->uid))
+        if (entry->on_end && has_max_hooks(notifiers, entry->uid))
             continue;
         while (free_one < MAX_NOTIFIERS && notifiers->at[free_one].id > 0)
             free_one++;
         if (free_one == MAX_NOTIFIERS)
             return;
-        if (tell_of(service, &notifiers->at[free_one], service->runs[i], &err) < 0) {
-            fprintf(stderr, "nnpipe daemon: on_end of run %lld is tried again: %s\n",
+        if (notify_of(service, &notifiers->at[free_one], service->runs[i], &err) < 0) {
+            fprintf(stderr,
+                "nnpipe daemon: cannot run on_end of run %lld yet, it will be retried: %s\n",
                 (long long)entry->id, err.text);
             notifiers->not_before = np_service_ticks() + RETRY_S;
             return;
@@ -344,7 +346,7 @@ static const char *text_of(const struct np_node *map, const char *key)
     return node && node->kind == NP_NODE_SCALAR && node->quoted ? node->text : NULL;
 }
 
-/* In a group of its own, which ends with its time. */
+/* In its own process group, which is killed when its time is up. */
 static void do_own_here(const struct np_node *node)
 {
     const char *environment = text_of(node, "environment");
@@ -376,11 +378,11 @@ int np_notify_do(int fd, struct np_err *err)
     if (code == 0)
         code = np_json_parse(text, bytes, &node, err);
     if (code == 0 && !text_of(node, "run"))
-        code = np_err_set(err, -EBADMSG, "this is not about a run that is over");
+        code = np_err_set(err, -EBADMSG, "not a message about a finished run");
     if (code == 0)
         do_own_here(node);
     if (code == 0)
-        tell(text_of(node, "on_end"), text_of(node, "webhook"), text_of(node, "run"));
+        notify_service(text_of(node, "on_end"), text_of(node, "webhook"), text_of(node, "run"));
     np_node_free(node);
     np_free(text);
     return code;

@@ -10,17 +10,17 @@
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
 
-#define MAX_S     600 /* a disk that hangs */
+#define MAX_S     600 /* time limit: the disk may hang */
 #define MAX_BYTES (64u << 10)
-#define UNKNOWN   (-1.0) /* of np_service_run.spare */
+#define UNKNOWN   (-1.0) /* value of np_service_run.spare */
 #define JUMP_S    60.0
 #define STEADY_S  3600.0
 
 struct np_retention {
     struct np_child child; /* pid 0: none */
-    int64_t id;            /* the run it is at */
-    bool prunes;           /* else it only looks */
-    pid_t left;            /* a child that was killed and has not ended yet; 0: none */
+    int64_t id;            /* the run it works on */
+    bool prunes;           /* else it only measures */
+    pid_t left;            /* a killed child that has not ended yet; 0: none */
     struct np_steady clock;
 };
 
@@ -51,7 +51,7 @@ static void begin(struct np_service *service, const struct np_service_run *run, 
         .epoll_fd = service->epoll_fd,
         .max_s = MAX_S,
         .max_bytes = MAX_BYTES};
-    struct np_err later = {0}; /* with the next turn again */
+    struct np_err later = {0}; /* retried in the next turn */
 
     if (np_child_start(&start, &service->retention->child, &later) == 0) {
         service->retention->id = entry->id;
@@ -59,8 +59,8 @@ static void begin(struct np_service *service, const struct np_service_run *run, 
     }
 }
 
-/* A run that cannot be looked at, or pruned, is not asked again: its folder has gone, or it is somebody's
- * that is at work in it. */
+/* A run that cannot be measured or pruned is not tried again: its folder is gone, or another
+ * process uses it. */
 static void take_answer(struct np_service *service)
 {
     struct np_retention *retention = service->retention;
@@ -72,7 +72,7 @@ static void take_answer(struct np_service *service)
         return;
     if (run)
         run->spare = 0;
-    /* The run's line; another is the sum of all. */
+    /* The first line is the run's, the next the sum of all. */
     if (code == 1 && run &&
         np_json_parse(retention->child.text, strcspn(retention->child.text, "\n"), &answer, NULL) ==
             0) {
@@ -81,7 +81,7 @@ static void take_answer(struct np_service *service)
         if (!retention->prunes)
             run->spare = freed;
         else
-            fprintf(stderr, "nnpipe daemon: run %lld: %.1f MiB of old checkpoints are gone\n",
+            fprintf(stderr, "nnpipe daemon: run %lld: removed %.1f MiB of old checkpoints\n",
                 (long long)retention->id, freed / (1 << 20));
     }
     np_node_free(answer);
@@ -143,9 +143,9 @@ bool np_retention_is_at(const struct np_retention *retention, int64_t id)
     return retention->id == id && (retention->child.pid > 0 || retention->left > 0);
 }
 
-/* --- runs that are forgotten ------------------------------------------------------------------ */
+/* --- runs that leave the queue ---------------------------------------------------------------- */
 
-/* The oldest of an owner with more than keep_runs; NULL: nobody has so many. */
+/* The oldest run of any owner with more than keep_runs, or NULL. */
 static const struct np_entry *beyond_number(const struct np_service_options *options,
     const struct np_entry *const *entries, int nr, struct np_owners *over)
 {

@@ -12,7 +12,7 @@
 
 #include "loader/base/io.h"
 
-#define MAX_DEPTH   8 /* checkpoints/step-9/FILE are 3 */
+#define MAX_DEPTH   8 /* checkpoints/step-9/FILE has 3 */
 #define CHECKPOINTS "checkpoints"
 
 int np_folder_make(const char *dir, bool first, struct np_err *err)
@@ -34,7 +34,7 @@ int np_folder_make(const char *dir, bool first, struct np_err *err)
         return np_err_set(err, -EEXIST,
             "%s exists already and is not this run's: move it away, or submit with another --name",
             dir);
-    return np_err_set(err, -errno, "%s: the run's folder cannot be made: %s", dir, strerror(errno));
+    return np_err_set(err, -errno, "%s: cannot create the run's folder: %s", dir, strerror(errno));
 }
 
 struct walk {
@@ -53,7 +53,7 @@ static int refuse(const struct walk *walk, const char *name, const char *why)
         walk->err, -EPERM, "%s%s%s: %s", walk->dir, name ? "/" : "", name ? name : "", why);
 }
 
-/* From now on nobody else makes, renames or removes anything here. */
+/* Takes the right to write from others. */
 static int close_to_others(const struct walk *walk, int fd, const struct stat *stat_)
 {
     struct stat now;
@@ -62,13 +62,14 @@ static int close_to_others(const struct walk *walk, int fd, const struct stat *s
         return 0;
     if (fchmod(fd, stat_->st_mode & 07755) < 0 || fstat(fd, &now) < 0 ||
         now.st_mode & (S_IWGRP | S_IWOTH))
-        return refuse(walk, NULL, "others may write there, and that right cannot be taken away");
+        return refuse(walk, NULL, "others may write there, and their right cannot be revoked");
     return 0;
 }
 
 static int check_folder(const struct walk *walk, int fd, int depth, bool single);
 
-/* single: files have one name. A checkpoint's are never written to again, and backups link them. */
+/* single: files may have one name only. A checkpoint's may have more: nobody writes to them
+ * again, and backups use hard links. */
 static int check_one(const struct walk *walk, int at, const char *name, int depth, bool single)
 {
     struct stat stat_;
@@ -76,7 +77,7 @@ static int check_one(const struct walk *walk, int at, const char *name, int dept
     if (fstatat(at, name, &stat_, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : refuse(walk, name, strerror(errno));
     if (!is_ours(&stat_))
-        return refuse(walk, name, "belongs to another user, so the run does not use its folder");
+        return refuse(walk, name, "belongs to another user, so the run does not use the folder");
     if (S_ISDIR(stat_.st_mode)) {
         const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
@@ -89,7 +90,7 @@ static int check_one(const struct walk *walk, int at, const char *name, int dept
         return code;
     }
     if (single && S_ISLNK(stat_.st_mode))
-        return refuse(walk, name, "is a link, which a run's folder has none of");
+        return refuse(walk, name, "is a link, and a run's folder may not contain links");
     if (single && S_ISREG(stat_.st_mode) && stat_.st_nlink > 1)
         return refuse(
             walk, name, "has a second name (a hard link), so the run does not write to it");
@@ -102,9 +103,9 @@ static int check_folder(const struct walk *walk, int fd, int depth, bool single)
     int code = 0;
 
     if (depth > MAX_DEPTH)
-        return refuse(walk, NULL, "folders in it lie deeper than a run makes them");
+        return refuse(walk, NULL, "its folders are nested deeper than a run creates them");
     if (fstat(fd, &stat_) < 0 || !is_ours(&stat_))
-        return refuse(walk, NULL, "it belongs to another user, so the run does not use it");
+        return refuse(walk, NULL, "belongs to another user, so the run does not use it");
     if ((code = close_to_others(walk, fd, &stat_)) < 0)
         return code;
     const int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -131,11 +132,11 @@ int np_folder_enter(const char *dir, struct np_err *err)
     if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
         return refuse(&walk, NULL, "is a link or a file, not the run's folder");
     if (fd < 0)
-        return np_err_set(err, -errno, "%s: cannot be opened: %s", dir, strerror(errno));
+        return np_err_set(err, -errno, "%s: cannot open it: %s", dir, strerror(errno));
     int code = check_folder(&walk, fd, 0, true);
 
     if (code == 0 && fchdir(fd) < 0)
-        code = np_err_set(err, -errno, "%s: cannot be entered: %s", dir, strerror(errno));
+        code = np_err_set(err, -errno, "%s: cannot enter it: %s", dir, strerror(errno));
     close(fd);
     return code;
 }

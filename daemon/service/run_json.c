@@ -7,7 +7,8 @@
 
 #include "daemon/service/service_limits.h"
 
-/* What a run's own process said, on one line: it ends up on others' terminals. */
+/* A text of the run's process, on one line and without control characters: others' terminals
+ * will show it. */
 static void write_word(struct np_json *json, const char *key, const char *text)
 {
     char line[512];
@@ -17,8 +18,8 @@ static void write_word(struct np_json *json, const char *key, const char *text)
     np_json_text(json, key, line);
 }
 
-/* What holds a queued run back now; "": its turn. */
-static void say_wait(
+/* Explains what keeps a queued run from starting; "": nothing. */
+static void explain_wait(
     const struct np_service *service, const struct np_service_run *run, char *text, size_t bytes)
 {
     const struct np_service_options *options = &service->options;
@@ -32,12 +33,12 @@ static void say_wait(
             options->devices[drained].name, options->devices[drained].name);
     else if (run->full)
         snprintf(text, bytes,
-            "it waits for another run of its owner to end: %lld may run at a time "
+            "it waits until another run of its owner ends: %lld may run at a time "
             "(limits.running_per_user)",
             (long long)options->limits.running_per_user);
 }
 
-/* What is in the queue's file; else what holds a queued run back now. */
+/* The recorded reason; without one, what keeps a queued run from starting. */
 static void write_reason(
     const struct np_service *service, struct np_json *json, const struct np_service_run *run)
 {
@@ -45,7 +46,7 @@ static void write_reason(
     char text[160] = "";
 
     if (!*entry->reason && entry->state == NP_ENTRY_QUEUED)
-        say_wait(service, run, text, sizeof(text));
+        explain_wait(service, run, text, sizeof(text));
     write_word(json, "reason", *text ? text : entry->reason);
 }
 
@@ -65,7 +66,6 @@ static void write_progress(struct np_json *json, const struct np_progress *progr
     np_json_close(json, '}');
 }
 
-/* As they were submitted. */
 static void write_overrides(struct np_json *json, const char *lines)
 {
     char line[512];

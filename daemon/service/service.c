@@ -35,18 +35,18 @@ static int watch_signals(struct np_service *service, struct np_err *err)
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
-    sigaddset(&signals, SIGCHLD); /* wakes the loop: what could not be ended has ended */
+    sigaddset(&signals, SIGCHLD); /* wakes the loop when a killed child has ended */
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
     service->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     service->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (service->epoll_fd < 0 || service->signal_fd < 0 ||
         epoll_ctl(service->epoll_fd, EPOLL_CTL_ADD, service->signal_fd, &event) < 0)
-        return np_err_set(err, -errno, "the service cannot wait for anything: %s", strerror(errno));
+        return np_err_set(err, -errno, "the service cannot wait for events: %s", strerror(errno));
     return 0;
 }
 
-/* The folder of the queue, for its user alone. */
+/* Creates the state folder for the service's user only. */
 static int make_dir(const char *dir, struct np_err *err)
 {
     const mode_t before = umask(0077);
@@ -65,7 +65,7 @@ static int open_queue(struct np_service *service, struct np_err *err)
     return code < 0 ? code : np_queue_read(service->queue, np_book_add, service, err);
 }
 
-/* What the settings say is in force: devices, limits, and the runs that no device can take. */
+/* Puts the settings in force: devices, limits, and reasons of runs that no device can take. */
 static int apply_options(struct np_service *service, struct np_err *err)
 {
     const int code = np_devices_begin(service, err);
@@ -92,8 +92,7 @@ static int open_all(struct np_service *service, struct np_err *err)
         code = np_token_read(start->dir, service->token, err);
     for (int i = 0; i < service->nr_runs && code == 0; i++) {
         np_service_adopt(service->runs[i]);
-        np_book_owner(
-            service, &service->runs[i]->entry); /* asks for the name before a list needs it */
+        np_book_owner(service, &service->runs[i]->entry); /* starts looking up the name */
     }
     return code < 0 ? code : apply_options(service, err);
 }
@@ -152,8 +151,7 @@ int np_service_reload(struct np_service *service, struct np_err *err)
     if ((options.listen == NULL) != (service->options.listen == NULL) ||
         (options.listen && strcmp(options.listen, service->options.listen) != 0)) {
         np_service_options_fini(&options);
-        return np_err_set(
-            err, -EINVAL, "listen cannot change while the service runs: start it again for that");
+        return np_err_set(err, -EINVAL, "listen cannot change while the service runs: restart it");
     }
     np_service_options_fini(&service->options);
     service->options = options;
@@ -163,11 +161,10 @@ int np_service_reload(struct np_service *service, struct np_err *err)
 
 /* --- the loop --------------------------------------------------------------------------------- */
 
-/* Finds out whether another file has taken the place of the program's; then queued runs get that reason. It stays so
- * until a restart. */
-static void look_at_program(struct np_service *service)
+/* Has the program file been replaced? Then queued runs wait, with that reason, until a restart. */
+static void check_program(struct np_service *service)
 {
-    static const char gone[] = " (deleted)"; /* the kernel's word; no storage is asked for it */
+    static const char gone[] = " (deleted)"; /* added by the kernel; reads no storage */
     char path[4096];
     const ssize_t nr = readlink("/proc/self/exe", path, sizeof(path));
     const ssize_t at = nr - (ssize_t)strlen(gone);
@@ -178,7 +175,7 @@ static void look_at_program(struct np_service *service)
             np_commit_reason(service, service->runs[i], "%s", NP_REPLACED);
 }
 
-/* A run that was submitted before its user's name was known has it from now on. */
+/* Gives their user's name to runs that were submitted before it was known. */
 static void take_names(struct np_service *service)
 {
     struct np_err unwritten = {0};
@@ -197,7 +194,7 @@ static void take_names(struct np_service *service)
     }
 }
 
-/* Runs that are over, and are more or older than service.yaml keeps; a few at a time. */
+/* Removes a few finished runs that exceed the limits of service.yaml. */
 static void forget_old(struct np_service *service)
 {
     struct np_err unwritten = {0};
@@ -220,9 +217,9 @@ static void carry_out(struct np_service *service, const struct np_order *order)
         break;
     case NP_ORDER_YIELD:
         if (np_service_await_room(service, np_book_run(service, order->other), &err) != 0)
-            break; /* it could not be started, and the other would go and come for nothing */
+            break; /* else the run would yield for nothing */
         to.state = NP_ENTRY_YIELDING;
-        snprintf(to.reason, sizeof(to.reason), "it makes room for run %lld, of higher priority",
+        snprintf(to.reason, sizeof(to.reason), "it yields to run %lld, which has a higher priority",
             (long long)order->other);
         if (np_commit(service, run, &to, &err) == 0)
             np_service_request_stop(run);
@@ -230,11 +227,11 @@ static void carry_out(struct np_service *service, const struct np_order *order)
     case NP_ORDER_FAIL:
         to.state = NP_ENTRY_FAILED;
         to.ended = np_service_now();
-        snprintf(to.reason, sizeof(to.reason), "run %lld, which it comes after, was not done",
+        snprintf(to.reason, sizeof(to.reason), "run %lld, which it depends on, was not done",
             (long long)order->other);
         np_commit(service, run, &to, &err);
     }
-    if (err.code) /* the file cannot be written: with the next turn again */
+    if (err.code) /* the file cannot be written: retried in the next turn */
         fprintf(stderr, "nnpipe daemon: %s\n", err.text);
 }
 
@@ -251,7 +248,7 @@ static void dispatch(struct np_service *service)
         .ticks = np_service_ticks(),
         .longest_s = service->options.retry_cap_s > NP_DISK_WAIT_S ? service->options.retry_cap_s
                                                                    : NP_DISK_WAIT_S};
-    look_at_program(service);
+    check_program(service);
     if (!service->replaced)
         np_devices_say_suspects(service);
     const bool waits =
@@ -269,7 +266,7 @@ void np_service_each_turn(struct np_service *service, void (*turn)(void *context
     service->turn_context = context;
 }
 
-/* An end that could not be read or written down is found in the run's folder by the next daemon. */
+/* Ends that cannot be read or recorded are left to the next daemon. */
 static bool any_worker(const struct np_service *service)
 {
     for (int i = 0; i < service->nr_runs; i++) {
@@ -281,10 +278,10 @@ static bool any_worker(const struct np_service *service)
     return false;
 }
 
-static void say(const struct np_service *service, const char *state)
+static void notify_state(const struct np_service *service, const char *state)
 {
-    if (service->start.say)
-        service->start.say(service->start.context, state);
+    if (service->start.notify)
+        service->start.notify(service->start.context, state);
 }
 
 static void take_signals(struct np_service *service)
@@ -294,16 +291,16 @@ static void take_signals(struct np_service *service)
 
     while (read(service->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         if (info.ssi_signo == SIGHUP) {
-            say(service, "RELOADING");
+            notify_state(service, "RELOADING");
             if (np_service_reload(service, &err) < 0)
-                fprintf(stderr, "nnpipe daemon: nothing is changed: %s\n", err.text);
-            say(service, "READY");
+                fprintf(stderr, "nnpipe daemon: the settings are unchanged: %s\n", err.text);
+            notify_state(service, "READY");
             continue;
         }
         if (info.ssi_signo == SIGCHLD)
             continue;
         service->stopping = true;
-        say(service, "STOPPING");
+        notify_state(service, "STOPPING");
         for (int i = 0; i < service->nr_runs; i++)
             np_service_request_stop(service->runs[i]);
     }
@@ -315,7 +312,7 @@ int np_service_run(struct np_service *service, struct np_err *err)
 
     while (!service->stopping || any_worker(service)) {
         struct epoll_event events[32];
-        /* What was asked of it in the last turn may be ready to be started. */
+        /* Requests of the last turn may have made a run ready to start. */
         const int wait_ms = service->version != seen ? 0 : TICK_S * 1000;
         const int nr = epoll_wait(service->epoll_fd, events, 32, wait_ms);
 

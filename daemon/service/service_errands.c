@@ -13,23 +13,24 @@
 #include "loader/base/mem.h"
 
 #define MAX_OWN       8   /* errands of one user at a time */
-#define PATIENCE_S    0.5 /* that a run's turn is kept for it while its disk is asked */
-#define ROOM_S        2.0 /* that an answer about room holds */
-#define LISTEN_S      0.2 /* between two looks for a report that is not there yet */
+#define PATIENCE_S    0.5 /* how long a run keeps its turn while its disk is asked */
+#define ROOM_S        2.0 /* how long an answer about free space is valid */
+#define LISTEN_S      0.2 /* between two attempts to open a report */
 #define MAX_PUT_OFF_S 60.0
-#define MAX_READS     5 /* of an exit.json that cannot be read */
+#define MAX_READS     5 /* attempts to read an exit.json */
 
 static const char *why(int code)
 {
     return code == -ETIMEDOUT ? "it does not answer"
            : code == -ENOSPC  ? "its disk has no room for more files"
-           : code == -EBUSY ? "too many processes of its user hang in storage that does not answer"
-                            : strerror(-code);
+           : code == -EBUSY
+               ? "too many of its user's processes hang in storage that does not answer"
+               : strerror(-code);
 }
 
 /* --- room ------------------------------------------------------------------------------------- */
 
-/* What its worker is told, too, and can say better. */
+/* Errors that the worker will get, too, and can explain better. */
 static bool is_for_the_worker(int code)
 {
     return code == -EACCES || code == -EPERM || code == -ELOOP || code == -ENAMETOOLONG;
@@ -46,7 +47,7 @@ static void take_room(
 
     run->wants_room = run->entry.unready = false;
     if (run->entry.state != NP_ENTRY_QUEUED)
-        return; /* it was stopped or paused meanwhile, and has its reason */
+        return; /* it was stopped or paused meanwhile and has its reason */
     if (code == 0 || is_for_the_worker(code)) {
         run->room = code == 0 ? bytes : INFINITY;
         run->room_until = now + ROOM_S;
@@ -73,18 +74,17 @@ int np_service_await_room(
     if (run->room >= wanted)
         return 0;
     snprintf(text, sizeof(text),
-        "the disk of %.300s is full: %.1f GiB are free, %.1f are needed; it continues when there "
-        "is "
-        "room",
+        "the disk of %.300s is full: %.1f GiB are free, %.1f are needed; the run continues when "
+        "there is room",
         run->entry.dir, run->room / (1 << 30), wanted / (1 << 30));
     const int code = np_commit_delay(service, run, NP_DISK_WAIT_S, text, err);
     return code < 0 ? code : 1;
 }
 
-/* --- a worker from before --------------------------------------------------------------------- */
+/* --- workers of an earlier daemon ------------------------------------------------------------- */
 
-/* It has ended; what it left says how. */
-static void note_over(struct np_service_run *run)
+/* The worker has ended; its files will say how. */
+static void record_over(struct np_service_run *run)
 {
     np_worker_forget(&run->found);
     run->lost = run->starting = false;
@@ -93,13 +93,13 @@ static void note_over(struct np_service_run *run)
     run->left = (struct np_worker_exit){.code = -1, .status = -1};
 }
 
-/* Its process by that text, to be confirmed. */
-static void suspect(struct np_service_run *run, const char *text)
+/* Opens its process by that text, to be confirmed. */
+static void find_process(struct np_service_run *run, const char *text)
 {
     const int code = np_worker_find(text, &run->found);
 
     if (code == -ESRCH)
-        note_over(run);
+        record_over(run);
 }
 
 void np_service_adopt(struct np_service_run *run)
@@ -109,7 +109,7 @@ void np_service_adopt(struct np_service_run *run)
     np_book_new_worker(run);
     run->lost = true;
     if (*run->entry.process)
-        suspect(run, run->entry.process);
+        find_process(run, run->entry.process);
 }
 
 static void note_process(struct np_service *service, struct np_service_run *run, const char *text)
@@ -121,13 +121,13 @@ static void note_process(struct np_service *service, struct np_service_run *run,
     np_commit(service, run, &to, &unwritten);
 }
 
-/* The number was its own when the descriptor was made, if it is still. False: not known. */
+/* If the PID still is the worker's, it was when the pidfd was opened, too. False: unknown. */
 static bool take_process(
     struct np_service *service, struct np_service_run *run, int code, const char *text)
 {
     if (np_pid_fd_is_over(run->found.pid_fd) ||
         (code == 0 && strcmp(text, run->entry.process) != 0)) {
-        note_over(run);
+        record_over(run);
         return true;
     }
     if (code < 0)
@@ -140,24 +140,24 @@ static bool take_process(
     return true;
 }
 
-/* Of the lock, or of systemd. */
+/* The answer about the lock, or of systemd. */
 static bool take_holder(
     struct np_service *service, struct np_service_run *run, int code, const char *text)
 {
     if (code == 0) {
         note_process(service, run, text);
-        suspect(run, run->entry.process);
+        find_process(run, run->entry.process);
     } else if (code == -ESRCH && run->errand.kind == NP_ERRAND_HOLDER && service->start.units) {
         run->no_lock = true;
     } else if (code == -ESRCH || run->errand.kind == NP_ERRAND_UNIT_FIND) {
-        note_over(run);
+        record_over(run);
     } else {
         return false;
     }
     return true;
 }
 
-/* --- systemd's -------------------------------------------------------------------------------- */
+/* --- answers of systemd ----------------------------------------------------------------------- */
 
 static void take_unit(
     struct np_service *service, struct np_service_run *run, int code, const char *text)
@@ -172,7 +172,7 @@ static void take_unit(
     if (code == 0) {
         np_book_take_worker(service, run, &worker);
     } else if (code == -ECHILD || code == -ESRCH) {
-        note_over(run);
+        record_over(run);
         run->absent = false;
     } else {
         run->left = (struct np_worker_exit){.code = -1, .status = -1};
@@ -182,9 +182,9 @@ static void take_unit(
     }
 }
 
-/* --- its report and its end ------------------------------------------------------------------- */
+/* --- report and end --------------------------------------------------------------------------- */
 
-/* False: it does not answer, and that is said. */
+/* False: the folder does not answer. */
 static bool take_pipe(
     struct np_service *service, struct np_service_run *run, const struct np_errand_answer *answer)
 {
@@ -209,7 +209,7 @@ static void finish(struct np_service_run *run)
     run->ended = true;
 }
 
-/* False: to be read again. A run that was to be stopped is stopped, whatever it left. */
+/* False: read it again. A run that is stopping becomes stopped in any case. */
 static bool take_exit(
     struct np_service *service, struct np_service_run *run, int code, const char *text)
 {
@@ -220,9 +220,9 @@ static bool take_exit(
         struct np_entry to = run->entry;
         struct np_err unwritten = {0};
 
-        to.assigned[0] = '\0'; /* its process has gone: the device is free */
+        to.assigned[0] = '\0'; /* its process is gone: the device is free */
         snprintf(to.reason, sizeof(to.reason),
-            "its process has ended; how is not known until %.300s can be read: %s", to.dir,
+            "its process has ended; the result is unknown until %.300s can be read: %s", to.dir,
             why(code));
         np_commit(service, run, &to, &unwritten);
         return false;
@@ -247,9 +247,9 @@ static void take_unit_end(struct np_service_run *run, int code, double signal, c
     finish(run);
 }
 
-/* --- one after the other ---------------------------------------------------------------------- */
+/* --- errands, one after the other ------------------------------------------------------------- */
 
-/* False: there is nothing to ask. */
+/* False: there is none. */
 static bool next_errand(const struct np_service_run *run, enum np_errand_kind *ret_kind)
 {
     if (run->starting)
@@ -279,7 +279,7 @@ static bool has_place(const struct np_service *service, uid_t uid)
     return n < MAX_OWN;
 }
 
-/* The answer, or -errno where there is none; false: it is to be asked again. */
+/* answer has a code of -errno if there is none; false: ask again. */
 static bool take_answer(
     struct np_service *service, struct np_service_run *run, const struct np_errand_answer *answer)
 {
@@ -289,8 +289,8 @@ static bool take_answer(
         if (take_pipe(service, run, answer))
             break;
         run->silent = true;
-        np_commit_reason(
-            service, run, "%.300s does not answer: nothing is heard of the run", run->entry.dir);
+        np_commit_reason(service, run, "%.300s does not answer: no reports of the run can be read",
+            run->entry.dir);
         return false;
     case NP_ERRAND_EXIT: return take_exit(service, run, answer->code, answer->text);
     case NP_ERRAND_HOLDER:
@@ -322,7 +322,7 @@ static void take(struct np_service *service, struct np_service_run *run, int cod
 
     if (code < 0)
         *answer = (struct np_errand_answer){.code = code, .fd = -1};
-    run->errand.failures++; /* as what is said of it counts; set right below */
+    run->errand.failures++; /* the answer's handlers count this failure, too */
     const bool done = take_answer(service, run, answer);
     run->errand.failures--;
     if (!done)

@@ -18,17 +18,17 @@
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
 
-#define LISTEN_S  0.2  /* between two readings of a report */
-#define START_S   60.0 /* that a worker has to become its user */
-#define MAX_READS 16 /* of a pipe at a time: who says more than a pipe holds waits for the others */
+#define LISTEN_S  0.2  /* between two reads of a report */
+#define START_S   60.0 /* time for a worker to become its user */
+#define MAX_READS 16   /* of a pipe at a time, so that others get their turn */
 
-#define MAX_HOLD_S 5.0  /* of all starts, behind one for which there was no process */
-#define KILLED_S   10.0 /* that a process may take to end after SIGKILL, until its run says so */
+#define MAX_HOLD_S 5.0  /* longest delay of all starts after a fork() failed */
+#define KILLED_S   10.0 /* time to end after SIGKILL, before the run's reason names it */
 #define UNKILLABLE "does not end though it was killed"
 
 /* --- beginning -------------------------------------------------------------------------------- */
 
-/* As if it had died at once. */
+/* The start failed: treated as a death at once. */
 static void note_unstarted(struct np_service_run *run, const char *why)
 {
     run->left = (struct np_worker_exit){.code = -1, .status = -1};
@@ -36,7 +36,8 @@ static void note_unstarted(struct np_service_run *run, const char *why)
     run->ended = run->unstarted = true;
 }
 
-/* The process is there before the file says so, and goes when it does: one that is in the file can be found. */
+/* The process exists before it is recorded and ends if recording fails: so every recorded
+ * process can be found. */
 static int start_child(
     struct np_service *service, struct np_service_run *run, struct np_entry *to, struct np_err *err)
 {
@@ -93,9 +94,9 @@ int np_service_begin(
     return 0;
 }
 
-/* --- signs of life ---------------------------------------------------------------------------- */
+/* --- reports ---------------------------------------------------------------------------------- */
 
-/* {"doing": "training", "step": 12, ...}: a field that is not there is as it was. */
+/* {"doing": "training", "step": 12, ...}; a missing field is unchanged. */
 static void take_report(struct np_service *service, struct np_service_run *run, const char *line)
 {
     struct np_progress *p = &run->progress;
@@ -110,7 +111,7 @@ static void take_report(struct np_service *service, struct np_service_run *run, 
     memcpy(doing, p->doing, sizeof(doing));
     np_progress_read(node, p);
     p->said = np_service_now();
-    const double at = np_node_number(node, "progress", run->at); /* batches done, of any kind */
+    const double at = np_node_number(node, "progress", run->at); /* batches of any kind done */
     if (at > run->at || strcmp(doing, p->doing) != 0)
         run->progressed = np_service_ticks();
     run->at = at;
@@ -118,9 +119,9 @@ static void take_report(struct np_service *service, struct np_service_run *run, 
     np_node_free(node);
 }
 
-/* The last whole line of what it has said since: each has all that it is at. However much it says, that is little
- * work, a few times a second. */
-static void listen_to(struct np_service *service, struct np_service_run *run)
+/* Takes the last whole line, as each line is complete. A worker that writes a lot costs little,
+ * a few times a second. */
+static void read_report(struct np_service *service, struct np_service_run *run)
 {
     const double now = np_service_ticks();
     char bytes[4096], last[sizeof(run->line)] = "";
@@ -146,7 +147,7 @@ static void listen_to(struct np_service *service, struct np_service_run *run)
 
 /* --- ending ----------------------------------------------------------------------------------- */
 
-/* What the end says of the run's device. */
+/* Counts the end for the run's device. */
 static void note_device(struct np_service *service, struct np_service_run *run)
 {
     struct np_slotted *device = np_devices_find(service, run->entry.assigned);
@@ -157,19 +158,19 @@ static void note_device(struct np_service *service, struct np_service_run *run)
         .died = left->code < 0 && left->begun && !run->hung && run->stop_asked == 0,
         .well = well,
         .lived_s = run->lived_s,
-        .why = *left->reason ? left->reason : "its process was killed, or crashed"};
+        .why = *left->reason ? left->reason : "its process was killed or crashed"};
 
     snprintf(run->died_on, sizeof(run->died_on), "%s",
         end.device_failed || end.died ? run->entry.assigned : "");
     if (device && !run->unstarted &&
         np_device_ended(&device->health, device->name, &end, np_service_ticks()))
         fprintf(stderr,
-            "nnpipe daemon: %s is set aside for %.0f minutes: %d starts died there, the last: "
-            "%s\n",
+            "nnpipe daemon: %s is suspect: no run is started there for %.0f minutes, because %d "
+            "starts died there, the last one: %s\n",
             device->name, NP_SUSPECT_TRIAL_S / 60, device->health.nr_deaths, device->health.why);
 }
 
-/* A run that trains there speaks for a device that was set aside. */
+/* A run that trains on a suspect device clears it. */
 static void trust_device(struct np_service *service, const struct np_service_run *run, double now)
 {
     struct np_slotted *device = np_devices_find(service, run->entry.assigned);
@@ -178,8 +179,8 @@ static void trust_device(struct np_service *service, const struct np_service_run
         device->health = (struct np_device_health){0};
 }
 
-/* A machine that has no process for one run has none for the others either; not for long, though, for the reason may
- * be that one run's user. */
+/* If fork() fails for one run, it fails for the others, too; the delay is short, because the
+ * cause may be that run's user. */
 static void hold_starts(struct np_service *service, const struct np_service_run *run)
 {
     service->nr_unstarted = run->unstarted ? service->nr_unstarted + 1 : 0;
@@ -211,8 +212,9 @@ static void decide(struct np_service *service, struct np_service_run *run, struc
     np_service_count_time(run, to);
 }
 
-/* SIGKILL ends all but a process that waits in the kernel for storage or a device: it keeps its slot, and says why. */
-static void say_unkillable(struct np_service *service, struct np_service_run *run, double now)
+/* SIGKILL ends every process but one that waits in the kernel for storage or a device: it keeps
+ * its slot, and the reason names it. */
+static void report_unkillable(struct np_service *service, struct np_service_run *run, double now)
 {
     if (run->killed == 0)
         run->killed = now;
@@ -227,14 +229,14 @@ static void describe_start(struct np_service_run *run, int code)
 {
     if (code == -ESRCH)
         snprintf(run->left.reason, sizeof(run->left.reason),
-            "user %s (%u), who submitted it, does not exist any more", run->entry.user,
+            "user %s (%u), who submitted it, no longer exists", run->entry.user,
             (unsigned)run->entry.uid);
     else
-        snprintf(run->left.reason, sizeof(run->left.reason), "a worker cannot be started: %s",
-            code == -EAGAIN ? "its user cannot be looked up now" : strerror(-code));
+        snprintf(run->left.reason, sizeof(run->left.reason), "cannot start a worker: %s",
+            code == -EAGAIN ? "cannot look up its user now" : strerror(-code));
 }
 
-/* It has not become its user, or nnpipe, yet. */
+/* While the worker does not run nnpipe yet. */
 static void watch_start(struct np_service_run *run, double now)
 {
     const int code = np_worker_begun(&run->worker);
@@ -244,7 +246,7 @@ static void watch_start(struct np_service_run *run, double now)
         run->unstarted = true;
     } else if (code == 0 && now - run->progressed > START_S && !run->unstarted) {
         snprintf(run->left.reason, sizeof(run->left.reason),
-            "a worker cannot be started: its user was not looked up within %.0f s", START_S);
+            "cannot start a worker: its user was not looked up within %.0f s", START_S);
         run->unstarted = true;
         np_worker_signal(&run->worker, SIGKILL);
     }
@@ -258,8 +260,8 @@ static void watch_process(struct np_service *service, struct np_service_run *run
 
     watch_start(run, now);
     if (is_over)
-        run->listen_at = 0; /* its last words */
-    listen_to(service, run);
+        run->listen_at = 0; /* read its last report now */
+    read_report(service, run);
     np_service_watch_time(service, run);
     trust_device(service, run, now);
     if (is_over) {
@@ -270,7 +272,7 @@ static void watch_process(struct np_service *service, struct np_service_run *run
         if (run->unstarted)
             memcpy(left.reason, run->left.reason, sizeof(left.reason));
         run->left = left;
-        /* Of those exit.json is another's. */
+        /* With these, exit.json is of another run. */
         run->ended =
             run->unstarted || left.status == NP_WORKER_TAKEN || left.status == NP_WORKER_UNSAFE;
         run->over = !run->ended;
@@ -278,7 +280,7 @@ static void watch_process(struct np_service *service, struct np_service_run *run
                                    : now - run->progressed > service->options.hang_s) {
         run->hung = run->stop_asked == 0;
         np_worker_signal(&run->worker, SIGKILL);
-        say_unkillable(service, run, now);
+        report_unkillable(service, run, now);
     }
 }
 
@@ -289,7 +291,7 @@ void np_service_watch_worker(struct np_service *service, struct np_service_run *
     if (run->worker.pid > 0)
         watch_process(service, run);
     np_service_run_errands(service, run);
-    if (run->ended) { /* until it is written, it is tried again with each turn */
+    if (run->ended) { /* if this fails, the next turn retries it */
         struct np_entry to = run->entry;
         const int waits = run->waits;
 

@@ -9,7 +9,7 @@
 #include "daemon/service/commit.h"
 #include "daemon/service/owners.h"
 
-#define WRITE_S 60.0 /* between two notes of how long a run with a limit has run */
+#define WRITE_S 60.0 /* between two records of a run's running time */
 
 int np_service_may_queue(const struct np_service *service, uid_t uid, struct np_err *err)
 {
@@ -23,12 +23,12 @@ int np_service_may_queue(const struct np_service *service, uid_t uid, struct np_
     if (nr < max)
         return 0;
     return np_err_set(err, -EDQUOT,
-        "you have %lld runs that are not over, and each user may have %lld here "
-        "(limits.queued_per_user); stop some, or wait until some are done",
+        "you have %lld unfinished runs, and each user may have %lld "
+        "(limits.queued_per_user); stop some, or wait until some are finished",
         (long long)nr, (long long)max);
 }
 
-/* 0: there is none. */
+/* 0: no limit. */
 static int64_t max_running(const struct np_service *service)
 {
     return service->access.for_box ? service->options.limits.running_per_user : 0;
@@ -148,16 +148,16 @@ static void write_span(double seconds, char *text, size_t bytes)
     snprintf(text, bytes, "%g%s", seconds / unit, unit == 3600 ? "h" : unit == 60 ? "m" : "s");
 }
 
-static void say_over(struct np_entry *to)
+static void explain_timeout(struct np_entry *to)
 {
     char span[32];
 
     write_span(to->time_limit_s, span, sizeof(span));
     snprintf(to->reason, sizeof(to->reason),
-        "its time limit of %s is over; retry continues from its checkpoint", span);
+        "its time limit of %s is over; retry resumes from its checkpoint", span);
 }
 
-/* The note of how long it has run is for a daemon that comes after this one. */
+/* The record is for the next daemon. */
 void np_service_watch_time(struct np_service *service, struct np_service_run *run)
 {
     const double lived_s = np_service_ticks() - run->born;
@@ -170,7 +170,7 @@ void np_service_watch_time(struct np_service *service, struct np_service_run *ru
     to.lived_s = lived_s;
     if (to.state == NP_ENTRY_RUNNING && to.ran_s + lived_s >= to.time_limit_s) {
         to.state = NP_ENTRY_STOPPING;
-        say_over(&to);
+        explain_timeout(&to);
         if (np_commit(service, run, &to, &unwritten) == 0)
             np_service_request_stop(run);
     } else if (lived_s - run->entry.lived_s >= WRITE_S) {
@@ -187,5 +187,5 @@ void np_service_count_time(const struct np_service_run *run, struct np_entry *to
         return;
     to->state = NP_ENTRY_TIMEOUT;
     to->ended = np_service_now();
-    say_over(to);
+    explain_timeout(to);
 }

@@ -1,4 +1,4 @@
-/* See service_options.h. What `auto` devices are is devices.c's. */
+/* See service_options.h. devices.c resolves `auto`. */
 #include "daemon/service/service_options.h"
 
 #include <errno.h>
@@ -25,34 +25,34 @@ struct file {
 #define FIELD(member) offsetof(struct file, member)
 static const struct np_option table[] = {
     {"devices", NP_OPT_NODE, FIELD(devices), NULL, 0, 0, NULL,
-        "devices that runs are given: `auto`, or a list as [cuda:0, cuda:1, cpu]"},
+        "devices for runs: `auto`, or a list as [cuda:0, cuda:1, cpu]"},
     {"runs_per_device", NP_OPT_INT, FIELD(runs_per_device), "1", 1, 64, NULL,
         "runs at a time on one device"},
     {"preempt", NP_OPT_BOOL, FIELD(preempt), "true", 0, 0, NULL,
-        "a run of higher priority may make one of lower write its checkpoint and wait"},
+        "a run of higher priority may make one of lower priority write its checkpoint and wait"},
     {"retry", NP_OPT_NODE, FIELD(retry), NULL, 0, 0, NULL,
-        "{first: 10, cap: 3600}: seconds before a run whose process died is tried again; doubled "
-        "each time"},
+        "{first: 10, cap: 3600}: seconds before a run whose process died is retried; doubled each "
+        "time"},
     {"hang_minutes", NP_OPT_FLOAT, FIELD(hang_minutes), "20", 0.1, 10000, NULL,
-        "a run that makes no progress for so long is ended and tried again"},
+        "a run without progress for so long is killed and retried"},
     {"stop_seconds", NP_OPT_FLOAT, FIELD(stop_seconds), "80", 1, 3600, NULL,
-        "time that a run has to write its checkpoint when it is told to stop"},
+        "time for a run to write its checkpoint when it is stopped"},
     {"keep", NP_OPT_NODE, FIELD(keep), NULL, 0, 0, NULL,
-        "what stays of runs that are over, {runs: 1000, days: 90, bytes: 0}; runs: of each user; "
-        "days: by a clock that nobody has set for an hour; bytes: of their checkpoints, 0: any"},
+        "retention of finished runs, {runs: 1000, days: 90, bytes: 0}; runs: of each user; days: "
+        "not within an hour after the clock was set; bytes: of their checkpoints, 0: no limit"},
     {"limits", NP_OPT_NODE, FIELD(limits), NULL, 0, 0, NULL,
-        "what one member of a box may have; in a user's own service only `config_bytes`, "
-        "`checks`, `memory_per_run` and `cpus_per_run` hold"},
+        "limits for each member of a box; in a user's own service only `config_bytes`, `checks`, "
+        "`memory_per_run` and `cpus_per_run` apply"},
     {"spare_bytes", NP_OPT_BYTES, FIELD(spare_bytes), "1G", 0, 1e15, NULL,
-        "free space on a run's disk that it needs to start, and to continue after the disk was "
-        "full"},
+        "free space that a run's disk must have before the run starts, or continues after the disk "
+        "was full"},
     {"on_end", NP_OPT_STRING, FIELD(on_end), "", 0, 0, NULL,
-        "a command, run by sh when a run is over, as the service's user, with the run as JSON on "
-        "standard input; it runs at least once per run"},
+        "a command that sh runs as the service's user when a run is over, at least once per run, "
+        "with the run as JSON on standard input"},
     {"webhook", NP_OPT_STRING, FIELD(webhook), "", 0, 0, NULL,
         "an http or https address that gets the same JSON by POST"},
     {"listen", NP_OPT_STRING, FIELD(listen), "", 0, 0, NULL,
-        "loopback TCP for the page and Prometheus, as 127.0.0.1:7411; nothing: none"},
+        "loopback TCP address for the page and Prometheus, as 127.0.0.1:7411; empty: none"},
     NP_OPTIONS_END,
 };
 
@@ -78,20 +78,21 @@ static const struct np_option keep_table[] = {
 #define LIMIT(member) offsetof(struct np_limits, member)
 static const struct np_option limits_table[] = {
     {"queued_per_user", NP_OPT_INT, LIMIT(queued_per_user), "200", 1, 1000000, NULL,
-        "runs of one user that are not over; more are refused (429)"},
+        "unfinished runs of one user; more are refused (429)"},
     {"running_per_user", NP_OPT_INT, LIMIT(running_per_user), "0", 0, 1000000, NULL,
-        "runs of one user at a time, while others wait in the queue; 0: any number"},
+        "running runs of one user, while the others wait in the queue; 0: no limit"},
     {"config_bytes", NP_OPT_BYTES, LIMIT(config_bytes), "256K", 1024, 1 << 20, NULL,
-        "of a config, as it is submitted and in its normal form"},
+        "size of a config, both as submitted and resolved"},
     {"checks", NP_OPT_INT, LIMIT(checks), "8", 2, 64, NULL,
-        "submissions that are checked at a time; of one user half of them"},
+        "checks of submissions at a time; one user gets half"},
     {"priority_max", NP_OPT_INT, LIMIT(priority_max), "0", -100, 100, NULL,
-        "that members may give their runs; root may give any"},
+        "highest priority that members may give their runs; root may give any"},
     {"memory_per_run", NP_OPT_BYTES, LIMIT(memory_per_run), "0", 0, 1e18, NULL,
-        "memory of a run that is submitted without --memory, where the service can limit it; 0: "
-        "any"},
+        "memory of a run that is submitted without --memory, if the service can limit it; 0: no "
+        "limit"},
     {"cpus_per_run", NP_OPT_FLOAT, LIMIT(cpus_per_run), "0", 0, 10000, NULL,
-        "CPUs of a run that is submitted without --cpus, where the service can limit them; 0: any"},
+        "CPUs of a run that is submitted without --cpus, if the service can limit them; 0: no "
+        "limit"},
     NP_OPTIONS_END,
 };
 
@@ -120,7 +121,7 @@ static void take_devices(const struct np_node *node, int nr_slots,
     struct np_service_options *options, struct np_report *report)
 {
     if (!node || np_node_is(node, "auto")) {
-        options->auto_slots = nr_slots; /* devices.c */
+        options->auto_slots = nr_slots; /* see devices.c */
         return;
     }
     if (node->kind != NP_NODE_LIST || node->nr_items == 0)
@@ -223,11 +224,11 @@ void np_service_options_fini(struct np_service_options *options)
 void np_service_reference(FILE *out)
 {
     fputs("# service.yaml\n\n"
-          "Made by `nnpipe help service-reference` from the table that the service reads its "
-          "settings with. One for one user is `~/.config/nnpipe/service.yaml`, one for a box "
-          "`/etc/nnpipe/service.yaml`; without a file all is as it stands here. SIGHUP (`systemctl "
-          "reload`) reads it again: all of it, or nothing where something in it is wrong. "
-          "`listen` counts from the next start.\n",
+          "Generated by `nnpipe help service-reference` from the tables that the service reads its "
+          "settings with. The file is `~/.config/nnpipe/service.yaml` for one user, "
+          "`/etc/nnpipe/service.yaml` for a box; without it the defaults below apply. SIGHUP "
+          "(`systemctl reload`) reads it again; if anything in it is wrong, no setting changes. A "
+          "change of `listen` needs a restart.\n",
         out);
     np_reference_table(out, table);
     fputs("\n`retry`:\n", out);

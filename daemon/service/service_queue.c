@@ -29,8 +29,8 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
 
     for (int i = 0; i < entry->nr_after; i++)
         if (!np_book_run(service, entry->after[i]))
-            return np_err_set(err, -ENOENT, "there is no run %lld that it could come after",
-                (long long)entry->after[i]);
+            return np_err_set(
+                err, -ENOENT, "there is no run %lld to come after", (long long)entry->after[i]);
     if (!np_dispatch_knows(service->options.devices, service->options.nr_devices, entry->device))
         return np_err_set(err, -ENODEV, "this service has no device '%s'", entry->device);
     if ((code = np_service_may_queue(service, entry->uid, err)) < 0)
@@ -49,12 +49,13 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
     np_free(added.dir);
     if (code == 0)
         np_devices_say_missing(service);
-    else /* else the file would have a run that memory has not */
+    else /* the file must not have a run that memory lacks */
         np_queue_remove(service->queue, added.id, NULL);
     return code;
 }
 
-/* A run without a worker goes there at once, one with a worker by way of its last checkpoint. */
+/* A run without a worker changes state at once, a run with one when the worker has written its
+ * checkpoint. */
 static int leave(struct np_service *service, struct np_service_run *run, enum np_entry_state going,
     enum np_entry_state gone, struct np_err *err)
 {
@@ -97,7 +98,7 @@ int np_service_resume(struct np_service *service, struct np_service_run *run, st
     if (np_entry_is_over(&to) || to.state == NP_ENTRY_STOPPING)
         return np_err_set(err, -EINVAL, "run %lld is %s, not paused", (long long)run->entry.id,
             np_entry_states[to.state]);
-    /* One that is still on its way to being paused ends, and is queued then. */
+    /* A run that is still pausing ends first, and is queued then. */
     to.state = to.state == NP_ENTRY_PAUSING ? NP_ENTRY_YIELDING : NP_ENTRY_QUEUED;
     to.not_before = 0;
     to.reason[0] = '\0';
@@ -113,7 +114,7 @@ int np_service_set_priority(
     return np_commit(service, run, &to, err);
 }
 
-/* A queued run that comes after this one; 0: none. */
+/* The ID of an unfinished run that comes after this one, or 0. */
 static int64_t waiting_for(const struct np_service *service, int64_t id)
 {
     for (int i = 0; i < service->nr_runs; i++) {
@@ -136,7 +137,8 @@ int np_service_remove(struct np_service *service, struct np_service_run *run, st
         return np_err_set(err, -EBUSY, "run %lld is %s: stop it first", (long long)run->entry.id,
             np_entry_states[run->entry.state]);
     if (run->entry.state != NP_ENTRY_DONE && (next = waiting_for(service, id)) > 0)
-        return np_err_set(err, -EBUSY, "run %lld still comes after it", (long long)next);
+        return np_err_set(
+            err, -EBUSY, "run %lld comes after it and has not started", (long long)next);
     if ((code = np_queue_remove(service->queue, id, err)) < 0)
         return code;
     np_book_drop(service, run);
@@ -152,7 +154,7 @@ int np_service_set_time_limit(
     return np_commit(service, run, &to, err);
 }
 
-/* --- another try ------------------------------------------------------------------------------ */
+/* --- retry ------------------------------------------------------------------------------------ */
 
 static bool may_retry(enum np_entry_state state)
 {
@@ -166,13 +168,13 @@ int np_service_retry(
 
     if (to.state == NP_ENTRY_DONE)
         return np_err_set(err, -EINVAL,
-            "run %lld is done: for more epochs submit it again with another train.epochs",
+            "run %lld is done: for more epochs, submit it again with a larger train.epochs",
             (long long)run->entry.id);
     if (!may_retry(to.state))
-        return np_err_set(err, -EINVAL, "run %lld is %s: only a run that is over is tried again",
+        return np_err_set(err, -EINVAL, "run %lld is %s: only a finished run can be retried",
             (long long)run->entry.id, np_entry_states[to.state]);
     if (!np_dispatch_knows(service->options.devices, service->options.nr_devices, to.device))
-        return np_err_set(err, -ENODEV, "this service has no device '%s' any more", to.device);
+        return np_err_set(err, -ENODEV, "this service no longer has the device '%s'", to.device);
     int code = np_service_may_queue(service, to.uid, err);
     if (code < 0)
         return code;
@@ -184,7 +186,7 @@ int np_service_retry(
     to.not_before = to.ended = 0;
     if ((code = np_commit(service, run, &to, err)) < 0)
         return code;
-    run->spare = -1; /* its checkpoints are its own again */
+    run->spare = -1; /* its checkpoints are needed again */
     np_retention_leave(service->retention, to.id);
     return 0;
 }

@@ -18,7 +18,7 @@ int np_token_make(char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err)
     unsigned char bytes[NP_TOKEN_CHARS / 2];
 
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-        return np_err_set(err, -EIO, "the system gives no random numbers: %s", strerror(errno));
+        return np_err_set(err, -EIO, "cannot get random numbers: %s", strerror(errno));
     for (size_t i = 0; i < sizeof(bytes); i++)
         snprintf(ret_token + 2 * i, 3, "%02x", bytes[i]);
     return 0;
@@ -37,7 +37,7 @@ int np_token_replace(const char *dir, char ret_token[NP_TOKEN_CHARS + 1], struct
     return code;
 }
 
-/* Of a file that nobody else can have read or written. 1: it is empty. */
+/* Reads the token if no other user can have read or written it. Returns 1 if the file is empty. */
 static int take(const char *path, int fd, char token[NP_TOKEN_CHARS + 1], struct np_err *err)
 {
     struct stat stat_;
@@ -45,15 +45,14 @@ static int take(const char *path, int fd, char token[NP_TOKEN_CHARS + 1], struct
     if (fstat(fd, &stat_) < 0 || !S_ISREG(stat_.st_mode) || stat_.st_uid != geteuid() ||
         (stat_.st_mode & 077))
         return np_err_set(err, -EPERM,
-            "%s: others may read it, or it is not this user's; remove it, and a new one is made",
+            "%s: others may read it, or it belongs to another user; remove it to get a new token",
             path);
     if (stat_.st_size == 0)
         return 1;
     if (read(fd, token, NP_TOKEN_CHARS) != NP_TOKEN_CHARS ||
         strspn(token, "0123456789abcdef") != NP_TOKEN_CHARS)
         return np_err_set(err, -EBADMSG,
-            "%s: not a token of %d hex digits; remove it, and a new one is made", path,
-            NP_TOKEN_CHARS);
+            "%s: not a token of %d hex digits; remove it to get a new one", path, NP_TOKEN_CHARS);
     return 0;
 }
 
@@ -68,7 +67,7 @@ int np_token_read(const char *dir, char ret_token[NP_TOKEN_CHARS + 1], struct np
     else if (errno == ENOENT)
         code = 1;
     else
-        code = np_err_set(err, -errno, "%s: cannot be read: %s", path, strerror(errno));
+        code = np_err_set(err, -errno, "%s: cannot read it: %s", path, strerror(errno));
     if (fd >= 0)
         close(fd);
     np_free(path);
@@ -83,8 +82,8 @@ void np_token_hash(const char *token, char ret_hex[NP_TOKEN_CHARS + 1])
 {
     unsigned char digest[SHA256_DIGEST_LENGTH];
 
-    SHA256((const unsigned char *)token, strlen(token),
-        digest); /* takes no memory, and does not fail */
+    SHA256(
+        (const unsigned char *)token, strlen(token), digest); /* allocates nothing, cannot fail */
     for (int i = 0; i < SHA256_DIGEST_LENGTH; i++)
         snprintf(ret_hex + 2 * i, 3, "%02x", digest[i]);
 }

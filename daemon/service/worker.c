@@ -1,4 +1,4 @@
-/* See worker.h. The daemon has one thread, so a child of fork() may do as it likes. */
+/* See worker.h. The daemon has one thread, so a child of fork() may call any function. */
 #include "daemon/service/worker.h"
 
 #include <errno.h>
@@ -51,8 +51,8 @@ static int job_fd(const struct np_worker_start *start)
 #define START_FD 3
 #define GO       'g'
 
-/* In the child; comes back only with an error. It waits to be told to go, and ends with the daemon. Who the user is
- * may take long to find out. */
+/* In the child; returns only on an error. Waits for GO, and ends if the daemon dies first. The
+ * user is looked up here because that may take long. */
 static int be_worker(const struct np_worker_start *start, int input_fd, int start_fd)
 {
     const char *name = strrchr(start->entry->dir, '/');
@@ -61,7 +61,7 @@ static int be_worker(const struct np_worker_start *start, int input_fd, int star
     char byte = 0;
     int code;
 
-    setsid(); /* without a way to the daemon's terminal */
+    setsid(); /* no access to the daemon's terminal */
     np_child_signals();
     const int outside = start->group_fd > 0 && write(start->group_fd, "0", 1) != 1 ? -errno : 0;
     if (kept < 0 || dup2(input_fd, STDIN_FILENO) < 0 || dup3(kept, START_FD, O_CLOEXEC) < 0 ||
@@ -89,7 +89,7 @@ static int fork_worker(const struct np_worker_start *start, int input_fd, struct
         return -errno;
     worker->pid = fork();
     if (worker->pid == 0) {
-        fcntl(fds[1], F_SETFL, 0); /* it waits; we do not */
+        fcntl(fds[1], F_SETFL, 0); /* the child blocks, the service does not */
         code = be_worker(start, input_fd, fds[1]);
         _exit(send(START_FD, &code, sizeof(code), MSG_NOSIGNAL) < 0 ? 126 : 127);
     }
@@ -115,7 +115,7 @@ int np_worker_start(const struct np_worker_start *start, struct np_worker *ret_w
         close(input_fd);
     if (code < 0) {
         np_worker_forget(&worker);
-        return np_err_set(err, code, "a worker cannot be started: %s", strerror(-code));
+        return np_err_set(err, code, "cannot start a worker: %s", strerror(-code));
     }
     if (np_process_text(worker.pid, text, bytes) < 0)
         text[0] = '\0';
@@ -146,7 +146,7 @@ int np_worker_begun(struct np_worker *worker)
 
 /* --- finding ---------------------------------------------------------------------------------- */
 
-/* The 22nd field of /proc/PID/stat, behind a name that may hold anything. */
+/* The 22nd field of /proc/PID/stat, after a name that may contain anything. */
 static unsigned long long start_of(pid_t pid)
 {
     char path[32], stat_[1024], *end = NULL;
@@ -217,10 +217,10 @@ bool np_pid_fd_is_over(int pid_fd)
 
 void np_worker_signal(const struct np_worker *worker, int number)
 {
-    /* Through the descriptor first: the number alone may be another's. */
+    /* The descriptor first: the PID alone may be another process's. */
     if (pidfd_send_signal(worker->pid_fd, 0, NULL, 0) < 0)
         return;
-    if (number == SIGKILL && worker->is_child) /* unreaped, so the group is its own */
+    if (number == SIGKILL && worker->is_child) /* not reaped, so the group is its own */
         kill(-worker->pid, number);
     pidfd_send_signal(worker->pid_fd, number, NULL, 0);
 }
@@ -253,7 +253,7 @@ void np_worker_reap(struct np_worker *worker, struct np_worker_exit *ret_exit)
 
     *ret_exit = (struct np_worker_exit){.code = -1, .status = -1};
     if (worker->is_child) {
-        kill(-worker->pid, SIGKILL); /* what it has left behind of its group */
+        kill(-worker->pid, SIGKILL); /* what is left of its process group */
         if (waitpid(worker->pid, &status, WNOHANG) == worker->pid) {
             ret_exit->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
             ret_exit->status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;

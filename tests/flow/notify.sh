@@ -125,7 +125,7 @@ elif part in ("sockets", "foreign"):
         must("it did not end well", daemon.wait() == 0)
     else:
         must("it serves other machines", daemon.wait() == 2)
-        must("it does not say why", b"loopback alone" in open(folder + "/log-" + part, "rb").read())
+        must("it does not say why", b"only allowed on loopback" in open(folder + "/log-" + part, "rb").read())
 P
 play() { python3 "$TMP/play.py" "$NNPIPE" "$TMP" "$1"; }
 t "READY, a sign of life in time, RELOADING, STOPPING" play life

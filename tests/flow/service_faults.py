@@ -81,7 +81,7 @@ def with_faulty(disk):
     def unmade():
         disk.control("fail 122 *runs/*")
         run = daemon.submit(quota, "-o", "train.steps=20")
-        daemon.says_why(run, "quota there is used up")
+        daemon.says_why(run, "quota is used up")
         time.sleep(1)
         tries = daemon.status(run)["retries"]
         disk.control("clear")
@@ -147,13 +147,13 @@ def with_gpu(emu):
 
     def set_aside(run, nr):
         """Waits until the run was started that often and now waits for the device."""
-        daemon.says_why(run, "waits for cuda:0, which is set aside: 3 starts in a row died there")
+        daemon.says_why(run, "waiting for cuda:0, which is suspect: 3 starts in a row died there")
         time.sleep(2)  # six times the first pause
         shown(run)
         equal((daemon.status(run)["state"], starts(run)), ("queued", nr), "its state and starts")
         expect(re.match("suspect: .", state()), "the device is " + state())
         health = daemon.ask("GET", "/healthz").body.decode()
-        expect(re.search("cuda:0 is set aside, starts die there: .", health), health)
+        expect(re.search("cuda:0 is suspect, starts die there: .", health), health)
         metrics = daemon.ask("GET", "/metrics").body.decode()
         expect('nnpipe_device_suspect{device="cuda:0"} 1' in metrics
                and 'nnpipe_device_suspect{device="cpu"} 0' in metrics, metrics)

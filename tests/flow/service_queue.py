@@ -178,7 +178,7 @@ def lists():
     expect(listed("--state", "done", "-n", "2") == names[2:], listed("--state", "done", "-n", "2"))
     expect(listed("--state", "done", "--name", "dog") == names[3:], "by state and name")
     expect(listed("--owner", "nobody-at-all", "--all") == [], "by owner")
-    says("no state", "ls", "--state", "dead", code=1)
+    says("is not a state", "ls", "--state", "dead", code=1)
     given = ["train.steps=6", "seed=2"]
     expect(of(names[3])["overrides"] == given, of(names[3]))
     result = json.load(open(of(names[3])["dir"] + "/result.json"))

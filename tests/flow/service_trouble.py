@@ -97,7 +97,7 @@ def wrong_settings():
     daemon.trained(run)
     pid = daemon.worker_of(run)
     settings("devcies: [sim]")
-    settles(lambda: re.search("nothing is changed.*service.yaml:4", open(daemon.log.name).read()),
+    settles(lambda: re.search("settings are unchanged.*service.yaml:4", open(daemon.log.name).read()),
             "the log does not name line 4 of service.yaml")
     with open(daemon.dir + "/twice.yaml", "w") as out:
         out.write("devices: [cpu]\nspare_bytes: 1M\n\ndevices: auto\n")
@@ -333,7 +333,7 @@ def rival():
         saved = daemon.saved(run)
         settles(lambda: daemon.saved(run) != saved or other.poll() is not None, "it does not train")
         daemon.command("resume", run)
-        daemon.says_why(run, "another one is at work")
+        daemon.says_why(run, "another process uses the folder")
         expect(other.poll() is None, "the process that was there has ended")
     finally:
         other.kill()

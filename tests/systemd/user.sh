@@ -77,7 +77,7 @@ Y
     echo "devcies: [cpu]" | settings
     ctl reload nnpipe && sleep 1 && as ann curl -s --unix-socket "$run/nnpipe/socket" http://localhost/v1/devices |
         grep -q sim &&
-        journalctl _UID="$uid" --no-pager | grep -q 'nothing is changed: .*service.yaml:1:'
+        journalctl _UID="$uid" --no-pager | grep -q 'settings are unchanged: .*service.yaml:1:'
     printf 'devices: [cpu]\nretry: {first: 0.1, cap: 1}\nspare_bytes: 1M\n' | settings
     ctl reload nnpipe && [ "$(ctl is-active nnpipe)" = active ]
 }

@@ -70,7 +70,7 @@ Test(decide, temporary_failures_wait_longer_each_time_and_then_fail)
         cr_assert_eq(run.retries, i + 1);
         cr_assert_eq(run.not_before, 1000 + waits_s[i]);
         cr_assert(
-            strstr(run.reason, "cannot read a.jpg: Input/output error; try "), "%s", run.reason);
+            strstr(run.reason, "cannot read a.jpg: Input/output error; retry "), "%s", run.reason);
     }
     again();
     cr_assert_eq(run.state, NP_ENTRY_FAILED);
@@ -132,7 +132,7 @@ Test(decide, a_full_disk_is_retried_at_growing_intervals_without_counting)
 
 Test(decide, a_process_that_could_not_start_does_not_count)
 {
-    fresh(NP_ENTRY_RUNNING, -1, "a worker cannot be started: Resource temporarily unavailable");
+    fresh(NP_ENTRY_RUNNING, -1, "cannot start a worker: Resource temporarily unavailable");
     end.unstarted = true;
     for (int i = 0; i < 20; i++)
         again();
@@ -163,14 +163,14 @@ Test(decide, a_process_that_died_is_named_and_counted)
     fresh(NP_ENTRY_RUNNING, -1, "");
     left.signal = 9;
     np_decide(&end, &run, &waits);
-    cr_assert(strstr(run.reason, "SIGKILL; try 1 of 3 in 10 s"), "%s", run.reason);
+    cr_assert(strstr(run.reason, "SIGKILL; retry 1 of 3 in 10 s"), "%s", run.reason);
     fresh(NP_ENTRY_RUNNING, -1, "");
     end.hung = true;
     np_decide(&end, &run, &waits);
     cr_assert(strstr(run.reason, "no progress"), "%s", run.reason);
     fresh(NP_ENTRY_RUNNING, -1, "");
     np_decide(&end, &run, &waits);
-    cr_assert(strstr(run.reason, "another one is at work there"), "%s", run.reason);
+    cr_assert(strstr(run.reason, "another process uses the folder"), "%s", run.reason);
     cr_assert_eq(run.retries, 1);
     fresh(NP_ENTRY_RUNNING, -1, "");
     end.never_began = true;
@@ -205,5 +205,5 @@ Test(decide, a_worker_without_space_for_its_record_waits_for_space)
     cr_assert_eq(run.retries, 0);
     cr_assert_eq(run.not_before, 1010);
     cr_assert(
-        strstr(run.reason, "the disk of /runs/cnn-1 is full, or the quota"), "%s", run.reason);
+        strstr(run.reason, "the disk of /runs/cnn-1 is full, or its quota"), "%s", run.reason);
 }

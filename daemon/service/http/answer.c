@@ -13,7 +13,7 @@
 #include "loader/base/text.h"
 
 #define MAX_WAIT_S  60.0
-#define MAX_VALUES  1000 /* of a body */
+#define MAX_VALUES  1000 /* in a body */
 #define MAX_SECONDS 1e9
 
 void np_answer_json(struct np_call *call, unsigned status)
@@ -28,7 +28,7 @@ void np_answer_json(struct np_call *call, unsigned status)
     np_http_reply(call->held, status, "application/json", text, strlen(text), NULL);
 }
 
-/* What a caller sees of it depends on who that is. */
+/* The answer depends on the caller, so the tag does, too. */
 static void tag_of(const struct np_call *call, char *tag, size_t bytes)
 {
     const struct np_service *service = call->routes->service;
@@ -137,7 +137,7 @@ bool np_is_known(const struct np_call *call)
     return caller->socket || caller->token || caller->user;
 }
 
-/* A command may hold a secret: it is for those alone who may read what the run says. */
+/* A command may hold a secret, so only those who may read the run's files see it. */
 static void write_fields(struct np_call *call, const struct np_service_run *run)
 {
     const struct np_service *service = call->routes->service;
@@ -176,7 +176,7 @@ struct np_wait *np_answer_later(struct np_call *call, enum np_wait_kind kind)
 
     if (!request) {
         np_answer_error(
-            call, 503, "busy", "too many of your requests wait already; ask again later");
+            call, 503, "busy", "too many of your requests are waiting already; retry later");
         return NULL;
     }
     struct np_wait *wait = &routes->waits[routes->nr_waits++];
@@ -247,8 +247,8 @@ bool np_query_states(struct np_call *call, const char *name, unsigned *ret_state
 
         if (!state) {
             np_answer_error(call, 400, "invalid",
-                "%s: '%.*s' is no state: docs/SERVICE.md names them", name, (int)strcspn(at, ","),
-                at);
+                "%s: '%.*s' is not a state; docs/SERVICE.md lists them", name,
+                (int)strcspn(at, ","), at);
             return false;
         }
         states |= state;
@@ -267,7 +267,8 @@ static bool is_among(const char *const *keys, const char *key)
     return false;
 }
 
-/* Has it no more values than any request has? A body of half a million would take all others' time. */
+/* Has the text no more values than a valid request? Parsing half a million would delay all other
+ * callers. */
 static bool is_small(const char *text, size_t bytes)
 {
     bool in_text = false;
@@ -298,7 +299,7 @@ struct np_node *np_body_of(struct np_call *call, const char *const *keys)
     }
     for (int i = 0; body->kind == NP_NODE_MAP && i < body->nr_items; i++)
         if (!is_among(keys, body->items[i]->key)) {
-            np_answer_error(call, 400, "invalid", "\"%s\": no such key", body->items[i]->key);
+            np_answer_error(call, 400, "invalid", "\"%s\": unknown key", body->items[i]->key);
             np_node_free(body);
             return NULL;
         }

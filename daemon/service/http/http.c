@@ -1,4 +1,4 @@
-/* See http.h. The only user of libmicrohttpd: of it, only its parser and its sockets are used. */
+/* See http.h. The only user of libmicrohttpd, of which only the parser and the sockets are used. */
 #include "daemon/service/http/http.h"
 
 #include <assert.h>
@@ -14,12 +14,12 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define IDLE_S       75          /* a connection that says nothing is closed */
-#define MEMORY_BYTES (16 << 10)  /* of a connection: heads longer than that are refused (431) */
-#define MAX_GROUPS   1024        /* of a caller who has more, the first group alone counts */
-#define OTHER_FILES  256         /* that the process opens besides connections */
-#define MAX_BODIES   (64u << 20) /* of all requests under way */
-#define TURN_NS      10000000    /* at a time; what is left then is done in the next turn */
+#define IDLE_S       75          /* default idle timeout */
+#define MEMORY_BYTES (16 << 10)  /* of a connection: longer headers are refused (431) */
+#define MAX_GROUPS   1024        /* of a caller; with more, only the first group counts */
+#define OTHER_FILES  256         /* files that the process opens besides connections */
+#define MAX_BODIES   (64u << 20) /* of all current requests */
+#define TURN_NS      10000000    /* at a time; the next turn does the rest */
 
 struct np_http_held {
     struct np_http *http;
@@ -28,13 +28,13 @@ struct np_http_held {
     struct np_http_request request;
     char *method, *path, *body; /* np_free */
     size_t room;
-    unsigned refused;              /* a status: what follows of the body is dropped */
-    bool disallowed;               /* its body is dropped, its answer is the handler's */
-    bool answered;                 /* response may be NULL then: no memory */
+    unsigned refused;              /* a status: the rest of the body is discarded */
+    bool disallowed;               /* its body is discarded; the handler answers it */
+    bool answered;                 /* response may be NULL then: out of memory */
     struct MHD_Response *response; /* NULL: not yet */
     unsigned status;
     bool suspended;
-    struct np_http_held *next, **link; /* suspended ones */
+    struct np_http_held *next, **link; /* in the list of suspended requests */
 };
 
 struct np_http {
@@ -43,10 +43,10 @@ struct np_http {
     struct np_http_held *held;
     struct np_peers peers;
     int max;     /* connections */
-    int left_fd; /* readable: a turn has left something to do */
+    int left_fd; /* readable: the last turn left work */
 };
 
-/* --- who asks --------------------------------------------------------------------------------- */
+/* --- callers ---------------------------------------------------------------------------------- */
 
 struct fields { /* of one name */
     const char *name, *value;
@@ -66,20 +66,21 @@ static enum MHD_Result count_field(
     return MHD_YES;
 }
 
-/* A page of elsewhere may reach loopback through its reader's browser (DNS rebinding, forged forms), and so may
- * one of another service on this box: of pages, ours alone is answered. */
+/* A foreign page may reach loopback through its reader's browser (DNS rebinding, forged forms),
+ * and so may a page of another service on this box: reject requests whose Host or Origin is not
+ * ours. */
 static bool comes_from_here(struct MHD_Connection *connection, bool socket)
 {
     struct fields host = {.name = MHD_HTTP_HEADER_HOST}, origin = {.name = MHD_HTTP_HEADER_ORIGIN};
 
     MHD_get_connection_values(connection, MHD_HEADER_KIND, count_field, &host);
     MHD_get_connection_values(connection, MHD_HEADER_KIND, count_field, &origin);
-    if (socket && origin.nr == 0 && host.nr == 0) /* no browser */
+    if (socket && origin.nr == 0 && host.nr == 0) /* not a browser */
         return true;
     return host.nr == 1 && origin.nr <= 1 && np_who_is_from_here(host.value, origin.value);
 }
 
-/* On TCP: by the token that comes with the request. */
+/* Identifies a TCP caller by the request's token. */
 static void find_caller(
     const struct np_http *http, struct MHD_Connection *connection, struct np_caller *caller)
 {
@@ -124,7 +125,7 @@ static unsigned refusal_of(struct np_http *http, struct np_http_held *held)
 {
     struct np_caller *caller = &held->peer->caller;
 
-    /* On the socket too: ssh -L may lead a browser there. */
+    /* On the Unix socket, too: ssh -L may connect a browser to it. */
     if (!comes_from_here(held->connection, caller->socket))
         return MHD_HTTP_FORBIDDEN;
     if (!caller->socket)
@@ -132,7 +133,7 @@ static unsigned refusal_of(struct np_http *http, struct np_http_held *held)
     return held->peer->bad_target ? MHD_HTTP_BAD_REQUEST : 0;
 }
 
-/* NULL: the connection goes. */
+/* NULL: the connection is closed. */
 static struct np_http_held *new_held(
     struct np_http *http, struct MHD_Connection *connection, const char *path, const char *method)
 {
@@ -166,7 +167,7 @@ const char *np_http_field(const struct np_http_request *request, const char *nam
     return MHD_lookup_connection_value(request->held->connection, MHD_HEADER_KIND, name);
 }
 
-/* Room for so many bytes of the body and a NUL. */
+/* Makes room for so many bytes of the body and a NUL. */
 static bool grow_body(struct np_http_held *held, size_t bytes)
 {
     const size_t room = bytes > NP_HTTP_MAX_BODY / 2 ? NP_HTTP_MAX_BODY + 1 : 2 * bytes + 256;
@@ -186,7 +187,7 @@ static bool grow_body(struct np_http_held *held, size_t bytes)
     return true;
 }
 
-/* More of the body; it is kept up to its limit. */
+/* Appends to the body, up to its limit. */
 static void take_body(struct np_http_held *held, const char *bytes, size_t nr)
 {
     const size_t used = held->request.body_bytes;
@@ -210,11 +211,11 @@ static void take_body(struct np_http_held *held, const char *bytes, size_t nr)
 static void refuse(struct np_http_held *held, unsigned status)
 {
     static const char *const texts[] = {
-        ERROR_OF("invalid", "the target is no path: a % must be followed by two hex digits"),
+        ERROR_OF("invalid", "the target is not a path: a % must be followed by two hex digits"),
         ERROR_OF("forbidden",
-            "this service answers to localhost alone: Host or Origin is missing, or another"),
+            "this service only answers to localhost: Host or Origin is missing or different"),
         ERROR_OF("invalid", "the request is larger than 1 MiB"),
-        ERROR_OF("busy", "the service has no room for this request now; ask again later"),
+        ERROR_OF("busy", "the service has no memory for this request now; retry later"),
     };
     const char *text = texts[status == MHD_HTTP_BAD_REQUEST         ? 0
                              : status == MHD_HTTP_FORBIDDEN         ? 1
@@ -231,7 +232,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     struct np_http_held *held = *state;
 
     (void)version;
-    if (!held) { /* the head is there, the body is not */
+    if (!held) { /* only the header is there yet */
         *state = held = new_held(http, connection, url, method);
         return held ? MHD_YES : MHD_NO;
     }
@@ -265,7 +266,7 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
     *state = NULL;
 }
 
-/* A connection comes or goes. */
+/* A connection was opened or closed. */
 static void connected(void *context, struct MHD_Connection *connection, void **peer,
     enum MHD_ConnectionNotificationCode what)
 {
@@ -294,7 +295,8 @@ static int hex_of(char digit)
     return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
-/* %41 to A, in place. What is no such thing, and what no path has, makes the whole request a bad one. */
+/* Decodes %41 to A, in place. A bad escape, or a byte that no path has, makes the whole request
+ * invalid. */
 static size_t unescape(void *context, struct MHD_Connection *connection, char *text)
 {
     struct np_peer *peer = peer_of(connection);
@@ -376,8 +378,8 @@ static struct MHD_Daemon *start(struct np_http *http, int fd, int max)
         (size_t)MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
 }
 
-/* So many connections, or as many as the process may open files for: where it may open no more at all, nothing
- * works, least of all what would close some. */
+/* The wanted number of connections, or what the limit of open files permits: a process that can
+ * open no file at all cannot work. */
 static int max_connections(int wanted)
 {
     const rlim_t files = (rlim_t)wanted + OTHER_FILES;
@@ -395,7 +397,7 @@ static int max_connections(int wanted)
                                             : (int)limit.rlim_cur / 2;
 }
 
-/* which: 0: Unix, 1: TCP. fd -1: not at all. */
+/* which: 0: Unix, 1: TCP. fd -1: does nothing. */
 static int listen_on(struct np_http *http, int which, int fd, struct np_err *err)
 {
     const int max_tcp = http->max / 8, max = which ? max_tcp : http->max - max_tcp;
@@ -415,7 +417,7 @@ int np_http_open(
     const struct np_http_options *options, struct np_http **ret_http, struct np_err *err)
 {
     const int max = max_connections(options->max_connections);
-    /* A quarter is for those that are shut: they are there for a moment still. */
+    /* A quarter is for shut-down connections, which stay for a moment. */
     const size_t shared[] = {[NP_SHARED_CONNECTIONS] = (size_t)max * 3 / 4,
         [NP_SHARED_WAITS] = NP_HTTP_MAX_WAITS,
         [NP_SHARED_BODIES] = MAX_BODIES};
@@ -461,8 +463,8 @@ void np_http_fds(const struct np_http *http, int ret_fds[NP_HTTP_FDS])
                 : -1;
 }
 
-/* Until nothing is left to do at once, or so much time has passed; false then: what is left wakes nobody up, for
- * libmicrohttpd has taken notice of it already. */
+/* Runs libmicrohttpd until it has no more work, or the time is up: then returns false, because
+ * no event will announce the remaining work. */
 static bool turn(struct MHD_Daemon *daemon, uint64_t until_ns)
 {
     MHD_UNSIGNED_LONG_LONG ms;

@@ -35,14 +35,14 @@ static bool is_own(const struct np_peers *peers, const struct np_caller *caller)
     return caller->socket && (caller->uid == 0 || caller->uid == peers->own_uid);
 }
 
-/* Do they share a share? */
+/* Do both use the same share? */
 static bool is_same(
     const struct np_peers *peers, const struct np_caller *a, const struct np_caller *b)
 {
     return is_own(peers, a) ? is_own(peers, b) : np_peer_is_same(a, b);
 }
 
-/* One that is shut keeps its request, and what that takes, until it is answered. */
+/* A connection that is shut down keeps its request, and its memory, until it is answered. */
 static size_t amount_of(const struct np_peer *peer, enum np_shared what)
 {
     switch (what) {
@@ -98,8 +98,8 @@ static void shut(struct np_peer *peer)
     shutdown(peer->fd, SHUT_RDWR);
 }
 
-/* Makes room for one more of the caller's: one of its own goes where it has its share, else one of anybody's but the
- * service's own. False: all of them are being answered. */
+/* Makes room for one more connection of the caller: shuts down one of its own if its share is
+ * full, else one of any caller but the service's own users. False: all are being answered. */
 static bool make_room(const struct np_peers *peers, const struct np_caller *caller)
 {
     const enum np_shared what = NP_SHARED_CONNECTIONS;

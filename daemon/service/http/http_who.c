@@ -5,9 +5,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define MAX_GROUPS 1024 /* of a caller who has more, the first group alone counts */
+#define MAX_GROUPS 1024 /* of a caller; with more, only the first group counts */
 
-/* As it was at connect(): never the process, whose number may be another's by now. */
+/* As of connect(). The process is not asked: its PID may belong to another by now. */
 void np_who_is_behind(int fd, gid_t group, struct np_caller *ret_caller)
 {
     struct ucred ucred;
@@ -62,8 +62,7 @@ static bool is_local(const char *name)
     return false;
 }
 
-/* A page of elsewhere may reach loopback through its reader's browser (DNS rebinding, forged forms), and so may one
- * of another service of this box: of pages, ours alone is answered. */
+/* See comes_from_here() in http.c. */
 bool np_who_is_from_here(const char *host, const char *origin)
 {
     return is_local(host) && (!origin || (strncasecmp(origin, "http://", 7) == 0 &&

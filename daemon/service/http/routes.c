@@ -1,4 +1,4 @@
-/* See routes.h. The table of paths, who may, and answers; what the routes do is in routes_*.c. */
+/* See routes.h. The table of paths and permissions; routes_*.c implement the routes. */
 #include "daemon/service/http/routes.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "loader/base/mem.h"
 
 struct route {
-    const char *method, *path; /* "#": a run's number; "*" at the end: anything */
+    const char *method, *path; /* "#": a run's ID; "*" at the end: anything */
     enum np_action action;
     void (*answer)(struct np_call *call);
 };
@@ -48,7 +48,7 @@ static const struct route routes_table[] = {
 
 /* --- paths ------------------------------------------------------------------------------------ */
 
-/* A run's number: digits without a leading zero; its end, or NULL. */
+/* Parses a run's ID, digits without a leading zero; returns its end, or NULL. */
 static const char *take_number(const char *at, int64_t *ret_id)
 {
     int64_t id = 0;
@@ -91,7 +91,7 @@ static bool may(const struct np_call *call, enum np_action action)
         call->run ? call->run->entry.uid : (uid_t)-1);
 }
 
-/* Bodies are JSON: a form of a page of elsewhere is not (it could be sent without asking). */
+/* Bodies must be JSON: a foreign page can send a form without asking, but not JSON. */
 static bool has_right_type(const struct np_http_request *request)
 {
     const char *type = np_http_field(request, "Content-Type");
@@ -101,7 +101,7 @@ static bool has_right_type(const struct np_http_request *request)
                (type[16] == '\0' || type[16] == ';' || type[16] == ' '));
 }
 
-/* What is not there is told only to those who might see it. */
+/* Only callers who may list runs learn that one does not exist. */
 static void answer(struct np_call *call, const struct route *route)
 {
     if (call->id > 0)
@@ -109,21 +109,24 @@ static void answer(struct np_call *call, const struct route *route)
     if (call->id > 0 && !call->run && may(call, NP_ACTION_LIST))
         np_answer_error(call, 404, "not_found", "there is no run %lld", (long long)call->id);
     else if (!may(call, route->action))
-        np_answer_error(call, 403, "forbidden", "you may not %s here: docs/SERVICE.md says who may",
+        np_answer_error(call, 403, "forbidden",
+            "permission to %s denied; docs/SERVICE.md says who may",
             np_action_names[route->action]);
     else if (!has_right_type(call->request))
-        np_answer_error(call, 415, "invalid", "a request's body is application/json");
+        np_answer_error(
+            call, 415, "invalid", "the type of a request's body must be application/json");
     else
         route->answer(call);
 }
 
-/* What GET answers, HEAD answers without the body, which libmicrohttpd leaves out. */
+/* HEAD answers as GET; libmicrohttpd leaves the body out. */
 static bool is_method(const char *method, const char *asked)
 {
     return strcmp(method, strcmp(asked, "HEAD") == 0 ? "GET" : asked) == 0;
 }
 
-/* NULL: there is none of that path, or of that method: then allowed (of so many bytes) names those that there are. */
+/* NULL: no such path, or no such method: then allowed (of so many bytes) lists the path's
+ * methods. */
 static const struct route *find_route(
     const struct np_http_request *request, int64_t *ret_id, char *allowed, size_t bytes)
 {
@@ -154,12 +157,11 @@ bool np_routes_allow(void *context, const struct np_http_request *request)
     return route && may(&call, route->action);
 }
 
-/* As np_answer_error(), and with what RFC 9110 wants beside it. */
+/* As np_answer_error(), with the Allow field of RFC 9110. */
 static void answer_wrong_method(struct np_call *call, const char *allowed)
 {
     static const char text[] =
-        "{\"error\": {\"code\": \"method\", \"text\": \"this path has other methods; "
-        "Allow names them\"}}\n";
+        "{\"error\": {\"code\": \"method\", \"text\": \"method not allowed; see Allow\"}}\n";
     const struct np_http_field field = {"Allow", allowed};
 
     call->routes->answers[4]++;
@@ -206,7 +208,7 @@ static bool turn(struct np_routes *routes, struct np_wait *wait)
     }
 }
 
-/* In the order in which they came. */
+/* In order of arrival. */
 bool np_routes_turn(struct np_routes *routes)
 {
     const int nr = routes->nr_waits;

@@ -1,5 +1,5 @@
-/* Runs: listed, shown, changed; their config, and their log and metrics, which a child with the owner's rights reads
- * from the run's folder. */
+/* Routes of runs: list, show, change; their config; and their log and metrics, which a child
+ * with the owner's rights reads from the run's folder. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -13,11 +13,11 @@
 
 #define MAX_PRIORITY 100
 #define MAX_PATTERN  100
-#define READ_S       10.0 /* a read that takes longer hangs */
+#define READ_S       10.0 /* time limit of a read */
 
 /* --- listing ---------------------------------------------------------------------------------- */
 
-/* "ann", or "1000". */
+/* owner: "ann" or "1000". */
 static bool is_of(const struct np_service *service, const struct np_entry *entry, const char *owner)
 {
     char number[24];
@@ -28,7 +28,7 @@ static bool is_of(const struct np_service *service, const struct np_entry *entry
 
 struct filter {
     const struct np_service *service;
-    unsigned states;          /* a bit each; 0: any */
+    unsigned states;          /* one bit each; 0: any */
     const char *owner, *name; /* name: a pattern; NULL: any */
     int64_t after, limit, tail;
 };
@@ -41,7 +41,7 @@ static bool passes(const struct filter *filter, const struct np_entry *entry)
            (!filter->name || fnmatch(filter->name, entry->name, 0) == 0);
 }
 
-/* false: it was answered, with 400. */
+/* false: answered with 400. */
 static bool take_filter(struct np_call *call, struct filter *filter)
 {
     *filter = (struct filter){.service = call->routes->service,
@@ -68,7 +68,7 @@ void np_route_list(struct np_call *call)
     if (!take_filter(call, &filter) || np_answer_unchanged(call))
         return;
     if (filter.owner && !np_is_known(call))
-        nr = 0; /* it would tell whose each is */
+        nr = 0; /* else a caller could find out whose runs they are */
     if (filter.tail < nr)
         for (first = nr; first > 0 && filter.tail > 0; first--)
             filter.tail -= passes(&filter, service->entries[first - 1]);
@@ -152,7 +152,7 @@ static void answer_changed(struct np_call *call, int code, const struct np_err *
         np_answer_run(call, call->run, 200);
 }
 
-/* A body, {"time_limit": seconds}, may be left out. */
+/* The body, {"time_limit": seconds}, is optional. */
 void np_route_retry(struct np_call *call)
 {
     static const char *const keys[] = {"time_limit", NULL};
@@ -184,7 +184,7 @@ void np_route_remove(struct np_call *call)
         np_answer_nothing(call);
 }
 
-/* For a member: more than the settings allow and than it has. */
+/* May the caller not set this priority? A member may not raise it above the limit. */
 static bool is_too_high(const struct np_call *call, int64_t priority)
 {
     const struct np_service *service = call->routes->service;
@@ -237,13 +237,14 @@ void np_route_config(struct np_call *call)
     np_free(text);
 }
 
-/* The child has ended without a word, or cannot be started. */
+/* The child ended without an answer, or could not be started. */
 static void answer_unread(struct np_call *call, int code)
 {
     if (code == -ETIMEDOUT)
-        np_answer_error(call, 500, "internal", "the run's folder does not answer: its disk hangs");
+        np_answer_error(
+            call, 500, "internal", "the run's folder does not answer: its storage hangs");
     else
-        np_answer_error(call, 503, "busy", "the run's folder cannot be read now; ask again later");
+        np_answer_error(call, 503, "busy", "the run's folder cannot be read now; retry later");
 }
 
 static bool start_read(struct np_call *call, struct np_wait *wait, np_child_fn *work,
@@ -266,7 +267,7 @@ static bool start_read(struct np_call *call, struct np_wait *wait, np_child_fn *
 
 /* --- the log ---------------------------------------------------------------------------------- */
 
-/* "SEGMENT:POSITION", as X-Next gave it. */
+/* Parses "SEGMENT:POSITION", a former X-Next. */
 static bool take_place(const char *text, int *ret_segment, int64_t *ret_position)
 {
     int64_t segment;
@@ -286,7 +287,7 @@ void np_route_log(struct np_call *call)
     struct np_wait *wait;
 
     if (from && !take_place(from, &query.segment, &query.position)) {
-        np_answer_error(call, 400, "invalid", "from: SEGMENT:POSITION, as X-Next gave it");
+        np_answer_error(call, 400, "invalid", "from: expected SEGMENT:POSITION, as in X-Next");
         return;
     }
     if (!np_query_whole(call, "tail", 0, INT64_MAX, &query.tail) ||
@@ -296,7 +297,7 @@ void np_route_log(struct np_call *call)
     if (!call->run->entry.dir)
         np_answer_text(call, "text/plain; charset=utf-8", "", 0, "0:0");
     else if ((wait = np_answer_later(call, NP_WAIT_LOG)))
-        wait->log = query; /* the next turn starts its read */
+        wait->log = query; /* the next turn starts the read */
 }
 
 static void answer_log(struct np_call *call, const struct np_child *child)
@@ -312,7 +313,7 @@ static void answer_log(struct np_call *call, const struct np_child *child)
         child->used - (size_t)(text - child->text), child->text);
 }
 
-/* A run that is over says nothing more: what there is is read at once. */
+/* The log of a finished run does not grow: no need to wait. */
 static bool start_log(struct np_call *call, struct np_wait *wait)
 {
     if (np_entry_is_over(&call->run->entry))

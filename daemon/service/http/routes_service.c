@@ -1,4 +1,5 @@
-/* The service itself: its devices, its settings, tokens, health, metrics for Prometheus, and its page. */
+/* Routes of the service itself: devices, settings, tokens, health, metrics for Prometheus, and
+ * the page. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -16,8 +17,8 @@
 #include "daemon/ui/page.h"
 #include "loader/base/clock.h"
 
-#define KNOWN_NS    2000000000 /* that an answer of the disk's holds for */
-#define PROBE_BYTES 65536      /* more than the queue's next changes take */
+#define KNOWN_NS    2000000000 /* that a probe of the disk is valid */
+#define PROBE_BYTES 65536      /* more than the queue's next changes need */
 
 static int count_runs(const struct np_service *service, enum np_entry_state state)
 {
@@ -94,7 +95,7 @@ void np_route_drain(struct np_call *call)
     np_node_free(body);
 }
 
-/* What the page needs to know of who looks at it. */
+/* For the page: its caller. */
 static void write_caller(struct np_call *call)
 {
     const struct np_caller *caller = &call->request->caller;
@@ -154,7 +155,7 @@ void np_route_reload(struct np_call *call)
     struct np_err err = {0};
 
     if (np_service_reload(call->routes->service, &err) < 0)
-        np_answer_error(call, 422, "config", "nothing is changed: %s", err.text);
+        np_answer_error(call, 422, "config", "the settings are unchanged: %s", err.text);
     else
         np_answer_nothing(call);
 }
@@ -178,7 +179,7 @@ void np_route_new_token(struct np_call *call)
     np_answer_json(call, 201);
 }
 
-/* Root may take back anybody's: of one who is not of the group any more, say. */
+/* Root may revoke any user's token, for example after the user has left the group. */
 void np_route_drop_token(struct np_call *call)
 {
     const struct np_caller *caller = &call->request->caller;
@@ -191,7 +192,7 @@ void np_route_drop_token(struct np_call *call)
     if (!np_query_whole(call, "uid", 0, UINT32_MAX, &uid))
         return;
     if (uid != caller->uid && !is_root)
-        np_answer_error(call, 403, "forbidden", "a token is taken back by its user, or by root");
+        np_answer_error(call, 403, "forbidden", "only its user, or root, can revoke a token");
     else if ((code = np_service_drop_token(call->routes->service, (uid_t)uid, &err)) < 0)
         np_answer_failure(call, code, &err);
     else
@@ -200,7 +201,8 @@ void np_route_drop_token(struct np_call *call)
 
 /* --- health ----------------------------------------------------------------------------------- */
 
-/* Some bytes without a name, and gone when they are closed. -errno: what the queue would meet, too. */
+/* Writes to an unnamed file, which is gone when it is closed. -errno: the queue would fail
+ * likewise. */
 static int probe(const char *dir)
 {
     static const char nothing[PROBE_BYTES];
@@ -208,8 +210,9 @@ static int probe(const char *dir)
     int code = 0;
 
     if (fd < 0)
-        return errno == EOPNOTSUPP || errno == EISDIR ? 0
-                                                      : -errno; /* such a file system: no word */
+        return errno == EOPNOTSUPP || errno == EISDIR
+                   ? 0
+                   : -errno; /* not supported by this file system: unknown */
     for (size_t used = 0; used < PROBE_BYTES && code == 0;) {
         const ssize_t nr = write(fd, nothing + used, PROBE_BYTES - used);
 
@@ -235,19 +238,19 @@ static const char *problem_of(struct np_routes *routes)
     health->until_ns = np_now_ns() + KNOWN_NS;
     health->problem[0] = '\0';
     if (code < 0)
-        snprintf(health->problem, sizeof(health->problem), "%s: the queue cannot be written: %s",
-            dir, strerror(-code));
+        snprintf(health->problem, sizeof(health->problem), "%s: cannot write the queue: %s", dir,
+            strerror(-code));
     return health->problem;
 }
 
-/* The service itself is well with them: they are listed, and `ok` stays. */
+/* The service works despite suspect devices: they are listed, and `ok` stays true. */
 static void write_suspects(struct np_json *json, const struct np_service_options *options)
 {
     char text[400];
 
     for (int i = 0; i < options->nr_devices; i++)
         if (np_device_is_suspect(&options->devices[i].health)) {
-            snprintf(text, sizeof(text), "%s is set aside, starts die there: %s",
+            snprintf(text, sizeof(text), "%s is suspect, starts die there: %s",
                 options->devices[i].name, options->devices[i].health.why);
             np_json_text(json, NULL, text);
         }
@@ -281,7 +284,7 @@ void np_route_health(struct np_call *call)
     np_answer_json(call, ok ? 200 : 503);
 }
 
-/* --- Prometheus' text format, version 0.0.4 ------------------------------------------------------- */
+/* --- Prometheus' text format, version 0.0.4 --------------------------------------------------- */
 
 static void head(FILE *out, const char *name, const char *type, const char *help)
 {
@@ -308,20 +311,19 @@ struct gauge {
 };
 #define AT(member) offsetof(struct np_progress, member)
 static const struct gauge gauges[] = {
-    {"nnpipe_run_step", "Steps done; fewer where a run went back to a checkpoint.", AT(step)},
-    {"nnpipe_run_planned_steps", "Steps that it will have done when it ends.", AT(total_steps)},
-    {"nnpipe_run_epoch", "Epochs done, with their fraction.", AT(epoch)},
-    {"nnpipe_run_loss", "Training loss, lately.", AT(loss)},
-    {"nnpipe_run_accuracy_ratio", "Of the last evaluation.", AT(accuracy)},
-    {"nnpipe_run_images_per_second", "Lately.", AT(images_per_second)},
-    {"nnpipe_run_stall_ratio",
-        "Of the time, lately, in which the device had nothing to do for want of a batch.",
+    {"nnpipe_run_step", "Steps done; goes back when a run resumes from a checkpoint.", AT(step)},
+    {"nnpipe_run_planned_steps", "Steps of the whole run.", AT(total_steps)},
+    {"nnpipe_run_epoch", "Epochs done, with fractions.", AT(epoch)},
+    {"nnpipe_run_loss", "Recent training loss.", AT(loss)},
+    {"nnpipe_run_accuracy_ratio", "Accuracy of the last evaluation.", AT(accuracy)},
+    {"nnpipe_run_images_per_second", "Recent rate of training.", AT(images_per_second)},
+    {"nnpipe_run_stall_ratio", "Fraction of recent time in which the device waited for a batch.",
         AT(stall_ratio)},
-    {"nnpipe_run_remaining_seconds", "Until it ends, as it goes now.", AT(eta_seconds)},
-    {"nnpipe_run_report_timestamp_seconds", "When its process last said something.", AT(said)},
+    {"nnpipe_run_remaining_seconds", "Predicted time until the end.", AT(eta_seconds)},
+    {"nnpipe_run_report_timestamp_seconds", "When its process last reported.", AT(said)},
 };
 
-/* Of runs that have a process: those that wait or are over leave no series behind. */
+/* Only for runs with a process: a run that waits or is over has no series. */
 static void write_gauge(FILE *out, const struct np_service *service, const struct gauge *gauge)
 {
 
@@ -348,8 +350,7 @@ static void write_devices(FILE *out, const struct np_service *service)
     for (int what = 0; what < 2; what++) {
         const char *name = what ? "nnpipe_device_runs" : "nnpipe_device_slots";
 
-        head(out, name, "gauge",
-            what ? "Runs that a device has." : "Runs that a device is given at a time.");
+        head(out, name, "gauge", what ? "Runs on the device." : "Runs at a time on the device.");
         for (int d = 0; d < options->nr_devices; d++) {
             int n = what ? 0 : options->devices[d].nr_slots;
 
@@ -365,7 +366,7 @@ static void write_devices(FILE *out, const struct np_service *service)
 static void write_suspect_gauge(FILE *out, const struct np_service_options *options)
 {
     head(out, "nnpipe_device_suspect", "gauge",
-        "1 where start after start died: no run is started there for a while.");
+        "1 if several starts in a row died: no run is started there for a while.");
     for (int d = 0; d < options->nr_devices; d++) {
         fputs("nnpipe_device_suspect{", out);
         label(out, "device", options->devices[d].name);
@@ -377,19 +378,19 @@ static void write_service(FILE *out, struct np_routes *routes)
 {
     const struct np_service *service = routes->service;
 
-    head(out, "nnpipe_info", "gauge", "The program.");
+    head(out, "nnpipe_info", "gauge", "Version of the program.");
     fputs("nnpipe_info{", out);
     label(out, "version", NP_COMMIT);
     fputs("} 1\n", out);
     head(out, "nnpipe_start_time_seconds", "gauge", "When the service was started.");
     fprintf(out, "nnpipe_start_time_seconds %.3f\n", service->began);
-    head(out, "nnpipe_healthy", "gauge", "As /healthz says: 0 where something is wrong.");
+    head(out, "nnpipe_healthy", "gauge", "As in /healthz: 0 if something is wrong.");
     fprintf(out, "nnpipe_healthy %d\n", !*problem_of(routes) && !service->stopping);
-    head(out, "nnpipe_http_responses_total", "counter", "Answers by the class of their status.");
+    head(out, "nnpipe_http_responses_total", "counter", "Responses by class of status.");
     for (int class = 2; class <= 5; class ++)
         fprintf(out, "nnpipe_http_responses_total{class=\"%dxx\"} %llu\n", class,
             (unsigned long long)routes->answers[class]);
-    head(out, "nnpipe_runs", "gauge", "Runs of the queue by state.");
+    head(out, "nnpipe_runs", "gauge", "Runs in the queue by state.");
     for (int s = 0; s < NP_NR_ENTRY_STATES; s++)
         fprintf(out, "nnpipe_runs{state=\"%s\"} %d\n", np_entry_states[s],
             count_runs(service, (enum np_entry_state)s));

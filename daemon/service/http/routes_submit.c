@@ -1,4 +1,5 @@
-/* A submission: its body, the check of its config with its submitter's rights, and its place in the queue. */
+/* The route of submissions: parses the body, has the config checked with the submitter's rights,
+ * and queues the run. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,10 +18,10 @@
 #define MAX_PRIORITY  100
 #define MAX_RETRIES   1000
 #define MAX_PATH      4000
-#define MAX_SAID      (256u << 10) /* of a check, beside the config */
+#define MAX_ANSWER    (256u << 10) /* output of a check, beside the config */
 #define MAX_PROBLEMS  100
 #define MAX_OVERRIDES 4096
-#define MIN_MEMORY    (64 << 20) /* less, and it could not even begin */
+#define MIN_MEMORY    (64 << 20) /* less is not enough to start */
 
 /* --- the body --------------------------------------------------------------------------------- */
 
@@ -87,7 +88,7 @@ static bool are_texts(const struct np_node *list)
     return true;
 }
 
-/* For who asks later what was changed: a line each. What does not fit is left out. */
+/* Keeps the overrides for display, one a line; leaves out what does not fit. */
 static void take_overrides(const struct np_node *list, struct np_entry *entry)
 {
     size_t used = 0;
@@ -107,7 +108,7 @@ static void take_overrides(const struct np_node *list, struct np_entry *entry)
     }
 }
 
-/* It stands in others' lists, and on their terminals. */
+/* A path is shown in lists and terminals of others. */
 static bool is_path(const char *text)
 {
     size_t bytes;
@@ -125,7 +126,7 @@ static bool is_named(const struct np_check *check, const char *name)
     return false;
 }
 
-/* Variables that the config names, a line each. np_free; NULL: it is something else. */
+/* Reads the variables that the config names, one a line (np_free); NULL: anything else. */
 static char *take_environment(const struct np_node *body, const struct np_check *check)
 {
     const struct np_node *map = np_node_get(body, "environment");
@@ -158,7 +159,7 @@ static bool take_cpus(const struct np_node *node, double *ret_cpus)
                         np_text_real(node->text, 0.1, 10000, ret_cpus));
 }
 
-/* What is wrong with the body, or NULL: then entry and check are of it. */
+/* Fills entry and check from the body; returns what is wrong with it, or NULL. */
 static const char *take_body(
     const struct np_node *body, struct np_entry *entry, struct np_check *check)
 {
@@ -208,16 +209,16 @@ static const char *take_body(
     return NULL;
 }
 
-/* --- was it submitted before? ---------------------------------------------------------------------- */
+/* --- repeated submissions --------------------------------------------------------------------- */
 
-/* A key is its caller's own. */
+/* Each caller has its own keys. */
 static const struct np_service_run *find_key(
-    const struct np_service *service, const struct np_entry *asked)
+    const struct np_service *service, const struct np_entry *wanted)
 {
-    for (int i = 0; *asked->key && i < service->nr_runs; i++) {
+    for (int i = 0; *wanted->key && i < service->nr_runs; i++) {
         const struct np_entry *entry = service->entries[i];
 
-        if (entry->uid == asked->uid && strcmp(entry->key, asked->key) == 0)
+        if (entry->uid == wanted->uid && strcmp(entry->key, wanted->key) == 0)
             return service->runs[i];
     }
     return NULL;
@@ -235,25 +236,25 @@ static bool has_config(struct np_service *service, const struct np_entry *known,
     return same;
 }
 
-/* The answer to what was submitted before. config: in normal form, or NULL where the check
- * could not say (what it looks at may have gone since). */
+/* Answers a repeated submission. config: resolved, or NULL if the check failed (files that it
+ * reads may be gone by now). */
 static void answer_known(struct np_call *call, const struct np_service_run *run,
-    const struct np_entry *asked, const char *config)
+    const struct np_entry *wanted, const char *config)
 {
     const struct np_entry *known = &run->entry;
 
-    if (strcmp(known->path, asked->path) != 0 ||
-        (*asked->name && strcmp(known->name, asked->name) != 0) ||
+    if (strcmp(known->path, wanted->path) != 0 ||
+        (*wanted->name && strcmp(known->name, wanted->name) != 0) ||
         (config && !has_config(call->routes->service, known, config)))
         np_answer_error(call, 409, "conflict",
-            "this key was given to another submission: a new one needs a key of its own");
+            "this key belongs to another submission: a new submission needs a new key");
     else
         np_answer_run(call, run, 200);
 }
 
 /* --- the check -------------------------------------------------------------------------------- */
 
-/* What was submitted before is answered, whatever the limits are by now. False: it was told. */
+/* A repeated submission is answered whatever the limits are now. False: answered with an error. */
 static bool is_within_limits(
     struct np_call *call, const struct np_entry *entry, const struct np_check *check)
 {
@@ -290,14 +291,14 @@ void np_route_submit(struct np_call *call)
         "on_end", NULL};
     const struct np_caller *caller = &call->request->caller;
     struct np_node *body = np_body_of(call, keys);
-    /* A user's service has runs of that user alone, whoever submits them. */
+    /* All runs of a user's service are that user's, whoever submits them. */
     const bool for_box = call->routes->service->access.for_box;
     const uid_t uid = for_box ? caller->uid : geteuid();
     const gid_t gid = for_box ? caller->gid : getegid();
     const int64_t max = call->routes->service->options.limits.config_bytes;
     struct np_entry entry = {
         .uid = uid, .gid = gid, .umask = -1, .max_retries = 3, .exit_code = -1};
-    struct np_check check = {.uid = uid, .gid = gid, .max_bytes = 4 * (size_t)max + MAX_SAID};
+    struct np_check check = {.uid = uid, .gid = gid, .max_bytes = 4 * (size_t)max + MAX_ANSWER};
     struct np_wait *wait;
 
     if (!body)
@@ -358,7 +359,7 @@ static void answer_problems(struct np_call *call, const struct np_node *problems
     np_answer_json(call, 422);
 }
 
-/* A problem that the service itself has with the whole of it. */
+/* Answers with a problem of the service itself. */
 static void answer_problem(struct np_call *call, const char *path, const char *text)
 {
     struct np_json *json = &call->routes->json;
@@ -380,7 +381,7 @@ static void answer_problem(struct np_call *call, const char *path, const char *t
     np_answer_json(call, 422);
 }
 
-/* A text file: it is shown to others. */
+/* The config is shown to others, so it may not contain control characters. */
 static bool is_text(const char *text)
 {
     size_t bytes;
@@ -391,22 +392,23 @@ static bool is_text(const char *text)
     return true;
 }
 
-/* What the check found out goes into the entry: its normal form, its own name and device, its folder. It was said with
- * the submitter's rights, by a process of theirs: nothing of it is taken that they may not have. */
+/* Takes the check's answer: resolved config, name, device, folder. The check runs as a process
+ * of the submitter, so its answer is untrusted. */
 static bool take_answer(const struct np_node *answer, struct np_entry *entry)
 {
     const char *config = np_body_text(answer, "config", NULL, SIZE_MAX);
     const char *name = np_body_text(answer, "name", NULL, 63),
                *runs = np_body_text(answer, "runs", NULL, MAX_PATH);
     const char *device = np_body_text(answer, "device", "auto", 31);
-    const char *note = np_body_text(answer, "note", "", 1000); /* of data that were not looked at */
+    const char *note =
+        np_body_text(answer, "note", "", 1000); /* about data that were not checked */
 
     if (!config || !is_text(config) || !name || !is_name(name) || !runs || !is_path(runs) ||
         !device || !is_device(device))
         return false;
     if (!*entry->name)
         snprintf(entry->name, sizeof(entry->name), "%s", name);
-    /* The request's, where it names one, as the check understood it: "gpu" is "cuda". */
+    /* As the check resolved it: "gpu" becomes "cuda". */
     snprintf(entry->device, sizeof(entry->device), "%s", device);
     snprintf(entry->reason, sizeof(entry->reason), "%s", note ? note : "");
     np_text_clean(entry->reason);
@@ -427,7 +429,7 @@ static void submit(struct np_call *call, const struct np_entry *entry)
         return;
     }
     if (strlen(entry->config) > (size_t)options->limits.config_bytes) {
-        np_answer_too_large(call, "the config's normal form");
+        np_answer_too_large(call, "the resolved config");
         return;
     }
     const int code = np_service_submit(call->routes->service, entry, &id, &known, &err);
@@ -440,7 +442,7 @@ static void submit(struct np_call *call, const struct np_entry *entry)
         np_answer_run(call, np_book_run(call->routes->service, id), known ? 200 : 201);
 }
 
-/* The check has ended, with code and perhaps an answer. */
+/* The check has ended with code, and an answer or NULL. */
 static void answer_check(
     struct np_call *call, struct np_wait *wait, int code, const struct np_node *answer)
 {
@@ -453,21 +455,22 @@ static void answer_check(
             call, known, &wait->entry, good ? np_body_text(answer, "config", "", SIZE_MAX) : NULL);
     else if (code == -ETIMEDOUT)
         answer_problem(call, wait->entry.path,
-            "it could not be checked within a minute: its folder, or one that it names, does not "
-            "answer");
+            "it could not be checked within a minute: its folder, or a folder that it names, does "
+            "not answer");
     else if (good && !is_text(np_body_text(answer, "config", "", SIZE_MAX)))
         answer_problem(call, wait->entry.path,
-            "it has control characters, or such that turn the direction of writing");
+            "it has control characters, or characters that change the direction of writing");
     else if (good && take_answer(answer, &wait->entry))
         submit(call, &wait->entry);
     else if (!good && problems && problems->kind == NP_NODE_LIST && problems->nr_items > 0)
         answer_problems(call, problems);
     else
-        answer_problem(call, wait->entry.path, "it could not be checked: its check has died");
+        answer_problem(call, wait->entry.path, "it could not be checked: the check died");
 }
 
-/* Is there a process for it? So that nobody is kept waiting by another's many submissions, each has half of them. */
-static bool may_check(const struct np_routes *routes, const struct np_wait *asked)
+/* May one more check start? One caller gets half of all checks, so that others need not wait for
+ * its many submissions. */
+static bool may_check(const struct np_routes *routes, const struct np_wait *wanted)
 {
     const int64_t max = routes->service->options.limits.checks;
     int64_t all = 0, same = 0;
@@ -478,7 +481,7 @@ static bool may_check(const struct np_routes *routes, const struct np_wait *aske
         if (wait->kind != NP_WAIT_CHECK || wait->child.pid == 0)
             continue;
         all++;
-        same += np_peer_is_same(&wait->request->caller, &asked->request->caller);
+        same += np_peer_is_same(&wait->request->caller, &wanted->request->caller);
     }
     return all < max && same < max / 2;
 }
@@ -494,7 +497,7 @@ bool np_turn_check(struct np_routes *routes, struct np_wait *wait)
             return false;
         if (np_checker_start(&wait->check, routes->epoll_fd, &wait->child, &err) == 0)
             return false;
-        np_answer_error(&call, 503, "busy", "the config cannot be checked now: %s", err.text);
+        np_answer_error(&call, 503, "busy", "cannot check the config now: %s", err.text);
         return true;
     }
     const int code = np_checker_turn(&wait->child, &answer);

@@ -11,12 +11,12 @@
 
 struct dropin {
     FILE *out;
-    bool bad; /* a path that cannot be written down */
+    bool bad; /* a path contains a control character */
 };
 
 static void put_word(struct dropin *d, const char *key, const char *path, size_t bytes)
 {
-    fprintf(d->out, "%s=\"-", key); /* one that is not there is nobody's mistake here */
+    fprintf(d->out, "%s=\"-", key); /* "-": it is no error if the path does not exist */
     for (size_t i = 0; i < bytes; i++) {
         const unsigned char c = (unsigned char)path[i];
 
@@ -30,7 +30,7 @@ static void put_word(struct dropin *d, const char *key, const char *path, size_t
     fputs("\"\n", d->out);
 }
 
-/* The bytes of "/tmp/NAME" of a path below /tmp or /var/tmp; 0: it is elsewhere. */
+/* The length of "/tmp/NAME" in a path below /tmp or /var/tmp; 0: it is elsewhere. */
 static size_t private_part(const char *path)
 {
     static const char *const roots[] = {"/tmp/", "/var/tmp/"};
@@ -79,7 +79,7 @@ int np_dropin_text(
     np_report_init(&report, "config");
     parsed = np_yaml_parse(config, strlen(config), &root, &report);
     if (parsed < 0)
-        d.bad = true; /* it was checked, and is said by the worker */
+        d.bad = true; /* cannot happen: the config was checked */
     fputs("[Service]\n", d.out);
     put_writable(&d, dir);
     if (cache)
@@ -95,7 +95,8 @@ int np_dropin_text(
         return np_err_set(err, -ENOMEM, "%s: out of memory for the run's config", dir);
     if (d.bad)
         return np_err_set(err, -EINVAL,
-            "%s: a path of this run has a character that no unit of systemd's can be told", dir);
+            "%s: a path of this run has a control character, which a systemd unit cannot contain",
+            dir);
     if (!whole)
         np_err_set(err, -ENOMEM, "out of memory");
     return *ret_text ? 0 : -ENOMEM;

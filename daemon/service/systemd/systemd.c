@@ -11,7 +11,7 @@
 
 #define SYSTEMD "org.freedesktop.systemd1"
 #define MANAGER SYSTEMD ".Manager"
-#define MAX_US  10000000u /* of a call */
+#define MAX_US  10000000u /* time limit of a call */
 
 static int open_private(const char *below, sd_bus **ret_bus)
 {

@@ -1,4 +1,5 @@
-/* See worker_unit.h. A connection for each errand: a systemd that was started again is no case of its own. */
+/* See worker_unit.h. Each errand has its own connection, so a restarted systemd needs no special
+ * code. */
 #include "daemon/service/systemd/worker_unit.h"
 
 #include <errno.h>
@@ -21,30 +22,30 @@
 #include "loader/base/mem.h"
 #include "loader/base/text.h"
 
-#define UNIT    NP_SYSTEMD_UNIT
-#define SERVICE NP_SYSTEMD_SERVICE
-#define LOOK_US 2000 /* between two looks at a unit */
-#define LOOKS   1000
+#define UNIT      NP_SYSTEMD_UNIT
+#define SERVICE   NP_SYSTEMD_SERVICE
+#define POLL_US   2000 /* between two polls of a unit's state */
+#define MAX_POLLS 1000
 
 struct units {
-    struct np_units base; /* first: what callers have */
+    struct np_units base; /* first: what callers get */
     char *runtime;        /* $XDG_RUNTIME_DIR */
     char *cache;          /* the loader's; NULL: there is no home */
-    bool over_private;    /* systemd's own socket: there is no bus, or systemd is not on it */
+    bool over_private;    /* systemd's private socket: no bus, or systemd is not on it */
 };
 
-/* A unit, and a connection to ask about it. */
+/* A unit and a connection to systemd. */
 struct unit {
     const struct units *units;
     int64_t id;
     char name[64];
     struct sd_bus *bus;
-    char *path;                          /* its object, once it is loaded */
-    const struct np_worker_start *start; /* of one that is started */
-    struct np_worker *worker;            /* the same; NULL: not yet */
+    char *path;                          /* its D-Bus object, once loaded */
+    const struct np_worker_start *start; /* for start() */
+    struct np_worker *worker;            /* for start(): its worker */
 };
 
-/* of: "worker", "ended". close_unit() in any case. */
+/* of: "worker" or "ended". Always call close_unit() afterwards. */
 static int open_unit(
     struct unit *unit, const struct np_units *units, const char *of, int64_t id, struct np_err *err)
 {
@@ -67,7 +68,7 @@ static void close_unit(struct unit *unit)
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-/* folder/name. What it holds is not for others, and lost with a reboot. */
+/* Writes folder/name, 0600. The contents are private; a reboot may lose them. */
 static int write_file(const char *folder, const char *name, const char *text, struct np_err *err)
 {
     char *path = np_format("%s/%s", folder, name);
@@ -81,7 +82,7 @@ static int write_file(const char *folder, const char *name, const char *text, st
     return code;
 }
 
-/* What the unit reads from its standard input: of is "work" or "ended". */
+/* Writes the unit's standard input: of is "work" or "ended". */
 static int write_input(
     const struct unit *unit, const char *of, const char *text, struct np_err *err)
 {
@@ -110,8 +111,8 @@ static bool is_text(const char *path, const char *text)
     return same;
 }
 
-/* The drop-in with its limits (systemd.resource-control(5)), unless it is there already: a file that is newer than what
- * systemd has read means a reload. */
+/* Writes the drop-in with limits (systemd.resource-control(5)), unless it is there already: a
+ * newer file would make systemd reload. */
 static int write_dropin(struct unit *unit, struct np_err *err)
 {
     const struct np_entry *entry = unit->start->entry;
@@ -159,9 +160,9 @@ static void remove_files(const struct unit *unit)
 
 /* --- starting and finding --------------------------------------------------------------------- */
 
-static void rest(void)
+static void pause_poll(void)
 {
-    const struct timespec time = {0, LOOK_US * 1000};
+    const struct timespec time = {0, POLL_US * 1000};
 
     nanosleep(&time, NULL);
 }
@@ -176,7 +177,8 @@ static void read_state(const struct unit *unit, char state[32])
     np_systemd_text(unit->bus, unit->path, UNIT, "ActiveState", state, 32);
 }
 
-/* The process as a worker. The number is the unit's still when the descriptor is there, so it is no other's. */
+/* Opens the unit's process. The PID still is the unit's after pidfd_open(), so the pidfd is of
+ * the right process. */
 static bool take_process(const struct unit *unit, struct np_worker *ret_worker)
 {
     const pid_t pid = (pid_t)np_systemd_number(unit->bus, unit->path, SERVICE, "MainPID", 'u');
@@ -194,26 +196,27 @@ static bool take_process(const struct unit *unit, struct np_worker *ret_worker)
     return true;
 }
 
-/* When its last process began; 0: it had none. Systemd remembers that after its end, for as long as it likes. */
-static int64_t began(const struct unit *unit)
+/* When its last process started; 0: none. systemd may remember this after the end. */
+static int64_t started_at(const struct unit *unit)
 {
     return np_systemd_number(
         unit->bus, unit->path, SERVICE, "ExecMainStartTimestampMonotonic", 't');
 }
 
-/* Waits for its process, one that did not begin at `last`: a job that is queued leaves what was before to be read.
- * One that is gone already is a worker whose descriptor says at once that it is over. */
+/* Waits for a process that did not start at `last`: while a job is queued, the state is that of
+ * the former process. A process that has ended already is returned as a worker whose descriptor
+ * is readable at once. */
 static int await_process(
     const struct unit *unit, int64_t last, struct np_worker *ret_worker, struct np_err *err)
 {
     char state[32];
     int64_t now;
 
-    for (int i = 0; i < LOOKS; i++, rest()) {
+    for (int i = 0; i < MAX_POLLS; i++, pause_poll()) {
         if (take_process(unit, ret_worker))
             return 0;
         read_state(unit, state);
-        now = began(unit);
+        now = started_at(unit);
         if (is_down(state) && now && now != last) {
             const int over = eventfd(1, EFD_CLOEXEC);
 
@@ -237,7 +240,7 @@ static int make_folders(struct unit *unit, struct np_err *err)
     return code == 0 && unit->units->cache ? np_make_dirs(unit->units->cache, err) : code;
 }
 
-/* Loaded as its files are now. */
+/* Loads the unit, with a reload if its files have changed. */
 static int load_anew(struct unit *unit, struct np_err *err)
 {
     char *dropins = dropin_dir(unit);
@@ -259,7 +262,7 @@ static int start_process(struct unit *unit, struct np_err *err)
     if (!is_down(state))
         return np_err_set(err, -EBUSY, "systemd: %s is %s already", unit->name, state);
     np_systemd_call(unit->bus, "ResetFailedUnit", unit->name, NULL, &none);
-    const int64_t last = began(unit);
+    const int64_t last = started_at(unit);
     const int code = np_systemd_call(unit->bus, "StartUnit", unit->name, "replace", err);
     return code < 0 ? code : await_process(unit, last, unit->worker, err);
 }
@@ -300,26 +303,26 @@ static int find(
 
 /* --- ending ----------------------------------------------------------------------------------- */
 
-/* Where a process that never came to nnpipe's own code was stopped: systemd.exec(5), "process exit codes". */
+/* Explains at which step the start of a process failed: systemd.exec(5), "process exit codes". */
 static const char *step_of(int64_t status)
 {
     static const struct {
         int status;
         const char *text;
     } steps[] = {
-        {203, "nnpipe cannot be run"},
-        {208, "the job cannot be read"},
-        {217, "it cannot have a user namespace: does this machine let users have them?"},
-        {218, "its rights cannot be dropped"},
-        {226, "its view of the file system cannot be made: does this machine let users have "
+        {203, "cannot run nnpipe"},
+        {208, "cannot read the job"},
+        {217, "cannot create a user namespace: does this machine allow users to have them?"},
+        {218, "cannot drop its rights"},
+        {226, "cannot create its view of the file system: does this machine allow users to have "
               "namespaces?"},
-        {228, "its system calls cannot be filtered"},
+        {228, "cannot filter its system calls"},
     };
 
     for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++)
         if (steps[i].status == status)
             return steps[i].text;
-    return "its sandbox cannot be made";
+    return "cannot create its sandbox";
 }
 
 static void read_result(const struct unit *unit, struct np_worker_exit *exit)
@@ -346,7 +349,8 @@ static void end(const struct np_units *units, int64_t id, struct np_worker_exit 
     struct unit unit;
 
     if (open_unit(&unit, units, "worker", id, &none) == 0 && load(&unit, &none) == 0) {
-        for (int i = 0; i < LOOKS; i++, rest()) { /* systemd sees its end when we do, or soon */
+        for (int i = 0; i < MAX_POLLS;
+             i++, pause_poll()) { /* systemd notices the end soon after us */
             read_state(&unit, state);
             if (is_down(state) || !*state)
                 break;
@@ -374,7 +378,7 @@ static int notify(const struct np_units *units, int64_t id, const char *text, st
 
 /* --- open ------------------------------------------------------------------------------------- */
 
-static int look_for_template(const struct units *units, struct np_err *err)
+static int check_template(const struct units *units, struct np_err *err)
 {
     char state[32] = "";
     struct unit unit;
@@ -401,15 +405,15 @@ int np_units_open(struct np_units **ret_units, struct np_err *err)
 
     if (!runtime || *runtime != '/')
         return np_err_set(err, -EHOSTDOWN,
-            "XDG_RUNTIME_DIR is not set: there is no systemd here that could start units");
+            "XDG_RUNTIME_DIR is not set, so there is no user's systemd to start units");
     struct units *units = np_alloc(sizeof(*units));
     *units = (struct units){.base = {.start = start, .find = find, .end = end, .notify = notify},
         .runtime = np_strdup(runtime),
         .cache = np_xdg_folder("XDG_CACHE_HOME", ".cache", "nnpipe")};
-    int code = look_for_template(units, &first);
+    int code = check_template(units, &first);
     if (code < 0 && code != -ENOENT) {
         units->over_private = true;
-        code = look_for_template(units, err);
+        code = check_template(units, err);
     } else if (code < 0) {
         *err = first;
     }
