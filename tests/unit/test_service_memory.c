@@ -9,6 +9,7 @@
 
 #include "daemon/service/book.h"
 #include "daemon/service/job.h"
+#include "daemon/service/service_queue.h"
 #include "daemon/service/systemd/dropin.h"
 #include "loader/base/mem.h"
 #include "tests/test.h"
@@ -106,6 +107,42 @@ Test(service_memory, the_queue_is_read_whole_or_not_at_all)
     cr_assert_geq(fail_each(read_queue, queue), 10);
     cr_assert_eq(fail_each(read_text, queue), 2);
     np_queue_close(queue);
+    snprintf(text, sizeof(text), "rm -rf %s", dir);
+    cr_assert_eq(system(text), 0);
+}
+
+/* A submission that does not fit into memory must not stay in the file, where its key would name a run
+ * that the service does not know. */
+Test(service_memory, a_submission_is_in_the_file_and_in_memory_or_in_neither)
+{
+    char dir[] = "/tmp/nnpipe-memory-XXXXXX", text[96];
+    const struct np_entry entry = entry_of();
+    struct np_slotted cpu = {.name = "cpu", .nr_slots = 1};
+    struct np_service service = {.options = {.devices = &cpu, .nr_devices = 1}};
+    int64_t id = 0;
+    bool known = true;
+
+    cr_assert_not_null(mkdtemp(dir));
+    snprintf(text, sizeof(text), "%s/queue.db", dir);
+    cr_assert_eq(np_queue_open(text, NULL, &service.queue, NULL), 0);
+    service.names = np_names_new(-1, NULL);
+    for (int n = 1, failed = 1; failed; n++) {
+        struct np_service read = {0};
+
+        made_memory_fail(n);
+        const int code = np_service_submit(&service, &entry, &id, &known, NULL);
+        failed = made_memory_failed();
+        made_memory_fail(0);
+        cr_assert_eq(code, failed ? -ENOMEM : 0, "allocation %d: %d", n, code);
+        cr_assert_eq(np_queue_read(service.queue, np_book_add, &read, NULL), 0);
+        cr_assert_eq(service.nr_runs, !failed);
+        cr_assert_eq(read.nr_runs, !failed, "allocation %d", n);
+        free_book(&read);
+    }
+    cr_assert(!known && np_book_run(&service, id));
+    free_book(&service);
+    np_names_free(service.names);
+    np_queue_close(service.queue);
     snprintf(text, sizeof(text), "rm -rf %s", dir);
     cr_assert_eq(system(text), 0);
 }
