@@ -1,5 +1,5 @@
-/* `nnpipe profile CONFIG`: which stage limits the run, by how much, and which key to change. Options, files
- * and what is printed when: the rest is daemon/profile/'s. Main thread. */
+/* `nnpipe profile CONFIG`: finds the stage that limits the run, by how much, and the key to change. This
+ * file has the options, the files and the order of output. Main thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -36,18 +36,18 @@ struct options {
 
 struct profiling {
     struct options ask;
-    double trial_s; /* 0: as is usual */
+    double trial_s; /* 0: default */
     struct np_tune_options caps;
     struct np_config *config;
     struct np_rig *rig;
     struct np_ui ui;
     char *dir;
-    char *advised;          /* --verify: the config with the advice; NULL: there is none */
-    struct np_trace *trace; /* open from the start, so that a wrong path is an error at once */
+    char *advised;                   /* --verify: the config with the advice; NULL: none */
+    struct np_trace *trace;          /* opened first, so that a wrong path fails at once */
     struct np_profile profile, then; /* then: of --compare */
     struct np_comparison comparison;
     struct np_tuning tuning;
-    bool wrong_cap; /* of --tune, as the measured run shows */
+    bool wrong_cap; /* --tune: too small for the measured run */
 };
 
 /* --- measuring -------------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ static void say_so_far(void *context, const struct np_profile *profile, double s
             limited ? np_stage_names[verdict->limiter] : "");
 }
 
-/* A trial of its own, so that what spans cost is in no figure. */
+/* In a separate trial, so that no figure contains the cost of spans. */
 static int traced(struct profiling *p, struct np_err *err)
 {
     const struct np_trial_options options = {
@@ -144,7 +144,7 @@ static void print_comparison(struct profiling *p)
     np_ui_event(&p->ui, np_json_end(line));
 }
 
-/* One JSON object a line; `done` is the last. */
+/* One JSON object per line; `done` is the last. */
 static int print_events(struct profiling *p, struct np_err *err)
 {
     char *done = np_profile_done(&p->profile);
@@ -165,7 +165,7 @@ static int print_events(struct profiling *p, struct np_err *err)
     return 0;
 }
 
-/* Without a file the settings are told all the same. */
+/* Prints the settings even if no file was written. */
 static void write_changes(struct profiling *p)
 {
     struct np_err tuned = {0}, advised = {0};
@@ -182,7 +182,7 @@ static void print_text(struct profiling *p)
 
     np_profile_screen(&p->profile, columns >= 60 ? columns : 80, p->ui.colour, stdout);
     if (p->advised)
-        printf(" the advice in a config that builds on this one: %s\n", p->advised);
+        printf(" config with the advice: %s\n", p->advised);
     if (p->ask.tune)
         np_tuning_print(&p->tuning, stdout);
     if (p->ask.compare)
@@ -218,7 +218,7 @@ static void name_profile(struct profiling *p)
         gmtime_r(&now, &utc));
 }
 
-/* Before all the measuring, not after it. A file that is there stays as it is, and none is left behind. */
+/* Checks before measuring that path can be written. Changes no file and leaves none. */
 static int check_writable(const char *path, struct np_err *err)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -234,7 +234,7 @@ static int check_writable(const char *path, struct np_err *err)
     return 0;
 }
 
-/* Everything that the command line names, so that its mistakes are found before anything is measured. */
+/* Opens all files that the command line names, so that mistakes are found before measuring. */
 static int open_all(struct profiling *p, struct np_err *err)
 {
     const struct options *ask = &p->ask;
@@ -267,11 +267,11 @@ static int profile(struct profiling *p, struct np_err *err)
     if (code == 0)
         code = measure(p, err);
     if (code < 0 && p->dir)
-        rmdir(p->dir); /* nothing is in it */
+        rmdir(p->dir); /* if empty */
     return code ? code : report(p, err);
 }
 
-/* `profile NEW.json --compare OLD.json`: nothing is measured. */
+/* `profile NEW.json --compare OLD.json` measures nothing. */
 static bool is_stored(const struct options *ask)
 {
     const size_t bytes = strlen(ask->config_path);
@@ -292,7 +292,7 @@ static int compare_stored(struct profiling *p, struct np_err *err)
     return code;
 }
 
-/* Flags that say what to measure, or how: of two stored profiles none has a meaning. */
+/* Flags for measuring, which two stored profiles do not allow. */
 static bool measures(const struct options *ask, const struct np_flag *flags)
 {
     for (; flags->name; flags++)
@@ -302,7 +302,7 @@ static bool measures(const struct options *ask, const struct np_flag *flags)
     return ask->overrides.nr_texts > 0;
 }
 
-/* nr: operands. 0, or -EINVAL for flags that do not go together, or say nothing. */
+/* nr: operands. 0, or -EINVAL for flags that do not fit together. */
 static int check_usage(struct profiling *p, const struct np_flag *flags, int nr, struct np_err *err)
 {
     const struct options *ask = &p->ask;
@@ -317,10 +317,9 @@ static int check_usage(struct profiling *p, const struct np_flag *flags, int nr,
         const char *text;
     } rules[] = {
         {!ask->tune && (ask->max_memory || ask->max_cores),
-            "--max-memory and --max-cores go with --tune"},
-        {ask->trace_limit && !ask->trace, "--trace-limit is the size of the file of --trace FILE"},
-        {strcmp(ask->config_path, "-") == 0,
-            "the config is read for every trial, and must be a file"},
+            "--max-memory and --max-cores need --tune"},
+        {ask->trace_limit && !ask->trace, "--trace-limit needs --trace FILE: it limits its size"},
+        {strcmp(ask->config_path, "-") == 0, "the config must be a file: every trial reads it"},
         {is_stored(ask) && measures(ask, flags),
             "two stored profiles are compared, and nothing is measured: of the flags only --json "
             "has a meaning"},

@@ -1,4 +1,4 @@
-/* See compare.h. What is chance is told from the trials of both profiles: how far equal ones lay apart. */
+/* See compare.h. The limit of chance comes from the noise of both profiles: how much equal trials differ. */
 #include "daemon/profile/compare.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include "daemon/analysis/model.h"
 #include "daemon/analysis/words.h"
 
-#define MIN_CHANGE 0.025 /* half of the slow-down that is to be found */
+#define MIN_CHANGE 0.025 /* half of the slow-down that must be found */
 #define NOISES     1.5   /* times both profiles' noise */
 
 static double cost(double rate)
@@ -17,7 +17,7 @@ static double cost(double rate)
     return rate > 0 ? 1 / rate : 0;
 }
 
-/* Seconds an image that a stage takes of what it runs on. */
+/* Seconds per image that a stage takes of its resource. */
 static double stage_cost(const struct np_model *model, enum np_stage stage)
 {
     const double base = model->rate / (1 - model->checkpoint_share);
@@ -32,7 +32,7 @@ static double stage_cost(const struct np_model *model, enum np_stage stage)
     }
 }
 
-/* The rate then, had the stage cost what it costs now. */
+/* The old rate, if the stage had its new cost. */
 static double rate_with(
     const struct np_model *then, const struct np_model *now, enum np_stage stage)
 {
@@ -40,7 +40,7 @@ static double rate_with(
 
     mixed.thread_s[stage] = now->thread_s[stage];
     mixed.blocked_s[stage] = now->blocked_s[stage];
-    mixed.knobs.readers = now->knobs.readers; /* with what there is now for all of them */
+    mixed.knobs.readers = now->knobs.readers; /* all readers of now */
     mixed.cores = now->cores;
     if (stage == NP_STAGE_READ)
         mixed.read_rate = now->read_rate;
@@ -58,7 +58,7 @@ static double rate_with(
     return np_model_rate(&mixed, NULL);
 }
 
-/* Whose present cost slows the old run most; where none does, whose cost has grown most. */
+/* The stage whose new cost slows the old run most; if none does, the one whose cost has grown most. */
 static void find_stage(
     const struct np_model *then, const struct np_model *now, struct np_comparison *comparison)
 {
@@ -83,7 +83,7 @@ static void find_stage(
     comparison->share = rate_with(then, now, comparison->stage) / before - 1;
 }
 
-static void tell(
+static void describe(
     const struct np_profile *then, const struct np_profile *now, struct np_comparison *comparison)
 {
     const struct np_words was = np_words_rate(then->model.rate),
@@ -119,12 +119,12 @@ int np_profile_compare(const struct np_profile *then, const struct np_profile *n
             a->batch, a->precision, a->device, b->batch, b->precision, b->device);
     if (!(then->model.rate > 0 && now->model.rate > 0 && isfinite(then->model.rate) &&
             isfinite(now->model.rate) && isfinite(then->noise) && isfinite(now->noise)))
-        return np_err_set(err, -EINVAL,
-            "a profile without a rate, or whose noise is no number, cannot be compared");
+        return np_err_set(
+            err, -EINVAL, "a profile without a valid rate and noise cannot be compared");
     *ret_comparison = (struct np_comparison){.change = now->model.rate / then->model.rate - 1,
         .least = fmax(MIN_CHANGE, NOISES * hypot(then->noise, now->noise))};
     ret_comparison->regressed = ret_comparison->change < -ret_comparison->least;
     find_stage(&then->model, &now->model, ret_comparison);
-    tell(then, now, ret_comparison);
+    describe(then, now, ret_comparison);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* `profile --compare OLD.json`: has the run become slower, and which stage made it so? Pure arithmetic. */
+/* `profile --compare OLD.json`: is the run slower, and because of which stage? Pure arithmetic. */
 #ifndef NP_COMPARE_H
 #define NP_COMPARE_H
 
@@ -8,13 +8,13 @@
 
 struct np_comparison {
     double change;       /* rate now / rate then - 1 */
-    double least;        /* a smaller one, up or down, may be chance */
+    double least;        /* a smaller change, up or down, may be chance */
     bool regressed;      /* slower by more than that */
-    enum np_stage stage; /* whose cost an image explains most of it; regressed alone */
-    double share;        /* rate then with that stage's present cost / rate then - 1 */
+    enum np_stage stage; /* if regressed: the stage whose cost per image explains most of it */
+    double share;        /* old rate with that stage's new cost / old rate - 1 */
     char text[400];      /* a sentence or two */
 };
-/* Of one config on one box: -EINVAL where batch, device or precision differ, and err says so. */
+/* For one config on one machine. -EINVAL: batch, device or precision differ. */
 int np_profile_compare(const struct np_profile *then, const struct np_profile *now,
     struct np_comparison *ret_comparison, struct np_err *err);
 

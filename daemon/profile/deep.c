@@ -1,12 +1,11 @@
-/* Gains as they were measured: the rate with a stage replayed over the rate of the run as it is. No
- * model is asked what the limit is worth; it names what limits then, from the trial's own counters. Pure
- * arithmetic. */
+/* Measured gains: the rate with a stage replayed / the rate of the unchanged run. The model only finds the
+ * next limiter, from the counters of that trial. Pure arithmetic. */
 #include <math.h>
 
 #include "daemon/analysis/model.h"
 #include "daemon/profile/trial.h"
 
-#define CLEARLY 0.05 /* so much more does another stage gain than the model's limiter */
+#define CLEARLY 0.05 /* more gain than the model's limiter, to replace it */
 
 void np_deep_add(struct np_deep *deep, enum np_stage stage, const struct np_observation *seen,
     const struct np_ceilings *ceilings, const struct np_knobs *knobs)
@@ -16,7 +15,7 @@ void np_deep_add(struct np_deep *deep, enum np_stage stage, const struct np_obse
     struct np_model model;
 
     if (stage == NP_STAGE_STEP)
-        left.step = 0; /* there is none now */
+        left.step = 0; /* it is replayed */
     np_model_make(seen, &left, knobs, &model);
     np_verdict_make(&model, 0, &verdict);
     deep->rate[stage] = seen->images_per_second;
@@ -28,7 +27,7 @@ static double gain_of(const struct np_deep *deep, double base, int stage)
     return deep->rate[stage] > 0 ? deep->rate[stage] / base : 0;
 }
 
-/* What the others did while a stage was left out, they can do. The run's rate stays. */
+/* Raises the other stages to the rates they reached without this one. The run's rate does not change. */
 static void reach(const struct np_deep *deep, double base, struct np_model *model)
 {
     const double rate = np_model_rate(model, NULL);

@@ -1,6 +1,5 @@
 /* The order of a profile's measurements: a trial and the parts, then a first verdict; more trials, then the
- * one that counts; then what was asked for beside. What they mean is model.c's and verdict.c's. Main
- * thread. */
+ * final verdict; then the optional ones. model.c and verdict.c evaluate them. Main thread. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,18 +10,18 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define AGAIN_S 3.0 /* each trial behind the first */
+#define AGAIN_S 3.0 /* each trial after the first */
 #define PART_S  1.0
-/* `bench loader` always makes so many batches: where that takes long, the loader alone is left out. */
+/* `bench loader` always makes that many batches: if that takes too long, the loader is not measured. */
 #define LOADER_BATCHES 64
 #define MAX_LOADER_S   5.0
 #define NR_TRIALS      3
-#define MAX_TRIALS     6 /* where three lie further apart than a verdict may be based on */
+#define MAX_TRIALS     6 /* if three differ too much for a verdict */
 
 struct measuring {
     struct np_rig *rig;
     struct np_profile *profile;
-    struct np_ceilings parts; /* as they were measured */
+    struct np_ceilings parts; /* as measured */
     struct np_observation trials[MAX_TRIALS];
     int nr_trials;
 };
@@ -34,14 +33,14 @@ static int trial(struct measuring *m, double seconds, struct np_err *err)
         .ribbon = m->profile->ribbon,
         .nr_ribbon = &m->profile->nr_ribbon};
 
-    m->profile->nr_ribbon = 0; /* the last trial's is told */
+    m->profile->nr_ribbon = 0; /* the last trial's is shown */
     int code = np_trial_run(m->rig, &options, &m->trials[m->nr_trials], err);
 
     m->nr_trials += code == 0;
     return code;
 }
 
-/* A part that cannot be measured (nothing is read of a drawn set) is left out; the run decides. */
+/* Leaves out a part that cannot be measured (a synthetic set has no reads). */
 static void part(struct measuring *m, enum np_part part, double *ret_rate)
 {
     struct np_err unmeasured = {0};
@@ -58,7 +57,7 @@ static int compare_rates(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* How far n trials in order lie from the one in their middle. */
+/* The largest relative difference of n sorted trials from their median. */
 static double noise_of(const struct np_observation *trials, int n)
 {
     const double middle = trials[n / 2].images_per_second;
@@ -67,8 +66,8 @@ static double noise_of(const struct np_observation *trials, int n)
         1 - trials[0].images_per_second / middle, trials[n - 1].images_per_second / middle - 1);
 }
 
-/* Three trials speak together; of more, the majority that lies closest: what hit one of them alone was
- * not the run's. The one in their middle is told, and how far the others are from it is the noise. */
+/* Uses all of three trials; of more, the majority that lies closest together, because a disturbance of a
+ * single trial is not the run's. Their median is reported; the largest difference from it is the noise. */
 static void take_trials(struct measuring *m)
 {
     struct np_profile *profile = m->profile;
@@ -96,8 +95,8 @@ static void think(struct measuring *m)
 #define PRICE_LAPS      200000
 #define PRICE_WARMUP_NS 30000000u
 
-/* Seconds that a count takes here. It is a lap as readers make them: its counter is set by the clock after
- * some ms, and read alone from then on. */
+/* Measures the seconds per count. It counts laps as readers do: the counter is set by the clock after some
+ * ms, and only read after that. */
 static double price_of_lap(void)
 {
     struct np_stat *stat = np_stat_new();
@@ -114,7 +113,7 @@ static double price_of_lap(void)
     return each;
 }
 
-/* The counters' price: what one count takes here, times how many there were. */
+/* The cost of the counters: seconds per count here, times the number of counts. */
 static double overhead(const struct np_observation *observation)
 {
     const double each = price_of_lap();
@@ -134,8 +133,8 @@ static int stubbed_trial(
     return np_trial_run(m->rig, &options, ret_seen, err);
 }
 
-/* A stage left out in turn; before and after them all the run as it is, so that a box that slows down
- * meanwhile does not speak against them. */
+/* Leaves out each stage in turn. Measures the unchanged run before and after, so that a machine that slows
+ * down in between does not make the gains look smaller. */
 static int stubbed(struct measuring *m, struct np_err *err)
 {
     struct np_profile *profile = m->profile;
@@ -164,10 +163,10 @@ static int stubbed(struct measuring *m, struct np_err *err)
     return code;
 }
 
-#define MAX_FILL_S 12.0 /* a cache's first epoch is waited for */
+#define MAX_FILL_S 12.0 /* longest wait for a cache's first epoch */
 
-/* The advice applied and measured, beside the run as it is: one after the other, twice. How often to save
- * cannot be tried: hardly a save falls into a trial. */
+/* Measures the advice and the unchanged run in turn, twice. Advice on checkpoint.every cannot be tried:
+ * a trial is too short to contain checkpoints. */
 static int verify(struct measuring *m, struct np_err *err)
 {
     const struct np_advice *advice = &m->profile->verdict.advice;
@@ -202,14 +201,14 @@ static int verify(struct measuring *m, struct np_err *err)
     return code;
 }
 
-static void tell(
+static void report_first(
     const struct measuring *m, const struct np_measure_options *options, uint64_t start_ns)
 {
     if (options->so_far)
         options->so_far(options->context, m->profile, (double)(np_now_ns() - start_ns) * 1e-9);
 }
 
-/* Three trials, and more where they do not agree. */
+/* Three trials, and more if they differ. */
 static int measure_again(struct measuring *m, struct np_err *err)
 {
     const struct np_profile *profile = m->profile;
@@ -224,8 +223,8 @@ static int measure_again(struct measuring *m, struct np_err *err)
     return code;
 }
 
-/* Figures that contradict each other are a fault of ours: no verdict is made of them. In tests, which set
- * NNPIPE_PROFILE_STRICT, the process ends there. */
+/* Figures that contradict each other are a bug: the profile gets no verdict. With NNPIPE_PROFILE_STRICT,
+ * which tests set, the process ends. */
 static void doubt(struct np_profile *profile)
 {
     struct np_profile_verdict *verdict = &profile->verdict;
@@ -262,11 +261,11 @@ int np_profile_measure(struct np_rig *rig, const struct np_measure_options *opti
         part(&m, NP_PART_LOADER, &ceilings->loader);
     part(&m, NP_PART_STEP, &ceilings->step);
     think(&m);
-    tell(&m, options, start);
+    report_first(&m, options, start);
     code = measure_again(&m, err);
     if (code < 0)
         return code;
-    /* Last: it takes the set out of the page cache, and a trial behind it would read what it would not. */
+    /* Last, because it drops the set from the page cache: later trials would read from the disk. */
     part(&m, NP_PART_READ_COLD, &ceilings->read_cold);
     if (profile->verdict.limiter == NP_STAGE_READ)
         part(&m, NP_PART_READ_DEEP, &ceilings->read_deep);

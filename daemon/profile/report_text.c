@@ -1,6 +1,6 @@
-/* The terminal's picture of a profile: the verdict's sentence, a bar a stage that says what it could do,
- * the line of what the run does, where a step's time goes, and how far to trust it. Every line is built
- * in memory, counted in columns, and cut at the terminal's width; what is red says so in words too. */
+/* Prints a profile on the terminal: the verdict, a bar per stage for its ceiling, a line at the run's rate,
+ * where a step's time goes, and how reliable the figures are. Each line is built in memory, counted in
+ * columns, and cut at the terminal's width. Words repeat what colours mean. */
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "daemon/analysis/words.h"
 #include "loader/base/text.h"
 
-/* Within a line's text: from here on in this style. They take no column. */
+/* Marks in a line's text that change the style from here on; they take no column. */
 #define PLAIN "\001"
 #define RED   "\002"
 #define BOLD  "\003"
@@ -20,7 +20,7 @@ struct screen {
     FILE *out;
     int width;
     bool colour;
-    char text[1024]; /* the line under way */
+    char text[1024]; /* the current line */
     size_t used;
     int columns;
 };
@@ -85,9 +85,9 @@ static void rule(struct screen *screen)
     end_line(screen);
 }
 
-#define INDENT 9 /* where sentences begin, behind " LIMIT:  " */
+#define INDENT 9 /* where sentences begin, after " LIMIT:  " */
 
-/* A text after its label, broken between words. */
+/* Adds a text after its label, wrapped between words. */
 static void wrap(struct screen *screen, const char *text)
 {
     while (*text) {
@@ -180,8 +180,8 @@ static void put_tried(struct screen *screen)
         return;
     label(screen, BOLD, "TRIED:");
     if (profile->verify_fills) {
-        wrap(screen,
-            "the cache's first epoch took longer than a trial waits; it pays from the second on");
+        wrap(screen, "the cache's first epoch took longer than a trial waits; it is faster from "
+                     "the second on");
         return;
     }
     addf(screen, "%s: %s gave %s img/s (%s), predicted %s", advice->key, advice->to,
@@ -211,10 +211,10 @@ static void put_verdict(struct screen *screen)
 /* --- the chart -------------------------------------------------------------------------------- */
 
 #define BAR_AT  13 /* column of the first block */
-#define RIGHT_W 25 /* columns of the numbers behind the bars */
+#define RIGHT_W 25 /* columns of the numbers after the bars */
 
 struct chart {
-    int width, now; /* columns; now: of the line of the present rate, from the first block */
+    int width, now; /* columns; now: of the line at the run's rate, from the first block */
     double scale;
 };
 
@@ -237,8 +237,8 @@ static bool is_beyond(const struct chart *chart, const struct np_words_row *row)
     return isfinite(row->ceiling) && row->ceiling > chart->scale * 1.001;
 }
 
-/* Blocks to an eighth of a column, the line of the present rate on top; a bar that leaves the scale ends
- * in an arrow. */
+/* Draws blocks to an eighth of a column, and over them the line at the run's rate; a bar beyond the scale
+ * ends in an arrow. */
 static void put_bar(
     struct screen *screen, const struct chart *chart, const struct np_words_row *row)
 {
@@ -270,7 +270,7 @@ static void put_numbers(
         addf(screen, "%s %3.0f%%", levels[(int)(full * 7.999)], full * 100);
 }
 
-/* A stage without a bar of its own says in words what it is. */
+/* A stage without a bar has a note. */
 static void put_row(
     struct screen *screen, const struct chart *chart, const struct np_words_row *row)
 {
@@ -312,14 +312,14 @@ static void put_chart(struct screen *screen)
         beyond |= is_beyond(&chart, &rows[i]);
     }
     if (beyond) {
-        add(screen, DIM "  » goes on: the picture ends at 5 times the present rate" PLAIN);
+        add(screen, DIM "  » longer bar: the scale ends at 5 times the present rate" PLAIN);
         end_line(screen);
     }
 }
 
 /* --- the rest --------------------------------------------------------------------------------- */
 
-/* One part of a step's time, on a line of its own where this one is full. */
+/* Adds a part of a step's time, on a new line if this one is full. */
 static void put_part(struct screen *screen, const char *between, const char *text)
 {
     if (screen->columns + (int)strlen(between) + np_text_columns(text) + 1 > screen->width) {
@@ -348,7 +348,7 @@ static void put_step(struct screen *screen)
         return;
     addf(screen, " step %s:", np_words_time(seen->seconds / (double)seen->steps).text);
     for (size_t k = 0; k < sizeof(order) / sizeof(*order); k++) {
-        const char *name = words[order[k]]; /* of one kind: the largest first, as they come */
+        const char *name = words[order[k]]; /* within a kind, the largest first */
         for (int i = 0; i < n; i++) {
             const bool wait = order[k] == NP_WHERE_WAIT;
             char text[80];
@@ -412,7 +412,7 @@ static void put_before(struct screen *screen)
     end_line(screen);
 }
 
-/* A path a line, however long: a path that is cut is of no use. */
+/* A path per line, never cut. */
 static void put_files(const char *files, FILE *out)
 {
     const char *name = " files:";

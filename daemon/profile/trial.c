@@ -1,6 +1,6 @@
-/* The real run for some seconds, in a folder of its own beside the real ones (its checkpoints go to
- * the same disk), and parts of it alone, each a process of its own. Main thread, which is the
- * trainer thread of the run. */
+/* Measures the real run for some seconds, in a temporary folder beside the real ones (so that checkpoints go
+ * to the same disk), and parts of it, each in a child process. Main thread, which is the run's trainer
+ * thread. */
 #include <errno.h>
 #include <ftw.h>
 #include <signal.h>
@@ -21,12 +21,12 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-#define MIN_STEPS   3 /* of a warm-up: the first batches are waited for in any case */
+#define MIN_STEPS   3 /* of a warm-up: every run waits for its first batches */
 #define LONG_WARMUP 4 /* times warmup_s, for a cache to fill in its first epoch */
 
 struct np_rig {
     char *config_path;
-    const char *device; /* borrowed; NULL: the config's own */
+    const char *device; /* borrowed; NULL: the config's */
     struct np_overrides overrides;
     struct np_knobs knobs; /* of the last trial; readers 0: none yet */
     double pace;           /* factor of all durations */
@@ -78,7 +78,7 @@ static int join_overrides(const struct np_rig *rig, const struct np_overrides *m
     return 0;
 }
 
-/* The watch of a trial leaves signals blocked: one that came since then waits. */
+/* The watch of a trial leaves signals blocked: finds a signal that came since then. */
 static int check_signals(struct np_err *err)
 {
     sigset_t pending;
@@ -98,16 +98,16 @@ struct trial {
     struct np_knobs *knobs;
     struct np_observation *observation;
     struct np_snapshot start;
-    uint64_t accumulate; /* the config's: steps of an update */
+    uint64_t accumulate; /* of the config: steps per update */
     uint64_t first_ns;   /* end of the first step; 0: not yet */
     bool warm;
-    uint64_t ribbon_ns, ribbon_images; /* up to here the ribbon is made */
+    uint64_t ribbon_ns, ribbon_images; /* end of the ribbon's last row */
     uint64_t ribbon_blame[NP_NR_STAGES];
 };
 
 #define RIBBON_NS 100000000u
 
-/* A cache that fills in the first epoch is waited for, to a point. */
+/* Waits for a cache that is still filling, up to a limit. */
 static bool is_warm(const struct trial *trial, const struct np_observed *seen)
 {
     const double seconds = (double)(np_now_ns() - trial->first_ns) * 1e-9;
@@ -120,7 +120,7 @@ static bool is_warm(const struct trial *trial, const struct np_observed *seen)
            seconds >= (np_observe_fills(seen->knobs, seen->steps) ? fill : warmup);
 }
 
-/* None was due in the window: one is made, so that its price is known. */
+/* Writes a checkpoint if none was due in the window, to measure its time. */
 static void time_checkpoint(struct trial *trial, struct np_run *run)
 {
     const double seconds =
@@ -132,7 +132,7 @@ static void time_checkpoint(struct trial *trial, struct np_run *run)
         trial->observation->checkpoint_each_s = seconds;
 }
 
-/* A row a tenth of a second, or a step where that is longer. */
+/* Adds a row per tenth of a second, or per step if that is longer. */
 static void add_ribbon(struct trial *trial, const struct np_observed *seen)
 {
     const struct np_trial_options *options = trial->options;
@@ -176,7 +176,7 @@ static bool on_step(void *context, struct np_run *run, const struct np_observed 
     }
     add_ribbon(trial, seen);
     if ((double)(np_now_ns() - trial->start.ns) * 1e-9 < trial->options->seconds * trial->pace ||
-        seen->steps % trial->accumulate != 0) /* saves come between updates */
+        seen->steps % trial->accumulate != 0) /* checkpoints come between updates */
         return false;
     np_observe_now(seen, &end);
     np_observe_between(seen, &trial->start, &end, trial->observation);
@@ -189,7 +189,7 @@ static bool on_step(void *context, struct np_run *run, const struct np_observed 
     return true;
 }
 
-/* runs: becomes a fresh folder below itself. */
+/* Sets `runs` to a new folder below it. */
 static int own_folder(struct np_config *config, char **ret_dir, struct np_err *err)
 {
     char *dir;
@@ -200,7 +200,7 @@ static int own_folder(struct np_config *config, char **ret_dir, struct np_err *e
     dir = np_format("%s/.profile-XXXXXX", config->runs);
     if (!dir || !mkdtemp(dir)) {
         code = np_err_set(
-            err, -errno, "%s: no folder can be made in it: %s", config->runs, strerror(errno));
+            err, -errno, "%s: cannot create a folder in it: %s", config->runs, strerror(errno));
         np_free(dir);
         return code;
     }
@@ -237,7 +237,7 @@ int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
     if (code == 0)
         code = join_overrides(rig, options->overrides, &overrides, err);
     if (code == 0 && np_cmd_config(rig->config_path, &overrides, rig->device, &config) != 0)
-        code = np_err_set(err, -EINVAL, "%s: the config is wrong", rig->config_path);
+        code = np_err_set(err, -EINVAL, "%s: the config is not valid", rig->config_path);
     if (code == 0) {
         config->loader.stubs = options->stubs;
         trial.accumulate = (uint64_t)config->run.accumulate;
@@ -250,22 +250,22 @@ int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
     np_free(dir);
     np_config_free(config);
     if (code == 0)
-        err->code = 0; /* ended by us */
+        err->code = 0; /* the probe ended the run */
     return code;
 }
 
-/* --- parts, each a process -------------------------------------------------------------------- */
+/* --- parts, each in a child process ----------------------------------------------------------- */
 
 #define MAX_WORDS (2 * NP_MAX_OVERRIDES + 16)
 
-/* The last line that the program prints with these words, and its exit code. */
+/* Runs the program with these words; takes the last line it prints. */
 static int run_self(const char *const *words, char *text, size_t text_bytes, struct np_err *err)
 {
     int pipe_fds[2], status = -1;
     size_t n = 0;
 
     if (pipe(pipe_fds) < 0)
-        return np_err_set(err, -errno, "no pipe: %s", strerror(errno));
+        return np_err_set(err, -errno, "cannot create a pipe: %s", strerror(errno));
     pid_t child = fork();
     if (child == 0) {
         sigset_t none;
@@ -274,7 +274,8 @@ static int run_self(const char *const *words, char *text, size_t text_bytes, str
         sigprocmask(SIG_SETMASK, &none, NULL);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         dup2(pipe_fds[1], STDOUT_FILENO);
-        if (!freopen("/dev/null", "w", stderr)) /* what cannot be measured is left out, silently */
+        if (!freopen("/dev/null", "w",
+                stderr)) /* a part that cannot be measured is left out without a message */
             _exit(127);
         close(pipe_fds[0]);
         close(pipe_fds[1]);
@@ -301,7 +302,7 @@ static int part_rate(const char *text, const char *field, double *ret_rate, stru
     const char *at = strstr(text, field);
 
     if (!at || sscanf(at + strlen(field), "\": %lf", ret_rate) != 1)
-        return np_err_set(err, -EPROTO, "a benchmark said nothing of %s", field);
+        return np_err_set(err, -EPROTO, "a benchmark did not report %s", field);
     return 0;
 }
 

@@ -1,9 +1,9 @@
-/* How a profile is measured: trials of the real run, of parts of it, and of the run with a stage replayed.
+/* Measures a profile: trials of the real run, of parts of it, and of the run with a stage replayed.
  *
  *   trial.c    the real pipeline, or a part of it alone, for some seconds
  *   deep.c     the verdict with gains measured: a stage's work left out, its output replayed
- *   measure.c  what is run, and in which order
- *   report_text.c html.c   a profile for people;   tune.c compare.c   what is built upon it
+ *   measure.c  the order of measurements
+ *   report_text.c html.c   a profile for people;   tune.c compare.c   built on profiles
  *
  * Main thread, which is the trainer thread of the runs. */
 #ifndef NP_TRIAL_H
@@ -17,30 +17,30 @@
 
 struct np_config;
 struct np_overrides;
-struct np_rig; /* a config, and what the last trial of it was made of */
+struct np_rig; /* a config, and the settings of its last trial */
 
 struct np_trial_options {
     double warmup_s, seconds;
-    double fill_s; /* a cache in its first epoch is waited for, so long at most; 0: 4 * warmup_s */
+    double fill_s;                  /* longest wait for a cache's first epoch; 0: 4 * warmup_s */
     struct np_overrides *overrides; /* more -o of this trial; NULL: none */
     unsigned stubs;         /* bits 1 << enum np_stage: replaced by replay of its stored output */
     struct np_trace *trace; /* NULL: no spans */
-    /* (NP_PROFILE_MAX_RIBBON) filled as far as *nr_ribbon says; NULL: not asked for */
+    /* (NP_PROFILE_MAX_RIBBON), *nr_ribbon rows are filled; NULL: not wanted */
     struct np_ribbon *ribbon;
     int *nr_ribbon;
 };
 int np_rig_open(const char *config_path, const struct np_overrides *overrides, const char *device,
     struct np_rig **ret_rig, struct np_err *err);
 void np_rig_close(struct np_rig *rig);
-/* From now on all trials and parts, and their warm-ups, last `factor` times as long. */
+/* Makes all later trials and parts, and their warm-ups, `factor` times as long. */
 void np_rig_pace(struct np_rig *rig, double factor);
 const struct np_knobs *np_rig_knobs(const struct np_rig *rig);
-/* The real run (`np_run_train()` in a folder of its own beside the runs, removed afterwards): evaluations
- * left out, checkpoints as configured. -EINTR: stopped by a signal. */
+/* Measures the real run (`np_run_train()` in a temporary folder beside the runs): without evaluations, with
+ * checkpoints as configured. -EINTR: stopped by a signal. */
 int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
     struct np_observation *ret_observation, struct np_err *err);
-/* One part alone for about `seconds`: `nnpipe bench io|loader|step`, a process of its own. Copies need no
- * trial: the device's events time them in every run. */
+/* Measures one part alone for about `seconds`: `nnpipe bench io|loader|step` in a child process. Copies need
+ * no trial: the device's events time them in every run. */
 enum np_part {
     NP_PART_READ_COLD,
     NP_PART_READ_DEEP,
@@ -53,37 +53,38 @@ int np_trial_part(
 
 /* --- --deep: measured with a stage replayed --------------------------------------------------- */
 
-/* deep.c. One stage's trial: with it costing nothing, so many images a second, and this limits. */
+/* deep.c. By stage: the rate of the trial without its cost, and the limiter of that trial. */
 struct np_deep {
     double rate[NP_NR_STAGES]; /* 0: not measured */
     enum np_stage next[NP_NR_STAGES];
 };
-/* What was seen with the stage replayed, into deep. ceilings, knobs: of the run as it is. */
+/* Adds an observation with the stage replayed. ceilings, knobs: of the unchanged run. */
 void np_deep_add(struct np_deep *deep, enum np_stage stage, const struct np_observation *seen,
     const struct np_ceilings *ceilings, const struct np_knobs *knobs);
-/* The verdict again, with measured gains in place of computed ones. base: the rate of the run as it is,
- * measured as those were. The limiter of the model stays where no other one gains clearly more; the model
- * learns what the stages did in those trials. */
+/* Makes the verdict again with measured gains instead of computed ones. base: the rate of the unchanged run
+ * in the same measurement. The model's limiter stays unless another stage gains clearly more. Raises the
+ * model's ceilings to the rates of those trials. */
 void np_deep_judge(const struct np_deep *deep, double base, struct np_model *model, double noise,
     struct np_profile_verdict *verdict);
 
-/* --- the whole of it -------------------------------------------------------------------------- */
+/* --- a profile -------------------------------------------------------------------------------- */
 
 #define NP_WARMUP_S 0.7 /* of a trial */
 #define NP_TRIAL_S  2.0
 struct np_measure_options {
     bool deep, verify;
-    /* The first verdict, so many seconds after the start; NULL: nobody asks. */
+    /* Called with the first verdict, that many seconds after the start; NULL: not wanted. */
     void (*so_far)(void *context, const struct np_profile *profile, double seconds);
     void *context;
 };
-/* All of a profile but its names and files. The run's errors; a part that cannot be measured is left out. */
+/* Measures a profile, all but its names and files. Returns the run's errors; leaves out a part that cannot
+ * be measured. */
 int np_profile_measure(struct np_rig *rig, const struct np_measure_options *options,
     struct np_profile *profile, struct np_err *err);
 
-/* The terminal screen: verdict first, a bar a stage, at most `width` columns. */
+/* Prints the terminal screen: the verdict, then a bar per stage, at most `width` columns. */
 void np_profile_screen(const struct np_profile *profile, int width, bool colour, FILE *out);
-/* profile.json as one page, a file that needs no other. */
+/* Writes profile.html: one file with profile.json in it, without other files. */
 int np_profile_html(const char *json, const char *path, struct np_err *err);
 void np_profile_html_to(const char *json, FILE *out);
 

@@ -1,6 +1,6 @@
-/* See tune.h. The model ranks what could be; the best of each kind of cache is measured, then one knob after
- * the other is moved from the best so far, as long as that gains. Last, the winner and the config as it
- * is run in turn (A B B A), and the winner stays only where it is better beyond noise. */
+/* See tune.h. The model ranks the settings. The best of each kind of cache is measured; then one knob after
+ * the other is moved from the best so far, as long as that gains. Last, the winner and the unchanged config
+ * run in turn (A B B A), and the winner is taken only if it is better beyond noise. */
 #include "daemon/profile/tune.h"
 
 #include <errno.h>
@@ -17,12 +17,12 @@
 #define MIN_GAIN      0.01
 #define MAX_PREFETCH  32
 #define FAR_FROM_HOME 0.004 /* of the predicted rate, for each doubling of a knob */
-#define HOPELESS      0.8   /* predicted so far below the best: the model is not that wrong */
-#define HARDLY        0.98  /* the same of depth and prefetch, where more is seldom worse */
-#define HELD_BACK     0.4   /* of the best: a cache so slow is not so for its numbers alone */
-#define NEAR_DISK     4     /* times the rate that the disk gives: closer, and reads may matter */
+#define HOPELESS      0.8   /* prediction / best: the model's error is smaller than that */
+#define HARDLY        0.98  /* the same for depth and prefetch, where more is seldom worse */
+#define HELD_BACK     0.4   /* of the best: a cache that slow cannot win with other numbers */
+#define NEAR_DISK     4     /* times the disk's rate: closer to it, reads may matter */
 
-/* In the order they are tried in. */
+/* In the order of trials. */
 enum move { MOVE_READERS, MOVE_DEPTH, MOVE_PREFETCH, MOVE_IO, NR_MOVES };
 
 static const char *const kinds[] = {"none", "encoded", "decoded", "device"};
@@ -87,7 +87,7 @@ int np_tune_settings(
     return n;
 }
 
-/* Within the caps, by giving up what costs most first. */
+/* Reduces knobs to the caps, the most expensive first. */
 static void clamp(const struct search *s, struct np_knobs *knobs)
 {
     if (knobs->readers > s->max_readers)
@@ -102,13 +102,13 @@ static void clamp(const struct search *s, struct np_knobs *knobs)
         knobs->readers--;
 }
 
-/* Nothing less is left to take: the cap is a mistake. */
+/* The smallest setting breaks the cap: an error of the user. */
 static int refuse_cap(const struct search *s, const struct np_knobs *least)
 {
     const uint64_t kib = (np_tune_memory(least) + 1023) / 1024;
 
     return np_err_set(s->err, -ERANGE,
-        "--max-memory: the loader takes %" PRIu64 "K at the least (%d batches of %d ahead, one "
+        "--max-memory: the loader takes at least %" PRIu64 "K (%d batches of %d ahead, one "
         "read, no cache), not %" PRIu64 " bytes",
         kib, least->prefetch, least->batch, s->max_memory);
 }
@@ -155,8 +155,8 @@ static int add_trial(struct search *s, const struct np_knobs *knobs)
     return code;
 }
 
-/* One more of the search, where it is allowed, new, and there is one left; else nothing. *ret_better: it
- * is the best now. */
+/* Makes one trial of the search, if the knobs are allowed and new, and a trial is left. *ret_better: it is
+ * the best so far. */
 static int try_knobs(struct search *s, const struct np_knobs *knobs, bool *ret_better)
 {
     *ret_better = false;
@@ -198,7 +198,7 @@ static bool choose(const struct search *s, const char *cache, struct np_knobs *r
     snprintf(knobs.cache, sizeof(knobs.cache), "%s", cache);
     for (int r = 0; r <= s->max_readers; r = next_reader(r))
         for (int d = 0; d <= NP_MAX_DEPTH; d = d ? 2 * d : 1)
-            for (int p = 1; p <= MAX_PREFETCH; p *= 2) { /* the first of each: as it is */
+            for (int p = 1; p <= MAX_PREFETCH; p *= 2) { /* the first of each: unchanged */
                 knobs.readers = r ? r : readers;
                 knobs.depth = d ? d : depth;
                 knobs.prefetch = p > 1 ? p : prefetch;
@@ -254,14 +254,14 @@ static int try_caches(struct search *s)
 
 /* --- one knob at a time ----------------------------------------------------------------------- */
 
-/* Does a read still take place, and near the disk's limit? */
+/* Does the run still read, near the disk's limit? */
 static bool disk_matters(const struct search *s)
 {
     return s->model->read_rate > 0 && s->model->read_rate < NEAR_DISK * best_rate(s) &&
            (caches(best_knobs(s), "none") || caches(best_knobs(s), s->tuned->base.cache));
 }
 
-/* From the best so far, a step of one knob; false: there is none. */
+/* One step of a knob from the best so far; false: there is none. */
 static bool step(
     const struct search *s, enum move move, bool up, bool fine, struct np_knobs *ret_knobs)
 {
@@ -295,7 +295,7 @@ static bool step(
     return !same(to, best_knobs(s));
 }
 
-/* The model says that it loses, and has been right about the best so far. */
+/* The model predicts a loss, and was right about the best so far. */
 static bool hopeless(const struct search *s, enum move move, const struct np_knobs *to)
 {
     const double here = s->tuned->trials[s->best].predicted;
@@ -304,7 +304,7 @@ static bool hopeless(const struct search *s, enum move move, const struct np_kno
            np_model_rate_with(s->model, to) < here * (move == MOVE_READERS ? HOPELESS : HARDLY);
 }
 
-/* Up as long as it gains; where it does not at once, down. */
+/* Moves up as long as that gains; if the first step up does not gain, moves down. */
 static int climb(struct search *s, enum move move, bool fine)
 {
     struct np_knobs to;
@@ -326,8 +326,7 @@ static int climb(struct search *s, enum move move, bool fine)
     return code;
 }
 
-/* The other kinds of cache with the numbers that have turned out best: one that was held back by its own
- * numbers gets another chance. */
+/* Tries the other kinds of cache with the best numbers found, in case their own numbers slowed them down. */
 static int cross(struct search *s)
 {
     const struct np_knobs from = *best_knobs(s);
@@ -367,7 +366,7 @@ static int search(struct search *s)
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
-/* A B B A once. *ret_agree: both pairs say the same of which is faster. */
+/* A B B A once. *ret_agree: both pairs have the same winner. */
 static int in_turn(struct search *s, const struct np_knobs *winner, double sum[2], bool *ret_agree)
 {
     double rate[NR_LAST];
@@ -384,8 +383,8 @@ static int in_turn(struct search *s, const struct np_knobs *winner, double sum[2
     return code;
 }
 
-/* In turn, and again where that says nothing and trials are left. The winner's trials of the search, being
- * the luckiest of many, do not count. */
+/* Runs both in turn, and again if the pairs disagree and trials are left. The winner's trials of the search
+ * do not count: they are the luckiest of many. */
 static int judge(struct search *s)
 {
     struct np_tuned *tuned = s->tuned;
@@ -427,7 +426,7 @@ int np_tune(const struct np_model *model, const struct np_tune_options *options,
 
     *tuned = (struct np_tuned){.base = model->knobs, .least = fmax(MIN_GAIN, options->noise)};
     if (options->max_cores <= 0 && s.max_readers < model->knobs.readers)
-        s.max_readers = model->knobs.readers; /* the user's own choice is no mistake */
+        s.max_readers = model->knobs.readers; /* more readers than cores may be the user's choice */
     clamp(&s, &tuned->base);
     if (options->max_memory && np_tune_memory(&tuned->base) > s.max_memory)
         return refuse_cap(&s, &tuned->base);

@@ -53,15 +53,15 @@ int np_tuning_caps(const char *max_memory, const char *max_cores,
 
 /* --- trials ----------------------------------------------------------------------------------- */
 
-#define MAX_FILL_S 12.0 /* is waited for a cache's first epoch */
+#define MAX_FILL_S 12.0 /* longest wait for a cache's first epoch */
 
 struct run {
     struct np_rig *rig;
     struct np_tuning *tuning;
-    double seconds, rate; /* rate: of the run as it is */
+    double seconds, rate; /* rate: of the unchanged run */
 };
 
-/* Is the first epoch over soon enough? Else the trial shows what it shows. */
+/* Will the cache's first epoch end within the wait? */
 static double fill_seconds(const struct run *run, const struct np_knobs *knobs)
 {
     const bool soon = (double)knobs->nr_samples < MAX_FILL_S * run->rate;
@@ -92,7 +92,7 @@ static int trial(void *context, const struct np_knobs *knobs, double *ret_rate, 
     return code;
 }
 
-/* The knobs with the verdict's setting; false: it is none of these. */
+/* Applies the verdict's advice to the knobs; false: it changes none of these. */
 static bool with_advice(const struct np_profile_verdict *verdict, struct np_knobs *knobs)
 {
     const struct np_advice *advice = &verdict->advice;
@@ -149,7 +149,7 @@ static bool sets(const char *setting, const char *key)
     return strncmp(setting, key, strlen(key)) == 0;
 }
 
-/* What one setting adds to the others: by a trial without it, else by the model. */
+/* The gain of one setting beside the others: from a trial without it, else from the model. */
 static void print_worth(const struct np_tuning *tuning, const char *setting, FILE *out)
 {
     const struct np_tuned *tuned = &tuning->tuned;
@@ -181,7 +181,7 @@ static void print_worth(const struct np_tuning *tuning, const char *setting, FIL
     fprintf(out, "%+.1f%% %s", 100 * (best / rate - 1), measured ? "measured" : "predicted");
 }
 
-/* dir/NAME.kind.yaml, where config_path is NAME.yaml: head, a comment, and the changes, YAML. */
+/* Writes dir/NAME.kind.yaml (config_path is NAME.yaml): head, a comment, then the changes, YAML. */
 static int write_changes(const char *config_path, const char *dir, const char *kind,
     const char *head, const char *changes, char **ret_path, struct np_err *err)
 {
@@ -273,7 +273,7 @@ int np_advice_write(const struct np_profile *profile, const char *config_path, c
     return code;
 }
 
-/* --- telling ---------------------------------------------------------------------------------- */
+/* --- printing --------------------------------------------------------------------------------- */
 
 static void print_trial(const struct np_tuning *tuning, int i, FILE *out)
 {
@@ -291,11 +291,11 @@ static void print_trial(const struct np_tuning *tuning, int i, FILE *out)
             : equal(knobs, &tuning->advised) ? "as advised"
                                              : "");
     else
-        fprintf(out, "    cannot be had\n");
+        fprintf(out, "    not possible\n");
 }
 
-/* Of the trials that ended before their cache was filled the one with the highest prediction; -1: none
- * whose prediction is above what came out. */
+/* Of the trials that ended before their cache was filled, the one with the highest prediction; -1: none is
+ * predicted above the result. */
 static int untried(const struct np_tuning *tuning)
 {
     const struct np_tuned *tuned = &tuning->tuned;
@@ -335,7 +335,7 @@ static void print_outcome(const struct np_tuning *tuning, FILE *out)
             advice_was_tried(tuning) ? ", the advice above among it" : "");
     if (best >= 0)
         fprintf(out,
-            " NOT TRIED: loader.cache: %s pays from the second epoch on, which no trial reached; "
+            " NOT TRIED: loader.cache: %s gains from the second epoch on, which no trial reached; "
             "%s img/s are predicted\n",
             tuned->trials[best].knobs.cache, np_words_rate(tuned->trials[best].predicted).text);
 }
@@ -350,12 +350,13 @@ void np_tuning_print(const struct np_tuning *tuning, FILE *out)
     for (int i = 0; i < tuned->nr_trials; i++)
         print_trial(tuning, i, out);
     if (tuned->beyond)
-        fprintf(out, " as it is breaks a cap: compared with what is left of it within\n");
+        fprintf(
+            out, " the config breaks a cap: compared with the nearest setting within the caps\n");
     print_outcome(tuning, out);
     for (int i = 0; i < n; i++)
         fprintf(out, "   -o %s\n", settings[i]);
     if (tuning->file)
-        fprintf(out, "   in a config that builds on it: %s\n", tuning->file);
+        fprintf(out, "   config with these settings: %s\n", tuning->file);
 }
 
 static void add_knobs(struct np_json *json, const struct np_knobs *knobs)

@@ -1,4 +1,4 @@
-// The service, asked by the same HTTP API as the commands use (docs/SERVICE.md), and the token.
+// Requests to the service by its HTTP API (docs/SERVICE.md), and the token.
 "use strict";
 
 const OVER = ["done", "failed", "stopped", "timeout"];
@@ -9,7 +9,7 @@ const token = {
   set: text => text ? sessionStorage.setItem("nnpipe-token", text) : sessionStorage.removeItem("nnpipe-token"),
 };
 
-// An answer of the service, or an Error: with a status where it said no, without where it does not answer.
+// Returns the response, or throws an Error: with a status if the service refused, without if it is away.
 async function ask(method, path, more = {}) {
   const headers = token.get() ? { Authorization: "Bearer " + token.get(), ...more } : more;
   const answer = await fetch(path, { method, headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
@@ -23,8 +23,8 @@ async function ask(method, path, more = {}) {
 
 const askJson = async path => (await ask("GET", path)).json();
 
-// The same for what the service marks: while nothing has changed there it does not make the answer anew.
-const marked = new Map(); // by path: the mark and the answer
+// The same for responses with an ETag: while nothing has changed, the service does not send them again.
+const marked = new Map(); // by path: the ETag and the value
 async function askMarked(path) {
   const last = marked.get(path), answer = await ask("GET", path, last ? { "If-None-Match": last.mark } : {});
   if (answer.status === 304) return last.value;

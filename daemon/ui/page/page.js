@@ -1,19 +1,19 @@
-// The page of nnpipe's service: who asks, devices, the table of runs, and the clock that renews it all.
+// The page of nnpipe's service: the token, devices, the table of runs, and the clock that updates them.
 "use strict";
 
 const EVERY_MS = 1000;
-const SOME_OVER = 5; // runs that are over, where not all are asked for
+const SOME_OVER = 5; // finished runs shown by default
 
-let service = null; // as /v1/service says
+let service = null; // the response of /v1/service
 let runs = [];
-let trouble = false; // what is complained of is the clock's, and over with its next success
-let lost = 0; // since when nobody answers, in ms; 0: somebody does
+let trouble = false; // the message shown is the clock's, and goes with its next success
+let lost = 0; // time in ms since which the service has not answered; 0: it answers
 const rows = new Map(); // by id: the row and its cells
-const asked = new Map(); // by id: the state in which somebody pressed a button
+const asked = new Map(); // by id: the run's state when the user pressed a button
 
 const mayChange = run => Boolean(service) && !lost && (service.caller.all_runs || (known(run.uid) && service.caller.uid === run.uid));
 
-// --- problems, and who asks ---------------------------------------------------------------------
+// --- problems, the token ------------------------------------------------------------------------
 
 function complain(text) {
   put($("problem"), text);
@@ -82,7 +82,7 @@ function verbsOf(run) {
   return [...verbs, "stop"];
 }
 
-// Buttons are kept while they mean the same, so that a press is never lost to a redraw.
+// Keeps buttons with the same meaning, so that a redraw does not lose a press.
 function putActions(cell, run) {
   const verbs = verbsOf(run), off = !mayChange(run) || asked.get(run.id) === run.state;
   if ([...cell.children].map(button => button.dataset.verb).join() !== verbs.join())
@@ -111,7 +111,7 @@ function showActions() {
 
 // --- runs ---------------------------------------------------------------------------------------
 
-// The run that is looked at stands in the address: a reload keeps it, and back closes it.
+// The address holds the open run: a reload keeps it open, and back closes it.
 function chosen() {
   const found = /^#run-(\d+)$/.exec(location.hash);
   return found ? Number(found[1]) : null;
@@ -168,7 +168,7 @@ function putRow(row, run) {
   putActions(row.actions, run);
 }
 
-// What goes on first, then what is over; the newest first of each.
+// Unfinished runs first, then finished ones; the newest first of each.
 function showRuns() {
   const over = runs.filter(run => OVER.includes(run.state)).reverse(), active = runs.filter(run => !OVER.includes(run.state)).reverse();
   const shown = [...active, ...($("all").checked ? over : over.filter((run, i) => i < SOME_OVER || run.id === chosen()))];
@@ -222,7 +222,7 @@ function deviceOf(device) {
   return made;
 }
 
-// Drawn anew where something has changed, and nobody is at one of its links.
+// Redraws on a change, unless the user is on one of its links.
 function showDevices(devices) {
   const list = $("devices"), made = devices.map(deviceOf), now = made.map(one => one.outerHTML).join("");
   if (list.dataset.drawn === now || list.contains(document.activeElement)) return;
@@ -234,7 +234,7 @@ function showDevices(devices) {
 
 async function look() {
   const [about, list, devices] = await Promise.all([askJson("/v1/service"), askMarked("/v1/runs"), askJson("/v1/devices")]);
-  if (service && service.version !== about.version) location.reload(); // another program: another page
+  if (service && service.version !== about.version) location.reload(); // a new version has a new page
   const changed = !service || service.caller.token !== about.caller.token;
   service = about;
   runs = list.runs;
@@ -259,7 +259,7 @@ async function lookAtOne() {
 }
 
 function tellLost(error) {
-  if (error.status) { // it answers, but not as it should
+  if (error.status) { // it answers with an error
     complain(error.message);
     trouble = true;
     return;
@@ -267,7 +267,7 @@ function tellLost(error) {
   if (!lost) lost = Date.now();
   document.body.classList.add("lost");
   put($("summary"), "not connected", "gone");
-  complain(`The service has not answered since ${new Date(lost).toLocaleTimeString("sv")}. What stands here is from before; this page goes on when it is back.`);
+  complain(`The service has not answered since ${new Date(lost).toLocaleTimeString("sv")}. The page shows the state before that, and continues when the service is back.`);
   showActions();
 }
 

@@ -1,6 +1,6 @@
 // Draws a profile from profile.json (docs/PROFILING.md): all of profile.html, and the bars of a run on the service's
-// page. Everything across is in percent and everything down in pixels, so that one picture serves a wide screen
-// and a telephone. A null in the JSON means "no limit".
+// page. Widths are in percent and heights in pixels, so that one picture fits a wide screen and a telephone.
+// A null in the JSON means "no limit".
 "use strict";
 
 const STAGES = ["read", "decompress", "decode", "augment", "batch", "copy", "step", "checkpoint"];
@@ -37,11 +37,11 @@ function svg(tag, attributes, ...children) {
   return made;
 }
 
-// A picture whose lines stretch sideways: 1000 units across. Words and marks lie outside, and do not.
+// A picture 1000 units wide whose lines stretch with it. Words and marks lie outside, and do not stretch.
 const wide = (y, height, ...children) => svg("svg", { y, height, width: "100%", viewBox: `0 0 1000 ${height}`, preserveAspectRatio: "none" }, ...children);
 const words = (x, y, text, className = "tick", more = {}) =>
   svg("text", { class: className, x: `${x}%`, y, "text-anchor": x > 98 ? "end" : x < 2 ? "start" : "middle", ...more }, text);
-// A picture, read out as its words.
+// A picture whose label for screen readers is its words.
 function picture(name, height, ...children) {
   const made = svg("svg", { class: "plot " + name, role: "img", width: "100%", height }, ...children);
   made.setAttribute("aria-label", [...made.querySelectorAll("text")].map(text => text.textContent).filter(Boolean).join("; "));
@@ -98,7 +98,7 @@ function barOf(row, rate, scale, balanced) {
   return made;
 }
 
-// What each stage could do as a bar, and across all of them the line of what the run does.
+// A bar for each stage's ceiling, and a line at the run's rate across all of them.
 function barsOf(stages, limiter, rate, balanced) {
   const rows = rowsOf(stages, limiter), scale = scaleOf(rows, rate), at = clamp(rate, scale);
   const label = element("div", `now ${inRate(rate)}`, at > 85 ? "label left" : at < 12 ? "label right" : "label");
@@ -113,8 +113,8 @@ const limiterOf = profile => profile.finding.kind === "limited" ? profile.findin
 function ceilingsOf(profile) {
   const { made, beyond } = barsOf(profile.stages, limiterOf(profile), profile.model.rate, profile.finding.kind === "balanced");
   const saves = profile.stages.find(stage => stage.name === "checkpoint");
-  return section("ceilings", "What each stage could do", "Images a second, were it alone. The shortest bar is the limit; the line is where the run is.", made,
-    beyond ? element("p", "» goes on: the picture ends at 5 times the present rate.", "hint") : null, saves ? element("p", `checkpoints: ${saves.note}`, "hint") : null);
+  return section("ceilings", "What each stage could do", "Images per second of each stage alone. The shortest bar is the limit; the line is the rate of the run.", made,
+    beyond ? element("p", "» longer bar: the scale ends at 5 times the present rate.", "hint") : null, saves ? element("p", `checkpoints: ${saves.note}`, "hint") : null);
 }
 
 // --- before and after ---------------------------------------------------------------------------
@@ -147,7 +147,7 @@ function pairOf(profile) {
 const COLUMNS = 200, RATE_PX = 52, WAIT_TOP = 96, WAIT_PX = 150;
 const causeClass = (profile, stage) => stage === limiterOf(profile) ? "s-limit" : "s-" + stage;
 
-// A row is a tenth of a second; many rows make a column.
+// A row is a tenth of a second; a column is the mean of several rows.
 function columnsOf(rows) {
   const n = Math.min(COLUMNS, rows.length), each = (rows.length > 1 && (rows.at(-1)[0] - rows[0][0]) / (rows.length - 1)) || 0.1;
   const columns = Array.from({ length: n }, (_, i) => {
@@ -158,7 +158,7 @@ function columnsOf(rows) {
   return { columns, seconds: each * rows.length };
 }
 
-// Along the tops of a band's columns, and back along their feet; y is of 0 to 1.
+// A path along the tops of a band's columns, and back along their feet; y from 0 to 1.
 function bandPath(tops, feet, height) {
   const y = value => (height * (1 - value)).toFixed(1), x = i => (1000 * i / tops.length).toFixed(1);
   return `M0 ${y(feet[0])}` + tops.map((top, i) => `V${y(top)}H${x(i + 1)}`).join("") + feet.map((foot, i) => `V${y(foot)}H${x(i)}`).reverse().join("") + "Z";
@@ -187,7 +187,7 @@ function waitsOf(profile) {
     const [name, className] = names[part.where];
     return block("li", "", element("i", null, className || causeClass(profile, part.stage)), name + (part.where === "wait" ? part.stage : "") + " ", element("b", inShare(part.share)));
   });
-  return section("waits", "What the trainer waits for", "Shares of its time; each wait is shared out as the reader of the late batch spent it.",
+  return section("waits", "What the trainer waits for", "Shares of its time; a wait counts for the stage in which the reader of the late batch was.",
     block("ul", "legend", ...parts), profile.ribbon.length ? ribbonOf(profile) : null);
 }
 
@@ -202,7 +202,7 @@ function scalesOf(profile) {
   const far = !(next <= 2.5 * most) || !finite(next);
   if (!far) most = Math.max(most, next);
   return { faster, endless, far, next, limited: finding.kind === "limited" && finite(next),
-    // doublings; the last tenth is for what costs nothing
+    // doublings; the last tenth of the width is for a stage without cost
     x: times => finite(times) ? clamp(Math.log2(Math.max(1, times)), Math.log2(faster)) * (endless ? 0.9 : 1) : 100,
     y: rate => CURVE_TOP + (CURVE_PX - CURVE_TOP) * (1 - clamp(finite(rate) ? rate : most, 1.18 * most) / 100) };
 }
@@ -211,7 +211,7 @@ function levelOf(y, className, text, above) {
   return [svg("line", { class: `level-line ${className}`, x1: 0, x2: "100%", y1: y, y2: y }), words(100, above || y + 22 > CURVE_PX ? y - 7 : y + 16, text, "words")];
 }
 
-// The first point at the next limit: being faster brings nothing more.
+// The first point at the next limit: a faster stage gains nothing more.
 function kneeOf(profile, scales) {
   const knee = profile.curve.find(point => finite(scales.next) && point[1] >= 0.995 * scales.next);
   if (!knee) return [];
@@ -282,7 +282,7 @@ function thenOf({ finding: { next, next_images_per_second: rate, headroom } }) {
 }
 
 function triedOf(profile) {
-  if (profile.verify_cache_fills) return tile("Tried", "", element("p", "the cache's first epoch took longer than a trial waits; it pays from the second on"));
+  if (profile.verify_cache_fills) return tile("Tried", "", element("p", "the cache's first epoch took longer than a trial waits; it is faster from the second on"));
   if (!profile.verified) return null;
   const rate = profile.verified_images_per_second;
   return tile("Tried", "", block("p", "key", strong(inRate(rate)), " img/s"),

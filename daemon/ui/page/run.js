@@ -1,15 +1,15 @@
-// The run that is chosen: its facts, the pipeline's bars, curves and log.
+// The open run: its facts, the pipeline's bars, curves and log.
 "use strict";
 
-const POINTS = 400; // of a curve, at least; twice as many are averaged by pairs
-const PIECES = 6; // of a long history, between two looks at everything else
+const POINTS = 400; // minimum of a curve; twice as many are averaged in pairs
+const PIECES = 6; // of a long history, read before everything else is read again
 const LOG_START = 30000, LOG_MOST = 200000; // characters
 const COLOURS = ["#3b7ddd", "#d9822b"];
 
-// Its legend sets styles as text, which the page's policy forbids; what is pointed at stands beside the heading.
+// Its legend sets styles as text, which the page's policy forbids; the values are shown beside the heading.
 Dygraph.PLUGINS = [Dygraph.Plugins.Axes, Dygraph.Plugins.Grid];
 
-let feed = null; // of the run that is shown
+let feed = null; // of the open run
 
 const fresh = () => ({ next: 0, last: 0, steps: newCurve(), windows: newCurve(), tests: [], set: "test", pipeline: null });
 
@@ -60,7 +60,7 @@ function tellFacts(run) {
 
 // --- curves -------------------------------------------------------------------------------------
 
-// A curve's rows are averages of `every` points each: of twice as many once there are too many rows.
+// A row of a curve is the average of `every` points; `every` doubles when there are too many rows.
 const newCurve = () => ({ every: 1, rows: [], part: [] });
 
 function meanOf(points) {
@@ -92,10 +92,10 @@ function addPoints(mine, points) {
   }
 }
 
-// The file is the run's own: anybody's program may have written it.
+// The file belongs to the run's user: any program may have written it.
 const isPoint = point => Boolean(point) && typeof point === "object" && finite(point.step);
 
-// What is new of metrics.jsonl; true: there was something. A file that was cut back is read again.
+// Reads new lines of metrics.jsonl; true: there were some. A file that was cut back is read again.
 async function takeMetrics(mine) {
   let something = false;
   for (let piece = 0; piece < PIECES; piece++) {
@@ -114,7 +114,7 @@ async function takeMetrics(mine) {
   return something;
 }
 
-// Training and test values at their steps: a hole where one has none.
+// Training and test values at their steps; null if one has none.
 function both(mine, column) {
   const at = new Map(mine.steps.rows.map(row => [row[0], [row[column], null]]));
   for (const test of mine.tests) at.set(test[0], [(at.get(test[0]) || [null])[0], test[column]]);
@@ -127,7 +127,7 @@ function readout(name, digits, row) {
   put($(name + "-now"), values.length ? `step ${whole(row[0])}: ${values.join(", ")}` : "");
 }
 
-// The newest value of each: the steps differ where one is tested less often than it trains.
+// The newest value of each; their steps differ if evaluations are rarer than steps.
 function newest(rows) {
   const last = [...rows.at(-1)];
   for (let i = rows.length - 1; i >= 0 && last.some(value => !known(value)); i--)
@@ -191,7 +191,7 @@ function tellVerdict(pipeline, goes) {
 function drawPipeline(run) {
   const pipeline = feed.pipeline, goes = run.state === "running";
   if (!pipeline || !pipeline.bars) {
-    put($("verdict"), goes ? "It comes with the first two seconds of training." : "Nothing of it was told yet.", "");
+    put($("verdict"), goes ? "It comes with the first two seconds of training." : "No measurements yet.", "");
     return;
   }
   if (feed.drawn === pipeline && feed.drawnGoing === goes) return;
@@ -224,7 +224,7 @@ async function takeLog(mine) {
   return true;
 }
 
-// Whoever scrolls back reads; whoever comes to the end follows.
+// Scrolling back stops following the log; scrolling to its end starts it again.
 let logTop = 0;
 $("log").addEventListener("scroll", () => {
   const log = $("log"), atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
@@ -248,7 +248,7 @@ $("config").addEventListener("toggle", async () => {
 
 // --- all of it ----------------------------------------------------------------------------------
 
-// What a run has written need not be what a run writes; the rest of the page is not to suffer.
+// A run's files may contain anything; an error in them must not affect the rest of the page.
 function tryTo(place, draw) {
   try {
     draw();
@@ -257,7 +257,7 @@ function tryTo(place, draw) {
   }
 }
 
-// mayRead: else nobody is asked for what would be refused. A run that is over and has told all is left alone.
+// mayRead: false sends no request that would be refused. A finished run that was read to its end is skipped.
 async function followRun(run, mayRead) {
   const mine = feed;
   put($("one-name"), `${run.id} ${run.name}`);
@@ -275,7 +275,7 @@ async function followRun(run, mayRead) {
   mine.quiet = OVER.includes(run.state) && !points && !text;
 }
 
-// Grid and axes take their colours from the page's when they are made.
+// Grid and axes take their colours from the page only when they are created.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   if (!feed) return;
   Object.values(feed.charts).forEach(chart => chart.destroy());

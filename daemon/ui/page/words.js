@@ -1,4 +1,4 @@
-// Elements, and numbers as people read them: for the service's page and for profile.html.
+// Elements and formatted numbers, for the service's page and for profile.html.
 "use strict";
 
 const $ = id => document.getElementById(id);
@@ -32,7 +32,7 @@ function block(tag, className, ...children) {
   return made;
 }
 
-// Changes what differs alone, so that focus, selection and a click under way stay.
+// Changes only what differs, so that focus, selection and a started click stay.
 function put(node, text, className) {
   if (node.textContent !== String(text)) node.textContent = text;
   if (className !== undefined && node.className !== className) node.className = className;
