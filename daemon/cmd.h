@@ -1,5 +1,5 @@
-/* The commands of the program: main.c has their table, each command is one file, cmd_NAME.c. What they share: exit
- * codes, flags, messages. Main thread. */
+/* The commands of the program: main.c has their table, each command is one file, cmd_NAME.c.
+ * What they share: exit codes, flags, messages. Main thread. */
 #ifndef NP_CMD_H
 #define NP_CMD_H
 
@@ -27,8 +27,8 @@ np_cmd_fn np_cmd_train, np_cmd_eval, np_cmd_predict, np_cmd_check, np_cmd_show, 
     np_cmd_hold,   /* hold, release */
     np_cmd_drain;  /* drain, undrain */
 
-/* Pages of `nnpipe help`, printed from the option tables: docs/CONFIG.md; all keys for -o, one per line
- * ("loader.cache auto|none|..."); docs/SERVICE_CONFIG.md. */
+/* Pages of `nnpipe help`, printed from the option tables: docs/CONFIG.md; all keys for -o, one
+ * per line ("loader.cache auto|none|..."); docs/SERVICE_CONFIG.md. */
 void np_config_reference(FILE *out);
 void np_config_keys(FILE *out);
 void np_service_reference(FILE *out);
@@ -50,9 +50,9 @@ struct np_overrides {
     int nr_texts;
 };
 
-/* Parses the flags in argv[1..] and moves the operands to argv[1..], their number to *ret_nr. Flags may
- * stand anywhere; `--` ends them; `--flag=value` works. flags ends with a NULL name; overrides NULL: the
- * command has no -o. 0, or NP_EXIT_USAGE after a message. */
+/* Parses the flags in argv[1..] and moves the operands to argv[1..], their number to *ret_nr.
+ * Flags may stand anywhere; `--` ends them; `--flag=value` works. flags ends with a NULL name;
+ * overrides NULL: the command has no -o. 0, or NP_EXIT_USAGE after a message. */
 int np_flags_parse(int argc, char **argv, const struct np_flag *flags,
     struct np_overrides *overrides, int *ret_nr);
 

@@ -1,4 +1,5 @@
-/* The command table: `nnpipe help`, finding a command, and the messages for an unknown one. Main thread. */
+/* The command table: `nnpipe help`, finding a command, and the messages for an unknown one. Main
+ * thread. */
 #ifndef NP_HELP_H
 #define NP_HELP_H
 
@@ -6,7 +7,8 @@
 
 #define NP_VERSION "0.1"
 
-/* One command. The name "data pack" is a command of the group "data", whose own row has no run(). */
+/* One command. The name "data pack" is a command of the group "data", whose own row has no
+ * run(). */
 struct np_command {
     const char *name;
     int (*run)(int argc, char **argv); /* NULL: a group */
@@ -19,8 +21,8 @@ struct np_command {
 void np_help_commands(FILE *out, const struct np_command *commands);
 /* `nnpipe help WORDS...`: prints the help of a command, a reference, or the list. The exit code. */
 int np_help(const struct np_command *commands, int nr_words, char **words);
-/* Finds the command that words (at least one) begin with, and how many of them are its name; a group if no
- * command of it follows. NULL after a message that suggests the nearest one. */
+/* Finds the command that words (at least one) begin with, and how many of them are its name; a
+ * group if no command of it follows. NULL after a message that suggests the nearest one. */
 const struct np_command *np_command_find(
     const struct np_command *commands, int nr_words, char **words, int *ret_nr_words);
 /* Prints the commands of a group as an error. Returns NP_EXIT_USAGE. */

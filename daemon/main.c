@@ -250,8 +250,8 @@ static const struct np_command commands[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-/* If a standard stream is closed at the start, the next file would get its number, and the program would
- * print into that file. */
+/* If a standard stream is closed at the start, the next file would get its number, and the
+ * program would print into that file. */
 static void fill_standard_streams(void)
 {
     for (int fd = 0; fd <= STDERR_FILENO; fd++)

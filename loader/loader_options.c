@@ -1,5 +1,5 @@
-/* See loader_options.h. Tables, and code for the keys that a table cannot describe: sets, shuffle, cache,
- * bad_samples, normalize, chains. */
+/* See loader_options.h. Tables, and code for the keys that a table cannot describe: sets,
+ * shuffle, cache, bad_samples, normalize, chains. */
 #include "loader/loader_options.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* The sections `data:` and `loader:` of a config: tables, parsing, and the resolved form. One thread. */
+/* The sections `data:` and `loader:` of a config: tables, parsing, and the resolved form. One
+ * thread. */
 #ifndef NP_LOADER_OPTIONS_H
 #define NP_LOADER_OPTIONS_H
 
@@ -18,8 +19,9 @@ struct np_data_options {
     int split_by; /* enum np_split_rule */
 };
 extern const struct np_option np_data_option_table[];
-/* Parses `data:`; node NULL: the key is missing, a mistake. Relative paths are made absolute, from dir, else from
- * the working directory. -EINVAL: report has the mistakes. The caller frees *ret_options in any case. */
+/* Parses `data:`; node NULL: the key is missing, a mistake. Relative paths are made absolute,
+ * from dir, else from the working directory. -EINVAL: report has the mistakes. The caller frees
+ * *ret_options in any case. */
 int np_data_options_parse(const struct np_node *node, const char *dir,
     struct np_data_options *ret_options, struct np_report *report);
 void np_data_options_fini(struct np_data_options *options);
@@ -52,8 +54,9 @@ struct np_loader_options {
     int64_t channels; /* 1 or 3 */
     int pixels;       /* enum np_pixels_rule */
     int64_t max_pixels;
-    /* Not in configs; set by measurements. Bits 1 << enum np_stage: the stage is replaced by a replay of its
-     * output (loader/row_replay.h); batch: a ring so long that readers never wait for slots. */
+    /* Not in configs; set by measurements. Bits 1 << enum np_stage: the stage is replaced by a
+     * replay of its output (loader/row_replay.h); batch: a ring so long that readers never wait
+     * for slots. */
     unsigned stubs;
 };
 extern const struct np_option np_loader_option_table[];
@@ -62,17 +65,17 @@ extern const struct np_option np_normalize_option_table[]; /* of normalize */
 extern const char *const np_pixels_names[];                /* by enum np_pixels_rule, NULL-ended */
 /* The rule called name. -EINVAL: there is none. Any thread. */
 int np_pixels_find(const char *name, enum np_pixels_rule *ret_rule);
-/* Parses `loader:`; frees *ret_options (zeroed, or of an earlier call) first. -EINVAL: report has the
- * mistakes. */
+/* Parses `loader:`; frees *ret_options (zeroed, or of an earlier call) first. -EINVAL: report
+ * has the mistakes. */
 int np_loader_options_parse(
     const struct np_node *node, struct np_loader_options *ret_options, struct np_report *report);
-/* Sets mean and std from `{mean: [...], std: [...]}` (NULL: the defaults) for options->channels. -EINVAL:
- * report has the mistakes, options is unchanged. */
+/* Sets mean and std from `{mean: [...], std: [...]}` (NULL: the defaults) for options->channels.
+ * -EINVAL: report has the mistakes, options is unchanged. */
 int np_loader_normalize_parse(
     const struct np_node *node, struct np_loader_options *options, struct np_report *report);
 void np_loader_options_fini(struct np_loader_options *options);
-/* Height and width of a row as the chains set them, 0 if they keep the images' size. -EINVAL: the two chains
- * differ; report has the mistake. */
+/* Height and width of a row as the chains set them, 0 if they keep the images' size. -EINVAL:
+ * the two chains differ; report has the mistake. */
 int np_loader_row_size(const struct np_loader_options *options, int *ret_height, int *ret_width,
     struct np_report *report);
 /* The resolved form. The caller frees it. */

@@ -17,8 +17,8 @@
     }
 
 struct np_client;
-/* Prepares requests to the socket `path`; NULL: $NNPIPE_SOCKET, else the user's socket if it exists,
- * else the box's. Does not connect. -ENOMEM. */
+/* Prepares requests to the socket `path`; NULL: $NNPIPE_SOCKET, else the user's socket if it
+ * exists, else the box's. Does not connect. -ENOMEM. */
 int np_client_open(const char *path, struct np_client **ret_client, struct np_err *err);
 void np_client_close(struct np_client *client);
 
@@ -34,8 +34,8 @@ struct np_response {
  * err has its text and *ret_response is filled. -ECONNREFUSED: no service; -EACCES: not allowed. */
 int np_client_request(struct np_client *client, const char *method, const char *target,
     const char *body, struct np_response *ret_response, struct np_err *err);
-/* Makes the next request conditional (If-None-Match): if the response still has this tag, its status
- * is 304 and its body empty. Copies tag; "" makes the request unconditional. */
+/* Makes the next request conditional (If-None-Match): if the response still has this tag, its
+ * status is 304 and its body empty. Copies tag; "" makes the request unconditional. */
 void np_client_if_changed(struct np_client *client, const char *tag);
 /* As np_client_request(), with the response's JSON as a tree; the caller frees it. */
 int np_client_request_node(struct np_client *client, const char *method, const char *target,
@@ -45,8 +45,8 @@ bool np_client_is_away(int code, const struct np_response *response);
 /* GET, repeated while the service is unavailable; prints once on standard error that it waits. */
 int np_client_retry_get(struct np_client *client, const char *target,
     struct np_response *ret_response, struct np_err *err);
-/* Waits until a run has finished, through restarts of the service. -ETIMEDOUT: it has not by until_s
- * (np_now_ns() in seconds; INFINITY: no limit). The caller frees *ret_run. */
+/* Waits until a run has finished, through restarts of the service. -ETIMEDOUT: it has not by
+ * until_s (np_now_ns() in seconds; INFINITY: no limit). The caller frees *ret_run. */
 int np_client_wait_end(struct np_client *client, int64_t id, double until_s,
     struct np_node **ret_run, struct np_err *err);
 /* Ends a command: closes the client (may be NULL), prints err if code is negative, and returns the

@@ -29,7 +29,8 @@ struct rest {
     size_t nr;
 };
 
-/* A log may hold control characters that change a terminal: these are removed there, not for files. */
+/* A log may hold control characters that change a terminal: these are removed there, not for
+ * files. */
 static int print_part(struct rest *rest, const char *body, size_t bytes, struct np_err *err)
 {
     const size_t nr = rest->nr + bytes;
@@ -51,8 +52,8 @@ static int print_part(struct rest *rest, const char *body, size_t bytes, struct 
     return 0;
 }
 
-/* Prints to the end of the log; with follow, until the run has finished and all is printed. X-Next names
- * the next byte, and stays valid when the log is rotated or the service restarted. */
+/* Prints to the end of the log; with follow, until the run has finished and all is printed.
+ * X-Next names the next byte, and stays valid when the log is rotated or the service restarted. */
 static int print_log(
     struct np_client *client, int64_t id, const char *begin, bool follow, struct np_err *err)
 {

@@ -1,5 +1,6 @@
-/* Commands that change runs: `nnpipe stop|pause|resume|retry|hold|release|rm ID...`, `nnpipe priority ID... N`;
- * and devices: `nnpipe drain|undrain DEVICE...`. One request per operand. Main thread. */
+/* Commands that change runs: `nnpipe stop|pause|resume|retry|hold|release|rm ID...`, `nnpipe
+ * priority ID... N`; and devices: `nnpipe drain|undrain DEVICE...`. One request per operand.
+ * Main thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,7 +137,8 @@ int np_cmd_change(int argc, char **argv)
     return for_each(&action, argv + 1, nr);
 }
 
-/* Removes a negative number from argv, since np_flags_parse() would take it for a flag. NULL: none. */
+/* Removes a negative number from argv, since np_flags_parse() would take it for a flag. NULL:
+ * none. */
 static const char *take_number(int *argc, char **argv)
 {
     for (int i = 1; i < *argc; i++)

@@ -54,8 +54,8 @@ static char *read_config(const char *path, struct np_err *err)
     return NULL;
 }
 
-/* Replaces *text of a config that builds on others by the merged config, because the service may not be
- * able to read the others. -EINVAL: has printed the mistakes. */
+/* Replaces *text of a config that builds on others by the merged config, because the service may
+ * not be able to read the others. -EINVAL: has printed the mistakes. */
 static int merge_bases(struct submission *s, const char *path, char **text, struct np_err *err)
 {
     struct np_report report;

@@ -1,6 +1,7 @@
-/* `nnpipe token`: prints a token with which a browser shows the user's runs on the service's page. The service
- * keeps only its hash, so this command stores it in the user's state folder, mode 0600. Callers who can read
- * the service's own token (root, or the owner of a user's service) get that one. Main thread. */
+/* `nnpipe token`: prints a token with which a browser shows the user's runs on the service's
+ * page. The service keeps only its hash, so this command stores it in the user's state folder,
+ * mode 0600. Callers who can read the service's own token (root, or the owner of a user's
+ * service) get that one. Main thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* `nnpipe wait ID...`: waits until runs have finished; exits with the worst of their exit codes. Main
- * thread. */
+/* `nnpipe wait ID...`: waits until runs have finished; exits with the worst of their exit codes.
+ * Main thread. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

@@ -51,7 +51,8 @@ static const char *device_of(const struct np_node *run)
     return *device ? device : np_node_text(run, "device");
 }
 
-/* --- words of a command line ---------------------------------------------------------------------- */
+/* --- words of a command line
+ * ---------------------------------------------------------------------- */
 
 bool np_run_id(const char *text, int64_t *ret_id)
 {
@@ -108,7 +109,8 @@ int np_run_exit_code(const struct np_node *run)
     return gave_up ? NP_EXIT_GAVE_UP : NP_EXIT_FAILED;
 }
 
-/* --- a table ------------------------------------------------------------------------------------ */
+/* --- a table
+ * ------------------------------------------------------------------------------------ */
 
 enum {
     ID,
@@ -129,7 +131,8 @@ enum {
     WHY
 };
 
-/* The two numbers: in which order `ls` and `top` drop columns from a narrow table (daemon/ui/table.h). */
+/* The two numbers: in which order `ls` and `top` drop columns from a narrow table
+ * (daemon/ui/table.h). */
 static const struct np_column columns[] = {
     [ID] = {"id", true, false, 0, false, 0},
     [NAME] = {"name", false, true, 0, true, 0},
@@ -246,7 +249,8 @@ int np_runs_add(struct np_table *table, const struct np_node *run, struct np_err
     return 0;
 }
 
-/* --- JSON --------------------------------------------------------------------------------------- */
+/* --- JSON
+ * --------------------------------------------------------------------------------------- */
 
 /* null if the run lacks the key. */
 static void copy(struct np_json *json, const char *as, const struct np_node *run, const char *key)
@@ -296,7 +300,8 @@ void np_run_print_state(const struct np_node *run, bool json, FILE *out)
     fflush(out);
 }
 
-/* --- all fields --------------------------------------------------------------------------------- */
+/* --- all fields
+ * --------------------------------------------------------------------------------- */
 
 __attribute__((format(printf, 3, 4))) static void print(
     FILE *out, const char *what, const char *format, ...)

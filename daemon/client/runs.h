@@ -1,5 +1,5 @@
-/* Runs of the service, as JSON objects RUN of docs/SERVICE.md: what commands read, draw and print of them.
- * Main thread. */
+/* Runs of the service, as JSON objects RUN of docs/SERVICE.md: what commands read, draw and
+ * print of them. Main thread. */
 #ifndef NP_RUNS_H
 #define NP_RUNS_H
 
@@ -14,15 +14,16 @@
 const char *np_node_text(const struct np_node *map, const char *key);
 #define NP_RUN_UNFINISHED "queued,running,pausing,yielding,stopping,paused" /* states */
 bool np_run_is_finished(const struct np_node *run);
-/* The exit code for a finished run: 0 done, 1 failed, 74 failed and its last attempt had given up with a
- * checkpoint, 75 stopped or timeout. */
+/* The exit code for a finished run: 0 done, 1 failed, 74 failed and its last attempt had given
+ * up with a checkpoint, 75 stopped or timeout. */
 int np_run_exit_code(const struct np_node *run);
 
 /* Parses a run number, "7", above 0. False: it is none. */
 bool np_run_id(const char *text, int64_t *ret_id);
 /* Checks that words are run numbers, at least one. 0, or NP_EXIT_USAGE after a message. */
 int np_run_ids(const char *command, char **words, int nr);
-/* Parses a positive time of one or more parts, "90s", "1h30m", "2d", into seconds. False: it is none. */
+/* Parses a positive time of one or more parts, "90s", "1h30m", "2d", into seconds. False: it is
+ * none. */
 bool np_parse_span(const char *text, double *ret_seconds);
 #define NP_SPAN_EXPECTED "a time as 90s, 30m, 8h or 2d"
 
@@ -32,7 +33,8 @@ void np_runs_table(bool live, struct np_table *ret_table);
 int np_runs_add(struct np_table *table, const struct np_node *run, struct np_err *err);
 /* Prints one JSON object on one line; docs/SERVICE.md lists its fields. */
 void np_run_print_json(const struct np_node *run, FILE *out);
-/* Prints "run 7: NAME, STATE: REASON", or if json the line of np_run_print_json(), and flushes out. */
+/* Prints "run 7: NAME, STATE: REASON", or if json the line of np_run_print_json(), and flushes
+ * out. */
 void np_run_print_state(const struct np_node *run, bool json, FILE *out);
 /* Prints all fields, one per line. */
 void np_run_print_whole(const struct np_node *run, FILE *out);

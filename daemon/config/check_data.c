@@ -1,4 +1,5 @@
-/* See check_data.h. A child lists the data and sends messages through a pipe; the parent waits for them. */
+/* See check_data.h. A child lists the data and sends messages through a pipe; the parent waits
+ * for them. */
 #include "daemon/config/check_data.h"
 
 #include <errno.h>

@@ -62,8 +62,8 @@ static int inspect_folder(const void *context, int out_fd)
     return np_child_write(out_fd, &folder, sizeof(folder)) < 0;
 }
 
-/* Makes the runs folder if it is missing, in a child, since a call on hung storage never returns. -ETIMEDOUT:
- * it did not answer. */
+/* Makes the runs folder if it is missing, in a child, since a call on hung storage never
+ * returns. -ETIMEDOUT: it did not answer. */
 static int check_folder(const struct np_config *config, double seconds, struct folder *ret_folder)
 {
     const struct np_child_start start = {.uid = geteuid(),
@@ -92,7 +92,8 @@ static int check_folder(const struct np_config *config, double seconds, struct f
     return code < 0 ? code : ret_folder->code;
 }
 
-/* Space for one checkpoint more than are kept: the new one is written before the oldest is removed. */
+/* Space for one checkpoint more than are kept: the new one is written before the oldest is
+ * removed. */
 static void check_space(const struct np_config *config, double each, double seconds,
     struct folder *ret_folder, struct np_report *report)
 {

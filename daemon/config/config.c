@@ -1,5 +1,5 @@
-/* See config.h. Parses a config with the top-level option table, and each section with the table of its
- * module. Reads only the config's files and writes none; all mistakes go into one report. */
+/* See config.h. Parses a config with the top-level option table, and each section with the table
+ * of its module. Reads only the config's files and writes none; all mistakes go into one report. */
 #include "daemon/config/config.h"
 
 #include <errno.h>
@@ -246,8 +246,8 @@ static void check_precision(const struct np_config *config, struct np_report *re
             "precision: f16 needs a GPU; the CPU computes in f32 or bf16");
 }
 
-/* Checks the model if the augmentation chains fix the input's size, or if the config is wrong anyway: with
- * a guessed size a correct shape could be reported as wrong. */
+/* Checks the model if the augmentation chains fix the input's size, or if the config is wrong
+ * anyway: with a guessed size a correct shape could be reported as wrong. */
 static void check_model(struct np_config *config, struct np_report *report)
 {
     int height = 0, width = 0;

@@ -1,4 +1,5 @@
-/* A checked config, from YAML. Knows every option table; each module parses its own section. One thread. */
+/* A checked config, from YAML. Knows every option table; each module parses its own section. One
+ * thread. */
 #ifndef NP_CONFIG_H
 #define NP_CONFIG_H
 
@@ -57,9 +58,9 @@ struct np_config {
     const char *replaced; /* "epochs" or "steps" of the file, if -o gave the other one; or NULL */
 };
 
-/* Reads a config, applies `-o key.path=value` overrides (value: YAML flow) and checks everything that
- * needs no data. -EINVAL: report has all mistakes; another errno: the file cannot be read (one entry in
- * report). The caller frees *ret_config. */
+/* Reads a config, applies `-o key.path=value` overrides (value: YAML flow) and checks everything
+ * that needs no data. -EINVAL: report has all mistakes; another errno: the file cannot be read
+ * (one entry in report). The caller frees *ret_config. */
 int np_config_load(const char *path, const char *const *overrides, int nr_overrides,
     struct np_config **ret_config, struct np_report *report);
 /* The same for the text of the file `path`; it must not have a base. */
@@ -69,12 +70,13 @@ int np_config_load_text(const char *text, size_t bytes, const char *path,
 void np_config_free(struct np_config *config);
 /* Prepares a report for mistakes in the config's nodes; it borrows from config. */
 void np_config_report(const struct np_config *config, struct np_report *report);
-/* Replaces `device:` by the value of --device. -EINVAL: report has the mistake, under the flag's name. */
+/* Replaces `device:` by the value of --device. -EINVAL: report has the mistake, under the flag's
+ * name. */
 int np_config_set_device(struct np_config *config, const char *name, struct np_report *report);
 /* The resolved config: every key with its value, in table order. The caller frees it. */
 struct np_node *np_config_node(const struct np_config *config);
-/* Applies `key.path=value`, override number `index`, to the tree. New nodes get line -1 - index, by which
- * np_config_place() finds the override. -EINVAL: report has the mistake. */
+/* Applies `key.path=value`, override number `index`, to the tree. New nodes get line -1 - index,
+ * by which np_config_place() finds the override. -EINVAL: report has the mistake. */
 int np_config_override(struct np_node *root, const char *text, int index, struct np_report *report);
 /* The place of a mistake: "FILE:LINE:COLUMN", "FILE", or "-o KEY". */
 void np_config_place(const struct np_err *err, const char *const *overrides, int nr_overrides,

@@ -1,5 +1,5 @@
-/* `nnpipe help config-keys`: every key for -o, one per line, with the words that its value may be, from the
- * option tables. For shell completion. Main thread. */
+/* `nnpipe help config-keys`: every key for -o, one per line, with the words that its value may
+ * be, from the option tables. For shell completion. Main thread. */
 #include <stdio.h>
 #include <string.h>
 

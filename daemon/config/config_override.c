@@ -1,5 +1,5 @@
-/* `-o key.path=value`: changes the tree before it is checked. The value is YAML, in flow style if it is
- * more than a word; items of lists are named by number. */
+/* `-o key.path=value`: changes the tree before it is checked. The value is YAML, in flow style
+ * if it is more than a word; items of lists are named by number. */
 #include "daemon/config/config.h"
 
 #include <errno.h>

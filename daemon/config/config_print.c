@@ -1,4 +1,5 @@
-/* The resolved config: every key with its value, in table order. It parses back to the same config. */
+/* The resolved config: every key with its value, in table order. It parses back to the same
+ * config. */
 #include "daemon/config/config.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Builds the graph of a config's model, without its data: an unknown image size or class count is guessed.
- * One thread, before a run. */
+/* Builds the graph of a config's model, without its data: an unknown image size or class count
+ * is guessed. One thread, before a run. */
 #ifndef NP_NETWORK_H
 #define NP_NETWORK_H
 

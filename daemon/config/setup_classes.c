@@ -1,4 +1,5 @@
-/* See setup.h. The classes of a run, from the training set or a file, and the labels of each set. */
+/* See setup.h. The classes of a run, from the training set or a file, and the labels of each
+ * set. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,7 +185,8 @@ int np_match_classes(const struct np_node *classes, const struct np_index *index
 
 /* --- the classes of a run -------------------------------------------------------------------- */
 
-/* A single class is nearly always a mistake: the class folders are one level too deep or missing. */
+/* A single class is nearly always a mistake: the class folders are one level too deep or
+ * missing. */
 static int check_several(
     const struct np_config *config, const struct np_index *train, struct np_err *err)
 {

@@ -1,6 +1,6 @@
-/* `nnpipe top [ID | RUN]`: lists the running runs, or shows one run with its stages; every second, or once. The
- * runs come from the service if there is one, else from the folders below `runs`; both as RUN of
- * docs/SERVICE.md. Main thread. */
+/* `nnpipe top [ID | RUN]`: lists the running runs, or shows one run with its stages; every
+ * second, or once. The runs come from the service if there is one, else from the folders below
+ * `runs`; both as RUN of docs/SERVICE.md. Main thread. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -75,7 +75,8 @@ static const struct np_node *run_of(const struct top *top, const char *id)
     return i < 0 ? NULL : runs_of(top)->items[i];
 }
 
-/* --- reading ------------------------------------------------------------------------------------ */
+/* --- reading
+ * ------------------------------------------------------------------------------------ */
 
 static void set_pipeline(struct top *top, struct np_node *line)
 {
@@ -246,7 +247,8 @@ static void change(struct top *top, const char *verb, const char *id)
         snprintf(top->message, sizeof(top->message), "run %.40s: %s requested", id, verb);
 }
 
-/* --- drawing ------------------------------------------------------------------------------------ */
+/* --- drawing
+ * ------------------------------------------------------------------------------------ */
 
 static void put_summary(const struct top *top, FILE *out)
 {
@@ -272,7 +274,8 @@ static void put_no_runs(const struct top *top, FILE *out)
             top->folders_only ? "" : ", and no service answers");
 }
 
-/* Draws the row of one run, or if only is NULL up to `max` rows (0: all), with the chosen one among them. */
+/* Draws the row of one run, or if only is NULL up to `max` rows (0: all), with the chosen one
+ * among them. */
 static int put_table(
     const struct top *top, const struct np_node *only, int max, FILE *out, struct np_err *err)
 {
@@ -366,7 +369,8 @@ static int draw(struct top *top, struct np_err *err)
     return np_terminal_show(&top->screen, text);
 }
 
-/* --- keys --------------------------------------------------------------------------------------- */
+/* --- keys
+ * --------------------------------------------------------------------------------------- */
 
 static void choose(struct top *top, int at)
 {
@@ -452,7 +456,8 @@ static int run_live(struct top *top, struct np_err *err)
     return code == -EPIPE ? 0 : code;
 }
 
-/* --- once --------------------------------------------------------------------------------------- */
+/* --- once
+ * --------------------------------------------------------------------------------------- */
 
 static int run_once(struct top *top, struct np_err *err)
 {
