@@ -130,7 +130,7 @@ t "or with the flag" usage "nnpipe train: there is no flag --pretrained; did you
 t "a key without -o is noticed" usage "nnpipe train: -o is missing before train.epochs=1" train x.yaml train.epochs=1
 t "a flag without its value is named" usage "nnpipe train: --weights needs a value" train x.yaml --weights
 t "a value that a flag does not take is named" usage "nnpipe train: --json takes no value" train x.yaml --json=1
-t "eval needs weights" usage "nnpipe eval: expected CONFIG --weights FILE, or --weights RUN alone" eval x.yaml
+t "eval needs weights" usage "nnpipe eval: expected CONFIG --weights FILE, or only --weights RUN" eval x.yaml
 t "a missing config is named" usage "no/such.yaml: cannot be read: No such file or directory" check \
     no/such.yaml
 t "a folder is not a config" usage "$ROOT/configs: cannot be read: Is a directory" check "$ROOT/configs"
