@@ -38,7 +38,8 @@ void np_json_close(struct np_json *json, char bracket);
 void np_json_line(struct np_json *json); /* the next key begins a new line */
 /* Closes the object; the text is one line with its newline, or NULL when it failed. */
 const char *np_json_end(struct np_json *json);
-void np_json_print(struct np_json *json, FILE *out); /* np_json_end() to out; nothing if it failed */
+void np_json_print(
+    struct np_json *json, FILE *out); /* np_json_end() to out; nothing if it failed */
 
 /* JSON text -> node tree: strings are quoted scalars. -EBADMSG: not JSON, or nested too deep. -ENOMEM. */
 int np_json_parse(const char *text, size_t bytes, struct np_node **ret_node, struct np_err *err);

@@ -282,7 +282,7 @@ def of_a_box():
     try:
         mode = os.stat(daemon.socket)
         rows = table()
-        for name, uid, bits in (("owners", OWNER, 0o700), ("private", MEMBER, 0o700), ("anybodys", 0, 0o1777),
+        for name, uid, bits in (("owners", OWNER, 0o700), ("private", MEMBER, 0o700), ("shared", 0, 0o1777),
                                 ("secret", 0, 0o700)):
             os.mkdir(daemon.dir + "/" + name)
             os.chmod(daemon.dir + "/" + name, bits)

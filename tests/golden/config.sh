@@ -55,7 +55,8 @@ override() {
 }
 t "-o names its key" override "-o loader.batch: batch: expected a whole number, not 'x'" -o loader.batch=x
 t "-o suggests the nearest key" override "-o trian: trian: unknown key in the config; did you mean 'train'?" -o trian=1
-t "-o knows a list's length" override "-o model.99: '99' is not an item of this list; it has items 0 to 8" -o model.99=relu
+t "-o knows a list's length" override \
+    "-o model.99: '99' is not an item of this list; it has items 0 to 8" -o model.99=relu
 t "-o knows a key without its section" override \
     "-o epochs: epochs: unknown key in the config; did you mean 'train.epochs'?" -o epochs=1
 t "-o optimizer.lr is answered with the whole key" override \

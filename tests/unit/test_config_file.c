@@ -237,8 +237,7 @@ Test(config_file, overrides_come_last_and_a_text_has_no_base)
     np_config_free(config);
     cr_assert_eq(
         np_config_load_text(alone, strlen(alone), "own.yaml", NULL, 0, &config, &report), -EINVAL);
-    cr_assert(
-        report.errs[0].line == 1 && strstr(report.errs[0].text, "base: only a config file"));
+    cr_assert(report.errs[0].line == 1 && strstr(report.errs[0].text, "base: only a config file"));
     np_report_fini(&report);
 }
 

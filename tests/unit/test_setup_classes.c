@@ -240,8 +240,8 @@ Test(setup_classes, a_mistake_in_a_file_of_classes_is_reported_with_its_line)
     cr_expect_str_eq(mistake("ant\n\nbee\n", 9), ":2: an empty line; one class per line");
     cr_expect_str_eq(mistake("ant\n\r\n", 6), ":2: an empty line; one class per line");
     cr_expect_str_eq(mistake("ant\nb\0e\n", 8), ":2: a NUL byte: not a text file");
-    cr_expect_str_eq(mistake("bee\nant\ncow\nant\nbee\n", 20),
-        ":4: the class 'ant' is also in line 2");
+    cr_expect_str_eq(
+        mistake("bee\nant\ncow\nant\nbee\n", 20), ":4: the class 'ant' is also in line 2");
     cr_expect_str_eq(mistake(large, NP_MAX_NAME + 4), "");
     cr_expect_str_eq(mistake(large, NP_MAX_NAME + 5), ":2: a name of over 4095 bytes");
     free(large);

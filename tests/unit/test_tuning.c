@@ -44,8 +44,8 @@ Test(tuning, a_cache_that_no_trial_filled_is_still_advised)
     cr_expect(strstr(text, "its cache still fills\n"), "%s", text);
     cr_expect(strstr(text, " TUNED: nothing that could be tried is better beyond noise (2.0%)\n"),
         "%s", text);
-    cr_expect(strstr(text, " NOT TRIED: loader.cache: encoded gains from the second epoch on"), "%s",
-        text);
+    cr_expect(strstr(text, " NOT TRIED: loader.cache: encoded gains from the second epoch on"),
+        "%s", text);
     cr_expect(strstr(text, "180 img/s are predicted\n"), "%s", text);
     free(text);
 }
