@@ -206,7 +206,7 @@ bool np_query_whole(
 
     if (!text)
         return true;
-    if (!np_text_int(text, min, max, ret_value)) {
+    if (*text == '+' || !np_text_int(text, min, max, ret_value)) {
         np_answer_error(call, 400, "invalid", "%s: expected a whole number, %lld to %lld", name,
             (long long)min, (long long)max);
         return false;
