@@ -29,7 +29,7 @@ int np_service_wake_on(struct np_service *service, int fd, struct np_err *err)
     struct epoll_event event = {.events = EPOLLIN};
 
     if (epoll_ctl(service->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
-        return np_err_set(err, -errno, "the service cannot wait: %s", strerror(errno));
+        return np_err_set(err, -errno, "the service cannot wait for events: %s", strerror(errno));
     return 0;
 }
 

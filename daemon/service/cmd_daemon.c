@@ -77,7 +77,7 @@ static int find_places(struct daemon *d, struct np_err *err)
 
 static int make_parent(const char *path, struct np_err *err)
 {
-    char *dir = np_strdup(path), *slash = dir ? strrchr(dir, '/') : NULL;
+    char *dir = np_strdup(path), *slash = strrchr(dir, '/');
     int code = 0;
 
     if (slash && slash != dir) {

@@ -14,7 +14,7 @@ void np_commit_reason(struct np_service *service, struct np_service_run *run, co
 /* Delays the start of a queued run by so many seconds; why becomes its reason. */
 int np_commit_delay(struct np_service *service, struct np_service_run *run, double seconds,
     const char *why, struct np_err *err);
-/* Must anybody be notified when this run is over (notify.h)? */
+/* Is any notification needed when this run is over (notify.h)? */
 bool np_commit_notifies(const struct np_service_options *options, const struct np_entry *entry);
 
 #endif

@@ -29,7 +29,7 @@ struct answer {
 };
 
 /* Opens a file of a run's folder. A folder that is a link, or a file of another user, counts as
- * missing: somebody else has put it there. */
+ * missing: another user has put it there. */
 static int open_item(const char *dir, const char *name)
 {
     const int at = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -175,7 +175,7 @@ static size_t take(struct log *log, char *text)
 static int open_folder(const char *dir)
 {
     char *path = np_format("%s/output", dir);
-    const int fd = path ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
     np_free(path);
     return fd;

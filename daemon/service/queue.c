@@ -63,8 +63,8 @@ static const char *const sql[NR_STATEMENTS] = {
     [READ_DRAINED] = "SELECT device FROM drained ORDER BY device",
 };
 
-/* Each makes the tables' next version (PRAGMA user_version) of the one before. One that was released stays as it
- * is: what an older nnpipe has written is read by way of it. */
+/* Each entry upgrades the tables by one version (PRAGMA user_version). A released entry never
+ * changes: older files are upgraded through it. */
 static const char *const versions[] = {
     "CREATE TABLE runs ("
     " id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT, name TEXT NOT NULL,"
@@ -78,7 +78,7 @@ static const char *const versions[] = {
     " UNIQUE (uid, key)) STRICT;"
     "CREATE TABLE after (id INTEGER NOT NULL, other INTEGER NOT NULL, PRIMARY KEY (id, other))"
     " STRICT, WITHOUT ROWID;",
-    /* 2: a run's limits and overrides, and devices that get no new runs */
+    /* 2: a run's limits and overrides, and drained devices */
     "ALTER TABLE runs ADD COLUMN time_limit REAL NOT NULL DEFAULT 0;"
     "ALTER TABLE runs ADD COLUMN ran REAL NOT NULL DEFAULT 0;"
     "ALTER TABLE runs ADD COLUMN lived REAL NOT NULL DEFAULT 0;"
@@ -89,8 +89,8 @@ static const char *const versions[] = {
     /* 3: a run's process, and the kind of device it began on */
     "ALTER TABLE runs ADD COLUMN process TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE runs ADD COLUMN kind TEXT NOT NULL DEFAULT '';",
-    /* 4: configs in a table of their own, so that a change of state does not write them again; the submitter's
-     * environment, umask and name; who was told of an end; users' tokens */
+    /* 4: configs in their own table, so that a change of state does not write them again; the
+     * submitter's environment, umask and name; notified ends; users' tokens */
     "CREATE TABLE configs (id INTEGER PRIMARY KEY, config TEXT NOT NULL,"
     " environment TEXT NOT NULL DEFAULT '') STRICT;"
     "INSERT INTO configs (id, config) SELECT id, config FROM runs;"
@@ -101,7 +101,7 @@ static const char *const versions[] = {
     "UPDATE runs SET told = 1 WHERE state IN ('stopped', 'done', 'failed', 'timeout');"
     "CREATE TABLE tokens (uid INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, made REAL NOT NULL)"
     " STRICT;",
-    /* 5: a run's own command for its end */
+    /* 5: a run's own on_end command */
     "ALTER TABLE runs ADD COLUMN on_end TEXT;",
 };
 #define VERSION ((int)(sizeof(versions) / sizeof(*versions)))
@@ -146,13 +146,13 @@ static int code_of(int result)
     case SQLITE_NOMEM: return -ENOMEM;
     case SQLITE_FULL: return -ENOSPC;
     case SQLITE_BUSY:
-    case SQLITE_LOCKED: return -EAGAIN; /* -EBUSY would say that the run is */
+    case SQLITE_LOCKED: return -EAGAIN; /* -EBUSY would mean a busy run */
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB: return -EBADMSG;
     case SQLITE_READONLY:
     case SQLITE_PERM:
     case SQLITE_AUTH: return -EACCES;
-    default: return -EIO; /* CANTOPEN as well: -ENOENT would say that there is no such run */
+    default: return -EIO; /* CANTOPEN, too: -ENOENT would mean that there is no such run */
     }
 }
 
@@ -161,10 +161,10 @@ static int fail(const struct np_queue *queue, int result, const char *what, stru
     const int code = code_of(result);
 
     if (code == -ENOSPC)
-        return np_err_set(err, code, "%s: the queue cannot be %s: the disk is full; make room",
-            queue->path, what);
+        return np_err_set(err, code,
+            "%s: the queue cannot be %s: the disk is full; free some space", queue->path, what);
     if (code == -EAGAIN)
-        return np_err_set(err, code, "%s: another nnpipe daemon has this queue", queue->path);
+        return np_err_set(err, code, "%s: another nnpipe daemon uses this queue", queue->path);
     return np_err_set(err, code, "%s: the queue cannot be %s: %s", queue->path, what,
         queue->db ? sqlite3_errmsg(queue->db) : sqlite3_errstr(result));
 }
@@ -183,8 +183,7 @@ static void roll_back(struct np_queue *queue)
 
 /* --- statements ------------------------------------------------------------------------------- */
 
-/* Steps once and leaves the statement ready for the next. A row (ret_id not NULL) gives its first
- * number. */
+/* Runs a statement once and resets it. ret_id not NULL: takes the first number of a row. */
 static int step(struct np_queue *queue, enum statement which, int64_t *ret_id, const char *what,
     struct np_err *err)
 {
@@ -205,7 +204,7 @@ static void bind_text(sqlite3_stmt *statement, int *at, const char *text)
     sqlite3_bind_text(statement, (*at)++, text, -1, SQLITE_STATIC);
 }
 
-/* "" is no text: NULL, of which there may be many. */
+/* "" becomes NULL, which UNIQUE allows many times. */
 static void bind_key(sqlite3_stmt *statement, int *at, const char *key)
 {
     sqlite3_bind_text(statement, (*at)++, *key ? key : NULL, -1, SQLITE_STATIC);
@@ -238,7 +237,7 @@ static int check_whole(void *context, int nr, char **values, char **names)
     return 0;
 }
 
-/* From the version that the file has to this nnpipe's, all of it or nothing. */
+/* Upgrades the file from its version to this nnpipe's, in one transaction. */
 static int make_tables(struct np_queue *queue, int version, struct np_err *err)
 {
     char end[64];
@@ -261,8 +260,9 @@ static int set_up(struct np_queue *queue, struct np_err *err)
     int version = 0, code;
     bool whole = false;
 
-    /* The lock is taken with the first read and kept: one daemon a queue. EXTRA is FULL, and syncs the folder when
-     * the journal is removed that the file was made with: it must not come back and undo it. */
+    /* The lock is taken with the first read and kept: one daemon per queue. EXTRA is FULL, and
+     * also syncs the folder when the file's first journal is removed, which must not come back
+     * and undo the transaction. */
     code = run_sql(queue,
         "PRAGMA locking_mode=EXCLUSIVE; PRAGMA synchronous=EXTRA; PRAGMA journal_mode=WAL;"
         "PRAGMA foreign_keys=ON; PRAGMA wal_autocheckpoint=200;",
@@ -274,15 +274,15 @@ static int set_up(struct np_queue *queue, struct np_err *err)
         return fail(queue, result, "read", err);
     if (!whole)
         return np_err_set(err, -EBADMSG,
-            "%s: the queue is damaged, and is left as it is; move it away to begin a new one "
-            "(the runs' folders are whole without it)",
+            "%s: the queue is damaged and was not changed; move it away to start a new one (the "
+            "runs' folders do not depend on it)",
             queue->path);
     result = sqlite3_exec(queue->db, "PRAGMA user_version", read_int, &version, NULL);
     if (result != SQLITE_OK)
         return fail(queue, result, "read", err);
     if (version > VERSION)
         return np_err_set(err, -EBADMSG,
-            "%s: the queue is of a later nnpipe (its version is %d, this one knows %d)",
+            "%s: the queue was written by a later nnpipe (its version is %d, this nnpipe knows %d)",
             queue->path, version, VERSION);
     return version == VERSION ? 0 : make_tables(queue, version, err);
 }
@@ -305,7 +305,7 @@ int np_queue_open(
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
                       SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOFOLLOW;
     struct np_queue *queue = np_alloc(sizeof(*queue));
-    const mode_t before = umask(0077); /* -wal and -shm take the file's own rights */
+    const mode_t before = umask(0077); /* -wal and -shm take the file's mode */
     const int result = sqlite3_open_v2(path, &queue->db, flags, vfs);
     int code = 0;
 
@@ -495,7 +495,7 @@ static const char *column(sqlite3_stmt *row, int *at)
     return text ? text : "";
 }
 
-/* NULL for "". */
+/* A copy, or NULL for "". */
 static char *copy_of(sqlite3_stmt *row, int *at, struct np_err *err)
 {
     const char *text = column(row, at);
@@ -570,8 +570,8 @@ static int read_entry(
     if (none.code)
         return np_err_set(err, none.code, "%s", none.text);
     if (state < 0)
-        return np_err_set(err, -EBADMSG, "%s: run %lld has a state that is none", queue->path,
-            (long long)entry->id);
+        return np_err_set(
+            err, -EBADMSG, "%s: run %lld has an unknown state", queue->path, (long long)entry->id);
     entry->state = (enum np_entry_state)state;
     return read_after(queue, entry, err);
 }
@@ -624,7 +624,7 @@ int np_queue_text(struct np_queue *queue, int64_t id, char **ret_config, char **
     }
     if (result == SQLITE_DONE)
         code = np_err_set(
-            err, -ENOENT, "%s: the config of run %lld is not there", queue->path, (long long)id);
+            err, -ENOENT, "%s: the config of run %lld is missing", queue->path, (long long)id);
     else if (result != SQLITE_ROW)
         code = fail(queue, result, "read", err);
     else if (!config || !environment)

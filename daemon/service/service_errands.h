@@ -7,7 +7,7 @@
 
 #include "daemon/service/book.h"
 
-#define NP_DISK_WAIT_S 5.0 /* before a run whose disk is full is retried */
+#define NP_DISK_WAIT_S 5.0 /* delay before a run whose disk is full is retried */
 
 /* Takes the answer of a run's errand and begins the next one. */
 void np_service_run_errands(struct np_service *service, struct np_service_run *run);

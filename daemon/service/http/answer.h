@@ -66,7 +66,7 @@ void np_answer_failure(struct np_call *call, int code, const struct np_err *err)
 /* Answers that a limit of service.yaml is exceeded. */
 void np_answer_too_large(struct np_call *call, const char *what);
 void np_answer_high_priority(struct np_call *call);
-/* Keeps the request for later. NULL: too many are waiting, and the caller was told so with 503. */
+/* Keeps the request for later. NULL: too many are waiting, and the call was answered with 503. */
 struct np_wait *np_answer_later(struct np_call *call, enum np_wait_kind kind);
 /* The call of a kept request. */
 struct np_call np_call_of(struct np_routes *routes, const struct np_wait *wait);

@@ -1,5 +1,5 @@
 /* Connections and their callers: how much each caller may have, and how long a connection may take.
- * Knows sockets, not HTTP: it only shuts a connection down; whoever reads from it sees the end.
+ * Knows sockets, not HTTP: it only shuts a connection down; its reader sees the end.
  *
  * Connections, held requests and bytes of bodies are shared by one rule. Of the total of each,
  * half is reserved for root and the service's own user; of the other half each caller may have a
