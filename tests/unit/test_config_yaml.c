@@ -241,10 +241,10 @@ Test(config_override, finds_items_of_lists_by_number)
     cr_assert(becomes(
         "m: [{conv: {out: 1}}, relu]\n", "m.0.conv.out=16", "m:\n  - conv: {out: 16}\n  - relu\n"));
     cr_assert(becomes("m: [a, relu]\n", "m.1=flip", "m: [a, flip]\n"));
-    cr_assert(
-        becomes("m: [a, b]\n", "m.2=c", "-o m.2: '2' is not an item of this list; it has 0 to 1"));
-    cr_assert(
-        becomes("m: [a, b]\n", "m.x=c", "-o m.x: 'x' is not an item of this list; it has 0 to 1"));
+    cr_assert(becomes(
+        "m: [a, b]\n", "m.2=c", "-o m.2: '2' is not an item of this list; it has items 0 to 1"));
+    cr_assert(becomes(
+        "m: [a, b]\n", "m.x=c", "-o m.x: 'x' is not an item of this list; it has items 0 to 1"));
 }
 
 Test(config_override, expands_a_word_that_stands_for_a_mapping)

@@ -205,7 +205,7 @@ Test(curves, the_learning_rate_is_a_line_with_its_largest_value)
         np_curve_add(&curves.lr, i, 0.1 - i / 100.0);
     }
     text = picture(&curves, "x");
-    cr_expect(strstr(text, "class=\"line lr\"") && strstr(text, "rate 0.01, at most 0.1<"));
+    cr_expect(strstr(text, "class=\"line lr\"") && strstr(text, "rate 0.01, maximum 0.1<"));
     free(text);
 }
 
