@@ -28,8 +28,6 @@ static void clear(void)
     remove_set(folder);
 }
 
-TestSuite(config_file, .init = make, .fini = clear);
-
 static void put(const char *name, const char *text)
 {
     put_file(folder, name, text, strlen(text));
@@ -77,7 +75,7 @@ static void expect_merged(const char *base, const char *own, const char *want)
     expect_text("own.yaml", want);
 }
 
-Test(config_file, mappings_merge_and_the_nearer_file_wins)
+Test(config_file, mappings_merge_and_the_nearer_file_wins, .init = make, .fini = clear)
 {
     expect_merged(
         "seed: 1\nloader: {batch: 10, depth: 2, bad_samples: {policy: fail, budget: 1%}}\n",
@@ -95,7 +93,7 @@ Test(config_file, mappings_merge_and_the_nearer_file_wins)
         "blocks: {a: [relu], b: [batchnorm, relu]}\n");
 }
 
-Test(config_file, lists_and_choices_are_replaced_whole)
+Test(config_file, lists_and_choices_are_replaced_whole, .init = make, .fini = clear)
 {
     static const char *const cases[][3] = {
         {"model: [relu, flatten]\n", "model: [relu]\n", "model: [relu]\n"},
@@ -124,7 +122,7 @@ Test(config_file, lists_and_choices_are_replaced_whole)
         expect_merged(cases[i][0], cases[i][1], cases[i][2]);
 }
 
-Test(config_file, of_keys_that_exclude_each_other_the_nearer_stays)
+Test(config_file, of_keys_that_exclude_each_other_the_nearer_stays, .init = make, .fini = clear)
 {
     expect_merged("train: {epochs: 3, threads: 1}\n", "train: {steps: 5}\n",
         "train: {threads: 1, steps: 5}\n");
@@ -135,7 +133,8 @@ Test(config_file, of_keys_that_exclude_each_other_the_nearer_stays)
     expect_merged("data: {val: {source: synth}}\n", "data: {split: 0.1}\n", "data: {split: 0.1}\n");
 }
 
-Test(config_file, a_base_may_have_a_base_and_paths_belong_to_their_file)
+Test(
+    config_file, a_base_may_have_a_base_and_paths_belong_to_their_file, .init = make, .fini = clear)
 {
     char want[4096], real[1024];
 
@@ -157,7 +156,7 @@ Test(config_file, a_base_may_have_a_base_and_paths_belong_to_their_file)
     free(got);
 }
 
-Test(config_file, what_leads_nowhere_is_refused_at_its_place)
+Test(config_file, what_leads_nowhere_is_refused_at_its_place, .init = make, .fini = clear)
 {
     char text[64];
 
@@ -195,7 +194,7 @@ Test(config_file, what_leads_nowhere_is_refused_at_its_place)
 }
 
 /* Mistakes in the merged config: from the file itself, from its base and from -o. */
-Test(config_file, a_mistake_names_the_file_that_it_is_in)
+Test(config_file, a_mistake_names_the_file_that_it_is_in, .init = make, .fini = clear)
 {
     static const char *const overrides[] = {"train.threads=x"};
     struct np_config *config = NULL;
@@ -220,7 +219,7 @@ Test(config_file, a_mistake_names_the_file_that_it_is_in)
     np_report_fini(&report);
 }
 
-Test(config_file, overrides_come_last_and_a_text_has_no_base)
+Test(config_file, overrides_come_last_and_a_text_has_no_base, .init = make, .fini = clear)
 {
     static const char *const overrides[] = {"loader.batch=7"};
     static const char alone[] = "base: base.yaml\n";
@@ -241,7 +240,7 @@ Test(config_file, overrides_come_last_and_a_text_has_no_base)
     np_report_fini(&report);
 }
 
-Test(config_file, a_place_in_the_printed_tree_is_found_in_the_files)
+Test(config_file, a_place_in_the_printed_tree_is_found_in_the_files, .init = make, .fini = clear)
 {
     struct np_config_file file;
     struct np_report report;
@@ -267,7 +266,7 @@ Test(config_file, a_place_in_the_printed_tree_is_found_in_the_files)
     np_report_fini(&report);
 }
 
-Test(config_file, where_memory_runs_out_it_says_so)
+Test(config_file, where_memory_runs_out_it_says_so, .init = make, .fini = clear)
 {
     int nr_failed = 0;
 
