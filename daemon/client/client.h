@@ -26,8 +26,8 @@ struct np_response {
     long status;
     char *body; /* NUL-ended, valid until the next request */
     size_t bytes;
-    char next[64]; /* X-Next; "" */
-    char tag[96];  /* ETag; "" */
+    char next[64]; /* the header X-Next, or "" */
+    char tag[96];  /* the header ETag, or "" */
 };
 /* Sends a request and waits up to 90 s for its response: method "GET", target
  * "/v1/runs?state=running", body JSON or NULL. -EREMOTEIO: the service returned status 400 or more,

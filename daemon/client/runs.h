@@ -1,5 +1,5 @@
-/* Runs of the service, as JSON objects RUN of docs/SERVICE.md: what commands read, draw and
- * print of them. Main thread. */
+/* Reads, lists and prints runs of the service: the JSON object RUN of docs/SERVICE.md. Main
+ * thread. */
 #ifndef NP_RUNS_H
 #define NP_RUNS_H
 

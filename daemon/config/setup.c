@@ -99,7 +99,7 @@ static int check_unlabelled(const struct np_source_options *options, const char 
             "`unlabelled: skip`",
             what, options->path, (unsigned long long)n, (unsigned long long)all, name);
     if (np_index_skip_unlabelled(index))
-        return np_err_set(err, -ENOMEM, "%s: out of memory to leave samples out", what);
+        return np_err_set(err, -ENOMEM, "%s: out of memory for its index", what);
     snprintf(text, sizeof(text),
         "%s: %llu of its %llu samples are in no class and left out, the first is '%s'", what,
         (unsigned long long)n, (unsigned long long)all, name);

@@ -31,7 +31,7 @@ enum np_which_set { NP_SET_TEST, NP_SET_VAL, NP_SET_TRAIN };
 extern const char *const np_set_names[]; /* "test", "val", "train", NULL */
 int np_setup_set(const struct np_config *config, enum np_which_set set,
     const struct np_source_progress *progress, struct np_setup *setup, struct np_err *err);
-/* The rule of a split_by node; random for any other value, as in runs older than the key. */
+/* The rule that a split_by node names; random for any other value, as in runs before this key. */
 enum np_split_rule np_split_rule(const struct np_node *node);
 /* Splits setup->train by data.split, replacing an older split. -EINVAL: one part is empty. */
 int np_setup_split(const struct np_config *config, struct np_setup *setup, struct np_err *err);
