@@ -1,7 +1,7 @@
-/* The bad-sample policy. Readers add, in any order and ahead of the run; the run judges a batch when it
- * takes it, in order, and writes the list. So what ends a run, and at which batch, depends on content
- * alone, not on how far the readers were. Memory is taken only for bad samples, which the budget
- * bounds: of a row that the run cannot get past no further ones are asked for. */
+/* The bad-sample policy. Readers add samples in any order and ahead of the run; the run judges each
+ * batch in order when it takes it. So the batch at which a run ends depends on the data alone, not
+ * on how far the readers were. The budget bounds the memory: once it is spent, readers look for no
+ * replacement. */
 #include "loader/bad.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 #include "loader/base/mem.h"
 
-#define MAX_ATTEMPTS 1000 /* replacements of one position: then nothing is left to train on */
+#define MAX_ATTEMPTS 1000 /* replacements of one position */
 
 struct count {
     uint64_t period; /* epoch, or step of the evaluation */
@@ -26,9 +26,10 @@ struct np_bad {
     struct np_bad_options options; /* set once */
 
     pthread_mutex_t lock;
-    struct count counts[2]; /* under lock; [enum np_batch_kind]: judged, of the newest period */
-    struct entry *unjudged; /* under lock: by batch, row, attempt */
-    struct entry *first, **last; /* under lock: judged and not taken yet; the same order */
+    /* under lock */
+    struct count counts[2];      /* by enum np_batch_kind: judged, in the newest period */
+    struct entry *unjudged;      /* by batch, row, attempt */
+    struct entry *first, **last; /* judged, for np_bad_next(); the same order */
 };
 
 int np_bad_new(const struct np_bad_options *options, struct np_bad **ret_bad, struct np_err *err)
@@ -68,7 +69,7 @@ static uint64_t period_of(const struct np_bad_sample *sample)
     return sample->kind == NP_BATCH_TRAIN ? sample->epoch : sample->step;
 }
 
-/* Of the sample's epoch or evaluation: samples in it, and how many of them may be bad. */
+/* Number of samples in the sample's epoch or evaluation, and how many of them may be bad. */
 static uint64_t samples_of(const struct np_bad *bad, const struct np_bad_sample *sample)
 {
     return sample->kind == NP_BATCH_TRAIN ? bad->options.nr_train : bad->options.nr_eval;
@@ -90,7 +91,7 @@ int np_bad_add(struct np_bad *bad, const struct np_bad_sample *sample, struct np
 {
     const struct count *judged = &bad->counts[sample->kind];
     struct entry *entry = np_try_alloc(sizeof(*entry), err), **at;
-    uint64_t nr_bad = 1; /* up to this one, at least */
+    uint64_t nr_bad = 1; /* in this period up to this sample, at least */
 
     if (!entry)
         return -ENOMEM;
@@ -107,7 +108,7 @@ int np_bad_add(struct np_bad *bad, const struct np_bad_sample *sample, struct np
     return bad->options.fail || nr_bad > allowed_of(bad, sample) || sample->attempt >= MAX_ATTEMPTS;
 }
 
-/* nr_bad: of its epoch or evaluation, up to this one. */
+/* nr_bad: in the sample's epoch or evaluation, up to this sample. */
 static int judge(const struct np_bad *bad, const struct np_bad_sample *sample, uint64_t nr_bad,
     struct np_err *err)
 {
@@ -115,20 +116,19 @@ static int judge(const struct np_bad *bad, const struct np_bad_sample *sample, u
 
     if (bad->options.fail)
         return np_err_set(err, -EBADMSG,
-            "bad sample %s at offset %llu: %s (loader.bad_samples says fail)", sample->path,
+            "bad sample %s at offset %llu: %s (loader.bad_samples is fail)", sample->path,
             (unsigned long long)sample->offset, sample->reason);
     if (nr_bad > allowed)
         return np_err_set(err, -EBADMSG,
             "over %llu of the %llu samples of %s %llu are bad, more than loader.bad_samples.budget "
-            "allows (%g%%); bad_samples.jsonl in the run's folder names them, the last is %s: %s",
+            "allows (%g%%); bad_samples.jsonl in the run's folder lists them, the last is %s: %s",
             (unsigned long long)allowed, (unsigned long long)samples_of(bad, sample),
             sample->kind == NP_BATCH_TRAIN ? "epoch" : "the evaluation after step",
             (unsigned long long)period_of(sample), bad->options.budget * 100, sample->path,
             sample->reason);
     if (sample->attempt >= MAX_ATTEMPTS)
         return np_err_set(err, -EBADMSG,
-            "%d samples in a row, each of which was to replace a bad one, are bad too",
-            MAX_ATTEMPTS);
+            "%d replacements of a bad sample, one after another, are bad too", MAX_ATTEMPTS);
     return 0;
 }
 

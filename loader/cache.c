@@ -1,5 +1,5 @@
-/* One arena, filled from its start, and a word a sample that says where in it the sample
- * lies. Any reader thread writes; a sample is published by storing its word. */
+/* One arena, filled from its start, and one word a sample: its place in the arena. Any reader
+ * thread writes; storing the word publishes the sample. */
 #include "loader/cache.h"
 
 #include <assert.h>
@@ -12,8 +12,8 @@
 
 #define ENTRY_ALIGN 16
 
-/* A sample's word: nothing, nothing and never will be (being written, or no room), or the
- * entry's offset in the arena plus FIRST. */
+/* A sample's word: not cached; being written, or no memory was left; or the entry's offset in the
+ * arena plus FIRST. */
 enum { EMPTY = 0, TAKEN = 1, FIRST = 16 };
 
 struct entry {
@@ -43,13 +43,13 @@ int np_cache_new(uint64_t cap_bytes, int nr_sets, const uint64_t *nr_samples,
     if (cache) {
         cache->nr_sets = nr_sets;
         cache->cap_bytes = cap_bytes;
-        /* Pages come as they are written: a cap above the set's size costs nothing. */
+        /* Pages are allocated when written: a limit above the set's size costs nothing. */
         cache->arena = mmap(NULL, cap_bytes ? cap_bytes : 1, PROT_READ | PROT_WRITE,
             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         whole = cache->arena != MAP_FAILED;
         if (!whole)
             cache->arena = NULL;
-        else /* a wish; the first epoch pays for each page */
+        else /* the first epoch pays for each page */
             madvise(cache->arena, cap_bytes, MADV_HUGEPAGE);
     }
     for (int s = 0; whole && s < nr_sets; s++) {
@@ -60,7 +60,7 @@ int np_cache_new(uint64_t cap_bytes, int nr_sets, const uint64_t *nr_samples,
     if (!whole) {
         np_cache_free(cache);
         return np_err_set(err, -ENOMEM,
-            "cannot get %llu MiB of memory for loader.cache; give it fewer bytes or none",
+            "cannot allocate %llu MiB for loader.cache; give it fewer bytes, or set it to none",
             (unsigned long long)cap_bytes >> 20);
     }
     *ret_cache = cache;
@@ -104,7 +104,7 @@ uint64_t np_cache_entry_bytes(uint64_t bytes)
     return (bytes + sizeof(struct entry) + ENTRY_ALIGN - 1) / ENTRY_ALIGN * ENTRY_ALIGN;
 }
 
-/* Room for an entry, or NULL when the arena is full. */
+/* NULL: the arena is full. */
 static struct entry *take_room(struct np_cache *cache, uint64_t bytes)
 {
     uint64_t used = __atomic_load_n(&cache->used, __ATOMIC_RELAXED);
@@ -132,7 +132,7 @@ void np_cache_put(struct np_cache *cache, int set, uint64_t sample, const struct
     struct entry *entry;
 
     assert(sample < cache->nr_samples[set]);
-    /* Two readers may hold one sample (as a replacement): one of them writes it. */
+    /* Two readers may have the same sample (one as a replacement): one of them writes it. */
     if (!__atomic_compare_exchange_n(
             word, &expected, TAKEN, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         return;

@@ -1,5 +1,5 @@
-/* Samples kept in memory between epochs, up to a cap. Fixed: what came first stays, since
- * every sample is read once an epoch and evicting one for another gains nothing. */
+/* Samples kept in memory between epochs, up to a limit. Nothing is evicted: every sample is read
+ * once an epoch, so evicting one for another gains nothing. */
 #ifndef NP_CACHE_H
 #define NP_CACHE_H
 
@@ -16,24 +16,24 @@ struct np_cached {
 };
 
 struct np_cache;
-/* What a sample of so many bytes takes. */
+/* Memory that a sample of so many bytes takes in the cache. */
 uint64_t np_cache_entry_bytes(uint64_t bytes);
-/* Holds samples 0..nr_samples[s]-1 of each of nr_sets sets; 8 bytes a sample beside cap_bytes,
- * which are taken as they fill. */
+/* For samples 0..nr_samples[s]-1 of each of nr_sets sets (1 or 2). Takes 8 bytes a sample, and up
+ * to cap_bytes as it fills. -ENOMEM. */
 int np_cache_new(uint64_t cap_bytes, int nr_sets, const uint64_t *nr_samples,
     struct np_cache **ret_cache, struct np_err *err);
 void np_cache_free(struct np_cache *cache);
-/* Any thread; data stays until np_cache_free(). */
+/* Any thread; the data is valid until np_cache_free(). */
 bool np_cache_find(
     const struct np_cache *cache, int set, uint64_t sample, struct np_cached *ret_cached);
-/* Would np_cache_put() take these bytes? Another thread may be faster. */
+/* Would np_cache_put() store these bytes? Another thread may store them first. */
 bool np_cache_wants(const struct np_cache *cache, int set, uint64_t sample, uint64_t bytes);
-/* Copies a sample in, unless it is there, on its way, or the cap is reached. Any thread. */
+/* Copies a sample in, unless it is there, another thread is writing it, or the limit is reached.
+ * Any thread. */
 void np_cache_put(struct np_cache *cache, int set, uint64_t sample, const struct np_cached *cached);
 
-/* For a device that keeps a copy of the whole arena: where it begins, how large it can become, and
- * whether the entry whose data lies so far behind the beginning is to be copied: true once. The
- * trainer thread alone. */
+/* For a device that keeps a copy of the whole arena: the arena's start, its maximum size, and
+ * whether the entry whose data lies at `offset` is to be copied (true once). Trainer thread. */
 const uint8_t *np_cache_arena(const struct np_cache *cache);
 uint64_t np_cache_cap(const struct np_cache *cache);
 bool np_cache_mirror(struct np_cache *cache, uint64_t offset);

@@ -1,5 +1,5 @@
-/* Starts and stops the pipeline: what `auto` means here, the memory, the threads. The thread
- * that runs the training calls it; bad samples may be asked for from any. */
+/* Starts and stops the loader: resolves `auto`, allocates, starts threads. Called by the training
+ * thread. */
 #include "loader/loader.h"
 
 #include <assert.h>
@@ -14,24 +14,25 @@
 
 #define MIB (1024ull * 1024)
 
-/* auto: what a reader's reads in flight, and the batches ready ahead, take on the average. */
+/* auto: a reader's reads in flight, and the prefetched batches, on average. */
 #define AUTO_DEPTH_BYTES    (8 * MIB)
 #define AUTO_PREFETCH_BYTES (32 * MIB)
-/* What a reader's buffers, each as large as the largest file, may come to at worst. */
+/* auto: a reader's buffers, each as large as the largest file. */
 #define AUTO_BUFFER_BYTES (128 * MIB)
 
-/* cache: auto keeps pixels of pictures up to this size: a crop of a larger one is decoded in part. */
+/* cache: auto keeps pixels of pictures up to this size: of a larger one only the crop is
+ * decoded. */
 #define AUTO_PICTURE_BYTES (64ull * 1024)
-/* A replayed stage keeps what it put out for so many samples, over all readers, and so much of it. */
+/* A replayed stage stores outputs of at most so many batches, and samples, over all readers. */
 #define REPLAY_BATCHES 2
 #define REPLAY_SAMPLES 256
-#define REPLAY_LEAST   8 /* of a reader */
-/* With hand-over replayed: so many more slots, the ring up to this size: new memory is slow until it was
- * touched. */
+#define REPLAY_MIN     8 /* samples of a reader */
+/* With hand-over replayed: additional slots, and the ring's size, since new memory is slow until it
+ * is touched. */
 #define REPLAY_SLOTS      64
 #define REPLAY_RING_BYTES (128 * MIB)
 
-/* Readers that are in a read, or in open(), for so long after the stop are left there. */
+/* Readers that hang in a read or open() so long after the stop are abandoned. */
 #define HANG_NS 500000000ull
 
 #define AUTO_CACHE_EPOCHS 3 /* the first one fills it, for about 5 % of the readers' time */
@@ -46,9 +47,9 @@ struct np_loader {
     int nr_readers;
 };
 
-static int64_t clamp(int64_t value, int64_t least, int64_t most)
+static int64_t clamp(int64_t value, int64_t low, int64_t high)
 {
-    return value < least ? least : value > most ? most : value;
+    return value < low ? low : value > high ? high : value;
 }
 
 static uint64_t max(uint64_t a, uint64_t b)
@@ -70,16 +71,16 @@ int np_loader_auto_depth(const struct np_loader_options *options, const struct n
     const struct np_index *eval)
 {
     const struct np_index *sets[2] = {train, eval};
-    uint64_t mean = 1, most = 1;
+    uint64_t mean = 1, largest = 1;
 
     if (options->depth > 0)
         return (int)options->depth;
     for (int s = 0; s < 2; s++) {
         mean = max(mean, sets[s] ? np_index_mean_extent(sets[s]) : 0);
-        most = max(most, sets[s] ? np_index_max_extent(sets[s]) : 0);
+        largest = max(largest, sets[s] ? np_index_max_extent(sets[s]) : 0);
     }
     const int64_t usual = (int64_t)(AUTO_DEPTH_BYTES / mean);
-    const int64_t worst = (int64_t)(AUTO_BUFFER_BYTES / most);
+    const int64_t worst = (int64_t)(AUTO_BUFFER_BYTES / largest);
 
     return (int)clamp(usual < worst ? usual : worst, 2, 16);
 }
@@ -105,15 +106,15 @@ static int nr_slots(const struct np_loader_config *config)
     return (int)clamp((int64_t)REPLAY_RING_BYTES / bytes, slots, slots + REPLAY_SLOTS);
 }
 
-/* Few enough for all readers to have theirs within the first batches. */
+/* Few enough that all readers have theirs within the first batches. */
 static int replay_samples(const struct np_loader_config *config, int nr_readers)
 {
     return (int)clamp(
         clamp(REPLAY_BATCHES * (int64_t)config->shape.rows, 1, REPLAY_SAMPLES) / nr_readers,
-        REPLAY_LEAST, REPLAY_SAMPLES);
+        REPLAY_MIN, REPLAY_SAMPLES);
 }
 
-/* Opens and closes the backend once: what cannot work is said before anything starts. */
+/* Opens and closes the backend once, so that an error is reported before anything starts. */
 static int probe_io(struct np_loader *loader, const char *name, int depth, struct np_err *err)
 {
     struct np_io io = {0};
@@ -126,7 +127,7 @@ static int probe_io(struct np_loader *loader, const char *name, int depth, struc
     return 0;
 }
 
-/* A split set's two parts are one set. */
+/* The two parts of a split set share one. */
 static int watch_files(struct np_loader *loader, int s, struct np_err *err)
 {
     struct np_set *set = &loader->sets[s];
@@ -176,17 +177,17 @@ enum np_cache_kind np_loader_auto_cache(
 {
     const struct np_sampler_options *order = &config->sampler;
     const uint64_t left = order->nr_steps - config->first_step, n = nr_all_samples(config);
-    const uint64_t most = memory_bytes / 8 < free_bytes / 4 ? memory_bytes / 8 : free_bytes / 4;
+    const uint64_t limit = memory_bytes / 8 < free_bytes / 4 ? memory_bytes / 8 : free_bytes / 4;
 
     if (left == 0 || config->picture_bytes == 0 || config->picture_bytes > AUTO_PICTURE_BYTES ||
         left < AUTO_CACHE_EPOCHS * order->nr_train / (uint64_t)order->batch)
         return NP_CACHE_NONE;
-    return n * np_cache_entry_bytes(config->picture_bytes) <= most ? NP_CACHE_DECODED
-                                                                   : NP_CACHE_NONE;
+    return n * np_cache_entry_bytes(config->picture_bytes) <= limit ? NP_CACHE_DECODED
+                                                                    : NP_CACHE_NONE;
 }
 
-/* What `device` comes to: the host's cache where the device keeps none, or where a chain has more in
- * it than geometry; nothing where there is no second epoch to profit (one pass over a test set). */
+/* Resolves `device`: a cache in host memory if the device cannot keep one or a chain does more than
+ * geometry; none if there is no second epoch (one pass over a test set). */
 static enum np_cache_kind device_cache(const struct np_loader_config *config)
 {
     if (config->sampler.nr_steps == config->first_step)
@@ -197,27 +198,28 @@ static enum np_cache_kind device_cache(const struct np_loader_config *config)
     return NP_CACHE_DEVICE;
 }
 
-/* Bytes for a cache on the device: as asked for, or up to half of what is free there and a quarter of
- * the box's memory, which holds the pictures too; no more than pictures of one size take. */
+/* Size of a cache on the device: as configured, or up to half of the device's free memory and a
+ * quarter of the host's, which holds the pictures too; at most the whole set if its pictures have
+ * one size. */
 static int device_bytes(const struct np_loader_config *config, uint64_t memory_bytes,
     uint64_t *ret_bytes, struct np_err *err)
 {
-    const int64_t asked = config->options->cache_bytes;
+    const int64_t wanted = config->options->cache_bytes;
     const struct np_index *index = config->train ? config->train : config->eval;
     const bool one_size = np_index_raw(index)->kind != NP_RAW_NONE;
     const uint64_t all = nr_all_samples(config) * np_cache_entry_bytes(config->picture_bytes);
-    uint64_t most = config->device_room / 2;
+    uint64_t limit = config->device_room / 2;
 
-    if (asked >= 0 && (uint64_t)asked > config->device_room)
+    if (wanted >= 0 && (uint64_t)wanted > config->device_room)
         return np_err_set(err, -ENOMEM,
             "loader.cache: {device: %lld MiB} is more than the %llu MiB that the device has left "
-            "beside the model; give it less, or take `decoded`",
-            (long long)asked >> 20, (unsigned long long)config->device_room >> 20);
-    if (asked < 0 && most > memory_bytes / 4)
-        most = memory_bytes / 4;
-    if (asked < 0 && one_size && config->picture_bytes && all < most)
-        most = all;
-    *ret_bytes = asked < 0 ? most : (uint64_t)asked;
+            "beside the model; give it less, or use `decoded`",
+            (long long)wanted >> 20, (unsigned long long)config->device_room >> 20);
+    if (limit > memory_bytes / 4)
+        limit = memory_bytes / 4;
+    if (one_size && config->picture_bytes && all < limit)
+        limit = all;
+    *ret_bytes = wanted < 0 ? limit : (uint64_t)wanted;
     return 0;
 }
 
@@ -272,7 +274,7 @@ static int open_shared(
     shared->rule = (enum np_pixels_rule)config->options->pixels;
     shared->max_pixels = (uint64_t)config->options->max_pixels;
     shared->stat = config->stat;
-    /* auto stays auto: a later reader's ring may be refused where the first was not. */
+    /* Each reader resolves auto: the kernel may refuse a later reader's ring. */
     shared->io = config->options->io ? config->options->io : "auto";
     shared->depth = np_loader_auto_depth(config->options, config->train, config->eval);
     shared->stubs = config->options->stubs;
@@ -300,7 +302,7 @@ static int start_readers(struct np_loader *loader, int nr_readers, struct np_err
 {
     int code = 0;
 
-    np_files_allow(nr_readers * (loader->config.depth + 1)); /* a folder's files, a ring each */
+    np_files_allow(nr_readers * (loader->config.depth + 1)); /* files of a folder, and a ring */
     loader->readers = np_try_array((size_t)nr_readers, sizeof(*loader->readers), err);
     if (!loader->readers)
         return -ENOMEM;
@@ -398,7 +400,7 @@ void np_loader_stop(struct np_loader *loader)
         all_ended &= np_reader_join(loader->readers[i], until_ns);
     np_free(loader->readers);
     np_cache_free(loader->config.cache);
-    if (all_ended) { /* a reader that hangs may still read there, into its own memory */
+    if (all_ended) { /* an abandoned reader may still read from them */
         np_files_close(loader->files[1]);
         np_files_close(loader->files[0]);
     }

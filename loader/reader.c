@@ -1,12 +1,11 @@
-/* The reader thread. Its loop: take tickets until `depth` reads are in flight, wait for one
- * of them, make its row. It waits in two named places: in np_io_reap() while reads are in
- * flight, and in np_ring_claim() while none is; so a batch under way is never held up by a
- * later one that finds no free slot.
+/* The reader thread. Its loop: take tickets until `depth` reads are in flight, wait for one of
+ * them, make its row. It waits in two places: in np_io_reap() while reads are in flight, and in
+ * np_ring_claim() while none is; so a later batch without a free slot never delays an earlier one.
  *
- * A ticket's way (a job): find its sample, read it, make the row, hand it in; or report what is
- * wrong and begin again with the sample that takes its place. Reads that fail are tried again and
- * then end the run; bad content goes to the policy. The two never mix: what is trained on does not
- * depend on the disk's mood. */
+ * A job is one ticket: find its sample, read it, make the row, commit it; or report the sample as
+ * bad and start again with its replacement. A read that fails is retried, and then ends the run;
+ * bad content goes to the bad-sample policy. The two never mix, so the samples trained on do not
+ * depend on how the disk behaves. */
 #include "loader/reader.h"
 
 #include <errno.h>
@@ -27,19 +26,18 @@
 
 #define NICENESS 5 /* compute threads win */
 
-/* One ticket under way. */
 struct np_job {
     struct np_ticket ticket;
     struct np_batch *batch;
     int attempt; /* samples of this position that were bad */
     int nr_tries;
     uint64_t tried_ns;  /* when its read was last submitted */
-    uint64_t submit_ns; /* how long that took, as np_stat_pass() */
+    uint64_t submit_ns; /* how long submitting took, as np_stat_pass() */
     int own_fd;         /* the sample's own file, or -1 */
     bool in_flight;
     uint8_t *buffer;
     size_t buffer_bytes;
-    uint8_t *own_buffer; /* for a file that has become larger than all were when they were listed */
+    uint8_t *own_buffer; /* for a file that is now larger than the largest one of the index */
     size_t own_bytes;
     struct np_extent extent;
     struct np_record record;
@@ -47,8 +45,8 @@ struct np_job {
     struct np_io_read read;
 };
 
-/* Where a reader is: whoever ends the pipeline leaves one behind that hangs in a call. */
-enum np_reader_place { NP_READER_WORKS, NP_READER_CALLS, NP_READER_LEFT_BEHIND, NP_READER_ENDED };
+/* np_reader_join() abandons a reader that hangs in a call. */
+enum np_reader_place { NP_READER_WORKS, NP_READER_CALLS, NP_READER_ABANDONED, NP_READER_ENDED };
 
 struct np_reader {
     const struct np_reader_config *config; /* set once */
@@ -69,9 +67,9 @@ struct np_reader {
     int nr_free;
     void *buffers;
     size_t buffer_bytes;
-    bool has_held, ended;
-    struct np_ticket held; /* a ticket whose slot is not free yet */
-    struct np_err why;     /* what is wrong with the sample at hand */
+    bool has_waiting, ended;
+    struct np_ticket waiting; /* a ticket whose slot is not free yet */
+    struct np_err why;        /* of the current sample */
 };
 
 /* --- calls that may hang ------------------------------------------------------------------- */
@@ -79,17 +77,17 @@ struct np_reader {
 static void move(struct np_reader *reader, enum np_reader_place place)
 {
     pthread_mutex_lock(&reader->lock);
-    const bool left_behind = reader->place == NP_READER_LEFT_BEHIND;
-    if (!left_behind)
+    const bool abandoned = reader->place == NP_READER_ABANDONED;
+    if (!abandoned)
         reader->place = place;
     pthread_cond_signal(&reader->moved);
     pthread_mutex_unlock(&reader->lock);
-    while (left_behind)
+    while (abandoned)
         pause();
 }
 
-/* Around calls that may hang with the storage: in between it touches only its own. A reader that was
- * left behind meanwhile never comes back from leave_call(): what it shared with others is gone. */
+/* Around calls that may hang with the storage: in between, the thread touches only its own memory.
+ * If the reader was abandoned meanwhile, leave_call() never returns: the shared memory is gone. */
 static void enter_call(struct np_reader *reader)
 {
     move(reader, NP_READER_CALLS);
@@ -100,9 +98,9 @@ static void leave_call(struct np_reader *reader)
     move(reader, NP_READER_WORKS);
 }
 
-/* --- a ticket's way ----------------------------------------------------------------------- */
+/* --- jobs --------------------------------------------------------------------------------- */
 
-/* Before each further try of a read that failed. */
+/* Before each retry of a read that failed. */
 static const int backoff_ms[] = {10, 100, 1000};
 enum { NR_RETRIES = sizeof(backoff_ms) / sizeof(*backoff_ms) };
 
@@ -128,7 +126,7 @@ static int32_t label_of(const struct np_reader *reader, const struct np_job *job
     return set->labels ? set->labels[job->record.label] : (int32_t)job->record.label;
 }
 
-/* The row is written (good), or to be masked: hands it in. */
+/* Commits a row that is written (good), or masks it. */
 static void commit(struct np_reader *reader, struct np_job *job, bool good)
 {
     const struct np_ticket *ticket = &job->ticket;
@@ -159,28 +157,27 @@ static void commit(struct np_reader *reader, struct np_job *job, bool good)
 
 /* --- reading ------------------------------------------------------------------------------ */
 
-/* Sleeps until so long after the last try, unless the ring is stopped meanwhile. Where many reads
- * failed at once, the others' time has passed too when the first is tried again. */
+/* Sleeps until `milliseconds` after the read was last submitted, or until the ring is stopped.
+ * Where many reads failed at once, the sleep of the first serves them all. */
 static void back_off(struct np_reader *reader, const struct np_job *job, int milliseconds)
 {
     const uint64_t end_ns = job->tried_ns + (uint64_t)milliseconds * 1000000;
     uint64_t now_ns = np_now_ns();
 
-    np_stat_wait(
-        reader->block, NP_STATE_IO_WAIT, "another try", job->extent.path, job->record.offset);
+    np_stat_wait(reader->block, NP_STATE_IO_WAIT, "retry", job->extent.path, job->record.offset);
     for (; now_ns < end_ns && !np_ring_stopped(reader->config->ring); now_ns = np_now_ns())
         np_sleep_until_ns(end_ns - now_ns < 10000000 ? end_ns : now_ns + 10000000);
     np_stat_done(reader->block);
 }
 
-/* 0; -EBADMSG: no image has such a size; -ENOMEM: both are said. */
+/* -EBADMSG: no image has such a size; -ENOMEM. */
 static int check_size(struct np_reader *reader, struct np_job *job)
 {
     if (job->record.bytes == 0)
         return np_err_set(&reader->why, -EBADMSG, "is empty");
     if (job->record.bytes > NP_MAX_SAMPLE_BYTES)
         return np_err_set(&reader->why, -EBADMSG,
-            "has %u bytes, more than %u are read as one image", job->record.bytes,
+            "has %u bytes, more than the %u that an image may have", job->record.bytes,
             NP_MAX_SAMPLE_BYTES);
     if (job->record.bytes <= job->buffer_bytes)
         return 0;
@@ -191,8 +188,8 @@ static int check_size(struct np_reader *reader, struct np_job *job)
     return 0;
 }
 
-/* The sample's own file, as it is now. 0; 1: it is no sample, or there is no memory, as why says; or
- * what the storage failed with. */
+/* Opens the sample's own file, as it is now. 0; 1: it is no image or memory is out, and `why` is
+ * set; or the storage's -errno. */
 static int open_own(struct np_reader *reader, struct np_job *job)
 {
     const struct np_set *set = &reader->config->sets[job->ticket.kind];
@@ -234,8 +231,8 @@ static int submit(struct np_reader *reader, struct np_job *job)
     return np_io_submit(&reader->io, &job->read);
 }
 
-/* Submits, again and again while that fails. code: what failed before, or 0. 1: the read is in flight;
- * -EBADMSG, -ENOMEM, -EIO: it never will be, as why says. */
+/* Submits the read, with retries. code: how the last attempt failed, or 0. Returns 1 if the read is
+ * in flight; else -EBADMSG, -ENOMEM or -EIO, and `why` is set. */
 static int submit_again(struct np_reader *reader, struct np_job *job, int code)
 {
     for (;;) {
@@ -286,7 +283,7 @@ static int check_read(struct np_reader *reader, struct np_job *job)
     if (job->read.result < 0)
         return submit_again(reader, job, job->read.result);
     if ((uint32_t)job->read.result < job->record.bytes)
-        return np_err_set(&reader->why, -EBADMSG, "is torn: the file ends %u bytes before it does",
+        return np_err_set(&reader->why, -EBADMSG, "is truncated: the file ends %u bytes early",
             job->record.bytes - (uint32_t)job->read.result);
     job->making.extent = job->buffer;
     return 0;
@@ -294,7 +291,7 @@ static int check_read(struct np_reader *reader, struct np_job *job)
 
 /* --- rows --------------------------------------------------------------------------------- */
 
-/* 0, -EBADMSG: its content is bad, or -ENOMEM. */
+/* -EBADMSG: the content is bad; -ENOMEM. */
 static int make(struct np_reader *reader, struct np_job *job)
 {
     int code = np_row_make(reader->maker, &job->making, &reader->why);
@@ -302,7 +299,7 @@ static int make(struct np_reader *reader, struct np_job *job)
     return code && code != -ENOMEM ? -EBADMSG : code;
 }
 
-/* Reports the sample as bad: where it lies and what is wrong with it. As np_bad_add(). */
+/* Reports the sample as bad. Returns as np_bad_add(). */
 static int report_bad(struct np_reader *reader, const struct np_job *job)
 {
     const struct np_index *index = reader->config->sets[job->ticket.kind].index;
@@ -333,7 +330,7 @@ static int report_bad(struct np_reader *reader, const struct np_job *job)
     return code;
 }
 
-/* Bytes that are bad since the shard has been written over are nothing that a replacement mends. */
+/* A shard that was overwritten is no matter for the bad-sample policy: it ends the run. */
 static int check_shard(struct np_reader *reader, const struct np_job *job)
 {
     const struct np_set *set = &reader->config->sets[job->ticket.kind];
@@ -342,13 +339,12 @@ static int check_shard(struct np_reader *reader, const struct np_job *job)
         return 0;
     memset(&reader->why, 0, sizeof(reader->why));
     return np_err_set(&reader->why, -ESTALE,
-        "%s has changed since the run began, so its samples are not the same any more: bring the "
-        "old file back, or start a new run",
+        "%s has changed since the run began, so its samples are no longer the same: restore the "
+        "old file, or start a new run",
         np_index_file(set->index, (int)job->record.file));
 }
 
-/* A job's outcome. 1: another sample takes its place, to be started; 0: its row is handed in;
- * or what ends the run. */
+/* Handles a job's outcome. 1: start the replacement; 0: the row is committed; else the run ends. */
 static int settle(struct np_reader *reader, struct np_job *job, int outcome)
 {
     int code;
@@ -374,7 +370,7 @@ static int settle(struct np_reader *reader, struct np_job *job, int outcome)
     return 1;
 }
 
-/* Starts a job; one that needs no read is finished here. */
+/* Starts a job; also finishes it if it needs no read. */
 static int begin(struct np_reader *reader, struct np_job *job)
 {
     int code;
@@ -394,7 +390,6 @@ static int begin(struct np_reader *reader, struct np_job *job)
     return code;
 }
 
-/* What follows a read. */
 static int finish(struct np_reader *reader, struct np_job *job)
 {
     np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);
@@ -417,31 +412,31 @@ static int nr_in_flight(const struct np_reader *reader)
     return reader->config->depth - reader->nr_free;
 }
 
-/* The next ticket with its slot, or NULL: the run ends or stops, or (with reads in flight) the
- * slot is not free yet. */
+/* The next ticket with its slot. NULL: the run ends or stops, or (with reads in flight) the slot is
+ * not free yet. */
 static struct np_job *next_job(struct np_reader *reader)
 {
     struct np_batch *batch;
     struct np_job *job;
 
-    if (!reader->has_held)
-        reader->has_held = np_sampler_next(reader->config->sampler, &reader->held);
-    reader->ended |= !reader->has_held;
+    if (!reader->has_waiting)
+        reader->has_waiting = np_sampler_next(reader->config->sampler, &reader->waiting);
+    reader->ended |= !reader->has_waiting;
     if (reader->ended)
         return NULL;
-    batch = np_ring_try_claim(reader->config->ring, reader->held.seq);
+    batch = np_ring_try_claim(reader->config->ring, reader->waiting.seq);
     if (!batch && nr_in_flight(reader) > 0)
         return NULL;
     if (!batch) {
-        np_stat_about(reader->block, reader->held.seq, (int)reader->held.row);
-        batch = np_ring_claim(reader->config->ring, reader->held.seq, reader->block);
+        np_stat_about(reader->block, reader->waiting.seq, (int)reader->waiting.row);
+        batch = np_ring_claim(reader->config->ring, reader->waiting.seq, reader->block);
         reader->ended |= !batch;
     }
     if (!batch)
         return NULL;
-    reader->has_held = false;
+    reader->has_waiting = false;
     job = reader->free_jobs[--reader->nr_free];
-    job->ticket = reader->held;
+    job->ticket = reader->waiting;
     job->batch = batch;
     job->making.sample = job->ticket.sample;
     np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);
@@ -449,7 +444,7 @@ static struct np_job *next_job(struct np_reader *reader)
     return job;
 }
 
-/* Of those in flight. */
+/* NULL: no read is in flight. */
 static struct np_job *oldest_read(const struct np_reader *reader)
 {
     struct np_job *oldest = NULL;
@@ -484,7 +479,7 @@ static struct np_job *reap(struct np_reader *reader)
     return job;
 }
 
-/* Tickets until all jobs are under way. */
+/* Takes tickets until `depth` jobs are under way. */
 static int fill(struct np_reader *reader)
 {
     const size_t row_bytes = np_batch_row_bytes(&reader->config->shape);
@@ -495,7 +490,7 @@ static int fill(struct np_reader *reader)
         np_stat_lap(reader->block, NP_STAGE_BATCH, row_bytes, 0);
         code = begin(reader, job);
     }
-    if (!job) /* there is no slot, or no ticket: what it took to find out */
+    if (!job) /* the time it took to find no slot, or no ticket */
         np_stat_pass(reader->block, NP_STAGE_BATCH);
     return code;
 }
@@ -518,12 +513,12 @@ static int read_run(struct np_reader *reader)
 /* The largest extent of both sets. */
 static size_t max_bytes(const struct np_reader_config *config)
 {
-    size_t most = 1;
+    size_t max = 1;
 
     for (int s = 0; s < 2; s++)
-        if (config->sets[s].index && np_index_max_extent(config->sets[s].index) > most)
-            most = np_index_max_extent(config->sets[s].index);
-    return most < NP_MAX_SAMPLE_BYTES ? most : NP_MAX_SAMPLE_BYTES;
+        if (config->sets[s].index && np_index_max_extent(config->sets[s].index) > max)
+            max = np_index_max_extent(config->sets[s].index);
+    return max < NP_MAX_SAMPLE_BYTES ? max : NP_MAX_SAMPLE_BYTES;
 }
 
 static int new_jobs(struct np_reader *reader, struct np_err *err)
@@ -542,7 +537,7 @@ static int new_jobs(struct np_reader *reader, struct np_err *err)
     if (reader->buffers == MAP_FAILED) {
         reader->buffers = NULL;
         return np_err_set(err, -ENOMEM,
-            "out of memory for %d reads of %zu bytes in flight; lower loader.depth", depth,
+            "out of memory for %d reads in flight of %zu bytes each; lower loader.depth", depth,
             reader->buffer_bytes);
     }
     for (int i = 0; i < depth; i++) {
@@ -585,7 +580,7 @@ static int set_up(struct np_reader *reader, struct np_err *err)
 
     snprintf(name, sizeof(name), "reader %d", reader->number);
     pthread_setname_np(pthread_self(), name);
-    /* Linux: the calling thread alone. What it cannot have is no error. */
+    /* On Linux this affects the calling thread alone. A failure is ignored. */
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), getpriority(PRIO_PROCESS, 0) + NICENESS);
     code = np_io_open(&reader->io, config->io, config->depth, err);
     if (!code)
@@ -643,7 +638,7 @@ static void *reader_main(void *context)
     return NULL;
 }
 
-/* The condition's waits end by the clock of np_now_ns(). */
+/* Waits on the condition use the clock of np_now_ns(). */
 static void new_lock(struct np_reader *reader)
 {
     pthread_condattr_t monotonic;
@@ -689,7 +684,7 @@ int np_reader_start(const struct np_reader_config *config, int number,
     return 0;
 }
 
-/* Waits until it has ended, or hangs in a call at until_ns or later; true: it hangs. */
+/* Waits until the reader has ended, or is in a call at until_ns or later; true: it hangs. */
 static bool hangs(struct np_reader *reader, uint64_t until_ns)
 {
     const struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
@@ -705,7 +700,7 @@ static bool hangs(struct np_reader *reader, uint64_t until_ns)
             pthread_cond_wait(&reader->moved, &reader->lock);
     }
     if (hung)
-        reader->place = NP_READER_LEFT_BEHIND;
+        reader->place = NP_READER_ABANDONED;
     pthread_mutex_unlock(&reader->lock);
     return hung;
 }

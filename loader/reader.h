@@ -1,4 +1,4 @@
-/* A reader thread: takes tickets, keeps reads in flight, makes rows of what has arrived. */
+/* A reader thread: takes tickets, keeps reads in flight, makes rows of the bytes that arrive. */
 #ifndef NP_READER_H
 #define NP_READER_H
 
@@ -7,7 +7,7 @@
 #include "loader/row.h"
 #include "loader/source/files.h"
 
-/* What the readers of a run share. Set once before the first starts; borrowed. */
+/* Shared by the readers of a run. Set once before the first starts; borrowed. */
 struct np_reader_config {
     struct np_sampler *sampler;
     struct np_ring *ring;
@@ -23,17 +23,17 @@ struct np_reader_config {
     const char *io;
     int depth;          /* reads in flight */
     unsigned stubs;     /* as np_row_replay_new() */
-    int replay_samples; /* of a reader; the same */
+    int replay_samples; /* per reader; as np_row_replay_new() */
 };
 
 struct np_reader;
-/* Starts the thread. It ends at the end of the run, when the ring is stopped, or with an error,
- * which it stops the ring with: -EIO: a file cannot be read. */
+/* Starts the thread. It ends with the run, when the ring is stopped, or after an error, with which
+ * it stops the ring: -EIO if a file cannot be read. */
 int np_reader_start(const struct np_reader_config *config, int number,
     struct np_reader **ret_reader, struct np_err *err);
-/* After the ring was stopped or the run has ended: waits for the thread's end. One that still hangs in
- * a read or open() at until_ns (np_now_ns()) is left behind, with its own memory, and never touches
- * anything shared again: false. */
+/* Waits for the thread's end; call it after the ring was stopped or the run has ended. A thread
+ * that still hangs in a read or open() at until_ns (np_now_ns()) is abandoned with its own memory,
+ * and never touches shared memory again: returns false. */
 bool np_reader_join(struct np_reader *reader, uint64_t until_ns);
 
 #endif

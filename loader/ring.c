@@ -1,8 +1,7 @@
-/* Pinned batches between reader threads and the trainer. Batch seq lies in slot
- * (seq - first) % nr_slots, always, so a slot's counters say everything: `open` is the batch
- * that may be written into it, `rows_left` how much of it is missing, `ready` the batch that
- * is whole. Readers and the trainer touch only these; ring_wait.c has the lock that they sleep
- * under, ring_gauge.c what is measured. */
+/* See ring.h. Batch seq always lies in slot (seq - first) % nr_slots, so a slot's counters are its
+ * whole state: `open` is the batch that may be written into it, `rows_left` the number of missing
+ * rows, `ready` the batch that is complete. ring_wait.c holds the lock that threads sleep under,
+ * ring_gauge.c what the ring measures. */
 #include "loader/ring.h"
 
 #include <assert.h>
@@ -16,7 +15,7 @@ struct slot {
     _Alignas(NP_ALIGN) _Atomic uint64_t open; /* batch that may be claimed */
     _Atomic int rows_left;
     _Atomic uint64_t ready; /* batch that may be taken, plus 1 */
-    struct np_batch batch;  /* set once but seq; kind, step, part: reader of row 0 */
+    struct np_batch batch;  /* set once except seq; kind, step, part: by the reader of row 0 */
 };
 
 struct np_ring {
@@ -26,12 +25,12 @@ struct np_ring {
     void *memory; /* images, labels and facts of all slots */
     size_t memory_bytes, row_bytes;
     struct slot *slots;
-    uint64_t first_seq; /* before the first claim */
-    int (*judge)(
-        void *context, uint64_t seq, struct np_err *err); /* set once; NULL: all are good */
+    uint64_t first_seq; /* set before the first claim */
+    /* set once; NULL: every batch is good */
+    int (*judge)(void *context, uint64_t seq, struct np_err *err);
     void *judge_context;
 
-    uint64_t next_seq; /* trainer thread only: the batch take() gives next */
+    uint64_t next_seq; /* trainer thread only: the batch to take next */
     struct np_ring_gauge *gauge;
     struct np_ring_wait wait;
 };
@@ -71,7 +70,7 @@ static int ring_memory(struct np_ring *ring, struct np_err *err)
     ring->slots = np_try_array((size_t)ring->nr_slots, sizeof *ring->slots, NULL);
     if (!ring->memory || !ring->slots)
         return np_err_set(err, -ENOMEM,
-            "cannot get %zu MiB of pinned memory for %d batches of %d x %d x %d x %d; lower "
+            "cannot allocate %zu MiB of pinned memory for %d batches of %d x %d x %d x %d; lower "
             "loader.batch or loader.prefetch",
             ring->memory_bytes >> 20, ring->nr_slots, shape->rows, shape->height, shape->width,
             shape->channels);
@@ -173,8 +172,8 @@ uint8_t *np_ring_row(const struct np_ring *ring, const struct np_batch *batch, i
 void np_ring_commit(struct np_ring *ring, struct np_batch *batch, const struct np_block *block)
 {
     struct slot *slot = &ring->slots[batch->slot];
-    /* Release what this reader wrote; acquire what the others wrote, for the trainer: it pairs
-     * with the same subtraction of every other row. */
+    /* Releases what this reader wrote, and acquires what the others wrote, for the trainer: it
+     * pairs with the same subtraction for every other row. */
     const int left = atomic_fetch_sub_explicit(&slot->rows_left, 1, memory_order_acq_rel);
 
     assert(left >= 1);
@@ -196,11 +195,10 @@ void np_ring_late(
     np_ring_gauge_late(ring->gauge, batch->seq, ret_ns);
 }
 
-/* Why there is no batch. */
-static void say_why(struct np_ring *ring, struct np_err *err)
+static void explain(struct np_ring *ring, struct np_err *err)
 {
     if (err && !err->code && !np_ring_wait_why(&ring->wait, err))
-        np_err_set(err, -EINTR, "stopped while batch %llu was waited for",
+        np_err_set(err, -EINTR, "interrupted while waiting for batch %llu",
             (unsigned long long)ring->next_seq);
 }
 
@@ -221,7 +219,7 @@ struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, stru
         ring->judge(ring->judge_context, seq, &verdict) < 0)
         np_ring_stop(ring, &verdict);
     if (np_ring_stopped(ring) || !is_ready(slot, seq)) {
-        say_why(ring, err);
+        explain(ring, err);
         return NULL;
     }
     np_ring_gauge_take(ring->gauge);

@@ -12,8 +12,8 @@ struct np_ring_gauge {
     /* under lock */
     int nr_ready;
     uint64_t ready_ns, since_ns; /* batches x time, up to since_ns */
-    uint64_t awaited, wait_ns;   /* the batch that the trainer waits for, plus 1; since then */
-    uint64_t late;               /* whose time late_ns is, plus 1 */
+    uint64_t awaited, wait_ns;   /* the batch that the trainer waits for, plus 1; since when */
+    uint64_t late;               /* the batch of late_ns, plus 1 */
     uint64_t late_ns[NP_NR_STAGES];
 };
 

@@ -1,5 +1,5 @@
-/* What the ring measures of itself: how many batches lay ready, and what the reader of a late batch did
- * while the trainer waited for it. One lock, taken twice a batch. */
+/* Measures the ring: how many batches lie ready, and what the reader of a late batch did while the
+ * trainer waited for it. One lock, taken twice a batch. */
 #ifndef NP_RING_GAUGE_H
 #define NP_RING_GAUGE_H
 
@@ -9,11 +9,12 @@
 struct np_ring_gauge;
 struct np_ring_gauge *np_ring_gauge_new(struct np_err *err); /* NULL: no memory */
 void np_ring_gauge_free(struct np_ring_gauge *gauge);
-/* The trainer begins to wait for a batch. */
+/* Call when the trainer begins to wait for a batch. */
 void np_ring_gauge_wait(struct np_ring_gauge *gauge, uint64_t seq);
-/* The reader of its last row, before the trainer can see that the batch is ready. block: may be NULL. */
+/* The reader of the batch's last row calls this before it marks the batch ready. block: may be
+ * NULL. */
 void np_ring_gauge_ready(struct np_ring_gauge *gauge, uint64_t seq, const struct np_block *block);
-/* The trainer has a batch. */
+/* Call when the trainer has taken a batch. */
 void np_ring_gauge_take(struct np_ring_gauge *gauge);
 /* As np_ring_full(), np_ring_ready_ns(), np_ring_late(). */
 int np_ring_gauge_full(struct np_ring_gauge *gauge);

@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <errno.h>
 
-/* A thread that sleeps until its batch has come. */
 struct np_ring_sleeper {
     np_ring_holds_fn *holds;
     const void *slot;
@@ -32,7 +31,7 @@ static bool has_come(const struct np_ring_sleeper *sleeper)
     return sleeper->holds(sleeper->slot, sleeper->seq);
 }
 
-/* Under the lock: all of a side, or those whose batch has come. */
+/* Under the lock: wakes all of a side, or those whose batch has come. */
 static void wake_some(struct np_ring_wait *wait, enum np_ring_side side, bool all)
 {
     struct np_ring_sleeper *sleeper = wait->sides[side].first;
@@ -52,7 +51,7 @@ static void stop(struct np_ring_wait *wait, const struct np_err *err)
     wake_some(wait, NP_RING_TRAINER, true);
 }
 
-/* Under the lock, after a thread went to sleep or left: can what the trainer waits for still come? */
+/* Under the lock, when a thread goes to sleep or leaves: stops the ring if it is in deadlock. */
 static void check_stuck(struct np_ring_wait *wait)
 {
     const struct np_ring_sleeper *trainer = wait->sides[NP_RING_TRAINER].first;
@@ -68,8 +67,8 @@ static void check_stuck(struct np_ring_wait *wait)
     if (nr_asleep < wait->nr_working)
         return;
     np_err_set(&err, -EDEADLK,
-        "internal error: batch %llu is waited for and cannot come: of %d readers %d have ended and "
-        "%d wait for a free slot",
+        "internal error: the trainer waits for batch %llu, which cannot come: of %d readers %d "
+        "have ended and %d wait for a free slot",
         (unsigned long long)trainer->seq, wait->nr_joined, wait->nr_joined - wait->nr_working,
         nr_asleep);
     stop(wait, &err);

@@ -1,5 +1,5 @@
-/* Bytes -> row. A sample comes from the cache or from a read; both ways are the same from the stage
- * where they meet. The reader's thread alone; times go to its block. */
+/* Bytes -> row. The bytes come from the cache or from a read. Runs in the reader's thread, and
+ * counts time in its block. */
 #include "loader/row.h"
 
 #include <errno.h>
@@ -24,11 +24,11 @@ struct np_row_maker {
     struct np_unzstd *unzstd;
     uint8_t *frame; /* the frame unpacked last */
     size_t frame_cap, frame_bytes;
-    const struct np_index *frame_index; /* whose it is; NULL: none */
+    const struct np_index *frame_index; /* the set of `frame`; NULL: none */
     uint64_t frame_offset;
     uint32_t frame_file;
 
-    uint8_t *dense; /* for the cache: a picture without gaps between rows */
+    uint8_t *dense; /* a picture without gaps between rows, for the cache */
     size_t dense_cap;
 };
 
@@ -43,7 +43,6 @@ static int new_frame(struct np_row_maker *maker, struct np_err *err)
             max_bytes = np_index_max_inner(index);
     }
     maker->frame_cap = max_bytes < NP_MAX_SAMPLE_BYTES ? max_bytes : NP_MAX_SAMPLE_BYTES;
-    /* Pages that no frame reaches are never touched. */
     maker->frame = mmap(NULL, maker->frame_cap + BEHIND, PROT_READ | PROT_WRITE,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (maker->frame != MAP_FAILED)
@@ -109,7 +108,6 @@ static const struct np_set *set_of(const struct np_row_maker *maker, const struc
 
 /* --- find --------------------------------------------------------------------------------- */
 
-/* Does the frame unpacked last hold the sample? */
 static bool in_frame(const struct np_row_maker *maker, const struct np_making *making)
 {
     const struct np_record *record = making->record;
@@ -131,7 +129,7 @@ static bool find(void *context, struct np_making *making)
         making->checked = true;
         return true;
     }
-    if (np_index_raw(set->index)->kind == NP_RAW_SYNTH) { /* drawn: its number is all its bytes */
+    if (np_index_raw(set->index)->kind == NP_RAW_SYNTH) { /* its bytes are its number */
         making->bytes = (const uint8_t *)&making->record->offset;
         making->nr_bytes = making->record->inner_bytes;
         return true;
@@ -150,7 +148,7 @@ bool np_row_find(struct np_row_maker *maker, struct np_making *making)
 
 /* --- decompress ----------------------------------------------------------------------------- */
 
-/* The bytes against the index's checksum, once. */
+/* Checks the bytes against the index's checksum, once. */
 static int check_crc(struct np_making *making, struct np_err *err)
 {
     const struct np_record *record = making->record;
@@ -193,7 +191,7 @@ static int decompress(void *context, struct np_making *making, struct np_err *er
         return code;
     if (end > maker->frame_bytes)
         return np_err_set(err, -EBADMSG,
-            "its zstd frame holds %zu bytes where the index puts it at %u to %llu",
+            "its zstd frame holds %zu bytes, but the index expects it at %u to %llu",
             maker->frame_bytes, record->inner_offset, (unsigned long long)end);
     making->bytes = maker->frame + record->inner_offset;
     making->nr_bytes = record->inner_bytes;
@@ -217,12 +215,11 @@ static int draw(const struct np_row_maker *maker, const struct np_making *making
     if (geometry->window_w == shape->width && geometry->window_h == shape->height)
         return 0;
     return np_err_set(err, -EBADMSG,
-        "its %d x %d pixels come out as %d x %d where rows are %d x %d; add a resize to "
-        "loader.augment and loader.test_augment",
+        "its %d x %d pixels become %d x %d, but rows are %d x %d; add a resize to loader.augment "
+        "and loader.test_augment",
         width, height, geometry->window_w, geometry->window_h, shape->width, shape->height);
 }
 
-/* Would a cache of pictures take this one whole? */
 static bool wants_whole(const struct np_row_maker *maker, const struct np_making *making)
 {
     const struct np_row_options *options = &maker->options;
@@ -259,7 +256,7 @@ static int decode(void *context, struct np_making *making, struct np_err *err)
         maker->decoder, &geometry, maker->options.shape.channels, &making->pixels, err);
 }
 
-/* A whole picture that the cache wants. */
+/* Puts a picture that was decoded whole into the cache. */
 static int keep_pixels(
     struct np_row_maker *maker, const struct np_making *making, struct np_err *err)
 {
@@ -272,7 +269,6 @@ static int keep_pixels(
     if (pixels->width < width || pixels->height < height || !wants_whole(maker, making))
         return 0;
     if (pixels->stride != (ptrdiff_t)row_bytes) {
-        /* Allocates only while larger pictures than before come in. */
         if (np_hold(&maker->dense, &maker->dense_cap, bytes, err))
             return -ENOMEM;
         for (int y = 0; y < height; y++)
@@ -284,13 +280,13 @@ static int keep_pixels(
     return 0;
 }
 
-/* The sample has decoded well: its CRC goes into the index, it goes into the cache. */
+/* After a sample decoded: stores its CRC in the index and the sample in the cache. */
 static int keep(struct np_row_maker *maker, const struct np_making *making, struct np_err *err)
 {
     const struct np_set *set = set_of(maker, making);
     const struct np_cached cached = {.data = making->bytes, .bytes = making->nr_bytes};
 
-    /* A picture that is a file of its own may be edited on purpose: its CRC is not kept. */
+    /* A picture in a file of its own may be edited on purpose: no CRC. */
     if (making->has_crc && !making->record->has_crc && !np_index_root(set->index))
         np_index_set_crc(set->index, making->source, making->crc);
     if (maker->options.cache_decoded)
@@ -316,7 +312,7 @@ static int augment(void *context, struct np_making *making, struct np_err *err)
     return code;
 }
 
-/* Does the device make the row? Then about->resident says where its picture lies. */
+/* True if the device makes the row; sets about->resident. */
 static bool is_resident(const struct np_row_maker *maker, const struct np_making *making)
 {
     const struct np_row_options *options = &maker->options;
@@ -327,7 +323,7 @@ static bool is_resident(const struct np_row_maker *maker, const struct np_making
     if (!options->resident ||
         !np_cache_find(options->cache, set_of(maker, making)->cache_set, making->sample, &cached) ||
         cached.width != about->source_w || cached.height != about->source_h)
-        return false; /* another reader has put another sample's picture there: stages may be wrapped */
+        return false; /* with replayed stages, another reader may have put another picture there */
     about->resident = (uint64_t)(cached.data - np_cache_arena(options->cache));
     return true;
 }
@@ -336,7 +332,6 @@ static bool is_resident(const struct np_row_maker *maker, const struct np_making
 
 const struct np_row_stages np_row_stages = {find, decompress, decode, augment};
 
-/* Pixels of a sample that the cache holds as pixels. */
 static int take_pixels(
     const struct np_row_maker *maker, struct np_making *making, struct np_err *err)
 {
@@ -350,7 +345,6 @@ static int take_pixels(
     return draw(maker, making, cached->width, cached->height, err);
 }
 
-/* Pixels of its encoded bytes, wherever they are. */
 static int make_pixels(struct np_row_maker *maker, struct np_making *making, struct np_err *err)
 {
     struct np_block *block = maker->options.block;

@@ -1,5 +1,5 @@
-/* See row_replay.h. A store fills with the samples that come first: their order is shuffled, so they
- * stand for the set. Memory is taken while it fills; where there is none the store is full. */
+/* See row_replay.h. A store keeps the outputs of the first samples: their order is shuffled, so
+ * they represent the set. It allocates while it fills; when memory is out it counts as full. */
 #include "loader/row_replay.h"
 
 #include <errno.h>
@@ -8,15 +8,15 @@
 #include "loader/base/mem.h"
 #include "loader/base/stat.h"
 
-#define BEHIND       64 /* zeros behind an output: decoders and resizers may read so far */
-#define SAMPLE_BYTES (256u << 10) /* kept of a sample on the average, at most */
+#define BEHIND       64           /* zeros behind an output, which decoders and resizers may read */
+#define SAMPLE_BYTES (256u << 10) /* maximum of an output, on average */
 
-/* What a stage gave for a sample. */
+/* A stage's output for a sample. */
 struct output {
     uint64_t sample;
     uint8_t *data;
     size_t bytes;
-    /* decode alone: pixels, whose data is the above, and what the draw made of the picture */
+    /* decode alone: the pixels in `data`, source size and geometry */
     struct np_pixels pixels;
     struct np_row about;
 };
@@ -38,16 +38,16 @@ struct frame {
 struct np_row_replay {
     struct np_row_maker *maker;
     struct store stores[NP_NR_STAGES];
-    int nr_made;                 /* training rows, up to what closes the stores */
-    struct np_record record;     /* of the sample whose extent was given last */
-    struct frame kept;           /* whose extent was kept last */
+    int nr_made;                 /* training rows, until the stores close */
+    struct np_record record;     /* of the extent returned last */
+    struct frame kept;           /* whose extent was stored last */
     struct frame read, unpacked; /* whose extent, or contents, were replaced last */
-    struct output *read_output;  /* what was given for `read` */
+    struct output *read_output;  /* the replacement for `read` */
 };
 
 /* --- stores ------------------------------------------------------------------------------- */
 
-/* What stands in for the stage's work on a training row; NULL: it does its work. */
+/* The output to return instead of the stage's work; NULL: do the work. */
 static struct output *next_output(
     struct np_row_replay *replay, enum np_stage stage, const struct np_making *making)
 {
@@ -59,7 +59,7 @@ static struct output *next_output(
     return &store->outputs[store->next];
 }
 
-/* Room for what the stage gave; NULL: it is not to be kept. */
+/* A new output of `bytes` bytes; NULL: do not store it. */
 static struct output *add_output(
     struct np_row_replay *replay, enum np_stage stage, const struct np_making *making, size_t bytes)
 {
@@ -109,8 +109,7 @@ static void keep_pixels(struct np_row_replay *replay, const struct np_making *ma
     output->about = *making->about;
 }
 
-/* After enough rows the stores are full with what they hold: of a packed set many rows come out of
- * one read. */
+/* Closes the stores after enough rows: in a packed set one read serves many rows. */
 static void count_row(struct np_row_replay *replay, const struct np_making *making)
 {
     const int enough = 2 * replay->stores[NP_STAGE_READ].max_outputs;
@@ -137,7 +136,7 @@ static bool same_frame(const struct frame *a, const struct frame *b)
     return a->index == b->index && a->offset == b->offset && a->file == b->file;
 }
 
-/* Samples of one frame get one extent, as they would without replay. */
+/* Samples of one frame get the same extent, as without replay. */
 static bool find(void *context, struct np_making *making)
 {
     struct np_row_replay *replay = context;
@@ -178,7 +177,7 @@ static int decompress(void *context, struct np_making *making, struct np_err *er
     return code;
 }
 
-/* Reads in flight together may have read one frame. */
+/* Stores an extent, unless another read of the same frame did. */
 static void keep_extent(struct np_row_replay *replay, const struct np_making *making)
 {
     const struct frame frame = frame_of(replay, making);

@@ -1,7 +1,7 @@
-/* The sequencer: (seq, row) -> ticket. All of it is arithmetic on the options, so that a
- * run goes on from any position without replaying what came before.
+/* (seq, row) -> ticket. All of it is arithmetic on the options, so that a run resumes at any
+ * position without replaying what came before.
  *
- * The run is a row of blocks: the training steps of one evaluation period, then the
+ * The run is a sequence of blocks: the training steps of one evaluation period, then the
  * evaluation's batches. Block e starts with training step point(e); the last one ends with
  * the run's last step. Any reader thread; the one counter is taken with one atomic add. */
 #include "loader/sampler.h"
@@ -13,7 +13,7 @@
 #include "loader/base/mem.h"
 #include "loader/base/rng.h"
 
-/* Told apart from replacement attempts in the permutation's key. */
+/* Keeps the permutation's key apart from those of replacement attempts. */
 #define WINDOW_BLOCKS 0x80000000u
 
 struct np_sampler {

@@ -162,7 +162,7 @@ Test(bad, a_row_without_a_good_sample_after_many_attempts_ends_the_run)
         cr_assert_eq(np_bad_add(bad, &one, NULL), 0);
     cr_assert_eq(np_bad_add(bad, &one, NULL), 1);
     cr_assert_eq(np_bad_judge(bad, 0, &err), -EBADMSG);
-    cr_assert_not_null(strstr(err.text, "1000 samples in a row"));
+    cr_assert_not_null(strstr(err.text, "1000 replacements of a bad sample"));
     np_bad_free(bad);
 }
 

@@ -38,7 +38,7 @@ Test(loader, bad_samples_are_replaced_counted_and_named, .timeout = 60)
     cr_assert_eq(first.nr_replaced, 16 * nr_bad);
     cr_assert_geq(first.nr_bad, 16 * nr_bad); /* a replacement can be bad as well */
     cr_assert_not_null(strstr(first.reasons, "/shard:c2/0005.ppm at "));
-    cr_assert_not_null(strstr(first.reasons, "is torn"));
+    cr_assert_not_null(strstr(first.reasons, "is truncated"));
     cr_assert_not_null(strstr(first.reasons, "is empty"));
     cr_assert_not_null(strstr(first.reasons, "checksum"));
     for (int readers = 1; readers <= 8; readers *= 8) {
