@@ -1,5 +1,5 @@
-/* The augmentation table, chains of operations, and how their geometry folds into one. Chains
- * are built at config time and immutable after; drawing is pure, any thread. */
+/* See augment.h. Chains are built at config time and then immutable; drawing is pure, any
+ * thread. */
 #include "loader/pixels/augment.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@
 #include "loader/base/mem.h"
 
 #define MAX_OPS  32
-#define APPLY_OP 0x8000u /* what apply draws is apart from what draw draws */
+#define APPLY_OP 0x8000u /* keeps the draws of apply apart from those of draw */
 
 extern const struct np_augment np_augment_random_crop, np_augment_center_crop, np_augment_resize,
     np_augment_random_resized_crop, np_augment_flip;
@@ -47,8 +47,8 @@ struct side {
     int32_t *box_lo, *box_hi, *scaled, *window, *window_n, *shown, *shown_n;
 };
 
-/* Keeps at..at+n-1 of what the window shows. Before the resize a crop makes the box smaller, so
- * that the resize takes its support from the crop alone. */
+/* Crops the window to at..at+n-1. Before the resize a crop makes the box smaller, so that the
+ * resize reads pixels of the crop alone. */
 static void crop_side(const struct side *side, bool resized, int at, int n, enum np_border border)
 {
     bool inside;
@@ -58,7 +58,7 @@ static void crop_side(const struct side *side, bool resized, int at, int n, enum
     *side->window_n = n;
     inside = *side->window >= *side->shown && *side->window + n <= *side->shown + *side->shown_n;
     if (!inside && border == NP_BORDER_REFLECT)
-        return; /* the border may mirror any of what is shown */
+        return; /* the border may mirror any pixel */
     lo = *side->window > *side->shown ? *side->window : *side->shown;
     hi = *side->shown + *side->shown_n;
     hi = *side->window + n < hi ? *side->window + n : hi;
@@ -80,7 +80,7 @@ void np_fold_crop(struct np_fold *fold, int x, int y, int w, int h, enum np_bord
     struct np_geometry *g = &fold->geometry;
 
     assert(w > 0 && h > 0);
-    if (g->flip) /* the picture is turned over last, so count from its other side */
+    if (g->flip) /* the flip comes last, so count from the other side */
         x = fold->width - x - w;
     crop_side(&(struct side){&g->left, &g->right, &g->scaled_w, &g->window_x, &g->window_w,
                   &g->shown_x, &g->shown_w},
@@ -94,7 +94,7 @@ void np_fold_crop(struct np_fold *fold, int x, int y, int w, int h, enum np_bord
     fold->height = h;
 }
 
-/* Box of one axis cut to what the window shows of it; what hangs over is dropped. */
+/* Cuts the box of one axis to the part inside the window. */
 static void cut_axis(int32_t *box_lo, int32_t *box_hi, int32_t window, int32_t window_n)
 {
     int side = *box_hi - *box_lo, lo = window < 0 ? 0 : window, hi = window + window_n;
@@ -159,8 +159,8 @@ static const struct np_option *option_of(const struct np_option *table, const ch
     return NULL;
 }
 
-/* args as a mapping of its own: `flip: 0.3` and `resize: 256` give the first option, and one
- * number stands for a list of one. NULL stays NULL. */
+/* A copy of args as a mapping: in `flip: 0.3` and `resize: 256` the value is the first option's,
+ * and a number becomes a list of one. NULL stays NULL. */
 static struct np_node *normal_args(const struct np_augment *augment, const struct np_node *args)
 {
     struct np_node *map;
@@ -224,7 +224,6 @@ static int parse_op(
     return 0;
 }
 
-/* What no single operation can see. */
 static void check_chain(const struct np_chain *chain, const struct np_node *list, const char *what,
     struct np_report *report)
 {
@@ -234,7 +233,7 @@ static void check_chain(const struct np_chain *chain, const struct np_node *list
         nr_resizes += chain->ops[i].augment->resizes;
         if (chain->ops[i].augment->resizes && nr_resizes == 2)
             np_report_add(report, list->items[i]->line, list->items[i]->column,
-                "%s: %s is the second operation that resizes; a chain may resize once", what,
+                "%s: %s is the second operation that resizes; a chain may resize only once", what,
                 chain->ops[i].augment->name);
     }
 }

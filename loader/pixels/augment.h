@@ -1,6 +1,6 @@
-/* The augmentation table. Every operation is drawn before decoding: `draw` is pure and
- * turns a key and a size into geometry; a chain folds into one np_geometry. `apply` does
- * what is not geometry (colour), on the finished row. */
+/* The table of augmentations. Every operation is drawn before decoding: `draw` is pure and turns
+ * random draws and a size into geometry; a chain folds into one np_geometry. `apply` changes
+ * colours, on the finished row. */
 #ifndef NP_AUGMENT_H
 #define NP_AUGMENT_H
 
@@ -8,19 +8,19 @@
 #include "loader/base/rng.h"
 #include "loader/batch.h"
 
-/* A chain under way: what the operations so far have made of the source. */
+/* A chain being folded: the result of its first operations. */
 struct np_fold {
     int source_w, source_h;
-    int width, height; /* of the picture now */
+    int width, height; /* of the result */
     struct np_geometry geometry;
     bool resized;
 };
-/* Building blocks for draw; each folds one step in. */
+/* For `draw`: each folds one step in. */
 void np_fold_init(struct np_fold *fold, int source_w, int source_h);
-/* Keeps x..x+w, y..y+h of the picture; may stick out (border). Where several crops of a chain
- * stick out, the last one's border counts for all. */
+/* Crops to x..x+w, y..y+h, which may exceed the picture: `border` fills the rest. If several crops
+ * of a chain exceed it, the last one's border applies to all. */
 void np_fold_crop(struct np_fold *fold, int x, int y, int w, int h, enum np_border border);
-/* Once a chain. What hangs over the picture's edge by then is cut off first. */
+/* At most once a chain. Borders of earlier crops are removed first. */
 void np_fold_resize(struct np_fold *fold, int w, int h, enum np_filter filter);
 void np_fold_flip(struct np_fold *fold);
 
@@ -32,10 +32,10 @@ struct np_augment {
     void (*check)(const void *object, const struct np_node *node, struct np_report *report);
     /* Required. Pure, any thread. */
     void (*draw)(const void *object, struct np_draws *draws, struct np_fold *fold);
-    /* Optional: NULL means all of it is geometry. On the row, cannot fail. */
+    /* Optional: NULL means the operation is geometry alone. Changes the row; cannot fail. */
     void (*apply)(const void *object, struct np_draws *draws, uint8_t *row, int height, int width,
         int channels);
-    /* Required. Size it gives for a w x h picture; 0: whatever came in. Config time. */
+    /* Required. Replaces the input's size by the output's; 0: not known. Config time. */
     void (*size)(const void *object, int *w, int *h);
     bool resizes, random;
     const char *help;
@@ -43,17 +43,18 @@ struct np_augment {
 extern const struct np_augment *const np_augments[]; /* NULL-ended */
 
 struct np_chain; /* a list of operations with their options */
-/* From a list node ("augment:"); NULL node: the empty chain. All mistakes into report. */
+/* Parses a list of operations; NULL: the empty chain. what: the key, for messages. Mistakes go to
+ * report. */
 int np_chain_parse(const struct np_node *list, const char *what, struct np_chain **ret_chain,
     struct np_report *report);
 void np_chain_free(struct np_chain *chain);
-struct np_node *np_chain_node(const struct np_chain *chain); /* normal form */
-/* Output size when it is the same for all sources; else 0 x 0. */
+struct np_node *np_chain_node(const struct np_chain *chain); /* as a config node, with defaults */
+/* Output size if it is the same for all sources; else 0 x 0. */
 void np_chain_size(const struct np_chain *chain, int *ret_w, int *ret_h);
 /* Folds the chain for one sample. Pure; any thread. */
 void np_augment_draw(const struct np_chain *chain, uint64_t seed, uint32_t epoch, uint32_t position,
     int source_w, int source_h, struct np_geometry *ret_geometry);
-/* What is not geometry, on the finished row. */
+/* Calls `apply` of each operation that has it, on the finished row. */
 void np_augment_apply(const struct np_chain *chain, uint64_t seed, uint32_t epoch,
     uint32_t position, uint8_t *row, int height, int width, int channels);
 bool np_augment_has_apply(const struct np_chain *chain);

@@ -1,4 +1,4 @@
-/* random_crop and center_crop: a window of the picture as it is. Drawn on reader threads. */
+/* random_crop and center_crop: a window of the picture, not scaled. Drawn on reader threads. */
 #include <math.h>
 #include <stddef.h>
 
@@ -26,7 +26,7 @@ static void size(const void *object, int *w, int *h)
     *h = crop_height(object);
 }
 
-/* Even halves go to the even neighbour, as Python's round() and so torchvision's center_crop. */
+/* Rounds halves to even, as Python's round() and so torchvision's center_crop. */
 static int centre(int picture, int crop)
 {
     return picture >= crop ? (int)nearbyint((picture - crop) / 2.0) : -((crop - picture) / 2);
@@ -38,13 +38,13 @@ static const struct np_option random_crop_options[] = {
     {"size", NP_OPT_INT, offsetof(struct crop, size), "auto", 1, 65500, "auto",
         "height and width of the crop, pixels"},
     {"height", NP_OPT_INT, offsetof(struct crop, height), "auto", 1, 65500, "auto",
-        "height, where it is not `size`"},
+        "height, if it is not `size`"},
     {"width", NP_OPT_INT, offsetof(struct crop, width), "auto", 1, 65500, "auto",
-        "width, where it is not `size`"},
+        "width, if it is not `size`"},
     {"pad", NP_OPT_INT, offsetof(struct crop, pad), "0", 0, 65500, NULL,
-        "pixels of border that the crop may reach into, on every side"},
+        "pixels of border on every side that the crop may include"},
     {"border", NP_OPT_WORD, offsetof(struct crop, border), "zero", 0, 0, "zero|reflect",
-        "what is outside the picture: black, or the picture mirrored at its edge pixels"},
+        "the border's pixels: black, or the picture mirrored at its edge pixels"},
     {0},
 };
 
@@ -55,14 +55,14 @@ static void random_crop_check(
 
     if (crop->size < 0 && (crop->height < 0 || crop->width < 0))
         np_report_add(report, node->line, node->column,
-            "random_crop: say how large: size, or height and width");
+            "random_crop: the size is missing: give size, or height and width");
     else if (crop->pad >= crop_height(crop) || crop->pad >= crop_width(crop))
         np_report_add(report, node->line, node->column,
             "random_crop: pad (%d) must be smaller than the crop (%d x %d)", (int)crop->pad,
             crop_width(crop), crop_height(crop));
 }
 
-/* A random place on one side; a picture that is too small even with its border lies in the middle. */
+/* A random place along one side; a picture that is too small even with its border is centred. */
 static int place(struct np_draws *draws, int picture, int crop, int pad)
 {
     int room = picture + 2 * pad - crop;
@@ -88,7 +88,7 @@ const struct np_augment np_augment_random_crop = {
     .draw = random_crop_draw,
     .size = size,
     .random = true,
-    .help = "cuts a window out at a random place",
+    .help = "crops to a window at a random place",
 };
 
 /* --- center_crop --------------------------------------------------------------------------- */
@@ -142,5 +142,5 @@ const struct np_augment np_augment_center_crop = {
     .check = center_crop_check,
     .draw = center_crop_draw,
     .size = center_crop_size,
-    .help = "cuts out the middle; a picture that is too small gets a black border",
+    .help = "crops to the middle; a picture that is too small gets a black border",
 };

@@ -1,4 +1,4 @@
-/* flip: left becomes right. Drawn on reader threads. */
+/* flip: mirrors left to right. Drawn on reader threads. */
 #include <stddef.h>
 
 #include "loader/pixels/augment.h"
@@ -32,5 +32,5 @@ const struct np_augment np_augment_flip = {
     .draw = flip_draw,
     .size = flip_size,
     .random = true,
-    .help = "turns the picture over, left to right",
+    .help = "mirrors the picture, left to right",
 };

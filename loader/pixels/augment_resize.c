@@ -1,11 +1,11 @@
-/* resize and random_resized_crop: what changes the scale. Drawn on reader threads. */
+/* resize and random_resized_crop. Drawn on reader threads. */
 #include <math.h>
 #include <stddef.h>
 
 #include "loader/pixels/augment.h"
 
 #define MAX_SIDE 65500.0
-#define TRIES    10 /* boxes drawn before the middle is taken */
+#define ATTEMPTS 10 /* boxes drawn before the middle is taken */
 #define FILTERS  "bilinear|bicubic|nearest"
 
 struct resize {
@@ -35,7 +35,7 @@ static const struct np_option resize_options[] = {
     {"size", NP_OPT_FLOATS, offsetof(struct resize, size), NULL, 1, MAX_SIDE, NULL,
         "pixels: one number for the shorter side, or [height, width]"},
     {"filter", NP_OPT_WORD, offsetof(struct resize, filter), "bilinear", 0, 0, FILTERS,
-        "bilinear and bicubic are antialiased, as Pillow's are"},
+        "bilinear and bicubic are antialiased, as in Pillow"},
     {0},
 };
 
@@ -46,12 +46,12 @@ static void resize_check(const void *object, const struct np_node *node, struct 
             "resize: size must be one whole number (the shorter side), or [height, width]");
 }
 
-static int at_most_max(double side)
+static int clamp_side(double side)
 {
     return (int)(side < 1 ? 1 : side > MAX_SIDE ? MAX_SIDE : side);
 }
 
-/* The longer side is cut, not rounded: torchvision's _compute_resized_output_size. */
+/* The longer side is rounded down: torchvision's _compute_resized_output_size. */
 static void resize_size(const void *object, int *w, int *h)
 {
     const struct np_floats *size = &((const struct resize *)object)->size;
@@ -61,10 +61,10 @@ static void resize_size(const void *object, int *w, int *h)
         *h = side(size, 0);
         *w = side(size, 1);
     } else if (*w > 0 && *h > 0 && *w <= *h) {
-        *h = at_most_max(shorter * *h / *w);
+        *h = clamp_side(shorter * *h / *w);
         *w = (int)shorter;
     } else if (*w > 0 && *h > 0) {
-        *w = at_most_max(shorter * *w / *h);
+        *w = clamp_side(shorter * *w / *h);
         *h = (int)shorter;
     }
 }
@@ -87,7 +87,7 @@ const struct np_augment np_augment_resize = {
     .draw = resize_draw,
     .size = resize_size,
     .resizes = true,
-    .help = "scales the picture; with one number its shorter side becomes that long",
+    .help = "scales the picture; one number is the length of its shorter side",
 };
 
 /* --- random_resized_crop ------------------------------------------------------------------- */
@@ -96,11 +96,11 @@ static const struct np_option random_resized_crop_options[] = {
     {"size", NP_OPT_FLOATS, offsetof(struct resize, size), NULL, 1, MAX_SIDE, NULL,
         "pixels: one number, or [height, width]"},
     {"scale", NP_OPT_FLOATS, offsetof(struct resize, scale), "[0.08, 1]", 1e-6, 1, NULL,
-        "least and largest share of the picture's area that the box covers"},
+        "minimum and maximum share of the picture's area that the box covers"},
     {"ratio", NP_OPT_FLOATS, offsetof(struct resize, ratio), "[0.75, 1.3333333333333333]", 1e-3,
-        1e3, NULL, "least and largest width/height of the box"},
+        1e3, NULL, "minimum and maximum width/height of the box"},
     {"filter", NP_OPT_WORD, offsetof(struct resize, filter), "bilinear", 0, 0, FILTERS,
-        "bilinear and bicubic are antialiased, as Pillow's are"},
+        "bilinear and bicubic are antialiased, as in Pillow"},
     {0},
 };
 
@@ -119,10 +119,10 @@ static void random_resized_crop_check(
             "random_resized_crop: size must be one whole number, or [height, width]");
     if (!is_range(&resize->scale))
         np_report_add(report, node->line, node->column,
-            "random_resized_crop: scale must be [least, largest], as in [0.08, 1]");
+            "random_resized_crop: scale must be [minimum, maximum], as in [0.08, 1]");
     if (!is_range(&resize->ratio))
         np_report_add(report, node->line, node->column,
-            "random_resized_crop: ratio must be [least, largest], as in [0.75, 1.333]");
+            "random_resized_crop: ratio must be [minimum, maximum], as in [0.75, 1.333]");
 }
 
 static void random_resized_crop_size(const void *object, int *w, int *h)
@@ -139,15 +139,15 @@ static double between(struct np_draws *draws, double lo, double hi)
 /* The largest box in the middle whose ratio is in range. */
 static void middle_box(const struct resize *resize, int width, int height, int *w, int *h)
 {
-    double least = resize->ratio.values[0], largest = resize->ratio.values[1];
+    double min = resize->ratio.values[0], max = resize->ratio.values[1];
     double ratio = (double)width / height;
 
     *w = width;
     *h = height;
-    if (ratio < least)
-        *h = (int)nearbyint(width / least);
-    else if (ratio > largest)
-        *w = (int)nearbyint(height * largest);
+    if (ratio < min)
+        *h = (int)nearbyint(width / min);
+    else if (ratio > max)
+        *w = (int)nearbyint(height * max);
     *w = *w < 1 ? 1 : *w > width ? width : *w;
     *h = *h < 1 ? 1 : *h > height ? height : *h;
 }
@@ -158,14 +158,14 @@ static void random_resized_crop_draw(
     const void *object, struct np_draws *draws, struct np_fold *fold)
 {
     const struct resize *resize = object;
-    double log_least = log(resize->ratio.values[0]), log_largest = log(resize->ratio.values[1]);
+    double log_min = log(resize->ratio.values[0]), log_max = log(resize->ratio.values[1]);
     double area = (double)fold->width * fold->height;
     int x, y, w = 0, h = 0, out_w, out_h;
     bool found = false;
 
-    for (int i = 0; i < TRIES && !found; i++) {
+    for (int i = 0; i < ATTEMPTS && !found; i++) {
         double target = area * between(draws, resize->scale.values[0], resize->scale.values[1]);
-        double ratio = exp(between(draws, log_least, log_largest));
+        double ratio = exp(between(draws, log_min, log_max));
 
         w = (int)nearbyint(sqrt(target * ratio));
         h = (int)nearbyint(sqrt(target / ratio));
@@ -193,5 +193,5 @@ const struct np_augment np_augment_random_resized_crop = {
     .size = random_resized_crop_size,
     .resizes = true,
     .random = true,
-    .help = "cuts a box of random area and shape out and scales it to one size",
+    .help = "crops to a box of random area and shape, and scales it to one size",
 };

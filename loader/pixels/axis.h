@@ -1,7 +1,7 @@
-/* One position of an axis: where its pixel comes from, and with what weights. Inline, for the loader
- * (C) and for a device that makes rows of its own (C++, CUDA). Every expression keeps the order of
- * its operations, and none may be contracted to a fused multiply-add: either rounds differently,
- * and then bytes differ from Pillow's. */
+/* The source pixels and weights of one position of an axis. Inline, for the loader (C) and for a
+ * device that makes rows itself (C++, CUDA). The order of operations in each expression must not
+ * change, nor may the compiler contract one to a fused multiply-add: both round differently, and
+ * then bytes differ from Pillow's. */
 #ifndef NP_AXIS_H
 #define NP_AXIS_H
 
@@ -15,7 +15,6 @@
 #define NP_AXIS static inline
 #endif
 
-/* g along x and y. */
 NP_AXIS struct np_axis np_axis_across(const struct np_geometry *g)
 {
     const bool all = g->shown_w == 0 || g->shown_h == 0;
@@ -52,7 +51,7 @@ NP_AXIS int np_axis_place(const struct np_axis *axis, int position)
     return axis->shown + (at < n ? at : 2 * (n - 1) - at);
 }
 
-/* Pillow adds the step up instead of multiplying; so do we. */
+/* Adds the step repeatedly instead of multiplying, as Pillow does. */
 NP_AXIS int np_axis_nearest_at(const struct np_axis *axis, int position)
 {
     const double step = (double)axis->box / axis->scaled;
@@ -123,7 +122,7 @@ NP_AXIS double np_axis_raw_weight(
     return axis->filter == NP_FILTER_BICUBIC ? np_axis_cubic(x) : np_axis_triangle(x);
 }
 
-/* All but the sum of the raw weights, which the caller adds up in their order. */
+/* Everything but the sum of the raw weights, which the caller adds in order. */
 NP_AXIS struct np_position np_axis_position(
     const struct np_axis *axis, const struct np_reach *reach, int position)
 {

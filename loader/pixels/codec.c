@@ -1,5 +1,4 @@
-/* The codec table, and one thread's decoder: finds the codec by the first bytes and opens its
- * state when it is first needed. Samples that are bare pixels, or drawn, need no codec. */
+/* See codec.h. Samples that are bare pixels, or drawn, need no codec. */
 #include "loader/pixels/codec.h"
 
 #include <assert.h>
@@ -60,14 +59,14 @@ void np_decoder_limit(struct np_decoder *decoder, uint64_t max_pixels)
 static int check_limits(
     const struct np_decoder *decoder, const struct np_image_info *info, struct np_err *err)
 {
-    const uint64_t most = decoder->max_pixels, max_bytes = most + most / 2;
+    const uint64_t max = decoder->max_pixels, max_bytes = max + max / 2;
 
-    if ((uint64_t)info->width * (uint64_t)info->height > most)
+    if ((uint64_t)info->width * (uint64_t)info->height > max)
         return np_err_set(err, -EBADMSG, "%d x %d pixels are more than loader.max_pixels, %llu",
-            info->width, info->height, (unsigned long long)most);
+            info->width, info->height, (unsigned long long)max);
     if (info->coefficient_bytes > max_bytes)
         return np_err_set(err, -EBADMSG,
-            "its scans take %llu bytes together, more than %llu, 1.5 for each of loader.max_pixels",
+            "its scans take %llu bytes, more than %llu (1.5 for each of loader.max_pixels)",
             (unsigned long long)info->coefficient_bytes, (unsigned long long)max_bytes);
     return 0;
 }
@@ -89,7 +88,7 @@ static int open_raw(struct np_decoder *decoder, struct np_image_info *ret_info, 
     return 0;
 }
 
-/* Formats that are met and not read, by their first bytes. */
+/* Detects formats that are not supported. */
 static const char *other_format(const uint8_t *bytes, size_t nr_bytes)
 {
     static const struct {
@@ -123,8 +122,8 @@ static int unknown(const uint8_t *bytes, size_t nr_bytes, struct np_err *err)
     if (nr_bytes == 0)
         return np_err_set(err, -EBADMSG, "the file is empty");
     if (format)
-        return np_err_set(
-            err, -EBADMSG, "a %s picture, which is not read; convert it to JPEG or PNG", format);
+        return np_err_set(err, -EBADMSG,
+            "a %s picture, which is not supported; convert it to JPEG or PNG", format);
     return np_err_set(err, -EBADMSG,
         "neither JPEG, PNG nor PNM: its first bytes are %02x %02x %02x %02x", bytes[0],
         nr_bytes > 1 ? bytes[1] : 0, nr_bytes > 2 ? bytes[2] : 0, nr_bytes > 3 ? bytes[3] : 0);
@@ -167,7 +166,7 @@ static void interleave(
     size_t plane = (size_t)raw->width * (size_t)raw->height, from = (size_t)first * raw->width;
     size_t n = (size_t)(end - first) * (size_t)raw->width;
 
-    if (raw->channels == 3) { /* a loop the compiler can make fast */
+    if (raw->channels == 3) { /* a loop that the compiler vectorizes */
         const uint8_t *r = planes + from, *g = r + plane, *b = g + plane;
 
         for (size_t i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
-/* The codec table: bytes of one sample -> pixels. State is per reader thread. Content is
- * sniffed, never the name. Hostile bytes give an error, nothing else. */
+/* The table of codecs: a sample's bytes -> pixels. Each reader thread has its own state. The format
+ * is detected from the bytes, never from the name. Hostile bytes only give an error. */
 #ifndef NP_CODEC_H
 #define NP_CODEC_H
 
@@ -12,24 +12,24 @@
 #include "loader/pixels/geometry.h"
 
 #define NP_MAX_SIDE   65500          /* pixels; JPEG's own limit */
-#define NP_MAX_PIXELS (178956970ull) /* loader.max_pixels, if not said; Pillow's, twice 89478485 */
+#define NP_MAX_PIXELS (178956970ull) /* default of loader.max_pixels; as Pillow, twice 89478485 */
 
 struct np_image_info {
     int width, height, channels; /* of the file: 1, 3 or 4 */
-    uint64_t coefficient_bytes;  /* that are kept until all scans are read; 0: no such codec */
+    uint64_t coefficient_bytes;  /* kept until all scans are read (JPEG); else 0 */
 };
 
 struct np_codec {
     const char *name; /* "jpeg" */
-    /* Required. Is it ours, by its first bytes? */
+    /* Required. Is it this format, by its first bytes? */
     bool (*sniff)(const uint8_t *bytes, size_t nr_bytes);
     /* Required. Per-thread state. */
     int (*init)(void **ret_state, struct np_err *err);
     /* Required. Size from the header. */
     int (*info)(void *state, const uint8_t *bytes, size_t nr_bytes, struct np_image_info *ret_info,
         struct np_err *err);
-    /* Required. At least the box left..right, top..bottom (in geometry), as `channels` (1 or 3)
-     * interleaved: grey to RGB and back as Pillow's convert(). */
+    /* Required. Decodes at least the pixels that geometry needs, as `channels` (1 or 3)
+     * interleaved; converts between grey and RGB as Pillow's convert(). */
     int (*decode)(void *state, const uint8_t *bytes, size_t nr_bytes,
         const struct np_geometry *geometry, int channels, struct np_pixels *ret_pixels,
         struct np_err *err);
@@ -42,21 +42,21 @@ struct np_codec {
 
 extern const struct np_codec np_codec_jpeg, np_codec_png, np_codec_raw; /* raw: PPM/PGM (P5, P6) */
 
-/* All codecs' states of one thread, opened as they are needed. */
+/* The states of all codecs of one thread, made when they are first needed. */
 struct np_decoder;
 int np_decoder_new(struct np_decoder **ret_decoder, struct np_err *err);
 void np_decoder_free(struct np_decoder *decoder);
-/* From now on a picture of more pixels is refused, and one whose coefficients take more bytes than
- * 3/2 of that: 256 MiB with NP_MAX_PIXELS, which is what 0 stands for. */
+/* Sets the maximum of a picture's pixels (0: NP_MAX_PIXELS), and of its coefficients: 1.5 bytes for
+ * each of these pixels, 256 MiB by default. */
 void np_decoder_limit(struct np_decoder *decoder, uint64_t max_pixels);
-/* Sniffs and reads the header. raw (may be NULL or NP_RAW_NONE): samples are bare pixels. The
- * bytes must stay until decode. */
+/* Detects the format and reads the header. raw (may be NULL): the layout, if samples are bare
+ * pixels. The bytes must stay valid until np_decoder_decode(). */
 int np_decoder_open(struct np_decoder *decoder, const uint8_t *bytes, size_t nr_bytes,
     const struct np_raw *raw, struct np_image_info *ret_info, struct np_err *err);
 int np_decoder_decode(struct np_decoder *decoder, const struct np_geometry *geometry, int channels,
     struct np_pixels *ret_pixels, struct np_err *err);
 
-/* zstd, apart from images: one frame into memory (per-thread state). out must hold out_bytes. */
+/* Decompresses one zstd frame into out (out_bytes). One thread. */
 struct np_unzstd;
 struct np_unzstd *np_unzstd_new(struct np_err *err); /* NULL: no memory */
 void np_unzstd_free(struct np_unzstd *unzstd);

@@ -1,4 +1,4 @@
-/* Colour conversions of the codecs. Pure but for the buffer; any thread. */
+/* See codec_convert.h. Any thread. */
 #include "loader/pixels/codec_convert.h"
 
 #include <assert.h>

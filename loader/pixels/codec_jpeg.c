@@ -1,12 +1,12 @@
-/* JPEG -> pixels, equal to the whole decode of libjpeg-turbo with ISLOW and fancy upsampling,
- * which is what Pillow gives, but only the part a geometry needs. Reader threads, a state each;
- * the decompressor and the buffers are kept from image to image, but never a table.
+/* JPEG -> pixels. Decodes only the part that a geometry needs; its pixels are those of Pillow,
+ * which uses libjpeg-turbo with ISLOW and fancy upsampling. Reader threads, a state each; the
+ * decompressor and the buffers are kept from image to image, but never a table.
  *
- * Whether a file is bad depends on its bytes alone, never on the part that is asked for: it is bad
- * where Pillow cannot load it (docs/PIXELS.md). Pillow goes on over libjpeg's warnings, so a file
- * of one Huffman scan that runs on to its end marker is good whatever its codes are: a search for
- * markers shows that, without decoding. Of any other file all data is read, from a source that
- * stops where Pillow's does, since what stands behind such a stop may go unread. */
+ * Whether a file is bad depends on its bytes alone, not on the part decoded: it is bad if Pillow
+ * cannot load it (docs/PIXELS.md). Pillow ignores libjpeg's warnings, so a file of one Huffman scan
+ * that runs to its end marker is good whatever its codes are: a search for markers shows that,
+ * without decoding. All data of any other file is read, from a source that stops where Pillow's
+ * does, since Pillow may not read the bytes after such a stop. */
 #include "loader/pixels/codec.h"
 
 #include <assert.h>
@@ -23,14 +23,14 @@
 #include "loader/pixels/codec_convert.h"
 #include "loader/pixels/geometry.h"
 
-#define MAX_SCANS  500   /* of a progressive file: more is an attack on our time */
+#define MAX_SCANS  500   /* of a progressive file; more would take too long */
 #define SMALL_SIDE 64    /* up to here a crop costs more than it saves */
-#define HALO       2     /* pixels that fancy upsampling looks past an edge */
+#define HALO       2     /* pixels past an edge that fancy upsampling reads */
 #define MIN_CROP   16    /* a narrower picture would get plain upsampling */
 #define MAX_ROWS   64    /* row pointers handed to libjpeg at a time */
 #define BLOCK      65536 /* bytes that Pillow reads from a file at a time */
-/* Rows begin this many bytes past NP_ALIGN: libjpeg-turbo writes rows that are aligned to 32 bytes
- * past the cache, and ours are read again at once. */
+/* Rows begin this many bytes past NP_ALIGN: libjpeg-turbo bypasses the cache for rows aligned to 32
+ * bytes, but ours are read again at once. */
 #define ODD 16
 
 struct jpeg_state {
@@ -41,10 +41,11 @@ struct jpeg_state {
     jmp_buf failed;
     int code; /* why it failed: -EBADMSG or -ENOMEM */
     char message[JMSG_LENGTH_MAX];
-    const uint8_t *bytes; /* whose header has been read; NULL: nobody's */
+    const uint8_t *bytes; /* of the file whose header has been read; NULL: none */
     size_t nr_bytes;
-    const uint8_t *end, *limit; /* of the file; of what the source may give before it stops */
-    uint8_t *pixels;            /* as libjpeg gives them */
+    const uint8_t *end,
+        *limit;      /* of the file; of the bytes that the source gives before it stops */
+    uint8_t *pixels; /* from libjpeg */
     uint8_t *converted;
     size_t pixels_bytes, converted_bytes;
 };
@@ -67,14 +68,13 @@ static void fail_with(struct jpeg_state *state, int code, const char *message)
     longjmp(state->failed, 1);
 }
 
-/* Warnings never count. */
-static void pass_over(j_common_ptr cinfo, int level)
+static void ignore_warning(j_common_ptr cinfo, int level)
 {
     (void)cinfo;
     (void)level;
 }
 
-static void say_nothing(j_common_ptr cinfo)
+static void print_nothing(j_common_ptr cinfo)
 {
     (void)cinfo;
 }
@@ -92,7 +92,7 @@ static void nothing(j_decompress_ptr cinfo)
     (void)cinfo;
 }
 
-/* The source is at its limit: libjpeg's call returns, to be made again when it has more. */
+/* The source is at its limit: libjpeg's call returns, and is repeated after next_block(). */
 static boolean suspend(j_decompress_ptr cinfo)
 {
     (void)cinfo;
@@ -114,7 +114,7 @@ static void skip_bytes(j_decompress_ptr cinfo, long nr_bytes)
         source->bytes_in_buffer = 0;
 }
 
-/* The source may give bytes up to the end of the block that `at` ends or lies in. */
+/* Sets the source's limit to the end of the block that `at` ends or is in. */
 static void limit_to_block(struct jpeg_state *state, const uint8_t *at)
 {
     const size_t blocks = ((size_t)(at - state->bytes) + BLOCK - 1) / BLOCK;
@@ -123,7 +123,7 @@ static void limit_to_block(struct jpeg_state *state, const uint8_t *at)
     state->source.bytes_in_buffer = (size_t)(state->limit - state->source.next_input_byte);
 }
 
-/* One block more, as Pillow reads it when libjpeg stops; or longjmps: there is none. */
+/* Adds one block, as Pillow does when libjpeg stops; longjmps if there is none. */
 static void next_block(struct jpeg_state *state)
 {
     const uint8_t *at = state->source.next_input_byte;
@@ -160,7 +160,7 @@ static int jpeg_init(void **ret_state, struct np_err *err)
         return -ENOMEM;
     state->cinfo.err = jpeg_std_error(&state->errors);
     state->errors.error_exit = fail;
-    state->errors.emit_message = pass_over;
+    state->errors.emit_message = ignore_warning;
     state->cinfo.client_data = state;
     state->source = (struct jpeg_source_mgr){.init_source = nothing,
         .fill_input_buffer = suspend,
@@ -172,7 +172,7 @@ static int jpeg_init(void **ret_state, struct np_err *err)
     return 0;
 }
 
-/* Marks that the tables there are another file's: no DQT and no DHT leaves such a mark behind. */
+/* Marks the present tables as another file's: any DQT or DHT overwrites the mark. */
 static void mark_tables(j_decompress_ptr cinfo)
 {
     for (int i = 0; i < NUM_QUANT_TBLS; i++)
@@ -197,8 +197,8 @@ static bool huff_is_marked(JHUFF_TBL *const tables[NUM_HUFF_TBLS], int i)
     return i >= 0 && i < NUM_HUFF_TBLS && tables[i] && tables[i]->bits[0] != 0;
 }
 
-/* Would another file's table be used? Of a file of many scans, which may bring tables of its own
- * between them, it is enough that there is one. */
+/* Might the file use another file's table? True for any marked table if the file has several scans,
+ * since it may define tables between them. */
 static bool borrows_tables(j_decompress_ptr cinfo)
 {
     bool borrows = false;
@@ -216,7 +216,7 @@ static bool borrows_tables(j_decompress_ptr cinfo)
     return borrows;
 }
 
-/* The decompressor that is there, or a new one; or longjmps. */
+/* Resets the decompressor, or makes one; may longjmp. */
 static void begin(struct jpeg_state *state, const uint8_t *bytes, size_t nr_bytes)
 {
     j_decompress_ptr cinfo = &state->cinfo;
@@ -227,7 +227,7 @@ static void begin(struct jpeg_state *state, const uint8_t *bytes, size_t nr_byte
         mark_tables(cinfo);
     } else {
         jpeg_create_decompress(cinfo);
-        cinfo->mem->max_memory_to_use = 0; /* $JPEGMEM decides nothing */
+        cinfo->mem->max_memory_to_use = 0; /* ignores $JPEGMEM */
         cinfo->src = &state->source;
     }
     cinfo->progress = NULL;
@@ -236,7 +236,7 @@ static void begin(struct jpeg_state *state, const uint8_t *bytes, size_t nr_byte
     state->end = state->limit = bytes + nr_bytes;
 }
 
-/* Or longjmps. Tables alone, with an end marker of their own, may come first. */
+/* May longjmp. Tables alone, with their own end marker, may come first. */
 static void find_header(struct jpeg_state *state, const uint8_t *bytes, size_t nr_bytes)
 {
     int found;
@@ -249,7 +249,8 @@ static void find_header(struct jpeg_state *state, const uint8_t *bytes, size_t n
         fail_with(state, -EBADMSG, "the file ends too early");
 }
 
-/* Reads the header, or longjmps. A file that lacks tables gets a decompressor that has none, too. */
+/* Reads the header; may longjmp. A file that lacks tables gets a new decompressor, which has none
+ * either. */
 static void read_header(struct jpeg_state *state, const uint8_t *bytes, size_t nr_bytes)
 {
     j_decompress_ptr cinfo = &state->cinfo;
@@ -261,12 +262,12 @@ static void read_header(struct jpeg_state *state, const uint8_t *bytes, size_t n
     }
     if (cinfo->jpeg_color_space == JCS_UNKNOWN ||
         (cinfo->num_components != 1 && cinfo->num_components != 3 && cinfo->num_components != 4))
-        fail_with(state, -EBADMSG, "it is neither grey, colour nor CMYK");
+        fail_with(state, -EBADMSG, "it is not grey, colour or CMYK");
     state->bytes = bytes;
     state->nr_bytes = nr_bytes;
 }
 
-/* Coefficients that libjpeg keeps until it has read all scans; 0: there is one scan. */
+/* Bytes of coefficients that libjpeg keeps until it has read all scans; 0 if there is one scan. */
 static uint64_t coefficient_bytes(j_decompress_ptr cinfo)
 {
     uint64_t blocks = 0;
@@ -301,10 +302,10 @@ static int jpeg_info(void *memory, const uint8_t *bytes, size_t nr_bytes,
     return 0;
 }
 
-/* --- what to decode ------------------------------------------------------------------------ */
+/* --- decoding ------------------------------------------------------------------------------ */
 
-/* A progressive file may leave coefficients unsent; libjpeg then smooths across blocks, and a crop
- * would see other neighbours. */
+/* A progressive file may lack coefficients; libjpeg then smooths across blocks, and a crop would
+ * have other neighbours. */
 static bool smooths(j_decompress_ptr cinfo)
 {
     if (!cinfo->progressive_mode || !cinfo->coef_bits)
@@ -316,7 +317,7 @@ static bool smooths(j_decompress_ptr cinfo)
     return false;
 }
 
-/* Widens need to what gives the same pixels as the whole image. */
+/* Widens need so that its pixels are the same as in the whole image. */
 static void widen(j_decompress_ptr cinfo, struct np_rect *need)
 {
     int width = (int)cinfo->output_width, height = (int)cinfo->output_height;
@@ -374,7 +375,7 @@ static void choose_output(j_decompress_ptr cinfo, int channels)
     cinfo->do_fancy_upsampling = TRUE;
 }
 
-/* Rows into state->pixels; a stop of the source goes on with its next block. */
+/* Reads rows into state->pixels. */
 static void read_rows(struct jpeg_state *state, int nr_rows, size_t stride)
 {
     JSAMPROW rows[MAX_ROWS];
@@ -393,7 +394,7 @@ static void read_rows(struct jpeg_state *state, int nr_rows, size_t stride)
     }
 }
 
-/* Room for rows of the output's width. */
+/* Allocates state->pixels for nr_rows rows; returns the stride. */
 static size_t hold_rows(struct jpeg_state *state, int nr_rows)
 {
     const j_decompress_ptr cinfo = &state->cinfo;
@@ -405,8 +406,8 @@ static size_t hold_rows(struct jpeg_state *state, int nr_rows)
     return stride;
 }
 
-/* Decodes need, widened, into state->pixels; or longjmps. No input is read any more, or it cannot
- * end too early: there jpeg_skip_scanlines() works. */
+/* Decodes need, widened, into state->pixels; may longjmp. All input has been read, or it cannot end
+ * too early, as jpeg_skip_scanlines() requires. */
 static void decode_part(struct jpeg_state *state, struct np_rect need, struct np_pixels *ret_pixels)
 {
     j_decompress_ptr cinfo = &state->cinfo;
@@ -431,8 +432,8 @@ static void decode_part(struct jpeg_state *state, struct np_rect need, struct np
         .origin_y = need.top};
 }
 
-/* Decodes one scan that may not run to its end marker, all of it, into state->pixels; or longjmps.
- * Where the source stops behind the last row, Pillow looks no further. */
+/* Decodes the whole of one scan that may not run to its end marker into state->pixels; may longjmp.
+ * If the source stops after the last row, Pillow reads no further. */
 static void decode_all(struct jpeg_state *state, struct np_pixels *ret_pixels)
 {
     j_decompress_ptr cinfo = &state->cinfo;
@@ -447,8 +448,8 @@ static void decode_all(struct jpeg_state *state, struct np_pixels *ret_pixels)
         .stride = (ptrdiff_t)stride};
 }
 
-/* At least need, and the verdict over the file: longjmps where it is bad. */
-static void decode_judged(
+/* Decodes at least need; longjmps if the file is bad. */
+static void decode_checked(
     struct jpeg_state *state, const struct np_rect *need, struct np_pixels *ret_pixels)
 {
     j_decompress_ptr cinfo = &state->cinfo;
@@ -460,7 +461,7 @@ static void decode_judged(
         limit_to_block(state, cinfo->src->next_input_byte);
     if (many_scans)
         cinfo->progress = &state->progress;
-    while (!jpeg_start_decompress(cinfo)) /* reads many scans up to the end marker */
+    while (!jpeg_start_decompress(cinfo)) /* reads several scans up to the end marker */
         next_block(state);
     if (sound || many_scans)
         decode_part(state, *need, ret_pixels);
@@ -485,17 +486,17 @@ static int jpeg_decode(void *memory, const uint8_t *bytes, size_t nr_bytes,
     assert(need.left >= 0 && need.right <= (int)state->cinfo.image_width);
     assert(need.top >= 0 && need.bottom <= (int)state->cinfo.image_height);
     choose_output(&state->cinfo, channels);
-    decode_judged(state, &need, &pixels);
+    decode_checked(state, &need, &pixels);
     jpeg_abort_decompress(&state->cinfo);
     state->bytes = NULL;
-    /* Adobe's CMYK lies inverted, and Pillow turns every CMYK JPEG over: so does np_convert. */
+    /* Adobe's CMYK is inverted, and Pillow inverts every CMYK JPEG, as np_convert() does. */
     if (np_convert(&pixels, channels, &state->converted, &state->converted_bytes, err))
         return -ENOMEM;
     *ret_pixels = pixels;
     return 0;
 }
 
-/* --- packing ------------------------------------------------------------------------------- */
+/* --- encoding ------------------------------------------------------------------------------ */
 
 struct jpeg_packer {
     struct jpeg_compress_struct cinfo;
@@ -550,7 +551,7 @@ static int jpeg_encode(const uint8_t *pixels, int width, int height, int channel
         return -ENOMEM;
     packer->cinfo.err = jpeg_std_error(&packer->errors);
     packer->errors.error_exit = fail_packing;
-    packer->errors.output_message = say_nothing;
+    packer->errors.output_message = print_nothing;
     packer->cinfo.client_data = packer;
     if (setjmp(packer->failed)) {
         code = np_err_set(err, -EINVAL, "cannot write an image of %d x %d as JPEG: %s", width,

@@ -1,10 +1,10 @@
-/* PNG -> pixels, and pixels -> PNG. Alpha is dropped, palettes are looked up and 16-bit samples lose
- * their low byte (Pillow clips 16-bit grey instead). Reader threads, a state each.
+/* PNG -> pixels, and pixels -> PNG. Alpha is dropped, palettes are expanded, and 16-bit samples
+ * lose their low byte (Pillow clips 16-bit grey instead). Reader threads, a state each.
  *
- * Whether a file is bad depends on its bytes alone: it is bad where Pillow cannot load it
- * (docs/PIXELS.md). So chunks are found and image data inflated here, all of them whatever the part
- * that is asked for, in the steps that Pillow takes; libspng gets the inflated rows, as a stream of
- * stored blocks, and makes pixels of them. */
+ * Whether a file is bad depends on its bytes alone: it is bad if Pillow cannot load it
+ * (docs/PIXELS.md). So this file finds the chunks and inflates all image data in the same steps as
+ * Pillow, whatever part is needed; libspng gets the inflated rows as a stream of stored blocks, and
+ * makes pixels of them. */
 #include "loader/pixels/codec.h"
 
 #include <assert.h>
@@ -21,13 +21,13 @@
 #include "loader/pixels/geometry.h"
 
 #define BLOCK          65536       /* bytes of image data that Pillow reads at a time */
-#define STORED         65535       /* bytes of a stored block, behind STORED_HEAD */
-#define MAX_ROWS_BYTES 2147000000u /* they and the heads of their blocks are one chunk */
+#define STORED         65535       /* bytes of a stored block, without STORED_HEAD */
+#define MAX_ROWS_BYTES 2147000000u /* rows and heads of their blocks fit in one chunk */
 enum {
     MAGIC_BYTES = 8,
     HEADER_BYTES = 25,        /* of IHDR: length, type, 13 bytes, CRC */
     PALETTE_BYTES = 12 + 768, /* of PLTE, at most */
-    DATA_HEAD_BYTES = 10,     /* of what libspng gets: length and type of IDAT, a zlib header */
+    DATA_HEAD_BYTES = 10,     /* for libspng: length and type of IDAT, a zlib header */
     STORED_HEAD = 5,
 };
 
@@ -45,15 +45,15 @@ struct png_state {
     /* Inflating: */
     z_stream zlib; /* kept from image to image */
     bool zlib_ready;
-    const uint8_t *at;   /* behind what was read of image data */
-    uint32_t chunk_left; /* of the IDAT chunk at hand */
+    const uint8_t *at;   /* end of the image data read so far */
+    uint32_t chunk_left; /* of the current IDAT chunk */
 
-    /* What libspng reads: */
+    /* The stream that libspng reads: */
     uint8_t head[MAGIC_BYTES + HEADER_BYTES + PALETTE_BYTES + DATA_HEAD_BYTES];
     size_t nr_head;
     uint8_t *rows;                           /* as inflated: a filter byte and samples each */
-    size_t rows_room, rows_held, rows_bytes; /* held: inflated and kept; bytes: of all rows */
-    size_t given;                            /* so far */
+    size_t rows_room, rows_kept, rows_bytes; /* kept: stored in rows; bytes: of all rows */
+    size_t given;                            /* to libspng so far */
 
     uint8_t *pixels, *converted;
     size_t pixels_bytes, converted_bytes;
@@ -124,7 +124,8 @@ static bool is_type(const uint8_t *at)
     return true;
 }
 
-/* Finds the header, the palette and the first image data. All chunks before have good CRCs. */
+/* Finds the header, the palette and the first image data; checks the CRCs of the chunks before
+ * it. */
 static int find_chunks(struct png_state *state, struct np_err *err)
 {
     const uint8_t *at = state->bytes + MAGIC_BYTES, *end = state->bytes + state->nr_bytes;
@@ -154,8 +155,8 @@ static int find_chunks(struct png_state *state, struct np_err *err)
     return 0;
 }
 
-/* Behind the image data: does the file end between two chunks, with or without an IEND, or in
- * what is no chunk? Pillow reads on so far, and looks at no CRC. */
+/* False if the file ends inside a chunk after the image data. IEND may be missing, and bytes that
+ * are not a chunk end the check; Pillow reads as far, and checks no CRC. */
 static bool tail_is_whole(const uint8_t *at, const uint8_t *end)
 {
     while (end - at >= 12) {
@@ -180,7 +181,7 @@ static int bits_of_pixel(const struct spng_ihdr *header)
     return samples[header->color_type & 7] * header->bit_depth;
 }
 
-/* Rows of a pass (0 to 6; not interlaced: of pass 0 alone), and the bytes of one. */
+/* Number of rows in a pass (0 to 6; if not interlaced, pass 0 has all), and the bytes of one. */
 static uint32_t rows_of_pass(const struct spng_ihdr *header, int pass, size_t *ret_row_bytes)
 {
     static const uint8_t x0[7] = {0, 4, 0, 2, 0, 1, 0}, dx[7] = {8, 8, 4, 4, 2, 2, 1};
@@ -197,7 +198,7 @@ static uint32_t rows_of_pass(const struct spng_ihdr *header, int pass, size_t *r
     return width ? height : 0;
 }
 
-/* The next block of image data, as Pillow reads it; false: there is none. */
+/* Gives zlib the next block of image data, as Pillow reads it; false: there is none. */
 static bool next_data(struct png_state *state)
 {
     const uint8_t *end = state->bytes + state->nr_bytes;
@@ -206,7 +207,7 @@ static bool next_data(struct png_state *state)
     while (state->chunk_left == 0) {
         if (end - state->at < 12 || memcmp(state->at + 8, "IDAT", 4) != 0)
             return false;
-        state->chunk_left = number(state->at + 4); /* behind the CRC of the one before */
+        state->chunk_left = number(state->at + 4); /* after the CRC of the chunk before */
         state->at += 12;
     }
     n = state->chunk_left < BLOCK ? state->chunk_left : BLOCK;
@@ -219,7 +220,7 @@ static bool next_data(struct png_state *state)
     return n > 0;
 }
 
-/* 0; 1: and it was the last, the stream has ended. */
+/* 1: it was the last row, the stream has ended; else 0. */
 static int inflate_row(struct png_state *state, uint8_t *row, size_t row_bytes, struct np_err *err)
 {
     z_stream *zlib = &state->zlib;
@@ -230,26 +231,27 @@ static int inflate_row(struct png_state *state, uint8_t *row, size_t row_bytes, 
         int status;
 
         if (zlib->avail_in == 0 && !next_data(state))
-            return bad(err, "its image data end too early");
+            return bad(err, "its image data is truncated");
         status = inflate(zlib, Z_NO_FLUSH);
         if (status == Z_MEM_ERROR)
             return no_memory(state, err);
         if (status != Z_OK && status != Z_STREAM_END)
-            return bad(err, zlib->msg ? zlib->msg : "its image data are damaged");
+            return bad(err, zlib->msg ? zlib->msg : "its image data is damaged");
         if (status == Z_STREAM_END)
-            return zlib->avail_out ? bad(err, "its image data end too early") : 1;
+            return zlib->avail_out ? bad(err, "its image data is truncated") : 1;
     } while (zlib->avail_out);
     return 0;
 }
 
-/* All rows of the picture, and its last checksum where Pillow comes to it. The first `kept` stay in
- * state->rows, before a row more; those that a stream that ends early lacks are zero. */
+/* Inflates all rows, and checks the checksum at the stream's end if Pillow reads that far. Keeps
+ * the first `kept` in state->rows, which has one more row as scratch; rows that the stream lacks
+ * are zero. */
 static int inflate_rows(struct png_state *state, uint32_t kept, struct np_err *err)
 {
     size_t row_bytes, at = 0;
     uint32_t nr_rows = 0;
 
-    memset(state->rows, 0, state->rows_held);
+    memset(state->rows, 0, state->rows_kept);
     for (int pass = 0; pass < 7; pass++)
         for (uint32_t row = rows_of_pass(&state->header, pass, &row_bytes); row > 0; row--) {
             int code = inflate_row(state, state->rows + at, row_bytes, err);
@@ -266,23 +268,23 @@ static int inflate_rows(struct png_state *state, uint32_t kept, struct np_err *e
     return 0;
 }
 
-/* Takes memory for the rows, and judges all of the file. */
+/* Allocates the rows, and checks the whole file. */
 static int inflate_image(struct png_state *state, uint32_t kept, struct np_err *err)
 {
-    size_t row_bytes, most = 0;
+    size_t row_bytes, max = 0;
     uint32_t nr_rows = 0;
     int code;
 
-    state->rows_bytes = state->rows_held = 0;
+    state->rows_bytes = state->rows_kept = 0;
     for (int pass = 0; pass < 7; pass++)
         for (uint32_t row = rows_of_pass(&state->header, pass, &row_bytes); row > 0; row--) {
             state->rows_bytes += row_bytes;
-            state->rows_held += nr_rows++ < kept ? row_bytes : 0;
-            most = row_bytes > most ? row_bytes : most;
+            state->rows_kept += nr_rows++ < kept ? row_bytes : 0;
+            max = row_bytes > max ? row_bytes : max;
         }
     if (state->rows_bytes > MAX_ROWS_BYTES)
         return bad(err, "its rows take more than 2 GB");
-    if (np_hold(&state->rows, &state->rows_room, state->rows_held + most, NULL))
+    if (np_hold(&state->rows, &state->rows_room, state->rows_kept + max, NULL))
         return no_memory(state, err);
     if (!state->zlib_ready && inflateInit(&state->zlib) != Z_OK)
         return no_memory(state, err);
@@ -302,7 +304,7 @@ static int inflate_image(struct png_state *state, uint32_t kept, struct np_err *
                : bad(err, "the file ends too early");
 }
 
-/* --- libspng's side ------------------------------------------------------------------------ */
+/* --- libspng ------------------------------------------------------------------------------- */
 
 /* One byte of the head of a stored block. */
 static uint8_t stored_head(size_t rows_bytes, size_t block, size_t at)
@@ -315,8 +317,8 @@ static uint8_t stored_head(size_t rows_bytes, size_t block, size_t at)
     return head[at];
 }
 
-/* What libspng reads: the head, then the rows in stored blocks. Rows that are not held are never
- * asked for, but for a filter byte that does not matter. */
+/* Gives libspng the head, then the rows in stored blocks. Of rows that are not kept it reads at
+ * most one filter byte, which does not matter. */
 static int give(spng_ctx *context, void *user, void *dest, size_t n)
 {
     struct png_state *state = user;
@@ -337,11 +339,11 @@ static int give(spng_ctx *context, void *user, void *dest, size_t n)
         here = 1;
         if (inside < STORED_HEAD) {
             *to = stored_head(state->rows_bytes, block, inside);
-        } else if (from >= state->rows_held) {
+        } else if (from >= state->rows_kept) {
             *to = 0;
         } else {
             here = STORED + STORED_HEAD - inside;
-            here = here < state->rows_held - from ? here : state->rows_held - from;
+            here = here < state->rows_kept - from ? here : state->rows_kept - from;
             here = here < n ? here : n;
             memcpy(to, state->rows + from, here);
         }
@@ -349,8 +351,8 @@ static int give(spng_ctx *context, void *user, void *dest, size_t n)
     return 0;
 }
 
-/* A chunk of as many colours as samples tell apart; those that the file lacks are grey, as in
- * Pillow. Returns its bytes. */
+/* Writes a palette of 2^depth colours; those that the file lacks are grey, as in Pillow. Returns
+ * its bytes. */
 static size_t write_palette(const uint8_t *chunk, int depth, uint8_t *to)
 {
     const uint32_t there = chunk ? number(chunk) / 3 : 0, n = 1u << depth;
@@ -360,10 +362,10 @@ static size_t write_palette(const uint8_t *chunk, int depth, uint8_t *to)
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t c = 0; c < 3; c++)
             to[8 + 3 * i + c] = i < there ? chunk[8 + 3 * i + c] : (uint8_t)i;
-    return 12 + 3 * n; /* nobody looks at the CRC */
+    return 12 + 3 * n; /* the CRC is not checked */
 }
 
-/* The file as libspng sees it: the header, the palette where it counts, and image data. */
+/* Begins the stream for libspng: the header, and the palette if the picture uses one. */
 static void write_head(struct png_state *state)
 {
     const uint8_t *header = state->bytes + MAGIC_BYTES + 8;
@@ -375,7 +377,7 @@ static void write_head(struct png_state *state)
     state->given = 0;
 }
 
-/* The head of the image data, behind which the rows follow. */
+/* Appends the head of the image data. */
 static void write_data_head(struct png_state *state)
 {
     const size_t blocks = (state->rows_bytes + STORED - 1) / STORED;
@@ -405,7 +407,7 @@ static int open_image(
     if (!state->context)
         return np_err_set(err, -ENOMEM, "out of memory for reading a PNG");
     spng_set_image_limits(state->context, NP_MAX_SIDE, NP_MAX_SIDE);
-    spng_set_crc_action(state->context, SPNG_CRC_USE, SPNG_CRC_USE); /* they were looked at */
+    spng_set_crc_action(state->context, SPNG_CRC_USE, SPNG_CRC_USE); /* find_chunks() did */
     code = spng_set_png_stream(state->context, give, state);
     if (!code)
         code = spng_get_ihdr(state->context, &state->header);
@@ -454,7 +456,7 @@ static int read_rows(
             code = spng_decode_row(
                 state->context, state->pixels + info.row_num * row_bytes, row_bytes);
     }
-    /* The stream is ours and sound: memory is all that libspng can lack. */
+    /* We wrote the stream: libspng can fail only for memory. */
     return code == 0 || code == SPNG_EOI ? 0 : no_memory(state, err);
 }
 
@@ -484,7 +486,7 @@ static int decode_open(struct png_state *state, const struct np_rect *need,
     return 0;
 }
 
-/* Grey as one channel out of three equal ones, in place. */
+/* Reduces three equal channels to one, in place. */
 static void keep_first_channel(struct png_state *state, struct np_pixels *pixels)
 {
     size_t n = (size_t)pixels->width * (size_t)pixels->height;

@@ -1,5 +1,5 @@
-/* Pixels that lie bare behind a small header: PGM (P5) and PPM (P6), 8 and 16 bits. Samples are
- * scaled from maxval to 255 as Pillow scales them. Reader threads, a state each. */
+/* PGM (P5) and PPM (P6), 8 and 16 bits: bare pixels after a small header. Samples are scaled from
+ * maxval to 255 as in Pillow. Reader threads, a state each. */
 #include "loader/pixels/codec.h"
 
 #include <assert.h>
@@ -34,7 +34,7 @@ static bool is_space(uint8_t byte)
     return byte == ' ' || (byte >= '\t' && byte <= '\r');
 }
 
-/* The number at *at, after blanks and comments; -1 when there is none. */
+/* The number at *at, after blanks and comments; -1 if there is none. */
 static int read_number(const uint8_t *bytes, size_t nr_bytes, size_t *at)
 {
     int value = -1;
@@ -62,7 +62,7 @@ static int read_header(
     pnm.maxval = read_number(bytes, nr_bytes, &at);
     if (pnm.width < 1 || pnm.height < 1 || pnm.maxval < 1 || pnm.maxval > 65535 || at >= nr_bytes ||
         !is_space(bytes[at]))
-        return np_err_set(err, -EBADMSG, "bad PNM: its header does not say width, height, maxval");
+        return np_err_set(err, -EBADMSG, "bad PNM: no width, height and maxval in its header");
     pnm.offset = at + 1;
     if (pnm.width > NP_MAX_SIDE || pnm.height > NP_MAX_SIDE)
         return np_err_set(err, -EBADMSG, "bad PNM: %d x %d is too large", pnm.width, pnm.height);
@@ -111,7 +111,6 @@ static uint8_t scale_sample(int sample, int maxval)
     return (uint8_t)(value > 255 ? 255 : value);
 }
 
-/* Samples that are not bytes up to 255 already. */
 static int scale_samples(
     struct raw_state *state, const uint8_t *bytes, const struct pnm *pnm, struct np_err *err)
 {
@@ -142,7 +141,7 @@ static int raw_decode(void *memory, const uint8_t *bytes, size_t nr_bytes,
     struct pnm pnm;
     int code = read_header(bytes, nr_bytes, &pnm, err);
 
-    (void)geometry; /* the whole image costs a look at most */
+    (void)geometry; /* the pixels need no decoding */
     if (code)
         return code;
     pixels = (struct np_pixels){.data = bytes + pnm.offset,

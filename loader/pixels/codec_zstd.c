@@ -1,4 +1,4 @@
-/* One zstd frame into memory. Reader threads, a context each. */
+/* Decompresses one zstd frame. Reader threads, a context each. */
 #include "loader/pixels/codec.h"
 
 #include <errno.h>

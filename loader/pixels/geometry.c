@@ -1,4 +1,4 @@
-/* Spans and weights of a geometry, of axis.h's positions. Pure, any thread. */
+/* See geometry.h. axis.h has the arithmetic of one position. */
 #include "loader/pixels/geometry.h"
 
 #include <assert.h>
@@ -55,7 +55,7 @@ void np_axis_span(const struct np_axis *axis, int *ret_lo, int *ret_hi)
 
 /* --- weights ------------------------------------------------------------------------------- */
 
-int np_axis_most_taps(const struct np_axis *axis)
+int np_axis_max_taps(const struct np_axis *axis)
 {
     struct np_reach reach = np_axis_reach(axis);
 
@@ -81,18 +81,18 @@ static void position_taps(const struct np_axis *axis, const struct np_reach *rea
 void np_axis_taps(const struct np_axis *axis, int first, int n, struct np_taps *taps)
 {
     struct np_reach reach = np_axis_reach(axis);
-    int room = np_axis_most_taps(axis);
+    int room = np_axis_max_taps(axis);
 
     assert(axis->filter != NP_FILTER_NEAREST && axis->scaled > 0 && axis->box > 0);
     taps->n = n;
-    taps->most = 0;
+    taps->max_count = 0;
     for (int i = 0; i < n; i++) {
         int32_t *weight = taps->weight + (size_t)i * room;
 
         position_taps(
             axis, &reach, first + i, taps->scratch, &taps->start[i], &taps->count[i], weight);
-        if (taps->count[i] > taps->most)
-            taps->most = taps->count[i];
+        if (taps->count[i] > taps->max_count)
+            taps->max_count = taps->count[i];
     }
     taps->room = room;
 }

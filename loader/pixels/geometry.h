@@ -1,6 +1,6 @@
-/* What a geometry asks of its source: which scaled positions a row shows, which source
- * pixels these are made of, and with what weights. Pure arithmetic, any thread; the codec
- * learns from it what to decode and the resizer what to compute. */
+/* The scaled positions that a row shows, the source pixels that these are made of, and the weights.
+ * Pure arithmetic, any thread. The codec finds here which pixels to decode, and the resizer which
+ * to compute. */
 #ifndef NP_GEOMETRY_H
 #define NP_GEOMETRY_H
 
@@ -17,7 +17,7 @@ struct np_pixels {
     int origin_x, origin_y;
 };
 
-#define NP_RESIZE_BITS 22 /* of a weight behind the point */
+#define NP_RESIZE_BITS 22 /* fraction bits of a weight */
 
 struct np_rect {
     int left, top, right, bottom; /* right and bottom are outside */
@@ -25,8 +25,8 @@ struct np_rect {
 
 /* A geometry along x or y. Source positions count from the box. */
 struct np_axis {
-    int box, scaled;      /* sides in pixels */
-    int window, window_n; /* may stick out */
+    int box, scaled;      /* lengths in pixels */
+    int window, window_n; /* may exceed the scaled picture */
     int shown, shown_n;
     enum np_border border;
     enum np_filter filter;
@@ -35,8 +35,8 @@ struct np_axis {
 /* The weights of scaled positions first..first+n of an axis; the owner frees the arrays. */
 struct np_taps {
     int n;
-    int most;        /* weights of the position that has most */
-    int room;        /* from position to position in weight */
+    int max_count;   /* maximum of count */
+    int room;        /* row length of weight */
     int *start;      /* (n) first source position */
     int *count;      /* (n) */
     int32_t *weight; /* (n, room), NP_RESIZE_BITS fixed point; past count undefined */
@@ -45,28 +45,28 @@ struct np_taps {
 
 void np_geometry_axes(
     const struct np_geometry *geometry, struct np_axis *ret_x, struct np_axis *ret_y);
-/* Decides the order of the two passes, between which pixels are rounded to u8. Pillow before 13:
- * the horizontal one first. Pillow 13: the vertical one first where it takes away more than twice
- * the rows that the other takes away columns (src/libImaging/Resample.c). Any other field stays. */
+/* Sets down_first, the order of the two passes; pixels are rounded to u8 between them. Pillow
+ * before 13: the horizontal pass first. Pillow 13: the vertical pass first if it removes more than
+ * twice as many rows as the other removes columns (src/libImaging/Resample.c). */
 void np_geometry_order(struct np_geometry *geometry, enum np_pixels_rule rule);
-/* The source pixels the row depends on: never empty, inside the box. */
+/* The source pixels that the row depends on: never empty, inside the box. */
 void np_geometry_need(const struct np_geometry *geometry, struct np_rect *ret_need);
-/* True if the window sticks out of what is shown. */
+/* True if the window exceeds `shown`. */
 bool np_axis_has_border(const struct np_axis *axis);
-/* Where a window position finds its pixel: a scaled position inside `shown`, or -1 for a zero
- * border. Reflection does not repeat the edge pixel. */
+/* The scaled position, inside `shown`, of a window position's pixel; -1 for a zero border.
+ * Reflection does not repeat the edge pixel. */
 int np_axis_map(const struct np_axis *axis, int position);
-/* Scaled positions lo..hi-1 that the window shows; empty (lo == hi) where it is all border. */
+/* Scaled positions lo..hi-1 that the window shows; lo == hi if it is all border. */
 void np_axis_span(const struct np_axis *axis, int *ret_lo, int *ret_hi);
 /* Source positions lo..hi-1 that scaled positions scaled_lo..scaled_hi-1 are made of. */
 void np_axis_source(
     const struct np_axis *axis, int scaled_lo, int scaled_hi, int *ret_lo, int *ret_hi);
-/* The most weights a scaled position can have. */
-int np_axis_most_taps(const struct np_axis *axis);
-/* Fills taps for positions first..first+n-1; its arrays hold n, n * np_axis_most_taps() and
- * np_axis_most_taps(). Pillow's
- * arithmetic (antialiased: support grows with the scale), so that the weights are equal to the
- * last bit. Not for NEAREST. */
+/* The maximum number of weights of a scaled position. */
+int np_axis_max_taps(const struct np_axis *axis);
+/* Computes the weights of positions first..first+n-1. The arrays of taps hold n, n *
+ * np_axis_max_taps() (weight) and np_axis_max_taps() (scratch) items. The arithmetic is Pillow's
+ * (antialiased: support grows with the scale), and weights are equal to the last bit. Not for
+ * NEAREST. */
 void np_axis_taps(const struct np_axis *axis, int first, int n, struct np_taps *taps);
 /* Source position of each scaled position 0..scaled-1 under NEAREST. */
 void np_axis_nearest(const struct np_axis *axis, int *ret_source);

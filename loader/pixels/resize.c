@@ -1,6 +1,5 @@
-/* Turns decoded pixels into a row by its geometry. Two passes, across and down, in the order that
- * the geometry names, bytes between them, only the rows and columns that the window needs. Reader
- * threads, a resizer each. */
+/* See resize.h. The horizontal pass is called across, the vertical one down; each computes only the
+ * rows and columns that the window needs. Reader threads, a resizer each. */
 #include "loader/pixels/resize.h"
 
 #include <assert.h>
@@ -14,13 +13,13 @@
 
 enum { SIMD_NONE, SIMD_AVX2 };
 
-/* Weights of one axis, kept while samples ask for the same. */
+/* Weights of one axis, kept while samples need the same. */
 struct table {
     struct np_axis axis;
     int lo, hi; /* scaled positions */
     bool flip, packs, valid;
     struct np_taps taps;
-    int16_t *packed;          /* taps as np_across3_avx2 wants them */
+    int16_t *packed;          /* taps for np_across3_avx2 */
     int min_start, max_start; /* of taps.start */
     size_t start_bytes, count_bytes, weight_bytes, scratch_bytes, packed_bytes;
 };
@@ -29,22 +28,22 @@ struct np_resizer {
     int simd;
     struct table across, down;
     uint8_t *middle;  /* rows after the first pass */
-    uint8_t *lines;   /* rows of one block after the pass across, where it comes last */
-    uint8_t *picture; /* the scaled picture, where a border is still to be put around it */
-    uint8_t *spare;   /* the last source rows, with room to read past their end */
+    uint8_t *lines;   /* rows of one block after the pass across, if that is the second pass */
+    uint8_t *picture; /* the scaled picture, if it gets a border */
+    uint8_t *spare;   /* the last source rows, padded */
     int *map, *nearest_x, *nearest_y;
     size_t middle_bytes, lines_bytes, picture_bytes, spare_bytes, map_bytes, nearest_x_bytes,
         nearest_y_bytes;
 };
 
-/* Pixels by scaled position: data is position (x, y). */
+/* Pixels by scaled position: data points to position (x, y). */
 struct picture {
     const uint8_t *data;
     ptrdiff_t stride;
     int x, y, width, channels;
 };
 
-/* Tests alone write it, before threads start. */
+/* Written only by tests, before threads start. */
 static _Atomic int simd_wanted = -1;
 
 static int simd_level(void)
@@ -119,7 +118,7 @@ static void reverse_taps(struct np_taps *taps)
         taps->start[j] = start;
         taps->count[i] = taps->count[j];
         taps->count[j] = count;
-        for (int k = 0; k < taps->most; k++) {
+        for (int k = 0; k < taps->max_count; k++) {
             int32_t weight = a[k];
 
             a[k] = b[k];
@@ -128,14 +127,14 @@ static void reverse_taps(struct np_taps *taps)
     }
 }
 
-static int hold_taps(struct table *table, size_t n, size_t most)
+static int hold_taps(struct table *table, size_t n, size_t max_taps)
 {
     struct np_taps *taps = &table->taps;
 
     if (hold(&taps->start, &table->start_bytes, n, sizeof(*taps->start)) ||
         hold(&taps->count, &table->count_bytes, n, sizeof(*taps->count)) ||
-        hold(&taps->weight, &table->weight_bytes, n * most, sizeof(*taps->weight)) ||
-        hold(&taps->scratch, &table->scratch_bytes, most, sizeof(*taps->scratch)))
+        hold(&taps->weight, &table->weight_bytes, n * max_taps, sizeof(*taps->weight)) ||
+        hold(&taps->scratch, &table->scratch_bytes, max_taps, sizeof(*taps->scratch)))
         return -ENOMEM;
     return 0;
 }
@@ -150,7 +149,7 @@ static int table_set(
         table->flip == flip && table->packs == packs)
         return 0;
     table->valid = false;
-    if (hold_taps(table, (size_t)n, (size_t)np_axis_most_taps(axis)))
+    if (hold_taps(table, (size_t)n, (size_t)np_axis_max_taps(axis)))
         return -ENOMEM;
     np_axis_taps(axis, lo, n, taps);
     table->min_start = taps->start[0];
@@ -212,7 +211,7 @@ static void down_c(
     }
 }
 
-/* n pixels, in order or the last first. */
+/* Copies n pixels, in order or reversed. */
 static void copy_pixels(int simd, const uint8_t *src, int n, int channels, bool flip, uint8_t *dst)
 {
     if (!flip) {
@@ -231,15 +230,15 @@ static void copy_pixels(int simd, const uint8_t *src, int n, int channels, bool 
             dst[(size_t)(n - 1 - i) * channels + c] = src[(size_t)i * channels + c];
 }
 
-/* A row of our own has NP_RESIZE_PAD bytes behind it that may be read and written. */
+/* Stride of a padded row: NP_RESIZE_PAD bytes after it may be read and written. */
 static ptrdiff_t padded(int bytes)
 {
     return (bytes + 2 * NP_RESIZE_PAD - 1) / NP_RESIZE_PAD * NP_RESIZE_PAD;
 }
 
 #if defined(__x86_64__)
-/* Rows first..first+NP_RESIZE_ROWS-1 into padded rows of out (those past the end fall into the row
- * behind the last). */
+/* Rows first..first+NP_RESIZE_ROWS-1 into padded rows of out (rows past the end go into one extra
+ * row after the last). */
 static void across_block(struct np_resizer *resizer, const struct picture *source, int first,
     int rows, uint8_t *out, ptrdiff_t stride)
 {
@@ -264,7 +263,7 @@ static void across_block(struct np_resizer *resizer, const struct picture *sourc
     np_across3_avx2(&table->taps, table->packed, src, dst);
 }
 
-/* The same into rows that lie side by side. */
+/* As across_block(), into rows without padding. */
 static void across_dense(struct np_resizer *resizer, const struct picture *source, int first,
     int rows, uint8_t *out, int bytes)
 {
@@ -276,7 +275,7 @@ static void across_dense(struct np_resizer *resizer, const struct picture *sourc
 }
 #endif
 
-/* source: the box's columns, the rows that matter. out: (rows, n), padded or dense. */
+/* source: the box's columns, the needed rows. out: (rows, n), padded or dense. */
 static void across(struct np_resizer *resizer, const struct picture *source, int rows, int lo,
     int n, bool resizes, bool flip, uint8_t *out, ptrdiff_t stride)
 {
@@ -304,7 +303,7 @@ static void across(struct np_resizer *resizer, const struct picture *source, int
             out + y * stride);
 }
 
-/* What the pass down reads: source rows from `first` on. */
+/* The input of the pass down: source rows from `first` on. */
 struct rows {
     const uint8_t *data;
     ptrdiff_t stride;
@@ -328,7 +327,7 @@ static void down(struct np_resizer *resizer, const struct rows *source, int n, b
         }
         src = source->data + (taps->start[y] - source->first) * source->stride;
 #if defined(__x86_64__)
-        if (resizer->simd >= SIMD_AVX2 && (source->padded || bytes >= NP_RESIZE_LEAST)) {
+        if (resizer->simd >= SIMD_AVX2 && (source->padded || bytes >= NP_RESIZE_MIN)) {
             np_down_avx2(src, source->stride, weight, taps->count[y], bytes, out);
             continue;
         }
@@ -361,7 +360,7 @@ static int hold_middle(struct np_resizer *resizer, int rows, int bytes)
     return hold(&resizer->middle, &resizer->middle_bytes, (size_t)rows + 1, (size_t)padded(bytes));
 }
 
-/* source: from the box's first column and the first row that matters on. out: dense. */
+/* source: starts at the box's first column and the first needed row. out: dense. */
 static int across_then_down(struct np_resizer *resizer, const struct picture *source,
     const struct span *x, const struct span *y, bool flip, uint8_t *out)
 {
@@ -377,7 +376,7 @@ static int across_then_down(struct np_resizer *resizer, const struct picture *so
     return 0;
 }
 
-/* As across_then_down(), where both passes resize. Only the columns that matter go down. */
+/* As across_then_down(), if both passes resize. Only the needed columns are scaled down. */
 static int down_then_across(struct np_resizer *resizer, const struct picture *source,
     const struct span *x, const struct span *y, bool flip, uint8_t *out)
 {
@@ -396,7 +395,7 @@ static int down_then_across(struct np_resizer *resizer, const struct picture *so
     return 0;
 }
 
-/* The spans of the picture into out, dense. */
+/* Scales the spans of the picture into out, dense. */
 static int scale(struct np_resizer *resizer, const struct np_pixels *pixels,
     const struct np_geometry *g, const struct span *x, const struct span *y, bool flip,
     uint8_t *out)
@@ -404,8 +403,8 @@ static int scale(struct np_resizer *resizer, const struct np_pixels *pixels,
     const int channels = pixels->channels;
     struct picture source = {.stride = pixels->stride, .channels = channels};
 
-    /* The codec may have left out columns that no position needs: the tables count from the
-     * box, so the picture starts at it, and columns left out are not read. */
+    /* The codec may have left out columns. The tables count from the box, so the picture starts
+     * there; the missing columns are not read. */
     source.data = pixels->data + (g->top + y->from - pixels->origin_y) * pixels->stride +
                   (ptrdiff_t)(g->left - pixels->origin_x) * channels;
     source.width = pixels->origin_x + pixels->width - g->left;
@@ -422,7 +421,7 @@ static int scale(struct np_resizer *resizer, const struct np_pixels *pixels,
 
 /* --- window, border, flip ------------------------------------------------------------------ */
 
-/* Where each column of the window is, in pixels of the picture's rows, or -1. */
+/* Sets the picture's column for each column of the window; -1: zero border. */
 static int map_columns(struct np_resizer *resizer, const struct picture *picture,
     const struct np_axis *x, bool nearest)
 {
@@ -436,7 +435,7 @@ static int map_columns(struct np_resizer *resizer, const struct picture *picture
     return 0;
 }
 
-/* Columns first..end-1 of a row pixel by pixel. */
+/* Copies columns first..end-1 of a row pixel by pixel. */
 static void place_pixels(const int *map, int first, int end, int n, bool flip, const uint8_t *src,
     int channels, uint8_t *dst)
 {
@@ -450,7 +449,7 @@ static void place_pixels(const int *map, int first, int end, int n, bool flip, c
     }
 }
 
-/* Puts the window of the picture into out, with what lies outside it, flipped where asked. */
+/* Copies the window of the picture into out, adds the border, and flips it if asked. */
 static int compose(struct np_resizer *resizer, const struct picture *picture,
     const struct np_axis *x, const struct np_axis *y, bool nearest, bool flip, uint8_t *out)
 {
@@ -461,7 +460,7 @@ static int compose(struct np_resizer *resizer, const struct picture *picture,
         end = x->shown + x->shown_n - x->window;
         end = end > n ? n : end;
         if (first >= end)
-            first = end = 0; /* all of it is border */
+            first = end = 0; /* all border */
     }
     if ((first > 0 || end < n) && map_columns(resizer, picture, x, nearest))
         return -ENOMEM;
@@ -494,7 +493,7 @@ static int scale_and_compose(struct np_resizer *resizer, const struct np_pixels 
         .width = columns.hi - columns.lo,
         .channels = pixels->channels};
 
-    if (columns.lo == columns.hi || rows.lo == rows.hi) { /* nothing of it is seen */
+    if (columns.lo == columns.hi || rows.lo == rows.hi) { /* all border */
         memset(out, 0, (size_t)x->window_n * y->window_n * pixels->channels);
         return 0;
     }

@@ -1,6 +1,6 @@
-/* crop, scale, window, border, flip and store, byte for byte what Pillow gives (two passes in the
- * geometry's order, u8 between them, 22-bit coefficients; Pillow src/libImaging/Resample.c defines
- * the arithmetic). Plain C, AVX2; chosen at run time, equal bytes. */
+/* Makes a row of decoded pixels: crop, scale, window, border, flip. The bytes are Pillow's: two
+ * passes in the geometry's order, u8 between them, 22-bit coefficients (Pillow
+ * src/libImaging/Resample.c). Plain C or AVX2, chosen at run time, with equal bytes. */
 #ifndef NP_RESIZE_H
 #define NP_RESIZE_H
 
@@ -13,7 +13,8 @@ void np_resizer_free(struct np_resizer *resizer);
 /* pixels must cover the geometry's box. out: u8 (window_h, window_w, channels), dense. */
 int np_resize(struct np_resizer *resizer, const struct np_pixels *pixels,
     const struct np_geometry *geometry, uint8_t *out, struct np_err *err);
-/* Tests: 0 plain C, 1 AVX2; what is used from now on, or -1 for the best there is. Returns what was set. */
+/* For tests: chooses plain C (0), AVX2 (1) or the best available (-1). Returns the choice in
+ * effect. */
 int np_resize_set_simd(int level);
 
 #endif

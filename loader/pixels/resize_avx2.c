@@ -1,4 +1,4 @@
-/* The inner loops of a resize for AVX2. Any thread. Called only where the processor has it. */
+/* The inner loops of a resize for AVX2. Any thread; only if the processor has it. */
 #include "loader/pixels/resize_kernels.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 
 int np_across_groups(const struct np_taps *taps)
 {
-    return (taps->most + 3) / 4;
+    return (taps->max_count + 3) / 4;
 }
 
 static int16_t high(int32_t weight)
@@ -157,11 +157,11 @@ AVX2 void np_down_avx2(
 {
     int x = 0;
 
-    for (; x + NP_RESIZE_LEAST <= bytes; x += NP_RESIZE_LEAST)
+    for (; x + NP_RESIZE_MIN <= bytes; x += NP_RESIZE_MIN)
         _mm256_storeu_si256((__m256i *)(dst + x), down32(src + x, stride, weight, count));
-    if (x < bytes) { /* the last ones, some of them for the second time */
-        const int from = bytes < NP_RESIZE_LEAST ? 0 : bytes - NP_RESIZE_LEAST;
-        uint8_t tail[NP_RESIZE_LEAST];
+    if (x < bytes) { /* the last bytes, some of them again */
+        const int from = bytes < NP_RESIZE_MIN ? 0 : bytes - NP_RESIZE_MIN;
+        uint8_t tail[NP_RESIZE_MIN];
 
         _mm256_storeu_si256((__m256i *)tail, down32(src + from, stride, weight, count));
         memcpy(dst + from, tail, (size_t)(bytes - from));
@@ -170,7 +170,7 @@ AVX2 void np_down_avx2(
 
 AVX2 void np_flip3_avx2(const uint8_t *src, int n, uint8_t *dst)
 {
-    /* Five pixels, last first, behind one byte that the next store covers. */
+    /* Five pixels in reverse, after one byte that the next store overwrites. */
     const __m128i reverse = _mm_setr_epi8(15, 12, 13, 14, 9, 10, 11, 6, 7, 8, 3, 4, 5, 0, 1, 2);
     int i = 0;
 

@@ -337,7 +337,7 @@ Test(augment, a_bare_value_is_the_first_option)
 Test(augment, mistakes_are_named)
 {
     REFUSES("did you mean 'flip'", "flup");
-    REFUSES("say how large", "random_crop pad 4");
+    REFUSES("the size is missing", "random_crop pad 4");
     REFUSES("must be smaller than the crop", "random_crop size 4 pad 4");
     REFUSES("border", "random_crop size 4 border mirror");
     REFUSES("size", "center_crop");

@@ -544,7 +544,8 @@ Test(codec, content_decides_and_unknown_formats_are_refused)
 
     cr_assert(made_refuses((const uint8_t *)"", 0, &g, "empty"));
     cr_assert(made_refuses((const uint8_t *)"NOGIF8", 6, &g, "neither JPEG, PNG nor PNM"));
-    cr_assert(made_refuses((const uint8_t *)"GIF89a", 6, &g, "a GIF picture, which is not read"));
+    cr_assert(
+        made_refuses((const uint8_t *)"GIF89a", 6, &g, "a GIF picture, which is not supported"));
     cr_assert(made_refuses((const uint8_t *)"RIFF....WEBPVP8 ", 16, &g, "a WebP picture"));
     cr_assert(made_refuses((const uint8_t *)"MM\0*....", 8, &g, "a TIFF picture"));
     cr_assert(made_refuses((const uint8_t *)"\0\0\0\030ftypheic", 12, &g, "a HEIC picture"));

@@ -323,7 +323,7 @@ Test(resize, border_and_scale_together)
 Test(resize, weights_of_a_position_sum_to_one)
 {
     struct np_axis axis = {.box = 1000, .scaled = 224, .filter = NP_FILTER_BICUBIC};
-    int start[224], count[224], most = np_axis_most_taps(&axis);
+    int start[224], count[224], most = np_axis_max_taps(&axis);
     struct np_taps taps = {.start = start, .count = count};
     bool near = true;
 
