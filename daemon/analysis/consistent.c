@@ -44,8 +44,6 @@ static bool on_threads(enum np_stage stage)
     return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
 }
 
-/* --- the rules -------------------------------------------------------------------------------- */
-
 static bool rate_is_a_number(const struct check *check)
 {
     const double rate = check->profile->model.rate;

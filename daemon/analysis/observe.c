@@ -5,8 +5,6 @@
 
 #include "loader/base/clock.h"
 
-/* --- snapshots -------------------------------------------------------------------------------- */
-
 bool np_observe_fills(const struct np_knobs *knobs, uint64_t step)
 {
     return strcmp(knobs->cache, "none") != 0 && step * (uint64_t)knobs->batch < knobs->nr_samples;

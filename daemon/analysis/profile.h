@@ -18,8 +18,6 @@
 #include "loader/base/stat.h"
 #include "trainer/feed.h"
 
-/* --- what was measured ------------------------------------------------------------------------ */
-
 struct np_observed_stage {
     uint64_t items, bytes; /* an item is an image; for copy, step and checkpoint one of those */
     double work_s;         /* sum over threads */
@@ -85,8 +83,6 @@ struct np_knobs {
     bool geometry_only; /* the device can make the rows: crops, flips and resizes only */
 };
 
-/* --- the model -------------------------------------------------------------------------------- */
-
 /* Costs per image. The five loader stages share the reader threads. */
 struct np_model {
     struct np_knobs knobs;
@@ -105,8 +101,6 @@ struct np_model {
     double coupling;
     double bridged[NP_FEED_BRIDGES]; /* share of the time that 1, 2, 4, ... more slots would save */
 };
-
-/* --- the verdict ------------------------------------------------------------------------------ */
 
 enum np_verdict_kind { NP_LIMITED, NP_BALANCED, NP_INCONCLUSIVE };
 extern const char *const np_verdict_names[]; /* "limited", "balanced", "inconclusive" */
@@ -130,8 +124,6 @@ struct np_profile_verdict {
     struct np_advice advice;
     char reason[256]; /* balanced, inconclusive: why */
 };
-
-/* --- a profile -------------------------------------------------------------------------------- */
 
 #define NP_PROFILE_MAX_RIBBON 256
 struct np_ribbon { /* a tenth of a second of the run */

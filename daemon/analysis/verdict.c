@@ -140,8 +140,6 @@ void np_verdict_make(
     np_verdict_judge(model, noise, ret_verdict);
 }
 
-/* --- the curve, the profile ------------------------------------------------------------------- */
-
 /* The curve goes up to a limiter MAX_CURVE times faster; its last point is one without cost. */
 #define MAX_CURVE 16.0
 

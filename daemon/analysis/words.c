@@ -9,8 +9,6 @@
 
 #include "daemon/analysis/model.h"
 
-/* --- numbers ---------------------------------------------------------------------------------- */
-
 static struct np_words words(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static struct np_words words(const char *format, ...)
 {
@@ -113,8 +111,6 @@ struct np_words np_words_loud(enum np_stage stage)
     return loud;
 }
 
-/* --- rows ------------------------------------------------------------------------------------- */
-
 static bool in_readers(enum np_stage stage)
 {
     return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
@@ -204,8 +200,6 @@ double np_words_scale(
         max = 5 * profile->model.rate;
     return max > 0 ? max : 1;
 }
-
-/* --- sentences -------------------------------------------------------------------------------- */
 
 static void sort_parts(struct np_words_part *parts, int n)
 {

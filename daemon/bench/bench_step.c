@@ -28,8 +28,6 @@ struct step_bench {
     double seconds;
 };
 
-/* --- setting up --------------------------------------------------------------------------- */
-
 static int open_graph(struct np_bench *bench, const struct step_bench *step, struct np_err *err)
 {
     struct np_report report;
@@ -129,8 +127,6 @@ static int open_step(struct np_bench *bench, struct step_bench *step, struct np_
         code = err->code;
     return code;
 }
-
-/* --- running ------------------------------------------------------------------------------ */
 
 static int queue_step(
     const struct np_bench *bench, struct step_bench *step, uint64_t i, struct np_err *err)

@@ -34,8 +34,6 @@ static bool has_precision(const struct selftest *test, enum np_dtype precision)
     return precision != NP_F16 || test->device->ops != test->cpu->ops;
 }
 
-/* --- reporting ------------------------------------------------------------------------------ */
-
 static void report_json(struct selftest *test, const char *what, const char *shape,
     const char *precision, const struct np_selftest_result *result, double seconds,
     const struct np_err *err)
@@ -106,8 +104,6 @@ static void report(struct selftest *test, const struct np_selftest_row *row,
         np_selftest_numbers[result->worst], result->error[result->worst],
         result->tolerance[result->worst], result->ok ? "ok" : "FAILED", redrawn, off);
 }
-
-/* --- running -------------------------------------------------------------------------------- */
 
 /* A row of the table in one precision. */
 static void run_row(struct selftest *test, const struct np_selftest_row *row,
@@ -187,8 +183,6 @@ static int open_devices(struct selftest *test, struct np_err *err)
         code = np_err_set(err, -EINVAL, "sim computes no values, so there is nothing to test");
     return code;
 }
-
-/* --- the command line ----------------------------------------------------------------------- */
 
 static int parse_seed(struct selftest *test)
 {

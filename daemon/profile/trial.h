@@ -13,8 +13,6 @@
 
 #include "daemon/analysis/profile.h"
 
-/* --- trials ----------------------------------------------------------------------------------- */
-
 struct np_config;
 struct np_overrides;
 struct np_rig; /* a config, and the settings of its last trial */
@@ -51,8 +49,6 @@ enum np_part {
 int np_trial_part(
     struct np_rig *rig, enum np_part part, double seconds, double *ret_rate, struct np_err *err);
 
-/* --- --deep: measured with a stage replayed --------------------------------------------------- */
-
 /* deep.c. By stage: the rate of the trial without its cost, and the limiter of that trial. */
 struct np_deep {
     double rate[NP_NR_STAGES]; /* 0: not measured */
@@ -66,8 +62,6 @@ void np_deep_add(struct np_deep *deep, enum np_stage stage, const struct np_obse
  * model's ceilings to the rates of those trials. */
 void np_deep_judge(const struct np_deep *deep, double base, struct np_model *model, double noise,
     struct np_profile_verdict *verdict);
-
-/* --- a profile -------------------------------------------------------------------------------- */
 
 #define NP_WARMUP_S 0.7 /* of a trial */
 #define NP_TRIAL_S  2.0

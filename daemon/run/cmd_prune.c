@@ -1,7 +1,5 @@
 /* `nnpipe prune RUN...`: deletes the checkpoints of runs but for the best and the newest few. */
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,21 +26,6 @@ struct usage {             /* of a folder of checkpoints */
     uint64_t newest, best; /* steps of the newest and the best complete one; best 0: none */
     uint64_t bytes, spare; /* of all; of those to be deleted */
 };
-
-static uint64_t bytes_in(const char *dir)
-{
-    DIR *folder = opendir(dir);
-    uint64_t bytes = 0;
-    struct stat stat_;
-
-    for (const struct dirent *item; folder && (item = readdir(folder));)
-        if (item->d_name[0] != '.' &&
-            fstatat(dirfd(folder), item->d_name, &stat_, AT_SYMLINK_NOFOLLOW) == 0)
-            bytes += (uint64_t)stat_.st_blocks * 512;
-    if (folder)
-        closedir(folder);
-    return bytes;
-}
 
 /* dropped: is one without optimizer state complete too? */
 static bool is_whole(const char *dir, uint64_t step, bool dropped)
@@ -113,7 +96,7 @@ static int measure(const char *dir, int keep, struct usage *ret_usage, struct np
         usage.best = best_of(dir, usage.newest);
     for (int i = 0; i < nr; i++) {
         char *path = np_format("%s/%s", dir, names[i].text);
-        const uint64_t bytes = bytes_in(path), step = names[i].step;
+        const uint64_t bytes = np_folder_bytes(path), step = names[i].step;
 
         usage.bytes += bytes;
         if (step > usage.newest || (nr_kept++ >= keeps(keep, &usage) && step != usage.best))

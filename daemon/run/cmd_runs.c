@@ -13,8 +13,6 @@
 #include "daemon/ui/table.h"
 #include "loader/base/text.h"
 
-/* --- order ------------------------------------------------------------------------------------- */
-
 /* Larger first; unknown last. */
 static int larger(double a, double b)
 {
@@ -68,8 +66,6 @@ static const struct order {
 } orders[] = {{"when", by_when}, {"accuracy", by_accuracy}, {"loss", by_loss}, {"size", by_size},
     {"name", by_name}};
 
-/* --- as JSON ----------------------------------------------------------------------------------- */
-
 static void print_json(struct np_json *line, const struct np_found_run *run)
 {
     char when[32] = "";
@@ -104,8 +100,6 @@ static void print_json(struct np_json *line, const struct np_found_run *run)
     np_json_text(line, "message", run->message);
     np_json_print(line, stdout);
 }
-
-/* --- as a table -------------------------------------------------------------------------------- */
 
 enum { NAME, WHEN, STATE, STEP, BEST, LAST, LOSS, SIZE, CHANGED, NR_COLUMNS };
 static const struct np_column columns[NR_COLUMNS + 1] = {
@@ -208,8 +202,6 @@ static int print_table(const struct np_found_runs *runs, int nr)
     np_table_fini(&table);
     return code;
 }
-
-/* --- the command ------------------------------------------------------------------------------- */
 
 struct request {
     const struct order *order;

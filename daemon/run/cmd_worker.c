@@ -42,8 +42,6 @@ struct worker {
     bool saved;
 };
 
-/* --- log -------------------------------------------------------------------------------------- */
-
 static int redirect_output(struct worker *w, struct np_err *err)
 {
     const int fd = np_output_open(w->segment);
@@ -73,8 +71,6 @@ static void rotate(struct worker *w)
         np_output_remove(w->segment - NR_SEGMENTS);
 }
 
-/* --- result ----------------------------------------------------------------------------------- */
-
 static bool is_full(int code)
 {
     return code == -ENOSPC || code == -EDQUOT;
@@ -96,8 +92,6 @@ static int write_record(struct worker *w, int code)
     const char *text = np_json_end(line);
     return text ? np_write_file("exit.json", text, strlen(text), 0, NULL) : -ENOMEM;
 }
-
-/* --- progress --------------------------------------------------------------------------------- */
 
 /* One write() per line keeps it whole; if the pipe is full the line is lost. */
 static void report(struct worker *w, const struct np_run *run, const char *doing)
@@ -144,8 +138,6 @@ static void open_report(struct worker *w)
         w->report_fd = -1;
     }
 }
-
-/* --- the command ------------------------------------------------------------------------------ */
 
 /* Makes the run's folder the working directory: its path may get another folder later. For a systemd unit
  * the service, of the same user, has created it. */

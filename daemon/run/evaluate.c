@@ -26,8 +26,6 @@ static void take_bad(const struct np_evaluation *evaluation, struct np_loader *l
             evaluation->bad(evaluation->context, &bad);
 }
 
-/* --- outputs that are not finite ------------------------------------------------------------- */
-
 int np_outputs_check(const float *logits, const struct np_node *classes, struct np_err *err)
 {
     for (int i = 0; i < classes->nr_items; i++)
@@ -72,8 +70,6 @@ static bool look_stopping(void *context)
 
     return evaluation->stopping && evaluation->stopping(evaluation->context);
 }
-
-/* --- one pass -------------------------------------------------------------------------------- */
 
 static struct np_loader_config loader_config(const struct np_evaluation *evaluation)
 {

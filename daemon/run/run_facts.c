@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- written --------------------------------------------------------------------------------- */
-
 /* Two checksums of the training set. The first depends on neither its place nor how its pictures are
  * stored; the second changes when pictures are rewritten. */
 static void sum_train(struct np_run *run)
@@ -59,8 +57,6 @@ const char *np_run_facts_json(struct np_run *run)
         np_json_node(json, "changes", run->changes.list);
     return np_json_end(json);
 }
-
-/* --- read ------------------------------------------------------------------------------------ */
 
 /* The version of a library of the run's device; NULL: it has no such library. */
 static const char *version_of(const struct np_device_info *device, const char *name)
@@ -114,6 +110,14 @@ static bool restore_order(struct np_run *run, const struct np_node *classes)
     return true;
 }
 
+static int differs(const char *dir, const char *what, struct np_err *err)
+{
+    return np_err_set(err, -EINVAL,
+        "%s: %s than when the run began; restore those, or begin a new run with its weights: "
+        "--weights %s",
+        dir, what, dir);
+}
+
 int np_run_check_data(
     struct np_run *run, const char *dir, const struct np_node *facts, struct np_err *err)
 {
@@ -131,21 +135,12 @@ int np_run_check_data(
             dir, (unsigned long long)n, then,
             then > (double)n ? "restore the missing ones" : "remove the new ones", dir);
     if (classes && !same_names(classes, run->setup.classes) && !restore_order(run, classes))
-        return np_err_set(err, -EINVAL,
-            "%s: data.train has other classes than the run began with; restore those, or begin a "
-            "new run with its weights: --weights %s",
-            dir, dir);
+        return differs(dir, "data.train has other classes", err);
     sum_train(run);
     if (names && !np_node_is(names, run->train_names))
-        return np_err_set(err, -EINVAL,
-            "%s: samples of data.train have other names or labels than when the run began; "
-            "restore those, or begin a new run with its weights: --weights %s",
-            dir, dir);
+        return differs(dir, "samples of data.train have other names or labels", err);
     if (!names && sizes && !np_node_is(sizes, run->train_sum)) /* from an older nnpipe */
-        return np_err_set(err, -EINVAL,
-            "%s: samples of data.train have other sizes or labels than when the run began; "
-            "restore those, or begin a new run with its weights: --weights %s",
-            dir, dir);
+        return differs(dir, "samples of data.train have other sizes or labels", err);
     return 0;
 }
 

@@ -23,6 +23,7 @@
 #include "trainer/checkpoint/checkpoint_names.h"
 
 #define MAX_TRIES  100
+#define MAX_DEPTH  4 /* of folders below a run's for its size */
 #define MAX_CONFIG (4u << 20)
 
 static char *new_name(const char *runs, const char *name)
@@ -56,6 +57,33 @@ int np_folder_create(const char *runs, const char *name, char **ret_dir, struct 
         np_free(dir);
     }
     return code ? code : np_err_set(err, -EEXIST, "%s: no free name for a run", runs);
+}
+
+static uint64_t bytes_in(int parent, const char *name, int depth)
+{
+    const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    uint64_t bytes = 0;
+    struct stat stat_;
+
+    if (!folder && fd >= 0)
+        close(fd);
+    for (const struct dirent *item; folder && (item = readdir(folder));) {
+        if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0 ||
+            fstatat(fd, item->d_name, &stat_, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        bytes += (uint64_t)stat_.st_blocks * 512;
+        if (S_ISDIR(stat_.st_mode) && depth > 0)
+            bytes += bytes_in(fd, item->d_name, depth - 1);
+    }
+    if (folder)
+        closedir(folder);
+    return bytes;
+}
+
+uint64_t np_folder_bytes(const char *dir)
+{
+    return bytes_in(AT_FDCWD, dir, MAX_DEPTH);
 }
 
 bool np_folder_has_checkpoint(const char *dir)

@@ -3,6 +3,7 @@
 #define NP_RUN_FOLDER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "loader/base/err.h"
 #include "loader/base/node.h"
@@ -16,6 +17,8 @@ int np_folder_create(const char *runs, const char *name, char **ret_dir, struct 
 int np_folder_lock(const char *dir, int *ret_fd, struct np_err *err);
 /* Is the folder locked? Then text is "running, process 12". */
 bool np_folder_running(const char *dir, char *text, size_t text_bytes);
+/* Bytes on the disk of a folder and those below it, four levels deep; does not follow links. */
+uint64_t np_folder_bytes(const char *dir);
 /* Does dir hold a checkpoint, complete or not? */
 bool np_folder_has_checkpoint(const char *dir);
 /* Parses dir/config.yaml. Keys that did not exist when the file was written get the value that describes

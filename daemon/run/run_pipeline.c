@@ -27,8 +27,6 @@ void np_run_pipeline_free(struct np_run *run)
     run->pipeline = NULL;
 }
 
-/* --- knobs ------------------------------------------------------------------------------------ */
-
 static double checkpoint_steps(const struct np_run *run)
 {
     const struct np_period *every = &run->config->checkpoint.every;
@@ -102,8 +100,6 @@ void np_run_observed(struct np_run *run, struct np_observed *ret_seen)
         .images = run->total.rows,
         .steps = run->position.step};
 }
-
-/* --- the line --------------------------------------------------------------------------------- */
 
 /* Shares of the stall by stage: their sum is 1, or 0 without a stall. */
 static void write_causes(struct np_json *line, const struct np_observation *seen)

@@ -10,8 +10,6 @@
 #include "loader/base/clock.h"
 #include "trainer/checkpoint/checkpoint_dir.h"
 
-/* --- writing --------------------------------------------------------------------------------- */
-
 uint64_t np_run_checkpoint_bytes(const struct np_run *run)
 {
     const struct np_graph *graph = run->setup.graph;
@@ -194,8 +192,6 @@ double np_run_time_save(struct np_run *run)
     const int code = np_run_save(run, run->position.step, false, &err);
     return code < 0 ? 0 : (double)(np_now_ns() - start) * 1e-9;
 }
-
-/* --- reading --------------------------------------------------------------------------------- */
 
 int np_run_load(struct np_run *run, struct np_err *err)
 {

@@ -21,7 +21,6 @@
 #define LIVE_BYTES (1u << 20)   /* of metrics.jsonl: a pipeline line is 3 KiB, a step's 0.2 */
 #define TAIL_BYTES (256u << 10) /* the same without `live` */
 #define MAX_RESULT (1u << 20)
-#define MAX_DEPTH  4    /* of folders below a run's for its size */
 #define MAX_LINES  4096 /* of the tail */
 
 const char *const np_run_states[] = {"running", "done", "failed", "stopped"};
@@ -291,29 +290,6 @@ static void take_best(struct np_found_run *run)
     np_free(path);
 }
 
-/* Bytes on the disk of a folder and those below it; does not follow links. */
-static uint64_t bytes_in(int parent, const char *name, int depth)
-{
-    const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
-    uint64_t bytes = 0;
-    struct stat stat_;
-
-    if (!folder && fd >= 0)
-        close(fd);
-    for (const struct dirent *item; folder && (item = readdir(folder));) {
-        if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0 ||
-            fstatat(fd, item->d_name, &stat_, AT_SYMLINK_NOFOLLOW) < 0)
-            continue;
-        bytes += (uint64_t)stat_.st_blocks * 512;
-        if (S_ISDIR(stat_.st_mode) && depth > 0)
-            bytes += bytes_in(fd, item->d_name, depth - 1);
-    }
-    if (folder)
-        closedir(folder);
-    return bytes;
-}
-
 /* --- one run ---------------------------------------------------------------------------------- */
 
 static bool is_run(const char *dir)
@@ -344,7 +320,7 @@ static void read_run(struct np_found_runs *runs, char *dir, int pid, bool live)
     if (!live) {
         take_best(run);
         np_folder_config(dir, &run->config, NULL);
-        run->bytes = bytes_in(AT_FDCWD, dir, MAX_DEPTH);
+        run->bytes = np_folder_bytes(dir);
     }
     if (run->message && run->state != NP_RUN_DONE)
         run->state = NP_RUN_FAILED;

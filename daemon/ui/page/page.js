@@ -13,8 +13,6 @@ const asked = new Map(); // by id: the run's state when the user pressed a butto
 
 const mayChange = run => Boolean(service) && !lost && (service.caller.all_runs || (known(run.uid) && service.caller.uid === run.uid));
 
-// --- problems, the token ------------------------------------------------------------------------
-
 function complain(text) {
   put($("problem"), text);
   $("problem").hidden = !text;
@@ -48,8 +46,6 @@ $("forget").addEventListener("click", () => {
   token.set("");
   location.reload();
 });
-
-// --- changes ------------------------------------------------------------------------------------
 
 function isSure(run) {
   return new Promise(resolve => {
@@ -108,8 +104,6 @@ function showActions() {
   const one = runs.find(run => run.id === chosen());
   if (one) putActions($("one-actions"), one);
 }
-
-// --- runs ---------------------------------------------------------------------------------------
 
 // The address holds the open run: a reload keeps it open, and back closes it.
 function chosen() {
@@ -197,8 +191,6 @@ function tellSummary() {
   document.title = `${count("running")} running · nnpipe`;
 }
 
-// --- devices ------------------------------------------------------------------------------------
-
 function deviceOf(device) {
   const made = element("li", null, "card"), on = device.runs.map(id => runs.find(run => run.id === id)).filter(Boolean);
   const going = on.filter(run => run.state === "running" && run.progress && known(run.progress.images_per_second));
@@ -229,8 +221,6 @@ function showDevices(devices) {
   list.dataset.drawn = now;
   list.replaceChildren(...made);
 }
-
-// --- the clock ----------------------------------------------------------------------------------
 
 async function look() {
   const [about, list, devices] = await Promise.all([askJson("/v1/service"), askMarked("/v1/runs"), askJson("/v1/devices")]);

@@ -30,8 +30,6 @@ function closeRun() {
   $("one").hidden = true;
 }
 
-// --- facts --------------------------------------------------------------------------------------
-
 function tellFacts(run) {
   const p = run.progress || {};
   const facts = [
@@ -57,8 +55,6 @@ function tellFacts(run) {
     put(list.children[i].lastChild, value);
   });
 }
-
-// --- curves -------------------------------------------------------------------------------------
 
 // A row of a curve is the average of `every` points; `every` doubles when there are too many rows.
 const newCurve = () => ({ every: 1, rows: [], part: [] });
@@ -175,8 +171,6 @@ function drawCurves() {
   draw("stall", feed.windows.rows.map(row => [row[0], row[2]]), ["stall"], 1, { valueRange: [0, 101] });
 }
 
-// --- the pipeline -------------------------------------------------------------------------------
-
 function tellVerdict(pipeline, goes) {
   const seen = goes ? "" : "When it last ran: ";
   const names = { limited: "limited by ", balanced: "balanced", inconclusive: "inconclusive" };
@@ -203,8 +197,6 @@ function drawPipeline(run) {
   put($("waits"), waits.length ? `The device waited ${percent(pipeline.stall_ratio, 0)} of the time: ${waits.map(([stage, part]) => `for ${stage} ${percent(part * pipeline.stall_ratio, 0)}`).join(", ")}.`
     : "The device waited for nothing.");
 }
-
-// --- log and config -----------------------------------------------------------------------------
 
 async function takeLog(mine) {
   const answer = await ask("GET", `/v1/runs/${mine.id}/log?${mine.from ? "from=" + mine.from : "tail=" + LOG_START}`);
@@ -245,8 +237,6 @@ $("config").addEventListener("toggle", async () => {
     if (mine === feed) $("config-text").textContent = error.message;
   }
 });
-
-// --- all of it ----------------------------------------------------------------------------------
 
 // A run's files may contain anything; an error in them must not affect the rest of the page.
 function tryTo(place, draw) {

@@ -15,8 +15,6 @@ function duration(seconds) {
   return s >= 3600 ? `${Math.floor(s / 3600)}:${pad(Math.floor(s / 60) % 60)}:${pad(s % 60)}` : `${Math.floor(s / 60)}:${pad(s % 60)}`;
 }
 
-// --- elements -----------------------------------------------------------------------------------
-
 // Text is never markup: names, paths and reasons come from users.
 function element(tag, text, className) {
   const made = document.createElement(tag);
