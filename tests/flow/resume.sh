@@ -147,7 +147,7 @@ t "a rate or a length that changed by accident is refused by its name" accident
 ways() { # what can be done about it, for a key that may be changed on purpose and one that may not
     killed "$TMP/ways" 20 && sed 's/lr: 0.05/lr: 0.02/' "$TMP/net.yaml" >"$TMP/edited.yaml"
     exits 2 go "$TMP/ways.json" "$TMP/edited.yaml" --resume "$run" &&
-        grep -q "give it by -o, or add --reset-schedule; --resume $run without CONFIG continues the run as it is" \
+        grep -q "use -o or add --reset-schedule; --resume $run without CONFIG continues the run as it is" \
             "$TMP/ways.json.err" && grep -q ", --weights $run begins a new run" "$TMP/ways.json.err" || return 1
     exits 2 go "$TMP/ways.json" --resume "$run" -o loader.batch=4 &&
         grep -q "loader.batch was 8 and is 4; --resume $run without CONFIG" "$TMP/ways.json.err"
@@ -162,7 +162,7 @@ passed_over() { # three runs that do not fit: all are named with their reasons, 
     exits 2 go "$TMP/passed.json" "$TMP/edited.yaml" --resume -o "runs=$TMP/passed" || return 1
     changed="optimizer.sgd.lr was 0.05 and is 0.02"
     reasons="net-20260101-000003-aaaa: $changed; net-20260101-000002-aaaa: $changed"
-    reasons="$reasons; net-20260101-000001-aaaa: no checkpoint to go on from; without --resume"
+    reasons="$reasons; net-20260101-000001-aaaa: no checkpoint to resume from; without --resume"
     grep -q "no unfinished run of 'net' with this config below $TMP/passed: $reasons" "$TMP/passed.json.err" &&
         [ "$(ls "$TMP/passed" | wc -l)" -eq 3 ] || return 1
     rm -r "$TMP/passed/net-20260101-000003-aaaa" # held: in the background
