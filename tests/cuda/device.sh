@@ -33,7 +33,7 @@ g++ -std=c++17 $flags -c -o "$TMP/grid.o" tests/emu/grid.cc &&
     "$TMP/pointwise.o" "$TMP/planted.o" \
     trainer/cuda/device_cuda.c trainer/cuda/clock_cuda.c trainer/cuda/pinned_cuda.c trainer/cuda/gpu_cuda.c \
     trainer/cuda/libs.c trainer/cuda/nvml.c trainer/cuda/doctor_cuda.c "$EMU"/tests/emu/cudart*.c \
-    loader/base/err.c loader/base/mem.c loader/base/clock.c -lstdc++ -ldl -lm || exit 1
+    loader/base/err.c loader/base/mem.c loader/base/clock.c loader/base/text.c -lstdc++ -ldl -lm || exit 1
 }
 for seed in 1 2 3; do
     NNPIPE_EMU_SEED=$seed NNPIPE_CUDA_LIBS=$TMP/libs NNPIPE_CUDA_LIBS_ONLY=1 timeout 60 "$TMP/device" \

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/base/io.h"
+#include "loader/base/mem.h"
 #include "tests/kernel/made_graphs.h"
 #include "trainer/cuda/calls_cuda.h"
 #include "trainer/plan.h"
@@ -164,7 +166,9 @@ int main(int argc, char **argv)
         return 2;
     while (precision < 3 && strcmp(precisions[precision], argv[2]) != 0)
         precision++;
-    char *json = made_read(argv[1]), *text = made_read(argv[3]);
+    char *json = NULL, *text = made_read(argv[3]);
+    uint64_t bytes;
+    np_read_file(argv[1], 1 << 20, &json, &bytes, NULL);
     if (!json || !text || precision == 3)
         return 2;
     const struct made made = {atoi(argv[7]), atoi(argv[4]), atoi(argv[4]), atoi(argv[5]),
@@ -186,7 +190,7 @@ int main(int argc, char **argv)
     np_cuda_libs_close(&cuda.libs);
     np_graph_free(eval);
     np_graph_free(graph);
-    free(json);
+    np_free(json);
     free(text);
     return bad;
 }
