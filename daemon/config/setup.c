@@ -98,8 +98,8 @@ static int check_unlabelled(const struct np_source_options *options, const char 
             "a folder, choose other samples with `match:`, or leave these out with "
             "`unlabelled: skip`",
             what, options->path, (unsigned long long)n, (unsigned long long)all, name);
-    if (np_index_skip_unlabelled(index))
-        return np_err_set(err, -ENOMEM, "%s: out of memory for its index", what);
+    if (np_index_skip_unlabelled(index, err))
+        return -ENOMEM;
     snprintf(text, sizeof(text),
         "%s: %llu of its %llu samples are in no class and left out, the first is '%s'", what,
         (unsigned long long)n, (unsigned long long)all, name);

@@ -46,9 +46,7 @@ static int skip_unlabelled(struct pack *pack, const struct np_source_options *op
     if (options->unlabelled != NP_UNLABELLED_SKIP || n == np_index_samples(index))
         return 0;
     pack->nr_unlabelled += n;
-    return np_index_skip_unlabelled(index) < 0
-               ? np_err_set(err, -ENOMEM, "%s: out of memory to leave samples out", options->path)
-               : 0;
+    return np_index_skip_unlabelled(index, err);
 }
 
 static int packing_open(

@@ -41,9 +41,8 @@ static int evaluation_config(struct view *view, struct np_loader_config *config,
     if (strcmp(view->split, "val") == 0) {
         index = setup->val ? setup->val : view->config->data.split > 0 ? setup->train : NULL;
         labels = setup->val ? setup->val_labels : setup->train_labels;
-        if (!setup->val && index && (code = np_setup_split(view->config, setup, err)) == 0 &&
-            (code = np_index_keep(index, setup->split.order, setup->split.nr_eval)) < 0)
-            np_err_set(err, code, "out of memory for the samples of data.split");
+        if (!setup->val && index && (code = np_setup_split(view->config, setup, err)) == 0)
+            code = np_index_keep(index, setup->split.order, setup->split.nr_eval, err);
     }
     if (code < 0)
         return code;

@@ -178,14 +178,14 @@ static int keep_split(const struct np_config *config, struct np_index *index, st
     struct np_split split = {0};
     int code = 0;
 
-    if (config->data.train.unlabelled == NP_UNLABELLED_SKIP && np_index_skip_unlabelled(index) < 0)
-        return np_err_set(err, -ENOMEM, "out of memory to leave samples out");
+    if (config->data.train.unlabelled == NP_UNLABELLED_SKIP && np_index_skip_unlabelled(index, err))
+        return -ENOMEM;
     code = np_split_make(index, config->data.split, (uint64_t)config->data.split_seed,
         (enum np_split_rule)config->data.split_by, &split, err);
-    if (code == 0)
+    if (code == 0) {
         qsort(split.order, split.nr_eval, sizeof(*split.order), ascending);
-    if (code == 0 && (code = np_index_keep(index, split.order, split.nr_eval)) < 0)
-        np_err_set(err, code, "out of memory for the samples of data.split");
+        code = np_index_keep(index, split.order, split.nr_eval, err);
+    }
     np_split_fini(&split);
     return code;
 }

@@ -16,7 +16,7 @@
 #include "loader/base/crc32c.h"
 #include "loader/base/mem.h"
 #include "loader/source/seekable.h"
-#include "loader/source/source.h"
+#include "loader/source/source_scan.h"
 #include "loader/source/tar.h"
 
 #define BUFFER_BYTES (1u << 20)
@@ -181,9 +181,8 @@ static int begin_shard(struct shards *shards, struct np_err *err)
 static int put_table(struct shards *shards, struct np_err *err)
 {
     size_t bytes;
-    uint8_t *table = np_seek_table_write(np_seek_writer_table(shards->frames), &bytes);
-    int code = table ? put(shards, table, bytes, err)
-                     : np_err_set(err, -ENOMEM, "out of memory for a seek table");
+    uint8_t *table = np_seek_table_write(np_seek_writer_table(shards->frames), &bytes, err);
+    int code = table ? put(shards, table, bytes, err) : -ENOMEM;
 
     np_free(table);
     return code;
@@ -316,9 +315,7 @@ static int add_member(struct shards *shards, const char *name, const void *bytes
     record->file = (uint32_t)shards->nr_shards - 1;
     record->bytes = record->inner_bytes = nr_bytes;
     code = write_member(shards, name, bytes, nr_bytes, record, err);
-    if (!code && np_index_add(shards->index, record, name))
-        code = np_err_set(err, -ENOMEM, "out of memory for the index");
-    return code;
+    return code ? code : np_scan_add(shards->index, record, shards->options.out, name, err);
 }
 
 /* --- the packer ------------------------------------------------------------------------- */
@@ -463,9 +460,9 @@ int np_packer_add(struct np_packer *packer, const char *class_name, const char *
 {
     struct np_record record = {
         .crc32c = np_crc32c(0, bytes, nr_bytes), .has_crc = 1, .no_label = !class_name};
-    const int label = class_name ? np_index_add_class(packer->index, class_name) : 0;
+    const int label = class_name ? np_scan_class(packer->index, packer->out, class_name, err) : 0;
     char member[NP_TAR_MAX_NAME + 1];
-    int code = label < 0 ? np_err_set(err, label, "out of memory for the index") : 0;
+    int code = label < 0 ? label : 0;
 
     record.label = label < 0 ? 0 : (uint32_t)label;
     if (!code)

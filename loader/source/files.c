@@ -1,5 +1,5 @@
-/* See files.h. Shards are opened and closed by the thread that starts the loader; readers share the
- * descriptors, since reads name their offset. */
+/* See files.h. The thread that starts the loader opens and closes shards; readers share the
+ * descriptors, since each read has its own offset. */
 #include "loader/source/files.h"
 
 #include <errno.h>
@@ -13,8 +13,7 @@
 
 #include "loader/base/mem.h"
 
-/* Descriptors others need: rings, logs, checkpoints. */
-#define SPARE_FDS 512
+#define SPARE_FDS 512 /* for rings, logs, checkpoints */
 
 /* A shard as it was when it was opened. */
 struct stamp {
@@ -50,7 +49,7 @@ static int open_file(const char *path, int *ret_fd, struct stamp *ret_stamp, str
         return np_err_set(err, -errno, "%s: cannot open: %s", path, strerror(errno));
     *ret_fd = fd;
     if (fstat(fd, &st) < 0)
-        return np_err_set(err, -errno, "%s: cannot look at it: %s", path, strerror(errno));
+        return np_err_set(err, -errno, "%s: cannot read its size: %s", path, strerror(errno));
     *ret_stamp = (struct stamp){st.st_size, st.st_mtim};
     return 0;
 }
@@ -121,7 +120,8 @@ void np_source_locate(const struct np_index *index, uint64_t sample, struct np_e
         const int room = (int)sizeof(ret_extent->path_buffer);
         int used = snprintf(ret_extent->path_buffer, (size_t)room, "%s/", root);
 
-        used = used < room ? used : room - 1; /* a scan refuses such a root; a file may say it */
+        used = used < room ? used
+                           : room - 1; /* a scan refuses so long a root; an index file may not */
         np_index_name(index, sample, ret_extent->path_buffer + used, room - used);
         ret_extent->path = ret_extent->path_buffer;
     } else if (np_index_raw(index)->kind == NP_RAW_SYNTH)

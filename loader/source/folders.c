@@ -1,4 +1,4 @@
-/* See folders.h. The queue is first in, first out; threads start as folders are asked for. */
+/* See folders.h. The queue is first in, first out; threads start as it fills. */
 #include "loader/source/folders.h"
 
 #include <dirent.h>
@@ -14,8 +14,8 @@
 #include "loader/base/mem.h"
 #include "loader/source/source_scan.h"
 
-#define MAX_THREADS 8   /* they wait for the storage, not for a core */
-#define TOLD        256 /* entries, from one call of tick() to the next */
+#define MAX_THREADS  8   /* they wait for the storage, not for a core */
+#define TICK_ENTRIES 256 /* between two calls of tick() */
 
 enum { QUEUED, READING, READY };
 
@@ -24,7 +24,7 @@ struct np_folders {
     pthread_cond_t asked, ready;                   /* with `lock` */
     struct np_folder *first, *last;                /* under lock: QUEUED */
     bool stop;                                     /* under lock */
-    uint64_t nr_seen;                              /* under lock: entries looked at, all folders */
+    uint64_t nr_seen;                              /* under lock: entries examined, all folders */
     void (*tick)(void *context, uint64_t nr_seen); /* set once; caller's thread only */
     void *context;
     pthread_t threads[MAX_THREADS]; /* caller's thread only */
@@ -41,19 +41,18 @@ static int by_name(const void *a, const void *b)
 
 static int add_entry(struct np_folder *folder, const char *name)
 {
-    char *copy = np_try_strdup(name, NULL);
+    const size_t n = (size_t)folder->nr_entries;
+    char *copy = NULL;
 
-    if (!copy || np_try_grow(&folder->entries, &folder->room, (size_t)folder->nr_entries + 1,
-                     sizeof(*folder->entries), NULL) < 0) {
-        np_free(copy);
+    if (np_try_grow(&folder->entries, &folder->room, n + 1, sizeof(*folder->entries), NULL) ||
+        !(copy = np_try_strdup(name, NULL)))
         return -ENOMEM;
-    }
     folder->entries[folder->nr_entries++] = (struct np_folder_entry){.name = copy};
     return 0;
 }
 
-/* What it is, and how large; what the folder tells itself is not asked for. */
-static void look_at(int fd, struct np_folder_entry *entry, unsigned char type)
+/* Finds type and size; without stat() where the folder's entry is enough. */
+static void examine(int fd, struct np_folder_entry *entry, unsigned char type)
 {
     struct stat st;
 
@@ -78,13 +77,13 @@ static int fail(struct np_folder *folder, int code, const char *what)
     return code;
 }
 
-/* TOLD more were looked at; own: by the caller's thread. */
-static void seen(struct np_folders *folders, bool own)
+/* Counts TICK_ENTRIES more; own: in the caller's thread. */
+static void add_seen(struct np_folders *folders, bool own)
 {
     uint64_t nr_seen;
 
     pthread_mutex_lock(&folders->lock);
-    folders->nr_seen += TOLD;
+    folders->nr_seen += TICK_ENTRIES;
     nr_seen = folders->nr_seen;
     pthread_mutex_unlock(&folders->lock);
     if (own)
@@ -101,9 +100,9 @@ static void read_entries(struct np_folders *folders, struct np_folder *folder, D
             continue;
         code = add_entry(folder, entry->d_name);
         if (!code)
-            look_at(dirfd(dir), &folder->entries[folder->nr_entries - 1], entry->d_type);
-        if (!code && folder->nr_entries % TOLD == 0)
-            seen(folders, own);
+            examine(dirfd(dir), &folder->entries[folder->nr_entries - 1], entry->d_type);
+        if (!code && folder->nr_entries % TICK_ENTRIES == 0)
+            add_seen(folders, own);
     }
     if (!code && errno)
         code = -errno;
@@ -122,7 +121,8 @@ static void read_folder(struct np_folders *folders, struct np_folder *folder, bo
         fail(folder, -errno, "cannot open the folder");
         return;
     }
-    /* Its time before its entries: what comes meanwhile makes the index stale. */
+    /* The folder's time is read before its entries: a file added meanwhile makes the index
+     * stale. */
     dir = fstat(fd, &folder->st) < 0 ? NULL : fdopendir(fd);
     if (!dir) {
         fail(folder, -errno, "cannot be listed");
@@ -147,7 +147,7 @@ static void unlink_folder(struct np_folders *folders, struct np_folder *folder)
         folders->last = before;
 }
 
-/* Under lock, which it gives back while it reads. */
+/* Under lock; releases the lock while it reads. */
 static void read_queued(struct np_folders *folders, struct np_folder *folder, bool own)
 {
     unlink_folder(folders, folder);
@@ -175,7 +175,7 @@ static void *thread_main(void *context)
     return NULL;
 }
 
-/* Where there can be no more threads, those there are do, or the caller. */
+/* A failure is ignored: the threads that exist, or the caller, read the folders. */
 static void start_thread(struct np_folders *folders)
 {
     sigset_t all, before;
@@ -189,9 +189,10 @@ static void start_thread(struct np_folders *folders)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-struct np_folders *np_folders_new(void (*tick)(void *context, uint64_t nr_seen), void *context)
+struct np_folders *np_folders_new(
+    void (*tick)(void *context, uint64_t nr_seen), void *context, struct np_err *err)
 {
-    struct np_folders *folders = np_try_alloc(sizeof(*folders), NULL);
+    struct np_folders *folders = np_try_alloc(sizeof(*folders), err);
 
     if (!folders)
         return NULL;
@@ -219,19 +220,19 @@ void np_folders_free(struct np_folders *folders)
     np_free(folders);
 }
 
-struct np_folder *np_folders_ask(struct np_folders *folders, const char *path)
+struct np_folder *np_folders_ask(struct np_folders *folders, const char *path, struct np_err *err)
 {
-    struct np_folder *folder = np_try_alloc(sizeof(*folder), NULL);
+    struct np_folder *folder = np_try_alloc(sizeof(*folder), err);
     bool many;
 
-    if (folder && !(folder->path = np_try_strdup(path, NULL))) {
+    if (folder && !(folder->path = np_try_strdup(path, err))) {
         np_free(folder);
         return NULL;
     }
     if (!folder)
         return NULL;
     pthread_mutex_lock(&folders->lock);
-    many = folders->first != NULL; /* one is the caller's to read */
+    many = folders->first != NULL; /* the caller reads one itself */
     if (folders->last)
         folders->last->next = folder;
     else

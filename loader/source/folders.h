@@ -1,6 +1,6 @@
-/* Folders read ahead by a few threads: what lies in each, sorted, with the sizes of images. On storage
- * where every question takes its time a listing is as fast as many can ask at once; what it gives
- * depends on the folders alone, since whoever lists takes them in his own order. For source_folder.c. */
+/* Folders read ahead by a few threads: the entries of each, sorted, with the sizes of images. On
+ * storage with high latency a listing is as fast as the threads together. Its result depends on the
+ * folders alone, since the caller takes them in its own order. For source_folder.c. */
 #ifndef NP_FOLDERS_H
 #define NP_FOLDERS_H
 
@@ -9,37 +9,40 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-/* Something in a folder. */
+#include "loader/base/err.h"
+
 struct np_folder_entry {
     char *name;
-    bool is_folder, is_file; /* links are followed; neither: a pipe, say */
+    bool is_folder, is_file; /* links are followed; neither: a pipe, for example */
     uint64_t bytes;          /* of a file with the name of an image; else 0 */
-    int code;                /* -errno: it could not be looked at */
+    int code;                /* -errno of stat() */
 };
 
 struct np_folder {
     char *path;
-    int code; /* 0, or -errno: it could not be read, `what` it could not */
-    const char *what;
+    int code;         /* -errno if it could not be read */
+    const char *what; /* failed then, for messages */
     struct stat st;
     struct np_folder_entry *entries; /* (nr_entries), in byte order of their names */
+    size_t room;
     int nr_entries;
-    size_t room; /* entries that fit */
-    int state;   /* folders.c's own, under its lock */
+    int state; /* of folders.c, under its lock */
     struct np_folder *next;
 };
 
 struct np_folders;
-/* tick is called by the caller's thread while it reads or waits: how many entries were looked at so far, in all
- * folders. A large folder of slow storage takes long. NULL: out of memory. */
-struct np_folders *np_folders_new(void (*tick)(void *context, uint64_t nr_seen), void *context);
-/* Every folder that was asked for has been dropped. */
+/* tick reports progress while the calling thread reads or waits, in that thread: the number of
+ * entries examined so far, in all folders. NULL: out of memory. */
+struct np_folders *np_folders_new(
+    void (*tick)(void *context, uint64_t nr_seen), void *context, struct np_err *err);
+/* Call it when every folder has been dropped. */
 void np_folders_free(struct np_folders *folders);
-/* Begins to read the folder at path (copied); NULL: out of memory. One thread calls these three. */
-struct np_folder *np_folders_ask(struct np_folders *folders, const char *path);
-/* Waits until it has been read; reads it itself where no thread has begun. */
+/* Begins to read the folder at path (copied). NULL: out of memory. One thread calls this and the
+ * next two. */
+struct np_folder *np_folders_ask(struct np_folders *folders, const char *path, struct np_err *err);
+/* Waits until the folder has been read; reads it in this thread if no other has begun. */
 void np_folders_wait(struct np_folders *folders, struct np_folder *folder);
-/* Frees it, read or not; NULL is fine. */
+/* Frees a folder, read or not; waits if a thread is reading it. NULL is fine. */
 void np_folders_drop(struct np_folders *folders, struct np_folder *folder);
 
 #endif

@@ -1,4 +1,4 @@
-/* An index in memory: what a run asks of it. Immutable but for the CRCs, so any thread may ask. */
+/* An index in memory. Immutable except for the CRCs, so any thread may read it. */
 #include "loader/source/index_file.h"
 
 #include <assert.h>
@@ -59,13 +59,13 @@ uint64_t np_index_unlabelled(const struct np_index *index, uint64_t *ret_first)
     return n;
 }
 
-int np_index_skip_unlabelled(struct np_index *index)
+int np_index_skip_unlabelled(struct np_index *index, struct np_err *err)
 {
     uint64_t first, n = np_index_unlabelled(index, &first);
 
     if (n == 0)
         return 0;
-    index->kept = np_try_array(index->nr_samples - n, sizeof(*index->kept), NULL);
+    index->kept = np_try_array(index->nr_samples - n, sizeof(*index->kept), err);
     if (!index->kept)
         return -ENOMEM;
     for (uint64_t i = 0; i < index->nr_samples; i++)
@@ -74,16 +74,17 @@ int np_index_skip_unlabelled(struct np_index *index)
     return 0;
 }
 
-/* The number under which a sample was listed. */
+/* The sample's number in the index file. */
 static uint64_t listed(const struct np_index *index, uint64_t i)
 {
     assert(i < np_index_samples(index));
     return index->kept ? index->kept[i] : i;
 }
 
-int np_index_keep(struct np_index *index, const uint32_t *samples, uint64_t nr_samples)
+int np_index_keep(
+    struct np_index *index, const uint32_t *samples, uint64_t nr_samples, struct np_err *err)
 {
-    uint32_t *kept = np_try_array((size_t)nr_samples + 1, sizeof(*kept), NULL);
+    uint32_t *kept = np_try_array((size_t)nr_samples + 1, sizeof(*kept), err);
 
     if (!kept)
         return -ENOMEM;

@@ -1,7 +1,7 @@
-/* The index of a set: where each sample's bytes lie. Every source makes one, and all that
- * follows reads only it. At most 64 bytes a sample; on disk it is the same bytes behind a
- * header (index_file.h), read in one go, checked whole and ready in milliseconds: no mapping,
- * so that a file cut short or changed under a run can neither kill it nor slip past the checks. */
+/* The index of a set: where each sample's bytes are. Every source makes one, and all later stages
+ * read only the index. It takes at most 64 bytes a sample. On disk the same bytes follow a header
+ * (index_file.h). The file is read whole and checked, not mapped, so that a file truncated or
+ * changed during a run can neither kill the run nor escape the checks. */
 #ifndef NP_INDEX_H
 #define NP_INDEX_H
 
@@ -24,7 +24,7 @@ struct np_record {
     uint32_t crc32c;       /* of the sample's bytes, when has_crc */
     uint32_t file;         /* shard; for NP_FILE_PER_SAMPLE sets: unused */
     uint32_t label : 22;
-    uint32_t no_label : 1; /* found in no class: refused by training, or left out */
+    uint32_t no_label : 1; /* in no class: training refuses it, or leaves it out */
     uint32_t has_crc : 1;
     uint32_t packing : 4; /* enum np_packing */
     uint32_t unused : 4;
@@ -32,66 +32,71 @@ struct np_record {
 
 struct np_index; /* immutable once opened or finished */
 
-/* Building. One thread. Names are borrowed and copied. What returns int gives a negative errno:
- * -ENOMEM; -ENAMETOOLONG past NP_MAX_NAME bytes; -E2BIG past what a record can hold. */
+/* Building. One thread. Names are copied. Functions that return int return a negative errno:
+ * -ENOMEM; -ENAMETOOLONG: a name is longer than NP_MAX_NAME bytes; -E2BIG: a number exceeds its
+ * field. */
 #define NP_MAX_NAME    4095
 #define NP_MAX_CLASSES (1 << 22)
 struct np_index *np_index_new(struct np_err *err); /* NULL: out of memory */
-/* A file that holds samples; size and mtime decide later whether the index is stale. Returns its number. */
+/* Adds a file that holds samples; its size and mtime decide later whether the index is stale.
+ * Returns its number. */
 int np_index_add_file(struct np_index *index, const char *path, uint64_t bytes, uint64_t mtime_ns);
-/* Class number of a name, added if new. np_index_finish() renumbers classes by name in byte order, as
- * torchvision's ImageFolder does: 1, 10, 2. */
+/* Returns the class's number, and adds the class if it is new. np_index_finish() renumbers the
+ * classes by name in byte order, as torchvision's ImageFolder does: 1, 10, 2. */
 int np_index_add_class(struct np_index *index, const char *name);
-/* Class names are decimal numbers and stand for themselves (IDX, .cls): ordered by value. */
+/* Class names are decimal numbers (IDX, .cls): np_index_finish() orders them by value. */
 void np_index_set_numbered(struct np_index *index);
-/* One sample; name: the member's path, or for a folder the file's path below `root`. */
+/* Adds a sample; name: the member's path, or for a folder the file's path below `root`. */
 int np_index_add(struct np_index *index, const struct np_record *record, const char *name);
 void np_index_set_raw(struct np_index *index, const struct np_raw *raw);
-/* Samples are files of their own below root, opened by name. */
-void np_index_set_root(struct np_index *index, const char *root);
-/* Samples added without a label (WebDataset, class folders found late) get theirs here. */
+/* Each sample is a file of its own below root, opened by name. */
+int np_index_set_root(struct np_index *index, const char *root, struct np_err *err);
+/* Sets the label of a sample that was added without one; -1: none. */
 void np_index_set_label(struct np_index *index, uint64_t i, int label);
-/* Where sample i's extent lies, for who learns it after adding it (a frame is compressed whole). */
+/* Sets sample i's extent, if it is not known when the sample is added (its frame is compressed
+ * later). */
 void np_index_set_extent(struct np_index *index, uint64_t i, uint64_t offset, uint32_t bytes);
-/* The largest decompressed frame, where it is larger than what the records show (padding). */
+/* Sets the size of the largest decompressed frame, if padding makes it larger than the records
+ * show. */
 void np_index_set_max_inner(struct np_index *index, uint32_t bytes);
-/* Takes back all samples after the first nr_samples; the files and classes they named stay. */
+/* Removes all samples but the first nr_samples; their files and classes stay. */
 void np_index_cut(struct np_index *index, uint64_t nr_samples);
 int np_index_finish(struct np_index *index, struct np_err *err);
 
-/* Writes it (through io, durably) / reads it back. A stale, torn or foreign file is an
- * error (-ESTALE, -EBADMSG; -ENOENT: none) and the caller scans again. Stale: a file's size
- * or mtime differs, or `key` (what was asked of the source: match, path ...) does, or the file belongs
- * to somebody else than the caller, root and `owner`. Paths
- * below the index's own folder are kept relative to it: the two can be moved together. */
+/* np_index_save() writes the index durably; np_index_open() reads it. -ENOENT: there is no file;
+ * -EBADMSG: it is damaged or truncated; -ESTALE: the size or mtime of a file differs, or `key` (the
+ * source's options) does, or the index belongs to a user other than the caller, root and `owner`.
+ * The caller then scans again. Paths below the index's own folder are stored relative to it: index
+ * and data can be moved together. */
 int np_index_save(const struct np_index *index, struct np_io *io, const char *path, const char *key,
     struct np_err *err);
 int np_index_open(const char *path, const char *key, uid_t owner, struct np_index **ret_index,
     struct np_err *err);
 void np_index_free(struct np_index *index);
 
-/* The key of what was listed, kept so that the index is never saved under a later one: a shard that
- * came meanwhile would be lost to every run after. NULL: none was set. */
+/* The key under which the set was listed. The index is never saved under a later one: a shard added
+ * meanwhile would be missing from all later runs. NULL: none was set. */
 int np_index_set_key(struct np_index *index, const char *key, struct np_err *err);
 const char *np_index_key(const struct np_index *index);
 
-/* Samples in no class; *ret_first is the first of them. */
+/* Number of samples in no class; *ret_first: the first of them. */
 uint64_t np_index_unlabelled(const struct np_index *index, uint64_t *ret_first);
-/* From now on the index has no such samples, for all that is asked of it; np_index_save() writes them
- * all the same. Before other threads ask. -ENOMEM. */
-int np_index_skip_unlabelled(struct np_index *index);
-
-/* So with all samples but these, which are given in ascending order. -ENOMEM. */
-int np_index_keep(struct np_index *index, const uint32_t *samples, uint64_t nr_samples);
+/* Hides the samples in no class from all other functions but np_index_save(). Call it before other
+ * threads use the index. -ENOMEM. */
+int np_index_skip_unlabelled(struct np_index *index, struct np_err *err);
+/* Hides all samples but these, in ascending order. As np_index_skip_unlabelled(). */
+int np_index_keep(
+    struct np_index *index, const uint32_t *samples, uint64_t nr_samples, struct np_err *err);
 
 uint64_t np_index_samples(const struct np_index *index);
 const struct np_record *np_index_record(const struct np_index *index, uint64_t i);
-/* Member name of sample i, into text; returns its length. Front-coded: walks up to 16 names. */
+/* Copies the member name of sample i into text, truncated; returns its length. Decodes up to 16
+ * names. */
 int np_index_name(const struct np_index *index, uint64_t i, char *text, int text_bytes);
-/* The names of all samples in their order, each decoded once. */
+/* Iterates over the names of all samples in order; each is decoded once. */
 struct np_index_names {
     const struct np_index *index;
-    uint64_t sample; /* whose name is in `name` */
+    uint64_t sample; /* of `name` */
     uint64_t next, next_listed;
     const uint8_t *at;
     int length;
@@ -100,10 +105,10 @@ struct np_index_names {
 void np_index_names_begin(const struct np_index *index, struct np_index_names *names);
 bool np_index_names_next(struct np_index_names *names); /* false: that was the last one */
 
-/* What tells one set from another with as many samples, in their order. labels: class of the index ->
- * class of the run (NULL: equal); a sample without a label counts as -1. The sum over names and
- * labels stays when a set is moved or its pictures are written anew. The sum over labels and sizes
- * is what checkpoints had alone before. */
+/* Checksums that identify the set, samples in order. labels: class of the index -> class of the run
+ * (NULL: equal); a sample without a label counts as -1. names_sum covers names and labels: it does
+ * not change when a set is moved or its pictures are rewritten. sizes_sum covers labels and sizes;
+ * old checkpoints have only that. */
 uint64_t np_index_names_sum(const struct np_index *index, const int32_t *labels);
 uint64_t np_index_sizes_sum(const struct np_index *index, const int32_t *labels);
 int np_index_files(const struct np_index *index);
@@ -112,16 +117,18 @@ int np_index_classes(const struct np_index *index);
 const char *np_index_class(const struct np_index *index, int label);
 const struct np_raw *np_index_raw(const struct np_index *index);
 const char *np_index_root(const struct np_index *index); /* NULL: samples lie in shards */
-/* Largest extent and largest frame, bytes: what a reader's buffers must hold. */
+uint64_t np_index_memory(const struct np_index *index);  /* bytes in use */
+/* Bytes of the largest extent, of the mean one, and of the largest decompressed frame. */
 uint32_t np_index_max_extent(const struct np_index *index);
-uint32_t np_index_mean_extent(const struct np_index *index); /* of a sample */
+uint32_t np_index_mean_extent(const struct np_index *index);
 uint32_t np_index_max_inner(const struct np_index *index);
-/* Sets a record's CRC (first epoch, data verify). Atomic per record; any thread: stores crc32c,
- * then has_crc's word with release, both as 32-bit words. */
+/* Sets a record's CRC (first epoch, data verify). Any thread: stores crc32c, then the word of
+ * has_crc with release. */
 void np_index_set_crc(struct np_index *index, uint64_t i, uint32_t crc32c);
-/* How many were set since it was made or opened: is it worth saving again? Any thread. */
+/* Number of CRCs set since the index was built or opened; if any, it is worth saving. Any
+ * thread. */
 uint64_t np_index_new_crcs(const struct np_index *index);
-/* A copy of a record, right also while another thread sets its CRC. */
+/* A consistent copy of a record, even while another thread sets its CRC. */
 static inline struct np_record np_record_get(const struct np_record *record)
 {
     const uint32_t *from = (const uint32_t *)(const void *)record;

@@ -1,5 +1,5 @@
-/* Building an index: arrays that grow, names coded as they come, classes numbered as they are
- * met and renumbered by name at the end. One thread; the scan of a source drives it. */
+/* Building an index: arrays that grow, names coded as they come, classes numbered as they come and
+ * renumbered by name at the end. One thread, that of a source's scan. */
 #include "loader/source/index_file.h"
 
 #include <assert.h>
@@ -50,7 +50,7 @@ static uint32_t hash(const char *name)
     return h;
 }
 
-/* Slot of a class name: where it is, or would be. */
+/* The slot where a class name is, or belongs. */
 static int find_slot(const struct np_index *index, const char *name)
 {
     const struct np_index_builder *builder = index->builder;
@@ -120,23 +120,23 @@ static uint8_t *put_varint(uint8_t *to, unsigned value)
     return to;
 }
 
-/* Codes name against the one before. Shuffled archives share little at the front and most of
- * their extension at the end: that is why both ends count. */
+/* Codes a name by its difference to the one before. Names in shuffled archives share little at the
+ * front but their extension at the end, so both ends count. */
 static int add_name(struct np_index *index, const char *name)
 {
     struct np_index_builder *builder = index->builder;
     const int length = (int)strnlen(name, NP_MAX_NAME + 1);
     const bool first = index->nr_samples % NP_INDEX_RESTART == 0;
-    const int most = first ? 0 : builder->last_length < length ? builder->last_length : length;
+    const int max = first ? 0 : builder->last_length < length ? builder->last_length : length;
     const char *last_end = builder->last_name + builder->last_length, *end = name + length;
     int front = 0, back = 0;
     uint8_t *to;
 
     if (length == 0 || length > NP_MAX_NAME)
         return -ENAMETOOLONG;
-    while (front < most && name[front] == builder->last_name[front])
+    while (front < max && name[front] == builder->last_name[front])
         front++;
-    while (back < most - front && end[-1 - back] == last_end[-1 - back])
+    while (back < max - front && end[-1 - back] == last_end[-1 - back])
         back++;
     if (np_try_grow(
             &index->names, &builder->names_cap, index->names_bytes + NP_MAX_NAME + 16, 1, NULL))
@@ -209,10 +209,11 @@ void np_index_set_raw(struct np_index *index, const struct np_raw *raw)
     index->raw = *raw;
 }
 
-void np_index_set_root(struct np_index *index, const char *root)
+int np_index_set_root(struct np_index *index, const char *root, struct np_err *err)
 {
     np_free(index->root);
-    index->root = np_try_strdup(root, NULL);
+    index->root = np_try_strdup(root, err);
+    return index->root ? 0 : -ENOMEM;
 }
 
 void np_index_set_max_inner(struct np_index *index, uint32_t bytes)
@@ -277,7 +278,7 @@ static int renumber_classes(struct np_index *index, struct np_err *err)
     return code;
 }
 
-/* Gives back what doubling took too much: memory is counted in bytes a sample. */
+/* Frees what doubling allocated too much; a failure is ignored. */
 static void trim(void *array, uint64_t used, size_t bytes)
 {
     void **place = array;

@@ -1,5 +1,5 @@
-/* The index as a file: written whole, read whole, believed only after every offset, name, file
- * and label has been checked. One thread. */
+/* The index as a file: written whole, read whole, and used only after every offset, name, file and
+ * label has been checked. One thread. */
 #include "loader/source/index_file.h"
 
 #include <errno.h>
@@ -16,10 +16,11 @@
 #define SECTION_ALIGN  64
 #define MAX_FILE_BYTES (1ull << 36)
 
-/* The folder of path, with a '/' at its end; symbolic links resolved. */
-static int folder_of(const char *path, char folder[PATH_MAX + 2])
+/* The folder of path, with a '/' at its end; symbolic links resolved. Errors: err, with `what`. */
+static int folder_of(
+    const char *path, const char *what, char folder[PATH_MAX + 2], struct np_err *err)
 {
-    char *copy = np_try_strdup(path, NULL), *slash = copy ? strrchr(copy, '/') : NULL;
+    char *copy = np_try_strdup(path, err), *slash = copy ? strrchr(copy, '/') : NULL;
     const char *name = slash == copy && slash ? "/" : slash ? copy : ".";
     char *real;
 
@@ -30,7 +31,7 @@ static int folder_of(const char *path, char folder[PATH_MAX + 2])
     real = realpath(name, folder);
     np_free(copy);
     if (!real)
-        return -errno;
+        return np_err_set(err, -errno, "%s: %s%s", path, what, strerror(errno));
     if (strcmp(folder, "/") != 0)
         strcat(folder, "/");
     return 0;
@@ -116,18 +117,18 @@ static void put_header(const struct np_index *index, const struct layout *layout
     memcpy(whole, &header, sizeof(header));
 }
 
-/* The file's bytes; np_free. */
-static uint8_t *encode(
-    const struct np_index *index, const char *folder, const char *key, uint64_t *ret_bytes)
+/* The file's bytes; np_free. NULL: out of memory. */
+static uint8_t *encode(const struct np_index *index, const char *folder, const char *key,
+    uint64_t *ret_bytes, struct np_err *err)
 {
     struct layout layout;
     uint8_t *whole;
 
     lay_out(index, folder, key, &layout);
-    whole = np_try_alloc(layout.total, NULL);
+    whole = np_try_alloc(layout.total, err);
     if (!whole)
         return NULL;
-    for (uint64_t i = 0; i < index->nr_samples; i++) { /* a CRC may be set meanwhile */
+    for (uint64_t i = 0; i < index->nr_samples; i++) { /* another thread may set a CRC */
         const struct np_record record = np_record_get(&index->records[i]);
 
         memcpy(whole + layout.offset[NP_SECTION_RECORDS] + i * sizeof(record), &record,
@@ -157,13 +158,13 @@ int np_index_save(const struct np_index *index, struct np_io *io, const char *pa
     char folder[PATH_MAX + 2];
     uint64_t bytes;
     uint8_t *whole;
-    int code = folder_of(path, folder);
+    int code = folder_of(path, "its folder: ", folder, err);
 
     if (code)
-        return np_err_set(err, code, "%s: its folder: %s", path, strerror(-code));
-    whole = encode(index, folder, key, &bytes);
+        return code;
+    whole = encode(index, folder, key, &bytes, err);
     if (!whole)
-        return np_err_set(err, -ENOMEM, "%s: out of memory to write the index", path);
+        return -ENOMEM;
     code = np_io_replace(io, path, whole, bytes, err);
     np_free(whole);
     return code;
@@ -174,7 +175,7 @@ int np_index_save(const struct np_index *index, struct np_io *io, const char *pa
 struct reading {
     const char *path;
     char folder[PATH_MAX + 2];
-    uid_t owner; /* is believed, too */
+    uid_t owner; /* its index is trusted, too */
     uint8_t *whole;
     uint64_t bytes;
     const struct np_index_header *header;
@@ -198,7 +199,7 @@ static int read_whole(struct reading *reading, struct np_err *err)
             close(fd);
         return np_err_set(err, code, "%s: %s", reading->path, strerror(-code));
     }
-    /* A folder that others can write to could bring labels of theirs. */
+    /* In a folder that others can write to, another user's index could have false labels. */
     if (st.st_uid != geteuid() && st.st_uid != 0 && st.st_uid != reading->owner) {
         close(fd);
         return np_err_set(err, -ESTALE, "%s: belongs to another user", reading->path);
@@ -216,7 +217,7 @@ static int read_whole(struct reading *reading, struct np_err *err)
     }
     close(fd);
     if (!reading->whole || at < reading->bytes)
-        return damaged(reading, err, "it cannot be read whole");
+        return damaged(reading, err, "it cannot be read to its end");
     return 0;
 }
 
@@ -229,13 +230,13 @@ static int check_frame(struct reading *reading, struct np_err *err)
     copy.header_crc = 0;
     reading->header = (const void *)reading->whole;
     if (memcmp(copy.magic, NP_INDEX_MAGIC, sizeof(copy.magic)) != 0)
-        return damaged(reading, err, "no index of this program");
+        return damaged(reading, err, "it is not an nnpipe index");
     if (copy.version != NP_INDEX_VERSION || copy.header_bytes != sizeof(copy))
         return np_err_set(err, -ESTALE, "%s: an index of another version", reading->path);
     if (np_crc32c(0, &copy, sizeof(copy)) != reading->header->header_crc)
         return damaged(reading, err, "its header has a wrong checksum");
     if (copy.file_bytes != reading->bytes)
-        return damaged(reading, err, "it is cut short");
+        return damaged(reading, err, "it is truncated");
     for (int s = 0; s < NP_NR_SECTIONS; s++) {
         const uint64_t offset = copy.sections[s].offset, bytes = copy.sections[s].bytes;
 
@@ -260,7 +261,7 @@ static bool fits(const struct reading *reading, int s, uint64_t n, uint64_t byte
     return !__builtin_mul_overflow(n, bytes, &want) && reading->header->sections[s].bytes == want;
 }
 
-/* n strings of a section, each its own copy; what does not start with '/' gets `prefix`. */
+/* Copies the n strings of a section; those that do not start with '/' get `prefix`. */
 static int take_strings(const struct reading *reading, int s, uint32_t n, const char *prefix,
     char ***ret_texts, int *ret_nr, struct np_err *err)
 {
@@ -268,7 +269,7 @@ static int take_strings(const struct reading *reading, int s, uint32_t n, const 
     const char *at = (const char *)section(reading, s, &bytes), *end = at + bytes;
 
     if (n > bytes || (bytes && end[-1] != '\0'))
-        return damaged(reading, err, "a list of names is cut short");
+        return damaged(reading, err, "a list of names is truncated");
     *ret_texts = np_try_array(n, sizeof(char *), err);
     if (!*ret_texts)
         return -ENOMEM;
@@ -295,7 +296,7 @@ static int take_tables(const struct reading *reading, struct np_index *index, st
 
     if (header->nr_files > INT_MAX || header->nr_classes > NP_MAX_CLASSES ||
         !fits(reading, NP_SECTION_FILES, header->nr_files, sizeof(struct np_index_stamp)))
-        return damaged(reading, err, "its tables do not fit its counts");
+        return damaged(reading, err, "its tables do not match its counts");
     index->stamps = np_try_alloc(bytes, err);
     if (!index->stamps)
         return -ENOMEM;
@@ -321,7 +322,7 @@ static int check_raw(const struct reading *reading, struct np_index *index, stru
         header->raw_width > 65535 || header->raw_channels > 4 ||
         (header->raw_kind != NP_RAW_NONE &&
             (!header->raw_height || !header->raw_width || !header->raw_channels)))
-        return damaged(reading, err, "its raw pixels have no possible shape");
+        return damaged(reading, err, "its raw pixels have an impossible shape");
     index->raw = (struct np_raw){(enum np_raw_kind)header->raw_kind, (int)header->raw_height,
         (int)header->raw_width, (int)header->raw_channels, header->raw_seed};
     return 0;
@@ -351,7 +352,7 @@ static int check_records(const struct reading *reading, struct np_index *index, 
     uint64_t bytes;
 
     if (n > UINT32_MAX || !fits(reading, NP_SECTION_RECORDS, n, sizeof(struct np_record)))
-        return damaged(reading, err, "its records do not fit their count");
+        return damaged(reading, err, "its records do not match their count");
     index->records = (void *)section(reading, NP_SECTION_RECORDS, &bytes);
     index->nr_samples = n;
     index->max_inner = reading->header->max_inner;
@@ -376,7 +377,7 @@ static int check_names(const struct reading *reading, struct np_index *index, st
 
     index->names = (uint8_t *)section(reading, NP_SECTION_NAMES, &index->names_bytes);
     if (!fits(reading, NP_SECTION_BLOCKS, nr_blocks(index->nr_samples), sizeof(uint64_t)))
-        return damaged(reading, err, "its names do not fit their count");
+        return damaged(reading, err, "its names do not match their count");
     index->blocks = (void *)section(reading, NP_SECTION_BLOCKS, &bytes);
     at = index->names;
     end = at + index->names_bytes;
@@ -391,7 +392,7 @@ static int check_names(const struct reading *reading, struct np_index *index, st
     return at == end ? 0 : damaged(reading, err, "bytes follow the last name");
 }
 
-/* Is it what was asked for, and are the files what they were? */
+/* Checks the key, and that the files have not changed. */
 static int check_fresh(const struct reading *reading, const struct np_index *index, const char *key,
     struct np_err *err)
 {
@@ -399,7 +400,7 @@ static int check_fresh(const struct reading *reading, const struct np_index *ind
     const char *text = (const char *)section(reading, NP_SECTION_KEY, &bytes);
 
     if (bytes != strlen(key) + 1 || memcmp(text, key, bytes) != 0)
-        return np_err_set(err, -ESTALE, "%s: an index of other settings or files", reading->path);
+        return np_err_set(err, -ESTALE, "%s: the index of other settings or files", reading->path);
     for (int i = 0; i < index->nr_files; i++) {
         struct stat st;
 
@@ -444,7 +445,7 @@ int np_index_parse(
     }
     index->whole = whole;
     index->whole_bytes = bytes;
-    code = bytes < sizeof(struct np_index_header) ? damaged(&reading, err, "it is cut short")
+    code = bytes < sizeof(struct np_index_header) ? damaged(&reading, err, "it is truncated")
                                                   : parse(&reading, index, err);
     if (code) {
         np_index_free(index);
@@ -458,12 +459,10 @@ int np_index_open(
     const char *path, const char *key, uid_t owner, struct np_index **ret_index, struct np_err *err)
 {
     struct reading reading = {.path = path, .owner = owner};
-    struct np_index *index = np_try_alloc(sizeof(*index), NULL);
-    int code = index ? folder_of(path, reading.folder) : -ENOMEM;
+    struct np_index *index = np_try_alloc(sizeof(*index), err);
+    int code = index ? folder_of(path, "", reading.folder, err) : -ENOMEM;
 
-    if (code)
-        np_err_set(err, code, "%s: %s", path, strerror(-code));
-    else
+    if (!code)
         code = read_whole(&reading, err);
     if (index) {
         index->whole = reading.whole;

@@ -1,10 +1,10 @@
-/* The index in memory and in its file, for index*.c alone.
+/* The index in memory and in its file. For index*.c alone.
  *
- * The file, little-endian: struct np_index_header; then the sections, each starting at a
- * multiple of 64 bytes, in the order of enum np_index_section. Every section and the header
- * carry a CRC-32C. Names are coded in blocks of 16: varint bytes shared with the front of
- * the name before, varint bytes shared with its end, varint length of the middle, the
- * middle; the first of a block shares nothing. A table has the offset of each block. */
+ * The file, little-endian: struct np_index_header, then the sections in the order of enum
+ * np_index_section, each at a multiple of 64 bytes. The header and every section have a CRC-32C.
+ * Names are coded in blocks of 16, each as: varint number of bytes shared with the front of the
+ * name before, varint number of bytes shared with its end, varint length of the middle, the middle.
+ * The first name of a block shares nothing. A table has the offset of each block. */
 #ifndef NP_INDEX_FILE_H
 #define NP_INDEX_FILE_H
 
@@ -46,14 +46,14 @@ struct np_index_stamp {
     uint64_t bytes, mtime_ns;
 };
 
-/* While an index is built: room of its arrays, and what was added last. */
+/* The state of building: capacity of the arrays, and the name and class added last. */
 struct np_index_builder {
     size_t records_cap, blocks_cap, names_cap;
     size_t stamps_cap, paths_cap, classes_cap;
     int *slots; /* hash table of class numbers, -1: free */
     int nr_slots;
     bool numbered;  /* np_index_set_numbered() */
-    int last_class; /* the one most samples ask for again */
+    int last_class; /* most samples have the class of the one before */
     char last_name[NP_MAX_NAME + 1];
     int last_length;
 };
@@ -67,25 +67,25 @@ struct np_index {
     char **paths, **classes;
     int nr_files, nr_classes;
     char *root;
-    char *key; /* what it was listed from, as it was then; NULL: not said */
+    char *key; /* np_index_set_key(); NULL: none */
     struct np_raw raw;
     uint32_t max_extent, max_inner;
     uint64_t extents_bytes; /* of all samples */
-    void *whole; /* the file's bytes, when it was opened: records, blocks and names lie in it */
+    void *whole; /* the file's bytes, if it was opened: records, blocks and names point into it */
     uint64_t whole_bytes;
     uint64_t nr_new_crcs; /* set since it was opened; atomic */
-    uint32_t *kept; /* (nr_kept): numbers of the samples with a class; NULL: all are asked for */
+    uint32_t *kept;       /* (nr_kept): numbers of the visible samples; NULL: all are */
     uint64_t nr_kept;
     struct np_index_builder *builder; /* until finished */
 };
 
-/* An index from its file's bytes (np_alloc'ed, taken over also on failure), whatever they are; the
- * files it names are not looked at. For tests; np_index_open() does the same and looks. */
+/* Makes an index of a file's bytes (allocated by np_alloc() or malloc(); taken over, also on
+ * failure), without checking the files that it names. For tests. */
 int np_index_parse(
     void *whole, uint64_t bytes, const char *path, struct np_index **ret_index, struct np_err *err);
 void np_index_builder_free(struct np_index_builder *builder);
-/* Decodes the name at *at, whose predecessor (NULL at a block's start) is in text with *length
- * bytes, into text (NP_MAX_NAME + 1 bytes). False: the bytes are no such name. */
+/* Decodes the name at *at into text (NP_MAX_NAME + 1 bytes), which holds the name before it,
+ * *length bytes long (first: there is none). False: the bytes are not a coded name. */
 bool np_index_decode_name(
     const uint8_t **at, const uint8_t *end, bool first, char *text, int *length);
 

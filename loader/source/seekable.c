@@ -1,5 +1,5 @@
-/* The seek table of a zstd file: read from hostile bytes, written, and used. Runs in the thread
- * that lists or packs a set; a run's readers need only the offsets. */
+/* See seekable.h. The bytes of a table may be hostile. Runs in the thread that lists or packs a
+ * set; a run's readers need only the offsets. */
 #include "loader/source/seekable.h"
 
 #include <errno.h>
@@ -55,25 +55,22 @@ void np_seek_table_free(struct np_seek_table *table)
     np_free(table);
 }
 
-static int add_frame(struct np_seek_table *table, size_t *room, const struct np_seek_frame *frame)
+/* The array has room. */
+static void add_frame(struct np_seek_table *table, const struct np_seek_frame *frame)
 {
-    if (np_try_grow(&table->frames, room, table->nr_frames + 1, sizeof(*table->frames), NULL) < 0)
-        return -ENOMEM;
     table->frames[table->nr_frames++] = *frame;
     table->content_bytes += frame->content_bytes;
     table->max_bytes = frame->bytes > table->max_bytes ? frame->bytes : table->max_bytes;
     table->max_content =
         frame->content_bytes > table->max_content ? frame->content_bytes : table->max_content;
-    return 0;
 }
 
-/* entries: what follows the table's head. file_bytes: of what stands before the table. */
+/* data_bytes: of the file before the table. */
 static int parse_entries(const uint8_t *entries, uint32_t nr_frames, uint64_t data_bytes,
     const char *path, struct np_seek_table *table, struct np_err *err)
 {
     const size_t entry_bytes = table->has_checksums ? 12 : 8;
     uint64_t offset = 0;
-    size_t room = nr_frames;
 
     table->frames = np_try_array(nr_frames, sizeof(*table->frames), err);
     if (!table->frames)
@@ -92,11 +89,11 @@ static int parse_entries(const uint8_t *entries, uint32_t nr_frames, uint64_t da
             return np_err_set(err, -EBADMSG,
                 "%s: its seek table puts frame %u past the end of the file", path, i);
         offset += frame.bytes;
-        add_frame(table, &room, &frame); /* there is room */
+        add_frame(table, &frame);
     }
     if (offset != data_bytes)
         return np_err_set(err, -EBADMSG,
-            "%s: its seek table accounts for %llu bytes of frames, the file has %llu", path,
+            "%s: its seek table lists %llu bytes of frames, but the file has %llu", path,
             (unsigned long long)offset, (unsigned long long)data_bytes);
     return 0;
 }
@@ -149,7 +146,7 @@ uint64_t np_seek_table_find(const struct np_seek_table *table, uint64_t content)
 
     if (content >= table->content_bytes)
         return table->nr_frames;
-    while (high - low > 1) { /* the last frame that starts at or before it: empty ones skipped */
+    while (high - low > 1) { /* finds the last frame that starts at or before it */
         const uint64_t middle = low + (high - low) / 2;
 
         if (table->frames[middle].content <= content)
@@ -160,11 +157,17 @@ uint64_t np_seek_table_find(const struct np_seek_table *table, uint64_t content)
     return low;
 }
 
-uint8_t *np_seek_table_write(const struct np_seek_table *table, size_t *ret_bytes)
+uint8_t *np_seek_table_write(
+    const struct np_seek_table *table, size_t *ret_bytes, struct np_err *err)
 {
     const size_t bytes = 8 + table->nr_frames * 12 + FOOTER_BYTES;
-    uint8_t *whole = table->nr_frames > MAX_FRAMES ? NULL : np_try_alloc(bytes, NULL), *at = whole;
+    uint8_t *whole, *at;
 
+    if (table->nr_frames > MAX_FRAMES) {
+        np_err_set(err, -EFBIG, "too many zstd frames in a file");
+        return NULL;
+    }
+    at = whole = np_try_alloc(bytes, err);
     if (!whole)
         return NULL;
     at = put_u32(at, TABLE_MAGIC);
@@ -200,15 +203,16 @@ int np_seek_reader_open(int fd, const char *path, const struct np_seek_table *ta
     if (table->max_content > NP_SEEK_MAX_CONTENT)
         return np_err_set(err, -EFBIG, "%s: a zstd frame of %u bytes is too large to seek in", path,
             table->max_content);
-    reader = np_try_alloc(sizeof(*reader), NULL);
-    if (reader) {
-        *reader = (struct np_seek_reader){fd, path, table, ZSTD_createDCtx(),
-            np_try_alloc(table->max_bytes, NULL), np_try_alloc(table->max_content, NULL),
-            UINT64_MAX};
-    }
-    if (!reader || !reader->zstd || !reader->frame || !reader->content) {
+    reader = np_try_alloc(sizeof(*reader), err);
+    if (!reader)
+        return -ENOMEM;
+    *reader = (struct np_seek_reader){fd, path, table, ZSTD_createDCtx(),
+        np_try_alloc(table->max_bytes, err), np_try_alloc(table->max_content, err), UINT64_MAX};
+    if (!reader->zstd)
+        np_err_set(err, -ENOMEM, "%s: out of memory to decompress it", path);
+    if (!reader->zstd || !reader->frame || !reader->content) {
         np_seek_reader_free(reader);
-        return np_err_set(err, -ENOMEM, "%s: out of memory to decompress it", path);
+        return -ENOMEM;
     }
     *ret_reader = reader;
     return 0;
@@ -244,7 +248,7 @@ static int load_frame(struct np_seek_reader *reader, uint64_t number, struct np_
             reader->path, (unsigned long long)frame->offset, ZSTD_getErrorName(got));
     if (got != frame->content_bytes)
         return np_err_set(err, -EBADMSG,
-            "%s: the zstd frame at offset %llu holds %zu bytes where the seek table has %u",
+            "%s: the zstd frame at offset %llu holds %zu bytes, but the seek table says %u",
             reader->path, (unsigned long long)frame->offset, got, frame->content_bytes);
     if (reader->table->has_checksums && (uint32_t)XXH64(reader->content, got, 0) != frame->checksum)
         return np_err_set(err, -EBADMSG, "%s: the zstd frame at offset %llu has a wrong checksum",
@@ -284,18 +288,19 @@ int64_t np_seek_reader_read(
 struct np_seek_writer {
     ZSTD_CCtx *zstd;
     struct np_seek_table table;
-    uint64_t table_cap, offset;
+    uint64_t offset;
     uint8_t *frame;
-    size_t frame_cap;
+    size_t frame_cap, table_cap;
 };
 
 int np_seek_writer_new(int level, struct np_seek_writer **ret_writer, struct np_err *err)
 {
-    struct np_seek_writer *writer = np_try_alloc(sizeof(*writer), NULL);
+    struct np_seek_writer *writer = np_try_alloc(sizeof(*writer), err);
 
-    if (writer)
-        writer->zstd = ZSTD_createCCtx();
-    if (!writer || !writer->zstd) {
+    if (!writer)
+        return -ENOMEM;
+    writer->zstd = ZSTD_createCCtx();
+    if (!writer->zstd) {
         np_free(writer);
         return np_err_set(err, -ENOMEM, "out of memory for a zstd compressor");
     }
@@ -318,28 +323,25 @@ void np_seek_writer_free(struct np_seek_writer *writer)
 int np_seek_writer_frame(struct np_seek_writer *writer, const void *content, size_t bytes,
     const void **ret_frame, size_t *ret_bytes, struct np_err *err)
 {
-    const size_t most = ZSTD_compressBound(bytes);
+    const size_t max = ZSTD_compressBound(bytes);
+    struct np_seek_table *table = &writer->table;
     struct np_seek_frame frame = {.offset = writer->offset};
     size_t got;
 
     if (bytes > UINT32_MAX / 2)
         return np_err_set(err, -EFBIG, "%zu bytes are too many for one zstd frame", bytes);
-    if (most > writer->frame_cap) {
-        np_free(writer->frame);
-        writer->frame = np_try_alloc(most, err);
-        writer->frame_cap = writer->frame ? most : 0;
-        if (!writer->frame)
-            return -ENOMEM;
-    }
+    if (np_hold(&writer->frame, &writer->frame_cap, max, err) ||
+        np_try_grow(
+            &table->frames, &writer->table_cap, table->nr_frames + 1, sizeof(*table->frames), err))
+        return -ENOMEM;
     got = ZSTD_compress2(writer->zstd, writer->frame, writer->frame_cap, content, bytes);
     if (ZSTD_isError(got))
         return np_err_set(err, -EIO, "zstd: %s", ZSTD_getErrorName(got));
     frame.bytes = (uint32_t)got;
-    frame.content = writer->table.content_bytes;
+    frame.content = table->content_bytes;
     frame.content_bytes = (uint32_t)bytes;
     frame.checksum = (uint32_t)XXH64(content, bytes, 0);
-    if (add_frame(&writer->table, &writer->table_cap, &frame))
-        return np_err_set(err, -ENOMEM, "out of memory for a seek table");
+    add_frame(table, &frame);
     writer->offset += got;
     *ret_frame = writer->frame;
     *ret_bytes = got;

@@ -1,4 +1,4 @@
-/* The list of sources and what they have in common: the options of a split. Config time. */
+/* The list of sources, and the options of a set. Config time. */
 #include "loader/source/source.h"
 
 #include <errno.h>
@@ -22,27 +22,29 @@ const struct np_source *const np_sources[] = {
 
 const struct np_option np_source_option_table[] = {
     {"source", NP_OPT_STRING, AT(source), NULL, 0, 0, NULL,
-        "What the set is: `folder` (image files, one folder per class), `tar` (also .tar.gz, "
-        ".tar.zst, WebDataset), `cifar10` (its binary version), `idx` (as MNIST), `synth` (shapes "
-        "drawn as they are needed)."},
+        "The set's format: `folder` (image files, one folder per class), `tar` (also .tar.gz, "
+        ".tar.zst, WebDataset), `cifar10` (its binary version), `idx` (as MNIST), `synth` (shapes, "
+        "drawn on demand)."},
     {"path", NP_OPT_STRING, AT(path), "", 0, 0, NULL,
-        "Where it lies. `${NAME}` and `${NAME:-default}` stand for variables; a relative path "
-        "starts at the config's folder, then the working directory; several shards by glob."},
+        "The set's file or folder; a glob may name several shards. `${NAME}` and "
+        "`${NAME:-default}` are environment variables; a relative path is looked up in the "
+        "config's folder, then in the working directory."},
     {"labels", NP_OPT_STRING, AT(labels), "", 0, 0, NULL,
-        "`idx`: the file of labels; by default the path with `labels-idx1` for `images-idx3`."},
+        "`idx`: the file of labels; by default `path` with `labels-idx1` in place of "
+        "`images-idx3`."},
     {"match", NP_OPT_STRING, AT(match), "", 0, 0, NULL,
-        "`folder`, `tar`: takes only the images whose name below the folder or in the archive "
-        "matches this glob; `*` crosses `/`."},
+        "`folder`, `tar`: use only images whose name below the folder or in the archive matches "
+        "this glob; `*` also matches `/`."},
     {"unlabelled", NP_OPT_WORD, AT(unlabelled), "refuse", 0, 0, "refuse|skip",
-        "`folder`, `tar`: what happens to samples in no class. `refuse` ends the run before it "
-        "starts, with their number and the first one's name; `skip` leaves them out, and says so."},
+        "`folder`, `tar`: what to do with samples in no class. `refuse`: the run does not start, "
+        "and the error has their number and the first one's name; `skip`: they are left out, and "
+        "their number is printed."},
     {"samples", NP_OPT_INT, AT(samples), "10000", 1, 4294967295.0, NULL,
         "`synth`: number of pictures."},
     {"size", NP_OPT_INT, AT(size), "32", 8, 1024, NULL, "`synth`: height and width in pixels."},
     {"seed", NP_OPT_INT, AT(seed), "1", 0, 0, NULL, "`synth`: another seed, other pictures."},
     {"cache_dir", NP_OPT_STRING, AT(cache_dir), "", 0, 0, NULL,
-        "The cache folder: indexes of data and unpacked archives go there, nothing beside the "
-        "data. "
+        "The cache folder for indexes and unpacked archives; nothing is written beside the data. "
         "By default `$XDG_CACHE_HOME/nnpipe` or `~/.cache/nnpipe`."},
     NP_OPTIONS_END,
 };
@@ -55,7 +57,6 @@ const struct np_source *np_source_find(const char *name)
     return NULL;
 }
 
-/* Is word one of the words of a text? */
 static bool has_word(const char *text, const char *word)
 {
     const size_t bytes = strlen(word);
@@ -90,7 +91,8 @@ static bool is_option(const char *key)
     return false;
 }
 
-/* {path: DIR} alone. Where a key is unknown it may be `source` misspelt, and is told as such. */
+/* True for {path: DIR} alone. An unknown key may be `source` misspelt; it is reported as
+ * unknown. */
 static bool lacks_source(const struct np_node *node)
 {
     bool lacks = node->kind == NP_NODE_MAP && !np_node_get(node, "source");
@@ -100,8 +102,7 @@ static bool lacks_source(const struct np_node *node)
     return lacks;
 }
 
-/* A key that this source does not read is a mistake, not a wish. */
-static void report_idle_keys(
+static void report_unused_keys(
     const struct np_node *node, const struct np_source *source, struct np_report *report)
 {
     for (int i = 0; i < node->nr_items; i++) {
@@ -110,7 +111,7 @@ static void report_idle_keys(
         if (is_option(item->key) && strcmp(item->key, "source") != 0 &&
             strcmp(item->key, "cache_dir") != 0 && !has_word(source->keys, item->key))
             np_report_add(report, item->key_line, item->key_column,
-                "%s: the source %s does not read it (it reads: %s)", item->key, source->name,
+                "%s: the source %s does not have this key (it has: %s)", item->key, source->name,
                 source->keys);
     }
 }
@@ -143,7 +144,7 @@ int np_source_parse(const struct np_node *node, const char *config_dir,
 
     if (lacks_source(node)) {
         np_report_add(report, node->line, node->column,
-            "source: the key is missing; it says what the set is: folder, tar, cifar10, idx or "
+            "source: the key is missing; it is the format of the set: folder, tar, cifar10, idx or "
             "synth");
         goto bad;
     }
@@ -155,10 +156,10 @@ int np_source_parse(const struct np_node *node, const char *config_dir,
         report_unknown(node, options.source, report);
         goto bad;
     }
-    report_idle_keys(node, source, report);
+    report_unused_keys(node, source, report);
     if (has_word(source->keys, "path") && (!options.path || !*options.path))
         np_report_add(report, node->line, node->column,
-            "path: the key is missing; it says where the %s lies", source->name);
+            "path: the key is missing; it is the file or folder of the %s", source->name);
     resolve(&options.path, node, "path", config_dir, report);
     resolve(&options.labels, node, "labels", config_dir, report);
     resolve(&options.cache_dir, node, "cache_dir", config_dir, report);
@@ -179,8 +180,8 @@ void np_source_options_fini(struct np_source_options *options)
     memset(options, 0, sizeof(*options));
 }
 
-/* Only the keys that its source reads: others would be refused. `unlabelled` only where it says
- * something: configs of runs from before the key was there stay equal. */
+/* Only the keys that the source reads: others would be refused. `unlabelled` only if it is not the
+ * default: so the configs of runs older than the key stay equal. */
 struct np_node *np_source_options_node(const struct np_source_options *options)
 {
     const struct np_source *source = np_source_find(options->source);

@@ -1,5 +1,5 @@
-/* CIFAR-10's binary version: records of a label byte and 3072 bytes of pixels, red, green and
- * blue planes of 32 rows of 32. Class names from batches.meta.txt beside, if it is there. The scan
+/* CIFAR-10's binary version: records of a label byte and 3072 bytes of pixels, red, green and blue
+ * planes of 32 rows of 32. Class names come from batches.meta.txt beside, if it exists. The scan
  * reads all labels, in the caller's thread. */
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct names {
     int labels[NR_CLASSES]; /* their numbers in the index */
 };
 
-/* One name a line; absent or odd: "0" to "9". */
+/* One name a line; "0" to "9" if the file is missing or does not have ten. */
 static void read_names(const char *path, struct names *names)
 {
     const char *slash = strrchr(path, '/');
@@ -49,7 +49,7 @@ static int add_records(struct np_index *index, const char *path, const struct np
     for (uint64_t i = 0; i < n; i++) {
         const uint64_t offset = (first + i) * RECORD_BYTES;
         const uint8_t label = bytes[i * RECORD_BYTES];
-        /* The last record of a torn file is cut short. */
+        /* The last record of a truncated file is shorter. */
         const uint64_t rest = file->bytes - offset - 1;
         const uint32_t there = rest < PIXEL_BYTES ? (uint32_t)rest : PIXEL_BYTES;
         struct np_record record = {.offset = offset + 1,
@@ -81,8 +81,8 @@ static int scan_records(struct np_index *index, const char *path, const struct n
 
     if (file->bytes % RECORD_BYTES)
         np_source_note(progress,
-            "%s is torn: %llu bytes are no multiple of %u; the last whole record is %lld at "
-            "offset %lld",
+            "%s is truncated: %llu bytes are not a multiple of %u; the last whole record is %lld "
+            "at offset %lld",
             path, (unsigned long long)file->bytes, RECORD_BYTES, (long long)n - 2,
             n >= 2 ? ((long long)n - 2) * RECORD_BYTES : -1ll);
     for (uint64_t first = 0; !code && first < n; first += RECORDS_READ) {

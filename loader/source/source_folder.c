@@ -1,7 +1,7 @@
 /* A folder of image files. A sample's class is the first folder below the root, or below the
- * literal folders that `match` begins with, as torchvision's ImageFolder has it; files deeper
- * down belong to it too. Names are listed in byte order within each folder, which
- * folders.c reads ahead. One thread walks. */
+ * literal folders at the start of `match`, as in torchvision's ImageFolder; files in deeper folders
+ * belong to it too. Files are listed in byte order within each folder, which folders.c reads ahead.
+ * One thread walks. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 #include "loader/source/source_scan.h"
 
 #define MAX_DEPTH 32
-#define AHEAD     32   /* folders below one that are read before they are come to */
-#define MAX_PATH  4094 /* of root, '/', name: what np_extent holds */
+#define PREFETCH  32   /* subfolders of a folder that are read ahead */
+#define MAX_PATH  4094 /* of root, '/', name: the size of np_extent's buffer */
 
 struct walk {
     const struct np_source_options *options;
@@ -24,15 +24,15 @@ struct walk {
     struct np_err *err;
     const char *root;
     struct np_folders *folders;
-    char name[MAX_PATH + 2]; /* below root, of what is being looked at */
+    char name[MAX_PATH + 2]; /* current entry, below root */
     size_t class_at;         /* bytes of name before the class */
-    uint64_t nr_told;        /* files, to progress */
+    uint64_t nr_reported;    /* files, to progress */
     uint64_t nr_skipped;
     char skipped[256]; /* the first of them */
     struct {
         dev_t device;
         ino_t inode;
-    } above[MAX_DEPTH]; /* folders we are in: a link back to one is a loop */
+    } above[MAX_DEPTH]; /* current folders: a link back to one is a loop */
 };
 
 static int fail(struct walk *walk, int code, const char *what)
@@ -53,15 +53,15 @@ static int label_of(struct walk *walk)
     return np_scan_class(walk->index, walk->root, class_name, walk->err);
 }
 
-/* Files found, or entries of a folder that is being read: whichever is ahead. */
-static void tell_count(void *context, uint64_t n)
+/* n: files found, or entries examined in a folder that is being read. Reports the larger. */
+static void report_count(void *context, uint64_t n)
 {
     struct walk *walk = context;
     const struct np_source_progress *progress = walk->progress;
 
-    if (n <= walk->nr_told || !progress || !progress->count)
+    if (n <= walk->nr_reported || !progress || !progress->count)
         return;
-    walk->nr_told = n;
+    walk->nr_reported = n;
     progress->count(progress->context, progress->path, n);
 }
 
@@ -93,11 +93,11 @@ static int add_file(struct walk *walk, uint64_t file_bytes)
     record.label = label < 0 ? 0 : (uint32_t)label;
     code = np_scan_add(walk->index, &record, walk->root, walk->name, walk->err);
     if (np_index_samples(walk->index) % 256 == 0)
-        tell_count(walk, np_index_samples(walk->index));
+        report_count(walk, np_index_samples(walk->index));
     return code;
 }
 
-/* The name below root becomes that of something in the folder it names so far. */
+/* Appends an entry's name to the name of its folder, which has `used` bytes. */
 static int step_to(struct walk *walk, size_t used, const char *base, const char *end)
 {
     if (strlen(walk->root) + 1 + used + strlen(base) + strlen(end) > MAX_PATH)
@@ -106,7 +106,8 @@ static int step_to(struct walk *walk, size_t used, const char *base, const char 
     return 0;
 }
 
-/* Enters the folder into the index, with its mtime: a file that comes or goes changes it. */
+/* Enters the folder into the index with its mtime, which changes when a file is added or
+ * removed. */
 static int stamp(struct walk *walk, const struct np_folder *folder, int depth)
 {
     const struct stat *st = &folder->st;
@@ -122,12 +123,12 @@ static int stamp(struct walk *walk, const struct np_folder *folder, int depth)
     return 0;
 }
 
-/* The folders below one, in their order, those that come next asked for already. */
+/* The subfolders of a folder in order, the next ones being read ahead. */
 struct below {
     const struct np_folder *above;
-    struct np_folder *asked[AHEAD]; /* a ring: nr_asked of them, the next to be taken at `first` */
+    struct np_folder *asked[PREFETCH]; /* a ring: nr_asked of them, the next one at `first` */
     int first, nr_asked;
-    int next; /* entry that was not looked at yet */
+    int next; /* entry to examine next */
 };
 
 static bool is_entered(const struct np_folder_entry *entry)
@@ -137,19 +138,19 @@ static bool is_entered(const struct np_folder_entry *entry)
 
 static int ask_ahead(struct walk *walk, struct below *below)
 {
-    for (; below->next < below->above->nr_entries && below->nr_asked < AHEAD; below->next++) {
+    for (; below->next < below->above->nr_entries && below->nr_asked < PREFETCH; below->next++) {
         const struct np_folder_entry *entry = &below->above->entries[below->next];
         struct np_folder *folder;
         char *path;
 
         if (!is_entered(entry))
             continue;
-        path = np_try_format(NULL, "%s/%s", below->above->path, entry->name);
-        folder = path ? np_folders_ask(walk->folders, path) : NULL;
+        path = np_try_format(walk->err, "%s/%s", below->above->path, entry->name);
+        folder = path ? np_folders_ask(walk->folders, path, walk->err) : NULL;
         np_free(path);
         if (!folder)
-            return fail(walk, -ENOMEM, "cannot be listed");
-        below->asked[(below->first + below->nr_asked++) % AHEAD] = folder;
+            return -ENOMEM;
+        below->asked[(below->first + below->nr_asked++) % PREFETCH] = folder;
     }
     return 0;
 }
@@ -161,9 +162,9 @@ static int enter_next(struct walk *walk, struct below *below, size_t used, int d
     struct np_folder *folder = below->asked[below->first];
     int code;
 
-    below->first = (below->first + 1) % AHEAD;
+    below->first = (below->first + 1) % PREFETCH;
     below->nr_asked--;
-    code = ask_ahead(walk, below); /* another one while this one is gone through */
+    code = ask_ahead(walk, below);
     if (!code)
         code = enter(walk, folder, used, depth);
     np_folders_drop(walk->folders, folder);
@@ -178,15 +179,15 @@ static int visit(struct walk *walk, struct below *below, const struct np_folder_
     if (code)
         return code;
     if (entry->code && !np_extent_is_bad(walk->index, entry->code))
-        return fail(walk, entry->code, "cannot look at it");
-    if (entry->code) /* a dangling link, say: a bad sample when it is asked for */
+        return fail(walk, entry->code, "cannot read its size");
+    if (entry->code) /* a dangling link, for example: a bad sample when it is read */
         return add_file(walk, 0);
     if (is_entered(entry))
         return enter_next(walk, below, used + strlen(entry->name) + 1, depth);
     return entry->is_file ? add_file(walk, entry->bytes) : 0;
 }
 
-/* walk->name has `used` bytes that name the folder, with a '/' at the end. */
+/* The first `used` bytes of walk->name are the folder's name, with a '/' at the end. */
 static int enter(struct walk *walk, struct np_folder *folder, size_t used, int depth)
 {
     struct below below = {.above = folder};
@@ -200,7 +201,7 @@ static int enter(struct walk *walk, struct np_folder *folder, size_t used, int d
         code = ask_ahead(walk, &below);
     for (int i = 0; !code && i < folder->nr_entries; i++)
         code = visit(walk, &below, &folder->entries[i], used, depth + 1);
-    for (; below.nr_asked; below.nr_asked--, below.first = (below.first + 1) % AHEAD)
+    for (; below.nr_asked; below.nr_asked--, below.first = (below.first + 1) % PREFETCH)
         np_folders_drop(walk->folders, below.asked[below.first]);
     walk->name[used] = '\0';
     return code;
@@ -211,12 +212,11 @@ static int walk_all(struct walk *walk)
     struct np_folder *root = NULL;
     int code;
 
-    walk->folders = np_folders_new(tell_count, walk);
+    walk->folders = np_folders_new(report_count, walk, walk->err);
     if (walk->folders)
-        root = np_folders_ask(walk->folders, walk->root);
-    code = root ? enter(walk, root, 0, 0) : fail(walk, -ENOMEM, "out of memory");
-    if (root)
-        np_folders_drop(walk->folders, root);
+        root = np_folders_ask(walk->folders, walk->root, walk->err);
+    code = root ? enter(walk, root, 0, 0) : -ENOMEM;
+    np_folders_drop(walk->folders, root);
     np_folders_free(walk->folders);
     return code;
 }
@@ -224,14 +224,13 @@ static int walk_all(struct walk *walk)
 static int scan(const struct np_source_options *options, struct np_index *index,
     const struct np_source_progress *progress, struct np_err *err)
 {
-    struct walk *walk = np_try_alloc(sizeof(*walk), NULL);
+    struct walk *walk = np_try_alloc(sizeof(*walk), err);
     struct np_paths paths = {NULL, 0};
     struct stat st;
-    int code = walk ? np_paths_find(options->path, &paths, err)
-                    : np_err_set(err, -ENOMEM, "%s: out of memory to list it", options->path);
+    int code = walk ? np_paths_find(options->path, &paths, err) : -ENOMEM;
 
     if (!code && (paths.nr_paths != 1 || stat(paths.paths[0], &st) < 0 || !S_ISDIR(st.st_mode)))
-        code = np_err_set(err, -ENOTDIR, "%s: not a folder%s; for archives say `source: tar`",
+        code = np_err_set(err, -ENOTDIR, "%s: not a folder%s; for archives use `source: tar`",
             options->path, paths.nr_paths == 1 ? "" : ", but several files");
     if (!code) {
         walk->options = options;
@@ -240,16 +239,17 @@ static int scan(const struct np_source_options *options, struct np_index *index,
         walk->err = err;
         walk->root = paths.paths[0];
         walk->class_at = np_scan_literal_folders(options->match);
-        np_index_set_root(index, walk->root);
-        code = np_index_root(index) ? walk_all(walk) : fail(walk, -ENOMEM, "out of memory");
+        code = np_index_set_root(index, walk->root, err);
+        if (!code)
+            code = walk_all(walk);
     }
     if (!code && walk->nr_skipped && np_index_samples(index) == 0)
         code = np_err_set(err, -ENODATA,
-            "%s: none of its %llu files is an image by its name ('%s')%s", options->path,
+            "%s: none of its %llu files has the name of an image ('%s')%s", options->path,
             (unsigned long long)walk->nr_skipped, walk->skipped,
-            strstr(walk->skipped, ".tar") ? "; archives are named themselves: FOLDER/*.tar*" : "");
+            strstr(walk->skipped, ".tar") ? "; for archives give their path: FOLDER/*.tar*" : "");
     if (!code && walk->nr_skipped)
-        np_source_note(progress, "%s: %llu files are not images by their names, the first %s",
+        np_source_note(progress, "%s: %llu files do not have the names of images, the first is %s",
             options->path, (unsigned long long)walk->nr_skipped, walk->skipped);
     np_paths_fini(&paths);
     np_free(walk);

@@ -1,5 +1,5 @@
-/* IDX as MNIST has it: a file of images (big-endian 0x00000803, count, height, width, bytes) and
- * one of labels (0x00000801, count, bytes), either of them also as .gz. One thread. */
+/* IDX, MNIST's format: a file of images (big-endian 0x00000803, count, height, width, bytes) and
+ * one of labels (0x00000801, count, bytes); either may be .gz. One thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,9 +14,9 @@
 #define IMAGES_HEAD  16u
 #define LABELS_HEAD  8u
 
-/* One of the two files: where its bytes are (the cache, for .gz) and its header. */
+/* One of the two files. */
 struct idx {
-    char *path;
+    char *path; /* of .gz: the unpacked copy in the cache */
     struct np_scan_file file;
     uint32_t counts[3];
 };
@@ -44,16 +44,14 @@ static int open_plain(const struct np_source_options *options, struct np_index *
     if (code)
         return code;
     if (wrapping == NP_WRAPPING_NONE)
-        idx->path = np_try_strdup(path, NULL);
+        code = (idx->path = np_try_strdup(path, err)) ? 0 : -ENOMEM;
     else {
         code = np_cache_dir(options, &cache, err);
         if (!code)
             code = np_unpack(path, cache, progress, &idx->path, err);
         np_free(cache);
     }
-    if (code || !idx->path)
-        return np_err_set(err, code ? code : -ENOMEM, "%s: out of memory to list it", path);
-    return np_scan_open(index, idx->path, &idx->file, err);
+    return code ? code : np_scan_open(index, idx->path, &idx->file, err);
 }
 
 static int read_header(
@@ -66,9 +64,8 @@ static int read_header(
     if (code)
         return code;
     if (get_u32(head) != magic)
-        return np_err_set(err, -EBADMSG,
-            "%s: not an IDX file of %s: it begins with %08x where %08x should be", idx->path, what,
-            get_u32(head), magic);
+        return np_err_set(err, -EBADMSG, "%s: not an IDX file of %s: it begins with %08x, not %08x",
+            idx->path, what, get_u32(head), magic);
     for (int i = 0; i < nr_counts; i++)
         idx->counts[i] = get_u32(head + 4 + 4 * i);
     return 0;
@@ -113,30 +110,31 @@ static int check_images(const struct idx *images, const struct idx *labels,
     if (images->counts[0] != labels->counts[0])
         return np_err_set(err, -EBADMSG, "%s has %u images, but %s has %u labels", images->path,
             images->counts[0], labels->path, labels->counts[0]);
-    if (images->counts[0] > images->file.bytes) /* a count nobody wrote that many images for */
-        return np_err_set(err, -EBADMSG, "%s: its header says %u images, the file has %llu bytes",
-            images->path, images->counts[0], (unsigned long long)images->file.bytes);
+    if (images->counts[0] > images->file.bytes)
+        return np_err_set(err, -EBADMSG,
+            "%s: its header says %u images, but the file has %llu bytes", images->path,
+            images->counts[0], (unsigned long long)images->file.bytes);
     if (images->file.bytes > want)
         return np_err_set(err, -EBADMSG, "%s: %llu bytes more than its header says", images->path,
             (unsigned long long)(images->file.bytes - want));
     if (images->file.bytes < want)
         np_source_note(progress,
-            "%s is torn: %llu of %llu bytes are there; the last whole image is %lld", images->path,
+            "%s is truncated to %llu of %llu bytes; the last whole image is %lld", images->path,
             (unsigned long long)images->file.bytes, (unsigned long long)want,
             (long long)((images->file.bytes - IMAGES_HEAD) / each) - 1);
     return 0;
 }
 
-/* All classes up to the largest label: a label is its own number. */
+/* Adds all classes up to the largest label: a class's name is its number. */
 static int add_classes(struct np_index *index, const struct idx *labels, const uint8_t *bytes,
     int classes[256], struct np_err *err)
 {
-    int most = 0;
+    int max = 0;
 
     for (uint32_t i = 0; i < labels->counts[0]; i++)
-        most = bytes[i] > most ? bytes[i] : most;
+        max = bytes[i] > max ? bytes[i] : max;
     np_index_set_numbered(index);
-    for (int i = 0; i <= most; i++) {
+    for (int i = 0; i <= max; i++) {
         char name[8];
 
         snprintf(name, sizeof(name), "%d", i);
@@ -178,15 +176,17 @@ static int scan_pair(struct np_index *index, struct idx *images, struct idx *lab
     return code;
 }
 
-/* ".../train-images-idx3-ubyte.gz" -> ".../train-labels-idx1-ubyte.gz"; also with a '.' before
- * "idx3", as some unpack them. NULL: the name is no such one. */
-static char *labels_beside(const char *path)
+/* ".../train-images-idx3-ubyte.gz" -> ".../train-labels-idx1-ubyte.gz"; some copies have a '.'
+ * before "idx3". NULL: the name has another form, or memory is out. */
+static char *labels_beside(const char *path, struct np_err *err)
 {
     const char *base = strrchr(path, '/'), *at = strstr(base ? base : path, "images");
 
-    if (!at || (at[6] != '-' && at[6] != '.') || strncmp(at + 7, "idx3", 4) != 0)
+    if (!at || (at[6] != '-' && at[6] != '.') || strncmp(at + 7, "idx3", 4) != 0) {
+        np_err_set(err, -EINVAL, "%s: give the file of its labels with `labels:`", path);
         return NULL;
-    return np_try_format(NULL, "%.*slabels%cidx1%s", (int)(at - path), path, at[6], at + 11);
+    }
+    return np_try_format(err, "%.*slabels%cidx1%s", (int)(at - path), path, at[6], at + 11);
 }
 
 static int one_path(const char *pattern, char **ret_path, struct np_err *err)
@@ -198,7 +198,7 @@ static int one_path(const char *pattern, char **ret_path, struct np_err *err)
         return code;
     if (paths.nr_paths > 1)
         code = np_err_set(
-            err, -EINVAL, "%s: matches %d files; idx reads one", pattern, paths.nr_paths);
+            err, -EINVAL, "%s: matches %d files, but idx reads one", pattern, paths.nr_paths);
     else {
         *ret_path = paths.paths[0];
         paths.paths[0] = NULL;
@@ -212,15 +212,15 @@ static int scan(const struct np_source_options *options, struct np_index *index,
 {
     struct idx images = {.file.fd = -1}, labels = {.file.fd = -1};
     char *images_path = NULL, *labels_path = NULL, *beside = NULL;
+    struct np_err why = {0};
     int code = one_path(options->path, &images_path, err);
 
     if (!code && options->labels && *options->labels)
         code = one_path(options->labels, &labels_path, err);
     else if (!code) {
-        beside = labels_beside(images_path);
+        beside = labels_beside(images_path, &why);
         code = beside ? one_path(beside, &labels_path, err)
-                      : np_err_set(err, -EINVAL, "%s: say with `labels:` where its labels are",
-                            images_path);
+                      : np_err_set(err, why.code, "%s", why.text);
     }
     if (!code)
         code = open_plain(options, index, images_path, progress, &images, err);

@@ -1,5 +1,5 @@
-/* From a split's options to its index: the saved one while it is fresh, else a scan. Also where
- * indexes are kept. One thread. */
+/* Opens the index of a set: a saved one that is not stale, else by a scan. Decides where indexes
+ * are saved. One thread. */
 #include "loader/source/source.h"
 
 #include <dirent.h>
@@ -20,8 +20,8 @@
 
 #define SCAN_VERSION 2 /* of the rules by which sources list: a change makes indexes stale */
 
-/* Without a home: a folder in /tmp, where others could have put one of that name before us, with labels
- * of their choice in its indexes. */
+/* Makes the folder in /tmp that replaces a missing home, or checks it: another user may have made
+ * it, with false labels in its indexes. */
 static int private_dir(const char *path, struct np_err *err)
 {
     struct stat st;
@@ -32,9 +32,8 @@ static int private_dir(const char *path, struct np_err *err)
         return np_err_set(err, -errno, "%s: %s", path, strerror(errno));
     if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 0077))
         return np_err_set(err, -EPERM,
-            "%s: others can write to it or own it, so it is not used as a cache: make it yours, "
-            "with "
-            "mode 700, or set HOME, XDG_CACHE_HOME or the set's cache_dir",
+            "%s: not used as a cache, because others own it or can write to it: make it yours "
+            "with mode 700, or set HOME, XDG_CACHE_HOME or the set's cache_dir",
             path);
     return 0;
 }
@@ -47,15 +46,16 @@ int np_cache_dir(const struct np_source_options *options, char **ret_dir, struct
 
     if (options && options->cache_dir && *options->cache_dir)
         dir = np_try_strdup(options->cache_dir, err);
-    else if ((xdg && *xdg == '/') || (home && *home == '/'))
+    else if ((xdg && *xdg == '/') || (home && *home == '/')) {
         dir = np_xdg_folder("XDG_CACHE_HOME", ".cache", "nnpipe");
-    else {
-        dir = np_try_format(
-            NULL, "%s/nnpipe-%ld", tmp && *tmp == '/' ? tmp : "/tmp", (long)geteuid());
+        code = dir ? 0 : np_err_set(err, -ENOMEM, "out of memory for the cache folder's name");
+    } else {
+        dir =
+            np_try_format(err, "%s/nnpipe-%ld", tmp && *tmp == '/' ? tmp : "/tmp", (long)geteuid());
         code = dir ? private_dir(dir, err) : 0;
     }
     if (!dir)
-        code = np_err_set(err, -ENOMEM, "out of memory to look for the cache");
+        return -ENOMEM;
     if (code)
         np_free(dir);
     else
@@ -63,19 +63,19 @@ int np_cache_dir(const struct np_source_options *options, char **ret_dir, struct
     return code;
 }
 
-#define UNUSED_DAYS 90 /* an index that nobody has opened for so long is removed */
+#define UNUSED_DAYS 90 /* an index that was not opened for so long is removed */
 
-/* Where an index may be. In the cache folder it is index/BASE.HASH.npidx: BASE is the last part of the
- * path with what a glob has in it as '_', HASH of the real path and all that was asked for. What is in
- * it is believed where its key agrees: what was asked for, the device and inode of what is listed,
- * and name, size and mtime of each file. Beside the data, where somebody has put it on purpose
- * (`data index --beside`, `data pack`), it is BASE.npidx, or BASE-HASH.npidx with `match` or `labels`; its key
- * has no folder, so that data and index can be moved together. */
+/* Where an index may be. In the cache folder it is index/BASE.HASH.npidx: BASE is the last part of
+ * the path, with '_' for the characters of a glob, HASH the hash of the folder and the options. It
+ * is used if its key is the same: the options, device and inode of the first file, and name, size
+ * and mtime of each. Beside the data, if a user put it there (`data index --beside`, `data pack`),
+ * it is BASE.npidx, or BASE-HASH.npidx with `match` or `labels`; its key has no folder, so that
+ * data and index can be moved together. */
 struct places {
     char *beside, *beside_key;
-    char *cached, *key;     /* cached: NULL where there is no cache folder */
-    struct np_err no_cache; /* why */
-    uid_t owner;            /* of the data: whose index beside them is as good as they are */
+    char *cached, *key;     /* cached: NULL if there is no cache folder */
+    struct np_err no_cache; /* the reason */
+    uid_t owner;            /* of the data: an index of this user is trusted */
 };
 
 static void places_fini(struct places *places)
@@ -93,29 +93,32 @@ static const char *base_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* What was asked for, without the folder. */
-static char *describe(const struct np_source_options *options)
+/* The options as text, without the folder. */
+static char *describe(const struct np_source_options *options, struct np_err *err)
 {
-    return np_try_format(NULL, "nnpipe index %d\nsource=%s\npath=%s\nlabels=%s\nmatch=%s\n",
+    return np_try_format(err, "nnpipe index %d\nsource=%s\npath=%s\nlabels=%s\nmatch=%s\n",
         SCAN_VERSION, options->source, base_of(options->path),
         options->labels ? base_of(options->labels) : "", options->match ? options->match : "");
 }
 
-/* asked, and one line per file, whose folder is left out where only `base` counts; a set may have tens
- * of thousands of them. */
-static char *describe_files(const char *asked, const struct np_paths *paths, bool base)
+/* A key: the options, and one line per file (base: without its folder). A set may have tens of
+ * thousands of files. */
+static char *describe_files(
+    const char *asked, const struct np_paths *paths, bool base, struct np_err *err)
 {
     char *text = NULL, *key;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
 
-    if (!out)
+    if (!out) {
+        np_err_set(err, -ENOMEM, "out of memory to describe a set's files");
         return NULL;
+    }
     fputs(asked, out);
     for (int i = 0; i < paths->nr_paths; i++) {
         struct stat st = {0};
 
-        stat(paths->paths[i], &st); /* a file that is gone now fails in the scan */
+        stat(paths->paths[i], &st); /* a missing file fails in the scan */
         if (!base && i == 0)
             fprintf(out, "at %llx:%llx\n", (unsigned long long)st.st_dev,
                 (unsigned long long)st.st_ino);
@@ -123,14 +126,16 @@ static char *describe_files(const char *asked, const struct np_paths *paths, boo
             S_ISREG(st.st_mode) ? (unsigned long long)st.st_size : 0ull,
             (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
     }
-    key = fclose(out) == 0 ? np_try_strdup(text, NULL) : NULL;
+    key = fclose(out) == 0 ? np_try_strdup(text, err) : NULL;
+    if (!key)
+        np_err_set(err, -ENOMEM, "out of memory to describe a set's files");
     free(text);
     return key;
 }
 
-static char *clean_base(const char *path)
+static char *clean_base(const char *path, struct np_err *err)
 {
-    char *base = np_try_strdup(base_of(path), NULL);
+    char *base = np_try_strdup(base_of(path), err);
 
     for (char *at = base; at && *at; at++)
         if (strchr("*?[]{},: ", *at))
@@ -140,11 +145,11 @@ static char *clean_base(const char *path)
     return base;
 }
 
-/* The folder in which an index may lie beside the first path; np_free. For a folder of images that
- * is the one above: inside it the index would change what it describes. */
-static char *folder_beside(const struct np_paths *paths)
+/* The folder for an index beside the first path; np_free. For a folder of images it is the one
+ * above: inside, the index would change the folder that it describes. */
+static char *folder_beside(const struct np_paths *paths, struct np_err *err)
 {
-    char *folder = np_try_strdup(paths->paths[0], NULL),
+    char *folder = np_try_strdup(paths->paths[0], err),
          *slash = folder ? strrchr(folder, '/') : NULL;
 
     if (slash)
@@ -152,14 +157,14 @@ static char *folder_beside(const struct np_paths *paths)
     return folder;
 }
 
-/* The folder for indexes: in a cache that others have made, and perhaps use, one of our own. */
-static char *index_folder(const char *cache)
+/* The folder for indexes; in another user's cache, a separate one. */
+static char *index_folder(const char *cache, struct np_err *err)
 {
     struct stat st;
 
     if (stat(cache, &st) == 0 && st.st_uid != geteuid())
-        return np_try_format(NULL, "%s/index-%ld", cache, (long)geteuid());
-    return np_try_format(NULL, "%s/index", cache);
+        return np_try_format(err, "%s/index-%ld", cache, (long)geteuid());
+    return np_try_format(err, "%s/index", cache);
 }
 
 static bool is_set(const char *text)
@@ -167,33 +172,32 @@ static bool is_set(const char *text)
     return text && *text;
 }
 
-static char *name_beside(
-    const struct np_source_options *options, const char *folder, const char *asked)
+static char *name_beside(const struct np_source_options *options, const char *folder,
+    const char *asked, struct np_err *err)
 {
-    char *base = clean_base(options->path), *name = NULL;
+    char *base = clean_base(options->path, err), *name = NULL;
 
     if (base && (is_set(options->match) || is_set(options->labels)))
         name = np_try_format(
-            NULL, "%s/%s-%08x.npidx", folder, base, (unsigned)XXH64(asked, strlen(asked), 0));
+            err, "%s/%s-%08x.npidx", folder, base, (unsigned)XXH64(asked, strlen(asked), 0));
     else if (base)
-        name = np_try_format(NULL, "%s/%s.npidx", folder, base);
+        name = np_try_format(err, "%s/%s.npidx", folder, base);
     np_free(base);
     return name;
 }
 
-static char *name_cached(
-    const struct np_source_options *options, const char *folder, const char *asked)
+static char *name_cached(const struct np_source_options *options, const char *cache,
+    const char *folder, const char *asked, struct np_err *err)
 {
-    char *base = clean_base(options->path), *far = np_try_format(NULL, "%s%s\n", asked, folder);
-    char *cache = NULL, *in = NULL, *name = NULL;
+    char *base = clean_base(options->path, err), *in = index_folder(cache, err), *name = NULL;
+    char *where = np_try_format(err, "%s%s\n", asked, folder);
 
-    if (base && far && np_cache_dir(options, &cache, NULL) == 0 && (in = index_folder(cache)))
-        name = np_try_format(
-            NULL, "%s/%s.%016llx.npidx", in, base, (unsigned long long)XXH64(far, strlen(far), 0));
+    if (base && in && where)
+        name = np_try_format(err, "%s/%s.%016llx.npidx", in, base,
+            (unsigned long long)XXH64(where, strlen(where), 0));
     np_free(base);
-    np_free(far);
-    np_free(cache);
     np_free(in);
+    np_free(where);
     return name;
 }
 
@@ -201,29 +205,29 @@ static int find_places(const struct np_source_options *options, const struct np_
     struct places *ret_places, struct np_err *err)
 {
     struct places places = {0};
-    char *asked = describe(options), *folder = folder_beside(paths), *cache = NULL;
+    char *asked = describe(options, err), *folder = folder_beside(paths, err), *cache = NULL;
     struct stat st;
     const bool has_cache = np_cache_dir(options, &cache, &places.no_cache) == 0;
 
-    np_free(cache);
     places.owner = stat(paths->paths[0], &st) == 0 ? st.st_uid : geteuid();
     if (asked && folder) {
-        places.beside = name_beside(options, folder, asked);
-        places.beside_key = describe_files(asked, paths, true);
-        places.cached = has_cache ? name_cached(options, folder, asked) : NULL;
-        places.key = describe_files(asked, paths, false);
+        places.beside = name_beside(options, folder, asked, err);
+        places.beside_key = describe_files(asked, paths, true, err);
+        places.cached = has_cache ? name_cached(options, cache, folder, asked, err) : NULL;
+        places.key = describe_files(asked, paths, false, err);
     }
+    np_free(cache);
     np_free(asked);
     np_free(folder);
     if (!places.beside || !places.beside_key || (has_cache && !places.cached) || !places.key) {
         places_fini(&places);
-        return np_err_set(err, -ENOMEM, "%s: out of memory to look for its index", options->path);
+        return -ENOMEM;
     }
     *ret_places = places;
     return 0;
 }
 
-/* All files a split is made of. */
+/* All files of a set, labels included. */
 static int find_files(
     const struct np_source_options *options, struct np_paths *ret_paths, struct np_err *err)
 {
@@ -253,7 +257,7 @@ static int find_files(
     return 0;
 }
 
-/* The user's own first: it has the checksums that were found since. */
+/* The cached one first: it has the newer checksums. */
 static int open_saved(const struct places *places, struct np_index **ret_index)
 {
     int code = -ENOENT;
@@ -261,13 +265,13 @@ static int open_saved(const struct places *places, struct np_index **ret_index)
     if (places->cached)
         code = np_index_open(places->cached, places->key, geteuid(), ret_index, NULL);
     if (code == 0)
-        utimensat(AT_FDCWD, places->cached, NULL, 0); /* it is in use: remove_unused() */
+        utimensat(AT_FDCWD, places->cached, NULL, 0); /* for remove_unused() */
     else
         code = np_index_open(places->beside, places->beside_key, places->owner, ret_index, NULL);
     return code;
 }
 
-/* Keeps the cache folder from growing for ever: indexes of data that were moved or are not used. */
+/* Removes indexes of data that were moved or are no longer used. */
 static void remove_unused(const char *folder)
 {
     DIR *dir = opendir(folder);
@@ -318,7 +322,7 @@ static int save(
     return code;
 }
 
-/* ret_path: NULL, or where it lies then; np_free. */
+/* ret_path (may be NULL): the file; np_free. */
 static int save_somewhere(const struct np_source_options *options, const struct np_index *index,
     bool beside, char **ret_path, struct np_err *err)
 {
@@ -348,7 +352,7 @@ int np_source_save(
     const struct np_source_options *options, const struct np_index *index, struct np_err *err)
 {
     if (np_index_raw(index)->kind == NP_RAW_SYNTH)
-        return 0; /* nothing to keep: it is drawn, not read */
+        return 0; /* drawn sets have no index file */
     return save_somewhere(options, index, false, NULL, err);
 }
 
@@ -356,7 +360,7 @@ int np_source_save_beside(const struct np_source_options *options, const struct 
     char **ret_path, struct np_err *err)
 {
     if (np_index_raw(index)->kind == NP_RAW_SYNTH)
-        return np_err_set(err, -EINVAL, "a set that is drawn has no files, and needs no index");
+        return np_err_set(err, -EINVAL, "a `synth` set has no files, and needs no index");
     return save_somewhere(options, index, true, ret_path, err);
 }
 
@@ -421,14 +425,15 @@ static int open_stored(const struct np_source_options *options,
 
     if (code)
         return code;
-    code = find_places(options, &paths, &places, err); /* before the scan: a change during it */
-    np_paths_fini(&paths);                             /* leaves a stale key, never a wrong index */
+    /* Before the scan: a change during it leaves a stale key, never a wrong index. */
+    code = find_places(options, &paths, &places, err);
+    np_paths_fini(&paths);
     if (code)
         return code;
     if (open_saved(&places, &index) != 0) {
         code = scan(options, progress, &index, err);
         if (!code && save(&places, index, false, &unsaved))
-            np_source_note(progress, "the index is not kept: %s", unsaved.text);
+            np_source_note(progress, "the index is not saved: %s", unsaved.text);
     }
     if (!code)
         code = np_index_set_key(index, places.key, err);

@@ -1,4 +1,4 @@
-/* Globs over files, and globs over member names. Knows no source. Any thread. */
+/* Globs over files, and over member names. Any thread. */
 #include "loader/source/source.h"
 
 #include <errno.h>
@@ -13,8 +13,6 @@
 
 #include "loader/base/mem.h"
 #include "loader/source/source_scan.h"
-
-/* --- globs over files ---------------------------------------------------- */
 
 static int by_bytes(const void *a, const void *b)
 {
@@ -34,8 +32,8 @@ static int add_path(struct np_paths *paths, const char *path, struct np_err *err
     return 0;
 }
 
-/* What is there of a path that is not: the deepest folder that exists. */
-static int say_missing(const char *pattern, struct np_err *err)
+/* The error names the deepest folder of the path that exists. */
+static int fail_missing(const char *pattern, struct np_err *err)
 {
     char folder[2 * PATH_MAX + 2], cwd[PATH_MAX];
     const bool is_glob = strpbrk(pattern, "*?[{") != NULL;
@@ -51,9 +49,9 @@ static int say_missing(const char *pattern, struct np_err *err)
             break;
     }
     if (is_glob)
-        return np_err_set(err, -ENOENT, "%s: no file matches (the folder %s is there)", pattern,
+        return np_err_set(err, -ENOENT, "%s: no file matches (the folder %s exists)", pattern,
             *folder ? folder : "/");
-    return np_err_set(err, -ENOENT, "%s: no such file or folder (the folder %s is there)", pattern,
+    return np_err_set(err, -ENOENT, "%s: no such file or folder (the folder %s exists)", pattern,
         *folder ? folder : "/");
 }
 
@@ -69,7 +67,7 @@ int np_paths_find(const char *pattern, struct np_paths *ret_paths, struct np_err
         if (errno == EACCES)
             return np_err_set(err, -EACCES, "%s: %s", pattern, strerror(EACCES));
         if (glob(pattern, GLOB_NOSORT | GLOB_BRACE, NULL, &found) != 0)
-            return say_missing(pattern, err);
+            return fail_missing(pattern, err);
         is_glob = true;
     }
     const size_t n = is_glob ? found.gl_pathc : 1;
@@ -79,12 +77,12 @@ int np_paths_find(const char *pattern, struct np_paths *ret_paths, struct np_err
     if (!code && !is_glob)
         code = add_path(&paths, pattern, err);
     for (size_t i = 0; !code && i < found.gl_pathc; i++)
-        if (!np_is_index_name(found.gl_pathv[i])) /* nnpipe's own index, beside the files */
+        if (!np_is_index_name(found.gl_pathv[i]))
             code = add_path(&paths, found.gl_pathv[i], err);
     if (is_glob)
         globfree(&found);
     if (!code && paths.nr_paths == 0)
-        code = say_missing(pattern, err);
+        code = fail_missing(pattern, err);
     if (code) {
         np_paths_fini(&paths);
         return code;

@@ -1,4 +1,4 @@
-/* Words that every scan needs: notes, files, samples with a good error. */
+/* See source_scan.h. */
 #include "loader/source/source_scan.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ bool np_is_image_name(const char *name)
     const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
     const char *dot = strrchr(base, '.');
 
-    if (*base == '.') /* hidden: "._photo.jpg" is no photograph */
+    if (*base == '.') /* hidden: "._photo.jpg" is not an image */
         return false;
     for (size_t i = 0; dot && i < sizeof(ends) / sizeof(ends[0]); i++)
         if (strcasecmp(dot + 1, ends[i]) == 0)
@@ -65,7 +65,7 @@ size_t np_scan_literal_folders(const char *match)
 int np_scan_open(
     struct np_index *index, const char *path, struct np_scan_file *ret_file, struct np_err *err)
 {
-    /* Not blocking: a pipe would wait for somebody who writes. */
+    /* Non-blocking, since opening a pipe would wait for a writer. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     int number;
@@ -77,7 +77,7 @@ int np_scan_open(
 
         close(fd);
         return np_err_set(err, -EINVAL, "%s: %s", path,
-            folder ? "a folder, not a file; for pictures in class folders say `source: folder`"
+            folder ? "a folder, not a file; for pictures in class folders use `source: folder`"
                    : "not a file");
     }
     number = np_index_add_file(index, path, (uint64_t)st.st_size,

@@ -1,5 +1,5 @@
-/* The set without files: shapes drawn as they are needed. A record's offset is its number, and
- * that number all the bytes its decoder gets. */
+/* A set without files: shapes, drawn on demand. A record's offset is its number; the decoder gets
+ * the number as the sample's bytes. */
 #include <stdio.h>
 
 #include "loader/source/source_scan.h"
@@ -36,7 +36,7 @@ static int scan(const struct np_source_options *options, struct np_index *index,
 
 const struct np_source np_source_synth = {
     .name = "synth",
-    .help = "shapes drawn as they are needed; no files",
+    .help = "shapes, drawn on demand; no files",
     .keys = "samples size seed",
     .scan = scan,
 };

@@ -1,8 +1,7 @@
 /* Tar archives, plain, .gz or .zst, several by glob: every image member is a sample
- * (source_tar_list.c). Read in place: plain ones, and .zst whose frames hold whole members and are
- * listed in a seek table; others are unpacked into the cache once. A torn archive gives what there
- * is of it, its cut member too, which then cannot be decoded and is treated as a bad sample. One
- * thread. */
+ * (source_tar_list.c). Plain archives are read in place, and .zst ones that have a seek table and
+ * no member across a frame's edge; others are unpacked into the cache, once. A truncated archive
+ * gives all samples that it holds; the last, partial one is a bad sample. One thread. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +10,7 @@
 #include "loader/source/source_tar.h"
 #include "loader/source/unpack.h"
 
-#define PEEK_MEMBERS 64 /* looked at to tell WebDataset from class folders */
+#define PEEK_MEMBERS 64 /* examined to tell WebDataset from class folders */
 
 static int64_t read_plain(
     void *context, uint64_t offset, void *buffer, size_t bytes, struct np_err *err)
@@ -63,7 +62,7 @@ static int walk(struct np_tar_scan *scan)
     return code ? code : np_tar_scan_end(scan);
 }
 
-/* Looks at the first members of the first archive. */
+/* Finds out from the first members of the first archive whether the set is a WebDataset. */
 static int decide(struct np_tar_scan *scan, np_tar_read_fn read, void *context)
 {
     int code = np_tar_init(&scan->tar, scan->path, read, context, scan->err);
@@ -95,7 +94,8 @@ static int walk_with(struct np_tar_scan *scan, np_tar_read_fn read, void *contex
     return code;
 }
 
-/* In place, frame by frame. -EXDEV: its frames are not made for that. */
+/* Lists the archive in place, frame by frame. -EXDEV: a member crosses a frame's edge, or a frame
+ * is too large. */
 static int walk_frames(struct np_tar_scan *scan, const struct np_seek_table *table)
 {
     const uint64_t before = np_index_samples(scan->index), skipped = scan->nr_skipped,
@@ -186,16 +186,17 @@ static int scan_all(const struct np_source_options *options, struct np_index *in
     if (!code)
         code = np_tar_scan_classes(scan);
     if (!code && scan->nr_skipped && np_index_samples(index) == 0)
-        code =
-            np_err_set(err, -ENODATA, "%s: none of its %llu members is an image by its name ('%s')",
-                options->path, (unsigned long long)scan->nr_skipped, scan->skipped);
+        code = np_err_set(err, -ENODATA,
+            "%s: none of its %llu members has the name of an image ('%s')", options->path,
+            (unsigned long long)scan->nr_skipped, scan->skipped);
     if (!code && scan->nr_skipped)
-        np_source_note(progress, "%s: %llu members are not images by their names, the first '%s'",
-            options->path, (unsigned long long)scan->nr_skipped, scan->skipped);
+        np_source_note(progress,
+            "%s: %llu members do not have the names of images, the first is '%s'", options->path,
+            (unsigned long long)scan->nr_skipped, scan->skipped);
     if (!code && scan->nr_links)
         np_source_note(progress,
-            "%s: %llu images are links and left out, the first '%s'; tar's --hard-dereference and "
-            "--dereference store what they point at",
+            "%s: %llu images are links and left out, the first is '%s'; tar's --hard-dereference "
+            "and --dereference store the images instead",
             options->path, (unsigned long long)scan->nr_links, scan->link);
     np_paths_fini(&paths);
     np_free(scan);

@@ -1,5 +1,4 @@
-/* A scan of tar archives under way: what source_tar.c (archives) and source_tar_list.c (samples)
- * share. Theirs alone. */
+/* A scan of tar archives. Private to source_tar.c (archives) and source_tar_list.c (samples). */
 #ifndef NP_SOURCE_TAR_H
 #define NP_SOURCE_TAR_H
 
@@ -9,7 +8,7 @@
 
 #define NP_TAR_MAX_GROUP 64 /* extensions of a group that are compared */
 
-/* WebDataset's group under way. */
+/* The current group of a WebDataset. */
 struct np_tar_group {
     char key[NP_TAR_MAX_NAME + 1];
     uint64_t extensions[NP_TAR_MAX_GROUP]; /* hashes */
@@ -25,7 +24,7 @@ struct np_tar_scan {
     const struct np_source_progress *progress;
     struct np_index *index;
     struct np_err *err;
-    const char *path; /* the shard as it was named, for errors */
+    const char *path; /* of the shard, for errors */
     struct np_scan_file file;
     const struct np_seek_table *table; /* NULL: plain */
     struct np_tar tar;
@@ -34,24 +33,25 @@ struct np_tar_scan {
     int64_t max_cls;
     uint64_t nr_skipped;
     char skipped[256]; /* the first of them */
-    uint64_t nr_links; /* of them images by name, and wanted */
-    char link[256];    /* the first of those */
+    uint64_t nr_links; /* links with a matching image name */
+    char link[256];    /* the first of them */
     struct np_tar_group group;
     struct np_tar_member member;
 };
 
-/* Takes scan->member, a regular one. -EXDEV: its bytes lie over the edge of a frame. */
+/* Handles scan->member, a regular file. -EXDEV: its bytes cross the edge of a frame. */
 int np_tar_scan_take(struct np_tar_scan *scan);
-/* The archive's end, which is the end of a group; `torn` archives get their note. */
+/* Ends an archive, and with it a group; notes if the archive is truncated. */
 int np_tar_scan_end(struct np_tar_scan *scan);
-/* A member that is no sample: counted, the first one named. */
+/* Counts a member that is not a sample; keeps the first one's name. */
 void np_tar_scan_skip(struct np_tar_scan *scan, const char *name);
-/* A hard or symbolic link is not followed: an image is missing, which is said. */
+/* Counts a hard or symbolic link to an image: it is not followed, and reported as missing. */
 void np_tar_scan_link(struct np_tar_scan *scan, const char *name);
-/* Is it a WebDataset label? */
+/* Is it the name of a WebDataset label? */
 bool np_tar_scan_is_cls(const char *name);
-/* Behind the last archive. Each sample gets the class of its folder, which depends on where the others
- * lie; of a WebDataset a .cls is its own number, and classes nobody has are classes too. */
+/* Call after the last archive. Sets each sample's class by its folder, which depends on the folders
+ * of all samples; in a WebDataset a class's name is its number, and unused numbers are classes
+ * too. */
 int np_tar_scan_classes(struct np_tar_scan *scan);
 
 #endif

@@ -1,11 +1,11 @@
-/* The samples of a tar archive. A sample's class is the first folder below those that all samples of
- * the set share, or below the literal folders that `match` begins with: what the archive gives when it
- * is unpacked and listed as a folder. Where members with the extension `cls` lie among the first (that
- * is WebDataset), it is the number in the sample's group's .cls.
+/* The samples of a tar archive. A sample's class is the first folder below those that all samples
+ * of the set share, or below the literal folders at the start of `match`: as when the archive is
+ * unpacked and listed as a folder. If members with the extension `cls` are among the first (a
+ * WebDataset), the class is the number in the .cls of the sample's group.
  *
- * WebDataset's groups: a name is split at the first dot of its last part into key and extension;
- * neighbours with one key are a group; groups end with the archive; top-level __names__ are not
- * ours. Called by source_tar.c. */
+ * WebDataset's groups: the first dot of a name's last part separates key and extension; neighbours
+ * with the same key are a group; groups end with the archive; top-level __names__ are ignored.
+ * Called by source_tar.c. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -21,8 +21,8 @@
 
 #define MAX_CLS_BYTES 32
 #define BLANKS        " \t\r\n\v\f"
-#define MAX_CLS       1000000 /* class numbers are below */
-#define MAX_FILLED    65536   /* below, classes nobody has are filled in */
+#define MAX_CLS       1000000 /* class numbers are below this */
+#define MAX_FILLED    65536   /* unused class numbers below this are classes too */
 #define NO_CLASS      (-1)
 
 void np_tar_scan_skip(struct np_tar_scan *scan, const char *name)
@@ -33,7 +33,7 @@ void np_tar_scan_skip(struct np_tar_scan *scan, const char *name)
 
 /* --- samples ------------------------------------------------------------- */
 
-/* Where the member's bytes are. -EXDEV: over the edge of a frame. */
+/* Sets the record's extent. -EXDEV: the member crosses the edge of a frame. */
 static int place(
     struct np_tar_scan *scan, const struct np_tar_member *member, struct np_record *record)
 {
@@ -41,7 +41,7 @@ static int place(
     record->file = (uint32_t)scan->file.number;
     if (member->bytes > UINT32_MAX)
         return np_err_set(scan->err, -EFBIG,
-            "%s: the member '%s' has %llu bytes; 4 GiB is the most", scan->path, member->name,
+            "%s: the member '%s' has %llu bytes; the maximum is 4 GiB", scan->path, member->name,
             (unsigned long long)member->bytes);
     record->bytes = record->inner_bytes = (uint32_t)member->bytes;
     if (!scan->table)
@@ -86,7 +86,7 @@ void np_tar_scan_link(struct np_tar_scan *scan, const char *name)
 
 /* --- WebDataset ---------------------------------------------------------- */
 
-/* Splits name; NULL: it belongs to no group. *ret_key_bytes of it are the key. */
+/* The first *ret_key_bytes of name are the key. NULL: it belongs to no group. */
 static const char *extension_of(const char *name, size_t *ret_key_bytes)
 {
     const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
@@ -111,7 +111,7 @@ static int last_label(const struct np_tar_scan *scan)
     return last && !last->no_label ? (int)last->label : NO_CLASS;
 }
 
-/* What the end of a torn archive has cut: a bad sample, which needs a class but is never shown. */
+/* A sample truncated by the archive's end: it is bad, and never trained on. */
 static void make_empty(struct np_record *record)
 {
     *record = (struct np_record){.file = record->file};
@@ -183,7 +183,7 @@ static int take_cls(struct np_tar_scan *scan)
     int64_t got;
 
     if (member->torn)
-        return 0; /* its image has no label, and that is counted */
+        return 0; /* its image has no label, and is counted as such */
     got = member->bytes > MAX_CLS_BYTES ? 0
                                         : scan->tar.read(scan->tar.context, member->data_offset,
                                               text, member->bytes, scan->err);
@@ -192,7 +192,7 @@ static int take_cls(struct np_tar_scan *scan)
     end = np_text_int_end(text + strspn(text, BLANKS), &scan->group.cls);
     if (!end || end[strspn(end, BLANKS)] || scan->group.cls < 0 || scan->group.cls >= MAX_CLS)
         return np_err_set(scan->err, -EBADMSG,
-            "%s: the member '%s' at offset %llu holds no class number from 0 to %d", scan->path,
+            "%s: the member '%s' at offset %llu is not a class number from 0 to %d", scan->path,
             member->name, (unsigned long long)member->data_offset, MAX_CLS - 1);
     if (scan->group.cls > scan->max_cls)
         scan->max_cls = scan->group.cls;
@@ -251,8 +251,8 @@ static int take_plain_member(struct np_tar_scan *scan)
 
     if (np_tar_scan_is_cls(member->name) && !strchr(member->name, '/'))
         return np_err_set(scan->err, -EBADMSG,
-            "%s: '%s' is a WebDataset label, but the first members of the set have none: put "
-            "archives of one kind into a set",
+            "%s: '%s' is a WebDataset label, but the first members of the set have none; all "
+            "archives of a set must be of the same kind",
             scan->path, member->name);
     if (!np_is_image_name(member->name)) {
         np_tar_scan_skip(scan, member->name);
@@ -264,7 +264,7 @@ static int take_plain_member(struct np_tar_scan *scan)
     return code ? code : add(scan, &record, member->name, NO_CLASS);
 }
 
-/* Bytes of the folders that all samples share. */
+/* Length of the folders that all samples share. */
 static size_t shared_folders(const struct np_index *index, char folders[NP_MAX_NAME + 1])
 {
     struct np_index_names names;
@@ -288,7 +288,7 @@ static size_t shared_folders(const struct np_index *index, char folders[NP_MAX_N
     return shared;
 }
 
-/* Are there at least two folders behind class_at? */
+/* Are there at least two folders below class_at? */
 static bool branches(const struct np_index *index, size_t class_at)
 {
     char first[NP_MAX_NAME + 1] = "";
@@ -305,8 +305,8 @@ static bool branches(const struct np_index *index, size_t class_at)
     return false;
 }
 
-/* Where the class begins in a sample's name. Where all samples lie in one chain of folders, nothing
- * says which of them is the class: it is the first, as in a folder. */
+/* Offset of the class in a sample's name. If all samples are in one chain of folders, the class is
+ * the first folder, as in a folder. */
 static size_t find_class(const struct np_tar_scan *scan)
 {
     const size_t literal = np_scan_literal_folders(scan->options->match);
@@ -332,7 +332,7 @@ static int label_folders(struct np_tar_scan *scan)
         if (slash && slash > from) {
             *slash = '\0';
             label = np_scan_class(scan->index, scan->options->path, from, scan->err);
-            *slash = '/'; /* the next name is told by this one */
+            *slash = '/'; /* the next name is decoded from this one */
             if (label < 0)
                 return label;
         }
@@ -352,13 +352,12 @@ static void note_torn(struct np_tar_scan *scan)
 {
     const struct np_tar *tar = &scan->tar;
 
-    np_source_note(scan->progress,
-        "%s is torn: it ends in the middle; the last whole member is '%s' at offset %llu",
+    np_source_note(scan->progress, "%s is truncated; the last whole member is '%s' at offset %llu",
         scan->path, tar->last_name, (unsigned long long)tar->last_offset);
 }
 
-/* Not even a header is left of what was cut: a sample of no bytes keeps it from being dropped in
- * silence. */
+/* If not even a header is left of the truncated member, adds a sample of no bytes, so that the loss
+ * is counted. */
 static int add_torn(struct np_tar_scan *scan)
 {
     struct np_record record = {.file = (uint32_t)scan->file.number};
@@ -366,9 +365,9 @@ static int add_torn(struct np_tar_scan *scan)
     char last[256], name[NP_TAR_MAX_NAME + 1];
 
     snprintf(last, sizeof(last), "%.255s", scan->tar.last_name);
-    if (n > scan->shard_first) /* lies in the folder of a sample: it needs a class */
+    if (n > scan->shard_first) /* in the folder of another sample: it needs a class */
         np_index_name(scan->index, n - 1, last, sizeof(last));
-    snprintf(name, sizeof(name), "%s (torn behind it, at offset %llu)", last,
+    snprintf(name, sizeof(name), "%s (truncated after it, at offset %llu)", last,
         (unsigned long long)scan->tar.offset);
     return add(scan, &record, name, scan->webdataset ? last_label(scan) : NO_CLASS);
 }

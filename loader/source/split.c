@@ -10,13 +10,13 @@
 
 const char *const np_split_rules[] = {"class", "random", NULL};
 
-/* One class; the last of all holds the samples without a label. */
+/* A class; the last one holds the samples without a label. */
 struct class
 {
     int number;
     uint64_t nr_samples, nr_kept;
-    uint64_t first;   /* of its samples in the list that is sorted by class */
-    double remainder; /* of the share that rounding down left; below 0: nothing may be added */
+    uint64_t first;   /* of its samples in the list sorted by class */
+    double remainder; /* of its share, after rounding down; below 0: add nothing */
 };
 
 static int class_of(const struct np_index *index, uint64_t sample)
@@ -35,7 +35,7 @@ static int larger_remainder(const void *left, const void *right)
     return (*a)->number - (*b)->number;
 }
 
-/* Rounds each class's share down, but not below one; returns how many that keeps. */
+/* Rounds each class's share down, but not below one; returns the number of samples kept. */
 static uint64_t round_down(struct class *classes, int nr_classes, double share)
 {
     uint64_t nr_kept = 0;
@@ -43,16 +43,16 @@ static uint64_t round_down(struct class *classes, int nr_classes, double share)
     for (int c = 0; c < nr_classes; c++) {
         struct class *class = &classes[c];
         const double part = share * (double)class->nr_samples;
-        const uint64_t most = class->nr_samples > 1 ? class->nr_samples - 1 : 0;
+        const uint64_t max = class->nr_samples > 1 ? class->nr_samples - 1 : 0;
 
         class->nr_kept = (uint64_t)part;
         class->remainder = part - (double)class->nr_kept;
-        if (class->nr_kept == 0 && most > 0) {
+        if (class->nr_kept == 0 && max > 0) {
             class->nr_kept = 1;
             class->remainder = -1;
         }
-        if (class->nr_kept >= most) {
-            class->nr_kept = most;
+        if (class->nr_kept >= max) {
+            class->nr_kept = max;
             class->remainder = -1;
         }
         nr_kept += class->nr_kept;
@@ -60,10 +60,11 @@ static uint64_t round_down(struct class *classes, int nr_classes, double share)
     return nr_kept;
 }
 
-/* How many each class keeps. -ENOMEM. */
-static int share_out(struct class *classes, int nr_classes, double share, uint64_t nr_wanted)
+/* Sets each class's nr_kept. */
+static int share_out(
+    struct class *classes, int nr_classes, double share, uint64_t nr_wanted, struct np_err *err)
 {
-    struct class **sorted = np_try_array((size_t)nr_classes, sizeof(*sorted), NULL);
+    struct class **sorted = np_try_array((size_t)nr_classes, sizeof(*sorted), err);
     uint64_t nr_kept;
 
     if (!sorted)
@@ -80,7 +81,7 @@ static int share_out(struct class *classes, int nr_classes, double share, uint64
     return 0;
 }
 
-/* Both parts in the set's order, told apart by `kept`. */
+/* Both parts in the set's order. */
 static void put_in_order(const bool *kept, uint64_t nr_samples, struct np_split *split)
 {
     uint64_t nr_eval = 0, nr_train = 0;
@@ -94,7 +95,7 @@ static void put_in_order(const bool *kept, uint64_t nr_samples, struct np_split 
         split->order[kept[i] ? nr_eval++ : split->nr_eval + nr_train++] = (uint32_t)i;
 }
 
-/* Of each class the first so many of a permutation of its own. sorted: room for all samples. */
+/* Keeps the first nr_kept samples of a permutation of each class. sorted: scratch, (nr_samples). */
 static void draw(const struct np_index *index, uint64_t seed, struct class *classes, int nr_classes,
     uint32_t *sorted, bool *kept)
 {
@@ -117,13 +118,13 @@ static void draw(const struct np_index *index, uint64_t seed, struct class *clas
                                                0, (uint32_t)c + 1, k)]] = true;
 }
 
-static int by_class(
-    const struct np_index *index, double share, uint64_t seed, struct np_split *split)
+static int by_class(const struct np_index *index, double share, uint64_t seed,
+    struct np_split *split, struct np_err *err)
 {
     const uint64_t nr_samples = np_index_samples(index);
     const int nr_classes = np_index_classes(index) + 1;
-    struct class *classes = np_try_array((size_t)nr_classes, sizeof(*classes), NULL);
-    bool *kept = np_try_array((size_t)nr_samples + 1, sizeof(*kept), NULL);
+    struct class *classes = np_try_array((size_t)nr_classes, sizeof(*classes), err);
+    bool *kept = np_try_array((size_t)nr_samples + 1, sizeof(*kept), err);
     int code = classes && kept ? 0 : -ENOMEM;
 
     for (int c = 0; code == 0 && c < nr_classes; c++)
@@ -131,7 +132,8 @@ static int by_class(
     for (uint64_t i = 0; code == 0 && i < nr_samples; i++)
         classes[class_of(index, i)].nr_samples++;
     if (code == 0)
-        code = share_out(classes, nr_classes, share, (uint64_t)llround(share * (double)nr_samples));
+        code = share_out(
+            classes, nr_classes, share, (uint64_t)llround(share * (double)nr_samples), err);
     if (code == 0) {
         draw(index, seed, classes, nr_classes, split->order, kept);
         put_in_order(kept, nr_samples, split);
@@ -161,17 +163,16 @@ int np_split_make(const struct np_index *index, double share, uint64_t seed,
 
     if (nr_samples > UINT32_MAX)
         return np_err_set(err, -EOVERFLOW, "a set has more than 4294967295 samples");
-    split.order = np_try_array((size_t)nr_samples + 1, sizeof(*split.order), NULL);
+    split.order = np_try_array((size_t)nr_samples + 1, sizeof(*split.order), err);
     if (!split.order)
         code = -ENOMEM;
     else if (rule == NP_SPLIT_RANDOM)
         at_random(index, share, seed, &split);
     else
-        code = by_class(index, share, seed, &split);
+        code = by_class(index, share, seed, &split, err);
     if (code < 0) {
         np_split_fini(&split);
-        return np_err_set(
-            err, code, "out of memory to split %llu samples", (unsigned long long)nr_samples);
+        return code;
     }
     *ret_split = split;
     return 0;

@@ -1,4 +1,4 @@
-/* The tar walker. Runs in the thread that lists a set; reading is the caller's function. */
+/* See tar.h. Runs in the thread that lists a set. */
 #include "loader/source/tar.h"
 
 #include <errno.h>
@@ -8,10 +8,10 @@
 
 #include "loader/base/mem.h"
 
-#define SMALL_WINDOW 4096u        /* large members: their bytes are not wanted */
+#define SMALL_WINDOW 4096u        /* large members: their bytes are skipped */
 #define LARGE_WINDOW (256u << 10) /* small members: many headers a read */
 #define SMALL_MEMBER (64u << 10)
-#define MAX_EXTENDED (1u << 20) /* bytes of a pax or long-name record that are believed */
+#define MAX_EXTENDED (1u << 20) /* bytes of a pax or long-name record */
 
 /* ustar's header block. */
 struct block {
@@ -21,7 +21,7 @@ struct block {
 };
 _Static_assert(sizeof(struct block) == NP_TAR_BLOCK, "a header is one block");
 
-/* What extended headers say of the member that follows. */
+/* From the extended headers of the next member. */
 struct extended {
     char name[NP_TAR_MAX_NAME + 1];
     bool has_name, has_size, sparse;
@@ -51,14 +51,14 @@ void np_tar_fini(struct np_tar *tar)
 static int bad(const struct np_tar *tar, uint64_t offset, struct np_err *err, const char *what)
 {
     if (tar->nr_members == 0)
-        return np_err_set(err, -EBADMSG, "%s: %s at offset %llu: no tar archive?", tar->path, what,
-            (unsigned long long)offset);
+        return np_err_set(err, -EBADMSG, "%s: %s at offset %llu: not a tar archive?", tar->path,
+            what, (unsigned long long)offset);
     return np_err_set(err, -EBADMSG,
         "%s: %s at offset %llu; the last whole member is '%s' at offset %llu", tar->path, what,
         (unsigned long long)offset, tar->last_name, (unsigned long long)tar->last_offset);
 }
 
-/* Bytes at offset, at most `bytes`, through the window. *ret_data is valid until the next call. */
+/* Up to `bytes` bytes at offset, through the window. *ret_data is valid until the next call. */
 static int64_t look(
     struct np_tar *tar, uint64_t offset, size_t bytes, const uint8_t **ret_data, struct np_err *err)
 {
@@ -81,7 +81,7 @@ static int64_t look(
                          : bytes);
 }
 
-/* Octal with spaces or NULs around it, or GNU's base-256. */
+/* Octal surrounded by spaces or NULs, or GNU's base-256. */
 static bool get_number(const char *field, size_t bytes, uint64_t *ret_value)
 {
     uint64_t value = 0;
@@ -186,7 +186,7 @@ static bool parse_pax(struct extended *extended, const char *text, size_t bytes)
     return true;
 }
 
-/* The data of an extended header. 1: taken; 0: the archive ends in it. */
+/* Reads the data of an extended header. 0: the archive ends inside it; else 1. */
 static int take_extended(struct np_tar *tar, char type, uint64_t offset, uint64_t bytes,
     struct extended *extended, struct np_err *err)
 {
@@ -232,7 +232,7 @@ static uint64_t padded(uint64_t bytes)
     return (bytes + NP_TAR_BLOCK - 1) / NP_TAR_BLOCK * NP_TAR_BLOCK;
 }
 
-/* "./cat/1.jpg" and "/cat/1.jpg" are cat/1.jpg, as tar unpacks them. */
+/* "./cat/1.jpg" and "/cat/1.jpg" become cat/1.jpg, as when tar unpacks them. */
 static void clean_name(char *name)
 {
     char *from = name;
@@ -242,7 +242,7 @@ static void clean_name(char *name)
     memmove(name, from, strlen(from) + 1);
 }
 
-/* Is the member's data all there? Looks at its last byte. */
+/* Checks whether the archive holds all of the member's data, by its last byte. */
 static int check_data(struct np_tar *tar, struct np_tar_member *member, struct np_err *err)
 {
     const uint8_t *data;
@@ -254,7 +254,7 @@ static int check_data(struct np_tar *tar, struct np_tar_member *member, struct n
     got = look(tar, member->data_offset + high - 1, 1, &data, err);
     if (got)
         return got < 0 ? (int)got : 0;
-    while (low < high) { /* how much of it: the end lies in between */
+    while (low < high) { /* finds the end by bisection */
         const uint64_t middle = low + (high - low) / 2;
 
         got = look(tar, member->data_offset + middle, 1, &data, err);
@@ -282,12 +282,12 @@ static int take_member(struct np_tar *tar, const struct block *header, uint64_t 
     clean_name(member->name);
     member->type = header->type == '\0' || header->type == '7' ? '0' : header->type;
     if (member->type == '0' && member->name[0] && member->name[strlen(member->name) - 1] == '/')
-        member->type = '5'; /* how v7 says folder */
+        member->type = '5'; /* a folder in v7 */
     if (member->type == '0' && !member->name[0])
         return bad(tar, member->header_offset, err, "a member without a name");
     member->sparse = extended->sparse || header->type == 'S';
     member->data_offset = tar->offset;
-    /* Links and devices have no data, whatever their size says. */
+    /* Links and devices have no data, even if their size is not 0. */
     size = strchr("12346", member->type) ? 0 : extended->has_size ? extended->size : size;
     if (member->type == '5')
         size = 0;
@@ -322,7 +322,7 @@ int np_tar_next(struct np_tar *tar, struct np_tar_member *ret_member, struct np_
 
         if (got < 0)
             return (int)got;
-        if (got == 0 && ret_member->header_offset == tar->offset) /* no closing blocks: common */
+        if (got == 0 && ret_member->header_offset == tar->offset) /* closing blocks often lack */
             break;
         if (got < NP_TAR_BLOCK)
             return tar->nr_members || ret_member->header_offset != tar->offset

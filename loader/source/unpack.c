@@ -1,5 +1,5 @@
-/* Unpacks gzip and zstd files into the cache folder. One thread; two processes may unpack the
- * same file, each under a name of its own, and the last rename wins. */
+/* See unpack.h. One thread. Two processes may unpack the same file, each under its own temporary
+ * name; the last rename wins. */
 #include "loader/source/unpack.h"
 
 #include <dirent.h>
@@ -24,7 +24,6 @@
 #define IN_BYTES  (256u << 10)
 #define OUT_BYTES (1u << 20)
 
-/* One unpacking under way. */
 struct unpack {
     const char *path;
     const struct np_source_progress *progress;
@@ -62,7 +61,7 @@ int np_unpack_sniff(const char *path, enum np_wrapping *ret_wrapping, struct np_
     return 0;
 }
 
-/* Content size if the file says so, else 0. gzip keeps it modulo 4 GiB. */
+/* The content's size if the file has it, else 0. gzip stores it modulo 4 GiB. */
 static uint64_t guess_bytes(struct unpack *unpack, enum np_wrapping wrapping)
 {
     uint8_t bytes[18] = {0};
@@ -94,7 +93,7 @@ static int check_space(struct unpack *unpack, enum np_wrapping wrapping, const c
     if (want > free_bytes)
         return np_err_set(err, -ENOSPC,
             "%s: unpacking it takes at least %llu MiB, and the cache folder %s has %llu MiB free; "
-            "set cache_dir in the config or XDG_CACHE_HOME to a roomier place",
+            "set cache_dir in the config or XDG_CACHE_HOME to a folder with more space",
             unpack->path, (unsigned long long)(want >> 20), folder,
             (unsigned long long)(free_bytes >> 20));
     return 0;
@@ -124,11 +123,10 @@ static int write_some(struct unpack *unpack, size_t bytes, struct np_err *err)
     return bytes ? np_io_append(&unpack->io, unpack->out_fd, unpack->out, bytes, err) : 0;
 }
 
-/* A torn file: what there is of it is kept, and whoever reads it finds the sample that is cut. */
-static void ends_early(const struct unpack *unpack)
+/* The copy is kept: listing it finds the truncated sample. */
+static void note_truncated(const struct unpack *unpack)
 {
-    np_source_note(unpack->progress,
-        "%s is torn: it ends in the middle, after %llu unpacked bytes; those are used",
+    np_source_note(unpack->progress, "%s is truncated; its %llu unpacked bytes are used",
         unpack->path, (unsigned long long)unpack->out_bytes);
 }
 
@@ -163,7 +161,7 @@ static int unpack_zstd(struct unpack *unpack, struct np_err *err)
             break;
         }
         code = write_some(unpack, out.pos, err);
-        while (!code && out.pos == OUT_BYTES) { /* what is still inside */
+        while (!code && out.pos == OUT_BYTES) { /* zstd may hold more output */
             out.pos = 0;
             left = ZSTD_decompressStream(stream, &out, &in);
             code = ZSTD_isError(left) ? zstd_failed(unpack, left, in.size - in.pos, err)
@@ -172,11 +170,11 @@ static int unpack_zstd(struct unpack *unpack, struct np_err *err)
     }
     ZSTD_freeDStream(stream);
     if (!code && left != 0)
-        ends_early(unpack);
+        note_truncated(unpack);
     return code;
 }
 
-/* gzip files may be several, one after another. */
+/* A gzip file may consist of several members. */
 static int unpack_gzip(struct unpack *unpack, struct np_err *err)
 {
     z_stream stream = {0};
@@ -197,7 +195,7 @@ static int unpack_gzip(struct unpack *unpack, struct np_err *err)
             stream.avail_in = (unsigned)got;
         }
         if (!inside) {
-            if (*stream.next_in != 0x1f) /* zeros or rubbish after the last: gzip passes over it */
+            if (*stream.next_in != 0x1f) /* gzip ignores what follows the last member */
                 break;
             inflateReset(&stream);
             inside = true;
@@ -220,7 +218,7 @@ static int unpack_gzip(struct unpack *unpack, struct np_err *err)
     }
     inflateEnd(&stream);
     if (!code && inside)
-        ends_early(unpack);
+        note_truncated(unpack);
     return code;
 }
 
@@ -231,7 +229,7 @@ static bool is_part(const char *name)
     return bytes > 5 && strcmp(name + bytes - 5, ".part") == 0;
 }
 
-/* Does a process still write it? It has a lock on it, wherever it runs. */
+/* Is a process still writing it? It holds a lock on it. */
 static bool is_in_work(int folder_fd, const char *name)
 {
     const int fd = openat(folder_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -242,8 +240,8 @@ static bool is_in_work(int folder_fd, const char *name)
     return locked;
 }
 
-/* Removes what processes that were killed have left, of any archive; and, where name is given, other copies
- * of the same path: names of which as many bytes are the same. */
+/* Removes partial copies left by killed processes; and if name is given, other copies of the same
+ * path, whose names have the same first `same` bytes. */
 static void remove_older(const char *folder, const char *name, size_t same)
 {
     DIR *dir = opendir(folder);
@@ -260,9 +258,10 @@ static void remove_older(const char *folder, const char *name, size_t same)
         closedir(dir);
 }
 
-/* Name of the copy: HASH(path)-HASH(size, mtime)-BASE without the packing's ending; *ret_same: bytes
- * of it that depend on the path alone. */
-static char *copy_name(const char *path, const struct stat *st, size_t *ret_same)
+/* Name of the copy: HASH(path)-HASH(size, mtime)-BASE, without the ending .gz or .zst. The first
+ * *ret_same bytes depend on the path alone. */
+static char *copy_name(
+    const char *path, const struct stat *st, size_t *ret_same, struct np_err *err)
 {
     const uint64_t stamp[3] = {
         (uint64_t)st->st_size, (uint64_t)st->st_mtim.tv_sec, (uint64_t)st->st_mtim.tv_nsec};
@@ -273,13 +272,13 @@ static char *copy_name(const char *path, const struct stat *st, size_t *ret_same
     if (dot && !*ending && strcmp(dot, ".gz") != 0 && strcmp(dot, ".zst") != 0)
         end = base + strlen(base);
     *ret_same = 17;
-    return np_try_format(NULL, "%016llx-%016llx-%.*s%s",
+    return np_try_format(err, "%016llx-%016llx-%.*s%s",
         (unsigned long long)XXH64(path, strlen(path), 0),
         (unsigned long long)XXH64(stamp, sizeof(stamp), 0), (int)(end - base), base, ending);
 }
 
-/* Without a name until it is whole, so that a killed process leaves nothing; on a file system that cannot do
- * that, `part`. Locked in either case. */
+/* Opens a file without a name, so that a killed process leaves nothing; if the file system does not
+ * support that, `part`. Either is locked. */
 static int open_part(
     struct unpack *unpack, const char *folder, const char *part, struct np_err *err)
 {
@@ -360,7 +359,7 @@ int np_unpack(const char *path, const char *cache_dir, const struct np_source_pr
     char **ret_path, struct np_err *err)
 {
     struct unpack unpack = {.path = path, .progress = progress, .in_fd = -1, .out_fd = -1};
-    char *folder = np_try_format(NULL, "%s/unpacked", cache_dir), *name = NULL, *copy = NULL;
+    char *folder = np_try_format(err, "%s/unpacked", cache_dir), *name = NULL, *copy = NULL;
     struct stat st;
     size_t same;
     int code = 0;
@@ -371,16 +370,15 @@ int np_unpack(const char *path, const char *cache_dir, const struct np_source_pr
         goto out;
     }
     unpack.in_bytes = (uint64_t)st.st_size;
-    name = copy_name(path, &st, &same);
-    copy = folder && name ? np_try_format(NULL, "%s/%s", folder, name) : NULL;
+    name = copy_name(path, &st, &same, err);
+    copy = folder && name ? np_try_format(err, "%s/%s", folder, name) : NULL;
     if (!copy) {
-        code = np_err_set(err, -ENOMEM, "%s: out of memory to unpack it", path);
+        code = -ENOMEM;
         goto out;
     }
     if (access(copy, R_OK) != 0) {
         if (progress && progress->no_unpack) {
-            code =
-                np_err_set(err, -EAGAIN, "%s: it has to be unpacked before it can be read", path);
+            code = np_err_set(err, -EAGAIN, "%s: it must be unpacked before it can be read", path);
             goto out;
         }
         code = np_make_dirs(folder, err);

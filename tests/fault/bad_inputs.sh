@@ -57,7 +57,7 @@ w "pictures in no class folder are refused" 2 "are in no class, the first is 'a.
 w "a good tar trains" 0 "done in" tar_of good.tar
 w "a truncated tar is reported, and its whole members are used" 0 "is torn" tar_of torn.tar
 w "a tar with a wrong checksum is refused" 2 "wrong checksum at offset 0" tar_of bad_checksum.tar
-w "a file that is no tar is refused" 2 "no tar archive" tar_of not_a.tar
+w "a file that is not a tar archive is refused" 2 "not a tar archive" tar_of not_a.tar
 w "an empty tar is refused" 2 "no samples" tar_of empty.tar
 w "a truncated tar.gz is reported, and its whole members are used" 0 "torn" tar_of torn.tar.gz
 w "damaged zstd is refused" 2 "damaged zstd data" tar_of garbage.tar.zst

@@ -46,7 +46,7 @@ t "one class" refused data.train "all its samples are of one class, 'zebra'" '4s
 t "images of another size than the network's" refused data.test "its images are 20x20, the network is built for 32x32" \
     '5s/flat/small/'
 t "images of several sizes without a resize" refused data.train "its images differ in size" '4s/flat/mixed/'
-t "no image at all" refused data.train "is an image by its name" '4s/folder, path: flat/folder, path: packed/'
+t "no image at all" refused data.train "has the name of an image" '4s/folder, path: flat/folder, path: packed/'
 t "a folder where a file should be" refused data.train "flat" '4s/folder/tar/'
 no_data() { sed '4s/flat/none/' net.yaml >away.yaml && [ "$("$NNPIPE" check away.yaml --no-data 2>/dev/null)" = ok ]; }
 t "with --no-data the config alone counts" no_data

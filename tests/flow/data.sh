@@ -93,7 +93,7 @@ verify_names_truncated() (
 t "verify names a truncated picture" verify_names_truncated
 head -c 200000 gnu.tar >torn.tar
 t "a torn archive names its last whole member" says \
-    "torn.tar is torn: it ends in the middle; the last whole member is" "$NNPIPE" data ls torn.tar
+    "torn.tar is truncated; the last whole member is" "$NNPIPE" data ls torn.tar
 t "and its cut member is bad" exits 1 "$NNPIPE" data verify torn.tar
 t "stats prints mean and std" says '"std": [0.' "$NNPIPE" data stats 'shapes/train-*.tar.zst' --json
 t "a missing path is named" says "none/a.tar: no such file or folder" "$NNPIPE" data ls none/a.tar

@@ -89,7 +89,8 @@ static void write_zstd(struct made_set *set, FILE *file)
 
 static void write_folder(struct made_set *set)
 {
-    np_index_set_root(set->index, set->dir);
+    if (np_index_set_root(set->index, set->dir, NULL))
+        abort();
     for (int s = 0; s < set->n; s++) {
         char name[32], path[160];
         uint32_t nr_bytes;

@@ -151,7 +151,7 @@ Test(index, samples_in_no_class_can_be_left_out)
     cr_assert_eq(np_index_finish(index, NULL), 0);
     cr_expect_eq(np_index_unlabelled(index, &first), 22);
     cr_expect_eq(first, 17);
-    cr_assert_eq(np_index_skip_unlabelled(index), 0);
+    cr_assert_eq(np_index_skip_unlabelled(index, NULL), 0);
     cr_assert_eq(np_index_samples(index), 38);
     cr_expect_eq(np_index_unlabelled(index, &first), 0);
     cr_expect_eq(np_index_record(index, 17)->offset, 18 * 8);

@@ -67,7 +67,7 @@ Test(source, names_each_mistake)
                         "labels", "b", NULL},
         &options);
     cr_assert_not_null(strstr(text, "NP_NO_SUCH_VARIABLE is not set"));
-    cr_assert_not_null(strstr(text, "labels: the source tar does not read it"));
+    cr_assert_not_null(strstr(text, "labels: the source tar does not have this key"));
     text = mistakes((const char *const[]){"path", "a", NULL}, &options);
     cr_assert_not_null(strstr(text, "source"));
     text = mistakes((const char *const[]){"source", "synth", "size", "3", NULL}, &options);
@@ -406,7 +406,7 @@ Test(source, an_index_that_cannot_be_stored_is_not_an_error)
     put_file(folder, "ro/set/a/1.jpg", "a", 1);
     put_file(folder, "cache", "a file where a folder should be", 5);
     cr_assert_eq(open_set(folder, "folder", "ro/set", NULL, &notes, &index, NULL), 0);
-    cr_assert_not_null(strstr(notes.text, "the index is not kept"));
+    cr_assert_not_null(strstr(notes.text, "the index is not saved"));
     np_index_free(index);
     remove_set(folder);
 }
@@ -444,14 +444,14 @@ Test(source, a_cache_without_a_home_is_private)
     np_free(dir);
     cr_expect_eq(cache_with(folder, 0, &dir, &err), -EPERM);
     cr_expect_eq(cache_with(folder, 0770, &dir, NULL), -EPERM);
-    cr_expect(strstr(err.text, "so it is not used as a cache"), "%s", err.text);
+    cr_expect(strstr(err.text, "not used as a cache"), "%s", err.text);
     put_file(folder, "ro/set/a/1.jpg", "a", 1); /* listed all the same */
     snprintf(path, sizeof(path), "%s/ro", folder);
     cr_assert_eq(chmod(path, 0555), 0);
     err.code = 0;
     cr_assert_eq(open_set(folder, "folder", "ro/set", NULL, &notes, &index, &err), 0);
-    cr_expect(strstr(notes.text, "the index is not kept: "), "%s", notes.text);
-    cr_expect(strstr(notes.text, "so it is not used as a cache"), "%s", notes.text);
+    cr_expect(strstr(notes.text, "the index is not saved: "), "%s", notes.text);
+    cr_expect(strstr(notes.text, "not used as a cache"), "%s", notes.text);
     np_index_free(index);
     remove_set(folder);
 }
@@ -516,7 +516,7 @@ Test(source, a_pipe_is_refused_and_not_waited_for, .timeout = 20)
     cr_assert(strstr(err.text, "pipe.tar: not a file"), "%s", err.text);
     err = (struct np_err){0};
     cr_assert_lt(open_set(folder, "tar", "cats", NULL, NULL, &index, &err), 0);
-    cr_assert(strstr(err.text, "cats: a folder, not a file; for pictures in class folders say "
+    cr_assert(strstr(err.text, "cats: a folder, not a file; for pictures in class folders use "
                                "`source: folder`"),
         "%s", err.text);
     remove_set(folder);

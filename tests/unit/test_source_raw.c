@@ -71,7 +71,7 @@ Test(source_raw, cifar_names_what_is_wrong)
 
     put_file(folder, "a.bin", bytes, 3 * RECORD - 5);
     cr_assert_eq(open_set(folder, "cifar10", "a.bin", NULL, &notes, &index, NULL), 0);
-    cr_assert_not_null(strstr(notes.text, "torn"));
+    cr_assert_not_null(strstr(notes.text, "truncated"));
     cr_assert_eq(np_index_samples(index), 3);
     cr_assert_eq(np_index_record(index, 2)->bytes, 3067);
     np_index_free(index);
@@ -167,7 +167,7 @@ Test(source_raw, idx_names_what_is_wrong)
     bytes = get_file(folder, "t-images-idx3-ubyte", &n);
     put_file(folder, "t-images-idx3-ubyte", bytes, n - 7);
     cr_assert_eq(open_set(folder, "idx", "t-images-idx3-ubyte", NULL, &notes, &index, NULL), 0);
-    cr_assert_not_null(strstr(notes.text, "torn"));
+    cr_assert_not_null(strstr(notes.text, "truncated"));
     cr_assert_eq(np_index_record(index, 18)->bytes, 5);
     cr_assert_eq(np_index_record(index, 19)->bytes, 0);
     np_index_free(index);

@@ -160,8 +160,7 @@ Test(split, every_allocation_fails_once_and_is_reported)
             failed = made_memory_failed_libc();
             made_memory_fail_libc(0);
             cr_assert_eq(code, failed ? -ENOMEM : 0);
-            cr_assert(
-                !failed || (!split.order && strstr(err.text, "out of memory to split 10 samples")));
+            cr_assert(!failed || (!split.order && *err.text));
             np_split_fini(&split);
         }
     np_index_free(index);

@@ -195,7 +195,7 @@ Test(tar, reports_that_other_files_are_not_archives)
 
     tar_block(&tar, "GIF89a", 6);
     cr_assert_eq(walk(&tar, text, sizeof(text), &walker, &err), -EBADMSG);
-    cr_assert_not_null(strstr(err.text, "no tar archive?"));
+    cr_assert_not_null(strstr(err.text, "not a tar archive?"));
     tar_free(&tar);
 }
 

@@ -158,7 +158,7 @@ Test(unpack, the_present_part_of_a_truncated_file)
         packed = get_file(folder, "f", &n);
         put_file(folder, "f", packed, n / 2);
         cr_assert_eq(unpack(folder, "f", notes, &path, NULL), 0);
-        cr_assert_not_null(strstr(notes, "f is torn"));
+        cr_assert_not_null(strstr(notes, "f is truncated"));
         cr_assert_eq(stat(path, &st), 0);
         cr_assert(st.st_size > 1000000 && st.st_size < N);
         cr_assert(holds(path, content, (size_t)st.st_size));
@@ -286,7 +286,7 @@ Test(unpack, without_permission_nothing_is_written)
     snprintf(file, sizeof(file), "%s/f.gz", folder);
     snprintf(cache, sizeof(cache), "%s/cache", folder);
     cr_assert_eq(np_unpack(file, cache, &progress, &path, &err), -EAGAIN);
-    cr_expect(strstr(err.text, "has to be unpacked"), "%s", err.text);
+    cr_expect(strstr(err.text, "must be unpacked"), "%s", err.text);
     cr_expect_neq(access(cache, F_OK), 0);
     free(content);
     remove_set(folder);
