@@ -346,7 +346,7 @@ Test(augment, mistakes_are_named)
     REFUSES("out of range", "resize size 0");
     REFUSES("scale must be", "random_resized_crop size 8 scale [0.5]");
     REFUSES("ratio must be", "random_resized_crop size 8 ratio [2,1]");
-    REFUSES("may resize once", "resize size 8", "random_resized_crop size 8");
+    REFUSES("may resize only once", "resize size 8", "random_resized_crop size 8");
     REFUSES("out of range", "flip p 1.5");
 }
 
