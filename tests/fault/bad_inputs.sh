@@ -55,7 +55,7 @@ w "pictures in no class folder are refused" 2 "are in no class, the first is 'a.
 
 # --- archives
 w "a good tar trains" 0 "done in" tar_of good.tar
-w "a truncated tar is reported, and its whole members are used" 0 "is torn" tar_of torn.tar
+w "a truncated tar is reported, and its whole members are used" 0 "is truncated" tar_of torn.tar
 w "a tar with a wrong checksum is refused" 2 "wrong checksum at offset 0" tar_of bad_checksum.tar
 w "a file that is not a tar archive is refused" 2 "not a tar archive" tar_of not_a.tar
 w "an empty tar is refused" 2 "no samples" tar_of empty.tar
@@ -63,9 +63,9 @@ w "a truncated tar.gz is reported, and its whole members are used" 0 "torn" tar_
 w "damaged zstd is refused" 2 "damaged zstd data" tar_of garbage.tar.zst
 w "a member longer than its archive is refused" 2 "huge_member.tar" tar_of huge_member.tar
 w "two .cls of one sample are refused" 2 "two members with the extension 'cls'" tar_of duplicate.tar
-w "a .cls that is no number is refused" 2 "holds no class number" tar_of bad_cls.tar
+w "a .cls that is no number is refused" 2 "is not a class number" tar_of bad_cls.tar
 w "a glob without a match is reported" 2 "no file matches" tar_of 'none-*.tar'
-w "a truncated CIFAR file is reported" 0 "is torn" train -o 
+w "a truncated CIFAR file is reported" 0 "is truncated" train -o 
     "data.train={source: cifar10, path: $BAD/cifar_torn/*.bin}" -o \
     'loader.bad_samples.budget=50%'
 w "a CIFAR label past 9 is refused" 2 "has label 200" train -o \

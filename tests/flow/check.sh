@@ -56,7 +56,7 @@ t "--seconds is a number" bad_number
 # Archives are unpacked by a run, not by a check.
 sed '4s/folder, path: flat/tar, path: flat.tar.gz/' net.yaml >packed.yaml
 t "an archive to unpack is no mistake" "$NNPIPE" check packed.yaml
-t "and is reported" says "flat.tar.gz: it has to be unpacked before it can be read" "$NNPIPE" check packed.yaml
+t "and is reported" says "flat.tar.gz: it must be unpacked before it can be read" "$NNPIPE" check packed.yaml
 t "it was not unpacked" sh -c '! ls "$XDG_CACHE_HOME/nnpipe/unpacked" 2>/dev/null | grep .'
 whole() { "$NNPIPE" check - --whole --json --as "$PWD/$1" --seconds 2 <"$1"; }
 t "the service's check takes it, too, with a note" says '"note": "the data were not checked: ' whole packed.yaml
@@ -80,7 +80,7 @@ rm -rf "$XDG_CACHE_HOME"
 "$NNPIPE" daemon >daemon.txt 2>&1 &
 daemon=$!
 for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
-t "a set to unpack can be submitted, with a note" says "has to be unpacked before it can be read" \
+t "a set to unpack can be submitted, with a note" says "must be unpacked before it can be read" \
     "$NNPIPE" submit packed.yaml --priority -1
 t "it was not unpacked by that" sh -c '! ls "$XDG_CACHE_HOME/nnpipe/unpacked"/*.part 2>/dev/null | grep .'
 state() { "$NNPIPE" status 1 --json | sed -n 's/.*"state": "\([a-z]*\)".*/\1/p'; }
