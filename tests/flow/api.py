@@ -337,8 +337,12 @@ class Daemon:
         expect(answer.status == 201, "submit: %s" % answer)
         return answer.json()["id"]
 
+    def entry(self, run):
+        """Returns GET /v1/runs/ID."""
+        return self.ask("GET", "/v1/runs/%d" % run).json()
+
     def state_of(self, run):
-        return self.ask("GET", "/v1/runs/%d" % run).json()["state"]
+        return self.entry(run)["state"]
 
     def becomes(self, run, *states):
         for _ in range(1800):

@@ -49,13 +49,14 @@ class Done:
 class Service(Daemon):
     """A daemon with settings, state, socket and small runs in a temporary folder."""
 
-    def __init__(self, settings="", devices="cpu", program=NNPIPE, environment=(), **more):
+    def __init__(self, settings="", devices="cpu", program=NNPIPE, environment=(), tcp=False, **more):
         self.program, self.environment, self.devices = program, dict(environment), devices
-        super().__init__(settings=settings, tcp=False, **more)
+        super().__init__(settings=settings, tcp=tcp, **more)
 
     def write_settings(self, settings, devices=None):
         with open(self.config, "w") as out:
-            out.write("devices: [%s]\nspare_bytes: 1M\n" % (devices or self.devices) + settings)
+            out.write("devices: [%s]\nspare_bytes: 1M\n" % (devices or self.devices) + settings +
+                      ("listen: 127.0.0.1:%d\n" % self.port if self.port else ""))
 
     def settings(self, settings="", devices=None):
         """Writes the settings and makes the daemon reload them."""

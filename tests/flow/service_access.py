@@ -173,7 +173,7 @@ def token_command(daemon):
     def says(*words, who="owner"):
         uid, gid, groups = IDS[who]
         done = subprocess.run([api.NNPIPE, "token", *words],
-                              env={"HOME": home if uid else "/nowhere", "NNPIPE_SOCKET": daemon.socket},
+                              env={"HOME": home if uid else daemon.dir + "/none", "NNPIPE_SOCKET": daemon.socket},
                               user=uid, group=gid, extra_groups=groups, cwd="/", capture_output=True, text=True,
                               timeout=60)
         expect(done.returncode == 0, done)

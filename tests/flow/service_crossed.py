@@ -6,37 +6,19 @@ import subprocess
 import sys
 import time
 
-from api import Daemon, done, expect, skip, test
-from cli import Faulty
+from api import Daemon, done, expect, settles, skip, test
+from cli import FOREVER, Faulty
 
-FOREVER = 1000000
 disk = Faulty()
 if not disk.is_there:
     skip("a run changes state while a child reads its folder", "no FUSE file system can be mounted here")
     sys.exit(0)
 MOUNT, RUNS, NOTES = disk.mount, disk.mount + "/runs", disk.dir
 daemon = Daemon(tcp=False, settings="spare_bytes: 1M\nretry: {first: 0.1, cap: 1}\nruns_per_device: 4\n")
+entry = daemon.entry
 
 
-def settles(what, why):
-    for _ in range(600):
-        found = what()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(why)
-
-
-def storage(command):
-    with open(MOUNT + "/.control", "w") as out:
-        out.write(command + "\n")
-
-
-def of(run):
-    return daemon.ask("GET", "/v1/runs/%d" % run).json()
-
-
-def deed(run, what):
+def act(run, what):
     answer = daemon.ask("POST", "/v1/runs/%d/%s" % (run, what))
     expect(answer.status == 200, answer)
 
@@ -62,27 +44,27 @@ def hung_child():
 
 
 def prunes(run):
-    return any(b"prune" in line and b"--dry-run" not in line and of_dir(run).encode() in line
+    return any(b"prune" in line and b"--dry-run" not in line and folder_of(run).encode() in line
                for line in (open("/proc/%d/cmdline" % pid, "rb").read().split(b"\0") for pid in children()))
 
 
 def saved(run):
-    settles(lambda: os.path.isdir(of(run)["dir"] + "/checkpoints") and os.listdir(of(run)["dir"] + "/checkpoints"),
+    settles(lambda: os.path.isdir(entry(run)["dir"] + "/checkpoints") and os.listdir(entry(run)["dir"] + "/checkpoints"),
             "nothing is saved")
 
 
 def stopped_while_asked():
     daemon.ask("PATCH", "/v1/service", {"held": True})
     run = daemon.submit(steps=5, runs=RUNS)
-    storage("hang *")
+    disk.control("hang *")
     daemon.ask("PATCH", "/v1/service", {"held": False})
     asker = settles(children, "the disk is not asked")
-    deed(run, "stop")
+    act(run, "stop")
     for pid in asker:
         os.kill(pid, signal.SIGKILL)
-    storage("clear")  # which a process must wait for even to be killed
+    disk.control("clear")  # which a process must wait for even to be killed
     settles(lambda: not set(asker) & set(children()), "the process that asks does not end")
-    now = of(run)
+    now = entry(run)
     expect(now["state"] == "stopped" and now["reason"] == "" and now["not_before"] is None, now)
 
 
@@ -92,22 +74,22 @@ def killed_while_its_report_is_opened():
     saved(run)
     daemon.process.kill()
     daemon.process.wait()
-    worker = int(open(of_dir(run) + "/lock").read())
-    storage("hang *report*")
+    worker = int(open(folder_of(run) + "/lock").read())
+    disk.control("hang *report*")
     time.sleep(1.2)  # what the kernel knows of the file is forgotten
     daemon.start()
     settles(hung_child, "its report is not looked for")
     os.kill(worker, signal.SIGKILL)
-    storage("clear")
+    disk.control("clear")
     daemon.becomes(run, "queued", "running")
-    deed(run, "stop")
+    act(run, "stop")
     daemon.becomes(run, "stopped")
     folder = "/proc/%d/fd/" % daemon.process.pid
     held = [os.readlink(folder + fd) for fd in os.listdir(folder) if os.path.islink(folder + fd)]
     expect(not [one for one in held if one.endswith("/report")], held)
 
 
-def of_dir(run):
+def folder_of(run):
     return RUNS + "/a-%d" % run
 
 
@@ -118,10 +100,10 @@ def tried_again_while_told():
     told = lambda: os.path.exists(NOTES + "/told") and open(NOTES + "/told").read().count("told")
     daemon.ask("PATCH", "/v1/service", {"held": True})
     run = daemon.submit(steps=5, runs=RUNS)
-    deed(run, "stop")
+    act(run, "stop")
     settles(told, "on_end does not run")
-    deed(run, "retry")
-    deed(run, "stop")
+    act(run, "retry")
+    act(run, "stop")
     open(NOTES + "/go", "w").close()
     settles(lambda: told() == 2, "on_end does not run for its second end")
     daemon.write_settings("spare_bytes: 1M\n")
@@ -131,24 +113,24 @@ def tried_again_while_told():
 
 def tried_again_while_pruned():
     run = daemon.submit(steps=FOREVER, runs=RUNS)
-    settles(lambda: os.path.isdir(of_dir(run) + "/checkpoints") and len(os.listdir(of_dir(run) + "/checkpoints")) > 2,
+    settles(lambda: os.path.isdir(folder_of(run) + "/checkpoints") and len(os.listdir(folder_of(run) + "/checkpoints")) > 2,
             "too little is saved")
-    deed(run, "pause")
+    act(run, "pause")
     daemon.becomes(run, "paused")
     daemon.write_settings("spare_bytes: 1M\nkeep: {bytes: 1}\n")
     daemon.ask("POST", "/v1/service/reload")
-    storage("hang *a-%d/lock*" % run)
-    deed(run, "stop")
+    disk.control("hang *a-%d/lock*" % run)
+    act(run, "stop")
     settles(lambda: prunes(run), "its checkpoints are not pruned")
-    deed(run, "retry")
+    act(run, "retry")
     time.sleep(0.5)  # in which it must not be started beside what prunes it
-    attempts, pruned = of(run)["attempts"], prunes(run)
-    storage("clear")
+    attempts, pruned = entry(run)["attempts"], prunes(run)
+    disk.control("clear")
     expect(attempts == 1 or not pruned, "it is started while it is being pruned")
     daemon.becomes(run, "running")
-    settles(lambda: (of(run)["progress"] or {}).get("step"), "it does not train")
-    expect(of(run)["retries"] == 0 and of(run)["attempts"] == 2, of(run))
-    deed(run, "stop")
+    settles(lambda: (entry(run)["progress"] or {}).get("step"), "it does not train")
+    expect(entry(run)["retries"] == 0 and entry(run)["attempts"] == 2, entry(run))
+    act(run, "stop")
 
 
 os.mkdir(RUNS)

@@ -25,7 +25,8 @@ def health(daemon, status, state):
     return said
 
 
-def settles(what, seconds=60):
+def passes(what, seconds=60):
+    """Calls what() until it raises nothing, and returns its value."""
     until = time.monotonic() + seconds
     while True:
         try:
@@ -39,7 +40,7 @@ def settles(what, seconds=60):
 def trains(daemon, run):
     """Waits for its first loss: before it, a worker may not have installed its handlers yet."""
     daemon.becomes(run, "running")
-    settles(lambda: expect(daemon.ask("GET", "/v1/runs/%d" % run).json()["progress"]["loss"] is not None,
+    passes(lambda: expect(daemon.ask("GET", "/v1/runs/%d" % run).json()["progress"]["loss"] is not None,
                            "no loss yet"))
 
 
@@ -70,7 +71,7 @@ def full_disk():
         health(daemon, 200, "serving")
         expect(value_of(daemon, "nnpipe_healthy") == 1, "nnpipe_healthy")
         fill(disk + "/full")
-        problems = settles(lambda: health(daemon, 503, "serving"))["problems"]
+        problems = passes(lambda: health(daemon, 503, "serving"))["problems"]
         expect(len(problems) == 1 and disk in problems[0] and "No space left" in problems[0], problems)
         expect(value_of(daemon, "nnpipe_healthy") == 0, "nnpipe_healthy")
         large = daemon.submission()
@@ -88,7 +89,7 @@ def full_disk():
         change = daemon.ask("POST", "/v1/runs/%d/stop" % run)
         expect(change.status in (200, 507), change)
         os.unlink(disk + "/full")
-        settles(lambda: health(daemon, 200, "serving"))
+        passes(lambda: health(daemon, 200, "serving"))
         more = daemon.submit()
         expect(daemon.stop() == 0, "exit code")
         daemon.start()
@@ -121,7 +122,7 @@ def stopping():
         worker = worker_of(daemon)
         os.kill(worker, signal.SIGSTOP)
         daemon.process.send_signal(signal.SIGTERM)
-        settles(lambda: health(daemon, 503, "stopping"))
+        passes(lambda: health(daemon, 503, "stopping"))
         os.kill(worker, signal.SIGCONT)
         expect(daemon.stop() == 0, "exit code")
     finally:
@@ -188,18 +189,18 @@ def ls(daemon):
 
 
 def is_scraped(daemon, prometheus, run):
-    settles(lambda: expect(prometheus.value("up") == 1, "up"))
+    passes(lambda: expect(prometheus.value("up") == 1, "up"))
     step = lambda: prometheus.value('nnpipe_run_step{id="%d"}' % run)
-    first = settles(step)
-    settles(lambda: expect(step() > first, "the step does not grow"))
+    first = passes(step)
+    passes(lambda: expect(step() > first, "the step does not grow"))
     listed = {r["id"]: r for r in ls(daemon)}
-    labels, loss = settles(lambda: prometheus.query("nnpipe_run_loss")[0])
+    labels, loss = passes(lambda: prometheus.query("nnpipe_run_loss")[0])
     expect(labels["id"] == str(run) and labels["name"] == listed[run]["name"]
            and labels["device"] == listed[run]["device"], labels)
     expect(abs(step() - listed[run]["step"]) < 100000 and loss > 0, "step, loss")
     for state in ("queued", "running", "done"):
         nr = sum(r["state"] == state for r in listed.values())
-        settles(lambda: expect(prometheus.value('nnpipe_runs{state="%s"}' % state) == nr, state))
+        passes(lambda: expect(prometheus.value('nnpipe_runs{state="%s"}' % state) == nr, state))
     expect(prometheus.value("nnpipe_device_runs") == 1 and prometheus.value("nnpipe_device_slots") == 1, "devices")
     expect(abs(prometheus.value("nnpipe_start_time_seconds") - time.time()) < 600,
            prometheus.query("nnpipe_start_time_seconds"))
@@ -209,8 +210,8 @@ def is_forgotten(daemon, prometheus, run):
     """A finished run leaves no series, and is counted in its state."""
     daemon.ask("POST", "/v1/runs/%d/stop" % run)
     daemon.becomes(run, "stopped")
-    settles(lambda: expect(prometheus.value('nnpipe_runs{state="stopped"}') == 1, "stopped"))
-    settles(lambda: expect(not [s for s in prometheus.query('{__name__=~"nnpipe_run_.*",id="%d"}' % run)],
+    passes(lambda: expect(prometheus.value('nnpipe_runs{state="stopped"}') == 1, "stopped"))
+    passes(lambda: expect(not [s for s in prometheus.query('{__name__=~"nnpipe_run_.*",id="%d"}' % run)],
                            "its series"))
 
 

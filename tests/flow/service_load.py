@@ -7,7 +7,7 @@ import threading
 import time
 
 import api
-from api import Daemon, ask_as, expect, test
+from api import Daemon, ask_as, expect, settles, test
 
 STRANGER = 64330
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
@@ -30,26 +30,19 @@ def seconds_of(daemon):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def settles(what, seconds=60):
-    until = time.monotonic() + seconds
-    while not what():
-        expect(time.monotonic() < until, "it does not settle")
-        time.sleep(0.05)
-
-
 def idle_thousand(daemon):
     before = files_of(daemon)
     idle = [dial(daemon) for _ in range(1000)]
     for one in idle[::2]:
         one.send(b"GET /v1/ser")  # half of a head
-    settles(lambda: files_of(daemon) >= before + 990)
+    settles(lambda: files_of(daemon) >= before + 990, "it does not accept a thousand connections")
     expect(daemon.ask("GET", "/v1/service", timeout=30).status == 200, "while they are there")
     began = seconds_of(daemon)
     time.sleep(1)
     expect(seconds_of(daemon) - began < 0.3, "%.2f s of CPU time a second for nothing" % (seconds_of(daemon) - began))
     for one in idle:
         one.close()
-    settles(lambda: files_of(daemon) <= before + 5)
+    settles(lambda: files_of(daemon) <= before + 5, "it keeps closed connections")
 
 
 def tcp_flood(daemon):
@@ -61,7 +54,7 @@ def tcp_flood(daemon):
     expect(files_of(daemon) - before < 600, "%d descriptors for TCP" % (files_of(daemon) - before))
     for one in idle:
         one.close()
-    settles(lambda: files_of(daemon) <= before + 5)
+    settles(lambda: files_of(daemon) <= before + 5, "it keeps closed connections")
 
 
 def stranger_flood(daemon):
@@ -88,7 +81,7 @@ def stranger_flood(daemon):
     os.write(go[1], b"x")
     os.waitpid(child, 0)
     expect(answer.status == 200 and taken < 400, "%d connections of one stranger" % taken)
-    settles(lambda: files_of(daemon) <= before + 5)
+    settles(lambda: files_of(daemon) <= before + 5, "it keeps closed connections")
 
 
 def long_polls(daemon):
@@ -102,7 +95,7 @@ def long_polls(daemon):
     threads = [threading.Thread(target=poll, args=(daemon.ask_tcp,)) for _ in range(50)]
     for thread in threads:
         thread.start()
-    settles(lambda: len(answers) >= 50 - 32)
+    settles(lambda: len(answers) >= 50 - 32, lambda: "%d answers" % len(answers))
     expect(answers == [503] * 18, answers)
     busy = daemon.ask_tcp("GET", "/v1/runs/%d?wait=60&state=running" % run)
     api.hold(busy, "GET", "/v1/runs/{id}")

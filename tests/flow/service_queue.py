@@ -1,6 +1,5 @@
 """The commands of a queue against a daemon: retry, hold, release, drain, time limits, priority, wait, lists and
 logs; and what the next daemon remembers of it after a kill."""
-import glob
 import json
 import os
 import signal
@@ -8,23 +7,11 @@ import subprocess
 import time
 
 import api
-from api import NNPIPE, Daemon, expect, test
+from api import expect, settles, test
+from cli import FOREVER, Service
 
-FOREVER = 1000000
-daemon = Daemon(settings="spare_bytes: 1M\nretry: {first: 0.1, cap: 1}\nruns_per_device: 2\n")
-
-
-def command(*words, code=0):
-    """Runs a command that must end with that code; returns both streams."""
-    done = subprocess.run([NNPIPE, *map(str, words)], env=dict(os.environ, NNPIPE_SOCKET=daemon.socket),
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
-    expect(done.returncode == code, "%s: exit %d, not %d: %s" % (words, done.returncode, code, done.stdout))
-    return done.stdout
-
-
-def says(text, *words, code=0):
-    said = command(*words, code=code)
-    expect(text in said, "%s: %r, not %r" % (words, said, text))
+daemon = Service("retry: {first: 0.1, cap: 1}\nruns_per_device: 2\n", tcp=True)
+command, says, entry, saved = daemon.command, daemon.says, daemon.entry, daemon.saved
 
 
 def submit(name, steps=FOREVER, *words):
@@ -34,37 +21,17 @@ def submit(name, steps=FOREVER, *words):
     return json.loads(command("submit", path, "--json", *words))["id"]
 
 
-def of(run):
-    return daemon.ask("GET", "/v1/runs/%d" % run).json()
-
-
-def settles(what, why):
-    for _ in range(1200):
-        if what():
-            return
-        time.sleep(0.05)
-    raise AssertionError(why)
-
-
-def saved(run):
-    return glob.glob(of(run)["dir"] + "/checkpoints/step-*")
-
-
-def trained(run):
-    settles(lambda: saved(run), "run %d saves nothing: %s" % (run, of(run)))
-
-
 def retrying():
     run = submit("again")
-    trained(run)
+    daemon.trained(run)
     says("run %d is running" % run, "retry", run, code=1)
     command("stop", run)
     daemon.becomes(run, "stopped")
     at = max(int(path.rsplit("-", 1)[1]) for path in saved(run))
     says("run %d: queued" % run, "retry", run)
     daemon.becomes(run, "running")
-    settles(lambda: ((of(run)["progress"] or {}).get("step") or 0) >= at, "it does not resume")
-    expect(of(run)["attempts"] == 2 and of(run)["ended"] is None, of(run))
+    settles(lambda: ((entry(run)["progress"] or {}).get("step") or 0) >= at, "it does not resume")
+    expect(entry(run)["attempts"] == 2 and entry(run)["ended"] is None, entry(run))
     command("stop", run)
     daemon.becomes(run, "stopped")
     expect("step %d" % at in command("logs", run), "it began from step 0: " + command("logs", run)[-500:])
@@ -78,18 +45,18 @@ def holding():
     command("hold", "--all")
     run, other = submit("held", 5), submit("other", 5)
     says("run %d: paused" % run, "hold", run)
-    expect("held" in of(run)["reason"], of(run))
+    expect("held" in entry(run)["reason"], entry(run))
     says("held", "status")
-    expect(of(other)["state"] == "queued" and "whole queue is held" in of(other)["reason"], of(other))
+    expect(entry(other)["state"] == "queued" and "whole queue is held" in entry(other)["reason"], entry(other))
     daemon.stop(signal.SIGKILL)
     daemon.start()
     expect(daemon.ask("GET", "/v1/service").json()["held"], "the next daemon starts runs")
     time.sleep(0.3)
-    expect(of(other)["state"] == "queued" and of(other)["attempts"] == 0, of(other))
+    expect(entry(other)["state"] == "queued" and entry(other)["attempts"] == 0, entry(other))
     command("release", "--all")
     command("wait", other)
-    expect(of(other)["reason"] == "", of(other))
-    expect(of(run)["state"] == "paused", of(run))
+    expect(entry(other)["reason"] == "", entry(other))
+    expect(entry(run)["state"] == "paused", entry(run))
     says("run %d: queued" % run, "release", run)
     command("wait", run)
     says("is over", "hold", run, code=1)
@@ -105,14 +72,14 @@ def draining():
     daemon.becomes(busy, "running")
     says("cpu: drained", "drain", "cpu")
     waits = submit("off", 5)
-    expect("cpu is drained" in of(waits)["reason"] and of(busy)["reason"] == "", (of(waits), of(busy)))
+    expect("cpu is drained" in entry(waits)["reason"] and entry(busy)["reason"] == "", (entry(waits), entry(busy)))
     says("cpu is drained", "ls", "--state", "queued")
     says("no device 'cuda:9'", "drain", "cuda:9", code=1)
     says("cpu  drained", "status")
     expect(daemon.ask("GET", "/v1/devices").json()["devices"][0]["state"] == "drained", "state")
     daemon.stop(signal.SIGKILL)
     daemon.start()
-    expect(of(busy)["state"] == "running" and of(waits)["attempts"] == 0, (of(busy), of(waits)))
+    expect(entry(busy)["state"] == "running" and entry(waits)["attempts"] == 0, (entry(busy), entry(waits)))
     expect(daemon.ask("POST", "/v1/service/reload").status == 204, "reload")
     expect(daemon.ask("GET", "/v1/devices").json()["devices"][0]["state"] == "drained", "reloaded: not drained")
     command("undrain", "cpu")
@@ -123,23 +90,23 @@ def draining():
 
 def time_limits():
     run = submit("limited", FOREVER, "--time-limit", "2s")
-    expect(of(run)["time_limit"] == 2, of(run))
+    expect(entry(run)["time_limit"] == 2, entry(run))
     command("wait", run, code=75)
-    over = of(run)
+    over = entry(run)
     expect(over["state"] == "timeout" and "time limit of 2s" in over["reason"] and over["ran"] >= 2, over)
     expect(saved(run), "it wrote no checkpoint")
     says("time limit of 2s", "ls", "--state", "timeout")
     command("retry", run, "--time-limit", "1h")
     daemon.becomes(run, "running")
-    expect(of(run)["time_limit"] == 3600 and of(run)["ran"] < 1800, of(run))
+    expect(entry(run)["time_limit"] == 3600 and entry(run)["ran"] < 1800, entry(run))
     expect(daemon.ask("PATCH", "/v1/runs/%d" % run, {"time_limit": 1}).status == 200, "PATCH")
     command("wait", run, code=75)
     killed = submit("killed", FOREVER, "--time-limit", "3s")
-    trained(killed)
+    daemon.trained(killed)
     daemon.stop(signal.SIGKILL)
     daemon.start()
     command("wait", killed, code=75)
-    expect(of(killed)["state"] == "timeout" and of(killed)["attempts"] == 1, of(killed))
+    expect(entry(killed)["state"] == "timeout" and entry(killed)["attempts"] == 1, entry(killed))
     says("expected a time", "submit", daemon.dir + "/limited.yaml", "--time-limit", "8", code=2)
 
 
@@ -151,8 +118,7 @@ def waiting():
     expect([json.loads(line)["state"] for line in out.splitlines()] == ["done", "stopped"], out)
     says("no run 999", "wait", 999, code=1)
     child = submit("late", 40)
-    waiter = subprocess.Popen([NNPIPE, "wait", str(child)], env=dict(os.environ, NNPIPE_SOCKET=daemon.socket),
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    waiter = daemon.popen("wait", child, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     daemon.stop(signal.SIGTERM)
     daemon.start()
     expect(waiter.wait(120) == 0, waiter.stdout.read())
@@ -162,9 +128,9 @@ def priorities():
     command("hold", "--all")
     run = submit("first", 5)
     says("run %d: queued" % run, "priority", run, -7)
-    expect(of(run)["priority"] == -7, of(run))
+    expect(entry(run)["priority"] == -7, entry(run))
     command("priority", run, 3)
-    expect(of(run)["priority"] == 3, of(run))
+    expect(entry(run)["priority"] == 3, entry(run))
     says("expected run numbers", "priority", run, "high", code=2)
     command("stop", run)
     command("release", "--all")
@@ -180,10 +146,10 @@ def lists():
     expect(listed("--owner", "nobody-at-all", "--all") == [], "by owner")
     says("is not a state", "ls", "--state", "dead", code=1)
     given = ["train.steps=6", "seed=2"]
-    expect(of(names[3])["overrides"] == given, of(names[3]))
-    result = json.load(open(of(names[3])["dir"] + "/result.json"))
+    expect(entry(names[3])["overrides"] == given, entry(names[3]))
+    result = json.load(open(entry(names[3])["dir"] + "/result.json"))
     expect(result["overrides"] == given and result["steps"] == 6, result)
-    expect(not json.load(open(of(names[0])["dir"] + "/result.json")).get("overrides"), "has overrides")
+    expect(not json.load(open(entry(names[0])["dir"] + "/result.json")).get("overrides"), "has overrides")
     says("train.steps=6", "status", names[3])
     get = lambda query: [run["id"] for run in daemon.ask("GET", "/v1/runs?" + query).json()["runs"]]
     expect(get("after=%d&limit=2" % names[0]) == names[1:3], "a page")
@@ -218,7 +184,7 @@ def limits():
         out.write("limits: {memory_per_run: 16G, cpus_per_run: 4}\n")
     expect(daemon.ask("POST", "/v1/service/reload").status == 204, "reload")
     run = submit("unlimited", 5)
-    expect(of(run)["memory"] is None and of(run)["cpus"] is None, of(run))
+    expect(entry(run)["memory"] is None and entry(run)["cpus"] is None, entry(run))
     command("wait", run)
     says("cannot limit memory or CPUs", "submit", path, "--memory", "16G", code=2)
     health = daemon.ask("GET", "/healthz").json()
@@ -234,16 +200,16 @@ def limits():
     del os.environ["NNPIPE_CGROUP"]
     expect(daemon.ask("GET", "/healthz").json()["problems"] == [], "no default is left")
     run = submit("small", FOREVER, "--memory", "512M", "--cpus", "1.5", "--max-retries", "0")
-    expect(of(run)["memory"] == 512 << 20 and of(run)["cpus"] == 1.5, of(run))
-    trained(run)
+    expect(entry(run)["memory"] == 512 << 20 and entry(run)["cpus"] == 1.5, entry(run))
+    daemon.trained(run)
     at = "%s/run-%d/" % (group, run)
     text = lambda name: open(at + name).read()
     expect(text("memory.max") == str(512 << 20) and text("cpu.max") == "150000 100000" and text("cgroup.procs") == "0",
            os.listdir(at))
     with open(at + "memory.events", "w") as out:
         out.write("oom 1\noom_kill 1\n")
-    os.kill(int(open(of(run)["dir"] + "/lock").read()), signal.SIGKILL)
-    settles(lambda: "memory limit of 0.5 GiB" in of(run)["reason"], "the reason is another")
+    os.kill(int(open(entry(run)["dir"] + "/lock").read()), signal.SIGKILL)
+    settles(lambda: "memory limit of 0.5 GiB" in entry(run)["reason"], "the reason is another")
     daemon.ask("POST", "/v1/runs/%d/stop" % run)
 
 
@@ -254,19 +220,19 @@ def status_of(path):
 
 
 def own_hooks():
-    daemon.write_settings("spare_bytes: 1M\nruns_per_device: 2\non_end: \"cat >>%s/all\"\n" % daemon.dir)
+    daemon.write_settings("runs_per_device: 2\non_end: \"cat >>%s/all\"\n" % daemon.dir)
     expect(daemon.ask("POST", "/v1/service/reload").status == 204, "reload")
     run = submit("hooked", 5, "--on-end", "cat >was; pwd -P; touch again; exit 3")
     command("wait", run)
-    folder = of(run)["dir"]
+    folder = entry(run)["dir"]
     settles(lambda: "on_end: ended with exit code 3" in command("logs", run), command("logs", run))
     expect(os.path.realpath(folder) in command("logs", run), command("logs", run))
     was = json.load(open(folder + "/was"))
     expect(was["id"] == run and was["state"] == "done", was)
     settles(lambda: '"id": %d,' % run in open(daemon.dir + "/all").read(), "the service's own on_end did not run")
     says("exit 3", "status", run)
-    expect(of(run)["on_end"].startswith("cat") and daemon.ask_tcp("GET", "/v1/runs/%d" % run).json()["on_end"] is None,
-           of(run))
+    expect(entry(run)["on_end"].startswith("cat") and daemon.ask_tcp("GET", "/v1/runs/%d" % run).json()["on_end"] is None,
+           entry(run))
     os.unlink(folder + "/again")
     daemon.stop()
     daemon.start()
@@ -281,10 +247,10 @@ def own_hooks():
         expect(daemon.ask("POST", "/v1/runs", daemon.submission(on_end=wrong)).status == 400, wrong)
     killed = submit("later", 5, "--on-end", "[ -e seen ] && exec touch second; touch seen; sleep 1000")
     command("wait", killed)
-    settles(lambda: os.path.exists(of(killed)["dir"] + "/seen"), "it has not begun")
+    settles(lambda: os.path.exists(entry(killed)["dir"] + "/seen"), "it has not begun")
     daemon.stop(signal.SIGKILL)
     daemon.start()
-    settles(lambda: os.path.exists(of(killed)["dir"] + "/second"), "the next daemon does not run it")
+    settles(lambda: os.path.exists(entry(killed)["dir"] + "/second"), "the next daemon does not run it")
 
 
 def hook_of_a_box():
