@@ -9,10 +9,8 @@
 #include "daemon/config/config.h"
 #include "daemon/run/compute.h"
 #include "loader/base/text.h"
-#include "trainer/selftest/selftest_cases.h"
 #include "daemon/ui/progress.h"
 #include "loader/base/clock.h"
-#include "loader/base/yaml.h"
 #include "trainer/selftest/selftest.h"
 
 struct selftest {
@@ -63,7 +61,7 @@ static void report_json(struct selftest *test, const char *what, const char *sha
 }
 
 /* ", off: gradients (of conv1.weight), sgd". */
-static void say_off(const struct np_selftest_result *result, char *text, size_t text_bytes)
+static void list_off(const struct np_selftest_result *result, char *text, size_t text_bytes)
 {
     size_t used = 0;
 
@@ -78,7 +76,7 @@ static void say_off(const struct np_selftest_result *result, char *text, size_t 
     }
 }
 
-static void report(struct selftest *test, const struct np_selftest_row *row,
+static void report(struct selftest *test, const struct np_selftest_case *row,
     enum np_dtype precision, const struct np_selftest_result *result, double seconds,
     const struct np_err *err)
 {
@@ -99,58 +97,35 @@ static void report(struct selftest *test, const struct np_selftest_row *row,
     }
     if (result->draws > 1)
         snprintf(redrawn, sizeof(redrawn), ", draw %d", result->draws);
-    say_off(result, off, sizeof(off));
+    list_off(result, off, sizeof(off));
     np_ui_say(&test->ui, "%-33s %-13s %-4s %-11s %8.1e %8.1e  %s%s%s", row->what, shape, name,
         np_selftest_numbers[result->worst], result->error[result->worst],
         result->tolerance[result->worst], result->ok ? "ok" : "FAILED", redrawn, off);
 }
 
-/* A row of the table in one precision. */
-static void run_row(struct selftest *test, const struct np_selftest_row *row,
-    const struct np_node *root, enum np_dtype precision)
+static void run_case(
+    struct selftest *test, const struct np_selftest_case *the_case, enum np_dtype precision)
 {
-    const struct np_selftest_case the_case = {.model = np_node_get(root, "model"),
-        .blocks = np_node_get(root, "blocks"),
-        .loss = np_node_get(root, "loss"),
-        .batch = row->batch,
-        .height = row->height,
-        .width = row->width,
-        .channels = row->channels,
-        .classes = row->classes,
-        .nr_masked = row->nr_masked,
-        .fast = row->big,
-        .loose = row->loose,
-        .loose_f32 = row->loose_f32};
     const uint64_t start = np_now_ns();
     struct np_selftest_result result = {0};
     struct np_err err = {0};
 
-    if ((row->trains ? np_selftest_train : np_selftest_run)(
-            test->device, test->cpu, &the_case, precision, test->seed, &result, &err) < 0) {
+    if (np_selftest_run(test->device, test->cpu, the_case, precision, test->seed, &result, &err) <
+        0)
         result.ok = false;
-        np_err_set(&err, -EIO, "a call failed without a reason");
-    }
-    report(test, row, precision, &result, (double)(np_now_ns() - start) * 1e-9, &err);
+    report(test, the_case, precision, &result, (double)(np_now_ns() - start) * 1e-9, &err);
 }
 
-static void run_rows(struct selftest *test)
+static void run_cases(struct selftest *test)
 {
-    for (const struct np_selftest_row *row = np_selftest_rows; row->what; row++) {
-        struct np_node *root = NULL;
-        struct np_report report;
-
-        if ((test->only && !strstr(row->what, test->only)) ||
-            (row->big && test->device->ops == test->cpu->ops))
+    for (const struct np_selftest_case *the_case = np_selftest_cases; the_case->what; the_case++) {
+        if ((test->only && !strstr(the_case->what, test->only)) ||
+            (the_case->big && test->device->ops == test->cpu->ops))
             continue;
-        np_report_init(&report, "selftest");
-        if (np_yaml_parse(row->yaml, strlen(row->yaml), &root, &report) < 0)
-            abort(); /* the table above is constant */
-        np_report_fini(&report);
         for (size_t p = 0; p < sizeof(precisions) / sizeof(*precisions); p++)
             if (has_precision(test, precisions[p]) &&
-                (precisions[p] == NP_F32 || row->loose_f32 == 0))
-                run_row(test, row, root, precisions[p]);
-        np_node_free(root);
+                (precisions[p] == NP_F32 || the_case->loose_f32 == 0))
+                run_case(test, the_case, precisions[p]);
     }
 }
 
@@ -256,7 +231,7 @@ int np_cmd_selftest(int argc, char **argv)
     if (!test.json)
         np_ui_say(&test.ui, "%-33s %-13s %-4s %-11s %8s %9s", "network", "batch", "", "worst",
             "error", "tolerance");
-    run_rows(&test);
+    run_cases(&test);
     report_done(&test, (double)(np_now_ns() - start) * 1e-9);
     if (test.nr_done == 0)
         np_ui_warn(&test.ui, "nothing was tested: no network or precision of this name");

@@ -1,10 +1,10 @@
-/* The table of `nnpipe selftest`. A layer stands between a 1x1 convolution, so that its gradient by
- * its input is needed, and a linear layer over all it gives, so that every element has a gradient of
- * its own. Sizes are odd: no multiple of a vector, a tile or a warp. */
+/* The table of `nnpipe selftest`. A layer stands between a 1x1 convolution, so that its gradient
+ * by its input is needed, and a linear layer over all it gives, so that every element has a
+ * gradient of its own. Sizes are odd: no multiple of a vector, a tile or a warp. */
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "trainer/selftest/selftest_cases.h"
+#include "trainer/selftest/selftest.h"
 
 #define HEAD            "flatten, linear: {out: classes}"
 #define AROUND(c, what) "model: [conv: {out: " #c ", kernel: 1}, " what ", " HEAD "]"
@@ -97,7 +97,7 @@
          "  - block: {use: bottleneck, repeat: 3, out: 512, stride: [2, 1]}\n" TOP BOTTLENECKS
 
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* a row says what it has */
-const struct np_selftest_row np_selftest_rows[] = {
+const struct np_selftest_case np_selftest_cases[] = {
     /* convolutions on pixels: 3 channels, 1 channel */
     {"conv 3x3 on pixels", FIRST("conv: {out: 16, kernel: 3, pad: 1}"), 5, 13, 11, 3, 10},
     {"conv 7x7 stride 2 on pixels",
@@ -211,7 +211,8 @@ const struct np_selftest_row np_selftest_rows[] = {
     {"small ResNet", RESNET SMOOTH, 12, 16, 16, 3, 10, .loose = 3},
     {"bottleneck behind a stem", BOTTLENECK, 8, 33, 31, 3, 10, .loose = 3},
     {"training, 60 steps", SMALL, 24, 12, 12, 3, 8, .trains = true},
-    /* the shapes of ResNet-50's and AlexNet's layers at 224, where libraries have engines of their own */
+    /* the shapes of ResNet-50's and AlexNet's layers at 224, where libraries have engines of
+     * their own */
     {"conv 7x7 stride 2, 224", POOLED("conv: {out: 64, kernel: 7, stride: 2, pad: 3, bias: false}"),
         8, 224, 224, 3, 10, .big = true},
     {"conv 11x11 stride 4, 224", POOLED("conv: {out: 64, kernel: 11, stride: 4, pad: 2}, relu"), 8,
